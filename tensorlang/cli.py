@@ -318,7 +318,7 @@ def show(
         return
     texts: dict[str, str] = {}
     assert stage is not None
-    operator.stages(dump=texts.__setitem__, wanted=(stage.value,), **values)
+    operator.stages(dump=texts.__setitem__, requested=(stage.value,), **values)
     if stage.value not in texts:
         raise error(
             "C0212", f"there is no stage `{stage.value}` of an operator", help=f"there are {', '.join(['syntax', 'tensor', *texts])}"

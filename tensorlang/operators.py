@@ -61,7 +61,7 @@ def parse(
 
 def operators_of(source: Source, target: str, threads: int | None, mode: Mode = "reduce", symbolic: bool = False) -> Operators:
     """Return the operators of a source for `target`: `cpu`, `cuda`, or a kind of either. Raises CompileError C0101 for another."""
-    return Operators(source, tools_for(target, threads), known(mode), symbolic=symbolic)
+    return Operators(source, tools_for(target, threads), checked_mode(mode), symbolic=symbolic)
 
 
 def symbolic_or_static(sizes: str) -> bool:
@@ -71,7 +71,7 @@ def symbolic_or_static(sizes: str) -> bool:
     return sizes == "symbolic"
 
 
-def known(mode: str) -> Mode:
+def checked_mode(mode: str) -> Mode:
     """Return `mode` if it is one. Raises CompileError C0104."""
     found = next((m for m in MODES if m == mode), None)
     if found is None:

@@ -16,7 +16,7 @@ from tensorlang.diagnostics import CompileError, InternalError
 from tensorlang.policy.machine import Machine
 from tensorlang.policy.select import applicable, search, where
 from tensorlang.schedule.check import proven
-from tensorlang.schedule.guards import known_of
+from tensorlang.schedule.guards import guard_env
 from tensorlang.schedule.layout import Layout
 from tensorlang.schedule.plan import Plan, Storage
 from tensorlang.schedule.schedule import Schedule
@@ -47,8 +47,8 @@ class Rules:
         """Return whatever the choice depends on besides the program, its storage and the machine."""
         applies = None
         if self.operator is not None:
-            known = known_of(self.module, self.operator, program, self.attrs, self.sizes, self.at or {})
-            applies = applicable(self.module, self.operator, self.target, known)
+            env = guard_env(self.module, self.operator, program, self.attrs, self.sizes, self.at or {})
+            applies = applicable(self.module, self.operator, self.target, env)
         knobs, attrs = repr(sorted(self.knobs.items())), repr(sorted(self.attrs.items()))
         return (str(applies), self.text or stated(self.module, self.operator), knobs, attrs)
 
@@ -62,7 +62,7 @@ def stated(module: Module, operator: str | None) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ScheduleRequest:
     """The schedule that somebody wants a program to run under: `schedule`, with values of its `knobs`, or one that `rules` choose; a
     derived one where there is neither."""
 
@@ -90,7 +90,7 @@ class Scheduled:
 def planned(
     program: Program,
     machine: Machine,
-    wanted: Wanted,
+    request: ScheduleRequest,
     derived: Callable[[dict[str, Storage]], Iterator[Schedule]],
     layouts: Mapping[str, Layout] | None = None,
     constants: frozenset[str] = frozenset(),
@@ -101,10 +101,10 @@ def planned(
 
     Raises CompileError when a schedule cannot be read or is refused."""
     stored = stored_as(program, layouts or {})
-    if wanted.schedule is not None:
-        return Scheduled(wanted.schedule, proven(program, wanted.schedule, stored, wanted.knobs), "given")
+    if request.schedule is not None:
+        return Scheduled(request.schedule, proven(program, request.schedule, stored, request.knobs), "given")
     tried: tuple[str, ...] = ()
-    rules = wanted.rules
+    rules = request.rules
     if rules is not None:
         found = search(
             rules.module,

@@ -32,7 +32,7 @@ from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.module import Module, load_module
 from tensorlang.diagnostics import CompileError, Source
 from tensorlang.policy.cpu.derive import derive
-from tensorlang.policy.cpu.layouts import wanted_layouts
+from tensorlang.policy.cpu.layouts import derive_layouts
 from tensorlang.policy.machine import Machine
 from tensorlang.schedule.apply import Outline, apply, outline
 from tensorlang.schedule.instructions import instruction
@@ -280,7 +280,7 @@ def random_layouts(program: Program, random: Random) -> dict[str, Storage]:
     match random.randint(0, 7):
         case 0:
             machine = Machine(random.choice((16, 32)), 16, 1)
-            wanted = wanted_layouts(program, machine, {}, frozenset(p.name for p in program.params if random.random() < 0.5))
+            wanted = derive_layouts(program, machine, {}, frozenset(p.name for p in program.params if random.random() < 0.5))
             return {name: to_storage(program, name, layout) for name, layout in wanted.items()}
         case 1:
             tensors = [*program.params, *(t for d in program.definitions for t in d.tensors if t.name in program.results)]
@@ -563,7 +563,7 @@ def _store(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     if len(results) < 2:
         return None
     first, second = d.random.sample(list(results), 2)
-    return s.store(first, beside=second)
+    return s.store(first, together_with=second)
 
 
 def _inline(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
@@ -573,7 +573,7 @@ def _inline(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
 
 def _rfactor(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     binders = [b.name for x in seen.program.definitions for p in x.pieces for r in reduces(p.value) for b in r.binders]
-    return s.rfactor(d.random.choice(binders), d.factor(), stretches=d.random.random() < 0.5) if binders else None
+    return s.rfactor(d.random.choice(binders), d.factor(), chunked=d.random.random() < 0.5) if binders else None
 
 
 def _flatten(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:

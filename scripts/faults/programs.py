@@ -99,8 +99,8 @@ FAULTS = (
     Fault(
         "known-asked-for-twice",
         "tensorlang/tensor/facts.py",
-        "return affine.disj(*(p.known for p in places))",
-        "return affine.conj(*(p.known for p in places))",
+        "return affine.disj(*(p.context for p in places))",
+        "return affine.conj(*(p.context for p in places))",
         "a reduction that two sides ask for is computed for neither",
         ("tests/tensor/test_scop_text.py", "tests/lower/test_differential.py"),
     ),

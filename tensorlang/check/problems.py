@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from tensorlang.check.foreign import SAID, nearest, ours
 from tensorlang.diagnostics import NOWHERE, CompileError, Diagnostic, Edit, Label, Span, error, exception
-from tensorlang.syntax.habits import meant_by_dots
+from tensorlang.syntax.foreign_idioms import explain_dots
 
 __all__ = ["Diagnostic", "Label", "NeedsStatic", "counted", "did_you_mean", "error", "labelled", "uncallable", "used_at"]
 
@@ -78,7 +78,7 @@ def uncallable(name: str, span: Span, known: Iterable[str], reducers: Container[
 
 def _meant_by_dots(at: Span, name: str, known: list[str]) -> tuple[str, tuple[Edit, ...]] | None:
     """Return help for a function of a module or a method of a tensor, and the edit where the same function is one of `known`."""
-    help, undotted = meant_by_dots(name)
+    help, undotted = explain_dots(name)
     if undotted is None:
         return (help, ()) if help is not None else None
     called = undotted if undotted in known else ours(undotted, known)

@@ -75,7 +75,7 @@ class Exposed:
 
 
 @dataclass(frozen=True, slots=True)
-class Miscounted:
+class BarrierMismatch:
     """A number of what threads of two kinds hand each other at `barriers` comes too early, twice or not at all."""
 
     barriers: str
@@ -96,7 +96,7 @@ def with_barriers(function: loops.Function, warp: int = WARP) -> loops.Function:
     return map_blocks(function, lambda body: _completed(replace(next(blocks), body=body), function.sizes, device))
 
 
-def exposed(function: loops.Function, warp: int = WARP) -> Exposed | Miscounted | Unknown | None:
+def exposed(function: loops.Function, warp: int = WARP) -> Exposed | BarrierMismatch | Unknown | None:
     """Return two accesses that the barriers of `function` leave unordered, or a number that is not handed over as it has to be; None when
     there are none."""
     found = launches(function, warp)
@@ -275,7 +275,7 @@ def _analysed(code: BlockCode, sizes: tuple[str, ...], device: set[str]) -> _Ana
     return analysed
 
 
-def _miscounted(analysed: _Analysed) -> Miscounted | None:
+def _miscounted(analysed: _Analysed) -> BarrierMismatch | None:
     """Return a number that is not asked for, waited for, released and reclaimed in turn."""
     block = analysed.block
     for full, empty in analysed.pairs.items():
@@ -283,7 +283,7 @@ def _miscounted(analysed: _Analysed) -> Miscounted | None:
         released, reclaimed = (_numbered(analysed, kind, empty) for kind in (loops.Release, loops.Reclaim))
         wrong = signal_fault(Signals(full, empty, asked, landed, released, reclaimed))
         if wrong is not None:
-            return Miscounted(wrong.name, wrong.number, wrong.why, dict(zip(block.params, wrong.params, strict=True)))
+            return BarrierMismatch(wrong.name, wrong.number, wrong.why, dict(zip(block.params, wrong.params, strict=True)))
     return None
 
 

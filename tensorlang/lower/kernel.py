@@ -29,7 +29,7 @@ from polyhedral.scan import scan
 from tensorlang.artifact import Requirement
 from tensorlang.diagnostics import InternalError, error
 from tensorlang.lower.index import to_bool, to_index
-from tensorlang.lower.memory import Home, homes, is_flagged, lane_loop
+from tensorlang.lower.memory import TensorMemory, is_flagged, lane_loop, tensor_memory
 from tensorlang.lower.names import Names
 from tensorlang.lower.prefetch import to_prefetches
 from tensorlang.lower.value import Point, components, value
@@ -59,13 +59,13 @@ class Lowered:
 class _Kernel:
     plan: Plan
     names: Names
-    homes: dict[str, Home]
+    memory: dict[str, TensorMemory]
     dtypes: Mapping[str, DType]
     requirements: list[Requirement] = field(default_factory=list)
 
     @property
     def buffers(self) -> Mapping[str, DType]:
-        return {b.name: b.dtype for home in self.homes.values() for b in home.buffers}
+        return {b.name: b.dtype for memory in self.memory.values() for b in memory.buffers}
 
     def loop(self, name: str) -> loops.Index:
         kind = "size" if name in self.plan.program.sizes else "loop"
@@ -78,7 +78,7 @@ def lower(plan: Plan, symbol: str) -> Lowered:
     table = tensor_table(plan.program)
     for size in plan.program.sizes:
         names.of("size", size)
-    found = homes(plan, names)
+    found = tensor_memory(plan, names)
     kernel = _Kernel(plan, names, found, {t.name: t.dtype for t in table.values()})
     body: list[loops.Stmt] = [*_entry_checks(kernel)]
     body += _allocations(kernel, ())
@@ -88,7 +88,7 @@ def lower(plan: Plan, symbol: str) -> Lowered:
     written = frozenset(found[r].buffers[0].name for r in plan.program.results)
     sizes = tuple(names.of("size", s) for s in plan.program.sizes)
     function = loops.Function(symbol, sizes, buffers, tuple(body), written)
-    given = affine.substitute_cond(plan.granted, {size: AffineName(names.of("size", size)) for size in plan.program.sizes})
+    given = affine.substitute_cond(plan.assumed, {size: AffineName(names.of("size", size)) for size in plan.program.sizes})
     return Lowered(function, params, tuple(kernel.requirements), given)
 
 
@@ -130,7 +130,7 @@ def _prefetches(kernel: _Kernel, loop: scanned.For, open_loops: tuple[str, ...])
         readers = _readers(plan, prefetch.tensor, loop.body) if prefetch.at == loop.name else []
         if readers:
             box = footprint(plan.placed, prefetch.tensor, readers, open_loops.index(prefetch.loop) + 1)
-            out += to_prefetches(prefetch, kernel.homes[prefetch.tensor], box, kernel.loop, kernel.names.fresh)
+            out += to_prefetches(prefetch, kernel.memory[prefetch.tensor], box, kernel.loop, kernel.names.fresh)
     return out
 
 
@@ -169,9 +169,9 @@ def _placements(nodes: tuple[scanned.Node, ...]) -> list[str]:
 def _allocations(kernel: _Kernel, open_loops: tuple[str, ...]) -> list[loops.Stmt]:
     return [
         loops.Alloc(buffer)
-        for home in kernel.homes.values()
-        if home.chain == open_loops
-        for buffer in home.buffers
+        for memory in kernel.memory.values()
+        if memory.chain == open_loops
+        for buffer in memory.buffers
         if buffer.space != "param"
     ]
 
@@ -186,17 +186,17 @@ def _entry_checks(kernel: _Kernel) -> list[loops.Stmt]:
         if param.declared_range is None:
             continue
         lo, hi = param.declared_range
-        home = kernel.homes[param.name]
-        variables = {axis: kernel.names.fresh(f"{param.name}_{axis}") for axis in home.axes}
-        index = tuple(to_index(affine.substitute(d, {a: AffineName(v) for a, v in variables.items()}), _sized(kernel)) for d in home.dims)
-        element = loops.Cast(i64, loops.Load(home.buffers[0].name, index))
+        memory = kernel.memory[param.name]
+        variables = {axis: kernel.names.fresh(f"{param.name}_{axis}") for axis in memory.axes}
+        index = tuple(to_index(affine.substitute(d, {a: AffineName(v) for a, v in variables.items()}), _sized(kernel)) for d in memory.dims)
+        element = loops.Cast(i64, loops.Load(memory.buffers[0].name, index))
         bounds = [loops.IndexValue(to_index(e, kernel.loop)) for e in (lo, hi)]
         inside = loops.Binary("and", loops.Compare(">=", element, bounds[0]), loops.Compare("<", element, bounds[1]))
         code = _code(
             kernel, param.name, f"`{param.name}` is declared in {notation.show(lo)}..{notation.show(hi)}, and an element lies outside"
         )
         stmt: loops.Stmt = loops.Require(inside, code)
-        for axis, extent in reversed(list(zip(home.axes, param.shape, strict=True))):
+        for axis, extent in reversed(list(zip(memory.axes, param.shape, strict=True))):
             stmt = loops.For(variables[axis], loops.Int(0), to_index(extent, kernel.loop), (stmt,))
         out.append(stmt)
     return out
@@ -241,10 +241,10 @@ def _statement(kernel: _Kernel, placement: str) -> list[loops.Stmt]:
 
 def _element(kernel: _Kernel, name: str, slots: tuple[tensor.Slot, ...], point: Point) -> loops.Load:
     """Return the load of an element, with a run-time check before it for an index that nothing is known about."""
-    home = kernel.homes[name]
-    extents = dict(zip(home.axes, tensor_table(kernel.plan.program)[name].shape, strict=True))
+    memory = kernel.memory[name]
+    extents = dict(zip(memory.axes, tensor_table(kernel.plan.program)[name].shape, strict=True))
     parts: dict[str, loops.Index] = {}
-    for axis, slot in zip(home.axes, slots, strict=True):
+    for axis, slot in zip(memory.axes, slots, strict=True):
         if isinstance(slot, tensor.Dynamic):
             computed = value(slot.value, point)
             index: loops.Index = loops.ValueIndex(computed)
@@ -258,7 +258,7 @@ def _element(kernel: _Kernel, name: str, slots: tuple[tensor.Slot, ...], point: 
             index = point.index(slot)
         parts[axis] = index
     names = lambda n: parts[n] if n in parts else kernel.loop(n)  # noqa: E731
-    return loops.Load(home.buffers[0].name, tuple(to_index(d, names) for d in home.dims))
+    return loops.Load(memory.buffers[0].name, tuple(to_index(d, names) for d in memory.dims))
 
 
 def _wherever(path: tuple[loops.Expr, ...], cond: loops.Expr) -> loops.Expr:
@@ -268,11 +268,11 @@ def _wherever(path: tuple[loops.Expr, ...], cond: loops.Expr) -> loops.Expr:
     return cond
 
 
-def _cell(kernel: _Kernel, home: Home, cell: tuple[Affine, ...], point: Point) -> tuple[loops.Index, ...]:
+def _cell(kernel: _Kernel, memory: TensorMemory, cell: tuple[Affine, ...], point: Point) -> tuple[loops.Index, ...]:
     """Return the address of a tensor's element, over the statement's own axes."""
-    parts = {h: point.index(e) for h, e in zip(home.axes, cell, strict=True)}
+    parts = {h: point.index(e) for h, e in zip(memory.axes, cell, strict=True)}
     names = lambda n: parts[n] if n in parts else kernel.loop(n)  # noqa: E731
-    return tuple(to_index(d, names) for d in home.dims)
+    return tuple(to_index(d, names) for d in memory.dims)
 
 
 def _start(acc: Accumulator) -> tuple[tensor.Expr, ...]:
@@ -296,20 +296,20 @@ def _neutral(reducer: tensor.Reducer) -> tuple[tensor.Expr, ...]:
 def _init(kernel: _Kernel, info: StatementInfo, point: Point) -> list[loops.Stmt]:
     acc = info.accumulator
     assert acc is not None
-    home = kernel.homes[acc.name]
-    cell = _cell(kernel, home, acc.cell, point)
-    if home.lanes:
-        if len(home.buffers) != 1 or acc.reduce.reducer.kind is None:
+    memory = kernel.memory[acc.name]
+    cell = _cell(kernel, memory, acc.cell, point)
+    if memory.lanes:
+        if len(memory.buffers) != 1 or acc.reduce.reducer.kind is None:
             title = f"a reduction with `{acc.reduce.reducer.name}` cannot be spread over vector lanes yet"
             raise error("S0211", title, acc.reduce.span, help="vectorize another loop")
         values = [value(e, point) for e in _neutral(acc.reduce.reducer)]
         lane = kernel.names.fresh("lane")
-        stores = tuple(loops.Store(b.name, (*cell, loops.Var(lane)), v) for b, v in zip(home.buffers, values, strict=True))
-        return [*point.before, loops.For(lane, loops.Int(0), loops.Int(home.lanes), stores, "vector", home.lanes)]
+        stores = tuple(loops.Store(b.name, (*cell, loops.Var(lane)), v) for b, v in zip(memory.buffers, values, strict=True))
+        return [*point.before, loops.For(lane, loops.Int(0), loops.Int(memory.lanes), stores, "vector", memory.lanes)]
     values = [value(e, point) for e in _start(acc)]
     if is_flagged(acc):
         values.append(loops.Const(False, bool_))
-    return [*point.before, *(loops.Store(b.name, cell, v) for b, v in zip(home.buffers, values, strict=True))]
+    return [*point.before, *(loops.Store(b.name, cell, v) for b, v in zip(memory.buffers, values, strict=True))]
 
 
 def _lane_number(kernel: _Kernel, nest: Nest, lane: str) -> loops.Index:
@@ -323,13 +323,13 @@ def _lane_number(kernel: _Kernel, nest: Nest, lane: str) -> loops.Index:
 def _update(kernel: _Kernel, info: StatementInfo, point: Point, lane: loops.Index | None) -> list[loops.Stmt]:
     acc = info.accumulator
     assert acc is not None
-    home = kernel.homes[acc.name]
+    memory = kernel.memory[acc.name]
     reducer = acc.reduce.reducer
-    cell = _cell(kernel, home, acc.cell, point)
+    cell = _cell(kernel, memory, acc.cell, point)
     if lane is not None:
         cell = (*cell, lane)
-    olds = tuple(loops.Load(b.name, cell) for b in home.buffers)
-    stmts = _combine(kernel, reducer, olds, acc.reduce.body, point, home, cell, is_flagged(acc))
+    olds = tuple(loops.Load(b.name, cell) for b in memory.buffers)
+    stmts = _combine(kernel, reducer, olds, acc.reduce.body, point, memory, cell, is_flagged(acc))
     if acc.reduce.filter is not None:
         test = Point(point.iters, point.names, point.types, point.element, {}, point.fresh)
         cond = value(acc.reduce.filter, test)
@@ -343,13 +343,13 @@ def _combine(
     olds: tuple[loops.Expr, ...],
     body: tuple[tensor.Expr, ...],
     point: Point,
-    home: Home,
+    memory: TensorMemory,
     cell: tuple[loops.Index, ...],
     flagged: bool,
 ) -> list[loops.Stmt]:
     """Return the stores of the combination of `olds` with the values of `body`; the first value is taken as it is where a flag says so."""
     if reducer.kind is not None and len(olds) == 1:
-        return [loops.Store(home.buffers[0].name, cell, _combined(kernel, reducer, olds[0], body[0], point))]
+        return [loops.Store(memory.buffers[0].name, cell, _combined(kernel, reducer, olds[0], body[0], point))]
     new: list[loops.Expr] = []
     for k, e in enumerate(body):
         name = kernel.names.fresh(f"new{k}")
@@ -373,7 +373,7 @@ def _combine(
         point.before.append(loops.Let(name, combined))
     if flagged:
         results.append(loops.Const(True, bool_))
-    return [loops.Store(b.name, cell, v) for b, v in zip(home.buffers, results, strict=True)]
+    return [loops.Store(b.name, cell, v) for b, v in zip(memory.buffers, results, strict=True)]
 
 
 _OPERATION: dict[str, loops.BinaryOp] = {"sum": "+", "prod": "*", "min": "min", "max": "max", "any": "or", "all": "and"}
@@ -394,23 +394,23 @@ def _define(kernel: _Kernel, info: StatementInfo, point: Point) -> list[loops.St
     before: list[loops.Stmt] = []
     reductions: dict[tensor.Reduce, tuple[loops.Expr, ...]] = {}
     for acc in accs:
-        home = kernel.homes[acc.name]
-        cell = _cell(kernel, home, acc.cell, point)
-        if home.lanes:
-            made, result = _across_lanes(kernel, acc, home, cell, point)
+        memory = kernel.memory[acc.name]
+        cell = _cell(kernel, memory, acc.cell, point)
+        if memory.lanes:
+            made, result = _across_lanes(kernel, acc, memory, cell, point)
             before += made
             reductions[acc.reduce] = (result,)
         else:
-            reductions[acc.reduce] = tuple(loops.Load(b.name, cell) for b in home.buffers[: len(acc.reduce.reducer.dtypes)])
+            reductions[acc.reduce] = tuple(loops.Load(b.name, cell) for b in memory.buffers[: len(acc.reduce.reducer.dtypes)])
     point.reductions = reductions
     results = components(definition.pieces[info.piece].value, point)
     stores: list[loops.Stmt] = []
     for made_tensor, result in zip(definition.tensors, results, strict=True):
-        home = kernel.homes[made_tensor.name]
+        memory = kernel.memory[made_tensor.name]
         stored = _narrowed(kernel, made_tensor.dtype, result)
         stream = note_of(kernel.plan.about_tensors.get(made_tensor.name, ()), Streamed) is not None
-        cell = _cell(kernel, home, tuple(map(AffineName, definition.axes)), point)
-        stores.append(loops.Store(home.buffers[0].name, cell, stored, stream))
+        cell = _cell(kernel, memory, tuple(map(AffineName, definition.axes)), point)
+        stores.append(loops.Store(memory.buffers[0].name, cell, stored, stream))
     if len(stores) > 1:
         stores = _all_before_storing(kernel, stores, point)
     return [*before, *point.before, *stores]
@@ -438,16 +438,16 @@ def _all_before_storing(kernel: _Kernel, stores: list[loops.Stmt], point: Point)
 
 
 def _across_lanes(
-    kernel: _Kernel, acc: Accumulator, home: Home, cell: tuple[loops.Index, ...], point: Point
+    kernel: _Kernel, acc: Accumulator, memory: TensorMemory, cell: tuple[loops.Index, ...], point: Point
 ) -> tuple[list[loops.Stmt], loops.Expr]:
     """Return statements that combine the partial results of all lanes, and where the result is."""
     reducer = acc.reduce.reducer
     assert reducer.kind is not None
-    dtype = home.buffers[0].dtype
+    dtype = memory.buffers[0].dtype
     total = loops.Buffer(kernel.names.fresh("total"), dtype, (), "registers", dtype.size_bytes)
     start = value(_start(acc)[0], point)
     lane = kernel.names.fresh("lane")
-    partial = loops.Load(home.buffers[0].name, (*cell, loops.Var(lane)))
+    partial = loops.Load(memory.buffers[0].name, (*cell, loops.Var(lane)))
     combined = loops.Binary(_OPERATION[reducer.kind], loops.Load(total.name, ()), partial)
-    loop = loops.For(lane, loops.Int(0), loops.Int(home.lanes), (loops.Store(total.name, (), combined),), "vector", home.lanes)
+    loop = loops.For(lane, loops.Int(0), loops.Int(memory.lanes), (loops.Store(total.name, (), combined),), "vector", memory.lanes)
     return [loops.Alloc(total), loops.Store(total.name, (), start), loop], loops.Load(total.name, ())

@@ -26,9 +26,9 @@ from polyhedral.verdict import Proven
 from tensorlang.diagnostics import error
 from tensorlang.lower.index import to_index
 from tensorlang.lower.names import Names
+from tensorlang.schedule.annotations import origin_of
 from tensorlang.schedule.copies import upper_bound
 from tensorlang.schedule.plan import Plan, Storage
-from tensorlang.schedule.said import origin_of
 from tensorlang.tensor.scop import Accumulator
 from tensorlang.tensor.walk import tensor_table
 
@@ -37,7 +37,7 @@ STACK_BYTES = 32 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class TensorMemory:
     """The buffers of one tensor. `dims`, over `axes` and the loops outside, address an element; `chain` are the loops that privatise it.
     `lanes`: extent of an additional last dimension, one slot per vector lane, or 0."""
 
@@ -55,11 +55,11 @@ def is_flagged(acc: Accumulator) -> bool:
     return reducer.identity is None and acc.reduce.init is None and reducer.kind not in ("min", "max")
 
 
-def homes(plan: Plan, names: Names) -> dict[str, Home]:
-    """Return the home of every tensor and accumulator of the plan."""
+def tensor_memory(plan: Plan, names: Names) -> dict[str, TensorMemory]:
+    """Return the memory of every tensor and accumulator of the plan."""
     table = tensor_table(plan.program)
     axes_of = {t.name: d.axes for d in plan.program.definitions for t in d.tensors}
-    out: dict[str, Home] = {}
+    out: dict[str, TensorMemory] = {}
     size = lambda n: loops.Var(names.of("size", n))  # noqa: E731
     for tensor in (*plan.program.params, *(table[r] for r in plan.program.results)):
         axes = axes_of.get(tensor.name) or tuple(f"a{k}" for k in range(len(tensor.shape)))
@@ -68,7 +68,7 @@ def homes(plan: Plan, names: Names) -> dict[str, Home]:
         shape = storage.shape if storage else tensor.shape
         align = 64 if storage else tensor.dtype.size_bytes
         buffer = loops.Buffer(names.of("tensor", tensor.name), tensor.dtype, tuple(to_index(s, size) for s in shape), "param", align)
-        out[tensor.name] = Home(tensor.name, (buffer,), axes, dims, ())
+        out[tensor.name] = TensorMemory(tensor.name, (buffer,), axes, dims, ())
     for definition in plan.program.definitions:
         primary = definition.tensors[0].name
         for tensor in definition.tensors:
@@ -82,7 +82,7 @@ def homes(plan: Plan, names: Names) -> dict[str, Home]:
     return out
 
 
-def _local(plan: Plan, names: Names, tensor: str, array: str, axes: tuple[str, ...], dtypes: tuple[DType, ...]) -> Home:
+def _local(plan: Plan, names: Names, tensor: str, array: str, axes: tuple[str, ...], dtypes: tuple[DType, ...]) -> TensorMemory:
     touching = plan.placed.accessing(array)
     depth = plan.depth[array]
     chain = tuple(loop.name for loop in plan.placed.places[touching[0]].loops[:depth])
@@ -114,7 +114,7 @@ def _local(plan: Plan, names: Names, tensor: str, array: str, axes: tuple[str, .
     asked = tuple(note for note in notes if not isinstance(note, Streamed))  # which the stores of `lower` carry out
     called = [names.fresh(tensor if len(dtypes) == 1 else f"{tensor}.{k}") for k in range(len(dtypes))]
     buffers = tuple(loops.Buffer(n, dtype, extents, space, align, swizzle, asked) for n, dtype in zip(called, dtypes, strict=True))
-    return Home(tensor, buffers, axes, dims, chain, lanes)
+    return TensorMemory(tensor, buffers, axes, dims, chain, lanes)
 
 
 def _not_negative(plan: Plan, extent: Affine) -> Affine:

@@ -20,8 +20,8 @@ class Names:
             self.given[key] = self.fresh(name)
         return self.given[key]
 
-    def fresh(self, wish: str) -> str:
-        base = re.sub(r"[^A-Za-z0-9_]", "_", wish)[:48] or "t"
+    def fresh(self, stem: str) -> str:
+        base = re.sub(r"[^A-Za-z0-9_]", "_", stem)[:48] or "t"
         if base[0].isdigit():
             base = f"t{base}"
         name, n = base, 0

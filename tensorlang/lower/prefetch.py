@@ -26,25 +26,27 @@ from polyhedral.region import Footprint
 from tensorlang.diagnostics import error
 from tensorlang.lower.index import Names as IndexOf
 from tensorlang.lower.index import to_bool, to_index
-from tensorlang.lower.memory import Home
+from tensorlang.lower.memory import TensorMemory
 from tensorlang.schedule.plan import Prefetch
 
 LINE_BYTES = 64
 MOST_UNROLLED = 16
 
 
-def to_prefetches(prefetch: Prefetch, home: Home, box: Footprint, names: IndexOf, fresh: Callable[[str], str]) -> list[loops.Stmt]:
+def to_prefetches(
+    prefetch: Prefetch, memory: TensorMemory, box: Footprint, names: IndexOf, fresh: Callable[[str], str]
+) -> list[loops.Stmt]:
     """Return statements that ask for the lines of `box` as it will be `prefetch.distance` iterations later."""
-    if any(buffer.space == "registers" for buffer in home.buffers):
-        raise error("S0217", f"nothing to prefetch: `{home.tensor}` is in registers", prefetch.span)
+    if any(buffer.space == "registers" for buffer in memory.buffers):
+        raise error("S0217", f"nothing to prefetch: `{memory.tensor}` is in registers", prefetch.span)
     later = {prefetch.loop: affine.add(prefetch.loop, prefetch.distance)}
     out: list[loops.Stmt] = []
-    for number, buffer in enumerate(home.buffers):
-        steps = _steps(home, number)
-        share = _share(prefetch, home, box, steps)
+    for number, buffer in enumerate(memory.buffers):
+        steps = _steps(memory, number)
+        share = _share(prefetch, memory, box, steps)
         parts: dict[str, loops.Index] = {}
         around: list[tuple[str, loops.Index, int | None]] = []
-        for axis, origin, extent in zip(home.axes, box.origin, box.extent, strict=True):
+        for axis, origin, extent in zip(memory.axes, box.origin, box.extent, strict=True):
             step = steps.get(axis, 1)
             count = affine.ceil_div(affine.to_expr(extent), step)
             first = to_index(affine.substitute(origin, later), names)
@@ -59,7 +61,7 @@ def to_prefetches(prefetch: Prefetch, home: Home, box: Footprint, names: IndexOf
                 parts[axis] = loops.Add(first, loops.Mul(loops.Var(var), loops.Int(step)))
                 around.append((var, to_index(count, names), known))
         element = lambda n, parts=parts: parts[n] if n in parts else names(n)  # noqa: E731
-        ask = _nested(loops.Prefetch(buffer.name, tuple(to_index(d, element) for d in home.dims)), around)
+        ask = _nested(loops.Prefetch(buffer.name, tuple(to_index(d, element) for d in memory.dims)), around)
         out.append(ask if share is None or share.when == TRUE else loops.If(to_bool(share.when, names), (ask,)))
     return out
 
@@ -74,15 +76,15 @@ class _Share:
     when: Cond
 
 
-def _share(prefetch: Prefetch, home: Home, box: Footprint, steps: dict[str, int]) -> _Share | None:
+def _share(prefetch: Prefetch, memory: TensorMemory, box: Footprint, steps: dict[str, int]) -> _Share | None:
     """Return what one iteration of the loops that share a box asks for; None where one loop asks for all."""
     if not prefetch.shares:
         return None
     counts: dict[str, int] = {}
-    for axis, extent in zip(home.axes, box.extent, strict=True):
+    for axis, extent in zip(memory.axes, box.extent, strict=True):
         known = affine.constant(affine.ceil_div(affine.to_expr(extent), steps.get(axis, 1)))
         if known is None:
-            raise error("S0217", f"nothing to prefetch: how much of `{home.tensor}` is read is only known at run time", prefetch.span)
+            raise error("S0217", f"nothing to prefetch: how much of `{memory.tensor}` is read is only known at run time", prefetch.span)
         counts[axis] = known
     axis = max(counts, key=lambda name: counts[name])
     total, turn = 1, affine.to_expr(0)
@@ -110,15 +112,15 @@ def _nested(stmt: loops.Stmt, around: list[tuple[str, loops.Index, int | None]])
     return stmt
 
 
-def _steps(home: Home, number: int) -> dict[str, int]:
+def _steps(memory: TensorMemory, number: int) -> dict[str, int]:
     """Return how many elements of each axis, from the innermost dimension outwards, lie in one cache line.
 
     [j // 16, k // 2, j % 16, k % 2] of a type of two bytes  ->  k: 2, j: 16"""
-    buffer = home.buffers[number]
+    buffer = memory.buffers[number]
     left = max(1, LINE_BYTES // buffer.dtype.size_bytes)
     steps: dict[str, int] = {}
-    for dim, extent in reversed(list(zip(home.dims, buffer.shape, strict=False))):
-        axis = _axis_along(dim, home.axes)
+    for dim, extent in reversed(list(zip(memory.dims, buffer.shape, strict=False))):
+        axis = _axis_along(dim, memory.axes)
         if axis is None or axis in steps or left == 1:
             break
         count = extent.value if isinstance(extent, loops.Int) else left

@@ -1,7 +1,7 @@
 """Scalar expressions of the tensor IR as those of the loop IR, at one loop point.
 
-Reads become loads from the tensor's home; reductions have been computed by then and become loads of their accumulators. Elements of narrow
-float tensors are widened when loaded. A `Let` becomes a statement before the one at hand. On a side of a `Select`, which may not be
+Reads become loads from the tensor's memory; reductions have been computed by then and become loads of their accumulators. Elements of
+narrow float tensors are widened when loaded. A `Let` becomes a statement before the one at hand. On a side of a `Select`, which may not be
 evaluated, its value takes its place instead; one that is large is computed before as well, under the conditions of that side:
 
     if c then (let p = long row in p + x[i]) else y[i]      let p = (if c then long row else 0);  if c then p + x[i] else y[i]

@@ -75,7 +75,7 @@ class Analysis:
 
     def place(self, diagnostic: Diagnostic) -> Span | None:
         """Return the main place of a diagnostic: the first that lies in this text."""
-        return own_place(diagnostic, self.source)
+        return first_place_in(diagnostic, self.source)
 
     def declaration_at(self, offset: int) -> sx.Declaration | None:
         """Return the declaration that was read around a character."""
@@ -96,7 +96,7 @@ class Analysis:
         return [d for d in self.diagnostics if (span := self.place(d)) is not None and span.start <= offset <= span.end]
 
 
-def own_place(diagnostic: Diagnostic, source: Source) -> Span | None:
+def first_place_in(diagnostic: Diagnostic, source: Source) -> Span | None:
     """Return the first place of a diagnostic that lies in a text: what is wrong in a used file is said of the `use`."""
     return next((label.span for label in diagnostic.labels if label.span.source.name == source.name), None)
 
@@ -279,7 +279,7 @@ def _loaded(source: Source, file: sx.File, missing: Lost, reader: EditorReader) 
             module = load_module(readable, uses=uses)
             return Loaded(module, uses.of(readable), tuple(problems), _used_key(readable, reader))
         except CompileError as problem:
-            places = [place for p in problem.diagnostics if (place := own_place(p, source)) is not None]
+            places = [place for p in problem.diagnostics if (place := first_place_in(p, source)) is not None]
             problems += [p for p in problem.diagnostics if not lost.explains(p)]
             left = [remaining for d in kept if (remaining := _without(d, places)) is not None]
             if len(left) == len(kept) and all(a is b for a, b in zip(left, kept, strict=True)):

@@ -11,7 +11,7 @@ from codegen.dtypes import DTYPES
 from tensorlang.check.types import BITS, CLASSES, CONSTANTS, ELEMENTARY, FOLDS, INDEX_WORDS
 from tensorlang.diagnostics import CompileError, Source, Span
 from tensorlang.lsp.analysis import Analysis, Chunk
-from tensorlang.lsp.uses import files_beside, modules_after
+from tensorlang.lsp.uses import files_after, modules_after
 from tensorlang.policy.select import read
 from tensorlang.schedule.apply import Outline, outline
 from tensorlang.schedule.directives.table import TABLE
@@ -77,7 +77,7 @@ def _in_use(analysis: Analysis, before: str) -> list[Item] | None:
         return None
     if found["file"] is not None:
         inside = found["file"].rpartition("/")
-        return [Item(name, "file", "file") for name in files_beside(analysis.source.folder, "".join(inside[:2]))]
+        return [Item(name, "file", "file") for name in files_after(analysis.source.folder, "".join(inside[:2]))]
     if found["path"] is not None:
         return [Item(word, "module", title) for word, title in modules_after(found["path"])]
     renamed = re.search(rf"{NAME}[ \t]+(as[ \t]+)?(?:{NAME})?$", found["names"] or "")
@@ -206,10 +206,10 @@ def outline_before(analysis: Analysis, chunk: Chunk, text: str, offset: int) -> 
             return outline(program, read(analysis.module, written, program).schedule)
         except CompileError:
             continue
-    return outline_of_nothing(analysis, chunk)
+    return bare_outline(analysis, chunk)
 
 
-def outline_of_nothing(analysis: Analysis, chunk: Chunk) -> Outline | None:
+def bare_outline(analysis: Analysis, chunk: Chunk) -> Outline | None:
     """Return the stages and loops of an operator before any directive."""
     program = analysis.program(chunk.name)
     bare = _schedule(f"schedule {chunk.name} for cpu {{")

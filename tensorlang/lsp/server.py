@@ -112,7 +112,7 @@ class Server(LanguageServer):
     def used_changed(self, paths: set[str]) -> None:
         """Have the texts analysed again that use one of some files, real paths."""
         for uri, document in self.documents.items():
-            if document.analysis is not None and document.path not in paths and not paths.isdisjoint(document.analysis.reader.asked):
+            if document.analysis is not None and document.path not in paths and not paths.isdisjoint(document.analysis.reader.probed):
                 self._analyse(uri, document)
 
     def _analyse(self, uri: str, document: Document) -> None:
@@ -144,7 +144,7 @@ class Server(LanguageServer):
             return
         document.analysis, document.version = analysis, version
         now = self.texts()
-        if any(now.get(path) != texts.get(path) for path in analysis.reader.asked):
+        if any(now.get(path) != texts.get(path) for path in analysis.reader.probed):
             self._analyse(uri, document)  # a used file has changed meanwhile
             return
         document.done.set()

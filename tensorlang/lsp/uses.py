@@ -44,14 +44,14 @@ class EditorReader(Reader):
 
     texts: Mapping[str, str] = field(default_factory=dict)
     trees: Trees = field(default_factory=Trees)
-    asked: set[str] = field(default_factory=set)
+    probed: set[str] = field(default_factory=set)
     """The real paths of all files that were looked for, found or not."""
     sources: dict[str, Source] = field(default_factory=dict)
     """What was read, by the names of messages."""
 
     def opened(self, path: Path) -> Source | None:
         real = os.path.realpath(path)
-        self.asked.add(real)
+        self.probed.add(real)
         text = self.texts.get(real)
         return Source(str(path), text, folder=str(path.parent)) if text is not None else None
 
@@ -174,7 +174,7 @@ def modules_after(written: str) -> Iterator[tuple[str, str]]:
             yield word, f"{written}{word}"
 
 
-def files_beside(folder: str | None, written: str) -> Iterator[str]:
+def files_after(folder: str | None, written: str) -> Iterator[str]:
     """Yield the names of `.tl` files and folders that may follow the path `written` of a `use`, which ends in `/` or is empty."""
     if folder is None:
         return

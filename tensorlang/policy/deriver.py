@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from polyhedral import affine
-from tensorlang.policy.machine import Device, Machine
+from tensorlang.policy.machine import GpuMachine, Machine
 from tensorlang.schedule.flattened import flattened
 from tensorlang.schedule.plan import Storage
 from tensorlang.schedule.rfactor import rfactor
@@ -32,7 +32,7 @@ class Deriver:
     constants: frozenset[str]
     schedule: Schedule
     axes: dict[str, tuple[str, ...]]
-    apart: frozenset[str] = frozenset()
+    separate: frozenset[str] = frozenset()
     """Tensors that are computed by themselves."""
     plain: bool = False
     """Whether loops of sums, pieces and recurrences are left as they are, but for an order that is legal."""
@@ -49,7 +49,7 @@ class Deriver:
 
 
 def deriver(program: Program, machine: Machine, layouts: Mapping[str, Storage], constants: frozenset[str]) -> Deriver:
-    """Return the state of deriving before any cluster is scheduled: the program as directives will see it, and the directives for that."""
+    """Return the state of deriving before any group is scheduled: the program as directives will see it, and the directives for that."""
     lifted = lift(program)
     flat, stored = flattened(lifted, layouts)
     schedule = Schedule(program.name)
@@ -60,16 +60,16 @@ def _partial(d: Deriver) -> Deriver:
     """Return the state with sums of everything in partial results, one for each of the stretches that threads take."""
     for definition in d.program.definitions:
         binder, length = _stretches(d, definition)
-        factored = rfactor(d.program, binder, length, stretches=True) if length else ""
+        factored = rfactor(d.program, binder, length, chunked=True) if length else ""
         if not isinstance(factored, str):
-            d = deriver_of(factored, d.machine, d.layouts, d.constants, d.schedule.rfactor(binder, length, stretches=True))
+            d = deriver_of(factored, d.machine, d.layouts, d.constants, d.schedule.rfactor(binder, length, chunked=True))
     return d
 
 
 def _stretches(d: Deriver, definition: Definition) -> tuple[str, int]:
     """Return what to cut a reduction to one element along, and into how long stretches; 0 where one thread is as fast."""
     found = [r for p in definition.pieces for r in reduces(p.value)]
-    if definition.axes or len(found) != 1 or not is_worth(d, (definition,)) or reads_itself(definition):
+    if definition.axes or len(found) != 1 or not is_threading_profitable(d, (definition,)) or reads_itself(definition):
         return "", 0
     binder = found[0].binders[0]
     extent = extents(definition)[binder.name] or 0
@@ -90,9 +90,9 @@ def reads_itself(definition: Definition) -> bool:
     return any(r.tensor in own for p in definition.pieces for r in reads(p.value))
 
 
-def device_of(d: Deriver) -> Device:
+def device_of(d: Deriver) -> GpuMachine:
     """Return the graphics processor that a schedule is derived for."""
-    assert isinstance(d.machine, Device)
+    assert isinstance(d.machine, GpuMachine)
     return d.machine
 
 
@@ -113,13 +113,13 @@ def in_order(schedule: Schedule, stage: str, loops: list[str]) -> Schedule:
 
 def mark_parallel(d: Deriver, members: Sequence[Definition], loops: list[str], sizes: Mapping[str, int | None]) -> None:
     """Mark the outer loops of the last of `members`, which are computed in them, that hold enough iterations for every thread."""
-    if is_worth(d, members):
+    if is_threading_profitable(d, members):
         stage = members[-1].tensors[0].name
         chosen = shared_loops(loops, [sizes.get(loop) or OPEN_EXTENT for loop in loops], d.machine.threads)
         d.add(d.schedule.parallel(*(f"{stage}.{loop}" for loop in chosen)) if chosen else d.schedule)
 
 
-def is_worth(d: Deriver, definitions: Iterable[Definition]) -> bool:
+def is_threading_profitable(d: Deriver, definitions: Iterable[Definition]) -> bool:
     """Tell whether several threads compute `definitions` sooner than one."""
     return d.machine.threads > 1 and sum(_operations(d, x) for x in definitions) >= PARALLEL_WORK
 

@@ -16,7 +16,7 @@ from tensorlang.tensor.walk import components, definition_reads, reads
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class FusionGroup:
     """Definitions computed together: `head`, and `members` (it among them) that agree with it on `depth` leading axes, or that make up a
     contraction between transformations, or attention in one pass over the keys."""
 
@@ -27,21 +27,21 @@ class Cluster:
     online: Online | None = None
 
 
-def clusters(d: Deriver, *, vectors: bool = True) -> list[Cluster]:
-    """Return the definitions, each in one cluster. A tensor joins the cluster that holds all its readers when they read it at their own
+def fusion_groups(d: Deriver, *, vectors: bool = True) -> list[FusionGroup]:
+    """Return the definitions, each in one group. A tensor joins the group that holds all its readers when they read it at their own
     point along at least one leading axis; contractions, recurrences and tensors in pieces stay by themselves. All of a contraction between
-    transformations is one cluster. `vectors`: an axis that vectors of a member run along is left to it."""
+    transformations is one group. `vectors`: an axis that vectors of a member run along is left to it."""
     program = d.program
     attention = online_of(program) if not vectors else None
     if attention is not None:
-        return [Cluster(attention.result, attention.members, 0, online=attention)]
+        return [FusionGroup(attention.result, attention.members, 0, online=attention)]
     found = transformed(program)
     if found is not None:
-        return [Cluster(found.result, found.members, 0, found)]
-    alone = {x.tensors[0].name for x in program.definitions if len(x.pieces) != 1 or recurs(program, x) or is_product(x)} | d.apart
+        return [FusionGroup(found.result, found.members, 0, found)]
+    alone = {x.tensors[0].name for x in program.definitions if len(x.pieces) != 1 or recurs(program, x) or is_product(x)} | d.separate
     readers_of = readers(program)
     taken: set[str] = set()
-    out: list[Cluster] = []
+    out: list[FusionGroup] = []
     for head in reversed(program.definitions):
         name = head.tensors[0].name
         if name in taken:
@@ -61,7 +61,7 @@ def clusters(d: Deriver, *, vectors: bool = True) -> list[Cluster]:
                 members.append(candidate)
                 depth = shared
         taken |= {m.tensors[0].name for m in members}
-        out.append(Cluster(head, tuple(reversed(members)), depth))
+        out.append(FusionGroup(head, tuple(reversed(members)), depth))
     return list(reversed(out))
 
 
@@ -91,13 +91,13 @@ def agreement(reader: Definition, read: Definition) -> int:
     return depth
 
 
-def derive_rows(d: Deriver, cluster: Cluster) -> None:
-    head, depth = cluster.head, cluster.depth
+def derive_rows(d: Deriver, group: FusionGroup) -> None:
+    head, depth = group.head, group.depth
     name = head.tensors[0].name
     loop = head.axes[depth - 1]
-    for definition in cluster.members:
+    for definition in group.members:
         if definition is not head:
             d.add(d.schedule.at(definition.tensors[0].name, f"{name}.{loop}"))
         inside = definition.axes[depth:]
         add_inner_loops(d, definition, inside, best_inner_loops(d, definition, inside))
-    mark_parallel(d, (*(m for m in cluster.members if m is not head), head), list(head.axes[:depth]), extents(head))
+    mark_parallel(d, (*(m for m in group.members if m is not head), head), list(head.axes[:depth]), extents(head))

@@ -29,7 +29,7 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class Device(Machine):
+class GpuMachine(Machine):
     """A graphics processor. `vector_bytes` is what one thread loads or stores at once, `threads` how many a block has as a rule."""
 
     vector_bytes: int = 16
@@ -68,5 +68,5 @@ class Device(Machine):
         return self.vector_bytes // dtype.size_bytes
 
 
-USUAL = Device()
+USUAL = GpuMachine()
 """What a device is like where nothing is said."""

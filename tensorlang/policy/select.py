@@ -20,18 +20,18 @@ from polyhedral.expr import Name as AffineName
 from tensorlang.check.module import Module
 from tensorlang.check.walk import descendants
 from tensorlang.diagnostics import CompileError
-from tensorlang.policy.cpu.derive import derive_cluster
-from tensorlang.policy.cpu.row_chains import feeding, narrowed
+from tensorlang.policy.cpu.derive import derive_group
+from tensorlang.policy.cpu.row_chains import restrict_rows, row_chain
 from tensorlang.policy.cpu.row_epilogues import block_of_rows, finished
 from tensorlang.policy.deriver import Deriver, deriver
-from tensorlang.policy.gpu.derive import derive_device_cluster, device_deriver
-from tensorlang.policy.groups import Cluster, clusters
-from tensorlang.policy.machine import Device, Machine
+from tensorlang.policy.gpu.derive import derive_device_group, device_deriver
+from tensorlang.policy.groups import FusionGroup, fusion_groups
+from tensorlang.policy.machine import GpuMachine, Machine
 from tensorlang.policy.pointwise import stored_axis
-from tensorlang.policy.roles.match import Match, asked, copies_of, match_role, spread_over
+from tensorlang.policy.roles.match import Match, copies_of, guard_facts, match_role, spread_over
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.expand import Scope, expand
-from tensorlang.schedule.guards import Fact, known_of, plain, unmet
+from tensorlang.schedule.guards import Fact, guard_env, plain, unmet
 from tensorlang.schedule.instructions import named
 from tensorlang.schedule.knobs import no_knob, picker
 from tensorlang.schedule.plan import Plan, Storage
@@ -108,12 +108,12 @@ def search(
     Raises CompileError S05xx for a schedule that cannot be read and for knobs that it does not have."""
     request = _Request(module, program, target, machine, knobs or {}, layouts or {}, constants)
     own, library = module.schedules[: module.own_schedules], module.schedules[module.own_schedules :]
-    known = known_of(module, operator, program, attrs, sizes or {}, at or {})
-    decided = known_of(module, operator, program, attrs, sizes or {}, {}) if at else known
+    env = guard_env(module, operator, program, attrs, sizes or {}, at or {})
+    decided = guard_env(module, operator, program, attrs, sizes or {}, {}) if at else env
     found = (
-        _of_operator(request, operator, own, known, decided)
+        _of_operator(request, operator, own, env, decided)
         or _of_roles(request, own, own)
-        or _of_operator(request, operator, library, known, decided)
+        or _of_operator(request, operator, library, env, decided)
         or _of_roles(request, library, module.schedules)
     )
     if found is None and request.knobs:
@@ -121,10 +121,10 @@ def search(
     return Found(found, tuple(request.tried))
 
 
-def applicable(module: Module, operator: str, target: str, known: Mapping[str, Fact]) -> str | None:
-    """Return the name (`where`) of the operator's first schedule whose guards all hold for `known`, or None."""
+def applicable(module: Module, operator: str, target: str, env: Mapping[str, Fact]) -> str | None:
+    """Return the name (`where`) of the operator's first schedule whose guards all hold in `env`, or None."""
     for schedule in module.schedules:
-        if schedule.role is None and (schedule.operator, schedule.target) == (operator, target) and unmet(schedule, known) is None:
+        if schedule.role is None and (schedule.operator, schedule.target) == (operator, target) and unmet(schedule, env) is None:
             return where(schedule)
     return None
 
@@ -142,8 +142,8 @@ def read(
 
     Raises CompileError S05xx for a schedule that cannot be read."""
     request = _Request(module, program, written.target, Machine(), knobs or {}, {}, frozenset())
-    known = known_of(module, written.operator, program, attrs or {}, sizes or {}, {}) if conditional(module, written) else {}
-    return _expanded(request, written.operator if written.operator in module.operators else None, written, known)
+    env = guard_env(module, written.operator, program, attrs or {}, sizes or {}, {}) if conditional(module, written) else {}
+    return _expanded(request, written.operator if written.operator in module.operators else None, written, env)
 
 
 def conditional(module: Module, written: sx.Schedule) -> bool:
@@ -163,9 +163,9 @@ def conditional(module: Module, written: sx.Schedule) -> bool:
 
 
 def _of_operator(
-    request: _Request, operator: str | None, written: Sequence[sx.Schedule], known: Mapping[str, Fact], decided: Mapping[str, Fact]
+    request: _Request, operator: str | None, written: Sequence[sx.Schedule], env: Mapping[str, Fact], decided: Mapping[str, Fact]
 ) -> Chosen | None:
-    """Return the first schedule of the operator whose guards hold for what is `known`. Its conditions see what is `decided`: what is the
+    """Return the first schedule of the operator whose guards hold in `env`. Its conditions see what is `decided`: what is the
     same for all calls that the kernel serves."""
     for schedule in written:
         if operator is None or schedule.role is not None or schedule.operator != operator:
@@ -173,7 +173,7 @@ def _of_operator(
         if schedule.target != request.target:
             request.tried.append(Attempt(where(schedule), f"it is for `{schedule.target}`"))
             continue
-        why = unmet(schedule, known)
+        why = unmet(schedule, env)
         if why is not None:
             request.tried.append(Attempt(where(schedule), why))
             continue
@@ -181,9 +181,9 @@ def _of_operator(
     return None
 
 
-def _expanded(request: _Request, operator: str | None, written: sx.Schedule, known: Mapping[str, Fact]) -> Chosen:
+def _expanded(request: _Request, operator: str | None, written: sx.Schedule, env: Mapping[str, Fact]) -> Chosen:
     declared: list[str] = []
-    scope = Scope(request.module, picker(request.knobs, declared, None), packs=_packs(request, operator), known=known)
+    scope = Scope(request.module, picker(request.knobs, declared, None), packs=_packs(request, operator), env=env)
     directives = expand(scope, written.body)
     for name in request.knobs:
         if name not in declared:
@@ -222,9 +222,9 @@ def where(schedule: sx.Schedule) -> str:
 
 @dataclass(slots=True)
 class _Part:
-    """A cluster of definitions and the schedules of roles that fit it, the next one to try first."""
+    """A group of definitions and the schedules of roles that fit it, the next one to try first."""
 
-    cluster: Cluster
+    group: FusionGroup
     candidates: list[tuple[sx.Schedule, Match]]
     directives: tuple[sx.Directive, ...] = ()
     origin: str | None = None
@@ -251,12 +251,12 @@ def _of_roles(request: _Request, wanted: Sequence[sx.Schedule], written: Sequenc
     roles = [s for s in written if s.role is not None and s.target == request.target]
     if not any(s in wanted for s in roles):
         return None
-    on_device = isinstance(request.machine, Device)
+    on_device = isinstance(request.machine, GpuMachine)
     if on_device:
         d = device_deriver(request.program, request.machine, request.layouts)
     else:
         d = deriver(request.program, request.machine, request.layouts, request.constants)
-    parts = [_Part(c, _candidates(request, roles, d, c)) for c in clusters(d, vectors=not on_device)]
+    parts = [_Part(c, _candidates(request, roles, d, c)) for c in fusion_groups(d, vectors=not on_device)]
     if not any(s in wanted for part in parts for s, _ in part.candidates):
         return None
     _settle_all(request, d, parts)
@@ -287,21 +287,21 @@ def _assembled(request: _Request, schedule: Schedule, parts: Sequence[_Part], pl
     return Chosen(schedule, knobs, "; ".join(o for o in origins if o), tuple(request.tried), plan, left_out)
 
 
-def _candidates(request: _Request, roles: Sequence[sx.Schedule], d: Deriver, cluster: Cluster) -> list[tuple[sx.Schedule, Match]]:
+def _candidates(request: _Request, roles: Sequence[sx.Schedule], d: Deriver, group: FusionGroup) -> list[tuple[sx.Schedule, Match]]:
     """Return the schedules of roles whose guards hold, the least cost first, and of the same cost in the order in which they are written;
     the user's before those of the library."""
     own = request.module.schedules[: request.module.own_schedules]
     found: list[tuple[sx.Schedule, Match]] = []
     for schedule in roles:
         assert schedule.role is not None
-        match = match_role(d, cluster, schedule.role)
+        match = match_role(d, group, schedule.role)
         if match is None:
             continue
-        why = unmet(schedule, {**asked(schedule.role), **match.facts})
+        why = unmet(schedule, {**guard_facts(schedule.role), **match.facts})
         if why is None:
             found.append((schedule, match))
         else:
-            request.tried.append(Attempt(where(schedule), f"for `{cluster.head.tensors[0].name}`, {why}"))
+            request.tried.append(Attempt(where(schedule), f"for `{group.head.tensors[0].name}`, {why}"))
     return sorted(found, key=lambda candidate: (candidate[0] not in own, candidate[1].cycles))
 
 
@@ -318,12 +318,12 @@ def _settle(request: _Request, d: Deriver, part: _Part, parts: Sequence[_Part]) 
     inside = part.inside
     if not part.candidates:
         alone = d if inside is None else replace(d, machine=replace(d.machine, threads=1))
-        derived = derive_device_cluster if isinstance(d.machine, Device) else derive_cluster
-        part.directives, part.origin, part.knobs, part.left_out = derived(alone, part.cluster).directives, None, {}, ()
+        derived = derive_device_group if isinstance(d.machine, GpuMachine) else derive_group
+        part.directives, part.origin, part.knobs, part.left_out = derived(alone, part.group).directives, None, {}, ()
     else:
         schedule, match = part.candidates[0]
         assert schedule.role is not None
-        block = match_role(d, narrowed(part.cluster, inside.axis, inside.rows), schedule.role) if inside is not None else None
+        block = match_role(d, restrict_rows(part.group, inside.axis, inside.rows), schedule.role) if inside is not None else None
         if block is not None:
             match = replace(match, tiles=block.tiles, extents=block.extents, facts={**match.facts, "together": block.facts["together"]})
         scope = Scope(
@@ -337,14 +337,14 @@ def _settle(request: _Request, d: Deriver, part: _Part, parts: Sequence[_Part]) 
             extents=dict(match.extents),
             axes=dict(match.axes),
             indexed=match.indexed,
-            known={**asked(schedule.role), **match.facts},
+            env={**guard_facts(schedule.role), **match.facts},
         )
         scope.names |= {n: (sx.Number(str(int(v))),) for n, v in match.facts.items() if isinstance(v, int)}
         scope.copy_of = copies_of(d)
-        if isinstance(d.machine, Device):
+        if isinstance(d.machine, GpuMachine):
             scope.spread = None
         elif inside is None:
-            scope.spread = spread_over(d, part.cluster, scope)
+            scope.spread = spread_over(d, part.group, scope)
         part.directives, part.origin = tuple(expand(scope, schedule.body)), where(schedule)
         part.knobs, part.left_out = scope.knobs, tuple(scope.left_out)
         _feed(d, part, scope, parts)
@@ -354,14 +354,14 @@ def _settle(request: _Request, d: Deriver, part: _Part, parts: Sequence[_Part]) 
 
 def _feed(d: Deriver, part: _Part, scope: Scope, parts: Sequence[_Part]) -> None:
     """Note for the parts that make the rows of a product where its directives have them computed."""
-    head = part.cluster.head
-    if len(part.cluster.members) > 1:
+    head = part.group.head
+    if len(part.group.members) > 1:
         _feed_rows(d, part, parts)
         return
     axis = stored_axis(d, head) if head.axes and len(head.pieces) == 1 else None
     c = contraction(head, axis) if axis is not None else None
     placed = {_operand(x): x for x in part.directives if x.name == "at"}
-    made = feeding(d, [p.cluster for p in parts], head, c) if c is not None and c.x in placed else None
+    made = row_chain(d, [p.group for p in parts], head, c) if c is not None and c.x in placed else None
     if made is None or c is None:
         return
     own, row = head.tensors[0].name, c.rows[0]
@@ -371,9 +371,9 @@ def _feed(d: Deriver, part: _Part, scope: Scope, parts: Sequence[_Part]) -> None
         if along == row and name not in scope.gone and name != loop:
             rows *= scope.extents.get(name) or 1
     fixed = {slot.name: at for at, slot in enumerate(c.x_read.index) if isinstance(slot, AffineName) and slot.name in c.batch}
-    for cluster in made.clusters:
-        producer = next(p for p in parts if p.cluster is cluster)
-        made_of = cluster.head
+    for group in made.groups:
+        producer = next(p for p in parts if p.group is group)
+        made_of = group.head
         copies = {f"{made_of.tensors[0].name}.{made_of.axes[at]}": f"{own}.{name}" for name, at in fixed.items()}
         producer.inside = _Inside(part, loop, made.row, rows, copies)
 
@@ -381,13 +381,13 @@ def _feed(d: Deriver, part: _Part, scope: Scope, parts: Sequence[_Part]) -> None
 def _feed_rows(d: Deriver, part: _Part, parts: Sequence[_Part]) -> None:
     """Note for products whose rows a part finishes in which loop over blocks of rows its directives have them computed."""
     placed = {_operand(x): _place(x) for x in part.directives if x.name == "at"}
-    products = finished(d, [p.cluster for p in parts], part.cluster)
-    rows = block_of_rows(d, part.cluster, products)
-    for cluster in products:
-        loop = placed.get(cluster.head.tensors[0].name)
+    products = finished(d, [p.group for p in parts], part.group)
+    rows = block_of_rows(d, part.group, products)
+    for group in products:
+        loop = placed.get(group.head.tensors[0].name)
         if loop is not None:
-            producer = next(p for p in parts if p.cluster is cluster)
-            producer.inside = _Inside(part, loop, part.cluster.depth - 1, rows, {})
+            producer = next(p for p in parts if p.group is group)
+            producer.inside = _Inside(part, loop, part.group.depth - 1, rows, {})
 
 
 def _operand(d: sx.Directive) -> str:
@@ -410,7 +410,7 @@ def _copied(d: sx.Directive, inside: _Inside) -> sx.Directive:
 
 
 def _computed_at(part: _Part, inside: _Inside) -> tuple[sx.Directive, ...]:
-    made = part.cluster.head.tensors[0].name
+    made = part.group.head.tensors[0].name
     if any(x.name == "at" and _operand(x) == made for x in inside.reader.directives):
         return ()
     return (sx.Directive("at", (sx.Id(made),), (sx.Phrase("at", (sx.Id(inside.loop),)),)),)

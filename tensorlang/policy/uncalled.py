@@ -12,7 +12,7 @@ from tensorlang.check.walk import descendants
 from tensorlang.diagnostics import CompileError, Diagnostic, Edit, Span, error
 from tensorlang.policy.roles.cpu import ROLES
 from tensorlang.policy.roles.gpu import DEVICE_ROLES
-from tensorlang.policy.roles.match import asked
+from tensorlang.policy.roles.match import guard_facts
 from tensorlang.schedule.expand import Scope, choices, expand
 from tensorlang.schedule.guards import Fact, evaluate, passed
 from tensorlang.schedule.knobs import no_knob
@@ -33,9 +33,9 @@ def check_schedules(module: Module) -> list[Diagnostic]:
 
 def check_written(module: Module, schedule: sx.Schedule, knobs: Mapping[str, int]) -> None:
     """Check a schedule of an operator and the names of `knobs`. Raises CompileError S05xx."""
-    known = _check_guards(module, schedule)
+    env = _check_guards(module, schedule)
     declared: set[str] = set()
-    _check_body(_Body(module, known, declared), schedule.body)
+    _check_body(_Body(module, env, declared), schedule.body)
     for name in knobs:
         if name not in declared:
             raise no_knob(name, sorted(declared), schedule)
@@ -54,8 +54,8 @@ def _check(module: Module, schedule: sx.Schedule) -> None:
         there = f"the operators here are {', '.join(f'`{name}`' for name in own)}" if own else "declare it, or rename the schedule"
         help = did_you_mean(schedule.operator, module.operators, there)
         raise error("S0501", f"there is no operator `{schedule.operator}`", _word(schedule, "schedule", schedule.operator), help=help)
-    known = _check_role(schedule, schedule.role) if schedule.role is not None else _check_guards(module, schedule)
-    _check_body(_Body(module, known, set(), role=schedule.role is not None), schedule.body)
+    env = _check_role(schedule, schedule.role) if schedule.role is not None else _check_guards(module, schedule)
+    _check_body(_Body(module, env, set(), role=schedule.role is not None), schedule.body)
 
 
 _CALLED = {
@@ -81,25 +81,25 @@ def _check_role(schedule: sx.Schedule, role: sx.Role) -> dict[str, Fact]:
         )
     if not form.fits(role):
         raise error("S0512", f"role `{role.name}` has other parameters", role.span, help=f"write `role {form.text}`")
-    known = asked(role)
+    env = guard_facts(role)
     for guard in schedule.guards:
-        evaluate(guard, known)
-    return known
+        evaluate(guard, env)
+    return env
 
 
 def _check_guards(module: Module, schedule: sx.Schedule) -> dict[str, Fact]:
     """Return what guards and conditions may ask for, once the guards are seen to."""
     declaration = module.operators[schedule.operator]
-    known: dict[str, Fact] = {p.name: () if p.pack else None for p in declaration.params if p.kind != "tensor"}
+    env: dict[str, Fact] = {p.name: () if p.pack else None for p in declaration.params if p.kind != "tensor"}
     for param in declaration.params:
         if isinstance(param.type, sx.TensorType):
             for dim in param.type.dims or ():
                 for node in (dim, *descendants(dim)):
                     if isinstance(node, sx.Id):
-                        known.setdefault(node.name, () if isinstance(dim, sx.Pack | sx.Broadcast) else None)
+                        env.setdefault(node.name, () if isinstance(dim, sx.Pack | sx.Broadcast) else None)
     for guard in schedule.guards:
-        evaluate(guard, known)
-    return known
+        evaluate(guard, env)
+    return env
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class _Body:
     """Where directives stand: what their conditions may ask for, the knobs declared so far, and the tactics whose calls lead there."""
 
     module: Module
-    known: dict[str, Fact]
+    env: dict[str, Fact]
     knobs: set[str]
     calls: tuple[str, ...] = ()
     role: bool = False
@@ -122,10 +122,10 @@ def _check_body(where: _Body, body: Sequence[sx.Directive | sx.Knobs]) -> None:
                 if knob.name in where.knobs:
                     raise error("S0510", f"knob `{knob.name}` is declared twice", knob.span, help="rename one of them, or delete it")
                 where.knobs.add(knob.name)
-                where.known[knob.name] = None
+                where.env[knob.name] = None
             continue
         if part.condition is not None:
-            evaluate(part.condition, where.known, "a condition")
+            evaluate(part.condition, where.env, "a condition")
         if part.call:
             _check_call(where, part)
 
@@ -137,10 +137,10 @@ def _check_call(where: _Body, call: sx.Directive) -> None:
         expand(scope, [replace(call, condition=None)])
         return
     before = set(where.knobs)
-    known = _counted(where, tactic, call) | passed(where.known, tactic.params, call.operands)
-    inside = _Body(where.module, known, where.knobs, (*where.calls, call.name), where.role)
+    env = _counted(where, tactic, call) | passed(where.env, tactic.params, call.operands)
+    inside = _Body(where.module, env, where.knobs, (*where.calls, call.name), where.role)
     _check_body(inside, tactic.body)
-    where.known.update(dict.fromkeys(where.knobs - before))
+    where.env.update(dict.fromkeys(where.knobs - before))
 
 
 def _counted(where: _Body, tactic: sx.Tactic, call: sx.Directive) -> dict[str, Fact]:

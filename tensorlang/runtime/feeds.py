@@ -95,7 +95,7 @@ def check_names(feeds: Mapping[str, object], inputs: Sequence[Value]) -> None:
         raise exception(*problems)
 
 
-def check_apart(inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+def check_disjoint(inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
     """Raise RunError R0307 where dense arrays for outputs share memory with inputs or with each other: kernels write before all is read."""
     for k, output in enumerate(outputs):
         if any(np.may_share_memory(output, other) for other in (*inputs, *outputs[:k])):

@@ -37,12 +37,12 @@ def with_roles(module: Module, offered: tuple[Module, ...]) -> Module:
 
 
 @cache
-def nothing() -> Module:
+def empty_module() -> Module:
     """Return a module without a name of its own."""
     return load_module(File(()), ())
 
 
 def rules_of(offered: tuple[Module, ...]) -> Rules:
     """Return the choice among the schedules of roles of `offered`, for kernels that are no operator's."""
-    module = with_roles(nothing(), offered)
+    module = with_roles(empty_module(), offered)
     return Rules(module, text=stated(module, None))

@@ -42,7 +42,7 @@ from tensorlang.diagnostics import (
     render,
     trimmed,
 )
-from tensorlang.planning import Dump, Rules, Wanted
+from tensorlang.planning import Dump, Rules, ScheduleRequest
 from tensorlang.policy.select import applicable, read
 from tensorlang.policy.uncalled import check_written
 from tensorlang.room import no_room
@@ -239,7 +239,7 @@ class Operator:
         call = sorted_out(self.declaration, args, named)
         with recording() as meaning:
             program = self._program(call)
-        plan = self.tools.planned(program, self._wanted(program, call))
+        plan = self.tools.planned(program, self._request(program, call))
         with recording() as order:
             verdict_of(plan)
         return shown_proofs(program, meaning, order)
@@ -252,12 +252,12 @@ class Operator:
         """Return the operator as tensor IR for arguments like these."""
         return self._program(sorted_out(self.declaration, args, named))
 
-    def stages(self, /, *args: Any, dump: Dump, wanted: Sequence[str] = (), **named: Any) -> Any:
+    def stages(self, /, *args: Any, dump: Dump, requested: Sequence[str] = (), **named: Any) -> Any:
         """Compile without the cache, telling `dump` every stage: schedule, loops, and what the target has after that; of what takes other
-        programs only what is `wanted`. Return what was made."""
+        programs only the stages in `requested`. Return what was made."""
         call = sorted_out(self.declaration, args, named)
         program = self._program(call)
-        return self.tools.shown(program, self.name, self._wanted(program, call), dump, wanted)
+        return self.tools.shown(program, self.name, self._request(program, call), dump, requested)
 
     def compiled(self, call: Call) -> Ready:
         """Return the code for a call."""
@@ -282,7 +282,7 @@ class Operator:
         fitting = next((v for v in found if v.fits(sizes, call.arrays)), None)
         if fitting is None:
             program = self._program(call)
-            fitting = self.tools.with_any_sizes(program, self.name, self._wanted(program, call), sizes)
+            fitting = self.tools.with_any_sizes(program, self.name, self._request(program, call), sizes)
             if not fitting.fits(sizes, call.arrays):
                 self._checked(call, symbolic=False)
                 raise InternalError("sizes", f"`{self.name}` compiled for any sizes does not fit {sizes}")
@@ -302,18 +302,20 @@ class Operator:
     def _compile(self, call: Call) -> Ready:
         sizes_given(self.declaration, call)
         program = self._program(call)
-        return self.tools.compiled(program, self.name, self._wanted(program, call))
+        return self.tools.compiled(program, self.name, self._request(program, call))
 
-    def _wanted(self, program: Program, call: Call) -> Wanted:
+    def _request(self, program: Program, call: Call) -> ScheduleRequest:
         """Return the schedule that a call is to run under, or what chooses it."""
         match self.given:
             case None:
                 module, at = with_roles(self.module, self.roles()), self._at(call)[0] if self.symbolic else None
-                return Wanted(rules=Rules(module, self.name, call.attrs, _named(program, call.sizes), self.knobs, at, self.scheduled_for))
+                return ScheduleRequest(
+                    rules=Rules(module, self.name, call.attrs, _named(program, call.sizes), self.knobs, at, self.scheduled_for)
+                )
             case sx.Schedule() as written:
-                return Wanted(self._written(written, program, call))
+                return ScheduleRequest(self._written(written, program, call))
             case schedule:
-                return Wanted(schedule, knobs=self.knobs)
+                return ScheduleRequest(schedule, knobs=self.knobs)
 
     def _written(self, written: sx.Schedule, program: Program, call: Call) -> Schedule:
         return read(self.module, written, program, self.knobs, attrs=call.attrs, sizes=_named(program, call.sizes)).schedule
@@ -497,8 +499,8 @@ def _type(param: sx.Param, value: Any, arrays: list[Array]) -> ArgType:
 
 def _as_declared(array: Array, param: sx.Param) -> Array:
     """Return an array made of Python numbers in the type a parameter names, or in f32 where any float will do."""
-    wanted = param.type.dtype if isinstance(param.type, sx.TensorType) else ""
-    found = DTYPES.get(wanted)
+    expected = param.type.dtype if isinstance(param.type, sx.TensorType) else ""
+    found = DTYPES.get(expected)
     if found is not None:
         return array.astype(found.numpy)
     return array.astype(np.float32) if array.dtype == np.float64 else array

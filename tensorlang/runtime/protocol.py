@@ -21,7 +21,7 @@ from tensorlang.tensor.nodes import Program
 if TYPE_CHECKING:  # the compiler itself, which running what is kept does without
     from tensorlang.graph.options import Options
     from tensorlang.graph.pass_manager import Pipeline
-    from tensorlang.planning import Dump, Wanted
+    from tensorlang.planning import Dump, ScheduleRequest
     from tensorlang.schedule.plan import Plan
 
 Progress: TypeAlias = Callable[[str, int, int], None]
@@ -167,11 +167,11 @@ class Tools(Protocol):
         """Return the shape of an input. Raises RunError R0305 for what is no array."""
         ...
 
-    def compiled(self, program: Program, name: str, wanted: Wanted) -> Ready:
+    def compiled(self, program: Program, name: str, request: ScheduleRequest) -> Ready:
         """Return a program compiled, from the cache where it is there. Raises CompileError for a schedule that is refused."""
         ...
 
-    def with_any_sizes(self, program: Program, name: str, wanted: Wanted, sizes: Mapping[str, int]) -> AnySizes:
+    def with_any_sizes(self, program: Program, name: str, request: ScheduleRequest, sizes: Mapping[str, int]) -> AnySizes:
         """Return a program of open sizes compiled; `sizes` are those of the call that it is needed for. Raises CompileError."""
         ...
 
@@ -179,12 +179,12 @@ class Tools(Protocol):
         """Raise CompileError C0105 where programs of open sizes are not supported yet."""
         ...
 
-    def shown(self, program: Program, name: str, wanted: Wanted, dump: Dump, stages: Sequence[str]) -> Any:
+    def shown(self, program: Program, name: str, request: ScheduleRequest, dump: Dump, stages: Sequence[str]) -> Any:
         """Compile without the cache, telling `dump` every stage, and of those that take further programs the ones in `stages`. Return
         what was made."""
         ...
 
-    def planned(self, program: Program, wanted: Wanted) -> Plan:
+    def planned(self, program: Program, request: ScheduleRequest) -> Plan:
         """Return the proven plan of a program. Raises CompileError."""
         ...
 

@@ -20,7 +20,7 @@ from polyhedral.verdict import Proven, Unknown
 from tensorlang.diagnostics import NOWHERE, CompileError, Diagnostic, Label, Span
 from tensorlang.schedule.apply import apply
 from tensorlang.schedule.plan import Plan, Storage
-from tensorlang.schedule.recurrence import turned
+from tensorlang.schedule.recurrence import legal_order
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.syntax.printer import show
 from tensorlang.tensor.nodes import Program
@@ -247,7 +247,7 @@ def _in_turn(
     """Return what to write first where recurrences cannot run in the order of their axes: tried, and proven, before it is told."""
     order = Schedule(program.name)
     for definition in plan.program.definitions:
-        order = turned(order, plan.program, definition)
+        order = legal_order(order, plan.program, definition)
     try:
         if isinstance(
             verdict_of(apply(program, replace(schedule, directives=(*order.directives, *schedule.directives)), layouts, knobs)), Proven

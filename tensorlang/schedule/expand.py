@@ -62,7 +62,7 @@ class Scope:
     """The axis or binder that a loop is a part of."""
     indexed: Mapping[str, frozenset[str]] = field(default_factory=dict)
     knobs: dict[str, int] = field(default_factory=dict)
-    known: Mapping[str, Fact] = field(default_factory=dict)
+    env: Mapping[str, Fact] = field(default_factory=dict)
     """What conditions may ask for, besides knobs."""
     left_out: list[str] = field(default_factory=list)
     """A sentence for each directive whose condition does not hold."""
@@ -93,7 +93,7 @@ def expand(scope: Scope, body: Sequence[sx.Directive | sx.Knobs]) -> list[sx.Dir
                 for knob in knobs:
                     _declare(scope, knob)
             case sx.Directive():
-                why = left_out(part, scope.known, role=scope.role)
+                why = left_out(part, scope.env, role=scope.role)
                 if why is None:
                     out += _expanded(scope, replace(part, condition=None))
                 else:
@@ -146,7 +146,7 @@ def _declare(scope: Scope, knob: sx.Knob) -> None:
         raise error("S0510", f"knob `{knob.name}` is declared twice", knob.span, help="rename one of them, or delete it")
     scope.knobs[knob.name] = scope.pick(knob, choices(knob))
     scope.names[knob.name] = (sx.Number(str(scope.knobs[knob.name])),)
-    scope.known = {**scope.known, knob.name: scope.knobs[knob.name]}
+    scope.env = {**scope.env, knob.name: scope.knobs[knob.name]}
 
 
 # ---------------------------------------------------------------- tactics
@@ -184,13 +184,13 @@ def _call(scope: Scope, call: sx.Directive) -> list[sx.Directive]:
         )
     arguments = {p: tuple(_values(scope, a)) for p, a in zip(tactic.params, call.operands, strict=True)}
     outside = {n: scope.names[n] for n in tactic.params if n in scope.names}
-    before, outer = set(scope.knobs), scope.known
+    before, outer = set(scope.knobs), scope.env
     scope.names |= arguments
-    scope.known = passed(outer, tactic.params, call.operands) | _counted(scope, arguments)
+    scope.env = passed(outer, tactic.params, call.operands) | _counted(scope, arguments)
     scope.calls = (*scope.calls, call.name)
     out = expand(scope, tactic.body)
     scope.calls = scope.calls[:-1]
-    scope.known = {**outer, **{name: value for name, value in scope.knobs.items() if name not in before}}
+    scope.env = {**outer, **{name: value for name, value in scope.knobs.items() if name not in before}}
     for name in tactic.params:
         scope.names.pop(name, None)
     for name, values in outside.items():
@@ -490,7 +490,7 @@ def _substituted(scope: Scope, e: Operand) -> Operand:
 
 def _sizes(scope: Scope) -> dict[str, tuple[Operand, ...]]:
     """Return the sizes that are known when compiling, as numbers."""
-    numbers = {n: f for n, f in scope.known.items() if isinstance(f, int) and not isinstance(f, bool) and f >= 0}
+    numbers = {n: f for n, f in scope.env.items() if isinstance(f, int) and not isinstance(f, bool) and f >= 0}
     return {name: (sx.Number(str(number)),) for name, number in numbers.items()}
 
 

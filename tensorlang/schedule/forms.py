@@ -177,9 +177,9 @@ def unequal(site: Site, form: Form, reduce: Reduce) -> Refusal | None:
     return None
 
 
-def unmatched(site: Site, form: Form, factors: tuple[Read, Read], misfit: Callable[[Read, Read], Refusal | None]) -> Refusal | None:
+def unmatched(site: Site, form: Form, factors: tuple[Read, Read], mismatch: Callable[[Read, Read], Refusal | None]) -> Refusal | None:
     """Return why the factors of a sum, in either order, are not those of an instruction: the reason that was found last in the comparison;
-    None when they are. `misfit` says of an operand of the instruction and a factor why they are not the same."""
+    None when they are. `mismatch` says of an operand of the instruction and a factor why they are not the same."""
     types = {t.name: t.dtype for t in tensor_table(site.plan.program).values()}
     reasons: list[Refusal] = []
     for lhs, rhs in (factors, factors[::-1]):
@@ -188,7 +188,7 @@ def unmatched(site: Site, form: Form, factors: tuple[Read, Read], misfit: Callab
             given, wanted = ([t[r.tensor] for r in f] for t, f in ((types, factors), (form.types, (form.lhs, form.rhs))))
             reasons.append(Refusal(f"it multiplies {wanted[0]} with {wanted[1]}, the sum {given[0]} with {given[1]}", None, 2))
             continue
-        refused = next((r for own, read in pairs if (r := misfit(own, read)) is not None), None)
+        refused = next((r for own, read in pairs if (r := mismatch(own, read)) is not None), None)
         if refused is None:
             return None
         reasons.append(refused)

@@ -36,7 +36,7 @@ def plain(guard: sx.Expr) -> str:
     return show(guard).replace("`", "")
 
 
-def known_of(
+def guard_env(
     module: Module,
     operator: str | None,
     program: Program,
@@ -95,58 +95,58 @@ def _fact(value: Value, at: Mapping[str, int]) -> Fact:
             return None
 
 
-def unmet(schedule: sx.Schedule, known: Mapping[str, Fact]) -> str | None:
+def unmet(schedule: sx.Schedule, env: Mapping[str, Fact]) -> str | None:
     """Return why a guard of the schedule does not hold, or None when all do."""
     for guard in schedule.guards:
-        held = evaluate(guard, known)
+        held = evaluate(guard, env)
         if held is None:
-            return _undecided(guard, known)
+            return _undecided(guard, env)
         if not held:
-            return _false(guard, known)
+            return _false(guard, env)
     return None
 
 
-def left_out(d: sx.Directive, known: Mapping[str, Fact], *, role: bool = False) -> str | None:
+def left_out(d: sx.Directive, env: Mapping[str, Fact], *, role: bool = False) -> str | None:
     """Return why the condition of a directive does not hold, or None when it does, or when there is none. In the schedule of a role, it
     does not hold where it takes a size that is only known at run time.
 
     Raises CompileError S0505 and S0506 as `evaluate` does, S0515 for such a size in the schedule of an operator."""
     if d.condition is None:
         return None
-    held = evaluate(d.condition, known, "a condition")
+    held = evaluate(d.condition, env, "a condition")
     if held is None and role:
-        return _undecided(d.condition, known)
+        return _undecided(d.condition, env)
     if held is None:
         help = "write a schedule for each case, with the condition as its guard, or make the size static"
-        raise error("S0515", _undecided(d.condition, known), d.condition.span, help=help)
-    return None if held else _false(d.condition, known)
+        raise error("S0515", _undecided(d.condition, env), d.condition.span, help=help)
+    return None if held else _false(d.condition, env)
 
 
-def passed(known: Mapping[str, Fact], params: Sequence[str], arguments: Sequence[sx.Node]) -> dict[str, Fact]:
+def passed(env: Mapping[str, Fact], params: Sequence[str], arguments: Sequence[sx.Node]) -> dict[str, Fact]:
     """Return what conditions in a tactic may ask for: what those of its caller may, where `a.unit` of a parameter `a` is that of its
     argument, and nothing is known of a parameter whose argument is not asked for by a name."""
-    out = {name: fact for name, fact in known.items() if name.partition(".")[0] not in params}
+    out = {name: fact for name, fact in env.items() if name.partition(".")[0] not in params}
     for param, argument in zip(params, arguments, strict=True):
         match argument:
             case sx.Id(given) | sx.Pack(sx.Id(given)):
-                out |= {param + n[len(given) :]: fact for n, fact in known.items() if n == given or n.startswith(f"{given}.")}
+                out |= {param + n[len(given) :]: fact for n, fact in env.items() if n == given or n.startswith(f"{given}.")}
             case _:
                 pass
     return out
 
 
-def _undecided(e: sx.Expr, known: Mapping[str, Fact]) -> str:
-    unknown = next(n for n in _asked(e, known) if not _is_known(known[n]))
+def _undecided(e: sx.Expr, env: Mapping[str, Fact]) -> str:
+    unknown = next(n for n in _asked(e, env) if not _is_known(env[n]))
     return f"`{plain(e)}` is not known when compiling: `{unknown}` is a run-time size"
 
 
-def _false(e: sx.Expr, known: Mapping[str, Fact]) -> str:
-    values = ", ".join(f"{n} = {known[n]}" for n in _asked(e, known))
+def _false(e: sx.Expr, env: Mapping[str, Fact]) -> str:
+    values = ", ".join(f"{n} = {env[n]}" for n in _asked(e, env))
     return f"`{plain(e)}` does not hold" + (f" ({values})" if values else "")
 
 
-def _asked(e: sx.Expr, known: Mapping[str, Fact]) -> list[str]:
-    return sorted({n.name for n in descendants(e) if isinstance(n, sx.Id) and n.name in known})
+def _asked(e: sx.Expr, env: Mapping[str, Fact]) -> list[str]:
+    return sorted({n.name for n in descendants(e) if isinstance(n, sx.Id) and n.name in env})
 
 
 def _is_known(fact: Fact) -> bool:
@@ -171,23 +171,23 @@ _RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
-def evaluate(e: sx.Node, known: Mapping[str, Fact], asking: str = "a guard") -> Any:
-    """Return the value of a guard, or None when it takes a size that is only known at run time. `asking` is what messages call it.
+def evaluate(e: sx.Node, env: Mapping[str, Fact], subject: str = "a guard") -> Any:
+    """Return the value of a guard, or None when it takes a size that is only known at run time. `subject` is what messages call it.
 
     Raises CompileError S0505 for a name that is neither a size nor an attribute, S0506 for what is no condition over them."""
-    again = partial(evaluate, known=known, asking=asking)
+    again = partial(evaluate, env=env, subject=subject)
     match e:
         case sx.Number(text):
             return float(text) if e.is_float else int(text)
         case sx.Text(text):
             return text
-        case sx.Id("true" | "false" as name) if name not in known:
+        case sx.Id("true" | "false" as name) if name not in env:
             return name == "true"
-        case sx.Id(name) if name in known:
-            return known[name]
+        case sx.Id(name) if name in env:
+            return env[name]
         case sx.Id(name):
-            names = ", ".join(sorted(known)) or "none"
-            raise error("S0505", f"{asking} cannot ask for `{name}`", e.span, help=did_you_mean(name, known, f"known are {names}"))
+            names = ", ".join(sorted(env)) or "none"
+            raise error("S0505", f"{subject} cannot ask for `{name}`", e.span, help=did_you_mean(name, env, f"known are {names}"))
         case sx.Unary("not", value):
             held = again(value)
             return None if held is None else not held
@@ -207,11 +207,11 @@ def evaluate(e: sx.Node, known: Mapping[str, Fact], asking: str = "a guard") -> 
         case sx.Compare(items, ops):
             values = [again(i) for i in items]
             return _all(_combined(e, _RELATIONS[op], a, b) for op, a, b in zip(ops, values, values[1:], strict=False))
-        case sx.Apply("rank", (sx.Id(name),)) if name in known:
-            return len(_several(e, known[name]))
-        case sx.Apply("prod", (sx.Pack(sx.Id(name)),)) if name in known:
-            extents = [extent for extent in _several(e, known[name]) if extent is not None]
-            return prod(extents) if _is_known(known[name]) else None
+        case sx.Apply("rank", (sx.Id(name),)) if name in env:
+            return len(_several(e, env[name]))
+        case sx.Apply("prod", (sx.Pack(sx.Id(name)),)) if name in env:
+            extents = [extent for extent in _several(e, env[name]) if extent is not None]
+            return prod(extents) if _is_known(env[name]) else None
         case _:
             raise error(
                 "S0506", f"`{show(e)}` is no condition over sizes and attributes", e.span, help="compare sizes with numbers: `M >= 64`"

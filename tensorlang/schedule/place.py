@@ -12,12 +12,12 @@ from polyhedral.nest import Nest
 from polyhedral.region import place_at
 from polyhedral.schedule import Schedule as Placed
 from tensorlang.diagnostics import error
+from tensorlang.schedule.annotations import Annotation
 from tensorlang.schedule.directives.kind import Placement
 from tensorlang.schedule.directives.placing import StoredAt
 from tensorlang.schedule.directives.table import TABLE
 from tensorlang.schedule.directives.trim import trimmed
 from tensorlang.schedule.plan import Plan, Stage, full, nests_of, trees
-from tensorlang.schedule.said import Said
 from tensorlang.schedule.state import State
 from tensorlang.tensor.scop import Stages, StatementInfo
 from tensorlang.tensor.walk import definition_reads
@@ -164,7 +164,7 @@ def _kept_across(placed: Placed, depth: Mapping[str, int], recurrent: set[str]) 
     return out
 
 
-def _depth(placed: Placed, tensor: str, stored: Said[StoredAt] | None) -> int:
+def _depth(placed: Placed, tensor: str, stored: Annotation[StoredAt] | None) -> int:
     """Return how many loops enclose every access of `tensor`, or those down to the one that it is `stored` at."""
     touching = placed.accessing(tensor)
     common = _shared(placed, touching)

@@ -49,7 +49,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class SoFar:
+class PartialNest:
     """A nest after the changes `named` and the first `count` of its stage."""
 
     named: tuple[Change, ...]
@@ -67,7 +67,7 @@ class Stage:
     definitions: tuple[Definition, ...]
     statements: tuple[StatementInfo, ...]
     loops: tuple[str, ...]
-    owned: Mapping[str, frozenset[str]]
+    members: Mapping[str, frozenset[str]]
     """Loop → names of the statements that have it."""
     extents: Mapping[str, int | None]
     reductions: frozenset[str]
@@ -84,8 +84,8 @@ class Stage:
     """For each peeling, the loops that the peeled loop has become."""
     synthetic: bool = False
     """Made by a directive (a packed copy): its loops are only named in full."""
-    so_far: dict[tuple[str, Sides], SoFar] = field(default_factory=dict, compare=False, repr=False)
-    """Statement and sides → its nest when that was last asked for, to begin from there: a stage and what directives make of it share this,
+    memo: dict[tuple[str, Peels], PartialNest] = field(default_factory=dict, compare=False, repr=False)
+    """Statement and peels → its nest when that was last asked for, to begin from there: a stage and what directives make of it share this,
     because changes are only ever added."""
     together: bool = False
     """Several tensors share its outer loops; what is computed in one runs before the first of them that needs it."""
@@ -110,7 +110,7 @@ class Stage:
         return replace(
             self,
             loops=tuple(loops),
-            owned={**_without(self.owned, known), **dict.fromkeys(by, self.owned[first])},
+            members={**_without(self.members, known), **dict.fromkeys(by, self.members[first])},
             extents={**_without(self.extents, known), **{loop: self.extents[loop] for loop in by}},
             forward={**_without(self.forward, known), **{loop: self.forward[loop] for loop in by}},
             reductions=_replaced(self.reductions, gone, by),
@@ -124,7 +124,7 @@ class Stage:
 
     def cut_around(self, statement: str) -> list[int]:
         """Return the numbers of the peelings that make two copies of a statement."""
-        return [k for k, cut in enumerate(self.cuts) if any(statement in self.owned[loop] for loop in cut)]
+        return [k for k, cut in enumerate(self.cuts) if any(statement in self.members[loop] for loop in cut)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +198,7 @@ class Plan:
     """What the plan relies on: `program` has it in its context, and kernels check it first."""
 
     @property
-    def granted(self) -> Cond:
+    def assumed(self) -> Cond:
         """What callers are known to keep: the context of the program without what kernels are still to check."""
         required = [c for r in self.requirements for c in affine.conjuncts(r.cond)]
         return affine.conj(*(c for c in affine.conjuncts(self.program.context) if c not in required))
@@ -228,37 +228,37 @@ def make_stage(stages: Stages, definition: Definition) -> Stage:
     statements = tuple(stages.of(definition))
     loops: list[str] = []
     extents: dict[str, int | None] = {}
-    owned: dict[str, frozenset[str]] = {}
+    members: dict[str, frozenset[str]] = {}
     reductions: set[str] = set()
     for axis, extent in zip(definition.axes, definition.tensors[0].shape, strict=True):
         loop = full(name, axis)
         loops.append(loop)
         extents[loop] = affine.constant(extent)
-        owned[loop] = frozenset(s.name for s in statements)
+        members[loop] = frozenset(s.name for s in statements)
     for s in statements:
         if s.phase == "update" and s.accumulator is not None:
             for binder in s.accumulator.reduce.binders:
                 loop = full(name, binder.name)
                 loops.append(loop)
                 extents[loop] = affine.difference(binder.hi, binder.lo)
-                owned[loop] = frozenset((s.name,))
+                members[loop] = frozenset((s.name,))
                 reductions.add(loop)
     base = {s.name: tuple(_rename(i, full(name, i)) for i in s.iters) for s in statements}
     forward: dict[str, Affine] = {loop: Name(loop.removeprefix(name + ".")) for loop in loops}
-    return Stage(name, (definition,), statements, tuple(loops), owned, extents, frozenset(reductions), forward, base)
+    return Stage(name, (definition,), statements, tuple(loops), members, extents, frozenset(reductions), forward, base)
 
 
 def _rename(old: str, new: str) -> Change:
     return Change((old,), lambda nest: nest.rename(old, new))
 
 
-Sides: TypeAlias = tuple[bool, ...]
+Peels: TypeAlias = tuple[bool, ...]
 """For each peeling of a stage: whether a copy runs the first iterations. Shorter than the peelings: the rest of the others."""
 
 
-def placement(statement: str, sides: Sides) -> str:
+def placement(statement: str, peels: Peels) -> str:
     """Return the name of a copy of a statement."""
-    return statement + "".join(f".first{k or ''}" for k, first in enumerate(sides) if first)
+    return statement + "".join(f".first{k or ''}" for k, first in enumerate(peels) if first)
 
 
 def nests_of(stage: Stage, statement: StatementInfo, base: Nest, prefix: int = 0) -> dict[str, Nest]:
@@ -266,40 +266,40 @@ def nests_of(stage: Stage, statement: StatementInfo, base: Nest, prefix: int = 0
     `prefix` loops are another stage's and whose own loops have their names already."""
     around = stage.cut_around(statement.name)
     out: dict[str, Nest] = {}
-    for sides in product(*((True, False) if k in around else (False,) for k in range(len(stage.cuts)))):
-        name = placement(statement.name, sides)
-        out[name] = _nest_of(stage, statement, base, prefix, sides).placed(name)
+    for peels in product(*((True, False) if k in around else (False,) for k in range(len(stage.cuts)))):
+        name = placement(statement.name, peels)
+        out[name] = _nest_of(stage, statement, base, prefix, peels).placed(name)
     return out
 
 
-def _nest_of(stage: Stage, statement: StatementInfo, base: Nest, prefix: int, sides: Sides) -> Nest:
-    nest = changed(stage, statement, base, prefix, sides)
-    own = [loop for loop in stage.loops if statement.name in stage.owned[loop]]
+def _nest_of(stage: Stage, statement: StatementInfo, base: Nest, prefix: int, peels: Peels) -> Nest:
+    nest = changed(stage, statement, base, prefix, peels)
+    own = [loop for loop in stage.loops if statement.name in stage.members[loop]]
     return nest.reorder((*base.loops[:prefix], *own))
 
 
-def changed(stage: Stage, statement: StatementInfo, base: Nest, prefix: int = 0, sides: Sides = ()) -> Nest:
+def changed(stage: Stage, statement: StatementInfo, base: Nest, prefix: int = 0, peels: Peels = ()) -> Nest:
     """Return `base` after every change, its loops in whatever order."""
     named = () if prefix else stage.base[statement.name]
-    return _after(base, (*named, *stage.changes), sides)
+    return _after(base, (*named, *stage.changes), peels)
 
 
-def changed_so_far(stage: Stage, statement: StatementInfo, base: Nest, sides: Sides) -> Nest:
+def current_nest(stage: Stage, statement: StatementInfo, base: Nest, peels: Peels) -> Nest:
     """Return `base`, the identity nest, after every change yet: only what came since this was last asked is applied."""
     named, count = stage.base[statement.name], len(stage.changes)
-    known = stage.so_far.get((statement.name, sides))
+    known = stage.memo.get((statement.name, peels))
     if known is not None and known.named is named:
-        nest = _after(known.nest, stage.changes[known.count :], sides)
+        nest = _after(known.nest, stage.changes[known.count :], peels)
     else:
-        nest = _after(base, (*named, *stage.changes), sides)
-    stage.so_far[statement.name, sides] = SoFar(named, count, nest)
+        nest = _after(base, (*named, *stage.changes), peels)
+    stage.memo[statement.name, peels] = PartialNest(named, count, nest)
     return nest
 
 
-def _after(nest: Nest, changes: Sequence[Change], sides: Sides) -> Nest:
+def _after(nest: Nest, changes: Sequence[Change], peels: Peels) -> Nest:
     for change in changes:
         if all(loop in nest.loops for loop in change.loops):
-            first = change.rest is None or (change.cut < len(sides) and sides[change.cut])
+            first = change.rest is None or (change.cut < len(peels) and peels[change.cut])
             nest = change.apply(nest) if first or change.rest is None else change.rest(nest)
     return nest
 
@@ -309,33 +309,33 @@ def trees(
     statements: list[StatementInfo],
     loops: list[str],
     inside: Callable[[str, list[StatementInfo]], tuple[Tree, ...]],
-    sides: Mapping[int, bool] | None = None,
+    peels: Mapping[int, bool] | None = None,
 ) -> tuple[Tree, ...]:
-    """Return the loops of `stage` around `statements`; `inside(loop, statements)` gives what else is computed in a loop, first. `sides`:
-    of the peeled loops outside, which side this is."""
-    sides = sides or {}
+    """Return the loops of `stage` around `statements`; `inside(loop, statements)` gives what else is computed in a loop, first. `peels`:
+    of the peeled loops outside, whether these are their first iterations."""
+    peels = peels or {}
     out: list[Tree] = []
     while statements:
         # A program may have thousands of loops one after the other: those that nobody here is in are passed over.
         apart = _by_piece(statements) if "" in stage.distributed and loops else []
-        start = next((k for k, n in enumerate(loops) if any(s.name in stage.owned[n] for s in statements)), None)
+        start = next((k for k, n in enumerate(loops) if any(s.name in stage.members[n] for s in statements)), None)
         if start is None and len(apart) < 2:
-            chosen = tuple(sides.get(k, False) for k in range(len(stage.cuts)))
+            chosen = tuple(peels.get(k, False) for k in range(len(stage.cuts)))
             return (*out, *(Leaf(placement(s.name, chosen)) for s in statements))
         loops = loops[start or 0 :]
         loop, rest = loops[0], loops[1:]
         if len(apart) > 1:
-            return (*out, *(t for part in apart for t in trees(stage, part, loops, inside, sides)))
-        having = [k for k, s in enumerate(statements) if s.name in stage.owned[loop]]
+            return (*out, *(t for part in apart for t in trees(stage, part, loops, inside, peels)))
+        having = [k for k, s in enumerate(statements) if s.name in stage.members[loop]]
         if having:
             first, last = having[0], having[-1]
-            out += trees(stage, statements[:first], rest, inside, sides)
+            out += trees(stage, statements[:first], rest, inside, peels)
             around = statements[first : last + 1]
             apart = _by_piece(around) if loop in stage.distributed else []
             if len(apart) > 1:
-                out += (t for part in apart for t in trees(stage, part, loops, inside, sides))
+                out += (t for part in apart for t in trees(stage, part, loops, inside, peels))
             else:
-                out += _around(stage, around, loops, inside, sides)
+                out += _around(stage, around, loops, inside, peels)
             statements = statements[last + 1 :]
         loops = rest
     return tuple(out)
@@ -351,15 +351,15 @@ def _around(
     statements: list[StatementInfo],
     loops: list[str],
     inside: Callable[[str, list[StatementInfo]], tuple[Tree, ...]],
-    sides: Mapping[int, bool],
+    peels: Mapping[int, bool],
 ) -> tuple[Tree, ...]:
-    """Return the first of `loops` around `statements`, once for each side where it is peeled."""
+    """Return the first of `loops` around `statements`, once for each part where it is peeled."""
     loop = loops[0]
-    peeled = next((k for k, cut in enumerate(stage.cuts) if loop in cut and k not in sides), None)
+    peeled = next((k for k, cut in enumerate(stage.cuts) if loop in cut and k not in peels), None)
     if peeled is not None:
-        copies = [trees(stage, statements, loops, inside, {**sides, peeled: side}) for side in (True, False)]
+        copies = [trees(stage, statements, loops, inside, {**peels, peeled: first}) for first in (True, False)]
         return tuple(t for copy in copies for t in copy)
-    body = trees(stage, statements, loops[1:], inside, sides)
+    body = trees(stage, statements, loops[1:], inside, peels)
     first_needed = _interleaved(loop, statements, body, inside) if stage.together else (*inside(loop, statements), *body)
     return (Loop(loop, first_needed, stage.marks.get(loop, "serial")),)
 

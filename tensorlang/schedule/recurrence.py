@@ -6,7 +6,7 @@ Tensors that are defined through each other share loops, each at an offset of it
 
 share one over `t`: cs, hs at t and z at t + 1, in the order z, cs, hs. Where they need each other within a turn too, they share another
 loop inside. Shared loops run in whatever direction is legal. The loops of one tensor alone run as they are written, unless directives say
-otherwise; `turned` gives those that make them legal. What shares which loop is found from exact dependences
+otherwise; `legal_order` gives those that make them legal. What shares which loop is found from exact dependences
 (`polyhedral.mutual_recurrence`).
 """
 
@@ -49,7 +49,7 @@ def shared_stage(program: Program, stages: Stages, group: tuple[Definition, ...]
         tuple(d for part in ordered for d in part.stage.definitions),
         tuple(s for part in ordered for s in part.stage.statements),
         tuple(joint.loops),
-        joint.owned,
+        joint.members,
         joint.extents,
         frozenset(loop for part in ordered for loop in part.stage.reductions),
         joint.forward,
@@ -76,12 +76,12 @@ class _Joint:
 
     name: str
     loops: list[str] = field(default_factory=list)
-    owned: dict[str, frozenset[str]] = field(default_factory=dict)
+    members: dict[str, frozenset[str]] = field(default_factory=dict)
     extents: dict[str, int | None] = field(default_factory=dict)
     forward: dict[str, Affine] = field(default_factory=dict)
 
 
-def turned(schedule: Schedule, program: Program, definition: Definition) -> Schedule:
+def legal_order(schedule: Schedule, program: Program, definition: Definition) -> Schedule:
     """Return `schedule` with the directives that let the loops of one recurrence run in an order that its dependences allow: none where
     they do so as they are written, or where no such loops are known."""
     name = definition.tensors[0].name
@@ -137,13 +137,17 @@ def _add(joint: _Joint, parts: Mapping[str, _Part], turn: LoopNest) -> None:
             joint.loops += part.loops
             for loop in part.loops:
                 alone = part.stage
-                joint.extents[loop], joint.owned[loop], joint.forward[loop] = alone.extents[loop], alone.owned[loop], alone.forward[loop]
+                joint.extents[loop], joint.members[loop], joint.forward[loop] = (
+                    alone.extents[loop],
+                    alone.members[loop],
+                    alone.forward[loop],
+                )
         case Shared(forms, offsets, inside):
             members = [parts[alone.tensor] for alone in _alone(turn)]
             shared, value, about = _shared_loop(joint, members, forms)
             joint.loops.append(shared)
             joint.extents[shared], joint.forward[shared] = None, value
-            joint.owned[shared] = frozenset(s.name for part in members for s in part.stage.statements)
+            joint.members[shared] = frozenset(s.name for part in members for s in part.stage.statements)
             for part in members:
                 _share(part, shared, forms[part.stage.name], affine.add(about, offsets[part.stage.name]))
             for inner in inside:

@@ -20,15 +20,15 @@ from dataclasses import replace
 from polyhedral import affine
 from polyhedral.expr import TRUE
 from polyhedral.expr import Name as AffineName
-from tensorlang.tensor.facts import Place, asked_for, reductions
+from tensorlang.tensor.facts import Place, context_of, reductions
 from tensorlang.tensor.idioms import redefined
 from tensorlang.tensor.nodes import Binder, Definition, Holds, Piece, Program, Read, Select, Tensor
 from tensorlang.tensor.walk import fresh_for, reduces, replaced, substitute
 
 
-def rfactor(program: Program, binder: str, by: int, *, stretches: bool = False) -> Program | str:
-    """Return the program with the reduction over `binder` factored into `by` interleaved partial results, or one for each of the
-    `stretches` of so many neighbours, or the reason why it cannot be."""
+def rfactor(program: Program, binder: str, by: int, *, chunked: bool = False) -> Program | str:
+    """Return the program with the reduction over `binder` factored into `by` interleaved partial results, or, where it is
+    `chunked`, one for each run of so many neighbours, or the reason why it cannot be."""
     found = [(d, p, r) for d in program.definitions for p in d.pieces for r in reduces(p.value) if any(b.name == binder for b in r.binders)]
     if not found:
         return f"there is no reduction over `{binder}`"
@@ -45,7 +45,7 @@ def rfactor(program: Program, binder: str, by: int, *, stretches: bool = False) 
     k = affine.add(old.lo, affine.scale(by, AffineName(outer)), inner)
     count = affine.ceil_div(affine.sub(old.hi, old.lo), by)
     width = affine.to_expr(by)
-    kept, parts, summed, length = (outer, count, inner, width) if stretches else (inner, width, outer, count)
+    kept, parts, summed, length = (outer, count, inner, width) if chunked else (inner, width, outer, count)
     binders = tuple(Binder(summed, affine.ZERO, length) if b is old else b for b in reduce.binders)
     to = {binder: k}
     extent = affine.difference(old.hi, old.lo)
@@ -64,7 +64,7 @@ def rfactor(program: Program, binder: str, by: int, *, stretches: bool = False) 
     axes = (*definition.axes, kept)
     shape = (*definition.tensors[0].shape, parts)
     tensor = Tensor(name, reduce.reducer.dtypes[0], shape, span=reduce.span)
-    asked = asked_for(reductions(piece.value, Place())[reduce])
+    asked = context_of(reductions(piece.value, Place())[reduce])
     value = partial if asked == TRUE else Select(Holds(asked), partial, reduce.reducer.identity[0], span=reduce.span)
     made = Definition((tensor,), axes, (Piece(value, span=reduce.span),), span=reduce.span)
     lane = fresh(f"{binder}.lane")

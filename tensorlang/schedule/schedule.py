@@ -211,12 +211,12 @@ class Schedule:
         """Merge neighbouring axes that every access walks together; later directives name the merged axes (`h_w`)."""
         return self.then(_directive("flatten", []))
 
-    def store(self, result: str, *, beside: str) -> Schedule:
+    def store(self, result: str, *, together_with: str) -> Schedule:
         """Store a result where another one is computed; what else reads it computes it again."""
-        return self.then(_directive("store", [result], [("with", [beside])]))
+        return self.then(_directive("store", [result], [("with", [together_with])]))
 
-    def rfactor(self, binder: str, by: int, *, stretches: bool = False) -> Schedule:
-        return self.then(_directive("rfactor", [binder], [("to" if stretches else "by", [by])]))
+    def rfactor(self, binder: str, by: int, *, chunked: bool = False) -> Schedule:
+        return self.then(_directive("rfactor", [binder], [("to" if chunked else "by", [by])]))
 
     def __str__(self) -> str:
         return show(syntax.Schedule(self.operator, self.target, (), self.directives))

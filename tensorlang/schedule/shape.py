@@ -38,8 +38,8 @@ class Contraction:
     reduce: Reduce
 
 
-def contraction(definition: Definition, vector_axis: str, *, stretches: bool = False) -> Contraction | None:
-    """Return the definition as a contraction whose `columns` hold `vector_axis`, or None when it has another shape. `stretches`: w may be
+def contraction(definition: Definition, vector_axis: str, *, chunked: bool = False) -> Contraction | None:
+    """Return the definition as a contraction whose `columns` hold `vector_axis`, or None when it has another shape. `chunked`: w may be
     read at sums of names that x is read by, too, as where a reduction is cut into stretches."""
     if len(definition.pieces) != 1 or len(definition.tensors) != 1:
         return None
@@ -55,7 +55,7 @@ def contraction(definition: Definition, vector_axis: str, *, stretches: bool = F
     in_x, in_w = index_names(x), index_names(w)
     if vector_axis not in in_w or vector_axis in in_x or w_padded:
         return None
-    if not all(_is_plain(s) or (stretches and not isinstance(s, Dynamic) and set(affine.names(s)) <= in_x) for s in w.index):
+    if not all(_is_plain(s) or (chunked and not isinstance(s, Dynamic) and set(affine.names(s)) <= in_x) for s in w.index):
         return None
     axes = definition.axes
     binders = tuple(b.name for b in reduce.binders)

@@ -10,8 +10,8 @@ from difflib import get_close_matches
 from polyhedral.expr import TRUE
 from polyhedral.model import Scop
 from tensorlang.diagnostics import Span, error
+from tensorlang.schedule.annotations import Annotations
 from tensorlang.schedule.plan import Prefetch, Requirement, Stage, Storage, full
-from tensorlang.schedule.said import Sayings
 from tensorlang.schedule.schedule import Instruction
 from tensorlang.syntax import nodes as syntax
 from tensorlang.tensor.nodes import Program
@@ -47,8 +47,8 @@ class State:
     """Stages with a loop that is peeled, and who said so."""
     prefetches: list[Prefetch] = field(default_factory=list)
     requirements: list[Requirement] = field(default_factory=list)
-    about_loops: Sayings = field(default_factory=Sayings)
-    about_tensors: Sayings = field(default_factory=Sayings)
+    about_loops: Annotations = field(default_factory=Annotations)
+    about_tensors: Annotations = field(default_factory=Annotations)
     idle: list[str] = field(default_factory=list)
     """A sentence for each directive of which it is known already that it changes nothing."""
     instructions: tuple[Instruction, ...] = ()

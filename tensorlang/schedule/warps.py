@@ -42,13 +42,13 @@ def refusal(site: Site, instruction: Instruction, form: Form) -> Refusal | None:
         if extent is None or (extent != wanted and wanted is not None):
             given = "no constant number of" if extent is None else str(extent)
             return Refusal(f"`{loop}` has {given} iterations, the instruction {wanted}", f"split it by {wanted} first", 1)
-    own = {s for loop in request.loops for s in stage.owned[loop]}
-    around = [loop for loop in stage.loops if stage.owned[loop] & own]
+    own = {s for loop in request.loops for s in stage.members[loop]}
+    around = [loop for loop in stage.loops if stage.members[loop] & own]
     if tuple(around[-len(names) :]) != request.loops:
         return Refusal("they are not the innermost loops, in this order", f"the order is now {', '.join(around)}", 1)
     if stage.cuts:
         return Refusal("not supported yet: peeled loops", None, 1)
-    updates = [s for s in stage.statements if s.phase == "update" and s.name in stage.owned[request.loops[-1]]]
+    updates = [s for s in stage.statements if s.phase == "update" and s.name in stage.members[request.loops[-1]]]
     if not updates:
         return Refusal(f"`{request.loops[-1]}` is no loop of a sum", None, 1)
     return next((r for s in updates if (r := _difference(site, form, s)) is not None), None)

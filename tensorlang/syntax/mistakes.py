@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from tensorlang.diagnostics import Diagnostic, Edit, Label, Source, Span
 from tensorlang.syntax.directive_forms import GENERAL_FORM
-from tensorlang.syntax.habits import HABITS, dotted
+from tensorlang.syntax.foreign_idioms import FOREIGN_IDIOMS, dotted
 from tensorlang.syntax.scanner import RESERVED, Chunk, Token
 from tensorlang.syntax.stopped import ENDS, OPERATOR, Stopped
 
@@ -404,7 +404,7 @@ def _directive(p: Stopped) -> Diagnostic | None:
 _EXPLANATIONS: tuple[Callable[[Stopped], Diagnostic | None], ...] = (
     _semicolon,
     _use,
-    *HABITS,
+    *FOREIGN_IDIOMS,
     _results,
     _condition,
     _reserved,

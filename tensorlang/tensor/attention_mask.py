@@ -39,7 +39,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class AttendedKeys:
     """A row sees keys from the largest of `low` to the smallest of `high`, both included, of those there are; perhaps not all of them."""
 
     low: tuple[Line, ...] = ()
@@ -52,11 +52,11 @@ class Seen:
         return min(keys - 1, *(line(row) for line in self.high), keys - 1)
 
 
-def seen(scores: Expr, row: str, key: str, rows: int, keys: int) -> Seen:
+def attended_keys(scores: Expr, row: str, key: str, rows: int, keys: int) -> AttendedKeys:
     """Return which of `keys` keys each of `rows` rows sees, where `scores` is the score of one at `row` and `key`."""
     hidden, low = _hidden(scores)
     if hidden == FALSE or (low and not _every_row_sees_one(scores, row, key, rows, keys)):
-        return Seen()
+        return AttendedKeys()
     return _lines(affine.negate(hidden), row, key)[0]
 
 
@@ -114,7 +114,7 @@ def _shown(e: Expr) -> Cond:
             return FALSE
 
 
-def _lines(visible: Cond, row: str, key: str) -> tuple[Seen, bool]:
+def _lines(visible: Cond, row: str, key: str) -> tuple[AttendedKeys, bool]:
     """Return the lines between which `visible` holds, and whether it holds everywhere between them."""
     low: list[Line] = []
     high: list[Line] = []
@@ -125,7 +125,7 @@ def _lines(visible: Cond, row: str, key: str) -> tuple[Seen, bool]:
         if found is not None:
             line, upper = found
             (high if upper else low).append(line)
-    return Seen(tuple(low), tuple(high)), complete
+    return AttendedKeys(tuple(low), tuple(high)), complete
 
 
 def _line(cond: Compare, row: str, key: str) -> tuple[Line, bool] | None:

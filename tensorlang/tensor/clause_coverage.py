@@ -30,13 +30,13 @@ _ALL: Interval = (-inf, inf)
 class Slab:
     """`exact`: the guard says nothing else."""
 
-    sides: Mapping[Key, Interval]
+    intervals: Mapping[Key, Interval]
     exact: bool
 
-    def meets(self, other: Slab) -> bool:
+    def overlaps(self, other: Slab) -> bool:
         """Return False only where the numbers alone keep two slabs apart."""
-        for key, (low, high) in self.sides.items():
-            first, last = other.sides.get(key, _ALL)
+        for key, (low, high) in self.intervals.items():
+            first, last = other.intervals.get(key, _ALL)
             if first > high or low > last:
                 return False
         return True
@@ -44,7 +44,7 @@ class Slab:
 
 def slab(guard: Cond, axes: Sequence[str]) -> Slab:
     """Return what the numbers in a guard say of the axes."""
-    sides: dict[Key, Interval] = {}
+    intervals: dict[Key, Interval] = {}
     exact = True
     for cond in affine.conjuncts(guard):
         found = _side(cond, axes)
@@ -52,9 +52,9 @@ def slab(guard: Cond, axes: Sequence[str]) -> Slab:
             exact = False
             continue
         key, (low, high) = found
-        first, last = sides.get(key, _ALL)
-        sides[key] = max(low, first), min(high, last)
-    return Slab(sides, exact)
+        first, last = intervals.get(key, _ALL)
+        intervals[key] = max(low, first), min(high, last)
+    return Slab(intervals, exact)
 
 
 def _side(cond: Cond, axes: Sequence[str]) -> tuple[Key, Interval] | None:
@@ -70,34 +70,34 @@ def _side(cond: Cond, axes: Sequence[str]) -> tuple[Key, Interval] | None:
     return None if key is None else (key, (low, high))
 
 
-def meeting(slabs: Sequence[Slab]) -> Iterator[tuple[int, int]]:
+def overlapping(slabs: Sequence[Slab]) -> Iterator[tuple[int, int]]:
     """Yield the positions of all pairs that the numbers do not keep apart, the earlier first."""
-    common = Counter(key for s in slabs for key in s.sides).most_common(1)
+    common = Counter(key for s in slabs for key in s.intervals).most_common(1)
     key = common[0][0] if common else None
-    having = [k for k, s in enumerate(slabs) if key in s.sides]
-    lacking = [k for k, s in enumerate(slabs) if key not in s.sides]
+    having = [k for k, s in enumerate(slabs) if key in s.intervals]
+    lacking = [k for k, s in enumerate(slabs) if key not in s.intervals]
     if key is not None:
         yield from _sweep(slabs, having, key)
     for n, a in enumerate(lacking):
         for b in (*lacking[n + 1 :], *having):
-            if slabs[a].meets(slabs[b]):
+            if slabs[a].overlaps(slabs[b]):
                 yield min(a, b), max(a, b)
 
 
 def _sweep(slabs: Sequence[Slab], positions: list[int], key: Key) -> Iterator[tuple[int, int]]:
     active: list[tuple[float, int]] = []
-    for k in sorted(positions, key=lambda p: slabs[p].sides[key]):
-        while active and active[0][0] < slabs[k].sides[key][0]:
+    for k in sorted(positions, key=lambda p: slabs[p].intervals[key]):
+        while active and active[0][0] < slabs[k].intervals[key][0]:
             heappop(active)
         for _, other in active:
-            if slabs[k].meets(slabs[other]):
+            if slabs[k].overlaps(slabs[other]):
                 yield min(k, other), max(k, other)
-        heappush(active, (slabs[k].sides[key][1], k))
+        heappush(active, (slabs[k].intervals[key][1], k))
 
 
 def together(guards: Sequence[Cond], slabs: Sequence[Slab]) -> list[Cond]:
     """Return conditions that hold where one of the guards does, and nowhere else: slabs side by side are one."""
-    boxes = [dict(s.sides) for s in slabs if s.exact]
+    boxes = [dict(s.intervals) for s in slabs if s.exact]
     for key in dict.fromkeys(key for box in boxes for key in box):
         boxes = _joined(boxes, key)
     return [_condition(box) for box in boxes] + [g for g, s in zip(guards, slabs, strict=True) if not s.exact]
@@ -109,12 +109,12 @@ def _joined(boxes: list[dict[Key, Interval]], key: Key) -> list[dict[Key, Interv
     for box in boxes:
         others = frozenset((k, side) for k, side in box.items() if k != key)
         groups.setdefault(others, []).append(box.get(key, _ALL))
-    return [dict(others) | ({key: side} if side != _ALL else {}) for others, sides in groups.items() for side in _merged(sides)]
+    return [dict(others) | ({key: side} if side != _ALL else {}) for others, intervals in groups.items() for side in _merged(intervals)]
 
 
-def _merged(sides: list[Interval]) -> Iterator[Interval]:
+def _merged(intervals: list[Interval]) -> Iterator[Interval]:
     low, high = None, -inf
-    for first, last in sorted(side for side in sides if side[0] <= side[1]):
+    for first, last in sorted(side for side in intervals if side[0] <= side[1]):
         if low is not None and first > high + 1:
             yield low, high
             low, high = first, last

@@ -102,9 +102,9 @@ class Contraction:
         """Return the binders that are by themselves an index of both elements, in order."""
         return tuple(b.name for b in self.reduce.binders if all(AffineName(b.name) in read.index for read in self.reads))
 
-    def axes_of(self, side: int) -> tuple[str, ...]:
+    def axes_of(self, factor: int) -> tuple[str, ...]:
         """Return the axes of the result that index this factor (0 or 1) and not the other: its rows, or its columns."""
-        mine, others = (walk.index_names(self.reads[k]) for k in (side, 1 - side))
+        mine, others = (walk.index_names(self.reads[k]) for k in (factor, 1 - factor))
         return tuple(a for a in self.axes if a in mine and a not in others)
 
     def extent(self, binder: str) -> int | None:

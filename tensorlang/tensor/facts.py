@@ -109,11 +109,11 @@ def _index_of(e: Expr) -> Affine | None:
 class Place:
     """Where an expression stands.
 
-    `known` is what surely holds there of indices, `scope` the axes and binders there are, `ranges` between which bounds they lie. `given`
+    `context` is what surely holds there of indices, `scope` the axes and binders there are, `ranges` between which bounds they lie. `given`
     are the conditions around it that are true, outermost first: each may be evaluated where those before it hold. `lets` are the values
     that names stand for here."""
 
-    known: Cond = TRUE
+    context: Cond = TRUE
     scope: tuple[str, ...] = ()
     ranges: Cond = TRUE
     given: tuple[Expr, ...] = ()
@@ -121,17 +121,17 @@ class Place:
 
     def where(self, condition: Expr) -> Place:
         """Return the place of what is evaluated only where `condition`, evaluated here, is true."""
-        return replace(self, known=affine.conj(self.known, facts(condition)), given=(*self.given, condition))
+        return replace(self, context=affine.conj(self.context, facts(condition)), given=(*self.given, condition))
 
     def unless(self, condition: Expr) -> Place:
         """Return the place of what is evaluated only where `condition`, evaluated here, is false."""
         otherwise = Unary("not", condition, span=condition.span)
-        return replace(self, known=affine.conj(self.known, negative_facts(condition)), given=(*self.given, otherwise))
+        return replace(self, context=affine.conj(self.context, negative_facts(condition)), given=(*self.given, otherwise))
 
     def inside(self, e: Reduce) -> Place:
         """Return the place of what is evaluated at each point of the reduction `e`."""
-        known, ranges = affine.conj(self.known, binder_cond(e)), affine.conj(self.ranges, binder_cond(replace(e, where=TRUE)))
-        return replace(self, known=known, ranges=ranges, scope=(*self.scope, *(b.name for b in e.binders)))
+        known, ranges = affine.conj(self.context, binder_cond(e)), affine.conj(self.ranges, binder_cond(replace(e, where=TRUE)))
+        return replace(self, context=known, ranges=ranges, scope=(*self.scope, *(b.name for b in e.binders)))
 
     def bound(self, e: Let) -> Place:
         """Return the place of the body of `e`."""
@@ -218,12 +218,12 @@ def reductions(e: Expr, place: Place) -> dict[Reduce, list[Place]]:
     return found
 
 
-def asked_for(places: list[Place]) -> Cond:
+def context_of(places: list[Place]) -> Cond:
     """Return what surely holds of indices at one of `places` or another."""
-    return affine.disj(*(p.known for p in places))
+    return affine.disj(*(p.context for p in places))
 
 
-def granted(places: list[Place]) -> Expr | None:
+def path_condition(places: list[Place]) -> Expr | None:
     """Return a condition that is true exactly where one of `places` is come to, or None where one of them always is. It may be evaluated
     wherever the expression may that they are all parts of."""
     found: list[Expr] = []
@@ -236,7 +236,7 @@ def granted(places: list[Place]) -> Expr | None:
     return reduce(lambda a, b: Binary("or", a, b, span=b.span), found)
 
 
-def asks_data(e: Expr) -> bool:
+def has_gather(e: Expr) -> bool:
     """Tell whether `e` reads at an index from data: a condition around it may be all that keeps such an index in its range."""
     return any(isinstance(slot, Dynamic) for r in reads(e) for slot in r.index)
 
@@ -256,7 +256,7 @@ def is_of_indices(condition: Expr) -> bool:
 
 def keeps_conditions(e: Reduce) -> bool:
     """Tell whether conditions on data around `e` have to hold wherever any of it is evaluated."""
-    return asks_data(e) or starts_from_reads(e)
+    return has_gather(e) or starts_from_reads(e)
 
 
 def starts_from_reads(e: Reduce) -> bool:

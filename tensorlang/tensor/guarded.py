@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from codegen.dtypes import bool_
-from tensorlang.tensor.facts import Place, asks_data, granted, is_of_indices, keeps_conditions, reductions, starts_from_reads
+from tensorlang.tensor.facts import Place, has_gather, is_of_indices, keeps_conditions, path_condition, reductions, starts_from_reads
 from tensorlang.tensor.idioms import redefined
 from tensorlang.tensor.nodes import Binary, Const, Expr, Piece, Program, Reduce, Select
 from tensorlang.tensor.walk import map_children, map_pieces, reduces
@@ -34,7 +34,7 @@ def _keeps_conditions(piece: Piece) -> bool:
 
 def _guarded(value: Expr) -> Expr:
     found = reductions(value, Place())
-    to = {e: _under(e, granted(places)) for e, places in found.items() if keeps_conditions(e)}
+    to = {e: _under(e, path_condition(places)) for e, places in found.items() if keeps_conditions(e)}
     changed = {e: new for e, new in to.items() if new != e}
     return _replaced(value, changed) if changed else value
 
@@ -46,7 +46,7 @@ def _under(e: Reduce, condition: Expr | None) -> Reduce:
     if starts_from_reads(e) and e.init is not None:
         starts = zip(e.init, e.reducer.dtypes, strict=True)
         e = replace(e, init=tuple(_chosen(condition, i, Const(False if d == bool_ else 0.0 if d.is_float else 0, d)) for i, d in starts))
-    if is_of_indices(condition) or not any(map(asks_data, (*e.body, *(() if e.filter is None else (e.filter,))))):
+    if is_of_indices(condition) or not any(map(has_gather, (*e.body, *(() if e.filter is None else (e.filter,))))):
         return e
     return replace(e, filter=_both(condition, e.filter))
 

@@ -145,7 +145,7 @@ def _of_filtering(idiom: MinimalFiltering, program: Program) -> Iterator[str]:
         yield f"{idiom.result} has not all of the axes {', '.join((*idiom.spatial, idiom.column))}"
     if not {*idiom.tile_axes} <= set(made[idiom.product].axes):
         yield f"{idiom.product} has not all of the axes {', '.join(idiom.tile_axes)}"
-    if not len(idiom.spatial) == len(idiom.sides) == len(idiom.tile_axes) or not idiom.spatial:
+    if not len(idiom.spatial) == len(idiom.tile_sizes) == len(idiom.tile_axes) or not idiom.spatial:
         yield "it has not one side and one axis of tiles for each axis that tiles cut"
     if any(affine.constant(n) is None for name in names for n in tensors[name].shape):
         yield "its extents are not constant"

@@ -319,9 +319,9 @@ class Evaluator:
             case Const(value, dtype):
                 return self.carried.constant(value, dtype, lanes.count)
             case IndexValue(index):
-                return self.carried.known_of(lanes.full(affine.evaluate(index, lanes.index)))
+                return self.carried.from_indices(lanes.full(affine.evaluate(index, lanes.index)))
             case Holds(cond):
-                return self.carried.known_of(np.broadcast_to(np.asarray(affine.holds(cond, lanes.index), np.bool_), (lanes.count,)))
+                return self.carried.from_indices(np.broadcast_to(np.asarray(affine.holds(cond, lanes.index), np.bool_), (lanes.count,)))
             case Read():
                 return self._read(e, lanes)
             case Name(name):

@@ -18,7 +18,7 @@ from tensorlang.tensor.simplify import can_inline, inline
 from tensorlang.tensor.walk import Fresh, definers, definition_reads, fresh_for, refresh, substitute
 
 
-def beside(program: Program, tensor: str, other: str) -> Program | str:
+def store_together(program: Program, tensor: str, other: str) -> Program | str:
     """Return `program` with the result `tensor` stored where `other` is computed, or the reason why it cannot be."""
     table = definers(program)
     if tensor not in table or other not in table or table[tensor] is table[other]:

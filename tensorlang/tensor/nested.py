@@ -28,7 +28,7 @@ from polyhedral.expr import Name as AffineName
 from polyhedral.sets import bounds, is_empty
 from polyhedral.verdict import Proven
 from tensorlang.diagnostics import InternalError
-from tensorlang.tensor.facts import Place, asked_for, asks_data, box, granted, keeps_conditions, map_parts, reductions
+from tensorlang.tensor.facts import Place, box, context_of, has_gather, keeps_conditions, map_parts, path_condition, reductions
 from tensorlang.tensor.idioms import redefined
 from tensorlang.tensor.nodes import (
     Const,
@@ -145,10 +145,10 @@ class _Lifting:
 
     def outline(self, e: Reduce, places: list[Place]) -> Expr:
         """Define a tensor that holds `e` for where it is asked for, and return its element here, or a tuple of them."""
-        place, known = places[0], asked_for(places)
+        place, known = places[0], context_of(places)
         if isinstance(is_empty(self.program.sizes, place.scope, self._given(known)), Proven):
             return _never(e)
-        condition = granted(places) if asks_data(e) else None
+        condition = path_condition(places) if has_gather(e) else None
         value: Expr = e if condition is None else Select(condition, e, _never(e), span=e.span)
         used = index_names(value)
         least = tuple(n for n in place.scope if n in used)

@@ -267,8 +267,8 @@ class MinimalFiltering:
     """A convolution by minimal filtering (`tensorlang.tensor.winograd`), each definition by its tensor: `before` transform the input into
     `tiles`, `product` multiplies them with transformed weights, `after` and `result` transform what comes of it.
 
-    `spatial` are the axes of the result that tiles cut, with `sides` results each, and `column` the one along which weights differ. In the
-    other definitions `tile_axes` number tiles, `point_axes` places in one, and the last axis goes along channels."""
+    `spatial` are the axes of the result that tiles cut, with `tile_sizes` results each, and `column` the one along which weights differ.
+    In the other definitions `tile_axes` number tiles, `point_axes` places in one, and the last axis goes along channels."""
 
     before: tuple[str, ...]
     tiles: str
@@ -276,7 +276,7 @@ class MinimalFiltering:
     after: tuple[str, ...]
     result: str
     spatial: tuple[str, ...]
-    sides: tuple[int, ...]
+    tile_sizes: tuple[int, ...]
     column: str
     tile_axes: tuple[str, ...]
     point_axes: tuple[str, ...]

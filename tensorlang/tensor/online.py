@@ -46,7 +46,7 @@ from polyhedral import affine
 from polyhedral.expr import TRUE, Cond
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
-from tensorlang.tensor.attention_mask import Line, Seen, hidden, seen
+from tensorlang.tensor.attention_mask import AttendedKeys, Line, attended_keys, hidden
 from tensorlang.tensor.contraction import multiplied
 from tensorlang.tensor.nodes import (
     Binary,
@@ -70,7 +70,7 @@ from tensorlang.tensor.nodes import (
     Tensor,
     TupleOf,
 )
-from tensorlang.tensor.online_proof import Plain, Running, refusal, unseen
+from tensorlang.tensor.online_proof import Plain, Running, are_masked, refusal
 from tensorlang.tensor.walk import (
     Fresh,
     definers,
@@ -314,7 +314,7 @@ class _Blocks:
     fresh: Fresh
     t: str
     u: str
-    seen: Seen
+    attended: AttendedKeys
 
     @property
     def lead(self) -> tuple[str, ...]:
@@ -336,20 +336,20 @@ class _Blocks:
     @property
     def first(self) -> Expr:
         """Whether no row of the block of rows sees a key of a block before this one: there its pass begins."""
-        begin = self._end(self.seen.low, affine.maximum)
+        begin = self._end(self.attended.low, affine.maximum)
         return Holds(affine.compare("==", self.t, 0) if begin is None else affine.compare("<=", self.t, begin))
 
     @property
     def last(self) -> Affine:
         """The last block with a key that some row of the block of rows sees."""
-        end = self._end(self.seen.high, affine.minimum)
+        end = self._end(self.attended.high, affine.minimum)
         return affine.to_expr(self.count - 1) if end is None else end
 
     def left_out(self, row: str, key: str) -> Cond:
         """Where a key is in no block that its row visits, in terms of other names for both."""
         block = affine.floor(affine.to_expr(key), self.keys)
         ends = [affine.compare(">", block, self.last)]
-        begin = self._end(self.seen.low, affine.maximum)
+        begin = self._end(self.attended.low, affine.maximum)
         ends += [affine.compare("<", block, begin)] if begin is not None else []
         return affine.substitute_cond(affine.disj(*ends), {self.plain.row: AffineName(row)})
 
@@ -402,7 +402,7 @@ class _Blocks:
 
 def _rewritten(plain: _Plain, rows: int, keys: int) -> Program | None:
     fresh = fresh_for(plain.program)
-    blocks = _Blocks(plain, rows, keys, fresh, fresh("t"), fresh("u"), _seen(plain))
+    blocks = _Blocks(plain, rows, keys, fresh, fresh("t"), fresh("u"), _attended_keys(plain))
     dtype = plain.product.reducer.dtypes[0]
 
     def tensor(name: str, *more: int) -> Tensor:
@@ -465,7 +465,7 @@ def _is_proven(plain: _Plain, blocks: _Blocks, definitions: tuple[Definition, ..
     inside = affine.conj(affine.within(row, 0, plain.extent(plain.row)), affine.within(key, 0, plain.keys))
     outside = affine.conj(inside, blocks.left_out(row, key))
     same = not refusal(written, running, before.value, after.value)
-    return same and unseen((row, key), outside, hidden(plain.scores.pieces[0].value))
+    return same and are_masked((row, key), outside, hidden(plain.scores.pieces[0].value))
 
 
 def _factors(e: Expr) -> tuple[Expr, Expr]:
@@ -483,9 +483,9 @@ def _row_and_key(plain: _Plain) -> tuple[str, str]:
     return row, plain.scores.axes[-1]
 
 
-def _seen(plain: _Plain) -> Seen:
+def _attended_keys(plain: _Plain) -> AttendedKeys:
     """Return which keys a row sees, in terms of the axes of the scores."""
-    return seen(plain.scores.pieces[0].value, *_row_and_key(plain), plain.extent(plain.row), plain.keys)
+    return attended_keys(plain.scores.pieces[0].value, *_row_and_key(plain), plain.extent(plain.row), plain.keys)
 
 
 def _scores(blocks: _Blocks, x: Tensor) -> tuple[Expr, Expr]:

@@ -69,7 +69,7 @@ def refusal(plain: Plain, running: Running, before: Expr, after: Expr) -> str:
     return ""
 
 
-def unseen(axes: tuple[str, ...], outside: Cond, hidden: Cond) -> bool:
+def are_masked(axes: tuple[str, ...], outside: Cond, hidden: Cond) -> bool:
     """Tell whether every key outside of the blocks that are visited is one that its row does not see."""
     return isinstance(implies((), axes, outside, hidden), Proven)
 

@@ -25,11 +25,11 @@ from polyhedral.sets import covers, disjoint, implies
 from polyhedral.verdict import Proven, Refuted, Unknown
 from tensorlang.diagnostics import NOWHERE, CompileError, Diagnostic, Label, Span
 from tensorlang.tensor import notation
-from tensorlang.tensor.clause_coverage import meeting, slab, together
+from tensorlang.tensor.clause_coverage import overlapping, slab, together
 from tensorlang.tensor.facts import Place, binder_cond, box, follows, visits
 from tensorlang.tensor.nodes import Definition, Dynamic, Expr, Holds, IndexValue, Piece, Program, Read, Reduce, Tensor
 from tensorlang.tensor.walk import components, definition_reads, reads, tensor_table
-from tensorlang.tensor.widths import BOUND, LARGEST, greatest, pieces, sides, stays_narrow
+from tensorlang.tensor.widths import BOUND, LARGEST, compared, greatest, pieces, within_bound
 
 MOST_CLAUSES = 20_000
 """How many pairs of clauses of one tensor are proven not to overlap, which takes about a millisecond each."""
@@ -102,7 +102,7 @@ class Prover:
         if len(pieces) == 1 and pieces[0].guard == TRUE:
             return
         slabs = [slab(p.guard, axes) for p in pieces]
-        pairs = list(islice(meeting(slabs), MOST_CLAUSES))
+        pairs = list(islice(overlapping(slabs), MOST_CLAUSES))
         parts = together([p.guard for p in pieces], slabs)
         if max(len(pairs), 10 * len(parts)) >= MOST_CLAUSES:
             reason = f"more than {MOST_CLAUSES} pairs of them lie where numbers alone do not tell them apart"
@@ -149,13 +149,13 @@ class Prover:
             self.limits[axis] = self._extent(extent)  # stretches of a reduction may be as many as an axis before says
         for piece in definition.pieces:
             inside = affine.conj(self.context, box(definition))
-            self._narrow(sides(piece.guard), Place(inside, definition.axes), piece.span)
+            self._narrow(compared(piece.guard), Place(inside, definition.axes), piece.span)
             for node, place in visits(piece.value, Place(affine.conj(inside, piece.guard), definition.axes)):
                 for indices, there in self._indices(node, place):
                     self._narrow(indices, there, node.span)
                 match node:
                     case Read():
-                        self._read(node, place.known, place.scope)
+                        self._read(node, place.context, place.scope)
                     case Reduce():
                         self._non_empty(node, place)
                     case _:
@@ -170,14 +170,14 @@ class Prover:
             case IndexValue(index):
                 yield iter((index,)), place
             case Holds(cond):
-                yield sides(cond), place
+                yield compared(cond), place
             case Read(_, index):
                 yield (slot for slot in index if not isinstance(slot, Dynamic)), place
             case Reduce(_, binders, where=where):
                 for k, binder in enumerate(binders):
                     yield iter((binder.lo, binder.hi)), place.inside(replace(node, binders=binders[:k], where=TRUE))
                     self.limits[binder.name] = min(max(greatest(b, self.limits)[0] for b in (binder.lo, binder.hi)), BOUND)
-                yield sides(where), place.inside(replace(node, where=TRUE))
+                yield compared(where), place.inside(replace(node, where=TRUE))
             case _:
                 pass
 
@@ -190,9 +190,9 @@ class Prover:
     def _all_narrow(self, index: Affine, place: Place, span: Span) -> None:
         extents = [e for t in self.tensors.values() for e in t.shape if affine.constant(e) is None]
         small = (affine.compare("<=", e, LARGEST) for e in (*map(affine.to_expr, self.program.sizes), *extents))
-        known, scope = affine.conj(place.known, *small), place.scope
+        known, scope = affine.conj(place.context, *small), place.scope
         for part in pieces(index):
-            match implies(self.program.sizes, scope, known, stays_narrow(part)):
+            match implies(self.program.sizes, scope, known, within_bound(part)):
                 case Refuted(point, params):
                     value = affine.evaluate(part, {**point, **params})
                     title = f"an index leaves 64 bits{_when(params)}"
@@ -287,7 +287,7 @@ class Prover:
             return
         chosen = _first_point(reduce)
         claim = affine.substitute_cond(binder_cond(reduce), chosen)
-        match implies(self.program.sizes, place.scope, place.known, claim):
+        match implies(self.program.sizes, place.scope, place.context, claim):
             case Refuted(point, params):
                 title = f"`{reduce.reducer.name}` has no identity, but its range can be empty{_when(params)}"
                 self._problem("T0306", title, (Label(reduce.span, f"empty{_at(point)}" if point else "empty"),), help=help)
@@ -304,7 +304,7 @@ class Prover:
         if not sizes or any(set(affine.names(e)) - set(self.program.sizes) for e in sizes):
             return ""
         conds = [affine.compare(">=", e, 1) for e in sizes]
-        if not self._suffices(affine.conj(*conds), claim, place.known, place.scope):
+        if not self._suffices(affine.conj(*conds), claim, place.context, place.scope):
             return ""
         return ", ".join(f"{notation.show(e)} >= 1" for e in sizes)
 
@@ -346,7 +346,7 @@ class Prover:
             for read, place in visits(piece.value, Place(known, definition.axes)):
                 if isinstance(read, Read) and read.tensor in primary:
                     index = [None if isinstance(s, Dynamic) else s for s in read.index]
-                    yield Edge(primary[read.tensor], index, target, definition.axes, place.scope[len(definition.axes) :], place.known)
+                    yield Edge(primary[read.tensor], index, target, definition.axes, place.scope[len(definition.axes) :], place.context)
 
     # ------------------------------------------------ problems
 

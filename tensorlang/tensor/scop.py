@@ -23,7 +23,7 @@ from polyhedral.expr import Expr as Affine
 from polyhedral.model import Access, Scop, Statement
 from polyhedral.model import Tensor as Array
 from tensorlang.tensor import notation
-from tensorlang.tensor.facts import Place, asked_for, parts, possible, reductions
+from tensorlang.tensor.facts import Place, context_of, parts, possible, reductions
 from tensorlang.tensor.nodes import (
     Definition,
     Dynamic,
@@ -177,19 +177,19 @@ def in_order(reducer: Reducer, mode: str) -> bool:
 
 def _accumulators(prefix: str, piece: Piece, cell: tuple[Affine, ...]) -> tuple[Accumulator, ...]:
     found = reductions(piece.value, Place()).items()
-    return tuple(Accumulator(f"{prefix}.acc{k or ''}", reduce, asked_for(places), cell) for k, (reduce, places) in enumerate(found))
+    return tuple(Accumulator(f"{prefix}.acc{k or ''}", reduce, context_of(places), cell) for k, (reduce, places) in enumerate(found))
 
 
 def _accesses(e: Expr, primary: dict[str, str], place: Place, accs: dict[Reduce, str], cell: tuple[Affine, ...]) -> Iterator[Access]:
     """Yield what evaluating `e` at `place` reads; the value of a reduction in `accs` is a read of its accumulator at `cell`."""
     match e:
         case Reduce() if e in accs:
-            yield Access(accs[e], cell, place.known)
+            yield Access(accs[e], cell, place.context)
             return
         case Reduce():
             raise ValueError("a reduction inside a reduction's body has to be lifted before to_scop")
         case Read(tensor, index):
-            yield Access(primary.get(tensor, tensor), tuple(None if isinstance(s, Dynamic) else s for s in index), place.known)
+            yield Access(primary.get(tensor, tensor), tuple(None if isinstance(s, Dynamic) else s for s in index), place.context)
         case _:
             pass
     for child, there in parts(e, place):

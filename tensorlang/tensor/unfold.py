@@ -129,7 +129,7 @@ def _factor(reduce: Reduce, tensor: str) -> Expr | None:
 def _asked_for(definition: Definition, factor: Expr, names: set[str]) -> Cond:
     """Return what the conditions around `factor` say of `names`, wherever it stands."""
     places = [place for p in definition.pieces for e, place in visits(p.value, Place(p.guard)) if e == factor]
-    said = [affine.conj(*(c for c in affine.conjuncts(p.known) if c not in affine.conjuncts(p.ranges))) for p in places]
+    said = [affine.conj(*(c for c in affine.conjuncts(p.context) if c not in affine.conjuncts(p.ranges))) for p in places]
     return affine.conj(*(c for c in affine.conjuncts(affine.disj(*said)) if set(affine.names(c)) <= names))
 
 

@@ -30,7 +30,7 @@ class Carried(Protocol):
         ...
 
     def constant(self, value: float | int | bool, dtype: DType, count: int) -> Array: ...
-    def known_of(self, values: Array) -> Array:
+    def from_indices(self, values: Array) -> Array:
         """Return index values, or truths of conditions over indices, as values."""
         ...
 
@@ -85,7 +85,7 @@ class Numbers:
     def accepts(self, array: Array, like: DType) -> bool:
         return bool(array.dtype == like.numpy)
 
-    def known_of(self, values: Array) -> Array:
+    def from_indices(self, values: Array) -> Array:
         return values
 
     def select(self, cond: Array, then: Array, orelse: Array) -> Array:
@@ -126,7 +126,7 @@ class Symbols(Symbolic):
         scalar = arith.constant(value, dtype, 1)[0]
         return np.full(count, self.terms.const(scalar, compute_dtype(dtype)), object)
 
-    def known_of(self, values: Array) -> Array:
+    def from_indices(self, values: Array) -> Array:
         dtype = bool_ if values.dtype == np.bool_ else i64
         return self._each(lambda x: self.terms.const(x, dtype), values)
 

@@ -63,15 +63,15 @@ def pieces(of: Expr | Cond) -> Iterator[Expr]:
         yield of
 
 
-def sides(cond: Cond) -> Iterator[Expr]:
+def compared(cond: Cond) -> Iterator[Expr]:
     """Yield what the comparisons in `cond` compare."""
     for part in affine.parts(cond):
         if isinstance(part, Compare | And | Or | Not):
-            yield from sides(part)
+            yield from compared(part)
         else:
             yield part
 
 
-def stays_narrow(e: Expr) -> Cond:
+def within_bound(e: Expr) -> Cond:
     """Return the condition that `e` is between -BOUND and BOUND."""
     return affine.conj(affine.compare(">", e, -BOUND), affine.compare("<", e, BOUND))

@@ -303,7 +303,7 @@ class _Rewriting:
             after=names[depth + 1 : -1],
             result=names[-1],
             spatial=tuple(w.axis for w in found.windows),
-            sides=tuple(f.outputs for f in self.algorithms),
+            tile_sizes=tuple(f.outputs for f in self.algorithms),
             column=found.column,
             tile_axes=tuple(tiles),
             point_axes=tuple(dict.fromkeys(a for d in made[:-1] for a in d.axes if a not in others)),

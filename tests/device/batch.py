@@ -16,7 +16,7 @@ from tensorlang.backends.gpu.driver import device_loops, device_text
 from tensorlang.lower.barriers import exposed
 from tensorlang.lower.kernel import Lowered
 from tensorlang.policy.gpu.derive import derive_device
-from tensorlang.policy.machine import USUAL, Device
+from tensorlang.policy.machine import USUAL, GpuMachine
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.tensor.interp import interpret
@@ -35,7 +35,7 @@ class Made:
     kernels: Kernels
 
 
-def made(program: Program, symbol: str, schedule: Schedule | None = None, machine: Device = USUAL) -> Made:
+def made(program: Program, symbol: str, schedule: Schedule | None = None, machine: GpuMachine = USUAL) -> Made:
     """Return `program` under `schedule`, or what is derived for `machine`, as kernels called after `symbol`."""
     chosen = schedule if schedule is not None else derive_device(program, machine=machine)
     lowered = device_loops(proven(program, chosen), symbol, schedule=chosen, machine=machine)

@@ -16,7 +16,7 @@ from tensorlang.backends.gpu.driver import device_loops, device_text
 from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.module import Module
 from tensorlang.lower.barriers import exposed
-from tensorlang.policy.machine import Device
+from tensorlang.policy.machine import GpuMachine
 from tensorlang.policy.select import Chosen, search
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.schedule import Schedule
@@ -40,7 +40,7 @@ def called(operator: str, *arrays: Array, module: Module | None = None, **attrs:
 
 def chosen(program: Program) -> Chosen:
     """Return the library's schedule of a program for a device of no name."""
-    found = search(roles(), None, program, {}, "cuda", Device()).chosen
+    found = search(roles(), None, program, {}, "cuda", GpuMachine()).chosen
     assert found is not None
     return found
 

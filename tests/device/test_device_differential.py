@@ -15,7 +15,7 @@ from operators_at_sizes import EXAMPLES, arguments, sizes_of
 
 from tensorlang.backends.hip.vendor import AMD
 from tensorlang.check.instantiate import instantiate
-from tensorlang.policy.machine import USUAL, Device
+from tensorlang.policy.machine import USUAL, GpuMachine
 
 Array = np.ndarray[Any, Any]
 KNOWN = (0, 1, 7)
@@ -29,7 +29,7 @@ class Case:
     sizes: Mapping[str, int]
 
 
-def case(name: str, n: int, symbolic: bool, machine: Device = USUAL) -> Case:
+def case(name: str, n: int, symbolic: bool, machine: GpuMachine = USUAL) -> Case:
     example = EXAMPLES[name]
     n = max(n, example.least)
     types, arrays = arguments(example.inputs(n))

@@ -117,7 +117,7 @@ def test_rows_are_normalised_through_warps_of_either_width(operator, arrays, att
 def stages(text: str, target: str, *arrays: np.ndarray, **attrs: object) -> dict[str, str]:
     (operator,) = (ops := tl.parse(text, target=target))
     found: dict[str, str] = {}
-    ops[operator].stages(*arrays, dump=found.__setitem__, wanted=("source",), **attrs)
+    ops[operator].stages(*arrays, dump=found.__setitem__, requested=("source",), **attrs)
     return found
 
 

@@ -22,7 +22,7 @@ from stdlib.library import roles
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import Source
 from tensorlang.policy.gpu.derive import derive_device
-from tensorlang.policy.machine import Device
+from tensorlang.policy.machine import GpuMachine
 from tensorlang.policy.select import search
 from tensorlang.syntax.parse import parse
 from tensorlang.syntax.printer import show
@@ -88,7 +88,7 @@ class Case:
 
 def test_windows_too_large_for_shared_memory_are_left_to_other_schedules() -> None:
     patches = program("conv", normal(1, 3, 64, 64), normal(768, 3, 16, 16), stride=(16, 16))
-    assert search(roles(), None, patches, {}, "cuda", Device()).chosen is None
+    assert search(roles(), None, patches, {}, "cuda", GpuMachine()).chosen is None
     assert kernels_of(patches, derive_device(patches)).kernels
 
 

@@ -23,7 +23,7 @@ from tensorlang.backends.gpu.driver import plan_for_device
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import CompileError, Source
 from tensorlang.planning import Rules
-from tensorlang.policy.machine import Device
+from tensorlang.policy.machine import GpuMachine
 from tensorlang.policy.select import search
 from tensorlang.syntax.parse import parse
 from tensorlang.syntax.printer import show
@@ -183,7 +183,7 @@ def test_nothing_spills_on_any_generation_of_devices(case):
 def test_spread_is_about_the_threads_of_a_processor() -> None:
     module = load_module(parse(Source("mine.tl", "schedule role pointwise(y, p..; i.., j.., k.., x..) for cuda {\n    spread i..\n}\n")))
     with pytest.raises(CompileError) as refused:
-        search(module, None, program("columns", normal(20, 300)), {}, "cuda", Device())
+        search(module, None, program("columns", normal(20, 300)), {}, "cuda", GpuMachine())
     assert str(refused.value).splitlines()[0] == "error[S0102]: `spread` is about the threads of a processor"
 
 

@@ -25,7 +25,7 @@ from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import Source
 from tensorlang.planning import Rules
-from tensorlang.policy.machine import USUAL, Device
+from tensorlang.policy.machine import USUAL, GpuMachine
 from tensorlang.syntax.parse import parse
 from tensorlang.tensor.nodes import Program
 
@@ -51,7 +51,7 @@ op shares(x: f32[M, A, B]) -> (y: f32[M, A, B]) {
     ),
     [operators()],
 )
-SMALL = Device(threads=32, limits=replace(USUAL.limits, threads_per_block=32))
+SMALL = GpuMachine(threads=32, limits=replace(USUAL.limits, threads_per_block=32))
 """A device on which rows of 1600 elements are long."""
 
 

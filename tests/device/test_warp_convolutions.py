@@ -21,7 +21,7 @@ from tensorlang.check.module import Module, load_module
 from tensorlang.diagnostics import Source
 from tensorlang.lower.barriers import exposed
 from tensorlang.planning import Rules, Scheduled
-from tensorlang.policy.machine import USUAL, Device
+from tensorlang.policy.machine import USUAL, GpuMachine
 from tensorlang.runtime.library import with_roles
 from tensorlang.syntax.parse import parse
 
@@ -61,14 +61,14 @@ TOGETHER = {
     "lines of seven points, four warps together": ((2, 7, 7, 64), (64, 3, 3, 64), {"lo": 1}),
     "at a stride, four warps together, channels that stretches of the sum cut": ((1, 17, 15, 72), (48, 3, 3, 72), {"lo": 1, "stride": 2}),
 }
-FOURS = Device(warpgroups=True, boxes=True)
+FOURS = GpuMachine(warpgroups=True, boxes=True)
 """A device whose warps multiply in fours."""
-FEW = Device(blocks=8)
+FEW = GpuMachine(blocks=8)
 """A device that is full with the blocks of small convolutions, as large ones fill others."""
 
 
 def chosen(
-    x: tuple[int, ...], w: tuple[int, ...], attrs: dict[str, int], symbol: str, device: Device = USUAL
+    x: tuple[int, ...], w: tuple[int, ...], attrs: dict[str, int], symbol: str, device: GpuMachine = USUAL
 ) -> tuple[Made, Scheduled, tuple[Array, ...]]:
     arrays = normal(*x), normal(*w), normal(w[0], dtype=np.float32)
     program = called("conv", *arrays, module=own(), **attrs)

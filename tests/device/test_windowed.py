@@ -21,7 +21,7 @@ from tensorlang.check.module import Module, load_module
 from tensorlang.diagnostics import Source
 from tensorlang.lower.barriers import exposed
 from tensorlang.planning import Rules
-from tensorlang.policy.machine import USUAL, Device
+from tensorlang.policy.machine import USUAL, GpuMachine
 from tensorlang.runtime.library import with_roles
 from tensorlang.syntax.parse import parse
 
@@ -37,7 +37,7 @@ op pool(x: f32[N, H, W, C], attr stride: int = 2) -> (y: f32[N, (H - 3) // strid
     y[n, h, v, c] = max(r in 0..3, s in 0..3) x[n, h*stride + r, v*stride + s, c]
 }
 """
-FEW = Device(blocks=1)
+FEW = GpuMachine(blocks=1)
 """A device that few threads fill, so each has several points."""
 CASES = {
     "depthwise": ("depthwise", ((2, 5, 17, 24), (3, 3, 24)), {}),
@@ -47,7 +47,7 @@ CASES = {
 }
 
 
-def made(name: str, symbol: str, device: Device = FEW) -> tuple[Made, str, tuple[Array, ...]]:
+def made(name: str, symbol: str, device: GpuMachine = FEW) -> tuple[Made, str, tuple[Array, ...]]:
     operator, shapes, attrs = CASES[name]
     own: Module = with_roles(load_module(parse(Source("own.tl", OPERATORS))), (roles(),))
     dtypes = (bf16, np.float32) if operator == "depthwise" else (np.float32,)

@@ -16,7 +16,7 @@ from tensorlang.graph.nodes import Graph, Kernel
 from tensorlang.graph.options import Options
 from tensorlang.graph.pipeline import optimise
 from tensorlang.graph.programs import finishes_rows
-from tensorlang.policy.cpu.row_epilogues import rows_at_once, worth_finishing
+from tensorlang.policy.cpu.row_epilogues import is_row_epilogue_profitable, rows_at_once
 from tensorlang.policy.machine import Machine
 from tensorlang.tensor.nodes import Program
 
@@ -102,7 +102,7 @@ def test_it_is_worth_it_where_weights_are_near(rows: int, depth: int, columns: i
     asked: list[bool] = []
 
     def note(product: Program, finishing: Program) -> bool:
-        asked.append(worth_finishing(product, finishing, Machine(threads=threads)))
+        asked.append(is_row_epilogue_profitable(product, finishing, Machine(threads=threads)))
         return False
 
     optimise(Importer().load(projected(rows, depth, columns)), Options(worth=note))

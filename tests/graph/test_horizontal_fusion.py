@@ -15,7 +15,7 @@ from tensorlang.graph.nodes import Graph, Kernel, Part
 from tensorlang.graph.options import Options
 from tensorlang.graph.pipeline import optimise
 from tensorlang.graph.programs import is_contraction
-from tensorlang.policy.cpu.horizontal_fusion import pays, product_cycles
+from tensorlang.policy.cpu.horizontal_fusion import is_profitable, product_cycles
 from tensorlang.policy.machine import Machine
 from tensorlang.tensor.nodes import Program
 
@@ -115,7 +115,7 @@ def test_it_pays_where_columns_fill_a_register_tile_together_and_not_where_they_
         found: list[bool] = []
 
         def note(apart: Sequence[Program], together: Program) -> bool:
-            found.append(pays(apart, together, machine))
+            found.append(is_profitable(apart, together, machine))
             return found[-1]
 
         optimise(Importer().load(branches(counts)[0]), Options(pays=note))

@@ -25,11 +25,11 @@ from tensorlang.check.module import load_module
 from tensorlang.diagnostics import Source
 from tensorlang.graph.printer import show_layout
 from tensorlang.planning import Rules, Scheduled
-from tensorlang.policy.cpu.layouts import wanted_layouts
+from tensorlang.policy.cpu.layouts import derive_layouts
 from tensorlang.policy.cpu.winograd_cost import tiles
 from tensorlang.policy.gpu.attention import blocks
-from tensorlang.policy.gpu.layouts import wanted_on_device
-from tensorlang.policy.machine import Device, Machine
+from tensorlang.policy.gpu.layouts import derive_device_layouts
+from tensorlang.policy.machine import GpuMachine, Machine
 from tensorlang.runtime.library import rules_of
 from tensorlang.schedule.layout import Layout
 from tensorlang.syntax.parse import parse
@@ -46,7 +46,7 @@ CPUS = {
         64, 32, threads=32, l2_bytes=1 << 20, dots=BYTES | {(bf16, bf16), (i16, i16)}, tiles=BYTES | {(bf16, bf16)}, cache_bytes=32 << 20
     ),
 }
-DEVICES: dict[str, Device] = {name: like(named(f"cuda:{name}")) for name in ("sm_80", "sm_90a")}
+DEVICES: dict[str, GpuMachine] = {name: like(named(f"cuda:{name}")) for name in ("sm_80", "sm_90a")}
 
 
 def chosen(text: str) -> str:
@@ -79,12 +79,12 @@ def _on_cpu(program: Program, machine: Machine, weights: frozenset[str]) -> str:
     how = ""
     if found is not None and outputs is not None:
         program, how = by_filtering(found, outputs), f"# by filtering, {' x '.join(map(str, outputs))} results at a time\n"
-    layouts = wanted_layouts(program, machine, {}, weights)
+    layouts = derive_layouts(program, machine, {}, weights)
     return _told(how, layouts, plan_kernel(program, machine, layouts=layouts, constants=weights, rules=_rules("cpu")))
 
 
-def _on_device(program: Program, machine: Device, weights: frozenset[str], how: str) -> str:
-    layouts = wanted_on_device(program, weights)
+def _on_device(program: Program, machine: GpuMachine, weights: frozenset[str], how: str) -> str:
+    layouts = derive_device_layouts(program, weights)
     return _told(how, layouts, plan_for_device(program, rules=_rules("cuda"), layouts=layouts, machine=machine))
 
 

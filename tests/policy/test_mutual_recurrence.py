@@ -16,7 +16,7 @@ from tensorlang.policy.machine import Machine
 from tensorlang.schedule.apply import apply
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.plan import Plan
-from tensorlang.schedule.recurrence import turned
+from tensorlang.schedule.recurrence import legal_order
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.syntax.parse import parse
 from tensorlang.syntax.printer import show
@@ -44,7 +44,7 @@ def in_turn(program: Program) -> list[str]:
     """Return what makes the loops of every recurrence run in an order that its dependences allow."""
     schedule = Schedule(program.name)
     for definition in program.definitions:
-        schedule = turned(schedule, program, definition)
+        schedule = legal_order(schedule, program, definition)
     return [show(d) for d in schedule.directives]
 
 

@@ -13,7 +13,7 @@ from scheduled_programs import argument, assert_same
 from tensorlang.check.instantiate import instantiate
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import Source
-from tensorlang.planning import Wanted, planned
+from tensorlang.planning import ScheduleRequest, planned
 from tensorlang.policy.cpu.derive import derive
 from tensorlang.policy.machine import Machine
 from tensorlang.schedule.check import proven
@@ -187,6 +187,6 @@ def test_a_derived_schedule_that_is_not_proven_gives_way_to_a_plainer_one_and_is
         yield derive(program, WIDE).parallel("y.i")
         yield derive(program, WIDE, plain=True)
 
-    found = planned(program, WIDE, Wanted(), derived)
+    found = planned(program, WIDE, ScheduleRequest(), derived)
     assert found.schedule == derive(program, WIDE, plain=True)
     assert found.tried == ("what is derived first: refused: two iterations that run at the same time touch one element",)

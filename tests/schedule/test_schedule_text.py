@@ -69,7 +69,7 @@ def step(s: Schedule, a: str, b: str, n: int, m: int, new: list[str]) -> list[Sc
         s.fold("h", "i", n),
         s.trim(a, b),
         s.rfactor("k", n),
-        s.rfactor("k", n, stretches=True),
+        s.rfactor("k", n, chunked=True),
         s.prefetch("a", "i", n),
         s.prefetch("a", "i", n, within=("j", "k")),
         s.flatten(),

@@ -20,7 +20,7 @@ from tensorlang.backends.gpu.driver import device_loops
 from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import CompileError, Source
-from tensorlang.policy.machine import Device, Machine
+from tensorlang.policy.machine import GpuMachine, Machine
 from tensorlang.policy.select import search
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.directives.table import DIRECTIVES
@@ -120,7 +120,7 @@ def _role(name: str) -> str:
 def test_the_role_of_the_page_is_chosen_for_rows_on_a_device():
     module = load_module(parse(Source("page.tl", _role("row_reduction"))), [library()])
     program = instantiate(module, "softmax", [ArgType(f32, (12, 500))], {"axis": 1}, {})
-    found = search(module, "softmax", program, {"axis": 1}, "cuda", Device()).chosen
+    found = search(module, "softmax", program, {"axis": 1}, "cuda", GpuMachine()).chosen
     assert found is not None and found.origin == "schedule role row_reduction for cuda (page.tl:1)"
     assert proven(program, found.schedule)
 

@@ -15,7 +15,7 @@ from stdlib.library import library, roles
 from tensorlang.backends.cpu.driver import plan_kernel
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import CompileError, Source
-from tensorlang.policy.cpu.layouts import wanted_layouts as derive_layouts
+from tensorlang.policy.cpu.layouts import derive_layouts
 from tensorlang.policy.machine import Machine
 from tensorlang.runtime.library import rules_of
 from tensorlang.schedule.check import proven

@@ -8,7 +8,7 @@ from codegen.dtypes import f32
 from polyhedral import affine
 from polyhedral.expr import Cond
 from polyhedral.expr import Name as Axis
-from tensorlang.tensor.attention_mask import Line, Seen, seen
+from tensorlang.tensor.attention_mask import AttendedKeys, Line, attended_keys
 from tensorlang.tensor.nodes import Binary, Cast, Compare, Const, Expr, Holds, Read, Reduce, Reducer, Select
 
 SUM = Reducer("sum", ("a",), ("b",), (f32,), (), None, kind="sum")
@@ -26,19 +26,19 @@ def added(cond: Cond, outside: Expr = MINUS) -> Expr:
 @pytest.mark.parametrize(
     ("scores", "expected"),
     [
-        (SCORE, Seen()),
-        (added(CAUSAL), Seen((), (Line(1, 0),))),
-        (added(CAUSAL, LOW), Seen((), (Line(1, 0),))),
-        (Select(Holds(CAUSAL), SCORE, MINUS), Seen((), (Line(1, 0),))),
-        (Cast(f32, added(CAUSAL)), Seen((), (Line(1, 0),))),
-        (added(affine.compare("<", "j", affine.add("i", 5))), Seen((), (Line(1, 4),))),
-        (added(affine.compare("<", affine.add(affine.scale(2, "i"), "j"), 90)), Seen((), (Line(-2, 89),))),
-        (added(WINDOW), Seen((Line(1, -15),), (Line(1, 0),))),
-        (Binary("+", added(CAUSAL), Read("bias", (Axis("i"), Axis("j")))), Seen((), (Line(1, 0),))),
-        (Select(Binary("and", DATA, Holds(CAUSAL)), SCORE, MINUS), Seen((), (Line(1, 0),))),
-        (Select(Binary("or", DATA, Holds(CAUSAL)), SCORE, MINUS), Seen()),
-        (Select(DATA, SCORE, MINUS), Seen()),
-        (added(CAUSAL, PENALTY), Seen()),
+        (SCORE, AttendedKeys()),
+        (added(CAUSAL), AttendedKeys((), (Line(1, 0),))),
+        (added(CAUSAL, LOW), AttendedKeys((), (Line(1, 0),))),
+        (Select(Holds(CAUSAL), SCORE, MINUS), AttendedKeys((), (Line(1, 0),))),
+        (Cast(f32, added(CAUSAL)), AttendedKeys((), (Line(1, 0),))),
+        (added(affine.compare("<", "j", affine.add("i", 5))), AttendedKeys((), (Line(1, 4),))),
+        (added(affine.compare("<", affine.add(affine.scale(2, "i"), "j"), 90)), AttendedKeys((), (Line(-2, 89),))),
+        (added(WINDOW), AttendedKeys((Line(1, -15),), (Line(1, 0),))),
+        (Binary("+", added(CAUSAL), Read("bias", (Axis("i"), Axis("j")))), AttendedKeys((), (Line(1, 0),))),
+        (Select(Binary("and", DATA, Holds(CAUSAL)), SCORE, MINUS), AttendedKeys((), (Line(1, 0),))),
+        (Select(Binary("or", DATA, Holds(CAUSAL)), SCORE, MINUS), AttendedKeys()),
+        (Select(DATA, SCORE, MINUS), AttendedKeys()),
+        (added(CAUSAL, PENALTY), AttendedKeys()),
     ],
     ids=[
         "no mask",
@@ -56,8 +56,8 @@ def added(cond: Cond, outside: Expr = MINUS) -> Expr:
         "a penalty that a score may outweigh",
     ],
 )
-def test_keys_between_two_lines_are_seen(scores: Expr, expected: Seen) -> None:
-    assert seen(scores, "i", "j", 40, 50) == expected
+def test_keys_between_two_lines_are_seen(scores: Expr, expected: AttendedKeys) -> None:
+    assert attended_keys(scores, "i", "j", 40, 50) == expected
 
 
 @pytest.mark.parametrize(
@@ -71,5 +71,5 @@ def test_keys_between_two_lines_are_seen(scores: Expr, expected: Seen) -> None:
     ids=["the first row sees none", "a bias may be low", "data may hide the others", "the last rows see none"],
 )
 def test_low_numbers_hide_keys_only_where_every_row_surely_sees_one(scores: Expr, rows: int) -> None:
-    assert seen(scores, "i", "j", rows, 50) == Seen()
-    assert seen(added(affine.compare(">=", "j", affine.add("i", 20)), LOW), "i", "j", 30, 50) == Seen((Line(1, 20),), ())
+    assert attended_keys(scores, "i", "j", rows, 50) == AttendedKeys()
+    assert attended_keys(added(affine.compare(">=", "j", affine.add("i", 20)), LOW), "i", "j", 30, 50) == AttendedKeys((Line(1, 20),), ())

@@ -12,7 +12,7 @@ from tensorlang.check.module import load_module
 from tensorlang.diagnostics import Diagnostic, Source
 from tensorlang.syntax.parse import parse
 from tensorlang.tensor import prove as prover
-from tensorlang.tensor.clause_coverage import meeting, slab, together
+from tensorlang.tensor.clause_coverage import overlapping, slab, together
 
 AXES = ("i", "j")
 RANGE = range(-1, 7)
@@ -35,7 +35,7 @@ def holds(cond: Cond, i: int, j: int) -> bool:
 @given(guards)
 def test_pairs_that_are_not_asked_about_share_no_element(conds: list[Cond]) -> None:
     found = [slab(c, AXES) for c in conds]
-    pairs = list(meeting(found))
+    pairs = list(overlapping(found))
     assert len(pairs) == len(set(pairs)) and all(a < b for a, b in pairs)
     for a, first in enumerate(conds):
         for b in range(a + 1, len(conds)):

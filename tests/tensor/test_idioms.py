@@ -90,7 +90,7 @@ def test_a_rewrite_names_every_definition_that_it_makes_in_the_order_of_data_flo
 def test_the_kinds_of_axes_of_minimal_filtering_are_told_apart() -> None:
     program = filtering()
     [idiom] = program.idioms
-    assert isinstance(idiom, MinimalFiltering) and (idiom.spatial, idiom.sides, idiom.column) == (("p", "q"), (4, 4), "f")
+    assert isinstance(idiom, MinimalFiltering) and (idiom.spatial, idiom.tile_sizes, idiom.column) == (("p", "q"), (4, 4), "f")
     extents = {a: n.value for d in program.definitions for a, n in zip(d.axes, d.tensors[0].shape, strict=True)}  # type: ignore[union-attr]
     assert [extents[a] for a in idiom.tile_axes] == [2, 2]
     assert {extents[a] for a in idiom.point_axes} == {4, 6}
@@ -172,7 +172,7 @@ def _wrong() -> list[tuple[str, Program, str]]:
         ("is no contraction", with_idiom(made, tiles=of_filtering.before[0], before=(of_filtering.tiles,)), "swapped"),
         ("has not all of the axes", with_idiom(made, spatial=("p", "k")), "spatial"),
         ("has not all of the axes", with_idiom(made, tile_axes=("p", "q")), "tiles"),
-        ("one side and one axis", with_idiom(made, sides=(4,)), "sides"),
+        ("one side and one axis", with_idiom(made, tile_sizes=(4,)), "sides"),
         ("does not read", with_idiom(passed, totals=of_attention.sums, sums=of_attention.totals, tops=of_attention.weights), "attention"),
         ("sums no products", with_idiom(split, operands=("b_parts", "a_parts")), "operands"),
         ("is not bf16", replace(split, params=tuple(replace(p, dtype=f32) for p in split.params)), "types"),

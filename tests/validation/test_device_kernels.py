@@ -19,7 +19,7 @@ from tensorlang.backends.gpu.build import device_kernel, device_model
 from tensorlang.backends.gpu.driver import device_loops
 from tensorlang.diagnostics import InternalError
 from tensorlang.lower.kernel import Lowered
-from tensorlang.policy.machine import Device
+from tensorlang.policy.machine import GpuMachine
 
 
 def test_the_loops_of_a_kernel_are_validated_as_far_as_somebody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,7 +31,7 @@ def test_the_loops_of_a_kernel_are_validated_as_far_as_somebody_asks(monkeypatch
 
 
 def test_loops_that_compute_something_else_are_an_internal_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def faulty(plan: Any, name: str, dump: Any, schedule: Any, in_order: Callable[[Lowered], object], machine: Device) -> Lowered:
+    def faulty(plan: Any, name: str, dump: Any, schedule: Any, in_order: Callable[[Lowered], object], machine: GpuMachine) -> Lowered:
         def changed(lowered: Lowered) -> None:
             in_order(replace(lowered, function=parse(show(lowered.function).replace("x[", "w["))))
 

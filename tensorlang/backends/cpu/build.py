@@ -28,8 +28,8 @@ from tensorlang.graph.pipeline import PROCESSOR, optimise
 from tensorlang.graph.plan import Arena, Constant, Input, Output, Place, Plan, planned
 from tensorlang.graph.programs import program_key
 from tensorlang.planning import Rules
-from tensorlang.policy.cpu.horizontal_fusion import pays
-from tensorlang.policy.cpu.row_epilogues import worth_finishing
+from tensorlang.policy.cpu.horizontal_fusion import is_profitable
+from tensorlang.policy.cpu.row_epilogues import is_row_epilogue_profitable
 from tensorlang.runtime.bundle import Draft
 from tensorlang.runtime.constants import Places, Weights, in_memory, places_of
 from tensorlang.runtime.protocol import Progress, quiet
@@ -80,8 +80,8 @@ def options_of(toolchain: Toolchain) -> Options:
     return Options(
         toolchain.wishes,
         toolchain.tiles,
-        pays=partial(pays, machine=machine),
-        worth=partial(worth_finishing, machine=machine),
+        pays=partial(is_profitable, machine=machine),
+        worth=partial(is_row_epilogue_profitable, machine=machine),
         precision=toolchain.precision,
         near_bytes=machine.l2_bytes,
     )

@@ -46,9 +46,9 @@ from tensorlang.diagnostics import error
 from tensorlang.digest import compiler_digest
 from tensorlang.lower.bounds import prove_bounds
 from tensorlang.lower.kernel import Lowered, lower
-from tensorlang.planning import Dump, Rules, Scheduled, Wanted, planned
+from tensorlang.planning import Dump, Rules, Scheduled, ScheduleRequest, planned
 from tensorlang.policy.cpu.derive import derive
-from tensorlang.policy.cpu.layouts import wanted_layouts as derive_layouts
+from tensorlang.policy.cpu.layouts import derive_layouts
 from tensorlang.policy.machine import Machine
 from tensorlang.room import check_buffers
 from tensorlang.schedule.layout import Layout
@@ -174,13 +174,13 @@ def plan_kernel(
     rules: Rules | None = None,
 ) -> Scheduled:
     """Return the proven plan of `schedule`, or of the one that `rules` choose, or of the first derived schedule that is legal."""
-    wanted = Wanted(schedule, rules, knobs or {})
+    request = ScheduleRequest(schedule, rules, knobs or {})
 
     def derived(stored: dict[str, Storage]) -> Iterator[Schedule]:
         yield derive(program, machine, stored, constants)
         yield derive(program, machine, stored, constants, plain=True)
 
-    result = planned(program, machine, wanted, derived, layouts, constants)
+    result = planned(program, machine, request, derived, layouts, constants)
     if dump is not None:
         dump("scop", show_scop(result.plan.stages))
         dump("schedule", f"{result.schedule}\n\n{show_tree(result.plan.placed)}")

@@ -11,7 +11,7 @@ import numpy as np
 from tensorlang.backends.cpu.executable import Executable, timed
 from tensorlang.diagnostics import Diagnostic, InternalError, RunError
 from tensorlang.graph.nodes import Value
-from tensorlang.runtime.feeds import check_apart, checked, in_place
+from tensorlang.runtime.feeds import check_disjoint, checked, in_place
 from tensorlang.runtime.kernel_time import KernelTime
 from tensorlang.runtime.protocol import Timer
 from tensorlang.runtime.timing import mean_time
@@ -43,7 +43,7 @@ class Specialised:
         if results is None:
             results = {v.name: np.empty(v.shape, v.dtype.numpy) for v in self.outputs}
         inputs, arrays = in_place(feeds, self.inputs, "input"), in_place(results, self.outputs, "output")
-        check_apart(inputs, arrays)
+        check_disjoint(inputs, arrays)
         again = self.executable.call.bound(inputs, arrays)
         found = dict(zip((v.name for v in self.outputs), arrays, strict=True))
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tensorlang.backends.cpu.sized import Variant
     from tensorlang.graph.options import Options
     from tensorlang.graph.pass_manager import Pipeline
-    from tensorlang.planning import Dump, Wanted
+    from tensorlang.planning import Dump, ScheduleRequest
     from tensorlang.schedule.plan import Plan
     from tensorlang.tensor.winograd import Convolution
 
@@ -130,39 +130,39 @@ class Toolchain:
     def check_any_sizes(self) -> None:
         """Sizes may be open."""
 
-    def compiled(self, program: Program, name: str, wanted: Wanted) -> Compiled:
+    def compiled(self, program: Program, name: str, request: ScheduleRequest) -> Compiled:
         from tensorlang.backends.cpu.ready import Compiled, native_of
 
-        made = self._kernel(program, wanted, self.store)
+        made = self._kernel(program, request, self.store)
         return Compiled(program, made, native_of(program, made, self), self.threads)
 
-    def with_any_sizes(self, program: Program, name: str, wanted: Wanted, sizes: Mapping[str, int]) -> Variant:
+    def with_any_sizes(self, program: Program, name: str, request: ScheduleRequest, sizes: Mapping[str, int]) -> Variant:
         from tensorlang.backends.cpu.sized import variant
 
-        return variant(program, self._kernel(program, wanted, self.store), sizes, self)
+        return variant(program, self._kernel(program, request, self.store), sizes, self)
 
-    def shown(self, program: Program, name: str, wanted: Wanted, dump: Dump, stages: Sequence[str]) -> Artifact:
-        return self._kernel(program, wanted, None, dump)
+    def shown(self, program: Program, name: str, request: ScheduleRequest, dump: Dump, stages: Sequence[str]) -> Artifact:
+        return self._kernel(program, request, None, dump)
 
-    def _kernel(self, program: Program, wanted: Wanted, store: Cache | None, dump: Dump | None = None) -> Artifact:
+    def _kernel(self, program: Program, request: ScheduleRequest, store: Cache | None, dump: Dump | None = None) -> Artifact:
         from tensorlang.backends.cpu.driver import compile_kernel
 
         return compile_kernel(
             program,
             self.target,
-            schedule=wanted.schedule,
-            rules=wanted.rules,
-            knobs=wanted.knobs,
+            schedule=request.schedule,
+            rules=request.rules,
+            knobs=request.knobs,
             threads=self.threads,
             store=store,
             dump=dump,
         )
 
-    def planned(self, program: Program, wanted: Wanted) -> Plan:
+    def planned(self, program: Program, request: ScheduleRequest) -> Plan:
         from tensorlang.backends.cpu.driver import machine_of, plan_kernel
 
         machine = machine_of(self.target, self.threads)
-        return plan_kernel(program, machine, wanted.schedule, wanted.knobs, rules=wanted.rules).plan
+        return plan_kernel(program, machine, request.schedule, request.knobs, rules=request.rules).plan
 
     def roofline(self, programs: Sequence[Program]) -> Roofline:
         from tensorlang.backends.cpu.roofline import roofline_of

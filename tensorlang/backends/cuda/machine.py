@@ -18,7 +18,7 @@ from codegen.gpu.program import Program as Launched
 from codegen.store import Cache
 from tensorlang.backends.gpu.vendor import check_limits, refuse
 from tensorlang.diagnostics import CompileError, error
-from tensorlang.policy.machine import Device as Machine
+from tensorlang.policy.machine import GpuMachine as Machine
 
 
 def arch_of(target: str) -> Arch | None:

@@ -19,7 +19,7 @@ from tensorlang.backends.cuda.machine import arch_of, machine_code, machine_of, 
 from tensorlang.backends.gpu.model import DeviceModel
 from tensorlang.backends.gpu.vendor import Board
 from tensorlang.diagnostics import CompileError, Diagnostic, RunError
-from tensorlang.policy.machine import Device as Machine
+from tensorlang.policy.machine import GpuMachine as Machine
 
 
 @dataclass(frozen=True, slots=True)

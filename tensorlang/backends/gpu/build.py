@@ -24,8 +24,8 @@ from tensorlang.graph.precisions import F32, Precision
 from tensorlang.graph.programs import program_key, result_tensors
 from tensorlang.lower.kernel import Lowered
 from tensorlang.planning import Dump, Rules, Scheduled
-from tensorlang.policy.gpu.layouts import wanted_on_device
-from tensorlang.policy.machine import USUAL, Device
+from tensorlang.policy.gpu.layouts import derive_device_layouts
+from tensorlang.policy.machine import USUAL, GpuMachine
 from tensorlang.schedule.layout import Layout
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.serialization import FlatError, from_flat, to_flat
@@ -47,7 +47,7 @@ def device_kernel(
     dump: Dump | None = None,
     rules: Rules | None = None,
     layouts: Layouts | None = None,
-    machine: Device = USUAL,
+    machine: GpuMachine = USUAL,
     knobs: Mapping[str, int] | None = None,
 ) -> DeviceKernel:
     """Return `program` under `schedule`, or one that `rules` choose, or a derived one; `layouts` are those of inputs and results that are
@@ -70,7 +70,7 @@ def device_kernel(
 
 
 def _fitting(
-    program: Program, scheduled: Scheduled, name: str, dump: Dump | None, layouts: Layouts | None, machine: Device
+    program: Program, scheduled: Scheduled, name: str, dump: Dump | None, layouts: Layouts | None, machine: GpuMachine
 ) -> DeviceKernel | str:
     """Return the kernels of a plan, or why no device like `machine` runs them."""
     try:
@@ -80,7 +80,7 @@ def _fitting(
     return _beyond(made, machine) or made
 
 
-def _beyond(made: DeviceKernel, machine: Device) -> str:
+def _beyond(made: DeviceKernel, machine: GpuMachine) -> str:
     """Return what kernels ask for that no device like `machine` has, "" where they fit."""
     grids = exceeded_at(made.launched, machine.limits, {}) if not made.launched.sizes else ()
     found = (*exceeded(made.launched, machine.limits), *grids)
@@ -88,7 +88,7 @@ def _beyond(made: DeviceKernel, machine: Device) -> str:
 
 
 def _written(
-    program: Program, scheduled: Scheduled, name: str, dump: Dump | None, layouts: Layouts | None, machine: Device
+    program: Program, scheduled: Scheduled, name: str, dump: Dump | None, layouts: Layouts | None, machine: GpuMachine
 ) -> DeviceKernel:
     """Return the kernels of a plan, their loops validated where somebody asked. Raises CompileError where its loops cannot run where they
     are bound."""
@@ -121,7 +121,7 @@ def _wishes(graph: Graph) -> Callable[[Kernel], Layouts]:
 
     def of(kernel: Kernel) -> Layouts:
         constants = frozenset(p.name for p, v in zip(kernel.program.params, kernel.inputs, strict=True) if v in graph.constants)
-        return wanted_on_device(kernel.program, constants, fixed.names(kernel) - constants)
+        return derive_device_layouts(kernel.program, constants, fixed.names(kernel) - constants)
 
     return of
 
@@ -133,7 +133,7 @@ def device_model(
     rules: Rules | None = None,
     precision: Precision = F32,
     processes: int = 1,
-    machine: Device = USUAL,
+    machine: GpuMachine = USUAL,
     in_one_pass: bool = True,
 ) -> DeviceModel:
     """Return an imported graph as launches for a device like `machine`. Kernels with equal programs are made once, and kept in `store`; by
@@ -165,7 +165,7 @@ class _Order:
     layouts: Layouts
     name: str
     rules: Rules | None
-    machine: Device = USUAL
+    machine: GpuMachine = USUAL
 
     def __call__(self, store: Cache | None) -> DeviceKernel:
         """Return the kernel from `store`, or make it and keep it there."""

@@ -33,14 +33,14 @@ from tensorlang.lower.bounds import prove_bounds
 from tensorlang.lower.clusters import differing
 from tensorlang.lower.edge_tiles import edges, whole
 from tensorlang.lower.kernel import Lowered, lower
-from tensorlang.planning import Dump, Rules, Scheduled, Wanted, planned
+from tensorlang.planning import Dump, Rules, Scheduled, ScheduleRequest, planned
 from tensorlang.policy.gpu.derive import derive_device
-from tensorlang.policy.machine import USUAL, Device
+from tensorlang.policy.machine import USUAL, GpuMachine
+from tensorlang.schedule.annotations import origin_of
 from tensorlang.schedule.directives.table import TABLE
 from tensorlang.schedule.instructions import declared
 from tensorlang.schedule.layout import Layout
 from tensorlang.schedule.plan import Plan, Storage
-from tensorlang.schedule.said import origin_of
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.syntax import nodes as syntax
 from tensorlang.syntax.printer import show
@@ -53,7 +53,7 @@ def plan_for_device(
     rules: Rules | None = None,
     knobs: Mapping[str, int] | None = None,
     layouts: Mapping[str, Layout] | None = None,
-    machine: Device = USUAL,
+    machine: GpuMachine = USUAL,
     *,
     plain: bool = False,
 ) -> Scheduled:
@@ -67,7 +67,7 @@ def plan_for_device(
     def derived(stored: dict[str, Storage]) -> Iterator[Schedule]:
         yield derive_device(program, stored, instructions, machine, plain=plain)
 
-    return planned(program, machine, Wanted(schedule, rules, knobs or {}), derived, layouts)
+    return planned(program, machine, ScheduleRequest(schedule, rules, knobs or {}), derived, layouts)
 
 
 def device_loops(
@@ -76,7 +76,7 @@ def device_loops(
     dump: Dump | None = None,
     schedule: Schedule | None = None,
     in_order: Callable[[Lowered], object] = lambda lowered: None,
-    machine: Device = USUAL,
+    machine: GpuMachine = USUAL,
 ) -> Lowered:
     """Return the verified loop-IR function of a plan for a device, with every buffer and barrier in its place. `in_order` is told the
     loops while they still mean what they say when run one iteration after the other: before threads have buffers and instructions of their
@@ -150,7 +150,7 @@ def _kept(function: Function) -> Function:
 _SPACES = {"shared": "shared memory", "stack": "slow memory of each thread", "heap": "the memory of the device"}
 
 
-def device_text(lowered: Lowered, dump: Dump | None = None, schedule: Schedule | None = None, machine: Device = USUAL) -> Kernels:
+def device_text(lowered: Lowered, dump: Dump | None = None, schedule: Schedule | None = None, machine: GpuMachine = USUAL) -> Kernels:
     """Return the kernels of a function as text for a device. Raises CompileError S0220 for what is not supported yet in kernels."""
     try:
         kernels = render(launches(lowered.function, machine.warp))

@@ -26,7 +26,7 @@ from tensorlang.diagnostics import Diagnostic, RunError, error
 from tensorlang.graph.nodes import Graph
 from tensorlang.graph.precisions import F32, Precision, chosen_on
 from tensorlang.policy.machine import USUAL
-from tensorlang.policy.machine import Device as Machine
+from tensorlang.policy.machine import GpuMachine as Machine
 from tensorlang.runtime.bundle import Draft, kept
 from tensorlang.runtime.constants import Weights, cells_of, places_of
 from tensorlang.runtime.feeds import as_array, check_names, checked, row_major
@@ -40,7 +40,7 @@ from tensorlang.validation.budget import validation_budget
 if TYPE_CHECKING:
     from tensorlang.graph.options import Options
     from tensorlang.graph.pass_manager import Pipeline
-    from tensorlang.planning import Dump, Wanted
+    from tensorlang.planning import Dump, ScheduleRequest
     from tensorlang.schedule.plan import Plan
 
 Array = np.ndarray[Any, Any]
@@ -131,33 +131,33 @@ class DeviceTools:
     def check_any_sizes(self) -> None:
         raise error("C0105", f"not supported yet: symbolic sizes for `{self.vendor.name}`", help="leave `sizes` at `static`")
 
-    def compiled(self, program: Program, name: str, wanted: Wanted) -> OperatorOnDevice:
+    def compiled(self, program: Program, name: str, request: ScheduleRequest) -> OperatorOnDevice:
         from tensorlang.backends.gpu.build import single
 
-        return OperatorOnDevice(OnDevice(coded(single(program, self._kernel(program, name, wanted)), self), self))
+        return OperatorOnDevice(OnDevice(coded(single(program, self._kernel(program, name, request)), self), self))
 
-    def with_any_sizes(self, program: Program, name: str, wanted: Wanted, sizes: Mapping[str, int]) -> Any:
+    def with_any_sizes(self, program: Program, name: str, request: ScheduleRequest, sizes: Mapping[str, int]) -> Any:
         self.check_any_sizes()
 
-    def shown(self, program: Program, name: str, wanted: Wanted, dump: Dump, stages: Sequence[str]) -> Built:
+    def shown(self, program: Program, name: str, request: ScheduleRequest, dump: Dump, stages: Sequence[str]) -> Built:
         from tensorlang.backends.gpu.build import single
 
-        built = coded(single(program, self._kernel(program, name, wanted, dump)), self)
+        built = coded(single(program, self._kernel(program, name, request, dump)), self)
         dump("launches", "\n".join(built.launches(self)))
         for stage in self.vendor.code_stages:
             if stage in stages:
                 dump(stage, self.vendor.text(built.code, stage))
         return built
 
-    def _kernel(self, program: Program, name: str, wanted: Wanted, dump: Dump | None = None) -> Any:
+    def _kernel(self, program: Program, name: str, request: ScheduleRequest, dump: Dump | None = None) -> Any:
         from tensorlang.backends.gpu.build import device_kernel
 
-        return device_kernel(program, name, wanted.schedule, dump, wanted.rules, machine=self.machine, knobs=wanted.knobs)
+        return device_kernel(program, name, request.schedule, dump, request.rules, machine=self.machine, knobs=request.knobs)
 
-    def planned(self, program: Program, wanted: Wanted) -> Plan:
+    def planned(self, program: Program, request: ScheduleRequest) -> Plan:
         from tensorlang.backends.gpu.driver import plan_for_device
 
-        return plan_for_device(program, wanted.schedule, wanted.rules, wanted.knobs, machine=self.machine).plan
+        return plan_for_device(program, request.schedule, request.rules, request.knobs, machine=self.machine).plan
 
     def roofline(self, programs: Sequence[Program]) -> Roofline:
         """Return what the programs have to do one after the other; the time is 0, which bounds nothing, where no board is known."""

@@ -15,7 +15,7 @@ from codegen.gpu.program import Program as Launched
 from codegen.store import Cache
 from tensorlang.backends.gpu.model import DeviceModel
 from tensorlang.diagnostics import CompileError, Diagnostic
-from tensorlang.policy.machine import Device as Machine
+from tensorlang.policy.machine import GpuMachine as Machine
 from tensorlang.runtime.work import Work
 
 

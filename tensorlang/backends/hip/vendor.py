@@ -17,7 +17,7 @@ from tensorlang.backends.gpu.model import DeviceModel
 from tensorlang.backends.gpu.vendor import Board, check_limits
 from tensorlang.backends.hip.boards import board_of
 from tensorlang.diagnostics import Diagnostic, RunError, error
-from tensorlang.policy.machine import Device as Machine
+from tensorlang.policy.machine import GpuMachine as Machine
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from dataclasses import replace
 from tensorlang.policy.cpu.nests import derive_nest, derive_recurrence
 from tensorlang.policy.cpu.register_tiles import derive_contraction
 from tensorlang.policy.deriver import Deriver, deriver
-from tensorlang.policy.groups import Cluster, clusters, derive_rows, recurs
+from tensorlang.policy.groups import FusionGroup, derive_rows, fusion_groups, recurs
 from tensorlang.policy.machine import Machine
 from tensorlang.policy.pointwise import derive_pointwise, reduction_lanes, stored_axis
 from tensorlang.schedule.plan import Storage
@@ -35,31 +35,31 @@ def derive(
     *,
     plain: bool = False,
 ) -> Schedule:
-    """Return a schedule for `program` on `machine`. Inputs in `constants` are stored as `wanted_layouts` says, if anywhere. `plain`: loops
+    """Return a schedule for `program` on `machine`. Inputs in `constants` are stored as `derive_layouts` says, if anywhere. `plain`: loops
     of sums, pieces and recurrences run in an order that is legal, and nothing else is asked of them."""
     d = replace(deriver(program, machine, layouts or {}, constants), plain=plain)
-    for cluster in clusters(d):
-        _derive_cluster(d, cluster)
+    for group in fusion_groups(d):
+        _derive_group(d, group)
     return d.schedule
 
 
-def derive_cluster(d: Deriver, cluster: Cluster) -> Schedule:
-    """Return the derived directives for one cluster alone."""
+def derive_group(d: Deriver, group: FusionGroup) -> Schedule:
+    """Return the derived directives for one group alone."""
     alone = replace(d, schedule=Schedule(d.program.name), rewritten=0)
-    _derive_cluster(alone, cluster)
+    _derive_group(alone, group)
     return alone.schedule
 
 
-def _derive_cluster(d: Deriver, cluster: Cluster) -> None:
-    if cluster.transformed is not None:
-        for definition in cluster.members:
+def _derive_group(d: Deriver, group: FusionGroup) -> None:
+    if group.transformed is not None:
+        for definition in group.members:
             _one(d, definition)
-    elif len(cluster.members) > 1:
-        derive_rows(d, cluster)
-    elif recurs(d.program, cluster.head):
-        derive_recurrence(d, cluster.head)
+    elif len(group.members) > 1:
+        derive_rows(d, group)
+    elif recurs(d.program, group.head):
+        derive_recurrence(d, group.head)
     else:
-        _one(d, cluster.head)
+        _one(d, group.head)
 
 
 def _one(d: Deriver, definition: Definition) -> None:

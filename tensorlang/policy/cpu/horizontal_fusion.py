@@ -20,9 +20,9 @@ WORTH = 1.02
 """How many times faster one must be."""
 
 
-def pays(apart: Sequence[Program], together: Program, machine: Machine) -> bool:
-    """Tell whether the product `together` takes less time than those `apart`."""
-    whole, parts = product_cycles(together, machine), [product_cycles(p, machine) for p in apart]
+def is_profitable(separate: Sequence[Program], fused: Program, machine: Machine) -> bool:
+    """Tell whether the product `fused` takes less time than those `separate`."""
+    whole, parts = product_cycles(fused, machine), [product_cycles(p, machine) for p in separate]
     if whole is None or None in parts:
         return False
     return whole * WORTH < sum(p for p in parts if p is not None)

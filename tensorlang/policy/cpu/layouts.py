@@ -9,7 +9,7 @@ from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.policy.cpu.register_tiles import blocked_binder, grouped, row_counts, tile_sizes, tiled
-from tensorlang.policy.cpu.row_major import worth_leaving
+from tensorlang.policy.cpu.row_major import left_row_major
 from tensorlang.policy.cpu.winograd import Transformed, blocks_of, transformed
 from tensorlang.policy.deriver import Deriver, deriver_of, reads_itself
 from tensorlang.policy.machine import Machine
@@ -24,7 +24,7 @@ from tensorlang.tensor.nodes import Definition, Dynamic, Program
 from tensorlang.tensor.walk import reads, reduces, tensor_table, tensors
 
 
-def wanted_layouts(
+def derive_layouts(
     program: Program,
     machine: Machine,
     layouts: Mapping[str, Storage],
@@ -47,7 +47,7 @@ def wanted_layouts(
     for definition in program.definitions:
         if len(definition.pieces) == 1 and len(definition.axes) > 0:
             blocked = {name: layout for name, layout in _channels(d, definition).items() if name in static}
-            out |= {name: layout for name, layout in blocked.items() if name not in worth_leaving(d, definition, blocked, fixed)}
+            out |= {name: layout for name, layout in blocked.items() if name not in left_row_major(d, definition, blocked, fixed)}
     d.layouts = {**layouts, **{name: to_storage(program, name, layout) for name, layout in out.items()}}
     for definition in program.definitions:
         if len(definition.pieces) != 1 or not definition.axes or reads_itself(definition):

@@ -21,10 +21,10 @@ from polyhedral.expr import Name as AffineName
 from polyhedral.space import OperationLimit
 from polyhedral.storage import fold_factor
 from tensorlang.policy.cpu.inner_loops import InnerLoops, add_inner_loops, best_inner_loops
-from tensorlang.policy.deriver import PARALLEL_WORK, Deriver, in_order, is_worth, shared_loops
+from tensorlang.policy.deriver import PARALLEL_WORK, Deriver, in_order, is_threading_profitable, shared_loops
 from tensorlang.schedule.apply import apply
 from tensorlang.schedule.plan import Plan, full
-from tensorlang.schedule.recurrence import turned
+from tensorlang.schedule.recurrence import legal_order
 from tensorlang.schedule.shape import OPEN_EXTENT, extents, work_of_definition
 from tensorlang.tensor.facts import conjuncts
 from tensorlang.tensor.nodes import Compare, Definition, IndexValue
@@ -44,7 +44,7 @@ def derive_recurrence(d: Deriver, definition: Definition) -> None:
     if definition is not group[0]:
         return
     for member in group:
-        d.add(turned(d.schedule, d.program, member))
+        d.add(legal_order(d.schedule, d.program, member))
     if d.plain:
         return
     plan = apply(d.program, d.since, d.layouts)
@@ -97,12 +97,12 @@ def _derive_scatter(d: Deriver, definition: Definition, axis: str, names: frozen
         last = rest[-1]
         d.add(d.schedule.split(full(name, last), lanes, (f"{last}_o", f"{last}_v")))
         inner = [*rest[:-1], f"{last}_o", f"{last}_v"]
-        if not along and (sizes[last] or OPEN_EXTENT) >= d.machine.threads * lanes and is_worth(d, (definition,)):
+        if not along and (sizes[last] or OPEN_EXTENT) >= d.machine.threads * lanes and is_threading_profitable(d, (definition,)):
             outer, inner = [f"{last}_o"], [*rest[:-1], f"{last}_v"]
     d.add(in_order(d.schedule, name, [*outer, *binders, axis, *inner]))
     if inner and inner[-1].endswith("_v"):
         d.add(d.schedule.vectorize(full(name, inner[-1])))
-    if outer and is_worth(d, (definition,)):
+    if outer and is_threading_profitable(d, (definition,)):
         d.add(d.schedule.parallel(full(name, outer[0])))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from polyhedral.expr import Name as AffineName
-from tensorlang.policy.deriver import Deriver, is_worth
+from tensorlang.policy.deriver import Deriver, is_threading_profitable
 from tensorlang.schedule.pack import pack
 from tensorlang.schedule.plan import Storage
 from tensorlang.schedule.schedule import Schedule
@@ -19,7 +19,7 @@ def root_copy(d: Deriver, s: Schedule, tensor: str, dims: tuple[str, ...]) -> Sc
         return s
     program, name = packed
     copy = next(x for x in program.definitions if x.tensors[0].name == name)
-    return s.parallel(name) if is_worth(d, (copy,)) else s
+    return s.parallel(name) if is_threading_profitable(d, (copy,)) else s
 
 
 def blocked_dims(d: Deriver, tensor: str, read: Read, storage: Storage) -> tuple[str, ...]:

@@ -207,7 +207,7 @@ def packed_dims(c: Contraction, axis: str, width: int, inner: list[str], axes: t
 BLOCK = 16
 
 
-def worth_packing(d: Deriver, c: Contraction, reuse: int, contiguous: bool) -> bool:
+def is_packing_profitable(d: Deriver, c: Contraction, reuse: int, contiguous: bool) -> bool:
     """Tell whether w is read often enough to be copied first: rows that a vector can be read from are worth it when they are many and do
     not stay in the second-level cache, of which those that lie a power of two apart use a few sets."""
     if not contiguous:
@@ -219,7 +219,7 @@ def worth_packing(d: Deriver, c: Contraction, reuse: int, contiguous: bool) -> b
     return reuse >= PACKED_FROM and size > d.machine.l2_bytes
 
 
-def worth_asking_ahead(d: Deriver, c: Contraction, definition: Definition, rows: Sequence[str], tile: tuple[int, int]) -> bool:
+def is_prefetch_profitable(d: Deriver, c: Contraction, definition: Definition, rows: Sequence[str], tile: tuple[int, int]) -> bool:
     """Tell whether to ask for the next columns of w while register tiles of (rows, columns) go through these: several tiles of `rows`
     read them, the first of which would wait for memory alone, and the second-level cache holds both."""
     sizes = extents(definition)
@@ -244,7 +244,7 @@ def _packs(d: Deriver, s: Schedule, definition: Definition, c: Contraction, axis
     for r in c.rows:
         rows *= sizes[r] or OPEN_EXTENT
     contiguous = unit_stride(c.w_read.index, None, None, axis)
-    if worth_packing(d, c, rows, contiguous) and c.w in tensor_table(d.program):
+    if is_packing_profitable(d, c, rows, contiguous) and c.w in tensor_table(d.program):
         names = tuple(slot.name if isinstance(slot, AffineName) else f"a{k}" for k, slot in enumerate(c.w_read.index))
         at = f"{definition.tensors[0].name}.{c.batch[-1]}" if c.batch and any(n in c.batch for n in names) else None
         dims = packed_dims(c, axis, width, inner, names)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from polyhedral.expr import Int
 from polyhedral.expr import Name as AffineName
 from tensorlang.policy.deriver import Deriver
-from tensorlang.policy.groups import Cluster, agreement
+from tensorlang.policy.groups import FusionGroup, agreement
 from tensorlang.schedule.shape import Contraction, extents, is_product, readers
 from tensorlang.tensor.nodes import Definition
 from tensorlang.tensor.walk import definition_reads
@@ -27,14 +27,14 @@ TALLEST_TILE = 28
 
 
 @dataclass(frozen=True, slots=True)
-class Feeding:
-    """The clusters that make the rows of a product, the last of them its operand, and the place of the row among their leading axes."""
+class RowChain:
+    """The groups that make the rows of a product, the last of them its operand, and the place of the row among their leading axes."""
 
-    clusters: tuple[Cluster, ...]
+    groups: tuple[FusionGroup, ...]
     row: int
 
 
-def feeding(d: Deriver, found: Sequence[Cluster], head: Definition, c: Contraction) -> Feeding | None:
+def row_chain(d: Deriver, found: Sequence[FusionGroup], head: Definition, c: Contraction) -> RowChain | None:
     """Return what makes operand x of the product `head` by rows, or None when x is given, or not made row by row for `head` alone."""
     rows = next((k for k in found if k.head.tensors[0].name == c.x), None)
     if rows is None or len(rows.members) < 2 or len(c.rows) != 1 or c.padded or c.x in d.program.results:
@@ -54,30 +54,30 @@ def feeding(d: Deriver, found: Sequence[Cluster], head: Definition, c: Contracti
         apart = len(maker.members) > 1 or made in d.program.results or not set(read_by[made]) <= members
         if apart or any(agreement(m, maker.head) < rows.depth for m in rows.members if made in definition_reads(m)):
             return None
-    return Feeding((*makers, rows), names.index(row)) if any(is_product(k.head) for k in makers) else None
+    return RowChain((*makers, rows), names.index(row)) if any(is_product(k.head) for k in makers) else None
 
 
-def tiles_of_rows(d: Deriver, found: Sequence[Cluster], head: Definition, c: Contraction) -> int:
+def tiles_of_rows(d: Deriver, found: Sequence[FusionGroup], head: Definition, c: Contraction) -> int:
     """Return how many register tiles of rows of x to compute at a time; 0 when x is not made by rows."""
-    made = feeding(d, found, head, c)
+    made = row_chain(d, found, head, c)
     if made is None:
         return 0
     longest = 0
-    for cluster in made.clusters:
-        for member in cluster.members:
+    for group in made.groups:
+        for member in group.members:
             inner = 1
-            for axis in member.axes[made.clusters[-1].depth :]:
+            for axis in member.axes[made.groups[-1].depth :]:
                 inner *= extents(member)[axis] or BLOCK_BYTES
             longest = max(longest, inner * member.tensors[0].dtype.size_bytes)
     return 2 if 2 * TALLEST_TILE * longest * 2 <= BLOCK_BYTES else 1
 
 
-def narrowed(cluster: Cluster, axis: int, rows: int) -> Cluster:
-    """Return the cluster over a box of `rows` rows: what one block of them looks like to a schedule."""
+def restrict_rows(group: FusionGroup, axis: int, rows: int) -> FusionGroup:
+    """Return the group over a box of `rows` rows: what one block of them looks like to a schedule."""
 
     def over(definition: Definition) -> Definition:
         tensors = tuple(replace(t, shape=(*t.shape[:axis], Int(rows), *t.shape[axis + 1 :])) for t in definition.tensors)
         return replace(definition, tensors=tensors)
 
-    members = tuple(over(m) for m in cluster.members)
-    return Cluster(members[cluster.members.index(cluster.head)], members, cluster.depth)
+    members = tuple(over(m) for m in group.members)
+    return FusionGroup(members[group.members.index(group.head)], members, group.depth)

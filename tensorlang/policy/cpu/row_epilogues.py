@@ -16,7 +16,7 @@ from polyhedral import affine
 from tensorlang.policy.cpu.cost import from_memory_cycles, kernel_cycles
 from tensorlang.policy.cpu.horizontal_fusion import product_cycles
 from tensorlang.policy.deriver import Deriver
-from tensorlang.policy.groups import Cluster, agreement
+from tensorlang.policy.groups import FusionGroup, agreement
 from tensorlang.policy.machine import Machine
 from tensorlang.schedule.shape import extents, is_product, readers
 from tensorlang.tensor.nodes import Program, Tensor
@@ -27,30 +27,30 @@ SHARE = 4
 """Which part of the second-level cache a block of rows may take."""
 
 
-def finished(d: Deriver, found: Sequence[Cluster], cluster: Cluster) -> tuple[Cluster, ...]:
-    """Return the products whose rows `cluster` alone reads, each at its own point. Rows that are a product's operand are that one's to
+def finished(d: Deriver, found: Sequence[FusionGroup], group: FusionGroup) -> tuple[FusionGroup, ...]:
+    """Return the products whose rows `group` alone reads, each at its own point. Rows that are a product's operand are that one's to
     place (`chains`)."""
-    if cluster.head.tensors[0].name not in d.program.results:
+    if group.head.tensors[0].name not in d.program.results:
         return ()
-    members = {m.tensors[0].name for m in cluster.members}
+    members = {m.tensors[0].name for m in group.members}
     read_by = readers(d.program)
-    out: list[Cluster] = []
+    out: list[FusionGroup] = []
     for maker in found:
         name = maker.head.tensors[0].name
-        given = any(name in definition_reads(m) for m in cluster.members)
+        given = any(name in definition_reads(m) for m in group.members)
         if name in members or not given or len(maker.members) > 1 or not is_product(maker.head):
             continue
-        rows = min(agreement(m, maker.head) for m in cluster.members if name in definition_reads(m))
-        if name not in d.program.results and set(read_by[name]) <= members and rows >= cluster.depth == len(maker.head.axes) - 1:
+        rows = min(agreement(m, maker.head) for m in group.members if name in definition_reads(m))
+        if name not in d.program.results and set(read_by[name]) <= members and rows >= group.depth == len(maker.head.axes) - 1:
             out.append(maker)
     return tuple(out)
 
 
-def block_of_rows(d: Deriver, cluster: Cluster, products: Sequence[Cluster]) -> int:
+def block_of_rows(d: Deriver, group: FusionGroup, products: Sequence[FusionGroup]) -> int:
     """Return how many rows of `products` to compute before they are finished, or 0 where there are none, or too few rows."""
     if not products:
         return 0
-    counts = [extents(cluster.head)[a] for a in cluster.head.axes[: cluster.depth]]
+    counts = [extents(group.head)[a] for a in group.head.axes[: group.depth]]
     columns = [extents(p.head)[p.head.axes[-1]] for p in products]
     if counts[-1] is None or None in columns or counts[-1] < LEAST_ROWS:
         return 0
@@ -69,7 +69,7 @@ def rows_at_once(rows: int, width_bytes: int, machine: Machine, *, shared: bool)
     return -(-each // 4) * 4 if each >= LEAST_ROWS else 0
 
 
-def worth_finishing(product: Program, rows: Program, machine: Machine) -> bool:
+def is_row_epilogue_profitable(product: Program, rows: Program, machine: Machine) -> bool:
     """Tell whether a product and what finishes its rows take less time as one kernel: the rows are not written and read again, and one
     kernel fewer starts; but each block of rows reads the constant operand once more."""
     cycles = product_cycles(product, machine)

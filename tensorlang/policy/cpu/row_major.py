@@ -25,7 +25,7 @@ WASTE = 1.2
 """How many times the lanes of a row's vectors may be its elements."""
 
 
-def worth_leaving(d: Deriver, definition: Definition, blocked: Mapping[str, Layout], fixed: frozenset[str]) -> frozenset[str]:
+def left_row_major(d: Deriver, definition: Definition, blocked: Mapping[str, Layout], fixed: frozenset[str]) -> frozenset[str]:
     """Return those of `blocked` to leave row-major, as those in `fixed` are."""
     result = definition.tensors[0]
     given = {r.tensor for p in definition.pieces for r in reads(p.value)} & blocked.keys() - d.constants

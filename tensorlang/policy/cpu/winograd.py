@@ -44,7 +44,7 @@ class Transformed:
 
     @property
     def spatial(self) -> Mapping[str, int]:
-        return dict(zip(self.idiom.spatial, self.idiom.sides, strict=True))
+        return dict(zip(self.idiom.spatial, self.idiom.tile_sizes, strict=True))
 
     def axes(self, definition: Definition, kind: str) -> tuple[str, ...]:
         """Return the axes of one kind, "batch", "tile", "point" or "channel", in order."""

@@ -1,4 +1,4 @@
-"""What the equations of a cluster look like to a schedule for a graphics processor: along which axis threads take neighbours, how many of
+"""What the equations of a group look like to a schedule for a graphics processor: along which axis threads take neighbours, how many of
 them share a row, what a row's elements are read from."""
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from polyhedral import affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.policy.deriver import Deriver, device_of
 from tensorlang.policy.gpu.forms import product_of
-from tensorlang.policy.groups import Cluster, recurs
-from tensorlang.policy.machine import Device
+from tensorlang.policy.groups import FusionGroup, recurs
+from tensorlang.policy.machine import GpuMachine
 from tensorlang.policy.pointwise import spreadable
 from tensorlang.schedule.shape import extents, unit_stride
 from tensorlang.tensor.nodes import Definition, Read, Reduce
@@ -70,11 +70,11 @@ class Rows:
     rows: int
 
 
-def elements(d: Deriver, cluster: Cluster) -> Elements | None:
+def elements(d: Deriver, group: FusionGroup) -> Elements | None:
     """Return a tensor by itself as one of elements, or None where it is computed in order or in pieces, or its sizes are open."""
-    definition = cluster.head
+    definition = group.head
     sizes = extents(definition)
-    if len(cluster.members) > 1 or len(definition.pieces) != 1 or recurs(d.program, definition) or product_of(d, definition) is not None:
+    if len(group.members) > 1 or len(definition.pieces) != 1 or recurs(d.program, definition) or product_of(d, definition) is not None:
         return None
     if not definition.axes or not all(sizes[a] for a in definition.axes):
         return None
@@ -119,11 +119,11 @@ def _crossed(d: Deriver, definition: Definition, axis: str, crossing: str) -> It
             yield read.tensor
 
 
-def sums(d: Deriver, cluster: Cluster) -> Sums | None:
+def sums(d: Deriver, group: FusionGroup) -> Sums | None:
     """Return a tensor by itself whose long reductions run along memory, or None."""
-    definition = cluster.head
+    definition = group.head
     sizes = extents(definition)
-    if len(cluster.members) > 1 or recurs(d.program, definition) or not spreadable(d, definition):
+    if len(group.members) > 1 or recurs(d.program, definition) or not spreadable(d, definition):
         return None
     if product_of(d, definition) is not None or not all(sizes[a] for a in definition.axes):
         return None
@@ -154,42 +154,42 @@ class _Along:
     kept: int
 
 
-def rows(d: Deriver, cluster: Cluster) -> Rows | None:
+def rows(d: Deriver, group: FusionGroup) -> Rows | None:
     """Return tensors that are computed row by row as such, or None where their rows have different lengths or no thread could keep its
     share of them in registers."""
-    found = _along(d, cluster)
+    found = _along(d, group)
     if found is None:
         return None
     machine = device_of(d)
-    reread = _reread(d, cluster, found.named)
-    lanes = _lanes(d, cluster.members, {*found.named}, found.length, alone=False)
+    reread = _reread(d, group, found.named)
+    lanes = _lanes(d, group.members, {*found.named}, found.length, alone=False)
     team = _team(machine, found.length, lanes, found.kept + len(reread))
     if team is None:
         return None
     return Rows(found.spread, found.reduced, reread, lanes, team, _together(machine, team, found.count))
 
 
-def long_rows(d: Deriver, cluster: Cluster) -> Rows | None:
+def long_rows(d: Deriver, group: FusionGroup) -> Rows | None:
     """Return tensors that are computed row by row where no thread could keep its share of a row: what is read again is loaded again, and
     nothing else is stored along a row than the result. None for shorter rows, and where more is stored."""
-    found = _along(d, cluster)
-    if found is None or found.kept or rows(d, cluster) is not None:
+    found = _along(d, group)
+    if found is None or found.kept or rows(d, group) is not None:
         return None
     machine = device_of(d)
-    lanes = _lanes(d, cluster.members, {*found.named}, found.length, alone=False)
+    lanes = _lanes(d, group.members, {*found.named}, found.length, alone=False)
     team = machine.most_threads if found.count <= machine.blocks else min(machine.threads, machine.most_threads)
     return Rows(found.spread, found.reduced, (), lanes, team, 1)
 
 
-def is_too_long(d: Deriver, cluster: Cluster) -> bool:
+def is_too_long(d: Deriver, group: FusionGroup) -> bool:
     """Tell whether tensors are computed row by row, and neither registers of threads nor the memory that they share hold what is stored
     along a row."""
-    inner = [m for m in cluster.members if m is not cluster.head and m.axes[cluster.depth :]]
-    if len(cluster.members) < 2 or not inner or cluster.transformed is not None or cluster.online is not None:
+    inner = [m for m in group.members if m is not group.head and m.axes[group.depth :]]
+    if len(group.members) < 2 or not inner or group.transformed is not None or group.online is not None:
         return False
-    if _along(d, cluster) is not None:
-        return rows(d, cluster) is None
-    return stored_bytes(inner, cluster.depth) > device_of(d).shared_bytes
+    if _along(d, group) is not None:
+        return rows(d, group) is None
+    return stored_bytes(inner, group.depth) > device_of(d).shared_bytes
 
 
 def stored_bytes(members: Sequence[Definition], depth: int) -> int:
@@ -198,17 +198,17 @@ def stored_bytes(members: Sequence[Definition], depth: int) -> int:
     return sum(prod(extent) * t.dtype.size_bytes for t, extent in sizes)
 
 
-def _along(d: Deriver, cluster: Cluster) -> _Along | None:
-    """Return what runs along the rows of a cluster, or None where they have different lengths, or are not those of reductions alone."""
-    if len(cluster.members) < 2 or cluster.transformed is not None or recurs(d.program, cluster.head):
+def _along(d: Deriver, group: FusionGroup) -> _Along | None:
+    """Return what runs along the rows of a group, or None where they have different lengths, or are not those of reductions alone."""
+    if len(group.members) < 2 or group.transformed is not None or recurs(d.program, group.head):
         return None
     along: list[str] = []
     reduced: list[str] = []
     named: set[str] = set()
     lengths: set[int | None] = set()
     kept = 0
-    for m in cluster.members:
-        name, inner, sizes = m.tensors[0].name, m.axes[cluster.depth :], extents(m)
+    for m in group.members:
+        name, inner, sizes = m.tensors[0].name, m.axes[group.depth :], extents(m)
         found = [r for p in m.pieces for r in reduces(p.value)]
         if len(m.pieces) != 1 or len(inner) > 1 or (inner and found):
             return None
@@ -219,15 +219,15 @@ def _along(d: Deriver, cluster: Cluster) -> _Along | None:
         lengths |= {sizes[n] for n in names}
         along += [f"{name}.{n}" for n in inner]
         reduced += [f"{name}.{r.binders[0].name}" for r in found]
-        kept += m is not cluster.head and bool(inner)
-    count = [extents(cluster.head)[a] for a in cluster.head.axes[: cluster.depth]]
+        kept += m is not group.head and bool(inner)
+    count = [extents(group.head)[a] for a in group.head.axes[: group.depth]]
     length = next(iter(lengths)) if len(lengths) == 1 else None
     if not length or not all(count):
         return None
     return _Along(tuple(along), tuple(reduced), frozenset(named), length, prod(e or 1 for e in count), kept)
 
 
-def _team(machine: Device, length: int, lanes: int, kept: int) -> int | None:
+def _team(machine: GpuMachine, length: int, lanes: int, kept: int) -> int | None:
     """Return how many threads share a row, so that they can keep `kept` tensors of it in registers."""
     teams = (2, 4, 8, 16, machine.warp, 64, 128, 256, 512, machine.most_threads)
     for team in (n for n in teams if n <= machine.most_threads):
@@ -238,7 +238,7 @@ def _team(machine: Device, length: int, lanes: int, kept: int) -> int | None:
     return machine.most_threads if -(-length // machine.most_threads) * max(1, kept) <= KEPT else None
 
 
-def _together(machine: Device, team: int, count: int) -> int:
+def _together(machine: GpuMachine, team: int, count: int) -> int:
     """Return how many teams to give to a block: as many as make it half as large as usual, fewer where blocks get few, and one where a
     team is more than a warp."""
     rows = max(1, machine.threads // 2 // team) if team <= machine.warp else 1
@@ -247,16 +247,16 @@ def _together(machine: Device, team: int, count: int) -> int:
     return rows
 
 
-def _reread(d: Deriver, cluster: Cluster, along: frozenset[str]) -> tuple[str, ...]:
-    """Return what more than one member reads of the row, from outside the cluster, at their own point."""
-    own = {m.tensors[0].name for m in cluster.members}
+def _reread(d: Deriver, group: FusionGroup, along: frozenset[str]) -> tuple[str, ...]:
+    """Return what more than one member reads of the row, from outside the group, at their own point."""
+    own = {m.tensors[0].name for m in group.members}
     readers: dict[str, set[str]] = {}
     elsewhere: set[str] = set()
-    for m in cluster.members:
+    for m in group.members:
         for r in (r for p in m.pieces for r in reads(p.value)):
             if r.tensor in own:
                 continue
-            if _is_row(r, m, cluster.depth, along):
+            if _is_row(r, m, group.depth, along):
                 readers.setdefault(r.tensor, set()).add(m.tensors[0].name)
             else:
                 elsewhere.add(r.tensor)

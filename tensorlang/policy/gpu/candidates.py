@@ -22,7 +22,7 @@ class Level(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class AxisTile:
     """The tile of a block along one axis: `warps` of `lanes`, each of which has `times` groups of `each` neighbours. Where warps multiply
     matrices, these are what lanes are to threads: `times` matrices that are `each` wide."""
 
@@ -32,22 +32,22 @@ class Side:
     each: int = 1
 
     @property
-    def own(self) -> int:
+    def per_lane(self) -> int:
         """Return how much a lane has, or, where there is but one, a warp."""
         return self.times * self.each
 
     @property
     def tile(self) -> int:
-        return self.warps * self.lanes * self.own
+        return self.warps * self.lanes * self.per_lane
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
     """What a block computes: rows by columns; of windows, along so many lines."""
 
-    rows: Side
-    columns: Side
-    lines: Side = Side()
+    rows: AxisTile
+    columns: AxisTile
+    lines: AxisTile = AxisTile()
 
     @property
     def warps(self) -> int:

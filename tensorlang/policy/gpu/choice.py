@@ -10,7 +10,7 @@ from tensorlang.policy.gpu.cost import adding_cycles
 from tensorlang.policy.gpu.forms import Form, Kind, forms
 from tensorlang.policy.gpu.matrix_tiles import by_warpgroups, by_warps
 from tensorlang.policy.gpu.thread_tiles import by_threads
-from tensorlang.policy.machine import Device
+from tensorlang.policy.machine import GpuMachine
 from tensorlang.tensor.nodes import Definition
 
 LEVELS = {Level.WARPGROUP: by_warpgroups, Level.WARP: by_warps, Level.THREAD: by_threads}
@@ -35,7 +35,7 @@ def cut(d: Deriver, definition: Definition) -> tuple[str, int] | None:
     return (best.form.deep, best.form.depth // parts) if parts > 1 else None
 
 
-def _candidates(found: list[Form], parts: int, machine: Device) -> Iterator[Candidate]:
+def _candidates(found: list[Form], parts: int, machine: GpuMachine) -> Iterator[Candidate]:
     """Yield the candidates of all levels for forms whose sums are cut into parts of one length."""
     for level in LEVELS.values():
         yield from (c for form in found if form.depth % parts == 0 for c in level(form, parts, machine))

@@ -16,8 +16,8 @@ from polyhedral import affine
 from polyhedral.expr import Name
 from tensorlang.policy.deriver import Deriver
 from tensorlang.policy.gpu.forms import product_of, slots_of
-from tensorlang.policy.groups import Cluster, recurs
-from tensorlang.policy.machine import Device
+from tensorlang.policy.groups import FusionGroup, recurs
+from tensorlang.policy.machine import GpuMachine
 from tensorlang.schedule.pack import pack
 from tensorlang.schedule.shape import extents, unit_stride
 from tensorlang.tensor.nodes import Definition, Read
@@ -51,13 +51,13 @@ class Windowed:
     channels: int
 
 
-def windowed(d: Deriver, cluster: Cluster) -> Windowed | None:
+def windowed(d: Deriver, group: FusionGroup) -> Windowed | None:
     """Return a tensor by itself as windows over channels, or None."""
-    definition = cluster.head
-    if len(cluster.members) > 1 or len(definition.pieces) != 1 or recurs(d.program, definition) or product_of(d, definition) is not None:
+    definition = group.head
+    if len(group.members) > 1 or len(definition.pieces) != 1 or recurs(d.program, definition) or product_of(d, definition) is not None:
         return None
     found = list(reduces(definition.pieces[0].value))
-    if len(found) != 1 or not isinstance(d.machine, Device):
+    if len(found) != 1 or not isinstance(d.machine, GpuMachine):
         return None
     sizes = {name: e or 0 for name, e in extents(definition).items()}
     binders = tuple(b.name for b in found[0].binders)

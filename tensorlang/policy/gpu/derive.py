@@ -25,20 +25,20 @@ from tensorlang.policy.gpu.attention import derive_online
 from tensorlang.policy.gpu.choice import cut
 from tensorlang.policy.gpu.forms import product_of
 from tensorlang.policy.gpu.products import derive_product
-from tensorlang.policy.groups import Cluster, agreement, clusters, recurs
-from tensorlang.policy.machine import USUAL, Device, Machine
+from tensorlang.policy.groups import FusionGroup, agreement, fusion_groups, recurs
+from tensorlang.policy.machine import USUAL, GpuMachine, Machine
 from tensorlang.schedule.apply import apply
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.flattened import flattened
 from tensorlang.schedule.plan import Storage
-from tensorlang.schedule.recurrence import turned
+from tensorlang.schedule.recurrence import legal_order
 from tensorlang.schedule.rfactor import rfactor
 from tensorlang.schedule.schedule import Instruction, Schedule
 from tensorlang.schedule.shape import extents, is_product, unit_stride
 from tensorlang.tensor.absorb import absorbed
 from tensorlang.tensor.idioms import online_of
 from tensorlang.tensor.lift import lift
-from tensorlang.tensor.live_out import beside
+from tensorlang.tensor.live_out import store_together
 from tensorlang.tensor.nodes import Call, Definition, Dynamic, Program, Read, Reduce
 from tensorlang.tensor.simplify import can_inline, inline
 from tensorlang.tensor.walk import components, definers, definition_reads, nodes, reads, reduces
@@ -60,7 +60,7 @@ def derive_device(
     program: Program,
     layouts: dict[str, Storage] | None = None,
     instructions: tuple[Instruction, ...] = (),
-    machine: Device = USUAL,
+    machine: GpuMachine = USUAL,
     *,
     plain: bool = False,
 ) -> Schedule:
@@ -71,8 +71,8 @@ def derive_device(
         return _plain(program, machine, layouts or {})
     d = device_deriver(program, machine, layouts or {})
     d.add(replace(d.schedule, instructions=instructions if machine.matrices else ()))
-    for cluster in clusters(d, vectors=False):
-        made = derive_device_cluster(d, cluster)
+    for group in fusion_groups(d, vectors=False):
+        made = derive_device_group(d, group)
         d.add(replace(d.schedule, directives=(*d.schedule.directives, *made.directives)))
     return d.schedule
 
@@ -88,7 +88,7 @@ def _plain(program: Program, machine: Machine, layouts: Mapping[str, Storage]) -
 
 
 def device_deriver(program: Program, machine: Machine, layouts: Mapping[str, Storage]) -> Deriver:
-    """Return the state of deriving before any cluster is scheduled: long reductions of few elements are cut into stretches."""
+    """Return the state of deriving before any group is scheduled: long reductions of few elements are cut into stretches."""
     lifted = lift(program)
     schedule = Schedule(program.name, machine.target)
     if online_of(lifted) is not None:
@@ -98,21 +98,21 @@ def device_deriver(program: Program, machine: Machine, layouts: Mapping[str, Sto
     return _in_parts(_stretched(_again(_beside(_finished(d)))))
 
 
-def derive_device_cluster(d: Deriver, cluster: Cluster) -> Schedule:
-    """Return the derived directives for one cluster alone."""
+def derive_device_group(d: Deriver, group: FusionGroup) -> Schedule:
+    """Return the derived directives for one group alone."""
     alone = replace(d, schedule=Schedule(d.program.name, d.schedule.target, instructions=d.schedule.instructions))
-    _derive_cluster(alone, cluster)
+    _derive_group(alone, group)
     return alone.schedule
 
 
-def _derive_cluster(d: Deriver, cluster: Cluster) -> None:
-    if cluster.online is not None:
-        d.add(derive_online(d.schedule, d.program, cluster.online))
+def _derive_group(d: Deriver, group: FusionGroup) -> None:
+    if group.online is not None:
+        d.add(derive_online(d.schedule, d.program, group.online))
         return
-    if len(cluster.members) > 1 and all(_sizes(cluster.head)[: cluster.depth]):
-        _rows(d, cluster)
+    if len(group.members) > 1 and all(_sizes(group.head)[: group.depth]):
+        _rows(d, group)
         return
-    for definition in cluster.members:
+    for definition in group.members:
         product = product_of(d, definition)
         if product is not None:
             d.add(derive_product(d, definition, product))
@@ -168,11 +168,11 @@ def _beside(d: Deriver) -> Deriver:
         if name not in d.program.results or len(readers) < 2 or len(hosts) != 1 or not _is_cheap(definition):
             continue
         host = hosts[0].tensors[0].name
-        made = beside(d.program, name, host)
+        made = store_together(d.program, name, host)
         if isinstance(made, str):
             continue
-        changed = deriver_of(made, d.machine, d.layouts, d.constants, d.schedule.store(name, beside=host))
-        rows = next(c for c in clusters(changed, vectors=False) if c.head.tensors[0].name == host)
+        changed = deriver_of(made, d.machine, d.layouts, d.constants, d.schedule.store(name, together_with=host))
+        rows = next(c for c in fusion_groups(changed, vectors=False) if c.head.tensors[0].name == host)
         if {x.tensors[0].name for x in readers} <= {m.tensors[0].name for m in rows.members}:
             d = changed
     return d
@@ -181,15 +181,15 @@ def _beside(d: Deriver) -> Deriver:
 def _again(d: Deriver) -> Deriver:
     """Return the state with tensors along rows that no block can keep computed again wherever they are read, or, where that cannot be,
     by themselves."""
-    for cluster in clusters(d, vectors=False):
-        inner = [m for m in cluster.members if m is not cluster.head and m.axes[cluster.depth :]]
-        if not is_too_long(d, cluster):
+    for group in fusion_groups(d, vectors=False):
+        inner = [m for m in group.members if m is not group.head and m.axes[group.depth :]]
+        if not is_too_long(d, group):
             continue
         name = next((m.tensors[0].name for m in inner if can_inline(m) and _may_be_repeated(d.program, m)), None)
         if name is not None:
             return _again(deriver_of(inline(d.program, name), d.machine, d.layouts, d.constants, d.schedule.inline(name)))
-        if stored_bytes(inner, cluster.depth) > device_of(d).shared_bytes:
-            return _again(replace(d, apart=d.apart | {m.tensors[0].name for m in inner}))
+        if stored_bytes(inner, group.depth) > device_of(d).shared_bytes:
+            return _again(replace(d, separate=d.separate | {m.tensors[0].name for m in inner}))
     return d
 
 
@@ -227,11 +227,11 @@ def _stretched(d: Deriver) -> Deriver:
         length = max(LONG, 1 << (extent * count // ENOUGH).bit_length()) if across and extent is not None else STRETCH
         if extent is None or extent < 2 * length or (count >= ENOUGH if across else count >= LONG) or found[0].filter is not None:
             continue
-        made = rfactor(d.program, binder.name, length, stretches=True)
+        made = rfactor(d.program, binder.name, length, chunked=True)
         if not isinstance(made, str):
             parts = {x.tensors[0].name for x in made.definitions} - {x.tensors[0].name for x in d.program.definitions}
-            schedule = d.schedule.rfactor(binder.name, length, stretches=True)
-            d = replace(deriver_of(made, d.machine, d.layouts, d.constants, schedule), apart=d.apart | parts)
+            schedule = d.schedule.rfactor(binder.name, length, chunked=True)
+            d = replace(deriver_of(made, d.machine, d.layouts, d.constants, schedule), separate=d.separate | parts)
     return d
 
 
@@ -240,7 +240,7 @@ def _in_parts(d: Deriver) -> Deriver:
     which a second launch adds up."""
     for definition in d.program.definitions if d.program.mode != "strict" else ():
         found = cut(d, definition)
-        made = rfactor(d.program, *found, stretches=True) if found is not None else ""
+        made = rfactor(d.program, *found, chunked=True) if found is not None else ""
         if found is None or isinstance(made, str):
             continue
         known = {x.tensors[0].name for x in d.program.definitions}
@@ -248,8 +248,8 @@ def _in_parts(d: Deriver) -> Deriver:
         name, shape = part.tensors[0].name, part.tensors[0].shape
         dims, sizes = (part.axes[-1], *part.axes[:-1]), (shape[-1], *shape[:-1])
         layouts = {**d.layouts, name: Storage(tuple(map(Name, dims)), sizes)}
-        schedule = d.schedule.rfactor(*found, stretches=True).layout(name, dims)
-        d = replace(deriver_of(made, d.machine, layouts, d.constants, schedule), apart=d.apart | {name})
+        schedule = d.schedule.rfactor(*found, chunked=True).layout(name, dims)
+        d = replace(deriver_of(made, d.machine, layouts, d.constants, schedule), separate=d.separate | {name})
     return d
 
 
@@ -259,7 +259,7 @@ def _is_across(d: Deriver, reduce: Reduce) -> bool:
     return not any(unit_stride(r.index, d.layouts.get(r.tensor), d.axes[r.tensor], name) for b in reduce.body for r in reads(b))
 
 
-def _team(machine: Device, extent: int) -> int:
+def _team(machine: GpuMachine, extent: int) -> int:
     """Return how many threads share a row of `extent` elements: whole warps, a few elements for each thread."""
     return min(machine.threads, max(machine.warp, 1 << (extent // 4 - 1).bit_length()))
 
@@ -334,7 +334,7 @@ def _recurrence(d: Deriver, definition: Definition) -> None:
         return
     order = Schedule(d.program.name)
     for member in group:
-        order = turned(order, d.program, member)
+        order = legal_order(order, d.program, member)
     d.add(replace(d.schedule, directives=(*d.schedule.directives, *order.directives)))
     before = d.schedule
     placed = apply(d.program, order).placed
@@ -376,8 +376,8 @@ def _one_block(d: Deriver, definition: Definition, free: set[str]) -> None:
 # ---------------------------------------------------------------- a block for each row
 
 
-def _rows(d: Deriver, cluster: Cluster) -> None:
-    head, depth = cluster.head, cluster.depth
+def _rows(d: Deriver, group: FusionGroup) -> None:
+    head, depth = group.head, group.depth
     name = head.tensors[0].name
     rows = list(head.axes[:depth])
     schedule = d.schedule
@@ -386,8 +386,8 @@ def _rows(d: Deriver, cluster: Cluster) -> None:
         schedule = schedule.fuse(f"{name}.{loop}", f"{name}.{axis}", f"row{k}")
         loop = f"row{k}"
     d.add(schedule.bind(f"{name}.{loop}", to="block.x"))
-    team = max((_team(device_of(d), extent) for m in cluster.members for extent in _lengths(m, depth)), default=device_of(d).warp)
-    for definition in cluster.members:
+    team = max((_team(device_of(d), extent) for m in group.members for extent in _lengths(m, depth)), default=device_of(d).warp)
+    for definition in group.members:
         if definition is not head:
             d.add(d.schedule.at(definition.tensors[0].name, f"{name}.{loop}"))
         _row(d, definition, depth, team)

@@ -129,7 +129,7 @@ def product_of(d: Deriver, definition: Definition) -> Contraction | None:
         return None
     first = stored_axis(d, definition)
     for axis in ([first] if first else []) + [a for a in reversed(definition.axes) if a != first]:
-        found = contraction(definition, axis, stretches=True)
+        found = contraction(definition, axis, chunked=True)
         if found is not None and found.rows and found.columns:
             counts = (prod(sizes[a] or 1 for a in side) for side in (found.rows, found.columns, found.inner))
             return found if min(counts) >= LEAST else None

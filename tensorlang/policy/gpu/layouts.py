@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from polyhedral import affine
 from polyhedral.expr import Name
-from tensorlang.policy.machine import Device
+from tensorlang.policy.machine import GpuMachine
 from tensorlang.schedule.forms import is_rounded
 from tensorlang.schedule.layout import Layout
 from tensorlang.schedule.shape import Contraction, contraction, extents
@@ -27,7 +27,7 @@ from tensorlang.tensor.walk import reads, reduces, tensor_table
 NARROW_BYTES = 2
 
 
-def wanted_on_device(program: Program, constants: frozenset[str], fixed: frozenset[str] = frozenset()) -> dict[str, Layout]:
+def derive_device_layouts(program: Program, constants: frozenset[str], fixed: frozenset[str] = frozenset()) -> dict[str, Layout]:
     """Return the layouts that are wished for inputs and results of `program`. Nothing is wished for what is in `fixed`, which would have
     to be copied, nor for weights that are not in `constants`, nor for attention in one pass: its rows lie along what is summed up."""
     program = lift(program)
@@ -142,4 +142,4 @@ def _fills(program: Program, c: Contraction, extent: int | None) -> bool:
 
 
 def _is_whole(program: Program, tensor: str, extent: int | None) -> bool:
-    return extent is not None and extent > 0 and extent % Device().lanes(tensor_table(program)[tensor].dtype) == 0
+    return extent is not None and extent > 0 and extent % GpuMachine().lanes(tensor_table(program)[tensor].dtype) == 0

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from itertools import product
 
 from codegen.gpu.matrix import INSTRUCTIONS, Instruction
-from tensorlang.policy.gpu.candidates import Candidate, Level, Side, Tile
+from tensorlang.policy.gpu.candidates import AxisTile, Candidate, Level, Tile
 from tensorlang.policy.gpu.cost import Work, cost, resident_blocks
 from tensorlang.policy.gpu.forms import Form, Kind
-from tensorlang.policy.machine import Device
+from tensorlang.policy.machine import GpuMachine
 
 ROW_BYTES = (64, 32)
 """Of what is copied of an operand's row at a time, the wish first."""
@@ -49,7 +49,7 @@ STRETCH_CYCLES, WARPGROUP_STRETCH_CYCLES = 64, 128
 other."""
 
 
-def by_warps(form: Form, parts: int, machine: Device) -> Iterator[Candidate]:
+def by_warps(form: Form, parts: int, machine: GpuMachine) -> Iterator[Candidate]:
     """Yield the tiles of single warps for a form, each of whose sums is cut into `parts`."""
     instruction = next((i for i in _instructions(form) if i.warps == 1), None) if machine.matrices else None
     depth = _depth(form, parts)
@@ -71,9 +71,9 @@ def by_warps(form: Form, parts: int, machine: Device) -> Iterator[Candidate]:
                 warps=tile.warps,
                 resident=resident_blocks(machine, tile.warps, STAGES * copied_bytes),
                 terms=depth * form.taps,
-                stretches=0,
+                barriers=0,
                 issue_cycles=_multiplied_cycles(form, tile, tile.warps, machine.rates.warp_products, machine),
-                shared_bytes=form.element_bytes * tile.warps * (tile.rows.own * tile.lines.own + tile.columns.own),
+                shared_bytes=form.element_bytes * tile.warps * (tile.rows.per_lane * tile.lines.per_lane + tile.columns.per_lane),
                 global_bytes=copied_bytes / (block * form.taps),
                 row_bytes=row_bytes,
                 latency_cycles=LATENCY_CYCLES + STRETCH_CYCLES / (block * form.taps),
@@ -86,22 +86,27 @@ def _tiles(form: Form) -> Iterator[Tile]:
     for (rows_warps, columns_warps), rows_times, columns_times in product(
         ((2, 2), (1, 4), (4, 1), (1, 2), (2, 1), (2, 4), (4, 2), (1, 1)), (4, 2, 1), (8, 4, 2, 1)
     ):
-        tile = Tile(Side(rows_warps, 1, rows_times, 16), Side(columns_warps, 1, columns_times, 8))
-        if tile.rows.tile <= form.rows and tile.columns.tile <= form.columns and tile.rows.own * tile.columns.own <= sums:
+        tile = Tile(AxisTile(rows_warps, 1, rows_times, 16), AxisTile(columns_warps, 1, columns_times, 8))
+        if tile.rows.tile <= form.rows and tile.columns.tile <= form.columns and tile.rows.per_lane * tile.columns.per_lane <= sums:
             yield tile
 
 
 def _window_tiles(form: Form) -> Iterator[Tile]:
     sums = PADDED_WINDOW_SUMS if form.is_padded else WINDOW_SUMS
     for warps, times, along, columns_warps, columns_times in product((1, 2, 4), (1, 2, 4), (1, 2), (1, 2, 4), (8, 4, 2, 1)):
-        tile = Tile(Side(1, 1, along, 16), Side(columns_warps, 1, columns_times, 8), Side(warps, 1, times, 1))
+        tile = Tile(AxisTile(1, 1, along, 16), AxisTile(columns_warps, 1, columns_times, 8), AxisTile(warps, 1, times, 1))
         inside = tile.lines.tile < 2 * form.lines and tile.rows.tile <= form.rows and tile.columns.tile <= form.columns
         uneven = form.grid > 1 and form.columns % tile.columns.tile != 0
-        if inside and not uneven and tile.warps <= WINDOW_WARPS and tile.rows.own * tile.lines.own * tile.columns.own <= sums:
+        if (
+            inside
+            and not uneven
+            and tile.warps <= WINDOW_WARPS
+            and tile.rows.per_lane * tile.lines.per_lane * tile.columns.per_lane <= sums
+        ):
             yield tile
 
 
-def by_warpgroups(form: Form, parts: int, machine: Device) -> Iterator[Candidate]:
+def by_warpgroups(form: Form, parts: int, machine: GpuMachine) -> Iterator[Candidate]:
     """Yield the tiles of four warps together for a form, each of whose sums is cut into `parts`."""
     depth, block = _depth(form, parts), WARPGROUP_ROW_BYTES // form.element_bytes
     if not machine.warpgroups or not (form.is_along and form.is_vectored) or depth is None or depth < 2 * block:
@@ -110,7 +115,7 @@ def by_warpgroups(form: Form, parts: int, machine: Device) -> Iterator[Candidate
         return
     known = {i.shape[1]: i for i in _instructions(form) if i.warps > 1}
     for width, groups, times in product(sorted(known), (1, 2), (1, 2)):
-        tile = Tile(Side(groups, 1, times, WARPGROUP_ROWS), Side(each=width))
+        tile = Tile(AxisTile(groups, 1, times, WARPGROUP_ROWS), AxisTile(each=width))
         copied_bytes = _copied_bytes(form, tile, WARPGROUP_ROW_BYTES)
         wide = width in WARPGROUP_COLUMNS or width == form.columns
         fits = tile.rows.tile <= form.rows and width <= form.columns and 2 * copied_bytes <= WARPGROUP_SHARED_BYTES
@@ -122,7 +127,7 @@ def by_warpgroups(form: Form, parts: int, machine: Device) -> Iterator[Candidate
             warps=4 * tile.warps,
             resident=resident_blocks(machine, 4 * tile.warps, STAGES * copied_bytes),
             terms=depth * form.taps,
-            stretches=0,
+            barriers=0,
             issue_cycles=_multiplied_cycles(form, tile, 4 * tile.warps, machine.rates.warpgroup_products, machine),
             shared_bytes=0,  # what they read while they multiply takes no longer than what is copied for them
             global_bytes=copied_bytes / (block * form.taps),
@@ -145,7 +150,7 @@ def _depth(form: Form, parts: int) -> int | None:
     return depth if parts == 1 or (form.kind is Kind.PRODUCT and depth >= LEAST_PART) else None
 
 
-def _multiplied_cycles(form: Form, tile: Tile, warps: int, products: int, machine: Device) -> float:
+def _multiplied_cycles(form: Form, tile: Tile, warps: int, products: int, machine: GpuMachine) -> float:
     """Return the cycles in which a scheduler multiplies a term of a warp's tile, where all of them multiply so many 16-bit elements."""
     return tile.size / warps * form.element_bytes / 2 / (products / machine.rates.schedulers)
 

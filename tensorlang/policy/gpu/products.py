@@ -14,7 +14,7 @@ from math import prod
 
 from polyhedral.expr import Name as AffineName
 from tensorlang.policy.deriver import Deriver
-from tensorlang.policy.machine import Device
+from tensorlang.policy.machine import GpuMachine
 from tensorlang.policy.pointwise import stored_axis
 from tensorlang.schedule.pack import pack
 from tensorlang.schedule.schedule import Schedule
@@ -33,7 +33,7 @@ LANES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class OperandAxes:
     """The axes of one operand that the result has: `last` in tiles of `threads` times `each` neighbours, `times` over; `before`, if any, in
     tiles of `lines`; `outer` one by one."""
 
@@ -71,12 +71,12 @@ def derive_product(d: Deriver, definition: Definition, c: Contraction) -> Schedu
     order = [*outer, *([f"{deep}.o"] if stretch else []), *threads, *inner, *registers]
     s = s.order(*(f"{name}.{loop}" for loop in order))
     at = f"{name}.{deep}.o" if stretch else f"{name}.{outer[-1]}"
-    s = _copies(d, s, c, at, name) if not isinstance(d.machine, Device) or d.machine.copies else s
+    s = _copies(d, s, c, at, name) if not isinstance(d.machine, GpuMachine) or d.machine.copies else s
     s = _grid(s, name, outer, slow, fast)
     return _threads(s, name, slow, fast, registers)
 
 
-def _side(axes: tuple[str, ...], sizes: dict[str, int], large: bool) -> Side:
+def _side(axes: tuple[str, ...], sizes: dict[str, int], large: bool) -> OperandAxes:
     last = axes[-1]
     extent = sizes[last]
     whole = LARGE if large else TILE
@@ -85,10 +85,10 @@ def _side(axes: tuple[str, ...], sizes: dict[str, int], large: bool) -> Side:
     before = next((a for a in reversed(axes[:-1]) if sizes[a] > 1), None) if tile < TILE // 2 and len(axes) > 1 else None
     lines = min(TILE // tile, 1 << (sizes[before] - 1).bit_length()) if before else 1
     times = 2 if tile == LARGE else 1
-    return Side(last, tile // (each * times), each, times, tuple(a for a in axes[:-1] if a != before), before, lines)
+    return OperandAxes(last, tile // (each * times), each, times, tuple(a for a in axes[:-1] if a != before), before, lines)
 
 
-def _tiled(s: Schedule, name: str, side: Side) -> Schedule:
+def _tiled(s: Schedule, name: str, side: OperandAxes) -> Schedule:
     a = side.last
     s = s.split(f"{name}.{a}", side.threads * side.each * side.times, (f"{a}.o", f"{a}.b"))
     if side.times > 1:
@@ -115,7 +115,7 @@ def _copies(d: Deriver, s: Schedule, c: Contraction, at: str, name: str) -> Sche
     return s
 
 
-def _grid(s: Schedule, name: str, outer: list[str], slow: Side, fast: Side) -> Schedule:
+def _grid(s: Schedule, name: str, outer: list[str], slow: OperandAxes, fast: OperandAxes) -> Schedule:
     columns, rows = f"{fast.last}.o", f"{slow.last}.o"
     rest = [loop for loop in outer if loop not in (columns, rows)]
     s = s.order(*(f"{name}.{loop}" for loop in (*rest, rows, columns)))
@@ -128,7 +128,7 @@ def _grid(s: Schedule, name: str, outer: list[str], slow: Side, fast: Side) -> S
     return s.bind(f"{name}.{rows}", f"{name}.{columns}", to=("block.y", "block.x"))
 
 
-def _threads(s: Schedule, name: str, slow: Side, fast: Side, registers: list[str]) -> Schedule:
+def _threads(s: Schedule, name: str, slow: OperandAxes, fast: OperandAxes, registers: list[str]) -> Schedule:
     lines = [f"{side.before}.t" for side in (slow, fast) if side.before]
     for loop in lines[:1]:
         s = s.bind(f"{name}.{loop}", to="thread.z")

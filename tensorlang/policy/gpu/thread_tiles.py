@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product
 
-from tensorlang.policy.gpu.candidates import Candidate, Level, Side, Tile
+from tensorlang.policy.gpu.candidates import AxisTile, Candidate, Level, Tile
 from tensorlang.policy.gpu.cost import Work, cost, resident_blocks
 from tensorlang.policy.gpu.forms import Form, Kind, Windows
-from tensorlang.policy.machine import Device
+from tensorlang.policy.machine import GpuMachine
 
 ELEMENT_BYTES = 4
 """Of what is multiplied, whatever is read: f32."""
@@ -38,7 +38,7 @@ PAD = 4
 """Elements behind a row of a copy."""
 
 
-def by_threads(form: Form, parts: int, machine: Device) -> Iterator[Candidate]:
+def by_threads(form: Form, parts: int, machine: GpuMachine) -> Iterator[Candidate]:
     """Yield the tiles of threads for a form, each of whose sums is cut into `parts`."""
     depth = form.depth // parts
     if form.kind is Kind.PRODUCT and (parts == 1 or depth >= LEAST_PART):
@@ -48,29 +48,29 @@ def by_threads(form: Form, parts: int, machine: Device) -> Iterator[Candidate]:
         yield from _windows(form, windows, parts, depth, machine)
 
 
-def _products(form: Form, parts: int, depth: int, machine: Device) -> Iterator[Candidate]:
+def _products(form: Form, parts: int, depth: int, machine: GpuMachine) -> Iterator[Candidate]:
     depths = [n for n in DEPTHS if depth % n == 0] or [min(DEPTHS[-1], depth)]
     for (rows_own, columns_own), rows_lanes, warps in product(
         ((8, 8), (8, 4), (4, 8), (4, 4)), (4, 8, 2), ((4, 2), (2, 4), (2, 2), (4, 1), (1, 4), (2, 1), (1, 2), (1, 1))
     ):
-        rows = Side(warps[0], rows_lanes, *_groups(rows_own))
-        tile = Tile(rows, Side(warps[1], machine.warp // rows_lanes, *_groups(columns_own)))
+        rows = AxisTile(warps[0], rows_lanes, *_groups(rows_own))
+        tile = Tile(rows, AxisTile(warps[1], machine.warp // rows_lanes, *_groups(columns_own)))
         for block in depths:
             registers = _registers(form, tile, block, machine)
             if registers <= machine.limits.registers_per_multiprocessor // (2 * machine.warp * max(tile.warps, 4)):
                 yield _product(form, tile, block, registers, parts, depth, machine)
 
 
-def _product(form: Form, tile: Tile, block: int, registers: int, parts: int, depth: int, machine: Device) -> Candidate:
+def _product(form: Form, tile: Tile, block: int, registers: int, parts: int, depth: int, machine: GpuMachine) -> Candidate:
     sides = (tile.rows, tile.columns)
     copied_bytes = ELEMENT_BYTES * (tile.rows.tile + tile.columns.tile + 2 * PAD) * block * form.taps
-    instructions = tile.rows.own * tile.columns.own + (tile.rows.own + tile.columns.own) / 4 + 1
+    instructions = tile.rows.per_lane * tile.columns.per_lane + (tile.rows.per_lane + tile.columns.per_lane) / 4 + 1
     work = Work(
         blocks=tile.blocks(form, parts),
         warps=tile.warps,
         resident=resident_blocks(machine, tile.warps, 2 * copied_bytes, registers),
         terms=depth * form.taps,
-        stretches=-(-depth // block),
+        barriers=-(-depth // block),
         issue_cycles=instructions,
         shared_bytes=tile.warps * sum(_read_bytes(side) for side in sides),
         global_bytes=ELEMENT_BYTES * sum(side.tile for side in sides),
@@ -85,28 +85,28 @@ def _groups(own: int) -> tuple[int, int]:
     return max(1, own // 4), min(own, 4)
 
 
-def _registers(form: Form, tile: Tile, depth: int, machine: Device) -> int:
+def _registers(form: Form, tile: Tile, depth: int, machine: GpuMachine) -> int:
     """Return about how many registers a thread takes: its sums, what it multiplies, addresses, and copies on their way."""
-    sums, read = tile.rows.own * tile.columns.own, tile.rows.own + tile.columns.own
+    sums, read = tile.rows.per_lane * tile.columns.per_lane, tile.rows.per_lane + tile.columns.per_lane
     copied = (tile.rows.tile + tile.columns.tile) * depth // (machine.warp * tile.warps)
     through = (not form.a.unit) + (not form.b.unit)
     return sums + 2 * read + SPARE_REGISTERS + copied * through // 2
 
 
-def _read_bytes(side: Side) -> float:
+def _read_bytes(side: AxisTile) -> float:
     """Return what a warp reads of one operand for a term: neighbouring lanes read the same at once."""
-    return side.own * max(ELEMENT_BYTES * side.lanes, WAVEFRONT_BYTES)
+    return side.per_lane * max(ELEMENT_BYTES * side.lanes, WAVEFRONT_BYTES)
 
 
 # ---------------------------------------------------------------- windows
 
 
-def _windows(form: Form, windows: Windows, parts: int, depth: int, machine: Device) -> Iterator[Candidate]:
+def _windows(form: Form, windows: Windows, parts: int, depth: int, machine: GpuMachine) -> Iterator[Candidate]:
     for wide, high in product(_points(form.columns), _lines(form.lines)):
         lanes = wide.lanes * high.lanes
         for own, warps in product((8, 4), (1, 2, 4, 8)):
-            tile = Tile(Side(warps, machine.warp // max(1, lanes), *_groups(own)), wide, high)
-            sums = own * high.own * wide.own
+            tile = Tile(AxisTile(warps, machine.warp // max(1, lanes), *_groups(own)), wide, high)
+            sums = own * high.per_lane * wide.per_lane
             if lanes > machine.warp or sums > SUMS or high.warps * warps > 8 or (warps > 1 and tile.rows.tile >= 2 * form.rows):
                 continue
             fitting = (n for n in WINDOW_DEPTHS if depth % n == 0 and 2 * _copied(form, windows, tile, n) <= machine.shared_bytes)
@@ -114,21 +114,21 @@ def _windows(form: Form, windows: Windows, parts: int, depth: int, machine: Devi
                 yield _window(form, windows, tile, n, parts, depth, machine)
 
 
-def _window(form: Form, windows: Windows, tile: Tile, block: int, parts: int, depth: int, machine: Device) -> Candidate:
+def _window(form: Form, windows: Windows, tile: Tile, block: int, parts: int, depth: int, machine: GpuMachine) -> Candidate:
     threads = machine.warp * tile.warps
     rows, wide, high = tile.rows, tile.columns, tile.lines
-    sums, seen = rows.own * high.own * wide.own, windows.across.box(wide.own)
+    sums, seen = rows.per_lane * high.per_lane * wide.per_lane, windows.across.box(wide.per_lane)
     terms = block * form.taps
     elements = block * (rows.tile * form.taps + windows.box(high.tile, wide.tile))
-    reads = high.own * min(seen / max(1, windows.across.taps), wide.own)
-    instructions = sums + rows.own / 4 + reads + 1 + elements / threads * COPY_INSTRUCTIONS / terms
-    registers = sums + rows.own + high.own * seen + SPARE_WINDOW_REGISTERS
+    reads = high.per_lane * min(seen / max(1, windows.across.taps), wide.per_lane)
+    instructions = sums + rows.per_lane / 4 + reads + 1 + elements / threads * COPY_INSTRUCTIONS / terms
+    registers = sums + rows.per_lane + high.per_lane * seen + SPARE_WINDOW_REGISTERS
     work = Work(
         blocks=tile.blocks(form, parts),
         warps=tile.warps,
         resident=resident_blocks(machine, tile.warps, 2 * _copied(form, windows, tile, block), registers),
         terms=depth * form.taps,
-        stretches=-(-depth // block),
+        barriers=-(-depth // block),
         issue_cycles=instructions,
         shared_bytes=tile.warps * (reads * ELEMENT_BYTES * machine.warp + _read_bytes(rows)),
         global_bytes=ELEMENT_BYTES * elements / terms,
@@ -138,21 +138,21 @@ def _window(form: Form, windows: Windows, tile: Tile, block: int, parts: int, de
     return Candidate(form, Level.THREAD, tile, block, 2 if depth > block else 1, cost(work, machine))
 
 
-def _points(extent: int) -> Iterator[Side]:
+def _points(extent: int) -> Iterator[AxisTile]:
     """Yield what may become of a line: tiles that divide it, or hold all of it, with little to spare."""
     for lanes, each in product((1, 2, 4, 8, 16, 32), (8, 7, 6, 5, 4, 3, 2, 1)):
         if extent % (lanes * each) == 0 or extent <= lanes * each < 2 * extent:
-            yield Side(1, lanes, 1, each)
+            yield AxisTile(1, lanes, 1, each)
     if extent > 256:
-        yield Side(1, 32, 1, 4)
+        yield AxisTile(1, 32, 1, 4)
 
 
-def _lines(extent: int) -> Iterator[Side]:
+def _lines(extent: int) -> Iterator[AxisTile]:
     """Yield what may become of several lines, likewise."""
     for warps, lanes, times in product((1, 2, 4), (1, 2, 4, 8, 16, 32), (1, 2)):
         tile = warps * lanes * times
         if extent % tile == 0 or extent <= tile < 2 * extent:
-            yield Side(warps, lanes, times, 1)
+            yield AxisTile(warps, lanes, times, 1)
 
 
 def _copied(form: Form, windows: Windows, tile: Tile, depth: int) -> int:

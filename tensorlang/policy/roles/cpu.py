@@ -45,13 +45,21 @@ from math import prod
 
 from codegen.dtypes import compute_dtype
 from polyhedral import affine
-from tensorlang.policy.cpu.register_tiles import blocked_binder, grouped, row_counts, tile_sizes, tiled, worth_asking_ahead, worth_packing
+from tensorlang.policy.cpu.register_tiles import (
+    blocked_binder,
+    grouped,
+    is_packing_profitable,
+    is_prefetch_profitable,
+    row_counts,
+    tile_sizes,
+    tiled,
+)
 from tensorlang.policy.cpu.row_chains import tiles_of_rows
 from tensorlang.policy.cpu.row_epilogues import block_of_rows, finished
 from tensorlang.policy.cpu.vector_sums import sums_along
 from tensorlang.policy.cpu.winograd import blocks_of
 from tensorlang.policy.deriver import Deriver, bytes_of
-from tensorlang.policy.groups import Cluster, clusters
+from tensorlang.policy.groups import FusionGroup, fusion_groups
 from tensorlang.policy.pointwise import crossing_axis, partial_results, points_together, spreadable, stored_axis, vector_axis
 from tensorlang.policy.roles.parameters import Facts, Form, Loops, Shape, full
 from tensorlang.schedule.pack import is_padding, pack
@@ -60,11 +68,11 @@ from tensorlang.tensor.nodes import Definition, Dynamic
 from tensorlang.tensor.walk import index_names, reads, reduces
 
 
-def _contraction(d: Deriver, cluster: Cluster) -> Shape | None:
-    definition = cluster.head
+def _contraction(d: Deriver, group: FusionGroup) -> Shape | None:
+    definition = group.head
     axis = _columns_axis(d, definition)
     c = contraction(definition, axis) if axis is not None else None
-    if c is None or axis is None or len(cluster.members) > 1:
+    if c is None or axis is None or len(group.members) > 1:
         return None
     sizes, own = extents(definition), definition.tensors[0].name
     lanes = block_of(d.layouts.get(own), axis) or d.machine.lanes(compute_dtype(c.reduce.reducer.dtypes[0]))
@@ -92,15 +100,15 @@ def _contraction(d: Deriver, cluster: Cluster) -> Shape | None:
             "group": pairs.group if pairs is not None else 1,
             "rows": tiles.rows if tiles is not None else 0,
             "depth": tiles.depth if tiles is not None else 0,
-            "tiles": 0 if given else tiles_of_rows(d, clusters(d), definition, c),
+            "tiles": 0 if given else tiles_of_rows(d, fusion_groups(d), definition, c),
         },
         "b": {
             "reuse": reuse,
             "unit": unit,
-            "pack": worth_packing(d, c, reuse, unit),
+            "pack": is_packing_profitable(d, c, reuse, unit),
             "stored": c.w in d.layouts,
             "across": sums is not None and sums.copies,
-            "ahead": int(worth_asking_ahead(d, c, definition, rows[outside:], (height, width * lanes))),
+            "ahead": int(is_prefetch_profitable(d, c, definition, rows[outside:], (height, width * lanes))),
             "vectors": tiles.vectors if tiles is not None else 0,
         },
         "k": {"block": sums.block if sums is not None else 0},
@@ -144,9 +152,9 @@ def _binders(definition: Definition) -> tuple[str, ...]:
     return tuple(b.name for p in definition.pieces for r in reduces(p.value) for b in r.binders)
 
 
-def _pointwise(d: Deriver, cluster: Cluster) -> Shape | None:
-    definition = cluster.head
-    if len(cluster.members) > 1 or not definition.axes or len(definition.pieces) > 1 or _is_contraction(d, definition):
+def _pointwise(d: Deriver, group: FusionGroup) -> Shape | None:
+    definition = group.head
+    if len(group.members) > 1 or not definition.axes or len(definition.pieces) > 1 or _is_contraction(d, definition):
         return None
     own, axis, sizes = definition.tensors[0].name, vector_axis(d, definition), extents(definition)
     if axis not in definition.axes:
@@ -192,9 +200,9 @@ def _padded(d: Deriver, definition: Definition) -> tuple[str, ...]:
     return tuple(out)
 
 
-def _reduction(d: Deriver, cluster: Cluster) -> Shape | None:
-    definition = cluster.head
-    if len(cluster.members) > 1 or len(definition.pieces) > 1 or not spreadable(d, definition) or _is_contraction(d, definition):
+def _reduction(d: Deriver, group: FusionGroup) -> Shape | None:
+    definition = group.head
+    if len(group.members) > 1 or len(definition.pieces) > 1 or not spreadable(d, definition) or _is_contraction(d, definition):
         return None
     if definition.axes and vector_axis(d, definition) in definition.axes:
         return None
@@ -222,16 +230,16 @@ def _lanes(d: Deriver, definition: Definition) -> tuple[str, ...]:
     return tuple(out)
 
 
-def _rows(d: Deriver, cluster: Cluster) -> Shape | None:
-    if len(cluster.members) == 1 or cluster.transformed is not None:
+def _rows(d: Deriver, group: FusionGroup) -> Shape | None:
+    if len(group.members) == 1 or group.transformed is not None:
         return None
-    own = cluster.head.tensors[0].name
+    own = group.head.tensors[0].name
     vectors: list[str] = []
     binders: list[str] = []
     others: list[str] = []
     spread: list[str] = []
-    for m in cluster.members:
-        name, inner = m.tensors[0].name, m.axes[cluster.depth :]
+    for m in group.members:
+        name, inner = m.tensors[0].name, m.axes[group.depth :]
         if not inner:
             spread += full(name, _lanes(d, m))
             continue
@@ -241,15 +249,15 @@ def _rows(d: Deriver, cluster: Cluster) -> Shape | None:
         vectors.append(f"{name}.{inner[-1]}")
         others += full(name, inner[:-1])
         binders += full(name, _binders(m))
-    members = tuple(m.tensors[0].name for m in cluster.members if m is not cluster.head)
-    rows = full(own, cluster.head.axes[: cluster.depth])
-    lanes = min(d.machine.lanes(compute_dtype(m.tensors[0].dtype)) for m in cluster.members)
-    sizes = {f"{m.tensors[0].name}.{n}": e for m in cluster.members for n, e in extents(m).items()}
+    members = tuple(m.tensors[0].name for m in group.members if m is not group.head)
+    rows = full(own, group.head.axes[: group.depth])
+    lanes = min(d.machine.lanes(compute_dtype(m.tensors[0].dtype)) for m in group.members)
+    sizes = {f"{m.tensors[0].name}.{n}": e for m in group.members for n, e in extents(m).items()}
     partial = partial_results([sizes[n] for n in spread], lanes)
-    together = _rows_together(d, cluster)
+    together = _rows_together(d, group)
     classes = (rows, tuple(vectors), tuple(binders), tuple(others), tuple(spread))
-    products = finished(d, clusters(d), cluster)
-    facts: dict[str, Facts] = {"p": {"block": block_of_rows(d, cluster, products)}}
+    products = finished(d, fusion_groups(d), group)
+    facts: dict[str, Facts] = {"p": {"block": block_of_rows(d, group, products)}}
     made = tuple(p.head.tensors[0].name for p in products)
     return Shape(((own,), members, made), classes, lanes, facts, together=together, partial=partial)
 
@@ -259,23 +267,23 @@ BYTES_TOGETHER = 8192
 """What rows that are computed together may take of the first-level cache."""
 
 
-def _rows_together(d: Deriver, cluster: Cluster) -> int:
+def _rows_together(d: Deriver, group: FusionGroup) -> int:
     """Return how many rows to compute together: four where they are short and there are enough of them for every thread."""
-    counts = [extents(cluster.head)[a] for a in cluster.head.axes[: cluster.depth]]
+    counts = [extents(group.head)[a] for a in group.head.axes[: group.depth]]
     last = counts[-1]
     if last is None or last < 2 * ROWS_TOGETHER * (d.machine.threads if len(counts) == 1 else 1):
         return 1
     size = 0
-    for m in cluster.members:
+    for m in group.members:
         row = 1
-        for axis in m.axes[cluster.depth :]:
+        for axis in m.axes[group.depth :]:
             row *= extents(m)[axis] or BYTES_TOGETHER
         size = max(size, row * m.tensors[0].dtype.size_bytes)
     return next((n for n in (ROWS_TOGETHER, ROWS_TOGETHER // 2) if n * size <= BYTES_TOGETHER), 1)
 
 
-def _between(d: Deriver, cluster: Cluster) -> Shape | None:
-    found = cluster.transformed
+def _between(d: Deriver, group: FusionGroup) -> Shape | None:
+    found = group.transformed
     sizes = blocks_of(found, d.program, d.machine) if found is not None else None
     if found is None or sizes is None:
         return None

@@ -46,11 +46,11 @@ from dataclasses import replace
 from polyhedral import affine
 from tensorlang.policy.deriver import Deriver, device_of
 from tensorlang.policy.gpu import access
-from tensorlang.policy.gpu.candidates import Candidate, Level, Side
+from tensorlang.policy.gpu.candidates import AxisTile, Candidate, Level
 from tensorlang.policy.gpu.choice import least
 from tensorlang.policy.gpu.depthwise import windowed
 from tensorlang.policy.gpu.forms import VECTOR_BYTES, Form, Kind, Operand
-from tensorlang.policy.groups import Cluster
+from tensorlang.policy.groups import FusionGroup
 from tensorlang.policy.roles.parameters import Facts, Loops, Shape, full
 from tensorlang.policy.roles.parameters import Form as Role
 from tensorlang.tensor.walk import tensor_table
@@ -63,54 +63,54 @@ MOST_STRIPES = 16
 """Rows of tiles that blocks go through together, so that those which run at the same time read the same few rows and columns."""
 
 
-def _elements(d: Deriver, cluster: Cluster) -> Shape | None:
-    found = access.elements(d, cluster)
+def _elements(d: Deriver, group: FusionGroup) -> Shape | None:
+    found = access.elements(d, group)
     if found is None:
         return None
-    own = cluster.head.tensors[0].name
+    own = group.head.tensors[0].name
     classes = (found.outer, found.along, found.binders, found.crossing)
-    return Shape(((own,), found.crossed), tuple(full(own, c) for c in classes), found.lanes, own={"tile": found.tile, "rows": found.rows})
+    return Shape(((own,), found.crossed), tuple(full(own, c) for c in classes), found.lanes, extra={"tile": found.tile, "rows": found.rows})
 
 
-def _sums(d: Deriver, cluster: Cluster) -> Shape | None:
-    found = access.sums(d, cluster)
+def _sums(d: Deriver, group: FusionGroup) -> Shape | None:
+    found = access.sums(d, group)
     if found is None:
         return None
-    own = cluster.head.tensors[0].name
-    classes = (cluster.head.axes, found.along, found.others)
+    own = group.head.tensors[0].name
+    classes = (group.head.axes, found.along, found.others)
     facts = {"team": found.team, "rows": found.rows}
-    return Shape(((own,),), tuple(full(own, c) for c in classes), found.lanes, own=facts)
+    return Shape(((own,),), tuple(full(own, c) for c in classes), found.lanes, extra=facts)
 
 
-def _teams(d: Deriver, cluster: Cluster) -> Shape | None:
-    found = access.rows(d, cluster)
+def _teams(d: Deriver, group: FusionGroup) -> Shape | None:
+    found = access.rows(d, group)
     if found is None:
         return None
-    own = cluster.head.tensors[0].name
-    members = tuple(m.tensors[0].name for m in cluster.members if m is not cluster.head)
-    classes = (full(own, cluster.head.axes[: cluster.depth]), found.along, found.reduced)
+    own = group.head.tensors[0].name
+    members = tuple(m.tensors[0].name for m in group.members if m is not group.head)
+    classes = (full(own, group.head.axes[: group.depth]), found.along, found.reduced)
     facts = {"team": found.team, "rows": found.rows}
-    return Shape(((own,), members, found.reread), classes, found.lanes, own=facts)
+    return Shape(((own,), members, found.reread), classes, found.lanes, extra=facts)
 
 
-def _teams_far(d: Deriver, cluster: Cluster) -> Shape | None:
-    found = access.long_rows(d, cluster)
+def _teams_far(d: Deriver, group: FusionGroup) -> Shape | None:
+    found = access.long_rows(d, group)
     if found is None:
         return None
-    own = cluster.head.tensors[0].name
-    members = tuple(m.tensors[0].name for m in cluster.members if m is not cluster.head)
-    classes = (full(own, cluster.head.axes[: cluster.depth]), found.along, found.reduced)
-    return Shape(((own,), members), classes, found.lanes, own={"team": found.team})
+    own = group.head.tensors[0].name
+    members = tuple(m.tensors[0].name for m in group.members if m is not group.head)
+    classes = (full(own, group.head.axes[: group.depth]), found.along, found.reduced)
+    return Shape(((own,), members), classes, found.lanes, extra={"team": found.team})
 
 
-def _candidate(kind: Kind, level: Level) -> Callable[[Deriver, Cluster], Shape | None]:
+def _candidate(kind: Kind, level: Level) -> Callable[[Deriver, FusionGroup], Shape | None]:
     """Return what a tensor by itself looks like to the role of one form and one level: as its least candidate says."""
 
-    def shape(d: Deriver, cluster: Cluster) -> Shape | None:
-        found = least(d, cluster.head, kind, level) if len(cluster.members) == 1 else None
+    def shape(d: Deriver, group: FusionGroup) -> Shape | None:
+        found = least(d, group.head, kind, level) if len(group.members) == 1 else None
         if found is None:
             return None
-        own, form, tile = cluster.head.tensors[0].name, found.form, found.tile
+        own, form, tile = group.head.tensors[0].name, found.form, found.tile
         sides = {"i": tile.rows, "j": tile.columns, "h": tile.lines}
         facts: dict[str, dict[str, int]] = {
             name: {"warps": s.warps, "lanes": s.lanes, "times": s.times, "each": s.each} for name, s in sides.items()
@@ -123,7 +123,7 @@ def _candidate(kind: Kind, level: Level) -> Callable[[Deriver, Cluster], Shape |
         facts |= {"a": {"unit": form.a.unit}, "b": {"unit": form.b.unit}}
         tensors = ((own,), (form.a.read.tensor,), (form.b.read.tensor,))
         shape = Shape(tensors, tuple(full(own, loops) for loops in _loops(form)), THREAD_LANES, facts, cycles=found.cycles)
-        return replace(shape, own={"buffers": found.stages, "span": found.row_bytes, **_hopper(d, found)})
+        return replace(shape, extra={"buffers": found.stages, "span": found.row_bytes, **_hopper(d, found)})
 
     return shape
 
@@ -159,17 +159,17 @@ def _has_boxes(d: Deriver, operand: Operand) -> bool:
     return last is not None and len(shape) <= BOX_DIMENSIONS and last * tensor.dtype.size_bytes % VECTOR_BYTES == 0
 
 
-def stripe(extent: int, rows: Side) -> int:
+def stripe(extent: int, rows: AxisTile) -> int:
     """Return how many rows of tiles blocks go through together, of those that such a tile has along an axis."""
     tiles = -(-extent // rows.tile)
     return next(n for n in range(MOST_STRIPES, 0, -1) if tiles % n == 0)
 
 
-def _windowed(d: Deriver, cluster: Cluster) -> Shape | None:
-    found = windowed(d, cluster)
+def _windowed(d: Deriver, group: FusionGroup) -> Shape | None:
+    found = windowed(d, group)
     if found is None:
         return None
-    own = cluster.head.tensors[0].name
+    own = group.head.tensors[0].name
     classes = (found.outer, found.height, (found.width,), (found.channel,), found.others, (found.across,))
     facts: dict[str, Facts] = {
         "h": {"block": found.lines},

@@ -17,9 +17,9 @@ from typing import TypeAlias
 from polyhedral import affine
 from polyhedral.expr import Name
 from tensorlang.policy.cpu.register_tiles import WIDTHS, tile_sizes
-from tensorlang.policy.deriver import PARALLEL_WORK, Deriver, bytes_of, is_worth, shared_loops
-from tensorlang.policy.groups import Cluster, recurs
-from tensorlang.policy.machine import Device, Machine
+from tensorlang.policy.deriver import PARALLEL_WORK, Deriver, bytes_of, is_threading_profitable, shared_loops
+from tensorlang.policy.groups import FusionGroup, recurs
+from tensorlang.policy.machine import GpuMachine, Machine
 from tensorlang.policy.roles.cpu import ROLES
 from tensorlang.policy.roles.gpu import DEVICE_ROLES, FACTS
 from tensorlang.policy.roles.parameters import Form, Loops, Shape
@@ -50,20 +50,20 @@ class Match:
     """As its shape says (`Shape.cycles`)."""
 
 
-def match_role(d: Deriver, cluster: Cluster, role: sx.Role) -> Match | None:
-    """Return what the parameters of `role` stand for in `cluster`, or None when it has another shape."""
+def match_role(d: Deriver, group: FusionGroup, role: sx.Role) -> Match | None:
+    """Return what the parameters of `role` stand for in `group`, or None when it has another shape."""
     form = forms_of(d.machine).get(role.name)
-    if form is None or not form.fits(role) or recurs(d.program, cluster.head):
+    if form is None or not form.fits(role) or recurs(d.program, group.head):
         return None
-    found = form.match(d, cluster)
+    found = form.match(d, group)
     if found is None:
         return None
     classes = [*found.loops[: len(role.groups[1])]]
     if role.name == "contraction" and len(role.groups[1]) < form.most:
         classes[1] = (*found.loops[5], *found.loops[1])
     if role.name == "contraction" and len(role.groups[1]) == form.least:
-        own = cluster.head.tensors[0].name
-        binders = [f"{own}.{b.name}" for p in cluster.head.pieces for r in reduces(p.value) for b in r.binders]
+        own = group.head.tensors[0].name
+        binders = [f"{own}.{b.name}" for p in group.head.pieces for r in reduces(p.value) for b in r.binders]
         classes[3] = tuple(b for b in binders if b in found.loops[3] or b in found.loops[4])
     if any(found.loops[len(classes) :]) and role.name != "contraction":
         return None
@@ -72,8 +72,8 @@ def match_role(d: Deriver, cluster: Cluster, role: sx.Role) -> Match | None:
         if not written.endswith("..") and len(loops) != 1:
             return None
         names[written.removesuffix("..")] = loops
-    sizes = {f"{m.tensors[0].name}.{n}": e for m in cluster.members for n, e in extents(m).items()}
-    stages = {f"{m.tensors[0].name}.{n}": m.tensors[0].name for m in cluster.members for n in extents(m)}
+    sizes = {f"{m.tensors[0].name}.{n}": e for m in group.members for n, e in extents(m).items()}
+    stages = {f"{m.tensors[0].name}.{n}": m.tensors[0].name for m in group.members for n in extents(m)}
     facts: dict[str, Fact] = {
         "lanes": found.lanes,
         "registers": d.machine.vector_registers,
@@ -82,9 +82,9 @@ def match_role(d: Deriver, cluster: Cluster, role: sx.Role) -> Match | None:
     facts["cache"] = d.machine.cache_bytes
     facts |= {f"{n.removesuffix('..')}.bytes": bytes_of(d, names[n.removesuffix("..")]) for n in role.groups[0]}
     facts["together"], facts["partial"] = found.together, found.partial
-    facts |= found.own
-    for group, parameters in zip(role.groups, form.names, strict=True):
-        for written, parameter in zip(group, parameters, strict=False):
+    facts |= found.extra
+    for names_of_kind, parameters in zip(role.groups, form.names, strict=True):
+        for written, parameter in zip(names_of_kind, parameters, strict=False):
             facts |= {f"{written.removesuffix('..')}.{fact}": value for fact, value in found.facts.get(parameter, {}).items()}
     for written in role.groups[1]:
         name = written.removesuffix("..")
@@ -92,11 +92,11 @@ def match_role(d: Deriver, cluster: Cluster, role: sx.Role) -> Match | None:
         facts[f"{name}.extent"] = known[-1] if known else 1
         facts[name] = tuple(known)
     axes = {loop: loop.removeprefix(stage + ".") for loop, stage in stages.items()}
-    indexed = {r.tensor: index_names(r) for m in cluster.members for p in m.pieces for r in reads(p.value)}
+    indexed = {r.tensor: index_names(r) for m in group.members for p in m.pieces for r in reads(p.value)}
     return Match(names, facts, stages, sizes, axes, indexed, _tiles(found, d.machine.vector_registers), found.cycles)
 
 
-def asked(role: sx.Role) -> dict[str, Fact]:
+def guard_facts(role: sx.Role) -> dict[str, Fact]:
     """Return what guards of a role's schedule may ask for, with no values."""
     whether = ("unit", "pack", "stored", "padded", "gathered", "ahead", "across")
     counts = ("bytes", "reuse", "block", "group", "rows", "depth", "vectors", "tiles")
@@ -131,14 +131,14 @@ def _heights(shape: Shape, listed: tuple[int, ...] | None) -> tuple[int, ...] | 
     return tuple(h for h in listed if h in shape.heights) or listed
 
 
-def spread_over(d: Deriver, cluster: Cluster, scope: Scope) -> Callable[[Sequence[str]], tuple[str, ...]]:
+def spread_over(d: Deriver, group: FusionGroup, scope: Scope) -> Callable[[Sequence[str]], tuple[str, ...]]:
     """Return the meaning of `spread`: the outer loops that together have iterations for every thread, and the copies; none of what is
     too little to share."""
 
     def pick(names: Sequence[str]) -> tuple[str, ...]:
         loops = [name for name in names if name in scope.stages]
         copies = [f"{name}.pack" for name in names if name in scope.copied and _is_large(d, name)]
-        if not is_worth(d, cluster.members):
+        if not is_threading_profitable(d, group.members):
             return ()
         return (*shared_loops(loops, [scope.extents.get(loop) or OPEN_EXTENT for loop in loops], d.machine.threads), *copies)
 
@@ -172,4 +172,4 @@ def _is_large(d: Deriver, tensor: str) -> bool:
 
 def forms_of(machine: Machine) -> Mapping[str, Form]:
     """Return the roles that schedules for `machine` may have."""
-    return DEVICE_ROLES if isinstance(machine, Device) else ROLES
+    return DEVICE_ROLES if isinstance(machine, GpuMachine) else ROLES

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from tensorlang.policy.deriver import Deriver
-from tensorlang.policy.groups import Cluster
+from tensorlang.policy.groups import FusionGroup
 from tensorlang.syntax import nodes as sx
 
 Loops: TypeAlias = tuple[str, ...]
@@ -24,7 +24,7 @@ class Form:
     tensors: int | tuple[bool, ...]
     least: int
     most: int
-    match: Callable[[Deriver, Cluster], Shape | None]
+    match: Callable[[Deriver, FusionGroup], Shape | None]
     others: int = 1
     """How many packs of tensors there may be after the first, where `tensors` is 0."""
     more: tuple[str, ...] = ()
@@ -63,11 +63,11 @@ class Shape:
     together: int = 1
     partial: int = 1
     """Over how many partial results reductions are spread."""
-    own: Mapping[str, int] = field(default_factory=dict)
+    extra: Mapping[str, int] = field(default_factory=dict)
     """Other facts, by name."""
     cycles: float = 0.0
     """What the schedule of a role costs for which others may be taken, 0 where there are none."""
 
 
-def full(own: str, names: Sequence[str]) -> Loops:
-    return tuple(f"{own}.{n}" for n in names)
+def full(owner: str, names: Sequence[str]) -> Loops:
+    return tuple(f"{owner}.{n}" for n in names)

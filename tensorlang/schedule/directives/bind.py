@@ -46,7 +46,7 @@ def bind(state: State, directive: syntax.Directive) -> None:
             help_ = f"split it first: `split {name} by {min(most, 256)} -> {name}o, {name}i`"
             raise error("S0207", f"`{name}` has no constant extent, so its iterations cannot be threads", directive.span, help=help_)
         if stage.inside is not None and most is not None:
-            state.about_loops.say(loop, _Threads(most), directive)
+            state.about_loops.put(loop, _Threads(most), directive)
         elif most is not None and extent is not None and extent > most:
             help_ = f"split it first: `split {name} by {min(most, 256)} -> {name}o, {name}i`"
             raise error("S0207", f"`{name}` has {extent} iterations; `{place}` has at most {most}", directive.span, help=help_)

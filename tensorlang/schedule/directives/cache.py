@@ -36,11 +36,11 @@ def cache(state: State, directive: syntax.Directive) -> None:
                 help = f"shared memory is a GPU's; a processor copies with `pack {name} at LOOP as [DIM, …]`"
             raise error("S0105", f"`{name}` is an input: it has no loops, and is copied by those of a reader", directive.span, help=help)
         stage_of(state, directive, name)
-        state.about_tensors.say(name, kept, directive)
+        state.about_tensors.put(name, kept, directive)
         return
     pack_directive(state, directive)
     copy = state.copies[name]
-    state.about_tensors.say(copy, kept, directive)
+    state.about_tensors.put(copy, kept, directive)
     _arrange_rows(state, directive, copy, kept)
 
 
@@ -97,7 +97,7 @@ def _check(state: State, placement: Placement) -> None:
             if cached.place == "shared" and any(mark in THREADS for mark in marks):
                 help_ = "make the copy at a loop that the threads of a block run together"
                 raise error("S0219", f"`{array}` cannot be shared: each thread has one of its own", span, help=help_)
-            state.about_tensors.say(array, cached, said.directive)
+            state.about_tensors.put(array, cached, said.directive)
 
 
 def _around(placed: Placed, array: str) -> tuple[Loop, ...]:

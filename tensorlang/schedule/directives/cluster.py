@@ -13,7 +13,7 @@ from codegen.loops.notes import Clustered, Kept, Multicast, Staged
 from polyhedral.model import BLOCKS
 from tensorlang.diagnostics import error
 from tensorlang.schedule.directives import operands
-from tensorlang.schedule.directives.kind import Kind, Placement, changes_nothing, marks_of
+from tensorlang.schedule.directives.kind import Kind, Placement, idle_message, marks_of
 from tensorlang.schedule.state import State, loop_of
 from tensorlang.syntax import nodes as syntax
 
@@ -35,7 +35,7 @@ def cluster(state: State, directive: syntax.Directive) -> None:
     count = operands.positive(directive, operands.the(directive, "by"), state.knobs)
     if count > MOST:
         operands.bad(directive, f"a cluster of {count} blocks is too large", f"{MOST} at most; two are usual")
-    state.about_loops.say(loop, Clustered(count), directive)
+    state.about_loops.put(loop, Clustered(count), directive)
 
 
 def multicast(state: State, directive: syntax.Directive) -> None:
@@ -47,8 +47,8 @@ def multicast(state: State, directive: syntax.Directive) -> None:
         if kept is None or kept.what.place != "shared":
             help_ = f"`cache {name} in shared at LOOP as […]` first"
             raise error("S0225", f"no block copies `{name}` into shared memory, so none can share its copy", directive.span, help=help_)
-        state.about_tensors.say(copy, Multicast(), directive)
-        state.about_tensors.say(copy, _Along(loop), directive)
+        state.about_tensors.put(copy, Multicast(), directive)
+        state.about_tensors.put(copy, _Along(loop), directive)
 
 
 def _check_clusters(state: State, placement: Placement) -> None:
@@ -80,7 +80,7 @@ def _check_multicast(state: State, placement: Placement) -> None:
 def _idle(state: State) -> Iterator[str]:
     for said in state.about_loops.of(Clustered):
         if said.what.vacuous:
-            yield changes_nothing(said.directive, "a block by itself is no cluster")
+            yield idle_message(said.directive, "a block by itself is no cluster")
 
 
 CLUSTER = Kind(

@@ -21,7 +21,7 @@ from polyhedral import affine
 from polyhedral.model import BLOCKS
 from tensorlang.diagnostics import error
 from tensorlang.schedule.directives import operands
-from tensorlang.schedule.directives.kind import Kind, Placement, changes_nothing, marks_of
+from tensorlang.schedule.directives.kind import Kind, Placement, idle_message, marks_of
 from tensorlang.schedule.directives.loops import permute, split_loop
 from tensorlang.schedule.plan import Stage
 from tensorlang.schedule.rfactor import rfactor
@@ -44,7 +44,7 @@ def raster(state: State, directive: syntax.Directive) -> None:
     stage, group, row = split_loop(state, directive, stage, rows, count, *directive.results)
     order = _running(stage)
     if _running(permute(state, stage, [group, columns, row])) == order:
-        state.idle.append(changes_nothing(directive, "it goes through the tiles as they were"))
+        state.idle.append(idle_message(directive, "it goes through the tiles as they were"))
 
 
 def _running(stage: Stage) -> list[str]:
@@ -57,7 +57,7 @@ def persistent(state: State, directive: syntax.Directive) -> None:
     name = operands.only_name(directive)
     _, loop = loop_of(state, directive, name)
     blocks = operands.positive(directive, operands.the(directive, "by"), state.knobs)
-    state.about_loops.say(loop, Persistent(blocks), directive)
+    state.about_loops.put(loop, Persistent(blocks), directive)
 
 
 def _check_persistent(state: State, placement: Placement) -> None:
@@ -96,7 +96,7 @@ def predicate(state: State, directive: syntax.Directive) -> None:
     how = operands.name(directive, operands.the(directive, "with"))
     for name in operands.names(directive, directive.operands):
         _, loop = loop_of(state, directive, name)
-        state.about_loops.say(loop, Edge(_how(directive, how)), directive)
+        state.about_loops.put(loop, Edge(_how(directive, how)), directive)
 
 
 def _how(directive: syntax.Directive, word: str) -> Literal["guard", "zfill"]:
@@ -115,12 +115,12 @@ def _idle_persistent(state: State) -> Iterator[str]:
         places = [stage.extents[other] for other, mark in stage.marks.items() if mark in BLOCKS]
         known = [extent for extent in places if extent is not None]
         if len(known) == len(places) and prod(known) <= said.what.blocks:
-            yield changes_nothing(said.directive, f"there are {prod(known)} places in the grid, so no block takes a second turn")
+            yield idle_message(said.directive, f"there are {prod(known)} places in the grid, so no block takes a second turn")
 
 
 def _split_k_rewrite(state: State, directive: syntax.Directive) -> None:
     name = operands.only_name(directive)
-    made = rfactor(state.program, name, _stretch(state, directive), stretches=True)
+    made = rfactor(state.program, name, _stretch(state, directive), chunked=True)
     if isinstance(made, str):
         raise error("S0204", f"`{name}` cannot be split: {made}", directive.span)
     state.program = made

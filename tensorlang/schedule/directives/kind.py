@@ -23,19 +23,19 @@ class Placement:
     stages: Stages
 
 
-def nothing_more(state: State, directive: syntax.Directive) -> None:
+def no_op(state: State, directive: syntax.Directive) -> None:
     """The directive has rewritten the program already."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One directive. `shape` tells how it is written, `apply` shapes loops or says something of them (`tensorlang.schedule.said`).
+    """One directive. `shape` tells how it is written, `apply` shapes loops or says something of them (`tensorlang.schedule.annotations`).
 
     Raises of all functions: CompileError, S01xx for what cannot be read and S02xx for what makes no sense."""
 
     name: str
     shape: str
-    apply: Callable[[State, syntax.Directive], None] = nothing_more
+    apply: Callable[[State, syntax.Directive], None] = no_op
     rewrite: Callable[[State, syntax.Directive], None] | None = None
     """What it does to the program, before there are loops."""
     target: Literal["cpu", "cuda"] | None = None
@@ -53,7 +53,7 @@ class Kind:
     """The code of refusals by passes that cannot carry out its notes."""
 
 
-def changes_nothing(directive: syntax.Directive, why: str) -> str:
+def idle_message(directive: syntax.Directive, why: str) -> str:
     """Return the sentence for a directive that changes nothing."""
     return f"`{show(directive)}` changes nothing: {why}"
 

@@ -13,7 +13,7 @@ from polyhedral.nest import Nest
 from tensorlang.diagnostics import error
 from tensorlang.schedule.directives import operands
 from tensorlang.schedule.directives.kind import Kind
-from tensorlang.schedule.plan import Change, Stage, changed_so_far, full
+from tensorlang.schedule.plan import Change, Stage, current_nest, full
 from tensorlang.schedule.state import State, fresh_loop, loop_of, put, stage_of
 from tensorlang.syntax import nodes as syntax
 
@@ -90,10 +90,10 @@ def tile(state: State, directive: syntax.Directive) -> None:
     permute(state, stage, [*(outer for outer, _ in made), *(inner for _, inner in made)])
 
 
-def permute(state: State, stage: Stage, wanted: list[str]) -> Stage:
-    """Put the loops `wanted` in this order into the positions they hold together, and return the stage."""
-    loops, positions = list(stage.loops), sorted(stage.loops.index(loop) for loop in wanted)
-    for position, loop in zip(positions, wanted, strict=True):
+def permute(state: State, stage: Stage, order: list[str]) -> Stage:
+    """Put the loops `order` in this order into the positions they hold together, and return the stage."""
+    loops, positions = list(stage.loops), sorted(stage.loops.index(loop) for loop in order)
+    for position, loop in zip(positions, order, strict=True):
         loops[position] = loop
     return put(state, replace(stage, loops=tuple(loops)))
 
@@ -129,7 +129,7 @@ def fuse(state: State, directive: syntax.Directive) -> None:
             directive.span,
             help=f"`order` them first; the order is now {', '.join(stage.loops)}",
         )
-    if stage.owned[outer] != stage.owned[inner] or (outer in stage.reductions) != (inner in stage.reductions):
+    if stage.members[outer] != stage.members[inner] or (outer in stage.reductions) != (inner in stage.reductions):
         raise error("S0206", f"`{outer}` and `{inner}` do not enclose the same statements", directive.span)
     extent = stage.extents[inner]
     if extent is None:
@@ -154,8 +154,8 @@ def fuse(state: State, directive: syntax.Directive) -> None:
 def _owners(state: State, stage: Stage, loop: str) -> list[Nest]:
     """Return the nests, as changed so far, of the statements that have `loop`: all copies where loops are peeled."""
     statements = {s.name: s for s in state.scop.statements}
-    owners = [(s, Nest.identity(state.scop, statements[s.name])) for s in stage.statements if s.name in stage.owned[loop]]
-    return [changed_so_far(stage, s, nest, sides) for sides in product((False, True), repeat=len(stage.cuts)) for s, nest in owners]
+    owners = [(s, Nest.identity(state.scop, statements[s.name])) for s in stage.statements if s.name in stage.members[loop]]
+    return [current_nest(stage, s, nest, halves) for halves in product((False, True), repeat=len(stage.cuts)) for s, nest in owners]
 
 
 def _adjacent(nest: Nest, outer: str, inner: str) -> Nest:

@@ -74,7 +74,7 @@ def _store_at(state: State, directive: syntax.Directive) -> None:
         raise error("S0214", f"`{result}` is a result: it is stored where the caller says", directive.span)
     wanted = operands.name(directive, operands.the(directive, "at"))
     loop = "" if wanted == "root" else loop_of(state, directive, wanted)[1]
-    state.about_tensors.say(made[0].name, StoredAt(loop), directive)
+    state.about_tensors.put(made[0].name, StoredAt(loop), directive)
 
 
 def _fold(state: State, directive: syntax.Directive) -> None:
@@ -98,7 +98,7 @@ def _fold(state: State, directive: syntax.Directive) -> None:
 def _stream(state: State, directive: syntax.Directive) -> None:
     for name in operands.names(directive, directive.operands):
         stage_of(state, directive, name)
-        state.about_tensors.say(name, Streamed(), directive)
+        state.about_tensors.put(name, Streamed(), directive)
 
 
 DISTRIBUTE = Kind(

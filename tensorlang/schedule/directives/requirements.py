@@ -10,7 +10,7 @@ from polyhedral.sets import implies
 from polyhedral.verdict import Proven
 from tensorlang.diagnostics import error
 from tensorlang.schedule.directives import operands
-from tensorlang.schedule.directives.kind import Kind, changes_nothing
+from tensorlang.schedule.directives.kind import Kind, idle_message
 from tensorlang.schedule.plan import Requirement
 from tensorlang.schedule.state import State
 from tensorlang.syntax import nodes as syntax
@@ -40,7 +40,7 @@ def _assume(state: State, directive: syntax.Directive) -> None:
     conditions = [operands.condition(directive, operand, state.program.sizes, state.knobs) for operand in directive.operands]
     added = [require(state, directive, condition) for condition in conditions]
     if not any(added):
-        state.idle.append(changes_nothing(directive, "it holds for all sizes that there are"))
+        state.idle.append(idle_message(directive, "it holds for all sizes that there are"))
 
 
 ASSUME = Kind("assume", "write `assume CONDITION, …`, of comparisons between sizes: `assume N % 8 == 0`", rewrite=_assume)

@@ -11,7 +11,7 @@ from tensorlang.schedule.state import State
 from tensorlang.syntax import nodes as syntax
 from tensorlang.targets import target_of
 from tensorlang.tensor.absorb import absorbed
-from tensorlang.tensor.live_out import beside
+from tensorlang.tensor.live_out import store_together
 from tensorlang.tensor.simplify import can_inline, eliminate_dead, inline
 from tensorlang.tensor.unfold import unfold
 from tensorlang.tensor.walk import definers, tensor_table
@@ -35,7 +35,7 @@ def _inline(state: State, directive: syntax.Directive) -> None:
 
 def _store(state: State, directive: syntax.Directive) -> None:
     name = operands.only_name(directive)
-    made = beside(state.program, name, operands.name(directive, operands.the(directive, "with")))
+    made = store_together(state.program, name, operands.name(directive, operands.the(directive, "with")))
     if isinstance(made, str):
         raise error("S0202", f"`{name}` cannot be stored beside another result: {made}", directive.span)
     state.program = made
@@ -58,9 +58,9 @@ def _unfold(state: State, directive: syntax.Directive) -> None:
 
 def _rfactor(state: State, directive: syntax.Directive) -> None:
     name = operands.only_name(directive)
-    stretches = operands.phrase(directive, "to") is not None
-    by = operands.positive(directive, operands.the(directive, "to" if stretches else "by"), state.knobs)
-    made = rfactor(state.program, name, by, stretches=stretches)
+    chunked = operands.phrase(directive, "to") is not None
+    by = operands.positive(directive, operands.the(directive, "to" if chunked else "by"), state.knobs)
+    made = rfactor(state.program, name, by, chunked=chunked)
     if isinstance(made, str):
         raise error("S0204", f"`{name}` cannot be factored out: {made}", directive.span)
     state.program = made

@@ -16,7 +16,7 @@ from codegen.loops.notes import Specialized, Staged
 from polyhedral.model import BLOCKS, THREADS
 from tensorlang.diagnostics import error
 from tensorlang.schedule.directives import operands
-from tensorlang.schedule.directives.kind import Kind, Placement, changes_nothing, marks_of, runs_once
+from tensorlang.schedule.directives.kind import Kind, Placement, idle_message, marks_of, runs_once
 from tensorlang.schedule.state import State, loop_of
 from tensorlang.syntax import nodes as syntax
 
@@ -38,7 +38,7 @@ def stages(state: State, directive: syntax.Directive) -> None:
         operands.bad(directive, "one stage is no stage ahead", "two at least; three or four are usual")
     if count > MOST:
         operands.bad(directive, f"{count} stages are too many", f"{MOST} at most; two or three are usual")
-    state.about_loops.say(loop, Staged(count, boxes=how is not None), directive)
+    state.about_loops.put(loop, Staged(count, boxes=how is not None), directive)
 
 
 def specialize(state: State, directive: syntax.Directive) -> None:
@@ -58,7 +58,7 @@ def specialize(state: State, directive: syntax.Directive) -> None:
     if any(count not in DEALT for count in registers):
         title = f"a thread has {DEALT.start} to {DEALT.stop - 1} registers, a multiple of {DEALT.step}, where they are dealt out"
         operands.bad(directive, title, "`registers (40, 232)` suits two groups of four warps")
-    state.about_loops.say(loop, Specialized(registers), directive)
+    state.about_loops.put(loop, Specialized(registers), directive)
 
 
 def _check_stages(state: State, placement: Placement) -> None:
@@ -94,15 +94,15 @@ def _check_specialize(state: State, placement: Placement) -> None:
 def _idle_stages(state: State) -> Iterator[str]:
     for said in state.about_loops.of(Staged):
         if said.what.vacuous:
-            yield changes_nothing(said.directive, "one stage is none ahead")
+            yield idle_message(said.directive, "one stage is none ahead")
         elif runs_once(state, said.about):
-            yield changes_nothing(said.directive, f"`{said.about}` runs once, so nothing runs ahead")
+            yield idle_message(said.directive, f"`{said.about}` runs once, so nothing runs ahead")
 
 
 def _idle_specialize(state: State) -> Iterator[str]:
     for said in state.about_loops.of(Specialized):
         if runs_once(state, said.about):
-            yield changes_nothing(said.directive, f"`{said.about}` runs once, so nobody asks ahead")
+            yield idle_message(said.directive, f"`{said.about}` runs once, so nobody asks ahead")
 
 
 STAGES = Kind(

@@ -142,7 +142,7 @@ def _refusal(site: Site, instruction: Instruction) -> Refusal | None:
             return Refusal(f"`{loop}` has {given} iterations, the instruction {need}", f"split it by {wanted or 16} first", 1)
     if tuple(stage.loops[-len(names) :]) != request.loops:
         return Refusal("they are not the innermost loops, in this order", f"the order is now {', '.join(stage.loops)}", 1)
-    updates = [s for s in stage.statements if s.phase == "update" and s.name in stage.owned[request.loops[-1]]]
+    updates = [s for s in stage.statements if s.phase == "update" and s.name in stage.members[request.loops[-1]]]
     if not updates:
         return Refusal(f"`{request.loops[-1]}` is no loop of a sum", None, 1)
     return next((r for s in updates if (r := _difference(site, form, s)) is not None), None)

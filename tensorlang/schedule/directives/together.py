@@ -56,7 +56,7 @@ def _check(directive: syntax.Directive, part: Stage, count: int) -> None:
         raise error("S0205", title, directive.span, help=f"its loops are {', '.join(part.loops) or 'none'}")
     if part.cuts or part.distributed:
         raise error("S0205", f"`{part.name}` has several copies of its loops, which cannot be shared", directive.span)
-    partial = next((loop for loop in part.loops[:count] if len(part.owned[loop]) < len(part.statements)), None)
+    partial = next((loop for loop in part.loops[:count] if len(part.members[loop]) < len(part.statements)), None)
     if partial is not None:
         help_ = "`order` its loops so that the first of them enclose everything"
         raise error("S0205", f"`{partial}` does not enclose all that makes `{part.name}`", directive.span, help=help_)
@@ -74,7 +74,7 @@ def _check_marks(directive: syntax.Directive, parts: list[Stage], count: int) ->
 def _joined(parts: list[Stage], shared: Mapping[str, Mapping[str, str]]) -> Stage:
     first = parts[0]
     loops = list(shared[first.name].values())
-    owned: dict[str, frozenset[str]] = {loop: frozenset() for loop in loops}
+    members: dict[str, frozenset[str]] = {loop: frozenset() for loop in loops}
     extents: dict[str, int | None] = {}
     forward: dict[str, Affine] = {}
     marks: dict[str, Mark] = {}
@@ -84,7 +84,7 @@ def _joined(parts: list[Stage], shared: Mapping[str, Mapping[str, str]]) -> Stag
         loops += [loop for loop in part.loops if loop not in own]
         for loop in part.loops:
             name = own.get(loop, loop)
-            owned[name] = owned.get(name, frozenset()) | part.owned[loop]
+            members[name] = members.get(name, frozenset()) | part.members[loop]
             extents[name] = part.extents[loop] if extents.get(name, part.extents[loop]) == part.extents[loop] else None
             forward.setdefault(name, part.forward[loop])
             if loop in part.marks:
@@ -96,7 +96,7 @@ def _joined(parts: list[Stage], shared: Mapping[str, Mapping[str, str]]) -> Stag
         tuple(d for part in parts for d in part.definitions),
         tuple(s for part in parts for s in part.statements),
         tuple(loops),
-        owned,
+        members,
         extents,
         frozenset(loop for part in parts for loop in part.reductions),
         forward,

@@ -36,7 +36,7 @@ def trim(state: State, directive: syntax.Directive) -> None:
         if stage.inside is not None:
             title = f"`{stage.name}` is computed inside `{stage.inside[1]}`, over what is needed there as it is"
             raise error("S0205", title, directive.span, help="trim a loop of who needs it")
-        state.about_loops.say(loop, _Trimmed(), directive)
+        state.about_loops.put(loop, _Trimmed(), directive)
 
 
 def trimmed(state: State, stage: Stage, scop: Scop, nests: Mapping[str, Nest]) -> Mapping[str, Nest]:
@@ -46,7 +46,7 @@ def trimmed(state: State, stage: Stage, scop: Scop, nests: Mapping[str, Nest]) -
     if not loops:
         return {}
     roots = {s.name for other in state.stages.values() if other.inside is None for s in other.statements}
-    mine = {s.name for s in stage.statements if any(s.name in stage.owned[loop] for loop in loops)}
+    mine = {s.name for s in stage.statements if any(s.name in stage.members[loop] for loop in loops)}
     results = {s.name for s in stage.statements if {t.name for t in s.definition.tensors} & set(state.program.results)}
     points = needed(scop, (roots - mine) | results)
     out: dict[str, Nest] = {}

@@ -12,7 +12,7 @@ from codegen.llvm.target import named
 from polyhedral.expr import Floor, Name
 from tensorlang.backends.cpu.driver import compile_kernel, machine_of
 from tensorlang.diagnostics import InternalError
-from tensorlang.policy.cpu.layouts import wanted_layouts
+from tensorlang.policy.cpu.layouts import derive_layouts
 from tensorlang.schedule.injective import fault
 from tensorlang.schedule.layout import Layout
 
@@ -52,7 +52,7 @@ def test_weights_of_which_a_part_is_read_keep_their_other_parts(case: tuple[list
     text = f"{signature} {{ y[{at}i, j] = sum(k) x[{at}i, k] * w[{listed(index)}] }}"
     x = np.zeros((2, 7, 9) if batch else (7, 9), np.float32)
     w = np.zeros([int(np.prod([SIZES[a] for a in d])) for d in dims], np.float32)
-    wished = wanted_layouts(tl.parse(text).f.program(x, w), MACHINE, {}, frozenset({"w"}))
+    wished = derive_layouts(tl.parse(text).f.program(x, w), MACHINE, {}, frozenset({"w"}))
     assert "w" in wished
     assert all(fault(layout, {"w": w, "x": x}.get(name, x).shape) is None for name, layout in wished.items() if name in ("w", "x"))
 

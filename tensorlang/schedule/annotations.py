@@ -35,7 +35,7 @@ def origin_of(note: Note) -> Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class Said(Generic[T]):
+class Annotation(Generic[T]):
     """A value that a directive gives to what it is `about`."""
 
     about: str
@@ -44,39 +44,39 @@ class Said(Generic[T]):
 
 
 @dataclass(slots=True)
-class Sayings:
+class Annotations:
     """What is said about loops, or about tensors."""
 
-    _said: dict[tuple[str, type], Said[Any]] = field(default_factory=dict)
+    _said: dict[tuple[str, type], Annotation[Any]] = field(default_factory=dict)
 
-    def say(self, about: str, what: object, directive: syntax.Directive) -> None:
+    def put(self, about: str, what: object, directive: syntax.Directive) -> None:
         """Let `directive` say `what` about a loop or tensor, in place of what was said of the kind before."""
         if isinstance(what, Note):
             what = replace(what, origin=Origin(about, directive))
-        self._said[about, type(what)] = Said(about, what, directive)
+        self._said[about, type(what)] = Annotation(about, what, directive)
 
-    def of(self, kind: type[T]) -> list[Said[T]]:
+    def of(self, kind: type[T]) -> list[Annotation[T]]:
         """Return all that is said of a kind, in the order in which it was said first."""
-        return [said for (_, other), said in self._said.items() if other is kind]
+        return [annotation for (_, other), annotation in self._said.items() if other is kind]
 
-    def about(self, name: str, kind: type[T]) -> Said[T] | None:
+    def about(self, name: str, kind: type[T]) -> Annotation[T] | None:
         """Return what is said of a kind about one loop or tensor."""
         return self._said.get((name, kind))
 
-    def take(self, kind: type[T]) -> list[Said[T]]:
+    def take(self, kind: type[T]) -> list[Annotation[T]]:
         """Return all that is said of a kind, which is not said any more."""
         found = self.of(kind)
-        for said in found:
-            del self._said[said.about, kind]
+        for annotation in found:
+            del self._said[annotation.about, kind]
         return found
 
-    def __iter__(self) -> Iterator[Said[Any]]:
+    def __iter__(self) -> Iterator[Annotation[Any]]:
         return iter(self._said.values())
 
     def notes(self) -> dict[str, tuple[Note, ...]]:
         """Return the notes about each loop or tensor that ask for something."""
         out: dict[str, tuple[Note, ...]] = {}
-        for said in self._said.values():
-            if isinstance(said.what, Note) and not said.what.vacuous:
-                out[said.about] = (*out.get(said.about, ()), said.what)
+        for annotation in self._said.values():
+            if isinstance(annotation.what, Note) and not annotation.what.vacuous:
+                out[annotation.about] = (*out.get(annotation.about, ()), annotation.what)
         return out

@@ -1,4 +1,4 @@
-"""Habits of other languages that the grammar stops at: NumPy, Python, C, and schedules of other tools. Each is told what it is here, and
+"""Idioms of other languages that the grammar stops at: NumPy, Python, C, and schedules of other tools. Each is told what it is here, and
 where it is surely meant so, the edits that make it."""
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _MODULES = frozenset(["np", "numpy", "torch", "jnp", "jax", "tf", "tl", "te", "t
 def dotted(source: Source, token: Token) -> Diagnostic:
     """Return P015 for a name with a dot: a constant of a module, a method or an attribute of a tensor."""
     span = Span(source, token.start, token.end)
-    help, undotted = meant_by_dots(token.value)
+    help, undotted = explain_dots(token.value)
     otherwise = f"only schedules and what is used have dotted names; a foreign name is written in backquotes: `` `{token.value}` ``"
     edits = (Edit(span, undotted),) if undotted is not None else ()
     return Diagnostic("P015", f"the name `{token.value}` has a dot", (Label(span),), help=help or otherwise, edits=edits)
 
 
-def meant_by_dots(name: str) -> tuple[str | None, str | None]:
+def explain_dots(name: str) -> tuple[str | None, str | None]:
     """Return what a function of a module, a method or an attribute of a tensor is here, and the name to write for it if it is one."""
     owner, _, member = name.rpartition(".")
     if owner.split(".")[0] in _MODULES:
@@ -184,7 +184,7 @@ def _foreign_directive(p: Stopped) -> Diagnostic | None:
     return Diagnostic("P027", f"there is no directive `{name.value}`", (Label(p.at(name)),), help=help)
 
 
-HABITS: tuple[Callable[[Stopped], Diagnostic | None], ...] = (
+FOREIGN_IDIOMS: tuple[Callable[[Stopped], Diagnostic | None], ...] = (
     _condition_of_a_clause,
     _range_call,
     _beside_an_operand,

@@ -12,7 +12,7 @@ from tensorlang.check.module import load_module
 from tensorlang.diagnostics import Source
 from tensorlang.syntax.parse import parse
 from tensorlang.tensor.interp import interpret
-from tensorlang.tensor.live_out import beside
+from tensorlang.tensor.live_out import store_together
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.verify import verify
 
@@ -60,7 +60,7 @@ def program(operator: str, dtype: object = np.float32) -> Program:
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, ml_dtypes.bfloat16])
 def test_both_results_keep_every_bit(dtype: object) -> None:
     before = program("normed", dtype)
-    after = beside(before, "s", "y")
+    after = store_together(before, "s", "y")
     assert not isinstance(after, str)
     verify(after)
     assert [[t.name for t in d.tensors] for d in after.definitions] == [["mean"], ["y", "s"]] and after.results == before.results
@@ -80,5 +80,5 @@ def test_both_results_keep_every_bit(dtype: object) -> None:
     ],
 )
 def test_what_cannot_be_stored_beside_another_result_has_a_reason(operator: str, tensor: str, other: str, why: str) -> None:
-    found = beside(program(operator), tensor, other)
+    found = store_together(program(operator), tensor, other)
     assert isinstance(found, str) and why in found

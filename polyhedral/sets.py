@@ -20,8 +20,8 @@ from polyhedral.space import DT, Frame, OperationLimit, integer, limited, smalle
 from polyhedral.verdict import Proven, Refuted, Unknown, Verdict
 
 __all__ = [
-    "Box",
     "Edge",
+    "Hull",
     "bounds",
     "complement",
     "count",
@@ -151,14 +151,14 @@ def _extreme(points: isl.Set, position: int, which: Callable[[isl.Set, int], isl
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
+class Hull:
     """[low, high) of each dimension; `exact` when the set is the whole box."""
 
     bounds: tuple[tuple[Expr, Expr], ...]
     exact: bool
 
 
-def hull_box(params: Sequence[str], iters: Sequence[str], domain: Cond) -> Box | None:
+def hull_box(params: Sequence[str], iters: Sequence[str], domain: Cond) -> Hull | None:
     """Return the smallest box around `domain`, or None when a side is unbounded or has no single expression."""
     frame = Frame(tuple(params), tuple(iters))
     try:
@@ -168,7 +168,7 @@ def hull_box(params: Sequence[str], iters: Sequence[str], domain: Cond) -> Box |
         return None
 
 
-def _hull_box(frame: Frame, points: isl.Set) -> Box | None:
+def _hull_box(frame: Frame, points: isl.Set) -> Hull | None:
     sides: list[tuple[Expr, Expr]] = []
     box = frame.universe()
     for position, name in enumerate(frame.dims):
@@ -180,7 +180,7 @@ def _hull_box(frame: Frame, points: isl.Set) -> Box | None:
         here = frame.pw_aff(Name(name))
         box = box.intersect(here.ge_set(frame.pw_aff(low))).intersect(here.lt_set(frame.pw_aff(high)))
     within = box.intersect_params(points.params())
-    return Box(tuple(sides), bool(within.is_subset(points)))
+    return Hull(tuple(sides), bool(within.is_subset(points)))
 
 
 def count(params: Sequence[str], iters: Sequence[str], domain: Cond, sizes: Mapping[str, int]) -> int | None:

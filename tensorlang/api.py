@@ -47,7 +47,7 @@ def compile(
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     winograd: bool = True,
     online: bool = True,
-    insist: bool = False,
+    force_precision: bool = False,
     progress: Progress = quiet,
     importers: Sequence[Importer] | None = None,
 ) -> CompiledModel:
@@ -59,16 +59,25 @@ def compile(
     order; without it, and where it is not shown to be the same, scores and weights are stored. `shapes` fixes shapes that the model leaves
     open; without it each call of `run` brings its own. `precision` "bf16", and "f16" on a GPU: what convolutions and matrix products
     multiply is rounded to that, sums and all else stay f32; "bf16x3" and "bf16x6": they are computed as sums of three or six products of
-    bf16 where that is faster, or, with `insist`, wherever they can be.
+    bf16 where that is faster, or, with `force_precision`, wherever they can be.
 
     A pickle of the model holds what it was made of: the absolute path or the content, and the options but `progress`.
 
     Raises CompileError: O0001 when no importer reads the model, C0101 to C0103 for target and precision, C0106 to C0108 for shapes,
-    threads, `winograd`, `online` and `insist`, C0111 and C0112 for what a GPU has not or nothing here compiles for, O… for the model
-    itself."""
+    threads, `winograd`, `online` and `force_precision`, C0111 and C0112 for what a GPU has not or nothing here compiles for, O… for the
+    model itself."""
     here = os.path.abspath(model) if isinstance(model, (str, os.PathLike)) else model
     made = partial(
-        compile, here, target, precision, threads, shapes=shapes, winograd=winograd, online=online, insist=insist, importers=importers
+        compile,
+        here,
+        target,
+        precision,
+        threads,
+        shapes=shapes,
+        winograd=winograd,
+        online=online,
+        force_precision=force_precision,
+        importers=importers,
     )
 
     def load(found: Mapping[str, tuple[int, ...]] | None) -> Graph:
@@ -81,7 +90,7 @@ def compile(
 
     if not isinstance(online, bool):
         raise error("C0108", f"`online` is {online!r}", help="it is `True` or `False`")
-    tools = tools_for(target, threads, winograd=winograd, online=online, precision=precision, insist=insist)
+    tools = tools_for(target, threads, winograd=winograd, online=online, precision=precision, force_precision=force_precision)
     _check_shapes(shapes)
     return CompiledModel(load, tools, shapes=shapes, progress=progress, key=keyed(tools.options), made=made)
 

@@ -56,7 +56,7 @@ def _options(
     """A tensor compiler."""
 
 
-class Stage(StrEnum):
+class ShownStage(StrEnum):
     """What `show` can show."""
 
     syntax = "syntax"
@@ -83,7 +83,7 @@ Json = Annotated[bool, typer.Option("--json", help="write JSON on standard outpu
 Winograd = Annotated[bool, typer.Option("--winograd/--no-winograd", help="let convolutions of models be computed by minimal filtering")]
 Online = Annotated[bool, typer.Option("--online/--no-online", help="let attention of models go through the keys once, on a GPU")]
 Precision = Annotated[str, typer.Option("--precision", help=f"what contractions of models multiply in: {', '.join(DEVICE_PRECISIONS)}")]
-Insist = Annotated[bool, typer.Option("--insist", help="take the precision that is asked for also where f32 is as fast")]
+ForcePrecision = Annotated[bool, typer.Option("--force-precision", help="take the precision that is asked for also where f32 is as fast")]
 Target = Annotated[str, typer.Option("--target", help="what to compile for: cpu, cuda, cuda:sm_90a, hip:gfx90a, …")]
 Threads = Annotated[int | None, typer.Option("--threads", "-t", min=1, help="threads to use (default: all)")]
 
@@ -285,12 +285,14 @@ def show(
         Path | None, typer.Argument(help="a .tl file, or a model that an installed importer reads; `passes` needs none")
     ] = None,
     arguments: Arguments = None,
-    stage: Annotated[Stage | None, typer.Option("--stage", "-s", help="which form (default: syntax of a file, graph of a model)")] = None,
+    stage: Annotated[
+        ShownStage | None, typer.Option("--stage", "-s", help="which form (default: syntax of a file, graph of a model)")
+    ] = None,
     threads: Threads = None,
     precision: Precision = "f32",
     winograd: Winograd = True,
     online: Online = True,
-    insist: Insist = False,
+    force_precision: ForcePrecision = False,
     target: Target = HOST,
 ) -> None:
     """Show a form on the way from text to machine code.
@@ -305,15 +307,15 @@ def show(
         _show_passes(stage, target)
         return
     if file.suffix != ".tl":
-        options: dict[str, Any] = {"winograd": winograd, "online": online, "precision": precision, "insist": insist}
+        options: dict[str, Any] = {"winograd": winograd, "online": online, "precision": precision, "force_precision": force_precision}
         _show_model(file, stage, target, threads, options)
         return
     _no_precision(precision)
-    if stage in (None, Stage.syntax):
+    if stage in (None, ShownStage.syntax):
         sys.stdout.write(show_syntax(syntax.parse(syntax.load(file))).rstrip() + "\n")
         return
     operator, values = _operator(file, arguments, threads, target)
-    if stage is Stage.tensor:
+    if stage is ShownStage.tensor:
         sys.stdout.write(show_program(operator.program(**values)))
         return
     texts: dict[str, str] = {}
@@ -336,7 +338,7 @@ def explain(
     precision: Precision = "f32",
     winograd: Winograd = True,
     online: Online = True,
-    insist: Insist = False,
+    force_precision: ForcePrecision = False,
     target: Target = HOST,
 ) -> None:
     """Explain how an operator or a model is computed, what was proven, how fast it could be on this machine and how fast it is; or the
@@ -355,7 +357,7 @@ def explain(
         return
     if proof:
         raise error("C0103", "not supported yet: the proofs of a model", help="ask for those of an operator of a `.tl` file")
-    model, values = _model(file, arguments, threads, precision, winograd, insist, target, online)
+    model, values = _model(file, arguments, threads, precision, winograd, force_precision, target, online)
     sys.stdout.write(model.explain(random_inputs(model.inputs, values) if measure else None) + "\n")
 
 
@@ -392,7 +394,7 @@ def run(
     precision: Precision = "f32",
     winograd: Winograd = True,
     online: Online = True,
-    insist: Insist = False,
+    force_precision: ForcePrecision = False,
     as_json: Json = False,
     target: Target = HOST,
 ) -> None:
@@ -409,7 +411,7 @@ def run(
         flat = found if isinstance(found, tuple) else (found,)
         results = dict(zip(names if len(names) == len(flat) else [f"result{k}" for k in range(len(flat))], flat, strict=True))
     else:
-        model, values = _model(file, arguments, threads, precision, winograd, insist, target, online)
+        model, values = _model(file, arguments, threads, precision, winograd, force_precision, target, online)
         results = model.run(values)
     if output is not None:
         write_arrays(output, results)
@@ -431,7 +433,7 @@ def bench(
     threads: Threads = None,
     winograd: Winograd = True,
     online: Online = True,
-    insist: Insist = False,
+    force_precision: ForcePrecision = False,
     as_json: Json = False,
     target: Target = HOST,
 ) -> None:
@@ -443,17 +445,21 @@ def bench(
 
     chosen = peers(None if against is None else [] if against == "none" else against.split(","))
     if is_device(target):
-        found = _bench_on_device(what, arguments, target, precision, insist, online, chosen, seconds)
+        found = _bench_on_device(what, arguments, target, precision, force_precision, online, chosen, seconds)
         _say(as_data(found), as_text(found), as_json)
         return
-    tools, file = tools_for(target, threads, winograd=winograd, precision=precision, insist=insist), Path(what)
-    count, used, options = tools.threads, tools.precision.used, {"precision": precision, "winograd": winograd, "insist": insist}
+    tools, file = tools_for(target, threads, winograd=winograd, precision=precision, force_precision=force_precision), Path(what)
+    count, used, options = (
+        tools.threads,
+        tools.precision.used,
+        {"precision": precision, "winograd": winograd, "force_precision": force_precision},
+    )
     if file.suffix == ".tl":
         _no_precision(precision)
         operator, values = _operator(file, arguments, threads, target)
         found = bench_operator(operator, values, Task({}), count, (), seconds)
     elif file.suffix or file.exists():
-        model, values = _model(file, arguments, threads, precision, winograd, insist, target, online)
+        model, values = _model(file, arguments, threads, precision, winograd, force_precision, target, online)
         inputs = random_inputs(model.inputs, values)
         found = bench_model(model, Task(inputs, what), count, used, chosen, seconds)
         found = with_memory(found, file, inputs, options) if memory else found
@@ -467,7 +473,7 @@ def _bench_on_device(
     arguments: Sequence[str] | None,
     target: str,
     precision: str,
-    insist: bool,
+    force_precision: bool,
     online: bool,
     chosen: Sequence[Peer],
     seconds: float,
@@ -484,7 +490,7 @@ def _bench_on_device(
 
     file = Path(what)
     if file.suffix != ".tl" and (file.suffix or file.exists()):
-        model, values = _model(file, arguments, None, precision, True, insist, target, online)
+        model, values = _model(file, arguments, None, precision, True, force_precision, target, online)
         inputs = random_inputs(model.inputs, values)
         run = DeviceRun(model.timer(inputs), lambda: [np.asarray(r) for r in model.run(inputs).values()])
         return bench_on_device(run, Task(inputs, what), model.roofline(inputs), precision, chosen, seconds)
@@ -619,7 +625,7 @@ def _model(
     threads: int | None,
     precision: str = "f32",
     winograd: bool = True,
-    insist: bool = False,
+    force_precision: bool = False,
     target: str = HOST,
     online: bool = True,
 ) -> tuple[CompiledModel, dict[str, Any]]:
@@ -632,12 +638,18 @@ def _model(
     values = parsed(arguments or ())
     shapes = {name: v.shape for name, v in values.items() if isinstance(v, np.ndarray)}
     with Bar() as bar:
-        chosen: dict[str, Any] = {"winograd": winograd, "online": online, "insist": insist, "shapes": shapes or None, "progress": bar}
+        chosen: dict[str, Any] = {
+            "winograd": winograd,
+            "online": online,
+            "force_precision": force_precision,
+            "shapes": shapes or None,
+            "progress": bar,
+        }
         model = compile_model(str(file), target, precision, threads, **chosen)
     return model, values
 
 
-def _show_model(file: Path, stage: Stage | None, target: str, threads: int | None, options: Mapping[str, Any]) -> None:
+def _show_model(file: Path, stage: ShownStage | None, target: str, threads: int | None, options: Mapping[str, Any]) -> None:
     """Show a model's graph, the passes over that, or what its target makes of it: launches, the text of kernels, machine code."""
     from tensorlang.api import compile as compile_model
     from tensorlang.api import importer_of
@@ -663,12 +675,12 @@ def _show_model(file: Path, stage: Stage | None, target: str, threads: int | Non
     sys.stdout.write(text.rstrip() + "\n")
 
 
-def _show_passes(stage: Stage | None, target: str) -> None:
+def _show_passes(stage: ShownStage | None, target: str) -> None:
     """Show the passes over graphs for a target, with what they do."""
     from tensorlang.backends.registry import tools_for
     from tensorlang.graph.pass_listing import listed
 
-    if stage is not Stage.passes:
+    if stage is not ShownStage.passes:
         raise error("C0211", "there is no file to show", help="name a `.tl` file or a model; `--stage passes` alone needs none")
     sys.stdout.write(listed(tools_for(target).passes))
 

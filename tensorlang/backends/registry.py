@@ -45,18 +45,18 @@ def tools_for(
     winograd: bool = True,
     online: bool = True,
     precision: str = "f32",
-    insist: bool = False,
+    force_precision: bool = False,
 ) -> Tools:
     """Return what compiles for a target; the options are those of `tensorlang.compile`. Raises CompileError C0101 to C0103, C0107 and
     C0108."""
     from tensorlang.backends.cpu.toolchain import check_options, toolchain
 
     if not is_device(target):
-        return toolchain(target, threads, winograd=winograd, precision=precision, insist=insist)
-    check_options(threads, winograd, insist)
+        return toolchain(target, threads, winograd=winograd, precision=precision, force_precision=force_precision)
+    check_options(threads, winograd, force_precision)
     from tensorlang.backends.gpu.tools import device_tools
 
-    return device_tools(_vendor(target_of(target).name), target, precision=precision, insist=insist, online=online)
+    return device_tools(_vendor(target_of(target).name), target, precision=precision, force_precision=force_precision, online=online)
 
 
 def checks() -> Mapping[str, Callable[[], str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tensorlang.graph.nodes import Graph, Kernel
-from tensorlang.graph.pass_manager import ROUNDS, Pipeline, Stage, Step
+from tensorlang.graph.pass_manager import ROUNDS, PassStage, Pipeline, Step
 
 
 def listed(pipeline: Pipeline) -> str:
@@ -23,7 +23,7 @@ def listed(pipeline: Pipeline) -> str:
 def traced(ran: Iterable[Step]) -> str:
     """Return the passes that ran in order, each with the number of kernels before and after where it changed the graph; rounds of a stage
     that is repeated are told together."""
-    stages: dict[Stage, dict[str, list[Step]]] = {}
+    stages: dict[PassStage, dict[str, list[Step]]] = {}
     for step in ran:
         known = stages.setdefault(step.stage, {})
         known.setdefault(step.ran.name, []).append(step)
@@ -35,7 +35,7 @@ def traced(ran: Iterable[Step]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _heading(stage: Stage) -> str:
+def _heading(stage: PassStage) -> str:
     return f"{stage.name} (until nothing changes, {ROUNDS} times at most)" if stage.repeated else stage.name
 
 

@@ -40,7 +40,7 @@ class Pass:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class PassStage:
     """Passes that run one after another; with `repeated` again until a round leaves the nodes as they were, ROUNDS times at most."""
 
     name: str
@@ -48,14 +48,14 @@ class Stage:
     repeated: bool = False
 
 
-Pipeline: TypeAlias = tuple[Stage, ...]
+Pipeline: TypeAlias = tuple[PassStage, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """A run of a pass: `after` is `before` itself where it found nothing to do."""
 
-    stage: Stage
+    stage: PassStage
     ran: Pass
     before: Graph
     after: Graph

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from tensorlang.graph.nodes import Graph
 from tensorlang.graph.options import Options
-from tensorlang.graph.pass_manager import Condition, Pass, Pipeline, Stage, steps
+from tensorlang.graph.pass_manager import Condition, Pass, PassStage, Pipeline, steps
 from tensorlang.graph.passes.algebra.fold_scales import fold_scales
 from tensorlang.graph.passes.algebra.identities import identities
 from tensorlang.graph.passes.algebra.inline_constants import inline_constants
@@ -69,8 +69,8 @@ LOWERED = Condition("another precision than f32 is used", lambda options: option
 ONE_PASS = Condition("attention may go through the keys once", lambda options: options.one_pass)
 CACHED = Condition("a core's own cache is known", lambda options: options.near_bytes > 0)
 
-CLEAN = Stage("clean", (DCE, _plain(inline_locals, "write local tensors of pointwise programs where they are read"), CSE))
-QUANTISED = Stage(
+CLEAN = PassStage("clean", (DCE, _plain(inline_locals, "write local tensors of pointwise programs where they are read"), CSE))
+QUANTISED = PassStage(
     "quantised",
     (
         _plain(choose_signs, "quantise to the bytes that processors multiply, u8 by i8"),
@@ -80,7 +80,7 @@ QUANTISED = Stage(
         FOLD,
     ),
 )
-ALGEBRA = Stage(
+ALGEBRA = PassStage(
     "algebra",
     (
         _plain(inline_constants, "write constants of one value into the programs that read them"),
@@ -92,9 +92,9 @@ ALGEBRA = Stage(
     ),
     repeated=True,
 )
-VIEWS = Stage("views", (_plain(sink_views, "move views behind pointwise kernels, so that these can be fused with what is before"),))
-COPIES = Stage("copies", (IDENTITIES, DCE), repeated=True)
-FUSION = Stage(
+VIEWS = PassStage("views", (_plain(sink_views, "move views behind pointwise kernels, so that these can be fused with what is before"),))
+COPIES = PassStage("copies", (IDENTITIES, DCE), repeated=True)
+FUSION = PassStage(
     "fusion",
     (
         _plain(duplicate_casts, "give every reader of a widened value a cast of its own"),
@@ -103,19 +103,19 @@ FUSION = Stage(
         _plain(requantise, "bring together what is done to a value before it is quantised"),
     ),
 )
-ATTENTION = Stage("attention", (_plain(fuse_attention, "make one kernel of a product, its softmax and the product of that"), DCE))
-ONLINE_ATTENTION = Stage(
+ATTENTION = PassStage("attention", (_plain(fuse_attention, "make one kernel of a product, its softmax and the product of that"), DCE))
+ONLINE_ATTENTION = PassStage(
     "attention",
     (Pass("online_attention", "rewrite attention to go through the keys once, without storing scores", _online, ONE_PASS), DCE),
 )
-OPERANDS = Stage(
+OPERANDS = PassStage(
     "operands",
     (
         _plain(live_out, "store what is normalised, where it is needed later, as a second result of the kernel that normalises it"),
         _plain(alias_operands, "give an operand of a product that is read for something else, too, a second parameter"),
     ),
 )
-CONTRACTIONS = Stage(
+CONTRACTIONS = PassStage(
     "contractions",
     (
         Pass("winograd", "compute convolutions by minimal filtering, where that pays", _filtered),
@@ -131,7 +131,7 @@ CONTRACTIONS = Stage(
         ),
     ),
 )
-PRECISION = Stage(
+PRECISION = PassStage(
     "precision",
     (
         _plain(compact_strided, "copy of an input that is read at a stride only what is met"),
@@ -161,8 +161,8 @@ IN_PLACE = (
 
 PREPARED: Pipeline = (CLEAN, QUANTISED, ALGEBRA, VIEWS, COPIES, FUSION)
 """What processors and devices share: simplified and fused, in f32 or bytes."""
-MEMORY = Stage("memory", (LAYOUT, BATCH_TILING, SLICES, SHARED_COPIES, *IN_PLACE))
-DEVICE_MEMORY = Stage("memory", (LAYOUT, SLICES, *IN_PLACE))
+MEMORY = PassStage("memory", (LAYOUT, BATCH_TILING, SLICES, SHARED_COPIES, *IN_PLACE))
+DEVICE_MEMORY = PassStage("memory", (LAYOUT, SLICES, *IN_PLACE))
 PROCESSOR: Pipeline = (*PREPARED, ATTENTION, CONTRACTIONS, PRECISION, MEMORY)
 DEVICE: Pipeline = (*PREPARED, ONLINE_ATTENTION, OPERANDS, PRECISION, DEVICE_MEMORY)
 

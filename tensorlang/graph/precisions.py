@@ -9,7 +9,7 @@
 
 Sums of products of parts are at best as good as products of f32, and have no other use than to be faster. They can be where the target
 adds up more than three (six) products of bf16 in the time of one of f32. Everywhere else such a model is compiled as it is in f32, unless
-somebody insists on the parts.
+they are forced.
 """
 
 from __future__ import annotations
@@ -61,25 +61,25 @@ class Precision:
 F32 = Precision("f32", "f32")
 
 
-def chosen(name: str, target: Target, insist: bool = False) -> Precision:
-    """Return what the precision called `name` comes to on `target`; with `insist` what it says, whether that pays or not.
+def chosen(name: str, target: Target, force_precision: bool = False) -> Precision:
+    """Return what the precision called `name` comes to on `target`; with `force_precision` what it says, whether that pays or not.
 
     Raises CompileError C0103 for one that is not known."""
     _check(name, PRECISIONS)
-    if name not in PARTS or insist:
+    if name not in PARTS or force_precision:
         return Precision(name, name)
     from codegen.llvm.dot import rate
 
     return worthwhile(name, rate(target.features, target.vector_bits, bf16, bf16))
 
 
-def chosen_on(name: str, rate: float | None, insist: bool = False) -> Precision:
+def chosen_on(name: str, rate: float | None, force_precision: bool = False) -> Precision:
     """Return what the precision called `name` comes to on a graphics processor that adds up `rate` products of bf16 in the time of one of
     f32 (None: nobody says how many). Raises CompileError C0103 for one that is not known."""
     _check(name, DEVICE_PRECISIONS)
-    if name == "tf32" and rate == 0 and not insist:
+    if name == "tf32" and rate == 0 and not force_precision:
         return Precision(name, "f32", "the device has no instruction for products of tf32")
-    return Precision(name, name) if name not in PARTS or insist else worthwhile(name, rate)
+    return Precision(name, name) if name not in PARTS or force_precision else worthwhile(name, rate)
 
 
 def _check(name: str, known: tuple[str, ...]) -> None:

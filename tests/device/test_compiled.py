@@ -355,8 +355,8 @@ def test_parts_are_taken_where_they_pay_or_where_somebody_insists(tmp_path: Path
     path = network(tmp_path / "net.onnx")
     plain = tl.compile(path, target="cuda:sm_75", precision="bf16x3", importers=[Importer()]).explain()
     assert "precision bf16x3: contractions stay f32; 3 products of bf16 for one of f32 do not pay" in plain
-    insisted = tl.compile(path, target="cuda:sm_75", precision="bf16x3", insist=True, importers=[Importer()]).explain()
-    assert "are bf16x3" in insisted
+    forced = tl.compile(path, target="cuda:sm_75", precision="bf16x3", force_precision=True, importers=[Importer()]).explain()
+    assert "are bf16x3" in forced
 
 
 def test_sizes_of_operators_on_devices_are_known() -> None:

@@ -135,7 +135,7 @@ def test_a_reduced_precision_is_that_far_from_f32_and_no_further(made, precision
     model, shape = made()
     x = np.random.default_rng(3).standard_normal(shape).astype(np.float32)
     ((name, expected),) = tl.compile(model).run({"x": x}).items()
-    device = device_model(Importer().load(model), precision=chosen_on(precision, None, insist=True))
+    device = device_model(Importer().load(model), precision=chosen_on(precision, None, force_precision=True))
     found = executor(device, {"x": x})[name]
     assert 0 < np.abs(found - expected).max() < error * np.abs(expected).max()
     dtypes = {str(value.dtype) for value in device.graph.values.values()}

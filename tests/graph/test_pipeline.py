@@ -15,7 +15,7 @@ from tensorlang.diagnostics import InternalError
 from tensorlang.graph.nodes import Graph
 from tensorlang.graph.options import Options
 from tensorlang.graph.pass_listing import listed, traced
-from tensorlang.graph.pass_manager import ROUNDS, Condition, Pass, Pipeline, Stage, steps
+from tensorlang.graph.pass_manager import ROUNDS, Condition, Pass, PassStage, Pipeline, steps
 from tensorlang.graph.pipeline import DCE, DEVICE, PROCESSOR, optimise
 from tensorlang.graph.precisions import Precision
 
@@ -80,7 +80,7 @@ def test_a_stage_is_repeated_until_a_round_changes_nothing() -> None:
         first, *rest = found.nodes
         return replace(found, nodes=(replace(first, name=f"{first.name}'"), *rest)) if len(again) <= 2 else found
 
-    once, more = (Stage("s", (Pass("renamed", "", renamed),), repeated) for repeated in (False, True))
+    once, more = (PassStage("s", (Pass("renamed", "", renamed),), repeated) for repeated in (False, True))
     assert [step.changed for step in steps(g, (more,), Options())] == [True, True, False]
     again.clear()
     assert [step.changed for step in steps(g, (once,), Options())] == [True]
@@ -91,7 +91,7 @@ def test_a_stage_that_never_settles_ends() -> None:
         first, *rest = found.nodes
         return replace(found, nodes=(replace(first, name=f"{first.name}'"), *rest))
 
-    assert len(list(steps(product_and_relu(), (Stage("s", (Pass("longer", "", longer),), repeated=True),), Options()))) == ROUNDS
+    assert len(list(steps(product_and_relu(), (PassStage("s", (Pass("longer", "", longer),), repeated=True),), Options()))) == ROUNDS
 
 
 def test_a_graph_that_a_pass_breaks_is_told_by_its_name() -> None:
@@ -99,12 +99,12 @@ def test_a_graph_that_a_pass_breaks_is_told_by_its_name() -> None:
         return replace(found, nodes=found.nodes[1:])
 
     with pytest.raises(InternalError, match="`lost`"):
-        optimise(product_and_relu(), pipeline=(Stage("s", (DCE, Pass("lost", "", lost))),))
+        optimise(product_and_relu(), pipeline=(PassStage("s", (DCE, Pass("lost", "", lost))),))
 
 
 def test_what_did_not_run_is_not_traced() -> None:
     never = Condition("never", lambda options: False)
-    stage = Stage("s", (DCE, replace(DCE, name="other", when=never)))
+    stage = PassStage("s", (DCE, replace(DCE, name="other", when=never)))
     assert traced(steps(product_and_relu(), (stage,), Options())) == "s\n  dce\n"
     assert "other  drop what no output depends on (where never)" in listed((stage,))
 
@@ -112,5 +112,5 @@ def test_what_did_not_run_is_not_traced() -> None:
 def test_a_graph_that_nothing_changes_is_the_one_that_was_given() -> None:
     g = optimise(product_and_relu())
     assert {v.dtype for v in g.values.values()} == {f32}
-    [step] = steps(g, (Stage("s", (DCE,)),), Options())
+    [step] = steps(g, (PassStage("s", (DCE,)),), Options())
     assert step.after is step.before

@@ -45,7 +45,7 @@ def test_sums_of_products_of_parts_are_taken_where_there_is_something_to_win(nam
 
 @pytest.mark.parametrize(("name", "parts"), PARTS.items())
 def test_whoever_insists_has_the_parts_wherever_they_can_be(name: str, parts: int) -> None:
-    found = chosen(name, host(), insist=True)
+    found = chosen(name, host(), force_precision=True)
     assert found == Precision(name, name) and (found.parts, found.least) == (parts, 1)
 
 
@@ -61,7 +61,7 @@ def test_what_is_used_as_it_was_asked_for_needs_no_reason() -> None:
 
 
 def test_a_graphics_processor_has_f16_too() -> None:
-    assert [chosen_on(p, 16, insist=True).multiplied for p in ("f32", "bf16", "f16", "bf16x3")] == [None, bf16, f16, None]
+    assert [chosen_on(p, 16, force_precision=True).multiplied for p in ("f32", "bf16", "f16", "bf16x3")] == [None, bf16, f16, None]
     assert [chosen_on("bf16x6", rate).used for rate in (16, 4, None)] == ["bf16x6", "f32", "f32"]
     for refused in (lambda: chosen("f16", host()), lambda: chosen_on("f17", 16)):
         with pytest.raises(CompileError, match="C0103"):

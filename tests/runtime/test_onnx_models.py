@@ -151,14 +151,14 @@ def test_sums_of_bf16_products_are_those_of_f32_where_they_would_not_pay(precisi
 def test_whoever_insists_on_sums_of_bf16_products_gets_them_where_they_can_be(channels: int, precision: str, error: float) -> None:
     proto = residual_net(channels)
     x = RNG.standard_normal((1, 3, 32, 32)).astype(np.float32)
-    compiled = tl.compile(proto, precision=precision, insist=True, threads=1, importers=[Importer()])
+    compiled = tl.compile(proto, precision=precision, force_precision=True, threads=1, importers=[Importer()])
     for got, want in zip(compiled.run({"x": x}).values(), reference(proto, {"x": x}), strict=True):
         assert np.abs(got - want).max() <= error * np.abs(want).max()
     said = compiled.explain()
     assert said.count(f"are {precision}") == 3  # convolutions of the block, and the linear layer
     assert "stay f32: 3 products along" in said
     with pytest.raises(CompileError, match="C0108"):
-        tl.compile(proto, insist="yes", importers=[Importer()])  # type: ignore[arg-type]
+        tl.compile(proto, force_precision="yes", importers=[Importer()])  # type: ignore[arg-type]
 
 
 def test_what_no_importer_reads_is_refused() -> None:

@@ -75,7 +75,7 @@ def test_a_model_is_compiled_again_from_its_file_wherever_the_process_stands(tmp
 
 @pytest.mark.parametrize("source", [written(), written().SerializeToString()], ids=["object", "bytes"])
 def test_a_model_keeps_what_it_was_compiled_with(source: object) -> None:
-    model = again(tl.compile(source, precision="bf16", threads=1, winograd=False, insist=True))
+    model = again(tl.compile(source, precision="bf16", threads=1, winograd=False, force_precision=True))
     assert run(model) == [0, 0, 0, 1, 2, 3]
     tools = model._tools
     assert (tools.threads, tools.winograd, tools.precision.asked) == (1, False, "bf16")

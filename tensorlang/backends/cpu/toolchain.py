@@ -193,29 +193,31 @@ def toolchain(
     roles: Roles = installed_roles,
     winograd: bool = True,
     precision: str = "f32",
-    insist: bool = False,
+    force_precision: bool = False,
 ) -> Toolchain:
     """Return the toolchain for a target by name (`cpu` is this machine) and a number of threads (None: all that are allowed). Kernels of
     models have the schedules of roles that the modules of `roles` state for them, or derived ones. `winograd`: convolutions of models may
-    be computed by minimal filtering, those in f32. `precision`: what their contractions are asked to multiply in, `insist`: also where
-    that does not pay.
+    be computed by minimal filtering, those in f32. `precision`: what their contractions are asked to multiply in, `force_precision`: also
+    where that does not pay.
 
     Raises CompileError C0101 for a target that is not known, C0102 for one that this machine cannot run, C0103 for a precision that is
-    not known, C0107 for `threads` that are no number of them, C0108 for `winograd` or `insist` that is neither True nor False."""
-    check_options(threads, winograd, insist)
+    not known, C0107 for `threads` that are no number of them, C0108 for `winograd` or `force_precision` that is neither True nor False."""
+    check_options(threads, winograd, force_precision)
     machine = target_named(target)
     count = pool.available_threads() if threads is None else min(int(threads), pool.available_threads())
     store = Cache() if cache else None
-    multiplied = chosen(precision, machine, insist)
-    made = partial(toolchain, target, threads, cache=cache, roles=roles, winograd=winograd, precision=precision, insist=insist)
+    multiplied = chosen(precision, machine, force_precision)
+    made = partial(
+        toolchain, target, threads, cache=cache, roles=roles, winograd=winograd, precision=precision, force_precision=force_precision
+    )
     return Toolchain(machine, count, store, roles, winograd and multiplied.used != "bf16", multiplied, made)
 
 
-def check_options(threads: object, winograd: object, insist: object) -> None:
+def check_options(threads: object, winograd: object, force_precision: object) -> None:
     """Raise CompileError C0107 for what is no number of threads, C0108 for what is neither True nor False."""
     if threads is not None and (not isinstance(threads, Integral) or isinstance(threads, bool) or threads < 1):
         raise error("C0107", f"`threads` is {threads!r}", help="give a whole number from 1, or `None` for all processors")
-    for name, given in (("winograd", winograd), ("insist", insist)):
+    for name, given in (("winograd", winograd), ("force_precision", force_precision)):
         if not isinstance(given, bool):
             raise error("C0108", f"`{name}` is {given!r}", help="it is `True` or `False`")
 

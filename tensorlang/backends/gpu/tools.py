@@ -185,14 +185,14 @@ def device_tools(
     cache: bool = True,
     roles: Roles = installed_roles,
     precision: str = "f32",
-    insist: bool = False,
+    force_precision: bool = False,
     online: bool = True,
 ) -> DeviceTools:
-    """Return what compiles for a vendor's target; `precision`, `insist` and `online` as for `tensorlang.compile`. Raises CompileError C0101
-    and C0103."""
+    """Return what compiles for a vendor's target; `precision`, `force_precision` and `online` as for `tensorlang.compile`.
+    Raises CompileError C0101 and C0103."""
     arch, store = vendor.arch(target), Cache() if cache else None
-    multiplied = chosen_on(precision, vendor.bf16_rate(arch), insist)
-    made = partial(device_tools, vendor, target, cache, roles, precision, insist, online)
+    multiplied = chosen_on(precision, vendor.bf16_rate(arch), force_precision)
+    made = partial(device_tools, vendor, target, cache, roles, precision, force_precision, online)
     return DeviceTools(vendor, arch, store, pool.available_threads(), roles, multiplied, online, vendor.machine(arch), made)
 
 

@@ -1,6 +1,6 @@
 """Locks and forks. A fork copies all locks and one thread: what another thread holds, nobody in the child would ever release.
 
-`Lock` guards what a child may begin anew: nobody holds it there. `held_over_forks` is for what must not be copied halfway, such as the
+`Lock` guards what a child may begin anew: nobody holds it there. `lock_at_fork` is for what must not be copied halfway, such as the
 inside of LLVM: a fork waits until nobody is there.
 """
 
@@ -48,7 +48,7 @@ class Guard(Protocol):
     def __exit__(self, kind: None, value: None, trace: None, /) -> object: ...
 
 
-def held_over_forks(guard: Guard) -> None:
+def lock_at_fork(guard: Guard) -> None:
     """Have whoever forks hold `guard` meanwhile. Guards are taken last registered first, so one that is held while another is taken is
     registered after it."""
 

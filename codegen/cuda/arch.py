@@ -74,7 +74,7 @@ class Arch:
         return self.name == "sm_90a"
 
     @property
-    def deals_registers(self) -> bool:
+    def reallocates_registers(self) -> bool:
         """Tell whether groups of four warps can give registers to others (setmaxnreg)."""
         return self.capability >= (9, 0) and self.is_specific
 

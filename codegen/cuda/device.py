@@ -190,7 +190,7 @@ class Device:
             self.stream.wait(event)
 
     @property
-    def is_own(self) -> bool:
+    def is_primary_stream(self) -> bool:
         """Tell whether the stream is the one that the device was made with."""
         return self.stream is self._own
 

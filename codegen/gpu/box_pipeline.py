@@ -2,11 +2,11 @@
 producer (`codegen.gpu.warp_specialization`).
 
     for k in 0 .. K (stages 3 boxes) {             for k in 0 .. K {
-        alloc a_s: bf16[128, 64] shared                beside {
+        alloc a_s: bf16[128, 64] shared                producer {
         boxes a_s[0, 0] = a[…, 64*k]                       reclaim empty[k - 3]
         … a_s[…] …                             →           boxes full[k] a_s[k % 3, 0, 0] = a[…, 64*k]
     }                                                  }
-                                                       landed full[k]
+                                                       wait full[k]
                                                        … a_s[k % 3, …] …
                                                        release empty[k]
                                                    }
@@ -29,7 +29,6 @@ from codegen.loops.nodes import (
     THREADS,
     Add,
     Alloc,
-    Beside,
     Box,
     Boxes,
     Buffer,
@@ -39,15 +38,16 @@ from codegen.loops.nodes import (
     Index,
     IndexValue,
     Int,
-    Landed,
     Load,
     Mod,
     Mul,
+    Producer,
     Reclaim,
     Release,
     Stmt,
     Store,
     Var,
+    WaitBoxes,
 )
 from codegen.loops.notes import Specialized
 from codegen.loops.walk import Fresh, substitute_index, walk
@@ -142,7 +142,7 @@ def _by_consumers(copies: _Copies) -> BoxPipeline:
         before.append(_if(at, loop, copies.of(at, Add(copies.before, Int(k)))))
     later = Add(Var(loop.var), Int(ahead))
     more = _if(later, loop, copies.of(later, Add(copies.number, Int(ahead))))
-    return BoxPipeline(copies.memory, tuple(before), (Landed(copies.full, copies.number), more), (), (), copies.copied)
+    return BoxPipeline(copies.memory, tuple(before), (WaitBoxes(copies.full, copies.number), more), (), (), copies.copied)
 
 
 def _by_producer(copies: _Copies, registers: tuple[int, ...], fresh: Fresh) -> BoxPipeline:
@@ -150,14 +150,14 @@ def _by_producer(copies: _Copies, registers: tuple[int, ...], fresh: Fresh) -> B
     loop, number = copies.loop, copies.number
     empty = Buffer(fresh("empty"), u64, (Int(copies.stages),), "shared", 8)
     place = Reclaim(empty.name, Add(number, Int(-copies.stages)))
-    produced = Beside((place, copies.of(Var(loop.var), number)), registers)
+    produced = Producer((place, copies.of(Var(loop.var), number)), registers)
     end: Stmt = Release(empty.name, number)
     after: tuple[Stmt, ...] = ()
     if copies.async_mma:
         last = substitute_index(number, {loop.var: Add(loop.hi, Int(-1))})
         end = If(Compare(">", IndexValue(Var(loop.var)), IndexValue(loop.lo)), (Release(empty.name, Add(number, Int(-1))),))
         after = (If(Compare("<", IndexValue(loop.lo), IndexValue(loop.hi)), (Release(empty.name, last),)),)
-    return BoxPipeline((*copies.memory, Alloc(empty)), (), (produced, Landed(copies.full, number)), (end,), after, copies.copied)
+    return BoxPipeline((*copies.memory, Alloc(empty)), (), (produced, WaitBoxes(copies.full, number)), (end,), after, copies.copied)
 
 
 def _is_target(s: Stmt, copied: frozenset[str]) -> TypeGuard[Alloc]:

@@ -4,7 +4,7 @@
         alloc a_s: bf16[128, 64] shared                  boxes full[0] a_s[0, 0, 0] = a[…, 0] by [128, 64]
         for i in 0 .. 128 { for c in 0 .. 64 {           boxes full[1] a_s[1, 0, 0] = a[…, 64] by [128, 64]
             a_s[i, c] = select(…, a[…], 0)          →    for k in 0 .. K {
-        }}                                                   landed full[k]
+        }}                                                   wait full[k]
         … a_s[…] …                                           if k + 2 < K { boxes full[k + 2] a_s[(k + 2) % 3, 0, 0] = … }
     }                                                        … a_s[k % 3, …] …
 

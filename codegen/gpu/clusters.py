@@ -19,7 +19,7 @@ from codegen.errors import Unfit
 from codegen.gpu.copied_boxes import alignment
 from codegen.gpu.launches import launches, map_blocks
 from codegen.loops.indices import simplify_index
-from codegen.loops.nodes import Add, Alloc, Beside, Box, Boxes, Buffer, Function, Int, Mul, Reclaim, Release, Stmt
+from codegen.loops.nodes import Add, Alloc, Box, Boxes, Buffer, Function, Int, Mul, Producer, Reclaim, Release, Stmt
 from codegen.loops.notes import Clustered, Multicast
 from codegen.loops.walk import map_stmt, noted_buffers, noted_loops, walk
 
@@ -69,8 +69,8 @@ def share_copies_in_cluster(function: Function) -> Function:
 
 def _given_back(body: tuple[Stmt, ...], copies: Collection[str]) -> Iterator[str]:
     """Yield the barriers at which the places of shared boxes are given back."""
-    for beside in (n for n in walk(*body) if isinstance(n, Beside)):
-        inside = list(walk(*beside.body))
+    for producer in (n for n in walk(*body) if isinstance(n, Producer)):
+        inside = list(walk(*producer.body))
         if any(b.target.buffer in copies for n in inside if isinstance(n, Boxes) for b in n.boxes):
             yield from (n.barriers for n in inside if isinstance(n, Reclaim))
 

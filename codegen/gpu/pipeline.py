@@ -61,7 +61,7 @@ from codegen.loops.nodes import (
 )
 from codegen.loops.notes import Specialized, Staged
 from codegen.loops.simplify import simplify
-from codegen.loops.stages import at_stage, copies_ahead
+from codegen.loops.stages import at_stage, pipelined_copies
 from codegen.loops.walk import Fresh, noted_loops, stores
 
 REGISTERS = 64
@@ -134,7 +134,7 @@ class _Pass:
         if asked.boxes:
             return self._pipelined_boxes(loop, stages, around)
         loop = loop.without(Staged)
-        copies = copies_ahead(loop, frozenset({"shared"}))
+        copies = pipelined_copies(loop, frozenset({"shared"}))
         if not copies:
             why = f"not supported yet: `{loop.var}` has stages, and copies nothing into shared memory that could run ahead of it"
             raise Unfit(why, loop.var)

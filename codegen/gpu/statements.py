@@ -35,7 +35,6 @@ from codegen.loops.nodes import (
     Add,
     Alloc,
     Barrier,
-    Beside,
     Binary,
     Boxes,
     Buffer,
@@ -46,13 +45,13 @@ from codegen.loops.nodes import (
     If,
     Index,
     Int,
-    Landed,
     Let,
     Load,
     LoadMatrix,
     Mma,
     Mod,
     Prefetch,
+    Producer,
     Reclaim,
     Release,
     Require,
@@ -62,6 +61,7 @@ from codegen.loops.nodes import (
     Together,
     Var,
     Wait,
+    WaitBoxes,
     zero,
 )
 from codegen.loops.verify import dtype_of
@@ -122,7 +122,7 @@ def _stmt(kernel: KernelText, stmt: Stmt, scope: Scope) -> Scope:
             _meet(kernel, of)
         case Boxes():
             _boxes(kernel, stmt, scope)
-        case Landed(barriers, group):
+        case WaitBoxes(barriers, group):
             kernel.line(f"tl_mbarrier_wait({_phase(scope, barriers, group, 0)});")
         case Reclaim(barriers, group):
             # One number for each stage later, so that none is negative: and the phase before the first is odd.
@@ -136,7 +136,7 @@ def _stmt(kernel: KernelText, stmt: Stmt, scope: Scope) -> Scope:
                     kernel.line(f"tl_mbarrier_arrive_at({barrier}, {block});")
                 if blocks == 1:
                     kernel.line(f"tl_mbarrier_arrive({barrier});")
-        case Beside():
+        case Producer():
             raise InternalError("write kernels", "what the producer runs is no part of what the consumers run")
         case Commit(of):
             kernel.line("tl_copy_commit();" if of == "copies" else "tl_wgmma_commit();")

@@ -1,7 +1,7 @@
 """What kernels computed floats from: text run by the emulator on terms instead of numbers, and the terms that it leaves.
 
     trace = Trace(build(kernels, terms=True), limit)
-    x = trace.given(f32, samples)                           numbers of leaves, in the bits that floats have
+    x = trace.given(f32, numbers)                           numbers of leaves, in the bits that floats have
     emulator.run(program, sizes, {"x": x, "y": y}, …)
     trace.terms(terms, leaves).of(f32, y)                   the terms of `codegen.loops.terms`, as loops have them
 
@@ -24,7 +24,7 @@ import numpy as np
 from codegen.dtypes import DTYPES, DType, bf16, bool_, f32
 from codegen.gpu.emulator import Library
 from codegen.loops.scalars import Scalar
-from codegen.loops.terms import COMPARISONS, Term, Terms, comparison, key, sample
+from codegen.loops.terms import COMPARISONS, Term, Terms, comparison, concrete_value, key
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -46,7 +46,7 @@ def memory_of(dtype: DType) -> np.dtype[Any]:
 
 
 class ConcreteTerms(Terms):
-    """Terms whose comparisons and conversions to integers are the numbers that samples give; `asked` are these by what was asked."""
+    """Terms whose comparisons and conversions to integers are what concrete values give; `asked` are these by what was asked."""
 
     def __init__(self, budget: int = 1 << 62) -> None:
         super().__init__(budget, decides=True)
@@ -82,7 +82,7 @@ class ConcreteTerms(Terms):
 
     def _answer(self, question: tuple[object, ...], made: Term) -> Term:
         try:
-            return self.const(self.asked.setdefault(question, sample(made)), made.dtype)
+            return self.const(self.asked.setdefault(question, concrete_value(made)), made.dtype)
         except LookupError:
             return self.hole  # asked of what nobody has written: it matters where a result comes of it
 
@@ -120,9 +120,9 @@ class Trace:
     def given(self, dtype: DType, leaves: Sequence[Term]) -> Array:
         """Return elements of memory for terms that are given, or constants of what is no float."""
         if not dtype.is_float:
-            return np.array([leaf.sample for leaf in leaves]).astype(dtype.numpy)
+            return np.array([leaf.concrete for leaf in leaves]).astype(dtype.numpy)
         at = _TYPES.index(dtype.name)
-        made = [self._code.tl_terms_leaf(at, leaf.serial, float(leaf.sample)) for leaf in leaves]
+        made = [self._code.tl_terms_leaf(at, leaf.serial, float(leaf.concrete)) for leaf in leaves]
         return np.array(made, memory_of(dtype))
 
     def terms(self, terms: ConcreteTerms, leaves: Mapping[int, Term], requested: Mapping[DType, Array]) -> Traced:
@@ -154,7 +154,7 @@ def _replayed(table: Array, needed: Array, numbers: Mapping[str, Array], terms: 
             found[k] = leaves[operands[k][0]]
             continue
         found[k] = _made(terms, op, name, [found[a] for a in operands[k] if a >= 0], value)
-        inconsistent |= name not in numbers and op != "hole" and found[k].op == "const" and found[k].sample != value
+        inconsistent |= name not in numbers and op != "hole" and found[k].op == "const" and found[k].concrete != value
     by_bits = {name: [found[k] for k in at.tolist()] for name, at in numbers.items()}
     return Traced(by_bits, terms.hole, inconsistent)
 

@@ -1,17 +1,17 @@
 """Warp specialisation: one thread of a block copies (the producer), the others compute (the consumers). What each role runs.
 
     for k {                                        the producer               the consumers
-        beside {
+        producer {
             reclaim empty[k - 4]                   for k {                    for k {
-            boxes full[k] …                 →          reclaim empty[k - 4]       landed full[k]
+            boxes full[k] …                 →          reclaim empty[k - 4]       wait full[k]
         }                                              boxes full[k] …            …
-        landed full[k]                             }                              release empty[k]
+        wait full[k]                               }                              release empty[k]
         …                                                                     }
         release empty[k]
     }
 
 In the order of the text both roles are what the block computes; `tensorlang.lower.barriers` proves that they compute the same in any
-order that `landed` and `reclaim` allow. The producer is one thread of a warpgroup of its own, which can give most of its registers away.
+order that `wait` and `reclaim` allow. The producer is one thread of a warpgroup of its own, which can give most of its registers away.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 
 from codegen.errors import Unfit
 from codegen.gpu.geometry import WARP, WARPGROUP
-from codegen.loops.nodes import Beside, For, If, Let, Load, Stmt
+from codegen.loops.nodes import For, If, Let, Load, Producer, Stmt
 from codegen.loops.walk import names, walk
 
 REGISTERS = 64 * 1024
@@ -39,7 +39,7 @@ class Roles:
 
 def roles_of(body: tuple[Stmt, ...]) -> Roles | None:
     """Return what each role of a block runs, or None where its warps are not specialised. Raises Unfit where registers are set twice."""
-    found = [n for n in walk(*body) if isinstance(n, Beside)]
+    found = [n for n in walk(*body) if isinstance(n, Producer)]
     if not found:
         return None
     if len({n.registers for n in found}) > 1:
@@ -75,11 +75,11 @@ def _producer(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     kept: tuple[Stmt, ...] = ()
     for s in reversed(body):
         match s:
-            case Beside(inner):
+            case Producer(inner):
                 kept = (*inner, *kept)
-            case For(body=inner) if any(isinstance(n, Beside) for n in walk(s)):
+            case For(body=inner) if any(isinstance(n, Producer) for n in walk(s)):
                 kept = (replace(s, body=_producer(inner)), *kept)
-            case If(_, then, orelse) if any(isinstance(n, Beside) for n in walk(s)):
+            case If(_, then, orelse) if any(isinstance(n, Producer) for n in walk(s)):
                 kept = (replace(s, then=_producer(then), orelse=_producer(orelse)), *kept)
             case Let(name, value) if name in names(*kept):
                 if any(isinstance(n, Load) for n in walk(value)):
@@ -96,7 +96,7 @@ def _consumers(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
 
 def _consumer(s: Stmt) -> Iterator[Stmt]:
     match s:
-        case Beside():
+        case Producer():
             pass
         case For():
             yield replace(s, body=_consumers(s.body))

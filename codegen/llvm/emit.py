@@ -34,18 +34,17 @@ from codegen.loops.collapse import nested, part
 from codegen.loops.nodes import (
     Alloc,
     Barrier,
-    Beside,
     Boxes,
     Commit,
     For,
     Function,
     If,
-    Landed,
     Let,
     Load,
     LoadMatrix,
     Mma,
     Prefetch,
+    Producer,
     Reclaim,
     Release,
     Require,
@@ -53,6 +52,7 @@ from codegen.loops.nodes import (
     Store,
     Var,
     Wait,
+    WaitBoxes,
 )
 from codegen.loops.tiles import plain, without_tiles
 from codegen.loops.walk import free_vars, names, stores, walk
@@ -139,7 +139,7 @@ def _block(e: Emitter, block: tuple[Stmt, ...], scope: Scope) -> None:
                     memory.prefetch(e.state, storage, address(e.state, storage, index, scope), scope, write, locality)
             case Require(cond, code):
                 require(e, value(e.state, cond, scope), code, scope)
-            case Barrier() | Commit() | Wait() | LoadMatrix() | Mma() | Boxes() | Landed() | Release() | Reclaim() | Beside():
+            case Barrier() | Commit() | Wait() | LoadMatrix() | Mma() | Boxes() | WaitBoxes() | Release() | Reclaim() | Producer():
                 raise EmitError("what threads do together needs a graphics processor")
             case _:
                 assert_never(stmt)

@@ -16,15 +16,15 @@ from functools import cache
 
 import llvmlite.binding as llvm
 
-from codegen.forks import held_over_forks
+from codegen.forks import lock_at_fork
 from codegen.llvm import stamp
 from codegen.llvm.cache import cache_key
 from codegen.llvm.target import Lacking, Target, host, lacking
 from codegen.store import Cache
 
 _LOCK = threading.Lock()
-held_over_forks(llvm.ffi.lib._lock)
-held_over_forks(_LOCK)
+lock_at_fork(llvm.ffi.lib._lock)
+lock_at_fork(_LOCK)
 _count = 0
 
 

@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from codegen.loops.nodes import (
     Alloc,
     Barrier,
-    Beside,
     Binary,
     Boxes,
     Commit,
@@ -20,13 +19,13 @@ from codegen.loops.nodes import (
     For,
     If,
     Index,
-    Landed,
     Let,
     Load,
     LoadMatrix,
     Mma,
     Name,
     Prefetch,
+    Producer,
     Reclaim,
     Release,
     Require,
@@ -34,6 +33,7 @@ from codegen.loops.nodes import (
     Store,
     Var,
     Wait,
+    WaitBoxes,
 )
 from codegen.loops.walk import Node, walk
 
@@ -70,7 +70,7 @@ def _refuses(block: tuple[Stmt, ...], varying: frozenset[str], private: frozense
                     return True
             case Prefetch() | Require() | Barrier() | Commit() | Wait() | LoadMatrix() | Mma():
                 pass
-            case Boxes() | Landed() | Release() | Reclaim() | Beside():
+            case Boxes() | WaitBoxes() | Release() | Reclaim() | Producer():
                 pass
         if any(n.buffer in private and _any_varies(n.index, varying, private) for n in _loads(stmt)):
             return True

@@ -30,7 +30,7 @@ import os
 import threading
 from functools import cache
 
-from codegen.forks import held_over_forks
+from codegen.forks import lock_at_fork
 from codegen.llvm.jit import Library, kept_object, load
 from codegen.llvm.pool_ir import MAX_THREADS, pool_ir
 from codegen.llvm.target import host
@@ -77,7 +77,7 @@ class _Functions:
 
 
 _LOCK = threading.Lock()
-held_over_forks(_LOCK)
+lock_at_fork(_LOCK)
 
 
 def _functions() -> _Functions:

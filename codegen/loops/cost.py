@@ -23,7 +23,6 @@ from codegen.loops.nodes import (
     Add,
     Alloc,
     Barrier,
-    Beside,
     Binary,
     Boxes,
     Buffer,
@@ -41,13 +40,13 @@ from codegen.loops.nodes import (
     Index,
     IndexValue,
     Int,
-    Landed,
     Let,
     Load,
     LoadMatrix,
     Mma,
     Name,
     Prefetch,
+    Producer,
     Reclaim,
     Release,
     Require,
@@ -58,6 +57,7 @@ from codegen.loops.nodes import (
     ValueIndex,
     Var,
     Wait,
+    WaitBoxes,
 )
 from codegen.loops.verify import Env, dtype_of
 from codegen.loops.walk import free_vars, substitute, walk
@@ -187,7 +187,19 @@ def _work(block: tuple[Stmt, ...], env: Env) -> _Work:
                 env = env.with_value(name, dtype_of(value, env))
             case Alloc(buffer):
                 env = env.with_buffer(buffer)
-            case Prefetch() | Barrier() | Commit() | Wait() | LoadMatrix() | Mma() | Boxes() | Landed() | Release() | Reclaim() | Beside():
+            case (
+                Prefetch()
+                | Barrier()
+                | Commit()
+                | Wait()
+                | LoadMatrix()
+                | Mma()
+                | Boxes()
+                | WaitBoxes()
+                | Release()
+                | Reclaim()
+                | Producer()
+            ):
                 pass
             case _:
                 assert_never(s)
@@ -289,7 +301,7 @@ class _Traffic:
                     self._reads(s, algebra, trips)
                 case Prefetch() | Barrier() | Commit() | Wait() | LoadMatrix() | Mma():
                     pass
-                case Boxes() | Landed() | Release() | Reclaim() | Beside():
+                case Boxes() | WaitBoxes() | Release() | Reclaim() | Producer():
                     pass
                 case _:
                     assert_never(s)

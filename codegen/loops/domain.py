@@ -2,7 +2,7 @@
 
 The machine of `interp` says what statements do; a domain says what values are. `Numbers` are those of `scalars`. In `Symbols` a value may
 be a term; a condition over terms has no truth then, and both sides of a `Select` are evaluated. What statements and indices need to know,
-the samples of the terms decide, and `decided` remembers which conditions that were.
+the concrete values of the terms decide, and `decided` remembers which conditions that were.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from codegen.dtypes import DType, bool_
 from codegen.loops import scalars
 from codegen.loops.nodes import BinaryOp, Buffer, CompareOp, UnaryOp
 from codegen.loops.scalars import Scalar, Value
-from codegen.loops.terms import Exceeded, Symbolic, Term, sample
+from codegen.loops.terms import Exceeded, Symbolic, Term, concrete_value
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -39,7 +39,7 @@ class Domain(Protocol):
         """Return the value of a `Select` whose condition is not known."""
         ...
 
-    def known(self, cond: Value) -> bool | None:
+    def constant_truth(self, cond: Value) -> bool | None:
         """Return the truth of a condition, or None when it depends on what is not a number."""
         ...
 
@@ -84,7 +84,7 @@ class Numbers:
     def select(self, cond: Value, then: Value, orelse: Value) -> Value:
         return then if cond.scalar else orelse
 
-    def known(self, cond: Value) -> bool | None:
+    def constant_truth(self, cond: Value) -> bool | None:
         return bool(cond.scalar)
 
     def truth(self, cond: Value) -> bool:
@@ -150,17 +150,17 @@ class Symbols(Symbolic):
     def select(self, cond: Value, then: Value, orelse: Value) -> Value:
         return self._value(self.terms.select(self.term(cond), self.term(then), self.term(orelse)))
 
-    def known(self, cond: Value) -> bool | None:
+    def constant_truth(self, cond: Value) -> bool | None:
         return None if isinstance(cond.scalar, Term) else bool(cond.scalar)
 
     def truth(self, cond: Value) -> bool:
-        return bool(sample(cond.scalar) if isinstance(cond.scalar, Term) else cond.scalar)
+        return bool(concrete_value(cond.scalar) if isinstance(cond.scalar, Term) else cond.scalar)
 
     def chosen(self, cond: Value) -> bool:
         return self.decide(cond.scalar) if isinstance(cond.scalar, Term) else bool(cond.scalar)
 
     def integer(self, x: Value) -> int:
-        return int(sample(x.scalar) if isinstance(x.scalar, Term) else x.scalar)
+        return int(concrete_value(x.scalar) if isinstance(x.scalar, Term) else x.scalar)
 
     def absent(self, dtype: DType) -> Value | None:
         return Value(dtype, self.terms.hole)
@@ -171,7 +171,7 @@ class Symbols(Symbolic):
 
     def _value(self, t: Term) -> Value:
         """Return a term as a value; an integer or truth that is known as a number."""
-        return Value(t.dtype, t.sample if t.op == "const" and not t.dtype.is_float else t)
+        return Value(t.dtype, t.concrete if t.op == "const" and not t.dtype.is_float else t)
 
 
 __all__ = ["Domain", "Exceeded", "Numbers", "Symbols"]

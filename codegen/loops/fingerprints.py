@@ -105,7 +105,7 @@ def _extreme(op: str, x: V, y: V) -> V:
     return np.minimum(x, y) if op == "min" else np.maximum(x, y)
 
 
-def held(dtype: DType) -> DType:
+def storage_dtype(dtype: DType) -> DType:
     """Return the type of elements that keep the fingerprints of floats, or that of what is no float. f32 and f64 take as much room."""
     return dtype if not dtype.is_float else u64 if dtype.bits == 64 else u32
 
@@ -153,7 +153,7 @@ def hashed(what: str, *xs: V) -> V:
     return mixed
 
 
-def narrowed(dtype: DType, x: V) -> V:
+def rounded(dtype: DType, x: V) -> V:
     """Return `x` as a tensor of `dtype` holds it: rounded once more it is the same."""
     return x if dtype.bits >= 32 else (x & _KEPT) | (1 + _NARROW.index(dtype.name))
 
@@ -167,7 +167,7 @@ def called(fn: str, *xs: V) -> V:
     return (xs[0] & _KEPT) | (1 + _NARROW.index(fn)) if fn in _NARROW else hashed(fn, *xs)
 
 
-def oddity(fn: str, x: V) -> V:
+def hashed_test(fn: str, x: V) -> V:
     """Return 0 where `isnan` or `isinf` is taken to be true, as it is of one fingerprint in eight, whatever it stands for."""
     return hashed(fn, x) % 8
 
@@ -217,7 +217,7 @@ def on_fingerprints(function: Function) -> Function:
     return replace(function, params=params, body=_block(function.body, buffers, {}))
 
 
-def nothing(dtype: DType) -> int | bool:
+def uninitialised(dtype: DType) -> int | bool:
     """Return what is in memory, of a type as it is held, where nothing has been stored: no number that a computation starts from."""
     return HOLE if dtype.is_float else True if dtype == bool_ else 5
 
@@ -225,7 +225,7 @@ def nothing(dtype: DType) -> int | bool:
 def _emptied(buffer: Buffer, dtype: DType) -> Stmt:
     """Return the loops that leave nothing in a buffer, which was of type `dtype`."""
     variables = [f"{buffer.name}.{k}" for k in range(len(buffer.shape))]
-    out: Stmt = Store(buffer.name, tuple(map(Var, variables)), Const(nothing(dtype), buffer.dtype))
+    out: Stmt = Store(buffer.name, tuple(map(Var, variables)), Const(uninitialised(dtype), buffer.dtype))
     for var, extent in zip(reversed(variables), reversed(buffer.shape), strict=True):
         out = For(var, Int(0), extent, (out,))
     return out
@@ -233,7 +233,7 @@ def _emptied(buffer: Buffer, dtype: DType) -> Stmt:
 
 def _held(buffer: Buffer) -> Buffer:
     space = "stack" if buffer.space in ("registers", "tiles") else buffer.space
-    return replace(buffer, dtype=held(buffer.dtype), space=space)
+    return replace(buffer, dtype=storage_dtype(buffer.dtype), space=space)
 
 
 def _block(block: tuple[Stmt, ...], buffers: Mapping[str, DType], names: Mapping[str, DType]) -> tuple[Stmt, ...]:
@@ -248,7 +248,7 @@ def _block(block: tuple[Stmt, ...], buffers: Mapping[str, DType], names: Mapping
             case Store(buffer, index, value):
                 made, dtype = rewriter.typed(value)
                 if dtype.is_float:
-                    made = Cast(held(buffers[buffer]), _expr(narrowed(buffers[buffer], Written(made))))
+                    made = Cast(storage_dtype(buffers[buffer]), _expr(rounded(buffers[buffer], Written(made))))
                 out.append(Store(buffer, tuple(map(rewriter.index, index)), made))
             case Let(name, value):
                 made, names[name] = rewriter.typed(value)
@@ -324,19 +324,19 @@ class _Rewriter:
     def _cast(self, x: Expr, source: DType, e: Cast) -> Expr:
         dtype = e.dtype
         if source.is_float and dtype.is_float:
-            return _expr(narrowed(dtype, Written(x)))
+            return _expr(rounded(dtype, Written(x)))
         if source.is_float:
             return Compare("!=", x, Const(0, u64)) if dtype == bool_ else Cast(dtype, whole(dtype, Written(x), e.saturate).expr)
         if not dtype.is_float:
             return replace(e, value=x)
         wide = x if source == u64 else Cast(i64, x)
         modulus = Const(PRIME, u64 if source == u64 else i64)
-        return _expr(narrowed(dtype, Written(Cast(u64, Binary("%", wide, modulus)))))
+        return _expr(rounded(dtype, Written(Cast(u64, Binary("%", wide, modulus)))))
 
     def _is_odd(self, fn: str, arg: Expr, made: Expr) -> Expr:
         if isinstance(arg, Const):
             return Const(bool(np.isnan(arg.value) if fn == "isnan" else np.isinf(arg.value)), bool_)
-        return Compare("<", oddity(fn, Written(made)).expr, Const(1, u64))
+        return Compare("<", hashed_test(fn, Written(made)).expr, Const(1, u64))
 
     def _call(self, fn: str, args: tuple[Expr, ...]) -> tuple[Expr, DType]:
         made = [self.typed(a) for a in args]

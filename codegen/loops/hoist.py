@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from codegen.loops.nodes import Binary, Call, Expr, For, Function, If, Let, Load, Name, Require, Select, Stmt, Store, ValueIndex
-from codegen.loops.walk import Fresh, binders, free_vars, map_expr, names, stores, surely_runs, walk
+from codegen.loops.walk import Fresh, binders, free_vars, map_expr, names, runs_at_least_once, stores, walk
 
 _DIVISIONS = ("/", "//", "%")
 
@@ -33,7 +33,7 @@ def _block(body: Iterable[Stmt], fresh: Fresh) -> tuple[Stmt, ...]:
         match stmt:
             case For():
                 loop = replace(stmt, body=_block(stmt.body, fresh))
-                out.append(_hoisted(loop, fresh, out) if stmt.kind != "parallel" and surely_runs(loop) else loop)
+                out.append(_hoisted(loop, fresh, out) if stmt.kind != "parallel" and runs_at_least_once(loop) else loop)
             case If():
                 out.append(replace(stmt, then=_block(stmt.then, fresh), orelse=_block(stmt.orelse, fresh)))
             case _:

@@ -23,7 +23,6 @@ from codegen.loops.nodes import (
     Add,
     Alloc,
     Barrier,
-    Beside,
     Binary,
     Boxes,
     Buffer,
@@ -42,7 +41,6 @@ from codegen.loops.nodes import (
     Index,
     IndexValue,
     Int,
-    Landed,
     Let,
     Load,
     LoadMatrix,
@@ -53,6 +51,7 @@ from codegen.loops.nodes import (
     Mul,
     Name,
     Prefetch,
+    Producer,
     Reclaim,
     Release,
     Require,
@@ -63,6 +62,7 @@ from codegen.loops.nodes import (
     ValueIndex,
     Var,
     Wait,
+    WaitBoxes,
 )
 from codegen.loops.printer import show_expr, show_index, show_stmt
 from codegen.loops.scalars import Scalar, Value, fail, wrapped
@@ -210,9 +210,9 @@ class _Machine:
                 landing, self._flying = self._flying[: -1 - pending], self._flying[-1 - pending :]
                 for landed, place, scalar in itertools.chain(*landing):
                     landed.put(place, scalar)
-            case Beside(body):
+            case Producer(body):
                 self.block(body, scope)
-            case LoadMatrix() | Mma() | Boxes() | Landed() | Release() | Reclaim():
+            case LoadMatrix() | Mma() | Boxes() | WaitBoxes() | Release() | Reclaim():
                 fail(f"`{show_stmt(s)}` is what threads do together, or one for all of them")
             case Require(cond, code):
                 if not self._domain.truth(self.value(cond, scope)):
@@ -331,14 +331,14 @@ class _Machine:
                 assert_never(e)
 
     def lazy(self, op: Literal["and", "or"], left: Value, rhs: Expr, scope: _Scope) -> Value:
-        match self._domain.known(left):
+        match self._domain.constant_truth(left):
             case None:
                 return self._domain.binary(op, left, self.perhaps(rhs, scope))
             case truth:
                 return self.value(rhs, scope) if truth == (op == "and") else Value(bool_, truth)
 
     def select(self, cond: Value, then: Expr, orelse: Expr, scope: _Scope) -> Value:
-        match self._domain.known(cond):
+        match self._domain.constant_truth(cond):
             case None:
                 return self._domain.select(cond, self.perhaps(then, scope), self.perhaps(orelse, scope))
             case truth:

@@ -448,7 +448,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Boxes:
-    """One thread of a block has boxes copied into shared memory, as group number `group`. They land any time until `Landed`.
+    """One thread of a block has boxes copied into shared memory, as group number `group`. They land any time until `WaitBoxes`.
 
     `barriers` is a shared buffer of u64; each number is that of one group, and they follow each other from 0 on."""
 
@@ -458,7 +458,7 @@ class Boxes:
 
 
 @dataclass(frozen=True, slots=True)
-class Landed:
+class WaitBoxes:
     """A thread goes on when the boxes of this group have landed; it has waited for all groups with lesser numbers. Stands where all threads
     of a block come. As many groups as there are barriers are under way at most."""
 
@@ -468,8 +468,8 @@ class Landed:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """A thread needs no more of what the boxes of this group have brought. Stands where all threads of a block come, after `Landed`. Each
-    number is that of one group, and they follow each other from 0 on."""
+    """A thread needs no more of what the boxes of this group have brought. Stands where all threads of a block come, after `WaitBoxes`.
+    Each number is that of one group, and they follow each other from 0 on."""
 
     barriers: str
     group: Index
@@ -479,7 +479,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Reclaim:
-    """A thread beside the others goes on when all of them have released this group; at once, where there is none of a number so small.
+    """The producer goes on when all other threads have released this group; at once, where there is none of a number so small.
     Each group is reclaimed before the one that comes in its place, and they are reclaimed in order."""
 
     barriers: str
@@ -487,9 +487,9 @@ class Reclaim:
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
-    """A thread beside those of the block runs `body`, with the loops and conditions around it. It runs all that is beside in the order of
-    the text, and waits for nothing but what it reclaims: no `Barrier` is one for it.
+class Producer:
+    """A thread beside those of the block, the producer, runs `body`, with the loops and conditions around it. It runs all such bodies in
+    the order of the text, and waits for nothing but what it reclaims: no `Barrier` is one for it.
 
     `registers` are how many a thread of its four warps has, and how many one of the block has; none: all have as many."""
 
@@ -511,10 +511,10 @@ Stmt: TypeAlias = (
     | LoadMatrix
     | Mma
     | Boxes
-    | Landed
+    | WaitBoxes
     | Release
     | Reclaim
-    | Beside
+    | Producer
 )
 
 

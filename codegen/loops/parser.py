@@ -15,7 +15,6 @@ from codegen.loops.nodes import (
     Add,
     Alloc,
     Barrier,
-    Beside,
     Binary,
     Box,
     Boxes,
@@ -35,7 +34,6 @@ from codegen.loops.nodes import (
     Index,
     IndexValue,
     Int,
-    Landed,
     Let,
     Load,
     LoadMatrix,
@@ -46,6 +44,7 @@ from codegen.loops.nodes import (
     Mul,
     Name,
     Prefetch,
+    Producer,
     Reclaim,
     Release,
     Require,
@@ -56,6 +55,7 @@ from codegen.loops.nodes import (
     ValueIndex,
     Var,
     Wait,
+    WaitBoxes,
 )
 from codegen.loops.notes import Note
 from codegen.loops.notes import read as read_note
@@ -207,8 +207,8 @@ class _Builder(Transformer[Token, Any]):
     def boxes(self, barriers: str, group: tuple[Index, ...], *boxes: Box) -> Boxes:
         return Boxes(barriers, group[0], boxes)
 
-    def landed(self, barriers: str, group: tuple[Index, ...]) -> Landed:
-        return Landed(barriers, group[0])
+    def wait_boxes(self, barriers: str, group: tuple[Index, ...]) -> WaitBoxes:
+        return WaitBoxes(barriers, group[0])
 
     def release(self, barriers: str, group: tuple[Index, ...], blocks: Token | None) -> Release:
         return Release(barriers, group[0], int(blocks) if blocks else 1)
@@ -216,11 +216,11 @@ class _Builder(Transformer[Token, Any]):
     def reclaim(self, barriers: str, group: tuple[Index, ...]) -> Reclaim:
         return Reclaim(barriers, group[0])
 
-    def beside(self, *registers: Token | None) -> tuple[int, ...]:
+    def producer(self, *registers: Token | None) -> tuple[int, ...]:
         return tuple(int(n) for n in registers if n is not None)
 
-    def beside_block(self, registers: tuple[int, ...], body: tuple[Stmt, ...]) -> Beside:
-        return Beside(body, registers)
+    def producer_block(self, registers: tuple[int, ...], body: tuple[Stmt, ...]) -> Producer:
+        return Producer(body, registers)
 
     def commit(self, products: Token | None) -> Commit:
         return Commit("products" if products else "copies")

@@ -33,7 +33,7 @@ from codegen.loops.nodes import (
     ValueIndex,
     Var,
 )
-from codegen.loops.walk import binders, free_vars, stores, surely_runs, walk
+from codegen.loops.walk import binders, free_vars, runs_at_least_once, stores, walk
 
 _LEAVES = ("serial", "vector", "unroll")
 """Loops that a condition may leave: their iterations are the block's own."""
@@ -75,7 +75,7 @@ def _pinned(loop: For) -> tuple[Stmt, ...]:
         before = Max(_less(loop.lo), Min(_less(loop.hi), ValueIndex(value)))
         bounded = replace(bounded, lo=Max(loop.lo, ValueIndex(value)), hi=Add(before, Int(1)))
     once = (*lets, *_guarded(outside, (bounded,)))
-    needs = not surely_runs(loop) and (outside or lets)
+    needs = not runs_at_least_once(loop) and (outside or lets)
     return _guarded([Compare("<", IndexValue(loop.lo), IndexValue(loop.hi))], once) if needs else once
 
 

@@ -24,7 +24,6 @@ from codegen.loops.nodes import (
     Add,
     Alloc,
     Barrier,
-    Beside,
     Binary,
     BinaryOp,
     Box,
@@ -45,7 +44,6 @@ from codegen.loops.nodes import (
     Index,
     IndexValue,
     Int,
-    Landed,
     Let,
     Load,
     LoadMatrix,
@@ -56,6 +54,7 @@ from codegen.loops.nodes import (
     Mul,
     Name,
     Prefetch,
+    Producer,
     Reclaim,
     Release,
     Require,
@@ -66,6 +65,7 @@ from codegen.loops.nodes import (
     ValueIndex,
     Var,
     Wait,
+    WaitBoxes,
 )
 from codegen.loops.notes import Note
 
@@ -73,7 +73,7 @@ _WORDS = """
     func out for in serial parallel unroll vector tensor tile
     alloc param heap stack registers tiles shared align swizzle let if else prefetch
     write locality require barrier across stream later commit wait matrix mma transposed of products
-    boxes landed release reclaim beside by every cluster
+    boxes release reclaim producer by every cluster
     true false and or not min max abs fma dot select index value sat inf nan
 """
 KEYWORDS = frozenset(_WORDS.split())
@@ -130,14 +130,14 @@ def show_stmt(s: Stmt, indent: str = "") -> str:
             return "barrier" + " cluster" * (of == "cluster")
         case Boxes(barriers, group, boxes):
             return f"boxes {_name(barriers)}[{show_index(group)}] {', '.join(map(_box, boxes))}"
-        case Landed(barriers, group):
-            return f"landed {_name(barriers)}[{show_index(group)}]"
+        case WaitBoxes(barriers, group):
+            return f"wait {_name(barriers)}[{show_index(group)}]"
         case Release(barriers, group, blocks):
             return f"release {_name(barriers)}[{show_index(group)}]" + f" cluster {blocks}" * (blocks > 1)
         case Reclaim(barriers, group):
             return f"reclaim {_name(barriers)}[{show_index(group)}]"
-        case Beside(body, registers):
-            return f"{_beside(registers)} {_block(body, indent)}"
+        case Producer(body, registers):
+            return f"{_producer(registers)} {_block(body, indent)}"
         case Commit(of):
             return "commit" + " products" * (of == "products")
         case Wait(pending, of):
@@ -161,8 +161,8 @@ def _numbers(numbers: tuple[int, ...]) -> str:
     return f"[{', '.join(map(str, numbers))}]"
 
 
-def _beside(registers: tuple[int, ...]) -> str:
-    return "".join(("beside", *(" registers" for _ in registers[:1]), *(f" {count}" for count in registers)))
+def _producer(registers: tuple[int, ...]) -> str:
+    return "".join(("producer", *(" registers" for _ in registers[:1]), *(f" {count}" for count in registers)))
 
 
 def _notes(notes: tuple[Note, ...]) -> str:

@@ -39,7 +39,6 @@ from codegen.loops.indices import Algebra, coefficients
 from codegen.loops.nodes import (
     Alloc,
     Barrier,
-    Beside,
     Boxes,
     Buffer,
     Commit,
@@ -52,12 +51,12 @@ from codegen.loops.nodes import (
     Index,
     IndexValue,
     Int,
-    Landed,
     Let,
     Load,
     LoadMatrix,
     Mma,
     Prefetch,
+    Producer,
     Reclaim,
     Release,
     Require,
@@ -67,6 +66,7 @@ from codegen.loops.nodes import (
     ValueIndex,
     Var,
     Wait,
+    WaitBoxes,
 )
 from codegen.loops.verify import Env
 from codegen.loops.walk import Fresh, children, free_vars, loads, map_expr, map_index, map_stmt, substitute_index, walk
@@ -145,11 +145,11 @@ def _accesses(block: tuple[Stmt, ...], path: tuple[For, ...] = (), guarded: bool
             case Store():
                 yield from (_Access(load, path, guarded) for load in loads(s))
                 yield _Access(s, path, guarded)
-            case Beside(body):
+            case Producer(body):
                 yield from _accesses(body, path, guarded)
             case Let() | Require() | Alloc() | Prefetch() | Barrier() | Commit() | Wait() | LoadMatrix() | Mma():
                 yield from (_Access(load, path, guarded) for load in loads(*children(s)))
-            case Boxes() | Landed() | Release() | Reclaim():
+            case Boxes() | WaitBoxes() | Release() | Reclaim():
                 yield from (_Access(load, path, guarded) for load in loads(*children(s)))
             case _:
                 assert_never(s)

@@ -32,7 +32,6 @@ from codegen.loops.nodes import (
     Add,
     Alloc,
     Barrier,
-    Beside,
     Binary,
     Boxes,
     Call,
@@ -48,7 +47,6 @@ from codegen.loops.nodes import (
     Index,
     IndexValue,
     Int,
-    Landed,
     Let,
     Load,
     LoadMatrix,
@@ -56,6 +54,7 @@ from codegen.loops.nodes import (
     Mul,
     Name,
     Prefetch,
+    Producer,
     Reclaim,
     Release,
     Require,
@@ -66,6 +65,7 @@ from codegen.loops.nodes import (
     ValueIndex,
     Var,
     Wait,
+    WaitBoxes,
 )
 from codegen.loops.walk import Fresh, Shared, binders, map_expr, rename, substitute, substitution, walk
 from codegen.polynomials import ONE
@@ -125,9 +125,9 @@ class _Simplifier:
                 ends = [[Load(o.buffer, values.indices(o.index)) for o in (b.target, b.source)] for b in boxes]
                 copied = tuple(replace(b, target=to, source=of) for b, (to, of) in zip(boxes, ends, strict=True))
                 return (Boxes(barriers, values.index(group), copied),)
-            case Landed(_, group) | Release(_, group) | Reclaim(_, group):
+            case WaitBoxes(_, group) | Release(_, group) | Reclaim(_, group):
                 return (replace(s, group=values.index(group)),)
-            case Beside(body):
+            case Producer(body):
                 return (replace(s, body=self.block(body, values.algebra)),)
             case Barrier() | Commit() | Wait():
                 return (s,)
@@ -389,7 +389,7 @@ def _mentioned(block: tuple[Stmt, ...]) -> tuple[set[str], set[str]]:
     """Return the values that `block` uses and the buffers that it reads."""
     nodes = list(walk(*block))
     read = {node.buffer for node in nodes if isinstance(node, Load)} | {
-        n.barriers for n in nodes if isinstance(n, Boxes | Landed | Release | Reclaim)
+        n.barriers for n in nodes if isinstance(n, Boxes | WaitBoxes | Release | Reclaim)
     }
     return {node.name for node in nodes if isinstance(node, Name)}, read
 

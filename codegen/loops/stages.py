@@ -60,13 +60,13 @@ def staged(function: Function) -> Function:
     asked = [loop for loop, _ in noted_loops(Staged, *function.body)]
     if not asked or any(loop.kind in BLOCKS | THREADS for loop in found):
         return function
-    if not any(copies_ahead(loop, PLACES) for loop in asked):
+    if not any(pipelined_copies(loop, PLACES) for loop in asked):
         names_ = [loop.var for loop in asked]
         raise Unfit(f"`{names_[0]}` copies nothing that could run ahead of it: only what no iteration of it writes can", *names_)
     return replace(function, body=_block(function.body, _Homes(Fresh.of(function))))
 
 
-def copies_ahead(loop: For, spaces: Set[str]) -> tuple[Stmt, ...]:
+def pipelined_copies(loop: For, spaces: Set[str]) -> tuple[Stmt, ...]:
     """Return what stands in `loop` and fills memory of an iteration, in one of `spaces`, from what no iteration writes."""
     own = {s.buffer.name for s in loop.body if isinstance(s, Alloc) and s.buffer.space in spaces}
     inside = {s.buffer.name for s in loop.body if isinstance(s, Alloc)}
@@ -83,8 +83,8 @@ def copies_ahead(loop: For, spaces: Set[str]) -> tuple[Stmt, ...]:
     return tuple(s for s in found if not {store.buffer for store in stores(s)} & elsewhere)
 
 
-def at_stage(s: Stmt, loop: For, at: Index, stage: Index, landing: Set[str]) -> Stmt:
-    """Return `s` as iteration `at` runs it, with the buffers in `landing` at `stage`."""
+def at_stage(s: Stmt, loop: For, at: Index, stage: Index, staged: Set[str]) -> Stmt:
+    """Return `s` as iteration `at` runs it, with the buffers in `staged` at `stage`."""
     moved = s if at == Var(loop.var) else substitute(s, {loop.var: at})
 
     def index(e: Index) -> Index:
@@ -92,16 +92,16 @@ def at_stage(s: Stmt, loop: For, at: Index, stage: Index, landing: Set[str]) -> 
 
     def expr(e: Expr) -> Expr:
         match map_expr(e, index, expr):
-            case Load(buffer, place) if buffer in landing:
+            case Load(buffer, place) if buffer in staged:
                 return Load(buffer, (stage, *place))
             case other:
                 return other
 
     def stmt(inner: Stmt) -> Stmt:
         match map_stmt(inner, index, expr, stmt):
-            case Store(buffer, place) as store if buffer in landing:
+            case Store(buffer, place) as store if buffer in staged:
                 return replace(store, index=(stage, *place))
-            case Prefetch(buffer, place) as prefetch if buffer in landing:
+            case Prefetch(buffer, place) as prefetch if buffer in staged:
                 return replace(prefetch, index=(stage, *place))
             case other:
                 return other
@@ -116,10 +116,10 @@ class _Homes:
     fresh: Fresh
     taken: set[str] = field(default_factory=set)
 
-    def apart(self, loop: For, landing: Set[str]) -> For:
-        """Return `loop` with the buffers in `landing` called as no others are."""
-        new = {name: self.fresh(name) for name in sorted(landing & self.taken)}
-        self.taken |= landing
+    def apart(self, loop: For, staged: Set[str]) -> For:
+        """Return `loop` with the buffers in `staged` called as no others are."""
+        new = {name: self.fresh(name) for name in sorted(staged & self.taken)}
+        self.taken |= staged
         return replace(loop, body=rename(loop.body, new))
 
 
@@ -140,25 +140,25 @@ def _stmt(s: Stmt, homes: _Homes) -> tuple[Stmt, ...]:
 
 def _staged(loop: For, stages: int, homes: _Homes) -> tuple[Stmt, ...]:
     loop = loop.without(Staged)
-    found = copies_ahead(loop, PLACES)
+    found = pipelined_copies(loop, PLACES)
     if not found:
         return (loop,)
     loop = homes.apart(loop, {s.buffer for s in stores(*found)})
-    copies = copies_ahead(loop, PLACES)
-    landing = {s.buffer for s in stores(*copies)}
-    held = [s.buffer for s in loop.body if isinstance(s, Alloc) and s.buffer.name in landing]
-    rest = tuple(s for s in loop.body if s not in copies and not (isinstance(s, Alloc) and s.buffer.name in landing))
+    copies = pipelined_copies(loop, PLACES)
+    staged = {s.buffer for s in stores(*copies)}
+    held = [s.buffer for s in loop.body if isinstance(s, Alloc) and s.buffer.name in staged]
+    rest = tuple(s for s in loop.body if s not in copies and not (isinstance(s, Alloc) and s.buffer.name in staged))
     number, count = Add(Var(loop.var), Mul(Int(-1), loop.lo)), Int(stages)
     later, ahead = Add(Var(loop.var), Int(stages - 1)), Mod(Add(number, Int(stages - 1)), count)
     out: list[Stmt] = [Alloc(replace(b, shape=(count, *b.shape))) for b in held]
     for k in range(stages - 1):
         at = Add(loop.lo, Int(k))
-        out.append(If(_below(at, loop.hi), tuple(at_stage(c, loop, at, Int(k), landing) for c in copies)))
-    work = tuple(at_stage(s, loop, Var(loop.var), Mod(number, count), landing) for s in rest)
+        out.append(If(_below(at, loop.hi), tuple(at_stage(c, loop, at, Int(k), staged) for c in copies)))
+    work = tuple(at_stage(s, loop, Var(loop.var), Mod(number, count), staged) for s in rest)
     before: list[Stmt] = []
     for copy in copies:
         pieces, turn = _pieces(copy, work)
-        begun = If(_below(later, loop.hi), tuple(at_stage(piece, loop, later, ahead, landing) for piece in pieces))
+        begun = If(_below(later, loop.hi), tuple(at_stage(piece, loop, later, ahead, staged) for piece in pieces))
         if turn is None:
             before.append(begun)
         else:

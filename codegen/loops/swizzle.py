@@ -45,7 +45,7 @@ def swizzle(buffer: Buffer) -> Swizzle | None:
     return Swizzle(max(STRETCH_BYTES // size, _row(buffer)), buffer.swizzle // COLUMN_BYTES, COLUMN_BYTES // size)
 
 
-def misfit(span: int, row: int, size_bytes: int) -> str:
+def swizzle_problem(span: int, row: int, size_bytes: int) -> str:
     """Return why rows of `row` elements cannot be swizzled by `span` bytes; "" where they can."""
     if span not in SPANS:
         return f"columns are exchanged within {', '.join(map(str, SPANS[:-1]))} or {SPANS[-1]} bytes, not {span}"

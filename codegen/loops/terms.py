@@ -14,7 +14,7 @@ Every term has a *key*, its value in a field of numbers modulo a prime, where le
 hash of them (Schwartz 1980, Zippel 1979): two terms that are the same sums of products have the same key, and others as good as never. A
 float zero is 0 where it is added, and a number of its own where it is multiplied.
 
-Leaves have a number, too, a *sample*: where data decides (an index, a condition of a statement) the samples do.
+Leaves have a number, too, a *concrete value*: where data decides (an index, a condition of a statement) these do.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class Term:
     """A node; equal terms of one `Terms` are one object. `payload`: bits of a constant, name of a leaf; `origin`: the operation that a
     constant is the result of, if any."""
 
-    __slots__ = ("args", "dtype", "exact", "key", "op", "origin", "payload", "sample", "serial")
+    __slots__ = ("args", "concrete", "dtype", "exact", "key", "op", "origin", "payload", "serial")
 
     def __init__(self, serial: int, op: str, dtype: DType, args: tuple[Term, ...], payload: str, origin: Term | None) -> None:
         self.serial, self.op, self.dtype, self.args, self.payload, self.origin = serial, op, dtype, args, payload, origin
         self.key: int | None = None
-        self.sample: Scalar = None
+        self.concrete: Scalar = None
         self.exact: Value | None = None
 
     def __repr__(self) -> str:
@@ -73,7 +73,7 @@ class Exceeded(Exception):
 
 class Terms:
     """Makes terms, at most `budget` operations of them. `compared` and `chosen` remember comparisons, and what was selected by;
-    samples decide that where it `decides`."""
+    concrete values decide that where it `decides`."""
 
     def __init__(self, budget: int = 1 << 62, *, decides: bool = False) -> None:
         self.left = budget
@@ -103,14 +103,14 @@ class Terms:
         """Return a constant. -0.0 differs from 0.0."""
         value = float(scalar) if dtype.is_float else int(scalar)
         made = self._made("const", dtype, (), Const(value, dtype).bits, origin)
-        if made.sample is None:
-            made.sample = scalars.literal(value, dtype)
+        if made.concrete is None:
+            made.concrete = scalars.literal(value, dtype)
         return made
 
-    def leaf(self, name: str, dtype: DType, sample: Scalar) -> Term:
+    def leaf(self, name: str, dtype: DType, concrete: Scalar) -> Term:
         """Return the term of something given, `x[3, 1]`."""
         made = self._made("leaf", dtype, (), name)
-        made.sample = scalars.scalar_of(sample, dtype)
+        made.concrete = scalars.scalar_of(concrete, dtype)
         return made
 
     # ------------------------------------------------ operations
@@ -160,14 +160,14 @@ class Terms:
     def _logic(self, op: str, x: Term, y: Term) -> Term | None:
         for a, b in ((x, y), (y, x)):
             if a.op == "const":
-                return b if bool(a.sample) == (op == "and") else a
+                return b if bool(a.concrete) == (op == "and") else a
         return None
 
     def _neutral(self, op: str, x: Term, either: bool) -> bool:
         """Tell whether `x` leaves every bit of the other operand as it is."""
         if x.op != "const" or (not either and op in ("-", "/", "//", "shl", "shr", "%")):
             return False
-        value, dtype = x.sample, x.dtype
+        value, dtype = x.concrete, x.dtype
         match op:
             case "+":
                 return bool(value == 0 and (not dtype.is_float or math.copysign(1.0, value) < 0))
@@ -199,10 +199,10 @@ class Terms:
         """Return `then` where `cond` holds, else `orelse`."""
         self.spend()
         if cond.op == "const":
-            return then if cond.sample else orelse
+            return then if cond.concrete else orelse
         self.chosen.setdefault(key(cond), cond)
         if self.decides:
-            return then if sample(cond) else orelse
+            return then if concrete_value(cond) else orelse
         if cond.op == "not":
             return self.select(cond.args[0], orelse, then)
         if then.op == "select" and then.args[0] is cond:
@@ -253,7 +253,7 @@ class Terms:
 
 
 def _value(x: Term) -> Value:
-    return Value(x.dtype, x.sample)
+    return Value(x.dtype, x.concrete)
 
 
 def holds(wide: DType, narrow: DType) -> bool:
@@ -273,7 +273,7 @@ def holds(wide: DType, narrow: DType) -> bool:
     return narrow.kind == "uint" and wide.bits > narrow.bits
 
 
-# ---------------------------------------------------------------- keys and samples
+# ---------------------------------------------------------------- keys and concrete values
 
 
 def key(term: Term) -> int:
@@ -330,16 +330,16 @@ def _key(t: Term) -> int:
 
 
 def _is_zero(t: Term) -> bool:
-    return t.op == "const" and bool(t.sample == 0)
+    return t.op == "const" and bool(t.concrete == 0)
 
 
 def _number(t: Term) -> int:
     if t.dtype.is_float and _is_zero(t):
         # Added it changes at most a sign; multiplied it is not 0, for there are infinities and NaN.
-        return _digest("zero") if math.copysign(1.0, t.sample) > 0 else -_digest("zero") % PRIME
-    if t.dtype.is_float and not math.isfinite(t.sample):
+        return _digest("zero") if math.copysign(1.0, t.concrete) > 0 else -_digest("zero") % PRIME
+    if t.dtype.is_float and not math.isfinite(t.concrete):
         return _digest(f"const {t.payload}")
-    exact = Fraction(float(t.sample)) if t.dtype.is_float else Fraction(int(t.sample))
+    exact = Fraction(float(t.concrete)) if t.dtype.is_float else Fraction(int(t.concrete))
     return exact.numerator * pow(exact.denominator, -1, PRIME) % PRIME
 
 
@@ -352,20 +352,20 @@ def _digest(text: str) -> int:
     return _DIGESTS[text]
 
 
-def sample(term: Term) -> Scalar:
+def concrete_value(term: Term) -> Scalar:
     """Return what a term is for the numbers that stand for its leaves. Raises LookupError where there is a hole."""
 
     def visit(t: Term) -> None:
-        t.sample = _computed(t, [_value(a) for a in t.args]).scalar
+        t.concrete = _computed(t, [_value(a) for a in t.args]).scalar
 
-    _postorder(term, lambda t: t.sample is not None, lambda t: _needed(t, t.args[0].sample if t.args else None), visit)
-    return term.sample
+    _postorder(term, lambda t: t.concrete is not None, lambda t: _needed(t, t.args[0].concrete if t.args else None), visit)
+    return term.concrete
 
 
 @dataclass(slots=True)
 class Symbolic:
-    """What every interpreter of terms shares: arrays hold terms, as objects, and where a number is needed the samples decide, of which
-    `decided` remembers the conditions, by their keys."""
+    """What every interpreter of terms shares: arrays hold terms, as objects, and where a number is needed the concrete values decide;
+    `decided` remembers the conditions that they decided, by their keys."""
 
     terms: Terms
     decided: dict[int, Term] = field(default_factory=dict)
@@ -374,7 +374,7 @@ class Symbolic:
         """Return the truth of a condition for this data; one that is not known otherwise is remembered."""
         if condition.op != "const":
             self.decided.setdefault(key(condition), condition)
-        return bool(sample(condition))
+        return bool(concrete_value(condition))
 
     def blank(self, shape: Any, dtype: DType) -> np.ndarray[Any, Any]:
         """Return an array of elements that are not there."""
@@ -477,7 +477,7 @@ def _shown(t: Term, left: list[int]) -> str:
     left[0] -= 1
     match t.op:
         case "const":
-            return f"{t.sample}" if t.dtype in (f32, bool_) else f"{t.sample}_{t.dtype}"
+            return f"{t.concrete}" if t.dtype in (f32, bool_) else f"{t.concrete}_{t.dtype}"
         case "leaf":
             return t.payload
         case "hole":

@@ -18,7 +18,6 @@ from codegen.loops.nodes import (
     Add,
     Alloc,
     Barrier,
-    Beside,
     Binary,
     Box,
     Boxes,
@@ -38,7 +37,6 @@ from codegen.loops.nodes import (
     Index,
     IndexValue,
     Int,
-    Landed,
     Let,
     Load,
     LoadMatrix,
@@ -49,6 +47,7 @@ from codegen.loops.nodes import (
     Mul,
     Name,
     Prefetch,
+    Producer,
     Reclaim,
     Release,
     Require,
@@ -59,10 +58,11 @@ from codegen.loops.nodes import (
     ValueIndex,
     Var,
     Wait,
+    WaitBoxes,
 )
 from codegen.loops.notes import Note
 from codegen.loops.printer import show_buffer, show_expr, show_index, show_stmt
-from codegen.loops.swizzle import misfit
+from codegen.loops.swizzle import swizzle_problem
 from codegen.loops.walk import Node, free_vars, loads, walk
 
 ARITY: Mapping[str, int] = {
@@ -389,10 +389,10 @@ def _check_stmt(s: Stmt, scope: _Scope) -> _Scope:
                 source = _check_access(box.source.buffer, box.source.index, env)
                 if target.space != "shared" or target.dtype != source.dtype or not _is_box(box, target, source):
                     _fail(f"`{show_stmt(s)}` copies what is no box")
-        case Landed(barriers, group) | Release(barriers, group) | Reclaim(barriers, group):
+        case WaitBoxes(barriers, group) | Release(barriers, group) | Reclaim(barriers, group):
             _check_groups(s, barriers, group, env)
-        case Beside(body, registers):
-            _check_beside(s, body, registers)
+        case Producer(body, registers):
+            _check_producer(s, body, registers)
             _check_block(body, scope)
         case Barrier() | Commit() | Wait():
             pass
@@ -423,18 +423,18 @@ def _check_groups(s: Stmt, barriers: str, group: Index, env: Env) -> None:
         _fail(f"`{show_stmt(s)}` counts at what are no barriers")
 
 
-def _check_beside(s: Beside, body: tuple[Stmt, ...], registers: tuple[int, ...]) -> None:
-    if not all(map(_is_beside, body)):
-        _fail(f"`{show_stmt(s)}` has a thread beside the others do what it does not")
+def _check_producer(s: Producer, body: tuple[Stmt, ...], registers: tuple[int, ...]) -> None:
+    if not all(map(_producer_runs, body)):
+        _fail(f"`{show_stmt(s)}` has the producer do what it does not")
     if len(registers) not in (0, 2):
         _fail(f"`{show_stmt(s)}` deals out registers other than to both sides")
 
 
-def _is_beside(s: Stmt) -> bool:
-    """Tell whether a thread beside the others does `s`."""
+def _producer_runs(s: Stmt) -> bool:
+    """Tell whether a producer does `s`."""
     match s:
         case If(_, then, orelse):
-            return all(map(_is_beside, (*then, *orelse)))
+            return all(map(_producer_runs, (*then, *orelse)))
         case Boxes() | Reclaim():
             return True
         case _:
@@ -535,7 +535,7 @@ def _check_swizzle(buffer: Buffer) -> None:
     if buffer.space != "shared" or not buffer.shape or not all(isinstance(e, Int) for e in buffer.shape):
         _fail(f"`{show_buffer(buffer)}` is swizzled, and not in shared memory, with rows of constant extents")
     last = buffer.shape[-1]
-    why = misfit(buffer.swizzle, last.value, buffer.dtype.size_bytes) if isinstance(last, Int) else ""
+    why = swizzle_problem(buffer.swizzle, last.value, buffer.dtype.size_bytes) if isinstance(last, Int) else ""
     if why:
         _fail(f"`{show_buffer(buffer)}` is swizzled: {why}")
 

@@ -14,7 +14,6 @@ from codegen.loops.nodes import (
     Add,
     Alloc,
     Barrier,
-    Beside,
     Binary,
     Boxes,
     Buffer,
@@ -33,7 +32,6 @@ from codegen.loops.nodes import (
     Index,
     IndexValue,
     Int,
-    Landed,
     Let,
     Load,
     LoadMatrix,
@@ -44,6 +42,7 @@ from codegen.loops.nodes import (
     Mul,
     Name,
     Prefetch,
+    Producer,
     Reclaim,
     Release,
     Require,
@@ -54,6 +53,7 @@ from codegen.loops.nodes import (
     ValueIndex,
     Var,
     Wait,
+    WaitBoxes,
 )
 from codegen.loops.notes import N, Note
 
@@ -160,10 +160,10 @@ def map_stmt(s: Stmt, index: OnIndex, expr: OnExpr, stmt: OnStmt) -> Stmt:
             return Boxes(
                 barriers, index(group), tuple(replace(b, target=_load(expr(b.target)), source=_load(expr(b.source))) for b in boxes)
             )
-        case Landed(_, group) | Release(_, group) | Reclaim(_, group):
+        case WaitBoxes(_, group) | Release(_, group) | Reclaim(_, group):
             new_group = index(group)
             return s if new_group is group else replace(s, group=new_group)
-        case Beside(body):
+        case Producer(body):
             new_body = _each(body, stmt)
             return s if new_body is body else replace(s, body=new_body)
         case Barrier() | Commit() | Wait():
@@ -229,9 +229,9 @@ def children(node: Node) -> tuple[Node, ...]:
             return (sums, rows, columns)
         case Boxes(_, group, boxes):
             return (group, *(end for b in boxes for end in (b.target, b.source)))
-        case Landed(_, group) | Release(_, group) | Reclaim(_, group):
+        case WaitBoxes(_, group) | Release(_, group) | Reclaim(_, group):
             return (group,)
-        case Beside(body):
+        case Producer(body):
             return body
         case _:
             assert_never(node)
@@ -272,7 +272,7 @@ def stores(*roots: Node) -> Iterator[Store]:
     return (node for node in walk(*roots) if isinstance(node, Store))
 
 
-def surely_runs(loop: For) -> bool:
+def runs_at_least_once(loop: For) -> bool:
     """Tell whether `loop` has an iteration, as far as its bounds are numbers."""
     return isinstance(loop.lo, Int) and isinstance(loop.hi, Int) and loop.lo.value < loop.hi.value
 
@@ -295,9 +295,9 @@ def binders(*block: Stmt) -> Iterator[str]:
                 yield from binders(*then, *orelse)
             case LoadMatrix(lane=name):
                 yield name
-            case Beside(body):
+            case Producer(body):
                 yield from binders(*body)
-            case Store() | Prefetch() | Require() | Barrier() | Commit() | Wait() | Mma() | Boxes() | Landed() | Release() | Reclaim():
+            case Store() | Prefetch() | Require() | Barrier() | Commit() | Wait() | Mma() | Boxes() | WaitBoxes() | Release() | Reclaim():
                 pass
             case _:
                 assert_never(s)
@@ -381,7 +381,7 @@ def substitute(e: Node, env: Mapping[str, Index]) -> Node:
             return substitute_index(e, env)
         case For() | Store() | Let() | If() | Alloc() | Prefetch() | Require() | Barrier() | Commit() | Wait():
             return substitute_stmt(e, env)
-        case LoadMatrix() | Mma() | Boxes() | Landed() | Release() | Reclaim() | Beside():
+        case LoadMatrix() | Mma() | Boxes() | WaitBoxes() | Release() | Reclaim() | Producer():
             return substitute_stmt(e, env)
         case _:
             return substitute_expr(e, env)
@@ -423,7 +423,7 @@ def rename(block: tuple[Stmt, ...], new: Mapping[str, str]) -> tuple[Stmt, ...]:
                 return Alloc(replace(buffer, name=new.get(buffer.name, buffer.name)))
             case (Store(buffer=target) | Prefetch(buffer=target)) as access:
                 return replace(access, buffer=new.get(target, target))
-            case (Boxes(barriers=target) | Landed(barriers=target) | Release(barriers=target) | Reclaim(barriers=target)) as counted:
+            case (Boxes(barriers=target) | WaitBoxes(barriers=target) | Release(barriers=target) | Reclaim(barriers=target)) as counted:
                 return replace(counted, barriers=new.get(target, target))
             case LoadMatrix(buffer=target, lane=lane) as load:
                 return replace(load, buffer=new.get(target, target), lane=new.get(lane, lane))

@@ -81,7 +81,7 @@ FAULTS = (
     Fault(
         "hoist-from-empty-loops",
         "codegen/loops/hoist.py",
-        'if stmt.kind != "parallel" and surely_runs(loop) else loop',
+        'if stmt.kind != "parallel" and runs_at_least_once(loop) else loop',
         'if stmt.kind != "parallel" else loop',
         "what an empty loop would read is read",
         HOIST,

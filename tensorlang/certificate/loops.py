@@ -20,7 +20,6 @@ from codegen.loops.nodes import (
     Add,
     Alloc,
     Barrier,
-    Beside,
     Binary,
     Boxes,
     Buffer,
@@ -39,7 +38,6 @@ from codegen.loops.nodes import (
     Index,
     IndexValue,
     Int,
-    Landed,
     Let,
     Load,
     LoadMatrix,
@@ -50,6 +48,7 @@ from codegen.loops.nodes import (
     Mul,
     Name,
     Prefetch,
+    Producer,
     Reclaim,
     Release,
     Require,
@@ -60,6 +59,7 @@ from codegen.loops.nodes import (
     ValueIndex,
     Var,
     Wait,
+    WaitBoxes,
 )
 from tensorlang.certificate import forms
 from tensorlang.certificate.forms import Form
@@ -112,10 +112,10 @@ def _stmt(s: Stmt, types: Types) -> Form:
             | LoadMatrix()
             | Mma()
             | Boxes()
-            | Landed()
+            | WaitBoxes()
             | Release()
             | Reclaim()
-            | Beside()
+            | Producer()
         ):
             raise error(
                 "C0103", "not supported yet: a certificate of a kernel for graphics processors", help="certify it for this processor"

@@ -279,7 +279,7 @@ def _miscounted(analysed: _Analysed) -> BarrierMismatch | None:
     """Return a number that is not asked for, waited for, released and reclaimed in turn."""
     block = analysed.block
     for full, empty in analysed.pairs.items():
-        asked, landed = (_numbered(analysed, kind, full) for kind in (loops.Boxes, loops.Landed))
+        asked, landed = (_numbered(analysed, kind, full) for kind in (loops.Boxes, loops.WaitBoxes))
         released, reclaimed = (_numbered(analysed, kind, empty) for kind in (loops.Release, loops.Reclaim))
         wrong = signal_fault(Signals(full, empty, asked, landed, released, reclaimed))
         if wrong is not None:
@@ -320,7 +320,7 @@ class _Collector:
                         ended = affine.add(count, sets.Int(-pending))
                         self.analysed.endings.append(Ending(at.time, at.variables, affine.conj(*at.when), ended, of))
                         self.analysed.waits += [(*path, k)] if of == "copies" else []
-                case loops.Landed(barriers, group):
+                case loops.WaitBoxes(barriers, group):
                     ended = affine.add(self._signal(stmt, barriers, group, at), sets.Int(1))
                     self.analysed.endings.append(Ending(at.time, at.variables, affine.conj(*at.when), ended, barriers, of_others=True))
                     self.analysed.waits.append((*path, k))
@@ -336,7 +336,7 @@ class _Collector:
                 case loops.Boxes(barriers, group):
                     self._signal(stmt, barriers, group, at)
                     self._apart(stmt, replace(at, when=(*at.when, _zero(None, 1))))
-                case loops.Beside(inside):
+                case loops.Producer(inside):
                     self._paired(inside)
                     self.together(inside, (*path, k), replace(at, time=(*at.time, sets.Int(0)), beside=True))
                 case loops.Commit():
@@ -412,7 +412,7 @@ class _Collector:
                     self._boxed(box, around, which, barriers)
             case loops.Reclaim():
                 pass
-            case loops.Landed() | loops.Release() | loops.Beside():
+            case loops.WaitBoxes() | loops.Release() | loops.Producer():
                 raise Unfit("not supported yet: boxes where not all threads of the block come")
             case loops.Commit("products") | loops.Wait(0, "products"):
                 pass

@@ -24,7 +24,7 @@ from codegen.errors import InternalError
 from codegen.loops import nodes as loops
 from codegen.loops.printer import show_buffer, show_expr, show_index, show_stmt
 from codegen.loops.verify import Env, dtype_of
-from codegen.loops.walk import children, free_vars, loads, names, surely_runs, walk
+from codegen.loops.walk import children, free_vars, loads, names, runs_at_least_once, walk
 from polyhedral import affine
 from polyhedral import expr as sets
 from polyhedral.expr import FALSE, TRUE, Cond, Expr
@@ -122,9 +122,9 @@ class _Prover:
                 inner = self._inside(s, around)
                 end = self.block(s.body, inner)
                 after = self._stored(around, s)
-                kept = end.elements if surely_runs(s) else {}
+                kept = end.elements if runs_at_least_once(s) else {}
                 after = replace(after, elements={**after.elements, **kept, **self._checked(s, inner)})
-                return self.assuming(self._required(s, around), after) if surely_runs(s) else after
+                return self.assuming(self._required(s, around), after) if runs_at_least_once(s) else after
             case loops.Store(buffer, index, value):
                 self.expr(value, around)
                 self.access(buffer, index, around, s)
@@ -163,10 +163,10 @@ class _Prover:
                 for box in boxes:
                     self._box(box, around, s)
                 return self._stored(around, s)
-            case loops.Landed(_, group) | loops.Release(_, group) | loops.Reclaim(_, group):
+            case loops.WaitBoxes(_, group) | loops.Release(_, group) | loops.Reclaim(_, group):
                 self.index(group, around)
                 return around
-            case loops.Beside(body):
+            case loops.Producer(body):
                 self.block(body, around)
                 return self._stored(around, s)
             case loops.Barrier() | loops.Commit() | loops.Wait():
@@ -612,7 +612,7 @@ def _covered(load: loops.Load, path: Mapping[str, loops.For], env: Env) -> list[
     """Tell whether loops with `load` inside go over every element of its buffer, but for padding: None where they do not, else of each axis
     that they go over up to a place before its end, alone or with another in blocks, that place, the axes of what is before and what is in a
     block, and how long a block is."""
-    left = {name: loop for name, loop in path.items() if not surely_runs(loop) or name in free_vars(*load.index)}
+    left = {name: loop for name, loop in path.items() if not runs_at_least_once(loop) or name in free_vars(*load.index)}
     blocks: list[tuple[loops.Index, int | None, int, int]] = []
     shape = env.buffers[load.buffer].shape
     for axis, (e, extent) in enumerate(zip(load.index, shape, strict=True)):

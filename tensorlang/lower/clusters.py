@@ -62,7 +62,7 @@ def _differing(block: BlockCode, along: BlockLoop, sizes: tuple[str, ...]) -> It
                 for box in (b for b in boxes if b.blocks > 1):
                     what = f"copy other parts of `{box.source.buffer}`"
                     yield from _each(block, along, sizes, place, box.source.index, what, (box.target.buffer,))
-            case loops.Landed(barriers, group) if barriers in counted:
+            case loops.WaitBoxes(barriers, group) if barriers in counted:
                 yield from _each(block, along, sizes, place, (group,), "wait for boxes at other times", (barriers,))
             case loops.Release(barriers, group) | loops.Reclaim(barriers, group):
                 yield from _each(block, along, sizes, place, (group,), "give boxes back at other times", (barriers,))
@@ -119,7 +119,7 @@ def _places(body: tuple[loops.Stmt, ...], place: _Place) -> Iterator[tuple[loops
                 for part, here in ((then, known), (orelse, None if known is None else sets.Not(known))):
                     when = None if here is None or place.when is None else affine.conj(place.when, here)
                     yield from _places(part, _Place(place.variables, when))
-            case loops.Beside(inside):
+            case loops.Producer(inside):
                 yield from _places(inside, place)
             case _:
                 pass

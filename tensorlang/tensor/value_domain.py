@@ -2,7 +2,7 @@
 
 The evaluator of `interp` says what programs mean; `Carried` says what the elements of its arrays are. `Numbers` are those of `arith`. In
 `Symbols` every element is a `codegen.loops.terms.Term`; where a condition is no constant both sides are evaluated, and what is then read
-where nothing is has no value (`hole`). Where data decides what is read at all (an index, a filter) the samples of terms do.
+where nothing is has no value (`hole`). Where data decides what is read at all (an index, a filter) the concrete values of terms do.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from codegen.dtypes import DType, bool_, compute_dtype, f32, i64
-from codegen.loops.terms import Symbolic, Term, sample
+from codegen.loops.terms import Symbolic, Term, concrete_value
 from tensorlang.tensor import arith
 from tensorlang.tensor.arith import Array
 
@@ -160,7 +160,7 @@ class Symbols(Symbolic):
         return np.array([self.decide(t) for t in cond.flat], np.bool_).reshape(cond.shape)
 
     def integers(self, values: Array) -> Array:
-        return np.array([min(int(sample(t)), 2**63 - 1) for t in values.flat], np.int64).reshape(values.shape)
+        return np.array([min(int(concrete_value(t)), 2**63 - 1) for t in values.flat], np.int64).reshape(values.shape)
 
     def accumulate(self, kind: str, values: Array, dtype: DType) -> Array | None:
         total = values[:, 0]

@@ -25,7 +25,7 @@ from codegen.llvm.pool import pool_imports
 from codegen.llvm.target import host
 from codegen.llvm.workspace import workspace_bytes
 from codegen.loops import fingerprints
-from codegen.loops.fingerprints import HOLE, PRIME, held, nothing
+from codegen.loops.fingerprints import HOLE, PRIME, storage_dtype, uninitialised
 from codegen.loops.interp import evaluate_index
 from codegen.loops.nodes import Function
 from tensorlang.graph.blocks import aligned_array
@@ -44,19 +44,20 @@ _STEPS = {"sum": "+", "prod": "*"}
 
 
 class Fingerprints(Numbers):
-    """Floats are fingerprints: unsigned integers in tensors (`held`), uint64 while they are computed with. Everything else is a number."""
+    """Floats are fingerprints: unsigned integers in tensors (`storage_dtype`), uint64 while they are computed with. Everything else is
+    a number."""
 
     def blank(self, shape: Any, dtype: DType) -> Array:
         return np.full(shape, HOLE, np.uint64) if dtype.is_float else super().blank(shape, dtype)
 
     def accepts(self, array: Array, dtype: DType) -> bool:
-        return bool(array.dtype == held(dtype).numpy)
+        return bool(array.dtype == storage_dtype(dtype).numpy)
 
     def load(self, array: Array, dtype: DType) -> Array:
         return array.astype(np.uint64) if dtype.is_float else arith.load(array, dtype)
 
     def store(self, values: Array, dtype: DType) -> Array:
-        return values.astype(held(dtype).numpy) if dtype.is_float else arith.store(values, dtype)
+        return values.astype(storage_dtype(dtype).numpy) if dtype.is_float else arith.store(values, dtype)
 
     def constant(self, value: float | int | bool, dtype: DType, count: int) -> Array:
         if not dtype.is_float:
@@ -64,7 +65,7 @@ class Fingerprints(Numbers):
         return np.full(count, fingerprints.number(float(arith.constant(value, dtype, 1)[0])), np.uint64)
 
     def rounded(self, values: Array, dtype: DType) -> Array:
-        return _array(fingerprints.narrowed(dtype, values)) if dtype.is_float else values
+        return _array(fingerprints.rounded(dtype, values)) if dtype.is_float else values
 
     def unary(self, op: str, a: Array, dtype: DType) -> Array:
         return _array(fingerprints.unary(op, a)) if dtype.is_float else arith.unary(op, a, dtype)
@@ -88,7 +89,7 @@ class Fingerprints(Numbers):
         return self.rounded((wide % PRIME).astype(np.uint64), target)
 
     def call(self, fn: str, args: list[Array], dtype: DType) -> Array:
-        return _array(fingerprints.oddity(fn, args[0]) < 1 if fn in ("isnan", "isinf") else fingerprints.called(fn, *args))
+        return _array(fingerprints.hashed_test(fn, args[0]) < 1 if fn in ("isnan", "isinf") else fingerprints.called(fn, *args))
 
     def accumulate(self, kind: str, values: Array, dtype: DType) -> Array | None:
         if not dtype.is_float:
@@ -128,17 +129,17 @@ def difference(
     for p in program.params:
         if p.dtype.is_float:
             given = rng.integers(0, PRIME, caller_shape(p, {}), np.uint64)
-            inputs[p.name] = _array(fingerprints.narrowed(p.dtype, given)).astype(held(p.dtype).numpy)
+            inputs[p.name] = _array(fingerprints.rounded(p.dtype, given)).astype(storage_dtype(p.dtype).numpy)
         else:
             inputs[p.name] = numbers[p.name]
     expected = expected_results(program, inputs)
     blocks = []
     for buffer, name in zip(function.params, params, strict=True):
         layout, shape = layouts.get(name), tuple(evaluate_index(e, {}) for e in buffer.shape)
-        block = aligned_array(shape, held(buffer.dtype))
-        block[...] = nothing(buffer.dtype)
+        block = aligned_array(shape, storage_dtype(buffer.dtype))
+        block[...] = uninitialised(buffer.dtype)
         if name in inputs:
-            block[...] = (inputs[name] if layout is None else relaid(inputs[name], layout, nothing(buffer.dtype))).reshape(shape)
+            block[...] = (inputs[name] if layout is None else relaid(inputs[name], layout, uninitialised(buffer.dtype))).reshape(shape)
         blocks.append(block)
     code = run(function, [b.ctypes.data for b in blocks])
     if code:
@@ -162,9 +163,9 @@ def expected_results(program: Program, inputs: Mapping[str, Array]) -> dict[str,
         evaluator.run()
         return evaluator.results()
     table = tensor_table(program)
-    results = {name: aligned_array(caller_shape(table[name], {}), held(table[name].dtype)) for name in program.results}
+    results = {name: aligned_array(caller_shape(table[name], {}), storage_dtype(table[name].dtype)) for name in program.results}
     for name, result in results.items():
-        result[...] = nothing(table[name].dtype)
+        result[...] = uninitialised(table[name].dtype)
     given = [np.ascontiguousarray(inputs[p.name]) for p in program.params]
     code = run(loops, [a.ctypes.data for a in (*given, *results.values())])
     if code:

@@ -27,7 +27,7 @@ from codegen.loops.fingerprints import Unwritten
 from codegen.loops.interp import evaluate_index, run
 from codegen.loops.nodes import Function
 from codegen.loops.printer import show as show_loops
-from codegen.loops.terms import COMPARISONS, Exceeded, Term, Terms, chain, comparison, sample, show
+from codegen.loops.terms import COMPARISONS, Exceeded, Term, Terms, chain, comparison, concrete_value, show
 from polyhedral import affine
 from tensorlang.diagnostics import InternalError, RunError
 from tensorlang.graph.relayout import relaid, restored
@@ -165,8 +165,8 @@ def _asks(condition: Term, compared: Container[tuple[object, ...]]) -> bool:
     """Tell whether all that decides a condition is `compared`: of an `and` that is false, or an `or` that is true, one part."""
     if condition.op in COMPARISONS:
         return comparison(condition) in compared
-    if condition.op in ("and", "or") and bool(sample(condition)) == (condition.op == "or"):
-        return any(_asks(part, compared) for part in chain(condition) if bool(sample(part)) == (condition.op == "or"))
+    if condition.op in ("and", "or") and bool(concrete_value(condition)) == (condition.op == "or"):
+        return any(_asks(part, compared) for part in chain(condition) if bool(concrete_value(part)) == (condition.op == "or"))
     return condition.op not in ("not", "and", "or", "select") or all(_asks(part, compared) for part in condition.args)
 
 
@@ -246,7 +246,7 @@ def term_of(element: Any, dtype: DType, terms: Terms) -> Term:
 
 
 def leaves(terms: Terms, tensor: Tensor, sizes: Mapping[str, int], numbers: Array) -> Array:
-    """Return an array with one leaf per element as the caller sees it; `numbers` are their samples."""
+    """Return an array with one leaf per element as the caller sees it; `numbers` are their concrete values."""
     out = np.empty(caller_shape(tensor, sizes), object)
     for point in np.ndindex(out.shape):
         name = f"{tensor.name}[{', '.join(map(str, point))}]" if point else tensor.name

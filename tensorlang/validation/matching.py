@@ -19,7 +19,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from codegen.loops.terms import COMMUTATIVE, IDEMPOTENT, Term, chain, key, sample
+from codegen.loops.terms import COMMUTATIVE, IDEMPOTENT, Term, chain, concrete_value, key
 
 Pair = tuple[Term, Term]
 
@@ -29,8 +29,8 @@ _SUMS = frozenset(("+", "sum", "fma", "dot"))
 
 @dataclass(slots=True)
 class Matcher:
-    """Compares terms of one program. `fast`: products may be rounded with any sum they stand in. `decides`: samples decide conditions, so
-    beside one of `and` that is false, or of `or` that is true, the others say nothing."""
+    """Compares terms of one program. `fast`: products may be rounded with any sum they stand in. `decides`: concrete values decide
+    conditions, so beside one of `and` that is false, or of `or` that is true, the others say nothing."""
 
     fast: bool = False
     decides: bool = False
@@ -89,9 +89,9 @@ def _each_once(f: Term, w: Term) -> list[Pair] | None:
 
 
 def _decisive(f: Term, w: Term) -> list[Pair] | None:
-    """Return a condition that stands in both `and` or both `or` and decides them by its sample; None where there is none."""
+    """Return a condition that stands in both `and` or both `or` and decides them by its concrete value; None where there is none."""
     found = {key(t): t for t in chain(f)}
-    return next(([(found[key(t)], t)] for t in chain(w) if key(t) in found and bool(sample(t)) == (w.op == "or")), None)
+    return next(([(found[key(t)], t)] for t in chain(w) if key(t) in found and bool(concrete_value(t)) == (w.op == "or")), None)
 
 
 def _ring(f: Term, w: Term) -> list[Pair] | None:
@@ -116,7 +116,7 @@ def _atoms(t: Term) -> Iterator[Term]:
 
 
 def _is(t: Term, value: float, sign: int = 1) -> bool:
-    return t.op == "const" and bool(t.sample == value) and math.copysign(1.0, t.sample) == sign
+    return t.op == "const" and bool(t.concrete == value) and math.copysign(1.0, t.concrete) == sign
 
 
 # ---------------------------------------------------------------- sums and products of reducers
@@ -171,7 +171,7 @@ def _summed(f: Term, w: Term) -> list[Pair] | None:
     left, zero_wanted, zero_found = _Left(), False, False
     parts = list(_folded(w))
     if f.op == "const" and all(t.op == "const" for t in parts):
-        return [] if math.isclose(f.sample, sum(float(t.sample) for t in parts), rel_tol=1e-6) else None
+        return [] if math.isclose(f.concrete, sum(float(t.concrete) for t in parts), rel_tol=1e-6) else None
     for t in parts:
         if _is(t, 0.0):
             zero_wanted = True

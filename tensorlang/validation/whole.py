@@ -18,7 +18,7 @@ import numpy as np
 from codegen.dtypes import u8
 from codegen.llvm.program import Slot
 from codegen.loops import fingerprints
-from codegen.loops.fingerprints import PRIME, held, nothing
+from codegen.loops.fingerprints import PRIME, storage_dtype, uninitialised
 from tensorlang.diagnostics import InternalError, RunError
 from tensorlang.graph.blocks import aligned_array
 from tensorlang.graph.edit import reads, size_bytes
@@ -57,11 +57,11 @@ def compare(compiled: Compiled) -> tuple[int, str]:
 
 def _given(value: Value, rng: np.random.Generator) -> Array:
     high = PRIME if value.dtype.is_float else 2
-    return rng.integers(0, high, value.shape).astype(held(value.dtype).numpy)
+    return rng.integers(0, high, value.shape).astype(storage_dtype(value.dtype).numpy)
 
 
 def _constant(value: Value, array: Array) -> Array:
-    return fingerprints.numbers(array).astype(held(value.dtype).numpy) if value.dtype.is_float else array
+    return fingerprints.numbers(array).astype(storage_dtype(value.dtype).numpy) if value.dtype.is_float else array
 
 
 # ---------------------------------------------------------------- what the graph says
@@ -107,12 +107,12 @@ def _last_uses(graph: Graph) -> dict[str, int]:
 
 
 def _bytes_of(array: Array, value: Value) -> Array:
-    block = array if value.layout is None else relaid(array, value.layout, nothing(value.dtype))
+    block = array if value.layout is None else relaid(array, value.layout, uninitialised(value.dtype))
     return np.ascontiguousarray(block).reshape(-1).view(np.uint8)
 
 
 def _from_bytes(block: Array, value: Value) -> Array:
-    cells = block[: size_bytes(value)].copy().view(held(value.dtype).numpy)
+    cells = block[: size_bytes(value)].copy().view(storage_dtype(value.dtype).numpy)
     if value.layout is None:
         return cells.reshape(value.shape)
     return restored(cells.reshape(value.layout.shape), value.layout, value.shape)
@@ -145,7 +145,7 @@ def _ran(compiled: Compiled, inputs: Mapping[str, Array]) -> dict[str, Array]:
         if code:
             raise InternalError("validate", f"kernel `{call.name}` refuses data that its equations accept, with {code}")
     return {
-        name: bases[slot.base].view(held(graph.values[name].dtype).numpy).reshape(graph.values[name].shape)
+        name: bases[slot.base].view(storage_dtype(graph.values[name].dtype).numpy).reshape(graph.values[name].shape)
         for name, slot in compiled.results()
     }
 

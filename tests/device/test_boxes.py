@@ -17,7 +17,7 @@ from test_warpgroups import without_barrier
 from codegen.cuda.arch import named
 from codegen.cuda.compile import compiled, source
 from codegen.cuda.sass import count, opcodes
-from codegen.loops.nodes import Barrier, Boxes, Function, Landed, Stmt
+from codegen.loops.nodes import Barrier, Boxes, Function, Stmt, WaitBoxes
 from codegen.loops.parser import parse
 from codegen.loops.printer import show
 from codegen.loops.walk import map_stmt, walk
@@ -74,7 +74,7 @@ def without_waits(function: Function) -> Function:
     def stmt(s: Stmt) -> Stmt:
         new = map_stmt(s, lambda i: i, lambda e: e, stmt)
         body = getattr(new, "body", None)
-        return replace(new, body=tuple(s for s in body if not isinstance(s, Landed))) if body else new
+        return replace(new, body=tuple(s for s in body if not isinstance(s, WaitBoxes))) if body else new
 
     return replace(function, body=tuple(stmt(s) for s in function.body))
 

@@ -13,7 +13,6 @@ from codegen.dtypes import f32, i64, u64
 from codegen.loops.nodes import (
     Add,
     Alloc,
-    Beside,
     Box,
     Boxes,
     Buffer,
@@ -24,14 +23,15 @@ from codegen.loops.nodes import (
     If,
     IndexValue,
     Int,
-    Landed,
     Load,
     Mod,
+    Producer,
     Reclaim,
     Release,
     Stmt,
     Store,
     Var,
+    WaitBoxes,
 )
 from codegen.loops.verify import verify
 from polyhedral.verdict import Unknown
@@ -62,8 +62,8 @@ class Line:
         box = Box(Load("s", (Mod(k, stages), Int(0))), Load("x", (k, Int(0))), (1, THREADS))
         read = Store("y", (Var("t"),), Load("s", (Mod(at(self.read + self.stages), stages), Var("t"))))
         steps: dict[str, Stmt] = {
-            "beside": Beside((Reclaim("empty", at(self.reclaimed)), Boxes("full", k, (box,)))),
-            "landed": Landed("full", at(self.landed)),
+            "beside": Producer((Reclaim("empty", at(self.reclaimed)), Boxes("full", k, (box,)))),
+            "landed": WaitBoxes("full", at(self.landed)),
             "read": For("t", Int(0), Int(THREADS), (read,), "thread", THREADS),
             "release": If(Compare(">=", IndexValue(at(self.released)), Const(self.least, i64)), (Release("empty", at(self.released)),)),
         }

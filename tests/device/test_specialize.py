@@ -23,7 +23,7 @@ from codegen.gpu.emulator import EmulatorError
 from codegen.gpu.launches import launches
 from codegen.gpu.limits import Usage, exceeded_by
 from codegen.gpu.render import render
-from codegen.loops.nodes import Add, Barrier, Beside, Boxes, For, Function, If, Int, Landed, Load, Mod, Reclaim, Release, Stmt, Wait
+from codegen.loops.nodes import Add, Barrier, Boxes, For, Function, If, Int, Load, Mod, Producer, Reclaim, Release, Stmt, Wait, WaitBoxes
 from codegen.loops.parser import parse
 from codegen.loops.printer import show
 from codegen.loops.walk import free_vars, walk
@@ -111,7 +111,7 @@ def test_what_a_thread_beside_the_others_brings_is_what_the_operator_reads_in_ev
 def test_nobody_waits_for_the_whole_block_where_a_thread_stands_beside_it(cases):
     for name, each in cases.items():
         nodes = list(walk(*each.lowered.function.body))
-        if any(isinstance(n, Beside) for n in nodes):
+        if any(isinstance(n, Producer) for n in nodes):
             assert not any(isinstance(n, Barrier) for n in nodes), name
     for name in ("two groups of warps", "products under way beside copies"):
         assert [n.pending for n in walk(*cases[name].lowered.function.body) if isinstance(n, Wait) and n.of == "products"] == [1, 0]
@@ -136,7 +136,7 @@ def rewritten(function: Function, rewrite: Rewrite) -> Function:
 
     def inside(s: Stmt) -> Stmt:
         match s:
-            case For() | Beside():
+            case For() | Producer():
                 return replace(s, body=block(s.body))
             case If():
                 return replace(s, then=block(s.then), orelse=block(s.orelse))
@@ -162,7 +162,7 @@ def last_not_released(s: Stmt) -> tuple[Stmt, ...]:
 def released_at_once(s: Stmt) -> tuple[Stmt, ...]:
     """Release what the products of this iteration read, as soon as they have begun."""
     match s:
-        case For(body=(*body, If(then=(Release(barriers, group),)))) if any(isinstance(n, Beside) for n in body):
+        case For(body=(*body, If(then=(Release(barriers, group),)))) if any(isinstance(n, Producer) for n in body):
             return (replace(s, body=(*body, Release(barriers, Add(group, Int(1))))),)
         case _:
             return last_not_released(s)
@@ -170,7 +170,7 @@ def released_at_once(s: Stmt) -> tuple[Stmt, ...]:
 
 def released_before_the_wait(s: Stmt) -> tuple[Stmt, ...]:
     match s:
-        case For(body=(*body, Wait() as wait, If() as release)) if any(isinstance(n, Beside) for n in body):
+        case For(body=(*body, Wait() as wait, If() as release)) if any(isinstance(n, Producer) for n in body):
             return (replace(s, body=(*body, release, wait)),)
         case _:
             return (s,)
@@ -207,8 +207,8 @@ PLANTED: dict[str, tuple[Rewrite, str]] = {
     "a place not reclaimed": (without(Reclaim), "thread 256 touches `full.* while its copy is under way"),
     "a place reclaimed for the boxes before": (later(Reclaim, -1), "thread 256 touches `full.* while its copy is under way"),
     "a place reclaimed that nobody gives back yet": (later(Reclaim, 3), r"`empty\[\d\]` is reclaimed, and not released before"),
-    "boxes not waited for": (without(Landed), r"`full\[0\]` is issued, and nobody waits for it"),
-    "boxes waited for too early": (later(Landed, -1), r"`full\[-1\]` is"),
+    "boxes not waited for": (without(WaitBoxes), r"`full\[0\]` is issued, and nobody waits for it"),
+    "boxes waited for too early": (later(WaitBoxes, -1), r"`full\[-1\]` is"),
     "boxes of the next number": (later(Boxes, 1), r"`full\[[01]\]` is"),
     "sums read while products add to them": (stored_too_soon, "touches `y_0_acc.* while its product is under way"),
     "boxes in the place of those before": (one_place_earlier, "(share|touches) `[ab]_pack"),

@@ -166,9 +166,9 @@ def test_a_device_works_on_the_stream_of_another_library(fake: FakeCuda) -> None
 def test_one_device_works_on_several_streams(fake: FakeCuda) -> None:
     device = started(fake)
     theirs = device.on(123)
-    assert (theirs.stream.handle, device.stream.handle, theirs.is_own, device.is_own) == (123, 7, False, True)
+    assert (theirs.stream.handle, device.stream.handle, theirs.is_primary_stream, device.is_primary_stream) == (123, 7, False, True)
     assert [device.on(n).stream.handle for n in (0, 1, 2)] == ["legacy", "legacy", "per thread"]
-    assert device.on(device.stream).is_own
+    assert device.on(device.stream).is_primary_stream
     graph = device.captured([])
     fake.calls.clear()
     theirs.follow(device.stream)

@@ -124,7 +124,7 @@ class DeviceExecutable:
                 device.copy(memory.address, written.address, memory.size_bytes)
         if self._checks:
             self._refuse(device)
-        self._last = device.stream, None if device.is_own else device.mark()
+        self._last = device.stream, None if device.is_primary_stream else device.mark()
         values = [self.model.graph.values[name] for name in self.model.graph.outputs]
         return tuple(DeviceArray(device, memory, v.shape, v.dtype) for memory, v in zip(returned, values, strict=True))
 

@@ -117,6 +117,6 @@ def _check_instructions(programs: Sequence[Launched], arch: Arch) -> None:
     for kernel in (k for p in programs for k in p.kernels if k.maps and not arch.has_bulk_copy):
         title = f"kernel `{kernel.name}` copies boxes of tensors, which `{arch.target}` does not"
         raise error("C0111", title, help="ask for `stages` without `with tma`, or for sm_90 or later")
-    for kernel in (k for p in programs for k in p.kernels if k.allocated_registers and not arch.deals_registers):
+    for kernel in (k for p in programs for k in p.kernels if k.allocated_registers and not arch.reallocates_registers):
         title = f"kernel `{kernel.name}` deals out registers anew, which `{arch.target}` does not"
         raise error("C0111", title, help="write `specialize LOOP` without `with registers`, or ask for sm_90a")

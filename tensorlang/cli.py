@@ -544,7 +544,7 @@ def plot(
     from tensorlang.picture.plot import plotted
 
     operator, values = _operator(file, arguments, None)
-    own = operator.module.schedules[: operator.module.own_schedules]
+    own = operator.module.schedules[: operator.module.declared_schedules]
     written = next((s for s in own if s.role is None and (s.operator, s.target) == (operator.name, target)), None)
     wrong = next((n for n, v in values.items() if not isinstance(v, int) or v < 0), None)
     if wrong is not None:

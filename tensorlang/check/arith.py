@@ -146,7 +146,7 @@ def _general(op: str, x: px.Expr, y: px.Expr, span: Span) -> Val:
 
 
 def _values(op: str, a: Value, b: Value, span: Span) -> Value:
-    dtype = meeting_type(a, b, span)
+    dtype = common_type(a, b, span)
     if dtype is not None:
         _require_defined(op, dtype, span)
     lhs, rhs = _operand(a, dtype, span), _operand(b, dtype, span)
@@ -161,7 +161,7 @@ def _operand(value: Value, dtype: DType | None, span: Span) -> ir.Expr:
     return coerce(value, dtype, span)
 
 
-def meeting_type(a: Value, b: Value, span: Span) -> DType | None:
+def common_type(a: Value, b: Value, span: Span) -> DType | None:
     """Return the one type of two values that meet; numbers take the other's, sizes that of an integer. Raises T0110 or T0112."""
     x, y = dtype_of(a), dtype_of(b)
     if isinstance(a, Idx) and isinstance(b, Val):
@@ -226,7 +226,7 @@ def _interval(op: str, a: Value, b: Value) -> tuple[px.Expr | None, px.Expr | No
 def _positive_size(value: Value) -> px.Expr | None:
     """Return a number or an expression over sizes that is surely 1 or more."""
     size = _affine(value, NOWHERE) if isinstance(value, Num) or (isinstance(value, Idx) and value.size) else None
-    return size if size is not None and bounds.surely_nonnegative(affine.sub(size, affine.ONE), {}) else None
+    return size if size is not None and bounds.proven_nonnegative(affine.sub(size, affine.ONE), {}) else None
 
 
 def _plus(a: px.Expr | None, b: px.Expr | None) -> px.Expr | None:
@@ -278,7 +278,7 @@ def _compare_values(op: str, a: Value, b: Value, span: Span) -> Value:
         return Val(ir.Compare(op, _widened(a, span), ir.IndexValue(b.expr, span=span), span=span), bool_)  # type: ignore[arg-type]
     if x is None and y is None and not isinstance(a, Val) and not isinstance(b, Val):
         raise error("T0117", "this has no type: only numbers meet here", span, "which type?", help="cast one side: `f32(…)`")
-    dtype = meeting_type(a, b, span)
+    dtype = common_type(a, b, span)
     return Val(ir.Compare(op, coerce(a, dtype, span), coerce(b, dtype, span), span=span), bool_)  # type: ignore[arg-type]
 
 
@@ -352,7 +352,7 @@ def choose(cond: Value, then: Value, orelse: Value, span: Span) -> Value:
         return then if then == orelse else Choice(test, then, orelse)
     if isinstance(then, Cnd | Num) and isinstance(orelse, Cnd | Num):
         return Val(ir.Select(test, coerce(then, bool_, span), coerce(orelse, bool_, span), span=span), bool_)
-    dtype = meeting_type(then, orelse, span)
+    dtype = common_type(then, orelse, span)
     (tlo, thi), (elo, ehi) = interval(then), interval(orelse)
     lo = None if tlo is None or elo is None else affine.minimum(tlo, elo)
     hi = None if thi is None or ehi is None else affine.maximum(thi, ehi)

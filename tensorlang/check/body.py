@@ -18,7 +18,7 @@ from tensorlang.check.depth import check_depth
 from tensorlang.check.equations import Body, Equation, axis_sizes, called, check_results, declare_locals, equations_of, open_equation
 from tensorlang.check.modes import mode_of
 from tensorlang.check.module import Module
-from tensorlang.check.parts import alone, parts
+from tensorlang.check.parts import parts, projected
 from tensorlang.check.pieces import element_type_of, foreign, slots_of, solve_equation
 from tensorlang.check.problems import error, labelled
 from tensorlang.check.scalar import value
@@ -209,7 +209,7 @@ def _piece(body: Body, equation: Equation, group: tuple[str, ...], axes: tuple[s
         return ir.Piece(_stored_value(body, equation, group, items, computed), solved.guard, span=equation.span)
     mine = tuple(items[equation.tensors.index(name)] for name in group)
     made = _stored_value(body, equation, group, mine, Num(0))
-    return ir.Piece(alone(made, foreign(body, equation, group[0]), solved.guard, equation, group), solved.guard, span=equation.span)
+    return ir.Piece(projected(made, foreign(body, equation, group[0]), solved.guard, equation, group), solved.guard, span=equation.span)
 
 
 def _items(equation: Equation, computed: Value) -> tuple[Value, ...]:

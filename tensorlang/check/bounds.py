@@ -11,7 +11,7 @@ Ranges = Mapping[str, tuple[Expr, Expr]]
 """Half-open ranges of indices. Names that are missing are sizes: integers >= 0."""
 
 
-def surely_nonnegative(e: Expr, ranges: Ranges) -> bool:
+def proven_nonnegative(e: Expr, ranges: Ranges) -> bool:
     """Return whether `e >= 0` follows from the ranges of indices and from sizes being >= 0. A quick, incomplete test: it only decides
     whether a condition need be written down; what is written down is proven elsewhere."""
     for _ in range(8):
@@ -41,7 +41,7 @@ def _bound(atom: Expr, lower: bool, ranges: Ranges) -> Expr | None:
             return rhs if isinstance(lhs, Name) and lhs.name in ranges else lhs
         case Max(lhs, rhs) if lower:
             return rhs if isinstance(lhs, Name) and lhs.name in ranges else lhs
-        case Floor(value, divisor) if lower and surely_nonnegative(value, ranges):
+        case Floor(value, divisor) if lower and proven_nonnegative(value, ranges):
             return affine.ZERO
         case _:
             return None
@@ -49,8 +49,8 @@ def _bound(atom: Expr, lower: bool, ranges: Ranges) -> Expr | None:
 
 def in_box(e: Expr, extent: Expr, ranges: Ranges) -> Cond:
     """Return `0 <= e < extent`, without the halves that surely hold."""
-    below = TRUE if surely_nonnegative(e, ranges) else affine.compare(">=", e, affine.ZERO)
-    above = TRUE if surely_nonnegative(affine.sub(affine.sub(extent, e), affine.ONE), ranges) else affine.compare("<", e, extent)
+    below = TRUE if proven_nonnegative(e, ranges) else affine.compare(">=", e, affine.ZERO)
+    above = TRUE if proven_nonnegative(affine.sub(affine.sub(extent, e), affine.ONE), ranges) else affine.compare("<", e, extent)
     return affine.conj(below, above)
 
 
@@ -59,13 +59,13 @@ _NO_INDICES: Ranges = {}
 
 def larger(a: Expr, b: Expr, ranges: Ranges = _NO_INDICES) -> Expr:
     """Return max(a, b) without `Max` where sizes being >= 0 and the ranges of indices decide it."""
-    if surely_nonnegative(affine.sub(a, b), ranges):
+    if proven_nonnegative(affine.sub(a, b), ranges):
         return a
-    return b if surely_nonnegative(affine.sub(b, a), ranges) else affine.maximum(a, b)
+    return b if proven_nonnegative(affine.sub(b, a), ranges) else affine.maximum(a, b)
 
 
 def smaller(a: Expr, b: Expr, ranges: Ranges = _NO_INDICES) -> Expr:
     """Return min(a, b) without `Min` where sizes being >= 0 and the ranges of indices decide it."""
-    if surely_nonnegative(affine.sub(b, a), ranges):
+    if proven_nonnegative(affine.sub(b, a), ranges):
         return a
-    return b if surely_nonnegative(affine.sub(a, b), ranges) else affine.minimum(a, b)
+    return b if proven_nonnegative(affine.sub(a, b), ranges) else affine.minimum(a, b)

@@ -10,7 +10,7 @@ import numpy as np
 from codegen.dtypes import bool_, f32, f64, nearest_tf32
 from tensorlang.check import arith, typed
 from tensorlang.check.problems import error
-from tensorlang.check.reads import bring_in
+from tensorlang.check.reads import index_in_bounds
 from tensorlang.check.reduction import type_named
 from tensorlang.check.runs import Run
 from tensorlang.check.scope import Context, Copies, Scope, expand, unbound
@@ -91,7 +91,7 @@ def _brought_in(ctx: Context, name: str, at: Value, extent: Value, span: Span) -
         extent = Idx(typed.whole(extent.value, span), True)
     if not isinstance(at, Idx | Val) or not isinstance(extent, Idx):
         raise error("T0119", f"`{name}(i, n)` takes an index and a size", span, "here", help=f"`x[{name}(i + 1, N)]`")
-    return bring_in(ctx, at, extent.expr, name, span)
+    return index_in_bounds(ctx, at, extent.expr, name, span)
 
 
 def _fold(ctx: Context, name: str, items: list[Value], span: Span) -> Value:
@@ -174,7 +174,7 @@ def _elementary(name: str, items: list[Value], span: Span) -> Value:
         return _known_elementary(name, [v.value for v in items if isinstance(v, Num)], span)
     dtype = typed.dtype_of(items[0])
     for item in items[1:]:
-        dtype = arith.meeting_type(items[0], item, span)
+        dtype = arith.common_type(items[0], item, span)
     if any(isinstance(v, Idx) for v in items):
         raise error(
             "T0112", f"`{name}` is a function of floats, and an index is an `i64`", span, "called here", help=f"cast it: `{name}(f32(i))`"

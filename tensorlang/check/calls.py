@@ -47,7 +47,7 @@ def apply(ctx: Context, scope: Scope, node: sx.Apply) -> Value:
 def _call(ctx: Context, scope: Scope, name: str, node: sx.Apply, module: Module) -> Value:
     """Return what a call gives of what `module` calls `name`."""
     if name in module.functions:
-        return _inlined(ctx, scope, module.functions[name], node, module.home(name))
+        return _inlined(ctx, scope, module.functions[name], node, module.defining_module(name))
     if name in BUILTINS:
         return builtin(ctx, scope, name, node)
     if name in module.operators:
@@ -66,7 +66,7 @@ WRITTEN_OUT = 4096
 """How many calls of functions an operator may come to, which takes about a second."""
 
 
-def _inlined(ctx: Context, scope: Scope, function: sx.ScalarFunction, node: sx.Apply, home: Module) -> Value:
+def _inlined(ctx: Context, scope: Scope, function: sx.ScalarFunction, node: sx.Apply, defining: Module) -> Value:
     if next(ctx.written_out) > WRITTEN_OUT:
         raise error(
             "T0156",
@@ -86,7 +86,7 @@ def _inlined(ctx: Context, scope: Scope, function: sx.ScalarFunction, node: sx.A
         )
     dtypes = _parameter_types(ctx, function, given, node.span)
     open_types = frozenset(g.name for g in function.generics if g.name not in dtypes) if any(map(_inferring, given)) else frozenset()
-    inner = replace(ctx, module=home, dtypes=dtypes, open_types=open_types, local_names=frozenset(), tensors={})
+    inner = replace(ctx, module=defining, dtypes=dtypes, open_types=open_types, local_names=frozenset(), tensors={})
     names: dict[str, Value] = {}
     for (name, type_), argument in zip(function.params, given, strict=True):
         names[name] = _typed(argument, type_, dtypes, function, node.span)

@@ -18,15 +18,15 @@ from tensorlang.check.bindings import Arg
 from tensorlang.check.body import elaborate
 from tensorlang.check.depth import too_deep
 from tensorlang.check.inline import inline
-from tensorlang.check.instantiate import must_be_known
+from tensorlang.check.instantiate import not_static
 from tensorlang.check.laws import check_laws
 from tensorlang.check.lint import warnings_in
 from tensorlang.check.module import Module
 from tensorlang.check.packs import dimension_names
 from tensorlang.check.problems import NeedsStatic
-from tensorlang.check.reachability import check_satisfiable, clauses_that_never_apply, sizes_that_no_call_tells
+from tensorlang.check.reachability import check_satisfiable, unbound_sizes, unreachable_clauses
 from tensorlang.check.signature import bind
-from tensorlang.check.trials import SMALL, Pack, choices, untold
+from tensorlang.check.trials import SMALL, Pack, choices, required_attributes
 from tensorlang.check.types import CLASSES, REPRESENTATIVE
 from tensorlang.check.walk import conjuncts, descendants
 from tensorlang.diagnostics import CompileError, Diagnostic
@@ -70,12 +70,12 @@ class Checked:
 def checked(module: Module) -> Checked:
     """Return every mistake in the operators and reducers that a file itself declares, one of a callee only where it is declared, and
     what of them was not checked."""
-    examined = [examine(module, name) for name in module.operators if name in module.own]
+    examined = [examine(module, name) for name in module.operators if name in module.declared]
     called = {n.name for o in module.operators.values() for c in o.clauses for n in descendants(c) if isinstance(n, sx.Apply)}
     out = [problem for found in examined for problem in found.problems]
-    out += [problem for name in sorted(module.own - called) for problem in sizes_that_no_call_tells(module.operators[name])]
+    out += [problem for name in sorted(module.declared - called) for problem in unbound_sizes(module.operators[name])]
     for name in module.reducers:
-        if name in module.own_reducers:
+        if name in module.declared_reducers:
             out += check_laws(module, name)
     return Checked(tuple(without_repetition(out)), tuple(e for e in examined if not e.problems and (e.assumed or e.unchecked)))
 
@@ -100,11 +100,11 @@ def without_repetition(problems: list[Diagnostic]) -> list[Diagnostic]:
 def warnings_of(file: sx.File, module: Module) -> list[Diagnostic]:
     """Return what a file says and hardly means: what its text alone tells, and the clauses that are proven to apply nowhere."""
     out = warnings_in(file)
-    for name in sorted(module.own):
+    for name in sorted(module.declared):
         operator = module.operators[name]
         if any(c.conds and not c.otherwise for c in operator.clauses):
-            program = sample_program(module, name)
-            out += clauses_that_never_apply(operator, program) if program is not None else ()
+            program = representative_program(module, name)
+            out += unreachable_clauses(operator, program) if program is not None else ()
     return sorted(out, key=lambda d: d.labels[0].span.start)
 
 
@@ -116,8 +116,8 @@ def check_operator(module: Module, name: str) -> list[Diagnostic]:
 def examine(module: Module, name: str) -> Examined:
     """Return what checking an operator for every choice of pack lengths finds. Attributes without a default take values that its signature
     allows; for each choice of texts and bools, one that is right is enough: which others are, calls tell."""
-    module, operator = module.home(name), module.operators[name]
-    missing = untold(operator)
+    module, operator = module.defining_module(name), module.operators[name]
+    missing = required_attributes(operator)
     assumed: list[str] = []
     unfit: tuple[Diagnostic, ...] = ()
     for assignments in choices(operator):
@@ -191,10 +191,10 @@ def _once(problems: Iterable[Diagnostic]) -> list[Diagnostic]:
     return list(found.values())
 
 
-def sample_program(module: Module, name: str) -> Program | None:
+def representative_program(module: Module, name: str) -> Program | None:
     """Return an operator with its own sizes as symbols, for the first choice of attributes and pack lengths that fits, or None where none
     does. Whole attributes without a default stand at a small number."""
-    module, operator = module.home(name), module.operators[name]
+    module, operator = module.defining_module(name), module.operators[name]
     for attrs in islice(chain.from_iterable(choices(operator, (_SAMPLE, *SMALL))), _SAMPLES):
         for lengths in _choices(operator):
             made = _sampled(module, operator, lengths, attrs)
@@ -245,7 +245,7 @@ def _check(
             return _Outcome((), frozenset(numbers))
         except NeedsStatic as need:
             if need.sizes <= numbers.keys():
-                return _Outcome(must_be_known(operator, need).diagnostics)
+                return _Outcome(not_static(operator, need).diagnostics)
             numbers |= dict.fromkeys(need.sizes, _SAMPLE)
         except RecursionError:
             return _Outcome(too_deep(operator).diagnostics)

@@ -128,7 +128,7 @@ def equations_of(body: Body, base: Scope, number: int, clause: sx.Clause) -> Ite
             f"{number}.{position}",
             _targets(clause, scope),
             scope,
-            PackNames(inner, clause_names(number, clause, outer, names).own, f"{number}.{position}"),
+            PackNames(inner, clause_names(number, clause, outer, names).inner, f"{number}.{position}"),
         )
 
 
@@ -177,7 +177,7 @@ def lengths_of(body: Body, equation: Equation) -> dict[str, int]:
     if body.lengths is None or body.lengths[0] != len(body.ctx.tensors):
         body.lengths = (len(body.ctx.tensors), _all_lengths(body))
     lengths = body.lengths[1]
-    return {name: n for name in equation.packs.own if (n := lengths.get(f"{equation.packs.prefix}/{name}")) is not None}
+    return {name: n for name in equation.packs.inner if (n := lengths.get(f"{equation.packs.prefix}/{name}")) is not None}
 
 
 def _all_lengths(body: Body) -> Lengths:
@@ -215,8 +215,8 @@ def index_names(equation: Equation) -> dict[str, bool]:
 def _introduced(equation: Equation, node: sx.Node, pack: bool, out: dict[str, bool]) -> None:
     match node:
         case sx.Id(name) if name not in equation.scope.values and name not in CONSTANTS and name not in LIMITS:
-            out.setdefault(name, pack and name in equation.packs.own)
-        case sx.Index(name, slots) if name in equation.packs.own:
+            out.setdefault(name, pack and name in equation.packs.inner)
+        case sx.Index(name, slots) if name in equation.packs.inner:
             out.setdefault(name, True)
             for slot in slots:
                 _introduced(equation, slot, False, out)
@@ -282,10 +282,10 @@ def _tail(
     return explicit, conds
 
 
-def ranges_of(body: Body, equation: Equation, opened: Opened, known: frozenset[str] | None) -> dict[str, tuple[px.Expr, px.Expr]]:
+def ranges_of(body: Body, equation: Equation, opened: Opened, boxed: frozenset[str] | None) -> dict[str, tuple[px.Expr, px.Expr]]:
     """Return the ranges of indices that are written or that plain places on the right give."""
     out = dict(opened.explicit)
-    found = found_places(body, equation, opened, known)
+    found = found_places(body, equation, opened, boxed)
     for name in opened.names:
         mine = [p for p in found if p.index == name]
         if name not in out and mine:
@@ -293,10 +293,10 @@ def ranges_of(body: Body, equation: Equation, opened: Opened, known: frozenset[s
     return out
 
 
-def found_places(body: Body, equation: Equation, opened: Opened, known: frozenset[str] | None) -> list[Place]:
-    found = list(places(body.ctx, opened.scope, equation.clause.value, known))
+def found_places(body: Body, equation: Equation, opened: Opened, boxed: frozenset[str] | None) -> list[Place]:
+    found = list(places(body.ctx, opened.scope, equation.clause.value, boxed))
     for cond, at in opened.conds:
-        found += places(body.ctx, at, cond, known)
+        found += places(body.ctx, at, cond, boxed)
     return found
 
 

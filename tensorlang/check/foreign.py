@@ -55,19 +55,19 @@ SAID = {
 """What is said without a name here → how."""
 
 
-def ours(name: str, known: Iterable[str]) -> str | None:
-    """Return what a name of another language is called here, if it surely is one of `known`: `maximum`, `expf`, `EXP`, `True`."""
-    known = set(known)
-    lower = {other.lower(): other for other in sorted(known)}
+def native_name(name: str, choices: Iterable[str]) -> str | None:
+    """Return what a name of another language is called here, if it surely is one of `choices`: `maximum`, `expf`, `EXP`, `True`."""
+    choices = set(choices)
+    lower = {other.lower(): other for other in sorted(choices)}
     for other in (name, name[:-1] if name.endswith("f") else name):
         for candidate in (CALLED.get(other), ELSEWHERE.get(other), lower.get(other.lower()) if len(other) > 1 else None):
-            if candidate in known:
+            if candidate in choices:
                 return candidate
     return None
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that is most like `name`, whatever is written in capitals; None where none is much like it."""
-    names = {other.lower(): other for other in sorted(set(known)) if len(other) > 1 or len(name) > 1}
+def nearest(name: str, choices: Iterable[str]) -> str | None:
+    """Return the choice that is most like `name`, whatever is written in capitals; None where none is much like it."""
+    names = {other.lower(): other for other in sorted(set(choices)) if len(other) > 1 or len(name) > 1}
     close = get_close_matches(name.lower(), names, n=1, cutoff=0.65)
     return names[close[0]] if close else None

@@ -58,12 +58,12 @@ class Callee:
 
 
 def _callee(body: Body, equation: Equation, node: sx.Apply, prefix: str, before: list[ir.Definition]) -> tuple[Callee, list[px.Cond]]:
-    home, operator = body.ctx.module.home(node.name), body.ctx.module.operators[node.name]
+    defining, operator = body.ctx.module.defining_module(node.name), body.ctx.module.operators[node.name]
     contexts: list[px.Cond] = []
     given = _arguments(body, equation, node, operator, prefix, before, contexts)
     try:
-        binding = bind(home, operator, Given(given.args, given.attrs, given.sizes, checks_ranges=False))
-        program = elaborate(home, binding, inline)
+        binding = bind(defining, operator, Given(given.args, given.attrs, given.sizes, checks_ranges=False))
+        program = elaborate(defining, binding, inline)
     except CompileError as problem:
         raise CompileError(*(_at_call(d, node, operator) for d in problem.diagnostics)) from None
     results = [t for g in binding.results.values() for t in (g if isinstance(g, tuple) else (g,))]

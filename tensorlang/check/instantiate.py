@@ -44,7 +44,7 @@ def instantiate(
 
     Raises CompileError: R02xx where the call does not fit the operator, T01xx where the operator itself is wrong."""
     declaration, given = _given(module, operator, args, attrs, sizes)
-    return specialise(_in_mode(module.home(operator), module.mode), declaration, replace(given, named=symbolic))
+    return specialise(_in_mode(module.defining_module(operator), module.mode), declaration, replace(given, named=symbolic))
 
 
 def bound(
@@ -56,11 +56,11 @@ def bound(
 ) -> Mapping[str, Value]:
     """Return what the sizes and attributes of `operator` are for such arguments. Raises CompileError R02xx as `instantiate` does."""
     declaration, given = _given(module, operator, args, attrs, sizes)
-    return bind(module.home(operator), declaration, given).values
+    return bind(module.defining_module(operator), declaration, given).values
 
 
-def _in_mode(home: Module, mode: sx.Mode) -> Module:
-    return home if home.mode == mode else replace(home, mode=mode)
+def _in_mode(defining: Module, mode: sx.Mode) -> Module:
+    return defining if defining.mode == mode else replace(defining, mode=mode)
 
 
 def _given(
@@ -84,7 +84,7 @@ def specialise(module: Module, operator: sx.Operator, given: Given) -> ir.Progra
             return elaborate(module, bind(module, operator, _with_static(given, static)), inline)
         except NeedsStatic as need:
             if not given.named or need.sizes <= static:
-                raise must_be_known(operator, need) from None
+                raise not_static(operator, need) from None
             static |= need.sizes
         except RecursionError:
             raise too_deep(operator) from None
@@ -94,7 +94,7 @@ def _with_static(given: Given, static: frozenset[str]) -> Given:
     return Given(given.tensors, given.attrs, given.sizes, given.named, static, given.checks_ranges)
 
 
-def must_be_known(operator: sx.Operator, need: NeedsStatic) -> CompileError:
+def not_static(operator: sx.Operator, need: NeedsStatic) -> CompileError:
     names = ", ".join(f"`{n}`" for n in sorted(need.sizes))
     return error(
         "R0212",

@@ -30,9 +30,9 @@ def mode_of(module: Module, operator: sx.Operator) -> Mode:
 def _reached(module: Module, operator: sx.Operator) -> list[sx.Operator]:
     """Return `operator` and the operators it calls, directly or through others."""
     found = [(module, operator)]
-    for home, caller in found:
-        names = {n.name for n in descendants(caller) if isinstance(n, sx.Apply) and n.name in home.operators}
-        called = [(home.home(name), home.operators[name]) for name in sorted(names)]
+    for defining, caller in found:
+        names = {n.name for n in descendants(caller) if isinstance(n, sx.Apply) and n.name in defining.operators}
+        called = [(defining.defining_module(name), defining.operators[name]) for name in sorted(names)]
         known = [operator for _, operator in found]
         found += [(there, operator) for there, operator in called if operator not in known]
     return [operator for _, operator in found]

@@ -1,8 +1,8 @@
 """The names of a file and of the libraries it sees.
 
 A library's operator, function, reducer, schedule or tactic may be used from any file that loads it; a file's own name, or one that it
-uses, wins over a library's. Each declaration speaks in the names of its own file, wherever it is used: `Module.home`. What is resolved
-here is what needs no types: duplicates, calls and reductions of things that do not exist, recursion.
+uses, wins over a library's. Each declaration speaks in the names of its own file, wherever it is used: `Module.defining_module`. What is
+resolved here is what needs no types: duplicates, calls and reductions of things that do not exist, recursion.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import TypeVar, assert_never
 from codegen.dtypes import DTYPES
 from codegen.features import NAMES, X86_NAMES
 from codegen.intrinsics import is_name
-from tensorlang.check.foreign import ours
+from tensorlang.check.foreign import native_name
 from tensorlang.check.places import misplaced
 from tensorlang.check.problems import did_you_mean, error, labelled, named, renamed, uncallable
 from tensorlang.check.types import BUILTINS, CLASSES, ELSEWHERE
-from tensorlang.check.uses import Adopted, Imports, Named, Reader, Uses, lines_for, place_of, space_of
+from tensorlang.check.uses import ImportedSchedules, Imports, Named, Reader, Uses, lines_for, place_of, space_of
 from tensorlang.check.walk import descendants
 from tensorlang.diagnostics import CompileError, Diagnostic, Edit, Source, Span
 from tensorlang.syntax import nodes as sx
@@ -30,34 +30,34 @@ from tensorlang.syntax.printer import show
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """`own` names the operators that the file itself declares; the mappings hold the libraries' as well."""
+    """`declared` names the operators that the file itself declares; the mappings hold the libraries' as well."""
 
     operators: Mapping[str, sx.Operator]
     functions: Mapping[str, sx.ScalarFunction]
     reducers: Mapping[str, sx.Reducer]
     schedules: tuple[sx.Schedule, ...]
     tactics: Mapping[str, sx.Tactic]
-    own: frozenset[str] = frozenset()
-    own_reducers: frozenset[str] = frozenset()
-    own_schedules: int = 0
+    declared: frozenset[str] = frozenset()
+    declared_reducers: frozenset[str] = frozenset()
+    declared_schedules: int = 0
     """How many of `schedules` are the file's own: the first ones."""
     mode: sx.Mode = "reduce"
     """That of operators which state none."""
     instructions: Mapping[str, sx.Operator] = field(default_factory=dict)
     """Operators that processors have as one instruction."""
-    homes: Mapping[str, Module] = field(default_factory=dict, repr=False)
+    defining_modules: Mapping[str, Module] = field(default_factory=dict, repr=False)
     """In whose names the operators and functions speak that the file does not declare itself."""
-    reducer_homes: Mapping[str, Module] = field(default_factory=dict, repr=False)
+    reducer_modules: Mapping[str, Module] = field(default_factory=dict, repr=False)
     offered: frozenset[str] = frozenset()
-    """The operators to call: `own`, and those of other files that the file writes schedules for."""
+    """The operators to call: `declared`, and those of other files that the file writes schedules for."""
 
-    def home(self, name: str) -> Module:
+    def defining_module(self, name: str) -> Module:
         """Return in whose names the operator or function speaks that is called `name` here."""
-        return self.homes.get(name, self)
+        return self.defining_modules.get(name, self)
 
-    def reducer_home(self, name: str) -> Module:
+    def reducer_module(self, name: str) -> Module:
         """Return in whose names the reducer speaks that is called `name` here."""
-        return self.reducer_homes.get(name, self)
+        return self.reducer_modules.get(name, self)
 
 
 V = TypeVar("V")
@@ -106,14 +106,14 @@ def _load(file: sx.File, uses: Uses, libraries: Sequence[Module] | None = None) 
 
 def reached(module: Module, name: str) -> list[sx.Node]:
     """Return the functions, operators and reducers that an operator's meaning depends on, directly or through others."""
-    pending: list[tuple[Module, sx.Node]] = [(module.home(name), module.operators[name])]
+    pending: list[tuple[Module, sx.Node]] = [(module.defining_module(name), module.operators[name])]
     found: list[sx.Node] = []
-    for home, declaration in pending:
+    for defining, declaration in pending:
         names = sorted({n.name for n in descendants(declaration) if isinstance(n, sx.Apply | sx.Id)})
         reducers = sorted({n.reducer for n in descendants(declaration) if isinstance(n, sx.Reduction)})
-        met: list[tuple[Module, sx.Node]] = [(home.home(n), home.functions[n]) for n in names if n in home.functions]
-        met += [(home.home(n), home.operators[n]) for n in names if n in home.operators]
-        met += [(home.reducer_home(n), home.reducers[n]) for n in reducers if n in home.reducers]
+        met: list[tuple[Module, sx.Node]] = [(defining.defining_module(n), defining.functions[n]) for n in names if n in defining.functions]
+        met += [(defining.defining_module(n), defining.operators[n]) for n in names if n in defining.operators]
+        met += [(defining.reducer_module(n), defining.reducers[n]) for n in reducers if n in defining.reducers]
         new = [(there, d) for there, d in met if not any(d is known for _, known in pending)]
         pending += new
         found += [d for _, d in new]
@@ -125,9 +125,9 @@ def _over(own: Module, imports: Imports, libraries: Sequence[Module]) -> Module:
     names: dict[str, tuple[sx.Operator | sx.ScalarFunction, Module | None]] = {}
     reducers: dict[str, tuple[sx.Reducer, Module | None]] = {}
     for library in libraries:
-        names |= {n: (o, library.home(n)) for n, o in library.operators.items()}
-        names |= {n: (f, library.home(n)) for n, f in library.functions.items()}
-        reducers |= {n: (d, library.reducer_home(n)) for n, d in library.reducers.items()}
+        names |= {n: (o, library.defining_module(n)) for n, o in library.operators.items()}
+        names |= {n: (f, library.defining_module(n)) for n, f in library.functions.items()}
+        reducers |= {n: (d, library.reducer_module(n)) for n, d in library.reducers.items()}
     for found in imports.names:
         match found.declaration:
             case sx.Reducer() as reducer:
@@ -140,9 +140,9 @@ def _over(own: Module, imports: Imports, libraries: Sequence[Module]) -> Module:
                 assert_never(found.declaration)
     names |= {n: (o, None) for n, o in own.operators.items()} | {n: (f, None) for n, f in own.functions.items()}
     reducers |= {n: (d, None) for n, d in own.reducers.items()}
-    adopted = Adopted(_merged(*(m.tactics for m in libraries)), _merged(*(m.instructions for m in libraries)))
+    adopted = ImportedSchedules(_merged(*(m.tactics for m in libraries)), _merged(*(m.instructions for m in libraries)))
     adopted.take(imports)
-    names |= {n: (adopted.instructions[n], home) for n, home in adopted.hidden.items()}
+    names |= {n: (adopted.instructions[n], defining) for n, defining in adopted.hidden.items()}
     scheduled = {s.operator for s in own.schedules if s.role is None} & {i.name for i in imports.names}
     operators = {n: d for n, (d, _) in names.items() if isinstance(d, sx.Operator)}
     return Module(
@@ -155,8 +155,8 @@ def _over(own: Module, imports: Imports, libraries: Sequence[Module]) -> Module:
         frozenset(own.reducers),
         len(own.schedules),
         instructions=_merged(adopted.instructions, own.instructions),
-        homes={n: home for n, (_, home) in names.items() if home is not None},
-        reducer_homes={n: home for n, (_, home) in reducers.items() if home is not None},
+        defining_modules={n: defining for n, (_, defining) in names.items() if defining is not None},
+        reducer_modules={n: defining for n, (_, defining) in reducers.items() if defining is not None},
         offered=frozenset(own.operators) | (scheduled & operators.keys()),
     )
 
@@ -265,13 +265,13 @@ def _unknown_types(operator: sx.Operator) -> Iterable[Diagnostic]:
             yield unknown_type(node.dtype, named(node.span, node.dtype), known, f"op {operator.name}").diagnostics[0]
 
 
-def unknown_type(name: str, span: Span, known: Iterable[str], declaration: str) -> CompileError:
+def unknown_type(name: str, span: Span, types: Iterable[str], declaration: str) -> CompileError:
     """Return T0104 for an element type that is none, with what it is called here; `declaration` could declare it, as `op f`."""
-    called = ELSEWHERE.get(name) or ELSEWHERE.get(name.lower()) or ours(name, known)
+    called = ELSEWHERE.get(name) or ELSEWHERE.get(name.lower()) or native_name(name, types)
     if called is not None:
         help, edits = f"it is called `{called}` here", (Edit(span, called),)
         return error("T0104", f"there is no element type `{name}`", span, "used here", help=help, edits=edits)
-    help_ = did_you_mean(name, known, f"declare it: `{declaration}[{name}](…)`")
+    help_ = did_you_mean(name, types, f"declare it: `{declaration}[{name}](…)`")
     return error("T0104", f"there is no element type `{name}`", span, "used here", help=help_)
 
 

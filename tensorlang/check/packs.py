@@ -142,13 +142,13 @@ class PackNames:
     """The packs that can be mentioned at one place: operator-level ones by name, a clause's own under `prefix`."""
 
     outer: frozenset[str]
-    own: frozenset[str]
+    inner: frozenset[str]
     prefix: str
 
     def key(self, name: str) -> str | None:
         if name in self.outer:
             return name
-        return f"{self.prefix}/{name}" if name in self.own else None
+        return f"{self.prefix}/{name}" if name in self.inner else None
 
     def mentioned(self, pack: sx.Pack) -> list[str]:
         keys = (self.key(n.name) for n in repeated_names(pack.value))

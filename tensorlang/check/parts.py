@@ -31,11 +31,11 @@ def parts(body: Body, first: Equation) -> list[tuple[str, ...]]:
     return [tuple(group) for group in found] if len(set(ranks)) == len(ranks) else [first.tensors]
 
 
-def alone(e: ir.Expr, unknown: frozenset[str], guard: px.Cond, equation: Equation, group: tuple[str, ...]) -> ir.Expr:
+def projected(e: ir.Expr, unknown: frozenset[str], guard: px.Cond, equation: Equation, group: tuple[str, ...]) -> ir.Expr:
     """Return the value of some components of an equation without what only those of higher rank need.
 
     Raises CompileError T0148 where there is no telling them apart: it, or its guard, has an index in `unknown`."""
-    made = _alone(e)
+    made = _projected(e)
     met = sorted(unknown & {*indices_of(made), *affine.names(guard)})
     if met:
         names, index = " and ".join(f"`{name}`" for name in group), met[0].lstrip("?")
@@ -49,7 +49,7 @@ def alone(e: ir.Expr, unknown: frozenset[str], guard: px.Cond, equation: Equatio
     return made
 
 
-def _alone(e: ir.Expr) -> ir.Expr:
+def _projected(e: ir.Expr) -> ir.Expr:
     asked: dict[ir.Reduce, set[int]] = {}
     for node in nodes(e):
         match node:

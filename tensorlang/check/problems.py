@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from tensorlang.check.foreign import SAID, nearest, ours
+from tensorlang.check.foreign import SAID, native_name, nearest
 from tensorlang.diagnostics import NOWHERE, CompileError, Diagnostic, Edit, Label, Span, error, exception
 from tensorlang.syntax.foreign_idioms import explain_dots
 
@@ -21,9 +21,9 @@ class NeedsStatic(Exception):
         self.sizes, self.span, self.what = sizes, span, what
 
 
-def did_you_mean(name: str, known: Iterable[str], otherwise: str | None = None) -> str | None:
+def did_you_mean(name: str, choices: Iterable[str], otherwise: str | None = None) -> str | None:
     """Return a help text that names the closest known name."""
-    close = nearest(name, known)
+    close = nearest(name, choices)
     return f"did you mean `{close}`?" if close else otherwise
 
 
@@ -33,16 +33,16 @@ def named(span: Span, name: str) -> Span:
 
 
 def renamed(
-    span: Span, name: str, known: Iterable[str], otherwise: str | None = None, elsewhere: str | None = None
+    span: Span, name: str, choices: Iterable[str], otherwise: str | None = None, elsewhere: str | None = None
 ) -> tuple[str | None, tuple[Edit, ...]]:
-    """Return help for a name that is none of `known`, and the edit where another language's name is meant. `elsewhere` tells how to
+    """Return help for a name that is none of `choices`, and the edit where another language's name is meant. `elsewhere` tells how to
     come by something of just that name."""
-    called = ours(name, known)
+    called = native_name(name, choices)
     if called is not None:
         return f"it is called `{called}` here", (Edit(span, called),)
     if elsewhere is not None:
         return elsewhere, ()
-    return SAID[name] if name in SAID else did_you_mean(name, known, otherwise), ()
+    return SAID[name] if name in SAID else did_you_mean(name, choices, otherwise), ()
 
 
 def counted(number: int, noun: str) -> str:
@@ -64,24 +64,24 @@ def labelled(
     return exception(Diagnostic(code, title, kept, notes, help, edits))
 
 
-def uncallable(name: str, span: Span, known: Iterable[str], reducers: Container[str], elsewhere: str | None = None) -> CompileError:
-    """Return that nothing of a name can be called; `known` are those that can, and `elsewhere` tells how to come by one of that name."""
+def uncallable(name: str, span: Span, choices: Iterable[str], reducers: Container[str], elsewhere: str | None = None) -> CompileError:
+    """Return that nothing of a name can be called; `choices` are those that can, and `elsewhere` tells how to come by one of that name."""
     if name in reducers:
         how = f"write what it combines, in parentheses unless it is a product: `{name}(k) (…)`"
         return error("T0101", f"`{name}` is a reducer, and nothing is reduced here", span, "its binders, and no body", help=how)
-    at, known = named(span, name), list(known)
+    at, choices = named(span, name), list(choices)
     otherwise = f"declare `fn {name}(…) = …` or `op {name}(…)`"
-    dotted = _meant_by_dots(at, name, known) if "." in name and elsewhere is None else None
-    help, edits = dotted or renamed(at, name, known, otherwise, elsewhere)
+    dotted = _meant_by_dots(at, name, choices) if "." in name and elsewhere is None else None
+    help, edits = dotted or renamed(at, name, choices, otherwise, elsewhere)
     return error("T0101", f"there is no operator or function `{name}`", at, "called here", help=help, edits=edits)
 
 
-def _meant_by_dots(at: Span, name: str, known: list[str]) -> tuple[str, tuple[Edit, ...]] | None:
-    """Return help for a function of a module or a method of a tensor, and the edit where the same function is one of `known`."""
+def _meant_by_dots(at: Span, name: str, choices: list[str]) -> tuple[str, tuple[Edit, ...]] | None:
+    """Return help for a function of a module or a method of a tensor, and the edit where the same function is one of `choices`."""
     help, undotted = explain_dots(name)
     if undotted is None:
         return (help, ()) if help is not None else None
-    called = undotted if undotted in known else ours(undotted, known)
+    called = undotted if undotted in choices else native_name(undotted, choices)
     return (f"leave the module out: `{called}`", (Edit(at, called),)) if called is not None else None
 
 

@@ -36,18 +36,18 @@ class Place:
     sizes: tuple[px.Expr, ...] = ()
 
 
-def places(ctx: Context, scope: Scope, node: sx.Node, known: frozenset[str] | None = None) -> Iterator[Place]:
-    """Yield the plain places of every index in an expression. `known`: the local tensors whose boxes may be used (None: all)."""
+def places(ctx: Context, scope: Scope, node: sx.Node, boxed: frozenset[str] | None = None) -> Iterator[Place]:
+    """Yield the plain places of every index in an expression. `boxed`: the local tensors whose boxes may be used (None: all)."""
     match node:
         case sx.Index(name, slots, mode):
-            yield from _read_places(ctx, scope, node, known)
+            yield from _read_places(ctx, scope, node, boxed)
             for slot, at in _expanded(scope, slots):
-                yield from places(ctx, at, slot, known)
+                yield from places(ctx, at, slot, boxed)
             if mode is not None:
-                yield from places(ctx, scope, mode, known)
+                yield from places(ctx, scope, mode, boxed)
         case sx.Pack():
             for inner, at in _expanded(scope, (node,)):
-                yield from places(ctx, at, inner, known)
+                yield from places(ctx, at, inner, boxed)
         case sx.Reduction(_, _, binders, _):
             introduced = list(bound_names(scope, binders))
             inside = replace(scope, values={**scope.values, **{n: _placeholder(scope, n, pack) for n, pack, _ in introduced}})
@@ -55,18 +55,18 @@ def places(ctx: Context, scope: Scope, node: sx.Node, known: frozenset[str] | No
                 inside, (b for b in binders if not isinstance(b, sx.From) and next(bound_names(scope, (b,)), None) is None)
             )
             for child in children(node):
-                yield from _weakened(places(ctx, inside, child, known), guarded)
+                yield from _weakened(places(ctx, inside, child, boxed), guarded)
         case sx.IfElse(cond, then, orelse):
-            yield from places(ctx, scope, cond, known)
+            yield from places(ctx, scope, cond, boxed)
             guarded = _conditioned(scope, (cond,))
-            yield from _weakened(places(ctx, scope, then, known), guarded)
-            yield from _weakened(places(ctx, scope, orelse, known), guarded)
+            yield from _weakened(places(ctx, scope, then, boxed), guarded)
+            yield from _weakened(places(ctx, scope, orelse, boxed), guarded)
         case sx.LetIn(name, value, body):
-            yield from places(ctx, scope, value, known)
-            yield from places(ctx, scope.bind({name: Str(name)}), body, known)
+            yield from places(ctx, scope, value, boxed)
+            yield from places(ctx, scope.bind({name: Str(name)}), body, boxed)
         case _:
             for child in children(node):
-                yield from places(ctx, scope, child, known)
+                yield from places(ctx, scope, child, boxed)
 
 
 def _weakened(found: Iterator[Place], guarded: frozenset[str]) -> Iterator[Place]:
@@ -117,9 +117,9 @@ def bound_names(scope: Scope, binders: Iterable[sx.Node]) -> Iterator[tuple[str,
                 pass
 
 
-def _read_places(ctx: Context, scope: Scope, node: sx.Index, known: frozenset[str] | None) -> Iterator[Place]:
+def _read_places(ctx: Context, scope: Scope, node: sx.Index, boxed: frozenset[str] | None) -> Iterator[Place]:
     tensor = scope.values.get(node.name) or ctx.tensors.get(node.name)
-    if not isinstance(tensor, Tensor) or (known is not None and node.name in ctx.local_names and node.name not in known):
+    if not isinstance(tensor, Tensor) or (boxed is not None and node.name in ctx.local_names and node.name not in boxed):
         return
     slots = _expanded(scope, node.slots)
     if len(slots) != len(tensor.dims):

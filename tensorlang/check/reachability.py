@@ -20,7 +20,7 @@ from tensorlang.tensor.facts import box
 from tensorlang.tensor.nodes import Program
 
 
-def sizes_that_no_call_tells(operator: sx.Operator) -> Iterator[Diagnostic]:
+def unbound_sizes(operator: sx.Operator) -> Iterator[Diagnostic]:
     """Yield T0158 for each dimension of several sizes of which more than one stands nowhere else."""
     composite: list[tuple[sx.Param, sx.TupleOf]] = []
     known = {p.name for p in operator.params if p.kind != "tensor"}
@@ -78,7 +78,7 @@ def _context(program: Program) -> Cond:
     return affine.conj(program.context, *(affine.compare(">=", size, 0) for size in program.sizes))
 
 
-def clauses_that_never_apply(operator: sx.Operator, program: Program) -> Iterator[Diagnostic]:
+def unreachable_clauses(operator: sx.Operator, program: Program) -> Iterator[Diagnostic]:
     """Yield W0106 for each clause whose condition holds of no index, whatever the sizes. `program` is of sizes that are all symbols;
     conditions on attributes and packs, which have values there, are left alone."""
     clauses = {(c.span.start, c.span.end): c for c in operator.clauses if c.conds and not c.otherwise}

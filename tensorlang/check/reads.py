@@ -214,10 +214,10 @@ def _brought_in(ctx: Context, scope: Scope, entry: Entry, word: str) -> Idx | Va
     """Return the index that `clamp`, `wrap` or `reflect` reads instead."""
     if isinstance(entry.at, Idx) and bounds.in_box(entry.at.expr, entry.size, scope.ranges) == px.TRUE:
         return entry.at
-    return bring_in(ctx, entry.at, entry.size, word, entry.span)
+    return index_in_bounds(ctx, entry.at, entry.size, word, entry.span)
 
 
-def bring_in(ctx: Context, at: Idx | Val, size: px.Expr, word: str, span: Span) -> Idx | Val:
+def index_in_bounds(ctx: Context, at: Idx | Val, size: px.Expr, word: str, span: Span) -> Idx | Val:
     """Return `at` brought into [0, size), or 0 where that is empty."""
     extent, zero = Idx(size, True), Num(0)
     last = arith.binary("-", extent, Num(1), span)
@@ -276,4 +276,4 @@ def refine(scope: Scope, value: Val) -> Val:
     return replace(value, lo=lo if lo is not None else value.lo, hi=hi if hi is not None else value.hi)
 
 
-__all__ = ["bool_", "bring_in", "check_rank", "compute_dtype", "dynamic", "element", "find_tensor", "read", "refine", "show_dims"]
+__all__ = ["bool_", "check_rank", "compute_dtype", "dynamic", "element", "find_tensor", "index_in_bounds", "read", "refine", "show_dims"]

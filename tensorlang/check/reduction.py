@@ -46,8 +46,8 @@ def reduction(ctx: Context, scope: Scope, node: sx.Reduction) -> Value:
     init = None if parts.init is None else ctx.value(replace(scope, indexing=False), parts.init)
     note = f"what is reduced ends with its product: anything more stands in parentheses, `{node.reducer}(…) (…)`"
     with used_at(node.span, reducer.span, "in this reduction", note):
-        home = replace(ctx, module=ctx.module.reducer_home(node.reducer))
-        return _reduced(home, scope, node, reducer, Terms(parts, body, init, where, filter_))
+        there = replace(ctx, module=ctx.module.reducer_module(node.reducer))
+        return _reduced(there, scope, node, reducer, Terms(parts, body, init, where, filter_))
 
 
 @dataclass(frozen=True, slots=True)

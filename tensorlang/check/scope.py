@@ -105,7 +105,7 @@ def expand_pack(scope: Scope, pack: sx.Pack) -> Iterator[tuple[sx.Node, Scope]]:
     """Yield the repeated expression with one scope a position. Raises T0130 (nothing to repeat) and T0131 (lengths differ)."""
     names = packs_of(scope, pack)
     if not names:
-        raise nothing_to_repeat(scope, pack)
+        raise no_pack(scope, pack)
     lengths = {name: len(value.items) for name in names if isinstance(value := scope.values[name], Packed)}
     if len(set(lengths.values())) > 1:
         raise error(
@@ -119,7 +119,7 @@ def expand_pack(scope: Scope, pack: sx.Pack) -> Iterator[tuple[sx.Node, Scope]]:
         yield pack.value, scope.at(names, position)
 
 
-def nothing_to_repeat(scope: Scope, pack: sx.Pack) -> Exception:
+def no_pack(scope: Scope, pack: sx.Pack) -> Exception:
     packs = [name for name, value in scope.values.items() if isinstance(value, Packed)]
     unknown = [n.name for n in repeated_names(pack.value) if n.name not in scope.values]
     if unknown:

@@ -57,7 +57,7 @@ def expected(b: Binder, param: sx.Param, copy: int) -> list[Expected]:
 
 
 @dataclass(frozen=True, slots=True)
-class Met:
+class MatchedDim:
     """A dimension of an argument against its declaration."""
 
     param: sx.Param
@@ -67,7 +67,7 @@ class Met:
 
 
 def match_shapes(b: Binder) -> None:
-    met: list[Met] = []
+    met: list[MatchedDim] = []
     for param in tensor_params(b.operator):
         for copy, arg in enumerate(args_of(b, param)):
             met += _aligned(b, param, arg, copy)
@@ -91,29 +91,29 @@ def match_shapes(b: Binder) -> None:
             )
 
 
-def _is_one(m: Met) -> bool:
+def _is_one(m: MatchedDim) -> bool:
     return m.expected.broadcast and product(m.sizes) == affine.ONE
 
 
-def _aligned(b: Binder, param: sx.Param, arg: Arg, copy: int) -> list[Met]:
+def _aligned(b: Binder, param: sx.Param, arg: Arg, copy: int) -> list[MatchedDim]:
     wanted = expected(b, param, copy)
     missing = len(wanted) - len(arg.dims)
     if missing < 0 or not all(e.broadcast for e in wanted[:missing]):
         raise wrong_rank(b, param, arg)
-    return [Met(param, arg, e, sizes) for e, sizes in zip(wanted[missing:], arg.dims, strict=True)]
+    return [MatchedDim(param, arg, e, sizes) for e, sizes in zip(wanted[missing:], arg.dims, strict=True)]
 
 
 def _key(b: Binder, node: sx.Id, position: int | None) -> str:
     return node.name if position is None or node.name not in b.packs else f"{node.name}.{position}"
 
 
-def _meet_one(b: Binder, m: Met) -> None:
+def _meet_one(b: Binder, m: MatchedDim) -> None:
     """A broadcast dimension of size one gives its size only if nothing else does."""
     if isinstance(m.expected.node, sx.Id):
         b.sizes.setdefault(_key(b, m.expected.node, m.expected.position), affine.ONE)
 
 
-def _meet(b: Binder, m: Met, last: bool = False) -> bool:
+def _meet(b: Binder, m: MatchedDim, last: bool = False) -> bool:
     """Unify one dimension; False when it cannot be decided yet."""
     node, position = m.expected.node, m.expected.position
     match node:
@@ -138,7 +138,7 @@ def _all_known(b: Binder, name: str) -> bool:
     return length is not None and all(f"{name}.{k}" in b.sizes for k in range(length))
 
 
-def _meet_sum(b: Binder, m: Met, name: str) -> bool:
+def _meet_sum(b: Binder, m: MatchedDim, name: str) -> bool:
     given = b.given.sizes.get(name)
     if not isinstance(given, tuple):
         return False
@@ -147,7 +147,7 @@ def _meet_sum(b: Binder, m: Met, name: str) -> bool:
     return _meet_expression(b, m, True)
 
 
-def _unify(b: Binder, m: Met, key: str, size: px.Expr) -> None:
+def _unify(b: Binder, m: MatchedDim, key: str, size: px.Expr) -> None:
     if key not in b.sizes:
         b.sizes[key] = size
         b.sources[key] = (m.param.name, show_shape(m.arg))
@@ -163,11 +163,11 @@ def _unify(b: Binder, m: Met, key: str, size: px.Expr) -> None:
     b.context = affine.conj(b.context, affine.compare("==", known, size)) if b.given.checks_ranges is False else b.context
 
 
-def disagree(b: Binder, m: Met, key: str, known: px.Expr, size: px.Expr) -> Exception:
+def disagree(b: Binder, m: MatchedDim, key: str, previous: px.Expr, size: px.Expr) -> Exception:
     other, shape = b.sources.get(key, ("an attribute", ""))
     return error(
         "R0202",
-        f"`{b.operator.name}`: `{other}` gives {key} = {bare(known)}, `{m.param.name}` gives {key} = {bare(size)}",
+        f"`{b.operator.name}`: `{other}` gives {key} = {bare(previous)}, `{m.param.name}` gives {key} = {bare(size)}",
         m.param.span,
         f"declared with {key.split('.')[0]}",
         notes=(f"`{other}` has shape [{shape}]", f"`{m.param.name}` has shape [{show_shape(m.arg)}]"),
@@ -175,7 +175,7 @@ def disagree(b: Binder, m: Met, key: str, known: px.Expr, size: px.Expr) -> Exce
     )
 
 
-def _meet_composite(b: Binder, m: Met, items: Sequence[sx.Node]) -> bool:
+def _meet_composite(b: Binder, m: MatchedDim, items: Sequence[sx.Node]) -> bool:
     parts = parts_of(b, items)
     scope = b.scope()
     sizes: list[px.Expr | None] = []
@@ -214,7 +214,7 @@ def _meet_composite(b: Binder, m: Met, items: Sequence[sx.Node]) -> bool:
     return True
 
 
-def _quotient(b: Binder, m: Met, whole: px.Expr, divisor: px.Expr, name: str) -> px.Expr:
+def _quotient(b: Binder, m: MatchedDim, whole: px.Expr, divisor: px.Expr, name: str) -> px.Expr:
     d = affine.constant(divisor)
     if d is None:
         raise NeedsStatic(affine.name_set(divisor), m.param.span, "is a factor of a composite dimension")
@@ -315,7 +315,7 @@ def _outside_packs(node: sx.Node) -> list[sx.Node]:
     return out
 
 
-def _meet_expression(b: Binder, m: Met, last: bool) -> bool:
+def _meet_expression(b: Binder, m: MatchedDim, last: bool) -> bool:
     want = evaluate(b, b.scope(), m.expected.node, m.expected.position)
     whole = product(m.sizes)
     if want is None or whole is None:

@@ -229,5 +229,5 @@ def _check_extents(b: Binder, param: sx.Param, sizes: Sequence[px.Expr]) -> None
                 "declared here",
                 help="change the arguments or attributes that its shape depends on",
             )
-        if number is None and not bounds.surely_nonnegative(size, {}):
+        if number is None and not bounds.proven_nonnegative(size, {}):
             b.context = affine.conj(b.context, affine.compare(">=", size, affine.ZERO))

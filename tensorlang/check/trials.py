@@ -46,7 +46,7 @@ class Pack:
         return f"(…, {first}, {second})" if self.backwards else f"({first}, {second}, …)"
 
 
-def untold(operator: sx.Operator) -> list[sx.Param]:
+def required_attributes(operator: sx.Operator) -> list[sx.Param]:
     """Return the attributes that have no default and that no rank tells."""
     told = {attr for where in operator.where for cond in conjuncts(where) for attr in _told(cond)}
     return [p for p in operator.params if p.kind == "attr" and p.default is None and p.name not in told]
@@ -64,7 +64,7 @@ def _told(cond: sx.Node) -> Iterator[str]:
 
 def choices(operator: sx.Operator, small: Sequence[int] = SMALL) -> Iterator[Iterator[Attributes]]:
     """Yield for each choice of texts and bools the assignments of all attributes to try with it, those most likely to fit first."""
-    params = untold(operator)
+    params = required_attributes(operator)
     types = {
         g.name: REPRESENTATIVE.get(g.bound or "any", g.bound or "f32") for g in operator.generics if not _has_argument(operator, g.name)
     }

@@ -320,7 +320,7 @@ def lines_for(name: str) -> str | None:
 
 
 @dataclass
-class Adopted:
+class ImportedSchedules:
     """Schedules of used files, with the tactics and instructions that they need, in names that mean these here.
 
     `tactics` and `instructions` begin as those that the file itself sees."""
@@ -387,9 +387,9 @@ class Adopted:
                 self.tactics[here] = self._tactic(used, used.module.tactics[name], here)
             else:
                 self.instructions[here] = replace(used.module.instructions[name], name=here)
-                self.hidden[here] = used.module.home(name)
+                self.hidden[here] = used.module.defining_module(name)
         return self._known[key]
 
 
 def _own_schedules(used: Used) -> tuple[sx.Schedule, ...]:
-    return used.module.schedules[: used.module.own_schedules]
+    return used.module.schedules[: used.module.declared_schedules]

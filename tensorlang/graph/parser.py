@@ -73,7 +73,7 @@ def _three(lines: list[str]) -> list[str]:
 def _program(label: str, text: str) -> Program:
     """Return the program of an `op`, instantiated for the types that it declares."""
     module = load_module(parse_file(Source(label, text)))
-    [operator] = [module.operators[name] for name in module.own]
+    [operator] = [module.operators[name] for name in module.declared]
     types = []
     for param in operator.params:
         if not isinstance(param.type, sx.TensorType):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from tensorlang.check.definition import Examined, examine, sample_program, without_repetition
+from tensorlang.check.definition import Examined, examine, representative_program, without_repetition
 from tensorlang.check.laws import check_laws
 from tensorlang.check.module import Module, files_by, load_module, prelude
 from tensorlang.check.uses import Imports
@@ -61,7 +61,7 @@ class Analysis:
     def program(self, name: str) -> Program | None:
         """Return an operator with its sizes as symbols, or None where it is not right for any choice that was tried."""
         if name not in self._programs:
-            self._programs[name] = sample_program(self.module, name) if name in self.module.operators else None
+            self._programs[name] = representative_program(self.module, name) if name in self.module.operators else None
         return self._programs[name]
 
     def program_of(self, operator: sx.Operator) -> Program | None:
@@ -123,7 +123,7 @@ def _sources(module: Module) -> set[str]:
         met.add(id(current))
         for names in (current.operators, current.functions, current.reducers):
             found |= {declaration.span.source.name for declaration in names.values()}
-        pending += [*current.homes.values(), *current.reducer_homes.values()]
+        pending += [*current.defining_modules.values(), *current.reducer_modules.values()]
     return found
 
 
@@ -340,17 +340,17 @@ class _Checks:
 
     def run(self) -> Iterator[Diagnostic]:
         for name in self.module.operators:
-            if name in self.module.own:
+            if name in self.module.declared:
                 declaration = self.module.operators[name]
                 found = self._kept("op", declaration, lambda name=name: self._examined(name))  # type: ignore[misc]
                 if found.examined is not None and (found.examined.assumed or found.examined.unchecked):
                     self.partly.append(found.examined)
                 yield from self._placed(found)
         for name in self.module.reducers:
-            if name in self.module.own_reducers:
+            if name in self.module.declared_reducers:
                 laws = lambda name=name: self._relative(check_laws(self.module, name))  # noqa: E731
                 yield from self._placed(self._kept("reducer", self.module.reducers[name], laws))
-        for schedule in self.module.schedules[: self.module.own_schedules]:
+        for schedule in self.module.schedules[: self.module.declared_schedules]:
             key = f"schedule {schedule.span.start}"
             self.own[key] = schedule
             proof = lambda schedule=schedule: self._relative(self.refusals(schedule))  # noqa: E731
@@ -419,8 +419,8 @@ class _Checks:
 
 def refusals(served: Module, schedule: sx.Schedule, *, replaying: bool = False) -> list[Diagnostic]:
     """Return why one schedule of a module is refused; with `replaying`, also what it would have computed."""
-    others = tuple(s for s in served.schedules[served.own_schedules :])
-    alone = replace(served, schedules=(schedule, *others), own_schedules=1)
+    others = tuple(s for s in served.schedules[served.declared_schedules :])
+    alone = replace(served, schedules=(schedule, *others), declared_schedules=1)
     return check_schedules(alone) or prove_schedules(alone, replaying=replaying)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from polyhedral import affine
 from polyhedral.expr import Int
-from tensorlang.check.definition import sample_program
+from tensorlang.check.definition import representative_program
 from tensorlang.check.module import Module
 from tensorlang.diagnostics import error
 from tensorlang.picture.points import space
@@ -65,7 +65,7 @@ def plotted(
     title: str,
 ) -> Picture:
     """Return a picture of an operator of a module under a schedule, or as written where that is None."""
-    program = sample_program(module, name)
+    program = representative_program(module, name)
     if program is None:
         raise error("C0241", f"`{name}` has mistakes, or needs attributes that nobody can guess", help="`tensorlang check` says which")
     given = _given(program, sizes)

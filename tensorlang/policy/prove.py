@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from polyhedral import affine
 from polyhedral.expr import Cond, Int
-from tensorlang.check.definition import sample_program
+from tensorlang.check.definition import representative_program
 from tensorlang.check.module import Module
 from tensorlang.diagnostics import CompileError, Diagnostic
 from tensorlang.policy.select import conditional, read
@@ -33,9 +33,9 @@ def prove_schedules(module: Module, *, replaying: bool = False) -> list[Diagnost
     """Return why schedules of the module's own are refused; with `replaying`, also what they would have computed. Schedules of roles, and
     of operators that need attributes nobody can guess, are proven where they are used."""
     out: list[Diagnostic] = []
-    for written in module.schedules[: module.own_schedules]:
+    for written in module.schedules[: module.declared_schedules]:
         if written.role is None and written.operator in module.operators:
-            program = sample_program(module, written.operator)
+            program = representative_program(module, written.operator)
             if program is not None:
                 out += _refusals(module, written, program, replaying)
     return out

@@ -107,7 +107,7 @@ def search(
 
     Raises CompileError S05xx for a schedule that cannot be read and for knobs that it does not have."""
     request = _Request(module, program, target, machine, knobs or {}, layouts or {}, constants)
-    own, library = module.schedules[: module.own_schedules], module.schedules[module.own_schedules :]
+    own, library = module.schedules[: module.declared_schedules], module.schedules[module.declared_schedules :]
     env = guard_env(module, operator, program, attrs, sizes or {}, at or {})
     decided = guard_env(module, operator, program, attrs, sizes or {}, {}) if at else env
     found = (
@@ -290,7 +290,7 @@ def _assembled(request: _Request, schedule: Schedule, parts: Sequence[_Part], pl
 def _candidates(request: _Request, roles: Sequence[sx.Schedule], d: Deriver, group: FusionGroup) -> list[tuple[sx.Schedule, Match]]:
     """Return the schedules of roles whose guards hold, the least cost first, and of the same cost in the order in which they are written;
     the user's before those of the library."""
-    own = request.module.schedules[: request.module.own_schedules]
+    own = request.module.schedules[: request.module.declared_schedules]
     found: list[tuple[sx.Schedule, Match]] = []
     for schedule in roles:
         assert schedule.role is not None

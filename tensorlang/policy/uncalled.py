@@ -23,7 +23,7 @@ from tensorlang.targets import TARGETS
 def check_schedules(module: Module) -> list[Diagnostic]:
     """Return what is wrong with the module's own schedules and tactics, as far as it can be told without sizes: one diagnostic each."""
     out: list[Diagnostic] = []
-    for schedule in module.schedules[: module.own_schedules]:
+    for schedule in module.schedules[: module.declared_schedules]:
         try:
             _check(module, schedule)
         except CompileError as refused:
@@ -50,7 +50,7 @@ def _check(module: Module, schedule: sx.Schedule) -> None:
         help = f"it is called `{called}` here" if called else did_you_mean(schedule.target, TARGETS, kinds)
         raise error("S0513", title, span, help=help, edits=(Edit(span, called),) if called else ())
     if schedule.role is None and schedule.operator not in module.operators:
-        own = [name for name in module.operators if name in module.own]
+        own = [name for name in module.operators if name in module.declared]
         there = f"the operators here are {', '.join(f'`{name}`' for name in own)}" if own else "declare it, or rename the schedule"
         help = did_you_mean(schedule.operator, module.operators, there)
         raise error("S0501", f"there is no operator `{schedule.operator}`", _word(schedule, "schedule", schedule.operator), help=help)

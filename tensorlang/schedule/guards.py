@@ -59,7 +59,7 @@ def guard_env(
         else:
             tensors[param.name] = _argument(table[param.name]) if param.name in table else None
     given = Given(tensors, attrs, {n: _size(s) for n, s in sizes.items()}, checks_ranges=False)
-    return facts(bind(module.home(operator or ""), declaration, given).values, at)
+    return facts(bind(module.defining_module(operator or ""), declaration, given).values, at)
 
 
 def _size(given: Any) -> Affine | tuple[Affine, ...]:

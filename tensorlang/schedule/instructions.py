@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 
-from tensorlang.check.definition import check_operator, sample_program
+from tensorlang.check.definition import check_operator, representative_program
 from tensorlang.check.module import Module, load_module
 from tensorlang.check.places import spread_of
 from tensorlang.check.walk import descendants
@@ -31,7 +31,7 @@ def named(module: Module, directives: Sequence[sx.Directive]) -> tuple[Instructi
 
 def declared(module: Module) -> tuple[Instruction, ...]:
     """Return the instructions of a module that have no mistakes, those of the file before a library's."""
-    ordered = sorted(module.instructions.values(), key=lambda o: o.name not in module.own)
+    ordered = sorted(module.instructions.values(), key=lambda o: o.name not in module.declared)
     return tuple(i for o in ordered if (i := _instruction(module, o)) is not None)
 
 
@@ -53,17 +53,17 @@ def _check_named(module: Module, directive: sx.Directive, usable: set[str]) -> N
 
 def _instruction(module: Module, operator: sx.Operator) -> Instruction | None:
     """Return the instruction that an operator, one of the module's or a library's, declares."""
-    called, home = {n.name for n in descendants(operator) if isinstance(n, sx.Apply)}, module.home(operator.name)
-    if operator.name not in module.operators or not called & (home.functions.keys() | home.operators.keys()):
+    called, defining = {n.name for n in descendants(operator) if isinstance(n, sx.Apply)}, module.defining_module(operator.name)
+    if operator.name not in module.operators or not called & (defining.functions.keys() | defining.operators.keys()):
         return instruction(operator)
-    program = sample_program(module, operator.name)
+    program = representative_program(module, operator.name)
     return _made(None if program is None else replace(program, name=operator.name), operator)
 
 
 @cache
 def instruction(operator: sx.Operator) -> Instruction | None:
     """Return the instruction that `operator`, which calls no other, declares, or None when its equations have mistakes."""
-    return _made(sample_program(load_module(sx.File((operator,))), operator.name), operator)
+    return _made(representative_program(load_module(sx.File((operator,))), operator.name), operator)
 
 
 def _made(program: Program | None, operator: sx.Operator) -> Instruction | None:

@@ -63,6 +63,6 @@ def mistakes(text: str) -> list[Diagnostic]:
     """Return every diagnostic of a text: from loading it or from checking its operators."""
     try:
         module = load(text)
-        return [d for name in module.operators if name in module.own for d in check_operator(module, name)]
+        return [d for name in module.operators if name in module.declared for d in check_operator(module, name)]
     except CompileError as problem:
         return list(problem.diagnostics)

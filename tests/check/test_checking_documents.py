@@ -45,7 +45,7 @@ def test_wrong_programs_of_the_page_are_refused_with_their_code(code: str, text:
 
 def run_text(text: str, *arrays: Any, **attrs: Any) -> Any:
     module = load(text)
-    return run(module, next(reversed([n for n in module.operators if n in module.own])), *arrays, **attrs)
+    return run(module, next(reversed([n for n in module.operators if n in module.declared])), *arrays, **attrs)
 
 
 @pytest.mark.parametrize("text", [body for _, body in blocks(PAGE, "python")])
@@ -68,7 +68,7 @@ def refused_call(program: str, call: str) -> list[str]:
     module = load(program)
 
     def invoke(*args: Any, sizes: dict[str, Any] | None = None, **attrs: Any) -> None:
-        instantiate(module, next(n for n in module.operators if n in module.own), list(args), attrs, sizes)
+        instantiate(module, next(n for n in module.operators if n in module.declared), list(args), attrs, sizes)
 
     try:
         eval(call, {"f": invoke, **{name: Types(name) for name in DTYPES}})

@@ -23,7 +23,7 @@ X = np.arange(6, dtype=np.float32)
 
 def program(text: str, *args: Any, **kwargs: Any) -> ir.Program:
     module = load(text)
-    return program_of(module, next(iter(module.own)), *args, **kwargs)
+    return program_of(module, next(iter(module.declared)), *args, **kwargs)
 
 
 def definition(made: ir.Program, name: str) -> ir.Definition:

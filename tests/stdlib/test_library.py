@@ -12,7 +12,7 @@ from tensorlang.check.definition import check_operator
 from tensorlang.diagnostics import render
 
 
-@pytest.mark.parametrize("name", sorted(library().own))
+@pytest.mark.parametrize("name", sorted(library().declared))
 def test_an_operator_is_right_where_it_is_defined(name: str) -> None:
     assert [render(problem) for problem in check_operator(library(), name)] == []
 

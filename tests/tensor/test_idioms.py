@@ -49,7 +49,7 @@ op attention(q: f32[H, L, D], k: f32[H, S, D], v: f32[H, S, E]) -> (y: f32[H, L,
 
 def program_of(text: str, *shapes: tuple[int, ...]) -> Program:
     module = load_module(parse(Source("idioms.tl", text)), [library()])
-    [name] = module.own
+    [name] = module.declared
     return instantiate(module, name, [ArgType(f32, shape) for shape in shapes], {}, {})
 
 

@@ -35,7 +35,7 @@ def programs(name: str, monkeypatch: pytest.MonkeyPatch) -> list[Program]:
     monkeypatch.setattr(definition, "prove", seen.append)
     path = LIBRARY / f"{name}.tl"
     module = load_module(parse(Source(path.name, path.read_text("utf-8"))))
-    for operator in sorted(module.own):
+    for operator in sorted(module.declared):
         definition.check_operator(module, operator)
     assert seen
     return seen

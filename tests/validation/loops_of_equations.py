@@ -20,7 +20,7 @@ from tensorlang.validation.kernel import Layouts, Outcome, validate
 def equation(text: str, **sizes: int) -> Program:
     """Return the operator of a text, whose tensors have element types; sizes stay open where none is given."""
     module = load_module(parse(Source("example.tl", text)))
-    name = next(iter(module.own))
+    name = next(iter(module.declared))
     arguments = [_argument(p, sizes) for p in module.operators[name].params if p.kind == "tensor"]
     return instantiate(module, name, arguments, symbolic=not sizes)
 

@@ -31,5 +31,5 @@ EXPRESSIONS: Any = st.recursive(
 @given(EXPRESSIONS, st.integers(0, 6), st.integers(1, 5), st.integers(0, 9))
 def test_a_condition_is_left_out_only_where_it_holds(e: px.Expr, lo: int, extent: int, n: int) -> None:
     ranges = {"i": (px.Int(lo), px.Int(lo + extent)), "j": (px.Int(0), px.Name("n"))}
-    if bounds.surely_nonnegative(affine.normal(e), ranges):
+    if bounds.proven_nonnegative(affine.normal(e), ranges):
         assert all(affine.evaluate(e, {"i": i, "j": j, "n": n}) >= 0 for i in range(lo, lo + extent) for j in range(n))

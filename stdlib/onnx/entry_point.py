@@ -41,9 +41,9 @@ class Importer:
             case str() | os.PathLike():
                 return Path(source).suffix.lower() == ".onnx"
             case bytes() if has_onnx():
-                from stdlib.onnx.importer import looks_like_a_model
+                from stdlib.onnx.importer import is_onnx_model
 
-                return looks_like_a_model(source)
+                return is_onnx_model(source)
             case _:
                 onnx = sys.modules.get("onnx")
                 return onnx is not None and isinstance(source, onnx.ModelProto)
@@ -52,9 +52,9 @@ class Importer:
         self,
         source: str | os.PathLike[str] | bytes | ModelProto,
         shapes: Mapping[str, tuple[int, ...]] | None = None,
-        known: Mapping[str, Array] | None = None,
+        fixed: Mapping[str, Array] | None = None,
     ) -> Graph:
-        """Return the model as a graph. `shapes` gives the shapes of inputs that the model leaves open; `known` the elements of inputs that
+        """Return the model as a graph. `shapes` gives the shapes of inputs that the model leaves open; `fixed` the elements of inputs that
         are fixed for good, which are inputs no longer (a shape to reshape to, for example). Raises CompileError, O0001 where the package
         `onnx` is not installed."""
         if not has_onnx():
@@ -62,4 +62,4 @@ class Importer:
             raise error("O0001", f"{what} cannot be read: the package `onnx` is not installed", help=INSTALL)
         from stdlib.onnx.importer import imported
 
-        return imported(source, shapes or {}, known or {})
+        return imported(source, shapes or {}, fixed or {})

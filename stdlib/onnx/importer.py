@@ -53,7 +53,7 @@ def to_graph(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> Graph:
     return _Import(model).run(shapes)
 
 
-def looks_like_a_model(data: bytes) -> bool:
+def is_onnx_model(data: bytes) -> bool:
     """Tell whether protobuf makes a model with a version of these bytes."""
     try:
         return bool(ModelProto.FromString(data).ir_version)

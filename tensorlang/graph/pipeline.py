@@ -122,12 +122,12 @@ CONTRACTIONS = PassStage(
         Pass(
             "fuse_normalisation",
             "make one kernel of a product and the normalisation of its rows, where that pays",
-            lambda graph, options: fuse_normalisation(graph, options.worth),
+            lambda graph, options: fuse_normalisation(graph, options.is_epilogue_profitable),
         ),
         Pass(
             "horizontal_fusion",
             "make one product of several of one input, where that pays",
-            lambda graph, options: horizontal_fusion(graph, options.pays),
+            lambda graph, options: horizontal_fusion(graph, options.is_fusion_profitable),
         ),
     ),
 )
@@ -143,7 +143,9 @@ PRECISION = PassStage(
         ),
     ),
 )
-LAYOUT = Pass("layout", "keep values in the order in memory that kernels would like", lambda graph, options: layout(graph, options.wishes))
+LAYOUT = Pass(
+    "layout", "keep values in the order in memory that kernels would like", lambda graph, options: layout(graph, options.preferred_layouts)
+)
 BATCH_TILING = Pass(
     "batch_tiling",
     "take the samples of a batch one after another through chains of large kernels",

@@ -65,7 +65,7 @@ class Storage:
     first: int
     last: int
 
-    def meets(self, other: Storage) -> bool:
+    def overlaps(self, other: Storage) -> bool:
         return self.first <= other.last and other.first <= self.last
 
 
@@ -80,8 +80,8 @@ class Plan:
 
 def planned(graph: Graph, workspaces: Mapping[str, int] | None = None) -> Plan:
     """Return where each value lives; `workspaces[node]` is the scratch memory a kernel asks for, in bytes."""
-    homes = homes_of(graph)
-    roots = {name: home.root for name, home in homes.items()}
+    placements = placements_of(graph)
+    roots = {name: placement.root for name, placement in placements.items()}
     fixed: dict[str, Place] = {name: Constant(name) for name in graph.constants}
     fixed |= {name: Input(k) for k, name in enumerate(graph.inputs)}
     for k, name in enumerate(graph.outputs):
@@ -91,12 +91,12 @@ def planned(graph: Graph, workspaces: Mapping[str, int] | None = None) -> Plan:
     scratch = {name: size for name, size in (workspaces or {}).items() if size > 0}
     moving = [*lifetimes(graph, roots, fixed), *_scratch(graph, scratch)]
     offsets = assign(moving)
-    places = {name: _within(fixed[h.root] if h.root in fixed else Arena(offsets[h.root]), h) for name, h in homes.items()}
+    places = {name: _within(fixed[h.root] if h.root in fixed else Arena(offsets[h.root]), h) for name, h in placements.items()}
     return Plan(_aligned(arena_bytes(moving, offsets)), places, {name: offsets[f"scratch of {name}"] for name in scratch})
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class Placement:
     """Where in the memory of another value (or its own) a value starts, in bytes."""
 
     root: str
@@ -105,27 +105,27 @@ class Home:
 
 def storages(graph: Graph) -> dict[str, str]:
     """Return for each value the value whose memory it shares: itself, or what its views and joins lead to."""
-    return {name: home.root for name, home in homes_of(graph).items()}
+    return {name: placement.root for name, placement in placements_of(graph).items()}
 
 
-def homes_of(graph: Graph) -> dict[str, Home]:
+def placements_of(graph: Graph) -> dict[str, Placement]:
     """Return for each value whose memory it lies in, and where: a view begins where its input does, a part somewhere in it; what is joined
     to another value lies in that one."""
-    owner: dict[str, Home] = {}
+    owner: dict[str, Placement] = {}
     for node in graph.nodes:
         match node:
             case View():
-                owner[node.output] = Home(node.input)
+                owner[node.output] = Placement(node.input)
             case Join():
                 offset = 0
                 for name in node.inputs:
                     start = _start(name, owner)
                     if start.root == node.output or size_bytes(graph.values[start.root]) != size_bytes(graph.values[name]):
                         raise InternalError("plan", f"`{name}` has its place already and cannot be joined to `{node.output}`")
-                    owner[start.root] = Home(node.output, offset)
+                    owner[start.root] = Placement(node.output, offset)
                     offset += size_bytes(graph.values[name])
             case Part():
-                owner[node.output] = Home(node.input, node.start)
+                owner[node.output] = Placement(node.input, node.start)
             case Kernel():
                 pass
             case _:
@@ -133,7 +133,7 @@ def homes_of(graph: Graph) -> dict[str, Home]:
     return {name: _start(name, owner) for name in graph.values}
 
 
-def _start(name: str, owner: dict[str, Home]) -> Home:
+def _start(name: str, owner: dict[str, Placement]) -> Placement:
     """Return where a value begins, and remember it for all that lead there: chains of views are walked once."""
     passed: list[str] = []
     while name in owner:
@@ -142,20 +142,20 @@ def _start(name: str, owner: dict[str, Home]) -> Home:
     offset = 0
     for value in reversed(passed):
         offset += owner[value].offset
-        owner[value] = Home(name, offset)
-    return Home(name, offset)
+        owner[value] = Placement(name, offset)
+    return Placement(name, offset)
 
 
-def _within(place: Place, home: Home) -> Place:
+def _within(place: Place, placement: Placement) -> Place:
     match place:
         case Arena(offset):
-            return Arena(offset + home.offset)
+            return Arena(offset + placement.offset)
         case Output(position):
-            return Output(position, home.offset)
+            return Output(position, placement.offset)
         case Input(position):
-            return Input(position, home.offset)
+            return Input(position, placement.offset)
         case Constant(name):
-            return Constant(name, home.offset)
+            return Constant(name, placement.offset)
         case _:
             assert_never(place)
 
@@ -251,7 +251,7 @@ def overlaps(storages: list[Storage], offsets: Mapping[str, int]) -> Iterator[tu
     """Yield the pairs of storages that live at one time and share a byte: none, if the plan is right."""
     for a, b in combinations(storages, 2):
         lo, hi = offsets[a.name], offsets[b.name]
-        if a.meets(b) and lo < hi + b.size_bytes and hi < lo + a.size_bytes:
+        if a.overlaps(b) and lo < hi + b.size_bytes and hi < lo + a.size_bytes:
             yield a.name, b.name
 
 

@@ -34,10 +34,10 @@ TILE = 16
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """`asked`: one of PRECISIONS. `used`: what contractions multiply in; where that is another, `reason` says why. `least`: how many rows
-    and columns a contraction needs to be made of parts."""
+    """`requested`: one of PRECISIONS. `used`: what contractions multiply in; where that is another, `reason` says why. `least`: how many
+    rows and columns a contraction needs to be made of parts."""
 
-    asked: str
+    requested: str
     used: str
     reason: str = ""
     least: int = 1
@@ -70,7 +70,7 @@ def chosen(name: str, target: Target, force_precision: bool = False) -> Precisio
         return Precision(name, name)
     from codegen.llvm.dot import rate
 
-    return worthwhile(name, rate(target.features, target.vector_bits, bf16, bf16))
+    return profitable_precision(name, rate(target.features, target.vector_bits, bf16, bf16))
 
 
 def chosen_on(name: str, rate: float | None, force_precision: bool = False) -> Precision:
@@ -79,7 +79,7 @@ def chosen_on(name: str, rate: float | None, force_precision: bool = False) -> P
     _check(name, DEVICE_PRECISIONS)
     if name == "tf32" and rate == 0 and not force_precision:
         return Precision(name, "f32", "the device has no instruction for products of tf32")
-    return Precision(name, name) if name not in PARTS or force_precision else worthwhile(name, rate)
+    return Precision(name, name) if name not in PARTS or force_precision else profitable_precision(name, rate)
 
 
 def _check(name: str, known: tuple[str, ...]) -> None:
@@ -90,7 +90,7 @@ def _check(name: str, known: tuple[str, ...]) -> None:
         raise error("C0103", f"not supported yet: precision `{name}`", help=f"known are {', '.join(f'`{p}`' for p in known)}")
 
 
-def worthwhile(name: str, rate: float | None) -> Precision:
+def profitable_precision(name: str, rate: float | None) -> Precision:
     """Return what a precision of PARTS comes to where `rate` products of bf16 are added up in the time of one of f32."""
     if rate is None:
         return Precision(

@@ -22,7 +22,7 @@ from tensorlang.schedule.layout import Layout
 Array = np.ndarray[Any, Any]
 
 
-def relaid(array: Array, layout: Layout, fill: Any = 0) -> Array:
+def to_layout(array: Array, layout: Layout, fill: Any = 0) -> Array:
     """Return the dense block that holds the elements of `array` (one dimension for each axis of the layout) where the layout puts them."""
     block = np.empty(layout.shape, array.dtype)
     lay_out(array, layout, block, fill)
@@ -42,7 +42,7 @@ def lay_out(array: Array, layout: Layout, block: Array, fill: Any = 0) -> None:
 
 
 def restored(block: Array, layout: Layout, shape: tuple[int, ...]) -> Array:
-    """Return the array of `shape` whose elements `block` holds: the inverse of `relaid`."""
+    """Return the array of `shape` whose elements `block` holds: the inverse of `to_layout`."""
     return block[_indices(layout, shape)]
 
 

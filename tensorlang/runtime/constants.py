@@ -1,4 +1,4 @@
-"""Where the constants of a model lie: one block, each at a multiple of the alignment, in the layout that its readers wish.
+"""Where the constants of a model lie: one block, each at a multiple of the alignment, in the layout that its readers prefer.
 
     in_memory(weights, places)   the block in memory of this process
     pieces(weights)              its bytes, one constant after the other, to be written to a file and mapped

@@ -16,8 +16,8 @@ def report(
 ) -> str:
     """Return the title, what `precision` came to, each kernel with what there is to say `about` it, and what is said of them all."""
     lines = [title]
-    if precision.used != precision.asked:
-        lines.append(f"      precision {precision.asked}: contractions stay {precision.used}; {precision.reason}")
+    if precision.used != precision.requested:
+        lines.append(f"      precision {precision.requested}: contractions stay {precision.used}; {precision.reason}")
     for k, (node, texts) in enumerate(zip(nodes, about, strict=True)):
         result = graph.values[node.outputs[0]]
         lines.append(f"{k:4}  {node.program.name}: {result.dtype}{list(result.shape)}  =  {' + '.join(members(node))}")

@@ -29,7 +29,7 @@ from codegen.loops.fingerprints import HOLE, PRIME, storage_dtype, uninitialised
 from codegen.loops.interp import evaluate_index
 from codegen.loops.nodes import Function
 from tensorlang.graph.blocks import aligned_array
-from tensorlang.graph.relayout import relaid, restored
+from tensorlang.graph.relayout import restored, to_layout
 from tensorlang.schedule.layout import Layout
 from tensorlang.tensor import arith
 from tensorlang.tensor.interp import Evaluator
@@ -139,7 +139,7 @@ def difference(
         block = aligned_array(shape, storage_dtype(buffer.dtype))
         block[...] = uninitialised(buffer.dtype)
         if name in inputs:
-            block[...] = (inputs[name] if layout is None else relaid(inputs[name], layout, uninitialised(buffer.dtype))).reshape(shape)
+            block[...] = (inputs[name] if layout is None else to_layout(inputs[name], layout, uninitialised(buffer.dtype))).reshape(shape)
         blocks.append(block)
     code = run(function, [b.ctypes.data for b in blocks])
     if code:

@@ -30,7 +30,7 @@ from codegen.loops.printer import show as show_loops
 from codegen.loops.terms import COMPARISONS, Exceeded, Term, Terms, chain, comparison, concrete_value, show
 from polyhedral import affine
 from tensorlang.diagnostics import InternalError, RunError
-from tensorlang.graph.relayout import relaid, restored
+from tensorlang.graph.relayout import restored, to_layout
 from tensorlang.schedule.layout import Layout
 from tensorlang.tensor.interp import Evaluator
 from tensorlang.tensor.nodes import Dynamic, Program, Read, Tensor
@@ -293,7 +293,7 @@ def _limits(program: Program, sizes: Mapping[str, int]) -> dict[str, int]:
 
 def laid_out(array: Array, layout: Layout | None, fill: Any) -> Array:
     """Return what a buffer in `layout` holds; `fill` where no element is."""
-    return array.copy() if layout is None else relaid(array, layout, fill)
+    return array.copy() if layout is None else to_layout(array, layout, fill)
 
 
 def read_back(block: Array, layout: Layout | None, shape: tuple[int, ...]) -> Array:

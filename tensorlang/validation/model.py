@@ -36,7 +36,7 @@ from codegen.loops.interp import evaluate_index, run
 from codegen.loops.terms import Exceeded, Term, Terms, exact, key, show
 from tensorlang.diagnostics import InternalError, RunError
 from tensorlang.graph.nodes import Graph, Join, Kernel, Part, Value, View
-from tensorlang.graph.relayout import relaid
+from tensorlang.graph.relayout import to_layout
 from tensorlang.tensor.interp import Evaluator
 from tensorlang.tensor.operation_count import operations
 from tensorlang.tensor.value_domain import Symbols
@@ -212,7 +212,7 @@ def _ran(compiled: Compiled, inputs: Mapping[str, Array], terms: Terms) -> dict[
 def _constant(terms: Terms, value: Value, array: Array) -> Array:
     """Return a constant as it lies in memory."""
     block = _constants(terms, value, array)
-    return block if value.layout is None else relaid(block, value.layout, terms.const(0, value.dtype))
+    return block if value.layout is None else to_layout(block, value.layout, terms.const(0, value.dtype))
 
 
 def _called(call: Call, memory: _Memory, terms: Terms) -> None:

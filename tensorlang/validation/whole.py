@@ -23,7 +23,7 @@ from tensorlang.diagnostics import InternalError, RunError
 from tensorlang.graph.blocks import aligned_array
 from tensorlang.graph.edit import reads, size_bytes
 from tensorlang.graph.nodes import Graph, Join, Kernel, Part, Value, View
-from tensorlang.graph.relayout import relaid, restored
+from tensorlang.graph.relayout import restored, to_layout
 from tensorlang.validation.compiled import Compiled, check_disjoint
 from tensorlang.validation.fingerprints import expected_results, run, unfit
 
@@ -107,7 +107,7 @@ def _last_uses(graph: Graph) -> dict[str, int]:
 
 
 def _bytes_of(array: Array, value: Value) -> Array:
-    block = array if value.layout is None else relaid(array, value.layout, uninitialised(value.dtype))
+    block = array if value.layout is None else to_layout(array, value.layout, uninitialised(value.dtype))
     return np.ascontiguousarray(block).reshape(-1).view(np.uint8)
 
 
@@ -153,4 +153,4 @@ def _ran(compiled: Compiled, inputs: Mapping[str, Array]) -> dict[str, Array]:
 def _laid_out(value: Value, array: Array) -> Array:
     """Return a constant as it lies in memory."""
     cells = _constant(value, array)
-    return cells if value.layout is None else relaid(cells, value.layout, 0)
+    return cells if value.layout is None else to_layout(cells, value.layout, 0)

@@ -28,7 +28,7 @@ from tensorlang.backends.gpu.build import single
 from tensorlang.backends.gpu.model import DeviceModel
 from tensorlang.graph.edit import size_bytes
 from tensorlang.graph.plan import Arena, Constant, Input, Output
-from tensorlang.graph.relayout import relaid
+from tensorlang.graph.relayout import to_layout
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.tensor.nodes import Program
 
@@ -198,7 +198,7 @@ def run_model(model: DeviceModel, feeds: dict[str, Array], seed: int = 0) -> dic
                 return feeds[model.graph.inputs[position]]
             case Constant(constant):
                 array = model.graph.constants[constant]
-                return np.ascontiguousarray(array if value.layout is None else relaid(array, value.layout))
+                return np.ascontiguousarray(array if value.layout is None else to_layout(array, value.layout))
             case Output(position, offset):
                 block = outputs[position]
             case Arena(offset):

@@ -15,7 +15,7 @@ from tensorlang.backends.cpu.build import build
 from tensorlang.backends.cpu.toolchain import toolchain
 from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Part, Value, View
 from tensorlang.graph.options import Options
-from tensorlang.graph.passes.memory.batch_tiling import batch_tiling, of_one_sample
+from tensorlang.graph.passes.memory.batch_tiling import batch_tiling, for_one_sample
 from tensorlang.graph.passes.memory.copy_outputs import copy_outputs
 from tensorlang.graph.pipeline import optimise
 from tensorlang.graph.plan import Input, Output, planned
@@ -78,9 +78,9 @@ def test_a_chain_ends_where_all_samples_are_read() -> None:
     box = (4, 16, 4)
     across = single("across", [tensor("x", *box)], tensor("y", *box), "ijk", at("x", Add(Int(3), Name("i")), "j", "k"))
     turned = single("turned", [tensor("x", 16, 4)], tensor("y", 16, 4), "jk", at("x", "j", "k"))
-    assert of_one_sample(across) is None
-    assert of_one_sample(turned) is not None
-    assert of_one_sample(turned, frozenset({"x"})) is None
+    assert for_one_sample(across) is None
+    assert for_one_sample(turned) is not None
+    assert for_one_sample(turned, frozenset({"x"})) is None
 
 
 def test_a_batch_that_fits_the_cache_stays_together() -> None:
@@ -121,21 +121,21 @@ def test_views_that_keep_the_batch_are_part_of_a_chain() -> None:
 
 
 def test_rows_of_a_product_are_samples_of_their_own_and_columns_are_not() -> None:
-    found = of_one_sample(matmul(4, 5, 6), frozenset({"b"}))
+    found = for_one_sample(matmul(4, 5, 6), frozenset({"b"}))
     assert found is not None
     assert found.names == {"a", "y"}
     assert [p.shape[0] for p in found.program.params] == [Int(1), Int(6)]
 
 
 def test_a_softmax_has_samples_through_all_its_definitions() -> None:
-    found = of_one_sample(softmax(4, 5))
+    found = for_one_sample(softmax(4, 5))
     assert found is not None
     assert {d.tensors[0].shape[0] for d in found.program.definitions} == {Int(1)}
 
 
 def test_what_reads_another_sample_has_none() -> None:
     pairs = single("pairs", [tensor("x", 4, 4)], tensor("y", 4, 4), "ij", Binary("+", at("x", "i", "j"), at("x", "j", "i")))
-    assert of_one_sample(pairs) is None
+    assert for_one_sample(pairs) is None
 
 
 def test_a_filtered_convolution_has_samples() -> None:
@@ -143,7 +143,7 @@ def test_a_filtered_convolution_has_samples() -> None:
     plain = convolution(convolved)
     assert plain is not None
     for program in (convolved, by_filtering(plain, (2, 2))):
-        found = of_one_sample(program, frozenset({"w"}))
+        found = for_one_sample(program, frozenset({"w"}))
         assert found is not None and found.names == {"x", "y"} and found.count == 4
 
 
@@ -204,7 +204,7 @@ def test_a_compiled_model_computes_the_same_with_its_samples_apart_and_writes_wh
     x = rng.standard_normal((4, 32, 48, 48), np.float32)
     results = []
     for near in (0, 1 << 18):
-        found = optimise(Importer().load(model), Options(tools.wishes, near_bytes=near))
+        found = optimise(Importer().load(model), Options(tools.preferred_layouts, near_bytes=near))
         assert any(isinstance(n, Part) for n in found.nodes) == bool(near)
         results.append(build(found, tools)([x])[0])
         assert sum(isinstance(n, Join) for n in found.nodes) >= (4 if near else 0)

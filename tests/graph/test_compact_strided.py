@@ -45,7 +45,7 @@ def loaded(m: onnx.ModelProto) -> Graph:
 def kernels(m: onnx.ModelProto) -> list[str]:
     """Return the names of the programs that are run, in order."""
     tools = toolchain(threads=1, cache=False)
-    return [node.program.name for node in optimise(loaded(m), Options(tools.wishes, tools.tiles)).nodes]  # type: ignore[union-attr]
+    return [node.program.name for node in optimise(loaded(m), Options(tools.preferred_layouts, tools.tiles)).nodes]  # type: ignore[union-attr]
 
 
 def test_a_convolution_of_one_point_is_a_product_where_its_input_and_result_lie() -> None:

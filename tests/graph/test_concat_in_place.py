@@ -19,7 +19,7 @@ from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Value, View
 from tensorlang.graph.passes.memory.concat_in_place import concat_in_place, parts_of
 from tensorlang.graph.passes.memory.copy_outputs import copy_outputs
 from tensorlang.graph.plan import Arena, Output, planned
-from tensorlang.graph.relayout import relaid
+from tensorlang.graph.relayout import to_layout
 from tensorlang.graph.verify import verify
 from tensorlang.schedule.layout import Layout
 from tensorlang.tensor.nodes import Definition, Piece, Program
@@ -77,7 +77,7 @@ def test_where_parts_are_found_their_memory_in_a_row_is_the_memory_of_the_result
     whole = np.concatenate(list(arrays.values()), axis)
 
     def memory(name: str, array: np.ndarray) -> np.ndarray:
-        return (relaid(array, layouts[name], fill=-1) if name in layouts else array).reshape(-1)
+        return (to_layout(array, layouts[name], fill=-1) if name in layouts else array).reshape(-1)
 
     one_after_another = np.concatenate([memory(name, array) for name, array in arrays.items()])
     same = one_after_another.tolist() == memory("y", whole).tolist() and len(one_after_another) == whole.size

@@ -47,7 +47,9 @@ def kernels(graph: Graph) -> list[Kernel]:
 
 
 def joined(model: ModelProto, *, always: bool = True) -> Graph:
-    return optimise(Importer().load(model), Options(toolchain(threads=1).wishes, worth=lambda product, rows: always))
+    return optimise(
+        Importer().load(model), Options(toolchain(threads=1).preferred_layouts, is_epilogue_profitable=lambda product, rows: always)
+    )
 
 
 @pytest.mark.parametrize(("rows", "depth", "columns"), [(24, 40, 48), (13, 33, 50), (300, 20, 1000)])
@@ -105,7 +107,7 @@ def test_it_is_worth_it_where_weights_are_near(rows: int, depth: int, columns: i
         asked.append(is_row_epilogue_profitable(product, finishing, Machine(threads=threads)))
         return False
 
-    optimise(Importer().load(projected(rows, depth, columns)), Options(worth=note))
+    optimise(Importer().load(projected(rows, depth, columns)), Options(is_epilogue_profitable=note))
     assert asked == [answer]
 
 

@@ -67,7 +67,9 @@ def compared(m: ModelProto) -> tuple[Graph, list[Array]]:
     """Return the graph with contractions put together, and what it computes, which is what it computes with them apart."""
     tools = toolchain(threads=1)
     x = RNG.standard_normal([d.dim_value for d in m.graph.input[0].type.tensor_type.shape.dim]).astype(np.float32)
-    apart, together = (optimise(Importer().load(m), Options(tools.wishes, pays=p)) for p in (lambda a, t: False, always))
+    apart, together = (
+        optimise(Importer().load(m), Options(tools.preferred_layouts, is_fusion_profitable=p)) for p in (lambda a, t: False, always)
+    )
     want, got = build(apart, tools)([x]), build(together, tools)([x])
     for a, b in zip(want, got, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
@@ -118,7 +120,7 @@ def test_it_pays_where_columns_fill_a_register_tile_together_and_not_where_they_
             found.append(is_profitable(apart, together, machine))
             return found[-1]
 
-        optimise(Importer().load(branches(counts)[0]), Options(pays=note))
+        optimise(Importer().load(branches(counts)[0]), Options(is_fusion_profitable=note))
         [answer] = found
         return answer
 

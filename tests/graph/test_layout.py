@@ -12,7 +12,7 @@ from polyhedral.expr import Add, Compare, Floor, Int, Mod, Name
 from tensorlang.graph.nodes import Graph, Kernel, View
 from tensorlang.graph.passes.memory.layout import canonical, layout, layouts_of
 from tensorlang.graph.programs import transpose_program
-from tensorlang.graph.relayout import relaid
+from tensorlang.graph.relayout import to_layout
 from tensorlang.graph.verify import verify
 from tensorlang.schedule.layout import Layout
 from tensorlang.tensor.nodes import Definition, Piece, Program
@@ -25,7 +25,7 @@ def blocked(n: int, c: int, p: int) -> Layout:
     return Layout(("n", "c", "p"), (Name("n"), Floor(C, 4), Name("p"), Mod(C, 4)), (n, -(-c // 4), p, 4))
 
 
-def wishes(graph: Graph) -> Callable[[Kernel], Mapping[str, Layout]]:
+def preferred_layouts(graph: Graph) -> Callable[[Kernel], Mapping[str, Layout]]:
     return lambda node: wish(graph, node)
 
 
@@ -59,7 +59,7 @@ def chain() -> Graph:
 
 
 def test_a_chain_of_convolutions_stays_in_blocks_and_copies_stand_at_the_borders_alone() -> None:
-    done = verify(layout(chain(), wishes))
+    done = verify(layout(chain(), preferred_layouts))
     assert names(done) == ["lay out x laid out", "conv t", "relu u", "conv s", "add y"]
     assert done.values["u"].layout is not None
     assert done.values["u"].layout == done.values["t"].layout
@@ -67,14 +67,14 @@ def test_a_chain_of_convolutions_stays_in_blocks_and_copies_stand_at_the_borders
 
 
 def test_constants_keep_their_elements_and_get_a_layout_of_their_own() -> None:
-    done = layout(chain(), wishes)
+    done = layout(chain(), preferred_layouts)
     conv = next(n for n in done.nodes if n.name == "conv t")
     assert isinstance(conv, Kernel)
     weight = conv.inputs[1]
     np.testing.assert_array_equal(done.constants[weight], chain().constants["w"])
     wished = done.values[weight].layout
     assert wished is not None
-    np.testing.assert_array_equal(relaid(done.constants[weight], wished), chain().constants["w"].T)
+    np.testing.assert_array_equal(to_layout(done.constants[weight], wished), chain().constants["w"].T)
     assert set(layouts_of(done, conv)) == {"x", "y", "w"}
 
 
@@ -86,7 +86,7 @@ def test_without_wishes_nothing_changes() -> None:
 def test_a_view_reads_row_major() -> None:
     nodes = [kernel(conv1x1(1, 8, 4, 6), "x w b", "t"), View("->24", "t", "f"), kernel(unary("relu", 24), "f", "y")]
     arrays = {"w": np.ones((4, 8), np.float32), "b": np.ones(4, np.float32)}
-    done = verify(layout(graph({"x": (1, 8, 6)}, nodes, ["y"], arrays), wishes))
+    done = verify(layout(graph({"x": (1, 8, 6)}, nodes, ["y"], arrays), preferred_layouts))
     assert names(done) == ["lay out x laid out", "conv t", "lay out t laid out", "->24", "relu y"]
 
 
@@ -104,7 +104,7 @@ def test_storage_dimensions_of_one_cell_are_left_out() -> None:
 def test_what_a_reader_wishes_is_written_by_a_kernel_without_wishes() -> None:
     nodes = [kernel(unary("relu", 1, 8, 6), "x", "r"), kernel(conv1x1(1, 8, 4, 6), "r w b", "y")]
     arrays = {"w": np.ones((4, 8), np.float32), "b": np.ones(4, np.float32)}
-    done = verify(layout(graph({"x": (1, 8, 6)}, nodes, ["y"], arrays), wishes))
+    done = verify(layout(graph({"x": (1, 8, 6)}, nodes, ["y"], arrays), preferred_layouts))
     assert names(done) == ["relu r", "conv y", "lay out y"]
     assert done.values["r"].layout is not None
 
@@ -116,7 +116,7 @@ def test_a_transpose_reads_blocks_and_does_not_take_them_over() -> None:
         kernel(unary("relu", 1, 4, 4), "u", "y"),
     ]
     arrays = {"w": np.ones((4, 8), np.float32), "b": np.ones(4, np.float32)}
-    done = verify(layout(graph({"x": (1, 8, 4)}, nodes, ["y"], arrays), wishes))
+    done = verify(layout(graph({"x": (1, 8, 4)}, nodes, ["y"], arrays), preferred_layouts))
     assert names(done) == ["lay out x laid out", "conv t", "transpose u", "relu y"]
     assert done.values["u"].layout is None
 
@@ -132,7 +132,7 @@ def test_what_blocks_do_not_cut_evenly_does_not_take_them_over() -> None:
     )
     nodes = [kernel(conv1x1(1, 8, 4, 6), "x w b", "t"), kernel(first, "t", "u"), kernel(unary("relu", 1, 3, 6), "u", "y")]
     arrays = {"w": np.ones((4, 8), np.float32), "b": np.ones(4, np.float32)}
-    done = verify(layout(graph({"x": (1, 8, 6)}, nodes, ["y"], arrays), wishes))
+    done = verify(layout(graph({"x": (1, 8, 6)}, nodes, ["y"], arrays), preferred_layouts))
     assert done.values["t"].layout is not None and done.values["u"].layout is None
 
 
@@ -147,7 +147,7 @@ def test_a_concatenation_of_whole_blocks_stays_in_blocks() -> None:
         kernel(conv1x1(1, 8, 4, 6), "u v b", "y"),
     ]
     arrays = {"w": np.ones((4, 8), np.float32), "v": np.zeros((4, 8), np.float32), "b": np.ones(4, np.float32)}
-    done = verify(layout(graph({"x": (1, 8, 6)}, nodes, ["y"], arrays), wishes))
+    done = verify(layout(graph({"x": (1, 8, 6)}, nodes, ["y"], arrays), preferred_layouts))
     assert names(done) == ["lay out x laid out", "conv s", "conv t", "concat u", "conv y", "lay out y"]
     u = done.values["u"].layout
     assert u is not None

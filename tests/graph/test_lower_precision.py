@@ -17,7 +17,7 @@ from tensorlang.graph.nodes import Graph, Kernel
 from tensorlang.graph.options import Options
 from tensorlang.graph.passes.fusion.fuse import fuse
 from tensorlang.graph.passes.fusion.fuse_attention import fuse_attention
-from tensorlang.graph.passes.precision.explain import told
+from tensorlang.graph.passes.precision.explain import product_precisions
 from tensorlang.graph.passes.precision.lower_precision import lower_precision, lowers
 from tensorlang.graph.passes.precision.products import products
 from tensorlang.graph.pipeline import optimise
@@ -44,7 +44,7 @@ def multiplies_f32(g: Graph) -> bool:
     return any(table[f.read.tensor] == f32 and not f.rounding for table, c in types for f in c.factors)
 
 
-@pytest.mark.parametrize("precision", LOWER, ids=lambda p: p.asked)
+@pytest.mark.parametrize("precision", LOWER, ids=lambda p: p.requested)
 @pytest.mark.parametrize("program", [matmul(4, 8, 8), conv1x1(1, 16, 8, 4)], ids=lambda p: p.name)
 def test_what_one_encoding_takes_all_take(precision: Precision, program: Program) -> None:
     before = one(program)
@@ -53,7 +53,7 @@ def test_what_one_encoding_takes_all_take(precision: Precision, program: Program
     assert {after.values[v].dtype for v in (*after.inputs, *after.outputs)} == {f32}
 
 
-@pytest.mark.parametrize("precision", LOWER, ids=lambda p: p.asked)
+@pytest.mark.parametrize("precision", LOWER, ids=lambda p: p.requested)
 @pytest.mark.parametrize(
     "program", [matmul(4, 8, 6), matmul(4, 8, 9), replace(matmul(4, 8, 8), mode="strict")], ids=["few", "odd", "strict"]
 )
@@ -65,15 +65,15 @@ def test_what_one_encoding_leaves_alone_all_do(precision: Precision, program: Pr
 
 def test_convolutions_in_groups_stay_f32_only_where_parts_cannot_lie_one_after_another() -> None:
     g = convolution_in_groups()
-    left = [p.asked for p in LOWER if multiplies_f32(verify(lower_precision(g, p)))]
+    left = [p.requested for p in LOWER if multiplies_f32(verify(lower_precision(g, p)))]
     assert left == ["bf16x3", "bf16x6"]
     [node] = g.nodes
     assert isinstance(node, Kernel)
     why = "parts cannot lie one after another along an index of the sum"
-    assert told(node.program, Precision("bf16x3", "bf16x3")) == (f"products of `x` and `w` stay f32: {why}",)
+    assert product_precisions(node.program, Precision("bf16x3", "bf16x3")) == (f"products of `x` and `w` stay f32: {why}",)
 
 
-@pytest.mark.parametrize("precision", LOWER, ids=lambda p: p.asked)
+@pytest.mark.parametrize("precision", LOWER, ids=lambda p: p.requested)
 def test_one_product_inside_another_stays_f32(precision: Precision) -> None:
     joined = fuse_attention(fuse(attention()))
     [node] = joined.nodes

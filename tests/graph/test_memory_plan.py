@@ -16,15 +16,15 @@ from tensorlang.graph.plan import (
     ALIGNMENT,
     Arena,
     Constant,
-    Home,
     Input,
     Output,
+    Placement,
     Storage,
     arena_bytes,
     assign,
-    homes_of,
     lower_bound,
     overlaps,
+    placements_of,
     planned,
 )
 from tensorlang.graph.verify import verify
@@ -61,7 +61,7 @@ def test_storages_find_those_that_they_meet(items: list[Storage]) -> None:
     placed: list[Storage] = []
     offsets: dict[str, int] = {}
     for item in sorted(items, key=lambda s: (-s.size_bytes, s.first, s.name)):
-        taken = sorted((offsets[s.name], offsets[s.name] + s.size_bytes) for s in placed if s.meets(item))
+        taken = sorted((offsets[s.name], offsets[s.name] + s.size_bytes) for s in placed if s.overlaps(item))
         offsets[item.name] = plan_module._tightest(taken, item.size_bytes)
         placed.append(item)
     assert plan_module._in_turn(placed) == offsets
@@ -84,8 +84,8 @@ def test_a_chain_of_ten_thousand_values_is_placed_by_few_comparisons(monkeypatch
 
 def test_a_long_chain_of_views_lies_where_its_first_value_does() -> None:
     nodes = [View("->256", f"v{k}", f"v{k + 1}") for k in range(20_000)]
-    homes = homes_of(graph({"v0": (256,)}, nodes, ["v20000"]))
-    assert homes["v20000"] == Home("v0")
+    homes = placements_of(graph({"v0": (256,)}, nodes, ["v20000"]))
+    assert homes["v20000"] == Placement("v0")
 
 
 def test_a_chain_of_equal_values_takes_two_places() -> None:

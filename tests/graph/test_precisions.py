@@ -9,7 +9,7 @@ from codegen.llvm.dot import rate
 from codegen.llvm.target import host, named
 from tensorlang.backends.cpu.toolchain import toolchain
 from tensorlang.diagnostics import CompileError
-from tensorlang.graph.precisions import PARTS, TILE, Precision, chosen, chosen_on, worthwhile
+from tensorlang.graph.precisions import PARTS, TILE, Precision, chosen, chosen_on, profitable_precision
 
 V4 = "+avx512f,+avx512vl"
 
@@ -35,11 +35,11 @@ def test_bytes_come_four_to_a_lane() -> None:
 @pytest.mark.parametrize(("name", "parts"), PARTS.items())
 def test_sums_of_products_of_parts_are_taken_where_there_is_something_to_win(name: str, parts: int) -> None:
     for times in range(parts + 1):
-        found = worthwhile(name, times)
-        assert (found.asked, found.used, found.parts) == (name, "f32", 0)
+        found = profitable_precision(name, times)
+        assert (found.requested, found.used, found.parts) == (name, "f32", 0)
         assert {0: "have no instruction", 1: "are as fast as those of f32"}.get(times, f"run {times} times") in found.reason
-    assert worthwhile(name, parts + 1) == worthwhile(name, parts + 0.5) == Precision(name, name, least=TILE)
-    unknown = worthwhile(name, None)
+    assert profitable_precision(name, parts + 1) == profitable_precision(name, parts + 0.5) == Precision(name, name, least=TILE)
+    unknown = profitable_precision(name, None)
     assert unknown.used == "f32" and "not documented here" in unknown.reason
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from polyhedral import affine
 from polyhedral.expr import Add, Expr, Floor, Int, Mod, Name, Scale
-from tensorlang.graph.relayout import relaid, restored
+from tensorlang.graph.relayout import restored, to_layout
 from tensorlang.schedule.layout import Layout
 
 n, c, h = Name("n"), Name("c"), Name("h")
@@ -31,7 +31,7 @@ CASES = {
 def test_elements_lie_where_the_layout_says(shape: tuple[int, ...], dims: tuple[Expr, ...], block: tuple[int, ...]) -> None:
     layout = Layout(("n", "c", "h"), dims, block)
     array = np.arange(1, 1 + np.prod(shape), dtype=np.float32).reshape(shape)
-    stored = relaid(array, layout, fill=-1)
+    stored = to_layout(array, layout, fill=-1)
     expected = np.full(block, -1, np.float32)
     for point in itertools.product(*map(range, shape)):
         env = dict(zip(("n", "c", "h"), point, strict=True))

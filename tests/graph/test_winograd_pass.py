@@ -57,7 +57,7 @@ def block(channels: int, filters: int, h: int, w: int, *, taps: int = 3, group: 
 def ran(model: onnx.ModelProto, outputs: int | None, threads: int = 1) -> tuple[np.ndarray[Any, Any], Graph]:
     tools: Toolchain = toolchain(threads=threads)
     chosen = lambda found: (outputs,) * len(found.windows) if outputs else None  # noqa: E731
-    graph = optimise(Importer().load(model), Options(tools.wishes, tiles=chosen))
+    graph = optimise(Importer().load(model), Options(tools.preferred_layouts, tiles=chosen))
     x = np.random.default_rng(3).standard_normal(graph.values["x"].shape).astype(np.float32)
     [y] = build(graph, tools)([x])
     return y, graph
@@ -97,7 +97,7 @@ def alone(weights: np.ndarray[Any, Any], size: int, outputs: int) -> Executable:
     )
     graph = helper.make_graph([node], "conv", *values, [numpy_helper.from_array(weights, "k")])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
-    made = optimise(Importer().load(model), Options(toolchain(threads=1).wishes, tiles=lambda found: (outputs, outputs)))
+    made = optimise(Importer().load(model), Options(toolchain(threads=1).preferred_layouts, tiles=lambda found: (outputs, outputs)))
     assert len(rewritten(made)) == 1
     return build(made, toolchain(threads=1))
 

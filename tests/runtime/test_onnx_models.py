@@ -84,7 +84,7 @@ def test_a_residual_network_agrees_with_onnxruntime(channels: int, threads: int)
 
 
 def test_normalisation_and_activations_are_part_of_the_convolutions_and_blocks_stay_blocks() -> None:
-    done = optimise(Importer().load(residual_net(32)), Options(toolchain(threads=1).wishes))
+    done = optimise(Importer().load(residual_net(32)), Options(toolchain(threads=1).preferred_layouts))
     kernels = [n for n in done.nodes if isinstance(n, Kernel)]
     convolutions = [n for n in kernels if n.program.name.startswith("conv")]
     assert len(convolutions) == 3

@@ -78,7 +78,7 @@ def test_a_model_keeps_what_it_was_compiled_with(source: object) -> None:
     model = again(tl.compile(source, precision="bf16", threads=1, winograd=False, force_precision=True))
     assert run(model) == [0, 0, 0, 1, 2, 3]
     tools = model._tools
-    assert (tools.threads, tools.winograd, tools.precision.asked) == (1, False, "bf16")
+    assert (tools.threads, tools.winograd, tools.precision.requested) == (1, False, "bf16")
 
 
 def test_workers_started_afresh_run_operators_and_models() -> None:

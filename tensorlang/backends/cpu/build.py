@@ -78,10 +78,10 @@ def options_of(toolchain: Toolchain) -> Options:
     """Return what a toolchain decides of the passes over graphs."""
     machine = machine_of(toolchain.target, toolchain.threads)
     return Options(
-        toolchain.wishes,
+        toolchain.preferred_layouts,
         toolchain.tiles,
-        pays=partial(is_profitable, machine=machine),
-        worth=partial(is_row_epilogue_profitable, machine=machine),
+        is_fusion_profitable=partial(is_profitable, machine=machine),
+        is_epilogue_profitable=partial(is_row_epilogue_profitable, machine=machine),
         precision=toolchain.precision,
         near_bytes=machine.l2_bytes,
     )

@@ -211,7 +211,7 @@ def loops_of(
     return replace(lowered, function=function)
 
 
-def wanted_layouts(
+def preferred_layouts(
     program: Program,
     target: Target,
     constants: frozenset[str] = frozenset(),

@@ -13,7 +13,7 @@ import numpy as np
 from tensorlang.artifact import Artifact
 from tensorlang.backends.cpu.executable import Executable, timed
 from tensorlang.backends.cpu.roofline import Bound, bound_of, ceilings_for
-from tensorlang.graph.passes.precision.explain import told
+from tensorlang.graph.passes.precision.explain import product_precisions
 from tensorlang.runtime.report import report, us
 from tensorlang.runtime.work import Work, work_of
 
@@ -33,7 +33,7 @@ def explained(executable: Executable, inputs: Sequence[Array] | None) -> str:
         if times is not None:
             yield _took(works[k], bounds[k], times[k])
         yield from _schedule(executable.artifacts[k])
-        yield from told(kernels[k].program, toolchain.precision)
+        yield from product_precisions(kernels[k].program, toolchain.precision)
 
     title = f"model `{graph.name}`: {len(kernels)} kernels ({len({a.symbol for a in executable.artifacts})} distinct), "
     title += f"{_size(executable.constants.nbytes)} of constants, {_size(executable.plan.arena_bytes)} for values in between"

@@ -72,7 +72,7 @@ class Toolchain:
 
         return compiled_with(self.roles(), jobs, self.target, self.threads, self.store, progress)
 
-    def wishes(self, graph: Graph) -> Callable[[Kernel], Mapping[str, Layout]]:
+    def preferred_layouts(self, graph: Graph) -> Callable[[Kernel], Mapping[str, Layout]]:
         """Return what tells the layouts that a kernel of the graph would like."""
         fixed, known = RowMajor.of(graph), dict[object, Mapping[str, Layout]]()
 
@@ -80,9 +80,9 @@ class Toolchain:
             constant = frozenset(p.name for p, v in zip(kernel.program.params, kernel.inputs, strict=True) if v in graph.constants)
             key = program_key(kernel.program), constant, fixed.names(kernel)
             if key not in known:
-                from tensorlang.backends.cpu.driver import wanted_layouts
+                from tensorlang.backends.cpu.driver import preferred_layouts
 
-                known[key] = wanted_layouts(kernel.program, self.target, constant, threads=self.threads, fixed=key[2])
+                known[key] = preferred_layouts(kernel.program, self.target, constant, threads=self.threads, fixed=key[2])
             return known[key]
 
         return of

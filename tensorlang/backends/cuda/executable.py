@@ -27,7 +27,7 @@ from tensorlang.graph.edit import members, size_bytes
 from tensorlang.graph.nodes import Graph as Computation
 from tensorlang.graph.nodes import Value
 from tensorlang.graph.plan import Arena, Constant, Input, Output
-from tensorlang.graph.relayout import relaid
+from tensorlang.graph.relayout import to_layout
 
 Array = np.ndarray[Any, Any]
 KEPT = 8
@@ -70,7 +70,7 @@ def laid_out(graph: Computation) -> dict[str, Array]:
 
 
 def _cells(value: Value, array: Array) -> Array:
-    plain = array if value.layout is None else relaid(array, value.layout)
+    plain = array if value.layout is None else to_layout(array, value.layout)
     return np.ascontiguousarray(plain, value.dtype.numpy)
 
 

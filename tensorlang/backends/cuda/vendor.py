@@ -83,7 +83,7 @@ class Nvidia:
 
         return SharedWeights()
 
-    def is_there(self, value: object) -> bool:
+    def is_on_device(self, value: object) -> bool:
         if isinstance(value, np.ndarray) or not (hasattr(value, "__dlpack_device__") or hasattr(value, "__cuda_array_interface__")):
             return False
         try:

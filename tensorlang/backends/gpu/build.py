@@ -113,10 +113,10 @@ def device_graph(loaded: Graph, precision: Precision = F32, in_one_pass: bool = 
 
 def device_options(precision: Precision = F32, in_one_pass: bool = True) -> Options:
     """Return what a device decides of the passes over graphs."""
-    return Options(_wishes, precision=precision, one_pass=in_one_pass)
+    return Options(_preferred_layouts, precision=precision, one_pass=in_one_pass)
 
 
-def _wishes(graph: Graph) -> Callable[[Kernel], Layouts]:
+def _preferred_layouts(graph: Graph) -> Callable[[Kernel], Layouts]:
     fixed = RowMajor.of(graph)
 
     def of(kernel: Kernel) -> Layouts:

@@ -11,7 +11,7 @@ from codegen.loops.evaluate import evaluate
 from tensorlang.backends.gpu.model import DeviceModel
 from tensorlang.backends.gpu.vendor import Arch, Board
 from tensorlang.graph.edit import size_bytes
-from tensorlang.graph.passes.precision.explain import told
+from tensorlang.graph.passes.precision.explain import product_precisions
 from tensorlang.graph.precisions import F32, Precision
 from tensorlang.runtime.passes import passes
 from tensorlang.runtime.report import report, us
@@ -34,7 +34,7 @@ def explained(
         yield _work(work_of(program), board)
         yield f"schedule {made.origin}"
         yield from (f"not {t}" for t in made.tried if ": refused: " in t)
-        yield from (*passes(program), *told(program, precision))
+        yield from (*passes(program), *product_precisions(program, precision))
         if times is not None:
             yield f"took {us(times[k])}"
         yield from launched(made.launched, usage, arch)

@@ -116,14 +116,14 @@ class DeviceTools:
         return device_options(self.precision, self.online)
 
     def described(self, value: Any) -> Any:
-        if not self.vendor.is_there(value):
+        if not self.vendor.is_on_device(value):
             return value
         with self.vendor.answered():
             view = self.vendor.view(value, self.opened())
         return np.broadcast_to(np.zeros((), view.dtype.numpy), view.shape)
 
     def shape_of(self, value: Any, name: str) -> tuple[int, ...]:
-        if not self.vendor.is_there(value):
+        if not self.vendor.is_on_device(value):
             return tuple(as_array(value, name).shape)
         interface = getattr(value, "__cuda_array_interface__", None)
         return tuple(getattr(value, "shape", ()) if interface is None else interface["shape"])
@@ -276,10 +276,10 @@ class OnDevice:
         device works now."""
         vendor = self.tools.vendor
         with self._lock, vendor.answered():
-            there = [value for value in arrays if vendor.is_there(value)]
-            chosen = stream if stream is not None else vendor.stream_of(there[0]) if there else None
+            on_device = [value for value in arrays if vendor.is_on_device(value)]
+            chosen = stream if stream is not None else vendor.stream_of(on_device[0]) if on_device else None
             found = self.loaded(arrays, chosen)
-            return tuple(found) if there else tuple(array.numpy() for array in found)
+            return tuple(found) if on_device else tuple(array.numpy() for array in found)
 
     def timer(self, feeds: Mapping[str, object]) -> Timer:
         """Return what measures a run on the device: the seconds of one, the mean of so many as it is called with. Copies from and to the
@@ -342,8 +342,8 @@ class OnDevice:
     def _arrays(self, feeds: Mapping[str, object]) -> list[object]:
         """Return the inputs in order, those of the host checked and row-major. Raises RunError for what does not fit."""
         check_names(feeds, self.inputs)
-        there = {name for name, value in feeds.items() if self.tools.vendor.is_there(value)}
-        here = [value for value in self.inputs if value.name not in there]
+        on_device = {name for name, value in feeds.items() if self.tools.vendor.is_on_device(value)}
+        here = [value for value in self.inputs if value.name not in on_device]
         arrays = zip((v.name for v in here), checked({v.name: feeds[v.name] for v in here}, here), strict=True)
         given: dict[str, object] = {**feeds, **dict(arrays)}
         return [given[value.name] for value in self.inputs]
@@ -353,34 +353,34 @@ class OnDevice:
 class OperatorOnDevice:
     """A program on a device, called with its params (`tensorlang.runtime.protocol.Ready`)."""
 
-    there: OnDevice
+    on_device: OnDevice
 
     @property
     def built(self) -> Built:
-        return self.there.built
+        return self.on_device.built
 
     @property
     def quick(self) -> None:
         return None
 
     def __call__(self, arrays: Sequence[Any]) -> Any:
-        found = self.there.results(self._given(arrays))
+        found = self.on_device.results(self._given(arrays))
         return found[0] if len(found) == 1 else found
 
     def timer(self, arrays: Sequence[Any]) -> Timer:
-        return self.there.timer_of(self._given(arrays))
+        return self.on_device.timer_of(self._given(arrays))
 
     def explain(self, program: Program, arrays: Sequence[Any]) -> str:
         """Return the schedule, the launches and what they use, what there is to do; and the time, where there is a device."""
         (made,), work = self.built.model.kernels.values(), work_of(program)
-        bound = self.there.tools.roofline([program])
+        bound = self.on_device.tools.roofline([program])
         return "\n".join(
             [
                 made.schedule,
                 "",
                 f"schedule   {made.origin}",
                 *(f"           not {tried}" for tried in made.tried),
-                *(f"launch     {line}" for line in self.built.launches(self.there.tools)),
+                *(f"launch     {line}" for line in self.built.launches(self.on_device.tools)),
                 "proven     every read is in bounds, every element is defined once, the order and the barriers keep all dependences",
                 f"work       {work.flops:.3g} operations, {work.moved_bytes:.3g} bytes in and out",
                 *([f"roofline   {work.intensity:.3g} operations a byte: at best {us(bound.seconds)}"] if bound.seconds else []),
@@ -390,9 +390,9 @@ class OperatorOnDevice:
 
     def _time(self, arrays: Sequence[Any]) -> str:
         try:
-            return us(sum(self.there.times(self._given(arrays))))
+            return us(sum(self.on_device.times(self._given(arrays))))
         except RunError as problem:
             return f"not measured: {problem.diagnostics[0].title}"
 
     def _given(self, arrays: Sequence[Any]) -> list[object]:
-        return [a if self.there.tools.vendor.is_there(a) else row_major(a) for a in arrays]
+        return [a if self.on_device.tools.vendor.is_on_device(a) else row_major(a) for a in arrays]

@@ -107,7 +107,7 @@ class Vendor(Protocol):
         """Return a place for constants that several executables share."""
         ...
 
-    def is_there(self, value: object) -> bool:
+    def is_on_device(self, value: object) -> bool:
         """Tell whether `value` is an array of the kind that lies on a device."""
         ...
 

@@ -78,7 +78,7 @@ class Amd:
     def weights(self) -> Any:
         return None
 
-    def is_there(self, value: object) -> bool:
+    def is_on_device(self, value: object) -> bool:
         return False
 
     def view(self, value: object, device: Any) -> Any:

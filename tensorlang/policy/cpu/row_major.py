@@ -2,7 +2,7 @@
 
     y[f, p] = sum(c) w[f, c] * x[c, p]        a product of matrices: vectors of pixels need no block of channels
 
-What is row-major whatever the kernel wishes (what a model takes and returns) is copied into blocks before the kernel and out of them after
+What is row-major whatever the kernel prefers (what a model takes and returns) is copied into blocks before the kernel and out of them after
 it, which takes a fifth of the time of a convolution of one point. Rows of x can be read where they are in either case: scalars for vectors
 of channels, vectors for scalars of weights. So the copy of the result stands against what vectors of pixels waste on the last of them.
 Windows of every channel alone (depthwise convolution, pooling) slide along rows as well as along channels.

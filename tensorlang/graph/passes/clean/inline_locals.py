@@ -32,14 +32,14 @@ def inline_locals(graph: Graph) -> Graph:
         if program is None:
             key = f"{node.program.name} {program_key(node.program)}"
             if key not in known:
-                known[key] = tidied_program(node.program)
+                known[key] = inlined_program(node.program)
             program = same[id(node.program)] = known[key]
         return node if program is node.program else replace(node, program=program)
 
     return rebuilt(graph, [tidied(node) for node in graph.nodes])
 
 
-def tidied_program(program: Program) -> Program:
+def inlined_program(program: Program) -> Program:
     """Return the program without local tensors where it neither reduces nor recurs, and with what is known in it resolved."""
     if len(program.definitions) > 1 and not reduces(program) and not recurs(program):
         program = common_subexpressions(eliminate_dead(inline_all(program, lambda definition, reads: True)))

@@ -231,10 +231,10 @@ def _prologue_of(facts: _Facts, node: Kernel, assigned: dict[str, list[Kernel]])
     if not facts.kind[node.name].pointwise or node.outputs[0] in facts.returned:
         return None
     readers = facts.readers[node.outputs[0]]
-    homes = {id(assigned[r.name]): assigned[r.name] for r in readers if r.name in assigned}
-    if len(homes) != 1 or not all(isinstance(r, Kernel) and r.name in assigned for r in readers):
+    targets = {id(assigned[r.name]): assigned[r.name] for r in readers if r.name in assigned}
+    if len(targets) != 1 or not all(isinstance(r, Kernel) and r.name in assigned for r in readers):
         return None
-    group = next(iter(homes.values()))
+    group = next(iter(targets.values()))
     if len(group) >= LARGEST_GROUP or not all(_suits(facts, node, r) for r in readers if isinstance(r, Kernel)):
         return None
     return group

@@ -5,7 +5,7 @@
 
 Joined are a contraction, with what is done to its result element by element, and what reduces along the last axis of that result alone,
 when nobody else reads it. The pass only joins; in what blocks of rows that is computed is found, and proven, by the schedule of the kernel
-(`tensorlang.policy.cpu.row_epilogues`). `worth(product, rows)` decides.
+(`tensorlang.policy.cpu.row_epilogues`). `is_epilogue_profitable(product, rows)` decides.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from tensorlang.graph.nodes import Graph, Kernel, Node
 from tensorlang.graph.programs import finishes_rows, is_product
 from tensorlang.tensor.nodes import Program
 
-Worth: TypeAlias = Callable[[Program, Program], bool]
+ProfitableEpilogue: TypeAlias = Callable[[Program, Program], bool]
 
 
-def fuse_normalisation(graph: Graph, worth: Worth) -> Graph:
+def fuse_normalisation(graph: Graph, is_epilogue_profitable: ProfitableEpilogue) -> Graph:
     """Return the graph with products whose rows are normalised next as one kernel with that."""
     made, read_by = producers(graph), consumers(graph)
     joined: dict[str, Kernel] = {}
@@ -33,7 +33,7 @@ def fuse_normalisation(graph: Graph, worth: Worth) -> Graph:
             alone = len(read_by[name]) == 1 and name not in graph.outputs
             if isinstance(node, Kernel) and isinstance(maker, Kernel) and alone and maker.name not in {k.name for k in joined.values()}:
                 rows = is_product(maker.program) and normalises(node, name)
-                if rows and maker.program.mode == node.program.mode and worth(maker.program, node.program):
+                if rows and maker.program.mode == node.program.mode and is_epilogue_profitable(maker.program, node.program):
                     joined[node.name] = maker
     gone = {maker.name for maker in joined.values()}
     kept = [node for node in graph.nodes if node.name not in gone]

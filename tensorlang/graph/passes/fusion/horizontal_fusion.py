@@ -11,7 +11,7 @@ parameters are constants: those are put one after another now. The results lie o
 one element comes before that axis, or along an axis of their own when they are of one shape; so what reads them reads a part of the memory
 (pass `concat_in_place`). What is concatenated next has its place already, and stays apart.
 
-Whether a wider contraction pays is decided by `pays(apart, together)`.
+Whether a wider contraction pays is decided by `is_fusion_profitable(separate, fused)`.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from tensorlang.tensor import walk
 from tensorlang.tensor.nodes import Definition, Expr, Program, Read, Tensor
 
 Array = np.ndarray[Any, Any]
-Pays: TypeAlias = Callable[[Sequence[Program], Program], bool]
+ProfitableFusion: TypeAlias = Callable[[Sequence[Program], Program], bool]
 
 SHARED = 1 << 14
 """Bytes of a constant that is repeated although others read it, too."""
 
 
-def horizontal_fusion(graph: Graph, pays: Pays) -> Graph:
+def horizontal_fusion(graph: Graph, is_fusion_profitable: ProfitableFusion) -> Graph:
     """Return the graph with contractions of the same input as one, where that pays."""
     groups: dict[object, list[_Product]] = {}
     for found in _products(graph):
@@ -47,7 +47,7 @@ def horizontal_fusion(graph: Graph, pays: Pays) -> Graph:
     state = _State(graph)
     for group in groups.values():
         made = _together(group)
-        if made is not None and pays([p.kernel.program for p in group], made.program):
+        if made is not None and is_fusion_profitable([p.kernel.program for p in group], made.program):
             state.put(group, made)
     return state.new.rebuilt(state.all_nodes())
 

@@ -49,7 +49,7 @@ def batch_tiling(graph: Graph, near_bytes: int) -> Graph:
 
 
 @dataclass(frozen=True, slots=True)
-class OneSample:
+class SampleProgram:
     """A program for one sample of `count`, and which of its parameters and results are of one sample, too."""
 
     program: Program
@@ -57,7 +57,7 @@ class OneSample:
     names: frozenset[str]
 
 
-def of_one_sample(program: Program, constants: frozenset[str] = frozenset()) -> OneSample | None:
+def for_one_sample(program: Program, constants: frozenset[str] = frozenset()) -> SampleProgram | None:
     """Return the program for one sample, along the first axis of its results, or None where samples depend on each other. Parameters in
     `constants` belong to all samples."""
     table = walk.tensor_table(program)
@@ -77,7 +77,7 @@ def of_one_sample(program: Program, constants: frozenset[str] = frozenset()) -> 
         return None
     if any(along[name] != 0 or _count(table[name]) is None for name in borders):
         return None
-    return OneSample(_narrowed(program, along), count, borders)
+    return SampleProgram(_narrowed(program, along), count, borders)
 
 
 def _count(tensor: Tensor) -> int | None:
@@ -123,7 +123,7 @@ class _Run:
 
     nodes: tuple[Node, ...]
     count: int = 0
-    made: Mapping[str, OneSample] = field(default_factory=dict)
+    made: Mapping[str, SampleProgram] = field(default_factory=dict)
 
 
 class _State:
@@ -136,7 +136,7 @@ class _State:
         self.nodes: list[Node] = []
         self.readers = consumers(graph)
         self.returned = frozenset(graph.outputs)
-        self.known: dict[tuple[int, frozenset[str]], OneSample | None] = {}
+        self.known: dict[tuple[int, frozenset[str]], SampleProgram | None] = {}
 
     def runs(self) -> Iterator[_Run]:
         """Yield the nodes in order, cut into runs; those that stay as they are make runs of their own."""
@@ -156,7 +156,7 @@ class _State:
         if run.nodes:
             yield run
 
-    def _reads_whole(self, node: Node, made: OneSample | None, run: _Run) -> bool:
+    def _reads_whole(self, node: Node, made: SampleProgram | None, run: _Run) -> bool:
         """Tell whether a kernel reads all samples of what the run makes."""
         inside = {name for n in run.nodes for name in writes(n)}
         if not isinstance(node, Kernel) or made is None:
@@ -171,13 +171,13 @@ class _State:
         found = before[0] if before and after and before[0] == after[0] > 1 else None
         return found if found is not None and self._divides(node.input, found) else None
 
-    def _split(self, node: Kernel) -> OneSample | None:
+    def _split(self, node: Kernel) -> SampleProgram | None:
         """Return a kernel for one sample, where it can be split and that pays."""
         pairs = [*zip(node.program.params, node.inputs, strict=True)]
         constants = frozenset(p.name for p, v in pairs if v in self.graph.constants)
         key = (id(node.program), constants)
         if key not in self.known:
-            self.known[key] = of_one_sample(node.program, constants)
+            self.known[key] = for_one_sample(node.program, constants)
         made = self.known[key]
         if made is None:
             return None
@@ -186,8 +186,8 @@ class _State:
         if len(set(split)) != len(split) or set(split) & set(again) or not all(self._divides(v, made.count) for v in split):
             return None
         moved, reread = (sum(size_bytes(self.graph.values[v]) for v in dict.fromkeys(part)) for part in (split, again))
-        worth = moved > ROOM * self.near_bytes and (reread <= moved // made.count or reread <= self.near_bytes // 2)
-        return made if worth else None
+        profitable = moved > ROOM * self.near_bytes and (reread <= moved // made.count or reread <= self.near_bytes // 2)
+        return made if profitable else None
 
     def _divides(self, name: str, count: int) -> bool:
         """Tell whether the samples of a value lie one after another in memory, each where a value may begin."""

@@ -45,19 +45,19 @@ def concat_in_place(graph: Graph) -> Graph:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class Segment:
     """Parameter `param` fills the cells of the result from number `start` on."""
 
     param: str
     start: int
 
 
-def parts_of(program: Program, layouts: Mapping[str, Layout]) -> tuple[Stretch, ...] | None:
+def parts_of(program: Program, layouts: Mapping[str, Layout]) -> tuple[Segment, ...] | None:
     """Return the parameters in the order in which their memory makes up that of the result, or None when it does not."""
     if len(program.definitions) != 1 or len(program.results) != 1 or not all(is_dense(program, name, layouts) for name in _names(program)):
         return None
     [definition] = program.definitions
-    found = [stretch(program, definition, piece, layouts) for piece in definition.pieces]
+    found = [segment(program, definition, piece, layouts) for piece in definition.pieces]
     parts = sorted((part for part in found if part is not None), key=lambda part: part.start)
     ends = list(accumulate((_count(program, part.param) for part in parts), initial=0))
     in_a_row = [part.start for part in parts] == ends[:-1] and ends[-1] == _count(program, program.results[0])
@@ -84,7 +84,7 @@ def is_dense(program: Program, name: str, layouts: Mapping[str, Layout]) -> bool
     return count == cells > 0 and table[name].dtype == table[program.results[0]].dtype
 
 
-def stretch(program: Program, definition: Definition, piece: Piece, layouts: Mapping[str, Layout]) -> Stretch | None:
+def segment(program: Program, definition: Definition, piece: Piece, layouts: Mapping[str, Layout]) -> Segment | None:
     """Return how many cells what a piece writes lies behind what it reads, when that is the same for all and both have one type."""
     value = piece.value
     if not isinstance(value, Read) or any(isinstance(slot, Dynamic) for slot in value.index):
@@ -100,7 +100,7 @@ def stretch(program: Program, definition: Definition, piece: Piece, layouts: Map
     if start is None:
         low, high = bounds((), definition.axes, box, affine.sub(target, source))
         start = affine.constant(low) if low is not None and low == high else None
-    return None if start is None else Stretch(value.tensor, start)
+    return None if start is None else Segment(value.tensor, start)
 
 
 def _cell(program: Program, name: str, layouts: Mapping[str, Layout]) -> Affine:
@@ -126,7 +126,7 @@ class _State:
         self.graph = graph
         self.new = Additions(graph)
         self.base: dict[str, str] = {}
-        self.known: dict[tuple[int, tuple[tuple[str, Layout], ...]], tuple[Stretch, ...] | None] = {}
+        self.known: dict[tuple[int, tuple[tuple[str, Layout], ...]], tuple[Segment, ...] | None] = {}
         self.taken = {*graph.inputs, *graph.constants}
         for node in graph.nodes:
             if isinstance(node, View):

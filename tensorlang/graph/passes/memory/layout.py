@@ -3,11 +3,12 @@
     before   t = conv(x, w)             u = relu(pool(t))    v = conv(u, k)          output v
     after    t = conv(x, w') blocked    u = ... blocked      v = conv(u, k')         output v, row-major          w', k' laid out now
 
-`wishes(graph)` says of each kernel how it would like its parameters and its result, by the names of its program. Constants are laid out at
-compile time; a result gets the layout that its kernel wishes. Kernels without wishes read whatever is there. Their result takes over the
-layout of what they read element by element or near by (pointwise, pooling, concatenation), or else the one that a reader wishes.
+`preferred_layouts(graph)` says of each kernel which layouts it prefers for its parameters and its result, by the names of its program.
+Constants are laid out at compile time; a result gets the layout that its kernel prefers. Kernels without preferences read whatever is
+there. Their result takes over the layout of what they read element by element or near by (pointwise, pooling, concatenation), or else the
+one that a reader prefers.
 
-Where a reader wishes another order than a value has, one copy is inserted for all of them. Inputs, outputs and views are row-major: what
+Where a reader prefers another order than a value has, one copy is inserted for all of them. Inputs, outputs and views are row-major: what
 a kernel would rather write in blocks is copied once more when the graph returns it.
 """
 
@@ -29,15 +30,15 @@ from tensorlang.schedule.layout import Layout
 from tensorlang.tensor import walk
 from tensorlang.tensor.nodes import Dynamic, Program, Read, Slot
 
-Wishes: TypeAlias = Callable[[Graph], Callable[[Kernel], Mapping[str, Layout]]]
+PreferredLayouts: TypeAlias = Callable[[Graph], Callable[[Kernel], Mapping[str, Layout]]]
 Array = np.ndarray[Any, Any]
 
 
-def layout(graph: Graph, wishes: Wishes) -> Graph:
+def layout(graph: Graph, preferred_layouts: PreferredLayouts) -> Graph:
     """Return the graph with layouts assigned, constants laid out, and copies where they meet."""
-    wish_of = wishes(graph)
-    wished = {node.name: _canonical(graph, node, wish_of(node)) for node in graph.nodes if isinstance(node, Kernel)}
-    state = _State(graph, dict(graph.values), wished, _demands(graph, wished))
+    preferred_by = preferred_layouts(graph)
+    preferred = {node.name: _canonical(graph, node, preferred_by(node)) for node in graph.nodes if isinstance(node, Kernel)}
+    state = _State(graph, dict(graph.values), preferred, _demands(graph, preferred))
     for node in graph.nodes:
         match node:
             case View():
@@ -58,7 +59,7 @@ def layouts_of(graph: Graph, kernel: Kernel) -> dict[str, Layout]:
 
 @dataclass(frozen=True, slots=True)
 class RowMajor:
-    """The values of a graph that are row-major whatever kernels wish: what the graph takes and returns, and views; and samples of them,
+    """The values of a graph that are row-major whatever kernels prefer: what the graph takes and returns, and views; and samples of them,
     which are written in one order as in another. `read` and `written`: by which side of a kernel."""
 
     read: frozenset[str]
@@ -80,21 +81,21 @@ class RowMajor:
         return frozenset((*params, *results))
 
 
-Wish: TypeAlias = dict[str, Layout | None]
+Preference: TypeAlias = dict[str, Layout | None]
 """What a kernel would like, by the names of values; None is row-major."""
 
 
-def _canonical(graph: Graph, node: Kernel, wished: Mapping[str, Layout]) -> Wish:
+def _canonical(graph: Graph, node: Kernel, preferred: Mapping[str, Layout]) -> Preference:
     names = zip((*(p.name for p in node.program.params), *node.program.results), (*node.inputs, *node.outputs), strict=True)
-    return {v: canonical(wished[name], graph.values[v].shape) for name, v in names if name in wished}
+    return {v: canonical(preferred[name], graph.values[v].shape) for name, v in names if name in preferred}
 
 
-def _demands(graph: Graph, wished: Mapping[str, Wish]) -> dict[str, Layout]:
-    """Return the layouts that readers wish for values, the first wish for each; values that are returned or viewed are left out."""
+def _demands(graph: Graph, preferred: Mapping[str, Preference]) -> dict[str, Layout]:
+    """Return the layouts that readers prefer for values, the first preference for each; values that are returned or viewed are left out."""
     out: dict[str, Layout] = {}
     fixed = set(graph.outputs) | {node.input for node in graph.nodes if isinstance(node, View)}
     for node in graph.nodes:
-        for name, found in wished.get(node.name, {}).items():
+        for name, found in preferred.get(node.name, {}).items():
             if found is not None and name not in fixed and name in reads(node):
                 out.setdefault(name, found)
     return out
@@ -104,7 +105,7 @@ def _demands(graph: Graph, wished: Mapping[str, Wish]) -> dict[str, Layout]:
 class _State:
     graph: Graph
     values: dict[str, Value]
-    wished: Mapping[str, Wish]
+    preferred: Mapping[str, Preference]
     demands: Mapping[str, Layout]
     constants: dict[str, Array] = field(default_factory=dict)
     nodes: list[Node] = field(default_factory=list)
@@ -127,28 +128,28 @@ class _State:
 
 
 def _kernel(state: _State, node: Kernel) -> None:
-    wish = state.wished[node.name]
-    results: Wish = {v: None if v in state.graph.outputs else wish.get(v) for v in node.outputs}
-    if not wish and len(node.outputs) == 1 and node.outputs[0] not in state.graph.outputs:
+    preference = state.preferred[node.name]
+    results: Preference = {v: None if v in state.graph.outputs else preference.get(v) for v in node.outputs}
+    if not preference and len(node.outputs) == 1 and node.outputs[0] not in state.graph.outputs:
         results[node.outputs[0]] = _taken_over(state, node) or state.demands.get(node.outputs[0])
     kept = {found for found in results.values() if found is not None}
     inputs = []
     for name in node.inputs:
         now = state.values[name].layout
-        fits = not wish or (now is not None and any(retargeted(now, state.graph.values[v].shape) in kept for v in node.outputs))
-        inputs.append(state.arranged(name, wish.get(name, now if fits else None)))
+        fits = not preference or (now is not None and any(retargeted(now, state.graph.values[v].shape) in kept for v in node.outputs))
+        inputs.append(state.arranged(name, preference.get(name, now if fits else None)))
     for name, found in results.items():
         state.values[name] = replace(state.values[name], layout=found)
     state.nodes.append(replace(node, inputs=tuple(inputs)))
-    _return_row_major(state, wish)
+    _return_row_major(state, preference)
 
 
-def _return_row_major(state: _State, wish: Wish) -> None:
-    """Let the last kernel write what the graph returns in the layout it wishes, and copy from there."""
+def _return_row_major(state: _State, preference: Preference) -> None:
+    """Let the last kernel write what the graph returns in the layout it prefers, and copy from there."""
     node = state.nodes[-1]
     assert isinstance(node, Kernel)
     for name in node.outputs:
-        wanted = wish.get(name)
+        wanted = preference.get(name)
         if name in state.graph.outputs and wanted is not None:
             value = state.values[name]
             blocked = replace(value, name=fresh(state.values, f"{name} to lay out"), layout=wanted)

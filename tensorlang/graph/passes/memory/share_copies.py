@@ -14,7 +14,7 @@ from dataclasses import replace
 from codegen.dtypes import DType
 from tensorlang.graph.edit import Additions, members
 from tensorlang.graph.nodes import Graph, Kernel, Node, Part
-from tensorlang.graph.passes.memory.concat_in_place import is_dense, stretch
+from tensorlang.graph.passes.memory.concat_in_place import is_dense, segment
 from tensorlang.graph.passes.memory.layout import layouts_of
 from tensorlang.graph.programs import copy_program, is_single
 
@@ -51,5 +51,5 @@ def _start(graph: Graph, node: Node) -> int | None:
     if layouts_of(graph, node) or not is_dense(program, program.results[0], {}):
         return None
     [definition] = program.definitions
-    found = stretch(program, definition, definition.pieces[0], {})
+    found = segment(program, definition, definition.pieces[0], {})
     return None if found is None or found.start > 0 else -found.start * definition.tensors[0].dtype.size_bytes

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from tensorlang.graph.edit import members, rebuilt
 from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Part, View
-from tensorlang.graph.passes.memory.concat_in_place import is_dense, stretch
+from tensorlang.graph.passes.memory.concat_in_place import is_dense, segment
 from tensorlang.graph.passes.memory.layout import layouts_of
 from tensorlang.graph.plan import ALIGNMENT
 from tensorlang.graph.programs import is_single
@@ -44,7 +44,7 @@ def _part(graph: Graph, node: Node, joined: set[str]) -> Node:
     [definition] = program.definitions
     if node.inputs[0] in graph.constants or node.outputs[0] in graph.outputs or not is_dense(program, program.results[0], layouts):
         return node
-    found = stretch(program, definition, definition.pieces[0], layouts)
+    found = segment(program, definition, definition.pieces[0], layouts)
     if found is None or found.start > 0:
         return node
     start = -found.start * definition.tensors[0].dtype.size_bytes

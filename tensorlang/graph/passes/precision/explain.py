@@ -11,7 +11,7 @@ from tensorlang.tensor.contraction import contractions
 from tensorlang.tensor.nodes import Program, SplitProduct
 
 
-def told(program: Program, precision: Precision) -> tuple[str, ...]:
+def product_precisions(program: Program, precision: Precision) -> tuple[str, ...]:
     """Return what each contraction of a program that went through `lower_precision` multiplies, and why others stay f32; nothing where
     operands are kept in a narrow type, which their types say."""
     if not (precision.rounded or precision.parts):

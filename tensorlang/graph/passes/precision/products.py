@@ -68,8 +68,8 @@ def _judged(program: Program, found: Product, inner: bool) -> Product:
     counts = {name: c.extent(name) or 0 for name in c.shared}
     if not counts:
         return replace(found, refusal="no index of the sum goes along one axis of both")
-    worth = sorted((n for n, count in counts.items() if count >= LEAST and count % 2 == 0), key=lambda n: -counts[n])
-    if not worth:
+    paired = sorted((n for n, count in counts.items() if count >= LEAST and count % 2 == 0), key=lambda n: -counts[n])
+    if not paired:
         longest = max(counts, key=lambda name: counts[name])
         return replace(found, refusal=f"{counts[longest]} products along `{longest}` are no pairs that are worth it")
-    return replace(found, binders=tuple(worth))
+    return replace(found, binders=tuple(paired))

@@ -146,8 +146,8 @@ FAULTS = (
     Fault(
         "layout-returned-in-blocks",
         "tensorlang/graph/passes/memory/layout.py",
-        "results: Wish = {v: None if v in state.graph.outputs else wish.get(v) for v in node.outputs}",
-        "results: Wish = {v: wish.get(v) for v in node.outputs}",
+        "results: Preference = {v: None if v in state.graph.outputs else preference.get(v) for v in node.outputs}",
+        "results: Preference = {v: preference.get(v) for v in node.outputs}",
         "the caller gets what lies in blocks",
         LAYOUT,
     ),

@@ -15,7 +15,7 @@ from codegen.dtypes import f32, nearest_tf32
 from stdlib.onnx.importer import Importer
 from tensorlang.graph.nodes import Graph, Kernel
 from tensorlang.graph.passes.fusion.fuse import fuse
-from tensorlang.graph.passes.precision.explain import told
+from tensorlang.graph.passes.precision.explain import product_precisions
 from tensorlang.graph.passes.precision.round_to_tf32 import round_to_tf32, with_rounded
 from tensorlang.graph.pipeline import optimise
 from tensorlang.graph.precisions import Precision
@@ -40,7 +40,7 @@ def test_sums_multiply_what_is_rounded_and_nothing_is_stored_otherwise() -> None
     program = with_rounded(matmul(4, 8, 32))
     exact = nearest_tf32(a).astype(np.float64) @ nearest_tf32(b).astype(np.float64)
     np.testing.assert_allclose(interpret(program, {}, {"a": a, "b": b})["y"], exact, rtol=1e-5, atol=1e-6)
-    assert told(program, TF32) == ("products of `a` and `b` are tf32",)
+    assert product_precisions(program, TF32) == ("products of `a` and `b` are tf32",)
     assert {v.dtype for v in done(fuse(two_layers())).values.values()} == {f32}
 
 
@@ -51,7 +51,7 @@ def test_results_are_off_by_what_ten_bits_leave_out() -> None:
 
 
 def test_convolutions_are_rounded_too() -> None:
-    assert told(with_rounded(conv1x1(1, 16, 8, 4)), TF32) == ("products of `x` and `w` are tf32",)
+    assert product_precisions(with_rounded(conv1x1(1, 16, 8, 4)), TF32) == ("products of `x` and `w` are tf32",)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_what_stays_f32_has_a_reason(program: Program, why: str) -> None:
     a, b = (tuple(int(n.value) for n in p.shape) for p in program.params)  # type: ignore[union-attr]
     g = graph({"a": a, "b": b}, [kernel(program, "a b", "y")], ["y"])
     assert done(g).nodes == g.nodes
-    assert told(program, TF32) == (f"products of `a` and `b` stay f32: {why}",)
+    assert product_precisions(program, TF32) == (f"products of `a` and `b` stay f32: {why}",)
 
 
 def convolution_in_groups() -> Graph:
@@ -79,4 +79,4 @@ def convolution_in_groups() -> Graph:
 def test_convolutions_in_groups_are_rounded_too() -> None:
     [node] = done(convolution_in_groups()).nodes
     assert isinstance(node, Kernel)
-    assert told(node.program, TF32) == ("products of `x` and `w` are tf32",)
+    assert product_precisions(node.program, TF32) == ("products of `x` and `w` are tf32",)

@@ -16,7 +16,7 @@ from test_narrow_storage import two_layers
 from codegen.dtypes import bf16, f32
 from tensorlang.graph.nodes import Graph, Kernel, Value
 from tensorlang.graph.passes.fusion.fuse import fuse
-from tensorlang.graph.passes.precision.explain import told
+from tensorlang.graph.passes.precision.explain import product_precisions
 from tensorlang.graph.passes.precision.narrow_storage import with_narrow
 from tensorlang.graph.passes.precision.split_bf16 import TERMS, parts, parts_program, split_bf16
 from tensorlang.graph.precisions import PARTS, Precision
@@ -51,7 +51,7 @@ def off(products: int, a: Array, b: Array) -> tuple[float, float]:
 
 
 def test_what_a_model_keeps_in_bf16_itself_is_not_told_as_products_of_parts() -> None:
-    assert told(with_narrow(matmul(16, 16, 16), frozenset({"a", "b"})), Precision("bf16x3", "bf16x3")) == ()
+    assert product_precisions(with_narrow(matmul(16, 16, 16), frozenset({"a", "b"})), Precision("bf16x3", "bf16x3")) == ()
 
 
 def test_a_product_becomes_one_of_three_or_six_times_as_many_elements() -> None:
@@ -129,13 +129,13 @@ def test_what_stays_f32_has_a_reason(program: Program, least: int, why: str) -> 
     a, b = (tuple(int(n.value) for n in p.shape) for p in program.params)  # type: ignore[union-attr]
     g = one(program, a, b)
     assert done(g, 3, least).nodes == g.nodes
-    assert told(program, Precision("bf16x3", "bf16x3", least=least)) == (f"products of `a` and `b` stay f32: {why}",)
+    assert product_precisions(program, Precision("bf16x3", "bf16x3", least=least)) == (f"products of `a` and `b` stay f32: {why}",)
 
 
 def test_what_was_taken_is_told() -> None:
     [*_, node] = done(one(matmul(4, 8, 8), (4, 8), (8, 8)), 6).nodes
     assert isinstance(node, Kernel)
-    assert told(node.program, Precision("bf16x6", "bf16x6")) == ("products of `a_parts` and `b_parts` are bf16x6",)
+    assert product_precisions(node.program, Precision("bf16x6", "bf16x6")) == ("products of `a_parts` and `b_parts` are bf16x6",)
 
 
 def test_convolutions_are_made_of_parts_along_their_channels() -> None:

@@ -21,7 +21,7 @@ from stdlib.onnx import Importer
 from tensorlang.check.instantiate import instantiate
 from tensorlang.diagnostics import CompileError
 from tensorlang.graph.nodes import Kernel
-from tensorlang.graph.passes.precision.explain import told
+from tensorlang.graph.passes.precision.explain import product_precisions
 from tensorlang.graph.passes.precision.narrow_storage import with_narrow
 from tensorlang.graph.passes.precision.products import products
 from tensorlang.graph.passes.precision.round_to_tf32 import with_rounded
@@ -132,7 +132,7 @@ def test_what_may_be_lowered_are_the_contractions_of_f32_and_those_that_are_roun
         rounded = with_rounded(program)
         after = [c for _, c in contractions(rounded) if {f.rounding for f in c.factors} == {"round_tf32"}]
         assert len({c.reduce for c in after}) == len(set(lowered))
-        assert len([line for line in told(rounded, tf32) if "tf32" in line]) == len(set(lowered))
+        assert len([line for line in product_precisions(rounded, tf32) if "tf32" in line]) == len(set(lowered))
 
 
 def test_a_product_is_one_whatever_is_multiplied() -> None:

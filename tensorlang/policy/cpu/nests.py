@@ -125,17 +125,24 @@ class _Loops:
         return [a for a in axes if full(self.name, a) in free]
 
 
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """An order of a tensor's axes: how many outer loops its pieces share in it (None: all), and what runs innermost."""
+
+    axes: tuple[str, ...]
+    separate: int | None
+    inner: InnerLoops
+
+
 def _derive_member(d: Deriver, plan: Plan, definition: Definition, group: Sequence[Definition]) -> None:
     loops = _loops_of(plan, definition, group)
     chosen = _chosen(d, definition, loops) if loops is not None else None
     if loops is None or chosen is None:
         return
-    order, inner = chosen
-    name = definition.tensors[0].name
-    separate = _separation(definition, loops, order)
+    order, separate, name = chosen.axes, chosen.separate, definition.tensors[0].name
     if separate is not None and separate < len(loops.of(order)) and separate >= len(loops.outside):
         d.add(d.schedule.distribute(name, loops.of(order)[separate] if separate else None))
-    outer = add_inner_loops(d, definition, order, inner)
+    outer = add_inner_loops(d, definition, order, chosen.inner)
     _add_parallel(d, definition, loops, order, separate, outer)
 
 
@@ -154,17 +161,18 @@ def _loops_of(plan: Plan, definition: Definition, group: Sequence[Definition]) -
     return _Loops(name, outside, tuple(loop.removeprefix(f"{name}.") for loop in inside), distances)
 
 
-def _chosen(d: Deriver, definition: Definition, loops: _Loops) -> tuple[tuple[str, ...], InnerLoops] | None:
-    """Return the order of the axes, and what runs innermost."""
-    best: tuple[tuple[str, ...], InnerLoops] | None = None
+def _chosen(d: Deriver, definition: Definition, loops: _Loops) -> _Order | None:
+    """Return the legal order of the axes that takes the fewest cycles; None where there is none."""
+    best: _Order | None = None
     known: dict[frozenset[str], InnerLoops] = {}
-    for order in _orders(loops.axes):
-        if loops.distances.is_legal(loops.of(order)):
-            free = frozenset(loops.free(order, _separation(definition, loops, order)))
+    for axes in _orders(loops.axes):
+        if loops.distances.is_legal(loops.of(axes)):
+            separate = _separation(definition, loops, axes)
+            free = frozenset(loops.free(axes, separate))
             if free not in known:
                 known[free] = best_inner_loops(d, definition, [a for a in definition.axes if a in free])
-            if best is None or known[free].cycles < WORTH_TURNING * best[1].cycles:
-                best = order, known[free]
+            if best is None or known[free].cycles < WORTH_TURNING * best.inner.cycles:
+                best = _Order(axes, separate, known[free])
     return best
 
 

@@ -10,9 +10,7 @@ from tensorlang.check.module import Module
 from tensorlang.check.problems import did_you_mean
 from tensorlang.check.walk import descendants
 from tensorlang.diagnostics import CompileError, Diagnostic, Edit, Span, error
-from tensorlang.policy.roles.cpu import ROLES
-from tensorlang.policy.roles.gpu import DEVICE_ROLES
-from tensorlang.policy.roles.match import guard_facts
+from tensorlang.policy.roles.match import forms_of, guard_facts
 from tensorlang.schedule.expand import Scope, choices, expand
 from tensorlang.schedule.guards import Fact, evaluate, passed
 from tensorlang.schedule.knobs import no_knob
@@ -74,11 +72,11 @@ def _word(schedule: sx.Schedule, before: str, word: str) -> Span:
 
 def _check_role(schedule: sx.Schedule, role: sx.Role) -> dict[str, Fact]:
     """Return what guards and conditions may ask for, once the guards are seen to."""
-    form = (ROLES if schedule.target == "cpu" else DEVICE_ROLES).get(role.name)
+    forms = forms_of(schedule.target)
+    form = forms.get(role.name)
     if form is None:
-        raise error(
-            "S0511", f"there is no role `{role.name}`", role.span, help=did_you_mean(role.name, ROLES, f"the roles are {', '.join(ROLES)}")
-        )
+        help = did_you_mean(role.name, forms, f"the roles are {', '.join(forms)}")
+        raise error("S0511", f"there is no role `{role.name}` for `{schedule.target}`", role.span, help=help)
     if not form.fits(role):
         raise error("S0512", f"role `{role.name}` has other parameters", role.span, help=f"write `role {form.text}`")
     env = guard_facts(role)

@@ -190,7 +190,8 @@ def test_a_knob_that_is_not_there_or_not_in_its_list_is_told():
     [
         ("schedule matmull for cpu { reverse i }", "S0501 there is no operator `matmull`"),
         ("schedule matmul for cdua { reverse i }", "S0513 there is no target `cdua`"),
-        ("schedule role contract(y, a, b; i..) for cpu { reverse i }", "S0511 there is no role `contract`"),
+        ("schedule role contract(y, a, b; i..) for cpu { reverse i }", "S0511 there is no role `contract` for `cpu`"),
+        ("schedule role windowed(y; i..) for cpu { reverse i }", "S0511 there is no role `windowed` for `cpu`"),
         ("schedule role contraction(y, a; i..) for cpu { reverse i }", "S0512 role `contraction` has other parameters"),
         ("schedule matmul for cpu(L >= 2) { reverse i }", "S0505 a guard cannot ask for `L`"),
         (
@@ -216,6 +217,11 @@ def test_a_file_is_checked_without_a_call(text, message):
     (diagnostic,) = check_schedules(module(MATMUL + text))
     assert f"{diagnostic.code} {diagnostic.title}" == message
     assert diagnostic.labels
+
+
+def test_a_role_that_is_not_there_is_one_of_the_target_misspelled():
+    (diagnostic,) = check_schedules(module("schedule role long_row_reductio(y; i..) for cuda { reverse i }"))
+    assert (diagnostic.title, diagnostic.help) == ("there is no role `long_row_reductio` for `cuda`", "did you mean `long_row_reduction`?")
 
 
 def test_the_library_has_no_such_mistakes():

@@ -3,7 +3,6 @@
     contraction(y, a, b; batch.., i.., j.., k..)       y[batch, i, j] = f(sum(k) a[batch, i, k] * b[batch, j, k])
     pointwise(y, p..; i.., j.., k..)                   any other tensor that is computed in vectors along an axis, j; k reduced for each;
                                                        p.. are read with padding around them
-    reduction(y; i.., r.., k..)                        a tensor whose reductions r are spread over lanes; k are its other binders
     row_reduction(y, t..; i.., j.., k.., l.., r..)     several tensors computed together for each row i: y the last, t.. the others; perhaps
                                                        `p..` after t.., products whose rows are finished by them
     transformed(y, r.., m, v, t.., x; n.., h.., w, f.., i.., j, a.., k, d, e.., c.., u..)
@@ -200,21 +199,6 @@ def _padded(d: Deriver, definition: Definition) -> tuple[str, ...]:
     return tuple(out)
 
 
-def _reduction(d: Deriver, group: FusionGroup) -> Shape | None:
-    definition = group.head
-    if len(group.members) > 1 or len(definition.pieces) > 1 or not spreadable(d, definition) or _is_contraction(d, definition):
-        return None
-    if definition.axes and vector_axis(d, definition) in definition.axes:
-        return None
-    own = definition.tensors[0].name
-    spread = _lanes(d, definition)
-    others = tuple(b for b in _binders(definition) if b not in spread)
-    first = next(r for p in definition.pieces for r in reduces(p.value))
-    lanes = d.machine.lanes(compute_dtype(first.reducer.dtypes[0]))
-    partial = partial_results([extents(definition)[n] for n in spread], lanes)
-    return Shape(((own,),), (full(own, definition.axes), full(own, spread), full(own, others)), lanes, partial=partial)
-
-
 def _lanes(d: Deriver, definition: Definition) -> tuple[str, ...]:
     """Return the innermost binder of each reduction whose operands are contiguous along it."""
     if not spreadable(d, definition):
@@ -323,7 +307,6 @@ def _between(d: Deriver, group: FusionGroup) -> Shape | None:
 ROLES: Mapping[str, Form] = {
     "contraction": Form("contraction(y, a, b; batch.., i.., j.., k..)", 3, 4, 6, _contraction),
     "pointwise": Form("pointwise(y, p..; i.., j.., k..)", 0, 3, 7, _pointwise),
-    "reduction": Form("reduction(y; i.., r.., k..)", 1, 3, 3, _reduction),
     "transformed": Form(
         "transformed(y, r.., m, v, t.., x; n.., h.., w, f.., i.., j, a.., k, d, e.., c.., u..)",
         (False, True, False, False, True, False),

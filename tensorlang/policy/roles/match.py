@@ -19,7 +19,6 @@ from polyhedral.expr import Name
 from tensorlang.policy.cpu.register_tiles import WIDTHS, tile_sizes
 from tensorlang.policy.deriver import PARALLEL_WORK, Deriver, bytes_of, is_threading_profitable, shared_loops
 from tensorlang.policy.groups import FusionGroup, recurs
-from tensorlang.policy.machine import GpuMachine, Machine
 from tensorlang.policy.roles.cpu import ROLES
 from tensorlang.policy.roles.gpu import DEVICE_ROLES, FACTS
 from tensorlang.policy.roles.parameters import Form, Loops, Shape
@@ -28,6 +27,7 @@ from tensorlang.schedule.guards import Fact
 from tensorlang.schedule.pack import pack
 from tensorlang.schedule.shape import OPEN_EXTENT, extents
 from tensorlang.syntax import nodes as sx
+from tensorlang.targets import TARGETS
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.walk import index_names, reads, reduces, tensor_table
 
@@ -52,7 +52,7 @@ class Match:
 
 def match_role(d: Deriver, group: FusionGroup, role: sx.Role) -> Match | None:
     """Return what the parameters of `role` stand for in `group`, or None when it has another shape."""
-    form = forms_of(d.machine).get(role.name)
+    form = forms_of(d.machine.target).get(role.name)
     if form is None or not form.fits(role) or recurs(d.program, group.head):
         return None
     found = form.match(d, group)
@@ -170,6 +170,6 @@ def _is_large(d: Deriver, tensor: str) -> bool:
     return prod(affine.constant(s) or OPEN_EXTENT for s in shape) >= PARALLEL_WORK
 
 
-def forms_of(machine: Machine) -> Mapping[str, Form]:
-    """Return the roles that schedules for `machine` may have."""
-    return DEVICE_ROLES if isinstance(machine, GpuMachine) else ROLES
+def forms_of(target: str) -> Mapping[str, Form]:
+    """Return the roles that schedules for `target` may have."""
+    return DEVICE_ROLES if TARGETS[target].on_device else ROLES

@@ -1,8 +1,5 @@
-"""What would make a schedule legal, or tilable: found by trying, returned only when proven.
-
-permutable      loops along which every dependence has distance >= 0: they can be tiled and interchanged
-suggest_skew    loop' = loop + factor * by, so that a backwards distance becomes forwards
-"""
+"""What would make a schedule legal: loop' = loop + factor * by, so that a backwards distance becomes forwards. Found by trying, returned
+only when proven."""
 
 from __future__ import annotations
 
@@ -14,44 +11,13 @@ from polyhedral.deps import Dep, dependences
 from polyhedral.errors import NestError
 from polyhedral.expr import Name
 from polyhedral.nest import Nest
-from polyhedral.order import Checker, Storage, Violation, check, distance
+from polyhedral.order import Storage, Violation, check, distance
 from polyhedral.schedule import Schedule, placements_in
-from polyhedral.space import DT, Frame, OperationLimit, limited
+from polyhedral.space import Frame, OperationLimit, limited
 from polyhedral.verdict import Proven
 
 MAX_FACTOR = 4
 MAX_TRIALS = 16
-
-
-def permutable(schedule: Schedule, placement: str, deps: Sequence[Dep] | None = None) -> tuple[str, ...]:
-    """Return the longest run of the placement's loops that can be tiled: along each, no dependence that the loops outside the run leave
-    points backwards."""
-    checker = Checker(schedule, tuple(deps) if deps is not None else dependences(schedule.scop), {})
-    loops = schedule.nests[placement].loops
-    best: tuple[str, ...] = ()
-    for start in range(len(loops)):
-        end = start
-        while end < len(loops) and _never_backwards(checker, placement, start, end):
-            end += 1
-        if end - start > len(best):
-            best = loops[start:end]
-    return best
-
-
-def _never_backwards(checker: Checker, placement: str, start: int, level: int) -> bool:
-    schedule = checker.schedule
-    together = [p for p in schedule.places if schedule.shared(placement, p) > level]
-    for index, dep in enumerate(checker.deps):
-        if not dep.hard:
-            continue
-        for source in (n.placement for n in checker.nests(dep.source) if n.placement in together):
-            for target in (n.placement for n in checker.nests(dep.target) if n.placement in together):
-                pairs = checker.placed(index, dep, source, target)
-                for outer in range(start):
-                    pairs = pairs.equate(DT.in_, outer, DT.out, outer)
-                if not pairs.order_gt(DT.in_, level, DT.out, level).is_empty():
-                    return False
-    return True
 
 
 def suggest_skew(schedule: Schedule, violation: Violation, storage: Storage | None = None) -> tuple[str, str, int] | None:

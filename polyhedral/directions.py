@@ -42,10 +42,6 @@ class Distances:
         carrying |= {loop for loop, left in self._levels(order, own) if self._differs(left, loop)}
         return tuple(loop for loop in order if loop not in carrying)
 
-    def independent(self) -> tuple[str, ...]:
-        """Return the loops along which nothing depends on anything, wherever they are."""
-        return tuple(loop for loop in self.loops if not any(self._differs(d, loop) for d in self.between.values()))
-
     def separable(self, order: Sequence[str]) -> int | None:
         """Return the least number of outer loops inside which the parts may run one after the other, or None when they may not at all."""
         backwards = [d for (p, q), d in self.between.items() if p > q]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from polyhedral.advice import permutable, suggest_skew
+from polyhedral.advice import suggest_skew
 from polyhedral.order import (
     Fault,
     Instance,
@@ -12,8 +12,6 @@ from polyhedral.order import (
     check,
     distances,
     parallel_loops,
-    race,
-    vectorizable,
 )
 
 __all__ = [
@@ -25,8 +23,5 @@ __all__ = [
     "check",
     "distances",
     "parallel_loops",
-    "permutable",
-    "race",
     "suggest_skew",
-    "vectorizable",
 ]

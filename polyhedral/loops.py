@@ -8,12 +8,11 @@ if M % 8 != 0 { ... }
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, assert_never
 
 from polyhedral import text
-from polyhedral.affine import evaluate, holds
 from polyhedral.expr import Cond, Expr
 from polyhedral.model import Mark
 
@@ -66,28 +65,3 @@ def _lines(node: Node, depth: int) -> Iterator[str]:
     for child in body:
         yield from _lines(child, depth + 1)
     yield f"{indent}}}"
-
-
-def execute(nodes: Sequence[Node], sizes: Mapping[str, int]) -> Iterator[tuple[str, dict[str, int]]]:
-    """Return each execution in order: the placement and the values of the loops around it."""
-    yield from _execute(nodes, dict(sizes), {})
-
-
-def _execute(nodes: Sequence[Node], values: dict[str, int], loops: dict[str, int]) -> Iterator[tuple[str, dict[str, int]]]:
-    for node in nodes:
-        match node:
-            case Run(placement):
-                yield placement, dict(loops)
-            case For(name, lo, hi, _, _, body):
-                for value in range(evaluate(lo, values), evaluate(hi, values)):
-                    yield from _execute(body, {**values, name: value}, {**loops, name: value})
-            case If(cond, body):
-                if holds(cond, values):
-                    yield from _execute(body, values, loops)
-            case _:
-                assert_never(node)
-
-
-def count(nodes: Sequence[Node]) -> int:
-    """Return how many statement copies the program has."""
-    return sum(1 if isinstance(n, Run) else count(n.body) for n in nodes)

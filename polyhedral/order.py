@@ -79,27 +79,11 @@ def check(
 
 def parallel_loops(schedule: Schedule, deps: Sequence[Dep] | None = None, storage: Storage | None = None) -> set[str]:
     """Return the loops whose iterations may run at once."""
-    return _free_loops(schedule, deps, storage, "parallel")
-
-
-def vectorizable(schedule: Schedule, deps: Sequence[Dep] | None = None, storage: Storage | None = None) -> set[str]:
-    """Return the loops whose iterations may be lanes of a vector."""
-    return _free_loops(schedule, deps, storage, "vector")
-
-
-def race(schedule: Schedule, loop: str, mark: Mark = "parallel", storage: Storage | None = None) -> Violation | None:
-    """Return two iterations of `loop` that may not run at once, or None."""
-    checker = Checker(schedule, dependences(schedule.scop), storage or {})
-    found = (checker.mark_fault(node, depth, mark) for node, depth in _loops(schedule.tree, 0) if node.name == loop)
-    return next((f for f in found if f is not None), None)
-
-
-def _free_loops(schedule: Schedule, deps: Sequence[Dep] | None, storage: Storage | None, mark: Mark) -> set[str]:
     checker = Checker(schedule, tuple(deps) if deps is not None else dependences(schedule.scop), storage or {})
     free: set[str] = set()
     held: set[str] = set()
     for node, depth in _loops(schedule.tree, 0):
-        (held if checker.mark_fault(node, depth, mark) else free).add(node.name)
+        (held if checker.mark_fault(node, depth, "parallel") else free).add(node.name)
     return free - held
 
 

@@ -24,7 +24,7 @@ from polyhedral.schedule import Schedule
 from polyhedral.space import DT, Frame, integer, val
 from polyhedral.storage import fold_factor
 
-__all__ = ["Footprint", "fold_factor", "footprint", "place_at", "slide"]
+__all__ = ["Footprint", "fold_factor", "footprint", "place_at"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,15 +256,3 @@ def _one_piece(pw: isl.PwAff, frame: Frame, context: isl.Set) -> Expr | None:
 def _constant(expr: Expr) -> int | Expr:
     form = affine.linear(expr)
     return expr if form.terms else form.constant
-
-
-def slide(nest: Nest, loop: str) -> Nest:
-    """Return the nest without the instances that an earlier iteration of `loop` has computed already, the loops outside it equal.
-    Its tensor must then be stored outside `loop`."""
-    position = nest._position(loop)
-    back = isl.Map.from_multi_aff(nest.back)
-    again = back.apply_range(back.reverse()).intersect_domain(nest.points).intersect_range(nest.points)
-    for level in range(position):
-        again = again.equate(DT.in_, level, DT.out, level)
-    again = again.order_lt(DT.in_, position, DT.out, position)
-    return replace(nest, points=nest.points.subtract(again.range()).coalesce())

@@ -5,37 +5,30 @@ Sizes take whatever values `context` or `given` allows; say `N >= 0` there. All 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import ParamSpec
 
 import islpy as isl
 
 from polyhedral import affine
-from polyhedral.expr import TRUE, And, Compare, Cond, Expr, Int, Name
+from polyhedral.expr import TRUE, And, Cond, Expr
 from polyhedral.record import named, note
 from polyhedral.recurrence import Edge, well_founded
-from polyhedral.space import DT, Frame, OperationLimit, integer, limited, smallest_point, val
+from polyhedral.space import DT, Frame, OperationLimit, limited, smallest_point, val
 from polyhedral.verdict import Proven, Refuted, Unknown, Verdict
 
 __all__ = [
     "Edge",
-    "Hull",
     "bounds",
-    "complement",
-    "count",
     "covers",
     "disjoint",
-    "hull_box",
     "implies",
     "is_empty",
-    "simplify_cond",
     "well_founded",
 ]
 
 P = ParamSpec("P")
-COUNT_LIMIT = 1_000_000
 
 
 def _within_limit(proof: Callable[P, Verdict]) -> Callable[P, Verdict]:
@@ -109,21 +102,6 @@ def _refuted(frame: Frame, points: isl.Set) -> Refuted:
     return Refuted(dict(zip(frame.dims, point, strict=True)), dict(zip(frame.params, sizes, strict=True)))
 
 
-def simplify_cond(params: Sequence[str], iters: Sequence[str], cond: Cond, given: Cond) -> Cond:
-    """Return a condition that equals `cond` wherever `given` holds, and no larger."""
-    frame = Frame(tuple(params), tuple(iters))
-    return _or_input(cond, lambda: frame.cond(frame.set(cond).gist(frame.set(given))))
-
-
-def complement(params: Sequence[str], iters: Sequence[str], box: Cond, pieces: Sequence[Cond]) -> Cond:
-    """Return the condition of the points of `box` outside every piece."""
-    frame = Frame(tuple(params), tuple(iters))
-    left = frame.set(box)
-    for piece in pieces:
-        left = left.subtract(frame.set(piece))
-    return frame.cond(left)
-
-
 def bounds(params: Sequence[str], iters: Sequence[str], domain: Cond, expr: Expr) -> tuple[Expr | None, Expr | None]:
     """Return the least and the greatest value of `expr` over `domain` in terms of the parameters; None where there is no bound, or where it
     is not one minimum or maximum of affine expressions, or where isl gave up."""
@@ -148,59 +126,3 @@ def _extreme(points: isl.Set, position: int, which: Callable[[isl.Set, int], isl
             raise
         return None
     return frame.piecewise(pw.add_constant_val(val(offset)))
-
-
-@dataclass(frozen=True, slots=True)
-class Hull:
-    """[low, high) of each dimension; `exact` when the set is the whole box."""
-
-    bounds: tuple[tuple[Expr, Expr], ...]
-    exact: bool
-
-
-def hull_box(params: Sequence[str], iters: Sequence[str], domain: Cond) -> Hull | None:
-    """Return the smallest box around `domain`, or None when a side is unbounded or has no single expression."""
-    frame = Frame(tuple(params), tuple(iters))
-    try:
-        with limited():
-            return _hull_box(frame, frame.set(domain))
-    except OperationLimit:
-        return None
-
-
-def _hull_box(frame: Frame, points: isl.Set) -> Hull | None:
-    sides: list[tuple[Expr, Expr]] = []
-    box = frame.universe()
-    for position, name in enumerate(frame.dims):
-        low = _extreme(points, position, isl.Set.dim_min)
-        high = _extreme(points, position, isl.Set.dim_max, offset=1)
-        if low is None or high is None:
-            return None
-        sides.append((low, high))
-        here = frame.pw_aff(Name(name))
-        box = box.intersect(here.ge_set(frame.pw_aff(low))).intersect(here.lt_set(frame.pw_aff(high)))
-    within = box.intersect_params(points.params())
-    return Hull(tuple(sides), bool(within.is_subset(points)))
-
-
-def count(params: Sequence[str], iters: Sequence[str], domain: Cond, sizes: Mapping[str, int]) -> int | None:
-    """Return how many points `domain` has at these sizes, or None when it is unbounded or its box holds over a million."""
-    frame = Frame(tuple(params), tuple(iters))
-    points = frame.set(affine.conj(domain, *(Compare("==", Name(n), Int(v)) for n, v in sizes.items())))
-    volume = 1
-    for position in range(len(frame.dims)):
-        low, high = points.dim_min_val(position), points.dim_max_val(position)
-        if points.is_empty():
-            return 0
-        if not (low.is_int() and high.is_int()):
-            return None
-        volume *= integer(high) - integer(low) + 1
-    return integer(points.count_val()) if volume <= COUNT_LIMIT else None
-
-
-def _or_input(cond: Cond, simplified: Callable[[], Cond]) -> Cond:
-    try:
-        with limited():
-            return simplified()
-    except OperationLimit:
-        return cond

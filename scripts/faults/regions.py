@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from faults.fault import LEGALITY, REGION, Fault
+from faults.fault import REGION, Fault
 
 NEEDED = ("tests/polyhedral/test_polyhedral_needed.py",)
 
@@ -22,14 +22,6 @@ FAULTS = (
         "box.origin[axis]",
         "a producer counts from a shifted origin",
         REGION,
-    ),
-    Fault(
-        "window-slides-back",
-        "polyhedral/region.py",
-        "again = again.order_lt(DT.in_, position, DT.out, position)",
-        "again = again.order_gt(DT.in_, position, DT.out, position)",
-        "a window leaves out what later iterations compute",
-        REGION[:1] + LEGALITY,
     ),
     Fault(
         "footprint-of-one-consumer",

@@ -241,12 +241,6 @@ class _Lifetimes:
             low, high = low // 2, high // 2
 
 
-def lower_bound(storages: list[Storage]) -> int:
-    """Return the most bytes that live at one time: no plan can be smaller."""
-    moments = sorted({s.first for s in storages})
-    return max((sum(_aligned(s.size_bytes) for s in storages if s.first <= t <= s.last) for t in moments), default=0)
-
-
 def overlaps(storages: list[Storage], offsets: Mapping[str, int]) -> Iterator[tuple[str, str]]:
     """Yield the pairs of storages that live at one time and share a byte: none, if the plan is right."""
     for a, b in combinations(storages, 2):

@@ -47,10 +47,6 @@ class Places:
             units += self._units(character)
         return start + len(content)
 
-    def line_start(self, offset: int) -> int:
-        """Return where the line of a character begins."""
-        return self._starts[bisect_right(self._starts, max(0, min(offset, len(self.text)))) - 1]
-
     def _units(self, text: str) -> int:
         if text.isascii():
             return len(text)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
+from typing import assert_never
 
 import islpy as isl
 
@@ -110,11 +112,31 @@ def instances(scop: Scop, statement: Statement, sizes: Mapping[str, int], reach:
     return [p for p in points if holds(statement.domain, {**sizes, **dict(zip(statement.iters, p, strict=True))})]
 
 
+def execute(nodes: Sequence[loops.Node], sizes: Mapping[str, int]) -> Iterator[tuple[str, dict[str, int]]]:
+    """Return each execution in order: the placement and the values of the loops around it."""
+    yield from _execute(nodes, dict(sizes), {})
+
+
+def _execute(nodes: Sequence[loops.Node], values: dict[str, int], at: dict[str, int]) -> Iterator[tuple[str, dict[str, int]]]:
+    for node in nodes:
+        match node:
+            case loops.Run(placement):
+                yield placement, dict(at)
+            case loops.For(name, lo, hi, _, _, body):
+                for value in range(evaluate(lo, values), evaluate(hi, values)):
+                    yield from _execute(body, {**values, name: value}, {**at, name: value})
+            case loops.If(cond, body):
+                if holds(cond, values):
+                    yield from _execute(body, values, at)
+            case _:
+                assert_never(node)
+
+
 def run(schedule: Schedule, program: Sequence[loops.Node], sizes: Mapping[str, int]) -> list[Event]:
     """Return the executed instances, in order."""
     events = []
     back = {name: list(n.iter_exprs().values()) for name, n in schedule.nests.items()}
-    for placement, values in loops.execute(program, sizes):
+    for placement, values in execute(program, sizes):
         at = {**sizes, **values}
         events.append((schedule.nests[placement].statement, tuple(evaluate(e, at) for e in back[placement])))
     return events
@@ -122,7 +144,7 @@ def run(schedule: Schedule, program: Sequence[loops.Node], sizes: Mapping[str, i
 
 def executed(schedule: Schedule, program: Sequence[loops.Node], sizes: Mapping[str, int]) -> list[Event]:
     """Return (placement, loop values) in the order of execution."""
-    return [(p, tuple(at[n] for n in schedule.nests[p].loops)) for p, at in loops.execute(program, sizes)]
+    return [(p, tuple(at[n] for n in schedule.nests[p].loops)) for p, at in execute(program, sizes)]
 
 
 def timeline(schedule: Schedule, sizes: Mapping[str, int]) -> list[Event]:
@@ -147,3 +169,15 @@ def points_of(n: Nest, sizes: Mapping[str, int]) -> list[tuple[int, ...]]:
 
     points.project_out(DT.param, 0, len(n.params)).foreach_point(keep)
     return found
+
+
+def slide(nest: Nest, loop: str) -> Nest:
+    """Return the nest without the instances that an earlier iteration of `loop` has computed already, the loops outside it equal.
+    Its tensor must then be stored outside `loop`."""
+    position = nest._position(loop)
+    back = isl.Map.from_multi_aff(nest.back)
+    again = back.apply_range(back.reverse()).intersect_domain(nest.points).intersect_range(nest.points)
+    for level in range(position):
+        again = again.equate(DT.in_, level, DT.out, level)
+    again = again.order_lt(DT.in_, position, DT.out, position)
+    return replace(nest, points=nest.points.subtract(again.range()).coalesce())

@@ -23,6 +23,7 @@ from polyhedral_programs import (
     lt,
     nest,
     plus,
+    slide,
     timeline,
     under,
 )
@@ -31,10 +32,10 @@ from polyhedral.affine import evaluate, holds
 from polyhedral.deps import dependences
 from polyhedral.errors import NestError, ScheduleError
 from polyhedral.expr import TRUE, Add, And, Cond, Expr, Int, Name, Or
-from polyhedral.legality import Violation, check, distances, parallel_loops, permutable, race, suggest_skew, vectorizable
+from polyhedral.legality import Violation, check, distances, parallel_loops, suggest_skew
 from polyhedral.model import Access, Leaf, Loop, Mark, Scop, Statement, Tensor, Tree
 from polyhedral.nest import Nest
-from polyhedral.region import place_at, slide
+from polyhedral.region import place_at
 from polyhedral.schedule import Schedule, parse, show
 from polyhedral.verdict import Proven, Unknown
 
@@ -87,10 +88,10 @@ def test_a_loop_that_runs_backwards_carries_what_it_carried() -> None:
 
 
 def test_a_reduction_loop_may_be_lanes_but_not_threads() -> None:
-    schedule = in_sequence(MATMUL, nest(MATMUL, "C.init"), nest(MATMUL, "C"))
-    assert "k" in vectorizable(schedule)
-    found = race(schedule, "k")
-    assert found is not None and found.kind == "race" and found.dep is not None and found.dep.kind == "RED"
+    lanes, threads = (in_sequence(MATMUL, nest(MATMUL, "C.init"), nest(MATMUL, "C"), marks={"k": mark}) for mark in ("vector", "parallel"))
+    assert isinstance(check(lanes), Proven)
+    found = refused(threads)
+    assert found.kind == "race" and found.dep is not None and found.dep.kind == "RED"
     assert found.params == {"M": 1, "N": 1, "K": 2}
 
 
@@ -103,12 +104,6 @@ def test_the_lanes_of_a_recurrence_are_refused() -> None:
 def prefix_sum() -> Scop:
     read = Access("y", (plus(i, -1),), le(Int(1), i))
     return Scop(("N",), TRUE, (Tensor("y", (N,)),), frozenset(), (Statement("y", ("i",), box(i=N), Access("y", (i,)), (read,)),))
-
-
-def test_permutable_bands() -> None:
-    assert permutable(heat(nest(HEAT, "step")), "step") == ("t",)
-    assert permutable(heat(nest(HEAT, "step").skew("i", "t")), "step") == ("t", "i")
-    assert permutable(in_sequence(MATMUL, nest(MATMUL, "C.init"), nest(MATMUL, "C")), "C") == ("i", "j", "k")
 
 
 def test_distances_of_a_stencil() -> None:

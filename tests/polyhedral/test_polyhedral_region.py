@@ -22,6 +22,7 @@ from polyhedral_programs import (
     lt,
     nest,
     plus,
+    slide,
     t,
     timeline,
     under,
@@ -34,7 +35,7 @@ from polyhedral.errors import NestError
 from polyhedral.expr import TRUE, Add, And, Expr, Floor, Int, Mod, Name, Scale
 from polyhedral.legality import check
 from polyhedral.model import Access, Leaf, Mark, Scop, Statement, Tensor
-from polyhedral.region import Footprint, footprint, place_at, slide
+from polyhedral.region import Footprint, footprint, place_at
 from polyhedral.schedule import Schedule
 from polyhedral.storage import Cells, Clobber, Collision, Outside, fold_factor, injective, laid_out, validate
 from polyhedral.text import show

@@ -13,7 +13,7 @@ from tensorlang.artifact import Artifact
 from tensorlang.backends.cpu.build import Job
 from tensorlang.backends.cpu.driver import compile_kernel, machine_of, stored_kernel
 from tensorlang.check.module import Module
-from tensorlang.policy.cpu.winograd_cost import tiles as profitable_precision
+from tensorlang.policy.cpu.winograd_cost import tiles as fastest_tiles
 from tensorlang.runtime.library import rules_of
 from tensorlang.runtime.protocol import Progress
 from tensorlang.tensor.winograd import Convolution
@@ -47,7 +47,7 @@ def made_of(job: Job, target: Target, threads: int, store: Cache | None) -> Arti
 
 def tiles_of(convolution: Convolution, target: Target, threads: int) -> tuple[int, ...] | None:
     """Return the tiles by which a convolution is computed fastest by minimal filtering, or None when plain sums are faster."""
-    return profitable_precision(convolution, machine_of(target, threads))
+    return fastest_tiles(convolution, machine_of(target, threads))
 
 
 def _stored(job: Job, target: Target, threads: int, store: Cache | None) -> Artifact | None:

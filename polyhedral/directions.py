@@ -3,6 +3,7 @@
     distances   { [target - source] } along the loops that all the statements have, for the part of a source and that of a target
     legal       no distance is lexicographically negative
     free        loops along which no distance is left that the loops outside have not settled
+    wavefront   a loop skewed by a multiple of another, so that every distance points forwards along it: the other carries nothing inside
 
 Statements belong to parts, which run one after the other inside the loops outside `separate`, and together in all loops where nothing is
 separated.
@@ -21,6 +22,9 @@ from polyhedral.deps import dependences
 from polyhedral.order import Checker
 from polyhedral.schedule import Schedule
 from polyhedral.space import DT, limited, val
+
+MOST_SKEW = 4
+"""Of one loop by another, by how much it is tried."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,6 +53,17 @@ class Distances:
             if all(self._level(d, order[:depth]).is_empty() for d in backwards):
                 return depth
         return None
+
+    def wavefront(self, outer: Sequence[str], skewed: str, along: str, separate: bool) -> int | None:
+        """Return the least multiple of `along` (`MOST_SKEW` at most) that, added to `skewed`, makes every distance point forwards along it
+        that the loops `outer` do not settle, so that `along` carries nothing inside; None where none does. `separate`: parts run one
+        after the other inside `outer`."""
+        if any(self._backwards(left, loop) for loop, left in self._levels(outer, self.between.values())):
+            return None
+        inner = [self._level(d, outer) for (p, q), d in self.between.items() if p == q or not separate]
+        first, second = self.loops.index(skewed), self.loops.index(along)
+        found = (f for f in range(1, MOST_SKEW + 1) if all(_points_forwards(left, first, second, f) for left in inner))
+        return next(found, None)
 
     def _levels(self, order: Sequence[str], found: Iterable[isl.Set]) -> Iterable[tuple[str, isl.Set]]:
         """Yield each loop with the distances that the loops outside it leave."""
@@ -88,6 +103,14 @@ def distances_of(schedule: Schedule, parts: Mapping[str, int]) -> Distances:
                 deltas = pairs.deltas()
                 between[key] = between[key].union(deltas).coalesce() if key in between else deltas
     return Distances(common, between)
+
+
+def _points_forwards(distances: isl.Set, skewed: int, along: int, factor: int) -> bool:
+    """Tell whether `skewed + factor * along` is positive for all distances that are not zero along both."""
+    space = isl.LocalSpace.from_space(distances.get_space())
+    total = isl.Aff.var_on_domain(space, DT.set, skewed) + isl.Aff.var_on_domain(space, DT.set, along).scale_val(val(factor))
+    rest = distances.intersect(isl.Set.from_basic_set(total.neg().ge_basic_set(isl.Aff.zero_on_domain(space))))
+    return rest.is_subset(rest.fix_val(DT.set, skewed, val(0)).fix_val(DT.set, along, val(0)))
 
 
 def _along(pairs: isl.Map, side: DT, loops: Sequence[str], kept: Sequence[str]) -> isl.Map:

@@ -197,7 +197,7 @@ class Schedule:
                 made = replace(made, phrases=(*made.phrases, syntax.Phrase("with", (syntax.Apply(word, (_number(count),)),))))
         return self.then(made)
 
-    def layout(self, tensor: str, as_: Sequence[str]) -> Schedule:
+    def layout(self, tensor: str, as_: Sequence[str | syntax.Expr]) -> Schedule:
         return self.then(_directive("layout", [tensor], [("as", [_layout(as_)])]))
 
     def fold(self, tensor: str, axis: str, by: int) -> Schedule:
@@ -261,9 +261,9 @@ def _directive(
     )
 
 
-def _layout(dims: Sequence[str]) -> syntax.Layout:
-    """Return the layout whose dimensions are written as `jo`, `c // 16`, `c % 16`, `h + 1`."""
-    return syntax.Layout(tuple(_dimension(text) for text in dims))
+def _layout(dims: Sequence[str | syntax.Expr]) -> syntax.Layout:
+    """Return the layout whose dimensions are expressions, or written as `jo`, `c // 16`, `c % 16`, `h + 1`."""
+    return syntax.Layout(tuple(_dimension(dim) if isinstance(dim, str) else dim for dim in dims))
 
 
 def _dimension(text: str) -> syntax.Expr:

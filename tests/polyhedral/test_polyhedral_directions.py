@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import permutations, product
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from polyhedral_programs import HEAT, box, i, in_sequence, instances, j, nest, plus
 
 from polyhedral.affine import evaluate, holds
-from polyhedral.directions import Distances, distances_of
+from polyhedral.directions import MOST_SKEW, Distances, distances_of
 from polyhedral.expr import TRUE, And, Compare, Cond, Int
 from polyhedral.model import Access, Leaf, Loop, Scop, Statement, Tensor
 from polyhedral.schedule import Schedule
@@ -74,6 +74,26 @@ def test_orders_free_loops_and_separation_are_those_of_the_distances_that_there_
             assert found.free(order, separate) == tuple(loop for loop in order if loop not in carrying)
         fits = [d for d in range(3) if not any(p > q and not any(v[:d]) for p, q, v in vectors)]
         assert found.separable(order) == (fits[0] if fits else None)
+
+
+@settings(max_examples=30)
+@given(steps, steps, st.booleans())
+def test_a_wavefront_is_the_least_skew_along_which_all_distances_point_forwards(
+    first: list[Step], second: list[Step], separate: bool
+) -> None:
+    scop = recurrence(first, second)
+    found = distances_of(together(scop), {"low": 0, "high": 1})
+    there = [v for p, q, v in pairs(scop) if any(v) and (p == q or not separate)]
+    for skewed, along in permutations("ij"):
+        fits = [f for f in range(1, MOST_SKEW + 1) if all(of(v, skewed)[0] + f * of(v, along)[0] > 0 for v in there)]
+        assert found.wavefront((), skewed, along, separate) == next(iter(fits), None)
+
+
+def test_a_wavefront_is_one_of_the_distances_that_loops_outside_leave() -> None:
+    found = distances_of(together(recurrence([], [(-1, 1), (0, -1)])), {"low": 0, "high": 1})
+    assert (found.wavefront((), "j", "i", False), found.wavefront((), "i", "j", False)) == (2, None)
+    steps_of_heat = distances_of(in_sequence(HEAT, *(nest(HEAT, s.name) for s in HEAT.statements)), {"step": 0})
+    assert steps_of_heat.wavefront(("i",), "t", "t", True) is None
 
 
 def test_statements_are_compared_along_the_loops_that_all_of_them_have() -> None:

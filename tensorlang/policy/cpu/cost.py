@@ -24,6 +24,14 @@ SPILL_CYCLES = 2.0
 """Of a step for each value that finds no register."""
 LATENCY_CYCLES = 4.0
 """Of a multiply-add: a register tile of fewer sums than keep both units busy waits for it."""
+INTEGER_CYCLES = 1.0
+"""Of an operation on integers, and of a choice between two values, until the next can use it."""
+DIVISION_CYCLES = 13.0
+"""Of a division of floats."""
+CALL_CYCLES = 40.0
+"""Of an elementary function."""
+FORWARD_CYCLES = 5.0
+"""From a store until a load of the same element has it."""
 VECTOR_CYCLES = 0.15
 """Of a step of a register tile for each vector of its columns, whose loads cross lines: measured, as the rest of a step was taken off."""
 NEAR_BYTES = 32.0

@@ -91,6 +91,12 @@ def candidates(d: Deriver, definition: Definition, free: Sequence[str]) -> Itera
                     yield replace(found, cycles=cost.cycles(found))
 
 
+def cycles_of(d: Deriver, definition: Definition, inner: InnerLoops) -> float:
+    """Return the cycles of an element, on the average, where elements do not wait for each other. Lanes read neighbours of the tensors
+    that `inner` has packed, and write them."""
+    return _Cost(d, definition).cycles(inner)
+
+
 def _rows(axes: Sequence[tuple[str, float]]) -> Iterator[tuple[tuple[str, int], ...]]:
     """Yield which axes have several points computed together: none, one of them, or two."""
     one = [((axis, count),) for axis, extent in axes for count in UNROLLED if count <= extent]
@@ -299,7 +305,8 @@ class _Cost:
         together = prod(count for _, count in c.rows)
         if axis is None:
             return store_cycles(together)
-        return store_cycles(together * c.vectors * (1 if axis in self.stored_near else FAR_LOADS * self.lanes))
+        near = axis in self.stored_near or self.definition.tensors[0].name in c.packed
+        return store_cycles(together * c.vectors * (1 if near else FAR_LOADS * self.lanes))
 
     def crossed(self, vector: tuple[str, ...]) -> tuple[str, ...]:
         """Return the tensors that a copy may have neighbours along `vector` of, where they are used often enough to be worth one."""

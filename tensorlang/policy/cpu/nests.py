@@ -18,9 +18,10 @@ from math import prod
 from codegen.dtypes import compute_dtype
 from polyhedral.directions import Distances, distances_of
 from polyhedral.expr import Name as AffineName
-from polyhedral.space import OperationLimit
+from polyhedral.space import OperationLimit, limited
 from polyhedral.storage import fold_factor
 from tensorlang.policy.cpu.inner_loops import InnerLoops, add_inner_loops, best_inner_loops
+from tensorlang.policy.cpu.wavefronts import Wavefront, add_diagonal_layout, add_wavefront, best_wavefront
 from tensorlang.policy.deriver import PARALLEL_WORK, Deriver, in_order, is_threading_profitable, shared_loops
 from tensorlang.schedule.apply import apply
 from tensorlang.schedule.plan import Plan, full
@@ -48,12 +49,14 @@ def derive_recurrence(d: Deriver, definition: Definition) -> None:
     if d.plain:
         return
     plan = apply(d.program, d.since, d.layouts)
-    for member in group:
-        _derive_member(d, plan, member, group)
-    local = [member for member in group if _is_local(d, member)]
-    if local:
-        placed = apply(d.program, d.since, d.layouts)
-        for name, axis, count in [x for member in local for x in _folds(placed, member)]:
+    found = [_derive_member(d, plan, member, group) for member in group]
+    local = [(member, front) for member, front in zip(group, found, strict=True) if _is_local(d, member)]
+    placed = apply(d.program, d.since, d.layouts) if local else plan
+    for member, front in local:
+        if front is not None and not front.rows:
+            add_diagonal_layout(d, member, front, {axis: count for _, axis, count in _folds(placed, member, front.outer)})
+            continue
+        for name, axis, count in _folds(placed, member, member.axes):
             d.add(d.schedule.fold(name, axis, count))
 
 
@@ -134,16 +137,34 @@ class _Order:
     inner: InnerLoops
 
 
-def _derive_member(d: Deriver, plan: Plan, definition: Definition, group: Sequence[Definition]) -> None:
+def _derive_member(d: Deriver, plan: Plan, definition: Definition, group: Sequence[Definition]) -> Wavefront | None:
+    """Add the directives for the loops of one member of a group; return the wavefront that they run along, if any."""
     loops = _loops_of(plan, definition, group)
     chosen = _chosen(d, definition, loops) if loops is not None else None
     if loops is None or chosen is None:
-        return
+        return None
     order, separate, name = chosen.axes, chosen.separate, definition.tensors[0].name
+    front = _wavefront(d, definition, loops, chosen) if len(group) == 1 else None
+    if front is not None:
+        add_wavefront(d, definition, front, nested=bool(loops.outside))
+        return front
     if separate is not None and separate < len(loops.of(order)) and separate >= len(loops.outside):
         d.add(d.schedule.distribute(name, loops.of(order)[separate] if separate else None))
     outer = add_inner_loops(d, definition, order, chosen.inner)
     _add_parallel(d, definition, loops, order, separate, outer)
+    return None
+
+
+def _wavefront(d: Deriver, definition: Definition, loops: _Loops, chosen: _Order) -> Wavefront | None:
+    """Return the wavefront that points of a definition run along, where every loop carries dependences."""
+    order, inner = chosen.axes, chosen.inner
+    if inner.vector or inner.rows or len(order) < 2 or loops.free(order, chosen.separate):
+        return None
+    try:
+        with limited():
+            return best_wavefront(d, definition, loops.outside, order, loops.distances, local=_is_local(d, definition))
+    except OperationLimit:
+        return None
 
 
 def _loops_of(plan: Plan, definition: Definition, group: Sequence[Definition]) -> _Loops | None:
@@ -212,10 +233,10 @@ def _is_local(d: Deriver, definition: Definition) -> bool:
     return definition.tensors[0].name not in d.layouts and not any(t.name in d.program.results for t in definition.tensors)
 
 
-def _folds(plan: Plan, definition: Definition) -> Iterator[tuple[str, str, int]]:
-    """Yield the tensor with an axis along which it is kept for a few steps only, and for how many."""
+def _folds(plan: Plan, definition: Definition, axes: Sequence[str]) -> Iterator[tuple[str, str, int]]:
+    """Yield the tensor with the first of `axes` along which it is kept for a few steps only, and for how many."""
     name = definition.tensors[0].name
-    for axis in definition.axes:
+    for axis in axes:
         count = fold_factor(plan.placed, name, definition.axes.index(axis), plan.depth)
         extent = extents(definition)[axis]
         if count is not None and (extent is None or 2 * count <= extent):

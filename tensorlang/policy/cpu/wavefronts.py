@@ -1,0 +1,188 @@
+"""Wavefronts: for recurrences of which every loop carries dependences, points along diagonals that do not need each other.
+
+    y[i, j] = f(y[i - 1, j - 1], y[i - 1, j], y[i, j - 1])        skew j by i: points of one i + j are independent
+
+One element after the other waits for what it is made from: for the latency of operations, and of a store that is loaded again. Two forms
+run independent points instead, where that takes fewer cycles:
+
+rows        a few rows at a time in one stream of instructions, each some columns behind the one before it: latencies overlap
+diagonal    points of a diagonal in lanes; the tensor is stored by diagonals, so that lanes read and write neighbours. For tensors that
+            nobody outside sees and that the last cache holds
+
+    split y.i by 8 -> i_o, i_t                       layout y as [i + j, i]
+    skew y.j by y.i_t                                skew y.j by y.i
+    order y.i_o, y.j, y.i_t                          split y.i by 16 -> i_o, i_v
+    unroll y.i_t                                     order y.j, y.i_o, y.i_v;  vectorize y.i_v
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import permutations
+from math import prod
+
+from codegen.dtypes import compute_dtype
+from polyhedral.directions import Distances
+from polyhedral.expr import Name as AffineName
+from tensorlang.policy.cpu.cost import (
+    CALL_CYCLES,
+    DIVISION_CYCLES,
+    FAR_LOADS,
+    FORWARD_CYCLES,
+    INTEGER_CYCLES,
+    LATENCY_CYCLES,
+    load_cycles,
+)
+from tensorlang.policy.cpu.inner_loops import InnerLoops, cycles_of
+from tensorlang.policy.deriver import Deriver, in_order
+from tensorlang.schedule.plan import full
+from tensorlang.schedule.shape import OPEN_EXTENT, extents
+from tensorlang.syntax import nodes as syntax
+from tensorlang.syntax.printer import show
+from tensorlang.tensor.nodes import Binary, Call, Definition, Expr, Read, Select
+from tensorlang.tensor.walk import children, index_names, reads, reduces
+
+ROWS = (2, 4, 8)
+"""How many rows may run together."""
+WORTH_SKEWING = 0.8
+"""Share of the cycles at most that a wavefront has to take of those of one element after the other."""
+KEPT_STEPS = 2
+"""How many steps of the axes outside are kept, as a rule."""
+MOST_PADDING = 4
+"""How many times as large as the tensor its diagonals may be, ends that are never written included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wavefront:
+    """Points of one `skewed + factor * along` do not need each other, inside the axes `outer`; `rows` of them run together, or, where that
+    is 0, those of a vector. `cycles`: of an element."""
+
+    outer: tuple[str, ...]
+    skewed: str
+    along: str
+    factor: int
+    rows: int = 0
+    cycles: float = 0.0
+
+
+def best_wavefront(
+    d: Deriver, definition: Definition, outside: Sequence[str], order: Sequence[str], distances: Distances, *, local: bool
+) -> Wavefront | None:
+    """Return the cheapest wavefront over two of the axes, the others outside of them in their `order`; None where one element at a time
+    is about as fast. `outside`: the loops around all axes. `local`: nobody outside sees the tensor."""
+    if any(True for p in definition.pieces for _ in reduces(p.value)):
+        return None
+    name = definition.tensors[0].name
+    waiting = max(_latency(definition, p.value, order[-1]) for p in definition.pieces)
+    serial = max(cycles_of(d, definition, InnerLoops()), waiting)
+    found: list[Wavefront] = []
+    for skewed, along in permutations(order, 2):
+        outer = tuple(a for a in order if a not in (skewed, along))
+        around = [*outside, *(full(name, a) for a in outer)]
+        separable = distances.separable([*around, full(name, skewed), full(name, along)]) if len(definition.pieces) > 1 else 0
+        if separable is None or separable > len(around):
+            continue
+        factor = distances.wavefront(around, full(name, skewed), full(name, along), separate=True)
+        if factor is not None:
+            found += _forms(d, definition, Wavefront(outer, skewed, along, factor), waiting, local=local)
+    best = min(found, key=lambda w: w.cycles, default=None)
+    return best if best is not None and best.cycles < WORTH_SKEWING * serial else None
+
+
+def _forms(d: Deriver, definition: Definition, of: Wavefront, waiting: float, *, local: bool) -> Iterator[Wavefront]:
+    """Yield the forms of a wavefront. `waiting`: what an element takes that waits for the one before it."""
+    sizes = {a: e or OPEN_EXTENT for a, e in extents(definition).items()}
+    steps = sizes[of.skewed]
+    if of.skewed == definition.axes[-1]:
+        for rows in (r for r in ROWS if r <= sizes[of.along]):
+            together = cycles_of(d, definition, InnerLoops(rows=((of.along, rows),)))
+            longer = (steps + of.factor * (rows - 1)) / steps
+            yield replace(of, rows=rows, cycles=max(together, waiting / rows) * longer)
+    if local and _fits(d, definition, of):
+        lanes = d.machine.lanes(compute_dtype(definition.tensors[0].dtype))
+        own = tuple(t.name for t in definition.tensors)
+        together = cycles_of(d, definition, InnerLoops((of.along,), packed=own)) + _far_cycles(d, definition, of.skewed)
+        yield replace(of, cycles=max(together, waiting / lanes))
+
+
+def _fits(d: Deriver, definition: Definition, of: Wavefront) -> bool:
+    """Tell whether a tensor may be stored by diagonals: its loops run forwards, and its steps, of which two are kept, stay in the cache."""
+    name, sizes = definition.tensors[0].name, extents(definition)
+    backwards = {loop for x in d.schedule.directives if x.name == "reverse" for loop in map(show, x.operands)}
+    if len(definition.tensors) > 1 or None in sizes.values() or {full(name, of.skewed), full(name, of.along)} & backwards:
+        return False
+    skewed, along = sizes[of.skewed] or 1, sizes[of.along] or 1
+    kept = KEPT_STEPS if of.outer else 1
+    return (
+        of.factor * along + skewed <= MOST_PADDING * skewed
+        and kept * skewed * along * definition.tensors[0].dtype.size_bytes <= d.machine.cache_bytes
+    )
+
+
+def _far_cycles(d: Deriver, definition: Definition, skewed: str) -> float:
+    """Return the cycles of an element for what lanes along a diagonal read one by one, and of who reads the diagonals in another order."""
+    own = definition.tensors[0].name
+    far = max(len({r for r in reads(p.value) if r.tensor != own and skewed in index_names(r)}) for p in definition.pieces)
+    count = prod(e or OPEN_EXTENT for e in extents(definition).values())
+    readers = [x for x in d.program.definitions if x is not definition for p in x.pieces for r in reads(p.value) if r.tensor == own]
+    again = sum(prod(e or OPEN_EXTENT for e in extents(x).values()) for x in readers)
+    return load_cycles(FAR_LOADS * (far + again / count))
+
+
+def _latency(definition: Definition, e: Expr, innermost: str) -> float:
+    """Return the cycles from an element of the tensor that lies before along `innermost` until the one made from it can be read."""
+    own = {t.name for t in definition.tensors}
+
+    def is_before(r: Read) -> bool:
+        return r.tensor in own and all(slot == AffineName(a) for a, slot in zip(definition.axes, r.index, strict=True) if a != innermost)
+
+    def path(n: Expr) -> float:
+        if isinstance(n, Read):
+            return FORWARD_CYCLES if is_before(n) else 0.0
+        below = max(map(path, children(n)), default=0.0)
+        return below + _operation_cycles(n, definition.tensors[0].dtype.is_float) if below else 0.0
+
+    return path(e)
+
+
+def _operation_cycles(e: Expr, is_float: bool) -> float:
+    match e:
+        case Call():
+            return CALL_CYCLES
+        case Binary("/" | "//" | "%"):
+            return DIVISION_CYCLES
+        case Binary():
+            return LATENCY_CYCLES if is_float else INTEGER_CYCLES
+        case Select():
+            return INTEGER_CYCLES
+        case _:
+            return 0.0
+
+
+def add_wavefront(d: Deriver, definition: Definition, found: Wavefront, *, nested: bool) -> None:
+    """Add the directives for the loops of a wavefront. `nested`: loops of other tensors are around them."""
+    name, lanes = definition.tensors[0].name, d.machine.lanes(compute_dtype(definition.tensors[0].dtype))
+    if found.rows:
+        block, point = f"{found.along}_o", f"{found.along}_t"
+        d.add(d.schedule.split(full(name, found.along), found.rows, (block, point)))
+        d.add(d.schedule.skew(full(name, found.skewed), full(name, point), found.factor))
+        inner = [block, found.skewed, point]
+    else:
+        block, point = f"{found.along}_o", f"{found.along}_v"
+        d.add(d.schedule.skew(full(name, found.skewed), full(name, found.along), found.factor))
+        d.add(d.schedule.split(full(name, found.along), lanes, (block, point)))
+        inner = [found.skewed, block, point]
+    d.add(in_order(d.schedule, name, [*found.outer, *inner]))
+    d.add(d.schedule.unroll(full(name, point)) if found.rows else d.schedule.vectorize(full(name, point)))
+    if len(definition.pieces) > 1:
+        d.add(d.schedule.distribute(name, full(name, inner[0]) if nested or found.outer else None))
+
+
+def add_diagonal_layout(d: Deriver, definition: Definition, found: Wavefront, kept: Mapping[str, int]) -> None:
+    """Store the tensor by its diagonals, of each axis in `kept` only so many steps."""
+    steps = [f"{a} % {kept[a]}" if a in kept else a for a in found.outer]
+    along: syntax.Expr = syntax.Id(found.along)
+    along = along if found.factor == 1 else syntax.Binary("*", syntax.Number(str(found.factor)), along)
+    diagonal = syntax.Binary("+", along, syntax.Id(found.skewed))
+    d.add(d.schedule.layout(definition.tensors[0].name, [*steps, diagonal, found.along]))

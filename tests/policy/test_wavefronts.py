@@ -1,0 +1,141 @@
+"""Wavefronts derived for recurrences of which every loop carries dependences: directives to read, and results bit for bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scheduled_programs import argument, assert_same
+
+import tensorlang as tl
+from tensorlang.check.instantiate import instantiate
+from tensorlang.check.module import load_module
+from tensorlang.diagnostics import Source
+from tensorlang.policy.cpu.derive import derive
+from tensorlang.policy.machine import Machine
+from tensorlang.schedule.check import proven
+from tensorlang.syntax.parse import parse
+from tensorlang.syntax.printer import show
+from tensorlang.tensor.nodes import Program
+from tensorlang.tensor.prove import prove
+
+WIDE = Machine(threads=1)
+NARROW = Machine(vector_bytes=16, vector_registers=16, threads=2)
+ALIGNMENT = """
+    h[i, j] = max(s[i, j], max(h[i - 1, j - 1 | 0] + s[i, j], max(h[i - 1, j | 0], h[i, j - 1 | 0]) - 2)) for i in 0..M, j in 0..N"""
+SWEEPS = """
+    u[0, i, j] = a[i, j]
+    u[t, i, j] = u[t - 1, i, j] for t in 1..9, (i == 0 or j == 0 or i == N - 1 or j == N - 1)
+    u[t, i, j] = (u[t, i - 1, j + 1] + u[t, i - 1, j] + u[t, i, j - 1] + u[t - 1, i, j + 1] + u[t - 1, i + 1, j]) / 5.0
+        for t in 1..9, i in 1..N-1, j in 1..N-1
+    y[i, j]    = u[8, i, j]"""
+
+
+def operator(signature: str, body: str, sizes: dict[str, int] | None = None) -> Program:
+    module = load_module(parse(Source("f.tl", f"op f({signature} {{\n{body}\n}}")))
+    args = [argument(p, sizes or {}) for p in module.operators["f"].params]
+    return instantiate(module, "f", args, symbolic=sizes is None)
+
+
+def directives(program: Program, machine: Machine = WIDE) -> list[str]:
+    return [show(d) for d in derive(program, machine).directives]
+
+
+def test_rows_of_a_result_run_together_each_behind_the_one_before() -> None:
+    found = directives(operator("s: i32[M, N]) -> (h: i32[M, N])", ALIGNMENT))
+    assert found[1:] == ["skew h.j by h.i_t", "order h.i_o, h.j, h.i_t", "unroll h.i_t"]
+    assert found[0].startswith("split h.i by ")
+
+
+def test_lanes_run_along_the_diagonals_of_a_tensor_that_nobody_outside_sees() -> None:
+    found = directives(operator("s: f32[M, N]) -> (y: f32)", f"{ALIGNMENT}\n    y = h[M - 1, N - 1]", {"M": 100, "N": 90}))
+    assert [d for d in found if d.startswith(("skew", "layout", "vectorize"))] == [
+        "skew h.i by h.j",
+        "vectorize h.j_v",
+        "layout h as [j + i, j]",
+    ]
+
+
+def test_a_sweep_in_place_keeps_two_steps_by_diagonals_and_its_boundary_apart() -> None:
+    found = directives(operator("a: f64[N, N]) -> (y: f64[N, N]) where N >= 3", SWEEPS, {"N": 200}))
+    assert "layout u as [t % 2, 2*i + j, i]" in found
+    assert "distribute u at u.j" in found
+
+
+def test_a_tensor_that_the_cache_does_not_hold_or_whose_diagonals_are_mostly_empty_stays_in_rows() -> None:
+    body = f"{ALIGNMENT}\n    y = h[M - 1, N - 1]"
+    for sizes in ({"M": 20_000, "N": 20_000}, {"M": 4, "N": 4000}):
+        found = directives(operator("s: i32[M, N]) -> (y: i32)", body, sizes))
+        assert "layout h as [i + j, i]" not in found
+    assert "unroll h.i_t" in directives(operator("s: i32[M, N]) -> (y: i32)", body, {"M": 20_000, "N": 20_000}))
+    small = Machine(threads=1, cache_bytes=1 << 16)
+    program = operator("a: f64[N, N]) -> (y: f64[N, N]) where N >= 3", SWEEPS, {"N": 200})
+    assert not any(d.startswith("layout") for d in directives(program, small))
+    assert any(d.startswith("unroll u.i") for d in directives(program, small))
+
+
+def test_a_loop_without_dependences_is_taken_as_it_is() -> None:
+    found = directives(operator("x: f32[M, N]) -> (y: f32[M, N])", "y[i, j] = x[i, j] + y[i, j - 1 | 0]"))
+    assert not any(d.startswith("skew") for d in found)
+
+
+def test_dependences_for_which_no_skew_is_enough_are_left_in_order() -> None:
+    found = directives(operator("x: f32[M, N]) -> (y: f32[M, N])", "y[i, j] = x[i, j] + y[i - 1, j + 9 | 0] + y[i, j - 1 | 0]"))
+    assert not any(d.startswith("skew") for d in found)
+
+
+steps = st.sampled_from(((0, -1), (-1, -1), (-1, 0), (-1, 1), (-1, 2), (-2, 1), (0, -2)))
+
+
+@st.composite
+def recurrences(draw: st.DrawFn) -> tuple[str, str]:
+    """Return a signature and equations of which all loops carry dependences, over (i, j) or, in steps, over (t, i, j)."""
+    in_steps, local = draw(st.booleans()), draw(st.booleans())
+    far = draw(st.lists(steps, min_size=1, max_size=3))
+    modes = st.sampled_from(("0", "3"))
+    t = "t, " if in_steps else ""
+    near = [(0, -1), draw(st.sampled_from(((-1, 0), (-1, 1), (-1, -1))))]
+    terms = [f"h[{t}i + {di}, j + {dj} | {draw(modes)}]" for di, dj in (*near, *far)]
+    terms += [f"h[t - 1, i + {draw(st.integers(-2, 2))}, j + {draw(st.integers(-2, 2))} | 1]"] * in_steps
+    terms += draw(st.sampled_from((["r[i]"], ["c[j]"], ["r[i] * c[j]"])))
+    value, where = " + ".join(terms).replace("+ -", "- "), "t in 1..T, i in 0..M, j in 0..N" if in_steps else "i in 0..M, j in 0..N"
+    edge = draw(st.sampled_from(("", "i >= 1", "j >= 1", "i < M - 1")))
+    rest = {"i >= 1": "i == 0", "j >= 1": "j == 0", "i < M - 1": "i == M - 1"}.get(edge, "")
+    body = "    h[0, i, j] = r[i] - c[j] for i in 0..M, j in 0..N\n" if in_steps else ""
+    body += f"    h[{t}i, j] = r[i] + c[j] for {where}, {rest}\n" if rest else ""
+    body += f"    h[{t}i, j] = {value} for {where}{f', {edge}' if edge else ''}"
+    if local:
+        body += f"\n    y[i, j] = h[{'T - 1, ' if in_steps else ''}i, j] for i in 0..M, j in 0..N"
+    name = "y" if local else "h"
+    axes = "T, M, N" if in_steps and not local else "M, N"
+    return f"r: i32[M], c: i32[N], s: i32[T]) -> ({name}: i32[{axes}]) where T >= 1, M >= 3, N >= 3", body
+
+
+@settings(max_examples=12, deadline=None)
+@given(recurrences(), st.sampled_from((WIDE, NARROW)), st.booleans())
+def test_whatever_is_derived_for_a_recurrence_is_proven_and_right(equations: tuple[str, str], machine: Machine, symbolic: bool) -> None:
+    for sizes in ({"T": 1, "M": 3, "N": 3}, {"T": 3, "M": 11, "N": 18}):
+        program = operator(*equations, None if symbolic else sizes)
+        prove(program)
+        assert_same(program, proven(program, derive(program, machine)), sizes)
+
+
+@pytest.mark.parametrize("dtype", ["f64", "f32", "f16", "i8", "u64"])
+@pytest.mark.parametrize("shape", [(0, 0), (0, 5), (1, 1), (1, 40), (40, 1), (7, 9), (33, 17), (64, 64)])
+def test_paths_are_those_of_numpy_in_every_type_and_shape(dtype: str, shape: tuple[int, int]) -> None:
+    body = """
+    p[i, j] = x[i, j] + min(p[i - 1, j], p[i, j - 1])   for i in 1..M, j in 1..N
+    p[i, j] = x[i, j]                                   otherwise
+    y[i]    = p[i, N - 1]"""
+    numpy = {"f64": np.float64, "f32": np.float32, "f16": np.float16, "i8": np.int8, "u64": np.uint64}[dtype]
+    x = np.random.default_rng(0).integers(0, 3, shape).astype(numpy)
+    expected = x.copy()
+    with np.errstate(over="ignore"):
+        for i in range(1, shape[0]):
+            for j in range(1, shape[1]):
+                expected[i, j] = x[i, j] + min(expected[i - 1, j], expected[i, j - 1])
+    if shape[1] == 0:
+        return
+    found = tl.parse(f"op f(x: {dtype}[M, N]) -> (y: {dtype}[M]) where N >= 1 {{{body}\n}}").f(x)
+    np.testing.assert_array_equal(found, expected[:, -1])

@@ -25,7 +25,7 @@ def test_a_visit_knows_ranges_and_conditions_around_a_node() -> None:
     place = next(place for node, place in visits(guarded, Place(scope=("i",))) if isinstance(node, Read))
     assert place.scope == ("i", "k")
     assert place.ranges == affine.within("k", 0, "n")
-    assert place.known == affine.conj(place.ranges, affine.compare(">", "k", 0))
+    assert place.context == affine.conj(place.ranges, affine.compare(">", "k", 0))
     assert place.condition() == Holds(affine.compare(">", "k", 0))
 
 
@@ -33,7 +33,7 @@ def test_what_follows_a_lazy_operator_stands_on_one_side_of_it() -> None:
     high = affine.compare(">=", "i", 1)
     for op, known in (("and", high), ("or", affine.negate(high))):
         e = Binary(op, Holds(high), Compare("<", read("x", "i"), Const(0.0, f32)))
-        assert next(place for node, place in visits(e, Place()) if isinstance(node, Read)).known == known
+        assert next(place for node, place in visits(e, Place()) if isinstance(node, Read)).context == known
 
 
 def test_a_condition_is_one_of_what_stands_around_without_lets() -> None:

@@ -13,15 +13,12 @@ from bisect import bisect
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from importlib import resources
 from pathlib import Path
-from typing import Any, TypeVar, cast
-
-import lark
-from lark.exceptions import UnexpectedToken
+from typing import Any, TypeVar
 
 from tensorlang.diagnostics import CompileError, Diagnostic, InternalError, Source, Span, error
 from tensorlang.syntax import mistakes, scanner
+from tensorlang.syntax.automaton import Automaton, Builder, UnexpectedError, builders, tables
 from tensorlang.syntax.nodes import (
     LONGEST_CHAIN,
     LONGEST_NEST,
@@ -192,26 +189,30 @@ def _declaration(source: Source, lexemes: list[Token]) -> Declaration:
 
 
 def _run(source: Source, chunk: Chunk) -> Declaration:
-    parser = _parser().parse_interactive()
+    automaton = _automaton()
     for position, token in enumerate(chunk.tokens):
         try:
-            parser.feed_token(cast(lark.Token, token))
-        except UnexpectedToken:
+            automaton.feed(token)
+        except UnexpectedError:
             raise CompileError(mistakes.explain(source, chunk, position, _accepted(chunk.tokens[:position]))) from None
     try:
-        declaration: Declaration = parser.feed_eof()  # type: ignore[no-untyped-call]
-    except UnexpectedToken:
+        declaration: Declaration = automaton.finished()
+    except UnexpectedError:
         raise CompileError(mistakes.explain(source, chunk, len(chunk.tokens), _accepted(chunk.tokens))) from None
     return declaration
 
 
 def _accepted(tokens: Sequence[Token]) -> frozenset[str]:
     """Return the terminals that may follow. A failed step has reduced already; parse again to know what was possible before it."""
-    parser = _parser().parse_interactive()
+    automaton = _automaton()
     for token in tokens:
-        parser.feed_token(cast(lark.Token, token))
-    accepted: set[str] = parser.accepts()  # type: ignore[no-untyped-call]
-    return frozenset(accepted)
+        automaton.feed(token)
+    return automaton.accepted()
+
+
+def _automaton() -> Automaton:
+    """Return a run of the grammar that makes nodes."""
+    return Automaton(tables(), _builders())
 
 
 def _reject_long(source: Source, chunk: Chunk) -> None:
@@ -245,29 +246,9 @@ def _reject_deep(source: Source, chunk: Chunk, declaration: Declaration) -> None
             stack.extend((item, depth, span) for item in value)
 
 
-class _NoLexer(lark.lexer.Lexer):
-    """Tokens come from scanner.py and are fed one by one."""
-
-    def __init__(self, conf: object) -> None:
-        pass
-
-    def lex(self, *_: object) -> Any:
-        raise InternalError("parse", "the parser asked for a token of its own")
-
-
 @cache
-def _parser() -> lark.Lark:
-    """Return the tables of grammar.lark, built once (about 0.15 s)."""
-    grammar = resources.files(__package__).joinpath("grammar.lark").read_text("utf-8")
-    return lark.Lark(
-        grammar,
-        start="declaration",
-        parser="lalr",
-        lexer=_NoLexer,
-        keep_all_tokens=True,
-        maybe_placeholders=False,
-        transformer=_Build(),
-    )
+def _builders() -> tuple[Builder, ...]:
+    return builders(tables(), _Build())
 
 
 class _Part:

@@ -5,11 +5,13 @@ Sub-byte integers occupy one byte in memory, as ml_dtypes stores them.
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-import ml_dtypes
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 Kind = Literal["float", "int", "uint", "bool"]
 
@@ -28,7 +30,7 @@ class DType:
 
     @property
     def numpy(self) -> np.dtype[Any]:
-        return _NUMPY[self.name]
+        return _numpy_types()[self.name]
 
     @property
     def is_float(self) -> bool:
@@ -62,31 +64,64 @@ bool_ = DType("bool", "bool", 8)
 
 DTYPES: dict[str, DType] = {d.name: d for d in (f64, f32, f16, bf16, f8e4m3, f8e5m2, i64, i32, i16, i8, i4, u64, u32, u16, u8, u4, bool_)}
 
-_NUMPY: dict[str, np.dtype[Any]] = {
-    "f64": np.dtype(np.float64),
-    "f32": np.dtype(np.float32),
-    "f16": np.dtype(np.float16),
-    "bf16": np.dtype(ml_dtypes.bfloat16),
-    "f8e4m3": np.dtype(ml_dtypes.float8_e4m3fn),
-    "f8e5m2": np.dtype(ml_dtypes.float8_e5m2),
-    "i64": np.dtype(np.int64),
-    "i32": np.dtype(np.int32),
-    "i16": np.dtype(np.int16),
-    "i8": np.dtype(np.int8),
-    "i4": np.dtype(ml_dtypes.int4),
-    "u64": np.dtype(np.uint64),
-    "u32": np.dtype(np.uint32),
-    "u16": np.dtype(np.uint16),
-    "u8": np.dtype(np.uint8),
-    "u4": np.dtype(ml_dtypes.uint4),
-    "bool": np.dtype(np.bool_),
+
+class Format(NamedTuple):
+    """How a float type counts: bits after the point, the exponents of its powers of two as C has them in `FLT_MAX_EXP` and, less one,
+    `FLT_MIN_EXP`, and its greatest finite value."""
+
+    mantissa_bits: int
+    highest_exponent: int
+    lowest_exponent: int
+    largest: float
+
+
+FORMATS: dict[str, Format] = {
+    "f64": Format(52, 1024, -1022, float.fromhex("0x1.fffffffffffffp+1023")),
+    "f32": Format(23, 128, -126, float.fromhex("0x1.fffffep+127")),
+    "f16": Format(10, 16, -14, 65504.0),
+    "bf16": Format(7, 128, -126, float.fromhex("0x1.fep+127")),
+    "f8e4m3": Format(3, 9, -6, 448.0),
+    "f8e5m2": Format(2, 16, -14, 57344.0),
 }
-_BY_NUMPY = {n: DTYPES[name] for name, n in _NUMPY.items()}
+
+
+@cache
+def _numpy_types() -> dict[str, np.dtype[Any]]:
+    """Return how NumPy calls each type. Whoever only checks programs does not wait for NumPy."""
+    import ml_dtypes
+    import numpy as np
+
+    return {
+        "f64": np.dtype(np.float64),
+        "f32": np.dtype(np.float32),
+        "f16": np.dtype(np.float16),
+        "bf16": np.dtype(ml_dtypes.bfloat16),
+        "f8e4m3": np.dtype(ml_dtypes.float8_e4m3fn),
+        "f8e5m2": np.dtype(ml_dtypes.float8_e5m2),
+        "i64": np.dtype(np.int64),
+        "i32": np.dtype(np.int32),
+        "i16": np.dtype(np.int16),
+        "i8": np.dtype(np.int8),
+        "i4": np.dtype(ml_dtypes.int4),
+        "u64": np.dtype(np.uint64),
+        "u32": np.dtype(np.uint32),
+        "u16": np.dtype(np.uint16),
+        "u8": np.dtype(np.uint8),
+        "u4": np.dtype(ml_dtypes.uint4),
+        "bool": np.dtype(np.bool_),
+    }
+
+
+@cache
+def _by_numpy() -> dict[np.dtype[Any], DType]:
+    return {n: DTYPES[name] for name, n in _numpy_types().items()}
 
 
 def from_numpy(dtype: np.dtype[Any]) -> DType | None:
     """Return the element type that NumPy calls `dtype`, or None when the language has none."""
-    return _BY_NUMPY.get(np.dtype(dtype))
+    import numpy as np
+
+    return _by_numpy().get(np.dtype(dtype))
 
 
 def extreme(dtype: DType, *, highest: bool) -> float | int:
@@ -100,11 +135,25 @@ def extreme(dtype: DType, *, highest: bool) -> float | int:
 
 def largest(dtype: DType) -> float:
     """Return the greatest finite value of a float type."""
-    return float(ml_dtypes.finfo(dtype.numpy).max)  # type: ignore[no-untyped-call]
+    return FORMATS[dtype.name].largest
+
+
+def nearest(value: float, dtype: DType) -> float:
+    """Return the value of `dtype`, f32 or f64, that is nearest to one that is not beyond its range; of two the even one."""
+    if dtype == f64:
+        return value
+    assert dtype == f32, dtype
+    rounded: float = _SINGLE.unpack(_SINGLE.pack(value))[0]
+    return rounded
+
+
+_SINGLE = struct.Struct("f")
 
 
 def nearest_tf32(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Return f32 numbers with 10 bits after the point: the nearest, of two the one further from zero."""
+    import numpy as np
+
     bits = x.view(np.uint32)
     kept = (bits.astype(np.uint64) + 0x1000) & 0xFFFFE000
     return np.where(np.isfinite(x), kept, bits).astype(np.uint32).view(np.float32)

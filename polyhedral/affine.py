@@ -22,8 +22,6 @@ from functools import lru_cache, reduce
 from math import gcd
 from typing import Any, Literal, TypeAlias, assert_never
 
-import numpy as np
-
 from polyhedral.expr import FALSE, TRUE, Add, And, Compare, Cond, Expr, Floor, Int, Max, Min, Mod, Name, Not, Or, Scale
 
 Relation: TypeAlias = Literal["<", "<=", "==", "!=", ">=", ">"]
@@ -518,15 +516,20 @@ def evaluate(e: Expr, env: Mapping[str, Any]) -> Any:
         case Mod(value, divisor):
             return evaluate(value, env) % divisor
         case Min(lhs, rhs):
-            return _either(np.minimum, min, evaluate(lhs, env), evaluate(rhs, env))
+            return _either("minimum", min, evaluate(lhs, env), evaluate(rhs, env))
         case Max(lhs, rhs):
-            return _either(np.maximum, max, evaluate(lhs, env), evaluate(rhs, env))
+            return _either("maximum", max, evaluate(lhs, env), evaluate(rhs, env))
         case _:
             assert_never(e)
 
 
-def _either(arrays: Callable[[Any, Any], Any], integers: Callable[[int, int], int], a: Any, b: Any) -> Any:
-    return integers(a, b) if isinstance(a, int) and isinstance(b, int) else arrays(a, b)
+def _either(arrays: Literal["minimum", "maximum"], integers: Callable[[int, int], int], a: Any, b: Any) -> Any:
+    """Return which of two is less or greater; numbers alone do not wait for NumPy."""
+    if isinstance(a, int) and isinstance(b, int):
+        return integers(a, b)
+    import numpy as np
+
+    return (np.minimum if arrays == "minimum" else np.maximum)(a, b)
 
 
 def holds(cond: Cond, env: Mapping[str, Any]) -> Any:
@@ -539,6 +542,14 @@ def holds(cond: Cond, env: Mapping[str, Any]) -> Any:
         case Or(conds):
             return reduce(lambda a, b: a | b, (holds(c, env) for c in conds), False)
         case Not(inner):
-            return np.logical_not(holds(inner, env))
+            return _negated(holds(inner, env))
         case _:
             assert_never(cond)
+
+
+def _negated(truth: Any) -> Any:
+    if isinstance(truth, bool):
+        return not truth
+    import numpy as np
+
+    return np.logical_not(truth)

@@ -13,11 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import Literal, ParamSpec, TypeAlias
+from typing import TYPE_CHECKING, Literal, ParamSpec, TypeAlias
 
-import islpy as isl
-
-from polyhedral.space import DT
+if TYPE_CHECKING:
+    import islpy as isl
 
 P = ParamSpec("P")
 Shown: TypeAlias = Literal[
@@ -79,6 +78,8 @@ def subject(text: str) -> None:
 
 def named(points: isl.Set, names: Sequence[str]) -> isl.Set:
     """Return a set whose dimensions are called as people call them."""
+    from polyhedral.space import DT
+
     for position, name in enumerate(names):
         points = points.set_dim_name(DT.set, position, name)
     return points

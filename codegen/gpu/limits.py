@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from codegen.gpu.program import Kernel, Program
-from codegen.loops.evaluate import evaluate
+if TYPE_CHECKING:
+    from codegen.gpu.program import Kernel, Program
 
 AXES = ("x", "y", "z")
 MAP_BYTES = 128
@@ -97,6 +98,8 @@ def exceeded(program: Program, limits: Limits) -> tuple[Excess, ...]:
 
 def exceeded_at(program: Program, limits: Limits, sizes: Mapping[str, int]) -> tuple[Excess, ...]:
     """Return where grids are larger than `limits` when the program runs with these sizes."""
+    from codegen.loops.evaluate import evaluate
+
     return tuple(
         Excess(launch.kernel, f"blocks along {axis}", needed, limit)
         for launch in program.launches

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-import numpy as np
-
 from codegen.dtypes import bool_, f32, f64, nearest_tf32
 from tensorlang.check import arith, typed
 from tensorlang.check.problems import error
@@ -162,10 +160,16 @@ def _before(copies: Copies, name: str, span: Span) -> Value:
     return sums[copies.position]
 
 
+def _round_tf32(x: float) -> float:
+    import numpy as np
+
+    return float(nearest_tf32(np.asarray(x, np.float32)))
+
+
 _FUNCTIONS: dict[str, Callable[[float], float]] = {
     "exp": math.exp, "sqrt": math.sqrt, "log": math.log, "log2": math.log2, "sin": math.sin, "cos": math.cos, "tan": math.tan,
     "tanh": math.tanh, "erf": math.erf, "floor": math.floor, "ceil": math.ceil, "round": round, "trunc": math.trunc, "log1p": math.log1p,
-    "expm1": math.expm1, "round_tf32": lambda x: float(nearest_tf32(np.asarray(x, np.float32))),
+    "expm1": math.expm1, "round_tf32": _round_tf32,
 }  # fmt: skip
 
 

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 from polyhedral import affine
 from polyhedral.expr import FALSE, TRUE, Cond
-from polyhedral.sets import implies
 from polyhedral.verdict import Proven
 from tensorlang.check.lint import warning
 from tensorlang.check.problems import error, labelled
@@ -68,6 +67,8 @@ def check_satisfiable(operator: sx.Operator, program: Program) -> None:
     """Raise T0158 where no sizes meet the conditions of an operator."""
     if not operator.where or program.context == TRUE:
         return
+    from polyhedral.sets import implies
+
     if isinstance(implies(program.sizes, (), _context(program), FALSE), Proven):
         conditions = operator.where[0].span.to(operator.where[-1].span)
         title = f"no call of `{operator.name}` meets its conditions"
@@ -91,6 +92,8 @@ def unreachable_clauses(operator: sx.Operator, program: Program) -> Iterator[Dia
             mentioned = {n.name for cond in clause.conds for n in descendants(cond) if isinstance(n, sx.Id | sx.Index | sx.Apply)}
             if mentioned & free or any(isinstance(n, sx.Pack | sx.Each) for c in clause.conds for n in descendants(c)):
                 continue
+            from polyhedral.sets import implies
+
             given = affine.conj(_context(program), box(definition))
             if isinstance(implies(program.sizes, definition.axes, given, affine.negate(piece.guard)), Proven):
                 last = clause.conds[0].span.to(clause.conds[-1].span)

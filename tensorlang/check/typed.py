@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from typing import assert_never
 
-import numpy as np
-
-from codegen.dtypes import DType, bool_, compute_dtype, f32, i64
+from codegen.dtypes import FORMATS, DType, bool_, compute_dtype, f32, i64, nearest
 from polyhedral import affine
 from polyhedral import expr as px
 from tensorlang.check.problems import error
@@ -84,7 +82,7 @@ def float_const(number: int | float | bool, dtype: DType, span: Span) -> ir.Cons
         exact = float(number)
     except OverflowError:
         exact = math.inf
-    largest = float(np.finfo(target.numpy).max)
+    largest = FORMATS[target.name].largest
     if (math.isinf(exact) and not (isinstance(number, float) and math.isinf(number))) or largest < abs(exact) < math.inf:
         raise error(
             "T0111",
@@ -93,7 +91,7 @@ def float_const(number: int | float | bool, dtype: DType, span: Span) -> ir.Cons
             f"`{target}` goes up to {largest}",
             help="write `inf` if infinity is meant, or compute in `f64`",
         )
-    return ir.Const(float(target.numpy.type(exact)), target, span=span)
+    return ir.Const(nearest(exact, target), target, span=span)
 
 
 def _index_value(expr: px.Expr, dtype: DType | None, span: Span) -> ir.Expr:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ml_dtypes
-
-from codegen.dtypes import DTYPES, DType
+from codegen.dtypes import DTYPES, FORMATS, DType
 
 ELEMENTARY = frozenset(
     [
@@ -107,10 +105,11 @@ def keeps(wide: DType, narrow: DType) -> bool:
     if narrow.is_float:
         if not wide.is_float:
             return False
-        a, b = (ml_dtypes.finfo(t.numpy) for t in (wide, narrow))  # type: ignore[no-untyped-call]
-        return bool(a.nmant >= b.nmant and a.maxexp >= b.maxexp and a.minexp <= b.minexp)
+        a, b = FORMATS[wide.name], FORMATS[narrow.name]
+        reaches = a.highest_exponent >= b.highest_exponent and a.lowest_exponent <= b.lowest_exponent
+        return a.mantissa_bits >= b.mantissa_bits and reaches
     if wide.is_float:
-        return narrow.bits - (narrow.kind == "int") <= ml_dtypes.finfo(wide.numpy).nmant + 1  # type: ignore[no-untyped-call]
+        return narrow.bits - (narrow.kind == "int") <= FORMATS[wide.name].mantissa_bits + 1
     low, high = limits(narrow)
     return wide.is_integer and limits(wide)[0] <= low and high <= limits(wide)[1]
 

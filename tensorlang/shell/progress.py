@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 import time
 from types import TracebackType
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
 
 PATIENCE_SECONDS = 1.0
 
@@ -25,9 +26,7 @@ class Bar:
         if not self._enabled or time.monotonic() - self._start < PATIENCE_SECONDS:
             return
         if self._progress is None:
-            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-            self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
-            self._progress.start()
+            self._progress = _started()
         if what not in self._tasks:
             self._tasks[what] = self._progress.add_task(what, total=total)
         self._progress.update(self._tasks[what], completed=done, total=total)
@@ -38,3 +37,14 @@ class Bar:
     def __exit__(self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None) -> None:
         if self._progress is not None:
             self._progress.stop()
+
+
+def _started() -> Progress:
+    """Return a bar on the terminal. Only who waits long enough to see it waits for `rich` too."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    progress = Progress(*columns, console=Console(stderr=True), transient=True)
+    progress.start()
+    return progress

@@ -13,15 +13,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from polyhedral import affine
 from polyhedral.expr import FALSE, TRUE, Cond
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from polyhedral.record import subject
-from polyhedral.recurrence import Edge, well_founded
-from polyhedral.sets import covers, disjoint, implies
 from polyhedral.verdict import Proven, Refuted, Unknown
 from tensorlang.diagnostics import NOWHERE, CompileError, Diagnostic, Label, Span
 from tensorlang.tensor import notation
@@ -30,6 +28,9 @@ from tensorlang.tensor.facts import Place, binder_cond, box, follows, visits
 from tensorlang.tensor.nodes import Definition, Dynamic, Expr, Holds, IndexValue, Piece, Program, Read, Reduce, Tensor
 from tensorlang.tensor.walk import components, definition_reads, reads, tensor_table
 from tensorlang.tensor.widths import BOUND, LARGEST, compared, greatest, pieces, within_bound
+
+if TYPE_CHECKING:
+    from polyhedral.recurrence import Edge
 
 MOST_CLAUSES = 20_000
 """How many pairs of clauses of one tensor are proven not to overlap, which takes about a millisecond each."""
@@ -114,6 +115,8 @@ class Prover:
                 subject(f"clauses of `{name}`")  # one says that the other does not apply, as `otherwise` does of all
             else:
                 self._apart(definition, pieces[i], pieces[k])
+        from polyhedral.sets import covers
+
         match covers(sizes, axes, self.context, inside, parts):
             case Refuted(point, params):
                 misses = tuple(Label(p.span, "does not define it") for p in pieces[:MOST_LABELS])
@@ -128,6 +131,8 @@ class Prover:
         """Check that no element is defined by both."""
         name, axes = definition.tensors[0].name, definition.axes
         given = affine.conj(self.context, box(definition))
+        from polyhedral.sets import disjoint
+
         match disjoint(self.program.sizes, axes, given, first.guard, second.guard):
             case Refuted(point, params):
                 labels = (Label(second.span, "defines it again"), Label(first.span, "defines it"))
@@ -192,6 +197,8 @@ class Prover:
         small = (affine.compare("<=", e, LARGEST) for e in (*map(affine.to_expr, self.program.sizes), *extents))
         known, scope = affine.conj(place.context, *small), place.scope
         for part in pieces(index):
+            from polyhedral.sets import implies
+
             match implies(self.program.sizes, scope, known, within_bound(part)):
                 case Refuted(point, params):
                     value = affine.evaluate(part, {**point, **params})
@@ -215,6 +222,8 @@ class Prover:
 
     def _in_bounds(self, read: Read, k: int, slot: Affine, extent: Affine, known: Cond, scope: Sequence[str]) -> None:
         claim = affine.within(slot, 0, extent)
+        from polyhedral.sets import implies
+
         match implies(self.program.sizes, scope, known, claim):
             case Refuted(point, params):
                 value, limit = affine.evaluate(slot, {**point, **params}), affine.evaluate(extent, params)
@@ -238,6 +247,8 @@ class Prover:
         )
         if claim == TRUE:
             return
+        from polyhedral.sets import implies
+
         match implies(self.program.sizes, scope, known, claim):
             case Refuted(point, params):
                 values = {**point, **params}
@@ -271,6 +282,8 @@ class Prover:
 
     def _suffices(self, cond: Cond, claim: Cond, known: Cond, scope: Sequence[str]) -> bool:
         """Tell whether `claim` is proven to hold wherever `known` and `cond` do."""
+        from polyhedral.sets import implies
+
         return isinstance(implies(self.program.sizes, scope, affine.conj(known, cond), claim), Proven)
 
     def _non_empty(self, reduce: Reduce, place: Place) -> None:
@@ -287,6 +300,8 @@ class Prover:
             return
         chosen = _first_point(reduce)
         claim = affine.substitute_cond(binder_cond(reduce), chosen)
+        from polyhedral.sets import implies
+
         match implies(self.program.sizes, place.scope, place.context, claim):
             case Refuted(point, params):
                 title = f"`{reduce.reducer.name}` has no identity, but its range can be empty{_when(params)}"
@@ -318,6 +333,8 @@ class Prover:
         edges = [e for d in group for e in self.edges(d, names)]
         nodes = {d.tensors[0].name: (d.axes, box(d)) for d in group}
         span = group[0].pieces[0].span
+        from polyhedral.recurrence import well_founded
+
         match well_founded(self.program.sizes, self.context, nodes, edges):
             case Refuted(_, params, via):
                 steps = list(zip(via, (*via[1:], via[0]), strict=True))
@@ -340,6 +357,8 @@ class Prover:
 
     def edges(self, definition: Definition, primary: Mapping[str, str]) -> Iterator[Edge]:
         """Yield the reads of `definition` inside its group; several tensors of one definition count as the first."""
+        from polyhedral.recurrence import Edge
+
         target = definition.tensors[0].name
         for piece in definition.pieces:
             known = affine.conj(self.context, box(definition), piece.guard)

@@ -1,7 +1,7 @@
 """The LALR(1) automaton of grammar.lark: its tables, stored beside the grammar, and the stack machine that runs them.
 
     tables      the tables of the grammar: those of grammar.json, or made anew (a fifth of a second) where that is of another grammar
-    Automaton   a run over tokens fed one by one, with the values that reductions build
+    Automaton   a run over tokens that are shifted one by one, with the values that reductions build
 
 grammar.json is written by `python scripts/tables.py`; it spares every process the import of lark and the analysis of the grammar.
 """
@@ -25,28 +25,28 @@ _START = "declaration"
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A production: what it makes (`origin`), how many symbols it takes, the name of what builds its value. A `transparent` one with a
+    """A production: what it makes (`origin`), how many symbols it takes, the name of its semantic action. A `skips_single` one with a
     single child is that child; the values at `inlined` are lists, whose elements are children."""
 
     origin: str
     size: int
-    builder: str
-    transparent: bool
+    action: str
+    skips_single: bool
     inlined: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Tables:
     """For each state what a symbol leads to: a state n >= 0 to go to, or the rule -n - 1 to reduce by. A run starts in state 0 and has read
-    a declaration when it reaches `final`."""
+    a declaration when it reaches `accepting`."""
 
     rules: tuple[Rule, ...]
     rows: tuple[Mapping[str, int], ...]
-    final: int
+    accepting: int
 
 
 class Terminal(Protocol):
-    """What is fed: a token of a type."""
+    """What is shifted: a token of a type."""
 
     @property
     def type(self) -> str: ...
@@ -55,26 +55,26 @@ class Terminal(Protocol):
 Builder = Callable[[list[Any]], Any]
 
 
-class UnexpectedError(Exception):
+class NotAcceptedError(Exception):
     """A token is none of those that may follow."""
 
 
 class Automaton:
-    """A run. `builders`: for each rule how its value is made of those of its children."""
+    """A run. `builders`: the semantic action of each rule."""
 
     def __init__(self, tables: Tables, builders: Sequence[Builder]) -> None:
         self._tables, self._builders = tables, builders
         self._states: list[int] = [0]
         self._values: list[Any] = []
 
-    def feed(self, token: Terminal) -> None:
-        """Take a token. Raises UnexpectedError."""
+    def shift(self, token: Terminal) -> None:
+        """Take a token. Raises NotAcceptedError."""
         target = self._reduced(token.type)
         self._states.append(target)
         self._values.append(token)
 
     def finished(self) -> Any:
-        """Return the value of everything fed. Raises UnexpectedError where more has to follow."""
+        """Return the value of everything shifted. Raises NotAcceptedError where more has to follow."""
         self._reduced(END)
         return self._values[-1]
 
@@ -89,7 +89,7 @@ class Automaton:
         while True:
             action = rows[states[-1]].get(terminal)
             if action is None:
-                raise UnexpectedError
+                raise NotAcceptedError
             if action >= 0:
                 return action
             rule = rules[-action - 1]
@@ -97,8 +97,8 @@ class Automaton:
             del states[len(states) - rule.size :], values[len(values) - rule.size :]
             values.append(self._builders[-action - 1](children))
             states.append(rows[states[-1]][rule.origin])
-            if terminal == END and states[-1] == self._tables.final:
-                return self._tables.final
+            if terminal == END and states[-1] == self._tables.accepting:
+                return self._tables.accepting
 
     def _may_follow(self, terminal: str) -> bool:
         tables, states = self._tables, list(self._states)
@@ -108,15 +108,15 @@ class Automaton:
             rule = tables.rules[-action - 1]
             del states[len(states) - rule.size :]
             states.append(tables.rows[states[-1]][rule.origin])
-            if terminal == END and states[-1] == tables.final:
+            if terminal == END and states[-1] == tables.accepting:
                 return True
         return False
 
 
-def builders(tables: Tables, methods: object) -> tuple[Builder, ...]:
-    """Return how values are made, rule by rule: by the method of `methods` called as the rule's builder; a rule without one makes a list of
+def builders(tables: Tables, actions: object) -> tuple[Builder, ...]:
+    """Return how values are made, rule by rule: by the method of `actions` that the rule names; without one the value is a list of
     its children."""
-    return tuple(_builder(rule, getattr(methods, rule.builder, _listed)) for rule in tables.rules)
+    return tuple(_builder(rule, getattr(actions, rule.action, _listed)) for rule in tables.rules)
 
 
 def _listed(children: list[Any]) -> list[Any]:
@@ -137,7 +137,7 @@ def _builder(rule: Rule, method: Builder) -> Builder:
                     flat.append(child)
             return inner(flat)
 
-    if not rule.transparent:
+    if not rule.skips_single:
         return method
     several = method
     return lambda children: children[0] if len(children) == 1 else several(children)
@@ -162,9 +162,9 @@ def tables() -> Tables:
 def written(grammar: str) -> str:
     """Return the text of grammar.json for a grammar: a line for each rule and for each state."""
     made = analysed(grammar)
-    rules = [json.dumps([r.origin, r.size, r.builder, int(r.transparent), *r.inlined]) for r in made.rules]
+    rules = [json.dumps([r.origin, r.size, r.action, int(r.skips_single), *r.inlined]) for r in made.rules]
     rows = [json.dumps(_grouped(row)) for row in made.rows]
-    head = f'"digest": "{_digest(grammar)}",\n"final": {made.final}'
+    head = f'"digest": "{_digest(grammar)}",\n"accepting": {made.accepting}'
     return f"{{{head},\n{_block('rules', rules)},\n{_block('rows', rows)}}}\n"
 
 
@@ -181,9 +181,9 @@ def _grouped(row: Mapping[str, int]) -> dict[str, str]:
 
 
 def _read(stored: Mapping[str, Any]) -> Tables:
-    rules = tuple(Rule(origin, size, builder, bool(bare), tuple(rest)) for origin, size, builder, bare, *rest in stored["rules"])
+    rules = tuple(Rule(origin, size, action, bool(bare), tuple(rest)) for origin, size, action, bare, *rest in stored["rules"])
     rows = tuple({symbol: int(action) for action, symbols in row.items() for symbol in symbols.split()} for row in stored["rows"])
-    return Tables(rules, rows, stored["final"])
+    return Tables(rules, rows, stored["accepting"])
 
 
 def _digest(grammar: str) -> str:
@@ -229,8 +229,8 @@ def _order(production: Any) -> tuple[str, list[str]]:
 def _rule(production: Any) -> Rule:
     inlined = tuple(k for k, symbol in enumerate(production.expansion) if not symbol.is_term and symbol.name.startswith("_"))
     name = str(production.origin.name)
-    transparent = production.options.expand1 and not production.alias
-    return Rule(name, len(production.expansion), str(production.alias or name), transparent, inlined)
+    skips_single = production.options.expand1 and not production.alias
+    return Rule(name, len(production.expansion), str(production.alias or name), skips_single, inlined)
 
 
 def _is_terminal(symbol: str) -> bool:

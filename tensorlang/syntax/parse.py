@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from tensorlang.diagnostics import CompileError, Diagnostic, InternalError, Source, Span, error
 from tensorlang.syntax import mistakes, scanner
-from tensorlang.syntax.automaton import Automaton, Builder, UnexpectedError, builders, tables
+from tensorlang.syntax.automaton import Automaton, Builder, NotAcceptedError, builders, tables
 from tensorlang.syntax.nodes import (
     LONGEST_CHAIN,
     LONGEST_NEST,
@@ -192,12 +192,12 @@ def _run(source: Source, chunk: Chunk) -> Declaration:
     automaton = _automaton()
     for position, token in enumerate(chunk.tokens):
         try:
-            automaton.feed(token)
-        except UnexpectedError:
+            automaton.shift(token)
+        except NotAcceptedError:
             raise CompileError(mistakes.explain(source, chunk, position, _accepted(chunk.tokens[:position]))) from None
     try:
         declaration: Declaration = automaton.finished()
-    except UnexpectedError:
+    except NotAcceptedError:
         raise CompileError(mistakes.explain(source, chunk, len(chunk.tokens), _accepted(chunk.tokens))) from None
     return declaration
 
@@ -206,7 +206,7 @@ def _accepted(tokens: Sequence[Token]) -> frozenset[str]:
     """Return the terminals that may follow. A failed step has reduced already; parse again to know what was possible before it."""
     automaton = _automaton()
     for token in tokens:
-        automaton.feed(token)
+        automaton.shift(token)
     return automaton.accepted()
 
 

@@ -23,7 +23,7 @@ def test_the_stored_tables_are_those_of_the_grammar() -> None:
     assert tables() == analysed(grammar)
 
 
-@pytest.mark.parametrize("stored", [None, "{", "[]", "{}", json.dumps({"digest": "0" * 64, "rules": [], "rows": [], "final": 0})])
+@pytest.mark.parametrize("stored", [None, "{", "[]", "{}", json.dumps({"digest": "0" * 64, "rules": [], "rows": [], "accepting": 0})])
 def test_tables_that_are_missing_damaged_or_of_another_grammar_are_made_anew(
     stored: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -43,10 +43,10 @@ def test_tables_that_are_missing_damaged_or_of_another_grammar_are_made_anew(
 def test_what_may_follow_is_what_can_be_fed() -> None:
     run = automaton.Automaton(tables(), automaton.builders(tables(), object()))
     assert {"OP", "FN", "USE", "SCHEDULE"} <= run.accepted()
-    run.feed(_Token("OP"))
+    run.shift(_Token("OP"))
     assert run.accepted() == {"NAME"}
-    with pytest.raises(automaton.UnexpectedError):
-        run.feed(_Token("OP"))
+    with pytest.raises(automaton.NotAcceptedError):
+        run.shift(_Token("OP"))
 
 
 class _Token:

@@ -16,9 +16,6 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-import click  # noqa: E402
-import typer.main  # noqa: E402
-
 import tensorlang as tl  # noqa: E402
 from tensorlang.cli import app  # noqa: E402
 from tensorlang.picture.plot import Picture  # noqa: E402
@@ -103,10 +100,8 @@ def _words(thing: Any) -> str:
 
 def commands() -> str:
     """Return the page of the command line."""
-    group = typer.main.get_command(app)
-    assert isinstance(group, click.Group) or hasattr(group, "commands")
     parts = ["# Command line", "", "`tensorlang COMMAND …`. Exit codes: 0 all is well, 1 diagnostics, 2 wrong usage.", GENERATED]
-    for name, command in group.commands.items():  # type: ignore[union-attr]
+    for name, command in app.commands.items():
         parts += [f"## {name}", "", inspect.cleandoc(command.help or ""), "", "| | |", "|---|---|", *map(_parameter, command.params), ""]
     parts = [part for k, part in enumerate(parts) if not (part in ("| | |", "|---|---|") and _is_empty(parts, k))]
     return "\n".join(parts)

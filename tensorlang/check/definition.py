@@ -195,20 +195,23 @@ def _once(problems: Iterable[Diagnostic]) -> list[Diagnostic]:
     return list(found.values())
 
 
-def representative_program(module: Module, name: str) -> Program | None:
+def representative_program(
+    module: Module, name: str, attrs: Mapping[str, object] | None = None, sizes: Mapping[str, int] | None = None
+) -> Program | None:
     """Return an operator with its own sizes as symbols, for the first choice of attributes and pack lengths that fits, or None where none
-    does. Whole attributes without a default stand at a small number."""
+    does. Whole attributes without a default stand at a small number. `attrs` and `sizes` are those that are known."""
     module, operator = module.defining_module(name), module.operators[name]
-    for attrs in islice(chain.from_iterable(choices(operator, (_SAMPLE, *SMALL))), _SAMPLES):
+    for tried in islice(chain.from_iterable(choices(operator, (_SAMPLE, *SMALL))), _SAMPLES):
         for lengths in _choices(operator):
-            made = _sampled(module, operator, lengths, attrs)
+            made = _sampled(module, operator, lengths, {**tried, **(attrs or {})}, dict(sizes or {}))
             if made is not None:
                 return made
     return None
 
 
-def _sampled(module: Module, operator: sx.Operator, lengths: Mapping[str, int], attrs: Mapping[str, object]) -> Program | None:
-    numbers: dict[str, int] = {}
+def _sampled(
+    module: Module, operator: sx.Operator, lengths: Mapping[str, int], attrs: Mapping[str, object], numbers: dict[str, int]
+) -> Program | None:
     for _ in range(8):
         try:
             return elaborate(module, bind(module, operator, _given(operator, lengths, attrs, numbers, omitting=False)), inline)

@@ -24,10 +24,12 @@ from codegen.errors import ArgumentError
 from codegen.forks import Lock
 from polyhedral import affine
 from polyhedral.record import recording
+from tensorlang.check.definition import representative_program
 from tensorlang.check.instantiate import ArgType, bound, instantiate
 from tensorlang.check.lint import warnings_in
 from tensorlang.check.modes import Mode
 from tensorlang.check.module import Module, load_module
+from tensorlang.check.packs import dimension_names
 from tensorlang.check.values import Idx, Packed, Value
 from tensorlang.diagnostics import (
     CompileError,
@@ -259,6 +261,36 @@ class Operator:
         program = self._program(call)
         return self.tools.shown(program, self.name, self._request(program, call), dump, requested)
 
+    def symbolic_program(self, given: Mapping[str, Any]) -> Program:
+        """Return the operator as tensor IR without the arrays of a call: sizes stay symbols, element types and lengths of packs are the
+        first that fit. `given` are attributes and sizes that are known.
+
+        Raises CompileError for what is wrong with it, R0312 for other names, R0314 for a size that is none, C0212 where arrays are
+        needed."""
+        attrs, sizes = self._told(given)
+        program = representative_program(self.module, self.name, attrs, sizes)
+        if program is None:
+            help = "give it arrays: `x=f32[4,5]`; `tensorlang check` says what is wrong with it"
+            raise error("C0212", f"`{self.name}` cannot be shown without the arrays of a call", help=help)
+        prove(program)
+        return program
+
+    def symbolic_stages(self, given: Mapping[str, Any], dump: Dump, requested: Sequence[str] = ()) -> Any:
+        """Do as `stages` for `symbolic_program`."""
+        program, (attrs, sizes) = self.symbolic_program(given), self._told(given)
+        named = {p.name: sizes.get(p.name, p.name) for p in self.declaration.params if p.kind == "size"}
+        return self.tools.shown(program, self.name, self._request(program, Call((), attrs, named, ())), dump, requested)
+
+    def _told(self, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, int]]:
+        """Return the attributes and the sizes among named values."""
+        params = {p.name: p for p in self.declaration.params}
+        sizes = [name for name, pack in dimension_names(self.declaration) if not pack]
+        for name in given:
+            if name not in sizes and (name not in params or params[name].kind == "tensor"):
+                raise _no_argument(self.name, name, [*params, *(s for s in sizes if s not in params)])
+        attrs = {n: v for n, v in given.items() if n in params and params[n].kind == "attr"}
+        return attrs, {n: _whole(self.declaration, n, v) for n, v in given.items() if n not in attrs}
+
     def compiled(self, call: Call) -> Ready:
         """Return the code for a call."""
         key = call.key
@@ -431,13 +463,7 @@ def sorted_out(operator: sx.Operator, args: tuple[Any, ...], named: Mapping[str,
     given: dict[str, Any] = {p.name: a for p, a in zip(tensors, args, strict=False)}
     for name, value in named.items():
         if name not in params:
-            close = get_close_matches(name, params, 1)
-            there = f"it has {', '.join(f'`{p}`' for p in params)}"
-            raise exception(
-                Diagnostic(
-                    "R0312", f"`{operator.name}` has no `{name}`", notes=(there,), help=f"did you mean `{close[0]}`?" if close else None
-                )
-            )
+            raise _no_argument(operator.name, name, list(params))
         if name in given:
             raise exception(Diagnostic("R0312", f"`{operator.name}` is given `{name}` twice"))
         given[name] = value
@@ -451,6 +477,14 @@ def sorted_out(operator: sx.Operator, args: tuple[Any, ...], named: Mapping[str,
     return Call(types, attrs, sizes, tuple(arrays))
 
 
+def _no_argument(operator: str, name: str, there: Sequence[str]) -> CompileError:
+    """Return R0312 for a name that is none of those of an operator."""
+    close = get_close_matches(name, there, 1)
+    note = f"it has {', '.join(f'`{p}`' for p in there)}"
+    help = f"did you mean `{close[0]}`?" if close else None
+    return exception(Diagnostic("R0312", f"`{operator}` has no `{name}`", notes=(note,), help=help))
+
+
 def sizes_given(operator: sx.Operator, call: Call) -> None:
     """Raise RunError R0313 when a size is missing: code can be shown without it, not run."""
     missing = [p.name for p in operator.params if p.kind == "size" and p.name not in call.sizes]
@@ -462,17 +496,18 @@ def sizes_given(operator: sx.Operator, call: Call) -> None:
 def _size(operator: sx.Operator, param: sx.Param, value: Any) -> int | tuple[int, ...]:
     """Return a size, or those of a pack. Raises RunError R0314 for what is no whole number."""
     if param.pack and isinstance(value, (tuple, list)):
-        return tuple(_whole(operator, param, item) for item in value)
-    return _whole(operator, param, value)
+        return tuple(_whole(operator, param.name, item) for item in value)
+    return _whole(operator, param.name, value)
 
 
-def _whole(operator: sx.Operator, param: sx.Param, value: Any) -> int:
+def _whole(operator: sx.Operator, name: str, value: Any) -> int:
+    span = next((p.span for p in operator.params if p.name == name), operator.name_span)
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
-        title = f"`{operator.name}`: size `{param.name}` is {value!r}, which is no whole number"
-        raise exception(Diagnostic("R0314", title, (Label(param.span, "declared here"),), help="pass an int"))
+        title = f"`{operator.name}`: size `{name}` is {value!r}, which is no whole number"
+        raise exception(Diagnostic("R0314", title, (Label(span, "declared here"),), help="pass an int"))
     if abs(int(value)) > LARGEST:
-        title = f"`{operator.name}`: size `{param.name}` is too large"
-        raise exception(Diagnostic("R0314", title, (Label(param.span, "declared here"),), help="sizes stay below 2**48"))
+        title = f"`{operator.name}`: size `{name}` is too large"
+        raise exception(Diagnostic("R0314", title, (Label(span, "declared here"),), help="sizes stay below 2**48"))
     return int(value)
 
 

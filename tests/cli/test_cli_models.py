@@ -143,7 +143,7 @@ def test_every_process_compiles_a_model_with_the_options_of_the_command(capsys: 
     monkeypatch.setattr(bench, "first_result", lambda *arguments: asked.append(arguments[-1]) or {"peak_mib": 1.0})
     options = ["--precision", "bf16", "--no-winograd", "--force-precision"]
     assert run(capsys, "bench", net, *options, "--peers", "none", "--seconds", "0.01", "-t", "1")[0] == 0
-    assert asked == [{"precision": "bf16", "winograd": False, "force_precision": True}]
+    assert asked == [{"precision": "bf16", "winograd": False, "online": True, "force_precision": True}]
 
 
 def test_a_process_of_its_own_takes_every_option(net: Path, tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_a_convolution_of_the_library_is_measured_with_the_options_of_the_comman
     monkeypatch.setattr(api, "compile", lambda model, **options: asked.append(options) or compiled(model, **options))
     given = ["x=f32[1,3,8,8]", "w=f32[4,3,3,3]", "b=f32[4]", "stride=(1,1)", "lo=(1,1)", "hi=(1,1)"]
     assert run(capsys, "bench", "conv", *given, "--no-winograd", "--peers", "none", "--seconds", "0.01", "-t", "1")[0] == 0
-    assert asked == [{"threads": 1, "precision": "f32", "winograd": False, "force_precision": False}]
+    assert asked == [{"threads": 1, "precision": "f32", "winograd": False, "online": True, "force_precision": False}]
 
 
 def test_a_model_is_shown_and_explained(capsys: Any, net: Path) -> None:

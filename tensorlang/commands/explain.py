@@ -1,0 +1,85 @@
+"""`tensorlang explain`: how an operator or a model is computed, and what the code of a message means."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tensorlang.diagnostics import error
+from tensorlang.shell import options
+from tensorlang.shell.loading import model_of, no_precision, operator_of
+from tensorlang.shell.options import ModelOptions
+from tensorlang.shell.reporting import say
+
+if TYPE_CHECKING:
+    from tensorlang.runtime.kernel_time import KernelTime
+
+
+@click.command(short_help="Tell how something is computed, or what a code means.")
+@options.file("a .tl file, a model that an installed importer reads, or the code of a message: T0301")
+@options.arguments
+@click.option("--measure", is_flag=True, help="also measure each kernel of a model; an operator always is")
+@click.option("--proof", is_flag=True, help="list what was proven of an operator's kernel, as sets and maps of isl")
+@options.threads
+@options.of_models
+@options.target
+@options.as_json
+def explain(
+    file: Path,
+    arguments: Sequence[str],
+    measure: bool,
+    proof: bool,
+    threads: int | None,
+    model_options: ModelOptions,
+    target: str,
+    as_json: bool,
+) -> None:
+    """Explain how an operator or a model is computed, what was proven, how fast it could be on this machine and how fast it is; or the
+    code of a message, as T0301."""
+    from tensorlang.shell.pages import is_code, page_of
+
+    if is_code(str(file)) and not file.exists():
+        page = page_of(str(file))
+        title, _, text = page.partition("\n\n")
+        say({"code": title.partition(":")[0], "title": title.partition(": ")[2], "text": text}, page, as_json)
+    elif file.suffix == ".tl":
+        no_precision(model_options.precision)
+        operator, values = operator_of(file, arguments, threads, target)
+        text = operator.proofs(**values) if proof else operator.explain(**values)
+        say({"file": str(file), "operator": operator.name, "target": target, "text": text}, text, as_json)
+    else:
+        _explain_model(file, arguments, measure, proof, threads, model_options, target, as_json)
+
+
+def _explain_model(
+    file: Path,
+    arguments: Sequence[str],
+    measure: bool,
+    proof: bool,
+    threads: int | None,
+    model_options: ModelOptions,
+    target: str,
+    as_json: bool,
+) -> None:
+    from tensorlang.shell.arguments import random_inputs
+
+    if proof:
+        raise error("C0103", "not supported yet: the proofs of a model", help="ask for those of an operator of a `.tl` file")
+    model, values = model_of(file, arguments, threads, model_options, target)
+    inputs = random_inputs(model.inputs, values) if measure else None
+    kernels = [] if inputs is None or not as_json else [_kernel(k) for k in model.profile(inputs)]
+    text = model.explain(inputs)
+    say({"file": str(file), "target": target, "kernels": kernels, "text": text}, text, as_json)
+
+
+def _kernel(found: KernelTime) -> dict[str, Any]:
+    return {
+        "name": found.name,
+        "nodes": list(found.members),
+        "seconds": found.seconds,
+        "operations": found.work.flops,
+        "moved_bytes": found.work.moved_bytes,
+    }

@@ -1,0 +1,117 @@
+"""`tensorlang show`: one form of an operator or a model on the way from text to machine code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tensorlang.diagnostics import CompileError, error
+from tensorlang.shell import options
+from tensorlang.shell.loading import no_precision, operator_of
+from tensorlang.shell.options import ModelOptions
+from tensorlang.shell.reporting import say
+
+STAGES = (
+    *("syntax", "tensor", "scop", "schedule", "loops", "llvm", "asm"),
+    *("cuda", "hip", "source", "sass", "launches", "graph", "passes"),
+)
+"""What can be shown of something."""
+
+
+@click.command()
+@options.file("a .tl file, or a model that an installed importer reads; `passes` needs none", required=False)
+@options.arguments
+@click.option("--stage", "-s", type=click.Choice(STAGES), default=None, help="which form (default: syntax of a file, graph of a model)")
+@options.threads
+@options.of_models
+@options.target
+@options.as_json
+def show(
+    file: Path | None,
+    arguments: Sequence[str],
+    stage: str | None,
+    threads: int | None,
+    model_options: ModelOptions,
+    target: str,
+    as_json: bool,
+) -> None:
+    """Show a form on the way from text to machine code.
+
+    An operator that is given no arrays is shown for sizes that stay symbols.
+
+    `--stage passes` shows the passes over the graphs of models in order: of a model, which of them change it and how many kernels are
+    there before and after, and without one what each does."""
+    if file is None:
+        named, text = stage, _passes(stage, target)
+    elif file.suffix == ".tl":
+        no_precision(model_options.precision)
+        named, text = stage or "syntax", _form_of_operator(file, arguments, stage or "syntax", threads, target)
+    else:
+        named, text = _form_of_model(file, stage, target, threads, model_options.chosen())
+    data = {"file": None if file is None else str(file), "stage": named, "target": target, "text": text}
+    say(data, text.rstrip(), as_json)
+
+
+def _form_of_operator(file: Path, arguments: Sequence[str], stage: str, threads: int | None, target: str) -> str:
+    """Return a form of an operator. Raises CompileError C0212 for one that its target has not."""
+    from tensorlang.syntax import parse as syntax
+    from tensorlang.syntax.printer import show as show_syntax
+    from tensorlang.tensor.printer import show as show_program
+
+    if stage == "syntax":
+        return show_syntax(syntax.parse(syntax.load(file)))
+    operator, values = operator_of(file, arguments, threads, target)
+    is_symbolic = not any(p.name in values for p in operator.declaration.params if p.kind == "tensor")
+    if stage == "tensor":
+        return show_program(operator.symbolic_program(values) if is_symbolic else operator.program(**values))
+    texts: dict[str, str] = {}
+    if is_symbolic:
+        operator.symbolic_stages(values, texts.__setitem__, (stage,))
+    else:
+        operator.stages(dump=texts.__setitem__, requested=(stage,), **values)
+    if stage not in texts:
+        raise _no_stage(stage, "an operator", ["syntax", "tensor", *texts])
+    return texts[stage]
+
+
+def _form_of_model(file: Path, stage: str | None, target: str, threads: int | None, chosen: Mapping[str, Any]) -> tuple[str, str]:
+    """Return a model's graph, the passes over that, or what its target makes of it: launches, the text of kernels, machine code; with the
+    stage's name."""
+    from tensorlang.api import compile as compile_model
+    from tensorlang.api import importer_of
+    from tensorlang.backends.registry import tools_for
+    from tensorlang.graph.pass_listing import traced
+    from tensorlang.graph.pass_manager import steps
+    from tensorlang.graph.pipeline import optimise
+    from tensorlang.graph.printer import show as show_graph
+    from tensorlang.shell.progress import Bar
+
+    tools = tools_for(target, threads, **chosen)
+    name = stage or (*tools.model_stages, "graph")[0]
+    match name:
+        case "graph":
+            return name, show_graph(optimise(importer_of(str(file)).load(str(file)), tools.graph_options(), tools.passes))
+        case "passes":
+            return name, traced(steps(importer_of(str(file)).load(str(file)), tools.passes, tools.graph_options()))
+        case _ if name in tools.model_stages:
+            with Bar() as bar:
+                return name, compile_model(str(file), target, threads=threads, progress=bar, **chosen).text(name)
+        case _:
+            raise _no_stage(name, "a model", ["graph", "passes", *tools.model_stages])
+
+
+def _passes(stage: str | None, target: str) -> str:
+    """Return the passes over graphs for a target, with what they do."""
+    from tensorlang.backends.registry import tools_for
+    from tensorlang.graph.pass_listing import listed
+
+    if stage != "passes":
+        raise error("C0211", "there is no file to show", help="name a `.tl` file or a model; `--stage passes` alone needs none")
+    return listed(tools_for(target).passes)
+
+
+def _no_stage(stage: str, what: str, there: Sequence[str]) -> CompileError:
+    return error("C0212", f"there is no stage `{stage}` of {what}", help=f"known are {', '.join(f'`{t}`' for t in there)}")

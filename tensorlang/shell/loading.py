@@ -1,0 +1,85 @@
+"""What the arguments of a command name: an operator of a file, a model, and the values that either is given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tensorlang.diagnostics import CompileError, error
+from tensorlang.shell.options import ModelOptions
+from tensorlang.targets import HOST
+
+if TYPE_CHECKING:
+    from tensorlang.runtime.model import CompiledModel
+    from tensorlang.runtime.operator import Operator, Operators
+
+
+def operator_of(
+    file: Path, arguments: Sequence[str], threads: int | None, target: str = HOST, symbolic: bool = False
+) -> tuple[Operator, dict[str, Any]]:
+    """Return the operator that the arguments name (or the file's only one) and what it is given. Raises CompileError C0213, C0211."""
+    from tensorlang.operators import operators_of
+    from tensorlang.shell.arguments import parsed
+    from tensorlang.syntax import parse as syntax
+
+    ops = operators_of(syntax.load(file), target, threads, symbolic=symbolic)
+    rest = list(arguments)
+    if rest and "=" not in rest[0] and not rest[0].endswith(".npz"):
+        name = rest.pop(0)
+        if name not in list(ops):
+            raise error("C0213", f"`{file}` has no operator `{name}`", notes=(f"it has {_names(ops)}",))
+    elif len(ops) == 1:
+        [name] = ops
+    else:
+        help_ = f"name one of {_names(ops)}" if len(ops) else "declare one: `op NAME(…) -> (…) { … }`"
+        raise error("C0213", f"`{file}` has {len(ops) or 'no'} operators", help=help_)
+    return ops[name], parsed(rest)
+
+
+def _names(ops: Operators) -> str:
+    return ", ".join(f"`{n}`" for n in ops) or "none"
+
+
+def model_of(
+    file: Path, arguments: Sequence[str], threads: int | None, options: ModelOptions, target: str = HOST
+) -> tuple[CompiledModel, dict[str, Any]]:
+    """Return a compiled model and what it is given; arrays tell the shapes that it leaves open."""
+    import numpy as np
+
+    from tensorlang.api import compile as compile_model
+    from tensorlang.shell.arguments import parsed
+    from tensorlang.shell.progress import Bar
+
+    values = parsed(arguments)
+    shapes = {name: v.shape for name, v in values.items() if isinstance(v, np.ndarray)}
+    with Bar() as bar:
+        model = compile_model(str(file), target, threads=threads, shapes=shapes or None, progress=bar, **options.chosen())
+    return model, values
+
+
+def is_model(path: Path) -> bool:
+    """Tell whether an installed importer reads a file."""
+    from tensorlang.api import is_read
+
+    return path.suffix != ".tl" and is_read(str(path))
+
+
+def waiting_for_shapes(path: Path) -> str:
+    """Import a model. Return why it has to wait for its shapes, "" where it has not. Raises CompileError for what is refused."""
+    from tensorlang.api import importer_of
+    from tensorlang.runtime.model import only_shapes_are_open
+
+    try:
+        importer_of(str(path)).load(str(path))
+    except CompileError as problem:
+        if not only_shapes_are_open(problem):
+            raise
+        return "; ".join(d.title for d in problem.diagnostics)
+    return ""
+
+
+def no_precision(precision: str) -> None:
+    """Raise CompileError C0103 where `precision` would change nothing: an operator says itself what it computes in."""
+    if precision != "f32":
+        raise error("C0103", f"not supported yet: precision `{precision}` for an operator", help="convert to `bf16` in its equations")

@@ -59,13 +59,14 @@ def _form_of_operator(file: Path, arguments: Sequence[str], stage: str, threads:
     """Return a form of an operator. Raises CompileError C0212 for one that its target has not."""
     from tensorlang.syntax import parse as syntax
     from tensorlang.syntax.printer import show as show_syntax
-    from tensorlang.tensor.printer import show as show_program
 
     if stage == "syntax":
         return show_syntax(syntax.parse(syntax.load(file)))
     operator, values = operator_of(file, arguments, threads, target)
     is_symbolic = not any(p.name in values for p in operator.declaration.params if p.kind == "tensor")
     if stage == "tensor":
+        from tensorlang.tensor.printer import show as show_program
+
         return show_program(operator.symbolic_program(values) if is_symbolic else operator.program(**values))
     texts: dict[str, str] = {}
     if is_symbolic:

@@ -1,8 +1,11 @@
 """A model or an operator next to every peer: times, rates, the share of the roofline, differences between results, memory.
 
-tensorlang                1.92 ms   265.1 GFLOP/s    98 % of the roofline
-onnxruntime 1.31.1        2.03 ms   250.9 GFLOP/s    93 % of the roofline   x1.06
-x1.06 of the best f32 peer, onnxruntime
+                           median ms   best ms  GFLOP/s  roofline     than ours  differs by
+tensorlang                    1.9200    1.9100    265.1       98%
+onnxruntime 1.31.1            2.0300    2.0000    250.9       93%  1.06x slower       1e-07
+tensorlang is 1.06x faster than onnxruntime, the fastest peer in f32
+
+What is measured is a run on arrays that are sorted out once: ours and those of peers that offer it.
 """
 
 from __future__ import annotations
@@ -61,16 +64,22 @@ class Comparison:
 
 
 def bench_model(model: CompiledModel, task: Task, threads: int, precision: str, chosen: Sequence[Peer], seconds: float) -> Comparison:
-    """Return a compiled model next to `chosen`."""
-    inputs = dict(task.inputs)
-    return _compared(lambda: list(model.run(inputs).values()), task, model.roofline(inputs), threads, precision, chosen, seconds)
+    """Return a compiled model next to `chosen`, all of which may write into arrays that exist."""
+    inputs = {name: np.ascontiguousarray(array) for name, array in task.inputs.items()}
+    prepared = model.prepared(inputs)
+    task = task if task.results else replace(task, results=tuple(np.array(r) for r in prepared().values()))
+    return _compared(lambda: list(prepared().values()), task, model.roofline(inputs), threads, precision, chosen, seconds)
 
 
 def bench_operator(
     operator: Operator, given: Mapping[str, Any], task: Task, threads: int, chosen: Sequence[Peer], seconds: float
 ) -> Comparison:
     """Return an operator next to `chosen`."""
-    return _compared(lambda: results_of(operator(**given)), task, operator.roofline(**given), threads, "f32", chosen, seconds)
+    call = operator.call(**given)
+    made = operator.compiled(call)
+    quick = made.quick
+    run = (lambda: results_of(made(call.arrays))) if quick is None else (lambda: results_of(quick(*call.arrays)))
+    return _compared(run, task, operator.roofline(**given), threads, "f32", chosen, seconds)
 
 
 def results_of(found: object) -> list[Array]:
@@ -136,30 +145,47 @@ _HERE = __name__.rpartition(".")[0]
 
 
 def as_text(found: Comparison) -> str:
-    """Return a line for each contender, and the ratio to the best f32 peer."""
-    lines = [_line(found, c) for c in found.contenders]
+    """Return a table with a line for each contender, at most 100 columns wide, and how ours compares with the fastest f32 peer."""
+    columns = [c for c in _columns(found) if any(c[2])]
+    lines = [_row("", [(title, width) for title, width, _ in columns])]
+    for k, contender in enumerate(found.contenders):
+        name = f"{contender.timing.name} {contender.version}".strip()
+        lines.append(_row(name, [(cells[k], width) for _, width, cells in columns]))
     best = found.best
     if best is not None:
-        lines.append(f"x{found.ratio(best):.2f} of the best f32 peer, {best.timing.name}")
+        lines.append(f"tensorlang is {_pace(found.ratio(best))} {best.timing.name}, the fastest peer in f32")
+    disturbed = [f"{c.timing.name} {c.timing.disturbed:.0%}" for c in found.contenders if c.timing.disturbed]
+    if disturbed:
+        lines.append(f"runs that other work disturbed: {', '.join(disturbed)}")
     return "\n".join(lines)
 
 
-def _line(found: Comparison, c: Contender) -> str:
-    name = f"{c.timing.name} {c.version}".strip()
-    parts = [f"{name:26} median {c.timing.median_seconds * 1e3:10.4f} ms", f"best {c.timing.best_seconds * 1e3:10.4f} ms"]
-    if found.roofline.work.flops:
-        parts.append(f"{found.roofline.work.flops / c.timing.median_seconds * 1e-9:7.1f} GFLOP/s")
-    if found.roofline.seconds:
-        parts.append(f"{found.roofline.seconds / c.timing.median_seconds:4.0%} of the roofline")
-    if c is not found.contenders[0]:
-        parts.append(f"x{found.ratio(c):.2f} of ours")
-    if c.difference is not None:
-        parts.append(f"differs by {c.difference:.1g}")
-    if c.peak_mib is not None:
-        parts.append(f"{c.peak_mib:.0f} MiB")
-    if c.timing.disturbed:
-        parts.append(f"{c.timing.disturbed:.0%} disturbed")
-    return "   ".join(parts)
+def _columns(found: Comparison) -> list[tuple[str, int, list[str]]]:
+    """Return the columns of the table: title, width, and a cell for each contender, which may be empty."""
+    each, roofline, ours = found.contenders, found.roofline, found.contenders[0]
+    flops = roofline.work.flops * 1e-9
+    return [
+        ("median ms", 11, [f"{c.timing.median_seconds * 1e3:.4f}" for c in each]),
+        ("best ms", 10, [f"{c.timing.best_seconds * 1e3:.4f}" for c in each]),
+        ("GFLOP/s", 9, [f"{flops / c.timing.median_seconds:.1f}" if flops else "" for c in each]),
+        ("roofline", 9, [f"{roofline.seconds / c.timing.median_seconds:.0%}" if roofline.seconds else "" for c in each]),
+        ("than ours", 14, ["" if c is ours else _pace(1 / found.ratio(c)).removesuffix(" than").removesuffix(" as") for c in each]),
+        ("differs by", 11, ["" if c.difference is None else f"{c.difference:.1g}" for c in each]),
+        ("MiB", 7, ["" if c.peak_mib is None else f"{c.peak_mib:.0f}" for c in each]),
+    ]
+
+
+def _row(name: str, cells: Sequence[tuple[str, int]]) -> str:
+    return f"{name:28}{''.join(f'{text:>{width}}' for text, width in cells)}".rstrip()
+
+
+def _pace(ratio: float) -> str:
+    """Say how fast something is that takes the other's time divided by `ratio`: `1.3x faster than`."""
+    if 0.995 < ratio < 1.005:
+        return "as fast as"
+    times = max(ratio, 1 / ratio)
+    digits = 2 if times < 10 else 1 if times < 100 else 0
+    return f"{times:.{digits}f}x {'faster' if ratio > 1 else 'slower'} than"
 
 
 def as_data(found: Comparison) -> dict[str, Any]:

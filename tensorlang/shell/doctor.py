@@ -27,6 +27,7 @@ from tensorlang.diagnostics import Source
 from tensorlang.runtime.operator import Operators
 
 _PACKAGES = ("numpy", "llvmlite", "islpy", "lark", "onnx", "onnxruntime")
+_ROOT = Path(__file__).parents[2]
 _SELF_TEST = "op test(x: f32[M, K], w: f32[K, N]) -> (y: f32[M, N]) { y[i, j] = sum(k) x[i, k] * w[k, j] }"
 
 
@@ -41,7 +42,7 @@ class Finding:
 
 def findings() -> Iterator[Finding]:
     """Yield what was found, one by one: the later ones take a moment."""
-    yield Finding("tensorlang", f"{__version__} in {Path(__file__).parents[2]}")
+    yield Finding("tensorlang", f"{__version__}{_commit()} in {_ROOT}")
     libc = " ".join(platform.libc_ver()).strip() or "another C library than glibc"
     yield Finding("system", f"{platform.system()} {platform.release()}, {libc}, {platform.machine()}")
     yield Finding("model", _model_of_processor())
@@ -58,6 +59,19 @@ def findings() -> Iterator[Finding]:
     yield _guarded("compiled code", _self_test)
     yield _guarded("arithmetic", lambda: f"{probe.fma_flops(f32) * 1e-9:.0f} GFLOP/s of f32 multiply-adds on one thread")
     yield _guarded("memory", lambda: f"{probe.read_bandwidth(256 << 20) * 1e-9:.1f} GB/s read by one thread")
+
+
+def _commit() -> str:
+    """Return which commit the source is of, and whether it was changed since, where it lies in a repository of its own."""
+    git = shutil.which("git")
+    if git is None or not (_ROOT / ".git").exists():
+        return ""
+    asked = [git, "-C", str(_ROOT), "describe", "--always", "--dirty=, changed", "--match="]
+    try:
+        found = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return f" (commit {found.stdout.strip()})" if found.returncode == 0 and found.stdout.strip() else ""
 
 
 def _model_of_processor() -> str:

@@ -17,7 +17,11 @@ from commands import run
 
 import tensorlang
 from codegen.llvm.target import this_machine
+from tensorlang.runtime.operator import Operator
+from tensorlang.runtime.work import Roofline, Work
 from tensorlang.shell import checking
+from tensorlang.shell.bench import Comparison, Contender, as_text
+from tensorlang.shell.measure import Timing
 
 TEXT = "op scale[T: float](x: T[N], attr by: float = 2.0) -> (y: T[N]) { y[i] = x[i] * by }\n"
 
@@ -306,3 +310,112 @@ def test_colours_are_for_terminals_and_for_those_who_ask(tl: Any, tmp_path: Path
 def test_the_version_and_short_help(tl: Any) -> None:
     assert tl("--version") == (0, f"tensorlang {tensorlang.__version__}\n", "")
     assert tl("check", "-h")[0] == 0
+    assert tl("-h")[1] == tl("--help")[1]
+
+
+def test_help_names_the_commands_in_the_order_of_their_use(tl: Any) -> None:
+    lines = [line for line in tl("--help")[1].partition("Commands:")[2].splitlines() if line.strip()]
+    assert [line.split()[0] for line in lines] == [
+        "check",
+        "fmt",
+        "list",
+        "run",
+        "bench",
+        "show",
+        "explain",
+        "plot",
+        "certify",
+        "doctor",
+        "lsp",
+    ]
+    assert not any(line.endswith("...") for line in lines)
+
+
+def test_the_package_is_the_program() -> None:
+    done = subprocess.run([sys.executable, "-m", "tensorlang", "--version"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, f"tensorlang {tensorlang.__version__}\n")
+
+
+def test_a_word_that_is_nearly_a_command_is_told_which(tl: Any) -> None:
+    code, _, err = tl("bnch")
+    assert code == 2 and "Did you mean 'bench'?" in err
+
+
+@pytest.mark.parametrize("stage", ["tensor", "schedule", "loops", "llvm", "asm"])
+def test_an_operator_without_arrays_is_shown_for_any_sizes(tl: Any, file: Path, stage: str) -> None:
+    code, out, err = tl("show", file, "-s", stage)
+    assert (code, err) == (0, "")
+    if stage == "loops":
+        assert "(N)(x: f32[N] align 4, out y: f32[N] align 4)" in out and "N // 16" in out
+
+
+def test_sizes_and_attributes_may_be_known_without_arrays(tl: Any, file: Path) -> None:
+    code, out, _ = tl("show", file, "-s", "tensor", "N=5", "by=3.0")
+    assert code == 0 and "x: f32[5]" in out and "3.0" in out
+    assert "error[R0312]: `scale` has no `M`\n = note: it has `x`, `by`, `N`" in tl("show", file, "-s", "loops", "M=5")[2]
+    assert "error[R0314]" in tl("show", file, "-s", "loops", "N=many")[2]
+
+
+def test_what_has_no_form_without_arrays_says_so(tl: Any, tmp_path: Path) -> None:
+    path = tmp_path / "a.tl"
+    path.write_text("op f(x: f32[N], attr k: int) -> (y: f32[N]) where k * k == 7 { y[i] = x[i] * k }\n")
+    code, out, err = tl("show", path, "-s", "loops")
+    assert (code, out) == (1, "") and err.startswith("error[C0212]: `f` cannot be shown without the arrays of a call")
+
+
+def test_commands_speak_json_where_they_say_something(tl: Any, file: Path, tmp_path: Path) -> None:
+    found = json.loads(tl("show", file, "-s", "loops", "--json")[1])
+    assert (found["file"], found["stage"], found["target"]) == (str(file), "loops", "cpu") and found["text"].startswith("func ")
+    found = json.loads(tl("show", "--stage", "passes", "--json")[1])
+    assert found["file"] is None and found["text"]
+    found = json.loads(tl("explain", "T0301", "--json")[1])
+    assert found["code"] == "T0301" and found["title"] and "```tl" in found["text"]
+    found = json.loads(tl("explain", file, "x=f32[33]", "--json")[1])
+    assert found["operator"] == "scale" and "proven" in found["text"]
+    found = json.loads(tl("plot", file, "--json")[1])
+    assert found["output"] is None and found["svg"].startswith("<svg")
+    found = json.loads(tl("plot", file, "-o", tmp_path / "a.svg", "--json")[1])
+    assert found == {"operator": "scale", "output": str(tmp_path / "a.svg")}
+    found = json.loads(tl("certify", file, "x=f32[8]", "--json")[1])
+    assert (found["operator"], found["symbolic"], found["output"]) == ("scale", False, None) and found["certificate"]
+
+
+def test_doctor_names_what_a_report_of_a_mistake_has_to_name(tl: Any) -> None:
+    found = {f["what"]: f["found"] for f in json.loads(tl("doctor", "--json")[1])["findings"]}
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True)
+    assert found["tensorlang"].startswith(tensorlang.__version__)
+    assert commit.returncode or f"(commit {commit.stdout.strip()}" in found["tensorlang"]
+    assert "Linux" in found["system"] and "libc" in found["system"]
+    assert {"model", "processor", "python", "threads"} <= set(found)
+
+
+def comparison(ours: float, *others: float) -> Comparison:
+    timings = [Timing("tensorlang", ours, ours, 3, 0.0)]
+    timings += [Timing(f"some-peer-default{k}", seconds, seconds, 3, 0.5) for k, seconds in enumerate(others)]
+    contenders = [Contender(t, "" if t is timings[0] else "2026.12.1", "f32", None if t is timings[0] else 1e-7, 1234.0) for t in timings]
+    return Comparison(tuple(contenders), Roofline(Work(10**9, 8, 8), ours / 2), 1)
+
+
+@pytest.mark.parametrize(
+    ("ours", "peers", "said"),
+    [
+        (2.0, [1.0, 4.0], "tensorlang is 2.00x slower than some-peer-default0, the fastest peer in f32"),
+        (1.0, [1.3, 4.0], "tensorlang is 1.30x faster than some-peer-default0, the fastest peer in f32"),
+        (1.0, [1.001], "tensorlang is as fast as some-peer-default0, the fastest peer in f32"),
+        (1e-3, [10.0], "tensorlang is 10000x faster than some-peer-default0, the fastest peer in f32"),
+    ],
+)
+def test_a_comparison_says_who_is_faster_within_100_columns(ours: float, peers: list[float], said: str) -> None:
+    head, first, *rest = as_text(comparison(ours, *peers)).splitlines()
+    assert all(len(line) <= 100 for line in (head, first, *rest))
+    assert head.split("  ")[-1].strip() == "MiB" and first.split()[0] == "tensorlang"
+    assert said in rest
+    assert ("slower" if peers[0] > ours * 1.01 else "faster" if peers[0] < ours else "as fast") in rest[0]
+    assert rest[-1].startswith("runs that other work disturbed: some-peer-default0 50%")
+
+
+def test_what_is_measured_is_the_prepared_call(tl: Any, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[object] = []
+    monkeypatch.setattr(Operator, "__call__", lambda self, *args, **named: called.append(args))
+    assert tl("bench", file, "x=f32[8]", "by=3.0", "--seconds", "0.02")[0] == 0
+    assert called == []

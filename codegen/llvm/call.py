@@ -2,6 +2,7 @@
 
     add = Callable(library.address("run"), inputs=(Port("x", f32, (4,)), Port("y", f32, (4,))), outputs=(Port("z", f32, (4,)),))
     z = add(x, y)                    {"z": z} = add.by_name({"x": x, "y": y})
+    add.into((z,), (x, y))           writes into z
 
 The native function takes one array of addresses: the outputs' and inputs' data, then the constants bound once (weights, arena), sizes,
 and scratch memory. Arguments that are just what is expected never meet an interpreter: a built-in function (`stub`) compares them, makes
@@ -15,6 +16,7 @@ import threading
 from collections.abc import Callable as Function
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -22,7 +24,7 @@ import numpy as np
 from codegen.dtypes import DType
 from codegen.errors import ArgumentError
 from codegen.forks import Lock
-from codegen.llvm.stub import SCRATCH_WORD, Description, description, named, positional
+from codegen.llvm.stub import SCRATCH_WORD, Description, description, into, named, positional
 
 Array = np.ndarray[Any, Any]
 _ALIGN = 64
@@ -59,6 +61,7 @@ class Callable:
         failure: Function[[int], Exception] | None = None,
     ) -> None:
         self._entry = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(address)
+        self.inputs, self.outputs = tuple(inputs), tuple(outputs)
         self._inputs = tuple((port.dtype.numpy, port.shape, port.name) for port in inputs)
         self._outputs = tuple((port.shape, port.dtype.numpy) for port in outputs)
         self._rest = (*(constant.ctypes.data for constant in constants), *numbers)
@@ -71,12 +74,24 @@ class Callable:
         self._words.kept.append(constants)
         self.quick = positional(self._words)
         self.by_name = named(self._words)
+        self._into = into(self._words)
 
     def __call__(self, *arrays: Array) -> Array | tuple[Array, ...]:
         """Return the outputs, freshly allocated: an array, or a tuple when there are several."""
         found = self.quick(*arrays) if self.quick is not None else NotImplemented
         if found is NotImplemented:
             found = self._with_care(arrays)
+        if type(found) is int:
+            raise self.failed(found)
+        return found  # type: ignore[no-any-return]
+
+    def into(self, results: Sequence[Array], arrays: Sequence[Array]) -> Array | tuple[Array, ...]:
+        """Return `results` as a call returns its outputs, with these in them. All arrays are of the expected types and shapes, dense and
+        aligned; results can be written to and share no memory with other arrays."""
+        found: Any = self._into(*results, *arrays) if self._into is not None else NotImplemented
+        if found is NotImplemented:
+            self._share_scratch()
+            found = self._interpreted(arrays, results)
         if type(found) is int:
             raise self.failed(found)
         return found  # type: ignore[no-any-return]
@@ -116,9 +131,9 @@ class Callable:
         found = self.quick(*fitted) if self.quick is not None else NotImplemented
         return found if found is not NotImplemented else self._interpreted(fitted)
 
-    def _interpreted(self, arrays: Sequence[Array]) -> Any:
-        """Return what `quick` does, with this thread's own scratch memory."""
-        results = [np.empty(shape, dtype) for shape, dtype in self._outputs]
+    def _interpreted(self, arrays: Sequence[Array], given: Sequence[Array] | None = None) -> Any:
+        """Return what `quick` does, with this thread's own scratch memory; in the arrays that are `given`, or in new ones."""
+        results = given if given is not None else [np.empty(shape, dtype) for shape, dtype in self._outputs]
         scratch = self._own_scratch()
         words = (*(array.ctypes.data for array in (*results, *arrays)), *self._rest, _aligned(scratch))
         bases = (ctypes.c_size_t * len(words))(*words)
@@ -163,5 +178,5 @@ def _described(entry: int, inputs: Sequence[Port], outputs: Sequence[Port], rest
     extents = [np.array(port.shape, np.int64) for port in ports]
     words = [entry, len(outputs), len(inputs), len(rest), 0, int(needs_scratch)]
     for port, shape in zip(ports, extents, strict=True):
-        words += [id(port.dtype.numpy), len(port.shape), shape.ctypes.data, id(port.name)]
+        words += [id(port.dtype.numpy), len(port.shape), shape.ctypes.data, id(port.name), prod(port.shape) * port.dtype.size_bytes]
     return description([*words, *rest], [ports, extents])

@@ -2,16 +2,18 @@
 
     f = positional(description)      f(x, y) returns an array, or a tuple of several
     f = named(description)           f({"x": x, "y": y}) returns a dictionary
+    f = into(description)            f(z, x, y) writes into z, its outputs first, and returns what `positional` does: z, or a tuple
 
 A description is one block of words that tells the stub what to compare arrays with and what to call:
 
-    entry, outputs, inputs, rest, scratch, needs scratch, then four words a port, outputs first, then the rest: constants and numbers
-    port    dtype object, rank, address of the extents, name object
+    entry, outputs, inputs, rest, scratch, needs scratch, then five words a port, outputs first, then the rest: constants and numbers
+    port    dtype object, rank, address of the extents, name object, bytes
 
-The stub reads array objects as NumPy's C interface lays them out, makes the outputs, lets other Python threads run, and calls `entry` with
-the addresses of outputs, inputs, rest and scratch. It returns `NotImplemented` for arguments that are not just what is expected (another
-shape, not dense, a list) and while another thread has the scratch memory; a number when the native code failed with it. Whoever calls it
-has a slower way for the first, and an exception for the second.
+The stub reads array objects as NumPy's C interface lays them out, makes the outputs or takes those that are given, lets other Python threads
+run, and calls `entry` with the addresses of outputs, inputs, rest and scratch. It returns `NotImplemented` for arguments that are not just
+what is expected (another shape, not dense, a list, an output that is read-only or shares memory with another array) and while another thread
+has the scratch memory; a number when the native code failed with it. Whoever calls it has a slower way for the first, and an exception for
+the second.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from codegen.llvm.jit import kept_object, load
 from codegen.llvm.target import host
 from codegen.store import Cache
 
-HEADER_WORDS, PORT_WORDS, SCRATCH_WORD = 6, 4, 4
+SCRATCH_WORD = 4
 
 
 class Description(np.ndarray[Any, np.dtype[np.int64]]):
@@ -55,6 +57,12 @@ def named(words: Description) -> Callable[[object], Any] | None:
     """Return the function of a dictionary of arrays, or None as for `positional`."""
     stubs = _stubs()
     return None if stubs is None else stubs.function("tl_named", _ONE, words)
+
+
+def into(words: Description) -> Callable[..., Any] | None:
+    """Return the function of arrays to write into and arrays to read, or None as for `positional`."""
+    stubs = _stubs()
+    return None if stubs is None else stubs.function("tl_into", _FASTCALL, words)
 
 
 _FASTCALL, _ONE = 0x80, 0x8
@@ -225,9 +233,9 @@ entry:
   ret ptr @tl_refused
 }
 
-; Run on arrays that fit. Returns null with the outputs, new, in %results; or what the stub is to return instead: refused, a number, or
-; (void*)-1 after an exception.
-define internal ptr @launch(ptr %d, ptr %args, ptr %results) nounwind {
+; Run on arrays that fit. Returns null with the outputs in %results, those in %given or new ones where that is null; or what the stub is to
+; return instead: refused, a number, or (void*)-1 after an exception.
+define internal ptr @launch(ptr %d, ptr %args, ptr %given, ptr %results) nounwind {
 entry:
   %entry_code = load ptr, ptr %d, align 8
   %op = getelementptr i64, ptr %d, i64 1
@@ -244,13 +252,21 @@ entry:
   %n1 = add i64 %n0, %rest
   %n2 = add i64 %n1, 1
   %bases = alloca i64, i64 %n2, align 8
+  %fresh = icmp eq ptr %given, null
   br label %make
 make:
   %k = phi i64 [ 0, %entry ], [ %k1, %made ]
   %more = icmp slt i64 %k, %outputs
   br i1 %more, label %one, label %take_inputs
 one:
-  %off = mul i64 %k, 4
+  br i1 %fresh, label %new, label %take
+take:
+  %gp = getelementptr ptr, ptr %given, i64 %k
+  %g = load ptr, ptr %gp, align 8
+  call void @Py_IncRef(ptr %g)
+  br label %made
+new:
+  %off = mul i64 %k, 5
   %port = getelementptr i64, ptr %ports, i64 %off
   %descr = load ptr, ptr %port, align 8
   %rankp = getelementptr i64, ptr %port, i64 1
@@ -259,10 +275,11 @@ one:
   %extentsp = getelementptr i64, ptr %port, i64 2
   %extents = load ptr, ptr %extentsp, align 8
   call void @Py_IncRef(ptr %descr)
-  %o = call ptr @tl_new_array(ptr @tl_array_type, ptr %descr, i32 %rank32, ptr %extents, ptr null, ptr null, i32 0, ptr null)
-  %none = icmp eq ptr %o, null
+  %n = call ptr @tl_new_array(ptr @tl_array_type, ptr %descr, i32 %rank32, ptr %extents, ptr null, ptr null, i32 0, ptr null)
+  %none = icmp eq ptr %n, null
   br i1 %none, label %failed, label %made
 made:
+  %o = phi ptr [ %g, %take ], [ %n, %new ]
   %slot = getelementptr ptr, ptr %results, i64 %k
   store ptr %o, ptr %slot, align 8
   %datap = getelementptr i8, ptr %o, i64 16
@@ -291,7 +308,7 @@ put:
   %i1 = add i64 %i, 1
   br label %input
 take_rest:
-  %portwords = mul i64 %n0, 4
+  %portwords = mul i64 %n0, 5
   %words = getelementptr i64, ptr %ports, i64 %portwords
   br label %word
 word:
@@ -340,28 +357,76 @@ done:
   ret ptr null
 }
 
-; Whether each of the arrays is what the description says of its input.
-define internal i1 @all_fit(ptr %d, ptr %args) nounwind {
+; Whether each of %count arrays is what the description says of its port, the first of them of port %first.
+define internal i1 @all_fit(ptr %d, ptr %args, i64 %first, i64 %count) nounwind {
 entry:
-  %op = getelementptr i64, ptr %d, i64 1
-  %outputs = load i64, ptr %op, align 8
-  %ip = getelementptr i64, ptr %d, i64 2
-  %inputs = load i64, ptr %ip, align 8
   %ports = getelementptr i64, ptr %d, i64 6
   br label %next
 next:
   %i = phi i64 [ 0, %entry ], [ %i1, %look ]
-  %more = icmp slt i64 %i, %inputs
+  %more = icmp slt i64 %i, %count
   br i1 %more, label %look, label %yes
 look:
   %ap = getelementptr ptr, ptr %args, i64 %i
   %a = load ptr, ptr %ap, align 8
-  %k = add i64 %outputs, %i
-  %off = mul i64 %k, 4
+  %k = add i64 %first, %i
+  %off = mul i64 %k, 5
   %port = getelementptr i64, ptr %ports, i64 %off
   %ok = call i1 @fits(ptr %a, ptr %port)
   %i1 = add i64 %i, 1
   br i1 %ok, label %next, label %no
+yes:
+  ret i1 true
+no:
+  ret i1 false
+}
+
+; Whether the first %outputs of %count arrays that fit can be written to, and share no memory with another.
+define internal i1 @apart(ptr %d, ptr %args, i64 %outputs, i64 %count) nounwind {
+entry:
+  %ports = getelementptr i64, ptr %d, i64 6
+  br label %next
+next:
+  %k = phi i64 [ 0, %entry ], [ %k1, %alone ]
+  %more = icmp slt i64 %k, %outputs
+  br i1 %more, label %look, label %yes
+look:
+  %op = getelementptr ptr, ptr %args, i64 %k
+  %o = load ptr, ptr %op, align 8
+  %fp = getelementptr i8, ptr %o, i64 64
+  %flags = load i32, ptr %fp, align 8
+  %writeable = and i32 %flags, 1024
+  %writes = icmp ne i32 %writeable, 0
+  %op0 = getelementptr i8, ptr %o, i64 16
+  %start = load i64, ptr %op0, align 8
+  %off = mul i64 %k, 5
+  %bp = getelementptr i64, ptr %ports, i64 %off
+  %bytesp = getelementptr i64, ptr %bp, i64 4
+  %bytes = load i64, ptr %bytesp, align 8
+  %end = add i64 %start, %bytes
+  %k1 = add i64 %k, 1
+  br i1 %writes, label %other, label %no
+other:
+  %j = phi i64 [ %k1, %look ], [ %j1, %compare ]
+  %left = icmp slt i64 %j, %count
+  br i1 %left, label %compare, label %alone
+compare:
+  %ap = getelementptr ptr, ptr %args, i64 %j
+  %a = load ptr, ptr %ap, align 8
+  %ap0 = getelementptr i8, ptr %a, i64 16
+  %astart = load i64, ptr %ap0, align 8
+  %aoff = mul i64 %j, 5
+  %abp = getelementptr i64, ptr %ports, i64 %aoff
+  %abytesp = getelementptr i64, ptr %abp, i64 4
+  %abytes = load i64, ptr %abytesp, align 8
+  %aend = add i64 %astart, %abytes
+  %before = icmp uge i64 %astart, %end
+  %behind = icmp uge i64 %start, %aend
+  %separate = or i1 %before, %behind
+  %j1 = add i64 %j, 1
+  br i1 %separate, label %other, label %no
+alone:
+  br label %next
 yes:
   ret i1 true
 no:
@@ -374,13 +439,22 @@ entry:
   %op = getelementptr i64, ptr %d, i64 1
   %outputs = load i64, ptr %op, align 8
   %results = alloca ptr, i64 %outputs, align 8
-  %fit = call i1 @all_fit(ptr %d, ptr %args)
+  %ip = getelementptr i64, ptr %d, i64 2
+  %inputs = load i64, ptr %ip, align 8
+  %fit = call i1 @all_fit(ptr %d, ptr %args, i64 %outputs, i64 %inputs)
   br i1 %fit, label %go, label %no
 no:
   %r0 = call ptr @refused()
   ret ptr %r0
 go:
-  %r = call ptr @launch(ptr %d, ptr %args, ptr %results)
+  %r = call ptr @launch(ptr %d, ptr %args, ptr null, ptr %results)
+  %p = call ptr @told(ptr %d, ptr %r, ptr %results, ptr %pack)
+  ret ptr %p
+}
+
+; What the stub is to return for what @launch did.
+define internal ptr @told(ptr %d, ptr %r, ptr %results, ptr %pack) nounwind {
+entry:
   %good = icmp eq ptr %r, null
   br i1 %good, label %packed, label %other
 packed:
@@ -441,7 +515,7 @@ fill:
   %left = icmp slt i64 %j, %outputs
   br i1 %left, label %set, label %full
 set:
-  %off = mul i64 %j, 4
+  %off = mul i64 %j, 5
   %port = getelementptr i64, ptr %ports, i64 %off
   %namep = getelementptr i64, ptr %port, i64 3
   %name = load ptr, ptr %namep, align 8
@@ -478,6 +552,34 @@ go:
   ret ptr %r
 }
 
+define ptr @tl_into(ptr %self, ptr %args, i64 %count) nounwind {
+entry:
+  %dp = getelementptr i8, ptr %self, i64 16
+  %d = load ptr, ptr %dp, align 8
+  %op = getelementptr i64, ptr %d, i64 1
+  %outputs = load i64, ptr %op, align 8
+  %ip = getelementptr i64, ptr %d, i64 2
+  %inputs = load i64, ptr %ip, align 8
+  %all = add i64 %outputs, %inputs
+  %results = alloca ptr, i64 %outputs, align 8
+  %right = icmp eq i64 %count, %all
+  br i1 %right, label %look, label %no
+look:
+  %fit = call i1 @all_fit(ptr %d, ptr %args, i64 0, i64 %all)
+  br i1 %fit, label %compare, label %no
+compare:
+  %free = call i1 @apart(ptr %d, ptr %args, i64 %outputs, i64 %all)
+  br i1 %free, label %go, label %no
+no:
+  %r0 = call ptr @refused()
+  ret ptr %r0
+go:
+  %reads = getelementptr ptr, ptr %args, i64 %outputs
+  %r = call ptr @launch(ptr %d, ptr %reads, ptr %args, ptr %results)
+  %p = call ptr @told(ptr %d, ptr %r, ptr %results, ptr @tuple)
+  ret ptr %p
+}
+
 define ptr @tl_named(ptr %self, ptr %feeds) nounwind {
 entry:
   %dp = getelementptr i8, ptr %self, i64 16
@@ -502,7 +604,7 @@ next:
   br i1 %more, label %look, label %go
 look:
   %k = add i64 %outputs, %i
-  %off = mul i64 %k, 4
+  %off = mul i64 %k, 5
   %port = getelementptr i64, ptr %ports, i64 %off
   %namep = getelementptr i64, ptr %port, i64 3
   %name = load ptr, ptr %namep, align 8

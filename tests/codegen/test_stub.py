@@ -160,3 +160,68 @@ def test_memory_goes_with_the_last_function_that_needs_it(both: Callable) -> Non
     del one
     gc.collect()
     np.testing.assert_array_equal(quick(np.ones(2, np.float32)), 1)
+
+
+def both_results() -> tuple[np.ndarray, np.ndarray]:
+    return np.full((2, 3), -1, np.float32), np.full(2, -1, np.int32)
+
+
+def test_results_are_written_into_arrays_that_are_given(both: Callable) -> None:
+    s, m = both_results()
+    found = both.into((s, m), (X, N))
+    assert found[0] is s and found[1] is m
+    np.testing.assert_array_equal(s, X * 2)
+    np.testing.assert_array_equal(m, N + 1)
+
+
+def read_only(array: np.ndarray) -> np.ndarray:
+    array.flags.writeable = False
+    return array
+
+
+S, M = both_results()
+ROOM = np.zeros(12, np.int32)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (S, M, X),
+        (S, M, X, N, N),
+        (read_only(S.copy()), M, X, N),
+        (S, read_only(M.copy()), X, N),
+        (X.copy().T, M, X, N),
+        (S, M.astype(np.int64), X, N),
+        (S.tolist(), M, X, N),
+        (X, M, X, N),
+        (S, N, X, N),
+        (ROOM[:6].view(np.float32).reshape(2, 3), ROOM[5:7], X, N),
+        (ROOM[:6].view(np.float32).reshape(2, 3), M, X, ROOM[:2]),
+        (ROOM[:6].view(np.float32).reshape(2, 3), M, ROOM[5:11].view(np.float32).reshape(2, 3), N),
+    ],
+)
+def test_results_that_do_not_fit_or_share_memory_are_handed_back(both: Callable, arguments: tuple) -> None:
+    assert both._into(*arguments) is NotImplemented
+
+
+def test_results_may_lie_side_by_side_and_beside_what_is_read(both: Callable) -> None:
+    room = np.zeros(16, np.int32)
+    s, m, n = room[:6].view(np.float32).reshape(2, 3), room[6:8], room[8:10]
+    n[:] = N
+    assert both._into(s, m, X, n)[1] is m
+    np.testing.assert_array_equal(m, N + 1)
+    np.testing.assert_array_equal(s, X * 2)
+
+
+def test_references_to_given_results_are_given_back(both: Callable) -> None:
+    watched = both_results()
+
+    def counts() -> list[int]:
+        gc.collect()
+        return [sys.getrefcount(o) for o in watched]
+
+    both.into(watched, (X, N)), both._into(*watched, X)
+    before = counts()
+    for _ in range(100):
+        both.into(watched, (X, N)), both._into(*watched, X), both._into(watched[0], N, X, N)
+    assert counts() == before

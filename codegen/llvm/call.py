@@ -46,6 +46,7 @@ class Callable:
     failure  turns a result other than 0 into the exception to raise
     quick    the same as a built-in function, which returns `NotImplemented` where it is not sure, and the number of a failure
     by_name  `quick` for a dictionary of arrays; both are None for an interpreter that has no room for them
+    writes   `quick` for arrays to write into and those to read
 
     Several Python threads may call at once: one of them has the scratch memory of the built-in functions, the others one of their own."""
 
@@ -74,7 +75,7 @@ class Callable:
         self._words.kept.append(constants)
         self.quick = positional(self._words)
         self.by_name = named(self._words)
-        self._into = into(self._words)
+        self.writes = into(self._words)
 
     def __call__(self, *arrays: Array) -> Array | tuple[Array, ...]:
         """Return the outputs, freshly allocated: an array, or a tuple when there are several."""
@@ -88,7 +89,7 @@ class Callable:
     def into(self, results: Sequence[Array], arrays: Sequence[Array]) -> Array | tuple[Array, ...]:
         """Return `results` as a call returns its outputs, with these in them. All arrays are of the expected types and shapes, dense and
         aligned; results can be written to and share no memory with other arrays."""
-        found: Any = self._into(*results, *arrays) if self._into is not None else NotImplemented
+        found: Any = self.writes(*results, *arrays) if self.writes is not None else NotImplemented
         if found is NotImplemented:
             self._share_scratch()
             found = self._interpreted(arrays, results)

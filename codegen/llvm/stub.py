@@ -9,11 +9,11 @@ A description is one block of words that tells the stub what to compare arrays w
     entry, outputs, inputs, rest, scratch, needs scratch, then five words a port, outputs first, then the rest: constants and numbers
     port    dtype object, rank, address of the extents, name object, bytes
 
-The stub reads array objects as NumPy's C interface lays them out, makes the outputs or takes those that are given, lets other Python threads
-run, and calls `entry` with the addresses of outputs, inputs, rest and scratch. It returns `NotImplemented` for arguments that are not just
-what is expected (another shape, not dense, a list, an output that is read-only or shares memory with another array) and while another thread
-has the scratch memory; a number when the native code failed with it. Whoever calls it has a slower way for the first, and an exception for
-the second.
+The stub reads array objects as NumPy's C interface lays them out, makes the outputs or takes those that are given, lets other Python
+threads run, and calls `entry` with the addresses of outputs, inputs, rest and scratch. It returns `NotImplemented` for arguments that are
+not just what is expected (another shape, not dense, a list, an output that is read-only or shares memory with another array) and while
+another thread has the scratch memory; a number when the native code failed with it. Whoever calls it has a slower way for the first, and
+an exception for the second.
 """
 
 from __future__ import annotations

@@ -8,15 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from codegen.dtypes import DType, from_numpy
 from tensorlang.diagnostics import Diagnostic, RunError, exception
-from tensorlang.graph.nodes import Value
 
 Array = np.ndarray[Any, Any]
+
+
+class Place(Protocol):
+    """What an input or output is called, and what it holds."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def dtype(self) -> DType: ...
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
 
 
 def as_array(value: object, name: str) -> Array:
@@ -38,11 +50,11 @@ def as_array(value: object, name: str) -> Array:
         raise exception(Diagnostic("R0305", f"`{name}` cannot be read as an array", notes=(str(problem),))) from None
     if from_numpy(array.dtype) is None:
         help = "name an `.npy` or `.npz` file, or a type such as `f32[4,5]`" if isinstance(value, str) else "pass a NumPy array"
-        raise exception(Diagnostic("R0305", f"`{name}` is no array of numbers but {_article(value)}", help=help))
+        raise exception(Diagnostic("R0305", f"`{name}` is no array of numbers but {kind_of(value)}", help=help))
     return array
 
 
-def checked(feeds: Mapping[str, object], inputs: Sequence[Value]) -> list[Array]:
+def checked(feeds: Mapping[str, object], inputs: Sequence[Place]) -> list[Array]:
     """Return the arrays of `feeds` in the order of `inputs`, row-major in memory. Raises RunError with everything that does not fit."""
     check_named(feeds)
     problems = list(_names(feeds, inputs))
@@ -61,33 +73,46 @@ def checked(feeds: Mapping[str, object], inputs: Sequence[Value]) -> list[Array]
     return [row_major(array) for array in arrays]
 
 
-def in_place(given: Mapping[str, object], values: Sequence[Value], what: str) -> list[Array]:
+def in_place(given: Mapping[str, object], values: Sequence[Place], what: str) -> list[Array]:
     """Return the arrays given for `values` in their order; all are used where they lie. `what`: input or output. Raises RunError with
     everything that does not fit."""
     check_named(given, what)
     problems = list(_names(given, values, what))
     arrays: list[Array] = []
     for value in values:
-        array = given.get(value.name)
-        if isinstance(array, np.ndarray):
-            problems += (*_fits(array, value, what), *_lies_well(array, value, what))
-            arrays.append(array)
-        elif value.name in given:
-            problems.append(Diagnostic("R0305", f"`{value.name}` is {_article(array)}", help="pass a NumPy array"))
+        found = given.get(value.name)
+        if not hasattr(found, "__dlpack__"):  # NumPy's arrays have it, and those of others that can be used where they lie
+            if value.name in given:
+                problems.append(Diagnostic("R0305", f"`{value.name}` is {kind_of(found)}", help="pass a NumPy array"))
+            continue
+        try:
+            array = as_array(found, value.name)
+        except RunError as problem:
+            problems += problem.diagnostics
+            continue
+        problems += (*_fits(array, value, what), *_lies_well(array, value, what))
+        arrays.append(array)
     if problems:
         raise exception(*problems)
     return arrays
 
 
-def _lies_well(array: Array, value: Value, what: str) -> Iterator[Diagnostic]:
-    if not (array.flags.c_contiguous and array.flags.aligned and array.dtype.isnative):
-        help = "pass `np.ascontiguousarray(array)`"
-        yield Diagnostic("R0307", f"{what} `{value.name}` cannot be used where it lies: it is not row-major", help=help)
+def _lies_well(array: Array, value: Place, what: str) -> Iterator[Diagnostic]:
+    why, help = None, "pass `np.ascontiguousarray(array)`"
+    if not array.flags.c_contiguous:
+        why = f"it is not row-major: its shape is {list(array.shape)}, its strides are {list(array.strides)} bytes"
+    elif not array.dtype.isnative:
+        why, help = f"its bytes are in the order of {array.dtype.str}", "pass `array.astype(array.dtype.newbyteorder('='))`"
+    elif not array.flags.aligned:
+        why = f"its elements of {array.itemsize} bytes begin at address {array.ctypes.data:#x}"
+        help = "pass `array.copy()`"
     elif what == "output" and not array.flags.writeable:
-        yield Diagnostic("R0307", f"{what} `{value.name}` cannot be used where it lies: it is read-only", help="pass a copy of it")
+        why, help = "it is read-only", "pass a copy of it"
+    if why is not None:
+        yield Diagnostic("R0307", f"{what} `{value.name}` cannot be used where it lies: {why}", help=help)
 
 
-def check_names(feeds: Mapping[str, object], inputs: Sequence[Value]) -> None:
+def check_names(feeds: Mapping[str, object], inputs: Sequence[Place]) -> None:
     """Raise RunError R0301 and R0302 for inputs that are missing, or are none."""
     check_named(feeds)
     problems = tuple(_names(feeds, inputs))
@@ -95,12 +120,26 @@ def check_names(feeds: Mapping[str, object], inputs: Sequence[Value]) -> None:
         raise exception(*problems)
 
 
-def check_disjoint(inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+def check_disjoint(inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
     """Raise RunError R0307 where dense arrays for outputs share memory with inputs or with each other: kernels write before all is read."""
-    for k, output in enumerate(outputs):
-        if any(np.may_share_memory(output, other) for other in (*inputs, *outputs[:k])):
-            title = "an array for an output shares memory with another array"
-            raise exception(Diagnostic("R0307", title, help="pass an array of its own"))
+    others = [(f"input `{name}`", array) for name, array in inputs.items()]
+    for name, output in outputs.items():
+        for other, array in others:
+            if np.may_share_memory(output, array):
+                title = f"output `{name}` cannot be used where it lies: it shares memory with {other}"
+                notes = tuple(f"{what} lies at {_range(a)}" for what, a in ((f"output `{name}`", output), (other, array)))
+                raise exception(Diagnostic("R0307", title, notes=notes, help="pass an array of its own"))
+        others.append((f"output `{name}`", output))
+
+
+def _range(array: Array) -> str:
+    start = array.ctypes.data
+    return f"{start:#x} to {start + array.nbytes:#x}"
+
+
+def named_arrays(places: Sequence[Place], arrays: Sequence[Array]) -> dict[str, Array]:
+    """Return arrays by the names of their inputs or outputs."""
+    return dict(zip((place.name for place in places), arrays, strict=True))
 
 
 def check_named(feeds: object, what: str = "input") -> None:
@@ -116,7 +155,7 @@ def row_major(array: Array) -> Array:
     return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
 
 
-def _names(feeds: Mapping[str, object], values: Sequence[Value], what: str = "input") -> Iterator[Diagnostic]:
+def _names(feeds: Mapping[str, object], values: Sequence[Place], what: str = "input") -> Iterator[Diagnostic]:
     known = [value.name for value in values]
     for name in feeds:
         if name not in known:
@@ -128,7 +167,7 @@ def _names(feeds: Mapping[str, object], values: Sequence[Value], what: str = "in
             yield Diagnostic("R0301", f"{what} `{value.name}` is missing", notes=(f"it is {describe(value.dtype, value.shape)}",))
 
 
-def _fits(array: Array, value: Value, what: str = "input") -> Iterator[Diagnostic]:
+def _fits(array: Array, value: Place, what: str = "input") -> Iterator[Diagnostic]:
     dtype = from_numpy(array.dtype.newbyteorder("="))
     given = f"the array is {array.dtype.name if dtype is None else dtype}{list(array.shape)}"
     if dtype != value.dtype:
@@ -142,7 +181,8 @@ def describe(dtype: DType, shape: tuple[int, ...]) -> str:
     return f"{dtype}{list(shape)}"
 
 
-def _article(value: object) -> str:
+def kind_of(value: object) -> str:
+    """Return what `value` is, with its article."""
     if isinstance(value, str):
         return f"the text {value!r}"
     name = type(value).__name__

@@ -3,6 +3,8 @@
     ops = tl.load("my_ops.tl")
     y = ops.linear(x, w, b)              positional arguments are the tensors, in order; attributes, sizes and tensors may be named
     ops.conv2d(x, w, stride=2)
+    ops.linear(x, w, b, out=y)           writes into `y`
+    again = ops.linear.prepared(x, w, b) for many calls on the same arrays: again()
 
 A call is compiled once for each combination of dtypes, shapes and attributes, with all sizes known, and kept on disk. Of operators with
 symbolic sizes, once for each combination of dtypes, ranks and attributes (and each schedule that sizes choose among those the file states).
@@ -17,15 +19,11 @@ from difflib import get_close_matches
 from inspect import Parameter, Signature
 from typing import Any
 
-import numpy as np
-
-from codegen.dtypes import DTYPES, from_numpy
-from codegen.errors import ArgumentError
 from codegen.forks import Lock
 from polyhedral import affine
 from polyhedral.record import recording
 from tensorlang.check.definition import representative_program
-from tensorlang.check.instantiate import ArgType, bound, instantiate
+from tensorlang.check.instantiate import bound, instantiate
 from tensorlang.check.lint import warnings_in
 from tensorlang.check.modes import Mode
 from tensorlang.check.module import Module, load_module
@@ -36,7 +34,6 @@ from tensorlang.diagnostics import (
     CompileWarning,
     Diagnostic,
     InternalError,
-    Label,
     RunError,
     Source,
     error,
@@ -48,7 +45,8 @@ from tensorlang.planning import Dump, Rules, ScheduleRequest
 from tensorlang.policy.select import applicable, read
 from tensorlang.policy.uncalled import check_written
 from tensorlang.room import no_room
-from tensorlang.runtime.feeds import as_array
+from tensorlang.runtime.arguments import Call, check_arrays, no_argument, results_given, sizes_given, sorted_out, whole_size
+from tensorlang.runtime.call_cache import CallCache, enter
 from tensorlang.runtime.library import with_roles
 from tensorlang.runtime.out_of_range import with_element
 from tensorlang.runtime.proofs import shown_proofs
@@ -63,36 +61,6 @@ from tensorlang.syntax.printer import header, show
 from tensorlang.syntax.summary import documentation
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.prove import prove
-from tensorlang.tensor.widths import LARGEST
-
-Array = np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One call, sorted out: what instantiation needs, and the arrays in the order of the program's parameters."""
-
-    types: tuple[ArgType | tuple[ArgType, ...] | None, ...]
-    attrs: dict[str, object]
-    sizes: dict[str, Any]
-    arrays: tuple[Array, ...]
-
-    @property
-    def kind(self) -> tuple[object, ...]:
-        """Return what is the same for calls that differ in sizes alone."""
-        return (*(tuple(map(_kind, t)) if isinstance(t, tuple) else _kind(t) for t in self.types), repr(sorted(self.attrs.items())))
-
-    @property
-    def key(self) -> tuple[object, ...]:
-        return (self.types, *(repr(sorted(d.items())) for d in (self.attrs, self.sizes)))
-
-
-def _kind(t: ArgType | None) -> tuple[object, int] | None:
-    return None if t is None else (t.dtype, len(t.shape))
-
-
-KEPT_SHAPES = 512
-"""For how many combinations of shapes an operator with symbolic sizes keeps what its sizes are."""
 
 
 @dataclass(eq=False)
@@ -108,14 +76,14 @@ class Operator:
     symbolic: bool = False
     _made: dict[tuple[object, ...], Ready] = field(default_factory=dict, repr=False)
     _variants: dict[tuple[object, ...], list[AnySizes]] = field(default_factory=dict, repr=False)
-    _shapes: dict[tuple[object, ...], Callable[..., Any]] = field(default_factory=dict, repr=False)
-    _last: Callable[..., Any] | None = field(default=None, repr=False)
+    _calls: CallCache = field(default_factory=CallCache, repr=False)
     _lock: Lock = field(default_factory=Lock, repr=False)
 
     def __post_init__(self) -> None:
         if self.symbolic:
             self.tools.check_any_sizes()
         declared = self.module.operators.get(self.name)
+        self._takes_out = declared is not None and any(p.name == "out" for p in declared.params)
         if declared is not None:
             self.__doc__, self.__name__ = documentation(declared), self.name
 
@@ -135,17 +103,17 @@ class Operator:
         """Return the result as a new array, or a tuple when the operator has several. On a device, an array that lies there makes the
         results lie there, too.
 
-        Raises RunError for arguments that do not fit, R0321 to R0323 for the device; CompileError for a schedule that is refused."""
-        if self._last is not None and not named:
-            try:
-                return self._last(*args)
-            except ArgumentError:
-                pass  # another signature, or arrays of another kind: sorted out below
-            except MemoryError:
-                raise no_room(self.name) from None
-            except RunError as refused:
-                raise self._with_element(refused, args, named).with_traceback(None) from None
+        With `out=y` the result is written into `y`, of its type and shape, row-major and writable, which shares no memory with what is
+        read; several results take a tuple, or arrays by name: `out={"lo": a, "hi": b}`. Where an operator has a parameter `out`, that
+        name means the parameter.
+
+        Raises RunError for arguments that do not fit, R0301 to R0305, R0307 and R0309 for `out`, R0321 to R0323 for the device;
+        CompileError for a schedule that is refused."""
         try:
+            if not named and (direct := self._calls.positional) is not None:
+                found = direct(*args)
+                if found is not NotImplemented and type(found) is not int:
+                    return found
             return self._called(args, named)
         except MemoryError:
             raise no_room(self.name) from None
@@ -162,19 +130,44 @@ class Operator:
         return with_element(refused, self._checked(call, symbolic=False), call.arrays)
 
     def _called(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        """Return the result of a call that is not like the last."""
-        if self._shapes and not named:
-            found = self._shapes.get(tuple(map(_shape, args)))
-            if found is not None:
-                self._last = found
-                return found(*args)
+        """Return the result of a call. `out` is taken out of `named`."""
+        out = self._out(named)
+        found = self._calls.result(args, named) if out is None else self._calls.written(args, named, out)
+        if found is not NotImplemented:
+            return found
         call = self.call(*args, **named)
         made = self.compiled(call)
-        if made.quick is not None and not named and all(isinstance(a, np.ndarray) for a in args):
-            self._last = made.quick
-            if self.symbolic:
-                _remember(self._shapes, tuple(map(_shape, args)), made.quick)
-        return made(call.arrays)
+        if made.direct is not None:
+            self._calls.remember(self.declaration, args, named, call, made.direct)
+        return made(call.arrays) if out is None else made.into(call.arrays, results_given(self.name, out, made.outputs))
+
+    def _out(self, named: dict[str, Any]) -> Any:
+        """Return what is given to write into, and take it out of `named`; None where nothing is."""
+        return named.pop("out") if "out" in named and not self._takes_out else None
+
+    def prepared(self, /, *args: Any, **named: Any) -> Callable[[], Any]:
+        """Return the call with these arrays for good: a function that computes from what they hold when it is called, writes into `out` (or
+        arrays of its own), and returns what a call does. It looks at nothing and makes nothing, so it is for many calls in a row; it is
+        called once at a time. Raises RunError as a call does, and R0307 for arrays that it would have to copy."""
+        try:
+            return self._prepared(args, named)
+        except CompileError as refused:
+            raise refused.with_traceback(None) from None
+
+    def _prepared(self, args: tuple[Any, ...], named: dict[str, Any]) -> Callable[[], Any]:
+        out = self._out(named)
+        check_arrays(self.declaration, args, named)
+        call = self.call(*args, **named)
+        made = self.compiled(call)
+        again = made.prepared(call.arrays, None if out is None else results_given(self.name, out, made.outputs))
+
+        def run() -> Any:
+            try:
+                return again()
+            except RunError as refused:
+                raise self._with_element(refused, args, named).with_traceback(None) from None
+
+        return run
 
     def call(self, /, *args: Any, **named: Any) -> Call:
         """Return the arguments of a call by what they are. Raises RunError for arguments that do not fit."""
@@ -287,16 +280,16 @@ class Operator:
         sizes = [name for name, pack in dimension_names(self.declaration) if not pack]
         for name in given:
             if name not in sizes and (name not in params or params[name].kind == "tensor"):
-                raise _no_argument(self.name, name, [*params, *(s for s in sizes if s not in params)])
+                raise no_argument(self.name, name, [*params, *(s for s in sizes if s not in params)])
         attrs = {n: v for n, v in given.items() if n in params and params[n].kind == "attr"}
-        return attrs, {n: _whole(self.declaration, n, v) for n, v in given.items() if n not in attrs}
+        return attrs, {n: whole_size(self.declaration, n, v) for n, v in given.items() if n not in attrs}
 
     def compiled(self, call: Call) -> Ready:
         """Return the code for a call."""
         key = call.key
         with self._lock:
             if key not in self._made:
-                _remember(self._made, key, self._sized(call) if self.symbolic else self._compile(call))
+                enter(self._made, key, self._sized(call) if self.symbolic else self._compile(call))
             return self._made[key]
 
     def _program(self, call: Call) -> Program:
@@ -429,17 +422,6 @@ def _sizes_in(values: Mapping[str, Value]) -> dict[str, int | None]:
     return out
 
 
-def _shape(value: Any) -> tuple[object, ...] | None:
-    return (value.dtype, value.shape) if type(value) is np.ndarray else None
-
-
-def _remember(known: dict[tuple[object, ...], Any], key: tuple[object, ...], value: object) -> None:
-    """Enter a value, in place of the oldest when there are too many."""
-    if len(known) >= KEPT_SHAPES:
-        known.pop(next(iter(known)))
-    known[key] = value
-
-
 def _named(program: Program, sizes: Mapping[str, Any]) -> dict[str, object]:
     """Return the sizes that a call gives as `program` has them: those that it leaves open by name."""
     return {
@@ -448,94 +430,3 @@ def _named(program: Program, sizes: Mapping[str, Any]) -> dict[str, object]:
         else tuple(f"{name}.{k}" if f"{name}.{k}" in program.sizes else v for k, v in enumerate(value))
         for name, value in sizes.items()
     }
-
-
-# ---------------------------------------------------------------- arguments
-
-
-def sorted_out(operator: sx.Operator, args: tuple[Any, ...], named: Mapping[str, Any]) -> Call:
-    """Return the arguments of a call by what they are. Raises RunError R0311 to R0313 or R0305."""
-    params = {p.name: p for p in operator.params}
-    tensors = [p for p in operator.params if p.kind == "tensor"]
-    if len(args) > len(tensors):
-        title = f"`{operator.name}` takes {len(tensors)} tensors and is given {len(args)}"
-        raise exception(Diagnostic("R0311", title, help="attributes are named: `stride=2`"))
-    given: dict[str, Any] = {p.name: a for p, a in zip(tensors, args, strict=False)}
-    for name, value in named.items():
-        if name not in params:
-            raise _no_argument(operator.name, name, list(params))
-        if name in given:
-            raise exception(Diagnostic("R0312", f"`{operator.name}` is given `{name}` twice"))
-        given[name] = value
-    missing = [p.name for p in tensors if given.get(p.name) is None and p.default is None]
-    if missing:
-        raise exception(Diagnostic("R0313", f"`{operator.name}` is not given {', '.join(f'`{m}`' for m in missing)}"))
-    arrays: list[Array] = []
-    types = tuple(_types(p, given.get(p.name), arrays) for p in tensors)
-    attrs = {n: v for n, v in given.items() if params[n].kind == "attr"}
-    sizes = {n: _size(operator, params[n], v) for n, v in given.items() if params[n].kind == "size"}
-    return Call(types, attrs, sizes, tuple(arrays))
-
-
-def _no_argument(operator: str, name: str, there: Sequence[str]) -> CompileError:
-    """Return R0312 for a name that is none of those of an operator."""
-    close = get_close_matches(name, there, 1)
-    note = f"it has {', '.join(f'`{p}`' for p in there)}"
-    help = f"did you mean `{close[0]}`?" if close else None
-    return exception(Diagnostic("R0312", f"`{operator}` has no `{name}`", notes=(note,), help=help))
-
-
-def sizes_given(operator: sx.Operator, call: Call) -> None:
-    """Raise RunError R0313 when a size is missing: code can be shown without it, not run."""
-    missing = [p.name for p in operator.params if p.kind == "size" and p.name not in call.sizes]
-    if missing:
-        title = f"`{operator.name}` is not given {', '.join(f'`{m}`' for m in missing)}"
-        raise exception(Diagnostic("R0313", title, help=f"a size is a whole number: `{missing[0]}=8`"))
-
-
-def _size(operator: sx.Operator, param: sx.Param, value: Any) -> int | tuple[int, ...]:
-    """Return a size, or those of a pack. Raises RunError R0314 for what is no whole number."""
-    if param.pack and isinstance(value, (tuple, list)):
-        return tuple(_whole(operator, param.name, item) for item in value)
-    return _whole(operator, param.name, value)
-
-
-def _whole(operator: sx.Operator, name: str, value: Any) -> int:
-    span = next((p.span for p in operator.params if p.name == name), operator.name_span)
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
-        title = f"`{operator.name}`: size `{name}` is {value!r}, which is no whole number"
-        raise exception(Diagnostic("R0314", title, (Label(span, "declared here"),), help="pass an int"))
-    if abs(int(value)) > LARGEST:
-        title = f"`{operator.name}`: size `{name}` is too large"
-        raise exception(Diagnostic("R0314", title, (Label(span, "declared here"),), help="sizes stay below 2**48"))
-    return int(value)
-
-
-def _types(param: sx.Param, value: Any, arrays: list[Array]) -> ArgType | tuple[ArgType, ...] | None:
-    """Return the type of a tensor argument, appending its arrays to `arrays`."""
-    if value is None:
-        return None
-    if param.each:
-        items = value if isinstance(value, (tuple, list)) else (value,)
-        return tuple(_type(param, item, arrays) for item in items)
-    return _type(param, value, arrays)
-
-
-def _type(param: sx.Param, value: Any, arrays: list[Array]) -> ArgType:
-    array = as_array(value, param.name)
-    if isinstance(value, (int, float, list, tuple)):
-        array = _as_declared(array, param)
-    dtype = from_numpy(array.dtype)
-    if dtype is None:
-        raise exception(Diagnostic("R0303", f"`{param.name}` has the element type {array.dtype}, which the language does not have"))
-    arrays.append(array)
-    return ArgType(dtype, tuple(array.shape))
-
-
-def _as_declared(array: Array, param: sx.Param) -> Array:
-    """Return an array made of Python numbers in the type a parameter names, or in f32 where any float will do."""
-    expected = param.type.dtype if isinstance(param.type, sx.TensorType) else ""
-    found = DTYPES.get(expected)
-    if found is not None:
-        return array.astype(found.numpy)
-    return array.astype(np.float32) if array.dtype == np.float64 else array

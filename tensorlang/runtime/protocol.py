@@ -2,6 +2,7 @@
 
 Tools       what the name of a target and its options come to: programs and graphs become code by them
 Ready       a program that can be called, for one combination of types and shapes
+Direct      its native code, for arrays of NumPy in the host's memory
 AnySizes    one that serves all shapes
 Runs        a model that can be run, for one combination of shapes
 """
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from codegen.store import Cache
 from tensorlang.graph.nodes import Graph, Value
 from tensorlang.graph.precisions import Precision
+from tensorlang.runtime.feeds import Place
 from tensorlang.runtime.kernel_time import KernelTime
 from tensorlang.runtime.work import Roofline
 from tensorlang.tensor.nodes import Program
@@ -43,16 +45,60 @@ def installed_roles() -> tuple[Any, ...]:
     return library.installed_roles()
 
 
+class Direct(Protocol):
+    """Native code for NumPy's arrays of one combination of types and shapes, in the order of the program's params."""
+
+    @property
+    def inputs(self) -> Sequence[Place]: ...
+
+    @property
+    def outputs(self) -> Sequence[Place]: ...
+
+    @property
+    def quick(self) -> Callable[..., Any] | None:
+        """The code as a built-in function, which returns `NotImplemented` for arrays that are not just as expected, and a number where
+        the code fails."""
+        ...
+
+    @property
+    def writes(self) -> Callable[..., Any] | None:
+        """The same for arrays to write into, which come first, and those to read."""
+        ...
+
+    def failed(self, code: int) -> Exception:
+        """Return the exception for the number of a failure."""
+        ...
+
+    def __call__(self, *arrays: Any) -> Any:
+        """Return the result, or a tuple where there are several; arrays that are not dense are copied. Raises RunError."""
+        ...
+
+
 class Ready(Protocol):
     """A program for arguments of one combination of types and shapes, in the order of its params."""
 
     @property
-    def quick(self) -> Callable[..., Any] | None:
-        """The same for NumPy's arrays alone, as fast as it gets, if there is that; it raises `codegen.errors.ArgumentError` for others."""
+    def outputs(self) -> Sequence[Place]:
+        """Its results."""
+        ...
+
+    @property
+    def direct(self) -> Direct | None:
+        """Its native code, if that is for arrays of the host."""
         ...
 
     def __call__(self, arrays: Sequence[Any]) -> Any:
         """Return the result, or a tuple where there are several. Raises RunError."""
+        ...
+
+    def into(self, arrays: Sequence[Any], results: Mapping[str, object]) -> Any:
+        """Return what a call returns, written into the arrays of `results`. Raises RunError as a call does, R0301 to R0305 and R0307 for
+        results that do not fit."""
+        ...
+
+    def prepared(self, arrays: Sequence[Any], results: Mapping[str, object] | None) -> Callable[[], Any]:
+        """Return the call on these arrays for good, writing into those of `results` or some of its own. Raises RunError as `into` does, and
+        R0307 for arrays that it would have to copy."""
         ...
 
     def explain(self, program: Program, arrays: Sequence[Any]) -> str:

@@ -201,14 +201,14 @@ ROOM = np.zeros(12, np.int32)
     ],
 )
 def test_results_that_do_not_fit_or_share_memory_are_handed_back(both: Callable, arguments: tuple) -> None:
-    assert both._into(*arguments) is NotImplemented
+    assert both.writes(*arguments) is NotImplemented
 
 
 def test_results_may_lie_side_by_side_and_beside_what_is_read(both: Callable) -> None:
     room = np.zeros(16, np.int32)
     s, m, n = room[:6].view(np.float32).reshape(2, 3), room[6:8], room[8:10]
     n[:] = N
-    assert both._into(s, m, X, n)[1] is m
+    assert both.writes(s, m, X, n)[1] is m
     np.testing.assert_array_equal(m, N + 1)
     np.testing.assert_array_equal(s, X * 2)
 
@@ -220,8 +220,8 @@ def test_references_to_given_results_are_given_back(both: Callable) -> None:
         gc.collect()
         return [sys.getrefcount(o) for o in watched]
 
-    both.into(watched, (X, N)), both._into(*watched, X)
+    both.into(watched, (X, N)), both.writes(*watched, X)
     before = counts()
     for _ in range(100):
-        both.into(watched, (X, N)), both._into(*watched, X), both._into(watched[0], N, X, N)
+        both.into(watched, (X, N)), both.writes(*watched, X), both.writes(watched[0], N, X, N)
     assert counts() == before

@@ -92,3 +92,12 @@ def placed(ops: Any, array: np.ndarray[Any, Any]) -> Any:
     memory = device.allocate(array.nbytes)
     device.upload(memory.address, array)
     return DeviceArray(device, memory, array.shape, f32)
+
+
+def test_results_of_a_device_in_arrays_that_are_given_are_not_supported_yet(ops: Any) -> None:
+    for call in (ops.scale, ops.scale.prepared):
+        with pytest.raises(tl.RunError, match="not supported yet: results of a device") as refused:
+            call(LINE, out=np.empty_like(LINE))
+        assert refused.value.diagnostics[0].code == "R0307"
+    again = ops.scale.prepared(x=LINE)
+    close(again(), 3 * LINE + 1)

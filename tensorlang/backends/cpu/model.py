@@ -11,7 +11,7 @@ import numpy as np
 from tensorlang.backends.cpu.executable import Executable, timed
 from tensorlang.diagnostics import Diagnostic, InternalError, RunError
 from tensorlang.graph.nodes import Value
-from tensorlang.runtime.feeds import check_disjoint, checked, in_place
+from tensorlang.runtime.feeds import check_disjoint, checked, in_place, named_arrays
 from tensorlang.runtime.kernel_time import KernelTime
 from tensorlang.runtime.protocol import Timer
 from tensorlang.runtime.timing import mean_time
@@ -43,9 +43,9 @@ class Specialised:
         if results is None:
             results = {v.name: np.empty(v.shape, v.dtype.numpy) for v in self.outputs}
         inputs, arrays = in_place(feeds, self.inputs, "input"), in_place(results, self.outputs, "output")
-        check_disjoint(inputs, arrays)
+        found = named_arrays(self.outputs, arrays)
+        check_disjoint(named_arrays(self.inputs, inputs), found)
         again = self.executable.call.bound(inputs, arrays)
-        found = dict(zip((v.name for v in self.outputs), arrays, strict=True))
 
         def run(kept: Executable = self.executable) -> dict[str, Array]:
             again()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -21,7 +21,7 @@ from tensorlang.backends.cpu.roofline import Bound, bound_of, ceilings_for
 from tensorlang.backends.cpu.toolchain import Toolchain
 from tensorlang.diagnostics import Diagnostic, RunError
 from tensorlang.graph.programs import result_tensors
-from tensorlang.runtime.feeds import row_major
+from tensorlang.runtime.feeds import check_disjoint, in_place, named_arrays, row_major
 from tensorlang.runtime.protocol import Timer
 from tensorlang.runtime.timing import best_time, mean_time
 from tensorlang.runtime.work import Work, work_of
@@ -41,11 +41,35 @@ class Compiled:
     threads: int
 
     @property
-    def quick(self) -> Callable[..., Any]:
+    def outputs(self) -> Sequence[Port]:
+        return self.native.outputs
+
+    @property
+    def direct(self) -> Native:
         return self.native
 
     def __call__(self, arrays: Sequence[Array]) -> Any:
         return self.native(*(row_major(a) for a in arrays))
+
+    def into(self, arrays: Sequence[Array], results: Mapping[str, object]) -> Any:
+        places = in_place(results, self.outputs, "output")
+        inputs = [row_major(a) for a in arrays]
+        check_disjoint(named_arrays(self.native.inputs, inputs), named_arrays(self.outputs, places))
+        return self.native.into(places, inputs)
+
+    def prepared(self, arrays: Sequence[Array], results: Mapping[str, object] | None) -> Callable[[], Any]:
+        if results is None:
+            results = {p.name: np.empty(p.shape, p.dtype.numpy) for p in self.outputs}
+        inputs = in_place(named_arrays(self.native.inputs, arrays), self.native.inputs, "input")
+        places = in_place(results, self.outputs, "output")
+        check_disjoint(named_arrays(self.native.inputs, inputs), named_arrays(self.outputs, places))
+        again, found = self.native.bound(inputs, places), places[0] if len(places) == 1 else tuple(places)
+
+        def run() -> Any:
+            again()
+            return found
+
+        return run
 
     def timer(self, arrays: Sequence[Array]) -> Timer:
         given = [row_major(a) for a in arrays]

@@ -29,7 +29,7 @@ from tensorlang.policy.machine import USUAL
 from tensorlang.policy.machine import GpuMachine as Machine
 from tensorlang.runtime.bundle import Draft, kept
 from tensorlang.runtime.constants import Weights, cells_of, places_of
-from tensorlang.runtime.feeds import as_array, check_names, checked, row_major
+from tensorlang.runtime.feeds import Place, as_array, check_names, checked, row_major
 from tensorlang.runtime.kernel_time import KernelTime
 from tensorlang.runtime.protocol import Progress, Roles, Timer, installed_roles, quiet
 from tensorlang.runtime.report import kernel_times, us
@@ -300,8 +300,7 @@ class OnDevice:
 
     def prepared(self, feeds: Mapping[str, object], results: Mapping[str, object] | None) -> Callable[[], dict[str, Any]]:
         if results is not None:
-            title = "not supported yet: results of a device in arrays that are given"
-            raise RunError(Diagnostic("R0307", title, help="leave `results` out: each run then makes new ones"))
+            raise _no_results_given("results")
         self._arrays(feeds)
         return lambda: self.run(feeds)
 
@@ -349,6 +348,12 @@ class OnDevice:
         return [given[value.name] for value in self.inputs]
 
 
+def _no_results_given(name: str) -> RunError:
+    """Return what is raised for results that are to be written into arrays that a call brings."""
+    title = "not supported yet: results of a device in arrays that are given"
+    return RunError(Diagnostic("R0307", title, help=f"leave `{name}` out: each run then makes new ones"))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class OperatorOnDevice:
     """A program on a device, called with its params (`tensorlang.runtime.protocol.Ready`)."""
@@ -360,8 +365,20 @@ class OperatorOnDevice:
         return self.on_device.built
 
     @property
-    def quick(self) -> None:
+    def outputs(self) -> Sequence[Place]:
+        return self.on_device.outputs
+
+    @property
+    def direct(self) -> None:
         return None
+
+    def into(self, arrays: Sequence[Any], results: Mapping[str, object]) -> Any:
+        raise _no_results_given("out")
+
+    def prepared(self, arrays: Sequence[Any], results: Mapping[str, object] | None) -> Callable[[], Any]:
+        if results is not None:
+            raise _no_results_given("out")
+        return lambda: self(arrays)
 
     def __call__(self, arrays: Sequence[Any]) -> Any:
         found = self.on_device.results(self._given(arrays))

@@ -1,0 +1,168 @@
+"""The arguments of a call of an operator, sorted out: which tensors, attributes and sizes it is given, and of what types.
+
+R0311  too many tensors     R0312  no such parameter, or given twice     R0313  a tensor or a size is missing
+R0314  a size that is no whole number, or too large     R0305  not an array     R0303  elements of a type that the language lacks
+R0309  `out` has another number of arrays than there are results
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+
+from codegen.dtypes import DTYPES, from_numpy
+from tensorlang.check.instantiate import ArgType
+from tensorlang.diagnostics import CompileError, Diagnostic, Label, exception
+from tensorlang.runtime.feeds import Place, as_array, kind_of
+from tensorlang.syntax import nodes as sx
+from tensorlang.tensor.widths import LARGEST
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call, sorted out: what instantiation needs, and the arrays in the order of the program's parameters."""
+
+    types: tuple[ArgType | tuple[ArgType, ...] | None, ...]
+    attrs: dict[str, object]
+    sizes: dict[str, Any]
+    arrays: tuple[Array, ...]
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """Return what is the same for calls that differ in sizes alone."""
+        return (*(tuple(map(_kind, t)) if isinstance(t, tuple) else _kind(t) for t in self.types), repr(sorted(self.attrs.items())))
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        return (self.types, *(repr(sorted(d.items())) for d in (self.attrs, self.sizes)))
+
+
+def _kind(t: ArgType | None) -> tuple[object, int] | None:
+    return None if t is None else (t.dtype, len(t.shape))
+
+
+def sorted_out(operator: sx.Operator, args: tuple[Any, ...], named: Mapping[str, Any]) -> Call:
+    """Return the arguments of a call by what they are. Raises RunError R0311 to R0313 or R0305."""
+    params = {p.name: p for p in operator.params}
+    tensors = [p for p in operator.params if p.kind == "tensor"]
+    if len(args) > len(tensors):
+        title = f"`{operator.name}` takes {len(tensors)} tensors and is given {len(args)}"
+        raise exception(Diagnostic("R0311", title, help="attributes are named: `stride=2`"))
+    given: dict[str, Any] = {p.name: a for p, a in zip(tensors, args, strict=False)}
+    for name, value in named.items():
+        if name not in params:
+            raise no_argument(operator.name, name, list(params))
+        if name in given:
+            raise exception(Diagnostic("R0312", f"`{operator.name}` is given `{name}` twice"))
+        given[name] = value
+    missing = [p.name for p in tensors if given.get(p.name) is None and p.default is None]
+    if missing:
+        raise exception(Diagnostic("R0313", f"`{operator.name}` is not given {', '.join(f'`{m}`' for m in missing)}"))
+    arrays: list[Array] = []
+    types = tuple(_types(p, given.get(p.name), arrays) for p in tensors)
+    attrs = {n: v for n, v in given.items() if params[n].kind == "attr"}
+    sizes = {n: _size(operator, params[n], v) for n, v in given.items() if params[n].kind == "size"}
+    return Call(types, attrs, sizes, tuple(arrays))
+
+
+def no_argument(operator: str, name: str, there: Sequence[str]) -> CompileError:
+    """Return R0312 for a name that is none of those of an operator."""
+    close = get_close_matches(name, there, 1)
+    note = f"it has {', '.join(f'`{p}`' for p in there)}"
+    help = f"did you mean `{close[0]}`?" if close else None
+    return exception(Diagnostic("R0312", f"`{operator}` has no `{name}`", notes=(note,), help=help))
+
+
+def check_arrays(operator: sx.Operator, args: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+    """Raise RunError R0305 for tensors that are given as something without memory that an array could share: numbers, lists."""
+    tensors = {p.name: p for p in operator.params if p.kind == "tensor"}
+    problems = [
+        Diagnostic("R0305", f"`{name}` is {kind_of(item)}", help="pass a NumPy array")
+        for name, value in (*zip(tensors, args, strict=False), *named.items())
+        if name in tensors and value is not None
+        for item in (value if tensors[name].each and isinstance(value, tuple | list) else (value,))
+        if not (hasattr(item, "__dlpack__") or hasattr(item, "__cuda_array_interface__"))
+    ]
+    if problems:
+        raise exception(*problems)
+
+
+def results_given(operator: str, out: object, outputs: Sequence[Place]) -> Mapping[str, object]:
+    """Return by name the arrays that `out` gives for an operator's results: one array, a tuple or list of them, or a mapping, whose names
+    are not looked at. Raises RunError R0309 for another number of them."""
+    if isinstance(out, Mapping):
+        return out
+    given = tuple(out) if isinstance(out, tuple | list) else (out,)
+    if len(given) != len(outputs):
+        names = ", ".join(f"`{place.name}`" for place in outputs)
+        title = f"`{operator}` has {len(outputs)} result{'s' if len(outputs) > 1 else ''}, {names}, and `out` has {len(given)}"
+        raise exception(Diagnostic("R0309", title, help=f"write `out={_example(outputs)}`"))
+    return {place.name: array for place, array in zip(outputs, given, strict=True)}
+
+
+def _example(outputs: Sequence[Place]) -> str:
+    names = [place.name for place in outputs]
+    return names[0] if len(names) == 1 else f"({', '.join(names)})"
+
+
+def sizes_given(operator: sx.Operator, call: Call) -> None:
+    """Raise RunError R0313 when a size is missing: code can be shown without it, not run."""
+    missing = [p.name for p in operator.params if p.kind == "size" and p.name not in call.sizes]
+    if missing:
+        title = f"`{operator.name}` is not given {', '.join(f'`{m}`' for m in missing)}"
+        raise exception(Diagnostic("R0313", title, help=f"a size is a whole number: `{missing[0]}=8`"))
+
+
+def _size(operator: sx.Operator, param: sx.Param, value: Any) -> int | tuple[int, ...]:
+    """Return a size, or those of a pack. Raises RunError R0314 for what is no whole number."""
+    if param.pack and isinstance(value, (tuple, list)):
+        return tuple(whole_size(operator, param.name, item) for item in value)
+    return whole_size(operator, param.name, value)
+
+
+def whole_size(operator: sx.Operator, name: str, value: Any) -> int:
+    """Return a size that is given by name. Raises RunError R0314 for what is no whole number, or too large."""
+    span = next((p.span for p in operator.params if p.name == name), operator.name_span)
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
+        title = f"`{operator.name}`: size `{name}` is {value!r}, which is no whole number"
+        raise exception(Diagnostic("R0314", title, (Label(span, "declared here"),), help="pass an int"))
+    if abs(int(value)) > LARGEST:
+        title = f"`{operator.name}`: size `{name}` is too large"
+        raise exception(Diagnostic("R0314", title, (Label(span, "declared here"),), help="sizes stay below 2**48"))
+    return int(value)
+
+
+def _types(param: sx.Param, value: Any, arrays: list[Array]) -> ArgType | tuple[ArgType, ...] | None:
+    """Return the type of a tensor argument, appending its arrays to `arrays`."""
+    if value is None:
+        return None
+    if param.each:
+        items = value if isinstance(value, (tuple, list)) else (value,)
+        return tuple(_type(param, item, arrays) for item in items)
+    return _type(param, value, arrays)
+
+
+def _type(param: sx.Param, value: Any, arrays: list[Array]) -> ArgType:
+    array = as_array(value, param.name)
+    if isinstance(value, (int, float, list, tuple)):
+        array = _as_declared(array, param)
+    dtype = from_numpy(array.dtype.newbyteorder("="))
+    if dtype is None:
+        raise exception(Diagnostic("R0303", f"`{param.name}` has the element type {array.dtype}, which the language does not have"))
+    arrays.append(array)
+    return ArgType(dtype, tuple(array.shape))
+
+
+def _as_declared(array: Array, param: sx.Param) -> Array:
+    """Return an array made of Python numbers in the type a parameter names, or in f32 where any float will do."""
+    expected = param.type.dtype if isinstance(param.type, sx.TensorType) else ""
+    found = DTYPES.get(expected)
+    if found is not None:
+        return array.astype(found.numpy)
+    return array.astype(np.float32) if array.dtype == np.float64 else array

@@ -1,0 +1,185 @@
+"""Calls like those that were made before: native code found by what is given, without sorting arguments out.
+
+    form      the arguments of a call without their arrays: which tensors are given, where or by which name, and the values of attributes
+              and sizes, each with its type: `1`, `1.0` and `True` are equal and mean different code, as `0.0` and `-0.0` do
+    shapes    the element types and shapes of its arrays, in the order they are given
+
+The code that a form had last is tried first: it looks at its arrays itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+
+from codegen.forks import Lock
+from tensorlang.diagnostics import RunError
+from tensorlang.runtime.arguments import Call
+from tensorlang.runtime.feeds import as_array
+from tensorlang.runtime.protocol import Direct
+from tensorlang.syntax import nodes as sx
+
+Array = np.ndarray[Any, Any]
+Form: TypeAlias = tuple[object, ...]
+
+KEPT_SHAPES = 512
+"""For how many forms, and for how many combinations of shapes, an operator keeps its code at hand."""
+
+T = TypeVar("T")
+_PLAIN = frozenset((int, bool, str, type(None)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """Native code, and the places of its inputs among the arrays of a form; None where they are in order."""
+
+    native: Direct
+    order: tuple[int, ...] | None
+
+    def inputs(self, arrays: Sequence[Array]) -> Sequence[Array]:
+        return arrays if self.order is None else [arrays[k] for k in self.order]
+
+
+class CallCache:
+    """What an operator was called with. Several threads may ask and remember at once."""
+
+    def __init__(self) -> None:
+        self._last: dict[Form, _Entry] = {}
+        self._at: dict[tuple[object, ...], _Entry] = {}
+        self._lock = Lock()
+        self.positional: Callable[..., Any] | None = None
+        """The code of the last call by position alone, as a built-in function (`Direct.quick`)."""
+
+    def result(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
+        """Return what a call returns, or `NotImplemented` for one that is not known. Raises RunError as the code does."""
+        read = _read(args, named)
+        entry = None if read is None else self._last.get(read[0])
+        if read is None or entry is None:
+            return NotImplemented
+        form, arrays = read
+        native = entry.native
+        found = native.quick(*entry.inputs(arrays)) if native.quick is not None else NotImplemented
+        if found is NotImplemented:
+            entry = self._at.get((form, *map(_shape, arrays)))
+            if entry is None:
+                return NotImplemented
+            self._use(form, entry)
+            return entry.native(*entry.inputs(arrays))
+        if type(found) is int:
+            raise native.failed(found)
+        return found
+
+    def written(self, args: tuple[Any, ...], named: Mapping[str, Any], out: Any) -> Any:
+        """Return what a call that writes into `out` returns, or `NotImplemented` for what is not known or does not fit. Raises RunError as
+        the code does."""
+        read = _read(args, named)
+        if read is None:
+            return NotImplemented
+        form, arrays = read
+        found = _written(self._last.get(form), arrays, out)
+        if found is NotImplemented:
+            entry = self._at.get((form, *map(_shape, arrays)))
+            found = _written(entry, arrays, out)
+            if entry is not None and found is not NotImplemented:
+                self._use(form, entry)
+        return found
+
+    def remember(self, declaration: sx.Operator, args: tuple[Any, ...], named: Mapping[str, Any], call: Call, native: Direct) -> None:
+        """Keep the code that serves a call, where arrays are all it is about."""
+        read = _read(args, named)
+        if read is None:
+            return
+        form, arrays = read
+        order = _order(declaration, args, named)
+        inputs = [arrays[k] for k in order] if len(order) == len(arrays) == len(native.inputs) else []
+        if len(inputs) != len(arrays) or any(_shape(a) != (p.dtype.numpy, p.shape) for a, p in zip(inputs, native.inputs, strict=True)):
+            return
+        entry = _Entry(native, None if list(order) == sorted(order) else tuple(order))
+        with self._lock:
+            enter(self._at, (form, *map(_shape, arrays)), entry)
+            enter(self._last, form, entry)
+        self._use(form, entry)
+
+    def _use(self, form: Form, entry: _Entry) -> None:
+        """Let code be tried first for its form."""
+        if form in self._last:
+            self._last[form] = entry
+        if entry.order is None and form == tuple(range(len(entry.native.inputs))):
+            self.positional = entry.native.quick
+
+
+def _read(args: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Form, list[Array]] | None:
+    """Return the form of a call and its arrays as they are given; None for what has to be looked at: numbers in lists, NumPy's scalars."""
+    form: list[object] = []
+    arrays: list[Array] = []
+    for name, value in chain(enumerate(args), named.items()):
+        kind = type(value)
+        form.append(name)
+        if kind is np.ndarray:
+            arrays.append(value)
+        elif kind in _PLAIN:
+            form += (kind, value)
+        elif kind is float:
+            form += (kind, value or str(value))
+        elif kind is tuple or kind is list:
+            first = type(value[0]) if value else None
+            if (first is not np.ndarray and first is not int) or any(type(item) is not first for item in value):
+                return None
+            if first is int:
+                form += (kind, tuple(value))
+            else:
+                form += (kind, len(value))
+                arrays += value
+        elif hasattr(kind, "__dlpack__") and not isinstance(value, np.ndarray):
+            try:
+                arrays.append(as_array(value, str(name)))
+            except RunError:
+                return None
+        else:
+            return None
+    return tuple(form), arrays
+
+
+def _order(declaration: sx.Operator, args: tuple[Any, ...], named: Mapping[str, Any]) -> Sequence[int]:
+    """Return the places of a call's arrays in the order of the parameters they are given for."""
+    tensors = [p.name for p in declaration.params if p.kind == "tensor"]
+    places: list[int] = []
+    for name, value in chain(zip(tensors, args, strict=False), named.items()):
+        if name in tensors and value is not None:
+            places += [tensors.index(name)] * (len(value) if isinstance(value, tuple | list) else 1)
+    return sorted(range(len(places)), key=places.__getitem__)
+
+
+def _written(entry: _Entry | None, arrays: Sequence[Array], out: Any) -> Any:
+    """Return what known code returns that writes into `out`, or `NotImplemented`."""
+    if entry is None or (writes := entry.native.writes) is None:
+        return NotImplemented
+    results = _results(out, entry.native)
+    found = NotImplemented if results is None else writes(*results, *entry.inputs(arrays))
+    if type(found) is int:
+        raise entry.native.failed(found)
+    return found
+
+
+def _results(out: Any, native: Direct) -> Sequence[Any] | None:
+    """Return what is given for the outputs in their order, or None when that has to be looked at."""
+    if type(out) is np.ndarray:
+        return (out,)
+    if type(out) is dict:
+        return [out.get(port.name) for port in native.outputs] if len(out) == len(native.outputs) else None
+    return out if type(out) is tuple else None
+
+
+def _shape(array: Array) -> tuple[object, ...]:
+    return array.dtype, array.shape
+
+
+def enter(table: dict[Any, T], key: object, value: T) -> None:
+    """Enter a value, in place of the oldest when there are too many."""
+    if len(table) >= KEPT_SHAPES and key not in table:
+        table.pop(next(iter(table)))
+    table[key] = value

@@ -1,0 +1,131 @@
+"""Calls like earlier ones go straight to their code: whatever is named, in whichever order, with values of any type or sign."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tensorlang as tl
+from tensorlang.runtime.call_cache import KEPT_SHAPES
+
+TEXT = """
+op linear[T: float](x: T[M, K], w: T[N, K], b: T[N] = 0) -> (y: T[M, N]) { y[i, j] = b[j] + sum(k) x[i, k] * w[j, k] }
+op scaled[T: float](x: T[N], attr by: float = 2.0, attr plus: int = 0) -> (y: T[N]) { y[i] = x[i] * by + plus }
+op less(x: f32[N], y: f32[N]) -> (z: f32[N]) { z[i] = x[i] - y[i] }
+op divided(x: f32[N], attr by: float) -> (y: f32[N]) { y[i] = x[i] / by }
+op first(x: f32[N], size k in 0..N) -> (y: f32[k]) { y[i] = x[i] for i in 0..k }
+op joined(each x: f32[each N], y: f32[M]) -> (z: f32[sum(N..) + M]) {
+    z[before(N) + i] = x[i]   for each x, i in 0..N
+    z[sum(N..) + i] = y[i]    for i in 0..M
+}
+"""
+
+
+@pytest.fixture(params=["static", "symbolic"])
+def ops(request: pytest.FixtureRequest) -> tl.Operators:
+    return tl.parse(TEXT, threads=1, sizes=request.param)
+
+
+def random(*shape: int, seed: int = 0) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def sorted_out_never(operator: tl.Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("a known call is sorted out again")
+
+    monkeypatch.setattr(operator, "call", refuse)
+
+
+def test_call_cache_by_name_are_not_sorted_out_again(ops: tl.Operators, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, w, b = random(3, 4), random(3, 4, seed=1), random(3, seed=2)
+    calls = [
+        lambda: ops.linear(x, w, b),
+        lambda: ops.linear(b=b, w=w, x=x),
+        lambda: ops.linear(x, b=b, w=w),
+        lambda: ops.linear(w=x, x=w, b=b),
+        lambda: ops.linear(x, w),
+        lambda: ops.linear(x, w, b=None),
+    ]
+    first = [call() for call in calls]
+    plain = [x @ w.T + b, x @ w.T + b, x @ w.T + b, w @ x.T + b, x @ w.T, x @ w.T]
+    for found, want in zip(first, plain, strict=True):
+        np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-6)
+    sorted_out_never(ops.linear, monkeypatch)
+    for found, call in zip(first, calls, strict=True):
+        np.testing.assert_array_equal(call(), found)
+
+
+def test_values_that_are_equal_and_differ_in_type_or_sign_are_different_calls(ops: tl.Operators) -> None:
+    one = np.ones(2, np.float32)
+    for _ in range(3):
+        assert ops.divided(one, by=0.0)[0] == np.inf and ops.divided(one, by=-0.0)[0] == -np.inf
+        np.testing.assert_array_equal(ops.scaled(one, by=1.0, plus=1), one + 1)
+        np.testing.assert_array_equal(ops.scaled(one, plus=1, by=3.0), one * 3 + 1)
+        with pytest.raises(tl.RunError):
+            ops.scaled(one, by=1.0, plus=True)
+        with pytest.raises(tl.RunError):
+            ops.scaled(one, by=1.0, plus=1.0)
+
+
+def test_shapes_and_element_types_take_turns(ops: tl.Operators, monkeypatch: pytest.MonkeyPatch) -> None:
+    arrays = [random(3), random(5), random(3).astype(np.float64), random(0), random(8)[::2]]
+    for x in arrays:
+        np.testing.assert_array_equal(ops.scaled(x, by=3.0), x * 3)
+    sorted_out_never(ops.scaled, monkeypatch)
+    for x in [*arrays, *arrays[::-1]]:
+        np.testing.assert_array_equal(ops.scaled(x, by=3.0), x * 3)
+
+
+def test_sizes_make_different_calls(ops: tl.Operators) -> None:
+    x = random(6)
+    for k in (2, 4, 2, 0, 5, 4):
+        np.testing.assert_array_equal(ops.first(x, k=k), x[:k])
+    with pytest.raises(tl.RunError):
+        ops.first(x, k=6)
+
+
+def test_tensors_in_lists_are_told_apart_by_how_many_there_are(ops: tl.Operators) -> None:
+    a, b, c = random(2), random(2, seed=1), random(2, seed=2)
+    for _ in range(3):
+        np.testing.assert_array_equal(ops.joined((a, b), c), np.concatenate([a, b, c]))
+        np.testing.assert_array_equal(ops.joined((a,), c), np.concatenate([a, c]))
+        np.testing.assert_array_equal(ops.joined(y=a, x=[b, c]), np.concatenate([b, c, a]))
+        np.testing.assert_array_equal(ops.joined(a, y=c), np.concatenate([a, c]))
+
+
+def test_values_that_python_cannot_compare_are_sorted_out(ops: tl.Operators) -> None:
+    x = random(3)
+    for by in (np.float32(3), 3.0, float("nan"), float("nan")):
+        np.testing.assert_array_equal(ops.scaled(x, by=float(by)), x * np.float32(by))
+    np.testing.assert_array_equal(ops.linear([[1.0, 2.0]], [[3.0, 4.0]]), np.array([[11]], np.float32))
+    np.testing.assert_array_equal(ops.less([1.0, 2.0], y=np.ones(2, np.float32)), np.array([0, 1], np.float32))
+
+
+def test_what_is_kept_at_hand_stays_bounded(ops: tl.Operators) -> None:
+    x = random(3)
+    for k in range(40):
+        ops.scaled(x, by=float(k))
+    known = ops.scaled._calls
+    assert 0 < len(known._last) <= KEPT_SHAPES and 0 < len(known._at) <= KEPT_SHAPES
+
+
+def test_threads_may_call_with_different_names_and_shapes_at_once(ops: tl.Operators) -> None:
+    wrong: list[object] = []
+
+    def work(seed: int) -> None:
+        for k in range(200):
+            x, y = random(1 + k % 5, seed=seed), random(1 + k % 5, seed=k)
+            for found in (ops.less(x, y), ops.less(y=y, x=x), ops.less(x, y=y), ops.less(x=x, y=y, out=np.empty_like(x))):
+                if not np.array_equal(found, x - y):
+                    wrong.append((seed, k))
+
+    workers = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for w in workers:
+        w.start()
+    for w in workers:
+        w.join()
+    assert not wrong

@@ -138,8 +138,7 @@ def _turned(state: State, e: Load, scope: Scope) -> Value | None:
     if scope.mask is not None or scope.guard is not None or scope.vector_guard is not None:
         return None
     corner = address(state, storage, e.index, scope) - number(copies.step)
-    stride = memory.lane_stride(corner, lanes, state.builder)
-    if stride is None or abs(stride) < lanes.count:
+    if not memory.has_rows(corner, lanes, state.builder):
         return None
     first = scope.vars[copies.var] - number(copies.step)
 

@@ -21,7 +21,7 @@ from codegen.llvm.facts import Poly
 from codegen.llvm.register_transpose import transpose
 from codegen.llvm.state import EmitError, Lanes, Memory, Scope, State
 from codegen.llvm.values import Value, memory_type, of_lanes
-from codegen.polynomials import number
+from codegen.polynomials import ZERO, number
 
 SPARE_BYTES = 2048
 SPARE = f"@tl.spare = internal constant [{SPARE_BYTES} x i8] zeroinitializer, align 64"
@@ -29,15 +29,25 @@ SPARE = f"@tl.spare = internal constant [{SPARE_BYTES} x i8] zeroinitializer, al
 
 def lane_stride(poly: Poly, lanes: Lanes | None, b: Builder) -> int | None:
     """Return the distance between lanes: 0 when they share the address, None when it is no constant."""
+    distance = _distance(poly, lanes, b)
+    return None if distance is None else distance.constant
+
+
+def has_rows(poly: Poly, lanes: Lanes, b: Builder) -> bool:
+    """Tell whether lanes lie in rows of at least as many elements: at one distance, a constant or what sizes decide."""
+    distance = _distance(poly, lanes, b)
+    return distance is not None and (distance.constant is None or abs(distance.constant) >= lanes.count)
+
+
+def _distance(poly: Poly, lanes: Lanes | None, b: Builder) -> Poly | None:
+    """Return the distance between lanes, or None when it is not the same for all neighbours."""
     if lanes is None:
-        return 0
+        return ZERO
     atoms = poly.atoms()
     if any(b.facts.atoms[a].lanes for a in atoms if a != lanes.atom):
         return None
-    if lanes.atom not in atoms:
-        return 0
     parts = poly.split(lanes.atom)
-    return None if parts is None else parts[0].constant
+    return None if parts is None else parts[0]
 
 
 def load(state: State, memory: Memory, poly: Poly, scope: Scope) -> Value:

@@ -37,14 +37,15 @@ def instantiate(
     sizes: Mapping[str, int | str | tuple[int | str, ...]] | None = None,
     *,
     symbolic: bool = False,
+    static: frozenset[str] = frozenset(),
 ) -> ir.Program:
     """Return `operator` for arguments of these types, in the order of its tensor parameters (a tuple for an `each` parameter, None for
-    an optional one left out). With `symbolic`, sizes stay named after the operator's size variables, except those that must be numbers
-    (rule P8). Nothing is proven here: see `tensorlang.tensor.prove`.
+    an optional one left out). With `symbolic`, sizes stay named after the operator's size variables, except those in `static` (elements of
+    packs as `D.0`) and those that must be numbers (rule P8). Nothing is proven here: see `tensorlang.tensor.prove`.
 
     Raises CompileError: R02xx where the call does not fit the operator, T01xx where the operator itself is wrong."""
     declaration, given = _given(module, operator, args, attrs, sizes)
-    return specialise(_in_mode(module.defining_module(operator), module.mode), declaration, replace(given, named=symbolic))
+    return specialise(_in_mode(module.defining_module(operator), module.mode), declaration, replace(given, named=symbolic, static=static))
 
 
 def bound(
@@ -78,7 +79,7 @@ def _given(
 
 def specialise(module: Module, operator: sx.Operator, given: Given) -> ir.Program:
     """Return the operator for a binding; sizes that must be numbers become numbers where the arguments tell them."""
-    static: frozenset[str] = frozenset()
+    static = given.static
     while True:
         try:
             return elaborate(module, bind(module, operator, _with_static(given, static)), inline)

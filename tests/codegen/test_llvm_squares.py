@@ -29,6 +29,19 @@ def test_squares_are_turned(dtype: str, lanes: int) -> None:
     assert f"insertelement <{lanes} x" not in emit(function, host())
 
 
+@pytest.mark.parametrize(("rows", "columns"), [(32, 48), (37, 21), (16, 16), (15, 64), (1, 3), (0, 5)])
+def test_squares_of_buffers_of_open_sizes_are_turned(rows: int, columns: int) -> None:
+    body = """func f(M, N)(x: f32[M, N], out y: f32[N, M]) {
+        for jo in 0 .. M // 16 { for io in 0 .. N // 16 {
+            for i in 0 .. 16 unroll 16 { for j in 0 .. 16 vector 16 { y[16*io + i, 16*jo + j] = x[16*jo + j, 16*io + i] } } } } }"""
+    x, y = np.arange(rows * columns, dtype=np.float32).reshape(rows, columns), np.zeros((columns, rows), np.float32)
+    assert run_native(parse(body), {"M": rows, "N": columns}, {"x": x, "y": y}, host()) == 0
+    m, n = rows - rows % 16, columns - columns % 16
+    np.testing.assert_array_equal(y[:n, :m], x[:m, :n].T)
+    assert not y[n:].any() and not y[:, m:].any()
+    assert "insertelement <16 x" not in emit(parse(body), host())
+
+
 def test_what_only_some_copies_read_is_not_touched() -> None:
     value = "select(index(16*io + i) < 40_i64, x[16*jo + j, 16*io + i], 0.0_f32)"
     function = parse(text("f32", 16, value, columns=48).replace("x: f32[32, 48]", "x: f32[32, 40]"))

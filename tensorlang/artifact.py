@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+DERIVED_FIRST = "what is derived first"
+"""How `Artifact.tried` calls the derived schedule that a plainer one stands in for, because its proof did not end."""
+
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
@@ -52,6 +55,11 @@ class Artifact(Validated):
     """What one thread needs of the workspace, and each further one; None where it depends on `sizes`."""
     validated: str = ""
     validation_budget: int = 0
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the schedule is a plainer one than what would be derived first."""
+        return any(told.startswith(DERIVED_FIRST) for told in self.tried)
 
     def workspace_bytes(self, threads: int) -> int:
         """Return what so many threads need of the workspace; there are no `sizes`."""

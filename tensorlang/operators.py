@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Literal
 
 from tensorlang.backends.registry import tools_for
 from tensorlang.check.modes import MODES, Mode
 from tensorlang.diagnostics import Source, error, trimmed
 from tensorlang.runtime.operator import Operators
+from tensorlang.runtime.size_history import Sizes, checked_sizes
 from tensorlang.syntax import parse as syntax
 from tensorlang.targets import HOST
 
@@ -25,17 +25,18 @@ def load(
     target: str = HOST,
     threads: int | None = None,
     mode: Mode = "reduce",
-    sizes: Literal["static", "symbolic"] = "static",
+    sizes: Sizes = "auto",
 ) -> Operators:
     """Return the operators of a `.tl` file; those that state no mode are compiled in `mode`: `strict`, `reduce` or `fast`. With `static`
-    sizes each combination of shapes is compiled on its own; with `symbolic` ones a kernel serves all shapes. `target` "cuda" or
-    "cuda:sm_90a" is a GPU, with its schedules.
+    sizes each combination of shapes is compiled on its own; with `symbolic` ones a kernel serves all shapes. With `auto`, the first two
+    combinations are compiled on their own, and a kernel serves those that come after them, with the sizes that have differed left open;
+    where that cannot be proven, or on a GPU, all are compiled on their own. `target` "cuda" or "cuda:sm_90a" is a GPU, with its schedules.
 
     Raises CompileError for a file that cannot be read or has mistakes, C0101 for a target that is none, C0104 for a mode that is none,
     C0105 for other `sizes`."""
     if not isinstance(path, (str, os.PathLike)):
         raise error("P020", f"a path is expected, not {type(path).__name__}", help="the text of a program is read by `tensorlang.parse`")
-    return operators_of(syntax.load(Path(path)), target, threads, mode, symbolic_or_static(sizes))
+    return operators_of(syntax.load(Path(path)), target, threads, mode, checked_sizes(sizes))
 
 
 @trimmed
@@ -45,7 +46,7 @@ def parse(
     target: str = HOST,
     threads: int | None = None,
     mode: Mode = "reduce",
-    sizes: Literal["static", "symbolic"] = "static",
+    sizes: Sizes = "auto",
     base: str | os.PathLike[str] | None = None,
 ) -> Operators:
     """Return the operators of a text, as `load` does. The files that it uses by a relative path lie in the folder `base`.
@@ -56,19 +57,12 @@ def parse(
     if base is not None and not isinstance(base, (str, os.PathLike)):
         raise error("P020", f"`base` is a folder, not {type(base).__name__}", help="pass the path of a folder")
     folder = None if base is None else os.fspath(base)
-    return operators_of(Source("<text>", text, folder), target, threads, mode, symbolic_or_static(sizes))
+    return operators_of(Source("<text>", text, folder), target, threads, mode, checked_sizes(sizes))
 
 
-def operators_of(source: Source, target: str, threads: int | None, mode: Mode = "reduce", symbolic: bool = False) -> Operators:
+def operators_of(source: Source, target: str, threads: int | None, mode: Mode = "reduce", sizes: Sizes = "static") -> Operators:
     """Return the operators of a source for `target`: `cpu`, `cuda`, or a kind of either. Raises CompileError C0101 for another."""
-    return Operators(source, tools_for(target, threads), checked_mode(mode), symbolic=symbolic)
-
-
-def symbolic_or_static(sizes: str) -> bool:
-    """Return whether sizes are to stay symbols. Raises CompileError C0105 for what says neither."""
-    if sizes not in ("static", "symbolic"):
-        raise error("C0105", f"sizes cannot be `{sizes}`", help="they are `static` or `symbolic`")
-    return sizes == "symbolic"
+    return Operators(source, tools_for(target, threads), checked_mode(mode), sizes=sizes)
 
 
 def checked_mode(mode: str) -> Mode:

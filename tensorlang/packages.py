@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from difflib import get_close_matches
-from typing import Any, Literal
+from typing import Any
 
 from tensorlang.check.modes import Mode
 from tensorlang.diagnostics import error
-from tensorlang.operators import operators_of, symbolic_or_static
+from tensorlang.operators import operators_of
 from tensorlang.runtime.operator import Operator, Operators
+from tensorlang.runtime.size_history import Sizes, checked_sizes
 from tensorlang.syntax import modules
 from tensorlang.syntax.parse import parse
 from tensorlang.syntax.summary import entries, purpose
@@ -121,7 +122,7 @@ def use(
     target: str = HOST,
     threads: int | None = None,
     mode: Mode = "reduce",
-    sizes: Literal["static", "symbolic"] = "static",
+    sizes: Sizes = "auto",
 ) -> Package:
     """Return the operators of an installed package, `std`, or of one module of it, `std.norm`, as attributes; the options are those of
     `load`.
@@ -130,7 +131,7 @@ def use(
     if not isinstance(module, str):
         raise error("C0214", f"a module is named by a text, not by {type(module).__name__}", help='write `tl.use("std.norm")`')
     _place(module)
-    return Package(module, target=target, threads=threads, mode=mode, symbolic=symbolic_or_static(sizes))
+    return Package(module, target=target, threads=threads, mode=mode, sizes=checked_sizes(sizes))
 
 
-std = Package("std", target=HOST, threads=None)
+std = Package("std", target=HOST, threads=None, sizes="auto")

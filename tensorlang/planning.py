@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from tensorlang.artifact import DERIVED_FIRST
 from tensorlang.check.module import Module, reached
 from tensorlang.diagnostics import CompileError, InternalError
 from tensorlang.policy.machine import Machine
@@ -128,5 +129,5 @@ def planned(
         try:
             return Scheduled(schedule, proven(program, schedule, stored), "derived", tried)
         except CompileError as refused:
-            tried, refusal = (*tried, f"what is derived first: refused: {refused.diagnostics[0].title}"), refused
+            tried, refusal = (*tried, f"{DERIVED_FIRST}: refused: {refused.diagnostics[0].title}"), refused
     raise refusal or InternalError("schedule", f"nothing is derived for `{program.name}`")

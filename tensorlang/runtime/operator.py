@@ -6,12 +6,14 @@
     ops.linear(x, w, b, out=y)           writes into `y`
     again = ops.linear.prepared(x, w, b) for many calls on the same arrays: again()
 
-A call is compiled once for each combination of dtypes, shapes and attributes, with all sizes known, and kept on disk. Of operators with
-symbolic sizes, once for each combination of dtypes, ranks and attributes (and each schedule that sizes choose among those the file states).
+With static sizes a call is compiled once for each combination of dtypes, shapes and attributes, with all sizes known. With symbolic sizes,
+once for each combination of dtypes, ranks and attributes (and each schedule that sizes choose among those the file states). By itself, an
+operator does the first for two shapes and the second from the third on (`size_history`). All code is kept on disk.
 """
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,6 +21,7 @@ from difflib import get_close_matches
 from inspect import Parameter, Signature
 from typing import Any
 
+from codegen.errors import InternalError as InternalErrorOfCode
 from codegen.forks import Lock
 from polyhedral import affine
 from polyhedral.record import recording
@@ -51,6 +54,7 @@ from tensorlang.runtime.library import with_roles
 from tensorlang.runtime.out_of_range import with_element
 from tensorlang.runtime.proofs import shown_proofs
 from tensorlang.runtime.protocol import AnySizes, Ready, Roles, Timer, Tools, installed_roles
+from tensorlang.runtime.size_history import SizeHistory, Sizes, ones
 from tensorlang.runtime.work import Roofline
 from tensorlang.schedule.check import verdict_of
 from tensorlang.schedule.guards import facts
@@ -61,6 +65,8 @@ from tensorlang.syntax.printer import header, show
 from tensorlang.syntax.summary import documentation
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.prove import prove
+
+_LOG = logging.getLogger("tensorlang")
 
 
 @dataclass(eq=False)
@@ -73,14 +79,15 @@ class Operator:
     roles: Roles = installed_roles
     given: Schedule | sx.Schedule | None = None
     knobs: Mapping[str, int] = field(default_factory=dict)
-    symbolic: bool = False
+    sizes: Sizes = "static"
     _made: dict[tuple[object, ...], Ready] = field(default_factory=dict, repr=False)
     _variants: dict[tuple[object, ...], list[AnySizes]] = field(default_factory=dict, repr=False)
+    _histories: dict[tuple[object, ...], SizeHistory] = field(default_factory=dict, repr=False)
     _calls: CallCache = field(default_factory=CallCache, repr=False)
     _lock: Lock = field(default_factory=Lock, repr=False)
 
     def __post_init__(self) -> None:
-        if self.symbolic:
+        if self.sizes == "symbolic":
             self.tools.check_any_sizes()
         declared = self.module.operators.get(self.name)
         self._takes_out = declared is not None and any(p.name == "out" for p in declared.params)
@@ -195,7 +202,7 @@ class Operator:
 
     def __reduce__(self) -> tuple[Callable[..., Operator], tuple[object, ...]]:
         """Pickled is what the operator was made of; what was compiled stays in the cache."""
-        return Operator, (self.name, self.module, self.tools, self.roles, self.given, dict(self.knobs), self.symbolic)
+        return Operator, (self.name, self.module, self.tools, self.roles, self.given, dict(self.knobs), self.sizes)
 
     @property
     def scheduled_for(self) -> str:
@@ -222,7 +229,7 @@ class Operator:
         return self._under(given, knobs)
 
     def _under(self, given: Schedule | sx.Schedule | None, knobs: Mapping[str, int]) -> Operator:
-        return Operator(self.name, self.module, self.tools, self.roles, given, knobs, self.symbolic)
+        return Operator(self.name, self.module, self.tools, self.roles, given, knobs, self.sizes)
 
     def explain(self, /, *args: Any, **named: Any) -> str:
         """Return what is computed, the schedule, the loops or launches, what was proven, and the time against what the machine could do."""
@@ -288,15 +295,26 @@ class Operator:
         """Return the code for a call."""
         key = call.key
         with self._lock:
-            if key not in self._made:
-                enter(self._made, key, self._sized(call) if self.symbolic else self._compile(call))
-            return self._made[key]
+            found = self._made.get(key)
+            if found is None:
+                found = self._compiled(call)
+                enter(self._made, key, found)
+            return found
+
+    def _compiled(self, call: Call) -> Ready:
+        match self.sizes:
+            case "symbolic":
+                return self._sized(call)
+            case "auto" if not self.tools.on_device:  # which knows no open sizes yet
+                return self._adapted(call)
+            case _:
+                return self._compile(call)
 
     def _program(self, call: Call) -> Program:
-        return self._checked(call, self.symbolic)
+        return self._checked(call, self.sizes == "symbolic")
 
-    def _checked(self, call: Call, symbolic: bool) -> Program:
-        program = instantiate(self.module, self.name, call.types, call.attrs, call.sizes, symbolic=symbolic)
+    def _checked(self, call: Call, symbolic: bool, static: frozenset[str] = frozenset()) -> Program:
+        program = instantiate(self.module, self.name, call.types, call.attrs, call.sizes, symbolic=symbolic, static=static)
         prove(program)
         return program
 
@@ -307,12 +325,51 @@ class Operator:
         fitting = next((v for v in found if v.fits(sizes, call.arrays)), None)
         if fitting is None:
             program = self._program(call)
-            fitting = self.tools.with_any_sizes(program, self.name, self._request(program, call), sizes)
+            fitting = self.tools.with_any_sizes(program, self.name, self._request(program, call, sizes), sizes)
             if not fitting.fits(sizes, call.arrays):
                 self._checked(call, symbolic=False)
                 raise InternalError("sizes", f"`{self.name}` compiled for any sizes does not fit {sizes}")
             found.append(fitting)
         return fitting.at(sizes)
+
+    def _adapted(self, call: Call) -> Ready:
+        """Return a kernel of known sizes for the first shapes of a kind, and one that leaves open what has differed for those after them.
+
+        Raises CompileError R02xx as for known sizes."""
+        sizes_given(self.declaration, call)
+        sizes, schedule = self._at(call)
+        group = (*call.kind, schedule, *ones(sizes, call.arrays))
+        variants = self._variants.setdefault(group, [])
+        fitting = next((v for v in variants if v.fits(sizes, call.arrays)), None)
+        if fitting is None:
+            history = self._histories.setdefault(group, SizeHistory())
+            history.note(sizes)
+            fitting = self._opened(call, sizes, history) if history.opens else None
+            if fitting is None:
+                found = self._compile(call)
+                history.plain |= found.is_plain
+                return found
+            variants.append(fitting)
+        return fitting.at(sizes)
+
+    def _opened(self, call: Call, sizes: Mapping[str, int], history: SizeHistory) -> AnySizes | None:
+        """Return a kernel that leaves open the sizes that have differed, or None where that cannot be compiled and proven."""
+        open_ = ", ".join(f"`{name}`" for name in sorted(history.varied))
+        try:
+            program = self._checked(call, symbolic=True, static=history.fixed(sizes))
+            made = self.tools.with_any_sizes(program, self.name, self._request(program, call, sizes), sizes)
+        except CompileError as refused:
+            _LOG.info("`%s` is compiled for each combination of %s: %s", self.name, open_, refused.diagnostics[0].title)
+        except (InternalError, InternalErrorOfCode) as broken:
+            _LOG.warning("`%s` is compiled for each combination of %s: %s", self.name, open_, broken)
+        else:
+            if made.fits(sizes, call.arrays) and (history.plain or not made.is_plain):
+                _LOG.info("`%s` is compiled for any %s", self.name, open_)
+                return made
+            why = "its schedule would be a plainer one" if made.is_plain else "one kernel does not fit all"
+            _LOG.info("`%s` is compiled for each combination of %s: %s", self.name, open_, why)
+        history.refused = True
+        return None
 
     def _at(self, call: Call) -> tuple[dict[str, int], str | None]:
         """Return the sizes of a call, and which of the file's schedules of this operator they choose."""
@@ -329,11 +386,13 @@ class Operator:
         program = self._program(call)
         return self.tools.compiled(program, self.name, self._request(program, call))
 
-    def _request(self, program: Program, call: Call) -> ScheduleRequest:
-        """Return the schedule that a call is to run under, or what chooses it."""
+    def _request(self, program: Program, call: Call, at: Mapping[str, int] | None = None) -> ScheduleRequest:
+        """Return the schedule that a call is to run under, or what chooses it: `at` these sizes where the program leaves some open."""
         match self.given:
             case None:
-                module, at = with_roles(self.module, self.roles()), self._at(call)[0] if self.symbolic else None
+                module = with_roles(self.module, self.roles())
+                if at is None and program.sizes:
+                    at = self._at(call)[0]
                 return ScheduleRequest(
                     rules=Rules(module, self.name, call.attrs, _named(program, call.sizes), self.knobs, at, self.scheduled_for)
                 )
@@ -376,17 +435,18 @@ class Operators:
         mode: Mode = "reduce",
         *,
         roles: Roles = installed_roles,
-        symbolic: bool = False,
+        sizes: Sizes = "static",
     ) -> None:
         """`tools` are those of a target; `mode` is that of operators which state none; `roles` returns modules whose schedules of roles
-        serve where the file has no better ones; with `symbolic`, operators are compiled for any sizes.
+        serve where the file has no better ones; `sizes` says for which sizes operators are
+        compiled.
 
         Raises CompileError with every mistake that is found without knowing types."""
         file = parse(source)
         module = replace(load_module(file), mode=mode)
         for found in warnings_in(file):
             warnings.warn(f"\n{render(found)}", CompileWarning, stacklevel=5)
-        self._operators = {name: Operator(name, module, tools, roles, symbolic=symbolic) for name in sorted(module.offered)}
+        self._operators = {name: Operator(name, module, tools, roles, sizes=sizes) for name in sorted(module.offered)}
 
     def __getattr__(self, name: str) -> Operator:
         if name.startswith("_"):

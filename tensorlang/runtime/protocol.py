@@ -87,6 +87,11 @@ class Ready(Protocol):
         """Its native code, if that is for arrays of the host."""
         ...
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether its schedule is a plainer one than what would be derived first."""
+        ...
+
     def __call__(self, arrays: Sequence[Any]) -> Any:
         """Return the result, or a tuple where there are several. Raises RunError."""
         ...
@@ -112,6 +117,11 @@ class Ready(Protocol):
 
 class AnySizes(Protocol):
     """A program whose sizes are open, compiled."""
+
+    @property
+    def is_plain(self) -> bool:
+        """As for `Ready`."""
+        ...
 
     def fits(self, sizes: Mapping[str, int], arrays: Sequence[Any]) -> bool:
         """Tell whether this is the code for arrays that bind the operator's sizes to `sizes`."""

@@ -23,7 +23,7 @@ def operator_of(
     from tensorlang.shell.arguments import parsed
     from tensorlang.syntax import parse as syntax
 
-    ops = operators_of(syntax.load(file), target, threads, symbolic=symbolic)
+    ops = operators_of(syntax.load(file), target, threads, sizes="symbolic" if symbolic else "static")
     rest = list(arguments)
     if rest and "=" not in rest[0] and not rest[0].endswith(".npz"):
         name = rest.pop(0)

@@ -61,7 +61,7 @@ def test_an_operator_keeps_the_schedule_and_the_knobs_it_was_given() -> None:
 def test_the_operators_of_a_text_keep_mode_and_sizes() -> None:
     ops = again(tl.parse(TEXT, mode="strict", sizes="symbolic", threads=1))
     assert list(ops) == ["scale", "total"]
-    assert (ops.total.module.mode, ops.total.symbolic, ops.total.tools.threads) == ("strict", True, 1)
+    assert (ops.total.module.mode, ops.total.sizes, ops.total.tools.threads) == ("strict", "symbolic", 1)
     np.testing.assert_array_equal(ops.total(X.reshape(2, 3)), [3, 12])
 
 

@@ -49,7 +49,8 @@ SIZES = (0, 1, 7, 33)
 
 
 def operators(text: str = TEXT, *, symbolic: bool = True, threads: int = 1) -> Operators:
-    return Operators(Source("mine.tl", text), toolchain(threads=threads), roles=lambda: (roles(),), symbolic=symbolic)
+    sizes = "symbolic" if symbolic else "static"
+    return Operators(Source("mine.tl", text), toolchain(threads=threads), roles=lambda: (roles(),), sizes=sizes)
 
 
 @pytest.fixture(scope="module")
@@ -193,7 +194,7 @@ def test_guards_over_sizes_choose_among_compiled_kernels_in_each_call() -> None:
 
 
 def test_sizes_are_static_or_symbolic() -> None:
-    assert tl.parse("op f(x: f32[N]) -> (y: f32[N]) { y[i] = -x[i] }", sizes="symbolic").f.symbolic
+    assert tl.parse("op f(x: f32[N]) -> (y: f32[N]) { y[i] = -x[i] }", sizes="symbolic").f.sizes == "symbolic"
     with pytest.raises(tl.CompileError, match="C0105"):
         tl.parse("op f(x: f32[N]) -> (y: f32[N]) { y[i] = -x[i] }", sizes="dynamic")  # type: ignore[arg-type]
 

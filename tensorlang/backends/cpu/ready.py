@@ -51,6 +51,10 @@ class Compiled:
     def __call__(self, arrays: Sequence[Array]) -> Any:
         return self.native(*(row_major(a) for a in arrays))
 
+    @property
+    def is_plain(self) -> bool:
+        return self.artifact.is_plain
+
     def into(self, arrays: Sequence[Array], results: Mapping[str, object]) -> Any:
         places = in_place(results, self.outputs, "output")
         inputs = [row_major(a) for a in arrays]

@@ -52,6 +52,10 @@ class Variant:
     available: int
     """How many run it."""
 
+    @property
+    def is_plain(self) -> bool:
+        return self.artifact.is_plain
+
     def fits(self, sizes: Sizes, arrays: Sequence[Array]) -> bool:
         """Tell whether this is the kernel for arrays that bind the operator's sizes to `sizes`."""
         if any(sizes[name] != value for name, value in self.fixed.items()) or not affine.holds(self.program.context, sizes):

@@ -372,6 +372,10 @@ class OperatorOnDevice:
     def direct(self) -> None:
         return None
 
+    @property
+    def is_plain(self) -> bool:
+        return False
+
     def into(self, arrays: Sequence[Any], results: Mapping[str, object]) -> Any:
         raise _no_results_given("out")
 

@@ -254,7 +254,9 @@ def directed(random: Random) -> Directed:
 def compiled(case: Directed) -> None:
     """Compile a family under the schedule of a case. Raises CompileError."""
     program = family(case.family, f32)
-    operators = Operators(Source("families.tl", FAMILIES), toolchain(threads=1, cache=False), symbolic=case.symbolic)
+    operators = Operators(
+        Source("families.tl", FAMILIES), toolchain(threads=1, cache=False), sizes="symbolic" if case.symbolic else "static"
+    )
     operator = operators[case.family].schedule(case.text)
     given = {p.name: case.sizes[p.name] for p in operator.declaration.params if p.kind == "size"}
     operator.compiled(sorted_out(operator.declaration, tuple(small_arrays(program, case.sizes, 1).values()), given))

@@ -73,7 +73,7 @@ class Language:
         sys.setrecursionlimit(20000)
         for symbolic in (False, True):
             source = Source("warm.tl", "op f(x: f32[M, N]) -> (y: f32[M]) { y[i] = sum(k) x[i, k] }")
-            Operators(source, _tools(1), symbolic=symbolic).f(np.ones((2, 3), np.float32))
+            Operators(source, _tools(1), sizes="symbolic" if symbolic else "static").f(np.ones((2, 3), np.float32))
 
     def draw(self, seed: int) -> Case:
         random = Random(f"language:{seed}")
@@ -86,7 +86,7 @@ class Language:
 
     def run(self, case: Case) -> Outcome:
         try:
-            operator = Operators(Source("case.tl", case.text), _tools(case.threads), symbolic=case.symbolic).f
+            operator = Operators(Source("case.tl", case.text), _tools(case.threads), sizes="symbolic" if case.symbolic else "static").f
         except CompileError as refused:
             return _refused(refused)
         runs = 0

@@ -13,7 +13,7 @@ from tensorlang.backends.registry import tools_for
 from tensorlang.check.modes import MODES, Mode
 from tensorlang.diagnostics import Source, error, trimmed
 from tensorlang.runtime.operator import Operators
-from tensorlang.runtime.size_history import Sizes, checked_sizes
+from tensorlang.runtime.specialization import Sizes, checked_sizes
 from tensorlang.syntax import parse as syntax
 from tensorlang.targets import HOST
 

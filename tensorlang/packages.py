@@ -13,7 +13,7 @@ from tensorlang.check.modes import Mode
 from tensorlang.diagnostics import error
 from tensorlang.operators import operators_of
 from tensorlang.runtime.operator import Operator, Operators
-from tensorlang.runtime.size_history import Sizes, checked_sizes
+from tensorlang.runtime.specialization import Sizes, checked_sizes
 from tensorlang.syntax import modules
 from tensorlang.syntax.parse import parse
 from tensorlang.syntax.summary import entries, purpose

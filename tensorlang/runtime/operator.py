@@ -8,7 +8,7 @@
 
 With static sizes a call is compiled once for each combination of dtypes, shapes and attributes, with all sizes known. With symbolic sizes,
 once for each combination of dtypes, ranks and attributes (and each schedule that sizes choose among those the file states). By itself, an
-operator does the first for two shapes and the second from the third on (`size_history`). All code is kept on disk.
+operator does the first for two shapes and the second from the third on (`specialization`). All code is kept on disk.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from tensorlang.runtime.library import with_roles
 from tensorlang.runtime.out_of_range import with_element
 from tensorlang.runtime.proofs import shown_proofs
 from tensorlang.runtime.protocol import AnySizes, Ready, Roles, Timer, Tools, installed_roles
-from tensorlang.runtime.size_history import SizeHistory, Sizes, ones
+from tensorlang.runtime.specialization import Sizes, Specialization, ones
 from tensorlang.runtime.work import Roofline
 from tensorlang.schedule.check import verdict_of
 from tensorlang.schedule.guards import facts
@@ -82,7 +82,7 @@ class Operator:
     sizes: Sizes = "static"
     _made: dict[tuple[object, ...], Ready] = field(default_factory=dict, repr=False)
     _variants: dict[tuple[object, ...], list[AnySizes]] = field(default_factory=dict, repr=False)
-    _histories: dict[tuple[object, ...], SizeHistory] = field(default_factory=dict, repr=False)
+    _specializations: dict[tuple[object, ...], Specialization] = field(default_factory=dict, repr=False)
     _calls: CallCache = field(default_factory=CallCache, repr=False)
     _lock: Lock = field(default_factory=Lock, repr=False)
 
@@ -342,33 +342,33 @@ class Operator:
         variants = self._variants.setdefault(group, [])
         fitting = next((v for v in variants if v.fits(sizes, call.arrays)), None)
         if fitting is None:
-            history = self._histories.setdefault(group, SizeHistory())
-            history.note(sizes)
-            fitting = self._opened(call, sizes, history) if history.opens else None
+            record = self._specializations.setdefault(group, Specialization())
+            record.note(sizes)
+            fitting = self._opened(call, sizes, record) if record.opens else None
             if fitting is None:
                 found = self._compile(call)
-                history.plain |= found.is_plain
+                record.plain |= found.is_plain
                 return found
             variants.append(fitting)
         return fitting.at(sizes)
 
-    def _opened(self, call: Call, sizes: Mapping[str, int], history: SizeHistory) -> AnySizes | None:
+    def _opened(self, call: Call, sizes: Mapping[str, int], record: Specialization) -> AnySizes | None:
         """Return a kernel that leaves open the sizes that have differed, or None where that cannot be compiled and proven."""
-        open_ = ", ".join(f"`{name}`" for name in sorted(history.varied))
+        open_ = ", ".join(f"`{name}`" for name in sorted(record.dynamic))
         try:
-            program = self._checked(call, symbolic=True, static=history.fixed(sizes))
+            program = self._checked(call, symbolic=True, static=record.fixed(sizes))
             made = self.tools.with_any_sizes(program, self.name, self._request(program, call, sizes), sizes)
         except CompileError as refused:
             _LOG.info("`%s` is compiled for each combination of %s: %s", self.name, open_, refused.diagnostics[0].title)
         except (InternalError, InternalErrorOfCode) as broken:
             _LOG.warning("`%s` is compiled for each combination of %s: %s", self.name, open_, broken)
         else:
-            if made.fits(sizes, call.arrays) and (history.plain or not made.is_plain):
+            if made.fits(sizes, call.arrays) and (record.plain or not made.is_plain):
                 _LOG.info("`%s` is compiled for any %s", self.name, open_)
                 return made
             why = "its schedule would be a plainer one" if made.is_plain else "one kernel does not fit all"
             _LOG.info("`%s` is compiled for each combination of %s: %s", self.name, open_, why)
-        history.refused = True
+        record.refused = True
         return None
 
     def _at(self, call: Call) -> tuple[dict[str, int], str | None]:

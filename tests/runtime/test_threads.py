@@ -61,7 +61,7 @@ def test_a_child_that_is_forked_while_another_thread_compiles_compiles_too() -> 
         import tensorlang as tl
         warnings.simplefilter("ignore")  # of forks beside threads, which is what this is about
         x = np.ones(8, np.float32)
-        shared = tl.parse("op f(x: f32[N]) -> (y: f32[N]) { y[i] = x[i] * 2 }").f
+        shared = tl.parse("op f(x: f32[N]) -> (y: f32[N]) { y[i] = x[i] * 2 }", sizes="static").f
         done = threading.Event()
 
         def compile_on() -> None:

@@ -37,11 +37,11 @@ def ones(sizes: Mapping[str, int], arrays: Sequence[Any]) -> tuple[object, ...]:
 
 
 @dataclass(slots=True)
-class SizeHistory:
+class Specialization:
     """The sizes of calls that agree in all but sizes, and in which of those are one."""
 
     first: Mapping[str, int] = field(default_factory=dict)
-    varied: set[str] = field(default_factory=set)
+    dynamic: set[str] = field(default_factory=set)
     count: int = 0
     plain: bool = False
     """Whether a kernel of known sizes has a plainer schedule than what is derived first."""
@@ -51,14 +51,14 @@ class SizeHistory:
     def note(self, sizes: Mapping[str, int]) -> None:
         """Take down the sizes of a call that no kernel serves."""
         self.first = self.first or dict(sizes)
-        self.varied.update(name for name, size in sizes.items() if self.first.get(name) != size)
+        self.dynamic.update(name for name, size in sizes.items() if self.first.get(name) != size)
         self.count += 1
 
     @property
     def opens(self) -> bool:
         """Whether a kernel of open sizes is to be made for the last call."""
-        return self.count > FIXED and bool(self.varied) and not self.refused
+        return self.count > FIXED and bool(self.dynamic) and not self.refused
 
     def fixed(self, sizes: Mapping[str, int]) -> frozenset[str]:
         """Return the sizes that stay numbers."""
-        return frozenset(sizes) - self.varied
+        return frozenset(sizes) - self.dynamic

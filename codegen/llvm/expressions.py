@@ -42,7 +42,7 @@ from codegen.loops.nodes import (
     ValueIndex,
     Var,
 )
-from codegen.loops.walk import Node, children, walk
+from codegen.loops.walk import Node, children, free_vars, walk
 from codegen.polynomials import ONE, ZERO, atom_poly, number
 
 # ---------------------------------------------------------------- values
@@ -55,7 +55,7 @@ def value(state: State, e: Expr, scope: Scope) -> Value:
         case Const(number_, dtype):
             return literal(number_, dtype)
         case Load(buffer, index):
-            return _turned(state, e, scope) or read(state, scope.buffers[buffer], index, scope)
+            return _turned(state, e, scope) or _picked(state, e, scope) or read(state, scope.buffers[buffer], index, scope)
         case IndexValue(index):
             return _index_value(state, poly(state, index, scope), scope)
         case Name(name):
@@ -148,6 +148,31 @@ def _turned(state: State, e: Load, scope: Scope) -> Value | None:
 
     # Each of them is asked: a minimum, or a remainder, may make neighbours of some copies alone.
     return memory.load_transposed(state, storage, corner, scope, copies.step, lambda: all(map(is_column, range(copies.count))))
+
+
+def _picked(state: State, e: Load, scope: Scope) -> Value | None:
+    """Return a vector whose lanes lie near each other in an order that is known, as at the edge of an array; None where that is not so."""
+    storage, lanes = scope.buffers[e.buffer], scope.lanes
+    steps = [n for i in e.index for n in walk(i) if isinstance(n, Min | Max | Mod | FloorDiv)]
+    if not steps or lanes is None or not isinstance(storage, Memory) or scope.mask not in (None, lanes.mask):
+        return None
+    count = lanes.count if scope.mask is None else lanes.active
+    along = [name for name, p in scope.vars.items() if lanes.atom in p.atoms()]
+    if count is None or len(along) != 1 or any(isinstance(n, ValueIndex) for i in e.index for n in walk(i)):
+        return None
+    first = scope.vars[along[0]] - atom_poly(lanes.atom)
+    known = {name for name, p in {**scope.vars, along[0]: first}.items() if p.constant is not None}
+    if any(along[0] in used and not used <= known for used in map(free_vars, steps)):
+        return None
+    places = [
+        address(state, storage, e.index, replace(scope, vars={**scope.vars, along[0]: first + number(lane)})) for lane in range(count)
+    ]
+    apart = [(place - places[0]).constant for place in places]
+    order = [offset for offset in apart if offset is not None]
+    span = max(order) - min(order) + 1
+    if len(order) < count or span > lanes.count or order == list(range(count)):
+        return None
+    return memory.load_picked(state, storage, places[0] + number(min(order)), [offset - min(order) for offset in order], scope)
 
 
 def address(state: State, storage: Storage, index: tuple[Index, ...], scope: Scope) -> Poly:

@@ -3,6 +3,7 @@
     0            one scalar, shared by all lanes
     1, -1        one vector access (reversed)
     2, 3, 4      as many vector reads, their elements picked by shuffles
+    any, known   one vector access, its elements picked by a shuffle, where all lie within one vector
     otherwise    one scalar access per lane, or a masked gather or scatter
 
 A masked access touches only the lanes in the mask. An access that all lanes share, under a condition that may be false, goes to a spare
@@ -96,6 +97,31 @@ def load_transposed(state: State, memory: Memory, poly: Poly, scope: Scope, colu
         found = " ".join(transpose(b, piece, element, memory.dtype.size_bytes, lanes.count))
         b.region.memo[key] = found
     return _from_memory(b, memory.dtype, found.split(" ")[column], lanes.count)
+
+
+def load_picked(state: State, memory: Memory, poly: Poly, order: list[int], scope: Scope) -> Value:
+    """Return for each lane the element that lies as far from element `poly` as `order` says, of as many as a vector has, all of which lie
+    between elements that are read. Lanes beyond `order` take no part."""
+    b, lanes = state.builder, scope.lanes
+    assert lanes is not None
+    key = f"picked {memory.uid}.{state.versions.get(memory.uid, 0)} {sorted(poly.terms.items())} {order} {scope.vector_guard}"
+    found = next((region.memo[key] for region in b.regions if key in region.memo), None)
+    if found is not None:
+        return _remembered(memory.dtype, found)
+    element, count, span = memory_type(memory.dtype), lanes.count, max(order) + 1
+    vector, align = of_lanes(element, count), _align(memory, poly)
+    pointer = _guarded(b, pointer_to(b, memory, poly), scope.vector_guard)
+    if span == count:
+        text = b.op(f"load {vector}, ptr {pointer}, align {align}")
+    else:
+        fn = b.declare(f"llvm.masked.load.v{count}{_suffix(element)}.p0", f"{vector} @(ptr, i32, <{count} x i1>, {vector})")
+        mask = ", ".join(f"i1 {int(i < span)}" for i in range(count))
+        text = b.op(f"call {vector} {fn}(ptr {pointer}, i32 {align}, <{count} x i1> <{mask}>, {vector} zeroinitializer)")
+    picks = ", ".join(f"i32 {order[i]}" if i < len(order) else "i32 poison" for i in range(count))
+    text = b.pure(f"shufflevector {vector} {text}, {vector} poison, <{count} x i32> <{picks}>")
+    value = _from_memory(b, memory.dtype, text, count)
+    b.region.memo[key] = f"{value.lanes} {value.text}"
+    return value
 
 
 def store(state: State, memory: Memory, poly: Poly, value: Value, scope: Scope, stream: bool) -> None:

@@ -164,6 +164,17 @@ class _Simplifier:
         return rename(body, new)
 
 
+def assuming(algebra: Algebra, cond: Expr, truth: bool) -> Algebra:
+    """Return the algebra where `cond` is known to be `truth`."""
+    return _Values(algebra).assuming(cond, truth)
+
+
+def nonnegative_when(algebra: Algebra, op: str, lhs: Expr, rhs: Expr) -> list[Poly]:
+    """Return what is not negative when `lhs op rhs`, for indices; of an equation both signs. Nothing where they are no indices."""
+    a, b = _as_index(lhs), _as_index(rhs)
+    return [] if a is None or b is None else _Values(algebra).order("==" if op == "!=" else op, a, b)
+
+
 def _is_one(algebra: Algebra, trips: Poly) -> bool:
     return trips == ONE or algebra.interval(trips) == (1, 1)
 
@@ -256,11 +267,11 @@ class _Values:
                 return self._facts(value, not truth)
             case Compare(op, lhs, rhs):
                 a, b = _as_index(lhs), _as_index(rhs)
-                return [] if a is None or b is None else self._order(op if truth else _NEGATED[op], a, b)
+                return [] if a is None or b is None else self.order(op if truth else _NEGATED[op], a, b)
             case _:
                 return []
 
-    def _order(self, op: str, a: Index, b: Index) -> list[Poly]:
+    def order(self, op: str, a: Index, b: Index) -> list[Poly]:
         """Return what is not negative when `a op b`."""
         p, q = self.algebra.poly(a), self.algebra.poly(b)
         match op:
@@ -308,8 +319,8 @@ class _Values:
 
     def _certain(self, op: str, a: Index, b: Index) -> bool:
         if op == "!=":
-            return any(self.algebra.nonnegative(p) for way in ("<", ">") for p in self._order(way, a, b))
-        return all(self.algebra.nonnegative(p) for p in self._order(op, a, b))
+            return any(self.algebra.nonnegative(p) for way in ("<", ">") for p in self.order(way, a, b))
+        return all(self.algebra.nonnegative(p) for p in self.order(op, a, b))
 
 
 def _holds(wide: DType, narrow: DType) -> bool:

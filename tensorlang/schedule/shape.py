@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from math import prod
 
 from polyhedral import affine
+from polyhedral.expr import Add, Max, Min, Mod, Scale
 from polyhedral.expr import Expr as Affine
-from polyhedral.expr import Mod
 from polyhedral.expr import Name as AffineName
 from tensorlang.schedule.plan import Storage
 from tensorlang.tensor.contraction import Factor, NoContraction
@@ -105,14 +105,39 @@ def unit_stride(read_index: tuple[Affine | Dynamic, ...], storage: Storage | Non
         last = read_index[-1]
         if isinstance(last, Dynamic):
             return False
-        form = affine.affine_form(last)
         others = [s for s in read_index[:-1] if not isinstance(s, Dynamic)]
-        return form is not None and form[0].get(name) == 1 and all(name not in set(affine.names(o)) for o in others)
+        return step_inside(last, name) == 1 and all(name not in set(affine.names(o)) for o in others)
     axis = innermost_axis(storage)
     if axis is None or axis not in axes:
         return False
     slot = read_index[axes.index(axis)]
     return isinstance(slot, AffineName) and slot.name == name
+
+
+LEAST_PERIOD = 64
+"""Of a remainder, to count as one that is seldom met."""
+
+
+def step_inside(index: Affine, name: str) -> int | None:
+    """Return how far `index` goes for each step of `name` away from edges, where no minimum, maximum or remainder changes sides. None where
+    that is no constant."""
+    match index:
+        case Scale(factor, value):
+            step = step_inside(value, name)
+            return None if step is None else factor * step
+        case Add(lhs, rhs):
+            steps = step_inside(lhs, name), step_inside(rhs, name)
+            return None if steps[0] is None or steps[1] is None else steps[0] + steps[1]
+        case Min(lhs, rhs) | Max(lhs, rhs):
+            moving = [step_inside(side, name) for side in (lhs, rhs) if name in affine.name_set(side)]
+            known = [step for step in moving if step is not None]
+            return max(known, default=0) if len(known) == len(moving) else None
+        case Mod(value, divisor) if name in affine.name_set(value):
+            return step_inside(value, name) if divisor >= LEAST_PERIOD else None
+        case AffineName(found):
+            return int(found == name)
+        case _:
+            return None if name in affine.name_set(index) else 0
 
 
 def innermost_axis(storage: Storage) -> str | None:

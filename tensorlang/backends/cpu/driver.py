@@ -31,6 +31,7 @@ from codegen.loops.demote import demote
 from codegen.loops.dots import BITS
 from codegen.loops.hoist import hoist
 from codegen.loops.nodes import Function
+from codegen.loops.partition import partition
 from codegen.loops.pinned import pinned
 from codegen.loops.printer import show as show_loops
 from codegen.loops.promote import promote_accumulators
@@ -199,7 +200,7 @@ def loops_of(
         ahead = staged(simplify(lowered.function))
     except Unfit as refused:
         raise error("S0218", "there is nothing to run ahead", notes=(refused.reason,)) from None
-    function: Function = demote(hoist(promote_accumulators(tiled(combine(pinned(simplify(ahead)))))))
+    function: Function = demote(hoist(promote_accumulators(tiled(combine(pinned(simplify(partition(simplify(ahead)))))))))
     function = contract(function) if plan.program.mode == "fast" else function
     verify(function)
     check_buffers(plan.program.name, function)

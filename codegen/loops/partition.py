@@ -1,0 +1,550 @@
+"""Index-set splitting: what the edges of arrays ask of indices is asked at the edges alone.
+
+    before   for jo in 0 .. 64 {
+                 for jv in 0 .. 16 vector { y[16*jo + jv] = x[max(0, 16*jo + jv - 1)] }
+             }
+    after    y[0] = x[0]
+             for jv in 1 .. 16 vector { y[jv] = x[jv - 1] }
+             for jo in 1 .. 64 {
+                 for jv in 0 .. 16 vector { y[16*jo + jv] = x[16*jo + jv - 1] }
+             }
+
+A *question* is a condition on indices, or which side a minimum or maximum, a quotient or remainder takes: the sign of a polynomial. Along a
+loop it is decided on half-lines, with the variables of the loops inside at their worst. The *interior* of a loop is the longest range in
+which every question is decided. Iterations keep their order, so nothing else changes, sums included:
+
+    serial     the loop falls into the iterations before the interior, the interior, and those after it
+    parallel   the body is there twice, under `if` the iteration is in the interior: the shares of threads stay what they were. So it is
+               for serial loops around others, where that is the shorter code
+    vector     like a serial one, where elements would have to be read lane by lane, and nothing is kept in registers or summed over lanes
+
+Questions that are asked once for many elements stay where they are: an index that the innermost loop does not change. Where the order of
+bounds depends on sizes, the interior is chosen for sizes that are large; bounds are minima and maxima then, and right for all sizes.
+`partition` leaves the questions in their places, for `simplify` to answer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import pairwise
+from typing import Any
+
+from codegen.errors import InternalError
+from codegen.loops.evaluate import evaluate
+from codegen.loops.indices import Algebra, Poly
+from codegen.loops.nodes import (
+    Alloc,
+    Binary,
+    Compare,
+    Expr,
+    FloorDiv,
+    For,
+    Function,
+    If,
+    Index,
+    IndexValue,
+    Int,
+    Let,
+    Load,
+    Max,
+    Min,
+    Mod,
+    Select,
+    Stmt,
+    Store,
+    ValueIndex,
+    Var,
+)
+from codegen.loops.simplify import assuming, nonnegative_when
+from codegen.loops.walk import children, free_vars, stores, substitution, walk
+from codegen.polynomials import ONE, number
+
+LARGE = 1 << 12
+"""What a size counts as where the order of bounds is not known."""
+MOST_GROWTH = 12
+"""How many times its nodes a function may get."""
+MOST_NODES = 60_000
+MOST_BLOCKS = 4
+"""How many multiples of a divisor a dividend may reach within a loop to be worth a range for each."""
+LEAST_SHARE = 0.25
+"""Of the iterations, in the interior."""
+LEAST_ITERATIONS = 4
+"""Of a part at an edge, from which on it is split again."""
+MOST_COPIES = 8
+"""Of the body of a sum at an edge."""
+LEAST_TERMS = 16
+"""Of a sum, to be split: shorter ones are asked about the edges term by term, in what is at the edges of their elements."""
+MOST_ROUNDS = 3
+"""In how many steps an interior is found."""
+MOST_PARTS = 2
+"""How often that is done."""
+_STEPS = (Min, Max, Mod, FloorDiv)
+_LEVELS = (6, 4, 3, 2, 1)
+"""Around how many loops inside a loop it may be split: fewer where the code would grow too much."""
+
+
+def partition(function: Function) -> Function:
+    """Return a function that does the same as `function`, in simplified form, in whose interiors no index is asked about the edges."""
+    if not _asks(function):
+        return function
+    before = sum(1 for _ in walk(*function.body))
+    sizes = {e.name: (0, None) for p in function.params for e in p.shape if isinstance(e, Var)}
+    sample = dict.fromkeys(function.sizes, LARGE)
+    spaces = {p.name: p.space for p in function.params}
+    for level in _LEVELS:
+        body = _Partition(level, spaces | {n.buffer.name: n.buffer.space for n in walk(*function.body) if isinstance(n, Alloc)}).block(
+            function.body, _Scope(Algebra.of(sizes), sample)
+        )
+        if sum(1 for _ in walk(*body)) <= min(MOST_GROWTH * before, MOST_NODES):
+            return replace(function, body=body)
+    return function
+
+
+def _asks(function: Function) -> bool:
+    """Tell whether there is anything to decide, in no time."""
+    return any(isinstance(n, (*_STEPS, Compare)) for n in walk(*function.body))
+
+
+# ---------------------------------------------------------------- questions
+
+
+@dataclass(frozen=True, slots=True)
+class _Half:
+    """Iterations from `bound` on, or (not `rising`) before it."""
+
+    rising: bool
+    bound: Poly
+
+
+@dataclass(frozen=True, slots=True)
+class _Inside:
+    """A loop between the one at hand and a question: the least and the greatest value of its variable."""
+
+    var: str
+    low: Poly
+    high: Poly
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """What is known where we are. `sample`: a value for every variable and size, for comparing bounds that have no known order."""
+
+    algebra: Algebra
+    sample: Mapping[str, int]
+
+    def inside(self, loop: For) -> _Scope:
+        lo, hi = (_value(e, self.sample) for e in (loop.lo, loop.hi))
+        middle = 0 if lo is None or hi is None else (lo + max(lo, hi - 1)) // 2
+        return _Scope(self.algebra.with_loop(loop.var, loop.lo, loop.hi, loop.extent), {**self.sample, loop.var: middle})
+
+    def assuming(self, cond: Expr, truth: bool) -> _Scope:
+        return replace(self, algebra=assuming(self.algebra, cond, truth))
+
+
+def _value(e: Index, sample: Mapping[str, int]) -> int | None:
+    try:
+        return evaluate(e, sample)
+    except InternalError:
+        return None
+
+
+class _Questions:
+    """Collects what the body of `loop` asks that the loop may decide: for each question, the half-lines on which it is decided."""
+
+    def __init__(self, loop: For, scope: _Scope) -> None:
+        self.var = loop.var
+        self.found: dict[Poly, tuple[_Half, ...]] = {}
+        self.for_lanes = loop.kind == "vector"
+        self._block(loop.body, scope.inside(loop).algebra, (), _core(loop, frozenset()))
+
+    def _block(self, body: tuple[Stmt, ...], algebra: Algebra, inside: tuple[_Inside, ...], core: frozenset[str]) -> None:
+        """`core`: an innermost loop that is not expanded, and those inside it, which are; empty where more is done in loops further in."""
+        for s in body:
+            match s:
+                case For():
+                    within = algebra.with_loop(s.var, s.lo, s.hi, s.extent)
+                    self._block(s.body, within, (*inside, _range(s, algebra)), _core(s, core))
+                case If(cond, then, orelse):
+                    self._expr(cond, algebra, inside, core)
+                    self._block(then, assuming(algebra, cond, True), inside, core)
+                    self._block(orelse, assuming(algebra, cond, False), inside, core)
+                case Store(index=index, value=value):
+                    for e in index:
+                        self._index(e, algebra, inside, core)
+                    self._expr(value, algebra, inside, core)
+                case Let(_, value):
+                    self._expr(value, algebra, inside, core)
+                case _:
+                    pass
+
+    def _expr(self, e: Expr, algebra: Algebra, inside: tuple[_Inside, ...], core: frozenset[str]) -> None:
+        match e:
+            case Load(index=index):
+                for i in index:
+                    self._index(i, algebra, inside, core)
+            case IndexValue(index):
+                self._index(index, algebra, inside, core)
+            case Select(cond, then, orelse):
+                self._expr(cond, algebra, inside, core)
+                self._expr(then, assuming(algebra, cond, True), inside, core)
+                self._expr(orelse, assuming(algebra, cond, False), inside, core)
+            case Compare(op, IndexValue(), _) | Compare(op, _, IndexValue()) if core and not self.for_lanes:
+                for poly in nonnegative_when(algebra, op, e.lhs, e.rhs):
+                    self._ask(poly, algebra, inside)
+            case _:
+                for child in children(e):
+                    if not isinstance(child, Index):
+                        self._expr(child, algebra, inside, core)  # type: ignore[arg-type]  # values have values and indices below them
+
+    def _index(self, e: Index, algebra: Algebra, inside: tuple[_Inside, ...], core: frozenset[str]) -> None:
+        if isinstance(e, ValueIndex) or core.isdisjoint(free_vars(e)):
+            return
+        match e:
+            case Min(lhs, rhs) | Max(lhs, rhs):
+                self._ask(algebra.poly(lhs) - algebra.poly(rhs), algebra, inside, tie=True)
+            case Mod(lhs, Int(q)) | FloorDiv(lhs, Int(q)) if q > 0:
+                value = algebra.poly(lhs)
+                low, high = algebra.interval(value)
+                if not math.isinf(low) and not math.isinf(high) and 0 < high // q - low // q <= MOST_BLOCKS:
+                    for k in range(int(low // q) + 1, int(high // q) + 1):
+                        self._ask(value - number(k * q), algebra, inside)
+            case Mod(lhs, rhs) | FloorDiv(lhs, rhs):
+                value, divisor = algebra.poly(lhs), algebra.poly(rhs)
+                self._ask(value, algebra, inside)
+                self._ask(divisor - value - ONE, algebra, inside)
+            case _:
+                pass
+        for child in children(e):
+            self._index(child, algebra, inside, core)  # type: ignore[arg-type]  # indices have indices below them
+
+    def _ask(self, poly: Poly, algebra: Algebra, inside: tuple[_Inside, ...], *, tie: bool = False) -> None:
+        """Ask whether `poly` is negative. `tie`: where it is zero, either answer is right."""
+        if algebra.nonnegative(poly) or algebra.nonnegative(poly.scaled(-1) - ONE):
+            return
+        for plain in _without_extremes(poly, frozenset((self.var, *(i.var for i in inside)))):
+            if plain not in self.found:
+                least, most = _worst(plain, inside, least=True), _worst(plain, inside, least=False)
+                holds = self._half(algebra, least, True) if least is not None else None
+                fails = self._half(algebra, most - ONE if tie else most, False) if most is not None else None
+                self.found[plain] = tuple(h for h in (holds, fails) if h is not None)
+
+    def _half(self, algebra: Algebra, poly: Poly, truth: bool) -> _Half | None:
+        """Return where `poly >= 0` is certain, or (not `truth`) where its contrary is."""
+        parts = poly.split(Var(self.var))
+        factor = None if parts is None else parts[0].constant
+        if parts is None or not factor:
+            return None
+        rest = parts[1]
+        if any(self.var in free_vars(atom) for atom in rest.atoms()):
+            return None
+        if factor > 0:  # factor*v >= -rest
+            return _Half(truth, algebra.divided(rest.scaled(-1) + number(factor - 1), number(factor)))
+        return _Half(not truth, algebra.divided(rest, number(-factor)) + ONE)
+
+
+def _core(loop: For, around: frozenset[str]) -> frozenset[str]:
+    if loop.kind not in ("serial", "parallel"):
+        return around | {loop.var} if around or loop.kind == "vector" else around
+    return frozenset() if _depth(loop.body) else frozenset((loop.var,))
+
+
+def _range(loop: For, algebra: Algebra) -> _Inside:
+    low, high = algebra.poly(loop.lo), algebra.poly(loop.hi) - ONE
+    if loop.extent is not None and (high - low).constant is None:
+        high = low + number(loop.extent - 1)
+    return _Inside(loop.var, low, high)
+
+
+def _without_extremes(poly: Poly, changing: frozenset[str]) -> Iterator[Poly]:
+    """Yield polynomials whose signs decide that of `poly`, without minima and maxima that change; none where others of its parts do."""
+    for monomial in poly.terms:
+        for atom in monomial:
+            if isinstance(atom, Var) or changing.isdisjoint(free_vars(atom)):
+                if any(isinstance(n, ValueIndex) for n in walk(atom)):
+                    return
+                continue
+            match monomial:
+                case (Min(lhs, rhs) | Max(lhs, rhs),):
+                    for side in (lhs, rhs):
+                        plain = Algebra.of({}).poly(side)
+                        yield from _without_extremes(poly.without(monomial).plus(plain, poly.terms[monomial]), changing)
+            return
+    yield poly
+
+
+def _worst(poly: Poly, inside: tuple[_Inside, ...], *, least: bool) -> Poly | None:
+    """Return a bound of `poly` over the loops inside: what is no more, or no less, than any of its values."""
+    for loop in reversed(inside):
+        parts = poly.split(Var(loop.var))
+        factor = None if parts is None else parts[0].constant
+        if parts is None or factor is None:
+            return None
+        if factor:
+            low = (factor > 0) == least
+            bound = _one_side(loop.low, Max) if low else _one_side(loop.high, Min)
+            if bound is None:
+                return None
+            poly = parts[1].plus(bound, factor)
+        if any(loop.var in free_vars(atom) for atom in poly.atoms()):
+            return None
+    return poly
+
+
+def _one_side(bound: Poly, node: type[Min] | type[Max]) -> Poly | None:
+    """Return a bound that is as safe as `bound` without its extremes: one operand of each, a number where there is one."""
+    for monomial, scale in bound.terms.items():
+        if any(isinstance(n, Min | Max) for atom in monomial for n in walk(atom)):
+            match monomial:
+                case (Min() | Max() as atom,) if isinstance(atom, node) and scale > 0:
+                    side = next((s for s in (atom.lhs, atom.rhs) if isinstance(s, Int)), atom.rhs)
+                    return _one_side(bound.without(monomial).plus(Algebra.of({}).poly(side), scale), node)
+                case _:
+                    return None
+    return bound
+
+
+# ---------------------------------------------------------------- interiors
+
+
+@dataclass(frozen=True, slots=True)
+class _Interior:
+    """Iterations from every one of `first` on and before every one of `end`."""
+
+    first: tuple[Index, ...]
+    end: tuple[Index, ...]
+
+
+def _interior(loop: For, scope: _Scope) -> _Interior | None:
+    """Return the interior of a loop, or None where there is nothing to gain by one. What is asked inside it alone, as when a remainder is
+    known, counts too."""
+    found: _Interior | None = None
+    for _ in range(MOST_ROUNDS):
+        inner = _decided(loop, scope)
+        if inner is None:
+            break
+        found = inner if found is None else _Interior((*found.first, *inner.first), (*found.end, *inner.end))
+        lo, hi = reduce(Max, inner.first, loop.lo), reduce(Min, inner.end, loop.hi)
+        loop = _over(loop, lo, hi, scope.algebra)
+    return found
+
+
+def _decided(loop: For, scope: _Scope) -> _Interior | None:
+    lo, hi = (_value(e, scope.sample) for e in (loop.lo, loop.hi))
+    if lo is None or hi is None or hi - lo < 2:
+        return None
+    index = scope.algebra.index
+    asked: list[list[tuple[_Half, int]]] = []
+    for halves in _Questions(loop, scope).found.values():
+        placed = [(h, v) for h in halves if (v := _value(index(h.bound), scope.sample)) is not None]
+        if sum(_length(h, v, lo, hi) for h, v in placed) >= 2 * LEAST_SHARE * (hi - lo):
+            asked.append(placed)
+    if not asked:
+        return None
+    bounds = sorted({lo, hi, *(v for placed in asked for _, v in placed if lo < v < hi)})
+    best: tuple[int, list[_Half]] | None = None
+    for first, end in pairwise(bounds):
+        chosen = [next((h for h, v in placed if (first >= v if h.rising else end <= v)), None) for placed in asked]
+        known = [h for h in chosen if h is not None]
+        if len(known) == len(chosen) and (best is None or end - first > best[0]):
+            best = end - first, known
+    if best is None or best[0] < LEAST_SHARE * (hi - lo):
+        return None
+    kept = dict.fromkeys(best[1])
+    return _Interior(tuple(index(h.bound) for h in kept if h.rising), tuple(index(h.bound) for h in kept if not h.rising))
+
+
+def _length(half: _Half, bound: int, lo: int, hi: int) -> int:
+    """Return how many iterations from `lo` to `hi` lie on the half-line."""
+    return max(0, hi - max(lo, bound)) if half.rising else max(0, min(hi, bound) - lo)
+
+
+# ---------------------------------------------------------------- splitting
+
+
+class _Partition:
+    """Splits loops around at most `level` others."""
+
+    def __init__(self, level: int, spaces: Mapping[str, str]) -> None:
+        self.level = level
+        self.spaces = spaces
+
+    def block(self, body: tuple[Stmt, ...], scope: _Scope) -> tuple[Stmt, ...]:
+        return tuple(new for s in body for new in self._stmt(s, scope))
+
+    def _stmt(self, s: Stmt, scope: _Scope) -> tuple[Stmt, ...]:
+        match s:
+            case For():
+                return self._loop(s, scope)
+            case If(cond, then, orelse):
+                then, orelse = self.block(then, scope.assuming(cond, True)), self.block(orelse, scope.assuming(cond, False))
+                return (replace(s, then=then, orelse=orelse),)
+            case _:
+                return (s,)
+
+    def _loop(self, loop: For, scope: _Scope, guards: tuple[Expr, ...] = (), parts: int = 0) -> tuple[Stmt, ...]:
+        interior = _interior(loop, scope) if self._may_split(loop, scope) else None
+        if loop.kind == "parallel" or guards:
+            return (self._guarded(loop, interior, scope, guards),)
+        if interior is None:
+            body = self.block(loop.body, scope.inside(loop))
+            return (replace(loop, body=body, **_expanded(loop, scope)),)
+        if loop.kind == "serial" and _depth(loop.body) > 0 and _is_axis(loop) and not _lone_edges(loop, interior, scope):
+            return (self._guarded(loop, interior, scope, ()),)
+        return self._ranges(loop, interior, scope, parts)
+
+    def _may_split(self, loop: For, scope: _Scope) -> bool:
+        if loop.kind == "serial" and not _is_axis(loop) and not _is_long(loop, scope.sample, LEAST_TERMS):
+            return False
+        if (
+            loop.notes
+            or _depth(loop.body) >= self.level
+            or any(isinstance(n, Alloc) and n.buffer.space == "heap" for n in walk(*loop.body))
+        ):
+            return False
+        if loop.kind != "vector":
+            return loop.kind in ("serial", "parallel")
+        if all(_in_one_vector(loop, i, scope) for i in _asking(loop.body, scope.inside(loop).algebra, frozenset((loop.var,)))):
+            return False
+        return not any(isinstance(n, For | Alloc) for n in walk(*loop.body)) and all(
+            loop.var in free_vars(*s.index) and self.spaces.get(s.buffer) in ("param", "heap") for s in stores(*loop.body)
+        )
+
+    def _guarded(self, loop: For, interior: _Interior | None, scope: _Scope, guards: tuple[Expr, ...]) -> For:
+        """Return the loop with its body under conditions, those of parallel loops around it, which are nothing but it, among them."""
+        here = IndexValue(Var(loop.var))
+        inside = scope.inside(loop)
+        if interior is not None:
+            bounds = [Compare(">=", here, IndexValue(e)) for e in interior.first] + [
+                Compare("<", here, IndexValue(e)) for e in interior.end
+            ]
+            guards = (*guards, *bounds)
+        match loop.body:
+            case (For(kind="parallel") as inner,) if loop.kind == "parallel":
+                return replace(loop, body=self._loop(inner, inside, guards))
+            case _ if not guards:
+                return replace(loop, body=self.block(loop.body, inside))
+        cond = reduce(lambda a, b: Binary("and", a, b), guards)
+        rest = self.block(loop.body, inside)
+        for at in _lone_edges(loop, interior, scope) if interior is not None else ():
+            there = tuple(map(substitution({loop.var: at}), loop.body))
+            rest = (If(Compare("==", here, IndexValue(at)), self.block(there, scope), rest),)
+        return replace(loop, body=(If(cond, self.block(loop.body, inside.assuming(cond, True)), rest),))
+
+    def _ranges(self, loop: For, interior: _Interior, scope: _Scope, parts: int) -> tuple[Stmt, ...]:
+        """Return the iterations before the interior, the interior, and those after it."""
+        first, end = ((reduce(node, found) if found else None) for node, found in ((Max, interior.first), (Min, interior.end)))
+        ranges: list[For] = []
+        start = loop.lo
+        if first is not None:
+            ranges.append(_over(loop, loop.lo, Min(first, loop.hi), scope.algebra))
+            start = Max(first, loop.lo)
+        ranges.append(_over(loop, start, loop.hi if end is None else Min(end, loop.hi), scope.algebra))
+        if end is not None:
+            ranges.append(_over(loop, Max(end, start), loop.hi, scope.algebra))
+        main = ranges[0 if first is None else 1]
+        out: list[Stmt] = []
+        for part in ranges:
+            if part is main or parts >= MOST_PARTS or not _is_long(part, scope.sample, LEAST_ITERATIONS):
+                out.append(replace(part, body=self.block(part.body, scope.inside(part))))
+            else:
+                out += self._loop(part, scope, parts=parts + 1)
+        return tuple(out)
+
+
+# ---------------------------------------------------------------- what would be read lane by lane
+
+
+def _asking(body: Iterable[Stmt], algebra: Algebra, lanes: frozenset[str] = frozenset()) -> Iterator[Index]:
+    """Yield indices at which lanes read, of which it is not known how far they lie apart."""
+    for s in body:
+        match s:
+            case For():
+                yield from _asking(s.body, algebra.with_loop(s.var, s.lo, s.hi, s.extent), lanes | {s.var} if s.kind == "vector" else lanes)
+            case If(_, then, orelse):
+                yield from _asking((*then, *orelse), algebra, lanes)
+            case Store(value=value) | Let(_, value) if lanes:
+                for i in dict.fromkeys(i for n in walk(value) if isinstance(n, Load) for i in n.index):
+                    if not lanes.isdisjoint(free_vars(i)) and any(
+                        isinstance(n, _STEPS) and not lanes.isdisjoint(free_vars(n)) for n in walk(algebra.simplify(i))
+                    ):
+                        yield i
+            case _:
+                pass
+
+
+def _in_one_vector(loop: For, index: Index, scope: _Scope) -> bool:
+    """Tell whether what the lanes of `loop` read at `index` is known to lie within as many elements as there are lanes."""
+    known = {name: int(low) for name, (low, high) in scope.algebra.intervals.items() if low == high}
+    lo, hi = _value(loop.lo, known), _value(loop.hi, known)
+    if lo is None or hi is None or lo >= hi:
+        return False
+    places = [_value(index, {**known, loop.var: lane}) for lane in range(lo, hi)]
+    found = [place for place in places if place is not None]
+    return len(found) == len(places) and max(found) - min(found) < 1 << (hi - lo - 1).bit_length()
+
+
+def _lone_edges(loop: For, interior: _Interior, scope: _Scope) -> tuple[Int, ...]:
+    """Return the iterations at the edges of `loop`, where there is one on each side at most, and what lanes read there depends on which."""
+    lo, hi = scope.algebra.simplify(loop.lo), scope.algebra.simplify(loop.hi)
+    first, end = _value(reduce(Max, interior.first, lo), {}), _value(reduce(Min, interior.end, hi), {})
+    if not isinstance(lo, Int) or not isinstance(hi, Int) or first is None or end is None or first >= end:
+        return ()
+    edges = (*range(lo.value, first), *range(end, hi.value))
+    if (
+        first - lo.value > 1
+        or hi.value - end > 1
+        or not any(loop.var in free_vars(i) for i in _asking(loop.body, scope.inside(loop).algebra))
+    ):
+        return ()
+    return tuple(map(Int, edges))
+
+
+def _expanded(loop: For, scope: _Scope) -> dict[str, Any]:
+    """Return what makes copies of the iterations of a short sum at an edge, in each of which it is known what lanes read."""
+    trips = (scope.algebra.poly(loop.hi) - scope.algebra.poly(loop.lo)).constant
+    if loop.kind != "serial" or loop.notes or _is_axis(loop) or _depth(loop.body) or trips is None or not 0 < trips <= MOST_COPIES:
+        return {}
+    known = {name for name, (low, high) in scope.algebra.intervals.items() if low == high}
+    lanes = {n.var for n in walk(*loop.body) if isinstance(n, For)}
+    asking = list(_asking(loop.body, scope.inside(loop).algebra))
+    if asking and all(loop.var in free_vars(i) and free_vars(i) <= known | lanes | {loop.var} for i in asking):
+        return {"kind": "unroll", "extent": trips}
+    return {}
+
+
+def _over(loop: For, lo: Index, hi: Index, algebra: Algebra) -> For:
+    low, high = algebra.simplify(lo), algebra.simplify(hi)
+    trips = (algebra.poly(high) - algebra.poly(low)).constant
+    extent = None if loop.extent is None else loop.extent if trips is None else max(0, min(trips, loop.extent))
+    return replace(loop, lo=low, hi=high, extent=extent)
+
+
+def _is_long(loop: For, sample: Mapping[str, int], least: int) -> bool:
+    lo, hi = (_value(e, sample) for e in (loop.lo, loop.hi))
+    return lo is not None and hi is not None and hi - lo >= least
+
+
+def _depth(body: Iterable[Stmt]) -> int:
+    """Return how many loops that are not expanded lie inside each other in `body`."""
+    deepest = 0
+    for s in body:
+        match s:
+            case For(kind=kind):
+                deepest = max(deepest, _depth(s.body) + (kind in ("serial", "parallel")))
+            case If(_, then, orelse):
+                deepest = max(deepest, _depth(then), _depth(orelse))
+            case _:
+                pass
+    return deepest
+
+
+def _is_axis(loop: For) -> bool:
+    """Tell whether every iteration writes elsewhere, but for what it allocates itself."""
+    own = {n.buffer.name for n in walk(*loop.body) if isinstance(n, Alloc)}
+    return all(loop.var in free_vars(*s.index) for s in stores(*loop.body) if s.buffer not in own)
+
+
+__all__ = ["partition"]

@@ -115,9 +115,41 @@ def _resized(
     else:
         at, weights = _weighted(where, scale, extent, mode, n)
     at = np.clip(at, 0, extent - 1).astype(np.int64)
+    line, w = _line(at, extent), weights.astype(x.dtype.numpy)
+    if line is not None:
+        steps = {"times": line[0], "start": line[1], "by": line[2]}
+        if mode == "nearest":
+            return n.op("resample", x, axis=axis, length=size, **steps)
+        return n.op("interpolate_between", x, n.constant(w), axis=axis, **steps)
     if mode == "nearest":
         return n.op("gather", x, n.constant(at[:, 0]), axis=axis)
-    return n.op("interpolate", x, n.constant(at), n.constant(weights.astype(x.dtype.numpy)), axis=axis)
+    return n.op("interpolate", x, n.constant(at), n.constant(w), axis=axis)
+
+
+_MOST_BY = 64
+"""The largest divisor of a line."""
+
+
+def _line(at: Array, extent: int) -> tuple[int, int, int] | None:
+    """Return (times, start, by) where column s of `at` is (times * o + start) // by + s at every o, brought into [0, extent); None where
+    there is no such line."""
+    size, count = at.shape
+    o, s = np.arange(size)[:, None], np.arange(count)[None, :]
+    inner = (at > 0) & (at < extent - 1)
+    if size == 1 or not inner.any():
+        return None
+    rows = np.flatnonzero(inner.any(axis=1))
+    first = np.where(inner, at - s, 0).sum(axis=1) // np.maximum(inner.sum(axis=1), 1)
+    run = int(rows[-1] - rows[0])
+    for by in range(1, _MOST_BY + 1):
+        slope = (int(first[rows[-1]]) - int(first[rows[0]])) * by
+        for times in sorted({max(0, (slope + k * by) // max(run, 1) + j) for k in (-1, 0, 1) for j in (0, 1)}):
+            least = by * (at - s) - times * o
+            low = int(np.where(at > 0, least, least.min()).max())
+            high = int(np.where(at < extent - 1, least + by - 1, (least + by - 1).max()).min())
+            if low <= high and (np.clip((times * o + low) // by + s, 0, extent - 1) == at).all():
+                return times, low, by
+    return None
 
 
 def _sources(out: Array, extent: int, size: int, scale: float, place: str, crop: tuple[float, float]) -> Array:

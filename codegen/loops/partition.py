@@ -62,8 +62,8 @@ from codegen.loops.simplify import assuming, nonnegative_when
 from codegen.loops.walk import children, free_vars, stores, substitution, walk
 from codegen.polynomials import ONE, number
 
-LARGE = 1 << 12
-"""What a size counts as where the order of bounds is not known."""
+LARGE = 5003
+"""What a size counts as where the order of bounds is not known: a prime, which leaves something over in every tile."""
 MOST_GROWTH = 12
 """How many times its nodes a function may get."""
 MOST_NODES = 60_000

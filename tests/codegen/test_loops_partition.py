@@ -1,0 +1,145 @@
+"""Loops split at edges visit the same iterations in the same order, whatever the sizes, and ask nothing inside."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from bits import assert_same_bits
+from golden_case import cases, source
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from llvm_run import run_native
+from loops_strategies import running_functions
+
+from codegen.llvm.target import host
+from codegen.loops.interp import run
+from codegen.loops.nodes import For, Function, Max, Min, Mod
+from codegen.loops.parser import parse
+from codegen.loops.partition import MOST_GROWTH, partition
+from codegen.loops.printer import show
+from codegen.loops.simplify import simplify
+from codegen.loops.verify import verify
+from codegen.loops.walk import free_vars, walk
+
+
+def split(function: Function) -> Function:
+    return simplify(partition(simplify(function)))
+
+
+@pytest.mark.parametrize("path", cases("loops_partition", "loops"), ids=lambda path: path.stem)
+def test_partition_by_example(path: Path, golden_case: Callable[[Path, str], None]) -> None:
+    function = parse(source(path))
+    verify(function)
+    parted = split(function)
+    verify(parted)
+    golden_case(path, show(parted))
+
+
+@pytest.mark.parametrize("path", cases("loops_partition", "loops"), ids=lambda path: path.stem)
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 15, 16, 17, 31, 32, 50, 100])
+def test_split_loops_compute_the_same_bits(path: Path, size: int) -> None:
+    function = parse(source(path))
+    if not function.sizes and size:
+        size = 1
+    computed = []
+    for f in (function, split(function)):
+        arrays = {}
+        for p in f.params:
+            shape = tuple(e.value if hasattr(e, "value") else size for e in p.shape)
+            arrays[p.name] = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+        assert run(f, dict.fromkeys(f.sizes, size), arrays) == 0
+        computed.append(arrays["y"])
+    assert_same_bits(*computed)
+
+
+@settings(max_examples=200, deadline=None)
+@given(running_functions(), st.integers(0, 5))
+def test_split_functions_compute_the_same_bits(function: Function, n: int) -> None:
+    parted = split(function)
+    verify(parted)
+    results = []
+    for f in (function, parted):
+        arrays = {name: np.linspace(-2, 3, size, dtype=np.float32) for name, size in (("a", 8), ("c", 8), ("n", n))}
+        assert run(f, {"N": n}, arrays) == 0
+        results.append(arrays["c"])
+    assert_same_bits(*results)
+
+
+@st.composite
+def edges(draw: st.DrawFn) -> tuple[Function, dict[str, int]]:
+    """A row of vectors, read at indices that are brought into it in some way, perhaps under a condition; of an open size or a known one."""
+    length = draw(st.integers(1, 70))
+    is_open = draw(st.booleans())
+    n = "N" if is_open else str(length)
+    lanes = draw(st.sampled_from([1, 4, 8, 16]))
+    kind = draw(st.sampled_from(["serial", "parallel"]))
+
+    def read(at: str) -> str:
+        stride, shift = draw(st.sampled_from([1, 1, 1, 2, -1])), draw(st.integers(-6, 6))
+        here = f"{stride}*({at}) + {shift}"
+        match draw(st.sampled_from(["clamp", "wrap", "zero", "select"])):
+            case "clamp":
+                return f"x[max(0, min({n} - 1, {here}))]"
+            case "wrap":
+                return f"x[({here}) % {n}]"
+            case "zero":
+                return f"select(index({here}) >= 0_i64 and index({here}) < index({n}), x[{here}], 0.0_f32)"
+            case _:
+                op, bound = draw(st.sampled_from(["<", ">=", "==", "!="])), draw(st.integers(-2, 70))
+                return f"select(index({here}) {op} {bound}_i64, x[({at}) // 2], x[{at}])"
+
+    def row(at: str, extent: str) -> str:
+        return f"for jv in 0 .. {extent} vector {lanes} {{ y[{at}] = {' + '.join(read(at) for _ in range(draw(st.integers(1, 3))))} }}"
+
+    whole, rest = row(f"{lanes}*jo + jv", str(lanes)), row(f"{lanes}*({n} // {lanes}) + jv", f"{n} % {lanes}")
+    head = f"func f({'N' if is_open else ''})(x: f32[{n}], out y: f32[{n}])"
+    return parse(f"{head} {{ for jo in 0 .. {n} // {lanes} {kind} {{ {whole} }} {rest} }}"), {"N": length} if is_open else {}
+
+
+@settings(max_examples=150, deadline=None)
+@given(edges())
+def test_rows_with_edges_compute_the_same_bits_in_the_interpreter(case: tuple[Function, dict[str, int]]) -> None:
+    function, sizes = case
+    assert_same_bits(_row(function, sizes, run), _row(split(function), sizes, run))
+
+
+@settings(max_examples=25, deadline=None)
+@given(edges())
+def test_rows_with_edges_compute_the_same_bits_natively(case: tuple[Function, dict[str, int]]) -> None:
+    function, sizes = case
+    native = _row(split(function), sizes, lambda f, known, arrays: run_native(f, known, arrays, host(), threads=1))
+    assert_same_bits(native, _row(function, sizes, run))
+
+
+def _row(function: Function, sizes: dict[str, int], how: Callable[[Function, dict[str, int], dict[str, np.ndarray]], int]) -> np.ndarray:
+    shape = function.params[0].shape[0]
+    length = sizes.get("N", getattr(shape, "value", 0))
+    arrays = {"x": np.linspace(-3, 5, length, dtype=np.float32), "y": np.zeros(length, np.float32)}
+    assert how(function, sizes, arrays) == 0
+    return arrays["y"]
+
+
+@pytest.mark.parametrize("name", ["clamped_rows", "open_sizes", "clamped_sum", "mirrored", "wrapped"])
+def test_a_loop_between_the_edges_asks_nothing(name: str) -> None:
+    path = next(p for p in cases("loops_partition", "loops") if p.stem == name)
+    before, after = (
+        [n for n in walk(*f.body) if isinstance(n, For) and n.var == "jo"] for f in (parse(source(path)), split(parse(source(path))))
+    )
+    assert all(_asks(loop) for loop in before)
+    assert not all(_asks(loop) for loop in after)
+
+
+def _asks(loop: For) -> bool:
+    return any(isinstance(n, Min | Max | Mod) and "jv" in free_vars(n) for n in walk(*loop.body))
+
+
+def test_code_that_would_grow_beyond_measure_is_split_in_its_inner_loops_alone() -> None:
+    reads = " + ".join(f"select(index(l{k}) >= 1_i64, x[l{k} - 1], 0.0_f32)" for k in range(6))
+    text = f"y[l0, l1, l2, l3, l4, l5] = {reads}"
+    for k in reversed(range(6)):
+        text = f"for l{k} in 0 .. 9 {{ {text} }}"
+    function = parse(f"func f()(x: f32[9], out y: f32[9, 9, 9, 9, 9, 9]) {{ {text} }}")
+    parted = partition(simplify(function))
+    before, after = (sum(1 for _ in walk(*f.body)) for f in (function, parted))
+    assert before < after <= MOST_GROWTH * before

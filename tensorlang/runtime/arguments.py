@@ -71,10 +71,10 @@ def sorted_out(operator: sx.Operator, args: tuple[Any, ...], named: Mapping[str,
     return Call(types, attrs, sizes, tuple(arrays))
 
 
-def no_argument(operator: str, name: str, there: Sequence[str]) -> CompileError:
+def no_argument(operator: str, name: str, names: Sequence[str]) -> CompileError:
     """Return R0312 for a name that is none of those of an operator."""
-    close = get_close_matches(name, there, 1)
-    note = f"it has {', '.join(f'`{p}`' for p in there)}"
+    close = get_close_matches(name, names, 1)
+    note = f"it has {', '.join(f'`{p}`' for p in names)}"
     help = f"did you mean `{close[0]}`?" if close else None
     return exception(Diagnostic("R0312", f"`{operator}` has no `{name}`", notes=(note,), help=help))
 

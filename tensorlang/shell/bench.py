@@ -76,10 +76,8 @@ def bench_operator(
 ) -> Comparison:
     """Return an operator next to `chosen`."""
     call = operator.call(**given)
-    made = operator.compiled(call)
-    quick = made.quick
-    run = (lambda: results_of(made(call.arrays))) if quick is None else (lambda: results_of(quick(*call.arrays)))
-    return _compared(run, task, operator.roofline(**given), threads, "f32", chosen, seconds)
+    prepared = operator.compiled(call).prepared(call.arrays, None)
+    return _compared(lambda: results_of(prepared()), task, operator.roofline(**given), threads, "f32", chosen, seconds)
 
 
 def results_of(found: object) -> list[Array]:

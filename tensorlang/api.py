@@ -6,7 +6,6 @@ A model that was compiled before runs without the parser, isl and the emitter: n
 from __future__ import annotations
 
 import hashlib
-import mmap
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -19,9 +18,10 @@ from tensorlang.backends.registry import tools_for
 from tensorlang.diagnostics import error, trimmed
 from tensorlang.graph.nodes import Graph
 from tensorlang.plugins import IMPORTERS, offers_digest
-from tensorlang.runtime.bundle import bundle_key
+from tensorlang.runtime.bundle import BundleKey, bundle_key
 from tensorlang.runtime.model import CompiledModel
 from tensorlang.runtime.protocol import Progress, quiet
+from tensorlang.runtime.signature import Signature
 
 
 @runtime_checkable
@@ -34,6 +34,25 @@ class Importer(Protocol):
 
     def load(self, source: Any, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Graph:
         """Return the model as a graph, its open shapes fixed by `shapes`. Raises CompileError."""
+        ...
+
+
+@runtime_checkable
+class TellsFiles(Protocol):
+    """An importer of models that may lie in several files. What one that is not reads is not kept as a whole."""
+
+    def files(self, path: str | os.PathLike[str]) -> Sequence[Path] | None:
+        """Return the files that parts of the model at `path` are in besides that, in an order that its bytes tell, or None where that
+        cannot be told. Raises OSError and ValueError where the file cannot be read."""
+        ...
+
+
+@runtime_checkable
+class TellsSignatures(Protocol):
+    """An importer that tells what a model takes and returns before its shapes are known."""
+
+    def signature(self, source: Any) -> Signature:
+        """Return the signature of the model, with the symbols that it declares. Raises CompileError."""
         ...
 
 
@@ -85,14 +104,23 @@ def compile(
 
     content = fingerprint(model) if importers is None else None
 
-    def keyed(options: Sequence[object]) -> Callable[[Mapping[str, tuple[int, ...]] | None], str] | None:
-        return None if content is None else lambda found: bundle_key(content, offers_digest(), found, options)
+    def check() -> None:
+        if fingerprint(model) != content:
+            what = f"`{model}`" if isinstance(model, (str, os.PathLike)) else "the model"
+            raise error("O015", f"{what} changed since it was compiled", help="compile it again: `tensorlang.compile`")
+
+    def keyed(options: Sequence[object]) -> Callable[[Mapping[str, tuple[int, ...]] | None], BundleKey] | None:
+        return None if content is None else lambda found: BundleKey(bundle_key(content, offers_digest(), found, options), check)
+
+    def signature() -> Signature | None:
+        importer = importer_of(model, importers)
+        return importer.signature(model) if isinstance(importer, TellsSignatures) else None
 
     if not isinstance(online, bool):
         raise error("C0108", f"`online` is {online!r}", help="it is `True` or `False`")
     tools = tools_for(target, threads, winograd=winograd, online=online, precision=precision, force_precision=force_precision)
     _check_shapes(shapes)
-    return CompiledModel(load, tools, shapes=shapes, progress=progress, key=keyed(tools.options), made=made)
+    return CompiledModel(load, tools, shapes=shapes, progress=progress, key=keyed(tools.options), made=made, signature=signature)
 
 
 def _check_shapes(shapes: object) -> None:
@@ -110,65 +138,39 @@ def fingerprint(model: Any) -> bytes | None:
     """Return a digest of all there is to say about `model`, or None when it has no bytes, or when parts of it may lie in files that
     cannot be told.
 
-    A file is mapped: models are large, and nothing but the digest stays. Of files beside it that hold parts of it, what the system says
-    of them stands for their bytes: which file it is, its size, and when it was last changed in any way."""
+    Of a model in several files it is a digest of the bytes of all of them: neither size nor time of a file says what is in it."""
     if isinstance(model, (str, os.PathLike)):
+        if not os.path.isfile(model):  # what a pipe holds is read once
+            return None
         try:
-            if os.path.getsize(model) == 0:
-                return _digest(b"")
-            with open(model, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-                return _digest(content, Path(model).parent)
+            beside = _files_beside(model)
+            return None if beside is None else _digest_of_files((model, *beside))
         except (OSError, ValueError):  # the importer says what is wrong with the path
             return None
     if isinstance(model, bytes):
-        return _digest(model)
+        return hashlib.sha256(model).digest()
     if not hasattr(model, "SerializeToString"):
         return None
     try:
         content_of_proto: bytes = model.SerializeToString(deterministic=True)
     except Exception:  # whatever an object of another library finds wrong with itself, its importer will say better
         return None
-    return _digest(content_of_proto)
+    return hashlib.sha256(content_of_proto).digest()
 
 
-_PIECE = 1 << 20
-_ELSEWHERE = b"location"
-"""The word by which a model names files that hold parts of it."""
-_FIELD = b"\n\x08" + _ELSEWHERE + b"\x12"
-"""That word as the key of an entry whose value, a text with its length before it, comes next."""
+def _files_beside(path: str | os.PathLike[str]) -> Sequence[Path] | None:
+    """Return the files that parts of a model are in besides the one at `path`, None where its importer does not tell."""
+    importer = next((i for i in installed_importers() if i.matches(path)), None)
+    return importer.files(path) if isinstance(importer, TellsFiles) else None
 
 
-def _digest(content: bytes | mmap.mmap, folder: Path | None = None) -> bytes | None:
-    """Return the digest of a model's bytes and of the files in `folder` that they name; None when there may be files it cannot tell."""
-    digest, named, at = hashlib.sha256(), set[str](), content.find(_ELSEWHERE)
-    while at >= 0:
-        if content[max(0, at - 1) : at] < b" ":  # otherwise it is the end of a longer word
-            name = _named(content, at)
-            if name is None or folder is None:
-                return None
-            named.add(name)
-        at = content.find(_ELSEWHERE, at + 1)
-    for start in range(0, len(content), _PIECE):
-        digest.update(content[start : start + _PIECE])
-    for name in sorted(named):
-        state = os.stat((folder or Path()) / name)
-        digest.update(repr((name, state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)).encode())
-    return digest.digest()
-
-
-def _named(content: bytes | mmap.mmap, at: int) -> str | None:
-    """Return the file that is named behind the word at `at`, or None when that is not how files are named."""
-    start = at + len(_FIELD) - 2
-    if content[max(0, at - 2) : start] != _FIELD:
-        return None
-    length = content[start] if start < len(content) else 0
-    if length >= 128:  # in two bytes, seven bits each
-        length, start = length - 128 + (content[start + 1] << 7 if start + 1 < len(content) else 0), start + 1
-    name = content[start + 1 : start + 1 + length]
-    try:
-        return name.decode() if len(name) == length and b"\0" not in name else None
-    except UnicodeDecodeError:
-        return None
+def _digest_of_files(paths: Sequence[str | os.PathLike[str]]) -> bytes:
+    """Return a digest of what is in files, in their order; of one file, that of its bytes."""
+    digests = []
+    for path in paths:
+        with open(path, "rb") as file:
+            digests.append(hashlib.file_digest(file, "sha256").digest())
+    return digests[0] if len(digests) == 1 else hashlib.sha256(b"".join(digests)).digest()
 
 
 def importer_of(model: Any, importers: Sequence[Importer] | None = None) -> Importer:

@@ -296,6 +296,11 @@ def _printable(line: Line) -> Iterator[Line]:
     yield out
 
 
+def plain_text(text: str) -> str:
+    """Return a text from outside on one line, with what a terminal would obey written out."""
+    return "".join(c if c.isprintable() else _escaped(c) for c in text)
+
+
 def _escaped(character: str) -> str:
     """Return a character that a terminal would obey, or could not encode, as people write it in texts: `\\x1b`."""
     return character.encode("unicode_escape").decode()

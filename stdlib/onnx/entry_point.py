@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stdlib.onnx.external import external_files
 from tensorlang.diagnostics import error
 from tensorlang.graph.nodes import Graph
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
     from stdlib.onnx.model import Array
+    from tensorlang.runtime.signature import Signature
 
 INSTALL = "pip install 'tensorlang[onnx]'"
 """What brings the package that models are read with."""
@@ -63,3 +65,14 @@ class Importer:
         from stdlib.onnx.importer import imported
 
         return imported(source, shapes or {}, fixed or {})
+
+    def signature(self, source: str | os.PathLike[str] | bytes | ModelProto) -> Signature:
+        """Return what the model takes and returns, with the symbols that it declares. Raises CompileError as `load` does."""
+        from stdlib.onnx.importer import signature_of
+
+        return signature_of(source)
+
+    def files(self, path: str | os.PathLike[str]) -> tuple[Path, ...] | None:
+        """Return the files beside the one at `path` that the model is in as well, None where that cannot be told. Does not need `onnx`.
+        Raises OSError and ValueError where the file cannot be read."""
+        return external_files(path)

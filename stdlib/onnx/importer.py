@@ -26,6 +26,7 @@ from tensorlang.diagnostics import CompileError, Diagnostic, error
 from tensorlang.graph.edit import reads, writes
 from tensorlang.graph.nodes import Graph, Join, Kernel, Part, Value, View
 from tensorlang.graph.nodes import Node as GraphNode
+from tensorlang.runtime.signature import Signature, TensorSignature
 
 P = ParamSpec("P")
 
@@ -35,6 +36,13 @@ def imported(
 ) -> Graph:
     """Return the graph of a model, with the shapes and elements of inputs that are given (`Importer.load`). Raises CompileError."""
     return to_graph(with_constants(read(source), constants), shapes)
+
+
+def signature_of(source: str | os.PathLike[str] | bytes | ModelProto) -> Signature:
+    """Return the signature of a model as it declares it. Raises CompileError."""
+    model = read(source)
+    taken, returned = (tuple(TensorSignature(d.name, d.dtype, d.dims) for d in all_) for all_ in (model.inputs, model.outputs))
+    return Signature(model.name, taken, returned)
 
 
 def with_constants(model: Model, constants: Mapping[str, Array]) -> Model:

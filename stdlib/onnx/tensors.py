@@ -15,6 +15,7 @@ import numpy as np
 from onnx import TensorProto, numpy_helper
 
 from codegen.dtypes import DTYPES, DType
+from stdlib.onnx.external import inside
 from stdlib.onnx.model import Array
 from stdlib.onnx.problems import Refusal, Unsupported, quoted
 from tensorlang.memory_map import contents
@@ -170,9 +171,8 @@ def _inside(folder: Path, location: str, what: str) -> Path:
     """Return the file that `location` names, which must be a regular file in `folder`, links resolved."""
     if not location or "\0" in location:
         raise Refusal("O004", f"{what} has external data without a location")
-    root = Path(os.path.realpath(folder))
-    path = Path(os.path.realpath(root / location))
-    if Path(location).is_absolute() or "\\" in location or not path.is_relative_to(root):
+    path = inside(folder, location)
+    if path is None:
         raise Refusal("O004", f"{what} is stored in {quoted(location)}, outside of the model's folder")
     if not os.path.isfile(path):  # that of `Path` raises for names that are too long
         raise Refusal("O004", f"{what} is stored in {quoted(location)}, which is not a file")

@@ -77,7 +77,7 @@ def _on_host(
     if not file.suffix and not file.exists():
         return _library(what, parsed(arguments), tools, model_options, chosen, seconds)
     model, values = model_of(file, arguments, threads, model_options, target)
-    inputs = random_inputs(model.inputs, values)
+    inputs = random_inputs(model.made.inputs, values)
     found = bench_model(model, Task(inputs, what), tools.threads, tools.precision.used, chosen, seconds)
     return with_memory(found, file, inputs, model_options.chosen()) if memory else found
 
@@ -98,7 +98,7 @@ def _on_device(
     file = Path(what)
     if file.suffix != ".tl" and (file.suffix or file.exists()):
         model, values = model_of(file, arguments, None, model_options, target)
-        inputs = random_inputs(model.inputs, values)
+        inputs = random_inputs(model.made.inputs, values)
         run = DeviceRun(model.timer(inputs), lambda: [np.asarray(r) for r in model.run(inputs).values()])
         return bench_on_device(run, Task(inputs, what), model.roofline(inputs), model_options.precision, chosen, seconds)
     no_precision(model_options.precision)

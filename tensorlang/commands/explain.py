@@ -69,7 +69,7 @@ def _explain_model(
     if proof:
         raise error("C0103", "not supported yet: the proofs of a model", help="ask for those of an operator of a `.tl` file")
     model, values = model_of(file, arguments, threads, model_options, target)
-    inputs = random_inputs(model.inputs, values) if measure else None
+    inputs = random_inputs(model.made.inputs, values) if measure else None
     kernels = [] if inputs is None or not as_json else [_kernel(k) for k in model.profile(inputs)]
     text = model.explain(inputs)
     say({"file": str(file), "target": target, "kernels": kernels, "text": text}, text, as_json)

@@ -16,22 +16,33 @@ import shutil
 import sys
 import tempfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from io import RawIOBase
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from codegen.store import Cache, private_creator, private_directory, private_opener
+from codegen.store import Cache, key_of, private_creator, private_directory, private_opener
 from tensorlang.digest import compiler_digest
 from tensorlang.memory_map import contents
 from tensorlang.runtime.constants import Places, Weights, in_memory, pieces
-from tensorlang.serialization import from_flat, to_flat
+from tensorlang.runtime.signature import OpenModel
+from tensorlang.serialization import FlatError, from_flat, to_flat
 
 Array = np.ndarray[Any, Any]
 
 LIMIT_BYTES = 8 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class BundleKey:
+    """What a compiled model is kept under: `name` in the cache, and `check`, which raises CompileError O015 when the model is not any more
+    what the name was made of."""
+
+    name: str
+    check: Callable[[], None]
 
 
 def bundle_key(content: bytes, importers: str, shapes: Mapping[str, tuple[int, ...]] | None, options: Sequence[object]) -> str:
@@ -64,6 +75,27 @@ def kept(key: str, store: Cache | None) -> tuple[Any, Array] | None:
     return parts, block
 
 
+def kept_open(key: str, store: Cache | None) -> OpenModel | None:
+    """Return what is known of the model of open shapes that `key` is the name of, or None."""
+    data = store.get(_open_key(key)) if store is not None else None
+    try:
+        found = from_flat(data) if data is not None else None
+    except FlatError:  # written by other classes under the same names
+        return None
+    return found if isinstance(found, OpenModel) else None
+
+
+def keep_open(key: BundleKey, store: Cache | None, model: OpenModel) -> None:
+    """Let another process find what is known of a model of open shapes. Raises CompileError O015."""
+    key.check()
+    if store is not None:
+        store.put(_open_key(key.name), to_flat(model))
+
+
+def _open_key(key: str) -> str:
+    return key_of(("open model", key))
+
+
 def _mapped(path: Path, size: int) -> Array | None:
     """Return the `size` bytes of the file, which are shared with all who map it, or None when it has not that many."""
     found = contents(path, soon=True, opener=private_opener)
@@ -73,8 +105,8 @@ def _mapped(path: Path, size: int) -> Array | None:
 class Draft:
     """A model on its way to the disk: `place` puts its constants into a file, `finish` the rest beside it, and then others find it."""
 
-    def __init__(self, key: str, store: Cache | None) -> None:
-        self._key, self._store = key, store
+    def __init__(self, key: BundleKey, store: Cache | None) -> None:
+        self._key, self._check, self._store = key.name, key.check, store
         self._folder: Path | None = None
         self._size = self._checksum = 0
 
@@ -102,7 +134,9 @@ class Draft:
         return np.frombuffer(file_bytes, np.uint8) if places.size else np.empty(1, np.uint8)
 
     def finish(self, parts: object) -> None:
-        """Keep the model, whose `parts` are all but its constants, as far as the disk allows."""
+        """Keep the model, whose `parts` are all but its constants, as far as the disk allows. Raises CompileError O015 when what it was
+        read from changed meanwhile."""
+        self._check()
         if self._folder is None or self._store is None:
             return
         root = _folder(self._store)

@@ -156,25 +156,44 @@ def row_major(array: Array) -> Array:
 
 
 def _names(feeds: Mapping[str, object], values: Sequence[Place], what: str = "input") -> Iterator[Diagnostic]:
-    known = [value.name for value in values]
+    return name_mismatches(feeds, [(v.name, describe(v.dtype, v.shape)) for v in values], what)
+
+
+def name_mismatches(feeds: Mapping[str, object], values: Sequence[tuple[str, str]], what: str = "input") -> Iterator[Diagnostic]:
+    """Yield what is given and is none of `values` (each a name and what it is), and which of these are missing."""
+    known = [name for name, _ in values]
     for name in feeds:
         if name not in known:
             close = get_close_matches(str(name), known, 1)
             notes = (f"the {what}s are {', '.join(f'`{n}`' for n in known)}" if known else f"there are no {what}s",)
             yield Diagnostic("R0302", f"there is no {what} `{name}`", notes=notes, help=f"did you mean `{close[0]}`?" if close else None)
-    for value in values:
-        if value.name not in feeds:
-            yield Diagnostic("R0301", f"{what} `{value.name}` is missing", notes=(f"it is {describe(value.dtype, value.shape)}",))
+    for name, described in values:
+        if name not in feeds:
+            yield Diagnostic("R0301", f"{what} `{name}` is missing", notes=(f"it is {described}",))
 
 
 def _fits(array: Array, value: Place, what: str = "input") -> Iterator[Diagnostic]:
-    dtype = from_numpy(array.dtype.newbyteorder("="))
-    given = f"the array is {array.dtype.name if dtype is None else dtype}{list(array.shape)}"
-    if dtype != value.dtype:
-        help = f"convert it: `array.astype({value.dtype.numpy.name!r})`"
-        yield Diagnostic("R0303", f"{what} `{value.name}` must be {value.dtype}", notes=(given,), help=help)
+    yield from wrong_type(array, value.name, value.dtype, what)
     if array.shape != value.shape:
-        yield Diagnostic("R0304", f"{what} `{value.name}` must have the shape {list(value.shape)}", notes=(given,))
+        yield wrong_shape(array, value.name, str(list(value.shape)), what=what)
+
+
+def wrong_type(array: Array, name: str, expected: DType, what: str = "input") -> Iterator[Diagnostic]:
+    """Yield R0303 unless the elements of an array are `expected`."""
+    if from_numpy(array.dtype.newbyteorder("=")) != expected:
+        help = f"convert it: `array.astype({expected.numpy.name!r})`"
+        yield Diagnostic("R0303", f"{what} `{name}` must be {expected}", notes=(_given(array),), help=help)
+
+
+def wrong_shape(array: Array | None, name: str, expected: str, given: str | None = None, what: str = "input") -> Diagnostic:
+    """Return R0304; `given` says what is there of an array that does not lie here."""
+    notes = (given or "",) if array is None else (_given(array),)
+    return Diagnostic("R0304", f"{what} `{name}` must have the shape {expected}", notes=notes)
+
+
+def _given(array: Array) -> str:
+    dtype = from_numpy(array.dtype.newbyteorder("="))
+    return f"the array is {array.dtype.name if dtype is None else dtype}{list(array.shape)}"
 
 
 def describe(dtype: DType, shape: tuple[int, ...]) -> str:

@@ -7,16 +7,19 @@ disk, kernel by kernel and as a whole, so that another process finds it.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pickle import PicklingError
 from typing import Any
 
 from codegen.forks import Lock
-from tensorlang.diagnostics import CompileError, RunError, trimmed
-from tensorlang.graph.nodes import Graph, Value
+from tensorlang.diagnostics import CompileError, Diagnostic, RunError, trimmed
+from tensorlang.graph.nodes import Graph
+from tensorlang.runtime.bundle import BundleKey, keep_open, kept_open
+from tensorlang.runtime.description import Description
 from tensorlang.runtime.feeds import check_named
 from tensorlang.runtime.kernel_time import KernelTime
-from tensorlang.runtime.protocol import Progress, Runs, Timer, Tools, quiet
+from tensorlang.runtime.protocol import MemoryUse, Progress, Runs, Timer, Tools, quiet
+from tensorlang.runtime.signature import OpenModel, Signature, TensorSignature, check_feeds, named_inputs, signature_of
 from tensorlang.runtime.work import Roofline
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -36,11 +39,13 @@ class CompiledModel:
         *,
         shapes: Shapes | None = None,
         progress: Progress = quiet,
-        key: Callable[[Shapes | None], str] | None = None,
+        key: Callable[[Shapes | None], BundleKey] | None = None,
         made: Callable[[], CompiledModel] | None = None,
+        signature: Callable[[], Signature | None] = lambda: None,
     ) -> None:
         """`load(shapes)` returns the model's graph for given input shapes, or for its own when they are all known; `key(shapes)` is what
-        the compiled model is kept under on disk, if it may be; `made()` makes the same model in another process.
+        the compiled model is kept under on disk, if it may be; `made()` makes the same model in another process. `signature()` tells what
+        a model of open shapes takes and returns, None where that is not to be had.
 
         Raises CompileError for what the model does that is not supported, C0111 and C0112."""
         self._load, self._tools, self._progress, self._key = load, tools, progress, key
@@ -49,16 +54,32 @@ class CompiledModel:
         self._shared: dict[str, Any] = {}
         self._again = made
         self._made: OrderedDict[tuple[tuple[str, tuple[int, ...]], ...], Runs] = OrderedDict()
-        self._is_open = False
         self._lock = Lock()
         self._static: Runs | None = None
+        self._signature: Signature | None = None
+        self._open: tuple[Diagnostic, ...] = ()
         self._quick: Callable[[Mapping[str, object]], Any] = lambda feeds: NotImplemented
-        try:
-            self._static = self._specialise(shapes)
-        except CompileError as problem:
-            if shapes is not None or not only_shapes_are_open(problem):
-                raise
-            self._open, self._is_open = problem, True
+        known = self._known_to_be_open(shapes)
+        if known is None:
+            try:
+                self._static = self._specialise(shapes)
+            except CompileError as problem:
+                if shapes is not None or not only_shapes_are_open(problem):
+                    raise
+                self._open, self._signature = problem.diagnostics, signature()
+                self._keep_open()
+        else:
+            self._open, self._signature = known.diagnostics, known.signature
+
+    def _known_to_be_open(self, shapes: Shapes | None) -> OpenModel | None:
+        """Return what another process found out about a model of open shapes, or None."""
+        if shapes is not None or self._key is None:
+            return None
+        return kept_open(self._key(None).name, self._tools.store)
+
+    def _keep_open(self) -> None:
+        if self._key is not None and self._signature is not None:
+            keep_open(self._key(None), self._tools.store, OpenModel(self._signature, self._open))
 
     def __reduce__(self) -> tuple[Callable[[], CompiledModel], tuple[()]]:
         """Pickled is what the model was made of; what was compiled stays in the cache."""
@@ -67,14 +88,73 @@ class CompiledModel:
         return self._again, ()
 
     @property
-    def inputs(self) -> tuple[Value, ...]:
-        """The inputs: name, dtype, shape. Raises RunError while shapes are open."""
-        return self._known().inputs
+    def inputs(self) -> tuple[TensorSignature, ...]:
+        """The inputs: name, dtype, shape, in which a symbol stands for what each run brings. Raises RunError where shapes are open and the
+        importer does not tell more."""
+        return self.signature.inputs
 
     @property
-    def outputs(self) -> tuple[Value, ...]:
-        """The outputs: name, dtype, shape. Raises RunError while shapes are open."""
-        return self._known().outputs
+    def outputs(self) -> tuple[TensorSignature, ...]:
+        """The outputs, as the inputs."""
+        return self.signature.outputs
+
+    @property
+    def signature(self) -> Signature:
+        """The model's name, inputs and outputs. Raises RunError as `inputs` does."""
+        if self._signature is None:
+            made = self._known()
+            found = signature_of(made.summary.name, made.inputs, made.outputs)
+            if self._open:
+                return found
+            self._signature = found
+        return self._signature
+
+    @property
+    def memory(self) -> MemoryUse:
+        """The memory of all combinations of shapes that code is held for."""
+        return sum((made.summary.memory for made in self._held()), MemoryUse(0, 0))
+
+    def _held(self) -> Sequence[Runs]:
+        """Return what there is code for, what was used last at the end."""
+        return (self._static,) if self._static is not None else tuple(self._made.values())
+
+    def __repr__(self) -> str:
+        """A few lines: inputs, outputs, target, kernels, memory."""
+        return "\n".join(self._description().lines())
+
+    def _repr_html_(self) -> str:
+        return self._description().html()
+
+    def _description(self) -> Description:
+        held, shapes = self._held(), [dict(key) for key in self._made]
+        signature = self.signature if held or self._signature is not None else None
+        return Description(
+            self._tools.name,
+            self._tools.threads,
+            self._tools.on_device,
+            signature,
+            shapes if self._open else None,
+            held[-1].summary.kernels if held else None,
+            self.memory,
+        )
+
+    def __call__(self, /, *arrays: object, **named: object) -> Any:
+        """Return the output for inputs in order or by name, or a tuple of the outputs where there are several: a model of one input and
+        one output is a function of an array. Inputs whose names are none of Python's are given in order, or in a dictionary as to `run`.
+
+        Raises RunError R0311 and R0312 for inputs that are too many or given twice, and as `run` does."""
+        try:
+            return self._called(arrays, named)
+        except CompileError as refused:
+            raise refused.with_traceback(None) from None
+
+    def _called(self, arrays: tuple[object, ...], named: dict[str, object]) -> Any:
+        if len(arrays) == 1 and isinstance(arrays[0], Mapping) and not named:
+            results = self.run(arrays[0])
+        else:
+            results = self.run(named_inputs(arrays, named, self.inputs) if arrays else named)
+        found = tuple(results.values())
+        return found[0] if len(found) == 1 else found
 
     def run(self, feeds: Mapping[str, object], *, stream: object = None) -> dict[str, Any]:
         """Return the outputs by name, in new arrays. `feeds` has an array for every input; memory that is not row-major is copied.
@@ -126,7 +206,7 @@ class CompiledModel:
 
     def _shapes(self) -> Iterator[str]:
         """Yield what there is to say of the shapes that an open model has met."""
-        if self._is_open:
+        if self._open:
             yield f"shapes: of at most {self.kept} combinations code stays in memory, of these now, the last one used last"
             yield from ("        " + ", ".join(f"{name} {list(shape)}" for name, shape in key) for key in self._made)
 
@@ -152,11 +232,13 @@ class CompiledModel:
         if self._static is not None:
             return self._static
         if not self._made:
-            raise RunError(*self._open.diagnostics)
+            raise RunError(*self._open)
         return next(reversed(self._made.values()))
 
     def _for(self, feeds: Mapping[str, object]) -> Runs:
         check_named(feeds)
+        if self._signature is not None:
+            check_feeds(feeds, self._signature.inputs, self._tools.shape_of)
         shapes = {name: self._tools.shape_of(value, name) for name, value in feeds.items()}
         key = tuple(sorted(shapes.items()))
         with self._lock:
@@ -169,8 +251,8 @@ class CompiledModel:
 
     def _specialise(self, shapes: Shapes | None) -> Runs:
         key = self._key(shapes) if self._key is not None else None
-        shared = self._shared if self._is_open else None
-        found = self._tools.kept(key, shared) if key is not None else None
+        shared = self._shared if self._open else None
+        found = self._tools.kept(key.name, shared) if key is not None else None
         return found if found is not None else self._tools.built(self._load(shapes), self._progress, key, shared)
 
 

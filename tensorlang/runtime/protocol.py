@@ -10,6 +10,7 @@ Runs        a model that can be run, for one combination of shapes
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from codegen.store import Cache
@@ -24,6 +25,7 @@ if TYPE_CHECKING:  # the compiler itself, which running what is kept does withou
     from tensorlang.graph.options import Options
     from tensorlang.graph.pass_manager import Pipeline
     from tensorlang.planning import Dump, ScheduleRequest
+    from tensorlang.runtime.bundle import BundleKey
     from tensorlang.schedule.plan import Plan
 
 Progress: TypeAlias = Callable[[str, int, int], None]
@@ -132,8 +134,32 @@ class AnySizes(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class MemoryUse:
+    """How many bytes a model's weights take, laid out as its kernels read them, and the arena of its values in between, which each thread
+    that runs the model has one of."""
+
+    weights_bytes: int
+    arena_bytes: int
+
+    def __add__(self, other: MemoryUse) -> MemoryUse:
+        return MemoryUse(self.weights_bytes + other.weights_bytes, self.arena_bytes + other.arena_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSummary:
+    """What a compiled model is, in numbers. `kernels` counts those of a run."""
+
+    name: str
+    kernels: int
+    memory: MemoryUse
+
+
 class Runs(Protocol):
     """A model for one combination of input shapes, wherever it runs. `outputs` are the model's names, in order."""
+
+    @property
+    def summary(self) -> ModelSummary: ...
 
     @property
     def inputs(self) -> tuple[Value, ...]: ...
@@ -165,6 +191,11 @@ class Runs(Protocol):
 
 class Tools(Protocol):
     """What compiles programs and graphs for a target."""
+
+    @property
+    def name(self) -> str:
+        """The target, as people name it."""
+        ...
 
     @property
     def schedules_for(self) -> str:
@@ -252,6 +283,6 @@ class Tools(Protocol):
         """Return the model that is kept under `key`, or None. `shared` is the same for all shapes of a model, None where there is one."""
         ...
 
-    def built(self, loaded: Graph, progress: Progress, key: str | None, shared: dict[str, Any] | None) -> Runs:
+    def built(self, loaded: Graph, progress: Progress, key: BundleKey | None, shared: dict[str, Any] | None) -> Runs:
         """Return an imported graph compiled, and keep it under `key` where that is given. Raises CompileError."""
         ...

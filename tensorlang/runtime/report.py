@@ -33,6 +33,20 @@ def kernel_times(graph: Graph, nodes: Sequence[Kernel], seconds: Iterable[float]
     )
 
 
+def counted(count: int, what: str) -> str:
+    """Return a count of things: `1 kernel`, `2 kernels`."""
+    return f"{count} {what}{'s' * (count != 1)}"
+
+
+def bytes_text(count: int) -> str:
+    """Return a number of bytes as people read it, three digits or more of it."""
+    if count < 1024:
+        return counted(count, "byte")
+    power = min(4, (count.bit_length() - 1) // 10)
+    value = count / 1024**power
+    return f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f} {('KiB', 'MiB', 'GiB', 'TiB')[power - 1]}"
+
+
 def us(seconds: float) -> str:
     """Return a time as people read it."""
     return f"{seconds * 1e6:.1f} us"

@@ -165,7 +165,7 @@ def test_a_model_of_open_shapes_is_compiled_for_each_that_it_meets(tmp_path: Pat
         known = tl.compile(path, target="cuda:sm_90a", shapes={"x": (rows, 12)}, importers=[Importer()])
         fake.kernels = emulated(known.made.built.model)
         np.testing.assert_allclose(model.run({"x": X[:rows]})["y"].sum(axis=1), np.ones(rows), rtol=1e-5)
-    assert model.outputs[0].shape == (5, 7)
+    assert model.made.outputs[0].shape == (5, 7)
     assert model.explain().splitlines()[-2:] == ["        x [3, 12]", "        x [5, 12]"]
 
 

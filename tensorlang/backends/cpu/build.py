@@ -30,7 +30,7 @@ from tensorlang.graph.programs import program_key
 from tensorlang.planning import Rules
 from tensorlang.policy.cpu.horizontal_fusion import is_profitable
 from tensorlang.policy.cpu.row_epilogues import is_row_epilogue_profitable
-from tensorlang.runtime.bundle import Draft
+from tensorlang.runtime.bundle import BundleKey, Draft
 from tensorlang.runtime.constants import Places, Weights, in_memory, places_of
 from tensorlang.runtime.protocol import Progress, quiet
 from tensorlang.schedule.layout import Layout
@@ -52,7 +52,7 @@ class Job:
     rules: Rules | None = None
 
 
-def built(loaded: Graph, toolchain: Toolchain, progress: Progress, key: str | None) -> Executable:
+def built(loaded: Graph, toolchain: Toolchain, progress: Progress, key: BundleKey | None) -> Executable:
     """Return an imported graph compiled, and keep it under `key` where that is given."""
     outputs, graph = loaded.outputs, optimised(loaded, toolchain)
     if key is None:

@@ -11,9 +11,10 @@ import numpy as np
 from tensorlang.backends.cpu.executable import Executable, timed
 from tensorlang.diagnostics import Diagnostic, InternalError, RunError
 from tensorlang.graph.nodes import Value
+from tensorlang.graph.plan import ALIGNMENT
 from tensorlang.runtime.feeds import check_disjoint, checked, in_place, named_arrays
 from tensorlang.runtime.kernel_time import KernelTime
-from tensorlang.runtime.protocol import Timer
+from tensorlang.runtime.protocol import MemoryUse, ModelSummary, Timer
 from tensorlang.runtime.timing import mean_time
 from tensorlang.runtime.work import Roofline
 
@@ -52,6 +53,12 @@ class Specialised:
             return found
 
         return run
+
+    @property
+    def summary(self) -> ModelSummary:
+        made = self.executable
+        weights = made.constants.nbytes // ALIGNMENT * ALIGNMENT  # where there are none, the block is one byte
+        return ModelSummary(made.graph.name, len(made.kernels), MemoryUse(weights, made.plan.arena_bytes))
 
     def explain(self, feeds: Mapping[str, object] | None) -> str:
         from tensorlang.backends.cpu.explain import explained

@@ -10,7 +10,7 @@ from pickle import PicklingError
 from typing import TYPE_CHECKING, Any
 
 from codegen.llvm import pool
-from codegen.llvm.target import LEVEL, LevelError, Target, TargetError, named, runs_here
+from codegen.llvm.target import LEVEL, LevelError, Target, TargetError, host, named, runs_here
 from codegen.store import Cache
 from tensorlang.artifact import Artifact
 from tensorlang.backends.cpu.executable import assembled
@@ -19,7 +19,7 @@ from tensorlang.graph.nodes import Graph, Kernel
 from tensorlang.graph.passes.memory.layout import RowMajor
 from tensorlang.graph.precisions import F32, Precision, chosen
 from tensorlang.graph.programs import program_key
-from tensorlang.runtime.bundle import kept
+from tensorlang.runtime.bundle import BundleKey, kept
 from tensorlang.runtime.feeds import as_array
 from tensorlang.runtime.protocol import Progress, Roles, installed_roles
 from tensorlang.runtime.work import Roofline
@@ -92,6 +92,10 @@ class Toolchain:
         from tensorlang.backends.cpu.kernels import tiles_of
 
         return tiles_of(found, self.target, self.threads) if self.winograd else None
+
+    @property
+    def name(self) -> str:
+        return HOST if self.target == host() else self.target.name
 
     @property
     def schedules_for(self) -> str:
@@ -178,7 +182,7 @@ class Toolchain:
         parts, block = found
         return specialised(assembled(replace(parts, constants=block), self))
 
-    def built(self, loaded: Graph, progress: Progress, key: str | None, shared: dict[str, Any] | None) -> Specialised:
+    def built(self, loaded: Graph, progress: Progress, key: BundleKey | None, shared: dict[str, Any] | None) -> Specialised:
         from tensorlang.backends.cpu.build import built
         from tensorlang.backends.cpu.model import specialised
 

@@ -23,15 +23,16 @@ from tensorlang.backends.gpu.explain import explained, launched
 from tensorlang.backends.gpu.model import DeviceModel
 from tensorlang.backends.gpu.vendor import Vendor
 from tensorlang.diagnostics import Diagnostic, RunError, error
+from tensorlang.graph.edit import size_bytes
 from tensorlang.graph.nodes import Graph
 from tensorlang.graph.precisions import F32, Precision, chosen_on
 from tensorlang.policy.machine import USUAL
 from tensorlang.policy.machine import GpuMachine as Machine
-from tensorlang.runtime.bundle import Draft, kept
+from tensorlang.runtime.bundle import BundleKey, Draft, kept
 from tensorlang.runtime.constants import Weights, cells_of, places_of
 from tensorlang.runtime.feeds import Place, as_array, check_names, checked, row_major
 from tensorlang.runtime.kernel_time import KernelTime
-from tensorlang.runtime.protocol import Progress, Roles, Timer, installed_roles, quiet
+from tensorlang.runtime.protocol import MemoryUse, ModelSummary, Progress, Roles, Timer, installed_roles, quiet
 from tensorlang.runtime.report import kernel_times, us
 from tensorlang.runtime.work import Roofline, Work, work_of
 from tensorlang.tensor.nodes import Program
@@ -87,6 +88,10 @@ class DeviceTools:
     def __reduce__(self) -> tuple[Callable[[], DeviceTools], tuple[()]]:
         assert self.made is not None
         return self.made, ()
+
+    @property
+    def name(self) -> str:
+        return f"{self.vendor.name}:{self.arch.target}"
 
     @property
     def schedules_for(self) -> str:
@@ -171,7 +176,7 @@ class DeviceTools:
         (model, code, places), block = found
         return self._runs(Built(model, code, cells_of(model.graph.values, places, block)), shared)
 
-    def built(self, loaded: Graph, progress: Progress, key: str | None, shared: dict[str, Any] | None) -> OnDevice:
+    def built(self, loaded: Graph, progress: Progress, key: BundleKey | None, shared: dict[str, Any] | None) -> OnDevice:
         return self._runs(_built(loaded, self, progress, key), shared)
 
     def _runs(self, built: Built, shared: dict[str, Any] | None) -> OnDevice:
@@ -236,7 +241,7 @@ def written(loaded: Graph, tools: DeviceTools, progress: Progress) -> DeviceMode
     return model
 
 
-def _built(loaded: Graph, tools: DeviceTools, progress: Progress, key: str | None) -> Built:
+def _built(loaded: Graph, tools: DeviceTools, progress: Progress, key: BundleKey | None) -> Built:
     """Return an imported graph compiled, and keep it under `key` where that is given. Raises CompileError."""
     model = written(loaded, tools, progress)
     built = coded(model, tools, progress)
@@ -280,6 +285,12 @@ class OnDevice:
             chosen = stream if stream is not None else vendor.stream_of(on_device[0]) if on_device else None
             found = self.loaded(arrays, chosen)
             return tuple(found) if on_device else tuple(array.numpy() for array in found)
+
+    @property
+    def summary(self) -> ModelSummary:
+        graph = self.built.model.graph
+        weights = sum(size_bytes(graph.values[name]) for name in graph.constants)
+        return ModelSummary(graph.name, len(self.built.model.calls), MemoryUse(weights, self.built.model.plan.arena_bytes))
 
     def timer(self, feeds: Mapping[str, object]) -> Timer:
         """Return what measures a run on the device: the seconds of one, the mean of so many as it is called with. Copies from and to the

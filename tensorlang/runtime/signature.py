@@ -1,0 +1,118 @@
+"""What a model takes and returns, known before it is compiled for any shapes: `image: f32[batch, 3, 224, 224]`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from codegen.dtypes import DType
+from tensorlang.diagnostics import Diagnostic, RunError, exception, plain_text
+from tensorlang.graph.nodes import Value
+from tensorlang.runtime.feeds import as_array, check_named, name_mismatches, wrong_shape, wrong_type
+
+Extent: TypeAlias = int | str | None
+"""How long a dimension is: a number, a symbol that stands for one, or None when nothing is said."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSignature:
+    """An input or output of a model. `dtype` None: any the model comes to; `shape` None: not even the rank is said."""
+
+    name: str
+    dtype: DType | None
+    shape: tuple[Extent, ...] | None
+
+    def __str__(self) -> str:
+        return f"{plain_text(self.name)}: {self.type_text}"
+
+    @property
+    def type_text(self) -> str:
+        """The type as the language writes it, `?` for what is not said."""
+        if self.dtype is None and self.shape is None:
+            return "?"
+        return f"{self.dtype or '?'}{extents_text(self.shape)}"
+
+
+def extents_text(shape: Sequence[Extent] | None) -> str:
+    """Return a shape as the language writes it, `?` for what is not said."""
+    if shape is None:
+        return "[…]"
+    return f"[{', '.join('?' if n is None else plain_text(str(n)) for n in shape)}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """A model's name, and its inputs and outputs in order."""
+
+    name: str
+    inputs: tuple[TensorSignature, ...]
+    outputs: tuple[TensorSignature, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenModel:
+    """A model that leaves shapes open: its signature, and what its importer says of them."""
+
+    signature: Signature
+    diagnostics: tuple[Diagnostic, ...]
+
+
+def signature_of(name: str, inputs: Sequence[Value], outputs: Sequence[Value]) -> Signature:
+    """Return the signature of a model whose shapes are known."""
+    taken, returned = (tuple(TensorSignature(v.name, v.dtype, v.shape) for v in values) for values in (inputs, outputs))
+    return Signature(name, taken, returned)
+
+
+def named_inputs(arrays: Sequence[object], named: Mapping[str, object], inputs: Sequence[TensorSignature]) -> dict[str, object]:
+    """Return inputs given in order and by name, all by name. Raises RunError R0311 for too many, R0312 for one that is given twice."""
+    if len(arrays) > len(inputs):
+        known = ", ".join(f"`{t.name}`: {t.type_text}" for t in inputs) or "none"
+        title = f"the model takes {len(inputs)} {'array' if len(inputs) == 1 else 'arrays'} and is given {len(arrays)}"
+        raise exception(Diagnostic("R0311", title, notes=(f"its inputs, in order: {known}",)))
+    found: dict[str, object] = {t.name: array for t, array in zip(inputs, arrays, strict=False)}
+    for name in named:
+        if name in found:
+            help = "give an input in order or by name"
+            raise exception(Diagnostic("R0312", f"the model is given `{name}` twice", help=help))
+    return found | dict(named)
+
+
+def check_feeds(feeds: object, inputs: Sequence[TensorSignature], shape_of: Callable[[object, str], tuple[int, ...]]) -> None:
+    """Raise RunError R0301 to R0305 with everything about `feeds` that does not fit inputs of open shapes. `shape_of(value, name)` tells
+    the shape of an input, wherever it lies."""
+    check_named(feeds)
+    assert isinstance(feeds, Mapping)
+    problems = list(name_mismatches(feeds, [(t.name, t.type_text) for t in inputs]))
+    symbols: dict[str, tuple[int, str]] = {}
+    for tensor in inputs:
+        if tensor.name in feeds:
+            try:
+                problems += _fits(feeds[tensor.name], tensor, shape_of(feeds[tensor.name], tensor.name), symbols)
+            except RunError as problem:
+                problems += problem.diagnostics
+    if problems:
+        raise exception(*problems)
+
+
+def _fits(value: object, tensor: TensorSignature, shape: tuple[int, ...], symbols: dict[str, tuple[int, str]]) -> Iterator[Diagnostic]:
+    """Yield what is wrong with an input; enter the `symbols` that it fixes, with the name of the first input that did."""
+    host = as_array(value, tensor.name) if isinstance(value, (np.ndarray, list, tuple, int, float)) else None
+    given = f"the array has the shape {list(shape)}" if host is None else None
+    if host is not None and tensor.dtype is not None:
+        yield from wrong_type(host, tensor.name, tensor.dtype)
+    if tensor.shape is None:
+        return
+    fixed = len(shape) == len(tensor.shape) and all(not isinstance(n, int) or n == m for n, m in zip(tensor.shape, shape, strict=True))
+    if not fixed:
+        yield wrong_shape(host, tensor.name, extents_text(tensor.shape), given)
+        return
+    for symbol, extent in zip(tensor.shape, shape, strict=True):
+        if isinstance(symbol, str):
+            before, first = symbols.setdefault(symbol, (extent, tensor.name))
+            if before != extent:
+                title = f"`{symbol}` is {before} in input `{first}` and {extent} in input `{tensor.name}`"
+                notes = (f"`{tensor.name}` is {tensor.type_text}, and the array has the shape {list(shape)}",)
+                yield Diagnostic("R0304", title, notes=notes, help="one symbol is one number in all inputs of a run")

@@ -4,7 +4,7 @@
 
 A key hashes everything the entry depends on. An entry is written under a temporary name and renamed, so that readers, in this process or
 another, see all of it or nothing. What is damaged, or stored under another key, is a miss. A directory that cannot be written to is
-reported once and then not used.
+reported once and then not used. What was not used for longest goes when there is too much (`codegen.eviction`).
 
 Entries run as machine code, so they are this user's alone: directories are made for nobody else, one that is another user's or that others
 can write to is reported and not used, and a file is read if it is a regular one of this user's that nobody else can write to.
@@ -13,17 +13,23 @@ can write to is reported and not used, and a file is read if it is a regular one
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import stat
 import tempfile
+import time
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
 
 import platformdirs
 
+from codegen.eviction import NEW, make_room
+
 _MAGIC = b"tlo2"
 _ENVIRONMENT = "TENSORLANG_CACHE"
+_USED_SECONDS = 60.0
+_log = logging.getLogger("tensorlang.cache")
 
 
 def default_directory() -> Path:
@@ -78,6 +84,16 @@ def _check_owner(path: str | Path, found: os.stat_result) -> None:
         raise NotPrivateError(f"{path} can be written by others: `chmod go-w` it")
 
 
+def mark_used(place: int | Path) -> None:
+    """Let a file or a folder of the cache, by its path or open, be one that was used now, where that can be written down. What was used a
+    minute ago is not written to again."""
+    try:
+        if time.time() - os.stat(place).st_mtime > _USED_SECONDS:
+            os.utime(place)
+    except OSError:
+        return
+
+
 class NotPrivateError(PermissionError):
     """Others than this user may have written something that is about to be trusted."""
 
@@ -94,10 +110,14 @@ class Cache:
         try:
             with open(self._path(key), "rb", opener=private_opener) as file:
                 data = file.read()
+                mark_used(file.fileno())
         except OSError:
+            _log.debug("miss %s", key)
             return None
         head, body = data[: len(_MAGIC) + 32], data[len(_MAGIC) + 32 :]
-        return body if head == _head(key, body) else None
+        whole = head == _head(key, body)
+        _log.debug("hit %s" if whole else "miss %s: the entry is damaged", key)
+        return body if whole else None
 
     def put(self, key: str, data: bytes) -> str | None:
         """Store `data` under `key`. Return what is wrong with the directory, the first time that something is."""
@@ -117,8 +137,10 @@ class Cache:
 
     def _write(self, path: Path, data: bytes) -> None:
         private_directory(self.directory)
+        if not make_room(self.directory, len(data)):
+            return
         private_directory(path.parent)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=NEW)
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(data)

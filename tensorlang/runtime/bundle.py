@@ -4,8 +4,8 @@
                            constants   the block of packed weights, which is mapped
 
 The key is the model's own bytes, the shapes asked for, the target with its options and the compiler with its importers. A bundle is written
-under a temporary name and renamed; one that is damaged, or another model's, is a miss, one that cannot be written is done without. The
-folder is kept below `LIMIT_BYTES` by removing what was not used for longest.
+under a temporary name and renamed; one that is damaged, or another model's, is a miss, one that cannot be written is done without. What
+was not used for longest goes when the cache is too large (`codegen.eviction`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from codegen.store import Cache, key_of, private_creator, private_directory, private_opener
+from codegen.eviction import MODELS, NEW, limit_bytes, lock_folder, make_room
+from codegen.store import Cache, key_of, mark_used, private_creator, private_directory, private_opener
 from tensorlang.digest import compiler_digest
 from tensorlang.memory_map import contents
 from tensorlang.runtime.constants import Places, Weights, in_memory, pieces
@@ -32,8 +33,6 @@ from tensorlang.runtime.signature import OpenModel
 from tensorlang.serialization import FlatError, from_flat, to_flat
 
 Array = np.ndarray[Any, Any]
-
-LIMIT_BYTES = 8 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +68,7 @@ def kept(key: str, store: Cache | None) -> tuple[Any, Array] | None:
         block = _mapped(folder / "constants", size)
         if block is None or zlib.crc32(block.data) != checksum:
             return None
-        os.utime(folder)
+        mark_used(folder)
     except (OSError, ValueError, TypeError):
         return None
     return parts, block
@@ -108,19 +107,23 @@ class Draft:
     def __init__(self, key: BundleKey, store: Cache | None) -> None:
         self._key, self._check, self._store = key.name, key.check, store
         self._folder: Path | None = None
+        self._held = -1
+        """The open folder, which tells other processes that this one is at it."""
         self._size = self._checksum = 0
 
     def place(self, weights: Weights, places: Places) -> Array:
         """Return the block of constants: mapped from the file that is kept, so that they are in memory once; in memory where the disk does
         not have them."""
         store = self._store
-        if store is None or store.problem is not None or places.size > LIMIT_BYTES // 2:
+        if store is None or store.problem is not None or places.size > limit_bytes() // 2:
             return in_memory(weights, places)
         try:
             root = _folder(store)
             private_directory(store.directory)
+            make_room(store.directory, places.size)
             private_directory(root)
-            self._folder = Path(tempfile.mkdtemp(dir=root, prefix=".new-"))
+            self._folder = Path(tempfile.mkdtemp(dir=root, prefix=NEW))
+            self._held = lock_folder(self._folder)
             with open(self._folder / "constants", "wb", buffering=0, opener=private_creator) as file:
                 for piece in pieces(weights):
                     _write(file, piece)
@@ -142,6 +145,7 @@ class Draft:
         root = _folder(self._store)
         body = to_flat((parts, self._size, self._checksum))
         try:
+            make_room(self._store.directory, len(body))
             with open(self._folder / "parts", "wb", opener=private_creator) as file:
                 file.write(_digest(self._key, body) + body)
             shutil.rmtree(root / self._key, ignore_errors=True)
@@ -150,13 +154,15 @@ class Draft:
             pass  # the disk is full, or another process has stored the same model first
         finally:
             self.drop()
-        _trim(root)
 
     def drop(self) -> None:
         """Remove what is not finished. A block that is mapped stays as it is."""
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
+        if self._held >= 0:
+            os.close(self._held)
+            self._held = -1
 
 
 def _write(file: RawIOBase, data: memoryview) -> None:
@@ -172,17 +178,4 @@ def _digest(key: str, body: bytes) -> bytes:
 
 
 def _folder(store: Cache) -> Path:
-    return store.directory / "models"
-
-
-def _trim(root: Path) -> None:
-    """Remove the bundles that were not used for longest until the rest fits the limit."""
-    try:
-        found = sorted(((p.stat().st_mtime, p) for p in root.iterdir() if not p.name.startswith(".")), reverse=True)
-        total = 0
-        for _, path in found:
-            total += sum(f.stat().st_size for f in path.iterdir())
-            if total > LIMIT_BYTES:
-                shutil.rmtree(path, ignore_errors=True)
-    except OSError:
-        pass  # another process trims at the same time
+    return store.directory / MODELS

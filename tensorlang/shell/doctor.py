@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from codegen.dtypes import f32
+from codegen.eviction import limit_bytes, usage
 from codegen.llvm import pool, probe
 from codegen.llvm.target import LEVEL, host, levels, this_machine
 from codegen.store import default_directory, private_directory
@@ -25,6 +26,7 @@ from tensorlang.backends.cpu.toolchain import toolchain
 from tensorlang.backends.registry import checks
 from tensorlang.diagnostics import Source
 from tensorlang.runtime.operator import Operators
+from tensorlang.runtime.report import bytes_text
 
 _PACKAGES = ("numpy", "llvmlite", "islpy", "lark", "onnx", "onnxruntime")
 _ROOT = Path(__file__).parents[2]
@@ -107,8 +109,9 @@ def _cache() -> Finding:
             pass
     except OSError as problem:
         return Finding("cache", f"{directory} cannot be used: {problem.strerror or problem}; set TENSORLANG_CACHE", False)
-    sizes = [entry.stat().st_size for entry in directory.rglob("*.o")]
-    return Finding("cache", f"{directory}: {len(sizes)} entries, {sum(sizes) / 2**20:.1f} MiB")
+    found = usage(directory).values()
+    size, limit = sum(u.size_bytes for u in found), limit_bytes()
+    return Finding("cache", f"{directory}: {sum(u.entries for u in found)} entries, {bytes_text(size)} of {bytes_text(limit)}")
 
 
 def _importers() -> Finding:

@@ -116,8 +116,8 @@ def make_room(directory: Path, size_bytes: int) -> bool:
 
 
 def prune(directory: Path, limit: int, *, wait: bool = True, pending_bytes: int = 0) -> Usage:
-    """Remove what was not used for longest until what is left takes `limit` bytes at most, those of an entry of `pending_bytes` to come included.
-    Return what was removed.
+    """Remove what was not used for longest until what is left takes `limit` bytes at most, with the `pending_bytes` of an entry to
+    come. Return what was removed.
 
     Without `wait`, leave it to another process that is at it. Raises OSError where the folder cannot be read."""
     with _opened(directory) as root, _locked(root, wait) as mine:

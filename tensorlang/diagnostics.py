@@ -233,15 +233,15 @@ class _Mark:
         number, column = label.span.source.location(label.span.start)
         line = label.span.source.line(number)
         length = max(1, min(label.span.end - label.span.start, len(line) - column + 1))
-        start = _cells(line[: column - 1])
-        return _Mark(line[: column - 1], start, start + max(1, _cells(line[column - 1 : column - 1 + length])), label.text, main)
+        start = text_columns(line[: column - 1])
+        return _Mark(line[: column - 1], start, start + max(1, text_columns(line[column - 1 : column - 1 + length])), label.text, main)
 
     @property
     def style(self) -> Style:
         return "primary" if self.main else "secondary"
 
 
-def _cells(text: str) -> int:
+def text_columns(text: str) -> int:
     """Return how many columns of a terminal a text takes."""
     return sum(2 if unicodedata.east_asian_width(c) in "WF" else 0 if unicodedata.combining(c) else 1 for c in text)
 
@@ -279,8 +279,8 @@ def _placed(pieces: Iterable[tuple[_Mark, str]]) -> Line:
     pad = ""
     for mark, text in pieces:
         gap = mark.pad[len(pad) :] if not line else " " * (mark.start - position)
-        line += [("".join("\t" if c == "\t" else " " * _cells(c) for c in gap) if not line else gap, ""), (text, mark.style)]
-        position, pad = mark.start + _cells(text), mark.pad
+        line += [("".join("\t" if c == "\t" else " " * text_columns(c) for c in gap) if not line else gap, ""), (text, mark.style)]
+        position, pad = mark.start + text_columns(text), mark.pad
     return line
 
 

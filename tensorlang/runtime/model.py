@@ -17,7 +17,7 @@ from tensorlang.graph.nodes import Graph
 from tensorlang.runtime.bundle import BundleKey, keep_open, kept_open
 from tensorlang.runtime.description import Description
 from tensorlang.runtime.feeds import check_named
-from tensorlang.runtime.kernel_time import KernelTime
+from tensorlang.runtime.profile import Profile
 from tensorlang.runtime.protocol import MemoryUse, Progress, Runs, Timer, Tools, quiet
 from tensorlang.runtime.signature import OpenModel, Signature, TensorSignature, check_feeds, named_inputs, signature_of
 from tensorlang.runtime.work import Roofline
@@ -149,12 +149,14 @@ class CompiledModel:
             raise refused.with_traceback(None) from None
 
     def _called(self, arrays: tuple[object, ...], named: dict[str, object]) -> Any:
-        if len(arrays) == 1 and isinstance(arrays[0], Mapping) and not named:
-            results = self.run(arrays[0])
-        else:
-            results = self.run(named_inputs(arrays, named, self.inputs) if arrays else named)
-        found = tuple(results.values())
+        found = tuple(self.run(self._feeds(arrays, named)).values())
         return found[0] if len(found) == 1 else found
+
+    def _feeds(self, arrays: tuple[object, ...], named: Mapping[str, object]) -> Mapping[str, object]:
+        """Return inputs by name, which are given in order, by name or in one dictionary. Raises RunError R0311 and R0312."""
+        if len(arrays) == 1 and isinstance(arrays[0], Mapping) and not named:
+            return arrays[0]
+        return named_inputs(arrays, named, self.inputs) if arrays else named
 
     def run(self, feeds: Mapping[str, object], *, stream: object = None) -> dict[str, Any]:
         """Return the outputs by name, in new arrays. `feeds` has an array for every input; memory that is not row-major is copied.
@@ -210,8 +212,11 @@ class CompiledModel:
             yield f"shapes: of at most {self.kept} combinations code stays in memory, of these now, the last one used last"
             yield from ("        " + ", ".join(f"{name} {list(shape)}" for name, shape in key) for key in self._made)
 
-    def profile(self, feeds: Mapping[str, object]) -> tuple[KernelTime, ...]:
-        """Return each kernel's time in a run, in the order they run. Raises RunError as `run` does."""
+    @trimmed
+    def profile(self, /, *arrays: object, **named: object) -> Profile:
+        """Return each kernel's time in a run, in the order they run: `print` it for a table, `save` it for a trace viewer. Inputs are given
+        as in a call. Raises RunError as a call does."""
+        feeds = self._feeds(arrays, named)
         return self._made_for(feeds).profile(feeds)
 
     def roofline(self, feeds: Mapping[str, object] | None = None) -> Roofline:

@@ -17,7 +17,7 @@ from codegen.store import Cache
 from tensorlang.graph.nodes import Graph, Value
 from tensorlang.graph.precisions import Precision
 from tensorlang.runtime.feeds import Place
-from tensorlang.runtime.kernel_time import KernelTime
+from tensorlang.runtime.profile import Profile
 from tensorlang.runtime.work import Roofline
 from tensorlang.tensor.nodes import Program
 
@@ -180,7 +180,7 @@ class Runs(Protocol):
 
     def explain(self, feeds: Mapping[str, object] | None) -> str: ...
 
-    def profile(self, feeds: Mapping[str, object]) -> tuple[KernelTime, ...]: ...
+    def profile(self, feeds: Mapping[str, object]) -> Profile: ...
 
     def roofline(self) -> Roofline: ...
 

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Sequence
 from tensorlang.graph.edit import members
 from tensorlang.graph.nodes import Graph, Kernel
 from tensorlang.graph.precisions import Precision
-from tensorlang.runtime.kernel_time import KernelTime
-from tensorlang.runtime.work import work_of
 
 
 def report(
@@ -23,14 +21,6 @@ def report(
         lines.append(f"{k:4}  {node.program.name}: {result.dtype}{list(result.shape)}  =  {' + '.join(members(node))}")
         lines += [f"          {text}" for text in texts]
     return "\n".join((*lines, *(f"      {text}" for text in totals)))
-
-
-def kernel_times(graph: Graph, nodes: Sequence[Kernel], seconds: Iterable[float]) -> tuple[KernelTime, ...]:
-    """Return the time of each kernel of a run with what it computes and has to do."""
-    return tuple(
-        KernelTime(k.program.name, members(k), graph.values[k.outputs[0]], taken, work_of(k.program))
-        for k, taken in zip(nodes, seconds, strict=True)
-    )
 
 
 def counted(count: int, what: str) -> str:

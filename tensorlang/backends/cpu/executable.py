@@ -25,7 +25,9 @@ from tensorlang.diagnostics import Diagnostic, RunError
 from tensorlang.graph.blocks import aligned_block
 from tensorlang.graph.edit import members
 from tensorlang.graph.nodes import Graph, Kernel, Value
-from tensorlang.graph.plan import Plan
+from tensorlang.graph.plan import ALIGNMENT, Plan
+from tensorlang.runtime.profile import Profile, profile_of
+from tensorlang.runtime.report import counted
 
 if TYPE_CHECKING:
     from tensorlang.backends.cpu.toolchain import Toolchain
@@ -83,6 +85,11 @@ class Executable:
         return self.parts.constants
 
     @property
+    def weights_bytes(self) -> int:
+        """How large the block of constants is; where there are none, it is one byte."""
+        return self.constants.nbytes // ALIGNMENT * ALIGNMENT
+
+    @property
     def entry(self) -> Entry:
         return self.parts.entry
 
@@ -124,6 +131,13 @@ def timed(executable: Executable, inputs: Sequence[Array]) -> list[float]:
             raise refusal(executable.kernels, executable.artifacts, code)
         best = np.minimum(best, times)
     return [float(t) * 1e-9 for t in best[: len(executable.kernels)]]
+
+
+def profiled(executable: Executable, inputs: Sequence[Array]) -> Profile:
+    """Run a few times and return the shortest time that each kernel took."""
+    tools = executable.toolchain
+    target = f"{tools.name}, {counted(tools.threads, 'thread')}"
+    return profile_of(executable.graph, target, executable.kernels, timed(executable, inputs))
 
 
 def refusal(kernels: Sequence[Kernel], artifacts: Sequence[Artifact], result: int) -> RunError:

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from tensorlang.artifact import Artifact
-from tensorlang.backends.cpu.executable import Executable, timed
+from tensorlang.backends.cpu.executable import Executable, profiled
 from tensorlang.backends.cpu.roofline import Bound, bound_of, ceilings_for
 from tensorlang.graph.passes.precision.explain import product_precisions
-from tensorlang.runtime.report import report, us
+from tensorlang.runtime.report import bytes_text, report, us
 from tensorlang.runtime.work import Work, work_of
 
 Array = np.ndarray[Any, Any]
@@ -23,7 +23,8 @@ Array = np.ndarray[Any, Any]
 def explained(executable: Executable, inputs: Sequence[Array] | None) -> str:
     """Return the kernels in the order they run: what each computes, how fast that could be on this machine, where its schedule is from;
     with `inputs` also the times they take."""
-    times = timed(executable, inputs) if inputs is not None else None
+    profile = profiled(executable, inputs) if inputs is not None else None
+    times = None if profile is None else [k.seconds for k in profile]
     graph, kernels, toolchain = executable.graph, executable.kernels, executable.toolchain
     works = [work_of(k.program) for k in kernels]
     bounds = [bound_of(w, ceilings_for(k.program, toolchain.threads)) for w, k in zip(works, kernels, strict=True)]
@@ -36,18 +37,19 @@ def explained(executable: Executable, inputs: Sequence[Array] | None) -> str:
         yield from product_precisions(kernels[k].program, toolchain.precision)
 
     title = f"model `{graph.name}`: {len(kernels)} kernels ({len({a.symbol for a in executable.artifacts})} distinct), "
-    title += f"{_size(executable.constants.nbytes)} of constants, {_size(executable.plan.arena_bytes)} for values in between"
+    title += f"{bytes_text(executable.weights_bytes)} of constants, {bytes_text(executable.plan.arena_bytes)} for values in between"
     best = sum(b.seconds for b in bounds)
     total = f"in all {sum(w.flops for w in works):.3g} operations, at best {us(best)}"
     if times is not None:
         total += f", took {us(sum(times))}, {_share(best, sum(times))} of the roofline"
-    return report(title, graph, kernels, map(about, range(len(kernels))), toolchain.precision, (total,))
+    text = report(title, graph, kernels, map(about, range(len(kernels))), toolchain.precision, (total,))
+    return text if profile is None else f"{text}\n\n{profile.table()}"
 
 
 def _roofline(work: Work, bound: Bound) -> str:
     """Return what a kernel has to do, and how fast that could be."""
     ratio = f"{work.intensity:.3g} operations a byte"
-    return f"{work.flops:.3g} operations, {_size(work.moved_bytes)}, {ratio}, bound by {bound.by}: at best {us(bound.seconds)}"
+    return f"{work.flops:.3g} operations, {bytes_text(work.moved_bytes)}, {ratio}, bound by {bound.by}: at best {us(bound.seconds)}"
 
 
 def _took(work: Work, bound: Bound, seconds: float) -> str:
@@ -62,11 +64,3 @@ def _share(best: float, seconds: float) -> str:
 def _schedule(artifact: Artifact) -> tuple[str, ...]:
     """Return where a kernel's schedule came from, and what was refused before."""
     return (artifact.origin, *(f"not {tried}" for tried in artifact.tried if ": refused: " in tried))
-
-
-def _size(count: int) -> str:
-    for unit in ("bytes", "KiB", "MiB"):
-        if count < 1024:
-            return f"{count:.3g} {unit}"
-        count = count // 1024 if unit == "bytes" else -(-count // 1024)
-    return f"{count} GiB"

@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from tensorlang.backends.cpu.executable import Executable, timed
+from tensorlang.backends.cpu.executable import Executable, profiled
 from tensorlang.diagnostics import Diagnostic, InternalError, RunError
 from tensorlang.graph.nodes import Value
-from tensorlang.graph.plan import ALIGNMENT
 from tensorlang.runtime.feeds import check_disjoint, checked, in_place, named_arrays
-from tensorlang.runtime.kernel_time import KernelTime
+from tensorlang.runtime.profile import Profile
 from tensorlang.runtime.protocol import MemoryUse, ModelSummary, Timer
 from tensorlang.runtime.timing import mean_time
 from tensorlang.runtime.work import Roofline
@@ -57,19 +56,15 @@ class Specialised:
     @property
     def summary(self) -> ModelSummary:
         made = self.executable
-        weights = made.constants.nbytes // ALIGNMENT * ALIGNMENT  # where there are none, the block is one byte
-        return ModelSummary(made.graph.name, len(made.kernels), MemoryUse(weights, made.plan.arena_bytes))
+        return ModelSummary(made.graph.name, len(made.kernels), MemoryUse(made.weights_bytes, made.plan.arena_bytes))
 
     def explain(self, feeds: Mapping[str, object] | None) -> str:
         from tensorlang.backends.cpu.explain import explained
 
         return explained(self.executable, None if feeds is None else checked(feeds, self.inputs))
 
-    def profile(self, feeds: Mapping[str, object]) -> tuple[KernelTime, ...]:
-        from tensorlang.runtime.report import kernel_times
-
-        executable = self.executable
-        return kernel_times(executable.graph, executable.kernels, timed(executable, checked(feeds, self.inputs)))
+    def profile(self, feeds: Mapping[str, object]) -> Profile:
+        return profiled(self.executable, checked(feeds, self.inputs))
 
     def timer(self, feeds: Mapping[str, object]) -> Timer:
         given = checked(feeds, self.inputs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from codegen.gpu.limits import Usage, resident_blocks
 from codegen.gpu.program import Launch
@@ -14,17 +14,22 @@ from tensorlang.graph.edit import size_bytes
 from tensorlang.graph.passes.precision.explain import product_precisions
 from tensorlang.graph.precisions import F32, Precision
 from tensorlang.runtime.passes import passes
-from tensorlang.runtime.report import report, us
+from tensorlang.runtime.profile import Profile
+from tensorlang.runtime.report import bytes_text, report, us
 from tensorlang.runtime.work import Work, work_of
-
-Times = Sequence[float] | None
 
 
 def explained(
-    model: DeviceModel, usage: Mapping[str, Usage], arch: Arch, board: Board | None, times: Times = None, precision: Precision = F32
+    model: DeviceModel,
+    usage: Mapping[str, Usage],
+    arch: Arch,
+    board: Board | None,
+    profile: Profile | None = None,
+    precision: Precision = F32,
 ) -> str:
     """Return the kernels in the order they run: what each computes, where its schedule is from, its launches and what they use;
-    with `times` also how long each took. `board` is the one that bounds are given for."""
+    with a `profile` also how long each took. `board` is the one that bounds are given for."""
+    times = None if profile is None else [k.seconds for k in profile]
     graph, nodes = model.graph, [call.node for call in model.calls]
     launches = sum(len(model.kernels[c.kernel].launched.launches) for c in model.calls)
     constants = sum(size_bytes(graph.values[name]) for name in graph.constants)
@@ -40,9 +45,10 @@ def explained(
         yield from launched(made.launched, usage, arch)
 
     title = f"model `{graph.name}` for {arch.target}: {len(nodes)} kernels ({len(model.kernels)} distinct), {launches} launches, "
-    title += f"{_mib(constants)} of constants, {_mib(model.plan.arena_bytes)} for values in between"
+    title += f"{bytes_text(constants)} of constants, {bytes_text(model.plan.arena_bytes)} for values in between"
     totals = () if times is None else (f"took {us(sum(times))} in all",)
-    return report(title, graph, nodes, map(about, range(len(nodes))), precision, totals)
+    text = report(title, graph, nodes, map(about, range(len(nodes))), precision, totals)
+    return text if profile is None else f"{text}\n\n{profile.table()}"
 
 
 def launched(program: Launched, usage: Mapping[str, Usage], arch: Arch, sizes: Mapping[str, int] | None = None) -> Iterator[str]:
@@ -64,11 +70,7 @@ def _grid(launch: Launch, sizes: Mapping[str, int]) -> str:
 
 
 def _work(work: Work, board: Board | None) -> str:
-    text = f"{work.flops:.3g} operations, {_mib(work.moved_bytes)}, {work.intensity:.3g} operations a byte"
+    text = f"{work.flops:.3g} operations, {bytes_text(work.moved_bytes)}, {work.intensity:.3g} operations a byte"
     if board is not None:
         text += f", bound by {board.bound_by(work)}: at best {us(board.seconds(work))} on {board.name}"
     return text
-
-
-def _mib(count: int) -> str:
-    return f"{count / 2**20:.3g} MiB" if count >= 1 << 20 else f"{count / 2**10:.3g} KiB" if count >= 1 << 10 else f"{count} bytes"

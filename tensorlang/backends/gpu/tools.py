@@ -31,9 +31,9 @@ from tensorlang.policy.machine import GpuMachine as Machine
 from tensorlang.runtime.bundle import BundleKey, Draft, kept
 from tensorlang.runtime.constants import Weights, cells_of, places_of
 from tensorlang.runtime.feeds import Place, as_array, check_names, checked, row_major
-from tensorlang.runtime.kernel_time import KernelTime
+from tensorlang.runtime.profile import Profile, profile_of
 from tensorlang.runtime.protocol import MemoryUse, ModelSummary, Progress, Roles, Timer, installed_roles, quiet
-from tensorlang.runtime.report import kernel_times, us
+from tensorlang.runtime.report import us
 from tensorlang.runtime.work import Roofline, Work, work_of
 from tensorlang.tensor.nodes import Program
 from tensorlang.validation.budget import validation_budget
@@ -316,13 +316,13 @@ class OnDevice:
         return lambda: self.run(feeds)
 
     def explain(self, feeds: Mapping[str, object] | None) -> str:
-        times = None if feeds is None else self.times(self._arrays(feeds))
+        profile = None if feeds is None else self.profile(feeds)
         board = self.tools.vendor.board(self.tools.arch)
-        return explained(self.built.model, self.built.usage, self.tools.arch, board, times, self.tools.precision)
+        return explained(self.built.model, self.built.usage, self.tools.arch, board, profile, self.tools.precision)
 
-    def profile(self, feeds: Mapping[str, object]) -> tuple[KernelTime, ...]:
+    def profile(self, feeds: Mapping[str, object]) -> Profile:
         model = self.built.model
-        return kernel_times(model.graph, [call.node for call in model.calls], self.times(self._arrays(feeds)))
+        return profile_of(model.graph, self.tools.name, [call.node for call in model.calls], self.times(self._arrays(feeds)))
 
     def roofline(self) -> Roofline:
         return self.tools.roofline([call.node.program for call in self.built.model.calls])

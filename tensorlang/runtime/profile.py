@@ -1,0 +1,132 @@
+"""How long each kernel of a model took in a run: as a table, and as a trace for Chrome (`chrome://tracing`) and Perfetto."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, overload
+
+from tensorlang.diagnostics import error, plain_text, text_columns
+from tensorlang.graph.edit import members
+from tensorlang.graph.nodes import Graph, Kernel
+from tensorlang.runtime.html import html_text, table
+from tensorlang.runtime.kernel_time import KernelTime
+from tensorlang.runtime.report import bytes_text, counted
+from tensorlang.runtime.work import work_of
+
+_HEADER = ("time", "share", "sum", "GFLOP/s", "bytes", "kernel")
+_WIDTHS = (12, 7, 7, 9, 11)
+_LEAST_WIDTH = sum(_WIDTHS) + 12
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Profile(Sequence[KernelTime]):
+    """The times of a model's kernels, in the order they run. `print` shows them as a table, the longest first.
+
+    `target` is what the model ran on."""
+
+    model: str
+    target: str
+    kernels: tuple[KernelTime, ...]
+
+    @overload
+    def __getitem__(self, k: int, /) -> KernelTime: ...
+    @overload
+    def __getitem__(self, k: slice, /) -> tuple[KernelTime, ...]: ...
+    def __getitem__(self, k: int | slice, /) -> KernelTime | tuple[KernelTime, ...]:
+        return self.kernels[k]
+
+    def __len__(self) -> int:
+        return len(self.kernels)
+
+    def __repr__(self) -> str:
+        return self.table()
+
+    @property
+    def seconds(self) -> float:
+        """What all kernels took together."""
+        return sum(k.seconds for k in self.kernels)
+
+    def table(self, width: int = 100) -> str:
+        """Return the kernels, the longest first, in lines of at most `width` columns: the time of each, its share of all and that of it
+        and those before it, operations a second, bytes that enter and leave, and what it computes."""
+        room = max(width, _LEAST_WIDTH) - sum(_WIDTHS) - 2
+        lines = [_cut(self._title(), max(width, _LEAST_WIDTH))]
+        for *numbers, name in (_HEADER, *self._rows()):
+            lines.append("".join(f"{n:>{w}}" for n, w in zip(numbers, _WIDTHS, strict=True)) + f"  {_cut(name, room)}")
+        return "\n".join(lines)
+
+    def trace(self) -> dict[str, Any]:
+        """Return the run as an object of the trace event format, kernel after kernel in one row."""
+        named = (("process_name", f"model {plain_text(self.model)}"), ("thread_name", self.target))
+        head = [{"name": what, "ph": "M", "pid": 1, "tid": 1, "args": {"name": name}} for what, name in named]
+        starts = accumulate((k.seconds for k in self.kernels), initial=0.0)
+        events = [_event(k, start) for k, start in zip(self.kernels, starts, strict=False)]
+        return {"traceEvents": head + events, "displayTimeUnit": "ms", "otherData": {"model": self.model, "target": self.target}}
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write `trace` to a file as JSON. Raises CompileError C0203 where that is not possible."""
+        try:
+            Path(path).write_text(json.dumps(self.trace()), encoding="utf-8")
+        except OSError as problem:
+            raise error("C0203", f"cannot write `{path}`: {(problem.strerror or str(problem)).lower()}") from None
+
+    def _repr_html_(self) -> str:
+        return f"<div><strong>{html_text(self._title())}</strong>{table(_HEADER, self._rows(), frozenset((5,)))}</div>"
+
+    def _title(self) -> str:
+        name = f"`{plain_text(self.model)}` " if self.model else ""
+        return f"model {name}on {self.target}: {counted(len(self), 'kernel')}, {_time(self.seconds)}"
+
+    def _rows(self) -> Iterator[tuple[str, ...]]:
+        total, so_far = self.seconds or 1.0, 0.0
+        for k in sorted(self.kernels, key=lambda k: -k.seconds):
+            so_far += k.seconds
+            rate = f"{k.work.flops / k.seconds * 1e-9:.1f}" if k.work.flops and k.seconds else "-"
+            yield _time(k.seconds), f"{k.seconds / total:.1%}", f"{so_far / total:.1%}", rate, bytes_text(k.work.moved_bytes), _label(k)
+
+
+def profile_of(graph: Graph, target: str, nodes: Sequence[Kernel], seconds: Sequence[float]) -> Profile:
+    """Return the profile of a run whose kernels took so many seconds."""
+    times = (
+        KernelTime(k.program.name, members(k), graph.values[k.outputs[0]], taken, work_of(k.program))
+        for k, taken in zip(nodes, seconds, strict=True)
+    )
+    return Profile(graph.name, target, tuple(times))
+
+
+def _time(seconds: float) -> str:
+    for unit, factor in (("us", 1e6), ("ms", 1e3)):
+        if seconds * factor < 1e4:
+            return f"{seconds * factor:.1f} {unit}"
+    return f"{seconds:.1f} s"
+
+
+def _label(kernel: KernelTime) -> str:
+    return plain_text(f"{kernel.name}: {' + '.join(kernel.members)}" if kernel.members else kernel.name)
+
+
+def _event(kernel: KernelTime, start: float) -> dict[str, Any]:
+    args: dict[str, Any] = {
+        "computes": [plain_text(m) for m in kernel.members],
+        "result": f"{kernel.result.dtype}{list(kernel.result.shape)}",
+        "operations": kernel.work.flops,
+        "bytes": kernel.work.moved_bytes,
+    }
+    if kernel.seconds:
+        args["GFLOP/s"] = kernel.work.flops / kernel.seconds * 1e-9
+    times = {"ts": start * 1e6, "dur": kernel.seconds * 1e6}
+    return {"name": plain_text(kernel.name), "cat": "kernel", "ph": "X", "pid": 1, "tid": 1, **times, "args": args}
+
+
+def _cut(text: str, width: int) -> str:
+    """Return a text that takes at most so many columns."""
+    if text_columns(text) <= width:
+        return text
+    while text_columns(text) >= width:
+        text = text[:-1]
+    return text + "…"

@@ -1,0 +1,127 @@
+"""Profiles of models: a table in a hundred columns, a trace that viewers read, HTML in which no name is more than a name."""
+
+from __future__ import annotations
+
+import json
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.append(str(Path(__file__).parent.parent / "graph"))
+
+from small_graphs import graph, kernel, matmul, unary
+
+from codegen.dtypes import f32
+from tensorlang.backends.cpu.toolchain import toolchain
+from tensorlang.diagnostics import CompileError, RunError, text_columns
+from tensorlang.graph.nodes import Value
+from tensorlang.runtime.kernel_time import KernelTime
+from tensorlang.runtime.model import CompiledModel
+from tensorlang.runtime.profile import Profile
+from tensorlang.runtime.work import Work
+
+NASTY = '<script>alert("x")</script>&\x1b[2J\n' + "長" * 60
+
+
+def time(name: str, seconds: float, *members: str, flops: int = 1000) -> KernelTime:
+    return KernelTime(name, members, Value("r", f32, (2, 3)), seconds, Work(flops, 1024, 512))
+
+
+PROFILE = Profile("net", "cpu, 2 threads", (time("relu", 1e-6, "a"), time("matmul", 3e-6, "b", "c"), time("move", 0.0, flops=0)))
+
+
+class Tags(HTMLParser):
+    """What a browser would make of HTML: its tags and attributes, and its text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: set[str] = set()
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_the_table_has_the_longest_kernel_first_with_shares_and_rates() -> None:
+    assert repr(PROFILE) == PROFILE.table()
+    lines = [line.split() for line in str(PROFILE).splitlines()]
+    assert " ".join(lines[0]) == "model `net` on cpu, 2 threads: 3 kernels, 4.0 us"
+    assert lines[1] == ["time", "share", "sum", "GFLOP/s", "bytes", "kernel"]
+    assert lines[2] == ["3.0", "us", "75.0%", "75.0%", "0.3", "1.50", "KiB", "matmul:", "b", "+", "c"]
+    assert lines[3] == ["1.0", "us", "25.0%", "100.0%", "1.0", "1.50", "KiB", "relu:", "a"]
+    assert lines[4] == ["0.0", "us", "0.0%", "100.0%", "-", "1.50", "KiB", "move"]
+
+
+@pytest.mark.parametrize("width", [100, 140, 72])
+def test_the_table_keeps_to_its_columns_whatever_the_names_are(width: int) -> None:
+    profile = Profile(NASTY, "cpu", tuple(time(NASTY * k, 1e3, *[NASTY] * 50, flops=10**15) for k in (1, 2)))
+    lines = profile.table(width).splitlines()
+    assert len(lines) == 4
+    assert all(text_columns(line) <= width and line.isprintable() for line in lines)
+
+
+def test_a_profile_is_a_sequence_of_kernels_in_the_order_they_run() -> None:
+    assert [k.name for k in PROFILE] == ["relu", "matmul", "move"]
+    assert (len(PROFILE), PROFILE[1].name, [k.name for k in PROFILE[1:]]) == (3, "matmul", ["matmul", "move"])
+    assert PROFILE.seconds == pytest.approx(4e-6)
+    assert Profile("empty", "cpu", ()).table().splitlines()[0] == "model `empty` on cpu: 0 kernels, 0.0 us"
+
+
+def test_a_trace_is_json_of_the_trace_event_format(tmp_path: Path) -> None:
+    profile = Profile(NASTY, "cpu", (*PROFILE.kernels, time(NASTY, 2e-6, NASTY)))
+    profile.save(tmp_path / "trace.json")
+    trace = json.loads((tmp_path / "trace.json").read_text("utf-8"))
+    assert trace == json.loads(json.dumps(profile.trace()))
+    assert trace["displayTimeUnit"] in ("ms", "ns")
+    metadata = [e for e in trace["traceEvents"] if e["ph"] == "M"]
+    assert [e["name"] for e in metadata] == ["process_name", "thread_name"]
+    assert all(isinstance(e["args"]["name"], str) for e in metadata)
+    events = [e for e in trace["traceEvents"] if e["ph"] == "X"]
+    assert len(events) == len(profile) and len(metadata) + len(events) == len(trace["traceEvents"])
+    assert [(e["name"], e["ts"], e["dur"]) for e in events[:3]] == [
+        ("relu", 0, pytest.approx(1)),
+        ("matmul", pytest.approx(1), pytest.approx(3)),
+        ("move", pytest.approx(4), 0),
+    ]
+    rows = {(e["pid"], e["tid"]) for e in metadata}
+    assert all((e["pid"], e["tid"]) in rows and isinstance(e["cat"], str) for e in events)
+    assert events[1]["args"] == {"computes": ["b", "c"], "result": "f32[2, 3]", "operations": 1000, "bytes": 1536, "GFLOP/s": 1000 / 3e3}
+
+
+def test_a_trace_that_cannot_be_written_is_refused_with_a_code(tmp_path: Path) -> None:
+    with pytest.raises(CompileError, match="C0203"):
+        PROFILE.save(tmp_path / "none" / "trace.json")
+
+
+def test_names_reach_html_as_text_alone() -> None:
+    shown = Tags(Profile(NASTY, NASTY, (time(NASTY, 1e-6, NASTY),))._repr_html_())
+    assert shown.tags <= {"div", "strong", "table", "thead", "tbody", "tr", "th", "td"} and shown.attributes <= {"style"}
+    assert shown.text.count('<script>alert("x")</script>&\\x1b[2J\\n') >= 2
+
+
+def test_a_model_is_profiled_with_inputs_as_in_a_call() -> None:
+    model = CompiledModel(
+        lambda shapes: graph(
+            {"x": (4, 5), "w": (5, 6)}, [kernel(matmul(4, 6, 5), "x w", "a"), kernel(unary("relu", 4, 6), "a", "y")], ["y"]
+        ),
+        toolchain(threads=1),
+    )
+    x, w = np.ones((4, 5), np.float32), np.ones((5, 6), np.float32)
+    for profile in (model.profile({"x": x, "w": w}), model.profile(x, w), model.profile(x, w=w)):
+        assert isinstance(profile, Profile)
+        assert profile.target == "cpu, 1 thread"
+        assert sum(k.work.flops for k in profile) == 4 * 6 * 5 * 2 + 4 * 6
+    with pytest.raises(RunError, match="R0301"):
+        model.profile(x)
+    text = model.explain({"x": x, "w": w})
+    assert all(len(line) <= 100 for line in text[text.index("\nmodel `") :].splitlines())
+    assert model.explain().count("model `") == 1

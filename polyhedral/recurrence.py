@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import chain, combinations
 from typing import NamedTuple
 
 import islpy as isl
@@ -148,12 +148,18 @@ class Recurrence:
                     yield from search(position + 1, forms)
                 del forms[names[position]]
 
-        for forms in search(0, {}):
-            falls = [fall(k, forms) for k in range(len(pairs))]
-            offsets = _offsets(names, pairs, [f for f in falls if f is not None])
+        for forms in chain(self._alike(names), search(0, {})):
+            falls = [f for f in (fall(k, forms) for k in range(len(pairs))) if f is not None]
+            offsets = _offsets(names, pairs, falls) if len(falls) == len(pairs) else None
             if offsets is not None and self._progress(pairs, forms, offsets):
                 return forms, offsets
         return None
+
+    def _alike(self, names: Sequence[str]) -> Iterator[dict[str, Form]]:
+        """Yield an axis that all tensors have by the same name, for each of these: most recurrences count their steps along one."""
+        for axis in self.axes[names[0]]:
+            if all(axis in self.axes[name] for name in names):
+                yield {name: tuple(int(a == axis) for a in self.axes[name]) for name in names}
 
     def _forms(self, name: str, chosen: Mapping[str, Form]) -> Iterator[Form]:
         """Return the candidate forms of a tensor's axes, simple ones first; the same axes as already chosen tensors before others."""

@@ -36,9 +36,11 @@ from codegen.loops.nodes import (
     Barrier,
     Boxes,
     Commit,
+    Expr,
     For,
     Function,
     If,
+    Index,
     Let,
     Load,
     LoadMatrix,
@@ -50,10 +52,12 @@ from codegen.loops.nodes import (
     Require,
     Stmt,
     Store,
+    ValueIndex,
     Var,
     Wait,
     WaitBoxes,
 )
+from codegen.loops.pinned import only_iteration
 from codegen.loops.tiles import plain, without_tiles
 from codegen.loops.walk import free_vars, names, stores, walk
 from codegen.polynomials import ONE, ZERO, atom_poly, number
@@ -167,6 +171,10 @@ def _if(e: Emitter, cond: Value, then: tuple[Stmt, ...], orelse: tuple[Stmt, ...
 
 
 def _loop(e: Emitter, loop: For, scope: Scope) -> None:
+    only = only_iteration(loop) if loop.kind == "serial" and scope.lanes is None else None
+    if only is not None:
+        _once(e, loop, *only, scope)
+        return
     lo, hi = poly(e.state, loop.lo, scope), poly(e.state, loop.hi, scope)
     if e.b.facts.at_most(hi - lo, 0):
         return
@@ -257,6 +265,18 @@ def _addresses_registers(block: tuple[Stmt, ...], known: frozenset[str], own: fr
                 if any(isinstance(n, Load | Store) and n.buffer in own and known & free_vars(*n.index) for n in walk(s)):
                     return True
     return False
+
+
+def _once(e: Emitter, loop: For, value: Expr, first: Index, last: Index, scope: Scope) -> None:
+    """Run the only iteration of a loop, where `value` lies between `first` and `last`."""
+    b = e.b
+    at, low, size = poly(e.state, ValueIndex(value), scope), poly(e.state, first, scope), poly(e.state, last, scope) + ONE
+    if low == ZERO and b.facts.at_least(size, 0):
+        inside = b.op(f"icmp ult i64 {b.index(at)}, {b.index(size)}")
+    else:
+        ends = (b.op(f"icmp sge i64 {b.index(at)}, {b.index(low)}"), b.op(f"icmp slt i64 {b.index(at)}, {b.index(size)}"))
+        inside = b.op(f"and i1 {ends[0]}, {ends[1]}")
+    fork(e, inside, lambda: _block(e, loop.body, _bind(scope, loop.var, at)), None)
 
 
 def _serial(e: Emitter, loop: For, lo: Poly, hi: Poly, scope: Scope) -> None:

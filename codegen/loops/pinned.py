@@ -1,5 +1,8 @@
 """Run a loop for one iteration where a condition leaves it only one.
 
+    before   for n in 0 .. N { c[n] = select(n == ids[k], v, c[n]) }
+    then     for n in 0 .. N { if n == ids[k] { c[n] = v } }
+
     before   for n in 0 .. N { for j in 0 .. J { if ids[k] == n { y[n, j] = y[n, j] + u[k, j] } } }
     after    for n in max(0, ids[k]) .. max(-1, min(N - 1, ids[k])) + 1 { for j in 0 .. J { y[n, j] = y[n, j] + u[k, j] } }
 
@@ -29,7 +32,9 @@ from codegen.loops.nodes import (
     Max,
     Min,
     Name,
+    Select,
     Stmt,
+    Store,
     ValueIndex,
     Var,
 )
@@ -42,6 +47,18 @@ _LEAVES = ("serial", "vector", "unroll")
 def pinned(function: Function) -> Function:
     """Return `function` with loops that conditions pin to one iteration bounded by it."""
     return replace(function, body=_block(function.body))
+
+
+def only_iteration(loop: For) -> tuple[Expr, Index, Index] | None:
+    """Return the value that the variable of a pinned loop has in its only iteration, and between which indices, both included, it has to
+    lie for there to be one; None for any other loop."""
+    match loop.lo, loop.hi:
+        case Max(first, ValueIndex(value)), Add(Max(before, Min(last, ValueIndex(same))), Int(1)) if value == same and before == _less(
+            first
+        ):
+            return value, first, last
+        case _:
+            return None
 
 
 def _block(body: Iterable[Stmt]) -> tuple[Stmt, ...]:
@@ -59,6 +76,7 @@ def _block(body: Iterable[Stmt]) -> tuple[Stmt, ...]:
 
 def _pinned(loop: For) -> tuple[Stmt, ...]:
     *lets, last = loop.body or (loop,)
+    last = _changing(last)
     if loop.kind not in _LEAVES or not isinstance(last, If) or last.orelse or not all(isinstance(s, Let) for s in lets):
         return (loop,)
     if not all(_is_fixed(s.value, loop, lets) for s in lets if isinstance(s, Let)):
@@ -77,6 +95,16 @@ def _pinned(loop: For) -> tuple[Stmt, ...]:
     once = (*lets, *_guarded(outside, (bounded,)))
     needs = not runs_at_least_once(loop) and (outside or lets)
     return _guarded([Compare("<", IndexValue(loop.lo), IndexValue(loop.hi))], once) if needs else once
+
+
+def _changing(stmt: Stmt) -> Stmt:
+    """Return a store that leaves its element as it is, unless a condition holds, as a store under the condition."""
+    match stmt:
+        case Store(buffer, index, Select(condition, value, Load(source, place)), stream=False, across=False, later=False):
+            same = source == buffer and place == index
+            return If(condition, (replace(stmt, value=value),), ()) if same else stmt
+        case _:
+            return stmt
 
 
 def _less(e: Index) -> Index:

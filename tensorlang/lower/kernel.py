@@ -167,13 +167,8 @@ def _placements(nodes: tuple[scanned.Node, ...]) -> list[str]:
 
 
 def _allocations(kernel: _Kernel, open_loops: tuple[str, ...]) -> list[loops.Stmt]:
-    return [
-        loops.Alloc(buffer)
-        for memory in kernel.memory.values()
-        if memory.chain == open_loops
-        for buffer in memory.buffers
-        if buffer.space != "param"
-    ]
+    here = dict.fromkeys(b for memory in kernel.memory.values() if memory.chain == open_loops for b in memory.buffers)
+    return [loops.Alloc(buffer) for buffer in here if buffer.space != "param"]
 
 
 def _entry_checks(kernel: _Kernel) -> list[loops.Stmt]:
@@ -410,7 +405,8 @@ def _define(kernel: _Kernel, info: StatementInfo, point: Point) -> list[loops.St
         stored = _narrowed(kernel, made_tensor.dtype, result)
         stream = note_of(kernel.plan.about_tensors.get(made_tensor.name, ()), Streamed) is not None
         cell = _cell(kernel, memory, tuple(map(AffineName, definition.axes)), point)
-        stores.append(loops.Store(memory.buffers[0].name, cell, stored, stream))
+        if stored != loops.Load(memory.buffers[0].name, cell):
+            stores.append(loops.Store(memory.buffers[0].name, cell, stored, stream))
     if len(stores) > 1:
         stores = _all_before_storing(kernel, stores, point)
     return [*before, *point.before, *stores]

@@ -10,10 +10,10 @@ uses, lives in registers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
-from codegen.dtypes import DType, bool_
+from codegen.dtypes import DType, bool_, compute_dtype
 from codegen.loops import nodes as loops
 from codegen.loops.notes import Kept, Streamed, note_of
 from polyhedral import affine
@@ -22,6 +22,7 @@ from polyhedral.expr import Floor, Max, Mod, Name
 from polyhedral.model import Loop, Statement
 from polyhedral.region import Footprint, footprint
 from polyhedral.sets import implies
+from polyhedral.storage import Cells, validate
 from polyhedral.verdict import Proven
 from tensorlang.diagnostics import error
 from tensorlang.lower.index import to_index
@@ -29,6 +30,7 @@ from tensorlang.lower.names import Names
 from tensorlang.schedule.annotations import origin_of
 from tensorlang.schedule.copies import upper_bound
 from tensorlang.schedule.plan import Plan, Storage
+from tensorlang.tensor.nodes import Definition, Piece, Tensor, TupleOf
 from tensorlang.tensor.scop import Accumulator
 from tensorlang.tensor.walk import tensor_table
 
@@ -77,9 +79,43 @@ def tensor_memory(plan: Plan, names: Names) -> dict[str, TensorMemory]:
         for number in range(len(definition.pieces)):
             for acc in plan.stages.accumulators[primary, number]:
                 flag = (bool_,) if is_flagged(acc) else ()
+                where = _where_it_goes(plan, definition, number, acc)
+                if where is not None:
+                    out[acc.name] = replace(out[where], tensor=acc.name)
+                    continue
                 axes = tuple(e.name if isinstance(e, Name) else f"{primary}.cell{k}" for k, e in enumerate(acc.cell))
                 out[acc.name] = _local(plan, names, acc.name, acc.name, axes, (*acc.reduce.reducer.dtypes, *flag))
     return out
+
+
+def _where_it_goes(plan: Plan, definition: Definition, number: int, acc: Accumulator) -> str | None:
+    """Return the tensor whose elements the sums of `acc` are, where they may be added up in its cells: those that data name, which no
+    register holds, and where nothing that is still needed lies there."""
+    primary = definition.tensors[0].name
+    made = _made_of(definition, definition.pieces[number], acc)
+    simple = acc.cell == tuple(map(Name, definition.axes)) and not is_flagged(acc) and acc.reduce.filter is not None
+    if made is None or not simple or made.name in plan.layouts or acc.name in plan.layouts or _lanes(plan, acc.name):
+        return None
+    if acc.reduce.reducer.dtypes != (made.dtype,) or compute_dtype(made.dtype) != made.dtype:
+        return None
+    folds = dict(plan.folds.get(made.name, ()))
+    cells = Cells(acc.cell, tuple(folds.get(k) for k in range(len(acc.cell))), primary)
+    level = plan.depth.get(primary, 0)
+    if plan.depth[acc.name] < level:
+        return None
+    outputs = {primary} if any(t.name in plan.program.results for t in definition.tensors) else ()
+    axes = {primary: definition.axes, acc.name: definition.axes}
+    verdict = validate(
+        plan.placed, {primary: cells, acc.name: cells}, axes=axes, outputs=outputs, storage={primary: level, acc.name: level}
+    )
+    return made.name if isinstance(verdict, Proven) else None
+
+
+def _made_of(definition: Definition, piece: Piece, acc: Accumulator) -> Tensor | None:
+    """Return the tensor of a definition whose elements are the sums of an accumulator and nothing else."""
+    values = piece.value.items if isinstance(piece.value, TupleOf) else (piece.value,)
+    found = [t for t, v in zip(definition.tensors, values, strict=False) if v == acc.reduce]
+    return found[0] if len(found) == 1 and len(values) == len(definition.tensors) else None
 
 
 def _local(plan: Plan, names: Names, tensor: str, array: str, axes: tuple[str, ...], dtypes: tuple[DType, ...]) -> TensorMemory:

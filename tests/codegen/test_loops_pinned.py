@@ -7,7 +7,9 @@ import pytest
 from bits import assert_same_bits
 from hypothesis import given
 from hypothesis import strategies as st
+from llvm_run import check
 
+from codegen.llvm.target import host
 from codegen.loops.interp import run
 from codegen.loops.nodes import Function
 from codegen.loops.parser import parse
@@ -72,6 +74,33 @@ def test_numbers_at_the_end_of_64_bits_name_no_element() -> None:
 )
 def test_other_loops_stay_as_they_are(body: str) -> None:
     assert "value(" not in after(body)
+
+
+KEPT = "for k in 0 .. 5 { for n in 0 .. 7 { y[n, 0] = select(ids[k] == index(n), u[k, 0], y[n, 0]) } }"
+
+
+def test_a_store_that_leaves_all_elements_but_one_as_they_are_runs_for_that_one() -> None:
+    text = after(KEPT)
+    assert "for n in max(0, value(ids[k])) .. max(-1, min(6, value(ids[k]))) + 1" in text
+    assert "select" not in text
+
+
+@pytest.mark.parametrize("other", ["y[n, 1]", "y[6 - n, 0]", "u[k, 1]"])
+def test_a_store_that_changes_the_other_elements_too_runs_for_all(other: str) -> None:
+    assert "value(" not in after(KEPT.replace("y[n, 0]) }", f"{other}) }}"))
+
+
+ENDS = [*range(-3, 10), 2**63 - 1, -(2**63), 2**32, -(2**32)]
+
+
+@given(
+    st.lists(st.sampled_from(ENDS), min_size=5, max_size=5), st.integers(0, 7), st.sampled_from(("0 .. N", "2 .. N", "0 .. 7", "N .. 7"))
+)
+def test_compiled_code_reaches_the_elements_that_data_name_and_no_others(ids: list[int], size: int, bounds: str) -> None:
+    arrays = {"ids": np.array(ids), "u": np.arange(15, dtype=np.float32).reshape(5, 3), "y": np.zeros((7, 3), np.float32)}
+    for body in (KEPT, SCATTER):
+        text = show(pinned(parsed(body.replace("0 .. 7", bounds))))
+        check(text, {"N": size}, targets=[host()], **arrays)
 
 
 def test_what_the_loop_stores_is_no_bound_of_it() -> None:

@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scheduled_programs import argument, assert_same
+from scheduled_programs import argument, assert_same, loops
 
+from codegen.loops.printer import show as show_loops
 from tensorlang.check.instantiate import instantiate
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import Source
@@ -169,6 +170,64 @@ def test_scattered_terms_are_combined_in_the_order_that_their_reducer_needs(redu
     plan = proven(program, derive(program, NARROW))
     for sizes in ({"N": 1, "D": 1, "K": 0}, {"N": 3, "D": 9, "K": 6}):
         assert_same(program, plan, sizes)
+
+
+COUNTED = """
+    c[i, 0, d]     = 0 for i in 0..M, d in 0..16
+    c[i, k + 1, d] = if d == g[i, k] then at[i, k] + 1 else c[i, k, d]
+    at[i, k]       = c[i, k, g[i, k]]"""
+"""The number of equal elements before each."""
+
+
+def test_a_row_of_which_a_step_changes_the_element_that_data_name_is_kept_once_and_changed_in_place() -> None:
+    program = operator("g: i32[M, N] in 0..16) -> (at: i32[M, N])", COUNTED)
+    found = directives(program)
+    assert {"fold c at i by 1", "fold c at k by 1"} <= {*found}
+    text = show_loops(loops(proven(program, derive(program, WIDE))))
+    assert "alloc c: i32[1, 1, 16]" in text
+    assert "for c_d in max(0, value(i64(g[c_i, c_k - 1]))) .. max(-1, min(15, value(i64(g[c_i, c_k - 1])))) + 1" in text
+
+
+@pytest.mark.parametrize("machine", [WIDE, NARROW], ids=["one thread", "two threads"])
+def test_elements_that_data_name_one_by_one_are_those_of_the_equations(machine: Machine) -> None:
+    program = operator("g: i32[M, N] in 0..16) -> (at: i32[M, N])", COUNTED)
+    plan = proven(program, derive(program, machine))
+    for sizes in ({"M": 1, "N": 0}, {"M": 1, "N": 1}, {"M": 3, "N": 40}):
+        assert_same(program, plan, sizes)
+
+
+def test_an_axis_that_a_step_also_shifts_is_no_place_that_data_name() -> None:
+    body = COUNTED.replace("else c[i, k, d]", "else c[i, k, 15 - d]")
+    assert "fold c at k by 1" not in directives(operator("g: i32[M, N] in 0..16) -> (at: i32[M, N])", body))
+
+
+SORTED = """
+    w[i, 0, k]     = x[i, k] for i in 0..M, k in 0..N
+    c[i, p, k]     = sum[i32](j in 0..N, bitand(shr(w[i, p, j], i32(p)), 1) < bitand(shr(w[i, p, k], i32(p)), 1)
+                              or bitand(shr(w[i, p, j], i32(p)), 1) == bitand(shr(w[i, p, k], i32(p)), 1) and j < k) i32(1)
+                     for i in 0..M, p in 0..3, k in 0..N
+    w[i, p + 1, n] = last(k in 0..N, c[i, p, k] == n, from 0) w[i, p, k] for i in 0..M, p in 0..3, n in 0..N
+    y[i, n]        = w[i, 3, n]"""
+"""Rows sorted bit by bit."""
+
+
+def test_sums_of_what_data_name_are_added_up_where_the_next_step_reads_them() -> None:
+    program = operator("x: i32[M, N]) -> (y: i32[M, N])", SORTED)
+    plan = proven(program, derive(program, WIDE))
+    assert "fold w at p by 2" in directives(program)
+    text = show_loops(loops(plan))
+    assert "w_1_acc" not in text and "w[w_p % 2" in text.replace("w_i, ", "")
+    for sizes in ({"M": 1, "N": 0}, {"M": 2, "N": 1}, {"M": 2, "N": 9}):
+        assert_same(program, plan, sizes)
+
+
+def test_sums_are_added_up_apart_where_what_lies_in_their_place_is_still_needed() -> None:
+    program = operator("x: i32[M, N]) -> (y: i32[M, N])", SORTED)
+    found = derive(program, WIDE)
+    kept = [d for d in found.directives if show(d) != "fold w at p by 2"]
+    plan = proven(program, replace(found, directives=tuple(kept)).fold("w", "p", 1))
+    assert "w_1_acc" in show_loops(loops(plan))
+    assert_same(program, plan, {"M": 2, "N": 9})
 
 
 SCAN = ("x: f32[M, N]) -> (y: f32[M, N])", "y[i, j] = x[i, j] + y[i + 1, j | 0]")

@@ -12,14 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import permutations
+from itertools import islice, permutations
 from math import prod
 
 from codegen.dtypes import compute_dtype
 from polyhedral.directions import Distances, distances_of
 from polyhedral.expr import Name as AffineName
 from polyhedral.space import OperationLimit, limited
-from polyhedral.storage import fold_factor
+from polyhedral.storage import Cells, fold_factor, validate
+from polyhedral.verdict import Proven
 from tensorlang.policy.cpu.inner_loops import InnerLoops, add_inner_loops, best_inner_loops
 from tensorlang.policy.cpu.wavefronts import Wavefront, add_diagonal_layout, add_wavefront, best_wavefront
 from tensorlang.policy.deriver import PARALLEL_WORK, Deriver, in_order, is_threading_profitable, shared_loops
@@ -28,8 +29,8 @@ from tensorlang.schedule.plan import Plan, full
 from tensorlang.schedule.recurrence import legal_order
 from tensorlang.schedule.shape import OPEN_EXTENT, extents, work_of_definition
 from tensorlang.tensor.facts import conjuncts
-from tensorlang.tensor.nodes import Compare, Definition, IndexValue
-from tensorlang.tensor.walk import components, index_names, reduces, tensor_names
+from tensorlang.tensor.nodes import Compare, Definition, Expr, IndexValue, Read, Select
+from tensorlang.tensor.walk import components, index_names, reads, reduces, tensor_names
 
 MOST_AXES = 5
 """Of which all orders are looked at."""
@@ -54,7 +55,7 @@ def derive_recurrence(d: Deriver, definition: Definition) -> None:
     placed = apply(d.program, d.since, d.layouts) if local else plan
     for member, front in local:
         if front is not None and not front.rows:
-            add_diagonal_layout(d, member, front, {axis: count for _, axis, count in _folds(placed, member, front.outer)})
+            add_diagonal_layout(d, member, front, {axis: count for _, axis, count in islice(_folds(placed, member, front.outer), 1)})
             continue
         for name, axis, count in _folds(placed, member, member.axes):
             d.add(d.schedule.fold(name, axis, count))
@@ -65,7 +66,7 @@ def derive_nest(d: Deriver, definition: Definition) -> None:
     if d.plain:
         return
     scattered = _scattered(definition)
-    if scattered is not None:
+    if scattered is not None and len(definition.pieces) == 1:
         _derive_scatter(d, definition, *scattered)
         return
     _derive_member(d, apply(d.program, d.since, d.layouts), definition, [definition])
@@ -73,14 +74,32 @@ def derive_nest(d: Deriver, definition: Definition) -> None:
 
 def _scattered(definition: Definition) -> tuple[str, frozenset[str]] | None:
     """Return the axis that data name for each term of a sum, and what these data are indexed by; None where there is no such axis."""
-    found = [r for p in definition.pieces for r in reduces(p.value)]
-    if len(definition.pieces) != 1 or len(found) != 1 or found[0].filter is None:
-        return None
+    found = {_named_by_data(definition, r.filter) if r.filter is not None else None for p in definition.pieces for r in reduces(p.value)}
+    return found.pop() if len(found) == 1 else None
+
+
+def _updated(definition: Definition) -> str | None:
+    """Return the axis along which data name the one element that a step changes, `if d == ids[k] then … else c[k, d]`; None where there is
+    no such axis."""
+    own = {t.name for t in definition.tensors}
+    for piece in definition.pieces:
+        match piece.value:
+            case Select(condition, _, Read(tensor, index)) if tensor in own:
+                named = _named_by_data(definition, condition)
+                if named is not None and index[definition.axes.index(named[0])] == AffineName(named[0]):
+                    return named[0]
+            case _:
+                pass
+    return None
+
+
+def _named_by_data(definition: Definition, condition: Expr) -> tuple[str, frozenset[str]] | None:
+    """Return the axis that a condition says to be one of data, and what these data are indexed by; None where there is no such axis."""
     sizes = extents(definition)
-    for condition in conjuncts(found[0].filter):
-        match condition:
+    for part in conjuncts(condition):
+        match part:
             case Compare("==", IndexValue(AffineName(axis)), data) | Compare("==", data, IndexValue(AffineName(axis))):
-                names = index_names(data)
+                names = index_names(data) & {*definition.axes}
                 if axis in definition.axes and axis not in names and tensor_names(data) and (sizes[axis] or OPEN_EXTENT) >= SCATTERED_FROM:
                     return axis, names
             case _:
@@ -140,6 +159,8 @@ class _Order:
 def _derive_member(d: Deriver, plan: Plan, definition: Definition, group: Sequence[Definition]) -> Wavefront | None:
     """Add the directives for the loops of one member of a group; return the wavefront that they run along, if any."""
     loops = _loops_of(plan, definition, group)
+    if loops is not None and _derive_named(d, definition, loops):
+        return None
     chosen = _chosen(d, definition, loops) if loops is not None else None
     if loops is None or chosen is None:
         return None
@@ -165,6 +186,27 @@ def _wavefront(d: Deriver, definition: Definition, loops: _Loops, chosen: _Order
             return best_wavefront(d, definition, loops.outside, order, loops.distances, local=_is_local(d, definition))
     except OperationLimit:
         return None
+
+
+def _derive_named(d: Deriver, definition: Definition, loops: _Loops) -> bool:
+    """Let the loop along which data name an element run innermost, one by one; tell whether there is such a loop, and it may."""
+    scattered = _scattered(definition)
+    axis = _updated(definition) if scattered is None else scattered[0]
+    if axis is None or axis not in loops.axes:
+        return False
+    binders = [b.name for p in definition.pieces for r in reduces(p.value) for b in r.binders]
+    known = scattered[1] if scattered is not None else frozenset(definition.axes) - {axis}
+    outer = [a for a in loops.axes if a != axis and a in known]
+    inner = [axis, *(a for a in loops.axes if a != axis and a not in known)]
+    order = (*outer, *inner)
+    if not loops.distances.is_legal(loops.of(order)):
+        return False
+    separate = _separation(definition, loops, order)
+    if separate is not None and len(loops.outside) <= separate < len(loops.of(order)):
+        d.add(d.schedule.distribute(loops.name, loops.of(order)[separate] if separate else None))
+    d.add(in_order(d.schedule, loops.name, [*outer, *binders, *inner]))
+    _add_parallel(d, definition, loops, order, separate, outer)
+    return True
 
 
 def _loops_of(plan: Plan, definition: Definition, group: Sequence[Definition]) -> _Loops | None:
@@ -216,14 +258,14 @@ def _separation(definition: Definition, loops: _Loops, axes: Sequence[str]) -> i
 def _add_parallel(
     d: Deriver, definition: Definition, loops: _Loops, order: Sequence[str], separate: int | None, outer: Sequence[str]
 ) -> None:
-    """Mark loops that carry nothing, where what runs between two barriers is worth it."""
+    """Mark loops that carry nothing, of the `outer` ones in this order, where what runs between two barriers is worth it."""
     free, sizes = loops.free(order, separate), extents(definition)
     carrying = [k for k, a in enumerate(order) if a not in free]
     first = max(carrying[-1] + 1 if carrying else 0, (separate or 0) - len(loops.outside))
     inside = {*order[first:]}
     steps = prod(sizes[a] or OPEN_EXTENT for a in definition.axes if a not in inside)
     if d.machine.threads > 1 and work_of_definition(definition) // max(1, steps) >= PARALLEL_WORK:
-        trips = [sizes[a] or OPEN_EXTENT for a in order[first:]]
+        trips = [sizes[a] or OPEN_EXTENT for a in order[first : max(first, len(outer))]]
         chosen = shared_loops(list(outer[first:]), trips, d.machine.threads)
         d.add(d.schedule.parallel(*(full(loops.name, loop) for loop in chosen)) if chosen else d.schedule)
 
@@ -233,12 +275,39 @@ def _is_local(d: Deriver, definition: Definition) -> bool:
     return definition.tensors[0].name not in d.layouts and not any(t.name in d.program.results for t in definition.tensors)
 
 
-def _folds(plan: Plan, definition: Definition, axes: Sequence[str]) -> Iterator[tuple[str, str, int]]:
-    """Yield the tensor with the first of `axes` along which it is kept for a few steps only, and for how many."""
-    name = definition.tensors[0].name
-    for axis in axes:
-        count = fold_factor(plan.placed, name, definition.axes.index(axis), plan.depth)
+def _folds(plan: Plan, definition: Definition, folded: Sequence[str]) -> Iterator[tuple[str, str, int]]:
+    """Yield the tensor with each of the axes `folded` along which it is kept for a few steps only, and for how many."""
+    name, axes = definition.tensors[0].name, definition.axes
+    moduli: list[int | None] = [None] * len(axes)
+    shifted = _shifted(definition) if _scattered(definition) is not None else ()
+    for axis in folded:
+        position = axes.index(axis)
+        count = fold_factor(plan.placed, name, position, plan.depth)
+        count = 2 if count == 1 and axis in shifted else count
         extent = extents(definition)[axis]
-        if count is not None and (extent is None or 2 * count <= extent):
-            yield name, axis, count
-            return
+        if count is None or (extent is not None and 2 * count > extent):
+            continue
+        moduli[position] = count
+        if sum(m is not None for m in moduli) == 1 or _keeps(plan, definition, moduli):
+            yield from ((t.name, axis, count) for t in definition.tensors)
+        else:
+            moduli[position] = None
+
+
+def _shifted(definition: Definition) -> frozenset[str]:
+    """Return the axes along which a definition reads other elements of itself: while some are added up, those have to stay."""
+    own = {t.name for t in definition.tensors}
+    found = [r for p in definition.pieces for r in reads(p.value) if r.tensor in own]
+    return frozenset(
+        axis
+        for r in found
+        for axis, slot in zip(definition.axes, r.index, strict=True)
+        if not isinstance(slot, AffineName) and axis in index_names(r)
+    )
+
+
+def _keeps(plan: Plan, definition: Definition, moduli: Sequence[int | None]) -> bool:
+    """Tell whether no value is lost that is still needed where the axes of a tensor are folded so."""
+    name, axes = definition.tensors[0].name, definition.axes
+    cells = Cells(tuple(AffineName(a) for a in axes), tuple(moduli))
+    return isinstance(validate(plan.placed, {name: cells}, axes={name: axes}, storage=plan.depth), Proven)

@@ -159,6 +159,18 @@ def nearest_tf32(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return np.where(np.isfinite(x), kept, bits).astype(np.uint32).view(np.float32)
 
 
+def called_dtype(fn: str, dtype: DType) -> DType:
+    """Return the type of an elementary function of floats of type `dtype`, f32 or f64."""
+    if fn in ("isnan", "isinf"):
+        return bool_
+    return (u64 if dtype == f64 else u32) if fn == "bits" else dtype
+
+
+def float_bits(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return the bits of numbers of type f32 or f64 as unsigned integers, those of the quiet positive NaN without payload for every NaN."""
+    return np.where(np.isnan(x), x.dtype.type(np.nan), x).view(f"u{x.dtype.itemsize}")
+
+
 def compute_dtype(dtype: DType) -> DType:
     """Return the type in which a clause over `dtype` is computed: f32 for the narrow floats, otherwise `dtype` itself."""
     return f32 if dtype.is_float and dtype.bits < 32 else dtype

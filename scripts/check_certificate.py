@@ -121,6 +121,8 @@ class Code:
                 return self.cast(dtype, op == "sat", parts[0], kinds[0])
             case "isnan" | "isinf" if dtype == "bool" and kinds[0] in FLOATS:
                 return f"(hash(({mark(op)}, {parts[0]})) % 2 == 1)"
+            case "bits" if kinds[0] in FLOATS and dtype == ("u64" if kinds[0] == "f64" else "u32"):
+                return f"(hash(({mark(op)}, {parts[0]})) % 4)"
             case _ if known and chooses:
                 return MEANING[op].format(*parts)
             case "fma" if same and not self.strict:

@@ -152,6 +152,8 @@ class Printer:
                 return self._cast(dtype, value, saturate)
             case Call("pack", args):
                 return f"tl_pack_{self.type_of(args[0]) if len(args) == 2 else 8}x{len(args)}({', '.join(self._bits(a) for a in args)})"
+            case Call("bits", (value,)):
+                return f"tl_number_bits_{self.type_of(value)}({self.expr(value)})"
             case Call("bits_tf32", (value,)):
                 return f"tl_round_tf32{'_bits' if self.type_of(value) == u32 else ''}({self.expr(value)})"
             case Call(fn, args):

@@ -23,6 +23,7 @@ from codegen.llvm.branches import fork
 from codegen.llvm.builder import Builder, Text
 from codegen.llvm.expressions import address, first_lanes, masked, poly, positive, row_major, value
 from codegen.llvm.facts import Atom, Poly
+from codegen.llvm.fills import filled, in_vectors
 from codegen.llvm.frame import LINE, LOOP, Emitter, Module, chunk, entry, identifier, letters, pointer_parameter, quoted, with_prologue
 from codegen.llvm.register_transpose import Copies, unconditional_loads
 from codegen.llvm.state import EmitError, Lanes, Memory, Registers, Scope, State, Storage
@@ -188,10 +189,20 @@ def _loop(e: Emitter, loop: For, scope: Scope) -> None:
         case "tile":
             if not tiles.nest(e, loop, scope):
                 _loop(e, plain(loop), scope)
+        case "serial" if (lanes := _lanes_to_fill(e, loop, scope)) > 1:
+            for share in in_vectors(loop, lanes):
+                _loop(e, share, scope)
         case "serial" | "parallel":
             _serial(e, loop, lo, hi, scope)
         case _:
             raise EmitError(f"`{loop.kind}` loops need a graphics processor")
+
+
+def _lanes_to_fill(e: Emitter, loop: For, scope: Scope) -> int:
+    """Return how many elements a store of a loop that fills memory writes at once, 0 where the loop is no such."""
+    name = filled(loop) if scope.lanes is None else None
+    storage = scope.buffers.get(name or "")
+    return e.b.target.lanes(storage.dtype) if isinstance(storage, Memory) else 0
 
 
 def _bind(scope: Scope, name: str, p: Poly) -> Scope:

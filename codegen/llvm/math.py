@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from codegen.dtypes import DType, bool_, f32, f64, i32
+from codegen.dtypes import DType, bool_, called_dtype, f32, f64, i32
 from codegen.llvm.arithmetic import binary, compare, constant, extremum, intrinsic, select
 from codegen.llvm.builder import Builder
 from codegen.llvm.state import EmitError
@@ -81,6 +81,10 @@ def call(b: Builder, fn: str, args: tuple[Value, ...]) -> Value:
             return Value(bool_, b.pure(f"fcmp uno {x.typed}, {x.text}"), x.lanes)
         case "isinf":
             return Value(bool_, b.pure(f"fcmp oeq {intrinsic(b, 'fabs', x).typed}, {constant(x, INF)}"), x.lanes)
+        case "bits":
+            number = select(b, call(b, "isnan", (x,)), Value(x.dtype, constant(x, NAN), x.lanes), x)
+            whole = called_dtype(fn, x.dtype)
+            return Value(whole, b.pure(f"bitcast {number.typed} to {of_lanes(scalar_type(whole), x.lanes)}"), x.lanes)
         case "rsqrt":
             return _divided(b, constant(x, 1.0), intrinsic(b, "sqrt", x))
         case "sigmoid":

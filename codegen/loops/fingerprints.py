@@ -24,7 +24,7 @@ from typing import Any, Final, TypeAlias, assert_never
 
 import numpy as np
 
-from codegen.dtypes import DType, bool_, f32, i32, i64, u32, u64
+from codegen.dtypes import DType, bool_, called_dtype, f32, i32, i64, u32, u64
 from codegen.loops.nodes import (
     Add,
     Alloc,
@@ -342,7 +342,11 @@ class _Rewriter:
         made = [self.typed(a) for a in args]
         if fn in ("isnan", "isinf"):
             return self._is_odd(fn, args[0], made[0][0]), bool_
-        return called(fn, *(Written(x) for x, _ in made)).expr, made[0][1]
+        result = called(fn, *(Written(x) for x, _ in made))
+        if fn == "bits":
+            dtype = called_dtype(fn, made[0][1])
+            return Cast(dtype, whole(u32, result, saturate=False).expr), dtype
+        return result.expr, made[0][1]
 
 
 def _expr(x: Written) -> Expr:

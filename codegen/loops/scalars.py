@@ -16,7 +16,7 @@ from typing import Any, Never, TypeAlias
 
 import numpy as np
 
-from codegen.dtypes import DType, bf16, bool_, f32, f64, largest, nearest_tf32
+from codegen.dtypes import DType, bf16, bool_, called_dtype, f32, f64, float_bits, largest, nearest_tf32
 from codegen.errors import InternalError
 
 Scalar: TypeAlias = Any
@@ -80,7 +80,8 @@ def call(fn: str, args: list[Value]) -> Value:
     dtype = args[0].dtype
     with np.errstate(all="ignore"):
         result = _CALLS[fn](*(arg.scalar for arg in args))
-    return Value(bool_, bool(result)) if fn in ("isnan", "isinf") else Value(dtype, dtype.numpy.type(result))
+    made = called_dtype(fn, dtype)
+    return Value(made, bool(result) if made == bool_ else int(result) if made.is_integer else dtype.numpy.type(result))
 
 
 def fma(a: Value, b: Value, c: Value) -> Value:
@@ -292,6 +293,7 @@ _CALLS: Mapping[str, Callable[..., Any]] = {
     "sigmoid": lambda x: np.divide(type(x)(1), type(x)(1) + np.exp(-x)),
     "isnan": np.isnan,
     "isinf": np.isinf,
+    "bits": lambda x: float_bits(np.asarray(x))[()],
 }
 
 

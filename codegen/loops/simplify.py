@@ -71,7 +71,7 @@ from codegen.loops.walk import Fresh, Shared, binders, map_expr, rename, substit
 from codegen.polynomials import ONE
 
 _TRUE, _FALSE = Const(True, bool_), Const(False, bool_)
-_EXACT_CALLS = frozenset(("floor", "ceil", "trunc", "round", "round_tf32", "sqrt", "isnan", "isinf"))
+_EXACT_CALLS = frozenset(("floor", "ceil", "trunc", "round", "round_tf32", "sqrt", "isnan", "isinf", "bits"))
 _NEGATED: Mapping[str, str] = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
 
 

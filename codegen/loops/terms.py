@@ -29,7 +29,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from codegen.dtypes import DType, bool_, extreme, f32, f64
+from codegen.dtypes import DType, bool_, called_dtype, extreme, f32, f64
 from codegen.loops import scalars
 from codegen.loops.nodes import Const
 from codegen.loops.scalars import Scalar, Value
@@ -37,7 +37,7 @@ from codegen.loops.scalars import Scalar, Value
 PRIME: Final = (1 << 61) - 1
 COMPARISONS = frozenset(("<", "<=", "==", "!="))
 COMMUTATIVE: Final = frozenset(("+", "*", "min", "max", "and", "or", "bitand", "bitor", "bitxor", "==", "!="))
-EXACT_CALLS: Final = frozenset(("floor", "ceil", "trunc", "round", "round_tf32", "sqrt", "isnan", "isinf"))
+EXACT_CALLS: Final = frozenset(("floor", "ceil", "trunc", "round", "round_tf32", "sqrt", "isnan", "isinf", "bits"))
 """Functions whose results on constants are the same wherever they are computed."""
 IDEMPOTENT: Final = frozenset(("min", "max", "and", "or"))
 """Operations that may be regrouped and repeated without changing a bit."""
@@ -227,7 +227,7 @@ class Terms:
         self.spend()
         if fn in EXACT_CALLS and all(a.op == "const" for a in args):
             return self._folded(scalars.call(fn, [_value(a) for a in args]))
-        return self._made(f"call {fn}", bool_ if fn in ("isnan", "isinf") else args[0].dtype, tuple(args))
+        return self._made(f"call {fn}", called_dtype(fn, args[0].dtype), tuple(args))
 
     def fma(self, a: Term, b: Term, c: Term) -> Term:
         """Return `a * b + c` rounded once: of the product, which is exact in it, and c."""

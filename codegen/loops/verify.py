@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Literal, Never, assert_never
 
-from codegen.dtypes import DType, bool_, f32, i64, u32, u64
+from codegen.dtypes import DType, bool_, called_dtype, f32, i64, u32, u64
 from codegen.errors import InternalError
 from codegen.loops import dots
 from codegen.loops.nodes import (
@@ -66,9 +66,9 @@ from codegen.loops.swizzle import swizzle_problem
 from codegen.loops.walk import Node, free_vars, loads, walk
 
 ARITY: Mapping[str, int] = {
-    **dict.fromkeys(("exp", "exp2", "expm1", "log", "log2", "log1p", "sqrt", "rsqrt", "erf", "sigmoid", "isnan", "isinf", "round_bf16"), 1),
+    **dict.fromkeys(("exp", "exp2", "expm1", "log", "log2", "log1p", "sqrt", "rsqrt", "erf", "sigmoid", "isnan", "isinf", "bits"), 1),
     **dict.fromkeys(("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"), 1),
-    **dict.fromkeys(("floor", "ceil", "round", "round_tf32", "trunc"), 1),
+    **dict.fromkeys(("floor", "ceil", "round", "round_bf16", "round_tf32", "trunc"), 1),
     **dict.fromkeys(("pow", "fmod", "atan2"), 2),
 }
 """How many arguments each elementary function takes."""
@@ -173,8 +173,10 @@ def dtype_of(e: Expr, env: Env) -> DType:
             return i64
         case Name(name):
             return env.values[name]
-        case Compare() | Call("isnan" | "isinf", _):
+        case Compare():
             return bool_
+        case Call("isnan" | "isinf" | "bits" as fn, (value,)):
+            return called_dtype(fn, dtype_of(value, env))
         case Unary(_, value) | Binary(_, value, _) | Select(_, value, _) | Fma(value, _, _):
             return dtype_of(value, env)
         case Call("pack" | "bits_tf32", _):
@@ -319,7 +321,7 @@ def _check_call(fn: str, args: list[DType], e: Expr) -> DType:
         _check_wide(dtype, e)
         if fn == "round_tf32" and dtype != f32:
             _fail(f"`{show_expr(e)}` is not defined for {dtype}")
-    return bool_ if fn in ("isnan", "isinf") else args[0]
+    return called_dtype(fn, args[0])
 
 
 def _same(a: DType, b: DType, e: Expr) -> DType:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from codegen.dtypes import DType, bool_, compute_dtype, i64, u64
+from codegen.dtypes import DType, bool_, compute_dtype, extreme, i64, u64
 from polyhedral import affine
 from polyhedral import expr as px
 from tensorlang.check import bounds
@@ -150,7 +150,7 @@ def _values(op: str, a: Value, b: Value, span: Span) -> Value:
     if dtype is not None:
         _require_defined(op, dtype, span)
     lhs, rhs = _operand(a, dtype, span), _operand(b, dtype, span)
-    lo, hi = _interval(op, a, b) if dtype == i64 else (None, None)
+    lo, hi = _interval(op, a, b) if dtype == i64 or op == "bitand" else (None, None)
     factors = (a.factors if isinstance(a, Val) else frozenset()) | (b.factors if isinstance(b, Val) else frozenset())
     return Val(ir.Binary(op, lhs, rhs, span=span), dtype, lo, hi, factors)  # type: ignore[arg-type]
 
@@ -217,10 +217,18 @@ def _interval(op: str, a: Value, b: Value) -> tuple[px.Expr | None, px.Expr | No
         case "min":
             hi = ahi if bhi is None else bhi if ahi is None else affine.minimum(ahi, bhi)
             return (None if alo is None or blo is None else affine.minimum(alo, blo)), hi
+        case "bitand" if _is_positive(alo, ahi) or _is_positive(blo, bhi):
+            return affine.ZERO, ahi if _is_positive(alo, ahi) else bhi
         case "%" if (divisor := _positive_size(b)) is not None:
             return affine.ZERO, divisor
         case _:
             return None, None
+
+
+def _is_positive(lo: px.Expr | None, hi: px.Expr | None) -> bool:
+    """Tell whether what lies in [lo, hi) is a number, between constants, that is not negative."""
+    low = None if lo is None else affine.constant(lo)
+    return low is not None and low >= 0 and hi is not None and affine.constant(hi) is not None
 
 
 def _positive_size(value: Value) -> px.Expr | None:
@@ -378,7 +386,7 @@ def cast(value: Value, dtype: DType, span: Span, saturate: bool = False) -> Valu
             held = ir.Holds(cond, span=span)
             return Val(held if dtype == bool_ else ir.Cast(dtype, held, span=span), dtype)
         case Val(expr, own):
-            lo, hi = (value.lo, value.hi) if dtype == i64 else (None, None)
+            lo, hi = (value.lo, value.hi) if dtype == i64 or _fits(value, dtype) else (None, None)
             if own == dtype and compute_dtype(dtype) == dtype:
                 return value
             if own is not None and compute_dtype(own) == dtype:
@@ -386,6 +394,14 @@ def cast(value: Value, dtype: DType, span: Span, saturate: bool = False) -> Valu
             return Val(ir.Cast(dtype, expr, saturate, span=span), dtype, lo, hi)
         case _:
             raise not_scalar(value, span)
+
+
+def _fits(value: Val, dtype: DType) -> bool:
+    """Tell whether an integer is known to lie between numbers that are of type `dtype`."""
+    if value.lo is None or value.hi is None or not dtype.is_integer:
+        return False
+    low, high = affine.constant(value.lo), affine.constant(value.hi)
+    return low is not None and high is not None and extreme(dtype, highest=False) <= low and high - 1 <= extreme(dtype, highest=True)
 
 
 def _cast_number(number: int | float | bool, dtype: DType, span: Span, saturate: bool) -> Val:

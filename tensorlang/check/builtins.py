@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from codegen.dtypes import bool_, f32, f64, nearest_tf32
+from codegen.dtypes import DTYPES, bool_, called_dtype, compute_dtype, f32, f64, nearest_tf32
 from tensorlang.check import arith, typed
 from tensorlang.check.problems import error
 from tensorlang.check.reads import index_in_bounds
@@ -57,6 +57,8 @@ def _called(ctx: Context, scope: Scope, name: str, node: sx.Apply) -> Value:
         if len(node.slots) != 1:
             raise error("T0129", "`sat` needs the type to saturate to", node.span, "here", help="`sat[i8](x)`")
         return arith.cast(argument, type_named(ctx, scope, node.slots[0]), node.span, saturate=True)
+    if name == "width":
+        return _width(ctx, scope, node)
     if name in FOLDS:
         given = arguments(ctx, scope, node, None)
         if len(given) == len(node.args) == 1 and isinstance(given[0], Tensor) and given[0].dims:
@@ -72,6 +74,8 @@ def _called(ctx: Context, scope: Scope, name: str, node: sx.Apply) -> Value:
             return _abs(arguments(ctx, scope, node, 1)[0], node.span)
         case "bitnot":
             return _bitnot(arguments(ctx, scope, node, 1)[0], node.span)
+        case "bits":
+            return _bits(arguments(ctx, scope, node, 1)[0], node.span)
         case "clamp":
             x, lo, hi = arguments(ctx, scope, node, 3)
             return arith.binary("min", arith.binary("max", x, lo, node.span), hi, node.span)
@@ -80,6 +84,14 @@ def _called(ctx: Context, scope: Scope, name: str, node: sx.Apply) -> Value:
             return _brought_in(ctx, name, at, extent, node.span)
         case _:
             return _linear(arguments(ctx, scope, node, None), node.span)
+
+
+def _width(ctx: Context, scope: Scope, node: sx.Apply) -> Value:
+    """Return how many bits `bits` of an element of a type has."""
+    named = node.args[0] if len(node.args) == 1 else None
+    if not isinstance(named, sx.Id):
+        raise error("T0129", "`width` takes the name of a type", node.span, "here", help="`width(T)`")
+    return Num(compute_dtype(type_named(ctx, scope, named)).bits)
 
 
 def _brought_in(ctx: Context, name: str, at: Value, extent: Value, span: Span) -> Value:
@@ -229,6 +241,19 @@ def _abs(argument: Value, span: Span) -> Value:
             raise arith.undefined("abs", "`bool`", span)
         case _:
             raise typed.not_scalar(argument, span)
+
+
+def _bits(argument: Value, span: Span) -> Value:
+    """Return the bits of a number as an unsigned integer of its width; narrow floats are computed in f32."""
+    dtype = typed.dtype_of(argument)
+    if dtype is None:
+        raise error("T0117", "`bits` of a number without a type", span, "which type?", help="cast it: `bits(f32(…))`")
+    if dtype.is_integer:
+        return arith.cast(argument, DTYPES[f"u{dtype.bits}"], span)
+    if not dtype.is_float:
+        raise arith.undefined("bits", f"`{dtype}`", span)
+    wide = compute_dtype(dtype)
+    return Val(ir.Call("bits", (typed.coerce(argument, dtype, span),), span=span), called_dtype("bits", wide))
 
 
 def _bitnot(argument: Value, span: Span) -> Value:

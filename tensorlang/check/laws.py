@@ -17,7 +17,7 @@ from typing import Any, TypeAlias, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from codegen.dtypes import DType, bool_, compute_dtype, f32, f64, i64
+from codegen.dtypes import DType, bool_, called_dtype, compute_dtype, f32, f64, i64
 from polyhedral import expr as px
 from tensorlang.check import typed
 from tensorlang.check.module import Module
@@ -284,7 +284,7 @@ def evaluate(e: ir.Expr, env: Mapping[str, Typed], count: int) -> Typed:
             return arith.cast(x, source, dtype, saturate), compute_dtype(dtype)
         case ir.Call(fn, args):
             parts = [evaluate(a, env, count) for a in args]
-            return arith.call(fn, [x for x, _ in parts], parts[0][1]), bool_ if fn in ("isnan", "isinf") else parts[0][1]
+            return arith.call(fn, [x for x, _ in parts], parts[0][1]), called_dtype(fn, parts[0][1])
         case ir.Let(name, bound, body):
             return evaluate(body, {**env, name: evaluate(bound, env, count)}, count)
         case ir.IndexValue() | ir.Holds() | ir.Read() | ir.TupleOf() | ir.Project() | ir.Reduce():

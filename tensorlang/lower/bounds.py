@@ -403,6 +403,8 @@ class _Prover:
                 return self._cast(e, around)
             case loops.Binary("+" | "-" | "*" | "min" | "max" | "//" | "%" as op, lhs, rhs) if dtype_of(e, around.env).is_integer:
                 return self._arithmetic(op, self.number(lhs, around), self.number(rhs, around), dtype_of(e, around.env), around, e)
+            case loops.Binary("bitand", _, loops.Const(mask)) | loops.Binary("bitand", loops.Const(mask), _) if 0 <= mask < _REACH:
+                return self._named((e, self._versions(e, around)), sets.Int(0), sets.Int(int(mask)))
             case loops.Unary() if dtype_of(e, around.env) == u64:
                 return None  # as of other arithmetic
             case loops.Unary("neg", value) if dtype_of(e, around.env).is_integer:

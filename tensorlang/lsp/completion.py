@@ -139,7 +139,7 @@ def _in_operator(analysis: Analysis, chunk: Chunk, text: str) -> Iterator[Item]:
         yield Item(name, *_about(reducer))
     for name, function in module.functions.items():
         yield Item(name, *_about(function))
-    for word in sorted(ELEMENTARY | BITS | FOLDS | INDEX_WORDS | {"abs", "bitnot", "sat"}):
+    for word in sorted(ELEMENTARY | BITS | FOLDS | INDEX_WORDS | {"abs", "bitnot", "bits", "sat"}):
         yield Item(word, "function", "built into the language")
     for word in DTYPES:
         yield Item(word, "type", "element type")

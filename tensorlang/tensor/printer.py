@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from codegen.dtypes import DType, bool_, compute_dtype, i64
+from codegen.dtypes import DType, bool_, called_dtype, compute_dtype, f32, i64
 from polyhedral import affine
 from polyhedral.expr import FALSE, TRUE, Cond, Int, Or
 from polyhedral.expr import Expr as Affine
@@ -158,7 +158,8 @@ class _Printer:
             case Cast(dtype):
                 return dtype
             case Call(fn, args):
-                return bool_ if fn in ("isnan", "isinf") else self.join(*args)
+                of = self.join(*args)
+                return None if of is None and fn == "bits" else called_dtype(fn, of or f32) if fn in ("isnan", "isinf", "bits") else of
             case Let(name, value, body):
                 self.bind(name, value)
                 return self.lang(body)

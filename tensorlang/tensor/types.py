@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from codegen.dtypes import DType, bool_, compute_dtype, i64
+from codegen.dtypes import DType, bool_, called_dtype, compute_dtype, i64
 from tensorlang.diagnostics import InternalError
 from tensorlang.tensor.nodes import (
     Binary,
@@ -69,7 +69,7 @@ def dtype_of(e: Expr, types: Types) -> Type:
         case Cast(dtype):
             return compute_dtype(dtype)
         case Call(fn, args):
-            return bool_ if fn in ("isnan", "isinf") else dtype_of(args[0], types)
+            return called_dtype(fn, scalar_dtype(args[0], types))
         case Let(name, value, body):
             return dtype_of(body, types.bind([name], [dtype_of(value, types)]))
         case TupleOf(items):

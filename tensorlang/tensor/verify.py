@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from codegen.dtypes import DType, bool_, compute_dtype, f64, i64
+from codegen.dtypes import DType, bool_, called_dtype, compute_dtype, f64, i64
 from polyhedral import affine
 from polyhedral.expr import Cond
 from polyhedral.expr import Expr as Affine
@@ -242,7 +242,7 @@ def _call(e: Call, scope: _Scope) -> DType:
     for dtype in dtypes:
         _is(_same(dtype, dtypes[0], e), dtype.is_float, "a float", e)
     _is(dtypes[0], e.fn != "round_tf32" or dtypes[0] != f64, "an f32", e)
-    return bool_ if e.fn in ("isnan", "isinf") else dtypes[0]
+    return called_dtype(e.fn, dtypes[0])
 
 
 def _read(e: Read, scope: _Scope) -> DType:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from codegen.dtypes import DType, bool_, u8, u64
+from codegen.dtypes import DType, bool_, called_dtype, u8, u32, u64
 from codegen.llvm.emit import emit
 from codegen.llvm.jit import Library, compile_object, load
 from codegen.llvm.pool import pool_imports
@@ -89,6 +89,8 @@ class Fingerprints(Numbers):
         return self.rounded((wide % PRIME).astype(np.uint64), target)
 
     def call(self, fn: str, args: list[Array], dtype: DType) -> Array:
+        if fn == "bits":
+            return _array(fingerprints.whole(u32, fingerprints.called(fn, *args), False)).astype(called_dtype(fn, dtype).numpy)
         return _array(fingerprints.hashed_test(fn, args[0]) < 1 if fn in ("isnan", "isinf") else fingerprints.called(fn, *args))
 
     def accumulate(self, kind: str, values: Array, dtype: DType) -> Array | None:

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from llvm_run import LEVELS, check, values
 
+from codegen.dtypes import DTYPES
 from codegen.llvm.emit import emit
 from codegen.llvm.target import host, named
 from codegen.loops.parser import parse
@@ -277,3 +278,19 @@ func gather()(x: f32[7, 9], p: i64[1], out y: f32[9]) {
 def test_a_number_that_is_an_index_in_an_inner_loop_first_is_one_outside_afterwards() -> None:
     x = values("f32", 63).reshape(7, 9)
     check(FIRST_INSIDE, {}, x=x, p=np.array([3], np.int64), y=np.zeros(9, np.float32))
+
+
+@pytest.mark.parametrize("count", ["N", "N - 9", "37", "0", "3"])
+@pytest.mark.parametrize(("element", "dtype"), [("7_i32", "i32"), ("-0.0_f64", "f64"), ("true", "bool"), ("1.5_f32", "f32")])
+def test_a_loop_that_fills_a_row_stores_whole_vectors(count: str, element: str, dtype: str) -> None:
+    text = f"""func fill(N)(out y: {dtype}[3, 40]) {{
+        for k in 0 .. 2 {{ for i in 0 .. {count} {{ y[k, 1 + i] = {element} }} }} }}"""
+    for n in (0, 1, 16, 33):
+        check(text, {"N": n}, y=np.zeros((3, 40), DTYPES[dtype].numpy))
+    assert count in ("0", "3") or dtype == "bool" or f"store <{host().lanes(DTYPES[dtype])} x" in emit(parse(text), host())
+
+
+def test_a_loop_that_stores_what_depends_on_it_does_so_one_by_one() -> None:
+    text = "func f(N)(out y: i64[8, 8]) { for i in 0 .. N { y[i, i] = 1_i64 } for i in 0 .. N { y[i, 7] = 2_i64 } }"
+    check(text, {"N": 6}, y=np.zeros((8, 8), np.int64))
+    assert "store <" not in emit(parse(text), host())

@@ -7,7 +7,7 @@ import pytest
 from bits import assert_same_bits
 from llvm_run import LEVELS, run_native
 
-from codegen.dtypes import f32
+from codegen.dtypes import DTYPES, f32
 from codegen.llvm.target import Target
 from codegen.loops import scalars
 from codegen.loops.parser import parse
@@ -85,7 +85,7 @@ def evaluate(fn: str, arrays: list[np.ndarray], target: Target, result: str | No
     text = f"""func f()({params}, out y: {result or dtype}[{n}]) {{
         for io in 0 .. {n // 16} {{ for j in 0 .. 16 vector 16 {{ y[16*io + j] = {fn}({vector}{constant}) }} }}
         for j in {n // 16 * 16} .. {n} {{ y[j] = {fn}({single}{constant}) }} }}"""
-    y = np.zeros(n, bool if result else arrays[0].dtype)
+    y = np.zeros(n, DTYPES[result].numpy if result else arrays[0].dtype)
     given = {f"x{i}": a for i, a in enumerate(arrays)}
     assert run_native(parse(text), {}, {**given, "y": y}, target) == 0
     return y
@@ -188,6 +188,17 @@ def test_powers_with_a_small_exponent_are_products_and_roots(exponent: float, li
 def test_classification(fn: str, dtype: type) -> None:
     x = np.array(SPECIAL, dtype)
     np.testing.assert_array_equal(evaluate(fn, [x], TARGETS[0], "bool"), getattr(np, fn)(x))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_bits_are_those_of_the_number_and_of_one_nan(dtype: type) -> None:
+    whole = np.dtype(f"u{np.dtype(dtype).itemsize}")
+    x = np.array([*SPECIAL, -1.5, 1 / 3], dtype)
+    other_nan = (np.array([np.nan], dtype).view(whole) | whole.type((1 << (8 * whole.itemsize - 1)) + 5)).view(dtype)
+    expected = np.where(np.isnan(x), dtype(np.nan), x).view(whole)
+    of_nan = np.array([np.nan], dtype).view(whole)
+    for arguments_, result in ((x, expected), (other_nan, of_nan)):
+        np.testing.assert_array_equal(evaluate("bits", [arguments_], TARGETS[0], f"u{8 * whole.itemsize}"), result)
 
 
 @pytest.mark.parametrize("fn", [*UNARY, *BINARY])

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from codegen.dtypes import bf16, bool_, f32, i32
+from codegen.dtypes import bf16, bool_, f32, i32, u32
 from codegen.errors import InternalError
 from codegen.loops.nodes import Alloc, Buffer, Const, For, Function, Int, Store, Var
 from codegen.loops.notes import Kept
@@ -138,6 +138,7 @@ def test_every_value_has_a_type() -> None:
         ("a[0, 0] < 1.0_f32", bool_),
         ("bf16(a[0, 0])", bf16),
         ("isnan(a[0, 0])", bool_),
+        ("bits(a[0, 0])", u32),
         ("select(true, x, 3_i32)", i32),
         ("fma(a[0, 0], a[0, 0], a[0, 0])", f32),
     ]:

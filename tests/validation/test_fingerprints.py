@@ -66,6 +66,18 @@ def test_what_is_done_with_a_value_that_is_no_number_is_seen(test: str) -> None:
     assert "is not what the equation says" in difference(program, forgotten, made.params, {}, {}, 0)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_what_is_done_with_the_bits_of_a_number_is_seen(dtype: type) -> None:
+    text = "op f[T: float](x: T[N]) -> (y: i64[N]) { y[i] = i64(shr(bits(x[i]), 1)) }"
+    program = tl.parse(text).f.program(np.zeros(100, dtype))
+    made = lowered(program)
+    assert difference(program, made.function, made.params, {}, {}, 0) == ""
+    assert str(validate(program, made.function, made.params)).startswith("validated")
+    for wrong in ("bits(-", "bits(2.0_f32 * " if dtype == np.float32 else "bits(2.0_f64 * "):
+        forgotten = parse_loops(show(made.function).replace("bits(", wrong))
+        assert "is not what the equation says" in difference(program, forgotten, made.params, {}, {}, 0)
+
+
 @pytest.mark.parametrize(
     ("text", "wrong"),
     [

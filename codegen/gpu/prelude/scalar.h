@@ -233,9 +233,10 @@ TL_FLOAT_BINARY(atan2, atan2f, atan2)
 
 // What is made of the functions above. Minima and maxima propagate NaN and take -0 for less than 0; the floored quotient and remainder
 // are NumPy's: `x // y` is the floor of a quotient that `x % y` was first taken from, so that both agree.
-#define TL_FLOAT(name, T, B, sign_bit)                                                                                                 \
+#define TL_FLOAT(name, T, B, sign_bit, quiet_nan)                                                                                      \
     TL_FUNCTION tl_bool tl_isnan_##name(T x) { return x != x; }                                                                        \
     TL_FUNCTION tl_bool tl_isinf_##name(T x) { return x == x && x - x != x - x; }                                                      \
+    TL_FUNCTION B tl_number_bits_##name(T x) { return x != x ? (B)(quiet_nan) : tl_bits_##name(x); }                                    \
     TL_FUNCTION T tl_copysign_##name(T x, T y) {                                                                                       \
         return tl_##name##_from_bits((tl_bits_##name(x) & ~(B)(sign_bit)) | (tl_bits_##name(y) & (B)(sign_bit)));                      \
     }                                                                                                                                  \
@@ -257,8 +258,8 @@ TL_FLOAT_BINARY(atan2, atan2f, atan2)
         return quotient - whole > (T)0.5 ? whole + (T)1 : whole;                                                                       \
     }
 
-TL_FLOAT(f32, tl_f32, tl_u32, 0x80000000u)
-TL_FLOAT(f64, tl_f64, tl_u64, 0x8000000000000000ull)
+TL_FLOAT(f32, tl_f32, tl_u32, 0x80000000u, 0x7fc00000u)
+TL_FLOAT(f64, tl_f64, tl_u64, 0x8000000000000000ull, 0x7ff8000000000000ull)
 
 // To the nearest with 10 bits after the point, ties away from zero.
 TL_FUNCTION tl_f32 tl_round_tf32_f32(tl_f32 x) { return x - x == 0.0f ? tl_f32_from_bits((tl_bits_f32(x) + 0x1000u) & 0xffffe000u) : x; }

@@ -1,0 +1,48 @@
+"""Loops that fill a row of memory with one number, in whole vectors: an emitter's way to store the same.
+
+before   for i in 0 .. N { y[k, i] = 0 }
+after    for io in 0 .. N // 16 { for iv in 0 .. 16 vector 16 { y[k, 16*io + iv] = 0 } }    and one vector of N % 16
+"""
+
+from __future__ import annotations
+
+from codegen.loops.nodes import Add, Const, FloorDiv, For, Index, Int, Max, Mod, Mul, Store, Var
+from codegen.loops.walk import free_vars, substitute
+
+
+def filled(loop: For) -> str | None:
+    """Return the buffer that all a serial loop does is to fill a row of with one number, None for any other loop."""
+    match loop:
+        case For(var, Int(0), _, (Store(buffer, (*outer, last), Const(), stream=False),), "serial"):
+            return buffer if _walks(last, var) and var not in free_vars(*outer) else None
+        case _:
+            return None
+
+
+def in_vectors(loop: For, lanes: int) -> tuple[For, For]:
+    """Return the loops that do what one that is `filled` does, `lanes` elements at once."""
+    count = loop.hi if isinstance(loop.hi, Int) else Max(loop.hi, Int(0))
+    whole, rest = (Int(count.value // lanes), Int(count.value % lanes)) if isinstance(count, Int) else _divided(count, lanes)
+    step, lane = f"{loop.var} step", f"{loop.var} lane"
+    return (
+        For(step, Int(0), whole, (_vector(loop, lane, Mul(Int(lanes), Var(step)), Int(lanes), lanes),)),
+        _vector(loop, lane, Mul(Int(lanes), whole), rest, lanes),
+    )
+
+
+def _divided(count: Index, lanes: int) -> tuple[Index, Index]:
+    return FloorDiv(count, Int(lanes)), Mod(count, Int(lanes))
+
+
+def _vector(loop: For, lane: str, start: Index, count: Index, lanes: int) -> For:
+    return For(lane, Int(0), count, tuple(substitute(s, {loop.var: Add(start, Var(lane))}) for s in loop.body), "vector", lanes)
+
+
+def _walks(index: Index, var: str) -> bool:
+    match index:
+        case Var(name):
+            return name == var
+        case Add(lhs, rhs):
+            return (_walks(lhs, var) and var not in free_vars(rhs)) or (_walks(rhs, var) and var not in free_vars(lhs))
+        case _:
+            return False

@@ -383,6 +383,11 @@ def poly(state: State, e: Index, scope: Scope) -> Poly:
             return _extremum(state, "smin", poly(state, lhs, scope), poly(state, rhs, scope), scope)
         case Max(lhs, rhs):
             return _extremum(state, "smax", poly(state, lhs, scope), poly(state, rhs, scope), scope)
+        case ValueIndex(IndexValue(index)):
+            return poly(state, index, scope)
+        case ValueIndex(Binary("+", data, IndexValue(index)) | Binary("+", IndexValue(index), data)):
+            # What is added is so small that a sum which wraps is no index: it is one exactly where both sides are added up.
+            return poly(state, ValueIndex(data), scope) + poly(state, index, scope)
         case ValueIndex(inner):
             return _loaded(state, value(state, inner, scope))
         case _:

@@ -87,11 +87,11 @@ def _called(ctx: Context, scope: Scope, name: str, node: sx.Apply) -> Value:
 
 
 def _width(ctx: Context, scope: Scope, node: sx.Apply) -> Value:
-    """Return how many bits `bits` of an element of a type has."""
+    """Return how many bits an element of a type has."""
     named = node.args[0] if len(node.args) == 1 else None
     if not isinstance(named, sx.Id):
         raise error("T0129", "`width` takes the name of a type", node.span, "here", help="`width(T)`")
-    return Num(compute_dtype(type_named(ctx, scope, named)).bits)
+    return Num(type_named(ctx, scope, named).bits)
 
 
 def _brought_in(ctx: Context, name: str, at: Value, extent: Value, span: Span) -> Value:

@@ -19,6 +19,7 @@ from tensorlang.check.values import Value
 from tensorlang.diagnostics import CompileError
 from tensorlang.syntax import nodes as sx
 from tensorlang.tensor import nodes as ir
+from tensorlang.tensor.simplify import without_dead_calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ def specialise(module: Module, operator: sx.Operator, given: Given) -> ir.Progra
     static = given.static
     while True:
         try:
-            return elaborate(module, bind(module, operator, _with_static(given, static)), inline)
+            return without_dead_calls(elaborate(module, bind(module, operator, _with_static(given, static)), inline))
         except NeedsStatic as need:
             if not given.named or need.sizes <= static:
                 raise not_static(operator, need) from None

@@ -96,8 +96,9 @@ class Stage:
         return loop if owner is None else loop[len(owner) + 1 :]
 
     def owner(self, loop: str) -> str | None:
-        """Return the tensor that a loop is named after."""
-        return next((d.tensors[0].name for d in self.definitions if loop.startswith(d.tensors[0].name + ".")), None)
+        """Return the tensor that a loop is named after: `p.e` of `p.e.k`, though there may be a `p`."""
+        owners = [d.tensors[0].name for d in self.definitions if loop.startswith(d.tensors[0].name + ".")]
+        return max(owners, key=len, default=None)
 
     def then(self, change: Change, forward: Mapping[str, Affine], extents: Mapping[str, int | None]) -> Stage:
         """Return the stage after one more change, which gives loops, new ones perhaps, other meanings and extents."""

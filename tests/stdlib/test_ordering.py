@@ -1,0 +1,133 @@
+"""Sorting, selecting and searching: NumPy's stable order, NaN last, for numbers of every type and rows of every length."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tensorlang as tl
+
+TYPES = ["f4", "f8", ml_dtypes.bfloat16, "i1", "u2", "i4", "u8"]
+Array = np.ndarray[Any, Any]
+
+
+def numbers(shape: tuple[int, ...], dtype: Any, seed: int = 0) -> Array:
+    """Return few distinct numbers and the ends of their type, among them NaN, infinities and zeros of both signs."""
+    kind = np.dtype(dtype)
+    rng = np.random.default_rng(seed)
+    if kind.kind in "iu":
+        ends = [np.iinfo(kind).min, np.iinfo(kind).max]
+        small = rng.integers(-4 if kind.kind == "i" else 0, 5, shape).astype(kind)
+    else:
+        ends = [np.nan, np.inf, -np.inf, -0.0]
+        small = (rng.integers(-4, 5, shape) / 2).astype(kind)
+    strange = np.array(ends, kind)[rng.integers(0, len(ends), shape)]
+    return np.where(rng.random(shape) < 0.2, strange, small).astype(kind)
+
+
+def ranks(x: Array) -> Array:
+    """Return unsigned integers in the order of numbers: equal where these are, greatest for NaN."""
+    known = np.sort(x[x == x].astype(np.float64) if x.dtype.kind not in "iu" else x.reshape(-1))
+    wide = x.astype(np.float64) if x.dtype.kind not in "iu" else x
+    return np.where(x != x, x.size, np.searchsorted(known, wide))
+
+
+def expected(x: Array, axis: int, *, descending: bool) -> Array:
+    key = ranks(x)
+    return np.argsort(-key if descending else key, axis=axis, kind="stable")
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=lambda t: np.dtype(t).name)
+def test_elements_of_every_type_are_selected_in_their_order(dtype: Any) -> None:
+    x = numbers((2, 70), dtype)
+    for count in (3, 70):
+        order = expected(x, 1, descending=True)[:, :count]
+        y, at = tl.std.top_largest(x, count=count)
+        np.testing.assert_array_equal(at, order)
+        np.testing.assert_array_equal(y.view(f"u{y.itemsize}"), np.take_along_axis(x, order, 1).view(f"u{y.itemsize}"))
+
+
+@pytest.mark.parametrize("n", [0, 1, 65])
+def test_rows_of_every_length_are_sorted(n: int) -> None:
+    x = numbers((3, n), "f4", n)
+    order = expected(x, 1, descending=False)
+    np.testing.assert_array_equal(tl.std.argsort(x), order)
+    np.testing.assert_array_equal(tl.std.sort(x), np.take_along_axis(x, order, 1))
+    for count in {0, n // 8, n}:
+        y, at = tl.std.top_smallest(x, count=count)
+        np.testing.assert_array_equal(at, order[:, :count])
+        np.testing.assert_array_equal(y, np.take_along_axis(x, order[:, :count], 1))
+
+
+def test_any_axis_is_sorted_either_way() -> None:
+    x = numbers((2, 40, 3), "i2")
+    for descending in (0, 1):
+        order = expected(x, 1, descending=bool(descending))
+        np.testing.assert_array_equal(tl.std.argsort(x, axis=1, descending=descending), order)
+    order = expected(x, 1, descending=True)
+    y, at = tl.std.top_largest(x[:, ::-1], axis=1, count=4)
+    np.testing.assert_array_equal(at, expected(x[:, ::-1], 1, descending=True)[:, :4])
+    np.testing.assert_array_equal(y, np.sort(x, 1)[:, :-5:-1])
+
+
+def test_rows_that_are_all_alike_keep_their_order() -> None:
+    for value in (np.uint8(0), np.int8(-128), np.int8(127)):
+        x = np.full((1, 200), value)
+        for op in (tl.std.top_largest, tl.std.top_smallest):
+            np.testing.assert_array_equal(op(x, count=7)[1][0], np.arange(7))
+
+
+def test_sorting_is_the_same_for_all_sizes_in_one_kernel() -> None:
+    text = """
+use std.sort (top_largest, argsort)
+op f(x: f32[M, N]) -> (y: f32[M, 5], at: i64[M, 5]) where N >= 5 { y, at = top_largest(x, count = 5) }
+op g(x: f32[M, N]) -> (at: i64[M, N]) { at = argsort(x) }
+"""
+    ops = tl.parse(text, sizes="symbolic")
+    for shape in ((1, 5), (2, 140)):
+        x = numbers(shape, "f4", shape[1])
+        np.testing.assert_array_equal(ops.f(x)[1], expected(x, 1, descending=True)[:, :5])
+        np.testing.assert_array_equal(ops.g(x), expected(x, 1, descending=False))
+
+
+@pytest.mark.parametrize("n", [0, 1, 90])
+def test_distinct_elements_come_first_and_are_counted(n: int) -> None:
+    x = numbers((n,), "f4", 3)
+    y, count = tl.std.unique(x)
+    found = np.unique(x)
+    assert int(count) == len(found)
+    np.testing.assert_array_equal(y[: len(found)], found)
+    np.testing.assert_array_equal(y[len(found) :], 0)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "u8"])
+@pytest.mark.parametrize("n", [0, 1, 1023, 1024])
+def test_places_in_a_sorted_vector_are_those_of_numpy(dtype: str, n: int) -> None:
+    x, v = np.sort(numbers((n,), dtype)), numbers((3, 7), dtype, 1)
+    for right in (0, 1):
+        at = tl.std.searchsorted(x, v, right=right)
+        np.testing.assert_array_equal(at, np.searchsorted(x, v, side="right" if right else "left"))
+
+
+def test_numbers_are_counted_where_they_fall_into_a_bin() -> None:
+    ids = np.array([[3, 0, -1, 3], [7, 8, 3, 2**31 - 1]], np.int32)
+    np.testing.assert_array_equal(tl.std.bincount(ids, bins=8), [1, 0, 0, 3, 0, 0, 0, 1])
+    x = np.array([-1.5, -1, -0.75, 0, 0.5, 1, 1.5, np.nan, np.inf], np.float32)
+    np.testing.assert_array_equal(tl.std.histogram(x, bins=4, low=-1.0, high=1.0), [2, 0, 1, 2])
+    np.testing.assert_array_equal(tl.std.histogram(x[:0], bins=2, low=0.0, high=1.0), [0, 0])
+
+
+@pytest.mark.parametrize(("dtype", "axis"), [("f4", 0), ("f4", 1), ("f2", 1), ("u8", 0), ("i1", 1)])
+def test_extremes_stand_where_the_first_or_last_of_them_does(dtype: str, axis: int) -> None:
+    x = numbers((33, 70), dtype, 5)
+    x[3], x[:, 4] = 1, 1
+    key = x.astype(np.float64) if np.dtype(dtype).kind == "f" else x
+    backwards = np.flip(key, axis)
+    last = x.shape[axis] - 1
+    np.testing.assert_array_equal(tl.std.arg_max(x, axis=axis), key.argmax(axis))
+    np.testing.assert_array_equal(tl.std.arg_min(x, axis=axis), key.argmin(axis))
+    np.testing.assert_array_equal(tl.std.arg_max_last(x, axis=axis), last - backwards.argmax(axis))
+    np.testing.assert_array_equal(tl.std.arg_min_last(x, axis=axis), last - backwards.argmin(axis))

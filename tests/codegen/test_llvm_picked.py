@@ -1,0 +1,60 @@
+"""Lanes that lie near each other in a known order are one read and a shuffle, and nothing beyond them is touched."""
+
+import numpy as np
+import pytest
+from guarded import walled
+from llvm_run import check, native, values
+
+from codegen.llvm.emit import emit
+from codegen.llvm.target import host, named
+from codegen.loops.parser import parse
+
+ORDERS = {
+    "the first again": "max(0, j - 3)",
+    "the last again": "min(15, j + 2)",
+    "mirrored": "max(3 - j, j - 3)",
+    "pairs": "j // 2",
+    "from both ends": "min(j, 15 - j)",
+    "around": "(j + 5) % 16",
+}
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "bf16", "i8", "u8", "i16", "u64", "bool", "u4"])
+@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
+def test_picked_elements_are_those_that_lanes_read(order: str, dtype: str) -> None:
+    rows = f"for i in 0 .. 3 {{ for j in 0 .. 16 vector 16 {{ y[i, j] = x[i, {order}] }} }}"
+    check(
+        f"func f()(x: {dtype}[3, 16], out y: {dtype}[3, 16]) {{ {rows} }}",
+        x=values(dtype, 48).reshape(3, 16),
+        y=np.zeros((3, 16), values(dtype, 1).dtype),
+    )
+
+
+@pytest.mark.parametrize("lanes", [2, 3, 5, 11, 13])
+@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
+def test_lanes_that_take_no_part_pick_nothing(order: str, lanes: int) -> None:
+    text = f"func f()(x: f32[16], out y: f32[16]) {{ for j in 0 .. {lanes} vector {lanes} {{ y[j] = x[{order}] }} }}"
+    check(text, x=values("f32", 16), y=np.zeros(16, np.float32))
+
+
+@pytest.mark.parametrize("side", ["low", "high"])
+def test_nothing_outside_is_read(side: str) -> None:
+    text = "func f()(x: f32[9], out y: f32[16]) { for j in 0 .. 16 vector 16 { y[j] = x[min(8, max(0, j - 3))] } }"
+    x = values("f32", 9)
+    check(text, x=walled(x, side), y=np.zeros(16, np.float32))  # type: ignore[arg-type]  # one of both sides
+
+
+def test_one_vector_is_read_where_lanes_were() -> None:
+    text = "func f()(x: f32[64], out y: f32[64]) { for j in 0 .. 16 vector 16 { y[j] = x[max(0, j - 3)] } }"
+    written = emit(parse(text), named("x86-64-v4"))
+    assert written.count("shufflevector") == 1 and "insertelement" not in written
+
+
+def test_what_is_stored_in_between_is_read_again() -> None:
+    text = """func f()(x: f32[16], out y: f32[16], out z: f32[16]) {
+        for j in 0 .. 16 vector 16 { y[j] = z[max(0, j - 1)] }
+        for j in 0 .. 16 vector 16 { z[j] = x[j] }
+        for j in 0 .. 16 vector 16 { y[j] = y[j] + z[max(0, j - 1)] }
+    }"""
+    check(text, x=values("f32", 16), y=np.zeros(16, np.float32), z=values("f32", 16, 1))
+    assert native(parse(text), host())

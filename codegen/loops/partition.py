@@ -32,6 +32,7 @@ from functools import reduce
 from itertools import pairwise
 from typing import Any
 
+from codegen import polynomials
 from codegen.errors import InternalError
 from codegen.loops.evaluate import evaluate
 from codegen.loops.indices import Algebra, Poly
@@ -113,10 +114,18 @@ def _asks(function: Function) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Half:
-    """Iterations from `bound` on, or (not `rising`) before it."""
+    """Iterations from `bound` on, or (not `rising`) before it: where `fact` is not negative."""
 
     rising: bool
     bound: Poly
+    fact: Poly
+
+    def holds(self, var: str, algebra: Algebra) -> Expr:
+        """Return the condition that iteration `var` is one of them, without divisions."""
+        if any(isinstance(n, FloorDiv | Mod) for atom in self.bound.atoms() for n in walk(atom)):
+            more, less = (polynomials.Poly({m: sign * c for m, c in self.fact.terms.items() if sign * c > 0}) for sign in (1, -1))
+            return Compare(">=", IndexValue(algebra.index(more)), IndexValue(algebra.index(less)))
+        return Compare(">=" if self.rising else "<", IndexValue(Var(var)), IndexValue(algebra.index(self.bound)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +177,8 @@ class _Questions:
                     within = algebra.with_loop(s.var, s.lo, s.hi, s.extent)
                     self._block(s.body, within, (*inside, _range(s, algebra)), _core(s, core))
                 case If(cond, then, orelse):
-                    self._expr(cond, algebra, inside, core)
+                    if not any(isinstance(n, For) for n in walk(*then, *orelse)):
+                        self._expr(cond, algebra, inside, core)
                     self._block(then, assuming(algebra, cond, True), inside, core)
                     self._block(orelse, assuming(algebra, cond, False), inside, core)
                 case Store(index=index, value=value):
@@ -240,9 +250,10 @@ class _Questions:
         rest = parts[1]
         if any(self.var in free_vars(atom) for atom in rest.atoms()):
             return None
+        fact = poly if truth else poly.scaled(-1) - ONE
         if factor > 0:  # factor*v >= -rest
-            return _Half(truth, algebra.divided(rest.scaled(-1) + number(factor - 1), number(factor)))
-        return _Half(not truth, algebra.divided(rest, number(-factor)) + ONE)
+            return _Half(truth, algebra.divided(rest.scaled(-1) + number(factor - 1), number(factor)), fact)
+        return _Half(not truth, algebra.divided(rest, number(-factor)) + ONE, fact)
 
 
 def _core(loop: For, around: frozenset[str]) -> frozenset[str]:
@@ -311,10 +322,11 @@ def _one_side(bound: Poly, node: type[Min] | type[Max]) -> Poly | None:
 
 @dataclass(frozen=True, slots=True)
 class _Interior:
-    """Iterations from every one of `first` on and before every one of `end`."""
+    """Iterations from every one of `first` on and before every one of `end`, which is where `conditions` hold."""
 
     first: tuple[Index, ...]
     end: tuple[Index, ...]
+    conditions: tuple[Expr, ...]
 
 
 def _interior(loop: For, scope: _Scope) -> _Interior | None:
@@ -325,7 +337,11 @@ def _interior(loop: For, scope: _Scope) -> _Interior | None:
         inner = _decided(loop, scope)
         if inner is None:
             break
-        found = inner if found is None else _Interior((*found.first, *inner.first), (*found.end, *inner.end))
+        found = (
+            inner
+            if found is None
+            else _Interior((*found.first, *inner.first), (*found.end, *inner.end), (*found.conditions, *inner.conditions))
+        )
         lo, hi = reduce(Max, inner.first, loop.lo), reduce(Min, inner.end, loop.hi)
         loop = _over(loop, lo, hi, scope.algebra)
     return found
@@ -353,7 +369,9 @@ def _decided(loop: For, scope: _Scope) -> _Interior | None:
     if best is None or best[0] < LEAST_SHARE * (hi - lo):
         return None
     kept = dict.fromkeys(best[1])
-    return _Interior(tuple(index(h.bound) for h in kept if h.rising), tuple(index(h.bound) for h in kept if not h.rising))
+    first = tuple(index(h.bound) for h in kept if h.rising)
+    end = tuple(index(h.bound) for h in kept if not h.rising)
+    return _Interior(first, end, tuple(h.holds(loop.var, scope.algebra) for h in kept))
 
 
 def _length(half: _Half, bound: int, lo: int, hi: int) -> int:

@@ -73,16 +73,16 @@ def compile(
     """Return a model (a path, bytes, or an object that an installed importer knows) compiled for this machine, or for a GPU:
     `target` "cuda" or "cuda:sm_90a", or "hip:gfx90a". A GPU need not be there: it is looked for when the model runs.
 
-    `threads` None uses all processors. With `winograd`, convolutions may be computed by minimal filtering, which rounds differently:
-    with about six times the error of plain sums. With `online`, attention on a GPU goes through the keys once, which rounds in another
-    order; without it, and where it is not shown to be the same, scores and weights are stored. `shapes` fixes shapes that the model leaves
-    open; without it each call of `run` brings its own. `precision` "bf16", and "f16" on a GPU: what convolutions and matrix products
-    multiply is rounded to that, sums and all else stay f32; "bf16x3" and "bf16x6": they are computed as sums of three or six products of
-    bf16 where that is faster, or, with `force_precision`, wherever they can be.
+    `threads` None uses `TENSORLANG_THREADS`, or all processors that the process may use. With `winograd`, convolutions may be computed by
+    minimal filtering, which rounds differently: with about six times the error of plain sums. With `online`, attention on a GPU goes
+    through the keys once, which rounds in another order; without it, and where it is not shown to be the same, scores and weights are
+    stored. `shapes` fixes shapes that the model leaves open; without it each call of `run` brings its own. `precision` "bf16", and "f16" on
+    a GPU: what convolutions and matrix products multiply is rounded to that, sums and all else stay f32; "bf16x3" and "bf16x6": they are
+    computed as sums of three or six products of bf16 where that is faster, or, with `force_precision`, wherever they can be.
 
     A pickle of the model holds what it was made of: the absolute path or the content, and the options but `progress`.
 
-    Raises CompileError: O0001 when no importer reads the model, C0101 to C0103 for target and precision, C0106 to C0108 for shapes,
+    Raises CompileError: O0001 when no importer reads the model, C0101 to C0103 for target and precision, C0106 to C0109 for shapes,
     threads, `winograd`, `online` and `force_precision`, C0111 and C0112 for what a GPU has not or nothing here compiles for, O… for the
     model itself."""
     here = os.path.abspath(model) if isinstance(model, (str, os.PathLike)) else model

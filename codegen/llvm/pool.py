@@ -34,6 +34,7 @@ from codegen.forks import lock_at_fork
 from codegen.llvm.jit import Library, kept_object, load
 from codegen.llvm.pool_ir import MAX_THREADS, pool_ir
 from codegen.llvm.target import host
+from codegen.llvm.thread_count import available_cpus, default_threads
 from codegen.store import Cache
 
 
@@ -49,7 +50,7 @@ def threads() -> int:
 
 def available_threads() -> int:
     """Return how many processors this process may use."""
-    return min(len(_processors()), MAX_THREADS)
+    return min(len(available_cpus()), MAX_THREADS)
 
 
 def wake() -> None:
@@ -89,18 +90,12 @@ def _functions() -> _Functions:
 def _loaded() -> _Functions:
     target = host()
     functions = _Functions(load([kept_object("pool", pool_ir(target), target, Cache())]))
-    processors = (ctypes.c_int32 * MAX_THREADS).from_address(functions.library.address("tl_processors"))
+    places = (ctypes.c_int32 * MAX_THREADS).from_address(functions.library.address("tl_processors"))
     for i in range(MAX_THREADS):
-        processors[i] = -1
-    for i, processor in enumerate(_processors()[:MAX_THREADS]):
-        processors[i] = processor
-    functions.set_threads(available_threads())
+        places[i] = -1
+    for i, processor in enumerate(available_cpus()[:MAX_THREADS]):
+        places[i] = processor
+    functions.set_threads(default_threads().count)
     os.register_at_fork(after_in_child=functions.forked)
     atexit.register(functions.stop)
     return functions
-
-
-def _processors() -> list[int]:
-    if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import shutil
 import subprocess
@@ -17,7 +16,7 @@ import numpy as np
 
 from codegen.dtypes import f32
 from codegen.eviction import limit_bytes, usage
-from codegen.llvm import pool, probe
+from codegen.llvm import probe, thread_count
 from codegen.llvm.target import LEVEL, host, levels, this_machine
 from codegen.store import default_directory, private_directory
 from tensorlang import __version__
@@ -52,7 +51,7 @@ def findings() -> Iterator[Finding]:
     for package in _PACKAGES:
         yield _package(package)
     yield _guarded("processor", _processor)
-    yield Finding("threads", f"{pool.available_threads()} of {os.cpu_count()} processors may be used")
+    yield _threads()
     yield _cache()
     yield _importers()
     for what, look in checks().items():
@@ -91,6 +90,14 @@ def _processor() -> str:
     limit = f"; {LEVEL} keeps {machine.cpu} to this" if target != machine else ""
     width = f"vectors of {target.vector_bits} bits, {target.vector_registers} registers"
     return f"{target.cpu}, {width}, fma {target.has_fma}, levels {', '.join(levels())}{limit}"
+
+
+def _threads() -> Finding:
+    try:
+        found = thread_count.default_threads()
+    except thread_count.ThreadsError as problem:
+        return Finding("threads", f"{problem}: set it to a whole number from 1, or unset it", False)
+    return Finding("threads", f"{found.count}: {found.why}")
 
 
 def _package(name: str) -> Finding:

@@ -11,6 +11,7 @@ import pytest
 import tensorlang as tl
 from codegen.llvm import pool
 from codegen.llvm.pool import available_threads
+from tensorlang.shell.doctor import findings
 
 TEXT = """
 op scale(x: f32[M, N]) -> (y: f32[M, N]) {
@@ -51,6 +52,23 @@ def test_a_call_uses_the_threads_its_operator_was_made_for(regions: None) -> Non
     pool.set_threads(1)
     many(x)
     assert pool.threads() == min(2, available_threads())
+
+
+def test_the_environment_says_how_many_threads_are_used_where_nobody_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TENSORLANG_THREADS", "1")
+    assert tl.parse(TEXT).scale.tools.threads == 1
+    assert tl.parse(TEXT, threads=2).scale.tools.threads == min(2, available_threads())
+    monkeypatch.setenv("TENSORLANG_THREADS", "none")
+    with pytest.raises(tl.CompileError, match=r"(?s)C0109.*`TENSORLANG_THREADS` is `none`.*whole number"):
+        tl.parse(TEXT)
+    assert tl.parse(TEXT, threads=1).scale.tools.threads == 1
+
+
+def test_a_check_up_tells_where_the_number_of_threads_is_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    for asked, told, fine in (("1", "1: TENSORLANG_THREADS asks for 1", True), ("x", "is `x`: set it to", False), ("", "processors", True)):
+        monkeypatch.setenv("TENSORLANG_THREADS", asked)
+        found = next(f for f in findings() if f.what == "threads")
+        assert told in found.found and found.fine == fine
 
 
 def test_a_child_that_is_forked_while_another_thread_compiles_compiles_too() -> None:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from codegen.llvm import pool
 from codegen.llvm.target import Target
 from codegen.store import Cache
 from tensorlang.artifact import Artifact
@@ -16,6 +15,7 @@ from tensorlang.check.module import Module
 from tensorlang.policy.cpu.winograd_cost import tiles as fastest_tiles
 from tensorlang.runtime.library import rules_of
 from tensorlang.runtime.protocol import Progress
+from tensorlang.runtime.threads import default_threads
 from tensorlang.tensor.winograd import Convolution
 from tensorlang.worker import all_made
 
@@ -34,7 +34,7 @@ def compiled(jobs: Sequence[Job], target: Target, threads: int, store: Cache | N
     missing = [k for k, artifact in enumerate(found) if artifact is None]
     there = len(jobs) - len(missing)
     tasks = [partial(made_of, jobs[k], target, threads) for k in missing]
-    made = all_made(tasks, store, pool.available_threads(), lambda count: progress("compiling kernels", there + count, len(jobs)))
+    made = all_made(tasks, store, default_threads(), lambda count: progress("compiling kernels", there + count, len(jobs)))
     for k, artifact in zip(missing, made, strict=True):
         found[k] = artifact
     return [artifact for artifact in found if artifact is not None]

@@ -22,6 +22,7 @@ from tensorlang.graph.programs import program_key
 from tensorlang.runtime.bundle import BundleKey, kept
 from tensorlang.runtime.feeds import as_array
 from tensorlang.runtime.protocol import Progress, Roles, installed_roles
+from tensorlang.runtime.threads import default_threads
 from tensorlang.runtime.work import Roofline
 from tensorlang.schedule.layout import Layout
 from tensorlang.targets import HOST
@@ -199,16 +200,17 @@ def toolchain(
     precision: str = "f32",
     force_precision: bool = False,
 ) -> Toolchain:
-    """Return the toolchain for a target by name (`cpu` is this machine) and a number of threads (None: all that are allowed). Kernels of
-    models have the schedules of roles that the modules of `roles` state for them, or derived ones. `winograd`: convolutions of models may
-    be computed by minimal filtering, those in f32. `precision`: what their contractions are asked to multiply in, `force_precision`: also
-    where that does not pay.
+    """Return the toolchain for a target by name (`cpu` is this machine) and a number of threads (None: `$TENSORLANG_THREADS`, or as many as
+    this process may use). Kernels of models have the schedules of roles that the modules of `roles` state for them, or derived ones.
+    `winograd`: convolutions of models may be computed by minimal filtering, those in f32. `precision`: what their contractions are asked to
+    multiply in, `force_precision`: also where that does not pay.
 
     Raises CompileError C0101 for a target that is not known, C0102 for one that this machine cannot run, C0103 for a precision that is
-    not known, C0107 for `threads` that are no number of them, C0108 for `winograd` or `force_precision` that is neither True nor False."""
+    not known, C0107 for `threads` that are no number of them, C0108 for `winograd` or `force_precision` that is neither True nor False,
+    C0109 for `$TENSORLANG_THREADS` that is no number of threads."""
     check_options(threads, winograd, force_precision)
     machine = target_named(target)
-    count = pool.available_threads() if threads is None else min(int(threads), pool.available_threads())
+    count = default_threads() if threads is None else min(int(threads), pool.available_threads())
     store = Cache() if cache else None
     multiplied = chosen(precision, machine, force_precision)
     made = partial(

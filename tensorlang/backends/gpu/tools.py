@@ -17,7 +17,6 @@ import numpy as np
 
 from codegen.forks import Lock
 from codegen.gpu.limits import Usage
-from codegen.llvm import pool
 from codegen.store import Cache
 from tensorlang.backends.gpu.explain import explained, launched
 from tensorlang.backends.gpu.model import DeviceModel
@@ -34,6 +33,7 @@ from tensorlang.runtime.feeds import Place, as_array, check_names, checked, row_
 from tensorlang.runtime.profile import Profile, profile_of
 from tensorlang.runtime.protocol import MemoryUse, ModelSummary, Progress, Roles, Timer, installed_roles, quiet
 from tensorlang.runtime.report import us
+from tensorlang.runtime.threads import default_threads
 from tensorlang.runtime.work import Roofline, Work, work_of
 from tensorlang.tensor.nodes import Program
 from tensorlang.validation.budget import validation_budget
@@ -198,7 +198,7 @@ def device_tools(
     arch, store = vendor.arch(target), Cache() if cache else None
     multiplied = chosen_on(precision, vendor.bf16_rate(arch), force_precision)
     made = partial(device_tools, vendor, target, cache, roles, precision, force_precision, online)
-    return DeviceTools(vendor, arch, store, pool.available_threads(), roles, multiplied, online, vendor.machine(arch), made)
+    return DeviceTools(vendor, arch, store, default_threads(), roles, multiplied, online, vendor.machine(arch), made)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -2,12 +2,14 @@
 
 `Lock` guards what a child may begin anew: nobody holds it there. `lock_at_fork` is for what must not be copied halfway, such as the
 inside of LLVM: a fork waits until nobody is there.
+`import_whole` imports modules in that way.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+from importlib import import_module
 from typing import Protocol
 from weakref import WeakSet
 
@@ -56,3 +58,20 @@ def lock_at_fork(guard: Guard) -> None:
         guard.__exit__(None, None, None)
 
     os.register_at_fork(before=guard.__enter__, after_in_parent=release, after_in_child=release)
+
+
+_IMPORTING = threading.Lock()
+_IMPORTED: set[str] = set()
+
+
+def import_whole(*modules: str) -> None:
+    """Import modules while nobody forks: a child would wait forever for one that another thread was importing."""
+    if _IMPORTED.issuperset(modules):
+        return
+    with _IMPORTING:
+        for name in modules:
+            import_module(name)
+        _IMPORTED.update(modules)
+
+
+lock_at_fork(_IMPORTING)

@@ -142,6 +142,7 @@ class Operator:
         found = self._calls.result(args, named) if out is None else self._calls.written(args, named, out)
         if found is not NotImplemented:
             return found
+        self.tools.load_compiler()
         call = self.call(*args, **named)
         made = self.compiled(call)
         if made.direct is not None:

@@ -254,6 +254,10 @@ class Tools(Protocol):
         """Return the shape of an input. Raises RunError R0305 for what is no array."""
         ...
 
+    def load_compiler(self) -> None:
+        """Import what compiles operators, so that a process may be forked while it does."""
+        ...
+
     def compiled(self, program: Program, name: str, request: ScheduleRequest) -> Ready:
         """Return a program compiled, from the cache where it is there. Raises CompileError for a schedule that is refused."""
         ...

@@ -9,6 +9,7 @@ from numbers import Integral
 from pickle import PicklingError
 from typing import TYPE_CHECKING, Any
 
+from codegen.forks import import_whole
 from codegen.llvm import pool
 from codegen.llvm.target import LEVEL, LevelError, Target, TargetError, host, named, runs_here
 from codegen.store import Cache
@@ -134,6 +135,9 @@ class Toolchain:
 
     def check_any_sizes(self) -> None:
         """Sizes may be open."""
+
+    def load_compiler(self) -> None:
+        import_whole("ml_dtypes", *(f"tensorlang.backends.cpu.{name}" for name in ("driver", "ready", "sized")))
 
     def compiled(self, program: Program, name: str, request: ScheduleRequest) -> Compiled:
         from tensorlang.backends.cpu.ready import Compiled, native_of

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from codegen.forks import Lock
+from codegen.forks import Lock, import_whole
 from codegen.gpu.limits import Usage
 from codegen.store import Cache
 from tensorlang.backends.gpu.explain import explained, launched
@@ -135,6 +135,9 @@ class DeviceTools:
 
     def check_any_sizes(self) -> None:
         raise error("C0105", f"not supported yet: symbolic sizes for `{self.vendor.name}`", help="leave `sizes` at `static`")
+
+    def load_compiler(self) -> None:
+        import_whole("ml_dtypes", "tensorlang.backends.gpu.build")
 
     def compiled(self, program: Program, name: str, request: ScheduleRequest) -> OperatorOnDevice:
         from tensorlang.backends.gpu.build import single

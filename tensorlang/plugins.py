@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
-from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tensorlang.digest import digest_of_folders
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 IMPORTERS = "tensorlang.importers"
 """The entry-point group under which packages offer importers of models."""
@@ -27,7 +29,7 @@ def module_folders() -> dict[str, tuple[str, Path]]:
 
     No code of theirs runs: the folder is found beside the package."""
     found: dict[str, tuple[str, Path]] = {}
-    for point in sorted(entry_points(group=MODULES), key=lambda p: p.name):
+    for point in sorted(_points(MODULES), key=lambda p: p.name):
         package, *inside = point.value.split(".")
         try:
             spec = find_spec(package)
@@ -43,7 +45,16 @@ def module_folders() -> dict[str, tuple[str, Path]]:
 @cache
 def offers_digest() -> str:
     """Return a digest of the packages that installed importers, schedules and modules come from, without importing them."""
-    points = [point for group in (IMPORTERS, SCHEDULES, MODULES) for point in entry_points(group=group)]
+    from tensorlang.digest import digest_of_folders
+
+    points = [point for group in (IMPORTERS, SCHEDULES, MODULES) for point in _points(group)]
     packages = sorted({point.value.split(":")[0].split(".")[0] for point in points})
     found = [spec for name in packages if (spec := find_spec(name)) is not None]
     return digest_of_folders(Path(folder) for spec in found for folder in spec.submodule_search_locations or ())
+
+
+def _points(group: str) -> Sequence[EntryPoint]:
+    """Return the entry points of a group; a program that asks for none does not wait for the metadata."""
+    from importlib.metadata import entry_points
+
+    return tuple(entry_points(group=group))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import TypeVar, assert_never
 
 from codegen.dtypes import DTYPES
@@ -66,7 +66,7 @@ V = TypeVar("V")
 @cache
 def prelude() -> Module:
     """Return the library that every file sees."""
-    text = files("tensorlang").joinpath("prelude.tl").read_text("utf-8")
+    text = Path(__file__).parents[1].joinpath("prelude.tl").read_text("utf-8")
     return load_module(parse(Source("prelude.tl", text)), ())
 
 

@@ -12,12 +12,13 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from hashlib import sha256
-from importlib import resources
+from pathlib import Path
 from typing import Any, Protocol
+from zlib import crc32
 
 from tensorlang.diagnostics import InternalError
 
+GRAMMAR = Path(__file__).with_name("grammar.lark")
 END = "$END"
 """The terminal that follows the last token."""
 _START = "declaration"
@@ -149,13 +150,12 @@ def _builder(rule: Rule, method: Builder) -> Builder:
 @cache
 def tables() -> Tables:
     """Return the tables of grammar.lark."""
-    folder = resources.files(__package__)
-    grammar = folder.joinpath("grammar.lark").read_text("utf-8")
+    grammar = GRAMMAR.read_text("utf-8")
     try:
-        stored = json.loads(folder.joinpath("grammar.json").read_text("utf-8"))
+        stored = json.loads(GRAMMAR.with_suffix(".json").read_text("utf-8"))
     except (OSError, ValueError):
         stored = None
-    is_current = isinstance(stored, dict) and stored.get("digest") == _digest(grammar)
+    is_current = isinstance(stored, dict) and stored.get("checksum") == _checksum(grammar)
     return _read(stored) if is_current else analysed(grammar)
 
 
@@ -164,7 +164,7 @@ def written(grammar: str) -> str:
     made = analysed(grammar)
     rules = [json.dumps([r.origin, r.size, r.action, int(r.skips_single), *r.inlined]) for r in made.rules]
     rows = [json.dumps(_grouped(row)) for row in made.rows]
-    head = f'"digest": "{_digest(grammar)}",\n"accepting": {made.accepting}'
+    head = f'"checksum": "{_checksum(grammar)}",\n"accepting": {made.accepting}'
     return f"{{{head},\n{_block('rules', rules)},\n{_block('rows', rows)}}}\n"
 
 
@@ -186,8 +186,9 @@ def _read(stored: Mapping[str, Any]) -> Tables:
     return Tables(rules, rows, stored["accepting"])
 
 
-def _digest(grammar: str) -> str:
-    return sha256(grammar.encode()).hexdigest()
+def _checksum(grammar: str) -> str:
+    """Return what tells grammars apart whose tables are not each other's."""
+    return f"{len(grammar)}-{crc32(grammar.encode()):08x}"
 
 
 def analysed(grammar: str) -> Tables:

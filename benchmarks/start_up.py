@@ -1,4 +1,4 @@
-"""Measures how much processor time short commands take from their start to their end, beside another checkout of tensorlang if one is named.
+"""Measures how much processor time short commands take, beside another checkout of tensorlang if one is named.
 
     python benchmarks/start_up.py
     git worktree add ../before v1.0 && python benchmarks/start_up.py ../before

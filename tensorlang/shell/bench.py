@@ -75,9 +75,9 @@ def bench_operator(
     operator: Operator, given: Mapping[str, Any], task: Task, threads: int, chosen: Sequence[Peer], seconds: float
 ) -> Comparison:
     """Return an operator next to `chosen`."""
-    call = operator.call(**given)
-    prepared = operator.compiled(call).prepared(call.arrays, None)
-    return _compared(lambda: results_of(prepared()), task, operator.roofline(**given), threads, "f32", chosen, seconds)
+    dense = {name: np.ascontiguousarray(value) if isinstance(value, np.ndarray) else value for name, value in given.items()}
+    prepared = operator.prepared(**dense)
+    return _compared(lambda: results_of(prepared()), task, operator.roofline(**dense), threads, "f32", chosen, seconds)
 
 
 def results_of(found: object) -> list[Array]:

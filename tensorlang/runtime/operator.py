@@ -280,8 +280,7 @@ class Operator:
         """Do as `stages` for `symbolic_program`."""
         program, (attrs, sizes) = self.symbolic_program(given), self._told(given)
         named = {p.name: sizes.get(p.name, p.name) for p in self.declaration.params if p.kind == "size"}
-        request = self._request(program, Call((), attrs, named, ()), at={})
-        return self.tools.shown(program, self.name, request, dump, requested)
+        return self.tools.shown(program, self.name, self._request(program, Call((), attrs, named, ()), sizes), dump, requested)
 
     def _told(self, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, int]]:
         """Return the attributes and the sizes among named values."""

@@ -260,6 +260,14 @@ def mul(a: Expr, b: Expr) -> Expr | None:
     return None
 
 
+def product(factors: Iterable[Expr]) -> Expr | None:
+    """Return the product of all factors if at most one of them is not constant, else None."""
+    out: Expr | None = ONE
+    for factor in factors:
+        out = None if out is None else mul(out, factor)
+    return out
+
+
 def floor(e: Expr, divisor: int) -> Expr:
     """Return `e // divisor`, divisor > 0."""
     coefficients, const = terms(e)

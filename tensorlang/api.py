@@ -9,7 +9,6 @@ import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from importlib.metadata import entry_points
 from numbers import Integral
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -17,7 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 from tensorlang.backends.registry import tools_for
 from tensorlang.diagnostics import error, trimmed
 from tensorlang.graph.nodes import Graph
-from tensorlang.plugins import IMPORTERS, offers_digest
+from tensorlang.plugins import IMPORTERS, installed, offers_digest
 from tensorlang.runtime.bundle import BundleKey, bundle_key
 from tensorlang.runtime.model import CompiledModel
 from tensorlang.runtime.protocol import Progress, quiet
@@ -191,4 +190,4 @@ def is_read(model: Any) -> bool:
 
 def installed_importers() -> tuple[Importer, ...]:
     """Return the importers that installed packages offer, in order of their names."""
-    return tuple(point.load()() for point in sorted(entry_points(group=IMPORTERS), key=lambda p: p.name))
+    return installed(IMPORTERS)

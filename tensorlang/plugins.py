@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -19,6 +19,11 @@ SCHEDULES = "tensorlang.schedules"
 
 MODULES = "tensorlang.modules"
 """The entry-point group under which packages offer `.tl` modules for other files to use."""
+
+
+def installed(group: str) -> tuple[Any, ...]:
+    """Return what installed packages offer under an entry-point group: what each point makes, in order of their names."""
+    return tuple(point.load()() for point in sorted(entry_points(group=group), key=lambda p: p.name))
 
 
 def module_folders() -> dict[str, tuple[str, Path]]:

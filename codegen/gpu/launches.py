@@ -16,7 +16,7 @@ from codegen.gpu.geometry import WARP, Geometry, geometry
 from codegen.loops.indices import range_of, simplify_index
 from codegen.loops.nodes import BLOCKS, Add, Alloc, Buffer, For, Function, Index, Int, LoopKind, Mul, Prefetch, Stmt
 from codegen.loops.notes import Clustered, Note, note_of
-from codegen.loops.walk import Fresh, free_vars, loads, stores, walk
+from codegen.loops.walk import free_vars, fresh_for, loads, stores, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def launches(function: Function, warp: int = WARP) -> Launches:
 def gather_launches(function: Function) -> Function:
     """Return `function` with what stands between its launches as launches of one block each, `for one in 0 .. 1 block.x`, together with
     the buffers that nothing else touches."""
-    fresh = Fresh.of(function)
+    fresh = fresh_for(function)
     groups: list[list[Stmt]] = []
     for s in function.body:
         if isinstance(s, Alloc):

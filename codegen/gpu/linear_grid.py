@@ -16,7 +16,7 @@ from math import prod
 from codegen.gpu.launches import BlockLoop, map_launches
 from codegen.loops.nodes import Add, Compare, FloorDiv, For, Function, If, Index, IndexValue, Int, Mod, Stmt, Var
 from codegen.loops.simplify import simplify
-from codegen.loops.walk import Fresh, substitute
+from codegen.loops.walk import fresh_for, substitute
 
 MOST = 65535
 """Blocks along y, and along z."""
@@ -24,7 +24,7 @@ MOST = 65535
 
 def linearize(function: Function) -> Function:
     """Return `function` with such grids in one line, where their extents are constants and their blocks are no clusters."""
-    fresh, changed = Fresh.of(function), False
+    fresh, changed = fresh_for(function), False
 
     def launch(blocks: tuple[BlockLoop, ...], body: tuple[Stmt, ...]) -> tuple[Stmt, ...] | None:
         nonlocal changed

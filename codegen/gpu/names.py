@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from codegen.fresh_names import Fresh
+
 _C = """
     alignas alignof and asm auto bool break case catch char class const constexpr continue default delete do double else enum explicit
     export extern false float for friend goto if inline int long mutable namespace new noexcept not nullptr operator or private
@@ -19,7 +21,8 @@ class Identifiers:
 
     def __init__(self) -> None:
         self._known: dict[str, str] = {}
-        self._taken: set[str] = set(TAKEN)
+        self.fresh = Fresh(set(TAKEN))
+        """Identifiers that nothing else has."""
 
     def __call__(self, name: str) -> str:
         """Return the identifier of `name`, the same each time."""
@@ -29,12 +32,3 @@ class Identifiers:
                 plain = "x" + plain
             self._known[name] = self.fresh(plain)
         return self._known[name]
-
-    def fresh(self, base: str) -> str:
-        """Return an identifier that nothing else has."""
-        found, count = base, 0
-        while found in self._taken:
-            count += 1
-            found = f"{base}_{count}"
-        self._taken.add(found)
-        return found

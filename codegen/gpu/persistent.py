@@ -19,7 +19,7 @@ from codegen.gpu.launches import BlockLoop, map_launches
 from codegen.loops.nodes import Add, Compare, Expr, FloorDiv, For, Function, If, Index, IndexValue, Int, Min, Mod, Mul, Stmt, Var
 from codegen.loops.notes import Clustered, Note, Persistent, note_of
 from codegen.loops.simplify import simplify
-from codegen.loops.walk import Fresh, noted_loops, substitute
+from codegen.loops.walk import Fresh, fresh_for, noted_loops, substitute
 
 _PLACES = ("block.x", "block.y", "block.z")
 
@@ -30,7 +30,7 @@ def make_persistent(function: Function) -> Function:
     Raises Unfit where how many blocks there are along an inner axis of the grid is only counts at run time."""
     if not any(noted_loops(Persistent, *function.body)):
         return function
-    fresh = Fresh.of(function)
+    fresh = fresh_for(function)
 
     def launch(blocks: tuple[BlockLoop, ...], body: tuple[Stmt, ...]) -> tuple[Stmt, ...] | None:
         counts = [note.blocks for b in blocks if (note := note_of(b.notes, Persistent)) is not None]

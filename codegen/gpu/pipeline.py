@@ -62,7 +62,7 @@ from codegen.loops.nodes import (
 from codegen.loops.notes import Specialized, Staged
 from codegen.loops.simplify import simplify
 from codegen.loops.stages import at_stage, pipelined_copies
-from codegen.loops.walk import Fresh, noted_loops, stores
+from codegen.loops.walk import Fresh, fresh_for, noted_loops, stores
 
 REGISTERS = 64
 """How many elements a thread keeps of one copy at most, on their way."""
@@ -76,7 +76,7 @@ def pipeline_copies(function: Function, warp: int = WARP) -> Function:
         return function
     scratch = [s.buffer for s in function.body if isinstance(s, Alloc)]
     device = {b.name: b for b in (*function.params, *scratch)}
-    pass_ = _Pass(Fresh.of(function), device, Algebra.of(dict.fromkeys(function.sizes, (0, None))), warp)
+    pass_ = _Pass(fresh_for(function), device, Algebra.of(dict.fromkeys(function.sizes, (0, None))), warp)
     return simplify(map_blocks(function, pass_.whole))
 
 

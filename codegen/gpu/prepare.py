@@ -15,7 +15,7 @@ from codegen.gpu.reduce import pad_to_powers_of_two, trees
 from codegen.loops.indices import Range
 from codegen.loops.nodes import Alloc, For, Function, Int, Stmt
 from codegen.loops.simplify import simplify
-from codegen.loops.walk import Fresh, walk
+from codegen.loops.walk import fresh_for, walk
 
 
 def prepare(function: Function, warp: int = WARP) -> Function:
@@ -23,7 +23,7 @@ def prepare(function: Function, warp: int = WARP) -> Function:
 
     Raises Unfit for places that exclude each other, and for reductions and buffers that no pass knows how to spread."""
     function = gather_launches(function)
-    fresh = Fresh.of(function)
+    fresh = fresh_for(function)
     device = {p.name: p for p in function.params} | {s.buffer.name: s.buffer for s in function.body if isinstance(s, Alloc)}
 
     ranges = _ranges(function)

@@ -228,3 +228,8 @@ def _flatten(text: Text) -> Iterator[str]:
             yield part
         else:
             yield from _flatten(part)
+
+
+def quoted(name: str) -> str:
+    """Return a function's name as LLVM IR writes it after `@`."""
+    return name if re.fullmatch(r"[A-Za-z0-9_.]+", name) else '"' + name.replace('"', "_").replace("\\", "_") + '"'

@@ -20,7 +20,7 @@ from typing import assert_never
 from codegen.intrinsics import Intrinsic
 from codegen.llvm import arithmetic, memory, registers, tiles
 from codegen.llvm.branches import fork
-from codegen.llvm.builder import Builder, Text
+from codegen.llvm.builder import Builder, Text, quoted
 from codegen.llvm.expressions import address, first_lanes, masked, poly, positive, row_major, value
 from codegen.llvm.facts import Atom, Poly
 from codegen.llvm.fills import filled, in_vectors

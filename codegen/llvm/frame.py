@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from codegen.intrinsics import Intrinsic
 from codegen.llvm import stamp
-from codegen.llvm.builder import Builder
+from codegen.llvm.builder import Builder, quoted
 from codegen.llvm.lanes import needs_scalars
 from codegen.llvm.state import State
 from codegen.llvm.target import Target
@@ -132,8 +132,3 @@ def letters(n: int) -> str:
 def identifier(name: str) -> str:
     """Return a name as part of an LLVM name that needs no quotes."""
     return re.sub(r"[^A-Za-z0-9_]", "_", name)
-
-
-def quoted(name: str) -> str:
-    """Return a function's name as LLVM IR writes it after `@`."""
-    return name if re.fullmatch(r"[A-Za-z0-9_.]+", name) else '"' + name.replace('"', "_").replace("\\", "_") + '"'

@@ -10,10 +10,10 @@ has fewer bits in a program of more than 32 767 calls.)
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from itertools import pairwise
 
+from codegen.llvm.builder import quoted
 from codegen.llvm.target import Target
 
 BEGIN = "tl_begin"
@@ -59,7 +59,7 @@ def emit_program(program: Program, target: Target, *, timed: bool = False) -> st
     The calls of a long program are cut into sections, each a function of its own: what LLVM does to a function takes more than twice as
     long for one that is twice as long."""
     symbols = sorted({call.symbol for call in program.calls})
-    declared = [f"declare i32 @{_quoted(symbol)}(ptr, ptr)" for symbol in symbols]
+    declared = [f"declare i32 @{quoted(symbol)}(ptr, ptr)" for symbol in symbols]
     woken = program.threads > 1
     if woken:
         declared.append(f"declare void @{BEGIN}(i64)")
@@ -69,9 +69,9 @@ def emit_program(program: Program, target: Target, *, timed: bool = False) -> st
     wake = [f"  call void @{BEGIN}(i64 {program.threads})"] if woken else []
     cuts = sections(program)
     if len(cuts) == 1:
-        functions = [_function(program, cuts[0], f"@{_quoted(name)}", wake, timed)]
+        functions = [_function(program, cuts[0], f"@{quoted(name)}", wake, timed)]
     else:
-        names = [f"@{_quoted(f'{name}.{k}')}" for k in range(len(cuts))]
+        names = [f"@{quoted(f'{name}.{k}')}" for k in range(len(cuts))]
         functions = [_function(program, cut, own, [], timed, linkage="internal ") for own, cut in zip(names, cuts, strict=True)]
         functions = [_functions_of(names, name), *functions, _in_turn(len(names), name, wake, timed)]
     head = f'target triple = "{target.triple}"\n\n' + "\n".join(declared)
@@ -132,20 +132,20 @@ def _parameters(timed: bool) -> str:
 
 def _functions_of(names: list[str], name: str) -> str:
     table = ", ".join(f"ptr {own}" for own in names)
-    return f"@{_quoted(f'{name}.sections')} = internal constant [{len(names)} x ptr] [{table}]\n"
+    return f"@{quoted(f'{name}.sections')} = internal constant [{len(names)} x ptr] [{table}]\n"
 
 
 def _in_turn(count: int, name: str, first: list[str], timed: bool) -> str:
     """Return the entry point that calls the sections in order until one does not return 0."""
     arguments = _parameters(timed)
     lines = [
-        f"define i32 @{_quoted(name)}({arguments}) nounwind {{",
+        f"define i32 @{quoted(name)}({arguments}) nounwind {{",
         "entry:",
         *first,
         "  br label %next",
         "next:",
         "  %k = phi i64 [ 0, %entry ], [ %following, %fine ]",
-        f"  %where = getelementptr ptr, ptr @{_quoted(f'{name}.sections')}, i64 %k",
+        f"  %where = getelementptr ptr, ptr @{quoted(f'{name}.sections')}, i64 %k",
         "  %section = load ptr, ptr %where, align 8",
         f"  %r = call i32 %section({arguments})",
         "  %ok = icmp eq i32 %r, 0",
@@ -195,7 +195,7 @@ def _call(number: int, call: KernelCall, timed: bool) -> list[str]:
     if call.workspace is not None:
         lines += _address(f"c{number}.w", call.workspace)
         workspace = f"%c{number}.w"
-    lines.append(f"  %c{number}.r = call i32 @{_quoted(call.symbol)}(ptr %args, ptr {workspace})")
+    lines.append(f"  %c{number}.r = call i32 @{quoted(call.symbol)}(ptr %args, ptr {workspace})")
     if timed:
         lines += [
             f"  %t{number + 1} = call i64 @now(ptr %clock)",
@@ -224,7 +224,3 @@ def _address(name: str, slot: Slot) -> list[str]:
 def _argument(number: int, index: int, typed: str) -> list[str]:
     pointer = f"%c{number}.p{index}"
     return [f"  {pointer} = getelementptr i64, ptr %args, i64 {index}", f"  store {typed}, ptr {pointer}, align 8"]
-
-
-def _quoted(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_.]+", name) else '"' + name.replace('"', "_").replace("\\", "_") + '"'

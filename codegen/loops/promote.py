@@ -69,7 +69,7 @@ from codegen.loops.nodes import (
     WaitBoxes,
 )
 from codegen.loops.verify import Env
-from codegen.loops.walk import Fresh, children, free_vars, loads, map_expr, map_index, map_stmt, substitute_index, walk
+from codegen.loops.walk import Fresh, children, free_vars, fresh_for, loads, map_expr, map_index, map_stmt, substitute_index, walk
 from codegen.polynomials import ONE
 
 TILES = 4
@@ -81,7 +81,7 @@ REGISTER_BYTES = 32 * 64
 def promote_accumulators(function: Function) -> Function:
     """Return `function` with accumulation loops working in registers."""
     sizes = {e.name: (0, None) for p in function.params for e in p.shape if isinstance(e, Var)}
-    pass_ = _Promotion(Fresh.of(function))
+    pass_ = _Promotion(fresh_for(function))
     body = pass_.block(function.body, Algebra.of(sizes), {p.name: p for p in function.params})
     return replace(function, body=body)
 

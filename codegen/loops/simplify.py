@@ -67,7 +67,7 @@ from codegen.loops.nodes import (
     Wait,
     WaitBoxes,
 )
-from codegen.loops.walk import Fresh, Shared, binders, map_expr, rename, substitute, substitution, walk
+from codegen.loops.walk import Fresh, Shared, binders, fresh_for, map_expr, rename, substitute, substitution, walk
 from codegen.polynomials import ONE
 
 _TRUE, _FALSE = Const(True, bool_), Const(False, bool_)
@@ -80,7 +80,7 @@ def simplify(function: Function, sizes: Mapping[str, Range] | None = None) -> Fu
 
     A size that is the extent of a parameter is known not to be negative."""
     ranges: dict[str, Range] = {e.name: (0, None) for p in function.params for e in p.shape if isinstance(e, Var)}
-    simplifier = _Simplifier(Fresh.of(function), Counter(binders(*function.body)))
+    simplifier = _Simplifier(fresh_for(function), Counter(binders(*function.body)))
     algebra = Algebra.of({**ranges, **(sizes or {})})
     return replace(function, body=simplifier.block(function.body, algebra))
 

@@ -46,7 +46,7 @@ from codegen.loops.nodes import (
     Var,
 )
 from codegen.loops.notes import Staged
-from codegen.loops.walk import Fresh, loads, map_expr, map_index, map_stmt, names, noted_loops, rename, stores, substitute, walk
+from codegen.loops.walk import Fresh, fresh_for, loads, map_expr, map_index, map_stmt, names, noted_loops, rename, stores, substitute, walk
 
 PLACES = frozenset({"heap", "stack"})
 
@@ -63,7 +63,7 @@ def staged(function: Function) -> Function:
     if not any(pipelined_copies(loop, PLACES) for loop in asked):
         names_ = [loop.var for loop in asked]
         raise Unfit(f"`{names_[0]}` copies nothing that could run ahead of it: only what no iteration of it writes can", *names_)
-    return replace(function, body=_block(function.body, _Homes(Fresh.of(function))))
+    return replace(function, body=_block(function.body, _Homes(fresh_for(function))))
 
 
 def pipelined_copies(loop: For, spaces: Set[str]) -> tuple[Stmt, ...]:

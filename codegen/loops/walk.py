@@ -6,10 +6,11 @@ same object when no child changed, or reads through `children` and `walk`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TypeAlias, TypeVar, assert_never, overload
 
+from codegen.fresh_names import Fresh as Fresh
 from codegen.loops.nodes import (
     Add,
     Alloc,
@@ -433,25 +434,9 @@ def rename(block: tuple[Stmt, ...], new: Mapping[str, str]) -> tuple[Stmt, ...]:
     return tuple(stmt(s) for s in block) if new else block
 
 
-class Fresh:
-    """A supply of names that differ from all names taken so far."""
-
-    def __init__(self, taken: Iterable[str]) -> None:
-        self._taken = set(taken)
-
-    @staticmethod
-    def of(function: Function) -> Fresh:
-        """Return a supply for `function`: its sizes, parameters and everything bound inside are taken."""
-        return Fresh([*function.sizes, *(p.name for p in function.params), *binders(*function.body)])
-
-    def __call__(self, base: str) -> str:
-        """Return `base`, or `base_1`, `base_2`, …, whichever is the first that is free, and take it."""
-        name, count = base, 0
-        while name in self._taken:
-            count += 1
-            name = f"{base}_{count}"
-        self._taken.add(name)
-        return name
+def fresh_for(function: Function) -> Fresh:
+    """Return a supply of names for `function`: its sizes, parameters and everything bound inside are taken."""
+    return Fresh({*function.sizes, *(p.name for p in function.params), *binders(*function.body)})
 
 
 # ---------------------------------------------------------------- notes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from codegen.dtypes import DType
@@ -115,10 +115,3 @@ def wrong_rank(b: Binder, param: sx.Param, arg: Arg) -> Exception:
 
 def show_shape(arg: Arg) -> str:
     return ", ".join("*".join(bare(s) for s in dim) for dim in arg.dims)
-
-
-def product(sizes: Iterable[px.Expr]) -> px.Expr | None:
-    out: px.Expr | None = affine.ONE
-    for size in sizes:
-        out = None if out is None else affine.mul(out, size)
-    return out

@@ -15,7 +15,7 @@ from codegen.dtypes import DType
 from polyhedral import affine
 from polyhedral import expr as px
 from tensorlang.check import typed
-from tensorlang.check.binder import Given, product
+from tensorlang.check.binder import Given
 from tensorlang.check.bindings import Arg, Inlined
 from tensorlang.check.body import elaborate
 from tensorlang.check.equations import Body, Equation
@@ -398,4 +398,4 @@ def _enter(body: Body, equation: Equation, name: str, tensor: Tensor) -> None:
 
 def _same_extent(declared: Dim, found: Dim) -> bool:
     """Whether a dimension is as long as it is declared; one that is declared of several factors has these."""
-    return declared.sizes == found.sizes or (len(declared.sizes) == 1 and product(found.sizes) == declared.sizes[0])
+    return declared.sizes == found.sizes or (len(declared.sizes) == 1 and affine.product(found.sizes) == declared.sizes[0])

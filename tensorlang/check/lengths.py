@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from polyhedral import affine
 from polyhedral import expr as px
-from tensorlang.check.binder import Binder, args_of, dims_of, pack_names, product, tensor_params, wrong_rank
+from tensorlang.check.binder import Binder, args_of, dims_of, pack_names, tensor_params, wrong_rank
 from tensorlang.check.bindings import Arg
 from tensorlang.check.packs import Lengths, PackNames, Pattern, clause_names, constrain
 from tensorlang.check.problems import error
@@ -103,7 +103,7 @@ def _rank_equations(b: Binder, param: sx.Param, args: Sequence[Arg]) -> None:
     dims = dims_of(param)
     for arg in args:
         if dims and isinstance(dims[-1], sx.Apply) and dims[-1].name == "rank" and len(arg.dims):
-            inner, size = dims[-1].args[0], affine.constant(product(arg.dims[-1]) or px.Name("?"))
+            inner, size = dims[-1].args[0], affine.constant(affine.product(arg.dims[-1]) or px.Name("?"))
             if isinstance(inner, sx.Id) and size is not None:
                 b.lengths.fix(inner.name, size, param.span)
 

@@ -130,7 +130,7 @@ def _read_places(ctx: Context, scope: Scope, node: sx.Index, boxed: frozenset[st
             pairs = list(zip(parts, dim.sizes, strict=True)) if dim.composite and len(parts) == len(dim.sizes) else []
         else:
             pairs = [((slot, at), dim.sizes[0])] if not dim.composite else []
-            if dim.composite and (whole := _product(dim.sizes)) is not None:
+            if dim.composite and (whole := affine.product(dim.sizes)) is not None:
                 pairs = [((slot, at), whole)]
         for (inner, inside), size in pairs:
             index = plain(ctx, inside, inner, size)
@@ -150,13 +150,6 @@ def _swapped(place: Place, size: px.Expr) -> Edit | None:
         return None
     names[here], names[there[0]] = names[there[0]], names[here]
     return Edit(read.span, f"{read.name}[{', '.join(names)}]")
-
-
-def _product(sizes: tuple[px.Expr, ...]) -> px.Expr | None:
-    out: px.Expr | None = affine.ONE
-    for size in sizes:
-        out = None if out is None else affine.mul(out, size)
-    return out
 
 
 def plain(ctx: Context, scope: Scope, node: sx.Node, size: px.Expr) -> str | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from polyhedral import affine
 from polyhedral import expr as px
 from tensorlang.check import typed
-from tensorlang.check.binder import Binder, args_of, dims_of, pack_names, product, show_shape, tensor_params, wrong_rank
+from tensorlang.check.binder import Binder, args_of, dims_of, pack_names, show_shape, tensor_params, wrong_rank
 from tensorlang.check.bindings import Arg
 from tensorlang.check.packs import dimension_names
 from tensorlang.check.problems import NeedsStatic, did_you_mean, error, labelled
@@ -92,7 +92,7 @@ def match_shapes(b: Binder) -> None:
 
 
 def _is_one(m: MatchedDim) -> bool:
-    return m.expected.broadcast and product(m.sizes) == affine.ONE
+    return m.expected.broadcast and affine.product(m.sizes) == affine.ONE
 
 
 def _aligned(b: Binder, param: sx.Param, arg: Arg, copy: int) -> list[MatchedDim]:
@@ -118,7 +118,7 @@ def _meet(b: Binder, m: MatchedDim, last: bool = False) -> bool:
     node, position = m.expected.node, m.expected.position
     match node:
         case sx.Id(name) if name not in b.attrs:
-            whole = product(m.sizes)
+            whole = affine.product(m.sizes)
             if whole is None:
                 raise NeedsStatic(
                     frozenset(n for s in m.sizes for n in affine.names(s)), m.param.span, "is multiplied in a composite dimension"
@@ -189,8 +189,8 @@ def _meet_composite(b: Binder, m: MatchedDim, items: Sequence[sx.Node]) -> bool:
     unknown = [k for k, s in enumerate(sizes) if s is None]
     if len(unknown) > 1:
         return False
-    known_product = product(s for s in sizes if s is not None)
-    whole = product(m.sizes)
+    known_product = affine.product(s for s in sizes if s is not None)
+    whole = affine.product(m.sizes)
     if known_product is None or whole is None:
         raise NeedsStatic(
             frozenset(n for s in (*m.sizes, *(s for s in sizes if s is not None)) for n in affine.names(s)),
@@ -317,7 +317,7 @@ def _outside_packs(node: sx.Node) -> list[sx.Node]:
 
 def _meet_expression(b: Binder, m: MatchedDim, last: bool) -> bool:
     want = evaluate(b, b.scope(), m.expected.node, m.expected.position)
-    whole = product(m.sizes)
+    whole = affine.product(m.sizes)
     if want is None or whole is None:
         return False
     if want == whole:

@@ -17,7 +17,7 @@ from polyhedral import affine
 from polyhedral import expr as px
 from tensorlang.check import bounds
 from tensorlang.check.attributes import bind_attributes, bind_element_types, check_attribute_ranges, repeat_defaults
-from tensorlang.check.binder import Binder, Given, args_of, dims_of, pack_names, product, tensor_params
+from tensorlang.check.binder import Binder, Given, args_of, dims_of, pack_names, tensor_params
 from tensorlang.check.bindings import Arg, Binding
 from tensorlang.check.lengths import find_lengths, signature_patterns
 from tensorlang.check.module import Module
@@ -172,7 +172,7 @@ def _stored(b: Binder, values: Mapping[str, Value], param: sx.Param, arg: Arg, c
         composite = isinstance(e.node, sx.TupleOf)
         if k < missing:
             dims.append(Dim(sizes, (None,) * len(sizes), composite))
-        elif e.broadcast and product(arg.dims[k - missing]) == affine.ONE and sizes != (affine.ONE,):
+        elif e.broadcast and affine.product(arg.dims[k - missing]) == affine.ONE and sizes != (affine.ONE,):
             dims.append(Dim(sizes, (None,) * len(sizes), composite))
             shape.append(affine.ONE)
             grouping.append(1)

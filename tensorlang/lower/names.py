@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from codegen.fresh_names import Fresh
+
 
 @dataclass(slots=True)
 class Names:
     """Maps names of any spelling to safe ones, deterministically."""
 
     given: dict[tuple[str, str], str] = field(default_factory=dict)
-    used: set[str] = field(default_factory=set)
+    fresh_names: Fresh = field(default_factory=Fresh)
 
     def of(self, kind: str, name: str) -> str:
         """Return the safe name for `name` of `kind` (loop, tensor, size…): the same one each time."""
@@ -24,9 +26,4 @@ class Names:
         base = re.sub(r"[^A-Za-z0-9_]", "_", stem)[:48] or "t"
         if base[0].isdigit():
             base = f"t{base}"
-        name, n = base, 0
-        while name in self.used:
-            n += 1
-            name = f"{base}_{n}"
-        self.used.add(name)
-        return name
+        return self.fresh_names(base)

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from importlib.metadata import entry_points
 
 from tensorlang.check.module import Module, load_module
 from tensorlang.planning import Rules, stated
-from tensorlang.plugins import SCHEDULES
+from tensorlang.plugins import SCHEDULES, installed
 from tensorlang.syntax.nodes import File
 
 
 @cache
 def installed_roles() -> tuple[Module, ...]:
     """Return the modules that installed packages offer, in order of their names."""
-    return tuple(point.load()() for point in sorted(entry_points(group=SCHEDULES), key=lambda p: p.name))
+    return installed(SCHEDULES)
 
 
 def with_roles(module: Module, offered: tuple[Module, ...]) -> Module:

@@ -7,13 +7,13 @@ mine = "my_package:Library"        a class without arguments that is an `Operato
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.metadata import entry_points
 from typing import Any, Protocol
 
 import numpy as np
 
 from tensorlang.check.module import Module
 from tensorlang.diagnostics import error
+from tensorlang.plugins import installed
 from tensorlang.shell.peers import Task
 
 OPERATORS = "tensorlang.operators"
@@ -36,7 +36,7 @@ class OperatorLibrary(Protocol):
 
 def installed_operators() -> tuple[OperatorLibrary, ...]:
     """Return the libraries that installed packages offer, in order of their names."""
-    return tuple(point.load()() for point in sorted(entry_points(group=OPERATORS), key=lambda p: p.name))
+    return installed(OPERATORS)
 
 
 def library_with(name: str) -> OperatorLibrary:

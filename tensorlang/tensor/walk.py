@@ -7,10 +7,11 @@ and `identity` are closed expressions of their own (over `left` and `right` alon
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from math import prod
 from typing import TypeVar, assert_never
 
+from codegen.fresh_names import Fresh as Fresh
 from polyhedral import affine
 from polyhedral.expr import Cond
 from polyhedral.expr import Expr as Affine
@@ -190,21 +191,6 @@ def bound_names(e: Expr) -> Iterator[str]:
 
 
 # ---------------------------------------------------------------- fresh names
-
-
-@dataclass(slots=True)
-class Fresh:
-    """A supply of names that are not in `used`. Deterministic: `k` gives `k` if it is free, else `k_1`, `k_2`, …"""
-
-    used: set[str] = field(default_factory=set)
-
-    def __call__(self, wish: str) -> str:
-        name, n = wish, 0
-        while name in self.used:
-            n += 1
-            name = f"{wish}_{n}"
-        self.used.add(name)
-        return name
 
 
 def program_names(program: Program) -> set[str]:

@@ -4,7 +4,7 @@ from loops_strategies import functions
 from codegen.loops.nodes import Function, Int, Var
 from codegen.loops.parser import parse, parse_index
 from codegen.loops.printer import show, show_stmt
-from codegen.loops.walk import Fresh, binders, children, free_vars, loads, map_stmt, names, rename, stores, substitute, walk
+from codegen.loops.walk import binders, children, free_vars, fresh_for, loads, map_stmt, names, rename, stores, substitute, walk
 
 FUNCTION = parse("""
 func f(N)(a: f32[N], k: i32[N], out c: f32[N]) {
@@ -60,7 +60,7 @@ def test_substitution_replaces_sizes_everywhere() -> None:
 
 
 def test_fresh_names_differ_from_all_others() -> None:
-    fresh = Fresh.of(FUNCTION)
+    fresh = fresh_for(FUNCTION)
     assert [fresh("i"), fresh("i"), fresh("N"), fresh("a"), fresh("t"), fresh("new"), fresh("new")] == [
         "i_1",
         "i_2",

@@ -84,23 +84,19 @@ def _sums(d: Deriver, group: FusionGroup) -> Shape | None:
 
 def _teams(d: Deriver, group: FusionGroup) -> Shape | None:
     found = access.rows(d, group)
-    if found is None:
-        return None
-    own = group.head.tensors[0].name
-    members = tuple(m.tensors[0].name for m in group.members if m is not group.head)
-    classes = (full(own, group.head.axes[: group.depth]), found.along, found.reduced)
-    facts = {"team": found.team, "rows": found.rows}
-    return Shape(((own,), members, found.reread), classes, found.lanes, extra=facts)
+    return None if found is None else _team_shape(group, found, (found.reread,), {"team": found.team, "rows": found.rows})
 
 
 def _teams_far(d: Deriver, group: FusionGroup) -> Shape | None:
     found = access.long_rows(d, group)
-    if found is None:
-        return None
+    return None if found is None else _team_shape(group, found, (), {"team": found.team})
+
+
+def _team_shape(group: FusionGroup, found: access.Rows, reread: tuple[Loops, ...], facts: Mapping[str, int]) -> Shape:
     own = group.head.tensors[0].name
     members = tuple(m.tensors[0].name for m in group.members if m is not group.head)
     classes = (full(own, group.head.axes[: group.depth]), found.along, found.reduced)
-    return Shape(((own,), members), classes, found.lanes, extra={"team": found.team})
+    return Shape(((own,), members, *reread), classes, found.lanes, extra=facts)
 
 
 def _candidate(kind: Kind, level: Level) -> Callable[[Deriver, FusionGroup], Shape | None]:

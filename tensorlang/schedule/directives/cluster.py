@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from codegen.loops.notes import Clustered, Kept, Multicast, Staged
-from polyhedral.model import BLOCKS
 from tensorlang.diagnostics import error
 from tensorlang.schedule.directives import operands
-from tensorlang.schedule.directives.kind import Kind, Placement, idle_message, marks_of
+from tensorlang.schedule.directives.kind import Kind, Placement, check_on_blocks, idle_message
 from tensorlang.schedule.state import State, loop_of
 from tensorlang.syntax import nodes as syntax
 
@@ -53,12 +52,7 @@ def multicast(state: State, directive: syntax.Directive) -> None:
 
 def _check_clusters(state: State, placement: Placement) -> None:
     """Raise CompileError S0225 for clusters of what are no blocks."""
-    marks = marks_of(state)
-    for said in state.about_loops.of(Clustered):
-        loop, directive = said.about, said.directive
-        if marks.get(loop) not in BLOCKS:
-            help_ = f"`bind {loop} to block.x` as well"
-            raise error("S0225", f"`{loop}` is not bound to blocks, so none of them can be a cluster", directive.span, help=help_)
+    check_on_blocks(state, Clustered, "S0225", "of them can be a cluster")
 
 
 def _check_multicast(state: State, placement: Placement) -> None:

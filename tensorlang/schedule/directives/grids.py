@@ -21,7 +21,7 @@ from polyhedral import affine
 from polyhedral.model import BLOCKS
 from tensorlang.diagnostics import error
 from tensorlang.schedule.directives import operands
-from tensorlang.schedule.directives.kind import Kind, Placement, idle_message, marks_of
+from tensorlang.schedule.directives.kind import Kind, Placement, check_on_blocks, idle_message
 from tensorlang.schedule.directives.loops import permute, split_loop
 from tensorlang.schedule.plan import Stage
 from tensorlang.schedule.rfactor import rfactor
@@ -62,12 +62,7 @@ def persistent(state: State, directive: syntax.Directive) -> None:
 
 def _check_persistent(state: State, placement: Placement) -> None:
     """Raise CompileError S0223 where blocks are to take turns with a loop that is not bound to blocks."""
-    marks = marks_of(state)
-    for said in state.about_loops.of(Persistent):
-        loop, directive = said.about, said.directive
-        if marks.get(loop) not in BLOCKS:
-            help_ = f"`bind {loop} to block.x` as well"
-            raise error("S0223", f"`{loop}` is not bound to blocks, so none can take turns with it", directive.span, help=help_)
+    check_on_blocks(state, Persistent, "S0223", "can take turns with it")
 
 
 def _stretch(state: State, directive: syntax.Directive) -> int:

@@ -6,7 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from codegen.loops.notes import Note
+from polyhedral.model import BLOCKS
 from polyhedral.schedule import Schedule as Placed
+from tensorlang.diagnostics import error
 from tensorlang.schedule.plan import Plan
 from tensorlang.schedule.state import State
 from tensorlang.syntax import nodes as syntax
@@ -65,3 +68,12 @@ def runs_once(state: State, loop: str) -> bool:
 def marks_of(state: State) -> dict[str, str]:
     """Return how loops run that are not serial."""
     return {loop: mark for stage in state.stages.values() for loop, mark in stage.marks.items()}
+
+
+def check_on_blocks(state: State, note: type[Note], code: str, why: str) -> None:
+    """Raise CompileError `code` for a loop that has such a note and is not bound to blocks; `why` says what cannot be then."""
+    marks = marks_of(state)
+    for annotation in state.about_loops.of(note):
+        if marks.get(annotation.about) not in BLOCKS:
+            loop, help_ = annotation.about, f"`bind {annotation.about} to block.x` as well"
+            raise error(code, f"`{loop}` is not bound to blocks, so none {why}", annotation.directive.span, help=help_)

@@ -18,9 +18,10 @@ from rich.table import Table
 from stdlib import models
 from stdlib.onnx import Importer
 from tensorlang.artifact import Artifact
-from tensorlang.backends.cpu.build import build, optimised
-from tensorlang.backends.cpu.kernels import made_of
+from tensorlang.backends.cpu.build import build
+from tensorlang.backends.cpu.kernels import KernelTask
 from tensorlang.backends.cpu.toolchain import toolchain
+from tensorlang.runtime.jobs import optimised
 from tensorlang.runtime.library import installed_roles, rules_of
 
 MODELS = ("squeezenet11", "resnet50", "mobilenet_v2", "bert_base", "gpt2")
@@ -43,7 +44,7 @@ def times_of(name: str) -> list[dict[str, float]]:
     rules = rules_of(tuple(installed_roles()))
 
     def compiled(jobs: Sequence[Any], progress: object) -> Sequence[Artifact]:
-        made = [made_of(replace(job, rules=rules), tools.target, 1, None) for job in jobs]
+        made = [KernelTask(replace(job, rules=rules), tools.target, 1)(None) for job in jobs]
         times.extend(dict(artifact.times_ms) for artifact in made)
         return made
 

@@ -16,11 +16,11 @@ from codegen.llvm.target import host
 from stdlib import models
 from stdlib.library import library
 from tensorlang.api import importer_of
-from tensorlang.backends.cpu.build import job_of, optimised
 from tensorlang.backends.cpu.driver import machine_of, plan_kernel
 from tensorlang.backends.cpu.toolchain import toolchain
 from tensorlang.check.definition import check_operator
 from tensorlang.graph.nodes import Kernel
+from tensorlang.runtime.jobs import job_of, optimised
 
 LIMIT = 0.5
 """Seconds that an operator, or the schedule of one kernel, may take."""

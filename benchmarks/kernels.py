@@ -17,11 +17,12 @@ import numpy as np
 from stdlib import models
 from tensorlang.api import importer_of
 from tensorlang.artifact import Artifact
-from tensorlang.backends.cpu.build import build, optimised
+from tensorlang.backends.cpu.build import build
 from tensorlang.backends.cpu.executable import timed
 from tensorlang.backends.cpu.toolchain import toolchain
 from tensorlang.graph.edit import members
 from tensorlang.graph.nodes import Graph, Kernel
+from tensorlang.runtime.jobs import optimised
 from tensorlang.runtime.work import work_of
 
 

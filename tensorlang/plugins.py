@@ -23,7 +23,7 @@ MODULES = "tensorlang.modules"
 
 def installed(group: str) -> tuple[Any, ...]:
     """Return what installed packages offer under an entry-point group: what each point makes, in order of their names."""
-    return tuple(point.load()() for point in sorted(entry_points(group=group), key=lambda p: p.name))
+    return tuple(point.load()() for point in sorted(_points(group), key=lambda p: p.name))
 
 
 def module_folders() -> dict[str, tuple[str, Path]]:

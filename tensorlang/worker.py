@@ -16,12 +16,22 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Protocol
 
 from codegen.store import Cache
 
-Task: TypeAlias = Callable[[Cache | None], Any]
-"""Returns something from the store, or makes it and puts it there. It can be pickled."""
+
+class Task(Protocol):
+    """Something to be made, unless the store has it. It can be pickled."""
+
+    def stored(self, store: Cache) -> Any:
+        """Return what the store has, None where that is nothing."""
+        ...
+
+    def __call__(self, store: Cache | None) -> Any:
+        """Return what the store has, or make it and put it there."""
+        ...
+
 
 WORTH_A_PROCESS = 10
 """How many tasks another process must have before starting it pays."""
@@ -36,13 +46,15 @@ class Order:
 
 
 def all_made(tasks: Sequence[Task], store: Cache | None, processes: int, done: Callable[[int], None] = lambda count: None) -> list[Any]:
-    """Return what `tasks` return, in order; by up to so many processes, when there are many. `done` is told how many are."""
-    helpers = min(processes, len(tasks) // WORTH_A_PROCESS) if store is not None else 1
-    shares = [range(len(tasks))[k :: max(1, helpers)] for k in range(max(1, helpers))]
-    found: list[Any] = [None] * len(tasks)
+    """Return what `tasks` return, in order: from the store, or made, by up to so many processes when there are many to make. `done` is told
+    how many are."""
+    found: list[Any] = [task.stored(store) if store is not None else None for task in tasks]
+    missing = [k for k, made in enumerate(found) if made is None]
+    helpers = max(1, min(processes, len(missing) // WORTH_A_PROCESS)) if store is not None else 1
+    shares = [missing[k::helpers] for k in range(helpers)]
     with _helping([[tasks[k] for k in share] for share in shares[1:]], store):
         for count, k in enumerate(k for share in shares for k in share):
-            done(count)
+            done(len(tasks) - len(missing) + count)
             # What another process has made meanwhile is in the store; the rest of its share is made here.
             found[k] = tasks[k](store)
     done(len(tasks))

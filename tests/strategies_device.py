@@ -24,10 +24,10 @@ from strategies_schedule import (
     outline_or_none,
     some_static,
 )
+from usual_device import derive_device
 
 from codegen.dtypes import DTYPES
 from tensorlang.diagnostics import CompileError, Source
-from tensorlang.policy.gpu.derive import derive_device
 from tensorlang.schedule.apply import Outline, outline
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.syntax import nodes as syntax

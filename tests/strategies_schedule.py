@@ -279,7 +279,7 @@ def random_layouts(program: Program, random: Random) -> dict[str, Storage]:
     """Return layouts for some inputs and results: none for most programs, those that derived schedules ask for, or any in blocks."""
     match random.randint(0, 7):
         case 0:
-            machine = Machine(random.choice((16, 32)), 16, 1)
+            machine = Machine(random.choice((16, 32)), 16, 1, target="cpu")
             wanted = derive_layouts(program, machine, {}, frozenset(p.name for p in program.params if random.random() < 0.5))
             return {name: to_storage(program, name, layout) for name, layout in wanted.items()}
         case 1:
@@ -378,7 +378,7 @@ def random_schedule(program: Program, random: Random, directives: int, layouts: 
 
 def some_derived(program: Program, random: Random, layouts: Mapping[str, Storage]) -> Schedule:
     """Return what the compiler derives for a machine with short vectors, or with some directives left out."""
-    machine = Machine(random.choice((16, 32)), random.choice((8, 16, 32)), random.choice((1, 2)))
+    machine = Machine(random.choice((16, 32)), random.choice((8, 16, 32)), random.choice((1, 2)), target="cpu")
     derived = derive(program, machine, layouts)
     kept = [d for d in derived.directives if random.random() < 0.8] if random.random() < 0.5 else derived.directives
     some = replace(derived, directives=tuple(kept))

@@ -24,7 +24,7 @@ from codegen.llvm.builder import Builder, Text, quoted
 from codegen.llvm.expressions import address, first_lanes, masked, poly, positive, row_major, value
 from codegen.llvm.facts import Atom, Poly
 from codegen.llvm.fills import filled, in_vectors
-from codegen.llvm.frame import LINE, LOOP, Emitter, Module, chunk, entry, identifier, letters, pointer_parameter, quoted, with_prologue
+from codegen.llvm.frame import LINE, LOOP, Emitter, Module, chunk, entry, identifier, letters, pointer_parameter, with_prologue
 from codegen.llvm.register_transpose import Copies, unconditional_loads
 from codegen.llvm.state import EmitError, Lanes, Memory, Registers, Scope, State, Storage
 from codegen.llvm.straight_line import allocate, finish_streams, require, store

@@ -369,9 +369,9 @@ def _decided(loop: For, scope: _Scope) -> _Interior | None:
     if best is None or best[0] < LEAST_SHARE * (hi - lo):
         return None
     kept = dict.fromkeys(best[1])
-    first = tuple(index(h.bound) for h in kept if h.rising)
-    end = tuple(index(h.bound) for h in kept if not h.rising)
-    return _Interior(first, end, tuple(h.holds(loop.var, scope.algebra) for h in kept))
+    begins = tuple(index(h.bound) for h in kept if h.rising)
+    ends = tuple(index(h.bound) for h in kept if not h.rising)
+    return _Interior(begins, ends, tuple(h.holds(loop.var, scope.algebra) for h in kept))
 
 
 def _length(half: _Half, bound: int, lo: int, hi: int) -> int:

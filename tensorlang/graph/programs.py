@@ -13,7 +13,7 @@ from math import prod
 from codegen.dtypes import DType
 from polyhedral.expr import TRUE, Int, Name
 from polyhedral.expr import Expr as Affine
-from tensorlang.graph.nodes import Value
+from tensorlang.graph.nodes import Graph, Kernel, Value
 from tensorlang.tensor import walk
 from tensorlang.tensor.contraction import sums_products
 from tensorlang.tensor.nodes import Binary, Cast, Definition, Dynamic, Expr, Piece, Program, Read, Reduce, Tensor
@@ -32,6 +32,11 @@ def expressions(program: Program) -> Iterator[Expr]:
 
 
 # ---------------------------------------------------------------- questions
+
+
+def constant_params(graph: Graph, kernel: Kernel) -> frozenset[str]:
+    """Return the parameters of a kernel's program that are constants of the graph."""
+    return frozenset(name for name, value in kernel.bound.items() if value in graph.constants)
 
 
 def result_tensors(program: Program) -> tuple[Tensor, ...]:

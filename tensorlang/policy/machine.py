@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from codegen.dtypes import DType
 from codegen.gpu.limits import USUAL_LIMITS, USUAL_RATES, Limits, Rates
@@ -20,7 +20,7 @@ class Machine:
     """Pairs of types of which it multiplies whole tiles."""
     cache_bytes: int = 32 * 1024 * 1024
     """Of the last cache before memory."""
-    target: str = "cpu"
+    target: str = field(kw_only=True)
     """What schedules for it are `for`."""
 
     def lanes(self, dtype: DType) -> int:
@@ -35,7 +35,6 @@ class GpuMachine(Machine):
     vector_bytes: int = 16
     vector_registers: int = 128
     threads: int = 256
-    target: str = "cuda"
     blocks: int = 128
     """How many blocks keep a large device busy."""
     matrices: bool = True
@@ -66,7 +65,3 @@ class GpuMachine(Machine):
     def lanes(self, dtype: DType) -> int:
         """Return how many elements of `dtype` a thread loads at once."""
         return self.vector_bytes // dtype.size_bytes
-
-
-USUAL = GpuMachine()
-"""What a device is like where nothing is said."""

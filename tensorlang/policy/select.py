@@ -141,7 +141,7 @@ def read(
     """Return a schedule of an operator as directives alone, whatever its guards say. Its conditions see the program's attributes and sizes.
 
     Raises CompileError S05xx for a schedule that cannot be read."""
-    request = _Request(module, program, written.target, Machine(), knobs or {}, {}, frozenset())
+    request = _Request(module, program, written.target, Machine(target=written.target), knobs or {}, {}, frozenset())
     env = guard_env(module, written.operator, program, attrs or {}, sizes or {}, {}) if conditional(module, written) else {}
     return _expanded(request, written.operator if written.operator in module.operators else None, written, env)
 

@@ -102,7 +102,8 @@ def _mapped(path: Path, size: int) -> Array | None:
 
 
 class Draft:
-    """A model on its way to the disk: `place` puts its constants into a file, `finish` the rest beside it, and then others find it."""
+    """A model on its way to the disk: `place` puts its constants into a file, `finish` the rest beside it, and then others find it. What is
+    not finished when the context is left is removed."""
 
     def __init__(self, key: BundleKey, store: Cache | None) -> None:
         self._key, self._check, self._store = key.name, key.check, store
@@ -110,6 +111,12 @@ class Draft:
         self._held = -1
         """The open folder, which tells other processes that this one is at it."""
         self._size = self._checksum = 0
+
+    def __enter__(self) -> Draft:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self._drop()
 
     def place(self, weights: Weights, places: Places) -> Array:
         """Return the block of constants: mapped from the file that is kept, so that they are in memory once; in memory where the disk does
@@ -131,7 +138,7 @@ class Draft:
             self._size = places.size
             file_bytes = contents(self._folder / "constants")
         except OSError:
-            self.drop()
+            self._drop()
             return in_memory(weights, places)
         weights.arrays.clear()  # before the pages of the file are here too
         return np.frombuffer(file_bytes, np.uint8) if places.size else np.empty(1, np.uint8)
@@ -153,9 +160,9 @@ class Draft:
         except OSError:
             pass  # the disk is full, or another process has stored the same model first
         finally:
-            self.drop()
+            self._drop()
 
-    def drop(self) -> None:
+    def _drop(self) -> None:
         """Remove what is not finished. A block that is mapped stays as it is."""
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)

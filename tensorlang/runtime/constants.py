@@ -10,7 +10,7 @@ file leaves the process as soon as it is laid out.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,15 @@ class Weights:
 
     values: dict[str, Value]
     arrays: dict[str, Array]
+
+
+_PLACED = np.empty(0, np.uint8)
+
+
+def without_constants(graph: Graph) -> Graph:
+    """Return a graph with placeholders for its constants, whose elements are laid out elsewhere: all that is asked of them is that they
+    are constants."""
+    return replace(graph, constants=dict.fromkeys(graph.constants, _PLACED))
 
 
 def places_of(graph: Graph) -> Places:

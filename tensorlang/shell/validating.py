@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from codegen.gpu.emulator import EmulatorError
-from tensorlang.backends.cpu.build import build, optimised
+from tensorlang.backends.cpu.build import build
 from tensorlang.backends.cpu.toolchain import Toolchain
 from tensorlang.backends.cpu.validated import check_model
 from tensorlang.backends.gpu.model import DeviceModel
@@ -20,6 +20,7 @@ from tensorlang.backends.gpu.tools import DeviceTools, written
 from tensorlang.graph.edit import members
 from tensorlang.graph.nodes import Graph
 from tensorlang.graph.passes.memory.layout import layouts_of
+from tensorlang.runtime.jobs import optimised
 from tensorlang.runtime.protocol import Progress, Tools
 from tensorlang.validation.budget import ENVIRONMENT, validation_budget
 from tensorlang.validation.text import validate_text

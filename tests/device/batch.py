@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 from executors import EMULATOR, Executor, Library
 from schedule_trial import first_difference
+from usual_device import USUAL, derive_device, device_loops, device_text
 
 from codegen.gpu.program import Program as Kernels
 from polyhedral.verdict import Unknown
-from tensorlang.backends.gpu.driver import device_loops, device_text
 from tensorlang.lower.barriers import exposed
 from tensorlang.lower.kernel import Lowered
-from tensorlang.policy.gpu.derive import derive_device
-from tensorlang.policy.machine import USUAL, GpuMachine
+from tensorlang.policy.machine import GpuMachine
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.tensor.interp import interpret

@@ -7,16 +7,15 @@ from typing import Any
 
 import numpy as np
 from executors import Executor
+from usual_device import USUAL, device_loops, device_text
 
 from codegen.dtypes import from_numpy
 from codegen.gpu import emulator
 from codegen.gpu.program import Program as Kernels
 from stdlib.library import library, roles
-from tensorlang.backends.gpu.driver import device_loops, device_text
 from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.module import Module
 from tensorlang.lower.barriers import exposed
-from tensorlang.policy.machine import GpuMachine
 from tensorlang.policy.select import Chosen, search
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.schedule import Schedule
@@ -40,7 +39,7 @@ def called(operator: str, *arrays: Array, module: Module | None = None, **attrs:
 
 def chosen(program: Program) -> Chosen:
     """Return the library's schedule of a program for a device of no name."""
-    found = search(roles(), None, program, {}, "cuda", GpuMachine()).chosen
+    found = search(roles(), None, program, {}, "cuda", USUAL).chosen
     assert found is not None
     return found
 

@@ -10,6 +10,7 @@ import pytest
 from device_programs import assert_computed, kernels_of
 from executors import Executor
 from test_barriers import without_each_barrier
+from usual_device import derive_device, device_loops, plan_for_device
 
 from codegen.cuda.arch import named
 from codegen.cuda.compile import compiled, source
@@ -19,7 +20,6 @@ from codegen.gpu import emulator
 from codegen.gpu.limits import exceeded, exceeded_by, resident_blocks
 from stdlib.library import library, roles
 from tensorlang.backends.cuda.machine import like
-from tensorlang.backends.gpu.driver import device_loops, plan_for_device
 from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import Source
@@ -27,7 +27,6 @@ from tensorlang.graph.passes.precision.narrow_storage import with_narrow
 from tensorlang.lower.barriers import Exposed, exposed
 from tensorlang.planning import Rules
 from tensorlang.policy.gpu.attention import blocks
-from tensorlang.policy.gpu.derive import derive_device
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.syntax.parse import parse

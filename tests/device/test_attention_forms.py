@@ -13,12 +13,12 @@ from batch import difference, library, made
 from executors import Executor
 from onnx import TensorProto, helper, numpy_helper
 from small_graphs import run
+from usual_device import device_graph
 
 import tensorlang as tl
 from codegen.dtypes import bf16
 from codegen.loops.printer import show
 from stdlib.onnx import Importer
-from tensorlang.backends.gpu.build import device_graph
 from tensorlang.graph.nodes import Kernel
 from tensorlang.graph.precisions import chosen_on
 from tensorlang.tensor.idioms import online_of

@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from device_programs import called, normal
+from usual_device import device_loops, plan_for_device
 
 from codegen.loops.nodes import Barrier, For, Function, If, Stmt
 from stdlib.library import roles
-from tensorlang.backends.gpu.driver import device_loops, plan_for_device
 from tensorlang.lower.barriers import Exposed, exposed
 from tensorlang.planning import Rules
 

@@ -17,6 +17,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from usual_device import device_model
 
 sys.path.append(str(Path(__file__).parents[1] / "gpu"))
 
@@ -29,7 +30,6 @@ from codegen.gpu.program import Program
 from codegen.loops.evaluate import evaluate
 from codegen.store import Cache
 from stdlib.onnx import Importer
-from tensorlang.backends.gpu.build import device_model
 from tensorlang.backends.gpu.model import DeviceModel
 
 OPERATORS = """

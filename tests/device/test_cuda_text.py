@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from golden_case import cases, source
 from scheduled_programs import legal
+from usual_device import device_loops, device_text
 
 from stdlib.library import library
-from tensorlang.backends.gpu.driver import device_loops, device_text
 from tensorlang.lower.barriers import exposed
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from device_programs import assert_computed, called, normal
 from executors import Executor
+from usual_device import derive_device
 
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import Source
-from tensorlang.policy.gpu.derive import derive_device
 from tensorlang.syntax.parse import parse
 
 OWN = load_module(

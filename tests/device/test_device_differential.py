@@ -12,10 +12,11 @@ import pytest
 from batch import Made, difference, library, made, named
 from executors import Executor, Library
 from operators_at_sizes import EXAMPLES, arguments, sizes_of
+from usual_device import USUAL
 
 from tensorlang.backends.hip.vendor import AMD
 from tensorlang.check.instantiate import instantiate
-from tensorlang.policy.machine import USUAL, GpuMachine
+from tensorlang.policy.machine import GpuMachine
 
 Array = np.ndarray[Any, Any]
 KNOWN = (0, 1, 7)

@@ -8,6 +8,7 @@ import pytest
 from executors import Executor
 from network_writer import NetworkWriter
 from onnx import TensorProto, helper, numpy_helper
+from usual_device import device_model
 
 import tensorlang as tl
 from codegen.cuda.arch import named
@@ -17,7 +18,6 @@ from stdlib.library import roles
 from stdlib.onnx import Importer
 from tensorlang.backends.cuda.boards import products_of_bf16
 from tensorlang.backends.cuda.machine import machine_code
-from tensorlang.backends.gpu.build import device_model
 from tensorlang.graph.nodes import Kernel
 from tensorlang.graph.precisions import chosen_on
 from tensorlang.planning import Rules

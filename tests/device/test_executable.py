@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from usual_device import device_model
 
 sys.path.append(str(Path(__file__).parents[1] / "gpu"))
 
@@ -26,7 +27,6 @@ from polyhedral.expr import Name
 from stdlib.onnx import Importer
 from tensorlang.backends.cuda.executable import FEW, DeviceExecutable, SharedWeights, laid_out
 from tensorlang.backends.cuda.machine import machine_code
-from tensorlang.backends.gpu.build import device_model
 from tensorlang.graph.nodes import Graph, Value
 from tensorlang.schedule.layout import Layout
 

@@ -10,12 +10,12 @@ import pytest
 from batch import difference, library, made, named
 from device_programs import normal, taken
 from executors import Executor
+from usual_device import plan_for_device
 
 from codegen.cuda.arch import named as arch
 from codegen.dtypes import DType, bf16, f32
 from stdlib.library import roles
 from tensorlang.backends.cuda.machine import like
-from tensorlang.backends.gpu.driver import plan_for_device
 from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import Source

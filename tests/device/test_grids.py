@@ -9,11 +9,11 @@ from batch import Made, difference, library, made, named
 from executors import Executor, Library
 from test_stages import edited
 from test_whole import program_of, tiled, values
+from usual_device import device_loops
 
 from codegen.gpu import emulator
 from codegen.loops import nodes as loops
 from codegen.loops.interp import evaluate_index
-from tensorlang.backends.gpu.driver import device_loops
 from tensorlang.diagnostics import CompileError
 from tensorlang.lower.barriers import Exposed, exposed
 from tensorlang.lower.edge_tiles import edges

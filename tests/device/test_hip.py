@@ -13,12 +13,13 @@ import pytest
 from device_programs import called, normal
 from executors import run_model
 from onnx import TensorProto, helper
+from usual_device import device_kernel
 
 import tensorlang as tl
 from codegen.hip.arch import ARCHITECTURES
 from stdlib.library import roles
 from stdlib.onnx import Importer
-from tensorlang.backends.gpu.build import device_kernel, single
+from tensorlang.backends.gpu.build import single
 from tensorlang.backends.gpu.tools import device_tools
 from tensorlang.backends.hip.vendor import AMD
 from tensorlang.check.module import Module, load_module

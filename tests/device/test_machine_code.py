@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 from device_programs import called, chosen, kernels_of
+from usual_device import derive_device
 
 from codegen.cuda.arch import named
 from codegen.cuda.compile import compiled, source
 from codegen.cuda.sass import assembly, count, opcodes
 from codegen.gpu.limits import exceeded, exceeded_at, exceeded_by, resident_blocks
 from codegen.gpu.program import Program as Kernels
-from tensorlang.policy.gpu.derive import derive_device
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120")
 MOST_REGISTERS = 128

@@ -15,6 +15,7 @@ from batch import Made, difference, library
 from batch import named as by_name
 from device_programs import called
 from executors import Executor
+from usual_device import device_loops, device_text, plan_for_device
 
 import tensorlang as tl
 from codegen.cuda.arch import named
@@ -24,7 +25,6 @@ from codegen.gpu import matrix
 from codegen.loops.nodes import Index
 from stdlib.library import roles
 from tensorlang.backends.cuda.machine import like, machine_code
-from tensorlang.backends.gpu.driver import device_loops, device_text, plan_for_device
 from tensorlang.check.module import Module, load_module
 from tensorlang.diagnostics import CompileError, Source
 from tensorlang.lower.barriers import exposed

@@ -13,6 +13,7 @@ from batch import Made, difference, library, made
 from batch import named as by_name
 from device_programs import called, chosen, kernels_of, normal, taken
 from executors import Executor, Library
+from usual_device import USUAL, derive_device
 
 from codegen.cuda.arch import named
 from codegen.cuda.compile import compiled, source
@@ -21,8 +22,6 @@ from codegen.gpu.emulator import SEEDS
 from stdlib.library import roles
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import Source
-from tensorlang.policy.gpu.derive import derive_device
-from tensorlang.policy.machine import GpuMachine
 from tensorlang.policy.select import search
 from tensorlang.syntax.parse import parse
 from tensorlang.syntax.printer import show
@@ -88,7 +87,7 @@ class Case:
 
 def test_windows_too_large_for_shared_memory_are_left_to_other_schedules() -> None:
     patches = program("conv", normal(1, 3, 64, 64), normal(768, 3, 16, 16), stride=(16, 16))
-    assert search(roles(), None, patches, {}, "cuda", GpuMachine()).chosen is None
+    assert search(roles(), None, patches, {}, "cuda", USUAL).chosen is None
     assert kernels_of(patches, derive_device(patches)).kernels
 
 

@@ -14,16 +14,15 @@ from batch import Made, difference, library, made
 from batch import named as by_name
 from device_programs import called, chosen, kernels_of, normal, taken
 from executors import Executor, Library
+from usual_device import USUAL, plan_for_device
 
 from codegen.cuda.arch import named
 from codegen.cuda.compile import compiled, source
 from codegen.cuda.sass import count, opcodes
 from stdlib.library import roles
-from tensorlang.backends.gpu.driver import plan_for_device
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import CompileError, Source
 from tensorlang.planning import Rules
-from tensorlang.policy.machine import GpuMachine
 from tensorlang.policy.select import search
 from tensorlang.syntax.parse import parse
 from tensorlang.syntax.printer import show
@@ -183,7 +182,7 @@ def test_nothing_spills_on_any_generation_of_devices(case):
 def test_spread_is_about_the_threads_of_a_processor() -> None:
     module = load_module(parse(Source("mine.tl", "schedule role pointwise(y, p..; i.., j.., k.., x..) for cuda {\n    spread i..\n}\n")))
     with pytest.raises(CompileError) as refused:
-        search(module, None, program("columns", normal(20, 300)), {}, "cuda", GpuMachine())
+        search(module, None, program("columns", normal(20, 300)), {}, "cuda", USUAL)
     assert str(refused.value).splitlines()[0] == "error[S0102]: `spread` is about the threads of a processor"
 
 

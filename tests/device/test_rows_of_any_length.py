@@ -9,6 +9,7 @@ import pytest
 from batch import difference, library, made, named
 from device_programs import called, kernels_of, normal, taken
 from executors import Executor
+from usual_device import USUAL, device_kernel, plan_for_device
 
 from codegen.cuda.arch import named as arch
 from codegen.cuda.compile import compiled, source
@@ -18,14 +19,12 @@ from codegen.gpu.limits import Limits, exceeded, exceeded_at
 from stdlib.library import library as operators
 from stdlib.library import roles
 from tensorlang.backends.cuda.machine import like
-from tensorlang.backends.gpu.build import device_kernel
-from tensorlang.backends.gpu.driver import plan_for_device
 from tensorlang.backends.gpu.model import DeviceKernel
 from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import Source
 from tensorlang.planning import Rules
-from tensorlang.policy.machine import USUAL, GpuMachine
+from tensorlang.policy.machine import GpuMachine
 from tensorlang.syntax.parse import parse
 from tensorlang.tensor.nodes import Program
 
@@ -51,7 +50,7 @@ op shares(x: f32[M, A, B]) -> (y: f32[M, A, B]) {
     ),
     [operators()],
 )
-SMALL = GpuMachine(threads=32, limits=replace(USUAL.limits, threads_per_block=32))
+SMALL = GpuMachine(target="cuda", threads=32, limits=replace(USUAL.limits, threads_per_block=32))
 """A device on which rows of 1600 elements are long."""
 
 

@@ -11,12 +11,13 @@ from batch import named as by_name
 from device_programs import called
 from executors import Executor
 from test_matrix import module, normal
+from usual_device import device_loops, device_text, plan_for_device
 
 from codegen.cuda.arch import named
 from codegen.cuda.compile import compiled, source
 from codegen.cuda.sass import count, opcodes
 from stdlib.library import roles
-from tensorlang.backends.gpu.driver import Scheduled, device_loops, device_text, plan_for_device
+from tensorlang.backends.gpu.driver import Scheduled
 from tensorlang.lower.barriers import exposed
 from tensorlang.planning import Rules
 from tensorlang.schedule.schedule import Schedule

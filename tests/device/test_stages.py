@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from device_programs import assert_computed, called, normal
 from executors import Executor
+from usual_device import derive_device, device_loops, device_text
 
 from codegen.errors import Unfit
 from codegen.gpu.pipeline import pipeline_copies
@@ -16,11 +17,9 @@ from codegen.loops import nodes as loops
 from codegen.loops.parser import parse as parse_loops
 from codegen.loops.printer import show
 from codegen.loops.walk import walk
-from tensorlang.backends.gpu.driver import device_loops, device_text
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import Source
 from tensorlang.lower.barriers import Exposed, exposed
-from tensorlang.policy.gpu.derive import derive_device
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.syntax.parse import parse

@@ -11,12 +11,12 @@ import pytest
 from batch import Made
 from device_programs import called
 from test_matrix import OPERATOR, made, module, normal
+from usual_device import device_loops, device_text, plan_for_device
 
 from codegen.gpu import emulator
 from codegen.gpu.emulator import Library
 from codegen.gpu.program import Program as Kernels
 from stdlib.library import roles
-from tensorlang.backends.gpu.driver import device_loops, device_text, plan_for_device
 from tensorlang.diagnostics import InternalError
 from tensorlang.planning import Rules
 from tensorlang.tensor.nodes import Program

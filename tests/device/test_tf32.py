@@ -11,12 +11,12 @@ from batch import named as by_name
 from device_programs import called
 from executors import Executor
 from test_matrix import module
+from usual_device import plan_for_device
 
 from codegen.cuda.arch import named
 from codegen.cuda.compile import compiled, source
 from codegen.cuda.sass import count, opcodes
 from codegen.gpu.emulator import SEEDS
-from tensorlang.backends.gpu.driver import plan_for_device
 from tensorlang.planning import Rules
 
 Array = np.ndarray[Any, Any]

@@ -11,17 +11,17 @@ from batch import Made, difference, library
 from batch import named as by_name
 from device_programs import called
 from executors import Executor
+from usual_device import USUAL, device_loops, device_text, plan_for_device
 
 from codegen.cuda.arch import named
 from codegen.cuda.compile import compiled, source
 from codegen.cuda.sass import count, opcodes
 from stdlib.library import roles
-from tensorlang.backends.gpu.driver import device_loops, device_text, plan_for_device
 from tensorlang.check.module import Module, load_module
 from tensorlang.diagnostics import Source
 from tensorlang.lower.barriers import exposed
 from tensorlang.planning import Rules, Scheduled
-from tensorlang.policy.machine import USUAL, GpuMachine
+from tensorlang.policy.machine import GpuMachine
 from tensorlang.runtime.library import with_roles
 from tensorlang.syntax.parse import parse
 
@@ -61,9 +61,9 @@ TOGETHER = {
     "lines of seven points, four warps together": ((2, 7, 7, 64), (64, 3, 3, 64), {"lo": 1}),
     "at a stride, four warps together, channels that stretches of the sum cut": ((1, 17, 15, 72), (48, 3, 3, 72), {"lo": 1, "stride": 2}),
 }
-FOURS = GpuMachine(warpgroups=True, boxes=True)
+FOURS = GpuMachine(target="cuda", warpgroups=True, boxes=True)
 """A device whose warps multiply in fours."""
-FEW = GpuMachine(blocks=8)
+FEW = GpuMachine(target="cuda", blocks=8)
 """A device that is full with the blocks of small convolutions, as large ones fill others."""
 
 

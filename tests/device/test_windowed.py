@@ -11,17 +11,17 @@ from batch import Made, difference, library
 from batch import named as by_name
 from device_programs import called
 from executors import Executor
+from usual_device import USUAL, device_loops, device_text, plan_for_device
 
 from codegen.cuda.arch import named
 from codegen.cuda.compile import compiled, source
 from codegen.cuda.sass import count, opcodes
 from stdlib.library import roles
-from tensorlang.backends.gpu.driver import device_loops, device_text, plan_for_device
 from tensorlang.check.module import Module, load_module
 from tensorlang.diagnostics import Source
 from tensorlang.lower.barriers import exposed
 from tensorlang.planning import Rules
-from tensorlang.policy.machine import USUAL, GpuMachine
+from tensorlang.policy.machine import GpuMachine
 from tensorlang.runtime.library import with_roles
 from tensorlang.syntax.parse import parse
 
@@ -37,7 +37,7 @@ op pool(x: f32[N, H, W, C], attr stride: int = 2) -> (y: f32[N, (H - 3) // strid
     y[n, h, v, c] = max(r in 0..3, s in 0..3) x[n, h*stride + r, v*stride + s, c]
 }
 """
-FEW = GpuMachine(blocks=1)
+FEW = GpuMachine(target="cuda", blocks=1)
 """A device that few threads fill, so each has several points."""
 CASES = {
     "depthwise": ("depthwise", ((2, 5, 17, 24), (3, 3, 24)), {}),

@@ -70,7 +70,7 @@ def test_only_a_block_of_rows_of_the_product_is_stored() -> None:
     made = build(joined(projected(300, 20, 1000)), tools)
     [artifact] = made.artifacts
     rows = rows_at_once(300, 4000, machine_of(tools.target, 1), shared=False)
-    assert rows == 60 or tools.target.caches.l2_bytes != Machine().l2_bytes
+    assert rows == 60 or tools.target.caches.l2_bytes != Machine(target="cpu").l2_bytes
     assert f"by {rows} -> ib, it" in artifact.schedule and "at y.ib" in artifact.schedule
     assert f"f32[{rows}, 1000]" in artifact.loops
     assert "p.block >= 1" in explained(made, None)
@@ -104,7 +104,7 @@ def test_it_is_worth_it_where_weights_are_near(rows: int, depth: int, columns: i
     asked: list[bool] = []
 
     def note(product: Program, finishing: Program) -> bool:
-        asked.append(is_row_epilogue_profitable(product, finishing, Machine(threads=threads)))
+        asked.append(is_row_epilogue_profitable(product, finishing, Machine(target="cpu", threads=threads)))
         return False
 
     optimise(Importer().load(projected(rows, depth, columns)), Options(is_epilogue_profitable=note))
@@ -112,7 +112,7 @@ def test_it_is_worth_it_where_weights_are_near(rows: int, depth: int, columns: i
 
 
 def test_blocks_are_of_about_one_size_and_there_are_as_many_for_each_thread() -> None:
-    one, two = Machine(threads=1), Machine(threads=2)
+    one, two = Machine(target="cpu", threads=1), Machine(target="cpu", threads=2)
     assert rows_at_once(128, 4 * 384, one, shared=True) == 128
     assert rows_at_once(128, 4 * 384, two, shared=True) == 64
     assert rows_at_once(197, 4 * 768, two, shared=True) == 52

@@ -111,7 +111,7 @@ def test_what_the_graph_returns_and_what_is_concatenated_next_has_its_place_alre
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_it_pays_where_columns_fill_a_register_tile_together_and_not_where_they_do_already(threads: int) -> None:
-    machine = Machine(threads=threads)
+    machine = Machine(target="cpu", threads=threads)
 
     def asked(counts: Sequence[int]) -> bool:
         found: list[bool] = []
@@ -131,4 +131,4 @@ def test_it_pays_where_columns_fill_a_register_tile_together_and_not_where_they_
 def test_cycles_are_told_of_products_alone() -> None:
     m, _ = heads(8, (48, 48))
     kernels = [n.program for n in optimise(Importer().load(m)).nodes if isinstance(n, Kernel)]
-    assert [product_cycles(p, Machine()) is not None for p in kernels] == [is_contraction(p) for p in kernels]
+    assert [product_cycles(p, Machine(target="cpu")) is not None for p in kernels] == [is_contraction(p) for p in kernels]

@@ -190,7 +190,7 @@ def test_a_model_can_be_compiled_without() -> None:
 def test_tiles_are_chosen_by_size(channels: int, filters: int, size: int, taps: int, wanted: tuple[int, int] | None) -> None:
     graph = optimise(Importer().load(block(channels, filters, size, size, taps=taps)))
     found = [c for node in graph.nodes if isinstance(node, Kernel) and (c := convolution(node.program)) is not None]
-    assert [tiles(c, Machine()) for c in found] == ([wanted] if taps > 1 else [])
+    assert [tiles(c, Machine(target="cpu")) for c in found] == ([wanted] if taps > 1 else [])
     assert all(c.dtype == f32 for c in found)
 
 
@@ -199,7 +199,7 @@ def test_weights_that_no_cache_keeps_are_not_transformed_for_every_image_of_a_ba
         [found] = [
             c for n in Importer().load(block(512, 512, 7, 7, batch=batch)).nodes if (c := convolution(n.program)) and c.windows[0].taps > 1
         ]
-        return tiles(found, Machine(cache_bytes=cache_bytes, threads=2))
+        return tiles(found, Machine(target="cpu", cache_bytes=cache_bytes, threads=2))
 
     assert points(8, 1 << 30) == (4, 4)
     assert points(8, 32 << 20) == (2, 2)
@@ -214,7 +214,7 @@ def test_weights_that_no_cache_keeps_are_not_transformed_for_every_image_of_a_ba
 def test_threads_share_the_columns_where_rows_of_tiles_do_not_come_out_even(
     tiles_down: int, channels: int, threads: int, parts: int
 ) -> None:
-    found = blocks((tiles_down, 7), 36, channels, channels, 4, Machine(threads=threads))
+    found = blocks((tiles_down, 7), 36, channels, channels, 4, Machine(target="cpu", threads=threads))
     assert found.parts == parts
 
 
@@ -223,12 +223,14 @@ def test_columns_that_threads_share_are_computed_from_tiles_of_their_own() -> No
     plain, _ = ran(model, None, 2)
     found, graph = ran(model, 4, 2)
     [kernel] = rewritten(graph)
-    assert blocks((7, 7), 36, 32, 96, 4, Machine(threads=2)).parts == 2 and kernel.program.mode == "fast"
+    assert blocks((7, 7), 36, 32, 96, 4, Machine(target="cpu", threads=2)).parts == 2 and kernel.program.mode == "fast"
     np.testing.assert_allclose(found, plain, atol=4e-5)
 
 
 def test_threads_share_the_columns_of_one_image_whose_weights_no_cache_of_a_thread_holds() -> None:
-    two = Machine(threads=2)
-    few, many, alone = (blocks((n, n), 16, 512, 512, 4, machine) for n, machine in ((4, two), (28, two), (4, Machine(threads=1))))
+    two = Machine(target="cpu", threads=2)
+    few, many, alone = (
+        blocks((n, n), 16, 512, 512, 4, machine) for n, machine in ((4, two), (28, two), (4, Machine(target="cpu", threads=1)))
+    )
     assert (few.parts, few.tiles) == (2, (4, 4))
     assert many.parts == alone.parts == blocks((4, 4), 16, 512, 512, 4, two, images=8).parts == 1

@@ -21,12 +21,13 @@ from operators_at_sizes import EXAMPLES, Example, arguments, sizes_of
 import tensorlang as tl
 from polyhedral import affine
 from stdlib.onnx import Importer
-from tensorlang.backends.cpu.build import build, optimised
+from tensorlang.backends.cpu.build import build
 from tensorlang.backends.cpu.toolchain import toolchain
 from tensorlang.check.instantiate import instantiate
 from tensorlang.diagnostics import CompileError
 from tensorlang.graph.nodes import Graph, Kernel, Value
 from tensorlang.graph.programs import result_tensors
+from tensorlang.runtime.jobs import optimised
 from tensorlang.tensor import walk
 from tensorlang.tensor.interp import interpret
 from tensorlang.tensor.nodes import Tensor

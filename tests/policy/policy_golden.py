@@ -13,13 +13,13 @@ from functools import cache
 from pathlib import Path
 
 from scheduled_programs import argument
+from usual_device import plan_for_device
 
 from codegen.cuda.arch import named
 from codegen.dtypes import DType, bf16, i8, i16, u8
 from stdlib.library import library, roles
 from tensorlang.backends.cpu.driver import plan_kernel
 from tensorlang.backends.cuda.machine import like
-from tensorlang.backends.gpu.driver import plan_for_device
 from tensorlang.check.instantiate import instantiate
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import Source
@@ -40,10 +40,17 @@ from tensorlang.tensor.winograd import by_filtering, convolution
 GOLDEN = Path(__file__).parent / "golden"
 BYTES: frozenset[tuple[DType, DType]] = frozenset({(u8, i8), (i8, u8), (i8, i8), (u8, u8)})
 CPUS = {
-    "avx2": Machine(32, 16, threads=1, l2_bytes=1 << 20, cache_bytes=32 << 20),
-    "avx512": Machine(64, 32, threads=8, l2_bytes=1 << 20, cache_bytes=32 << 20),
+    "avx2": Machine(32, 16, threads=1, l2_bytes=1 << 20, cache_bytes=32 << 20, target="cpu"),
+    "avx512": Machine(64, 32, threads=8, l2_bytes=1 << 20, cache_bytes=32 << 20, target="cpu"),
     "amx": Machine(
-        64, 32, threads=32, l2_bytes=1 << 20, dots=BYTES | {(bf16, bf16), (i16, i16)}, tiles=BYTES | {(bf16, bf16)}, cache_bytes=32 << 20
+        64,
+        32,
+        threads=32,
+        target="cpu",
+        l2_bytes=1 << 20,
+        dots=BYTES | {(bf16, bf16), (i16, i16)},
+        tiles=BYTES | {(bf16, bf16)},
+        cache_bytes=32 << 20,
     ),
 }
 DEVICES: dict[str, GpuMachine] = {name: like(named(f"cuda:{name}")) for name in ("sm_80", "sm_90a")}
@@ -84,7 +91,7 @@ def _on_cpu(program: Program, machine: Machine, weights: frozenset[str]) -> str:
 
 
 def _on_device(program: Program, machine: GpuMachine, weights: frozenset[str], how: str) -> str:
-    layouts = derive_device_layouts(program, weights)
+    layouts = derive_device_layouts(program, machine, weights)
     return _told(how, layouts, plan_for_device(program, rules=_rules("cuda"), layouts=layouts, machine=machine))
 
 

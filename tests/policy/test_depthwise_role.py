@@ -57,7 +57,7 @@ def scheduled(operator: str, channels: int, side: int, window: int, attrs: dict[
     [result] = [t for d in program.definitions for t in d.tensors if t.name == "y"]
     made = tuple(affine.constant(e) or 0 for e in result.shape)
     layouts = {"x": blocks(program, "x", 1, given), "w": blocks(program, "w", 0, weights), "y": blocks(program, "y", 1, made)}
-    found = search(module(), operator, program, attrs, "cpu", Machine(threads=2), layouts=layouts).chosen
+    found = search(module(), operator, program, attrs, "cpu", Machine(target="cpu", threads=2), layouts=layouts).chosen
     assert found is not None
     return program, layouts, found
 

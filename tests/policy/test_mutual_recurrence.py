@@ -36,7 +36,7 @@ def operator(params: str, results: str, body: str) -> Program:
 
 
 def derived(program: Program) -> tuple[list[str], Plan]:
-    schedule = derive(program, Machine(threads=1))
+    schedule = derive(program, Machine(target="cpu", threads=1))
     return [show(d) for d in schedule.directives], proven(program, schedule)
 
 

@@ -24,8 +24,8 @@ from tensorlang.syntax.printer import show
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.prove import prove
 
-WIDE = Machine(threads=1)
-NARROW = Machine(vector_bytes=16, vector_registers=16, threads=2)
+WIDE = Machine(target="cpu", threads=1)
+NARROW = Machine(target="cpu", vector_bytes=16, vector_registers=16, threads=2)
 
 
 def operator(signature: str, body: str, sizes: dict[str, int] | None = None) -> Program:
@@ -56,8 +56,8 @@ def test_the_steps_of_a_stencil_run_in_lanes_with_the_boundary_apart_and_two_of_
 def test_threads_share_what_lies_between_two_steps_where_that_is_enough() -> None:
     large = operator("a: f32[N, N]) -> (y: f32[N, N]) where N >= 3", STENCIL, {"N": 512})
     small = operator("a: f32[N, N]) -> (y: f32[N, N]) where N >= 3", STENCIL, {"N": 40})
-    assert any(d.startswith("parallel u.i") for d in directives(large, Machine(threads=2)))
-    assert not any(d.startswith("parallel u") for d in directives(small, Machine(threads=2)))
+    assert any(d.startswith("parallel u.i") for d in directives(large, Machine(target="cpu", threads=2)))
+    assert not any(d.startswith("parallel u") for d in directives(small, Machine(target="cpu", threads=2)))
 
 
 def test_a_result_is_kept_whole() -> None:

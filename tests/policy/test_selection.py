@@ -29,7 +29,7 @@ op matmul(a: f32[M, K], b: f32[K, N], attr alpha: int = 1, attr mode: str = "pla
     c[i, j] = alpha * sum(k) a[i, k] * b[k, j]
 }
 """
-SERIAL = Machine(threads=1)
+SERIAL = Machine(target="cpu", threads=1)
 
 
 def module(text: str, library: Module | None = None) -> Module:
@@ -119,7 +119,7 @@ def test_a_pack_of_run_time_sizes_has_a_rank_and_perhaps_no_product():
 
 def test_schedules_of_roles_whose_guards_ask_for_run_time_sizes_do_not_apply():
     m = module("op transpose(x: f32[M, N]) -> (y: f32[N, M]) { y[i, j] = x[j, i] }", library())
-    found = search(m, "transpose", declared(m, "transpose"), {}, "cpu", Machine(32, 16, 1)).chosen
+    found = search(m, "transpose", declared(m, "transpose"), {}, "cpu", Machine(32, 16, 1, target="cpu")).chosen
     assert found is not None and "squares" not in str(found.schedule)
 
 
@@ -435,7 +435,7 @@ op attention(q: f32[H, L, E], k: f32[H, S, E], v: f32[H, S, E]) -> (y: f32[H, L,
 """
     m = module(text, library())
     program = declared(m, "attention", H=5, L=140, S=72, E=32)
-    found = search(m, "attention", program, {}, "cpu", Machine(threads=2)).chosen
+    found = search(m, "attention", program, {}, "cpu", Machine(target="cpu", threads=2)).chosen
     assert {"pack k at y.h as [s.jo, s.e, s.jt]", "parallel y.h"} <= set(directives(found))
     assert sum(d.startswith("parallel") for d in directives(found)) == 1
     proven(program, found.schedule)
@@ -473,7 +473,7 @@ op attention(q: f32[L, E], k: f32[S, E], v: f32[S, E]) -> (y: f32[L, E], p: f32[
 )
 def test_the_librarys_role_schedules_compute_what_their_operators_say(operator, shapes, attrs, role):
     program = instantiate(library(), operator, [ArgType(f32, s) for s in shapes], attrs)
-    found = search(library(), operator, program, attrs, "cpu", Machine(threads=2)).chosen
+    found = search(library(), operator, program, attrs, "cpu", Machine(target="cpu", threads=2)).chosen
     assert found is not None and f"role {role}" in found.origin
     assert_same(program, proven(program, found.schedule), {})
 

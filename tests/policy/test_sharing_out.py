@@ -40,7 +40,7 @@ def parallel(operator: str, shapes: list[tuple[int, ...]], threads: int = 2, **a
 
 def scheduled(operator: str, program: Program, attrs: Mapping[str, object], threads: int) -> Scheduled:
     """Return what the library's schedules, and what is derived where none of them applies, come to."""
-    return plan_kernel(program, Machine(threads=threads), rules=Rules(library(), operator, attrs))
+    return plan_kernel(program, Machine(target="cpu", threads=threads), rules=Rules(library(), operator, attrs))
 
 
 def test_threads_that_share_a_depthwise_convolution_copy_its_padded_input_each_for_itself() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,8 +14,8 @@ from small_graphs import binary, unary
 from codegen.llvm.target import host
 from codegen.store import Cache
 from tensorlang.backends.cpu import kernels as tools
-from tensorlang.backends.cpu.build import Job
 from tensorlang.backends.cpu.driver import stored_kernel
+from tensorlang.runtime.jobs import Job
 from tensorlang.worker import started
 
 JOBS = [Job(program, {}, frozenset()) for program in (unary("relu", 5), unary("exp", 6), binary("+", 7), binary("*", 8))]
@@ -24,7 +23,7 @@ JOBS = [Job(program, {}, frozenset()) for program in (unary("relu", 5), unary("e
 
 def test_another_process_fills_the_store(tmp_path: Path) -> None:
     store = Cache(tmp_path)
-    process = started([partial(tools.made_of, job, host(), 1) for job in JOBS], store)
+    process = started([tools.KernelTask(job, host(), 1) for job in JOBS], store)
     assert process is not None
     assert process.stdin is None, "nobody waits until the process reads its order"
     assert process.wait(60) == 0

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scheduled_programs import assert_same, legal, loops, written
+from usual_device import device_loops, device_text
 
 import tensorlang as tl
 from codegen.errors import InternalError
@@ -15,7 +16,6 @@ from codegen.loops.nodes import For, Require
 from codegen.loops.printer import show
 from codegen.loops.walk import walk
 from tensorlang.backends.cpu.driver import loops_of
-from tensorlang.backends.gpu.driver import device_loops, device_text
 from tensorlang.diagnostics import CompileError, RunError
 from tensorlang.lower.bounds import prove_bounds
 from tensorlang.schedule.check import proven

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from scheduled_programs import legal
+from usual_device import device_loops
 
 from codegen.loops.nodes import Barrier
 from codegen.loops.walk import walk
-from tensorlang.backends.gpu.driver import device_loops
 from tensorlang.lower.barriers import exposed
 
 SWEEP = """op sweep(x: i32[M, N]) -> (y: i32[M, N]) {

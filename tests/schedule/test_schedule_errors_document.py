@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from scheduled_programs import written
+from usual_device import device_loops
 
 from codegen.llvm.target import host
-from tensorlang.backends.gpu.driver import device_loops
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import CompileError, Source
 from tensorlang.policy.uncalled import check_schedules

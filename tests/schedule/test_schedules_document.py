@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 from scheduled_programs import assert_same, legal, loops, some_sizes, written
+from usual_device import USUAL, device_loops
 
 from codegen.dtypes import f32
 from codegen.loops.printer import show as show_loops
 from polyhedral.schedule import show as show_tree
 from stdlib.library import library
-from tensorlang.backends.gpu.driver import device_loops
 from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import CompileError, Source
-from tensorlang.policy.machine import GpuMachine, Machine
+from tensorlang.policy.machine import Machine
 from tensorlang.policy.select import search
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.directives.table import DIRECTIVES
@@ -120,7 +120,7 @@ def _role(name: str) -> str:
 def test_the_role_of_the_page_is_chosen_for_rows_on_a_device():
     module = load_module(parse(Source("page.tl", _role("row_reduction"))), [library()])
     program = instantiate(module, "softmax", [ArgType(f32, (12, 500))], {"axis": 1}, {})
-    found = search(module, "softmax", program, {"axis": 1}, "cuda", GpuMachine()).chosen
+    found = search(module, "softmax", program, {"axis": 1}, "cuda", USUAL).chosen
     assert found is not None and found.origin == "schedule role row_reduction for cuda (page.tl:1)"
     assert proven(program, found.schedule)
 
@@ -128,6 +128,6 @@ def test_the_role_of_the_page_is_chosen_for_rows_on_a_device():
 def test_the_role_of_the_page_is_chosen_for_a_product():
     module = load_module(parse(Source("page.tl", _role("contraction"))), [library()])
     program = instantiate(module, "matmul", [ArgType(f32, (12, 4)), ArgType(f32, (4, 32))], {})
-    found = search(module, "matmul", program, {}, "cpu", Machine(threads=2)).chosen
+    found = search(module, "matmul", program, {}, "cpu", Machine(target="cpu", threads=2)).chosen
     assert found is not None and found.origin == "schedule role contraction for cpu(b.reuse >= 4) (page.tl:1)"
     assert_same(program, proven(program, found.schedule), {})

@@ -137,7 +137,7 @@ def test_an_instruction_is_an_operator_that_can_be_run() -> None:
     np.testing.assert_array_equal(interpret(found.program, {"L": 2}, {"c": c, "a": a, "b": b})["d"], [7 + 6 - 255 * 128, -7 + 255])
 
 
-WITH_DOTS = Machine(dots=frozenset({(bf16, bf16), (u8, i8)}))
+WITH_DOTS = Machine(target="cpu", dots=frozenset({(bf16, bf16), (u8, i8)}))
 BYTES = """op bytes(x: u8[M, K], w: i8[K, N]) -> (y: i32[M, N]) {
     y[i, j] = sum(k) i32(x[i, k]) * i32(w[k, j])
 }
@@ -155,7 +155,7 @@ def test_contractions_of_narrow_elements_are_dot_products_where_the_machine_has_
     plan = plan_kernel(program, WITH_DOTS, rules=rules_of((roles(),))).plan
     assert any(isinstance(n, Dot) for n in walk(*loops(plan).body))
     assert_same(program, plan, {})
-    wide = plan_kernel(program, Machine(), rules=rules_of((roles(),))).plan
+    wide = plan_kernel(program, Machine(target="cpu"), rules=rules_of((roles(),))).plan
     assert not any(isinstance(n, Dot) for n in walk(*loops(wide).body))
 
 

@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 from loops_of_equations import equation
 from small_graphs import graph, kernel, matmul, unary
+from usual_device import device_kernel, device_loops, device_model
 
 from codegen.loops.parser import parse
 from codegen.loops.printer import show
 from codegen.store import Cache
 from tensorlang.backends.gpu import build
-from tensorlang.backends.gpu.build import device_kernel, device_model
-from tensorlang.backends.gpu.driver import device_loops
 from tensorlang.diagnostics import InternalError
 from tensorlang.lower.kernel import Lowered
 from tensorlang.policy.machine import GpuMachine
@@ -35,7 +34,7 @@ def test_loops_that_compute_something_else_are_an_internal_error(monkeypatch: py
         def changed(lowered: Lowered) -> None:
             in_order(replace(lowered, function=parse(show(lowered.function).replace("x[", "w["))))
 
-        return device_loops(plan, name, dump, schedule, changed, machine)
+        return device_loops(plan, name, dump, schedule, changed, machine=machine)
 
     monkeypatch.setattr(build, "device_loops", faulty)
     with pytest.raises(InternalError, match="is not what the equation says"):

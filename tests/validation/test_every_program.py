@@ -6,13 +6,13 @@ from functools import cache
 
 import pytest
 from operators_at_sizes import EXAMPLES, arguments
+from usual_device import device_loops, device_text, plan_for_device
 
 from codegen.gpu import emulator
 from codegen.gpu.emulator import Library
 from codegen.gpu.program import Program as Kernels
 from codegen.llvm.target import host
 from tensorlang.backends.cpu.driver import loops_of, machine_of, plan_kernel
-from tensorlang.backends.gpu.driver import device_loops, device_text, plan_for_device
 from tensorlang.check.instantiate import instantiate
 from tensorlang.lower.kernel import Lowered
 from tensorlang.tensor.nodes import Program

@@ -13,12 +13,13 @@ from small_graphs import add_row, binary, graph, kernel, matmul, softmax, unary
 from codegen.dtypes import bool_
 from codegen.llvm.program import Slot
 from codegen.loops.nodes import Const, Require
-from tensorlang.backends.cpu.build import build, optimised
+from tensorlang.backends.cpu.build import build
 from tensorlang.backends.cpu.toolchain import toolchain
 from tensorlang.backends.cpu.validated import compiled_of
 from tensorlang.diagnostics import InternalError
 from tensorlang.graph.nodes import Graph, View
 from tensorlang.graph.passes.memory.copy_outputs import copy_outputs
+from tensorlang.runtime.jobs import optimised
 from tensorlang.validation.compiled import Call, Compiled
 from tensorlang.validation.model import validate_model
 from tensorlang.validation.whole import compare

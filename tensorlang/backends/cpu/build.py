@@ -23,33 +23,15 @@ from tensorlang.backends.cpu.validated import check_model
 from tensorlang.diagnostics import InternalError
 from tensorlang.graph.nodes import Graph, Kernel
 from tensorlang.graph.options import Options
-from tensorlang.graph.passes.memory.layout import layouts_of
-from tensorlang.graph.pipeline import PROCESSOR, optimise
 from tensorlang.graph.plan import Arena, Constant, Input, Output, Place, Plan, planned
-from tensorlang.graph.programs import program_key
-from tensorlang.planning import Rules
 from tensorlang.policy.cpu.horizontal_fusion import is_profitable
 from tensorlang.policy.cpu.row_epilogues import is_row_epilogue_profitable
 from tensorlang.runtime.bundle import BundleKey, Draft
-from tensorlang.runtime.constants import Places, Weights, in_memory, places_of
+from tensorlang.runtime.constants import Places, Weights, in_memory, places_of, without_constants
+from tensorlang.runtime.jobs import distinct, job_of, optimised
 from tensorlang.runtime.protocol import Progress, quiet
-from tensorlang.schedule.layout import Layout
-from tensorlang.tensor.nodes import Program
 
 Array = np.ndarray[Any, Any]
-
-_PLACED = np.empty(0, np.uint8)
-"""Stands for a constant whose elements are laid out elsewhere: all that is asked of it is that it is one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A kernel to compile: its program, the layouts of its buffers, which parameters are constants, and the schedules to choose from."""
-
-    program: Program
-    layouts: Mapping[str, Layout]
-    constants: frozenset[str]
-    rules: Rules | None = None
 
 
 def built(loaded: Graph, toolchain: Toolchain, progress: Progress, key: BundleKey | None) -> Executable:
@@ -59,19 +41,11 @@ def built(loaded: Graph, toolchain: Toolchain, progress: Progress, key: BundleKe
         executable = build(graph, toolchain, progress, outputs)
         check_model(loaded, graph, executable)
         return executable
-    draft = Draft(key, toolchain.store)
-    try:
+    with Draft(key, toolchain.store) as draft:
         executable = build(graph, toolchain, progress, outputs, draft.place)
         check_model(loaded, graph, executable)
-        draft.finish(replace(executable.parts, constants=_PLACED))
-    finally:
-        draft.drop()
+        draft.finish(replace(executable.parts, constants=np.empty(0, np.uint8)))
     return executable
-
-
-def optimised(loaded: Graph, toolchain: Toolchain) -> Graph:
-    """Return an imported graph as the toolchain would compile it."""
-    return optimise(loaded, options_of(toolchain), PROCESSOR)
 
 
 def options_of(toolchain: Toolchain) -> Options:
@@ -98,17 +72,18 @@ def build(
     model calls the outputs, when that differs; `place` puts the constants into one block, while the kernels are compiled."""
     places = places_of(graph)
     weights = Weights(graph.values, dict(graph.constants))
-    graph = replace(graph, constants=dict.fromkeys(graph.constants, _PLACED))
     with ThreadPoolExecutor(1) as beside:
         block = beside.submit(place, weights, places)
-        parts = _parts(graph, toolchain, progress, places)
+        parts = _parts(without_constants(graph), toolchain, progress, places)
         return assembled(replace(parts, constants=block.result(), names=tuple(names or graph.outputs)), toolchain)
 
 
 def _parts(graph: Graph, toolchain: Toolchain, progress: Progress, places: Places) -> Parts:
     """Return the compiled kernels and the plan of a graph, without its constants."""
     kernels = tuple(node for node in graph.nodes if isinstance(node, Kernel))
-    artifacts = _compiled(graph, kernels, toolchain, progress)
+    jobs, numbers = distinct([job_of(graph, node) for node in kernels])
+    made = toolchain.compile(jobs, progress)
+    artifacts = tuple(made[number] for number in numbers)
     scratch = {node.name: made.workspace_bytes(workspace_threads(made)) for node, made in zip(kernels, artifacts, strict=True)}
     plan = planned(graph, scratch)
     slots = _Slots(graph, plan, places.offsets)
@@ -119,26 +94,7 @@ def _parts(graph: Graph, toolchain: Toolchain, progress: Progress, places: Place
     return Parts(replace(graph, constants={}), plan, kernels, artifacts, np.empty(0, np.uint8), entry, graph.outputs)
 
 
-def job_of(graph: Graph, node: Kernel) -> Job:
-    """Return what is to be compiled for a kernel."""
-    pairs = zip(node.program.params, node.inputs, strict=True)
-    return Job(node.program, layouts_of(graph, node), frozenset(p.name for p, v in pairs if v in graph.constants))
-
-
-# ---------------------------------------------------------------- kernels, slots, constants
-
-
-def _compiled(graph: Graph, kernels: Sequence[Kernel], toolchain: Toolchain, progress: Progress) -> tuple[Artifact, ...]:
-    jobs: dict[str, Job] = {}
-    keys: list[str] = []
-    texts: dict[int, str] = {}
-    for node in kernels:
-        job = job_of(graph, node)
-        text = texts[id(job.program)] = texts.get(id(job.program)) or program_key(job.program)
-        keys.append(repr((text, sorted(job.layouts.items(), key=lambda item: item[0]), sorted(job.constants))))
-        jobs.setdefault(keys[-1], job)
-    made = dict(zip(jobs, toolchain.compile(list(jobs.values()), progress), strict=True))
-    return tuple(made[key] for key in keys)
+# ---------------------------------------------------------------- slots
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,7 @@ from tensorlang.schedule.layout import Layout
 from tensorlang.schedule.plan import Plan, Storage
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.storage import stored_as
+from tensorlang.targets import HOST
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.scop import show as show_scop
 from tensorlang.validation.budget import validation_budget
@@ -75,6 +76,7 @@ def machine_of(target: Target, threads: int) -> Machine:
         dots=dots,
         tiles=tile_pairs(target.features) & dots,
         cache_bytes=near.last_bytes,
+        target=HOST,
     )
 
 

@@ -17,9 +17,8 @@ from tensorlang.artifact import Artifact
 from tensorlang.backends.cpu.executable import assembled
 from tensorlang.diagnostics import error
 from tensorlang.graph.nodes import Graph, Kernel
-from tensorlang.graph.passes.memory.layout import RowMajor
+from tensorlang.graph.passes.memory.layout import prefer_derived
 from tensorlang.graph.precisions import F32, Precision, chosen
-from tensorlang.graph.programs import program_key
 from tensorlang.runtime.bundle import BundleKey, kept
 from tensorlang.runtime.feeds import as_array
 from tensorlang.runtime.protocol import Progress, Roles, installed_roles
@@ -31,13 +30,13 @@ from tensorlang.tensor.nodes import Program
 from tensorlang.validation.budget import validation_budget
 
 if TYPE_CHECKING:
-    from tensorlang.backends.cpu.build import Job
     from tensorlang.backends.cpu.model import Specialised
     from tensorlang.backends.cpu.ready import Compiled
     from tensorlang.backends.cpu.sized import Variant
     from tensorlang.graph.options import Options
     from tensorlang.graph.pass_manager import Pipeline
     from tensorlang.planning import Dump, ScheduleRequest
+    from tensorlang.runtime.jobs import Job
     from tensorlang.schedule.plan import Plan
     from tensorlang.tensor.winograd import Convolution
 
@@ -76,18 +75,12 @@ class Toolchain:
 
     def preferred_layouts(self, graph: Graph) -> Callable[[Kernel], Mapping[str, Layout]]:
         """Return what tells the layouts that a kernel of the graph would like."""
-        fixed, known = RowMajor.of(graph), dict[object, Mapping[str, Layout]]()
+        from tensorlang.backends.cpu.driver import preferred_layouts
 
-        def of(kernel: Kernel) -> Mapping[str, Layout]:
-            constant = frozenset(p.name for p, v in zip(kernel.program.params, kernel.inputs, strict=True) if v in graph.constants)
-            key = program_key(kernel.program), constant, fixed.names(kernel)
-            if key not in known:
-                from tensorlang.backends.cpu.driver import preferred_layouts
+        def derive(program: Program, constants: frozenset[str], fixed: frozenset[str]) -> Mapping[str, Layout]:
+            return preferred_layouts(program, self.target, constants, threads=self.threads, fixed=fixed)
 
-                known[key] = preferred_layouts(kernel.program, self.target, constant, threads=self.threads, fixed=key[2])
-            return known[key]
-
-        return of
+        return prefer_derived(derive)(graph)
 
     def tiles(self, found: Convolution) -> tuple[int, ...] | None:
         """Return the tiles by which to compute a convolution by minimal filtering, None for plain sums."""

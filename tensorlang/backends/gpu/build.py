@@ -5,7 +5,7 @@ Nothing of a model runs elsewhere than on the device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -17,15 +17,16 @@ from tensorlang.diagnostics import CompileError
 from tensorlang.digest import compiler_digest
 from tensorlang.graph.nodes import Graph, Kernel, Value
 from tensorlang.graph.options import Options
-from tensorlang.graph.passes.memory.layout import RowMajor, layouts_of
-from tensorlang.graph.pipeline import DEVICE, optimise
+from tensorlang.graph.passes.memory.layout import layouts_of, prefer_derived
 from tensorlang.graph.plan import planned
-from tensorlang.graph.precisions import F32, Precision
-from tensorlang.graph.programs import program_key, result_tensors
+from tensorlang.graph.precisions import Precision
+from tensorlang.graph.programs import result_tensors
 from tensorlang.lower.kernel import Lowered
 from tensorlang.planning import Dump, Rules, Scheduled
 from tensorlang.policy.gpu.layouts import derive_device_layouts
-from tensorlang.policy.machine import USUAL, GpuMachine
+from tensorlang.policy.machine import GpuMachine
+from tensorlang.runtime.jobs import Job, distinct
+from tensorlang.runtime.protocol import Progress, quiet
 from tensorlang.schedule.layout import Layout
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.serialization import FlatError, from_flat, to_flat
@@ -35,7 +36,6 @@ from tensorlang.validation.budget import validation_budget
 from tensorlang.validation.kernel import validated
 from tensorlang.worker import all_made
 
-Progress: TypeAlias = Callable[[str, int, int], None]
 Layouts: TypeAlias = Mapping[str, Layout]
 """By the names of a program's params and results; those that are row-major are left out."""
 
@@ -47,15 +47,16 @@ def device_kernel(
     dump: Dump | None = None,
     rules: Rules | None = None,
     layouts: Layouts | None = None,
-    machine: GpuMachine = USUAL,
     knobs: Mapping[str, int] | None = None,
+    *,
+    machine: GpuMachine,
 ) -> DeviceKernel:
     """Return `program` under `schedule`, or one that `rules` choose, or a derived one; `layouts` are those of inputs and results that are
     not row-major, `machine` is what the device is like. Where a schedule of a role is refused or asks for more than the device has, another
     is derived; where that asks for too much, too, one that copies nothing into shared memory, and then one that asks for threads alone.
 
     Raises CompileError when the schedule cannot be read or is refused."""
-    scheduled = plan_for_device(program, schedule, rules, knobs, layouts, machine)
+    scheduled = plan_for_device(program, schedule, rules, knobs, layouts, machine=machine)
     if not scheduled.of_roles and scheduled.origin != "derived":
         return _written(program, scheduled, name, dump, layouts, machine)
     modest = replace(machine, copies=False)
@@ -95,8 +96,8 @@ def _written(
     if dump is not None:
         dump("schedule", str(scheduled.schedule))
     in_order: list[Lowered] = []
-    lowered = device_loops(scheduled.plan, name, dump, scheduled.schedule, in_order.append, machine)
-    launched = device_text(lowered, dump, scheduled.schedule, machine)
+    lowered = device_loops(scheduled.plan, name, dump, scheduled.schedule, in_order.append, machine=machine)
+    launched = device_text(lowered, dump, scheduled.schedule, machine=machine)
     outcome = validated(scheduled.plan.served(program), in_order[0].function, in_order[0].params, layouts)
     if dump is not None and outcome:
         dump("validate", outcome)
@@ -106,73 +107,51 @@ def _written(
     )
 
 
-def device_graph(loaded: Graph, precision: Precision = F32, in_one_pass: bool = True) -> Graph:
-    """Return an imported graph with the kernels that a device runs; `in_one_pass`: attention goes through the keys once."""
-    return optimise(loaded, device_options(precision, in_one_pass), DEVICE)
+def device_options(machine: GpuMachine, precision: Precision, online: bool) -> Options:
+    """Return what a device like `machine` decides of the passes over graphs; `online`: attention goes through the keys once."""
 
+    def derive(program: Program, constants: frozenset[str], fixed: frozenset[str]) -> Layouts:
+        return derive_device_layouts(program, machine, constants, fixed - constants)
 
-def device_options(precision: Precision = F32, in_one_pass: bool = True) -> Options:
-    """Return what a device decides of the passes over graphs."""
-    return Options(_preferred_layouts, precision=precision, one_pass=in_one_pass)
-
-
-def _preferred_layouts(graph: Graph) -> Callable[[Kernel], Layouts]:
-    fixed = RowMajor.of(graph)
-
-    def of(kernel: Kernel) -> Layouts:
-        constants = frozenset(p.name for p, v in zip(kernel.program.params, kernel.inputs, strict=True) if v in graph.constants)
-        return derive_device_layouts(kernel.program, constants, fixed.names(kernel) - constants)
-
-    return of
+    return Options(prefer_derived(derive), precision=precision, one_pass=online)
 
 
 def device_model(
-    loaded: Graph,
+    graph: Graph,
     store: Cache | None = None,
-    progress: Progress = lambda what, done, total: None,
+    progress: Progress = quiet,
     rules: Rules | None = None,
-    precision: Precision = F32,
     processes: int = 1,
-    machine: GpuMachine = USUAL,
-    in_one_pass: bool = True,
+    names: tuple[str, ...] | None = None,
+    *,
+    machine: GpuMachine,
 ) -> DeviceModel:
-    """Return an imported graph as launches for a device like `machine`. Kernels with equal programs are made once, and kept in `store`; by
-    up to so many processes. `in_one_pass`: attention goes through the keys once."""
-    graph = device_graph(loaded, precision, in_one_pass)
+    """Return a graph that went through the pipeline as launches for a device like `machine`. Kernels with equal programs are made once, and
+    kept in `store`; by up to so many processes. `names`: what the model calls the outputs, when that differs."""
     nodes = [node for node in graph.nodes if isinstance(node, Kernel)]
-    layouts = [layouts_of(graph, node) for node in nodes]
-    keys = [repr((program_key(node.program), _told(stored))) for node, stored in zip(nodes, layouts, strict=True)]
-    names = {key: f"tl_{k}" for k, key in enumerate(dict.fromkeys(keys))}
-    jobs = dict(zip(reversed([names[key] for key in keys]), reversed(list(zip(nodes, layouts, strict=True))), strict=True))
-    orders = [_Order(jobs[name][0].program, jobs[name][1], name, rules, machine) for name in names.values()]
-    kernels = {order.name: kept for order in orders if store is not None and (kept := order.stored(store)) is not None}
-    tasks, there = [order for order in orders if order.name not in kernels], len(kernels)
-    made = all_made(tasks, store, processes, lambda count: progress("writing kernels", there + count, len(names)))
-    kernels |= {order.name: kernel for order, kernel in zip(tasks, made, strict=True)}
-    calls = tuple(_call(node, names[key], kernels[names[key]]) for node, key in zip(nodes, keys, strict=True))
-    return DeviceModel(graph, planned(graph), {name: kernels[name] for name in names.values()}, calls, loaded.outputs)
-
-
-def _told(layouts: Layouts) -> str:
-    return repr(sorted(layouts.items(), key=lambda item: item[0]))
+    jobs, numbers = distinct([Job(node.program, layouts_of(graph, node), rules=rules) for node in nodes])
+    orders = [_Order(job, f"tl_{k}", machine) for k, job in enumerate(jobs)]
+    made = all_made(orders, store, processes, lambda count: progress("writing kernels", count, len(orders)))
+    calls = tuple(_call(node, orders[k].name, made[k]) for node, k in zip(nodes, numbers, strict=True))
+    kernels = {order.name: kernel for order, kernel in zip(orders, made, strict=True)}
+    return DeviceModel(graph, planned(graph), kernels, calls, names or graph.outputs)
 
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """A kernel to be made, perhaps by another process."""
+    """A kernel to be made, perhaps by another process (`tensorlang.worker.Task`)."""
 
-    program: Program
-    layouts: Layouts
+    job: Job
     name: str
-    rules: Rules | None
-    machine: GpuMachine = USUAL
+    machine: GpuMachine
 
     def __call__(self, store: Cache | None) -> DeviceKernel:
         """Return the kernel from `store`, or make it and keep it there."""
         kept = self.stored(store) if store is not None else None
         if kept is not None:
             return kept
-        made = device_kernel(self.program, self.name, rules=self.rules, layouts=self.layouts, machine=self.machine)
+        job = self.job
+        made = device_kernel(job.program, self.name, rules=job.rules, layouts=job.layouts, machine=self.machine)
         if store is not None:
             store.put(self._key(), to_flat(made))
         return made
@@ -187,8 +166,10 @@ class _Order:
         return kept if kept is not None and kept.is_validated(validation_budget()) else None
 
     def _key(self) -> str:
-        chosen = "derived" if self.rules is None else repr(self.rules.key(self.program))
-        return key_of(("device kernel", compiler_digest(), self.name, repr(self.program), chosen, _told(self.layouts), repr(self.machine)))
+        job = self.job
+        chosen = "derived" if job.rules is None else repr(job.rules.key(job.program))
+        parts = self.name, repr(job.program), chosen, job.layouts_text, repr(self.machine)
+        return key_of(("device kernel", compiler_digest(), *parts))
 
 
 def _call(node: Kernel, name: str, made: DeviceKernel) -> Call:

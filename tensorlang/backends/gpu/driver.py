@@ -35,7 +35,7 @@ from tensorlang.lower.edge_tiles import edges, whole
 from tensorlang.lower.kernel import Lowered, lower
 from tensorlang.planning import Dump, Rules, Scheduled, ScheduleRequest, planned
 from tensorlang.policy.gpu.derive import derive_device
-from tensorlang.policy.machine import USUAL, GpuMachine
+from tensorlang.policy.machine import GpuMachine
 from tensorlang.schedule.annotations import origin_of
 from tensorlang.schedule.directives.table import TABLE
 from tensorlang.schedule.instructions import declared
@@ -53,8 +53,8 @@ def plan_for_device(
     rules: Rules | None = None,
     knobs: Mapping[str, int] | None = None,
     layouts: Mapping[str, Layout] | None = None,
-    machine: GpuMachine = USUAL,
     *,
+    machine: GpuMachine,
     plain: bool = False,
 ) -> Scheduled:
     """Return the proven plan of `schedule`, or of the one that `rules` choose for a device, or of a derived one. `layouts`: how the caller
@@ -65,7 +65,7 @@ def plan_for_device(
     instructions = declared(rules.module) if rules is not None else ()
 
     def derived(stored: dict[str, Storage]) -> Iterator[Schedule]:
-        yield derive_device(program, stored, instructions, machine, plain=plain)
+        yield derive_device(program, stored, instructions, machine=machine, plain=plain)
 
     return planned(program, machine, ScheduleRequest(schedule, rules, knobs or {}), derived, layouts)
 
@@ -76,7 +76,8 @@ def device_loops(
     dump: Dump | None = None,
     schedule: Schedule | None = None,
     in_order: Callable[[Lowered], object] = lambda lowered: None,
-    machine: GpuMachine = USUAL,
+    *,
+    machine: GpuMachine,
 ) -> Lowered:
     """Return the verified loop-IR function of a plan for a device, with every buffer and barrier in its place. `in_order` is told the
     loops while they still mean what they say when run one iteration after the other: before threads have buffers and instructions of their
@@ -150,7 +151,7 @@ def _kept(function: Function) -> Function:
 _SPACES = {"shared": "shared memory", "stack": "slow memory of each thread", "heap": "the memory of the device"}
 
 
-def device_text(lowered: Lowered, dump: Dump | None = None, schedule: Schedule | None = None, machine: GpuMachine = USUAL) -> Kernels:
+def device_text(lowered: Lowered, dump: Dump | None = None, schedule: Schedule | None = None, *, machine: GpuMachine) -> Kernels:
     """Return the kernels of a function as text for a device. Raises CompileError S0220 for what is not supported yet in kernels."""
     try:
         kernels = render(launches(lowered.function, machine.warp))

@@ -25,10 +25,9 @@ from tensorlang.diagnostics import Diagnostic, RunError, error
 from tensorlang.graph.edit import size_bytes
 from tensorlang.graph.nodes import Graph
 from tensorlang.graph.precisions import F32, Precision, chosen_on
-from tensorlang.policy.machine import USUAL
 from tensorlang.policy.machine import GpuMachine as Machine
 from tensorlang.runtime.bundle import BundleKey, Draft, kept
-from tensorlang.runtime.constants import Weights, cells_of, places_of
+from tensorlang.runtime.constants import Weights, cells_of, places_of, without_constants
 from tensorlang.runtime.feeds import Place, as_array, check_names, checked, row_major
 from tensorlang.runtime.profile import Profile, profile_of
 from tensorlang.runtime.protocol import MemoryUse, ModelSummary, Progress, Roles, Timer, installed_roles, quiet
@@ -46,9 +45,6 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-_PLACED = np.empty(0, np.uint8)
-"""Stands for a constant that lies in the block of them."""
-
 
 @dataclass(frozen=True, slots=True)
 class DeviceTools:
@@ -58,13 +54,13 @@ class DeviceTools:
     arch: Any
     store: Cache | None
     threads: int
+    machine: Machine
+    """What schedules are chosen for."""
     roles: Roles = installed_roles
     precision: Precision = F32
     """What contractions of models multiply in."""
     online: bool = True
     """Whether attention may go through the keys once."""
-    machine: Machine = USUAL
-    """What schedules are chosen for."""
     made: Callable[[], DeviceTools] | None = field(default=None, compare=False, repr=False)
     """Makes the same tools in another process, with the cache there is there."""
 
@@ -118,7 +114,7 @@ class DeviceTools:
     def graph_options(self) -> Options:
         from tensorlang.backends.gpu.build import device_options
 
-        return device_options(self.precision, self.online)
+        return device_options(self.machine, self.precision, self.online)
 
     def described(self, value: Any) -> Any:
         if not self.vendor.is_on_device(value):
@@ -201,7 +197,7 @@ def device_tools(
     arch, store = vendor.arch(target), Cache() if cache else None
     multiplied = chosen_on(precision, vendor.bf16_rate(arch), force_precision)
     made = partial(device_tools, vendor, target, cache, roles, precision, force_precision, online)
-    return DeviceTools(vendor, arch, store, default_threads(), roles, multiplied, online, vendor.machine(arch), made)
+    return DeviceTools(vendor, arch, store, default_threads(), vendor.machine(arch), roles, multiplied, online, made)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -237,11 +233,12 @@ def coded(model: DeviceModel, tools: DeviceTools, progress: Progress = quiet) ->
 def written(loaded: Graph, tools: DeviceTools, progress: Progress) -> DeviceModel:
     """Return an imported graph as launches. Raises CompileError."""
     from tensorlang.backends.gpu.build import device_model
+    from tensorlang.runtime.jobs import optimised
     from tensorlang.runtime.library import rules_of
 
-    chosen = replace(rules_of(tuple(tools.roles())), target=tools.schedules_for)
-    model: DeviceModel = device_model(loaded, tools.store, progress, chosen, tools.precision, tools.threads, tools.machine, tools.online)
-    return model
+    rules = replace(rules_of(tuple(tools.roles())), target=tools.schedules_for)
+    graph = optimised(loaded, tools)
+    return device_model(graph, tools.store, progress, rules, tools.threads, loaded.outputs, machine=tools.machine)
 
 
 def _built(loaded: Graph, tools: DeviceTools, progress: Progress, key: BundleKey | None) -> Built:
@@ -250,14 +247,11 @@ def _built(loaded: Graph, tools: DeviceTools, progress: Progress, key: BundleKey
     built = coded(model, tools, progress)
     if key is None:
         return built
-    draft = Draft(key, tools.store)
-    try:
-        places, graph = places_of(model.graph), model.graph
+    graph = model.graph
+    places, without = places_of(graph), replace(model, graph=without_constants(graph))
+    with Draft(key, tools.store) as draft:
         block = draft.place(Weights(graph.values, dict(graph.constants)), places)
-        without = replace(model, graph=replace(graph, constants=dict.fromkeys(graph.constants, _PLACED)))
         draft.finish((without, built.code, places))
-    finally:
-        draft.drop()
     return Built(without, built.code, cells_of(graph.values, places, block))
 
 

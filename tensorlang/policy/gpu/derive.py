@@ -26,7 +26,7 @@ from tensorlang.policy.gpu.choice import cut
 from tensorlang.policy.gpu.forms import product_of
 from tensorlang.policy.gpu.products import derive_product
 from tensorlang.policy.groups import FusionGroup, agreement, fusion_groups, recurs
-from tensorlang.policy.machine import USUAL, GpuMachine, Machine
+from tensorlang.policy.machine import GpuMachine, Machine
 from tensorlang.schedule.apply import apply
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.flattened import flattened
@@ -60,8 +60,8 @@ def derive_device(
     program: Program,
     layouts: dict[str, Storage] | None = None,
     instructions: tuple[Instruction, ...] = (),
-    machine: GpuMachine = USUAL,
     *,
+    machine: GpuMachine,
     plain: bool = False,
 ) -> Schedule:
     """Return a schedule for `program`, whose loops are bound to blocks and threads. `instructions` are those it may tensorize with, where

@@ -27,7 +27,9 @@ from tensorlang.tensor.walk import reads, reduces, tensor_table
 NARROW_BYTES = 2
 
 
-def derive_device_layouts(program: Program, constants: frozenset[str], fixed: frozenset[str] = frozenset()) -> dict[str, Layout]:
+def derive_device_layouts(
+    program: Program, machine: GpuMachine, constants: frozenset[str], fixed: frozenset[str] = frozenset()
+) -> dict[str, Layout]:
     """Return the layouts that are wished for inputs and results of `program`. Nothing is wished for what is in `fixed`, which would have
     to be copied, nor for weights that are not in `constants`, nor for attention in one pass: its rows lie along what is summed up."""
     program = lift(program)
@@ -37,7 +39,7 @@ def derive_device_layouts(program: Program, constants: frozenset[str], fixed: fr
     free = {*(p.name for p in program.params if p.name not in fixed), *(r for r in program.results if r not in fixed)}
     wished: dict[str, Layout] = {}
     for definition in program.definitions:
-        for tensor, axis in (*_channels(program, definition, constants), *_weights(program, definition, constants)):
+        for tensor, axis in (*_channels(program, machine, definition, constants), *_weights(program, machine, definition, constants)):
             layout = channels_last(table[tensor], axis) if tensor in free else None
             if layout is not None:
                 wished[tensor] = layout
@@ -66,7 +68,7 @@ def _product(factors: Iterator[int]) -> int:
     return total
 
 
-def _channels(program: Program, definition: Definition, constants: frozenset[str]) -> Iterator[tuple[str, int]]:
+def _channels(program: Program, machine: GpuMachine, definition: Definition, constants: frozenset[str]) -> Iterator[tuple[str, int]]:
     """Yield each tensor of a convolution, and of what is pooled with weights, with the position of its channels among its axes."""
     found = [r for p in definition.pieces for r in reduces(p.value)]
     if len(found) != 1 or len(definition.pieces) != 1 or len(definition.axes) < 3:
@@ -77,17 +79,17 @@ def _channels(program: Program, definition: Definition, constants: frozenset[str
         if c is None or c.w not in constants or len(c.rows) < 2:
             continue
         channel = next((k for k in c.inner if _position(c.x_read, k) is not None and _position(c.w_read, k) is not None), None)
-        if channel is None or c.x_read.index[-1] == Name(channel) or not _fills(program, c, sizes[channel]):
+        if channel is None or c.x_read.index[-1] == Name(channel) or not _fills(program, machine, c, sizes[channel]):
             continue
         for read in (c.x_read, c.w_read):
             yield read.tensor, _position(read, channel) or 0
-        if _fills(program, c, sizes[axis]):
+        if _fills(program, machine, c, sizes[axis]):
             yield result, definition.axes.index(axis)
         return
-    yield from _depthwise(program, definition, found[0], sizes, constants)
+    yield from _depthwise(program, machine, definition, found[0], sizes, constants)
 
 
-def _weights(program: Program, definition: Definition, constants: frozenset[str]) -> Iterator[tuple[str, int]]:
+def _weights(program: Program, machine: GpuMachine, definition: Definition, constants: frozenset[str]) -> Iterator[tuple[str, int]]:
     """Yield the weights of a product of matrices with the position of the axis that it sums up."""
     found = [r for p in definition.pieces for r in reduces(p.value)]
     c = contraction(definition, definition.axes[-1]) if len(found) == 1 and len(definition.pieces) == 1 and definition.axes else None
@@ -97,7 +99,7 @@ def _weights(program: Program, definition: Definition, constants: frozenset[str]
         return
     for read in (c.x_read, c.w_read):
         at = _position(read, c.inner[0])
-        if read.tensor in constants and at is not None and _fills(program, c, extents(definition)[c.inner[0]]):
+        if read.tensor in constants and at is not None and _fills(program, machine, c, extents(definition)[c.inner[0]]):
             yield read.tensor, at
 
 
@@ -106,7 +108,12 @@ def _is_constant(slot: object) -> bool:
 
 
 def _depthwise(
-    program: Program, definition: Definition, reduce: Reduce, sizes: dict[str, int | None], constants: frozenset[str]
+    program: Program,
+    machine: GpuMachine,
+    definition: Definition,
+    reduce: Reduce,
+    sizes: dict[str, int | None],
+    constants: frozenset[str],
 ) -> Iterator[tuple[str, int]]:
     """Yield the tensors of a sum over windows in which every channel has weights of its own, which are constants."""
     operands = list({r.tensor: r for b in reduce.body for r in reads(b)}.values())
@@ -117,7 +124,7 @@ def _depthwise(
     for axis in definition.axes[1:]:
         places = [_position(r, axis) for r in operands]
         narrow = tensor_table(program)[x.tensor].dtype.size_bytes <= NARROW_BYTES
-        if None not in places and narrow and _is_whole(program, x.tensor, sizes[axis]):
+        if None not in places and narrow and _is_whole(program, machine, x.tensor, sizes[axis]):
             yield from ((r.tensor, k or 0) for r, k in zip(operands, places, strict=True))
             yield definition.tensors[0].name, definition.axes.index(axis)
             return
@@ -135,11 +142,11 @@ def _position(read: Read, name: str) -> int | None:
     return next((k for k, slot in enumerate(read.index) if slot == Name(name)), None)
 
 
-def _fills(program: Program, c: Contraction, extent: int | None) -> bool:
+def _fills(program: Program, machine: GpuMachine, c: Contraction, extent: int | None) -> bool:
     """Tell whether so many elements of what a contraction reads are what warps multiply as matrices, and fill whole vectors."""
     narrow = tensor_table(program)[c.x].dtype.size_bytes <= NARROW_BYTES
-    return (narrow or is_rounded(c.reduce)) and _is_whole(program, c.x, extent)
+    return (narrow or is_rounded(c.reduce)) and _is_whole(program, machine, c.x, extent)
 
 
-def _is_whole(program: Program, tensor: str, extent: int | None) -> bool:
-    return extent is not None and extent > 0 and extent % GpuMachine().lanes(tensor_table(program)[tensor].dtype) == 0
+def _is_whole(program: Program, machine: GpuMachine, tensor: str, extent: int | None) -> bool:
+    return extent is not None and extent > 0 and extent % machine.lanes(tensor_table(program)[tensor].dtype) == 0

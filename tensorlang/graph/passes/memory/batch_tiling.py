@@ -22,6 +22,7 @@ from polyhedral.expr import Int, Name
 from tensorlang.graph.edit import Additions, consumers, members, reads, size_bytes, writes
 from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Part, Value, View
 from tensorlang.graph.plan import ALIGNMENT
+from tensorlang.graph.programs import constant_params
 from tensorlang.schedule.layout import Layout
 from tensorlang.tensor import walk
 from tensorlang.tensor.idioms import redefined
@@ -174,7 +175,7 @@ class _State:
     def _split(self, node: Kernel) -> SampleProgram | None:
         """Return a kernel for one sample, where it can be split and that pays."""
         pairs = [*zip(node.program.params, node.inputs, strict=True)]
-        constants = frozenset(p.name for p, v in pairs if v in self.graph.constants)
+        constants = constant_params(self.graph, node)
         key = (id(node.program), constants)
         if key not in self.known:
             self.known[key] = for_one_sample(node.program, constants)

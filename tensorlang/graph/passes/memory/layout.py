@@ -25,12 +25,15 @@ from polyhedral.expr import Expr, Floor, Int, Mod, Name
 from tensorlang.diagnostics import InternalError
 from tensorlang.graph.edit import fresh, reads, rebuilt
 from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Part, Value, View
-from tensorlang.graph.programs import copy_program, is_contraction, recurs, single_value
+from tensorlang.graph.programs import constant_params, copy_program, is_contraction, program_key, recurs, single_value
 from tensorlang.schedule.layout import Layout
 from tensorlang.tensor import walk
 from tensorlang.tensor.nodes import Dynamic, Program, Read, Slot
 
 PreferredLayouts: TypeAlias = Callable[[Graph], Callable[[Kernel], Mapping[str, Layout]]]
+Derive: TypeAlias = Callable[[Program, frozenset[str], frozenset[str]], Mapping[str, Layout]]
+"""The layouts that a schedule of a program would be derived for: of parameters that are constants, and of what is row-major whatever it is
+derived for, the names are given."""
 Array = np.ndarray[Any, Any]
 
 
@@ -48,6 +51,24 @@ def layout(graph: Graph, preferred_layouts: PreferredLayouts) -> Graph:
             case Join() | Part():
                 raise InternalError("layout", f"`{node.name}` is about the memory of values whose layouts are still to be chosen")
     return rebuilt(graph, state.nodes, values=state.values.values(), constants=state.constants)
+
+
+def prefer_derived(derive: Derive) -> PreferredLayouts:
+    """Return the preferred layouts that `derive` gives, which is asked once for equal kernels."""
+
+    def of_graph(graph: Graph) -> Callable[[Kernel], Mapping[str, Layout]]:
+        row_major, known = RowMajor.of(graph), dict[object, Mapping[str, Layout]]()
+
+        def of_kernel(kernel: Kernel) -> Mapping[str, Layout]:
+            constants, fixed = constant_params(graph, kernel), row_major.names(kernel)
+            key = program_key(kernel.program), constants, fixed
+            if key not in known:
+                known[key] = derive(kernel.program, constants, fixed)
+            return known[key]
+
+        return of_kernel
+
+    return of_graph
 
 
 def layouts_of(graph: Graph, kernel: Kernel) -> dict[str, Layout]:

@@ -1,0 +1,59 @@
+"""What every back end makes of a graph: the passes that its tools choose, and the kernels as jobs, equal ones once.
+
+optimised(loaded, tools)    the graph that is compiled
+distinct(jobs)              the different jobs, and which of them each one is
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tensorlang.graph.nodes import Graph, Kernel
+from tensorlang.graph.passes.memory.layout import layouts_of
+from tensorlang.graph.pipeline import optimise
+from tensorlang.graph.programs import constant_params, program_key
+from tensorlang.planning import Rules
+from tensorlang.runtime.protocol import Tools
+from tensorlang.schedule.layout import Layout
+from tensorlang.tensor.nodes import Program
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A kernel to compile: its program, the layouts of its buffers (row-major ones are absent), which parameters are constants, and the
+    schedules to choose from."""
+
+    program: Program
+    layouts: Mapping[str, Layout]
+    constants: frozenset[str] = frozenset()
+    rules: Rules | None = None
+
+    @property
+    def layouts_text(self) -> str:
+        """Return the layouts as text that is the same for equal ones."""
+        return repr(sorted(self.layouts.items(), key=lambda item: item[0]))
+
+
+def optimised(loaded: Graph, tools: Tools) -> Graph:
+    """Return an imported graph as the tools would compile it."""
+    return optimise(loaded, tools.graph_options(), tools.passes)
+
+
+def job_of(graph: Graph, kernel: Kernel) -> Job:
+    """Return what is to be compiled for a kernel."""
+    return Job(kernel.program, layouts_of(graph, kernel), constant_params(graph, kernel))
+
+
+def distinct(jobs: Sequence[Job]) -> tuple[list[Job], list[int]]:
+    """Return the first job of each program, layouts and constants, and for every job the position of the one that is equal to it."""
+    found: dict[tuple[str, str, tuple[str, ...]], int] = {}
+    keys: dict[int, str] = {}
+    first: list[Job] = []
+    numbers: list[int] = []
+    for job in jobs:
+        text = keys[id(job.program)] = keys.get(id(job.program)) or program_key(job.program)
+        numbers.append(found.setdefault((text, job.layouts_text, tuple(sorted(job.constants))), len(first)))
+        if numbers[-1] == len(first):
+            first.append(job)
+    return first, numbers

@@ -86,15 +86,15 @@ def _form_of_model(file: Path, stage: str | None, target: str, threads: int | No
     from tensorlang.backends.registry import tools_for
     from tensorlang.graph.pass_listing import traced
     from tensorlang.graph.pass_manager import steps
-    from tensorlang.graph.pipeline import optimise
     from tensorlang.graph.printer import show as show_graph
+    from tensorlang.runtime.jobs import optimised
     from tensorlang.shell.progress import Bar
 
     tools = tools_for(target, threads, **chosen)
     name = stage or (*tools.model_stages, "graph")[0]
     match name:
         case "graph":
-            return name, show_graph(optimise(importer_of(str(file)).load(str(file)), tools.graph_options(), tools.passes))
+            return name, show_graph(optimised(importer_of(str(file)).load(str(file)), tools))
         case "passes":
             return name, traced(steps(importer_of(str(file)).load(str(file)), tools.passes, tools.graph_options()))
         case _ if name in tools.model_stages:

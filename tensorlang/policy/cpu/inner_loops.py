@@ -317,9 +317,10 @@ class _Cost:
     def _is_worth_copying(self, element: _Element) -> bool:
         tensor, index = element.read.tensor, element.read.index
         made = {t.name for x in self.d.program.definitions for t in x.tensors}
-        once = all(isinstance(slot, AffineName) for slot in index) and len(set(index)) == len(index)
+        plain = all(isinstance(slot, AffineName) for slot in index) and len(set(index)) == len(index)
+        once = {r.index for p in self.definition.pieces for r in reads(p.value) if r.tensor == tensor} == {index}
         uses = prod(self.sizes[a] for a in self.definition.axes if a not in element.names)
-        return once and tensor not in made and tensor not in self.d.layouts and uses >= USES_OF_A_COPY
+        return plain and once and tensor not in made and tensor not in self.d.layouts and uses >= USES_OF_A_COPY
 
 
 def _covered(extent: float, step: int) -> float:

@@ -337,5 +337,28 @@ FAULTS = (
         "steps = 1",
         "threads are woken for what one does sooner",
         ("tests/policy/test_recurrences_derived.py",),
+    ),    Fault(
+        "wavefront-without-latency",
+        "tensorlang/policy/cpu/wavefronts.py",
+        "serial = max(cycles_of(d, definition, InnerLoops()), waiting)",
+        "serial = cycles_of(d, definition, InnerLoops())",
+        "elements of a recurrence are thought not to wait for each other",
+        ("tests/policy/test_wavefronts.py",),
+    ),
+    Fault(
+        "wavefront-beyond-the-cache",
+        "tensorlang/policy/cpu/wavefronts.py",
+        "<= d.machine.cache_bytes",
+        "<= 1 << 60",
+        "diagonals are stored of tensors that no cache holds",
+        ("tests/policy/test_wavefronts.py",),
+    ),
+    Fault(
+        "copies-read-in-two-ways",
+        "tensorlang/policy/cpu/inner_loops.py",
+        "return plain and once and tensor not in made",
+        "return plain and tensor not in made",
+        "an operand that is read in two ways is copied for one of them",
+        ("tests/policy/test_recurrences_derived.py",),
     ),
 )

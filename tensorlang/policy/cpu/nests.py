@@ -179,7 +179,8 @@ def _derive_member(d: Deriver, plan: Plan, definition: Definition, group: Sequen
 def _wavefront(d: Deriver, definition: Definition, loops: _Loops, chosen: _Order) -> Wavefront | None:
     """Return the wavefront that points of a definition run along, where every loop carries dependences."""
     order, inner = chosen.axes, chosen.inner
-    if inner.vector or inner.rows or len(order) < 2 or loops.free(order, chosen.separate):
+    free = [a for a in loops.free(order, chosen.separate) if extents(definition)[a] != 1]
+    if inner.vector or inner.rows or len(order) < 2 or free:
         return None
     try:
         with limited():

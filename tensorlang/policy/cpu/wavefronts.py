@@ -39,7 +39,6 @@ from tensorlang.policy.deriver import Deriver, in_order
 from tensorlang.schedule.plan import full
 from tensorlang.schedule.shape import OPEN_EXTENT, extents
 from tensorlang.syntax import nodes as syntax
-from tensorlang.syntax.printer import show
 from tensorlang.tensor.nodes import Binary, Call, Definition, Expr, Read, Select
 from tensorlang.tensor.walk import children, index_names, reads, reduces
 
@@ -109,7 +108,7 @@ def _forms(d: Deriver, definition: Definition, of: Wavefront, waiting: float, *,
 def _fits(d: Deriver, definition: Definition, of: Wavefront) -> bool:
     """Tell whether a tensor may be stored by diagonals: its loops run forwards, and its steps, of which two are kept, stay in the cache."""
     name, sizes = definition.tensors[0].name, extents(definition)
-    backwards = {loop for x in d.schedule.directives if x.name == "reverse" for loop in map(show, x.operands)}
+    backwards = {o.name for x in d.schedule.directives if x.name == "reverse" for o in x.operands if isinstance(o, syntax.Id)}
     if len(definition.tensors) > 1 or None in sizes.values() or {full(name, of.skewed), full(name, of.along)} & backwards:
         return False
     skewed, along = sizes[of.skewed] or 1, sizes[of.along] or 1
@@ -181,8 +180,12 @@ def add_wavefront(d: Deriver, definition: Definition, found: Wavefront, *, neste
 
 def add_diagonal_layout(d: Deriver, definition: Definition, found: Wavefront, kept: Mapping[str, int]) -> None:
     """Store the tensor by its diagonals, of each axis in `kept` only so many steps."""
-    steps = [f"{a} % {kept[a]}" if a in kept else a for a in found.outer]
     along: syntax.Expr = syntax.Id(found.along)
-    along = along if found.factor == 1 else syntax.Binary("*", syntax.Number(str(found.factor)), along)
-    diagonal = syntax.Binary("+", along, syntax.Id(found.skewed))
-    d.add(d.schedule.layout(definition.tensors[0].name, [*steps, diagonal, found.along]))
+    multiple = along if found.factor == 1 else syntax.Binary("*", _number(found.factor), along)
+    diagonal = syntax.Binary("+", multiple, syntax.Id(found.skewed))
+    steps = [syntax.Binary("%", syntax.Id(a), _number(kept[a])) if a in kept else syntax.Id(a) for a in found.outer]
+    d.add(d.schedule.layout(definition.tensors[0].name, [*steps, diagonal, along]))
+
+
+def _number(value: int) -> syntax.Number:
+    return syntax.Number(str(value))

@@ -164,7 +164,8 @@ FAULTS = (
         "joint = 0",
         "pieces that share loops are thought to depend on themselves alone",
         ("tests/polyhedral/test_polyhedral_directions.py",),
-    ),    Fault(
+    ),
+    Fault(
         "wavefront-standing-still",
         "polyhedral/directions.py",
         "total.neg().ge_basic_set(isl.Aff.zero_on_domain(space))",

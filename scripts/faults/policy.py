@@ -337,7 +337,8 @@ FAULTS = (
         "steps = 1",
         "threads are woken for what one does sooner",
         ("tests/policy/test_recurrences_derived.py",),
-    ),    Fault(
+    ),
+    Fault(
         "wavefront-without-latency",
         "tensorlang/policy/cpu/wavefronts.py",
         "serial = max(cycles_of(d, definition, InnerLoops()), waiting)",

@@ -42,9 +42,9 @@ from tensorlang.schedule.storage import axis_names, to_storage
 from tensorlang.syntax import nodes as syntax
 from tensorlang.syntax.parse import parse
 from tensorlang.tensor import notation
+from tensorlang.tensor.dead_code import eliminate_dead
 from tensorlang.tensor.nodes import Program, Tensor
 from tensorlang.tensor.printer import show
-from tensorlang.tensor.simplify import eliminate_dead
 from tensorlang.tensor.verify import verify
 from tensorlang.tensor.walk import definition_reads, reads, reduces, shape_of, substitute_sizes
 

@@ -19,7 +19,7 @@ from tensorlang.check.values import Value
 from tensorlang.diagnostics import CompileError
 from tensorlang.syntax import nodes as sx
 from tensorlang.tensor import nodes as ir
-from tensorlang.tensor.simplify import without_dead_calls
+from tensorlang.tensor.dead_code import without_dead_calls
 
 
 @dataclass(frozen=True, slots=True)

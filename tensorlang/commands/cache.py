@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.option("--prune", metavar="SIZE", default=None, help="remove what was not used for longest: 500MiB, 2G, …")
 @options.as_json
 def cache(clear: bool, prune: str | None, as_json: bool) -> None:
-    """Show where compiled code is kept and how much of it there is, by kind; or remove some.
+    """Show where compiled code is kept, or remove some.
 
     The folder is that of TENSORLANG_CACHE, or the user's cache. What was not used for longest goes when there is more than
     TENSORLANG_CACHE_SIZE, 5GiB unless that says otherwise. Nothing but entries of the cache is ever removed, and other processes may use

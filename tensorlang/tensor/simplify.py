@@ -1,7 +1,6 @@
 """Programs made smaller, with every result the same bit for bit.
 
     inline, inline_all   t[i] = x[i] + 1;  y[i] = t[i - 1] * 2      ->   y[i] = (x[i - 1] + 1) * 2
-    eliminate_dead       definitions that no result needs go
     simplify             literals are folded, decided selects resolved, casts that change nothing dropped
     common_subexpressions    f(x) * f(x)   ->   let v = f(x) in v * v
 
@@ -145,38 +144,6 @@ def inline_all(program: Program, cost_rule: Callable[[Definition, int], bool]) -
         if uses and can_inline(current) and cost_rule(current, uses):
             program = inline(program, name)
     return program
-
-
-# ---------------------------------------------------------------- dead definitions
-
-
-def eliminate_dead(program: Program) -> Program:
-    """Return `program` without the definitions that no result needs; the parameters stay, being the caller's."""
-    needed = _needed(program)
-    return redefined(program, (d for d in program.definitions if d.tensors[0].name in needed))
-
-
-def without_dead_calls(program: Program) -> Program:
-    """Return `program` without what operators that it calls define, `p.m` of `p = f(x)`, and `p` itself, where no result needs it: on one
-    side of a condition that is decided, say. Other definitions stay, needed or not."""
-    made = {t.name for d in program.definitions for t in d.tensors}
-    called = {name[:k] for name in made for k, c in enumerate(name) if c == "."} & made
-    needed = _needed(program)
-    dead = {name for name in made - needed if "." in name or name in called}
-    return redefined(program, (d for d in program.definitions if d.tensors[0].name not in dead)) if dead else program
-
-
-def _needed(program: Program) -> set[str]:
-    """Return the tensors that results are made from, and all that are defined together with one of these."""
-    defined_by = definers(program)
-    needed: set[str] = set()
-    pending = list(program.results)
-    while pending:
-        name = pending.pop()
-        if name in defined_by and name not in needed:
-            needed |= {t.name for t in defined_by[name].tensors}
-            pending += sorted(definition_reads(defined_by[name]))
-    return needed
 
 
 # ---------------------------------------------------------------- simplification

@@ -23,12 +23,13 @@ from tensorlang.schedule.pack import pack
 from tensorlang.syntax.parse import parse
 from tensorlang.tensor import idioms
 from tensorlang.tensor.absorb import absorb
+from tensorlang.tensor.dead_code import eliminate_dead
 from tensorlang.tensor.idioms import members, online_of
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Definition, MinimalFiltering, OnlineAttention, Program
 from tensorlang.tensor.online import online
 from tensorlang.tensor.renaming import rename_program
-from tensorlang.tensor.simplify import eliminate_dead, inline
+from tensorlang.tensor.simplify import inline
 from tensorlang.tensor.verify import verify
 from tensorlang.tensor.walk import caller_shape, definers, program_names, tensor_table
 from tensorlang.tensor.winograd import by_filtering, convolution

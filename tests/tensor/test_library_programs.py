@@ -15,13 +15,14 @@ from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import Source
 from tensorlang.syntax.parse import parse
+from tensorlang.tensor.dead_code import eliminate_dead
 from tensorlang.tensor.interp import interpret
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.printer import show
 from tensorlang.tensor.prove import prove
 from tensorlang.tensor.scop import to_scop
-from tensorlang.tensor.simplify import common_subexpressions, eliminate_dead, inline_all, simplify
+from tensorlang.tensor.simplify import common_subexpressions, inline_all, simplify
 from tensorlang.tensor.verify import verify
 from tensorlang.tensor.walk import caller_shape
 

@@ -14,11 +14,12 @@ from polyhedral import affine
 from polyhedral.expr import FALSE, TRUE, Int
 from polyhedral.expr import Name as N
 from tensorlang.diagnostics import InternalError
+from tensorlang.tensor.dead_code import eliminate_dead
 from tensorlang.tensor.interp import interpret
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Binary, Call, Cast, Const, Definition, Dynamic, Expr, Holds, Let, Piece, Program, Read, Select, Unary
 from tensorlang.tensor.prove import prove
-from tensorlang.tensor.simplify import can_inline, common_subexpressions, eliminate_dead, inline, inline_all, simplify
+from tensorlang.tensor.simplify import can_inline, common_subexpressions, inline, inline_all, simplify
 from tensorlang.tensor.verify import verify
 
 rng = np.random.default_rng(3)

@@ -11,8 +11,9 @@ from tensorlang.schedule.state import State
 from tensorlang.syntax import nodes as syntax
 from tensorlang.targets import target_of
 from tensorlang.tensor.absorb import absorbed
+from tensorlang.tensor.dead_code import eliminate_dead
 from tensorlang.tensor.live_out import store_together
-from tensorlang.tensor.simplify import can_inline, eliminate_dead, inline
+from tensorlang.tensor.simplify import can_inline, inline
 from tensorlang.tensor.unfold import unfold
 from tensorlang.tensor.walk import definers, tensor_table
 

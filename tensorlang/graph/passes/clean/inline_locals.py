@@ -15,8 +15,9 @@ from tensorlang.graph.edit import rebuilt
 from tensorlang.graph.nodes import Graph, Kernel, Node
 from tensorlang.graph.programs import program_key, recurs, reduces
 from tensorlang.tensor.absorb import absorb
+from tensorlang.tensor.dead_code import eliminate_dead
 from tensorlang.tensor.nodes import Program
-from tensorlang.tensor.simplify import common_subexpressions, eliminate_dead, inline_all, simplify
+from tensorlang.tensor.simplify import common_subexpressions, inline_all, simplify
 from tensorlang.tensor.unit_binders import drop_unit_binders
 
 

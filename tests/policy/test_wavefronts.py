@@ -20,8 +20,8 @@ from tensorlang.syntax.printer import show
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.prove import prove
 
-WIDE = Machine(threads=1)
-NARROW = Machine(vector_bytes=16, vector_registers=16, threads=2)
+WIDE = Machine(target="cpu", threads=1)
+NARROW = Machine(target="cpu", vector_bytes=16, vector_registers=16, threads=2)
 ALIGNMENT = """
     h[i, j] = max(s[i, j], max(h[i - 1, j - 1 | 0] + s[i, j], max(h[i - 1, j | 0], h[i, j - 1 | 0]) - 2)) for i in 0..M, j in 0..N"""
 SWEEPS = """
@@ -69,7 +69,7 @@ def test_a_tensor_that_the_cache_does_not_hold_or_whose_diagonals_are_mostly_emp
         found = directives(operator("s: i32[M, N]) -> (y: i32)", body, sizes))
         assert "layout h as [i + j, i]" not in found
     assert "unroll h.i_t" in directives(operator("s: i32[M, N]) -> (y: i32)", body, {"M": 20_000, "N": 20_000}))
-    small = Machine(threads=1, cache_bytes=1 << 16)
+    small = Machine(target="cpu", threads=1, cache_bytes=1 << 16)
     program = operator("a: f64[N, N]) -> (y: f64[N, N]) where N >= 3", SWEEPS, {"N": 200})
     assert not any(d.startswith("layout") for d in directives(program, small))
     assert any(d.startswith("unroll u.i") for d in directives(program, small))

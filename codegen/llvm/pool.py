@@ -53,11 +53,6 @@ def available_threads() -> int:
     return min(len(available_cpus()), MAX_THREADS)
 
 
-def wake() -> None:
-    """Wake sleeping workers, so that the parallel loops that follow shortly find them ready."""
-    _functions().wake()
-
-
 def pool_imports() -> dict[str, int]:
     """Return the addresses that objects with parallel loops link to."""
     return _functions().imports
@@ -71,7 +66,6 @@ class _Functions:
         self.library = library
         self.set_threads = count(library.address("tl_set_threads"))
         self.get_threads = ctypes.CFUNCTYPE(ctypes.c_int64)(library.address("tl_get_threads"))
-        self.wake = ctypes.CFUNCTYPE(None)(library.address("tl_wake"))
         self.forked = ctypes.PYFUNCTYPE(None)(library.address("tl_forked"))
         self.stop = ctypes.CFUNCTYPE(None)(library.address("tl_stop"))
         self.imports = {name: library.address(name) for name in ("tl_parallel", "tl_begin")}

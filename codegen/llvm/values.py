@@ -14,7 +14,7 @@ import math
 import struct
 from dataclasses import dataclass
 
-from codegen.dtypes import DType, bool_, f32, f64, i64
+from codegen.dtypes import DType, bool_, f32, f64
 
 _FLOATS = {"f64": "double", "f32": "float"}
 
@@ -92,10 +92,6 @@ def integer_range(dtype: DType) -> tuple[int, int]:
     if dtype.kind == "int":
         return -(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1
     return 0, (1 << (1 if dtype == bool_ else dtype.bits)) - 1
-
-
-def index_value(text: str, lanes: int = 0) -> Value:
-    return Value(i64, text, lanes)
 
 
 def _to_f32(value: float) -> float:

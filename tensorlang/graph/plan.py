@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import combinations
 from typing import TypeAlias, assert_never
 
 from tensorlang.diagnostics import InternalError
@@ -239,14 +238,6 @@ class _Lifetimes:
                 high -= 1
                 yield high
             low, high = low // 2, high // 2
-
-
-def overlaps(storages: list[Storage], offsets: Mapping[str, int]) -> Iterator[tuple[str, str]]:
-    """Yield the pairs of storages that live at one time and share a byte: none, if the plan is right."""
-    for a, b in combinations(storages, 2):
-        lo, hi = offsets[a.name], offsets[b.name]
-        if a.overlaps(b) and lo < hi + b.size_bytes and hi < lo + a.size_bytes:
-            yield a.name, b.name
 
 
 def _tightest(taken: list[tuple[int, int]], size: int) -> int:

@@ -18,7 +18,7 @@ from codegen.dtypes import DType, f32, i32
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Int
 from tensorlang.graph.nodes import Graph, Kernel, Value
-from tensorlang.graph.programs import axes_of, here, is_pointwise, reads_in_place, single, single_value, tensor_of
+from tensorlang.graph.programs import axes_of, here, reads_in_place, single, single_value, tensor_of
 from tensorlang.tensor import walk
 from tensorlang.tensor.interp import interpret
 from tensorlang.tensor.nodes import Binary, Call, Cast, Const, Expr, Program, Read, Tensor
@@ -158,9 +158,3 @@ def dequantise_program(source: DType, shape: tuple[int, ...], found: Dequantisin
         value = Binary("-", value, Const(int(found.zero), i32))
     value = Binary("*", Cast(f32, value), Const(float(found.scale), f32))
     return single("dequantise", (x,), replace(x, name="y", dtype=f32), axes, value)
-
-
-def uniform(kernel: Kernel) -> bool:
-    """Tell whether the kernel computes each element from the one at the same place, and from nothing else."""
-    program = kernel.program
-    return len(program.params) == 1 and is_pointwise(program) and reads_in_place(program, program.params[0].name)

@@ -13,12 +13,6 @@ def html_text(text: object) -> str:
     return html.escape(plain_text(str(text)), quote=True)
 
 
-def html_lines(text: str) -> str:
-    """Return lines of text as they are, in letters of one width."""
-    lines = "\n".join(html.escape(plain_text(line), quote=True) for line in text.split("\n"))
-    return f'<pre style="line-height:1.35;overflow-x:auto">{lines}</pre>'
-
-
 def table(header: Sequence[str], rows: Iterable[Sequence[object]], left: frozenset[int] = frozenset()) -> str:
     """Return a table; columns are right-aligned but those in `left`."""
     sides = ["left" if k in left else "right" for k in range(len(header))]
@@ -28,8 +22,3 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]], left: frozens
         for row in rows
     )
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-
-
-def folded(title: str, body: str) -> str:
-    """Return `body`, which is HTML, to be shown when `title` is clicked."""
-    return f"<details><summary>{html_text(title)}</summary>{body}</details>"

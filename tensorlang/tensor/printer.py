@@ -61,11 +61,6 @@ def show(program: Program) -> str:
     return "\n".join([*printer.declarations, *map(idioms.show, program.idioms), operator])
 
 
-def show_expr(e: Expr, program: Program) -> str:
-    """Return an expression of `program` as the language writes it."""
-    return _Printer(program).text(e)
-
-
 @dataclass(slots=True)
 class _Printer:
     program: Program

@@ -78,9 +78,7 @@ def neutral(e: Expr) -> Expr:
             return x
         case Binary(op="-", lhs=x, rhs=Const() as c) if _is(c, 0.0):
             return x
-        case Binary(op="+", lhs=x, rhs=Const() as c) | Binary(op="+", lhs=Const() as c, rhs=x) if _is(
-            c, 0.0 if c.dtype.is_integer else -0.0
-        ):
+        case Binary(op="+", lhs=x, rhs=Const() as c) | Binary(op="+", lhs=Const() as c, rhs=x) if _is(c, _zero(c)):
             return x
         case other:
             return other

@@ -62,7 +62,16 @@ class Distances:
             return None
         inner = [self._level(d, outer) for (p, q), d in self.between.items() if p == q or not separate]
         first, second = self.loops.index(skewed), self.loops.index(along)
-        found = (f for f in range(1, MOST_SKEW + 1) if all(_points_forwards(left, first, second, f) for left in inner))
+        found = (f for f in range(1, MOST_SKEW + 1) if all(_goes_on(left, first, second, f) for left in inner))
+        return next(found, None)
+
+    def permutable_skew(self, skewed: str, along: str) -> int | None:
+        """Return the least multiple of `along` (from 0 to `MOST_SKEW`) that, added to `skewed`, leaves no distance backwards along either,
+        so that both loops may be tiled; None where none does."""
+        if any(self._backwards(d, along) for d in self.between.values()):
+            return None
+        first, second = self.loops.index(skewed), self.loops.index(along)
+        found = (f for f in range(MOST_SKEW + 1) if all(_below(d, first, second, f, 0).is_empty() for d in self.between.values()))
         return next(found, None)
 
     def _levels(self, order: Sequence[str], found: Iterable[isl.Set]) -> Iterable[tuple[str, isl.Set]]:
@@ -105,12 +114,18 @@ def distances_of(schedule: Schedule, parts: Mapping[str, int]) -> Distances:
     return Distances(common, between)
 
 
-def _points_forwards(distances: isl.Set, skewed: int, along: int, factor: int) -> bool:
+def _goes_on(distances: isl.Set, skewed: int, along: int, factor: int) -> bool:
     """Tell whether `skewed + factor * along` is positive for all distances that are not zero along both."""
+    rest = _below(distances, skewed, along, factor, 1)
+    return rest.is_subset(rest.fix_val(DT.set, skewed, val(0)).fix_val(DT.set, along, val(0)))
+
+
+def _below(distances: isl.Set, skewed: int, along: int, factor: int, least: int) -> isl.Set:
+    """Return the distances for which `skewed + factor * along` is less than `least`."""
     space = isl.LocalSpace.from_space(distances.get_space())
     total = isl.Aff.var_on_domain(space, DT.set, skewed) + isl.Aff.var_on_domain(space, DT.set, along).scale_val(val(factor))
-    rest = distances.intersect(isl.Set.from_basic_set(total.neg().ge_basic_set(isl.Aff.zero_on_domain(space))))
-    return rest.is_subset(rest.fix_val(DT.set, skewed, val(0)).fix_val(DT.set, along, val(0)))
+    rest = total.neg().add_constant_val(val(least - 1))
+    return distances.intersect(isl.Set.from_basic_set(rest.ge_basic_set(isl.Aff.zero_on_domain(space))))
 
 
 def _along(pairs: isl.Map, side: DT, loops: Sequence[str], kept: Sequence[str]) -> isl.Map:

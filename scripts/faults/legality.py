@@ -168,9 +168,17 @@ FAULTS = (
     Fault(
         "wavefront-standing-still",
         "polyhedral/directions.py",
-        "total.neg().ge_basic_set(isl.Aff.zero_on_domain(space))",
-        "total.neg().add_constant_val(val(-1)).ge_basic_set(isl.Aff.zero_on_domain(space))",
+        "rest = _below(distances, skewed, along, factor, 1)",
+        "rest = _below(distances, skewed, along, factor, 0)",
         "points of one wavefront may need each other",
+        ("tests/polyhedral/test_polyhedral_directions.py",),
+    ),
+    Fault(
+        "tiles-backwards",
+        "polyhedral/directions.py",
+        "all(_below(d, first, second, f, 0).is_empty()",
+        "all(_below(d, first, second, f, -1).is_empty()",
+        "loops are tiled along which a dependence goes back by one",
         ("tests/polyhedral/test_polyhedral_directions.py",),
     ),
 )

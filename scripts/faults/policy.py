@@ -362,4 +362,12 @@ FAULTS = (
         "an operand that is read in two ways is copied for one of them",
         ("tests/policy/test_recurrences_derived.py",),
     ),
+    Fault(
+        "time-tiles-of-what-is-near",
+        "tensorlang/policy/cpu/time_tiles.py",
+        "or row * sizes[space] <= d.machine.cache_bytes",
+        "or row * sizes[space] <= 0",
+        "steps that a cache holds are tiled",
+        ("tests/policy/test_recurrences_derived.py",),
+    ),
 )

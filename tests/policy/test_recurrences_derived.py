@@ -60,6 +60,49 @@ def test_threads_share_what_lies_between_two_steps_where_that_is_enough() -> Non
     assert not any(d.startswith("parallel u") for d in directives(small, Machine(target="cpu", threads=2)))
 
 
+MANY_STEPS = STENCIL.replace("1..9", "1..33").replace("u[8,", "u[32,")
+
+
+def test_steps_of_a_stencil_that_no_cache_holds_run_in_tiles_of_several_of_them() -> None:
+    program = operator("a: f32[N, N]) -> (y: f32[N, N]) where N >= 3", MANY_STEPS, {"N": 5000})
+    found = directives(program)
+    assert found[:2] == ["skew u.i by u.t", "tile u (t, i) by (8, 16) -> t_b, i_b, t_s, i_s"]
+    assert "order u.t_b, u.i_b, u.t_s, u.i_s, u.j_o, u.j_v" in found
+    assert "distribute u at u.i_s" in found
+    assert "fold u at t by 2" in found
+    threads = directives(program, Machine(threads=2))
+    assert threads[2:4] == ["skew u.i_b by u.t_b", "parallel u.t_b"]
+
+
+def test_steps_that_a_cache_holds_or_that_are_few_run_one_after_the_other() -> None:
+    for body, size in ((MANY_STEPS, 500), (STENCIL.replace("1..9", "1..7").replace("u[8,", "u[6,"), 5000)):
+        found = directives(operator("a: f32[N, N]) -> (y: f32[N, N]) where N >= 3", body, {"N": size}))
+        assert not any(d.startswith("tile u") for d in found)
+
+
+SMALL_CACHES = [Machine(vector_bytes=16, vector_registers=16, threads=t, l2_bytes=2816, cache_bytes=2816) for t in (1, 2)]
+
+
+FORWARDS = "u[t - 1, i - 1, j] + u[t - 1, i, j + 1]"
+BACKWARDS = "u[t - 1, i + 1, j]"
+FAR = "u[t - 1, i - 2, j - 1] - 2 * u[t - 1, i + 2, j]"
+
+
+@pytest.mark.parametrize("machine", SMALL_CACHES, ids=["one thread", "two threads"])
+@pytest.mark.parametrize("reads", [FORWARDS, BACKWARDS, FAR])
+def test_tiles_of_steps_are_proven_and_right(machine: Machine, reads: str) -> None:
+    body = f"""
+    u[0, i, j] = a[i, j]
+    u[t, i, j] = u[t - 1, i, j] + i32(t) for t in 1..T, (i < 2 or j < 2 or i >= M - 2 or j >= N - 2)
+    u[t, i, j] = {reads} for t in 1..T, i in 2..M-2, j in 2..N-2
+    y[i, j]    = u[T - 1, i, j]"""
+    sizes = {"M": 19, "N": 21, "T": 9}
+    program = operator("a: i32[M, N], s: i32[T]) -> (y: i32[M, N]) where T >= 1, M >= 5, N >= 5", body, sizes)
+    schedule = derive(program, machine)
+    assert any(d.name == "tile" for d in schedule.directives)
+    assert_same(program, proven(program, schedule), sizes)
+
+
 def test_a_result_is_kept_whole() -> None:
     program = operator("x: f32[M, N]) -> (y: f32[M, N])", "y[i, j] = x[i, j] + y[i - 1, j | 0]")
     assert not any(d.startswith("fold") for d in directives(program))

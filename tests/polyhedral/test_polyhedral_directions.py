@@ -89,6 +89,18 @@ def test_a_wavefront_is_the_least_skew_along_which_all_distances_point_forwards(
         assert found.wavefront((), skewed, along, separate) == next(iter(fits), None)
 
 
+@settings(max_examples=30)
+@given(steps, steps)
+def test_a_skew_for_tiles_is_the_least_that_leaves_no_distance_backwards(first: list[Step], second: list[Step]) -> None:
+    scop = recurrence(first, second)
+    found = distances_of(together(scop), {"low": 0, "high": 1})
+    there = [v for _, _, v in pairs(scop)]
+    for skewed, along in permutations("ij"):
+        forwards = all(of(v, along)[0] >= 0 for v in there)
+        fits = [f for f in range(MOST_SKEW + 1) if all(of(v, skewed)[0] + f * of(v, along)[0] >= 0 for v in there)]
+        assert found.permutable_skew(skewed, along) == (next(iter(fits), None) if forwards else None)
+
+
 def test_a_wavefront_is_one_of_the_distances_that_loops_outside_leave() -> None:
     found = distances_of(together(recurrence([], [(-1, 1), (0, -1)])), {"low": 0, "high": 1})
     assert (found.wavefront((), "j", "i", False), found.wavefront((), "i", "j", False)) == (2, None)

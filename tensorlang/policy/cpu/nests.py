@@ -11,7 +11,7 @@ storage       what is no result is kept for as many steps as it is needed
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, permutations
 from math import prod
 
@@ -22,6 +22,7 @@ from polyhedral.space import OperationLimit, limited
 from polyhedral.storage import Cells, fold_factor, validate
 from polyhedral.verdict import Proven
 from tensorlang.policy.cpu.inner_loops import InnerLoops, add_inner_loops, best_inner_loops
+from tensorlang.policy.cpu.time_tiles import TimeTile, add_time_tile, best_time_tile
 from tensorlang.policy.cpu.wavefronts import Wavefront, add_diagonal_layout, add_wavefront, best_wavefront
 from tensorlang.policy.deriver import PARALLEL_WORK, Deriver, in_order, is_threading_profitable, shared_loops
 from tensorlang.schedule.apply import apply
@@ -169,11 +170,31 @@ def _derive_member(d: Deriver, plan: Plan, definition: Definition, group: Sequen
     if front is not None:
         add_wavefront(d, definition, front, nested=bool(loops.outside))
         return front
+    tile = _time_tile(d, definition, loops, chosen) if len(group) == 1 else None
+    if tile is not None:
+        within = add_time_tile(d, definition, tile)
+        add_inner_loops(d, definition, [*within, *order[2:]], replace(chosen.inner, rows=()))
+        d.add(d.schedule.distribute(name, full(name, within[-1])) if len(definition.pieces) > 1 else d.schedule)
+        return None
     if separate is not None and separate < len(loops.of(order)) and separate >= len(loops.outside):
         d.add(d.schedule.distribute(name, loops.of(order)[separate] if separate else None))
     outer = add_inner_loops(d, definition, order, chosen.inner)
     _add_parallel(d, definition, loops, order, separate, outer)
     return None
+
+
+def _time_tile(d: Deriver, definition: Definition, loops: _Loops, chosen: _Order) -> TimeTile | None:
+    """Return the tile of several steps of a stencil: of a tensor that nobody outside sees, whose first loop alone carries dependences."""
+    order, vector = chosen.axes, chosen.inner.vector
+    steps = loops.free(order, chosen.separate) == list(order[1:]) and chosen.separate in (None, 1) and not loops.outside
+    sums = any(True for p in definition.pieces for _ in reduces(p.value))
+    if not steps or sums or len(order) < 3 or not vector or vector[0] not in order[2:] or not _is_local(d, definition):
+        return None
+    try:
+        with limited():
+            return best_time_tile(d, definition, order, loops.distances)
+    except OperationLimit:
+        return None
 
 
 def _wavefront(d: Deriver, definition: Definition, loops: _Loops, chosen: _Order) -> Wavefront | None:

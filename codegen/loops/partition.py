@@ -72,8 +72,10 @@ MOST_BLOCKS = 4
 """How many multiples of a divisor a dividend may reach within a loop to be worth a range for each."""
 LEAST_SHARE = 0.25
 """Of the iterations, in the interior."""
+LEAST_SHARE_AROUND = 0.5
+"""The same for a loop around others, whose code is long."""
 LEAST_ITERATIONS = 4
-"""Of a part at an edge, from which on it is split again."""
+"""Of a loop around others, to be split, and of a part at an edge, to be split again."""
 MOST_COPIES = 8
 """Of the body of a sum at an edge."""
 LEAST_TERMS = 16
@@ -349,7 +351,7 @@ def _interior(loop: For, scope: _Scope) -> _Interior | None:
 
 def _decided(loop: For, scope: _Scope) -> _Interior | None:
     lo, hi = (_value(e, scope.sample) for e in (loop.lo, loop.hi))
-    if lo is None or hi is None or hi - lo < 2:
+    if lo is None or hi is None or hi - lo < (LEAST_ITERATIONS if _depth(loop.body) else 2):
         return None
     index = scope.algebra.index
     asked: list[list[tuple[_Half, int]]] = []
@@ -366,7 +368,7 @@ def _decided(loop: For, scope: _Scope) -> _Interior | None:
         known = [h for h in chosen if h is not None]
         if len(known) == len(chosen) and (best is None or end - first > best[0]):
             best = end - first, known
-    if best is None or best[0] < LEAST_SHARE * (hi - lo):
+    if best is None or best[0] < (LEAST_SHARE_AROUND if _depth(loop.body) else LEAST_SHARE) * (hi - lo):
         return None
     kept = dict.fromkeys(best[1])
     begins = tuple(index(h.bound) for h in kept if h.rising)

@@ -25,6 +25,7 @@ import tensorlang
 from tensorlang.shell.peers import Task, peers, runs
 
 SEED = 7
+PAGE = 4096
 
 WINDOWS = {
     "blur 3x3": (1, " + ".join(f"x[i + {u}, j + {v}{{mode}}]" for u in (-1, 0, 1) for v in (-1, 0, 1))),
@@ -92,13 +93,13 @@ def windows(seconds: float, chosen: tuple[str, ...]) -> Iterator[list[str]]:
                 if not name.startswith(chosen):
                     continue
                 height, width = 1000, 1003
-                x = _random(rng, (height, width), dtype)
-                larger = _random(rng, (height + 2 * reach, width + 2 * reach), dtype)
+                x = placed(_random(rng, (height, width), dtype), 0)
+                larger = placed(_random(rng, (height + 2 * reach, width + 2 * reach), dtype), 0)
                 ours, plain = (
                     tensorlang.parse(text(name, dtype, mode, 0), threads=1),
                     tensorlang.parse(text(name, dtype, "", reach), threads=1),
                 )
-                outputs = [np.zeros((height, width), x.dtype) for _ in range(2)]
+                outputs = [placed(np.zeros((height, width), x.dtype), PAGE // 2) for _ in range(2)]
                 contenders: dict[str, Run] = {
                     "edges": with_threads(1, kernel(ours["window"], [x], outputs[0])),
                     "plain": with_threads(1, kernel(plain["window"], [larger], outputs[1])),
@@ -123,6 +124,16 @@ def text(name: str, dtype: str, mode: str, reach: int) -> str:
     shifted = value.replace("x[i ", f"x[i{at} ").replace(", j ", f", j{at} ").format(mode=mode)
     scaled = f"({shifted}) * 0.11" if dtype == "f32" and "sum" not in shifted else shifted
     return head + f"    y[i, j] = {scaled}\n}}\n"
+
+
+def placed(array: Array, offset: int) -> Array:
+    """Return a copy that begins so many bytes behind the beginning of a page. What is stored half a page away from what is loaded next is
+    never taken for it, as a processor does that compares the lowest bits of addresses."""
+    block = np.empty(array.nbytes + 2 * PAGE, np.uint8)
+    start = -block.ctypes.data % PAGE + offset
+    copy = block[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[:] = array
+    return copy
 
 
 def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:

@@ -6,6 +6,7 @@ Inside a vector loop an expression is evaluated once for all lanes. What does no
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from typing import assert_never
 
 from codegen.dtypes import DType, bf16, bool_, f32, i64
@@ -16,6 +17,7 @@ from codegen.llvm.facts import Atom, Poly
 from codegen.llvm.memory import vector_index
 from codegen.llvm.state import EmitError, Memory, Registers, Scope, State, Storage, Tiles, mask_and, same_lanes, splat
 from codegen.llvm.values import Literal, Value, integer_range, literal, of_lanes
+from codegen.loops.evaluate import evaluate
 from codegen.loops.nodes import (
     Add,
     Binary,
@@ -153,26 +155,43 @@ def _turned(state: State, e: Load, scope: Scope) -> Value | None:
 def _picked(state: State, e: Load, scope: Scope) -> Value | None:
     """Return a vector whose lanes lie near each other in an order that is known, as at the edge of an array; None where that is not so."""
     storage, lanes = scope.buffers[e.buffer], scope.lanes
-    steps = [n for i in e.index for n in walk(i) if isinstance(n, Min | Max | Mod | FloorDiv)]
-    if not steps or lanes is None or not isinstance(storage, Memory) or scope.mask not in (None, lanes.mask):
+    if lanes is None or not isinstance(storage, Memory) or scope.mask not in (None, lanes.mask) or not any(map(_steps, e.index)):
         return None
     count = lanes.count if scope.mask is None else lanes.active
     along = [name for name, p in scope.vars.items() if lanes.atom in p.atoms()]
-    if count is None or len(along) != 1 or any(isinstance(n, ValueIndex) for i in e.index for n in walk(i)):
+    if count is None or len(along) != 1:
         return None
     first = scope.vars[along[0]] - atom_poly(lanes.atom)
-    known = {name for name, p in {**scope.vars, along[0]: first}.items() if p.constant is not None}
-    if any(along[0] in used and not used <= known for used in map(free_vars, steps)):
+    order = [0] * count
+    for i, stride in zip(e.index, storage.strides, strict=True):
+        if along[0] in free_vars(i):
+            known = tuple((name, p.constant) for name in sorted(free_vars(i)) if (p := scope.vars[name]).constant is not None)
+            apart = None if first.constant is None or stride.constant is None else _apart(i, along[0], first.constant, count, known)
+            if apart is None:
+                return None
+            order = [offset + stride.offset * step for offset, step in zip(order, apart, strict=True)]
+    if max(order) - min(order) >= lanes.count or order == list(range(count)):
         return None
-    places = [
-        address(state, storage, e.index, replace(scope, vars={**scope.vars, along[0]: first + number(lane)})) for lane in range(count)
-    ]
-    apart = [(place - places[0]).constant for place in places]
-    order = [offset for offset in apart if offset is not None]
-    span = max(order) - min(order) + 1
-    if len(order) < count or span > lanes.count or order == list(range(count)):
+    start = address(state, storage, e.index, replace(scope, vars={**scope.vars, along[0]: first})) + number(min(order))
+    return memory.load_picked(state, storage, start, [offset - min(order) for offset in order], scope)
+
+
+@lru_cache(maxsize=4096)
+def _steps(e: Index) -> tuple[Index, ...]:
+    """Return the parts of an index that are no polynomials."""
+    return tuple(n for n in walk(e) if isinstance(n, Min | Max | Mod | FloorDiv | ValueIndex))
+
+
+@lru_cache(maxsize=4096)
+def _apart(e: Index, lane: str, first: int, count: int, known: tuple[tuple[str, int], ...]) -> tuple[int, ...] | None:
+    """Return how far `e` is, for each lane, from what it is for the first; None where that depends on more than is known."""
+    names = {lane, *(name for name, _ in known)}
+    uneven = [n for n in walk(e) if isinstance(n, Mul) or n in _steps(e)]
+    if any(lane in (used := free_vars(n)) and not used <= names for n in uneven) or any(isinstance(n, ValueIndex) for n in _steps(e)):
         return None
-    return memory.load_picked(state, storage, places[0] + number(min(order)), [offset - min(order) for offset in order], scope)
+    sizes = {**dict.fromkeys(free_vars(e), 0), **dict(known)}
+    places = [evaluate(e, {**sizes, lane: first + k}) for k in range(count)]
+    return tuple(place - places[0] for place in places)
 
 
 def address(state: State, storage: Storage, index: tuple[Index, ...], scope: Scope) -> Poly:

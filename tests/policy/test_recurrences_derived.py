@@ -299,3 +299,23 @@ def test_a_derived_schedule_that_is_not_proven_gives_way_to_a_plainer_one_and_is
     found = planned(program, WIDE, ScheduleRequest(), derived)
     assert found.schedule == derive(program, WIDE, plain=True)
     assert found.tried == ("what is derived first: refused: two iterations that run at the same time touch one element",)
+
+
+def test_loops_are_those_of_the_tensor_with_the_longer_name() -> None:
+    """`at.next` is defined where `at = steps(x)` calls an operator, and needs `at`."""
+    text = """
+op steps(x: i32[N] in 0..N) -> (at: i32[N]) where N >= 1 {
+    last[0]     = 0
+    last[t + 1] = next[t]
+    at[t]       = last[t] % 7   for t in 0..N
+    next[t]     = max(j in 0..N) (x[j] + at[t])   for t in 0..N
+}
+op f(x: i32[N] in 0..N) -> (at: i32[N]) where N >= 1 {
+    at = steps(x)
+}
+"""
+    module = load_module(parse(Source("f.tl", text)))
+    program = instantiate(module, "f", [argument(p, {"N": 40}) for p in module.operators["f"].params])
+    plan = proven(program, derive(program, NARROW))
+    assert any(d.startswith("split at.next.j by") for d in directives(program, NARROW))
+    assert_same(program, plan, {})

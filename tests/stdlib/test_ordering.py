@@ -131,3 +131,18 @@ def test_extremes_stand_where_the_first_or_last_of_them_does(dtype: str, axis: i
     np.testing.assert_array_equal(tl.std.arg_min(x, axis=axis), key.argmin(axis))
     np.testing.assert_array_equal(tl.std.arg_max_last(x, axis=axis), last - backwards.argmax(axis))
     np.testing.assert_array_equal(tl.std.arg_min_last(x, axis=axis), last - backwards.argmin(axis))
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f2", "i1"])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_running_sums_are_rounded_when_they_are_stored_and_never_between(dtype: str, axis: int) -> None:
+    x = numbers((7, 19), dtype, 2)
+    x[~np.isfinite(x.astype(np.float32))] = 1
+    x[:, 3], x[2] = 100, -0.0 if np.dtype(dtype).kind == "f" else 0
+    wide = x.astype(np.float32) if np.dtype(dtype).kind == "f" else x
+    zeros = np.zeros_like(np.take(wide, [0], axis))
+    sums = np.cumsum(np.concatenate([zeros, wide], axis), axis, dtype=wide.dtype).astype(dtype)
+    for inclusive in (0, 1):
+        taken = np.arange(x.shape[axis]) + inclusive
+        y = tl.std.cumsum(x, axis=axis, inclusive=inclusive)
+        np.testing.assert_array_equal(y.view(f"u{y.itemsize}"), np.take(sums, taken, axis).view(f"u{y.itemsize}"))

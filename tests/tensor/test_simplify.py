@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from strategies_tensor import Case, cases, definition, heat, matmul, padded, read, tensor, total
 
+import tensorlang as tl
 from codegen.dtypes import f16, f32, f64, i8, i32, i64
 from polyhedral import affine
 from polyhedral.expr import FALSE, TRUE, Int
@@ -94,6 +95,28 @@ def test_an_index_from_data_is_inlined_where_it_is_a_whole_index() -> None:
     assert value(inline(Program("p", ("n",), params, ("y",), (plain, y)), "t")) == Unary("neg", Read("x", (at,)))
     kept = Program("p", ("n",), params, ("y",), (shifted, y))
     assert inline(kept, "t") == kept
+
+
+CALLS = """
+op steps(x: f32[N]) -> (y: f32[N], z: f32[N]) {
+    t[i] = exp(x[i])
+    u[i] = x[i] + 1
+    y[i] = t[i] + 1
+    z[i] = u[i] * 2
+}
+op f(x: f32[N], attr few: int) -> (y: f32[N]) {
+    own[i] = x[i] + 3
+    a, _   = steps(x)
+    _, b   = steps(own)
+    y[i]   = if few == 1 then a[i] else b[i]
+}
+"""
+
+
+@pytest.mark.parametrize(("few", "kept"), [(1, {"own", "y", "a", "a.t"}), (0, {"own", "y", "b", "b.u"})])
+def test_what_a_call_defines_goes_where_no_result_needs_it_and_other_definitions_stay(few: int, kept: set[str]) -> None:
+    program = tl.parse(CALLS).f.program(np.zeros(5, np.float32), few=few)
+    assert {t.name for d in program.definitions for t in d.tensors} == kept
 
 
 def test_definitions_that_nothing_needs_go() -> None:

@@ -168,6 +168,8 @@ def called_dtype(fn: str, dtype: DType) -> DType:
 
 def float_bits(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Return the bits of numbers of type f32 or f64 as unsigned integers, those of the quiet positive NaN without payload for every NaN."""
+    import numpy as np
+
     return np.where(np.isnan(x), x.dtype.type(np.nan), x).view(f"u{x.dtype.itemsize}")
 
 

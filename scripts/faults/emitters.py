@@ -107,4 +107,12 @@ FAULTS = (
         "quotients of negative integers round towards zero",
         VALUES,
     ),
+    Fault(
+        "fill-without-the-rest",
+        "codegen/llvm/fills.py",
+        "Int(count.value % lanes)",
+        "Int(0)",
+        "a row is filled up to its last whole vector",
+        KERNELS,
+    ),
 )

@@ -97,6 +97,14 @@ FAULTS = (
         VERDICTS,
     ),
     Fault(
+        "sums-where-others-lie",
+        "tensorlang/lower/memory.py",
+        "return made.name if isinstance(verdict, Proven) else None",
+        "return made.name",
+        "sums are added up in cells of elements that are still needed",
+        ("tests/policy/test_recurrences_derived.py",),
+    ),
+    Fault(
         "threads-share-registers",
         "tensorlang/lower/memory.py",
         "if at_compile_time and not shared:",

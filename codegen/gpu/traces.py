@@ -78,7 +78,7 @@ class ConcreteTerms(Terms):
 
     def call(self, fn: str, args: Sequence[Term]) -> Term:
         made = super().call(fn, args)
-        return self._answer((fn, key(args[0])), made) if made.dtype == bool_ and made.op != "const" else made
+        return self._answer((fn, key(args[0])), made) if not made.dtype.is_float and made.op != "const" else made
 
     def _answer(self, question: tuple[object, ...], made: Term) -> Term:
         try:
@@ -154,7 +154,7 @@ def _replayed(table: Array, needed: Array, numbers: Mapping[str, Array], terms: 
             found[k] = leaves[operands[k][0]]
             continue
         found[k] = _made(terms, op, name, [found[a] for a in operands[k] if a >= 0], value)
-        inconsistent |= name not in numbers and op != "hole" and found[k].op == "const" and found[k].concrete != value
+        inconsistent |= name not in numbers and op != "hole" and found[k].op == "const" and float(found[k].concrete) != value
     by_bits = {name: [found[k] for k in at.tolist()] for name, at in numbers.items()}
     return Traced(by_bits, terms.hole, inconsistent)
 

@@ -82,6 +82,7 @@ schedule rows for cuda {
 """
 TOTAL = "op total(x: f32[N]) -> (y: f32) { y = sum(k) x[k] }"
 CENTRED = "op centred(x: f32[N]) -> (y: f32[N]) {\n s = sum(k) x[k]\n y[i] = x[i] - s\n}"
+ORDINALS = "op ordinals(x: f32[N]) -> (y: u32[N]) { y[i] = ordinal(x[i]) }"
 F32 = np.float32
 WRITTEN = {
     "products of warps, in stages": (OPERATOR + WARPS, (normal(24, 24), normal(10, 24))),
@@ -111,6 +112,7 @@ CHOSEN = {
         "layer_norm", normal(2, 40, dtype=np.float16), normal(40, dtype=np.float16), normal(40, dtype=np.float16), axis=1
     ),
     "a sum by all threads of a block": called("total", normal(5000, dtype=F32), module=module(TOTAL)),
+    "the order of numbers": called("ordinals", normal(70, dtype=F32), module=module(ORDINALS)),
     "a value between two launches": called("centred", normal(300, dtype=F32), module=module(CENTRED)),
 }
 

@@ -184,6 +184,8 @@ TL_TERM_OPERATORS(tl_term_f64)
     TL_FUNCTION tl_bool tl_isinf_##type(tl_term_##type x) { return tl_emulator::asked("call isinf", "bool", x, tl_isinf_##type(x.value())); }
 TL_TERM_CALLS(f32)
 TL_TERM_CALLS(f64)
+TL_FUNCTION tl_u32 tl_number_bits_f32(tl_term_f32 x) { return tl_emulator::asked("call bits", "u32", x, tl_number_bits_f32(x.value())); }
+TL_FUNCTION tl_u64 tl_number_bits_f64(tl_term_f64 x) { return tl_emulator::asked("call bits", "u64", x, tl_number_bits_f64(x.value())); }
 TL_TERM_CALL(round_tf32, f32)
 TL_TERM_1(exp_16_bits, "call exp", f32)
 

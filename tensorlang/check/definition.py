@@ -105,11 +105,17 @@ def warnings_of(file: sx.File, module: Module) -> list[Diagnostic]:
     """Return what a file says and hardly means: what its text alone tells, and the clauses that are proven to apply nowhere."""
     out = warnings_in(file)
     for name in sorted(module.declared):
-        operator = module.operators[name]
-        if any(c.conds and not c.otherwise for c in operator.clauses):
-            program = representative_program(module, name)
-            out += unreachable_clauses(operator, program) if program is not None else ()
+        out += unreachable_in(module, name)
     return sorted(out, key=lambda d: d.labels[0].span.start)
+
+
+def unreachable_in(module: Module, name: str) -> list[Diagnostic]:
+    """Return W0106 for the clauses of an operator that are proven to apply nowhere."""
+    operator = module.operators[name]
+    if not any(c.conds and not c.otherwise for c in operator.clauses):
+        return []
+    program = representative_program(module, name)
+    return list(unreachable_clauses(operator, program)) if program is not None else []
 
 
 def check_operator(module: Module, name: str) -> list[Diagnostic]:

@@ -13,10 +13,15 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 
+from tensorlang.check.used_names import names_used_by_others
 from tensorlang.check.walk import descendants
 from tensorlang.diagnostics import NOWHERE, Diagnostic, Edit, Label, Span
 from tensorlang.syntax import nodes as sx
 from tensorlang.syntax.printer import show
+
+UNUSED_DECLARATION = "W0103"
+UNUSED = frozenset(("W0101", "W0102", UNUSED_DECLARATION, "W0104"))
+"""Codes of names that nothing uses."""
 
 
 def warnings_in(file: sx.File) -> list[Diagnostic]:
@@ -142,7 +147,10 @@ def _in_expressions(declaration: sx.Node) -> Iterator[Diagnostic]:
     for node in descendants(declaration):
         match node:
             case sx.LetIn(name, _, body) if name not in _mentioned(body) and not _deliberate(name):
-                yield warning("W0104", f"`{name}` is not used", _at_name(node.span, name), "named here", help="delete this `let`")
+                edits = (Edit(Span(node.span.source, node.span.start, body.span.start), ""),)
+                yield warning(
+                    "W0104", f"`{name}` is not used", _at_name(node.span, name), "named here", help="delete this `let`", edits=edits
+                )
             case sx.Reduction(reducer, _, binders, body):
                 yield from _unused_binders(node, reducer, binders, body)
             case sx.Binary("-", sx.Reduction() as reduction, rhs):
@@ -188,7 +196,8 @@ def _ends_early(reduction: sx.Reduction, rhs: sx.Node, span: Span) -> Iterator[D
 
 
 def _unused_declarations(file: sx.File) -> Iterator[Diagnostic]:
-    """Yield functions that no other declaration calls, where the file has operators that could, and tactics that no schedule calls."""
+    """Yield functions that no other declaration calls, where the file has operators that could and no file near it uses them, and tactics
+    that no schedule calls."""
     declarations = file.declarations
     calls = [(d, _mentioned(d) | {n.name for n in descendants(d) if isinstance(n, sx.Directive) and n.call}) for d in declarations]
     operators = any(isinstance(d, sx.Operator) for d in declarations) and not any(_takes_functions(d) for d in declarations)
@@ -200,10 +209,11 @@ def _unused_declarations(file: sx.File) -> Iterator[Diagnostic]:
             kind = "tactic"
         else:
             continue
-        if not _deliberate(declaration.name) and not any(declaration.name in used for d, used in calls if d is not declaration):
+        called = any(declaration.name in used for d, used in calls if d is not declaration)
+        if not called and not _deliberate(declaration.name) and declaration.name not in names_used_by_others(file):
             at = _at_name(declaration.span, declaration.name)
             yield warning(
-                "W0103",
+                UNUSED_DECLARATION,
                 f"{kind} `{declaration.name}` is not used",
                 at,
                 "nothing calls it",
@@ -224,8 +234,17 @@ def _repeated(declaration: sx.Schedule | sx.Tactic) -> Iterator[Diagnostic]:
         text = show(directive)
         if text in first:
             labels = (Label(directive.span, "said again"), Label(first[text].span, "said here"))
-            yield Diagnostic("W0201", "this directive does nothing", labels, (), "delete it", (), "warning")
+            edits = (Edit(_with_its_line(directive.span), ""),)
+            yield Diagnostic("W0201", "this directive does nothing", labels, (), "delete it", edits, "warning")
         first.setdefault(text, directive)
+
+
+def _with_its_line(span: Span) -> Span:
+    """Return a span, with its line where nothing else stands there."""
+    text = span.source.text
+    start, end = text.rfind("\n", 0, span.start) + 1, text.find("\n", span.end)
+    alone = end >= 0 and not text[start : span.start].strip() and not text[span.end : end].strip()
+    return Span(span.source, start, end + 1) if alone else span
 
 
 def _never_chosen(file: sx.File) -> Iterator[Diagnostic]:

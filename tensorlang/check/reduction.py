@@ -64,7 +64,7 @@ def _reduced(ctx: Context, scope: Scope, node: sx.Reduction, reducer: sx.Reducer
         return _componentwise(ctx, scope, node, reducer, terms)
     lifted = _lift(ctx, reducer, terms.body, _position(terms.parts.binders, node.span), node.span)
     init = None if terms.init is None else _lift(ctx, reducer, terms.init, Num(0), node.span)
-    langs = _component_types(reducer, terms.body, lifted, node.span)
+    langs = _component_types(ctx, scope, node, reducer, terms.body, lifted)
     accs = _accumulators(ctx, scope, node, langs)
     body = tuple(_accumulated(v, lang, acc, node.span) for v, lang, acc in zip(lifted, langs, accs, strict=True))
     start = None
@@ -272,8 +272,10 @@ def _lift(ctx: Context, reducer: sx.Reducer, body: Value, position: Value, span:
     return items
 
 
-def _component_types(reducer: sx.Reducer, body: Value, lifted: tuple[Value, ...], span: Span) -> list[DType | None]:
-    """Return the language type of each component; numbers take the type of the body."""
+def _component_types(
+    ctx: Context, scope: Scope, node: sx.Reduction, reducer: sx.Reducer, body: Value, lifted: tuple[Value, ...]
+) -> list[DType | None]:
+    """Return the language type of each component; numbers take the type of the body, or that of the accumulator where all are numbers."""
     fallback = next((d for d in (typed.dtype_of(v) for v in (body, *lifted)) if d is not None), None)
     if isinstance(body, Tup):
         fallback = next((d for v in body.items if (d := typed.dtype_of(v)) is not None), None)
@@ -283,12 +285,14 @@ def _component_types(reducer: sx.Reducer, body: Value, lifted: tuple[Value, ...]
         numeric = isinstance(value, Num) and isinstance(value.value, bool)
         out.append(bool_ if numeric else own if own is not None or isinstance(value, Val) else fallback)
     if all(d is None for d in out) and not any(isinstance(v, Val) for v in lifted):
+        if node.acc:
+            return list(_accumulators(ctx, scope, node, out))
         raise error(
             "T0117",
             "the terms of this reduction have no type: they are only numbers",
-            span,
+            node.span,
             "which type?",
-            help="cast the body: `i64(1)`, or name the accumulator: `sum[i64](k) …`",
+            help=f"cast the body: `i64(1)`, or name the accumulator: `{reducer.name}[i64](k) …`",
         )
     return out
 

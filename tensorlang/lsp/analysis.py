@@ -14,8 +14,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from tensorlang.check.definition import Examined, examine, representative_program, without_repetition
+from tensorlang.check.definition import Examined, examine, representative_program, unreachable_in, without_repetition
 from tensorlang.check.laws import check_laws
+from tensorlang.check.lint import UNUSED_DECLARATION, warnings_in
 from tensorlang.check.module import Module, files_by, load_module, prelude
 from tensorlang.check.uses import Imports
 from tensorlang.check.walk import descendants
@@ -228,7 +229,8 @@ class Analyser:
         loaded = _loaded(source, file, unread, reader)
         analysis = Analysis(source, file, loaded, chunks, reader)
         checked = _Checks(self, analysis, stale, loaded.used_key)
-        found = without_repetition([*problems, *loaded.problems, *checked.run()])
+        odd = [d for d in warnings_in(file) if not problems or d.code != UNUSED_DECLARATION]  # what cannot be read may use it
+        found = without_repetition([*problems, *loaded.problems, *checked.run(), *odd])
         analysis.diagnostics = tuple(shown_at_use(diagnostic, analysis) for diagnostic in found)
         analysis.partly = tuple(checked.partly)
         return analysis
@@ -361,7 +363,8 @@ class _Checks:
 
     def _examined(self, name: str) -> _Found:
         found = examine(self.module, name)
-        return replace(self._relative(found.problems), examined=replace(found, problems=()))
+        odd = [] if found.problems else unreachable_in(self.module, name)
+        return replace(self._relative([*found.problems, *odd]), examined=replace(found, problems=()))
 
     def _kept(self, kind: str, declaration: sx.Declaration, make: Callable[[], _Found]) -> _Found:
         if self.stale():

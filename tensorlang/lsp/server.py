@@ -21,6 +21,7 @@ from lsprotocol import types
 from pygls.lsp.server import LanguageServer
 
 from tensorlang import __version__
+from tensorlang.check.lint import UNUSED
 from tensorlang.diagnostics import CompileError, Diagnostic, Edit, Source, Span
 from tensorlang.lsp.analysis import Analyser, Analysis, Superseded, refusals
 from tensorlang.lsp.completion import Sort, completions
@@ -205,9 +206,10 @@ class Server(LanguageServer):
         if main is not None and main is not diagnostic.labels[0]:
             text = f"in `{Path(diagnostic.labels[0].span.source.name).name}`: {diagnostic.title}"
         lines = [text, *(f"note: {note}" for note in diagnostic.notes), *([f"help: {diagnostic.help}"] if diagnostic.help else [])]
-        warning = getattr(diagnostic, "severity", "error") == "warning"
-        severity = types.DiagnosticSeverity.Warning if warning else types.DiagnosticSeverity.Error
-        return types.Diagnostic(where, "\n".join(lines), severity, diagnostic.code, source=NAME, related_information=related)
+        severity = types.DiagnosticSeverity.Warning if diagnostic.severity == "warning" else types.DiagnosticSeverity.Error
+        tags = [types.DiagnosticTag.Unnecessary] if diagnostic.code in UNUSED else None
+        text = "\n".join(lines)
+        return types.Diagnostic(where, text, severity, diagnostic.code, source=NAME, related_information=related, tags=tags)
 
     def location(self, span: Span, analysis: Analysis, uri: str) -> types.Location | None:
         """Return a span of the analysed text or of another file as the editor addresses it."""

@@ -71,7 +71,8 @@ def quiet_pipes() -> Iterator[None]:
     """Let a reader that has seen enough (`| head`) end the program without a message."""
     try:
         yield
-        sys.stdout.flush()
+        if not sys.stdout.closed:  # the language server closes it with the connection
+            sys.stdout.flush()
     except BrokenPipeError:
         _discard_output()
         raise SystemExit(0) from None

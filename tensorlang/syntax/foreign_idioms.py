@@ -21,7 +21,11 @@ _METHODS = {
     "astype": "a cast is a call of the type: `f32(x[i])`",
     "dot": "a product of tensors is a sum over the index that they share: `y[i, j] = sum(k) a[i, k] * b[k, j]`",
 }
-_MODULES = frozenset(["np", "numpy", "torch", "jnp", "jax", "tf", "tl", "te", "topi", "math", "F", "nn", "hl", "cp", "cupy", "std", "T"])
+FOREIGN_LIBRARIES = frozenset(
+    ["cupy", "halide", "jax", "keras", "math", "mxnet", "numba", "numpy", "scipy", "tensorflow", "torch", "triton", "tvm"]
+)
+"""Libraries that people import who write arrays in Python."""
+_MODULES = FOREIGN_LIBRARIES | {"np", "jnp", "tf", "tl", "te", "topi", "F", "nn", "hl", "cp", "sp", "std", "T"}
 
 
 def dotted(source: Source, token: Token) -> Diagnostic:

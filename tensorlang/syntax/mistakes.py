@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from tensorlang.diagnostics import Diagnostic, Edit, Label, Source, Span
 from tensorlang.syntax.directive_forms import GENERAL_FORM
-from tensorlang.syntax.foreign_idioms import FOREIGN_IDIOMS, dotted
+from tensorlang.syntax.foreign_idioms import FOREIGN_IDIOMS, FOREIGN_LIBRARIES, dotted
 from tensorlang.syntax.scanner import RESERVED, Chunk, Token
 from tensorlang.syntax.stopped import ENDS, OPERATOR, Stopped
 
@@ -73,21 +73,27 @@ def _no_declaration(source: Source, token: Token) -> Diagnostic:
     if token.value in foreign:
         help, edits = f"write `{foreign[token.value]}`", (Edit(_span(source, token), foreign[token.value]),)
     elif token.value in ("import", "include", "from", "require", "use", "using"):
-        help = f"write {_use_meant(source, token)}"
+        help, edits = _use_meant(source, token)
     return Diagnostic("P013", title, (Label(_span(source, token)),), help=help, edits=edits)
 
 
-def _use_meant(source: Source, token: Token) -> str:
-    """Return the `use` that an import of another language stands for, or examples of one."""
+def _use_meant(source: Source, token: Token) -> tuple[str, tuple[Edit, ...]]:
+    """Return what an import of another language stands for: a `use`, or nothing where what it brings is known anyway."""
     name = r"[A-Za-z_][A-Za-z_0-9]*"
-    line = source.line(source.location(token.start)[0]).partition("#")[0].strip()
+    number = source.location(token.start)[0]
+    line = source.line(number).partition("#")[0].strip()
+    module = re.match(rf"\w+\s+({name})", line)
+    if module is not None and module[1] in FOREIGN_LIBRARIES:
+        whole = Span(source, token.start, min(token.start + len(source.line(number)) + 1, len(source.text)))
+        known = "`sqrt`, `exp`, `sum` and the like are known, and `tensorlang list` shows what `use` brings: `use std.norm (softmax)`"
+        return f"delete this line: `{module[1]}` is no library of this language; {known}", (Edit(whole, ""),)
     if found := re.fullmatch(rf"from\s+({name}(?:\.{name})*)\s+import\s+\(?\s*({name}(?:\s*,\s*{name})*)\s*\)?", line):
-        return f"`use {found[1]} ({', '.join(part.strip() for part in found[2].split(','))})`"
+        return f"write `use {found[1]} ({', '.join(part.strip() for part in found[2].split(','))})`", ()
     if found := re.fullmatch(rf"\w+\s+({name}(?:\.{name})*)(?:\s+as\s+({name}))?\s*;?", line):
-        return f"`use {found[1]} as {found[2]}`" if found[2] else f"`use {found[1]}`"
+        return (f"write `use {found[1]} as {found[2]}`" if found[2] else f"write `use {found[1]}`"), ()
     if found := re.fullmatch(r"\w+\s*\(?\s*[\"<']([^\"<>'`]+\.tl)[\">']\s*\)?\s*;?", line):
-        return f'`use "{found[1]}"`'
-    return '`use "file.tl"` for a file beside this one, `use std.norm (softmax)` for the standard library'
+        return f'write `use "{found[1]}"`', ()
+    return 'write `use "file.tl"` for a file beside this one, `use std.norm (softmax)` for the standard library', ()
 
 
 def _use(p: Stopped) -> Diagnostic | None:

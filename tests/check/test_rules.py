@@ -371,6 +371,13 @@ def test_a_recurrence_has_the_type_of_what_it_reads_besides_itself(equations: st
     assert mistakes(text) == []
 
 
+@pytest.mark.parametrize("body", ["1", "(if x[i] > 0 then 1 else 0)", "2 * 3"])
+def test_the_terms_of_a_reduction_that_are_numbers_take_the_type_of_its_accumulator(body: str) -> None:
+    assert mistakes(f"op f(x: f32[N]) -> (y: i64) {{\n y = sum[i64](i in 0..N) {body}\n}}") == []
+    (found,) = mistakes(f"op f(x: f32[N]) -> (y: i64) {{\n y = prod(i in 0..N) {body}\n}}")
+    assert (found.code, found.help) == ("T0117", "cast the body: `i64(1)`, or name the accumulator: `prod[i64](k) …`")
+
+
 def test_a_recurrence_of_numbers_alone_is_asked_for_a_type_that_fits_the_result() -> None:
     (found,) = mistakes("op f(x: f64[N]) -> (y: f64[N]) {\n s[0] = 1\n s[i] = sum(k in 0..i) s[k]   for i in 1..N\n y[i] = s[i] * x[i]\n}")
     assert (found.code, found.help) == ("T0117", "cast one: `s[…] = f64(0)`")

@@ -108,3 +108,41 @@ def test_modules_and_their_operators_are_listed(tl: Any) -> None:
 def test_what_cannot_be_listed_is_told(tl: Any, what: str, help: str) -> None:
     code, _, err = tl("list", what)
     assert code == 1 and "error[C0214]" in err and help in err
+
+
+HELPERS = """\
+fn twice(x) = 2 * x
+
+op f(x: f32[N]) -> (y: f32[N]) {
+    y[i] = x[i]
+}
+"""
+
+
+@pytest.mark.parametrize(
+    "use", ['use "helpers.tl" (f, twice)', 'use "./helpers.tl" (twice as t)', 'use "helpers.tl" as h', 'use "helpers.tl"']
+)
+def test_a_function_that_another_file_uses_is_not_said_to_be_unused(tl: Any, use: str) -> None:
+    Path("helpers.tl").write_text(HELPERS)
+    assert "W0103" in tl("check", "helpers.tl")[2]
+    Path("user.tl").write_text(f"{use}\n")
+    assert tl("check", "helpers.tl")[2] == ""
+
+
+def test_files_beside_and_above_are_users_too_and_those_of_other_names_or_files_are_none(tl: Any) -> None:
+    Path("lib/helpers.tl").write_text(HELPERS)
+    Path("other").mkdir()
+    Path("other/helpers.tl").write_text(HELPERS)
+    Path("other/user.tl").write_text('use "helpers.tl" as h\n# use "../lib/helpers.tl" as h\n')
+    Path("user.tl").write_text('use "lib/helpers.tl" (f)\n')
+    assert "W0103" in tl("check", "lib/helpers.tl")[2]
+    Path("user.tl").write_text('use "lib/helpers.tl" (\n    f, twice\n)\n')
+    assert tl("check", "lib/helpers.tl")[2] == ""
+    Path("user.tl").unlink()
+    Path("other/user.tl").write_text('use "../lib/helpers.tl" (twice)\n')
+    assert tl("check", "lib/helpers.tl")[2] == ""
+
+
+def test_a_file_without_operators_is_there_for_others(tl: Any) -> None:
+    Path("fns.tl").write_text("fn twice(x) = 2 * x\n")
+    assert tl("check", "fns.tl")[2] == ""

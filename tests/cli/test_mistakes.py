@@ -28,6 +28,7 @@ CURED = [
     "docstring",
     "function_of_a_whole_tensor",
     "functions_of_c",
+    "import_of_python",
     "index_added_to_a_float",
     "index_forgotten_on_the_right",
     "let_as_a_statement",

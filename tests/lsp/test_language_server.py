@@ -91,6 +91,48 @@ def test_other_places_of_a_mistake_are_related_information(there: Editor) -> Non
     assert [r["location"]["range"]["start"]["line"] for r in found["relatedInformation"]] == [3, 2]
 
 
+def test_what_is_right_and_hardly_meant_is_a_warning_and_what_nothing_uses_is_greyed_out(there: Editor) -> None:
+    text = "fn twice(x) = 2 * x\nop f(x: f32[K], m: f32[K], s: f32) -> (y: f32) {\n    y = sum(k) x[k] - s\n}\n"
+    found = there.problems(opened(there, text), 1)
+    assert [(d["code"], d["severity"], d.get("tags")) for d in found] == [("W0103", 2, [1]), ("W0101", 2, [1]), ("W0105", 2, None)]
+
+
+def test_a_clause_that_never_applies_is_a_warning(there: Editor) -> None:
+    text = "op f(x: f32[N]) -> (y: f32[N]) {\n    y[i] = 0 for i < 0\n    y[i] = x[i] otherwise\n}\n"
+    assert [(d["code"], d["severity"]) for d in there.problems(opened(there, text), 1)] == [("W0106", 2)]
+
+
+def test_what_a_declaration_that_cannot_be_read_may_use_is_not_said_to_be_unused(there: Editor) -> None:
+    right = "fn twice(x) = 2 * x\nop f(x: f32[N]) -> (y: f32[N]) { y[i] = x[i] }\n"
+    assert codes(there, right) == ["W0103"]
+    assert [c for c in codes(there, f"{right}op g(x: f32[N]) -> (y: f32[N]) {{ y[i] = twice(x[i] }}\n") if c.startswith("W")] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "cured"),
+    [
+        ("op f(x: f32[N]) -> (y: f32[N]) {\n    y[i] = let a = 3 in x[i]\n}\n", "op f(x: f32[N]) -> (y: f32[N]) {\n    y[i] = x[i]\n}\n"),
+        (
+            "op f(x: f32[N]) -> (y: f32[N]) {\n    y[i] = x[i]\n}\nschedule f for cpu {\n    vectorize y.i\n    vectorize y.i\n}\n",
+            "op f(x: f32[N]) -> (y: f32[N]) {\n    y[i] = x[i]\n}\nschedule f for cpu {\n    vectorize y.i\n}\n",
+        ),
+    ],
+    ids=["a let", "a directive"],
+)
+def test_the_help_of_a_warning_is_a_change_of_the_text(there: Editor, text: str, cured: str) -> None:
+    uri = opened(there, text)
+    warned = next(d for d in there.problems(uri, 1) if d["severity"] == 2)
+    [action, *_] = there.ask(
+        "textDocument/codeAction", {"textDocument": {"uri": uri}, "range": warned["range"], "context": {"diagnostics": []}}
+    )
+    [edit] = action["edit"]["changes"][uri]
+    lines = text.split("\n")
+    start, end = (
+        sum(len(line) + 1 for line in lines[: p["line"]]) + p["character"] for p in (edit["range"]["start"], edit["range"]["end"])
+    )
+    assert text[:start] + edit["newText"] + text[end:] == cured
+
+
 def test_a_declaration_that_cannot_be_read_hides_no_mistake_of_another(there: Editor) -> None:
     broken = "op a(x: f32[N]) -> (y: f32[N]) {\n    y[i] = x[i\n}\nop b(x: f32[N]) -> (y: f32[N]) { y[i] = x[i + 1] }\n"
     assert codes(there, broken) == ["P005", "T0301"]

@@ -7,7 +7,7 @@ resolved here is what needs no types: duplicates, calls and reductions of things
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -24,6 +24,7 @@ from tensorlang.check.uses import ImportedSchedules, Imports, Named, Reader, Use
 from tensorlang.check.walk import descendants
 from tensorlang.diagnostics import CompileError, Diagnostic, Edit, Source, Span
 from tensorlang.syntax import nodes as sx
+from tensorlang.syntax.foreign_idioms import explain_dots
 from tensorlang.syntax.parse import parse
 from tensorlang.syntax.printer import show
 
@@ -241,11 +242,21 @@ def _unknown_names(module: Module, declaration: sx.Declaration) -> Iterable[Diag
     callable_names = set(module.operators) | set(module.functions) | BUILTINS | set(DTYPES) | local
     for node in descendants(declaration):
         if isinstance(node, sx.Apply) and node.name not in callable_names:
-            yield uncallable(node.name, node.span, callable_names, module.reducers, lines_for(node.name)).diagnostics[0]
+            yield uncallable(node.name, node.span, callable_names, module.reducers, _lines_for(node.name, callable_names)).diagnostics[0]
         elif isinstance(node, sx.Reduction) and node.reducer not in module.reducers:
             at, use = named(node.span, node.reducer), lines_for(node.reducer)
             help, edits = renamed(at, node.reducer, module.reducers, f"declare `reducer {node.reducer} a b from … = …`", use)
             yield error("T0101", f"there is no reducer `{node.reducer}`", at, "used here", help=help, edits=edits).diagnostics[0]
+
+
+def _lines_for(name: str, choices: Collection[str]) -> str | None:
+    """Return what to write so that a name means something: as it is, or its last part without the module of another language."""
+    found, member = lines_for(name), name.rpartition(".")[2]
+    if found is not None or member == name or member in choices:
+        return found
+    foreign = explain_dots(name)[1] is not None and native_name(member, choices) is None
+    brought = lines_for(member) if foreign else None
+    return None if brought is None else f"leave the module out, and {brought}"
 
 
 def _unknown_types(operator: sx.Operator) -> Iterable[Diagnostic]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -67,7 +68,12 @@ def labelled(
 def uncallable(name: str, span: Span, choices: Iterable[str], reducers: Container[str], elsewhere: str | None = None) -> CompileError:
     """Return that nothing of a name can be called; `choices` are those that can, and `elsewhere` tells how to come by one of that name."""
     if name in reducers:
+        told = re.search(
+            rf"{re.escape(name)}\(\s*(\w+)(?:\[[^\]]*\])?\s*,?.*(?:axis|dim|keepdims)", span.source.text[span.start : span.end]
+        )
         how = f"write what it combines, in parentheses unless it is a product: `{name}(k) (…)`"
+        if told is not None:
+            how = f"the axis is the index that it names, and the others stand on the left: `y[i] = {name}(k) {told[1]}[i, k]`"
         return error("T0101", f"`{name}` is a reducer, and nothing is reduced here", span, "its binders, and no body", help=how)
     at, choices = named(span, name), list(choices)
     otherwise = f"declare `fn {name}(…) = …` or `op {name}(…)`"
@@ -79,10 +85,14 @@ def uncallable(name: str, span: Span, choices: Iterable[str], reducers: Containe
 def _meant_by_dots(at: Span, name: str, choices: list[str]) -> tuple[str, tuple[Edit, ...]] | None:
     """Return help for a function of a module or a method of a tensor, and the edit where the same function is one of `choices`."""
     help, undotted = explain_dots(name)
+    member = name.rpartition(".")[2]
     if undotted is None:
+        help = help or SAID.get(member)
         return (help, ()) if help is not None else None
     called = undotted if undotted in choices else native_name(undotted, choices)
-    return (f"leave the module out: `{called}`", (Edit(at, called),)) if called is not None else None
+    if called is not None:
+        return f"leave the module out: `{called}`", (Edit(at, called),)
+    return (SAID[member], ()) if member in SAID else None
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -150,9 +151,20 @@ def unbound(name: str, scope: Scope, span: Span) -> Exception:
     if help is None:
         free = [n for n, v in scope.values.items() if isinstance(v, Idx) and not v.size]
         other = f"write an index of the left side, {' or '.join(f'`{n}`' for n in free)}; or " if 0 < len(free) <= 3 else ""
-        help = f"{other}bind it: on the left of `=`, in `for {name} in 0..…`, or in a reduction `sum({name}) …`"
+        help = _summed(span, name) or f"{other}bind it: on the left of `=`, in `for {name} in 0..…`, or in a reduction `sum({name}) …`"
     label = "neither an index on the left of `=`, a reduction index, a size, an attribute nor a tensor"
     return error("T0105", f"`{name}` is not bound here", span, label, help=help, edits=edits)
+
+
+def _summed(span: Span, name: str) -> str | None:
+    """Return the sum that is meant where an index stands in two factors and in no binder, as Einstein's convention has it."""
+    text = span.source.text
+    begin, end = text.rfind("\n", 0, span.start) + 1, text.find("\n", span.start)
+    target, equals, value = text[begin : end if end >= 0 else len(text)].partition("#")[0].rstrip(" }").partition("=")
+    factors = [part for part in value.split("*") if re.search(rf"\[[^\]]*\b{re.escape(name)}\b", part)]
+    if not equals or len(factors) < 2 or "(" in value:
+        return None
+    return f"an index in two factors is summed by name: `{target.strip().rpartition('{')[2].strip()} = sum({name}) {value.strip()}`"
 
 
 def no_shadowing(scope: Scope, name: str, span: Span, what: str) -> None:

@@ -20,6 +20,7 @@ from tensorlang.schedule.shape import extents, innermost_axis
 from tensorlang.schedule.state import State, loop_of, put
 from tensorlang.schedule.storage import axis_names
 from tensorlang.syntax import nodes as syntax
+from tensorlang.syntax.directive_forms import FORMS
 from tensorlang.tensor import notation
 from tensorlang.tensor.nodes import Piece, Read
 from tensorlang.tensor.walk import definers, definition_reads, tensor_table
@@ -301,12 +302,12 @@ def layout_directive(state: State, directive: syntax.Directive) -> None:
 
 PACK = Kind(
     "pack",
-    "write `pack TENSOR as [DIM, …]` or `pack TENSOR at LOOP as [DIM, …]`",
+    FORMS["pack"],
     pack_directive,
     rewrite=pack_rewrite,
 )
 LAYOUT = Kind(
     "layout",
-    "write `layout TENSOR as [DIM, …]`",
+    FORMS["layout"],
     layout_directive,
 )

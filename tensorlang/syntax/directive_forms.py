@@ -5,8 +5,51 @@ from __future__ import annotations
 from collections.abc import Collection
 from difflib import get_close_matches
 
+FORMS = {
+    "assume": "write `assume CONDITION, …`, of comparisons between sizes: `assume N % 8 == 0`",
+    "at": "write `at TENSOR in READER at LOOP`, or `at TENSOR at LOOP` when the loop's name is unique",
+    "bind": "write `bind LOOP, … to block.x | … | block.z | thread.x | … | thread.z | thread | warp | warp.x | … | lane | lane.x | …, …`",
+    "cache": "write `cache TENSOR in shared at LOOP as [DIM, …]` `with pad (N)` or `with swizzle (N)`, or `cache TENSOR in registers`",
+    "cluster": "write `cluster LOOP by COUNT`, about a loop that is bound to blocks",
+    "distribute": "write `distribute TENSOR` or `distribute TENSOR at LOOP`",
+    "flatten": "write `flatten` alone, before the directives that name loops",
+    "fold": "write `fold TENSOR at AXIS by COUNT`",
+    "fuse": "write `fuse OUTER, INNER -> LOOP`",
+    "inline": "write `inline TENSOR, …`",
+    "layout": "write `layout TENSOR as [DIM, …]`",
+    "multicast": "write `multicast TENSOR, … at LOOP`, about a loop over blocks of a cluster",
+    "order": "write `order LOOP, LOOP, …`, outermost first",
+    "pack": "write `pack TENSOR as [DIM, …]` or `pack TENSOR at LOOP as [DIM, …]`",
+    "parallel": "write `parallel LOOP, …`, or `parallel TENSOR` for its outer loops",
+    "peel": "write `peel LOOP by COUNT`",
+    "persistent": "write `persistent LOOP by COUNT`, about a loop that is bound to blocks",
+    "predicate": "write `predicate LOOP, … with guard` or `predicate LOOP, … with zfill`",
+    "prefetch": "write `prefetch TENSOR at LOOP by DISTANCE`, or `prefetch TENSOR at LOOP by DISTANCE in INNER, …`",
+    "raster": "write `raster ROWS, COLUMNS by COUNT -> GROUP, ROW`",
+    "reverse": "write `reverse LOOP`",
+    "rfactor": "write `rfactor BINDER by COUNT`, or `rfactor BINDER to LENGTH` for stretches",
+    "root": "write `root TENSOR`",
+    "shift": "write `shift LOOP by NUMBER`",
+    "skew": "write `skew LOOP by OTHER` or `skew LOOP by 2*OTHER`",
+    "specialize": "write `specialize LOOP`, or `specialize LOOP with registers (FEW, MANY)`",
+    "split": "write `split LOOP by FACTOR -> OUTER, INNER`",
+    "split_k": "write `split_k BINDER by COUNT`",
+    "stages": "write `stages LOOP by COUNT`",
+    "store": "write `store TENSOR with RESULT`",
+    "store_at": "write `store_at TENSOR at LOOP`",
+    "stream": "write `stream TENSOR, …`",
+    "tensorize": "write `tensorize LOOP, LOOP with INSTRUCTION`",
+    "tile": "write `tile TENSOR (I, J) by (P, Q) -> IO, JO, II, JI`",
+    "together": "write `together TENSOR, TENSOR, … -> LOOP, …`",
+    "trim": "write `trim LOOP, …`",
+    "unfold": "write `unfold TENSOR, … in BINDER, … -> NAME`",
+    "unroll": "write `unroll LOOP, …`",
+    "vectorize": "write `vectorize LOOP`",
+}
+"""How each directive is written."""
+
 GENERAL_FORM = "`NAME operands (by|at|in|as|with|to|fold|stages operands) -> names if condition`"
-"""What is common to the lines of all directives; the `shape` of each tells more (`tensorlang.schedule.directives.kind`)."""
+"""What is common to the lines of all directives."""
 
 ELSEWHERE = {
     "vectorise": "vectorize", "simd": "vectorize", "vec": "vectorize", "parallelize": "parallel", "parallelise": "parallel",
@@ -36,3 +79,13 @@ def directive_called(name: str, directives: Collection[str]) -> str | None:
     lower = name.rsplit(".", 1)[-1].lower()
     close = get_close_matches(lower, directives, 1, 0.7)
     return ELSEWHERE.get(lower) or (lower if lower in directives else close[0] if close else None)
+
+
+def form_called(name: str) -> str:
+    """Return how the directive is written that is most likely meant by a name: its own form, or that of all."""
+    meant = directive_called(name, FORMS)
+    if meant is None:
+        return f"a directive is written {GENERAL_FORM}"
+    if meant == name:
+        return FORMS[meant]
+    return f"it is called `{meant}` here: {FORMS[meant]}" if name.lower() in SAME else f"`{meant}` comes nearest: {FORMS[meant]}"

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tensorlang.diagnostics import Diagnostic, Edit, Label, Source, Span
-from tensorlang.syntax.directive_forms import ELSEWHERE, GENERAL_FORM
+from tensorlang.syntax.directive_forms import ELSEWHERE, form_called
 from tensorlang.syntax.scanner import Token
 from tensorlang.syntax.stopped import Stopped
 
@@ -181,11 +181,9 @@ def _foreign_directive(p: Stopped) -> Diagnostic | None:
     if not p.is_schedule or p.inside() not in ("LBRACE", "CALL") or not statement or statement[0].type != "NAME":
         return None
     name = statement[0]
-    called = ELSEWHERE.get(name.value.lower())
-    if called is None:
+    if name.value.lower() not in ELSEWHERE:
         return None
-    help = f"`{called}` comes nearest; a directive is written {GENERAL_FORM}"
-    return Diagnostic("P027", f"there is no directive `{name.value}`", (Label(p.at(name)),), help=help)
+    return Diagnostic("P027", f"there is no directive `{name.value}`", (Label(p.at(name)),), help=form_called(name.value))
 
 
 FOREIGN_IDIOMS: tuple[Callable[[Stopped], Diagnostic | None], ...] = (

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 
 from tensorlang.diagnostics import Diagnostic, Edit, Label, Source, Span
-from tensorlang.syntax.directive_forms import GENERAL_FORM
+from tensorlang.syntax.directive_forms import form_called
 from tensorlang.syntax.foreign_idioms import FOREIGN_IDIOMS, FOREIGN_LIBRARIES, dotted
 from tensorlang.syntax.scanner import RESERVED, Chunk, Token
 from tensorlang.syntax.stopped import ENDS, OPERATOR, Stopped
@@ -74,14 +74,19 @@ def _no_declaration(source: Source, token: Token) -> Diagnostic:
         help, edits = f"write `{foreign[token.value]}`", (Edit(_span(source, token), foreign[token.value]),)
     elif token.value in ("import", "include", "from", "require", "use", "using"):
         help, edits = _use_meant(source, token)
+    elif token.value in _DECLARED_ELSEWHERE:
+        help = "an operator says what its results are, and indices are not declared: `op f(x: f32[N]) -> (y: f32[N]) { y[i] = x[i] }`"
+    elif found := re.match(rf"({re.escape(token.value)})\s*=\s*(-?[0-9][0-9.eE+-]*)?", _line_of(source, token)):
+        constant = f"a constant is a function of nothing: `fn {found[1]}() = {found[2]}`, called `{found[1]}()`"
+        help = constant if found[2] else "equations stand in an operator: `op f(x: f32[N]) -> (y: f32[N]) { y[i] = … }`"
+        edits = ()
     return Diagnostic("P013", title, (Label(_span(source, token)),), help=help, edits=edits)
 
 
 def _use_meant(source: Source, token: Token) -> tuple[str, tuple[Edit, ...]]:
     """Return what an import of another language stands for: a `use`, or nothing where what it brings is known anyway."""
     name = r"[A-Za-z_][A-Za-z_0-9]*"
-    number = source.location(token.start)[0]
-    line = source.line(number).partition("#")[0].strip()
+    number, line = source.location(token.start)[0], _line_of(source, token)
     module = re.match(rf"\w+\s+({name})", line)
     if module is not None and module[1] in FOREIGN_LIBRARIES:
         whole = Span(source, token.start, min(token.start + len(source.line(number)) + 1, len(source.text)))
@@ -89,11 +94,24 @@ def _use_meant(source: Source, token: Token) -> tuple[str, tuple[Edit, ...]]:
         return f"delete this line: `{module[1]}` is no library of this language; {known}", (Edit(whole, ""),)
     if found := re.fullmatch(rf"from\s+({name}(?:\.{name})*)\s+import\s+\(?\s*({name}(?:\s*,\s*{name})*)\s*\)?", line):
         return f"write `use {found[1]} ({', '.join(part.strip() for part in found[2].split(','))})`", ()
+    if found := re.fullmatch(rf"\w+\s+\{{?\s*({name}(?:\s*,\s*{name})*)\s*\}}?\s+from\s+[\"']?({name}(?:\.{name})*)[\"']?\s*;?", line):
+        return f"write `use {found[2]} ({', '.join(part.strip() for part in found[1].split(','))})`", ()
     if found := re.fullmatch(rf"\w+\s+({name}(?:\.{name})*)(?:\s+as\s+({name}))?\s*;?", line):
         return (f"write `use {found[1]} as {found[2]}`" if found[2] else f"write `use {found[1]}`"), ()
     if found := re.fullmatch(r"\w+\s*\(?\s*[\"<']([^\"<>'`]+\.tl)[\">']\s*\)?\s*;?", line):
         return f'write `use "{found[1]}"`', ()
     return 'write `use "file.tl"` for a file beside this one, `use std.norm (softmax)` for the standard library', ()
+
+
+_DECLARED_ELSEWHERE = frozenset(
+    ["Func", "Var", "RDom", "ImageParam", "Buffer", "void", "float", "double", "int", "auto", "template", "class", "struct"]
+)
+"""What declarations of Halide and C++ begin with."""
+
+
+def _line_of(source: Source, token: Token) -> str:
+    """Return the line that a token stands in, without its comment."""
+    return source.line(source.location(token.start)[0]).partition("#")[0].strip()
 
 
 def _use(p: Stopped) -> Diagnostic | None:
@@ -181,6 +199,10 @@ def _equality(p: Stopped) -> Diagnostic | None:
     if p.token.value == "==" and "EQUAL" in p.accepted:
         edits = (Edit(p.span, "="),)
         return Diagnostic("P028", "a definition has a single `=`", (Label(p.span),), help="`==` compares, `=` defines", edits=edits)
+    statement = [t.type for t in p.statement()]
+    if p.token.type == "EQUAL" and p.is_clause_level and p.has_operand and "EQUAL" in statement and not {"IF", "FOR"} & {*statement}:
+        help = "give each tensor an equation of its own, on a line of its own"
+        return Diagnostic("P028", "an equation has one `=`", (Label(p.span),), help=help)
     if p.token.type == "EQUAL" and "COMPARE" in p.accepted:
         return Diagnostic("P028", "`=` defines, it does not compare", (Label(p.span),), help="write `==`", edits=(Edit(p.span, "=="),))
     return None
@@ -207,8 +229,12 @@ def _results(p: Stopped) -> Diagnostic | None:
 def _parameters(p: Stopped) -> Diagnostic | None:
     if "COLON" in p.accepted and not p.is_schedule and p.inside() == "LPAR" and p.previous.type in ("NAME", "EXPAND"):
         name = p.tokens[p.position - (2 if p.previous.type == "EXPAND" else 1)]
-        example = "int" if p.tokens[p.position - 2].type == "ATTR" else "f32[N]"
-        return Diagnostic("P019", f"`{name.value}` has no type", (Label(p.at(name)),), help=f"write `{name.value}: {example}`, for example")
+        if any(t.type == "ARROW" for t in p.tokens[: p.position]) and p.token.type in ("LSQB", "COMMA", "RPAR"):
+            help = f"results have names, and types behind them: `y: {name.value}[N]`"
+            return Diagnostic("P019", f"the result `{name.value}` has no type", (Label(p.at(name)),), help=help)
+        kinds = f"`{name.value}: f32[N]` for a tensor, `{name.value}: f32` for one number, `attr {name.value}: float` for a constant"
+        help = f"write `{name.value}: int`" if p.tokens[p.position - 2].type == "ATTR" else f"write {kinds}"
+        return Diagnostic("P019", f"`{name.value}` has no type", (Label(p.at(name)),), help=help)
     if p.previous.type == "COLON" and p.accepted <= {"NAME", "FN"} and not p.is_schedule:
         return Diagnostic("P019", "a type is expected here", (Label(p.span),), help="types are names with dimensions: `f32`, `T[M, N]`")
     if "LPAR" in p.accepted and p.position <= 6 and p.tokens[0].type in (*OPERATOR, "FN") and not p.needs_operand:
@@ -216,9 +242,16 @@ def _parameters(p: Stopped) -> Diagnostic | None:
     return None
 
 
+_ACTIONS = frozenset(["print", "printf", "assert", "static_assert", "device_print", "debug", "log", "call", "syncthreads", "barrier"])
+"""What programs of other languages do beside computing."""
+
+
 def _round_indices(p: Stopped) -> Diagnostic | None:
     if p.is_clause_level and p.token.type == "LPAR" and "LSQB" in p.accepted and "EQUAL" in p.accepted:
         name = p.previous.value
+        if name in _ACTIONS:
+            help = "a clause says what an element is, as in `y[i] = x[i]`, and does nothing else; `tensorlang run` shows results"
+            return Diagnostic("P031", f"`{name}` starts no clause", (Label(p.at(p.previous)),), help=help)
         return Diagnostic("P032", "indices stand in square brackets", (Label(p.span),), help=f"write `{name}[…] = …`")
     return None
 
@@ -248,7 +281,7 @@ def _definition(p: Stopped) -> Diagnostic | None:
 def _ranges(p: Stopped) -> Diagnostic | None:
     span, kind = p.span, p.token.type
     if kind == "COLON" and p.inside() == "LSQB":
-        help = "an index names one element; clauses run over all of them: `y[i, j] = x[i, j]`"
+        help = "an index names one element: clauses run over all, `y[i, j] = x[i, j]`, and a reduction names its own: `sum(j) x[i, j]`"
         return Diagnostic("P011", "there are no slices", (Label(span),), help=help)
     if p.previous.type == "RANGE" or (kind == "EXPAND" and "RANGE" in p.accepted):
         dots = p.previous if p.previous.type == "RANGE" else p.token
@@ -271,7 +304,9 @@ def _conditionals(p: Stopped) -> Diagnostic | None:
         if word.upper() in p.accepted:
             opening = next(t for t in reversed(p.tokens[: p.position]) if t.type == "IF")
             label, second = Label(p.at(opening), "this `if`"), Label(p.span, f"`{word}` expected")
-            return Diagnostic("P016", f"an `if` has no `{word}`", (second, label), help="write `if c then a else b`")
+            edits: tuple[Edit, ...] = (Edit(p.span, "else if"),) if p.token.value in ("elif", "elseif", "elsif") else ()
+            help = f"write `else if` for `{p.token.value}`" if edits else "write `if c then a else b`"
+            return Diagnostic("P016", f"an `if` has no `{word}`", (second, label), help=help, edits=edits)
     let = next((i for i in range(p.position - 1, -1, -1) if p.tokens[i].type == "LET"), None)
     if let is not None and "IN" in p.accepted and p.token.type in ENDS and all(t.type != "IN" for t in p.tokens[let : p.position]):
         label, second = Label(p.at(p.tokens[let]), "this `let`"), Label(p.span, "`in` expected")
@@ -395,7 +430,7 @@ def _directive(p: Stopped) -> Diagnostic | None:
     if not p.is_schedule or p.inside() != "LBRACE":
         return None
     statement = p.statement()
-    help = f"a directive is written {GENERAL_FORM}"
+    help = form_called(statement[0].value if statement else "")
     if not statement:
         return Diagnostic("P027", f"`{p.token.value}` starts no directive", (Label(p.span),), help=help)
     if p.token.type in ("NEWLINE", "$END", "RBRACE"):
@@ -442,7 +477,9 @@ _QUIET = _words("SIGN TIMES DIVIDE COMPARE AND OR CALL STRICT REDUCE FAST")
 def _unexpected(p: Stopped) -> Diagnostic:
     words = sorted(_WORDS.get(t, f"`{t.lower()}`") for t in p.accepted - _QUIET)
     if len(words) == 1:
-        return Diagnostic("P029", f"{words[0]} is missing", (Label(p.span, "expected here"),))
+        target = p.tokens[0].type == "SCHEDULE" and p.accepted == {"FOR"}
+        help = f"a schedule names its target: `schedule {p.previous.value} for cpu {{ … }}`" if target else None
+        return Diagnostic("P029", f"{words[0]} is missing", (Label(p.span, "expected here"),), help=help)
     ends = {"NEWLINE": "this line ends too early", "$END": "the text ends too early"}
     found = ends.get(p.token.type, f"`{p.token.value}` is not expected here")
     listed = " or ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))

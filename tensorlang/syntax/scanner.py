@@ -55,7 +55,7 @@ _PATTERN = re.compile(
     | (?P<quoted>`[^`\n]+`)
     | (?P<number>[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?(?![A-Za-z_0-9]|\.(?!\.)))
     | (?P<text>"(?:[^"\\\n]|\\[^\n])*")
-    | (?P<foreign>\*\*|&&|\|\||:=|[-+*/%]=|=>|<<|>>|===|!==)
+    | (?P<foreign>\.\.\.|\*\*|&&|\|\||:=|[-+*/%]=|=>|<<|>>|===|!==)
     | (?P<sign>->|\.\.|//|[<>=!]=|[-+*/%<>=,:;|(){{}}\[\]])
     | (?P<bad_number>\.?[0-9][A-Za-z_0-9]*(?:\.(?!\.)[A-Za-z_0-9]*)*)
     """,
@@ -87,6 +87,7 @@ _FOREIGN = {
     ">>": "call `shr(a, n)`",
     "===": "write `==`",
     "!==": "write `!=`",
+    "...": "a range is `a..b`; dimensions of any number have a name, `x: f32[D..]`, and so have their indices, `x[d..]`",
 }
 _MEANT = {"&&": "and", "||": "or", ":=": "=", "===": "==", "!==": "!="}
 """The signs of other languages that have another name here, and no other meaning."""
@@ -241,9 +242,16 @@ def _type(kind: str, value: str) -> str:
             return "NUMBER"
 
 
-_FOREIGN_TYPES = {"**": "TIMES", "&&": "AND", "||": "OR", ":=": "EQUAL", "=>": "COMPARE", "===": "COMPARE", "!==": "COMPARE"} | {
-    f"{sign}=": "EQUAL" for sign in "+-*/%"
-}
+_FOREIGN_TYPES = {
+    "**": "TIMES",
+    "&&": "AND",
+    "||": "OR",
+    ":=": "EQUAL",
+    "=>": "COMPARE",
+    "===": "COMPARE",
+    "!==": "COMPARE",
+    "...": "RANGE",
+} | {f"{sign}=": "EQUAL" for sign in "+-*/%"}  # fmt: skip | {f"{sign}=": "EQUAL" for sign in "+-*/%"}
 """What a sign of another language stands for, so that the rest of the declaration can still be read."""
 
 
@@ -319,6 +327,8 @@ def _stray(found: Scan, position: int) -> int:
     else:
         shown = word if word.isprintable() else f"U+{ord(word):04X}"
         title, hint = f"the character `{shown}` has no meaning here", _STRAY.get(word)
+        if word == "?" and text[:position].rstrip(" \t")[-1:] in ("[", ","):
+            hint = "a size that is not known yet is a name, as `N` in `x: f32[N]`"
     edits = (Edit(span, _STRAY_MEANT[word]),) if word in _STRAY_MEANT else ()
     found.diagnostics.append(Diagnostic("P001", title, (Label(span),), help=hint, edits=edits))
     return end

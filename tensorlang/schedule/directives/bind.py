@@ -11,6 +11,7 @@ from tensorlang.schedule.directives import operands
 from tensorlang.schedule.directives.kind import Kind, Placement
 from tensorlang.schedule.state import State, loop_of, put
 from tensorlang.syntax import nodes as syntax
+from tensorlang.syntax.directive_forms import FORMS
 from tensorlang.targets import target_of
 
 MOST = {"thread.x": 1024, "thread.y": 1024, "thread.z": 64, "thread": 1024, "warpgroup": 8} | {
@@ -27,6 +28,16 @@ class _Threads:
     most: int
 
 
+_CUDA = {"threadIdx": "thread", "blockIdx": "block", "vthread": "thread", "tid": "thread", "bid": "block", "program_id": "block"}
+
+
+def _called_here(place: str) -> str:
+    """Say what a place of CUDA's C, TVM or Triton is called here."""
+    name, _, axis = place.partition(".")
+    called = _CUDA.get(name)
+    return "" if called is None else f": it is called `{called}.{axis or 'x'}` here"
+
+
 def bind(state: State, directive: syntax.Directive) -> None:
     """`bind LOOP, … to PLACE, …`: mark each loop with the place its iterations run at."""
     loops = operands.names(directive, directive.operands)
@@ -38,7 +49,7 @@ def bind(state: State, directive: syntax.Directive) -> None:
         operands.bad(directive, f"{len(loops)} loops need {len(loops)} places, not {len(places)}")
     for name, place in zip(loops, places, strict=True):
         if place not in BLOCKS | THREADS or place not in get_args(Mark):
-            operands.bad(directive, f"`{place}` is no place")
+            operands.bad(directive, f"`{place}` is no place{_called_here(place)}")
         stage, loop = loop_of(state, directive, name)
         extent = stage.extents[loop]
         most = target_of(state.target).lanes if place.startswith("lane") else MOST.get(place)
@@ -67,7 +78,7 @@ def _check(state: State, placement: Placement) -> None:
 
 BIND = Kind(
     "bind",
-    "write `bind LOOP, … to block.x | … | block.z | thread.x | … | thread.z | thread | warp | warp.x | … | lane | lane.x | …, …`",
+    FORMS["bind"],
     bind,
     target="cuda",
     instead="`parallel` gives iterations to threads of a processor",

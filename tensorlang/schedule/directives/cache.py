@@ -20,6 +20,7 @@ from tensorlang.schedule.directives import operands
 from tensorlang.schedule.directives.kind import Kind, Placement
 from tensorlang.schedule.state import State, stage_of
 from tensorlang.syntax import nodes as syntax
+from tensorlang.syntax.directive_forms import FORMS
 from tensorlang.targets import target_of
 
 
@@ -122,7 +123,7 @@ def _rewrite(state: State, directive: syntax.Directive) -> None:
 
 CACHE = Kind(
     "cache",
-    "write `cache TENSOR in shared at LOOP as [DIM, …]` `with pad (N)` or `with swizzle (N)`, or `cache TENSOR in registers`",
+    FORMS["cache"],
     cache,
     rewrite=_rewrite,
     check=_check,

@@ -15,6 +15,7 @@ from tensorlang.schedule.directives import operands
 from tensorlang.schedule.directives.kind import Kind, Placement, check_on_blocks, idle_message
 from tensorlang.schedule.state import State, loop_of
 from tensorlang.syntax import nodes as syntax
+from tensorlang.syntax.directive_forms import FORMS
 
 MOST = 8
 """Blocks of a cluster on every device that has clusters (CUDA C++ Programming Guide, thread block clusters)."""
@@ -79,7 +80,7 @@ def _idle(state: State) -> Iterator[str]:
 
 CLUSTER = Kind(
     "cluster",
-    "write `cluster LOOP by COUNT`, about a loop that is bound to blocks",
+    FORMS["cluster"],
     cluster,
     target="cuda",
     check=_check_clusters,
@@ -88,7 +89,7 @@ CLUSTER = Kind(
 )
 MULTICAST = Kind(
     "multicast",
-    "write `multicast TENSOR, … at LOOP`, about a loop over blocks of a cluster",
+    FORMS["multicast"],
     multicast,
     target="cuda",
     check=_check_multicast,

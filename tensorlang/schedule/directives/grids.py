@@ -27,6 +27,7 @@ from tensorlang.schedule.plan import Stage
 from tensorlang.schedule.rfactor import rfactor
 from tensorlang.schedule.state import State, loop_of, put
 from tensorlang.syntax import nodes as syntax
+from tensorlang.syntax.directive_forms import FORMS
 from tensorlang.tensor.walk import reduces
 
 
@@ -123,12 +124,12 @@ def _split_k_rewrite(state: State, directive: syntax.Directive) -> None:
 
 RASTER = Kind(
     "raster",
-    "write `raster ROWS, COLUMNS by COUNT -> GROUP, ROW`",
+    FORMS["raster"],
     raster,
 )
 PERSISTENT = Kind(
     "persistent",
-    "write `persistent LOOP by COUNT`, about a loop that is bound to blocks",
+    FORMS["persistent"],
     persistent,
     target="cuda",
     check=_check_persistent,
@@ -136,14 +137,14 @@ PERSISTENT = Kind(
 )
 SPLIT_K = Kind(
     "split_k",
-    "write `split_k BINDER by COUNT`",
+    FORMS["split_k"],
     split_k,
     rewrite=_split_k_rewrite,
     target="cuda",
 )
 PREDICATE = Kind(
     "predicate",
-    "write `predicate LOOP, … with guard` or `predicate LOOP, … with zfill`",
+    FORMS["predicate"],
     predicate,
     target="cuda",
 )

@@ -16,6 +16,7 @@ from tensorlang.schedule.directives.kind import Kind
 from tensorlang.schedule.plan import Change, Stage, current_nest, full
 from tensorlang.schedule.state import State, fresh_loop, loop_of, put, stage_of
 from tensorlang.syntax import nodes as syntax
+from tensorlang.syntax.directive_forms import FORMS
 
 MOST_LANES = 64
 """Iterations of a loop that is vectorized."""
@@ -307,57 +308,57 @@ def peel(state: State, directive: syntax.Directive) -> None:
 
 SPLIT = Kind(
     "split",
-    "write `split LOOP by FACTOR -> OUTER, INNER`",
+    FORMS["split"],
     split,
 )
 TILE = Kind(
     "tile",
-    "write `tile TENSOR (I, J) by (P, Q) -> IO, JO, II, JI`",
+    FORMS["tile"],
     tile,
 )
 ORDER = Kind(
     "order",
-    "write `order LOOP, LOOP, …`, outermost first",
+    FORMS["order"],
     order,
 )
 FUSE = Kind(
     "fuse",
-    "write `fuse OUTER, INNER -> LOOP`",
+    FORMS["fuse"],
     fuse,
 )
 SKEW = Kind(
     "skew",
-    "write `skew LOOP by OTHER` or `skew LOOP by 2*OTHER`",
+    FORMS["skew"],
     skew,
 )
 SHIFT = Kind(
     "shift",
-    "write `shift LOOP by NUMBER`",
+    FORMS["shift"],
     shift,
 )
 REVERSE = Kind(
     "reverse",
-    "write `reverse LOOP`",
+    FORMS["reverse"],
     reverse,
 )
 PEEL = Kind(
     "peel",
-    "write `peel LOOP by COUNT`",
+    FORMS["peel"],
     peel,
 )
 UNROLL = Kind(
     "unroll",
-    "write `unroll LOOP, …`",
+    FORMS["unroll"],
     mark_as("unroll"),
 )
 VECTORIZE = Kind(
     "vectorize",
-    "write `vectorize LOOP`",
+    FORMS["vectorize"],
     mark_as("vector"),
 )
 PARALLEL = Kind(
     "parallel",
-    "write `parallel LOOP, …`, or `parallel TENSOR` for its outer loops",
+    FORMS["parallel"],
     mark_as("parallel"),
     target="cpu",
     instead="`bind` gives iterations to blocks and threads",

@@ -12,6 +12,7 @@ from tensorlang.schedule.directives.kind import Kind
 from tensorlang.schedule.plan import full
 from tensorlang.schedule.state import State, loop_of, put, stage_of
 from tensorlang.syntax import nodes as syntax
+from tensorlang.syntax.directive_forms import FORMS
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,33 +104,33 @@ def _stream(state: State, directive: syntax.Directive) -> None:
 
 DISTRIBUTE = Kind(
     "distribute",
-    "write `distribute TENSOR` or `distribute TENSOR at LOOP`",
+    FORMS["distribute"],
     _distribute,
     idle=_idle,
 )
 AT = Kind(
     "at",
-    "write `at TENSOR in READER at LOOP`, or `at TENSOR at LOOP` when the loop's name is unique",
+    FORMS["at"],
     _at,
 )
 ROOT = Kind(
     "root",
-    "write `root TENSOR`",
+    FORMS["root"],
     _root,
 )
 STORE_AT = Kind(
     "store_at",
-    "write `store_at TENSOR at LOOP`",
+    FORMS["store_at"],
     _store_at,
 )
 FOLD = Kind(
     "fold",
-    "write `fold TENSOR at AXIS by COUNT`",
+    FORMS["fold"],
     _fold,
 )
 STREAM = Kind(
     "stream",
-    "write `stream TENSOR, …`",
+    FORMS["stream"],
     _stream,
     target="cpu",
 )

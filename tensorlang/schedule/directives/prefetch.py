@@ -29,6 +29,7 @@ from tensorlang.schedule.directives.kind import Kind, Placement
 from tensorlang.schedule.plan import Prefetch
 from tensorlang.schedule.state import State, loop_of
 from tensorlang.syntax import nodes as syntax
+from tensorlang.syntax.directive_forms import FORMS
 from tensorlang.tensor.walk import tensor_table
 
 
@@ -114,7 +115,7 @@ def _refused(prefetch: Prefetch, why: str, help: str | None = None) -> CompileEr
 
 PREFETCH = Kind(
     "prefetch",
-    "write `prefetch TENSOR at LOOP by DISTANCE`, or `prefetch TENSOR at LOOP by DISTANCE in INNER, …`",
+    FORMS["prefetch"],
     prefetch_directive,
     target="cpu",
     check=_check,

@@ -14,6 +14,7 @@ from tensorlang.schedule.directives.kind import Kind, idle_message
 from tensorlang.schedule.plan import Requirement
 from tensorlang.schedule.state import State
 from tensorlang.syntax import nodes as syntax
+from tensorlang.syntax.directive_forms import FORMS
 from tensorlang.syntax.printer import show
 
 
@@ -43,4 +44,4 @@ def _assume(state: State, directive: syntax.Directive) -> None:
         state.idle.append(idle_message(directive, "it holds for all sizes that there are"))
 
 
-ASSUME = Kind("assume", "write `assume CONDITION, …`, of comparisons between sizes: `assume N % 8 == 0`", rewrite=_assume)
+ASSUME = Kind("assume", FORMS["assume"], rewrite=_assume)

@@ -9,6 +9,7 @@ from tensorlang.schedule.flattened import flattened
 from tensorlang.schedule.rfactor import rfactor
 from tensorlang.schedule.state import State
 from tensorlang.syntax import nodes as syntax
+from tensorlang.syntax.directive_forms import FORMS
 from tensorlang.targets import target_of
 from tensorlang.tensor.absorb import absorbed
 from tensorlang.tensor.dead_code import eliminate_dead
@@ -73,26 +74,26 @@ def _flatten(state: State, directive: syntax.Directive) -> None:
 
 INLINE = Kind(
     "inline",
-    "write `inline TENSOR, …`",
+    FORMS["inline"],
     rewrite=_inline,
 )
 STORE = Kind(
     "store",
-    "write `store TENSOR with RESULT`",
+    FORMS["store"],
     rewrite=_store,
 )
 RFACTOR = Kind(
     "rfactor",
-    "write `rfactor BINDER by COUNT`, or `rfactor BINDER to LENGTH` for stretches",
+    FORMS["rfactor"],
     rewrite=_rfactor,
 )
 FLATTEN = Kind(
     "flatten",
-    "write `flatten` alone, before the directives that name loops",
+    FORMS["flatten"],
     rewrite=_flatten,
 )
 UNFOLD = Kind(
     "unfold",
-    "write `unfold TENSOR, … in BINDER, … -> NAME`",
+    FORMS["unfold"],
     rewrite=_unfold,
 )

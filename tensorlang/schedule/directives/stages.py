@@ -19,6 +19,7 @@ from tensorlang.schedule.directives import operands
 from tensorlang.schedule.directives.kind import Kind, Placement, idle_message, marks_of, runs_once
 from tensorlang.schedule.state import State, loop_of
 from tensorlang.syntax import nodes as syntax
+from tensorlang.syntax.directive_forms import FORMS
 
 DEALT = range(24, 241, 8)
 """Registers of a thread that a device can deal out anew."""
@@ -107,14 +108,14 @@ def _idle_specialize(state: State) -> Iterator[str]:
 
 STAGES = Kind(
     "stages",
-    "write `stages LOOP by COUNT`",
+    FORMS["stages"],
     stages,
     check=_check_stages,
     idle=_idle_stages,
 )
 SPECIALIZE = Kind(
     "specialize",
-    "write `specialize LOOP`, or `specialize LOOP with registers (FEW, MANY)`",
+    FORMS["specialize"],
     specialize,
     target="cuda",
     check=_check_specialize,

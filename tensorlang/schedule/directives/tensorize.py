@@ -36,6 +36,7 @@ from tensorlang.schedule.plan import Named, Plan, Stage, Storage
 from tensorlang.schedule.schedule import Instruction
 from tensorlang.schedule.state import Request, State, loop_of, put
 from tensorlang.syntax import nodes as syntax
+from tensorlang.syntax.directive_forms import FORMS
 from tensorlang.targets import target_of
 from tensorlang.tensor.nodes import Dynamic, Read
 from tensorlang.tensor.scop import StatementInfo
@@ -245,7 +246,7 @@ def _samples(stage: Stage, inner: tuple[str, ...]) -> Iterator[dict[str, int]]:
 
 TENSORIZE = Kind(
     "tensorize",
-    "write `tensorize LOOP, LOOP with INSTRUCTION`",
+    FORMS["tensorize"],
     tensorize,
     finish=_finish,
 )

@@ -22,6 +22,7 @@ from tensorlang.schedule.directives.loops import DONE
 from tensorlang.schedule.plan import Change, Stage, full
 from tensorlang.schedule.state import State, put, stage_of
 from tensorlang.syntax import nodes as syntax
+from tensorlang.syntax.directive_forms import FORMS
 
 
 def together(state: State, directive: syntax.Directive) -> None:
@@ -112,6 +113,6 @@ def _rename(old: str, new: str) -> Change:
 
 TOGETHER = Kind(
     "together",
-    "write `together TENSOR, TENSOR, … -> LOOP, …`",
+    FORMS["together"],
     together,
 )

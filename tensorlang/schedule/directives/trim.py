@@ -22,6 +22,7 @@ from tensorlang.schedule.directives.kind import Kind
 from tensorlang.schedule.plan import Stage
 from tensorlang.schedule.state import State, loop_of
 from tensorlang.syntax import nodes as syntax
+from tensorlang.syntax.directive_forms import FORMS
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,6 @@ def trimmed(state: State, stage: Stage, scop: Scop, nests: Mapping[str, Nest]) -
 
 TRIM = Kind(
     "trim",
-    "write `trim LOOP, …`",
+    FORMS["trim"],
     trim,
 )

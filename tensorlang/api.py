@@ -179,7 +179,13 @@ def importer_of(model: Any, importers: Sequence[Importer] | None = None) -> Impo
         if importer.matches(model):
             return importer
     what = f"`{model}`" if isinstance(model, (str, os.PathLike)) else f"a `{type(model).__name__}`"
-    help = "install tensorlang as a package: importers are found by its metadata" if not found else "an ONNX file ends in `.onnx`"
+    help = "an ONNX file ends in `.onnx`"
+    if not found:
+        help = "install tensorlang as a package: importers are found by its metadata"
+    elif isinstance(model, (str, os.PathLike)) and os.fspath(model).endswith(".tl"):
+        help = "operators are no model: `tensorlang.load` reads them"
+    elif callable(model):
+        help = "a model in Python is exported first: `torch.onnx.export(model, arguments, 'net.onnx')`"
     raise error("O0001", f"no importer reads {what}", help=help)
 
 

@@ -54,6 +54,8 @@ def parse(
     Raises CompileError for mistakes, T0193 for a relative path without `base`."""
     if not isinstance(text, str):
         raise error("P024", f"the text of a program is expected, not {type(text).__name__}", help="a file is read by `tensorlang.load`")
+    if text.endswith(".tl") and "\n" not in text:
+        raise error("P024", f"the text of a program is expected, not the path `{text}`", help="a file is read by `tensorlang.load`")
     if base is not None and not isinstance(base, (str, os.PathLike)):
         raise error("P020", f"`base` is a folder, not {type(base).__name__}", help="pass the path of a folder")
     folder = None if base is None else os.fspath(base)

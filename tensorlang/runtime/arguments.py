@@ -16,6 +16,7 @@ import numpy as np
 
 from codegen.dtypes import DTYPES, from_numpy
 from tensorlang.check.instantiate import ArgType
+from tensorlang.check.problems import counted
 from tensorlang.diagnostics import CompileError, Diagnostic, Label, exception
 from tensorlang.runtime.feeds import Place, as_array, kind_of
 from tensorlang.syntax import nodes as sx
@@ -52,8 +53,10 @@ def sorted_out(operator: sx.Operator, args: tuple[Any, ...], named: Mapping[str,
     params = {p.name: p for p in operator.params}
     tensors = [p for p in operator.params if p.kind == "tensor"]
     if len(args) > len(tensors):
-        title = f"`{operator.name}` takes {len(tensors)} tensors and is given {len(args)}"
-        raise exception(Diagnostic("R0311", title, help="attributes are named: `stride=2`"))
+        title = f"`{operator.name}` takes {counted(len(tensors), 'tensor')} and is given {len(args)}"
+        others = [p.name for p in operator.params if p.kind != "tensor"]
+        help = f"what is no tensor is named: {', '.join(f'`{n}=…`' for n in others)}" if others else _called(operator)
+        raise exception(Diagnostic("R0311", title, _declared(operator), help=help))
     given: dict[str, Any] = {p.name: a for p, a in zip(tensors, args, strict=False)}
     for name, value in named.items():
         if name not in params:
@@ -63,7 +66,9 @@ def sorted_out(operator: sx.Operator, args: tuple[Any, ...], named: Mapping[str,
         given[name] = value
     missing = [p.name for p in tensors if given.get(p.name) is None and p.default is None]
     if missing:
-        raise exception(Diagnostic("R0313", f"`{operator.name}` is not given {', '.join(f'`{m}`' for m in missing)}"))
+        title = f"`{operator.name}` is not given {', '.join(f'`{m}`' for m in missing)}"
+        labels = tuple(Label(params[m].span, "declared here" if m not in given else "given as None") for m in missing)
+        raise exception(Diagnostic("R0313", title, labels, help=_called(operator)))
     arrays: list[Array] = []
     types = tuple(_types(p, given.get(p.name), arrays) for p in tensors)
     attrs = {n: v for n, v in given.items() if params[n].kind == "attr"}
@@ -71,9 +76,23 @@ def sorted_out(operator: sx.Operator, args: tuple[Any, ...], named: Mapping[str,
     return Call(types, attrs, sizes, tuple(arrays))
 
 
+def _declared(operator: sx.Operator) -> tuple[Label, ...]:
+    return (Label(operator.name_span, "declared here"),) if operator.name_span.end else ()
+
+
+def _called(operator: sx.Operator) -> str:
+    """Return how an operator is called."""
+    given = [p.name if p.kind == "tensor" else f"{p.name}=…" for p in operator.params if p.default is None]
+    return f"it is called `{operator.name}({', '.join(given)})`"
+
+
+_SAME = {"dim": "axis", "dims": "axes", "axis": "dim", "kernel_size": "kernel", "eps": "epsilon", "epsilon": "eps", "padding": "pads"}
+"""What PyTorch and others call attributes → what libraries of this language do."""
+
+
 def no_argument(operator: str, name: str, names: Sequence[str]) -> CompileError:
     """Return R0312 for a name that is none of those of an operator."""
-    close = get_close_matches(name, names, 1)
+    close = [_SAME[name]] if _SAME.get(name) in names else get_close_matches(name, names, 1)
     note = f"it has {', '.join(f'`{p}`' for p in names)}"
     help = f"did you mean `{close[0]}`?" if close else None
     return exception(Diagnostic("R0312", f"`{operator}` has no `{name}`", notes=(note,), help=help))
@@ -154,7 +173,10 @@ def _type(param: sx.Param, value: Any, arrays: list[Array]) -> ArgType:
         array = _as_declared(array, param)
     dtype = from_numpy(array.dtype.newbyteorder("="))
     if dtype is None:
-        raise exception(Diagnostic("R0303", f"`{param.name}` has the element type {array.dtype}, which the language does not have"))
+        title = f"`{param.name}` has the element type {array.dtype}, which the language does not have"
+        parts = f"give its parts apart: `{param.name}.real` and `{param.name}.imag`"
+        help = parts if array.dtype.kind == "c" else f"convert it: `{param.name}.astype(np.float32)`"
+        raise exception(Diagnostic("R0303", title, (Label(param.span, "declared here"),), help=help))
     arrays.append(array)
     return ArgType(dtype, tuple(array.shape))
 

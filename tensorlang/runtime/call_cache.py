@@ -95,8 +95,10 @@ class CallCache:
             return
         form, arrays = read
         order = _order(declaration, args, named)
-        inputs = [arrays[k] for k in order] if len(order) == len(arrays) == len(native.inputs) else []
-        if len(inputs) != len(arrays) or any(_shape(a) != (p.dtype.numpy, p.shape) for a, p in zip(inputs, native.inputs, strict=True)):
+        if not len(order) == len(arrays) == len(native.inputs):
+            return  # some were made of numbers or lists
+        inputs = [arrays[k] for k in order]
+        if any(_shape(a) != (p.dtype.numpy, p.shape) for a, p in zip(inputs, native.inputs, strict=True)):
             return
         entry = _Entry(native, None if list(order) == sorted(order) else tuple(order))
         with self._lock:

@@ -49,7 +49,8 @@ def as_array(value: object, name: str) -> Array:
     except ValueError as problem:
         raise exception(Diagnostic("R0305", f"`{name}` cannot be read as an array", notes=(str(problem),))) from None
     if from_numpy(array.dtype) is None:
-        help = "name an `.npy` or `.npz` file, or a type such as `f32[4,5]`" if isinstance(value, str) else "pass a NumPy array"
+        words = "in Python pass a NumPy array; on the command line name an `.npy` or `.npz` file, or a type such as `f32[4,5]`"
+        help = words if isinstance(value, str) else "pass a NumPy array"
         raise exception(Diagnostic("R0305", f"`{name}` is no array of numbers but {kind_of(value)}", help=help))
     return array
 

@@ -12,6 +12,7 @@ import re
 from bisect import bisect
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -89,8 +90,21 @@ def load(path: str | Path) -> Source:
             raise error("P022", f"`{path}` is too large: {size} bytes", notes=(f"a file may have {MAX_BYTES} bytes",))
         data = path.read_bytes()
     except (OSError, ValueError) as problem:  # ValueError: a path with a NUL byte
-        raise error("P020", f"cannot read `{path}`: {(getattr(problem, 'strerror', None) or str(problem)).lower()}") from None
+        why = (getattr(problem, "strerror", None) or str(problem)).lower()
+        raise error("P020", f"cannot read `{path}`: {why}", help=_readable(path)) from None
     return replace(decode(data, str(path)), folder=str(path.parent))
+
+
+def _readable(path: Path) -> str | None:
+    """Return what may be read instead of a path that cannot be: a text itself, or a file of nearly that name."""
+    if "{" in str(path) or "\n" in str(path):
+        return "the text of a program is read by `tensorlang.parse`"
+    try:
+        there = [entry.name for entry in path.parent.glob("*.tl")]
+    except (OSError, ValueError):
+        return None
+    close = get_close_matches(path.name, there, 1)
+    return f"did you mean `{path.with_name(close[0])}`?" if close else None
 
 
 def decode(data: bytes, name: str) -> Source:

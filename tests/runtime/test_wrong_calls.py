@@ -1,0 +1,61 @@
+"""What people who come from NumPy and PyTorch call wrongly from Python: each is told what, where and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tensorlang as tl
+
+X = np.arange(4, dtype=np.float32)
+OPS = tl.parse(
+    "op same(x: f32[N]) -> (y: f32[N]) { y[i] = x[i] }\n"
+    "op moved(x: f32[N], attr k: int) -> (y: f32[N]) where k < N { y[i] = x[(i + k) % N] }\n"
+    "op softer(x: f32[M, N], attr axis: int = 1) -> (y: f32[M, N]) where axis < 2 { y[i, j] = x[i, j] }\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("call", "code", "title", "help", "placed"),
+    [
+        (lambda: OPS.same(), "R0313", "`same` is not given `x`", "it is called `same(x)`", True),
+        (lambda: OPS.same(None), "R0313", "`same` is not given `x`", "it is called `same(x)`", True),
+        (lambda: OPS.moved(), "R0313", "`moved` is not given `x`", "it is called `moved(x, k=…)`", True),
+        (lambda: OPS.same(X, X), "R0311", "`same` takes 1 tensor and is given 2", "it is called `same(x)`", True),
+        (lambda: OPS.moved(X, 3), "R0311", "`moved` takes 1 tensor and is given 2", "what is no tensor is named: `k=…`", True),
+        (lambda: OPS.softer(X.reshape(2, 2), dim=0), "R0312", "`softer` has no `dim`", "did you mean `axis`?", False),
+        (lambda: OPS.same(X.astype(complex)), "R0303", "element type complex128", "give its parts apart: `x.real` and `x.imag`", True),
+        (lambda: OPS.same(np.array([None])), "R0303", "element type object", "convert it: `x.astype(np.float32)`", True),
+        (lambda: OPS.same("x.npy"), "R0305", "`x` is no array of numbers", "in Python pass a NumPy array", False),
+        (lambda: tl.parse("ops.tl"), "P024", "not the path `ops.tl`", "a file is read by `tensorlang.load`", False),
+        (lambda: tl.load("op f(x: f32[N]) -> (y: f32[N]) { y[i] = x[i] }"), "P020", "cannot read", "is read by `tensorlang.parse`", False),
+        (lambda: tl.compile(lambda x: x), "O0001", "no importer reads a `function`", "`torch.onnx.export(", False),
+        (lambda: tl.compile("ops.tl"), "O0001", "no importer reads `ops.tl`", "`tensorlang.load` reads them", False),
+    ],
+)
+def test_a_wrong_call_is_told_what_to_do(call: Callable[[], Any], code: str, title: str, help: str, placed: bool) -> None:
+    with pytest.raises(tl.CompileError) as refused:
+        call()
+    (found,) = refused.value.diagnostics
+    assert found.code == code and title in found.title and help in (found.help or "")
+    assert bool(found.labels) == placed
+
+
+def test_a_file_of_nearly_that_name_is_proposed(tmp_path: Path) -> None:
+    (tmp_path / "operators.tl").write_text("fn f(x) = x\n")
+    with pytest.raises(tl.CompileError) as refused:
+        tl.load(tmp_path / "operator.tl")
+    assert refused.value.diagnostics[0].help == f"did you mean `{tmp_path / 'operators.tl'}`?"
+    with pytest.raises(tl.CompileError) as refused:
+        tl.load(tmp_path / "nowhere" / "f\0.tl")
+    assert refused.value.diagnostics[0].help is None
+
+
+@pytest.mark.parametrize("given", [[1, 2, 3], (1.0, 2.0), [True], range(3), np.float32(2).reshape(1)])
+def test_numbers_in_a_list_are_arrays_every_time(given: Any) -> None:
+    for _ in range(3):
+        np.testing.assert_array_equal(OPS.same(given) if isinstance(given, (list, tuple)) else OPS.same(list(given)), list(given))

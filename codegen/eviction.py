@@ -14,7 +14,6 @@ removed, and no link is followed, so nothing outside the folder is.
 from __future__ import annotations
 
 import fcntl
-import logging
 import os
 import re
 import stat
@@ -25,6 +24,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from codegen.log import log_of
 
 LIMIT = "TENSORLANG_CACHE_SIZE"
 DEFAULT_LIMIT_BYTES = 5 << 30
@@ -43,7 +44,7 @@ _LEFT = 0.9
 """The share of the limit that is left when entries are removed, so that it is not done again soon."""
 _UNTOUCHED_SECONDS = 3600.0
 """How long nobody has written to a temporary file before it is taken for one that its process left behind."""
-_log = logging.getLogger("tensorlang.cache")
+_log = log_of("cache")
 
 
 @dataclass(frozen=True, slots=True)

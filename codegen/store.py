@@ -13,7 +13,6 @@ can write to is reported and not used, and a file is read if it is a regular one
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 import stat
 import tempfile
@@ -25,11 +24,12 @@ from pathlib import Path
 import platformdirs
 
 from codegen.eviction import NEW, make_room
+from codegen.log import log_of
 
 _MAGIC = b"tlo2"
 _ENVIRONMENT = "TENSORLANG_CACHE"
 _USED_SECONDS = 60.0
-_log = logging.getLogger("tensorlang.cache")
+_log = log_of("cache")
 
 
 def default_directory() -> Path:

@@ -8,21 +8,27 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from logging import INFO
 from pickle import PicklingError
+from time import perf_counter
 from typing import Any
 
 from codegen.forks import Lock
-from tensorlang.diagnostics import CompileError, Diagnostic, RunError, trimmed
+from codegen.log import log_of
+from tensorlang.diagnostics import CompileError, Diagnostic, RunError, plain_text, trimmed
 from tensorlang.graph.nodes import Graph
 from tensorlang.runtime.bundle import BundleKey, keep_open, kept_open
 from tensorlang.runtime.description import Description
-from tensorlang.runtime.feeds import check_named
+from tensorlang.runtime.feeds import check_named, describe
 from tensorlang.runtime.profile import Profile
 from tensorlang.runtime.protocol import MemoryUse, Progress, Runs, Timer, Tools, quiet
+from tensorlang.runtime.report import counted
 from tensorlang.runtime.signature import OpenModel, Signature, TensorSignature, check_feeds, named_inputs, signature_of
 from tensorlang.runtime.work import Roofline
 
 Shapes = Mapping[str, tuple[int, ...]]
+
+_log = log_of("compile")
 
 OPEN_SHAPES = "O011"
 """The code of an importer's complaint that a shape is not known."""
@@ -256,9 +262,18 @@ class CompiledModel:
 
     def _specialise(self, shapes: Shapes | None) -> Runs:
         key = self._key(shapes) if self._key is not None else None
-        shared = self._shared if self._open else None
+        shared, start = self._shared if self._open else None, perf_counter()
         found = self._tools.kept(key.name, shared) if key is not None else None
-        return found if found is not None else self._tools.built(self._load(shapes), self._progress, key, shared)
+        made = found if found is not None else self._tools.built(self._load(shapes), self._progress, key, shared)
+        self._log(made, "compiled" if found is None else "found in the cache", perf_counter() - start)
+        return made
+
+    def _log(self, made: Runs, how: str, seconds: float) -> None:
+        if _log.isEnabledFor(INFO):
+            inputs = ", ".join(f"{plain_text(v.name)}: {describe(v.dtype, v.shape)}" for v in made.inputs)
+            name, kernels = plain_text(made.summary.name), counted(made.summary.kernels, "kernel")
+            where = f"{self._tools.name}, {counted(self._tools.threads, 'thread')}"
+            _log.info("model `%s` for %s: %s in %.1f ms, %s, for %s", name, inputs, how, seconds * 1e3, kernels, where)
 
 
 def only_shapes_are_open(problem: CompileError) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from numbers import Integral
 from pickle import PicklingError
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from codegen.forks import import_whole
@@ -21,6 +22,7 @@ from tensorlang.graph.passes.memory.layout import prefer_derived
 from tensorlang.graph.precisions import F32, Precision, chosen
 from tensorlang.runtime.bundle import BundleKey, kept
 from tensorlang.runtime.feeds import as_array
+from tensorlang.runtime.kernel_log import log_kernel
 from tensorlang.runtime.protocol import Progress, Roles, installed_roles
 from tensorlang.runtime.threads import default_threads
 from tensorlang.runtime.work import Roofline
@@ -149,7 +151,8 @@ class Toolchain:
     def _kernel(self, program: Program, request: ScheduleRequest, store: Cache | None, dump: Dump | None = None) -> Artifact:
         from tensorlang.backends.cpu.driver import compile_kernel
 
-        return compile_kernel(
+        start = perf_counter()
+        made = compile_kernel(
             program,
             self.target,
             schedule=request.schedule,
@@ -159,6 +162,8 @@ class Toolchain:
             store=store,
             dump=dump,
         )
+        log_kernel(program, "found in the cache" if made.cached else "compiled", made.origin, perf_counter() - start, self)
+        return made
 
     def planned(self, program: Program, request: ScheduleRequest) -> Plan:
         from tensorlang.backends.cpu.driver import machine_of, plan_kernel

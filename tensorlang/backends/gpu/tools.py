@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from tensorlang.policy.machine import GpuMachine as Machine
 from tensorlang.runtime.bundle import BundleKey, Draft, kept
 from tensorlang.runtime.constants import Weights, cells_of, places_of, without_constants
 from tensorlang.runtime.feeds import Place, as_array, check_names, checked, row_major
+from tensorlang.runtime.kernel_log import log_kernel
 from tensorlang.runtime.profile import Profile, profile_of
 from tensorlang.runtime.protocol import MemoryUse, ModelSummary, Progress, Roles, Timer, installed_roles, quiet
 from tensorlang.runtime.report import us
@@ -156,7 +158,10 @@ class DeviceTools:
     def _kernel(self, program: Program, name: str, request: ScheduleRequest, dump: Dump | None = None) -> Any:
         from tensorlang.backends.gpu.build import device_kernel
 
-        return device_kernel(program, name, request.schedule, dump, request.rules, machine=self.machine, knobs=request.knobs)
+        start = perf_counter()
+        made = device_kernel(program, name, request.schedule, dump, request.rules, machine=self.machine, knobs=request.knobs)
+        log_kernel(program, "scheduled", made.origin, perf_counter() - start, self)
+        return made
 
     def planned(self, program: Program, request: ScheduleRequest) -> Plan:
         from tensorlang.backends.gpu.driver import plan_for_device

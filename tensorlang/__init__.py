@@ -58,5 +58,15 @@ def __getattr__(name: str) -> object:
     return found
 
 
+def load_ipython_extension(ipython: object) -> None:
+    """Answer `%load_ext tensorlang` in IPython."""
+    import_module("tensorlang.notebook").load(ipython)
+
+
+def unload_ipython_extension(ipython: object) -> None:
+    """Answer `%unload_ext tensorlang` in IPython."""
+    import_module("tensorlang.notebook").unload(ipython)
+
+
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})

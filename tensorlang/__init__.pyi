@@ -15,6 +15,10 @@ from tensorlang.runtime.operator import Operators as Operators
 from tensorlang.schedule.schedule import Schedule as Schedule
 
 __version__: str
+
+def load_ipython_extension(ipython: object) -> None: ...
+def unload_ipython_extension(ipython: object) -> None: ...
+
 __all__ = [
     "CompileError",
     "CompileWarning",

@@ -99,6 +99,11 @@ class CompileError(Exception):
     def __str__(self) -> str:
         return "\n\n".join(render(d) for d in self.diagnostics)
 
+    def _repr_html_(self) -> str:
+        from tensorlang.html import diagnostics_html
+
+        return diagnostics_html(map(styled, self.diagnostics))
+
 
 class RunError(CompileError, ValueError):
     """A call is wrong: its arrays, sizes or data do not fit the operator. Codes R."""

@@ -34,6 +34,7 @@ from codegen.forks import lock_at_fork
 from codegen.llvm.jit import Library, kept_object, load
 from codegen.llvm.pool_ir import MAX_THREADS, pool_ir
 from codegen.llvm.target import host
+from codegen.llvm.thread_count import available_cpus, default_threads
 from codegen.log import log_of
 from codegen.store import Cache
 
@@ -86,11 +87,12 @@ def _loaded() -> _Functions:
     functions = _Functions(load([kept_object("pool", pool_ir(target), target, Cache())]))
     places = (ctypes.c_int32 * MAX_THREADS).from_address(functions.library.address("tl_processors"))
     for i in range(MAX_THREADS):
-        processors[i] = -1
-    for i, processor in enumerate(_processors()[:MAX_THREADS]):
-        processors[i] = processor
-    count = functions.set_threads(available_threads())
-    log_of("threads").debug("parallel loops run on up to %d threads, on the processors %s", count, _processors()[:MAX_THREADS])
+        places[i] = -1
+    for i, processor in enumerate(available_cpus()[:MAX_THREADS]):
+        places[i] = processor
+    chosen = default_threads()
+    functions.set_threads(chosen.count)
+    log_of("threads").debug("parallel loops run on %d threads: %s", chosen.count, chosen.why)
     os.register_at_fork(after_in_child=functions.forked)
     atexit.register(functions.stop)
     return functions

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tensorlang.diagnostics import plain_text
-from tensorlang.runtime.html import html_text, table
+from tensorlang.html import html_text, table
 from tensorlang.runtime.protocol import MemoryUse
 from tensorlang.runtime.report import bytes_text, counted
 from tensorlang.runtime.signature import Signature

@@ -97,6 +97,13 @@ class Operator:
     def __repr__(self) -> str:
         return f"<{self.signature}>"
 
+    def _repr_html_(self) -> str:
+        from tensorlang.html import operator_html
+
+        latest = next(reversed(self._made.values()), None)
+        loops = latest.loops if latest is not None else ""
+        return operator_html(self.signature, self.__doc__ or "", show(self.declaration), loops)
+
     @property
     def __signature__(self) -> Signature:
         """What editors show while a call is written: tensors by position, attributes and sizes by name."""

@@ -13,7 +13,7 @@ from typing import Any, overload
 from tensorlang.diagnostics import error, plain_text, text_columns
 from tensorlang.graph.edit import members
 from tensorlang.graph.nodes import Graph, Kernel
-from tensorlang.runtime.html import html_text, table
+from tensorlang.html import html_text, table
 from tensorlang.runtime.kernel_time import KernelTime
 from tensorlang.runtime.report import bytes_text, counted
 from tensorlang.runtime.work import work_of

@@ -85,6 +85,11 @@ class Ready(Protocol):
         ...
 
     @property
+    def loops(self) -> str:
+        """Its loops, or the text of its kernels, for people."""
+        ...
+
+    @property
     def direct(self) -> Direct | None:
         """Its native code, if that is for arrays of the host."""
         ...

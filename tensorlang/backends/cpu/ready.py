@@ -52,6 +52,10 @@ class Compiled:
         return self.native(*(row_major(a) for a in arrays))
 
     @property
+    def loops(self) -> str:
+        return self.artifact.loops
+
+    @property
     def is_plain(self) -> bool:
         return self.artifact.is_plain
 

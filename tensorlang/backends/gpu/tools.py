@@ -382,6 +382,10 @@ class OperatorOnDevice:
         return self.on_device.outputs
 
     @property
+    def loops(self) -> str:
+        return "\n".join(made.launched.text for made in self.built.model.kernels.values())
+
+    @property
     def direct(self) -> None:
         return None
 

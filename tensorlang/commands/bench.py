@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tensorlang.shell import options
-from tensorlang.shell.loading import model_of, no_precision, operator_of
+from tensorlang.shell.loading import inputs_of, model_of, no_precision, operator_of
 from tensorlang.shell.options import ModelOptions
 from tensorlang.shell.reporting import say
 
@@ -65,7 +65,7 @@ def _on_host(
 ) -> Comparison:
     """Return a model, an operator of a file or one of a library, on this processor, next to `chosen`."""
     from tensorlang.backends.registry import tools_for
-    from tensorlang.shell.arguments import parsed, random_inputs
+    from tensorlang.shell.arguments import parsed
     from tensorlang.shell.bench import bench_model, bench_operator, with_memory
     from tensorlang.shell.peers import Task
 
@@ -77,7 +77,7 @@ def _on_host(
     if not file.suffix and not file.exists():
         return _library(what, parsed(arguments), tools, model_options, chosen, seconds)
     model, values = model_of(file, arguments, threads, model_options, target)
-    inputs = random_inputs(model.made.inputs, values)
+    inputs = inputs_of(model, values)
     found = bench_model(model, Task(inputs, what), tools.threads, tools.precision.used, chosen, seconds)
     return with_memory(found, file, inputs, model_options.chosen()) if memory else found
 
@@ -90,7 +90,7 @@ def _on_device(
 
     from tensorlang.backends.registry import tools_for
     from tensorlang.runtime.operator import Operator
-    from tensorlang.shell.arguments import parsed, random_inputs
+    from tensorlang.shell.arguments import parsed
     from tensorlang.shell.bench import bench_on_device, results_of
     from tensorlang.shell.installed_operators import library_with
     from tensorlang.shell.peers import DeviceRun, Task
@@ -98,7 +98,7 @@ def _on_device(
     file = Path(what)
     if file.suffix != ".tl" and (file.suffix or file.exists()):
         model, values = model_of(file, arguments, None, model_options, target)
-        inputs = random_inputs(model.made.inputs, values)
+        inputs = inputs_of(model, values)
         run = DeviceRun(model.timer(inputs), lambda: [np.asarray(r) for r in model.run(inputs).values()])
         return bench_on_device(run, Task(inputs, what), model.roofline(inputs), model_options.precision, chosen, seconds)
     no_precision(model_options.precision)

@@ -10,7 +10,7 @@ import click
 
 from tensorlang.diagnostics import error
 from tensorlang.shell import options
-from tensorlang.shell.loading import model_of, no_precision, operator_of
+from tensorlang.shell.loading import inputs_of, model_of, no_precision, operator_of
 from tensorlang.shell.options import ModelOptions
 from tensorlang.shell.reporting import say
 
@@ -64,12 +64,10 @@ def _explain_model(
     target: str,
     as_json: bool,
 ) -> None:
-    from tensorlang.shell.arguments import random_inputs
-
     if proof:
         raise error("C0103", "not supported yet: the proofs of a model", help="ask for those of an operator of a `.tl` file")
     model, values = model_of(file, arguments, threads, model_options, target)
-    inputs = random_inputs(model.made.inputs, values) if measure else None
+    inputs = inputs_of(model, values) if measure else None
     kernels = [] if inputs is None or not as_json else [_kernel(k) for k in model.profile(inputs)]
     text = model.explain(inputs)
     say({"file": str(file), "target": target, "kernels": kernels, "text": text}, text, as_json)

@@ -43,6 +43,11 @@ def extents_text(shape: Sequence[Extent] | None) -> str:
     return f"[{', '.join('?' if n is None else plain_text(str(n)) for n in shape)}]"
 
 
+def example_shape(tensor: TensorSignature) -> tuple[int, ...]:
+    """Return a shape that a tensor may have, 1 for what is not said."""
+    return tuple(n if isinstance(n, int) else 1 for n in tensor.shape or ())
+
+
 @dataclass(frozen=True, slots=True)
 class Signature:
     """A model's name, and its inputs and outputs in order."""

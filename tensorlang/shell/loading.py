@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tensorlang.diagnostics import CompileError, error
+from tensorlang.diagnostics import CompileError, RunError, error
 from tensorlang.shell.options import ModelOptions
 from tensorlang.targets import HOST
 
@@ -56,6 +57,19 @@ def model_of(
     with Bar() as bar:
         model = compile_model(str(file), target, threads=threads, shapes=shapes or None, progress=bar, **options.chosen())
     return model, values
+
+
+def inputs_of(model: CompiledModel, values: dict[str, Any]) -> dict[str, Any]:
+    """Return what a model is given, with random arrays for the inputs that it is not. Raises RunError O011 where shapes are open."""
+    from tensorlang.runtime.signature import example_shape
+    from tensorlang.shell.arguments import random_inputs
+
+    try:
+        return random_inputs(model.made.inputs, values)
+    except RunError as refused:
+        given = (f"{t.name}={t.dtype or 'f32'}[{','.join(map(str, example_shape(t)))}]" for t in model.inputs)
+        found = [replace(d, help=f"give arrays or their types, as `{' '.join(given)}`") for d in refused.diagnostics[:1]]
+        raise RunError(*found) from None
 
 
 def is_model(path: Path) -> bool:

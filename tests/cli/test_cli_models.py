@@ -270,3 +270,13 @@ def test_a_file_that_is_no_model_is_refused(capsys: Any, tmp_path: Path) -> None
     code, _, err = run(capsys, "run", path)
     assert code == 1
     assert err.startswith("error[O")
+
+
+@pytest.mark.parametrize("command", [["explain", "--measure"], ["bench", "--peers", "none"]])
+def test_a_model_that_leaves_shapes_open_says_how_a_command_line_gives_them(capsys: Any, tmp_path: Path, command: list[str]) -> None:
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, ["batch", 4]) for n in "xy")
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [x], [y])
+    path = tmp_path / "open.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), path)
+    code, out, err = run(capsys, command[0], path, *command[1:], "-t", "1")
+    assert (code, out) == (1, "") and "O011" in err and "as `x=f32[1,4]`" in err

@@ -43,7 +43,7 @@ def extents_text(shape: Sequence[Extent] | None) -> str:
     return f"[{', '.join('?' if n is None else plain_text(str(n)) for n in shape)}]"
 
 
-def example_shape(tensor: TensorSignature) -> tuple[int, ...]:
+def shape_with_ones(tensor: TensorSignature) -> tuple[int, ...]:
     """Return a shape that a tensor may have, 1 for what is not said."""
     return tuple(n if isinstance(n, int) else 1 for n in tensor.shape or ())
 

@@ -61,13 +61,13 @@ def model_of(
 
 def inputs_of(model: CompiledModel, values: dict[str, Any]) -> dict[str, Any]:
     """Return what a model is given, with random arrays for the inputs that it is not. Raises RunError O011 where shapes are open."""
-    from tensorlang.runtime.signature import example_shape
+    from tensorlang.runtime.signature import shape_with_ones
     from tensorlang.shell.arguments import random_inputs
 
     try:
         return random_inputs(model.made.inputs, values)
     except RunError as refused:
-        given = (f"{t.name}={t.dtype or 'f32'}[{','.join(map(str, example_shape(t)))}]" for t in model.inputs)
+        given = (f"{t.name}={t.dtype or 'f32'}[{','.join(map(str, shape_with_ones(t)))}]" for t in model.inputs)
         found = [replace(d, help=f"give arrays or their types, as `{' '.join(given)}`") for d in refused.diagnostics[:1]]
         raise RunError(*found) from None
 

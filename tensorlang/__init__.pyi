@@ -9,6 +9,7 @@ from tensorlang.operators import parse as parse
 from tensorlang.packages import std as std
 from tensorlang.packages import use as use
 from tensorlang.picture.plot import plot as plot
+from tensorlang.runtime.dlpack import dlpack as dlpack
 from tensorlang.runtime.model import CompiledModel as CompiledModel
 from tensorlang.runtime.operator import Operator as Operator
 from tensorlang.runtime.operator import Operators as Operators
@@ -28,6 +29,7 @@ __all__ = [
     "RunError",
     "Schedule",
     "compile",
+    "dlpack",
     "load",
     "parse",
     "plot",

@@ -40,10 +40,7 @@ def as_array(value: object, name: str) -> Array:
     if isinstance(value, np.ndarray):
         return value
     if hasattr(value, "__dlpack__"):
-        try:
-            return np.from_dlpack(value)
-        except (BufferError, RuntimeError, TypeError, ValueError) as problem:
-            raise exception(Diagnostic("R0305", f"`{name}` cannot be read as an array", notes=(str(problem),))) from None
+        return _by_dlpack(value, name)
     try:
         array = np.asarray(value)
     except ValueError as problem:
@@ -53,6 +50,25 @@ def as_array(value: object, name: str) -> Array:
         help = words if isinstance(value, str) else "pass a NumPy array"
         raise exception(Diagnostic("R0305", f"`{name}` is no array of numbers but {kind_of(value)}", help=help))
     return array
+
+
+_REFUSALS = (AttributeError, BufferError, RuntimeError, TypeError, ValueError)
+"""What libraries raise for tensors that they do not hand over."""
+
+
+def _by_dlpack(value: Any, name: str, *, own: bool = False) -> Array:
+    """Return an array over the memory of what speaks DLPack, read by NumPy where that can, and not by our `own` means."""
+    if not own:
+        try:
+            return np.from_dlpack(value)
+        except _REFUSALS:
+            pass  # of an element type that NumPy lacks, or refused below with the reason
+    from tensorlang.runtime.dlpack import imported
+
+    try:
+        return imported(value)
+    except _REFUSALS as problem:
+        raise exception(Diagnostic("R0305", f"`{name}` cannot be read as an array", notes=(str(problem),))) from None
 
 
 def checked(feeds: Mapping[str, object], inputs: Sequence[Place]) -> list[Array]:
@@ -88,6 +104,8 @@ def in_place(given: Mapping[str, object], values: Sequence[Place], what: str) ->
             continue
         try:
             array = as_array(found, value.name)
+            if not array.flags.writeable and not isinstance(found, np.ndarray):  # as NumPy takes what says nothing about that
+                array = _by_dlpack(found, value.name, own=True)
         except RunError as problem:
             problems += problem.diagnostics
             continue

@@ -128,6 +128,7 @@ def trimmed(function: F) -> F:
         try:
             return function(*args, **named)
         except CompileError as refused:
+            __tracebackhide__ = True  # pytest and IPython leave out a frame that says so
             raise refused.with_traceback(None) from None
 
     return cast(F, at_the_edge)
@@ -159,7 +160,7 @@ def error(
     return exception(Diagnostic(code, title, labels, notes, help, edits))
 
 
-OF_TYPES = frozenset(("R0204", "R0303", "R0305", "R0311", "R0314"))
+OF_TYPES = frozenset(("R0204", "R0207", "R0303", "R0305", "R0311", "R0314"))
 """Codes of calls that are given something of a wrong type."""
 
 

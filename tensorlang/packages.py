@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from tensorlang.check.modes import Mode
-from tensorlang.diagnostics import error
+from tensorlang.diagnostics import error, trimmed
 from tensorlang.operators import operators_of
 from tensorlang.runtime.operator import Operator, Operators
 from tensorlang.runtime.specialization import Sizes, checked_sizes
@@ -75,6 +75,9 @@ class Package:
         }
         return sorted({*self, *below})
 
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self)
+
     def __repr__(self) -> str:
         return f"<operators of {self.__name__}: {', '.join(self)}>"
 
@@ -116,6 +119,7 @@ def _listed(module: modules.Module) -> Iterator[str]:
     yield ""
 
 
+@trimmed
 def use(
     module: str,
     *,

@@ -122,5 +122,6 @@ def _known(found: Value | None) -> str:
 
 
 def _told_by(b: Binder, names: Sequence[str]) -> list[str]:
-    """Return the parameters that say what these names are: the attribute itself, the tensor whose shape has a size."""
-    return list(dict.fromkeys(b.sources[name][0] if name in b.sources else name for name in names if name in b.sources or name in b.attrs))
+    """Return the parameters that say what these names are: an attribute or a size itself, the tensor whose shape has a size."""
+    own = {p.name for p in b.operator.params if p.kind == "size"} | set(b.attrs)
+    return list(dict.fromkeys(b.sources[name][0] if name in b.sources else name for name in names if name in b.sources or name in own))

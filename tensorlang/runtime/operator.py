@@ -92,7 +92,8 @@ class Operator:
         declared = self.module.operators.get(self.name)
         self._takes_out = declared is not None and any(p.name == "out" for p in declared.params)
         if declared is not None:
-            self.__doc__, self.__name__ = documentation(declared), self.name
+            self.__doc__, self.__name__, self.__qualname__ = documentation(declared), self.name, self.name
+            self.__annotations__: dict[str, object] = {}
 
     def __repr__(self) -> str:
         return f"<{self.signature}>"
@@ -106,10 +107,12 @@ class Operator:
 
     @property
     def __signature__(self) -> Signature:
-        """What editors show while a call is written: tensors by position, attributes and sizes by name."""
+        """What editors show while a call is written: tensors by position, attributes, sizes and `out` by name."""
         kinds = {"tensor": Parameter.POSITIONAL_OR_KEYWORD}
         shown = ((p, kinds.get(p.kind, Parameter.KEYWORD_ONLY)) for p in self.declaration.params)
         params = [Parameter(p.name, kind, default=_Shown(show(p.default)) if p.default else Parameter.empty) for p, kind in shown]
+        if not self._takes_out:
+            params.append(Parameter("out", Parameter.KEYWORD_ONLY, default=None))
         required = [p for p in params if p.kind is Parameter.POSITIONAL_OR_KEYWORD and p.default is Parameter.empty]
         return Signature([*required, *(p for p in sorted(params, key=lambda p: p.kind) if p not in required)])
 
@@ -130,10 +133,13 @@ class Operator:
                     return found
             return self._called(args, named)
         except MemoryError:
+            __tracebackhide__ = True
             raise no_room(self.name) from None
         except RunError as refused:
+            __tracebackhide__ = True
             raise self._with_element(refused, args, named).with_traceback(None) from None
         except CompileError as refused:
+            __tracebackhide__ = True
             raise refused.with_traceback(None) from None
 
     def _with_element(self, refused: RunError, args: tuple[Any, ...], named: dict[str, Any]) -> RunError:
@@ -149,7 +155,6 @@ class Operator:
         found = self._calls.result(args, named) if out is None else self._calls.written(args, named, out)
         if found is not NotImplemented:
             return found
-        self.tools.load_compiler()
         call = self.call(*args, **named)
         made = self.compiled(call)
         if made.direct is not None:
@@ -160,32 +165,32 @@ class Operator:
         """Return what is given to write into, and take it out of `named`; None where nothing is."""
         return named.pop("out") if "out" in named and not self._takes_out else None
 
+    @trimmed
     def prepared(self, /, *args: Any, **named: Any) -> Callable[[], Any]:
         """Return the call with these arrays for good: a function that computes from what they hold when it is called, writes into `out` (or
         arrays of its own), and returns what a call does. It looks at nothing and makes nothing, so it is for many calls in a row; it is
         called once at a time. Raises RunError as a call does, and R0307 for arrays that it would have to copy."""
-        try:
-            return self._prepared(args, named)
-        except CompileError as refused:
-            raise refused.with_traceback(None) from None
-
-    def _prepared(self, args: tuple[Any, ...], named: dict[str, Any]) -> Callable[[], Any]:
         out = self._out(named)
         check_arrays(self.declaration, args, named)
         call = self.call(*args, **named)
         made = self.compiled(call)
-        again = made.prepared(call.arrays, None if out is None else results_given(self.name, out, made.outputs))
+        try:
+            again = made.prepared(call.arrays, None if out is None else results_given(self.name, out, made.outputs))
+        except MemoryError:
+            raise no_room(self.name) from None
 
         def run() -> Any:
             try:
                 return again()
             except RunError as refused:
+                __tracebackhide__ = True
                 raise self._with_element(refused, args, named).with_traceback(None) from None
 
         return run
 
     def call(self, /, *args: Any, **named: Any) -> Call:
         """Return the arguments of a call by what they are. Raises RunError for arguments that do not fit."""
+        self.tools.load_compiler()
         lying: dict[int, tuple[Any, Any]] = {}
 
         def described(value: Any) -> Any:
@@ -197,11 +202,13 @@ class Operator:
         call = sorted_out(self.declaration, tuple(map(described, args)), {name: described(value) for name, value in named.items()})
         return replace(call, arrays=tuple(lying[id(a)][1] if id(a) in lying else a for a in call.arrays)) if lying else call
 
+    @trimmed
     def seconds(self, repeats: int = 10, /, *args: Any, **named: Any) -> float:
         """Return the seconds of a call, the mean of `repeats` in a row; on a device by its clock, without copies from and to the host.
         Raises as a call does."""
         return self.timer(*args, **named)(repeats)
 
+    @trimmed
     def timer(self, /, *args: Any, **named: Any) -> Timer:
         """Return `seconds` of these arguments as a function of `repeats`, for measuring in turns: they are copied to a device once. Raises
         as a call does."""
@@ -239,11 +246,13 @@ class Operator:
     def _under(self, given: Schedule | sx.Schedule | None, knobs: Mapping[str, int]) -> Operator:
         return Operator(self.name, self.module, self.tools, self.roles, given, knobs, self.sizes)
 
+    @trimmed
     def explain(self, /, *args: Any, **named: Any) -> str:
         """Return what is computed, the schedule, the loops or launches, what was proven, and the time against what the machine could do."""
         call = self.call(*args, **named)
         return self.compiled(call).explain(self._checked(call, symbolic=False), call.arrays)
 
+    @trimmed
     def proofs(self, /, *args: Any, **named: Any) -> str:
         """Return what is proven of the kernel for arguments like these, each statement as sets and maps of isl. Proves it once more."""
         call = sorted_out(self.declaration, args, named)
@@ -254,14 +263,17 @@ class Operator:
             verdict_of(plan)
         return shown_proofs(program, meaning, order)
 
+    @trimmed
     def roofline(self, /, *args: Any, **named: Any) -> Roofline:
         """Return what there is to do for arguments like these, and how fast the machine could do it."""
         return self.tools.roofline([self._checked(sorted_out(self.declaration, args, named), symbolic=False)])
 
+    @trimmed
     def program(self, /, *args: Any, **named: Any) -> Program:
         """Return the operator as tensor IR for arguments like these."""
         return self._program(sorted_out(self.declaration, args, named))
 
+    @trimmed
     def stages(self, /, *args: Any, dump: Dump, requested: Sequence[str] = (), **named: Any) -> Any:
         """Compile without the cache, telling `dump` every stage: schedule, loops, and what the target has after that; of what takes other
         programs only the stages in `requested`. Return what was made."""
@@ -475,6 +487,10 @@ class Operators:
         return len(self._operators)
 
     def __dir__(self) -> list[str]:
+        return sorted(self._operators)
+
+    def _ipython_key_completions_(self) -> list[str]:
+        """Return what notebooks propose behind `ops["`."""
         return sorted(self._operators)
 
     def __repr__(self) -> str:

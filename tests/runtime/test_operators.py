@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any
 
 import numpy as np
@@ -131,22 +132,48 @@ def test_a_refused_call_has_no_frames_of_the_compiler_and_no_cause(ops: tl.Opera
     assert refused.value.__cause__ is None and refused.value.__suppress_context__
 
 
+@pytest.mark.parametrize("method", ["seconds", "timer", "prepared", "explain", "proofs", "roofline", "program", "stages"])
+def test_whatever_takes_arguments_of_calls_refuses_them_without_frames_of_the_compiler(ops: tl.Operators, method: str) -> None:
+    options = {"dump": print} if method == "stages" else {}
+    for given in ({"bye": 2.0}, {"by": "two"}):
+        with pytest.raises(tl.RunError) as refused:
+            getattr(ops.scale, method)(*([1] if method == "seconds" else []), random(3), **given, **options)
+        assert [frame.name for frame in refused.traceback][1:] == ["at_the_edge"]
+        assert refused.value.__cause__ is None and refused.value.__suppress_context__
+
+
+def test_frames_of_the_edge_ask_to_be_left_out(ops: tl.Operators) -> None:
+    for call in (
+        lambda: ops.scale(random(3), bye=2.0),
+        lambda: ops.scale.explain(random(3), bye=2.0),
+        lambda: tl.parse("op"),
+        lambda: tl.use("no"),
+    ):
+        with pytest.raises(tl.CompileError) as refused:
+            call()
+        hidden = [frame.f_locals.get("__tracebackhide__") for frame, _ in walk_tb(refused.value.__traceback__)]
+        assert hidden[-1] is True and not any(hidden[:-1]) and len(hidden) == 3
+
+
 def test_an_argument_of_a_wrong_type_is_a_type_error_too(ops: tl.Operators) -> None:
-    for arguments in ((random(3), random(3)), ("text",)):
+    for arguments, given in (((random(3), random(3)), {}), (("text",), {}), ((random(3),), {"by": "two"})):
         with pytest.raises(TypeError) as refused:
-            ops.scale(*arguments)
+            ops.scale(*arguments, **given)
         assert isinstance(refused.value, tl.RunError)
 
 
 def test_a_condition_that_is_not_met_and_an_index_that_is_out_of_range_are_told_with_their_values() -> None:
     ops = tl.parse(
         "op first(x: f32[N], attr k: int) -> (y: f32[k]) where k <= N {\n    y[i] = x[i]\n}\n"
+        "op few(x: f32[N], size k in 0..N) -> (y: f32[k]) { y[i] = x[i]   for i in 0..k }\n"
         "op pick(x: f32[N], at: i64[M]) -> (y: f32[M]) {\n    y[i] = x[at[i]]\n}\n"
         "op declared(x: f32[N], at: i64[M] in 0..N) -> (y: f32[M]) {\n    y[i] = x[at[i]]\n}\n"
     )
     with pytest.raises(tl.RunError) as refused:
         ops.first(random(4), k=9)
     assert "`k <= N` does not hold" in str(refused.value) and "^^^^^^ here k = 9 and N = 4" in str(refused.value)
+    with pytest.raises(tl.RunError, match=r"(?s)`0 <= k < N` does not hold.* here k = 9 and N = 4.*help: change `k` or `x`"):
+        ops.few(random(4), k=9)
     x, at = random(4), np.array([0, 1, 7, 2])
     for _ in range(2):  # the second call takes the way of a known signature
         with pytest.raises(tl.RunError, match=r"index 7 is out of bounds for axis 0 of `x`, which has 4 elements \(at i=2\)"):

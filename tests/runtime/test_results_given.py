@@ -162,7 +162,7 @@ def test_a_prepared_call_refuses_what_it_would_have_to_copy(ops: tl.Operators, c
     with pytest.raises(tl.RunError) as refused:
         call(ops)
     assert refused.value.diagnostics[0].code == code
-    assert [frame.name for frame in refused.traceback][2:] == ["prepared"]
+    assert [frame.name for frame in refused.traceback][2:] == ["at_the_edge"]
 
 
 def test_a_prepared_call_says_which_element_of_its_data_is_at_fault(ops: tl.Operators) -> None:

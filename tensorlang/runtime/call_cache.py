@@ -97,8 +97,7 @@ class CallCache:
         order = _order(declaration, args, named)
         if not len(order) == len(arrays) == len(native.inputs):
             return  # some were made of numbers or lists
-        inputs = [arrays[k] for k in order]
-        if any(_shape(a) != (p.dtype.numpy, p.shape) for a, p in zip(inputs, native.inputs, strict=True)):
+        if any(_shape(arrays[k]) != (port.dtype.numpy, port.shape) for k, port in zip(order, native.inputs, strict=True)):
             return
         entry = _Entry(native, None if list(order) == sorted(order) else tuple(order))
         with self._lock:

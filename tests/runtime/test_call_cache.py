@@ -14,6 +14,7 @@ from tensorlang.runtime.call_cache import KEPT_SHAPES
 TEXT = """
 op linear[T: float](x: T[M, K], w: T[N, K], b: T[N] = 0) -> (y: T[M, N]) { y[i, j] = b[j] + sum(k) x[i, k] * w[j, k] }
 op scaled[T: float](x: T[N], attr by: float = 2.0, attr plus: int = 0) -> (y: T[N]) { y[i] = x[i] * by + plus }
+op squared(x: f32[]) -> (y: f32[]) { y = x * x }
 op less(x: f32[N], y: f32[N]) -> (z: f32[N]) { z[i] = x[i] - y[i] }
 op divided(x: f32[N], attr by: float) -> (y: f32[N]) { y[i] = x[i] / by }
 op first(x: f32[N], size k in 0..N) -> (y: f32[k]) { y[i] = x[i] for i in 0..k }
@@ -101,6 +102,9 @@ def test_values_that_python_cannot_compare_are_sorted_out(ops: tl.Operators) -> 
     x = random(3)
     for by in (np.float32(3), 3.0, float("nan"), float("nan")):
         np.testing.assert_array_equal(ops.scaled(x, by=float(by)), x * np.float32(by))
+    for number in (3.0, 2.0, np.float32(3), np.array(3, np.float32), 2.0):
+        np.testing.assert_array_equal(ops.squared(number), np.square(np.float32(number)))
+        np.testing.assert_array_equal(ops.squared(x=number), np.square(np.float32(number)))
     np.testing.assert_array_equal(ops.linear([[1.0, 2.0]], [[3.0, 4.0]]), np.array([[11]], np.float32))
     np.testing.assert_array_equal(ops.less([1.0, 2.0], y=np.ones(2, np.float32)), np.array([0, 1], np.float32))
 

@@ -34,7 +34,7 @@ from codegen.forks import lock_at_fork
 from codegen.llvm.jit import Library, kept_object, load
 from codegen.llvm.pool_ir import MAX_THREADS, pool_ir
 from codegen.llvm.target import host
-from codegen.llvm.thread_count import available_cpus, default_threads
+from codegen.llvm.thread_count import available_cpus
 from codegen.log import log_of
 from codegen.store import Cache
 
@@ -90,9 +90,8 @@ def _loaded() -> _Functions:
         places[i] = -1
     for i, processor in enumerate(available_cpus()[:MAX_THREADS]):
         places[i] = processor
-    chosen = default_threads()
-    functions.set_threads(chosen.count)
-    log_of("threads").debug("parallel loops run on %d threads: %s", chosen.count, chosen.why)
+    functions.set_threads(available_threads())
+    log_of("threads").debug("parallel loops may run on %d processors", available_threads())
     os.register_at_fork(after_in_child=functions.forked)
     atexit.register(functions.stop)
     return functions

@@ -1,5 +1,6 @@
 """The number of threads that was asked for is the number that runs."""
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -62,6 +63,13 @@ def test_the_environment_says_how_many_threads_are_used_where_nobody_does(monkey
     with pytest.raises(tl.CompileError, match=r"(?s)C0109.*`TENSORLANG_THREADS` is `none`.*whole number"):
         tl.parse(TEXT)
     assert tl.parse(TEXT, threads=1).scale.tools.threads == 1
+
+
+def test_a_setting_that_is_no_number_is_not_looked_at_where_a_number_is_given() -> None:
+    script = "import tensorlang as tl; print(tl.parse('op f(x: f32[N]) -> (y: f32[N]) { y[i] = x[i] * 2 }', threads=1).f([1.0]))"
+    environment = {**os.environ, "TENSORLANG_THREADS": "none"}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=False)
+    assert done.stdout == "[2.]\n", done.stderr
 
 
 def test_a_check_up_tells_where_the_number_of_threads_is_from(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,10 @@ from tensorlang.api import compile as compile
 from tensorlang.diagnostics import CompileError as CompileError
 from tensorlang.diagnostics import CompileWarning as CompileWarning
 from tensorlang.diagnostics import RunError as RunError
+from tensorlang.extern_check import check_extern as check_extern
+from tensorlang.externs import c_symbol as c_symbol
+from tensorlang.externs import cuda_source as cuda_source
+from tensorlang.externs import llvm_ir as llvm_ir
 from tensorlang.operators import load as load
 from tensorlang.operators import parse as parse
 from tensorlang.packages import std as std
@@ -28,8 +32,12 @@ __all__ = [
     "Operators",
     "RunError",
     "Schedule",
+    "c_symbol",
+    "check_extern",
     "compile",
+    "cuda_source",
     "dlpack",
+    "llvm_ir",
     "load",
     "parse",
     "plot",

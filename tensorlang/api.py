@@ -9,9 +9,10 @@ import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from inspect import signature as parameters_of
 from numbers import Integral
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from tensorlang.backends.registry import tools_for
 from tensorlang.diagnostics import error, trimmed
@@ -21,6 +22,11 @@ from tensorlang.runtime.bundle import BundleKey, bundle_key
 from tensorlang.runtime.model import CompiledModel
 from tensorlang.runtime.protocol import Progress, quiet
 from tensorlang.runtime.signature import Signature
+from tensorlang.targets import target_of
+
+if TYPE_CHECKING:  # the language itself, which models without custom operators do without
+    from tensorlang.check.module import Module
+    from tensorlang.custom_operators import CustomOperators
 
 
 @runtime_checkable
@@ -68,6 +74,7 @@ def compile(
     force_precision: bool = False,
     progress: Progress = quiet,
     importers: Sequence[Importer] | None = None,
+    operators: CustomOperators | None = None,
 ) -> CompiledModel:
     """Return a model (a path, bytes, or an object that an installed importer knows) compiled for this machine, or for a GPU:
     `target` "cuda" or "cuda:sm_90a", or "hip:gfx90a". A GPU need not be there: it is looked for when the model runs.
@@ -79,11 +86,14 @@ def compile(
     a GPU: what convolutions and matrix products multiply is rounded to that, sums and all else stay f32; "bf16x3" and "bf16x6": they are
     computed as sums of three or six products of bf16 where that is faster, or, with `force_precision`, wherever they can be.
 
+    `operators` gives operators for nodes of domains of your own, by their names: a `.tl` file, or what `tl.load` and `tl.parse` return,
+    with the kernels of its extern operators; or a dictionary of these by domain.
+
     A pickle of the model holds what it was made of: the absolute path or the content, and the options but `progress`.
 
     Raises CompileError: O0001 when no importer reads the model, C0101 to C0103 for target and precision, C0106 to C0109 for shapes,
-    threads, `winograd`, `online` and `force_precision`, C0111 and C0112 for what a GPU has not or nothing here compiles for, O… for the
-    model itself."""
+    threads, `winograd`, `online` and `force_precision`, C0111 and C0112 for what a GPU has not or nothing here compiles for, C0119
+    for `operators`, O… for the model itself."""
     here = os.path.abspath(model) if isinstance(model, (str, os.PathLike)) else model
     made = partial(
         compile,
@@ -96,12 +106,20 @@ def compile(
         online=online,
         force_precision=force_precision,
         importers=importers,
+        operators=operators,
     )
+    files = None if operators is None else _files(operators, target)
 
     def load(found: Mapping[str, tuple[int, ...]] | None) -> Graph:
-        return importer_of(model, importers).load(model, found)
+        importer = importer_of(model, importers)
+        if files is None:
+            return importer.load(model, found)
+        if "operators" not in parameters_of(importer.load).parameters:
+            raise error("C0119", f"{type(importer).__name__} takes no operators for the nodes of models", help="leave `operators` out")
+        return importer.load(model, found, operators=files)  # type: ignore[call-arg]
 
     content = fingerprint(model) if importers is None else None
+    meaning = b"" if files is None else _meaning(files)
 
     def check() -> None:
         if fingerprint(model) != content:
@@ -109,7 +127,7 @@ def compile(
             raise error("O015", f"{what} changed since it was compiled", help="compile it again: `tensorlang.compile`")
 
     def keyed(options: Sequence[object]) -> Callable[[Mapping[str, tuple[int, ...]] | None], BundleKey] | None:
-        return None if content is None else lambda found: BundleKey(bundle_key(content, offers_digest(), found, options), check)
+        return None if content is None else lambda found: BundleKey(bundle_key(content + meaning, offers_digest(), found, options), check)
 
     def signature() -> Signature | None:
         importer = importer_of(model, importers)
@@ -120,6 +138,18 @@ def compile(
     tools = tools_for(target, threads, winograd=winograd, online=online, precision=precision, force_precision=force_precision)
     _check_shapes(shapes)
     return CompiledModel(load, tools, shapes=shapes, progress=progress, key=keyed(tools.options), made=made, signature=signature)
+
+
+def _files(operators: CustomOperators, target: str) -> Mapping[str, Module]:
+    from tensorlang.custom_operators import modules_by_domain
+
+    return modules_by_domain(operators, target_of(target).name)
+
+
+def _meaning(files: Mapping[str, Module]) -> bytes:
+    from tensorlang.custom_operators import module_digest
+
+    return module_digest(files)
 
 
 def _check_shapes(shapes: object) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from tensorlang.backends.registry import tools_for
 from tensorlang.check.modes import MODES, Mode
 from tensorlang.diagnostics import Source, error, trimmed
+from tensorlang.externs import Externs
 from tensorlang.runtime.operator import Operators
 from tensorlang.runtime.specialization import Sizes, checked_sizes
 from tensorlang.syntax import parse as syntax
@@ -26,17 +27,19 @@ def load(
     threads: int | None = None,
     mode: Mode = "reduce",
     sizes: Sizes = "auto",
+    externs: Externs | None = None,
 ) -> Operators:
     """Return the operators of a `.tl` file; those that state no mode are compiled in `mode`: `strict`, `reduce` or `fast`. With `static`
     sizes each combination of shapes is compiled on its own; with `symbolic` ones a kernel serves all shapes. With `auto`, the first two
     combinations are compiled on their own, and a kernel serves those that come after them, with the sizes that have differed left open;
     where that cannot be proven, or on a GPU, all are compiled on their own. `target` "cuda" or "cuda:sm_90a" is a GPU, with its schedules.
+    `externs` gives kernels for extern operators, by their names: `tl.c_symbol`, `tl.llvm_ir`.
 
     Raises CompileError for a file that cannot be read or has mistakes, C0101 for a target that is none, C0104 for a mode that is none,
-    C0105 for other `sizes`."""
+    C0105 for other `sizes`, C0113 and C0117 for kernels that stand for nothing, or for nothing yet."""
     if not isinstance(path, (str, os.PathLike)):
         raise error("P020", f"a path is expected, not {type(path).__name__}", help="the text of a program is read by `tensorlang.parse`")
-    return operators_of(syntax.load(Path(path)), target, threads, mode, checked_sizes(sizes))
+    return operators_of(syntax.load(Path(path)), target, threads, mode, checked_sizes(sizes), externs)
 
 
 @trimmed
@@ -48,6 +51,7 @@ def parse(
     mode: Mode = "reduce",
     sizes: Sizes = "auto",
     base: str | os.PathLike[str] | None = None,
+    externs: Externs | None = None,
 ) -> Operators:
     """Return the operators of a text, as `load` does. The files that it uses by a relative path lie in the folder `base`.
 
@@ -59,12 +63,14 @@ def parse(
     if base is not None and not isinstance(base, (str, os.PathLike)):
         raise error("P020", f"`base` is a folder, not {type(base).__name__}", help="pass the path of a folder")
     folder = None if base is None else os.fspath(base)
-    return operators_of(Source("<text>", text, folder), target, threads, mode, checked_sizes(sizes))
+    return operators_of(Source("<text>", text, folder), target, threads, mode, checked_sizes(sizes), externs)
 
 
-def operators_of(source: Source, target: str, threads: int | None, mode: Mode = "reduce", sizes: Sizes = "static") -> Operators:
+def operators_of(
+    source: Source, target: str, threads: int | None, mode: Mode = "reduce", sizes: Sizes = "static", externs: Externs | None = None
+) -> Operators:
     """Return the operators of a source for `target`: `cpu`, `cuda`, or a kind of either. Raises CompileError C0101 for another."""
-    return Operators(source, tools_for(target, threads), checked_mode(mode), sizes=sizes)
+    return Operators(source, tools_for(target, threads), checked_mode(mode), sizes=sizes, externs=externs)
 
 
 def checked_mode(mode: str) -> Mode:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from tensorlang.artifact import DERIVED_FIRST
 from tensorlang.check.module import Module, reached
-from tensorlang.diagnostics import CompileError, InternalError
+from tensorlang.diagnostics import CompileError, InternalError, error
 from tensorlang.policy.machine import Machine
 from tensorlang.policy.select import applicable, search, where
 from tensorlang.schedule.check import proven
@@ -46,12 +46,15 @@ class Rules:
 
     def key(self, program: Program) -> tuple[str, ...]:
         """Return whatever the choice depends on besides the program, its storage and the machine."""
-        applies = None
-        if self.operator is not None:
-            env = guard_env(self.module, self.operator, program, self.attrs, self.sizes, self.at or {})
-            applies = applicable(self.module, self.operator, self.target, env)
         knobs, attrs = repr(sorted(self.knobs.items())), repr(sorted(self.attrs.items()))
-        return (str(applies), self.text or stated(self.module, self.operator), knobs, attrs)
+        return (str(self.written(program)), self.text or stated(self.module, self.operator), knobs, attrs)
+
+    def written(self, program: Program) -> str | None:
+        """Return the schedule that the module states for the operator and that applies to the program, by its name."""
+        if self.operator is None:
+            return None
+        env = guard_env(self.module, self.operator, program, self.attrs, self.sizes, self.at or {})
+        return applicable(self.module, self.operator, self.target, env)
 
 
 def stated(module: Module, operator: str | None) -> str:
@@ -70,6 +73,16 @@ class ScheduleRequest:
     schedule: Schedule | None = None
     rules: Rules | None = None
     knobs: Mapping[str, int] = field(default_factory=dict)
+
+
+def refuse_written(program: Program, request: ScheduleRequest) -> None:
+    """Raise CompileError S0605 where somebody wrote a schedule for a program that calls kernels which are not in the language."""
+    if request.schedule is not None or (request.rules is not None and request.rules.written(program) is not None):
+        raise error(
+            "S0605",
+            f"not supported yet: a schedule for `{program.name}`, which calls the extern operator `{program.externs[0].operator}`",
+            help="put what is to be scheduled into an operator of its own that calls none, or leave the schedule out",
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,15 @@ CLAIMS = {
         "write `use std.norm (softmax)` at the top of the file",
         "error[T0190]",
     ],
+    "12_extern": [
+        "int32_t sort_rows(",
+        "on 32 trials the kernel computes what the body says",
+        "error[C0120]",
+        "from_median with the kernel is NumPy's",
+        "trusted: extern sort_rows",
+        "the model is NumPy's",
+        "error[C0116]",
+    ],
     "08_every_stage": ["---- tensor", "---- schedule", "---- loops", "---- llvm", "---- asm", "project + shift + activate"],
 }
 

@@ -34,7 +34,7 @@ class CompileError(Exception):
 
 def compile_object(ir_text: str, target: Target) -> bytes:
     """Return the object file for LLVM IR text. Raises Lacking when the text was emitted for a target with more features."""
-    return stamp.on_object(_machine(target).emit_object(_parsed(ir_text, target)), target)
+    return stamp.on_object(_machine(target).emit_object(parsed(ir_text, target)), target)
 
 
 def kept_object(kind: str, ir_text: str, target: Target, store: Cache | None) -> bytes:
@@ -51,7 +51,7 @@ def kept_object(kind: str, ir_text: str, target: Target, store: Cache | None) ->
 
 def assembly(ir_text: str, target: Target) -> str:
     """Return the assembly that `compile_object` encodes. Raises Lacking as it does."""
-    return str(_machine(target).emit_assembly(_parsed(ir_text, target)))
+    return str(_machine(target).emit_assembly(parsed(ir_text, target)))
 
 
 class Library:
@@ -97,7 +97,8 @@ def load(objects: Sequence[bytes], imports: Mapping[str, int] | None = None) -> 
         return Library(name, builder.link(_linker(), name))
 
 
-def _parsed(ir_text: str, target: Target) -> llvm.ModuleRef:
+def parsed(ir_text: str, target: Target) -> llvm.ModuleRef:
+    """Return the verified module of LLVM IR text. Raises CompileError for what is none, Lacking as `compile_object` does."""
     needs = stamp.of_text(ir_text)
     missing = lacking(needs, target) if needs is not None else ()
     if needs is not None and missing:

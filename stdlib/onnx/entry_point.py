@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
     from stdlib.onnx.model import Array
+    from tensorlang.check.module import Module
     from tensorlang.runtime.signature import Signature
 
 INSTALL = "pip install 'tensorlang[onnx]'"
@@ -55,16 +56,17 @@ class Importer:
         source: str | os.PathLike[str] | bytes | ModelProto,
         shapes: Mapping[str, tuple[int, ...]] | None = None,
         fixed: Mapping[str, Array] | None = None,
+        operators: Mapping[str, Module] | None = None,
     ) -> Graph:
         """Return the model as a graph. `shapes` gives the shapes of inputs that the model leaves open; `fixed` the elements of inputs that
-        are fixed for good, which are inputs no longer (a shape to reshape to, for example). Raises CompileError, O0001 where the package
-        `onnx` is not installed."""
+        are fixed for good, which are inputs no longer (a shape to reshape to, for example); `operators` the files, by domain (`*`: any but
+        ONNX's), whose operators nodes of other domains name. Raises CompileError, O0001 where the package `onnx` is not installed."""
         if not has_onnx():
             what = f"`{source}`" if isinstance(source, (str, os.PathLike)) else "the model"
             raise error("O0001", f"{what} cannot be read: the package `onnx` is not installed", help=INSTALL)
         from stdlib.onnx.importer import imported
 
-        return imported(source, shapes or {}, fixed or {})
+        return imported(source, shapes or {}, fixed or {}, operators)
 
     def signature(self, source: str | os.PathLike[str] | bytes | ModelProto) -> Signature:
         """Return what the model takes and returns, with the symbols that it declares. Raises CompileError as `load` does."""

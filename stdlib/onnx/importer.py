@@ -16,15 +16,17 @@ import numpy as np
 from onnx import ModelProto
 
 from codegen.dtypes import DType
+from stdlib.onnx.custom_operators import CustomOperators
 from stdlib.onnx.entry_point import Importer as Importer
 from stdlib.onnx.model import Array, Declared, Model, Node
 from stdlib.onnx.problems import Refusal, Unsupported, quoted
 from stdlib.onnx.reader import read
-from stdlib.onnx.site import Builder, Result, Site
+from stdlib.onnx.site import Builder, Result, Rule, Site
 from stdlib.onnx.table import rule_for
+from tensorlang.check.module import Module
 from tensorlang.diagnostics import CompileError, Diagnostic, error
 from tensorlang.graph.edit import reads, writes
-from tensorlang.graph.nodes import Graph, Join, Kernel, Part, Value, View
+from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Part, Value, View
 from tensorlang.graph.nodes import Node as GraphNode
 from tensorlang.runtime.signature import Signature, TensorSignature
 
@@ -32,15 +34,21 @@ P = ParamSpec("P")
 
 
 def imported(
-    source: str | os.PathLike[str] | bytes | ModelProto, shapes: Mapping[str, tuple[int, ...]], constants: Mapping[str, Array]
+    source: str | os.PathLike[str] | bytes | ModelProto,
+    shapes: Mapping[str, tuple[int, ...]],
+    constants: Mapping[str, Array],
+    operators: Mapping[str, Module] | None = None,
 ) -> Graph:
-    """Return the graph of a model, with the shapes and elements of inputs that are given (`Importer.load`). Raises CompileError."""
-    return to_graph(with_constants(read(source), constants), shapes)
+    """Return the graph of a model, with the shapes and elements of inputs that are given, and the files that have operators of other
+    domains (`Importer.load`). Raises CompileError."""
+    custom = CustomOperators(operators or {})
+    model = read(source, lambda domain, op: custom.module_of(domain, op) is not None)
+    return to_graph(with_constants(model, constants), shapes, custom)
 
 
 def signature_of(source: str | os.PathLike[str] | bytes | ModelProto) -> Signature:
     """Return the signature of a model as it declares it. Raises CompileError."""
-    model = read(source)
+    model = read(source, lambda domain, op: domain != "")
     taken, returned = (tuple(TensorSignature(d.name, d.dtype, d.dims) for d in all_) for all_ in (model.inputs, model.outputs))
     return Signature(model.name, taken, returned)
 
@@ -56,9 +64,10 @@ def with_constants(model: Model, constants: Mapping[str, Array]) -> Model:
     return replace(model, inputs=kept, initializers={**model.initializers, **constants})
 
 
-def to_graph(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> Graph:
-    """Return the graph of a model that was read. Raises CompileError (O010 to O014) with everything that was found."""
-    return _Import(model).run(shapes)
+def to_graph(model: Model, shapes: Mapping[str, tuple[int, ...]], custom: CustomOperators | None = None) -> Graph:
+    """Return the graph of a model that was read; `custom` has operators of domains that ONNX does not have. Raises CompileError (O010 to
+    O014) with everything that was found."""
+    return _Import(model, custom or CustomOperators()).run(shapes)
 
 
 def is_onnx_model(data: bytes) -> bool:
@@ -70,8 +79,8 @@ def is_onnx_model(data: bytes) -> bool:
 
 
 class _Import:
-    def __init__(self, model: Model) -> None:
-        self.model = model
+    def __init__(self, model: Model, custom: CustomOperators) -> None:
+        self.model, self.custom = model, custom
         names = {i.name for i in model.inputs} | set(model.initializers) | {o for n in model.nodes for o in n.outputs}
         self.builder = Builder(names)
         self.environment: dict[str, Value] = {}
@@ -172,14 +181,17 @@ class _Import:
 
     def _unknown_operators(self) -> None:
         for node in self.model.nodes:
-            self._guard(rule_for, node)
+            self._guard(self._rule_for, node)
+
+    def _rule_for(self, node: Node) -> Rule:
+        return self.custom.rule_for(node) or rule_for(node)
 
     def _node(self, node: Node) -> None:
         if any(name and name not in self.environment for name in node.inputs):
             return  # what it depends on has been reported
         inputs = [self.environment[name] if name else None for name in node.inputs]
         start = len(self.builder.nodes)
-        result = rule_for(node)(Site(self.builder, node, inputs))
+        result = self._rule_for(node)(Site(self.builder, node, inputs))
         self._bind(node, result, start)
 
     def _bind(self, node: Node, result: Result, start: int) -> None:
@@ -248,7 +260,7 @@ def _renamed(node: GraphNode, names: Mapping[str, str]) -> GraphNode:
     match node:
         case Join() | Part():
             return node  # importers make none
-        case Kernel():
+        case Kernel() | Extern():
             return replace(
                 node,
                 inputs=tuple(names.get(v, v) for v in node.inputs),

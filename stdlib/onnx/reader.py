@@ -43,12 +43,13 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 
-def read(source: str | os.PathLike[str] | bytes | ModelProto) -> Model:
-    """Return the model in `source`: a path, the bytes of a file, or a ModelProto. Raises CompileError (O001 to O007, O010)."""
+def read(source: str | os.PathLike[str] | bytes | ModelProto, is_custom: Callable[[str, str], bool] = lambda domain, op: False) -> Model:
+    """Return the model in `source`: a path, the bytes of a file, or a ModelProto. `is_custom` tells of which domains which operators are
+    defined elsewhere. Raises CompileError (O001 to O007, O010)."""
     try:
         proto, weights, folder = _proto(source)
         _check_text(proto)
-        return _Reader(proto, weights, None if folder is None else Folder(folder)).model()
+        return _Reader(proto, weights, None if folder is None else Folder(folder), is_custom).model()
     except Refusal as refusal:
         raise CompileError(refusal.diagnostic) from refusal
 
@@ -91,8 +92,10 @@ def _check_text(proto: ModelProto) -> None:
 
 
 class _Reader:
-    def __init__(self, proto: ModelProto, weights: Mapping[int, memoryview], folder: Folder | None) -> None:
-        self.proto, self.weights, self.folder = proto, weights, folder
+    def __init__(
+        self, proto: ModelProto, weights: Mapping[int, memoryview], folder: Folder | None, is_custom: Callable[[str, str], bool]
+    ) -> None:
+        self.proto, self.weights, self.folder, self.is_custom = proto, weights, folder, is_custom
         self.problems: list[Diagnostic] = []
         self.missing: list[str] = []
 
@@ -186,12 +189,17 @@ class _Reader:
         domain = "" if node.domain == "ai.onnx" else node.domain
         if not node.op_type:
             raise Refusal("O002", f"node {quoted(label)} has no operator")
-        if any((("" if f.domain == "ai.onnx" else f.domain), f.name) == (domain, node.op_type) for f in self.proto.functions):
+        custom = self.is_custom(domain, node.op_type)
+        if not custom and any(
+            (("" if f.domain == "ai.onnx" else f.domain), f.name) == (domain, node.op_type) for f in self.proto.functions
+        ):
             raise Unsupported(f"node {quoted(label)} calls the function {quoted(node.op_type)} of the model")
         if domain not in versions:
             raise Refusal(
                 "O006", f"node {quoted(label)} is of the domain {quoted(domain or 'ai.onnx')}, for which the model imports no version"
             )
+        if custom:
+            return self._custom(node, label, domain, versions[domain])
         schema = _schema(node.op_type, domain, versions[domain])
         if schema is None:
             if domain in ("", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training"):
@@ -202,6 +210,22 @@ class _Reader:
         attributes = self._attributes(node, label, schema)
         _check_arity(node, label, schema)
         return Node(label, domain, node.op_type, versions[domain], schema.since_version, tuple(node.input), tuple(node.output), attributes)
+
+    def _custom(self, node: NodeProto, label: str, domain: str, version: int) -> Node:
+        """Return a node whose operator is defined elsewhere: its attributes are of the types that they say themselves."""
+        if any(a.HasField("g") or a.graphs for a in node.attribute):
+            raise Unsupported(f"node {quoted(label)}: {node.op_type}, which runs a graph of its own")
+        found: dict[str, Attribute] = {}
+        for attribute in node.attribute:
+            what = f"attribute {quoted(attribute.name)} of node {quoted(label)}"
+            if attribute.name in found:
+                raise Refusal("O005", f"{what} is given twice")
+            if attribute.ref_attr_name:
+                raise Refusal("O005", f"{what} refers to an attribute of a function, outside of one")
+            if not attribute.type:
+                raise Refusal("O005", f"{what} does not say its type")
+            found[attribute.name] = self._attribute(attribute, what, int(attribute.type))
+        return Node(label, domain, node.op_type, version, version, tuple(node.input), tuple(node.output), found)
 
     def _attributes(self, node: NodeProto, label: str, schema: Any) -> dict[str, Attribute]:
         found: dict[str, Attribute] = {}

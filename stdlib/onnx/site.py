@@ -11,7 +11,7 @@ small is evaluated at once, which is how shape arithmetic folds away.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from math import prod
 from typing import TypeAlias
@@ -27,13 +27,15 @@ from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.types import limits
 from tensorlang.diagnostics import CompileError
 from tensorlang.graph.edit import reads, writes
-from tensorlang.graph.nodes import Attr, Join, Kernel, Part, Value, View
+from tensorlang.graph.externs import inputs_of
+from tensorlang.graph.nodes import Attr, Extern, Join, Kernel, Part, Value, View
 from tensorlang.graph.nodes import Node as GraphNode
 from tensorlang.graph.passes.clean.fold import LARGEST_WORK, work
 from tensorlang.graph.programs import result_tensors
 from tensorlang.tensor.interp import interpret
-from tensorlang.tensor.nodes import Program
+from tensorlang.tensor.nodes import ExternCall, Program
 from tensorlang.tensor.operation_count import operations
+from tensorlang.tensor.segments import segments
 from tensorlang.tensor.walk import caller_shape
 
 FOLDED_ELEMENTS = 1 << 12
@@ -57,7 +59,8 @@ def program(operator: str, args: tuple[ArgType | tuple[ArgType, ...] | None, ...
     return instantiate(library(), operator, args, dict(attrs))
 
 
-def _argument_type(argument: Argument) -> ArgType | tuple[ArgType, ...] | None:
+def argument_type(argument: Argument) -> ArgType | tuple[ArgType, ...] | None:
+    """Return the type of an argument."""
     match argument:
         case None:
             return None
@@ -67,7 +70,7 @@ def _argument_type(argument: Argument) -> ArgType | tuple[ArgType, ...] | None:
             return tuple(ArgType(part.dtype, part.shape) for part in argument)
 
 
-def _flat(arguments: Sequence[Argument]) -> list[Value]:
+def flat(arguments: Sequence[Argument]) -> list[Value]:
     """Return the values that are there, those of a tuple one after the other."""
     return [v for a in arguments if a is not None for v in ((a,) if isinstance(a, Value) else a)]
 
@@ -109,7 +112,7 @@ class Builder:
     def bound(self, start: int) -> None:
         """Note which values that the nodes from number `start` on make depend on constants alone: they have the names that they keep."""
         for node in self.nodes[start:]:
-            if all(name in self.constants or name in self._makers for name in reads(node)):
+            if not isinstance(node, Extern) and all(name in self.constants or name in self._makers for name in reads(node)):
                 self._makers |= dict.fromkeys(writes(node), node)
 
     def elements(self, name: str) -> Array | None:
@@ -154,8 +157,8 @@ class Builder:
                 self._computed |= {v: np.asarray(made[result]) for v, result in zip(node.outputs, found.results, strict=True)}
             case View():
                 self._computed[node.output] = arrays[0].reshape(results[0].shape)
-            case Join() | Part():
-                raise AssertionError("importers make none")
+            case Join() | Part() | Extern():
+                raise AssertionError("nothing that is computed here")
 
     def value(self, name: str, dtype: DType, shape: tuple[int, ...]) -> Value:
         check_size(dtype, shape, f"value {quoted(name)}")
@@ -303,10 +306,10 @@ class Site:
         """Return the results of a library operator. Raises Refusal O012 when the arguments do not fit it."""
         frozen = tuple(attrs.items())
         try:
-            found = program(operator, tuple(_argument_type(a) for a in args), frozen)
+            found = program(operator, tuple(argument_type(a) for a in args), frozen)
         except CompileError as problem:
             raise self.mismatch(args, problem) from problem
-        return self.apply(found, _flat(args), operator, frozen)
+        return self.apply(found, flat(args), operator, frozen)
 
     def apply(
         self, found: Program, inputs: Sequence[Value], operator: str = "", attrs: tuple[tuple[str, Attr], ...] = ()
@@ -319,10 +322,34 @@ class Site:
             return self._evaluated(found, inputs)
         return self._node(found, inputs, results, operator, attrs)
 
+    def apply_segments(self, found: Program, inputs: Sequence[Value]) -> tuple[Value, ...]:
+        """Return the results of a program for these inputs, as `apply` does; it may call kernels that are not in the language."""
+        if not found.externs:
+            return self.apply(found, inputs)
+        values = {tensor.name: value for tensor, value in zip(found.params, inputs, strict=True)}
+        for part in segments(found):
+            match part:
+                case Program():
+                    made = self.apply(part, [values[p.name] for p in part.params])
+                    values |= dict(zip(part.results, made, strict=True))
+                case ExternCall():
+                    values |= dict(zip((t.name for t in part.results), self._extern(part, values), strict=True))
+        return tuple(values[name] for name in found.results)
+
+    def _extern(self, call: ExternCall, values: Mapping[str, Value]) -> tuple[Value, ...]:
+        results = [(t.dtype, caller_shape(t, {})) for t in call.results]
+        for dtype, shape in results:
+            check_size(dtype, shape, f"a result of node {quoted(self.node.label)}")
+        outputs = tuple(self.builder.value(self._fresh(), dtype, shape) for dtype, shape in results)
+        inputs = tuple(values[name].name for name in inputs_of(call))
+        label = self.builder.label(self.node.label)
+        self.builder.nodes.append(Extern(label, call, inputs, tuple(v.name for v in outputs), (self.node.label,)))
+        return outputs
+
     def stated(self, operator: str, *args: Argument) -> Value:
         """Return the only result of a library operator as `op` does, but leave it to the graph to compute it, even of constants."""
-        found = program(operator, tuple(_argument_type(a) for a in args), ())
-        (result,) = self._node(found, _flat(args), [(t.dtype, caller_shape(t, {})) for t in result_tensors(found)], operator, ())
+        found = program(operator, tuple(argument_type(a) for a in args), ())
+        (result,) = self._node(found, flat(args), [(t.dtype, caller_shape(t, {})) for t in result_tensors(found)], operator, ())
         return result
 
     def _node(
@@ -391,6 +418,6 @@ class Site:
 
     def mismatch(self, args: Sequence[Argument], problem: CompileError) -> Refusal:
         """Return the refusal of arguments that an operator refuses, with its reasons."""
-        given = ", ".join(f"{quoted(a.name)}: {a.dtype}{list(a.shape)}" for a in _flat(args))
+        given = ", ".join(f"{quoted(a.name)}: {a.dtype}{list(a.shape)}" for a in flat(args))
         notes = [note for d in problem.diagnostics for note in (d.title, *d.notes)]
         return Refusal("O012", f"the inputs of node {quoted(self.node.label)} do not fit {self.node.op}", f"they are {given}", *notes)

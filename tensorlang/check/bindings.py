@@ -53,10 +53,11 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class Inlined:
-    """The definitions of a callee under the caller's names."""
+    """The definitions of a callee under the caller's names, and the kernels that it calls."""
 
     definitions: tuple[ir.Definition, ...]
     context: px.Cond
+    externs: tuple[ir.ExternCall, ...] = ()
 
 
 Call: TypeAlias = Callable[[Any, Any, sx.Apply], Inlined]

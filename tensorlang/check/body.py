@@ -16,6 +16,7 @@ from tensorlang.check.bindings import Binding, Call
 from tensorlang.check.boxes import find_boxes
 from tensorlang.check.depth import check_depth
 from tensorlang.check.equations import Body, Equation, axis_sizes, called, check_results, declare_locals, equations_of, open_equation
+from tensorlang.check.extern_calls import extern_program, ir_tensor, is_opaque
 from tensorlang.check.modes import mode_of
 from tensorlang.check.module import Module
 from tensorlang.check.parts import parts, projected
@@ -32,6 +33,8 @@ from tensorlang.tensor.walk import Fresh
 
 def elaborate(module: Module, binding: Binding, call: Call) -> ir.Program:
     """Return the tensor IR of an operator whose parameters are bound. `call` inlines another operator."""
+    if is_opaque(module, binding.operator):
+        return extern_program(module, binding)
     body = _start(module, binding)
     find_boxes(body, call)
     definitions = _definitions(body)
@@ -48,6 +51,7 @@ def elaborate(module: Module, binding: Binding, call: Call) -> ir.Program:
         affine.conj(binding.context, body.context),
         mode_of(module, binding.operator),
         span=binding.operator.span,
+        externs=tuple(body.externs),
     )
 
 
@@ -162,15 +166,6 @@ def _stored(body: Body, tensor: Tensor) -> DType:
     found = element_type_of(body, tensor.name)
     assert found is not None
     return compute_dtype(found)
-
-
-def ir_tensor(tensor: Tensor, dtype: DType) -> ir.Tensor:
-    """Return the tensor as the IR declares it."""
-    shape: list[px.Expr] = []
-    for dim in tensor.dims:
-        shape += dim.sizes
-    grouping = tuple(len(d.sizes) for d in tensor.dims) if any(d.composite for d in tensor.dims) else ()
-    return ir.Tensor(tensor.name, dtype, tuple(shape), grouping)
 
 
 def _axes(body: Body, equations: list[Equation], tensor: Tensor) -> tuple[str, ...]:

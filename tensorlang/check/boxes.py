@@ -223,4 +223,5 @@ def _inline(body: Body, equation: Equation, call: Call) -> None:
     assert node is not None
     inlined = call(body, equation, node)
     body.inlined += inlined.definitions
+    body.externs += inlined.externs
     body.context = affine.conj(body.context, inlined.context)

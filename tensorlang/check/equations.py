@@ -56,6 +56,8 @@ class Body:
     types: dict[str, DType] = field(default_factory=dict)
     inferring: list[str] = field(default_factory=list)
     inlined: list[ir.Definition] = field(default_factory=list)
+    externs: list[ir.ExternCall] = field(default_factory=list)
+    """Calls of kernels that are not in the language, of callees."""
     context: px.Cond = px.TRUE
     problems: list[Diagnostic] = field(default_factory=list)
     lengths: tuple[int, Lengths] | None = None
@@ -145,14 +147,6 @@ def check_results(body: Body) -> None:
     for param in body.binding.operator.results:
         result = body.binding.results[param.name]
         for tensor in result if isinstance(result, tuple) else (result,):
-            if tensor.name not in defined and body.binding.operator.extern:
-                raise error(
-                    "T0143",
-                    f"not supported yet: `{body.binding.operator.name}` has no body, and no kernel stands for it on this target",
-                    param.span,
-                    "declared here",
-                    help="write its body: it says what the operator computes, and is compiled where no kernel is named",
-                )
             if tensor.name not in defined:
                 raise error(
                     "T0143",

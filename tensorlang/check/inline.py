@@ -9,7 +9,7 @@ the caller's get the prefix as well.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from codegen.dtypes import DType
 from polyhedral import affine
@@ -19,6 +19,7 @@ from tensorlang.check.binder import Given
 from tensorlang.check.bindings import Arg, Inlined
 from tensorlang.check.body import elaborate
 from tensorlang.check.equations import Body, Equation
+from tensorlang.check.extern_calls import with_copied_arguments
 from tensorlang.check.problems import NeedsStatic, counted, did_you_mean, error, labelled
 from tensorlang.check.reads import show_dims
 from tensorlang.check.scalar import value
@@ -32,20 +33,30 @@ from tensorlang.syntax import nodes as sx
 from tensorlang.tensor import nodes as ir
 from tensorlang.tensor.renaming import rename_program
 from tensorlang.tensor.walk import program_names, substitute_reads
+from tensorlang.tensor.walk import tensors as all_tensors
 
 
 def inline(body: Body, equation: Equation, node: sx.Apply) -> Inlined:
     """Return the definitions of a call that is an equation by itself, and enter its results into the body's tensors."""
     targets = [(t.name, name) for t, name in zip(equation.clause.targets, equation.tensors, strict=True)]
     prefix = next((name for _, name in targets if name), "_")
-    before: list[ir.Definition] = []
+    before = _Before()
     program, contexts = _callee(body, equation, node, prefix, before)
     results = _result_names(body, equation, node, program, prefix)
-    definitions = _renamed(body, program, results, prefix)
+    definitions, externs = _renamed(body, program, results, prefix)
     for (_, name), tensor in zip(targets, _result_tensors(program, results), strict=True):
         if name:
             _enter(body, equation, name, tensor)
-    return Inlined((*before, *definitions), affine.conj(*contexts, program.program.context))
+    contexts.append(program.program.context)
+    return Inlined((*before.definitions, *definitions), affine.conj(*contexts), (*before.externs, *externs))
+
+
+@dataclass(slots=True)
+class _Before:
+    """What computes the arguments of a call."""
+
+    definitions: list[ir.Definition] = field(default_factory=list)
+    externs: list[ir.ExternCall] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +68,7 @@ class Callee:
     results: tuple[Tensor, ...]
 
 
-def _callee(body: Body, equation: Equation, node: sx.Apply, prefix: str, before: list[ir.Definition]) -> tuple[Callee, list[px.Cond]]:
+def _callee(body: Body, equation: Equation, node: sx.Apply, prefix: str, before: _Before) -> tuple[Callee, list[px.Cond]]:
     defining, operator = body.ctx.module.defining_module(node.name), body.ctx.module.operators[node.name]
     contexts: list[px.Cond] = []
     given = _arguments(body, equation, node, operator, prefix, before, contexts)
@@ -90,7 +101,7 @@ def _arguments(
     node: sx.Apply,
     operator: sx.Operator,
     prefix: str,
-    before: list[ir.Definition],
+    before: _Before,
     contexts: list[px.Cond],
 ) -> Arguments:
     out = Arguments({}, {}, {}, {})
@@ -136,7 +147,7 @@ def _argument(
     param: sx.Param,
     node: sx.Node,
     prefix: str,
-    before: list[ir.Definition],
+    before: _Before,
     contexts: list[px.Cond],
     out: Arguments,
 ) -> None:
@@ -170,7 +181,7 @@ def _type(body: Body, tensor: Tensor) -> DType:
     return found
 
 
-def _tensor(body: Body, equation: Equation, node: sx.Node, name: str, before: list[ir.Definition], contexts: list[px.Cond]) -> Tensor:
+def _tensor(body: Body, equation: Equation, node: sx.Node, name: str, before: _Before, contexts: list[px.Cond]) -> Tensor:
     """Return the tensor that an argument names, or that a nested call computes."""
     match node:
         case sx.Id(own):
@@ -189,7 +200,9 @@ def _tensor(body: Body, equation: Equation, node: sx.Node, name: str, before: li
                 )
             results = {nested.results[0].name: name}
             contexts += [*inner, nested.program.context]
-            before += _renamed(body, nested, results, name)
+            definitions, externs = _renamed(body, nested, results, name)
+            before.definitions += definitions
+            before.externs += externs
             return _result_tensors(nested, results)[0]
         case _:
             pass
@@ -280,10 +293,13 @@ def _result_names(body: Body, equation: Equation, node: sx.Apply, found: Callee,
     return {t.name: name or f"{prefix}.{t.name}" for t, name in zip(found.results, equation.tensors, strict=True)}
 
 
-def _renamed(body: Body, callee: Callee, results: Mapping[str, str], prefix: str) -> tuple[ir.Definition, ...]:
-    """Return the callee's definitions in the caller's names."""
-    program = callee.program
-    tensors = {t.name for d in program.definitions for t in d.tensors} | {p.name for p in program.params}
+def _renamed(
+    body: Body, callee: Callee, results: Mapping[str, str], prefix: str
+) -> tuple[tuple[ir.Definition, ...], tuple[ir.ExternCall, ...]]:
+    """Return the callee's definitions, and the kernels that it calls, in the caller's names."""
+    viewed = {p.name for p in callee.program.params if p.name in callee.arguments and not _same_axes(callee.arguments[p.name], p)}
+    program = with_copied_arguments(callee.program, viewed)
+    tensors = {t.name for t in all_tensors(program)}
     taken = {*body.binding.sizes, *body.ctx.tensors, *body.ctx.local_names, *results.values(), *program.sizes}
     to: dict[str, str] = {}
     views = {}
@@ -292,20 +308,20 @@ def _renamed(body: Body, callee: Callee, results: Mapping[str, str], prefix: str
             continue
         if name in callee.arguments:
             to[name] = callee.arguments[name].name
-            param = next(p for p in program.params if p.name == name)
-            if not _same_axes(callee.arguments[name], param):
-                views[to[name]] = (callee.arguments[name], param)
+            if name in viewed:
+                views[to[name]] = (callee.arguments[name], next(p for p in program.params if p.name == name))
         elif name in results:
             to[name] = results[name]
         elif name in tensors or name in taken:
             to[name] = f"{prefix}.{name}"
     renamed = rename_program(program, to)
     if not views:
-        return renamed.definitions
-    return tuple(
+        return renamed.definitions, renamed.externs
+    definitions = tuple(
         replace(d, pieces=tuple(replace(p, value=substitute_reads(p.value, lambda r: _viewed(r, views))) for p in d.pieces))
         for d in renamed.definitions
     )
+    return definitions, renamed.externs
 
 
 def _stored_axes(tensor: Tensor) -> list[px.Expr]:

@@ -46,7 +46,13 @@ def instantiate(
 
     Raises CompileError: R02xx where the call does not fit the operator, T01xx where the operator itself is wrong."""
     declaration, given = _given(module, operator, args, attrs, sizes)
-    return specialise(_in_mode(module.defining_module(operator), module.mode), declaration, replace(given, named=symbolic, static=static))
+    program = specialise(
+        _in_mode(module.defining_module(operator), module.mode), declaration, replace(given, named=symbolic, static=static)
+    )
+    for call in program.externs:
+        if call.kernel is None:
+            raise no_kernel(call)
+    return program
 
 
 def bound(
@@ -94,6 +100,17 @@ def specialise(module: Module, operator: sx.Operator, given: Given) -> ir.Progra
 
 def _with_static(given: Given, static: frozenset[str]) -> Given:
     return Given(given.tensors, given.attrs, given.sizes, given.named, static, given.checks_ranges)
+
+
+def no_kernel(call: ir.ExternCall) -> CompileError:
+    """Return T0143 for a call of an operator that has neither a body nor a kernel."""
+    return error(
+        "T0143",
+        f"`{call.operator}` has no body, and no kernel stands for it on this target",
+        call.span,
+        "declared here",
+        help=f'give a kernel, `externs={{"{call.operator}": tl.c_symbol("lib.so", "{call.operator}")}}`, or write its body',
+    )
 
 
 def not_static(operator: sx.Operator, need: NeedsStatic) -> CompileError:

@@ -23,6 +23,7 @@ from tensorlang.check.types import BUILTINS, CLASSES, ELSEWHERE
 from tensorlang.check.uses import ImportedSchedules, Imports, Named, Reader, Uses, lines_for, place_of, space_of
 from tensorlang.check.walk import descendants
 from tensorlang.diagnostics import CompileError, Diagnostic, Edit, Source, Span
+from tensorlang.externs import Kernel
 from tensorlang.syntax import nodes as sx
 from tensorlang.syntax.foreign_idioms import explain_dots
 from tensorlang.syntax.parse import parse
@@ -51,6 +52,8 @@ class Module:
     reducer_modules: Mapping[str, Module] = field(default_factory=dict, repr=False)
     offered: frozenset[str] = frozenset()
     """The operators to call: `declared`, and those of other files that the file writes schedules for."""
+    externs: Mapping[str, Kernel] = field(default_factory=dict)
+    """What stands for extern operators of this file on the target at hand."""
 
     def defining_module(self, name: str) -> Module:
         """Return in whose names the operator or function speaks that is called `name` here."""

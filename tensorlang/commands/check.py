@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ import click
 
 from tensorlang.diagnostics import CompileError, Diagnostic, InternalError, error
 from tensorlang.shell import options
-from tensorlang.shell.loading import is_model, waiting_for_shapes
+from tensorlang.shell.loading import is_model, no_operator, waiting_for_shapes
 from tensorlang.shell.reporting import as_data, once, report_diagnostics, say
 from tensorlang.targets import HOST
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 @click.option("--fix", is_flag=True, help="change files where it is plain what is meant")
 @click.option("--diff", is_flag=True, help="show what --fix would change, and change nothing")
 @options.as_json
+@options.externs
 def check(
     files: Sequence[Path],
     replay: bool,
@@ -39,12 +40,16 @@ def check(
     fix: bool,
     diff: bool,
     as_json: bool,
+    externs: Sequence[str],
 ) -> None:
     """Check operators (types, shapes, bounds, single assignment, recurrences) and the laws of reducers, and prove schedules.
 
     Models are read, and what of them cannot be compiled is reported. With --validate, every kernel of a model is run on terms instead of
     numbers and compared with its equations, and so is the whole model in its memory; what is too large for that is said to be. With
     --target cuda, kernels for a device are: their loops, and their text, which takes g++ and no device.
+
+    With --extern, the kernels that are named are run on random arrays, in memory that is watched, and compared with the bodies of their
+    operators.
 
     Warnings are about what is right and hardly meant, as a parameter that nothing reads; they change no exit code unless --strict."""
     if target != HOST and not validate:
@@ -61,6 +66,27 @@ def check(
         if diff:
             return
     _say_checked(files, models, replay=replay, warn=warn, strict=strict, as_json=as_json)
+    for line in _checked_kernels([path for path in files if path not in models], externs):
+        click.echo(line, err=as_json)
+
+
+def _checked_kernels(files: Sequence[Path], named: Sequence[str]) -> Iterator[str]:
+    """Check kernels against the bodies of their operators, and yield a sentence for each. Raises CompileError C0120 and C0121."""
+    if not named:
+        return
+    from tensorlang.extern_check import check_extern
+    from tensorlang.operators import operators_of
+    from tensorlang.shell.arguments import kernels_named
+    from tensorlang.syntax import parse as syntax
+
+    kernels = kernels_named(named)
+    if len(files) != 1:
+        raise error("C0211", f"`--extern` is about one file, and {len(files)} are given", help="check them one by one")
+    ops = operators_of(syntax.load(files[0]), HOST, None, externs=kernels)
+    for name, kernel in kernels.items():
+        if name not in list(ops):
+            raise no_operator(files[0], name, ops)
+        yield f"{files[0]}: {kernel} computes what `{name}` says, on {check_extern(ops[name])} trials"
 
 
 def _say_checked(files: Sequence[Path], models: Sequence[Path], *, replay: bool, warn: bool, strict: bool, as_json: bool) -> None:

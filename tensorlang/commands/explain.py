@@ -10,12 +10,13 @@ import click
 
 from tensorlang.diagnostics import error
 from tensorlang.shell import options
-from tensorlang.shell.loading import inputs_of, model_of, no_precision, operator_of
+from tensorlang.shell.loading import custom_operators, inputs_of, model_of, no_precision, operator_of
 from tensorlang.shell.options import ModelOptions
 from tensorlang.shell.reporting import say
 
 if TYPE_CHECKING:
     from tensorlang.runtime.kernel_time import KernelTime
+    from tensorlang.runtime.operator import Operators
 
 
 @click.command(short_help="Tell how something is computed, or what a code means.")
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 @options.of_models
 @options.target
 @options.as_json
+@options.externs
+@options.operators
 def explain(
     file: Path,
     arguments: Sequence[str],
@@ -36,6 +39,8 @@ def explain(
     model_options: ModelOptions,
     target: str,
     as_json: bool,
+    externs: Sequence[str],
+    operators: Path | None,
 ) -> None:
     """Explain how an operator or a model is computed, what was proven, how fast it could be on this machine and how fast it is; or the
     code of a message, as T0301."""
@@ -47,11 +52,13 @@ def explain(
         say({"code": title.partition(":")[0], "title": title.partition(": ")[2], "text": text}, page, as_json)
     elif file.suffix == ".tl":
         no_precision(model_options.precision)
-        operator, values = operator_of(file, arguments, threads, target)
+        operator, values = operator_of(file, arguments, threads, target, externs=externs)
         text = operator.proofs(**values) if proof else operator.explain(**values)
         say({"file": str(file), "operator": operator.name, "target": target, "text": text}, text, as_json)
     else:
-        _explain_model(file, arguments, measure, proof, threads, model_options, target, as_json)
+        _explain_model(
+            file, arguments, measure, proof, threads, model_options, target, as_json, custom_operators(operators, externs, target)
+        )
 
 
 def _explain_model(
@@ -63,10 +70,11 @@ def _explain_model(
     model_options: ModelOptions,
     target: str,
     as_json: bool,
+    operators: Operators | None,
 ) -> None:
     if proof:
         raise error("C0103", "not supported yet: the proofs of a model", help="ask for those of an operator of a `.tl` file")
-    model, values = model_of(file, arguments, threads, model_options, target)
+    model, values = model_of(file, arguments, threads, model_options, target, operators)
     inputs = inputs_of(model, values) if measure else None
     kernels = [] if inputs is None or not as_json else [_kernel(k) for k in model.profile(inputs)]
     text = model.explain(inputs)

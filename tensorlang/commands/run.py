@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from tensorlang.shell import options
-from tensorlang.shell.loading import model_of, no_precision, operator_of
+from tensorlang.shell.loading import custom_operators, model_of, no_precision, operator_of
 from tensorlang.shell.options import ModelOptions
 from tensorlang.shell.reporting import say
 
@@ -21,6 +21,8 @@ from tensorlang.shell.reporting import say
 @options.of_models
 @options.as_json
 @options.target
+@options.externs
+@options.operators
 def run(
     file: Path,
     arguments: Sequence[str],
@@ -29,6 +31,8 @@ def run(
     model_options: ModelOptions,
     as_json: bool,
     target: str,
+    externs: Sequence[str],
+    operators: Path | None,
 ) -> None:
     """Run an operator or a model on arrays from files."""
     import numpy as np
@@ -37,13 +41,13 @@ def run(
 
     if file.suffix == ".tl":
         no_precision(model_options.precision)
-        operator, values = operator_of(file, arguments, threads, target)
+        operator, values = operator_of(file, arguments, threads, target, externs=externs)
         found = operator(**values)
         names = [p.name for p in operator.declaration.results]
         flat = found if isinstance(found, tuple) else (found,)
         results = dict(zip(names if len(names) == len(flat) else [f"result{k}" for k in range(len(flat))], flat, strict=True))
     else:
-        model, values = model_of(file, arguments, threads, model_options, target)
+        model, values = model_of(file, arguments, threads, model_options, target, custom_operators(operators, externs, target))
         results = model.run(values)
     if output is not None:
         write_arrays(output, results)

@@ -15,7 +15,7 @@ from tensorlang.shell.options import ModelOptions
 from tensorlang.shell.reporting import say
 
 STAGES = (
-    *("syntax", "tensor", "scop", "schedule", "loops", "llvm", "asm"),
+    *("syntax", "extern", "tensor", "scop", "schedule", "loops", "llvm", "asm"),
     *("cuda", "hip", "source", "sass", "launches", "graph", "passes"),
 )
 """What can be shown of something."""
@@ -29,6 +29,7 @@ STAGES = (
 @options.of_models
 @options.target
 @options.as_json
+@options.externs
 def show(
     file: Path | None,
     arguments: Sequence[str],
@@ -37,6 +38,7 @@ def show(
     model_options: ModelOptions,
     target: str,
     as_json: bool,
+    externs: Sequence[str],
 ) -> None:
     """Show a form on the way from text to machine code.
 
@@ -48,21 +50,23 @@ def show(
         named, text = stage, _passes(stage, target)
     elif file.suffix == ".tl":
         no_precision(model_options.precision)
-        named, text = stage or "syntax", _form_of_operator(file, arguments, stage or "syntax", threads, target)
+        named, text = stage or "syntax", _form_of_operator(file, arguments, stage or "syntax", threads, target, externs)
     else:
         named, text = _form_of_model(file, stage, target, threads, model_options.chosen())
     data = {"file": None if file is None else str(file), "stage": named, "target": target, "text": text}
     say(data, text.rstrip(), as_json)
 
 
-def _form_of_operator(file: Path, arguments: Sequence[str], stage: str, threads: int | None, target: str) -> str:
+def _form_of_operator(file: Path, arguments: Sequence[str], stage: str, threads: int | None, target: str, externs: Sequence[str]) -> str:
     """Return a form of an operator. Raises CompileError C0212 for one that its target has not."""
     from tensorlang.syntax import parse as syntax
     from tensorlang.syntax.printer import show as show_syntax
 
     if stage == "syntax":
         return show_syntax(syntax.parse(syntax.load(file)))
-    operator, values = operator_of(file, arguments, threads, target)
+    operator, values = operator_of(file, arguments, threads, target, externs=externs)
+    if stage == "extern":
+        return operator.c_header
     is_symbolic = not any(p.name in values for p in operator.declaration.params if p.kind == "tensor")
     if stage == "tensor":
         from tensorlang.tensor.printer import show as show_program
@@ -74,7 +78,7 @@ def _form_of_operator(file: Path, arguments: Sequence[str], stage: str, threads:
     else:
         operator.stages(dump=texts.__setitem__, requested=(stage,), **values)
     if stage not in texts:
-        raise _no_stage(stage, "an operator", ["syntax", "tensor", *texts])
+        raise _no_stage(stage, "an operator", ["syntax", "extern", "tensor", *texts])
     return texts[stage]
 
 

@@ -4,6 +4,7 @@
     node   ::= Kernel (a program bound to values) | View (the same elements in row-major order under another shape; no data moves)
              | Join (values whose memory, one after another, is the memory of one value; no data moves)
              | Part (a stretch of the memory of another value; no data moves)
+             | Extern (a kernel that is not in the language bound to values, all of them row-major)
 
 All shapes are static: a model with symbolic dimensions is specialised for the shapes it is run with before it becomes a graph. A value is
 defined once: as an input, as a constant, or by one node. `layout` of a value says how its memory is arranged (None: row-major); it is
@@ -22,7 +23,7 @@ import numpy as np
 
 from codegen.dtypes import DType
 from tensorlang.schedule.layout import Layout
-from tensorlang.tensor.nodes import Program
+from tensorlang.tensor.nodes import ExternCall, Program
 
 Attr: TypeAlias = int | float | bool | str | tuple[int, ...] | tuple[float, ...]
 
@@ -85,7 +86,19 @@ class Part:
     members: tuple[str, ...] = ()
 
 
-Node: TypeAlias = Kernel | View | Join | Part
+@dataclass(frozen=True, slots=True)
+class Extern:
+    """A call of a kernel that nobody wrote in the language: `inputs` are what it reads, in order, without what is left out of
+    `call.arguments`; `outputs` are its results. Of the call only its form counts, not the names in it."""
+
+    name: str
+    call: ExternCall
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    members: tuple[str, ...] = ()
+
+
+Node: TypeAlias = Kernel | View | Join | Part | Extern
 
 
 @dataclass(frozen=True, slots=True, eq=False)

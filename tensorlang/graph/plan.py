@@ -24,7 +24,7 @@ from typing import TypeAlias, assert_never
 
 from tensorlang.diagnostics import InternalError
 from tensorlang.graph.edit import reads, size_bytes, writes
-from tensorlang.graph.nodes import Graph, Join, Kernel, Part, View
+from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Part, View
 
 ALIGNMENT = 64
 
@@ -125,7 +125,7 @@ def placements_of(graph: Graph) -> dict[str, Placement]:
                     offset += size_bytes(graph.values[name])
             case Part():
                 owner[node.output] = Placement(node.input, node.start)
-            case Kernel():
+            case Kernel() | Extern():
                 pass
             case _:
                 assert_never(node)

@@ -9,6 +9,7 @@
     view "n2" "t" -> "y"
     join "n3" ("a", "b") -> "c"
     part "n4" "c" at 64 -> "d"
+    extern "n5" "topk" "topk_f32" ("d") -> ("e", "f")
 
     program p0
     op matmul(a: f32[2, 3], b: f32[3, 4]) -> (y: f32[2, 4]) {
@@ -23,7 +24,7 @@ import json
 from collections.abc import Iterator
 from typing import assert_never
 
-from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Part, Value, View
+from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Node, Part, Value, View
 from tensorlang.graph.passes.clean.cse import digest
 from tensorlang.graph.programs import program_key
 from tensorlang.schedule.layout import Layout
@@ -62,6 +63,10 @@ def _node(node: Node, programs: dict[str, tuple[str, str]]) -> str:
             key = f"{node.program.name} {program_key(node.program)}"
             label, _ = programs.setdefault(key, (f"p{len(programs)}", show_program(node.program)))
             return f"kernel {_text(node.name)} ({_texts(node.inputs)}) -> ({_texts(node.outputs)}) = {label}{''.join(_origin(node))}"
+        case Extern(call=call):
+            members = f" members {json.dumps(list(node.members))}" if node.members else ""
+            made = f"({_texts(node.inputs)}) -> ({_texts(node.outputs)})"
+            return f"extern {_text(node.name)} {_text(call.operator)} {_text(call.symbol)} {made}{members}"
         case View():
             members = f" members {json.dumps(list(node.members))}" if node.members else ""
             return f"view {_text(node.name)} {_text(node.input)} -> {_text(node.output)}{members}"

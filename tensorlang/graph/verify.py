@@ -2,6 +2,7 @@
 
 names       nodes have distinct names; a value is defined once, by the inputs, the constants, or one node, before it is read
 constants   arrays have the dtype and the shape their value declares
+externs     as kernels, and no value of theirs has a layout
 kernels     inputs match the parameters and outputs the results of the program, in number, dtype and shape; its idioms hold
 views       both sides hold the same number of elements of one dtype, in row-major order
 joins       their parts are of one dtype and together as large as the whole; a part lies within its whole
@@ -20,7 +21,7 @@ from typing import TypeAlias, assert_never
 from codegen.dtypes import DType
 from tensorlang.diagnostics import InternalError
 from tensorlang.graph.edit import reads, size_bytes, writes
-from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Part, Value, View
+from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Node, Part, Value, View
 from tensorlang.graph.programs import result_tensors
 from tensorlang.schedule.injective import fault
 from tensorlang.tensor import walk
@@ -107,6 +108,16 @@ def _node(graph: Graph, node: Node, seen: dict[int, Signature]) -> Iterator[str]
                 yield from _bound(graph, node, "output", node.outputs, results)
                 wrong = [(type(i).__name__, refusal(i, program)) for i in program.idioms]
                 yield from (f"kernel `{node.name}` is no {kind}: {why}" for kind, why in wrong if why)
+        case Extern(call=call):
+            results = tuple((t.name, t.dtype, walk.caller_shape(t, {})) for t in call.results)
+            yield from _bound(graph, node, "output", node.outputs, results)
+            if len(node.inputs) != sum(a is not None for a in call.arguments):
+                yield f"kernel `{node.name}` has {len(node.inputs)} inputs for the arguments {call.arguments}"
+            yield from (
+                f"`{name}` is not row-major, as kernel `{node.name}` needs it"
+                for name in (*node.inputs, *node.outputs)
+                if graph.values[name].layout is not None
+            )
         case View():
             source, result = graph.values[node.input], graph.values[node.output]
             if source.dtype != result.dtype or prod(source.shape) != prod(result.shape):
@@ -125,7 +136,7 @@ def _node(graph: Graph, node: Node, seen: dict[int, Signature]) -> Iterator[str]
             assert_never(node)
 
 
-def _bound(graph: Graph, node: Kernel, role: str, names: tuple[str, ...], tensors: Types) -> Iterator[str]:
+def _bound(graph: Graph, node: Kernel | Extern, role: str, names: tuple[str, ...], tensors: Types) -> Iterator[str]:
     if len(names) != len(tensors):
         yield f"kernel `{node.name}` has {len(names)} {role}s for {len(tensors)} of its program"
         return

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 
 from codegen.dtypes import DTYPES
 from polyhedral.expr import TRUE
+from tensorlang.check.extern_header import c_header
 from tensorlang.check.types import ARITY, BITS, BUILTINS, CLASSES, ELEMENTARY
-from tensorlang.diagnostics import Diagnostic, Label
+from tensorlang.diagnostics import CompileError, Diagnostic, Label
 from tensorlang.lsp.analysis import Analysis, comment_above
 from tensorlang.lsp.names import Meaning, Word, directive_at, meaning
 from tensorlang.schedule.directives.table import TABLE
@@ -58,6 +59,8 @@ def _declared(analysis: Analysis, found: Meaning) -> str:
     assert isinstance(declaration, (sx.Operator, sx.ScalarFunction, sx.Reducer, sx.Tactic))
     source = declaration.span.source
     parts = [code(_head(declaration)), comment_above(analysis.tree(source), declaration)]
+    if isinstance(declaration, sx.Operator) and declaration.extern:
+        parts.append(_extern(declaration))
     if source.name != analysis.source.name:
         parts.append(f"{found.kind} of `{source.name}`")
     elif isinstance(declaration, sx.Operator):
@@ -65,6 +68,18 @@ def _declared(analysis: Analysis, found: Meaning) -> str:
         if program is not None:
             parts.append(_tensors(program))
     return "\n\n".join(p for p in parts if p)
+
+
+def _extern(operator: sx.Operator) -> str:
+    """Return what stands for an extern operator, and how a kernel for it is declared in C, where one can be."""
+    if operator.clauses:
+        text = "extern: a kernel that is given takes the place of its body, which says what that has to compute"
+    else:
+        text = "extern: it has no body, so a kernel has to be given where it is called"
+    try:
+        return f"{text}\n\n```c\n{c_header(operator).rstrip()}\n```"
+    except CompileError:
+        return text
 
 
 def _file(analysis: Analysis, found: Meaning) -> str:

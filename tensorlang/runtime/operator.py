@@ -26,6 +26,7 @@ from codegen.forks import Lock
 from polyhedral import affine
 from polyhedral.record import recording
 from tensorlang.check.definition import representative_program
+from tensorlang.check.extern_header import c_header
 from tensorlang.check.instantiate import bound, instantiate
 from tensorlang.check.lint import warnings_in
 from tensorlang.check.modes import Mode
@@ -44,13 +45,16 @@ from tensorlang.diagnostics import (
     render,
     trimmed,
 )
-from tensorlang.planning import Dump, Rules, ScheduleRequest
+from tensorlang.externs import Externs
+from tensorlang.graph.externs import trusted_call
+from tensorlang.planning import Dump, Rules, ScheduleRequest, refuse_written
 from tensorlang.policy.select import applicable, read
 from tensorlang.policy.uncalled import check_written
 from tensorlang.room import no_room
 from tensorlang.runtime.arguments import Call, check_arrays, no_argument, results_given, sizes_given, sorted_out, whole_size
 from tensorlang.runtime.call_cache import CallCache, enter
-from tensorlang.runtime.library import with_roles
+from tensorlang.runtime.externs import extern_named, with_externs
+from tensorlang.runtime.library import rules_of, with_roles
 from tensorlang.runtime.out_of_range import with_element
 from tensorlang.runtime.proofs import shown_proofs
 from tensorlang.runtime.protocol import AnySizes, Ready, Roles, Timer, Tools, installed_roles
@@ -65,6 +69,7 @@ from tensorlang.syntax.printer import header, show
 from tensorlang.syntax.summary import documentation
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.prove import prove
+from tensorlang.tensor.segments import segments
 
 _LOG = logging.getLogger("tensorlang")
 
@@ -229,6 +234,12 @@ class Operator:
         return self.module.operators[self.name]
 
     @property
+    def c_header(self) -> str:
+        """How a kernel for this extern operator is declared in C. Raises CompileError C0113 for an operator that is not extern, T0166 for a
+        signature that no kernel is called by yet."""
+        return c_header(extern_named(self.module, self.name))
+
+    @property
     def signature(self) -> str:
         """The operator's header, as the file writes it."""
         return header(self.declaration)
@@ -258,15 +269,17 @@ class Operator:
         call = sorted_out(self.declaration, args, named)
         with recording() as meaning:
             program = self._program(call)
-        plan = self.tools.planned(program, self._request(program, call))
+        plans = [self.tools.planned(part, request) for part, request in self._parts(program, call)]
         with recording() as order:
-            verdict_of(plan)
-        return shown_proofs(program, meaning, order)
+            for plan in plans:
+                verdict_of(plan)
+        return "\n".join((shown_proofs(program, meaning, order), *map(trusted_call, program.externs)))
 
     @trimmed
     def roofline(self, /, *args: Any, **named: Any) -> Roofline:
         """Return what there is to do for arguments like these, and how fast the machine could do it."""
-        return self.tools.roofline([self._checked(sorted_out(self.declaration, args, named), symbolic=False)])
+        program = self._checked(sorted_out(self.declaration, args, named), symbolic=False)
+        return self.tools.roofline([part for part in segments(program) if isinstance(part, Program)])
 
     @trimmed
     def program(self, /, *args: Any, **named: Any) -> Program:
@@ -278,8 +291,9 @@ class Operator:
         """Compile without the cache, telling `dump` every stage: schedule, loops, and what the target has after that; of what takes other
         programs only the stages in `requested`. Return what was made."""
         call = sorted_out(self.declaration, args, named)
-        program = self._program(call)
-        return self.tools.shown(program, self.name, self._request(program, call), dump, requested)
+        for part, request in self._parts(self._program(call), call):
+            made = self.tools.shown(part, self.name, request, dump, requested)
+        return made
 
     def symbolic_program(self, given: Mapping[str, Any]) -> Program:
         """Return the operator as tensor IR without the arrays of a call: sizes stay symbols, element types and lengths of packs are the
@@ -299,7 +313,9 @@ class Operator:
         """Do as `stages` for `symbolic_program`."""
         program, (attrs, sizes) = self.symbolic_program(given), self._told(given)
         named = {p.name: sizes.get(p.name, p.name) for p in self.declaration.params if p.kind == "size"}
-        return self.tools.shown(program, self.name, self._request(program, Call((), attrs, named, ()), sizes), dump, requested)
+        for part, request in self._parts(program, Call((), attrs, named, ()), sizes):
+            made = self.tools.shown(part, self.name, request, dump, requested)
+        return made
 
     def _told(self, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, int]]:
         """Return the attributes and the sizes among named values."""
@@ -338,14 +354,21 @@ class Operator:
         prove(program)
         return program
 
+    def _parts(self, program: Program, call: Call, at: Mapping[str, int] | None = None) -> list[tuple[Program, ScheduleRequest]]:
+        """Return what is compiled of a program, and the schedule of each part: those between calls of kernels, or the program itself."""
+        if not program.externs:
+            return [(program, self._request(program, call, at))]
+        refuse_written(program, self._request(program, call, at))
+        rules = rules_of(self.roles()) if self.roles() else None
+        return [(part, ScheduleRequest(rules=rules)) for part in segments(program) if isinstance(part, Program)]
+
     def _sized(self, call: Call) -> Ready:
         """Return the kernel for any sizes as a function of arrays of the sizes at hand. Raises CompileError R02xx as for known sizes."""
         sizes, schedule = self._at(call)
         found = self._variants.setdefault((*call.kind, schedule), [])
         fitting = next((v for v in found if v.fits(sizes, call.arrays)), None)
         if fitting is None:
-            program = self._program(call)
-            fitting = self.tools.with_any_sizes(program, self.name, self._request(program, call, sizes), sizes)
+            fitting = self._open_sizes(self._program(call), call, sizes)
             if not fitting.fits(sizes, call.arrays):
                 self._checked(call, symbolic=False)
                 raise InternalError("sizes", f"`{self.name}` compiled for any sizes does not fit {sizes}")
@@ -372,12 +395,19 @@ class Operator:
             variants.append(fitting)
         return fitting.at(sizes)
 
+    def _open_sizes(self, program: Program, call: Call, sizes: Mapping[str, int]) -> AnySizes:
+        """Return the kernel of a program whose sizes are open. Raises CompileError C0117 where it calls kernels of other origin."""
+        if program.externs:
+            title = f"not supported yet: symbolic sizes of `{self.name}`, which calls the extern operator `{program.externs[0].operator}`"
+            raise error("C0117", title, help='load it with `sizes="static"`, or "auto"')
+        return self.tools.with_any_sizes(program, self.name, self._request(program, call, sizes), sizes)
+
     def _opened(self, call: Call, sizes: Mapping[str, int], record: Specialization) -> AnySizes | None:
         """Return a kernel that leaves open the sizes that have differed, or None where that cannot be compiled and proven."""
         open_ = ", ".join(f"`{name}`" for name in sorted(record.dynamic))
         try:
             program = self._checked(call, symbolic=True, static=record.fixed(sizes))
-            made = self.tools.with_any_sizes(program, self.name, self._request(program, call, sizes), sizes)
+            made = self._open_sizes(program, call, sizes)
         except CompileError as refused:
             _LOG.info("`%s` is compiled for each combination of %s: %s", self.name, open_, refused.diagnostics[0].title)
         except (InternalError, InternalErrorOfCode) as broken:
@@ -456,17 +486,23 @@ class Operators:
         *,
         roles: Roles = installed_roles,
         sizes: Sizes = "static",
+        externs: Externs | None = None,
     ) -> None:
         """`tools` are those of a target; `mode` is that of operators which state none; `roles` returns modules whose schedules of roles
-        serve where the file has no better ones; `sizes` says for which sizes operators are
-        compiled.
+        serve where the file has no better ones; `sizes` says for which sizes operators are compiled; `externs` are the kernels that stand
+        for extern operators.
 
         Raises CompileError with every mistake that is found without knowing types."""
         file = parse(source)
-        module = replace(load_module(file), mode=mode)
+        self._plain, self._externs = replace(load_module(file), mode=mode), externs
+        module = self.module_for(tools.schedules_for)
         for found in warnings_in(file):
             warnings.warn(f"\n{render(found)}", CompileWarning, stacklevel=5)
         self._operators = {name: Operator(name, module, tools, roles, sizes=sizes) for name in sorted(module.offered)}
+
+    def module_for(self, target: str) -> Module:
+        """Return the file with the kernels that stand for its extern operators on a target."""
+        return with_externs(self._plain, self._externs, target)
 
     def __getattr__(self, name: str) -> Operator:
         if name.startswith("_"):

@@ -23,8 +23,8 @@ LONGEST = 1 << 26
 
 def with_element(refused: RunError, program: Program, arrays: Sequence[Array]) -> RunError:
     """Return R0306 with the element that is at fault, its place in the data and in the text; `refused` as it is where looking for it
-    would take long. `arrays` are those of the program's parameters, whose sizes are numbers."""
-    if operations(program, {}) > LONGEST:
+    would take long, or kernels that are not in the language. `arrays` are those of the program's parameters, whose sizes are numbers."""
+    if program.externs or operations(program, {}) > LONGEST:
         return refused
     from tensorlang.tensor.interp import interpret
 

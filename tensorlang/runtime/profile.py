@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, overload
 
 from tensorlang.diagnostics import error, plain_text, text_columns
-from tensorlang.graph.edit import members
-from tensorlang.graph.nodes import Graph, Kernel
+from tensorlang.graph.edit import members, size_bytes
+from tensorlang.graph.nodes import Extern, Graph, Kernel
 from tensorlang.html import html_text, table
 from tensorlang.runtime.kernel_time import KernelTime
-from tensorlang.runtime.report import bytes_text, counted
-from tensorlang.runtime.work import work_of
+from tensorlang.runtime.report import bytes_text, counted, kernel_name
+from tensorlang.runtime.work import Work, work_of
 
 _HEADER = ("time", "share", "sum", "GFLOP/s", "bytes", "kernel")
 _WIDTHS = (12, 7, 7, 9, 11)
@@ -90,13 +90,21 @@ class Profile(Sequence[KernelTime]):
             yield _time(k.seconds), f"{k.seconds / total:.1%}", f"{so_far / total:.1%}", rate, bytes_text(k.work.moved_bytes), _label(k)
 
 
-def profile_of(graph: Graph, target: str, nodes: Sequence[Kernel], seconds: Sequence[float]) -> Profile:
-    """Return the profile of a run whose kernels took so many seconds."""
+def profile_of(graph: Graph, target: str, nodes: Sequence[Kernel | Extern], seconds: Sequence[float]) -> Profile:
+    """Return the profile of a run whose kernels took so many seconds; of those that are not in the language it is known only what they
+    read and write."""
     times = (
-        KernelTime(k.program.name, members(k), graph.values[k.outputs[0]], taken, work_of(k.program))
+        KernelTime(kernel_name(k), members(k), graph.values[k.outputs[0]], taken, _work(graph, k))
         for k, taken in zip(nodes, seconds, strict=True)
     )
     return Profile(graph.name, target, tuple(times))
+
+
+def _work(graph: Graph, node: Kernel | Extern) -> Work:
+    if isinstance(node, Kernel):
+        return work_of(node.program)
+    read, written = (sum(size_bytes(graph.values[v]) for v in dict.fromkeys(names)) for names in (node.inputs, node.outputs))
+    return Work(0, read, written)
 
 
 def _time(seconds: float) -> str:

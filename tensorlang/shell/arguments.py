@@ -17,8 +17,10 @@ import numpy as np
 
 from codegen.dtypes import DTYPES, DType
 from tensorlang.diagnostics import error
+from tensorlang.externs import CSymbol, LLVMText, c_symbol, llvm_ir
 from tensorlang.graph.nodes import Value
 from tensorlang.shell.files import SUFFIXES, read_arrays
+from tensorlang.syntax.parse import load as source_of
 
 Array = np.ndarray[Any, Any]
 _TYPE = re.compile(r"(\w+)\[([\d,\s]*)\]")
@@ -44,6 +46,23 @@ def parsed(arguments: Iterable[str]) -> dict[str, Any]:
             found |= read_arrays(Path(argument))
         else:
             found[name] = _value(name, text)
+    return found
+
+
+def kernels_named(given: Iterable[str]) -> dict[str, CSymbol | LLVMText]:
+    """Return the kernels of `NAME=LIBRARY:FUNCTION` by the names of their operators; a file that ends in `.ll` is LLVM IR. Raises
+    CompileError C0211 for what says no kernel, C0113 and C0114 for what is none."""
+    found: dict[str, CSymbol | LLVMText] = {}
+    for text in given:
+        name, equals, place = text.partition("=")
+        path, colon, symbol = place.rpartition(":")
+        if not equals or not colon or not name or not path:
+            raise error(
+                "C0211", f"`{text}` names no kernel", help="write `NAME=LIBRARY:FUNCTION`, as `--extern topk=./libtopk.so:topk_{T}`"
+            )
+        if name in found:
+            raise error("C0211", f"a kernel for `{name}` is given twice")
+        found[name] = llvm_ir(source_of(path).text, symbol) if path.endswith(".ll") else c_symbol(path, symbol)
     return found
 
 

@@ -14,22 +14,29 @@ from tensorlang.targets import HOST
 if TYPE_CHECKING:
     from tensorlang.runtime.model import CompiledModel
     from tensorlang.runtime.operator import Operator, Operators
+    from tensorlang.runtime.specialization import Sizes
 
 
 def operator_of(
-    file: Path, arguments: Sequence[str], threads: int | None, target: str = HOST, symbolic: bool = False
+    file: Path,
+    arguments: Sequence[str],
+    threads: int | None,
+    target: str = HOST,
+    symbolic: bool = False,
+    externs: Sequence[str] = (),
 ) -> tuple[Operator, dict[str, Any]]:
     """Return the operator that the arguments name (or the file's only one) and what it is given. Raises CompileError C0213, C0211."""
     from tensorlang.operators import operators_of
-    from tensorlang.shell.arguments import parsed
+    from tensorlang.shell.arguments import kernels_named, parsed
     from tensorlang.syntax import parse as syntax
 
-    ops = operators_of(syntax.load(file), target, threads, sizes="symbolic" if symbolic else "static")
+    sizes: Sizes = "symbolic" if symbolic else "static"
+    ops = operators_of(syntax.load(file), target, threads, sizes=sizes, externs=kernels_named(externs))
     rest = list(arguments)
     if rest and "=" not in rest[0] and not rest[0].endswith(".npz"):
         name = rest.pop(0)
         if name not in list(ops):
-            raise error("C0213", f"`{file}` has no operator `{name}`", notes=(f"it has {_names(ops)}",))
+            raise no_operator(file, name, ops)
     elif len(ops) == 1:
         [name] = ops
     else:
@@ -38,12 +45,35 @@ def operator_of(
     return ops[name], parsed(rest)
 
 
+def no_operator(file: Path, name: str, ops: Operators) -> CompileError:
+    """Return C0213 for an operator that a file does not have."""
+    return error("C0213", f"`{file}` has no operator `{name}`", notes=(f"it has {_names(ops)}",))
+
+
+def custom_operators(file: Path | None, externs: Sequence[str], target: str) -> Operators | None:
+    """Return the operators for a model's nodes of other domains, with their kernels. Raises CompileError C0211 for kernels of none."""
+    if file is None:
+        if externs:
+            raise error("C0211", "`--extern` names kernels for operators of no file", help="name it: `--operators my.tl`")
+        return None
+    from tensorlang.operators import operators_of
+    from tensorlang.shell.arguments import kernels_named
+    from tensorlang.syntax import parse as syntax
+
+    return operators_of(syntax.load(file), target, None, externs=kernels_named(externs))
+
+
 def _names(ops: Operators) -> str:
     return ", ".join(f"`{n}`" for n in ops) or "none"
 
 
 def model_of(
-    file: Path, arguments: Sequence[str], threads: int | None, options: ModelOptions, target: str = HOST
+    file: Path,
+    arguments: Sequence[str],
+    threads: int | None,
+    options: ModelOptions,
+    target: str = HOST,
+    operators: Operators | None = None,
 ) -> tuple[CompiledModel, dict[str, Any]]:
     """Return a compiled model and what it is given; arrays tell the shapes that it leaves open."""
     import numpy as np
@@ -55,7 +85,9 @@ def model_of(
     values = parsed(arguments)
     shapes = {name: v.shape for name, v in values.items() if isinstance(v, np.ndarray)}
     with Bar() as bar:
-        model = compile_model(str(file), target, threads=threads, shapes=shapes or None, progress=bar, **options.chosen())
+        model = compile_model(
+            str(file), target, threads=threads, shapes=shapes or None, progress=bar, operators=operators, **options.chosen()
+        )
     return model, values
 
 

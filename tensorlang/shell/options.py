@@ -36,6 +36,10 @@ threads = click.option(
 )
 
 
+externs = click.option("--extern", "externs", multiple=True, help="a kernel for an extern operator: NAME=LIBRARY:FUNCTION, or a .ll file")
+operators = click.option("--operators", type=PATH, default=None, help="a .tl file with operators for a model's nodes of other domains")
+
+
 def output(help: str) -> Callable[[F], F]:
     """Return the option for the file that a command writes."""
     return click.option("--output", "-o", type=PATH, default=None, help=help)

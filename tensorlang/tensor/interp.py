@@ -65,6 +65,8 @@ def interpret(program: Program, sizes: Mapping[str, int], arrays: Mapping[str, A
 
     Raises RunError: R0101 a missing or unfit argument, R0102 sizes outside the context, R0103 a declared range, R0104 an index out of
     bounds, R0105 an element that is undefined, defined twice, or depends on itself."""
+    if program.externs:
+        raise InternalError("interp", f"`{program.name}` calls `{program.externs[0].operator}`, whose meaning is not in the language")
     evaluator = Evaluator(program, sizes, arrays)
     evaluator.run()
     return evaluator.results()

@@ -30,6 +30,7 @@ from polyhedral import affine
 from polyhedral.expr import TRUE, Cond
 from polyhedral.expr import Expr as Affine
 from tensorlang.diagnostics import NOWHERE, Span
+from tensorlang.externs import Kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +249,26 @@ class Definition(Node):
 
 
 @dataclass(frozen=True, slots=True)
+class ExternCall(Node):
+    """A call of a kernel that nobody wrote in the language: it reads all of `arguments` (None: left out) and writes all of `results`, every
+    tensor C-contiguous, and nothing more is known of it. `sizes`: those of the operator, packs as tuples, then `attributes`, each in the
+    order of their declarations. `symbol` names the function for the element types at hand. `kernel` None: nobody gave one."""
+
+    operator: str
+    arguments: tuple[str | None, ...]
+    results: tuple[Tensor, ...]
+    sizes: tuple[Affine | tuple[Affine, ...], ...] = ()
+    attributes: tuple[int | float, ...] = ()
+    kernel: Kernel | None = None
+    symbol: str = ""
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Return the tensors that it reads, once each."""
+        return tuple(dict.fromkeys(name for name in self.arguments if name is not None))
+
+
+@dataclass(frozen=True, slots=True)
 class OnlineAttention:
     """Attention in one pass over the keys (`tensorlang.tensor.online`), each definition by its first tensor: the products of queries and
     keys, scores, the largest of a block, the running largest, weights, their running sums, those of weighted values, and the result."""
@@ -301,6 +322,7 @@ class Program(Node):
 
     `context`: what is known of the sizes (where-conditions, attribute facts), checked at entry. `mode`: strict | reduce | fast (rule R2).
     `idioms`: what rewrites made of it, which policies go by (`tensorlang.tensor.idioms`); they say nothing about what it means.
+    `externs`: calls of kernels that are not in the language. What is scheduled has none: `tensorlang.tensor.segments` cuts a program there.
     Every name (tensors, axes, binders, lets, sizes) is unique in the program, except that definitions may share axis names."""
 
     name: str
@@ -311,3 +333,4 @@ class Program(Node):
     context: Cond = TRUE
     mode: Literal["strict", "reduce", "fast"] = "reduce"
     idioms: tuple[Idiom, ...] = ()
+    externs: tuple[ExternCall, ...] = ()

@@ -31,6 +31,7 @@ from tensorlang.tensor.nodes import (
     Definition,
     Dynamic,
     Expr,
+    ExternCall,
     Holds,
     IndexValue,
     Let,
@@ -85,6 +86,7 @@ class _Printer:
         results = [f"{quoted(r)}: {self.type(self.tensors[r])}" for r in program.results]
         where = "" if program.context == TRUE else " where " + ", ".join(notation.show_cond(c) for c in affine.conjuncts(program.context))
         clauses = [f"    {line}" for d in program.definitions for line in self.definition(d)]
+        clauses += [f"    {_extern(call)}" for call in program.externs]
         mode = "" if program.mode == "reduce" else f"{program.mode} "
         header = f"{mode}op {quoted(program.name)}({', '.join(parameters)}) -> ({', '.join(results)}){where} {{"
         return "\n".join([header, *clauses, "}"]) + "\n"
@@ -411,3 +413,12 @@ def _identity(kind: str, dtype: DType) -> float | int | bool:
                 return math.inf if kind == "min" else -math.inf
             low, high = arith.integer_range(dtype)
             return high if kind == "min" else low
+
+
+def _extern(call: ExternCall) -> str:
+    """Return the call of a kernel as a clause, with the kernel in a comment."""
+    left = ", ".join(quoted(t.name) for t in call.results)
+    given = ", ".join(quoted(a) for a in call.reads)
+    numbers = ", ".join(repr(a) for a in call.attributes)
+    kernel = f"  # extern: {call.kernel}" if call.kernel is not None else "  # extern"
+    return f"{left} = {quoted(call.operator)}({given}{', ' * bool(given and numbers)}{numbers}){kernel}"

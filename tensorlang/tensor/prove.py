@@ -26,6 +26,7 @@ from tensorlang.tensor import notation
 from tensorlang.tensor.clause_coverage import overlapping, slab, together
 from tensorlang.tensor.facts import Place, binder_cond, box, follows, visits
 from tensorlang.tensor.nodes import Definition, Dynamic, Expr, Holds, IndexValue, Piece, Program, Read, Reduce, Tensor
+from tensorlang.tensor.segments import segments
 from tensorlang.tensor.walk import components, definition_reads, reads, tensor_table
 from tensorlang.tensor.widths import BOUND, LARGEST, compared, greatest, pieces, within_bound
 
@@ -39,7 +40,9 @@ MOST_LABELS = 8
 
 
 def prove(program: Program) -> None:
-    """Raise CompileError with everything about `program` that is refuted or that could not be proven."""
+    """Raise CompileError with everything about `program` that is refuted or that could not be proven. Of kernels that it calls nothing is
+    known: what they make is read like a parameter."""
+    segments(program)
     prover = Prover(program)
     for definition in program.definitions:
         prover.pieces(definition)

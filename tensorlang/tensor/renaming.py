@@ -11,6 +11,7 @@ from tensorlang.tensor.idioms import renamed
 from tensorlang.tensor.nodes import (
     Definition,
     Expr,
+    ExternCall,
     Let,
     Name,
     Piece,
@@ -19,7 +20,7 @@ from tensorlang.tensor.nodes import (
     Reduce,
     Tensor,
 )
-from tensorlang.tensor.walk import rebuild
+from tensorlang.tensor.walk import map_extern, rebuild
 
 
 def rename(e: Expr, to: Mapping[str, str]) -> Expr:
@@ -71,6 +72,10 @@ def rename_program(program: Program, to: Mapping[str, str]) -> Program:
             pieces=tuple(map(on_piece, definition.pieces)),
         )
 
+    def on_extern(call: ExternCall) -> ExternCall:
+        made = map_extern(call, lambda t: rename_tensor(t, to), lambda size: affine.substitute(size, names))
+        return replace(made, arguments=tuple(a and to.get(a, a) for a in call.arguments))
+
     return replace(
         program,
         sizes=tuple(to.get(s, s) for s in program.sizes),
@@ -79,4 +84,5 @@ def rename_program(program: Program, to: Mapping[str, str]) -> Program:
         definitions=tuple(map(on_definition, program.definitions)),
         context=affine.substitute_cond(program.context, names),
         idioms=tuple(renamed(idiom, to) for idiom in program.idioms),
+        externs=tuple(map(on_extern, program.externs)),
     )

@@ -57,7 +57,11 @@ def verify(program: Program) -> Program:
     _bound(affine.names(program.context), sizes, "the context")
     for tensor in tensors(program):
         _tensor(tensor, sizes)
-    defined = {t.name for d in program.definitions for t in d.tensors}
+    made = {t.name for call in program.externs for t in call.results}
+    defined = made | {t.name for d in program.definitions for t in d.tensors}
+    known = {t.name for t in tensors(program)}
+    for call in program.externs:
+        _expect(set(call.reads) <= known, f"extern `{call.operator}` reads what is not there")
     _expect(set(program.results) <= defined, f"results {program.results} are not all defined")
     scope = _Scope(tensor_table(program), types_of(program), sizes)
     for definition in program.definitions:

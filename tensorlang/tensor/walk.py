@@ -26,6 +26,7 @@ from tensorlang.tensor.nodes import (
     Definition,
     Dynamic,
     Expr,
+    ExternCall,
     Holds,
     IndexValue,
     Let,
@@ -321,15 +322,24 @@ def substitute_sizes(program: Program, to: Mapping[str, Affine]) -> Program:
         params=tuple(map(on_tensor, program.params)),
         definitions=tuple(map(on_definition, program.definitions)),
         context=affine.substitute_cond(program.context, to),
+        externs=tuple(map_extern(call, on_tensor, lambda size: affine.substitute(size, to)) for call in program.externs),
     )
+
+
+def map_extern(call: ExternCall, on_tensor: Callable[[Tensor], Tensor], on_size: Callable[[Affine], Affine]) -> ExternCall:
+    """Return the call with its results and sizes replaced."""
+    sizes = tuple(tuple(map(on_size, s)) if isinstance(s, tuple) else on_size(s) for s in call.sizes)
+    return replace(call, results=tuple(map(on_tensor, call.results)), sizes=sizes)
 
 
 # ---------------------------------------------------------------- programs
 
 
 def tensors(program: Program) -> Iterator[Tensor]:
-    """Yield parameters, then what definitions define, in order."""
+    """Yield parameters, then what kernels outside of the language make, then what definitions define, in order."""
     yield from program.params
+    for call in program.externs:
+        yield from call.results
     for definition in program.definitions:
         yield from definition.tensors
 
@@ -339,7 +349,7 @@ def tensor_table(program: Program) -> dict[str, Tensor]:
 
 
 def definers(program: Program) -> dict[str, Definition]:
-    """Return the definition of each tensor that is not a parameter."""
+    """Return the definition of each tensor that has one."""
     return {t.name: d for d in program.definitions for t in d.tensors}
 
 

@@ -22,7 +22,7 @@ from codegen.loops.fingerprints import PRIME, storage_dtype, uninitialised
 from tensorlang.diagnostics import InternalError, RunError
 from tensorlang.graph.blocks import aligned_array
 from tensorlang.graph.edit import reads, size_bytes
-from tensorlang.graph.nodes import Graph, Join, Kernel, Part, Value, View
+from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Part, Value, View
 from tensorlang.graph.relayout import restored, to_layout
 from tensorlang.validation.compiled import Compiled, check_disjoint
 from tensorlang.validation.fingerprints import expected_results, run, unfit
@@ -88,6 +88,8 @@ def _means(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
             case Part():
                 block = _bytes_of(values[node.input], graph.values[node.input])
                 values[node.output] = _from_bytes(block[node.start :], graph.values[node.output])
+            case Extern():
+                raise LookupError(f"nothing is known of `{node.call.operator}`")
             case _:
                 assert_never(node)
         for name in sources:

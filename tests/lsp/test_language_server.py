@@ -242,6 +242,13 @@ def test_hover_tells_the_shape_of_a_tensor_that_was_inferred(there: Editor) -> N
     assert "s: f32[M, N]" in hovered(there, LINEAR.replace("relu(s[i", "relu(¦s[i"))
 
 
+def test_hover_tells_what_stands_for_an_extern_operator(there: Editor) -> None:
+    bare = hovered(there, "extern op ¦sorted(x: f32[N]) -> (y: f32[N])\n")
+    assert "extern: it has no body" in bare and "int32_t sorted(\n    float *y," in bare
+    text = "extern op same(x: f32[N]) -> (y: f32[N]) { y[i] = x[i] }\nop f(x: f32[N]) -> (y: f32[N]) { y = ¦same(x) }\n"
+    assert "takes the place of its body" in hovered(there, text)
+
+
 def test_hover_tells_the_header_the_comment_and_the_tensors_of_an_operator(there: Editor) -> None:
     said = hovered(there, LINEAR.replace("op linear", "op ¦linear"))
     assert "op linear_relu(x: f32[M, K]" in said and "what is less than zero becomes zero." in said and "s: f32[M, N]" in said

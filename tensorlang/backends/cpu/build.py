@@ -17,11 +17,12 @@ from codegen.llvm.program import KernelCall, Slot, code_bits
 from codegen.llvm.program import Program as Entry
 from tensorlang.artifact import Artifact
 from tensorlang.backends.cpu.driver import machine_of
-from tensorlang.backends.cpu.executable import Executable, Parts, assembled, workspace_threads
+from tensorlang.backends.cpu.executable import Executable, Parts, assembled, steps_of, workspace_threads
+from tensorlang.backends.cpu.extern import symbol_of
 from tensorlang.backends.cpu.toolchain import Toolchain
 from tensorlang.backends.cpu.validated import check_model
 from tensorlang.diagnostics import InternalError
-from tensorlang.graph.nodes import Graph, Kernel
+from tensorlang.graph.nodes import Extern, Graph, Kernel
 from tensorlang.graph.options import Options
 from tensorlang.graph.plan import Arena, Constant, Input, Output, Place, Plan, planned
 from tensorlang.policy.cpu.horizontal_fusion import is_profitable
@@ -86,8 +87,12 @@ def _parts(graph: Graph, toolchain: Toolchain, progress: Progress, places: Place
     artifacts = tuple(made[number] for number in numbers)
     scratch = {node.name: made.workspace_bytes(workspace_threads(made)) for node, made in zip(kernels, artifacts, strict=True)}
     plan = planned(graph, scratch)
-    slots = _Slots(graph, plan, places.offsets)
-    calls = tuple(slots.call(node, made) for node, made in zip(kernels, artifacts, strict=True))
+    slots, made_of = _Slots(graph, plan, places.offsets), {n.name: made for n, made in zip(kernels, artifacts, strict=True)}
+    steps = steps_of(graph)
+    calls = tuple(
+        slots.call(n, made_of[n.name]) if isinstance(n, Kernel) else slots.extern(n, symbol_of(n, len(steps), toolchain.target))
+        for n in steps
+    )
     if any(len(made.requirements) >> code_bits(len(calls)) for made in artifacts):
         raise InternalError("link", f"a kernel of {len(calls)} checks more than what its result has bits for")
     entry = Entry(calls, threads=toolchain.threads)
@@ -116,6 +121,10 @@ class _Slots:
         scratch = self.plan.workspaces.get(node.name)
         workspace = None if scratch is None else self.slot(Arena(scratch))
         return KernelCall(artifact.symbol, tuple(self.slot(self.plan.places[bound[name]]) for name in artifact.params), (), workspace)
+
+    def extern(self, node: Extern, symbol: str) -> KernelCall:
+        """Return the call of a kernel that is not in the language: results first."""
+        return KernelCall(symbol, tuple(self.slot(self.plan.places[v]) for v in (*node.outputs, *node.inputs)))
 
     def slot(self, place: Place) -> Slot:
         outputs, inputs = len(self.graph.outputs), len(self.graph.inputs)

@@ -21,10 +21,12 @@ from codegen.llvm.jit import Library, kept_object, load
 from codegen.llvm.program import Program as Entry
 from codegen.llvm.program import emit_program, failed_call
 from tensorlang.artifact import Artifact
+from tensorlang.backends.cpu.extern import imports_of, status_error, symbol_of
+from tensorlang.backends.cpu.extern import object_of as extern_object
 from tensorlang.diagnostics import Diagnostic, RunError
 from tensorlang.graph.blocks import aligned_block
 from tensorlang.graph.edit import members
-from tensorlang.graph.nodes import Graph, Kernel, Value
+from tensorlang.graph.nodes import Extern, Graph, Kernel, Value
 from tensorlang.graph.plan import ALIGNMENT, Plan
 from tensorlang.runtime.profile import Profile, profile_of
 from tensorlang.runtime.report import counted
@@ -81,6 +83,11 @@ class Executable:
         return self.parts.artifacts
 
     @property
+    def steps(self) -> tuple[Kernel | Extern, ...]:
+        """What the entry point calls, in order."""
+        return steps_of(self.parts.graph)
+
+    @property
     def constants(self) -> Array:
         return self.parts.constants
 
@@ -101,49 +108,63 @@ class Executable:
 
 def assembled(parts: Parts, toolchain: Toolchain) -> Executable:
     """Return the executable of parts made now or by another process: objects linked, the entry point ready to call."""
-    graph, kernels, artifacts = parts.graph, parts.kernels, parts.artifacts
-    library = _linked(parts.entry, artifacts, toolchain)
+    graph, artifacts = parts.graph, parts.artifacts
+    library = _linked(parts.entry, graph, artifacts, toolchain)
     native = Native(
         library.address(parts.entry.name),
         [_port(graph.values[name], name) for name in graph.inputs],
         [_port(graph.values[value], name) for value, name in zip(graph.outputs, parts.names, strict=True)],
         constants=(parts.constants,),
         scratch_bytes=parts.plan.arena_bytes,
-        failure=lambda code: refusal(kernels, artifacts, code),
+        failure=lambda code: refusal(steps_of(graph), artifacts, code),
     )
     return Executable(parts, native, library, toolchain)
 
 
+def steps_of(graph: Graph) -> tuple[Kernel | Extern, ...]:
+    """Return what the entry point of a graph calls, in order."""
+    return tuple(node for node in graph.nodes if isinstance(node, Kernel | Extern))
+
+
+def externs_of(graph: Graph) -> tuple[Extern, ...]:
+    """Return the calls of kernels that are not in the language."""
+    return tuple(node for node in graph.nodes if isinstance(node, Extern))
+
+
 def timed(executable: Executable, inputs: Sequence[Array]) -> list[float]:
-    """Run once and return the seconds each kernel took."""
+    """Run once and return the seconds that each call took, those of kernels that are not in the language among them."""
     graph, toolchain = executable.graph, executable.toolchain
     text = emit_program(executable.entry, toolchain.target, timed=True)
-    library = load([object_of(text, toolchain), *_objects(executable.artifacts)], pool.pool_imports())
+    library = _loaded(text, graph, executable.artifacts, toolchain)
     run = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)(library.address(f"{executable.entry.name}_timed"))
     outputs = [np.empty(graph.values[name].shape, graph.values[name].dtype.numpy) for name in graph.outputs]
     arena = aligned_block(executable.plan.arena_bytes)
     bases = np.array([a.ctypes.data for a in (*outputs, *inputs, executable.constants, arena)], np.uint64)
-    times = np.zeros(max(1, len(executable.kernels)), np.int64)
+    steps = steps_of(graph)
+    times = np.zeros(max(1, len(steps)), np.int64)
     best = np.full(len(times), np.inf)
     for _ in range(5):
         code = run(bases.ctypes.data, times.ctypes.data)
         if code:
-            raise refusal(executable.kernels, executable.artifacts, code)
+            raise refusal(steps, executable.artifacts, code)
         best = np.minimum(best, times)
-    return [float(t) * 1e-9 for t in best[: len(executable.kernels)]]
+    return [float(t) * 1e-9 for t in best[: len(steps)]]
 
 
 def profiled(executable: Executable, inputs: Sequence[Array]) -> Profile:
     """Run a few times and return the shortest time that each kernel took."""
     tools = executable.toolchain
     target = f"{tools.name}, {counted(tools.threads, 'thread')}"
-    return profile_of(executable.graph, target, executable.kernels, timed(executable, inputs))
+    return profile_of(executable.graph, target, executable.steps, timed(executable, inputs))
 
 
-def refusal(kernels: Sequence[Kernel], artifacts: Sequence[Artifact], result: int) -> RunError:
-    """Return the error for a run that stopped with `result`."""
-    number, code = failed_call(result, len(kernels))
-    node, requirements = kernels[number], artifacts[number].requirements
+def refusal(steps: Sequence[Kernel | Extern], artifacts: Sequence[Artifact], result: int) -> RunError:
+    """Return the error for a run that stopped with `result`; `artifacts` are those of the kernels among the steps."""
+    number, code = failed_call(result, len(steps))
+    node = steps[number]
+    if isinstance(node, Extern):
+        return status_error(node, code, len(steps))
+    requirements = artifacts[sum(isinstance(step, Kernel) for step in steps[:number])].requirements
     what = requirements[code - 1].text if 0 < code <= len(requirements) else f"check {code} of its program failed"
     notes = (what, f"it computes {', '.join(f'`{name}`' for name in members(node))}")
     return RunError(Diagnostic("R0306", "a value in the data is out of range", notes=notes))
@@ -153,12 +174,19 @@ def _port(value: Value, name: str) -> Port:
     return Port(name, value.dtype, value.shape)
 
 
-def _linked(entry: Entry, artifacts: Sequence[Artifact], toolchain: Toolchain) -> Library:
-    return load([object_of(emit_program(entry, toolchain.target), toolchain), *_objects(artifacts)], pool.pool_imports())
+def _linked(entry: Entry, graph: Graph, artifacts: Sequence[Artifact], toolchain: Toolchain) -> Library:
+    return _loaded(emit_program(entry, toolchain.target), graph, artifacts, toolchain)
 
 
-def _objects(artifacts: Sequence[Artifact]) -> list[bytes]:
-    return list({made.symbol: made.object for made in artifacts}.values())
+def _loaded(text: str, graph: Graph, artifacts: Sequence[Artifact], toolchain: Toolchain) -> Library:
+    """Return an entry point with all that it calls. Raises CompileError C0114 to C0116 for kernels that are not to be had."""
+    externs, calls = externs_of(graph), len(steps_of(graph))
+    objects = {made.symbol: made.object for made in artifacts}
+    for node in externs:
+        symbol = symbol_of(node, calls, toolchain.target)
+        objects.setdefault(symbol, extern_object(node, calls, toolchain.target, toolchain.store))
+    imports = {**pool.pool_imports(), **imports_of(externs, toolchain.target, toolchain.store)}
+    return load([object_of(text, toolchain), *objects.values()], imports)
 
 
 def object_of(text: str, toolchain: Toolchain) -> bytes:

@@ -13,6 +13,8 @@ import numpy as np
 from tensorlang.artifact import Artifact
 from tensorlang.backends.cpu.executable import Executable, profiled
 from tensorlang.backends.cpu.roofline import Bound, bound_of, ceilings_for
+from tensorlang.graph.externs import trusted_call
+from tensorlang.graph.nodes import Extern
 from tensorlang.graph.passes.precision.explain import product_precisions
 from tensorlang.runtime.report import bytes_text, report, us
 from tensorlang.runtime.work import Work, work_of
@@ -28,11 +30,19 @@ def explained(executable: Executable, inputs: Sequence[Array] | None) -> str:
     graph, kernels, toolchain = executable.graph, executable.kernels, executable.toolchain
     works = [work_of(k.program) for k in kernels]
     bounds = [bound_of(w, ceilings_for(k.program, toolchain.threads)) for w, k in zip(works, kernels, strict=True)]
+    number = {node.name: k for k, node in enumerate(kernels)}
 
-    def about(k: int) -> Iterator[str]:
+    def about(step: int) -> Iterator[str]:
+        node = executable.steps[step]
+        if isinstance(node, Extern):
+            yield trusted_call(node.call)
+            if times is not None:
+                yield f"took {us(times[step])}"
+            return
+        k = number[node.name]
         yield _roofline(works[k], bounds[k])
         if times is not None:
-            yield _took(works[k], bounds[k], times[k])
+            yield _took(works[k], bounds[k], times[step])
         yield from _schedule(executable.artifacts[k])
         yield from product_precisions(kernels[k].program, toolchain.precision)
 
@@ -42,7 +52,7 @@ def explained(executable: Executable, inputs: Sequence[Array] | None) -> str:
     total = f"in all {sum(w.flops for w in works):.3g} operations, at best {us(best)}"
     if times is not None:
         total += f", took {us(sum(times))}, {_share(best, sum(times))} of the roofline"
-    text = report(title, graph, kernels, map(about, range(len(kernels))), toolchain.precision, (total,))
+    text = report(title, graph, executable.steps, map(about, range(len(executable.steps))), toolchain.precision, (total,))
     return text if profile is None else f"{text}\n\n{profile.table()}"
 
 

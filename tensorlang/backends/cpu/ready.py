@@ -60,24 +60,10 @@ class Compiled:
         return self.artifact.is_plain
 
     def into(self, arrays: Sequence[Array], results: Mapping[str, object]) -> Any:
-        places = in_place(results, self.outputs, "output")
-        inputs = [row_major(a) for a in arrays]
-        check_disjoint(named_arrays(self.native.inputs, inputs), named_arrays(self.outputs, places))
-        return self.native.into(places, inputs)
+        return written_into(self.native, arrays, results)
 
     def prepared(self, arrays: Sequence[Array], results: Mapping[str, object] | None) -> Callable[[], Any]:
-        if results is None:
-            results = {p.name: np.empty(p.shape, p.dtype.numpy) for p in self.outputs}
-        inputs = in_place(named_arrays(self.native.inputs, arrays), self.native.inputs, "input")
-        places = in_place(results, self.outputs, "output")
-        check_disjoint(named_arrays(self.native.inputs, inputs), named_arrays(self.outputs, places))
-        again, found = self.native.bound(inputs, places), places[0] if len(places) == 1 else tuple(places)
-
-        def run() -> Any:
-            again()
-            return found
-
-        return run
+        return prepared_on(self.native, arrays, results)
 
     def timer(self, arrays: Sequence[Array]) -> Timer:
         given = [row_major(a) for a in arrays]
@@ -106,6 +92,30 @@ class Compiled:
                 _roofline(bound_of(work, ceilings_for(program, self.threads)), work, seconds),
             ]
         )
+
+
+def written_into(native: Native, arrays: Sequence[Array], results: Mapping[str, object]) -> Any:
+    """Return what native code makes of arrays, written into those of `results` (`Ready.into`)."""
+    places = in_place(results, native.outputs, "output")
+    inputs = [row_major(a) for a in arrays]
+    check_disjoint(named_arrays(native.inputs, inputs), named_arrays(native.outputs, places))
+    return native.into(places, inputs)
+
+
+def prepared_on(native: Native, arrays: Sequence[Array], results: Mapping[str, object] | None) -> Callable[[], Any]:
+    """Return the call of native code on these arrays for good (`Ready.prepared`)."""
+    if results is None:
+        results = {p.name: np.empty(p.shape, p.dtype.numpy) for p in native.outputs}
+    inputs = in_place(named_arrays(native.inputs, arrays), native.inputs, "input")
+    places = in_place(results, native.outputs, "output")
+    check_disjoint(named_arrays(native.inputs, inputs), named_arrays(native.outputs, places))
+    again, found = native.bound(inputs, places), places[0] if len(places) == 1 else tuple(places)
+
+    def run() -> Any:
+        again()
+        return found
+
+    return run
 
 
 def native_of(program: Program, artifact: Artifact, tools: Toolchain) -> Native:

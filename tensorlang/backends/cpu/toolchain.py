@@ -23,7 +23,7 @@ from tensorlang.graph.precisions import F32, Precision, chosen
 from tensorlang.runtime.bundle import BundleKey, kept
 from tensorlang.runtime.feeds import as_array
 from tensorlang.runtime.kernel_log import log_kernel
-from tensorlang.runtime.protocol import Progress, Roles, installed_roles
+from tensorlang.runtime.protocol import Progress, Ready, Roles, installed_roles
 from tensorlang.runtime.threads import default_threads
 from tensorlang.runtime.work import Roofline
 from tensorlang.schedule.layout import Layout
@@ -33,7 +33,6 @@ from tensorlang.validation.budget import validation_budget
 
 if TYPE_CHECKING:
     from tensorlang.backends.cpu.model import Specialised
-    from tensorlang.backends.cpu.ready import Compiled
     from tensorlang.backends.cpu.sized import Variant
     from tensorlang.graph.options import Options
     from tensorlang.graph.pass_manager import Pipeline
@@ -134,7 +133,11 @@ class Toolchain:
     def load_compiler(self) -> None:
         import_whole("ml_dtypes", *(f"tensorlang.backends.cpu.{name}" for name in ("driver", "ready", "sized")))
 
-    def compiled(self, program: Program, name: str, request: ScheduleRequest) -> Compiled:
+    def compiled(self, program: Program, name: str, request: ScheduleRequest) -> Ready:
+        if program.externs:
+            from tensorlang.backends.cpu.composite import composite
+
+            return composite(program, self, request)
         from tensorlang.backends.cpu.ready import Compiled, native_of
 
         made = self._kernel(program, request, self.store)

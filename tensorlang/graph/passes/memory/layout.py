@@ -23,8 +23,8 @@ import numpy as np
 from polyhedral import affine
 from polyhedral.expr import Expr, Floor, Int, Mod, Name
 from tensorlang.diagnostics import InternalError
-from tensorlang.graph.edit import fresh, reads, rebuilt
-from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Part, Value, View
+from tensorlang.graph.edit import fresh, reads, rebuilt, writes
+from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Node, Part, Value, View
 from tensorlang.graph.programs import constant_params, copy_program, is_contraction, program_key, recurs, single_value
 from tensorlang.schedule.layout import Layout
 from tensorlang.tensor import walk
@@ -48,6 +48,8 @@ def layout(graph: Graph, preferred_layouts: PreferredLayouts) -> Graph:
                 state.nodes.append(replace(node, input=state.arranged(node.input, None)))
             case Kernel():
                 _kernel(state, node)
+            case Extern():
+                state.nodes.append(replace(node, inputs=tuple(state.arranged(v, None) for v in node.inputs)))
             case Join() | Part():
                 raise InternalError("layout", f"`{node.name}` is about the memory of values whose layouts are still to be chosen")
     return rebuilt(graph, state.nodes, values=state.values.values(), constants=state.constants)
@@ -80,7 +82,8 @@ def layouts_of(graph: Graph, kernel: Kernel) -> dict[str, Layout]:
 
 @dataclass(frozen=True, slots=True)
 class RowMajor:
-    """The values of a graph that are row-major whatever kernels prefer: what the graph takes and returns, and views; and samples of them,
+    """The values of a graph that are row-major whatever kernels prefer: what the graph takes and returns, views, and what kernels that are
+    not in the language read and write; and samples of them,
     which are written in one order as in another. `read` and `written`: by which side of a kernel."""
 
     read: frozenset[str]
@@ -89,11 +92,11 @@ class RowMajor:
     @staticmethod
     def of(graph: Graph) -> RowMajor:
         """Return such values of a graph."""
-        views = [node for node in graph.nodes if isinstance(node, View)]
-        given = {*graph.inputs, *(v.output for v in views)} - graph.constants.keys()
+        fixed = [node for node in graph.nodes if isinstance(node, View | Extern)]
+        given = {*graph.inputs, *(name for node in fixed for name in writes(node))} - graph.constants.keys()
         samples = (n for n in graph.nodes if isinstance(n, Kernel) and set(n.inputs) <= given and isinstance(single_value(n.program), Read))
         given |= {v for node in list(samples) for v in node.outputs}
-        return RowMajor(frozenset(given), frozenset({*graph.outputs, *(v.input for v in views)}))
+        return RowMajor(frozenset(given), frozenset({*graph.outputs, *(name for node in fixed for name in reads(node))}))
 
     def names(self, kernel: Kernel) -> frozenset[str]:
         """Return the parameters and results of a kernel that are such values, by the names of its program."""
@@ -114,7 +117,7 @@ def _canonical(graph: Graph, node: Kernel, preferred: Mapping[str, Layout]) -> P
 def _demands(graph: Graph, preferred: Mapping[str, Preference]) -> dict[str, Layout]:
     """Return the layouts that readers prefer for values, the first preference for each; values that are returned or viewed are left out."""
     out: dict[str, Layout] = {}
-    fixed = set(graph.outputs) | {node.input for node in graph.nodes if isinstance(node, View)}
+    fixed = set(graph.outputs) | {name for node in graph.nodes if isinstance(node, View | Extern) for name in reads(node)}
     for node in graph.nodes:
         for name, found in preferred.get(node.name, {}).items():
             if found is not None and name not in fixed and name in reads(node):

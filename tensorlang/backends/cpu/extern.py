@@ -1,0 +1,203 @@
+"""Kernels that are not in the language, on processors: found, checked and called.
+
+The function of a kernel is called by the address that it has in this process; what calls it is compiled and kept like any kernel, and
+knows nothing of the file that the function is from.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from codegen.dtypes import DType, from_numpy
+from codegen.llvm.foreign import ForeignCall, ForeignError, Numbers, library_function, status_of, text_function, thunk
+from codegen.llvm.jit import kept_object
+from codegen.llvm.program import code_bits
+from codegen.llvm.target import Target
+from codegen.store import Cache
+from polyhedral import affine
+from polyhedral.expr import Expr as Affine
+from tensorlang.diagnostics import CompileError, Diagnostic, InternalError, Label, RunError, error
+from tensorlang.externs import CSymbol, LLVMText, NativeKernel
+from tensorlang.graph.nodes import Extern
+from tensorlang.tensor.nodes import ExternCall
+from tensorlang.tensor.walk import caller_shape
+
+Array = np.ndarray[Any, Any]
+
+
+def symbol_of(node: Extern, calls: int, target: Target) -> str:
+    """Return the name of the kernel that makes the call of a node, in a program of so many calls."""
+    return thunk(_foreign(node.call, calls), target)[0]
+
+
+def object_of(node: Extern, calls: int, target: Target, store: Cache | None) -> bytes:
+    """Return the object of that kernel."""
+    return kept_object("extern", thunk(_foreign(node.call, calls), target)[1], target, store)
+
+
+def imports_of(nodes: tuple[Extern, ...], target: Target, store: Cache | None) -> Mapping[str, int]:
+    """Return the addresses that the kernels of nodes link to. Raises CompileError C0114 to C0116 where a function is not to be had."""
+    return {_imported(node.call): address_of(node.call, target, store) for node in nodes}
+
+
+def address_of(call: ExternCall, target: Target, store: Cache | None) -> int:
+    """Return the address of the function that a call names. Raises CompileError C0114 to C0116."""
+    kernel = _native(call)
+    try:
+        match kernel:
+            case CSymbol():
+                _check_content(call, kernel)
+                return library_function(kernel.path, call.symbol)
+            case LLVMText():
+                return text_function(kernel.text, call.symbol, _foreign(call, 1).types, target, store)
+    except OSError as problem:
+        raise _refused("C0114", call, f"{kernel} cannot be loaded: {problem}", "build it for this machine") from None
+    except ForeignError as problem:
+        code = "C0115" if isinstance(kernel, CSymbol) else "C0116"
+        help = "`tensorlang show FILE OP --stage extern` prints how it is declared"
+        raise _refused(code, call, f"{kernel}: {problem}", help) from None
+
+
+def status_error(node: Extern, code: int, calls: int) -> RunError:
+    """Return the error for a kernel that returned something else than 0."""
+    bits = code_bits(calls)
+    status = status_of(code, bits)
+    edge = status in (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+    return _failed(node.call, f"{status}{' or beyond' if edge else ''}")
+
+
+def _failed(call: ExternCall, status: str) -> RunError:
+    title = f"extern `{call.operator}` returned the status {status}"
+    notes = (f"its kernel is {call.kernel}",)
+    return RunError(Diagnostic("R0316", title, _labels(call), notes, "0 says that all is right; what others mean, its author knows"))
+
+
+# ---------------------------------------------------------------- calls outside of code
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What a kernel made; `changed`: where it changed bytes that are not its own, or ""."""
+
+    results: tuple[Array, ...]
+    changed: str
+
+
+def call_watched(call: ExternCall, arrays: Sequence[Array], fill: int, target: Target, store: Cache | None) -> Ran:
+    """Return what a kernel makes of these arrays, those of its arguments that are given, in memory that is watched: results, and what lies
+    around every array, are bytes `fill` before. Raises CompileError C0114 to C0116, RunError R0316 for a status."""
+    made = [_Watched.empty(caller_shape(t, {}), t.dtype, fill) for t in call.results]
+    given = [_Watched.holding(array, fill) for array in arrays]
+    waiting = iter(given)
+    passed: list[Any] = [ctypes.c_void_p(w.address) for w in made]
+    passed += [None if a is None else ctypes.c_void_p(next(waiting).address) for a in call.arguments]
+    for number in _foreign(call, 1).numbers:
+        match number:
+            case tuple():
+                passed += [ctypes.c_int64(len(number)), (ctypes.c_int64 * max(1, len(number)))(*number)]
+            case float():
+                passed.append(ctypes.c_double(number))
+            case _:
+                passed.append(ctypes.c_int64(number))
+    status = ctypes.CFUNCTYPE(ctypes.c_int32)(address_of(call, target, store))(*passed)
+    if status:
+        raise _failed(call, str(status))
+    names = [t.name for t in call.results] + [a for a in call.arguments if a is not None]
+    changed = [f"around `{name}`" for name, w in zip(names, [*made, *given], strict=True) if not w.is_whole(fill)]
+    changed += [
+        f"of `{name}`" for name, w, array in zip(names[len(made) :], given, arrays, strict=True) if w.array.tobytes() != array.tobytes()
+    ]
+    return Ran(tuple(w.array for w in made), ", ".join(changed))
+
+
+_AROUND = 256
+"""Bytes that are watched on either side of an array."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Watched:
+    block: Array
+    array: Array
+
+    @staticmethod
+    def empty(shape: tuple[int, ...], dtype: DType, fill: int) -> _Watched:
+        size = prod(shape) * dtype.size_bytes
+        block = np.full(size + 2 * _AROUND, fill, np.uint8)
+        return _Watched(block, np.ndarray(shape, dtype.numpy, block.data, _AROUND))
+
+    @staticmethod
+    def holding(array: Array, fill: int) -> _Watched:
+        dtype = from_numpy(array.dtype)
+        assert dtype is not None
+        made = _Watched.empty(array.shape, dtype, fill)
+        made.array[...] = array
+        return made
+
+    @property
+    def address(self) -> int:
+        return int(self.block.ctypes.data) + _AROUND
+
+    def is_whole(self, fill: int) -> bool:
+        """Tell whether what lies around the array is as it was."""
+        return bool((self.block[:_AROUND] == fill).all() and (self.block[len(self.block) - _AROUND :] == fill).all())
+
+
+# ---------------------------------------------------------------- one call
+
+
+def _native(call: ExternCall) -> NativeKernel:
+    if not isinstance(call.kernel, CSymbol | LLVMText):
+        raise InternalError("extern", f"`{call.operator}` has no kernel for processors")
+    return call.kernel
+
+
+def _foreign(call: ExternCall, calls: int) -> ForeignCall:
+    """Return the call with its buffers numbered: results first, then what is given of the arguments, in order."""
+    given = iter(range(len(call.results), len(call.results) + len(call.arguments)))
+    buffers = (*range(len(call.results)), *(None if a is None else next(given) for a in call.arguments))
+    numbers: tuple[Numbers, ...] = tuple(tuple(map(_whole, s)) if isinstance(s, tuple) else _whole(s) for s in call.sizes)
+    return ForeignCall(_imported(call), buffers, (*numbers, *call.attributes), min(16, code_bits(calls)))
+
+
+def _imported(call: ExternCall) -> str:
+    """Return under which name the function is imported: one that tells it from all others, and nothing a user wrote."""
+    kernel = _native(call)
+    told = repr((type(kernel).__name__, kernel.content, getattr(kernel, "path", ""), call.symbol))
+    return f"tl_import_{hashlib.sha256(told.encode()).hexdigest()[:24]}"
+
+
+def _whole(size: Affine) -> int:
+    number = affine.constant(size)
+    if number is None:
+        raise InternalError("extern", f"a size of a kernel is open: {size}")
+    return number
+
+
+@cache
+def _content(path: str) -> str:
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+
+
+def _check_content(call: ExternCall, kernel: CSymbol) -> None:
+    """Raise CompileError C0114 for a file that is another than the one that was named."""
+    if kernel.path and _content(kernel.path) != kernel.content:
+        raise _refused("C0114", call, f"{kernel.path} is another file than this process has loaded", "start Python anew")
+
+
+def _refused(code: str, call: ExternCall, why: str, help: str) -> CompileError:
+    made = error(code, f"the kernel for extern `{call.operator}` cannot be called", notes=(why,), help=help)
+    [found] = made.diagnostics
+    return CompileError(Diagnostic(found.code, found.title, _labels(call), found.notes, found.help))
+
+
+def _labels(call: ExternCall) -> tuple[Label, ...]:
+    return (Label(call.span, "declared here"),) if call.span.end else ()

@@ -1,0 +1,150 @@
+"""Kernels that nobody wrote in the language: what stands for an `extern op`, as a value.
+
+    tl.c_symbol("libsort.so", "topk_{T}")     a function of a shared library
+    tl.llvm_ir(text, "topk_f32")              a function of a module of LLVM IR
+    tl.cuda_source(text, "topk")              a kernel in CUDA C
+
+`{T}` in the name of a function stands for the element type `T` of a call: one function for each. Nothing is loaded here; the back end of
+the target does that when a call is compiled. What a kernel computes is trusted, never proven: reports say so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+from tensorlang.diagnostics import error
+
+_FIELD = re.compile(r"\{([A-Za-z_][A-Za-z_0-9]*)\}")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9.]*")
+
+
+@dataclass(frozen=True, slots=True)
+class CSymbol:
+    """A function of a shared library, or of the process where `path` is "". `content` is a digest of the library's file."""
+
+    path: str
+    symbol: str
+    content: str
+
+    target = "cpu"
+
+    def __str__(self) -> str:
+        return f"`{self.symbol}` of {self.path or 'this process'}"
+
+
+@dataclass(frozen=True, slots=True)
+class LLVMText:
+    """A function of a module of LLVM IR."""
+
+    text: str = field(repr=False)
+    symbol: str
+    content: str
+
+    target = "cpu"
+
+    def __str__(self) -> str:
+        return f"`{self.symbol}` of LLVM IR {self.content[:12]}"
+
+
+@dataclass(frozen=True, slots=True)
+class CUDASource:
+    """A kernel in CUDA C."""
+
+    text: str = field(repr=False)
+    symbol: str
+    content: str
+
+    target = "cuda"
+
+    def __str__(self) -> str:
+        return f"`{self.symbol}` of CUDA C {self.content[:12]}"
+
+
+NativeKernel: TypeAlias = CSymbol | LLVMText
+"""What the back end for processors runs."""
+Kernel: TypeAlias = CSymbol | LLVMText | CUDASource
+Externs: TypeAlias = Mapping[str, Kernel | Sequence[Kernel]]
+"""Kernels by the names of the operators that they stand for; of several, the first that is for the target."""
+
+
+def c_symbol(path: str | os.PathLike[str] | None, symbol: str) -> CSymbol:
+    """Return the function `symbol` of a shared library as a kernel; `path` None is this process, with the libraries it has loaded.
+
+    Raises CompileError C0114 where there is no such file, C0113 for a name that no function has."""
+    _check_symbol(symbol)
+    if path is None:
+        return CSymbol("", symbol, "")
+    if not isinstance(path, (str, os.PathLike)):
+        raise error(
+            "C0113", f"a path is expected, not {type(path).__name__}", help="name the file of the library, or None for this process"
+        )
+    try:
+        whole = str(Path(path).resolve(strict=True))
+        return CSymbol(whole, symbol, hashlib.sha256(Path(whole).read_bytes()).hexdigest())
+    except (OSError, ValueError, RuntimeError) as problem:
+        why = getattr(problem, "strerror", None) or str(problem)
+        raise error("C0114", f"the library `{os.fspath(path)}` cannot be read: {why}", help="build it, or correct the path") from None
+
+
+def llvm_ir(text: str, symbol: str) -> LLVMText:
+    """Return the function `symbol` of a module of LLVM IR as a kernel. It may call what the process has loaded, the C library for one.
+
+    Raises CompileError C0113 for what is no text, or a name that no function has."""
+    _check_symbol(symbol)
+    return LLVMText(_checked_text(text, "LLVM IR"), symbol, _content(text))
+
+
+def cuda_source(text: str, symbol: str) -> CUDASource:
+    """Return a kernel of CUDA C. No target runs one yet. Raises CompileError C0113 for what is no text, or a name that no kernel has."""
+    _check_symbol(symbol)
+    return CUDASource(_checked_text(text, "CUDA C"), symbol, _content(text))
+
+
+def kernels_of(externs: Externs | None) -> dict[str, tuple[Kernel, ...]]:
+    """Return the kernels that are given for each operator. Raises CompileError C0113 for what gives none."""
+    if externs is None:
+        return {}
+    if not isinstance(externs, Mapping):
+        help = 'give kernels by the names of operators: `externs={"f": tl.c_symbol("libf.so", "f")}`'
+        raise error("C0113", f"`externs` is a {type(externs).__name__}", help=help)
+    return {name: tuple(_several(name, given)) for name, given in externs.items()}
+
+
+def _several(name: str, given: object) -> Iterator[Kernel]:
+    for kernel in given if isinstance(given, (tuple, list)) else (given,):
+        if not isinstance(kernel, CSymbol | LLVMText | CUDASource):
+            help = "make one with `tl.c_symbol`, `tl.llvm_ir` or `tl.cuda_source`"
+            raise error("C0113", f"what is given for `{name}` is a {type(kernel).__name__}, no kernel", help=help)
+        yield kernel
+
+
+def types_in(symbol: str) -> tuple[str, ...]:
+    """Return the element types that the name of a function is made of."""
+    return tuple(dict.fromkeys(_FIELD.findall(symbol)))
+
+
+def named_for(symbol: str, types: Mapping[str, str]) -> str:
+    """Return the name of the function for these element types."""
+    return _FIELD.sub(lambda found: types[found[1]], symbol)
+
+
+def _check_symbol(symbol: object) -> None:
+    if not isinstance(symbol, str) or not _NAME.fullmatch(_FIELD.sub("T", symbol)):
+        help = "it is a word, with `{T}` for the element type `T`: `topk_{T}`"
+        raise error("C0113", f"{symbol!r} is no name of a function", help=help)
+
+
+def _checked_text(text: object, what: str) -> str:
+    if not isinstance(text, str):
+        raise error("C0113", f"{what} is expected as text, not {type(text).__name__}", help="pass the text of a module")
+    return text
+
+
+def _content(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

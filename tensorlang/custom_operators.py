@@ -11,7 +11,7 @@ from tensorlang.check.module import Module, reached
 from tensorlang.diagnostics import error
 from tensorlang.operators import load
 from tensorlang.runtime.externs import kernels_in
-from tensorlang.runtime.operator import Operators
+from tensorlang.runtime.operator import Operators, module_for
 
 CustomOperators: TypeAlias = str | os.PathLike[str] | Operators | Mapping[str, str | os.PathLike[str] | Operators]
 """Operators for nodes of domains that are not ONNX's: a file or what was read from one, or several by domain."""
@@ -29,7 +29,7 @@ def modules_by_domain(operators: CustomOperators, target: str) -> dict[str, Modu
         if not isinstance(each, (str, os.PathLike, Operators)):
             help = "give the path of a `.tl` file, or what `tl.load` returns"
             raise error("C0119", f"`operators` holds a {type(each).__name__}", help=help)
-        found[domain] = (each if isinstance(each, Operators) else load(each)).module_for(target)
+        found[domain] = module_for(each if isinstance(each, Operators) else load(each), target)
     return found
 
 

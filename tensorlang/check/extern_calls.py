@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from codegen.dtypes import DType
 from polyhedral import expr as px
+from tensorlang.check.binder import dims_of
 from tensorlang.check.bindings import Binding
 from tensorlang.check.modes import mode_of
 from tensorlang.check.module import Module
@@ -137,6 +138,8 @@ def check_signature(operator: sx.Operator) -> None:
             if param.pack and param.kind == "attr"
             else f"attributes of type `{kind}`"
             if kind not in ("int", "float", "bool")
+            else "dimensions that broadcast"
+            if any(isinstance(dim, sx.Broadcast) for dim in dims_of(param))
             else ""
         )
         if what:

@@ -291,6 +291,7 @@ class Operator:
         """Compile without the cache, telling `dump` every stage: schedule, loops, and what the target has after that; of what takes other
         programs only the stages in `requested`. Return what was made."""
         call = sorted_out(self.declaration, args, named)
+        made = None
         for part, request in self._parts(self._program(call), call):
             made = self.tools.shown(part, self.name, request, dump, requested)
         return made
@@ -313,6 +314,7 @@ class Operator:
         """Do as `stages` for `symbolic_program`."""
         program, (attrs, sizes) = self.symbolic_program(given), self._told(given)
         named = {p.name: sizes.get(p.name, p.name) for p in self.declaration.params if p.kind == "size"}
+        made = None
         for part, request in self._parts(program, Call((), attrs, named, ()), sizes):
             made = self.tools.shown(part, self.name, request, dump, requested)
         return made
@@ -495,14 +497,10 @@ class Operators:
         Raises CompileError with every mistake that is found without knowing types."""
         file = parse(source)
         self._plain, self._externs = replace(load_module(file), mode=mode), externs
-        module = self.module_for(tools.schedules_for)
+        module = module_for(self, tools.schedules_for)
         for found in warnings_in(file):
             warnings.warn(f"\n{render(found)}", CompileWarning, stacklevel=5)
         self._operators = {name: Operator(name, module, tools, roles, sizes=sizes) for name in sorted(module.offered)}
-
-    def module_for(self, target: str) -> Module:
-        """Return the file with the kernels that stand for its extern operators on a target."""
-        return with_externs(self._plain, self._externs, target)
 
     def __getattr__(self, name: str) -> Operator:
         if name.startswith("_"):
@@ -531,6 +529,11 @@ class Operators:
 
     def __repr__(self) -> str:
         return "\n".join(operator.signature for operator in self._operators.values())
+
+
+def module_for(operators: Operators, target: str) -> Module:
+    """Return the file of operators with the kernels that stand for its extern ones on a target."""
+    return with_externs(operators._plain, operators._externs, target)
 
 
 def _sizes_in(values: Mapping[str, Value]) -> dict[str, int | None]:

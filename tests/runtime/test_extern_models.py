@@ -129,6 +129,14 @@ def test_what_a_convolution_makes_reaches_a_kernel_row_by_row() -> None:
     np.testing.assert_allclose(narrow, expected, atol=3e-2 * np.abs(expected).max())
 
 
+def test_a_model_is_validated_as_far_as_the_language_goes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TENSORLANG_VALIDATE", "1")
+    monkeypatch.setenv("TENSORLANG_CACHE", str(tmp_path))
+    made = tl.compile(model(node("Relu", ["x"], ["a"]), mine("Scale", ["a"], ["b"]), node("Neg", ["b"], ["y"])), operators=operators())
+    np.testing.assert_array_equal(made.run({"x": X})["y"], -2 * np.maximum(X, 0))
+    assert all(found.validated.startswith("validated") for found in made.made.executable.artifacts)  # type: ignore[attr-defined]
+
+
 def test_a_size_is_an_attribute_of_the_node() -> None:
     made = tl.compile(model(mine("First", ["x"], ["y"], k=2)), operators=operators())
     np.testing.assert_array_equal(made.run({"x": X})["y"], X[:2])

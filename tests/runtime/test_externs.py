@@ -287,6 +287,15 @@ def test_the_stages_of_an_operator_are_those_of_its_parts() -> None:
     seen: list[str] = []
     tl.parse(SCALE + AROUND, externs=SCALED).around.stages(X, dump=lambda stage, text: seen.append(stage))
     assert seen.count("loops") == 2
+    assert tl.parse(SCALE, externs=SCALED).scale.stages(X, dump=lambda stage, text: seen.append(stage)) is None
+
+
+def test_the_parts_between_kernels_are_validated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TENSORLANG_VALIDATE", "1")
+    monkeypatch.setenv("TENSORLANG_CACHE", str(tmp_path))
+    operator = tl.parse(SCALE + AROUND, externs=SCALED).around
+    made = operator.compiled(operator.call(X))
+    assert [found.validated.split()[0] for found in made.executable.artifacts] == ["validated", "validated"]  # type: ignore[attr-defined]
 
 
 # ---------------------------------------------------------------- another kernel is another result
@@ -406,6 +415,20 @@ def test_symbolic_sizes_and_schedules_around_a_kernel_are_not_supported_yet() ->
         tl.parse(SCALE + AROUND, externs=SCALED).around.schedule("vectorize y.i")(X)
     with pytest.raises(tl.CompileError, match="S0605"):
         tl.parse(SCALE + AROUND + "schedule around for cpu { unroll y.i }", externs=SCALED).around(X)
+
+
+@pytest.mark.parametrize(
+    "signature",
+    [
+        "(each x: f32[N]) -> (y: f32[N])",
+        "(x: f32[broadcast N], z: f32[N]) -> (y: f32[N])",
+        "(x: f32[N], attr g: fn = abs) -> (y: f32[N])",
+        "(x: f32[D..], attr by..: int) -> (y: f32[D..])",
+    ],
+)
+def test_signatures_that_no_kernel_is_called_by_yet_are_refused_where_they_are_given_one(signature: str) -> None:
+    with pytest.raises(tl.CompileError, match=r"T0166.*not supported yet"):
+        tl.parse(f"extern op f{signature}", externs={"f": tl.llvm_ir("", "f")})
 
 
 def test_a_call_that_needs_its_own_result_is_refused() -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
-from checking import load
+from checking import load, run
 
 from codegen.dtypes import f32, f64, i8, i32
 from polyhedral.expr import Int, Name
@@ -141,3 +142,9 @@ def test_run_time_sizes_are_checked_on_entry() -> None:
     program = instantiate(LIBRARY, "pick", [a(4)])
     assert program.sizes == ("k",)
     assert "k" in str(program.context)
+
+
+def test_a_tensor_that_nothing_needs_may_be_made_of_what_a_call_computes() -> None:
+    text = "op g(x: f32[N]) -> (y: f32[N]) {\n m = max(j) x[j]\n y[i] = x[i] - m\n}\n"
+    module = load(text + "op f(x: f32[N]) -> (y: f32[N]) {\n p = g(x)\n a[i] = p[i] + 1\n y[i] = x[i]\n}")
+    assert run(module, "f", np.ones(3, np.float32)).tolist() == [1, 1, 1]

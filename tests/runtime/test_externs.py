@@ -262,6 +262,11 @@ def test_a_kernel_that_nothing_needs_is_not_called() -> None:
         operator(X, on=True)
 
 
+def test_a_tensor_that_nothing_needs_may_be_made_of_what_a_kernel_computes() -> None:
+    text = "op f(x: f32[N]) -> (y: f32[N]) {\n a = scale(x)\n b[i] = a[i] + 1\n y[i] = x[i]\n}"
+    np.testing.assert_array_equal(tl.parse(SCALE + text, externs=SCALED).f(X), X)
+
+
 def test_an_operator_with_kernels_is_pickled_with_them() -> None:
     operator = pickle.loads(pickle.dumps(tl.parse(SCALE + AROUND, externs=SCALED).around))
     np.testing.assert_array_equal(operator(X), 9 * (X + 1) ** 2 + X + 1)

@@ -41,6 +41,10 @@ class Composite:
         return self.executable.call.outputs
 
     @property
+    def loops(self) -> str:
+        return "\n".join(made.loops for made in self.executable.artifacts)
+
+    @property
     def direct(self) -> Native:
         return self.executable.call
 

@@ -70,7 +70,7 @@ def test_steps_of_a_stencil_that_no_cache_holds_run_in_tiles_of_several_of_them(
     assert "order u.t_b, u.i_b, u.t_s, u.i_s, u.j_o, u.j_v" in found
     assert "distribute u at u.i_s" in found
     assert "fold u at t by 2" in found
-    threads = directives(program, Machine(threads=2))
+    threads = directives(program, Machine(target="cpu", threads=2))
     assert threads[2:4] == ["skew u.i_b by u.t_b", "parallel u.t_b"]
 
 
@@ -80,7 +80,7 @@ def test_steps_that_a_cache_holds_or_that_are_few_run_one_after_the_other() -> N
         assert not any(d.startswith("tile u") for d in found)
 
 
-SMALL_CACHES = [Machine(vector_bytes=16, vector_registers=16, threads=t, l2_bytes=2816, cache_bytes=2816) for t in (1, 2)]
+SMALL_CACHES = [Machine(target="cpu", vector_bytes=16, vector_registers=16, threads=t, l2_bytes=2816, cache_bytes=2816) for t in (1, 2)]
 
 
 FORWARDS = "u[t - 1, i - 1, j] + u[t - 1, i, j + 1]"

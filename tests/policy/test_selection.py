@@ -390,7 +390,7 @@ def test_rows_are_outside_the_columns_that_would_read_them_again_from_far(near, 
     program = instantiate(library(), "conv", [ArgType(f32, s) for s in ((2, 4, 6, 6), weights, (8,))], {})
     side = 7 - window
     layouts = {"y": Storage(tuple(last), tuple(affine.to_expr(e) for e in (2, side, side, 8)))}
-    found = search(library(), "conv", program, {}, "cpu", Machine(l2_bytes=near), layouts=layouts).chosen
+    found = search(library(), "conv", program, {}, "cpu", Machine(target="cpu", l2_bytes=near), layouts=layouts).chosen
     assert any(d.startswith(f"order {', '.join(outer)}, ") for d in directives(found))
     proven(program, found.schedule, layouts)
 

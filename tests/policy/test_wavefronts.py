@@ -63,6 +63,16 @@ def test_a_sweep_in_place_keeps_two_steps_by_diagonals_and_its_boundary_apart() 
     assert "distribute u at u.j" in found
 
 
+def test_pieces_that_need_each_other_within_a_sweep_run_along_its_diagonals_together() -> None:
+    body = SWEEPS.replace("    u[t, i, j] = u[t - 1, i, j] for t in 1..9, (i == 0 or j == 0 or i == N - 1 or j == N - 1)\n", "")
+    body = body.replace("    y[i, j]    = ", "    u[t, i, j] = u[t - 1, i, j] otherwise\n    y[i, j]    = ")
+    program = operator("a: f64[N, N]) -> (y: f64[N, N]) where N >= 3", body, {"N": 20})
+    found = directives(program)
+    assert "layout u as [t % 1, 2*i + j, i]" in found
+    assert not any(d.startswith("distribute") for d in found)
+    assert_same(program, proven(program, derive(program, WIDE)), {"N": 20})
+
+
 def test_a_tensor_that_the_cache_does_not_hold_or_whose_diagonals_are_mostly_empty_stays_in_rows() -> None:
     body = f"{ALIGNMENT}\n    y = h[M - 1, N - 1]"
     for sizes in ({"M": 20_000, "N": 20_000}, {"M": 4, "N": 4000}):

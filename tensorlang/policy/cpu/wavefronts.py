@@ -55,12 +55,13 @@ MOST_PADDING = 4
 @dataclass(frozen=True, slots=True)
 class Wavefront:
     """Points of one `skewed + factor * along` do not need each other, inside the axes `outer`; `rows` of them run together, or, where that
-    is 0, those of a vector. `cycles`: of an element."""
+    is 0, those of a vector. `separate`: pieces have loops of their own inside `outer`. `cycles`: of an element."""
 
     outer: tuple[str, ...]
     skewed: str
     along: str
     factor: int
+    separate: bool
     rows: int = 0
     cycles: float = 0.0
 
@@ -80,11 +81,10 @@ def best_wavefront(
         outer = tuple(a for a in order if a not in (skewed, along))
         around = [*outside, *(full(name, a) for a in outer)]
         separable = distances.separable([*around, full(name, skewed), full(name, along)]) if len(definition.pieces) > 1 else 0
-        if separable is None or separable > len(around):
-            continue
-        factor = distances.wavefront(around, full(name, skewed), full(name, along), separate=True)
+        separate = separable is not None and separable <= len(around)
+        factor = distances.wavefront(around, full(name, skewed), full(name, along), separate)
         if factor is not None:
-            found += _forms(d, definition, Wavefront(outer, skewed, along, factor), waiting, local=local)
+            found += _forms(d, definition, Wavefront(outer, skewed, along, factor, separate), waiting, local=local)
     best = min(found, key=lambda w: w.cycles, default=None)
     return best if best is not None and best.cycles < WORTH_SKEWING * serial else None
 
@@ -174,7 +174,7 @@ def add_wavefront(d: Deriver, definition: Definition, found: Wavefront, *, neste
         inner = [found.skewed, block, point]
     d.add(in_order(d.schedule, name, [*found.outer, *inner]))
     d.add(d.schedule.unroll(full(name, point)) if found.rows else d.schedule.vectorize(full(name, point)))
-    if len(definition.pieces) > 1:
+    if len(definition.pieces) > 1 and found.separate:
         d.add(d.schedule.distribute(name, full(name, inner[0]) if nested or found.outer else None))
 
 

@@ -7,21 +7,25 @@
 Nothing is lifted from where a condition guards it (a guarded piece, a side of a `Select`, what comes after `and` or `or`, the terms that a
 filter leaves), unless it is one of the piece that speaks of the remaining axes alone. What is then still inside the body of another
 reduction `tensorlang.tensor.nested` lifts, whatever it uses; what is left gets its conditions (`tensorlang.tensor.guarded`).
+
+What is lifted runs also where nothing asks for it, when the axes that it does not use are empty. Where its reads would then leave their
+tensors, it has the condition that they are not; where that does not suffice it stays.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from codegen.dtypes import DType
 from polyhedral import affine
-from polyhedral.expr import TRUE, Cond
+from polyhedral.expr import FALSE, TRUE, Cond
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.tensor.guarded import guarded
 from tensorlang.tensor.idioms import redefined
 from tensorlang.tensor.nested import lift_nested
 from tensorlang.tensor.nodes import Binary, Definition, Expr, Piece, Program, Read, Reduce, Select, Tensor
+from tensorlang.tensor.prove import reads_in_bounds
 from tensorlang.tensor.walk import Fresh, fresh_for, index_names, map_children, tensor_names, value_names
 
 
@@ -30,14 +34,9 @@ def lift(program: Program) -> Program:
     fresh = fresh_for(program)
     out: list[Definition] = []
     for definition in program.definitions:
-        made: list[Definition] = []
-        extents = dict(zip(definition.axes, definition.tensors[0].shape, strict=True))
-        own = {t.name for t in definition.tensors}
-        pieces = tuple(
-            replace(p, value=_lift(p.value, definition.axes, extents, p.guard, own, definition.tensors[0].name, fresh, made))
-            for p in definition.pieces
-        )
-        out += [*made, replace(definition, pieces=pieces)]
+        lifting = _Lifting(program, definition, fresh)
+        pieces = tuple(lifting.piece(p) for p in definition.pieces)
+        out += [*lifting.made, replace(definition, pieces=pieces)]
     lifted = redefined(program, out)
     if lifted != program:
         return lift(lifted)
@@ -45,54 +44,92 @@ def lift(program: Program) -> Program:
     return program if whole == program else lift(whole)
 
 
-def _lift(
-    e: Expr,
-    axes: tuple[str, ...],
-    extents: dict[str, Affine],
-    guard: Cond,
-    own: set[str],
-    prefix: str,
-    fresh: Fresh,
-    made: list[Definition],
-) -> Expr:
-    match e:
-        case Reduce():
-            inner = {
-                **extents,
-                **{b.name: b.hi for b in e.binders if affine.constant(b.lo) == 0 and not set(affine.names(b.hi)) & set(extents)},
-            }
-            around = (*axes, *(b.name for b in e.binders))
-            if e.filter is None:
-                e = replace(e, body=tuple(_lift(b, around, inner, _deeper(guard, e), own, prefix, fresh, made) for b in e.body))
-            used = tuple(a for a in axes if a in index_names(e))
-            free = set(affine.names(guard)) & set(axes)
-            if used == axes or not free <= set(used) or any(a not in extents for a in used):
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """What stands around a part of a piece: the axes of its tensor and binders of reductions."""
+
+    axes: tuple[str, ...]
+    extents: dict[str, Affine]
+    """Of those that count from 0 up to a number that no other of them decides."""
+    some: dict[str, Cond]
+    """Axis or binder → the condition that it has a value."""
+    guard: Cond
+
+    def inside(self, e: Reduce) -> _Around:
+        counted = {b.name: b.hi for b in e.binders if affine.constant(b.lo) == 0 and not set(affine.names(b.hi)) & set(self.extents)}
+        return _Around(
+            (*self.axes, *(b.name for b in e.binders)),
+            {**self.extents, **counted},
+            {**self.some, **{b.name: affine.compare("<", b.lo, b.hi) for b in e.binders}},
+            affine.conj(self.guard, e.where),
+        )
+
+
+@dataclass(slots=True)
+class _Lifting:
+    program: Program
+    definition: Definition
+    fresh: Fresh
+    made: list[Definition] = field(default_factory=list)
+
+    def piece(self, piece: Piece) -> Piece:
+        axes, shape = self.definition.axes, self.definition.tensors[0].shape
+        some = {a: affine.compare("<", affine.ZERO, extent) for a, extent in zip(axes, shape, strict=True)}
+        around = _Around(axes, dict(zip(axes, shape, strict=True)), some, piece.guard)
+        return replace(piece, value=self.lifted(piece.value, around))
+
+    def lifted(self, e: Expr, around: _Around) -> Expr:
+        match e:
+            case Reduce():
+                if e.filter is None:
+                    inner = around.inside(e)
+                    e = replace(e, body=tuple(self.lifted(b, inner) for b in e.body))
+                return self._outlined(e, around)
+            case Select(cond):
+                # A reduction on a chosen side may read what exists only there: it stays.
+                return replace(e, cond=self.lifted(cond, around))
+            case Binary("and" | "or", lhs):
+                return replace(e, lhs=self.lifted(lhs, around))
+            case _:
+                return map_children(lambda child: self.lifted(child, around), e)
+
+    def _outlined(self, e: Reduce, around: _Around) -> Expr:
+        """Return an element of a tensor that holds `e`, or `e` where it needs all the axes, or what is known only here."""
+        axes, extents, guard = around.axes, around.extents, around.guard
+        used = tuple(a for a in axes if a in index_names(e))
+        free = set(affine.names(guard)) & set(axes)
+        if used == axes or not free <= set(used) or any(a not in extents for a in used):
+            return e
+        own = {t.name for t in self.definition.tensors}
+        if value_names(e) or tensor_names(e) & own or len(e.body) != 1 or (guard != TRUE and e.reducer.identity is None):
+            return e
+        inside = affine.conj(*(c for c in affine.conjuncts(guard) if set(affine.names(c)) & set(used)))
+        name = self.fresh(f"{self.definition.tensors[0].name}.{e.reducer.name}")
+        made = _outline(name, e, used, extents, inside)
+        if not self._may_run(made, inside, around):
+            # It reads what is there only where something asks for it.
+            dropped = [c for a, c in around.some.items() if a not in used and not set(affine.names(c)) & (set(axes) - set(used))]
+            inside = affine.conj(guard, *dropped)
+            made = _outline(name, e, used, extents, inside)
+            if inside == FALSE or e.reducer.identity is None or not reads_in_bounds(self._with(made), made):
                 return e
-            if value_names(e) or tensor_names(e) & own or len(e.body) != 1 or (guard != TRUE and e.reducer.identity is None):
-                return e
-            return _outline(e, used, extents, guard, prefix, fresh, made)
-        case Select(cond):
-            # A reduction on a chosen side may read what exists only there: it stays.
-            return replace(e, cond=_lift(cond, axes, extents, guard, own, prefix, fresh, made))
-        case Binary("and" | "or", lhs):
-            return replace(e, lhs=_lift(lhs, axes, extents, guard, own, prefix, fresh, made))
-        case _:
-            return map_children(lambda child: _lift(child, axes, extents, guard, own, prefix, fresh, made), e)
+        self.made.append(made)
+        return Read(made.tensors[0].name, tuple(AffineName(a) for a in used), span=e.span)
+
+    def _may_run(self, made: Definition, inside: Cond, around: _Around) -> bool:
+        """Tell whether `made` reads what is there wherever `inside` holds, also for sizes for which nothing asks for an element."""
+        asked = all(c == TRUE for a, c in around.some.items() if a not in made.axes) and inside == around.guard
+        return asked or reads_in_bounds(self._with(made), made)
+
+    def _with(self, made: Definition) -> Program:
+        return replace(self.program, definitions=(*self.program.definitions, *self.made, made))
 
 
-def _deeper(guard: Cond, e: Reduce) -> Cond:
-    return affine.conj(guard, e.where)
-
-
-def _outline(
-    e: Reduce, used: tuple[str, ...], extents: dict[str, Affine], guard: Cond, prefix: str, fresh: Fresh, made: list[Definition]
-) -> Read:
-    """Define a tensor over `used` that holds `e`, and return its element here."""
+def _outline(name: str, e: Reduce, used: tuple[str, ...], extents: dict[str, Affine], inside: Cond) -> Definition:
+    """Return a tensor over `used` that holds `e` where `inside`."""
     dtype: DType = e.reducer.dtypes[0]
-    tensor = Tensor(fresh(f"{prefix}.{e.reducer.name}"), dtype, tuple(extents[a] for a in used), span=e.span)
-    inside = affine.conj(*(c for c in affine.conjuncts(guard) if set(affine.names(c)) & set(used)))
+    tensor = Tensor(name, dtype, tuple(extents[a] for a in used), span=e.span)
     pieces = [Piece(e, inside, span=e.span)]
     if inside != TRUE and e.reducer.identity is not None:
         pieces.append(Piece(e.reducer.identity[0], affine.negate(inside), otherwise=True, span=e.span))
-    made.append(Definition((tensor,), used, tuple(pieces), span=e.span))
-    return Read(tensor.name, tuple(AffineName(a) for a in used), span=e.span)
+    return Definition((tensor,), used, tuple(pieces), span=e.span)

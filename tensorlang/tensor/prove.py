@@ -80,6 +80,16 @@ def is_sound(program: Program, definition: Definition) -> bool:
     return not prover.problems
 
 
+def reads_in_bounds(program: Program, definition: Definition) -> bool:
+    """Tell whether every read of `definition` is proven to be in bounds; what is said of its reductions is not asked."""
+    prover = Prover(program)
+    for piece in definition.pieces:
+        for node, place in visits(piece.value, Place(affine.conj(box(definition), piece.guard), definition.axes)):
+            if isinstance(node, Read):
+                prover.read(node, place.context, place.scope)
+    return not prover.problems
+
+
 @dataclass(slots=True)
 class Prover:
     """Collects the problems of one program."""
@@ -163,7 +173,7 @@ class Prover:
                     self._narrow(indices, there, node.span)
                 match node:
                     case Read():
-                        self._read(node, place.context, place.scope)
+                        self.read(node, place.context, place.scope)
                     case Reduce():
                         self._non_empty(node, place)
                     case _:
@@ -215,7 +225,7 @@ class Prover:
                 case Proven():
                     pass
 
-    def _read(self, read: Read, known: Cond, scope: Sequence[str]) -> None:
+    def read(self, read: Read, known: Cond, scope: Sequence[str]) -> None:
         tensor = self.tensors[read.tensor]
         for k, (slot, extent) in enumerate(zip(read.index, tensor.shape, strict=True)):
             if isinstance(slot, Dynamic):

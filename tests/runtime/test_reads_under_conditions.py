@@ -136,3 +136,20 @@ def test_what_a_sum_starts_from_is_read_where_the_sum_is_asked_for(schedule: str
 def test_indices_that_are_numbers_lie_inside_or_outside_for_good() -> None:
     agrees("op corner(x: f32[N]) -> (y: f32) {\n y = x[-1 | 7] + x[2 | 5]\n}", numbers(3))
     agrees("op corner(x: f32[N]) -> (y: f32) {\n y = sum(k in 0..4) x[-1 | skip] + x[2 | 5]\n}", numbers(3))
+
+
+WHERE_ASKED_FOR = {
+    "the first element": "y[j] = z[j] + sum(_c in 0..2) z[0]",
+    "an end": "y[j] = z[j] + sum(c in 0..2) z[M - c - 1 | clamp]",
+    "a sum in a sum": "y[j] = z[j] + sum(c in 1..N) (x[c] * (sum(_d in 0..2) x[1]))",
+    "a condition on a size": "y[j] = sum(c in 0..3) x[c] for j in 0..M, N >= 3\n y[j] = z[j] otherwise",
+    "no identity": "y[j] = z[j] + max(_c in 0..2) z[0]",
+}
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize("name", WHERE_ASKED_FOR)
+def test_a_reduction_that_is_taken_once_for_a_row_reads_nothing_for_a_row_of_no_elements(name: str, symbolic: bool) -> None:
+    text = f"op f(x: f32[N], z: f32[M]) -> (y: f32[M]) {{ {WHERE_ASKED_FOR[name]} }}"
+    for n, m in ((3, 2), (0, 2), (1, 0), (0, 0), (2, 17)):
+        agrees(text, numbers(n), numbers(m), symbolic=symbolic)

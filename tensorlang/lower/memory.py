@@ -120,7 +120,7 @@ def _made_of(definition: Definition, piece: Piece, acc: Accumulator) -> Tensor |
 
 def _local(plan: Plan, names: Names, tensor: str, array: str, axes: tuple[str, ...], dtypes: tuple[DType, ...]) -> TensorMemory:
     touching = plan.placed.accessing(array)
-    depth = plan.depth[array]
+    depth = plan.depth.get(array, 0)  # of a tensor defined together with a result nothing is private
     chain = tuple(loop.name for loop in plan.placed.places[touching[0]].loops[:depth])
     lanes = _lanes(plan, array)
     storage = plan.layouts.get(tensor)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from guarded import agrees
 
 import tensorlang as tl
 from tensorlang.tensor.interp import interpret
@@ -141,3 +142,17 @@ def test_a_recurrence_computes_what_its_loops_do(ops: tl.Operators, name: str) -
     for result, w, g in zip(program.results, wants, gots, strict=True):
         np.testing.assert_allclose(meant[result], w, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(g, w, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("result", ["c", "e"])
+@pytest.mark.parametrize(
+    "step", ["(c[k, d] + 1, e[k, d] * 2)", "if d == ids[k] then (c[k, d + 1 | clamp], e[k, d] + 1) else (c[k, d], e[k, d])"]
+)
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_one_of_two_tensors_that_are_defined_together_is_the_result(result: str, step: str, symbolic: bool) -> None:
+    text = f"""op f(ids: i32[N] in 0..8, b: i64[8]) -> ({result}: i64[N + 1, 8]) {{
+        c[0, d], e[0, d] = (b[d], b[d])    for d in 0..8
+        c[k + 1, d], e[k + 1, d] = {step}    for k in 0..N, d in 0..8
+    }}"""
+    for ids in ([], [3], [7, 0, 7, 7, 2]):
+        agrees(text, np.array(ids, np.int32), np.arange(8), symbolic=symbolic)

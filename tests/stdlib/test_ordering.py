@@ -154,3 +154,11 @@ def test_running_sums_are_rounded_when_they_are_stored_and_never_between(dtype: 
         taken = np.arange(x.shape[axis]) + inclusive
         y = tl.std.cumsum(x, axis=axis, inclusive=inclusive)
         np.testing.assert_array_equal(y.view(f"u{y.itemsize}"), np.take(sums, taken, axis).view(f"u{y.itemsize}"))
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.int4, ml_dtypes.uint4, ml_dtypes.float8_e5m2], ids=lambda t: np.dtype(t).name)
+def test_numbers_of_less_than_a_byte_are_sorted_too(dtype: Any) -> None:
+    x = np.random.default_rng(4).integers(0, 8, 33).astype(dtype)
+    order = np.argsort(x.astype(np.float32), kind="stable")
+    np.testing.assert_array_equal(tl.std.argsort(x), order)
+    np.testing.assert_array_equal(tl.std.sort(x), x[order])

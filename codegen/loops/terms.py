@@ -289,7 +289,7 @@ def key_operands(t: Term) -> Sequence[Term]:
 
 
 def chain(t: Term) -> list[Term]:
-    """Return what an idempotent operation combines, each once, in order of first appearance."""
+    """Return what an idempotent operation combines, each once, in order of first appearance; of constants their minimum or maximum."""
     seen: dict[int, Term] = {}
     visited: set[int] = set()
     stack = [t]
@@ -301,7 +301,18 @@ def chain(t: Term) -> list[Term]:
                 stack.extend(reversed(at.args))
         else:
             seen[at.serial] = at
-    return list(seen.values())
+    parts = list(seen.values())
+    constants = [part for part in parts if part.op == "const"]
+    if len(constants) < 2:
+        return parts
+    least = reduce(lambda x, y: _outermost(t.op, x, y), constants)
+    return [part for part in parts if part.op != "const" or part is least]
+
+
+def _outermost(op: str, x: Term, y: Term) -> Term:
+    """Return which of two constants their minimum or maximum is."""
+    found = scalars.binary(op, _value(x), _value(y))
+    return x if Const(found.scalar, x.dtype).bits == x.payload else y
 
 
 def _set_key(t: Term) -> None:

@@ -16,7 +16,7 @@ Which part of a sum is which term is found by their keys (`codegen.loops.terms`)
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from codegen.loops.terms import COMMUTATIVE, IDEMPOTENT, Term, chain, concrete_value, key
@@ -25,6 +25,7 @@ Pair = tuple[Term, Term]
 
 _RING = frozenset(("+", "*", "neg"))
 _SUMS = frozenset(("+", "sum", "fma", "dot"))
+_PRODUCTS = frozenset(("*", "prod"))
 
 
 @dataclass(slots=True)
@@ -84,8 +85,13 @@ def _paired(f: Term, w: Term) -> list[Pair]:
 
 
 def _each_once(f: Term, w: Term) -> list[Pair] | None:
+    """Return the operands of two minima, maxima, `and` or `or`, each with that of the same key. What a minimum or maximum has left alone
+    on either side may be the same but for how constants in it were rounded."""
     found, expected = ({key(t): t for t in chain(side)} for side in (f, w))
-    return [(found[k], expected[k]) for k in expected] if found.keys() == expected.keys() else None
+    pairs = [(found[k], expected[k]) for k in expected if k in found]
+    others = [[t for k, t in side.items() if k not in other] for side, other in ((found, expected), (expected, found))]
+    alone = [len(side) for side in others]
+    return [*pairs, *zip(*others, strict=True)] if alone == [0, 0] or (alone == [1, 1] and w.op in ("min", "max")) else None
 
 
 def _decisive(f: Term, w: Term) -> list[Pair] | None:
@@ -124,8 +130,9 @@ def _is(t: Term, value: float, sign: int = 1) -> bool:
 
 @dataclass(slots=True)
 class _Left:
-    """What of a sum or product has not been found yet, by key."""
+    """What of a sum or product has not been found yet, by key; `ops` are those that combine its parts."""
 
+    ops: frozenset[str]
     by_key: dict[int, list[Term]] = field(default_factory=dict)
     count: int = 0
 
@@ -133,21 +140,27 @@ class _Left:
         self.by_key.setdefault(key(t), []).append(t)
         self.count += 1
 
-    def take(self, t: Term, *, same: bool) -> Term | None:
-        """Return what `t` can be, no longer left: itself, or (not `same`) what has its key."""
+    def take(self, t: Term) -> Term | None:
+        """Return what `t` can be, no longer left: itself, or else what has its key; None where there is neither."""
+        return self._taken(t, lambda part: part is t) or self._taken(t, lambda part: self._may_be(t, part))
+
+    def _taken(self, t: Term, fits: Callable[[Term], bool]) -> Term | None:
         candidates = self.by_key.get(key(t), [])
         for k, candidate in enumerate(candidates):
-            if candidate is t or (not same and _may_be(t, candidate)):
+            if fits(candidate):
                 self.count -= 1
                 return candidates.pop(k)
         return None
 
+    def _may_be(self, t: Term, part: Term) -> bool:
+        """Tell whether a term can be a part, whose key it has, rather than several parts or one and 0.0."""
+        if self.parts(t):
+            return part.op != "const" or bool(self.parts(part))
+        return t.op not in _SUMS or part.op == "sum" or (part.op in _SUMS and _adds_zero(t) == _adds_zero(part))
 
-def _may_be(t: Term, part: Term) -> bool:
-    """Tell whether a term can be a part of a sum, whose key it has, rather than a sum of several parts or of one and 0.0."""
-    if t.op not in _SUMS:
-        return True
-    return part.op == "sum" or (part.op in _SUMS and _adds_zero(t) == _adds_zero(part))
+    def parts(self, t: Term) -> Sequence[Term]:
+        """Return what a constant was combined from, nothing where it is no constant or was given as it is."""
+        return t.origin.args if t.op == "const" and t.origin is not None and t.origin.op in self.ops else ()
 
 
 def _adds_zero(t: Term) -> bool:
@@ -168,7 +181,7 @@ def _is_never_minus_zero(w: Term) -> bool:
 
 
 def _summed(f: Term, w: Term) -> list[Pair] | None:
-    left, zero_wanted, zero_found = _Left(), False, False
+    left, zero_wanted, zero_found = _Left(_SUMS), False, False
     parts = list(_folded(w))
     if f.op == "const" and all(t.op == "const" for t in parts):
         return [] if math.isclose(f.concrete, sum(float(t.concrete) for t in parts), rel_tol=1e-6) else None
@@ -183,23 +196,21 @@ def _summed(f: Term, w: Term) -> list[Pair] | None:
         t = stack.pop()
         if _is(t, 0.0):
             zero_found = True
-            stack += [t.origin] if t.origin is not None and t.origin.op in _SUMS else []
+            stack += left.parts(t)
             continue
-        taken = left.take(t, same=True) or left.take(t, same=False)
+        taken = left.take(t)
         if taken is not None:
             zero_found |= _is_never_minus_zero(taken)
             pairs.append((t, taken))
-        elif t.op == "const" and t.origin is not None:
-            stack.append(t.origin)
-        elif t.op in _SUMS:
-            stack += t.args
+        elif inner := left.parts(t) or (t.args if t.op in _SUMS else ()):
+            stack += inner
         elif not _is(t, 0.0, -1):
             return None
     return None if left.count or (zero_wanted and not zero_found) else pairs
 
 
 def _multiplied(f: Term, w: Term) -> list[Pair] | None:
-    left, odd = _Left(), False
+    left, odd = _Left(_PRODUCTS), False
     for t in _folded(w):
         odd ^= t.op == "neg"
         t = t.args[0] if t.op == "neg" else t
@@ -212,13 +223,11 @@ def _multiplied(f: Term, w: Term) -> list[Pair] | None:
         if t.op == "neg":
             odd ^= True
             t = t.args[0]
-        taken = left.take(t, same=True) or left.take(t, same=False)
+        taken = left.take(t)
         if taken is not None:
             pairs.append((t, taken))
-        elif t.op == "const" and t.origin is not None:
-            stack.append(t.origin)
-        elif t.op in ("*", "prod"):
-            stack += t.args
+        elif inner := left.parts(t) or (t.args if t.op in _PRODUCTS else ()):
+            stack += inner
         elif not _is(t, 1.0):
             return None
     return None if left.count or odd else pairs

@@ -119,6 +119,67 @@ def test_the_initial_value_of_a_sum_counts_once():
     assert not fault(program, IN_LANES.replace("total[] = 0.0_f32", "total[] = 3.0_f32"))
 
 
+PADDED = "op f(x: f32[2]) -> (y: f32) { y = sum(k in 0..5) x[k - 2 | 7.0] }"
+
+
+@pytest.mark.parametrize(
+    ("loops", "same"),
+    [
+        ("y[] = 0.0_f32 for k in 0 .. 3 { y[] = y[] + 7.0_f32 } for k in 0 .. 2 { y[] = y[] + x[k] }", True),
+        ("y[] = 0.0_f32 for k in 0 .. 2 { y[] = y[] + 7.0_f32 } for k in 0 .. 2 { y[] = y[] + x[k] }", False),
+        ("y[] = 0.0_f32 for k in 0 .. 4 { y[] = y[] + 7.0_f32 } for k in 0 .. 2 { y[] = y[] + x[k] }", False),
+        ("y[] = 0.0_f32 for k in 0 .. 2 { y[] = y[] + 3.5_f32 } for k in 0 .. 2 { y[] = y[] + 7.0_f32 + x[k] }", False),
+    ],
+)
+def test_constants_that_are_added_one_after_another_are_the_terms_of_a_sum(loops: str, same: bool):
+    found = fault(equation(PADDED), f"func k()(x: f32[2], out y: f32[]) {{ {loops} }}")
+    assert not found if same else "is not what the equation says" in found
+
+
+def test_a_constant_that_loops_came_to_is_taken_for_no_term_that_is_as_large():
+    program = equation("op f(x: f32[2]) -> (y: f32) { y = sum(k in 0..5) (if k < 2 then x[k] else if k < 4 then 7.0 else 14.0) }")
+    loops = """func k()(x: f32[2], out y: f32[]) {
+        y[] = 0.0_f32
+        for k in 0 .. 2 { y[] = y[] + 7.0_f32 }
+        alloc rest: f32[] registers
+        rest[] = 0.0_f32 + 14.0_f32
+        for k in 0 .. 2 { rest[] = rest[] + x[k] }
+        y[] = LAST
+    }"""
+    assert not fault(program, loops.replace("LAST", "y[] + rest[]"))
+    assert not fault(program, loops.replace("LAST", "rest[] + y[]"))
+    assert fault(program, loops.replace("LAST", "y[] + y[]"))
+
+
+@pytest.mark.parametrize("around", ["VALUE", "max(VALUE, 0.0)", "exp(VALUE)"])
+def test_a_sum_of_constants_that_are_rounded_is_recognised_in_what_is_computed_from_it(around: str):
+    program = equation(f"op f(x: f32[2]) -> (y: f32) {{ p = sum(k in 0..9) x[k - 7 | 0.1]\n y = {around.replace('VALUE', 'p')} }}")
+    value = around.replace("VALUE", "p[]").replace("0.0", "0.0_f32")
+    loops = f"""func k()(x: f32[2], out y: f32[]) {{
+        alloc p: f32[] registers
+        p[] = 0.0_f32
+        for k in 0 .. 7 {{ p[] = p[] + 0.1_f32 }}
+        for k in 0 .. 2 {{ p[] = p[] + x[k] }}
+        y[] = {value}
+    }}"""
+    assert not fault(program, loops)
+    assert fault(program, loops.replace("0 .. 7", "0 .. 6"))
+
+
+def test_constants_of_a_maximum_are_combined_in_any_order():
+    program = equation("op f(x: f32[2]) -> (y: f32) { y = max(k in 0..4) (if k < 1 then 3.0 else if k < 3 then x[k - 1] else 7.0) }")
+    loops = "func k()(x: f32[2], out y: f32[]) {{ y[] = max({}, 3.0_f32) for k in 0 .. 2 {{ y[] = max(y[], x[k]) }} }}"
+    assert not fault(program, loops.format("7.0_f32"))
+    assert fault(program, loops.format("6.0_f32"))
+
+
+def test_factors_that_are_constant_are_those_of_a_product():
+    program = equation("op f(x: f32[2]) -> (y: f32) { y = prod(k in 0..5) (if k < 2 then x[k] else if k < 4 then 2.0 else 4.0) }")
+    loops = "func k()(x: f32[2], out y: f32[]) {{ y[] = {} for k in 0 .. 2 {{ y[] = y[] * x[k] }} y[] = y[] * (1.0_f32 * 4.0_f32) }}"
+    assert not fault(program, loops.format("2.0_f32 * 2.0_f32"))
+    assert fault(program, loops.format("2.0_f32 * 3.0_f32"))
+
+
 @pytest.mark.parametrize(
     ("value", "loops", "same"),
     [

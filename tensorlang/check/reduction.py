@@ -34,10 +34,9 @@ def reduction(ctx: Context, scope: Scope, node: sx.Reduction) -> Value:
     """Return the value of `R[acc](binders) body`: one component, several, or what the reducer yields."""
     reducer = ctx.module.reducers[node.reducer]
     parts = _binders(ctx, scope, node)
+    where, filters = _conditions(ctx, replace(parts.scope, indexing=False), parts.conditions)
     skips: list[Value] = []
-    inside = replace(parts.scope, skips=skips, indexing=False)
-    where, filters = _conditions(ctx, inside, parts.conditions)
-    body = ctx.value(inside, node.body)
+    body = ctx.value(replace(parts.scope, skips=skips, indexing=False), node.body)
     for skip in skips:
         where, filters = _add(skip, where, filters, node.span)
     filter_ = None
@@ -228,7 +227,10 @@ def _conditions(ctx: Context, scope: Scope, nodes: tuple[sx.Node, ...]) -> tuple
     where: px.Cond = px.TRUE
     filters: list[ir.Expr] = []
     for node in nodes:
-        where, filters = _add(condition(ctx, scope, node), where, filters, node.span)
+        skips: list[Value] = []
+        value = condition(ctx, replace(scope, skips=skips), node)
+        for found in (*skips, value):  # a condition is asked only where all that it reads is there
+            where, filters = _add(found, where, filters, node.span)
     return where, filters
 
 

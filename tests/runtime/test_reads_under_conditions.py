@@ -153,3 +153,23 @@ def test_a_reduction_that_is_taken_once_for_a_row_reads_nothing_for_a_row_of_no_
     text = f"op f(x: f32[N], z: f32[M]) -> (y: f32[M]) {{ {WHERE_ASKED_FOR[name]} }}"
     for n, m in ((3, 2), (0, 2), (1, 0), (0, 0), (2, 17)):
         agrees(text, numbers(n), numbers(m), symbolic=symbolic)
+
+
+DROPPED = {
+    "a filter": "y[q] = sum(p, x[ids[p], q % K | skip] > 2) x[0, p % K]",
+    "a filter after another": "y[q] = sum(p, good[p] > 0, x[ids[p] - q, 0 | skip] > 2) x[0, p % K]",
+    "an index from an index": "y[q] = sum(p, x[near[ids[p] | skip], 0 | skip] > 2) x[0, p % K]",
+    "a filter and its terms": "y[q] = sum(p, x[ids[p], 0 | skip] > 2) x[ids[p] + 1, q % K | skip]",
+    "a condition in a let": "y[q] = sum(p, (let e = x[ids[p], 0 | skip] in e * e > 2)) x[0, p % K]",
+    "a part of a condition": "y[q] = sum(p, good[p] > 0 and x[ids[p], 0 | skip] > 2 or p == q) x[0, p % K]",
+    "a maximum": "y[q] = max(p, x[ids[p] * (q % 2), 0 | skip] > 0, from 0.5) x[0, p % K]",
+    "nothing but bounds": "y[q] = sum(p, x[p, 0 | skip] > 2) x[0, p % K]",
+}
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize("form", DROPPED)
+def test_a_term_whose_condition_reads_outside_is_dropped(form: str, symbolic: bool) -> None:
+    params = "x: f32[R, K], ids: i64[Q], good: i32[Q], near: i64[R]"
+    text = f"op bag({params}) -> (y: f32[Q]) where R >= 1, K >= 1 {{\n {DROPPED[form]}\n}}"
+    agrees(text, X, ANY, ids(1, 0, 1, 0, 1, 0, 0, dtype=np.int32), ids(2, 1, 0), symbolic=symbolic)

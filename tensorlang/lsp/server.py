@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, Never, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
 from lsprotocol import types
@@ -399,6 +400,9 @@ def _symbol(places: Places, declaration: sx.Declaration) -> types.DocumentSymbol
     return types.DocumentSymbol(name, _SYMBOL_KINDS[type(declaration)], whole, selected, detail or None, children=children)
 
 
-def serve() -> None:
-    """Serve an editor over standard input and output until it ends the connection."""
+def serve() -> Never:
+    """Serve an editor over standard input and output until it ends the connection, then end the process: what is being analysed is not
+    waited for, and what was kept of texts is not taken apart object by object."""
     make_server().start_io()
+    sys.stderr.flush()
+    os._exit(0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
+from time import sleep
 
 import pytest
 from editor import Editor, editor, place_of
@@ -188,6 +189,25 @@ def test_an_editor_that_counts_characters_is_told_characters(tmp_path: Path) -> 
         there.open("untitled:a", "op g(x: f32[N]) -> (y: f32[N]) { y[i] = `\U0001d54f`[i] }\n")
         [found] = there.problems("untitled:a", 1)
     assert found["range"]["end"]["character"] == 46
+
+
+ENDLESS = """
+import pathlib, time
+from tensorlang.lsp import analysis, server
+def analyse(*_):
+    pathlib.Path("begun").touch()
+    time.sleep(3600)
+analysis.Analyser.analyse = analyse
+server.serve()
+"""
+
+
+def test_the_end_waits_for_no_analysis(tmp_path: Path) -> None:
+    with editor(tmp_path, "-c", ENDLESS) as there:
+        there.start()
+        there.open("untitled:a", CUMSUM)
+        while not (tmp_path / "begun").exists():
+            sleep(0.01)
 
 
 def test_a_text_is_what_was_typed_last(there: Editor) -> None:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 
-from codegen.dtypes import DTYPES
+from codegen.dtypes import DTYPES, DType
 from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import CompileError, Source, error
-from tensorlang.graph.nodes import Attr, Graph, Join, Kernel, Node, Part, Value, View
+from tensorlang.externs import CSymbol, CUDASource, LLVMText
+from tensorlang.externs import Kernel as Native
+from tensorlang.graph.nodes import Attr, Extern, Graph, Join, Kernel, Node, Part, Value, View
 from tensorlang.graph.passes.clean.cse import digest
 from tensorlang.graph.printer import DIGITS
 from tensorlang.schedule.layout import Layout
@@ -24,15 +26,87 @@ from tensorlang.syntax import nodes as sx
 from tensorlang.syntax.parse import parse as parse_file
 from tensorlang.syntax.parse import parse_expr
 from tensorlang.tensor import idioms
-from tensorlang.tensor.nodes import Program
+from tensorlang.tensor.nodes import ExternCall, Program, Tensor
 
 Array = np.ndarray[Any, Any]
-_NAME = r'("(?:[^"\\]|\\.)*")'
-_VALUE = re.compile(rf"(value|constant) {_NAME}: (\w+)(\[[^\]]*\])(?: layout \[(.*?)\] -> \[(.*?)\] in (\[[^\]]*\]))?(?: sha256 (\w+))?")
-_KERNEL = re.compile(rf"kernel {_NAME} \((.*?)\) -> \((.*?)\) = (\w+)(?: operator {_NAME})?(?: attrs (\{{.*?\}}))?(?: members (\[.*\]))?")
-_JOIN = re.compile(rf"join {_NAME} \((.*?)\) -> {_NAME}(?: members (\[.*\]))?")
-_PART = re.compile(rf"part {_NAME} {_NAME} at (\d+) -> {_NAME}(?: members (\[.*\]))?")
-_VIEW = re.compile(rf"view {_NAME} {_NAME} -> {_NAME}(?: members (\[.*\]))?")
+_LAYOUT = re.compile(r" layout \[(.*?)\] -> \[(.*?)\] in ")
+_WORD = re.compile(r"\w+")
+_KERNELS = {kind.__name__: kind for kind in (CSymbol, LLVMText, CUDASource)}
+
+
+@dataclass(slots=True)
+class _Line:
+    """A line of a graph, read from its beginning on. Raises CompileError O0002 of all methods: where something else stands."""
+
+    text: str
+    at: int = 0
+
+    def takes(self, token: str) -> bool:
+        """Go past `token` where it stands here, and tell whether it does."""
+        found = self.text.startswith(token, self.at)
+        self.at += len(token) * found
+        return found
+
+    def expect(self, token: str) -> None:
+        if not self.takes(token):
+            raise _broken(self.text)
+
+    def word(self) -> str:
+        found = self.match(_WORD)
+        if found is None:
+            raise _broken(self.text)
+        return found[0]
+
+    def match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        found = pattern.match(self.text, self.at)
+        self.at = self.at if found is None else found.end()
+        return found
+
+    def value(self, *kinds: type) -> Any:
+        """Return the JSON value that stands here, which is of one of `kinds`."""
+        try:
+            found, self.at = json.JSONDecoder().raw_decode(self.text, self.at)
+        except ValueError:
+            raise _broken(self.text) from None
+        if not isinstance(found, kinds) or isinstance(found, bool):
+            raise _broken(self.text)
+        return found
+
+    def name(self) -> str:
+        found: str = self.value(str)
+        return found
+
+    def numbers(self) -> tuple[int, ...]:
+        return self.all_of(self.value(list), int)
+
+    def names(self) -> tuple[str, ...]:
+        """Return names between commas, perhaps none."""
+        found = [self.name()] if self.text.startswith('"', self.at) else []
+        while found and self.takes(", "):
+            found.append(self.name())
+        return tuple(found)
+
+    def enclosed(self) -> tuple[str, ...]:
+        self.expect("(")
+        found = self.names()
+        self.expect(")")
+        return found
+
+    def members(self) -> tuple[str, ...]:
+        """Return the members of a node, where its line ends."""
+        found = self.all_of(self.value(list), str) if self.takes(" members ") else ()
+        self.end()
+        return found
+
+    def end(self) -> None:
+        if self.at != len(self.text):
+            raise _broken(self.text)
+
+    def all_of(self, values: Sequence[Any], *kinds: type) -> tuple[Any, ...]:
+        """Return the values, which are of some kinds."""
+        if not all(isinstance(v, kinds) for v in values):
+            raise _broken(self.text)
+        return tuple(values)
 
 
 def parse(text: str, constants: Mapping[str, Array]) -> Graph:
@@ -45,29 +119,42 @@ def parse(text: str, constants: Mapping[str, Array]) -> Graph:
     values: dict[str, Value] = {}
     arrays: dict[str, Array] = {}
     nodes: list[Node] = []
-    for line in lines[3:]:
-        kind = line.partition(" ")[0]
-        if kind in ("value", "constant"):
-            value, hashed = _value(line)
-            values[value.name] = value
-            if hashed is not None:
-                arrays[value.name] = _constant(value.name, hashed, constants)
-        elif kind == "kernel":
-            nodes.append(_kernel(line, programs))
-        elif kind == "join":
-            nodes.append(_join(line))
-        elif kind == "part":
-            nodes.append(_part(line))
-        else:
-            nodes.append(_view(line))
-    name, inputs, outputs = (_names(line.partition(" ")[2]) for line in _three(lines))
+    for line in map(_Line, lines[3:]):
+        kind = line.word()
+        line.expect(" ")
+        match kind:
+            case "value" | "constant":
+                value, hashed = _value(line)
+                values[value.name] = value
+                if hashed is not None:
+                    arrays[value.name] = _constant(value.name, hashed, constants)
+            case "kernel":
+                nodes.append(_kernel(line, programs))
+            case "extern":
+                nodes.append(_extern(line))
+            case "join":
+                nodes.append(_join(line))
+            case "part":
+                nodes.append(_part(line))
+            case "view":
+                nodes.append(_view(line))
+            case _:
+                raise _broken(line.text)
+    name, inputs, outputs = _heading(lines)
     return Graph(name[0], inputs, outputs, values, arrays, tuple(nodes))
 
 
-def _three(lines: list[str]) -> list[str]:
-    if [line.partition(" ")[0] for line in lines[:3]] != ["graph", "inputs", "outputs"]:
+def _heading(lines: list[str]) -> Iterator[tuple[str, ...]]:
+    """Yield the names in the first three lines: of the graph, of its inputs, of its outputs."""
+    if len(lines) < 3:
         raise _broken(lines[0] if lines else "")
-    return lines[:3]
+    for line, word, some in zip(map(_Line, lines), ("graph", "inputs", "outputs"), (True, False, False), strict=False):
+        line.expect(word)
+        names = line.names() if line.takes(" ") else ()
+        line.end()
+        if some and len(names) != 1:
+            raise _broken(line.text)
+        yield names
 
 
 def _program(label: str, text: str) -> Program:
@@ -106,15 +193,25 @@ def _extent(dim: object) -> int:
             raise _broken(f"an extent that is no number: {dim}")
 
 
-def _value(line: str) -> tuple[Value, str | None]:
-    found = _VALUE.fullmatch(line)
-    if found is None or found[3] not in DTYPES:
-        raise _broken(line)
+def _value(line: _Line) -> tuple[Value, str | None]:
+    name = line.name()
+    line.expect(": ")
+    dtype, shape = _dtype(line, line.word()), line.numbers()
     layout = None
-    if found[5] is not None:
-        axes = tuple(a.strip() for a in found[5].split(",") if a.strip())
-        layout = Layout(axes, tuple(_affine(parse_expr(Source("<layout>", e))) for e in _split(found[6])), tuple(json.loads(found[7])))
-    return Value(json.loads(found[2]), DTYPES[found[3]], tuple(json.loads(found[4])), layout), found[8]
+    found = line.match(_LAYOUT)
+    if found is not None:
+        axes = tuple(a.strip() for a in found[1].split(",") if a.strip())
+        dims = tuple(_affine(parse_expr(Source("<layout>", e))) for e in _split(found[2]))
+        layout = Layout(axes, dims, line.numbers())
+    hashed = line.word() if line.takes(" sha256 ") else None
+    line.end()
+    return Value(name, dtype, shape, layout), hashed
+
+
+def _dtype(line: _Line, name: str) -> DType:
+    if name not in DTYPES:
+        raise _broken(line.text)
+    return DTYPES[name]
 
 
 def _split(text: str) -> list[str]:
@@ -151,15 +248,24 @@ def _affine(e: sx.Expr) -> Affine:
             raise _broken("a layout that is not affine")
 
 
-def _kernel(line: str, programs: Mapping[str, Program]) -> Kernel:
-    found = _KERNEL.fullmatch(line)
-    if found is None or found[4] not in programs:
-        raise _broken(line)
-    attrs = tuple((name, _attr(value)) for name, value in json.loads(found[6] or "{}").items())
-    operator = json.loads(found[5]) if found[5] else ""
-    return Kernel(
-        json.loads(found[1]), programs[found[4]], _names(found[2]), _names(found[3]), operator, attrs, tuple(json.loads(found[7] or "[]"))
-    )
+def _kernel(line: _Line, programs: Mapping[str, Program]) -> Kernel:
+    name, (inputs, outputs) = line.name(), _bound(line)
+    label = line.word()
+    if label not in programs:
+        raise _broken(line.text)
+    operator = line.name() if line.takes(" operator ") else ""
+    attrs = line.value(dict) if line.takes(" attrs ") else {}
+    return Kernel(name, programs[label], inputs, outputs, operator, tuple((k, _attr(v)) for k, v in attrs.items()), line.members())
+
+
+def _bound(line: _Line) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the inputs and outputs of a node."""
+    line.expect(" ")
+    inputs = line.enclosed()
+    line.expect(" -> ")
+    outputs = line.enclosed()
+    line.expect(" = ")
+    return inputs, outputs
 
 
 def _attr(value: Any) -> Attr:
@@ -167,29 +273,69 @@ def _attr(value: Any) -> Attr:
     return result
 
 
-def _view(line: str) -> View:
-    found = _VIEW.fullmatch(line)
-    if found is None:
-        raise _broken(line)
-    return View(json.loads(found[1]), json.loads(found[2]), json.loads(found[3]), tuple(json.loads(found[4] or "[]")))
+def _extern(line: _Line) -> Extern:
+    name, (inputs, outputs) = line.name(), _bound(line)
+    operator = line.name()
+    line.expect(" ")
+    symbol = line.name()
+    line.expect(" arguments ")
+    arguments = line.all_of(line.value(list), str, type(None))
+    line.expect(" results ")
+    results = tuple(_result(line, given) for given in line.value(list))
+    sizes = tuple(_size(line, given) for given in (line.value(list) if line.takes(" sizes ") else ()))
+    attributes = line.all_of(line.value(list), int, float) if line.takes(" attributes ") else ()
+    kernel = _native(line, line.value(dict)) if line.takes(" kernel ") else None
+    return Extern(name, ExternCall(operator, arguments, results, sizes, attributes, kernel, symbol), inputs, outputs, line.members())
 
 
-def _join(line: str) -> Join:
-    found = _JOIN.fullmatch(line)
-    if found is None:
-        raise _broken(line)
-    return Join(json.loads(found[1]), _names(found[2]), json.loads(found[3]), tuple(json.loads(found[4] or "[]")))
+def _result(line: _Line, given: object) -> Tensor:
+    match given:
+        case [str(name), str(dtype), [*shape], [*grouping]]:
+            sizes = map(affine.to_expr, line.all_of(shape, int))
+            return Tensor(name, _dtype(line, dtype), tuple(sizes), line.all_of(grouping, int))
+        case _:
+            raise _broken(line.text)
 
 
-def _part(line: str) -> Part:
-    found = _PART.fullmatch(line)
-    if found is None:
-        raise _broken(line)
-    return Part(json.loads(found[1]), json.loads(found[2]), json.loads(found[4]), int(found[3]), tuple(json.loads(found[5] or "[]")))
+def _size(line: _Line, given: object) -> Affine | tuple[Affine, ...]:
+    match given:
+        case [*several]:
+            return tuple(map(affine.to_expr, line.all_of(several, int)))
+        case int(one):
+            return affine.to_expr(one)
+        case _:
+            raise _broken(line.text)
 
 
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(json.loads(f"[{text}]"))
+def _native(line: _Line, given: dict[str, Any]) -> Native:
+    kind = _KERNELS.get(str(given.pop("kind", "")))
+    if kind is None or set(given) != {f.name for f in fields(kind)}:
+        raise _broken(line.text)
+    return kind(*line.all_of([given[f.name] for f in fields(kind)], str))
+
+
+def _view(line: _Line) -> View:
+    name, input, output = line.name(), _after(line, " "), _after(line, " -> ")
+    return View(name, input, output, line.members())
+
+
+def _after(line: _Line, token: str) -> str:
+    line.expect(token)
+    return line.name()
+
+
+def _join(line: _Line) -> Join:
+    name = line.name()
+    line.expect(" ")
+    inputs, output = line.enclosed(), _after(line, " -> ")
+    return Join(name, inputs, output, line.members())
+
+
+def _part(line: _Line) -> Part:
+    name, input = line.name(), _after(line, " ")
+    line.expect(" at ")
+    start = line.value(int)
+    return Part(name, input, _after(line, " -> "), start, line.members())
 
 
 def _constant(name: str, hashed: str, constants: Mapping[str, Array]) -> Array:

@@ -9,7 +9,7 @@
     view "n2" "t" -> "y"
     join "n3" ("a", "b") -> "c"
     part "n4" "c" at 64 -> "d"
-    extern "n5" "topk" "topk_f32" ("d") -> ("e", "f")
+    extern "n5" ("d") -> ("e", "f") = "topk" "topk_f32" arguments ["x", null] results [["y", "f32", [5, 2], []], …] sizes [5, 8, 2]
 
     program p0
     op matmul(a: f32[2, 3], b: f32[3, 4]) -> (y: f32[2, 4]) {
@@ -22,13 +22,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import assert_never
 
+from codegen.errors import InternalError
+from polyhedral import affine
+from polyhedral.expr import Expr as Affine
 from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Node, Part, Value, View
 from tensorlang.graph.passes.clean.cse import digest
 from tensorlang.graph.programs import program_key
 from tensorlang.schedule.layout import Layout
 from tensorlang.tensor import notation
+from tensorlang.tensor.nodes import ExternCall
 from tensorlang.tensor.printer import show as show_program
 
 DIGITS = 16
@@ -64,18 +69,14 @@ def _node(node: Node, programs: dict[str, tuple[str, str]]) -> str:
             label, _ = programs.setdefault(key, (f"p{len(programs)}", show_program(node.program)))
             return f"kernel {_text(node.name)} ({_texts(node.inputs)}) -> ({_texts(node.outputs)}) = {label}{''.join(_origin(node))}"
         case Extern(call=call):
-            members = f" members {json.dumps(list(node.members))}" if node.members else ""
             made = f"({_texts(node.inputs)}) -> ({_texts(node.outputs)})"
-            return f"extern {_text(node.name)} {_text(call.operator)} {_text(call.symbol)} {made}{members}"
+            return f"extern {_text(node.name)} {made} = {' '.join(_call(call))}{_members(node)}"
         case View():
-            members = f" members {json.dumps(list(node.members))}" if node.members else ""
-            return f"view {_text(node.name)} {_text(node.input)} -> {_text(node.output)}{members}"
+            return f"view {_text(node.name)} {_text(node.input)} -> {_text(node.output)}{_members(node)}"
         case Join():
-            members = f" members {json.dumps(list(node.members))}" if node.members else ""
-            return f"join {_text(node.name)} ({_texts(node.inputs)}) -> {_text(node.output)}{members}"
+            return f"join {_text(node.name)} ({_texts(node.inputs)}) -> {_text(node.output)}{_members(node)}"
         case Part():
-            members = f" members {json.dumps(list(node.members))}" if node.members else ""
-            return f"part {_text(node.name)} {_text(node.input)} at {node.start} -> {_text(node.output)}{members}"
+            return f"part {_text(node.name)} {_text(node.input)} at {node.start} -> {_text(node.output)}{_members(node)}"
         case _:
             assert_never(node)
 
@@ -85,8 +86,32 @@ def _origin(node: Kernel) -> Iterator[str]:
         yield f" operator {_text(node.operator)}"
     if node.attrs:
         yield f" attrs {json.dumps(dict(node.attrs))}"
-    if node.members:
-        yield f" members {json.dumps(list(node.members))}"
+    yield _members(node)
+
+
+def _members(node: Node) -> str:
+    return f" members {json.dumps(list(node.members))}" if node.members else ""
+
+
+def _call(call: ExternCall) -> Iterator[str]:
+    """Yield the parts of the text of a call: operator and function, what it is given, and the kernel with all that it is made of."""
+    yield _text(call.operator)
+    yield _text(call.symbol)
+    yield f"arguments {json.dumps(call.arguments)}"
+    yield f"results {json.dumps([(t.name, str(t.dtype), list(map(_number, t.shape)), t.grouping) for t in call.results])}"
+    if call.sizes:
+        yield f"sizes {json.dumps([list(map(_number, s)) if isinstance(s, tuple) else _number(s) for s in call.sizes])}"
+    if call.attributes:
+        yield f"attributes {json.dumps(call.attributes)}"
+    if call.kernel is not None:
+        yield f"kernel {json.dumps({'kind': type(call.kernel).__name__, **asdict(call.kernel)})}"
+
+
+def _number(size: Affine) -> int:
+    found = affine.constant(size)
+    if found is None:
+        raise InternalError("graph", f"the size {notation.show(size)} of a kernel is open")
+    return found
 
 
 def _text(name: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tensorlang.artifact import DERIVED_FIRST
 from tensorlang.check.module import Module, reached
@@ -99,6 +99,10 @@ class Scheduled:
     def __str__(self) -> str:
         """Return the schedule as text; a comment names each directive that changes nothing, or was left out."""
         return "\n".join([str(self.schedule), *(f"# {sentence}" for sentence in (*self.plan.idle, *self.left_out))])
+
+    def with_idle(self, idle: tuple[str, ...]) -> Scheduled:
+        """Return it with a sentence for each further directive that changes nothing."""
+        return replace(self, plan=replace(self.plan, idle=(*self.plan.idle, *idle)))
 
 
 def planned(

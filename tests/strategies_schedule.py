@@ -485,6 +485,11 @@ def _peel(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     return s.peel(loop, d.random.choice((1, 1, 2, 3))) if loop else None
 
 
+def _partition(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
+    loop = d.loop()
+    return s.partition(loop) if loop else None
+
+
 def _at(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     tensor, loop = d.local(), d.loop()
     return s.at(tensor, loop) if tensor and loop else None
@@ -704,6 +709,6 @@ LOOPS = (
 )
 MARKS_ANYWHERE = (_unroll, _vectorize, _vectorize, _split, _pack)
 _MARKS = (
-    *(_unroll, _vectorize, _vectorize, _parallel, _parallel, _split, _pack),
+    *(_unroll, _vectorize, _vectorize, _parallel, _parallel, _split, _pack, _partition, _partition),
     *(_stream, _prefetch, _prefetch, _stages, _tensorize, _tensorize, _tensorize),
 )

@@ -101,6 +101,13 @@ class Edge(Note):
 
 
 @dataclass(frozen=True, slots=True)
+class Partitioned(Note):
+    """The loop is split at its interior (`codegen.loops.partition`), also where that does not seem to be worth its code."""
+
+    word = "partition"
+
+
+@dataclass(frozen=True, slots=True)
 class Kept(Note):
     """Where the blocks of a graphics processor keep a buffer."""
 
@@ -130,7 +137,9 @@ class Streamed(Note):
     about = "buffer"
 
 
-KINDS: dict[str, type[Note]] = {k.word: k for k in (Staged, Specialized, Persistent, Clustered, Edge, Kept, Multicast, Streamed)}
+KINDS: dict[str, type[Note]] = {
+    k.word: k for k in (Staged, Specialized, Persistent, Clustered, Edge, Partitioned, Kept, Multicast, Streamed)
+}
 """The kinds of notes by their words."""
 
 

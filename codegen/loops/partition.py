@@ -21,6 +21,9 @@ which every question is decided. Iterations keep their order, so nothing else ch
 Questions that are asked once for many elements stay where they are: an index that the innermost loop does not change. Where the order of
 bounds depends on sizes, the interior is chosen for sizes that are large; bounds are minima and maxima then, and right for all sizes.
 `partition` leaves the questions in their places, for `simplify` to answer.
+
+A loop with the note `partition` is split whatever that costs, as soon as an iteration is left in which everything is decided that the loop
+may decide, asked once for many elements or not. Where there is none, the loop keeps its note.
 """
 
 from __future__ import annotations
@@ -59,8 +62,9 @@ from codegen.loops.nodes import (
     ValueIndex,
     Var,
 )
+from codegen.loops.notes import Partitioned
 from codegen.loops.simplify import assuming, nonnegative_when
-from codegen.loops.walk import children, free_vars, stores, substitution, walk
+from codegen.loops.walk import children, free_vars, noted_loops, stores, substitution, walk
 from codegen.polynomials import ONE, number
 
 LARGE = 5003
@@ -86,7 +90,7 @@ MOST_PARTS = 2
 """How often that is done."""
 _STEPS = (Min, Max, Mod, FloorDiv)
 _LEVELS = (6, 4, 3, 2, 1)
-"""Around how many loops inside a loop it may be split: fewer where the code would grow too much."""
+"""Around how many loops inside a loop it may be split: fewer where the code would grow too much, none but where a note asks for it."""
 
 
 def partition(function: Function) -> Function:
@@ -97,11 +101,11 @@ def partition(function: Function) -> Function:
     sizes = {e.name: (0, None) for p in function.params for e in p.shape if isinstance(e, Var)}
     sample = dict.fromkeys(function.sizes, LARGE)
     spaces = {p.name: p.space for p in function.params}
-    for level in _LEVELS:
+    for level in _LEVELS if not any(noted_loops(Partitioned, *function.body)) else (*_LEVELS, 0):
         body = _Partition(level, spaces | {n.buffer.name: n.buffer.space for n in walk(*function.body) if isinstance(n, Alloc)}).block(
             function.body, _Scope(Algebra.of(sizes), sample)
         )
-        if sum(1 for _ in walk(*body)) <= min(MOST_GROWTH * before, MOST_NODES):
+        if sum(1 for _ in walk(*body)) <= (min(MOST_GROWTH * before, MOST_NODES) if level else MOST_NODES):
             return replace(function, body=body)
     return function
 
@@ -168,18 +172,21 @@ class _Questions:
     def __init__(self, loop: For, scope: _Scope) -> None:
         self.var = loop.var
         self.found: dict[Poly, tuple[_Half, ...]] = {}
-        self.for_lanes = loop.kind == "vector"
+        self.asked = frozenset((loop.var,)) if _is_asked(loop) else frozenset[str]()
+        self.for_lanes = loop.kind == "vector" and not self.asked
         self._block(loop.body, scope.inside(loop).algebra, (), _core(loop, frozenset()))
 
     def _block(self, body: tuple[Stmt, ...], algebra: Algebra, inside: tuple[_Inside, ...], core: frozenset[str]) -> None:
-        """`core`: an innermost loop that is not expanded, and those inside it, which are; empty where more is done in loops further in."""
+        """`core`: an innermost loop that is not expanded, and those inside it, which are; empty where more is done in loops further in.
+        A loop that a note is about counts as one."""
+        core |= self.asked
         for s in body:
             match s:
                 case For():
                     within = algebra.with_loop(s.var, s.lo, s.hi, s.extent)
                     self._block(s.body, within, (*inside, _range(s, algebra)), _core(s, core))
                 case If(cond, then, orelse):
-                    if not any(isinstance(n, For) for n in walk(*then, *orelse)):
+                    if self.asked or not any(isinstance(n, For) for n in walk(*then, *orelse)):
                         self._expr(cond, algebra, inside, core)
                     self._block(then, assuming(algebra, cond, True), inside, core)
                     self._block(orelse, assuming(algebra, cond, False), inside, core)
@@ -336,7 +343,9 @@ def _interior(loop: For, scope: _Scope) -> _Interior | None:
     known, counts too."""
     found: _Interior | None = None
     for _ in range(MOST_ROUNDS):
-        inner = _decided(loop, scope)
+        inner = _decided(loop, scope, _least(loop))
+        if inner is None and found is None and _is_asked(loop):
+            inner = _decided(loop, scope, 0)
         if inner is None:
             break
         found = (
@@ -349,15 +358,21 @@ def _interior(loop: For, scope: _Scope) -> _Interior | None:
     return found
 
 
-def _decided(loop: For, scope: _Scope) -> _Interior | None:
+def _least(loop: For) -> float:
+    """Return the share of the iterations in the interior that is worth the code."""
+    return LEAST_SHARE_AROUND if _depth(loop.body) else LEAST_SHARE
+
+
+def _decided(loop: For, scope: _Scope, least: float) -> _Interior | None:
+    """Return the longest range in which all is decided that is decided in many iterations, if it has `least` of them."""
     lo, hi = (_value(e, scope.sample) for e in (loop.lo, loop.hi))
-    if lo is None or hi is None or hi - lo < (LEAST_ITERATIONS if _depth(loop.body) else 2):
+    if lo is None or hi is None or hi - lo < (LEAST_ITERATIONS if _depth(loop.body) and least else 2):
         return None
     index = scope.algebra.index
     asked: list[list[tuple[_Half, int]]] = []
     for halves in _Questions(loop, scope).found.values():
         placed = [(h, v) for h in halves if (v := _value(index(h.bound), scope.sample)) is not None]
-        if sum(_length(h, v, lo, hi) for h, v in placed) >= 2 * LEAST_SHARE * (hi - lo):
+        if sum(_length(h, v, lo, hi) for h, v in placed) >= (2 * LEAST_SHARE * (hi - lo) if least else 1):
             asked.append(placed)
     if not asked:
         return None
@@ -368,7 +383,7 @@ def _decided(loop: For, scope: _Scope) -> _Interior | None:
         known = [h for h in chosen if h is not None]
         if len(known) == len(chosen) and (best is None or end - first > best[0]):
             best = end - first, known
-    if best is None or best[0] < (LEAST_SHARE_AROUND if _depth(loop.body) else LEAST_SHARE) * (hi - lo):
+    if best is None or best[0] < least * (hi - lo):
         return None
     kept = dict.fromkeys(best[1])
     begins = tuple(index(h.bound) for h in kept if h.rising)
@@ -406,31 +421,35 @@ class _Partition:
 
     def _loop(self, loop: For, scope: _Scope, guards: tuple[Expr, ...] = (), parts: int = 0) -> tuple[Stmt, ...]:
         interior = _interior(loop, scope) if self._may_split(loop, scope) else None
+        ranges = _is_asked(loop)
+        loop = loop if interior is None else loop.without(Partitioned)
         if loop.kind == "parallel" or guards:
             return (self._guarded(loop, interior, scope, guards),)
         if interior is None:
             body = self.block(loop.body, scope.inside(loop))
             return (replace(loop, body=body, **_expanded(loop, scope)),)
-        if loop.kind == "serial" and _depth(loop.body) > 0 and _is_axis(loop) and not _lone_edges(loop, interior, scope):
+        if not ranges and loop.kind == "serial" and _depth(loop.body) > 0 and _is_axis(loop) and not _lone_edges(loop, interior, scope):
             return (self._guarded(loop, interior, scope, ()),)
         return self._ranges(loop, interior, scope, parts)
 
     def _may_split(self, loop: For, scope: _Scope) -> bool:
-        if loop.kind == "serial" and not _is_axis(loop) and not _is_long(loop, scope.sample, LEAST_TERMS):
-            return False
-        if (
-            loop.notes
-            or _depth(loop.body) >= self.level
-            or any(isinstance(n, Alloc) and n.buffer.space == "heap" for n in walk(*loop.body))
-        ):
+        asked = _is_asked(loop)
+        if loop.without(Partitioned).notes or (not asked and not self._is_cheap(loop, scope)):
             return False
         if loop.kind != "vector":
             return loop.kind in ("serial", "parallel")
-        if all(_in_one_vector(loop, i, scope) for i in _asking(loop.body, scope.inside(loop).algebra, frozenset((loop.var,)))):
+        if not asked and all(
+            _in_one_vector(loop, i, scope) for i in _asking(loop.body, scope.inside(loop).algebra, frozenset((loop.var,)))
+        ):
             return False
         return not any(isinstance(n, For | Alloc) for n in walk(*loop.body)) and all(
             loop.var in free_vars(*s.index) and self.spaces.get(s.buffer) in ("param", "heap") for s in stores(*loop.body)
         )
+
+    def _is_cheap(self, loop: For, scope: _Scope) -> bool:
+        if loop.kind == "serial" and not _is_axis(loop) and not _is_long(loop, scope.sample, LEAST_TERMS):
+            return False
+        return _depth(loop.body) < self.level and not any(isinstance(n, Alloc) and n.buffer.space == "heap" for n in walk(*loop.body))
 
     def _guarded(self, loop: For, interior: _Interior | None, scope: _Scope, guards: tuple[Expr, ...]) -> For:
         """Return the loop with its body under conditions, those of parallel loops around it, which are nothing but it, among them."""
@@ -561,10 +580,21 @@ def _depth(body: Iterable[Stmt]) -> int:
     return deepest
 
 
+def _is_asked(loop: For) -> bool:
+    """Tell whether a note asks for the loop to be split."""
+    return loop.note(Partitioned) is not None
+
+
 def _is_axis(loop: For) -> bool:
     """Tell whether every iteration writes elsewhere, but for what it allocates itself."""
     own = {n.buffer.name for n in walk(*loop.body) if isinstance(n, Alloc)}
     return all(loop.var in free_vars(*s.index) for s in stores(*loop.body) if s.buffer not in own)
 
 
-__all__ = ["partition"]
+def unpartitioned(function: Function) -> tuple[Partitioned, ...]:
+    """Return the notes of loops of a function made by `partition` of which no copy could be split."""
+    split = {n.var for n in walk(*function.body) if isinstance(n, For) and not _is_asked(n)}
+    return tuple({loop.var: note for loop, note in noted_loops(Partitioned, *function.body) if loop.var not in split}.values())
+
+
+__all__ = ["partition", "unpartitioned"]

@@ -53,6 +53,8 @@ class Lowered:
     requirements: tuple[Requirement, ...]
     given: Cond = TRUE
     """What is known of the sizes of `function`, by its names for them, before it checks anything itself."""
+    idle: tuple[str, ...] = ()
+    """A sentence for each directive that the loops show to change nothing."""
 
 
 @dataclass(slots=True)

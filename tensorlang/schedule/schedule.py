@@ -100,6 +100,10 @@ class Schedule:
     def peel(self, loop: str, by: int) -> Schedule:
         return self.then(_directive("peel", [loop], [("by", [by])]))
 
+    def partition(self, *loops: str) -> Schedule:
+        """Split `loops` where everything is decided that they may decide about the edges of arrays, whatever code that takes."""
+        return self.then(_directive("partition", loops))
+
     def unroll(self, *loops: str) -> Schedule:
         return self.then(_directive("unroll", loops))
 

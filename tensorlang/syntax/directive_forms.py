@@ -21,6 +21,7 @@ FORMS = {
     "order": "write `order LOOP, LOOP, …`, outermost first",
     "pack": "write `pack TENSOR as [DIM, …]` or `pack TENSOR at LOOP as [DIM, …]`",
     "parallel": "write `parallel LOOP, …`, or `parallel TENSOR` for its outer loops",
+    "partition": "write `partition LOOP, …`",
     "peel": "write `peel LOOP by COUNT`",
     "persistent": "write `persistent LOOP by COUNT`, about a loop that is bound to blocks",
     "predicate": "write `predicate LOOP, … with guard` or `predicate LOOP, … with zfill`",
@@ -62,7 +63,7 @@ ELSEWHERE = {
     "blocks": "bind", "decompose_reduction": "rfactor", "storage_align": "layout", "transform_layout": "layout", "pad": "layout",
     "warp_specialize": "specialize", "specialise": "specialize", "tensor_core": "tensorize", "tensorise": "tensorize", "mma": "tensorize",
     "replace": "tensorize", "fission": "distribute", "loop_distribute": "distribute", "compute_with": "together", "fuse_at": "together",
-    "shift_loop": "shift", "cut_loop": "peel", "sliding": "fold", "fold_storage": "fold", "nontemporal": "stream", "swizzle": "raster",
+    "shift_loop": "shift", "cut_loop": "peel", "loop_partition": "partition", "sliding": "fold", "fold_storage": "fold", "nontemporal": "stream", "swizzle": "raster",
 }  # fmt: skip
 """What another tool calls it → the directive that does it here, or what comes nearest."""
 

@@ -1,6 +1,7 @@
 """Loops split at edges visit the same iterations in the same order, whatever the sizes, and ask nothing inside."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,17 +15,28 @@ from loops_strategies import running_functions
 
 from codegen.llvm.target import host
 from codegen.loops.interp import run
-from codegen.loops.nodes import For, Function, Max, Min, Mod
+from codegen.loops.nodes import For, Function, Max, Min, Mod, Stmt
+from codegen.loops.notes import Partitioned
 from codegen.loops.parser import parse
-from codegen.loops.partition import MOST_GROWTH, partition
+from codegen.loops.partition import MOST_GROWTH, partition, unpartitioned
 from codegen.loops.printer import show
 from codegen.loops.simplify import simplify
 from codegen.loops.verify import verify
-from codegen.loops.walk import free_vars, walk
+from codegen.loops.walk import free_vars, map_stmt, walk
 
 
 def split(function: Function) -> Function:
     return simplify(partition(simplify(function)))
+
+
+def asked_everywhere(function: Function) -> Function:
+    """Return the function with the note that asks for a split on every loop that has none."""
+
+    def stmt(s: Stmt) -> Stmt:
+        new = map_stmt(s, lambda i: i, lambda e: e, stmt)
+        return replace(new, notes=(Partitioned(),)) if isinstance(new, For) and not new.notes else new
+
+    return replace(function, body=tuple(map(stmt, function.body)))
 
 
 @pytest.mark.parametrize("path", cases("loops_partition", "loops"), ids=lambda path: path.stem)
@@ -54,9 +66,9 @@ def test_split_loops_compute_the_same_bits(path: Path, size: int) -> None:
 
 
 @settings(max_examples=200, deadline=None)
-@given(running_functions(), st.integers(0, 5))
-def test_split_functions_compute_the_same_bits(function: Function, n: int) -> None:
-    parted = split(function)
+@given(running_functions(), st.integers(0, 5), st.booleans())
+def test_split_functions_compute_the_same_bits(function: Function, n: int, asked: bool) -> None:
+    parted = split(asked_everywhere(function) if asked else function)
     verify(parted)
     results = []
     for f in (function, parted):
@@ -94,7 +106,8 @@ def edges(draw: st.DrawFn) -> tuple[Function, dict[str, int]]:
 
     whole, rest = row(f"{lanes}*jo + jv", str(lanes)), row(f"{lanes}*({n} // {lanes}) + jv", f"{n} % {lanes}")
     head = f"func f({'N' if is_open else ''})(x: f32[{n}], out y: f32[{n}])"
-    return parse(f"{head} {{ for jo in 0 .. {n} // {lanes} {kind} {{ {whole} }} {rest} }}"), {"N": length} if is_open else {}
+    function = parse(f"{head} {{ for jo in 0 .. {n} // {lanes} {kind} {{ {whole} }} {rest} }}")
+    return asked_everywhere(function) if draw(st.booleans()) else function, {"N": length} if is_open else {}
 
 
 @settings(max_examples=150, deadline=None)
@@ -132,6 +145,19 @@ def test_a_loop_between_the_edges_asks_nothing(name: str) -> None:
 
 def _asks(loop: For) -> bool:
     return any(isinstance(n, Min | Max | Mod) and "jv" in free_vars(n) for n in walk(*loop.body))
+
+
+def test_a_loop_that_is_asked_for_loses_its_note_where_it_is_split_and_keeps_it_elsewhere() -> None:
+    function = parse(
+        "func f()(x: f32[40], out y: f32[40, 8]) { for i in 0 .. 40 (partition) {"
+        " for j in 0 .. 8 (partition) { y[i, j] = x[max(0, i - 1)] } } }"
+    )
+    split_once = partition(function)
+    assert [(n.var, n.note(Partitioned) is None) for n in walk(*split_once.body) if isinstance(n, For)].count(("i", True)) == 2
+    (note,) = unpartitioned(split_once)
+    assert {n.var for n in walk(*split_once.body) if isinstance(n, For) and n.note(Partitioned) is not None} == {"j"} and str(
+        note
+    ) == "partition"
 
 
 def test_code_that_would_grow_beyond_measure_is_split_in_its_inner_loops_alone() -> None:

@@ -16,10 +16,13 @@ PRODUCT = "op f(a: f32[8, 8], b: f32[8, 8]) -> (c: f32[8, 8]) { c[i, j] = sum(k)
 COPIED = "split k by {} -> ko, ki\norder ko, i, j, ki\npack b at ko as [k, j]\n"
 PIECES = "op f(x: f32[8]) -> (y: f32[8]) {\n    y[i] = x[i] for i < 4\n    y[i] = 0 otherwise\n}"
 
+EDGES = "op f(a: f32[8, 8], b: f32[8, 8]) -> (y: f32[8, 8]) { y[i, j] = a[i - 1, j | clamp] * b[i, j] }"
+NOTHING = "there is no range of `{}` in which more is decided about edges than elsewhere"
+
 
 def explained(text: str, schedule: str) -> list[str]:
     operator = tl.parse(text, threads=1).f.schedule(schedule)
-    arrays = [np.ones((8, 8), np.float32)] * 2 if text == PRODUCT else [np.ones(8, np.float32)]
+    arrays = [np.ones((8, 8), np.float32)] * 2 if text != PIECES else [np.ones(8, np.float32)]
     return [line for line in operator.explain(*arrays).splitlines() if line.startswith("# ")]
 
 
@@ -31,6 +34,9 @@ def explained(text: str, schedule: str) -> list[str]:
         (PRODUCT, COPIED.format(4) + "stages ko by 2", []),
         (PRODUCT, "distribute c", ["# `distribute c` changes nothing: `c` has one piece"]),
         (PIECES, "distribute y", []),
+        (EDGES, "partition i", []),
+        (EDGES, "partition j", [f"# `partition j` changes nothing: {NOTHING.format('y.j')}"]),
+        (EDGES, "split j by 8 -> a, b\npartition i, a", ["# `partition i, a` changes nothing: `y.a` runs once, so it has no interior"]),
     ],
 )
 def test_what_changes_nothing_is_said(text: str, schedule: str, said: list[str]) -> None:

@@ -68,6 +68,7 @@ def step(s: Schedule, a: str, b: str, n: int, m: int, new: list[str]) -> list[Sc
         s.layout("h", (a, b)),
         s.fold("h", "i", n),
         s.trim(a, b),
+        s.partition(a, b),
         s.rfactor("k", n),
         s.rfactor("k", n, chunked=True),
         s.prefetch("a", "i", n),

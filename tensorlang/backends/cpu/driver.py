@@ -31,7 +31,8 @@ from codegen.loops.demote import demote
 from codegen.loops.dots import BITS
 from codegen.loops.hoist import hoist
 from codegen.loops.nodes import Function
-from codegen.loops.partition import partition
+from codegen.loops.notes import Partitioned
+from codegen.loops.partition import partition, unpartitioned
 from codegen.loops.pinned import pinned
 from codegen.loops.printer import show as show_loops
 from codegen.loops.promote import promote_accumulators
@@ -40,6 +41,7 @@ from codegen.loops.simplify import simplify
 from codegen.loops.stages import staged
 from codegen.loops.tiles import tiled
 from codegen.loops.verify import verify
+from codegen.loops.walk import without
 from codegen.store import Cache
 from polyhedral.schedule import show as show_tree
 from tensorlang.artifact import Artifact, Requirement
@@ -52,6 +54,7 @@ from tensorlang.policy.cpu.derive import derive
 from tensorlang.policy.cpu.layouts import derive_layouts
 from tensorlang.policy.machine import Machine
 from tensorlang.room import check_buffers
+from tensorlang.schedule.directives.loops import unpartitioned_sentences
 from tensorlang.schedule.layout import Layout
 from tensorlang.schedule.plan import Plan, Storage
 from tensorlang.schedule.schedule import Schedule
@@ -124,7 +127,7 @@ def compile_kernel(
         lowered.params,
         sizes,
         lowered.requirements,
-        str(scheduled),
+        str(scheduled.with_idle(lowered.idle)),
         show_loops(lowered.function),
         clock.times,
         origin=scheduled.origin,
@@ -202,7 +205,10 @@ def loops_of(
         ahead = staged(simplify(lowered.function))
     except Unfit as refused:
         raise error("S0218", "there is nothing to run ahead", notes=(refused.reason,)) from None
-    function: Function = demote(hoist(promote_accumulators(tiled(combine(pinned(simplify(partition(simplify(ahead)))))))))
+    split = partition(simplify(ahead))
+    idle = tuple(unpartitioned_sentences(unpartitioned(split)))
+    split = without(split, Partitioned)
+    function: Function = demote(hoist(promote_accumulators(tiled(combine(pinned(simplify(split)))))))
     function = contract(function) if plan.program.mode == "fast" else function
     verify(function)
     check_buffers(plan.program.name, function)
@@ -211,7 +217,7 @@ def loops_of(
     clock("bounds")
     if dump is not None:
         dump("loops", show_loops(function))
-    return replace(lowered, function=function)
+    return replace(lowered, function=function, idle=idle)
 
 
 def preferred_layouts(

@@ -6,13 +6,15 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import product
 
+from codegen.loops.notes import Note, Partitioned
 from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from polyhedral.model import Mark
 from polyhedral.nest import Nest
 from tensorlang.diagnostics import error
+from tensorlang.schedule.annotations import origin_of
 from tensorlang.schedule.directives import operands
-from tensorlang.schedule.directives.kind import Kind
+from tensorlang.schedule.directives.kind import Kind, idle_message, runs_once
 from tensorlang.schedule.plan import Change, Stage, current_nest, full
 from tensorlang.schedule.state import State, fresh_loop, loop_of, put, stage_of
 from tensorlang.syntax import nodes as syntax
@@ -306,6 +308,27 @@ def peel(state: State, directive: syntax.Directive) -> None:
     state.peels.append((stage.name, directive))
 
 
+def partition(state: State, directive: syntax.Directive) -> None:
+    """`partition LOOP, …`: note which loops are split at their interiors, whatever that costs."""
+    if directive.phrases or directive.results:
+        operands.bad(directive, "it is about loops alone")
+    for name in operands.names(directive, directive.operands):
+        _, loop = loop_of(state, directive, name)
+        state.about_loops.put(loop, Partitioned(), directive)
+
+
+def unpartitioned_sentences(notes: Iterable[Note]) -> Iterator[str]:
+    """Yield a sentence for each of the notes, of loops that no pass could split."""
+    for origin in map(origin_of, notes):
+        yield idle_message(origin.directive, f"there is no range of `{origin.about}` in which more is decided about edges than elsewhere")
+
+
+def _idle_partition(state: State) -> Iterator[str]:
+    for said in state.about_loops.of(Partitioned):
+        if runs_once(state, said.about):
+            yield idle_message(said.directive, f"`{said.about}` runs once, so it has no interior")
+
+
 SPLIT = Kind(
     "split",
     FORMS["split"],
@@ -345,6 +368,14 @@ PEEL = Kind(
     "peel",
     FORMS["peel"],
     peel,
+)
+PARTITION = Kind(
+    "partition",
+    FORMS["partition"],
+    partition,
+    target="cpu",
+    instead="`predicate` says what happens at edges",
+    idle=_idle_partition,
 )
 UNROLL = Kind(
     "unroll",

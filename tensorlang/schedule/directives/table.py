@@ -8,7 +8,20 @@ from tensorlang.schedule.directives.cache import CACHE
 from tensorlang.schedule.directives.cluster import CLUSTER, MULTICAST
 from tensorlang.schedule.directives.grids import PERSISTENT, PREDICATE, RASTER, SPLIT_K
 from tensorlang.schedule.directives.kind import Kind
-from tensorlang.schedule.directives.loops import FUSE, ORDER, PARALLEL, PEEL, REVERSE, SHIFT, SKEW, SPLIT, TILE, UNROLL, VECTORIZE
+from tensorlang.schedule.directives.loops import (
+    FUSE,
+    ORDER,
+    PARALLEL,
+    PARTITION,
+    PEEL,
+    REVERSE,
+    SHIFT,
+    SKEW,
+    SPLIT,
+    TILE,
+    UNROLL,
+    VECTORIZE,
+)
 from tensorlang.schedule.directives.placing import AT, DISTRIBUTE, FOLD, ROOT, STORE_AT, STREAM
 from tensorlang.schedule.directives.prefetch import PREFETCH
 from tensorlang.schedule.directives.requirements import ASSUME
@@ -30,6 +43,7 @@ _KINDS: tuple[Kind, ...] = (
     SHIFT,
     REVERSE,
     PEEL,
+    PARTITION,
     UNROLL,
     VECTORIZE,
     PARALLEL,

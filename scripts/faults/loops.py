@@ -8,6 +8,7 @@ PROMOTE = ("tests/codegen/test_loops_promote.py",)
 DEMOTE = ("tests/codegen/test_loops_demote.py",)
 HOIST = ("tests/codegen/test_loops_hoist.py",)
 SIMPLIFY = ("tests/codegen/test_loops_simplify.py",)
+PARTITION = ("tests/codegen/test_loops_partition.py",)
 STAGES = ("tests/schedule/test_stages_on_processors.py",)
 ASSUMED = ("tests/schedule/test_assume.py",)
 NAMED = ("tests/validation/test_named_instructions.py",)
@@ -302,5 +303,37 @@ FAULTS = (
         "written = set[str]()",
         "a loop is bounded by data that it writes",
         ("tests/codegen/test_loops_pinned.py",),
+    ),
+    Fault(
+        "partition-twice-behind",
+        "codegen/loops/partition.py",
+        "ranges.append(_over(loop, Max(end, start), loop.hi, scope.algebra))",
+        "ranges.append(_over(loop, end, loop.hi, scope.algebra))",
+        "iterations before an interior that is empty run again behind it",
+        PARTITION,
+    ),
+    Fault(
+        "partition-beyond-the-end",
+        "codegen/loops/partition.py",
+        "ranges.append(_over(loop, loop.lo, Min(first, loop.hi), scope.algebra))",
+        "ranges.append(_over(loop, loop.lo, first, scope.algebra))",
+        "a loop that ends before its interior begins goes on until there",
+        PARTITION,
+    ),
+    Fault(
+        "partition-sums-over-lanes",
+        "codegen/loops/partition.py",
+        'loop.var in free_vars(*s.index) and self.spaces.get(s.buffer) in ("param", "heap")',
+        'self.spaces.get(s.buffer) in ("param", "heap", "registers")',
+        "lanes that add up, or stay in registers, are cut into vectors of other lengths",
+        PARTITION,
+    ),
+    Fault(
+        "partition-edge-inside",
+        "codegen/loops/partition.py",
+        "algebra.divided(rest.scaled(-1) + number(factor - 1), number(factor))",
+        "algebra.divided(rest.scaled(-1), number(factor))",
+        "an interior begins with an iteration that is partly at the edge",
+        PARTITION,
     ),
 )

@@ -591,10 +591,10 @@ def _is_axis(loop: For) -> bool:
     return all(loop.var in free_vars(*s.index) for s in stores(*loop.body) if s.buffer not in own)
 
 
-def unpartitioned(function: Function) -> tuple[Partitioned, ...]:
+def idle_notes(function: Function) -> tuple[Partitioned, ...]:
     """Return the notes of loops of a function made by `partition` of which no copy could be split."""
     split = {n.var for n in walk(*function.body) if isinstance(n, For) and not _is_asked(n)}
     return tuple({loop.var: note for loop, note in noted_loops(Partitioned, *function.body) if loop.var not in split}.values())
 
 
-__all__ = ["partition", "unpartitioned"]
+__all__ = ["idle_notes", "partition"]

@@ -32,7 +32,7 @@ from codegen.loops.dots import BITS
 from codegen.loops.hoist import hoist
 from codegen.loops.nodes import Function
 from codegen.loops.notes import Partitioned
-from codegen.loops.partition import partition, unpartitioned
+from codegen.loops.partition import idle_notes, partition
 from codegen.loops.pinned import pinned
 from codegen.loops.printer import show as show_loops
 from codegen.loops.promote import promote_accumulators
@@ -54,7 +54,7 @@ from tensorlang.policy.cpu.derive import derive
 from tensorlang.policy.cpu.layouts import derive_layouts
 from tensorlang.policy.machine import Machine
 from tensorlang.room import check_buffers
-from tensorlang.schedule.directives.loops import unpartitioned_sentences
+from tensorlang.schedule.directives.loops import idle_in_loops
 from tensorlang.schedule.layout import Layout
 from tensorlang.schedule.plan import Plan, Storage
 from tensorlang.schedule.schedule import Schedule
@@ -206,7 +206,7 @@ def loops_of(
     except Unfit as refused:
         raise error("S0218", "there is nothing to run ahead", notes=(refused.reason,)) from None
     split = partition(simplify(ahead))
-    idle = tuple(unpartitioned_sentences(unpartitioned(split)))
+    idle = tuple(idle_in_loops(idle_notes(split)))
     split = without(split, Partitioned)
     function: Function = demote(hoist(promote_accumulators(tiled(combine(pinned(simplify(split)))))))
     function = contract(function) if plan.program.mode == "fast" else function

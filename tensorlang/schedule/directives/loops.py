@@ -317,7 +317,7 @@ def partition(state: State, directive: syntax.Directive) -> None:
         state.about_loops.put(loop, Partitioned(), directive)
 
 
-def unpartitioned_sentences(notes: Iterable[Note]) -> Iterator[str]:
+def idle_in_loops(notes: Iterable[Note]) -> Iterator[str]:
     """Yield a sentence for each of the notes, of loops that no pass could split."""
     for origin in map(origin_of, notes):
         yield idle_message(origin.directive, f"there is no range of `{origin.about}` in which more is decided about edges than elsewhere")

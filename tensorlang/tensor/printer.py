@@ -6,7 +6,8 @@
 
 Reducers that are not those of the prelude are printed before the operator. Literals are exact. What the language leaves to inference is
 inferred back: the type of a literal from its partner, the box of a local tensor from the `for` ranges of its clauses. Idioms stand before
-the operator, a comment to the language (`tensorlang.tensor.idioms`).
+the operator, a comment to the language (`tensorlang.tensor.idioms`). Calls of kernels are shown as clauses, for people: alone they are not
+read back, since what they call is declared elsewhere. The graph that is made of such a program is.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from polyhedral import affine
 from polyhedral.expr import FALSE, TRUE, Cond, Int, Or
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
+from tensorlang.diagnostics import plain_text
 from tensorlang.tensor import arith, idioms, notation
 from tensorlang.tensor.nodes import (
     Binary,
@@ -418,7 +420,7 @@ def _identity(kind: str, dtype: DType) -> float | int | bool:
 def _extern(call: ExternCall) -> str:
     """Return the call of a kernel as a clause, with the kernel in a comment."""
     left = ", ".join(quoted(t.name) for t in call.results)
-    given = ", ".join(quoted(a) for a in call.reads)
+    given = ", ".join(quoted(a) for a in call.arguments if a is not None)
     numbers = ", ".join(repr(a) for a in call.attributes)
-    kernel = f"  # extern: {call.kernel}" if call.kernel is not None else "  # extern"
+    kernel = f"  # extern: {plain_text(str(call.kernel))}" if call.kernel is not None else "  # extern"
     return f"{left} = {quoted(call.operator)}({given}{', ' * bool(given and numbers)}{numbers}){kernel}"

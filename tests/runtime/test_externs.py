@@ -288,6 +288,16 @@ def test_a_program_shows_the_calls_of_its_kernels() -> None:
     assert "b = scale(a, 3.0)  # extern: `scale_{T}` of LLVM IR" in show(tl.parse(SCALE + AROUND, externs=SCALED).around.program(X))
 
 
+def test_a_program_shows_every_argument_of_a_call_and_its_kernel_on_one_line(tmp_path: Path) -> None:
+    from tensorlang.tensor.printer import show
+
+    library = tmp_path / "two\nlines.so"
+    library.write_bytes(b"")
+    text = ENDS + "op f(x: f32[N]) -> (y: f32[N]) {\n    low, high = ends(x, x)\n    y[i] = low[i] + high[i]\n}\n"
+    shown = show(tl.parse(text, externs={"ends": tl.c_symbol(library, "ends")}).f.program(X))
+    assert f"low, high = ends(x, x)  # extern: `ends` of {tmp_path}/two\\nlines.so\n" in shown
+
+
 def test_the_stages_of_an_operator_are_those_of_its_parts() -> None:
     seen: list[str] = []
     tl.parse(SCALE + AROUND, externs=SCALED).around.stages(X, dump=lambda stage, text: seen.append(stage))

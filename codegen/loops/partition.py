@@ -591,10 +591,12 @@ def _is_axis(loop: For) -> bool:
     return all(loop.var in free_vars(*s.index) for s in stores(*loop.body) if s.buffer not in own)
 
 
-def idle_notes(function: Function) -> tuple[Partitioned, ...]:
-    """Return the notes of loops of a function made by `partition` of which no copy could be split."""
-    split = {n.var for n in walk(*function.body) if isinstance(n, For) and not _is_asked(n)}
-    return tuple({loop.var: note for loop, note in noted_loops(Partitioned, *function.body) if loop.var not in split}.values())
+def idle_notes(function: Function, split: Function) -> tuple[Partitioned, ...]:
+    """Return the notes of `function`, of which `partition` has made `split`, that no loop was split for."""
+    done = {n.var for n in walk(*split.body) if isinstance(n, For) and not _is_asked(n)}
+    asked = {loop.var: note for loop, note in noted_loops(Partitioned, *function.body)}
+    heeded = {id(note) for var, note in asked.items() if var in done}
+    return tuple({id(note): note for note in asked.values() if id(note) not in heeded}.values())
 
 
 __all__ = ["idle_notes", "partition"]

@@ -154,7 +154,7 @@ def test_a_loop_that_is_asked_for_loses_its_note_where_it_is_split_and_keeps_it_
     )
     split_once = partition(function)
     assert [(n.var, n.note(Partitioned) is None) for n in walk(*split_once.body) if isinstance(n, For)].count(("i", True)) == 2
-    (note,) = idle_notes(split_once)
+    (note,) = idle_notes(function, split_once)
     assert {n.var for n in walk(*split_once.body) if isinstance(n, For) and n.note(Partitioned) is not None} == {"j"} and str(
         note
     ) == "partition"

@@ -36,6 +36,8 @@ def explained(text: str, schedule: str) -> list[str]:
         (PIECES, "distribute y", []),
         (EDGES, "partition i", []),
         (EDGES, "partition j", [f"# `partition j` changes nothing: {NOTHING.format('y.j')}"]),
+        (EDGES, "split i by 5 -> a, b\npartition b", []),
+        (EDGES, "split j by 3 -> a, b\nvectorize b\npartition b", [f"# `partition b` changes nothing: {NOTHING.format('y.b')}"]),
         (EDGES, "split j by 8 -> a, b\npartition i, a", ["# `partition i, a` changes nothing: `y.a` runs once, so it has no interior"]),
     ],
 )

@@ -205,8 +205,9 @@ def loops_of(
         ahead = staged(simplify(lowered.function))
     except Unfit as refused:
         raise error("S0218", "there is nothing to run ahead", notes=(refused.reason,)) from None
-    split = partition(simplify(ahead))
-    idle = tuple(idle_in_loops(idle_notes(split)))
+    ahead = simplify(ahead)
+    split = partition(ahead)
+    idle = tuple(idle_in_loops(idle_notes(ahead, split)))
     split = without(split, Partitioned)
     function: Function = demote(hoist(promote_accumulators(tiled(combine(pinned(simplify(split)))))))
     function = contract(function) if plan.program.mode == "fast" else function

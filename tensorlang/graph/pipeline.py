@@ -13,6 +13,7 @@ from tensorlang.graph.pass_manager import Condition, Pass, PassStage, Pipeline, 
 from tensorlang.graph.passes.algebra.fold_scales import fold_scales
 from tensorlang.graph.passes.algebra.identities import identities
 from tensorlang.graph.passes.algebra.inline_constants import inline_constants
+from tensorlang.graph.passes.algebra.phases import phases
 from tensorlang.graph.passes.algebra.winograd import winograd
 from tensorlang.graph.passes.clean.cse import cse
 from tensorlang.graph.passes.clean.dce import dce
@@ -118,6 +119,8 @@ OPERANDS = PassStage(
 CONTRACTIONS = PassStage(
     "contractions",
     (
+        _plain(phases, "sum what a congruence leaves of a sum one class of residues at a time"),
+        FOLD,
         Pass("winograd", "compute convolutions by minimal filtering, where that pays", _filtered),
         Pass(
             "fuse_normalisation",

@@ -11,6 +11,7 @@ Windows of every channel alone (depthwise convolution, pooling) slide along rows
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import takewhile
 from math import prod
 
 from codegen.dtypes import compute_dtype
@@ -55,6 +56,7 @@ def _in_rows(d: Deriver, definition: Definition) -> bool:
 def _wasted(d: Deriver, definition: Definition, c: Contraction, sizes: Mapping[str, int | None]) -> float:
     """Return the cycles that the lanes behind the last pixel take."""
     lanes = d.machine.lanes(compute_dtype(c.reduce.reducer.dtypes[0]))
-    pixels = prod(sizes[a] or 0 for a in c.columns)
-    others = prod(sizes[a] or 0 for a in (*definition.axes, *c.inner) if a not in c.columns)
+    row = tuple(takewhile(lambda a: a in c.columns, reversed(definition.axes)))
+    pixels = prod(sizes[a] or 0 for a in row)
+    others = prod(sizes[a] or 0 for a in (*definition.axes, *c.inner) if a not in row)
     return multiply_cycles(others * (-(-pixels // lanes) - pixels / lanes))

@@ -1,0 +1,322 @@
+"""Sums over the terms that a congruence leaves, one class of residues (a phase) at a time: the rewriting behind transposed convolutions.
+
+    before   y[p]     = sum(k in 0..4, i in 0..7, 2*i + k == p + 1) x[i] * w[k]                  a test for every term
+    after    y[q, a]  = sum(t in 0..2, 0 <= q - t + (a + 1) // 2 < 7) x[q - t + (a + 1) // 2] * w[2*t + (a + 1) % 2]
+
+The axis p is cut into q and a, p = 2*q + a, which lie in memory as p did. In one class, the terms are those whose k is of one residue; k
+steps from one to the next, and i is known. The terms that are left are added in the same order, so that no bit of a result changes.
+
+An axis that does not come out even gets a tensor of its own for the sum, whose last class is cut off where it is read. Filters of the form
+`(p - k) % 2 == 0` are the same without i. With a factor of one for i there is one class alone, and i is what is left over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import gcd
+
+from codegen.dtypes import compute_dtype
+from polyhedral import affine
+from polyhedral.expr import TRUE, Compare, Cond, Mod
+from polyhedral.expr import Expr as Affine
+from polyhedral.expr import Name as AffineName
+from polyhedral.sets import implies
+from polyhedral.verdict import Proven
+from tensorlang.tensor.contraction import contractions
+from tensorlang.tensor.facts import binder_cond, box
+from tensorlang.tensor.idioms import redefined
+from tensorlang.tensor.nodes import Binary, Binder, Const, Definition, Dynamic, Expr, Holds, Piece, Program, Read, Reduce, Select, Tensor
+from tensorlang.tensor.walk import (
+    Fresh,
+    definition_reads,
+    fresh_for,
+    index_names,
+    map_values,
+    nodes,
+    reads,
+    reduces,
+    replaced,
+    substitute,
+    substitute_reads,
+    tensor_table,
+    value_names,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StridedFilter:
+    """`axis + offset == factor * binder + direction * stride * other`, where `other` is a binder, or None for any integer. `cond` says so
+    in the sum."""
+
+    cond: Cond
+    axis: str
+    offset: int
+    binder: str
+    factor: int
+    stride: int
+    other: str | None = None
+    direction: int = 1
+
+
+def by_phases(program: Program) -> Program:
+    """Return the program with every such sum cut into phases; one without, or whose sizes are not all constant, is returned itself."""
+    if program.sizes:
+        return program
+    fresh = fresh_for(program)
+    for definition in program.definitions:
+        for reduce, found in _strided_filters(definition):
+            cut = _cut(program, definition, reduce, found, fresh)
+            if cut is not None:
+                return by_phases(cut)
+    return program
+
+
+def _strided_filters(definition: Definition) -> Iterator[tuple[Reduce, StridedFilter]]:
+    if len(definition.tensors) != 1 or len(definition.pieces) != 1 or definition.pieces[0].guard != TRUE:
+        return
+    if any(affine.constant(extent) is None for extent in definition.tensors[0].shape):
+        return
+    for reduce in dict.fromkeys(reduces(definition.pieces[0].value)):
+        scope = {*definition.axes, *(b.name for b in reduce.binders)}
+        if not {*affine.names(binder_cond(reduce))} <= scope or (reduce.reducer.identity is None and reduce.init is None):
+            continue  # a sum in another one, or one that has to be proven not to be empty
+        for cond in affine.conjuncts(reduce.where):
+            found = _strided_filter(cond, definition.axes, reduce)
+            if found is not None:
+                yield reduce, found
+
+
+def _strided_filter(cond: Cond, axes: Sequence[str], reduce: Reduce) -> StridedFilter | None:
+    """Return what a condition of a sum says, where it is a congruence of one axis and one binder, or an equality of an axis and two."""
+    if not isinstance(cond, Compare) or cond.op != "==":
+        return None
+    difference = affine.sub(cond.lhs, cond.rhs)
+    stride: int | None = None
+    match affine.terms(difference):
+        case ({**terms}, 0) if len(terms) == 1 and isinstance(of := next(iter(terms)), Mod):
+            form, stride = affine.affine_form(of.value), of.divisor
+        case _:
+            form = affine.affine_form(difference)
+    if form is None:
+        return None
+    names, offset = form
+    binders = {b.name: b.extent for b in reduce.binders if affine.constant(b.lo) is not None and b.extent is not None}
+    along = [n for n in names if n in axes]
+    over = [n for n in names if n in binders]
+    if len(along) != 1 or len(over) != (2 if stride is None else 1) or len(names) != len(over) + 1 or abs(names[along[0]]) != 1:
+        return None
+    if any({*over} & {*affine.names(b.lo), *affine.names(b.hi)} for b in reduce.binders):
+        return None
+    unit = names[along[0]]
+    if stride is not None:
+        return StridedFilter(cond, along[0], unit * offset, over[0], -unit * names[over[0]], stride)
+    steps = gcd(*(names[n] for n in over))
+    # One of them steps, the other is what is left over: the fewest steps are taken.
+    stepped, rest = min((over, over[::-1]), key=lambda pair: (binders[pair[0]] or 0) * steps / abs(names[pair[1]]))
+    last = -unit * names[rest]
+    return StridedFilter(cond, along[0], unit * offset, stepped, -unit * names[stepped], abs(last), rest, 1 if last > 0 else -1)
+
+
+# ---------------------------------------------------------------- one axis
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """`definition` with one axis cut by a congruence: `at` is the axis in terms of `whole` and `phase`, which has `stride` values."""
+
+    definition: Definition
+    reduce: Reduce
+    found: StridedFilter
+    whole: Affine
+    phase: Affine
+    at: Affine
+
+
+def _cut(program: Program, definition: Definition, reduce: Reduce, found: StridedFilter, fresh: Fresh) -> Program | None:
+    axis, stride = found.axis, found.stride
+    if stride == 1:
+        name = AffineName(axis)
+        cut = _Cut(definition, reduce, found, name, affine.ZERO, name)
+        return _with(program, definition, _rewritten(definition, replaced(_value(definition), reduce, _in_class(cut, fresh, definition))))
+    whole, phase = fresh(axis), fresh(f"{axis}.phase")
+    at = affine.add(affine.scale(stride, AffineName(whole)), phase)
+    cut = _Cut(definition, reduce, found, AffineName(whole), AffineName(phase), at)
+    extent = _extent(definition, axis)
+    shaped = _axes_cut(definition, axis, (whole, phase), (-(-extent // stride), stride))
+    if extent % stride == 0 and _is_last(program, definition):
+        value = replaced(_value(definition), reduce, _in_class(cut, fresh, shaped))
+        return _with(program, definition, _rewritten(shaped, substitute(value, {axis: at})))
+    return _outlined(program, cut, shaped, fresh)
+
+
+def _outlined(program: Program, cut: _Cut, shaped: Definition, fresh: Fresh) -> Program | None:
+    """Return the program with a tensor for the sum alone, whose axis is cut and may reach further than that of the result."""
+    definition, reduce, found = cut.definition, cut.reduce, cut.found
+    used = {n for e in (*reduce.body, *((reduce.filter,) if reduce.filter else ()), *(reduce.init or ())) for n in index_names(e)}
+    others = affine.conj(*(c for c in affine.conjuncts(reduce.where) if c != found.cond))
+    if found.axis in used | {*affine.names(others)} or value_names(reduce) or _may_be_left_out(_value(definition), reduce):
+        return None
+    tensor = replace(
+        shaped.tensors[0], name=fresh(f"{shaped.tensors[0].name}.{reduce.reducer.name}"), dtype=reduce.reducer.dtypes[0], grouping=()
+    )
+    if len(reduce.body) != 1:
+        return None
+    summed = Definition((tensor,), shaped.axes, (Piece(_in_class(cut, fresh, shaped)),), span=definition.span)
+    axis = AffineName(found.axis)
+    digits = {cut.whole: affine.floor(axis, found.stride), cut.phase: affine.mod(axis, found.stride)}
+    read = Read(tensor.name, tuple(digits.get(AffineName(a), AffineName(a)) for a in shaped.axes), span=reduce.span)
+    return _with(program, definition, summed, _rewritten(definition, replaced(_value(definition), reduce, read)))
+
+
+def _in_class(cut: _Cut, fresh: Fresh, around: Definition) -> Reduce:
+    """Return the sum over the terms of one class; `around` has the axes that it stands in."""
+    reduce, found = cut.reduce, cut.found
+    binders = {b.name: b for b in reduce.binders}
+    order = [b.name for b in reduce.binders if b.name in (found.binder, found.other)]
+    lo, hi = (_integer(e) for e in (binders[found.binder].lo, binders[found.binder].hi))
+    common = gcd(found.factor, found.stride)
+    step, factor, offset = found.stride // common, found.factor // common, found.offset - found.factor * lo
+    # The first of a class: factor * first == (phase + offset) / common, up to multiples of `step`.
+    whole, start = divmod(offset, found.stride)
+    at = affine.add(cut.phase, start)
+    first = affine.scale(pow(factor, -1, step), affine.floor(at, common))
+    first = first if first == cut.phase and step == found.stride else affine.mod(first, step)
+    count, name = -(-max(hi - lo, 0) // step), fresh(found.binder)
+    number: Affine = AffineName(name)
+    if order[0] != found.binder and factor * found.direction > 0:
+        number = affine.sub(count - 1, number)
+    taken = affine.add(lo, first, affine.scale(step, number))
+    values: dict[str, Affine] = {found.binder: taken, found.axis: cut.at}
+    asked = [affine.compare("<", taken, hi)]
+    if common > 1:
+        asked.append(affine.compare("==", affine.mod(at, common), 0))
+    if found.other is not None:
+        rest = affine.add(whole, _divided(affine.sub(at, affine.scale(found.factor, first)), at, found, start))
+        value = affine.scale(found.direction, affine.add(cut.whole, rest, affine.scale(-factor, number)))
+        values[found.other] = value
+        other = binders[found.other]
+        asked += [affine.compare(">=", value, other.lo), affine.compare("<", value, other.hi)]
+    made = Binder(name, affine.ZERO, affine.to_expr(count))
+    left = tuple(made if b.name == order[0] else b for b in reduce.binders if b.name not in order[1:])
+    kept = [affine.substitute_cond(c, values) for c in affine.conjuncts(reduce.where) if c != found.cond]
+    out = replace(
+        reduce,
+        binders=left,
+        body=tuple(substitute(e, values) for e in reduce.body),
+        where=affine.conj(*kept),
+        filter=None if reduce.filter is None else substitute(reduce.filter, values),
+        init=None if reduce.init is None else tuple(substitute(e, values) for e in reduce.init),
+    )
+    known = affine.conj(box(around), binder_cond(out))
+    scope = (*around.axes, *(b.name for b in left))
+    needed = [c for c in asked if not isinstance(implies((), scope, known, c), Proven)]
+    return replace(out, where=affine.conj(*kept, *needed))
+
+
+def _divided(e: Affine, at: Affine, found: StridedFilter, start: int) -> Affine:
+    """Return `e / stride`, where `e` is `at`, the phase and `start`, without what the first of a class takes off."""
+    if found.factor != 1:
+        return affine.floor(e, found.stride)
+    # What is taken off is the remainder. Without `start` there is nothing but that.
+    return affine.floor(at, found.stride) if start else affine.ZERO
+
+
+def _axes_cut(definition: Definition, axis: str, names: tuple[str, str], extents: tuple[int, int]) -> Definition:
+    """Return the definition over two axes in place of one; whoever calls the operator sees one dimension as before."""
+    k, tensor = definition.axes.index(axis), definition.tensors[0]
+    dimension = tensor.dimension_of(k)
+    grouping = tuple(len(group) + (n == dimension) for n, group in enumerate(tensor.groups))
+    shape = (*tensor.shape[:k], *map(affine.to_expr, extents), *tensor.shape[k + 1 :])
+    axes = (*definition.axes[:k], *names, *definition.axes[k + 1 :])
+    return replace(definition, tensors=(replace(tensor, shape=shape, grouping=grouping),), axes=axes)
+
+
+def _is_last(program: Program, definition: Definition) -> bool:
+    """Tell whether nothing in the program reads the definition."""
+    name = definition.tensors[0].name
+    return name in program.results and not any(name in definition_reads(d) for d in program.definitions)
+
+
+def _may_be_left_out(e: Expr, inside: Expr) -> bool:
+    """Tell whether `inside` stands in `e` where a condition decides if it is computed, or in another sum."""
+    holders = (n for n in nodes(e) if isinstance(n, Select | Reduce) or (isinstance(n, Binary) and n.op in ("and", "or")))
+    return any(inside in list(nodes(n))[1:] for n in holders)
+
+
+# ---------------------------------------------------------------- operands in the order of phases
+
+
+def written_out(program: Program) -> dict[str, Program]:
+    """Return, for the parameters that a sum of products reads at places of a class, the program that writes such an operand out: `w` at
+    `2*t + a` becomes an array with axes for t and a, zero where there is none."""
+    table, out = tensor_table(program), dict[str, Program]()
+    everywhere = [r.tensor for d in program.definitions for p in d.pieces for r in reads(p.value)]
+    for definition, found in contractions(program):
+        known = dict(zip(definition.axes, definition.tensors[0].shape, strict=True)) | {b.name: b.hi for b in found.reduce.binders}
+        for read, other in (found.reads, found.reads[::-1]):
+            source = table[read.tensor]
+            if source not in program.params or everywhere.count(read.tensor) != 1 or any(isinstance(s, Dynamic) for s in read.index):
+                continue
+            slots = [s for s in read.index if not isinstance(s, Dynamic)]
+            computed = [s for s in slots if not isinstance(s, AffineName)]
+            names = tuple(dict.fromkeys(n for s in slots for n in affine.names(s)))
+            if computed and {n for s in computed for n in affine.names(s)} <= index_names(other) and _starts_at_zero(found.reduce, names):
+                out[read.tensor] = _copy(source, read, names, known)
+    return out
+
+
+def reading(program: Program, copies: Mapping[str, Program]) -> Program:
+    """Return the program with such parameters replaced by what these programs make of them."""
+
+    def on_read(read: Read) -> Expr:
+        copy = copies.get(read.tensor)
+        return read if copy is None else replace(read, index=tuple(map(AffineName, copy.definitions[0].axes)))
+
+    shapes = {name: copy.definitions[0].tensors[0].shape for name, copy in copies.items()}
+    params = tuple(replace(p, shape=shapes[p.name], grouping=()) if p.name in shapes else p for p in program.params)
+    return map_values(replace(program, params=params), lambda e: substitute_reads(e, on_read))
+
+
+def _starts_at_zero(reduce: Reduce, names: Sequence[str]) -> bool:
+    return all(b.lo == affine.ZERO and affine.constant(b.hi) is not None for b in reduce.binders if b.name in names)
+
+
+def _copy(source: Tensor, read: Read, names: tuple[str, ...], extents: Mapping[str, Affine]) -> Program:
+    shape = tuple(extents[n] for n in names)
+    result = Tensor(f"{source.name}.phases", source.dtype, shape)
+    asked = affine.conj(
+        *(
+            c
+            for s, e in zip(read.index, source.shape, strict=True)
+            if not isinstance(s, Dynamic)
+            for c in affine.conjuncts(affine.within(s, 0, e))
+        )
+    )
+    known = affine.conj(*(affine.within(n, 0, e) for n, e in zip(names, shape, strict=True)))
+    zero = Const(0.0 if source.dtype.is_float else 0, compute_dtype(source.dtype))
+    value = read if isinstance(implies((), names, known, asked), Proven) else Select(Holds(asked), read, zero)
+    definition = Definition((result,), names, (Piece(value),))
+    return Program("phases", (), (source,), (result.name,), (definition,))
+
+
+def _value(definition: Definition) -> Expr:
+    return definition.pieces[0].value
+
+
+def _rewritten(definition: Definition, value: Expr) -> Definition:
+    return replace(definition, pieces=(replace(definition.pieces[0], value=value),))
+
+
+def _with(program: Program, old: Definition, *new: Definition) -> Program:
+    return redefined(program, [made for d in program.definitions for made in (new if d is old else (d,))])
+
+
+def _extent(definition: Definition, axis: str) -> int:
+    return _integer(definition.tensors[0].shape[definition.axes.index(axis)])
+
+
+def _integer(e: Affine) -> int:
+    value = affine.constant(e)
+    assert value is not None, "only constant extents are cut"
+    return value

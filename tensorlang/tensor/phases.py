@@ -12,9 +12,9 @@ An axis that does not come out even gets a tensor of its own for the sum, whose 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import gcd
+from math import copysign, gcd, prod
 
 from codegen.dtypes import compute_dtype
 from polyhedral import affine
@@ -276,6 +276,55 @@ def reading(program: Program, copies: Mapping[str, Program]) -> Program:
     shapes = {name: copy.definitions[0].tensors[0].shape for name, copy in copies.items()}
     params = tuple(replace(p, shape=shapes[p.name], grouping=()) if p.name in shapes else p for p in program.params)
     return map_values(replace(program, params=params), lambda e: substitute_reads(e, on_read))
+
+
+def masked(program: Program, constants: Container[str], columns: int) -> Program:
+    """Return the program with terms that conditions leave out of a sum of products multiplied by zero instead, where the other factor is of
+    `constants`, tensors whose every element is a finite number: what is added then is zero, and no sum from zero changes by it.
+
+    That is done where a result has fewer than so many `columns`, elements for one of the factor that is masked."""
+    table = tensor_table(program)
+    to: dict[Expr, Expr] = {}
+    for definition, found in contractions(program):
+        for k, (x, w) in enumerate((found.factors, found.factors[::-1])):
+            if w.read.tensor not in constants or not (x.is_plain and w.is_plain):
+                continue
+            number = prod(_extent(definition, a) for a in found.axes_of(1 - k))
+            if number >= columns or not _may_be_masked(found.reduce, x.read, definition, table):
+                continue
+            # Conditions that speak of what both are read at say which terms a class has.
+            own = index_names(x.read) - index_names(w.read)
+            conds = affine.conjuncts(found.reduce.where)
+            inside = affine.conj(*(c for c in conds if set(affine.names(c)) & own))
+            left = affine.conj(*(c for c in conds if not set(affine.names(c)) & own))
+            zero = Const(0.0 if found.dtype.is_float else 0, found.dtype)
+            body = replaced(found.reduce.body[0], x.read, Select(Holds(inside), x.read, zero))
+            if inside != TRUE:
+                to[found.reduce] = replace(found.reduce, where=left, body=(body,))
+    return map_values(program, lambda e: _with_reductions(e, to)) if to else program
+
+
+def _may_be_masked(reduce: Reduce, x: Read, definition: Definition, table: Mapping[str, Tensor]) -> bool:
+    """Tell whether the sum starts from zero, filters its terms, and reads its other factor in range without being filtered."""
+    [identity] = reduce.reducer.identity or (None,)
+    if reduce.where == TRUE or reduce.filter is not None or reduce.init is not None or identity is None:
+        return False
+    if not isinstance(identity, Const) or identity.value != 0 or copysign(1.0, identity.value) < 0:
+        return False
+    ranges = affine.conj(box(definition), *(affine.within(b.name, b.lo, b.hi) for b in reduce.binders))
+    scope = (*definition.axes, *(b.name for b in reduce.binders))
+    others = [r for e in reduce.body for r in reads(e) if r != x]
+    asked = [
+        affine.within(s, 0, n) for r in others for s, n in zip(r.index, table[r.tensor].shape, strict=True) if not isinstance(s, Dynamic)
+    ]
+    inside = {n for c in (ranges, *asked) for n in affine.names(c)} <= {*scope}
+    return inside and all(isinstance(implies((), scope, ranges, c), Proven) for c in asked)
+
+
+def _with_reductions(e: Expr, to: Mapping[Expr, Expr]) -> Expr:
+    for old, new in to.items():
+        e = replaced(e, old, new)
+    return e
 
 
 def _starts_at_zero(reduce: Reduce, names: Sequence[str]) -> bool:

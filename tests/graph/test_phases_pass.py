@@ -84,6 +84,8 @@ CASES = {
     "every channel for itself": model((1, 16, 4, 5), (16, 1, 4, 4), strides=[2, 2], group=16, pads=[1] * 4),
     "dilated": model((1, 5, 4, 5), (5, 18, 3, 3), strides=[3, 2], dilations=[2, 2]),
     "stride one": model((1, 5, 6, 7), (5, 16, 3, 3), pads=[1] * 4),
+    "few columns": model((2, 9, 6, 20), (9, 3, 4, 4), strides=[2, 2], pads=[1] * 4),
+    "few columns, taps that do not come out even": model((1, 9, 6, 20), (9, 3, 3, 3), strides=[2, 2], pads=[1] * 4),
     "one axis": model((2, 7, 9), (7, 33, 8), strides=[4], pads=[2, 2]),
     "windows with gaps": model((1, 3, 4, 4), (3, 16, 2, 1), strides=[3, 2]),
     "one point": model((1, 1, 1, 1), (1, 1, 1, 1), strides=[2, 2]),
@@ -118,9 +120,10 @@ def test_weights_that_are_given_are_written_out_by_a_kernel() -> None:
     assert any(name.startswith("phases of w") for name in names)
 
 
-def test_what_is_not_finite_stays_where_its_window_reaches() -> None:
+@pytest.mark.parametrize("filters", [2, 16])
+def test_what_is_not_finite_stays_where_its_window_reaches(filters: int) -> None:
     """A term that is left out is not one that is multiplied by zero."""
-    of = model((1, 1, 3, 3), (1, 16, 4, 4), strides=[2, 2], pads=[1] * 4)
+    of = model((1, 1, 3, 3), (1, filters, 4, 4), strides=[2, 2], pads=[1] * 4)
     given = feeds(of)
     before = tl.compile(of, threads=1).run(given)["y"]
     weights = numpy_helper.to_array(of.graph.initializer[0]).copy()

@@ -17,12 +17,12 @@ from tensorlang.check.module import load_module
 from tensorlang.diagnostics import Source
 from tensorlang.syntax.parse import parse
 from tensorlang.tensor.interp import interpret
-from tensorlang.tensor.nodes import Program
-from tensorlang.tensor.phases import by_phases, reading, written_out
+from tensorlang.tensor.nodes import Program, Select
+from tensorlang.tensor.phases import by_phases, masked, reading, written_out
 from tensorlang.tensor.printer import show
 from tensorlang.tensor.prove import prove
 from tensorlang.tensor.verify import verify
-from tensorlang.tensor.walk import tensor_table
+from tensorlang.tensor.walk import nodes, tensor_table
 
 Array = np.ndarray[Any, Any]
 
@@ -178,3 +178,29 @@ op filtered[T: num](x: T[{x}], w: T[{taps}]) -> (y: T[{out}]) {{
     prove(verify(after))
     wanted = interpret(before, {}, given_)["y"]
     assert_same_bits(interpret(after, {}, given_)["y"].reshape(wanted.shape), wanted)
+
+
+def has_mask(of: Program) -> bool:
+    return any(isinstance(e, Select) for d in of.definitions for p in d.pieces for e in nodes(p.value))
+
+
+@given(taps=st.integers(1, 6), x=st.integers(1, 6), offset=st.integers(-4, 4), seed=st.integers(0, 99))
+@settings(max_examples=30, deadline=None)
+def test_terms_are_multiplied_by_zero_without_a_bit_changing_where_weights_are_finite(taps: int, x: int, offset: int, seed: int) -> None:
+    before = program(x, taps, 8, f"2*i + k == p + {offset}".replace("+ -", "- "))
+    given_ = arrays(before, seed)
+    given_["w"] = np.random.default_rng(seed).standard_normal((2, taps)).astype(np.float32)
+    after = by_phases(before)
+    copies = written_out(after)
+    made = {name: interpret(copy, {}, {name: given_[name]})[copy.results[0]] for name, copy in copies.items()}
+    last = verify(masked(reading(after, copies), {"w"}, 16))
+    prove(last)
+    wanted = interpret(before, {}, given_)["y"]
+    assert_same_bits(interpret(last, {}, {**given_, **made})["y"].reshape(wanted.shape), wanted)
+
+
+def test_masks_are_made_for_finite_weights_and_few_columns_alone() -> None:
+    after = by_phases(program(4, 4, 8, "2*i + k == p + 1"))
+    plain = reading(after, written_out(after))
+    assert has_mask(masked(plain, {"w"}, 16))
+    assert not has_mask(masked(plain, set(), 16)) and not has_mask(masked(plain, {"w"}, 1))

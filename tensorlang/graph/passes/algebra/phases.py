@@ -11,11 +11,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from tensorlang.graph.edit import Additions, members
 from tensorlang.graph.nodes import Graph, Kernel, Node
-from tensorlang.tensor.phases import by_phases, reading, written_out
+from tensorlang.tensor.phases import by_phases, masked, reading, written_out
 from tensorlang.tensor.unit_binders import drop_unit_binders
 from tensorlang.tensor.walk import caller_shape
+
+COLUMNS = 16
+"""With fewer columns vectors run along rows, where edges in the middle of a vector cost more as conditions than as zeros."""
 
 
 def phases(graph: Graph) -> Graph:
@@ -42,4 +47,12 @@ def _rewritten(new: Additions, node: Kernel) -> list[Node]:
         made = new.add(replace(source, name=label, shape=caller_shape(copy.definitions[0].tensors[0], {}), layout=None))
         before.append(Kernel(label, copy, (source.name,), (made,), members=members(node)))
         inputs[position] = made
-    return [*before, replace(node, program=reading(program, copies), inputs=tuple(inputs))]
+    program = masked(reading(program, copies), _finite(new, node), COLUMNS)
+    return [*before, replace(node, program=program, inputs=tuple(inputs))]
+
+
+def _finite(new: Additions, node: Kernel) -> frozenset[str]:
+    """Return the parameters of a kernel that are constants without an infinity or a NaN, as are their copies."""
+    constants = new.graph.constants
+    pairs = zip(node.program.params, node.inputs, strict=True)
+    return frozenset(p.name for p, name in pairs if name in constants and np.isfinite(constants[name].astype(np.float64)).all())

@@ -21,6 +21,7 @@ from codegen.intrinsics import Intrinsic
 from codegen.llvm import arithmetic, memory, registers, tiles
 from codegen.llvm.branches import fork
 from codegen.llvm.builder import Builder, Text, quoted
+from codegen.llvm.emission_record import EmissionRecord
 from codegen.llvm.expressions import address, first_lanes, masked, poly, positive, row_major, value
 from codegen.llvm.facts import Atom, Poly
 from codegen.llvm.fills import filled, in_vectors
@@ -66,13 +67,13 @@ from codegen.polynomials import ONE, ZERO, atom_poly, number
 POOL_ENTRY = "tl_parallel"
 
 
-def emit(function: Function, target: Target, intrinsics: tuple[Intrinsic, ...] = ()) -> str:
-    """Return the LLVM IR of `function` for `target`, which has the `intrinsics` and uses them where they fit.
+def emit(function: Function, target: Target, intrinsics: tuple[Intrinsic, ...] = (), record: EmissionRecord | None = None) -> str:
+    """Return the LLVM IR of `function` for `target`, which has the `intrinsics` and uses them where they fit; `record` is told about it.
 
     Raises EmitError for what code generation does not do, and the auditing event `tensorlang.emit` with the target."""
     sys.audit("tensorlang.emit", target)
     function = function if tiles.has_all(function, target.features) else without_tiles(function)
-    module = Module(target, plan(function), intrinsics)
+    module = Module(target, plan(function), intrinsics, record=record)
     _kernel(module, function)
     return module.text()
 
@@ -97,7 +98,10 @@ def _body(module: Module, function: Function, suffix: str) -> str:
     """Write the function's body and return its name."""
     b = Builder(module.target, module.declarations, intrinsics=module.intrinsics)
     emitter = Emitter(
-        module, State(b), function.name, shares_work=any(isinstance(n, For) and n.kind == "parallel" for n in walk(*function.body))
+        module,
+        State(b, module.record),
+        function.name,
+        shares_work=any(isinstance(n, For) and n.kind == "parallel" for n in walk(*function.body)),
     )
     sizes = {name: f"%n{i}.{identifier(name)}" for i, name in enumerate(function.sizes)}
     scope = Scope(vars={name: b.facts.add(Atom(text, 0, i, lower=(ZERO,))) for i, (name, text) in enumerate(sizes.items())})
@@ -318,6 +322,8 @@ def _serial(e: Emitter, loop: For, lo: Poly, hi: Poly, scope: Scope) -> None:
     region.preheader = preheader
     region.constant = frozenset(s.uid for s in scope.buffers.values()) - frozenset(s.uid for s in written)
     b.start(head)
+    if state.record is not None:
+        state.record.note_loop(head, loop.var)
     counter = b.fresh()
     phis: Text = []
     region.code.append(phis)
@@ -410,7 +416,7 @@ def _outline(
 ) -> None:
     module = e.module
     b = Builder(module.target, module.declarations, prefix="v" + letters(module.outlined), intrinsics=module.intrinsics)
-    inner = Emitter(module, State(b), name, "%scratch")
+    inner = Emitter(module, State(b, module.record), name, "%scratch")
     inner.state.next_uid = e.state.next_uid
     for atom in e.b.facts.atoms.values():
         b.facts.add(replace(atom, depth=0))

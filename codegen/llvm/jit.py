@@ -49,9 +49,10 @@ def kept_object(kind: str, ir_text: str, target: Target, store: Cache | None) ->
     return found
 
 
-def assembly(ir_text: str, target: Target) -> str:
-    """Return the assembly that `compile_object` encodes. Raises Lacking as it does."""
-    return str(_machine(target).emit_assembly(parsed(ir_text, target)))
+def assembly(ir_text: str, target: Target, comments: bool = False) -> str:
+    """Return the assembly that `compile_object` encodes, with LLVM's comments about loops and spills if these are wanted. Raises Lacking as
+    it does."""
+    return str(_machine(target, comments).emit_assembly(parsed(ir_text, target)))
 
 
 class Library:
@@ -119,11 +120,13 @@ def _initialise() -> None:
 
 
 @cache
-def _machine(target: Target) -> llvm.TargetMachine:
+def _machine(target: Target, comments: bool = False) -> llvm.TargetMachine:
     _initialise()
-    return llvm.Target.from_triple(target.triple).create_target_machine(
+    machine = llvm.Target.from_triple(target.triple).create_target_machine(
         cpu=target.cpu, features=target.features, opt=3, reloc="pic", codemodel="small"
     )
+    machine.set_asm_verbosity(comments)
+    return machine
 
 
 @cache

@@ -18,6 +18,7 @@ from math import gcd
 from codegen import polynomials
 from codegen.dtypes import DType, bool_, u32
 from codegen.llvm.builder import Builder
+from codegen.llvm.emission_record import LaneReads
 from codegen.llvm.facts import Poly
 from codegen.llvm.register_transpose import transpose
 from codegen.llvm.state import EmitError, Lanes, Memory, Scope, State
@@ -49,6 +50,14 @@ def _distance(poly: Poly, lanes: Lanes | None, b: Builder) -> Poly | None:
         return None
     parts = poly.split(lanes.atom)
     return None if parts is None else parts[0]
+
+
+def lane_reads(b: Builder, poly: Poly, scope: Scope) -> LaneReads | None:
+    """Return how a vector is read whose elements are no neighbours; None for one whose elements are, and for what all lanes share."""
+    stride = lane_stride(poly, scope.lanes, b)
+    if stride in (0, 1, -1):
+        return None
+    return "strided" if scope.mask is None and stride in (2, 3, 4) else "lanes"
 
 
 def load(state: State, memory: Memory, poly: Poly, scope: Scope) -> Value:
@@ -181,7 +190,7 @@ def _load(b: Builder, memory: Memory, poly: Poly, scope: Scope) -> Value:
     lanes = scope.lanes.count
     if stride in (1, -1):
         text = _load_contiguous(b, memory, poly, scope, stride)
-    elif scope.mask is None and stride in (2, 3, 4):
+    elif stride is not None and lane_reads(b, poly, scope) == "strided":
         text = _load_strided(b, memory, poly, scope, stride)
     elif scope.mask is None:
         text = "poison"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from codegen.dtypes import DType
 from codegen.llvm.builder import Builder
+from codegen.llvm.emission_record import EmissionRecord
 from codegen.llvm.facts import Poly
 from codegen.llvm.register_transpose import Copies
 from codegen.llvm.values import Value, of_lanes, scalar_type
@@ -119,8 +120,9 @@ class Scope:
 class State:
     """One function being written. `cells` are the current values of buffers in registers, `versions` count the writes to memory."""
 
-    def __init__(self, builder: Builder) -> None:
+    def __init__(self, builder: Builder, record: EmissionRecord | None = None) -> None:
         self.builder = builder
+        self.record = record
         self.cells: dict[int, list[str]] = {}
         self.register_types: dict[int, tuple[str, ...]] = {}
         self.versions: dict[int, int] = {}

@@ -21,7 +21,7 @@ from codegen.intrinsics import Intrinsic
 from codegen.llvm import arithmetic, memory, registers, tiles
 from codegen.llvm.branches import fork
 from codegen.llvm.builder import Builder, Text, quoted
-from codegen.llvm.emission_record import EmissionRecord
+from codegen.llvm.emitted import Emitted
 from codegen.llvm.expressions import address, first_lanes, masked, poly, positive, row_major, value
 from codegen.llvm.facts import Atom, Poly
 from codegen.llvm.fills import filled, in_vectors
@@ -67,7 +67,7 @@ from codegen.polynomials import ONE, ZERO, atom_poly, number
 POOL_ENTRY = "tl_parallel"
 
 
-def emit(function: Function, target: Target, intrinsics: tuple[Intrinsic, ...] = (), record: EmissionRecord | None = None) -> str:
+def emit(function: Function, target: Target, intrinsics: tuple[Intrinsic, ...] = (), record: Emitted | None = None) -> str:
     """Return the LLVM IR of `function` for `target`, which has the `intrinsics` and uses them where they fit; `record` is told about it.
 
     Raises EmitError for what code generation does not do, and the auditing event `tensorlang.emit` with the target."""

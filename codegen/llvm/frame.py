@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from codegen.intrinsics import Intrinsic
 from codegen.llvm import stamp
 from codegen.llvm.builder import Builder, quoted
-from codegen.llvm.emission_record import EmissionRecord
+from codegen.llvm.emitted import Emitted
 from codegen.llvm.lanes import needs_scalars
 from codegen.llvm.state import State
 from codegen.llvm.target import Target
@@ -40,7 +40,7 @@ class Module:
     declarations: dict[str, str] = field(default_factory=dict)
     functions: list[str] = field(default_factory=list)
     outlined: int = 0
-    record: EmissionRecord | None = None
+    record: Emitted | None = None
     scalar: dict[int, bool] = field(default_factory=dict)
     """The answers of `needs_scalars`, by the identity of the loop; unrolled copies ask again."""
 

@@ -125,7 +125,8 @@ def _machine(target: Target, comments: bool = False) -> llvm.TargetMachine:
     machine = llvm.Target.from_triple(target.triple).create_target_machine(
         cpu=target.cpu, features=target.features, opt=3, reloc="pic", codemodel="small"
     )
-    machine.set_asm_verbosity(comments)
+    if comments:
+        machine.set_asm_verbosity(True)
     return machine
 
 

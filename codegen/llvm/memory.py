@@ -18,7 +18,7 @@ from math import gcd
 from codegen import polynomials
 from codegen.dtypes import DType, bool_, u32
 from codegen.llvm.builder import Builder
-from codegen.llvm.emission_record import LaneReads
+from codegen.llvm.emitted import LaneReads
 from codegen.llvm.facts import Poly
 from codegen.llvm.register_transpose import transpose
 from codegen.llvm.state import EmitError, Lanes, Memory, Scope, State

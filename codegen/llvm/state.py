@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from codegen.dtypes import DType
 from codegen.llvm.builder import Builder
-from codegen.llvm.emission_record import EmissionRecord
+from codegen.llvm.emitted import Emitted
 from codegen.llvm.facts import Poly
 from codegen.llvm.register_transpose import Copies
 from codegen.llvm.values import Value, of_lanes, scalar_type
@@ -120,7 +120,7 @@ class Scope:
 class State:
     """One function being written. `cells` are the current values of buffers in registers, `versions` count the writes to memory."""
 
-    def __init__(self, builder: Builder, record: EmissionRecord | None = None) -> None:
+    def __init__(self, builder: Builder, record: Emitted | None = None) -> None:
         self.builder = builder
         self.record = record
         self.cells: dict[int, list[str]] = {}

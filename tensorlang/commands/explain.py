@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 @options.arguments
 @click.option("--measure", is_flag=True, help="also measure each kernel of a model; an operator always is")
 @click.option("--proof", is_flag=True, help="list what was proven of an operator's kernel, as sets and maps of isl")
+@click.option("--verbose", "-v", "roles", is_flag=True, help="also name the schedules of roles that are not for an operator")
 @options.threads
 @options.of_models
 @options.target
@@ -35,6 +37,7 @@ def explain(
     arguments: Sequence[str],
     measure: bool,
     proof: bool,
+    roles: bool,
     threads: int | None,
     model_options: ModelOptions,
     target: str,
@@ -42,8 +45,8 @@ def explain(
     externs: Sequence[str],
     operators: Path | None,
 ) -> None:
-    """Explain how an operator or a model is computed, what was proven, how fast it could be on this machine and how fast it is; or the
-    code of a message, as T0301."""
+    """Explain what limits an operator, how it or a model is computed, what was proven, how fast it could be on this machine and how fast
+    it is; or the code of a message, as T0301."""
     from tensorlang.shell.pages import is_code, page_of
 
     if is_code(str(file)) and not file.exists():
@@ -51,10 +54,13 @@ def explain(
         title, _, text = page.partition("\n\n")
         say({"code": title.partition(":")[0], "title": title.partition(": ")[2], "text": text}, page, as_json)
     elif file.suffix == ".tl":
+        from tensorlang.runtime.limits import Explained
+
         no_precision(model_options.precision)
         operator, values = operator_of(file, arguments, threads, target, externs=externs)
-        text = operator.proofs(**values) if proof else operator.explain(**values)
-        say({"file": str(file), "operator": operator.name, "target": target, "text": text}, text, as_json)
+        found = Explained(operator.proofs(**values)) if proof else operator.explained(operator.call(**values), roles=roles)
+        limits = [asdict(limit) for limit in found.limits]
+        say({"file": str(file), "operator": operator.name, "target": target, "limits": limits, "text": found.text}, found.text, as_json)
     else:
         _explain_model(
             file, arguments, measure, proof, threads, model_options, target, as_json, custom_operators(operators, externs, target)

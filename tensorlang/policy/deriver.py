@@ -121,10 +121,11 @@ def mark_parallel(d: Deriver, members: Sequence[Definition], loops: list[str], s
 
 def is_threading_profitable(d: Deriver, definitions: Iterable[Definition]) -> bool:
     """Tell whether several threads compute `definitions` sooner than one."""
-    return d.machine.threads > 1 and sum(_operations(d, x) for x in definitions) >= PARALLEL_WORK
+    return d.machine.threads > 1 and sum(map(operations_of, definitions)) >= PARALLEL_WORK
 
 
-def _operations(d: Deriver, definition: Definition) -> int:
+def operations_of(definition: Definition) -> int:
+    """Return the operations of a definition as threads count them: those of products are faster."""
     return work_of_definition(definition) // (PRODUCTS_PER_OPERATION if is_product(definition) else 1)
 
 

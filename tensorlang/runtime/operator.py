@@ -55,6 +55,7 @@ from tensorlang.runtime.arguments import Call, check_arrays, no_argument, result
 from tensorlang.runtime.call_cache import CallCache, enter
 from tensorlang.runtime.externs import extern_named, with_externs
 from tensorlang.runtime.library import rules_of, with_roles
+from tensorlang.runtime.limits import Explained
 from tensorlang.runtime.out_of_range import with_element
 from tensorlang.runtime.proofs import shown_proofs
 from tensorlang.runtime.protocol import AnySizes, Ready, Roles, Timer, Tools, installed_roles
@@ -259,9 +260,13 @@ class Operator:
 
     @trimmed
     def explain(self, /, *args: Any, **named: Any) -> str:
-        """Return what is computed, the schedule, the loops or launches, what was proven, and the time against what the machine could do."""
-        call = self.call(*args, **named)
-        return self.compiled(call).explain(self._checked(call, symbolic=False), call.arrays)
+        """Return what limits it, the schedule, the loops or launches, what was proven, and the time against what the machine could do."""
+        return self.explained(self.call(*args, **named)).text
+
+    def explained(self, call: Call, roles: bool = False) -> Explained:
+        """Return what `explain` says of a call, and what limits it one by one. `roles`: name the schedules of roles, too, that are not for
+        it."""
+        return self.compiled(call).explain(self._checked(call, symbolic=False), call.arrays, roles)
 
     @trimmed
     def proofs(self, /, *args: Any, **named: Any) -> str:

@@ -17,6 +17,7 @@ from codegen.store import Cache
 from tensorlang.graph.nodes import Graph, Value
 from tensorlang.graph.precisions import Precision
 from tensorlang.runtime.feeds import Place
+from tensorlang.runtime.limits import Explained
 from tensorlang.runtime.profile import Profile
 from tensorlang.runtime.work import Roofline
 from tensorlang.tensor.nodes import Program
@@ -113,8 +114,9 @@ class Ready(Protocol):
         R0307 for arrays that it would have to copy."""
         ...
 
-    def explain(self, program: Program, arrays: Sequence[Any]) -> str:
-        """Return the schedule, what was proven, and the time. `program` is the one that was compiled, its sizes known."""
+    def explain(self, program: Program, arrays: Sequence[Any], roles: bool = False) -> Explained:
+        """Return what limits it, the schedule, what was proven, and the time. `program` is the one that was compiled, its sizes known;
+        `roles`: name the schedules of roles, too, that are not for it."""
         ...
 
     def timer(self, arrays: Sequence[Any]) -> Timer:

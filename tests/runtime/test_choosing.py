@@ -64,7 +64,7 @@ def test_a_role_of_the_library_serves_an_operator_without_a_schedule() -> None:
     x, w = random(70, 40), random(48, 40, seed=1)
     ops = operators(LINEAR, roles())
     np.testing.assert_allclose(ops.linear(x, w), x @ w.T, rtol=1e-4, atol=1e-4)
-    first, *rest = chosen(ops.linear.explain(x, w))
+    first, *rest = chosen(ops.linear.explained(ops.linear.call(x, w), roles=True).text)
     assert first.startswith("schedule   schedule role contraction for cpu(b.pack)") and "roles.tl" in first
     assert any("not schedule role contraction for cpu(a.padded" in line and "does not hold" in line for line in rest)
 

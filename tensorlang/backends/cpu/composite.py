@@ -19,6 +19,7 @@ from tensorlang.graph.externs import graph_of, trusted
 from tensorlang.graph.verify import verify
 from tensorlang.planning import ScheduleRequest, refuse_written
 from tensorlang.runtime.feeds import row_major
+from tensorlang.runtime.limits import Explained
 from tensorlang.runtime.protocol import Timer
 from tensorlang.runtime.report import us
 from tensorlang.runtime.timing import mean_time
@@ -65,7 +66,7 @@ class Composite:
         given = [row_major(a) for a in arrays]
         return lambda repeats: mean_time(lambda: self.executable.call(*given), repeats)
 
-    def explain(self, program: Program, arrays: Sequence[Array]) -> str:
+    def explain(self, program: Program, arrays: Sequence[Array], roles: bool = False) -> Explained:
         """Return the report of one signature: for each part its schedule and its loops, the kernels that are trusted, and the times."""
         executable = self.executable
         seconds = timed(executable, [row_major(a) for a in arrays])
@@ -78,7 +79,7 @@ class Composite:
             else:
                 lines += [f"part {node.name}, took {us(taken)}", "", found.schedule, "", f"schedule   {found.origin}", ""]
                 lines += [found.loops.rstrip(), "", _PROVEN, ""]
-        return "\n".join((*lines, *trusted(executable.graph)))
+        return Explained("\n".join((*lines, *trusted(executable.graph))))
 
 
 def composite(program: Program, tools: Toolchain, request: ScheduleRequest) -> Composite:

@@ -11,20 +11,30 @@ import numpy as np
 
 from codegen.llvm.call import Callable as Native
 from codegen.llvm.call import Port
-from codegen.llvm.jit import load
+from codegen.llvm.emit import emit
+from codegen.llvm.emitted import Emitted
+from codegen.llvm.jit import assembly, load
 from codegen.llvm.pool import pool_imports
 from codegen.llvm.program import KernelCall, Number, Slot, emit_program, failed_call
 from codegen.llvm.program import Program as Entry
+from codegen.llvm.spills import spills_of
+from codegen.llvm.target import Target
+from codegen.loops.parser import parse as parse_loops
+from polyhedral.expr import Name as AffineName
 from tensorlang.artifact import Artifact
 from tensorlang.backends.cpu.executable import object_of, workspace_threads
+from tensorlang.backends.cpu.limits import Kernel as KernelUnderStudy
+from tensorlang.backends.cpu.limits import limits_of, roofline_limit
 from tensorlang.backends.cpu.roofline import Bound, bound_of, ceilings_for
 from tensorlang.backends.cpu.toolchain import Toolchain
 from tensorlang.diagnostics import Diagnostic, RunError
 from tensorlang.graph.programs import result_tensors
 from tensorlang.runtime.feeds import check_disjoint, in_place, named_arrays, row_major
+from tensorlang.runtime.limits import Explained, limit_lines, tried_lines
 from tensorlang.runtime.protocol import Timer
 from tensorlang.runtime.timing import best_time, mean_time
 from tensorlang.runtime.work import Work, work_of
+from tensorlang.tensor import walk
 from tensorlang.tensor.nodes import Program, Tensor
 from tensorlang.tensor.walk import caller_shape
 
@@ -39,6 +49,7 @@ class Compiled:
     artifact: Artifact
     native: Native
     threads: int
+    target: Target
 
     @property
     def outputs(self) -> Sequence[Port]:
@@ -69,19 +80,24 @@ class Compiled:
         given = [row_major(a) for a in arrays]
         return lambda repeats: mean_time(lambda: self.native(*given), repeats)
 
-    def explain(self, program: Program, arrays: Sequence[Array]) -> str:
-        """Return the report of one signature: schedule, loops, compile time, and the measured time with the work it stands for."""
+    def explain(self, program: Program, arrays: Sequence[Array], roles: bool = False) -> Explained:
+        """Return the report of one signature: what limits it, schedule, loops, compile time, and the measured time with the work it
+        stands for."""
         given = [row_major(a) for a in arrays]
         seconds = best_time(lambda: self.native(*given))
         artifact = self.artifact
         compiled = ", ".join(f"{stage} {ms:.1f} ms" for stage, ms in artifact.times_ms.items())
         work = work_of(program)
-        return "\n".join(
+        bound = bound_of(work, ceilings_for(program, self.threads))
+        limits = (roofline_limit(bound, work, seconds), *limits_of(self._looked_into(program)))
+        text = "\n".join(
             [
+                *limit_lines(limits),
+                "",
                 artifact.schedule,
                 "",
                 f"schedule   {artifact.origin}",
-                *(f"           not {tried}" for tried in artifact.tried),
+                *tried_lines(artifact.tried, roles),
                 "",
                 artifact.loops.rstrip(),
                 "",
@@ -89,9 +105,27 @@ class Compiled:
                 f"compiled   {compiled}{' (from the cache)' if artifact.cached else ''}",
                 f"time       {_seconds(seconds)}",
                 *_rates(work, seconds),
-                _roofline(bound_of(work, ceilings_for(program, self.threads)), work, seconds),
+                _roofline(bound, work, seconds),
             ]
         )
+        return Explained(text, limits)
+
+    def _looked_into(self, program: Program) -> KernelUnderStudy:
+        """Return the kernel with what emission and LLVM tell of it. `program` is the one with sizes that are numbers."""
+        function, record = parse_loops(self.artifact.loops), Emitted()
+        text = emit(function, self.target, record=record)
+        # What a file's own instructions were put in for is other code than this.
+        spills = () if " tensorize " in self.artifact.schedule else spills_of(assembly(text, self.target, comments=True))
+        lanes, sizes = self.target.vector_bits // 32, _sizes(self.program, program)
+        return KernelUnderStudy(program, self.artifact.schedule, function, record, spills, lanes, self.threads, sizes)
+
+
+def _sizes(symbolic: Program, concrete: Program) -> dict[str, int]:
+    """Return the sizes that are open in one program, and numbers in the shapes of the other."""
+    pairs = [
+        (a, b) for p, q in zip(symbolic.params, concrete.params, strict=True) for a, b in zip(p.shape, walk.shape_of(q, {}), strict=True)
+    ]
+    return {a.name: b for a, b in pairs if isinstance(a, AffineName)}
 
 
 def written_into(native: Native, arrays: Sequence[Array], results: Mapping[str, object]) -> Any:

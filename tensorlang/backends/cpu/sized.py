@@ -20,6 +20,7 @@ import numpy as np
 
 from codegen.llvm.call import Callable as Native
 from codegen.llvm.call import Port
+from codegen.llvm.target import Target
 from codegen.llvm.workspace import workspace_bytes
 from codegen.loops.nodes import Function
 from codegen.loops.parser import parse as parse_loops
@@ -51,6 +52,7 @@ class Variant:
     """For how many of them it needs scratch memory."""
     available: int
     """How many run it."""
+    target: Target
 
     @property
     def is_plain(self) -> bool:
@@ -74,7 +76,7 @@ class Variant:
             check_room(self.program.name, size_bytes)
         failure = partial(refusal_of, self.program, self.artifact)
         native = Native(self.address, inputs, outputs, numbers=numbers, scratch_bytes=scratch, failure=failure)
-        return Compiled(self.program, self.artifact, native, self.available)
+        return Compiled(self.program, self.artifact, native, self.available, self.target)
 
 
 def variant(program: Program, artifact: Artifact, sizes: Sizes, tools: Toolchain) -> Variant:
@@ -82,7 +84,7 @@ def variant(program: Program, artifact: Artifact, sizes: Sizes, tools: Toolchain
     address = linked(program, artifact, tools, numbers=len(artifact.sizes), scratch=True)
     fixed = {name: value for name, value in sizes.items() if name not in program.sizes}
     threads, loops = workspace_threads(artifact), parse_loops(artifact.loops)
-    return Variant(program, artifact, fixed, address, loops, threads, tools.threads)
+    return Variant(program, artifact, fixed, address, loops, threads, tools.threads, tools.target)
 
 
 def _port(tensor: Tensor, sizes: Sizes) -> Port:

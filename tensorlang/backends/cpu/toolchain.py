@@ -141,7 +141,7 @@ class Toolchain:
         from tensorlang.backends.cpu.ready import Compiled, native_of
 
         made = self._kernel(program, request, self.store)
-        return Compiled(program, made, native_of(program, made, self), self.threads)
+        return Compiled(program, made, native_of(program, made, self), self.threads, self.target)
 
     def with_any_sizes(self, program: Program, name: str, request: ScheduleRequest, sizes: Mapping[str, int]) -> Variant:
         from tensorlang.backends.cpu.sized import variant

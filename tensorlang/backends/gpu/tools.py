@@ -31,6 +31,7 @@ from tensorlang.runtime.bundle import BundleKey, Draft, kept
 from tensorlang.runtime.constants import Weights, cells_of, places_of, without_constants
 from tensorlang.runtime.feeds import Place, as_array, check_names, checked, row_major
 from tensorlang.runtime.kernel_log import log_kernel
+from tensorlang.runtime.limits import Explained, tried_lines
 from tensorlang.runtime.profile import Profile, profile_of
 from tensorlang.runtime.protocol import MemoryUse, ModelSummary, Progress, Roles, Timer, installed_roles, quiet
 from tensorlang.runtime.report import us
@@ -408,16 +409,16 @@ class OperatorOnDevice:
     def timer(self, arrays: Sequence[Any]) -> Timer:
         return self.on_device.timer_of(self._given(arrays))
 
-    def explain(self, program: Program, arrays: Sequence[Any]) -> str:
+    def explain(self, program: Program, arrays: Sequence[Any], roles: bool = False) -> Explained:
         """Return the schedule, the launches and what they use, what there is to do; and the time, where there is a device."""
         (made,), work = self.built.model.kernels.values(), work_of(program)
         bound = self.on_device.tools.roofline([program])
-        return "\n".join(
+        text = "\n".join(
             [
                 made.schedule,
                 "",
                 f"schedule   {made.origin}",
-                *(f"           not {tried}" for tried in made.tried),
+                *tried_lines(made.tried, roles),
                 *(f"launch     {line}" for line in self.built.launches(self.on_device.tools)),
                 "proven     every read is in bounds, every element is defined once, the order and the barriers keep all dependences",
                 f"work       {work.flops:.3g} operations, {work.moved_bytes:.3g} bytes in and out",
@@ -425,6 +426,7 @@ class OperatorOnDevice:
                 f"time       {self._time(arrays)}",
             ]
         )
+        return Explained(text)
 
     def _time(self, arrays: Sequence[Any]) -> str:
         try:

@@ -15,7 +15,7 @@ LaneReads = Literal["strided", "lanes"]
 
 
 @dataclass(slots=True)
-class EmissionRecord:
+class Emitted:
     """`reads`: how vectors are read whose elements are no neighbours. `loops`: the variables of the loops that begin at a label, which is
     the same in several functions of a kernel."""
 

@@ -63,7 +63,8 @@ ELSEWHERE = {
     "blocks": "bind", "decompose_reduction": "rfactor", "storage_align": "layout", "transform_layout": "layout", "pad": "layout",
     "warp_specialize": "specialize", "specialise": "specialize", "tensor_core": "tensorize", "tensorise": "tensorize", "mma": "tensorize",
     "replace": "tensorize", "fission": "distribute", "loop_distribute": "distribute", "compute_with": "together", "fuse_at": "together",
-    "shift_loop": "shift", "cut_loop": "peel", "loop_partition": "partition", "sliding": "fold", "fold_storage": "fold", "nontemporal": "stream", "swizzle": "raster",
+    "shift_loop": "shift", "cut_loop": "peel", "loop_partition": "partition", "sliding": "fold", "fold_storage": "fold",
+    "nontemporal": "stream", "swizzle": "raster",
 }  # fmt: skip
 """What another tool calls it → the directive that does it here, or what comes nearest."""
 

@@ -208,11 +208,11 @@ class Prover:
     def _all_narrow(self, index: Affine, place: Place, span: Span) -> None:
         extents = [e for t in self.tensors.values() for e in t.shape if affine.constant(e) is None]
         small = (affine.compare("<=", e, LARGEST) for e in (*map(affine.to_expr, self.program.sizes), *extents))
-        known, scope = affine.conj(place.context, *small), place.scope
+        facts, scope = affine.conj(place.context, *small), place.scope
         for part in pieces(index):
             from polyhedral.sets import implies
 
-            match implies(self.program.sizes, scope, known, within_bound(part)):
+            match implies(self.program.sizes, scope, facts, within_bound(part)):
                 case Refuted(point, params):
                     value = affine.evaluate(part, {**point, **params})
                     title = f"an index leaves 64 bits{_when(params)}"
@@ -225,13 +225,13 @@ class Prover:
                 case Proven():
                     pass
 
-    def read(self, read: Read, known: Cond, scope: Sequence[str]) -> None:
+    def read(self, read: Read, facts: Cond, scope: Sequence[str]) -> None:
         tensor = self.tensors[read.tensor]
         for k, (slot, extent) in enumerate(zip(read.index, tensor.shape, strict=True)):
             if isinstance(slot, Dynamic):
-                self._dynamic(read, k, slot, extent, known, scope)
-            elif not _is_plain(slot, extent, known):
-                self._in_bounds(read, k, slot, extent, known, scope)
+                self._dynamic(read, k, slot, extent, facts, scope)
+            elif not _is_plain(slot, extent, facts):
+                self._in_bounds(read, k, slot, extent, facts, scope)
 
     def _in_bounds(self, read: Read, k: int, slot: Affine, extent: Affine, known: Cond, scope: Sequence[str]) -> None:
         claim = affine.within(slot, 0, extent)

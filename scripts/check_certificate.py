@@ -119,10 +119,8 @@ class Code:
                 return f"{self.fold(args[0])}[{int(args[1])}]"
             case "cast" | "sat":
                 return self.cast(dtype, op == "sat", parts[0], kinds[0])
-            case "isnan" | "isinf" if dtype == "bool" and kinds[0] in FLOATS:
-                return f"(hash(({mark(op)}, {parts[0]})) % 2 == 1)"
-            case "bits" if kinds[0] in FLOATS and dtype == ("u64" if kinds[0] == "f64" else "u32"):
-                return f"(hash(({mark(op)}, {parts[0]})) % 4)"
+            case "isnan" | "isinf" | "bits" if kinds[0] in FLOATS and (dtype == "bool") == (op != "bits"):
+                return f"(hash(({mark(op)}, {parts[0]})) % {'4' if op == 'bits' else '2 == 1'})"
             case _ if known and chooses:
                 return MEANING[op].format(*parts)
             case "fma" if same and not self.strict:

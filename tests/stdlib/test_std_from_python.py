@@ -47,7 +47,7 @@ names = dir(tl.std)
 assert {"softmax", "norm", "conv", "layer_norm"} <= set(names), names
 assert "softmax" in dir(tl.std.norm) and "conv" not in dir(tl.std.norm)
 from tensorlang.syntax import parse
-assert parse._parser.cache_info().currsize == 0
+assert parse._automaton.cache_info().currsize == 0
 """
     subprocess.run([sys.executable, "-c", code], check=True)
 
@@ -59,7 +59,7 @@ def test_what_stands_above_an_operator_is_its_documentation() -> None:
     assert ops.f.__doc__ == "Twice x.\nIn two lines.\n\nop f(x: f32[N], attr by: int = 2) -> (y: f32[N])"
     assert ops.f.schedule(None).__doc__ == ops.f.__doc__
     assert "Twice x." in pydoc.plain(pydoc.render_doc(ops.f))
-    assert str(inspect.signature(ops.f)) == "(x, *, by=2)"
+    assert str(inspect.signature(ops.f)) == "(x, *, by=2, out=None)"
 
 
 def test_the_library_and_its_modules_tell_what_they_have() -> None:

@@ -13,7 +13,16 @@ from environment import PYTEST, ROOT, prepared, run
 
 LEVELS = ("x86-64-v3", "x86-64")
 FILES = (
-    "tests/codegen",
+    "tests/codegen/test_llvm_dot.py",
+    "tests/codegen/test_llvm_kernels.py",
+    "tests/codegen/test_llvm_math.py",
+    "tests/codegen/test_llvm_picked.py",
+    "tests/codegen/test_llvm_rows.py",
+    "tests/codegen/test_llvm_runtime.py",
+    "tests/codegen/test_llvm_squares.py",
+    "tests/codegen/test_llvm_streams.py",
+    "tests/codegen/test_llvm_values.py",
+    "tests/codegen/test_pool.py",
     "tests/lower/test_differential.py",
     "tests/lower/test_every_type.py",
     "tests/runtime/test_choosing.py",

@@ -47,7 +47,7 @@ names = dir(tl.std)
 assert {"softmax", "norm", "conv", "layer_norm"} <= set(names), names
 assert "softmax" in dir(tl.std.norm) and "conv" not in dir(tl.std.norm)
 from tensorlang.syntax import parse
-assert parse._automaton.cache_info().currsize == 0
+assert parse.tables.cache_info().currsize == 0
 """
     subprocess.run([sys.executable, "-c", code], check=True)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polyhedral import affine
+from polyhedral import affine, sets
 from polyhedral.expr import Cond, Name
 from tensorlang.check.definition import check_module
 from tensorlang.check.module import load_module
@@ -62,7 +62,7 @@ def mistakes(text: str) -> list[Diagnostic]:
 
 
 def test_a_hundred_clauses_for_single_elements_leave_no_pair_to_prove(monkeypatch) -> None:  # type: ignore[no-untyped-def]
-    monkeypatch.setattr(prover, "disjoint", None)
+    monkeypatch.setattr(sets, "disjoint", None)
     assert mistakes(clauses(100)) == []
 
 

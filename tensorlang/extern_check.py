@@ -28,6 +28,7 @@ from tensorlang.check.types import belongs, limits
 from tensorlang.diagnostics import CompileError, Diagnostic, Label, RunError, error, trimmed
 from tensorlang.externs import CSymbol, LLVMText
 from tensorlang.runtime.externs import extern_named, without_externs
+from tensorlang.runtime.feeds import results_of
 from tensorlang.runtime.operator import Operator
 from tensorlang.syntax import nodes as sx
 from tensorlang.tensor.nodes import ExternCall, Program, Tensor
@@ -110,14 +111,14 @@ def _body_of(operator: Operator, declaration: sx.Operator) -> Callable[[_Trial],
 
     def computed(trial: _Trial) -> list[Array]:
         given = dict(zip((p.name for p in trial.program.params), trial.arrays, strict=True))
-        return _several(plain(**given, **trial.numbers))
+        return results_of(plain(**given, **trial.numbers))
 
     return computed
 
 
 def _function(against: Function) -> Callable[[_Trial], list[Array]]:
     def computed(trial: _Trial) -> list[Array]:
-        found = _several(against(*(a.copy() for a in trial.arrays), **trial.numbers))
+        found = results_of(against(*(a.copy() for a in trial.arrays), **trial.numbers))
         wanted = [(caller_shape(t, {}), t.dtype.numpy) for t in trial.call.results]
         if [a.shape for a in found] != [shape for shape, _ in wanted]:
             told = f"it returns the shapes {[a.shape for a in found]} for {trial}, and {[shape for shape, _ in wanted]} are declared"
@@ -127,10 +128,6 @@ def _function(against: Function) -> Callable[[_Trial], list[Array]]:
         return [a.astype(dtype) for a, (_, dtype) in zip(found, wanted, strict=True)]
 
     return computed
-
-
-def _several(results: Any) -> list[Array]:
-    return [np.asarray(r) for r in (results if isinstance(results, tuple) else (results,))]
 
 
 # ---------------------------------------------------------------- trials

@@ -34,3 +34,11 @@ def evaluate(e: Index, sizes: Mapping[str, int]) -> int:
             raise InternalError("evaluate", "an extent depends on data")
         case _:
             assert_never(e)
+
+
+def evaluated(e: Index, sizes: Mapping[str, int]) -> int | None:
+    """Return the value of an index expression, None where it is about something else than what is `sizes`."""
+    try:
+        return evaluate(e, sizes)
+    except InternalError:
+        return None

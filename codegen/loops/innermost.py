@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from codegen.errors import InternalError
-from codegen.loops.evaluate import evaluate
-from codegen.loops.nodes import Binary, Compare, Const, Expr, For, Function, If, Index, IndexValue, Stmt
+from codegen.loops.evaluate import evaluated
+from codegen.loops.nodes import Binary, Compare, Const, Expr, For, Function, If, IndexValue, Stmt
 from codegen.loops.pinned import only_iteration
 from codegen.loops.walk import free_vars, walk
 
@@ -63,10 +62,8 @@ def _values(loop: For, ranges: _Ranges) -> range:
     if only_iteration(loop) is not None:
         return range(1)
     middle = {name: values[len(values) // 2] for name, values in ranges.items() if values}
-    try:
-        return range(evaluate(loop.lo, middle), evaluate(loop.hi, middle))
-    except InternalError:
-        return range(loop.extent or 1)
+    lo, hi = evaluated(loop.lo, middle), evaluated(loop.hi, middle)
+    return range(loop.extent or 1) if lo is None or hi is None else range(lo, hi)
 
 
 def _share(cond: Expr, ranges: _Ranges) -> float:
@@ -100,13 +97,6 @@ def _number(e: Expr, known: Mapping[str, int]) -> int | None:
         case Const(value, dtype) if dtype.is_integer:
             return int(value)
         case IndexValue(index):
-            return _evaluated(index, known)
+            return evaluated(index, known)
         case _:
             return None
-
-
-def _evaluated(index: Index, known: Mapping[str, int]) -> int | None:
-    try:
-        return evaluate(index, known)
-    except InternalError:
-        return None

@@ -36,8 +36,7 @@ from itertools import pairwise
 from typing import Any
 
 from codegen import polynomials
-from codegen.errors import InternalError
-from codegen.loops.evaluate import evaluate
+from codegen.loops.evaluate import evaluated
 from codegen.loops.indices import Algebra, Poly
 from codegen.loops.nodes import (
     Alloc,
@@ -151,19 +150,12 @@ class _Scope:
     sample: Mapping[str, int]
 
     def inside(self, loop: For) -> _Scope:
-        lo, hi = (_value(e, self.sample) for e in (loop.lo, loop.hi))
+        lo, hi = (evaluated(e, self.sample) for e in (loop.lo, loop.hi))
         middle = 0 if lo is None or hi is None else (lo + max(lo, hi - 1)) // 2
         return _Scope(self.algebra.with_loop(loop.var, loop.lo, loop.hi, loop.extent), {**self.sample, loop.var: middle})
 
     def assuming(self, cond: Expr, truth: bool) -> _Scope:
         return replace(self, algebra=assuming(self.algebra, cond, truth))
-
-
-def _value(e: Index, sample: Mapping[str, int]) -> int | None:
-    try:
-        return evaluate(e, sample)
-    except InternalError:
-        return None
 
 
 class _Questions:
@@ -365,13 +357,13 @@ def _least(loop: For) -> float:
 
 def _decided(loop: For, scope: _Scope, least: float) -> _Interior | None:
     """Return the longest range in which all is decided that is decided in many iterations, if it has `least` of them."""
-    lo, hi = (_value(e, scope.sample) for e in (loop.lo, loop.hi))
+    lo, hi = (evaluated(e, scope.sample) for e in (loop.lo, loop.hi))
     if lo is None or hi is None or hi - lo < (LEAST_ITERATIONS if _depth(loop.body) and least else 2):
         return None
     index = scope.algebra.index
     asked: list[list[tuple[_Half, int]]] = []
     for halves in _Questions(loop, scope).found.values():
-        placed = [(h, v) for h in halves if (v := _value(index(h.bound), scope.sample)) is not None]
+        placed = [(h, v) for h in halves if (v := evaluated(index(h.bound), scope.sample)) is not None]
         if sum(_length(h, v, lo, hi) for h, v in placed) >= (2 * LEAST_SHARE * (hi - lo) if least else 1):
             asked.append(placed)
     if not asked:
@@ -517,10 +509,10 @@ def _asking(body: Iterable[Stmt], algebra: Algebra, lanes: frozenset[str] = froz
 def _in_one_vector(loop: For, index: Index, scope: _Scope) -> bool:
     """Tell whether what the lanes of `loop` read at `index` is known to lie within as many elements as there are lanes."""
     known = {name: int(low) for name, (low, high) in scope.algebra.intervals.items() if low == high}
-    lo, hi = _value(loop.lo, known), _value(loop.hi, known)
+    lo, hi = evaluated(loop.lo, known), evaluated(loop.hi, known)
     if lo is None or hi is None or lo >= hi:
         return False
-    places = [_value(index, {**known, loop.var: lane}) for lane in range(lo, hi)]
+    places = [evaluated(index, {**known, loop.var: lane}) for lane in range(lo, hi)]
     found = [place for place in places if place is not None]
     return len(found) == len(places) and max(found) - min(found) < 1 << (hi - lo - 1).bit_length()
 
@@ -528,7 +520,7 @@ def _in_one_vector(loop: For, index: Index, scope: _Scope) -> bool:
 def _lone_edges(loop: For, interior: _Interior, scope: _Scope) -> tuple[Int, ...]:
     """Return the iterations at the edges of `loop`, where there is one on each side at most, and what lanes read there depends on which."""
     lo, hi = scope.algebra.simplify(loop.lo), scope.algebra.simplify(loop.hi)
-    first, end = _value(reduce(Max, interior.first, lo), {}), _value(reduce(Min, interior.end, hi), {})
+    first, end = evaluated(reduce(Max, interior.first, lo), {}), evaluated(reduce(Min, interior.end, hi), {})
     if not isinstance(lo, Int) or not isinstance(hi, Int) or first is None or end is None or first >= end:
         return ()
     edges = (*range(lo.value, first), *range(end, hi.value))
@@ -562,7 +554,7 @@ def _over(loop: For, lo: Index, hi: Index, algebra: Algebra) -> For:
 
 
 def _is_long(loop: For, sample: Mapping[str, int], least: int) -> bool:
-    lo, hi = (_value(e, sample) for e in (loop.lo, loop.hi))
+    lo, hi = (evaluated(e, sample) for e in (loop.lo, loop.hi))
     return lo is not None and hi is not None and hi - lo >= least
 
 

@@ -89,9 +89,10 @@ def _on_device(
     import numpy as np
 
     from tensorlang.backends.registry import tools_for
+    from tensorlang.runtime.feeds import results_of
     from tensorlang.runtime.operator import Operator
     from tensorlang.shell.arguments import parsed
-    from tensorlang.shell.bench import bench_on_device, results_of
+    from tensorlang.shell.bench import bench_on_device
     from tensorlang.shell.installed_operators import library_with
     from tensorlang.shell.peers import DeviceRun, Task
 
@@ -121,8 +122,9 @@ def _library(
     import numpy as np
 
     from tensorlang.api import compile as compile_model
+    from tensorlang.runtime.feeds import results_of
     from tensorlang.runtime.operator import Operator
-    from tensorlang.shell.bench import bench_model, bench_operator, results_of
+    from tensorlang.shell.bench import bench_model, bench_operator
     from tensorlang.shell.installed_operators import library_with
 
     library = library_with(name)

@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 
 import click
 
-from tensorlang.diagnostics import CompileError, error
+from tensorlang.diagnostics import error
+from tensorlang.shell.files import write_error
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -98,7 +99,7 @@ def _make(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
-        raise _unwritable(folder, problem) from None
+        raise write_error(folder, problem) from None
 
 
 def _read_by(settings: Path, line: str) -> None:
@@ -109,8 +110,4 @@ def _read_by(settings: Path, line: str) -> None:
             with settings.open("ab") as file:
                 file.write((b"" if not before or before.endswith(b"\n") else b"\n") + f"{line}\n".encode())
     except OSError as problem:
-        raise _unwritable(settings, problem) from None
-
-
-def _unwritable(path: Path, problem: OSError) -> CompileError:
-    return error("C0203", f"cannot write `{path}`: {(problem.strerror or str(problem)).lower()}")
+        raise write_error(settings, problem) from None

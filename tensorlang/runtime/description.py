@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from tensorlang.check.problems import counted
 from tensorlang.diagnostics import plain_text
 from tensorlang.html import html_text, table
 from tensorlang.runtime.protocol import MemoryUse
-from tensorlang.runtime.report import bytes_text, counted
+from tensorlang.runtime.report import bytes_text
 from tensorlang.runtime.signature import Signature
 
 

@@ -225,3 +225,8 @@ def kind_of(value: object) -> str:
         return f"the text {value!r}"
     name = type(value).__name__
     return f"{'an' if name[0] in 'aeiou' else 'a'} `{name}`"
+
+
+def results_of(found: object) -> list[Array]:
+    """Return what an operator returned as a list."""
+    return [np.asarray(r) for r in (found if isinstance(found, tuple) else (found,))]

@@ -6,7 +6,7 @@ from logging import INFO
 from typing import TYPE_CHECKING
 
 from codegen.log import log_of
-from tensorlang.runtime.report import counted
+from tensorlang.check.problems import counted
 from tensorlang.tensor import notation
 from tensorlang.tensor.nodes import Program
 

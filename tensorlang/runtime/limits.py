@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tensorlang.runtime.report import counted
+from tensorlang.check.problems import counted
 
 LimitKind = Literal["roofline", "reads", "scalar", "spills", "latency", "threads"]
 

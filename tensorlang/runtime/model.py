@@ -15,6 +15,7 @@ from typing import Any
 
 from codegen.forks import Lock
 from codegen.log import log_of
+from tensorlang.check.problems import counted
 from tensorlang.diagnostics import CompileError, Diagnostic, RunError, plain_text, trimmed
 from tensorlang.graph.nodes import Graph
 from tensorlang.runtime.bundle import BundleKey, keep_open, kept_open
@@ -22,7 +23,6 @@ from tensorlang.runtime.description import Description
 from tensorlang.runtime.feeds import check_named, describe
 from tensorlang.runtime.profile import Profile
 from tensorlang.runtime.protocol import MemoryUse, Progress, Runs, Timer, Tools, quiet
-from tensorlang.runtime.report import counted
 from tensorlang.runtime.signature import OpenModel, Signature, TensorSignature, check_feeds, named_inputs, signature_of
 from tensorlang.runtime.work import Roofline
 

@@ -10,12 +10,13 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, overload
 
+from tensorlang.check.problems import counted
 from tensorlang.diagnostics import error, plain_text, text_columns
 from tensorlang.graph.edit import members, size_bytes
 from tensorlang.graph.nodes import Extern, Graph, Kernel
 from tensorlang.html import html_text, table
 from tensorlang.runtime.kernel_time import KernelTime
-from tensorlang.runtime.report import bytes_text, counted, kernel_name
+from tensorlang.runtime.report import bytes_text, kernel_name
 from tensorlang.runtime.work import Work, work_of
 
 _HEADER = ("time", "share", "sum", "GFLOP/s", "bytes", "kernel")

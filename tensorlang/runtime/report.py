@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from tensorlang.check.problems import counted
 from tensorlang.graph.edit import members
 from tensorlang.graph.nodes import Extern, Graph, Kernel
 from tensorlang.graph.precisions import Precision
@@ -21,11 +22,6 @@ def report(
         lines.append(f"{k:4}  {kernel_name(node)}: {result.dtype}{list(result.shape)}  =  {' + '.join(members(node))}")
         lines += [f"          {text}" for text in texts]
     return "\n".join((*lines, *(f"      {text}" for text in totals)))
-
-
-def counted(count: int, what: str) -> str:
-    """Return a count of things: `1 kernel`, `2 kernels`."""
-    return f"{count} {what}{'s' * (count != 1)}"
 
 
 def bytes_text(count: int) -> str:

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from tensorlang.runtime.feeds import results_of
 from tensorlang.runtime.model import CompiledModel
 from tensorlang.runtime.operator import Operator
 from tensorlang.runtime.work import Roofline
@@ -78,11 +79,6 @@ def bench_operator(
     dense = {name: np.ascontiguousarray(value) if isinstance(value, np.ndarray) else value for name, value in given.items()}
     prepared = operator.prepared(**dense)
     return _compared(lambda: results_of(prepared()), task, operator.roofline(**dense), threads, "f32", chosen, seconds)
-
-
-def results_of(found: object) -> list[Array]:
-    """Return what an operator returned as a list."""
-    return [np.asarray(r) for r in (found if isinstance(found, tuple) else (found,))]
 
 
 def _compared(

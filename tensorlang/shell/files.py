@@ -78,7 +78,7 @@ def whole(path: Path, write: Callable[[BinaryIO], Any]) -> None:
         os.chmod(temporary, _mode(path))
         os.replace(temporary, path)
     except OSError as problem:
-        raise _unwritable(path, problem) from None
+        raise write_error(path, problem) from None
     finally:
         if temporary:
             Path(temporary).unlink(missing_ok=True)
@@ -94,5 +94,6 @@ def _mode(path: Path) -> int:
         return 0o666 & ~mask
 
 
-def _unwritable(path: Path, problem: OSError) -> CompileError:
+def write_error(path: Path, problem: OSError) -> CompileError:
+    """Return C0203 for a path that cannot be written."""
     return error("C0203", f"cannot write `{path}`: {(problem.strerror or str(problem)).lower()}")

@@ -23,13 +23,13 @@ from codegen.llvm.program import emit_program, failed_call
 from tensorlang.artifact import Artifact
 from tensorlang.backends.cpu.extern import imports_of, status_error, symbol_of
 from tensorlang.backends.cpu.extern import object_of as extern_object
+from tensorlang.check.problems import counted
 from tensorlang.diagnostics import Diagnostic, RunError
 from tensorlang.graph.blocks import aligned_block
 from tensorlang.graph.edit import members
 from tensorlang.graph.nodes import Extern, Graph, Kernel, Value
 from tensorlang.graph.plan import ALIGNMENT, Plan
 from tensorlang.runtime.profile import Profile, profile_of
-from tensorlang.runtime.report import counted
 
 if TYPE_CHECKING:
     from tensorlang.backends.cpu.toolchain import Toolchain

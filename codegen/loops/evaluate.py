@@ -37,7 +37,7 @@ def evaluate(e: Index, sizes: Mapping[str, int]) -> int:
 
 
 def evaluated(e: Index, sizes: Mapping[str, int]) -> int | None:
-    """Return the value of an index expression, None where it is about something else than what is `sizes`."""
+    """Return the value of an index expression, None where it depends on other names than those of `sizes`."""
     try:
         return evaluate(e, sizes)
     except InternalError:

@@ -21,7 +21,7 @@ from tensorlang.check.equations import (
     open_equation,
 )
 from tensorlang.check.problems import error
-from tensorlang.check.ranges import Place, agreed
+from tensorlang.check.ranges import Place, agreed, likely_size
 from tensorlang.check.reads import check_rank, show_dims
 from tensorlang.check.reduction import unknown_length
 from tensorlang.check.scalar import value
@@ -191,9 +191,9 @@ def _index_ranges(
             right = [p for p in found[tier] if p.index == name]
             if right:
                 break
-        out[name] = agreed(
-            left if left and (tensor.declared or not right) else right, name.lstrip("?"), equation.clause.targets[0].span, "index"
-        )
+        own, bare_name = left if left and (tensor.declared or not right) else right, name.lstrip("?")
+        likely = None if own else likely_size(body.ctx, equation.scope, [equation.clause.value], bare_name)
+        out[name] = agreed(own, bare_name, equation.clause.targets[0].span, "index", likely)
     return out
 
 

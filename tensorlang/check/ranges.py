@@ -180,16 +180,29 @@ def _quiet(ctx: Context, scope: Scope, node: sx.Node) -> Value | None:
         return None
 
 
-def agreed(found: list[Place], name: str, span: Span, what: str) -> tuple[px.Expr, px.Expr]:
-    """Return the range that the plain places of an index agree on. Raises T0121 (none) and T0122 (they disagree)."""
+def likely_size(ctx: Context, scope: Scope, nodes: Iterable[sx.Node], name: str) -> px.Expr | None:
+    """Return the size of the one dimension that an index of this name takes part in indexing, `x[i - 1, 2*j]`, in expressions."""
+    sizes = set()
+    for read in (r for node in nodes for r in descendants(node) if isinstance(r, sx.Index)):
+        tensor = scope.values.get(read.name) or ctx.tensors.get(read.name)
+        if isinstance(tensor, Tensor) and len(tensor.dims) == len(read.slots):
+            used = (any(isinstance(n, sx.Id) and n.name == name for n in descendants(slot)) for slot in read.slots)
+            sizes |= {dim.sizes[0] for dim, uses in zip(tensor.dims, used, strict=True) if uses and len(dim.sizes) == 1}
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def agreed(found: list[Place], name: str, span: Span, what: str, likely: px.Expr | None = None) -> tuple[px.Expr, px.Expr]:
+    """Return the range that the plain places of an index agree on. `likely`: the size to propose where there are none. Raises T0121 (none)
+    and T0122 (they disagree)."""
     counted = [p for p in found if not p.padded] or found
     if not counted:
+        range_ = f"{name} in 0..{bare(likely) if likely is not None else 'n'}"
         raise error(
             "T0121",
             f"the range of {what} `{name}` cannot be told",
             span,
-            "it stands plainly in no bracket",
-            help=f"write its range: `{name} in 0..n`",
+            f"`{name}` stands alone in no bracket",
+            help=f"write its range: `{range_}`" if what == "reduction index" else f"write its range after the expression: `for {range_}`",
         )
     first = counted[0]
     for other in counted[1:]:

@@ -22,7 +22,7 @@ def _words(text: str) -> frozenset[str]:
 
 _OPERATORS = _words("SIGN TIMES DIVIDE COMPARE AND OR NOT")
 _STARTS_OPERAND = _words("NAME NUMBER TEXT LPAR LSQB LET IF NOT")
-_STATEMENTS = _words("return var const def while int float double auto yield print assert pass")
+_STATEMENTS = _words("return var const def while int float double auto local buffer alloc tensor yield print assert pass")
 
 
 def before_parsing(source: Source, chunk: Chunk) -> list[Diagnostic]:
@@ -275,7 +275,20 @@ def _definition(p: Stopped) -> Diagnostic | None:
         else:
             edits = (Edit(Span(p.source, p.previous.start, p.token.start), ""),)
         return Diagnostic("P031", f"`{p.previous.value}` starts no clause", (Label(p.at(p.previous)),), help=help, edits=edits)
-    return Diagnostic("P008", "`=` is missing", (Label(p.span, "expected here"),), help="a definition is written `y[i] = …`, `fn f(x) = …`")
+    return _declaration(p) or Diagnostic(
+        "P008", "`=` is missing", (Label(p.span, "expected here"),), help="a definition is written `y[i] = …`, `fn f(x) = …`"
+    )
+
+
+def _declaration(p: Stopped) -> Diagnostic | None:
+    """Return what to say of a tensor that is declared before it is defined, `t: f32[N]`."""
+    start = next((k + 1 for k in range(p.position - 1, -1, -1) if p.tokens[k].type in ("NEWLINE", "LBRACE", "SEMICOLON")), 0)
+    if [t.type for t in p.tokens[start : start + 2]] != ["NAME", "COLON"] or p.token.type not in ENDS:
+        return None
+    whole = Span(p.source, p.tokens[start].start, p.tokens[p.position - 1].end)
+    help = "drop this: a tensor is declared by defining it, and its type and sizes follow"
+    message = f"`{p.tokens[start].value}` is declared but not defined here"
+    return Diagnostic("P031", message, (Label(whole),), help=help, edits=(Edit(whole, ""),))
 
 
 def _ranges(p: Stopped) -> Diagnostic | None:
@@ -283,6 +296,10 @@ def _ranges(p: Stopped) -> Diagnostic | None:
     if kind == "COLON" and p.inside() == "LSQB":
         help = "an index names one element: clauses run over all, `y[i, j] = x[i, j]`, and a reduction names its own: `sum(j) x[i, j]`"
         return Diagnostic("P011", "there are no slices", (Label(span),), help=help)
+    if kind == "COLON" and "IN" in p.accepted and p.previous.type == "NAME":
+        message = f"the range of `{p.previous.value}` follows a colon"
+        help = f"a range follows `in`: `{p.previous.value} in 0..n`"
+        return Diagnostic("P011", message, (Label(span),), help=help, edits=(Edit(span, " in"),))
     if p.previous.type == "RANGE" or (kind == "EXPAND" and "RANGE" in p.accepted):
         dots = p.previous if p.previous.type == "RANGE" else p.token
         return Diagnostic("P011", "a range has no end", (Label(p.at(dots)),), help="write `lo..hi`; `hi` is excluded")

@@ -13,16 +13,18 @@ from dataclasses import dataclass, field, replace
 
 from tensorlang.artifact import DERIVED_FIRST
 from tensorlang.check.module import Module, reached
-from tensorlang.diagnostics import CompileError, InternalError, error
+from tensorlang.diagnostics import CompileError, InternalError
 from tensorlang.policy.machine import Machine
-from tensorlang.policy.select import applicable, search, where
+from tensorlang.policy.select import applicable, search, stated_for, where
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.guards import guard_env
 from tensorlang.schedule.layout import Layout
+from tensorlang.schedule.parts import directives_of_parts
 from tensorlang.schedule.plan import Plan, Storage
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.storage import stored_as
 from tensorlang.tensor.nodes import Program
+from tensorlang.tensor.segments import parts_of
 
 Dump = Callable[[str, str], None]
 """Called with the name of a stage and its text."""
@@ -73,16 +75,28 @@ class ScheduleRequest:
     schedule: Schedule | None = None
     rules: Rules | None = None
     knobs: Mapping[str, int] = field(default_factory=dict)
+    origin: str = "given"
+    """Where `schedule` is from, as reports say it."""
 
 
-def refuse_written(program: Program, request: ScheduleRequest) -> None:
-    """Raise CompileError S0605 where somebody wrote a schedule for a program that calls kernels which are not in the language."""
-    if request.schedule is not None or (request.rules is not None and request.rules.written(program) is not None):
-        raise error(
-            "S0605",
-            f"not supported yet: a schedule for `{program.name}`, which calls the extern operator `{program.externs[0].operator}`",
-            help="put what is to be scheduled into an operator of its own that calls none, or leave the schedule out",
-        )
+def by_parts(program: Program, request: ScheduleRequest) -> list[tuple[Program, ScheduleRequest]]:
+    """Return what is compiled of a program, and the schedule of each part: those between calls of kernels that are not in the language, or
+    the program itself. Of a schedule that somebody wrote each directive goes to the part that it is about; a part that none is about is
+    scheduled as if it were alone.
+
+    Raises CompileError S0605 for a directive that reaches across a call, and what a schedule is refused for."""
+    if not program.externs:
+        return [(program, request)]
+    parts = parts_of(program)
+    written, origin, knobs = request.schedule, request.origin, request.knobs
+    rules = request.rules
+    if rules is not None:
+        chosen = stated_for(rules.module, rules.operator, program, rules.attrs, rules.target, rules.sizes, rules.knobs, rules.at)
+        written, origin, knobs = (None, "", {}) if chosen is None else (chosen.schedule, chosen.origin, {})
+        rules = replace(rules, operator=None, attrs={}, sizes={}, knobs={}, at=None, text=None)
+    own = directives_of_parts(program, parts, written, knobs) if written is not None else {}
+    alone = ScheduleRequest(rules=rules)
+    return [(part, ScheduleRequest(own[part.name], knobs=knobs, origin=origin) if part.name in own else alone) for part in parts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +134,7 @@ def planned(
     Raises CompileError when a schedule cannot be read or is refused."""
     stored = stored_as(program, layouts or {})
     if request.schedule is not None:
-        return Scheduled(request.schedule, proven(program, request.schedule, stored, request.knobs), "given")
+        return Scheduled(request.schedule, proven(program, request.schedule, stored, request.knobs), request.origin)
     tried: tuple[str, ...] = ()
     rules = request.rules
     if rules is not None:

@@ -5,7 +5,8 @@
     thunk(call, target)                LLVM IR of a kernel that calls one
 
 A kernel takes its buffers from an array of addresses; the thunk passes them on one by one, and behind them the numbers of the call, which
-are constants in it. A status other than 0 becomes the kernel's code, in as many bits as codes have: statuses beyond are cut to the nearest.
+are constants in it, or stand behind the addresses where only the call tells them (`Argument`). A status other than 0 becomes the kernel's
+code, in as many bits as codes have: statuses beyond are cut to the nearest.
 """
 
 from __future__ import annotations
@@ -25,7 +26,16 @@ from codegen.llvm.jit import CompileError, Library, kept_object, load, parsed
 from codegen.llvm.target import Target
 from codegen.store import Cache
 
-Numbers = int | float | tuple[int, ...]
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """An i64 that the kernel is told behind its buffers, as number `at` of its arguments; of `count`, so many from there on."""
+
+    at: int
+    count: int | None = None
+
+
+Numbers = int | float | tuple[int, ...] | Argument
 """A number that a function is passed: an i64, a double, or several i64 as their count and their address."""
 
 
@@ -50,7 +60,13 @@ class ForeignCall:
 
 
 def _types(number: Numbers) -> tuple[str, ...]:
-    return ("i64", "ptr") if isinstance(number, tuple) else ("double",) if isinstance(number, float) else ("i64",)
+    match number:
+        case tuple() | Argument(count=int()):
+            return ("i64", "ptr")
+        case float():
+            return ("double",)
+        case _:
+            return ("i64",)
 
 
 # ---------------------------------------------------------------- calls
@@ -70,7 +86,12 @@ def thunk(call: ForeignCall, target: Target) -> tuple[str, str]:
         lines += [f"  %p{buffer} = getelementptr i64, ptr %args, i64 {buffer}", f"  %a{buffer} = load ptr, ptr %p{buffer}, align 8"]
         passed.append(f"ptr %a{buffer}")
     for k, number in enumerate(call.numbers):
-        if isinstance(number, tuple):
+        if isinstance(number, Argument):
+            lines.append(f"  %np{k} = getelementptr i64, ptr %args, i64 {number.at}")
+            if number.count is None:
+                lines.append(f"  %n{k} = load i64, ptr %np{k}, align 8")
+            passed += [f"i64 %n{k}"] if number.count is None else [f"i64 {number.count}", f"ptr %np{k}"]
+        elif isinstance(number, tuple):
             items = ", ".join(f"i64 {n}" for n in number or (0,))
             constants.append(f"@{name}.{k} = private unnamed_addr constant [{len(number) or 1} x i64] [{items}]")
             passed += [f"i64 {len(number)}", f"ptr @{name}.{k}"]

@@ -21,10 +21,11 @@ BEGIN = "tl_begin"
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """The buffer at `offset` bytes from base number `base`."""
+    """The buffer at `offset` bytes from base number `base`, and as many more as `shift` says where that is given."""
 
     base: int
     offset: int = 0
+    shift: Number | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +188,7 @@ def _call(number: int, call: KernelCall, timed: bool) -> list[str]:
     for i, size in enumerate(call.sizes, start=len(call.buffers)):
         if isinstance(size, Number):
             name = f"%c{number}.s{i}"
-            lines += [f"  {name}.p = getelementptr i64, ptr %bases, i64 {size.base}", f"  {name} = load i64, ptr {name}.p, align 8"]
+            lines += _number(name, size)
             lines += _argument(number, i, f"i64 {name}")
         else:
             lines += _argument(number, i, f"i64 {size}")
@@ -218,7 +219,15 @@ def _failures(numbers: range, bits: int) -> list[str]:
 
 
 def _address(name: str, slot: Slot) -> list[str]:
-    return [f"  %{name} = getelementptr i8, ptr %b{slot.base}, i64 {slot.offset}"]
+    base, lines = f"%b{slot.base}", list[str]()
+    if slot.shift is not None:
+        lines = [*_number(f"%{name}.n", slot.shift), f"  %{name}.b = getelementptr i8, ptr {base}, i64 %{name}.n"]
+        base = f"%{name}.b"
+    return [*lines, f"  %{name} = getelementptr i8, ptr {base}, i64 {slot.offset}"]
+
+
+def _number(name: str, number: Number) -> list[str]:
+    return [f"  {name}.p = getelementptr i64, ptr %bases, i64 {number.base}", f"  {name} = load i64, ptr {name}.p, align 8"]
 
 
 def _argument(number: int, index: int, typed: str) -> list[str]:

@@ -121,6 +121,27 @@ def search(
     return Found(found, tuple(request.tried))
 
 
+def stated_for(
+    module: Module,
+    operator: str | None,
+    program: Program,
+    attrs: Mapping[str, object],
+    target: str,
+    sizes: Mapping[str, object],
+    knobs: Mapping[str, int],
+    at: Mapping[str, int] | None,
+) -> Chosen | None:
+    """Return the schedule that `module` states for an operator and that applies, whatever roles there are; the rest is as for `search`.
+
+    Raises CompileError S05xx for a schedule that cannot be read and for knobs that it does not have."""
+    request = _Request(module, program, target, Machine(target=target), knobs, {}, frozenset())
+    env = guard_env(module, operator, program, attrs, sizes, at or {})
+    found = _of_operator(request, operator, module.schedules, env, guard_env(module, operator, program, attrs, sizes, {}) if at else env)
+    if found is None and knobs:
+        raise no_knob(next(iter(knobs)), (), None)
+    return found
+
+
 def applicable(module: Module, operator: str, target: str, env: Mapping[str, Fact]) -> str | None:
     """Return the name (`where`) of the operator's first schedule whose guards all hold in `env`, or None."""
     for schedule in module.schedules:

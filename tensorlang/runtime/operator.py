@@ -47,14 +47,14 @@ from tensorlang.diagnostics import (
 )
 from tensorlang.externs import Externs
 from tensorlang.graph.externs import trusted_call
-from tensorlang.planning import Dump, Rules, ScheduleRequest, refuse_written
+from tensorlang.planning import Dump, Rules, ScheduleRequest, by_parts
 from tensorlang.policy.select import applicable, read
 from tensorlang.policy.uncalled import check_written
 from tensorlang.room import no_room
 from tensorlang.runtime.arguments import Call, check_arrays, no_argument, results_given, sizes_given, sorted_out, whole_size
 from tensorlang.runtime.call_cache import CallCache, enter
 from tensorlang.runtime.externs import extern_named, with_externs
-from tensorlang.runtime.library import rules_of, with_roles
+from tensorlang.runtime.library import with_roles
 from tensorlang.runtime.limits import Explained
 from tensorlang.runtime.out_of_range import with_element
 from tensorlang.runtime.proofs import shown_proofs
@@ -362,12 +362,8 @@ class Operator:
         return program
 
     def _parts(self, program: Program, call: Call, at: Mapping[str, int] | None = None) -> list[tuple[Program, ScheduleRequest]]:
-        """Return what is compiled of a program, and the schedule of each part: those between calls of kernels, or the program itself."""
-        if not program.externs:
-            return [(program, self._request(program, call, at))]
-        refuse_written(program, self._request(program, call, at))
-        rules = rules_of(self.roles()) if self.roles() else None
-        return [(part, ScheduleRequest(rules=rules)) for part in segments(program) if isinstance(part, Program)]
+        """Return what is compiled of a program, and the schedule of each part."""
+        return by_parts(program, self._request(program, call, at))
 
     def _sized(self, call: Call) -> Ready:
         """Return the kernel for any sizes as a function of arrays of the sizes at hand. Raises CompileError R02xx as for known sizes."""
@@ -375,7 +371,8 @@ class Operator:
         found = self._variants.setdefault((*call.kind, schedule), [])
         fitting = next((v for v in found if v.fits(sizes, call.arrays)), None)
         if fitting is None:
-            fitting = self._open_sizes(self._program(call), call, sizes)
+            program = self._program(call)
+            fitting = self.tools.with_any_sizes(program, self.name, self._request(program, call, sizes), sizes)
             if not fitting.fits(sizes, call.arrays):
                 self._checked(call, symbolic=False)
                 raise InternalError("sizes", f"`{self.name}` compiled for any sizes does not fit {sizes}")
@@ -402,19 +399,12 @@ class Operator:
             variants.append(fitting)
         return fitting.at(sizes)
 
-    def _open_sizes(self, program: Program, call: Call, sizes: Mapping[str, int]) -> AnySizes:
-        """Return the kernel of a program whose sizes are open. Raises CompileError C0117 where it calls kernels of other origin."""
-        if program.externs:
-            title = f"not supported yet: symbolic sizes of `{self.name}`, which calls the extern operator `{program.externs[0].operator}`"
-            raise error("C0117", title, help='load it with `sizes="static"`, or "auto"')
-        return self.tools.with_any_sizes(program, self.name, self._request(program, call, sizes), sizes)
-
     def _opened(self, call: Call, sizes: Mapping[str, int], record: Specialization) -> AnySizes | None:
         """Return a kernel that leaves open the sizes that have differed, or None where that cannot be compiled and proven."""
         open_ = ", ".join(f"`{name}`" for name in sorted(record.dynamic))
         try:
             program = self._checked(call, symbolic=True, static=record.fixed(sizes))
-            made = self._open_sizes(program, call, sizes)
+            made = self.tools.with_any_sizes(program, self.name, self._request(program, call, sizes), sizes)
         except CompileError as refused:
             _LOG.info("`%s` is compiled for each combination of %s: %s", self.name, open_, refused.diagnostics[0].title)
         except (InternalError, InternalErrorOfCode) as broken:

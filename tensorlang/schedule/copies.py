@@ -305,6 +305,7 @@ PACK = Kind(
     FORMS["pack"],
     pack_directive,
     rewrite=pack_rewrite,
+    about_reads=True,
 )
 LAYOUT = Kind(
     "layout",

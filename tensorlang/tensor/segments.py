@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
-from tensorlang.diagnostics import CompileError, error
+from tensorlang.diagnostics import CompileError, InternalError, error
 from tensorlang.tensor.nodes import Definition, ExternCall, Program, Tensor
 from tensorlang.tensor.walk import components, definition_reads, tensor_table
 
@@ -36,7 +36,30 @@ def segments(program: Program) -> tuple[Segment, ...]:
         mine = [d for group in groups if place[group[0].tensors[0].name] == number for d in group]
         out += _program(program, mine, number)
         out += [call for call in program.externs if depth[call.results[0].name] == number + 1]
+    _check_order(program, tuple(out))
     return tuple(out)
+
+
+def parts_of(program: Program) -> tuple[Program, ...]:
+    """Return what lies between the calls of kernels: programs to schedule, in order."""
+    return tuple(part for part in segments(program) if isinstance(part, Program))
+
+
+def _check_order(program: Program, made: tuple[Segment, ...]) -> None:
+    """Raise InternalError unless running the segments in order computes the program: each definition and each call stands in one of them,
+    and all that a segment reads from outside of itself was there before it began. So every call is a barrier, and what is proven of the
+    order inside of one segment, and inside of the next, holds of both one after the other."""
+    there = {p.name for p in program.params}
+    for segment in made:
+        reads = {p.name for p in segment.params} if isinstance(segment, Program) else set(segment.reads)
+        if not reads <= there:
+            raise InternalError("segments", f"{', '.join(sorted(reads - there))} is read before it is computed")
+        there |= set(segment.results) if isinstance(segment, Program) else {t.name for t in segment.results}
+    definitions = [d for segment in made if isinstance(segment, Program) for d in segment.definitions]
+    calls = [segment for segment in made if isinstance(segment, ExternCall)]
+    once = len(definitions) == len(program.definitions) and len(calls) == len(program.externs)
+    if not once or {id(d) for d in definitions} != {id(d) for d in program.definitions} or not set(program.results) <= there:
+        raise InternalError("segments", f"`{program.name}` is not cut into all that it computes")
 
 
 def _depths(program: Program) -> dict[str, int]:

@@ -90,7 +90,7 @@ def _parts(graph: Graph, toolchain: Toolchain, progress: Progress, places: Place
     slots, made_of = _Slots(graph, plan, places.offsets), {n.name: made for n, made in zip(kernels, artifacts, strict=True)}
     steps = steps_of(graph)
     calls = tuple(
-        slots.call(n, made_of[n.name]) if isinstance(n, Kernel) else slots.extern(n, symbol_of(n, len(steps), toolchain.target))
+        slots.call(n, made_of[n.name]) if isinstance(n, Kernel) else slots.extern(n, symbol_of(n.call, len(steps), toolchain.target))
         for n in steps
     )
     if any(len(made.requirements) >> code_bits(len(calls)) for made in artifacts):

@@ -163,7 +163,7 @@ def refusal(steps: Sequence[Kernel | Extern], artifacts: Sequence[Artifact], res
     number, code = failed_call(result, len(steps))
     node = steps[number]
     if isinstance(node, Extern):
-        return status_error(node, code, len(steps))
+        return status_error(node.call, code, len(steps))
     requirements = artifacts[sum(isinstance(step, Kernel) for step in steps[:number])].requirements
     what = requirements[code - 1].text if 0 < code <= len(requirements) else f"check {code} of its program failed"
     notes = (what, f"it computes {', '.join(f'`{name}`' for name in members(node))}")
@@ -183,9 +183,9 @@ def _loaded(text: str, graph: Graph, artifacts: Sequence[Artifact], toolchain: T
     externs, calls = externs_of(graph), len(steps_of(graph))
     objects = {made.symbol: made.object for made in artifacts}
     for node in externs:
-        symbol = symbol_of(node, calls, toolchain.target)
-        objects.setdefault(symbol, extern_object(node, calls, toolchain.target, toolchain.store))
-    imports = {**pool.pool_imports(), **imports_of(externs, toolchain.target, toolchain.store)}
+        symbol = symbol_of(node.call, calls, toolchain.target)
+        objects.setdefault(symbol, extern_object(node.call, calls, toolchain.target, toolchain.store))
+    imports = {**pool.pool_imports(), **imports_of([node.call for node in externs], toolchain.target, toolchain.store)}
     return load([object_of(text, toolchain), *objects.values()], imports)
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from codegen.dtypes import DType, from_numpy
-from codegen.llvm.foreign import ForeignCall, ForeignError, Numbers, library_function, status_of, text_function, thunk
+from codegen.llvm.foreign import Argument, ForeignCall, ForeignError, Numbers, library_function, status_of, text_function, thunk
 from codegen.llvm.jit import kept_object
 from codegen.llvm.program import code_bits
 from codegen.llvm.target import Target
@@ -27,26 +27,39 @@ from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from tensorlang.diagnostics import CompileError, Diagnostic, InternalError, Label, RunError, error
 from tensorlang.externs import CSymbol, LLVMText, NativeKernel
-from tensorlang.graph.nodes import Extern
 from tensorlang.tensor.nodes import ExternCall
 from tensorlang.tensor.walk import caller_shape
 
 Array = np.ndarray[Any, Any]
 
 
-def symbol_of(node: Extern, calls: int, target: Target) -> str:
-    """Return the name of the kernel that makes the call of a node, in a program of so many calls."""
-    return thunk(_foreign(node.call, calls), target)[0]
+def symbol_of(call: ExternCall, calls: int, target: Target) -> str:
+    """Return the name of the kernel that makes a call, in a program of so many calls."""
+    return thunk(_foreign(call, calls), target)[0]
 
 
-def object_of(node: Extern, calls: int, target: Target, store: Cache | None) -> bytes:
+def object_of(call: ExternCall, calls: int, target: Target, store: Cache | None) -> bytes:
     """Return the object of that kernel."""
-    return kept_object("extern", thunk(_foreign(node.call, calls), target)[1], target, store)
+    return kept_object("extern", thunk(_foreign(call, calls), target)[1], target, store)
 
 
-def imports_of(nodes: tuple[Extern, ...], target: Target, store: Cache | None) -> Mapping[str, int]:
-    """Return the addresses that the kernels of nodes link to. Raises CompileError C0114 to C0116 where a function is not to be had."""
-    return {_imported(node.call): address_of(node.call, target, store) for node in nodes}
+def open_sizes(call: ExternCall) -> tuple[Affine, ...]:
+    """Return the sizes that the kernel of a call is told when it is called, in order: those of a program that leaves sizes open. A pack of
+    which one is open is told as a whole."""
+    return tuple(size for group in map(_group, call.sizes) if _is_open(group) for size in group)
+
+
+def _group(size: Affine | tuple[Affine, ...]) -> tuple[Affine, ...]:
+    return size if isinstance(size, tuple) else (size,)
+
+
+def _is_open(group: tuple[Affine, ...]) -> bool:
+    return any(affine.constant(size) is None for size in group)
+
+
+def imports_of(made: Sequence[ExternCall], target: Target, store: Cache | None) -> Mapping[str, int]:
+    """Return the addresses that the kernels of calls link to. Raises CompileError C0114 to C0116 where a function is not to be had."""
+    return {_imported(call): address_of(call, target, store) for call in made}
 
 
 def address_of(call: ExternCall, target: Target, store: Cache | None) -> int:
@@ -67,12 +80,12 @@ def address_of(call: ExternCall, target: Target, store: Cache | None) -> int:
         raise _refused(code, call, f"{kernel}: {problem}", help) from None
 
 
-def status_error(node: Extern, code: int, calls: int) -> RunError:
-    """Return the error for a kernel that returned something else than 0."""
+def status_error(call: ExternCall, code: int, calls: int) -> RunError:
+    """Return the error for a kernel that returned something else than 0, in a program of so many calls."""
     bits = code_bits(calls)
     status = status_of(code, bits)
     edge = status in (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
-    return _failed(node.call, f"{status}{' or beyond' if edge else ''}")
+    return _failed(call, f"{status}{' or beyond' if edge else ''}")
 
 
 def _failed(call: ExternCall, status: str) -> RunError:
@@ -106,6 +119,8 @@ def call_watched(call: ExternCall, arrays: Sequence[Array], fill: int, target: T
                 passed += [ctypes.c_int64(len(number)), (ctypes.c_int64 * max(1, len(number)))(*number)]
             case float():
                 passed.append(ctypes.c_double(number))
+            case Argument():
+                raise InternalError("extern", f"a size of `{call.operator}` is open")
             case _:
                 passed.append(ctypes.c_int64(number))
     status = ctypes.CFUNCTYPE(ctypes.c_int32)(address_of(call, target, store))(*passed)
@@ -164,7 +179,15 @@ def _foreign(call: ExternCall, calls: int) -> ForeignCall:
     """Return the call with its buffers numbered: results first, then what is given of the arguments, in order."""
     given = iter(range(len(call.results), len(call.results) + len(call.arguments)))
     buffers = (*range(len(call.results)), *(None if a is None else next(given) for a in call.arguments))
-    numbers: tuple[Numbers, ...] = tuple(tuple(map(_whole, s)) if isinstance(s, tuple) else _whole(s) for s in call.sizes)
+    at = sum(buffer is not None for buffer in buffers)
+    numbers: list[Numbers] = []
+    for size in call.sizes:
+        group = _group(size)
+        if _is_open(group):
+            numbers.append(Argument(at, len(group) if isinstance(size, tuple) else None))
+            at += len(group)
+        else:
+            numbers.append(tuple(map(_whole, size)) if isinstance(size, tuple) else _whole(size))
     return ForeignCall(_imported(call), buffers, (*numbers, *call.attributes), min(16, code_bits(calls)))
 
 

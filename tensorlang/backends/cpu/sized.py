@@ -60,16 +60,12 @@ class Variant:
 
     def fits(self, sizes: Sizes, arrays: Sequence[Array]) -> bool:
         """Tell whether this is the kernel for arrays that bind the operator's sizes to `sizes`."""
-        if any(sizes[name] != value for name, value in self.fixed.items()) or not affine.holds(self.program.context, sizes):
-            return False
-        return all(caller_shape(p, sizes) == a.shape for p, a in zip(self.program.params, arrays, strict=True))
+        return serves(self.program, self.fixed, sizes, arrays)
 
     def at(self, sizes: Sizes) -> Compiled:
         """Return the native code for arrays of these sizes. Raises RunError R0315 when no machine holds what it makes, or
         a size is beyond what proofs are about, as only arrays without elements can have it."""
-        numbers = [sizes[name] for name in self.program.sizes]
-        if max(numbers, default=0) > LARGEST:
-            raise no_room(self.program.name)
+        numbers = checked_numbers(self.program, sizes)
         scratch = workspace_bytes(self.scratch, self.threads, dict(zip(self.artifact.sizes, numbers, strict=True)))
         inputs, outputs = ([_port(t, sizes) for t in tensors] for tensors in (self.program.params, result_tensors(self.program)))
         for size_bytes in (scratch, *(prod(port.shape) * port.dtype.size_bytes for port in outputs)):
@@ -85,6 +81,21 @@ def variant(program: Program, artifact: Artifact, sizes: Sizes, tools: Toolchain
     fixed = {name: value for name, value in sizes.items() if name not in program.sizes}
     threads, loops = workspace_threads(artifact), parse_loops(artifact.loops)
     return Variant(program, artifact, fixed, address, loops, threads, tools.threads, tools.target)
+
+
+def serves(program: Program, fixed: Sizes, sizes: Sizes, arrays: Sequence[Array]) -> bool:
+    """Tell whether code of a program, of which `fixed` are sizes that are numbers in it, is for arrays that bind sizes to `sizes`."""
+    if any(sizes[name] != value for name, value in fixed.items()) or not affine.holds(program.context, sizes):
+        return False
+    return all(caller_shape(p, sizes) == a.shape for p, a in zip(program.params, arrays, strict=True))
+
+
+def checked_numbers(program: Program, sizes: Sizes) -> list[int]:
+    """Return the open sizes of a program. Raises RunError R0315 for one beyond what proofs are about."""
+    numbers = [sizes[name] for name in program.sizes]
+    if max(numbers, default=0) > LARGEST:
+        raise no_room(program.name)
+    return numbers
 
 
 def _port(tensor: Tensor, sizes: Sizes) -> Port:

@@ -23,7 +23,7 @@ from tensorlang.graph.precisions import F32, Precision, chosen
 from tensorlang.runtime.bundle import BundleKey, kept
 from tensorlang.runtime.feeds import as_array
 from tensorlang.runtime.kernel_log import log_kernel
-from tensorlang.runtime.protocol import Progress, Ready, Roles, installed_roles
+from tensorlang.runtime.protocol import AnySizes, Progress, Ready, Roles, installed_roles
 from tensorlang.runtime.threads import default_threads
 from tensorlang.runtime.work import Roofline
 from tensorlang.schedule.layout import Layout
@@ -33,7 +33,6 @@ from tensorlang.validation.budget import validation_budget
 
 if TYPE_CHECKING:
     from tensorlang.backends.cpu.model import Specialised
-    from tensorlang.backends.cpu.sized import Variant
     from tensorlang.graph.options import Options
     from tensorlang.graph.pass_manager import Pipeline
     from tensorlang.planning import Dump, ScheduleRequest
@@ -137,21 +136,26 @@ class Toolchain:
         if program.externs:
             from tensorlang.backends.cpu.composite import composite
 
-            return composite(program, self, request)
+            return composite(program, self, request).at({})
         from tensorlang.backends.cpu.ready import Compiled, native_of
 
-        made = self._kernel(program, request, self.store)
+        made = self.kernel(program, request, self.store)
         return Compiled(program, made, native_of(program, made, self), self.threads, self.target)
 
-    def with_any_sizes(self, program: Program, name: str, request: ScheduleRequest, sizes: Mapping[str, int]) -> Variant:
+    def with_any_sizes(self, program: Program, name: str, request: ScheduleRequest, sizes: Mapping[str, int]) -> AnySizes:
+        if program.externs:
+            from tensorlang.backends.cpu.composite import composite
+
+            return composite(program, self, request, sizes)
         from tensorlang.backends.cpu.sized import variant
 
-        return variant(program, self._kernel(program, request, self.store), sizes, self)
+        return variant(program, self.kernel(program, request, self.store), sizes, self)
 
     def shown(self, program: Program, name: str, request: ScheduleRequest, dump: Dump, stages: Sequence[str]) -> Artifact:
-        return self._kernel(program, request, None, dump)
+        return self.kernel(program, request, None, dump)
 
-    def _kernel(self, program: Program, request: ScheduleRequest, store: Cache | None, dump: Dump | None = None) -> Artifact:
+    def kernel(self, program: Program, request: ScheduleRequest, store: Cache | None, dump: Dump | None = None) -> Artifact:
+        """Return the kernel of a program under the schedule that is wanted. Raises CompileError for one that is refused."""
         from tensorlang.backends.cpu.driver import compile_kernel
 
         start = perf_counter()

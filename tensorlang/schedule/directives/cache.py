@@ -127,4 +127,5 @@ CACHE = Kind(
     cache,
     rewrite=_rewrite,
     check=_check,
+    about_reads=True,
 )

@@ -94,4 +94,5 @@ MULTICAST = Kind(
     target="cuda",
     check=_check_multicast,
     refused="S0225",
+    about_reads=True,
 )

@@ -52,6 +52,8 @@ class Kind:
     idle: Callable[[State], Iterator[str]] | None = None
     """A sentence for each that was applied and changes nothing, for `explain`. With knobs and schedules of roles one directive serves many
     sizes, so that is no mistake, but nobody should have to find out from the loops."""
+    about_reads: bool = False
+    """Whether the tensors that it names may be ones that are only read."""
     refused: str = "S0220"
     """The code of refusals by passes that cannot carry out its notes."""
 

@@ -119,4 +119,5 @@ PREFETCH = Kind(
     prefetch_directive,
     target="cpu",
     check=_check,
+    about_reads=True,
 )

@@ -96,4 +96,5 @@ UNFOLD = Kind(
     "unfold",
     FORMS["unfold"],
     rewrite=_unfold,
+    about_reads=True,
 )

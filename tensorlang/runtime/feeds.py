@@ -68,7 +68,8 @@ def _by_dlpack(value: Any, name: str, *, own: bool = False) -> Array:
     try:
         return imported(value)
     except _REFUSALS as problem:
-        raise exception(Diagnostic("R0305", f"`{name}` cannot be read as an array", notes=(str(problem),))) from None
+        help = "pass a dense tensor in the host's memory, and one that records gradients as `tensor.detach()`"
+        raise exception(Diagnostic("R0305", f"`{name}` cannot be read as an array", notes=(str(problem),), help=help)) from None
 
 
 def checked(feeds: Mapping[str, object], inputs: Sequence[Place]) -> list[Array]:

@@ -150,14 +150,27 @@ def test_results_are_written_into_tensors_of_others(ops: tl.Operators, dtype: An
     x, y = np.arange(5).astype(dtype), np.zeros(5, dtype)
     for _ in range(2):
         y[:] = 0
-        ops.doubled(Foreign(x, versions=versions), out=Foreign(y, versions=versions))
+        given = Foreign(y, versions=versions)
+        assert ops.doubled(Foreign(x, versions=versions), out=given) is given
         np.testing.assert_array_equal(y, x + x)
-    again = ops.doubled.prepared(Foreign(x, versions=versions), out=Foreign(y, versions=versions))
+    again = ops.doubled.prepared(Foreign(x, versions=versions), out=given)
     x += 1
-    again()
+    assert again() is given
     np.testing.assert_array_equal(y, x + x)
     with pytest.raises(tl.RunError, match="R0307"):
         ops.doubled(Foreign(x), out=Foreign(x))
+
+
+def test_a_prepared_model_returns_the_tensors_that_it_was_given() -> None:
+    from onnx import TensorProto, helper
+
+    ports = [helper.make_tensor_value_info(name, TensorProto.BFLOAT16, [3]) for name in ("x", "y")]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "net", ports[:1], ports[1:])
+    model = tl.compile(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), threads=1)
+    x, y = np.array([-1, 2, -3], ml_dtypes.bfloat16), np.zeros(3, ml_dtypes.bfloat16)
+    given = Foreign(y)
+    assert model.prepared({"x": Foreign(x)}, {"y": given})()["y"] is given
+    np.testing.assert_array_equal(y, np.maximum(x, 0))
 
 
 class Refusing:

@@ -43,9 +43,9 @@ class Specialised:
         if results is None:
             results = {v.name: np.empty(v.shape, v.dtype.numpy) for v in self.outputs}
         inputs, arrays = in_place(feeds, self.inputs, "input"), in_place(results, self.outputs, "output")
-        found = named_arrays(self.outputs, arrays)
-        check_disjoint(named_arrays(self.inputs, inputs), found)
+        check_disjoint(named_arrays(self.inputs, inputs), named_arrays(self.outputs, arrays))
         again = self.executable.call.bound(inputs, arrays)
+        found: dict[str, Any] = {value.name: results[value.name] for value in self.outputs}
 
         def run(kept: Executable = self.executable) -> dict[str, Array]:
             again()

@@ -133,7 +133,8 @@ def written_into(native: Native, arrays: Sequence[Array], results: Mapping[str, 
     places = in_place(results, native.outputs, "output")
     inputs = [row_major(a) for a in arrays]
     check_disjoint(named_arrays(native.inputs, inputs), named_arrays(native.outputs, places))
-    return native.into(places, inputs)
+    native.into(places, inputs)
+    return _given(results, native)
 
 
 def prepared_on(native: Native, arrays: Sequence[Array], results: Mapping[str, object] | None) -> Callable[[], Any]:
@@ -143,13 +144,19 @@ def prepared_on(native: Native, arrays: Sequence[Array], results: Mapping[str, o
     inputs = in_place(named_arrays(native.inputs, arrays), native.inputs, "input")
     places = in_place(results, native.outputs, "output")
     check_disjoint(named_arrays(native.inputs, inputs), named_arrays(native.outputs, places))
-    again, found = native.bound(inputs, places), places[0] if len(places) == 1 else tuple(places)
+    again, found = native.bound(inputs, places), _given(results, native)
 
     def run() -> Any:
         again()
         return found
 
     return run
+
+
+def _given(results: Mapping[str, object], native: Native) -> Any:
+    """Return the arrays of `results` as a call returns results, whatever library they are of."""
+    found = [results[port.name] for port in native.outputs]
+    return found[0] if len(found) == 1 else tuple(found)
 
 
 def native_of(program: Program, artifact: Artifact, tools: Toolchain) -> Native:

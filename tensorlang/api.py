@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from tensorlang.backends.registry import tools_for
 from tensorlang.diagnostics import error, trimmed
 from tensorlang.graph.nodes import Graph
-from tensorlang.plugins import IMPORTERS, installed, offers_digest
+from tensorlang.plugins import IMPORTERS, ONNX_OPERATORS, installed, offered, offers_digest
 from tensorlang.runtime.bundle import BundleKey, bundle_key
 from tensorlang.runtime.model import CompiledModel
 from tensorlang.runtime.protocol import Progress, quiet
@@ -25,8 +25,8 @@ from tensorlang.runtime.signature import Signature
 from tensorlang.targets import target_of
 
 if TYPE_CHECKING:  # the language itself, which models without custom operators do without
-    from tensorlang.check.module import Module
-    from tensorlang.custom_operators import CustomOperators
+    from tensorlang.custom_operators import CustomOperators, NamedOperators
+    from tensorlang.runtime.custom_nodes import Custom
 
 
 @runtime_checkable
@@ -75,6 +75,7 @@ def compile(
     progress: Progress = quiet,
     importers: Sequence[Importer] | None = None,
     operators: CustomOperators | None = None,
+    ops: NamedOperators | None = None,
 ) -> CompiledModel:
     """Return a model (a path, bytes, or an object that an installed importer knows) compiled for this machine, or for a GPU:
     `target` "cuda" or "cuda:sm_90a", or "hip:gfx90a". A GPU need not be there: it is looked for when the model runs.
@@ -87,13 +88,16 @@ def compile(
     computed as sums of three or six products of bf16 where that is faster, or, with `force_precision`, wherever they can be.
 
     `operators` gives operators for nodes of domains of your own, by their names: a `.tl` file, or what `tl.load` and `tl.parse` return,
-    with the kernels of its extern operators; or a dictionary of these by domain.
+    with the kernels of its extern operators; or a dictionary of these by domain. `ops` gives single operators for nodes,
+    `{"my.domain::Blur": ops.blur}`, or several for versions of the domain, `{"my.domain::Blur": {1: ops.blur, 3: ops.sharper_blur}}`, of
+    which the latest that is no later than the model's serves. Packages may offer operators for all models by the entry-point group
+    `tensorlang.onnx_operators`.
 
     A pickle of the model holds what it was made of: the absolute path or the content, and the options but `progress`.
 
     Raises CompileError: O0001 when no importer reads the model, C0101 to C0103 for target and precision, C0106 to C0109 for shapes,
     threads, `winograd`, `online` and `force_precision`, C0111 and C0112 for what a GPU has not or nothing here compiles for, C0119
-    for `operators`, O… for the model itself."""
+    for `operators` and `ops`, O… for the model itself."""
     here = os.path.abspath(model) if isinstance(model, (str, os.PathLike)) else model
     made = partial(
         compile,
@@ -107,19 +111,21 @@ def compile(
         force_precision=force_precision,
         importers=importers,
         operators=operators,
+        ops=ops,
     )
-    files = None if operators is None else _files(operators, target)
+    custom = _custom(operators, ops, target)
 
     def load(found: Mapping[str, tuple[int, ...]] | None) -> Graph:
         importer = importer_of(model, importers)
-        if files is None:
+        takes_operators = "operators" in parameters_of(importer.load).parameters
+        if not takes_operators and (operators is not None or ops is not None):
+            raise error("C0119", f"{type(importer).__name__} takes no operators for the nodes of models", help="leave them out")
+        if custom is None or not takes_operators:
             return importer.load(model, found)
-        if "operators" not in parameters_of(importer.load).parameters:
-            raise error("C0119", f"{type(importer).__name__} takes no operators for the nodes of models", help="leave `operators` out")
-        return importer.load(model, found, operators=files)  # type: ignore[call-arg]
+        return importer.load(model, found, operators=custom)  # type: ignore[call-arg]
 
     content = fingerprint(model) if importers is None else None
-    meaning = b"" if files is None else _meaning(files)
+    meaning = b"" if custom is None else _meaning(custom)
 
     def check() -> None:
         if fingerprint(model) != content:
@@ -140,16 +146,18 @@ def compile(
     return CompiledModel(load, tools, shapes=shapes, progress=progress, key=keyed(tools.options), made=made, signature=signature)
 
 
-def _files(operators: CustomOperators, target: str) -> Mapping[str, Module]:
-    from tensorlang.custom_operators import modules_by_domain
+def _custom(operators: CustomOperators | None, ops: NamedOperators | None, target: str) -> Custom | None:
+    if operators is None and ops is None and not offered(ONNX_OPERATORS):
+        return None
+    from tensorlang.custom_operators import custom_operators
 
-    return modules_by_domain(operators, target_of(target).name)
+    return custom_operators(operators, ops, target_of(target).name)
 
 
-def _meaning(files: Mapping[str, Module]) -> bytes:
-    from tensorlang.custom_operators import module_digest
+def _meaning(custom: Custom) -> bytes:
+    from tensorlang.custom_operators import custom_digest
 
-    return module_digest(files)
+    return custom_digest(custom)
 
 
 def _check_shapes(shapes: object) -> None:

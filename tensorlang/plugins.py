@@ -1,8 +1,9 @@
-"""What other packages offer, found by the metadata they are installed with: importers of models, schedules of roles, `.tl` modules."""
+"""What other packages offer, found by the metadata they are installed with: importers of models, operators for their
+nodes, schedules of roles, `.tl` modules."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,9 +22,18 @@ MODULES = "tensorlang.modules"
 """The entry-point group under which packages offer `.tl` modules for other files to use."""
 
 
+ONNX_OPERATORS = "tensorlang.onnx_operators"
+"""The entry-point group under which packages offer operators for nodes of models (`tensorlang.custom_operators`)."""
+
+
+def offered(group: str) -> tuple[tuple[str, Callable[[], Any]], ...]:
+    """Return the names of what installed packages offer under an entry-point group, and what imports each, in order of their names."""
+    return tuple((point.name, point.load) for point in sorted(_points(group), key=lambda p: p.name))
+
+
 def installed(group: str) -> tuple[Any, ...]:
     """Return what installed packages offer under an entry-point group: what each point makes, in order of their names."""
-    return tuple(point.load()() for point in sorted(_points(group), key=lambda p: p.name))
+    return tuple(load()() for _, load in offered(group))
 
 
 def module_folders() -> dict[str, tuple[str, Path]]:
@@ -49,10 +59,11 @@ def module_folders() -> dict[str, tuple[str, Path]]:
 
 @cache
 def offers_digest() -> str:
-    """Return a digest of the packages that installed importers, schedules and modules come from, without importing them."""
+    """Return a digest of the packages that installed importers, schedules, modules and operators come from, without importing
+    them."""
     from tensorlang.digest import digest_of_folders
 
-    points = [point for group in (IMPORTERS, SCHEDULES, MODULES) for point in _points(group)]
+    points = [point for group in (IMPORTERS, SCHEDULES, MODULES, ONNX_OPERATORS) for point in _points(group)]
     packages = sorted({point.value.split(":")[0].split(".")[0] for point in points})
     found = [spec for name in packages if (spec := find_spec(name)) is not None]
     return digest_of_folders(Path(folder) for spec in found for folder in spec.submodule_search_locations or ())

@@ -1,6 +1,7 @@
-"""Operators of a user's files for nodes of domains that ONNX does not have: a node's operator is one of the file, by its name.
+"""Operators of a user's files for nodes of domains that ONNX does not have: a node's operator is one of the
+file, by its name, or the one that is given for it.
 
-    domain::Name(x, y, alpha=…)  ─►  op Name(x: …, y: …, attr alpha: float) -> (…)
+    domain::Name(x, y, alpha=…)  ─►  op Name(x: …, y: …, attr alpha: float) -> (…)     or the operator that is given for it
 
 Inputs are the tensors of the operator in order, outputs its results; attributes and sizes go by name. What calls kernels that are not in
 the language becomes several nodes of the graph, as it does alone.
@@ -19,47 +20,48 @@ from stdlib.onnx.site import Argument, Result, Rule, Site, argument_type, flat
 from tensorlang.check.instantiate import instantiate
 from tensorlang.check.module import Module
 from tensorlang.diagnostics import CompileError
+from tensorlang.runtime.custom_nodes import Custom, Found
 from tensorlang.syntax import nodes as sx
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.prove import prove
 
-EVERY_DOMAIN = "*"
-"""Stands for all domains but ONNX's."""
-
 
 @dataclass(slots=True)
-class CustomOperators:
-    """Files by the domains that they are for."""
+class CustomNodes:
+    """Rules for nodes whose operators are custom ones."""
 
-    modules: Mapping[str, Module] = field(default_factory=dict)
+    custom: Custom = field(default_factory=Custom)
     _programs: dict[object, Program] = field(default_factory=dict)
 
-    def module_of(self, domain: str, op: str) -> Module | None:
-        """Return the file that has the operator of a node, None where no file does."""
-        if domain in ("", "ai.onnx"):
-            return None
-        for key in (domain, EVERY_DOMAIN):
-            module = self.modules.get(key)
-            if module is not None and op in module.offered:
-                return module
-        return None
+    def is_custom(self, domain: str, op: str, version: int, defined: bool) -> bool:
+        """Tell whether nodes `domain::op` are custom ones; `defined`: whether ONNX or the model says what they are. Then only an operator
+        that is given takes their place, not one that a package offers."""
+        return self._find(domain, op, version, defined) is not None
+
+    def how(self, domain: str, op: str, version: int) -> str:
+        """Return what to do about nodes that nothing is there for."""
+        return self.custom.how(domain, op, version)
+
+    def _find(self, domain: str, op: str, version: int, defined: bool) -> Found | None:
+        found, installed = self.custom.find(domain, op, version), self.custom.installed
+        return found if found is not None or defined or installed is None else installed.find(domain, op, version)
 
     def rule_for(self, node: Node) -> Rule | None:
-        """Return the rule for a node whose operator a file has."""
-        module = self.module_of(node.domain, node.op)
-        return None if module is None else lambda site: self._applied(site, module)
+        """Return the rule for a node whose operator is a custom one."""
+        found = self._find(node.domain, node.op, node.version, not node.custom)
+        return None if found is None else lambda site: self._applied(site, found)
 
-    def _applied(self, site: Site, module: Module) -> Result:
-        operator = module.operators[site.node.op]
+    def _applied(self, site: Site, found: Found) -> Result:
+        operator = found.module.operators[found.name]
         args = _arguments(site, operator)
         attrs, sizes = _numbers(site, operator)
         try:
-            found = self._program(module, operator.name, args, attrs, sizes)
+            program = self._program(found.module, found.name, args, attrs, sizes)
         except CompileError as problem:
             if all(d.code.startswith("R") for d in problem.diagnostics):
                 raise site.mismatch(args, problem) from problem
             raise
-        return site.apply_segments(found, flat(args))
+        return site.apply_segments(program, flat(args))
 
     def _program(
         self, module: Module, name: str, args: tuple[Argument, ...], attrs: Mapping[str, object], sizes: Mapping[str, int]
@@ -98,7 +100,8 @@ def _numbers(site: Site, operator: sx.Operator) -> tuple[dict[str, object], dict
         param = params.get(name)
         what = f"attribute {quoted(name)} of node {quoted(site.node.label)}"
         if param is None:
-            raise Refusal("O005", f"{what} does not exist", f"`{operator.name}` has {', '.join(map(quoted, params)) or 'none'}")
+            help = f"leave it out of the node, or declare it: `attr {name}: …`"
+            raise Refusal("O005", f"{what} does not exist", f"`{operator.name}` has {', '.join(map(quoted, params)) or 'none'}", help=help)
         if isinstance(value, np.ndarray):
             raise Refusal("O005", f"{what} is a tensor", f"`{operator.name}` takes numbers and texts")
         if param.kind == "size":

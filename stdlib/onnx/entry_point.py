@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
     from stdlib.onnx.model import Array
-    from tensorlang.check.module import Module
+    from tensorlang.runtime.custom_nodes import Custom
     from tensorlang.runtime.signature import Signature
 
 INSTALL = "pip install 'tensorlang[onnx]'"
@@ -56,11 +56,11 @@ class Importer:
         source: str | os.PathLike[str] | bytes | ModelProto,
         shapes: Mapping[str, tuple[int, ...]] | None = None,
         fixed: Mapping[str, Array] | None = None,
-        operators: Mapping[str, Module] | None = None,
+        operators: Custom | None = None,
     ) -> Graph:
         """Return the model as a graph. `shapes` gives the shapes of inputs that the model leaves open; `fixed` the elements of inputs that
-        are fixed for good, which are inputs no longer (a shape to reshape to, for example); `operators` the files, by domain (`*`: any but
-        ONNX's), whose operators nodes of other domains name. Raises CompileError, O0001 where the package `onnx` is not installed."""
+        are fixed for good, which are inputs no longer (a shape to reshape to, for example); `operators` those for nodes of domains that
+        ONNX does not have. Raises CompileError, O0001 where the package `onnx` is not installed."""
         if not has_onnx():
             what = f"`{source}`" if isinstance(source, (str, os.PathLike)) else "the model"
             raise error("O0001", f"{what} cannot be read: the package `onnx` is not installed", help=INSTALL)

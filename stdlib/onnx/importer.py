@@ -16,18 +16,18 @@ import numpy as np
 from onnx import ModelProto
 
 from codegen.dtypes import DType
-from stdlib.onnx.custom_operators import CustomOperators
+from stdlib.onnx.custom_operators import CustomNodes
 from stdlib.onnx.entry_point import Importer as Importer
 from stdlib.onnx.model import Array, Declared, Model, Node
 from stdlib.onnx.problems import Refusal, Unsupported, quoted
-from stdlib.onnx.reader import read
+from stdlib.onnx.reader import AnyDomain, read
 from stdlib.onnx.site import Builder, Result, Rule, Site
 from stdlib.onnx.table import rule_for
-from tensorlang.check.module import Module
 from tensorlang.diagnostics import CompileError, Diagnostic, error
 from tensorlang.graph.edit import reads, writes
 from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Part, Value, View
 from tensorlang.graph.nodes import Node as GraphNode
+from tensorlang.runtime.custom_nodes import Custom
 from tensorlang.runtime.signature import Signature, TensorSignature
 
 P = ParamSpec("P")
@@ -37,18 +37,18 @@ def imported(
     source: str | os.PathLike[str] | bytes | ModelProto,
     shapes: Mapping[str, tuple[int, ...]],
     constants: Mapping[str, Array],
-    operators: Mapping[str, Module] | None = None,
+    operators: Custom | None = None,
 ) -> Graph:
-    """Return the graph of a model, with the shapes and elements of inputs that are given, and the files that have operators of other
-    domains (`Importer.load`). Raises CompileError."""
-    custom = CustomOperators(operators or {})
-    model = read(source, lambda domain, op: custom.module_of(domain, op) is not None)
+    """Return the graph of a model, with the shapes and elements of inputs that are given, and the operators of other domains
+    (`Importer.load`). Raises CompileError."""
+    custom = CustomNodes(operators or Custom())
+    model = read(source, custom)
     return to_graph(with_constants(model, constants), shapes, custom)
 
 
 def signature_of(source: str | os.PathLike[str] | bytes | ModelProto) -> Signature:
     """Return the signature of a model as it declares it. Raises CompileError."""
-    model = read(source, lambda domain, op: domain != "")
+    model = read(source, AnyDomain())
     taken, returned = (tuple(TensorSignature(d.name, d.dtype, d.dims) for d in all_) for all_ in (model.inputs, model.outputs))
     return Signature(model.name, taken, returned)
 
@@ -64,10 +64,10 @@ def with_constants(model: Model, constants: Mapping[str, Array]) -> Model:
     return replace(model, inputs=kept, initializers={**model.initializers, **constants})
 
 
-def to_graph(model: Model, shapes: Mapping[str, tuple[int, ...]], custom: CustomOperators | None = None) -> Graph:
+def to_graph(model: Model, shapes: Mapping[str, tuple[int, ...]], custom: CustomNodes | None = None) -> Graph:
     """Return the graph of a model that was read; `custom` has operators of domains that ONNX does not have. Raises CompileError (O010 to
     O014) with everything that was found."""
-    return _Import(model, custom or CustomOperators()).run(shapes)
+    return _Import(model, custom or CustomNodes()).run(shapes)
 
 
 def is_onnx_model(data: bytes) -> bool:
@@ -79,7 +79,7 @@ def is_onnx_model(data: bytes) -> bool:
 
 
 class _Import:
-    def __init__(self, model: Model, custom: CustomOperators) -> None:
+    def __init__(self, model: Model, custom: CustomNodes) -> None:
         self.model, self.custom = model, custom
         names = {i.name for i in model.inputs} | set(model.initializers) | {o for n in model.nodes for o in n.outputs}
         self.builder = Builder(names)

@@ -31,7 +31,8 @@ class Declared:
 @dataclass(frozen=True, slots=True)
 class Node:
     """`label` is unique in the model and made for people: the node's own name, or its operator and position. `version`: the opset of its
-    domain; `since`: the version in which the operator was last changed up to there."""
+    domain; `since`: the version in which the operator was last changed up to there. `custom`: neither ONNX nor the model
+    says what it is."""
 
     label: str
     domain: str
@@ -41,6 +42,7 @@ class Node:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     attributes: Mapping[str, Attribute]
+    custom: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from math import isnan
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 import onnx
 from google.protobuf.descriptor import FieldDescriptor  # type: ignore[import-untyped]
@@ -43,13 +43,36 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 
-def read(source: str | os.PathLike[str] | bytes | ModelProto, is_custom: Callable[[str, str], bool] = lambda domain, op: False) -> Model:
-    """Return the model in `source`: a path, the bytes of a file, or a ModelProto. `is_custom` tells of which domains which operators are
-    defined elsewhere. Raises CompileError (O001 to O007, O010)."""
+class Elsewhere(Protocol):
+    """What is known of operators that neither ONNX nor the model defines."""
+
+    def is_custom(self, domain: str, op: str, version: int, defined: bool) -> bool:
+        """Tell whether nodes `domain::op` are defined there; `defined`: ONNX or the model says what they are."""
+        ...
+
+    def how(self, domain: str, op: str, version: int) -> str:
+        """Return what to do about nodes that nobody defines."""
+        ...
+
+
+class AnyDomain:
+    """Takes the nodes of all domains but ONNX's own as they are."""
+
+    def is_custom(self, domain: str, op: str, version: int, defined: bool) -> bool:
+        return domain != ""
+
+    def how(self, domain: str, op: str, version: int) -> str:
+        return ""
+
+
+def read(source: str | os.PathLike[str] | bytes | ModelProto, elsewhere: Elsewhere) -> Model:
+    """Return the model in `source`: a path, the bytes of a file, or a ModelProto; operators may be defined `elsewhere`.
+
+    Raises CompileError (O001 to O007, O010)."""
     try:
         proto, weights, folder = _proto(source)
         _check_text(proto)
-        return _Reader(proto, weights, None if folder is None else Folder(folder), is_custom).model()
+        return _Reader(proto, weights, None if folder is None else Folder(folder), elsewhere).model()
     except Refusal as refusal:
         raise CompileError(refusal.diagnostic) from refusal
 
@@ -92,12 +115,12 @@ def _check_text(proto: ModelProto) -> None:
 
 
 class _Reader:
-    def __init__(
-        self, proto: ModelProto, weights: Mapping[int, memoryview], folder: Folder | None, is_custom: Callable[[str, str], bool]
-    ) -> None:
-        self.proto, self.weights, self.folder, self.is_custom = proto, weights, folder, is_custom
+    def __init__(self, proto: ModelProto, weights: Mapping[int, memoryview], folder: Folder | None, elsewhere: Elsewhere) -> None:
+        self.proto, self.weights, self.folder, self.elsewhere = proto, weights, folder, elsewhere
         self.problems: list[Diagnostic] = []
         self.missing: list[str] = []
+        self.unknown: list[tuple[str, str, int]] = []
+        """Nodes of domains that nothing is known of: domain, operator and version."""
 
     def model(self) -> Model:
         versions = _versions(self.proto)
@@ -133,7 +156,8 @@ class _Reader:
 
     def _stop(self) -> None:
         if self.missing:
-            self.problems.append(Diagnostic("O010", "this model needs what is not supported yet", (), tuple(dict.fromkeys(self.missing))))
+            notes, help = tuple(dict.fromkeys(self.missing)), None if not self.unknown else self.elsewhere.how(*self.unknown[0])
+            self.problems.append(Diagnostic("O010", "this model needs what is not supported yet", (), notes, help))
         if self.problems:
             raise CompileError(*self.problems)
 
@@ -189,29 +213,30 @@ class _Reader:
         domain = "" if node.domain == "ai.onnx" else node.domain
         if not node.op_type:
             raise Refusal("O002", f"node {quoted(label)} has no operator")
-        custom = self.is_custom(domain, node.op_type)
-        if not custom and any(
-            (("" if f.domain == "ai.onnx" else f.domain), f.name) == (domain, node.op_type) for f in self.proto.functions
-        ):
-            raise Unsupported(f"node {quoted(label)} calls the function {quoted(node.op_type)} of the model")
-        if domain not in versions:
+        version = versions.get(domain)
+        if version is None:
             raise Refusal(
                 "O006", f"node {quoted(label)} is of the domain {quoted(domain or 'ai.onnx')}, for which the model imports no version"
             )
-        if custom:
-            return self._custom(node, label, domain, versions[domain])
-        schema = _schema(node.op_type, domain, versions[domain])
+        schema = _schema(node.op_type, domain, version)
+        is_function = any((("" if f.domain == "ai.onnx" else f.domain), f.name) == (domain, node.op_type) for f in self.proto.functions)
+        defined = schema is not None or is_function
+        if self.elsewhere.is_custom(domain, node.op_type, version, defined):
+            return self._custom(node, label, domain, version, defined)
+        if is_function:
+            raise Unsupported(f"node {quoted(label)} calls the function {quoted(node.op_type)} of the model")
         if schema is None:
             if domain in ("", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training"):
-                raise Refusal("O007", f"node {quoted(label)}: ONNX has no operator {quoted(node.op_type)} in version {versions[domain]}")
+                raise Refusal("O007", f"node {quoted(label)}: ONNX has no operator {quoted(node.op_type)} in version {version}")
+            self.unknown.append((domain, node.op_type, version))
             raise Unsupported(f"node {quoted(label)}: operator {quoted(node.op_type)} of the domain {quoted(domain)}")
         if any(a.HasField("g") or a.graphs for a in node.attribute):
             raise Unsupported(f"node {quoted(label)}: {node.op_type}, which runs a graph of its own")
         attributes = self._attributes(node, label, schema)
         _check_arity(node, label, schema)
-        return Node(label, domain, node.op_type, versions[domain], schema.since_version, tuple(node.input), tuple(node.output), attributes)
+        return Node(label, domain, node.op_type, version, schema.since_version, tuple(node.input), tuple(node.output), attributes)
 
-    def _custom(self, node: NodeProto, label: str, domain: str, version: int) -> Node:
+    def _custom(self, node: NodeProto, label: str, domain: str, version: int, defined: bool) -> Node:
         """Return a node whose operator is defined elsewhere: its attributes are of the types that they say themselves."""
         if any(a.HasField("g") or a.graphs for a in node.attribute):
             raise Unsupported(f"node {quoted(label)}: {node.op_type}, which runs a graph of its own")
@@ -225,7 +250,7 @@ class _Reader:
             if not attribute.type:
                 raise Refusal("O005", f"{what} does not say its type")
             found[attribute.name] = self._attribute(attribute, what, int(attribute.type))
-        return Node(label, domain, node.op_type, version, version, tuple(node.input), tuple(node.output), found)
+        return Node(label, domain, node.op_type, version, version, tuple(node.input), tuple(node.output), found, custom=not defined)
 
     def _attributes(self, node: NodeProto, label: str, schema: Any) -> dict[str, Attribute]:
         found: dict[str, Attribute] = {}

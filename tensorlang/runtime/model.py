@@ -179,7 +179,13 @@ class CompiledModel:
             found: dict[str, Any] = self._quick(feeds)
             return found if type(found) is dict else self._run(feeds)
         except CompileError as refused:
-            raise refused.with_traceback(None) from None
+            raise self._with_element(refused, feeds).with_traceback(None) from None
+
+    def _with_element(self, refused: CompileError, feeds: Mapping[str, object]) -> CompileError:
+        """Return what a run is refused for, with the element of the data where that is at fault."""
+        if isinstance(refused, RunError) and refused.diagnostics[0].code == "R0306":
+            return self._made_for(feeds).with_element(refused, feeds)
+        return refused
 
     def _run(self, feeds: Mapping[str, object]) -> dict[str, Any]:
         made = self._made_for(feeds)
@@ -223,7 +229,10 @@ class CompiledModel:
         """Return each kernel's time in a run, in the order they run: `print` it for a table, `save` it for a trace viewer. Inputs are given
         as in a call. Raises RunError as a call does."""
         feeds = self._feeds(arrays, named)
-        return self._made_for(feeds).profile(feeds)
+        try:
+            return self._made_for(feeds).profile(feeds)
+        except RunError as refused:
+            raise self._with_element(refused, feeds) from None
 
     def roofline(self, feeds: Mapping[str, object] | None = None) -> Roofline:
         """Return what the kernels have to do for inputs of such shapes, and how fast this machine could do it."""

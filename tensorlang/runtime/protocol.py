@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from codegen.store import Cache
+from tensorlang.diagnostics import RunError
 from tensorlang.graph.nodes import Graph, Value
 from tensorlang.graph.precisions import Precision
 from tensorlang.runtime.feeds import Place
@@ -180,6 +181,10 @@ class Runs(Protocol):
         ...
 
     def run(self, feeds: Mapping[str, object], stream: object = None) -> dict[str, Any]: ...
+
+    def with_element(self, refused: RunError, feeds: Mapping[str, object]) -> RunError:
+        """Return what a run with `feeds` was refused for (R0306), with the element of the data that is at fault where it can be found."""
+        ...
 
     def prepared(self, feeds: Mapping[str, object], results: Mapping[str, object] | None) -> Callable[[], dict[str, Any]]: ...
 

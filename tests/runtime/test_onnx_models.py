@@ -185,3 +185,29 @@ def test_a_recurrent_layer_computes_the_same_with_constant_weights_as_with_fed_o
     with_inputs = tl.compile(fed, threads=1, importers=[Importer()]).run({"x": x, **weights})["y"]
     np.testing.assert_allclose(with_constants, with_inputs, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(with_constants, reference(constant, {"x": x})[0], rtol=1e-5, atol=1e-6)
+
+
+def embedding(nodes: list[Any]) -> onnx.ModelProto:
+    ids = helper.make_tensor_value_info("tokens", TensorProto.INT64, ["batch", 3])
+    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    arrays = [numpy_helper.from_array(np.ones((9, 8), np.float32), "table"), numpy_helper.from_array(np.int64(1), "one")]
+    made = helper.make_graph(nodes, "net", [ids], [result], arrays)
+    return helper.make_model(made, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+
+
+@pytest.mark.parametrize("how", ["run", "prepared", "profile"])
+def test_data_out_of_range_in_a_model_is_told_with_its_node_its_element_and_the_line_that_asks_for_it(how: str) -> None:
+    gather = helper.make_node("Gather", ["table", "later"], ["y"], name="embed")
+    net = tl.compile(embedding([helper.make_node("Add", ["tokens", "one"], ["later"], name="next"), gather]), threads=1)
+    good, bad = np.array([[0, 1, 2]]), np.array([[0, 7, 9]])
+    assert net.run({"tokens": good})["y"].shape == (1, 3, 8)
+    with pytest.raises(tl.RunError) as refused:
+        run = net.prepared({"tokens": bad}) if how == "prepared" else lambda: getattr(net, how)({"tokens": bad})
+        run()
+    (problem,) = refused.value.diagnostics
+    assert problem.code == "R0306"
+    assert "`embed`" in str(refused.value), "the node"
+    assert "[0, 2]` is 10, outside its declared range -9..9" in problem.title or "index 10 is out of bounds" in problem.title
+    (label,) = problem.labels
+    assert label.span.source.name.endswith("stdlib/ops/index.tl")
+    assert net.run({"tokens": good})["y"].shape == (1, 3, 8)

@@ -24,11 +24,14 @@ from tensorlang.artifact import Artifact
 from tensorlang.backends.cpu.extern import imports_of, status_error, symbol_of
 from tensorlang.backends.cpu.extern import object_of as extern_object
 from tensorlang.check.problems import counted
-from tensorlang.diagnostics import Diagnostic, RunError
+from tensorlang.diagnostics import RunError
 from tensorlang.graph.blocks import aligned_block
-from tensorlang.graph.edit import members
+from tensorlang.graph.edit import size_bytes
 from tensorlang.graph.nodes import Extern, Graph, Kernel, Value
 from tensorlang.graph.plan import ALIGNMENT, Plan
+from tensorlang.graph.relayout import restored
+from tensorlang.runtime.feeds import row_major
+from tensorlang.runtime.out_of_range import of_node, with_element_of_node
 from tensorlang.runtime.profile import Profile, profile_of
 
 if TYPE_CHECKING:
@@ -166,8 +169,34 @@ def refusal(steps: Sequence[Kernel | Extern], artifacts: Sequence[Artifact], res
         return status_error(node.call, code, len(steps))
     requirements = artifacts[sum(isinstance(step, Kernel) for step in steps[:number])].requirements
     what = requirements[code - 1].text if 0 < code <= len(requirements) else f"check {code} of its program failed"
-    notes = (what, f"it computes {', '.join(f'`{name}`' for name in members(node))}")
-    return RunError(Diagnostic("R0306", "a value in the data is out of range", notes=notes))
+    return of_node(node, what)
+
+
+def with_element(executable: Executable, refused: RunError, inputs: Sequence[Array]) -> RunError:
+    """Return R0306 with the element of the data that is at fault, where a run with these inputs meets one: it is run once more on memory
+    of its own, which then holds what the kernel read that stopped. `refused` as it is where that is not known."""
+    graph, steps = executable.graph, executable.steps
+    sizes = [size_bytes(graph.values[name]) for name in graph.outputs]
+    memory = [*map(aligned_block, sizes), *(row_major(a) for a in inputs), executable.constants, aligned_block(executable.plan.arena_bytes)]
+    run = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(executable.library.address(executable.entry.name))
+    bases = np.array([a.ctypes.data for a in memory], np.uint64)
+    result = run(bases.ctypes.data)
+    if not result:
+        return refused
+    number, _ = failed_call(result, len(steps))
+    node = steps[number]
+    if isinstance(node, Extern):
+        return refused
+    made = executable.artifacts[sum(isinstance(step, Kernel) for step in steps[:number])]
+    slots = dict(zip(made.params, executable.entry.calls[number].buffers, strict=False))
+    values = {v: _elements(graph.values[v], memory[slots[p].base], slots[p].offset) for p, v in node.bound.items() if p in slots}
+    return with_element_of_node(refused, node, values) if values.keys() >= set(node.inputs) else refused
+
+
+def _elements(value: Value, memory: Array, offset: int) -> Array:
+    """Return the elements of a value that lies in `memory` from a byte on."""
+    held = np.frombuffer(memory, np.uint8, size_bytes(value), offset).view(value.dtype.numpy)
+    return held.reshape(value.shape) if value.layout is None else restored(held.reshape(value.layout.shape), value.layout, value.shape)
 
 
 def _port(value: Value, name: str) -> Port:

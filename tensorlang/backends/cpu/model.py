@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorlang.backends.cpu.executable import Executable, profiled
+from tensorlang.backends.cpu.executable import Executable, profiled, with_element
 from tensorlang.diagnostics import Diagnostic, InternalError, RunError
 from tensorlang.graph.nodes import Value
 from tensorlang.runtime.feeds import check_disjoint, checked, in_place, named_arrays
@@ -39,6 +39,9 @@ class Specialised:
         results = self.executable(checked(feeds, self.inputs))
         return dict(zip((value.name for value in self.outputs), results, strict=True))
 
+    def with_element(self, refused: RunError, feeds: Mapping[str, object]) -> RunError:
+        return with_element(self.executable, refused, checked(feeds, self.inputs))
+
     def prepared(self, feeds: Mapping[str, object], results: Mapping[str, object] | None) -> Callable[[], dict[str, Array]]:
         if results is None:
             results = {v.name: np.empty(v.shape, v.dtype.numpy) for v in self.outputs}
@@ -48,7 +51,10 @@ class Specialised:
         found: dict[str, Any] = {value.name: results[value.name] for value in self.outputs}
 
         def run(kept: Executable = self.executable) -> dict[str, Array]:
-            again()
+            try:
+                again()
+            except RunError as refused:
+                raise with_element(kept, refused, inputs).with_traceback(None) from None
             return found
 
         return run

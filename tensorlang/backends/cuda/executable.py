@@ -22,12 +22,12 @@ from codegen.cuda.arrays import ArrayError, DeviceArray, View, is_on_device, vie
 from codegen.cuda.compile import Compiled
 from codegen.cuda.device import Device, Graph, Memory, Work
 from tensorlang.backends.gpu.model import Call, DeviceModel
-from tensorlang.diagnostics import Diagnostic, RunError
-from tensorlang.graph.edit import members, size_bytes
+from tensorlang.graph.edit import size_bytes
 from tensorlang.graph.nodes import Graph as Computation
 from tensorlang.graph.nodes import Value
 from tensorlang.graph.plan import Arena, Constant, Input, Output
 from tensorlang.graph.relayout import to_layout
+from tensorlang.runtime.out_of_range import of_node
 
 Array = np.ndarray[Any, Any]
 KEPT = 8
@@ -246,8 +246,7 @@ class DeviceExecutable:
         for call, code in zip(self.model.calls, codes.tolist(), strict=True):
             if code:
                 what = self.model.kernels[call.kernel].requirements[code - 1].text
-                notes = (what, f"it computes {', '.join(f'`{name}`' for name in members(call.node))}")
-                raise RunError(Diagnostic("R0306", "a value in the data is out of range", notes=notes))
+                raise of_node(call.node, what)
 
 
 def _addresses(memories: Sequence[Memory]) -> tuple[int, ...]:

@@ -24,14 +24,16 @@ from tensorlang.backends.gpu.model import DeviceModel
 from tensorlang.backends.gpu.vendor import Vendor
 from tensorlang.diagnostics import Diagnostic, RunError, error
 from tensorlang.graph.edit import size_bytes
-from tensorlang.graph.nodes import Graph
+from tensorlang.graph.nodes import Graph, Value
 from tensorlang.graph.precisions import F32, Precision, chosen_on
+from tensorlang.graph.relayout import restored
 from tensorlang.policy.machine import GpuMachine as Machine
 from tensorlang.runtime.bundle import BundleKey, Draft, kept
 from tensorlang.runtime.constants import Weights, cells_of, places_of, without_constants
 from tensorlang.runtime.feeds import Place, as_array, check_names, checked, row_major
 from tensorlang.runtime.kernel_log import log_kernel
 from tensorlang.runtime.limits import Explained, tried_lines
+from tensorlang.runtime.out_of_range import of_node, with_element_of_node
 from tensorlang.runtime.profile import Profile, profile_of
 from tensorlang.runtime.protocol import MemoryUse, ModelSummary, Progress, Roles, Timer, installed_roles, quiet
 from tensorlang.runtime.report import us
@@ -278,6 +280,27 @@ class OnDevice:
     def run(self, feeds: Mapping[str, object], stream: object = None) -> dict[str, Any]:
         """Return the outputs by name: in NumPy's arrays, or on the device when any input lies there."""
         return dict(zip((value.name for value in self.outputs), self.results(self._arrays(feeds), stream), strict=True))
+
+    def with_element(self, refused: RunError, feeds: Mapping[str, object]) -> RunError:
+        """Return R0306 with the element at fault where the kernel that stopped reads inputs of the host and constants alone: what else
+        kernels read is on the device, and others may have written there since."""
+        model, values = self.built.model, self.built.model.graph.values
+        given = zip(self.inputs, self._arrays(feeds), strict=True)
+        arrays = {v.name: np.asarray(a) for v, a in given if not self.tools.vendor.is_on_device(a)}
+        for call in model.calls:
+            told = (of_node(call.node, r.text).diagnostics for r in model.kernels[call.kernel].requirements)
+            if refused.diagnostics in told and all(v in arrays or v in model.graph.constants for v in call.node.inputs):
+                known = {v: arrays[v] if v in arrays else self._constant(values[v]) for v in call.node.inputs}
+                return with_element_of_node(refused, call.node, known)
+        return refused
+
+    def _constant(self, value: Value) -> Array:
+        """Return the elements of a constant."""
+        cells, layout = self.built.constants, value.layout
+        if cells is None:
+            return self.built.model.graph.constants[value.name]
+        held = cells[value.name]
+        return held.reshape(value.shape) if layout is None else restored(held.reshape(layout.shape), layout, value.shape)
 
     def results(self, arrays: list[object], stream: object = None) -> tuple[Any, ...]:
         """Return the outputs for inputs in order, computed on `stream`; without one on that on which the library of the first input on the

@@ -38,6 +38,9 @@ from codegen.llvm.thread_count import available_cpus
 from codegen.log import log_of
 from codegen.store import Cache
 
+ENTRY = "tl_parallel"
+"""What runs parallel loops."""
+
 
 def set_threads(count: int) -> int:
     """Use `count` threads for parallel loops from now on and return how many that is: at least 1, at most the processors allowed."""
@@ -69,7 +72,7 @@ class _Functions:
         self.get_threads = ctypes.CFUNCTYPE(ctypes.c_int64)(library.address("tl_get_threads"))
         self.forked = ctypes.PYFUNCTYPE(None)(library.address("tl_forked"))
         self.stop = ctypes.CFUNCTYPE(None)(library.address("tl_stop"))
-        self.imports = {name: library.address(name) for name in ("tl_parallel", "tl_begin")}
+        self.imports = {name: library.address(name) for name in (ENTRY, "tl_begin")}
 
 
 _LOCK = threading.Lock()

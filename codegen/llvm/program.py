@@ -1,11 +1,11 @@
 """Several kernels in one native call: the calls of a whole model, in order.
 
     i32 run(ptr bases)                       call every kernel; stop at the first that does not return 0
-    i32 run_timed(ptr bases, ptr times)      the same; times[k] is how many nanoseconds call k took
+    i32 run_timed(ptr bases, ptr times)      the same; call k ran from times[2 k] to times[2 k + 1]
 
 `bases` is an array of addresses (inputs, outputs, arena, weights ...). A slot of a call names one of them and a byte offset, so the plan of
 buffers is compiled in. A result other than 0 is `call << 16 | code`: which call failed, counted from 0, and the code it returned. (The code
-has fewer bits in a program of more than 32 767 calls.)
+has fewer bits in a program of more than 32 767 calls.) Times are nanoseconds of the monotonic clock.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def emit_program(program: Program, target: Target, *, timed: bool = False) -> st
         functions = [_function(program, cut, own, [], timed, linkage="internal ") for own, cut in zip(names, cuts, strict=True)]
         functions = [_functions_of(names, name), *functions, _in_turn(len(names), name, wake, timed)]
     head = f'target triple = "{target.triple}"\n\n' + "\n".join(declared)
-    clock = _NOW if timed else ""
+    clock = NOW if timed else ""
     return "\n".join([head, clock, *functions])
 
 
@@ -162,7 +162,8 @@ def _in_turn(count: int, name: str, first: list[str], timed: bool) -> str:
     return "\n".join([*lines, ""])
 
 
-_NOW = """
+NOW = """
+; The time in nanoseconds. Needs `clock_gettime` declared.
 define internal i64 @now(ptr %clock) nounwind {
 entry:
   %r = call i32 @clock_gettime(i32 1, ptr %clock)
@@ -200,9 +201,10 @@ def _call(number: int, call: KernelCall, timed: bool) -> list[str]:
     if timed:
         lines += [
             f"  %t{number + 1} = call i64 @now(ptr %clock)",
-            f"  %c{number}.d = sub i64 %t{number + 1}, %t{number}",
-            f"  %c{number}.t = getelementptr i64, ptr %times, i64 {number}",
-            f"  store i64 %c{number}.d, ptr %c{number}.t, align 8",
+            f"  %c{number}.b = getelementptr i64, ptr %times, i64 {2 * number}",
+            f"  store i64 %t{number}, ptr %c{number}.b, align 8",
+            f"  %c{number}.e = getelementptr i64, ptr %times, i64 {2 * number + 1}",
+            f"  store i64 %t{number + 1}, ptr %c{number}.e, align 8",
         ]
     lines.append(f"  %c{number}.ok = icmp eq i32 %c{number}.r, 0")
     lines.append(f"  br i1 %c{number}.ok, label %after{number}, label %failed{number}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -17,6 +18,7 @@ from tensorlang.graph.nodes import Extern, Graph, Kernel
 from tensorlang.html import html_text, table
 from tensorlang.runtime.kernel_time import KernelTime
 from tensorlang.runtime.report import bytes_text, kernel_name
+from tensorlang.runtime.run_trace import RunTrace, ThreadPiece
 from tensorlang.runtime.work import Work, work_of
 
 _HEADER = ("time", "share", "sum", "GFLOP/s", "bytes", "kernel")
@@ -28,11 +30,12 @@ _LEAST_WIDTH = sum(_WIDTHS) + 12
 class Profile(Sequence[KernelTime]):
     """The times of a model's kernels, in the order they run. `print` shows them as a table, the longest first.
 
-    `target` is what the model ran on."""
+    `target` is what the model ran on, `run` one run as it went, where that is known."""
 
     model: str
     target: str
     kernels: tuple[KernelTime, ...]
+    run: RunTrace | None = None
 
     @overload
     def __getitem__(self, k: int, /) -> KernelTime: ...
@@ -62,12 +65,28 @@ class Profile(Sequence[KernelTime]):
         return "\n".join(lines)
 
     def trace(self) -> dict[str, Any]:
-        """Return the run as an object of the trace event format, kernel after kernel in one row."""
-        named = (("process_name", f"model {plain_text(self.model)}"), ("thread_name", self.target))
-        head = [{"name": what, "ph": "M", "pid": 1, "tid": 1, "args": {"name": name}} for what, name in named]
-        starts = accumulate((k.seconds for k in self.kernels), initial=0.0)
-        events = [_event(k, start) for k, start in zip(self.kernels, starts, strict=False)]
-        return {"traceEvents": head + events, "displayTimeUnit": "ms", "otherData": {"model": self.model, "target": self.target}}
+        """Return a run as an object of the trace event format. The first row has the run, in it the kernels, in these what the thread
+        that calls them did of their parallel loops; each other thread has a row of its own. Where it is not known when kernels began,
+        they follow each other."""
+        traced = self.run or _one_after_the_other(self.kernels)
+        named = [("process_name", 1, f"model {plain_text(self.model)}"), ("thread_name", 1, self.target)]
+        named += [("thread_name", thread + 1, f"thread {thread}") for thread in range(1, traced.threads)]
+        head = [{"name": what, "ph": "M", "pid": 1, "tid": row, "args": {"name": name}} for what, row, name in named]
+        end = max((start + seconds for start, seconds in traced.kernels), default=0.0)
+        run = _complete(f"run {plain_text(self.model)}".rstrip(), "model", 1, 0.0, end, {"kernels": len(self)})
+        events = [_event(k, start, seconds) for k, (start, seconds) in zip(self.kernels, traced.kernels, strict=True)]
+        loops = [self._loop_event(s, traced) for s in traced.pieces]
+        return {
+            "traceEvents": [*head, run, *events, *loops],
+            "displayTimeUnit": "ms",
+            "otherData": {"model": self.model, "target": self.target},
+        }
+
+    def _loop_event(self, done: ThreadPiece, traced: RunTrace) -> dict[str, Any]:
+        """Return what a thread did, under the name of the kernel that it was for."""
+        number = max(0, bisect_right([start for start, _ in traced.kernels], done.start) - 1)
+        name = plain_text(self.kernels[number].name)
+        return _complete(name, "loop", done.thread + 1, done.start, done.seconds, {"iterations": f"{done.first}..{done.last}"})
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write `trace` to a file as JSON. Raises CompileError C0203 where that is not possible."""
@@ -91,14 +110,16 @@ class Profile(Sequence[KernelTime]):
             yield _time(k.seconds), f"{k.seconds / total:.1%}", f"{so_far / total:.1%}", rate, bytes_text(k.work.moved_bytes), _label(k)
 
 
-def profile_of(graph: Graph, target: str, nodes: Sequence[Kernel | Extern], seconds: Sequence[float]) -> Profile:
-    """Return the profile of a run whose kernels took so many seconds; of those that are not in the language it is known only what they
-    read and write."""
+def profile_of(
+    graph: Graph, target: str, nodes: Sequence[Kernel | Extern], seconds: Sequence[float], run: RunTrace | None = None
+) -> Profile:
+    """Return the profile of a model whose kernels take so many seconds; of those that are not in the language it is known only what they
+    read and write. `run`: of one run of it."""
     times = (
         KernelTime(kernel_name(k), members(k), graph.values[k.outputs[0]], taken, _work(graph, k))
         for k, taken in zip(nodes, seconds, strict=True)
     )
-    return Profile(graph.name, target, tuple(times))
+    return Profile(graph.name, target, tuple(times), run)
 
 
 def _work(graph: Graph, node: Kernel | Extern) -> Work:
@@ -119,17 +140,27 @@ def _label(kernel: KernelTime) -> str:
     return plain_text(f"{kernel.name}: {' + '.join(kernel.members)}" if kernel.members else kernel.name)
 
 
-def _event(kernel: KernelTime, start: float) -> dict[str, Any]:
+def _event(kernel: KernelTime, start: float, seconds: float) -> dict[str, Any]:
     args: dict[str, Any] = {
         "computes": [plain_text(m) for m in kernel.members],
         "result": f"{kernel.result.dtype}{list(kernel.result.shape)}",
         "operations": kernel.work.flops,
         "bytes": kernel.work.moved_bytes,
+        "best us": kernel.seconds * 1e6,
     }
     if kernel.seconds:
         args["GFLOP/s"] = kernel.work.flops / kernel.seconds * 1e-9
-    times = {"ts": start * 1e6, "dur": kernel.seconds * 1e6}
-    return {"name": plain_text(kernel.name), "cat": "kernel", "ph": "X", "pid": 1, "tid": 1, **times, "args": args}
+    return _complete(plain_text(kernel.name), "kernel", 1, start, seconds, args)
+
+
+def _complete(name: str, category: str, row: int, start: float, seconds: float, args: dict[str, Any]) -> dict[str, Any]:
+    """Return a complete event of the format: times are in microseconds."""
+    return {"name": name, "cat": category, "ph": "X", "pid": 1, "tid": row, "ts": start * 1e6, "dur": seconds * 1e6, "args": args}
+
+
+def _one_after_the_other(kernels: Sequence[KernelTime]) -> RunTrace:
+    starts = accumulate((k.seconds for k in kernels), initial=0.0)
+    return RunTrace(tuple((start, k.seconds) for k, start in zip(kernels, starts, strict=False)))
 
 
 def _cut(text: str, width: int) -> str:

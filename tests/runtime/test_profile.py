@@ -6,6 +6,7 @@ import json
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from tensorlang.graph.nodes import Value
 from tensorlang.runtime.kernel_time import KernelTime
 from tensorlang.runtime.model import CompiledModel
 from tensorlang.runtime.profile import Profile
+from tensorlang.runtime.run_trace import RunTrace, ThreadPiece
 from tensorlang.runtime.work import Work
 
 NASTY = '<script>alert("x")</script>&\x1b[2J\n' + "長" * 60
@@ -85,8 +87,10 @@ def test_a_trace_is_json_of_the_trace_event_format(tmp_path: Path) -> None:
     metadata = [e for e in trace["traceEvents"] if e["ph"] == "M"]
     assert [e["name"] for e in metadata] == ["process_name", "thread_name"]
     assert all(isinstance(e["args"]["name"], str) for e in metadata)
-    events = [e for e in trace["traceEvents"] if e["ph"] == "X"]
-    assert len(events) == len(profile) and len(metadata) + len(events) == len(trace["traceEvents"])
+    complete = [e for e in trace["traceEvents"] if e["ph"] == "X"]
+    assert len(metadata) + len(complete) == len(trace["traceEvents"])
+    run, *events = complete
+    assert (run["cat"], run["ts"], run["dur"]) == ("model", 0, pytest.approx(6)) and len(events) == len(profile)
     assert [(e["name"], e["ts"], e["dur"]) for e in events[:3]] == [
         ("relu", 0, pytest.approx(1)),
         ("matmul", pytest.approx(1), pytest.approx(3)),
@@ -94,7 +98,53 @@ def test_a_trace_is_json_of_the_trace_event_format(tmp_path: Path) -> None:
     ]
     rows = {(e["pid"], e["tid"]) for e in metadata}
     assert all((e["pid"], e["tid"]) in rows and isinstance(e["cat"], str) for e in events)
-    assert events[1]["args"] == {"computes": ["b", "c"], "result": "f32[2, 3]", "operations": 1000, "bytes": 1536, "GFLOP/s": 1000 / 3e3}
+    told = {
+        "computes": ["b", "c"],
+        "result": "f32[2, 3]",
+        "operations": 1000,
+        "bytes": 1536,
+        "GFLOP/s": 1000 / 3e3,
+        "best us": pytest.approx(3),
+    }
+    assert events[1]["args"] == told
+
+
+def test_a_trace_has_a_row_for_each_thread_with_the_loops_that_it_ran_inside_the_kernels_of_the_run() -> None:
+    pieces = (ThreadPiece(0, 2e-6, 1e-6, 0, 8), ThreadPiece(1, 2.1e-6, 2e-6, 8, 16))
+    line = RunTrace(((0.0, 1e-6), (1.5e-6, 3e-6), (5e-6, 0.0)), pieces)
+    events = Profile("net", "cpu", PROFILE.kernels, line).trace()["traceEvents"]
+    rows = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    assert rows == {1: "cpu", 2: "thread 1"}
+    loops = [(e["tid"], e["name"], e["args"]["iterations"]) for e in events if e.get("cat") == "loop"]
+    assert loops == [(1, "matmul", "0..8"), (2, "matmul", "8..16")]
+    assert_nested(events)
+    assert [e["ts"] for e in events if e.get("cat") == "kernel"] == pytest.approx([0, 1.5, 5])
+
+
+def assert_nested(events: list[dict[str, Any]]) -> None:
+    """Of one row, events lie inside or beside each other, as viewers need it."""
+    slack = 1e-6
+    for row in {e["tid"] for e in events}:
+        ends: list[float] = []
+        for e in sorted((e for e in events if e["ph"] == "X" and e["tid"] == row), key=lambda e: (e["ts"], -e["dur"])):
+            while ends and ends[-1] <= e["ts"] + slack:
+                ends.pop()
+            assert not ends or e["ts"] + e["dur"] <= ends[-1] + slack, e
+            ends.append(e["ts"] + e["dur"])
+
+
+def test_a_profile_on_two_threads_knows_what_each_of_them_did() -> None:
+    loaded = graph({"x": (512, 300), "w": (300, 600)}, [kernel(matmul(512, 600, 300), "x w", "y")], ["y"])
+    model = CompiledModel(lambda shapes: loaded, toolchain(threads=2))
+    profile = model.profile(np.ones((512, 300), np.float32), np.ones((300, 600), np.float32))
+    assert profile.run is not None
+    assert profile.run.pieces
+    assert {s.thread for s in profile.run.pieces} <= {0, 1}
+    [(start, seconds)] = profile.run.kernels
+    assert all(start <= s.start and s.start + s.seconds <= start + seconds + 1e-9 for s in profile.run.pieces)
+    events = profile.trace()["traceEvents"]
+    assert_nested(events)
+    assert len([e for e in events if e.get("cat") == "loop"]) == len(profile.run.pieces)
 
 
 def test_a_trace_that_cannot_be_written_is_refused_with_a_code(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from codegen.llvm import pool
+from codegen.llvm import pool, pool_trace
 from codegen.llvm.call import Callable as Native
 from codegen.llvm.call import Port
 from codegen.llvm.jit import Library, kept_object, load
@@ -33,6 +33,7 @@ from tensorlang.graph.relayout import restored
 from tensorlang.runtime.feeds import row_major
 from tensorlang.runtime.out_of_range import of_node, with_element_of_node
 from tensorlang.runtime.profile import Profile, profile_of
+from tensorlang.runtime.run_trace import RunTrace, ThreadPiece
 
 if TYPE_CHECKING:
     from tensorlang.backends.cpu.toolchain import Toolchain
@@ -134,31 +135,49 @@ def externs_of(graph: Graph) -> tuple[Extern, ...]:
     return tuple(node for node in graph.nodes if isinstance(node, Extern))
 
 
-def timed(executable: Executable, inputs: Sequence[Array]) -> list[float]:
-    """Run once and return the seconds that each call took, those of kernels that are not in the language among them."""
+def timed(executable: Executable, inputs: Sequence[Array]) -> tuple[list[float], RunTrace]:
+    """Return the seconds that each call takes, those of kernels that are not in the language among them: the least of a few runs; and
+    when each was called, and what threads did, in one more."""
     graph, toolchain = executable.graph, executable.toolchain
     text = emit_program(executable.entry, toolchain.target, timed=True)
-    library = _loaded(text, graph, executable.artifacts, toolchain)
+    library = _loaded(text, graph, executable.artifacts, toolchain, traced=True)
     run = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)(library.address(f"{executable.entry.name}_timed"))
     outputs = [np.empty(graph.values[name].shape, graph.values[name].dtype.numpy) for name in graph.outputs]
     arena = aligned_block(executable.plan.arena_bytes)
     bases = np.array([a.ctypes.data for a in (*outputs, *inputs, executable.constants, arena)], np.uint64)
     steps = steps_of(graph)
-    times = np.zeros(max(1, len(steps)), np.int64)
-    best = np.full(len(times), np.inf)
-    for _ in range(5):
+    times = np.zeros((max(1, len(steps)), 2), np.int64)
+
+    def once() -> Array:
         code = run(bases.ctypes.data, times.ctypes.data)
         if code:
             raise refusal(steps, executable.artifacts, code)
-        best = np.minimum(best, times)
-    return [float(t) * 1e-9 for t in best[: len(steps)]]
+        return times[: len(steps), 1] - times[: len(steps), 0]
+
+    best = np.min([once() for _ in range(5)], axis=0)
+    rows, head = pool_trace.traced(library, PIECES)
+    once()
+    return [float(t) * 1e-9 for t in best], _run_trace(times[: len(steps)], pool_trace.pieces(rows, head))
+
+
+PIECES = 1 << 16
+"""How many pieces of parallel loops a trace holds at most."""
+
+
+def _run_trace(times: Array, pieces: Sequence[pool_trace.Piece]) -> RunTrace:
+    """Return times of the clock as those of a run that begins with its first call."""
+    start = int(times[0, 0]) if len(times) else 0
+    kernels = tuple(((int(begin) - start) * 1e-9, int(end - begin) * 1e-9) for begin, end in times)
+    shares = (ThreadPiece(p.thread, (p.begin - start) * 1e-9, (p.end - p.begin) * 1e-9, p.first, p.last) for p in pieces)
+    return RunTrace(kernels, tuple(sorted(shares, key=lambda s: (s.thread, s.start))))
 
 
 def profiled(executable: Executable, inputs: Sequence[Array]) -> Profile:
-    """Run a few times and return the shortest time that each kernel took."""
+    """Run a few times and return the shortest time that each kernel took, and one run as it went."""
     tools = executable.toolchain
     target = f"{tools.name}, {counted(tools.threads, 'thread')}"
-    return profile_of(executable.graph, target, executable.steps, timed(executable, inputs))
+    seconds, run = timed(executable, inputs)
+    return profile_of(executable.graph, target, executable.steps, seconds, run)
 
 
 def refusal(steps: Sequence[Kernel | Extern], artifacts: Sequence[Artifact], result: int) -> RunError:
@@ -207,15 +226,20 @@ def _linked(entry: Entry, graph: Graph, artifacts: Sequence[Artifact], toolchain
     return _loaded(emit_program(entry, toolchain.target), graph, artifacts, toolchain)
 
 
-def _loaded(text: str, graph: Graph, artifacts: Sequence[Artifact], toolchain: Toolchain) -> Library:
-    """Return an entry point with all that it calls. Raises CompileError C0114 to C0116 for kernels that are not to be had."""
+def _loaded(text: str, graph: Graph, artifacts: Sequence[Artifact], toolchain: Toolchain, traced: bool = False) -> Library:
+    """Return an entry point with all that it calls; `traced`: with what notes the pieces of parallel loops. Raises CompileError C0114 to
+    C0116 for kernels that are not to be had."""
     externs, calls = externs_of(graph), len(steps_of(graph))
     objects = {made.symbol: made.object for made in artifacts}
     for node in externs:
         symbol = symbol_of(node.call, calls, toolchain.target)
         objects.setdefault(symbol, extern_object(node.call, calls, toolchain.target, toolchain.store))
     imports = {**pool.pool_imports(), **imports_of([node.call for node in externs], toolchain.target, toolchain.store)}
-    return load([object_of(text, toolchain), *objects.values()], imports)
+    between = []
+    if traced:
+        imports[pool_trace.UNTRACED] = imports.pop(pool.ENTRY)
+        between = [kept_object("pool trace", pool_trace.trace_ir(toolchain.target), toolchain.target, toolchain.store)]
+    return load([object_of(text, toolchain), *objects.values(), *between], imports)
 
 
 def object_of(text: str, toolchain: Toolchain) -> bytes:

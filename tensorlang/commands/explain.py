@@ -16,7 +16,9 @@ from tensorlang.shell.options import ModelOptions
 from tensorlang.shell.reporting import say
 
 if TYPE_CHECKING:
+    from codegen.llvm.mca import Analysis
     from tensorlang.runtime.kernel_time import KernelTime
+    from tensorlang.runtime.limits import LoopCycles
     from tensorlang.runtime.operator import Operators
 
 
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
 @options.arguments
 @click.option("--measure", is_flag=True, help="also measure each kernel of a model; an operator always is")
 @click.option("--proof", is_flag=True, help="list what was proven of an operator's kernel, as sets and maps of isl")
+@click.option(
+    "--mca", is_flag=True, help="also ask llvm-mca, which has to be on the path, what iterations of an operator's inner loops take"
+)
 @click.option("--verbose", "-v", "roles", is_flag=True, help="also name the schedules of roles that are not for an operator")
 @options.threads
 @options.of_models
@@ -37,6 +42,7 @@ def explain(
     arguments: Sequence[str],
     measure: bool,
     proof: bool,
+    mca: bool,
     roles: bool,
     threads: int | None,
     model_options: ModelOptions,
@@ -59,12 +65,40 @@ def explain(
         no_precision(model_options.precision)
         operator, values = operator_of(file, arguments, threads, target, externs=externs)
         found = Explained(operator.proofs(**values)) if proof else operator.explained(operator.call(**values), roles=roles)
+        analysed = _analysed(found.cycles) if mca else []
+        limited, _, rest = found.text.partition("\n\n")
+        text = "\n".join((limited, *(f"llvm-mca   {line}" for _, line in analysed), "", rest))
         limits = [asdict(limit) for limit in found.limits]
-        say({"file": str(file), "operator": operator.name, "target": target, "limits": limits, "text": found.text}, found.text, as_json)
+        cycles = [{"loop": c.loop, "cycles": c.cycles, "parts": [list(part) for part in c.parts]} for c in found.cycles]
+        for loop, (taken, _) in zip(cycles, analysed, strict=False):
+            loop["llvm_mca"] = taken
+        about = {"file": str(file), "operator": operator.name, "target": target, "limits": limits, "cycles": cycles, "text": text}
+        say(about, text, as_json)
     else:
         _explain_model(
             file, arguments, measure, proof, threads, model_options, target, as_json, custom_operators(operators, externs, target)
         )
+
+
+def _analysed(loops: Sequence[LoopCycles]) -> list[tuple[float | None, str]]:
+    """Return the cycles of an iteration of each loop by LLVM's analyser, None where it cannot tell, and a line for people. Raises
+    CompileError C0231."""
+    from codegen.llvm import mca
+
+    if not mca.is_installed():
+        raise error(
+            "C0231", f"`{mca.PROGRAM}` is not on the path", help="install LLVM's tools, on Debian `apt install llvm`; or leave `--mca` out"
+        )
+    found = [(loop, mca.analysed(loop.lines, loop.cpu)) for loop in loops]
+    return [(None if a is None else a.cycles, f"{loop.loop or 'a loop'}: {_told(a, loop.cpu)}") for loop, a in found]
+
+
+def _told(found: Analysis | None, cpu: str) -> str:
+    if found is None:
+        return "its instructions cannot be read"
+    waits = ", ".join(f"{name} ({share:.0%})" for name, share in found.waits[:3])
+    unknown = "" if found.has_model else f" (it does not know {cpu})"
+    return f"{found.cycles:.3g} cycles an iteration, {f'waits for {waits}' if waits else 'nothing waits'}{unknown}"
 
 
 def _explain_model(

@@ -29,11 +29,41 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True)
+class LoopCycles:
+    """An estimate of what one iteration of an innermost loop of machine code takes. `parts`: what its instructions are, how many, and the
+    cycles that those take by themselves, the longest first; `lines`: its assembly, for a `cpu` as LLVM calls it. `loop` is "" where
+    schedules have no name for it."""
+
+    loop: str
+    parts: tuple[tuple[str, int, float], ...]
+    lines: tuple[str, ...] = ()
+    cpu: str = ""
+
+    @property
+    def cycles(self) -> float:
+        """What the longest part takes, by which the loop is bound."""
+        return self.parts[0][2]
+
+    def __str__(self) -> str:
+        (bound, count, _), *others = self.parts
+        rest = ", ".join(f"{_part(what, many)} {taken:.3g}" for what, many, taken in others)
+        loop = f"{self.loop}: " if self.loop else ""
+        alone = f"; alone, {rest}" if rest else ""
+        return f"{loop}about {self.cycles:.3g} cycles an iteration, bound by {_part(bound, count)}{alone}"
+
+
+def _part(what: str, count: int) -> str:
+    return "the chain between iterations" if what == "chain" else f"{what} ({count})"
+
+
+@dataclass(frozen=True, slots=True)
 class Explained:
-    """`limits` begin with the roofline; there are none for kernels that are not looked into."""
+    """`limits` begin with the roofline; there are none for kernels that are not looked into. `cycles`: of innermost loops that do much of
+    the work."""
 
     text: str
     limits: tuple[Limit, ...] = ()
+    cycles: tuple[LoopCycles, ...] = ()
 
 
 def limit_lines(limits: Sequence[Limit]) -> list[str]:
@@ -41,7 +71,16 @@ def limit_lines(limits: Sequence[Limit]) -> list[str]:
     lines = [str(found) for found in limits]
     if len(lines) == 1:
         lines.append("nothing else was found that limits it")
-    return [f"{'limits' if k == 0 else '':10} {line}" for k, line in enumerate(lines)]
+    return _section("limits", lines)
+
+
+def cycles_lines(cycles: Sequence[LoopCycles]) -> list[str]:
+    """Return the section of a report about what iterations of innermost loops take."""
+    return _section("cycles", [str(found) for found in cycles])
+
+
+def _section(title: str, lines: Sequence[str]) -> list[str]:
+    return [f"{title if k == 0 else '':10} {line}" for k, line in enumerate(lines)]
 
 
 def tried_lines(tried: Sequence[str], roles: bool) -> list[str]:

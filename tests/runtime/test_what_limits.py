@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import tensorlang as tl
+from codegen.llvm.inner_loops import inner_loops_of, instruction_of
+from codegen.llvm.mca import Analysis, analysed
 from codegen.llvm.spills import Spills, spills_of
 from codegen.loops.innermost import innermost
 from codegen.loops.parser import parse
 from tensorlang.backends.cpu.limits import Need, accumulators, carried_by, lane_distance, roofline_limit
+from tensorlang.backends.cpu.loop_cycles import estimate
 from tensorlang.backends.cpu.roofline import Bound
 from tensorlang.runtime.limits import Limit, limit_lines, tried_lines
 from tensorlang.runtime.work import Work
@@ -170,7 +174,84 @@ def test_spills_of_innermost_loops_are_counted() -> None:
 .LBB0_4:                                # %end
 	vmovups	64(%rsp), %zmm1                 # 64-byte Reload
 """
-    assert spills_of(text) == (Spills("loop7", 1, 1),)
+    assert spills_of(inner_loops_of(text)) == (Spills("loop7", 1, 1),)
+
+
+LOOP = """.LBB0_1:                                # %loop1
+                                        # =>This Loop Header: Depth=1
+	vaddps	%zmm0, %zmm0, %zmm0
+.LBB0_2:                                # %loop7
+                                        #   Parent Loop BB0_1 Depth=1
+                                        # =>  This Inner Loop Header: Depth=2
+CODE
+	addq	$64, %rax                       # imm = 0x40
+	cmpq	%rax, %rcx
+	jl	.LBB0_2
+# %bb.3:                                # %end
+	vaddps	%zmm0, %zmm0, %zmm0
+"""
+LOOPS = {
+    "	vfmadd231ps	(%rdi,%rax), %zmm1, %zmm0": "chain 4, loads 0.5, arithmetic 0.5",
+    "	vfmadd231ps	(%rdi,%rax), %zmm1, %zmm0\n	vfmadd231ps	64(%rdi,%rax), %zmm1, %zmm2": "chain 4, loads 1, arithmetic 1",
+    "	vmovups	(%rdi), %zmm0\n	vdivps	%zmm1, %zmm0, %zmm0\n	vmovups	%zmm0, (%rsi)": "arithmetic 6, stores 1, chain 1, loads 0.5",
+    "	vpermps	%zmm3, %zmm1, %zmm2\n	vpermps	%zmm2, %zmm1, %zmm2": "shuffles 2, chain 1",
+    "	vpermps	%zmm2, %zmm1, %zmm2": "chain 3, shuffles 1",
+    "	vaddss	(%rdi,%rax), %xmm0, %xmm0\n	vmulss	%xmm1, %xmm0, %xmm0": "chain 8, arithmetic 1, loads 0.5",
+    "	addq	%rdx, (%rdi,%rax)": "stores 1, chain 1, loads 0.5",
+    "	movq	(%rdx), %rdx": "chain 5, loads 0.5",
+    "	vmovups	%zmm3, %zmm4 {%k1}\n	vaddps	%zmm4, %zmm1, %zmm3": "chain 4, arithmetic 0.5",
+    "	vmovups	%zmm3, %zmm4 {%k1} {z}\n	vaddps	%zmm5, %zmm4, %zmm6": "chain 1, arithmetic 0.5",
+}
+
+
+@pytest.mark.parametrize(("code", "parts"), LOOPS.items())
+def test_what_an_iteration_takes_is_the_longest_of_its_units_and_of_what_waits_for_the_one_before(code: str, parts: str) -> None:
+    [loop] = inner_loops_of(LOOP.replace("CODE", code))
+    found = estimate("y.j", loop)
+    assert found is not None
+    assert {f"{what} {cycles:.3g}" for what, _, cycles in found.parts if what != "instructions"} == set(parts.split(", "))
+    assert found.cycles == max(cycles for _, _, cycles in found.parts)
+
+
+def test_the_registers_of_an_instruction_are_known_by_one_name() -> None:
+    found = instruction_of("	movzbl	(%rdi,%r10), %eax               # comment")
+    assert found is not None
+    assert (found.reads, found.writes, found.loads, found.stores) == ({"rdi", "r10"}, {"rax"}, 1, 0)
+    assert instruction_of("	xorl	%r9d, %r9d").reads == frozenset()  # type: ignore[union-attr]
+    assert instruction_of(".LBB0_2:") is None and instruction_of("	.p2align	4") is None
+
+
+def test_an_operator_is_told_what_an_iteration_of_its_loop_takes() -> None:
+    ops = tl.parse(SCALED + SCHEDULE, threads=1)
+    found = ops.scaled.explained(ops.scaled.call(row(1600), row(1600)))
+    [cycles] = found.cycles
+    assert cycles.loop == "s.o" and {"loads", "stores", "arithmetic"} <= {what for what, _, _ in cycles.parts}
+    assert f"cycles     {cycles}" in found.text.splitlines()
+
+
+MCA = """Iterations:        200
+Total Cycles:      2024
+
+Throughput Bottlenecks:
+  Resource Pressure       [ 18.82% ]
+  - SKXFPDivider  [ 18.82% ]
+  - SKXPort0  [ 19.29% ]
+  Data Dependencies:      [ 19.17% ]
+  - Register Dependencies [ 1.17% ]
+"""
+
+
+def test_the_machine_code_analyser_is_asked_for_cycles_and_what_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def run(command: list[str], **options: Any) -> SimpleNamespace:
+        asked.append((command, options["input"]))
+        return SimpleNamespace(returncode=0, stdout=MCA, stderr="'zen9' is not a recognized processor for this target")
+
+    monkeypatch.setattr("codegen.llvm.mca.subprocess.run", run)
+    found = analysed(["	addq	$64, %rax    # imm", "	jl	.LBB0_2"], "zen9")
+    assert found == Analysis(10.12, (("SKXPort0", 0.1929), ("SKXFPDivider", 0.1882)), False)
+    assert "-mcpu=zen9" in asked[0][0] and asked[0][1].split() == ["addq", "$64,", "%rax", "jl", ".LBB0_2"]
 
 
 def test_the_roofline_says_what_it_is_bound_by_in_one_line() -> None:

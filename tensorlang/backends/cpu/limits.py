@@ -20,8 +20,9 @@ from typing import Literal
 
 from codegen.llvm.emitted import Emitted, LaneReads
 from codegen.llvm.fills import filled
+from codegen.llvm.inner_loops import InnerLoop
 from codegen.llvm.lanes import needs_scalars
-from codegen.llvm.spills import Spills
+from codegen.llvm.spills import spills_of
 from codegen.loops.indices import Algebra
 from codegen.loops.innermost import Nest, innermost, trips
 from codegen.loops.nodes import (
@@ -49,10 +50,11 @@ from codegen.loops.pinned import only_iteration
 from codegen.loops.walk import free_vars, loads, stores, walk
 from polyhedral import affine
 from polyhedral.expr import Name as AffineName
+from tensorlang.backends.cpu.loop_cycles import estimate
 from tensorlang.backends.cpu.roofline import Bound
 from tensorlang.policy.cpu.cost import CALL_OPERATIONS, LATENCY_CYCLES, load_cycles, multiply_cycles
 from tensorlang.policy.deriver import PARALLEL_WORK, operations_of
-from tensorlang.runtime.limits import Limit
+from tensorlang.runtime.limits import Limit, LoopCycles
 from tensorlang.runtime.report import bytes_text
 from tensorlang.runtime.work import Work
 from tensorlang.tensor.nodes import Definition, Dynamic, Program, Read
@@ -66,14 +68,14 @@ _OPAQUE = (ValueIndex, Min, Max, FloorDiv, Mod)
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A kernel to look into: the equations with sizes that are numbers, its schedule as text, its loops, what emission told of them, its
-    spills where they are known, how many lanes of 32 bits a vector has, and how many threads it may use."""
+    """A kernel to look into: the equations with sizes that are numbers, its schedule as text, its loops, what emission told of them, the
+    innermost loops of its machine code where they are known, how many lanes of 32 bits a vector has, and how many threads it may use."""
 
     program: Program
     schedule: str
     function: Function
     record: Emitted
-    spills: tuple[Spills, ...]
+    inner: tuple[InnerLoop, ...]
     lanes: int
     threads: int
     sizes: Mapping[str, int]
@@ -313,11 +315,36 @@ def _extent(loop: For) -> int | None:
 
 def spill_limits(kernel: Kernel) -> Iterator[Limit]:
     """Yield the innermost loops of the machine code that keep vectors on the stack."""
-    for found in kernel.spills:
-        names = kernel.record.loops.get(found.label, set())
-        name = loop_name(kernel, next(iter(names))) if len(names) == 1 else ""
+    for found in spills_of(kernel.inner):
+        name = _labelled(kernel, found.label)
         what = f"each iteration stores {found.stores} and loads {found.loads} vectors that find no register"
         yield Limit("spills", what if name else f"a loop's {what[5:]}", name, "", "fewer points in its unrolled loops")
+
+
+def cycles_of(kernel: Kernel, cpu: str) -> tuple[LoopCycles, ...]:
+    """Return what iterations of the innermost loops of x86's machine code take that do much of the work, the one that does most first; of
+    copies of one loop, only of the first. `cpu` is what LLVM calls the processor."""
+    nests = innermost(kernel.function, kernel.sizes)
+    total = sum(map(operations, nests))
+    work: dict[str, float] = {}
+    for nest in nests:
+        inner = [loop.var for loop in nest.path if loop.kind in ("serial", "parallel") and only_iteration(loop) is None]
+        if inner:
+            work[inner[-1]] = work.get(inner[-1], 0.0) + operations(nest)
+    labels = {label: next(iter(names)) for label, names in kernel.record.loops.items() if len(names) == 1}
+    known = [(work.get(labels.get(loop.label, ""), 0.0), loop) for loop in kernel.inner]
+    major = sorted((k for k in known if k[0] >= MINOR * total), key=lambda k: -k[0])
+    named: dict[str, InnerLoop] = {}
+    for _, loop in major:
+        named.setdefault(_labelled(kernel, loop.label), loop)
+    found = (estimate(name, loop, cpu) for name, loop in named.items())
+    return tuple(f for f in found if f is not None)
+
+
+def _labelled(kernel: Kernel, label: str) -> str:
+    """Return the name of the loop that emission began at a label, "" where it is not known."""
+    names = kernel.record.loops.get(label, set())
+    return loop_name(kernel, next(iter(names))) if len(names) == 1 else ""
 
 
 # ---------------------------------------------------------------- latency of sums

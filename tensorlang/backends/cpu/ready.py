@@ -13,24 +13,24 @@ from codegen.llvm.call import Callable as Native
 from codegen.llvm.call import Port
 from codegen.llvm.emit import emit
 from codegen.llvm.emitted import Emitted
+from codegen.llvm.inner_loops import inner_loops_of
 from codegen.llvm.jit import assembly, load
 from codegen.llvm.pool import pool_imports
 from codegen.llvm.program import KernelCall, Number, Slot, emit_program, failed_call
 from codegen.llvm.program import Program as Entry
-from codegen.llvm.spills import spills_of
 from codegen.llvm.target import Target
 from codegen.loops.parser import parse as parse_loops
 from polyhedral.expr import Name as AffineName
 from tensorlang.artifact import Artifact
 from tensorlang.backends.cpu.executable import object_of, workspace_threads
 from tensorlang.backends.cpu.limits import Kernel as KernelUnderStudy
-from tensorlang.backends.cpu.limits import limits_of, roofline_limit
+from tensorlang.backends.cpu.limits import cycles_of, limits_of, roofline_limit
 from tensorlang.backends.cpu.roofline import Bound, bound_of, ceilings_for
 from tensorlang.backends.cpu.toolchain import Toolchain
 from tensorlang.diagnostics import Diagnostic, RunError
 from tensorlang.graph.programs import result_tensors
 from tensorlang.runtime.feeds import check_disjoint, in_place, named_arrays, row_major
-from tensorlang.runtime.limits import Explained, limit_lines, tried_lines
+from tensorlang.runtime.limits import Explained, cycles_lines, limit_lines, tried_lines
 from tensorlang.runtime.protocol import Timer
 from tensorlang.runtime.timing import best_time, mean_time
 from tensorlang.runtime.work import Work, work_of
@@ -89,10 +89,13 @@ class Compiled:
         compiled = ", ".join(f"{stage} {ms:.1f} ms" for stage, ms in artifact.times_ms.items())
         work = work_of(program)
         bound = bound_of(work, ceilings_for(program, self.threads))
-        limits = (roofline_limit(bound, work, seconds), *limits_of(self._looked_into(program)))
+        kernel = self._looked_into(program)
+        limits = (roofline_limit(bound, work, seconds), *limits_of(kernel))
+        cycles = cycles_of(kernel, self.target.cpu) if self.target.is_x86 else ()
         text = "\n".join(
             [
                 *limit_lines(limits),
+                *cycles_lines(cycles),
                 "",
                 artifact.schedule,
                 "",
@@ -108,16 +111,16 @@ class Compiled:
                 _roofline(bound, work, seconds),
             ]
         )
-        return Explained(text, limits)
+        return Explained(text, limits, cycles)
 
     def _looked_into(self, program: Program) -> KernelUnderStudy:
         """Return the kernel with what emission and LLVM tell of it. `program` is the one with sizes that are numbers."""
         function, record = parse_loops(self.artifact.loops), Emitted()
         text = emit(function, self.target, record=record)
         # What a file's own instructions were put in for is other code than this.
-        spills = () if " tensorize " in self.artifact.schedule else spills_of(assembly(text, self.target, comments=True))
+        inner = () if " tensorize " in self.artifact.schedule else inner_loops_of(assembly(text, self.target, comments=True))
         lanes, sizes = self.target.vector_bits // 32, _sizes(self.program, program)
-        return KernelUnderStudy(program, self.artifact.schedule, function, record, spills, lanes, self.threads, sizes)
+        return KernelUnderStudy(program, self.artifact.schedule, function, record, inner, lanes, self.threads, sizes)
 
 
 def _sizes(symbolic: Program, concrete: Program) -> dict[str, int]:

@@ -12,6 +12,10 @@ LOADS = 2
 """Vectors, or elements for all lanes of one, that it loads from the first-level cache in a cycle: two ports."""
 STORES = 1
 """Vectors, or single elements, that it stores in a cycle."""
+SHUFFLES = 1
+"""Vectors whose lanes it permutes in a cycle."""
+INSTRUCTIONS = 6
+"""Instructions that it begins in a cycle."""
 CALL_OPERATIONS = 12
 """Vector instructions of an elementary function, a division or a remainder, about."""
 LOOP_CYCLES = 1.0
@@ -24,6 +28,10 @@ SPILL_CYCLES = 2.0
 """Of a step for each value that finds no register."""
 LATENCY_CYCLES = 4.0
 """Of a multiply-add: a register tile of fewer sums than keep both units busy waits for it."""
+SHUFFLE_CYCLES = 3.0
+"""Of a permutation of lanes, until the next can use it."""
+LOAD_CYCLES = 5.0
+"""Of a load from the first-level cache, until the next can use it."""
 INTEGER_CYCLES = 1.0
 """Of an operation on integers, and of a choice between two values, until the next can use it."""
 DIVISION_CYCLES = 13.0

@@ -19,13 +19,14 @@ if TYPE_CHECKING:
     from codegen.llvm.mca import Analysis
     from tensorlang.runtime.kernel_time import KernelTime
     from tensorlang.runtime.limits import LoopCycles
-    from tensorlang.runtime.operator import Operators
+    from tensorlang.runtime.operator import Operator, Operators
+    from tensorlang.shell.variants import Tried
 
 
 @click.command(short_help="Tell how something is computed, or what a code means.")
 @options.file("a .tl file, a model that an installed importer reads, or the code of a message: T0301")
 @options.arguments
-@click.option("--measure", is_flag=True, help="also measure each kernel of a model; an operator always is")
+@click.option("--measure", is_flag=True, help="also measure each kernel of a model; of an operator, schedules near its own")
 @click.option("--proof", is_flag=True, help="list what was proven of an operator's kernel, as sets and maps of isl")
 @click.option(
     "--mca", is_flag=True, help="also ask llvm-mca, which has to be on the path, what iterations of an operator's inner loops take"
@@ -61,23 +62,44 @@ def explain(
         say({"code": title.partition(":")[0], "title": title.partition(": ")[2], "text": text}, page, as_json)
     elif file.suffix == ".tl":
         from tensorlang.runtime.limits import Explained
+        from tensorlang.shell.variants import tried_text
 
         no_precision(model_options.precision)
         operator, values = operator_of(file, arguments, threads, target, externs=externs)
         found = Explained(operator.proofs(**values)) if proof else operator.explained(operator.call(**values), roles=roles)
         analysed = _analysed(found.cycles) if mca else []
+        near = _near(operator, values) if measure and not proof else None
         limited, _, rest = found.text.partition("\n\n")
         text = "\n".join((limited, *(f"llvm-mca   {line}" for _, line in analysed), "", rest))
         limits = [asdict(limit) for limit in found.limits]
         cycles = [{"loop": c.loop, "cycles": c.cycles, "parts": [list(part) for part in c.parts]} for c in found.cycles]
         for loop, (taken, _) in zip(cycles, analysed, strict=False):
             loop["llvm_mca"] = taken
-        about = {"file": str(file), "operator": operator.name, "target": target, "limits": limits, "cycles": cycles, "text": text}
+        about = {"file": str(file), "operator": operator.name, "target": target, "limits": limits, "cycles": cycles}
+        if near is not None:
+            text = f"{text}\n\n{tried_text(operator.name, operator.scheduled_for, near)}"
+            about["faster"] = [{"ratio": f.ratio, "change": f.variant.change, "schedule": f.variant.lines} for f in near.faster]
+        about["text"] = text
         say(about, text, as_json)
     else:
         _explain_model(
             file, arguments, measure, proof, threads, model_options, target, as_json, custom_operators(operators, externs, target)
         )
+
+
+def _near(operator: Operator, values: dict[str, Any]) -> Tried:
+    """Return what schedules near an operator's gain. Raises CompileError C0103 on devices."""
+    from tensorlang.shell.progress import Bar
+    from tensorlang.shell.variants import tried
+
+    if operator.tools.on_device or operator.declaration.extern:
+        raise error("C0103", "not supported yet: measuring schedules of this operator", help="leave `--measure` out")
+    with Bar() as bar:
+        return tried(operator, values, _SECONDS, bar)
+
+
+_SECONDS = 4.0
+"""For which schedules are measured."""
 
 
 def _analysed(loops: Sequence[LoopCycles]) -> list[tuple[float | None, str]]:

@@ -209,7 +209,7 @@ def loops_of(
     split = partition(ahead)
     idle = tuple(idle_in_loops(idle_notes(ahead, split)))
     split = without(split, Partitioned)
-    function: Function = demote(hoist(promote_accumulators(tiled(combine(pinned(simplify(split)))))))
+    function: Function = demote(hoist(promote_accumulators(demote(tiled(combine(pinned(simplify(split))))))))
     function = contract(function) if plan.program.mode == "fast" else function
     verify(function)
     check_buffers(plan.program.name, function)

@@ -22,11 +22,12 @@ from statistics import geometric_mean, median
 from types import ModuleType
 from typing import Any
 
-from harness import ROOT, Array, Run, available_threads, error_of, table, urgent, with_threads, write  # isort: skip
+from harness import ROOT, Array, Run, error_of, table, urgent, with_threads, write  # isort: skip
 
 import numpy as np
 
 import tensorlang
+from codegen.llvm.pool import available_threads
 
 SIZES: Mapping[str, Mapping[str, int]] = {
     "covariance": {"m": 1200, "n": 1400},
@@ -85,7 +86,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     operators, results = {count: _operators(references.FILES, count) for count in counts}, []
     for name in (n for n in SIZES if not given.kernels or n.startswith(tuple(given.kernels))):
         reference = None if given.unchecked or name in UNCHECKED else getattr(references, name)
-        found: dict[str, Any] = {"name": name, **measure({c: operators[c][name] for c in counts}, arguments(name), given.seconds, reference)}
+        found: dict[str, Any] = {
+            "name": name,
+            **measure({c: operators[c][name] for c in counts}, arguments(name), given.seconds, reference),
+        }
         found |= {other: seconds[name] for other, seconds in others.items() if name in seconds}
         results.append(found)
         print(*_row(found, counts, tuple(others)), file=sys.stderr, flush=True)

@@ -19,6 +19,7 @@ from tensorlang.schedule.plan import Plan, Storage, make_stage
 from tensorlang.schedule.recurrence import shared_stage
 from tensorlang.schedule.schedule import MOST_DIRECTIVES, Schedule, too_many
 from tensorlang.schedule.state import State, put
+from tensorlang.schedule.whole_tiles import whole_tiles
 from tensorlang.syntax import nodes as syntax
 from tensorlang.syntax.directive_forms import SAME, directive_called
 from tensorlang.targets import others, target_of
@@ -121,7 +122,7 @@ def _directed(
         put(state, replace(stage, synthetic=stage.name in state.copies.values()))
     for directive in schedule.directives:
         _done(TABLE[directive.name].apply, state, directive)
-    return state, stages
+    return state, whole_tiles(state, stages)
 
 
 def _refused(program: Program, rewritten: list[tuple[syntax.Directive, Program]]) -> CompileError:

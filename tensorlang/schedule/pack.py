@@ -51,7 +51,7 @@ def pack(program: Program, tensor: str) -> tuple[Program, str] | str:
     name = fresh_for(program)(f"{tensor}.pack")
     source = table[tensor]
     rank = len(source.shape)
-    axes = _names(program, tensor, rank)
+    axes = axes_of_copy(program, tensor, rank)
     if box is None:
         lows: tuple[Affine, ...] = (affine.ZERO,) * rank
         shape = source.shape
@@ -101,7 +101,7 @@ def _axes(definition: Definition) -> dict[str, tuple[Affine, Affine]]:
     return {a: (affine.ZERO, s) for a, s in zip(definition.axes, definition.tensors[0].shape, strict=True)}
 
 
-def _names(program: Program, tensor: str, rank: int) -> tuple[str, ...]:
+def axes_of_copy(program: Program, tensor: str, rank: int) -> tuple[str, ...]:
     """Return axis names for a copy: those of its definition, or of the names it is read by, or a0, a1, …"""
     for d in program.definitions:
         if d.tensors[0].name == tensor:

@@ -79,9 +79,10 @@ class Stages:
 Groups: TypeAlias = tuple[tuple[str, ...], ...]
 
 
-def to_scop(program: Program, numbered: Mapping[str, Groups] | None = None) -> Stages:
+def to_scop(program: Program, numbered: Mapping[str, Groups] | None = None, summed: Mapping[tuple[str, int], Cond] | None = None) -> Stages:
     """Return the statements, domains and accesses of `program`. `numbered`: tensor → its axes in groups; each of its sums lies along as
-    many axes as there are groups, whose elements are counted along the last of a group first."""
+    many axes as there are groups, whose elements are counted along the last of a group first. `summed`: first tensor and number of a
+    piece → where its sums run, which may be for more elements than the piece has."""
     primary = {t.name: d.tensors[0].name for d in program.definitions for t in d.tensors}
     statements: list[Statement] = []
     infos: dict[str, StatementInfo] = {}
@@ -94,6 +95,7 @@ def to_scop(program: Program, numbered: Mapping[str, Groups] | None = None) -> S
         arrays.append(Array(name, definition.tensors[0].shape))
         for number, piece in enumerate(definition.pieces):
             domain = affine.conj(box, piece.guard)
+            summed_domain = affine.conj(box, (summed or {}).get((name, number), piece.guard))
             cell = tuple(affine.to_expr(axis) for axis in definition.axes)
             sums, shape = _numbered(definition, (numbered or {}).get(name, tuple((axis,) for axis in definition.axes)))
             accs = _accumulators(f"{name}.{number}", piece, sums)
@@ -101,7 +103,7 @@ def to_scop(program: Program, numbered: Mapping[str, Groups] | None = None) -> S
             arrays += [Array(a.name, shape) for a in accs]
             for acc in accs:
                 ordered = in_order(acc.reduce.reducer, program.mode)
-                for info, statement in _reduction(definition, number, acc, domain, primary, ordered, declared):
+                for info, statement in _reduction(definition, number, acc, summed_domain, primary, ordered, declared):
                     infos[info.name] = info
                     statements.append(statement)
             reads = (*_accesses(piece.value, primary, Place(), {a.reduce: a.name for a in accs}, sums),)

@@ -68,14 +68,21 @@ def _one(d: Deriver, definition: Definition) -> None:
         reduction_lanes(d, definition)
         return
     axis = stored_axis(d, definition)
-    found = contraction(definition, axis) if axis is not None and len(definition.pieces) == 1 else None
+    found = contraction(_summing(definition), axis) if axis is not None else None
     if found is not None and axis is not None:
+        d.add(d.schedule.distribute(definition.tensors[0].name) if len(definition.pieces) > 1 else d.schedule)
         derive_contraction(d, definition, found, axis)
     elif _is_row_major(d, definition) and (len(definition.pieces) > 1 or any(True for p in definition.pieces for _ in reduces(p.value))):
         derive_nest(d, definition)
     else:
         d.add(d.schedule.distribute(definition.tensors[0].name) if len(definition.pieces) > 1 else d.schedule)
         derive_pointwise(d, definition)
+
+
+def _summing(definition: Definition) -> Definition:
+    """Return the definition with the one piece alone that sums, where it has others."""
+    found = tuple(p for p in definition.pieces if any(True for _ in reduces(p.value)))
+    return replace(definition, pieces=found) if len(found) == 1 else definition
 
 
 def _is_row_major(d: Deriver, definition: Definition) -> bool:

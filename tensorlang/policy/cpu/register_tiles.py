@@ -13,6 +13,7 @@ from polyhedral.expr import Name as AffineName
 from tensorlang.policy.cpu.cost import covered_cycles
 from tensorlang.policy.cpu.padded import blocked_dims, root_copy
 from tensorlang.policy.deriver import Deriver, mark_parallel
+from tensorlang.schedule.pack import axes_of_copy
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.shape import OPEN_EXTENT, Contraction, block_of, extents, innermost_axis, unit_stride
 from tensorlang.tensor.nodes import Definition
@@ -245,10 +246,9 @@ def _packs(d: Deriver, s: Schedule, definition: Definition, c: Contraction, axis
         rows *= sizes[r] or OPEN_EXTENT
     contiguous = unit_stride(c.w_read.index, None, None, axis)
     if is_packing_profitable(d, c, rows, contiguous) and c.w in tensor_table(d.program):
-        names = tuple(slot.name if isinstance(slot, AffineName) else f"a{k}" for k, slot in enumerate(c.w_read.index))
-        at = f"{definition.tensors[0].name}.{c.batch[-1]}" if c.batch and any(n in c.batch for n in names) else None
-        dims = packed_dims(c, axis, width, inner, names)
-        if at is not None:
-            dims = tuple(dim for dim in dims if dim not in c.batch)
+        names = axes_of_copy(d.program, c.w, len(c.w_read.index))
+        batch = {name for slot, name in zip(c.w_read.index, names, strict=True) if isinstance(slot, AffineName) and slot.name in c.batch}
+        at = f"{definition.tensors[0].name}.{c.batch[-1]}" if batch else None
+        dims = tuple(dim for dim in packed_dims(c, axis, width, inner, names) if dim not in batch)
         s = s.pack(c.w, dims, at)
     return s

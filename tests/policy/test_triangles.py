@@ -1,0 +1,119 @@
+"""Sums for triangles and other parts of a tensor run in register tiles, computed whole where the part ends."""
+
+from __future__ import annotations
+
+import pytest
+from scheduled_programs import argument, assert_same, loops
+
+from codegen.loops.nodes import Alloc, For, Function, Int, Store
+from codegen.loops.printer import show as show_loops
+from codegen.loops.verify import is_reduction
+from codegen.loops.walk import walk
+from tensorlang.check.instantiate import instantiate
+from tensorlang.check.module import load_module
+from tensorlang.diagnostics import Source
+from tensorlang.policy.cpu.derive import derive
+from tensorlang.policy.machine import Machine
+from tensorlang.schedule.check import proven
+from tensorlang.schedule.plan import Plan
+from tensorlang.syntax.parse import parse
+from tensorlang.syntax.printer import show
+from tensorlang.tensor.nodes import Program
+
+MACHINES = [
+    Machine(target="cpu", threads=1),
+    Machine(target="cpu", vector_bytes=16, vector_registers=16, threads=2),
+]
+
+
+def operator(signature: str, body: str, sizes: dict[str, int] | None) -> Program:
+    module = load_module(parse(Source("f.tl", f"op f({signature} {{\n{body}\n}}")))
+    args = [argument(p, sizes or {}) for p in module.operators["f"].params]
+    return instantiate(module, "f", args, symbolic=sizes is None)
+
+
+def derived(program: Program, machine: Machine = MACHINES[0]) -> Plan:
+    return proven(program, derive(program, machine))
+
+
+TRIANGLE = """
+    y[i, j] = c[i, j] + sum(k) a[i, k] * a[j, k] for j <= i
+    y[i, j] = c[i, j]                            otherwise"""
+BAND = """
+    y[i, j] = sum(k) a[i, k] * a[j, k] for 2 * i - 9 <= j, j <= 2 * i + 30
+    y[i, j] = c[i, j]                  otherwise"""
+DIAGONAL = """
+    y[i, j] = sum(k) a[i, k] * a[j, k] for i != j
+    y[i, j] = 1                        otherwise"""
+TWO_SIDES = "y[i, j] = c[i, j] + sum(k in 0..i+1) a[i, k] * c[k, j] + sum(k in i+1..N) a[k, i] * c[k, j]"
+SIGNATURE = "a: f32[N, M], c: f32[N, N]) -> (y: f32[N, N])"
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=["wide", "narrow, two threads"])
+@pytest.mark.parametrize("sizes", [{"N": 45, "M": 11}, {"N": 3, "M": 2}, {"N": 1, "M": 1}, {"N": 33, "M": 0}, None], ids=str)
+@pytest.mark.parametrize("body", [TRIANGLE, BAND, DIAGONAL], ids=["triangle", "band", "all but the diagonal"])
+def test_a_part_of_a_product_is_right(body: str, sizes: dict[str, int] | None, machine: Machine) -> None:
+    program = operator(SIGNATURE, body, sizes)
+    assert_same(program, derived(program, machine), sizes or {"N": 29, "M": 7})
+
+
+def updates(function: Function) -> list[tuple[For, ...]]:
+    """Return the loops around each store that adds to a sum."""
+    found: list[tuple[For, ...]] = []
+
+    def visit(body: tuple[object, ...], around: tuple[For, ...]) -> None:
+        for s in body:
+            if isinstance(s, For):
+                visit(s.body, (*around, s))
+            elif isinstance(s, Store) and is_reduction(s):
+                found.append(around)
+
+    visit(function.body, ())
+    return found
+
+
+@pytest.mark.parametrize("body", [TRIANGLE, BAND, DIAGONAL], ids=["triangle", "band", "all but the diagonal"])
+def test_tiles_that_a_part_cuts_add_up_whole_in_registers(body: str) -> None:
+    program = operator(SIGNATURE, body, {"N": 416, "M": 300})
+    plan = derived(program)
+    text = show_loops(loops(plan))
+    for around in updates(loops(plan)):
+        tile = [loop for loop in around if loop.kind in ("unroll", "vector")]
+        assert tile and all(loop.extent is not None and (loop.lo, loop.hi) == (Int(0), Int(loop.extent)) for loop in tile), text
+
+
+def test_terms_that_differ_from_element_to_element_are_none_for_others() -> None:
+    body = "y[i, j] = sum(k in 0..i+1) a[i, k] * c[k, j] for j <= i\ny[i, j] = c[i, j] otherwise"
+    sizes = {"N": 45}
+    program = operator("a: f32[N, N], c: f32[N, N]) -> (y: f32[N, N])", body, sizes)
+    for machine in MACHINES:
+        assert_same(program, derived(program, machine), sizes)
+
+
+def test_what_lies_outside_a_tensor_is_read_by_nobody() -> None:
+    inside, outside = "y[i, j] = sum(k) a[i, k] * b[j, k]", "y[i, j] = sum(k) a[i, k] * b[j - i, k]"
+    for body, grown in ((inside, True), (outside, False)):
+        text = f"{body} for j >= i\ny[i, j] = 0 otherwise"
+        program = operator("a: f32[N, M], b: f32[N, M]) -> (y: f32[N, N])", text, {"N": 45, "M": 9})
+        plan = derived(program)
+        (sums,) = (s for s in plan.stages.scop.statements if s.role == "update")
+        assert ("Floor" in str(sums.domain)) == grown
+        assert_same(program, plan, {"N": 45, "M": 9})
+
+
+def test_sums_of_both_sides_of_a_triangle_stay_in_registers_beside_it() -> None:
+    program = operator("a: f64[N, N], c: f64[N, N]) -> (y: f64[N, N])", TWO_SIDES, {"N": 96})
+    function = loops(derived(program))
+    spaces = {s.buffer.name: s.buffer.space for s in walk(*function.body) if isinstance(s, Alloc)}
+    found: dict[bool, set[str]] = {True: set(), False: set()}
+    for around in updates(function):
+        (store,) = (s for s in walk(*around[-1].body) if isinstance(s, Store))
+        found[all(loop.lo == Int(0) for loop in around if loop.kind == "unroll")].add(spaces[store.buffer])
+    assert found == {True: {"registers"}, False: {"stack"}}
+
+
+def test_the_directives_are_those_of_a_product() -> None:
+    program = operator(SIGNATURE, TRIANGLE, {"N": 416, "M": 300})
+    found = [show(d) for d in derive(program, MACHINES[0]).directives]
+    assert found[0] == "distribute y"
+    assert "pack a as [i // 32, k, i % 32]" in found

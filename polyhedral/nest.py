@@ -162,9 +162,10 @@ class Nest:
         """Return the same nest under another placement name."""
         return replace(self, placement=placement)
 
-    def restrict(self, cond: Cond) -> Nest:
-        """Keep only the points where `cond` over the loops holds."""
-        return replace(self, points=self.points.intersect(self.frame.set(cond)))
+    def restrict(self, cond: Cond, *, tiles: bool = False) -> Nest:
+        """Keep only the points where `cond` over the loops holds. `tiles`: whole tiles keep no more of them either."""
+        kept = self.frame.set(cond)
+        return replace(self, points=self.points.intersect(kept), box=self.box.intersect(kept) if tiles else self.box)
 
     def within(self, iterations: isl.Set) -> Nest:
         """Keep only the points whose outermost loops are among `iterations`."""

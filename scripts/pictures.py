@@ -73,6 +73,12 @@ DRAWINGS = (
         "fuse i, j -> f\nsplit f by 12 -> fo, fi",
         "One loop of two, cut into pieces of twelve, which do not end where rows do.",
     ),
+    Drawing(
+        "cut",
+        "scale",
+        "cut j at i + 1 -> a, b\norder a, i, b",
+        "What is on or below the diagonal column by column, then the rest row by row.",
+    ),
     Drawing("vectorize", "scale", "split j by 4 -> jo, ji\nvectorize ji", "Four points at a time."),
     Drawing("parallel", "scale", "split i by 2 -> io, ii\nparallel io", "Each colour is a thread."),
     Drawing(

@@ -485,6 +485,17 @@ def _peel(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     return s.peel(loop, d.random.choice((1, 1, 2, 3))) if loop else None
 
 
+def _cut(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
+    """Cut a loop at a number, at a share of a size, or where another loop of its stage stands."""
+    stage = d.stage()
+    loop, other = d.loop(stage), d.loop(stage)
+    if loop is None:
+        return None
+    sizes = [f"{size} // {d.factor()}" for size in seen.program.sizes]
+    point = d.random.choice([str(d.random.choice((0, 1, 2, 3, 5))), *sizes, f"{other} + {d.random.choice((0, 1))}"])
+    return s.cut(loop, point, d.fresh(loop, "uv") if d.random.random() < 0.7 else ())
+
+
 def _partition(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     loop = d.loop()
     return s.partition(loop) if loop else None
@@ -704,7 +715,7 @@ def outline_or_none(program: Program, schedule: Schedule, layouts: Mapping[str, 
 
 REWRITES = (_inline, _rfactor, _rfactor, _flatten, _pack, _pack_as, _unfold, _store)
 LOOPS = (
-    *(_split, _split, _tile, _tile, _order, _order, _fuse, _distribute, _skew, _shift, _reverse, _peel),
+    *(_split, _split, _tile, _tile, _order, _order, _fuse, _distribute, _skew, _shift, _reverse, _peel, _peel, _cut, _cut),
     *(_at, _at_reader, _at_reader, _at_reader, _at_kept, _root, _store_at, _layout, _fold, _together, _together, _trim),
 )
 MARKS_ANYWHERE = (_unroll, _vectorize, _vectorize, _split, _pack)

@@ -10,7 +10,7 @@ A reduction over the lanes of a vector loop gets one partial result per lane; wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
@@ -67,7 +67,7 @@ class _Kernel:
 
     @property
     def buffers(self) -> Mapping[str, DType]:
-        return {b.name: b.dtype for memory in self.memory.values() for b in memory.buffers}
+        return {b.name: b.dtype for known in self.memory.values() for memory in (known, *known.others) for b in memory.buffers}
 
     def loop(self, name: str) -> loops.Index:
         kind = "size" if name in self.plan.program.sizes else "loop"
@@ -83,7 +83,7 @@ def lower(plan: Plan, symbol: str) -> Lowered:
     found = tensor_memory(plan, names)
     kernel = _Kernel(plan, names, found, {t.name: t.dtype for t in table.values()})
     body: list[loops.Stmt] = [*_entry_checks(kernel)]
-    body += _allocations(kernel, ())
+    body += _allocations(kernel, (), tuple(plan.placed.places))
     body += _block(kernel, _scanned(plan), ())
     params = (*(p.name for p in plan.program.params), *plan.program.results)
     buffers = tuple(found[p].buffers[0] for p in params)
@@ -114,7 +114,7 @@ def _block(kernel: _Kernel, nodes: tuple[scanned.Node, ...], open_loops: tuple[s
                 out.append(loops.If(to_bool(cond, kernel.loop), tuple(_block(kernel, body, open_loops))))
             case scanned.For(name, lo, hi, mark, extent, body):
                 inner = (*open_loops, name)
-                stmts = (*_allocations(kernel, inner), *_prefetches(kernel, node, inner), *_block(kernel, body, inner))
+                stmts = (*_allocations(kernel, inner, _placements(body)), *_prefetches(kernel, node, inner), *_block(kernel, body, inner))
                 var = kernel.names.of("loop", name)
                 if mark in _STATIC:
                     extent = _declared_extent(kernel, node) if extent is None else extent
@@ -129,7 +129,8 @@ def _prefetches(kernel: _Kernel, loop: scanned.For, open_loops: tuple[str, ...])
     """Return what `loop`, the innermost of `open_loops`, asks for at the beginning of each iteration."""
     plan, out = kernel.plan, []
     for prefetch in plan.prefetches:
-        readers = _readers(plan, prefetch.tensor, loop.body) if prefetch.at == loop.name else []
+        asks = prefetch.at == loop.name and prefetch.loop in open_loops
+        readers = _readers(plan, prefetch.tensor, loop.body) if asks else []
         if readers:
             box = footprint(plan.placed, prefetch.tensor, readers, open_loops.index(prefetch.loop) + 1)
             out += to_prefetches(prefetch, kernel.memory[prefetch.tensor], box, kernel.loop, kernel.names.fresh)
@@ -168,8 +169,11 @@ def _placements(nodes: tuple[scanned.Node, ...]) -> list[str]:
     return found
 
 
-def _allocations(kernel: _Kernel, open_loops: tuple[str, ...]) -> list[loops.Stmt]:
-    here = dict.fromkeys(b for memory in kernel.memory.values() if memory.chain == open_loops for b in memory.buffers)
+def _allocations(kernel: _Kernel, open_loops: tuple[str, ...], running: Sequence[str]) -> list[loops.Stmt]:
+    """Return the buffers that are private to the innermost of `open_loops`, in which the placements `running` run."""
+    every = (memory for known in kernel.memory.values() for memory in (known, *known.others))
+    used = (m for m in every if m.chain == open_loops and (not m.placements or not m.placements.isdisjoint(running)))
+    here = dict.fromkeys(b for memory in used for b in memory.buffers)
     return [loops.Alloc(buffer) for buffer in here if buffer.space != "param"]
 
 
@@ -223,22 +227,22 @@ def _statement(kernel: _Kernel, placement: str) -> list[loops.Stmt]:
         iters=iters,
         names=kernel.loop,
         types=Types(kernel.dtypes),
-        element=lambda name, slots, at: _element(kernel, name, slots, at),
+        element=lambda name, slots, at: _element(kernel, placement, name, slots, at),
         reductions={},
         fresh=kernel.names.fresh,
     )
     match info.phase:
         case "init":
-            return _init(kernel, info, point)
+            return _init(kernel, info, placement, point)
         case "update":
-            return _update(kernel, info, point, _lane_number(kernel, nest, lane.name) if lane else None)
+            return _update(kernel, info, placement, point, _lane_number(kernel, nest, lane.name) if lane else None)
         case "define":
-            return _define(kernel, info, point)
+            return _define(kernel, info, placement, point)
 
 
-def _element(kernel: _Kernel, name: str, slots: tuple[tensor.Slot, ...], point: Point) -> loops.Load:
+def _element(kernel: _Kernel, placement: str, name: str, slots: tuple[tensor.Slot, ...], point: Point) -> loops.Load:
     """Return the load of an element, with a run-time check before it for an index that nothing is known about."""
-    memory = kernel.memory[name]
+    memory = kernel.memory[name].of(placement)
     extents = dict(zip(memory.axes, tensor_table(kernel.plan.program)[name].shape, strict=True))
     parts: dict[str, loops.Index] = {}
     for axis, slot in zip(memory.axes, slots, strict=True):
@@ -290,10 +294,10 @@ def _neutral(reducer: tensor.Reducer) -> tuple[tensor.Expr, ...]:
     return tuple(tensor.Const(False if t == bool_ else 0.0 if t.is_float else 0, t) for t in dtypes)
 
 
-def _init(kernel: _Kernel, info: StatementInfo, point: Point) -> list[loops.Stmt]:
+def _init(kernel: _Kernel, info: StatementInfo, placement: str, point: Point) -> list[loops.Stmt]:
     acc = info.accumulator
     assert acc is not None
-    memory = kernel.memory[acc.name]
+    memory = kernel.memory[acc.name].of(placement)
     cell = _cell(kernel, memory, acc.cell, point)
     if memory.lanes:
         if len(memory.buffers) != 1 or acc.reduce.reducer.kind is None:
@@ -317,14 +321,14 @@ def _lane_number(kernel: _Kernel, nest: Nest, lane: str) -> loops.Index:
     return loops.Add(kernel.loop(lane), loops.Int(-ends[0])) if ends[0] else kernel.loop(lane)
 
 
-def _update(kernel: _Kernel, info: StatementInfo, point: Point, lane: loops.Index | None) -> list[loops.Stmt]:
+def _update(kernel: _Kernel, info: StatementInfo, placement: str, point: Point, lane: loops.Index | None) -> list[loops.Stmt]:
     acc = info.accumulator
     assert acc is not None
-    memory = kernel.memory[acc.name]
+    memory = kernel.memory[acc.name].of(placement)
     reducer = acc.reduce.reducer
     cell = _cell(kernel, memory, acc.cell, point)
-    if lane is not None:
-        cell = (*cell, lane)
+    if memory.lanes:  # updates outside of vectors add to the first lane
+        cell = (*cell, lane or loops.Int(0))
     olds = tuple(loops.Load(b.name, cell) for b in memory.buffers)
     stmts = _combine(kernel, reducer, olds, acc.reduce.body, point, memory, cell, is_flagged(acc))
     if acc.reduce.filter is not None:
@@ -384,14 +388,14 @@ def _combined(kernel: _Kernel, reducer: tensor.Reducer, old: loops.Expr, body: t
     return loops.Binary(_OPERATION[reducer.kind], old, value(body, point))
 
 
-def _define(kernel: _Kernel, info: StatementInfo, point: Point) -> list[loops.Stmt]:
+def _define(kernel: _Kernel, info: StatementInfo, placement: str, point: Point) -> list[loops.Stmt]:
     definition = info.definition
     primary = definition.tensors[0].name
     accs = kernel.plan.stages.accumulators[primary, info.piece]
     before: list[loops.Stmt] = []
     reductions: dict[tensor.Reduce, tuple[loops.Expr, ...]] = {}
     for acc in accs:
-        memory = kernel.memory[acc.name]
+        memory = kernel.memory[acc.name].of(placement)
         cell = _cell(kernel, memory, acc.cell, point)
         if memory.lanes:
             made, result = _across_lanes(kernel, acc, memory, cell, point)
@@ -403,7 +407,7 @@ def _define(kernel: _Kernel, info: StatementInfo, point: Point) -> list[loops.St
     results = components(definition.pieces[info.piece].value, point)
     stores: list[loops.Stmt] = []
     for made_tensor, result in zip(definition.tensors, results, strict=True):
-        memory = kernel.memory[made_tensor.name]
+        memory = kernel.memory[made_tensor.name].of(placement)
         stored = _narrowed(kernel, made_tensor.dtype, result)
         stream = note_of(kernel.plan.about_tensors.get(made_tensor.name, ()), Streamed) is not None
         cell = _cell(kernel, memory, tuple(map(AffineName, definition.axes)), point)

@@ -24,7 +24,7 @@ from polyhedral.region import Footprint, footprint
 from polyhedral.sets import implies
 from polyhedral.storage import Cells, validate
 from polyhedral.verdict import Proven
-from tensorlang.diagnostics import error
+from tensorlang.diagnostics import InternalError, error
 from tensorlang.lower.index import to_index
 from tensorlang.lower.names import Names
 from tensorlang.schedule.annotations import origin_of
@@ -41,7 +41,8 @@ STACK_BYTES = 32 * 1024
 @dataclass(frozen=True, slots=True)
 class TensorMemory:
     """The buffers of one tensor. `dims`, over `axes` and the loops outside, address an element; `chain` are the loops that privatise it.
-    `lanes`: extent of an additional last dimension, one slot per vector lane, or 0."""
+    `lanes`: extent of an additional last dimension, one slot per vector lane, or 0. `placements`: the placements that use it, where others
+    use a memory of their own, which `others` names; empty: all."""
 
     tensor: str
     buffers: tuple[loops.Buffer, ...]
@@ -49,6 +50,12 @@ class TensorMemory:
     dims: tuple[Affine, ...]
     chain: tuple[str, ...]
     lanes: int = 0
+    placements: frozenset[str] = frozenset()
+    others: tuple[TensorMemory, ...] = ()
+
+    def of(self, placement: str) -> TensorMemory:
+        """Return the memory that a placement uses."""
+        return next((other for other in self.others if placement in other.placements), self)
 
 
 def is_flagged(acc: Accumulator) -> bool:
@@ -94,7 +101,13 @@ def _where_it_goes(plan: Plan, definition: Definition, number: int, acc: Accumul
     primary = definition.tensors[0].name
     made = _made_of(definition, definition.pieces[number], acc)
     simple = acc.cell == tuple(map(Name, definition.axes)) and not is_flagged(acc) and acc.reduce.filter is not None
-    if made is None or not simple or made.name in plan.layouts or acc.name in plan.layouts or _lanes(plan, acc.name):
+    if (
+        made is None
+        or not simple
+        or made.name in plan.layouts
+        or acc.name in plan.layouts
+        or _lanes(plan, acc.name, plan.placed.accessing(acc.name))
+    ):
         return None
     if acc.reduce.reducer.dtypes != (made.dtype,) or compute_dtype(made.dtype) != made.dtype:
         return None
@@ -119,16 +132,62 @@ def _made_of(definition: Definition, piece: Piece, acc: Accumulator) -> Tensor |
 
 
 def _local(plan: Plan, names: Names, tensor: str, array: str, axes: tuple[str, ...], dtypes: tuple[DType, ...]) -> TensorMemory:
-    touching = plan.placed.accessing(array)
     depth = plan.depth.get(array, 0)  # of a tensor defined together with a result nothing is private
-    chain = tuple(loop.name for loop in plan.placed.places[touching[0]].loops[:depth])
-    lanes = _lanes(plan, array)
+    groups = _groups(plan, array, depth)
+    first, *rest = (_memory(plan, names, tensor, array, axes, dtypes, group, depth) for group in groups)
+    if not rest:
+        return first
+    parted = [replace(memory, placements=frozenset(group)) for memory, group in zip((first, *rest), groups, strict=True)]
+    return replace(parted[0], others=tuple(parted[1:]))
+
+
+def _groups(plan: Plan, array: str, depth: int) -> list[list[str]]:
+    """Return the placements that touch `array`, those together that share its buffer: copies of the loops that privatise it share one where
+    they are loops of the same names, whose boxes lie constant distances apart."""
+    groups: list[list[str]] = []
+    for copy in _copies(plan, plan.placed.accessing(array), depth):
+        chain, lanes = _chain(plan, copy, depth), _lanes(plan, array, copy)
+        like = (g for g in groups if _chain(plan, g, depth) == chain and _lanes(plan, array, g) == lanes)
+        fitting = next((g for g in like if _box(plan, array, [*g, *copy], depth) is not None), None)
+        if fitting is None:
+            groups.append(copy)
+        else:
+            fitting += copy
+    return groups
+
+
+def _copies(plan: Plan, touching: list[str], depth: int) -> list[list[str]]:
+    """Return `touching` by the copies of the first `depth` loops that they run in."""
+    left, copies = touching, []
+    while left:
+        copies.append([p for p in left if plan.placed.shared(left[0], p) >= depth])
+        left = [p for p in left if p not in copies[-1]]
+    return copies
+
+
+def _chain(plan: Plan, touching: list[str], depth: int) -> tuple[str, ...]:
+    return tuple(loop.name for loop in plan.placed.places[touching[0]].loops[:depth])
+
+
+def _memory(
+    plan: Plan,
+    names: Names,
+    tensor: str,
+    array: str,
+    axes: tuple[str, ...],
+    dtypes: tuple[DType, ...],
+    touching: list[str],
+    depth: int,
+) -> TensorMemory:
+    """Return the memory of an array, or of the copies of the loops around it in which `touching` run."""
+    chain = _chain(plan, touching, depth)
+    lanes = _lanes(plan, array, touching)
     storage = plan.layouts.get(tensor)
     size = lambda n: loops.Var(names.of("size", n))  # noqa: E731
     if storage is not None:
-        dims, shape = _arranged(storage, axes, _box(plan, array, touching, depth)) if depth else (storage.dims, storage.shape)
+        dims, shape = _arranged(storage, axes, _one_box(plan, array, touching, depth)) if depth else (storage.dims, storage.shape)
     else:
-        box = _box(plan, array, touching, depth)
+        box = _one_box(plan, array, touching, depth)
         sides = zip(axes, box.origin, box.extent, strict=True)
         cell = [(affine.sub(axis, origin), affine.to_expr(extent)) for axis, origin, extent in sides]
         for axis, modulus in plan.folds.get(tensor, ()):
@@ -170,15 +229,20 @@ def _whole(extent: Affine, of: int) -> Affine:
     return extent if known is None else affine.to_expr(-(-known // of) * of)
 
 
-def _box(plan: Plan, array: str, touching: list[str], depth: int) -> Footprint:
-    """Return the box of `array` that an iteration of the loops that privatise it touches, the same for all copies of those loops."""
-    left, boxes = touching, []
-    while left:
-        together = [p for p in left if plan.placed.shared(left[0], p) >= depth]
-        boxes.append(footprint(plan.placed, array, together, depth))
-        left = [p for p in left if p not in together]
-    sides = [_side(array, [(b.origin[k], affine.to_expr(b.extent[k])) for b in boxes]) for k in range(len(boxes[0].origin))]
-    return Footprint(tuple(origin for origin, _ in sides), tuple(extent for _, extent in sides))
+def _one_box(plan: Plan, array: str, touching: list[str], depth: int) -> Footprint:
+    box = _box(plan, array, touching, depth)
+    if box is None:
+        raise InternalError("lower", f"copies of loops that share `{array}` touch boxes of which nobody knows how far they lie apart")
+    return box
+
+
+def _box(plan: Plan, array: str, touching: list[str], depth: int) -> Footprint | None:
+    """Return the box of `array` that an iteration of the loops that privatise it touches, the same for all copies of those loops, or None
+    where there is none."""
+    boxes = [footprint(plan.placed, array, copy, depth) for copy in _copies(plan, touching, depth)]
+    sides = [_side([(b.origin[k], affine.to_expr(b.extent[k])) for b in boxes]) for k in range(len(boxes[0].origin))]
+    known = [side for side in sides if side is not None]
+    return Footprint(tuple(origin for origin, _ in known), tuple(extent for _, extent in known)) if len(known) == len(sides) else None
 
 
 def _arranged(storage: Storage, axes: tuple[str, ...], box: Footprint) -> tuple[tuple[Affine, ...], tuple[Affine, ...]]:
@@ -219,8 +283,8 @@ def _splits(e: Affine, axis: str, origin: Affine) -> bool:
             return all(_splits(atom, axis, origin) for atom in terms if not isinstance(atom, Name))
 
 
-def _side(array: str, sides: list[tuple[Affine, Affine]]) -> tuple[Affine, Affine]:
-    """Return origin and extent that hold all of `sides`, whose origins lie constant distances apart."""
+def _side(sides: list[tuple[Affine, Affine]]) -> tuple[Affine, Affine] | None:
+    """Return origin and extent that hold all of `sides`, or None where their origins do not lie constant distances apart."""
     first = sides[0][0]
     if all(affine.same(first, origin) for origin, _ in sides):
         return first, reduce(_greater, (extent for _, extent in sides))
@@ -228,7 +292,7 @@ def _side(array: str, sides: list[tuple[Affine, Affine]]) -> tuple[Affine, Affin
     lengths = [affine.constant(extent) for _, extent in sides]
     known = [(s, n) for s, n in zip(starts, lengths, strict=True) if s is not None and n is not None]
     if len(known) < len(sides):
-        raise error("S0211", f"the copies that `peel` makes would each store `{array}` in a way of its own", help="peel last")
+        return None
     low, high = min(s for s, _ in known), max(s + n for s, n in known)
     return affine.add(first, low), affine.to_expr(high - low)
 
@@ -255,10 +319,10 @@ def _vector_axis(plan: Plan, array: str, touching: list[str]) -> int | None:
     return None
 
 
-def _lanes(plan: Plan, array: str) -> int:
+def _lanes(plan: Plan, array: str, touching: list[str]) -> int:
     """Return the extent of the vector loop over which updates of accumulator `array` are spread, or 0."""
     lanes = 0
-    for placement in plan.placed.accessing(array):
+    for placement in touching:
         nest = plan.placed.nests[placement]
         statement = plan.placed.statements[nest.statement]
         if statement.role == "update" and statement.write.tensor == array:

@@ -25,7 +25,7 @@ from tensorlang.tensor.walk import definition_reads
 
 def place(state: State, stages: Stages) -> Plan:
     """Build the nests of every stage, readers before what they read, and the tree."""
-    _nothing_inside_peeled(state)
+    _nothing_inside_copies(state)
     _nothing_about_lost_loops(state)
     scop = stages.scop
     statements = {s.name: s for s in scop.statements}
@@ -69,15 +69,20 @@ def place(state: State, stages: Stages) -> Plan:
     )
 
 
-def _nothing_inside_peeled(state: State) -> None:
-    """Refuse what is computed inside a loop that has two copies."""
+def _nothing_inside_copies(state: State) -> None:
+    """Refuse what is computed inside a loop that has several copies."""
     for name, directive in state.peels:
         stage = state.stages[name]
-        first = min(stage.loops.index(loop) for cut in stage.cuts for loop in cut)
         for other in state.stages.values():
-            if other.inside is not None and other.inside[0] == stage.name and other.inside[1] in stage.loops[first:]:
-                title = f"`{other.name}` is computed inside loop `{other.inside[1]}`, of which peeling makes two"
-                raise error("S0211", title, directive.span, help=f"compute `{other.name}` outside the peeled loop, or at the root")
+            if other.inside is not None and other.inside[0] == stage.name and _is_doubled(stage, other.inside[1]):
+                title = f"`{other.name}` is computed inside loop `{other.inside[1]}`, of which `{directive.name}` makes two"
+                raise error("S0211", title, directive.span, help=f"compute `{other.name}` outside of it, or at the root")
+
+
+def _is_doubled(stage: Stage, loop: str) -> bool:
+    """Return whether cuts make several copies of a loop: of one that stands in the loop that is cut, and not in one of its parts alone."""
+    parts, inside = stage.parts(loop), stage.loops[: stage.loops.index(loop) + 1] if loop in stage.loops else ()
+    return any(k not in parts and not cut.loops.isdisjoint(inside) for k, cut in enumerate(stage.cuts))
 
 
 def _nothing_about_lost_loops(state: State) -> None:
@@ -200,7 +205,6 @@ def _of_copies(state: State, placed: Placed, accumulators: set[str]) -> dict[str
                 suffix = p.removeprefix(placed.nests[p].statement).split(".")
                 copies.setdefault(tuple(f"first{k or ''}" in suffix for k in sorted(cuts)), []).append(p)
             depth = min(_shared(placed, group) for group in copies.values())
-            loops = {loop.name for loop in placed.places[touching[0]].loops[:depth]}
-            if len(copies) > 1 and all(loops & state.stages[stage].cuts[k] for k in cuts):
+            if len(copies) > 1:
                 out[tensor] = depth
     return out

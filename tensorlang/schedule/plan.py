@@ -35,17 +35,40 @@ from tensorlang.tensor.nodes import Definition, Program
 from tensorlang.tensor.scop import Stages, StatementInfo
 
 T = TypeVar("T")
+Peels: TypeAlias = tuple[bool, ...]
+"""For each cut of a stage: whether a copy runs the first iterations. Shorter than the cuts: the rest of the others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One transformation of a nest and the loops that a nest must have for it to apply. A peeled loop has two: `apply` for its first
-    iterations, `rest` for the others, and `cut` is its number among the stage's peeled loops."""
+    """One transformation of a nest and the loops that a nest must have for it to apply. A loop in two parts has two: `apply` for its first
+    iterations, `rest` for the others, and `cut` is its number among the stage's cuts."""
 
     loops: tuple[str, ...]
     apply: Callable[[Nest], Nest]
     rest: Callable[[Nest], Nest] | None = None
     cut: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What a loop in two parts has become in each: loops of both where the parts have the same names, loops of one where they have their
+    own. `under`: the parts of earlier cuts, by their numbers, that the loop stood in."""
+
+    first: frozenset[str]
+    rest: frozenset[str]
+    under: tuple[tuple[int, bool], ...] = ()
+
+    @property
+    def loops(self) -> frozenset[str]:
+        return self.first | self.rest
+
+    def has(self, loop: str, first: bool) -> bool:
+        """Return whether `loop` runs in the first part, or in the other; loops that the cut is not about run in both."""
+        return loop in (self.first if first else self.rest) or loop not in self.loops
+
+    def replaced(self, gone: Sequence[str], by: Sequence[str]) -> Cut:
+        return replace(self, first=_replaced(self.first, gone, by), rest=_replaced(self.rest, gone, by))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +103,8 @@ class Stage:
     """(consumer stage, loop) at which the stage is computed; None: at the root."""
     distributed: frozenset[str] = frozenset()
     """Loops from which inwards each piece gets loops of its own; "" means all loops."""
-    cuts: tuple[frozenset[str], ...] = ()
-    """For each peeling, the loops that the peeled loop has become."""
+    cuts: tuple[Cut, ...] = ()
+    """For each loop that was peeled or cut, what its parts have become."""
     synthetic: bool = False
     """Made by a directive (a packed copy): its loops are only named in full."""
     memo: dict[tuple[str, Peels], PartialNest] = field(default_factory=dict, compare=False, repr=False)
@@ -116,7 +139,7 @@ class Stage:
             forward={**_without(self.forward, known), **{loop: self.forward[loop] for loop in by}},
             reductions=_replaced(self.reductions, gone, by),
             distributed=_replaced(self.distributed, gone, by[:1]),
-            cuts=tuple(_replaced(cut, gone, by) for cut in self.cuts),
+            cuts=tuple(cut.replaced(gone, by) for cut in self.cuts),
         )
 
     def marked(self, loop: str, mark: Mark) -> Stage:
@@ -124,8 +147,27 @@ class Stage:
         return replace(self, marks={**self.marks, loop: mark})
 
     def cut_around(self, statement: str) -> list[int]:
-        """Return the numbers of the peelings that make two copies of a statement."""
-        return [k for k, cut in enumerate(self.cuts) if any(statement in self.members[loop] for loop in cut)]
+        """Return the numbers of the cuts that make two copies of a statement."""
+        return [k for k, cut in enumerate(self.cuts) if any(statement in self.members[loop] for loop in cut.loops)]
+
+    def copies(self, statement: str) -> Iterator[Peels]:
+        """Yield, for each copy of a statement, in which part of each cut it runs."""
+        around = self.cut_around(statement)
+        for peels in product(*((True, False) if k in around else (False,) for k in range(len(self.cuts)))):
+            if all(peels[j] == part for k, cut in enumerate(self.cuts) if peels[k] for j, part in cut.under):
+                yield peels
+
+    def parts(self, loop: str) -> dict[int, bool]:
+        """Return the parts of cuts, by their numbers, that `loop` is alone in; it runs in both of all others."""
+        return {k: cut.has(loop, True) for k, cut in enumerate(self.cuts) if cut.has(loop, True) != cut.has(loop, False)}
+
+    def overlap(self, *loops: str) -> bool:
+        """Return whether `loops` can run around one statement: none is alone in a part that another is not in."""
+        return all(len({part[k] for part in map(self.parts, loops) if k in part}) < 2 for k in range(len(self.cuts)))
+
+    def neighbours(self, *loops: str) -> list[str]:
+        """Return the loops that run around statements together with `loops`, outermost first."""
+        return [loop for loop in self.loops if self.overlap(loop, *loops)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,10 +295,6 @@ def _rename(old: str, new: str) -> Change:
     return Change((old,), lambda nest: nest.rename(old, new))
 
 
-Peels: TypeAlias = tuple[bool, ...]
-"""For each peeling of a stage: whether a copy runs the first iterations. Shorter than the peelings: the rest of the others."""
-
-
 def placement(statement: str, peels: Peels) -> str:
     """Return the name of a copy of a statement."""
     return statement + "".join(f".first{k or ''}" for k, first in enumerate(peels) if first)
@@ -265,9 +303,8 @@ def placement(statement: str, peels: Peels) -> str:
 def nests_of(stage: Stage, statement: StatementInfo, base: Nest, prefix: int = 0) -> dict[str, Nest]:
     """Return `base` after every change the stage asks for, once for each copy of the statement: the identity nest, or one whose first
     `prefix` loops are another stage's and whose own loops have their names already."""
-    around = stage.cut_around(statement.name)
     out: dict[str, Nest] = {}
-    for peels in product(*((True, False) if k in around else (False,) for k in range(len(stage.cuts)))):
+    for peels in stage.copies(statement.name):
         name = placement(statement.name, peels)
         out[name] = _nest_of(stage, statement, base, prefix, peels).placed(name)
     return out
@@ -275,7 +312,7 @@ def nests_of(stage: Stage, statement: StatementInfo, base: Nest, prefix: int = 0
 
 def _nest_of(stage: Stage, statement: StatementInfo, base: Nest, prefix: int, peels: Peels) -> Nest:
     nest = changed(stage, statement, base, prefix, peels)
-    own = [loop for loop in stage.loops if statement.name in stage.members[loop]]
+    own = [loop for loop in stage.loops if loop in nest.loops[prefix:]]
     return nest.reorder((*base.loops[:prefix], *own))
 
 
@@ -313,13 +350,15 @@ def trees(
     peels: Mapping[int, bool] | None = None,
 ) -> tuple[Tree, ...]:
     """Return the loops of `stage` around `statements`; `inside(loop, statements)` gives what else is computed in a loop, first. `peels`:
-    of the peeled loops outside, whether these are their first iterations."""
+    of the cut loops outside, whether these are their first iterations."""
     peels = peels or {}
     out: list[Tree] = []
     while statements:
         # A program may have thousands of loops one after the other: those that nobody here is in are passed over.
         apart = _by_piece(statements) if "" in stage.distributed and loops else []
-        start = next((k for k, n in enumerate(loops) if any(s.name in stage.members[n] for s in statements)), None)
+        start = next(
+            (k for k, n in enumerate(loops) if _runs(stage, n, peels) and any(s.name in stage.members[n] for s in statements)), None
+        )
         if start is None and len(apart) < 2:
             chosen = tuple(peels.get(k, False) for k in range(len(stage.cuts)))
             return (*out, *(Leaf(placement(s.name, chosen)) for s in statements))
@@ -327,7 +366,7 @@ def trees(
         loop, rest = loops[0], loops[1:]
         if len(apart) > 1:
             return (*out, *(t for part in apart for t in trees(stage, part, loops, inside, peels)))
-        having = [k for k, s in enumerate(statements) if s.name in stage.members[loop]]
+        having = [k for k, s in enumerate(statements) if s.name in stage.members[loop]] if _runs(stage, loop, peels) else []
         if having:
             first, last = having[0], having[-1]
             out += trees(stage, statements[:first], rest, inside, peels)
@@ -340,6 +379,11 @@ def trees(
             statements = statements[last + 1 :]
         loops = rest
     return tuple(out)
+
+
+def _runs(stage: Stage, loop: str, peels: Mapping[int, bool]) -> bool:
+    """Return whether a loop runs in these parts of the cut loops outside."""
+    return all(stage.cuts[k].has(loop, part) for k, part in peels.items())
 
 
 def _by_piece(statements: Sequence[StatementInfo]) -> list[list[StatementInfo]]:
@@ -356,7 +400,7 @@ def _around(
 ) -> tuple[Tree, ...]:
     """Return the first of `loops` around `statements`, once for each part where it is peeled."""
     loop = loops[0]
-    peeled = next((k for k, cut in enumerate(stage.cuts) if loop in cut and k not in peels), None)
+    peeled = next((k for k, cut in enumerate(stage.cuts) if loop in cut.loops and k not in peels), None)
     if peeled is not None:
         copies = [trees(stage, statements, loops, inside, {**peels, peeled: first}) for first in (True, False)]
         return tuple(t for copy in copies for t in copy)

@@ -100,6 +100,11 @@ class Schedule:
     def peel(self, loop: str, by: int) -> Schedule:
         return self.then(_directive("peel", [loop], [("by", [by])]))
 
+    def cut(self, loop: str, at: str | int | Sequence[str | int], into: Sequence[str] = ()) -> Schedule:
+        """Run the iterations before each point, and from the last on, in loops of their own: `at` is over sizes and other loops."""
+        points = [at] if isinstance(at, str | int) else at
+        return self.then(f"cut {loop} at {', '.join(map(str, points))}" + (f" -> {', '.join(into)}" if into else ""))
+
     def partition(self, *loops: str) -> Schedule:
         """Split `loops` where everything is decided that they may decide about the edges of arrays, whatever code that takes."""
         return self.then(_directive("partition", loops))

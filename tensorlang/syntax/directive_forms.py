@@ -11,6 +11,7 @@ FORMS = {
     "bind": "write `bind LOOP, … to block.x | … | block.z | thread.x | … | thread.z | thread | warp | warp.x | … | lane | lane.x | …, …`",
     "cache": "write `cache TENSOR in shared at LOOP as [DIM, …]` `with pad (N)` or `with swizzle (N)`, or `cache TENSOR in registers`",
     "cluster": "write `cluster LOOP by COUNT`, about a loop that is bound to blocks",
+    "cut": "write `cut LOOP at POINT, … -> PART, …`, or without names for parts that are shaped alike",
     "distribute": "write `distribute TENSOR` or `distribute TENSOR at LOOP`",
     "flatten": "write `flatten` alone, before the directives that name loops",
     "fold": "write `fold TENSOR at AXIS by COUNT`",
@@ -63,7 +64,7 @@ ELSEWHERE = {
     "blocks": "bind", "decompose_reduction": "rfactor", "storage_align": "layout", "transform_layout": "layout", "pad": "layout",
     "warp_specialize": "specialize", "specialise": "specialize", "tensor_core": "tensorize", "tensorise": "tensorize", "mma": "tensorize",
     "replace": "tensorize", "fission": "distribute", "loop_distribute": "distribute", "compute_with": "together", "fuse_at": "together",
-    "shift_loop": "shift", "cut_loop": "peel", "loop_partition": "partition", "sliding": "fold", "fold_storage": "fold",
+    "shift_loop": "shift", "cut_loop": "cut", "loop_partition": "partition", "sliding": "fold", "fold_storage": "fold",
     "nontemporal": "stream", "swizzle": "raster",
 }  # fmt: skip
 """What another tool calls it → the directive that does it here, or what comes nearest."""

@@ -69,6 +69,8 @@ def step(s: Schedule, a: str, b: str, n: int, m: int, new: list[str]) -> list[Sc
         s.fold("h", "i", n),
         s.trim(a, b),
         s.partition(a, b),
+        s.cut(a, n),
+        s.cut(a, [f"{b} + {n}", "N // 2"], (a, b, "c")),
         s.rfactor("k", n),
         s.rfactor("k", n, chunked=True),
         s.prefetch("a", "i", n),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from itertools import product
 
 from codegen.loops.notes import Note, Partitioned
 from polyhedral import affine
@@ -125,13 +124,17 @@ def fuse(state: State, directive: syntax.Directive) -> None:
     (stage, outer), (other, inner) = loop_of(state, directive, first), loop_of(state, directive, second)
     if other is not stage:
         raise error("S0205", f"`{outer}` and `{inner}` belong to different stages", directive.span)
-    if stage.loops.index(inner) != stage.loops.index(outer) + 1:
+    beside = stage.neighbours(outer, inner)
+    if outer not in beside or inner not in beside or beside.index(inner) != beside.index(outer) + 1:
         raise error(
             "S0206",
             f"`{inner}` is not the loop directly inside `{outer}`",
             directive.span,
-            help=f"`order` them first; the order is now {', '.join(stage.loops)}",
+            help=f"`order` them first; the order is now {', '.join(beside)}",
         )
+    if stage.parts(outer) != stage.parts(inner):
+        title = f"`{outer}` and `{inner}` do not run in the same parts of a loop that is cut"
+        raise error("S0206", title, directive.span, help="fuse before `cut`")
     if stage.members[outer] != stage.members[inner] or (outer in stage.reductions) != (inner in stage.reductions):
         raise error("S0206", f"`{outer}` and `{inner}` do not enclose the same statements", directive.span)
     extent = stage.extents[inner]
@@ -144,7 +147,7 @@ def fuse(state: State, directive: syntax.Directive) -> None:
         )
     fused = fresh_loop(state, directive, stage, directive.results[0], (outer, inner))
     stage = unmarked(directive, stage, outer, inner)
-    ends = [nest.ends(inner) for nest in _owners(state, stage, inner)]
+    ends = [nest.ends(inner) for nest in owners(state, stage, inner)]
     known = [e for e in ends if e is not None]
     common = (min(e[0] for e in known), max(e[1] for e in known)) if len(set(ends)) > 1 and known else None
     change = Change((outer, inner), lambda nest: _adjacent(nest, outer, inner).fuse(outer, inner, fused, common))
@@ -154,11 +157,12 @@ def fuse(state: State, directive: syntax.Directive) -> None:
     put(state, stage.then(change, forward, extents).instead((outer, inner), (fused,)))
 
 
-def _owners(state: State, stage: Stage, loop: str) -> list[Nest]:
+def owners(state: State, stage: Stage, loop: str) -> list[Nest]:
     """Return the nests, as changed so far, of the statements that have `loop`: all copies where loops are peeled."""
     statements = {s.name: s for s in state.scop.statements}
-    owners = [(s, Nest.identity(state.scop, statements[s.name])) for s in stage.statements if s.name in stage.members[loop]]
-    return [current_nest(stage, s, nest, halves) for halves in product((False, True), repeat=len(stage.cuts)) for s, nest in owners]
+    mine = [(s, Nest.identity(state.scop, statements[s.name])) for s in stage.statements if s.name in stage.members[loop]]
+    found = (current_nest(stage, s, nest, peels) for s, nest in mine for peels in stage.copies(s.name))
+    return [nest for nest in found if loop in nest.loops]
 
 
 def _adjacent(nest: Nest, outer: str, inner: str) -> Nest:
@@ -205,7 +209,7 @@ def reverse(state: State, directive: syntax.Directive) -> None:
     for name in operands.names(directive, directive.operands):
         stage, loop = loop_of(state, directive, name)
         extent = stage.extents[loop]
-        if len({nest.range(loop) for nest in _owners(state, stage, loop)}) == 1:
+        if len({nest.range(loop) for nest in owners(state, stage, loop)}) == 1:
             change = Change((loop,), lambda nest, loop=loop: nest.reverse(loop))  # type: ignore[misc]
         else:  # one mirror for all, or they would part
             about = affine.to_expr(0 if extent is None else extent - 1)
@@ -270,7 +274,7 @@ def _loops_meant(state: State, mark: Mark, names: Iterable[str]) -> Iterator[str
 def lowest(state: State, stage: Stage, loop: str) -> Affine | None:
     """Return the least value of a loop, over sizes alone, or None when its statements do not agree on one."""
     lows: list[Affine] = []
-    for nest in _owners(state, stage, loop):
+    for nest in owners(state, stage, loop):
         span = nest.range(loop)
         if span is None:
             return None
@@ -279,33 +283,6 @@ def lowest(state: State, stage: Stage, loop: str) -> Affine | None:
     if len(numbers) == len(lows):
         return affine.to_expr(min(numbers))
     return lows[0] if all(affine.same(lows[0], low) for low in lows) else None
-
-
-def peel(state: State, directive: syntax.Directive) -> None:
-    name = operands.only_name(directive)
-    count = operands.positive(directive, operands.the(directive, "by"), state.knobs)
-    stage, loop = loop_of(state, directive, name)
-    if stage.inside is not None:
-        raise error(
-            "S0211",
-            f"`{stage.name}` is computed inside `{stage.inside[1]}`, so its loops cannot be peeled",
-            directive.span,
-            help=f"`root {stage.name}` first",
-        )
-    low = lowest(state, stage, loop)
-    if low is None:
-        raise error(
-            "S0211",
-            f"`{loop}` has no first iteration that is the same everywhere, so it cannot be peeled",
-            directive.span,
-            help="peel before `skew`",
-        )
-    bound = affine.add(low, count)
-    first = lambda nest: nest.restrict(affine.compare("<", loop, bound))  # noqa: E731
-    rest = lambda nest: nest.restrict(affine.compare(">=", loop, bound))  # noqa: E731
-    change = Change((loop,), first, rest, len(stage.cuts))
-    put(state, replace(stage, changes=(*stage.changes, change), cuts=(*stage.cuts, frozenset((loop,)))))
-    state.peels.append((stage.name, directive))
 
 
 def partition(state: State, directive: syntax.Directive) -> None:
@@ -363,11 +340,6 @@ REVERSE = Kind(
     "reverse",
     FORMS["reverse"],
     reverse,
-)
-PEEL = Kind(
-    "peel",
-    FORMS["peel"],
-    peel,
 )
 PARTITION = Kind(
     "partition",

@@ -118,6 +118,7 @@ class _About:
 
 _AXES = _About("axes", "a layout dimension", "neither an axis nor a loop here")
 _SIZES = _About("sizes", "an expression over sizes", "no size of this operator")
+_LOOPS = _About("loops or sizes", "an expression over loops and sizes", "neither a size nor a loop that is around the same statements")
 
 
 def condition(directive: syntax.Directive, operand: syntax.Expr | syntax.Layout, sizes: Sequence[str], knobs: Mapping[str, int]) -> Cond:
@@ -135,6 +136,11 @@ def dimension(directive: syntax.Directive, e: syntax.Expr, env: Mapping[str, Aff
     return _expression(directive, e, env, knobs, _AXES)
 
 
+def position(directive: syntax.Directive, e: syntax.Expr, env: Mapping[str, Affine], knobs: Mapping[str, int]) -> Affine:
+    """Return an expression over loops and sizes; `env` gives the meaning of their names."""
+    return _expression(directive, e, env, knobs, _LOOPS)
+
+
 def _expression(directive: syntax.Directive, e: syntax.Expr, env: Mapping[str, Affine], knobs: Mapping[str, int], about: _About) -> Affine:
     def again(part: syntax.Expr) -> Affine:
         return _expression(directive, part, env, knobs, about)
@@ -148,6 +154,8 @@ def _expression(directive: syntax.Directive, e: syntax.Expr, env: Mapping[str, A
             return affine.to_expr(knobs[text])
         case syntax.Id(text):
             bad(directive, f"`{text}` is {about.unknown}", f"known names: {', '.join(sorted(env)) or 'none'}")
+        case syntax.Unary("-", value):
+            return affine.neg(again(value))
         case syntax.Binary("+", lhs, rhs):
             return affine.add(again(lhs), again(rhs))
         case syntax.Binary("-", lhs, rhs):

@@ -25,7 +25,7 @@ from polyhedral.region import footprint
 from polyhedral.schedule import Schedule as Placed
 from tensorlang.diagnostics import CompileError, error
 from tensorlang.schedule.directives import operands
-from tensorlang.schedule.directives.kind import Kind, Placement
+from tensorlang.schedule.directives.kind import Kind, Placement, idle_message
 from tensorlang.schedule.plan import Prefetch
 from tensorlang.schedule.state import State, loop_of
 from tensorlang.syntax import nodes as syntax
@@ -48,6 +48,8 @@ def prefetch_directive(state: State, directive: syntax.Directive) -> None:
     copy = state.copies.get(name, name)
     if distance:
         state.prefetches.append(Prefetch(name if stage.name == copy else copy, loop, distance, shared, span=directive.span))
+    else:
+        state.idle.append(idle_message(directive, "what is read at once is not ahead"))
 
 
 def _check(state: State, placement: Placement) -> None:

@@ -13,7 +13,6 @@ from tensorlang.schedule.directives.loops import (
     ORDER,
     PARALLEL,
     PARTITION,
-    PEEL,
     REVERSE,
     SHIFT,
     SKEW,
@@ -22,6 +21,7 @@ from tensorlang.schedule.directives.loops import (
     UNROLL,
     VECTORIZE,
 )
+from tensorlang.schedule.directives.parts import CUT, PEEL
 from tensorlang.schedule.directives.placing import AT, DISTRIBUTE, FOLD, ROOT, STORE_AT, STREAM
 from tensorlang.schedule.directives.prefetch import PREFETCH
 from tensorlang.schedule.directives.requirements import ASSUME
@@ -43,6 +43,7 @@ _KINDS: tuple[Kind, ...] = (
     SHIFT,
     REVERSE,
     PEEL,
+    CUT,
     PARTITION,
     UNROLL,
     VECTORIZE,

@@ -13,6 +13,7 @@ STATIC = {
     "layout": ("-m", "ruff", "format", "--check", "--quiet", "."),
     "lints": ("-m", "ruff", "check", "--quiet", "."),
     "types": ("-m", "mypy"),
+    "types of a user's program": ("-m", "mypy", "--strict", "examples/13_typed.py"),
     "imports": ("-c", "from importlinter.cli import lint_imports_command; lint_imports_command()", "--no-logo"),
 }
 TESTS = {"tests": PYTEST}

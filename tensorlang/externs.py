@@ -24,8 +24,14 @@ _FIELD = re.compile(r"\{([A-Za-z_][A-Za-z_0-9]*)\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9.]*")
 
 
+class ForeignKernel:
+    """What stands for an operator: a `CSymbol`, an `LLVMText` or a `CUDASource`."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
-class CSymbol:
+class CSymbol(ForeignKernel):
     """A function of a shared library, or of the process where `path` is "". `content` is a digest of the library's file."""
 
     path: str
@@ -39,7 +45,7 @@ class CSymbol:
 
 
 @dataclass(frozen=True, slots=True)
-class LLVMText:
+class LLVMText(ForeignKernel):
     """A function of a module of LLVM IR."""
 
     text: str = field(repr=False)
@@ -53,7 +59,7 @@ class LLVMText:
 
 
 @dataclass(frozen=True, slots=True)
-class CUDASource:
+class CUDASource(ForeignKernel):
     """A kernel in CUDA C."""
 
     text: str = field(repr=False)
@@ -69,7 +75,7 @@ class CUDASource:
 NativeKernel: TypeAlias = CSymbol | LLVMText
 """What the back end for processors runs."""
 Kernel: TypeAlias = CSymbol | LLVMText | CUDASource
-Externs: TypeAlias = Mapping[str, Kernel | Sequence[Kernel]]
+Externs: TypeAlias = Mapping[str, ForeignKernel | Sequence[ForeignKernel]]
 """Kernels by the names of the operators that they stand for; of several, the first that is for the target."""
 
 

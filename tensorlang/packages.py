@@ -29,8 +29,8 @@ class Package:
         self._made: dict[str, Operators] = {}
         self._named: Operator | None = None  # the operator that the module is called like
 
-    def __getattr__(self, name: str) -> Package | Operator:
-        """Return the module or the operator `name`, which is an attribute from then on."""
+    def __getattr__(self, name: str) -> Any:
+        """Return the module (`Package`) or the `Operator` called so, which is an attribute from then on."""
         if name.startswith("_"):
             raise AttributeError(name)
         place = _place(self.__name__)

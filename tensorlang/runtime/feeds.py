@@ -107,6 +107,8 @@ def in_place(given: Mapping[str, object], values: Sequence[Place], what: str) ->
             array = as_array(found, value.name)
             if not array.flags.writeable and not isinstance(found, np.ndarray):  # as NumPy takes what says nothing about that
                 array = _by_dlpack(found, value.name, own=True)
+            if what == "output" and not isinstance(found, np.ndarray) and array.flags.writeable and _is_immutable(found):
+                array.flags.writeable = False
         except RunError as problem:
             problems += problem.diagnostics
             continue
@@ -115,6 +117,15 @@ def in_place(given: Mapping[str, object], values: Sequence[Place], what: str) ->
     if problems:
         raise exception(*problems)
     return arrays
+
+
+def _is_immutable(value: object) -> bool:
+    """Tell whether a library hands an array over to be read alone: its capsules need not say so before version 1 of DLPack, its view for
+    NumPy does."""
+    try:
+        return not np.asarray(value).flags.writeable
+    except _REFUSALS:
+        return False
 
 
 def _lies_well(array: Array, value: Place, what: str) -> Iterator[Diagnostic]:

@@ -144,6 +144,27 @@ def test_what_is_read_only_stays_so(ops: tl.Operators) -> None:
         ops.doubled(np.ones(3, np.float32), out=Counted(flags=1))
 
 
+class Immutable(Foreign):
+    """An array that a library never changes, whose capsules say nothing about that: they are of before version 1."""
+
+    def __array__(self, *_: Any, **__: Any) -> Array:
+        view = self.array.view()
+        view.flags.writeable = False
+        return view
+
+
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
+def test_what_a_library_hands_to_numpy_as_read_only_is_not_written(ops: tl.Operators, dtype: Any) -> None:
+    x, y = np.ones(3, dtype), np.zeros(3, dtype)
+    given = Immutable(y, versions=False)
+    for call in (lambda: ops.doubled(x, out=given), lambda: ops.doubled.prepared(x, out=given)):
+        with pytest.raises(tl.RunError, match="read-only"):
+            call()
+    assert not y.any()
+    np.testing.assert_array_equal(ops.doubled(Immutable(x, versions=False)), 2 * x)
+    assert ops.doubled.prepared(Immutable(x, versions=False))().tolist() == [2, 2, 2]
+
+
 @pytest.mark.parametrize("versions", [False, True])
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
 def test_results_are_written_into_tensors_of_others(ops: tl.Operators, dtype: Any, versions: bool) -> None:

@@ -19,7 +19,7 @@ from polyhedral import affine
 from polyhedral.errors import NestError
 from polyhedral.expr import Add, Cond, Expr, Floor, Int, Mod, Name, Scale
 from polyhedral.model import Scop, Statement
-from polyhedral.space import DT, Frame, integer, val
+from polyhedral.space import DT, Frame, integer, smallest_point, val
 
 LARGEST = 2**48
 """Loops count in no larger steps: nothing has more iterations, and positions have to stay in 64 bits."""
@@ -152,6 +152,33 @@ class Nest:
         """Replace `loop` by `about - loop` under the same name."""
         return self._substituted(self.loops, {loop: affine.sub(about, Name(loop))})
 
+    def mapped(self, gone: Sequence[str], by: Mapping[str, Expr]) -> Nest:
+        """Replace the loops `gone` by others, each of which is a quasi-affine expression over them: any map that keeps iterations apart.
+        Values of the new loops that no iteration has are left out."""
+        position = min(map(self._position, gone))
+        left = [name for name in self.loops[position:] if name not in gone]
+        loops = (*self.loops[:position], *by, *left)
+        twice = next((name for name in by if loops.count(name) > 1), None)
+        if twice is not None:
+            raise NestError(f"two loops would be called `{twice}`")
+        forward = self.frame.multi_aff(by.get(name, Name(name)) for name in loops)
+        if _largest(forward) > STEEPEST:
+            raise NestError("its factors are so large that iterations may not stay in 64 bits")
+        every = isl.Map.from_multi_aff(forward)
+        there = every if every.is_injective() else every.intersect_domain(self.points.intersect_params(self.context))
+        if not there.is_injective():
+            first, second = _met(there)
+            one, other = (", ".join(f"{n} = {v[self.loops.index(n)]}" for n in gone) for v in (first, second))
+            raise NestError(f"the iterations ({one}) and ({other}) would be one")
+        change = _function(there.reverse())
+        return replace(
+            self,
+            loops=loops,
+            points=self.points.apply(every),
+            back=self.back.pullback_multi_aff(change),
+            box=self.box.apply(every),
+        )
+
     def rename(self, old: str, new: str) -> Nest:
         self._position(old)
         if new != old and new in self.loops:
@@ -230,6 +257,28 @@ class Nest:
             if low.is_int() and high.is_int():
                 return integer(low), integer(high) - integer(low) + 1
         raise NestError(f"the extent of `{loop}` is not a constant")
+
+
+def _function(graph: isl.Map) -> isl.MultiAff:
+    """Return the one function that a single-valued map is part of. Raises NestError where it takes several."""
+    back = isl.PwMultiAff.from_map(graph)
+    result = isl.MultiAff.zero(graph.get_space())
+    for position in range(graph.dim(DT.out)):
+        affs = list(dict.fromkeys(aff for _, aff in back.get_pw_aff(position).coalesce().get_pieces()))
+        if any(not aff.plain_is_equal(affs[0]) for aff in affs):
+            raise NestError("which iteration a new one is depends on where it lies")
+        if affs:
+            result = result.set_aff(position, affs[0])
+    return result
+
+
+def _met(image: isl.Map) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return two points that have one image."""
+    n = image.dim(DT.in_)
+    same = image.apply_range(image.reverse())
+    pair = same.subtract(isl.Map.identity(same.get_space())).wrap().flatten()
+    _, found = smallest_point(pair)
+    return found[:n], found[n:]
 
 
 def _largest(back: isl.MultiAff) -> int:

@@ -88,6 +88,12 @@ DRAWINGS = (
         "Tiles that lean: every arrow goes into its own tile or a later one.",
     ),
     Drawing(
+        "affine",
+        "smooth",
+        "affine y (t + i, t - i) -> a, b\ntile y (a, b) by (4, 4) -> ao, bo, ai, bi",
+        "Diamonds: tiles of `t + i` and `t - i`, of which only every other point is one.",
+    ),
+    Drawing(
         "tile-refused",
         "smooth",
         "split i by 4 -> io, ii\norder io, t, ii",

@@ -496,6 +496,20 @@ def _cut(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     return s.cut(loop, point, d.fresh(loop, "uv") if d.random.random() < 0.7 else ())
 
 
+def _affine(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
+    """Put loops in the place of one or two others: sums and differences with strides, tiles by hand, loops of one iteration."""
+    stage = d.stage()
+    loops = seen.loops[stage]
+    if not loops:
+        return None
+    i, j = d.loop(stage), d.loop(stage)
+    n, f = d.random.choice((1, 1, 2, -1)), d.factor()
+    to = d.random.choice(
+        [(f"{n} * {i} + {j}", j), (f"{i} + {j}", f"{i} - {j}"), (f"{i} // {f}", f"{i} % {f}"), (f"2 * {i} + {n}",), (i, "0")]
+    )
+    return s.affine(stage, to, d.fresh(i or "", "xyz"[: len(to)]))
+
+
 def _partition(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     loop = d.loop()
     return s.partition(loop) if loop else None
@@ -715,7 +729,25 @@ def outline_or_none(program: Program, schedule: Schedule, layouts: Mapping[str, 
 
 REWRITES = (_inline, _rfactor, _rfactor, _flatten, _pack, _pack_as, _unfold, _store)
 LOOPS = (
-    *(_split, _split, _tile, _tile, _order, _order, _fuse, _distribute, _skew, _shift, _reverse, _peel, _peel, _cut, _cut),
+    *(
+        _split,
+        _split,
+        _tile,
+        _tile,
+        _order,
+        _order,
+        _fuse,
+        _distribute,
+        _skew,
+        _shift,
+        _reverse,
+        _peel,
+        _peel,
+        _cut,
+        _cut,
+        _affine,
+        _affine,
+    ),
     *(_at, _at_reader, _at_reader, _at_reader, _at_kept, _root, _store_at, _layout, _fold, _together, _together, _trim),
 )
 MARKS_ANYWHERE = (_unroll, _vectorize, _vectorize, _split, _pack)

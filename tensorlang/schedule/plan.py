@@ -261,6 +261,14 @@ def _replaced(loops: frozenset[str], gone: Sequence[str], by: Sequence[str]) -> 
     return (loops - {*gone}) | {*by} if loops & {*gone} else loops
 
 
+def common_extent(nests: Sequence[Nest], loop: str) -> int | None:
+    """Return how many values `loop` has over all of `nests`, or None where that is no constant."""
+    known = [ends for nest in nests if (ends := nest.ends(loop)) is not None]
+    if len(known) < len(nests):
+        return None
+    return max(last for _, last in known) - min(first for first, _ in known) + 1
+
+
 def full(stage: str, loop: str) -> str:
     return f"{stage}.{loop}"
 

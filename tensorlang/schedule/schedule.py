@@ -97,6 +97,10 @@ class Schedule:
     def reverse(self, loop: str) -> Schedule:
         return self.then(_directive("reverse", [loop]))
 
+    def affine(self, tensor: str, to: Sequence[str], into: Sequence[str]) -> Schedule:
+        """Put loops in the place of others of `tensor` that they are expressions over: `to=("t + i", "t - i"), into=("a", "b")`."""
+        return self.then(f"affine {tensor} ({', '.join(to)}) -> {', '.join(into)}")
+
     def peel(self, loop: str, by: int) -> Schedule:
         return self.then(_directive("peel", [loop], [("by", [by])]))
 

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from difflib import get_close_matches
 
 FORMS = {
+    "affine": "write `affine TENSOR (EXPRESSION, …) -> LOOP, …`, over its loops and sizes: `affine s (t + i, t - i) -> a, b`",
     "assume": "write `assume CONDITION, …`, of comparisons between sizes: `assume N % 8 == 0`",
     "at": "write `at TENSOR in READER at LOOP`, or `at TENSOR at LOOP` when the loop's name is unique",
     "bind": "write `bind LOOP, … to block.x | … | block.z | thread.x | … | thread.z | thread | warp | warp.x | … | lane | lane.x | …, …`",
@@ -65,7 +66,7 @@ ELSEWHERE = {
     "warp_specialize": "specialize", "specialise": "specialize", "tensor_core": "tensorize", "tensorise": "tensorize", "mma": "tensorize",
     "replace": "tensorize", "fission": "distribute", "loop_distribute": "distribute", "compute_with": "together", "fuse_at": "together",
     "shift_loop": "shift", "cut_loop": "cut", "loop_partition": "partition", "sliding": "fold", "fold_storage": "fold",
-    "nontemporal": "stream", "swizzle": "raster",
+    "nontemporal": "stream", "swizzle": "raster", "map_domain": "affine", "set_schedule": "affine", "add_unit_loop": "affine",
 }  # fmt: skip
 """What another tool calls it → the directive that does it here, or what comes nearest."""
 

@@ -8,7 +8,7 @@ Parts that are named are loops of their own: each has an order, tiles and a way 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 from polyhedral import affine
@@ -19,7 +19,7 @@ from tensorlang.diagnostics import error
 from tensorlang.schedule.directives import operands
 from tensorlang.schedule.directives.kind import Kind, idle_message
 from tensorlang.schedule.directives.loops import lowest, owners, unmarked
-from tensorlang.schedule.plan import Change, Cut, Stage
+from tensorlang.schedule.plan import Change, Cut, Stage, common_extent
 from tensorlang.schedule.state import State, fresh_loop, loop_of, put
 from tensorlang.syntax import nodes as syntax
 from tensorlang.syntax.directive_forms import FORMS
@@ -108,7 +108,7 @@ def _in_parts(state: State, directive: syntax.Directive, stage: Stage, loop: str
             cuts=(*made.cuts, Cut(frozenset(parts[:1]), frozenset(parts[1:]), under)),
             distributed=made.distributed | (frozenset(parts) if kept else frozenset()),
         )
-        put(state, replace(made, extents={**made.extents, **{part: _extent(owners(state, made, part), part) for part in parts}}))
+        put(state, replace(made, extents={**made.extents, **{part: common_extent(owners(state, made, part), part) for part in parts}}))
     state.peels.append((stage.name, directive))
 
 
@@ -119,14 +119,6 @@ def _part(loop: str, cond: Cond, part: str, alone: bool) -> Callable[[Nest], Nes
 
 def _is_empty(nest: Nest, cond: Cond) -> bool:
     return nest.restrict(cond).extent(nest.loops[0]) == 0
-
-
-def _extent(nests: Sequence[Nest], loop: str) -> int | None:
-    """Return how many values `loop` has over all of `nests`, or None where that is no constant."""
-    known = [ends for nest in nests if (ends := nest.ends(loop)) is not None]
-    if len(known) < len(nests):
-        return None
-    return max(last for _, last in known) - min(first for first, _ in known) + 1
 
 
 PEEL = Kind("peel", FORMS["peel"], peel)

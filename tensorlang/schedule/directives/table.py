@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tensorlang.schedule.copies import LAYOUT, PACK
+from tensorlang.schedule.directives.affine_map import AFFINE
 from tensorlang.schedule.directives.bind import BIND
 from tensorlang.schedule.directives.cache import CACHE
 from tensorlang.schedule.directives.cluster import CLUSTER, MULTICAST
@@ -42,6 +43,7 @@ _KINDS: tuple[Kind, ...] = (
     SKEW,
     SHIFT,
     REVERSE,
+    AFFINE,
     PEEL,
     CUT,
     PARTITION,

@@ -39,6 +39,8 @@ def scan(schedule: Schedule, *, sizes: Mapping[str, int] | None = None, separate
     return scanner.sequence(schedule.tree, 0, scanner.context)
 
 
+OF_TILES = ("vector", "unroll", "tensor")
+"""How loops run whose iterations are a tile: their number is known when the kernel is made."""
 MAX_PIECES = 6
 
 
@@ -105,25 +107,26 @@ class _Scanner:
         steps = [_Step(node, depth, around, part, frame) for part in parts]
         return tuple(found for step in steps for found in self._peeled(step, cuts))
 
-    def _peeled(self, step: _Step, cuts: Sequence[_Cut]) -> tuple[Node, ...]:
-        """Return the loop in parts: those where some cut fails, around the one where all hold."""
+    def _peeled(self, step: _Step, cuts: Sequence[_Cut], region: isl.BasicSet | None = None) -> tuple[Node, ...]:
+        """Return the loop within `region` in parts: those where some cut fails, around the one where all hold. What of several statements
+        has no place where all are full is cut again where the first of them is not."""
         before: list[Node] = []
         after: list[Node] = []
-        region = isl.BasicSet.universe(step.frame.space)
-        for holds, fails, rises in self._splits(step, cuts):
-            rest = region.intersect(fails)
-            pinned = self._pinned(step, rest)
-            part = self._emit(step, rest, pinned)
+        pinned = {} if region is None else self._pinned(step, region)
+        region = isl.BasicSet.universe(step.frame.space) if region is None else region
+        splits, others = self._splits(step, cuts, region)
+        for holds, fails, rises in splits:
+            part = self._peeled(step, others, region.intersect(fails))
             if rises:
                 before += part
             else:
                 after = [*part, *after]
             region = region.intersect(holds)
-        return (*before, *self._emit(step, region, {}), *after)
+        return (*before, *self._emit(step, region, {} if splits else pinned), *after)
 
     def _guarded(self, step: _Step, cuts: Sequence[_Cut]) -> tuple[Node, ...]:
         """Return the loop once, its body split by the cuts into guarded parts."""
-        splits = self._splits(step, cuts)
+        splits, _ = self._splits(step, cuts, isl.BasicSet.universe(step.frame.space))
         if not splits:
             return tuple(self._emit(step, isl.BasicSet.universe(step.frame.space), {}))
 
@@ -143,10 +146,13 @@ class _Scanner:
 
         return tuple(self._emit(step, isl.BasicSet.universe(step.frame.space), {}, body))
 
-    def _splits(self, step: _Step, cuts: Sequence[_Cut]) -> list[tuple[isl.BasicSet, isl.BasicSet, bool]]:
-        """Return (holds, fails, rises) of each cut that separates something from something."""
-        here = step.points.intersect(step.around)
-        result = []
+    def _splits(
+        self, step: _Step, cuts: Sequence[_Cut], region: isl.BasicSet
+    ) -> tuple[list[tuple[isl.BasicSet, isl.BasicSet, bool]], list[_Cut]]:
+        """Return (holds, fails, rises) of each cut that separates something from something within `region`, and the cuts that hold nowhere
+        that those before them do."""
+        here = step.points.intersect(step.around).intersect(region.to_set())
+        result, others = [], []
         for cut in cuts:
             holds = _halfspace(step.frame, cut.coefficients, cut.constant)
             fails = _halfspace(step.frame, tuple((n, -f) for n, f in cut.coefficients), -cut.constant - 1)
@@ -154,7 +160,9 @@ class _Scanner:
             if not full.is_empty() and not partial.is_empty():
                 result.append((holds, fails, cut.rises))
                 here = full
-        return result
+            elif full.is_empty():
+                others.append(cut)
+        return result, others
 
     def _pinned(self, step: _Step, region: isl.BasicSet) -> dict[int, int]:
         """Return the outer loops that can have only one value in `region`, though not around it."""
@@ -177,9 +185,9 @@ class _Scanner:
             return []
         bounds = _bounds(step, region, around)
         needed = [g for g in bounds.guards if not self._implied(g, step, bounds, around)]
-        inner = around.intersect(bounds.enforced)
-        for guard in needed:
-            inner = inner.intersect(guard.to_set())
+        if len(needed) < len(bounds.guards) and self._runs_over(step, _inside(around, bounds, needed)):
+            needed = bounds.guards
+        inner = _inside(around, bounds, needed)
         nodes = body(inner) if body is not None else self.sequence(step.node.body, step.depth + 1, inner)
         if not nodes:
             return []
@@ -203,6 +211,18 @@ class _Scanner:
                 return False
         return True
 
+    def _runs_over(self, step: _Step, inner: isl.Set) -> bool:
+        """Tell whether a loop of a tile may have more iterations than it ever has where there is something to do."""
+        if step.node.mark not in OF_TILES:
+            return False
+        spans = [self._span(self.schedule.nests[p], step.depth) for p in placements_in(step.node)]
+        known = [span for span in spans if span is not None]
+        if not known:
+            return False
+        low, high = min(lo for lo, _ in known), max(hi for _, hi in known)
+        below, above = inner.upper_bound_val(DT.set, step.depth, val(low - 1)), inner.lower_bound_val(DT.set, step.depth, val(high + 1))
+        return not (below.is_empty() and above.is_empty())
+
     def _frame(self, placement: str) -> Frame:
         return Frame(self.params, self.schedule.nests[placement].loops)
 
@@ -210,7 +230,7 @@ class _Scanner:
         """Return the cuts of one placement at its innermost `max_separated` loops that have any."""
         nest = self.schedule.nests[placement]
         marks = [loop.mark for loop in self.schedule.places[placement].loops]
-        tile = {p: span for p, m in enumerate(marks) if m in ("vector", "unroll", "tensor") and (span := self._span(nest, p)) is not None}
+        tile = {p: span for p, m in enumerate(marks) if m in OF_TILES and (span := self._span(nest, p)) is not None}
         if not tile:
             return []
         found: dict[_Cut, None] = {}
@@ -246,6 +266,14 @@ class _Bounds:
     high: Expr
     guards: list[isl.BasicSet]
     enforced: isl.Set
+
+
+def _inside(around: isl.Set, bounds: _Bounds, guards: Sequence[isl.BasicSet]) -> isl.Set:
+    """Return what holds inside a loop of these bounds under `guards`."""
+    inner = around.intersect(bounds.enforced)
+    for guard in guards:
+        inner = inner.intersect(guard.to_set())
+    return inner
 
 
 def _bounds(step: _Step, region: isl.BasicSet, around: isl.Set) -> _Bounds:

@@ -48,6 +48,8 @@ class Change:
     apply: Callable[[Nest], Nest]
     rest: Callable[[Nest], Nest] | None = None
     cut: int = -1
+    only: frozenset[str] = frozenset()
+    """The statements that it is for; none: for all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,7 +346,7 @@ def current_nest(stage: Stage, statement: StatementInfo, base: Nest, peels: Peel
 
 def _after(nest: Nest, changes: Sequence[Change], peels: Peels) -> Nest:
     for change in changes:
-        if all(loop in nest.loops for loop in change.loops):
+        if all(loop in nest.loops for loop in change.loops) and (not change.only or nest.statement in change.only):
             first = change.rest is None or (change.cut < len(peels) and peels[change.cut])
             nest = change.apply(nest) if first or change.rest is None else change.rest(nest)
     return nest

@@ -78,8 +78,9 @@ class Schedule:
     def fuse(self, outer: str, inner: str, into: str) -> Schedule:
         return self.then(_directive("fuse", [outer, inner], [], [into]))
 
-    def distribute(self, tensor: str, at: str | None = None) -> Schedule:
-        return self.then(_directive("distribute", [tensor], [("at", [at])] if at else []))
+    def distribute(self, tensor: str, at: str | None = None, into: Sequence[str] = ()) -> Schedule:
+        """Give each clause of `tensor` loops of its own from loop `at` inwards; or, with `into`, a sum, named by its range."""
+        return self.then(_directive("distribute", [tensor], [("at", [at])] if at else [], into))
 
     def together(self, *tensors: str, into: Sequence[str]) -> Schedule:
         """Make one loop each of the outermost loops of `tensors`, as many as `into` names."""
@@ -230,6 +231,10 @@ class Schedule:
 
     def rfactor(self, binder: str, by: int, *, chunked: bool = False) -> Schedule:
         return self.then(_directive("rfactor", [binder], [("to" if chunked else "by", [by])]))
+
+    def block(self, binder: str, by: int) -> Schedule:
+        """Cut the sum over `binder` at multiples of `by`: the terms of whole blocks, and the rest."""
+        return self.then(_directive("block", [binder], [("by", [by])]))
 
     def __str__(self) -> str:
         return show(syntax.Schedule(self.operator, self.target, (), self.directives))

@@ -9,8 +9,8 @@ from codegen.loops.notes import Streamed
 from tensorlang.diagnostics import error
 from tensorlang.schedule.directives import operands
 from tensorlang.schedule.directives.kind import Kind
-from tensorlang.schedule.plan import full
-from tensorlang.schedule.state import State, loop_of, put, stage_of
+from tensorlang.schedule.plan import Change, Stage, full
+from tensorlang.schedule.state import State, fresh_loop, loop_of, put, stage_of
 from tensorlang.syntax import nodes as syntax
 from tensorlang.syntax.directive_forms import FORMS
 
@@ -24,6 +24,9 @@ class StoredAt:
 
 def _distribute(state: State, directive: syntax.Directive) -> None:
     name = operands.only_name(directive)
+    if directive.results:
+        _distribute_sum(state, directive, name)
+        return
     stage = stage_of(state, directive, name)
     loop = ""
     if operands.phrase(directive, "at") is not None:
@@ -31,6 +34,40 @@ def _distribute(state: State, directive: syntax.Directive) -> None:
         if owner is not stage:
             raise error("S0205", f"`{loop}` is no loop of `{name}`", directive.span)
     put(state, replace(stage, distributed=stage.distributed | {loop}))
+
+
+def _distribute_sum(state: State, directive: syntax.Directive, name: str) -> None:
+    """Give a sum, with its start, loops of its own from one inwards: it is complete before anything else runs there."""
+    stage, binder = loop_of(state, directive, name)
+    owner, at = loop_of(state, directive, operands.name(directive, operands.the(directive, "at")))
+    if owner is not stage or binder not in stage.reductions or at in stage.reductions:
+        title = (
+            f"`{binder}` is no range of a sum" if binder not in stage.reductions else f"`{at}` is no loop of `{stage.name}` over elements"
+        )
+        raise error("S0205", title, directive.span, help=f"its sums are over {', '.join(sorted(stage.reductions)) or 'nothing'}")
+    named = [s for s in stage.statements if s.name in stage.members[binder]]
+    accumulators = {s.accumulator.name for s in named if s.accumulator is not None}
+    sums = [s for s in stage.statements if s.accumulator is not None and s.accumulator.name in accumulators]
+    members = frozenset(s.name for s in sums)
+    loops = [loop for loop in stage.loops[stage.loops.index(at) :] if loop not in stage.reductions and members <= stage.members[loop]]
+    if len(directive.results) != len(loops):
+        operands.bad(directive, f"there are {len(loops)} loops from `{at}` inwards, {', '.join(loops)}: name as many")
+    if any(loop in stage.marks for loop in loops) or stage.cuts or stage.inside is not None or len(stage.definitions) != 1:
+        title = f"loops of `{stage.name}` are peeled, shared, or run in a way of their own already"
+        raise error("S0213", title, directive.span, help="`distribute` first, then say how loops run")
+    for loop, result in zip(loops, directive.results, strict=True):
+        own = fresh_loop(state, directive, stage, result)
+        stage = _copied(stage, loop, own, members)
+    others = tuple(s for s in stage.statements if s not in sums)
+    put(state, replace(stage, statements=(*sums, *others)))
+
+
+def _copied(stage: Stage, loop: str, own: str, members: frozenset[str]) -> Stage:
+    """Return the stage with the loop `own` for `members` in the place of `loop`, which the others keep."""
+    change = Change((loop,), lambda nest: nest.rename(loop, own), only=members)
+    loops = tuple(x for found in stage.loops for x in ((own, found) if found == loop else (found,)))
+    made = stage.then(change, {own: stage.forward[loop]}, {own: stage.extents[loop]})
+    return replace(made, loops=loops, members={**stage.members, own: members, loop: stage.members[loop] - members}, memo={})
 
 
 def _idle(state: State) -> Iterator[str]:

@@ -1,8 +1,9 @@
-"""Directives that rewrite the program before it has loops: `inline`, `store`, `rfactor`, `flatten`, `unfold`."""
+"""Directives that rewrite the program before it has loops: `inline`, `store`, `rfactor`, `block`, `flatten`, `unfold`."""
 
 from __future__ import annotations
 
 from tensorlang.diagnostics import error
+from tensorlang.schedule.block import block
 from tensorlang.schedule.directives import operands
 from tensorlang.schedule.directives.kind import Kind
 from tensorlang.schedule.flattened import flattened
@@ -68,6 +69,14 @@ def _rfactor(state: State, directive: syntax.Directive) -> None:
     state.program = made
 
 
+def _block(state: State, directive: syntax.Directive) -> None:
+    name = operands.only_name(directive)
+    made = block(state.program, name, operands.positive(directive, operands.the(directive, "by"), state.knobs))
+    if isinstance(made, str):
+        raise error("S0204", f"`{name}` cannot be cut into blocks: {made}", directive.span)
+    state.program = made
+
+
 def _flatten(state: State, directive: syntax.Directive) -> None:
     state.program, state.stored = flattened(state.program, state.stored, products=target_of(state.target).on_device)
 
@@ -86,6 +95,11 @@ RFACTOR = Kind(
     "rfactor",
     FORMS["rfactor"],
     rewrite=_rfactor,
+)
+BLOCK = Kind(
+    "block",
+    FORMS["block"],
+    rewrite=_block,
 )
 FLATTEN = Kind(
     "flatten",

@@ -29,5 +29,10 @@ def test_a_kernel_computes_what_its_reference_does(name: str, n: int) -> None:
     REFERENCES.compare(OPERATORS[name], name, n)
 
 
+@pytest.mark.parametrize("name", ["cholesky", "lu", "ludcmp", "nussinov"])
+def test_a_kernel_in_blocks_computes_what_its_reference_does(name: str) -> None:
+    REFERENCES.compare(OPERATORS[name], name, 150)
+
+
 def test_every_kernel_of_the_files_is_compared() -> None:
     assert sorted(REFERENCES.arguments(5)) == sorted(OPERATORS)

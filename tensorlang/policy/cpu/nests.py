@@ -21,6 +21,7 @@ from polyhedral.expr import Name as AffineName
 from polyhedral.space import OperationLimit, limited
 from polyhedral.storage import Cells, fold_factor, validate
 from polyhedral.verdict import Proven
+from tensorlang.policy.cpu.blocks import derive_blocks
 from tensorlang.policy.cpu.inner_loops import InnerLoops, add_inner_loops, best_inner_loops
 from tensorlang.policy.cpu.time_tiles import TimeTile, add_time_tile, best_time_tile
 from tensorlang.policy.cpu.wavefronts import Wavefront, add_diagonal_layout, add_wavefront, best_wavefront
@@ -44,7 +45,7 @@ WORTH_TURNING = 0.9
 def derive_recurrence(d: Deriver, definition: Definition) -> None:
     """Add the directives for all that needs `definition` and is needed by it, where it is the first of them."""
     group = next(g for g in components(d.program) if any(x is definition for x in g))
-    if definition is not group[0]:
+    if definition is not group[0] or (len(group) == 1 and not d.plain and derive_blocks(d, definition)):
         return
     for member in group:
         d.add(legal_order(d.schedule, d.program, member))

@@ -1,0 +1,178 @@
+"""Blocked recurrences: what a tile sums of earlier ones is added up in a register tile, before the elements of the tile are computed.
+
+    m[i, j] = a[i, j] - sum(k in 0..j) m[i, k] * m[k, j]          block k by 8
+                                                                  tile m (i, j) by (8, 8) -> i_b, j_b, i_t, j_t
+    for each tile:  all terms of whole blocks, in lanes           distribute m.k at m.j_t -> j_u, i_u
+                    then element by element the few that are left
+
+Tiles need those before them in their row and their column. On several threads, squares of tiles of one diagonal run at the same time.
+Elements of a tile need each other, so their sums could only run one after the other: factorisations, and dynamic programming over
+parts. Sums of whole blocks need nothing of the tile. Their lanes are columns where one operand lies along them and the other does not
+have them, or terms where both lie along those.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import product
+
+from codegen.dtypes import compute_dtype
+from polyhedral import affine
+from polyhedral.expr import Compare, Cond
+from polyhedral.verdict import Proven
+from tensorlang.diagnostics import CompileError
+from tensorlang.policy.deriver import Deriver, in_order, is_threading_profitable
+from tensorlang.schedule.apply import apply
+from tensorlang.schedule.block import block
+from tensorlang.schedule.check import verdict_of
+from tensorlang.schedule.plan import full
+from tensorlang.schedule.recurrence import legal_order
+from tensorlang.schedule.schedule import Schedule
+from tensorlang.schedule.shape import OPEN_EXTENT, extents, unit_stride
+from tensorlang.syntax import nodes as syntax
+from tensorlang.tensor.nodes import Definition, Program, Reduce
+from tensorlang.tensor.walk import components, index_names, reads, reduces
+
+FEWEST_LANES = 4
+"""Elements of a vector, from which on lanes are worth a tile."""
+TILE_OF_SUMS = 4
+"""Rows and columns of a tile whose lanes are terms: sixteen sums, which two units do not wait for."""
+FEWEST_TILES = 4
+"""Along each axis, that are worth blocks."""
+SHARED_ROWS = 64
+"""Rows and columns of what a thread takes at once: what its tiles read of earlier columns is read from near for all rows but the first."""
+TILES_PER_THREAD = 8
+"""Of those along each axis, at least, so that diagonals are long enough for all threads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """The sums of a recurrence over `binders` in tiles of `tile` rows and columns. `by_terms`: lanes are terms and not columns;
+    `reversed_axes`: those that run backwards."""
+
+    binders: tuple[str, ...]
+    tile: int
+    block: int
+    by_terms: bool
+    reversed_axes: frozenset[str]
+
+
+def derive_blocks(d: Deriver, definition: Definition) -> bool:
+    """Add the directives for a recurrence in blocks, if it is one that may run in them; tell whether it is."""
+    found = _blocks(d, definition)
+    if found is None:
+        return False
+    shared = _tiles_shared(d, definition, found)
+    for count, columns_first, along_columns in product((shared, 0) if shared else (0,), (True, False), (True, False)):
+        schedule = _directives(d, definition, found, columns_first, along_columns, count)
+        if _is_legal(d, definition, schedule):
+            d.add(schedule)
+            return True
+    return False
+
+
+def _blocks(d: Deriver, definition: Definition) -> Blocks | None:
+    name, own = definition.tensors[0].name, {t.name for t in definition.tensors}
+    if len(definition.axes) != 2 or len(own) != 1 or name in d.layouts or d.program.mode == "strict":
+        return None
+    lanes = d.machine.lanes(compute_dtype(definition.tensors[0].dtype))
+    sums = [r for p in definition.pieces if not _has_equation(p.guard) for r in reduces(p.value)]
+    heavy = [r for r in sums if own & {x.tensor for b in r.body for x in reads(b)} and _is_cut(d.program, r, lanes)]
+    forms = {_by_terms(r, definition) for r in heavy}
+    if len(forms) != 1 or len(heavy) != len(sums) or lanes < FEWEST_LANES or None in forms:
+        return None
+    (by_terms,) = forms
+    tile = TILE_OF_SUMS if by_terms else lanes
+    sizes = extents(definition)
+    order = legal_order(Schedule(d.program.name), d.program, definition).directives
+    small = any((sizes[a] or OPEN_EXTENT) < FEWEST_TILES * max(tile, lanes) for a in definition.axes)
+    if small or any(x.name != "reverse" for x in order):
+        return None
+    reversed_axes = {o.name.removeprefix(f"{name}.") for x in order for o in x.operands if isinstance(o, syntax.Id)}
+    return Blocks(tuple(r.binders[0].name for r in heavy), tile, lanes, bool(by_terms), frozenset(reversed_axes))
+
+
+def _tiles_shared(d: Deriver, definition: Definition, found: Blocks) -> int:
+    """Return how many tiles along each axis a thread takes at once; 0 where there are too few for threads."""
+    if not is_threading_profitable(d, (definition,)):
+        return 0
+    tiles = min((extents(definition)[a] or OPEN_EXTENT) // found.tile for a in definition.axes)
+    most = max(1, SHARED_ROWS // found.tile)
+    return next((n for n in range(most, 0, -1) if n & (n - 1) == 0 and tiles >= TILES_PER_THREAD * d.machine.threads * n), 0)
+
+
+def _has_equation(guard: Cond) -> bool:
+    return any(isinstance(c, Compare) and c.op == "==" for c in affine.conjuncts(guard))
+
+
+def _is_cut(program: Program, reduce: Reduce, by: int) -> bool:
+    return len(reduce.binders) == 1 and not isinstance(block(program, reduce.binders[0].name, by), str)
+
+
+def _by_terms(reduce: Reduce, definition: Definition) -> bool | None:
+    """Tell whether lanes had better be the terms of a sum, or else columns; None where neither lie side by side."""
+    column, binder = definition.axes[-1], reduce.binders[0].name
+    found = [r for b in reduce.body for r in reads(b)]
+    for by_terms, along in ((False, column), (True, binder)):
+        if any(along in index_names(r) for r in found) and all(
+            along not in index_names(r) or unit_stride(r.index, None, None, along) for r in found
+        ):
+            return by_terms
+    return None
+
+
+def _directives(d: Deriver, definition: Definition, found: Blocks, columns_first: bool, along_columns: bool, shared: int) -> Schedule:
+    """Return the directives. `columns_first`: tiles of a column run one after the other, else those of a row; `along_columns`: elements
+    of a tile run column after column; `shared`: tiles along each axis that one thread takes, where threads share those of a diagonal, or
+    0."""
+    name, (row, column) = definition.tensors[0].name, definition.axes
+    s = d.schedule
+    for binder in found.binders:
+        s = s.block(binder, found.block)
+    for axis in (row, column):
+        s = s.split(full(name, axis), found.tile, (f"{axis}_b", f"{axis}_t"))
+        for loop in (f"{axis}_b", f"{axis}_t") if axis in found.reversed_axes else ():
+            s = s.reverse(full(name, loop))
+    for binder in found.binders if found.by_terms else ():
+        s = s.split(full(name, binder), found.block, (f"{binder}_o", f"{binder}_v"))
+    blocks = [f"{column}_b", f"{row}_b"] if columns_first else [f"{row}_b", f"{column}_b"]
+    if shared:
+        for axis in (row, column):
+            s = s.split(full(name, f"{axis}_b"), shared, (f"{axis}_w", f"{axis}_b"))
+        s = s.skew(full(name, f"{column}_w"), full(name, f"{row}_w"))
+    fronts = [f"{column}_w", f"{row}_w"] if shared else []
+    points = [f"{column}_t", f"{row}_t"] if along_columns else [f"{row}_t", f"{column}_t"]
+    whole = [f"{b}_o" if found.by_terms else b for b in found.binders]
+    lanes = [f"{b}_v" for b in found.binders] if found.by_terms else []
+    s = in_order(s, name, [*fronts, *blocks, *whole, *points, *_binders(d.program, definition, found), *lanes])
+    s = s.parallel(full(name, fronts[1])) if shared else s
+    for number, loop in enumerate(whole):
+        own = {axis: f"{axis}_u{number or ''}" for axis in (row, column)}
+        s = s.distribute(full(name, loop), full(name, points[0]), tuple(own[p.removesuffix("_t")] for p in points))
+        rows, columns = full(name, own[row]), full(name, own[column])
+        s = s.order(rows, columns) if along_columns and not found.by_terms else s
+        s = s.unroll(rows, columns) if found.by_terms else s.unroll(rows).vectorize(columns)
+    return s.vectorize(*(full(name, loop) for loop in lanes)) if lanes else s
+
+
+def _binders(program: Program, definition: Definition, found: Blocks) -> list[str]:
+    """Return the ranges that are left over for each element, innermost of all: of sums in blocks, and of other sums."""
+    name = definition.tensors[0].name
+    for binder in found.binders:
+        made = block(program, binder, found.block)
+        assert not isinstance(made, str)
+        program = made
+    (own,) = (x for x in program.definitions if x.tensors[0].name == name)
+    every = dict.fromkeys(b.name for p in own.pieces for r in reduces(p.value) for b in r.binders)
+    return [b for b in every if b not in found.binders]
+
+
+def _is_legal(d: Deriver, definition: Definition, schedule: Schedule) -> bool:
+    """Tell whether a schedule is proven, with other recurrences in an order that is legal."""
+    for group in components(d.program):
+        for other in group:
+            schedule = schedule if other is definition else legal_order(schedule, d.program, other)
+    try:
+        return isinstance(verdict_of(apply(d.program, replace(schedule, directives=schedule.directives[d.rewritten :]), d.layouts)), Proven)
+    except CompileError:
+        return False

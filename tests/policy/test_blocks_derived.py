@@ -1,0 +1,211 @@
+"""Recurrences in blocks: what is derived for factorisations and dynamic programming, and that it computes what the equations say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from scheduled_programs import argument, assert_same, legal, loops
+
+from codegen.loops.nodes import Alloc, For
+from codegen.loops.walk import walk
+from tensorlang.check.instantiate import instantiate
+from tensorlang.check.module import load_module
+from tensorlang.diagnostics import CompileError, Source
+from tensorlang.policy.cpu.derive import derive
+from tensorlang.policy.machine import Machine
+from tensorlang.schedule.block import block
+from tensorlang.schedule.check import proven
+from tensorlang.syntax.parse import parse
+from tensorlang.syntax.printer import show
+from tensorlang.tensor.nodes import Program
+from tensorlang.tensor.prove import prove
+
+WIDE = Machine(target="cpu", threads=1)
+NARROW = Machine(target="cpu", vector_bytes=16, vector_registers=16, threads=1)
+TWO = replace(NARROW, threads=2)
+
+
+def operator(signature: str, body: str, sizes: dict[str, int] | None = None) -> Program:
+    module = load_module(parse(Source("f.tl", f"op f({signature} {{\n{body}\n}}")))
+    args = [argument(p, sizes or {}) for p in module.operators["f"].params]
+    return instantiate(module, "f", args, symbolic=sizes is None)
+
+
+def directives(program: Program, machine: Machine = NARROW) -> list[str]:
+    return [show(d) for d in derive(program, machine).directives]
+
+
+SIGNATURE = "a: {T}[N, N]) -> (m: {T}[N, N])"
+FACTORS = """
+    m[i, j] = a[i, j] - sum(k in 0..j) m[i, k] * m[k, j] for j < i
+    m[i, j] = a[i, j] + sum(k in 0..i) m[i, k] * m[k, j] otherwise"""
+SQUARE_ROOT = """
+    m[i, i] = a[i, i] - sum(k in 0..i) m[i, k] * m[i, k]
+    m[i, j] = a[i, j] - sum(k in 0..j) m[i, k] * m[j, k] for j < i
+    m[i, j] = 0                                          otherwise"""
+PARTS = """
+    m[i, j] = a[i, j]                                                 for j <= i + 1
+    m[i, j] = max(m[i + 1, j - 1], max(k in i+1..j) (m[i, k] + m[k + 1, j])) for j > i + 1"""
+CHAIN = """
+    m[i, j] = 0                                                                 for j <= i
+    m[i, j] = min(k in i..j, from 100000) (m[i, k] + m[k + 1, j] + a[k, j] * a[j, j]) for j > i"""
+PRODUCTS = [FACTORS, SQUARE_ROOT, PARTS]
+NAMES = ["factors", "square root", "parts"]
+
+
+def integers(body: str, sizes: dict[str, int] | None = None) -> Program:
+    return operator(SIGNATURE.replace("{T}", "i32"), body, sizes)
+
+
+@pytest.mark.parametrize("machine", [NARROW, TWO], ids=["one thread", "two threads"])
+@pytest.mark.parametrize("n", [16, 21, 67, None])
+@pytest.mark.parametrize("body", PRODUCTS, ids=NAMES)
+def test_recurrences_in_blocks_are_proven_and_right(body: str, n: int | None, machine: Machine) -> None:
+    program = integers(body, None if n is None else {"N": n})
+    schedule = derive(program, machine)
+    assert any(d.name == "block" for d in schedule.directives)
+    assert any(d.name == "parallel" for d in schedule.directives) == (machine is TWO and n not in (16, 21))
+    for size in (n,) if n is not None else (0, 1, 3, 18):
+        assert_same(program, proven(program, schedule), {"N": size})
+
+
+def test_a_factorisation_adds_up_whole_blocks_in_registers_before_the_elements_of_a_tile() -> None:
+    assert directives(operator(SIGNATURE.replace("{T}", "f64"), FACTORS, {"N": 400}), WIDE) == [
+        "block k by 8",
+        "block k_1 by 8",
+        "split m.i by 8 -> i_b, i_t",
+        "split m.j by 8 -> j_b, j_t",
+        "order m.j_b, m.i_b, m.k, m.k_1, m.j_t, m.i_t, m.k.rest, m.k_1.rest",
+        "distribute m.k at m.j_t -> j_u, i_u",
+        "order m.i_u, m.j_u",
+        "unroll m.i_u",
+        "vectorize m.j_u",
+        "distribute m.k_1 at m.j_t -> j_u1, i_u1",
+        "order m.i_u1, m.j_u1",
+        "unroll m.i_u1",
+        "vectorize m.j_u1",
+    ]
+
+
+def test_lanes_are_terms_where_both_operands_lie_along_them() -> None:
+    found = directives(operator(SIGNATURE.replace("{T}", "f64"), SQUARE_ROOT, {"N": 400}), WIDE)
+    assert "split m.k_1 by 8 -> k_1_o, k_1_v" in found
+    assert found[-2:] == ["unroll m.i_u, m.j_u", "vectorize m.k_1_v"]
+
+
+def test_parts_that_begin_at_an_index_run_backwards() -> None:
+    found = directives(integers(PARTS, {"N": 400}), WIDE)
+    assert {"reverse m.i_b", "reverse m.i_t"} <= {*found}
+
+
+def test_threads_share_squares_of_tiles_along_diagonals() -> None:
+    found = directives(operator(SIGNATURE.replace("{T}", "f64"), FACTORS, {"N": 1500}), replace(WIDE, threads=2))
+    assert {"split m.i_b by 8 -> i_w, i_b", "skew m.j_w by m.i_w", "parallel m.i_w"} <= {*found}
+
+
+@pytest.mark.parametrize("body", PRODUCTS, ids=NAMES)
+def test_tiles_beside_the_diagonal_have_a_loop_over_blocks_without_conditions(body: str) -> None:
+    program = integers(body, {"N": 96})
+    function = loops(proven(program, derive(program, NARROW)))
+    kept = {
+        s.buffer.name for s in walk(*function.body) if isinstance(s, Alloc) and s.buffer.space == "registers" and len(s.buffer.shape) > 1
+    }
+    summing = [s for s in walk(*function.body) if isinstance(s, For) and s.kind == "serial" and {*map(_kind, s.body)} == {"unroll"}]
+    assert any(name in str(s) for s in summing for name in kept)
+
+
+def _kind(s: object) -> str:
+    return s.kind if isinstance(s, For) else type(s).__name__
+
+
+def test_a_sum_from_a_value_is_not_cut_nor_one_of_a_strict_operator_nor_few_elements() -> None:
+    assert not any(d.startswith("block") for d in directives(integers(CHAIN, {"N": 400})))
+    program = operator(SIGNATURE.replace("{T}", "f32"), FACTORS, {"N": 400})
+    assert not any(d.startswith("block") for d in directives(replace(program, mode="strict")))
+    assert not any(d.startswith("block") for d in directives(integers(FACTORS, {"N": 12})))
+
+
+@pytest.mark.parametrize(
+    ("body", "binder", "why"),
+    [
+        (FACTORS, "j", "there is no reduction"),
+        (CHAIN, "k", "starts from a value"),
+        ("m[i, j] = sum(k) a[i, k] * a[k, j]", "k", "the same for all elements"),
+        ("m[i, j] = sum(k in 0..i, l in 0..j) a[k, l]", "k", "only a reduction over one range"),
+    ],
+)
+def test_a_sum_that_cannot_be_cut_says_why(body: str, binder: str, why: str) -> None:
+    found = block(integers(body), binder, 8)
+    assert isinstance(found, str) and why in found
+
+
+TRIANGLE = """op triangle(a: i32[N, N]) -> (l: i32[N, N]) {
+    l[i, j] = a[i, j] - sum(k in 0..j) l[i, k] * l[k, j] for j < i
+    l[i, j] = a[i, j]                                    otherwise
+}
+schedule triangle for cpu {
+    block k by 4
+    tile l (i, j) by (ROWS, 4) -> io, jo, ii, ji
+    order l.jo, l.io, l.k, l.ii, l.ji, l.k.rest
+    DIRECTIVE
+}"""
+
+
+def refused(directive: str, rows: int = 4) -> str:
+    with pytest.raises(CompileError) as caught:
+        legal(TRIANGLE.replace("DIRECTIVE", directive).replace("ROWS", str(rows)))
+    return caught.value.diagnostics[0].code
+
+
+@pytest.mark.parametrize(
+    ("directive", "code"),
+    [
+        ("distribute l.k at l.ii -> iu", "S0102"),
+        ("distribute l.ii at l.ji -> iu", "S0205"),
+        ("distribute l.k at l.k.rest -> iu", "S0205"),
+        ("distribute l.k -> iu, ju", "S0102"),
+        ("distribute l.k at l.ii -> jo, ju", "S0106"),
+        ("distribute l.k at l.ii -> ii, ji", "S0106"),
+        ("distribute l.k at l.ii -> iu, iu", "S0106"),
+        ("vectorize l.ji\\n    distribute l.k at l.ii -> iu, ju", "S0213"),
+        ("distribute l.k.rest at l.ii -> iu, ju", "S0301"),
+    ],
+)
+def test_loops_of_a_sums_own_that_make_no_sense_are_refused(directive: str, code: str) -> None:
+    assert refused(directive.replace("\\n", "\n")) == code
+
+
+def test_a_block_longer_than_a_tile_needs_is_refused_where_a_term_is_not_made_yet() -> None:
+    with pytest.raises(CompileError) as caught:
+        legal(
+            TRIANGLE.replace("block k by 4", "block k by 2").replace("DIRECTIVE", "distribute l.k at l.ii -> iu, ju").replace("ROWS", "4")
+        )
+    assert caught.value.diagnostics[0].code == "S0301"
+
+
+BINDS = st.sampled_from(["0..j", "0..i", "j+1..i", "j..i", "0..min(i, j)", "j+1..N"])
+READS = st.sampled_from(["m[i, k] * m[k, j]", "m[i, k] * a[k, j]", "m[i, k] + m[j, k]", "m[i, k]", "m[i, k] * m[k, j] * a[i, k]"])
+GUARDS = st.sampled_from(["j < i", "j <= i - 1", "j < i, i + j > 3", "j + 1 < i"])
+
+
+@settings(max_examples=20, deadline=None)
+@given(BINDS, READS, GUARDS, st.sampled_from(["sum", "min"]), st.sampled_from([NARROW, TWO]), st.integers(16, 21))
+def test_whatever_is_derived_for_a_triangle_of_sums_is_right(
+    bounds: str, read: str, guard: str, kind: str, machine: Machine, n: int
+) -> None:
+    start = ", from 7" if kind == "min" else ""
+    body = f"m[i, j] = a[i, j] + {kind}(k in {bounds}{start}) ({read}) for {guard}\nm[i, j] = a[i, j] otherwise"
+    program = integers(body, {"N": n})
+    assume(_is_proven(program))
+    assert_same(program, proven(program, derive(program, machine)), {"N": n})
+
+
+def _is_proven(program: Program) -> bool:
+    try:
+        prove(program)
+    except CompileError:
+        return False
+    return True

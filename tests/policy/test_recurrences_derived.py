@@ -119,7 +119,7 @@ def test_the_lanes_of_a_factorisation_are_those_of_its_sums() -> None:
     l[i, j] = a[i, i] - sum(k in 0..i) l[i, k] * l[i, k]               for i == j
     l[i, j] = 0                                                        otherwise"""
     found = directives(operator("a: f32[N, N]) -> (l: f32[N, N])", body))
-    assert found[0] == "distribute l at l.j"
+    assert found[0] == "block k by 16"
     assert found[-1].startswith("vectorize l.k")
 
 

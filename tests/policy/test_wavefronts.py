@@ -149,3 +149,39 @@ def test_paths_are_those_of_numpy_in_every_type_and_shape(dtype: str, shape: tup
         return
     found = tl.parse(f"op f(x: {dtype}[M, N]) -> (y: {dtype}[M]) where N >= 1 {{{body}\n}}").f(x)
     np.testing.assert_array_equal(found, expected[:, -1])
+
+
+ROWS_IN_PLACE = """
+    u[0, i, j] = a[i, j]
+    u[t, i, j] = u[t, i - 1, j - 1] + u[t, i - 1, j + 1] - u[t, i, j - 1] + u[t - 1, i + 1, j] + u[t - 1, i, j + 1]
+        for t in 1..T, i in 1..N-1, j in 1..N-1
+    u[t, i, j] = u[t - 1, i, j] otherwise
+    y[i, j]    = u[T - 1, i, j]"""
+UNCACHED = [Machine(target="cpu", vector_bytes=16, vector_registers=16, threads=t, l2_bytes=512, cache_bytes=512) for t in (1, 2)]
+
+
+@pytest.mark.parametrize("n", [37, 40])
+def test_threads_share_rows_of_several_sweeps_along_diagonals(n: int) -> None:
+    sizes = {"N": n, "T": 11}
+    program = operator("a: i32[N, N], s: i32[T]) -> (y: i32[N, N]) where T >= 1, N >= 3", ROWS_IN_PLACE, sizes)
+    for machine in UNCACHED:
+        schedule = derive(program, machine)
+        found = [show(d) for d in schedule.directives]
+        shared = {"skew u.i_o by 2 * u.t", "parallel u.t"}
+        assert (shared <= {*found}) == (machine.threads > 1) and "fold u at t by 1" in found
+        assert_same(program, proven(program, schedule), sizes)
+
+
+def test_few_sweeps_are_not_shared() -> None:
+    sizes = {"N": 40, "T": 4}
+    program = operator("a: i32[N, N], s: i32[T]) -> (y: i32[N, N]) where T >= 1, N >= 3", ROWS_IN_PLACE, sizes)
+    assert not any(d.startswith(("parallel u", "skew u.i_o")) for d in directives(program, UNCACHED[1]))
+
+
+def test_threads_share_rows_of_which_each_is_a_recurrence_of_its_own() -> None:
+    body = "y[i, j] = x[i, j] + 3 * y[i, j - 1 | 0] for i in 0..M, j in 0..N"
+    sizes = {"M": 100, "N": 110}
+    program = operator("x: i32[M, N]) -> (y: i32[M, N])", body, sizes)
+    schedule = derive(program, NARROW)
+    assert "parallel y.i_o" in [show(d) for d in schedule.directives]
+    assert_same(program, proven(program, schedule), sizes)

@@ -51,8 +51,12 @@ def derive_recurrence(d: Deriver, definition: Definition) -> None:
         d.add(legal_order(d.schedule, d.program, member))
     if d.plain:
         return
-    plan = apply(d.program, d.since, d.layouts)
+    plan, before = apply(d.program, d.since, d.layouts), d.schedule
     found = [_derive_member(d, plan, member, group) for member in group]
+    (front,) = found if len(found) == 1 else (None,)
+    if front is not None and front.shared and _is_local(d, group[0]) and not _keeps_steps(d, group[0], front):
+        d.schedule = before
+        found = [_derive_member(d, plan, group[0], group, share=False)]
     local = [(member, front) for member, front in zip(group, found, strict=True) if _is_local(d, member)]
     placed = apply(d.program, d.since, d.layouts) if local else plan
     for member, front in local:
@@ -61,6 +65,12 @@ def derive_recurrence(d: Deriver, definition: Definition) -> None:
             continue
         for name, axis, count in _folds(placed, member, member.axes):
             d.add(d.schedule.fold(name, axis, count))
+
+
+def _keeps_steps(d: Deriver, definition: Definition, front: Wavefront) -> bool:
+    """Tell whether a wavefront over several steps leaves it enough to keep a few of them."""
+    placed = apply(d.program, d.since, d.layouts)
+    return any(True for _ in _folds(placed, definition, front.outer[-1:]))
 
 
 def derive_nest(d: Deriver, definition: Definition) -> None:
@@ -158,8 +168,9 @@ class _Order:
     inner: InnerLoops
 
 
-def _derive_member(d: Deriver, plan: Plan, definition: Definition, group: Sequence[Definition]) -> Wavefront | None:
-    """Add the directives for the loops of one member of a group; return the wavefront that they run along, if any."""
+def _derive_member(d: Deriver, plan: Plan, definition: Definition, group: Sequence[Definition], *, share: bool = True) -> Wavefront | None:
+    """Add the directives for the loops of one member of a group; return the wavefront that they run along, if any. `share`: threads may
+    share diagonals of blocks and steps."""
     loops = _loops_of(plan, definition, group)
     if loops is not None and _derive_named(d, definition, loops):
         return None
@@ -168,6 +179,7 @@ def _derive_member(d: Deriver, plan: Plan, definition: Definition, group: Sequen
         return None
     order, separate, name = chosen.axes, chosen.separate, definition.tensors[0].name
     front = _wavefront(d, definition, loops, chosen) if len(group) == 1 else None
+    front = front if front is None or share else replace(front, shared=0)
     if front is not None:
         add_wavefront(d, definition, front, nested=bool(loops.outside))
         return front
@@ -281,9 +293,16 @@ def _separation(definition: Definition, loops: _Loops, axes: Sequence[str]) -> i
 def _add_parallel(
     d: Deriver, definition: Definition, loops: _Loops, order: Sequence[str], separate: int | None, outer: Sequence[str]
 ) -> None:
-    """Mark loops that carry nothing, of the `outer` ones in this order, where what runs between two barriers is worth it."""
+    """Mark loops that carry nothing, of the `outer` ones in this order, where what runs between two barriers is worth it: those outside
+    all that carry something, else those inside."""
     free, sizes = loops.free(order, separate), extents(definition)
     carrying = [k for k, a in enumerate(order) if a not in free]
+    leading = carrying[0] if carrying else 0
+    if leading and not loops.outside and separate in (None, 0, *range(leading, len(order))) and is_threading_profitable(d, (definition,)):
+        chosen = shared_loops(list(outer[:leading]), [sizes[a] or OPEN_EXTENT for a in order[:leading]], d.machine.threads)
+        if chosen:
+            d.add(d.schedule.parallel(*(full(loops.name, loop) for loop in chosen)))
+            return
     first = max(carrying[-1] + 1 if carrying else 0, (separate or 0) - len(loops.outside))
     inside = {*order[first:]}
     steps = prod(sizes[a] or OPEN_EXTENT for a in definition.axes if a not in inside)

@@ -35,7 +35,7 @@ from tensorlang.policy.cpu.cost import (
     load_cycles,
 )
 from tensorlang.policy.cpu.inner_loops import InnerLoops, cycles_of
-from tensorlang.policy.deriver import Deriver, in_order
+from tensorlang.policy.deriver import Deriver, in_order, is_threading_profitable
 from tensorlang.schedule.plan import full
 from tensorlang.schedule.shape import OPEN_EXTENT, extents
 from tensorlang.syntax import nodes as syntax
@@ -48,6 +48,8 @@ WORTH_SKEWING = 0.8
 """Share of the cycles at most that a wavefront has to take of those of one element after the other."""
 KEPT_STEPS = 2
 """How many steps of the axes outside are kept, as a rule."""
+DIAGONALS_PER_THREAD = 4
+"""Blocks of rows, and steps, that there are at least for each thread."""
 MOST_PADDING = 4
 """How many times as large as the tensor its diagonals may be, ends that are never written included."""
 
@@ -64,6 +66,8 @@ class Wavefront:
     separate: bool
     rows: int = 0
     cycles: float = 0.0
+    shared: int = 0
+    """By which multiple of the innermost of `outer` blocks of rows are skewed, so that threads share a diagonal; 0: they do not."""
 
 
 def best_wavefront(
@@ -86,7 +90,20 @@ def best_wavefront(
         if factor is not None:
             found += _forms(d, definition, Wavefront(outer, skewed, along, factor, separate), waiting, local=local)
     best = min(found, key=lambda w: w.cycles, default=None)
-    return best if best is not None and best.cycles < WORTH_SKEWING * serial else None
+    if best is None or best.cycles >= WORTH_SKEWING * serial:
+        return None
+    return replace(best, shared=_shared(d, definition, best, distances)) if not outside else best
+
+
+def _shared(d: Deriver, definition: Definition, of: Wavefront, distances: Distances) -> int:
+    """Return the multiple of a step that, added to blocks of rows, leaves those of one sum independent: a block and a step need nothing
+    that lies further on along either. 0 where threads are not worth it, or blocks and steps are too few."""
+    if not of.rows or not of.outer or of.separate or not is_threading_profitable(d, (definition,)):
+        return 0
+    sizes, name = extents(definition), definition.tensors[0].name
+    blocks, steps = (sizes[of.along] or OPEN_EXTENT) // of.rows, sizes[of.outer[-1]] or OPEN_EXTENT
+    factor = distances.permutable_skew(full(name, of.along), full(name, of.outer[-1]))
+    return 0 if factor is None or min(blocks, steps) < DIAGONALS_PER_THREAD * d.machine.threads else factor + 1
 
 
 def _forms(d: Deriver, definition: Definition, of: Wavefront, waiting: float, *, local: bool) -> Iterator[Wavefront]:
@@ -167,6 +184,9 @@ def add_wavefront(d: Deriver, definition: Definition, found: Wavefront, *, neste
         d.add(d.schedule.split(full(name, found.along), found.rows, (block, point)))
         d.add(d.schedule.skew(full(name, found.skewed), full(name, point), found.factor))
         inner = [block, found.skewed, point]
+        if found.shared:
+            _add_shared(d, name, found, block, inner)
+            return
     else:
         block, point = f"{found.along}_o", f"{found.along}_v"
         d.add(d.schedule.skew(full(name, found.skewed), full(name, found.along), found.factor))
@@ -176,6 +196,15 @@ def add_wavefront(d: Deriver, definition: Definition, found: Wavefront, *, neste
     d.add(d.schedule.unroll(full(name, point)) if found.rows else d.schedule.vectorize(full(name, point)))
     if len(definition.pieces) > 1 and found.separate:
         d.add(d.schedule.distribute(name, full(name, inner[0]) if nested or found.outer else None))
+
+
+def _add_shared(d: Deriver, name: str, found: Wavefront, block: str, inner: Sequence[str]) -> None:
+    """Let threads share blocks of rows of several steps: those of one diagonal."""
+    step = found.outer[-1]
+    d.add(d.schedule.skew(full(name, block), full(name, step), found.shared))
+    d.add(in_order(d.schedule, name, [*found.outer[:-1], block, step, *inner[1:]]))
+    d.add(d.schedule.unroll(full(name, inner[-1])))
+    d.add(d.schedule.parallel(full(name, step)))
 
 
 def add_diagonal_layout(d: Deriver, definition: Definition, found: Wavefront, kept: Mapping[str, int]) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from tensorlang.backends.registry import tools_for
 from tensorlang.diagnostics import error, trimmed
+from tensorlang.graph.data_dependent import Known
 from tensorlang.graph.nodes import Graph
 from tensorlang.plugins import IMPORTERS, ONNX_OPERATORS, installed, offered, offers_digest
 from tensorlang.runtime.bundle import BundleKey, bundle_key
@@ -38,7 +39,8 @@ class Importer(Protocol):
         ...
 
     def load(self, source: Any, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Graph:
-        """Return the model as a graph, its open shapes fixed by `shapes`. Raises CompileError."""
+        """Return the model as a graph, its open shapes fixed by `shapes`. Raises CompileError; `DataDependent` only where `load` takes
+        what it asks for, by the name of `known`."""
         ...
 
 
@@ -115,14 +117,15 @@ def compile(
     )
     custom = _custom(operators, ops, target)
 
-    def load(found: Mapping[str, tuple[int, ...]] | None) -> Graph:
+    def load(found: Mapping[str, tuple[int, ...]] | None, *known: Known) -> Graph:
         importer = importer_of(model, importers)
         takes_operators = "operators" in parameters_of(importer.load).parameters
         if not takes_operators and (operators is not None or ops is not None):
             raise error("C0119", f"{type(importer).__name__} takes no operators for the nodes of models", help="leave them out")
-        if custom is None or not takes_operators:
-            return importer.load(model, found)
-        return importer.load(model, found, operators=custom)  # type: ignore[call-arg]
+        more: dict[str, Any] = {"known": known[0]} if known else {}
+        if custom is not None and takes_operators:
+            more["operators"] = custom
+        return importer.load(model, found, **more)
 
     content = fingerprint(model) if importers is None else None
     meaning = b"" if custom is None else _meaning(custom)
@@ -132,8 +135,15 @@ def compile(
             what = f"`{model}`" if isinstance(model, (str, os.PathLike)) else "the model"
             raise error("O015", f"{what} changed since it was compiled", help="compile it again: `tensorlang.compile`")
 
-    def keyed(options: Sequence[object]) -> Callable[[Mapping[str, tuple[int, ...]] | None], BundleKey] | None:
-        return None if content is None else lambda found: BundleKey(bundle_key(content + meaning, offers_digest(), found, options), check)
+    def keyed(options: Sequence[object]) -> Callable[..., BundleKey] | None:
+        if content is None:
+            return None
+
+        def key(found: Mapping[str, tuple[int, ...]] | None, *known: Known) -> BundleKey:
+            elements = b"".join(k.digest() for k in known)
+            return BundleKey(bundle_key(content + meaning + elements, offers_digest(), found, options), check)
+
+        return key
 
     def signature() -> Signature | None:
         importer = importer_of(model, importers)

@@ -78,7 +78,7 @@ class CustomNodes:
 def _arguments(site: Site, operator: sx.Operator) -> tuple[Argument, ...]:
     """Return the node's inputs as the tensors of the operator. Raises Refusal O012 for too many."""
     tensors = [p for p in operator.params if p.kind == "tensor"]
-    given = list(site.inputs)
+    given = [site.maybe(k) for k in range(len(site.inputs))]
     out: list[Argument] = []
     for param in tensors:
         if param.each:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from stdlib.onnx.external import external_files
 from tensorlang.diagnostics import error
+from tensorlang.graph.data_dependent import Known
 from tensorlang.graph.nodes import Graph
 
 if TYPE_CHECKING:
@@ -57,16 +58,18 @@ class Importer:
         shapes: Mapping[str, tuple[int, ...]] | None = None,
         fixed: Mapping[str, Array] | None = None,
         operators: Custom | None = None,
+        known: Known | None = None,
     ) -> Graph:
         """Return the model as a graph. `shapes` gives the shapes of inputs that the model leaves open; `fixed` the elements of inputs that
         are fixed for good, which are inputs no longer (a shape to reshape to, for example); `operators` those for nodes of domains that
-        ONNX does not have. Raises CompileError, O0001 where the package `onnx` is not installed."""
+        ONNX does not have. Where shapes depend on elements that nothing of this gives, DataDependent is raised; `known` is what was found
+        since, of the same model with the same shapes. Raises CompileError, O0001 where the package `onnx` is not installed."""
         if not has_onnx():
             what = f"`{source}`" if isinstance(source, (str, os.PathLike)) else "the model"
             raise error("O0001", f"{what} cannot be read: the package `onnx` is not installed", help=INSTALL)
         from stdlib.onnx.importer import imported
 
-        return imported(source, shapes or {}, fixed or {}, operators)
+        return imported(source, shapes or {}, fixed or {}, operators, known)
 
     def signature(self, source: str | os.PathLike[str] | bytes | ModelProto) -> Signature:
         """Return what the model takes and returns, with the symbols that it declares. Raises CompileError as `load` does."""

@@ -8,22 +8,26 @@ Everything that is not supported is reported at once, node by node; so is everyt
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import ParamSpec
 
 import numpy as np
-from onnx import ModelProto
+from onnx import FunctionProto, ModelProto
 
 from codegen.dtypes import DType
 from stdlib.onnx.custom_operators import CustomNodes
 from stdlib.onnx.entry_point import Importer as Importer
-from stdlib.onnx.model import Array, Declared, Model, Node
-from stdlib.onnx.problems import Refusal, Unsupported, quoted
+from stdlib.onnx.functions import body_in_standard, is_function, type_of
+from stdlib.onnx.model import Array, Block, Declared, Model, Node
+from stdlib.onnx.problems import Refusal, Unknown, Unsupported, quoted
 from stdlib.onnx.reader import AnyDomain, read
-from stdlib.onnx.site import Builder, Result, Rule, Site
+from stdlib.onnx.scope import Scope
+from stdlib.onnx.site import Builder, Item, Result, Rule, Site, TensorSequence
+from stdlib.onnx.stages import data_dependent
 from stdlib.onnx.table import rule_for
 from tensorlang.diagnostics import CompileError, Diagnostic, error
+from tensorlang.graph.data_dependent import Known
 from tensorlang.graph.edit import reads, writes
 from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Part, Value, View
 from tensorlang.graph.nodes import Node as GraphNode
@@ -38,12 +42,13 @@ def imported(
     shapes: Mapping[str, tuple[int, ...]],
     constants: Mapping[str, Array],
     operators: Custom | None = None,
+    known: Known | None = None,
 ) -> Graph:
-    """Return the graph of a model, with the shapes and elements of inputs that are given, and the operators of other domains
-    (`Importer.load`). Raises CompileError."""
+    """Return the graph of a model, with the shapes and elements of inputs that are given, the operators of other domains, and what is
+    known of values in between (`Importer.load`). Raises CompileError."""
     custom = CustomNodes(operators or Custom())
     model = read(source, custom)
-    return to_graph(with_constants(model, constants), shapes, custom)
+    return to_graph(with_constants(model, constants), shapes, custom, known)
 
 
 def signature_of(source: str | os.PathLike[str] | bytes | ModelProto) -> Signature:
@@ -64,10 +69,10 @@ def with_constants(model: Model, constants: Mapping[str, Array]) -> Model:
     return replace(model, inputs=kept, initializers={**model.initializers, **constants})
 
 
-def to_graph(model: Model, shapes: Mapping[str, tuple[int, ...]], custom: CustomNodes | None = None) -> Graph:
+def to_graph(model: Model, shapes: Mapping[str, tuple[int, ...]], custom: CustomNodes | None = None, known: Known | None = None) -> Graph:
     """Return the graph of a model that was read; `custom` has operators of domains that ONNX does not have. Raises CompileError (O010 to
-    O014) with everything that was found."""
-    return _Import(model, custom or CustomNodes()).run(shapes)
+    O014) with everything that was found, `DataDependent` where nothing is wrong but that shapes depend on elements."""
+    return _Import(model, custom or CustomNodes(), known or Known()).run(shapes)
 
 
 def is_onnx_model(data: bytes) -> bool:
@@ -78,14 +83,28 @@ def is_onnx_model(data: bytes) -> bool:
         return False
 
 
+MOST_NESTED = 64
+"""How deep blocks and functions may stand in one another."""
+MOST_INLINED = 100_000
+"""How many nodes blocks and functions may come to."""
+MOST_DECIDED = 128
+"""Of how many values the elements may decide what is compiled."""
+
+
 class _Import:
-    def __init__(self, model: Model, custom: CustomNodes) -> None:
-        self.model, self.custom = model, custom
+    def __init__(self, model: Model, custom: CustomNodes, known: Known) -> None:
+        self.model, self.custom, self.known = model, custom, known
         names = {i.name for i in model.inputs} | set(model.initializers) | {o for n in model.nodes for o in n.outputs}
-        self.builder = Builder(names)
-        self.environment: dict[str, Value] = {}
+        self.builder = Builder(names, known)
+        self.scope = self.top = Scope()
+        self.bound: set[str] = set()
+        """The values that have a name of the model."""
+        self.inlined = 0
         self.problems: list[Diagnostic] = []
         self.missing: list[str] = []
+        self.unknown: dict[str, Diagnostic] = {}
+        self.made: list[tuple[Node, range]] = []
+        """Which nodes of the graph each node of the model has become."""
 
     def run(self, shapes: Mapping[str, tuple[int, ...]]) -> Graph:
         self._inputs(shapes)
@@ -95,17 +114,30 @@ class _Import:
             for name, array in self.model.initializers.items():
                 self._guard(self._initializer, name, array)
             for node in self.model.nodes:
+                start = len(self.builder.nodes)
                 self._guard(self._node, node)
-        if not self.problems and not self.missing:
+                self.made.append((node, range(start, len(self.builder.nodes))))
+        if not self.problems and not self.missing and not self.unknown:
             for output in self.model.outputs:
                 self._guard(self._output, output)
         self._stop_if(bool(self.problems or self.missing))
+        if self.unknown:
+            self._stop_if_too_many()
+            outputs = tuple(o.name for o in self.model.outputs)
+            raise data_dependent(self.model.name, self.builder, self._taken(), self.unknown, self.made, outputs, self.top)
         return self._graph()
+
+    def _stop_if_too_many(self) -> None:
+        if len(self.known.elements) >= MOST_DECIDED:
+            title = f"what is computed depends on more than {MOST_DECIDED} values, one after the other"
+            raise CompileError(Diagnostic("O014", title, (), next(iter(self.unknown.values())).notes))
 
     def _guard(self, step: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
         """Run a step, keeping what it refuses for the report."""
         try:
             step(*args, **kwargs)
+        except Unknown as unknown:
+            self.unknown[unknown.value] = unknown.diagnostic
         except Refusal as refusal:
             self.problems.append(refusal.diagnostic)
         except Unsupported as missing:
@@ -120,11 +152,23 @@ class _Import:
             found.insert(0, Diagnostic("O010", "this model needs what is not supported yet", (), notes))
         raise CompileError(*found)
 
-    def _define(self, name: str, value: Value) -> None:
-        self.environment[name] = value
+    def _define(self, name: str, item: Item) -> None:
+        self.scope.items[name] = item
+        if isinstance(item, Value):
+            self.bound.add(item.name)
 
     def _initializer(self, name: str, array: Array) -> None:
-        self._define(name, self.builder.constant(name, array))
+        self._define(name, self.builder.constant(self._name(name), array))
+
+    def _name(self, name: str) -> str:
+        """Return what a value is called in the graph that the model calls so in this block."""
+        if not self.scope.path:
+            return name
+        found = self.scope.path + name
+        if found in self.builder.taken:
+            raise Refusal("O002", f"{quoted(name)} is defined more than once", f"in {quoted(self.scope.path)}")
+        self.builder.taken.add(found)
+        return found
 
     # ---- inputs
 
@@ -175,7 +219,11 @@ class _Import:
                 )
             shape = tuple(n for n in resolved if n is not None)
         assert declared.dtype is not None
-        self._define(declared.name, self.builder.value(declared.name, declared.dtype, shape))
+        array = self.known.elements.get(declared.name)
+        if array is None:
+            self._define(declared.name, self.builder.value(declared.name, declared.dtype, shape))
+        else:
+            self._define(declared.name, self.builder.constant(declared.name, array))
 
     # ---- nodes
 
@@ -184,36 +232,128 @@ class _Import:
             self._guard(self._rule_for, node)
 
     def _rule_for(self, node: Node) -> Rule:
-        return self.custom.rule_for(node) or rule_for(node)
+        rule, function = self.custom.rule_for(node), self.model.function_of(node)
+        if rule is not None:
+            return rule
+        if function is not None:
+            return lambda site: self._call(site.node, function, site.inputs)
+        return self._rule_of_standard(node)
+
+    def _rule_of_standard(self, node: Node) -> Rule:
+        """Return the rule of the table, or the function by which ONNX defines what the table does not have."""
+        try:
+            return rule_for(node)
+        except Unsupported as problem:
+            if not is_function(node):
+                raise
+            missing = problem
+        return lambda site: self._inlined(site.node, site.inputs, missing)
+
+    def _inlined(self, node: Node, inputs: Sequence[Item], missing: Unsupported) -> Result:
+        """Return what the function computes that ONNX defines an operator by. Raises what was `missing` where there is none."""
+        body = body_in_standard(node, [type_of(item) for item in inputs])
+        if body is None:
+            raise missing
+        return self._call(node, body, inputs)
+
+    def _call(self, node: Node, function: FunctionProto, inputs: Sequence[Item]) -> Result:
+        block = self.model.body_of(function, node.proto)
+        if len(inputs) > len(block.inputs) or len(node.outputs) > len(block.outputs):
+            what = f"{len(inputs)} inputs and {len(node.outputs)} outputs"
+            raise Refusal("O007", f"node {quoted(node.label)} has {what}", f"the function {quoted(function.name)} has fewer")
+        given = [*inputs, *(None for _ in block.inputs[len(inputs) :])]
+        asked = tuple(name if result else "" for name, result in zip(block.outputs, node.outputs, strict=False))
+        return self._run(node, replace(block, outputs=asked), given, "body", Scope())
+
+    def _run(self, node: Node, block: Block, inputs: Sequence[Item], which: str, outer: Scope | None = None) -> tuple[Item, ...]:
+        """Return the outputs of a block of a node, which sees the names of the blocks around it, or of `outer`."""
+        if len(inputs) != len(block.inputs):
+            raise Refusal("O007", f"a graph of node {quoted(node.label)} takes {len(block.inputs)} inputs and is given {len(inputs)}")
+        before = self.scope
+        self.inlined += len(block.nodes)
+        if before.depth >= MOST_NESTED or self.inlined > MOST_INLINED:
+            limits = f"at most {MOST_INLINED} nodes, at most {MOST_NESTED} deep, are taken"
+            raise Refusal("O014", f"the graphs and functions that node {quoted(node.label)} runs are too large", limits)
+        self.scope = Scope(outer or before, f"{before.path}{node.label} {which}/", before.depth + 1)
+        try:
+            self.scope.items |= dict(zip(block.inputs, inputs, strict=True))
+            for name, array in block.initializers.items():
+                self._initializer(name, array)
+            for inner in block.nodes:
+                self._node(inner)
+            return tuple(self._found(name, node) if name else None for name in block.outputs)
+        finally:
+            self.scope = before
+
+    def _found(self, name: str, node: Node) -> Item:
+        if name not in self.scope:
+            raise Refusal("O002", f"a graph of node {quoted(node.label)} returns {quoted(name)}, which nothing defines")
+        return self.scope[name]
 
     def _node(self, node: Node) -> None:
-        if any(name and name not in self.environment for name in node.inputs):
-            return  # what it depends on has been reported
-        inputs = [self.environment[name] if name else None for name in node.inputs]
+        lost = next((name for name in node.reads() if name not in self.scope), None)
+        if lost is not None:
+            if self.scope is self.top:
+                return  # what it depends on has been reported
+            raise Refusal("O002", f"node {quoted(node.label)} reads {quoted(lost)}, which nothing defines", f"in {quoted(self.scope.path)}")
+        inputs = [self.scope[name] if name else None for name in node.inputs]
         start = len(self.builder.nodes)
-        result = self._rule_for(node)(Site(self.builder, node, inputs))
+        rule = self._rule_for(node)
+        try:
+            result = rule(Site(self.builder, node, inputs, self._run, self.scope.path))
+        except Unsupported as missing:
+            if not is_function(node):
+                raise
+            del self.builder.nodes[start:]
+            result = self._inlined(node, inputs, missing)
         self._bind(node, result, start)
 
     def _bind(self, node: Node, result: Result, start: int) -> None:
         """Give what the rule made the names that the model uses. What it only passed on keeps its name."""
         results = result if isinstance(result, tuple) else (result,)
-        made = {name for n in self.builder.nodes[start:] for name in writes(n)}
+        made = {name for n in self.builder.nodes[start:] for name in writes(n)} - self.bound
         renamed: dict[str, str] = {}
+        found: dict[str, Item] = {}
+
+        def named(value: Value, name: str) -> Value:
+            if value.name in made or self._is_new_constant(value):
+                before = self._known_as(name)
+                if before is not None:
+                    return before  # what computes it again is not read
+                if value.name not in renamed:
+                    renamed[value.name] = name
+                return replace(value, name=renamed[value.name])
+            return value
+
         for k, name in enumerate(node.outputs):
             if not name:
                 continue
-            value = results[k] if k < len(results) else None
-            if value is None:
+            if k >= len(results):
                 raise Unsupported(f"node {quoted(node.label)}: output {k} of {node.op}")
-            if (value.name in made or self._is_new_constant(value)) and value.name not in renamed:
-                renamed[value.name] = name
-                value = replace(value, name=name)
-            self._define(name, value)
+            item = results[k]
+            match item:
+                case Value():
+                    found[name] = named(item, self._name(name))
+                case TensorSequence():
+                    stem = self._name(name)
+                    items = tuple(named(value, self.builder.fresh(f"{stem}[{at}]")) for at, value in enumerate(item.items))
+                    found[name] = replace(item, items=items)
+                case None if node.op in ("Optional", "If", "Loop", "Scan", "Identity") or self.model.function_of(node) or is_function(node):
+                    found[name] = None
+                case None:
+                    raise Unsupported(f"node {quoted(node.label)}: output {k} of {node.op}")
         self._rename(renamed, start)
         self.builder.bound(start)
+        for name, item in found.items():
+            self._define(name, item)
+
+    def _known_as(self, name: str) -> Value | None:
+        """Return what is known of the value of that name already: its elements, or that it is an input; None where nothing is."""
+        array = self.known.elements.get(name)
+        return self.known.carried.get(name) if array is None else self.builder.constant(name, array)
 
     def _is_new_constant(self, value: Value) -> bool:
-        return value.name in self.builder.constants and value.name not in self.model.initializers and value.name not in self.environment
+        return value.name in self.builder.constants and value.name not in self.bound
 
     def _rename(self, names: Mapping[str, str], start: int) -> None:
         for old, new in names.items():
@@ -225,7 +365,9 @@ class _Import:
     # ---- outputs
 
     def _output(self, declared: Declared) -> None:
-        value = self.environment[declared.name]
+        value = self.scope[declared.name]
+        if not isinstance(value, Value):
+            raise Unsupported(f"output {quoted(declared.name)} is a sequence or nothing, not a tensor")
         if declared.dtype is not None and declared.dtype != value.dtype:
             raise Refusal("O012", f"output {quoted(declared.name)} is declared {declared.dtype} and computed as {value.dtype}")
         dims = declared.dims
@@ -241,9 +383,14 @@ class _Import:
                 self.builder.nodes.append(View(self.builder.label(f"output {declared.name}"), value.name, declared.name))
             self._define(declared.name, result)
 
+    def _taken(self) -> tuple[Value, ...]:
+        """Return the inputs of the graph: those of the model that are not known, and what is carried over."""
+        own = tuple(self.builder.values[i.name] for i in self.model.inputs if i.name not in self.known.elements)
+        return (*own, *self.known.carried.values())
+
     def _graph(self) -> Graph:
         b = self.builder
-        inputs = tuple(i.name for i in self.model.inputs)
+        inputs = tuple(value.name for value in self._taken())
         outputs = tuple(o.name for o in self.model.outputs)
         used = {*inputs, *outputs, *(name for n in b.nodes for name in (*reads(n), *writes(n)))}
         return Graph(

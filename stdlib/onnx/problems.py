@@ -21,6 +21,14 @@ class Refusal(Exception):
         self.diagnostic = Diagnostic(code, title, (), notes, help)
 
 
+class Unknown(Refusal):
+    """The elements of a value decide a shape, and are not known yet: `value` is its name in the graph."""
+
+    def __init__(self, value: str, title: str, *notes: str) -> None:
+        super().__init__("O013", title, *notes)
+        self.value = value
+
+
 class Unsupported(Exception):
     """A sentence about something that is valid and that the importer does not know yet. Collected over the whole model."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
 from math import isnan
 from pathlib import Path
@@ -18,9 +19,10 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 import onnx
 from google.protobuf.descriptor import FieldDescriptor  # type: ignore[import-untyped]
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
+from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
 
-from stdlib.onnx.model import Array, Attribute, Declared, Dim, Model, Node
+from stdlib.onnx.functions import substituted
+from stdlib.onnx.model import Array, Attribute, Block, Declared, Dim, Model, Node
 from stdlib.onnx.problems import Refusal, Unsupported, quoted
 from stdlib.onnx.tensors import Folder, element_type, read_tensor
 from stdlib.onnx.wire import separated
@@ -38,6 +40,7 @@ _KIND: dict[int, tuple[str, int]] = {
     AttributeProto.INTS: ("ints", 0),
     AttributeProto.FLOATS: ("floats", 0),
     AttributeProto.STRINGS: ("strings", 0),
+    AttributeProto.GRAPH: ("g", 1),
 }
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -121,15 +124,17 @@ class _Reader:
         self.missing: list[str] = []
         self.unknown: list[tuple[str, str, int]] = []
         """Nodes of domains that nothing is known of: domain, operator and version."""
+        self.versions: dict[str, int] = {}
+        self.functions = {(_domain(f.domain), f.name, f.overload): f for f in proto.functions}
 
     def model(self) -> Model:
-        versions = _versions(self.proto)
+        self.versions = _versions(self.proto)
         graph = self.proto.graph
         initializers = self._initializers(graph)
         inputs = [self._collect(self._declared, v, "input") for v in graph.input]
         outputs = [self._collect(self._declared, v, "output") for v in graph.output]
         labels = _labels(graph.node)
-        nodes = [self._collect(self._node, n, label, versions) for n, label in zip(graph.node, labels, strict=True)]
+        nodes = [self._collect(self._node, n, label) for n, label in zip(graph.node, labels, strict=True)]
         if not graph.output:
             self.problems.append(Diagnostic("O002", "the model has no outputs"))
         self._stop()
@@ -139,10 +144,30 @@ class _Reader:
             tuple(o for o in outputs if o is not None),
             initializers,
             tuple(n for n in nodes if n is not None),
+            self.functions,
+            self.body_of,
         )
         self._check_names(model, [v.name for v in graph.input])
         self._stop()
-        return Model(model.name, model.inputs, model.outputs, initializers, _sorted(model))
+        return replace(model, nodes=_sorted(model.nodes))
+
+    def body_of(self, function: FunctionProto, call: NodeProto) -> Block:
+        """Return the body of a function for a node that calls it. Raises Refusal and Unsupported."""
+        inner = _Reader(ModelProto(), {}, self.folder, self.elsewhere)
+        inner.functions = self.functions
+        inner.versions = {_domain(entry.domain): entry.version for entry in function.opset_import}
+        nodes = list(substituted(function, call))
+        read = [inner._node(n, label) for n, label in zip(nodes, _labels(nodes), strict=True)]
+        return _checked(Block(tuple(function.input), tuple(function.output), {}, tuple(read)), f"function {quoted(function.name)}")
+
+    def _block(self, graph: GraphProto, what: str) -> Block:
+        """Return a graph inside of a node. Raises Refusal and Unsupported."""
+        if graph.sparse_initializer:
+            raise Unsupported(f"{what} has sparse initializers")
+        arrays = {t.name: read_tensor(t, self.folder, f"initializer {quoted(t.name)} of {what}") for t in graph.initializer}
+        nodes = [self._node(n, label) for n, label in zip(graph.node, _labels(graph.node), strict=True)]
+        inputs, outputs = (tuple(v.name for v in values) for values in (graph.input, graph.output))
+        return _checked(Block(inputs, outputs, arrays, tuple(nodes)), what)
 
     def _collect(self, f: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
         """Return what `f` returns, or keep what it refuses for the report."""
@@ -209,8 +234,8 @@ class _Reader:
 
     # ---- nodes
 
-    def _node(self, node: NodeProto, label: str, versions: dict[str, int]) -> Node:
-        domain = "" if node.domain == "ai.onnx" else node.domain
+    def _node(self, node: NodeProto, label: str) -> Node:
+        domain, versions = _domain(node.domain), self.versions
         if not node.op_type:
             raise Refusal("O002", f"node {quoted(label)} has no operator")
         version = versions.get(domain)
@@ -218,28 +243,22 @@ class _Reader:
             raise Refusal(
                 "O006", f"node {quoted(label)} is of the domain {quoted(domain or 'ai.onnx')}, for which the model imports no version"
             )
-        schema = _schema(node.op_type, domain, version)
-        is_function = any((("" if f.domain == "ai.onnx" else f.domain), f.name) == (domain, node.op_type) for f in self.proto.functions)
+        schema, is_function = _schema(node.op_type, domain, version), (domain, node.op_type, node.overload) in self.functions
         defined = schema is not None or is_function
-        if self.elsewhere.is_custom(domain, node.op_type, version, defined):
+        if is_function or self.elsewhere.is_custom(domain, node.op_type, version, defined):
             return self._custom(node, label, domain, version, defined)
-        if is_function:
-            raise Unsupported(f"node {quoted(label)} calls the function {quoted(node.op_type)} of the model")
         if schema is None:
             if domain in ("", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training"):
                 raise Refusal("O007", f"node {quoted(label)}: ONNX has no operator {quoted(node.op_type)} in version {version}")
             self.unknown.append((domain, node.op_type, version))
             raise Unsupported(f"node {quoted(label)}: operator {quoted(node.op_type)} of the domain {quoted(domain)}")
-        if any(a.HasField("g") or a.graphs for a in node.attribute):
-            raise Unsupported(f"node {quoted(label)}: {node.op_type}, which runs a graph of its own")
         attributes = self._attributes(node, label, schema)
         _check_arity(node, label, schema)
-        return Node(label, domain, node.op_type, version, schema.since_version, tuple(node.input), tuple(node.output), attributes)
+        names = tuple(node.input), tuple(node.output)
+        return Node(label, domain, node.op_type, version, schema.since_version, *names, attributes, node)
 
     def _custom(self, node: NodeProto, label: str, domain: str, version: int, defined: bool) -> Node:
         """Return a node whose operator is defined elsewhere: its attributes are of the types that they say themselves."""
-        if any(a.HasField("g") or a.graphs for a in node.attribute):
-            raise Unsupported(f"node {quoted(label)}: {node.op_type}, which runs a graph of its own")
         found: dict[str, Attribute] = {}
         for attribute in node.attribute:
             what = f"attribute {quoted(attribute.name)} of node {quoted(label)}"
@@ -250,7 +269,8 @@ class _Reader:
             if not attribute.type:
                 raise Refusal("O005", f"{what} does not say its type")
             found[attribute.name] = self._attribute(attribute, what, int(attribute.type))
-        return Node(label, domain, node.op_type, version, version, tuple(node.input), tuple(node.output), found, custom=not defined)
+        names = tuple(node.input), tuple(node.output)
+        return Node(label, domain, node.op_type, version, version, *names, found, node, custom=not defined)
 
     def _attributes(self, node: NodeProto, label: str, schema: Any) -> dict[str, Attribute]:
         found: dict[str, Attribute] = {}
@@ -285,6 +305,8 @@ class _Reader:
         match kind:
             case AttributeProto.TENSOR:
                 return read_tensor(attribute.t, self.folder, what)
+            case AttributeProto.GRAPH:
+                return self._block(attribute.g, what)
             case AttributeProto.STRING:
                 return _text(attribute.s, what)
             case AttributeProto.STRINGS:
@@ -308,8 +330,8 @@ class _Reader:
         for name in repeated:
             self.problems.append(Diagnostic("O002", f"{quoted(name)} is defined more than once"))
         for node in model.nodes:
-            for name in node.inputs:
-                if name and name not in defined:
+            for name in node.reads():
+                if name not in defined:
                     self.problems.append(Diagnostic("O002", f"node {quoted(node.label)} reads {quoted(name)}, which nothing defines"))
         for output in model.outputs:
             if output.name not in defined:
@@ -408,16 +430,29 @@ def _real(value: float, what: str) -> float:
     return float(value)
 
 
-def _sorted(model: Model) -> tuple[Node, ...]:
+def _domain(name: str) -> str:
+    return "" if name == "ai.onnx" else name
+
+
+def _checked(block: Block, what: str) -> Block:
+    """Return a block with its nodes in order. Raises O002 for names that are defined twice, or, of a function, not at all."""
+    defined = Counter([*dict.fromkeys([*block.inputs, *block.initializers]), *(o for n in block.nodes for o in n.outputs if o)])
+    repeated = next((name for name, count in (*Counter(block.inputs).items(), *defined.items()) if count > 1), None)
+    if repeated is not None:
+        raise Refusal("O002", f"{quoted(repeated)} is defined more than once in {what}")
+    return replace(block, nodes=_sorted(block.nodes))
+
+
+def _sorted(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
     """Return the nodes so that each comes after those it reads. Raises O002 on a cycle."""
-    maker = {output: k for k, node in enumerate(model.nodes) for output in node.outputs if output}
-    reads = [[maker[name] for name in node.inputs if name in maker] for node in model.nodes]
+    maker = {output: k for k, node in enumerate(nodes) for output in node.outputs if output}
+    reads = [[maker[name] for name in node.reads() if name in maker] for node in nodes]
     if all(other < k for k, others in enumerate(reads) for other in others):
-        return model.nodes
+        return nodes
     try:
         order = list(TopologicalSorter(dict(enumerate(reads))).static_order())
     except CycleError as problem:
-        cycle = [model.nodes[k].label for k in problem.args[1]]
+        cycle = [nodes[k].label for k in problem.args[1]]
         shown = " → ".join(quoted(label) for label in cycle[:6]) + (" → …" if len(cycle) > 6 else "")
         raise Refusal("O002", "the nodes of the model depend on each other in a cycle", shown) from problem
-    return tuple(model.nodes[k] for k in order)
+    return tuple(nodes[k] for k in order)

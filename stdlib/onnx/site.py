@@ -12,6 +12,7 @@ small is evaluated at once, which is how shape arithmetic folds away.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from typing import TypeAlias
@@ -20,12 +21,13 @@ import numpy as np
 
 from codegen.dtypes import DType, from_numpy
 from stdlib.library import library
-from stdlib.onnx.model import Array, Node
-from stdlib.onnx.problems import Refusal, Unsupported, quoted
+from stdlib.onnx.model import Array, Block, Node
+from stdlib.onnx.problems import Refusal, Unknown, Unsupported, quoted
 from stdlib.onnx.tensors import check_size
 from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.types import limits
 from tensorlang.diagnostics import CompileError
+from tensorlang.graph.data_dependent import Known
 from tensorlang.graph.edit import reads, writes
 from tensorlang.graph.externs import inputs_of
 from tensorlang.graph.nodes import Attr, Extern, Join, Kernel, Part, Value, View
@@ -49,8 +51,17 @@ KNOWN_ELEMENTS = 1 << 24
 
 Type: TypeAlias = tuple[DType, tuple[int, ...]]
 Argument: TypeAlias = "Value | tuple[Value, ...] | None"
-Result: TypeAlias = "Value | tuple[Value | None, ...]"
+Item: TypeAlias = "Value | TensorSequence | None"
+Result: TypeAlias = "Item | tuple[Item, ...]"
 Rule: TypeAlias = "Callable[[Site], Result]"
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSequence:
+    """A sequence of ONNX, whose length is always known here. `dtype`: what its elements are of, None where it never had one."""
+
+    items: tuple[Value, ...]
+    dtype: DType | None
 
 
 @lru_cache(maxsize=8192)
@@ -78,8 +89,9 @@ def flat(arguments: Sequence[Argument]) -> list[Value]:
 class Builder:
     """The graph under construction. `taken` holds every name that a value or node may not get."""
 
-    def __init__(self, taken: set[str]) -> None:
-        self.values: dict[str, Value] = {}
+    def __init__(self, taken: set[str], known: Known | None = None) -> None:
+        self.known = known or Known()
+        self.values: dict[str, Value] = dict(self.known.carried)
         self.constants: dict[str, Array] = {}
         self.nodes: list[GraphNode] = []
         self.taken = taken
@@ -177,8 +189,17 @@ class Builder:
 class Site:
     """A node of the model: its arguments, its attributes, and the means to say what becomes of it."""
 
-    def __init__(self, builder: Builder, node: Node, inputs: Sequence[Value | None]) -> None:
+    def __init__(
+        self,
+        builder: Builder,
+        node: Node,
+        inputs: Sequence[Item],
+        run: Callable[[Node, Block, Sequence[Item], str], tuple[Item, ...]],
+        path: str = "",
+    ) -> None:
+        """`run(node, block, inputs, which)` returns the outputs of a block of the node; `path` says in which blocks the node stands."""
         self.builder, self.node, self.inputs = builder, node, tuple(inputs)
+        self._run, self.path, self._asked = run, path, 0
 
     # ---- arguments
 
@@ -190,22 +211,74 @@ class Site:
         return value
 
     def maybe(self, k: int) -> Value | None:
+        item = self.item(k)
+        if isinstance(item, TensorSequence):
+            raise self.wrong(f"input {k} is a sequence")
+        return item
+
+    def item(self, k: int) -> Item:
+        """Return argument `k`, a tensor, a sequence or nothing."""
         return self.inputs[k] if k < len(self.inputs) else None
 
+    def sequence(self, k: int) -> TensorSequence:
+        """Return argument `k`, which must be a sequence."""
+        item = self.item(k)
+        if not isinstance(item, TensorSequence):
+            raise self.wrong(f"input {k} is no sequence")
+        return item
+
     def args(self) -> tuple[Value, ...]:
-        return tuple(self.arg(k) for k in range(len(self.inputs)))
+        return self.args_from(0)
+
+    def args_from(self, k: int) -> tuple[Value, ...]:
+        """Return all arguments from `k` on, which must be there."""
+        return tuple(self.arg(j) for j in range(k, len(self.inputs)))
 
     def has_output(self, k: int) -> bool:
         """Tell whether the model gives output `k` a name."""
         return k < len(self.node.outputs) and self.node.outputs[k] != ""
+
+    def run(self, attribute: str, inputs: Sequence[Item], which: str = "") -> tuple[Item, ...]:
+        """Return the outputs of the block that an attribute is. `which` tells one run of it from another."""
+        block = self.node.attributes.get(attribute)
+        if not isinstance(block, Block):
+            raise Refusal("O005", f"node {quoted(self.node.label)} lacks the attribute {quoted(attribute)}")
+        return self._run(self.node, block, inputs, f"{attribute}{which}")
+
+    def tried(self, attribute: str, inputs: Sequence[Item]) -> tuple[Item, ...]:
+        """Return what the outputs of a block of the node would be like, of which nothing is computed."""
+        start = len(self.builder.nodes)
+        found = self.run(attribute, inputs, " for its types")
+        del self.builder.nodes[start:]
+        return found
+
+    def elements(self, value: Value) -> Array:
+        """Return the elements of a value that decides what the node becomes. Raises Unknown."""
+        array = self.builder.elements(value.name)
+        if array is None:
+            raise Unknown(value.name, f"what node {quoted(self.node.label)} ({self.node.op}) runs depends on the data")
+        self.small(array.size, f"value {quoted(value.name)}")
+        return array
+
+    def decided(self, value: Value) -> Array:
+        """Return the elements of a value that this node has computed, and that the shapes of its results depend on. Raises Unknown."""
+        if value.name in self.builder.constants:
+            return self.builder.constants[value.name]
+        name = f"{self.path}{self.node.label}: decides {self._asked}"
+        self._asked += 1
+        if name in self.builder.known.elements:
+            return self.builder.known.elements[name]
+        self.builder.value(name, value.dtype, value.shape)
+        self.builder.nodes.append(View(self.builder.label(self.node.label), value.name, name, (self.node.label,)))
+        raise Unknown(name, f"the shapes of the results of node {quoted(self.node.label)} depend on the data")
 
     def constant_of(self, k: int) -> Array:
         """Return the elements of argument `k`, which must be constant."""
         value = self.arg(k)
         array = self.builder.elements(value.name)
         if array is None:
-            raise Refusal(
-                "O013",
+            raise Unknown(
+                value.name,
                 f"input {k} ({quoted(value.name)}) of node {quoted(self.node.label)} must be known when the model is imported",
                 f"{self.node.op} takes a shape, axes or sizes from it, and here they depend on the data",
             )

@@ -17,6 +17,7 @@ from codegen.forks import Lock
 from codegen.log import log_of
 from tensorlang.check.problems import counted
 from tensorlang.diagnostics import CompileError, Diagnostic, RunError, plain_text, trimmed
+from tensorlang.graph.data_dependent import DataDependent, Known
 from tensorlang.graph.nodes import Graph
 from tensorlang.runtime.bundle import BundleKey, keep_open, kept_open
 from tensorlang.runtime.description import Description
@@ -24,6 +25,7 @@ from tensorlang.runtime.feeds import check_named, describe
 from tensorlang.runtime.profile import Profile
 from tensorlang.runtime.protocol import MemoryUse, Progress, Runs, Timer, Tools, quiet
 from tensorlang.runtime.signature import OpenModel, Signature, TensorSignature, check_feeds, named_inputs, signature_of
+from tensorlang.runtime.stages import Stages
 from tensorlang.runtime.work import Roofline
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -40,18 +42,19 @@ class CompiledModel:
 
     def __init__(
         self,
-        load: Callable[[Shapes | None], Graph],
+        load: Callable[..., Graph],
         tools: Tools,
         *,
         shapes: Shapes | None = None,
         progress: Progress = quiet,
-        key: Callable[[Shapes | None], BundleKey] | None = None,
+        key: Callable[..., BundleKey] | None = None,
         made: Callable[[], CompiledModel] | None = None,
         signature: Callable[[], Signature | None] = lambda: None,
     ) -> None:
         """`load(shapes)` returns the model's graph for given input shapes, or for its own when they are all known; `key(shapes)` is what
         the compiled model is kept under on disk, if it may be; `made()` makes the same model in another process. `signature()` tells what
-        a model of open shapes takes and returns, None where that is not to be had.
+        a model of open shapes takes and returns, None where that is not to be had. Where `load` says that shapes depend on elements
+        (`DataDependent`), it and `key` are called with what these are, too.
 
         Raises CompileError for what the model does that is not supported, C0111 and C0112."""
         self._load, self._tools, self._progress, self._key = load, tools, progress, key
@@ -76,6 +79,8 @@ class CompiledModel:
                 self._keep_open()
         else:
             self._open, self._signature = known.diagnostics, known.signature
+        if isinstance(self._static, Stages):
+            self._signature = signature()
 
     def _known_to_be_open(self, shapes: Shapes | None) -> OpenModel | None:
         """Return what another process found out about a model of open shapes, or None."""
@@ -270,12 +275,23 @@ class CompiledModel:
             return self._made[key]
 
     def _specialise(self, shapes: Shapes | None) -> Runs:
-        key = self._key(shapes) if self._key is not None else None
-        shared, start = self._shared if self._open else None, perf_counter()
+        return self._compiled(shapes, ())
+
+    def _compiled(self, shapes: Shapes | None, known: tuple[()] | tuple[Known]) -> Runs:
+        """Return the model for these shapes, and for elements that are known where shapes depend on some."""
+        key = self._key(shapes, *known) if self._key is not None else None
+        shared, start = self._shared if self._open or known else None, perf_counter()
         found = self._tools.kept(key.name, shared) if key is not None else None
-        made = found if found is not None else self._tools.built(self._load(shapes), self._progress, key, shared)
+        try:
+            made = found if found is not None else self._tools.built(self._load(shapes, *known), self._progress, key, shared)
+        except DataDependent as problem:
+            return self._staged(problem, shapes, known[0] if known else Known())
         self._log(made, "compiled" if found is None else "found in the cache", perf_counter() - start)
         return made
+
+    def _staged(self, problem: DataDependent, shapes: Shapes | None, known: Known) -> Runs:
+        first = None if problem.stage is None else self._tools.built(problem.stage, self._progress, None, self._shared)
+        return Stages(problem, known, first, lambda more: self._compiled(shapes, (more,)), self.kept, self._tools.shape_of)
 
     def _log(self, made: Runs, how: str, seconds: float) -> None:
         if _log.isEnabledFor(INFO):

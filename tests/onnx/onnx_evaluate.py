@@ -14,7 +14,7 @@ from onnx.backend.test.case.test_case import TestCase
 from onnx.backend.test.loader import load_model_tests
 
 from stdlib.onnx import Importer
-from tensorlang.diagnostics import CompileError
+from tensorlang.graph.data_dependent import DataDependent, Known
 from tensorlang.graph.nodes import Graph, Kernel, View
 from tensorlang.graph.verify import verify
 from tensorlang.tensor.interp import interpret
@@ -38,17 +38,24 @@ def evaluate(graph: Graph, feeds: Mapping[str, Array]) -> list[Array]:
 
 
 def run(model: ModelProto, inputs: Sequence[Array]) -> list[Array]:
-    """Return what a model computes. Inputs from which shapes are taken are fixed at import when the importer asks for it."""
+    """Return what a model computes."""
     given = zip(model.graph.input, inputs, strict=False)
-    feeds = {value.name: as_array(array) for value, array in given if value.type.WhichOneof("value") == "tensor_type"}
-    try:
-        graph = Importer().load(model, {name: array.shape for name, array in feeds.items()})
-    except CompileError as problem:
-        if not any(d.code == "O013" for d in problem.diagnostics):
-            raise
-        known = {name: array for name, array in feeds.items() if array.ndim <= 1}
-        graph = Importer().load(model, {n: a.shape for n, a in feeds.items() if n not in known}, known)
-    return evaluate(verify(graph), feeds)
+    return staged(model, {value.name: as_array(array) for value, array in given if value.type.WhichOneof("value") == "tensor_type"})
+
+
+def staged(model: ModelProto, feeds: Mapping[str, Array]) -> list[Array]:
+    """Return what a model computes: what its shapes depend on is computed first."""
+    shapes = {name: array.shape for name, array in feeds.items()}
+    values, known = dict(feeds), Known()
+    while True:
+        try:
+            return evaluate(verify(Importer().load(model, shapes, known=known)), values)
+        except DataDependent as problem:
+            if problem.stage is not None:
+                values |= dict(zip(problem.stage.outputs, evaluate(verify(problem.stage), values), strict=True))
+            elements = {name: values[name] for name in problem.wanted}
+            carried = {} if problem.stage is None else {name: problem.stage.values[name] for name in problem.carried}
+            known = Known({**known.elements, **elements}, {**known.carried, **carried})
 
 
 def as_array(value: Any) -> Array:

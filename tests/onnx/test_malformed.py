@@ -543,11 +543,11 @@ def test_the_newest_version_of_the_operators_is_the_one_of_the_onnx_package() ->
     assert Importer().load(model).values["y"].shape == (2, 16)
 
 
-def test_control_flow_is_refused_by_name() -> None:
+def test_a_condition_that_is_no_truth_value_is_refused_by_name() -> None:
     model = sound()
     branch = helper.make_graph([], "branch", [], [helper.make_tensor_value_info("x", F, [1, 1, 4, 4])])
     model.graph.node.append(helper.make_node("If", ["x"], ["z"], name="choice", then_branch=branch, else_branch=branch))
-    with pytest.raises(CompileError, match="`choice`: If, which runs a graph of its own"):
+    with pytest.raises(CompileError, match=r"`choice` \(If\): a condition is one truth value"):
         Importer().load(model)
 
 

@@ -8,6 +8,7 @@ from stdlib.onnx.site import Rule
 from stdlib.onnx.table import (
     attend,
     contract,
+    control,
     einsum,
     elementwise,
     indexing,
@@ -18,6 +19,7 @@ from stdlib.onnx.table import (
     recurrent,
     reducing,
     resizing,
+    sequences,
     shapes,
 )
 from stdlib.onnx.table.entry import Entry
@@ -37,6 +39,8 @@ for _module in (
     recurrent,
     quantised,
     shapes,
+    control,
+    sequences,
 ):
     for _entry in _module.RULES:
         TABLE[_entry.op] = (*TABLE.get(_entry.op, ()), _entry)

@@ -1,0 +1,94 @@
+"""What has to be computed of a model before its shapes are known, as a graph of its own.
+
+values whose elements decide  ─►  DataDependent: small inputs that they are made of, or the part of the graph that computes them
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+
+from stdlib.onnx.model import Node
+from stdlib.onnx.scope import Scope
+from stdlib.onnx.site import Builder
+from tensorlang.diagnostics import Diagnostic
+from tensorlang.graph.data_dependent import DataDependent
+from tensorlang.graph.edit import reads, writes
+from tensorlang.graph.nodes import Extern, Graph, Value
+from tensorlang.graph.nodes import Node as GraphNode
+
+SMALL_INPUT = 16
+"""Inputs of so many elements at most hold sizes, axes and the like: a model is compiled for their elements as it is for shapes."""
+
+
+def data_dependent(
+    name: str,
+    builder: Builder,
+    inputs: Sequence[Value],
+    unknown: Mapping[str, Diagnostic],
+    made: Sequence[tuple[Node, range]],
+    outputs: Sequence[str],
+    scope: Scope,
+) -> DataDependent:
+    """Return what is raised for values that are `unknown`. `made` says which nodes of the graph each node of the model has become;
+    `outputs` and `scope` are those of the model."""
+    taken = {value.name: value for value in inputs}
+    makers = {v: k for k, node in enumerate(builder.nodes) for v in writes(node)}
+    wanted: dict[str, None] = {}
+    needed: set[int] = set()
+    for value in unknown:
+        above = _above(builder.nodes, makers, value)
+        roots = [v for v in _read(builder.nodes, above, value) if v in taken]
+        if all(_is_small(taken[v]) for v in roots) and not any(isinstance(builder.nodes[k], Extern) for k in above):
+            wanted |= dict.fromkeys(roots)
+        else:
+            wanted[value] = None
+            needed |= above
+    nodes = tuple(builder.nodes[k] for k in sorted(needed))
+    if not nodes:
+        return DataDependent(*unknown.values(), wanted=tuple(wanted), inputs=tuple(inputs))
+    carried = tuple(v for v in dict.fromkeys(_carried(builder, needed, made, outputs, scope)) if v not in wanted)
+    computed = {v for node in nodes for v in writes(node)}
+    results = tuple(dict.fromkeys((*(v for v in wanted if v in computed), *carried)))
+    used = {v for node in nodes for v in (*reads(node), *writes(node))}
+    stage = Graph(
+        name,
+        tuple(v for v in taken if v in used),
+        results,
+        {v: value for v, value in builder.values.items() if v in used},
+        {v: array for v, array in builder.constants.items() if v in used},
+        nodes,
+    )
+    return DataDependent(*unknown.values(), wanted=tuple(wanted), inputs=tuple(inputs), stage=stage, carried=carried)
+
+
+def _is_small(value: Value) -> bool:
+    return len(value.shape) <= 1 and prod(value.shape) <= SMALL_INPUT
+
+
+def _above(nodes: Sequence[GraphNode], makers: Mapping[str, int], value: str) -> set[int]:
+    """Return the numbers of the nodes that a value is computed by."""
+    found: set[int] = set()
+    pending = [value]
+    while pending:
+        k = makers.get(pending.pop())
+        if k is not None and k not in found:
+            found.add(k)
+            pending += reads(nodes[k])
+    return found
+
+
+def _read(nodes: Sequence[GraphNode], above: set[int], value: str) -> Iterator[str]:
+    yield value
+    for k in sorted(above):
+        yield from reads(nodes[k])
+
+
+def _carried(builder: Builder, needed: set[int], made: Sequence[tuple[Node, range]], outputs: Sequence[str], scope: Scope) -> Iterator[str]:
+    """Yield the values of the model that the stage computes and that something else reads as well."""
+    computed = {v for k in needed for v in writes(builder.nodes[k])}
+    later = [v for node, numbers in made if not numbers or not needed.issuperset(numbers) for v in node.reads()]
+    for name in (*later, *outputs):
+        item = scope.items.get(name)
+        if isinstance(item, Value) and item.name in computed:
+            yield item.name

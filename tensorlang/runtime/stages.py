@@ -1,0 +1,157 @@
+"""Models whose shapes depend on elements, for one combination of input shapes: each run first finds the elements that decide, among its
+inputs or by a first stage of the model, and goes on with the code for these.
+
+    elements of inputs, or of what the first stage returns  ─►  the rest of the model, compiled when they come for the first time
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from codegen.forks import Lock
+from tensorlang.diagnostics import RunError
+from tensorlang.graph.data_dependent import DataDependent, Known
+from tensorlang.graph.nodes import Value
+from tensorlang.runtime.feeds import as_array, in_place
+from tensorlang.runtime.profile import Profile
+from tensorlang.runtime.protocol import MemoryUse, ModelSummary, Runs, Timer
+from tensorlang.runtime.signature import TensorSignature, check_feeds
+from tensorlang.runtime.timing import mean_time
+from tensorlang.runtime.work import Roofline, Work
+
+Array = np.ndarray[Any, Any]
+
+
+class Stages:
+    """A model of which `first` computes what shapes depend on (None: its inputs say so), and `following(known)` is the rest."""
+
+    def __init__(
+        self,
+        problem: DataDependent,
+        known: Known,
+        first: Runs | None,
+        following: Callable[[Known], Runs],
+        kept: int,
+        shape_of: Callable[[object, str], tuple[int, ...]],
+    ) -> None:
+        """`known` is what is known already, `kept` for how many elements at most code stays in memory, `shape_of` tells the shape of an
+        input, wherever it lies."""
+        self.inputs, self.outputs = problem.inputs, ()
+        self._problem, self._known, self._first, self._following, self._kept = problem, known, first, following, kept
+        self._shape_of = shape_of
+        self._taken = tuple(TensorSignature(v.name, v.dtype, v.shape) for v in problem.inputs)
+        self._made: OrderedDict[bytes, Runs] = OrderedDict()
+        self._lock = Lock()
+
+    @property
+    def quick(self) -> Callable[[Mapping[str, object]], Any]:
+        return lambda feeds: NotImplemented
+
+    @property
+    def summary(self) -> ModelSummary:
+        parts = [part.summary for part in self._parts()]
+        return ModelSummary(parts[-1].name if parts else "", sum(p.kernels for p in parts), sum((p.memory for p in parts), MemoryUse(0, 0)))
+
+    def run(self, feeds: Mapping[str, object], stream: object = None) -> dict[str, Any]:
+        """Return the outputs by name. Raises RunError for arrays that do not fit, CompileError for a rest that cannot be compiled."""
+        made, given = self._rest(feeds, stream)
+        return made.run(given, stream)
+
+    def with_element(self, refused: RunError, feeds: Mapping[str, object]) -> RunError:
+        """Return R0306 with the element at fault, where the part that was refused tells it."""
+        told = refused if self._first is None else self._first.with_element(refused, _those(self._first, feeds))
+        if told is not refused:
+            return told
+        try:
+            made, given = self._rest(feeds)
+        except RunError:
+            return refused
+        return made.with_element(refused, given)
+
+    def _rest(self, feeds: Mapping[str, object], stream: object = None) -> tuple[Runs, Mapping[str, object]]:
+        """Return what is left of the model when the elements of these inputs are known, and the inputs of that."""
+        check_feeds(feeds, self._taken, self._shape_of)
+        found = {} if self._first is None else self._first.run(_those(self._first, feeds), stream)
+        carried = {name: found[name] for name in self._problem.carried}
+        elements = {name: _elements(found[name] if name in found else feeds[name], name) for name in self._problem.wanted}
+        made = self._made_for(elements)
+        return made, _those(made, {**feeds, **carried})
+
+    def _made_for(self, elements: Mapping[str, Array]) -> Runs:
+        values = {} if self._problem.stage is None else self._problem.stage.values
+        carried = {name: values[name] for name in self._problem.carried}
+        known = Known({**self._known.elements, **elements}, {**self._known.carried, **carried})
+        key = known.digest()
+        with self._lock:
+            if key not in self._made:
+                self._made[key] = self._following(known)
+            self._made.move_to_end(key)
+            while len(self._made) > self._kept:
+                self._made.popitem(last=False)
+            return self._made[key]
+
+    def _parts(self) -> Sequence[Runs]:
+        """Return what there is code for and ran last, in order."""
+        last = [next(reversed(self._made.values()))] if self._made else []
+        return [part for part in (self._first, *last) if part is not None]
+
+    def _each(self, feeds: Mapping[str, object] | None) -> list[tuple[Runs, Mapping[str, object] | None]]:
+        """Return the parts that run for these inputs, with theirs; without inputs those that ran last. Raises RunError where none did."""
+        if feeds is None:
+            if not self._made:
+                raise RunError(*self._problem.diagnostics)
+            return [(part, None) for part in self._parts()]
+        made, given = self._rest(feeds)
+        first = [] if self._first is None else [(self._first, _those(self._first, feeds))]
+        return [*first, (made, given)]
+
+    def prepared(self, feeds: Mapping[str, object], results: Mapping[str, object] | None) -> Callable[[], dict[str, Any]]:
+        if results is None:
+            return lambda: self.run(feeds)
+        outputs = [Value(name, t.dtype, t.shape) for name, t in ((n, _typed(a)) for n, a in self.run(feeds).items())]
+        arrays = dict(zip((v.name for v in outputs), in_place(results, outputs, "output"), strict=True))
+
+        def run() -> dict[str, Any]:
+            for name, array in self.run(feeds).items():
+                np.copyto(arrays[name], array)
+            return arrays
+
+        return run
+
+    def timer(self, feeds: Mapping[str, object]) -> Timer:
+        return lambda repeats: mean_time(lambda: self.run(feeds), repeats)
+
+    def explain(self, feeds: Mapping[str, object] | None) -> str:
+        return "\n".join(part.explain(given) for part, given in self._each(feeds))
+
+    def profile(self, feeds: Mapping[str, object]) -> Profile:
+        found = [part.profile(given or {}) for part, given in self._each(feeds)]
+        return Profile(found[-1].model, found[-1].target, tuple(kernel for profile in found for kernel in profile))
+
+    def roofline(self) -> Roofline:
+        found = [part.roofline() for part, _ in self._each(None)]
+        return Roofline(sum((r.work for r in found), Work(0, 0, 0)), sum(r.seconds for r in found))
+
+    def text(self, stage: str) -> str:
+        return "\n".join(part.text(stage) for part, _ in self._each(None))
+
+
+def _those(part: Runs, feeds: Mapping[str, object]) -> dict[str, object]:
+    return {value.name: feeds[value.name] for value in part.inputs}
+
+
+def _elements(value: object, name: str) -> Array:
+    return np.array(as_array(value, name), order="C")
+
+
+def _typed(array: object) -> Value:
+    from codegen.dtypes import from_numpy
+
+    found = as_array(array, "output")
+    dtype = from_numpy(found.dtype)
+    assert dtype is not None
+    return Value("", dtype, found.shape)

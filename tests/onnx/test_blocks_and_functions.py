@@ -1,0 +1,211 @@
+"""If, Loop, Scan, sequences and functions become what they run; what decides that may come with the data. Compared with onnxruntime."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx_evaluate import staged
+
+import tensorlang as tl
+from stdlib.onnx import Importer
+from tensorlang.diagnostics import CompileError
+
+F, I, B = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+Array = np.ndarray[Any, Any]
+node = helper.make_node
+
+
+def value(name: str, *dims: int | str, type: int = F) -> Any:
+    return helper.make_tensor_value_info(name, type, list(dims))
+
+
+def untyped(name: str, type: int = F) -> Any:
+    return helper.make_tensor_value_info(name, type, None)
+
+
+def model(
+    nodes: Sequence[NodeProto],
+    inputs: Sequence[Any],
+    outputs: Sequence[Any],
+    constants: Mapping[str, Array] | None = None,
+    functions: Sequence[FunctionProto] = (),
+) -> ModelProto:
+    arrays = [numpy_helper.from_array(array, name) for name, array in (constants or {}).items()]
+    opsets = [helper.make_opsetid("", 18), *([helper.make_opsetid("local", 1)] if functions else [])]
+    graph = helper.make_graph(nodes, "g", inputs, outputs, arrays)
+    return helper.make_model(graph, opset_imports=opsets, functions=functions, ir_version=9)
+
+
+def block(
+    nodes: Sequence[NodeProto], inputs: Sequence[Any], outputs: Sequence[Any], constants: Mapping[str, Array] | None = None
+) -> GraphProto:
+    return helper.make_graph(nodes, "block", inputs, outputs, [numpy_helper.from_array(a, n) for n, a in (constants or {}).items()])
+
+
+def check(made: ModelProto, **feeds: Array) -> None:
+    """Compare the interpreted graph with onnxruntime."""
+    expected = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, feeds)
+    found = staged(made, feeds)
+    assert len(found) == len(expected)
+    for a, b in zip(found, expected, strict=True):
+        assert a.dtype == b.dtype and a.shape == b.shape
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+x = np.asarray([[1, -2, 3], [4, 5, -6]], np.float32)
+
+
+def branches() -> dict[str, GraphProto]:
+    """Return branches of different shapes that read a value of the graph around them."""
+    return {
+        "then_branch": block([node("Relu", ["x"], ["a"])], [], [untyped("a")]),
+        "else_branch": block([node("ReduceSum", ["x"], ["b"], keepdims=0)], [], [untyped("b")]),
+    }
+
+
+@pytest.mark.parametrize("truth", [True, False])
+def test_a_condition_that_comes_with_the_call_chooses_the_branch(truth: bool) -> None:
+    made = model([node("If", ["c"], ["y"], **branches())], [value("x", 2, 3), value("c", type=B)], [untyped("y")])
+    check(made, x=x, c=np.asarray(truth))
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_condition_that_is_computed_of_data_chooses_the_branch(sign: int) -> None:
+    nodes = [node("Mul", ["x", "two"], ["d"]), node("ReduceMax", ["d"], ["m"], keepdims=0), node("Greater", ["m", "zero"], ["c"])]
+    nodes += [node("If", ["c"], ["i"], **branches()), node("Add", ["i", "d"], ["y"])]
+    constants = {"two": np.float32([2]), "zero": np.float32(0)}
+    made = model(nodes, [value("x", 2, 3)], [untyped("y")], constants)
+    check(made, x=sign * np.abs(x))
+
+
+def body(*more: NodeProto, outputs: Sequence[Any] = ()) -> GraphProto:
+    nodes = [node("Add", ["v", "x"], ["next"]), node("Identity", ["on"], ["still"]), *more]
+    return block(nodes, [value("k", type=I), value("on", type=B), untyped("v")], [value("still", type=B), untyped("next"), *outputs])
+
+
+@pytest.mark.parametrize("count", [0, 1, 4])
+def test_a_loop_runs_as_often_as_the_call_says(count: int) -> None:
+    more = node("Cast", ["k"], ["row"], to=F)
+    loop = node("Loop", ["n", "", "x"], ["last", "rows"], body=body(more, outputs=[value("row")]))
+    made = model([loop], [value("x", 2, 3), value("n", type=I)], [untyped("last"), untyped("rows")])
+    check(made, x=x, n=np.asarray(count))
+
+
+def test_a_loop_ends_when_its_data_say_so() -> None:
+    inside = [node("Add", ["v", "v"], ["next"]), node("ReduceMax", ["next"], ["m"], keepdims=0), node("Less", ["m", "limit"], ["on2"])]
+    turn = block(inside, [value("k", type=I), value("on", type=B), untyped("v")], [value("on2", type=B), untyped("next")])
+    made = model(
+        [node("Loop", ["", "c", "x"], ["y"], body=turn)],
+        [value("x", 2, 3)],
+        [untyped("y")],
+        {"c": np.asarray(True), "limit": np.float32(70)},
+    )
+    check(made, x=x)
+
+
+def test_a_loop_without_end_is_refused() -> None:
+    inside = [node("Add", ["v", "v"], ["next"]), node("ReduceMax", ["next"], ["m"], keepdims=0), node("Less", ["m", "limit"], ["on2"])]
+    turn = block(inside, [value("k", type=I), value("on", type=B), untyped("v")], [value("on2", type=B), untyped("next")])
+    made = model(
+        [node("Loop", ["", "c", "x"], ["y"], body=turn)], [value("x", 1)], [untyped("y")], {"c": np.asarray(True), "limit": np.float32(70)}
+    )
+    with pytest.raises(CompileError) as refused:
+        staged(made, {"x": np.zeros(1, np.float32)})
+    assert refused.value.diagnostics[0].code == "O014"
+
+
+@pytest.mark.parametrize("directions", [(0, 0), (1, 1)])
+def test_a_scan_goes_through_an_axis(directions: tuple[int, int]) -> None:
+    inside = [node("Add", ["s", "e"], ["s2"]), node("Mul", ["s2", "e"], ["r"])]
+    turn = block(inside, [untyped("s"), untyped("e")], [untyped("s2"), untyped("r")])
+    attributes = {
+        "scan_input_axes": [1],
+        "scan_output_axes": [1],
+        "scan_input_directions": directions[:1],
+        "scan_output_directions": directions[1:],
+    }
+    scan = node("Scan", ["s0", "x"], ["last", "rows"], body=turn, num_scan_inputs=1, **attributes)
+    made = model([scan], [value("s0", 2), value("x", 2, 3)], [untyped("last"), untyped("rows")])
+    check(made, s0=np.float32([1, 2]), x=x)
+
+
+def test_sequences_of_known_length_vanish() -> None:
+    nodes = [
+        node("SplitToSequence", ["x"], ["s"], axis=1, keepdims=0),
+        node("SequenceAt", ["s", "last"], ["a"]),
+        node("SequenceInsert", ["s", "a", "first"], ["t"]),
+        node("SequenceErase", ["t", "last"], ["u"]),
+        node("SequenceLength", ["u"], ["n"]),
+        node("ConcatFromSequence", ["u"], ["y"], axis=-1, new_axis=1),
+    ]
+    constants = {"last": np.asarray(-1), "first": np.asarray(0)}
+    check(model(nodes, [value("x", 2, 3)], [untyped("y"), untyped("n", I)], constants), x=x)
+
+
+def scaled(default: float | None) -> FunctionProto:
+    """Return a function of the model: x + f * x."""
+    constant = node("Constant", [], ["f"])
+    constant.attribute.add(name="value_float", ref_attr_name="factor", type=1)
+    body = [constant, node("Mul", ["a", "f"], ["m"]), node("Add", ["a", "m"], ["b"])]
+    given = {} if default is None else {"attribute_protos": [helper.make_attribute("factor", default)]}
+    return helper.make_function("local", "Scaled", ["a"], ["b"], body, [helper.make_opsetid("", 18)], [] if given else ["factor"], **given)
+
+
+@pytest.mark.parametrize("given", [{"factor": 3.0}, {}])
+def test_functions_of_the_model_take_attributes_or_their_defaults(given: dict[str, float]) -> None:
+    nodes = [node("Scaled", ["x"], ["m"], domain="local", **given), node("Scaled", ["m"], ["y"], domain="local", factor=2.0)]
+    check(model(nodes, [value("x", 2, 3)], [untyped("y")], functions=[scaled(0.5)]), x=x)
+
+
+def test_a_function_that_calls_itself_is_refused() -> None:
+    function = helper.make_function(
+        "local", "Again", ["a"], ["b"], [node("Again", ["a"], ["b"], domain="local")], [helper.make_opsetid("local", 1)]
+    )
+    made = model([node("Again", ["x"], ["y"], domain="local")], [value("x", 2)], [untyped("y")], functions=[function])
+    with pytest.raises(CompileError) as refused:
+        Importer().load(made)
+    assert refused.value.diagnostics[0].code == "O014"
+
+
+def test_functions_that_double_are_refused_in_time() -> None:
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("local", 1)]
+    functions = [helper.make_function("local", "f0", ["a"], ["b"], [node("Neg", ["a"], ["b"])], opsets)]
+    for k in range(1, 40):
+        twice = [node(f"f{k - 1}", ["a"], ["m"], domain="local"), node(f"f{k - 1}", ["m"], ["b"], domain="local")]
+        functions.append(helper.make_function("local", f"f{k}", ["a"], ["b"], twice, opsets))
+    made = model([node("f39", ["x"], ["y"], domain="local")], [value("x", 2)], [untyped("y")], functions=functions)
+    with pytest.raises(CompileError) as refused:
+        Importer().load(made)
+    assert refused.value.diagnostics[0].code == "O014"
+
+
+def test_a_block_that_reads_what_nothing_defines_is_refused() -> None:
+    lost = {"then_branch": block([node("Relu", ["nowhere"], ["a"])], [], [untyped("a")]), "else_branch": block([], [], [untyped("x")])}
+    made = model([node("If", ["c"], ["y"], **lost)], [value("x", 2, 3), value("c", type=B)], [untyped("y")])
+    with pytest.raises(CompileError, match="`nowhere`, which nothing defines"):
+        Importer().load(made)
+
+
+def test_operators_that_the_standard_defines_by_functions_become_what_these_run() -> None:
+    nodes = [node("SoftmaxCrossEntropyLoss", ["x", "labels"], ["loss", "log"], reduction="sum")]
+    made = model(nodes, [value("x", 2, 3), value("labels", 2, type=I)], [untyped("loss"), untyped("log")])
+    check(made, x=x, labels=np.asarray([2, 0]))
+
+
+def test_what_decides_is_found_once_and_what_follows_goes_on_from_there() -> None:
+    nodes = [
+        node("Mul", ["x", "x"], ["q"]),
+        node("ArgMax", ["q"], ["at"], axis=1, keepdims=0),
+        node("ReduceMax", ["at"], ["top"], keepdims=1),
+    ]
+    nodes += [node("Slice", ["q", "zero", "top", "one"], ["part"]), node("ReduceSum", ["part"], ["y"], keepdims=0)]
+    made = model(nodes, [value("x", 2, 3)], [untyped("part"), untyped("y")], {"zero": np.asarray([0]), "one": np.asarray([1])})
+    for order in ([0, 1, 2], [2, 1, 0], [0, 2, 1]):
+        check(made, x=np.ascontiguousarray(x[:, order]))
+        compiled = tl.compile(made, threads=1).run({"x": np.ascontiguousarray(x[:, order])})
+        np.testing.assert_allclose(compiled["part"], staged(made, {"x": x[:, order]})[0], rtol=1e-5)

@@ -42,6 +42,10 @@ _KIND: dict[int, tuple[str, int]] = {
     AttributeProto.STRINGS: ("strings", 0),
     AttributeProto.GRAPH: ("g", 1),
 }
+OPEN_DOMAINS = ("com.microsoft",)
+"""Domains of which there are operators in the table, and no definitions in the package `onnx`."""
+UNDEFINED = (("", "SimplifiedLayerNormalization"),)
+"""Operators that onnxruntime writes into ONNX's own domain."""
 T = TypeVar("T")
 P = ParamSpec("P")
 
@@ -243,9 +247,9 @@ class _Reader:
             raise Refusal(
                 "O006", f"node {quoted(label)} is of the domain {quoted(domain or 'ai.onnx')}, for which the model imports no version"
             )
-        schema, is_function = _schema(node.op_type, domain, version), (domain, node.op_type, node.overload) in self.functions
-        defined = schema is not None or is_function
-        if is_function or self.elsewhere.is_custom(domain, node.op_type, version, defined):
+        schema, taken = _schema(node.op_type, domain, version), self._is_elsewhere(node, domain)
+        defined = schema is not None or taken
+        if taken or self.elsewhere.is_custom(domain, node.op_type, version, defined):
             return self._custom(node, label, domain, version, defined)
         if schema is None:
             if domain in ("", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training"):
@@ -269,8 +273,13 @@ class _Reader:
             if not attribute.type:
                 raise Refusal("O005", f"{what} does not say its type")
             found[attribute.name] = self._attribute(attribute, what, int(attribute.type))
+        since = 1 if (domain, node.op_type) in UNDEFINED else version
         names = tuple(node.input), tuple(node.output)
-        return Node(label, domain, node.op_type, version, version, *names, found, node, custom=not defined)
+        return Node(label, domain, node.op_type, version, since, *names, found, node, custom=not defined)
+
+    def _is_elsewhere(self, node: NodeProto, domain: str) -> bool:
+        """Tell whether the operator of a node is a function of the model or one that the table has though ONNX does not describe it."""
+        return domain in OPEN_DOMAINS or (domain, node.op_type) in UNDEFINED or (domain, node.op_type, node.overload) in self.functions
 
     def _attributes(self, node: NodeProto, label: str, schema: Any) -> dict[str, Attribute]:
         found: dict[str, Attribute] = {}

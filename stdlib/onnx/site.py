@@ -199,7 +199,7 @@ class Site:
     ) -> None:
         """`run(node, block, inputs, which)` returns the outputs of a block of the node; `path` says in which blocks the node stands."""
         self.builder, self.node, self.inputs = builder, node, tuple(inputs)
-        self._run, self.path, self._asked = run, path, 0
+        self.run_block, self.path, self._asked = run, path, 0
 
     # ---- arguments
 
@@ -243,7 +243,7 @@ class Site:
         block = self.node.attributes.get(attribute)
         if not isinstance(block, Block):
             raise Refusal("O005", f"node {quoted(self.node.label)} lacks the attribute {quoted(attribute)}")
-        return self._run(self.node, block, inputs, f"{attribute}{which}")
+        return self.run_block(self.node, block, inputs, f"{attribute}{which}")
 
     def tried(self, attribute: str, inputs: Sequence[Item]) -> tuple[Item, ...]:
         """Return what the outputs of a block of the node would be like, of which nothing is computed."""

@@ -118,14 +118,14 @@ def _from_bytes(data: bytes | memoryview, dtype: DType, shape: tuple[int, ...], 
     if len(data) != expected:
         raise Refusal("O003", f"{what} stores {len(data)} bytes where {dtype}{list(shape)} takes {expected}")
     if packed:
-        return _unpacked(np.frombuffer(data, np.uint8), dtype, count).reshape(shape)
+        return unpacked(np.frombuffer(data, np.uint8), dtype, count).reshape(shape)
     if dtype.kind == "bool":
         return np.asarray(np.frombuffer(data, np.uint8) != 0).reshape(shape)
     stored = dtype.numpy.newbyteorder("<") if dtype.numpy.kind in "iuf" else dtype.numpy
     return np.frombuffer(data, stored).astype(dtype.numpy, copy=False).reshape(shape)
 
 
-def _unpacked(data: Array, dtype: DType, count: int) -> Array:
+def unpacked(data: Array, dtype: DType, count: int) -> Array:
     halves = np.stack([data & 15, data >> 4], axis=-1).reshape(-1)[:count].astype(np.int8)
     signed = np.where(halves > 7, halves - 16, halves) if dtype.kind == "int" else halves
     return np.asarray(signed, dtype.numpy)

@@ -12,6 +12,9 @@ from stdlib.onnx.table import (
     einsum,
     elementwise,
     indexing,
+    microsoft,
+    microsoft_attention,
+    microsoft_quantised,
     moving,
     normalise,
     pooling,
@@ -22,7 +25,7 @@ from stdlib.onnx.table import (
     sequences,
     shapes,
 )
-from stdlib.onnx.table.entry import Entry
+from stdlib.onnx.table.entry import MICROSOFT, Entry
 
 TABLE: dict[str, tuple[Entry, ...]] = {}
 for _module in (
@@ -41,6 +44,9 @@ for _module in (
     shapes,
     control,
     sequences,
+    microsoft,
+    microsoft_attention,
+    microsoft_quantised,
 ):
     for _entry in _module.RULES:
         TABLE[_entry.op] = (*TABLE.get(_entry.op, ()), _entry)
@@ -48,10 +54,12 @@ for _module in (
 
 def rule_for(node: Node) -> Rule:
     """Return the rule for a node. Raises Unsupported when there is none for its operator or version."""
-    for entry in TABLE.get(node.op, ()) if node.domain == "" else ():
-        if entry.first <= node.since <= entry.last:
+    entries = [entry for entry in TABLE.get(node.op, ()) if entry.domain == node.domain]
+    for entry in entries:
+        if entry.first <= node.since <= entry.last or node.domain == MICROSOFT:
             return entry.rule
-    if node.op in TABLE and node.domain == "":
-        known = ", ".join(f"{e.first} to {e.last}" for e in TABLE[node.op])
+    if entries:
+        known = ", ".join(f"{e.first} to {e.last}" for e in entries)
         raise Unsupported(f"node {quoted(node.label)}: version {node.since} of {node.op} (known: {known})")
-    raise Unsupported(f"node {quoted(node.label)}: operator {node.op}")
+    domain = f" of the domain {quoted(node.domain)}" if node.domain else ""
+    raise Unsupported(f"node {quoted(node.label)}: operator {node.op}{domain}")

@@ -31,7 +31,7 @@ def attention(n: Site) -> tuple[Value | None, ...]:
     if k.shape != (batch, shared, keys, size) or v.shape[:3] != k.shape[:3] or not shared or heads % shared or not size:
         raise n.wrong(f"queries, keys and values of the shapes {list(q.shape)}, {list(k.shape)} and {list(v.shape)}")
     group = heads // shared
-    raw = product = _scaled_product(n, q, k, n.real("scale", 1 / sqrt(size)))
+    raw = product = scaled_product(n, q, k, n.real("scale", 1 / sqrt(size)))
     cap = n.real("softcap", 0.0)
     capped = product = n.op("map_with", product, f="soft_cap", a=cap) if cap > 0 else product
     for bias in _biases(n, q, shared, group, keys, past):
@@ -45,7 +45,7 @@ def attention(n: Site) -> tuple[Value | None, ...]:
     return y, k, v, n.view(shown, (batch, heads, queries, keys)) if n.has_output(3) else None
 
 
-def _scaled_product(n: Site, q: Value, k: Value, scale: float) -> Value:
+def scaled_product(n: Site, q: Value, k: Value, scale: float) -> Value:
     """Return [batch, shared, group, queries, keys]. What is as wide as f32 is scaled once; in 16 bits a product could overflow before."""
     (batch, heads, queries, size), (shared, keys) = q.shape, k.shape[1:3]
     narrow = q.dtype.size_bytes < 4
@@ -134,16 +134,22 @@ def rotary(n: Site) -> Value:
     if n.maybe(3) is not None:
         cosines, sines = (n.op("gather", table, n.arg(3), axis=0) for table in (cosines, sines))
     cosines, sines = (n.view(t, (*t.shape[:-1], 1, t.shape[-1])) for t in (cosines, sines))
+    y = rotated(n, work, cosines, sines, width, n.flag("interleaved"))
+    return n.view(y, x.shape) if flat else transposed(n, y, (0, 2, 1, 3))
+
+
+def rotated(n: Site, work: Value, cosines: Value, sines: Value, width: int, pairs: bool) -> Value:
+    """Return [batch, length, heads, size] with the first `width` elements rotated, neighbours together (`pairs`) or one of either half.
+    Cosines and sines are [batch, length, 1, width / 2] or broadcast to that."""
+    size = work.shape[3]
     turned, rest = slice_axis(n, work, 3, 0, width), slice_axis(n, work, 3, width, size - width) if width < size else None
-    pairs = n.flag("interleaved")
     parts = n.view(turned, (*work.shape[:3], width // 2, 2) if pairs else (*work.shape[:3], 2, width // 2))
     axis = 4 if pairs else 3
     first, second = (n.view(slice_axis(n, parts, axis, k, 1), (*work.shape[:3], width // 2)) for k in (0, 1))
     both = tuple(n.op(f"rotate_{which}", first, second, cosines, sines) for which in ("first", "second"))
     shape = (*work.shape[:3], width // 2, 1) if pairs else (*work.shape[:3], 1, width // 2)
     y = n.view(joined(n, tuple(n.view(part, shape) for part in both), axis), turned.shape)
-    y = y if rest is None else joined(n, (y, rest), 3)
-    return n.view(y, x.shape) if flat else transposed(n, y, (0, 2, 1, 3))
+    return y if rest is None else joined(n, (y, rest), 3)
 
 
 def _split(n: Site, x: Value) -> tuple[int, int]:
@@ -157,7 +163,21 @@ def swiglu(n: Site) -> Value:
     return n.op("mul", n.op("map_with", n.arg(0), f="swish", a=n.real("alpha", 1.0)), n.arg(1))
 
 
+def tensor_scatter(n: Site) -> Value:
+    """Each row of the batch is written from a place of its own on, from the first where there are none."""
+    x, update, places = n.arg(0), n.arg(1), n.maybe(2)
+    axis = n.axis("axis", -2, len(x.shape))
+    rest = tuple(have == full or k == axis for k, (have, full) in enumerate(zip(update.shape, x.shape, strict=False)))
+    if axis == 0 or len(update.shape) != len(x.shape) or not all(rest) or update.shape[axis] > x.shape[axis]:
+        raise n.wrong(f"a value of the shape {list(update.shape)} written over one of {list(x.shape)} along axis {axis}")
+    if 0 in update.shape:
+        return x
+    places = n.filled((x.shape[0],), DTYPES["i64"]) if places is None else cast(n, places, DTYPES["i64"])
+    return n.op("write_at", x, update, places, axis=axis - 1, circular=int(n.text("mode", "linear", ("linear", "circular")) == "circular"))
+
+
 RULES = (
+    Entry("TensorScatter", 24, 24, tensor_scatter),
     Entry("Attention", 23, 25, attention),
     Entry("RotaryEmbedding", 23, 23, rotary),
     Entry("SwiGLU", 28, 28, swiglu),

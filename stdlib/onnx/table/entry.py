@@ -9,9 +9,19 @@ from stdlib.onnx.site import Rule
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """`rule` serves `op` in every version of its definition from `first` to `last`."""
+    """`rule` serves `op` of a domain in every version of its definition from `first` to `last`."""
 
     op: str
     first: int
     last: int
     rule: Rule
+    domain: str = ""
+
+
+MICROSOFT = "com.microsoft"
+"""The domain of what onnxruntime adds, of which there is one version and no definition in the package `onnx`."""
+
+
+def microsoft(op: str, rule: Rule) -> Entry:
+    """Return a row for an operator of onnxruntime."""
+    return Entry(op, 1, 1, rule, MICROSOFT)

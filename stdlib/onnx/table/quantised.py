@@ -82,19 +82,19 @@ def _zero(n: Site, k: int, x: Value) -> Value:
 
 
 def matmul_integer(n: Site) -> Value:
-    return _integer_product(n, n.arg(0), n.arg(1), _zero(n, 2, n.arg(0)), _zero(n, 3, n.arg(1)))
+    return integer_product(n, n.arg(0), n.arg(1), _zero(n, 2, n.arg(0)), _zero(n, 3, n.arg(1)))
 
 
-def _integer_product(n: Site, a: Value, b: Value, az: Value, bz: Value) -> Value:
+def integer_product(n: Site, a: Value, b: Value, a_zero: Value, b_zero: Value) -> Value:
     if not a.shape or not b.shape:
         raise n.wrong("a scalar cannot be multiplied as a matrix")
     row, column = len(a.shape) == 1, len(b.shape) == 1
     left = n.view(a, (1, *a.shape)) if row else a
     right = n.view(b, (*b.shape, 1)) if column else b
-    az, bz = (n.view(z, (1,)) if z.shape == () else z for z in (az, bz))
-    if len(az.shape) > 1 or len(bz.shape) > 1:
+    a_zero, b_zero = (n.view(z, (1,)) if z.shape == () else z for z in (a_zero, b_zero))
+    if len(a_zero.shape) > 1 or len(b_zero.shape) > 1:
         raise n.unsupported("zero points of more than one dimension")
-    y = n.op("matmul_integer", left, right, az, bz)
+    y = n.op("matmul_integer", left, right, a_zero, b_zero)
     return n.view(y, y.shape[:-2] + (() if row else y.shape[-2:-1]) + (() if column else y.shape[-1:]))
 
 
@@ -103,7 +103,7 @@ def qlinear_matmul(n: Site) -> Value:
     a_scale, b_scale, y_scale = (cast(n, value, DTYPES["f32"]) for value in (a_scale, b_scale, y_scale))
     if any(len(s.shape) > 1 for s in (a_scale, b_scale, y_scale)):
         raise n.unsupported("scales of more than one dimension")
-    s = _integer_product(n, a, b, a_zero, b_zero)
+    s = integer_product(n, a, b, a_zero, b_zero)
     rows = n.view(a_scale, (*a_scale.shape, 1)) if a_scale.shape not in ((), (1,)) else n.view(a_scale, ())
     scale = n.op("div", n.op("mul", rows, b_scale), y_scale)
     return n.op("requantise", s, scale, n.view(y_zero, ()) if y_zero.shape == (1,) else y_zero)

@@ -1,0 +1,222 @@
+"""Attention as onnxruntime writes it into models, with keys of the past and rotations. Domain com.microsoft."""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import numpy as np
+
+from codegen.dtypes import DTYPES
+from stdlib.onnx.site import Item, Result, Site
+from stdlib.onnx.table.attend import rotated, scaled_product
+from stdlib.onnx.table.contract import product
+from stdlib.onnx.table.elementwise import cast
+from stdlib.onnx.table.entry import microsoft
+from stdlib.onnx.table.moving import joined, slice_axis, transposed
+from tensorlang.graph.nodes import Value
+
+
+def attended(n: Site, q: Value, k: Value, v: Value, scale: float, biases: list[Value], cap: float = 0.0) -> Value:
+    """Return [batch, queries, heads * size] of heads [batch, heads, length, size]; `biases` broadcast to [batch, shared, group, queries,
+    keys], where heads of queries share heads of keys."""
+    (batch, heads, queries, _), (shared, keys) = q.shape, k.shape[1:3]
+    if not shared or heads % shared or v.shape[:3] != k.shape[:3]:
+        raise n.wrong(f"queries, keys and values of the shapes {list(q.shape)}, {list(k.shape)} and {list(v.shape)}")
+    found = scaled_product(n, q, k, scale)
+    found = n.op("map_with", found, f="soft_cap", a=cap) if cap > 0 else found
+    for bias in biases:
+        found = n.op("add", found, bias)
+    y = n.op("matmul", n.op("masked_softmax", found), n.view(v, (batch, shared, 1, keys, v.shape[3])))
+    y = n.view(y, (batch, heads, queries, v.shape[3]))
+    return n.view(transposed(n, y, (0, 2, 1, 3)), (batch, queries, heads * v.shape[3]))
+
+
+def heads_of(n: Site, x: Value, count: int) -> Value:
+    """Return [batch, heads, length, size] of [batch, length, heads * size]."""
+    if len(x.shape) != 3 or count < 1 or x.shape[2] % count:
+        raise n.wrong(f"a value of the shape {list(x.shape)} for {count} heads")
+    return transposed(n, n.view(x, (*x.shape[:2], count, x.shape[2] // count)), (0, 2, 1, 3))
+
+
+def _scale(n: Site, size: int) -> float:
+    return n.real("scale", 0.0) or 1 / sqrt(size)
+
+
+def _causal(n: Site, q: Value, keys: int) -> list[Value]:
+    if not n.flag("unidirectional"):
+        return []
+    queries = q.shape[2]
+    n.small(queries * keys, "the mask")
+    seen = np.arange(keys)[None, :] <= np.arange(queries)[:, None] + (keys - queries)
+    return [n.constant(np.where(seen, 0, -np.inf).astype(q.dtype.numpy))]
+
+
+def _mask(n: Site, mask: Value | None, q: Value, keys: int) -> list[Value]:
+    """Return what a mask adds: 0 for keys that count, else `mask_filter_value`. It is a length a row, or a number for each key of a row, or
+    of a query."""
+    if mask is None:
+        return []
+    batch, _, queries, _ = q.shape
+    if mask.shape == (batch,):
+        allowed = n.op("length_mask", cast(n, mask, DTYPES["i64"]), queries=queries, keys=keys)
+        shape: tuple[int, ...] = (batch, 1, 1, queries, keys)
+    elif mask.shape in ((batch, keys), (batch, queries, keys)):
+        allowed = n.op("greater", mask, n.filled((), mask.dtype, 0))
+        shape = (batch, 1, 1, *((1,) if len(mask.shape) == 2 else (queries,)), keys)
+    else:
+        raise n.unsupported(f"a mask of the shape {list(mask.shape)}")
+    low = n.real("mask_filter_value", -10000.0)
+    return [n.view(n.op("select", allowed, n.filled((), q.dtype), n.filled((), q.dtype, low)), shape)]
+
+
+def _bias(n: Site, bias: Value | None, q: Value, keys: int) -> list[Value]:
+    """Return what is added to scores for heads that share nothing."""
+    if bias is None:
+        return []
+    batch, heads, queries, _ = q.shape
+    wanted = (batch, heads, queries, keys)
+    if len(bias.shape) != 4 or any(have not in (1, full) for have, full in zip(bias.shape, wanted, strict=True)):
+        raise n.wrong(f"a bias of the shape {list(bias.shape)} for scores of the shape {list(wanted)}")
+    return [n.view(bias, (bias.shape[0], bias.shape[1], 1, *bias.shape[2:]))]
+
+
+def attention(n: Site) -> Result:
+    """Queries, keys and values are one product of the input with weights; `past` and `present` hold keys and values."""
+    x, bias, past = n.arg(0), n.maybe(2), n.maybe(4)
+    if n.flag("do_rotary") or n.maybe(6) is not None:
+        raise n.unsupported("rotations, or past_sequence_length")
+    heads, weights = n.integer("num_heads", 0, low=1), n.arg(1)
+    sizes = n.integers("qkv_hidden_sizes", (weights.shape[-1] // 3,) * 3, low=1, count=3)
+    if len(x.shape) != 3 or len(weights.shape) != 2 or sum(sizes) != weights.shape[1]:
+        raise n.wrong(f"an input of the shape {list(x.shape)} and weights of {list(weights.shape)}")
+    found = product(n, x, weights)
+    found = found if bias is None else n.op("add", found, bias)
+    starts = (0, sizes[0], sizes[0] + sizes[1])
+    q, k, v = (heads_of(n, slice_axis(n, found, 2, start, size), heads) for start, size in zip(starts, sizes, strict=True))
+    if past is not None:
+        old = [n.view(slice_axis(n, past, 0, j, 1), past.shape[1:]) for j in (0, 1)]
+        k, v = joined(n, (old[0], k), 2), joined(n, (old[1], v), 2)
+    keys = k.shape[2]
+    biases = [*_mask(n, n.maybe(3), q, keys), *_bias(n, n.maybe(5), q, keys), *_causal(n, q, keys)]
+    y = attended(n, q, k, v, _scale(n, q.shape[3]), biases)
+    present: Item = None
+    if n.has_output(1):
+        present = joined(n, (n.view(k, (1, *k.shape)), n.view(v, (1, *v.shape))), 0)
+    return y, present
+
+
+def multi_head_attention(n: Site) -> Result:
+    """Queries, keys and values apart, or packed into one value of five dimensions."""
+    heads = n.integer("num_heads", 0, low=1)
+    q, k, v, bias = n.arg(0), n.maybe(1), n.maybe(2), n.maybe(3)
+    if any(n.maybe(j) is not None for j in (8, 9)):
+        raise n.unsupported("past_sequence_length or cache_indirection")
+    if len(q.shape) == 5:
+        q, k, v = (_packed(n, q, j, 3) for j in range(3))
+    elif k is not None and len(k.shape) == 5:
+        k, v = (_packed(n, k, j, 2) for j in range(2))
+    if k is None or v is None:
+        raise n.wrong("there are no keys or values")
+    if bias is not None:
+        sizes = [value.shape[-1] if len(value.shape) == 3 else 0 for value in (q, k, v)]
+        if bias.shape != (sum(sizes),):
+            raise n.wrong(f"a bias of the shape {list(bias.shape)} for {sizes} elements")
+        q = n.op("add", q, slice_axis(n, bias, 0, 0, sizes[0]))
+        k = n.op("add", k, slice_axis(n, bias, 0, sizes[0], sizes[1])) if sizes[1] else k
+        v = n.op("add", v, slice_axis(n, bias, 0, sizes[0] + sizes[1], sizes[2])) if sizes[2] else v
+    q, k, v = (value if len(value.shape) == 4 else heads_of(n, value, heads) for value in (q, k, v))
+    if n.maybe(6) is not None:
+        k, v = joined(n, (n.arg(6), k), 2), joined(n, (n.arg(7), v), 2)
+    keys = k.shape[2]
+    biases = [*_mask(n, n.maybe(4), q, keys), *_bias(n, n.maybe(5), q, keys), *_causal(n, q, keys)]
+    y = attended(n, q, k, v, _scale(n, q.shape[3]), biases)
+    return y, k if n.has_output(1) else None, v if n.has_output(2) else None
+
+
+def _packed(n: Site, x: Value, k: int, count: int) -> Value:
+    """Return number `k` of what [batch, length, heads, count, size] packs, as [batch, length, heads * size]."""
+    batch, length, heads, found, size = x.shape
+    if found != count:
+        raise n.wrong(f"a packed value of the shape {list(x.shape)}")
+    return n.view(slice_axis(n, x, 3, k, 1), (batch, length, heads * size))
+
+
+def group_query_attention(n: Site) -> Result:
+    """Each row of the batch has keys of its own length, `seqlens_k` + 1 with those that are new; the new ones stand behind the others."""
+    heads, shared = n.integer("num_heads", 0, low=1), n.integer("kv_num_heads", 0, low=1)
+    if any(n.maybe(k) is not None for k in range(9, len(n.inputs))) or n.integer("smooth_softmax", 0):
+        raise n.unsupported("position_ids, attention_bias, a head_sink or smooth_softmax")
+    x, ends, total = n.arg(0), n.arg(5), n.constant_ints(6) or (0,)
+    if n.maybe(1) is None:
+        if len(x.shape) != 3 or x.shape[2] % (heads + 2 * shared):
+            raise n.wrong(f"packed heads of the shape {list(x.shape)}")
+        size = x.shape[2] // (heads + 2 * shared)
+        starts, counts = (0, heads, heads + shared), (heads, shared, shared)
+        parts = [slice_axis(n, x, 2, start * size, count * size) for start, count in zip(starts, counts, strict=True)]
+    else:
+        parts = [x, n.arg(1), n.arg(2)]
+    q, k, v = (_rows(n, value, count) for value, count in zip(parts, (heads, shared, shared), strict=True))
+    batch, queries, _, size = q.shape
+    ends = cast(n, n.view(ends, (batch,)), DTYPES["i64"])
+    first = queries > 1 and queries == total[0]
+    before = n.filled((batch,), DTYPES["i64"]) if first else n.op("sub", ends, n.filled((), DTYPES["i64"], queries - 1))
+    if n.flag("do_rotary"):
+        places = n.op("positions_from", before, count=queries)
+        cosines, sines = (n.op("gather", n.arg(j), places, axis=0) for j in (7, 8))
+        width = 2 * cosines.shape[-1]
+        cosines, sines = (n.view(t, (batch, queries, 1, width // 2)) for t in (cosines, sines))
+        q, k = (rotated(n, value, cosines, sines, width, n.flag("rotary_interleaved")) for value in (q, k))
+    q, k, v = (transposed(n, value, (0, 2, 1, 3)) for value in (q, k, v))
+    keys = max(total[0], 0 if n.maybe(3) is None else n.arg(3).shape[2])
+    k, v = (_cached(n, n.maybe(j), value, before, keys) for j, value in ((3, k), (4, v)))
+    seen = n.op("cached_mask", before, queries=queries, keys=keys, width=n.integer("local_window_size", -1))
+    bias = n.op("mask_bias", seen, n.filled((), q.dtype))
+    biases = [n.view(bias, (batch, 1, 1, queries, keys))]
+    return attended(n, q, k, v, _scale(n, size), biases, n.real("softcap", 0.0)), k, v
+
+
+def _rows(n: Site, x: Value, count: int) -> Value:
+    if len(x.shape) != 3 or x.shape[2] % count:
+        raise n.wrong(f"a value of the shape {list(x.shape)} for {count} heads")
+    return n.view(x, (*x.shape[:2], count, x.shape[2] // count))
+
+
+def _cached(n: Site, past: Value | None, new: Value, before: Value, keys: int) -> Value:
+    """Return the keys that there were, as many as fit, and the new ones behind them."""
+    batch, heads, _, size = new.shape
+    if past is None:
+        past = n.filled((batch, heads, 0, size), new.dtype)
+    missing = keys - past.shape[2]
+    if missing > 0:
+        past = joined(n, (past, n.filled((batch, heads, missing, size), new.dtype)), 2)
+    return n.op("write_at", past, new, before, axis=1, circular=0)
+
+
+def rotary(n: Site) -> Value:
+    """[batch, length, heads * size] or [batch, heads, length, size]; positions are one a row, or one an element."""
+    x, positions, cosines, sines = n.args()
+    if n.real("scale", 1.0) != 1.0 or n.flag("is_packed_batching"):
+        raise n.unsupported("a scale, or is_packed_batching")
+    if len(x.shape) == 4:
+        work = transposed(n, x, (0, 2, 1, 3))
+    else:
+        width = n.integer("rotary_embedding_dim", 0, low=0)
+        heads = n.integer("num_heads", 0, low=0) if width else x.shape[-1] // (2 * cosines.shape[-1])
+        work = _rows(n, x, max(1, heads))
+    batch, length = work.shape[:2]
+    if positions.shape in ((), (1,)):
+        start = n.op("add", n.filled((batch,), positions.dtype), n.view(positions, ()))
+        positions = n.op("positions_from", cast(n, start, DTYPES["i64"]), count=length)
+    tables = [n.op("gather", table, positions, axis=0) for table in (cosines, sines)]
+    half = cosines.shape[-1]
+    c, s = (n.view(t, (batch, length, 1, half)) for t in tables)
+    y = rotated(n, work, c, s, 2 * half, n.flag("interleaved"))
+    return n.view(y, x.shape) if len(x.shape) == 3 else transposed(n, y, (0, 2, 1, 3))
+
+
+RULES = (
+    microsoft("Attention", attention),
+    microsoft("MultiHeadAttention", multi_head_attention),
+    microsoft("GroupQueryAttention", group_query_attention),
+    microsoft("RotaryEmbedding", rotary),
+)

@@ -180,7 +180,7 @@ def test_few_sweeps_are_not_shared() -> None:
 
 def test_threads_share_rows_of_which_each_is_a_recurrence_of_its_own() -> None:
     body = "y[i, j] = x[i, j] + 3 * y[i, j - 1 | 0] for i in 0..M, j in 0..N"
-    sizes = {"M": 100, "N": 110}
+    sizes = {"M": 160, "N": 130}
     program = operator("x: i32[M, N]) -> (y: i32[M, N])", body, sizes)
     schedule = derive(program, NARROW)
     assert "parallel y.i_o" in [show(d) for d in schedule.directives]

@@ -4,9 +4,10 @@
     after    m[i, j] = a[i, j] - (sum(k in 0..16 * (j // 16)) m[i, k] * m[k, j]
                                   + sum(k.rest in 16 * (j // 16)..j) m[i, k.rest] * m[k.rest, j])
 
-Where a range begins at an index as well, what comes before its first whole block is `k.first`. Elements of one block of columns need the
-same whole blocks, and all of these lie in blocks that are done by then: that is what blocked factorisations and dynamic programming
-consist of. Regroups the sum, so it asks for a reducer of one operation with an identity, and for a program that is not `strict`.
+Where a range begins at an index as well, what comes before its first whole block is `k.first`. A maximum or minimum that starts from a
+value does so in every part. Elements of one block of columns need the same whole blocks, and all of these lie in blocks that are done by
+then: that is what blocked factorisations and dynamic programming consist of. Regroups the sum, so it asks for a reducer of one operation
+with an identity, and for a program that is not `strict`.
 """
 
 from __future__ import annotations
@@ -35,8 +36,13 @@ def block(program: Program, binder: str, by: int) -> Program | str:
     if program.mode == "strict":
         return "the operator is `strict`: its reductions keep their order"
     operation = OPERATIONS.get(reduce.reducer.kind)
-    if operation is None or reduce.reducer.identity is None or reduce.init is not None or len(reduce.body) != 1:
-        return f"`{reduce.reducer.name}` is not one operation with an identity, or starts from a value"
+    if (
+        operation is None
+        or reduce.reducer.identity is None
+        or len(reduce.body) != 1
+        or (reduce.init is not None and operation not in ("min", "max"))
+    ):
+        return f"`{reduce.reducer.name}` is not one operation with an identity, or adds to a value that it starts from"
     if len(reduce.binders) != 1 or reduce.filter is not None:
         return "only a reduction over one range without a condition on data can be cut"
     (old,) = reduce.binders
@@ -65,11 +71,36 @@ def _with(definition: Definition, piece: Piece, reduce: Reduce, whole: Expr) -> 
 def _ranges(binder: Binder, by: int, axes: tuple[str, ...]) -> list[tuple[str, Affine, Affine]]:
     """Return the ranges that a binder's is cut into, each with what it is called, whole blocks first."""
     lo, hi = binder.lo, binder.hi
-    first = lo if affine.name_set(lo).isdisjoint(axes) else affine.scale(by, affine.ceil_div(lo, by))
-    last = hi if affine.name_set(hi).isdisjoint(axes) else affine.scale(by, affine.floor(hi, by))
+    first = lo if affine.name_set(lo).isdisjoint(axes) else _after(lo, by, axes)
+    last = hi if affine.name_set(hi).isdisjoint(axes) else _before(hi, by, axes)
     found = [("", first, last)]
     if last != hi:
         found.append(("rest", affine.maximum(first, last), hi))
     if first != lo:
         found.append(("first", lo, affine.minimum(first, hi)))
     return found
+
+
+def _after(lo: Affine, by: int, axes: tuple[str, ...]) -> Affine:
+    """Return a multiple of `by` that is no less than `lo`, the same for all elements of a block along the axis that `lo` counts from."""
+    axis, offset = _counted(lo, axes)
+    if axis is None:
+        return affine.scale(by, affine.ceil_div(lo, by))
+    return affine.add(affine.scale(by, affine.floor(AffineName(axis), by)), by * -(-(by - 1 + offset) // by))
+
+
+def _before(hi: Affine, by: int, axes: tuple[str, ...]) -> Affine:
+    """Return a multiple of `by` that is no more than `hi`, the same for all elements of a block along the axis that `hi` counts from."""
+    axis, offset = _counted(hi, axes)
+    if axis is None:
+        return affine.scale(by, affine.floor(hi, by))
+    return affine.add(affine.scale(by, affine.floor(AffineName(axis), by)), by * (offset // by))
+
+
+def _counted(e: Affine, axes: tuple[str, ...]) -> tuple[str | None, int]:
+    """Return the axis and the number that `e` is the sum of; no axis where it is something else."""
+    form = affine.affine_form(e)
+    if form is None or len(form[0]) != 1:
+        return None, 0
+    ((name, factor),) = form[0].items()
+    return (name, form[1]) if factor == 1 and name in axes else (None, 0)

@@ -117,3 +117,15 @@ def test_the_directives_are_those_of_a_product() -> None:
     found = [show(d) for d in derive(program, MACHINES[0]).directives]
     assert found[0] == "distribute y"
     assert "pack a as [i // 32, k, i % 32]" in found
+
+
+def test_a_copy_is_arranged_by_the_names_that_its_first_reader_gives_its_axes() -> None:
+    body = """
+    t[p, q] = u64(a[p, q // 14]) for p in 0..M, q in 0..M
+    u[i, j] = if j >= 1 and j - 1 < M then sum(k in 0..M) t[j - 1, k] * u64(a[k, i]) else 3 for i in 0..N, j in 0..K
+    y[j]    = sum(i) u[i, j]"""
+    sizes = {"K": 40, "M": 40, "N": 3}
+    program = operator("a: f32[M, N], s: u64[K]) -> (y: u64[K])", body, sizes)
+    schedule = derive(program, MACHINES[0])
+    assert any(d.name == "pack" for d in schedule.directives)
+    assert_same(program, proven(program, schedule), sizes)

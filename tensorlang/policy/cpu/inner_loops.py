@@ -35,6 +35,7 @@ from tensorlang.policy.cpu.cost import (
 from tensorlang.policy.cpu.padded import root_copy
 from tensorlang.policy.deriver import Deriver, in_order
 from tensorlang.schedule.directives.loops import MOST_LANES
+from tensorlang.schedule.pack import axes_of_copy
 from tensorlang.schedule.plan import full
 from tensorlang.schedule.shape import OPEN_EXTENT, unit_stride
 from tensorlang.tensor.nodes import Binary, Call, Definition, Dynamic, Expr, Piece, Read, Reduce, Select
@@ -145,11 +146,13 @@ def add_inner_loops(d: Deriver, definition: Definition, order: Sequence[str], in
 def _add_copy(d: Deriver, definition: Definition, tensor: str, vector: Sequence[str], width: int) -> None:
     """Copy a tensor before everything else, so that its elements along the vectors are neighbours."""
     read = next(r for p in definition.pieces for e in reduces(p.value) for r in reads(e) if r.tensor == tensor)
-    names = [slot.name for slot in read.index if isinstance(slot, AffineName)]
+    called = dict(zip(read.index, axes_of_copy(d.program, tensor, len(read.index)), strict=True))
+    names = {slot.name: axis for slot, axis in called.items() if isinstance(slot, AffineName)}
     along = next(n for n in names if n in vector)
     binders = {b.name for p in definition.pieces for e in reduces(p.value) for b in e.binders}
-    outer = [n for n in names if n != along and n not in binders]
-    d.add(root_copy(d, d.schedule, tensor, (*outer, f"{along} // {width}", *(n for n in names if n in binders), f"{along} % {width}")))
+    outer = [axis for n, axis in names.items() if n != along and n not in binders]
+    summed = [axis for n, axis in names.items() if n in binders]
+    d.add(root_copy(d, d.schedule, tensor, (*outer, f"{names[along]} // {width}", *summed, f"{names[along]} % {width}")))
 
 
 @dataclass(frozen=True, slots=True)

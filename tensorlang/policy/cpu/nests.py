@@ -246,14 +246,16 @@ def _derive_named(d: Deriver, definition: Definition, loops: _Loops) -> bool:
 
 def _loops_of(plan: Plan, definition: Definition, group: Sequence[Definition]) -> _Loops | None:
     """Return the loops of a member of a group; None where it cannot be told in time how its dependences point."""
-    own = {s.name: s.piece for s in plan.stages.of(definition)}
-    others = {s.name for x in group if x is not definition for s in plan.stages.of(x)}
+    name, members = definition.tensors[0].name, {x.tensors[0].name for x in group}
+    # Directives before this one may have made other definitions of the same tensors, which read copies.
+    statements = [(s.definition.tensors[0].name, s) for s in plan.stages.statements.values()]
+    own = {s.name: s.piece for tensor, s in statements if tensor == name}
+    others = {s.name for tensor, s in statements if tensor in members - {name}}
     shared = {loop for n in plan.placed.nests.values() if n.statement in others for loop in n.loops}
     try:
         distances = distances_of(plan.placed, own)
     except OperationLimit:
         return None
-    name = definition.tensors[0].name
     outside = tuple(loop for loop in distances.loops if loop in shared)
     inside = distances.loops[len(outside) :]
     return _Loops(name, outside, tuple(loop.removeprefix(f"{name}.") for loop in inside), distances)

@@ -2,7 +2,7 @@
 
     contraction     y = f(sum(k) x * w): a register tile of rows by vectors of columns, w packed in the order the tile reads it
     rows            several tensors that agree on their leading axes (softmax, layer norm): computed row by row, rows in parallel
-    recurrence      in an order that the dependences allow, serial
+    recurrence      in an order that the dependences allow: by blocks, diagonals, tiles of steps, or what each loop carries (`nests`)
     sums, pieces    the inner loops of least predicted cycles: lanes, points that are computed together, copies (`inner_loops`)
     anything else   vectors along the axis that walks memory in unit steps, the outermost axis in parallel
 

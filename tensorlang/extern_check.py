@@ -21,7 +21,7 @@ from codegen.llvm.target import host
 from codegen.store import Cache
 from polyhedral import affine
 from tensorlang.backends.cpu.extern import address_of, call_watched
-from tensorlang.check.extern_calls import sizes_of
+from tensorlang.check.extern_calls import members_of, sizes_of
 from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.trials import choices
 from tensorlang.check.types import belongs, limits
@@ -39,6 +39,7 @@ Function = Callable[..., Any]
 
 _EXTENTS = (0, 1, 2, 3, 4, 5, 7, 8, 16, 33)
 _RANKS = (1, 2, 0, 3)
+_COUNTS = (2, 1, 3)
 _ATTEMPTS = 30
 """So many choices are made for each trial that is wanted: many fit no conditions."""
 _TOLERANCES = {"f64": 1e-9, "f32": 1e-4, "f16": 1e-2, "bf16": 3e-2, "f8e4m3": 0.15, "f8e5m2": 0.3}
@@ -55,6 +56,17 @@ class _Trial:
     @property
     def call(self) -> ExternCall:
         return self.program.externs[0]
+
+    def given(self, declaration: sx.Operator) -> dict[str, Array | list[Array]]:
+        """Return copies of the arrays by the names of the parameters that they are for, lists of them where these are `each` of several."""
+        arrays = {p.name: a.copy() for p, a in zip(self.program.params, self.arrays, strict=True)}
+        out: dict[str, Array | list[Array]] = {}
+        for param in declaration.params:
+            if param.kind == "tensor" and param.each:
+                out[param.name] = [arrays[name] for name in members_of(param, list(arrays))]
+            elif param.name in arrays:
+                out[param.name] = arrays[param.name]
+        return out
 
     def __str__(self) -> str:
         given = [f"{p.name}: {p.dtype}{list(a.shape)}" for p, a in zip(self.program.params, self.arrays, strict=True)]
@@ -80,7 +92,7 @@ def check_extern(
     kernel = operator.module.defining_module(operator.name).externs.get(declaration.name)
     if not isinstance(kernel, CSymbol | LLVMText):
         raise _unchecked(declaration, "no kernel stands for it on processors", "give one: `tl.load(…, externs={…})`")
-    meaning = _body_of(operator, declaration) if against is None else _function(against)
+    meaning = _body_of(operator, declaration) if against is None else _function(against, declaration)
     found = 0
     for trial in _like(operator, args, named, trials) if args or named else _random(operator, declaration, trials):
         try:
@@ -110,15 +122,14 @@ def _body_of(operator: Operator, declaration: sx.Operator) -> Callable[[_Trial],
     plain = Operator(operator.name, without_externs(operator.module), operator.tools, operator.roles)
 
     def computed(trial: _Trial) -> list[Array]:
-        given = dict(zip((p.name for p in trial.program.params), trial.arrays, strict=True))
-        return results_of(plain(**given, **trial.numbers))
+        return results_of(plain(**trial.given(declaration), **trial.numbers))
 
     return computed
 
 
-def _function(against: Function) -> Callable[[_Trial], list[Array]]:
+def _function(against: Function, declaration: sx.Operator) -> Callable[[_Trial], list[Array]]:
     def computed(trial: _Trial) -> list[Array]:
-        found = results_of(against(*(a.copy() for a in trial.arrays), **trial.numbers))
+        found = results_of(against(*trial.given(declaration).values(), **trial.numbers))
         wanted = [(caller_shape(t, {}), t.dtype.numpy) for t in trial.call.results]
         if [a.shape for a in found] != [shape for shape, _ in wanted]:
             told = f"it returns the shapes {[a.shape for a in found]} for {trial}, and {[shape for shape, _ in wanted]} are declared"
@@ -170,18 +181,22 @@ def _random(operator: Operator, declaration: sx.Operator, trials: int) -> Iterat
 def _drawn(operator: Operator, declaration: sx.Operator, rng: np.random.Generator, attrs: dict[str, object]) -> _Trial | None:
     """Return a call, or None where the declaration does not allow what was drawn."""
     extents: dict[str, tuple[int, ...]] = {}
+    count, apart = int(rng.choice(_COUNTS)), _one_of_each(declaration)
     for name, pack in sizes_of(declaration):
-        rank = int(rng.choice(_RANKS)) if pack else 1
+        rank = count if name in apart else int(rng.choice(_RANKS)) if pack else 1
         extents[name] = tuple(int(rng.choice(_EXTENTS)) for _ in range(rank))
     types = {g.name: _type(rng, g.bound) for g in declaration.generics}
-    given: list[ArgType | None] = []
+    given: list[ArgType | tuple[ArgType, ...] | None] = []
     for param in declaration.params:
         if param.kind == "tensor":
-            shape = _shape(param, extents)
-            if shape is None or prod(shape) > 1 << 16:
+            own = [{**extents, **{name: extents[name][k : k + 1] for name in apart}} for k in range(count)] if param.each else [extents]
+            dtype = types.get(_written(param)) or _declared(rng, param)
+            shapes = [_shape(param, known) for known in own]
+            found = tuple(ArgType(dtype, shape) for shape in shapes if shape is not None and prod(shape) <= 1 << 16)
+            if len(found) != len(shapes):
                 return None
             omitted = param.default is not None and rng.integers(2) == 0
-            given.append(None if omitted else ArgType(types.get(_written(param)) or _declared(rng, param), shape))
+            given.append(None if omitted else found if param.each else found[0])
     sizes = {p.name: extents[p.name] if p.pack else extents[p.name][0] for p in declaration.params if p.kind == "size"}
     told = {p.name for p in declaration.params if p.kind == "tensor"}
     free = {name: dtype.name for name, dtype in types.items() if name in attrs and name not in told}
@@ -191,6 +206,12 @@ def _drawn(operator: Operator, declaration: sx.Operator, rng: np.random.Generato
     except (RunError, ValueError):
         return None
     return _Trial(program, arrays, {**attrs, **free, **sizes})
+
+
+def _one_of_each(declaration: sx.Operator) -> frozenset[str]:
+    """Return the sizes of which `each` of several tensors has one."""
+    dims = [d for p in (*declaration.params, *declaration.results) if isinstance(p.type, sx.TensorType) for d in p.type.dims or ()]
+    return frozenset(d.name for d in dims if isinstance(d, sx.Each))
 
 
 def _written(param: sx.Param) -> str:
@@ -225,6 +246,10 @@ def _extents(dim: sx.Node, extents: Mapping[str, tuple[int, ...]]) -> tuple[int,
             return extents[name]
         case sx.Broadcast(value):
             return _extents(value, extents)
+        case sx.Each(name) if name in extents:
+            return extents[name]
+        case sx.Apply("sum", (sx.Pack(sx.Id(name)),)) if name in extents:
+            return (sum(extents[name]),)
         case sx.TupleOf(items):
             parts = [_extents(item, extents) for item in items]
             return None if None in parts else (prod(n for part in parts if part is not None for n in part),)

@@ -97,3 +97,44 @@ def copies(width: int, name: str = "copies") -> str:
 def returns(status: int, name: str = "returns") -> str:
     """Return a function that does nothing and returns `status`."""
     return f"define i32 @{name}(ptr %y, ptr %x, i64 %n) {{ ret i32 {status} }}"
+
+
+def joins(name: str = "joins", *, apart: bool = False) -> str:
+    """Return `y = x[0], x[1], …` one behind the other, or with `apart` the other way round: `each y` from one x."""
+    params = "i64 %count, ptr %many, ptr %one" if apart else "ptr %one, i64 %count, ptr %many"
+    source, target = ("%op", "%mp") if apart else ("%mp", "%op")
+    return f"""
+define i32 @{name}({params}, i64 %rank, ptr %sizes) {{
+entry:
+  br label %tensor
+tensor:
+  %k = phi i64 [ 0, %entry ], [ %k1, %after ]
+  %begin = phi i64 [ 0, %entry ], [ %end, %after ]
+  %left = icmp slt i64 %k, %count
+  br i1 %left, label %found, label %done
+found:
+  %kp = getelementptr ptr, ptr %many, i64 %k
+  %own = load ptr, ptr %kp
+  %np = getelementptr i64, ptr %sizes, i64 %k
+  %n = load i64, ptr %np
+  br label %element
+element:
+  %i = phi i64 [ 0, %found ], [ %i1, %copied ]
+  %more = icmp slt i64 %i, %n
+  br i1 %more, label %copied, label %after
+copied:
+  %mp = getelementptr float, ptr %own, i64 %i
+  %at = add i64 %begin, %i
+  %op = getelementptr float, ptr %one, i64 %at
+  %v = load float, ptr {source}
+  store float %v, ptr {target}
+  %i1 = add i64 %i, 1
+  br label %element
+after:
+  %end = add i64 %begin, %n
+  %k1 = add i64 %k, 1
+  br label %tensor
+done:
+  ret i32 0
+}}
+"""

@@ -44,19 +44,28 @@ class ForeignError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Buffers:
+    """Several buffers as one parameter: how many there are, and where their addresses stand, those of `first` and `count - 1` behind it."""
+
+    first: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class ForeignCall:
     """A call of the function that is imported as `imported`: `buffers` are numbers of the buffers of the kernel that stand for its
     pointers, None for a null pointer; `code_bits`: in how many bits its status is told."""
 
     imported: str
-    buffers: tuple[int | None, ...]
+    buffers: tuple[int | Buffers | None, ...]
     numbers: tuple[Numbers, ...] = ()
     code_bits: int = 16
 
     @property
     def types(self) -> tuple[str, ...]:
         """Return the types of the function's parameters as LLVM writes them."""
-        return (*("ptr" for _ in self.buffers), *(t for n in self.numbers for t in _types(n)))
+        pointers = (("i64", "ptr") if isinstance(buffer, Buffers) else ("ptr",) for buffer in self.buffers)
+        return (*(t for types in pointers for t in types), *(t for n in self.numbers for t in _types(n)))
 
 
 def _types(number: Numbers) -> tuple[str, ...]:
@@ -82,6 +91,10 @@ def thunk(call: ForeignCall, target: Target) -> tuple[str, str]:
     for buffer in call.buffers:
         if buffer is None:
             passed.append("ptr null")
+            continue
+        if isinstance(buffer, Buffers):
+            lines.append(f"  %g{buffer.first} = getelementptr i64, ptr %args, i64 {buffer.first}")
+            passed += [f"i64 {buffer.count}", f"ptr %g{buffer.first}"]
             continue
         lines += [f"  %p{buffer} = getelementptr i64, ptr %args, i64 {buffer}", f"  %a{buffer} = load ptr, ptr %p{buffer}, align 8"]
         passed.append(f"ptr %a{buffer}")

@@ -8,7 +8,7 @@ which whatever reads it checks.
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import replace
 
 from codegen.dtypes import DType
@@ -23,6 +23,7 @@ from tensorlang.check.values import Idx, Num, Packed, Tensor, Value
 from tensorlang.diagnostics import CompileError
 from tensorlang.externs import CSymbol, CUDASource, LLVMText, named_for, types_in
 from tensorlang.syntax import nodes as sx
+from tensorlang.syntax.printer import header
 from tensorlang.tensor import nodes as ir
 from tensorlang.tensor.walk import Fresh, fresh_for
 
@@ -42,15 +43,21 @@ def extern_program(module: Module, binding: Binding) -> ir.Program:
     symbol = ""
     if isinstance(kernel, CSymbol | LLVMText | CUDASource):
         symbol = named_for(kernel.symbol, {name: str(dtype) for name, dtype in binding.dtypes.items()})
+    tensors = [p for p in operator.params if p.kind == "tensor"]
     given = {p.name for p in binding.parameters}
+    arguments = {p.name: members_of(p, [t.name for t in binding.parameters]) for p in tensors}
+    counts = [len(members_of(r, binding.result_names)) if r.each else None for r in operator.results]
+    counts += [len(arguments[p.name]) if p.each else None for p in tensors]
     call = ir.ExternCall(
         operator.name,
-        tuple(p.name if p.name in given else None for p in operator.params if p.kind == "tensor"),
+        tuple(name if name in given else None for p in tensors for name in arguments[p.name]),
         results,
         tuple(_size(binding.values[name]) for name, _ in sizes_of(operator)),
         tuple(_number(binding.values[p.name], kind) for p, kind in attributes_of(operator)),
         kernel,
         symbol,
+        tuple(counts) if any(count is not None for count in counts) else (),
+        _signature(operator),
         span=operator.span,
     )
     program = ir.Program(
@@ -64,13 +71,34 @@ def extern_program(module: Module, binding: Binding) -> ir.Program:
         span=operator.span,
         externs=(call,),
     )
-    return with_copied_arguments(program, {p.name for p in operator.params if p.range is not None and _is_checked(binding, p)})
+    ranged = [p for p in operator.params if p.kind == "tensor" and p.range is not None]
+    return with_copied_arguments(program, {name for p in ranged for name in _checked(binding, p)})
 
 
-def _is_checked(binding: Binding, param: sx.Param) -> bool:
-    """Tell whether a range is declared of a tensor that is given. Raises T0167 where the caller does not know it of its argument."""
-    found = next((p for p in binding.parameters if p.name == param.name), None)
-    if found is not None and found.declared_range is None:
+def members_of(param: sx.Param, names: Sequence[str]) -> tuple[str, ...]:
+    """Return the tensors of a program that a declared one is: itself, or all of `each`, in order."""
+    if not param.each:
+        return (param.name,)
+    head = f"{param.name}."
+    return tuple(name for name in names if name.startswith(head) and name[len(head) :].isdigit())
+
+
+def _signature(operator: sx.Operator) -> ir.ExternSignature:
+    plain = tuple(replace(p, range=None) if p.kind == "tensor" else p for p in operator.params)
+    told = {p.name for p in operator.params if p.kind == "size"}
+    return ir.ExternSignature(
+        header(replace(operator, params=plain)),
+        tuple(None if p.each else p.name for p in operator.params if p.kind == "tensor"),
+        tuple(name if name in told else None for name, _ in sizes_of(operator)),
+        tuple(p.name for p, _ in attributes_of(operator)),
+    )
+
+
+def _checked(binding: Binding, param: sx.Param) -> tuple[str, ...]:
+    """Return the tensors that are given for a parameter of declared range. Raises T0167 where the caller does not know it of one."""
+    members = members_of(param, [p.name for p in binding.parameters])
+    found = [p for p in binding.parameters if p.name in members]
+    if any(p.declared_range is None for p in found):
         raise error(
             "T0167",
             f"not supported yet: nothing says that the argument for `{param.name}` of extern `{binding.operator.name}` lies in its range",
@@ -78,7 +106,7 @@ def _is_checked(binding: Binding, param: sx.Param) -> bool:
             "its range is declared here",
             help="pass a parameter with the same range; or declare none, and let the kernel return a status other than 0",
         )
-    return found is not None
+    return tuple(p.name for p in found)
 
 
 def with_copied_arguments(program: ir.Program, names: Set[str]) -> ir.Program:
@@ -132,10 +160,8 @@ def check_signature(operator: sx.Operator) -> None:
     for param in (*operator.params, *operator.results):
         kind = kinds.get(param.name, "int") if param.kind == "attr" else "int"
         what = (
-            "`each` parameters and results"
-            if param.each
-            else "packs of attributes"
-            if param.pack and param.kind == "attr"
+            "packs of attributes"
+            if (param.pack or param.each) and param.kind == "attr"
             else f"attributes of type `{kind}`"
             if kind not in ("int", "float", "bool")
             else "dimensions that broadcast"
@@ -148,7 +174,7 @@ def check_signature(operator: sx.Operator) -> None:
                 f"not supported yet: {what} of extern operators, as `{param.name}` of `{operator.name}`",
                 param.span,
                 "declared here",
-                help="kernels take tensors, sizes, whole numbers, floats and truth values",
+                help="kernels take tensors, several of `each` as well, sizes, whole numbers, floats and truth values",
             )
 
 

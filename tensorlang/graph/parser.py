@@ -26,7 +26,7 @@ from tensorlang.syntax import nodes as sx
 from tensorlang.syntax.parse import parse as parse_file
 from tensorlang.syntax.parse import parse_expr
 from tensorlang.tensor import idioms
-from tensorlang.tensor.nodes import ExternCall, Program, Tensor
+from tensorlang.tensor.nodes import ExternCall, ExternSignature, Program, Tensor
 
 Array = np.ndarray[Any, Any]
 _LAYOUT = re.compile(r" layout \[(.*?)\] -> \[(.*?)\] in ")
@@ -284,8 +284,20 @@ def _extern(line: _Line) -> Extern:
     results = tuple(_result(line, given) for given in line.value(list))
     sizes = tuple(_size(line, given) for given in (line.value(list) if line.takes(" sizes ") else ()))
     attributes = line.all_of(line.value(list), int, float) if line.takes(" attributes ") else ()
+    counts = line.all_of(line.value(list), int, type(None)) if line.takes(" counts ") else ()
+    signature = _signature(line, line.value(dict)) if line.takes(" signature ") else None
     kernel = _native(line, line.value(dict)) if line.takes(" kernel ") else None
-    return Extern(name, ExternCall(operator, arguments, results, sizes, attributes, kernel, symbol), inputs, outputs, line.members())
+    call = ExternCall(operator, arguments, results, sizes, attributes, kernel, symbol, counts, signature)
+    return Extern(name, call, inputs, outputs, line.members())
+
+
+def _signature(line: _Line, given: dict[str, Any]) -> ExternSignature:
+    match given:
+        case {"text": str(text), "tensors": [*tensors], "sizes": [*sizes], "attributes": [*attributes], **rest} if not rest:
+            tensors_, sizes_ = line.all_of(tensors, str, type(None)), line.all_of(sizes, str, type(None))
+            return ExternSignature(text, tensors_, sizes_, line.all_of(attributes, str))
+        case _:
+            raise _broken(line.text)
 
 
 def _result(line: _Line, given: object) -> Tensor:

@@ -103,6 +103,10 @@ def _call(call: ExternCall) -> Iterator[str]:
         yield f"sizes {json.dumps([list(map(_number, s)) if isinstance(s, tuple) else _number(s) for s in call.sizes])}"
     if call.attributes:
         yield f"attributes {json.dumps(call.attributes)}"
+    if call.counts:
+        yield f"counts {json.dumps(call.counts)}"
+    if call.signature is not None:
+        yield f"signature {json.dumps(asdict(call.signature))}"
     if call.kernel is not None:
         yield f"kernel {json.dumps({'kind': type(call.kernel).__name__, **asdict(call.kernel)})}"
 

@@ -249,10 +249,24 @@ class Definition(Node):
 
 
 @dataclass(frozen=True, slots=True)
+class ExternSignature:
+    """How an extern operator is declared: its header as text, without ranges of tensors, the names of its tensors (None for `each` of
+    several), of sizes that a call has to tell (None for those that shapes tell), and of attributes."""
+
+    text: str
+    tensors: tuple[str | None, ...] = ()
+    sizes: tuple[str | None, ...] = ()
+    attributes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ExternCall(Node):
     """A call of a kernel that nobody wrote in the language: it reads all of `arguments` (None: left out) and writes all of `results`, every
     tensor C-contiguous, and nothing more is known of it. `sizes`: those of the operator, packs as tuples, then `attributes`, each in the
-    order of their declarations. `symbol` names the function for the element types at hand. `kernel` None: nobody gave one."""
+    order of their declarations. `symbol` names the function for the element types at hand. `kernel` None: nobody gave one.
+
+    `counts`: how many tensors each declared result and then each declared parameter is, None for one that is not `each` of several; empty
+    where none is. `signature` is how the operator is declared, for the call to be printed with it."""
 
     operator: str
     arguments: tuple[str | None, ...]
@@ -261,6 +275,8 @@ class ExternCall(Node):
     attributes: tuple[int | float, ...] = ()
     kernel: Kernel | None = None
     symbol: str = ""
+    counts: tuple[int | None, ...] = ()
+    signature: ExternSignature | None = None
 
     @property
     def reads(self) -> tuple[str, ...]:

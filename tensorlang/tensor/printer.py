@@ -6,23 +6,25 @@
 
 Reducers that are not those of the prelude are printed before the operator. Literals are exact. What the language leaves to inference is
 inferred back: the type of a literal from its partner, the box of a local tensor from the `for` ranges of its clauses. Idioms stand before
-the operator, a comment to the language (`tensorlang.tensor.idioms`). Calls of kernels are shown as clauses, for people: alone they are not
-read back, since what they call is declared elsewhere. The graph that is made of such a program is.
+the operator, a comment to the language (`tensorlang.tensor.idioms`). Calls of kernels are clauses, and the operators that they call are
+declared before the operator; which kernels stand for these is told by `shown_kernels`, and given as `externs` where the text is read.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, count, islice
 from typing import assert_never
 
-from codegen.dtypes import DType, bool_, called_dtype, compute_dtype, f32, i64
+from codegen.dtypes import DType, bool_, called_dtype, compute_dtype, f32, f64, i64
 from polyhedral import affine
 from polyhedral.expr import FALSE, TRUE, Cond, Int, Or
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.diagnostics import plain_text
+from tensorlang.externs import Kernel
 from tensorlang.tensor import arith, idioms, notation
 from tensorlang.tensor.nodes import (
     Binary,
@@ -61,7 +63,29 @@ def show(program: Program) -> str:
     """Return `program` as an `op` of the language, after the reducers that it needs."""
     printer = _Printer(program)
     operator = printer.operator()
-    return "\n".join([*printer.declarations, *map(idioms.show, program.idioms), operator])
+    return "\n".join([*_extern_declarations(program), *printer.declarations, *map(idioms.show, program.idioms), operator])
+
+
+def shown_kernels(program: Program) -> dict[str, Kernel]:
+    """Return the kernels of a program by the names that their operators have in its text."""
+    names = _extern_names(program)
+    return {names[_declared(call)]: call.kernel for call in program.externs if call.kernel is not None}
+
+
+def _declared(call: ExternCall) -> tuple[str, str, Kernel | None]:
+    return call.operator, call.signature.text if call.signature is not None else "", call.kernel
+
+
+def _extern_names(program: Program) -> dict[tuple[str, str, Kernel | None], str]:
+    """Return what each extern operator that a program calls is called in its text: by its name, where nothing else has that."""
+    taken, out = {program.name}, dict[tuple[str, str, Kernel | None], str]()
+    for call in program.externs:
+        if _declared(call) not in out:
+            names = chain((call.operator,), (f"{call.operator}.{k}" for k in count(1)))
+            name = next(n for n in names if n not in taken)
+            out[_declared(call)] = name
+            taken.add(name)
+    return out
 
 
 @dataclass(slots=True)
@@ -88,7 +112,8 @@ class _Printer:
         results = [f"{quoted(r)}: {self.type(self.tensors[r])}" for r in program.results]
         where = "" if program.context == TRUE else " where " + ", ".join(notation.show_cond(c) for c in affine.conjuncts(program.context))
         clauses = [f"    {line}" for d in program.definitions for line in self.definition(d)]
-        clauses += [f"    {_extern(call)}" for call in program.externs]
+        names = _extern_names(program)
+        clauses += [f"    {_extern(call, names[_declared(call)])}" for call in program.externs]
         mode = "" if program.mode == "reduce" else f"{program.mode} "
         header = f"{mode}op {quoted(program.name)}({', '.join(parameters)}) -> ({', '.join(results)}){where} {{"
         return "\n".join([header, *clauses, "}"]) + "\n"
@@ -417,10 +442,40 @@ def _identity(kind: str, dtype: DType) -> float | int | bool:
             return high if kind == "min" else low
 
 
-def _extern(call: ExternCall) -> str:
+def _extern_declarations(program: Program) -> Iterator[str]:
+    """Yield the declarations of the extern operators that a program calls."""
+    for (operator, text, _), name in _extern_names(program).items():
+        if text:
+            yield text.replace(f"op {quoted(operator)}", f"op {quoted(name)}", 1) + "\n"
+
+
+def _extern(call: ExternCall, name: str) -> str:
     """Return the call of a kernel as a clause, with the kernel in a comment."""
     left = ", ".join(quoted(t.name) for t in call.results)
-    given = ", ".join(quoted(a) for a in call.arguments if a is not None)
-    numbers = ", ".join(repr(a) for a in call.attributes)
     kernel = f"  # extern: {plain_text(str(call.kernel))}" if call.kernel is not None else "  # extern"
-    return f"{left} = {quoted(call.operator)}({given}{', ' * bool(given and numbers)}{numbers}){kernel}"
+    return f"{left} = {quoted(name)}({', '.join(_passed(call))}){kernel}"
+
+
+def _passed(call: ExternCall) -> Iterator[str]:
+    """Yield what a call is given: tensors in order, by name behind one that is left out or is `each` of several, then the rest by name."""
+    signature = call.signature
+    if signature is None:
+        yield from (quoted(a) for a in call.arguments if a is not None)
+        yield from map(repr, call.attributes)
+        return
+    arguments, named = iter(call.arguments), False
+    counts = call.counts[-len(signature.tensors) :] if call.counts and signature.tensors else (None,) * len(signature.tensors)
+    for parameter, number in zip(signature.tensors, counts, strict=True):
+        for argument in islice(arguments, 1 if number is None else number):
+            if argument is not None:
+                yield f"{quoted(parameter)}={quoted(argument)}" if named and parameter is not None else quoted(argument)
+            named = named or argument is None
+        named = named or number is not None
+    for size, value in zip(signature.sizes, call.sizes, strict=True):
+        if size is not None:
+            shown = f"({', '.join(map(notation.show, value))})" if isinstance(value, tuple) else notation.show(value)
+            yield f"{quoted(size)}={shown}"
+    yield from (
+        f"{quoted(n)}={literal(value, f64 if isinstance(value, float) else i64)}"
+        for n, value in zip(signature.attributes, call.attributes, strict=True)
+    )

@@ -285,7 +285,7 @@ def test_reports_name_every_kernel_that_is_trusted() -> None:
 def test_a_program_shows_the_calls_of_its_kernels() -> None:
     from tensorlang.tensor.printer import show
 
-    assert "b = scale(a, 3.0)  # extern: `scale_{T}` of LLVM IR" in show(tl.parse(SCALE + AROUND, externs=SCALED).around.program(X))
+    assert "b = scale(a, `by`=3.0)  # extern: `scale_{T}` of LLVM IR" in show(tl.parse(SCALE + AROUND, externs=SCALED).around.program(X))
 
 
 def test_a_program_shows_every_argument_of_a_call_and_its_kernel_on_one_line(tmp_path: Path) -> None:
@@ -426,7 +426,7 @@ def test_paths_and_texts_that_are_none_are_refused() -> None:
 @pytest.mark.parametrize(
     "signature",
     [
-        "(each x: f32[N]) -> (y: f32[N])",
+        "(x: f32[D..], attr each by: int) -> (y: f32[D..])",
         "(x: f32[broadcast N], z: f32[N]) -> (y: f32[N])",
         "(x: f32[N], attr g: fn = abs) -> (y: f32[N])",
         "(x: f32[D..], attr by..: int) -> (y: f32[D..])",

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from codegen.dtypes import DType, from_numpy
-from codegen.llvm.foreign import Argument, ForeignCall, ForeignError, Numbers, library_function, status_of, text_function, thunk
+from codegen.llvm.foreign import Argument, Buffers, ForeignCall, ForeignError, Numbers, library_function, status_of, text_function, thunk
 from codegen.llvm.jit import kept_object
 from codegen.llvm.program import code_bits
 from codegen.llvm.target import Target
@@ -110,9 +110,17 @@ def call_watched(call: ExternCall, arrays: Sequence[Array], fill: int, target: T
     around every array, are bytes `fill` before. Raises CompileError C0114 to C0116, RunError R0316 for a status."""
     made = [_Watched.empty(caller_shape(t, {}), t.dtype, fill) for t in call.results]
     given = [_Watched.holding(array, fill) for array in arrays]
-    waiting = iter(given)
-    passed: list[Any] = [ctypes.c_void_p(w.address) for w in made]
-    passed += [None if a is None else ctypes.c_void_p(next(waiting).address) for a in call.arguments]
+    there = [*made, *given]
+    passed: list[Any] = []
+    for buffer in _buffers(call):
+        match buffer:
+            case None:
+                passed.append(None)
+            case Buffers(first, count):
+                addresses = (ctypes.c_void_p * max(1, count))(*(w.address for w in there[first : first + count]))
+                passed += [ctypes.c_int64(count), addresses]
+            case int():
+                passed.append(ctypes.c_void_p(there[buffer].address))
     for number in _foreign(call, 1).numbers:
         match number:
             case tuple():
@@ -177,9 +185,8 @@ def _native(call: ExternCall) -> NativeKernel:
 
 def _foreign(call: ExternCall, calls: int) -> ForeignCall:
     """Return the call with its buffers numbered: results first, then what is given of the arguments, in order."""
-    given = iter(range(len(call.results), len(call.results) + len(call.arguments)))
-    buffers = (*range(len(call.results)), *(None if a is None else next(given) for a in call.arguments))
-    at = sum(buffer is not None for buffer in buffers)
+    buffers = _buffers(call)
+    at = len(call.results) + sum(argument is not None for argument in call.arguments)
     numbers: list[Numbers] = []
     for size in call.sizes:
         group = _group(size)
@@ -189,6 +196,23 @@ def _foreign(call: ExternCall, calls: int) -> ForeignCall:
         else:
             numbers.append(tuple(map(_whole, size)) if isinstance(size, tuple) else _whole(size))
     return ForeignCall(_imported(call), buffers, (*numbers, *call.attributes), min(16, code_bits(calls)))
+
+
+def _buffers(call: ExternCall) -> tuple[int | Buffers | None, ...]:
+    places = iter(range(len(call.results) + len(call.arguments)))
+    flat: list[int | None] = [*(next(places) for _ in call.results), *(None if a is None else next(places) for a in call.arguments)]
+    if not call.counts:
+        return tuple(flat)
+    out: list[int | Buffers | None] = []
+    begin = 0
+    for count in call.counts:
+        if count is None:
+            out.append(flat[begin])
+        else:
+            before = sum(place is not None for place in flat[:begin])
+            out.append(Buffers(before, count))
+        begin += 1 if count is None else count
+    return tuple(out)
 
 
 def _imported(call: ExternCall) -> str:

@@ -230,6 +230,8 @@ def importer_of(model: Any, importers: Sequence[Importer] | None = None) -> Impo
     help = "an ONNX file ends in `.onnx`"
     if not found:
         help = "install tensorlang as a package: importers are found by its metadata"
+    elif isinstance(model, str) and ("{" in model or "\n" in model):
+        help = "the text of operators is no model: `tensorlang.parse` reads it"
     elif isinstance(model, (str, os.PathLike)) and os.fspath(model).endswith(".tl"):
         help = "operators are no model: `tensorlang.load` reads them"
     elif callable(model):

@@ -33,7 +33,18 @@ _REPEATED = "a dimension is repeated by leaving its index out: `y[i, j] = x[j]`"
 _CAST = "a cast is a call of the type: `f32(x[i])`"
 _ELEMENT = "an equation says what an element is: `y[i] = x[i]`"
 _NOTHING = "there is no empty value: write the number that is meant, `0`, or `nan`"
+_RANGE = "a reduction names its indices and their ranges itself: `sum(k in 0..K) a[i, k] * b[k, j]`"
+_RANDOM = "nothing is random here: let the caller pass an array of random numbers"
+_CONSTANT = "what the caller chooses is an attribute, `attr n: int`; how large blocks are says a schedule: `split i by 64 -> io, ii`"
+_COMPLEX = "there are no complex numbers: take the real and the imaginary parts as two tensors"
 _GROUPS = "a dimension of several sizes is declared so, `x: T[(A, B)]`, and indexed `x[(a, b)]` or `x[i]`"
+
+SAID_OF_TYPES = {
+    **dict.fromkeys(("complex", "complex64", "complex128", "cfloat", "cdouble", "c64", "c128"), _COMPLEX),
+    **dict.fromkeys(("constexpr",), _CONSTANT),
+    **dict.fromkeys(("str", "string", "String", "object"), "elements are numbers; a text is an attribute: `attr mode: str`"),
+}  # fmt: skip
+"""What element types of others are said by here."""
 
 SAID = {
     **dict.fromkeys(("where", "select", "if_then_else", "ifelse", "cond"), _IF),
@@ -48,8 +59,11 @@ SAID = {
     **dict.fromkeys(("cumsum", "cumprod", "scan", "accumulate"), _RUNNING),
     **dict.fromkeys(("expand_dims", "unsqueeze", "broadcast_to", "expand", "tile", "repeat", "squeeze"), _REPEATED),
     **dict.fromkeys(("astype", "cast", "convert", "to", "static_cast", "bitcast"), _CAST),
-    **dict.fromkeys(("compute", "placeholder", "reduce_axis", "load", "store", "lambda", "vectorize", "map"), _ELEMENT),
-    **dict.fromkeys(("None", "null", "NULL", "nullptr", "nil", "undefined"), _NOTHING),
+    **dict.fromkeys(("compute", "placeholder", "load", "store", "lambda", "vectorize", "map"), _ELEMENT),
+    **dict.fromkeys(("RDom", "reduce_axis", "reduction_domain"), _RANGE),
+    **dict.fromkeys(("rand", "randn", "random", "rand_like", "randn_like", "uniform", "normal", "dropout", "philox"), _RANDOM),
+    **dict.fromkeys(("constexpr",), _CONSTANT),
+    **dict.fromkeys(("None", "newaxis", "null", "NULL", "nullptr", "nil", "undefined"), _NOTHING),
     **dict.fromkeys(("reshape", "view", "flatten", "ravel"), _GROUPS),
 }  # fmt: skip
 """What is said without a name here → how."""

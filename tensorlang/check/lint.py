@@ -3,7 +3,8 @@
     W0101  a parameter is not used              W0104  an index, a `let` or a generic is not used
     W0102  a tensor is defined and not read     W0105  a reduction ends before a `-`
     W0103  a function, reducer or tactic is     W0106  a clause never applies (`check.definition` looks, with proofs)
-           not used                             W0201  a schedule or directive does nothing
+           not used                             W0107  a comparison with `nan`
+                                                W0201  a schedule or directive does nothing
 
 A name that begins with `_` is not used on purpose.
 """
@@ -157,8 +158,27 @@ def _in_expressions(declaration: sx.Node) -> Iterator[Diagnostic]:
                 yield from _ends_early(reduction, rhs, Span(node.span.source, reduction.span.start, rhs.span.end))
             case sx.Chain(sx.Reduction() as reduction, (sx.Link("-", rhs), *_)):
                 yield from _ends_early(reduction, rhs, Span(node.span.source, reduction.span.start, rhs.span.end))
+            case sx.Compare():
+                yield from _with_nan(node)
             case _:
                 pass
+
+
+def _with_nan(node: sx.Compare) -> Iterator[Diagnostic]:
+    """`x == nan` never holds, `x != nan` always."""
+    for lhs, op, rhs in zip(node.items, node.ops, node.items[1:], strict=False):
+        other = rhs if _is_nan(lhs) else lhs if _is_nan(rhs) else None
+        if other is None or op not in ("==", "!="):
+            continue
+        test = f"isnan({other.span.source.text[other.span.start : other.span.end]})"
+        meant = test if op == "==" else f"not {test}"
+        edits = (Edit(node.span, meant),) if len(node.ops) == 1 and op == "==" else ()
+        always = "never holds" if op == "==" else "always holds"
+        yield warning("W0107", f"a comparison with `nan` {always}", node.span, "`nan` equals nothing", help=f"write `{meant}`", edits=edits)
+
+
+def _is_nan(node: sx.Node) -> bool:
+    return isinstance(node, sx.Id) and node.name == "nan"
 
 
 def _unused_binders(node: sx.Reduction, reducer: str, binders: tuple[sx.Node, ...], body: sx.Node) -> Iterator[Diagnostic]:

@@ -16,7 +16,7 @@ from typing import TypeVar, assert_never
 from codegen.dtypes import DTYPES
 from codegen.features import NAMES, X86_NAMES
 from codegen.intrinsics import is_name
-from tensorlang.check.foreign import native_name
+from tensorlang.check.foreign import SAID_OF_TYPES, native_name
 from tensorlang.check.places import misplaced
 from tensorlang.check.problems import did_you_mean, error, labelled, named, renamed, uncallable
 from tensorlang.check.types import BUILTINS, CLASSES, ELSEWHERE
@@ -285,7 +285,7 @@ def unknown_type(name: str, span: Span, types: Iterable[str], declaration: str) 
     if called is not None:
         help, edits = f"it is called `{called}` here", (Edit(span, called),)
         return error("T0104", f"there is no element type `{name}`", span, "used here", help=help, edits=edits)
-    help_ = did_you_mean(name, types, f"declare it: `{declaration}[{name}](…)`")
+    help_ = SAID_OF_TYPES.get(name) or did_you_mean(name, types, f"declare it: `{declaration}[{name}](…)`")
     return error("T0104", f"there is no element type `{name}`", span, "used here", help=help_)
 
 

@@ -119,12 +119,25 @@ def wrong_count(name: str, rank: int, given: int, span: Span, declared: Span, de
         whole = f"{span.source.text[span.start : span.end - 1]}, {more}]"
         together = "" if defined else f", or take all of them together: `sum({more}) {whole}`"
         help = f"index every dimension: `{whole}`{together}"
+    if rank < given and (kept := _kept(span, rank)) is not None:
+        help = f"what `{name}` does not depend on is left out: `{kept}`"
     return labelled(
         "T0132",
         f"`{name}` has {counted(rank, 'dimension')} and is given {'1 index' if given == 1 else f'{given} indices'}",
         [(span, f"too {'many' if given > rank else 'few'} indices by {abs(rank - given)}"), (declared, "declared here")],
         help=help,
     )
+
+
+def _kept(span: Span, rank: int) -> str | None:
+    """Return a read without its additional indices: those of other languages' new axes, or the first ones, as NumPy takes them."""
+    text = span.source.text[span.start : span.end]
+    read = re.fullmatch(r"(\w+)\[([^\[\]|()]*)\]", text)
+    if read is None or not rank:
+        return None
+    slots = [slot.strip() for slot in read[2].split(",")]
+    own = [slot for slot in slots if slot not in ("None", "newaxis")]
+    return f"{read[1]}[{', '.join(own if len(own) == rank else slots[len(slots) - rank :])}]"
 
 
 def mismatch(what: str, first: int, second: int, span: Span) -> Exception:

@@ -111,9 +111,10 @@ def _binders(ctx: Context, scope: Scope, node: sx.Reduction) -> Binders:
     if not pending and any(isinstance(b, sx.Pack) or (isinstance(b, sx.Member) and isinstance(b.value, sx.Pack)) for b in node.binders):
         return _one_term(ctx, inner, conditions, init)
     if not pending:
-        raise error(
-            "T0123", "this reduction has no index to run over", node.span, "nothing to reduce", help=f"name one: `{node.reducer}(k) …`"
-        )
+        known = {*inner.values, *ctx.tensors, *ctx.local_names}
+        open_names = [n.name for n in descendants(node.body) if isinstance(n, sx.Id) and n.name not in known]
+        help = f"name one: `{node.reducer}({open_names[0] if open_names else 'k'}) …`"
+        raise error("T0123", "this reduction has no index to run over", node.span, "nothing to reduce", help=help)
     return Binders(*_with_ranges(ctx, inner, pending, node), tuple(conditions), init)
 
 

@@ -233,6 +233,8 @@ def _place(use: sx.Use, path: str) -> modules.Place:
         help: str | None = f'write `use "{path}.tl"`: a file is named by its path'
     elif not prefixes:
         help = "install tensorlang as a package: modules are found by its metadata"
+    elif (declaring := modules_with(path)) and "." not in path:
+        help = f"`{path}` is declared by a module: write `use {declaring[0]} ({path})`"
     elif first not in {p.split(".")[0] for p in prefixes}:
         help = did_you_mean(path, known, f'installed packages offer {_listed(prefixes)}; a file is named by its path: `use "{first}.tl"`')
     elif found is not None and _is_everywhere(last):

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
 
 from codegen.dtypes import DTYPES, from_numpy
+from tensorlang.check.foreign import nearest
 from tensorlang.check.instantiate import ArgType
 from tensorlang.check.problems import counted
 from tensorlang.diagnostics import CompileError, Diagnostic, Label, exception
@@ -92,7 +92,8 @@ _SAME = {"dim": "axis", "dims": "axes", "axis": "dim", "kernel_size": "kernel", 
 
 def no_argument(operator: str, name: str, names: Sequence[str]) -> CompileError:
     """Return R0312 for a name that is none of those of an operator."""
-    close = [_SAME[name]] if _SAME.get(name) in names else get_close_matches(name, names, 1)
+    near = nearest(name, names)
+    close = [_SAME[name]] if _SAME.get(name) in names else [n for n in names if n.lower() == name.lower()] or ([near] if near else [])
     note = f"it has {', '.join(f'`{p}`' for p in names)}"
     help = f"did you mean `{close[0]}`?" if close else None
     return exception(Diagnostic("R0312", f"`{operator}` has no `{name}`", notes=(note,), help=help))

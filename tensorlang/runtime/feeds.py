@@ -200,7 +200,8 @@ def name_mismatches(feeds: Mapping[str, object], values: Sequence[tuple[str, str
             yield Diagnostic("R0302", f"there is no {what} `{name}`", notes=notes, help=f"did you mean `{close[0]}`?" if close else None)
     for name, described in values:
         if name not in feeds:
-            yield Diagnostic("R0301", f"{what} `{name}` is missing", notes=(f"it is {described}",))
+            help = f"give it by its name: `{{'{name}': array}}`, or on the command line `{name}=…`"
+            yield Diagnostic("R0301", f"{what} `{name}` is missing", notes=(f"it is {described}",), help=help)
 
 
 def _fits(array: Array, value: Place, what: str = "input") -> Iterator[Diagnostic]:

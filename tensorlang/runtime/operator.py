@@ -17,7 +17,6 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from inspect import Parameter, Signature
 from typing import Any
 
@@ -27,6 +26,7 @@ from polyhedral import affine
 from polyhedral.record import recording
 from tensorlang.check.definition import representative_program
 from tensorlang.check.extern_header import c_header
+from tensorlang.check.foreign import nearest
 from tensorlang.check.instantiate import bound, instantiate
 from tensorlang.check.lint import warnings_in
 from tensorlang.check.modes import Mode
@@ -501,9 +501,10 @@ class Operators:
         if name.startswith("_"):
             raise AttributeError(name)
         if name not in self._operators:
-            close = get_close_matches(name, self._operators, 1)
-            hint = f"; did you mean `{close[0]}`?" if close else ""
-            raise AttributeError(f"there is no operator `{name}`{hint}")
+            close, few = nearest(name, self._operators), [f"`{n}`" for n in self._operators][:8]
+            more = ", …" if len(self._operators) > len(few) else ""
+            hint = f"did you mean `{close}`?" if close else f"there are {', '.join(few)}{more}" if few else "there are none"
+            raise AttributeError(f"there is no operator `{name}`; {hint}")
         return self._operators[name]
 
     def __getitem__(self, name: str) -> Operator:

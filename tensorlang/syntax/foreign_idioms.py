@@ -40,6 +40,8 @@ def dotted(source: Source, token: Token) -> Diagnostic:
 def explain_dots(name: str) -> tuple[str | None, str | None]:
     """Return what a function of a module, a method or an attribute of a tensor is here, and the name to write for it if it is one."""
     owner, _, member = name.rpartition(".")
+    if member == "constexpr":
+        return "a constant that the caller chooses is an attribute: `attr n: int`", None
     if owner.split(".")[0] in _MODULES:
         return f"leave the module out: `{member}`", member
     if member in _REDUCERS:
@@ -186,6 +188,68 @@ def _foreign_directive(p: Stopped) -> Diagnostic | None:
     return Diagnostic("P027", f"there is no directive `{name.value}`", (Label(p.at(name)),), help=form_called(name.value))
 
 
+def _absolute_value(p: Stopped) -> Diagnostic | None:
+    """`|x[i]|`: bars around an operand."""
+    if p.token.type != "VBAR" or p.is_schedule or p.inside() == "LSQB" or not p.needs_operand:
+        return None
+    closing = next((k for k in range(p.position + 2, len(p.tokens)) if p.tokens[k].type in ("VBAR", "NEWLINE")), None)
+    if closing is None or p.tokens[closing].type != "VBAR":
+        return None
+    span, inner = Span(p.source, p.token.start, p.tokens[closing].end), p.source.text[p.token.end : p.tokens[closing].start].strip()
+    edits = (Edit(span, f"abs({inner})"),)
+    return Diagnostic("P017", "bars are no absolute value", (Label(span),), help=f"write `abs({inner})`", edits=edits)
+
+
+def _several_values(p: Stopped) -> Diagnostic | None:
+    """`lo, hi = a, b`: an equation defines one tensor, or several by one call or reduction."""
+    statement = p.statement()
+    equal = next((k for k, t in enumerate(statement) if t.type == "EQUAL"), None)
+    if p.token.type != "COMMA" or p.is_schedule or not p.is_clause_level or equal is None:
+        return None
+    names = [t.value for t in statement[:equal] if t.type == "NAME"]
+    first = p.source.text[statement[equal].end : p.token.start].strip()
+    if [t.type for t in statement[:equal]] != ["NAME", "COMMA"] * (len(names) - 1) + ["NAME"] or len(names) < 2:
+        return None
+    help = f"each has an equation of its own, on a line of its own: `{names[0]} = {first}`"
+    return Diagnostic("P010", "an equation has one value", (Label(p.span),), help=help)
+
+
+def _mirrored(p: Stopped) -> Diagnostic | None:
+    """`x[::-1]`: a slice backwards."""
+    if p.token.type != "COLON" or p.inside() != "LSQB":
+        return None
+    following = [t.value for t in p.tokens[p.position + 1 : p.position + 4]]
+    if following[:3] != [":", "-", "1"]:
+        return None
+    help = "an index names one element, and the last one is `N - 1`: `y[i] = x[N - 1 - i]`"
+    return Diagnostic("P011", "there are no slices", (Label(Span(p.source, p.token.start, p.tokens[p.position + 3].end)),), help=help)
+
+
+def _included_end(p: Stopped) -> Diagnostic | None:
+    """`0..=N`: a range that has its end in it."""
+    dots = p.position if p.token.type in ("RANGE", "EXPAND") else p.position - 1
+    if dots < 0 or dots + 1 >= len(p.tokens) or p.tokens[dots].type not in ("RANGE", "EXPAND") or p.tokens[dots + 1].type != "EQUAL":
+        return None
+    if p.tokens[dots].end != p.tokens[dots + 1].start:
+        return None
+    span = Span(p.source, p.tokens[dots].start, p.tokens[dots + 1].end)
+    after = p.tokens[dots + 2] if dots + 2 < len(p.tokens) else None
+    meant = f"`..{after.value} + 1`" if after is not None and after.type in ("NAME", "NUMBER") else "`..` and one more"
+    return Diagnostic("P011", "the end of a range is excluded", (Label(span),), help=f"to include it write {meant}")
+
+
+def _is(p: Stopped) -> Diagnostic | None:
+    """`x is y`: a comparison in words."""
+    if p.token.value != "is" or not p.has_operand or p.is_schedule:
+        return None
+    after = p.tokens[p.position + 1].value if p.position + 1 < len(p.tokens) else ""
+    start = next((t for t in reversed(p.statement()) if t.type in ("IF", "AND", "OR", "NOT", "EQUAL")), None)
+    operand = p.source.text[start.end : p.token.start].strip() if start is not None else "a"
+    if after.lower() == "nan":
+        return Diagnostic("P010", "`is` has no meaning here", (Label(p.span),), help=f"write `isnan({operand})`")
+    return Diagnostic("P010", "`is` has no meaning here", (Label(p.span),), help="write `==`, or `!=` for `is not`")
+
+
 FOREIGN_IDIOMS: tuple[Callable[[Stopped], Diagnostic | None], ...] = (
     _condition_of_a_clause,
     _range_call,
@@ -193,6 +257,11 @@ FOREIGN_IDIOMS: tuple[Callable[[Stopped], Diagnostic | None], ...] = (
     _dimensions,
     _results_without_parentheses,
     _increment,
+    _absolute_value,
+    _several_values,
+    _mirrored,
+    _included_end,
+    _is,
     _architecture,
     _hardware_index,
     _foreign_directive,

@@ -80,6 +80,8 @@ def _no_declaration(source: Source, token: Token) -> Diagnostic:
         constant = f"a constant is a function of nothing: `fn {found[1]}() = {found[2]}`, called `{found[1]}()`"
         help = constant if found[2] else "equations stand in an operator: `op f(x: f32[N]) -> (y: f32[N]) { y[i] = … }`"
         edits = ()
+    elif re.match(rf"{re.escape(token.value)}\s*(?:\[[^\]]*\]\s*)?\(.*->", _line_of(source, token)):
+        help, edits = f"an operator begins with `op`: `op {token.value}(…)`", (Edit(Span(source, token.start, token.start), "op "),)
     return Diagnostic("P013", title, (Label(_span(source, token)),), help=help, edits=edits)
 
 
@@ -97,10 +99,23 @@ def _use_meant(source: Source, token: Token) -> tuple[str, tuple[Edit, ...]]:
     if found := re.fullmatch(rf"\w+\s+\{{?\s*({name}(?:\s*,\s*{name})*)\s*\}}?\s+from\s+[\"']?({name}(?:\.{name})*)[\"']?\s*;?", line):
         return f"write `use {found[2]} ({', '.join(part.strip() for part in found[1].split(','))})`", ()
     if found := re.fullmatch(rf"\w+\s+({name}(?:\.{name})*)(?:\s+as\s+({name}))?\s*;?", line):
+        declared = _declaring_module(found[1])
+        if declared is not None:
+            return f"write `use {declared} ({found[1]}{f' as {found[2]}' if found[2] else ''})`", ()
         return (f"write `use {found[1]} as {found[2]}`" if found[2] else f"write `use {found[1]}`"), ()
     if found := re.fullmatch(r"\w+\s*\(?\s*[\"<']([^\"<>'`]+\.tl)[\">']\s*\)?\s*;?", line):
         return f'write `use "{found[1]}"`', ()
     return 'write `use "file.tl"` for a file beside this one, `use std.norm (softmax)` for the standard library', ()
+
+
+def _declaring_module(name: str) -> str | None:
+    """Return the module of an installed package that declares a name which is no module itself."""
+    from tensorlang.syntax import modules  # which parses
+
+    if "." in name or name in modules.packages():
+        return None
+    found = sorted((m.title for m in modules.modules() if name in m.names()), key=lambda title: (not title.startswith("std."), title))
+    return found[0] if found else None
 
 
 _DECLARED_ELSEWHERE = frozenset(
@@ -182,6 +197,10 @@ def _reserved(p: Stopped) -> Diagnostic | None:
 
 def _reserved_word(p: Stopped, token: Token) -> Diagnostic:
     help = f"choose another name, or write `` `{token.value}` ``"
+    after = p.tokens[p.position + 1] if p.position + 1 < len(p.tokens) else None
+    if token.value in ("size", "attr") and p.previous.type in ("LBRACE", "NEWLINE") and after is not None and after.type == "NAME":
+        declared = f"{token.value} {after.value}{': int' if token.value == 'attr' else ''}"
+        help = f"what the caller tells stands among the parameters: `op f(x: f32[N], {declared})`"
     return Diagnostic("P007", f"`{token.value}` is a reserved word", (Label(p.at(token), "a name is expected here"),), help=help)
 
 

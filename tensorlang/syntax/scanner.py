@@ -329,9 +329,23 @@ def _stray(found: Scan, position: int) -> int:
         title, hint = f"the character `{shown}` has no meaning here", _STRAY.get(word)
         if word == "?" and text[:position].rstrip(" \t")[-1:] in ("[", ","):
             hint = "a size that is not known yet is a name, as `N` in `x: f32[N]`"
+        if (called := _METHOD.match(text, position)) is not None and text[:position].endswith((")", "]")):
+            hint = f"there are no methods: a function is called by itself, `{called[1]}(…)`; directives stand on lines of their own"
+        if word == "@" and not text[_line_start(text, position) : position].strip() and _DECORATOR.match(text, position):
+            hint = "there are no decorators: delete this line; operators are compiled when they are called"
+            end = _line_end(text, position)
+            span = Span(source, position, end)
     edits = (Edit(span, _STRAY_MEANT[word]),) if word in _STRAY_MEANT else ()
     found.diagnostics.append(Diagnostic("P001", title, (Label(span),), help=hint, edits=edits))
     return end
+
+
+_METHOD = re.compile(r"\.\s*([A-Za-z_]\w*)\s*\(")
+_DECORATOR = re.compile(r"@\s*[A-Za-z_][\w.]*[^\n=]*\n")
+
+
+def _line_start(text: str, position: int) -> int:
+    return text.rfind("\n", 0, position) + 1
 
 
 def _is_letter(character: str) -> bool:

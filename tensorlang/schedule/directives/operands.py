@@ -84,7 +84,8 @@ def _number(directive: syntax.Directive, operand: syntax.Expr | syntax.Layout, k
                 bad(directive, f"`{show(operand)}` divides by zero")
             return {"+": a + b, "-": a - b, "*": a * b, "//": a // b if b else 0, "%": a % b if b else 0}[op]
         case syntax.Id(text):
-            bad(directive, f"`{text}` is neither a number nor a knob", f"declare it: `knobs {text} in {{…}}`")
+            help = f"write a number, or declare it with its choices: `knobs {text} in {{8, 16}}`; sizes are no factors"
+            bad(directive, f"`{text}` is neither a number nor a knob", help)
         case _:
             bad(directive, f"`{show(operand)}` is not an integer")
 

@@ -123,7 +123,8 @@ def _fold(state: State, directive: syntax.Directive) -> None:
     if axis not in definition.axes:
         raise error("S0209", f"`{name}` has no axis `{axis}`", directive.span, help=f"its axes are {', '.join(definition.axes)}")
     if name in state.program.results:
-        raise error("S0209", f"`{name}` is a result: all of it has to be stored", directive.span)
+        help = "fold a tensor in between, that no caller sees; to leave one of its axes out of a result, change the operator"
+        raise error("S0209", f"`{name}` is a result: all of it has to be stored", directive.span, help=help)
     if name in state.layouts:
         raise error("S0209", f"`{name}` has a layout already", directive.span, help=f"write the modulus in the layout: `{axis} % 2`")
     modulus = operands.positive(directive, operands.the(directive, "by"), state.knobs)

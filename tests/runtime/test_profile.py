@@ -175,3 +175,19 @@ def test_a_model_is_profiled_with_inputs_as_in_a_call() -> None:
     text = model.explain({"x": x, "w": w})
     assert all(len(line) <= 100 for line in text[text.index("\nmodel `") :].splitlines())
     assert model.explain().count("model `") == 1
+
+
+def test_what_is_explained_of_a_model_begins_with_the_kernels_that_take_most_and_what_bounds_each() -> None:
+    loaded = graph(
+        {"x": (64, 300), "w": (300, 200)}, [kernel(unary("relu", 64, 300), "x", "a"), kernel(matmul(64, 200, 300), "a w", "y")], ["y"]
+    )
+    model = CompiledModel(lambda shapes: loaded, toolchain(threads=1))
+    for text, verb in (
+        (model.explain(), "at best"),
+        (model.explain({"x": np.ones((64, 300), "f4"), "w": np.ones((300, 200), "f4")}), "took"),
+    ):
+        lines = text[: text.index("\n\n")].splitlines()
+        shares = [float(line[10:].split("%")[0]) for line in lines]
+        assert lines[0].startswith("limits") and len(lines) == model.made.summary.kernels
+        assert sorted(shares, reverse=True) == shares and sum(shares) == pytest.approx(100, abs=0.2)
+        assert all(f"%  {verb} " in line and ", bound by " in line and len(line) <= 131 for line in lines)

@@ -13,8 +13,10 @@ import numpy as np
 from tensorlang.artifact import Artifact
 from tensorlang.backends.cpu.executable import Executable, profiled
 from tensorlang.backends.cpu.roofline import Bound, bound_of, ceilings_for
+from tensorlang.diagnostics import plain_text
+from tensorlang.graph.edit import members
 from tensorlang.graph.externs import trusted_call
-from tensorlang.graph.nodes import Extern
+from tensorlang.graph.nodes import Extern, Kernel
 from tensorlang.graph.passes.precision.explain import product_precisions
 from tensorlang.runtime.report import bytes_text, report, us
 from tensorlang.runtime.work import Work, work_of
@@ -46,6 +48,8 @@ def explained(executable: Executable, inputs: Sequence[Array] | None) -> str:
         yield from _schedule(executable.artifacts[k])
         yield from product_precisions(kernels[k].program, toolchain.precision)
 
+    known = [times[executable.steps.index(k)] for k in kernels] if times is not None else [b.seconds for b in bounds]
+    limits = _limits(kernels, bounds, known, "took" if times is not None else "at best")
     title = f"model `{graph.name}`: {len(kernels)} kernels ({len({a.symbol for a in executable.artifacts})} distinct), "
     title += f"{bytes_text(executable.weights_bytes)} of constants, {bytes_text(executable.plan.arena_bytes)} for values in between"
     best = sum(b.seconds for b in bounds)
@@ -53,7 +57,28 @@ def explained(executable: Executable, inputs: Sequence[Array] | None) -> str:
     if times is not None:
         total += f", took {us(sum(times))}, {_share(best, sum(times))} of the roofline"
     text = report(title, graph, executable.steps, map(about, range(len(executable.steps))), toolchain.precision, (total,))
-    return text if profile is None else f"{text}\n\n{profile.table()}"
+    report_of_kernels = "\n".join((*limits, "", text)) if limits else text
+    return report_of_kernels if profile is None else f"{report_of_kernels}\n\n{profile.table()}"
+
+
+_TOLD = 5
+"""How many kernels are told of in the section about limits."""
+
+
+def _limits(kernels: Sequence[Kernel], bounds: Sequence[Bound], seconds: Sequence[float], verb: str) -> list[str]:
+    """Return the kernels that take most of the time, measured or by the roofline, each with its share and what bounds it."""
+    total = sum(seconds)
+    longest = sorted(range(len(kernels)), key=lambda k: -seconds[k])[:_TOLD] if total else []
+    lines = []
+    for k in longest:
+        reached = f", {_share(bounds[k].seconds, seconds[k])} of the roofline" if verb == "took" else ""
+        computed = " + ".join(map(plain_text, members(kernels[k])))
+        lines.append(f"{seconds[k] / total:6.1%}  {verb} {us(seconds[k])}, bound by {bounds[k].by}{reached}: {computed}"[:_WIDTH])
+    return [f"{'limits' if k == 0 else '':10} {line}" for k, line in enumerate(lines)]
+
+
+_WIDTH = 120
+"""Columns of a line about a kernel, whose nodes may be many."""
 
 
 def _roofline(work: Work, bound: Bound) -> str:

@@ -510,6 +510,17 @@ def _affine(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     return s.affine(stage, to, d.fresh(i or "", "xyz"[: len(to)]))
 
 
+def _own_loops(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
+    """Give some statements of a stage loops of their own, or put them in another order."""
+    stage = d.stage()
+    statements = list(seen.statements[stage])
+    some = d.random.sample(statements, d.random.randint(1, len(statements)))
+    if len(some) > 1 and d.random.random() < 0.4:
+        return s.order(*some)
+    loops = d.random.sample(seen.loops[stage], min(len(seen.loops[stage]), d.random.choice((1, 2))))
+    return s.distribute_statements(*some, at=loops, into=[d.fresh(loop, "w")[0] for loop in loops]) if loops else None
+
+
 def _partition(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     loop = d.loop()
     return s.partition(loop) if loop else None

@@ -71,6 +71,8 @@ class Outline:
     """First tensor of each stage → its loops by their full names."""
     extents: Mapping[str, int | None]
     """Loop → its number of iterations where that is a constant."""
+    statements: Mapping[str, tuple[str, ...]]
+    """First tensor of each stage → its statements."""
 
 
 def outline(
@@ -79,7 +81,8 @@ def outline(
     """Return what `program` looks like after the directives of `schedule`, without placing stages. Raises CompileError like `apply`."""
     state, _ = _directed(program, schedule, layouts, knobs)
     extents = {loop: extent for stage in state.stages.values() for loop, extent in stage.extents.items()}
-    return Outline(state.program, {name: tuple(stage.loops) for name, stage in state.stages.items()}, extents)
+    loops = {name: tuple(stage.loops) for name, stage in state.stages.items()}
+    return Outline(state.program, loops, extents, {name: tuple(s.name for s in stage.statements) for name, stage in state.stages.items()})
 
 
 def unknown_directive(directive: syntax.Directive) -> CompileError:

@@ -144,6 +144,29 @@ class Stage:
             cuts=tuple(cut.replaced(gone, by) for cut in self.cuts),
         )
 
+    def with_loops(self, statements: frozenset[str], names: Mapping[str, str]) -> Stage:
+        """Return the stage with loops of their own for some statements: `names` says which in the place of which."""
+        shared = {loop: self.members[loop] - statements for loop in names}
+        members = {**self.members, **shared, **{name: self.members[loop] & statements for loop, name in names.items()}}
+        kept = tuple(loop for loop in self.loops if members[loop])
+        loops = (n for loop in self.loops for n in ((*((loop,) if loop in kept else ()), names[loop]) if loop in names else (loop,)))
+
+        def also(known: frozenset[str]) -> frozenset[str]:
+            return known | {name for loop, name in names.items() if loop in known}
+
+        renamed = tuple(Change((old,), _renaming(old, new), only=statements) for old, new in names.items())
+        return replace(
+            self,
+            loops=tuple(loops),
+            members=members,
+            extents={**self.extents, **{name: self.extents[loop] for loop, name in names.items()}},
+            forward={**self.forward, **{name: self.forward[loop] for loop, name in names.items()}},
+            reductions=also(self.reductions),
+            distributed=also(self.distributed),
+            cuts=tuple(replace(cut, first=also(cut.first), rest=also(cut.rest)) for cut in self.cuts),
+            changes=(*self.changes, *renamed),
+        )
+
     def marked(self, loop: str, mark: Mark) -> Stage:
         """Return the stage with a loop that runs in another way."""
         return replace(self, marks={**self.marks, loop: mark})
@@ -302,7 +325,11 @@ def make_stage(stages: Stages, definition: Definition) -> Stage:
 
 
 def _rename(old: str, new: str) -> Change:
-    return Change((old,), lambda nest: nest.rename(old, new))
+    return Change((old,), _renaming(old, new))
+
+
+def _renaming(old: str, new: str) -> Callable[[Nest], Nest]:
+    return lambda nest: nest.rename(old, new)
 
 
 def placement(statement: str, peels: Peels) -> str:
@@ -378,7 +405,9 @@ def trees(
             return (*out, *(t for part in apart for t in trees(stage, part, loops, inside, peels)))
         having = [k for k, s in enumerate(statements) if s.name in stage.members[loop]] if _runs(stage, loop, peels) else []
         if having:
-            first, last = having[0], having[-1]
+            first = having[0]
+            last = next(k for k in range(first, len(statements)) if k + 1 not in having)
+            again = having[-1] > last
             out += trees(stage, statements[:first], rest, inside, peels)
             around = statements[first : last + 1]
             apart = _by_piece(around) if loop in stage.distributed else []
@@ -387,6 +416,8 @@ def trees(
             else:
                 out += _around(stage, around, loops, inside, peels)
             statements = statements[last + 1 :]
+            if again:  # what stands between has loops of its own
+                continue
         loops = rest
     return tuple(out)
 
@@ -397,8 +428,8 @@ def _runs(stage: Stage, loop: str, peels: Mapping[int, bool]) -> bool:
 
 
 def _by_piece(statements: Sequence[StatementInfo]) -> list[list[StatementInfo]]:
-    """Return the statements of each piece, in the order of the pieces."""
-    return [[s for s in statements if s.piece == piece] for piece in sorted({s.piece for s in statements})]
+    """Return the statements of each piece, in the order in which the pieces begin."""
+    return [[s for s in statements if s.piece == piece] for piece in dict.fromkeys(s.piece for s in statements)]
 
 
 def _around(

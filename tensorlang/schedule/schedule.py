@@ -82,6 +82,10 @@ class Schedule:
         """Give each clause of `tensor` loops of its own from loop `at` inwards; or, with `into`, a sum, named by its range."""
         return self.then(_directive("distribute", [tensor], [("at", [at])] if at else [], into))
 
+    def distribute_statements(self, *statements: str, at: Sequence[str], into: Sequence[str]) -> Schedule:
+        """Give `statements`, as trees print them, loops of their own in the place of those that they share."""
+        return self.then(_directive("distribute", statements, [("at", at)], into))
+
     def together(self, *tensors: str, into: Sequence[str]) -> Schedule:
         """Make one loop each of the outermost loops of `tensors`, as many as `into` names."""
         return self.then(_directive("together", tensors, [], into))

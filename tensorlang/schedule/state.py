@@ -78,6 +78,19 @@ def stage_of(state: State, directive: syntax.Directive, name: str) -> Stage:
     raise error("S0105", f"`{name}` {why}", directive.span, help=help)
 
 
+def statement_of(state: State, name: str) -> tuple[Stage, str] | None:
+    """Return the statement called `name`, as trees print it or without the number of the only clause: `y.0.acc`, `y.acc`; None: none is."""
+    for stage in state.stages.values():
+        for definition in stage.definitions:
+            tensor = definition.tensors[0].name
+            alone = len(definition.pieces) == 1 and name.startswith(f"{tensor}.")
+            called = {name, f"{tensor}.0.{name[len(tensor) + 1 :]}"} if alone else {name}
+            found = next((s.name for s in stage.statements if s.name in called), None)
+            if found is not None:
+                return stage, found
+    return None
+
+
 def loop_of(state: State, directive: syntax.Directive, name: str) -> tuple[Stage, str]:
     """Return the loop called `name`, in full or by its last part where that is unique."""
     for stage in state.stages.values():
@@ -96,7 +109,11 @@ def loop_of(state: State, directive: syntax.Directive, name: str) -> tuple[Stage
         )
     loops = [loop for s in state.stages.values() for loop in s.loops]
     near = get_close_matches(name, loops, 1, 0.8)
+    whose, _, last = name.rpartition(".")
+    own = statement_of(state, whose) if whose else None
     mean = f"did you mean `{near[0]}`? " if near else ""
+    if own is not None and full(own[0].name, last) in own[0].loops:
+        mean = f"`distribute {whose} at {last} -> NAME` gives it a loop of its own; "
     raise error(
         "S0103", f"there is no loop `{name}` at this point", _within(directive, name), help=f"{mean}the loops are now {', '.join(loops)}"
     )

@@ -70,6 +70,7 @@ def step(s: Schedule, a: str, b: str, n: int, m: int, new: list[str]) -> list[Sc
         s.trim(a, b),
         s.partition(a, b),
         s.cut(a, n),
+        s.distribute_statements("h.0.acc", "h.0", at=[a, b], into=["c", "d"]),
         s.affine("h", (f"{a} + {n}*{b}", f"{a} // {n}"), ("c", "d")),
         s.cut(a, [f"{b} + {n}", "N // 2"], (a, b, "c")),
         s.rfactor("k", n),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from codegen.loops.notes import Note, Partitioned
@@ -15,7 +15,7 @@ from tensorlang.schedule.annotations import origin_of
 from tensorlang.schedule.directives import operands
 from tensorlang.schedule.directives.kind import Kind, idle_message, runs_once
 from tensorlang.schedule.plan import Change, Stage, current_nest, full
-from tensorlang.schedule.state import State, fresh_loop, loop_of, put, stage_of
+from tensorlang.schedule.state import State, fresh_loop, loop_of, put, stage_of, statement_of
 from tensorlang.syntax import nodes as syntax
 from tensorlang.syntax.directive_forms import FORMS
 
@@ -101,6 +101,11 @@ def permute(state: State, stage: Stage, order: list[str]) -> Stage:
 
 
 def order(state: State, directive: syntax.Directive) -> None:
+    named = operands.names(directive, directive.operands, 2)
+    statements = [known for name in named if (known := statement_of(state, name)) is not None]
+    if len(statements) == len(named):
+        _order_statements(state, directive, statements)
+        return
     found = [loop_of(state, directive, n) for n in operands.names(directive, directive.operands, 2)]
     stage = found[0][0]
     for other, loop in found:
@@ -115,6 +120,26 @@ def order(state: State, directive: syntax.Directive) -> None:
     if len(set(wanted)) != len(wanted):
         operands.bad(directive, "a loop is named twice")
     permute(state, stage, wanted)
+
+
+def _order_statements(state: State, directive: syntax.Directive, found: Sequence[tuple[Stage, str]]) -> None:
+    """Put statements in this order into the places they hold together."""
+    stage, names = found[0][0], [name for _, name in found]
+    for other, name in found:
+        if other is not stage:
+            title = f"`{name}` belongs to `{other.name}`, `{names[0]}` to `{stage.name}`"
+            raise error(
+                "S0205", title, directive.span, help="order the statements of one stage at a time, or `together` what shares its loops"
+            )
+    if len(set(names)) != len(names):
+        operands.bad(directive, "a statement is named twice")
+    order, known = list(stage.statements), {s.name: s for s in stage.statements}
+    positions = sorted(order.index(known[name]) for name in names)
+    for position, name in zip(positions, names, strict=True):
+        order[position] = known[name]
+    if tuple(order) == stage.statements:
+        state.idle.append(idle_message(directive, "they stand in this order already"))
+    put(state, replace(stage, statements=tuple(order)))
 
 
 def fuse(state: State, directive: syntax.Directive) -> None:

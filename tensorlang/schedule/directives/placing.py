@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from codegen.loops.notes import Streamed
 from tensorlang.diagnostics import error
 from tensorlang.schedule.directives import operands
-from tensorlang.schedule.directives.kind import Kind
+from tensorlang.schedule.directives.kind import Kind, idle_message
+from tensorlang.schedule.directives.loops import unmarked
 from tensorlang.schedule.plan import Change, Stage, full
-from tensorlang.schedule.state import State, fresh_loop, loop_of, put, stage_of
+from tensorlang.schedule.state import State, fresh_loop, loop_of, put, stage_of, statement_of
 from tensorlang.syntax import nodes as syntax
 from tensorlang.syntax.directive_forms import FORMS
 
@@ -23,6 +24,9 @@ class StoredAt:
 
 
 def _distribute(state: State, directive: syntax.Directive) -> None:
+    if directive.results and statement_of(state, operands.names(directive, directive.operands)[0]) is not None:
+        _own_loops(state, directive)
+        return
     name = operands.only_name(directive)
     if directive.results:
         _distribute_sum(state, directive, name)
@@ -68,6 +72,39 @@ def _copied(stage: Stage, loop: str, own: str, members: frozenset[str]) -> Stage
     loops = tuple(x for found in stage.loops for x in ((own, found) if found == loop else (found,)))
     made = stage.then(change, {own: stage.forward[loop]}, {own: stage.extents[loop]})
     return replace(made, loops=loops, members={**stage.members, own: members, loop: stage.members[loop] - members}, memo={})
+
+
+def _own_loops(state: State, directive: syntax.Directive) -> None:
+    """`distribute STATEMENT, … at LOOP, … -> OWN, …`: give statements loops of their own in the place of those that they share."""
+    found = [_statement(state, directive, name) for name in operands.names(directive, directive.operands)]
+    stage, statements = found[0][0], frozenset(name for _, name in found)
+    loops = [loop_of(state, directive, name) for name in operands.names(directive, operands.phrase(directive, "at") or (), at_least=0)]
+    if not loops or len(loops) != len(directive.results) or len({*directive.results}) < len(loops):
+        operands.bad(directive, "it gives a name of its own to each loop after `at`")
+    for owner, name in (*found, *loops):
+        if owner is not stage:
+            raise error("S0205", f"`{name}` belongs to `{owner.name}`, `{found[0][1]}` to `{stage.name}`", directive.span)
+    for _, loop in loops:
+        without = sorted(statements - stage.members[loop])
+        if without:
+            runs = ", ".join(f"`{name}`" for name in sorted(stage.members[loop]))
+            raise error("S0206", f"`{without[0]}` does not run in `{loop}`", directive.span, help=f"in it run {runs}")
+    stage = unmarked(directive, stage, *(loop for _, loop in loops))
+    own = {loop: fresh_loop(state, directive, stage, name, (loop,)) for (_, loop), name in zip(loops, directive.results, strict=True)}
+    for loop, name in own.items():
+        if name == loop and stage.members[loop] != statements:
+            raise error("S0106", f"`{loop}` is what the others run in", directive.span, help="choose another name")
+    if all(stage.members[loop] == statements for loop in own):
+        state.idle.append(idle_message(directive, "nothing else runs in these loops"))
+    put(state, stage.with_loops(statements, {loop: name for loop, name in own.items() if name != loop}))
+
+
+def _statement(state: State, directive: syntax.Directive, name: str) -> tuple[Stage, str]:
+    found = statement_of(state, name)
+    if found is None:
+        known = ", ".join(s.name for stage in state.stages.values() for s in stage.statements)
+        raise error("S0105", f"`{name}` is no statement of this operator", directive.span, help=f"its statements are {known}")
+    return found
 
 
 def _idle(state: State) -> Iterator[str]:

@@ -18,6 +18,7 @@ from tensorlang.policy.machine import Machine
 from tensorlang.policy.select import applicable, search, stated_for, where
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.guards import guard_env
+from tensorlang.schedule.idle import idle_directives
 from tensorlang.schedule.layout import Layout
 from tensorlang.schedule.parts import directives_of_parts
 from tensorlang.schedule.plan import Plan, Storage
@@ -134,7 +135,8 @@ def planned(
     Raises CompileError when a schedule cannot be read or is refused."""
     stored = stored_as(program, layouts or {})
     if request.schedule is not None:
-        return Scheduled(request.schedule, proven(program, request.schedule, stored, request.knobs), request.origin)
+        given = Scheduled(request.schedule, proven(program, request.schedule, stored, request.knobs), request.origin)
+        return _written(program, given, stored, request)
     tried: tuple[str, ...] = ()
     rules = request.rules
     if rules is not None:
@@ -154,7 +156,9 @@ def planned(
         tried, chosen = tuple(map(str, found.tried)), found.chosen
         if chosen is not None:
             plan = chosen.plan if chosen.plan is not None else proven(program, chosen.schedule, stored)
-            return Scheduled(chosen.schedule, plan, chosen.origin, tried, of_roles=chosen.plan is not None, left_out=chosen.left_out)
+            of_roles = chosen.plan is not None
+            made = Scheduled(chosen.schedule, plan, chosen.origin, tried, of_roles, chosen.left_out)
+            return made if of_roles else _written(program, made, stored, request)
     refusal: CompileError | None = None
     for schedule in derived(stored):
         try:
@@ -162,3 +166,9 @@ def planned(
         except CompileError as refused:
             tried, refusal = (*tried, f"{DERIVED_FIRST}: refused: {refused.diagnostics[0].title}"), refused
     raise refusal or InternalError("schedule", f"nothing is derived for `{program.name}`")
+
+
+def _written(program: Program, scheduled: Scheduled, stored: dict[str, Storage], request: ScheduleRequest) -> Scheduled:
+    """Return a schedule that somebody wrote, with a sentence for each of its directives that makes no difference."""
+    knobs = request.knobs if request.schedule is not None else None
+    return scheduled.with_idle(tuple(idle_directives(program, scheduled.schedule, scheduled.plan, stored, knobs)))

@@ -45,6 +45,40 @@ def test_what_changes_nothing_is_said(text: str, schedule: str, said: list[str])
     assert explained(text, schedule) == said
 
 
+BLUR = """op f(a: f32[8, 8], b: f32[8, 8]) -> (y: f32[8, 8]) {
+    h[i, j] = a[i, j - 1 | 0] + a[i, j]
+    y[i, j] = h[i - 1, j | 0] * b[i, j]
+}"""
+SAME = "changes nothing: the other directives make the same plan"
+
+
+@pytest.mark.parametrize(
+    ("schedule", "said"),
+    [
+        ("at h at y.i\nat h at y.j", ["at h at y.i"]),
+        ("order y.i, y.j", ["order y.i, y.j"]),
+        ("order y.j, y.i\norder y.i, y.j", ["order y.j, y.i"]),
+        ("root h", ["root h"]),
+        ("shift y.i by 0", ["shift y.i by 0"]),
+        ("store_at h at root", ["store_at h at root"]),
+        ("trim h.i", []),
+        ("split y.i by 4 -> io, ii\norder io, ii", ["order io, ii"]),
+        ("cut y.i at 3 -> top, low\nparallel low", []),
+        ("affine y (i + j, j) -> d, j", []),
+        ("affine y (i, j) -> i, j", ["affine y (i, j) -> i, j"]),
+    ],
+)
+def test_what_another_directive_undoes_or_what_was_so_is_said(schedule: str, said: list[str]) -> None:
+    assert explained(BLUR, schedule) == [f"# `{directive}` {SAME}" for directive in said]
+
+
+def test_parts_without_iterations_are_said() -> None:
+    assert explained(BLUR, "cut y.i at 9 -> top, low") == [
+        "# `cut y.i at 9 -> top, low` changes nothing: no iteration of `y.i` is in one of the parts"
+    ]
+    assert explained(BLUR, "prefetch a at h.i by 0") == ["# `prefetch a at h.i by 0` changes nothing: what is read at once is not ahead"]
+
+
 def test_a_cluster_of_one_block_is_none() -> None:
     found = written(CLUSTER, "cluster.tl")
     assert apply(found.program, found.schedule).idle == ()

@@ -11,6 +11,7 @@ from tensorlang.policy.cpu.derive import derive
 from tensorlang.policy.machine import Machine
 from tensorlang.schedule.check import proven
 from tensorlang.syntax.parse import parse
+from tensorlang.syntax.printer import show
 
 
 @pytest.mark.parametrize(
@@ -24,3 +25,14 @@ from tensorlang.syntax.parse import parse
 def test_single_numbers_between_tensors_are_scheduled_like_all_else(text: str, sizes: dict[str, int]) -> None:
     program = declared(load_module(parse(Source("f.tl", text))), "f")
     assert_same(program, proven(program, derive(program, Machine(target="cpu"))), sizes)
+
+
+@pytest.mark.parametrize("second", ["min(k) (a[i, k] + b[j, k])", "sum(k) a[k, i] * b[j, k]", "sum(k) a[i, k] * b[k, j]"])
+def test_a_tensor_is_copied_once_in_each_order_in_which_sums_read_it(second: str) -> None:
+    text = "op f(a: f32[24, 24], b: f32[24, 24]) -> (y: f32[24, 24], z: f32[24, 24]) {\n"
+    text += f"    y[i, j] = max(k) (a[i, k] + b[j, k])\n    z[i, j] = y[i, j] + ({second})\n}}"
+    program = declared(load_module(parse(Source("f.tl", text))), "f")
+    schedule = derive(program, Machine(target="cpu"))
+    copies = [show(d) for d in schedule.directives if d.name == "pack"]
+    assert "pack b as [j // 16, k, j % 16]" in copies and len({*copies}) == len(copies)
+    assert_same(program, proven(program, schedule), {})

@@ -144,7 +144,7 @@ def add_inner_loops(d: Deriver, definition: Definition, order: Sequence[str], in
 
 
 def _add_copy(d: Deriver, definition: Definition, tensor: str, vector: Sequence[str], width: int) -> None:
-    """Copy a tensor before everything else, so that its elements along the vectors are neighbours."""
+    """Copy a tensor before everything else, so that its elements along the vectors are neighbours, unless that is done already."""
     read = next(r for p in definition.pieces for e in reduces(p.value) for r in reads(e) if r.tensor == tensor)
     called = dict(zip(read.index, axes_of_copy(d.program, tensor, len(read.index)), strict=True))
     names = {slot.name: axis for slot, axis in called.items() if isinstance(slot, AffineName)}
@@ -152,7 +152,9 @@ def _add_copy(d: Deriver, definition: Definition, tensor: str, vector: Sequence[
     binders = {b.name for p in definition.pieces for e in reduces(p.value) for b in e.binders}
     outer = [axis for n, axis in names.items() if n != along and n not in binders]
     summed = [axis for n, axis in names.items() if n in binders]
-    d.add(root_copy(d, d.schedule, tensor, (*outer, f"{names[along]} // {width}", *summed, f"{names[along]} % {width}")))
+    dims = (*outer, f"{names[along]} // {width}", *summed, f"{names[along]} % {width}")
+    there = d.schedule.pack(tensor, dims).directives[-1] in d.schedule.directives
+    d.add(d.schedule if there else root_copy(d, d.schedule, tensor, dims))
 
 
 @dataclass(frozen=True, slots=True)

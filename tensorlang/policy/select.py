@@ -366,11 +366,16 @@ def _settle(request: _Request, d: Deriver, part: _Part, parts: Sequence[_Part]) 
             scope.spread = None
         elif inside is None:
             scope.spread = spread_over(d, part.group, scope)
-        part.directives, part.origin = tuple(expand(scope, schedule.body)), where(schedule)
+        part.directives, part.origin = (*_distributed(part.group), *expand(scope, schedule.body)), where(schedule)
         part.knobs, part.left_out = scope.knobs, tuple(scope.left_out)
         _feed(d, part, scope, parts)
     if inside is not None:
         part.directives = (*(_copied(x, inside) for x in part.directives), *_computed_at(part, inside))
+
+
+def _distributed(group: FusionGroup) -> tuple[sx.Directive, ...]:
+    """Return what gives each clause of a tensor loops of its own, where it has several: the schedule of a role is about one."""
+    return (sx.Directive("distribute", (sx.Id(group.head.tensors[0].name),)),) if len(group.head.pieces) > 1 else ()
 
 
 def _feed(d: Deriver, part: _Part, scope: Scope, parts: Sequence[_Part]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from polyhedral import affine
@@ -71,6 +71,12 @@ def contraction(definition: Definition, vector_axis: str, *, chunked: bool = Fal
         x_padded,
         reduce,
     )
+
+
+def summing(definition: Definition) -> Definition:
+    """Return the definition with the one piece alone that sums, where it has others."""
+    found = tuple(p for p in definition.pieces if any(True for _ in reduces(p.value)))
+    return replace(definition, pieces=found) if len(found) == 1 else definition
 
 
 def is_product(definition: Definition) -> bool:

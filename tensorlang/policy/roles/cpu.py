@@ -1,6 +1,7 @@
 """What definitions look like to the schedule of a role for a processor.
 
-    contraction(y, a, b; batch.., i.., j.., k..)       y[batch, i, j] = f(sum(k) a[batch, i, k] * b[batch, j, k])
+    contraction(y, a, b; batch.., i.., j.., k..)       y[batch, i, j] = f(sum(k) a[batch, i, k] * b[batch, j, k]), perhaps for a part of
+                                                       y, whose other clauses sum nothing and have loops of their own
     pointwise(y, p..; i.., j.., k..)                   any other tensor that is computed in vectors along an axis, j; k reduced for each;
                                                        p.. are read with padding around them
     row_reduction(y, t..; i.., j.., k.., l.., r..)     several tensors computed together for each row i: y the last, t.. the others; perhaps
@@ -62,13 +63,13 @@ from tensorlang.policy.groups import FusionGroup, fusion_groups
 from tensorlang.policy.pointwise import crossing_axis, partial_results, points_together, spreadable, stored_axis, vector_axis
 from tensorlang.policy.roles.parameters import Facts, Form, Loops, Shape, full
 from tensorlang.schedule.pack import is_padding, pack
-from tensorlang.schedule.shape import OPEN_EXTENT, Contraction, block_of, contraction, extents, unit_stride
+from tensorlang.schedule.shape import OPEN_EXTENT, Contraction, block_of, contraction, extents, summing, unit_stride
 from tensorlang.tensor.nodes import Definition, Dynamic
 from tensorlang.tensor.walk import index_names, reads, reduces
 
 
 def _contraction(d: Deriver, group: FusionGroup) -> Shape | None:
-    definition = group.head
+    definition = summing(group.head)
     axis = _columns_axis(d, definition)
     c = contraction(definition, axis) if axis is not None else None
     if c is None or axis is None or len(group.members) > 1:
@@ -92,6 +93,7 @@ def _contraction(d: Deriver, group: FusionGroup) -> Shape | None:
     sums = sums_along(d, definition, c, axis, lanes) if channel is None else None
     height, width = tile_sizes(*tile, lanes, d.machine.vector_registers, heights)
     tiles = tiled(d, c, *tile, lanes)
+    is_whole = len(group.head.pieces) == 1 and c.x != c.w  # else what comes next is not the same for all tiles
     facts: dict[str, Facts] = {
         "a": {
             "padded": c.padded,
@@ -107,7 +109,7 @@ def _contraction(d: Deriver, group: FusionGroup) -> Shape | None:
             "pack": is_packing_profitable(d, c, reuse, unit),
             "stored": c.w in d.layouts,
             "across": sums is not None and sums.copies,
-            "ahead": int(is_prefetch_profitable(d, c, definition, rows[outside:], (height, width * lanes))),
+            "ahead": int(is_whole and is_prefetch_profitable(d, c, definition, rows[outside:], (height, width * lanes))),
             "vectors": tiles.vectors if tiles is not None else 0,
         },
         "k": {"block": sums.block if sums is not None else 0},

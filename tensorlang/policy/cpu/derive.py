@@ -1,12 +1,13 @@
 """A schedule for a program that nobody scheduled, chosen without search from the shape of its equations.
 
-    contraction     y = f(sum(k) x * w): a register tile of rows by vectors of columns, w packed in the order the tile reads it
     rows            several tensors that agree on their leading axes (softmax, layer norm): computed row by row, rows in parallel
     recurrence      in an order that the dependences allow: by blocks, diagonals, tiles of steps, or what each loop carries (`nests`)
     sums, pieces    the inner loops of least predicted cycles: lanes, points that are computed together, copies (`inner_loops`)
     anything else   vectors along the axis that walks memory in unit steps, the outermost axis in parallel
 
-What comes out is an ordinary schedule: it prints in the language, can be pasted and edited, and is proven like any other.
+What comes out is an ordinary schedule: it prints in the language, can be pasted and edited, and is proven like any other. Register tiles
+of products, their packing and their instructions are written in the language alone (`stdlib/schedules`, by role): where no schedule of a role
+serves a product, it is a sum like others here.
 """
 
 from __future__ import annotations
@@ -15,14 +16,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tensorlang.policy.cpu.nests import derive_nest, derive_recurrence
-from tensorlang.policy.cpu.register_tiles import derive_contraction
 from tensorlang.policy.deriver import Deriver, deriver
 from tensorlang.policy.groups import FusionGroup, derive_rows, fusion_groups, recurs
 from tensorlang.policy.machine import Machine
-from tensorlang.policy.pointwise import derive_pointwise, reduction_lanes, stored_axis
+from tensorlang.policy.pointwise import derive_pointwise, reduction_lanes
 from tensorlang.schedule.plan import Storage
 from tensorlang.schedule.schedule import Schedule
-from tensorlang.schedule.shape import contraction
 from tensorlang.tensor.nodes import Definition, Program
 from tensorlang.tensor.walk import reads, reduces
 
@@ -67,22 +66,11 @@ def _one(d: Deriver, definition: Definition) -> None:
     if not definition.axes:
         reduction_lanes(d, definition)
         return
-    axis = stored_axis(d, definition)
-    found = contraction(_summing(definition), axis) if axis is not None else None
-    if found is not None and axis is not None:
-        d.add(d.schedule.distribute(definition.tensors[0].name) if len(definition.pieces) > 1 else d.schedule)
-        derive_contraction(d, definition, found, axis)
-    elif _is_row_major(d, definition) and (len(definition.pieces) > 1 or any(True for p in definition.pieces for _ in reduces(p.value))):
+    if _is_row_major(d, definition) and (len(definition.pieces) > 1 or any(True for p in definition.pieces for _ in reduces(p.value))):
         derive_nest(d, definition)
     else:
         d.add(d.schedule.distribute(definition.tensors[0].name) if len(definition.pieces) > 1 else d.schedule)
         derive_pointwise(d, definition)
-
-
-def _summing(definition: Definition) -> Definition:
-    """Return the definition with the one piece alone that sums, where it has others."""
-    found = tuple(p for p in definition.pieces if any(True for _ in reduces(p.value)))
-    return replace(definition, pieces=found) if len(found) == 1 else definition
 
 
 def _is_row_major(d: Deriver, definition: Definition) -> bool:

@@ -1,4 +1,4 @@
-"""Schedules for contractions: a register tile of rows by vectors of columns, the second operand packed in the order the tile reads it."""
+"""Sizes of the register tile of a contraction, and when operands are worth copying first: numbers for the schedules of its role."""
 
 from __future__ import annotations
 
@@ -6,15 +6,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from codegen.dtypes import compute_dtype
 from codegen.loops import dots
 from polyhedral import affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.policy.cpu.cost import covered_cycles
-from tensorlang.policy.cpu.padded import blocked_dims, root_copy
-from tensorlang.policy.deriver import Deriver, mark_parallel
-from tensorlang.schedule.pack import axes_of_copy
-from tensorlang.schedule.schedule import Schedule
+from tensorlang.policy.deriver import Deriver
 from tensorlang.schedule.shape import OPEN_EXTENT, Contraction, block_of, extents, innermost_axis, unit_stride
 from tensorlang.tensor.nodes import Definition
 from tensorlang.tensor.walk import tensor_table
@@ -76,42 +72,6 @@ def product_step_cycles(d: Deriver, c: Contraction, sizes: Mapping[str, int | No
     full, rest = divmod(sizes[axis] or 0, v * lanes)
     once = full * covered_cycles(row, m, v) + (covered_cycles(row, m, -(-rest // lanes)) if rest else 0.0)
     return once * prod(sizes[n] or 0 for n in (*c.rows[:-1], *c.columns) if n != axis)
-
-
-def derive_contraction(d: Deriver, definition: Definition, c: Contraction, axis: str) -> None:
-    name = definition.tensors[0].name
-    sizes = extents(definition)
-    lanes = block_of(d.layouts.get(name), axis) or d.machine.lanes(compute_dtype(c.reduce.reducer.dtypes[0]))
-    row = c.rows[-1] if c.rows else None
-    m, v = tile_sizes(sizes[row] if row else 1, sizes[axis], lanes, d.machine.vector_registers, row_counts(d, c))
-    s = d.schedule
-    s = s.split(f"{name}.{axis}", lanes * v, (f"{axis}_o", f"{axis}_t")).split(f"{name}.{axis}_t", lanes, (f"{axis}_u", f"{axis}_v"))
-    tile = [f"{axis}_u", f"{axis}_v"]
-    if row is not None:
-        s = s.split(f"{name}.{row}", m, (f"{row}_o", f"{row}_t"))
-        tile = [f"{row}_t", *tile]
-    inner: list[str] = []
-    ordered_inner = list(c.inner)
-    channel = blocked_binder(d, c)
-    if channel is not None:
-        binder, block = channel
-        s = s.split(f"{name}.{binder}", block, (f"{binder}_o", f"{binder}_i"))
-        ordered_inner = [f"{binder}_o", *(b for b in c.inner if b != binder), f"{binder}_i"]
-    inner += ordered_inner
-    columns = [*(j for j in c.columns if j != axis), f"{axis}_o"]
-    rows_outer = [*(i for i in c.rows if i != row), *([f"{row}_o"] if row else [])]
-    outer = [*c.batch, *columns, *rows_outer]
-    s = s.order(*(f"{name}.{loop}" for loop in (*outer, *inner, *tile)))
-    unrolled = [loop for loop in tile[:-1] if not (loop == f"{axis}_u" and v == 1) and not (row and loop == f"{row}_t" and m == 1)]
-    if unrolled:
-        s = s.unroll(*(f"{name}.{loop}" for loop in unrolled))
-    s = s.vectorize(f"{name}.{tile[-1]}")
-    s = _packs(d, s, definition, c, axis, lanes * v, inner)
-    d.add(s)
-    trips = {**sizes, f"{axis}_o": -(-(sizes[axis] or OPEN_EXTENT) // (lanes * v))}
-    if row is not None:
-        trips[f"{row}_o"] = -(-(sizes[row] or OPEN_EXTENT) // m)
-    mark_parallel(d, (definition,), outer, trips)
 
 
 def blocked_binder(d: Deriver, c: Contraction) -> tuple[str, int] | None:
@@ -190,24 +150,6 @@ def extents_of(c: Contraction) -> dict[str, int | None]:
     return {b.name: affine.difference(b.hi, b.lo) if affine.constant(b.lo) == 0 else None for b in c.reduce.binders}
 
 
-def packed_dims(c: Contraction, axis: str, width: int, inner: list[str], axes: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the layout of w that the register tile reads in order, over `axes` of w: `[j // 32, k, j % 32]`."""
-    to = {s.name: a for s, a in zip(c.w_read.index, axes, strict=True) if isinstance(s, AffineName)}
-    dims = [to[n] for n in (*c.batch, *(j for j in c.columns if j != axis)) if n in to]
-    dims.append(f"{to[axis]} // {width}")
-    for loop in inner:
-        base = loop.removesuffix("_o") if loop.endswith("_o") else loop.removesuffix("_i")
-        if loop in to:
-            dims.append(to[loop])
-        elif base in to:
-            dims.append(f"{to[base]} // {BLOCK}" if loop.endswith("_o") else f"{to[base]} % {BLOCK}")
-    dims.append(f"{to[axis]} % {width}")
-    return tuple(dims)
-
-
-BLOCK = 16
-
-
 def is_packing_profitable(d: Deriver, c: Contraction, reuse: int, contiguous: bool) -> bool:
     """Tell whether w is read often enough to be copied first: rows that a vector can be read from are worth it when they are many and do
     not stay in the second-level cache, of which those that lie a power of two apart use a few sets."""
@@ -230,25 +172,3 @@ def is_prefetch_profitable(d: Deriver, c: Contraction, definition: Definition, r
     columns = prod(sizes[name] or 0 for name in c.columns)
     panel = prod(sizes[name] or 0 for name in c.inner) * width * tensor_table(d.program)[c.w].dtype.size_bytes
     return prod(sizes[name] or 0 for name in rows) >= 2 * height and columns > width and 0 < 2 * panel <= d.machine.l2_bytes
-
-
-def _packs(d: Deriver, s: Schedule, definition: Definition, c: Contraction, axis: str, width: int, inner: list[str]) -> Schedule:
-    """Pack w in tile order and x where it is padded. A constant w is stored that way by whoever compiles."""
-    sizes = extents(definition)
-    if c.padded:
-        storage = d.layouts.get(c.x)
-        blocked = storage is not None and block_of(storage, innermost_axis(storage) or "") is not None
-        s = root_copy(d, s, c.x, blocked_dims(d, c.x, c.x_read, storage) if blocked and storage is not None else ())
-    if c.w in d.layouts:
-        return s
-    rows = 1
-    for r in c.rows:
-        rows *= sizes[r] or OPEN_EXTENT
-    contiguous = unit_stride(c.w_read.index, None, None, axis)
-    if is_packing_profitable(d, c, rows, contiguous) and c.w in tensor_table(d.program):
-        names = axes_of_copy(d.program, c.w, len(c.w_read.index))
-        batch = {name for slot, name in zip(c.w_read.index, names, strict=True) if isinstance(slot, AffineName) and slot.name in c.batch}
-        at = f"{definition.tensors[0].name}.{c.batch[-1]}" if batch else None
-        dims = tuple(dim for dim in packed_dims(c, axis, width, inner, names) if dim not in batch)
-        s = s.pack(c.w, dims, at)
-    return s

@@ -27,6 +27,22 @@ TARGETS = {
 }
 
 
+GPU = "gpu"
+"""What a schedule is for that serves every graphics processor."""
+WRITTEN = (*TARGETS, GPU)
+"""What schedules may be for."""
+
+
+def served(name: str) -> tuple[Target, ...]:
+    """Return the targets that a schedule for `name` serves, none where there is no such target."""
+    return tuple(t for t in TARGETS.values() if t.name == name or (name == GPU and t.on_device))
+
+
+def serves(name: str, target: str) -> bool:
+    """Tell whether a schedule for `name` serves a target."""
+    return any(t.name == target for t in served(name))
+
+
 def target_of(name: str) -> Target:
     """Return the target that a name is about, whatever it says after a colon; a kind of processor is `cpu`."""
     return TARGETS.get(name.partition(":")[0], TARGETS[HOST])

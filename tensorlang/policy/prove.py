@@ -22,6 +22,7 @@ from tensorlang.replay import replay
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.syntax import nodes as sx
+from tensorlang.targets import served
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.walk import substitute_sizes
 
@@ -37,8 +38,14 @@ def prove_schedules(module: Module, *, replaying: bool = False) -> list[Diagnost
         if written.role is None and written.operator in module.operators:
             program = representative_program(module, written.operator)
             if program is not None:
-                out += _refusals(module, written, program, replaying)
+                out += _refusals_of_each(module, written, program, replaying)
     return out
+
+
+def _refusals_of_each(module: Module, written: sx.Schedule, program: Program, replaying: bool) -> list[Diagnostic]:
+    """Return why a schedule is refused on the first of the targets that it is for which refuses it."""
+    found = (_refusals(module, replace(written, target=target.name), program, replaying) for target in served(written.target))
+    return next(filter(None, found), [])
 
 
 def _refusals(module: Module, written: sx.Schedule, program: Program, replaying: bool) -> list[Diagnostic]:

@@ -38,6 +38,7 @@ from tensorlang.schedule.plan import Plan, Storage
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.shape import contraction
 from tensorlang.syntax import nodes as sx
+from tensorlang.targets import serves
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.walk import program_names
 
@@ -145,7 +146,8 @@ def stated_for(
 def applicable(module: Module, operator: str, target: str, env: Mapping[str, Fact]) -> str | None:
     """Return the name (`where`) of the operator's first schedule whose guards all hold in `env`, or None."""
     for schedule in module.schedules:
-        if schedule.role is None and (schedule.operator, schedule.target) == (operator, target) and unmet(schedule, env) is None:
+        fits = schedule.role is None and schedule.operator == operator and serves(schedule.target, target)
+        if fits and unmet(schedule, env) is None:
             return where(schedule)
     return None
 
@@ -191,7 +193,7 @@ def _of_operator(
     for schedule in written:
         if operator is None or schedule.role is not None or schedule.operator != operator:
             continue
-        if schedule.target != request.target:
+        if not serves(schedule.target, request.target):
             request.tried.append(Attempt(where(schedule), f"it is for `{schedule.target}`"))
             continue
         why = unmet(schedule, env)
@@ -209,7 +211,7 @@ def _expanded(request: _Request, operator: str | None, written: sx.Schedule, env
     for name in request.knobs:
         if name not in declared:
             raise no_knob(name, declared, written)
-    schedule = Schedule(written.operator, written.target, tuple(directives), named(request.module, directives))
+    schedule = Schedule(written.operator, request.target, tuple(directives), named(request.module, directives))
     return Chosen(schedule, scope.knobs, where(written), tuple(request.tried), left_out=tuple(scope.left_out))
 
 
@@ -269,7 +271,7 @@ class _Inside:
 
 def _of_roles(request: _Request, wanted: Sequence[sx.Schedule], written: Sequence[sx.Schedule]) -> Chosen | None:
     """Return a schedule made of schedules of roles, at least one of them among `wanted`, and derived ones where no role fits."""
-    roles = [s for s in written if s.role is not None and s.target == request.target]
+    roles = [s for s in written if s.role is not None and serves(s.target, request.target)]
     if not any(s in wanted for s in roles):
         return None
     on_device = isinstance(request.machine, GpuMachine)

@@ -15,7 +15,7 @@ from tensorlang.schedule.expand import Scope, choices, expand
 from tensorlang.schedule.guards import Fact, evaluate, passed
 from tensorlang.schedule.knobs import no_knob
 from tensorlang.syntax import nodes as sx
-from tensorlang.targets import TARGETS
+from tensorlang.targets import WRITTEN
 
 
 def check_schedules(module: Module) -> list[Diagnostic]:
@@ -40,12 +40,12 @@ def check_written(module: Module, schedule: sx.Schedule, knobs: Mapping[str, int
 
 
 def _check(module: Module, schedule: sx.Schedule) -> None:
-    if schedule.target not in TARGETS:
+    if schedule.target not in WRITTEN:
         title = f"there is no target `{schedule.target}`"
         span = _word(schedule, "for", schedule.target)
         called = _CALLED.get(schedule.target.lower())
-        kinds = "schedules are for " + " or for ".join(f"`{name}`" for name in TARGETS)
-        help = f"it is called `{called}` here" if called else did_you_mean(schedule.target, TARGETS, kinds)
+        kinds = "schedules are for " + " or for ".join(f"`{name}`" for name in WRITTEN)
+        help = f"it is called `{called}` here" if called else did_you_mean(schedule.target, WRITTEN, kinds)
         raise error("S0513", title, span, help=help, edits=(Edit(span, called),) if called else ())
     if schedule.role is None and schedule.operator not in module.operators:
         own = [name for name in module.operators if name in module.declared]
@@ -57,7 +57,9 @@ def _check(module: Module, schedule: sx.Schedule) -> None:
 
 
 _CALLED = {
-    **dict.fromkeys(("gpu", "nvidia", "nvptx", "ptx", "device"), "cuda"),
+    **dict.fromkeys(("nvidia", "nvptx", "ptx"), "cuda"),
+    **dict.fromkeys(("amd", "amdgpu", "rocm"), "hip"),
+    "device": "gpu",
     **dict.fromkeys(("x86", "x86_64", "llvm", "host", "avx2", "avx512", "arm", "aarch64", "neon", "c"), "cpu"),
 }
 """What other tools call the targets."""

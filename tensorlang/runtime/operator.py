@@ -68,6 +68,7 @@ from tensorlang.syntax import nodes as sx
 from tensorlang.syntax.parse import parse
 from tensorlang.syntax.printer import header, show
 from tensorlang.syntax.summary import documentation
+from tensorlang.targets import serves
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.prove import prove
 from tensorlang.tensor.segments import segments
@@ -458,11 +459,11 @@ class Operator:
         found = [d for d in parse(source).declarations if isinstance(d, sx.Schedule)]
         if len(found) != 1:
             raise error("S0604", f"one schedule is expected, {len(found)} are written")
-        if (found[0].operator, found[0].target) != (self.name, target):
+        if found[0].operator != self.name or not serves(found[0].target, target):
             title = f"this schedule is for `{found[0].operator}` on `{found[0].target}`, not for `{self.name}` on `{target}`"
             raise error("S0604", title, found[0].span, help=f"write `schedule {self.name} for {target} {{ … }}`, or its directives alone")
         check_written(self.module, found[0], knobs)
-        return found[0]
+        return replace(found[0], target=target)
 
 
 class _Shown(str):

@@ -75,6 +75,14 @@ def test_schedules_for_devices_are_proven_with_the_instructions_of_the_library(t
         CliRunner().invoke(app, ["check", str(wrong)], catch_exceptions=False, standalone_mode=False)
 
 
+def test_a_schedule_for_every_graphics_processor_is_proven_for_each_of_them() -> None:
+    scan = "op scan(x: f32[64]) -> (y: f32[]) { y = sum(i) x[i] }\n"
+    assert refusals(scan + "schedule scan for hip { bind i to lane }\n") == []
+    [message] = refusals(scan + "schedule scan for gpu { bind i to lane }\n")
+    assert "S0207" in message and "at most 32" in message
+    assert refusals(scan + "schedule scan for gpu {\n    split i by 32 -> io, ii\n    bind ii to lane\n}\n") == []
+
+
 def test_the_command_line_refuses_the_file_and_leaves_with_one(tmp_path: Path) -> None:
     path = tmp_path / "f.tl"
     path.write_text(CUMSUM + "schedule cumsum for cpu {\n    split i by 8 -> io, ii\n    vectorize ii\n}\n", "utf-8")

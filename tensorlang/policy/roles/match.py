@@ -4,7 +4,7 @@
     z[n, h, w] = sum(c) x[n, h, c] * m[w, c]                       y = z, a = x, b = m; batch = (), i = (n, h), j = (w), k = (c)
 
 Which roles there are, what their parameters stand for and what guards and directives may ask for, is described with the shapes: those for
-processors in `roles_processor`, those for devices in `roles_device`.
+processors in `policy/roles/cpu.py`, those for devices in `policy/roles/gpu.py`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tensorlang.schedule.guards import Fact
 from tensorlang.schedule.pack import pack
 from tensorlang.schedule.shape import OPEN_EXTENT, extents
 from tensorlang.syntax import nodes as sx
-from tensorlang.targets import TARGETS
+from tensorlang.targets import served
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.walk import index_names, reads, reduces, tensor_table
 
@@ -172,4 +172,4 @@ def _is_large(d: Deriver, tensor: str) -> bool:
 
 def forms_of(target: str) -> Mapping[str, Form]:
     """Return the roles that schedules for `target` may have."""
-    return DEVICE_ROLES if TARGETS[target].on_device else ROLES
+    return DEVICE_ROLES if served(target)[0].on_device else ROLES

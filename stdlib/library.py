@@ -35,7 +35,7 @@ def sources() -> tuple[Source, ...]:
 
 
 def _roles() -> tuple[Source, ...]:
-    roles = [f"schedules/{name}.tl" for name in ("roles", "cuda")]
+    roles = [f"schedules/{name}.tl" for name in ("roles", "gpu", "cuda")]
     sources = (Source(f"stdlib/{name}", (files("stdlib") / name).read_text("utf-8")) for name in roles)
     return (*sources, *_files("instructions"))
 

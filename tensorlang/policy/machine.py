@@ -45,8 +45,6 @@ class GpuMachine(Machine):
     """Whether it copies boxes of tensors by itself."""
     shared_bytes: int = 48 * 1024
     """What a block keeps in memory that its threads share, as a rule."""
-    copies: bool = True
-    """Whether blocks copy what they multiply into memory that their threads share."""
     limits: Limits = USUAL_LIMITS
     """What it may ask for at most."""
     rates: Rates = USUAL_RATES

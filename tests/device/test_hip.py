@@ -39,6 +39,9 @@ op running(x: f32[M, N]) -> (y: f32[M, N]) {
     y[i, 0] = x[i, 0]
     y[i, j] = y[i, j - 1] + x[i, j]   for j in 1..N
 }
+op last(x: f32[N, H, W, C], w: f32[F, R, S, C]) -> (y: f32[N, H - R + 3, W - S + 3, F]) {
+    y[n, h, v, f] = sum(r, s, c) x[n, h + r - 1, v + s - 1, c | 0] * w[f, r, s, c]
+}
 op product(a: bf16[M, K], b: bf16[N, K]) -> (y: f32[M, N]) { y[i, j] = sum(k) f32(a[i, k]) * f32(b[j, k]) }
 """
 
@@ -69,6 +72,7 @@ EXACT_OWN = {
     "largest of rows": ("greatest", (whole(6, 1000, dtype=np.int32),)),
     "any of rows": ("any_of", (whole(6, 200) > 7,)),
     "recurrence": ("running", (whole(40, 30),)),
+    "convolution of channels that lie next to each other": ("last", (whole(2, 6, 7, 9), whole(20, 3, 3, 9))),
     "product of bf16": ("product", (whole(40, 50, dtype=ml_dtypes.bfloat16), whole(30, 50, dtype=ml_dtypes.bfloat16))),
 }
 
@@ -134,7 +138,7 @@ op softmax(x: f32[M, N]) -> (y: f32[M, N]) {
 
 @pytest.mark.parametrize(("target", "width"), [("hip", 64), ("hip:gfx942", 64), ("hip:gfx1100", 32)])
 def test_sums_go_through_warps_as_wide_as_those_of_the_target(target: str, width: int) -> None:
-    found = stages(SOFTMAX, target, np.zeros((37, 300), np.float32))
+    found = stages(SOFTMAX, target, np.zeros((37, 3000), np.float32))
     exchanges = re.findall(r"tl_shuffle_xor_f32\(\w+, (\d+), (\d+)\)", found["hip"])
     assert {int(among) for _, among in exchanges} == {width}
     assert max(int(mask) for mask, _ in exchanges) == width // 2
@@ -162,6 +166,15 @@ def test_a_schedule_binds_as_many_lanes_as_a_warp_of_the_target_has() -> None:
 def test_schedules_for_another_maker_do_not_serve() -> None:
     (text,) = {stages(LANES.replace("for hip", f"for {other}"), "hip", np.zeros(64, np.float32))["schedule"] for other in ("cuda", "cpu")}
     assert "schedule scan for hip" in text and "lane" not in text
+
+
+def test_a_schedule_for_every_graphics_processor_serves_those_of_both_makers() -> None:
+    text = LANES.replace("for hip", "for gpu").replace("bind i to lane", "split i by 32 -> io, ii\n    bind ii to lane")
+    for target in ("hip", "cuda"):
+        found = stages(text, target, np.zeros(64, np.float32))
+        assert found["schedule"].startswith(f"schedule scan for {target} {{\n    split i by 32")
+    given = tl.parse(LANES.partition("schedule")[0], target="hip:gfx90a").scan.schedule("schedule scan for gpu {\n    bind i to lane\n}")
+    assert "schedule scan for hip" in given.explain(np.zeros(64, np.float32))
 
 
 BUILTINS = Path(__file__).parents[1] / "gpu" / "amd_builtins.h"

@@ -42,6 +42,10 @@ op heads(a: f32[S, H, D], b: f32[T, H, D]) -> (y: f32[H, S, T]) { y[h, i, j] = 0
 op layer(a: f32[M, K], b: f32[K, N], bias: f32[N], r: f32[M, N]) -> (y: f32[M, N]) {
     y[i, j] = max(0.0, r[i, j] + bias[j] + sum(k) a[i, k] * b[k, j])
 }
+op last(x: f32[N, H, W, C], w: f32[F, R, S, C], attr lo: int = 1, attr step: int = 1)
+    -> (y: f32[N, (H + 2*lo - R)//step + 1, (W + 2*lo - S)//step + 1, F]) {
+    y[n, h, v, f] = sum(r, s, c) x[n, step*h + r - lo, step*v + s - lo, c | 0] * w[f, r, s, c]
+}
 op both(a: f32[M, K, L], b: f32[K, L, N]) -> (y: f32[M, N]) { y[i, j] = sum(k, l) a[i, k, l] * b[k, l, j] }
 """,
         )
@@ -75,6 +79,13 @@ CASES = [
     ("nn", (normal(20, 512), normal(512, 24)), {}),
     ("conv", (normal(1, 128, 6, 6), normal(16, 128, 3, 3)), {"lo": (1, 1), "hi": (1, 1)}),
     ("conv", (normal(1, 4, 6, 7, 8), normal(8, 4, 3, 3, 3)), {"lo": (1, 1, 1), "hi": (1, 1, 1)}),
+    ("last", (normal(1, 9, 11, 16), normal(24, 3, 3, 16)), {}),
+    ("last", (normal(2, 14, 14, 3), normal(20, 3, 3, 3)), {"step": 2}),
+    ("last", (normal(1, 12, 12, 8), normal(16, 3, 3, 8)), {"lo": 0}),
+    ("conv", (normal(2, 3, 32, 48), normal(20, 3, 16, 16)), {"stride": (16, 16)}),
+    ("conv", (normal(1, 3, 22, 30), normal(12, 3, 4, 4)), {"stride": (4, 5), "lo": (1, 0), "hi": (0, 2)}),
+    ("conv", (normal(2, 3, 70), normal(24, 3, 14)), {"stride": (14,)}),
+    ("conv", (normal(1, 2, 40, 33), normal(9, 2, 8, 5)), {"stride": (8, 3)}),
 ]
 
 
@@ -85,10 +96,14 @@ class Case:
     arrays: Mapping[str, Array]
 
 
-def test_windows_too_large_for_shared_memory_are_left_to_other_schedules() -> None:
-    patches = program("conv", normal(1, 3, 64, 64), normal(768, 3, 16, 16), stride=(16, 16))
-    assert search(roles(), None, patches, {}, "cuda", USUAL).chosen is None
-    assert kernels_of(patches, derive_device(patches)).kernels
+def test_windows_that_do_not_overlap_are_copied_in_parts() -> None:
+    patches = program("conv", sized(1, 3, 64, 64), sized(768, 3, 16, 16), stride=(16, 16))
+    found = search(roles(), None, patches, {}, "cuda", USUAL).chosen
+    assert found is not None and found.origin.startswith("schedule role convolution")
+    assert show(found.schedule.directives[0]) == "split y.r.0 by 1 -> co, ci"
+    overlapping = program("conv", sized(1, 3, 64, 64), sized(768, 3, 16, 16), stride=(8, 8))
+    assert search(roles(), None, overlapping, {}, "cuda", USUAL).chosen is None
+    assert kernels_of(overlapping, derive_device(overlapping)).kernels
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +119,7 @@ def cases(executor: Executor) -> tuple[list[Case], Library]:
 @pytest.mark.parametrize("number", range(len(CASES)), ids=[f"{c[0]}-{'-'.join('x'.join(map(str, a.shape)) for a in c[1])}" for c in CASES])
 def test_a_role_serves_each_product_and_computes_what_the_interpreter_does(cases, number):
     case = cases[0][number]
-    role = "convolution" if CASES[number][0] == "conv" else "contraction"
+    role = {"conv": "convolution", "last": "unfolded"}.get(CASES[number][0], "contraction")
     assert case.taken in ([role], [role, "pointwise"], ["pointwise", role])
     assert difference(case.made, case.arrays, {}, cases[1], seeds=SEEDS, close=2e-4) == ""
 

@@ -193,5 +193,5 @@ def test_a_schedule_of_the_user_comes_before_those_of_the_library() -> None:
     scheduled = plan_for_device(p, rules=Rules(own))
     assert scheduled.origin == "schedule role pointwise for cuda (mine.tl:1)"
     assert [show(d) for d in scheduled.schedule.directives] == ["split y.j by 32 -> jo, ji", "bind y.jo, y.ji to block.x, thread.x"]
-    assert plan_for_device(p, rules=Rules(roles())).origin.startswith("schedule role pointwise for cuda (stdlib/schedules/cuda.tl:")
+    assert plan_for_device(p, rules=Rules(roles())).origin.startswith("schedule role pointwise for gpu (stdlib/schedules/gpu.tl:")
     assert plan_for_device(p).origin == "derived"

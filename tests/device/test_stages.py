@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from device_programs import assert_computed, called, normal
 from executors import Executor
-from usual_device import derive_device, device_loops, device_text
+from usual_device import device_loops, device_text
 
 from codegen.errors import Unfit
 from codegen.gpu.pipeline import pipeline_copies
@@ -78,12 +78,6 @@ def test_narrow_elements_that_do_not_lie_in_four_bytes_go_through_registers(exec
     program = called("half", a, b, module=OWN)
     assert "tl_copy_async" not in device_text(device_loops(proven(program, tiled(program, 2)), "kernel")).text
     assert_computed(executor, program, tiled(program, 2), a, b)
-
-
-def test_derived_products_can_be_staged(executor: Executor):
-    a, b = normal(70, 40), normal(40, 67)
-    program = called("matmul", a, b)
-    assert_computed(executor, program, derive_device(program).stages("y.k.o", by=2), a, b, seeds=range(3))
 
 
 def test_what_a_copy_pads_with_is_copied_as_zeros_by_the_device(executor: Executor):

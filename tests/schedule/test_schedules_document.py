@@ -121,7 +121,7 @@ def test_the_role_of_the_page_is_chosen_for_rows_on_a_device():
     module = load_module(parse(Source("page.tl", _role("row_reduction"))), [library()])
     program = instantiate(module, "softmax", [ArgType(f32, (12, 500))], {"axis": 1}, {})
     found = search(module, "softmax", program, {"axis": 1}, "cuda", USUAL).chosen
-    assert found is not None and found.origin == "schedule role row_reduction for cuda (page.tl:1)"
+    assert found is not None and found.origin == "schedule role row_reduction for gpu (page.tl:1)"
     assert proven(program, found.schedule)
 
 

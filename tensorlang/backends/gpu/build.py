@@ -53,19 +53,17 @@ def device_kernel(
 ) -> DeviceKernel:
     """Return `program` under `schedule`, or one that `rules` choose, or a derived one; `layouts` are those of inputs and results that are
     not row-major, `machine` is what the device is like. Where a schedule of a role is refused or asks for more than the device has, another
-    is derived; where that asks for too much, too, one that copies nothing into shared memory, and then one that asks for threads alone.
+    is derived; where that asks for too much, too, one that asks for threads alone.
 
     Raises CompileError when the schedule cannot be read or is refused."""
     scheduled = plan_for_device(program, schedule, rules, knobs, layouts, machine=machine)
     if not scheduled.of_roles and scheduled.origin != "derived":
         return _written(program, scheduled, name, dump, layouts, machine)
-    modest = replace(machine, copies=False)
-    others = ((machine, False), (modest, False), (modest, True))
-    for like, plain in others if scheduled.of_roles else others[1:]:
+    for plain in (False, True) if scheduled.of_roles else (True,):
         found = _fitting(program, scheduled, name, dump, layouts, machine)
         if isinstance(found, DeviceKernel):
             return found
-        derived = plan_for_device(program, layouts=layouts, machine=like, plain=plain)
+        derived = plan_for_device(program, layouts=layouts, machine=machine, plain=plain)
         scheduled = replace(derived, tried=(*scheduled.tried, f"{scheduled.origin}: {found}"))
     return _written(program, scheduled, name, dump, layouts, machine)
 

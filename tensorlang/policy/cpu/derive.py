@@ -5,9 +5,9 @@
     sums, pieces    the inner loops of least predicted cycles: lanes, points that are computed together, copies (`inner_loops`)
     anything else   vectors along the axis that walks memory in unit steps, the outermost axis in parallel
 
-What comes out is an ordinary schedule: it prints in the language, can be pasted and edited, and is proven like any other. Register tiles
-of products, their packing and their instructions are written in the language alone (`stdlib/schedules`, by role): where no schedule of a role
-serves a product, it is a sum like others here.
+What comes out is an ordinary schedule: it prints in the language, can be pasted and edited, and is proven like any other. Register tiles of
+products, what they copy and their instructions are written in the language alone (`stdlib/schedules`): where no schedule of a role serves a
+product, it is a sum like others here.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
     rows            several tensors that agree on their leading axes (softmax, layer norm, a long sum and its parts): a block for each row,
                     its elements and its partial results spread over the threads
-    contraction     a tile of the result for each block (`products_device`)
     recurrence      the loops that carry nothing over blocks and threads, the others in order
     anything else   a thread for each element, or for some neighbours
 
@@ -24,7 +23,6 @@ from tensorlang.policy.gpu.access import is_too_long, stored_bytes
 from tensorlang.policy.gpu.attention import derive_online
 from tensorlang.policy.gpu.choice import cut
 from tensorlang.policy.gpu.forms import product_of
-from tensorlang.policy.gpu.products import derive_product
 from tensorlang.policy.groups import FusionGroup, agreement, fusion_groups, recurs
 from tensorlang.policy.machine import GpuMachine, Machine
 from tensorlang.schedule.apply import apply
@@ -113,10 +111,7 @@ def _derive_group(d: Deriver, group: FusionGroup) -> None:
         _rows(d, group)
         return
     for definition in group.members:
-        product = product_of(d, definition)
-        if product is not None:
-            d.add(derive_product(d, definition, product))
-        elif recurs(d.program, definition):
+        if recurs(d.program, definition):
             _recurrence(d, definition)
         else:
             _elements(d, definition, definition.axes)

@@ -11,7 +11,7 @@ all axes of a side together, and all that is summed, and reads a point again for
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from math import prod
@@ -51,16 +51,18 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Windows along an axis of `extent` points: `taps` of them for each point, `reach` from first to last, `stride` to the next point's."""
+    """Windows along an axis of `extent` points: `taps` of them for each point, `reach` from first to last, `stride` to the next point's, at
+    one step along the reduction that is copied in parts. `step`: how far the next such step lies, 0 where it leads elsewhere."""
 
     extent: int
     stride: int
     reach: int
     taps: int
+    step: int = 0
 
-    def box(self, points: int) -> int:
-        """Return how much the windows of so many neighbours cover."""
-        return (points - 1) * self.stride + self.reach
+    def box(self, points: int, depth: int) -> int:
+        """Return how much the windows of so many neighbours cover, where so much of a sum is copied at a time."""
+        return (points - 1) * self.stride + self.reach + (depth - 1) * self.step
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +78,14 @@ class Windows:
     across: Window
     planes: int
 
-    def box(self, lines: int, points: int) -> int:
-        """Return how many points the windows of so many points of so many lines cover."""
-        return self.down.box(lines) * self.across.box(points) * self.planes
+    @property
+    def is_parted(self) -> bool:
+        """Tell whether windows themselves are copied in parts."""
+        return self.down.step + self.across.step > 0
+
+    def box(self, lines: int, points: int, depth: int) -> int:
+        """Return how many elements the windows of so many points of so many lines cover, where so much of a sum is copied at a time."""
+        return self.down.box(lines, depth) * self.across.box(points, depth) * self.planes * (1 if self.is_parted else depth)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,14 +153,16 @@ def forms(d: Deriver, definition: Definition) -> Iterator[Form]:
     a, b = (columns, rows) if stored in c.rows else (rows, columns)
     inside = {n for s in slots_of(c.x_read) if not isinstance(s, Name) and set(affine.names(s)) & {*c.rows} for n in affine.names(s)}
     longest = max([k for k in c.inner if k not in inside] or c.inner, key=lambda k: sizes[k])
+    apart = {k for slot in slots_of(rows.read) for k in _apart(slot, rows.axes, sizes)}
+    parted = max([k for k in c.inner if k not in inside or k in apart] or c.inner, key=lambda k: sizes[k])
     channels = next((k for k in c.inner if all(_is_vectored(d, o, sizes, k) for o in (a, b))), None)
     if not c.padded and not (inside and b is rows):
         yield _form(d, Kind.PRODUCT, c, a, b, longest, sizes)
-    if (inside or c.padded) and stored in c.rows + c.columns and (windows := _windows(rows, c.inner, longest, sizes)) is not None:
-        yield _form(d, Kind.WINDOWS, c, a, b, longest, sizes, windows)
+    if (inside or c.padded) and stored in c.rows + c.columns and (windows := _windows(rows, c.inner, parted, sizes)) is not None:
+        yield _form(d, Kind.WINDOWS, c, a, b, parted, sizes, windows)
     spread = inside or len([x for x in a.axes if sizes[x] > 1]) > 1
-    if channels is not None and stored in c.columns and (c.padded or spread):
-        yield _form(d, Kind.IMPLICIT_GEMM, c, a, b, channels, sizes)
+    if stored in c.columns and (c.padded or spread):
+        yield _form(d, Kind.IMPLICIT_GEMM, c, a, b, channels or longest, sizes)
 
 
 def _form(
@@ -227,7 +236,7 @@ def _windows(operand: Operand, inner: tuple[str, ...], deep: str, sizes: Mapping
     *before, width = operand.axes
     slots = {axis: slot for axis in operand.axes for slot in slots_of(operand.read) if axis in affine.names(slot)}
     height = next((x for x in reversed(before) if sizes[x] > 1 and not isinstance(slots.get(x), Name)), None)
-    across, down = (_window(slots.get(x) if x else None, x, sizes) for x in (width, height))
+    across, down = (_window(slots.get(x) if x else None, x, deep, sizes) for x in (width, height))
     if across is None or down is None:
         return None
     beside = [s for s in slots_of(operand.read) if not set(affine.names(s)) & {deep, height, width}]
@@ -236,16 +245,24 @@ def _windows(operand: Operand, inner: tuple[str, ...], deep: str, sizes: Mapping
     return Windows(operand, tuple(x for x in before if x != height), height, width, down, across, planes)
 
 
-def _window(slot: Affine | None, axis: str | None, sizes: Mapping[str, int]) -> Window | None:
-    """Return how windows lie along an axis (None: they do not), or None where they overlap in another way than by a stride."""
+def _apart(slot: Affine, axes: Sequence[str], sizes: Mapping[str, int]) -> frozenset[str]:
+    """Return the reductions through windows that do not overlap: parts of them are copied without copying anything twice."""
+    axis = next((x for x in axes if x in affine.names(slot)), None)
+    window = _window(slot, axis, "", sizes)
+    return frozenset(affine.names(slot)) - {axis} if axis and window is not None and window.reach <= window.stride else frozenset()
+
+
+def _window(slot: Affine | None, axis: str | None, deep: str, sizes: Mapping[str, int]) -> Window | None:
+    """Return how windows lie along an axis (None: they do not), at one step along `deep`, or None where they overlap in another way than by
+    a stride."""
     if axis is None or slot is None:
         return Window(1, 1, 1, 1)
     form = affine.affine_form(slot)
     if form is None or form[0].get(axis, 0) < 1:
         return None
-    taps = {name: (scale, sizes[name]) for name, scale in form[0].items() if name != axis}
+    taps = {name: (scale, sizes[name]) for name, scale in form[0].items() if name not in (axis, deep)}
     reach = sum(abs(scale) * (extent - 1) for scale, extent in taps.values()) + 1
-    return Window(sizes[axis], form[0][axis], reach, prod(extent for _, extent in taps.values()))
+    return Window(sizes[axis], form[0][axis], reach, prod(extent for _, extent in taps.values()), abs(form[0].get(deep, 0)))
 
 
 def slots_of(read: Read) -> Iterator[Affine]:

@@ -58,10 +58,10 @@ def by_warps(form: Form, parts: int, machine: GpuMachine) -> Iterator[Candidate]
     blocks = [(n, n // form.element_bytes) for n in ROW_BYTES]
     if form.kind is Kind.WINDOWS:
         cut = [(n, block) for n, block in blocks if block % instruction.shape[2] == 0 and depth % block == 0 and depth > block]
-        tiles = [*_window_tiles(form)] if form.windows is not None and form.windows.operand is form.a and form.is_vectored else []
+        tiles = [*_window_tiles(form)] if _is_by_boxes(form) else []
     else:
         cut = [(n, block) for n, block in blocks if block % instruction.shape[2] == 0 and block <= depth][:1]
-        tiles = [*_tiles(form)] if form.is_direct or form.kind is Kind.IMPLICIT_GEMM else []
+        tiles = [*_tiles(form)] if _is_by_rows(form) else []
     for (row_bytes, block), tile in product(cut, tiles):
         copied_bytes = _copied_bytes(form, tile, row_bytes)
         stages = min(STAGES, SHARED_BYTES // copied_bytes, -(-depth // block))
@@ -79,6 +79,16 @@ def by_warps(form: Form, parts: int, machine: GpuMachine) -> Iterator[Candidate]
                 latency_cycles=LATENCY_CYCLES + STRETCH_CYCLES / (block * form.taps),
             )
             yield Candidate(form, Level.WARP, tile, block, stages, cost(work, machine), instruction, row_bytes)
+
+
+def _is_by_rows(form: Form) -> bool:
+    """Tell whether warps go through rows of both operands: of what is read as it is, or, in whole vectors, of what windows see."""
+    return form.is_vectored if form.kind is Kind.IMPLICIT_GEMM else form.is_direct and form.kind is Kind.PRODUCT
+
+
+def _is_by_boxes(form: Form) -> bool:
+    """Tell whether warps go through the boxes that windows cover, of whole points."""
+    return form.windows is not None and form.windows.operand is form.a and form.is_vectored and not form.windows.is_parted
 
 
 def _tiles(form: Form) -> Iterator[Tile]:
@@ -111,7 +121,7 @@ def by_warpgroups(form: Form, parts: int, machine: GpuMachine) -> Iterator[Candi
     depth, block = _depth(form, parts), WARPGROUP_ROW_BYTES // form.element_bytes
     if not machine.warpgroups or not (form.is_along and form.is_vectored) or depth is None or depth < 2 * block:
         return
-    if form.kind is Kind.WINDOWS or not (form.is_direct or form.kind is Kind.IMPLICIT_GEMM):
+    if not _is_by_rows(form):
         return
     known = {i.shape[1]: i for i in _instructions(form) if i.warps > 1}
     for width, groups, times in product(sorted(known), (1, 2), (1, 2)):
@@ -160,4 +170,4 @@ def _copied_bytes(form: Form, tile: Tile, row_bytes: int) -> int:
     columns = tile.columns.tile * form.taps * row_bytes
     if form.windows is None:
         return columns + tile.rows.tile * form.taps * row_bytes
-    return columns + form.windows.box(tile.lines.tile, tile.rows.tile) * (row_bytes + PAD_BYTES)
+    return columns + form.windows.box(tile.lines.tile, tile.rows.tile, 1) * (row_bytes + PAD_BYTES)

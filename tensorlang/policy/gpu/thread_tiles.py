@@ -43,8 +43,10 @@ def by_threads(form: Form, parts: int, machine: GpuMachine) -> Iterator[Candidat
     depth = form.depth // parts
     if form.kind is Kind.PRODUCT and (parts == 1 or depth >= LEAST_PART):
         yield from _products(form, parts, depth, machine)
+    if form.kind is Kind.IMPLICIT_GEMM and not form.is_direct and parts == 1:
+        yield from _products(form, parts, depth, machine)
     windows = form.windows
-    if windows is not None and windows.operand is form.b and (parts == 1 or depth >= LEAST_WINDOW_PART):
+    if windows is not None and windows.operand is form.b and (parts == 1 or (depth >= LEAST_WINDOW_PART and not windows.is_parted)):
         yield from _windows(form, windows, parts, depth, machine)
 
 
@@ -65,6 +67,8 @@ def _product(form: Form, tile: Tile, block: int, registers: int, parts: int, dep
     sides = (tile.rows, tile.columns)
     copied_bytes = ELEMENT_BYTES * (tile.rows.tile + tile.columns.tile + 2 * PAD) * block * form.taps
     instructions = tile.rows.per_lane * tile.columns.per_lane + (tile.rows.per_lane + tile.columns.per_lane) / 4 + 1
+    if form.kind is Kind.IMPLICIT_GEMM:
+        instructions += (tile.rows.tile + tile.columns.tile) / (machine.warp * tile.warps) * COPY_INSTRUCTIONS
     work = Work(
         blocks=tile.blocks(form, parts),
         warps=tile.warps,
@@ -117,9 +121,9 @@ def _windows(form: Form, windows: Windows, parts: int, depth: int, machine: GpuM
 def _window(form: Form, windows: Windows, tile: Tile, block: int, parts: int, depth: int, machine: GpuMachine) -> Candidate:
     threads = machine.warp * tile.warps
     rows, wide, high = tile.rows, tile.columns, tile.lines
-    sums, seen = rows.per_lane * high.per_lane * wide.per_lane, windows.across.box(wide.per_lane)
+    sums, seen = rows.per_lane * high.per_lane * wide.per_lane, windows.across.box(wide.per_lane, 1)
     terms = block * form.taps
-    elements = block * (rows.tile * form.taps + windows.box(high.tile, wide.tile))
+    elements = block * rows.tile * form.taps + windows.box(high.tile, wide.tile, block)
     reads = high.per_lane * min(seen / max(1, windows.across.taps), wide.per_lane)
     instructions = sums + rows.per_lane / 4 + reads + 1 + elements / threads * COPY_INSTRUCTIONS / terms
     registers = sums + rows.per_lane + high.per_lane * seen + SPARE_WINDOW_REGISTERS
@@ -157,4 +161,4 @@ def _lines(extent: int) -> Iterator[AxisTile]:
 
 def _copied(form: Form, windows: Windows, tile: Tile, depth: int) -> int:
     """Return the bytes of one stretch of both copies."""
-    return ELEMENT_BYTES * depth * ((tile.rows.tile + PAD) * form.taps + windows.box(tile.lines.tile, tile.columns.tile))
+    return ELEMENT_BYTES * (depth * (tile.rows.tile + PAD) * form.taps + windows.box(tile.lines.tile, tile.columns.tile, depth))

@@ -1,6 +1,6 @@
 """What definitions look like to the schedule of a role for a device.
 
-On a device (`for cuda`) the roles are
+On a graphics processor (`for gpu`, or for one maker's: `for cuda`) the roles are
 
     contraction(y, a, b; batch.., i.., j.., k.., c..)   j ends in the axis along which y is contiguous, whatever the operands are; c is the
                                                         longest reduction (among k where no c is named)
@@ -12,9 +12,10 @@ On a device (`for cuda`) the roles are
                                                 the same where four warps multiply together, and both operands lie along the sum
     warp_convolution(y, a, b; batch.., n.., h.., i, j.., k.., c)
                                                 windows of a around points i of lines h, whose channels c lie next to each other
+    unfolded(y, a, b; batch.., i.., j.., k..)   windows of a around points i, where points of all lines and samples are rows of one product;
+                                                k go through windows place by place, the channels at each
     warp_unfolded(y, a, b; batch.., i.., j.., k..)
-                                                the same, where points of all lines and samples are rows of one product; k go through
-                                                windows place by place, the channels at each
+                                                the same of types that warps multiply in matrices
     warpgroup_unfolded(y, a, b; batch.., i.., j.., k..)
                                                 the same by four warps together
     windowed(y, a; n.., h.., i, j, k.., s)      windows of a around points i of lines h, for each channel j by itself, along which a and y
@@ -181,6 +182,7 @@ DEVICE_ROLES: Mapping[str, Role] = {
     "warp_product": Role("warp_product(y, a, b; batch.., i.., j.., k.., c)", 3, 5, 5, _candidate(Kind.PRODUCT, Level.WARP)),
     "warpgroup_product": Role("warpgroup_product(y, a, b; batch.., i.., j.., k.., c)", 3, 5, 5, _candidate(Kind.PRODUCT, Level.WARPGROUP)),
     "warp_convolution": Role("warp_convolution(y, a, b; batch.., n.., h.., i, j.., k.., c)", 3, 7, 7, _candidate(Kind.WINDOWS, Level.WARP)),
+    "unfolded": Role("unfolded(y, a, b; batch.., i.., j.., k..)", 3, 4, 4, _candidate(Kind.IMPLICIT_GEMM, Level.THREAD)),
     "warp_unfolded": Role("warp_unfolded(y, a, b; batch.., i.., j.., k..)", 3, 4, 4, _candidate(Kind.IMPLICIT_GEMM, Level.WARP)),
     "warpgroup_unfolded": Role(
         "warpgroup_unfolded(y, a, b; batch.., i.., j.., k..)", 3, 4, 4, _candidate(Kind.IMPLICIT_GEMM, Level.WARPGROUP)

@@ -20,6 +20,7 @@ from codegen.dtypes import DType, bf16, i8, i16, u8
 from stdlib.library import library, roles
 from tensorlang.backends.cpu.driver import plan_kernel
 from tensorlang.backends.cuda.machine import like
+from tensorlang.backends.hip.vendor import AMD
 from tensorlang.check.instantiate import instantiate
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import Source
@@ -53,7 +54,10 @@ CPUS = {
         cache_bytes=32 << 20,
     ),
 }
-DEVICES: dict[str, GpuMachine] = {name: like(named(f"cuda:{name}")) for name in ("sm_80", "sm_90a")}
+DEVICES: dict[str, GpuMachine] = {
+    **{name: like(named(f"cuda:{name}")) for name in ("sm_80", "sm_90a")},
+    "gfx90a": AMD.machine(AMD.arch("hip:gfx90a")),
+}
 
 
 def chosen(text: str) -> str:
@@ -92,7 +96,7 @@ def _on_cpu(program: Program, machine: Machine, weights: frozenset[str]) -> str:
 
 def _on_device(program: Program, machine: GpuMachine, weights: frozenset[str], how: str) -> str:
     layouts = derive_device_layouts(program, machine, weights)
-    return _told(how, layouts, plan_for_device(program, rules=_rules("cuda"), layouts=layouts, machine=machine))
+    return _told(how, layouts, plan_for_device(program, rules=_rules(machine.target), layouts=layouts, machine=machine))
 
 
 def _told(how: str, layouts: Mapping[str, Layout], made: Scheduled) -> str:

@@ -32,7 +32,11 @@ def test_what_a_schedule_knows_of_a_processor_is_what_its_instructions_are(name:
 def test_what_a_schedule_knows_of_a_device_is_what_its_generation_has() -> None:
     """Multiprocessors; whether warps multiply matrices, in fours too; whether boxes of tensors are copied; bytes that a block may share."""
     found = {n: (m.blocks, m.matrices, m.warpgroups, m.boxes, m.limits.shared_per_block) for n, m in DEVICES.items()}
-    assert found == {"sm_80": (108, True, False, False, 163 << 10), "sm_90a": (132, True, True, True, 227 << 10)}
+    assert found == {
+        "sm_80": (108, True, False, False, 163 << 10),
+        "sm_90a": (132, True, True, True, 227 << 10),
+        "gfx90a": (104, False, False, False, 64 << 10),
+    }
     old = like(ARCHITECTURES["sm_75"], 40)
     assert (old.blocks, old.matrices, old.warpgroups, old.boxes, old.limits.shared_per_block) == (40, False, False, False, 64 << 10)
     late = like(ARCHITECTURES["sm_100a"])

@@ -40,6 +40,11 @@ class DType:
     def is_integer(self) -> bool:
         return self.kind in ("int", "uint")
 
+    @property
+    def zero(self) -> bool | float | int:
+        """Return the zero of the type as a number of Python's."""
+        return False if self.kind == "bool" else 0.0 if self.is_float else 0
+
     def __str__(self) -> str:
         return self.name
 
@@ -83,6 +88,21 @@ FORMATS: dict[str, Format] = {
     "f8e4m3": Format(3, 9, -6, 448.0),
     "f8e5m2": Format(2, 16, -14, 57344.0),
 }
+
+
+def holds(wide: DType, narrow: DType) -> bool:
+    """Tell whether every value of one type is one of the other."""
+    if narrow.kind == "bool" or wide == narrow:
+        return True
+    if narrow.is_float:
+        if not wide.is_float:
+            return False
+        a, b = FORMATS[wide.name], FORMATS[narrow.name]
+        reaches = a.highest_exponent >= b.highest_exponent and a.lowest_exponent <= b.lowest_exponent
+        return a.mantissa_bits >= b.mantissa_bits and reaches
+    if wide.is_float:
+        return narrow.bits - (narrow.kind == "int") <= FORMATS[wide.name].mantissa_bits + 1
+    return wide.bits > narrow.bits and (wide.kind == narrow.kind or wide.kind == "int") if wide.is_integer else False
 
 
 @cache

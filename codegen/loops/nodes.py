@@ -42,7 +42,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from codegen.dtypes import DType, bool_
+from codegen.dtypes import DType
 from codegen.loops.notes import N, Note, note_of
 
 # ---------------------------------------------------------------- index expressions (i64)
@@ -531,4 +531,4 @@ class Function:
 
 def zero(dtype: DType) -> Const:
     """Return the zero of `dtype`."""
-    return Const(False if dtype == bool_ else 0.0 if dtype.is_float else 0, dtype)
+    return Const(dtype.zero, dtype)

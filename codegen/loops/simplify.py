@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import assert_never
 
-from codegen.dtypes import DType, bool_, i64
+from codegen.dtypes import bool_, holds, i64
 from codegen.loops import interp
 from codegen.loops.indices import Algebra, Poly, Range
 from codegen.loops.nodes import (
@@ -241,7 +241,7 @@ class _Values:
                 return self._compare(comparison)
             case Cast(dtype, IndexValue() as value) if dtype == i64:
                 return value
-            case Cast(narrow, Cast(wide, Cast(same) as rounded, _), False) if narrow == same and _holds(wide, narrow):
+            case Cast(narrow, Cast(wide, Cast(same) as rounded, _), False) if narrow == same and narrow.is_float and holds(wide, narrow):
                 return rounded
             case other:
                 return other
@@ -321,11 +321,6 @@ class _Values:
         if op == "!=":
             return any(self.algebra.nonnegative(p) for way in ("<", ">") for p in self.order(way, a, b))
         return all(self.algebra.nonnegative(p) for p in self.order(op, a, b))
-
-
-def _holds(wide: DType, narrow: DType) -> bool:
-    """Tell whether floats of one type are all the numbers of the other, and more."""
-    return wide.is_float and narrow.is_float and wide.size_bytes > narrow.size_bytes
 
 
 def _as_index(e: Expr) -> Index | None:

@@ -29,7 +29,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from codegen.dtypes import DType, bool_, called_dtype, extreme, f32, f64
+from codegen.dtypes import DType, bool_, called_dtype, extreme, f32, f64, holds
 from codegen.loops import scalars
 from codegen.loops.nodes import Const
 from codegen.loops.scalars import Scalar, Value
@@ -254,23 +254,6 @@ class Terms:
 
 def _value(x: Term) -> Value:
     return Value(x.dtype, x.concrete)
-
-
-def holds(wide: DType, narrow: DType) -> bool:
-    """Tell whether every value of one type is one of the other."""
-    if wide == narrow:
-        return True
-    if narrow == bool_:
-        return wide != bool_
-    if wide == bool_ or (narrow.is_float and not wide.is_float):
-        return False
-    if narrow.is_float:
-        return wide.bits >= 32 and wide.bits > narrow.bits
-    if wide.is_float:
-        return {64: 53, 32: 24}.get(wide.bits, 0) >= narrow.bits - (narrow.kind == "int")
-    if narrow.kind == wide.kind:
-        return wide.bits > narrow.bits
-    return narrow.kind == "uint" and wide.bits > narrow.bits
 
 
 # ---------------------------------------------------------------- keys and concrete values

@@ -106,8 +106,8 @@ FAULTS = (
     Fault(
         "simplify-rounds-twice",
         "codegen/loops/simplify.py",
-        "wide.is_float and narrow.is_float and wide.size_bytes > narrow.size_bytes",
-        "wide.is_float and narrow.is_float",
+        "if narrow == same and narrow.is_float and holds(wide, narrow):",
+        "if narrow == same and narrow.is_float:",
         "a number rounded to another narrow type in between is not",
         SIMPLIFY,
     ),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from codegen.dtypes import DType, compute_dtype
+from codegen.dtypes import DType, compute_dtype, holds
 from polyhedral import affine
 from polyhedral import expr as px
 from tensorlang.check import typed
@@ -24,7 +24,6 @@ from tensorlang.check.pieces import element_type_of, foreign, slots_of, solve_eq
 from tensorlang.check.problems import error, labelled
 from tensorlang.check.scalar import value
 from tensorlang.check.scope import Context, Scope
-from tensorlang.check.types import keeps
 from tensorlang.check.values import Idx, Num, Tensor, Tup, Value
 from tensorlang.diagnostics import CompileError
 from tensorlang.tensor import nodes as ir
@@ -241,7 +240,7 @@ def _assigned(name: str, wanted: DType | None, item: Value, equation: Equation) 
             f"`{name}` holds `{wanted}` and is given `{have}`",
             equation.span,
             f"this is `{have}`",
-            help=f"cast the right side: `{wanted}(…)`" if keeps(wanted, have) else _lossy(name, wanted, have),
+            help=f"cast the right side: `{wanted}(…)`" if holds(wanted, have) else _lossy(name, wanted, have),
         )
     return typed.coerce(item, wanted, equation.clause.value.span if equation.clause.value.span.end else equation.span)
 

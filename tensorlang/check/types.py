@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from codegen.dtypes import DTYPES, FORMATS, DType
+from codegen.dtypes import DTYPES, DType, holds
 
 ELEMENTARY = frozenset(
     [
@@ -98,25 +98,9 @@ REPRESENTATIVE = {"float": "f32", "int": "i32", "signed": "i32", "unsigned": "u3
 """The type with which an operator over a class is checked where it is defined."""
 
 
-def keeps(wide: DType, narrow: DType) -> bool:
-    """Return whether every value of type `narrow` is one of type `wide`."""
-    if narrow.kind == "bool" or wide == narrow:
-        return True
-    if narrow.is_float:
-        if not wide.is_float:
-            return False
-        a, b = FORMATS[wide.name], FORMATS[narrow.name]
-        reaches = a.highest_exponent >= b.highest_exponent and a.lowest_exponent <= b.lowest_exponent
-        return a.mantissa_bits >= b.mantissa_bits and reaches
-    if wide.is_float:
-        return narrow.bits - (narrow.kind == "int") <= FORMATS[wide.name].mantissa_bits + 1
-    low, high = limits(narrow)
-    return wide.is_integer and limits(wide)[0] <= low and high <= limits(wide)[1]
-
-
 def holding(a: DType, b: DType) -> DType | None:
     """Return the smallest type that holds every value of two, or None when there is none: `f64` for `f32` and `i32`."""
-    found = [d for d in DTYPES.values() if d.kind != "bool" and keeps(d, a) and keeps(d, b)]
+    found = [d for d in DTYPES.values() if d.kind != "bool" and holds(d, a) and holds(d, b)]
     return min(found, key=lambda d: (d not in (a, b), d.bits), default=None)
 
 

@@ -25,15 +25,12 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import assert_never
 
-from codegen.errors import InternalError
-from polyhedral import affine
-from polyhedral.expr import Expr as Affine
 from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Node, Part, Value, View
 from tensorlang.graph.passes.clean.cse import digest
 from tensorlang.graph.programs import program_key
 from tensorlang.schedule.layout import Layout
 from tensorlang.tensor import notation
-from tensorlang.tensor.nodes import ExternCall
+from tensorlang.tensor.nodes import ExternCall, constant_size
 from tensorlang.tensor.printer import show as show_program
 
 DIGITS = 16
@@ -98,9 +95,9 @@ def _call(call: ExternCall) -> Iterator[str]:
     yield _text(call.operator)
     yield _text(call.symbol)
     yield f"arguments {json.dumps(call.arguments)}"
-    yield f"results {json.dumps([(t.name, str(t.dtype), list(map(_number, t.shape)), t.grouping) for t in call.results])}"
+    yield f"results {json.dumps([(t.name, str(t.dtype), list(map(constant_size, t.shape)), t.grouping) for t in call.results])}"
     if call.sizes:
-        yield f"sizes {json.dumps([list(map(_number, s)) if isinstance(s, tuple) else _number(s) for s in call.sizes])}"
+        yield f"sizes {json.dumps(call.constant_sizes)}"
     if call.attributes:
         yield f"attributes {json.dumps(call.attributes)}"
     if call.counts:
@@ -109,13 +106,6 @@ def _call(call: ExternCall) -> Iterator[str]:
         yield f"signature {json.dumps(asdict(call.signature))}"
     if call.kernel is not None:
         yield f"kernel {json.dumps({'kind': type(call.kernel).__name__, **asdict(call.kernel)})}"
-
-
-def _number(size: Affine) -> int:
-    found = affine.constant(size)
-    if found is None:
-        raise InternalError("graph", f"the size {notation.show(size)} of a kernel is open")
-    return found
 
 
 def _text(name: str) -> str:

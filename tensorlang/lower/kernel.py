@@ -291,7 +291,7 @@ def _neutral(reducer: tensor.Reducer) -> tuple[tensor.Expr, ...]:
     dtypes = [compute_dtype(t) for t in reducer.dtypes]
     if reducer.kind in ("min", "max"):
         return (tensor.Const(extreme(dtypes[0], highest=reducer.kind == "min"), dtypes[0]),)
-    return tuple(tensor.Const(False if t == bool_ else 0.0 if t.is_float else 0, t) for t in dtypes)
+    return tuple(tensor.Const(t.zero, t) for t in dtypes)
 
 
 def _init(kernel: _Kernel, info: StatementInfo, placement: str, point: Point) -> list[loops.Stmt]:

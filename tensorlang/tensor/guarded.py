@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from codegen.dtypes import bool_
 from tensorlang.tensor.facts import Place, has_gather, is_of_indices, keeps_conditions, path_condition, reductions, starts_from_reads
 from tensorlang.tensor.idioms import redefined
 from tensorlang.tensor.nodes import Binary, Const, Expr, Piece, Program, Reduce, Select
@@ -45,7 +44,7 @@ def _under(e: Reduce, condition: Expr | None) -> Reduce:
         return e
     if starts_from_reads(e) and e.init is not None:
         starts = zip(e.init, e.reducer.dtypes, strict=True)
-        e = replace(e, init=tuple(_chosen(condition, i, Const(False if d == bool_ else 0.0 if d.is_float else 0, d)) for i, d in starts))
+        e = replace(e, init=tuple(_chosen(condition, i, Const(d.zero, d)) for i, d in starts))
     if is_of_indices(condition) or not any(map(has_gather, (*e.body, *(() if e.filter is None else (e.filter,))))):
         return e
     return replace(e, filter=_both(condition, e.filter))

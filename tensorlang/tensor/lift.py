@@ -14,7 +14,7 @@ tensors, it has the condition that they are not; where that does not suffice it 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from codegen.dtypes import DType
 from polyhedral import affine
@@ -23,10 +23,10 @@ from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.tensor.guarded import guarded
 from tensorlang.tensor.idioms import redefined
-from tensorlang.tensor.nested import lift_nested
+from tensorlang.tensor.nested import Lifting, lift_nested
 from tensorlang.tensor.nodes import Binary, Definition, Expr, Piece, Program, Read, Reduce, Select, Tensor
 from tensorlang.tensor.prove import reads_in_bounds
-from tensorlang.tensor.walk import Fresh, fresh_for, index_names, map_children, tensor_names, value_names
+from tensorlang.tensor.walk import fresh_for, index_names, map_children, tensor_names, value_names
 
 
 def lift(program: Program) -> Program:
@@ -34,7 +34,7 @@ def lift(program: Program) -> Program:
     fresh = fresh_for(program)
     out: list[Definition] = []
     for definition in program.definitions:
-        lifting = _Lifting(program, definition, fresh)
+        lifting = _Invariant(program, definition, fresh)
         pieces = tuple(lifting.piece(p) for p in definition.pieces)
         out += [*lifting.made, replace(definition, pieces=pieces)]
     lifted = redefined(program, out)
@@ -66,12 +66,7 @@ class _Around:
 
 
 @dataclass(slots=True)
-class _Lifting:
-    program: Program
-    definition: Definition
-    fresh: Fresh
-    made: list[Definition] = field(default_factory=list)
-
+class _Invariant(Lifting):
     def piece(self, piece: Piece) -> Piece:
         axes, shape = self.definition.axes, self.definition.tensors[0].shape
         some = {a: affine.compare("<", affine.ZERO, extent) for a, extent in zip(axes, shape, strict=True)}
@@ -111,7 +106,7 @@ class _Lifting:
             dropped = [c for a, c in around.some.items() if a not in used and not set(affine.names(c)) & (set(axes) - set(used))]
             inside = affine.conj(guard, *dropped)
             made = _outline(name, e, used, extents, inside)
-            if inside == FALSE or e.reducer.identity is None or not reads_in_bounds(self._with(made), made):
+            if inside == FALSE or e.reducer.identity is None or not reads_in_bounds(self.program_with(made), made):
                 return e
         self.made.append(made)
         return Read(made.tensors[0].name, tuple(AffineName(a) for a in used), span=e.span)
@@ -119,10 +114,7 @@ class _Lifting:
     def _may_run(self, made: Definition, inside: Cond, around: _Around) -> bool:
         """Tell whether `made` reads what is there wherever `inside` holds, also for sizes for which nothing asks for an element."""
         asked = all(c == TRUE for a, c in around.some.items() if a not in made.axes) and inside == around.guard
-        return asked or reads_in_bounds(self._with(made), made)
-
-    def _with(self, made: Definition) -> Program:
-        return replace(self.program, definitions=(*self.program.definitions, *self.made, made))
+        return asked or reads_in_bounds(self.program_with(made), made)
 
 
 def _outline(name: str, e: Reduce, used: tuple[str, ...], extents: dict[str, Affine], inside: Cond) -> Definition:

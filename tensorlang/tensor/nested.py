@@ -20,7 +20,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from codegen.dtypes import DType, bool_
 from polyhedral import affine
 from polyhedral.expr import TRUE, Cond
 from polyhedral.expr import Expr as Affine
@@ -69,7 +68,7 @@ def lift_nested(program: Program) -> Program:
     out: list[Definition] = []
     while pending:
         definition = pending.pop(0)
-        lifting = _Lifting(program, definition, fresh)
+        lifting = _Nested(program, definition, fresh)
         pieces = tuple(lifting.piece(p) for p in definition.pieces)
         # What was lifted may have reductions inside its own.
         pending = [*lifting.made, *pending]
@@ -106,12 +105,21 @@ def _closed(e: Expr, lets: dict[str, Expr], fresh: Fresh) -> Expr:
 
 
 @dataclass(slots=True)
-class _Lifting:
+class Lifting:
+    """What is made of the reductions of a definition that get tensors of their own: `made`, in order."""
+
     program: Program
     definition: Definition
     fresh: Fresh
     made: list[Definition] = field(default_factory=list)
 
+    def program_with(self, made: Definition) -> Program:
+        """Return the program with what has been lifted, and one more."""
+        return replace(self.program, definitions=(*self.program.definitions, *self.made, made))
+
+
+@dataclass(slots=True)
+class _Nested(Lifting):
     def piece(self, piece: Piece) -> Piece:
         every = list(reduces(piece.value))
         asking = any(map(keeps_conditions, every))
@@ -156,7 +164,7 @@ class _Lifting:
         shapes = {n: bounds(self.program.sizes, place.scope, self._given(place.ranges), AffineName(n)) for n in place.scope}
         for names in candidates:
             made = self._definition(e, value, names, known, shapes)
-            if names == place.scope or is_sound(self._with(made), made):
+            if names == place.scope or is_sound(self.program_with(made), made):
                 self.made.append(made)
                 index = tuple(affine.sub(n, _low(shapes[n][0], n)) for n in names)
                 reads = tuple(Read(t.name, index, span=e.span) for t in made.tensors)
@@ -165,9 +173,6 @@ class _Lifting:
 
     def _given(self, known: Cond) -> Cond:
         return affine.conj(self.program.context, *(affine.compare(">=", s, 0) for s in self.program.sizes), known)
-
-    def _with(self, made: Definition) -> Program:
-        return replace(self.program, definitions=(*self.program.definitions, *self.made, made))
 
     def _definition(
         self, e: Reduce, value: Expr, names: tuple[str, ...], known: Cond, shapes: dict[str, tuple[Affine | None, Affine | None]]
@@ -211,9 +216,5 @@ def _component(value: Expr, position: int) -> Expr:
 
 def _never(e: Reduce) -> Expr:
     """Return a value of the type of `e` for where it is not asked for."""
-    parts = tuple(_zero(d) for d in e.reducer.dtypes)
+    parts = tuple(Const(d.zero, d) for d in e.reducer.dtypes)
     return parts[0] if len(parts) == 1 else TupleOf(parts)
-
-
-def _zero(dtype: DType) -> Const:
-    return Const(False if dtype == bool_ else 0.0 if dtype.is_float else 0, dtype)

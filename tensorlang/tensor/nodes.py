@@ -29,7 +29,7 @@ from codegen.dtypes import DType
 from polyhedral import affine
 from polyhedral.expr import TRUE, Cond
 from polyhedral.expr import Expr as Affine
-from tensorlang.diagnostics import NOWHERE, Span
+from tensorlang.diagnostics import NOWHERE, InternalError, Span
 from tensorlang.externs import Kernel
 
 
@@ -282,6 +282,19 @@ class ExternCall(Node):
     def reads(self) -> tuple[str, ...]:
         """Return the tensors that it reads, once each."""
         return tuple(dict.fromkeys(name for name in self.arguments if name is not None))
+
+    @property
+    def constant_sizes(self) -> tuple[int | tuple[int, ...], ...]:
+        """Return `sizes`, which are known in a graph, as numbers."""
+        return tuple(tuple(map(constant_size, s)) if isinstance(s, tuple) else constant_size(s) for s in self.sizes)
+
+
+def constant_size(size: Affine) -> int:
+    """Return a size around the call of a kernel, which is known there, as a number."""
+    number = affine.constant(size)
+    if number is None:
+        raise InternalError("extern", f"a size around a kernel is open: {size}")
+    return number
 
 
 @dataclass(frozen=True, slots=True)

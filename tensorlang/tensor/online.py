@@ -41,7 +41,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TypeAlias
 
-from codegen.dtypes import bool_, compute_dtype, f32, f64
+from codegen.dtypes import compute_dtype, f32, f64
 from polyhedral import affine
 from polyhedral.expr import TRUE, Cond
 from polyhedral.expr import Expr as Affine
@@ -394,7 +394,7 @@ class _Blocks:
             used = index_names(inner)
             asked = affine.conj(*([row] if self.plain.row in used else []), *([self.exists] if {self.t, self.u} & used else []))
             dtype = compute_dtype(table[inner.tensor].dtype)
-            nothing = Const(False if dtype == bool_ else 0.0 if dtype.is_float else 0, dtype)
+            nothing = Const(dtype.zero, dtype)
             return inner if asked == TRUE else Select(Holds(asked), inner, nothing)
 
         return guarded(e)

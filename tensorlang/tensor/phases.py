@@ -297,7 +297,7 @@ def masked(program: Program, constants: Container[str], columns: int) -> Program
             conds = affine.conjuncts(found.reduce.where)
             inside = affine.conj(*(c for c in conds if set(affine.names(c)) & own))
             left = affine.conj(*(c for c in conds if not set(affine.names(c)) & own))
-            zero = Const(0.0 if found.dtype.is_float else 0, found.dtype)
+            zero = Const(found.dtype.zero, found.dtype)
             body = replaced(found.reduce.body[0], x.read, Select(Holds(inside), x.read, zero))
             if inside != TRUE:
                 to[found.reduce] = replace(found.reduce, where=left, body=(body,))
@@ -343,7 +343,7 @@ def _copy(source: Tensor, read: Read, names: tuple[str, ...], extents: Mapping[s
         )
     )
     known = affine.conj(*(affine.within(n, 0, e) for n, e in zip(names, shape, strict=True)))
-    zero = Const(0.0 if source.dtype.is_float else 0, compute_dtype(source.dtype))
+    zero = Const(source.dtype.zero, compute_dtype(source.dtype))
     value = read if isinstance(implies((), names, known, asked), Proven) else Select(Holds(asked), read, zero)
     definition = Definition((result,), names, (Piece(value),))
     return Program("phases", (), (source,), (result.name,), (definition,))

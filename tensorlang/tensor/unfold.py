@@ -77,7 +77,7 @@ def unfold(program: Program, tensors: Sequence[str], binders: Sequence[str], bin
         shape = tuple(affine.to_expr(e) for e in (*(sizes[a] for a in shared), prod(sizes[a] for a in rows), total))
         written = Tensor(name, source.dtype, shape, span=source.span)
         asked = _asked_for(definition, factor, {*shared, *rows, *binders, *program.sizes})
-        zero = Const(0.0 if source.dtype.is_float else 0, compute_dtype(source.dtype))
+        zero = Const(source.dtype.zero, compute_dtype(source.dtype))
         whole = factor if asked == TRUE else Select(Holds(asked), factor, zero, span=source.span)
         value = Piece(substitute(whole, digits), span=source.span)
         made.append(Definition((written,), (*shared, row, binder), (value,), span=source.span))

@@ -27,7 +27,7 @@ from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from tensorlang.diagnostics import CompileError, Diagnostic, InternalError, Label, RunError, error
 from tensorlang.externs import CSymbol, LLVMText, NativeKernel
-from tensorlang.tensor.nodes import ExternCall
+from tensorlang.tensor.nodes import ExternCall, constant_size
 from tensorlang.tensor.walk import caller_shape
 
 Array = np.ndarray[Any, Any]
@@ -194,7 +194,7 @@ def _foreign(call: ExternCall, calls: int) -> ForeignCall:
             numbers.append(Argument(at, len(group) if isinstance(size, tuple) else None))
             at += len(group)
         else:
-            numbers.append(tuple(map(_whole, size)) if isinstance(size, tuple) else _whole(size))
+            numbers.append(tuple(map(constant_size, size)) if isinstance(size, tuple) else constant_size(size))
     return ForeignCall(_imported(call), buffers, (*numbers, *call.attributes), min(16, code_bits(calls)))
 
 
@@ -220,13 +220,6 @@ def _imported(call: ExternCall) -> str:
     kernel = _native(call)
     told = repr((type(kernel).__name__, kernel.content, getattr(kernel, "path", ""), call.symbol))
     return f"tl_import_{hashlib.sha256(told.encode()).hexdigest()[:24]}"
-
-
-def _whole(size: Affine) -> int:
-    number = affine.constant(size)
-    if number is None:
-        raise InternalError("extern", f"a size of a kernel is open: {size}")
-    return number
 
 
 @cache

@@ -180,7 +180,9 @@ def nearest_tf32(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def called_dtype(fn: str, dtype: DType) -> DType:
-    """Return the type of an elementary function of floats of type `dtype`, f32 or f64."""
+    """Return the type of an elementary function of floats of type `dtype`, f32 or f64; of `from_bits`, of u32 or u64."""
+    if fn == "from_bits":
+        return f64 if dtype == u64 else f32
     if fn in ("isnan", "isinf"):
         return bool_
     return (u64 if dtype == f64 else u32) if fn == "bits" else dtype

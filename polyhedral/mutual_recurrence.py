@@ -147,9 +147,10 @@ class _Search:
         return (0,) * len(axes)
 
     def _offsets(self, forms: Mapping[str, Form], pairs: Sequence[Pairs]) -> dict[str, int] | None:
-        """Return the least offsets from 0 with which no pair between the tensors of `forms` goes backwards (longest paths; Bellman 1958),
-        or None when a circle of them asks for the future."""
-        offsets = dict.fromkeys(forms, 0)
+        """Return the least offsets with which no pair between the tensors of `forms` goes backwards (longest paths; Bellman 1958), or None
+        when a circle of them asks for the future. To begin with, the first elements that are made of others run in one iteration, so that
+        what a step makes of an element follows the element at once."""
+        offsets = self._first_needs(forms, pairs)
         known = [p for p in pairs if p.source in forms and p.target in forms]
         falls = [self._fall(p, forms[p.target], forms[p.source]) for p in known]
         for _ in range(len(forms) + 1):
@@ -162,6 +163,13 @@ class _Search:
             if not changed:
                 return offsets
         return None
+
+    def _first_needs(self, forms: Mapping[str, Form], pairs: Sequence[Pairs]) -> dict[str, int]:
+        """Return the offsets with which the first elements of all tensors of `forms` that need others run at 0; 0 for all where these
+        depend on sizes."""
+        firsts = {name: [self.recurrence.least(p, form) for p in pairs if p.target == name] for name, form in forms.items()}
+        known = {name: min(found) for name, found in firsts.items() if found and None not in found}  # type: ignore[type-var]
+        return {name: -first for name, first in known.items() if first is not None} if len(known) == len(forms) else dict.fromkeys(forms, 0)
 
     def _level(self, pairs: Sequence[Pairs], forms: Mapping[str, Form], offsets: Mapping[str, int]) -> list[Pairs]:
         left = [self.recurrence.level(p, forms, offsets) for p in pairs]

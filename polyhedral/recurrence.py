@@ -178,6 +178,13 @@ class Recurrence:
         least = both.min_val(self._difference(pair, target, source, 0))
         return integer(least) if least.is_int() else None
 
+    def least(self, pair: Pairs, form: Form) -> int | None:
+        """Return the least value of a form over the elements that the pairs compute, or None when it is unbounded or depends on sizes."""
+        axes = tuple(f"x{k}" for k in range(len(form)))
+        value = affine.from_terms({Name(a): f for a, f in zip(axes, form, strict=True)}, 0)
+        least = pair.relation.domain().min_val(Frame(self.params, axes).aff(value))
+        return None if not least.is_int() else integer(least)
+
     def _difference(self, pair: Pairs, target: Form, source: Form, offset: int) -> isl.Aff:
         dims = (*(f"x{k}" for k in range(len(target))), *(f"y{k}" for k in range(len(source))))
         terms: dict[Expr, int] = {Name(d): f for d, f in zip(dims, (*target, *(-f for f in source)), strict=True)}

@@ -121,6 +121,8 @@ class Code:
                 return self.cast(dtype, op == "sat", parts[0], kinds[0])
             case "isnan" | "isinf" | "bits" if kinds[0] in FLOATS and (dtype == "bool") == (op != "bits"):
                 return f"(hash(({mark(op)}, {parts[0]})) % {'4' if op == 'bits' else '2 == 1'})"
+            case "from_bits" if (dtype, kinds) in (("f32", ["u32"]), ("f64", ["u64"])):
+                return f"(hash(({mark(op)}, {parts[0]})) % {PRIME})"
             case _ if known and chooses:
                 return MEANING[op].format(*parts)
             case "fma" if same and not self.strict:

@@ -8,7 +8,7 @@ from typing import assert_never
 
 import numpy as np
 
-from codegen.dtypes import DType, bf16, bool_, f16, f32, f64, i64, u32
+from codegen.dtypes import DType, bf16, bool_, called_dtype, f16, f32, f64, i64, u32
 from codegen.errors import Unfit
 from codegen.gpu.names import Identifiers
 from codegen.loops.indices import Algebra
@@ -154,6 +154,8 @@ class Printer:
                 return f"tl_pack_{self.type_of(args[0]) if len(args) == 2 else 8}x{len(args)}({', '.join(self._bits(a) for a in args)})"
             case Call("bits", (value,)):
                 return f"tl_number_bits_{self.type_of(value)}({self.expr(value)})"
+            case Call("from_bits", (value,)):
+                return f"tl_{called_dtype('from_bits', self.type_of(value))}_from_bits({self.expr(value)})"
             case Call("bits_tf32", (value,)):
                 return f"tl_round_tf32{'_bits' if self.type_of(value) == u32 else ''}({self.expr(value)})"
             case Call(fn, args):

@@ -332,10 +332,16 @@ def _shift(b: Builder, op: BinaryOp, x: Value, y: Value) -> Value:
     far = b.pure(f"icmp ugt {y.typed}, {constant(x, bits - 1) if bits > 4 else _byte(x, bits - 1)}")
     last = constant(x, bits - 1) if bits > 4 else _byte(x, bits - 1)
     amount = b.pure(f"select {kind} {far}, {x.type} {last}, {y.typed}")
+    shifted = near_shift(b, op, x, Value(y.dtype, amount, x.lanes))
     if op == "shr" and x.dtype.kind == "int":
-        return Value(x.dtype, b.pure(f"ashr {x.typed}, {amount}"), x.lanes)
-    shifted = b.pure(f"{'shl' if op == 'shl' else 'lshr'} {x.typed}, {amount}")
-    return wrapped(b, Value(x.dtype, b.pure(f"select {kind} {far}, {x.type} {constant(x, 0)}, {x.type} {shifted}"), x.lanes))
+        return shifted
+    return Value(x.dtype, b.pure(f"select {kind} {far}, {x.type} {constant(x, 0)}, {x.type} {shifted.text}"), x.lanes)
+
+
+def near_shift(b: Builder, op: BinaryOp, x: Value, y: Value) -> Value:
+    """Return a shift by fewer bits than the type has."""
+    how = "shl" if op == "shl" else "ashr" if x.dtype.kind == "int" else "lshr"
+    return wrapped(b, Value(x.dtype, b.pure(f"{how} {x.typed}, {y.text}"), x.lanes))
 
 
 def _byte(x: Value, number: int) -> str:

@@ -66,6 +66,8 @@ def value(state: State, e: Expr, scope: Scope) -> Value:
             return arithmetic.unary(b, op, value(state, x, scope))
         case Binary("and" | "or" as op, lhs, rhs):
             return _lazy(state, op, lhs, rhs, scope)
+        case Binary("shl" | "shr" as op, lhs, Cast(_, IndexValue(index)) as rhs) if _is_near(state, index, rhs.dtype, scope):
+            return arithmetic.near_shift(b, op, *same_lanes(b, value(state, lhs, scope), value(state, rhs, scope)))
         case Binary(op, lhs, rhs):
             return arithmetic.binary(b, op, value(state, lhs, scope), value(state, rhs, scope))
         case Compare(op, IndexValue() | Const() as lhs, IndexValue() | Const() as rhs) if _is_index(lhs) and _is_index(rhs):
@@ -98,6 +100,12 @@ def value(state: State, e: Expr, scope: Scope) -> Value:
             return dot.dot(b, _group(state, x, count, scope), _group(state, y, count, scope), total)
         case _:
             assert_never(e)
+
+
+def _is_near(state: State, amount: Index, dtype: DType, scope: Scope) -> bool:
+    """Tell whether a number of bits is known to be less than an integer type has."""
+    bits, facts = poly(state, amount, scope), state.builder.facts
+    return dtype.is_integer and facts.at_least(bits, 0) and facts.at_most(bits, dtype.bits - 1)
 
 
 def _is_small(dtype: DType, offset: float) -> bool:

@@ -1,4 +1,4 @@
-"""Loops that fill a row of memory with one number, in whole vectors: an emitter's way to store the same.
+"""Loops that fill a row of memory with one number, or copy a row, in whole vectors: an emitter's way to store the same.
 
 before   for i in 0 .. N { y[k, i] = 0 }
 after    for io in 0 .. N // 16 { for iv in 0 .. 16 vector 16 { y[k, 16*io + iv] = 0 } }    and one vector of N % 16
@@ -6,13 +6,17 @@ after    for io in 0 .. N // 16 { for iv in 0 .. 16 vector 16 { y[k, 16*io + iv]
 
 from __future__ import annotations
 
-from codegen.loops.nodes import Add, Const, FloorDiv, For, Index, Int, Max, Mod, Mul, Store, Var
+from codegen.loops.nodes import Add, Const, FloorDiv, For, Index, Int, Load, Max, Mod, Mul, Store, Var
 from codegen.loops.walk import free_vars, substitute
 
 
 def filled(loop: For) -> str | None:
-    """Return the buffer that all a serial loop does is to fill a row of with one number, None for any other loop."""
+    """Return the buffer that all a serial loop does is to fill a row of, with one number or a row of another buffer, None for any other
+    loop."""
     match loop:
+        case For(var, Int(0), _, (Store(buffer, (*outer, last), Load(source, (*before, place)), stream=False),), "serial"):
+            there = source != buffer and _walks(place, var) and var not in free_vars(*before)
+            return buffer if there and _walks(last, var) and var not in free_vars(*outer) else None
         case For(var, Int(0), _, (Store(buffer, (*outer, last), Const(), stream=False),), "serial"):
             return buffer if _walks(last, var) and var not in free_vars(*outer) else None
         case _:

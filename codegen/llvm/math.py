@@ -31,7 +31,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from codegen.dtypes import DType, bool_, called_dtype, f32, f64, i32
-from codegen.llvm.arithmetic import binary, compare, constant, extremum, intrinsic, select
+from codegen.llvm.arithmetic import binary, compare, constant, extremum, from_bits, intrinsic, select
 from codegen.llvm.builder import Builder
 from codegen.llvm.state import EmitError
 from codegen.llvm.values import Value, of_lanes, scalar_type
@@ -70,6 +70,8 @@ INF, NAN = float("inf"), float("nan")
 def call(b: Builder, fn: str, args: tuple[Value, ...]) -> Value:
     """Return `fn` of the arguments, which have the same type and lanes."""
     x = args[0]
+    if fn == "from_bits":
+        return from_bits(b, x, called_dtype(fn, x.dtype))
     if x.dtype not in (f32, f64):
         raise EmitError(f"`{fn}` of {x.dtype}: elementary functions are computed in f32 or f64")
     if fn in _INTRINSIC:

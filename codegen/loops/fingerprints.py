@@ -342,6 +342,9 @@ class _Rewriter:
         made = [self.typed(a) for a in args]
         if fn in ("isnan", "isinf"):
             return self._is_odd(fn, args[0], made[0][0]), bool_
+        if fn == "from_bits":
+            number = Cast(u64, made[0][0])
+            return called(fn, Written(Binary("%", number, Const(PRIME, u64)))).expr, called_dtype(fn, made[0][1])
         result = called(fn, *(Written(x) for x, _ in made))
         if fn == "bits":
             dtype = called_dtype(fn, made[0][1])

@@ -23,10 +23,13 @@ from typing import TypeAlias, assert_never
 from codegen import polynomials
 from codegen.loops.nodes import (
     Add,
+    Binary,
     Cast,
+    Const,
     Expr,
     FloorDiv,
     Index,
+    IndexValue,
     Int,
     Max,
     Min,
@@ -402,13 +405,27 @@ class Algebra:
             case Max(lhs, rhs):
                 a, b = self._atom_interval(lhs), self._atom_interval(rhs)
                 return max(a[0], b[0]), max(a[1], b[1])
-            case ValueIndex(Cast(dtype, _)) if dtype.is_integer:
-                low = -(1 << (dtype.bits - 1)) if dtype.kind == "int" else 0
-                return low, low + (1 << dtype.bits) - 1
-            case ValueIndex():
-                return _EVERYTHING
+            case ValueIndex(value):
+                return self.value_interval(value)
             case _:
                 assert_never(e)
+
+    def value_interval(self, e: Expr) -> _Interval:
+        """Return bounds of an integer by its structure."""
+        match e:
+            case Const(value, dtype) if dtype.is_integer:
+                return int(value), int(value)
+            case IndexValue(index):
+                return self.interval(self.poly(index))
+            case Cast(dtype, value) if dtype.is_integer:
+                low = -(1 << (dtype.bits - 1)) if dtype.kind == "int" else 0
+                high = low + (1 << dtype.bits) - 1
+                first, last = self.value_interval(value)
+                return (first, last) if low <= first and last <= high else (low, high)
+            case Binary("bitand", _, Const(mask)) | Binary("bitand", Const(mask), _) if mask >= 0:
+                return 0, mask
+            case _:
+                return _EVERYTHING
 
 
 # ---------------------------------------------------------------- terms

@@ -39,9 +39,11 @@ from codegen import polynomials
 from codegen.loops.evaluate import evaluated
 from codegen.loops.indices import Algebra, Poly
 from codegen.loops.nodes import (
+    Add,
     Alloc,
     Binary,
     Compare,
+    Const,
     Expr,
     FloorDiv,
     For,
@@ -62,6 +64,7 @@ from codegen.loops.nodes import (
     Var,
 )
 from codegen.loops.notes import Partitioned
+from codegen.loops.pinned import runs_at_most_once
 from codegen.loops.simplify import assuming, nonnegative_when
 from codegen.loops.walk import children, free_vars, noted_loops, stores, substitution, walk
 from codegen.polynomials import ONE, number
@@ -100,7 +103,8 @@ def partition(function: Function) -> Function:
     sizes = {e.name: (0, None) for p in function.params for e in p.shape if isinstance(e, Var)}
     sample = dict.fromkeys(function.sizes, LARGE)
     spaces = {p.name: p.space for p in function.params}
-    for level in _LEVELS if not any(noted_loops(Partitioned, *function.body)) else (*_LEVELS, 0):
+    asked = any(isinstance(n, For) and _is_asked(n) for n in walk(*function.body))
+    for level in (*_LEVELS, 0) if asked else _LEVELS:
         body = _Partition(level, spaces | {n.buffer.name: n.buffer.space for n in walk(*function.body) if isinstance(n, Alloc)}).block(
             function.body, _Scope(Algebra.of(sizes), sample)
         )
@@ -178,7 +182,7 @@ class _Questions:
                     within = algebra.with_loop(s.var, s.lo, s.hi, s.extent)
                     self._block(s.body, within, (*inside, _range(s, algebra)), _core(s, core))
                 case If(cond, then, orelse):
-                    if self.asked or not any(isinstance(n, For) for n in walk(*then, *orelse)):
+                    if self.asked or not any(isinstance(n, For) and not runs_at_most_once(n) for n in walk(*then, *orelse)):
                         self._expr(cond, algebra, inside, core)
                     self._block(then, assuming(algebra, cond, True), inside, core)
                     self._block(orelse, assuming(algebra, cond, False), inside, core)
@@ -260,7 +264,7 @@ class _Questions:
 def _core(loop: For, around: frozenset[str]) -> frozenset[str]:
     if loop.kind not in ("serial", "parallel"):
         return around | {loop.var} if around or loop.kind == "vector" else around
-    return frozenset() if _depth(loop.body) else frozenset((loop.var,))
+    return frozenset() if _depth(loop.body, loop.var) else frozenset((loop.var,))
 
 
 def _range(loop: For, algebra: Algebra) -> _Inside:
@@ -558,23 +562,34 @@ def _is_long(loop: For, sample: Mapping[str, int], least: int) -> bool:
     return lo is not None and hi is not None and hi - lo >= least
 
 
-def _depth(body: Iterable[Stmt]) -> int:
-    """Return how many loops that are not expanded lie inside each other in `body`."""
+def _depth(body: Iterable[Stmt], around: str = "") -> int:
+    """Return how many loops of several iterations that are not expanded lie inside each other in `body`; `around`: what runs in a single
+    iteration of that loop does not count."""
     deepest = 0
     for s in body:
         match s:
             case For(kind=kind):
-                deepest = max(deepest, _depth(s.body) + (kind in ("serial", "parallel")))
+                deepest = max(deepest, _depth(s.body, around) + (kind in ("serial", "parallel") and not runs_at_most_once(s)))
+            case If(Compare("==", IndexValue(Var(name) | Add(Var(name), Int())), Const()), _, orelse) if name == around:
+                deepest = max(deepest, _depth(orelse, around))
             case If(_, then, orelse):
-                deepest = max(deepest, _depth(then), _depth(orelse))
+                deepest = max(deepest, _depth(then, around), _depth(orelse, around))
             case _:
                 pass
     return deepest
 
 
 def _is_asked(loop: For) -> bool:
-    """Tell whether a note asks for the loop to be split."""
-    return loop.note(Partitioned) is not None
+    """Tell whether a note asks for the loop to be split, or no statement is there twice when it is."""
+    return loop.note(Partitioned) is not None or _has_lone_step(loop)
+
+
+def _has_lone_step(loop: For) -> bool:
+    """Tell whether all that a loop does depends on its variable, and some of it is done in one iteration alone."""
+    conditions = [s.cond if isinstance(s, If) and not s.orelse else None for s in loop.body if not isinstance(s, Alloc)]
+    here = [c for c in conditions if isinstance(c, Compare) and isinstance(c.lhs, IndexValue) and free_vars(c.lhs) == {loop.var}]
+    alone = any(c.op == "==" and isinstance(c.rhs, Const) for c in here)
+    return loop.kind == "serial" and not loop.notes and alone and len(here) == len(conditions)
 
 
 def _is_axis(loop: For) -> bool:

@@ -61,6 +61,12 @@ def only_iteration(loop: For) -> tuple[Expr, Index, Index] | None:
             return None
 
 
+def runs_at_most_once(loop: For) -> bool:
+    """Tell whether data name the only iteration of a loop, if there is one."""
+    named = isinstance(loop.lo, ValueIndex) and loop.hi in (Add(loop.lo, Int(1)), Add(Int(1), loop.lo))
+    return loop.kind == "serial" and (named or only_iteration(loop) is not None)
+
+
 def _block(body: Iterable[Stmt]) -> tuple[Stmt, ...]:
     out: list[Stmt] = []
     for stmt in body:

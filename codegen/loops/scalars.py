@@ -294,6 +294,7 @@ _CALLS: Mapping[str, Callable[..., Any]] = {
     "isnan": np.isnan,
     "isinf": np.isinf,
     "bits": lambda x: float_bits(np.asarray(x))[()],
+    "from_bits": lambda x: np.asarray(x).view(f"f{np.asarray(x).itemsize}")[()],
 }
 
 

@@ -71,7 +71,7 @@ from codegen.loops.walk import Fresh, Shared, binders, fresh_for, map_expr, rena
 from codegen.polynomials import ONE
 
 _TRUE, _FALSE = Const(True, bool_), Const(False, bool_)
-_EXACT_CALLS = frozenset(("floor", "ceil", "trunc", "round", "round_tf32", "sqrt", "isnan", "isinf", "bits"))
+_EXACT_CALLS = frozenset(("floor", "ceil", "trunc", "round", "round_tf32", "sqrt", "isnan", "isinf", "bits", "from_bits"))
 _NEGATED: Mapping[str, str] = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
 
 
@@ -140,7 +140,7 @@ class _Simplifier:
         trips = algebra.poly(hi) - algebra.poly(lo)
         if algebra.nonnegative(trips.scaled(-1)):
             return ()
-        if _is_one(algebra, trips):
+        if _is_one(algebra, trips) and not any(isinstance(n, ValueIndex) for n in walk(lo)):
             fixed, body = _through({loop.var: lo}, loop.body, values)
             shared = substitution(fixed)
             once = tuple(new for s in self.unshared(body) for new in self.stmt(shared(s), values))
@@ -312,10 +312,21 @@ class _Values:
     def _compare(self, e: Compare) -> Expr:
         a, b = _as_index(e.lhs), _as_index(e.rhs)
         if a is None or b is None:
-            return e
+            return self._by_range(e)
         if self._certain(e.op, a, b):
             return _TRUE
         return _FALSE if self._certain(_NEGATED[e.op], a, b) else e
+
+    def _by_range(self, e: Compare) -> Expr:
+        """Return what a comparison of integers is, if the ranges in which they lie tell."""
+        (low, high), (least, most) = self.algebra.value_interval(e.lhs), self.algebra.value_interval(e.rhs)
+        match e.op:
+            case "<" | ">=" if high < least or low >= most:
+                return _TRUE if (e.op == "<") == (high < least) else _FALSE
+            case "<=" | ">" if high <= least or low > most:
+                return _TRUE if (e.op == "<=") == (high <= least) else _FALSE
+            case _:
+                return e
 
     def _certain(self, op: str, a: Index, b: Index) -> bool:
         if op == "!=":

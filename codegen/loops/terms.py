@@ -37,7 +37,7 @@ from codegen.loops.scalars import Scalar, Value
 PRIME: Final = (1 << 61) - 1
 COMPARISONS = frozenset(("<", "<=", "==", "!="))
 COMMUTATIVE: Final = frozenset(("+", "*", "min", "max", "and", "or", "bitand", "bitor", "bitxor", "==", "!="))
-EXACT_CALLS: Final = frozenset(("floor", "ceil", "trunc", "round", "round_tf32", "sqrt", "isnan", "isinf", "bits"))
+EXACT_CALLS: Final = frozenset(("floor", "ceil", "trunc", "round", "round_tf32", "sqrt", "isnan", "isinf", "bits", "from_bits"))
 """Functions whose results on constants are the same wherever they are computed."""
 IDEMPOTENT: Final = frozenset(("min", "max", "and", "or"))
 """Operations that may be regrouped and repeated without changing a bit."""

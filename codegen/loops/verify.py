@@ -66,7 +66,8 @@ from codegen.loops.swizzle import swizzle_problem
 from codegen.loops.walk import Node, free_vars, loads, walk
 
 ARITY: Mapping[str, int] = {
-    **dict.fromkeys(("exp", "exp2", "expm1", "log", "log2", "log1p", "sqrt", "rsqrt", "erf", "sigmoid", "isnan", "isinf", "bits"), 1),
+    **dict.fromkeys(("exp", "exp2", "expm1", "log", "log2", "log1p", "sqrt", "rsqrt", "erf", "sigmoid", "isnan", "isinf"), 1),
+    **dict.fromkeys(("bits", "from_bits"), 1),
     **dict.fromkeys(("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"), 1),
     **dict.fromkeys(("floor", "ceil", "round", "round_bf16", "round_tf32", "trunc"), 1),
     **dict.fromkeys(("pow", "fmod", "atan2"), 2),
@@ -175,7 +176,7 @@ def dtype_of(e: Expr, env: Env) -> DType:
             return env.values[name]
         case Compare():
             return bool_
-        case Call("isnan" | "isinf" | "bits" as fn, (value,)):
+        case Call("isnan" | "isinf" | "bits" | "from_bits" as fn, (value,)):
             return called_dtype(fn, dtype_of(value, env))
         case Unary(_, value) | Binary(_, value, _) | Select(_, value, _) | Fma(value, _, _):
             return dtype_of(value, env)
@@ -316,7 +317,7 @@ def _check_call(fn: str, args: list[DType], e: Expr) -> DType:
         _fail(f"`{fn}` takes {ARITY[fn]} arguments, not {len(args)}")
     for dtype in args:
         _same(args[0], dtype, e)
-        if not dtype.is_float:
+        if not (dtype in (u32, u64) if fn == "from_bits" else dtype.is_float):
             _fail(f"`{show_expr(e)}` is not defined for {dtype}")
         _check_wide(dtype, e)
         if fn == "round_tf32" and dtype != f32:

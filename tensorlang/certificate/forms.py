@@ -51,4 +51,6 @@ def cast(dtype: str, value: Form, saturate: bool = False) -> Form:
 def call(fn: str, *operands: Form) -> Form:
     if fn == "bits":
         return [fn, "u64" if operands[0][1] == "f64" else "u32", *operands]
+    if fn == "from_bits":
+        return [fn, "f64" if operands[0][1] == "u64" else "f32", *operands]
     return (condition if fn in ("isnan", "isinf") else operation)(fn, *operands)

@@ -25,7 +25,7 @@ from tensorlang.check.equations import (
     ranges_of,
 )
 from tensorlang.check.problems import error, labelled
-from tensorlang.check.ranges import agreed, likely_size
+from tensorlang.check.ranges import agreed, near_size
 from tensorlang.check.reduction import unknown_length
 from tensorlang.check.scope import expand
 from tensorlang.check.values import Dim, Tensor
@@ -201,8 +201,8 @@ def _explain_stuck(body: Body, pending: Sequence[str], calls: Sequence[Equation]
             missing = next((n for n in opened.names if n not in ranges), None)
             if missing is not None:
                 bare_name = missing.lstrip("?")
-                likely = likely_size(body.ctx, equation.scope, [equation.clause.value], bare_name)
-                agreed([], bare_name, equation.clause.targets[0].span, "index", likely)
+                near = near_size(body.ctx, equation.scope, [equation.clause.value], bare_name)
+                agreed([], bare_name, equation.clause.targets[0].span, "index", near)
     if calls:
         raise error(
             "T0145",

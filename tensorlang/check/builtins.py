@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from codegen.dtypes import DTYPES, bool_, called_dtype, compute_dtype, f32, f64, nearest_tf32
+from codegen.dtypes import DTYPES, bool_, called_dtype, compute_dtype, f32, f64, nearest_tf32, u32, u64
 from tensorlang.check import arith, typed
 from tensorlang.check.problems import error
 from tensorlang.check.reads import index_in_bounds
@@ -76,6 +76,8 @@ def _called(ctx: Context, scope: Scope, name: str, node: sx.Apply) -> Value:
             return _bitnot(arguments(ctx, scope, node, 1)[0], node.span)
         case "bits":
             return _bits(arguments(ctx, scope, node, 1)[0], node.span)
+        case "from_bits":
+            return _from_bits(arguments(ctx, scope, node, 1)[0], node.span)
         case "clamp":
             x, lo, hi = arguments(ctx, scope, node, 3)
             return arith.binary("min", arith.binary("max", x, lo, node.span), hi, node.span)
@@ -254,6 +256,16 @@ def _bits(argument: Value, span: Span) -> Value:
         raise arith.undefined("bits", f"`{dtype}`", span)
     wide = compute_dtype(dtype)
     return Val(ir.Call("bits", (typed.coerce(argument, dtype, span),), span=span), called_dtype("bits", wide))
+
+
+def _from_bits(argument: Value, span: Span) -> Value:
+    """Return the float whose bits are those of an unsigned integer."""
+    dtype = typed.dtype_of(argument)
+    if dtype is None:
+        raise error("T0117", "`from_bits` of a number without a type", span, "which type?", help="cast it: `from_bits(u32(…))`")
+    if dtype not in (u32, u64):
+        raise arith.undefined("from_bits", f"`{dtype}`", span)
+    return Val(ir.Call("from_bits", (typed.coerce(argument, dtype, span),), span=span), called_dtype("from_bits", dtype))
 
 
 def _bitnot(argument: Value, span: Span) -> Value:

@@ -21,7 +21,7 @@ from tensorlang.check.equations import (
     open_equation,
 )
 from tensorlang.check.problems import error
-from tensorlang.check.ranges import Place, agreed, likely_size
+from tensorlang.check.ranges import Place, agreed, near_size
 from tensorlang.check.reads import check_rank, show_dims
 from tensorlang.check.reduction import unknown_length
 from tensorlang.check.scalar import value
@@ -58,7 +58,7 @@ def element_type_of(body: Body, name: str) -> DType | None:
 
 
 def _suggested(body: Body) -> DType:
-    """Return the type that a local of numbers most likely should have: that of the results, where they agree."""
+    """Return the type that a local of numbers most near should have: that of the results, where they agree."""
     found = {t.dtype for r in body.binding.results.values() for t in (r if isinstance(r, tuple) else (r,))}
     only = found.pop() if len(found) == 1 else None
     return f32 if only is None or only == bool_ else only
@@ -192,8 +192,8 @@ def _index_ranges(
             if right:
                 break
         own, bare_name = left if left and (tensor.declared or not right) else right, name.lstrip("?")
-        likely = None if own else likely_size(body.ctx, equation.scope, [equation.clause.value], bare_name)
-        out[name] = agreed(own, bare_name, equation.clause.targets[0].span, "index", likely)
+        near = None if own else near_size(body.ctx, equation.scope, [equation.clause.value], bare_name)
+        out[name] = agreed(own, bare_name, equation.clause.targets[0].span, "index", near)
     return out
 
 

@@ -180,7 +180,7 @@ def _quiet(ctx: Context, scope: Scope, node: sx.Node) -> Value | None:
         return None
 
 
-def likely_size(ctx: Context, scope: Scope, nodes: Iterable[sx.Node], name: str) -> px.Expr | None:
+def near_size(ctx: Context, scope: Scope, nodes: Iterable[sx.Node], name: str) -> px.Expr | None:
     """Return the size of the one dimension that an index of this name takes part in indexing, `x[i - 1, 2*j]`, in expressions."""
     sizes = set()
     for read in (r for node in nodes for r in descendants(node) if isinstance(r, sx.Index)):
@@ -191,12 +191,12 @@ def likely_size(ctx: Context, scope: Scope, nodes: Iterable[sx.Node], name: str)
     return sizes.pop() if len(sizes) == 1 else None
 
 
-def agreed(found: list[Place], name: str, span: Span, what: str, likely: px.Expr | None = None) -> tuple[px.Expr, px.Expr]:
-    """Return the range that the plain places of an index agree on. `likely`: the size to propose where there are none. Raises T0121 (none)
+def agreed(found: list[Place], name: str, span: Span, what: str, near: px.Expr | None = None) -> tuple[px.Expr, px.Expr]:
+    """Return the range that the plain places of an index agree on. `near`: a size to name where there are none. Raises T0121 (none)
     and T0122 (they disagree)."""
     counted = [p for p in found if not p.padded] or found
     if not counted:
-        range_ = f"{name} in 0..{bare(likely) if likely is not None else 'n'}"
+        range_ = f"{name} in 0..{bare(near) if near is not None else 'n'}"
         raise error(
             "T0121",
             f"the range of {what} `{name}` cannot be told",

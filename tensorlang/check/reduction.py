@@ -10,7 +10,7 @@ from polyhedral import affine
 from polyhedral import expr as px
 from tensorlang.check import arith, typed
 from tensorlang.check.problems import NeedsStatic, did_you_mean, error, labelled, used_at
-from tensorlang.check.ranges import agreed, bound_names, likely_size, places
+from tensorlang.check.ranges import agreed, bound_names, near_size, places
 from tensorlang.check.scope import Context, Scope, expand_pack, no_shadowing
 from tensorlang.check.values import Cnd, Idx, Num, Packed, Tup, Val, Value
 from tensorlang.check.walk import descendants, uses
@@ -181,7 +181,7 @@ def _with_ranges(
                 found = list(places(ctx, scope, node.body))
                 found += [p for b in node.binders for p in places(ctx, scope, b)]
             own = [p for p in found if p.index == unique]
-            lo, hi = agreed(own, name, span, "reduction index", None if own else likely_size(ctx, scope, [node.body], name))
+            lo, hi = agreed(own, name, span, "reduction index", None if own else near_size(ctx, scope, [node.body], name))
         binders.append(ir.Binder(unique, lo, hi, span=span))
         scope = scope.bounded({unique: (lo, hi)})
     return scope, tuple(binders)

@@ -47,10 +47,10 @@ ARITY = {"pow": 2, "fmod": 2, "atan2": 2}
 FOLDS = frozenset(("sum", "prod", "min", "max"))
 INDEX_WORDS = frozenset(("rank", "pos", "before", "linear", "clamp", "wrap", "reflect", "width"))
 BITS = frozenset(("bitand", "bitor", "bitxor", "shl", "shr"))
-PASSABLE = ELEMENTARY | BITS | frozenset(("abs", "bitnot", "bits", "min", "max"))
+PASSABLE = ELEMENTARY | BITS | frozenset(("abs", "bitnot", "bits", "from_bits", "min", "max"))
 """Builtins that an `attr f: fn` can be."""
 
-BUILTINS = ELEMENTARY | FOLDS | INDEX_WORDS | BITS | frozenset(("abs", "bitnot", "bits", "sat"))
+BUILTINS = ELEMENTARY | FOLDS | INDEX_WORDS | BITS | frozenset(("abs", "bitnot", "bits", "from_bits", "sat"))
 
 CONSTANTS: dict[str, float | bool] = {
     "inf": float("inf"),

@@ -23,6 +23,7 @@ from tensorlang.diagnostics import CompileError
 from tensorlang.policy.cpu.derive import derive_group
 from tensorlang.policy.cpu.row_chains import restrict_rows, row_chain
 from tensorlang.policy.cpu.row_epilogues import block_of_rows, finished
+from tensorlang.policy.cpu.scatter_fusion import with_fused_scatters
 from tensorlang.policy.deriver import Deriver, deriver
 from tensorlang.policy.gpu.derive import derive_device_group, device_deriver
 from tensorlang.policy.groups import FusionGroup, fusion_groups
@@ -287,6 +288,7 @@ def _of_roles(request: _Request, wanted: Sequence[sx.Schedule], written: Sequenc
         around_first = sorted(parts, key=lambda part: part.inside is not None)
         directives = (*d.schedule.directives, *(x for part in around_first for x in part.directives))
         schedule = Schedule(request.program.name, request.target, directives, named(request.module, directives))
+        schedule = schedule if on_device else with_fused_scatters(d, schedule)
         try:
             plan = proven(request.program, schedule, request.layouts)
         except CompileError as refused:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from codegen.dtypes import DType, bf16, bool_, compute_dtype, f32, f64, float_bits, largest, nearest_tf32
+from codegen.dtypes import DType, bf16, bool_, called_dtype, compute_dtype, f32, f64, float_bits, largest, nearest_tf32
 from tensorlang.diagnostics import InternalError
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -256,7 +256,7 @@ _FUNCTIONS: dict[str, Callable[..., Array]] = {
     "sigmoid": _sigmoid,
     "erf": lambda x: np.asarray(_erf(x), np.float64),
 }
-FUNCTIONS = frozenset(_FUNCTIONS) | {"bits"}
+FUNCTIONS = frozenset(_FUNCTIONS) | {"bits", "from_bits"}
 ARITY = {"pow": 2, "fmod": 2, "atan2": 2}
 
 
@@ -264,5 +264,7 @@ def call(fn: str, args: list[Array], dtype: DType) -> Array:
     """Return an elementary function, computed in f64 and rounded to `dtype`."""
     if fn == "bits":
         return float_bits(args[0].astype(dtype.numpy))
+    if fn == "from_bits":
+        return args[0].astype(dtype.numpy).view(called_dtype(fn, dtype).numpy)
     result = _FUNCTIONS[fn](*(a.astype(np.float64) for a in args))
     return result if result.dtype == np.bool_ else result.astype(dtype.numpy)

@@ -183,7 +183,8 @@ class _Printer:
                 return dtype
             case Call(fn, args):
                 of = self.join(*args)
-                return None if of is None and fn == "bits" else called_dtype(fn, of or f32) if fn in ("isnan", "isinf", "bits") else of
+                untyped = of is None and fn in ("bits", "from_bits")
+                return None if untyped else called_dtype(fn, of or f32) if fn in ("isnan", "isinf", "bits", "from_bits") else of
             case Let(name, value, body):
                 self.bind(name, value)
                 return self.lang(body)

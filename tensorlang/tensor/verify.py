@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from codegen.dtypes import DType, bool_, called_dtype, compute_dtype, f64, i64
+from codegen.dtypes import DType, bool_, called_dtype, compute_dtype, f64, i64, u32, u64
 from polyhedral import affine
 from polyhedral.expr import Cond
 from polyhedral.expr import Expr as Affine
@@ -244,7 +244,8 @@ def _call(e: Call, scope: _Scope) -> DType:
     _expect(len(e.args) == arith.ARITY.get(e.fn, 1), f"`{e.fn}` of {len(e.args)} arguments")
     dtypes = [_scalar(a, scope) for a in e.args]
     for dtype in dtypes:
-        _is(_same(dtype, dtypes[0], e), dtype.is_float, "a float", e)
+        taken = dtype in (u32, u64) if e.fn == "from_bits" else dtype.is_float
+        _is(_same(dtype, dtypes[0], e), taken, "u32 or u64" if e.fn == "from_bits" else "a float", e)
     _is(dtypes[0], e.fn != "round_tf32" or dtypes[0] != f64, "an f32", e)
     return called_dtype(e.fn, dtypes[0])
 

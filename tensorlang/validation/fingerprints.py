@@ -91,6 +91,8 @@ class Fingerprints(Numbers):
     def call(self, fn: str, args: list[Array], dtype: DType) -> Array:
         if fn == "bits":
             return _array(fingerprints.whole(u32, fingerprints.called(fn, *args), False)).astype(called_dtype(fn, dtype).numpy)
+        if fn == "from_bits":
+            return _array(fingerprints.called(fn, args[0].astype(np.uint64) % PRIME))
         return _array(fingerprints.hashed_test(fn, args[0]) < 1 if fn in ("isnan", "isinf") else fingerprints.called(fn, *args))
 
     def accumulate(self, kind: str, values: Array, dtype: DType) -> Array | None:

@@ -91,6 +91,7 @@ def arithmetic() -> Iterator[Function]:
     yield Function("tl_round_tf32_f32", (f32,), f32, call_of("round_tf32"))
     for d in (f32, f64):
         yield Function(f"tl_number_bits_{d}", (d,), u64 if d == f64 else u32, call_of("bits"))
+        yield Function(f"tl_{d}_from_bits", (u64 if d == f64 else u32,), d, call_of("from_bits"))
         yield Function(f"tl_round_bf16_{d}", (d,), d, to_bf16_and_back)
         yield Function(f"tl_fma_{d}", (d, d, d), d, scalars.fma)
         yield Function(f"tl_abs_{d}", (d,), d, unary_of("abs"))

@@ -101,6 +101,33 @@ op g(x: f32[M, N]) -> (at: i64[M, N]) { at = argsort(x) }
         np.testing.assert_array_equal(ops.g(x), expected(x, 1, descending=False))
 
 
+@pytest.fixture(scope="module")
+def open_sizes() -> Any:
+    """Return operators of which one kernel serves all sizes."""
+    text = "use std.sort (sort, argsort)\nop values[T: num](x: T[N]) -> (y: T[N]) { y = sort(x) }"
+    return tl.parse(f"{text}\nop down[T: num](x: T[M, N]) -> (y: T[M, N]) {{ y = sort(x, descending = 1) }}", sizes="symbolic")
+
+
+@pytest.mark.parametrize("dtype", ["f4", "i8", "u1"])
+@pytest.mark.parametrize("n", [0, 1, 2, 31, 32, 33, 255, 256, 257, 65535, 65536, 65537])
+def test_elements_are_sorted_as_numpy_sorts_them_whatever_their_order_was(open_sizes: Any, dtype: str, n: int) -> None:
+    few = numbers((n,), dtype, n)
+    many = np.random.default_rng(n).permutation(n).astype(dtype)
+    for x in (few, many, np.sort(many), np.sort(many)[::-1].copy(), np.full(n, 3, dtype)):
+        np.testing.assert_array_equal(open_sizes.values(x), np.sort(x))
+
+
+def test_of_zeros_the_negative_one_is_sorted_first() -> None:
+    x = np.array([0.0, 3, -0.0, -1, 0.0, np.nan, -0.0], np.float32)
+    np.testing.assert_array_equal(np.signbit(tl.std.sort(x)), [True, True, True, False, False, False, False])
+
+
+def test_each_row_is_sorted_by_a_thread_of_its_own(open_sizes: Any) -> None:
+    x = numbers((70, 600), "f8", 2)
+    np.testing.assert_array_equal(open_sizes.down(x), np.take_along_axis(x, expected(x, 1, descending=True), 1))
+    assert "parallel y.s.count.d.0" in open_sizes.down.explain(x)
+
+
 @pytest.mark.parametrize("n", [0, 1, 90])
 def test_distinct_elements_come_first_and_are_counted(n: int) -> None:
     x = numbers((n,), "f4", 3)

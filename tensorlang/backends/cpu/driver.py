@@ -25,6 +25,7 @@ from codegen.llvm.jit import assembly, compile_object
 from codegen.llvm.target import Target
 from codegen.llvm.tile_forms import tile_pairs
 from codegen.llvm.workspace import workspace_bytes
+from codegen.loops.carried import carried
 from codegen.loops.combine import combine
 from codegen.loops.contract import contract
 from codegen.loops.demote import demote
@@ -205,11 +206,11 @@ def loops_of(
         ahead = staged(simplify(lowered.function))
     except Unfit as refused:
         raise error("S0218", "there is nothing to run ahead", notes=(refused.reason,)) from None
-    ahead = simplify(ahead)
+    ahead = simplify(pinned(simplify(ahead)))
     split = partition(ahead)
     idle = tuple(idle_in_loops(idle_notes(ahead, split)))
     split = without(split, Partitioned)
-    function: Function = demote(hoist(promote_accumulators(demote(tiled(combine(pinned(simplify(split))))))))
+    function: Function = demote(carried(hoist(promote_accumulators(demote(tiled(combine(pinned(simplify(split)))))))))
     function = contract(function) if plan.program.mode == "fast" else function
     verify(function)
     check_buffers(plan.program.name, function)

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tensorlang.policy.cpu.nests import derive_nest, derive_recurrence
+from tensorlang.policy.cpu.scatter_fusion import fuse_scatters
 from tensorlang.policy.deriver import Deriver, deriver
 from tensorlang.policy.groups import FusionGroup, derive_rows, fusion_groups, recurs
 from tensorlang.policy.machine import Machine
@@ -39,6 +40,8 @@ def derive(
     d = replace(deriver(program, machine, layouts or {}, constants), plain=plain)
     for group in fusion_groups(d):
         _derive_group(d, group)
+    if not plain:
+        fuse_scatters(d)
     return d.schedule
 
 

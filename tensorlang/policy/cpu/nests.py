@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice, permutations
+from itertools import islice, permutations, takewhile
 from math import prod
 
 from codegen.dtypes import compute_dtype
@@ -54,37 +54,57 @@ def derive_recurrence(d: Deriver, definition: Definition) -> None:
     plan, before = apply(d.program, d.since, d.layouts), d.schedule
     found = [_derive_member(d, plan, member, group) for member in group]
     (front,) = found if len(found) == 1 else (None,)
-    if front is not None and front.shared and _is_local(d, group[0]) and not _keeps_steps(d, group[0], front):
+    if front is not None and front.shared and is_local(d, group[0]) and not _keeps_steps(d, group[0], front):
         d.schedule = before
         found = [_derive_member(d, plan, group[0], group, share=False)]
-    local = [(member, front) for member, front in zip(group, found, strict=True) if _is_local(d, member)]
+    rows = _derive_rows(d, plan, group) if len(group) > 1 else frozenset[str]()
+    local = [(member, front) for member, front in zip(group, found, strict=True) if is_local(d, member)]
     placed = apply(d.program, d.since, d.layouts) if local else plan
     for member, front in local:
         if front is not None and not front.rows:
-            add_diagonal_layout(d, member, front, {axis: count for _, axis, count in islice(_folds(placed, member, front.outer), 1)})
+            add_diagonal_layout(d, member, front, {axis: count for _, axis, count in islice(folded(placed, member, front.outer), 1)})
             continue
-        for name, axis, count in _folds(placed, member, member.axes):
+        for name, axis, count in folded(placed, member, [a for a in member.axes if a not in rows]):
             d.add(d.schedule.fold(name, axis, count))
 
 
 def _keeps_steps(d: Deriver, definition: Definition, front: Wavefront) -> bool:
     """Tell whether a wavefront over several steps leaves it enough to keep a few of them."""
     placed = apply(d.program, d.since, d.layouts)
-    return any(True for _ in _folds(placed, definition, front.outer[-1:]))
+    return any(True for _ in folded(placed, definition, front.outer[-1:]))
+
+
+def _derive_rows(d: Deriver, plan: Plan, group: Sequence[Definition]) -> frozenset[str]:
+    """Give the rows of a group to threads: its outermost loops, where they carry nothing from one to the other. Return their axes."""
+    if not is_threading_profitable(d, group):
+        return frozenset()
+    own = {s.name: k for k, s in enumerate(s for member in group for s in plan.stages.of(member))}
+    try:
+        distances = distances_of(plan.placed, own)
+    except OperationLimit:
+        return frozenset()
+    free = distances.free(distances.loops)
+    outer = list(takewhile(lambda loop: loop in free, distances.loops))
+    axes = {loop: next((a for m in group for a in m.axes if loop == full(m.tensors[0].name, a)), None) for loop in outer}
+    sizes = {a: e for m in group for a, e in extents(m).items()}
+    rows = list(takewhile(lambda loop: (a := axes[loop]) is not None and all(a in m.axes for m in group), outer))
+    chosen = shared_loops(rows, [sizes[axes[loop] or ""] or OPEN_EXTENT for loop in rows], d.machine.threads)
+    d.add(d.schedule.parallel(*chosen) if chosen else d.schedule)
+    return frozenset(a for loop in chosen if (a := axes[loop]) is not None)
 
 
 def derive_nest(d: Deriver, definition: Definition) -> None:
     """Add the directives for a definition that nothing it reads is made of."""
     if d.plain:
         return
-    scattered = _scattered(definition)
+    scattered = scattered_axis(definition)
     if scattered is not None and len(definition.pieces) == 1:
         _derive_scatter(d, definition, *scattered)
         return
     _derive_member(d, apply(d.program, d.since, d.layouts), definition, [definition])
 
 
-def _scattered(definition: Definition) -> tuple[str, frozenset[str]] | None:
+def scattered_axis(definition: Definition) -> tuple[str, frozenset[str]] | None:
     """Return the axis that data name for each term of a sum, and what these data are indexed by; None where there is no such axis."""
     found = {_named_by_data(definition, r.filter) if r.filter is not None else None for p in definition.pieces for r in reduces(p.value)}
     return found.pop() if len(found) == 1 else None
@@ -201,7 +221,7 @@ def _time_tile(d: Deriver, definition: Definition, loops: _Loops, chosen: _Order
     order, vector = chosen.axes, chosen.inner.vector
     steps = loops.free(order, chosen.separate) == list(order[1:]) and chosen.separate in (None, 1) and not loops.outside
     sums = any(True for p in definition.pieces for _ in reduces(p.value))
-    if not steps or sums or len(order) < 3 or not vector or vector[0] not in order[2:] or not _is_local(d, definition):
+    if not steps or sums or len(order) < 3 or not vector or vector[0] not in order[2:] or not is_local(d, definition):
         return None
     try:
         with limited():
@@ -218,14 +238,14 @@ def _wavefront(d: Deriver, definition: Definition, loops: _Loops, chosen: _Order
         return None
     try:
         with limited():
-            return best_wavefront(d, definition, loops.outside, order, loops.distances, local=_is_local(d, definition))
+            return best_wavefront(d, definition, loops.outside, order, loops.distances, local=is_local(d, definition))
     except OperationLimit:
         return None
 
 
 def _derive_named(d: Deriver, definition: Definition, loops: _Loops) -> bool:
     """Let the loop along which data name an element run innermost, one by one; tell whether there is such a loop, and it may."""
-    scattered = _scattered(definition)
+    scattered = scattered_axis(definition)
     axis = _updated(definition) if scattered is None else scattered[0]
     if axis is None or axis not in loops.axes:
         return False
@@ -314,16 +334,16 @@ def _add_parallel(
         d.add(d.schedule.parallel(*(full(loops.name, loop) for loop in chosen)) if chosen else d.schedule)
 
 
-def _is_local(d: Deriver, definition: Definition) -> bool:
+def is_local(d: Deriver, definition: Definition) -> bool:
     """Tell whether nobody outside sees what is computed, so that it may be kept for a few steps only."""
     return definition.tensors[0].name not in d.layouts and not any(t.name in d.program.results for t in definition.tensors)
 
 
-def _folds(plan: Plan, definition: Definition, folded: Sequence[str]) -> Iterator[tuple[str, str, int]]:
+def folded(plan: Plan, definition: Definition, folded: Sequence[str]) -> Iterator[tuple[str, str, int]]:
     """Yield the tensor with each of the axes `folded` along which it is kept for a few steps only, and for how many."""
     name, axes = definition.tensors[0].name, definition.axes
     moduli: list[int | None] = [None] * len(axes)
-    shifted = _shifted(definition) if _scattered(definition) is not None else ()
+    shifted = _shifted(definition) if scattered_axis(definition) is not None else ()
     for axis in folded:
         position = axes.index(axis)
         count = fold_factor(plan.placed, name, position, plan.depth)

@@ -10,7 +10,7 @@ them that needs it. Recurrences that advance together, and whoever reads their l
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from polyhedral.expr import Expr as Affine
@@ -23,22 +23,25 @@ from tensorlang.schedule.plan import Change, Stage, full
 from tensorlang.schedule.state import State, put, stage_of
 from tensorlang.syntax import nodes as syntax
 from tensorlang.syntax.directive_forms import FORMS
+from tensorlang.tensor.scop import StatementInfo
 
 
 def together(state: State, directive: syntax.Directive) -> None:
     """Make one stage of those of several tensors."""
     names = operands.names(directive, directive.operands, 2)
     parts = list({stage.name: stage for stage in (stage_of(state, directive, name) for name in names)}.values())
-    if len(parts) < 2:
-        operands.bad(directive, f"{' and '.join(f'`{n}`' for n in names)} share their loops already")
     count = len(directive.results)
     if not count or len(set(directive.results)) < count:
         operands.bad(directive, "it gives a name to each loop that they share")
+    if len(parts) < 2:
+        put(state, _joined_inside(directive, parts[0], names))
+        return
     for part in parts:
         _check(directive, part, count)
-    _check_marks(directive, parts, count)
+    pairs = list(zip(*(part.loops[:count] for part in parts), strict=True))
+    _check_marks(directive, {loop: mark for part in parts for loop, mark in part.marks.items()}, pairs)
     shared = {part.name: dict(zip(part.loops, (full(parts[0].name, n) for n in directive.results), strict=False)) for part in parts}
-    joint = _joined(parts, shared)
+    joint = _joined(parts, shared, count)
     stages = list(state.stages.values())
     last = max(k for k, stage in enumerate(stages) if stage.name in shared)
     ordered = [joint if k == last else stage for k, stage in enumerate(stages) if k == last or stage.name not in shared]
@@ -48,6 +51,46 @@ def together(state: State, directive: syntax.Directive) -> None:
         put(state, replace(stage, inside=(joint.name, shared[owner].get(loop, loop))) if owner in shared else stage)
 
 
+def _joined_inside(directive: syntax.Directive, stage: Stage, names: Sequence[str]) -> Stage:
+    """Return a stage in which tensors share loops with the loops that these have inside those."""
+    own = [{s.name for s in stage.statements if name in {t.name for t in s.definition.tensors}} for name in names]
+    inside = [[loop for loop in stage.loops if stage.members[loop] & mine and not set().union(*own) <= stage.members[loop]] for mine in own]
+    count = len(directive.results)
+    inside = [inside[0], *([loop for loop in loops if loop not in inside[0][:count]] for loops in inside[1:])]
+    if any(len(loops) < count for loops in inside):
+        operands.bad(directive, f"{' and '.join(f'`{n}`' for n in names)} share their loops already")
+    renamed = {loop: kept for loops in inside[1:] for loop, kept in zip(loops[:count], inside[0][:count], strict=True) if loop != kept}
+    if stage.distributed & renamed.keys() or any(cut.loops & renamed.keys() for cut in stage.cuts):
+        raise error("S0205", f"`{stage.name}` has several copies of its loops, which cannot be shared", directive.span)
+    _check_marks(directive, stage.marks, renamed.items())
+    members = {loop: found for loop, found in stage.members.items() if loop not in renamed}
+    for loop, kept in renamed.items():
+        members[kept] |= stage.members[loop]
+    within = members[inside[0][count - 1]]
+    last = max(k for k, s in enumerate(stage.statements) if s.name in within)
+    first = min(k for k, s in enumerate(stage.statements) if s.name in within)
+    apart = [(k, s) for k, s in enumerate(stage.statements) if s.name not in within]
+    between = next((s for k, s in apart if first < k < last and not any(s.name in mine for mine in own)), None)
+    if between is not None:
+        what = between.definition.tensors[0].name
+        raise error("S0205", f"`{what}` is computed between {' and '.join(f'`{n}`' for n in names)}, so they share no loop", directive.span)
+    return replace(
+        stage,
+        statements=(
+            *(s for k, s in apart if k < last),
+            *(s for s in stage.statements if s.name in within),
+            *(s for k, s in apart if k > last),
+        ),
+        loops=tuple(loop for loop in stage.loops if loop not in renamed),
+        members=members,
+        extents={loop: extent for loop, extent in stage.extents.items() if loop not in renamed},
+        forward={loop: value for loop, value in stage.forward.items() if loop not in renamed},
+        reductions=stage.reductions - renamed.keys(),
+        changes=(*stage.changes, *(_rename(old, new) for old, new in renamed.items())),
+        together=True,
+    )
+
+
 def _check(directive: syntax.Directive, part: Stage, count: int) -> None:
     if part.inside is not None:
         title = f"`{part.name}` is computed inside `{part.inside[1]}`, so it shares no loops with others"
@@ -55,24 +98,20 @@ def _check(directive: syntax.Directive, part: Stage, count: int) -> None:
     if len(part.loops) < count:
         title = f"`{part.name}` has {len(part.loops)} loop{'s' * (len(part.loops) != 1)}, and {count} are to be shared"
         raise error("S0205", title, directive.span, help=f"its loops are {', '.join(part.loops) or 'none'}")
-    if part.cuts or part.distributed:
+    if part.cuts or part.distributed & {"", *part.loops[:count]}:
         raise error("S0205", f"`{part.name}` has several copies of its loops, which cannot be shared", directive.span)
-    partial = next((loop for loop in part.loops[:count] if len(part.members[loop]) < len(part.statements)), None)
-    if partial is not None:
-        help_ = "`order` its loops so that the first of them enclose everything"
-        raise error("S0205", f"`{partial}` does not enclose all that makes `{part.name}`", directive.span, help=help_)
 
 
-def _check_marks(directive: syntax.Directive, parts: list[Stage], count: int) -> None:
+def _check_marks(directive: syntax.Directive, marks: Mapping[str, Mark], shared: Iterable[Sequence[str]]) -> None:
     """Refuse loops to be shared that are said to run differently."""
-    for loops in zip(*(part.loops[:count] for part in parts), strict=True):
-        marked = [(loop, part.marks[loop]) for loop, part in zip(loops, parts, strict=True) if loop in part.marks]
+    for loops in shared:
+        marked = [(loop, marks[loop]) for loop in loops if loop in marks]
         if len({mark for _, mark in marked}) > 1:
             title = " and ".join(f"`{loop}` is {DONE.get(mark, mark)}" for loop, mark in marked)
             raise error("S0213", f"{title}, so they cannot be one loop", directive.span, help="say how a loop runs after `together`")
 
 
-def _joined(parts: list[Stage], shared: Mapping[str, Mapping[str, str]]) -> Stage:
+def _joined(parts: list[Stage], shared: Mapping[str, Mapping[str, str]], count: int) -> Stage:
     first = parts[0]
     loops = list(shared[first.name].values())
     members: dict[str, frozenset[str]] = {loop: frozenset() for loop in loops}
@@ -95,7 +134,7 @@ def _joined(parts: list[Stage], shared: Mapping[str, Mapping[str, str]]) -> Stag
     return Stage(
         first.name,
         tuple(d for part in parts for d in part.definitions),
-        tuple(s for part in parts for s in part.statements),
+        tuple(_in_order(parts, count)),
         tuple(loops),
         members,
         extents,
@@ -103,8 +142,19 @@ def _joined(parts: list[Stage], shared: Mapping[str, Mapping[str, str]]) -> Stag
         forward,
         base,
         marks=marks,
+        distributed=frozenset().union(*(part.distributed for part in parts)),
         together=True,
     )
+
+
+def _in_order(parts: Sequence[Stage], count: int) -> Iterator[StatementInfo]:
+    """Yield the statements of all parts: those before the loops that they are to share, those in these loops, and those after them."""
+    within = [part.members[part.loops[count - 1]] for part in parts]
+    for phase in range(3):
+        for part, inside in zip(parts, within, strict=True):
+            first = next(k for k, s in enumerate(part.statements) if s.name in inside)
+            last = max(k for k, s in enumerate(part.statements) if s.name in inside)
+            yield from (part.statements[:first], part.statements[first : last + 1], part.statements[last + 1 :])[phase]
 
 
 def _rename(old: str, new: str) -> Change:

@@ -114,7 +114,8 @@ def _turns(program: Program, group: tuple[Definition, ...]) -> tuple[LoopNest, .
     primary = {t.name: d.tensors[0].name for d in group for t in d.tensors}
     edges = tuple(e._replace(indices=tuple(e.indices)) for d in group for e in prover.edges(d, primary))
     nodes = tuple((d.tensors[0].name, d.axes, box(d)) for d in group)
-    return loop_nests(program.sizes, prover.context, nodes, edges)
+    begun = frozenset(d.tensors[0].name for d in group if len(d.pieces) > 1)
+    return loop_nests(program.sizes, prover.context, nodes, edges, begun)
 
 
 def _alone(turn: LoopNest) -> Iterator[Separate]:

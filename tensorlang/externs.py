@@ -2,7 +2,7 @@
 
     tl.c_symbol("libsort.so", "topk_{T}")     a function of a shared library
     tl.llvm_ir(text, "topk_f32")              a function of a module of LLVM IR
-    tl.cuda_source(text, "topk")              a kernel in CUDA C
+    tl.cuda_source(text, "topk")              a function in CUDA C, run by the threads of a grid
 
 `{T}` in the name of a function stands for the element type `T` of a call: one function for each. Nothing is loaded here; the back end of
 the target does that when a call is compiled. What a kernel computes is trusted, never proven: reports say so.
@@ -60,11 +60,14 @@ class LLVMText(ForeignKernel):
 
 @dataclass(frozen=True, slots=True)
 class CUDASource(ForeignKernel):
-    """A kernel in CUDA C."""
+    """A function in CUDA C that the threads of a grid run, `threads` in a block; `blocks` None: one thread for each element of the largest
+    result."""
 
     text: str = field(repr=False)
     symbol: str
     content: str
+    threads: int = 256
+    blocks: int | None = None
 
     target = "cuda"
 
@@ -103,13 +106,20 @@ def llvm_ir(text: str, symbol: str) -> LLVMText:
 
     Raises CompileError C0113 for what is no text, or a name that no function has."""
     _check_symbol(symbol)
-    return LLVMText(_checked_text(text, "LLVM IR"), symbol, _content(text))
+    return LLVMText(_check_text(text, "LLVM IR"), symbol, _content(text))
 
 
-def cuda_source(text: str, symbol: str) -> CUDASource:
-    """Return a kernel of CUDA C. No target runs one yet. Raises CompileError C0113 for what is no text, or a name that no kernel has."""
+def cuda_source(text: str, symbol: str, *, threads: int = 256, blocks: int | None = None) -> CUDASource:
+    """Return a kernel of CUDA C, a `__global__` or `__device__` function that returns nothing. A grid of `blocks` blocks of `threads`
+    threads runs it; `blocks` None: as many as have a thread for each element of the largest result.
+
+    Raises CompileError C0113 for what is no text, a name that no kernel has, or numbers that no grid has."""
     _check_symbol(symbol)
-    return CUDASource(_checked_text(text, "CUDA C"), symbol, _content(text))
+    _check_text(text, "CUDA C")
+    for name, number, most in (("threads", threads, 1024), ("blocks", 1 if blocks is None else blocks, (1 << 31) - 1)):
+        if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= most:
+            raise error("C0113", f"`{name}` is {number!r}", help=f"give a whole number from 1 to {most}")
+    return CUDASource(text, symbol, _content(text), threads, blocks)
 
 
 def kernels_of(externs: Externs | None) -> dict[str, tuple[Kernel, ...]]:
@@ -146,7 +156,7 @@ def _check_symbol(symbol: object) -> None:
         raise error("C0113", f"{symbol!r} is no name of a function", help=help)
 
 
-def _checked_text(text: object, what: str) -> str:
+def _check_text(text: object, what: str) -> str:
     if not isinstance(text, str):
         raise error("C0113", f"{what} is expected as text, not {type(text).__name__}", help="pass the text of a module")
     return text

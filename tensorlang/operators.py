@@ -36,7 +36,7 @@ def load(
     `externs` gives kernels for extern operators, by their names: `tl.c_symbol`, `tl.llvm_ir`.
 
     Raises CompileError for a file that cannot be read or has mistakes, C0101 for a target that is none, C0104 for a mode that is none,
-    C0105 for other `sizes`, C0113 and C0117 for kernels that stand for nothing, or for nothing yet."""
+    C0105 for other `sizes`, C0113 for kernels that stand for nothing."""
     if not isinstance(path, (str, os.PathLike)):
         raise error("P020", f"a path is expected, not {type(path).__name__}", help="the text of a program is read by `tensorlang.parse`")
     return operators_of(syntax.load(Path(path)), target, threads, mode, checked_sizes(sizes), externs)

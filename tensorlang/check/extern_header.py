@@ -16,7 +16,7 @@ from tensorlang.check.extern_calls import attributes_of, check_signature, sizes_
 from tensorlang.syntax import nodes as sx
 from tensorlang.syntax.printer import header
 
-_TYPES = {
+C_TYPES = {
     "f64": "double",
     "f32": "float",
     "bool": "uint8_t",
@@ -61,7 +61,7 @@ def _pointer(param: sx.Param, type: str, name_of: Identifiers) -> Iterator[str]:
 
 def _type(operator: sx.Operator, param: sx.Param) -> str:
     assert isinstance(param.type, sx.TensorType)
-    return _TYPES.get(param.type.dtype, "void")
+    return C_TYPES.get(param.type.dtype, "void")
 
 
 def _notes(operator: sx.Operator) -> str:

@@ -9,7 +9,7 @@ from tensorlang.check.extern_calls import check_kernel, check_signature
 from tensorlang.check.module import Module
 from tensorlang.check.problems import did_you_mean
 from tensorlang.diagnostics import error
-from tensorlang.externs import CUDASource, Externs, Kernel, NativeKernel, kernels_of
+from tensorlang.externs import Externs, Kernel, kernels_of
 from tensorlang.syntax import nodes as sx
 
 
@@ -17,13 +17,13 @@ def with_externs(module: Module, externs: Externs | None, target: str) -> Module
     """Return the module with these kernels in the place of its extern operators, and of those of files that it uses. An operator that has
     none for `target` is compiled from its body.
 
-    Raises CompileError C0113 for what stands for no extern operator, C0117 for kernels that no target runs yet, T0166 for a signature that
+    Raises CompileError C0113 for what stands for no extern operator, T0166 for a signature that
     no kernel is called by, C0118 for a function named wrongly."""
-    chosen: list[tuple[sx.Operator, NativeKernel]] = []
+    chosen: list[tuple[sx.Operator, Kernel]] = []
     for name, kernels in kernels_of(externs).items():
         operator = extern_named(module, name)
         check_signature(operator)
-        found = _for_target(operator, kernels, target)
+        found = _for_target(kernels, target)
         if found is not None:
             check_kernel(operator, found.symbol)
             chosen.append((operator, found))
@@ -67,15 +67,8 @@ def kernels_in(module: Module) -> tuple[tuple[str, str], ...]:
     return tuple((name, repr(kernel)) for m in _reached(module, set()) for name, kernel in sorted(m.externs.items()))
 
 
-def _for_target(operator: sx.Operator, kernels: Sequence[Kernel], target: str) -> NativeKernel | None:
-    for kernel in kernels:
-        if isinstance(kernel, CUDASource):
-            if target == kernel.target:
-                help = "leave it out: the operator's body is compiled, if it has one"
-                raise error("C0117", f"not supported yet: a kernel in CUDA C, as for extern `{operator.name}`", help=help)
-        elif kernel.target == target:
-            return kernel
-    return None
+def _for_target(kernels: Sequence[Kernel], target: str) -> Kernel | None:
+    return next((kernel for kernel in kernels if kernel.target == target), None)
 
 
 def _declared(module: Module) -> list[sx.Operator]:
@@ -91,7 +84,7 @@ def _reached(module: Module, seen: set[int]) -> Iterator[Module]:
             yield from _reached(home, seen)
 
 
-def _replaced(module: Module, chosen: Sequence[tuple[sx.Operator, NativeKernel]], known: dict[int, Module]) -> Module:
+def _replaced(module: Module, chosen: Sequence[tuple[sx.Operator, Kernel]], known: dict[int, Module]) -> Module:
     """Return the module, and those that it reaches, with the kernels that stand for operators of theirs."""
     if id(module) not in known:
         own: Mapping[str, Kernel] = {o.name: k for o, k in chosen if o.name in module.declared and module.operators[o.name] is o}

@@ -18,7 +18,7 @@ from tensorlang.backends.cpu.validated import check_model
 from tensorlang.backends.gpu.model import DeviceModel
 from tensorlang.backends.gpu.tools import DeviceTools, written
 from tensorlang.graph.edit import members
-from tensorlang.graph.nodes import Graph
+from tensorlang.graph.nodes import Graph, Kernel
 from tensorlang.graph.passes.memory.layout import layouts_of
 from tensorlang.runtime.jobs import optimised
 from tensorlang.runtime.protocol import Progress, Tools
@@ -70,7 +70,7 @@ def _on_device(loaded: Graph, tools: DeviceTools, progress: Progress) -> Validat
     with _asked():
         model = written(loaded, tools, progress)
         texts = _texts(model, progress)
-    calls = [(members(call.node), call.kernel) for call in model.calls]
+    calls = [(members(call.node), call.kernel) for call in model.calls if isinstance(call.node, Kernel)]
     return Validation(
         tuple((names, model.kernels[kernel].validated) for names, kernel in calls),
         "not validated: its memory on a device",
@@ -82,7 +82,7 @@ def _texts(model: DeviceModel, progress: Progress) -> dict[str, str]:
     """Return what came of the text of each kernel by name."""
     out: dict[str, str] = {}
     for call in model.calls:
-        if call.kernel not in out:
+        if call.kernel not in out and isinstance(call.node, Kernel):
             progress("running kernels on terms", len(out), len(model.kernels))
             program, kernels = call.node.program, model.kernels[call.kernel].launched
             params = (*(p.name for p in program.params), *program.results)

@@ -128,7 +128,8 @@ class _Loaded:
     def _run(self, kernel: Kernel, config: Any, arguments: tuple[Any, ...]) -> None:
         """Run one launch with the arguments that the driver was given."""
         assert config.block == kernel.block and config.shmem_size == kernel.dynamic_bytes
-        head = kernel.text[: kernel.text.index("{")]  # by place: the text may call a buffer something else
+        own = kernel.text[kernel.text.index("TL_KERNEL(") :]  # behind functions of other origin
+        head = own[: own.index("{")]  # by place: the text may call a buffer something else
         pointers = [(way, DTYPES[dtype].numpy) for way, dtype in _POINTER.findall(head)[: len(kernel.buffers)]]
         given = list(arguments)
         addresses = dict(zip(kernel.buffers, given, strict=False))

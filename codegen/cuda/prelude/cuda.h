@@ -91,6 +91,8 @@ TL_FUNCTION tl_f32 tl_max_f32(tl_f32 x, tl_f32 y) {
 #define TL_KERNEL(threads, min_blocks) extern "C" __global__ void __launch_bounds__(threads, min_blocks)
 #define TL_IN(type) const type* TL_RESTRICT
 #define TL_OUT(type) type* TL_RESTRICT
+// The address of a parameter, for functions that this vocabulary does not know.
+#define TL_RAW(parameter) (parameter)
 
 TL_FUNCTION int tl_block_x() { return (int)blockIdx.x; }
 TL_FUNCTION int tl_block_y() { return (int)blockIdx.y; }

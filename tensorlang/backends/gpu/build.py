@@ -12,10 +12,12 @@ from typing import TypeAlias
 from codegen.gpu.limits import exceeded, exceeded_at
 from codegen.store import Cache, key_of
 from tensorlang.backends.gpu.driver import device_loops, device_text, plan_for_device
+from tensorlang.backends.gpu.extern import extern_call, extern_kernel
 from tensorlang.backends.gpu.model import Call, DeviceKernel, DeviceModel
 from tensorlang.diagnostics import CompileError
 from tensorlang.digest import compiler_digest
-from tensorlang.graph.nodes import Graph, Kernel, Value
+from tensorlang.graph.externs import graph_of
+from tensorlang.graph.nodes import Extern, Graph, Kernel, Value
 from tensorlang.graph.options import Options
 from tensorlang.graph.passes.memory.layout import layouts_of, prefer_derived
 from tensorlang.graph.plan import planned
@@ -130,9 +132,29 @@ def device_model(
     jobs, numbers = distinct([Job(node.program, layouts_of(graph, node), rules=rules) for node in nodes])
     orders = [_Order(job, f"tl_{k}", machine) for k, job in enumerate(jobs)]
     made = all_made(orders, store, processes, lambda count: progress("writing kernels", count, len(orders)))
-    calls = tuple(_call(node, orders[k].name, made[k]) for node, k in zip(nodes, numbers, strict=True))
-    kernels = {order.name: kernel for order, kernel in zip(orders, made, strict=True)}
-    return DeviceModel(graph, planned(graph), kernels, calls, names or graph.outputs)
+    by_node = {node.name: (orders[k].name, made[k]) for node, k in zip(nodes, numbers, strict=True)}
+    return _with_externs(graph, by_node, names or graph.outputs)
+
+
+def _with_externs(graph: Graph, made: Mapping[str, tuple[str, DeviceKernel]], names: tuple[str, ...]) -> DeviceModel:
+    """Return a graph as launches: `made` are the kernels of nodes by the names of these, each with its own; those that are not in the
+    language are launched as they are."""
+    kernels, calls = dict(made.values()), list[Call]()
+    for number, node in enumerate(graph.nodes):
+        if isinstance(node, Kernel):
+            name, kernel = made[node.name]
+            calls.append(_call(node, name, kernel))
+        elif isinstance(node, Extern):
+            name = f"tl_extern_{number}"
+            kernels[name] = extern_kernel(graph, node, name)
+            calls.append(extern_call(node, name, kernels[name]))
+    return DeviceModel(graph, planned(graph), kernels, tuple(calls), names)
+
+
+def composite(program: Program, name: str, made: Mapping[str, DeviceKernel]) -> DeviceModel:
+    """Return a program that calls kernels which are not in the language as a model; `made` are its parts by their names."""
+    graph = graph_of(program)
+    return _with_externs(graph, {part: (kernel.launched.name, kernel) for part, kernel in made.items()}, program.results)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,8 @@ from codegen.loops.evaluate import evaluate
 from tensorlang.backends.gpu.model import DeviceModel
 from tensorlang.backends.gpu.vendor import Arch, Board
 from tensorlang.graph.edit import size_bytes
+from tensorlang.graph.externs import trusted_call
+from tensorlang.graph.nodes import Extern
 from tensorlang.graph.passes.precision.explain import product_precisions
 from tensorlang.graph.precisions import F32, Precision
 from tensorlang.runtime.passes import passes
@@ -35,7 +37,12 @@ def explained(
     constants = sum(size_bytes(graph.values[name]) for name in graph.constants)
 
     def about(k: int) -> Iterator[str]:
-        made, program = model.kernels[model.calls[k].kernel], nodes[k].program
+        made, node = model.kernels[model.calls[k].kernel], nodes[k]
+        if isinstance(node, Extern):
+            yield trusted_call(node.call)
+            yield from launched(made.launched, usage, arch)
+            return
+        program = node.program
         yield _work(work_of(program), board)
         yield f"schedule {made.origin}"
         yield from (f"not {t}" for t in made.tried if ": refused: " in t)

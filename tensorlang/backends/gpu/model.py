@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from codegen.gpu.program import Program as Launched
 from tensorlang.artifact import Requirement, Validated
-from tensorlang.graph.nodes import Graph, Kernel, Value
+from tensorlang.graph.nodes import Extern, Graph, Kernel, Value
 from tensorlang.graph.plan import Plan
 
 
@@ -37,7 +37,7 @@ class DeviceKernel(Validated):
 class Call:
     """`kernel` (its name) with a value of the graph for each of its params."""
 
-    node: Kernel
+    node: Kernel | Extern
     kernel: str
     values: Mapping[str, str]
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from codegen.errors import InternalError as InternalErrorOfCode
 from codegen.forks import Lock, import_whole
 from codegen.gpu.limits import Usage
 from codegen.store import Cache
@@ -24,7 +25,8 @@ from tensorlang.backends.gpu.model import DeviceModel
 from tensorlang.backends.gpu.vendor import Vendor
 from tensorlang.diagnostics import Diagnostic, RunError, error
 from tensorlang.graph.edit import size_bytes
-from tensorlang.graph.nodes import Graph, Value
+from tensorlang.graph.externs import trusted
+from tensorlang.graph.nodes import Extern, Graph, Kernel, Value
 from tensorlang.graph.precisions import F32, Precision, chosen_on
 from tensorlang.graph.relayout import restored
 from tensorlang.policy.machine import GpuMachine as Machine
@@ -141,9 +143,15 @@ class DeviceTools:
         import_whole("ml_dtypes", "tensorlang.backends.gpu.build")
 
     def compiled(self, program: Program, name: str, request: ScheduleRequest) -> OperatorOnDevice:
-        from tensorlang.backends.gpu.build import single
+        from tensorlang.backends.gpu.build import composite, single
 
-        return OperatorOnDevice(OnDevice(coded(single(program, self._kernel(program, name, request)), self), self))
+        if not program.externs:
+            return OperatorOnDevice(OnDevice(coded(single(program, self._kernel(program, name, request)), self), self))
+        from tensorlang.planning import by_parts
+
+        wanted = enumerate(by_parts(program, request))
+        made = {part.name: self._kernel(part, f"{name}_{k}", own) for k, (part, own) in wanted}
+        return OperatorOnDevice(OnDevice(coded(composite(program, name, made), self), self))
 
     def with_any_sizes(self, program: Program, name: str, request: ScheduleRequest, sizes: Mapping[str, int]) -> Any:
         self.check_any_sizes()
@@ -235,7 +243,21 @@ def coded(model: DeviceModel, tools: DeviceTools, progress: Progress = quiet) ->
     def done(count: int) -> None:
         progress("compiling kernels", count, len(programs))
 
+    _check_externs(model, tools)
     return Built(model, tuple(tools.vendor.machine_code(programs, tools.arch, tools.store, tools.threads, done)))
+
+
+def _check_externs(model: DeviceModel, tools: DeviceTools) -> None:
+    """Raise CompileError C0116 for kernels that are not in the language and that the compiler of the device refuses."""
+    for call in model.calls:
+        if isinstance(call.node, Extern):
+            from tensorlang.backends.gpu.extern import refused_text
+
+            launched = model.kernels[call.kernel].launched
+            try:
+                tools.vendor.machine_code([launched], tools.arch, tools.store, 1, lambda count: None)
+            except InternalErrorOfCode as problem:
+                raise refused_text(call.node.call, problem) from None
 
 
 def written(loaded: Graph, tools: DeviceTools, progress: Progress) -> DeviceModel:
@@ -288,6 +310,8 @@ class OnDevice:
         given = zip(self.inputs, self._arrays(feeds), strict=True)
         arrays = {v.name: np.asarray(a) for v, a in given if not self.tools.vendor.is_on_device(a)}
         for call in model.calls:
+            if not isinstance(call.node, Kernel):
+                continue
             told = (of_node(call.node, r.text).diagnostics for r in model.kernels[call.kernel].requirements)
             if refused.diagnostics in told and all(v in arrays or v in model.graph.constants for v in call.node.inputs):
                 known = {v: arrays[v] if v in arrays else self._constant(values[v]) for v in call.node.inputs}
@@ -351,7 +375,7 @@ class OnDevice:
         return profile_of(model.graph, self.tools.name, [call.node for call in model.calls], self.times(self._arrays(feeds)))
 
     def roofline(self) -> Roofline:
-        return self.tools.roofline([call.node.program for call in self.built.model.calls])
+        return self.tools.roofline([call.node.program for call in self.built.model.calls if isinstance(call.node, Kernel)])
 
     def text(self, stage: str) -> str:
         if stage == "launches":
@@ -434,6 +458,8 @@ class OperatorOnDevice:
 
     def explain(self, program: Program, arrays: Sequence[Any], roles: bool = False) -> Explained:
         """Return the schedule, the launches and what they use, what there is to do; and the time, where there is a device."""
+        if program.externs:
+            return Explained(self._parts_explained(arrays))
         (made,), work = self.built.model.kernels.values(), work_of(program)
         bound = self.on_device.tools.roofline([program])
         text = "\n".join(
@@ -450,6 +476,15 @@ class OperatorOnDevice:
             ]
         )
         return Explained(text)
+
+    def _parts_explained(self, arrays: Sequence[Any]) -> str:
+        """Return the report of a program that calls kernels which are not in the language, part by part."""
+        model = self.built.model
+        lines = self.on_device.explain(None).splitlines()
+        for call in model.calls:
+            if isinstance(call.node, Kernel):
+                lines += ["", f"part {call.node.name}", "", model.kernels[call.kernel].schedule]
+        return "\n".join((*lines, "", f"time       {self._time(arrays)}", *trusted(model.graph)))
 
     def _time(self, arrays: Sequence[Any]) -> str:
         try:

@@ -65,3 +65,18 @@ static bool failed(Pointer<tl_i32> status) {
 #define tl_shuffle_xor_u64(value, mask, width) tl_emulator::shuffle_xor<tl_u64>(value, mask, width, "tl_shuffle_xor_u64", __LINE__)
 #define tl_fail(status, code) tl_emulator::fail(status, code)
 #define tl_failed(status) tl_emulator::failed(status)
+
+// ---------------------------------------------------------------- CUDA C that is not of this vocabulary
+
+// What functions of other origin may say of CUDA: their threads and blocks, and the barrier of a block. Their accesses are not watched.
+struct tl_dim3 { unsigned x, y, z; };
+#define TL_RAW(parameter) ((parameter).at)
+#define __device__
+#define __global__
+#define __forceinline__ inline
+#define threadIdx (tl_dim3{(unsigned)tl_thread_x(), (unsigned)tl_thread_y(), (unsigned)tl_thread_z()})
+#define blockIdx (tl_dim3{(unsigned)tl_block_x(), (unsigned)tl_block_y(), (unsigned)tl_block_z()})
+#define gridDim (tl_dim3{(unsigned)tl_grid_x(), (unsigned)tl_grid_y(), (unsigned)tl_grid_z()})
+#define blockDim                                                                                                                        \
+    (tl_dim3{(unsigned)tl_emulator::block_shape.x, (unsigned)tl_emulator::block_shape.y, (unsigned)tl_emulator::block_shape.z})
+#define __syncthreads() tl_barrier()

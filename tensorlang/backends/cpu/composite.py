@@ -194,7 +194,13 @@ class AnySizesComposite:
             objects.setdefault(symbol, extern.object_of(call, len(self.steps), tools.target, tools.store))
         imports = {**pool_imports(), **extern.imports_of(calls, tools.target, tools.store)}
         text = emit_program(self.entry, tools.target, timed=timed)
-        return load([object_of(text, tools), *objects.values()], imports)
+        library = load([object_of(text, tools), *objects.values()], imports)
+        _KEPT.append(library)
+        return library
+
+
+_KEPT: list[Library] = []
+"""Loaded code stays for the life of the process: a native function may be held by anyone."""
 
 
 def _offset(plan: Plan, name: str) -> int:

@@ -82,4 +82,7 @@ def close(actual: Array, expected: Any, case: TestCase) -> bool:
         return bool(np.array_equal(actual, expected))
     rounding = 4 * float(ml_dtypes.finfo(actual.dtype).eps) if actual.dtype.itemsize == 2 else 0.0
     wide = [np.asarray(a, np.float64) for a in (actual, expected)]
-    return bool(np.allclose(*wide, rtol=max(case.rtol, rounding), atol=case.atol, equal_nan=True))
+    atol = case.atol
+    if case.model.graph.node[0].op_type in ("DFT", "STFT"):  # the reference sums in f32, and is off by that where terms cancel
+        atol = max(atol, 1e-7 * float(np.abs(wide[1]).max(initial=0)))
+    return bool(np.allclose(*wide, rtol=max(case.rtol, rounding), atol=atol, equal_nan=True))

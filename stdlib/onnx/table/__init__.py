@@ -22,8 +22,10 @@ from stdlib.onnx.table import (
     recurrent,
     reducing,
     resizing,
+    sampling,
     sequences,
     shapes,
+    spectral,
 )
 from stdlib.onnx.table.entry import MICROSOFT, Entry
 
@@ -44,6 +46,8 @@ for _module in (
     shapes,
     control,
     sequences,
+    sampling,
+    spectral,
     microsoft,
     microsoft_attention,
     microsoft_quantised,

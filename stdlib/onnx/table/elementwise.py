@@ -7,7 +7,7 @@ from functools import reduce
 import numpy as np
 
 from codegen.dtypes import DTYPES, DType
-from stdlib.onnx.site import Rule, Site
+from stdlib.onnx.site import Item, Rule, Site
 from stdlib.onnx.table.entry import Entry
 from stdlib.onnx.tensors import element_type
 from tensorlang.graph.nodes import Value
@@ -144,8 +144,24 @@ def cast_like(n: Site) -> Value:
     return saturating_cast(n, n.arg(0), n.arg(1).dtype)
 
 
-def identity(n: Site) -> Value:
-    return n.arg(0)
+def bit_cast(n: Site) -> Value:
+    """The same bits under another type of as many. Integers wrap; of no NaN more is kept than that it is one."""
+    x, dtype = n.arg(0), element_type(n.integer("to", 0), "the result")
+    if x.dtype.bits != dtype.bits and {x.dtype.kind, dtype.kind} != {"bool", "uint"}:
+        raise n.wrong(f"the bits of {x.dtype} are no {dtype}")
+    if x.dtype == dtype:
+        return x
+    if dtype.is_float or dtype.kind == "bool":
+        raise n.unsupported(f"bits of {x.dtype} as {dtype}")
+    if x.dtype.is_float:
+        if x.dtype.bits < 32:
+            raise n.unsupported(f"bits of {x.dtype} as {dtype}")
+        x = n.op(f"bits_of_{x.dtype.name}", x)
+    return cast(n, x, dtype)
+
+
+def identity(n: Site) -> Item:
+    return n.item(0)
 
 
 def dropout(n: Site) -> tuple[Value | None, ...]:
@@ -210,6 +226,7 @@ RULES = (
     Entry("IsInf", 10, 20, is_inf),
     Entry("Cast", 6, 28, cast_to),
     Entry("CastLike", 15, 28, cast_like),
+    Entry("BitCast", 26, 26, bit_cast),
     Entry("Identity", 1, 25, identity),
     Entry("Dropout", 1, 22, dropout),
 )

@@ -10,6 +10,7 @@ from codegen.dtypes import DTYPES
 from stdlib.onnx.site import Site
 from stdlib.onnx.table.elementwise import cast
 from stdlib.onnx.table.entry import Entry
+from stdlib.onnx.table.moving import joined
 from tensorlang.graph.nodes import Value
 
 
@@ -117,9 +118,39 @@ def top_k(n: Site) -> tuple[Value, ...]:
 
 
 def non_zero(n: Site) -> Value:
-    """The shape of the result depends on the data, so the data must be known."""
-    array = n.constant_of(0)
-    return n.constant(np.asarray(np.nonzero(np.atleast_1d(array)), np.int64))
+    """How many there are is computed first where it is not known."""
+    x = n.arg(0)
+    x = x if x.shape else n.view(x, (1,))
+    array = n.array(x)
+    if array is not None:
+        return n.constant(np.asarray(np.nonzero(array), np.int64))
+    at = _where(n, n.view(cast(n, x, DTYPES["bool"]), (prod(x.shape),)))
+    rows = []
+    for axis, extent in enumerate(x.shape):
+        stride = prod(x.shape[axis + 1 :])
+        row = at if stride == 1 else n.op("div_int", at, n.filled((), at.dtype, stride))
+        row = row if axis == 0 else n.op("mod_int", row, n.filled((), at.dtype, extent))
+        rows.append(n.view(row, (1, *at.shape)))
+    return joined(n, tuple(rows), 0)
+
+
+def _where(n: Site, chosen: Value) -> Value:
+    """Return where in a vector those stand that hold: as many as the data say."""
+    if not prod(chosen.shape):
+        return n.filled((0,), DTYPES["i64"])
+    count = int(n.decided(n.op("count_where", chosen)))
+    return n.op("places_where", chosen, count=count) if count else n.filled((0,), DTYPES["i64"])
+
+
+def compress(n: Site) -> Value:
+    x, chosen = n.arg(0), n.arg(1)
+    if not n.has("axis"):
+        x = n.view(x, (prod(x.shape),))
+    axis = n.axis("axis", 0, len(x.shape))
+    if len(chosen.shape) != 1 or chosen.shape[0] > x.shape[axis] or chosen.dtype != DTYPES["bool"]:
+        raise n.wrong(f"conditions of the shape {list(chosen.shape)} for {x.shape[axis]} elements")
+    at = _where(n, chosen)
+    return n.op("gather", x, at, axis=axis) if prod(at.shape) else n.filled((*x.shape[:axis], 0, *x.shape[axis + 1 :]), x.dtype)
 
 
 RULES = (
@@ -132,4 +163,5 @@ RULES = (
     Entry("ScatterND", 11, 18, scatter_nd),
     Entry("TopK", 1, 24, top_k),
     Entry("NonZero", 9, 13, non_zero),
+    Entry("Compress", 9, 28, compress),
 )

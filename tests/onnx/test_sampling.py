@@ -1,0 +1,111 @@
+"""Sampling, transforms and choices that the data make, at odd sizes, compared with onnxruntime."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+from onnx_evaluate import staged
+
+import tensorlang as tl
+
+Array = np.ndarray[Any, Any]
+
+
+def draw(*shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed + sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+def model(op: str, arrays: Sequence[Array], opset: int = 20, **attributes: Any) -> Any:
+    names = [f"x{k}" for k in range(len(arrays))]
+    inputs = [
+        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in zip(names, arrays, strict=True)
+    ]
+    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    result.ClearField("type")
+    graph = helper.make_graph([helper.make_node(op, names, ["y"], **attributes)], "g", inputs, [result])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
+
+
+def check(op: str, *arrays: Array, opset: int = 20, tolerance: float = 2e-5, **attributes: Any) -> None:
+    made = model(op, arrays, opset, **attributes)
+    feeds = {f"x{k}": a for k, a in enumerate(arrays)}
+    (expected,) = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, feeds)
+    (found,) = staged(made, feeds)
+    assert found.dtype == expected.dtype and found.shape == expected.shape
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=tolerance)
+
+
+@pytest.mark.parametrize("align", [0, 1])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_grids_in_two_dimensions(mode: str, padding: str, align: int) -> None:
+    check("GridSample", draw(2, 3, 5, 7), draw(2, 4, 3, 2) * 1.3, mode=mode, padding_mode=padding, align_corners=align)
+
+
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+def test_grids_in_three_dimensions(mode: str, padding: str) -> None:
+    check("GridSample", draw(1, 2, 3, 4, 5), draw(1, 2, 3, 2, 3) * 1.3, mode=mode, padding_mode=padding)
+
+
+def test_grids_before_version_20() -> None:
+    check("GridSample", draw(1, 1, 4, 4), draw(1, 3, 3, 2), opset=16, mode="bilinear")
+
+
+def test_grids_of_places_that_are_no_numbers_read_inside_of_the_picture() -> None:
+    grid = draw(1, 2, 2, 2)
+    grid[0, 0, 0], grid[0, 1, 1] = np.nan, 1e30
+    made = tl.compile(model("GridSample", [draw(1, 1, 4, 4), grid]), threads=1)
+    assert made(draw(1, 1, 4, 4), grid).shape == (1, 1, 2, 2)
+
+
+@pytest.mark.parametrize("length", [5, 8, 12])
+@pytest.mark.parametrize("parts", [1, 2])
+def test_transforms(length: int, parts: int) -> None:
+    x = draw(2, 8, 3, parts)
+    for inverse in (0, 1):
+        check("DFT", x, np.asarray(length), np.asarray(1), inverse=inverse)
+    if parts == 1:
+        check("DFT", x, np.asarray(length), np.asarray(-3), onesided=1)
+
+
+def test_transforms_of_pieces() -> None:
+    window = np.hanning(6).astype(np.float32)
+    check("STFT", draw(2, 20, 1), np.asarray(3), window, np.asarray(6), opset=17, onesided=1)
+
+
+@pytest.mark.parametrize("attributes", [{}, {"pads": [1, 0, 0, 1]}, {"strides": [2, 1]}, {"dilations": [1, 2]}])
+def test_windows_are_put_back(attributes: dict[str, list[int]]) -> None:
+    out, block = (5, 6), (2, 3)
+    pads, strides, dilations = (attributes.get(k, d) for k, d in (("pads", [0] * 4), ("strides", [1, 1]), ("dilations", [1, 1])))
+    counts = [(out[k] + pads[k] + pads[k + 2] - dilations[k] * (block[k] - 1) - 1) // strides[k] + 1 for k in (0, 1)]
+    check("Col2Im", draw(2, 3 * 6, counts[0] * counts[1]), np.asarray(out), np.asarray(block), opset=18, **attributes)
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 24])
+def test_what_is_not_zero_is_found(count: int) -> None:
+    x = np.zeros(24, np.float32)
+    x[np.random.default_rng(count).permutation(24)[:count]] = -2
+    check("NonZero", x.reshape(2, 3, 4), opset=13)
+    made = tl.compile(model("NonZero", [x.reshape(4, 6)], 13), threads=1)
+    np.testing.assert_array_equal(made(x.reshape(4, 6)), np.nonzero(x.reshape(4, 6)))
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1, -1])
+def test_what_a_condition_chooses_is_kept(axis: int | None) -> None:
+    x, random = draw(4, 5, 3), np.random.default_rng(3)
+    size = 60 if axis is None else x.shape[axis]
+    attributes = {} if axis is None else {"axis": axis}
+    for chosen in (random.random(size) < 0.5, random.random(size - 1) < 0.5, np.zeros(size, np.bool_)):
+        check("Compress", x, chosen, opset=11, **attributes)
+
+
+def test_bits_stay_where_types_change() -> None:
+    x = np.asarray([1.5, -0.0, np.inf, -2.25], np.float32)
+    (y,) = staged(model("BitCast", [x], 26, to=TensorProto.INT32), {"x0": x})
+    np.testing.assert_array_equal(y, x.view(np.int32))

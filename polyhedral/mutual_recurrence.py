@@ -53,16 +53,16 @@ def loop_nests(
     context: Cond,
     nodes: tuple[tuple[str, tuple[str, ...], Cond], ...],
     edges: tuple[Edge, ...],
-    begun: frozenset[str] = frozenset(),
+    started: frozenset[str] = frozenset(),
 ) -> tuple[LoopNest, ...] | None:
     """Return loops for the tensors `nodes` (name, axes, domain), in the order in which they can be computed; None where none were found.
-    `begun`: tensors whose first elements are computed apart from those that need others."""
+    `started`: tensors whose first elements are computed apart from those that need others."""
     try:
         with limited():
             recurrence = Recurrence(params, context, {name: (axes, domain) for name, axes, domain in nodes})
             pairs = [p for p in map(recurrence.pairs, edges) if not p.relation.is_empty()]
             free = {name: frozenset(range(len(axes))) for name, axes, _ in nodes}
-            return _Search(recurrence, begun).order([name for name, _, _ in nodes], pairs, free)
+            return _Search(recurrence, started).order([name for name, _, _ in nodes], pairs, free)
     except OperationLimit:
         return None
 
@@ -73,8 +73,8 @@ def takes(form: Form, free: frozenset[int] | None = None) -> int | None:
 
 
 class _Search:
-    def __init__(self, recurrence: Recurrence, begun: frozenset[str]) -> None:
-        self.recurrence, self.begun = recurrence, begun
+    def __init__(self, recurrence: Recurrence, started: frozenset[str]) -> None:
+        self.recurrence, self.started = recurrence, started
         self.falls: dict[tuple[int, Form, Form], tuple[Pairs, int | None]] = {}
 
     def order(self, names: Sequence[str], pairs: Sequence[Pairs], free: Free) -> tuple[LoopNest, ...] | None:
@@ -170,12 +170,12 @@ class _Search:
         return None
 
     def _first_needs(self, forms: Mapping[str, Form], pairs: Sequence[Pairs]) -> dict[str, int]:
-        """Return the offsets with which the first elements that need others run at 0, of the tensors of `forms` that are begun apart; 0 for
+        """Return the offsets with which the first elements that need others run at 0, of the tensors of `forms` that are started apart; 0 for
         all where these depend on sizes."""
-        begun = {name: form for name, form in forms.items() if name in self.begun}
-        firsts = {name: [self.recurrence.least(p, form) for p in pairs if p.target == name] for name, form in begun.items()}
+        started = {name: form for name, form in forms.items() if name in self.started}
+        firsts = {name: [self.recurrence.least(p, form) for p in pairs if p.target == name] for name, form in started.items()}
         known = {name: min(found) for name, found in firsts.items() if found and None not in found}  # type: ignore[type-var]
-        return {name: -(known.get(name) or 0) if len(known) == len(begun) else 0 for name in forms}
+        return {name: -(known.get(name) or 0) if len(known) == len(started) else 0 for name in forms}
 
     def _level(self, pairs: Sequence[Pairs], forms: Mapping[str, Form], offsets: Mapping[str, int]) -> list[Pairs]:
         left = [self.recurrence.level(p, forms, offsets) for p in pairs]

@@ -23,6 +23,7 @@ from tensorlang.runtime.bundle import BundleKey, bundle_key
 from tensorlang.runtime.model import CompiledModel
 from tensorlang.runtime.protocol import Progress, quiet
 from tensorlang.runtime.signature import Signature
+from tensorlang.runtime.specialization import Sizes, checked_sizes
 from tensorlang.targets import target_of
 
 if TYPE_CHECKING:  # the language itself, which models without custom operators do without
@@ -74,6 +75,7 @@ def compile(
     winograd: bool = True,
     online: bool = True,
     force_precision: bool = False,
+    sizes: Sizes = "auto",
     progress: Progress = quiet,
     importers: Sequence[Importer] | None = None,
     operators: CustomOperators | None = None,
@@ -89,6 +91,9 @@ def compile(
     a GPU: what convolutions and matrix products multiply is rounded to that, sums and all else stay f32; "bf16x3" and "bf16x6": they are
     computed as sums of three or six products of bf16 where that is faster, or, with `force_precision`, wherever they can be.
 
+    `sizes` says how code is made for the shapes that runs bring: "auto" for the first combination, and with the second once for whatever
+    the sizes are that differ; "static" for each combination; "symbolic" for any sizes from the start.
+
     `operators` gives operators for nodes of domains of your own, by their names: a `.tl` file, or what `tl.load` and `tl.parse` return,
     with the kernels of its extern operators; or a dictionary of these by domain. `ops` gives single operators for nodes,
     `{"my.domain::Blur": ops.blur}`, or several for versions of the domain, `{"my.domain::Blur": {1: ops.blur, 3: ops.sharper_blur}}`, of
@@ -97,9 +102,9 @@ def compile(
 
     A pickle of the model holds what it was made of: the absolute path or the content, and the options but `progress`.
 
-    Raises CompileError: O0001 when no importer reads the model, C0101 to C0103 for target and precision, C0106 to C0109 for shapes,
-    threads, `winograd`, `online` and `force_precision`, C0111 and C0112 for what a GPU has not or nothing here compiles for, C0119
-    for `operators` and `ops`, O… for the model itself."""
+    Raises CompileError: O0001 when no importer reads the model, C0101 to C0103 for target and precision, C0105 for `sizes`,
+    C0106 to C0109 for shapes, threads, `winograd`, `online` and `force_precision`, C0111 and C0112 for what a GPU has not or nothing here
+    compiles for, C0119 for `operators` and `ops`, O… for the model itself."""
     here = os.path.abspath(model) if isinstance(model, (str, os.PathLike)) else model
     made = partial(
         compile,
@@ -111,6 +116,7 @@ def compile(
         winograd=winograd,
         online=online,
         force_precision=force_precision,
+        sizes=sizes,
         importers=importers,
         operators=operators,
         ops=ops,
@@ -153,7 +159,11 @@ def compile(
         raise error("C0108", f"`online` is {online!r}", help="it is `True` or `False`")
     tools = tools_for(target, threads, winograd=winograd, online=online, precision=precision, force_precision=force_precision)
     _check_shapes(shapes)
-    return CompiledModel(load, tools, shapes=shapes, progress=progress, key=keyed(tools.options), made=made, signature=signature)
+    if checked_sizes(sizes) == "symbolic":
+        tools.check_any_sizes()
+    return CompiledModel(
+        load, tools, shapes=shapes, progress=progress, key=keyed(tools.options), made=made, signature=signature, sizes=sizes
+    )
 
 
 def _custom(operators: CustomOperators | None, ops: NamedOperators | None, target: str) -> Custom | None:

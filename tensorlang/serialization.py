@@ -7,6 +7,7 @@
                | ["t", item, …] | ["l", item, …] | ["f", item, …] | ["s", item, …]      tuple, list, frozenset, set
                | ["d", key, item, key, item, …]     dict
                | ["b", base64] | ["a", type, [extent, …], base64, scalar] | ["p", path] | ["q", numerator, denominator]
+               | ["y", {product: factor}]      a polynomial
     item     ::= null, a truth value, a number or a string as it is; [row] refers to an earlier row
 
 Rows are shared: what is one object in memory is one row, and one object again when it is read.
@@ -30,6 +31,7 @@ from typing import Any
 import numpy as np
 
 from codegen.dtypes import DTYPES, DType
+from codegen.polynomials import Poly
 
 _PACKAGES = frozenset(("tensorlang", "codegen", "polyhedral", "stdlib"))
 _PLAIN = (str, int, float, bool, type(None))
@@ -115,6 +117,8 @@ class _Writer:
             case np.ndarray() | np.generic() if np.asarray(value).dtype != object:
                 array = np.asarray(value)
                 return ["a", array.dtype.name, list(array.shape), b64encode(array.tobytes()).decode(), isinstance(value, np.generic)]
+            case Poly():
+                return ["y", self.item(value.terms)]
             case PurePath():
                 return ["p", str(value)]
             case Fraction():
@@ -204,5 +208,6 @@ _READERS: dict[str, Callable[[list[Any], list[Any], list[_Class]], Any]] = {
     "b": lambda items, _, __: b64decode(items[0]),
     "a": _array,
     "p": lambda items, _, __: Path(items[0]),
+    "y": lambda items, rows, _: Poly(_item(items[0], rows)),
     "q": lambda items, _, __: Fraction(items[0], items[1]),
 }

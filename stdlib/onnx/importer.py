@@ -31,6 +31,8 @@ from tensorlang.graph.data_dependent import Known
 from tensorlang.graph.edit import reads, writes
 from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Part, Value, View
 from tensorlang.graph.nodes import Node as GraphNode
+from tensorlang.graph.shape_arithmetic import int_or_size
+from tensorlang.graph.sizes import Size, Symbols
 from tensorlang.runtime.custom_nodes import Custom
 from tensorlang.runtime.signature import Signature, TensorSignature
 
@@ -72,7 +74,9 @@ def with_constants(model: Model, constants: Mapping[str, Array]) -> Model:
 def to_graph(model: Model, shapes: Mapping[str, tuple[int, ...]], custom: CustomNodes | None = None, known: Known | None = None) -> Graph:
     """Return the graph of a model that was read; `custom` has operators of domains that ONNX does not have. Raises CompileError (O010 to
     O014) with everything that was found, `DataDependent` where nothing is wrong but that shapes depend on elements."""
-    return _Import(model, custom or CustomNodes(), known or Known()).run(shapes)
+    extents: list[object] = [n for shape in shapes.values() for n in shape]
+    symbols = next((n.symbols for n in extents if isinstance(n, Size)), None)
+    return _Import(model, custom or CustomNodes(), known or Known(), symbols).run(shapes)
 
 
 def is_onnx_model(data: bytes) -> bool:
@@ -92,10 +96,10 @@ MOST_DECIDED = 128
 
 
 class _Import:
-    def __init__(self, model: Model, custom: CustomNodes, known: Known) -> None:
+    def __init__(self, model: Model, custom: CustomNodes, known: Known, symbols: Symbols | None = None) -> None:
         self.model, self.custom, self.known = model, custom, known
         names = {i.name for i in model.inputs} | set(model.initializers) | {o for n in model.nodes for o in n.outputs}
-        self.builder = Builder(names, known)
+        self.builder = Builder(names, known, symbols)
         self.scope = self.top = Scope()
         self.bound: set[str] = set()
         """The values that have a name of the model."""
@@ -202,7 +206,7 @@ class _Import:
 
     def _input(self, declared: Declared, given: tuple[int, ...] | None, symbols: Mapping[str, int]) -> None:
         if given is not None:
-            shape = tuple(int(n) for n in given)
+            shape = tuple(int_or_size(n) for n in given)
         else:
             if declared.dims is None:
                 raise Refusal("O011", f"input {quoted(declared.name)} has no shape", help=_give(declared.name, "…"))
@@ -353,13 +357,17 @@ class _Import:
         return self.known.carried.get(name) if array is None else self.builder.constant(name, array)
 
     def _is_new_constant(self, value: Value) -> bool:
-        return value.name in self.builder.constants and value.name not in self.bound
+        known = value.name in self.builder.constants or value.name in self.builder.sizes
+        return known and value.name not in self.bound
 
     def _rename(self, names: Mapping[str, str], start: int) -> None:
         for old, new in names.items():
             self.builder.values[new] = replace(self.builder.values.pop(old), name=new)
-            if old in self.builder.constants:
-                self.builder.constants[new] = self.builder.constants.pop(old)
+            for table in (self.builder.constants, self.builder.sizes):
+                if old in table:
+                    table[new] = table.pop(old)
+            if old in self.builder.stored:
+                self.builder.stored.add(new)
         self.builder.nodes[start:] = [_renamed(n, names) for n in self.builder.nodes[start:]]
 
     # ---- outputs
@@ -377,11 +385,14 @@ class _Import:
             raise Refusal("O012", f"output {quoted(declared.name)} is declared {_dims(declared)} and computed as {list(value.shape)}")
         if value.name != declared.name:
             result = self.builder.value(declared.name, value.dtype, value.shape)
+            self.builder.store_sizes(value.name)
             if value.name in self.builder.constants:
                 self.builder.constants[declared.name] = self.builder.constants[value.name]
             else:
                 self.builder.nodes.append(View(self.builder.label(f"output {declared.name}"), value.name, declared.name))
             self._define(declared.name, result)
+        else:
+            self.builder.store_sizes(value.name)
 
     def _taken(self) -> tuple[Value, ...]:
         """Return the inputs of the graph: those of the model that are not known, and what is carried over."""
@@ -400,6 +411,7 @@ class _Import:
             {name: value for name, value in b.values.items() if name in used},
             {name: np.asarray(array) for name, array in b.constants.items() if name in used},
             tuple(b.nodes),
+            b.symbols,
         )
 
 

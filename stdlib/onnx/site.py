@@ -15,11 +15,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from codegen.dtypes import DType, from_numpy
+from codegen.dtypes import DTYPES, DType, from_numpy
+from polyhedral import affine
+from polyhedral.expr import Expr, Int
 from stdlib.library import library
 from stdlib.onnx.model import Array, Block, Node
 from stdlib.onnx.problems import Refusal, Unknown, Unsupported, quoted
@@ -33,18 +35,22 @@ from tensorlang.graph.externs import inputs_of
 from tensorlang.graph.nodes import Attr, Extern, Join, Kernel, Part, Value, View
 from tensorlang.graph.nodes import Node as GraphNode
 from tensorlang.graph.passes.clean.fold import LARGEST_WORK, work
-from tensorlang.graph.programs import result_tensors
+from tensorlang.graph.programs import axes_of, result_tensors, single
+from tensorlang.graph.shape_arithmetic import int_or_size, of_sizes
+from tensorlang.graph.sizes import OpenSize, Size, Symbols, is_open, same_shape, shape_in, to_expr
 from tensorlang.tensor.interp import interpret
-from tensorlang.tensor.nodes import ExternCall, Program
+from tensorlang.tensor.nodes import Cast, Definition, ExternCall, IndexValue, Piece, Program, Read, Tensor
 from tensorlang.tensor.operation_count import operations
 from tensorlang.tensor.segments import segments
-from tensorlang.tensor.walk import caller_shape
 
 FOLDED_ELEMENTS = 1 << 12
 """Operators on constants are evaluated at import when their results have no more elements than this; larger ones wait for the compiler, or
 for a rule that asks for their elements."""
 FOLDED_OPERATIONS = 1 << 22
 """And when they take no more operations: a window of a few elements may be as large as anybody writes."""
+
+FOLDED_SIZES = 1 << 8
+"""And on sizes that are open, when neither arguments nor results have more elements."""
 
 KNOWN_ELEMENTS = 1 << 24
 """Rules look at the elements of constants, and make tables, up to this size."""
@@ -76,9 +82,35 @@ def argument_type(argument: Argument) -> ArgType | tuple[ArgType, ...] | None:
         case None:
             return None
         case Value():
-            return ArgType(argument.dtype, argument.shape)
+            return _type_of(argument)
         case _:
-            return tuple(ArgType(part.dtype, part.shape) for part in argument)
+            return tuple(_type_of(part) for part in argument)
+
+
+def _type_of(value: Value) -> ArgType:
+    return ArgType(value.dtype, tuple(_plain(n) for n in value.shape) if is_open(value.shape) else value.shape)
+
+
+def _plain(n: Any) -> Any:
+    """Return an attribute or extent as programs have it: open sizes as expressions."""
+    return tuple(_plain(part) for part in n) if isinstance(n, tuple) else n.expression if isinstance(n, Size) else n
+
+
+def sizes_program(value: Value, array: Array) -> Program:
+    """Return the program without parameters of a value whose elements are integers and sizes."""
+    axes = axes_of(len(value.shape))
+    result = Tensor("y", value.dtype, tuple(Int(n) for n in value.shape))
+    elements = [(index, to_expr(int_or_size(n))) for index, n in np.ndenumerate(array)]
+    sizes = dict.fromkeys(name for _, e in elements for name in sorted(affine.name_set(e)))
+    pieces = tuple(
+        Piece(_as(value.dtype, e), affine.conj(*(affine.compare("==", axis, k) for axis, k in zip(axes, index, strict=True))))
+        for index, e in elements
+    )
+    return Program("sizes", tuple(sizes), (), ("y",), (Definition((result,), axes, pieces),))
+
+
+def _as(dtype: DType, e: Expr) -> IndexValue | Cast:
+    return IndexValue(e) if dtype == DTYPES["i64"] else Cast(dtype, IndexValue(e))
 
 
 def flat(arguments: Sequence[Argument]) -> list[Value]:
@@ -89,10 +121,16 @@ def flat(arguments: Sequence[Argument]) -> list[Value]:
 class Builder:
     """The graph under construction. `taken` holds every name that a value or node may not get."""
 
-    def __init__(self, taken: set[str], known: Known | None = None) -> None:
+    def __init__(self, taken: set[str], known: Known | None = None, symbols: Symbols | None = None) -> None:
+        self.symbols = symbols
+        """The sizes that stay open, None where none does."""
         self.known = known or Known()
         self.values: dict[str, Value] = dict(self.known.carried)
         self.constants: dict[str, Array] = {}
+        self.sizes: dict[str, Array] = {}
+        """The elements of values that are computed from open sizes alone: integers and sizes."""
+        self.stored: set[str] = set()
+        """Which of these a kernel computes, as something else than a shape depends on them."""
         self.nodes: list[GraphNode] = []
         self.taken = taken
         self.labels: set[str] = set()
@@ -131,6 +169,8 @@ class Builder:
         """Return the elements of a value that depends on constants alone, computed now where they were not; None when it does not.
 
         Raises Refusal O014 when they are too many to be computed."""
+        if name in self.sizes:
+            return self.sizes[name]
         if name not in self.constants and name not in self._makers:
             return None
         pending = [name]
@@ -177,6 +217,14 @@ class Builder:
         value = Value(name, dtype, shape)
         self.values[name] = value
         return value
+
+    def store_sizes(self, name: str) -> None:
+        """Let a kernel compute a value that is made of sizes, as data depends on it."""
+        if name not in self.sizes or name in self.stored:
+            return
+        self.stored.add(name)
+        value = self.values[name]
+        self.nodes.append(Kernel(self.label(f"sizes {name}"), sizes_program(value, self.sizes[name]), (), (name,)))
 
     def constant(self, name: str, array: Array) -> Value:
         dtype = from_numpy(array.dtype)
@@ -300,9 +348,9 @@ class Site:
         array = self.constant_or_none(k)
         if array is None:
             return None
-        if array.ndim > 1 or array.dtype.kind not in "iu":
+        if array.ndim > 1 or array.dtype.kind not in "iuO":
             raise self.wrong(f"input {k} must be a vector of integers, not {array.dtype}{list(array.shape)}")
-        return tuple(int(v) for v in array.reshape(-1))
+        return tuple(int_or_size(v) for v in array.reshape(-1))
 
     # ---- attributes
 
@@ -377,20 +425,28 @@ class Site:
 
     def ops(self, operator: str, *args: Argument, **attrs: Attr) -> tuple[Value, ...]:
         """Return the results of a library operator. Raises Refusal O012 when the arguments do not fit it."""
-        frozen = tuple(attrs.items())
+        frozen = tuple((name, _plain(given)) for name, given in attrs.items())
         try:
             found = program(operator, tuple(argument_type(a) for a in args), frozen)
         except CompileError as problem:
+            open_: list[Any] = [n for value in flat(args) for n in value.shape if is_open((n,))]
+            if open_ and any(d.code == "R0212" for d in problem.diagnostics):
+                raise OpenSize(*open_, why=f"node {quoted(self.node.label)} ({self.node.op}) needs a number") from None
             raise self.mismatch(args, problem) from problem
-        return self.apply(found, flat(args), operator, frozen)
+        known = frozen if self.builder.symbols is None else tuple(item for item in attrs.items() if _plain(item[1]) == item[1])
+        return self.apply(found, flat(args), operator, known)
 
     def apply(
         self, found: Program, inputs: Sequence[Value], operator: str = "", attrs: tuple[tuple[str, Attr], ...] = ()
     ) -> tuple[Value, ...]:
         """Return the results of a program for these inputs."""
-        results = [(t.dtype, caller_shape(t, {})) for t in result_tensors(found)]
+        results = [(t.dtype, shape_in(t, self.builder.symbols)) for t in result_tensors(found)]
         for dtype, shape in results:
             check_size(dtype, shape, f"a result of node {quoted(self.node.label)}")
+        if any(v.name in self.builder.sizes for v in inputs):
+            of_shapes = self._of_sizes(found, inputs, results)
+            if of_shapes is not None:
+                return of_shapes
         if self._foldable(found, inputs, results):
             return self._evaluated(found, inputs)
         return self._node(found, inputs, results, operator, attrs)
@@ -410,11 +466,13 @@ class Site:
         return tuple(values[name] for name in found.results)
 
     def _extern(self, call: ExternCall, values: Mapping[str, Value]) -> tuple[Value, ...]:
-        results = [(t.dtype, caller_shape(t, {})) for t in call.results]
+        results = [(t.dtype, shape_in(t, self.builder.symbols)) for t in call.results]
         for dtype, shape in results:
             check_size(dtype, shape, f"a result of node {quoted(self.node.label)}")
         outputs = tuple(self.builder.value(self._fresh(), dtype, shape) for dtype, shape in results)
         inputs = tuple(values[name].name for name in inputs_of(call))
+        for name in inputs:
+            self.builder.store_sizes(name)
         label = self.builder.label(self.node.label)
         self.builder.nodes.append(Extern(label, call, inputs, tuple(v.name for v in outputs), (self.node.label,)))
         return outputs
@@ -422,13 +480,17 @@ class Site:
     def stated(self, operator: str, *args: Argument) -> Value:
         """Return the only result of a library operator as `op` does, but leave it to the graph to compute it, even of constants."""
         found = program(operator, tuple(argument_type(a) for a in args), ())
-        (result,) = self._node(found, flat(args), [(t.dtype, caller_shape(t, {})) for t in result_tensors(found)], operator, ())
+        (result,) = self._node(
+            found, flat(args), [(t.dtype, shape_in(t, self.builder.symbols)) for t in result_tensors(found)], operator, ()
+        )
         return result
 
     def _node(
         self, found: Program, inputs: Sequence[Value], results: Sequence[Type], operator: str, attrs: tuple[tuple[str, Attr], ...]
     ) -> tuple[Value, ...]:
         outputs = tuple(self.builder.value(self._fresh(), dtype, shape) for dtype, shape in results)
+        for v in inputs:
+            self.builder.store_sizes(v.name)
         label = self.builder.label(self.node.label)
         self.builder.nodes.append(
             Kernel(label, found, tuple(v.name for v in inputs), tuple(v.name for v in outputs), operator, attrs, (self.node.label,))
@@ -439,11 +501,13 @@ class Site:
         """Return the elements of `x`, in row-major order, under another shape."""
         if prod(shape) != prod(x.shape) or any(extent < 0 for extent in shape):
             raise self.wrong(f"{prod(x.shape)} elements of the shape {list(x.shape)} do not fill the shape {list(shape)}")
-        if tuple(shape) == x.shape:
+        if same_shape(tuple(shape), x.shape):
             return x
         array = self.array(x)
-        if array is not None:
+        if array is not None and not is_open(shape):
             return self.constant(array.reshape(tuple(shape)))
+        if x.name in self.builder.sizes and not is_open(shape):
+            return self.of_sizes(self.builder.sizes[x.name].reshape(tuple(shape)), x.dtype)
         result = self.builder.value(self._fresh(), x.dtype, tuple(shape))
         self.builder.nodes.append(View(self.builder.label(self.node.label), x.name, result.name, (self.node.label,)))
         return result
@@ -451,12 +515,30 @@ class Site:
     def constant(self, array: Array) -> Value:
         return self.builder.constant(self._fresh(), array)
 
+    def of_sizes(self, array: Array, dtype: DType) -> Value:
+        """Return a value of these elements, integers and sizes: a constant where no size is open."""
+        if not is_open(tuple(array.flat)):
+            return self.constant(array.astype(dtype.numpy))
+        result = self.builder.value(self._fresh(), dtype, array.shape)
+        self.builder.sizes[result.name] = array
+        return result
+
     def filled(self, shape: Sequence[int], dtype: DType, value: float = 0) -> Value:
         """Return a constant all of whose elements are equal; it takes no memory."""
         check_size(dtype, tuple(shape), f"a constant of node {quoted(self.node.label)}")
         if dtype.is_integer and not limits(dtype)[0] <= value <= limits(dtype)[1]:
             raise self.wrong(f"{value} does not fit {dtype}")
+        if is_open(shape):
+            one = self.constant(np.full((1,) * len(shape), value, dtype.numpy))
+            return self._expanded(one, shape)
         return self.constant(np.broadcast_to(np.asarray(value, dtype.numpy), tuple(shape)))
+
+    def _expanded(self, one: Value, shape: Sequence[int]) -> Value:
+        """Return the one element of a value everywhere in a shape whose sizes are open."""
+        axes = axes_of(len(shape))
+        result, param = Tensor("y", one.dtype, tuple(map(to_expr, shape))), Tensor("x", one.dtype, (Int(1),) * len(shape))
+        (made,) = self.apply(single("fill", (param,), result, axes, Read("x", (Int(0),) * len(shape))), (one,))
+        return made
 
     def small(self, count: int, what: str) -> None:
         """Refuse a table that would be computed at import and has more elements than a program should carry."""
@@ -473,9 +555,21 @@ class Site:
     def _fresh(self) -> str:
         return self.builder.fresh(next((o for o in self.node.outputs if o), self.node.label) + ".part")
 
+    def _of_sizes(self, found: Program, inputs: Sequence[Value], results: Sequence[Type]) -> tuple[Value, ...] | None:
+        """Return the results of a program on sizes and constants where they are sizes and constants, too."""
+        b = self.builder
+        arrays = [b.sizes[v.name] if v.name in b.sizes else b.constants.get(v.name) for v in inputs]
+        if any(a is None or a.size > FOLDED_SIZES for a in arrays) or any(is_open(s) or prod(s) > FOLDED_SIZES for _, s in results):
+            return None
+        made = of_sizes(found, {t.name: a for t, a in zip(found.params, arrays, strict=True) if a is not None})
+        if made is None:
+            return None
+        return tuple(self.of_sizes(made[t.name], t.dtype) for t in result_tensors(found))
+
     def _foldable(self, found: Program, inputs: Sequence[Value], results: Sequence[Type]) -> bool:
         return (
-            all(v.name in self.builder.constants for v in inputs)
+            not any(is_open(shape) for _, shape in results)
+            and all(v.name in self.builder.constants for v in inputs)
             and sum(prod(shape) for _, shape in results) <= FOLDED_ELEMENTS
             and sum(prod(v.shape) for v in inputs) <= 4 * FOLDED_ELEMENTS
             and operations(found, {}) <= FOLDED_OPERATIONS

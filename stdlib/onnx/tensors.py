@@ -18,6 +18,7 @@ from codegen.dtypes import DTYPES, DType
 from stdlib.onnx.external import inside
 from stdlib.onnx.model import Array
 from stdlib.onnx.problems import Refusal, Unsupported, quoted
+from tensorlang.graph.sizes import is_open
 from tensorlang.memory_map import contents
 
 LIMIT_BYTES = 1 << 36
@@ -107,6 +108,8 @@ def check_size(dtype: DType, shape: tuple[int, ...], what: str) -> None:
     """Raise O014 when a value of this shape is too large to exist, or has more dimensions than arrays have."""
     if len(shape) > MOST_DIMENSIONS:
         raise Refusal("O014", f"{what} has {len(shape)} dimensions", f"arrays have {MOST_DIMENSIONS} at most")
+    if is_open(shape):  # which is checked when it is known
+        return
     if prod(shape) * dtype.size_bytes > LIMIT_BYTES or any(extent >= 1 << 48 for extent in shape):
         raise Refusal("O014", f"{what} is too large", f"{dtype}{list(shape)} takes more than {LIMIT_BYTES >> 30} GiB")
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import get_args
 
 from codegen.dtypes import DTYPES, DType
+from polyhedral import expr as px
 from tensorlang.check.binder import Binder, args_of, tensor_params
 from tensorlang.check.problems import did_you_mean, error
 from tensorlang.check.scalar import value
@@ -146,6 +148,8 @@ def _scalar_attribute(b: Binder, param: sx.Param, given: object) -> Value:
             return Num(bool(item))
         case "int", int() if not isinstance(item, bool):
             return Num(item)
+        case "int", size if isinstance(size, get_args(px.Expr)):  # of a caller whose sizes are open
+            return Idx(size, True)
         case "str", str():
             return Str(item)
         case "fn", str():

@@ -24,10 +24,11 @@ from tensorlang.tensor.dead_code import without_dead_calls
 
 @dataclass(frozen=True, slots=True)
 class ArgType:
-    """The type of a tensor argument. A dimension given by name is a size that the caller knows only at run time."""
+    """The type of a tensor argument. A dimension given by name, or as an expression over names, is a size that the caller knows only at run
+    time."""
 
     dtype: DType
-    shape: tuple[int | str, ...]
+    shape: tuple[int | str | px.Expr, ...]
 
 
 def instantiate(
@@ -155,8 +156,14 @@ def _arg(arg: ArgType) -> Arg:
     return Arg(arg.dtype, tuple((_extent(d),) for d in arg.shape))
 
 
-def _extent(dim: int | str) -> px.Expr:
-    return px.Name(dim) if isinstance(dim, str) else px.Int(int(dim))
+def _extent(dim: int | str | px.Expr) -> px.Expr:
+    match dim:
+        case str():
+            return px.Name(dim)
+        case px.Int() | px.Name() | px.Add() | px.Scale() | px.Floor() | px.Mod() | px.Min() | px.Max():
+            return dim
+        case _:
+            return px.Int(int(dim))
 
 
 def _size(given: int | str | tuple[int | str, ...] | list[int | str]) -> px.Expr | tuple[px.Expr, ...]:

@@ -84,7 +84,7 @@ def byte_contraction(state: State, node: Kernel) -> ByteContraction | None:
     """Return the one sum of products of bytes in the kernel's program, or None. The constant operand, if any, is the second."""
     program = node.program
     value = single_value(program)
-    if value is None or not is_single(program) or program.mode == "strict":
+    if value is None or program.sizes or not is_single(program) or program.mode == "strict":
         return None
     if program.definitions[0].tensors[0].dtype not in (f32, i32):
         return None

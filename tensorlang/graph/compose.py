@@ -20,7 +20,7 @@ from polyhedral.expr import Int
 from tensorlang.diagnostics import InternalError
 from tensorlang.graph.nodes import Graph, Kernel
 from tensorlang.graph.programs import expressions, here, is_pointwise, is_single, reads_in_place, same_box
-from tensorlang.tensor import walk
+from tensorlang.tensor import notation, walk
 from tensorlang.tensor.absorb import absorb
 from tensorlang.tensor.idioms import redefined
 from tensorlang.tensor.nodes import Cast, Definition, Dynamic, Expr, Idiom, Let, Name, Piece, Program, Read, Slot, Tensor
@@ -37,7 +37,7 @@ def composed(graph: Graph, group: tuple[Kernel, ...], kept: tuple[str, ...] = ()
     name = "_".join(dict.fromkeys(node.program.name for node in group))
     program = Program(
         name[:60].rstrip("_"),
-        (),
+        tuple(dict.fromkeys(size for node in group for size in node.program.sizes)),
         tuple(state.params.values()),
         tuple(state.made[value].tensor.name for value in (*kept, group[-1].outputs[0])),
         tuple(state.definitions),
@@ -69,7 +69,7 @@ class _State:
 
 
 def _add(state: _State, node: Kernel, *, last: bool) -> None:
-    used = walk.program_names(node.program)
+    used = walk.program_names(node.program) - set(node.program.sizes)  # which all programs of the graph share
     program = rename_program(node.program, {name: state.fresh(name) for name in sorted(used)})
     bound = dict(zip((p.name for p in program.params), node.inputs, strict=True))
     if is_single(program) and is_pointwise(program):
@@ -163,12 +163,12 @@ def reindexed(index: tuple[Slot, ...], source: Tensor, target: Tensor) -> tuple[
 
 
 def _merged(slots: list[Slot], extents: list[Affine]) -> Affine:
-    """Return the row-major position of an index in a box."""
+    """Return the row-major position of an index in a box, whose outermost extent says nothing about that."""
     total: Affine = Int(0)
     for slot, extent in zip(slots, extents, strict=True):
         if isinstance(slot, Dynamic):
             raise InternalError("fuse", "a data-dependent index along axes that are divided")
-        total = affine.add(affine.scale(_integer(extent), total), slot)
+        total = slot if total == Int(0) else affine.add(affine.scale(_integer(extent), total), slot)
     return total
 
 
@@ -177,16 +177,23 @@ def _divided(position: Affine, extents: list[Affine]) -> list[Affine]:
     out: list[Affine] = []
     inner = 1
     for k in range(len(extents) - 1, -1, -1):
-        n = _integer(extents[k])
         quotient = affine.floor(position, inner) if inner > 1 else position
-        out.append(Int(0) if n == 1 else quotient if k == 0 or all(_integer(e) == 1 for e in extents[:k]) else affine.mod(quotient, n))
-        inner *= n
+        if extents[k] == Int(1):
+            out.append(Int(0))
+        elif all(e == Int(1) for e in extents[:k]):
+            out.append(quotient)
+            break
+        else:
+            n = _integer(extents[k])
+            out.append(affine.mod(quotient, n))
+            inner *= n
+    out += [Int(0)] * (len(extents) - len(out))
     return out[::-1]
 
 
 def _integer(e: Affine) -> int:
     if not isinstance(e, Int):
-        raise InternalError("fuse", "a program in a graph has a symbolic size")
+        raise InternalError("fuse", f"axes of the open size {notation.show(e)} are divided")
     return e.value
 
 

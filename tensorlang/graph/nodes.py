@@ -6,9 +6,10 @@
              | Part (a stretch of the memory of another value; no data moves)
              | Extern (a kernel that is not in the language bound to values, all of them row-major)
 
-All shapes are static: a model with symbolic dimensions is specialised for the shapes it is run with before it becomes a graph. A value is
-defined once: as an input, as a constant, or by one node. `layout` of a value says how its memory is arranged (None: row-major); it is
-changed by the layout pass alone, and inputs and outputs of the graph are always row-major.
+Shapes are numbers, or, in the graph of a model whose sizes stay open, expressions over its symbols (`tensorlang.graph.sizes`), which the
+programs of kernels have as sizes under the same names. A value is defined once: as an input, as a constant, or by one node. `layout` of
+a value says how its memory is arranged (None: row-major); it is changed by the layout pass alone, and inputs and outputs of the graph are
+always row-major.
 
 `operator` and `attrs` of a kernel tell which library operator it came from: passes that know algebra (batch-norm folding, transposes
 that cancel) match on them; fusion and code generation look at the program only. A fused kernel has operator "" and lists its `members`.
@@ -22,13 +23,14 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from codegen.dtypes import DType
+from tensorlang.graph.sizes import Symbols, same_shape
 from tensorlang.schedule.layout import Layout
 from tensorlang.tensor.nodes import ExternCall, Program
 
 Attr: TypeAlias = int | float | bool | str | tuple[int, ...] | tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Value:
     """`name` is the model's own name, any text; it never reaches generated code."""
 
@@ -36,6 +38,15 @@ class Value:
     dtype: DType
     shape: tuple[int, ...]
     layout: Layout | None = None
+
+    def __eq__(self, other: object) -> bool:
+        """Tell whether two values are the same whatever the sizes are."""
+        if not isinstance(other, Value):
+            return NotImplemented
+        return (self.name, self.dtype, self.layout) == (other.name, other.dtype, other.layout) and same_shape(self.shape, other.shape)
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.dtype, self.shape, self.layout))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,3 +123,5 @@ class Graph:
     values: dict[str, Value]
     constants: dict[str, np.ndarray[Any, Any]]
     nodes: tuple[Node, ...]
+    symbols: Symbols | None = None
+    """What shapes are expressions over, None where all are numbers."""

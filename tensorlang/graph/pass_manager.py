@@ -12,6 +12,7 @@ from typing import TypeAlias
 from tensorlang.diagnostics import CompileError, InternalError
 from tensorlang.graph.nodes import Graph
 from tensorlang.graph.options import Options
+from tensorlang.graph.sizes import OpenSize
 from tensorlang.graph.verify import verify
 
 ROUNDS = 8
@@ -84,7 +85,7 @@ def steps(graph: Graph, pipeline: Pipeline, options: Options) -> Iterator[Step]:
 def _applied(each: Pass, before: Graph, options: Options) -> Graph:
     try:
         after = each.run(before, options)
-    except (CompileError, InternalError, MemoryError):
+    except (CompileError, InternalError, MemoryError, OpenSize):
         raise
     except Exception as problem:
         raise InternalError(each.name, f"graph `{before.name}`: {type(problem).__name__}: {problem}") from problem

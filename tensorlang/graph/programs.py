@@ -11,12 +11,14 @@ from dataclasses import replace
 from math import prod
 
 from codegen.dtypes import DType
+from polyhedral import affine
 from polyhedral.expr import TRUE, Int, Name
 from polyhedral.expr import Expr as Affine
 from tensorlang.graph.nodes import Graph, Kernel, Value
+from tensorlang.graph.sizes import to_expr
 from tensorlang.tensor import walk
 from tensorlang.tensor.contraction import sums_products
-from tensorlang.tensor.nodes import Binary, Cast, Definition, Dynamic, Expr, Piece, Program, Read, Reduce, Tensor
+from tensorlang.tensor.nodes import Binary, Cast, Definition, Dynamic, Expr, IndexValue, Piece, Program, Read, Reduce, Tensor
 
 
 def program_key(program: Program) -> str:
@@ -180,7 +182,7 @@ def _ungrouped(tensor: Tensor) -> bool:
 
 
 def tensor_of(name: str, value: Value) -> Tensor:
-    return Tensor(name, value.dtype, tuple(Int(n) for n in value.shape))
+    return Tensor(name, value.dtype, tuple(map(to_expr, value.shape)))
 
 
 def axes_of(rank: int) -> tuple[str, ...]:
@@ -196,16 +198,16 @@ def transpose_program(dtype: DType, shape: tuple[int, ...], perm: tuple[int, ...
     """Return `numpy.transpose(x, perm)` of an `x` of `shape`."""
     axes = axes_of(len(shape))
     index: tuple[Affine, ...] = tuple(Name(axes[perm.index(k)]) for k in range(len(shape)))
-    result = Tensor("y", dtype, tuple(Int(shape[k]) for k in perm))
-    source = Tensor("x", dtype, tuple(Int(n) for n in shape))
+    result = Tensor("y", dtype, tuple(to_expr(shape[k]) for k in perm))
+    source = Tensor("x", dtype, tuple(map(to_expr, shape)))
     return single("transpose" if perm != tuple(range(len(shape))) else "copy", (source,), result, axes, Read("x", index))
 
 
 def channel_program(op: str, dtype: DType, shape: tuple[int, ...], axis: int) -> Program:
     """Return `y[…] = x[…] op b[i_axis]`: one number per channel."""
     axes = axes_of(len(shape))
-    x = Tensor("x", dtype, tuple(Int(n) for n in shape))
-    b = Tensor("b", dtype, (Int(shape[axis]),))
+    x = Tensor("x", dtype, tuple(map(to_expr, shape)))
+    b = Tensor("b", dtype, (to_expr(shape[axis]),))
     value = Binary("+" if op == "+" else "*", Read("x", here(axes)), Read("b", (Name(axes[axis]),)))
     return single(f"channel_{'add' if op == '+' else 'mul'}", (x, b), replace(x, name="y"), axes, value)
 
@@ -219,6 +221,15 @@ def here(axes: tuple[str, ...]) -> tuple[Affine, ...]:
     return tuple(Name(axis) for axis in axes)
 
 
+def with_sizes(program: Program) -> Program:
+    """Return the program with the sizes that its shapes mention among its own."""
+    names = (affine.name_set(n) for tensor in walk.tensors(program) for n in tensor.shape)
+    return replace(program, sizes=tuple(dict.fromkeys((*program.sizes, *(name for found in names for name in sorted(found))))))
+
+
 def single(name: str, params: tuple[Tensor, ...], result: Tensor, axes: tuple[str, ...], value: Expr) -> Program:
-    """Return the program that defines `result` by `value` at every point of its box."""
-    return Program(name, (), params, (result.name,), (Definition((result,), axes, (Piece(value),)),))
+    """Return the program that defines `result` by `value` at every point of its box. Its sizes are those of the shapes."""
+    of_shapes = (affine.name_set(n) for tensor in (*params, result) for n in tensor.shape)
+    of_value = (affine.name_set(e.index) - set(axes) for e in walk.nodes(value) if isinstance(e, IndexValue))
+    sizes = tuple(dict.fromkeys(name for found in (*of_shapes, *of_value) for name in sorted(found)))
+    return Program(name, sizes, params, (result.name,), (Definition((result,), axes, (Piece(value),)),))

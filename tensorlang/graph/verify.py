@@ -23,8 +23,8 @@ from tensorlang.diagnostics import InternalError
 from tensorlang.graph.edit import reads, size_bytes, writes
 from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Node, Part, Value, View
 from tensorlang.graph.programs import result_tensors
+from tensorlang.graph.sizes import Symbols, laid_out, shape_in, to_expr
 from tensorlang.schedule.injective import fault
-from tensorlang.tensor import walk
 from tensorlang.tensor.idioms import refusal
 from tensorlang.tensor.nodes import Program, Tensor
 
@@ -49,7 +49,7 @@ def problems(graph: Graph) -> Iterator[str]:
         if all(name in graph.values for name in (*reads(node), *writes(node))):
             yield from _node(graph, node, seen)
     for value in graph.values.values():
-        wrong = fault(value.layout, value.shape) if value.layout is not None else None
+        wrong = None if value.layout is None else fault(laid_out(value.layout), tuple(map(to_expr, value.shape)))
         if wrong is not None:
             yield f"the layout of `{value.name}` loses elements: {wrong}"
     for name in (*graph.inputs, *graph.outputs):
@@ -88,28 +88,34 @@ def _constants(graph: Graph) -> Iterator[str]:
             yield f"constant `{name}` is declared {value.shape} and holds {array.shape}"
 
 
-def _signature(program: Program) -> Signature:
+def _signature(program: Program, symbols: Symbols | None) -> Signature:
     """Return name, type and shape of the parameters and of the results of a program."""
 
     def types(tensors: tuple[Tensor, ...]) -> Types:
-        return tuple((t.name, t.dtype, walk.caller_shape(t, {})) for t in tensors)
+        return tuple((t.name, t.dtype, shape_in(t, symbols)) for t in tensors)
 
     return types(program.params), types(result_tensors(program))
+
+
+def _unknown(program: Program, symbols: Symbols | None) -> list[str]:
+    """Return the sizes of a program that no symbols of its graph stand for."""
+    return [size for size in program.sizes if symbols is None or not symbols.knows(size)]
 
 
 def _node(graph: Graph, node: Node, seen: dict[int, Signature]) -> Iterator[str]:
     match node:
         case Kernel(program=program):
-            if program.sizes:
-                yield f"kernel `{node.name}` still has the sizes {', '.join(program.sizes)}"
+            unknown = [] if not program.sizes else _unknown(program, graph.symbols)
+            if unknown:
+                yield f"kernel `{node.name}` has the sizes {', '.join(unknown)} that are not the graph's"
             else:
-                params, results = seen[id(program)] = seen.get(id(program)) or _signature(program)
+                params, results = seen[id(program)] = seen.get(id(program)) or _signature(program, graph.symbols)
                 yield from _bound(graph, node, "input", node.inputs, params)
                 yield from _bound(graph, node, "output", node.outputs, results)
                 wrong = [(type(i).__name__, refusal(i, program)) for i in program.idioms]
                 yield from (f"kernel `{node.name}` is no {kind}: {why}" for kind, why in wrong if why)
         case Extern(call=call):
-            results = tuple((t.name, t.dtype, walk.caller_shape(t, {})) for t in call.results)
+            results = tuple((t.name, t.dtype, shape_in(t, graph.symbols)) for t in call.results)
             yield from _bound(graph, node, "output", node.outputs, results)
             if len(node.inputs) != sum(a is not None for a in call.arguments):
                 yield f"kernel `{node.name}` has {len(node.inputs)} inputs for the arguments {call.arguments}"

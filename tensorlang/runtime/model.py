@@ -1,7 +1,7 @@
 """A compiled model: called with named arrays, it returns named arrays.
 
-A model whose inputs leave dimensions open is compiled for each combination of shapes it meets, once each. What was compiled is kept on
-disk, kernel by kernel and as a whole, so that another process finds it.
+A model whose inputs leave dimensions open is compiled for the first combination of shapes it meets, and then once for all, as far as its
+sizes can stay open (`open_sizes.py`). What was compiled is kept on disk, kernel by kernel and as a whole, so that another process finds it.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ from tensorlang.graph.nodes import Graph
 from tensorlang.runtime.bundle import BundleKey, keep_open, kept_open
 from tensorlang.runtime.description import Description
 from tensorlang.runtime.feeds import check_named, describe
+from tensorlang.runtime.open_sizes import OpenSizes
 from tensorlang.runtime.profile import Profile
 from tensorlang.runtime.protocol import MemoryUse, Progress, Runs, Timer, Tools, quiet
 from tensorlang.runtime.signature import OpenModel, Signature, TensorSignature, check_feeds, named_inputs, signature_of
+from tensorlang.runtime.specialization import Sizes
 from tensorlang.runtime.stages import Stages
 from tensorlang.runtime.work import Roofline
 
@@ -50,11 +52,12 @@ class CompiledModel:
         key: Callable[..., BundleKey] | None = None,
         made: Callable[[], CompiledModel] | None = None,
         signature: Callable[[], Signature | None] = lambda: None,
+        sizes: Sizes = "static",
     ) -> None:
         """`load(shapes)` returns the model's graph for given input shapes, or for its own when they are all known; `key(shapes)` is what
         the compiled model is kept under on disk, if it may be; `made()` makes the same model in another process. `signature()` tells what
-        a model of open shapes takes and returns, None where that is not to be had. Where `load` says that shapes depend on elements
-        (`DataDependent`), it and `key` are called with what these are, too.
+        a model of open shapes takes and returns, None where that is not to be had. `sizes`: how code is made for shapes that come. Where
+        `load` says that shapes depend on elements (`DataDependent`), it and `key` are called with what these are, too.
 
         Raises CompileError for what the model does that is not supported, C0111 and C0112."""
         self._load, self._tools, self._progress, self._key = load, tools, progress, key
@@ -67,6 +70,8 @@ class CompiledModel:
         self._static: Runs | None = None
         self._signature: Signature | None = None
         self._open: tuple[Diagnostic, ...] = ()
+        self._sizes: Sizes = sizes
+        self._opened: OpenSizes | None = None
         self._quick: Callable[[Mapping[str, object]], Any] = lambda feeds: NotImplemented
         known = self._known_to_be_open(shapes)
         if known is None:
@@ -81,6 +86,9 @@ class CompiledModel:
             self._open, self._signature = known.diagnostics, known.signature
         if isinstance(self._static, Stages):
             self._signature = signature()
+        if self._signature is not None and self._open and sizes != "static" and not tools.on_device:
+            taken = self._signature
+            self._opened = OpenSizes(taken.name, taken.inputs, sizes, load, tools, progress, key)
 
     def _known_to_be_open(self, shapes: Shapes | None) -> OpenModel | None:
         """Return what another process found out about a model of open shapes, or None."""
@@ -123,7 +131,12 @@ class CompiledModel:
     @property
     def memory(self) -> MemoryUse:
         """The memory of all combinations of shapes that code is held for."""
-        return sum((made.summary.memory for made in self._held()), MemoryUse(0, 0))
+        total, seen = MemoryUse(0, 0), set[int]()
+        for found in (made.summary for made in self._held()):
+            shared = found.weights is not None and id(found.weights) in seen
+            total += MemoryUse(0, found.memory.arena_bytes) if shared else found.memory
+            seen.add(id(found.weights))
+        return total
 
     def _held(self) -> Sequence[Runs]:
         """Return what there is code for, what was used last at the end."""
@@ -225,6 +238,8 @@ class CompiledModel:
 
     def _shapes(self) -> Iterator[str]:
         """Yield what there is to say of the shapes that an open model has met."""
+        if self._opened is not None:
+            yield from (f"sizes: {note}" for note in self._opened.notes)
         if self._open:
             yield f"shapes: of at most {self.kept} combinations code stays in memory, of these now, the last one used last"
             yield from ("        " + ", ".join(f"{name} {list(shape)}" for name, shape in key) for key in self._made)
@@ -268,11 +283,16 @@ class CompiledModel:
         key = tuple(sorted(shapes.items()))
         with self._lock:
             if key not in self._made:
-                self._made[key] = self._specialise(shapes)
+                self._made[key] = self._run_of(shapes)
             self._made.move_to_end(key)
             while len(self._made) > self.kept:
                 self._made.popitem(last=False)
             return self._made[key]
+
+    def _run_of(self, shapes: Shapes) -> Runs:
+        """Return what runs for shapes: code for open sizes told these, or code of their own."""
+        opened = self._opened.runs(shapes) if self._opened is not None else None
+        return opened if opened is not None else self._specialise(shapes)
 
     def _specialise(self, shapes: Shapes | None) -> Runs:
         return self._compiled(shapes, ())

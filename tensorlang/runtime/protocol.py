@@ -5,6 +5,7 @@ Ready       a program that can be called, for one combination of types and shape
 Direct      its native code, for arrays of NumPy in the host's memory
 AnySizes    one that serves all shapes
 Runs        a model that can be run, for one combination of shapes
+OpenRuns    one whose sizes are open
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from codegen.store import Cache
 from tensorlang.diagnostics import RunError
 from tensorlang.graph.nodes import Graph, Value
 from tensorlang.graph.precisions import Precision
+from tensorlang.graph.sizes import Size, Symbols
 from tensorlang.runtime.feeds import Place
 from tensorlang.runtime.limits import Explained
 from tensorlang.runtime.profile import Profile
@@ -161,6 +163,8 @@ class ModelSummary:
     name: str
     kernels: int
     memory: MemoryUse
+    weights: object = None
+    """What holds the weights: the same where several combinations of shapes share them."""
 
 
 class Runs(Protocol):
@@ -198,6 +202,33 @@ class Runs(Protocol):
 
     def text(self, stage: str) -> str:
         """Return a stage of the model's code, one of `Tools.model_stages`."""
+        ...
+
+
+class OpenRuns(Protocol):
+    """A model whose sizes are open, wherever it runs."""
+
+    @property
+    def inputs(self) -> tuple[tuple[str, tuple[int | Size, ...]], ...]:
+        """The inputs by name, with their shapes."""
+        ...
+
+    @property
+    def kernels(self) -> int:
+        """How many kernels it runs."""
+        ...
+
+    @property
+    def symbols(self) -> Symbols:
+        """The sizes that are open, and what was assumed of them."""
+        ...
+
+    def fits(self, shapes: Mapping[str, tuple[int, ...]]) -> bool:
+        """Tell whether this is the code for such shapes of the inputs."""
+        ...
+
+    def at(self, shapes: Mapping[str, tuple[int, ...]]) -> Runs:
+        """Return the model for shapes that fit. Raises RunError R0315 where no machine has the memory."""
         ...
 
 
@@ -297,6 +328,15 @@ class Tools(Protocol):
 
     def kept(self, key: str, shared: dict[str, Any] | None) -> Runs | None:
         """Return the model that is kept under `key`, or None. `shared` is the same for all shapes of a model, None where there is one."""
+        ...
+
+    def kept_open_sizes(self, key: str) -> OpenRuns | None:
+        """Return the model of open sizes that is kept under `key`, or None."""
+        ...
+
+    def built_open_sizes(self, loaded: Graph, progress: Progress, key: BundleKey | None) -> OpenRuns:
+        """Return an imported graph of open sizes compiled, and keep it under `key` where that is given. Raises CompileError, and OpenSize
+        where a number is needed."""
         ...
 
     def built(self, loaded: Graph, progress: Progress, key: BundleKey | None, shared: dict[str, Any] | None) -> Runs:

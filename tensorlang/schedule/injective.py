@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import assert_never
 
-from polyhedral.expr import Expr, Int
+from polyhedral import affine
+from polyhedral.expr import Expr
 from polyhedral.storage import Collision, Outside, laid_out
 from polyhedral.verdict import Proven, Unknown
 from tensorlang.schedule.layout import Layout
 
 
-def fault(layout: Layout, shape: tuple[int, ...]) -> str | None:
-    """Return why `layout` does not keep the elements of an array of `shape`, or None when it is proven to."""
+def fault(layout: Layout, shape: tuple[int | Expr, ...]) -> str | None:
+    """Return why `layout` does not keep the elements of an array of `shape`, whatever its sizes are; None when it is proven to."""
     if len(layout.axes) != len(shape) or len(layout.dims) != len(layout.shape):
         return f"a layout of {len(layout.axes)} axes in {len(layout.shape)} dimensions is given to an array of {len(shape)}"
-    return fault_of((), layout.axes, tuple(map(Int, shape)), layout.dims, tuple(map(Int, layout.shape)))
+    extents, block = (tuple(map(affine.to_expr, numbers)) for numbers in (shape, layout.shape))
+    sizes = tuple(dict.fromkeys(name for n in (*extents, *block) for name in sorted(affine.name_set(n))))
+    return fault_of(sizes, layout.axes, extents, layout.dims, block)
 
 
 def fault_of(

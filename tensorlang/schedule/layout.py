@@ -12,15 +12,22 @@ of it the layout was made for.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
+from polyhedral import affine
 from polyhedral.expr import Expr
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """`dims[k]`, over the names in `axes`, is the index along storage dimension k; it lies in [0, shape[k])."""
+    """`dims[k]`, over the names in `axes`, is the index along storage dimension k; it lies in [0, shape[k]). What is stored for a program
+    of open sizes has expressions over these in its shape."""
 
     axes: tuple[str, ...]
     dims: tuple[Expr, ...]
     shape: tuple[int, ...]
+
+    def at(self, sizes: Mapping[str, int]) -> Layout:
+        """Return the layout where open sizes are `sizes`."""
+        return replace(self, shape=tuple(int(affine.evaluate(affine.to_expr(n), sizes)) for n in self.shape))

@@ -115,6 +115,7 @@ def _validated(
     program: Program, function: Function, params: tuple[str, ...], layouts: Layouts, sizes: Mapping[str, int], budget: int
 ) -> str:
     """Return why the kernel cannot be validated at these sizes, "" where it was."""
+    layouts = {name: layout.at(sizes) for name, layout in layouts.items()} if program.sizes else layouts
     reason, decides, done = "", False, False
     for seed in SEEDS:
         try:

@@ -72,7 +72,7 @@ def test_models_are_logged_with_the_shapes_that_they_are_compiled_for(log: Any, 
             model(np.ones(n, np.float32))
         lines = [line for line in said(log, "tensorlang.compile") if line.startswith("model")]
         assert len(lines) == 2
-        for n, line in zip((3, 5), lines, strict=True):
+        for n, line in zip((3, "n"), lines, strict=True):
             assert re.fullmatch(rf"model `net` for x: f32\[{n}\]: {how} in [\d.]+ ms, 1 kernel, for cpu, 1 thread", line)
 
 

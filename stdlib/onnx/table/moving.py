@@ -7,9 +7,14 @@ from math import prod
 
 import numpy as np
 
+from polyhedral import affine
+from polyhedral.expr import Expr, Int, Name
 from stdlib.onnx.site import Site
 from stdlib.onnx.table.entry import Entry
 from tensorlang.graph.nodes import Value
+from tensorlang.graph.programs import axes_of, single
+from tensorlang.graph.sizes import is_one, is_open, larger, same, same_shape, smaller, to_expr
+from tensorlang.tensor.nodes import Read, Tensor
 
 
 def reshape(n: Site) -> Value:
@@ -18,9 +23,9 @@ def reshape(n: Site) -> Value:
     wanted = n.integers("shape") if n.node.since < 5 else n.constant_ints(1)
     assert wanted is not None
     if not n.flag("allowzero"):
-        if any(extent == 0 and k >= len(x.shape) for k, extent in enumerate(wanted)):
+        if any(k >= len(x.shape) and extent == 0 for k, extent in enumerate(wanted)):
             raise n.wrong(f"the shape {list(wanted)} keeps a dimension that {list(x.shape)} does not have")
-        wanted = tuple(x.shape[k] if extent == 0 else extent for k, extent in enumerate(wanted))
+        wanted = tuple(_kept(x, k, extent) for k, extent in enumerate(wanted))
     if any(extent < -1 for extent in wanted) or wanted.count(-1) > 1:
         raise n.wrong(f"{list(wanted)} is not a shape")
     if -1 in wanted:
@@ -31,6 +36,11 @@ def reshape(n: Site) -> Value:
             raise n.wrong(f"the elements of the shape {list(x.shape)} do not fill {list(wanted)}")
         wanted = tuple(prod(x.shape) // rest if extent == -1 else extent for extent in wanted)
     return n.view(x, wanted)
+
+
+def _kept(x: Value, k: int, extent: int) -> int:
+    """Return the extent that is asked for in place `k`, where 0 stands for that of `x`."""
+    return extent if k < len(x.shape) and same(extent, x.shape[k]) else x.shape[k] if extent == 0 else extent
 
 
 def flatten(n: Site) -> Value:
@@ -75,7 +85,7 @@ def transposed(n: Site, x: Value, perm: tuple[int, ...]) -> Value:
     """Return `x` with its axes in another order: a view when only axes of extent one move."""
     if len(perm) != len(x.shape):
         raise n.wrong(f"a value of {len(perm)} dimensions is needed, not of the shape {list(x.shape)}")
-    moving = [k for k in perm if x.shape[k] != 1]
+    moving = [k for k in perm if not is_one(x.shape[k])]
     if moving == sorted(moving):
         return n.view(x, tuple(x.shape[k] for k in perm))
     return n.op("transpose", x, perm=perm)
@@ -101,7 +111,7 @@ def joined(n: Site, parts: tuple[Value, ...], axis: int) -> Value:
             raise n.wrong(f"values of the shapes {list(first.shape)} and {list(part.shape)} cannot be joined along axis {axis}")
     if any(part.dtype != first.dtype for part in parts):
         raise n.wrong(f"the values have the types {', '.join(sorted({str(p.dtype) for p in parts}))}")
-    full = tuple(part for part in parts if part.shape[axis]) or parts[:1]
+    full = tuple(part for part in parts if not same(part.shape[axis], 0)) or parts[:1]
     while len(full) > MOST_JOINED:
         full = tuple(_concat(n, full[k : k + MOST_JOINED], axis) for k in range(0, len(full), MOST_JOINED))
     return _concat(n, full, axis)
@@ -135,7 +145,7 @@ def split(n: Site) -> tuple[Value | None, ...]:
 
 def slice_axis(n: Site, x: Value, axis: int, start: int, size: int) -> Value:
     """Return `size` neighbouring elements along one axis."""
-    if size == x.shape[axis]:
+    if same(size, x.shape[axis]):
         return x
     zeros, ones = [0] * len(x.shape), (1,) * len(x.shape)
     zeros[axis] = start
@@ -158,23 +168,25 @@ def slice_(n: Site) -> Value:
     for axis, first, last, by in zip(axes, starts, ends, steps, strict=True):
         if by == 0:
             raise n.wrong("a step is 0")
-        found = _clamped(first, last, by, x.shape[axis])
-        start[axis], step[axis], length[axis] = (found.start if len(found) else 0), by, len(found)
-    if length == list(x.shape) and all(by == 1 or extent < 2 for by, extent in zip(step, length, strict=True)):
+        begin, count = _clamped(first, last, by, x.shape[axis])
+        start[axis], step[axis], length[axis] = (0 if same(count, 0) else begin), by, count
+    if same_shape(length, x.shape) and all(by == 1 or extent < 2 for by, extent in zip(step, length, strict=True)):
         return x
-    if any(extent == 0 for extent in length):
+    if any(same(extent, 0) for extent in length):
         return n.filled(length, x.dtype)
-    step = [by if extent > 1 else 1 for by, extent in zip(step, length, strict=True)]
+    step = [by if by == 1 or extent > 1 else 1 for by, extent in zip(step, length, strict=True)]
     return n.op("slice", x, start=tuple(start), step=tuple(step), length=tuple(length))
 
 
-def _clamped(first: int, last: int, by: int, extent: int) -> range:
-    """Return the indices of a slice. Bounds count from the end when negative and are clamped: those of a backward slice to the elements,
-    where Python would let it begin before the first."""
+def _clamped(first: int, last: int, by: int, extent: int) -> tuple[int, int]:
+    """Return where a slice begins, and how many elements it has. Bounds count from the end when negative and are clamped: those of a
+    backward slice to the elements, where Python would let it begin before the first."""
     first, last = (bound + extent if bound < 0 else bound for bound in (first, last))
     if by > 0:
-        return range(min(max(first, 0), extent), min(max(last, 0), extent), by)
-    return range(min(max(first, 0), extent - 1), min(max(last, -1), extent - 1), by)
+        first, last = smaller(larger(first, 0), extent), smaller(larger(last, 0), extent)
+        return first, larger(-((first - last) // by), 0)
+    first, last = min(max(first, 0), extent - 1), min(max(last, -1), extent - 1)
+    return first, max(0, -((last - first) // -by))
 
 
 def expand(n: Site) -> Value:
@@ -183,9 +195,11 @@ def expand(n: Site) -> Value:
     rank = max(len(x.shape), len(wanted))
     source = (1,) * (rank - len(x.shape)) + x.shape
     target = (1,) * (rank - len(wanted)) + wanted
-    if any(a != b and a != 1 and b != 1 for a, b in zip(source, target, strict=True)) or any(extent < 0 for extent in target):
+    if any(not same(a, b) and not is_one(a) and not is_one(b) and a != b for a, b in zip(source, target, strict=True)) or any(
+        extent < 0 for extent in target
+    ):
         raise n.wrong(f"the shape {list(x.shape)} cannot be expanded to {list(wanted)}")
-    return repeated(n, n.view(x, source), tuple(b if a == 1 else 1 for a, b in zip(source, target, strict=True)))
+    return repeated(n, n.view(x, source), tuple(1 if same(a, b) else b if a == 1 else 1 for a, b in zip(source, target, strict=True)))
 
 
 def tile(n: Site) -> Value:
@@ -198,14 +212,30 @@ def tile(n: Site) -> Value:
 
 def repeated(n: Site, x: Value, times: tuple[int, ...]) -> Value:
     array = n.array(x)
-    if all(t == 1 for t in times):
+    if all(map(is_one, times)):
         return x
     shape = tuple(a * b for a, b in zip(x.shape, times, strict=True))
-    if prod(shape) == 0:
+    if not is_open(shape) and prod(shape) == 0:
         return n.filled(shape, x.dtype)
-    if array is not None and array.size == 1:
+    if array is not None and array.size == 1 and not is_open(shape):
         return n.filled(shape, x.dtype, array.reshape(()).item())
-    return n.op("tile", x, times=times)
+    return _openly_repeated(n, x, times, shape) if is_open((*x.shape, *times)) else n.op("tile", x, times=times)
+
+
+def _openly_repeated(n: Site, x: Value, times: tuple[int, ...], shape: tuple[int, ...]) -> Value:
+    """Return `x` with each axis `times` times, where sizes are open. An axis of open size is repeated as a whole, by one in front of it."""
+    apart = [k for k, extent in enumerate(x.shape) if is_open((extent,)) and not is_one(times[k])]
+    source = [part for k, extent in enumerate(x.shape) for part in ((1, extent) if k in apart else (extent,))]
+    counts = [part for k, count in enumerate(times) for part in ((count, 1) if k in apart else (count,))]
+    axes = axes_of(len(source))
+    index: list[Expr] = [
+        Name(axis) if is_one(count) else Int(0) if is_one(extent) else affine.mod(Name(axis), extent)
+        for axis, extent, count in zip(axes, source, counts, strict=True)
+    ]
+    result = Tensor("y", x.dtype, tuple(to_expr(extent * count) for extent, count in zip(source, counts, strict=True)))
+    param = Tensor("x", x.dtype, tuple(map(to_expr, source)))
+    (made,) = n.apply(single("tile", (param,), result, axes, Read("x", tuple(index))), (n.view(x, source),))
+    return n.view(made, shape)
 
 
 def pad(n: Site) -> Value:
@@ -273,7 +303,9 @@ def trilu(n: Site) -> Value:
     if len(k) != 1:
         raise n.wrong("the diagonal must be one integer")
     bound = sum(x.shape[-2:])
-    return n.op("triangle_upper" if n.flag("upper", True) else "triangle_lower", x, k=max(-bound, min(bound, k[0])))
+    return n.op(
+        "triangle_upper" if n.flag("upper", True) else "triangle_lower", x, k=k[0] if is_open(x.shape) else max(-bound, min(bound, k[0]))
+    )
 
 
 def depth_to_space(n: Site) -> Value:

@@ -103,7 +103,7 @@ def cumulative(operator: str) -> Rule:
 
 
 def size_of(n: Site) -> Value:
-    return n.constant(np.asarray(prod(n.arg(0).shape), np.int64))
+    return n.of_sizes(np.full((), prod(n.arg(0).shape), object), DTYPES["i64"])
 
 
 RULES = (

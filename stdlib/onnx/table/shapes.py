@@ -6,10 +6,16 @@ from math import ceil, prod
 
 import numpy as np
 
+from codegen.dtypes import DTYPES
+from polyhedral import affine
 from stdlib.onnx.site import Rule, Site
 from stdlib.onnx.table.entry import Entry
 from stdlib.onnx.tensors import element_type
 from tensorlang.graph.nodes import Value
+from tensorlang.graph.programs import single
+from tensorlang.graph.shape_arithmetic import int_or_size
+from tensorlang.graph.sizes import Extent, is_open, larger, to_expr
+from tensorlang.tensor.nodes import Cast, IndexValue, Tensor
 
 
 def constant(n: Site) -> Value:
@@ -39,11 +45,15 @@ def constant_of_shape(n: Site) -> Value:
 def shape(n: Site) -> Value:
     dims = n.arg(0).shape
     start, end = n.integer("start", 0), n.integer("end", len(dims))
-    return n.constant(np.asarray(dims[start:end], np.int64))
+    found = np.empty(len(dims[start:end]), object)
+    found[:] = dims[start:end]
+    return n.of_sizes(found, DTYPES["i64"])
 
 
 def range_(n: Site) -> Value:
     start, limit, delta = (n.constant_of(k).reshape(-1) for k in range(3))
+    if any(is_open(tuple(part)) for part in (start, limit, delta)):
+        return _open_range(n, *(int_or_size(part[0]) for part in (start, limit, delta)))
     if (
         not start.size == limit.size == delta.size == 1
         or delta[0] == 0
@@ -54,6 +64,18 @@ def range_(n: Site) -> Value:
     count = max(0, ceil((last - first) / by) if isinstance(by, float) else -((first - last) // by))
     n.small(count, "the range")
     return n.constant((start[0] + np.arange(count).astype(start.dtype) * delta[0]).astype(start.dtype))
+
+
+def _open_range(n: Site, first: Extent, last: Extent, by: Extent) -> Value:
+    """Return a range whose bounds depend on open sizes: what it holds is computed when the model runs."""
+    dtype = n.arg(0).dtype
+    if not isinstance(by, int) or by == 0:
+        raise n.wrong("start, limit and a delta other than 0 are needed, one number each")
+    count = larger(-((first - last) // by), 0)
+    index = IndexValue(affine.add(to_expr(first), affine.scale(by, "i0")))
+    value = index if dtype == DTYPES["i64"] else Cast(dtype, index)
+    result = Tensor("y", dtype, (to_expr(count),))
+    return n.apply(single("range", (), result, ("i0",), value), ())[0]
 
 
 def eye_like(n: Site) -> Value:

@@ -8,8 +8,8 @@ Values in between live in the arena, which belongs to the calling thread: severa
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from codegen.llvm.call import Port
 from codegen.llvm.jit import Library, kept_object, load
 from codegen.llvm.program import Program as Entry
 from codegen.llvm.program import emit_program, failed_call
+from polyhedral.expr import Int
 from tensorlang.artifact import Artifact
 from tensorlang.backends.cpu.extern import imports_of, status_error, symbol_of
 from tensorlang.backends.cpu.extern import object_of as extern_object
@@ -34,6 +35,7 @@ from tensorlang.runtime.feeds import row_major
 from tensorlang.runtime.out_of_range import of_node, with_element_of_node
 from tensorlang.runtime.profile import Profile, profile_of
 from tensorlang.runtime.run_trace import RunTrace, ThreadPiece
+from tensorlang.tensor.walk import substitute_sizes
 
 if TYPE_CHECKING:
     from tensorlang.backends.cpu.toolchain import Toolchain
@@ -59,6 +61,10 @@ class Parts:
     entry: Entry
     names: tuple[str, ...]
     """What the model calls its outputs; the graph may return a copy under another name."""
+    numbers: tuple[int, ...] = ()
+    """What the entry point is told besides addresses, where sizes are open."""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """What the sizes are that the programs of its kernels leave open."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,7 +78,15 @@ class Executable:
 
     @property
     def graph(self) -> Graph:
-        return self.parts.graph
+        """The graph, with kernels of known sizes."""
+        graph = self.parts.graph
+        return replace(graph, nodes=tuple(self._known(node) for node in graph.nodes)) if self.parts.sizes else graph
+
+    def _known(self, node: Any) -> Any:
+        if not isinstance(node, Kernel) or not node.program.sizes:
+            return node
+        sizes = {name: Int(self.parts.sizes[name]) for name in node.program.sizes}
+        return replace(node, program=substitute_sizes(node.program, sizes))
 
     @property
     def plan(self) -> Plan:
@@ -80,7 +94,7 @@ class Executable:
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
-        return self.parts.kernels
+        return tuple(map(self._known, self.parts.kernels))
 
     @property
     def artifacts(self) -> tuple[Artifact, ...]:
@@ -89,7 +103,7 @@ class Executable:
     @property
     def steps(self) -> tuple[Kernel | Extern, ...]:
         """What the entry point calls, in order."""
-        return steps_of(self.parts.graph)
+        return steps_of(self.graph)
 
     @property
     def constants(self) -> Array:
@@ -112,14 +126,19 @@ class Executable:
 
 def assembled(parts: Parts, toolchain: Toolchain) -> Executable:
     """Return the executable of parts made now or by another process: objects linked, the entry point ready to call."""
+    return bound_to(parts, linked(parts, toolchain), toolchain)
+
+
+def bound_to(parts: Parts, library: Library, toolchain: Toolchain) -> Executable:
+    """Return the executable of parts whose code is loaded."""
     graph, artifacts = parts.graph, parts.artifacts
-    library = _linked(parts.entry, graph, artifacts, toolchain)
     native = Native(
         library.address(parts.entry.name),
         [_port(graph.values[name], name) for name in graph.inputs],
         [_port(graph.values[value], name) for value, name in zip(graph.outputs, parts.names, strict=True)],
         constants=(parts.constants,),
-        scratch_bytes=parts.plan.arena_bytes,
+        numbers=parts.numbers,
+        scratch_bytes=max(parts.plan.arena_bytes, 1 if parts.numbers else 0),  # which stands behind the numbers
         failure=lambda code: refusal(steps_of(graph), artifacts, code),
     )
     return Executable(parts, native, library, toolchain)
@@ -144,7 +163,9 @@ def timed(executable: Executable, inputs: Sequence[Array]) -> tuple[list[float],
     run = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)(library.address(f"{executable.entry.name}_timed"))
     outputs = [np.empty(graph.values[name].shape, graph.values[name].dtype.numpy) for name in graph.outputs]
     arena = aligned_block(executable.plan.arena_bytes)
-    bases = np.array([a.ctypes.data for a in (*outputs, *inputs, executable.constants, arena)], np.uint64)
+    bases = np.array(
+        [a.ctypes.data for a in (*outputs, *inputs, executable.constants)] + [*executable.parts.numbers, arena.ctypes.data], np.uint64
+    )
     steps = steps_of(graph)
     times = np.zeros((max(1, len(steps)), 2), np.int64)
 
@@ -222,8 +243,9 @@ def _port(value: Value, name: str) -> Port:
     return Port(name, value.dtype, value.shape)
 
 
-def _linked(entry: Entry, graph: Graph, artifacts: Sequence[Artifact], toolchain: Toolchain) -> Library:
-    return _loaded(emit_program(entry, toolchain.target), graph, artifacts, toolchain)
+def linked(parts: Parts, toolchain: Toolchain) -> Library:
+    """Return the code of parts, loaded."""
+    return _loaded(emit_program(parts.entry, toolchain.target), parts.graph, parts.artifacts, toolchain)
 
 
 def _loaded(text: str, graph: Graph, artifacts: Sequence[Artifact], toolchain: Toolchain, traced: bool = False) -> Library:

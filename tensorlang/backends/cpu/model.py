@@ -62,7 +62,9 @@ class Specialised:
     @property
     def summary(self) -> ModelSummary:
         made = self.executable
-        return ModelSummary(made.graph.name, len(made.kernels), MemoryUse(made.weights_bytes, made.plan.arena_bytes))
+        return ModelSummary(
+            made.parts.graph.name, len(made.parts.kernels), MemoryUse(made.weights_bytes, made.plan.arena_bytes), made.constants
+        )
 
     def explain(self, feeds: Mapping[str, object] | None) -> str:
         from tensorlang.backends.cpu.explain import explained
@@ -85,7 +87,7 @@ class Specialised:
 
 def specialised(executable: Executable) -> Specialised:
     """Return an executable as a model, under the names that the model has for its outputs."""
-    graph = executable.graph
+    graph = executable.parts.graph
     return Specialised(
         tuple(graph.values[name] for name in graph.inputs),
         tuple(replace(graph.values[v], name=name) for v, name in zip(graph.outputs, executable.parts.names, strict=True)),

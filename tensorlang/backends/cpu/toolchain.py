@@ -33,6 +33,7 @@ from tensorlang.validation.budget import validation_budget
 
 if TYPE_CHECKING:
     from tensorlang.backends.cpu.model import Specialised
+    from tensorlang.backends.cpu.open_sizes import OpenExecutable
     from tensorlang.graph.options import Options
     from tensorlang.graph.pass_manager import Pipeline
     from tensorlang.planning import Dump, ScheduleRequest
@@ -77,8 +78,10 @@ class Toolchain:
         """Return what tells the layouts that a kernel of the graph would like."""
         from tensorlang.backends.cpu.driver import preferred_layouts
 
-        def derive(program: Program, constants: frozenset[str], fixed: frozenset[str]) -> Mapping[str, Layout]:
-            return preferred_layouts(program, self.target, constants, threads=self.threads, fixed=fixed)
+        def derive(
+            program: Program, constants: frozenset[str], fixed: frozenset[str], layouts: Mapping[str, Layout]
+        ) -> Mapping[str, Layout]:
+            return preferred_layouts(program, self.target, constants, layouts, self.threads, fixed)
 
         return prefer_derived(derive)(graph)
 
@@ -191,6 +194,20 @@ class Toolchain:
             return None
         parts, block = found
         return specialised(assembled(replace(parts, constants=block), self))
+
+    def kept_open_sizes(self, key: str) -> OpenExecutable | None:
+        from tensorlang.backends.cpu.open_sizes import open_executable
+
+        found = kept(key, self.store)
+        if found is None:
+            return None
+        made, block = found
+        return open_executable(replace(made, parts=replace(made.parts, constants=block)), self)
+
+    def built_open_sizes(self, loaded: Graph, progress: Progress, key: BundleKey | None) -> OpenExecutable:
+        from tensorlang.backends.cpu.open_sizes import built_open
+
+        return built_open(loaded, self, progress, key)
 
     def built(self, loaded: Graph, progress: Progress, key: BundleKey | None, shared: dict[str, Any] | None) -> Specialised:
         from tensorlang.backends.cpu.build import built

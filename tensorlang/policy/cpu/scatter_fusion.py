@@ -54,7 +54,7 @@ def _step(definition: Definition, group: tuple[Definition, ...]) -> tuple[Read, 
 
 
 def _fuse(d: Deriver, definition: Definition, group: tuple[Definition, ...], step: Read, binder: str) -> None:
-    name, begun = definition.tensors[0].name, d.schedule
+    name, started = definition.tensors[0].name, d.schedule
     for _ in range(sum(1 for p in definition.pieces for _ in reduces(p.value))):
         loops = outline(d.program, d.since, d.layouts).loops
         stage = next(s for s in (m.tensors[0].name for m in group) if s in loops)
@@ -62,7 +62,7 @@ def _fuse(d: Deriver, definition: Definition, group: tuple[Definition, ...], ste
         names = [loop.removeprefix(f"{stage}.") for loop in into] if name in loops and into else [binder]
         joint = d.schedule.together(stage if into and name in loops else step.tensor, name, into=names)
         if not _is_proven(d, joint):
-            return d.add(begun)
+            return d.add(started)
         d.add(joint)
     for schedule in _kept_for_a_step(d, group):
         if _is_proven(d, schedule):

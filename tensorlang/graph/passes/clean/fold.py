@@ -71,6 +71,8 @@ def _run(node: Kernel, arrays: list[Array]) -> dict[str, Array]:
 
 
 def _pays(graph: Graph, node: Kernel) -> bool:
+    if node.program.sizes:
+        return False
     if permutation(node.program) is not None:
         return True
     stored = sum(_bytes(graph, name) for name in node.outputs)

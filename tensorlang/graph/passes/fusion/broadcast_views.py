@@ -39,7 +39,7 @@ def _moved(graph: Graph, made: Mapping[str, Node], value: str) -> tuple[Kernel, 
     """Return the kernel that only moves elements to make `value`, perhaps seen in another shape, and the shape that it has."""
     node = made.get(value)
     maker = made.get(node.input) if isinstance(node, View) else node
-    if not isinstance(maker, Kernel) or len(maker.inputs) != 1 or len(maker.program.params) != 1:
+    if not isinstance(maker, Kernel) or maker.program.sizes or len(maker.inputs) != 1 or len(maker.program.params) != 1:
         return None
     read = single_value(maker.program)
     [param], [definition] = maker.program.params, maker.program.definitions

@@ -23,13 +23,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from math import prod
 from typing import TypeAlias
 
 from tensorlang.graph.compose import composed
 from tensorlang.graph.edit import consumers, members, rebuilt
 from tensorlang.graph.nodes import Graph, Kernel, Node
 from tensorlang.graph.programs import (
+    elements,
     expressions,
     is_contraction,
     is_pointwise,
@@ -40,6 +40,7 @@ from tensorlang.graph.programs import (
     reduces,
     single_value,
 )
+from tensorlang.graph.sizes import sample_of
 from tensorlang.tensor.nodes import Binary, Call, Dynamic, Program, Read, Select, Unary
 
 LARGEST_GROUP = 24
@@ -260,7 +261,7 @@ def _suits(facts: _Facts, node: Kernel, reader: Kernel) -> bool:
         return False
     if facts.reads_in_place(reader, {node.outputs[0]}):
         return True
-    grows = prod(facts.graph.values[reader.outputs[0]].shape) > prod(facts.graph.values[node.outputs[0]].shape)
+    grows = sample_of(elements(facts.graph.values[reader.outputs[0]])) > sample_of(elements(facts.graph.values[node.outputs[0]]))
     return kind.movement or kind.cheap or not grows
 
 

@@ -18,6 +18,7 @@ from tensorlang.graph.compose import composed
 from tensorlang.graph.edit import consumers, members, producers, rebuilt
 from tensorlang.graph.nodes import Graph, Kernel
 from tensorlang.graph.programs import expressions, finishes_rows, is_product
+from tensorlang.graph.sizes import sample_of
 from tensorlang.tensor.nodes import Program, Read
 
 LEAST_ROWS = 8
@@ -59,7 +60,7 @@ def chained(graph: Graph, rewritten: Callable[[Kernel], Kernel | None]) -> Graph
 
 def _rows(graph: Graph, kernel: Kernel) -> int:
     shape = graph.values[kernel.outputs[0]].shape
-    return shape[-2] if len(shape) >= 2 else 1
+    return sample_of(shape[-2]) if len(shape) >= 2 else 1
 
 
 def _is_softmax(program: Program) -> bool:

@@ -29,6 +29,7 @@ from tensorlang.graph.edit import Additions, consumers, fresh, members, size_byt
 from tensorlang.graph.nodes import Graph, Kernel, Node, Value
 from tensorlang.graph.plan import ALIGNMENT
 from tensorlang.graph.programs import axes_of, is_product, program_key, single, tensor_of
+from tensorlang.graph.sizes import is_open, shape_in
 from tensorlang.tensor import walk
 from tensorlang.tensor.nodes import Definition, Expr, Program, Read, Tensor
 
@@ -85,10 +86,15 @@ def _products(graph: Graph) -> list[_Product]:
         varying = [v for v in node.inputs if v not in graph.constants]
         own = all(counts[v] == 1 or size_bytes(graph.values[v]) <= SHARED for v in node.inputs if v in graph.constants)
         placed = any(_concatenates(r) for v in node.outputs for r in readers[v]) or node.outputs[0] in graph.outputs
-        if len(varying) == 1 and own and not placed and size_bytes(graph.values[node.outputs[0]]) % ALIGNMENT == 0:
+        if len(varying) == 1 and own and not placed and _aligned(graph.values[node.outputs[0]]):
             product = _product(node, node.inputs.index(varying[0]))
             found += [product] if product is not None else []
     return found
+
+
+def _aligned(value: Value) -> bool:
+    """Tell whether another value may begin where this one ends, whatever the sizes are."""
+    return not is_open(value.shape) and size_bytes(value) % ALIGNMENT == 0
 
 
 def _concatenates(node: Node) -> bool:
@@ -199,7 +205,7 @@ class _State:
         inputs = tuple(self._input(group, made, k) for k in range(len(first.inputs)))
         [tensor] = made.program.definitions[0].tensors
         both = " and ".join(p.kernel.outputs[0] for p in group)
-        whole = self.new[self.new.add(replace(self.graph.values[first.outputs[0]], name=both, shape=walk.caller_shape(tensor, {})))]
+        whole = self.new[self.new.add(replace(self.graph.values[first.outputs[0]], name=both, shape=shape_in(tensor, self.graph.symbols)))]
         names = tuple(name for p in group for name in members(p.kernel))
         kernel = Kernel(first.name, made.program, inputs, (whole.name,), members=names)
         nodes: list[Node] = [kernel]

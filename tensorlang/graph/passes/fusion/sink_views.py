@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from polyhedral.expr import Int
 from tensorlang.graph.edit import Additions, members, producers
 from tensorlang.graph.nodes import Graph, Kernel, Node, View
-from tensorlang.graph.programs import axes_of, here, is_pointwise, is_single, reads_in_place, reduces
+from tensorlang.graph.programs import axes_of, here, is_pointwise, is_single, reads_in_place, reduces, with_sizes
+from tensorlang.graph.sizes import same_shape, to_expr
 from tensorlang.tensor import walk
 from tensorlang.tensor.nodes import Definition, Expr, Holds, IndexValue, Piece, Program, Read
 
@@ -34,7 +34,7 @@ def sink_views(graph: Graph) -> Graph:
         inputs = []
         for name in node.inputs:
             before = made.get(name)
-            if isinstance(before, View) and new[before.input].shape == shape:
+            if isinstance(before, View) and same_shape(new[before.input].shape, shape):
                 inputs.append(before.input)
                 continue
             seen = new.add(replace(new[name], name=f"{name} seen by {node.name}", shape=shape))
@@ -77,8 +77,8 @@ def _over(program: Program, shape: tuple[int, ...]) -> Program:
     def read(r: Read) -> Expr:
         return replace(r, index=here(axes))
 
-    extents = tuple(Int(n) for n in shape)
+    extents = tuple(map(to_expr, shape))
     value = walk.substitute_reads(definition.pieces[0].value, read)
     result = replace(definition.tensors[0], shape=extents, grouping=())
     params = tuple(replace(p, shape=extents, grouping=()) for p in program.params)
-    return replace(program, params=params, definitions=(Definition((result,), axes, (Piece(value),)),))
+    return with_sizes(replace(program, params=params, definitions=(Definition((result,), axes, (Piece(value),)),)))

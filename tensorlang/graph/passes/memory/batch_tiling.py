@@ -23,6 +23,7 @@ from tensorlang.graph.edit import Additions, consumers, members, reads, size_byt
 from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Node, Part, Value, View
 from tensorlang.graph.plan import ALIGNMENT
 from tensorlang.graph.programs import constant_params
+from tensorlang.graph.sizes import is_open
 from tensorlang.schedule.layout import Layout
 from tensorlang.tensor import walk
 from tensorlang.tensor.idioms import redefined
@@ -169,7 +170,7 @@ class _State:
         if not isinstance(node, View):
             return None
         before, after = self.graph.values[node.input].shape, self.graph.values[node.output].shape
-        found = before[0] if before and after and before[0] == after[0] > 1 else None
+        found = before[0] if before and after and not is_open((before[0], after[0])) and before[0] == after[0] > 1 else None
         return found if found is not None and self._divides(node.input, found) else None
 
     def _split(self, node: Kernel) -> SampleProgram | None:
@@ -193,6 +194,8 @@ class _State:
     def _divides(self, name: str, count: int) -> bool:
         """Tell whether the samples of a value lie one after another in memory, each where a value may begin."""
         value = self.graph.values[name]
+        if is_open(value.shape):
+            return False
         one = _sample(value, count)
         return one is not None and size_bytes(one) * count == size_bytes(value) and size_bytes(one) % ALIGNMENT == 0
 

@@ -19,6 +19,7 @@ from polyhedral.expr import Int, Name
 from tensorlang.graph.edit import Additions
 from tensorlang.graph.nodes import Graph, Kernel, Node, Value, View
 from tensorlang.graph.programs import axes_of, is_contraction, single
+from tensorlang.graph.sizes import sample_of, to_expr
 from tensorlang.tensor import walk
 from tensorlang.tensor.idioms import redefined
 from tensorlang.tensor.nodes import Definition, Dynamic, Expr, Program, Read, Slot, Tensor
@@ -90,7 +91,7 @@ def _split(state: _State, node: Kernel, position: int, found: _Strided) -> Kerne
     """Return the node reading a sample, which is added before it; or as it is where the sample is no smaller."""
     param, value = node.program.params[position], state.new.graph.values[node.inputs[position]]
     dims = _ungrouped(found, param)
-    if dims is None or prod(shape := _sizes(value.shape, dims)) >= prod(value.shape):
+    if dims is None or sample_of(prod(shape := _sizes(value.shape, dims))) >= sample_of(prod(value.shape)):
         return node
     name = state.new.add(Value(f"{value.name} of {node.name}", value.dtype, shape))
     state.nodes.append(Kernel(f"sample {name}", _copy(value, shape, dims), (value.name,), (name,)))
@@ -125,5 +126,5 @@ def _copy(value: Value, shape: tuple[int, ...], dims: tuple[_Dim | None, ...]) -
         Name(axis) if dim is None else affine.add(affine.scale(dim.stride, Name(axis)), affine.to_expr(dim.offset))
         for axis, dim in zip(axes, dims, strict=True)
     )
-    source = Tensor("x", value.dtype, tuple(map(Int, value.shape)))
-    return single("sample", (source,), Tensor("y", value.dtype, tuple(map(Int, shape))), axes, Read("x", index))
+    source = Tensor("x", value.dtype, tuple(map(to_expr, value.shape)))
+    return single("sample", (source,), Tensor("y", value.dtype, tuple(map(to_expr, shape))), axes, Read("x", index))

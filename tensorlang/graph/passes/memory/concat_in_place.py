@@ -77,7 +77,9 @@ def _count(program: Program, name: str) -> int:
 
 
 def is_dense(program: Program, name: str, layouts: Mapping[str, Layout]) -> bool:
-    """Tell whether a tensor of the result's element type has elements, and no cells without them."""
+    """Tell whether a tensor of the result's element type has elements, and no cells without them, whatever the sizes are."""
+    if program.sizes:
+        return False
     table = tensor_table(program)
     count = _count(program, name)
     cells = prod(layouts[name].shape) if name in layouts else count
@@ -87,6 +89,8 @@ def is_dense(program: Program, name: str, layouts: Mapping[str, Layout]) -> bool
 def segment(program: Program, definition: Definition, piece: Piece, layouts: Mapping[str, Layout]) -> Segment | None:
     """Return how many cells what a piece writes lies behind what it reads, when that is the same for all and both have one type."""
     value = piece.value
+    if program.sizes:  # it is not known yet which cells those are
+        return None
     if not isinstance(value, Read) or any(isinstance(slot, Dynamic) for slot in value.index):
         return None
     result = definition.tensors[0]

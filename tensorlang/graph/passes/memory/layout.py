@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -26,14 +27,15 @@ from tensorlang.diagnostics import InternalError
 from tensorlang.graph.edit import fresh, reads, rebuilt, writes
 from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Node, Part, Value, View
 from tensorlang.graph.programs import constant_params, copy_program, is_contraction, program_key, recurs, single_value
+from tensorlang.graph.sizes import Symbols, evaluate, is_one, is_open, laid_out, same, sample_of
 from tensorlang.schedule.layout import Layout
 from tensorlang.tensor import walk
 from tensorlang.tensor.nodes import Dynamic, Program, Read, Slot
 
 PreferredLayouts: TypeAlias = Callable[[Graph], Callable[[Kernel], Mapping[str, Layout]]]
-Derive: TypeAlias = Callable[[Program, frozenset[str], frozenset[str]], Mapping[str, Layout]]
+Derive: TypeAlias = Callable[[Program, frozenset[str], frozenset[str], Mapping[str, Layout]], Mapping[str, Layout]]
 """The layouts that a schedule of a program would be derived for: of parameters that are constants, and of what is row-major whatever it is
-derived for, the names are given."""
+derived for, the names are given; and what has its layout already."""
 Array = np.ndarray[Any, Any]
 
 
@@ -65,7 +67,7 @@ def prefer_derived(derive: Derive) -> PreferredLayouts:
             constants, fixed = constant_params(graph, kernel), row_major.names(kernel)
             key = program_key(kernel.program), constants, fixed
             if key not in known:
-                known[key] = derive(kernel.program, constants, fixed)
+                known[key] = _preferred(graph.symbols, kernel.program, lambda p, given: derive(p, constants, fixed, given))
             return known[key]
 
         return of_kernel
@@ -73,11 +75,25 @@ def prefer_derived(derive: Derive) -> PreferredLayouts:
     return of_graph
 
 
+def _preferred(
+    symbols: Symbols | None, program: Program, derive: Callable[[Program, Mapping[str, Layout]], Mapping[str, Layout]]
+) -> Mapping[str, Layout]:
+    """Return the layouts that a program prefers. Of what has open sizes they are those that it would have for the samples."""
+    if symbols is None or not program.sizes:
+        return derive(program, {})
+    samples = {name: Int(evaluate(symbols.formula(name), symbols.samples)) for name in program.sizes}
+    at_samples, table = derive(walk.substitute_sizes(program, samples), {}), walk.tensor_table(program)
+    shapes: dict[str, tuple[Any, ...]] = {name: symbols.shape(table[name]) for name in at_samples}
+    found = {name: retargeted(at_samples[name], shape) for name, shape in shapes.items() if is_open(shape)}
+    chosen = {name: layout for name, layout in found.items() if layout is not None}
+    return {**derive(program, {name: laid_out(layout) for name, layout in chosen.items()}), **chosen}
+
+
 def layouts_of(graph: Graph, kernel: Kernel) -> dict[str, Layout]:
     """Return the layouts of the kernel's parameters and results by the names of its program; row-major ones are absent."""
     names = (*(p.name for p in kernel.program.params), *kernel.program.results)
     pairs = zip(names, (*kernel.inputs, *kernel.outputs), strict=True)
-    return {name: found for name, v in pairs if (found := graph.values[v].layout) is not None}
+    return {name: laid_out(found) for name, v in pairs if (found := graph.values[v].layout) is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +208,7 @@ def _taken_over(state: _State, node: Kernel) -> Layout | None:
         return None
     shape = state.graph.values[node.outputs[0]].shape
     found = [(p.name, state.values[v]) for p, v in zip(node.program.params, node.inputs, strict=True)]
-    for param, value in sorted(found, key=lambda item: -int(np.prod(item[1].shape))):
+    for param, value in sorted(found, key=lambda item: -sample_of(prod(item[1].shape))):
         fits = value.layout is not None and len(value.shape) == len(shape) and _in_order(node.program, param)
         if value.layout is not None and fits and _divides(value.layout, shape):
             return retargeted(value.layout, shape)
@@ -213,7 +229,9 @@ def _near(slot: Slot, position: int, axes: tuple[str, ...]) -> bool:
 def _divides(layout: Layout, shape: tuple[int, ...]) -> bool:
     """Tell whether the blocks of `layout` cut a tensor of `shape` without a rest."""
     extents = dict(zip(layout.axes, shape, strict=True))
-    return all(extents[n] % e.divisor == 0 for e in layout.dims if isinstance(e, Floor) for n in affine.names(e))
+    return all(
+        not is_open((extents[n],)) and extents[n] % e.divisor == 0 for e in layout.dims if isinstance(e, Floor) for n in affine.names(e)
+    )
 
 
 # ---------------------------------------------------------------- layouts
@@ -233,7 +251,7 @@ def _extent(e: Expr, extents: Mapping[str, int]) -> int | None:
         case Name(name):
             return extents[name]
         case Floor(value=Name(name), divisor=divisor):
-            return -(-extents[name] // divisor)
+            return None if is_open((extents[name],)) else -(-extents[name] // divisor)
         case Mod(value=Name(), divisor=divisor):
             return divisor
         case _:
@@ -248,16 +266,16 @@ def canonical(layout: Layout, shape: tuple[int, ...]) -> Layout | None:
     extents = {f"d{k}": n for k, n in enumerate(shape)}
     dims: list[tuple[Expr, int]] = []
     for e, n in zip((affine.substitute(e, to) for e in layout.dims), layout.shape, strict=True):
-        if n == 1 and e == Int(0):
+        if is_one(n) and e == Int(0):
             continue
         before = dims[-1] if dims else None
         match e, before:
             case Mod(value=Name(name), divisor=inner), (Floor(value=Name(other), divisor=outer), m) if (
-                name == other and inner == outer == n and m * n == extents[name]
+                name == other and inner == outer == n and same(m * n, extents[name])
             ):
                 dims[-1] = (Name(name), m * n)
             case _:
                 dims.append((e, n))
     found = Layout(tuple(extents), tuple(e for e, _ in dims), tuple(n for _, n in dims))
-    plain = [Name(d) for d, n in extents.items() if n != 1]
-    return None if [e for e, n in dims if n != 1] == plain and int(np.prod(found.shape)) == int(np.prod(shape)) else found
+    plain = [Name(d) for d, n in extents.items() if not is_one(n)]
+    return None if [e for e, n in dims if not is_one(n)] == plain and same(prod(found.shape), prod(shape)) else found

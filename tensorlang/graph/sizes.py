@@ -1,0 +1,488 @@
+"""Sizes of models that stay open: expressions over named symbols that compute as integers do.
+
+    Size       a polynomial with integer coefficients over symbols and quotients: batch*seq, past + seq, (height + 1)//2
+    Symbols    the symbols of one model, a sample of each, and what was assumed of them
+
+The code of importers and of passes computes with sizes as it does with integers. A comparison that holds for all values in range is
+decided; any other is decided for the sample, and kept as an assumption (`Condition`): what is compiled is for just the combinations of
+sizes of which all assumptions hold. Where a number itself is needed (`range(n)`, an array of NumPy's), `OpenSize` is raised.
+
+Programs of kernels name the symbols: `expression` gives a size as their quasi-affine index expressions have it, in which a product of
+symbols is a symbol of its own, and `Symbols.size` reads it back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import gcd, prod
+from typing import Any, Literal, TypeAlias, assert_never
+
+from codegen.polynomials import Poly, atom_poly, number
+from polyhedral import affine
+from polyhedral.expr import Add, Expr, Floor, Int, Max, Min, Mod, Name, Scale
+from tensorlang.schedule.layout import Layout
+from tensorlang.tensor.nodes import Tensor
+from tensorlang.tensor.walk import caller_shape
+from tensorlang.tensor.widths import LARGEST
+
+PREFIX = "size."
+"""What names of symbols begin with in programs: no name that a program gives does."""
+
+Relation: TypeAlias = Literal["<", "<=", "==", "!=", ">=", ">"]
+NEGATED: Mapping[Relation, Relation] = {"<": ">=", "<=": ">", "==": "!=", "!=": "==", ">=": "<", ">": "<="}
+
+
+@dataclass(frozen=True, slots=True)
+class Quotient:
+    """`value // divisor`, rounded down; the divisor is positive."""
+
+    value: Formula
+    divisor: Formula
+
+
+Atom: TypeAlias = str | Quotient
+Formula: TypeAlias = "Poly[Atom]"
+Extent: TypeAlias = "int | Size"
+
+
+class OpenSize(Exception):
+    """A number is needed where sizes are open. `names`: the symbols that would have to be numbers."""
+
+    def __init__(self, *sizes: Size, why: str = "") -> None:
+        which = ", ".join(f"`{size}`" for size in dict.fromkeys(map(str, sizes)))
+        super().__init__(why or f"{which} is open where a number is needed")
+        self.names = frozenset(name for size in sizes for name in size.names)
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """`formula relation 0`."""
+
+    formula: Formula
+    relation: Relation
+
+    def holds(self, sizes: Mapping[str, int]) -> bool:
+        return _compared(evaluate(self.formula, sizes), self.relation)
+
+    def __str__(self) -> str:
+        left = Poly({m: c for m, c in self.formula.terms.items() if m and c > 0})
+        right = Poly({m: -c for m, c in self.formula.terms.items() if m and c < 0}) + number(-self.formula.offset)
+        return f"{show(left)} {self.relation} {show(right)}"
+
+
+@dataclass(slots=True, eq=False)
+class Symbols:
+    """`samples` has a value for each symbol of the model's inputs; `products` has what further symbols stand for."""
+
+    samples: dict[str, int]
+    products: dict[str, Formula] = field(default_factory=dict)
+    assumed: dict[Condition, None] = field(default_factory=dict)
+
+    def symbol(self, name: str) -> Size:
+        """Return the size that a symbol of the model stands for."""
+        return Size(atom_poly(name), self)
+
+    def knows(self, name: str) -> bool:
+        """Tell whether `name` is a symbol."""
+        return name in self.samples or name in self.products
+
+    def formula(self, name: str) -> Formula:
+        """Return what a symbol stands for."""
+        return self.products.get(name) or atom_poly(name)
+
+    def size(self, e: Expr) -> Extent:
+        """Return what an expression of a program stands for."""
+        return _simplest(self._formula(e), self)
+
+    def shape(self, tensor: Tensor) -> tuple[Extent, ...]:
+        """Return the shape of a tensor of a program as its caller sees it."""
+        return tuple(prod(self.size(tensor.shape[k]) for k in group) for group in tensor.groups)
+
+    def _formula(self, e: Expr) -> Formula:
+        match e:
+            case Int(value):
+                return number(value)
+            case Name(name):
+                return self.formula(name)
+            case Add(lhs, rhs):
+                return self._formula(lhs) + self._formula(rhs)
+            case Scale(factor, value):
+                return self._formula(value).scaled(factor)
+            case Floor(value, divisor):
+                return _quotient(self._formula(value), number(divisor))
+            case Mod(value, divisor):
+                whole = self._formula(value)
+                return whole - _quotient(whole, number(divisor)).scaled(divisor)
+            case Min(lhs, rhs) | Max(lhs, rhs):
+                a, b = self.size(lhs), self.size(rhs)
+                return _formula_of(min(a, b) if isinstance(e, Min) else max(a, b))
+            case _:
+                assert_never(e)
+
+    def expression(self, formula: Formula) -> Expr:
+        """Return a formula as programs have it."""
+        terms: dict[Expr, int] = {}
+        for monomial, factor in formula.terms.items():
+            if monomial:
+                atom = self._atom(monomial)
+                terms[atom] = terms.get(atom, 0) + factor
+        return affine.from_terms(terms, formula.offset)
+
+    def _atom(self, monomial: tuple[Atom, ...]) -> Expr:
+        match monomial:
+            case (str() as name,):
+                return Name(name)
+            case (Quotient(value, divisor),) if divisor.constant is not None:
+                return affine.floor(self.expression(value), divisor.constant)
+            case _:
+                return Name(self._named(Poly({monomial: 1})))
+
+    def _named(self, formula: Formula) -> str:
+        """Return the name of the symbol that stands for a formula."""
+        for name, known in self.products.items():
+            if known == formula:
+                return name
+        stem = PREFIX + _legal("_".join(sorted(_names(formula))))
+        name, k = stem, 1
+        while name in self.products or name in self.samples:
+            k += 1
+            name = f"{stem}_{k}"
+        self.products[name] = formula
+        return name
+
+    def decided(self, formula: Formula, relation: Relation) -> bool:
+        """Tell whether `formula relation 0` holds: for all sizes, or, which is assumed from here on, for the samples."""
+        lo, hi = range_of(formula)
+        if _always(lo, hi, relation):
+            return True
+        if _always(lo, hi, NEGATED[relation]):
+            return False
+        holds = _compared(evaluate(formula, self.samples), relation)
+        self.assumed[Condition(formula, relation if holds else NEGATED[relation])] = None
+        return holds
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Size:
+    """An integer that is not known yet."""
+
+    formula: Formula
+    symbols: Symbols
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The symbols that it depends on."""
+        return frozenset(_names(self.formula))
+
+    @property
+    def sample(self) -> int:
+        """What it is for the samples: for decisions that change no result."""
+        return evaluate(self.formula, self.symbols.samples)
+
+    @property
+    def expression(self) -> Expr:
+        """What it is in programs."""
+        return self.symbols.expression(self.formula)
+
+    def __repr__(self) -> str:
+        return show(self.formula)
+
+    def __hash__(self) -> int:
+        return hash(self.formula)
+
+    def __index__(self) -> int:
+        raise OpenSize(self)
+
+    __int__ = __float__ = __index__
+
+    def __truediv__(self, other: object) -> Any:
+        raise OpenSize(self)
+
+    __rtruediv__ = __pow__ = __rpow__ = __truediv__
+
+    def _with(self, formula: Formula) -> Extent:
+        return _simplest(formula, self.symbols)
+
+    def __add__(self, other: object) -> Any:
+        return self._with(self.formula + _formula_of(other)) if isinstance(other, (int, Size)) else NotImplemented
+
+    def __sub__(self, other: object) -> Any:
+        return self._with(self.formula - _formula_of(other)) if isinstance(other, (int, Size)) else NotImplemented
+
+    def __rsub__(self, other: object) -> Any:
+        return self._with(_formula_of(other) - self.formula) if isinstance(other, int) else NotImplemented
+
+    def __mul__(self, other: object) -> Any:
+        return self._with(self.formula.times(_formula_of(other), repr)) if isinstance(other, (int, Size)) else NotImplemented
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __neg__(self) -> Extent:
+        return self._with(self.formula.scaled(-1))
+
+    def __pos__(self) -> Size:
+        return self
+
+    def __floordiv__(self, other: object) -> Any:
+        return _divided(self, other, self.symbols) if isinstance(other, (int, Size)) else NotImplemented
+
+    def __rfloordiv__(self, other: object) -> Any:
+        return _divided(other, self, self.symbols) if isinstance(other, int) else NotImplemented
+
+    def __mod__(self, other: object) -> Any:
+        return self - _divided(self, other, self.symbols) * other if isinstance(other, (int, Size)) else NotImplemented
+
+    def __rmod__(self, other: object) -> Any:
+        return other - _divided(other, self, self.symbols) * self if isinstance(other, int) else NotImplemented
+
+    def __abs__(self) -> Extent:
+        return self if self >= 0 else -self
+
+    def __bool__(self) -> bool:
+        return self.symbols.decided(self.formula, "!=")
+
+    def _compared(self, other: object, relation: Relation) -> Any:
+        if not isinstance(other, (int, Size)):
+            if isinstance(other, float) and abs(other) != float("inf") and other == int(other):
+                other = int(other)
+            else:
+                return NotImplemented
+        return self.symbols.decided(self.formula - _formula_of(other), relation)
+
+    def __eq__(self, other: object) -> bool:
+        return self._compared(other, "==")  # type: ignore[no-any-return]
+
+    def __ne__(self, other: object) -> bool:
+        return self._compared(other, "!=")  # type: ignore[no-any-return]
+
+    def __lt__(self, other: object) -> bool:
+        return self._compared(other, "<")  # type: ignore[no-any-return]
+
+    def __le__(self, other: object) -> bool:
+        return self._compared(other, "<=")  # type: ignore[no-any-return]
+
+    def __gt__(self, other: object) -> bool:
+        return self._compared(other, ">")  # type: ignore[no-any-return]
+
+    def __ge__(self, other: object) -> bool:
+        return self._compared(other, ">=")  # type: ignore[no-any-return]
+
+
+# ---------------------------------------------------------------- shapes
+
+
+def is_open(shape: Sequence[Extent]) -> bool:
+    """Tell whether a shape has sizes that are open."""
+    return any(isinstance(n, Size) for n in shape)
+
+
+def same(a: Extent, b: Extent) -> bool:
+    """Tell whether two extents are equal whatever the sizes are. Nothing is assumed."""
+    return (a if isinstance(a, int) else a.formula) == (b if isinstance(b, int) else b.formula)
+
+
+def same_shape(a: Sequence[Extent], b: Sequence[Extent]) -> bool:
+    """Tell whether two shapes are equal whatever the sizes are."""
+    return len(a) == len(b) and all(map(same, a, b))
+
+
+def is_one(n: Extent) -> bool:
+    """Tell whether an extent is one whatever the sizes are."""
+    return isinstance(n, int) and n == 1
+
+
+def larger(a: Any, b: Any) -> Any:
+    """Return the larger of two extents. Nothing is assumed where one of them always is."""
+    return a if _is_least(a - b) else b if _is_least(b - a) else max(a, b)
+
+
+def smaller(a: Any, b: Any) -> Any:
+    """Return the smaller of two extents, as `larger` does."""
+    return b if _is_least(a - b) else a if _is_least(b - a) else min(a, b)
+
+
+def _is_least(n: Extent) -> bool:
+    return n >= 0 if isinstance(n, int) else range_of(n.formula)[0] >= 0
+
+
+def to_expr(n: Extent) -> Expr:
+    """Return an extent as programs have it."""
+    return n.expression if isinstance(n, Size) else Int(n)
+
+
+def laid_out(layout: Layout) -> Layout:
+    """Return a layout of a graph as programs have it: its block of expressions where sizes are open."""
+    shape: tuple[Any, ...] = layout.shape
+    block: Any = tuple(map(to_expr, shape))
+    return replace(layout, shape=block) if is_open(shape) else layout
+
+
+def sample_of(n: Extent) -> int:
+    """Return an extent, of an open one the sample: for decisions that change no result."""
+    return n.sample if isinstance(n, Size) else n
+
+
+def shape_in(tensor: Tensor, symbols: Symbols | None) -> tuple[Any, ...]:
+    """Return the shape of a tensor of a program as its caller sees it, open sizes as those of `symbols`."""
+    return caller_shape(tensor, {}) if symbols is None else symbols.shape(tensor)
+
+
+def value_at(n: Extent, sizes: Mapping[str, int]) -> int:
+    """Return an extent where the symbols are `sizes`."""
+    return evaluate(n.formula, sizes) if isinstance(n, Size) else n
+
+
+# ---------------------------------------------------------------- formulas
+
+
+def evaluate(formula: Formula, sizes: Mapping[str, int]) -> int:
+    """Return the value of a formula."""
+    return sum(factor * prod(_value(atom, sizes) for atom in monomial) for monomial, factor in formula.terms.items())
+
+
+def _value(atom: Atom, sizes: Mapping[str, int]) -> int:
+    return sizes[atom] if isinstance(atom, str) else evaluate(atom.value, sizes) // max(1, evaluate(atom.divisor, sizes))
+
+
+def range_of(formula: Formula) -> tuple[int, int]:
+    """Return between which numbers a formula lies, both included, whatever the sizes are."""
+    low = high = 0
+    for monomial, factor in formula.terms.items():
+        lo, hi = 1, 1
+        for atom in monomial:
+            a, b = _range(atom)
+            corners = (lo * a, lo * b, hi * a, hi * b)
+            lo, hi = min(corners), max(corners)
+        low, high = low + min(factor * lo, factor * hi), high + max(factor * lo, factor * hi)
+    return low, high
+
+
+def _range(atom: Atom) -> tuple[int, int]:
+    if isinstance(atom, str):
+        return 0, LARGEST
+    (lo, hi), (least, most) = range_of(atom.value), range_of(atom.divisor)
+    least = max(1, least)
+    return min(lo // least, lo // most), max(hi // least, hi // most)
+
+
+def show(formula: Formula) -> str:
+    """Return a formula as people write it."""
+    out = ""
+    for monomial, factor in sorted(formula.terms.items(), key=lambda term: (not term[0], repr(term[0]))):
+        factors = [*([str(abs(factor))] if abs(factor) != 1 or not monomial else []), *map(_text, monomial)]
+        sign = ("-" if factor < 0 else "") if not out else " - " if factor < 0 else " + "
+        out += sign + "*".join(factors)
+    return out or "0"
+
+
+def _text(atom: Atom) -> str:
+    if isinstance(atom, str):
+        return atom.removeprefix(PREFIX)
+    value, divisor = show(atom.value), show(atom.divisor)
+    return f"({f'({value})' if ' ' in value else value}//{f'({divisor})' if len(atom.divisor.terms) > 1 else divisor})"
+
+
+def _formula_of(n: object) -> Formula:
+    return n.formula if isinstance(n, Size) else number(int(n))  # type: ignore[call-overload]
+
+
+def _simplest(formula: Formula, symbols: Symbols) -> Extent:
+    known = formula.constant
+    return Size(formula, symbols) if known is None else known
+
+
+def _divided(a: object, b: object, symbols: Symbols) -> Extent:
+    divisor = _formula_of(b)
+    if divisor.constant == 0:
+        raise ZeroDivisionError(f"{a} divided by 0")
+    if divisor.constant is not None and divisor.constant < 0:
+        return _divided(-a, -divisor.constant, symbols)  # type: ignore[operator]
+    if not symbols.decided(divisor, ">"):
+        raise OpenSize(b if isinstance(b, Size) else Size(divisor, symbols))
+    return _simplest(_quotient(_formula_of(a), divisor), symbols)
+
+
+def _quotient(value: Formula, divisor: Formula) -> Formula:
+    """Return `value // divisor` for a positive divisor: whole terms by themselves, quotients of quotients as one."""
+    if divisor.constant == 1:
+        return value
+    whole, rest = value.divided(divisor)
+    if divisor.constant is None and rest.terms:
+        whole, rest = number(0), value
+    if not rest.terms:
+        return whole
+    lo, hi = range_of(rest)
+    if divisor.constant is not None and lo >= 0 and hi < divisor.constant:
+        return whole
+    if divisor.constant is not None and rest.constant is None:
+        inner = rest.without(())
+        common = gcd(inner.multiple_of(), divisor.constant)
+        if common > 1:  # (4*n + 3) // 6 is (2*n + 1) // 3
+            reduced = Poly({m: c // common for m, c in rest.terms.items()})
+            return whole + _quotient(reduced, number(divisor.constant // common))
+        match list(inner.terms.items()):
+            case [((Quotient(above, below),), 1)] if below.constant is not None:
+                merged = above + number(rest.offset * below.constant)
+                return whole + _quotient(merged, number(below.constant * divisor.constant))
+            case _:
+                pass
+    return whole + atom_poly(Quotient(rest, divisor))
+
+
+def _names(formula: Formula) -> set[str]:
+    found: set[str] = set()
+    for atom in formula.atoms():
+        found |= {atom} if isinstance(atom, str) else _names(atom.value) | _names(atom.divisor)
+    return found
+
+
+def _legal(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_]", "_", text.replace(PREFIX, ""))
+
+
+def symbol_name(declared: str, taken: Mapping[str, object]) -> str:
+    """Return a name in programs for a dimension that a model calls `declared`."""
+    stem = PREFIX + (_legal(declared) or "n")
+    name, k = stem, 1
+    while name in taken:
+        k += 1
+        name = f"{stem}_{k}"
+    return name
+
+
+def _compared(value: int, relation: Relation) -> bool:
+    match relation:
+        case "<":
+            return value < 0
+        case "<=":
+            return value <= 0
+        case "==":
+            return value == 0
+        case "!=":
+            return value != 0
+        case ">=":
+            return value >= 0
+        case ">":
+            return value > 0
+        case _:
+            assert_never(relation)
+
+
+def _always(lo: int, hi: int, relation: Relation) -> bool:
+    match relation:
+        case "<":
+            return hi < 0
+        case "<=":
+            return hi <= 0
+        case "==":
+            return lo == hi == 0
+        case "!=":
+            return lo > 0 or hi < 0
+        case ">=":
+            return lo >= 0
+        case ">":
+            return lo > 0
+        case _:
+            assert_never(relation)

@@ -1,0 +1,161 @@
+"""Sizes of models that stay open: arithmetic, comparisons, programs, and what is known whatever the sizes are."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from polyhedral import affine
+from tensorlang.graph.sizes import (
+    OpenSize,
+    Size,
+    Symbols,
+    evaluate,
+    is_one,
+    larger,
+    range_of,
+    same,
+    smaller,
+    symbol_name,
+    to_expr,
+    value_at,
+)
+
+NAMES = ("size.batch", "size.seq", "size.past")
+NUMBERS = st.integers(0, 40)
+SAMPLES = st.tuples(NUMBERS, NUMBERS, NUMBERS)
+"""Values of the symbols."""
+
+
+def symbols(values: tuple[int, ...] = (3, 7, 11)) -> Symbols:
+    return Symbols(dict(zip(NAMES, values, strict=True)))
+
+
+def trees() -> st.SearchStrategy[Any]:
+    """Expressions as nested tuples: a name, a number, or an operator and what it is applied to; divisors are positive numbers."""
+    leaves = st.one_of(st.sampled_from(NAMES), st.integers(-5, 9))
+    return st.recursive(
+        leaves,
+        lambda inner: st.one_of(
+            st.tuples(st.sampled_from(["add", "sub", "mul"]), inner, inner),
+            st.tuples(st.sampled_from(["floordiv", "mod"]), inner, st.integers(1, 6)),
+        ),
+        max_leaves=8,
+    )
+
+
+def built(tree: Any, leaf: Any) -> Any:
+    if isinstance(tree, str):
+        return leaf(tree)
+    if isinstance(tree, int):
+        return tree
+    op, a, b = tree
+    return getattr(operator, op)(built(a, leaf), built(b, leaf))
+
+
+@given(trees(), SAMPLES)
+def test_arithmetic_of_sizes_is_that_of_the_integers_they_stand_for(tree: Any, values: tuple[int, ...]) -> None:
+    known = dict(zip(NAMES, values, strict=True))
+    found = symbols()
+    made = built(tree, found.symbol)
+    assert value_at(made, known) == built(tree, known.__getitem__)
+    assert not found.assumed
+
+
+@given(trees(), SAMPLES)
+def test_a_size_written_into_a_program_and_read_back_is_the_same(tree: Any, values: tuple[int, ...]) -> None:
+    known, found = dict(zip(NAMES, values, strict=True)), symbols()
+    made = built(tree, found.symbol)
+    e = to_expr(made)
+    everything = {**known, **{name: evaluate(formula, known) for name, formula in found.products.items()}}
+    assert affine.evaluate(e, everything) == value_at(made, known)
+    assert same(found.size(e), made)
+
+
+@given(trees(), SAMPLES)
+def test_ranges_hold_what_expressions_come_to(tree: Any, values: tuple[int, ...]) -> None:
+    made = built(tree, symbols().symbol)
+    if isinstance(made, Size):
+        low, high = range_of(made.formula)
+        assert low <= value_at(made, dict(zip(NAMES, values, strict=True))) <= high
+
+
+@given(trees(), trees(), SAMPLES, st.sampled_from(["lt", "le", "eq", "ne", "ge", "gt"]))
+def test_a_comparison_is_right_wherever_what_was_assumed_holds(a: Any, b: Any, values: tuple[int, ...], relation: str) -> None:
+    known, found = dict(zip(NAMES, values, strict=True)), symbols()
+    decided = getattr(operator, relation)(built(a, found.symbol), built(b, found.symbol))
+    assert all(condition.holds(found.samples) for condition in found.assumed)
+    if all(condition.holds(known) for condition in found.assumed):
+        assert decided == getattr(operator, relation)(built(a, known.__getitem__), built(b, known.__getitem__))
+
+
+@given(trees(), trees(), SAMPLES)
+def test_the_larger_and_the_smaller_are_right_wherever_what_was_assumed_holds(a: Any, b: Any, values: tuple[int, ...]) -> None:
+    known, found = dict(zip(NAMES, values, strict=True)), symbols()
+    first, second = built(a, found.symbol), built(b, found.symbol)
+    low, high = smaller(first, second), larger(first, second)
+    if all(condition.holds(known) for condition in found.assumed):
+        pair = [built(t, known.__getitem__) for t in (a, b)]
+        assert [value_at(low, known), value_at(high, known)] == sorted(pair)
+
+
+def test_what_holds_for_all_sizes_assumes_nothing() -> None:
+    found = symbols()
+    batch, seq = found.symbol("size.batch"), found.symbol("size.seq")
+    assert batch >= 0
+    assert batch + 1 > 0
+    assert batch * seq + 3 == 3 + seq * batch
+    assert (2 * batch + 6) % 2 == 0
+    assert batch != -1
+    assert larger(batch, 0) is batch
+    assert smaller(batch, batch + 1) is batch
+    assert not is_one(batch)
+    assert not found.assumed
+
+
+def test_what_holds_for_some_sizes_is_assumed_as_it_is_for_the_samples() -> None:
+    found = symbols()
+    assert found.symbol("size.batch") != 1
+    assert found.symbol("size.seq") > 4
+    assert [str(condition) for condition in found.assumed] == ["batch != 1", "seq > 4"]
+
+
+def test_quotients_of_quotients_are_one_quotient() -> None:
+    height = symbols().symbol("size.past")
+    assert str(((height - 1) // 2 + 1 - 1) // 2 + 1) == "((past + 3)//4)"
+
+
+@pytest.mark.parametrize("use", [range, np.zeros, lambda n: [0] * n, lambda n: (1, 2, 3)[n], float, int])
+def test_a_size_is_refused_where_a_number_is_needed(use: Any) -> None:
+    with pytest.raises(OpenSize, match="`seq` is open where a number is needed") as refused:
+        use(symbols().symbol("size.seq"))
+    assert refused.value.names == {"size.seq"}
+
+
+def test_division_by_a_size_assumes_that_it_is_not_zero() -> None:
+    found = symbols()
+    made = 12 // found.symbol("size.batch")
+    assert [str(condition) for condition in found.assumed] == ["batch > 0"]
+    assert value_at(made, {"size.batch": 5, "size.seq": 0, "size.past": 0}) == 2
+    with pytest.raises(ZeroDivisionError):
+        found.symbol("size.batch") // 0
+
+
+def test_products_of_sizes_are_symbols_of_their_own_in_programs() -> None:
+    found = symbols()
+    e = to_expr(found.symbol("size.batch") * found.symbol("size.seq") * 4)
+    assert affine.name_set(e) == {"size.batch_seq"}
+    assert to_expr(found.symbol("size.seq") * found.symbol("size.batch") * 4) == e
+    assert str(found.size(e)) == "4*batch*seq"
+
+
+def test_names_of_dimensions_become_names_of_programs_that_differ() -> None:
+    taken: dict[str, object] = {}
+    for declared in ("batch size", "batch-size", "batch_size", ""):
+        taken[symbol_name(declared, taken)] = None
+    assert list(taken) == ["size.batch_size", "size.batch_size_2", "size.batch_size_3", "size.n"]

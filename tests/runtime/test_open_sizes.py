@@ -1,0 +1,251 @@
+"""Models whose sizes stay open, against onnxruntime: one compilation for all combinations of sizes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import tensorlang as tl
+from tensorlang.diagnostics import CompileError
+
+Array = np.ndarray[Any, Any]
+TOLERANCE = 1e-4
+
+
+class Net:
+    """A model that is written node by node."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: list[onnx.TensorProto] = []
+
+    def ints(self, *values: int) -> str:
+        return self.constant(np.array(values, np.int64))
+
+    def constant(self, array: Any) -> str:
+        name = f"c{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(np.asarray(array), name))
+        return name
+
+    def weight(self, *shape: int) -> str:
+        return self.constant((self.rng.standard_normal(shape) / max(1, shape[0]) ** 0.5).astype(np.float32))
+
+    def op(self, kind: str, *inputs: str, **attributes: Any) -> str:
+        name = f"v{len(self.nodes)}"
+        self.nodes.append(helper.make_node(kind, list(inputs), [name], **attributes))
+        return name
+
+    def size(self, value: str, axis: int) -> str:
+        """Return one dimension of a value as a vector of one element, as exporters write it."""
+        return self.op("Unsqueeze", self.op("Gather", self.op("Shape", value), self.constant(np.array(axis, np.int64))), self.ints(0))
+
+    def model(self, inputs: Mapping[str, Sequence[Any]], *outputs: str, types: Mapping[str, int] | None = None) -> bytes:
+        kinds = types or {}
+        taken = [helper.make_tensor_value_info(n, kinds.get(n, TensorProto.FLOAT), list(s)) for n, s in inputs.items()]
+        found = [helper.make_tensor_value_info(n, kinds.get(n, TensorProto.FLOAT), None) for n in outputs]
+        graph = helper.make_graph(self.nodes, "net", taken, found, self.constants)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9).SerializeToString()
+
+
+def perceptron() -> bytes:
+    n = Net()
+    hidden = n.op("Relu", n.op("Add", n.op("MatMul", "x", n.weight(12, 20)), n.weight(20)))
+    return n.model({"x": ["batch", 12]}, n.op("Softmax", n.op("MatMul", hidden, n.weight(20, 6)), axis=-1))
+
+
+def convolutions(*spatial: Any) -> bytes:
+    n = Net()
+    first = n.op("Relu", n.op("Conv", "x", n.weight(16, 3, 3, 3), n.weight(16), pads=[1, 1, 1, 1]))
+    pooled = n.op("MaxPool", first, kernel_shape=[2, 2], strides=[2, 2])
+    last = n.op("Conv", pooled, n.weight(8, 16, 3, 3), strides=[2, 2], pads=[1, 1, 1, 1])
+    flat = n.op("Flatten", n.op("GlobalAveragePool", last))
+    return n.model({"x": ["batch", 3, *spatial]}, n.op("Gemm", flat, n.weight(5, 8), transB=1))
+
+
+def attention(causal: bool = False) -> bytes:
+    """A layer of a transformer with the shape arithmetic that exporters write."""
+    n, width, heads = Net(), 24, 3
+    batch, length = n.size("ids", 0), n.size("ids", 1)
+    positions = n.op("Range", n.constant(np.int64(0)), n.op("Squeeze", length, n.ints(0)), n.constant(np.int64(1)))
+    x = n.op("Add", n.op("Gather", n.weight(50, width), "ids"), n.op("Gather", n.weight(64, width), positions))
+    split = n.op("Concat", batch, length, n.ints(heads), n.ints(width // heads), axis=0)
+
+    def part(perm: list[int]) -> str:
+        made = n.op("Add", n.op("MatMul", x, n.weight(width, width)), n.weight(width))
+        return n.op("Transpose", n.op("Reshape", made, split), perm=perm)
+
+    scores = n.op("MatMul", part([0, 2, 1, 3]), part([0, 2, 3, 1]))
+    if causal:
+        ones = n.op("ConstantOfShape", n.op("Concat", length, length, axis=0), value=numpy_helper.from_array(np.array([-1e4], np.float32)))
+        scores = n.op("Add", scores, n.op("Trilu", ones, n.constant(np.int64(1)), upper=1))
+    mixed = n.op("Transpose", n.op("MatMul", n.op("Softmax", scores, axis=-1), part([0, 2, 1, 3])), perm=[0, 2, 1, 3])
+    joined = n.op("Reshape", mixed, n.op("Concat", batch, length, n.ints(width), axis=0))
+    y = n.op("LayerNormalization", n.op("Add", joined, x), n.weight(width), n.weight(width), axis=-1)
+    return n.model({"ids": ["batch", "seq"]}, y, types={"ids": TensorProto.INT64})
+
+
+def cached() -> bytes:
+    """A step of decoding: keys of the past and those of new tokens, one after the other, both returned and attended to."""
+    n, width = Net(), 16
+    new = n.op("MatMul", "x", n.weight(width, width))
+    keys = n.op("Concat", "past", new, axis=1)
+    weights = n.op("Softmax", n.op("MatMul", "x", n.op("Transpose", keys, perm=[0, 2, 1])), axis=-1)
+    return n.model({"x": ["batch", "seq", width], "past": ["batch", "past_len", width]}, n.op("MatMul", weights, keys), keys)
+
+
+def expansions() -> bytes:
+    """Values repeated to shapes that are computed from sizes, along axes of one element, of known and of open size."""
+    n = Net()
+    row = n.op("Expand", n.weight(1, 4), n.op("Concat", n.size("x", 0), n.ints(4), axis=0))
+    total = n.op("Add", row, "x")
+    twice = n.op("Tile", total, n.ints(2, 3))
+    cut = n.op("Slice", twice, n.ints(1), n.size("x", 0), n.ints(0))
+    back = n.op("Slice", total, n.ints(-1), n.ints(-(2**40)), n.ints(0), n.ints(-1))
+    return n.model({"x": ["batch", 4]}, twice, cut, back, n.op("Shape", twice), types={"v12": TensorProto.INT64})
+
+
+def feeds_for(data: bytes, sizes: Mapping[str, int], seed: int = 0) -> dict[str, Array]:
+    rng = np.random.default_rng(seed)
+    out: dict[str, Array] = {}
+    for i in onnx.load_from_string(data).graph.input:
+        shape = tuple(sizes[d.dim_param] if d.dim_param else d.dim_value for d in i.type.tensor_type.shape.dim)
+        whole = i.type.tensor_type.elem_type == TensorProto.INT64
+        out[i.name] = rng.integers(0, 50, shape) if whole else rng.standard_normal(shape).astype(np.float32)
+    return out
+
+
+def check(model: tl.CompiledModel, data: bytes, combinations: Sequence[Mapping[str, int]]) -> None:
+    session = onnxruntime.InferenceSession(data)
+    for seed, sizes in enumerate(combinations):
+        feeds = feeds_for(data, sizes, seed)
+        for mine, theirs in zip(model.run(feeds).values(), session.run(None, feeds), strict=True):
+            assert mine.shape == theirs.shape, sizes
+            np.testing.assert_allclose(mine, theirs, TOLERANCE, TOLERANCE, err_msg=str(sizes))
+
+
+def combinations(**sizes: Sequence[int]) -> list[dict[str, int]]:
+    return [dict(zip(sizes, values, strict=True)) for values in product(*sizes.values())]
+
+
+def compilations(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return what was told of code that was compiled now, or in an earlier test."""
+    return [r.getMessage() for r in caplog.records if " ms, " in r.getMessage() and r.getMessage().startswith("model")]
+
+
+MODELS = {
+    "perceptron": (perceptron, combinations(batch=[3, 8, 1, 0, 17, 64])),
+    "batches of images": (lambda: convolutions(12, 12), combinations(batch=[2, 5, 1, 0, 9])),
+    "images of any size": (lambda: convolutions("height", "width"), combinations(batch=[2, 1], height=[12, 9, 31], width=[10, 16])),
+    "a transformer": (attention, combinations(batch=[2, 3, 1], seq=[7, 16, 1, 33])),
+    "a causal transformer": (lambda: attention(causal=True), combinations(batch=[2, 1], seq=[6, 19, 1])),
+    "expansions and slices": (expansions, combinations(batch=[3, 2, 6])),
+    "a cache of keys": (cached, combinations(batch=[2, 1], seq=[3, 1], past_len=[5, 0, 1, 12])),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_one_compilation_serves_all_combinations_of_sizes(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    make, tried = MODELS[name]
+    data = make()
+    model = tl.compile(data, threads=1, sizes="symbolic")
+    with caplog.at_level(logging.INFO, "tensorlang.compile"):
+        check(model, data, tried)
+    assert len(compilations(caplog)) == 1
+
+
+def test_without_sizes_the_second_combination_opens_what_differs(caplog: pytest.LogCaptureFixture) -> None:
+    data = attention()
+    model = tl.compile(data, threads=1)
+    with caplog.at_level(logging.INFO, "tensorlang.compile"):
+        check(model, data, combinations(batch=[2], seq=[4, 5, 6, 9]))
+        assert [line.split(": ")[1] for line in compilations(caplog)] == ["i64[2, 4]", "i64[2, seq]"]
+        check(model, data, combinations(batch=[3, 4, 7], seq=[4, 5]))
+    assert [line.split(": ")[1] for line in compilations(caplog)][2:] == ["i64[batch, seq]"]
+    assert "sizes: open are `batch`, `seq`" in model.explain()
+
+
+def test_fifty_random_combinations_take_two_compilations(caplog: pytest.LogCaptureFixture) -> None:
+    data, draw = attention(), Random(4)
+    model = tl.compile(data, threads=1)
+    with caplog.at_level(logging.INFO, "tensorlang.compile"):
+        check(model, data, [{"batch": draw.randint(0, 6), "seq": draw.randint(0, 40)} for _ in range(50)])
+    assert len(compilations(caplog)) == 2
+
+
+def test_static_sizes_are_compiled_one_by_one(caplog: pytest.LogCaptureFixture) -> None:
+    data = perceptron()
+    model = tl.compile(data, threads=1, sizes="static")
+    with caplog.at_level(logging.INFO, "tensorlang.compile"):
+        check(model, data, combinations(batch=[2, 3, 4]))
+    assert len(compilations(caplog)) == 3
+
+
+def test_another_process_finds_what_was_compiled_for_any_sizes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("TENSORLANG_CACHE", str(tmp_path))
+    data = attention()
+    check(tl.compile(data, threads=1, sizes="symbolic"), data, combinations(batch=[2], seq=[5]))
+    kept = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "models").iterdir()}
+    again = tl.compile(data, threads=1, sizes="symbolic")
+    check(again, data, combinations(batch=[3], seq=[4, 9]))
+    assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "models").iterdir()}.keys() == kept.keys()
+    assert len(kept) == 1
+
+
+def test_combinations_that_an_assumption_does_not_hold_for_are_compiled_for_themselves(caplog: pytest.LogCaptureFixture) -> None:
+    n = Net()
+    doubled = n.op("Where", n.op("Equal", n.size("x", 0), n.ints(3)), n.ints(2), n.ints(1))
+    data = n.model({"x": ["batch", 4]}, n.op("Tile", "x", n.op("Concat", doubled, n.ints(1), axis=0)))
+    model = tl.compile(data, threads=1, sizes="symbolic")
+    with caplog.at_level(logging.INFO, "tensorlang.compile"):
+        check(model, data, combinations(batch=[5, 6, 3, 4]))
+    assert "as long as batch != 3" in compilations(caplog)[0]
+    assert len(compilations(caplog)) == 2
+
+
+def test_where_sizes_must_be_numbers_each_combination_is_compiled_and_the_reason_told(caplog: pytest.LogCaptureFixture) -> None:
+    n = Net()
+    data = n.model({"x": [1, 1, "width", 4]}, n.op("Resize", "x", "", "", n.op("Concat", n.ints(1, 1), n.size("x", 2), n.ints(8), axis=0)))
+    model = tl.compile(data, threads=1)
+    with caplog.at_level(logging.INFO, "tensorlang.compile"):
+        check(model, data, combinations(width=[3, 4, 5]))
+    told = [r.getMessage() for r in caplog.records if "sizes" in r.getMessage() or "number" in r.getMessage()]
+    assert "`width` is a number" in told[0]
+    assert any(line.startswith("sizes: compiled for each combination of sizes") for line in model.explain().splitlines())
+
+
+def test_inputs_are_checked_when_sizes_are_open() -> None:
+    data = cached()
+    model = tl.compile(data, threads=1, sizes="symbolic")
+    check(model, data, combinations(batch=[2], seq=[3], past_len=[4]))
+    x, past = np.ones((2, 3, 16), np.float32), np.ones((3, 4, 16), np.float32)
+    with pytest.raises(CompileError, match="R0304"):
+        model.run({"x": x, "past": past})
+    with pytest.raises(CompileError, match="R0303"):
+        model.run({"x": x.astype(np.float64), "past": past[:2]})
+
+
+def test_profiles_memory_and_prepared_runs_are_those_of_the_sizes_at_hand() -> None:
+    data = perceptron()
+    model = tl.compile(data, threads=1, sizes="symbolic")
+    for batch in (4, 9):
+        feeds = feeds_for(data, {"batch": batch})
+        expected = model.run(feeds)
+        (name, result), *_ = expected.items()
+        np.testing.assert_array_equal(model.prepared(feeds)()[name], result)
+        assert [kernel.seconds >= 0 for kernel in model.profile(feeds)]
+        assert f"x [{batch}, 12]" in model.explain(feeds)
+    with pytest.raises(CompileError, match="C0105"):
+        tl.compile(data, sizes="dynamic")  # type: ignore[arg-type]

@@ -237,6 +237,16 @@ def test_inputs_are_checked_when_sizes_are_open() -> None:
         model.run({"x": x.astype(np.float64), "past": past[:2]})
 
 
+def test_an_index_that_is_out_of_range_is_named_when_sizes_are_open() -> None:
+    data = attention()
+    model = tl.compile(data, threads=1, sizes="symbolic")
+    feeds = feeds_for(data, {"batch": 2, "seq": 9})
+    feeds["ids"][1, 3] = 50
+    with pytest.raises(tl.RunError, match="R0306") as refused:
+        model.run(feeds)
+    assert "50" in str(refused.value)
+
+
 def test_profiles_memory_and_prepared_runs_are_those_of_the_sizes_at_hand() -> None:
     data = perceptron()
     model = tl.compile(data, threads=1, sizes="symbolic")

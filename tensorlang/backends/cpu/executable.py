@@ -19,7 +19,7 @@ from codegen.llvm.call import Callable as Native
 from codegen.llvm.call import Port
 from codegen.llvm.jit import Library, kept_object, load
 from codegen.llvm.program import Program as Entry
-from codegen.llvm.program import emit_program, failed_call
+from codegen.llvm.program import Slot, emit_program, failed_call
 from polyhedral.expr import Int
 from tensorlang.artifact import Artifact
 from tensorlang.backends.cpu.extern import imports_of, status_error, symbol_of
@@ -217,9 +217,11 @@ def with_element(executable: Executable, refused: RunError, inputs: Sequence[Arr
     of its own, which then holds what the kernel read that stopped. `refused` as it is where that is not known."""
     graph, steps = executable.graph, executable.steps
     sizes = [size_bytes(graph.values[name]) for name in graph.outputs]
+    numbers = executable.parts.numbers
     memory = [*map(aligned_block, sizes), *(row_major(a) for a in inputs), executable.constants, aligned_block(executable.plan.arena_bytes)]
     run = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(executable.library.address(executable.entry.name))
-    bases = np.array([a.ctypes.data for a in memory], np.uint64)
+    words = [a.ctypes.data for a in memory]
+    bases = np.array([*words[:-1], *numbers, words[-1]], np.uint64)
     result = run(bases.ctypes.data)
     if not result:
         return refused
@@ -229,7 +231,13 @@ def with_element(executable: Executable, refused: RunError, inputs: Sequence[Arr
         return refused
     made = executable.artifacts[sum(isinstance(step, Kernel) for step in steps[:number])]
     slots = dict(zip(made.params, executable.entry.calls[number].buffers, strict=False))
-    values = {v: _elements(graph.values[v], memory[slots[p].base], slots[p].offset) for p, v in node.bound.items() if p in slots}
+    first = len(memory) - 1
+
+    def elements(value: str, slot: Slot) -> Array:
+        offset = slot.offset if slot.shift is None else numbers[slot.shift.base - first]
+        return _elements(graph.values[value], memory[min(slot.base, first)], offset)
+
+    values = {v: elements(v, slots[p]) for p, v in node.bound.items() if p in slots}
     return with_element_of_node(refused, node, values) if values.keys() >= set(node.inputs) else refused
 
 

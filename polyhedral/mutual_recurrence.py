@@ -170,7 +170,7 @@ class _Search:
         return None
 
     def _first_needs(self, forms: Mapping[str, Form], pairs: Sequence[Pairs]) -> dict[str, int]:
-        """Return the offsets with which the first elements that need others run at 0, of the tensors of `forms` that are started apart; 0 for
+        """Return the offsets with which the first elements that need others run at 0, of tensors that are started apart; 0 for
         all where these depend on sizes."""
         started = {name: form for name, form in forms.items() if name in self.started}
         firsts = {name: [self.recurrence.least(p, form) for p in pairs if p.target == name] for name, form in started.items()}

@@ -52,7 +52,7 @@ def profile(name: str, threads: int) -> tuple[list[dict[str, Any]], dict[str, Ar
     graph = optimised(importer_of(source).load(source), tools)
     executable = build(graph, tools)
     rng = np.random.default_rng(0)
-    seconds = timed(executable, [_random(graph, name, rng) for name in graph.inputs])
+    seconds, _ = timed(executable, [_random(graph, name, rng) for name in graph.inputs])
     uses: dict[str, list[tuple[Kernel, float]]] = defaultdict(list)
     for node, artifact, taken in zip(executable.kernels, executable.artifacts, seconds, strict=True):
         uses[artifact.symbol].append((node, taken))

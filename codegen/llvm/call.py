@@ -107,10 +107,8 @@ class Callable:
         for array, (shape, dtype) in ports:
             if array.dtype != dtype or array.shape != shape or not (array.flags.c_contiguous and array.flags.aligned):
                 raise ArgumentError(f"an array of {dtype} and shape {shape} is expected, dense and aligned")
-        scratch = np.empty(self._scratch_bytes + _ALIGN, np.uint8)
-        words = (*(array.ctypes.data for array in (*outputs, *inputs)), *self._rest, _aligned(scratch))
-        kept = (inputs, outputs, scratch, (ctypes.c_size_t * len(words))(*words))
-        entry, bases = self._entry, ctypes.addressof(kept[-1])
+        bases, kept = self._bases(inputs, outputs)
+        entry = self._entry
 
         def run(kept: object = kept) -> None:
             code = entry(bases)
@@ -119,27 +117,60 @@ class Callable:
 
         return run
 
+    def timed(self, address: int, calls: int, arrays: Sequence[Any]) -> Function[[], Array]:
+        """Return a function that runs the timed form of the native function (`codegen.llvm.program`), which lies at `address` and makes so
+        many calls, on these arrays, with outputs and scratch memory of its own.
+
+        It returns when each call began and ended, in nanoseconds, of shape (calls, 2); each run writes into the same array. Raises
+        ArgumentError for arrays that do not fit."""
+        bases, kept = self._bases(self._all_fitted(arrays), self._new_outputs())
+        entry = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)(address)
+        times = np.zeros((calls, 2), np.int64)
+
+        def run(kept: object = kept) -> Array:
+            code = entry(bases, times.ctypes.data)
+            if code:
+                raise self.failed(code)
+            return times
+
+        return run
+
+    def _bases(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> tuple[int, object]:
+        """Return the address of the words that the native function takes for these arrays and scratch memory of its own, and what must be
+        kept as long as they are used."""
+        scratch = np.empty(self._scratch_bytes + _ALIGN, np.uint8)
+        words = (*(array.ctypes.data for array in (*outputs, *inputs)), *self._rest, _aligned(scratch))
+        bases = (ctypes.c_size_t * len(words))(*words)
+        return ctypes.addressof(bases), (inputs, outputs, scratch, bases)
+
     def failed(self, code: int) -> Exception:
         """Return the exception for a native function that returned `code`."""
         return self._failure(code) if self._failure else RuntimeError(f"the native code returned {code}")
 
     def _with_care(self, arrays: Sequence[Any]) -> Any:
         """Return what `quick` does, for any arrays. Raises ArgumentError when they do not fit."""
-        if len(arrays) != len(self._inputs):
-            raise ArgumentError(f"{len(self._inputs)} arrays are expected, {len(arrays)} given")
-        fitted = [self._fitted(array, k) for k, array in enumerate(arrays)]
+        fitted = self._all_fitted(arrays)
         self._share_scratch()
         found = self.quick(*fitted) if self.quick is not None else NotImplemented
         return found if found is not NotImplemented else self._interpreted(fitted)
 
     def _interpreted(self, arrays: Sequence[Array], given: Sequence[Array] | None = None) -> Any:
         """Return what `quick` does, with this thread's own scratch memory; in the arrays that are `given`, or in new ones."""
-        results = given if given is not None else [np.empty(shape, dtype) for shape, dtype in self._outputs]
+        results = given if given is not None else self._new_outputs()
         scratch = self._own_scratch()
         words = (*(array.ctypes.data for array in (*results, *arrays)), *self._rest, _aligned(scratch))
         bases = (ctypes.c_size_t * len(words))(*words)
         code = self._entry(ctypes.addressof(bases))
         return code or (results[0] if len(results) == 1 else tuple(results))
+
+    def _new_outputs(self) -> list[Array]:
+        return [np.empty(shape, dtype) for shape, dtype in self._outputs]
+
+    def _all_fitted(self, arrays: Sequence[Any]) -> list[Array]:
+        """Return the inputs as dense arrays of the expected types and shapes. Raises ArgumentError when they do not fit."""
+        if len(arrays) != len(self._inputs):
+            raise ArgumentError(f"{len(self._inputs)} arrays are expected, {len(arrays)} given")
+        return [self._fitted(array, k) for k, array in enumerate(arrays)]
 
     def _fitted(self, array: Any, index: int) -> Array:
         """Return `array` as a dense array of the expected type and shape. Raises ArgumentError when it has another one."""

@@ -12,6 +12,7 @@ from typing import Any
 import extern_kernels as kernels
 import numpy as np
 import pytest
+from guarded import in_child, walled
 from onnx import ModelProto, TensorProto, helper
 from shared_library import shared_library
 
@@ -93,6 +94,14 @@ def test_a_kernel_stands_between_other_nodes() -> None:
     assert "trusted: extern Scale from `scale_{T}` of LLVM IR" in made.explain()
     assert "took" in made.explain({"x": X})
     assert [k.name for k in made.profile({"x": X})].count("extern Scale") == 1
+
+
+def test_the_times_of_a_profile_are_written_where_there_is_room_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = tl.compile(model(node("Relu", ["x"], ["a"]), mine("Scale", ["a"], ["y"], by=3.0)), operators=operators())
+    made.run({"x": X})
+    zeros = np.zeros
+    monkeypatch.setattr(np, "zeros", lambda *args, **named: walled(zeros(*args, **named)))
+    assert in_child(lambda: [k.name for k in made.profile({"x": X})]).count("extern Scale") == 1
 
 
 def test_a_kernel_reads_the_inputs_of_a_model_and_writes_its_outputs() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pickle
+import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import extern_kernels as kernels
@@ -15,6 +17,7 @@ from shared_library import shared_library
 
 import tensorlang as tl
 from codegen.dtypes import DTYPES
+from tensorlang.runtime.specialization import Sizes
 
 X = np.arange(6, dtype=np.float32)
 SCALE = "extern op scale[T: float](x: T[N], attr by: float = 2) -> (y: T[N])\n"
@@ -280,6 +283,31 @@ def test_reports_name_every_kernel_that_is_trusted() -> None:
     trusted = "trusted: extern scale from `scale_{T}` of LLVM IR"
     assert trusted in operator.explain(X) and "for a_jv in 0 .. 6" in operator.explain(X)
     assert trusted in operator.proofs(X)
+
+
+@pytest.mark.parametrize("sizes", ["static", "symbolic"])
+def test_the_times_of_a_report_are_written_where_there_is_room_for_them(sizes: Sizes, monkeypatch: pytest.MonkeyPatch) -> None:
+    operator = tl.parse(SCALE + AROUND, externs=SCALED, sizes=sizes).around
+    operator(X)
+    zeros = np.zeros
+    monkeypatch.setattr(np, "zeros", lambda *args, **named: walled(zeros(*args, **named)))
+    assert in_child(lambda: operator.explain(X)).count(", took ") == 3
+
+
+def test_the_times_of_the_steps_of_a_report_are_less_than_that_of_the_report() -> None:
+    operator = tl.parse(SCALE + AROUND, externs=SCALED).around
+    begin = perf_counter()
+    told = operator.explain(X)
+    elapsed = perf_counter() - begin
+    steps = re.findall(r", took ([\d.]+) us", told)
+    assert len(steps) == 3 and sum(float(t) for t in steps) * 1e-6 < elapsed
+
+
+def test_the_report_for_an_array_that_is_not_aligned_is_made_of_a_copy() -> None:
+    operator = tl.parse(SCALE + AROUND, externs=SCALED).around
+    given = np.frombuffer(b"." + X.tobytes(), np.float32, offset=1)
+    assert not given.flags.aligned
+    assert operator.explain(given).count(", took ") == 3
 
 
 def test_a_program_shows_the_calls_of_its_kernels() -> None:

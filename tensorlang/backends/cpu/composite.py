@@ -9,7 +9,6 @@ told, and where in the scratch memory each value in between and each workspace b
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -31,12 +30,11 @@ from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name
 from tensorlang.artifact import Artifact
 from tensorlang.backends.cpu import extern
-from tensorlang.backends.cpu.executable import object_of, workspace_threads
+from tensorlang.backends.cpu.executable import least_times, object_of, workspace_threads
 from tensorlang.backends.cpu.ready import prepared_on, refusal_of, written_into
 from tensorlang.backends.cpu.sized import checked_numbers, serves
 from tensorlang.backends.cpu.toolchain import Toolchain
 from tensorlang.diagnostics import InternalError, RunError
-from tensorlang.graph.blocks import aligned_block
 from tensorlang.graph.externs import graph_of, trusted_call
 from tensorlang.graph.nodes import Graph
 from tensorlang.graph.plan import Arena, Plan, planned
@@ -267,7 +265,7 @@ class Composite:
     def explain(self, program: Program, arrays: Sequence[Array], roles: bool = False) -> Explained:
         """Return the report of one signature: for each part its schedule and its loops, the kernels that are trusted, and the times."""
         lines: list[str] = []
-        for step, taken in zip(self.made.steps, self._timed([row_major(a) for a in arrays]), strict=True):
+        for step, taken in zip(self.made.steps, self._timed(arrays), strict=True):
             match step:
                 case Part(part, found):
                     lines += [f"part {part.name}, took {us(taken)}", "", found.schedule, "", f"schedule   {found.origin}", ""]
@@ -279,18 +277,8 @@ class Composite:
 
     def _timed(self, arrays: Sequence[Array]) -> list[float]:
         """Run a few times and return the fewest seconds that each step took."""
-        library, count = self.made.linked(timed=True), len(self.made.steps)
-        run = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)(library.address(f"{self.made.entry.name}_timed"))
-        results = [np.empty(port.shape, port.dtype.numpy) for port in self.outputs]
-        scratch = aligned_block(self.scratch_bytes)
-        bases = np.array([*(a.ctypes.data for a in (*results, *arrays)), *self.numbers, scratch.ctypes.data], np.uint64)
-        times, best = np.zeros(count, np.int64), np.full(count, np.inf)
-        for _ in range(5):
-            code = run(bases.ctypes.data, times.ctypes.data)
-            if code:
-                raise self.native.failed(code)
-            best = np.minimum(best, times)
-        return [float(t) * 1e-9 for t in best]
+        library, entry = self.made.linked(timed=True), self.made.entry
+        return least_times(self.native.timed(library.address(f"{entry.name}_timed"), len(entry.calls), arrays))
 
 
 def composite(program: Program, tools: Toolchain, request: ScheduleRequest, sizes: Sizes | None = None) -> AnySizesComposite:

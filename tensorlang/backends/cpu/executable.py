@@ -8,7 +8,7 @@ Values in between live in the arena, which belongs to the calling thread: severa
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -160,25 +160,16 @@ def timed(executable: Executable, inputs: Sequence[Array]) -> tuple[list[float],
     graph, toolchain = executable.graph, executable.toolchain
     text = emit_program(executable.entry, toolchain.target, timed=True)
     library = _loaded(text, graph, executable.artifacts, toolchain, traced=True)
-    run = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)(library.address(f"{executable.entry.name}_timed"))
-    outputs = [np.empty(graph.values[name].shape, graph.values[name].dtype.numpy) for name in graph.outputs]
-    arena = aligned_block(executable.plan.arena_bytes)
-    bases = np.array(
-        [a.ctypes.data for a in (*outputs, *inputs, executable.constants)] + [*executable.parts.numbers, arena.ctypes.data], np.uint64
-    )
-    steps = steps_of(graph)
-    times = np.zeros((max(1, len(steps)), 2), np.int64)
-
-    def once() -> Array:
-        code = run(bases.ctypes.data, times.ctypes.data)
-        if code:
-            raise refusal(steps, executable.artifacts, code)
-        return times[: len(steps), 1] - times[: len(steps), 0]
-
-    best = np.min([once() for _ in range(5)], axis=0)
+    run = executable.call.timed(library.address(f"{executable.entry.name}_timed"), len(executable.entry.calls), inputs)
+    best = least_times(run)
     rows, head = pool_trace.traced(library, PIECES)
-    once()
-    return [float(t) * 1e-9 for t in best], _run_trace(times[: len(steps)], pool_trace.pieces(rows, head))
+    return best, _run_trace(run(), pool_trace.pieces(rows, head))
+
+
+def least_times(run: Callable[[], Array]) -> list[float]:
+    """Return the fewest seconds that each call takes in a few runs, each of which returns when its calls began and ended
+    (`codegen.llvm.call.Callable.timed`)."""
+    return [float(t) * 1e-9 for t in np.min([np.diff(run())[:, 0] for _ in range(5)], axis=0)]
 
 
 PIECES = 1 << 16

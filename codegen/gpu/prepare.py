@@ -4,6 +4,7 @@ shared out, buffers in registers or shared."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from codegen.gpu.boxes import use_bulk_copies
 from codegen.gpu.cooperative_copies import cooperate
@@ -13,16 +14,16 @@ from codegen.gpu.launches import gather_launches, map_blocks
 from codegen.gpu.private import place_buffers
 from codegen.gpu.reduce import pad_to_powers_of_two, trees
 from codegen.loops.indices import Range
-from codegen.loops.nodes import Alloc, For, Function, Int, Stmt
+from codegen.loops.nodes import Alloc, For, Function, If, Int, Stmt
 from codegen.loops.simplify import simplify
-from codegen.loops.walk import fresh_for, walk
+from codegen.loops.walk import free_vars, fresh_for, walk
 
 
 def prepare(function: Function, warp: int = WARP) -> Function:
     """Return `function` with every loop of a block given to threads, so many of which are a warp, and every buffer of a block in its place.
 
     Raises Unfit for places that exclude each other, and for reductions and buffers that no pass knows how to spread."""
-    function = gather_launches(function)
+    function = gather_launches(_in_device_memory(function))
     fresh = fresh_for(function)
     device = {p.name: p for p in function.params} | {s.buffer.name: s.buffer for s in function.body if isinstance(s, Alloc)}
 
@@ -36,6 +37,30 @@ def prepare(function: Function, warp: int = WARP) -> Function:
         return cooperate(use_bulk_copies(place_buffers(body, threads), device, ranges), threads, device, fresh)
 
     return simplify(map_blocks(function, block))
+
+
+def _in_device_memory(function: Function) -> Function:
+    """Return `function` with buffers of serial loops whose extents are not constant allocated before everything else: no memory of a block
+    can be theirs. What they hold does not outlast an iteration, so one for all iterations will do."""
+    sizes, moved = {*function.sizes}, list[Stmt]()
+
+    def without(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        return tuple(kept for s in body for kept in left(s))
+
+    def left(s: Stmt) -> tuple[Stmt, ...]:
+        match s:
+            case Alloc(buffer) if not all(isinstance(e, Int) for e in buffer.shape) and free_vars(*buffer.shape) <= sizes:
+                moved.append(s)
+                return ()
+            case For(kind="serial"):
+                return (replace(s, body=without(s.body)),)
+            case If():
+                return (replace(s, then=without(s.then), orelse=without(s.orelse)),)
+            case _:
+                return (s,)
+
+    body = tuple(kept for s in function.body for kept in ((s,) if isinstance(s, Alloc) else left(s)))
+    return replace(function, body=(*moved, *body)) if moved else function
 
 
 def _ranges(function: Function) -> dict[str, Range]:

@@ -78,10 +78,11 @@ def call(fn: str, args: list[Value]) -> Value:
     if fn not in _CALLS:
         fail(f"unknown function `{fn}`")
     dtype = args[0].dtype
-    with np.errstate(all="ignore"):
-        result = _CALLS[fn](*(arg.scalar for arg in args))
     made = called_dtype(fn, dtype)
-    return Value(made, bool(result) if made == bool_ else int(result) if made.is_integer else dtype.numpy.type(result))
+    of_bits = made.is_float and not dtype.is_float
+    with np.errstate(all="ignore"):
+        result = _CALLS[fn](*(dtype.numpy.type(arg.scalar) if of_bits else arg.scalar for arg in args))
+    return Value(made, bool(result) if made == bool_ else int(result) if made.is_integer else made.numpy.type(result))
 
 
 def fma(a: Value, b: Value, c: Value) -> Value:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -323,7 +323,11 @@ def _native(line: _Line, given: dict[str, Any]) -> Native:
     kind = _KERNELS.get(str(given.pop("kind", "")))
     if kind is None or set(given) != {f.name for f in fields(kind)}:
         raise _broken(line.text)
-    return kind(*line.all_of([given[f.name] for f in fields(kind)], str))
+    texts = {f.name: given[f.name] for f in fields(kind) if f.default is MISSING}
+    numbers = {f.name: given[f.name] for f in fields(kind) if f.default is not MISSING}
+    if not all(n is None or type(n) is int for n in numbers.values()):
+        raise _broken(line.text)
+    return kind(*line.all_of(list(texts.values()), str), **numbers)
 
 
 def _view(line: _Line) -> View:

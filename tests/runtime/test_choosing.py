@@ -52,7 +52,7 @@ def test_installed_packages_offer_schedules_of_roles() -> None:
     offered = {s.role.name for s in roles().schedules if s.role is not None}
     both = {"contraction", "convolution", "pointwise", "reduction", "row_reduction", "transformed"}
     products = {"warp_product", "warpgroup_product", "warp_convolution", "warp_unfolded", "warpgroup_unfolded"}
-    assert offered == {*both, *products, "windowed", "long_row_reduction"}
+    assert offered == {*both, *products, "unfolded", "windowed", "long_row_reduction"}
 
 
 def test_schedules_of_every_role_of_the_library_leave_out_no_case() -> None:

@@ -45,13 +45,13 @@ def ops() -> tl.Operators:
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     """The open sizes of each program that is compiled, in the order of compiling."""
     found: list[tuple[str, ...]] = []
-    known = Toolchain._kernel
+    known = Toolchain.kernel
 
     def note(self: Toolchain, program: Any, *rest: Any) -> Any:
         found.append(tuple(sorted(program.sizes)))
         return known(self, program, *rest)
 
-    monkeypatch.setattr(Toolchain, "_kernel", note)
+    monkeypatch.setattr(Toolchain, "kernel", note)
     return found
 
 

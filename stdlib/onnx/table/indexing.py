@@ -120,10 +120,10 @@ def top_k(n: Site) -> tuple[Value, ...]:
 def non_zero(n: Site) -> Value:
     """How many there are is computed first where it is not known."""
     x = n.arg(0)
+    array = n.builder.elements(x.name)
+    if array is not None and array.dtype != object:
+        return n.constant(np.asarray(np.nonzero(np.atleast_1d(array)), np.int64))
     x = x if x.shape else n.view(x, (1,))
-    array = n.array(x)
-    if array is not None:
-        return n.constant(np.asarray(np.nonzero(array), np.int64))
     at = _where(n, n.view(cast(n, x, DTYPES["bool"]), (prod(x.shape),)))
     rows = []
     for axis, extent in enumerate(x.shape):

@@ -221,6 +221,7 @@ def _scalar_limit(kernel: Kernel, nest: Nest) -> Iterator[Limit]:
         return
     need = carried[path[-1].var]
     assert isinstance(need, Need)
+    need = _in_memory(path[-1], need)
     if len(path) < len(nest.path):
         yield Limit("scalar", f"adds to the element of `{need.buffer}` that data name, each iteration after the one before", name)
         return
@@ -272,6 +273,15 @@ def carried_by(loop: For) -> Need | Literal["free", "unknown"]:
         if any(isinstance(n, ValueIndex) for n in walk(*store.index)):
             return "unknown"
     return "free"
+
+
+def _in_memory(loop: For, need: Need) -> Need:
+    """Return what an iteration needs as an element of the tensor that it is stored to, where a register keeps it from one to the next."""
+    kept = next((s.value for s in stores(*loop.body) if s.buffer == need.buffer), None)
+    other = next((s for s in stores(*loop.body) if s.buffer != need.buffer and s.value == kept), None)
+    steps = [] if other is None else [_step(w, loop.var) for w in other.index]
+    known = tuple(-step for step in steps if step is not None)
+    return Need(other.buffer, known) if other is not None and len(known) == len(steps) else need
 
 
 def _distance(written: Sequence[Index], read: Sequence[Index]) -> tuple[int, ...] | None:

@@ -22,7 +22,6 @@ import islpy as isl
 
 Ast = tuple[Any, ...]
 PRIME, WORK, IN, PARAM, UNLESS_BEYOND = 2**61 - 1, 400_000, isl.dim_type.in_, isl.dim_type.param, "({0} = {1} or {1} < {2} or {1} > {3})"
-OF_BITS = {"isnan": (1, 0, 1), "isinf": (1, 0, 1), "bits": (1, 0, 0), "from_bits": (0, 1, 0)}
 ZERO, SIZE, LEAST, MOST = (("const", "ix", n) for n in (0, 2**48 + 1, -(2**63), 2**63))
 FLOATS = {"f8e4m3": 0, "f8e5m2": 0, "f16": 1, "bf16": 1, "f32": 2, "f64": 3}
 LIMITS = {f"i{n}": (-(2 ** (n - 1)), 2 ** (n - 1) - 1) for n in (4, 8, 16, 32, 64)} | {f"u{n}": (0, 2**n - 1) for n in (4, 8, 16, 32, 64)}
@@ -120,8 +119,8 @@ class Code:
                 return f"{self.fold(args[0])}[{int(args[1])}]"
             case "cast" | "sat":
                 return self.cast(dtype, op == "sat", parts[0], kinds[0])
-            case "isnan" | "isinf" | "bits" | "from_bits" if (kinds[0] in FLOATS, dtype in FLOATS, dtype == "bool") == OF_BITS[op]:
-                return f"(hash(({mark(op)}, {parts[0]})) % {PRIME if dtype in FLOATS else '2 == 1' if dtype == 'bool' else 4})"
+            case "isnan" | "isinf" | "bits" | "from_bits" if (kinds[0] in FLOATS) == (dtype not in FLOATS) == (op[0] != "f"):
+                return f"(hash(({mark(op)}, {parts[0]})) % {PRIME if op[0] == 'f' else '2 == 1' if dtype == 'bool' else 4})"
             case _ if known and chooses:
                 return MEANING[op].format(*parts)
             case "fma" if same and not self.strict:

@@ -18,9 +18,10 @@ from typing import Literal
 from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
+from tensorlang.schedule.rfactor import reduction_over
 from tensorlang.tensor.idioms import redefined
 from tensorlang.tensor.nodes import Binary, Binder, Definition, Expr, Piece, Program, Reduce
-from tensorlang.tensor.walk import fresh_for, reduces, replaced, substitute
+from tensorlang.tensor.walk import fresh_for, replaced, substitute
 
 Operation = Literal["+", "*", "min", "max"]
 OPERATIONS: dict[str | None, Operation] = {"sum": "+", "prod": "*", "min": "min", "max": "max"}
@@ -29,12 +30,10 @@ OPERATIONS: dict[str | None, Operation] = {"sum": "+", "prod": "*", "min": "min"
 
 def block(program: Program, binder: str, by: int) -> Program | str:
     """Return the program with the reduction over `binder` cut at multiples of `by`, or the reason why it cannot be."""
-    found = [(d, p, r) for d in program.definitions for p in d.pieces for r in reduces(p.value) if any(b.name == binder for b in r.binders)]
-    if not found:
-        return f"there is no reduction over `{binder}`"
-    definition, piece, reduce = found[0]
-    if program.mode == "strict":
-        return "the operator is `strict`: its reductions keep their order"
+    found = reduction_over(program, binder)
+    if isinstance(found, str):
+        return found
+    definition, piece, reduce = found
     operation = OPERATIONS.get(reduce.reducer.kind)
     if (
         operation is None

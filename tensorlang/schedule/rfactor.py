@@ -22,19 +22,28 @@ from polyhedral.expr import TRUE
 from polyhedral.expr import Name as AffineName
 from tensorlang.tensor.facts import Place, context_of, reductions
 from tensorlang.tensor.idioms import redefined
-from tensorlang.tensor.nodes import Binder, Definition, Holds, Piece, Program, Read, Select, Tensor
+from tensorlang.tensor.nodes import Binder, Definition, Holds, Piece, Program, Read, Reduce, Select, Tensor
 from tensorlang.tensor.walk import fresh_for, reduces, replaced, substitute
+
+
+def reduction_over(program: Program, binder: str) -> tuple[Definition, Piece, Reduce] | str:
+    """Return the reduction over `binder`, with the definition and the piece that it stands in, or the reason why its terms may not be
+    taken in another order."""
+    found = [(d, p, r) for d in program.definitions for p in d.pieces for r in reduces(p.value) if any(b.name == binder for b in r.binders)]
+    if not found:
+        return f"there is no reduction over `{binder}`"
+    if program.mode == "strict":
+        return "the operator is `strict`: its reductions keep their order"
+    return found[0]
 
 
 def rfactor(program: Program, binder: str, by: int, *, chunked: bool = False) -> Program | str:
     """Return the program with the reduction over `binder` factored into `by` interleaved partial results, or, where it is
     `chunked`, one for each run of so many neighbours, or the reason why it cannot be."""
-    found = [(d, p, r) for d in program.definitions for p in d.pieces for r in reduces(p.value) if any(b.name == binder for b in r.binders)]
-    if not found:
-        return f"there is no reduction over `{binder}`"
-    definition, piece, reduce = found[0]
-    if program.mode == "strict":
-        return "the operator is `strict`: its reductions keep their order"
+    found = reduction_over(program, binder)
+    if isinstance(found, str):
+        return found
+    definition, piece, reduce = found
     if not reduce.reducer.commutative or reduce.reducer.identity is None:
         return f"`{reduce.reducer.name}` is not commutative or has no identity"
     if len(reduce.body) != 1 or len(definition.pieces) != 1 or piece.guard != TRUE:

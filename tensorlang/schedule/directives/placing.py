@@ -10,7 +10,7 @@ from tensorlang.diagnostics import error
 from tensorlang.schedule.directives import operands
 from tensorlang.schedule.directives.kind import Kind, idle_message
 from tensorlang.schedule.directives.loops import unmarked
-from tensorlang.schedule.plan import Change, Stage, full
+from tensorlang.schedule.plan import Stage, full
 from tensorlang.schedule.state import State, fresh_loop, loop_of, put, stage_of, statement_of
 from tensorlang.syntax import nodes as syntax
 from tensorlang.syntax.directive_forms import FORMS
@@ -61,17 +61,9 @@ def _distribute_sum(state: State, directive: syntax.Directive, name: str) -> Non
         raise error("S0213", title, directive.span, help="`distribute` first, then say how loops run")
     for loop, result in zip(loops, directive.results, strict=True):
         own = fresh_loop(state, directive, stage, result)
-        stage = _copied(stage, loop, own, members)
+        stage = stage.with_loops(members, {loop: own})
     others = tuple(s for s in stage.statements if s not in sums)
     put(state, replace(stage, statements=(*sums, *others)))
-
-
-def _copied(stage: Stage, loop: str, own: str, members: frozenset[str]) -> Stage:
-    """Return the stage with the loop `own` for `members` in the place of `loop`, which the others keep."""
-    change = Change((loop,), lambda nest: nest.rename(loop, own), only=members)
-    loops = tuple(x for found in stage.loops for x in ((own, found) if found == loop else (found,)))
-    made = stage.then(change, {own: stage.forward[loop]}, {own: stage.extents[loop]})
-    return replace(made, loops=loops, members={**stage.members, own: members, loop: stage.members[loop] - members}, memo={})
 
 
 def _own_loops(state: State, directive: syntax.Directive) -> None:

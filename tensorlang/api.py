@@ -121,40 +121,7 @@ def compile(
         operators=operators,
         ops=ops,
     )
-    custom = _custom(operators, ops, target)
-
-    def load(found: Mapping[str, tuple[int, ...]] | None, *known: Known) -> Graph:
-        importer = importer_of(model, importers)
-        takes_operators = "operators" in parameters_of(importer.load).parameters
-        if not takes_operators and (operators is not None or ops is not None):
-            raise error("C0119", f"{type(importer).__name__} takes no operators for the nodes of models", help="leave them out")
-        more: dict[str, Any] = {"known": known[0]} if known else {}
-        if custom is not None and takes_operators:
-            more["operators"] = custom
-        return importer.load(model, found, **more)
-
-    content = fingerprint(model) if importers is None else None
-    meaning = b"" if custom is None else _meaning(custom)
-
-    def check() -> None:
-        if fingerprint(model) != content:
-            what = f"`{model}`" if isinstance(model, (str, os.PathLike)) else "the model"
-            raise error("O015", f"{what} changed since it was compiled", help="compile it again: `tensorlang.compile`")
-
-    def keyed(options: Sequence[object]) -> Callable[..., BundleKey] | None:
-        if content is None:
-            return None
-
-        def key(found: Mapping[str, tuple[int, ...]] | None, *known: Known) -> BundleKey:
-            elements = b"".join(k.digest() for k in known)
-            return BundleKey(bundle_key(content + meaning + elements, offers_digest(), found, options), check)
-
-        return key
-
-    def signature() -> Signature | None:
-        importer = importer_of(model, importers)
-        return importer.signature(model) if isinstance(importer, TellsSignatures) else None
-
+    model_read = _ModelRead(model, importers, _custom(operators, ops, target), asks=operators is not None or ops is not None)
     if not isinstance(online, bool):
         raise error("C0108", f"`online` is {online!r}", help="it is `True` or `False`")
     tools = tools_for(target, threads, winograd=winograd, online=online, precision=precision, force_precision=force_precision)
@@ -162,8 +129,53 @@ def compile(
     if checked_sizes(sizes) == "symbolic":
         tools.check_any_sizes()
     return CompiledModel(
-        load, tools, shapes=shapes, progress=progress, key=keyed(tools.options), made=made, signature=signature, sizes=sizes
+        model_read.load,
+        tools,
+        shapes=shapes,
+        progress=progress,
+        key=model_read.keyed(tools.options),
+        made=made,
+        signature=model_read.signature,
+        sizes=sizes,
     )
+
+
+class _ModelRead:
+    """A model with what reads it: its graph, its signature, and the keys of what is made of it."""
+
+    def __init__(self, model: Any, importers: Sequence[Importer] | None, custom: Custom | None, *, asks: bool) -> None:
+        self._model, self._importers, self._custom, self._asks = model, importers, custom, asks
+        self._content = fingerprint(model) if importers is None else None
+        self._meaning = b"" if custom is None else _meaning(custom)
+
+    def load(self, found: Mapping[str, tuple[int, ...]] | None, *known: Known) -> Graph:
+        importer = importer_of(self._model, self._importers)
+        takes_operators = "operators" in parameters_of(importer.load).parameters
+        if not takes_operators and self._asks:
+            raise error("C0119", f"{type(importer).__name__} takes no operators for the nodes of models", help="leave them out")
+        more: dict[str, Any] = {"known": known[0]} if known else {}
+        if self._custom is not None and takes_operators:
+            more["operators"] = self._custom
+        return importer.load(self._model, found, **more)
+
+    def signature(self) -> Signature | None:
+        importer = importer_of(self._model, self._importers)
+        return importer.signature(self._model) if isinstance(importer, TellsSignatures) else None
+
+    def keyed(self, options: Sequence[object]) -> Callable[..., BundleKey] | None:
+        """Return what makes keys for shapes and known elements, or None for a model without a fingerprint."""
+        if self._content is None:
+            return None
+        return partial(self._key, self._content, options)
+
+    def _key(self, content: bytes, options: Sequence[object], found: Mapping[str, tuple[int, ...]] | None, *known: Known) -> BundleKey:
+        elements = b"".join(k.digest() for k in known)
+        return BundleKey(bundle_key(content + self._meaning + elements, offers_digest(), found, options), self._check)
+
+    def _check(self) -> None:
+        if fingerprint(self._model) != self._content:
+            what = f"`{self._model}`" if isinstance(self._model, (str, os.PathLike)) else "the model"
+            raise error("O015", f"{what} changed since it was compiled", help="compile it again: `tensorlang.compile`")
 
 
 def _custom(operators: CustomOperators | None, ops: NamedOperators | None, target: str) -> Custom | None:

@@ -8,7 +8,6 @@ all that it uses: after an edit only what may have changed is checked again. Pla
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -24,6 +23,7 @@ from tensorlang.diagnostics import CompileError, Diagnostic, Label, Source, Span
 from tensorlang.lsp.uses import EditorReader, Lost, Trees, lost_with, without_names_at
 from tensorlang.policy.prove import prove_schedules
 from tensorlang.policy.uncalled import check_schedules
+from tensorlang.recent import Recent
 from tensorlang.runtime.library import installed_roles, with_roles
 from tensorlang.syntax import nodes as sx
 from tensorlang.syntax import scanner
@@ -201,7 +201,7 @@ class Analyser:
     """Analyses texts, one at a time, and remembers what it found out."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[object, ...], _Found] = OrderedDict()
+        self._kept: Recent[tuple[object, ...], _Found] = Recent(KEPT)
         self._trees = Trees()
         self.checks = 0
         """How many checks were made, rather than remembered."""
@@ -236,14 +236,11 @@ class Analyser:
         return analysis
 
     def remembered(self, key: tuple[object, ...], make: Callable[[], _Found]) -> _Found:
-        if key in self._kept:
-            self._kept.move_to_end(key)
-            return self._kept[key]
+        return self._kept.used(key, lambda: self._counted(make))
+
+    def _counted(self, make: Callable[[], _Found]) -> _Found:
         self.checks += 1
-        found = self._kept[key] = make()
-        while len(self._kept) > KEPT:
-            self._kept.popitem(last=False)
-        return found
+        return make()
 
 
 def _unread(chunks: Iterable[Chunk], file: sx.File) -> set[str]:

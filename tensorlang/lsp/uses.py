@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tensorlang.check.uses import Reader, modules_with, path_of
 from tensorlang.diagnostics import CompileError, Diagnostic, Edit, Source, Span
+from tensorlang.recent import Recent
 from tensorlang.syntax import modules, parse
 from tensorlang.syntax import nodes as sx
 from tensorlang.syntax.scanner import NAME
@@ -25,17 +25,12 @@ class Trees:
     """The syntax trees of used files, kept from one analysis to the next."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[str, str | None, str], sx.File] = OrderedDict()
+        self._kept: Recent[tuple[str, str | None, str], sx.File] = Recent(KEPT_FILES)
 
     def of(self, source: Source) -> sx.File:
         """Return the tree of a text. Raises CompileError with P codes."""
         key = (source.name, source.folder, source.text)
-        if key not in self._kept:
-            self._kept[key] = parse.parse(source)
-        self._kept.move_to_end(key)
-        while len(self._kept) > KEPT_FILES:
-            self._kept.popitem(last=False)
-        return self._kept[key]
+        return self._kept.used(key, lambda: parse.parse(source))
 
 
 @dataclass

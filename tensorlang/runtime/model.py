@@ -6,7 +6,6 @@ sizes can stay open (`open_sizes.py`). What was compiled is kept on disk, kernel
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from logging import INFO
 from pickle import PicklingError
@@ -19,6 +18,7 @@ from tensorlang.check.problems import counted
 from tensorlang.diagnostics import CompileError, Diagnostic, RunError, plain_text, trimmed
 from tensorlang.graph.data_dependent import DataDependent, Known
 from tensorlang.graph.nodes import Graph
+from tensorlang.recent import Recent
 from tensorlang.runtime.bundle import BundleKey, keep_open, kept_open
 from tensorlang.runtime.description import Description
 from tensorlang.runtime.feeds import check_named, describe
@@ -61,11 +61,10 @@ class CompiledModel:
 
         Raises CompileError for what the model does that is not supported, C0111 and C0112."""
         self._load, self._tools, self._progress, self._key = load, tools, progress, key
-        self.kept = tools.combinations
         """For how many combinations of shapes at most code stays in memory; that of others is read again when they come back."""
         self._shared: dict[str, Any] = {}
         self._again = made
-        self._made: OrderedDict[tuple[tuple[str, tuple[int, ...]], ...], Runs] = OrderedDict()
+        self._made: Recent[tuple[tuple[str, tuple[int, ...]], ...], Runs] = Recent(tools.combinations)
         self._lock = Lock()
         self._static: Runs | None = None
         self._signature: Signature | None = None
@@ -241,7 +240,7 @@ class CompiledModel:
         if self._opened is not None:
             yield from (f"sizes: {note}" for note in self._opened.notes)
         if self._open:
-            yield f"shapes: of at most {self.kept} combinations code stays in memory, of these now, the last one used last"
+            yield f"shapes: of at most {self._made.limit} combinations code stays in memory, of these now, the last one used last"
             yield from ("        " + ", ".join(f"{name} {list(shape)}" for name, shape in key) for key in self._made)
 
     @trimmed
@@ -271,9 +270,10 @@ class CompiledModel:
     def _known(self) -> Runs:
         if self._static is not None:
             return self._static
-        if not self._made:
+        last = self._made.last()
+        if last is None:
             raise RunError(*self._open)
-        return next(reversed(self._made.values()))
+        return last
 
     def _for(self, feeds: Mapping[str, object]) -> Runs:
         check_named(feeds)
@@ -282,12 +282,7 @@ class CompiledModel:
         shapes = {name: self._tools.shape_of(value, name) for name, value in feeds.items()}
         key = tuple(sorted(shapes.items()))
         with self._lock:
-            if key not in self._made:
-                self._made[key] = self._run_of(shapes)
-            self._made.move_to_end(key)
-            while len(self._made) > self.kept:
-                self._made.popitem(last=False)
-            return self._made[key]
+            return self._made.used(key, lambda: self._run_of(shapes))
 
     def _run_of(self, shapes: Shapes) -> Runs:
         """Return what runs for shapes: code for open sizes told these, or code of their own."""
@@ -311,7 +306,7 @@ class CompiledModel:
 
     def _staged(self, problem: DataDependent, shapes: Shapes | None, known: Known) -> Runs:
         first = None if problem.stage is None else self._tools.built(problem.stage, self._progress, None, self._shared)
-        return Stages(problem, known, first, lambda more: self._compiled(shapes, (more,)), self.kept, self._tools.shape_of)
+        return Stages(problem, known, first, lambda more: self._compiled(shapes, (more,)), self._tools.combinations, self._tools.shape_of)
 
     def _log(self, made: Runs, how: str, seconds: float) -> None:
         if _log.isEnabledFor(INFO):

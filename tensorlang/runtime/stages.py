@@ -6,7 +6,6 @@ inputs or by a first stage of the model, and goes on with the code for these.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from codegen.forks import Lock
 from tensorlang.diagnostics import RunError
 from tensorlang.graph.data_dependent import DataDependent, Known
 from tensorlang.graph.nodes import Value
+from tensorlang.recent import Recent
 from tensorlang.runtime.feeds import as_array, in_place
 from tensorlang.runtime.profile import Profile
 from tensorlang.runtime.protocol import MemoryUse, ModelSummary, Runs, Timer
@@ -41,10 +41,10 @@ class Stages:
         """`known` is what is known already, `kept` for how many elements at most code stays in memory, `shape_of` tells the shape of an
         input, wherever it lies."""
         self.inputs, self.outputs = problem.inputs, ()
-        self._problem, self._known, self._first, self._following, self._kept = problem, known, first, following, kept
+        self._problem, self._known, self._first, self._following = problem, known, first, following
         self._shape_of = shape_of
         self._taken = tuple(TensorSignature(v.name, v.dtype, v.shape) for v in problem.inputs)
-        self._made: OrderedDict[bytes, Runs] = OrderedDict()
+        self._made: Recent[bytes, Runs] = Recent(kept)
         self._lock = Lock()
 
     @property
@@ -87,17 +87,11 @@ class Stages:
         known = Known({**self._known.elements, **elements}, {**self._known.carried, **carried})
         key = known.digest()
         with self._lock:
-            if key not in self._made:
-                self._made[key] = self._following(known)
-            self._made.move_to_end(key)
-            while len(self._made) > self._kept:
-                self._made.popitem(last=False)
-            return self._made[key]
+            return self._made.used(key, lambda: self._following(known))
 
     def _parts(self) -> Sequence[Runs]:
         """Return what there is code for and ran last, in order."""
-        last = [next(reversed(self._made.values()))] if self._made else []
-        return [part for part in (self._first, *last) if part is not None]
+        return [part for part in (self._first, self._made.last()) if part is not None]
 
     def _each(self, feeds: Mapping[str, object] | None) -> list[tuple[Runs, Mapping[str, object] | None]]:
         """Return the parts that run for these inputs, with theirs; without inputs those that ran last. Raises RunError where none did."""

@@ -10,7 +10,7 @@ Runs of one model follow one another, whatever streams they are asked for on.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple, assert_never
@@ -27,6 +27,7 @@ from tensorlang.graph.nodes import Graph as Computation
 from tensorlang.graph.nodes import Kernel, Value
 from tensorlang.graph.plan import Arena, Constant, Input, Output
 from tensorlang.graph.relayout import to_layout
+from tensorlang.recent import Recent
 from tensorlang.runtime.out_of_range import of_node
 
 Array = np.ndarray[Any, Any]
@@ -104,7 +105,7 @@ class DeviceExecutable:
         self._held: deque[tuple[list[View], Any]] = deque()
         self._last: tuple[Any, Any] = device.stream, None
         """The stream of the last run, and the event at its end where others may take the stream away."""
-        self._works: OrderedDict[Addresses, tuple[Work, ...] | Graph] = OrderedDict()
+        self._works: Recent[Addresses, tuple[Work, ...] | Graph] = Recent(KEPT)
 
     def __call__(self, inputs: Sequence[object], stream: object = None) -> tuple[DeviceArray, ...]:
         """Return the outputs for inputs of the right types and shapes, each an array of NumPy or one on the device. Everything happens on
@@ -170,9 +171,7 @@ class DeviceExecutable:
         match self._works.get(addresses):
             case None:
                 work = tuple(self._work(number, call, addresses) for number, call in enumerate(self.model.calls))
-                self._works[addresses] = work
-                while len(self._works) > KEPT:
-                    self._works.popitem(last=False)
+                self._works.enter(addresses, work)
                 device.run(work)
             case Graph() as graph:
                 self._works.move_to_end(addresses)

@@ -145,6 +145,11 @@ class InternalError(Exception):
         return f"internal error in stage `{self.stage}`: {self.detail}\nThis is a defect of tensorlang, not of your program."
 
 
+def counted(number: int, noun: str) -> str:
+    """Return `1 result`, `2 results`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def error(
     code: str,
     title: str,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -19,6 +20,8 @@ def digest_of_folders(folders: Iterable[Path], suffixes: tuple[str, ...] = (".py
     """Return a digest of the Python and operator files below `folders`."""
     digest = hashlib.sha256()
     for folder in folders:
-        for path in sorted(p for p in folder.rglob("*") if p.suffix in suffixes):
-            digest.update(path.read_bytes())
+        inside = (os.path.join(root, name) for root, _, names in os.walk(folder) for name in names if name.endswith(suffixes))
+        for path in sorted(inside):
+            with open(path, "rb") as file:
+                digest.update(file.read())
     return digest.hexdigest()

@@ -3,8 +3,10 @@ nodes, schedules of roles, `.tl` modules."""
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,6 +73,19 @@ def offers_digest() -> str:
 
 def _points(group: str) -> Sequence[EntryPoint]:
     """Return the entry points of a group; a program that asks for none does not wait for the metadata."""
+    return tuple(_all_points(tuple((folder, _changed(folder)) for folder in sys.path)).select(group=group))
+
+
+@lru_cache(maxsize=1)
+def _all_points(folders: tuple[tuple[str, int], ...]) -> Any:
+    """Return the entry points of what is installed in folders as they are since they last changed."""
     from importlib.metadata import entry_points
 
-    return tuple(entry_points(group=group))
+    return entry_points()
+
+
+def _changed(folder: str) -> int:
+    try:
+        return os.stat(folder or os.curdir).st_mtime_ns
+    except OSError:
+        return 0

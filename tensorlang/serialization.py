@@ -86,6 +86,7 @@ class _Writer:
         self.classes: dict[type, list[str]] = {}
         self._numbers: dict[type, int] = {}
         self._known: dict[int, int] = {}
+        self._written: dict[str, int] = {}
         self._held: list[object] = []
         """Objects whose numbers `_known` holds: they must not go while it does."""
 
@@ -94,10 +95,16 @@ class _Writer:
             return value
         at = self._known.get(id(value))
         if at is None:
-            self.rows.append(self._row(value))
-            at = self._known[id(value)] = len(self.rows) - 1
+            at = self._known[id(value)] = self._place(self._row(value), shared=_is_frozen(value))
             self._held.append(value)
         return [at]
+
+    def _place(self, row: list[Any], *, shared: bool) -> int:
+        """Return the number of a row: what can never change is written once, however many objects say the same."""
+        at = self._written.setdefault(repr(row), len(self.rows)) if shared else len(self.rows)
+        if at == len(self.rows):
+            self.rows.append(row)
+        return at
 
     def _row(self, value: Any) -> list[Any]:
         match value:
@@ -134,6 +141,14 @@ class _Writer:
             self.classes[kind] = [kind.__module__, kind.__qualname__, *names]
             self._numbers[kind] = len(self._numbers)
         return self._numbers[kind]
+
+
+def _is_frozen(value: object) -> bool:
+    """Tell whether two values written alike may be one: nothing changes either, and they are equal."""
+    parameters = getattr(type(value), "__dataclass_params__", None)
+    if parameters is not None:
+        return bool(parameters.frozen and parameters.eq)
+    return isinstance(value, (tuple, frozenset))
 
 
 _SEQUENCES: dict[type, str] = {tuple: "t", list: "l", frozenset: "f", set: "s"}

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from tensorlang.check.foreign import SAID, native_name, nearest
-from tensorlang.diagnostics import NOWHERE, CompileError, Diagnostic, Edit, Label, Span, error, exception
+from tensorlang.diagnostics import NOWHERE, CompileError, Diagnostic, Edit, Label, Span, counted, error, exception
 from tensorlang.syntax.foreign_idioms import explain_dots
 
 __all__ = ["Diagnostic", "Label", "NeedsStatic", "counted", "did_you_mean", "error", "labelled", "uncallable", "used_at"]
@@ -44,11 +44,6 @@ def renamed(
     if elsewhere is not None:
         return elsewhere, ()
     return SAID[name] if name in SAID else did_you_mean(name, choices, otherwise), ()
-
-
-def counted(number: int, noun: str) -> str:
-    """Return `1 result`, `2 results`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def labelled(

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from tensorlang.bounded_cache import BoundedCache
 from tensorlang.check.definition import Examined, examine, representative_program, unreachable_in, without_repetition
 from tensorlang.check.laws import check_laws
 from tensorlang.check.lint import UNUSED_DECLARATION, warnings_in
@@ -23,7 +24,6 @@ from tensorlang.diagnostics import CompileError, Diagnostic, Label, Source, Span
 from tensorlang.lsp.uses import EditorReader, Lost, Trees, lost_with, without_names_at
 from tensorlang.policy.prove import prove_schedules
 from tensorlang.policy.uncalled import check_schedules
-from tensorlang.recent import Recent
 from tensorlang.runtime.library import installed_roles, with_roles
 from tensorlang.syntax import nodes as sx
 from tensorlang.syntax import scanner
@@ -201,7 +201,7 @@ class Analyser:
     """Analyses texts, one at a time, and remembers what it found out."""
 
     def __init__(self) -> None:
-        self._kept: Recent[tuple[object, ...], _Found] = Recent(KEPT)
+        self._kept: BoundedCache[tuple[object, ...], _Found] = BoundedCache(KEPT)
         self._trees = Trees()
         self.checks = 0
         """How many checks were made, rather than remembered."""

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tensorlang.bounded_cache import BoundedCache
 from tensorlang.check.uses import Reader, modules_with, path_of
 from tensorlang.diagnostics import CompileError, Diagnostic, Edit, Source, Span
-from tensorlang.recent import Recent
 from tensorlang.syntax import modules, parse
 from tensorlang.syntax import nodes as sx
 from tensorlang.syntax.scanner import NAME
@@ -25,7 +25,7 @@ class Trees:
     """The syntax trees of used files, kept from one analysis to the next."""
 
     def __init__(self) -> None:
-        self._kept: Recent[tuple[str, str | None, str], sx.File] = Recent(KEPT_FILES)
+        self._kept: BoundedCache[tuple[str, str | None, str], sx.File] = BoundedCache(KEPT_FILES)
 
     def of(self, source: Source) -> sx.File:
         """Return the tree of a text. Raises CompileError with P codes."""

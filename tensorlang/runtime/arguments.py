@@ -16,8 +16,7 @@ import numpy as np
 from codegen.dtypes import DTYPES, from_numpy
 from tensorlang.check.foreign import nearest
 from tensorlang.check.instantiate import ArgType
-from tensorlang.check.problems import counted
-from tensorlang.diagnostics import CompileError, Diagnostic, Label, exception
+from tensorlang.diagnostics import CompileError, Diagnostic, Label, counted, exception
 from tensorlang.runtime.feeds import Place, as_array, kind_of
 from tensorlang.syntax import nodes as sx
 from tensorlang.tensor.widths import LARGEST

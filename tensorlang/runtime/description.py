@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tensorlang.check.problems import counted
-from tensorlang.diagnostics import plain_text
+from tensorlang.diagnostics import counted, plain_text
 from tensorlang.html import html_text, table
 from tensorlang.runtime.protocol import MemoryUse
 from tensorlang.runtime.report import bytes_text

@@ -6,7 +6,7 @@ from logging import INFO
 from typing import TYPE_CHECKING
 
 from codegen.log import log_of
-from tensorlang.check.problems import counted
+from tensorlang.diagnostics import counted
 from tensorlang.tensor import notation
 from tensorlang.tensor.nodes import Program
 

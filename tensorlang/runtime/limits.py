@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tensorlang.check.problems import counted
+from tensorlang.diagnostics import counted
 
 LimitKind = Literal["roofline", "reads", "scalar", "spills", "latency", "threads"]
 

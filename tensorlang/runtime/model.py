@@ -14,11 +14,10 @@ from typing import Any
 
 from codegen.forks import Lock
 from codegen.log import log_of
-from tensorlang.check.problems import counted
-from tensorlang.diagnostics import CompileError, Diagnostic, RunError, plain_text, trimmed
+from tensorlang.bounded_cache import BoundedCache
+from tensorlang.diagnostics import CompileError, Diagnostic, RunError, counted, plain_text, trimmed
 from tensorlang.graph.data_dependent import DataDependent, Known
 from tensorlang.graph.nodes import Graph
-from tensorlang.recent import Recent
 from tensorlang.runtime.bundle import BundleKey, keep_open, kept_open
 from tensorlang.runtime.description import Description
 from tensorlang.runtime.feeds import check_named, describe
@@ -64,7 +63,7 @@ class CompiledModel:
         """For how many combinations of shapes at most code stays in memory; that of others is read again when they come back."""
         self._shared: dict[str, Any] = {}
         self._again = made
-        self._made: Recent[tuple[tuple[str, tuple[int, ...]], ...], Runs] = Recent(tools.combinations)
+        self._made: BoundedCache[tuple[tuple[str, tuple[int, ...]], ...], Runs] = BoundedCache(tools.combinations)
         self._lock = Lock()
         self._static: Runs | None = None
         self._signature: Signature | None = None

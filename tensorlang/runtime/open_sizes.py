@@ -21,8 +21,7 @@ from typing import Any
 
 from codegen.errors import InternalError as InternalErrorOfCode
 from codegen.log import log_of
-from tensorlang.check.problems import counted
-from tensorlang.diagnostics import CompileError, InternalError, plain_text
+from tensorlang.diagnostics import CompileError, InternalError, counted, plain_text
 from tensorlang.graph.data_dependent import DataDependent
 from tensorlang.graph.nodes import Graph
 from tensorlang.graph.sizes import PREFIX, OpenSize, Size, Symbols, symbol_name

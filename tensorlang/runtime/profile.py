@@ -11,8 +11,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, overload
 
-from tensorlang.check.problems import counted
-from tensorlang.diagnostics import error, plain_text, text_columns
+from tensorlang.diagnostics import counted, error, plain_text, text_columns
 from tensorlang.graph.edit import members, size_bytes
 from tensorlang.graph.nodes import Extern, Graph, Kernel
 from tensorlang.html import html_text, table

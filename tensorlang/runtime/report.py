@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tensorlang.check.problems import counted
+from tensorlang.diagnostics import counted
 from tensorlang.graph.edit import members
 from tensorlang.graph.nodes import Extern, Graph, Kernel
 from tensorlang.graph.precisions import Precision

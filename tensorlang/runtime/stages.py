@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from codegen.forks import Lock
+from tensorlang.bounded_cache import BoundedCache
 from tensorlang.diagnostics import RunError
 from tensorlang.graph.data_dependent import DataDependent, Known
 from tensorlang.graph.nodes import Value
-from tensorlang.recent import Recent
 from tensorlang.runtime.feeds import as_array, in_place
 from tensorlang.runtime.profile import Profile
 from tensorlang.runtime.protocol import MemoryUse, ModelSummary, Runs, Timer
@@ -44,7 +44,7 @@ class Stages:
         self._problem, self._known, self._first, self._following = problem, known, first, following
         self._shape_of = shape_of
         self._taken = tuple(TensorSignature(v.name, v.dtype, v.shape) for v in problem.inputs)
-        self._made: Recent[bytes, Runs] = Recent(kept)
+        self._made: BoundedCache[bytes, Runs] = BoundedCache(kept)
         self._lock = Lock()
 
     @property

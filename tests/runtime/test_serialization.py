@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from codegen.dtypes import bf16, f32
 from codegen.loops.parser import parse as parse_loops
+from polyhedral.expr import Name
 from tensorlang.serialization import FlatError, from_flat, to_flat
 
 PLAIN = st.recursive(
@@ -36,6 +37,18 @@ def test_nodes_types_and_arrays_come_back_and_what_was_shared_is_shared() -> Non
     assert again[:6] == value[:6] and again[0] is again[5] and again[1] is f32
     for one, other in zip(again[6:], arrays, strict=True):
         assert one.dtype == other.dtype and one.tobytes() == other.tobytes() and one.shape == other.shape
+
+
+def test_what_can_never_change_is_written_once_and_what_can_stays_apart() -> None:
+    one, other = from_flat(to_flat((Name("i"), Name("i"))))
+    assert one is other
+    first, second = from_flat(to_flat(([1], [1])))
+    assert first == second and first is not second
+
+
+@given(st.lists(st.sampled_from([0, False, 0.0, -0.0, 1, True, 1.0]).map(lambda v: (v,)), min_size=2))
+def test_numbers_that_compare_equal_stay_what_they_are(values: list[object]) -> None:
+    assert repr(from_flat(to_flat(values))) == repr(values)
 
 
 @pytest.mark.parametrize(

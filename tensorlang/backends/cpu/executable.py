@@ -24,8 +24,7 @@ from polyhedral.expr import Int
 from tensorlang.artifact import Artifact
 from tensorlang.backends.cpu.extern import imports_of, status_error, symbol_of
 from tensorlang.backends.cpu.extern import object_of as extern_object
-from tensorlang.check.problems import counted
-from tensorlang.diagnostics import RunError
+from tensorlang.diagnostics import RunError, counted
 from tensorlang.graph.blocks import aligned_block
 from tensorlang.graph.edit import size_bytes
 from tensorlang.graph.nodes import Extern, Graph, Kernel, Value

@@ -22,12 +22,12 @@ from codegen.cuda.arrays import ArrayError, DeviceArray, View, is_on_device, vie
 from codegen.cuda.compile import Compiled
 from codegen.cuda.device import Device, Graph, Memory, Work
 from tensorlang.backends.gpu.model import Call, DeviceModel
+from tensorlang.bounded_cache import BoundedCache
 from tensorlang.graph.edit import size_bytes
 from tensorlang.graph.nodes import Graph as Computation
 from tensorlang.graph.nodes import Kernel, Value
 from tensorlang.graph.plan import Arena, Constant, Input, Output
 from tensorlang.graph.relayout import to_layout
-from tensorlang.recent import Recent
 from tensorlang.runtime.out_of_range import of_node
 
 Array = np.ndarray[Any, Any]
@@ -105,7 +105,7 @@ class DeviceExecutable:
         self._held: deque[tuple[list[View], Any]] = deque()
         self._last: tuple[Any, Any] = device.stream, None
         """The stream of the last run, and the event at its end where others may take the stream away."""
-        self._works: Recent[Addresses, tuple[Work, ...] | Graph] = Recent(KEPT)
+        self._works: BoundedCache[Addresses, tuple[Work, ...] | Graph] = BoundedCache(KEPT)
 
     def __call__(self, inputs: Sequence[object], stream: object = None) -> tuple[DeviceArray, ...]:
         """Return the outputs for inputs of the right types and shapes, each an array of NumPy or one on the device. Everything happens on

@@ -10,7 +10,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Recent(OrderedDict[K, V]):
+class BoundedCache(OrderedDict[K, V]):
     """Values by keys, of which the `limit` that were used last stay."""
 
     def __init__(self, limit: int) -> None:

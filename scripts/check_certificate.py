@@ -2,8 +2,8 @@
 
     python3 scripts/check_certificate.py FILE …
 
-Stands alone: knows nothing of the compiler and derives every obligation from the loops. `Prover` shows what holds for all sizes; sets that
-can only be said too large, as data decide, count for what may be touched, exact ones for what surely happens. `Values` runs both on terms.
+Stands alone: it derives every obligation from the loops. `Prover` shows what holds for all sizes; where data decide, sets that are too
+large say what may be touched, and exact ones what surely happens. `Values` runs both on terms.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import re
 import sys
 from collections import namedtuple
 from dataclasses import make_dataclass
-from functools import reduce
+from functools import cache, reduce
 from itertools import product
 from typing import Any
 
@@ -26,8 +26,7 @@ ZERO, SIZE, LEAST, MOST = (("const", "ix", n) for n in (0, 2**48 + 1, -(2**63), 
 FLOATS = {"f8e4m3": 0, "f8e5m2": 0, "f16": 1, "bf16": 1, "f32": 2, "f64": 3}
 LIMITS = {f"i{n}": (-(2 ** (n - 1)), 2 ** (n - 1) - 1) for n in (4, 8, 16, 32, 64)} | {f"u{n}": (0, 2**n - 1) for n in (4, 8, 16, 32, 64)}
 WRAPPED = {dtype: f"(({{}} - {low}) % {high - low + 1} + {low})" for dtype, (low, high) in LIMITS.items()} | {"ix": "{}", "bool": "{}"}
-LIMITS["ix"] = LIMITS["i64"]
-COMPARED, LOGICAL = ("<", "<=", "==", "!=", ">=", ">"), ("and", "or", "not")
+COMPARED, LOGICAL, LIMITS["ix"], PARSED = ("<", "<=", "==", "!=", ">=", ">"), ("and", "or", "not"), LIMITS["i64"], cache(isl.Set)
 MEANING = {op: f"({{0}} {op} {{1}})" for op in ("+", "-", "*", "&", "|", "^", "<<", ">>", "and", "or", *COMPARED)} | {
     "//": "({0} // {1} if {1} else 0)", "%": "({0} % {1} if {1} else 0)", "min": "min({0}, {1})", "max": "max({0}, {1})",
     "neg": "(-{0})", "abs": "abs({0})", "bitnot": "(~{0})", "not": "(not {0})", "select": "({1} if {0} else {2})",
@@ -217,7 +216,7 @@ class Points:
 
     def set(self) -> isl.Set:
         """Return the points, but for those at which a completed check would have refused an argument."""
-        found = isl.Set(self.said("", " and ".join(self.facts)))
+        found = PARSED(self.said("", " and ".join(self.facts)))
         for e, (time, buffer, bad) in product(self.opaque, self.prover.refused):
             if e[0] == "load" and e[2] == buffer and time < self.place.time[: len(time)]:
                 found = found.subtract(self.cells("", *e[3], e).intersect_range(bad).domain())
@@ -386,17 +385,18 @@ class Prover:
                     raise Rejected(f"iterations of the {kind} loop `{var}` share an element of `{a.buffer.name}`")
 
     def order(self) -> None:
-        """Reject unless all that is read was surely written before, by exact data flow."""
-        depth = max((len(a.place.time) for a in self.accesses), default=0)
-        read, written, order = isl.UnionMap("{ }"), isl.UnionMap("{ }"), isl.UnionMap("{ }")
+        """Reject unless all that is read was surely written before. `left` is what no write has reached; the nearest are asked first."""
+        depth, moments = max((len(a.place.time) for a in self.accesses), default=0), list[isl.Map]()
         for k, a in enumerate(self.accesses):
-            read = read if a.write or a.buffer.given else read.union(a.cells)
-            written = written.union(a.cells) if a.write and a.sure else written
             time = [f"v_{t}" if isinstance(t, str) else str(t) for t in a.place.time] + ["0"] * (depth - len(a.place.time))
-            order = order.union(isl.Map(f"{{ S{k}[{', '.join(f'v_{i}' for i in a.place.iters)}] -> [{', '.join(time)}] }}"))
-        flow = isl.UnionAccessInfo.from_sink(read).set_must_source(written).set_schedule_map(order).compute_flow()
-        if not (unwritten := flow.get_must_no_source()).is_empty():
-            raise Rejected(f"an element is read that nobody has written before: {unwritten}")
+            moments.append(isl.Map(f"{{ S{k}[{', '.join(f'v_{i}' for i in a.place.iters)}] -> [{', '.join(time)}] }}"))
+        for k, a in ((k, a) for k, a in enumerate(self.accesses) if not (a.write or a.buffer.given)):
+            left, sure = a.cells.domain(), [j for j, w in enumerate(self.accesses) if w.write and w.sure and w.buffer == a.buffer]
+            while sure and not left.is_empty():
+                sure.remove(j := min(sure, key=lambda j: abs(j - k)))
+                left = left.subtract((a.cells.apply_range(self.accesses[j].cells.reverse()) & moments[k].lex_gt_map(moments[j])).domain())
+            if not left.is_empty():
+                raise Rejected(f"an element is read that nobody has written before: {left}")
 
 
 class Values:

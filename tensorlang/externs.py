@@ -46,11 +46,12 @@ class CSymbol(ForeignKernel):
 
 @dataclass(frozen=True, slots=True)
 class LLVMText(ForeignKernel):
-    """A function of a module of LLVM IR."""
+    """A function of a module of LLVM IR. `needs`: what the processor has to have for it, by LLVM's names."""
 
     text: str = field(repr=False)
     symbol: str
     content: str
+    needs: tuple[str, ...] = ()
 
     target = "cpu"
 
@@ -101,12 +102,15 @@ def c_symbol(path: str | os.PathLike[str] | None, symbol: str) -> CSymbol:
         raise error("C0114", f"the library `{os.fspath(path)}` cannot be read: {why}", help="build it, or correct the path") from None
 
 
-def llvm_ir(text: str, symbol: str) -> LLVMText:
+def llvm_ir(text: str, symbol: str, *, needs: Sequence[str] = ()) -> LLVMText:
     """Return the function `symbol` of a module of LLVM IR as a kernel. It may call what the process has loaded, the C library for one.
+    Where the processor lacks a feature of `needs`, `avx512f` for one, another kernel serves, or the operator's body.
 
     Raises CompileError C0113 for what is no text, or a name that no function has."""
     _check_symbol(symbol)
-    return LLVMText(_check_text(text, "LLVM IR"), symbol, _content(text))
+    if isinstance(needs, str) or not all(isinstance(feature, str) for feature in needs):
+        raise error("C0113", f"`needs` is {needs!r}", help='list features of processors as LLVM names them: `needs=["avx512f"]`')
+    return LLVMText(_check_text(text, "LLVM IR"), symbol, _content(text), tuple(needs))
 
 
 def cuda_source(text: str, symbol: str, *, threads: int = 256, blocks: int | None = None) -> CUDASource:

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,6 +57,14 @@ def module_folders() -> dict[str, tuple[str, Path]]:
             folder = Path(root, *inside)
             if folder.is_dir():
                 found.setdefault(point.name, ("/".join((package, *inside)), folder))
+    return found
+
+
+def module_kernels(folder: str) -> Mapping[str, Mapping[str, Any]]:
+    """Return the kernels that a package offers for the extern operators of its `.tl` modules: what the function `kernels` returns of the
+    Python package which the folder is, by modules and operators; none where there is no such function."""
+    made = getattr(import_module(folder.replace("/", ".")), "kernels", dict)
+    found: Mapping[str, Mapping[str, Any]] = made()
     return found
 
 

@@ -324,10 +324,17 @@ def _native(line: _Line, given: dict[str, Any]) -> Native:
     if kind is None or set(given) != {f.name for f in fields(kind)}:
         raise _broken(line.text)
     texts = {f.name: given[f.name] for f in fields(kind) if f.default is MISSING}
-    numbers = {f.name: given[f.name] for f in fields(kind) if f.default is not MISSING}
-    if not all(n is None or type(n) is int for n in numbers.values()):
-        raise _broken(line.text)
-    return kind(*line.all_of(list(texts.values()), str), **numbers)
+    others = {f.name: _native_option(line, given[f.name]) for f in fields(kind) if f.default is not MISSING}
+    return kind(*line.all_of(list(texts.values()), str), **others)
+
+
+def _native_option(line: _Line, given: object) -> Any:
+    """Return a number of a kernel, or the features that it needs."""
+    if given is None or type(given) is int:
+        return given
+    if isinstance(given, list):
+        return tuple(line.all_of(given, str))
+    raise _broken(line.text)
 
 
 def _view(line: _Line) -> View:

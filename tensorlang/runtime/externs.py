@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 from tensorlang.check.extern_calls import check_kernel, check_signature
 from tensorlang.check.module import Module
 from tensorlang.check.problems import did_you_mean
 from tensorlang.diagnostics import error
-from tensorlang.externs import Externs, Kernel, kernels_of
+from tensorlang.externs import Externs, Kernel, LLVMText, kernels_of
+from tensorlang.syntax import modules
 from tensorlang.syntax import nodes as sx
 
+Has: TypeAlias = Callable[[str], bool]
+"""Tells whether the processor has a feature."""
 
-def with_externs(module: Module, externs: Externs | None, target: str) -> Module:
-    """Return the module with these kernels in the place of its extern operators, and of those of files that it uses. An operator that has
-    none for `target` is compiled from its body.
+
+def has_none(feature: str) -> bool:
+    """Tell that a processor has nothing that not all have."""
+    return False
+
+
+def with_externs(module: Module, externs: Externs | None, target: str, has: Has = has_none) -> Module:
+    """Return the module with these kernels in the place of its extern operators, and of those of files that it uses; for those of an
+    installed package, with what that package offers. An operator that has none for `target` is compiled from its body.
 
     Raises CompileError C0113 for what stands for no extern operator, T0166 for a signature that
     no kernel is called by, C0118 for a function named wrongly."""
@@ -23,10 +33,15 @@ def with_externs(module: Module, externs: Externs | None, target: str) -> Module
     for name, kernels in kernels_of(externs).items():
         operator = extern_named(module, name)
         check_signature(operator)
-        found = _for_target(kernels, target)
+        found = _for_target(kernels, target, has)
         if found is not None:
             check_kernel(operator, found.symbol)
             chosen.append((operator, found))
+    given = {id(operator) for operator, _ in chosen}
+    for operator in _declared(module):
+        if operator.extern and id(operator) not in given:
+            found = _for_target(_offered(operator), target, has)
+            chosen += [(operator, found)] if found is not None else []
     return _replaced(module, chosen, {}) if chosen else module
 
 
@@ -67,8 +82,14 @@ def kernels_in(module: Module) -> tuple[tuple[str, str], ...]:
     return tuple((name, repr(kernel)) for m in _reached(module, set()) for name, kernel in sorted(m.externs.items()))
 
 
-def _for_target(kernels: Sequence[Kernel], target: str) -> Kernel | None:
-    return next((kernel for kernel in kernels if kernel.target == target), None)
+def _for_target(kernels: Sequence[Kernel], target: str, has: Has) -> Kernel | None:
+    served = (k for k in kernels if k.target == target)
+    return next((k for k in served if not isinstance(k, LLVMText) or all(map(has, k.needs))), None)
+
+
+def _offered(operator: sx.Operator) -> Sequence[Kernel]:
+    """Return the kernels that the package offers whose module declares an operator."""
+    return kernels_of(modules.kernels(operator.span.source)).get(operator.name, ())
 
 
 def _declared(module: Module) -> list[sx.Operator]:

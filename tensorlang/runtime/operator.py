@@ -53,7 +53,7 @@ from tensorlang.policy.uncalled import check_written
 from tensorlang.room import no_room
 from tensorlang.runtime.arguments import Call, check_arrays, no_argument, results_given, sizes_given, sorted_out, whole_size
 from tensorlang.runtime.call_cache import CallCache, enter
-from tensorlang.runtime.externs import extern_named, with_externs
+from tensorlang.runtime.externs import Has, extern_named, has_none, with_externs
 from tensorlang.runtime.library import with_roles
 from tensorlang.runtime.limits import Explained
 from tensorlang.runtime.out_of_range import with_element
@@ -493,7 +493,7 @@ class Operators:
         Raises CompileError with every mistake that is found without knowing types."""
         file = parse(source)
         self._plain, self._externs = replace(load_module(file), mode=mode), externs
-        module = module_for(self, tools.schedules_for)
+        module = module_for(self, tools.schedules_for, tools.has)
         for found in warnings_in(file):
             warnings.warn(f"\n{render(found)}", CompileWarning, stacklevel=5)
         self._operators = {name: Operator(name, module, tools, roles, sizes=sizes) for name in sorted(module.offered)}
@@ -528,9 +528,9 @@ class Operators:
         return "\n".join(operator.signature for operator in self._operators.values())
 
 
-def module_for(operators: Operators, target: str) -> Module:
+def module_for(operators: Operators, target: str, has: Has = has_none) -> Module:
     """Return the file of operators with the kernels that stand for its extern ones on a target."""
-    return with_externs(operators._plain, operators._externs, target)
+    return with_externs(operators._plain, operators._externs, target, has)
 
 
 def _sizes_in(values: Mapping[str, Value]) -> dict[str, int | None]:

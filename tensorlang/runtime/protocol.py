@@ -245,6 +245,10 @@ class Tools(Protocol):
         """What schedules are `for` that serve here."""
         ...
 
+    def has(self, feature: str) -> bool:
+        """Tell whether the processor that code is for has a feature, by LLVM's name for it."""
+        ...
+
     @property
     def store(self) -> Cache | None:
         """The cache on disk, if there is one."""

@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from tensorlang.diagnostics import Source
-from tensorlang.plugins import module_folders
+from tensorlang.plugins import module_folders, module_kernels
 from tensorlang.syntax.parse import load
 from tensorlang.syntax.scanner import NAME, scan, split
 
@@ -61,6 +62,17 @@ def packages() -> tuple[str, ...]:
 def modules() -> tuple[Module, ...]:
     """Return every module that is offered, subfolders included."""
     return tuple(m for title, (shown, folder) in module_folders().items() for m in _below(title, shown, folder))
+
+
+@lru_cache(maxsize=64)
+def kernels(source: Source) -> Mapping[str, Any]:
+    """Return the kernels that a package offers for the extern operators of a text, by their names; none unless it is that of a module."""
+    for shown, folder in module_folders().values():
+        name = source.name.removeprefix(f"{shown}/").removesuffix(".tl")
+        path = folder / f"{name}.tl"
+        if source.name == f"{shown}/{name}.tl" and path.is_file() and load(path).text == source.text:
+            return module_kernels(shown).get(name, {})
+    return {}
 
 
 def find(path: str) -> Place | None:

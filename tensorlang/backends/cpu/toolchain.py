@@ -99,6 +99,9 @@ class Toolchain:
     def schedules_for(self) -> str:
         return HOST
 
+    def has(self, feature: str) -> bool:
+        return feature in self.target.needs.features
+
     @property
     def on_device(self) -> bool:
         return False

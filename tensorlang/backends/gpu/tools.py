@@ -100,6 +100,9 @@ class DeviceTools:
     def schedules_for(self) -> str:
         return self.vendor.name
 
+    def has(self, feature: str) -> bool:
+        return False
+
     @property
     def on_device(self) -> bool:
         return True

@@ -24,6 +24,7 @@ from tensorlang.check.pieces import element_type_of, foreign, slots_of, solve_eq
 from tensorlang.check.problems import error, labelled
 from tensorlang.check.scalar import value
 from tensorlang.check.scope import Context, Scope
+from tensorlang.check.suggest import written
 from tensorlang.check.values import Idx, Num, Tensor, Tup, Value
 from tensorlang.diagnostics import CompileError
 from tensorlang.tensor import nodes as ir
@@ -234,16 +235,15 @@ def _stored_value(body: Body, equation: Equation, group: tuple[str, ...], items:
 
 def _assigned(name: str, wanted: DType | None, item: Value, equation: Equation) -> ir.Expr:
     have = typed.dtype_of(item)
+    right = equation.clause.value.span
     if have is not None and wanted is not None and have != wanted and not isinstance(item, Idx):
+        text = written(right) if right.end else ""
+        cast = f"{wanted}({text if 0 < len(text) <= 40 and chr(10) not in text else '…'})"
         raise error(
             "T0150",
             f"`{name}` holds `{wanted}` and is given `{have}`",
-            equation.span,
+            right if right.end else equation.span,
             f"this is `{have}`",
-            help=f"cast the right side: `{wanted}(…)`" if holds(wanted, have) else _lossy(name, wanted, have),
+            help=f"cast it: `{cast}`" if holds(wanted, have) else f"let `{name}` be `{have}`, or cast it, which may lose digits: `{cast}`",
         )
     return typed.coerce(item, wanted, equation.clause.value.span if equation.clause.value.span.end else equation.span)
-
-
-def _lossy(name: str, wanted: DType, have: DType) -> str:
-    return f"let `{name}` be `{have}`, or cast the right side, which may lose digits: `{wanted}(…)`"

@@ -12,7 +12,7 @@ from tensorlang.check.reads import index_in_bounds
 from tensorlang.check.reduction import type_named
 from tensorlang.check.runs import Run
 from tensorlang.check.scope import Context, Copies, Scope, expand, unbound
-from tensorlang.check.suggest import at_operands, fold_of_a_tensor
+from tensorlang.check.suggest import at_operands, binder_as_argument, fold_of_a_tensor
 from tensorlang.check.types import ARITY, BITS, ELEMENTARY, FOLDS, holding
 from tensorlang.check.values import Choice, Cnd, Idx, Limit, Num, Packed, Tensor, Val, Value
 from tensorlang.diagnostics import CompileError, Span
@@ -60,6 +60,8 @@ def _called(ctx: Context, scope: Scope, name: str, node: sx.Apply) -> Value:
     if name == "width":
         return _width(ctx, scope, node)
     if name in FOLDS:
+        if (binder := binder_as_argument(node, scope)) is not None:
+            raise binder
         given = arguments(ctx, scope, node, None)
         if len(given) == len(node.args) == 1 and isinstance(given[0], Tensor) and given[0].dims:
             raise fold_of_a_tensor(node, given[0], scope)

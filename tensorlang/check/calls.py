@@ -59,7 +59,8 @@ def _call(ctx: Context, scope: Scope, name: str, node: sx.Apply, module: Module)
             help=f"call it in an equation of its own: `t = {name}(…)`, then read `t[…]`",
         )
     known = [*module.functions, *module.operators, *BUILTINS, *DTYPES]
-    raise uncallable(name, node.span, known, module.reducers)
+    tensors = {n for n, v in {**ctx.tensors, **scope.values}.items() if isinstance(v, Tensor)}
+    raise uncallable(name, node.span, known, module.reducers, tensors=tensors)
 
 
 WRITTEN_OUT = 4096

@@ -5,6 +5,7 @@ An equation is *opened* by binding its indices to placeholders `?i`; `pieces` th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -12,8 +13,9 @@ from codegen.dtypes import DType
 from polyhedral import expr as px
 from tensorlang.check import typed
 from tensorlang.check.bindings import Binding
+from tensorlang.check.foreign import nearest
 from tensorlang.check.packs import Lengths, PackNames, Pattern, clause_names, constrain
-from tensorlang.check.problems import error
+from tensorlang.check.problems import error, labelled
 from tensorlang.check.ranges import Place, agreed, places
 from tensorlang.check.reduction import bound, type_named
 from tensorlang.check.scalar import value
@@ -21,7 +23,7 @@ from tensorlang.check.scope import Context, Copies, Scope, expand, no_shadowing
 from tensorlang.check.types import CONSTANTS, LIMITS
 from tensorlang.check.values import Dim, Idx, Num, Packed, Tensor, Val, Value
 from tensorlang.check.walk import children, descendants
-from tensorlang.diagnostics import Diagnostic, Span
+from tensorlang.diagnostics import CompileError, Diagnostic, Edit, Span
 from tensorlang.syntax import nodes as sx
 from tensorlang.tensor import nodes as ir
 
@@ -144,17 +146,19 @@ def _targets(clause: sx.Clause, scope: Scope) -> tuple[str, ...]:
 
 def check_results(body: Body) -> None:
     defined = {t for e in body.equations for t in e.tensors}
+    read = {name for e in body.equations for name in mentioned_on_the_right(e)}
     for param in body.binding.operator.results:
         result = body.binding.results[param.name]
         for tensor in result if isinstance(result, tuple) else (result,):
             if tensor.name not in defined:
-                raise error(
-                    "T0143",
-                    f"result `{tensor.name}` is never defined",
-                    param.span,
-                    "declared here",
-                    help=f"add an equation `{param.name}[…] = …`",
-                )
+                title, help = f"result `{tensor.name}` is never defined", f"add an equation `{param.name}[…] = …`"
+                written = {t.name: t.span for e in body.equations for t in e.clause.targets if t.name not in read}
+                close = nearest(param.name, written)
+                if close is None:
+                    raise error("T0143", title, param.span, "declared here", help=help)
+                at = Span(written[close].source, written[close].start, written[close].start + len(close))
+                labels = [(at, f"`{close}` is no result"), (param.span, "declared here")]
+                raise labelled("T0143", title, labels, help=f"did you mean `{param.name}`?", edits=(Edit(at, param.name),))
 
 
 def called(body: Body, equation: Equation) -> sx.Apply | None:
@@ -296,6 +300,8 @@ def found_places(body: Body, equation: Equation, opened: Opened, boxed: frozense
 
 def coordinate_of(body: Body, scope: Scope, slot: sx.Node) -> px.Expr:
     """Return a slot of the left side as an index expression. Raises T0144 when data decides it."""
+    if isinstance(slot, sx.Compare) and (masked := _mask(body, scope, slot)) is not None:
+        raise masked
     match value(body.ctx, replace(scope, indexing=True), slot):
         case Idx(at):
             return at
@@ -310,8 +316,22 @@ def coordinate_of(body: Body, scope: Scope, slot: sx.Node) -> px.Expr:
                 "the left side must be an index expression",
                 slot.span,
                 "data decides where this writes" if not isinstance(other, Num) else "not a whole number",
-                help="a scatter is a filtered reduction: `y[a] = last(k, ids[k] == a, from x[a]) u[k]`",
+                help="a mask is a condition of the value: `y[i] = if c then a else b`"
+                if isinstance(slot, sx.Compare)
+                else "a scatter is a filtered reduction: `y[a] = last(k, ids[k] == a, from x[a]) u[k]`",
             )
+
+
+def _mask(body: Body, scope: Scope, slot: sx.Compare) -> CompileError | None:
+    """Return T0144 for a comparison of whole tensors, `x > 0`, with the condition of one element that it stands for."""
+    whole = [n for n in slot.items if isinstance(n, sx.Id) and isinstance(scope.values.get(n.name) or body.ctx.tensors.get(n.name), Tensor)]
+    if not whole:
+        return None
+    text = slot.span.source.text[slot.span.start : slot.span.end]
+    for node in whole:
+        text = re.sub(rf"\b{re.escape(node.name)}\b", f"{node.name}[i]", text)
+    help = f"a mask is a condition of the value: `y[i] = if {text} then a else b`"
+    return labelled("T0144", "the left side must be an index expression", [(slot.span, "data decides where this writes")], help=help)
 
 
 def axis_sizes(tensor: Tensor) -> list[px.Expr]:

@@ -37,11 +37,13 @@ _RANGE = "a reduction names its indices and their ranges itself: `sum(k in 0..K)
 _RANDOM = "nothing is random here: let the caller pass an array of random numbers"
 _CONSTANT = "what the caller chooses is an attribute, `attr n: int`; how large blocks are says a schedule: `split i by 64 -> io, ii`"
 _COMPLEX = "there are no complex numbers: take the real and the imaginary parts as two tensors"
+_SHAPED = "the type of a tensor is that of its elements with its dimensions: `f32[M, N]`"
 _GROUPS = "a dimension of several sizes is declared so, `x: T[(A, B)]`, and indexed `x[(a, b)]` or `x[i]`"
 
 SAID_OF_TYPES = {
     **dict.fromkeys(("complex", "complex64", "complex128", "cfloat", "cdouble", "c64", "c128"), _COMPLEX),
     **dict.fromkeys(("constexpr",), _CONSTANT),
+    **dict.fromkeys(("Tensor", "tensor", "ndarray", "NDArray", "Array", "array", "Buffer", "memref", "Matrix", "Vector"), _SHAPED),
     **dict.fromkeys(("str", "string", "String", "object"), "elements are numbers; a text is an attribute: `attr mode: str`"),
 }  # fmt: skip
 """What element types of others are said by here."""

@@ -71,6 +71,11 @@ class Callee:
 def _callee(body: Body, equation: Equation, node: sx.Apply, prefix: str, before: _Before) -> tuple[Callee, list[px.Cond]]:
     defining, operator = body.ctx.module.defining_module(node.name), body.ctx.module.operators[node.name]
     contexts: list[px.Cond] = []
+    if node.slots:
+        opening = node.span.source.text.index("[", node.span.start)
+        brackets = Span(node.span.source, opening, node.span.source.text.index("(", opening)) if node.span.end else node.span
+        help = f"sizes and types follow from what is passed: `{node.name}(…)`"
+        raise error("T0161", f"a call of `{node.name}` takes nothing in brackets", brackets, "given here", help=help)
     given = _arguments(body, equation, node, operator, prefix, before, contexts)
     try:
         binding = bind(defining, operator, Given(given.args, given.attrs, given.sizes, checks_ranges=False))
@@ -119,10 +124,10 @@ def _arguments(
     if positional:
         raise error(
             "T0161",
-            f"`{operator.name}` takes {len(operator.params)} arguments and is given {len(node.args)}",
+            f"`{operator.name}` takes {counted(len(operator.params), 'argument')} and is given {len(node.args)}",
             node.span,
             "called here",
-            help=f"its parameters are {', '.join(params)}",
+            help=_told_parameters(params),
         )
     for keyword in (a for a in node.args if isinstance(a, sx.Keyword)):
         if keyword.name not in params:
@@ -131,7 +136,7 @@ def _arguments(
                 f"`{operator.name}` has no parameter `{keyword.name}`",
                 keyword.span,
                 "given here",
-                help=f"its parameters are {', '.join(params)}",
+                help=did_you_mean(keyword.name, params, _told_parameters(params)),
             )
         if any(p.name == keyword.name for p, _ in pairs):
             raise error("T0161", f"`{keyword.name}` is given twice", keyword.span, "again here", help="delete one")
@@ -139,6 +144,11 @@ def _arguments(
     for param, argument in pairs:
         _argument(body, equation, param, argument, prefix, before, contexts, out)
     return out
+
+
+def _told_parameters(params: Mapping[str, sx.Param]) -> str:
+    only = len(params) == 1
+    return f"its parameter{' is' if only else 's are'} {', '.join(f'`{name}`' for name in params)}" if params else "it has no parameters"
 
 
 def _argument(

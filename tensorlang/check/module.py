@@ -230,6 +230,14 @@ def _duplicates(declarations: Iterable[sx.Declaration]) -> Iterable[Diagnostic]:
             first[key] = declaration
 
 
+def _tensors_of(declaration: sx.Node) -> set[str]:
+    """Return the names of an operator's tensors."""
+    if not isinstance(declaration, sx.Operator):
+        return set()
+    given = {p.name for p in (*declaration.params, *declaration.results) if p.kind == "tensor"}
+    return given | {t.name for clause in declaration.clauses for t in clause.targets}
+
+
 def _unknown_names(module: Module, declaration: sx.Declaration) -> Iterable[Diagnostic]:
     if isinstance(declaration, sx.Schedule | sx.Tactic | sx.Use):
         return
@@ -245,7 +253,8 @@ def _unknown_names(module: Module, declaration: sx.Declaration) -> Iterable[Diag
     callable_names = set(module.operators) | set(module.functions) | BUILTINS | set(DTYPES) | local
     for node in descendants(declaration):
         if isinstance(node, sx.Apply) and node.name not in callable_names:
-            yield uncallable(node.name, node.span, callable_names, module.reducers, _lines_for(node.name, callable_names)).diagnostics[0]
+            use, tensors = _lines_for(node.name, callable_names), _tensors_of(declaration)
+            yield uncallable(node.name, node.span, callable_names, module.reducers, use, tensors).diagnostics[0]
         elif isinstance(node, sx.Reduction) and node.reducer not in module.reducers:
             at, use = named(node.span, node.reducer), lines_for(node.reducer)
             help, edits = renamed(at, node.reducer, module.reducers, f"declare `reducer {node.reducer} a b from … = …`", use)

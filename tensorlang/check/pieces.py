@@ -138,7 +138,9 @@ def slots_of(body: Body, equation: Equation, opened: Opened, tensor: Tensor, axe
     target = equation.clause.targets[equation.tensors.index(tensor.name)]
     parts = list(expand(opened.scope, target.slots or ()))
     if target.slots is None and tensor.dims:
-        raise equation_of_elements(equation.clause, target, tensor, show_dims(tensor), {**body.ctx.tensors, **equation.scope.values})
+        raise equation_of_elements(
+            equation.clause, target, tensor, show_dims(tensor), {**body.ctx.tensors, **equation.scope.values}, body.ctx.module.operators
+        )
     check_rank(tensor, len(parts), target.span)
     out: list[Slot] = []
     for dim, (slot, at) in zip(tensor.dims, parts, strict=True):

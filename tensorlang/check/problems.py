@@ -60,13 +60,27 @@ def labelled(
     return exception(Diagnostic(code, title, kept, notes, help, edits))
 
 
-def uncallable(name: str, span: Span, choices: Iterable[str], reducers: Container[str], elsewhere: str | None = None) -> CompileError:
-    """Return that nothing of a name can be called; `choices` are those that can, and `elsewhere` tells how to come by one of that name."""
+def uncallable(
+    name: str,
+    span: Span,
+    choices: Iterable[str],
+    reducers: Container[str],
+    elsewhere: str | None = None,
+    tensors: Container[str] = (),
+) -> CompileError:
+    """Return that nothing of a name can be called; `choices` are those that can, and `elsewhere` tells how to come by one of that name.
+    `tensors` are those at hand."""
+    member = name.rpartition(".")[2]
+    if "." in name and member in reducers and elsewhere is None and explain_dots(name)[1] is not None:
+        name = member
     if name in reducers:
         told = re.search(
             rf"{re.escape(name)}\(\s*(\w+)(?:\[[^\]]*\])?\s*,?.*(?:axis|dim|keepdims)", span.source.text[span.start : span.end]
         )
         how = f"write what it combines, in parentheses unless it is a product: `{name}(k) (…)`"
+        whole = re.fullmatch(r"[\w.]+\(\s*(\w+)(?:\[([^\[\]]*)\])?\s*\)", span.source.text[span.start : span.end])
+        if whole is not None and (whole[2] or whole[1] in tensors):
+            how = f"a reduction names the index that it runs over: `{name}(k) {whole[1]}[{whole[2] + ', ' if whole[2] else ''}k]`"
         if told is not None:
             how = f"the axis is the index that it names, and the others stand on the left: `y[i] = {name}(k) {told[1]}[i, k]`"
         return error("T0101", f"`{name}` is a reducer, and nothing is reduced here", span, "its binders, and no body", help=how)

@@ -17,6 +17,7 @@ from polyhedral import expr as px
 from tensorlang.check import arith, bounds, typed
 from tensorlang.check.problems import NeedsStatic, counted, did_you_mean, error
 from tensorlang.check.scope import Context, Scope, expand
+from tensorlang.check.suggest import written
 from tensorlang.check.values import Choice, Cnd, Dim, Idx, Num, Packed, Tensor, Val, Value
 from tensorlang.diagnostics import Span
 from tensorlang.syntax import nodes as sx
@@ -162,7 +163,13 @@ def _index(ctx: Context, scope: Scope | None, value: Value, span: Span) -> Idx |
             what = "a condition"
         case _:
             raise typed.not_scalar(value, span)
-    raise error("T0119", f"an index is a whole number, and this is {what}", span, "used as an index", help="cast it: `i64(…)`")
+    raise error(
+        "T0119",
+        f"an index is a whole number, and this is {what}",
+        span,
+        "used as an index",
+        help=f"cast it: `i64({written(span) if span.end else '…'})`",
+    )
 
 
 def element(ctx: Context, scope: Scope, tensor: Tensor, entries: list[Entry], node: sx.Index) -> Value:

@@ -156,11 +156,16 @@ def _unify(b: Binder, m: MatchedDim, key: str, size: px.Expr) -> None:
     if known == size:
         return
     first, second = affine.constant(known), affine.constant(size)
-    if first is not None and second is not None:
+    if _differ(known, size):
         raise disagree(b, m, key, known, size)
     if first is None and second is not None:
         b.sizes[key] = size
     b.context = affine.conj(b.context, affine.compare("==", known, size)) if b.given.checks_ranges is False else b.context
+
+
+def _differ(a: px.Expr, b: px.Expr) -> bool:
+    """Tell whether two sizes are never equal, whatever those are that they are made of."""
+    return affine.constant(affine.sub(a, b)) not in (None, 0)
 
 
 def disagree(b: Binder, m: MatchedDim, key: str, previous: px.Expr, size: px.Expr) -> Exception:
@@ -322,7 +327,7 @@ def _meet_expression(b: Binder, m: MatchedDim, last: bool) -> bool:
         return False
     if want == whole:
         return True
-    if affine.constant(want) is not None and affine.constant(whole) is not None:
+    if _differ(want, whole):
         raise error(
             "R0203",
             f"`{b.operator.name}`: a dimension of `{m.param.name}` is {bare(whole)} and should be {bare(want)}",

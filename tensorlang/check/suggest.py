@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from polyhedral import affine
@@ -73,10 +73,19 @@ def _ranged(scope: Scope) -> Mapping[px.Expr, tuple[px.Expr, px.Expr]]:
 # ---------------------------------------------------------------- whole tensors on the left, and folded
 
 
-def equation_of_elements(clause: sx.Clause, target: sx.Target, tensor: Tensor, shape: str, tensors: Mapping[str, Value]) -> CompileError:
+def equation_of_elements(
+    clause: sx.Clause, target: sx.Target, tensor: Tensor, shape: str, tensors: Mapping[str, Value], operators: Container[str]
+) -> CompileError:
     """Return T0132 for `y = x + b` of tensors that have dimensions, with the equation of their elements."""
     taken = {n.name for n in descendants(clause) if isinstance(n, sx.Id | sx.Index | sx.Apply)} | tensors.keys()
     edits = _indexed(clause, target, tensor, tensors, taken)
+    calls = [n for n in descendants(clause.value) if isinstance(n, sx.Apply) and n.name in operators and n.span.end]
+    if calls:
+        names = ", ".join(fresh_letters(len(tensor.dims), taken) or "…")
+        said = edited(clause.value.span, [Edit(calls[0].span, f"t[{names}]")])
+        help = f"a call has an equation of its own: `t = {written(calls[0].span)}`, then `{target.name}[{names}]` from it, as in `{said}`"
+        title = f"`{target.name}` has {counted(len(tensor.dims), 'dimension')}, and this names none of its elements"
+        return labelled("T0132", title, [(target.span, f"declared with the shape [{shape}]"), (calls[0].span, "a whole tensor")], help=help)
     help = f"an equation says what one element is: `{edited(clause.span, edits) if edits else f'{target.name}[…] = …'}`"
     title = f"`{target.name}` has {counted(len(tensor.dims), 'dimension')}, and this names none of its elements"
     return labelled("T0132", title, [(target.span, f"declared with the shape [{shape}]")], help=help, edits=edits)
@@ -115,6 +124,19 @@ def fold_of_a_tensor(node: sx.Apply, tensor: Tensor, scope: Scope) -> CompileErr
         help=f"a reduction names its indices: `{node.name}({listed}) {tensor.name}[{listed}]`",
         edits=edits,
     )
+
+
+def binder_as_argument(node: sx.Apply, scope: Scope) -> CompileError | None:
+    """Return T0105 for `sum(k, x[k])`, whose first argument is the index of a reduction; None where it is something else."""
+    if len(node.args) != 2 or not isinstance(first := node.args[0], sx.Id) or first.name in scope.values:
+        return None
+    body = written(node.args[1].span) if node.args[1].span.end else ""
+    mentioned = {n.name for n in descendants(node.args[1]) if isinstance(n, sx.Id)}
+    if not body or first.name not in mentioned:
+        return None
+    meant = f"{node.name}({first.name}) {body if isinstance(node.args[1], sx.Index | sx.Apply) else f'({body})'}"
+    title, help = f"the index of `{node.name}` stands in parentheses by itself", f"write `{meant}`"
+    return labelled("T0105", title, [(first.span, "an index that nothing binds")], help=help, edits=(Edit(node.span, meant),))
 
 
 # ---------------------------------------------------------------- operands
@@ -170,4 +192,12 @@ def _mixed(found: Diagnostic, operands: Sequence[tuple[Span, Value]]) -> Diagnos
     typed = [(s, v.dtype) for s, v in operands if isinstance(v, Val) and v.dtype is not None]
     if len(typed) != 2 or NOWHERE in (typed[0][0], typed[1][0]):
         return found
-    return replace(found, labels=tuple(Label(s, f"this is `{dtype}`") for s, dtype in typed))
+    labels = tuple(Label(s, f"this is `{dtype}`") for s, dtype in typed)
+    (first, a), (second, b) = typed
+    if a.is_float == b.is_float:
+        return replace(found, labels=labels)
+    at, dtype = (second, a) if a.is_float else (first, b)
+    text = written(at)
+    cast = f"{dtype}{text}" if text.startswith("(") and text.endswith(")") and "(" not in text[1:-1] else f"{dtype}({text})"
+    holds = "" if "bool" in (str(a), str(b)) else ", which may round" if found.help and "may round" in found.help else ""
+    return replace(found, labels=labels, help=f"cast it: `{cast}`{holds}", edits=(Edit(at, cast),) if not holds else ())

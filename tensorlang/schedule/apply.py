@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from polyhedral.errors import NestError
-from tensorlang.diagnostics import CompileError, Edit, InternalError, Span, error
+from tensorlang.diagnostics import CompileError, Diagnostic, Edit, InternalError, Label, Span, error
 from tensorlang.schedule.directives.operands import Unreadable
 from tensorlang.schedule.directives.table import LATER, TABLE
 from tensorlang.schedule.place import place
@@ -21,7 +21,7 @@ from tensorlang.schedule.schedule import MOST_DIRECTIVES, Schedule, too_many
 from tensorlang.schedule.state import State, put
 from tensorlang.schedule.whole_tiles import whole_tiles
 from tensorlang.syntax import nodes as syntax
-from tensorlang.syntax.directive_forms import SAME, directive_called
+from tensorlang.syntax.directive_forms import SAME, directive_called, phrases_of
 from tensorlang.targets import others, target_of
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Program
@@ -85,6 +85,19 @@ def outline(
     return Outline(state.program, loops, extents, {name: tuple(s.name for s in stage.statements) for name, stage in state.stages.items()})
 
 
+def _check_phrases(directive: syntax.Directive) -> None:
+    """Raise S0102 for a phrase, or names behind `->`, that a directive does not have: nothing that is written is ignored."""
+    known = phrases_of(directive.name)
+    told = (*(p.preposition for p in directive.phrases), *(["->"] if directive.results else []))
+    odd = next((word for word in told if word not in known), None)
+    if odd is None:
+        return
+    what = "it gives no loops names" if odd == "->" else f"it has no phrase that begins with `{odd}`"
+    raise CompileError(
+        Diagnostic("S0102", f"`{directive.name}` cannot be read: {what}", (Label(directive.span),), (), TABLE[directive.name].shape)
+    )
+
+
 def unknown_directive(directive: syntax.Directive) -> CompileError:
     """Return S0101 for a directive that is none, with what it is called here."""
     name = directive.name
@@ -124,6 +137,7 @@ def _directed(
         stage = make_stage(stages, group[0]) if len(group) == 1 else shared_stage(state.program, stages, group)
         put(state, replace(stage, synthetic=stage.name in state.copies.values()))
     for directive in schedule.directives:
+        _check_phrases(directive)
         _done(TABLE[directive.name].apply, state, directive)
     return state, whole_tiles(state, stages)
 

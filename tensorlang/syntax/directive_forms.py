@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from difflib import get_close_matches
+from functools import cache
 
 FORMS = {
     "affine": "write `affine TENSOR (EXPRESSION, …) -> LOOP, …`, over its loops and sizes: `affine s (t + i, t - i) -> a, b`",
@@ -23,7 +25,7 @@ FORMS = {
     "layout": "write `layout TENSOR as [DIM, …]`",
     "multicast": "write `multicast TENSOR, … at LOOP`, about a loop over blocks of a cluster",
     "order": "write `order LOOP, LOOP, …`, outermost first, or `order STATEMENT, STATEMENT, …`",
-    "pack": "write `pack TENSOR as [DIM, …]` or `pack TENSOR at LOOP as [DIM, …]`",
+    "pack": "write `pack TENSOR as [DIM, …]`, `pack TENSOR at LOOP as [DIM, …]` or `pack TENSOR at LOOP -> LOOP, …`",
     "parallel": "write `parallel LOOP, …`, or `parallel TENSOR` for its outer loops",
     "partition": "write `partition LOOP, …`",
     "peel": "write `peel LOOP by COUNT`",
@@ -39,7 +41,7 @@ FORMS = {
     "specialize": "write `specialize LOOP`, or `specialize LOOP with registers (FEW, MANY)`",
     "split": "write `split LOOP by FACTOR -> OUTER, INNER`",
     "split_k": "write `split_k BINDER by COUNT`",
-    "stages": "write `stages LOOP by COUNT`",
+    "stages": "write `stages LOOP by COUNT` or `stages LOOP by COUNT with tma`",
     "store": "write `store TENSOR with RESULT`",
     "store_at": "write `store_at TENSOR at LOOP`",
     "stream": "write `stream TENSOR, …`",
@@ -53,6 +55,7 @@ FORMS = {
 }
 """How each directive is written."""
 
+_INTRODUCING = frozenset(("by", "at", "in", "as", "with", "to", "fold", "stages", "->"))
 GENERAL_FORM = "`NAME operands (by|at|in|as|with|to|fold|stages operands) -> names if condition`"
 """What is common to the lines of all directives."""
 
@@ -64,6 +67,11 @@ ELSEWHERE = {
     "reverse_compute_at": "at", "compute_root": "root", "compute_inline": "inline", "inline_proc": "inline", "cache_read": "cache",
     "cache_write": "cache", "shared": "cache", "stage_mem": "cache", "set_memory": "cache", "store_in": "cache", "double_buffer": "stages",
     "num_stages": "stages", "software_pipeline": "stages", "pipeline": "stages", "buffer_bind": "bind", "num_warps": "bind",
+    "async_copy": "stages", "cp_async": "stages", "memcpy_async": "stages", "tma": "stages", "__shared__": "cache", "smem": "cache",
+    "shared_memory": "cache", "local": "cache", "scratchpad": "cache", "launch_bounds": "bind", "grid": "bind",
+    "program_id": "bind", "thread_block": "bind", "blockDim": "bind", "gridDim": "bind",
+    "unroll_and_jam": "unroll", "unroll_jam": "unroll",
+    "hoist": "at", "precompute": "at", "compute": "at", "memoize": "at", "realize": "at", "hoist_storage": "store_at", "wavefront": "skew",
     "blocks": "bind", "decompose_reduction": "rfactor", "storage_align": "layout", "transform_layout": "layout", "pad": "layout",
     "warp_specialize": "specialize", "specialise": "specialize", "tensor_core": "tensorize", "tensorise": "tensorize", "mma": "tensorize",
     "replace": "tensorize", "fission": "distribute", "loop_distribute": "distribute", "compute_with": "together", "fuse_at": "together",
@@ -76,6 +84,15 @@ _SAME = """vectorise simd parallelize parallelise prange reorder interchange per
     specialise tensorise"""
 SAME = {other: ELSEWHERE[other] for other in _SAME.split()}
 """Those of `ELSEWHERE` that are written as ours are."""
+
+
+_WRITTEN = re.compile(r"`([^`]*)`")
+
+
+@cache
+def phrases_of(name: str) -> frozenset[str]:
+    """Return the words that introduce phrases of a directive, `->` for the names that it gives among them."""
+    return frozenset(word for text in _WRITTEN.findall(FORMS[name]) for word in text.split() if word in _INTRODUCING)
 
 
 def directive_called(name: str, directives: Collection[str]) -> str | None:

@@ -3,14 +3,18 @@ where it is surely meant so, the edits that make it."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from tensorlang.diagnostics import Diagnostic, Edit, Label, Source, Span
 from tensorlang.syntax.directive_forms import ELSEWHERE, form_called
 from tensorlang.syntax.scanner import Token
-from tensorlang.syntax.stopped import Stopped
+from tensorlang.syntax.stopped import OPERATOR, Stopped
 
 _REDUCERS = frozenset(["sum", "prod", "min", "max", "any", "all", "mean", "argmax", "argmin", "logsumexp"])
+_FUNCTIONS = frozenset(
+    ["abs", "sqrt", "rsqrt", "exp", "log", "log2", "sin", "cos", "tan", "tanh", "sigmoid", "erf", "floor", "ceil", "round", "trunc", "sq"]
+)
 _TYPES = {"float": "f32", "double": "f64", "int": "i32", "long": "i64", "bool": "bool", "half": "f16", "char": "i8", "float32": "f32"}
 _METHODS = {
     "shape": "a size has a name: it is what stands in the type, as `N` in `x: f32[N]`",
@@ -40,6 +44,9 @@ def dotted(source: Source, token: Token) -> Diagnostic:
 def explain_dots(name: str) -> tuple[str | None, str | None]:
     """Return what a function of a module, a method or an attribute of a tensor is here, and the name to write for it if it is one."""
     owner, _, member = name.rpartition(".")
+    if owner.split(".")[0] in _MODULES and (sized := re.fullmatch(r"(b?)(u?)(float|int)(8|16|32|64)", member)) is not None:
+        called = f"{sized[1]}{sized[2] or sized[3][0]}{sized[4]}"
+        return f"it is called `{called}` here", called
     if member == "constexpr":
         return "a constant that the caller chooses is an attribute: `attr n: int`", None
     if owner.split(".")[0] in _MODULES:
@@ -168,6 +175,11 @@ def _hardware_index(p: Stopped) -> Diagnostic | None:
     place, _, axis = p.token.value.partition(".")
     called = {"threadIdx": "thread", "blockIdx": "block"}.get(place)
     statement = p.statement()
+    if p.is_schedule and statement and (first := statement[0].value.partition("."))[0] in ("threadIdx", "blockIdx"):
+        meant = f"{'thread' if first[0] == 'threadIdx' else 'block'}{first[1]}{first[2]}"
+        loop = p.tokens[p.position + 1].value if p.token.type == "EQUAL" and p.position + 1 < len(p.tokens) else "LOOP"
+        help = f"a directive gives the iterations of a loop to threads or blocks: `bind {loop} to {meant}`"
+        return Diagnostic("P027", f"`{statement[0].value}` starts no directive", (Label(p.at(statement[0])),), help=help)
     if not p.is_schedule or called is None or not statement or statement[0].value != "bind":
         return None
     meant = f"{called}.{axis}" if axis else called
@@ -250,6 +262,180 @@ def _is(p: Stopped) -> Diagnostic | None:
     return Diagnostic("P010", "`is` has no meaning here", (Label(p.span),), help="write `==`, or `!=` for `is not`")
 
 
+def _formatted_text(p: Stopped) -> Diagnostic | None:
+    """`f"{mode}"`: a letter before a text."""
+    if p.token.type != "TEXT" or p.previous.type != "NAME" or p.previous.end != p.token.start:
+        return None
+    span = Span(p.source, p.previous.start, p.token.end)
+    help = f"texts are compared as they are: `{p.token.value}`; a text that the caller chooses is an attribute, `attr mode: str`"
+    return Diagnostic("P010", "there are no formatted texts", (Label(span),), help=help)
+
+
+def _angled(p: Stopped) -> Diagnostic | None:
+    """`op f<T>(…)` and `f32<N>`: brackets of C++ and MLIR."""
+    if p.token.value != "<" or p.is_schedule or p.previous.type != "NAME" or p.inside() not in ("", "LPAR"):
+        return None
+    closing = next((k for k in range(p.position + 1, len(p.tokens)) if p.tokens[k].value == ">"), None)
+    if closing is None or p.tokens[0].type not in OPERATOR | {"FN", "REDUCER"}:
+        return None
+    inner = p.source.text[p.token.end : p.tokens[closing].start]
+    edits = (Edit(p.span, "["), Edit(p.at(p.tokens[closing]), "]"))
+    what = "dimensions" if p.inside() else "types that a call chooses"
+    help = f"write `{p.previous.value}[{inner}]`"
+    whole = Span(p.source, p.token.start, p.tokens[closing].end)
+    return Diagnostic("P032", f"{what} stand in square brackets", (Label(whole),), help=help, edits=edits)
+
+
+def _starred(p: Stopped) -> Diagnostic | None:
+    """`f32[*B, N]`: any number of dimensions."""
+    if p.token.value != "*" or p.inside() != "LSQB" or p.previous.type not in ("LSQB", "COMMA") or p.position + 1 >= len(p.tokens):
+        return None
+    name = p.tokens[p.position + 1]
+    if name.type != "NAME":
+        return None
+    span = Span(p.source, p.token.start, name.end)
+    title = "dimensions of any number have dots behind their name"
+    return Diagnostic("P009", title, (Label(span),), help=f"write `{name.value}..`", edits=(Edit(span, f"{name.value}.."),))
+
+
+def _listed_numbers(p: Stopped) -> Diagnostic | None:
+    """`w = [1, 2, 3]`: a tensor written as its elements."""
+    if p.token.type != "LSQB" or not p.needs_operand or p.is_schedule:
+        return None
+    closing, statement = p.closing_of(p.position), p.statement()
+    if closing is None or not statement or statement[0].type != "NAME":
+        return None
+    items = [part.strip() for part in p.source.text[p.token.end : p.tokens[closing].start].split(",")]
+    each = ", ".join(f"`{statement[0].value}[{k}] = {item}`" for k, item in enumerate(items[:2]))
+    help = f"let the caller pass them as a tensor, or give each element a line: {each}{', …' if len(items) > 2 else ''}"
+    return Diagnostic("P029", "elements are not listed", (Label(Span(p.source, p.token.start, p.tokens[closing].end)),), help=help)
+
+
+def _comprehension(p: Stopped) -> Diagnostic | None:
+    """`sum(x[i] for i in range(N))`: a reduction as Python writes it."""
+    if p.token.type != "FOR" or p.is_schedule or not p.brackets():
+        return None
+    opening = p.brackets()[-1]
+    name, closing = p.tokens[opening - 1], p.closing_of(opening)
+    if p.tokens[opening].type != "LPAR" or name.value not in _REDUCERS or closing is None:
+        return None
+    body = p.source.text[p.tokens[opening].end : p.token.start].strip()
+    found = re.match(r"for\s+(\w+)\s+in\s+(?:range\(\s*([^(),]+)\)|([^()]+))\s*$", p.source.text[p.token.start : p.tokens[closing].start])
+    binder = "k" if found is None else f"{found[1]} in {f'0..{found[2].strip()}' if found[2] else found[3].strip()}"
+    whole, meant = Span(p.source, name.start, p.tokens[closing].end), f"{name.value}({binder}) ({body})"
+    edits = () if found is None or (found[3] and ".." not in found[3]) else (Edit(whole, meant),)
+    return Diagnostic("P010", "a reduction names its index first", (Label(whole),), help=f"write `{meant}`", edits=edits)
+
+
+def _range_of_a_binder(p: Stopped) -> Diagnostic | None:
+    """`sum(i=0..N) x[i]`."""
+    if p.token.type != "RANGE" or p.is_schedule or p.inside() != "LPAR":
+        return None
+    opening = p.brackets()[-1]
+    words = p.tokens[opening + 1 : p.position]
+    if p.tokens[opening - 1].value not in _REDUCERS or len(words) < 3 or [t.type for t in words[-3:-1]] != ["NAME", "EQUAL"]:
+        return None
+    name, equal, low = words[-3:]
+    edits = (Edit(Span(p.source, name.end, low.start), " in "),)
+    help = f"write `{name.value} in {low.value}..`"
+    return Diagnostic("P011", f"the range of `{name.value}` follows `in`", (Label(p.at(equal)),), help=help, edits=edits)
+
+
+def _called_without_parentheses(p: Stopped) -> Diagnostic | None:
+    """`tanh x[i]`."""
+    if not p.has_operand or p.is_schedule or p.token.type not in ("NAME", "NUMBER") or p.previous.type != "NAME":
+        return None
+    if p.previous.value not in _FUNCTIONS:
+        return None
+    end = p.token.end
+    if p.position + 1 < len(p.tokens) and p.tokens[p.position + 1].type == "LSQB":
+        closing = p.closing_of(p.position + 1)
+        end = end if closing is None else p.tokens[closing].end
+    argument = p.source.text[p.token.start : end]
+    edits = (Edit(Span(p.source, p.previous.end, end), f"({argument})"),)
+    title = f"the argument of `{p.previous.value}` stands in parentheses"
+    return Diagnostic("P010", title, (Label(p.span),), help=f"write `{p.previous.value}({argument})`", edits=edits)
+
+
+def _paired_elements(p: Stopped) -> Diagnostic | None:
+    """`(y[i], z[i]) = (…, …)`."""
+    if p.token.type != "LPAR" or not p.is_clause_level or p.previous.type not in ("LBRACE", "NEWLINE"):
+        return None
+    closing = p.closing_of(p.position)
+    if closing is None or closing + 1 >= len(p.tokens) or p.tokens[closing + 1].type != "EQUAL":
+        return None
+    names = p.source.text[p.token.end : p.tokens[closing].start].split("],")
+    help = f"each has an equation of its own, on a line of its own: `{names[0].strip()}{']' if len(names) > 1 else ''} = …`"
+    return Diagnostic("P010", "an equation has one value", (Label(Span(p.source, p.token.start, p.tokens[closing].end)),), help=help)
+
+
+def _named_number(p: Stopped) -> Diagnostic | None:
+    """`BLOCK_SIZE = 128` in a schedule."""
+    statement = p.statement()
+    if not p.is_schedule or p.inside() != "LBRACE" or p.token.type != "EQUAL" or [t.type for t in statement] != ["NAME"]:
+        return None
+    value = p.tokens[p.position + 1] if p.position + 1 < len(p.tokens) else None
+    if value is None or value.type != "NUMBER" or statement[0].value.lower() in ELSEWHERE:
+        return None
+    name = statement[0].value
+    help = (
+        f"a number with a name is a knob, with the values to choose from, at the begin of a schedule: `knobs {name} in {{{value.value}}}`"
+    )
+    return Diagnostic("P027", "numbers of schedules are knobs", (Label(Span(p.source, statement[0].start, value.end)),), help=help)
+
+
+def _assigned_loops(p: Stopped) -> Diagnostic | None:
+    """`io, ii = split(i, 8)`: the loops that a directive makes stand behind it."""
+    statement = p.statement()
+    if not p.is_schedule or p.inside() != "LBRACE" or not statement or p.token.type not in ("COMMA", "EQUAL"):
+        return None
+    end = next((k for k in range(p.position, len(p.tokens)) if p.tokens[k].type in ("NEWLINE", "RBRACE")), len(p.tokens))
+    line = p.source.text[statement[0].start : p.tokens[end - 1].end]
+    found = re.fullmatch(r"((?:\w+\s*,\s*)*\w+)\s*=\s*(?:[\w.\[\]]+\.)?(split|fuse|tile|cut)\s*\(([^()]*)\)", line)
+    if found is None:
+        return None
+    of = [part.partition("=")[2].strip() or part.strip() for part in found[3].split(",")]
+    meant = {
+        "split": f"split {of[0]} by {of[-1]} -> {found[1]}",
+        "fuse": f"fuse {', '.join(of)} -> {found[1]}",
+    }.get(found[2], form_called(found[2]))
+    help = f"write `{meant}`" if found[2] in ("split", "fuse") else meant
+    edits = (Edit(Span(p.source, statement[0].start, p.tokens[end - 1].end), meant),) if found[2] in ("split", "fuse") else ()
+    title = "the loops that a directive makes stand behind it"
+    return Diagnostic("P027", title, (Label(Span(p.source, statement[0].start, statement[0].end)),), help=help, edits=edits)
+
+
+def _operands_with_blanks(p: Stopped) -> Diagnostic | None:
+    """`order i k j`: loops without commas between them."""
+    statement = p.statement()
+    if not p.is_schedule or p.inside() != "LBRACE" or p.token.type != "NAME" or [t.type for t in statement] != ["NAME", "NAME"]:
+        return None
+    directive = ELSEWHERE.get(statement[0].value.lower(), statement[0].value)
+    end = next((k for k in range(p.position, len(p.tokens)) if p.tokens[k].type != "NAME"), len(p.tokens))
+    if directive not in ("order", "parallel", "unroll", "inline", "stream", "trim", "partition") or (
+        end < len(p.tokens) and p.tokens[end].type not in ("NEWLINE", "RBRACE")
+    ):
+        return None
+    listed = ", ".join(t.value for t in p.tokens[p.position - 1 : end])
+    span, meant = Span(p.source, statement[0].start, p.tokens[end - 1].end), f"{directive} {listed}"
+    called = f"; what is called `{statement[0].value}` elsewhere is `{directive}` here" if statement[0].value != directive else ""
+    help = f"write `{meant}`{called}"
+    return Diagnostic("P027", "there are commas between operands", (Label(p.span),), help=help, edits=(Edit(span, meant),))
+
+
+def _part_of_a_loop(p: Stopped) -> Diagnostic | None:
+    """`vectorize j 8`, `unroll k 4`: a part of a loop is one of its own."""
+    statement = p.statement()
+    if not p.is_schedule or p.inside() != "LBRACE" or p.token.type != "NUMBER" or [t.type for t in statement] != ["NAME", "NAME"]:
+        return None
+    directive, loop = ELSEWHERE.get(statement[0].value.lower(), statement[0].value), statement[1].value
+    if directive not in ("vectorize", "unroll", "parallel"):
+        return None
+    short = loop.rsplit(".", 1)[-1]
+    help = f"split the loop first, `split {loop} by {p.token.value} -> {short}o, {short}i`, then `{directive} {short}i`"
+    return Diagnostic("P027", f"`{directive}` is about a whole loop", (Label(p.span, "of how many iterations"),), help=help)
+
+
 FOREIGN_IDIOMS: tuple[Callable[[Stopped], Diagnostic | None], ...] = (
     _condition_of_a_clause,
     _range_call,
@@ -262,7 +448,19 @@ FOREIGN_IDIOMS: tuple[Callable[[Stopped], Diagnostic | None], ...] = (
     _mirrored,
     _included_end,
     _is,
+    _formatted_text,
+    _angled,
+    _starred,
+    _listed_numbers,
+    _comprehension,
+    _range_of_a_binder,
+    _called_without_parentheses,
+    _paired_elements,
     _architecture,
     _hardware_index,
+    _assigned_loops,
+    _named_number,
+    _operands_with_blanks,
+    _part_of_a_loop,
     _foreign_directive,
 )

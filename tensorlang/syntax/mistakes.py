@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from difflib import get_close_matches
 
 from tensorlang.diagnostics import Diagnostic, Edit, Label, Source, Span
 from tensorlang.syntax.directive_forms import form_called
@@ -22,6 +23,9 @@ def _words(text: str) -> frozenset[str]:
 
 _OPERATORS = _words("SIGN TIMES DIVIDE COMPARE AND OR NOT")
 _STARTS_OPERAND = _words("NAME NUMBER TEXT LPAR LSQB LET IF NOT")
+_HEADS = ("use", "op", "fn", "reducer", "schedule", "tactic", "instruction", "extern")
+PRODUCTS = _words("matmul dot mm bmm einsum tensordot gemm inner vdot")
+"""What products of tensors are called elsewhere."""
 _STATEMENTS = _words("return var const def while int float double auto local buffer alloc tensor yield print assert pass")
 
 
@@ -82,6 +86,8 @@ def _no_declaration(source: Source, token: Token) -> Diagnostic:
         edits = ()
     elif re.match(rf"{re.escape(token.value)}\s*(?:\[[^\]]*\]\s*)?\(.*->", _line_of(source, token)):
         help, edits = f"an operator begins with `op`: `op {token.value}(…)`", (Edit(Span(source, token.start, token.start), "op "),)
+    elif close := get_close_matches(token.value, _HEADS, 1, 0.6):
+        help, edits = f"did you mean `{close[0]}`?", (Edit(_span(source, token), close[0]),)
     return Diagnostic("P013", title, (Label(_span(source, token)),), help=help, edits=edits)
 
 
@@ -183,6 +189,12 @@ def _reserved(p: Stopped) -> Diagnostic | None:
             help = "drop `let`: the equation gives the name"
             return Diagnostic("P031", "`let` starts no clause", (Label(p.span),), help=help, edits=(Edit(after, ""),))
         help = "a clause says what an element is, as in `y[i] = x[i]`; its indices run over the declared shape by themselves"
+        if p.is_schedule and word == "for":
+            help = "loops follow from equations; directives change them: `order j, i`, `split i by 8 -> io, ii`"
+            return Diagnostic("P031", f"`{word}` starts no directive", (Label(p.span),), help=help)
+        if word == "if":
+            chosen = "a condition chooses the value of an element: `y[i] = if c then a else b`"
+            help = f"{chosen}; where a clause applies is said behind it, `for i >= 1`"
         return Diagnostic("P031", f"`{word}` starts no clause", (Label(p.span),), help=help)
     following = p.tokens[p.position + 1].type if p.position + 1 < len(p.tokens) else ""
     if word == "from" or (word == "for" and following == "NAME" and not p.needs_operand):
@@ -289,6 +301,8 @@ def _definition(p: Stopped) -> Diagnostic | None:
         if p.previous.value in ("return", "yield"):
             results = [t.value for t, after in zip(p.tokens, p.tokens[1:], strict=False) if after.type == "COLON" and t.type == "NAME"]
             help = f"a result is defined by its name: `{results[-1] if results else 'y'}[…] = …`"
+        elif p.previous.value == "while":
+            help = "steps that need each other are a recurrence: `s[0] = x` and `s[t + 1] = f(s[t]) for t in 0..T`"
         elif p.previous.value in ("print", "assert", "pass"):
             help = "a clause says what an element is, as in `y[i] = x[i]`, and does nothing else"
         else:
@@ -313,6 +327,10 @@ def _declaration(p: Stopped) -> Diagnostic | None:
 def _ranges(p: Stopped) -> Diagnostic | None:
     span, kind = p.span, p.token.type
     if kind == "COLON" and p.inside() == "LSQB":
+        called = p.tokens[p.brackets()[-2] - 1].value.rpartition(".")[2] if len(p.brackets()) > 1 else ""
+        if called in PRODUCTS:
+            help = "a product of tensors is a sum over the index that they share: `y[i, j] = sum(k) a[i, k] * b[k, j]`"
+            return Diagnostic("P011", "there are no slices", (Label(span),), help=help)
         help = "an index names one element: clauses run over all, `y[i, j] = x[i, j]`, and a reduction names its own: `sum(j) x[i, j]`"
         return Diagnostic("P011", "there are no slices", (Label(span),), help=help)
     if kind == "COLON" and "IN" in p.accepted and p.previous.type == "NAME":
@@ -340,6 +358,9 @@ def _conditionals(p: Stopped) -> Diagnostic | None:
         if word.upper() in p.accepted:
             opening = next(t for t in reversed(p.tokens[: p.position]) if t.type == "IF")
             label, second = Label(p.at(opening), "this `if`"), Label(p.span, f"`{word}` expected")
+            if p.token.type == "COLON" and word == "then":
+                colon = "write `if c then a else b`: `then` for the colon"
+                return Diagnostic("P016", "an `if` has no colon", (second, label), help=colon, edits=(Edit(p.span, " then"),))
             edits: tuple[Edit, ...] = (Edit(p.span, "else if"),) if p.token.value in ("elif", "elseif", "elsif") else ()
             help = f"write `else if` for `{p.token.value}`" if edits else "write `if c then a else b`"
             return Diagnostic("P016", f"an `if` has no `{word}`", (second, label), help=help, edits=edits)
@@ -411,7 +432,15 @@ def _juxtaposition(p: Stopped) -> Diagnostic | None:
         return Diagnostic("P010", f"`{token.value}` has no meaning here", (Label(p.span),), help="conditions of a clause follow `for`")
     help = "write `*` for a product" if before.type == "NUMBER" or token.type == "LPAR" else "write an operator, or begin a new line"
     if p.inside() in ("LPAR", "LSQB", "CALL") and before.type != "NUMBER":
-        help = "write an operator or a comma"
+        between = Span(p.source, before.end, token.start)
+        title = f"a comma or an operator is missing before `{token.value}`"
+        return Diagnostic(
+            "P010",
+            title,
+            (Label(p.span),),
+            help=f"write `{before.value}, {token.value}`" if before.type == "NAME" else f"write `, {token.value}`",
+            edits=(Edit(between, ", "),) if p.inside() == "LSQB" else (),
+        )
     return Diagnostic("P010", f"`{token.value}` follows an expression that is complete", (Label(p.span),), help=help)
 
 
@@ -440,7 +469,9 @@ def _after_declaration(p: Stopped) -> Diagnostic | None:
 
 def _list(p: Stopped) -> Diagnostic | None:
     if "COMMA" in p.accepted and p.token.type == "NAME" and not p.is_schedule:
-        return Diagnostic("P010", f"a comma is missing before `{p.token.value}`", (Label(p.span),))
+        edits = (Edit(Span(p.source, p.previous.end, p.token.start), ", "),)
+        help = f"write `, {p.token.value}`"
+        return Diagnostic("P010", f"a comma is missing before `{p.token.value}`", (Label(p.span),), help=help, edits=edits)
     if p.previous.type == "COMMA":
         return Diagnostic("P009", "nothing follows this comma", (Label(p.at(p.previous)),))
     return None
@@ -504,7 +535,7 @@ _EXPLANATIONS: tuple[Callable[[Stopped], Diagnostic | None], ...] = (
 _WORDS = {
     "NAME": "a name", "NUMBER": "a number", "TEXT": "a text", "NEWLINE": "a new line", "$END": "the end",
     "LPAR": "`(`", "RPAR": "`)`", "LSQB": "`[`", "RSQB": "`]`", "LBRACE": "`{`", "RBRACE": "`}`", "COMMA": "`,`", "COLON": "`:`",
-    "EQUAL": "`=`", "ARROW": "`->`", "SEMICOLON": "`;`", "EXPAND": "`..`", "RANGE": "`..`", "VBAR": "`|`",
+    "QUALIFIED": "a name with dots", "EQUAL": "`=`", "ARROW": "`->`", "SEMICOLON": "`;`", "EXPAND": "`..`", "RANGE": "`..`", "VBAR": "`|`",
 }  # fmt: skip
 _QUIET = _words("SIGN TIMES DIVIDE COMPARE AND OR CALL STRICT REDUCE FAST")
 """Signs may follow everywhere, and few mean to say how exact an operator is; naming these helps nobody."""

@@ -55,7 +55,7 @@ _PATTERN = re.compile(
     | (?P<quoted>`[^`\n]+`)
     | (?P<number>[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?(?![A-Za-z_0-9]|\.(?!\.)))
     | (?P<text>"(?:[^"\\\n]|\\[^\n])*")
-    | (?P<foreign>\.\.\.|\*\*|&&|\|\||:=|[-+*/%]=|=>|<<|>>|===|!==)
+    | (?P<foreign><<<[^>\n]*>>>|<>|\.\.\.|\*\*|&&|\|\||:=|[-+*/%]=|=>|<<|>>|===|!==)
     | (?P<sign>->|\.\.|//|[<>=!]=|[-+*/%<>=,:;|(){{}}\[\]])
     | (?P<bad_number>\.?[0-9][A-Za-z_0-9]*(?:\.(?!\.)[A-Za-z_0-9]*)*)
     """,
@@ -87,9 +87,11 @@ _FOREIGN = {
     ">>": "call `shr(a, n)`",
     "===": "write `==`",
     "!==": "write `!=`",
+    "<>": "write `!=`",
+    "<<<": "a call takes arrays alone, `f(x)`; a schedule gives iterations to blocks and threads: `bind i to block.x`",
     "...": "a range is `a..b`; dimensions of any number have a name, `x: f32[D..]`, and so have their indices, `x[d..]`",
 }
-_MEANT = {"&&": "and", "||": "or", ":=": "=", "===": "==", "!==": "!="}
+_MEANT = {"&&": "and", "||": "or", ":=": "=", "===": "==", "!==": "!=", "<>": "!="}
 """The signs of other languages that have another name here, and no other meaning."""
 _STRAY = {
     "!": "write `not a`, or `a != b`",
@@ -265,7 +267,7 @@ def _complain(found: Scan, kind: str, token: Token) -> None:
         found.diagnostics.append(Diagnostic("P002", f"`{text}` is not a number", (Label(span),), help=help, edits=edits))
     elif kind == "foreign":
         once = "a tensor's elements are defined once: give the result a name of its own, or write a reduction, `y = sum(k) …`"
-        hint = _FOREIGN.get(token.value, once)
+        hint = _FOREIGN.get(token.value[:3] if token.value.startswith("<<<") else token.value, once)
         edits = (Edit(span, _MEANT[token.value]),) if token.value in _MEANT else ()
         found.diagnostics.append(Diagnostic("P003", f"there is no operator `{token.value}`", (Label(span),), help=hint, edits=edits))
 
@@ -315,6 +317,12 @@ def _stray(found: Scan, position: int) -> int:
         found.diagnostics.append(Diagnostic("P004", title, (Label(span),), help="quoted names stand between two backquotes on one line"))
         found.lexemes.append(Token("NAME", "`?`", position, end, source))
         return end
+    if (quoted := _OTHER_QUOTES.match(text, position)) is not None:
+        span, meant = Span(source, position, quoted.end()), f'"{quoted[1]}"'
+        title = f"texts stand in double quotes, not in `{character}`"
+        found.diagnostics.append(Diagnostic("P001", title, (Label(span),), help=f"write `{meant}`", edits=(Edit(span, meant),)))
+        found.lexemes.append(Token("TEXT", meant, position, quoted.end(), source))
+        return quoted.end()
     end = position + 1
     while end < len(text) and _is_letter(character) and _is_letter(text[end]):
         end += 1
@@ -340,6 +348,10 @@ def _stray(found: Scan, position: int) -> int:
     return end
 
 
+_OTHER_QUOTES = re.compile(
+    r"""['\u2018\u2019\u201c\u201d\u00ab\u00bb]([^'"\\\u2018\u2019\u201c\u201d\u00ab\u00bb\n]*)['\u2018\u2019\u201c\u201d\u00ab\u00bb]"""
+)
+"""A text between quotes of other languages, or of typesetting."""
 _METHOD = re.compile(r"\.\s*([A-Za-z_]\w*)\s*\(")
 _DECORATOR = re.compile(r"@\s*[A-Za-z_][\w.]*[^\n=]*\n")
 
@@ -406,7 +418,8 @@ def match_brackets(source: Source, lexemes: list[Token]) -> Diagnostic | None:
         elif token.value in _CLOSING and token.type != "TEXT":
             if not stack or (stack[-1].value == "{" and all(_OPENING[o.value] != token.value for o in stack)):
                 span = Span(source, token.start, token.end)
-                return Diagnostic("P006", f"`{token.value}` closes nothing", (Label(span, f"no `{_CLOSING[token.value]}` is open here"),))
+                label = Label(span, f"no `{_CLOSING[token.value]}` is open here")
+                return Diagnostic("P006", f"`{token.value}` closes nothing", (label,), help="delete it", edits=(Edit(span, ""),))
             opening = stack.pop()
             if _OPENING[opening.value] != token.value:
                 return _mismatch(source, opening, token)
@@ -421,7 +434,9 @@ def _mismatch(source: Source, opening: Token, closing: Token) -> Diagnostic:
 
 def _unclosed(source: Source, opening: Token) -> Diagnostic:
     here = Label(Span(source, opening.start, opening.end), f"no `{_OPENING[opening.value]}` follows")
-    return Diagnostic("P005", f"this `{opening.value}` is not closed", (here,))
+    closing = _OPENING[opening.value]
+    where = "on a line of its own behind the last clause or directive" if closing == "}" else "where what it encloses ends"
+    return Diagnostic("P005", f"this `{opening.value}` is not closed", (here,), help=f"write `{closing}` {where}")
 
 
 def refine(lexemes: list[Token]) -> Chunk:

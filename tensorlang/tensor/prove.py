@@ -243,6 +243,7 @@ class Prover:
                 title = f"`{read.tensor}` is read outside its bounds{_when(params)}"
                 label = f"axis {k} is {value} here{_at(point)}, but has {limit} element{'s' if limit != 1 else ''}"
                 help = "say what lies outside: `| 0`, `| clamp`, `| wrap`, `| reflect` or `| skip` at the end of the bracket"
+                help = _other_extent(read, k, slot, extent, known) or help
                 number = affine.constant(slot)
                 if number is not None and number < 0:
                     help = f"indices count from 0: the last is `{notation.show(affine.add(extent, slot))}`"
@@ -443,6 +444,20 @@ def _lower_bounds(name: str, cond: Cond) -> Iterator[Affine]:
 
 def _element(name: str, axes: Sequence[str], point: Mapping[str, int] | None) -> str:
     return f"{name}[{', '.join(axes if point is None else (str(point[a]) for a in axes))}]" if axes else name
+
+
+def _other_extent(read: Read, k: int, slot: Affine, extent: Affine, known: Cond) -> str | None:
+    """Return what to do where an index that stands alone runs over another size than that of the axis it indexes."""
+    if not isinstance(slot, AffineName):
+        return None
+    bounds = [e for part in affine.conjuncts(known) for e in affine.inequalities(part) if slot.name in affine.name_set(e)]
+    ends = [end for e in bounds if slot.name not in affine.name_set(end := affine.add(e, slot, 1))]
+    other = next((end for end in ends if affine.constant(end) is None and end != extent), None)
+    if other is None or extent in ends or affine.constant(extent) is not None:
+        return None
+    axis = f"axis {k} of `{read.tensor}` has {notation.show(extent)} elements"
+    how = "index it by one that runs over these, or declare one size for both"
+    return f"`{slot.name}` runs over 0..{notation.show(other)}, and {axis}: {how}"
 
 
 def _when(sizes: Mapping[str, int]) -> str:

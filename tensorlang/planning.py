@@ -162,7 +162,7 @@ def planned(
     refusal: CompileError | None = None
     for schedule in derived(stored):
         try:
-            return Scheduled(schedule, proven(program, schedule, stored), "derived", tried)
+            return Scheduled(schedule, proven(program, schedule, stored, advised=False), "derived", tried)
         except CompileError as refused:
             tried, refusal = (*tried, f"{DERIVED_FIRST}: refused: {refused.diagnostics[0].title}"), refused
     raise refusal or InternalError("schedule", f"nothing is derived for `{program.name}`")

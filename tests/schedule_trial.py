@@ -71,7 +71,7 @@ def trial(case: Case, seed: int, *, natively: bool, placed: Placing | None = Non
     """Return how the case fares. An accepted schedule that computes something else is `different`; any other surprise is a `crash`.
     `placed`: where native code finds its arrays; between guard bytes, unless it is given."""
     try:
-        lowered = loops_of(proven(case.program, case.schedule, case.layouts), "kernel")
+        lowered = loops_of(proven(case.program, case.schedule, case.layouts, advised=False), "kernel")
     except CompileError as refused:
         return refusal(case, refused)
     inputs = small_arrays(case.program, case.sizes, seed)

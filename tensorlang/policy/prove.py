@@ -16,9 +16,10 @@ from polyhedral import affine
 from polyhedral.expr import Cond, Int
 from tensorlang.check.definition import representative_program
 from tensorlang.check.module import Module
-from tensorlang.diagnostics import CompileError, Diagnostic
+from tensorlang.diagnostics import CompileError, Diagnostic, error
 from tensorlang.policy.select import conditional, read
 from tensorlang.replay import replay
+from tensorlang.schedule.cases import MOST_CASES, EveryCase, as_chosen, fixed_in
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.syntax import nodes as sx
@@ -53,22 +54,40 @@ def _refusals(module: Module, written: sx.Schedule, program: Program, replaying:
     refused: CompileError | None = None
     legal = False
     for candidate in (program, *(substitute_sizes(program, {s: Int(n) for s in program.sizes}) for n in SAMPLES)):
-        schedule: Schedule | None = None
+        reading: list[tuple[Program, Schedule]] = []
         try:
-            schedule = read(module, written, candidate).schedule
-            proven(candidate, schedule)
+            for case, schedule in _cases(module, written, candidate):
+                reading.append((case, schedule))
+                proven(case, schedule)
             legal = True
             if not conditional(module, written) or candidate is program:
                 return []
         except CompileError as refusal:
             refused = refusal
-            if schedule is not None and any(d.code.startswith("S03") for d in refusal.diagnostics):
+            if reading and any(d.code.startswith("S03") for d in refusal.diagnostics):
                 watched = replaying and written.target == "cpu"
-                return _replayed(refusal, candidate, schedule) if watched else list(refusal.diagnostics)
+                return _replayed(refusal, *reading[-1]) if watched else list(refusal.diagnostics)
     if legal:
         return []
     generic = bool(module.operators[written.operator].generics)
     return [d for d in refused.diagnostics if not (generic and d.code == "S0215")] if refused is not None else []
+
+
+def _cases(module: Module, written: sx.Schedule, program: Program) -> Iterator[tuple[Program, Schedule]]:
+    """Yield each case of a schedule with the program for its sizes: one alone, where it has no cases."""
+    every = EveryCase()
+    for _ in range(MOST_CASES):
+        chosen = read(module, written, program, choose=every)
+        fixed = fixed_in(chosen.assumed)
+        if fixed:
+            known = substitute_sizes(program, {name: Int(n) for name, n in fixed.items() if name in program.sizes})
+            yield known, read(module, written, known, choose=as_chosen(chosen.assumed)).schedule
+        else:
+            yield program, chosen.schedule
+        if not every.more():
+            return
+    title = f"this schedule has more than {MOST_CASES} cases"
+    raise error("S0107", title, written.span, help="`specialize` fewer conditions, or write several schedules with guards")
 
 
 def _replayed(refusal: CompileError, program: Program, schedule: Schedule) -> list[Diagnostic]:

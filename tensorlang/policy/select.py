@@ -30,6 +30,7 @@ from tensorlang.policy.groups import FusionGroup, fusion_groups
 from tensorlang.policy.machine import GpuMachine, Machine
 from tensorlang.policy.pointwise import stored_axis
 from tensorlang.policy.roles.match import Match, copies_of, guard_facts, match_role, spread_over
+from tensorlang.schedule.cases import Choose, by_sizes, none_holds
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.expand import Scope, expand
 from tensorlang.schedule.guards import Fact, guard_env, plain, unmet
@@ -67,6 +68,8 @@ class Chosen:
     """The proven plan, where choosing took a proof."""
     left_out: tuple[str, ...] = field(default=(), compare=False)
     """A sentence for each directive whose condition does not hold."""
+    assumed: tuple[sx.Compare, ...] = field(default=(), compare=False)
+    """What holds in the case that was chosen, where it has cases."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,13 +164,15 @@ def read(
     *,
     attrs: Mapping[str, object] | None = None,
     sizes: Mapping[str, object] | None = None,
+    choose: Choose = none_holds,
 ) -> Chosen:
-    """Return a schedule of an operator as directives alone, whatever its guards say. Its conditions see the program's attributes and sizes.
+    """Return a schedule of an operator as directives alone, whatever its guards say. Its conditions see the program's attributes and sizes,
+    and `choose` chooses between its cases.
 
     Raises CompileError S05xx for a schedule that cannot be read."""
     request = _Request(module, program, written.target, Machine(target=written.target), knobs or {}, {}, frozenset())
     env = guard_env(module, written.operator, program, attrs or {}, sizes or {}, {}) if conditional(module, written) else {}
-    return _expanded(request, written.operator if written.operator in module.operators else None, written, env)
+    return _expanded(request, written.operator if written.operator in module.operators else None, written, env, choose)
 
 
 def conditional(module: Module, written: sx.Schedule) -> bool:
@@ -201,19 +206,21 @@ def _of_operator(
         if why is not None:
             request.tried.append(Attempt(where(schedule), why))
             continue
-        return _expanded(request, operator, schedule, decided)
+        return _expanded(request, operator, schedule, decided, by_sizes(env))
     return None
 
 
-def _expanded(request: _Request, operator: str | None, written: sx.Schedule, env: Mapping[str, Fact]) -> Chosen:
+def _expanded(request: _Request, operator: str | None, written: sx.Schedule, env: Mapping[str, Fact], choose: Choose) -> Chosen:
     declared: list[str] = []
-    scope = Scope(request.module, picker(request.knobs, declared, None), packs=_packs(request, operator), env=env)
+    pick = picker(request.knobs, declared, None)
+    scope = Scope(request.module, pick, packs=_packs(request, operator), env=env, choose=choose)
     directives = expand(scope, written.body)
     for name in request.knobs:
         if name not in declared:
             raise no_knob(name, declared, written)
     schedule = Schedule(written.operator, request.target, tuple(directives), named(request.module, directives))
-    return Chosen(schedule, scope.knobs, where(written), tuple(request.tried), left_out=tuple(scope.left_out))
+    left_out, assumed = tuple(scope.left_out), tuple(scope.assumed)
+    return Chosen(schedule, scope.knobs, where(written), tuple(request.tried), left_out=left_out, assumed=assumed)
 
 
 def _packs(request: _Request, operator: str | None) -> dict[str, tuple[str, ...]]:
@@ -290,7 +297,7 @@ def _of_roles(request: _Request, wanted: Sequence[sx.Schedule], written: Sequenc
         schedule = Schedule(request.program.name, request.target, directives, named(request.module, directives))
         schedule = schedule if on_device else with_fused_scatters(d, schedule)
         try:
-            plan = proven(request.program, schedule, request.layouts)
+            plan = proven(request.program, schedule, request.layouts, advised=False)
         except CompileError as refused:
             part = _blamed(parts, refused)
             request.tried.append(Attempt(part.origin or "", f"refused: {refused.diagnostics[0].title}"))

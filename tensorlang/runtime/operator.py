@@ -48,7 +48,7 @@ from tensorlang.diagnostics import (
 from tensorlang.externs import Externs
 from tensorlang.graph.externs import trusted_call
 from tensorlang.planning import Dump, Rules, ScheduleRequest, by_parts
-from tensorlang.policy.select import applicable, read
+from tensorlang.policy.select import applicable, read, where
 from tensorlang.policy.uncalled import check_written
 from tensorlang.room import no_room
 from tensorlang.runtime.arguments import Call, check_arrays, no_argument, results_given, sizes_given, sorted_out, whole_size
@@ -61,8 +61,9 @@ from tensorlang.runtime.proofs import shown_proofs
 from tensorlang.runtime.protocol import AnySizes, Ready, Roles, Timer, Tools, installed_roles
 from tensorlang.runtime.specialization import Sizes, Specialization, ones
 from tensorlang.runtime.work import Roofline
+from tensorlang.schedule.cases import by_sizes, case_of, has_cases
 from tensorlang.schedule.check import verdict_of
-from tensorlang.schedule.guards import facts
+from tensorlang.schedule.guards import facts, guard_env
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.syntax import nodes as sx
 from tensorlang.syntax.parse import parse
@@ -368,11 +369,11 @@ class Operator:
 
     def _sized(self, call: Call) -> Ready:
         """Return the kernel for any sizes as a function of arrays of the sizes at hand. Raises CompileError R02xx as for known sizes."""
-        sizes, schedule = self._at(call)
+        sizes, schedule, fixed = self._at(call)
         found = self._variants.setdefault((*call.kind, schedule), [])
         fitting = next((v for v in found if v.fits(sizes, call.arrays)), None)
         if fitting is None:
-            program = self._program(call)
+            program = self._checked(call, symbolic=True, static=fixed)
             fitting = self.tools.with_any_sizes(program, self.name, self._request(program, call, sizes), sizes)
             if not fitting.fits(sizes, call.arrays):
                 self._checked(call, symbolic=False)
@@ -385,14 +386,14 @@ class Operator:
 
         Raises CompileError R02xx as for known sizes."""
         sizes_given(self.declaration, call)
-        sizes, schedule = self._at(call)
+        sizes, schedule, fixed = self._at(call)
         group = (*call.kind, schedule, *ones(sizes, call.arrays))
         variants = self._variants.setdefault(group, [])
         fitting = next((v for v in variants if v.fits(sizes, call.arrays)), None)
         if fitting is None:
             record = self._specializations.setdefault(group, Specialization())
             record.note(sizes)
-            fitting = self._opened(call, sizes, record) if record.opens else None
+            fitting = self._opened(call, sizes, record, fixed) if record.opens else None
             if fitting is None:
                 found = self._compile(call)
                 record.plain |= found.is_plain
@@ -400,11 +401,12 @@ class Operator:
             variants.append(fitting)
         return fitting.at(sizes)
 
-    def _opened(self, call: Call, sizes: Mapping[str, int], record: Specialization) -> AnySizes | None:
-        """Return a kernel that leaves open the sizes that have differed, or None where that cannot be compiled and proven."""
+    def _opened(self, call: Call, sizes: Mapping[str, int], record: Specialization, fixed: frozenset[str]) -> AnySizes | None:
+        """Return a kernel that leaves open the sizes that have differed but for those that are `fixed`, or None where that cannot be
+        compiled and proven."""
         open_ = ", ".join(f"`{name}`" for name in sorted(record.dynamic))
         try:
-            program = self._checked(call, symbolic=True, static=record.fixed(sizes))
+            program = self._checked(call, symbolic=True, static=record.fixed(sizes) | fixed)
             made = self.tools.with_any_sizes(program, self.name, self._request(program, call, sizes), sizes)
         except CompileError as refused:
             _LOG.info("`%s` is compiled for each combination of %s: %s", self.name, open_, refused.diagnostics[0].title)
@@ -419,15 +421,21 @@ class Operator:
         record.refused = True
         return None
 
-    def _at(self, call: Call) -> tuple[dict[str, int], str | None]:
-        """Return the sizes of a call, and which of the file's schedules of this operator they choose."""
+    def _at(self, call: Call) -> tuple[dict[str, int], tuple[object, ...], frozenset[str]]:
+        """Return the sizes of a call, which of the file's schedules of this operator they choose, with its case, and the sizes that are
+        numbers in that."""
         values = bound(self.module, self.name, call.types, call.attrs, call.sizes)
         sizes = _sizes_in(values)
         open_ = [name for name, size in sizes.items() if size is None]
         if open_:
             raise exception(Diagnostic("R0313", f"`{self.name}` is not given {', '.join(f'`{n}`' for n in open_)}"))
-        schedule = applicable(self.module, self.name, self.scheduled_for, facts(values, {})) if self.given is None else None
-        return {name: size for name, size in sizes.items() if size is not None}, schedule
+        at = facts(values, {})
+        schedule = applicable(self.module, self.name, self.scheduled_for, at) if self.given is None else None
+        written = (
+            self.given if isinstance(self.given, sx.Schedule) else next((s for s in self.module.schedules if where(s) == schedule), None)
+        )
+        case, fixed = case_of(written.body, at) if written is not None else ((), frozenset())
+        return {name: size for name, size in sizes.items() if size is not None}, (schedule, *case), fixed & sizes.keys()
 
     def _compile(self, call: Call) -> Ready:
         sizes_given(self.declaration, call)
@@ -445,12 +453,16 @@ class Operator:
                     rules=Rules(module, self.name, call.attrs, _named(program, call.sizes), self.knobs, at, self.scheduled_for)
                 )
             case sx.Schedule() as written:
-                return ScheduleRequest(self._written(written, program, call))
+                return ScheduleRequest(self._written(written, program, call, at))
             case schedule:
                 return ScheduleRequest(schedule, knobs=self.knobs)
 
-    def _written(self, written: sx.Schedule, program: Program, call: Call) -> Schedule:
-        return read(self.module, written, program, self.knobs, attrs=call.attrs, sizes=_named(program, call.sizes)).schedule
+    def _written(self, written: sx.Schedule, program: Program, call: Call, at: Mapping[str, int] | None) -> Schedule:
+        sizes = _named(program, call.sizes)
+        if at is None and program.sizes and any(isinstance(d, sx.Directive) and has_cases(d) for d in written.body):
+            at = self._at(call)[0]
+        choose = by_sizes(guard_env(self.module, self.name, program, call.attrs, sizes, at or {}))
+        return read(self.module, written, program, self.knobs, attrs=call.attrs, sizes=sizes, choose=choose).schedule
 
     def _read(self, text: str, knobs: Mapping[str, int]) -> sx.Schedule:
         target = self.scheduled_for

@@ -8,10 +8,11 @@ the reader needs. Nothing is proven here: `tensorlang.schedule.check` proves the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from polyhedral.errors import NestError
 from tensorlang.diagnostics import CompileError, Diagnostic, Edit, InternalError, Label, Span, error
+from tensorlang.schedule.directives.kind import marks_of
 from tensorlang.schedule.directives.operands import Unreadable
 from tensorlang.schedule.directives.table import LATER, TABLE
 from tensorlang.schedule.place import place
@@ -73,6 +74,10 @@ class Outline:
     """Loop → its number of iterations where that is a constant."""
     statements: Mapping[str, tuple[str, ...]]
     """First tensor of each stage → its statements."""
+    marks: Mapping[str, str] = field(default_factory=dict)
+    """Loop → how it runs, of those that are not serial."""
+    reductions: frozenset[str] = frozenset()
+    """Loops over the terms of sums."""
 
 
 def outline(
@@ -82,7 +87,9 @@ def outline(
     state, _ = _directed(program, schedule, layouts, knobs)
     extents = {loop: extent for stage in state.stages.values() for loop, extent in stage.extents.items()}
     loops = {name: tuple(stage.loops) for name, stage in state.stages.items()}
-    return Outline(state.program, loops, extents, {name: tuple(s.name for s in stage.statements) for name, stage in state.stages.items()})
+    statements = {name: tuple(s.name for s in stage.statements) for name, stage in state.stages.items()}
+    reductions = frozenset(loop for stage in state.stages.values() for loop in stage.reductions)
+    return Outline(state.program, loops, extents, statements, dict(marks_of(state)), reductions)
 
 
 def _check_phrases(directive: syntax.Directive) -> None:

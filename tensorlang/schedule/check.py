@@ -7,38 +7,43 @@ may be put into the cell of another that is still needed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TypeAlias
 
-from polyhedral import affine
-from polyhedral.expr import Expr as Affine
-from polyhedral.legality import Instance, Violation, check, suggest_skew
-from polyhedral.record import subject
-from polyhedral.storage import Cells, Clobber, injective, validate
+from polyhedral.legality import Instance, Violation
+from polyhedral.storage import Clobber
 from polyhedral.verdict import Proven, Unknown
 from tensorlang.diagnostics import NOWHERE, CompileError, Diagnostic, Label, Span
 from tensorlang.schedule.apply import apply
+from tensorlang.schedule.cures.cure import cured
+from tensorlang.schedule.cures.refusal import Refusal
 from tensorlang.schedule.plan import Plan, Storage
-from tensorlang.schedule.recurrence import legal_order
 from tensorlang.schedule.schedule import Schedule
-from tensorlang.syntax.printer import show
+from tensorlang.schedule.verdict import stored_cells, verdict_of
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.scop import StatementInfo
-from tensorlang.tensor.walk import definers, tensor_table
 
-Verdict: TypeAlias = Proven | Violation | Clobber | Unknown
-
-LIMIT = 2_000_000
+__all__ = ["proven", "stored_cells", "verdict_of"]
 
 
 def proven(
-    program: Program, schedule: Schedule, layouts: Mapping[str, Storage] | None = None, knobs: Mapping[str, int] | None = None
+    program: Program,
+    schedule: Schedule,
+    layouts: Mapping[str, Storage] | None = None,
+    knobs: Mapping[str, int] | None = None,
+    *,
+    advised: bool = True,
 ) -> Plan:
-    """Return the plan of `schedule` once it is proven to compute what `program` says.
+    """Return the plan of `schedule` once it is proven to compute what `program` says. `advised`: what cures a refusal is looked for.
 
     Raises CompileError: S03xx with the two instances when it is refuted, S0400 when the proof does not end within its limit."""
-    plan = apply(program, schedule, layouts, knobs)
+    try:
+        plan = apply(program, schedule, layouts, knobs)
+    except CompileError as refused:
+        if not advised or len(refused.diagnostics) != 1:
+            raise
+        refusal = Refusal.of_words(program, schedule, layouts, knobs, refused.diagnostics[0])
+        raise CompileError(cured(refusal) if refusal is not None else refused.diagnostics[0]) from None
     verdict = verdict_of(plan)
     match verdict:
         case Proven():
@@ -54,59 +59,13 @@ def proven(
                 )
             )
         case Violation() | Clobber():
-            raise CompileError(_refusal(program, schedule, layouts, knobs, plan, verdict))
+            count, final = _blame(program, schedule, layouts, knobs, verdict)
+            diagnostic = _refusal(program, schedule, plan, count, final)
+            refuted = Refusal(program, schedule, layouts, knobs, count - 1, diagnostic, final)
+            raise CompileError(cured(refuted) if advised else diagnostic)
 
 
-def verdict_of(plan: Plan) -> Verdict:
-    """Return whether `plan` computes what its program says: its order first, then where its tensors are stored."""
-    verdict = check(plan.placed, storage=plan.depth, limit=LIMIT)
-    if isinstance(verdict, Violation) and verdict.kind == "missing" and verdict.dep is None:
-        # Something is not computed: that is wrong only where it is a result or somebody reads it.
-        results = {d.tensors[0].name for d in plan.program.definitions for t in d.tensors if t.name in plan.program.results}
-        verdict = check(plan.placed, storage=plan.depth, outputs=results, limit=LIMIT)
-    return _storage_verdict(plan) if isinstance(verdict, Proven) else verdict
-
-
-def _storage_verdict(plan: Plan) -> Proven | Clobber | Unknown:
-    """Return whether every fold, and every layout of a tensor that the plan itself stores, keeps what is still needed."""
-    for name, cells, axes in stored_cells(plan):
-        verdict = validate(plan.placed, {name: cells}, axes={name: axes}, storage=plan.depth)
-        if not isinstance(verdict, Proven):
-            return verdict
-    return Proven()
-
-
-def stored_cells(plan: Plan) -> Iterator[tuple[str, Cells, tuple[str, ...]]]:
-    """Yield the tensors of which several elements may share a cell, with these cells and the axes they are over."""
-    table, definitions = tensor_table(plan.program), definers(plan.program)
-    caller = {*(p.name for p in plan.program.params), *plan.program.results}
-    for name in dict.fromkeys((*plan.folds, *plan.layouts)):
-        if name in caller or name not in definitions:
-            continue
-        definition = definitions[name]
-        if name in plan.layouts:
-            exprs: tuple[Affine, ...] = plan.layouts[name].dims
-            inside = affine.conj(*(affine.within(a, 0, e) for a, e in zip(definition.axes, table[name].shape, strict=True)))
-            if isinstance(injective(plan.program.sizes, definition.axes, inside, exprs), Proven):
-                subject(name)
-                continue
-            moduli: tuple[int | None, ...] = (None,) * len(exprs)
-        else:
-            exprs = tuple(affine.to_expr(a) for a in definition.axes)
-            folds = dict(plan.folds[name])
-            moduli = tuple(folds.get(k) for k in range(len(exprs)))
-        yield definition.tensors[0].name, Cells(exprs, moduli), definition.axes
-
-
-def _refusal(
-    program: Program,
-    schedule: Schedule,
-    layouts: Mapping[str, Storage] | None,
-    knobs: Mapping[str, int] | None,
-    plan: Plan,
-    refuted: Violation | Clobber,
-) -> Diagnostic:
-    count, final = _blame(program, schedule, layouts, knobs, refuted)
+def _refusal(program: Program, schedule: Schedule, plan: Plan, count: int, final: Violation | Clobber) -> Diagnostic:
     blamed = schedule.directives[count - 1] if count else None
     labels = [Label(blamed.span)] if blamed is not None else []
     if isinstance(final, Clobber):
@@ -129,14 +88,12 @@ def _refusal(
     if source is not None and source is not target:
         labels.append(Label(_written(source), f"{_at(final.source)} is computed here"))
     where = f" of `{program.name}`" if blamed is None else ""
-    help_ = _help(plan, final) or _skewed(program, schedule, layouts, knobs, count, final)
-    help_ = help_ or (None if count else _in_turn(program, schedule, layouts, knobs, plan))
     return Diagnostic(
         code,
         title + where,
         tuple(labels),
         tuple(notes),
-        help_,
+        _help(final),
     )
 
 
@@ -202,57 +159,11 @@ def _when(instance: Instance) -> str:
     return "at " + ", ".join(f"{k}={v}" for k, v in instance.loops.items()) if instance.loops else "outside all loops"
 
 
-def _help(plan: Plan, violation: Violation) -> str | None:
+def _help(violation: Violation) -> str | None:
     dep = violation.dep
     if violation.kind in ("race", "lane") and dep is not None and dep.kind == "RED":
         combines = f"loop `{violation.loop}` combines into one element"
         return f"it is a reduction: parallelise or vectorize another loop, or `rfactor` the reduction; {combines}"
     if violation.kind in ("race", "lane"):
         return f"leave loop `{violation.loop}` serial, or mark a loop that carries no dependence"
-    return None
-
-
-def _skewed(
-    program: Program,
-    schedule: Schedule,
-    layouts: Mapping[str, Storage] | None,
-    knobs: Mapping[str, int] | None,
-    count: int,
-    violation: Violation,
-) -> str | None:
-    """Return the `skew` that makes the order legal, put before the directive that is blamed: tried, and proven, before it is told."""
-    if violation.kind != "order" or not count:
-        return None
-    before, blamed = schedule.directives[: count - 1], schedule.directives[count - 1]
-    refused = apply(program, replace(schedule, directives=schedule.directives[:count]), layouts, knobs)
-    found = suggest_skew(refused.placed, violation, refused.depth)
-    if found is None:
-        return None
-    stage = refused.stages.statements[violation.source.statement].definition.tensors[0].name
-    loop, by, factor = found[0].removeprefix(stage + "."), found[1].removeprefix(stage + "."), found[2]
-    skew = Schedule(program.name).skew(f"{stage}.{loop}", f"{stage}.{by}", factor).directives
-    shown = show(Schedule(program.name).skew(loop, by, factor).directives[0])
-    for directives, where in (((*before, *skew, blamed), "first"), ((*before, blamed, *skew), "after it")):
-        try:
-            if isinstance(verdict_of(apply(program, replace(schedule, directives=directives), layouts, knobs)), Proven):
-                return f"`{shown}` {where} makes this order legal"
-        except CompileError:
-            continue
-    return None
-
-
-def _in_turn(
-    program: Program, schedule: Schedule, layouts: Mapping[str, Storage] | None, knobs: Mapping[str, int] | None, plan: Plan
-) -> str | None:
-    """Return what to write first where recurrences cannot run in the order of their axes: tried, and proven, before it is told."""
-    order = Schedule(program.name)
-    for definition in plan.program.definitions:
-        order = legal_order(order, plan.program, definition)
-    try:
-        if isinstance(
-            verdict_of(apply(program, replace(schedule, directives=(*order.directives, *schedule.directives)), layouts, knobs)), Proven
-        ):
-            return f"{', '.join(f'`{show(d)}`' for d in order.directives)} first: this recurrence does not run in the order of its axes"
-    except CompileError:
-        pass
     return None

@@ -25,6 +25,8 @@ from typing import TypeAlias, assert_never
 from tensorlang.check.module import Module
 from tensorlang.check.problems import did_you_mean
 from tensorlang.diagnostics import CompileError, Span, error
+from tensorlang.schedule.cases import Choose, assumed_in, decided, has_cases, none_holds, undecided_of
+from tensorlang.schedule.directives.operands import bad
 from tensorlang.schedule.directives.table import TABLE
 from tensorlang.schedule.guards import Fact, left_out, passed
 from tensorlang.schedule.schedule import MOST_DIRECTIVES, too_many
@@ -64,6 +66,10 @@ class Scope:
     knobs: dict[str, int] = field(default_factory=dict)
     env: Mapping[str, Fact] = field(default_factory=dict)
     """What conditions may ask for, besides knobs."""
+    choose: Choose = none_holds
+    """Chooses between the cases of `specialize`."""
+    assumed: list[sx.Compare] = field(default_factory=list)
+    """What holds in the case that is chosen."""
     left_out: list[str] = field(default_factory=list)
     """A sentence for each directive whose condition does not hold."""
     calls: tuple[str, ...] = ()
@@ -93,14 +99,26 @@ def expand(scope: Scope, body: Sequence[sx.Directive | sx.Knobs]) -> list[sx.Dir
                 for knob in knobs:
                     _declare(scope, knob)
             case sx.Directive():
-                why = left_out(part, scope.env, role=scope.role)
-                if why is None:
+                why = left_out(part, scope.env, role=scope.role, decide=lambda condition: decided(condition, scope.assumed, scope.env))
+                if why is None and has_cases(part):
+                    out += _in_case(scope, part)
+                elif why is None:
                     out += _expanded(scope, replace(part, condition=None))
                 else:
                     _leave_out(scope, part, why)
             case _:
                 assert_never(part)
     return out
+
+
+def _in_case(scope: Scope, d: sx.Directive) -> Iterator[sx.Directive]:
+    """Yield what a case assumes. Raises CompileError S0102 for cases of what is not the schedule of an operator."""
+    if scope.role or scope.calls:
+        bad(d, "cases are for schedules of operators, and are named there", "write it in the schedule that calls the tactic")
+    undecided = undecided_of(d, scope.env)
+    assumed = assumed_in(undecided, scope.choose(undecided))
+    scope.assumed += assumed
+    yield from (sx.Directive("assume", (condition,), span=d.span) for condition in assumed)
 
 
 def _expanded(scope: Scope, d: sx.Directive) -> list[sx.Directive]:

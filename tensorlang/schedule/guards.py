@@ -106,18 +106,22 @@ def unmet(schedule: sx.Schedule, env: Mapping[str, Fact]) -> str | None:
     return None
 
 
-def left_out(d: sx.Directive, env: Mapping[str, Fact], *, role: bool = False) -> str | None:
+Decide: TypeAlias = Callable[[sx.Expr], bool | None]
+"""Says of a comparison that takes sizes of run time whether it holds all the same, or never does."""
+
+
+def left_out(d: sx.Directive, env: Mapping[str, Fact], *, role: bool = False, decide: Decide = lambda condition: None) -> str | None:
     """Return why the condition of a directive does not hold, or None when it does, or when there is none. In the schedule of a role, it
-    does not hold where it takes a size that is only known at run time.
+    does not hold where it takes a size that is only known at run time, unless `decide` knows more.
 
     Raises CompileError S0505 and S0506 as `evaluate` does, S0515 for such a size in the schedule of an operator."""
     if d.condition is None:
         return None
-    held = evaluate(d.condition, env, "a condition")
+    held = evaluate(d.condition, env, "a condition", decide)
     if held is None and role:
         return _undecided(d.condition, env)
     if held is None:
-        help = "write a schedule for each case, with the condition as its guard, or make the size static"
+        help = "`specialize` makes a kernel for each case; or write a schedule for each, with the condition as its guard"
         raise error("S0515", _undecided(d.condition, env), d.condition.span, help=help)
     return None if held else _false(d.condition, env)
 
@@ -171,11 +175,12 @@ _RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
-def evaluate(e: sx.Node, env: Mapping[str, Fact], subject: str = "a guard") -> Any:
-    """Return the value of a guard, or None when it takes a size that is only known at run time. `subject` is what messages call it.
+def evaluate(e: sx.Node, env: Mapping[str, Fact], subject: str = "a guard", decide: Decide = lambda condition: None) -> Any:
+    """Return the value of a guard, or None when it takes a size that is only known at run time, and `decide` knows no more of a comparison.
+    `subject` is what messages call it.
 
     Raises CompileError S0505 for a name that is neither a size nor an attribute, S0506 for what is no condition over them."""
-    again = partial(evaluate, env=env, subject=subject)
+    again = partial(evaluate, env=env, subject=subject, decide=decide)
     match e:
         case sx.Number(text):
             return float(text) if e.is_float else int(text)
@@ -206,7 +211,8 @@ def evaluate(e: sx.Node, env: Mapping[str, Fact], subject: str = "a guard") -> A
             return held
         case sx.Compare(items, ops):
             values = [again(i) for i in items]
-            return _all(_combined(e, _RELATIONS[op], a, b) for op, a, b in zip(ops, values, values[1:], strict=False))
+            held = _all(_combined(e, _RELATIONS[op], a, b) for op, a, b in zip(ops, values, values[1:], strict=False))
+            return decide(e) if held is None else held
         case sx.Apply("rank", (sx.Id(name),)) if name in env:
             return len(_several(e, env[name]))
         case sx.Apply("prod", (sx.Pack(sx.Id(name)),)) if name in env:

@@ -34,11 +34,11 @@ def idle_directives(
             without = apply(program, rest, layouts, knobs)
         except CompileError:
             continue
-        if _is_same(plan, without):
+        if same_plan(plan, without):
             yield idle_message(directive, "the other directives make the same plan")
 
 
-def _is_same(one: Plan, other: Plan) -> bool:
+def same_plan(one: Plan, other: Plan) -> bool:
     """Return whether two plans run the same iterations in the same order, from and to the same memory."""
 
     def outline(plan: Plan) -> tuple[object, ...]:

@@ -38,7 +38,7 @@ FORMS = {
     "root": "write `root TENSOR`",
     "shift": "write `shift LOOP by NUMBER`",
     "skew": "write `skew LOOP by OTHER` or `skew LOOP by 2*OTHER`",
-    "specialize": "write `specialize LOOP`, or `specialize LOOP with registers (FEW, MANY)`",
+    "specialize": "write `specialize CONDITION, …` for cases of sizes, `specialize LOOP` or `specialize LOOP with registers (FEW, MANY)`",
     "split": "write `split LOOP by FACTOR -> OUTER, INNER`",
     "split_k": "write `split_k BINDER by COUNT`",
     "stages": "write `stages LOOP by COUNT` or `stages LOOP by COUNT with tma`",

@@ -348,7 +348,7 @@ def _recurrence(d: Deriver, definition: Definition) -> None:
 
 def _is_legal(d: Deriver) -> bool:
     try:
-        proven(d.program, d.schedule)
+        proven(d.program, d.schedule, advised=False)
     except CompileError:
         return False
     return True

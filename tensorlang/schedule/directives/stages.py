@@ -118,6 +118,7 @@ SPECIALIZE = Kind(
     FORMS["specialize"],
     specialize,
     target="cuda",
+    instead="`specialize N % 8 == 0` makes cases of sizes, in a schedule that is read from a text",
     check=_check_specialize,
     idle=_idle_specialize,
 )

@@ -1,0 +1,153 @@
+"""The first replacement of a refused directive that is proven, as a sentence and as an edit of the text.
+
+    order j, i            skew j by i           the rest of the schedule stays as it is, where that is legal then
+                          order j, i
+
+What is tried comes from the refusal: skews, other orders, other loops, larger folds (`orders`), names and what has to be written first
+(`spelling`). A replacement has to change the plan, or the directive could as well be left out; that is offered last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import chain, islice
+
+from polyhedral.verdict import Proven
+from tensorlang.diagnostics import CompileError, Diagnostic, Edit, Span
+from tensorlang.schedule.apply import apply
+from tensorlang.schedule.cures.orders import orders
+from tensorlang.schedule.cures.refusal import Lines, Refusal, Replacement, parsed
+from tensorlang.schedule.cures.spelling import spellings
+from tensorlang.schedule.idle import same_plan
+from tensorlang.schedule.plan import Plan
+from tensorlang.schedule.schedule import Schedule
+from tensorlang.schedule.verdict import verdict_of
+from tensorlang.syntax import nodes as syntax
+from tensorlang.syntax.printer import show
+
+MOST_TRIALS = 40
+"""Replacements that are tried."""
+LIMIT = 200_000
+"""Operations of a proof of one, after which it is taken for no cure."""
+
+UNREAD = frozenset(("S0101", "S0102", "S0103", "S0105"))
+"""Codes of directives that name what is not there, or nothing that can be read: leaving one out is hardly what is meant."""
+
+
+def cured(refusal: Refusal) -> Diagnostic:
+    """Return the diagnostic of a refusal with what cures it, where something is proven to."""
+    found = _first_proven(refusal)
+    if found is None:
+        return refusal.diagnostic
+    said = _sentence(refusal, found)
+    help_ = f"{refusal.diagnostic.help}; {said}" if refusal.diagnostic.help else said
+    return replace(refusal.diagnostic, help=help_, edits=_edits(refusal, found))
+
+
+def _first_proven(refusal: Refusal) -> Replacement | None:
+    without = _legal(refusal, Replacement(refusal.at, ())) if refusal.at >= 0 else None
+    tried = islice(_distinct(chain(orders(refusal), spellings(refusal))), MOST_TRIALS)
+    for replacement in tried:
+        made = _legal(refusal, replacement)
+        if made is not None and (without is None or not same_plan(made, without)):
+            return replacement
+    return Replacement(refusal.at, ()) if without is not None else None
+
+
+def _distinct(replacements: Iterator[Replacement]) -> Iterator[Replacement]:
+    seen: set[Replacement] = set()
+    for replacement in replacements:
+        if replacement not in seen:
+            seen.add(replacement)
+            yield replacement
+
+
+def _legal(refusal: Refusal, replacement: Replacement) -> Plan | None:
+    """Return the plan with a replacement, once it is proven: of the whole schedule or, where a later directive is refused for reasons of
+    its own, as far as the one that is blamed."""
+    directives = refusal.schedule.directives
+    try:
+        lines = tuple(map(parsed, replacement.lines))
+    except CompileError:
+        return None
+    before, after = directives[: max(replacement.at, 0)], directives[replacement.at + 1 :]
+    whole = _proven(refusal, (*before, *after, *lines) if replacement.last else (*before, *lines, *after))
+    if whole is not None or refusal.at + 1 == len(directives) or replacement.last:
+        return whole
+    return _proven(refusal, (*before, *lines, *directives[replacement.at + 1 : refusal.at + 1]))
+
+
+def _proven(refusal: Refusal, directives: Sequence[syntax.Directive]) -> Plan | None:
+    schedule = replace(refusal.schedule, directives=tuple(directives))
+    try:
+        plan = apply(refusal.program, schedule, refusal.layouts, refusal.knobs)
+        return plan if isinstance(verdict_of(plan, LIMIT), Proven) else None
+    except CompileError:
+        return None
+
+
+def _sentence(refusal: Refusal, found: Replacement) -> str:
+    what = "this order" if refusal.diagnostic.code == "S0301" else "it"
+    if refusal.at < 0:
+        return f"{_quoted(found.lines)} first: this recurrence does not run in the order of its axes"
+    blamed = show(refusal.schedule.directives[found.at])
+    if found.last:
+        return f"{_quoted(found.lines)} after all others is legal"
+    if not found.lines:
+        return f"without `{blamed}` the schedule is legal"
+    if found.lines[-1] == blamed:
+        where = f"before `{blamed}`" if found.at != refusal.at else "first"
+        return f"{_quoted(found.lines[:-1])} {where} makes {what} legal"
+    if found.lines[0] == blamed:
+        return f"{_quoted(found.lines[1:])} after it makes {what} legal"
+    return f"{_quoted(found.lines)} in its place is legal"
+
+
+def _quoted(lines: Lines) -> str:
+    return ", ".join(f"`{line}`" for line in lines)
+
+
+def _edits(refusal: Refusal, found: Replacement) -> tuple[Edit, ...]:
+    """Return the replacement as changes of the text: none where a directive is not written there, as it comes from a tactic or has knobs,
+    and none that leave out what cannot be read."""
+    directives = refusal.schedule.directives
+    if not directives:
+        return ()
+    directive, end = directives[max(found.at, 0)], directives[-1]
+    if not (_is_written(directive) and _is_written(end)) or (not found.lines and refusal.diagnostic.code in UNREAD):
+        return ()
+    span = directive.span
+    indent = _indent(span)
+    if found.last:
+        (line,) = found.lines
+        return _line_left_out(span), Edit(Span(end.span.source, end.span.end, end.span.end), f"\n{indent}{line}")
+    lines = found.lines if refusal.at >= 0 else (*found.lines, show(directive))
+    return (Edit(span, f"\n{indent}".join(lines)) if lines else _line_left_out(span),)
+
+
+def _indent(span: Span) -> str:
+    """Return what stands before a directive in its line, where that is nothing but blanks."""
+    text = span.source.text
+    before = text[text.rfind("\n", 0, span.start) + 1 : span.start]
+    return before if not before.strip() else ""
+
+
+def _line_left_out(span: Span) -> Edit:
+    """Return an edit without the line of a directive, with what a comment says about it, where nothing else stands there."""
+    text = span.source.text
+    begin, end = text.rfind("\n", 0, span.start) + 1, text.find("\n", span.end)
+    end = len(text) if end < 0 else end + 1
+    rest = text[span.end : end].strip()
+    alone = not text[begin : span.start].strip() and (not rest or rest.startswith("#"))
+    return Edit(Span(span.source, begin, end) if alone else span, "")
+
+
+def _is_written(directive: syntax.Directive) -> bool:
+    """Tell whether a directive is what the text says where it is from."""
+    span = directive.span
+    try:
+        (there,) = Schedule("operator").then(span.source.text[span.start : span.end]).directives
+    except (CompileError, ValueError):
+        return False
+    return show(there) == show(directive)

@@ -1,0 +1,373 @@
+"""What to try where a directive cannot be carried out as it is written: other names, what has to stand before it, another directive."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from difflib import get_close_matches
+from itertools import pairwise
+
+from tensorlang.schedule.apply import Outline
+from tensorlang.schedule.cures.refusal import Refusal, Replacement, listed, written
+from tensorlang.schedule.plan import full
+from tensorlang.schedule.schedule import Schedule
+from tensorlang.syntax import nodes as syntax
+from tensorlang.syntax.directive_forms import directive_called
+from tensorlang.syntax.printer import show
+from tensorlang.tensor.walk import definition_reads, reduces
+
+WIDTH = 8
+"""What a loop is split by, or tensors are kept of, where a number is missing."""
+_COUNTS = (1, 2, 4, WIDTH)
+
+
+def spellings(refusal: Refusal) -> Iterator[Replacement]:
+    """Yield what may cure a directive that names what is not there or does not fit: nothing where an order is refuted."""
+    if refusal.refuted is not None or refusal.at < 0:
+        return
+    seen = refusal.before()
+    if seen is None:
+        return
+    for edit in refusal.diagnostic.edits:
+        span, whole = edit.span, refusal.directive.span
+        if whole.start <= span.start and span.end <= whole.end:
+            text = whole.source.text
+            yield refusal.here(text[whole.start : span.start] + edit.text + text[span.end : whole.end])
+    tried = _BY_CODE.get(refusal.diagnostic.code)
+    if tried is not None:
+        yield from tried(refusal, seen)
+
+
+def _names(refusal: Refusal) -> list[str]:
+    return [o.name for o in refusal.directive.operands if isinstance(o, syntax.Id)]
+
+
+def _loops(seen: Outline) -> list[str]:
+    return [loop for loops in seen.loops.values() for loop in loops]
+
+
+def _results(seen: Outline) -> list[str]:
+    return [t.name for d in seen.program.definitions for t in d.tensors]
+
+
+def _fresh(seen: Outline, base: str, taken: frozenset[str] = frozenset()) -> str:
+    used = {loop.rsplit(".", 1)[-1] for loop in _loops(seen)} | taken
+    return next(name for name in (base, *(f"{base}{n}" for n in range(2, 100))) if name not in used)
+
+
+# ---------------------------------------------------------------- names
+
+
+def _no_loop(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
+    """Yield the directive about loops that are there, those with a similar name first."""
+    loops = _loops(seen)
+    called = {*loops, *(loop.rsplit(".", 1)[-1] for loop in loops)}
+    spoken = [*_names(refusal), *(o.name for p in refusal.directive.phrases for o in p.operands if isinstance(o, syntax.Id))]
+    missing = [name for name in spoken if name not in called and name not in _results(seen)]
+    for name in missing[:1]:
+        near = get_close_matches(name, loops, 3, 0.5)
+        parts = [loop for loop in loops if loop.rsplit(".", 1)[-1].startswith(name)]
+        for loop in dict.fromkeys((*parts, *near)):
+            yield refusal.here(refusal.renamed(name, written(loop)))
+
+
+def _no_tensor(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
+    """Yield the directive about tensors that are there; what is read is copied, and not computed, in a loop."""
+    known = _results(seen)
+    reads = [p.name for p in seen.program.params]
+    heads = [o.name for o in refusal.directive.operands if isinstance(o, syntax.Apply | syntax.Id)]
+    for name in heads[:1]:
+        if name in reads and refusal.directive.name == "at":
+            yield refusal.here(f"pack{refusal.text.removeprefix('at')}")
+        only = known if len(known) == 1 else []
+        for other in dict.fromkeys((*get_close_matches(name, [*known, *reads], 3, 0.5), *only)):
+            if other != name:
+                yield refusal.here(refusal.renamed(name, written(other)))
+
+
+def _taken(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
+    """Yield the directive with names of loops that nobody has."""
+    d = refusal.directive
+    own = [_fresh(seen, name, frozenset(d.results[:k])) for k, name in enumerate(d.results)]
+    yield refusal.here(show(replace(d, results=tuple(own))))
+
+
+def _unreadable(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
+    """Yield the directive with as many names and numbers as it needs."""
+    d = refusal.directive
+    yield from _completed_names(refusal, seen)
+    for p in d.phrases:
+        for operand in p.operands if p.preposition in ("by", "to") else ():
+            if not isinstance(operand, syntax.TupleOf):
+                for count in _COUNTS if d.name == "peel" else reversed(_COUNTS):
+                    again = tuple(replace(q, operands=(syntax.Number(str(count)),)) if q is p else q for q in d.phrases)
+                    yield refusal.here(show(replace(d, phrases=again)))
+    if d.name == "skew":
+        own = next((s for s, loops in seen.loops.items() for x in loops if {x, x.removeprefix(f"{s}.")} & {*_names(refusal)}), None)
+        for other in seen.loops.get(own or "", ()):
+            yield refusal.here(f"skew {listed(_names(refusal))} by {written(other)}")
+    if d.name in ("pack", "layout", "cache"):
+        yield from _rearranged(refusal, seen)
+    if d.name == "together":
+        yield refusal.here(f"together {listed(_names(refusal))} -> {', '.join(_shared_names(refusal, seen, 1))}")
+
+
+def _completed_names(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
+    """Yield the directive with names for all loops that it makes."""
+    d = refusal.directive
+    match d.name:
+        case "split":
+            bases = [f"{name.rsplit('.', 1)[-1]}{letter}" for name in _names(refusal)[:1] for letter in "oi"]
+        case "tile":
+            args = [show(a) for o in d.operands if isinstance(o, syntax.Apply) for a in o.args]
+            bases = [f"{name.rsplit('.', 1)[-1]}{letter}" for letter in "oi" for name in args]
+        case "together":
+            bases = _shared_names(refusal, seen, 9)
+        case "fuse":
+            bases = ["".join(name.rsplit(".", 1)[-1] for name in _names(refusal))]
+        case _:
+            return
+    results: list[str] = []
+    for k, base in enumerate(bases):
+        given = d.results[k : k + 1]
+        fresh = base if d.name == "together" else _fresh(seen, base, frozenset((*results, *d.results)))
+        results.append(given[0] if given and given[0] not in results else fresh)
+    yield refusal.here(show(replace(d, results=tuple(results))))
+
+
+def _shared_names(refusal: Refusal, seen: Outline, most: int) -> list[str]:
+    """Return names for the loops that the tensors can share: those of the first of them."""
+    stages = [seen.loops[name] for name in _names(refusal) if name in seen.loops]
+    count = min([most, *map(len, stages)], default=0)
+    first = next((name for name in _names(refusal) if name in seen.loops), "")
+    return [written(loop.removeprefix(f"{first}.")) for loop in seen.loops.get(first, ())[:count]]
+
+
+def _rearranged(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
+    """Yield a copy of the tensor as it is, and in the order of the axes that are known of it."""
+    d = refusal.directive
+    kept = tuple(p for p in d.phrases if p.preposition != "as")
+    yield refusal.here(show(replace(d, phrases=kept)))
+    if any(p.preposition == "in" for p in d.phrases):
+        for place in ("shared", "registers"):
+            again = tuple(replace(p, operands=(syntax.Id(place),)) if p.preposition == "in" else p for p in d.phrases)
+            yield refusal.here(show(replace(d, phrases=again)))
+        yield refusal.here(show(replace(d, phrases=tuple(p for p in d.phrases if p.preposition != "with"))))
+        for count in (32, 64, 128):
+            swizzled = syntax.Phrase("with", (syntax.Apply("swizzle", (syntax.Number(str(count)),)),))
+            yield refusal.here(show(replace(d, phrases=(*(p for p in d.phrases if p.preposition != "with"), swizzled))))
+
+
+def _unknown_directive(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
+    meant = directive_called(refusal.directive.name, ("vectorize", "unroll", "parallel", "order", "split", "fuse", "at", "inline", "root"))
+    if meant is not None:
+        again = replace(refusal.directive, name=meant)
+        yield refusal.here(show(again))
+        yield from _split_first(replace(refusal, schedule=_with(refusal, again)), seen)
+
+
+def _with(refusal: Refusal, directive: syntax.Directive) -> Schedule:
+    directives = list(refusal.schedule.directives)
+    directives[refusal.at] = directive
+    return replace(refusal.schedule, directives=tuple(directives))
+
+
+# ---------------------------------------------------------------- loops
+
+
+def _split_first(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
+    """Yield a split of the loop, and the directive about the inner part."""
+    names = _names(refusal)
+    for name in names:
+        loop = next((x for x in _loops(seen) if name in (x, x.rsplit(".", 1)[-1])), None)
+        if loop is None:
+            continue
+        base = loop.rsplit(".", 1)[-1]
+        outer, inner = _fresh(seen, f"{base}o"), _fresh(seen, f"{base}i")
+        others = tuple(syntax.Id(n) for n in names if n != name)
+        about = show(replace(refusal.directive, operands=(*others, syntax.Id(inner))))
+        for width in (16, WIDTH, 4):
+            yield refusal.here(f"split {written(name)} by {width} -> {written(outer)}, {written(inner)}", about)
+
+
+def _adjacent_first(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
+    """Yield an order that puts loops inside each other, and the directive; then other pairs of loops."""
+    names = _names(refusal)
+    if len(names) == 2:
+        yield refusal.here(f"order {listed(names)}", refusal.text)
+        stage = next((s for s, loops in seen.loops.items() if {names[0], full(s, names[0])} & {*loops}), "")
+        between = [x for x in seen.loops.get(stage, ()) if x.removeprefix(f"{stage}.") not in names and x not in names]
+        for other in between:
+            yield refusal.here(f"order {listed(names)}, {written(other)}", refusal.text)
+        free = [x for x in seen.loops.get(stage, ()) if x not in seen.reductions]
+        for first, second in pairwise(free):
+            fused = _fresh(seen, "".join(x.removeprefix(f"{stage}.") for x in (first, second)))
+            yield refusal.here(f"fuse {written(first)}, {written(second)} -> {written(fused)}")
+    yield from _not_possible(refusal, seen)
+
+
+def _not_possible(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
+    """Yield maps and merges of loops that are possible: both loops of a map kept, an inner loop split before it is merged."""
+    d = refusal.directive
+    match d:
+        case syntax.Directive(name="affine", operands=(syntax.Apply(tensor, args),), results=results) if len(results) == len(args) == 1:
+            for loop in seen.loops.get(tensor, ()):
+                local = loop.removeprefix(f"{tensor}.")
+                kept = _fresh(seen, f"{local}s", frozenset(results))
+                whole = show(args[0])
+                yield refusal.here(f"affine {written(tensor)} ({whole}, {written(local)}) -> {written(results[0])}, {written(kept)}")
+        case syntax.Directive(name="fuse", results=(result,)) if len(_names(refusal)) == 2:
+            outer, inner = _names(refusal)
+            base = inner.rsplit(".", 1)[-1]
+            o, i = _fresh(seen, f"{base}o"), _fresh(seen, f"{base}i")
+            split = f"split {written(inner)} by {WIDTH} -> {o}, {i}"
+            yield refusal.here(split, f"order {o}, {written(outer)}", f"fuse {written(outer)}, {i} -> {written(result)}")
+        case _:
+            pass
+
+
+def _stages_apart(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
+    """Yield what makes several stages one where a directive takes their loops for those of one; fewer loops, loops of one stage."""
+    names = _names(refusal)
+    owners = {n: next((s for s, loops in seen.loops.items() if n in loops or full(s, n) in loops), None) for n in names}
+    stages = [s for s in dict.fromkeys(owners.values()) if s is not None]
+    if refusal.directive.name == "order" and len(stages) == 2:
+        local = [n.rsplit(".", 1)[-1] for n in names]
+        yield from (refusal.here(f"together {listed(pair)} -> {written(local[0])}") for pair in (stages, stages[::-1]))
+    if refusal.directive.name == "together":
+        shared = _shared_names(refusal, seen, len(refusal.directive.results) - 1)
+        if shared:
+            yield refusal.here(f"together {listed(names)} -> {', '.join(shared)}")
+    if refusal.directive.name == "trim":
+        readers = [d.tensors[0].name for d in seen.program.definitions if set(stages) & set(definition_reads(d))]
+        yield from (refusal.here(f"trim {written(x)}") for r in readers for x in seen.loops.get(r, ()))
+
+
+# ---------------------------------------------------------------- places
+
+
+def _placed(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
+    """Yield places in loops of who reads a tensor, and what has to be computed at the root first."""
+    names, d = _names(refusal), refusal.directive
+    if d.name == "at" and names:
+        over = [o.name for p in d.phrases if p.preposition == "at" for o in p.operands if isinstance(o, syntax.Id)]
+        stage = next((s for s, loops in seen.loops.items() if over and (over[0] in loops or full(s, over[0]) in loops)), None)
+        for made in (names[0], *(s for s in (stage,) if s is not None and s != names[0])):
+            readers = [x.tensors[0].name for x in seen.program.definitions if made in definition_reads(x) and x.tensors[0].name != made]
+            yield from (refusal.here(f"at {written(made)} at {written(x)}") for r in readers for x in seen.loops.get(r, ()))
+    if d.name == "pack":
+        yield refusal.here(show(replace(d, phrases=tuple(p for p in d.phrases if p.preposition != "at"))))
+    if d.name in ("together", "peel", "cut"):
+        yield from (refusal.here(f"root {written(s)}", refusal.text) for s in seen.loops)
+
+
+def _inlined(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
+    """Yield computing a tensor where it is read, which inlining is not possible for."""
+    for name in _names(refusal):
+        readers = [x.tensors[0].name for x in seen.program.definitions if name in definition_reads(x)]
+        yield from (refusal.here(f"at {written(name)} at {written(x)}") for r in readers for x in reversed(seen.loops.get(r, ())))
+
+
+def _summed(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
+    """Yield the directive about ranges of sums."""
+    for name in _names(refusal)[:1]:
+        for binder in dict.fromkeys(
+            b.name for d in seen.program.definitions for p in d.pieces for r in reduces(p.value) for b in r.binders
+        ):
+            yield refusal.here(refusal.renamed(name, written(binder)))
+
+
+def _folded(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
+    """Yield folds along other axes, and of tensors that no caller sees."""
+    for name in _names(refusal)[:1]:
+        inner = [d for d in seen.program.definitions for t in d.tensors if t.name not in seen.program.results]
+        for d in sorted(inner, key=lambda d: name not in {t.name for t in d.tensors}):
+            tensor = d.tensors[0].name
+            yield from (refusal.here(f"fold {written(tensor)} at {written(a)} by {n}") for a in d.axes for n in (*_COUNTS, 3))
+
+
+def _copied(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
+    """Yield a copy in the layout that the caller's tensor does not have."""
+    if refusal.directive.name == "layout":
+        yield refusal.here(f"pack{refusal.text.removeprefix('layout')}")
+
+
+def _stored(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
+    """Yield places for a tensor that are around all that touches it, the innermost first."""
+    for name in _names(refusal)[:1]:
+        yield from (refusal.here(f"store_at {written(name)} at {written(x)}") for x in reversed(_loops(seen)))
+
+
+def _prefetched(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
+    """Yield asking ahead in other loops, and of a tensor that is kept outside of the loop."""
+    for name in _names(refusal)[:1]:
+        over = [o.name for p in refusal.directive.phrases if p.preposition == "at" for o in p.operands if isinstance(o, syntax.Id)]
+        for loop in over:
+            yield from (refusal.here(refusal.renamed(loop, written(x))) for x in _loops(seen) if x.rsplit(".", 1)[-1] != loop)
+        yield refusal.here(f"store_at {written(name)} at root", refusal.text)
+
+
+def _staged(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
+    """Yield a copy for the loop to run ahead of, and other loops."""
+    reads = [p.name for p in seen.program.params]
+    for name in _names(refusal)[:1]:
+        yield from (refusal.here(f"pack {written(tensor)} at {written(name)}", refusal.text) for tensor in reads)
+        yield from (refusal.here(refusal.renamed(name, written(x))) for x in _loops(seen))
+
+
+def _at_the_end(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
+    """Yield the directive after those that change its loop, about what the loop has become."""
+    d = refusal.directive
+    whole = replace(refusal, at=len(refusal.schedule.directives)).before()
+    for name in _names(refusal)[:1]:
+        base = name.rsplit(".", 1)[-1]
+        made = [x for x in _loops(whole or seen) if x.rsplit(".", 1)[-1].startswith(base)]
+        for loop in (name, *made):
+            again = replace(d, operands=(syntax.Id(loop), *d.operands[1:]))
+            yield Replacement(refusal.at, (show(again),), last=True)
+
+
+def _instructed(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
+    """Yield loops of the lengths that an instruction has, and operands in the order in which it takes them."""
+    loops = [next((x for x in _loops(seen) if name in (x, x.rsplit(".", 1)[-1])), name) for name in _names(refusal)]
+    for widths in ((16, 2), (16, 4), (8, 2), (8, 4), (4, 2), (4, 4)) if len(loops) == 2 else ():
+        lines: list[str] = []
+        inner: list[str] = []
+        for loop, width in zip(loops, widths, strict=True):
+            base = loop.rsplit(".", 1)[-1]
+            if seen.extents.get(loop) == width:
+                inner.append(loop)
+                continue
+            o, i = _fresh(seen, f"{base}o"), _fresh(seen, f"{base}i")
+            lines.append(f"split {written(loop)} by {width} -> {written(o)}, {written(i)}")
+            inner.append(i)
+        about = show(replace(refusal.directive, operands=tuple(map(syntax.Id, inner))))
+        stage = loops[0].rsplit(".", 1)[0]
+        outer = [x for x in seen.loops.get(stage, ()) if x not in loops]
+        order = [*outer, *(o.split(" -> ")[1].split(",")[0] for o in lines), *inner]
+        yield refusal.here(*lines, f"order {listed(order)}", about)
+
+
+_BY_CODE: dict[str, Callable[[Refusal, Outline], Iterator[Replacement]]] = {
+    "S0101": _unknown_directive,
+    "S0102": _unreadable,
+    "S0103": _no_loop,
+    "S0105": _no_tensor,
+    "S0106": _taken,
+    "S0201": _not_possible,
+    "S0202": _inlined,
+    "S0204": _summed,
+    "S0205": _stages_apart,
+    "S0206": _adjacent_first,
+    "S0207": _split_first,
+    "S0208": _placed,
+    "S0209": _folded,
+    "S0211": _placed,
+    "S0212": _copied,
+    "S0213": _at_the_end,
+    "S0214": _stored,
+    "S0215": _instructed,
+    "S0217": _prefetched,
+    "S0218": _staged,
+}
+"""Code of a refusal → what may cure it."""

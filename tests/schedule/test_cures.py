@@ -1,0 +1,123 @@
+"""What cures a refused schedule is proven before it is told, and is an edit of the text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cure_share import golden_refusals, random_refusals
+from golden_case import cases, source
+from scheduled_programs import assert_same, some_sizes, written
+
+from tensorlang.diagnostics import CompileError, Source
+from tensorlang.schedule.check import proven
+from tensorlang.schedule.cures.cure import UNREAD
+from tensorlang.shell.checking import fixed
+
+CASES = cases("bad_schedules")
+CURED, CONSTRUCTIVE = 0.9, 0.6
+"""Of the golden refusals at least: told what cures them, and by more than leaving a directive out."""
+
+
+def test_most_refusals_are_told_what_cures_them() -> None:
+    found = list(golden_refusals())
+    assert sum(one.cured for one in found) >= CURED * len(found)
+    assert sum(one.constructive for one in found) >= CONSTRUCTIVE * len(found)
+    assert sum(one.applicable for one in found) >= CURED * len(found)
+
+
+def test_most_random_refusals_are_told_what_cures_them() -> None:
+    found = list(random_refusals(100, 16))
+    assert sum(one.cured for one in found) >= 0.8 * len(found)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda p: p.stem)
+def test_the_edit_of_a_refusal_makes_the_schedule_legal(case: Path) -> None:
+    """Whatever the edit leaves of the schedule is proven when it is read again, and computes what the operator says."""
+    text = source(case)
+    with pytest.raises(CompileError) as refused:
+        found = written(text, case.name)
+        proven(found.program, found.schedule)
+    (diagnostic,) = refused.value.diagnostics
+    edits = diagnostic.edits
+    if diagnostic.code in UNREAD and not edits:
+        assert "without" in (diagnostic.help or "")
+        return
+    assert edits
+    for edit in sorted(edits, key=lambda e: e.span.start, reverse=True):
+        text = text[: edit.span.start] + edit.text + text[edit.span.end :]
+    found = written(text, case.name)
+    plan = proven(found.program, found.schedule)
+    if found.schedule.target == "cpu" and "strict" not in text:
+        for sizes in some_sizes(found.program)[:2]:
+            assert_same(found.program, plan, sizes)
+
+
+WAVEFRONT = """op f(x: f32[N, M]) -> (y: f32[N, M]) {
+    y[i, j] = y[i - 1, j] + y[i, j - 1]   for i in 1..N, j in 1..M
+    y[i, j] = x[i, j]                     otherwise
+}
+
+schedule f for cpu {
+    # along diagonals
+    parallel j  # fast
+}
+"""
+
+
+def test_a_sweep_in_two_directions_is_cured_by_a_wavefront_with_one_command() -> None:
+    cured, told = fixed(Source("f.tl", WAVEFRONT))
+    assert [d.code for d in told] == ["S0302"]
+    before, after = WAVEFRONT.splitlines(), cured.text.splitlines()
+    assert after == [*before[:7], "    skew i by j", "    parallel j  # fast", "}"]
+
+
+LATER = """op heat(u0: f32[N], size T) -> (u: f32[N]) {
+    s[0, i]     = u0[i]
+    s[t + 1, i] = s[t, i - 1] + s[t, i + 1]   for t in 0..T, i in 1..N-1
+    s[t + 1, i] = s[t, i]                     otherwise
+    u[i]        = s[T, i]
+}
+
+schedule heat for cpu {
+    tile s (t, i) by (4, 8) -> tt, it, ts, is
+    fold s at i by 2
+}
+"""
+
+
+def test_a_schedule_with_two_mistakes_is_mended_one_after_the_other() -> None:
+    cured, told = fixed(Source("heat.tl", LATER))
+    assert [d.code for d in told] == ["S0301", "S0308"]
+    assert "    skew s.i by s.t\n    tile s" in cured.text or "    skew s.i by t\n    tile s" in cured.text
+    assert "fold s at i by 2" not in cured.text
+
+
+TACTIC = """op f(x: f32[N]) -> (y: f32[N]) {
+    y[0] = x[0]
+    y[i] = y[i - 1] + x[i]   for i in 1..N
+}
+
+tactic backwards(loop) {
+    reverse loop
+}
+
+schedule f for cpu {
+    backwards(i)
+}
+"""
+
+
+def test_a_directive_of_a_tactic_is_not_edited_for_all_who_call_it() -> None:
+    found = written(TACTIC)
+    with pytest.raises(CompileError) as refused:
+        proven(found.program, found.schedule)
+    (diagnostic,) = refused.value.diagnostics
+    assert diagnostic.help == "without `reverse i` the schedule is legal" and not diagnostic.edits
+
+
+def test_no_cure_is_looked_for_where_nobody_reads_it() -> None:
+    found = written(TACTIC)
+    with pytest.raises(CompileError) as refused:
+        proven(found.program, found.schedule, advised=False)
+    assert refused.value.diagnostics[0].help is None

@@ -16,6 +16,7 @@ from tensorlang.check.module import Module, reached
 from tensorlang.diagnostics import CompileError, InternalError
 from tensorlang.policy.machine import Machine
 from tensorlang.policy.select import applicable, search, stated_for, where
+from tensorlang.schedule.cases import case_of
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.guards import guard_env
 from tensorlang.schedule.idle import idle_directives
@@ -50,14 +51,16 @@ class Rules:
     def key(self, program: Program) -> tuple[str, ...]:
         """Return whatever the choice depends on besides the program, its storage and the machine."""
         knobs, attrs = repr(sorted(self.knobs.items())), repr(sorted(self.attrs.items()))
-        return (str(self.written(program)), self.text or stated(self.module, self.operator), knobs, attrs)
+        return (*self.written(program), self.text or stated(self.module, self.operator), knobs, attrs)
 
-    def written(self, program: Program) -> str | None:
-        """Return the schedule that the module states for the operator and that applies to the program, by its name."""
+    def written(self, program: Program) -> tuple[str, ...]:
+        """Return the schedule that the module states for the operator and that applies to the program, by its name, and its case."""
         if self.operator is None:
-            return None
+            return ("None",)
         env = guard_env(self.module, self.operator, program, self.attrs, self.sizes, self.at or {})
-        return applicable(self.module, self.operator, self.target, env)
+        name = applicable(self.module, self.operator, self.target, env)
+        found = next((s for s in self.module.schedules if where(s) == name), None)
+        return (str(name), *(case_of(found.body, env)[0] if found is not None else ()))
 
 
 def stated(module: Module, operator: str | None) -> str:

@@ -19,7 +19,7 @@ from tensorlang.check.module import Module
 from tensorlang.diagnostics import CompileError, Diagnostic, error
 from tensorlang.policy.select import conditional, read
 from tensorlang.replay import replay
-from tensorlang.schedule.cases import MOST_CASES, EveryCase, as_chosen, fixed_in
+from tensorlang.schedule.cases import MOST_CASES, EveryCase, as_chosen, fixed_in, is_empty
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.syntax import nodes as sx
@@ -79,7 +79,9 @@ def _cases(module: Module, written: sx.Schedule, program: Program) -> Iterator[t
     for _ in range(MOST_CASES):
         chosen = read(module, written, program, choose=every)
         fixed = fixed_in(chosen.assumed)
-        if fixed:
+        if is_empty(chosen.assumed, program.sizes, program.context):
+            pass
+        elif fixed:
             known = substitute_sizes(program, {name: Int(n) for name, n in fixed.items() if name in program.sizes})
             yield known, read(module, written, known, choose=as_chosen(chosen.assumed)).schedule
         else:

@@ -151,6 +151,15 @@ def decided(condition: sx.Expr, assumed: Sequence[sx.Compare], env: Mapping[str,
     return False if isinstance(implies(sizes, (), affine.conj(given, claim), FALSE), Proven) else None
 
 
+def is_empty(assumed: Sequence[sx.Compare], sizes: Sequence[str], context: Cond) -> bool:
+    """Tell whether a case is one of no sizes: an earlier condition holds wherever its own does."""
+    try:
+        given = affine.conj(context, *(_condition(c, sizes, {}) for c in assumed), *(affine.compare(">=", size, 0) for size in sizes))
+    except CompileError:
+        return False
+    return isinstance(implies(sizes, (), given, FALSE), Proven)
+
+
 def _condition(condition: sx.Compare, sizes: Sequence[str], env: Mapping[str, Fact]) -> Cond:
     numbers = {name: fact for name, fact in env.items() if isinstance(fact, int)}
     return operands.condition(sx.Directive("specialize"), condition, sizes, numbers)

@@ -145,8 +145,8 @@ def _undecided(e: sx.Expr, env: Mapping[str, Fact]) -> str:
 
 
 def _false(e: sx.Expr, env: Mapping[str, Fact]) -> str:
-    values = ", ".join(f"{n} = {env[n]}" for n in _asked(e, env))
-    return f"`{plain(e)}` does not hold" + (f" ({values})" if values else "")
+    values = ", ".join(f"{n} = {env[n]}" for n in _asked(e, env) if env[n] is not None)
+    return f"`{plain(e)}` does not hold" + (f" ({values})" if values else " in this case")
 
 
 def _asked(e: sx.Expr, env: Mapping[str, Fact]) -> list[str]:

@@ -22,7 +22,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import assert_never
+from typing import Literal, assert_never
 
 from codegen.dtypes import bool_, holds, i64
 from codegen.loops import interp
@@ -222,6 +222,8 @@ class _Values:
                 return self._shared.of(e, self._load)
             case Select(cond, then, orelse):
                 return self._select(self.expr(cond), then, orelse)
+            case Binary("and" | "or" as op, lhs, rhs):
+                return self._lazy(op, self.expr(lhs), rhs)
         match map_expr(e, self.index, self.expr):
             case IndexValue(Int(value)):
                 return Const(value, i64)
@@ -233,8 +235,6 @@ class _Values:
                 return _folded(constant)
             case Call(fn, args) as constant if fn in _EXACT_CALLS and all(isinstance(arg, Const) for arg in args):
                 return _folded(constant)
-            case Binary("and" | "or" as op, lhs, rhs) as logic:
-                return _logic(op, lhs, rhs) or logic
             case Binary() as binary:
                 return self._binary(binary)
             case Compare() as comparison:
@@ -294,6 +294,12 @@ class _Values:
         first = _Values(self.assuming(cond, True)).expr(then)
         second = _Values(self.assuming(cond, False)).expr(orelse)
         return first if first == second else Select(cond, first, second)
+
+    def _lazy(self, op: Literal["and", "or"], lhs: Expr, rhs: Expr) -> Expr:
+        """Return an `and` or `or`, whose right side is evaluated where the left one does not decide."""
+        decided = self._facts(lhs, op == "and")
+        right = (_Values(self.assuming(lhs, op == "and")) if decided else self).expr(rhs)
+        return _logic(op, lhs, right) or Binary(op, lhs, right)
 
     def _binary(self, e: Binary) -> Expr:
         a, b = _as_index(e.lhs), _as_index(e.rhs)

@@ -104,3 +104,25 @@ def test_what_a_declared_range_rules_out_orders_nothing(end: int, legal: bool) -
     else:
         with pytest.raises(CompileError, match="this order runs a read before the write it depends on"):
             picked.schedule("together y, s -> ks")(table, ids)
+
+
+GATHER = """op f(x: f32[N, 5], ids: u8[N]) -> (y: f32[N + N]) {
+    y[i]     = 1   for i in 0..N
+    y[i + N] = if i <= 3 then (if x[i, i | 1] <= 1 then 1 else x[N - 1, ids[i]]) else 1   for i in 0..N
+}
+"""
+
+
+@pytest.mark.parametrize("n", [0, 1, 3, 5, 9, 70])
+def test_a_read_behind_two_conditions_is_asked_for_under_the_same_two(n: int) -> None:
+    """The first decides about padding in the second where that is read, and so it does where it is asked for."""
+    f = tl.parse(GATHER, sizes="symbolic", threads=1).f
+    x = (np.arange(5 * n, dtype=np.float32) % 3).reshape(n, 5)
+    ids = (np.arange(n) % 5).astype(np.uint8)
+    want = np.ones(2 * n, np.float32)
+    for i in range(min(n, 4)):
+        want[n + i] = 1 if x[i, i] <= 1 else x[n - 1, ids[i]]
+    np.testing.assert_array_equal(f(x, ids), want)
+    if n > 2:
+        with pytest.raises(RunError):
+            f(np.full((n, 5), 2, np.float32), np.full(n, 5, np.uint8))

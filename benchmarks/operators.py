@@ -1,20 +1,27 @@
-"""Single operators: matrix products and convolutions against the multiply-add ceiling, operators that memory bounds against the speed
-of a copy; and the same in every peer that is installed (onnxruntime, OpenVINO, PyTorch, NumPy), in turns.
+"""Single operators in turns with every peer that is installed (onnxruntime, OpenVINO, PyTorch, NumPy, numba).
 
-    python benchmarks/operators.py                      everything, 1 and 2 threads
-    python benchmarks/operators.py --quick softmax      those whose names begin with softmax
+    python benchmarks/operators.py                         everything, 1 and 2 threads
+    python benchmarks/operators.py --quick softmax         those whose names begin with softmax
+    python benchmarks/operators.py --sample 40 --seed 7    forty rows drawn from everything
+    python benchmarks/operators.py --of drawn users        only these: `chosen` (cases.py), `drawn` (drawn_cases.py), `users` (users.py)
+    python benchmarks/operators.py --target x86-64-v3      with the instructions of that level alone, ours and what peers can be limited to
 
-Kernels write into arrays that exist already, ours and theirs; where weights are known beforehand both sides get a model of one node.
-Nothing is scheduled by hand. benchmarks/cases.py lists what is measured.
+`chosen` rows stand beside the multiply-add ceiling or the speed of a copy. `drawn` rows are nodes of ONNX, every operator with shapes of
+real models and with odd ones, and `--seed` draws others. `users` rows are operators of the language that no library has. Kernels write
+into arrays that exist already, ours and theirs; where weights are known beforehand both sides get a model of one node. Nothing is scheduled
+by hand.
 """
 
 from __future__ import annotations
 
 import argparse
 import ctypes
+import os
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +43,10 @@ from harness import (  # isort: skip
     with_threads,
     write,
 )
-from cases import Case, cases  # isort: skip
+from cases import Case, cases, torch  # isort: skip
+from drawn_cases import Drawn, drawn  # isort: skip
+from torch_models import torch_model  # isort: skip
+from users import User, loop_of, users  # isort: skip
 
 import numpy as np
 import onnx
@@ -45,66 +55,204 @@ from onnx import helper
 import tensorlang
 from codegen.llvm.jit import load
 from tensorlang.runtime.operator import Operator, sorted_out
-from tensorlang.shell.peers import PEERS, Peer, Task, peers, runs
+from tensorlang.shell.peers import PEERS, Peer, Task, peers
 
 HERE = Path(__file__).parent
 SEED = 7
+SHORT = 20e-6
+"""Seconds below which a row is mostly the call of an operator: such rows have means of their own."""
 FLOAT = onnx.TensorProto.FLOAT
+LIMITS = {
+    "x86-64-v3": {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "OPENBLAS_CORETYPE": "Haswell", "NUMBA_CPU_NAME": "haswell"}
+}
+"""How peers are told to keep to a level. onnxruntime cannot be told, so its rows say nothing of a smaller machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is measured: `ready(threads)` returns our run, which returns its results, and the task of the peers."""
+
+    name: str
+    group: str
+    ready: Callable[[int], tuple[Run, Callable[[], list[Array]], Task]]
+    flops: float = 0.0
+    moved: float = 0.0
 
 
 def main() -> None:
+    arguments = _arguments()
+    _limit(arguments.target)
+    seconds = 0.5 if arguments.quick else arguments.seconds
+    chosen = [s for s in subjects(arguments.of, arguments.seed) if not arguments.cases or s.name.startswith(tuple(arguments.cases))]
+    if arguments.sample:
+        order = np.random.default_rng(arguments.seed).permutation(len(chosen))
+        chosen = [chosen[k] for k in sorted(order[: arguments.sample])]
+    results = []
+    for count in (t for t in arguments.threads if t <= available_threads()):
+        peak = ceiling(count)
+        for subject in chosen:
+            found = measure(subject, count, peak, seconds, arguments.urgent, peers(arguments.peers))
+            results.append(found)
+            print(*_row(found), sep="  ", file=sys.stderr, flush=True)
+    write(arguments.out, "Operators", results, _report(results))
+
+
+def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("cases", nargs="*", help="beginnings of names (default: all)")
-    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--of", nargs="+", choices=sorted(SOURCES), default=list(SOURCES), help="which rows (default: all)")
+    parser.add_argument("--sample", type=int, help="how many rows to draw (default: all)")
+    parser.add_argument("--seed", type=int, default=SEED, help="what is drawn")
+    parser.add_argument("--threads", type=_counts, default=(1, 2), help="numbers of threads, with commas between")
+    parser.add_argument("--target", choices=sorted(LIMITS), help="a level of instructions to keep to")
     parser.add_argument("--seconds", type=float, default=3.0, help="how long to measure each case")
     parser.add_argument("--quick", action="store_true", help="half a second each")
     parser.add_argument("--urgent", action="store_true", help="measure before all other work of the machine; needs the right to")
     parser.add_argument("--peers", nargs="+", help="names (default: all that are installed)")
     parser.add_argument("--out", help="write <out>.json and <out>.md")
-    arguments = parser.parse_args()
-    seconds = 0.5 if arguments.quick else arguments.seconds
-    chosen = [c for c in cases() if not arguments.cases or c.name.startswith(tuple(arguments.cases))]
-    results = []
-    for count in (t for t in arguments.threads if t <= available_threads()):
-        peak = ceiling(count)
-        for case in chosen:
-            found = measure(case, count, peak, seconds, arguments.urgent, peers(arguments.peers))
-            results.append(found)
-            print(*_row(found), file=sys.stderr, flush=True)
-    write(arguments.out, "Operators", results, _report(results))
+    return parser.parse_args()
 
 
-def measure(case: Case, count: int, peak: float, seconds: float, first: bool, against: Sequence[Peer]) -> dict[str, Any]:
-    """Return the timings of one case, its largest error, and the share of the ceiling it reaches."""
+def _counts(text: str) -> tuple[int, ...]:
+    return tuple(int(n) for n in text.split(","))
+
+
+def _limit(level: str | None) -> None:
+    """Begin this process again with what limits everybody to a level: libraries look at it when they are imported."""
+    if level is not None and os.environ.get("TENSORLANG_LEVEL") != level:
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **LIMITS[level], "TENSORLANG_LEVEL": level})
+
+
+def subjects(sources: Sequence[str], seed: int) -> Iterator[Subject]:
+    """Yield what there is to measure."""
+    for source in sources:
+        yield from SOURCES[source](seed)
+
+
+def _chosen(_: int) -> Iterator[Subject]:
+    for case in cases():
+        yield Subject(case.name, "chosen", lambda count, case=case: _of_case(case, count), case.flops, case.moved)
+
+
+def _drawn(seed: int) -> Iterator[Subject]:
+    for found in drawn(seed):
+        yield Subject(found.name, found.group, lambda count, found=found: _of_drawn(found, count))
+
+
+def _users(seed: int) -> Iterator[Subject]:
+    for user in users():
+        yield Subject(user.name, "users", lambda count, user=user: _of_user(user, seed, count))
+
+
+SOURCES = {"chosen": _chosen, "drawn": _drawn, "users": _users}
+
+
+def measure(subject: Subject, count: int, peak: float, seconds: float, first: bool, against: Sequence[Peer]) -> dict[str, Any]:
+    """Return the timings of a subject, its largest error, and what share of the ceiling it reaches. What fails is part of the result."""
+    found: dict[str, Any] = {"case": subject.name, "group": subject.group, "threads": count}
+    start = time.perf_counter()
+    try:
+        ours, results, task = subject.ready(count)
+        ours()
+    except Exception as problem:  # a row that fails is a row
+        return found | {"failed": f"{type(problem).__name__}: {str(problem).splitlines()[0] if str(problem) else ''}"}
+    found["first_result_s"] = time.perf_counter() - start
+    contenders = {"tensorlang": ours, **_others(task, count, against)}
+    errors = [_error(results(), run()) for name, run in contenders.items() if name in _EXACT]
+    if first:
+        urgent()
+    timings = paired(contenders, seconds)
+    own = timings[0]
+    found |= {
+        "error": max(errors, default=0.0),
+        "timings": [asdict(t) for t in timings],
+        "ratios": {t.name: ratio(own, t) for t in timings[1:]},
+    }
+    work = subject.flops or subject.moved
+    if not work:
+        return found
+    bound = peak if subject.flops else copy_ceiling(int(subject.moved / 2)) * count
+    unit = "GFLOP/s" if subject.flops else "GB/s"
+    return found | {"rate": work / own.median, "unit": unit, "ceiling": bound, "share": work / own.median / bound}
+
+
+def _others(task: Task, count: int, against: Sequence[Peer]) -> dict[str, Run]:
+    """Return the runs of the peers that can do a task; who finds out when it runs that it cannot is left out, too."""
+    found: dict[str, Run] = {}
+    for peer in against:
+        try:
+            run = peer.run(task, count)
+            if run is not None:
+                run()
+                found[peer.name] = run
+        except Exception as problem:  # peers raise what they like
+            print(f"    {peer.name}: {str(problem).splitlines()[0][:120]}", file=sys.stderr)
+    loop = task.calls.get("numba")
+    if loop is not None:
+        given, places = [*task.inputs.values()], [np.empty_like(a) for a in task.results]
+        found["numba"] = lambda: [loop(*given, *places), places][1]  # type: ignore[list-item]
+        found["numba"]()
+    return found
+
+
+def _error(ours: Sequence[Array], theirs: Sequence[Array]) -> float:
+    """Return the largest error over all results, relative to the largest element; inf where shapes differ."""
+    pairs = [(np.asarray(a), np.asarray(b)) for a, b in zip(ours, theirs, strict=False)]
+    return max((error_of(a.astype(np.float64), b.astype(np.float64)) if a.shape == b.shape else np.inf for a, b in pairs), default=0.0)
+
+
+# ---------------------------------------------------------------- the contenders
+
+
+def _of_case(case: Case, count: int) -> tuple[Run, Callable[[], list[Array]], Task]:
     rng = np.random.default_rng(SEED)
     arrays = [_filled(shape, rng) for shape in case.shapes]
     if case.rows is not None:
         arrays.append(rng.integers(0, case.shapes[0][0], case.rows))
     output = {"y": _filled(case.result, None)}
-    ours = _ours(case, arrays, output, count)
-    contenders: dict[str, Run] = {"tensorlang": ours, **runs(_task(case, arrays), count, against)}
-    ours()
-    error = max((error_of(output["y"], run()[0]) for name, run in contenders.items() if name in _EXACT), default=0.0)
-    if first:
-        urgent()
-    timings = paired(contenders, seconds)
-    own = timings[0]
-    bound = peak if case.flops else copy_ceiling(int(case.moved / 2)) * count
-    work = case.flops or case.moved
-    return {
-        "case": case.name,
-        "threads": count,
-        "error": error,
-        "timings": [asdict(t) for t in timings],
-        "ratios": {t.name: ratio(own, t) for t in timings[1:]},
-        "rate": work / own.median,
-        "unit": "GFLOP/s" if case.flops else "GB/s",
-        "ceiling": bound,
-        "share": work / own.median / bound,
-    }
+    return _ours(case, arrays, output, count), lambda: [*output.values()], _task(case, arrays)
 
 
-# ---------------------------------------------------------------- the contenders
+def _of_drawn(found: Drawn, count: int) -> tuple[Run, Callable[[], list[Array]], Task]:
+    made = found.model()
+    data = made.SerializeToString()
+    inside = len(found.arrays) - found.weights
+    feeds = {f"x{k}": _copied(a) for k, a in enumerate(found.arrays[:inside])}
+    model = tensorlang.compile(data, threads=count)
+    output = {name: _copied(np.asarray(a)) for name, a in model.run(feeds).items()}
+    calls = {}
+    if torch is not None:
+        try:
+            call = torch_model(torch, made, torch.float32, "cpu")
+            calls["torch"] = lambda *given: [y.contiguous() for y in call(*given[:inside])]  # views move nothing
+        except NotImplementedError:
+            pass
+    task = Task(feeds, data, calls, (), tuple(output.values()))
+    return with_threads(count, model.prepared(feeds, output)), lambda: [*output.values()], task
+
+
+def _of_user(user: User, seed: int, count: int) -> tuple[Run, Callable[[], list[Array]], Task]:
+    arrays = [_copied(a) for a in user.arrays(seed)]
+    operator = tensorlang.load(HERE / "users.tl", threads=count)[user.name]
+    called = operator(*arrays)
+    output = tuple(_copied(np.asarray(a)) for a in (called if isinstance(called, tuple) else (called,)))
+    run = operator.prepared(*arrays, out=output if isinstance(called, tuple) else output[0])
+    calls = user.calls()
+    calls = {name: (lambda *given, call=call: _whole(call(*given[: len(arrays)]))) for name, call in calls.items()}
+    loop = loop_of(user)
+    task = Task({f"x{k}": a for k, a in enumerate(arrays)}, None, calls | ({"numba": loop} if loop else {}), (), output)
+    return with_threads(count, run), lambda: [*output], task
+
+
+def _whole(found: object) -> object:
+    return found[0] if isinstance(found, tuple) else found
+
+
+def _copied(array: Array) -> Array:
+    """Return a copy that begins at a cache line."""
+    place = aligned(array.nbytes // 4 + 1).view(np.uint8)[: array.nbytes].view(array.dtype).reshape(array.shape)
+    place[...] = array
+    return place
 
 
 def _ours(case: Case, arrays: list[Array], output: dict[str, Array], count: int) -> Run:
@@ -166,29 +314,36 @@ def _filled(shape: tuple[int, ...], rng: np.random.Generator | None) -> Array:
 
 # ---------------------------------------------------------------- reporting
 
-_PEERS = tuple(p.name for p in PEERS)
-_EXACT = tuple(p.name for p in PEERS if p.precision == "f32")
+_PEERS = (*(p.name for p in PEERS), "numba")
+_EXACT = (*(p.name for p in PEERS if p.precision == "f32"), "numba")
 """Results of these are compared with ours, and the best of these is what a ratio is taken to."""
 
 
 def _row(found: Mapping[str, Any]) -> list[str]:
+    if "failed" in found:
+        return [found["case"], str(found["threads"]), found["failed"], *[""] * (len(_PEERS) + 4)]
     ours, *others = (Timing(**t) for t in found["timings"])
     said = {t.name: f"{ratio(ours, t):.2f}{mark(t)}" for t in others}
-    best = min((t.median for t in others if t.name in _EXACT), default=None)
+    best = _best(found)
     return [
         found["case"],
         str(found["threads"]),
         f"{ours.median * 1e6:.1f}{mark(ours)}",
-        f"{found['rate'] / 1e9:.1f} {found['unit']}",
-        f"{100 * found['share']:.0f} %",
+        f"{found['rate'] / 1e9:.1f} {found['unit']}" if "rate" in found else "–",
+        f"{100 * found['share']:.0f} %" if "rate" in found else "–",
         *(said.get(p, "–") for p in _PEERS),
-        "–" if best is None else f"{best / ours.median:.2f}",
+        "–" if best is None else f"{best:.2f}",
         f"{found['error']:.0e}",
     ]
 
 
+def _best(found: Mapping[str, Any]) -> float | None:
+    """Return the ratio to the best f32 peer."""
+    return min((v for name, v in found.get("ratios", {}).items() if name in _EXACT), default=None)
+
+
 def _report(results: list[dict[str, Any]]) -> str:
-    peaks = {r["threads"]: r["ceiling"] for r in results if r["unit"] == "GFLOP/s"}
+    peaks = {r["threads"]: r["ceiling"] for r in results if r.get("unit") == "GFLOP/s"}
     said = ", ".join(f"{peak / 1e9:.0f} GFLOP/s on {count} thread{'s' * (count > 1)}" for count, peak in peaks.items())
     head = ("operator", "threads", "median us", "rate", "of ceiling", *_PEERS, "best f32", "error")
     return (
@@ -199,17 +354,31 @@ def _report(results: list[dict[str, Any]]) -> str:
 
 
 def _means(results: list[dict[str, Any]]) -> str:
-    """Return a line for each number of threads: how many rows reach the best f32 peer, and the geometric mean of the ratios to it."""
-    lines = []
+    """Return a table of geometric means of the ratios to the best f32 peer: for each number of threads and group, of rows below and above
+    `SHORT` apart."""
+    rows = []
+    groups = [*Counter(r["group"] for r in results), ""]
     for count in sorted({r["threads"] for r in results}):
-        rows = [[v for name, v in r["ratios"].items() if name in _EXACT] for r in results if r["threads"] == count]
-        best = np.array([min(row) for row in rows if row])
-        if best.size:
-            mean, reached = np.exp(np.mean(np.log(best))), np.mean(best >= 1.0)
-            lines.append(
-                f"{count} thread{'s' * (count > 1)}: geometric mean {mean:.2f} of the best f32 peer, at least 1 on {reached:.0%} of rows."
-            )
-    return "\n".join(lines)
+        for group in groups:
+            some = [r for r in results if r["threads"] == count and group in ("", r["group"])]
+            short, long = ([_best(r) for r in some if _is_short(r) is want] for want in (True, False))
+            rows.append([group or "all", str(count), *_mean(long), *_mean(short), str(sum("failed" in r for r in some))])
+    head = ("group", "threads")
+    for which in (f"from {SHORT * 1e6:.0f} us", "shorter"):
+        head += (f"rows {which}", "mean", "lowest", "at least 1")
+    return table((*head, "failed"), rows)
+
+
+def _is_short(found: Mapping[str, Any]) -> bool | None:
+    """Tell whether a row takes less than `SHORT`; None of one that failed."""
+    return found["timings"][0]["median"] < SHORT if "timings" in found else None
+
+
+def _mean(ratios: Sequence[float | None]) -> list[str]:
+    known = np.array([r for r in ratios if r is not None])
+    if not known.size:
+        return ["0", "–", "–", "–"]
+    return [str(known.size), f"{np.exp(np.mean(np.log(known))):.2f}", f"{known.min():.2f}", f"{np.mean(known >= 1.0):.0%}"]
 
 
 if __name__ == "__main__":

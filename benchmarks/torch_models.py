@@ -88,6 +88,8 @@ class _Maker:
             function = getattr(torch, _PLAIN[kind])
             return lambda *x: function(*x)
         match kind:
+            case "Div":
+                return lambda a, b: torch.div(a, b, rounding_mode=None if a.is_floating_point() else "trunc")
             case "Sum":
                 return lambda *x: sum(x[1:], x[0])
             case "Identity" | "Dropout":
@@ -196,7 +198,6 @@ _PLAIN = {
     "Add": "add",
     "Sub": "sub",
     "Mul": "mul",
-    "Div": "div",
     "Relu": "relu",
     "Tanh": "tanh",
     "Erf": "erf",

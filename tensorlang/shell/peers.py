@@ -22,7 +22,8 @@ from tensorlang.diagnostics import error
 
 Array = np.ndarray[Any, Any]
 Run: TypeAlias = Callable[[], list[Array]]
-"""Computes everything anew and returns the results; they may be overwritten by the next run."""
+"""Computes everything anew and returns the results; they may be overwritten by the next run. Libraries of arrays run on as many threads as
+the run that was made last: what sets their number is no part of a run."""
 Call: TypeAlias = Callable[..., object]
 """Called with a library's arrays: the inputs in order, then arrays for the results. What it returns, if anything, is the result."""
 
@@ -173,14 +174,13 @@ def _torch(task: Task, threads: int) -> Run | None:
         return None
     torch = importlib.import_module("torch")
     tensors = [torch.from_numpy(a) for a in (*task.inputs.values(), *task.weights, *_places(task))]
-    results = tensors[len(task.inputs) + len(task.weights) :]
+    results = [t.numpy() for t in tensors[len(task.inputs) + len(task.weights) :]]
+    torch.set_num_threads(threads)
+    torch.set_grad_enabled(False)
 
     def run() -> list[Array]:
-        if torch.get_num_threads() != threads:
-            torch.set_num_threads(threads)
-        with torch.inference_mode():
-            found = call(*tensors)
-        return [np.asarray(r) for r in (results if found is None else [found])]
+        found: Any = call(*tensors)
+        return results if found is None else [r.numpy() for r in (found if isinstance(found, (list, tuple)) else [found])]
 
     return run
 
@@ -239,9 +239,9 @@ def _numpy(task: Task, threads: int) -> Run | None:
         return None
     arrays = [*task.inputs.values(), *task.weights]
     results = _places(task)
+    set_blas_threads(threads)
 
     def run() -> list[Array]:
-        set_blas_threads(threads)
         found = call(*arrays, *results)
         return results if found is None else [np.asarray(found)]
 

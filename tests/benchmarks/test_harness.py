@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import cost_model
+import drawn_cases
 import harness
 import inputs
 import numpy as np
 import onnx
 import operators
 import pytest
+import users
 
+from tensorlang.check.module import load_module
 from tensorlang.shell.peers import peers
+from tensorlang.syntax.parse import load, parse
 
 
 def test_contenders_take_turns_and_each_runs_as_often_as_the_others() -> None:
@@ -73,7 +78,40 @@ def test_a_model_for_more_samples_reshapes_values_but_no_weights() -> None:
 
 
 def test_an_operator_is_measured_against_its_peers_and_agrees_with_them() -> None:
-    case = next(c for c in operators.cases() if c.name == "matmul 256")
+    case = next(s for s in operators.subjects(["chosen"], 7) if s.name == "matmul 256")
     found = operators.measure(case, 1, harness.ceiling(), 0.0, False, peers(["numpy", "onnxruntime"]))
     assert set(found["ratios"]) == {"numpy", "onnxruntime"}
     assert found["error"] < 1e-5 and 0 < found["share"] <= 1.1
+
+
+def test_a_drawn_operator_and_a_users_one_are_measured_and_what_fails_is_a_row() -> None:
+    drawn = next(s for s in operators.subjects(["drawn"], 7) if s.name.startswith("Relu "))
+    user = next(s for s in operators.subjects(["users"], 7) if s.name == "halved")
+
+    def refuse(_: int) -> None:
+        raise ValueError("no such shape")
+
+    failing = operators.Subject("nothing", "elements", refuse)
+    found = [operators.measure(s, 1, 0.0, 0.0, False, peers(["numpy", "onnxruntime"])) for s in (drawn, user, failing)]
+    assert [set(f.get("ratios", {})) for f in found] == [{"onnxruntime"}, {"numpy"}, set()]
+    assert all(f["error"] < 1e-5 for f in found[:2]) and found[2]["failed"] == "ValueError: no such shape"
+    assert operators._means(found).splitlines()[-1].endswith(" 1 |") and "no such shape" in operators._report(found)
+
+
+def test_rows_are_drawn_from_every_operator_and_are_the_same_for_the_same_seed() -> None:
+    rows = list(drawn_cases.drawn(7))
+    assert len(rows) >= 300 and {r.kind for r in rows} >= {"Conv", "LSTM", "TopK", "ScatterND", "Einsum"}
+    assert [r.name for r in rows] == [r.name for r in drawn_cases.drawn(7)] != [r.name for r in drawn_cases.drawn(8)]
+    for row in rows[:: len(rows) // 20]:
+        onnx.checker.check_model(row.model(), full_check=True)
+
+
+def test_every_operator_of_users_is_measured() -> None:
+    module = load_module(parse(load(Path(users.__file__).parent / "users.tl")))
+    assert sorted(u.name for u in users.users()) == sorted(module.operators) and len(module.operators) >= 40
+
+
+def test_ranks_are_shared_by_equal_values() -> None:
+    assert list(cost_model.ranks([3.0, 1.0, 3.0])) == [1.5, 0.0, 1.5]
+    assert cost_model.rank_correlation([1, 2, 3], [10, 200, 3000]) == pytest.approx(1.0)
+    assert cost_model.rank_correlation([1, 2, 3], [3, 2, 1]) == pytest.approx(-1.0)

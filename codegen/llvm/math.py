@@ -15,6 +15,15 @@ overflow come out as the C library has them; the sign of a zero may differ.
     erf        x P(x^2) / Q(x^2), degrees 5 and 5, |x| <= 4.15               6.0
     sigmoid    1 / (1 + e^-|x|) or e^-|x| / (1 + e^-|x|)                     2.25
     sin, cos   quadrants, reduced in f64; the C library above 2^20           1.6
+    asin       x + x^3 P(x^2), above 1/2 that of a root                      2.0
+    acos       pi/2 - asin(x), above 1/2 twice the arc sine of a root        1.6
+    atan       x + x^3 P(x^2), |x| <= tan(pi/8), of (x - 1)/(x + 1) or -1/x  2.2
+    sinh       (e^x - e^-x) / 2, below 1 x + x^3 P(x^2)                      2.0
+    cosh       (e^x + e^-x) / 2                                              2.0
+    asinh      log1p(x + x^2 / (1 + sqrt(x^2 + 1)))                          3.0
+    acosh      log1p(t + sqrt(t (t + 2))), t = x - 1                         3.0
+    atanh      log1p(2 x / (1 - x)) / 2                                      3.0
+    fmod       x - y trunc(x / y) in f64; the C library above 2^28           0
     pow        2^(y log2 x) in f64                                           0.51
     pow 2 3 4  products, where the exponent is written as a number           0.5 1.3 1.95
     pow 0.75   roots, likewise; also 0.25 (0.85), 0.5 (0.51) and 1.5 (1.3)   2.2
@@ -400,26 +409,145 @@ def _wave(t: Lane, x: Value, quarter: int, name: str) -> Value:
 
 
 def _unless_large(t: Lane, x: Value, near: Value, name: str) -> Value:
-    """Return `near` where |x| is small, and what the C library says elsewhere; it is only called when there is such a lane."""
+    """Return `near` where |x| is small, and what the C library says elsewhere."""
+    return _unless(t, Value(bool_, t.b.pure(f"fcmp uge {t.abs(x).typed}, {t.of(_LARGE).text}"), t.lanes), near, name, (x,))
+
+
+def _unless(t: Lane, chosen: Value, near: Value, name: str, args: tuple[Value, ...]) -> Value:
+    """Return `near`, but what the C library says in lanes that are chosen; it is only called when there is such a lane."""
     b = t.b
-    large = b.pure(f"fcmp uge {t.abs(x).typed}, {t.of(_LARGE).text}")
-    chosen = Value(bool_, large, t.lanes)
-    any_large = large
+    any_chosen = chosen.text
     if t.lanes:
         fn = b.declare(f"llvm.vector.reduce.or.v{t.lanes}i1", f"i1 @({chosen.type})")
-        any_large = b.pure(f"call i1 {fn}({chosen.typed})")
+        any_chosen = b.pure(f"call i1 {fn}({chosen.typed})")
     slow, end = b.fresh_label("large"), b.fresh_label("end")
     b.open_placeholder()
     origin = b.label
-    b.write(f"br i1 {any_large}, label %{slow}, label %{end}")
+    b.write(f"br i1 {any_chosen}, label %{slow}, label %{end}")
     b.enter()
     b.start(slow)
-    exact = select(b, chosen, libm(b, name, (x,)), near)
+    exact = select(b, chosen, libm(b, name, args), near)
     b.write(f"br label %{end}")
     b.leave()
     b.region.placeholder = None
     b.start(end)
     return Value(f32, b.op(f"phi {near.type} [ {near.text}, %{origin} ], [ {exact.text}, %{slow} ]"), t.lanes)
+
+
+# ---------------------------------------------------------------- inverses of sine, cosine and tangent
+
+_ASIN = (0.16666754, 0.07495242, 0.0454771, 0.02414762, 0.04221854)
+_ATAN = (-0.33332955, 0.19977925, -0.13879844, 0.08060292)
+_TAN_PI_8, _TAN_3_PI_8 = 0.4142135623730950, 2.414213562373095
+_HALF_PI, _HALF_PI_REST = 1.57079637050628662109375, -4.37113900018624283e-8
+_PI, _PI_REST = 2 * _HALF_PI, 2 * _HALF_PI_REST
+
+
+def _with_sign(t: Lane, x: Value, sign: Value) -> Value:
+    """Return |x| with the sign of another number."""
+    return intrinsic(t.b, "copysign", x, sign)
+
+
+def _cubic(t: Lane, x: Value, square: Value, coefficients: Sequence[float]) -> Value:
+    """Return x + x^3 P(x^2)."""
+    return t.mad(t.mul(x, square), t.poly(square, coefficients), x)
+
+
+def _asin(t: Lane, x: Value) -> Value:
+    size = t.abs(x)
+    outer = t.test(">", size, 0.5)
+    square = t.where(outer, t.mul(t.sub(t.of(1.0), size), 0.5), t.mul(x, x))
+    arc = _cubic(t, t.where(outer, intrinsic(t.b, "sqrt", square), size), square, _ASIN)
+    return _with_sign(t, t.where(outer, t.add(t.mad(arc, -2.0, _HALF_PI), _HALF_PI_REST), arc), x)
+
+
+def _acos(t: Lane, x: Value) -> Value:
+    size = t.abs(x)
+    outer = t.test(">", size, 0.5)
+    square = t.where(outer, t.mul(t.sub(t.of(1.0), size), 0.5), t.mul(x, x))
+    arc = _cubic(t, t.where(outer, intrinsic(t.b, "sqrt", square), x), square, _ASIN)
+    twice = t.add(arc, arc)
+    far = t.where(t.test("<", x, 0.0), t.add(t.sub(t.of(_PI), twice), _PI_REST), twice)
+    return t.where(outer, far, t.add(t.sub(t.of(_HALF_PI), arc), _HALF_PI_REST))
+
+
+def _atan(t: Lane, x: Value) -> Value:
+    size = t.abs(x)
+    far, middle = t.test(">", size, _TAN_3_PI_8), t.test(">", size, _TAN_PI_8)
+    above = t.where(far, -1.0, t.where(middle, t.sub(size, 1.0), size))
+    below = t.where(far, size, t.where(middle, t.add(size, 1.0), t.of(1.0)))
+    part = t.div(above, below)
+    arc = _cubic(t, part, t.mul(part, part), _ATAN)
+    start = t.where(far, t.of(_HALF_PI), t.where(middle, t.of(_HALF_PI / 2), t.of(0.0)))
+    rest = t.where(far, t.of(_HALF_PI_REST), t.where(middle, t.of(_HALF_PI_REST / 2), t.of(0.0)))
+    return _with_sign(t, t.add(start, t.add(arc, rest)), x)
+
+
+# ---------------------------------------------------------------- hyperbolic functions and their inverses
+
+_SINH = (0.166666665, 0.00833335060, 0.000198360662, 2.81743973e-06)
+_WIDE_AREA = 2.0**13
+"""From which on areas are the logarithm of twice their argument."""
+
+
+def _half_exponentials(t: Lane, size: Value) -> tuple[Value, Value]:
+    """Return e^x / 2 and e^-x / 2."""
+    n, whole, r = _reduced_exp(t, t.at_most(size, 92.0))
+    half = _scaled(t, t.mul(_exp_part(t, r), 0.5), n, whole)
+    return half, t.div(t.of(0.25), half)
+
+
+def _cosh(t: Lane, x: Value) -> Value:
+    return t.add(*_half_exponentials(t, t.abs(x)))
+
+
+def _sinh(t: Lane, x: Value) -> Value:
+    size = t.abs(x)
+    far = t.sub(*_half_exponentials(t, size))
+    return _with_sign(t, t.where(t.test("<", size, 1.0), _cubic(t, size, t.mul(size, size), _SINH), far), x)
+
+
+def _area(t: Lane, x: Value, more: Value) -> Value:
+    """Return log(1 + more), or log(2 x) where x is large."""
+    wide = t.test(">", x, _WIDE_AREA)
+    e, m = _normal(t, x)
+    far = _log_sum(t, t.op("add", e, 1), t.sub(m, 1.0))
+    return t.where(t.test("<", x, INF), t.where(wide, far, _log1p(t, t.where(wide, 0.0, more))), x)
+
+
+def _asinh(t: Lane, x: Value) -> Value:
+    size = t.abs(x)
+    square = t.mul(size, size)
+    root = intrinsic(t.b, "sqrt", t.add(square, 1.0))
+    return _with_sign(t, _area(t, size, t.add(size, t.div(square, t.add(root, 1.0)))), x)
+
+
+def _acosh(t: Lane, x: Value) -> Value:
+    beyond = t.sub(x, 1.0)
+    root = intrinsic(t.b, "sqrt", t.mul(beyond, t.add(beyond, 2.0)))
+    return t.where(t.test("<", x, 1.0), NAN, _area(t, x, t.add(beyond, root)))
+
+
+def _atanh(t: Lane, x: Value) -> Value:
+    size = t.abs(x)
+    return _with_sign(t, t.mul(_log1p(t, t.div(t.add(size, size), t.sub(t.of(1.0), size))), 0.5), x)
+
+
+# ---------------------------------------------------------------- remainders
+
+_MOST_QUOTIENT = 2.0**28
+
+
+def _fmod(t: Lane, x: Value, y: Value) -> Value:
+    """Return x - y trunc(x / y): in f64 products of y with small whole numbers are exact, and a quotient is wrong by one at most."""
+    above, below = (t.convert("fpext", t.abs(v), f64) for v in (x, y))
+    quotient = t.div(above, below)
+    rest = t.sub(above, t.mul(intrinsic(t.b, "trunc", quotient), below))
+    rest = t.where(t.test("<", rest, 0.0), t.add(rest, below), rest)
+    rest = t.convert("fptrunc", t.where(t.test(">=", rest, below), t.sub(rest, below), rest), f32)
+    near = _with_sign(t, t.where(t.test("==", below, INF), t.abs(x), rest), x)
+    large = t.b.pure(f"fcmp uge {quotient.typed}, {t.of(_MOST_QUOTIENT, f64).text}")
+    return _unless(t, Value(bool_, large, t.lanes), near, "fmod", (x, y))
 
 
 # ---------------------------------------------------------------- powers
@@ -535,5 +663,14 @@ _POLYNOMIAL: dict[str, Callable[..., Value]] = {
     "sigmoid": _sigmoid,
     "sin": lambda t, x: _wave(t, x, 0, "sin"),
     "cos": lambda t, x: _wave(t, x, 1, "cos"),
+    "asin": _asin,
+    "acos": _acos,
+    "atan": _atan,
+    "sinh": _sinh,
+    "cosh": _cosh,
+    "asinh": _asinh,
+    "acosh": _acosh,
+    "atanh": _atanh,
+    "fmod": _fmod,
     "pow": _pow,
 }

@@ -54,14 +54,14 @@ UNARY = {
     "sqrt": (np.sqrt, [(0, 1e30)], 0.51),
     "rsqrt": (lambda x: 1 / np.sqrt(x), [(0, 1e30)], 1.5),
     "tan": (np.tan, [(-3, 3)], 1.1),
-    "asin": (np.arcsin, [(-1, 1)], 1.1),
-    "acos": (np.arccos, [(-1, 1)], 1.1),
-    "atan": (np.arctan, [(-9, 9)], 1.1),
-    "sinh": (np.sinh, [(-80, 80)], 1.6),
-    "cosh": (np.cosh, [(-80, 80)], 1.6),
-    "asinh": (np.arcsinh, [(-9, 9)], 1.6),
-    "acosh": (np.arccosh, [(1, 9)], 1.7),
-    "atanh": (np.arctanh, [(-1, 1)], 1.6),
+    "asin": (np.arcsin, [(-1, 1), (-0.5, 0.5), (-1e-3, 1e-3)], 2.0),
+    "acos": (np.arccos, [(-1, 1), (-0.5, 0.5), (0.99, 1)], 1.6),
+    "atan": (np.arctan, [(-9, 9), (-1, 1), (-1e-3, 1e-3), (-1e30, 1e30)], 2.2),
+    "sinh": (np.sinh, [(-89.4, 89.4), (-1.5, 1.5), (-1e-3, 1e-3)], 2.0),
+    "cosh": (np.cosh, [(-89.4, 89.4), (-1.5, 1.5)], 2.0),
+    "asinh": (np.arcsinh, [(-9, 9), (-1e-3, 1e-3), (-3e4, 3e4), (-3e38, 3e38)], 3.0),
+    "acosh": (np.arccosh, [(1, 9), (1, 1.001), (1, 3e4), (1, 3e38)], 3.0),
+    "atanh": (np.arctanh, [(-1, 1), (-1e-3, 1e-3), (0.99, 1)], 3.0),
     "floor": (np.floor, [(-9, 9)], 0.0),
     "ceil": (np.ceil, [(-9, 9)], 0.0),
     "round": (np.rint, [(-9, 9)], 0.0),
@@ -169,6 +169,19 @@ def test_powers_of_special_numbers(target: Target) -> None:
     with np.errstate(all="ignore"):
         expected = np.power(x.astype(np.float64), y.astype(np.float64)).astype(np.float32)
     np.testing.assert_allclose(evaluate("pow", [x, y], target), expected, rtol=1e-6, atol=2e-45)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+def test_remainders_are_exact_whatever_the_quotient_and_have_the_sign_of_the_dividend(target: Target) -> None:
+    random = np.random.default_rng(5)
+    numbers = [0.0, -0.0, 1.0, -1.0, 3.0, 0.1, -0.3, 1e-45, 5e-40, 1e-38, 7e20, 3.4e38, -3.4e38, INF, -INF, NAN]
+    x, y = (a.ravel().astype(np.float32) for a in np.meshgrid(numbers, numbers))
+    close = random.integers(1, 4000, 2048).astype(np.float32) * np.float32(0.1)
+    x, y = np.concatenate([x, close, np.nextafter(close, 0)]), np.concatenate([y, np.full(4096, 0.1, np.float32)])
+    with np.errstate(all="ignore"):
+        assert_same_bits(np.abs(evaluate("fmod", [x, y], target)), np.abs(np.fmod(x, y)))
+        kept = np.isfinite(x) & (y != 0) & (y == y)
+        np.testing.assert_array_equal(np.signbit(evaluate("fmod", [x, y], target))[kept], np.signbit(x)[kept])
 
 
 @pytest.mark.parametrize("target", TARGETS[::2], ids=lambda t: t.name)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from codegen.dtypes import compute_dtype
 from polyhedral import affine
 from polyhedral.expr import Name as AffineName
+from tensorlang.policy.cpu.cost import FAR_LOADS
 from tensorlang.policy.cpu.padded import blocked_dims, root_copy
 from tensorlang.policy.deriver import Deriver, in_order, mark_parallel
 from tensorlang.schedule.pack import is_padding, pack
@@ -30,7 +31,10 @@ def stored_axis(d: Deriver, definition: Definition) -> str | None:
 
 
 def vector_axis(d: Deriver, definition: Definition) -> str:
-    """Return the axis or binder along which most accesses are contiguous; writing counts most."""
+    """Return the axis or binder along which vectors run: where nothing is reduced the one that takes the fewest loads and stores, else the
+    one along which most accesses are contiguous, of which writing counts most."""
+    if definition.axes and not any(True for p in definition.pieces for _ in reduces(p.value)):
+        return min(reversed(definition.axes), key=lambda axis: _accesses(d, definition, axis))
     name = definition.tensors[0].name
     sizes = extents(definition)
     mentions = _weighted_reads(definition)
@@ -52,6 +56,20 @@ def vector_axis(d: Deriver, definition: Definition) -> str:
         if score > best_score:
             best, best_score = candidate, score
     return best
+
+
+def _accesses(d: Deriver, definition: Definition, axis: str) -> float:
+    """Return how many loads and stores an element of the result takes with vectors along an axis, times its lanes. What all lanes read
+    alike stays in a register, neighbours are one access, others some for each lane."""
+    name = definition.tensors[0].name
+    lanes = d.machine.lanes(compute_dtype(definition.tensors[0].dtype))
+    far = FAR_LOADS * lanes
+    stored = tuple(AffineName(a) for a in definition.axes)
+    accesses = 1 if unit_stride(stored, d.layouts.get(name), definition.axes, axis) else far
+    for read in {r for p in definition.pieces for r in reads(p.value) if axis in index_names(r)}:
+        accesses += 1 if unit_stride(read.index, d.layouts.get(read.tensor), d.axes[read.tensor], axis) else far
+    extent = extents(definition)[axis] or OPEN_EXTENT
+    return accesses * -(-extent // lanes) * lanes / extent
 
 
 def _weighted_reads(definition: Definition) -> dict[str, list[tuple[Read, float]]]:

@@ -36,3 +36,21 @@ def test_a_tensor_is_copied_once_in_each_order_in_which_sums_read_it(second: str
     copies = [show(d) for d in schedule.directives if d.name == "pack"]
     assert "pack b as [j // 16, k, j % 16]" in copies and len({*copies}) == len(copies)
     assert_same(program, proven(program, schedule), {})
+
+
+@pytest.mark.parametrize(
+    ("text", "vector"),
+    [
+        (
+            "op f(x: f32[64, 900], a: f32[64], b: f32[64], c: f32[64], e: f32[64]) -> (y: f32[64, 900]) {\n"
+            "    y[i, j] = (x[i, j] - a[i]) * b[i] / c[i] + e[i]\n}",
+            "j",
+        ),
+        ("op f(ids: i64[64]) -> (y: f32[64, 100]) {\n    y[i, j] = if ids[i] == j or ids[i] + 100 == j then 1 else 0\n}", "j"),
+        ("op f(x: f32[900, 3]) -> (y: f32[3, 900]) {\n    y[j, i] = x[i, j] * 2\n}", "i"),
+    ],
+)
+def test_vectors_run_where_they_take_the_fewest_loads_and_stores(text: str, vector: str) -> None:
+    program = declared(load_module(parse(Source("f.tl", text))), "f")
+    schedule = derive(program, Machine(target="cpu"))
+    assert [show(d) for d in schedule.directives if d.name == "vectorize"] == [f"vectorize y.{vector}_v"]

@@ -219,7 +219,13 @@ def repeated(n: Site, x: Value, times: tuple[int, ...]) -> Value:
         return n.filled(shape, x.dtype)
     if array is not None and array.size == 1 and not is_open(shape):
         return n.filled(shape, x.dtype, array.reshape(()).item())
-    return _openly_repeated(n, x, times, shape) if is_open((*x.shape, *times)) else n.op("tile", x, times=times)
+    if is_open((*x.shape, *times)):
+        return _openly_repeated(n, x, times, shape)
+    # An axis is repeated by one in front of it, so that no element asks for its place by a remainder.
+    apart = [k for k, (extent, count) in enumerate(zip(x.shape, times, strict=True)) if extent > 1 and count > 1]
+    source = tuple(part for k, extent in enumerate(x.shape) for part in ((1, extent) if k in apart else (extent,)))
+    counts = tuple(part for k, count in enumerate(times) for part in ((count, 1) if k in apart else (count,)))
+    return n.view(n.op("tile", n.view(x, source), times=counts), shape)
 
 
 def _openly_repeated(n: Site, x: Value, times: tuple[int, ...], shape: tuple[int, ...]) -> Value:

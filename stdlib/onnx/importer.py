@@ -8,8 +8,9 @@ Everything that is not supported is reported at once, node by node; so is everyt
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import ParamSpec
 
 import numpy as np
@@ -74,9 +75,12 @@ def with_constants(model: Model, constants: Mapping[str, Array]) -> Model:
 def to_graph(model: Model, shapes: Mapping[str, tuple[int, ...]], custom: CustomNodes | None = None, known: Known | None = None) -> Graph:
     """Return the graph of a model that was read; `custom` has operators of domains that ONNX does not have. Raises CompileError (O010 to
     O014) with everything that was found, `DataDependent` where nothing is wrong but that shapes depend on elements."""
-    extents: list[object] = [n for shape in shapes.values() for n in shape]
+    known = known or Known()
+    carried = (n for value in known.carried.values() for n in value.shape)
+    elements = (n for array in known.elements.values() if array.dtype == object for n in array.flat)
+    extents: Iterable[object] = chain((n for shape in shapes.values() for n in shape), elements, carried)
     symbols = next((n.symbols for n in extents if isinstance(n, Size)), None)
-    return _Import(model, custom or CustomNodes(), known or Known(), symbols).run(shapes)
+    return _Import(model, custom or CustomNodes(), known, symbols).run(shapes)
 
 
 def is_onnx_model(data: bytes) -> bool:
@@ -227,7 +231,7 @@ class _Import:
         if array is None:
             self._define(declared.name, self.builder.value(declared.name, declared.dtype, shape))
         else:
-            self._define(declared.name, self.builder.constant(declared.name, array))
+            self._define(declared.name, self.builder.of_elements(declared.name, declared.dtype, array))
 
     # ---- nodes
 
@@ -321,7 +325,7 @@ class _Import:
 
         def named(value: Value, name: str) -> Value:
             if value.name in made or self._is_new_constant(value):
-                before = self._known_as(name)
+                before = self._known_as(name, value.dtype)
                 if before is not None:
                     return before  # what computes it again is not read
                 if value.name not in renamed:
@@ -351,10 +355,10 @@ class _Import:
         for name, item in found.items():
             self._define(name, item)
 
-    def _known_as(self, name: str) -> Value | None:
+    def _known_as(self, name: str, dtype: DType) -> Value | None:
         """Return what is known of the value of that name already: its elements, or that it is an input; None where nothing is."""
         array = self.known.elements.get(name)
-        return self.known.carried.get(name) if array is None else self.builder.constant(name, array)
+        return self.known.carried.get(name) if array is None else self.builder.of_elements(name, dtype, array)
 
     def _is_new_constant(self, value: Value) -> bool:
         known = value.name in self.builder.constants or value.name in self.builder.sizes

@@ -233,6 +233,13 @@ class Builder:
         self.constants[name] = array
         return self.value(name, dtype, array.shape)
 
+    def of_elements(self, name: str, dtype: DType, array: Array) -> Value:
+        """Return a value of these elements: a constant, or, where the array is one of objects, integers and sizes."""
+        if not is_open(tuple(array.flat)):
+            return self.constant(name, array.astype(dtype.numpy, copy=False))
+        self.sizes[name] = array
+        return self.value(name, dtype, array.shape)
+
 
 class Site:
     """A node of the model: its arguments, its attributes, and the means to say what becomes of it."""
@@ -308,14 +315,15 @@ class Site:
         self.small(array.size, f"value {quoted(value.name)}")
         return array
 
-    def decided(self, value: Value) -> Array:
-        """Return the elements of a value that this node has computed, and that the shapes of its results depend on. Raises Unknown."""
+    def decided(self, value: Value) -> Any:
+        """Return the element of a value that this node has computed, and that the shapes of its results depend on: an integer, or a size
+        where it is to be open. Raises Unknown."""
         if value.name in self.builder.constants:
-            return self.builder.constants[value.name]
+            return int(self.builder.constants[value.name])
         name = f"{self.path}{self.node.label}: decides {self._asked}"
         self._asked += 1
         if name in self.builder.known.elements:
-            return self.builder.known.elements[name]
+            return int_or_size(self.builder.known.elements[name].item())
         self.builder.value(name, value.dtype, value.shape)
         self.builder.nodes.append(View(self.builder.label(self.node.label), value.name, name, (self.node.label,)))
         raise Unknown(name, f"the shapes of the results of node {quoted(self.node.label)} depend on the data")

@@ -58,6 +58,7 @@ def data_dependent(
         {v: value for v, value in builder.values.items() if v in used},
         {v: array for v, array in builder.constants.items() if v in used},
         nodes,
+        builder.symbols,
     )
     return DataDependent(*unknown.values(), wanted=tuple(wanted), inputs=tuple(inputs), stage=stage, carried=carried)
 

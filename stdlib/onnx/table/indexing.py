@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from stdlib.onnx.table.elementwise import cast
 from stdlib.onnx.table.entry import Entry
 from stdlib.onnx.table.moving import joined
 from tensorlang.graph.nodes import Value
+from tensorlang.graph.sizes import is_one, same
 
 
 def gather(n: Site) -> Value:
@@ -128,18 +130,18 @@ def non_zero(n: Site) -> Value:
     rows = []
     for axis, extent in enumerate(x.shape):
         stride = prod(x.shape[axis + 1 :])
-        row = at if stride == 1 else n.op("div_int", at, n.filled((), at.dtype, stride))
-        row = row if axis == 0 else n.op("mod_int", row, n.filled((), at.dtype, extent))
+        row = at if is_one(stride) else n.op("div_int", at, _filled(n, stride))
+        row = row if axis == 0 else n.op("mod_int", row, _filled(n, extent))
         rows.append(n.view(row, (1, *at.shape)))
     return joined(n, tuple(rows), 0)
 
 
 def _where(n: Site, chosen: Value) -> Value:
     """Return where in a vector those stand that hold: as many as the data say."""
-    if not prod(chosen.shape):
+    if same(prod(chosen.shape), 0):
         return n.filled((0,), DTYPES["i64"])
-    count = int(n.decided(n.op("count_where", chosen)))
-    return n.op("places_where", chosen, count=count) if count else n.filled((0,), DTYPES["i64"])
+    count = n.decided(n.op("count_where", chosen))
+    return n.filled((0,), DTYPES["i64"]) if same(count, 0) else n.op("places_where", chosen, count=count)
 
 
 def compress(n: Site) -> Value:
@@ -150,7 +152,71 @@ def compress(n: Site) -> Value:
     if len(chosen.shape) != 1 or chosen.shape[0] > x.shape[axis] or chosen.dtype != DTYPES["bool"]:
         raise n.wrong(f"conditions of the shape {list(chosen.shape)} for {x.shape[axis]} elements")
     at = _where(n, chosen)
-    return n.op("gather", x, at, axis=axis) if prod(at.shape) else n.filled((*x.shape[:axis], 0, *x.shape[axis + 1 :]), x.dtype)
+    if same(at.shape[0], 0):
+        return n.filled((*x.shape[:axis], 0, *x.shape[axis + 1 :]), x.dtype)
+    return n.op("gather", x, at, axis=axis)
+
+
+def non_max_suppression(n: Site) -> Value:
+    """Which boxes are kept is found for the boxes of each class in the order of their scores; how many these are is computed first."""
+    boxes, scores = n.arg(0), n.arg(1)
+    fits = len(boxes.shape) == len(scores.shape) == 3 and boxes.shape[0] == scores.shape[0] and boxes.shape[1] == scores.shape[2]
+    if not fits or boxes.shape[2] != 4:
+        raise n.wrong(f"boxes of the shape {list(boxes.shape)} and scores of the shape {list(scores.shape)}")
+    if n.maybe(2) is None or any(same(extent, 0) for extent in scores.shape):
+        return n.filled((0, 3), DTYPES["i64"])
+    most, overlap = _number(n, 2, 0, "i64"), _number(n, 3, 0.0, "f32")
+    order = n.op("argsort", scores, axis=2, descending=1)
+    threshold = _number(n, 4, -float("inf"), "f32")
+    center = n.integer("center_point_box", 0, 0, 1)
+    kept = n.op("non_max_suppression", boxes, scores, order, most, overlap, threshold, center=center)
+    at = _where(n, n.view(kept, (prod(scores.shape),)))
+    if same(at.shape[0], 0):
+        return n.filled((0, 3), DTYPES["i64"])
+    count, classes = scores.shape[2], scores.shape[1]
+    row = n.op("div_int", at, _filled(n, count))
+    box = n.op("gather", n.view(order, (prod(scores.shape),)), at, axis=0)
+    columns = (n.op("div_int", row, _filled(n, classes)), n.op("mod_int", row, _filled(n, classes)), box)
+    return joined(n, tuple(n.view(column, (*at.shape, 1)) for column in columns), 1)
+
+
+def _number(n: Site, k: int, default: float, dtype: str) -> Value:
+    """Return argument `k`, a number in one element or the default."""
+    value = n.maybe(k)
+    return n.filled((), DTYPES[dtype], default) if value is None else n.view(value, ())
+
+
+def _filled(n: Site, number: Any) -> Value:
+    """Return a whole number, which may be a size, as a value."""
+    array = np.empty((), object)
+    array[()] = number
+    return n.of_sizes(array, DTYPES["i64"])
+
+
+def unique(n: Site) -> tuple[Value | None, ...]:
+    """Elements, or slices along an axis, are sorted; how many runs of equal ones there are is computed first."""
+    x = n.arg(0)
+    flat = not n.has("axis")
+    axis = 0 if flat else n.axis("axis", 0, len(x.shape))
+    rest = () if flat else (*x.shape[:axis], *x.shape[axis + 1 :])
+    slices = x if flat or axis == 0 else n.op("transpose", x, perm=(axis, *(k for k in range(len(x.shape)) if k != axis)))
+    total = prod(x.shape) if flat else x.shape[axis]
+    if same(total, 0) or same(prod(rest), 0):
+        raise n.unsupported("no elements")
+    rows = n.view(slices, (total, prod(rest)))
+    order = n.op("argsort", n.view(x, (total,)), axis=0) if flat else n.op("inverse_permutation", n.op("places_of_rows", rows))
+    in_order = n.op("gather", rows, order, axis=0)
+    begins = n.op("begins_run", in_order)
+    run = n.op("runs_of", begins)
+    starts = _where(n, begins)
+    first = n.op("gather", order, starts, axis=0)
+    counts = n.op("lengths_of_runs", starts, end=total)
+    back = n.op("gather", run, n.op("inverse_permutation", order), axis=0)
+    if not n.flag("sorted", True):
+        by_place = n.op("argsort", first, axis=0)
+        first, counts = (n.op("gather", v, by_place, axis=0) for v in (first, counts))
+        back = n.op("gather", n.op("inverse_permutation", by_place), back, axis=0)
+    return n.op("gather", n.view(x, (total,)) if flat else x, first, axis=axis), first, back, counts
 
 
 RULES = (
@@ -164,4 +230,6 @@ RULES = (
     Entry("TopK", 1, 24, top_k),
     Entry("NonZero", 9, 13, non_zero),
     Entry("Compress", 9, 28, compress),
+    Entry("NonMaxSuppression", 10, 11, non_max_suppression),
+    Entry("Unique", 11, 28, unique),
 )

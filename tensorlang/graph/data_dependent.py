@@ -7,7 +7,7 @@ and is called again  with Known      the elements that were found, and the value
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any
 
@@ -15,14 +15,15 @@ import numpy as np
 
 from tensorlang.diagnostics import CompileError, Diagnostic
 from tensorlang.graph.nodes import Graph, Value
+from tensorlang.graph.sizes import Extent, with_sizes
 
 Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Known:
-    """What was computed of a model before the rest of it is compiled: the `elements` of values, which are constants now, and values that
-    are `carried` over, which are inputs now."""
+    """What was computed of a model before the rest of it is compiled: the `elements` of values, which are constants now, or sizes where the
+    array is one of objects, and values that are `carried` over, which are inputs now."""
 
     elements: Mapping[str, Array] = field(default_factory=dict)
     carried: Mapping[str, Value] = field(default_factory=dict)
@@ -31,13 +32,32 @@ class Known:
         """Return a digest of all there is to say about it."""
         found = sha256()
         for name, array in sorted(self.elements.items()):
-            found.update(repr((name, array.dtype.name, array.shape)).encode() + array.tobytes())
+            elements = repr(array.tolist()).encode() if array.dtype == object else array.tobytes()
+            found.update(repr((name, array.dtype.name, array.shape)).encode() + elements)
         for name, value in sorted(self.carried.items()):
             found.update(repr((name, value.dtype.name, value.shape)).encode())
         return found.digest()
 
     def __bool__(self) -> bool:
         return bool(self.elements or self.carried)
+
+    def at(self, sizes: Mapping[str, Extent]) -> Known:
+        """Return what is known where the symbols are `sizes`, numbers and other sizes."""
+        elements = {name: _elements_at(array, sizes) for name, array in self.elements.items()}
+        return Known(elements, {name: value_at(value, sizes) for name, value in self.carried.items()})
+
+
+def value_at(value: Value, sizes: Mapping[str, Extent]) -> Value:
+    """Return a value with the shape that it has where the symbols are `sizes`."""
+    return replace(value, shape=tuple(with_sizes(n, sizes) for n in value.shape))
+
+
+def _elements_at(array: Array, sizes: Mapping[str, Extent]) -> Array:
+    if array.dtype != object:
+        return array
+    found = np.empty(array.shape, object)
+    found.reshape(-1)[:] = [with_sizes(n, sizes) for n in array.flat]
+    return found
 
 
 class DataDependent(CompileError):
@@ -54,3 +74,7 @@ class DataDependent(CompileError):
     ) -> None:
         super().__init__(*diagnostics)
         self.wanted, self.inputs, self.stage, self.carried = wanted, inputs, stage, carried
+
+    def carried_values(self) -> dict[str, Value]:
+        """Return the values that are to be carried over by their names."""
+        return {} if self.stage is None else {name: self.stage.values[name] for name in self.carried}

@@ -14,14 +14,14 @@ symbols is a symbol of its own, and `Symbols.size` reads it back.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import gcd, prod
 from typing import Any, Literal, TypeAlias, assert_never
 
 from codegen.polynomials import Poly, atom_poly, number
 from polyhedral import affine
-from polyhedral.expr import Add, Expr, Floor, Int, Max, Min, Mod, Name, Scale
+from polyhedral.expr import Add, Cond, Expr, Floor, Int, Max, Min, Mod, Name, Scale
 from tensorlang.schedule.layout import Layout
 from tensorlang.tensor.nodes import Tensor
 from tensorlang.tensor.walk import caller_shape
@@ -117,7 +117,7 @@ class Symbols:
                 return whole - _quotient(whole, number(divisor)).scaled(divisor)
             case Min(lhs, rhs) | Max(lhs, rhs):
                 a, b = self.size(lhs), self.size(rhs)
-                return _formula_of(min(a, b) if isinstance(e, Min) else max(a, b))
+                return formula_of(min(a, b) if isinstance(e, Min) else max(a, b))
             case _:
                 assert_never(e)
 
@@ -151,6 +151,14 @@ class Symbols:
             name = f"{stem}_{k}"
         self.products[name] = formula
         return name
+
+    def conditions(self, sizes: Container[str]) -> Iterator[Cond]:
+        """Yield what was assumed of these sizes of programs alone."""
+        for condition in self.assumed:
+            if condition.relation != "!=" and all(
+                len(m) <= 1 and isinstance(a, str) and a in sizes for m in condition.formula.terms for a in m
+            ):
+                yield affine.compare(condition.relation, self.expression(condition.formula), 0)
 
     def decided(self, formula: Formula, relation: Relation) -> bool:
         """Tell whether `formula relation 0` holds: for all sizes, or, which is assumed from here on, for the samples."""
@@ -206,16 +214,16 @@ class Size:
         return _simplest(formula, self.symbols)
 
     def __add__(self, other: object) -> Any:
-        return self._with(self.formula + _formula_of(other)) if isinstance(other, (int, Size)) else NotImplemented
+        return self._with(self.formula + formula_of(other)) if isinstance(other, (int, Size)) else NotImplemented
 
     def __sub__(self, other: object) -> Any:
-        return self._with(self.formula - _formula_of(other)) if isinstance(other, (int, Size)) else NotImplemented
+        return self._with(self.formula - formula_of(other)) if isinstance(other, (int, Size)) else NotImplemented
 
     def __rsub__(self, other: object) -> Any:
-        return self._with(_formula_of(other) - self.formula) if isinstance(other, int) else NotImplemented
+        return self._with(formula_of(other) - self.formula) if isinstance(other, int) else NotImplemented
 
     def __mul__(self, other: object) -> Any:
-        return self._with(self.formula.times(_formula_of(other), repr)) if isinstance(other, (int, Size)) else NotImplemented
+        return self._with(self.formula.times(formula_of(other), repr)) if isinstance(other, (int, Size)) else NotImplemented
 
     __radd__, __rmul__ = __add__, __mul__
 
@@ -249,7 +257,7 @@ class Size:
                 other = int(other)
             else:
                 return NotImplemented
-        return self.symbols.decided(self.formula - _formula_of(other), relation)
+        return self.symbols.decided(self.formula - formula_of(other), relation)
 
     def __eq__(self, other: object) -> bool:
         return self._compared(other, "==")  # type: ignore[no-any-return]
@@ -334,6 +342,18 @@ def value_at(n: Extent, sizes: Mapping[str, int]) -> int:
     return evaluate(n.formula, sizes) if isinstance(n, Size) else n
 
 
+def with_sizes(n: Extent, sizes: Mapping[str, Extent]) -> Any:
+    """Return an extent where the symbols are `sizes`, numbers and other sizes."""
+    return _of_atoms(n.formula, sizes) if isinstance(n, Size) else n
+
+
+def _of_atoms(formula: Formula, sizes: Mapping[str, Extent]) -> Any:
+    def value(atom: Atom) -> Any:
+        return sizes[atom] if isinstance(atom, str) else _of_atoms(atom.value, sizes) // _of_atoms(atom.divisor, sizes)
+
+    return sum(factor * prod(map(value, monomial)) for monomial, factor in formula.terms.items())
+
+
 # ---------------------------------------------------------------- formulas
 
 
@@ -384,7 +404,8 @@ def _text(atom: Atom) -> str:
     return f"({f'({value})' if ' ' in value else value}//{f'({divisor})' if len(atom.divisor.terms) > 1 else divisor})"
 
 
-def _formula_of(n: object) -> Formula:
+def formula_of(n: object) -> Formula:
+    """Return an extent as a formula."""
     return n.formula if isinstance(n, Size) else number(int(n))  # type: ignore[call-overload]
 
 
@@ -394,14 +415,14 @@ def _simplest(formula: Formula, symbols: Symbols) -> Extent:
 
 
 def _divided(a: object, b: object, symbols: Symbols) -> Extent:
-    divisor = _formula_of(b)
+    divisor = formula_of(b)
     if divisor.constant == 0:
         raise ZeroDivisionError(f"{a} divided by 0")
     if divisor.constant is not None and divisor.constant < 0:
         return _divided(-a, -divisor.constant, symbols)  # type: ignore[operator]
     if not symbols.decided(divisor, ">"):
         raise OpenSize(b if isinstance(b, Size) else Size(divisor, symbols))
-    return _simplest(_quotient(_formula_of(a), divisor), symbols)
+    return _simplest(_quotient(formula_of(a), divisor), symbols)
 
 
 def _quotient(value: Formula, divisor: Formula) -> Formula:

@@ -7,8 +7,9 @@ distinct(jobs)              the different jobs, and which of them each one is
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from polyhedral import affine
 from tensorlang.graph.nodes import Graph, Kernel
 from tensorlang.graph.passes.memory.layout import layouts_of
 from tensorlang.graph.pipeline import optimise
@@ -41,8 +42,11 @@ def optimised(loaded: Graph, tools: Tools) -> Graph:
 
 
 def job_of(graph: Graph, kernel: Kernel) -> Job:
-    """Return what is to be compiled for a kernel."""
-    return Job(kernel.program, layouts_of(graph, kernel), constant_params(graph, kernel))
+    """Return what is to be compiled for a kernel: of open sizes it knows what was assumed of them."""
+    program = kernel.program
+    if graph.symbols is not None and program.sizes:
+        program = replace(program, context=affine.conj(program.context, *graph.symbols.conditions(program.sizes)))
+    return Job(program, layouts_of(graph, kernel), constant_params(graph, kernel))
 
 
 def distinct(jobs: Sequence[Job]) -> tuple[list[Job], list[int]]:

@@ -16,12 +16,12 @@ from codegen.forks import Lock
 from codegen.log import log_of
 from tensorlang.bounded_cache import BoundedCache
 from tensorlang.diagnostics import CompileError, Diagnostic, RunError, counted, plain_text, trimmed
-from tensorlang.graph.data_dependent import DataDependent, Known
+from tensorlang.graph.data_dependent import DataDependent
 from tensorlang.graph.nodes import Graph
 from tensorlang.runtime.bundle import BundleKey, keep_open, kept_open
 from tensorlang.runtime.description import Description
 from tensorlang.runtime.feeds import check_named, describe
-from tensorlang.runtime.open_sizes import OpenSizes
+from tensorlang.runtime.open_sizes import Compiling, Given, OpenShapes, OpenSizes, Rest
 from tensorlang.runtime.profile import Profile
 from tensorlang.runtime.protocol import MemoryUse, Progress, Runs, Timer, Tools, quiet
 from tensorlang.runtime.signature import OpenModel, Signature, TensorSignature, check_feeds, named_inputs, signature_of
@@ -60,7 +60,6 @@ class CompiledModel:
 
         Raises CompileError for what the model does that is not supported, C0111 and C0112."""
         self._load, self._tools, self._progress, self._key = load, tools, progress, key
-        """For how many combinations of shapes at most code stays in memory; that of others is read again when they come back."""
         self._shared: dict[str, Any] = {}
         self._again = made
         self._made: BoundedCache[tuple[tuple[str, tuple[int, ...]], ...], Runs] = BoundedCache(tools.combinations)
@@ -68,8 +67,19 @@ class CompiledModel:
         self._static: Runs | None = None
         self._signature: Signature | None = None
         self._open: tuple[Diagnostic, ...] = ()
-        self._sizes: Sizes = sizes
-        self._opened: OpenSizes | None = None
+        self._notes: list[str] = []
+        self._compiling = Compiling(
+            self._name,
+            "static" if tools.on_device else sizes,
+            load,
+            tools,
+            progress,
+            key,
+            self._compiled,
+            self._tools.combinations,
+            self._tell,
+        )
+        self._opened: tuple[OpenShapes, OpenSizes] | None = None
         self._quick: Callable[[Mapping[str, object]], Any] = lambda feeds: NotImplemented
         known = self._known_to_be_open(shapes)
         if known is None:
@@ -84,9 +94,24 @@ class CompiledModel:
             self._open, self._signature = known.diagnostics, known.signature
         if isinstance(self._static, Stages):
             self._signature = signature()
-        if self._signature is not None and self._open and sizes != "static" and not tools.on_device:
-            taken = self._signature
-            self._opened = OpenSizes(taken.name, taken.inputs, sizes, load, tools, progress, key)
+        self._opened = self._open_sizes()
+
+    def _open_sizes(self) -> tuple[OpenShapes, OpenSizes] | None:
+        """Return which sizes the inputs leave open, and the code for these, None where each combination is to have code of its own."""
+        if self._signature is None or not self._open or self._compiling.sizes == "static":
+            return None
+        open_shapes = OpenShapes(self._signature.inputs)
+        given = open_shapes.given()
+        return None if given is None else (open_shapes, OpenSizes(self._compiling, given))
+
+    def _tell(self, level: int, what: str) -> None:
+        """Note what becomes of sizes for `explain`, and tell it to the logger unless `level` is 0."""
+        self._notes.append(what)
+        if level:
+            _log.log(level, "model `%s`: %s", self._name(), what)
+
+    def _name(self) -> str:
+        return self._signature.name if self._signature is not None else ""
 
     def _known_to_be_open(self, shapes: Shapes | None) -> OpenModel | None:
         """Return what another process found out about a model of open shapes, or None."""
@@ -236,8 +261,7 @@ class CompiledModel:
 
     def _shapes(self) -> Iterator[str]:
         """Yield what there is to say of the shapes that an open model has met."""
-        if self._opened is not None:
-            yield from (f"sizes: {note}" for note in self._opened.notes)
+        yield from (f"sizes: {note}" for note in self._notes)
         if self._open:
             yield f"shapes: of at most {self._made.limit} combinations code stays in memory, of these now, the last one used last"
             yield from ("        " + ", ".join(f"{name} {list(shape)}" for name, shape in key) for key in self._made)
@@ -285,27 +309,28 @@ class CompiledModel:
 
     def _run_of(self, shapes: Shapes) -> Runs:
         """Return what runs for shapes: code for open sizes told these, or code of their own."""
-        opened = self._opened.runs(shapes) if self._opened is not None else None
-        return opened if opened is not None else self._specialise(shapes)
+        if self._opened is not None:
+            sizes = self._opened[0].sizes(shapes)
+            opened = None if sizes is None else self._opened[1].runs(sizes)
+            if opened is not None:
+                return opened
+        return self._specialise(shapes)
 
     def _specialise(self, shapes: Shapes | None) -> Runs:
-        return self._compiled(shapes, ())
+        return self._compiled(Given(shapes))
 
-    def _compiled(self, shapes: Shapes | None, known: tuple[()] | tuple[Known]) -> Runs:
+    def _compiled(self, given: Given) -> Runs:
         """Return the model for these shapes, and for elements that are known where shapes depend on some."""
-        key = self._key(shapes, *known) if self._key is not None else None
-        shared, start = self._shared if self._open or known else None, perf_counter()
+        key = self._key(*given.arguments) if self._key is not None else None
+        shared, start = self._shared if self._open or given.known else None, perf_counter()
         found = self._tools.kept(key.name, shared) if key is not None else None
         try:
-            made = found if found is not None else self._tools.built(self._load(shapes, *known), self._progress, key, shared)
+            made = found if found is not None else self._tools.built(self._load(*given.arguments), self._progress, key, shared)
         except DataDependent as problem:
-            return self._staged(problem, shapes, known[0] if known else Known())
+            first = None if problem.stage is None else self._tools.built(problem.stage, self._progress, None, self._shared)
+            return Rest(self._compiling, given, problem).stages(first, {})
         self._log(made, "compiled" if found is None else "found in the cache", perf_counter() - start)
         return made
-
-    def _staged(self, problem: DataDependent, shapes: Shapes | None, known: Known) -> Runs:
-        first = None if problem.stage is None else self._tools.built(problem.stage, self._progress, None, self._shared)
-        return Stages(problem, known, first, lambda more: self._compiled(shapes, (more,)), self._tools.combinations, self._tools.shape_of)
 
     def _log(self, made: Runs, how: str, seconds: float) -> None:
         if _log.isEnabledFor(INFO):

@@ -9,132 +9,170 @@ A size that changes later makes one more compilation, in which it is a symbol, t
 smaller than a window): combinations that they do not hold for are compiled for themselves. Where a size has to be a number it stays one,
 and where open sizes cannot be compiled at all, every combination has code of its own. What becomes of a model is told to the logger, and
 `explain` lists it.
+
+Whole numbers in the data that decide shapes are sizes, too: those of small inputs, and those that a first stage of the model computes.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from logging import INFO, WARNING
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeAlias
+
+import numpy as np
 
 from codegen.errors import InternalError as InternalErrorOfCode
+from codegen.forks import Lock
 from codegen.log import log_of
+from tensorlang.check.problems import counted
 from tensorlang.diagnostics import CompileError, InternalError, counted, plain_text
-from tensorlang.graph.data_dependent import DataDependent
-from tensorlang.graph.nodes import Graph
-from tensorlang.graph.sizes import PREFIX, OpenSize, Size, Symbols, symbol_name
+from tensorlang.graph.data_dependent import DataDependent, Known, value_at
+from tensorlang.graph.nodes import Graph, Value
+from tensorlang.graph.sizes import PREFIX, Extent, OpenSize, Symbols, symbol_name, with_sizes
 from tensorlang.runtime.bundle import BundleKey
+from tensorlang.runtime.feeds import describe
 from tensorlang.runtime.protocol import OpenRuns, Progress, Runs, Tools
 from tensorlang.runtime.signature import TensorSignature
 from tensorlang.runtime.specialization import Sizes
+from tensorlang.runtime.stages import Stages
+from tensorlang.tensor.widths import LARGEST
 
+Array = np.ndarray[Any, Any]
 Shapes = Mapping[str, tuple[int, ...]]
+Numbers: TypeAlias = Mapping[str, int]
+"""What sizes are, by the names of their symbols."""
 FIXED = 1
 """How many combinations have code of their own before sizes are opened."""
 MOST_COMPILED = 8
 """How often a model is compiled for open sizes: each of these rests on other assumptions."""
+MOST_ELEMENTS = 16
+"""Values of so many elements at most hold sizes; of larger ones all elements are known as numbers."""
 
 _log = log_of("compile")
 
 
-@dataclass(slots=True)
-class OpenSizes:
-    """The code of one model for open sizes. `load(shapes)` imports the model, `key(shapes)` is what its code is kept under on disk."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Given:
+    """What a model is imported for: the shapes of its inputs, None for those that it declares, and what is known of its values. Extents and
+    elements may be sizes."""
 
-    name: str
-    inputs: Sequence[TensorSignature]
+    shapes: Mapping[str, tuple[Any, ...]] | None = None
+    known: Known = field(default_factory=Known)
+
+    def at(self, sizes: Mapping[str, Extent]) -> Given:
+        """Return it where the symbols are `sizes`, numbers and other sizes."""
+        shapes = self.shapes and {name: tuple(with_sizes(n, sizes) for n in shape) for name, shape in self.shapes.items()}
+        return Given(shapes, self.known.at(sizes))
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """What importers and keys are called with."""
+        return (self.shapes, self.known) if self.known else (self.shapes,)
+
+
+@dataclass(frozen=True, slots=True)
+class Compiling:
+    """How a model is compiled: `load` imports it for what is `Given.arguments`, `key` is what its code is kept under on disk, and
+    `compiled` compiles it for numbers alone."""
+
+    name: Callable[[], str]
     sizes: Sizes
-    load: Callable[[Shapes | None], Graph]
+    load: Callable[..., Graph]
     tools: Tools
     progress: Progress
-    key: Callable[[Shapes | None], BundleKey] | None
-    made: list[OpenRuns] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    """What `explain` says of sizes."""
-    _symbols: dict[str, str] = field(default_factory=dict)
-    """Names in programs, by those of the dimensions."""
+    key: Callable[..., BundleKey] | None
+    compiled: Callable[[Given], Runs]
+    kept: int
+    """For how many combinations of elements code stays in memory."""
+    tell: Callable[[int, str], None]
+    """Notes what becomes of sizes."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Variant:
+    """Code for open sizes; the others are numbers in it."""
+
+    made: OpenRuns
+    numbers: Numbers
+
+    def fits(self, sizes: Numbers) -> bool:
+        same = all(sizes[name] == number for name, number in self.numbers.items())
+        return same and all(condition.holds(sizes) for condition in self.made.symbols.assumed)
+
+
+@dataclass(slots=True)
+class OpenSizes:
+    """The code of one model for open sizes. `given` has a size for each of its symbols. `opened`: those that are open from the start."""
+
+    compiling: Compiling
+    given: Given
+    opened: frozenset[str] = frozenset()
+    made: list[_Variant] = field(default_factory=list)
     _first: dict[str, int] = field(default_factory=dict)
     _different: set[str] = field(default_factory=set)
     _fixed: set[str] = field(default_factory=set)
     _count: int = 0
     _refused: bool = False
 
-    def __post_init__(self) -> None:
-        for tensor in self.inputs:
-            for k, extent in enumerate(tensor.shape or ()):
-                name = _dimension(tensor, k, extent)
-                if name is not None and name not in self._symbols:
-                    self._symbols[name] = symbol_name(name, dict.fromkeys(self._symbols.values()))
-
-    def runs(self, shapes: Shapes) -> Runs | None:
-        """Return the model for input shapes by code for open sizes: what there is, or what is compiled now; None where the combination
-        is to have code of its own. Raises CompileError where sizes are asked to be open and cannot be."""
-        sizes = self._sizes(shapes)
-        if sizes is None or self.sizes == "static" or not sizes:
+    def runs(self, sizes: Numbers) -> Runs | None:
+        """Return the model for sizes by code for open ones: what there is, or what is compiled now; None where the combination is to have
+        code of its own. Raises CompileError where sizes are asked to be open and cannot be."""
+        if self.compiling.sizes == "static" or not sizes or max(sizes.values()) > LARGEST:
             return None
-        found = self._found(shapes)
+        found = self._found(sizes)
         if found is None:
             self._note(sizes)
-            if not self._opens():
-                return None
-            found = self._compiled(shapes, sizes)
-        return None if found is None else found.at(shapes)
+            found = self._compiled(sizes) if self._opens() else None
+        return None if found is None else found.at(sizes)
 
-    def _sizes(self, shapes: Shapes) -> dict[str, int] | None:
-        """Return the sizes that the model leaves open by their symbols; None where shapes do not fit the model."""
-        sizes: dict[str, int] = {}
-        for tensor in self.inputs:
-            given = shapes.get(tensor.name)
-            if given is None or tensor.shape is None or len(given) != len(tensor.shape):
-                return None
-            for k, extent in enumerate(tensor.shape):
-                name = _dimension(tensor, k, extent)
-                if name is not None and sizes.setdefault(self._symbols[name], given[k]) != given[k]:
-                    return None
-        return sizes
+    def _found(self, sizes: Numbers) -> OpenRuns | None:
+        return next((variant.made for variant in self.made if variant.fits(sizes)), None)
 
-    def _found(self, shapes: Shapes) -> OpenRuns | None:
-        return next((made for made in self.made if made.fits(shapes)), None)
-
-    def _note(self, sizes: Mapping[str, int]) -> None:
+    def _note(self, sizes: Numbers) -> None:
         self._first = self._first or dict(sizes)
-        self._different |= {name for name, size in sizes.items() if self._first[name] != size}
+        self._different |= {name for name, size in sizes.items() if self._first[name] != size or name in self.opened}
         self._count += 1
 
     def _opens(self) -> bool:
         if self._refused or len(self.made) >= MOST_COMPILED:
             return False
-        return self.sizes == "symbolic" or (self._count > FIXED and bool(self._different - self._fixed))
+        asked = self.compiling.sizes == "symbolic"
+        return asked or ((self._count > FIXED or bool(self.opened)) and bool(self._different - self._fixed))
 
-    def _compiled(self, shapes: Shapes, sizes: Mapping[str, int]) -> OpenRuns | None:
+    def _compiled(self, sizes: Numbers) -> OpenRuns | None:
         """Return the model compiled for the sizes that have differed, or as many of them as may be open."""
-        wanted = set(sizes) if self.sizes == "symbolic" else set(self._different)
-        for samples in (_samples(sizes, self._first), dict(sizes)):
-            made = self._tried(shapes, wanted, samples)
-            if made is None:
+        wanted = set(sizes) if self.compiling.sizes == "symbolic" else set(self._different)
+        tried = list({tuple(s.items()): s for s in (_samples(sizes, self._first), dict(sizes))}.values())
+        for samples in tried:
+            variant = self._tried(sizes, wanted, samples, last=samples is tried[-1])
+            if variant is not None:
+                self.made.append(variant)
+                if variant.fits(sizes):
+                    return variant.made
+            if self._refused:
                 break
-            self.made.append(made)
-            if made.fits(shapes):
-                return made
         return None
 
-    def _tried(self, shapes: Shapes, wanted: set[str], samples: Mapping[str, int]) -> OpenRuns | None:
+    def _tried(self, sizes: Numbers, wanted: set[str], samples: Numbers, last: bool) -> _Variant | None:
+        """Return the model compiled for open sizes. What is refused for samples may be right for the sizes at hand, the `last` to try."""
         while names := sorted(wanted - self._fixed):
             symbols = Symbols({name: samples[name] for name in names})
+            numbers = {name: size for name, size in sizes.items() if name not in symbols.samples}
             try:
-                return self._built(self._open(shapes, symbols), symbols)
+                made = self._built(self.given.at({**sizes, **{name: symbols.symbol(name) for name in names}}), symbols)
+                return _Variant(made, numbers)
             except OpenSize as need:
                 fixed = (need.names & set(names)) or set(names)
                 self._fixed |= fixed
-                self._tell(INFO, f"{_listed(fixed)} {'is a number' if len(fixed) == 1 else 'are numbers'}: {need}")
-            except DataDependent:
-                self._refuse(INFO, "shapes depend on elements of the data")
-                return None
+                self.compiling.tell(INFO, f"{_listed(fixed)} {'is a number' if len(fixed) == 1 else 'are numbers'}: {need}")
             except CompileError as refused:
+                if not last:
+                    return None
                 self._refuse(INFO, refused.diagnostics[0].title)
-                if self.sizes == "symbolic":
+                if self.compiling.sizes == "symbolic":
                     raise
                 return None
             except (InternalError, InternalErrorOfCode) as broken:
@@ -143,40 +181,73 @@ class OpenSizes:
         self._refuse(INFO, "no size that differs can be open")
         return None
 
-    def _built(self, shapes: Mapping[str, tuple[Any, ...]], symbols: Symbols) -> OpenRuns:
-        key = self.key(shapes) if self.key is not None else None
-        key, start = key if not self.made else None, perf_counter()
-        found = self.tools.kept_open_sizes(key.name) if key is not None else None
-        made = found if found is not None else self.tools.built_open_sizes(self.load(shapes), self.progress, key)
+    def _built(self, given: Given, symbols: Symbols) -> OpenRuns:
+        how = self.compiling
+        key, start = how.key(*given.arguments) if how.key is not None and not self.made else None, perf_counter()
+        found = how.tools.kept_open_sizes(key.name) if key is not None else None
+        made: OpenRuns
+        try:
+            made = found if found is not None else how.tools.built_open_sizes(how.load(*given.arguments), how.progress, key)
+        except DataDependent as problem:
+            first = None if problem.stage is None else how.tools.built_open_sizes(problem.stage, how.progress, None)
+            made = OpenStages(how, given, problem, first, symbols)
         self._log(made, "compiled" if found is None else "found in the cache", perf_counter() - start)
         return made
 
     def _log(self, made: OpenRuns, how: str, seconds: float) -> None:
-        self.notes.append(f"open are {_listed(made.symbols.samples)}{_assuming(made.symbols)}")
+        tools = self.compiling.tools
+        self.compiling.tell(0, f"open are {_listed(made.symbols.samples)}{_assuming(made.symbols)}")
         if _log.isEnabledFor(INFO):
-            types = {t.name: t.dtype for t in self.inputs}
-            inputs = ", ".join(f"{plain_text(name)}: {types[name]}{list(shape)}" for name, shape in made.inputs)
-            where = f"{self.tools.name}, {counted(self.tools.threads, 'thread')}"
+            inputs = ", ".join(f"{plain_text(v.name)}: {describe(v.dtype, v.shape)}" for v in made.inputs)
+            where = f"{tools.name}, {counted(tools.threads, 'thread')}"
             what = f"{how} in {seconds * 1e3:.1f} ms, {counted(made.kernels, 'kernel')}, for {where}{_assuming(made.symbols)}"
-            _log.info("model `%s` for %s: %s", plain_text(self.name), inputs, what)
-
-    def _open(self, shapes: Shapes, symbols: Symbols) -> dict[str, tuple[int | Size, ...]]:
-        """Return the shapes of the inputs with symbols in them."""
-
-        def extent(tensor: TensorSignature, k: int) -> int | Size:
-            name = _dimension(tensor, k, (tensor.shape or ())[k])
-            symbol = self._symbols.get(name) if name is not None else None
-            return symbols.symbol(symbol) if symbol in symbols.samples and symbol is not None else shapes[tensor.name][k]
-
-        return {t.name: tuple(extent(t, k) for k in range(len(shapes[t.name]))) for t in self.inputs}
+            _log.info("model `%s` for %s: %s", plain_text(self.compiling.name()), inputs, what)
 
     def _refuse(self, level: int, why: str) -> None:
         self._refused = True
-        self._tell(level, f"compiled for each combination of sizes: {why}")
+        self.compiling.tell(level, f"compiled for each combination of sizes: {why}")
 
-    def _tell(self, level: int, what: str) -> None:
-        self.notes.append(what)
-        _log.log(level, "model `%s`: %s", self.name, what)
+
+# ---------------------------------------------------------------- the sizes of inputs
+
+
+class OpenShapes:
+    """The sizes that the inputs of a model leave open."""
+
+    def __init__(self, inputs: Sequence[TensorSignature]) -> None:
+        self._inputs = inputs
+        self.names: dict[str, str] = {}
+        """What symbols are called in programs, by the names of dimensions."""
+        for tensor in inputs:
+            for k, extent in enumerate(tensor.shape or ()):
+                name = _dimension(tensor, k, extent)
+                if name is not None and name not in self.names:
+                    self.names[name] = symbol_name(name, dict.fromkeys(self.names.values()))
+
+    def given(self) -> Given | None:
+        """Return the shapes of inputs with a size for each dimension that is open, None where an input may be of any rank."""
+        symbols = Symbols({})
+
+        def extent(tensor: TensorSignature, k: int, n: int | str | None) -> Any:
+            name = _dimension(tensor, k, n)
+            return n if name is None else symbols.symbol(self.names[name])
+
+        if any(tensor.shape is None for tensor in self._inputs):
+            return None
+        return Given({t.name: tuple(extent(t, k, n) for k, n in enumerate(t.shape or ())) for t in self._inputs})
+
+    def sizes(self, shapes: Shapes) -> dict[str, int] | None:
+        """Return the sizes that the model leaves open by their symbols; None where shapes do not fit the model."""
+        sizes: dict[str, int] = {}
+        for tensor in self._inputs:
+            given = shapes.get(tensor.name)
+            if given is None or tensor.shape is None or len(given) != len(tensor.shape):
+                return None
+            for k, extent in enumerate(tensor.shape):
+                name = _dimension(tensor, k, extent)
+                if name is not None and sizes.setdefault(self.names[name], given[k]) != given[k]:
+                    return None
+        return sizes
 
 
 def _dimension(tensor: TensorSignature, k: int, extent: int | str | None) -> str | None:
@@ -184,7 +255,94 @@ def _dimension(tensor: TensorSignature, k: int, extent: int | str | None) -> str
     return extent if isinstance(extent, str) else f"{tensor.name}_{k}" if extent is None else None
 
 
-def _samples(sizes: Mapping[str, int], first: Mapping[str, int]) -> dict[str, int]:
+# ---------------------------------------------------------------- elements that decide sizes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpenStages:
+    """A model of open sizes whose shapes depend on elements (`tensorlang.runtime.protocol.OpenRuns`): `first` computes what decides, where
+    the inputs do not say it. The rest is made for any sizes, too."""
+
+    compiling: Compiling
+    given: Given
+    problem: DataDependent
+    first: OpenRuns | None
+    symbols: Symbols
+    _rest: list[Rest] = field(default_factory=list)
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        return self.problem.inputs
+
+    @property
+    def kernels(self) -> int:
+        return 0 if self.first is None else self.first.kernels
+
+    def at(self, sizes: Numbers) -> Runs:
+        if not self._rest:
+            self._rest.append(Rest(self.compiling, self.given, self.problem, frozenset(self.symbols.samples)))
+        rest, known = self._rest[0], {name: sizes[name] for name in self.symbols.samples}
+        first = None if self.first is None else self.first.at(known)
+        return rest.stages(first, known)
+
+
+class Rest:
+    """What is left of a model whose shapes depend on elements: code for whatever these are, as far as they can be sizes, for each
+    combination of those that cannot."""
+
+    def __init__(self, compiling: Compiling, given: Given, problem: DataDependent, opened: frozenset[str] = frozenset()) -> None:
+        """`given` is what the model is imported for so far, in which the symbols `opened` are sizes."""
+        self._compiling, self._given, self._problem, self._opened = compiling, given, problem, opened
+        self._made: OrderedDict[bytes, OpenSizes] = OrderedDict()
+        self._lock = Lock()
+
+    def stages(self, first: Runs | None, sizes: Numbers) -> Stages:
+        """Return the model, of which `first` computes what decides, for numbers of the symbols that are open."""
+        inputs = tuple(value_at(v, sizes) for v in self._problem.inputs)
+        how = self._compiling
+
+        def following(elements: Mapping[str, Array]) -> Runs:
+            return self._runs(sizes, elements)
+
+        return Stages(self._problem, inputs, first, following, how.kept, how.tools.shape_of)
+
+    def _runs(self, sizes: Numbers, elements: Mapping[str, Array]) -> Runs:
+        names, numbers = dict.fromkeys(self._opened), dict[str, int]()
+        symbols, split = Symbols({}), dict[str, Array]()
+        for value, array in elements.items():
+            split[value] = _with_symbols(value, array, symbols, names, numbers)
+        known = self._given.known
+        open_ = Known({**known.elements, **split}, {**known.carried, **self._problem.carried_values()})
+        key = Known(split).digest()
+        with self._lock:
+            if key not in self._made:
+                self._made[key] = OpenSizes(self._compiling, Given(self._given.shapes, open_), self._opened)
+            self._made.move_to_end(key)
+            while len(self._made) > self._compiling.kept:
+                self._made.popitem(last=False)
+            found = self._made[key].runs({**sizes, **numbers})
+        exact = Given(self._given.shapes, Known({**known.elements, **elements}, open_.carried))
+        return found if found is not None else self._compiling.compiled(exact.at(sizes))
+
+
+def _with_symbols(value: str, array: Array, symbols: Symbols, names: dict[str, None], numbers: dict[str, int]) -> Array:
+    """Return elements with sizes for those that can be some, of which `names` and `numbers` are told."""
+    if array.dtype.kind not in "iu" or not 0 < array.size <= MOST_ELEMENTS:
+        return array
+    found = np.empty(array.shape, object)
+    for place, element in zip(np.ndindex(array.shape), array.flat, strict=True):
+        found[place] = int(element)
+        if element >= 0:
+            name = symbol_name("_".join((value, *map(str, place))), names)
+            names[name], numbers[name] = None, int(element)
+            found[place] = symbols.symbol(name)
+    return found
+
+
+# ---------------------------------------------------------------- samples, words
+
+
+def _samples(sizes: Numbers, first: Numbers) -> dict[str, int]:
     """Return a sample for each size, those at hand where they say most: none is 0 or 1, and no two are equal."""
     samples: dict[str, int] = {}
     for name, size in sizes.items():

@@ -18,7 +18,7 @@ from codegen.store import Cache
 from tensorlang.diagnostics import RunError
 from tensorlang.graph.nodes import Graph, Value
 from tensorlang.graph.precisions import Precision
-from tensorlang.graph.sizes import Size, Symbols
+from tensorlang.graph.sizes import Symbols
 from tensorlang.runtime.feeds import Place
 from tensorlang.runtime.limits import Explained
 from tensorlang.runtime.profile import Profile
@@ -209,8 +209,8 @@ class OpenRuns(Protocol):
     """A model whose sizes are open, wherever it runs."""
 
     @property
-    def inputs(self) -> tuple[tuple[str, tuple[int | Size, ...]], ...]:
-        """The inputs by name, with their shapes."""
+    def inputs(self) -> tuple[Value, ...]:
+        """The inputs, whose extents may be sizes."""
         ...
 
     @property
@@ -223,12 +223,9 @@ class OpenRuns(Protocol):
         """The sizes that are open, and what was assumed of them."""
         ...
 
-    def fits(self, shapes: Mapping[str, tuple[int, ...]]) -> bool:
-        """Tell whether this is the code for such shapes of the inputs."""
-        ...
-
-    def at(self, shapes: Mapping[str, tuple[int, ...]]) -> Runs:
-        """Return the model for shapes that fit. Raises RunError R0315 where no machine has the memory."""
+    def at(self, sizes: Mapping[str, int]) -> Runs:
+        """Return the model for these values of its symbols, for which what was assumed holds; other names are ignored. Raises RunError
+        R0315 where no machine has the memory."""
         ...
 
 

@@ -1,7 +1,7 @@
 """Models whose shapes depend on elements, for one combination of input shapes: each run first finds the elements that decide, among its
 inputs or by a first stage of the model, and goes on with the code for these.
 
-    elements of inputs, or of what the first stage returns  ─►  the rest of the model, compiled when they come for the first time
+    elements of inputs, or of what the first stage returns  ─►  the rest of the model, for any sizes or compiled when they first come
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ Array = np.ndarray[Any, Any]
 
 
 class Stages:
-    """A model of which `first` computes what shapes depend on (None: its inputs say so), and `following(known)` is the rest."""
+    """A model of which `first` computes what shapes depend on (None: its inputs say so), and `following(elements)` is the rest."""
 
     def __init__(
         self,
         problem: DataDependent,
-        known: Known,
+        inputs: tuple[Value, ...],
         first: Runs | None,
-        following: Callable[[Known], Runs],
+        following: Callable[[Mapping[str, Array]], Runs],
         kept: int,
         shape_of: Callable[[object, str], tuple[int, ...]],
     ) -> None:
-        """`known` is what is known already, `kept` for how many elements at most code stays in memory, `shape_of` tells the shape of an
-        input, wherever it lies."""
-        self.inputs, self.outputs = problem.inputs, ()
-        self._problem, self._known, self._first, self._following = problem, known, first, following
+        """`inputs` are those of the problem for sizes that are known; `following(elements)` is the rest for elements that were found, of
+        which code stays in memory for `kept` at most; `shape_of` tells the shape of an input, wherever it lies."""
+        self.inputs, self.outputs = inputs, ()
+        self._problem, self._first, self._following = problem, first, following
         self._shape_of = shape_of
-        self._taken = tuple(TensorSignature(v.name, v.dtype, v.shape) for v in problem.inputs)
+        self._taken = tuple(TensorSignature(v.name, v.dtype, v.shape) for v in inputs)
         self._made: BoundedCache[bytes, Runs] = BoundedCache(kept)
         self._lock = Lock()
 
@@ -82,12 +82,9 @@ class Stages:
         return made, _those(made, {**feeds, **carried})
 
     def _made_for(self, elements: Mapping[str, Array]) -> Runs:
-        values = {} if self._problem.stage is None else self._problem.stage.values
-        carried = {name: values[name] for name in self._problem.carried}
-        known = Known({**self._known.elements, **elements}, {**self._known.carried, **carried})
-        key = known.digest()
+        key = Known(elements).digest()
         with self._lock:
-            return self._made.used(key, lambda: self._following(known))
+            return self._made.used(key, lambda: self._following(elements))
 
     def _parts(self) -> Sequence[Runs]:
         """Return what there is code for and ran last, in order."""

@@ -26,15 +26,14 @@ from tensorlang.backends.cpu.model import Specialised, specialised
 from tensorlang.backends.cpu.toolchain import Toolchain
 from tensorlang.diagnostics import InternalError, error
 from tensorlang.graph.edit import size_bytes
-from tensorlang.graph.nodes import Extern, Graph, Kernel, Node, Part
+from tensorlang.graph.nodes import Extern, Graph, Kernel, Node, Part, Value
 from tensorlang.graph.plan import Arena, Constant, Input, Output, Place, Plan, planned
-from tensorlang.graph.sizes import Size, Symbols, evaluate, value_at
+from tensorlang.graph.sizes import Symbols, evaluate, value_at
 from tensorlang.room import check_room
 from tensorlang.runtime.bundle import BundleKey, Draft
 from tensorlang.runtime.constants import Places, Weights, in_memory, places_of, without_constants
 from tensorlang.runtime.jobs import distinct, job_of, optimised
 from tensorlang.runtime.protocol import Progress
-from tensorlang.tensor.widths import LARGEST
 
 Array = np.ndarray[Any, Any]
 Told: TypeAlias = tuple[Literal["size", "value", "scratch"], str]
@@ -75,9 +74,9 @@ class OpenExecutable:
     toolchain: Toolchain
 
     @property
-    def inputs(self) -> tuple[tuple[str, tuple[int | Size, ...]], ...]:
+    def inputs(self) -> tuple[Value, ...]:
         graph = self.made.parts.graph
-        return tuple((name, graph.values[name].shape) for name in graph.inputs)
+        return tuple(graph.values[name] for name in graph.inputs)
 
     @property
     def kernels(self) -> int:
@@ -89,26 +88,8 @@ class OpenExecutable:
         assert found is not None, "a graph of open sizes has symbols"
         return found
 
-    def _sizes(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int] | None:
-        """Return the values of the symbols for shapes of the inputs, None where these are not what the code is for."""
-        sizes: dict[str, int] = {}
-        for name, shape in self.inputs:
-            given = shapes[name]
-            if len(given) != len(shape):
-                return None
-            for n, size in zip(shape, given, strict=True):
-                expected = n if isinstance(n, int) else sizes.setdefault(next(iter(n.names)), size)
-                if expected != size or size > LARGEST:
-                    return None
-        return sizes
-
-    def fits(self, shapes: Mapping[str, tuple[int, ...]]) -> bool:
-        sizes = self._sizes(shapes)
-        return sizes is not None and all(condition.holds(sizes) for condition in self.symbols.assumed)
-
-    def at(self, shapes: Mapping[str, tuple[int, ...]]) -> Specialised:
-        sizes = self._sizes(shapes)
-        assert sizes is not None, "shapes that fit"
+    def at(self, sizes: Mapping[str, int]) -> Specialised:
+        sizes = {name: sizes[name] for name in self.symbols.samples}
         parts, values = self.made.parts, all_sizes(self.symbols, sizes)
         graph = graph_at(parts.graph, values)
         for value in graph.values.values():

@@ -1,0 +1,95 @@
+"""Sizes that data decide: whole numbers in small inputs, and what a first stage of a model counts, are symbols as those of shapes are."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import TensorProto
+from test_open_sizes import Net, compilations
+
+import tensorlang as tl
+
+Array = np.ndarray[Any, Any]
+INTS = TensorProto.INT64
+
+
+def check(model: tl.CompiledModel, data: bytes, every: Sequence[Mapping[str, Array]]) -> None:
+    session = onnxruntime.InferenceSession(data)
+    for feeds in every:
+        for mine, theirs in zip(model.run(feeds).values(), session.run(None, feeds), strict=True):
+            assert (mine.shape, mine.dtype) == (theirs.shape, theirs.dtype)
+            np.testing.assert_allclose(mine, theirs, 1e-4, 1e-4)
+
+
+def rows(*shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def reshaped() -> bytes:
+    n = Net()
+    return n.model({"x": [2, 12], "shape": [2]}, n.op("Relu", n.op("Reshape", "x", "shape")), types={"shape": INTS})
+
+
+def cut() -> bytes:
+    n = Net()
+    part = n.op("Slice", "x", "start", "end", n.ints(0))
+    return n.model({"x": [40, 3], "start": [1], "end": [1]}, n.op("Exp", part), types={"start": INTS, "end": INTS})
+
+
+def counted() -> bytes:
+    n = Net()
+    at = n.op("NonZero", n.op("Greater", "x", n.constant(np.float32(0))))
+    return n.model({"x": ["n", 6]}, at, n.op("GatherND", "x", n.op("Transpose", at, perm=[1, 0])), types={at: INTS})
+
+
+def test_the_numbers_of_a_shape_input_become_sizes_when_they_differ(caplog: pytest.LogCaptureFixture) -> None:
+    data = reshaped()
+    model, x = tl.compile(data, threads=1), rows(2, 12)
+    with caplog.at_level(logging.INFO, "tensorlang.compile"):
+        check(model, data, [{"x": x, "shape": np.array(s)} for s in ([4, 6], [6, 4], [3, 8], [8, 3], [2, 12], [12, 2])])
+    assert len(compilations(caplog)) == 2
+    assert "as long as" in compilations(caplog)[1]
+
+
+def test_a_negative_number_is_compiled_for_itself_and_the_rest_stays_open(caplog: pytest.LogCaptureFixture) -> None:
+    data = reshaped()
+    model, x = tl.compile(data, threads=1, sizes="symbolic"), rows(2, 12)
+    with caplog.at_level(logging.INFO, "tensorlang.compile"):
+        check(model, data, [{"x": x, "shape": np.array(s)} for s in ([4, -1], [6, -1], [3, 8], [-1, 3], [8, -1], [-1, 4])])
+    assert len(compilations(caplog)) == 3
+
+
+def test_where_a_slice_begins_and_ends_is_open(caplog: pytest.LogCaptureFixture) -> None:
+    data = cut()
+    model, x = tl.compile(data, threads=1, sizes="symbolic"), rows(40, 3)
+    with caplog.at_level(logging.INFO, "tensorlang.compile"):
+        check(model, data, [{"x": x, "start": np.array([a]), "end": np.array([b])} for a, b in ((3, 9), (5, 40), (0, 1), (7, 7), (2, 30))])
+    assert len(compilations(caplog)) <= 2
+
+
+def test_how_many_elements_hold_is_open_in_what_follows(caplog: pytest.LogCaptureFixture) -> None:
+    data = counted()
+    model = tl.compile(data, threads=1, sizes="symbolic")
+    with caplog.at_level(logging.INFO, "tensorlang.compile"):
+        check(model, data, [{"x": rows(k, 6, seed=k)} for k in (5, 9, 3, 20, 7, 1)])
+    assert len(compilations(caplog)) == 2
+
+
+def test_a_count_of_none_and_rows_that_are_none_are_right() -> None:
+    data = counted()
+    model = tl.compile(data, threads=1, sizes="symbolic")
+    check(model, data, [{"x": rows(4, 6)}, {"x": -np.abs(rows(4, 6))}, {"x": rows(0, 6)}, {"x": rows(6, 6)}])
+
+
+def test_an_axis_that_must_be_a_number_is_told_and_compiled_for_each(caplog: pytest.LogCaptureFixture) -> None:
+    n = Net()
+    data = n.model({"x": [3, 4, 5], "axes": [1]}, n.op("ReduceSum", "x", "axes", keepdims=0), types={"axes": INTS})
+    model, x = tl.compile(data, threads=1), rows(3, 4, 5)
+    with caplog.at_level(logging.INFO, "tensorlang.compile"):
+        check(model, data, [{"x": x, "axes": np.array([k])} for k in (0, 1, 2, -1)])
+    assert any("`axes_0` is a number" in r.getMessage() for r in caplog.records)

@@ -80,6 +80,8 @@ def match_shapes(b: Binder) -> None:
     for m in met:
         if _is_one(m):
             _meet_one(b, m)
+    if pending:
+        _take_given(b)
     for m in pending:
         if not _meet(b, m, last=True):
             raise error(
@@ -89,6 +91,14 @@ def match_shapes(b: Binder) -> None:
                 f"given shape [{show_shape(m.arg)}]",
                 help="at most one factor of a composite dimension may be unknown",
             )
+
+
+def _take_given(b: Binder) -> None:
+    """Enter the sizes that the caller gives, for dimensions that do not tell them: `2*n`."""
+    for param in b.operator.params:
+        given = b.given.sizes.get(param.name) if param.kind == "size" and not param.pack else None
+        if given is not None and not isinstance(given, tuple):
+            b.sizes.setdefault(param.name, given)
 
 
 def _is_one(m: MatchedDim) -> bool:

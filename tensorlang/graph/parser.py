@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import operator
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ import numpy as np
 from codegen.dtypes import DTYPES, DType
 from polyhedral import affine
 from polyhedral.expr import Expr as Affine
+from polyhedral.expr import Name
 from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import CompileError, Source, error
@@ -21,6 +24,7 @@ from tensorlang.externs import Kernel as Native
 from tensorlang.graph.nodes import Attr, Extern, Graph, Join, Kernel, Node, Part, Value, View
 from tensorlang.graph.passes.clean.cse import digest
 from tensorlang.graph.printer import DIGITS
+from tensorlang.graph.sizes import Condition, Symbols, formula_of
 from tensorlang.schedule.layout import Layout
 from tensorlang.syntax import nodes as sx
 from tensorlang.syntax.parse import parse as parse_file
@@ -31,6 +35,10 @@ from tensorlang.tensor.nodes import ExternCall, ExternSignature, Program, Tensor
 Array = np.ndarray[Any, Any]
 _LAYOUT = re.compile(r" layout \[(.*?)\] -> \[(.*?)\] in ")
 _WORD = re.compile(r"\w+")
+_NUMBER = re.compile(r"-?\d+")
+_EXTENTS = re.compile(r"\[([^]]*)\]")
+_PLACE = re.compile(r"(.*?)(?= -> )")
+_ASSUMED = re.compile(r"(.*) (<=|>=|==|!=|<|>) 0$")
 _KERNELS = {kind.__name__: kind for kind in (CSymbol, LLVMText, CUDASource)}
 
 
@@ -79,6 +87,24 @@ class _Line:
     def numbers(self) -> tuple[int, ...]:
         return self.all_of(self.value(list), int)
 
+    def extents(self, symbols: Symbols | None) -> tuple[Any, ...]:
+        """Return extents in brackets, numbers and sizes."""
+        found = self.match(_EXTENTS)
+        if found is None:
+            raise _broken(self.text)
+        return tuple(self.extent_of(part, symbols) for part in _split(found[1]))
+
+    def extent_of(self, text: str, symbols: Symbols | None) -> Any:
+        if _NUMBER.fullmatch(text):
+            return int(text)
+        try:
+            found = None if symbols is None else _extent_of(parse_expr(Source("<size>", text)), symbols)
+        except CompileError:
+            found = None
+        if found is None:
+            raise _broken(self.text)
+        return found
+
     def names(self) -> tuple[str, ...]:
         """Return names between commas, perhaps none."""
         found = [self.name()] if self.text.startswith('"', self.at) else []
@@ -118,13 +144,19 @@ def parse(text: str, constants: Mapping[str, Array]) -> Graph:
     lines = [line for line in head.split("\n") if line]
     values: dict[str, Value] = {}
     arrays: dict[str, Array] = {}
+    assumed: dict[Condition, None] = {}
     nodes: list[Node] = []
+    symbols = Symbols({}) if any(line.startswith("size ") for line in lines) else None
     for line in map(_Line, lines[3:]):
         kind = line.word()
         line.expect(" ")
         match kind:
+            case "size" if symbols is not None:
+                _size_line(line, symbols)
+            case "assume" if symbols is not None:
+                assumed[_assumption(line, symbols)] = None
             case "value" | "constant":
-                value, hashed = _value(line)
+                value, hashed = _value(line, symbols)
                 values[value.name] = value
                 if hashed is not None:
                     arrays[value.name] = _constant(value.name, hashed, constants)
@@ -135,13 +167,62 @@ def parse(text: str, constants: Mapping[str, Array]) -> Graph:
             case "join":
                 nodes.append(_join(line))
             case "part":
-                nodes.append(_part(line))
+                nodes.append(_part(line, symbols))
             case "view":
                 nodes.append(_view(line))
             case _:
                 raise _broken(line.text)
     name, inputs, outputs = _heading(lines)
-    return Graph(name[0], inputs, outputs, values, arrays, tuple(nodes))
+    if symbols is not None:
+        symbols.assumed = assumed
+    return Graph(name[0], inputs, outputs, values, arrays, tuple(nodes), symbols)
+
+
+def _size_line(line: _Line, symbols: Symbols) -> None:
+    """Enter a symbol: one of the inputs with its sample, or what one stands for."""
+    name = line.name()
+    if symbols.knows(name):
+        raise _broken(line.text)
+    if line.takes(" sample "):
+        symbols.samples[name] = line.value(int)
+        line.end()
+        return
+    line.expect(" = ")
+    symbols.products[name] = formula_of(line.extent_of(line.text[line.at :], symbols))
+
+
+def _assumption(line: _Line, symbols: Symbols) -> Condition:
+    found = line.match(_ASSUMED)
+    if found is None:
+        raise _broken(line.text)
+    relation: Any = found[2]
+    return Condition(formula_of(line.extent_of(found[1], symbols)), relation)
+
+
+def _extent_of(e: sx.Expr, symbols: Symbols) -> Any:
+    """Return a number or size that is written as an expression over symbols; None for what is none."""
+    match e:
+        case sx.Number(text):
+            return int(text)
+        case sx.Id(name) if symbols.knows(name):
+            return symbols.size(Name(name))
+        case sx.Unary("-", value):
+            found = _extent_of(value, symbols)
+            return None if found is None else -found
+        case sx.Binary(op, lhs, rhs) if op in _ARITHMETIC:
+            a, b = _extent_of(lhs, symbols), _extent_of(rhs, symbols)
+            return None if a is None or b is None else _ARITHMETIC[op](a, b)
+        case _:
+            return None
+
+
+_ARITHMETIC: Mapping[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "//": operator.floordiv,
+    "%": operator.mod,
+}
 
 
 def _heading(lines: list[str]) -> Iterator[tuple[str, ...]]:
@@ -160,13 +241,16 @@ def _heading(lines: list[str]) -> Iterator[tuple[str, ...]]:
 def _program(label: str, text: str) -> Program:
     """Return the program of an `op`, instantiated for the types that it declares."""
     module = load_module(parse_file(Source(label, text)))
-    [operator] = [module.operators[name] for name in module.declared]
-    types = []
-    for param in operator.params:
+    [declared] = [module.operators[name] for name in module.declared]
+    types, sizes = [], dict[str, Any]()
+    for param in declared.params:
+        if param.kind == "size":
+            sizes[param.name] = param.name
+            continue
         if not isinstance(param.type, sx.TensorType):
             raise _broken(text.split("\n")[0])
         types.append(ArgType(DTYPES[param.type.dtype], tuple(_extent(d) for d in param.type.dims or ())))
-    return _with_idioms(instantiate(module, operator.name, types), text)
+    return _with_idioms(instantiate(module, declared.name, types, sizes=sizes), text)
 
 
 def _with_idioms(program: Program, text: str) -> Program:
@@ -180,29 +264,29 @@ def _with_idioms(program: Program, text: str) -> Program:
     return program
 
 
-def _extent(dim: object) -> int:
+def _extent(dim: sx.Expr | sx.Broadcast | sx.Each) -> Any:
+    """Return an extent of a parameter: a number, or an expression over sizes."""
     match dim:
+        case sx.TupleOf(items) if all(isinstance(item, sx.Number) for item in items):
+            return prod(map(_extent, items))
         case sx.Number(text):
             return int(text)
-        case sx.TupleOf(items):
-            total = 1
-            for item in items:
-                total *= _extent(item)
-            return total
+        case sx.Broadcast() | sx.Each():
+            raise _broken(f"no extent of a parameter: {dim}")
         case _:
-            raise _broken(f"an extent that is no number: {dim}")
+            return _affine(dim)
 
 
-def _value(line: _Line) -> tuple[Value, str | None]:
+def _value(line: _Line, symbols: Symbols | None) -> tuple[Value, str | None]:
     name = line.name()
     line.expect(": ")
-    dtype, shape = _dtype(line, line.word()), line.numbers()
+    dtype, shape = _dtype(line, line.word()), line.extents(symbols)
     layout = None
     found = line.match(_LAYOUT)
     if found is not None:
         axes = tuple(a.strip() for a in found[1].split(",") if a.strip())
         dims = tuple(_affine(parse_expr(Source("<layout>", e))) for e in _split(found[2]))
-        layout = Layout(axes, dims, line.numbers())
+        layout = Layout(axes, dims, line.extents(symbols))
     hashed = line.word() if line.takes(" sha256 ") else None
     line.end()
     return Value(name, dtype, shape, layout), hashed
@@ -354,10 +438,13 @@ def _join(line: _Line) -> Join:
     return Join(name, inputs, output, line.members())
 
 
-def _part(line: _Line) -> Part:
+def _part(line: _Line, symbols: Symbols | None) -> Part:
     name, input = line.name(), _after(line, " ")
     line.expect(" at ")
-    start = line.value(int)
+    found = line.match(_PLACE)
+    if found is None:
+        raise _broken(line.text)
+    start = line.extent_of(found[1], symbols)
     return Part(name, input, _after(line, " -> "), start, line.members())
 
 

@@ -16,18 +16,25 @@
         …
 
 Names are JSON strings: a model may call its values anything. Constants are summarised by a hash. Equal programs are printed once.
+Where sizes are open, the symbols stand before the values, each with its sample or with what it stands for, and what was assumed of them:
+
+    size "size.batch" sample 4
+    size "size.batch_seq" = `size.batch`*`size.seq`
+    assume `size.seq` - 3 >= 0
+    value "x": f32[`size.batch`, 2 * `size.seq` + 1]
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import assert_never
 
 from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Node, Part, Value, View
 from tensorlang.graph.passes.clean.cse import digest
 from tensorlang.graph.programs import program_key
+from tensorlang.graph.sizes import Extent, Formula, Quotient, Symbols, to_expr
 from tensorlang.schedule.layout import Layout
 from tensorlang.tensor import notation
 from tensorlang.tensor.nodes import ExternCall, constant_size
@@ -43,20 +50,45 @@ def show(graph: Graph) -> str:
     head = [f"graph {_text(graph.name)}", f"inputs {_texts(graph.inputs)}".rstrip(), f"outputs {_texts(graph.outputs)}".rstrip()]
     values = [_value(graph, value) for value in graph.values.values()]
     nodes = [_node(node, programs) for node in graph.nodes]
+    sizes = [] if graph.symbols is None else _symbols(graph.symbols)  # behind the others, which may name products
     bodies = [line for label, text in programs.values() for line in ("", f"program {label}", text.rstrip())]
-    return "\n".join([*head, *values, *nodes, *bodies]) + "\n"
+    return "\n".join([*head, *sizes, *values, *nodes, *bodies]) + "\n"
+
+
+def _symbols(symbols: Symbols) -> list[str]:
+    """Return the lines of symbols, what they stand for, and what was assumed of them."""
+    own = [f"size {_text(name)} sample {sample}" for name, sample in symbols.samples.items()]
+    products = [f"size {_text(name)} = {_formula(formula)}" for name, formula in symbols.products.items()]
+    return [*own, *products, *(f"assume {_formula(c.formula)} {c.relation} 0" for c in symbols.assumed)]
+
+
+def _formula(formula: Formula) -> str:
+    terms = [f"({'*'.join([f'({factor})', *map(_atom, monomial)])})" for monomial, factor in formula.terms.items()]
+    return " + ".join(terms) or "0"
+
+
+def _atom(atom: str | Quotient) -> str:
+    return notation.quoted(atom) if isinstance(atom, str) else f"(({_formula(atom.value)}) // ({_formula(atom.divisor)}))"
+
+
+def _extent(n: Extent) -> str:
+    return notation.show(to_expr(n))
+
+
+def _extents(shape: Iterable[Extent]) -> str:
+    return f"[{', '.join(map(_extent, shape))}]"
 
 
 def _value(graph: Graph, value: Value) -> str:
     layout = "" if value.layout is None else f" layout {show_layout(value.layout)}"
-    typed = f"{_text(value.name)}: {value.dtype}{list(value.shape)}{layout}"
+    typed = f"{_text(value.name)}: {value.dtype}{_extents(value.shape)}{layout}"
     array = graph.constants.get(value.name)
     return f"value {typed}" if array is None else f"constant {typed} sha256 {digest(array)[:DIGITS]}"
 
 
 def show_layout(layout: Layout) -> str:
     """Return `[axes] -> [index along each storage dimension] in [extents]`."""
-    return f"[{', '.join(layout.axes)}] -> [{', '.join(notation.show(e) for e in layout.dims)}] in {list(layout.shape)}"
+    return f"[{', '.join(layout.axes)}] -> [{', '.join(notation.show(e) for e in layout.dims)}] in {_extents(layout.shape)}"
 
 
 def _node(node: Node, programs: dict[str, tuple[str, str]]) -> str:
@@ -73,7 +105,7 @@ def _node(node: Node, programs: dict[str, tuple[str, str]]) -> str:
         case Join():
             return f"join {_text(node.name)} ({_texts(node.inputs)}) -> {_text(node.output)}{_members(node)}"
         case Part():
-            return f"part {_text(node.name)} {_text(node.input)} at {node.start} -> {_text(node.output)}{_members(node)}"
+            return f"part {_text(node.name)} {_text(node.input)} at {_extent(node.start)} -> {_text(node.output)}{_members(node)}"
         case _:
             assert_never(node)
 

@@ -9,12 +9,14 @@ from fuzzing.fronts.cuda import Cuda
 from fuzzing.fronts.files import Files
 from fuzzing.fronts.language import Language
 from fuzzing.fronts.models import Models
+from fuzzing.fronts.open_sizes import OpenSizes
 from fuzzing.fronts.schedules import Schedules
 
 FRONTS: dict[str, Callable[[], Front]] = {
     "language": Language,
     "schedules": Schedules,
     "models": Models,
+    "sizes": OpenSizes,
     "files": Files,
     "cuda": Cuda,
 }

@@ -7,7 +7,7 @@
 fronts   language    operators as text, compiled without a schedule, static and for any sizes, against an evaluator of their elements
          schedules   random directives on families of programs: whatever is accepted computes what the operator says, natively too
          models      random ONNX graphs of mixed types, operators of many versions, against onnx's reference evaluator and onnxruntime
-         sizes       random ONNX graphs whose sizes stay open, for several combinations of sizes, zero and one among them, against onnxruntime
+         sizes       random ONNX graphs whose sizes stay open, for several combinations of sizes with zero and one, against onnxruntime
          files       broken `.tl` texts, schedules, ONNX bytes, folders of models and caches: success or a coded diagnostic, in time
          cuda        random binds, their kernels run by the emulator on this processor (where there is a C++ compiler)
 

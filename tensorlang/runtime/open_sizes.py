@@ -27,7 +27,6 @@ import numpy as np
 from codegen.errors import InternalError as InternalErrorOfCode
 from codegen.forks import Lock
 from codegen.log import log_of
-from tensorlang.check.problems import counted
 from tensorlang.diagnostics import CompileError, InternalError, counted, plain_text
 from tensorlang.graph.data_dependent import DataDependent, Known, value_at
 from tensorlang.graph.nodes import Graph, Value

@@ -21,7 +21,7 @@ import islpy as isl
 from polyhedral.deps import dependences
 from polyhedral.order import Checker
 from polyhedral.schedule import Schedule
-from polyhedral.space import DT, limited, val
+from polyhedral.space import DT, integer, limited, val
 
 MOST_SKEW = 4
 """Of one loop by another, by how much it is tried."""
@@ -74,6 +74,20 @@ class Distances:
         found = (f for f in range(MOST_SKEW + 1) if all(_below(d, first, second, f, 0).is_empty() for d in self.between.values()))
         return next(found, None)
 
+    def permutable_offsets(self, skewed: str, along: str) -> tuple[int, Mapping[int, int]] | None:
+        """Return the least multiple of `along` (from 0 to `MOST_SKEW`), and for each part the least offset, that, added to `skewed`, leave
+        no distance backwards along either, so that both loops of all parts may be tiled; None where none do."""
+        if any(self._backwards(d, along) for d in self.between.values()):
+            return None
+        first, second = self.loops.index(skewed), self.loops.index(along)
+        known = {pair: d for pair, d in self.between.items() if not d.is_empty()}
+        for factor in range(MOST_SKEW + 1):
+            least = {pair: _least(d, first, second, factor) for pair, d in known.items()}
+            offsets = _offsets({p for pair in self.between for p in pair}, least)
+            if offsets is not None:
+                return factor, offsets
+        return None
+
     def _levels(self, order: Sequence[str], found: Iterable[isl.Set]) -> Iterable[tuple[str, isl.Set]]:
         """Yield each loop with the distances that the loops outside it leave."""
         for distances in found:
@@ -122,10 +136,36 @@ def _goes_on(distances: isl.Set, skewed: int, along: int, factor: int) -> bool:
 
 def _below(distances: isl.Set, skewed: int, along: int, factor: int, least: int) -> isl.Set:
     """Return the distances for which `skewed + factor * along` is less than `least`."""
+    rest = _sum(distances, skewed, along, factor).neg().add_constant_val(val(least - 1))
+    zero = isl.Aff.zero_on_domain(isl.LocalSpace.from_space(distances.get_space()))
+    return distances.intersect(isl.Set.from_basic_set(rest.ge_basic_set(zero)))
+
+
+def _sum(distances: isl.Set, skewed: int, along: int, factor: int) -> isl.Aff:
     space = isl.LocalSpace.from_space(distances.get_space())
-    total = isl.Aff.var_on_domain(space, DT.set, skewed) + isl.Aff.var_on_domain(space, DT.set, along).scale_val(val(factor))
-    rest = total.neg().add_constant_val(val(least - 1))
-    return distances.intersect(isl.Set.from_basic_set(rest.ge_basic_set(isl.Aff.zero_on_domain(space))))
+    return isl.Aff.var_on_domain(space, DT.set, skewed) + isl.Aff.var_on_domain(space, DT.set, along).scale_val(val(factor))
+
+
+def _least(distances: isl.Set, skewed: int, along: int, factor: int) -> int | None:
+    """Return the least `skewed + factor * along` of some distances; None where there is none."""
+    found = distances.min_val(_sum(distances, skewed, along, factor))
+    return integer(found) if found.is_int() else None
+
+
+def _offsets(parts: Iterable[int], least: Mapping[tuple[int, int], int | None]) -> dict[int, int] | None:
+    """Return the least offsets of parts with which nothing points backwards (longest paths; Bellman 1958), or None where a circle does.
+    `least`: how far each pair of parts goes forwards at least."""
+    offsets = dict.fromkeys(parts, 0)
+    for _ in range(len(offsets) + 1):
+        changed = False
+        for (source, target), forwards in least.items():
+            if forwards is None:
+                return None
+            if offsets[target] < offsets[source] - forwards:
+                offsets[target], changed = offsets[source] - forwards, True
+        if not changed:
+            return offsets
+    return None
 
 
 def _along(pairs: isl.Map, side: DT, loops: Sequence[str], kept: Sequence[str]) -> isl.Map:

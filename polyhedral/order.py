@@ -11,7 +11,7 @@ A loop may be parallel when no pair at its level differs in it; lanes of a vecto
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Literal, TypeAlias
@@ -20,10 +20,10 @@ import islpy as isl
 
 from polyhedral.affine import evaluate
 from polyhedral.deps import Dep, access_map, dependences, elements
-from polyhedral.model import AT_ONCE, COMBINING, Access, Leaf, Loop, Mark, Statement, Tree
+from polyhedral.model import AT_ONCE, COMBINING, Access, Loop, Mark, Statement
 from polyhedral.nest import Nest, context_of
 from polyhedral.record import each, named, note
-from polyhedral.schedule import Schedule, placements_in, validate
+from polyhedral.schedule import Schedule, loops_in, placements_in, validate
 from polyhedral.space import DEFAULT_LIMIT, DT, OperationLimit, integer, limited, smallest_point
 from polyhedral.verdict import Proven, Unknown
 
@@ -82,20 +82,9 @@ def parallel_loops(schedule: Schedule, deps: Sequence[Dep] | None = None, storag
     checker = Checker(schedule, tuple(deps) if deps is not None else dependences(schedule.scop), storage or {})
     free: set[str] = set()
     held: set[str] = set()
-    for node, depth in _loops(schedule.tree, 0):
+    for node, depth in loops_in(schedule.tree):
         (held if checker.mark_fault(node, depth, "parallel") else free).add(node.name)
     return free - held
-
-
-def _loops(tree: Iterable[Tree], depth: int) -> list[tuple[Loop, int]]:
-    result: list[tuple[Loop, int]] = []
-    for node in tree:
-        match node:
-            case Loop(_, body, _):
-                result += [(node, depth), *_loops(body, depth + 1)]
-            case Leaf():
-                pass
-    return result
 
 
 class Checker:
@@ -136,7 +125,7 @@ class Checker:
             found = self._order_fault(index, dep) if dep.hard else None
             if found is not None:
                 return found
-        for node, depth in _loops(self.schedule.tree, 0):
+        for node, depth in loops_in(self.schedule.tree):
             found = self.mark_fault(node, depth, node.mark) if node.mark in AT_ONCE | {"vector"} else None
             if found is not None:
                 return found

@@ -10,7 +10,7 @@ parallel io {
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import assert_never, get_args
@@ -104,6 +104,20 @@ def _places(tree: tuple[Tree, ...], path: tuple[int, ...], loops: tuple[Loop, ..
                 yield from _places(body, (*path, position), (*loops, node))
             case _:
                 assert_never(node)
+
+
+def loops_in(tree: Iterable[Tree], depth: int = 0) -> list[tuple[Loop, int]]:
+    """Return the loops of `tree` in order, each with how many more are around it than the `depth` given."""
+    result: list[tuple[Loop, int]] = []
+    for node in tree:
+        match node:
+            case Loop(_, body, _):
+                result += [(node, depth), *loops_in(body, depth + 1)]
+            case Leaf():
+                pass
+            case _:
+                assert_never(node)
+    return result
 
 
 def placements_in(node: Tree) -> list[str]:

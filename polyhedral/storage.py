@@ -12,9 +12,9 @@ of them may put different elements into one cell.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import TypeAlias
 
 import islpy as isl
@@ -24,8 +24,8 @@ from polyhedral.deps import access_map
 from polyhedral.expr import Compare, Cond, Expr, Int, Mod, Name
 from polyhedral.model import AT_ONCE, Access, Statement
 from polyhedral.record import each, note
-from polyhedral.schedule import Schedule
-from polyhedral.space import DT, Frame, OperationLimit, integer, limited, smallest_point, val
+from polyhedral.schedule import Schedule, loops_in, placements_in
+from polyhedral.space import DT, Frame, OperationLimit, integer, limited, smallest_point
 from polyhedral.verdict import Proven, Unknown
 
 STORAGE_LIMIT = 4_000_000
@@ -89,14 +89,17 @@ def validate(
         return Unknown(str(error))
 
 
-def fold_factor(schedule: Schedule, tensor: str, axis: int, storage: Storage | None = None, limit: int = STORAGE_LIMIT) -> int | None:
-    """Return the least modulus by which `axis` of `tensor` can be folded at any distance, or None when there is no constant one."""
+def fold_factor(
+    schedule: Schedule, tensor: str, axis: int, storage: Storage | None = None, limit: int = STORAGE_LIMIT, most: int | None = None
+) -> int | None:
+    """Return the least modulus by which `axis` of `tensor` can be folded at any distance, or None when there is no constant one, or none of
+    at most `most`."""
     rank = next(len(t.shape) for t in schedule.scop.tensors if t.name == tensor)
     names = tuple(f"x{a}" for a in range(rank))
     whole = Cells(tuple(Name(n) for n in names), (None,) * rank)
     try:
         with limited(limit):
-            return _Lives(schedule, {tensor: whole}, {tensor: names}, (), storage or {}).reach(tensor, axis)
+            return _Lives(schedule, {tensor: whole}, {tensor: names}, (), storage or {}).reach(tensor, axis, most)
     except OperationLimit:
         return None
 
@@ -158,21 +161,83 @@ class _Lives:
     outputs: Collection[str]
     storage: Storage
     times: dict[str, isl.Map] = field(default_factory=dict)
+    placed: dict[tuple[str, bool], list[tuple[str, isl.Map]]] = field(default_factory=dict)
 
     def clobber(self) -> Clobber | None:
         for lost in self.maps:
             for other in self.maps:
                 if self._cells(lost).buffer != self._cells(other).buffer:
                     continue
-                live = self._live(lost)
-                pairs = self._overwritten(lost, other, live)
+                if lost == other and self._is_in_turns(lost):
+                    note("alive", f"{lost}, {other}", self._meanwhile, self._live, lost, other)
+                    continue
+                live = self._live
+                pairs = self._overwritten(lost, other, live(lost))
                 if not pairs.is_empty() and self._is_computed_again(lost):
-                    live = self._live_between(lost)
-                    pairs = self._overwritten(lost, other, live)
+                    live = self._live_between
+                    pairs = self._overwritten(lost, other, live(lost))
                 if not pairs.is_empty():
                     return self._evidence(lost, other, pairs)
                 note("alive", f"{lost}, {other}", self._meanwhile, live, lost, other)
         return None
+
+    def _is_in_turns(self, tensor: str) -> bool:
+        """Tell whether elements of one cell have it one after the other, in the order of their indices or against it: no access of one
+        runs after a write of a later one. That is quickly told, and so are most tensors."""
+        if tensor in self.outputs or tensor in self.schedule.scop.inputs:
+            return False
+        same = self._same_cell(tensor, tensor)
+        space = same.get_space().domain()
+        later, earlier = same.intersect(isl.Map.lex_lt(space)).coalesce(), same.intersect(isl.Map.lex_gt(space)).coalesce()
+        return any(all(found.is_empty() for found, _, _ in self._written_first(tensor, pairs)) for pairs in (later, earlier))
+
+    def _written_first(self, tensor: str, pairs: isl.Map) -> Iterator[tuple[isl.Map, isl.Map, isl.Map]]:
+        """Yield the accesses of an element that run after writes of another, `{ [loops] -> [loops] }` for `pairs` of elements, for two
+        placements and a loop that they share at a time; and `{ [loops] -> [owner loops, x] }` of either placement."""
+        for first, accessed in self._placed(tensor, writes=False):
+            for second, written in self._placed(tensor, writes=True):
+                found = accessed.apply_range(pairs).apply_range(written.reverse())
+                for level in range(self.schedule.shared(first, second)):
+                    if found.is_empty():
+                        break
+                    yield found.order_gt(DT.in_, level, DT.out, level), accessed, written
+                    found = found.equate(DT.in_, level, DT.out, level)
+                if self.schedule.before(second, first):
+                    yield found, accessed, written
+
+    def _at_once(self, first: str, second: str, pairs: isl.Map) -> Iterator[tuple[isl.Map, isl.Map, isl.Map]]:
+        """Yield the same for iterations of each concurrent loop that does not own the copy of a tensor."""
+        for node, depth in loops_in(self.schedule.tree):
+            if node.mark not in AT_ONCE | {"vector"} or depth < self.storage.get(first, 0):
+                continue
+            under = set(placements_in(node))
+            for one, accessed in self._placed(first, writes=False):
+                for another, written in self._placed(second, writes=True):
+                    if not {one, another} <= under:
+                        continue
+                    found = accessed.apply_range(pairs).apply_range(written.reverse())
+                    for level in range(depth):
+                        found = found.equate(DT.in_, level, DT.out, level)
+                    if not found.is_empty():
+                        for order in (isl.Map.order_lt, isl.Map.order_gt):
+                            yield order(found, DT.in_, depth, DT.out, depth), accessed, written
+
+    def _placed(self, tensor: str, *, writes: bool) -> list[tuple[str, isl.Map]]:
+        """Return `{ [loops] -> [owner loops, x] }` of the writes of a tensor, or of all accesses, by placement."""
+        if (tensor, writes) not in self.placed:
+            owner, found = self.storage.get(tensor, 0), list[tuple[str, isl.Map]]()
+            for name in self.schedule.places:
+                nest = self.schedule.nests[name]
+                statement = self.schedule.statements[nest.statement]
+                points = nest.points.intersect_params(nest.context)
+                loops = isl.Map.from_multi_aff(nest.frame.multi_aff(Name(n) for n in nest.loops[:owner]))
+                accesses = (statement.write, *(() if writes else statement.reads))
+                cells = [access_map(self.schedule.scop, statement, a) for a in dict.fromkeys(accesses) if a.tensor == tensor]
+                if cells:
+                    total = reduce(isl.Map.union, cells).coalesce().preimage_domain_multi_aff(nest.back)
+                    found.append((name, loops.flat_range_product(total).intersect_domain(points)))
+            self.placed[tensor, writes] = found
+        return self.placed[tensor, writes]
 
     def _overwritten(self, lost: str, other: str, live: isl.Map) -> isl.Map:
         """Return the elements of `lost` with those of `other` that are written into their cell while they are live."""
@@ -188,51 +253,30 @@ class _Lives:
             for other in self.maps:
                 if self._cells(lost).buffer != self._cells(other).buffer:
                     continue
-                writes = self._touches(other, writes=True)
-                for order in self._concurrent(writes.get_space().domain(), self.storage.get(lost, 0)):
-                    together = self._touches(lost, writes=False).reverse().apply_range(order).apply_range(writes)
-                    pairs = together.intersect(self._same_cell(lost, other))
-                    if lost == other:
-                        pairs = pairs.subtract(isl.Map.identity(pairs.get_space()))
-                    if not pairs.is_empty():
+                same = self._same_cell(lost, other)
+                different = same.subtract(isl.Map.identity(same.get_space())) if lost == other else same
+                for found, accessed, written in self._at_once(lost, other, different):
+                    if not found.is_empty():
+                        pairs = found.apply_domain(accessed).apply_range(written).intersect(different)
                         return self._evidence(lost, other, pairs)
-                    note("at once", f"{lost}, {other}", self._shown, together, lost, other)
+                    note("at once", f"{lost}, {other}", self._met, found, accessed, written, lost, other)
         return None
 
-    def _concurrent(self, clock: isl.Space, owner: int) -> list[isl.Map]:
-        """Return `{ [time] -> [time'] }` in different iterations of each concurrent loop that does not own the tensor's copy."""
-        result: list[isl.Map] = []
-        seen: set[tuple[int, ...]] = set()
-        for place in self.schedule.places.values():
-            for depth, loop in enumerate(place.loops):
-                path = place.path[: depth + 1]
-                if loop.mark not in AT_ONCE | {"vector"} or depth < owner or path in seen:
-                    continue
-                seen.add(path)
-                same = isl.Map.universe(clock.map_from_set())
-                for level, position in enumerate(path):
-                    same = same.fix_val(DT.in_, 2 * level, val(position)).fix_val(DT.out, 2 * level, val(position))
-                for level in range(depth):
-                    same = same.equate(DT.in_, 2 * level + 1, DT.out, 2 * level + 1)
-                dim = 2 * depth + 1
-                result += [same.order_lt(DT.in_, dim, DT.out, dim), same.order_gt(DT.in_, dim, DT.out, dim)]
-        return result
-
-    def reach(self, tensor: str, axis: int) -> int | None:
-        """Return one more than the greatest distance along `axis` between a live element and one written meanwhile, or at once with it."""
-        writes, touches = self._touches(tensor, writes=True), self._touches(tensor, writes=False).reverse()
-        owner = self.storage.get(tensor, 0)
-        pairs = self._live(tensor).reverse().apply_range(writes)
-        for order in self._concurrent(writes.get_space().domain(), owner):
-            pairs = pairs.union(touches.apply_range(order).apply_range(writes))
-        for position in range(pairs.dim(DT.in_)):
-            if position != owner + axis:
-                pairs = pairs.equate(DT.in_, position, DT.out, position)
-        if pairs.is_empty():
-            return 1
-        deltas = pairs.deltas()
-        ends = deltas.dim_min_val(owner + axis), deltas.dim_max_val(owner + axis)
-        return 1 + max(abs(integer(e)) for e in ends) if all(e.is_int() for e in ends) else None
+    def reach(self, tensor: str, axis: int, most: int | None = None) -> int | None:
+        """Return one more than the greatest distance along `axis` between a live element and one written meanwhile, or at once with it;
+        None where there is no greatest one, or it is not less than `most`."""
+        dim = self.storage.get(tensor, 0) + axis
+        space = self._same_cell(tensor, tensor).get_space()
+        along = isl.Map.universe(space)
+        for position in range(space.dim(DT.in_)):
+            along = along if position == dim else along.equate(DT.in_, position, DT.out, position)
+        later, earlier = along.order_lt(DT.in_, dim, DT.out, dim), along.order_gt(DT.in_, dim, DT.out, dim)
+        found = [_furthest(self._written_first(tensor, pairs), pairs, dim, most) for pairs in (later, earlier)]
+        known = [distance for distance in found if distance is not None]
+        if not known:
+            return None
+        together = [_furthest(self._at_once(tensor, tensor, pairs), pairs, dim, most) for pairs in (later, earlier)]
+        return None if None in together else 1 + max(min(known), *(distance or 0 for distance in together))
 
     def _live(self, tensor: str) -> isl.Map:
         """Return `{ [time] -> [owner loops, x] : x holds a value at that time that is still needed afterwards }`."""
@@ -294,8 +338,11 @@ class _Lives:
     def _same_cell(self, first: str, second: str) -> isl.Map:
         return self._layout(first).apply_range(self._layout(second).reverse())
 
-    def _meanwhile(self, live: isl.Map, lost: str, other: str) -> list[isl.Map]:
-        return self._shown(live.reverse().apply_range(self._touches(other, writes=True)), lost, other)
+    def _meanwhile(self, live: Callable[[str], isl.Map], lost: str, other: str) -> list[isl.Map]:
+        return self._shown(live(lost).reverse().apply_range(self._touches(other, writes=True)), lost, other)
+
+    def _met(self, found: isl.Map, accessed: isl.Map, written: isl.Map, lost: str, other: str) -> list[isl.Map]:
+        return self._shown(found.apply_domain(accessed).apply_range(written), lost, other)
 
     def _shown(self, pairs: isl.Map, first: str, second: str) -> list[isl.Map]:
         return [pairs, self._same_cell(first, second)]
@@ -312,3 +359,19 @@ class _Lives:
         n = pairs.dim(DT.in_)
         first, second = both[self.storage.get(lost, 0) : n], both[n + self.storage.get(by, 0) :]
         return Clobber(dict(zip(self.schedule.scop.params, sizes, strict=True)), (lost, first), (by, second))
+
+
+def _furthest(found: Iterable[tuple[isl.Map, isl.Map, isl.Map]], among: isl.Map, dim: int, most: int | None) -> int | None:
+    """Return the greatest distance along one dimension of the elements, a pair of `among`, that two accesses touch, 0 where there are none;
+    None where there is no greatest, or it is not less than `most`."""
+    furthest = 0
+    for pairs, accessed, written in found:
+        if not pairs.is_empty():
+            deltas = pairs.apply_domain(accessed).apply_range(written).intersect(among).deltas()
+            ends = deltas.dim_min_val(dim), deltas.dim_max_val(dim)
+            if not all(e.is_int() for e in ends):
+                return None
+            furthest = max(furthest, *(abs(integer(e)) for e in ends))
+            if most is not None and furthest >= most:
+                return None
+    return furthest

@@ -365,8 +365,8 @@ FAULTS = (
     Fault(
         "time-tiles-of-what-is-near",
         "tensorlang/policy/cpu/time_tiles.py",
-        "or row * sizes[space] <= d.machine.cache_bytes",
-        "or row * sizes[space] <= 0",
+        "zip(group, spaces, strict=True)) > most",
+        "zip(group, spaces, strict=True)) > 0",
         "steps that a cache holds are tiled",
         ("tests/policy/test_recurrences_derived.py",),
     ),

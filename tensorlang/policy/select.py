@@ -20,10 +20,11 @@ from polyhedral.expr import Name as AffineName
 from tensorlang.check.module import Module
 from tensorlang.check.walk import descendants
 from tensorlang.diagnostics import CompileError
-from tensorlang.policy.cpu.derive import derive_group
+from tensorlang.policy.cpu.derive import derive_strip
 from tensorlang.policy.cpu.row_chains import restrict_rows, row_chain
 from tensorlang.policy.cpu.row_epilogues import block_of_rows, finished
 from tensorlang.policy.cpu.scatter_fusion import with_fused_scatters
+from tensorlang.policy.cpu.strips import Strip, strips
 from tensorlang.policy.deriver import Deriver, deriver
 from tensorlang.policy.gpu.derive import derive_device_group, device_deriver
 from tensorlang.policy.groups import FusionGroup, fusion_groups
@@ -257,6 +258,7 @@ class _Part:
 
     group: FusionGroup
     candidates: list[tuple[sx.Schedule, Match]]
+    strip: Strip
     directives: tuple[sx.Directive, ...] = ()
     origin: str | None = None
     knobs: Mapping[str, int] = field(default_factory=dict)
@@ -287,7 +289,10 @@ def _of_roles(request: _Request, wanted: Sequence[sx.Schedule], written: Sequenc
         d = device_deriver(request.program, request.machine, request.layouts)
     else:
         d = deriver(request.program, request.machine, request.layouts, request.constants)
-    parts = [_Part(c, _candidates(request, roles, d, c)) for c in fusion_groups(d, vectors=not on_device)]
+    found = fusion_groups(d, vectors=not on_device)
+    own = any(s.role is not None for s in request.module.schedules[: request.module.declared_schedules])
+    cut = [Strip(c) for c in found] if on_device or own else strips(d, found)
+    parts = [_Part(c.group, [] if c.rows else _candidates(request, roles, d, c.group), c) for c in cut]
     if not any(s in wanted for part in parts for s, _ in part.candidates):
         return None
     _settle_all(request, d, parts)
@@ -350,8 +355,8 @@ def _settle(request: _Request, d: Deriver, part: _Part, parts: Sequence[_Part]) 
     inside = part.inside
     if not part.candidates:
         alone = d if inside is None else replace(d, machine=replace(d.machine, threads=1))
-        derived = derive_device_group if isinstance(d.machine, GpuMachine) else derive_group
-        part.directives, part.origin, part.knobs, part.left_out = derived(alone, part.group).directives, None, {}, ()
+        derived = derive_device_group(alone, part.group) if isinstance(d.machine, GpuMachine) else derive_strip(alone, part.strip)
+        part.directives, part.origin, part.knobs, part.left_out = derived.directives, None, {}, ()
     else:
         schedule, match = part.candidates[0]
         assert schedule.role is not None

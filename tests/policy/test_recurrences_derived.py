@@ -103,6 +103,48 @@ def test_tiles_of_steps_are_proven_and_right(machine: Machine, reads: str) -> No
     assert_same(program, proven(program, schedule), sizes)
 
 
+FIELDS = """
+    e[0, i, j]     = a[i, j]
+    h[0, i, j]     = b[i, j]
+    e[t + 1, i, j] = e[t, i, j] + 2 * h[t, i, j] - h[t, i - 1, j]                     for t in 0..T, i in 1..M, j in 0..N
+    e[t + 1, 0, j] = s[t]                                                             for t in 0..T, j in 0..N
+    h[t + 1, i, j] = h[t, i, j] - 3 * e[t + 1, i + 1, j] + e[t + 1, i, j + 1]         for t in 0..T, i in 0..M-1, j in 0..N-1
+    h[t + 1, i, j] = h[t, i, j]                                                       otherwise
+    y[i, j]        = e[T, i, j]
+    z[i, j]        = h[T, i, j]"""
+ALIKE = """
+    e[0, i, j]     = a[i, j]
+    h[0, i, j]     = b[i, j]
+    e[t + 1, i, j] = e[t, i, j - 1] + 2 * h[t, i + 1, j] - h[t, i - 1, j]             for t in 0..T, i in 1..M-1, j in 1..N-1
+    e[t + 1, i, j] = e[t, i, j] + s[t]                                                otherwise
+    h[t + 1, i, j] = h[t, i, j + 1] - 3 * e[t, i + 1, j] + e[t, i - 1, j]             for t in 0..T, i in 1..M-1, j in 1..N-1
+    h[t + 1, i, j] = h[t, i, j]                                                       otherwise
+    y[i, j]        = e[T, i, j]
+    z[i, j]        = h[T, i, j]"""
+
+
+@pytest.mark.parametrize("machine", SMALL_CACHES, ids=["one thread", "two threads"])
+@pytest.mark.parametrize(("body", "begins"), [(FIELDS, "shift h.i by 1"), (ALIKE, "together")], ids=["turns", "alike"])
+def test_fields_that_need_each_other_run_in_tiles_of_steps(machine: Machine, body: str, begins: str) -> None:
+    sizes = {"M": 21, "N": 19, "T": 9}
+    signature = "a: i32[M, N], b: i32[M, N], s: i32[T]) -> (y: i32[M, N], z: i32[M, N]) where T >= 1, M >= 3, N >= 3"
+    program = operator(signature, body, sizes)
+    schedule = derive(program, replace(machine, l2_bytes=5632, cache_bytes=5632))
+    said = [show(d) for d in schedule.directives]
+    assert said[0].startswith(begins)
+    assert any(d.startswith("tile ") and "(t, i)" in d for d in said)
+    assert any(d.startswith("parallel ") for d in said) == (machine.threads > 1)
+    assert_same(program, proven(program, schedule), sizes)
+
+
+def test_fields_of_which_one_is_a_result_run_step_by_step() -> None:
+    body = FIELDS.replace("y[i, j]        = e[T, i, j]", "y[t, i, j]     = e[t, i, j]")
+    sizes = {"M": 21, "N": 19, "T": 9}
+    signature = "a: i32[M, N], b: i32[M, N], s: i32[T]) -> (e: i32[T + 1, M, N], z: i32[M, N]) where T >= 1, M >= 3, N >= 3"
+    program = operator(signature, body.replace("    y[t, i, j]     = e[t, i, j]\n", ""), sizes)
+    assert not any(d.startswith("tile") for d in directives(program, SMALL_CACHES[0]))
+
+
 def test_a_result_is_kept_whole() -> None:
     program = operator("x: f32[M, N]) -> (y: f32[M, N])", "y[i, j] = x[i, j] + y[i - 1, j | 0]")
     assert not any(d.startswith("fold") for d in directives(program))

@@ -101,6 +101,28 @@ def test_a_skew_for_tiles_is_the_least_that_leaves_no_distance_backwards(first: 
         assert found.permutable_skew(skewed, along) == (next(iter(fits), None) if forwards else None)
 
 
+@settings(max_examples=60, deadline=None)
+@given(steps, steps)
+def test_offsets_are_the_first_with_which_no_distance_of_parts_points_backwards(first: list[Step], second: list[Step]) -> None:
+    scop = recurrence(first, second)
+    there = set(pairs(scop))
+    found = distances_of(together(scop), {"low": 0, "high": 1}).permutable_offsets("j", "i")
+    if any(v[0] < 0 for _, _, v in there):
+        assert found is None
+        return
+
+    def fits(factor: int, behind: Sequence[int]) -> bool:
+        return all(v[1] + factor * v[0] + behind[target] - behind[source] >= 0 for source, target, v in there)
+
+    known = [(f, b) for f in range(MOST_SKEW + 1) for b in product(range(2 * SIZE), repeat=2) if min(b) == 0 and fits(f, b)]
+    factor = min((f for f, _ in known), default=None)
+    if factor is None:
+        assert found is None
+    else:
+        assert found is not None and found[0] == factor
+        assert [found[1].get(p, 0) for p in (0, 1)] == [min(b[p] for f, b in known if f == factor) for p in (0, 1)]
+
+
 def test_a_wavefront_is_one_of_the_distances_that_loops_outside_leave() -> None:
     found = distances_of(together(recurrence([], [(-1, 1), (0, -1)])), {"low": 0, "high": 1})
     assert (found.wavefront((), "j", "i", False), found.wavefront((), "i", "j", False)) == (2, None)

@@ -129,6 +129,11 @@ def test_a_stencil_in_time_needs_two_planes() -> None:
     assert isinstance(lost, Clobber) and (lost.params, lost.overwritten, lost.by) == ({"T": 1, "N": 3}, ("A", (0, 0)), ("A", (1, 0)))
 
 
+def test_a_modulus_beyond_the_most_that_is_asked_for_is_none() -> None:
+    assert fold_factor(fused_heat(), "A", 0, most=2) == 2
+    assert fold_factor(fused_heat(), "A", 0, most=1) is None
+
+
 def test_values_that_come_backwards_need_as_many_cells_as_those_that_come_forwards() -> None:
     define = Statement("y", ("i",), box(i=N), Access("y", (i,)), (Access("y", (plus(i, 3),), lt(plus(i, 3), N)),))
     scop = Scop(("N",), TRUE, (Tensor("y", (N,)),), frozenset(), (define,))

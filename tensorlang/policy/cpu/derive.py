@@ -1,5 +1,6 @@
 """A schedule for a program that nobody scheduled, chosen without search from the shape of its equations.
 
+    strips          chains of maps and windows over large tensors: a few rows of all of them at a time (`strips`)
     rows            several tensors that agree on their leading axes (softmax, layer norm): computed row by row, rows in parallel
     recurrence      in an order that the dependences allow: by blocks, diagonals, tiles of steps, or what each loop carries (`nests`)
     sums, pieces    the inner loops of least predicted cycles: lanes, points that are computed together, copies (`inner_loops`)
@@ -17,12 +18,14 @@ from dataclasses import replace
 
 from tensorlang.policy.cpu.nests import derive_nest, derive_recurrence
 from tensorlang.policy.cpu.scatter_fusion import fuse_scatters
-from tensorlang.policy.deriver import Deriver, deriver
+from tensorlang.policy.cpu.strips import Strip, add_strip, on_one_thread, strips
+from tensorlang.policy.deriver import Deriver, deriver, mark_parallel
 from tensorlang.policy.groups import FusionGroup, derive_rows, fusion_groups, recurs
 from tensorlang.policy.machine import Machine
 from tensorlang.policy.pointwise import derive_pointwise, reduction_lanes
 from tensorlang.schedule.plan import Storage
 from tensorlang.schedule.schedule import Schedule
+from tensorlang.schedule.shape import extents
 from tensorlang.tensor.nodes import Definition, Program
 from tensorlang.tensor.walk import reads, reduces
 
@@ -38,18 +41,30 @@ def derive(
     """Return a schedule for `program` on `machine`. Inputs in `constants` are stored as `derive_layouts` says, if anywhere. `plain`: loops
     of sums, pieces and recurrences run in an order that is legal, and nothing else is asked of them."""
     d = replace(deriver(program, machine, layouts or {}, constants), plain=plain)
-    for group in fusion_groups(d):
-        _derive_group(d, group)
+    for strip in strips(d, fusion_groups(d)):
+        _derive_strip(d, strip)
     if not plain:
         fuse_scatters(d)
     return d.schedule
 
 
-def derive_group(d: Deriver, group: FusionGroup) -> Schedule:
-    """Return the derived directives for one group alone."""
-    alone = replace(d, schedule=Schedule(d.program.name), rewritten=0)
-    _derive_group(alone, group)
-    return alone.schedule
+def derive_strip(d: Deriver, strip: Strip) -> Schedule:
+    """Return the derived directives for one group alone, with those that are computed inside it."""
+    own = replace(d, schedule=Schedule(d.program.name), rewritten=0)
+    _derive_strip(own, strip)
+    return own.schedule
+
+
+def _derive_strip(d: Deriver, strip: Strip) -> None:
+    if not strip.rows or d.plain:
+        _derive_group(d, strip.group)
+        return
+    over, within = add_strip(d, strip), on_one_thread(d)
+    for group in (*strip.inside, strip.group):
+        _derive_group(within, group)
+    d.add(within.schedule)
+    members = [m for group in (*strip.inside, strip.group) for m in group.members]
+    mark_parallel(d, members, [over], {over: (extents(strip.group.head)[strip.group.head.axes[0]] or 0) // strip.rows})
 
 
 def _derive_group(d: Deriver, group: FusionGroup) -> None:

@@ -23,7 +23,7 @@ from polyhedral.storage import Cells, fold_factor, validate
 from polyhedral.verdict import Proven
 from tensorlang.policy.cpu.blocks import derive_blocks
 from tensorlang.policy.cpu.inner_loops import InnerLoops, add_inner_loops, best_inner_loops
-from tensorlang.policy.cpu.time_tiles import TimeTile, add_time_tile, best_time_tile
+from tensorlang.policy.cpu.time_tiles import TimeTile, add_time_tile, best_shared_tile, best_time_tile
 from tensorlang.policy.cpu.wavefronts import Wavefront, add_diagonal_layout, add_wavefront, best_wavefront
 from tensorlang.policy.deriver import PARALLEL_WORK, Deriver, in_order, is_threading_profitable, shared_loops
 from tensorlang.schedule.apply import apply
@@ -52,6 +52,8 @@ def derive_recurrence(d: Deriver, definition: Definition) -> None:
     if d.plain:
         return
     plan, before = apply(d.program, d.since, d.layouts), d.schedule
+    if len(group) > 1 and _derive_steps(d, plan, group):
+        return
     found = [_derive_member(d, plan, member, group) for member in group]
     (front,) = found if len(found) == 1 else (None,)
     if front is not None and front.shared and is_local(d, group[0]) and not _keeps_steps(d, group[0], front):
@@ -66,6 +68,60 @@ def derive_recurrence(d: Deriver, definition: Definition) -> None:
             continue
         for name, axis, count in folded(placed, member, [a for a in member.axes if a not in rows]):
             d.add(d.schedule.fold(name, axis, count))
+
+
+def _derive_steps(d: Deriver, plan: Plan, group: Sequence[Definition]) -> bool:
+    """Add the directives for fields that take turns in tiles of several steps; tell whether they run so."""
+    found = [_loops_of(plan, member, group) for member in group] if all(_is_stencil(d, member) for member in group) else [None]
+    known = [loops for loops in found if loops is not None]
+    if len(known) < len(found) or any(len(loops.outside) != 1 or len(loops.axes) < 2 for loops in known):
+        return False
+    if any(loops.free(loops.axes, None) != list(loops.axes) for loops in known):
+        return False
+    (step,) = known[0].outside
+    first, _, time = step.rpartition(".")
+    group = sorted(group, key=lambda member: member.tensors[0].name != first)
+    known.sort(key=lambda loops: loops.name != first)
+    names, spaces = [loops.name for loops in known], [loops.axes[0] for loops in known]
+    inner = [_inside(d, member, loops) for member, loops in zip(group, known, strict=True)]
+    if (
+        first != names[0]
+        or time not in group[0].axes
+        or not all(x.vector and x.vector[0] in loops.axes[1:] for x, loops in zip(inner, known, strict=True))
+    ):
+        return False
+    shared = replace(d, schedule=d.schedule.together(*names, into=(spaces[0],)))
+    placed = apply(d.program, shared.since, d.layouts)
+    own = {s.name: k for k, member in enumerate(group) for s in placed.stages.of(member)}
+    try:
+        with limited():
+            tile = best_shared_tile(d, group, time, spaces, distances_of(placed.placed, own))
+    except OperationLimit:
+        return False
+    if tile is None:
+        return False
+    for name, space, offset in zip(names, spaces, tile.offsets, strict=True):
+        d.add(d.schedule.shift(full(name, space), offset) if offset else d.schedule)
+    d.add(d.schedule.together(*names, into=(spaces[0],)))
+    within = add_time_tile(d, group[0], tile)
+    d.add(in_order(d.schedule, first, within))
+    for member, loops, one in zip(group, known, inner, strict=True):
+        outer = add_inner_loops(d, member, loops.axes[1:], one)
+        d.add(d.schedule.distribute(loops.name, full(loops.name, outer[0])) if len(member.pieces) > 1 else d.schedule)
+    placed = apply(d.program, d.since, d.layouts)
+    for member in group:
+        for name, axis, count in folded(placed, member, member.axes):
+            d.add(d.schedule.fold(name, axis, count))
+    return True
+
+
+def _inside(d: Deriver, member: Definition, loops: _Loops) -> InnerLoops:
+    return replace(best_inner_loops(d, member, loops.axes[1:]), rows=())
+
+
+def _is_stencil(d: Deriver, definition: Definition) -> bool:
+    """Tell whether nobody outside sees it, and its elements are no sums."""
+    return is_local(d, definition) and not any(True for p in definition.pieces for _ in reduces(p.value))
 
 
 def _keeps_steps(d: Deriver, definition: Definition, front: Wavefront) -> bool:
@@ -220,8 +276,7 @@ def _time_tile(d: Deriver, definition: Definition, loops: _Loops, chosen: _Order
     """Return the tile of several steps of a stencil: of a tensor that nobody outside sees, whose first loop alone carries dependences."""
     order, vector = chosen.axes, chosen.inner.vector
     steps = loops.free(order, chosen.separate) == list(order[1:]) and chosen.separate in (None, 1) and not loops.outside
-    sums = any(True for p in definition.pieces for _ in reduces(p.value))
-    if not steps or sums or len(order) < 3 or not vector or vector[0] not in order[2:] or not is_local(d, definition):
+    if not steps or len(order) < 3 or not vector or vector[0] not in order[2:] or not _is_stencil(d, definition):
         return None
     try:
         with limited():
@@ -346,9 +401,9 @@ def folded(plan: Plan, definition: Definition, folded: Sequence[str]) -> Iterato
     shifted = _shifted(definition) if scattered_axis(definition) is not None else ()
     for axis in folded:
         position = axes.index(axis)
-        count = fold_factor(plan.placed, name, position, plan.depth)
-        count = 2 if count == 1 and axis in shifted else count
         extent = extents(definition)[axis]
+        count = fold_factor(plan.placed, name, position, plan.depth, most=None if extent is None else extent // 2)
+        count = 2 if count == 1 and axis in shifted else count
         if count is None or (extent is not None and 2 * count > extent):
             continue
         moduli[position] = count

@@ -1,18 +1,23 @@
-"""Time tiles: several steps of a stencil for some of its rows, before the next rows, where no cache holds a step.
+"""Time tiles: several steps of a stencil for some of its rows, before the next rows, where no near cache holds a step.
 
     u[t, i, j] = f(u[t - 1, i - 1 .. i + 1, …])        skew u.i by u.t
                                                        tile u (t, i) by (8, 32) -> t_b, i_b, t_s, i_s
 
-Each element of a step then comes from memory once for several steps. A tile needs what the tile before it along either loop has computed,
+Each element of a step then comes from far once for several steps. A tile needs what the tile before it along either loop has computed,
 so on several threads tiles of one diagonal run at the same time:
 
     skew u.i_b by u.t_b;  order u.i_b, u.t_b, …;  parallel u.t_b
+
+Fields that take turns run row by row in one loop, each so many rows behind the others that what it needs of this step is there:
+
+    e[t + 1, i] = f(h[t, i], h[t, i - 1])              shift h.i by 1;  together e, h -> i
+    h[t + 1, i] = g(e[t + 1, i], e[t + 1, i + 1])      skew e.i by e.t;  tile e (t, i) by …
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from polyhedral.directions import Distances
@@ -27,6 +32,8 @@ ROWS = (64, 32, 16, 8)
 """And of how many rows, where the second-level cache holds them; else it has the fewest of these."""
 KEPT_STEPS = 2
 """Steps that are kept at the same time, as a rule."""
+NEAR_STEPS = 2
+"""How many times as much as the second-level cache a step may be that runs as a whole."""
 CACHE_SHARE = 0.5
 """Of the last cache that the tiles of all threads may fill together."""
 
@@ -40,6 +47,8 @@ class TimeTile:
     factor: int
     steps: int
     rows: int
+    offsets: tuple[int, ...] = (0,)
+    """How many rows each of the fields runs behind."""
 
     @property
     def loops(self) -> tuple[str, str, str, str]:
@@ -49,20 +58,53 @@ class TimeTile:
 
 def best_time_tile(d: Deriver, definition: Definition, order: Sequence[str], distances: Distances) -> TimeTile | None:
     """Return the largest tile that the second-level cache holds, or a small one that the last cache holds, where steps along the first axis
-    in `order` are larger than that; None where steps are few, or smaller."""
-    sizes, name = {a: e or 0 for a, e in extents(definition).items()}, definition.tensors[0].name
-    time, space, *others = order
-    row = KEPT_STEPS * prod(sizes[a] for a in others) * definition.tensors[0].dtype.size_bytes
-    if not others or not all(sizes.values()) or row * sizes[space] <= d.machine.cache_bytes:
+    in `order` are much larger than the former; None where steps are few, or smaller."""
+    name = definition.tensors[0].name
+    time, space, *_ = order
+    if len(order) < 3 or not _is_large(d, [definition], time, [space]):
         return None
     factor = distances.permutable_skew(full(name, space), full(name, time))
-    if factor is None:
+    return None if factor is None else _largest(d, [definition], TimeTile(time, space, factor, 0, 0), [space])
+
+
+def best_shared_tile(d: Deriver, group: Sequence[Definition], time: str, spaces: Sequence[str], distances: Distances) -> TimeTile | None:
+    """Return the tile of steps of fields that take turns, or None as `best_time_tile` does. `time`: the axis of their loop over steps;
+    `spaces`: their axes of rows; `distances`: along the loops over steps and rows, each field a part."""
+    if not _is_large(d, group, time, spaces):
         return None
+    name = group[0].tensors[0].name
+    found = distances.permutable_offsets(full(name, spaces[0]), full(name, time))
+    if found is None:
+        return None
+    offsets = tuple(found[1].get(k, 0) for k in range(len(group)))
+    return _largest(d, group, TimeTile(time, spaces[0], found[0], 0, 0, offsets), spaces)
+
+
+def _row_bytes(group: Sequence[Definition], time: str, spaces: Sequence[str]) -> int | None:
+    """Return the bytes of a row of all fields; None where their sizes are not known."""
+    total = 0
+    for definition, space in zip(group, spaces, strict=True):
+        sizes = extents(definition)
+        others = [sizes[a] for a in definition.axes if a not in (time, space)]
+        if not all(sizes[a] for a in definition.axes):
+            return None
+        total += KEPT_STEPS * prod(e or 0 for e in others) * definition.tensors[0].dtype.size_bytes
+    return total
+
+
+def _is_large(d: Deriver, group: Sequence[Definition], time: str, spaces: Sequence[str]) -> bool:
+    """Tell whether a step is much more than the second-level cache holds."""
+    row, most = _row_bytes(group, time, spaces), min(NEAR_STEPS * d.machine.l2_bytes, d.machine.cache_bytes)
+    return row is not None and row * max(extents(x)[space] or 0 for x, space in zip(group, spaces, strict=True)) > most
+
+
+def _largest(d: Deriver, group: Sequence[Definition], tile: TimeTile, spaces: Sequence[str]) -> TimeTile | None:
+    row, count = _row_bytes(group, tile.time, spaces) or 0, extents(group[0])[tile.time] or 0
     near, far = d.machine.l2_bytes, CACHE_SHARE * d.machine.cache_bytes / d.machine.threads
     for room, counts in ((near, ROWS), (far, ROWS[-1:])):
-        for steps in (s for s in STEPS if 2 * s <= sizes[time]):
-            for rows in (r for r in counts if (r + factor * steps) * row <= room):
-                return TimeTile(time, space, factor, steps, rows)
+        for steps in (s for s in STEPS if 2 * s <= count):
+            for rows in (r for r in counts if (r + tile.factor * steps + max(tile.offsets)) * row <= room):
+                return replace(tile, steps=steps, rows=rows)
     return None
 
 

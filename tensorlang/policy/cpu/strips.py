@@ -1,0 +1,153 @@
+"""Strips: chains of maps and windows over large tensors, a few rows at a time, so that what one makes of the other stays in a near cache.
+
+    g[i, j] = f(x[i, j], x[i + 1, j])                 split y.i by 32 -> i_b, i
+    y[i, j] = h(g[i - 1, j], g[i, j], g[i + 1, j])    at g at y.i_b
+
+A strip computes the rows of a tensor anew that it shares with its neighbours, so it has several times as many as windows reach; strips need
+nothing of each other, and threads share them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from math import prod
+
+from polyhedral import affine
+from tensorlang.policy.deriver import Deriver, bytes_of
+from tensorlang.policy.groups import FusionGroup, recurs
+from tensorlang.policy.pointwise import vector_axis
+from tensorlang.schedule.plan import full
+from tensorlang.schedule.shape import extents, is_product, readers, step_inside
+from tensorlang.tensor.nodes import Definition, Dynamic, Read
+from tensorlang.tensor.walk import definition_reads, reads, reduces, tensor_table
+
+ROWS = (64, 48, 32, 24, 16, 12, 8, 6, 4)
+"""How many rows a strip may have."""
+WORTH_ROWS = 2
+"""How many times as many rows as windows reach a strip has at least."""
+CACHE_SHARE = 0.75
+"""Of the second-level cache that a strip may fill."""
+MOST_TERMS = 128
+"""Of a sum over a window."""
+
+
+@dataclass(frozen=True, slots=True)
+class Strip:
+    """A group of definitions, in strips of so many `rows` of its head, with those that are computed inside them; 0 rows: as it is."""
+
+    group: FusionGroup
+    inside: tuple[FusionGroup, ...] = ()
+    rows: int = 0
+
+
+def strips(d: Deriver, groups: Sequence[FusionGroup]) -> list[Strip]:
+    """Return the groups, each in one strip."""
+    taken: set[str] = set()
+    found: list[Strip] = []
+    for group in reversed(groups):
+        if group.head.tensors[0].name not in taken:
+            strip = _strip(d, group, groups)
+            taken |= {g.head.tensors[0].name for g in (group, *strip.inside)}
+            found.append(strip)
+    return found[::-1]
+
+
+def _strip(d: Deriver, group: FusionGroup, groups: Sequence[FusionGroup]) -> Strip:
+    """Return the largest strip of rows of a group that a near cache holds."""
+    if not _is_in_rows(d, group) or group.head.tensors[0].name in d.layouts:
+        return Strip(group)
+    readers_of = readers(d.program)
+    inside: list[FusionGroup] = []
+    reach = {m.tensors[0].name: (0, 0) for m in group.members}
+    for made in reversed(groups[: groups.index(group)]):
+        name = made.head.tensors[0].name
+        local = name not in d.program.results and name not in d.layouts
+        if not local or not _is_in_rows(d, made) or not readers_of.get(name) or not set(readers_of[name]) <= reach.keys():
+            continue
+        span = _span(d, name, reach)
+        if span is not None and span[1] - span[0] <= ROWS[0]:
+            inside.append(made)
+            reach |= {m.tensors[0].name: span for m in made.members}
+    rows = _rows(d, group, inside, reach)
+    return Strip(group, tuple(reversed(inside)), rows) if rows else Strip(group)
+
+
+def _is_in_rows(d: Deriver, group: FusionGroup) -> bool:
+    """Tell whether a group goes through its rows one after the other, and makes each of a few others."""
+    if group.transformed is not None or group.online is not None:
+        return False
+    return all(_is_windowed(d, m) for m in group.members)
+
+
+def _is_windowed(d: Deriver, definition: Definition) -> bool:
+    if len(definition.axes) < 2 or len(definition.pieces) != 1 or len(definition.tensors) != 1:
+        return False
+    if recurs(d.program, definition) or is_product(definition) or vector_axis(d, definition) == definition.axes[0]:
+        return False
+    sizes, value = extents(definition), definition.pieces[0].value
+    terms = [prod(sizes[b.name] or MOST_TERMS + 1 for b in r.binders) for r in reduces(value)]
+    return max(terms, default=1) <= MOST_TERMS and all(e is not None for e in sizes.values())
+
+
+def _span(d: Deriver, name: str, reach: Mapping[str, tuple[int, int]]) -> tuple[int, int] | None:
+    """Return which rows of a tensor, about a row of the strip, its readers need; None where these are not a few."""
+    found: list[tuple[int, int]] = []
+    for reader in (x for x in d.program.definitions if x.tensors[0].name in reach and name in definition_reads(x)):
+        low, high = reach[reader.tensors[0].name]
+        for read in (r for p in reader.pieces for r in reads(p.value) if r.tensor == name):
+            distances = list(_distances(reader, read))
+            if not distances:
+                return None
+            found.append((low + min(distances), high + max(distances)))
+    return min(low for low, _ in found), max(high for _, high in found)
+
+
+def _distances(reader: Definition, read: Read) -> Iterator[int]:
+    """Yield how far a read is from the reader's row, at the ends of its windows; nothing where it is not made of rows near by."""
+    axis, sizes = reader.axes[0], extents(reader)
+    slot, *others = read.index
+    if isinstance(slot, Dynamic) or step_inside(slot, axis) != 1:
+        return
+    if any(axis in affine.name_set(other) for other in others if not isinstance(other, Dynamic)):
+        return
+    windows = sorted(affine.name_set(slot) - {axis})
+    if any(n not in sizes or n in reader.axes or sizes[n] is None for n in windows):
+        return
+    middle = (sizes[axis] or 0) // 2
+    for ends in product(*((0, (sizes[n] or 1) - 1) for n in windows)):
+        yield int(affine.evaluate(slot, {axis: middle, **dict(zip(windows, ends, strict=True))})) - middle
+
+
+def _rows(d: Deriver, group: FusionGroup, inside: Sequence[FusionGroup], reach: Mapping[str, tuple[int, int]]) -> int:
+    """Return how many rows a strip has; 0 where it saves nothing, or too few fit a near cache."""
+    made = [m.tensors[0].name for g in inside for m in g.members]
+    if not inside or bytes_of(d, made) <= d.machine.l2_bytes:
+        return 0
+    table = tensor_table(d.program)
+    every = {*made, *(m.tensors[0].name for m in group.members)}
+    every |= {n for x in d.program.definitions if x.tensors[0].name in every for n in definition_reads(x)}
+    height = extents(group.head)[group.head.axes[0]] or 0
+    row = {n: bytes_of(d, (n,)) // max(1, affine.constant(table[n].shape[0]) or 1) for n in every if table[n].shape}
+    low, high = min(a for a, _ in reach.values()), max(b for _, b in reach.values())
+    room = CACHE_SHARE * d.machine.l2_bytes
+    fits = (r for r in ROWS if 2 * r <= height and sum(size * (r + high - low) for size in row.values()) <= room)
+    rows = next(fits, 0)
+    return rows if rows >= WORTH_ROWS * (high - low) else 0
+
+
+def add_strip(d: Deriver, strip: Strip) -> str:
+    """Cut the rows of a strip and compute in each what is inside; return the loop over strips. The loops inside a strip have the names that
+    they had."""
+    name, axis = strip.group.head.tensors[0].name, strip.group.head.axes[0]
+    over = f"{axis}_b"
+    d.add(d.schedule.split(full(name, axis), strip.rows, (over, axis)))
+    for made in strip.inside:
+        d.add(d.schedule.at(made.head.tensors[0].name, full(name, over)))
+    return over
+
+
+def on_one_thread(d: Deriver) -> Deriver:
+    """Return the state in which what is inside a strip is derived: by one thread."""
+    return replace(d, machine=replace(d.machine, threads=1))

@@ -1,0 +1,74 @@
+"""What is derived for chains of maps and windows over tensors that no near cache holds: strips of rows, and results bit for bit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from scheduled_programs import argument, assert_same
+
+from tensorlang.check.instantiate import instantiate
+from tensorlang.check.module import load_module
+from tensorlang.diagnostics import Source
+from tensorlang.policy.cpu.derive import derive
+from tensorlang.policy.machine import Machine
+from tensorlang.schedule.check import proven
+from tensorlang.syntax.parse import parse
+from tensorlang.syntax.printer import show
+from tensorlang.tensor.nodes import Program
+
+SMALL = Machine(target="cpu", vector_bytes=16, vector_registers=16, l2_bytes=2816, cache_bytes=1 << 20)
+SIZES = {"M": 61, "N": 21}
+
+CORNERS = """
+    g[i, j] = x[i + 1, j] - x[i, j]   for i in 0..M-1, j in 0..N
+    q[i, j] = g[i, j] * g[i, j]
+    a[i, j] = sum(p in 0..3, r in 0..3) q[i + p, j + r]   for i in 0..M-3, j in 0..N-2
+    y[i, j] = a[i, j] - 2 * a[i, j] * a[i, j]"""
+SHARPER = """
+    u[i, j] = x[i, j - 1 | clamp] + 2 * x[i, j] + x[i, j + 1 | clamp]
+    v[i, j] = u[i - 2, j | clamp] + 2 * u[i, j] + u[i + 1, j | clamp]
+    y[i, j] = 4 * x[i, j] - v[i, j]"""
+
+
+def operator(signature: str, body: str) -> Program:
+    module = load_module(parse(Source("f.tl", f"op f({signature} {{\n{body}\n}}")))
+    return instantiate(module, "f", [argument(p, SIZES) for p in module.operators["f"].params])
+
+
+def directives(program: Program, machine: Machine = SMALL) -> list[str]:
+    return [show(d) for d in derive(program, machine).directives]
+
+
+CASES = [("x: i32[M, N]) -> (y: i32[M-3, N-2]) where M >= 4, N >= 3", CORNERS), ("x: i32[M, N]) -> (y: i32[M, N])", SHARPER)]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("signature", "body"), CASES, ids=["corners", "sharper"])
+def test_what_windows_read_is_computed_in_strips_of_rows(signature: str, body: str, threads: int) -> None:
+    program, machine = operator(signature, body), replace(SMALL, threads=threads, l2_bytes=5000)
+    schedule = derive(program, machine)
+    said = [show(d) for d in schedule.directives]
+    assert said[0].startswith("split y.i by ") and said[0].endswith("-> i_b, i")
+    assert any(d.startswith("at ") and d.endswith("at y.i_b") for d in said)
+    assert_same(program, proven(program, schedule), SIZES)
+
+
+def test_threads_share_strips() -> None:
+    text = CASES[1][1]
+    module = load_module(parse(Source("f.tl", f"op f({CASES[1][0]} {{\n{text}\n}}")))
+    program = instantiate(module, "f", [argument(p, {"M": 1000, "N": 900}) for p in module.operators["f"].params])
+    said = directives(program, Machine(target="cpu", threads=2))
+    assert "parallel y.i_b" in said
+
+
+def test_what_a_near_cache_holds_is_computed_whole() -> None:
+    for signature, body in CASES:
+        assert not any("i_b" in d for d in directives(operator(signature, body), replace(SMALL, l2_bytes=1 << 20)))
+
+
+def test_a_result_and_what_is_read_in_other_rows_are_computed_whole() -> None:
+    result = operator("x: i32[M, N]) -> (u: i32[M, N], y: i32[M, N])", SHARPER)
+    turned = operator("x: i32[M, M]) -> (y: i32[M, M])", "u[i, j] = x[i, j] + 1\ny[i, j] = u[j, i] + u[M - 1 - i, j]")
+    for program in (result, turned):
+        assert not any(d.startswith("at u") for d in directives(program))

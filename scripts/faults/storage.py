@@ -101,9 +101,9 @@ FAULTS = (
     Fault(
         "fold-factor-without-lanes",
         "polyhedral/storage.py",
-        "known), *(distance or 0 for distance in together))",
-        "known), 0)",
+        "together = [_furthest(self._at_once(tensor, tensor, pairs), pairs, dim, most) for pairs in (later, earlier)]",
+        "together = [0, 0]",
         "a fold is derived that lanes of a vector overwrite",
-        ("tests/policy/test_recurrences_derived.py",),
+        ("tests/polyhedral/test_polyhedral_region.py",),
     ),
 )

@@ -34,7 +34,7 @@ from polyhedral.affine import evaluate, holds
 from polyhedral.errors import NestError
 from polyhedral.expr import TRUE, Add, And, Expr, Floor, Int, Mod, Name, Scale
 from polyhedral.legality import check
-from polyhedral.model import Access, Leaf, Mark, Scop, Statement, Tensor
+from polyhedral.model import Access, Leaf, Loop, Mark, Scop, Statement, Tensor
 from polyhedral.region import Footprint, footprint, place_at
 from polyhedral.schedule import Schedule
 from polyhedral.storage import Cells, Clobber, Collision, Outside, fold_factor, injective, laid_out, validate
@@ -132,6 +132,16 @@ def test_a_stencil_in_time_needs_two_planes() -> None:
 def test_a_modulus_beyond_the_most_that_is_asked_for_is_none() -> None:
     assert fold_factor(fused_heat(), "A", 0, most=2) == 2
     assert fold_factor(fused_heat(), "A", 0, most=1) is None
+
+
+@pytest.mark.parametrize(("mark", "cells"), [("serial", 1), ("vector", 4), ("parallel", 4)])
+def test_iterations_that_run_at_once_need_a_cell_each(mark: Mark, cells: int) -> None:
+    made = Statement("y", ("i",), box(i=N), Access("y", (i,)))
+    read = Statement("z", ("i",), box(i=N), Access("z", (i,)), (Access("y", (i,)),))
+    scop = Scop(("N",), TRUE, (Tensor("y", (N,)), Tensor("z", (N,))), frozenset(), (made, read))
+    nests = {name: nest(scop, name).split("i", 4, "io", "ii") for name in ("y", "z")}
+    schedule = Schedule(scop, nests, under(["io"], (Loop("ii", (Leaf("y"), Leaf("z")), mark),)))
+    assert fold_factor(schedule, "y", 0) == cells
 
 
 def test_values_that_come_backwards_need_as_many_cells_as_those_that_come_forwards() -> None:

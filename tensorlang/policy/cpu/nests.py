@@ -24,7 +24,7 @@ from polyhedral.verdict import Proven
 from tensorlang.policy.cpu.blocks import derive_blocks
 from tensorlang.policy.cpu.inner_loops import InnerLoops, add_inner_loops, best_inner_loops
 from tensorlang.policy.cpu.time_tiles import TimeTile, add_time_tile, best_shared_tile, best_time_tile
-from tensorlang.policy.cpu.wavefronts import Wavefront, add_diagonal_layout, add_wavefront, best_wavefront
+from tensorlang.policy.cpu.wavefronts import Wavefront, add_diagonal_layout, add_wavefront, best_wavefront, kept_diagonals
 from tensorlang.policy.deriver import PARALLEL_WORK, Deriver, in_order, is_threading_profitable, shared_loops
 from tensorlang.schedule.apply import apply
 from tensorlang.schedule.plan import Plan, full
@@ -64,7 +64,8 @@ def derive_recurrence(d: Deriver, definition: Definition) -> None:
     placed = apply(d.program, d.since, d.layouts) if local else plan
     for member, front in local:
         if front is not None and not front.rows:
-            add_diagonal_layout(d, member, front, {axis: count for _, axis, count in islice(folded(placed, member, front.outer), 1)})
+            kept = {axis: count for _, axis, count in islice(folded(placed, member, front.outer), 1)}
+            add_diagonal_layout(d, member, front, kept, kept_diagonals(placed, member, front, kept))
             continue
         for name, axis, count in folded(placed, member, [a for a in member.axes if a not in rows]):
             d.add(d.schedule.fold(name, axis, count))

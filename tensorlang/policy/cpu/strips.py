@@ -15,6 +15,7 @@ from itertools import product
 from math import prod
 
 from polyhedral import affine
+from polyhedral.expr import Expr as Affine
 from tensorlang.policy.deriver import Deriver, bytes_of
 from tensorlang.policy.groups import FusionGroup, recurs
 from tensorlang.policy.pointwise import vector_axis
@@ -35,11 +36,13 @@ MOST_TERMS = 128
 
 @dataclass(frozen=True, slots=True)
 class Strip:
-    """A group of definitions, in strips of so many `rows` of its head, with those that are computed inside them; 0 rows: as it is."""
+    """A group of definitions, in strips of so many `rows` of its head, with those that are computed inside them; 0 rows: as it is.
+    `kept`: how many rows are kept of tensors of which a strip at an edge needs others than one in the middle."""
 
     group: FusionGroup
     inside: tuple[FusionGroup, ...] = ()
     rows: int = 0
+    kept: tuple[tuple[Definition, int], ...] = ()
 
 
 def strips(d: Deriver, groups: Sequence[FusionGroup]) -> list[Strip]:
@@ -71,7 +74,27 @@ def _strip(d: Deriver, group: FusionGroup, groups: Sequence[FusionGroup]) -> Str
             inside.append(made)
             reach |= {m.tensors[0].name: span for m in made.members}
     rows = _rows(d, group, inside, reach)
-    return Strip(group, tuple(reversed(inside)), rows) if rows else Strip(group)
+    return Strip(group, tuple(reversed(inside)), rows, tuple(_kept(d, inside, reach, rows))) if rows else Strip(group)
+
+
+def _kept(d: Deriver, inside: Sequence[FusionGroup], reach: Mapping[str, tuple[int, int]], rows: int) -> Iterator[tuple[Definition, int]]:
+    """Yield the tensors whose rows in a strip do not begin a fixed distance from the strip's, since edges are repeated where they, or what
+    is made of them, are read; with a power of two of rows that holds those of a strip."""
+    moving: set[str] = set()
+    for definition in (g.head for g in inside):
+        name = definition.tensors[0].name
+        readers = [x for x in d.program.definitions if x.tensors[0].name in reach and name in definition_reads(x)]
+        slots = [r.index[0] for x in readers for p in x.pieces for r in reads(p.value) if r.tensor == name]
+        if any(x.tensors[0].name in moving for x in readers) or any(_has_edges(slot) for slot in slots):
+            moving |= {m.tensors[0].name for g in inside if g.head is definition for m in g.members}
+            low, high = reach[name]
+            count = 1 << (rows + high - low - 1).bit_length()
+            if count < (extents(definition)[definition.axes[0]] or 0):
+                yield definition, count
+
+
+def _has_edges(slot: Affine | Dynamic) -> bool:
+    return isinstance(slot, Dynamic) or affine.affine_form(slot) is None
 
 
 def _is_in_rows(d: Deriver, group: FusionGroup) -> bool:
@@ -145,6 +168,8 @@ def add_strip(d: Deriver, strip: Strip) -> str:
     d.add(d.schedule.split(full(name, axis), strip.rows, (over, axis)))
     for made in strip.inside:
         d.add(d.schedule.at(made.head.tensors[0].name, full(name, over)))
+    for definition, count in strip.kept:
+        d.add(d.schedule.fold(definition.tensors[0].name, definition.axes[0], count))
     return over
 
 

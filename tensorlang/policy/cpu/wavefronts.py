@@ -7,7 +7,7 @@ run independent points instead, where that takes fewer cycles:
 
 rows        a few rows at a time in one stream of instructions, each some columns behind the one before it: latencies overlap
 diagonal    points of a diagonal in lanes; the tensor is stored by diagonals, so that lanes read and write neighbours. For tensors that
-            nobody outside sees and that the last cache holds
+            nobody outside sees and that the last cache holds, or of which only the last diagonals are kept: others read none but those
 
     split y.i by 8 -> i_o, i_t                       layout y as [i + j, i]
     skew y.j by y.i_t                                skew y.j by y.i
@@ -23,8 +23,11 @@ from itertools import permutations
 from math import prod
 
 from codegen.dtypes import compute_dtype
+from polyhedral import affine
 from polyhedral.directions import Distances
 from polyhedral.expr import Name as AffineName
+from polyhedral.storage import Cells, validate
+from polyhedral.verdict import Proven
 from tensorlang.policy.cpu.cost import (
     CALL_CYCLES,
     DIVISION_CYCLES,
@@ -36,7 +39,7 @@ from tensorlang.policy.cpu.cost import (
 )
 from tensorlang.policy.cpu.inner_loops import InnerLoops, cycles_of
 from tensorlang.policy.deriver import Deriver, in_order, is_threading_profitable
-from tensorlang.schedule.plan import full
+from tensorlang.schedule.plan import Plan, full
 from tensorlang.schedule.shape import OPEN_EXTENT, extents
 from tensorlang.syntax import nodes as syntax
 from tensorlang.tensor.nodes import Binary, Call, Definition, Expr, Read, Select
@@ -50,6 +53,8 @@ KEPT_STEPS = 2
 """How many steps of the axes outside are kept, as a rule."""
 DIAGONALS_PER_THREAD = 4
 """Blocks of rows, and steps, that there are at least for each thread."""
+DIAGONALS = (2, 4, 8)
+"""How many may be kept."""
 MOST_PADDING = 4
 """How many times as large as the tensor its diagonals may be, ends that are never written included."""
 
@@ -66,6 +71,8 @@ class Wavefront:
     separate: bool
     rows: int = 0
     cycles: float = 0.0
+    passing: bool = False
+    """Whether other tensors read so few of its elements that a few diagonals may do; pieces have loops of their own inside a diagonal."""
     shared: int = 0
     """By which multiple of the innermost of `outer` blocks of rows are skewed, so that threads share a diagonal; 0: they do not."""
 
@@ -79,6 +86,7 @@ def best_wavefront(
         return None
     name = definition.tensors[0].name
     waiting = max(_latency(definition, p.value, order[-1]) for p in definition.pieces)
+    passing = local and _is_passing(d, definition)
     serial = max(cycles_of(d, definition, InnerLoops()), waiting)
     found: list[Wavefront] = []
     for skewed, along in permutations(order, 2):
@@ -87,6 +95,9 @@ def best_wavefront(
         separable = distances.separable([*around, full(name, skewed), full(name, along)]) if len(definition.pieces) > 1 else 0
         separate = separable is not None and separable <= len(around)
         factor = distances.wavefront(around, full(name, skewed), full(name, along), separate)
+        joint = distances.wavefront(around, full(name, skewed), full(name, along), False) if passing else None
+        if joint is not None:
+            found += _diagonal(d, definition, Wavefront(outer, skewed, along, joint, False, passing=True), waiting)
         if factor is not None:
             found += _forms(d, definition, Wavefront(outer, skewed, along, factor, separate), waiting, local=local)
     best = min(found, key=lambda w: w.cycles, default=None)
@@ -115,11 +126,25 @@ def _forms(d: Deriver, definition: Definition, of: Wavefront, waiting: float, *,
             together = cycles_of(d, definition, InnerLoops(rows=((of.along, rows),)))
             longer = (steps + of.factor * (rows - 1)) / steps
             yield replace(of, rows=rows, cycles=max(together, waiting / rows) * longer)
-    if local and _fits(d, definition, of):
+    if local:
+        yield from _diagonal(d, definition, of, waiting)
+
+
+def _diagonal(d: Deriver, definition: Definition, of: Wavefront, waiting: float) -> Iterator[Wavefront]:
+    """Yield the form of a wavefront whose points are lanes, where the tensor may be stored so."""
+    if _fits(d, definition, of):
         lanes = d.machine.lanes(compute_dtype(definition.tensors[0].dtype))
         own = tuple(t.name for t in definition.tensors)
         together = cycles_of(d, definition, InnerLoops((of.along,), packed=own)) + _far_cycles(d, definition, of.skewed)
         yield replace(of, cycles=max(together, waiting / lanes))
+
+
+def _is_passing(d: Deriver, definition: Definition) -> bool:
+    """Tell whether other tensors read but single elements of its rows and columns."""
+    own = {t.name for t in definition.tensors}
+    others = [(x, r) for x in d.program.definitions if x is not definition for p in x.pieces for r in reads(p.value) if r.tensor in own]
+    loops = {n: e or OPEN_EXTENT for x, _ in others for n, e in extents(x).items()}
+    return all(prod(loops.get(n, 1) for n in index_names(r)) == 1 for _, r in others)
 
 
 def _fits(d: Deriver, definition: Definition, of: Wavefront) -> bool:
@@ -130,9 +155,10 @@ def _fits(d: Deriver, definition: Definition, of: Wavefront) -> bool:
         return False
     skewed, along = sizes[of.skewed] or 1, sizes[of.along] or 1
     kept = KEPT_STEPS if of.outer else 1
+    rows = DIAGONALS[-1] if of.passing else skewed
     return (
         of.factor * along + skewed <= MOST_PADDING * skewed
-        and kept * skewed * along * definition.tensors[0].dtype.size_bytes <= d.machine.cache_bytes
+        and kept * rows * along * definition.tensors[0].dtype.size_bytes <= d.machine.cache_bytes
     )
 
 
@@ -194,7 +220,9 @@ def add_wavefront(d: Deriver, definition: Definition, found: Wavefront, *, neste
         inner = [found.skewed, block, point]
     d.add(in_order(d.schedule, name, [*found.outer, *inner]))
     d.add(d.schedule.unroll(full(name, point)) if found.rows else d.schedule.vectorize(full(name, point)))
-    if len(definition.pieces) > 1 and found.separate:
+    if len(definition.pieces) > 1 and found.passing:
+        d.add(d.schedule.distribute(name, full(name, inner[1])))
+    elif len(definition.pieces) > 1 and found.separate:
         d.add(d.schedule.distribute(name, full(name, inner[0]) if nested or found.outer else None))
 
 
@@ -207,11 +235,23 @@ def _add_shared(d: Deriver, name: str, found: Wavefront, block: str, inner: Sequ
     d.add(d.schedule.parallel(full(name, step)))
 
 
-def add_diagonal_layout(d: Deriver, definition: Definition, found: Wavefront, kept: Mapping[str, int]) -> None:
-    """Store the tensor by its diagonals, of each axis in `kept` only so many steps."""
+def kept_diagonals(plan: Plan, definition: Definition, found: Wavefront, kept: Mapping[str, int]) -> int | None:
+    """Return how many diagonals of a tensor do for all that is read of it; None where only all of them do."""
+    name, axes = definition.tensors[0].name, definition.axes
+    exprs = (*map(AffineName, found.outer), affine.add(affine.scale(found.factor, found.along), found.skewed), AffineName(found.along))
+    for count in DIAGONALS if found.passing else ():
+        cells = Cells(exprs, (*(kept.get(a) for a in found.outer), count, None))
+        if isinstance(validate(plan.placed, {name: cells}, axes={name: axes}, storage=plan.depth), Proven):
+            return count
+    return None
+
+
+def add_diagonal_layout(d: Deriver, definition: Definition, found: Wavefront, kept: Mapping[str, int], diagonals: int | None) -> None:
+    """Store the tensor by its diagonals, only so many of them (None: all), and of each axis in `kept` only so many steps."""
     along: syntax.Expr = syntax.Id(found.along)
     multiple = along if found.factor == 1 else syntax.Binary("*", _number(found.factor), along)
-    diagonal = syntax.Binary("+", multiple, syntax.Id(found.skewed))
+    diagonal: syntax.Expr = syntax.Binary("+", multiple, syntax.Id(found.skewed))
+    diagonal = diagonal if diagonals is None else syntax.Binary("%", diagonal, _number(diagonals))
     steps = [syntax.Binary("%", syntax.Id(a), _number(kept[a])) if a in kept else syntax.Id(a) for a in found.outer]
     d.add(d.schedule.layout(definition.tensors[0].name, [*steps, diagonal, along]))
 

@@ -30,6 +30,7 @@ import tensorlang
 from codegen.dtypes import f32
 from codegen.llvm.jit import load
 from codegen.llvm.target import host
+from polyhedral import affine
 from tensorlang.artifact import Artifact
 from tensorlang.backends.cpu.driver import compile_kernel, machine_of
 from tensorlang.diagnostics import CompileError
@@ -86,7 +87,7 @@ def kernels(operator: Operator, count: int, rng: np.random.Generator, seconds: f
     for inner in (chosen, *(c for c in drawn if c != chosen)):
         cycles = _measured(program, _scheduled(program, inner), arrays, seconds)
         if cycles is not None:
-            elements = float(np.prod([int(str(n)) for n in definition.tensors[0].shape]))
+            elements = float(np.prod([affine.constant(n) or 1 for n in definition.tensors[0].shape]))
             yield Kernel(operator.name, inner, inner.cycles, cycles / elements, inner == chosen)
             made += 1
         if made > count:
@@ -137,7 +138,7 @@ def _entry(made: Artifact, program: Program, arrays: dict[str, Array]) -> Any:
     library = load([made.object], pool_imports())
     entry = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)(library.address(made.symbol))
     (result,) = (t for x in program.definitions for t in x.tensors if t.name in program.results)
-    y = np.zeros([int(str(n)) for n in result.shape], result.dtype.numpy)
+    y = np.zeros([affine.constant(n) or 1 for n in result.shape], result.dtype.numpy)
     bound = {**arrays, result.name: y}
     block = (ctypes.c_int64 * len(made.params))(*(bound[n].ctypes.data for n in made.params))
     workspace = aligned(made.workspace_bytes(1) // 4 + 16)

@@ -24,7 +24,8 @@ OPEN_EXTENT = 64
 class Contraction:
     """`y[batch, rows, columns] = f(sum(inner) x[batch, rows, inner] * w[batch, columns, inner])`.
 
-    `x` and `w` are the names of tensors; a name is in `rows` when only x is indexed by it, and so on. `padded`: x is read with padding."""
+    `x` and `w` are the names of tensors; a name is in `rows` when only x is indexed by it, and so on. The last of `rows`, of which register
+    tiles take several, is one with more than one element if there is any. `padded`: x is read with padding."""
 
     x: str
     w: str
@@ -59,11 +60,13 @@ def contraction(definition: Definition, vector_axis: str, *, chunked: bool = Fal
         return None
     axes = definition.axes
     binders = tuple(b.name for b in reduce.binders)
+    single = {a for a, s in zip(axes, definition.tensors[0].shape, strict=True) if affine.constant(s) == 1}
+    rows = [n for n in axes if n in in_x and n not in in_w]
     return Contraction(
         x.tensor,
         w.tensor,
         tuple(n for n in axes if (n in in_x) == (n in in_w)),
-        tuple(n for n in axes if n in in_x and n not in in_w),
+        tuple(sorted(rows, key=lambda n: n not in single)),
         tuple(n for n in axes if n in in_w and n not in in_x),
         binders,
         x,

@@ -12,8 +12,8 @@ import math
 from collections.abc import Iterator, Mapping
 
 from polyhedral import affine
+from polyhedral.expr import Add, Floor, Mod, Name, Scale
 from polyhedral.expr import Expr as Affine
-from polyhedral.expr import Floor, Mod, Name
 from polyhedral.ranges import range_of
 from tensorlang.diagnostics import InternalError
 from tensorlang.schedule.injective import fault_of
@@ -66,13 +66,26 @@ def _linear(tensor: Tensor, names: tuple[str, ...], members: tuple[int, ...]) ->
 
 
 def _normal(e: Affine, extents: dict[str, Affine]) -> Affine:
-    """Return `e` with a division that the extents decide carried out."""
-    if isinstance(e, Mod | Floor):
-        sizes = {name: affine.constant(extents[name]) for name in affine.name_set(e.value)}
-        low, high = range_of(e.value, {name: (0, None if size is None else size - 1) for name, size in sizes.items()})
-        if low is not None and high is not None and low >= 0 and high < e.divisor:
-            return e.value if isinstance(e, Mod) else affine.ZERO
-    return e
+    """Return `e` with every division that the extents decide carried out."""
+    match e:
+        case Add(lhs, rhs):
+            return affine.add(_normal(lhs, extents), _normal(rhs, extents))
+        case Scale(factor, value):
+            return affine.scale(factor, _normal(value, extents))
+        case Mod(value, divisor) | Floor(value, divisor):
+            inner = _normal(value, extents)
+            if _is_below(inner, divisor, extents):
+                return inner if isinstance(e, Mod) else affine.ZERO
+            return affine.mod(inner, divisor) if isinstance(e, Mod) else affine.floor(inner, divisor)
+        case _:
+            return e
+
+
+def _is_below(e: Affine, divisor: int, extents: dict[str, Affine]) -> bool:
+    """Tell whether `e` is one of 0..divisor for all that the extents allow."""
+    sizes = {name: affine.constant(extents[name]) for name in affine.name_set(e)}
+    low, high = range_of(e, {name: (0, None if size is None else size - 1) for name, size in sizes.items()})
+    return low is not None and high is not None and low >= 0 and high < divisor
 
 
 def to_layout(program: Program, tensor: str, storage: Storage) -> Layout | None:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import pytest
 from scheduled_programs import assert_same, declared
 
+from polyhedral import affine
+from polyhedral.expr import Int, Name
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import Source
 from tensorlang.policy.cpu.derive import derive
 from tensorlang.policy.machine import Machine
 from tensorlang.schedule.check import proven
+from tensorlang.schedule.plan import Storage
+from tensorlang.schedule.shape import contraction
 from tensorlang.syntax.parse import parse
 from tensorlang.syntax.printer import show
 
@@ -54,3 +58,22 @@ def test_vectors_run_where_they_take_the_fewest_loads_and_stores(text: str, vect
     program = declared(load_module(parse(Source("f.tl", text))), "f")
     schedule = derive(program, Machine(target="cpu"))
     assert [show(d) for d in schedule.directives if d.name == "vectorize"] == [f"vectorize y.{vector}_v"]
+
+
+def test_a_tile_has_several_rows_wherever_an_axis_has_more_than_one() -> None:
+    text = "op f(x: f32[24, 1, 64], w: f32[64, 96]) -> (y: f32[24, 1, 96]) { y[t, n, j] = sum(i) x[t, n, i] * w[i, j] }"
+    (definition,) = declared(load_module(parse(Source("f.tl", text))), "f").definitions
+    found = contraction(definition, "j")
+    assert found is not None and found.rows == ("n", "t")
+
+
+@pytest.mark.parametrize(("width", "vectors"), [(192, "y.j_v"), (32, "y.j_v")])
+def test_neighbours_in_blocks_are_lanes_and_no_vector_lies_in_two_blocks(width: int, vectors: str) -> None:
+    text = "op f(x: f32[90], w: f32[90, 320]) -> (y: f32[320]) { y[j] = sum(i) (x[i] - w[i, j]) * w[i, j] }"
+    program = declared(load_module(parse(Source("f.tl", text))), "f")
+    a0, a1 = Name("a0"), Name("a1")
+    storage = Storage((affine.floor(a1, width), a0, affine.mod(a1, width)), (Int(-(-320 // width)), Int(90), Int(width)))
+    schedule = derive(program, Machine(target="cpu"), {"w": storage})
+    lanes = [d for d in map(show, schedule.directives) if d.startswith("split")]
+    assert [d for d in map(show, schedule.directives) if d.startswith("vectorize")] == [f"vectorize {vectors}"]
+    assert any(" by 16 " in d for d in lanes) or width % 64 == 0

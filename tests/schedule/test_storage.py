@@ -164,3 +164,12 @@ def test_a_copy_of_what_is_stored_without_dimensions_is_packed_again() -> None:
     layouts = {"b": Storage((Int(0), Int(0)), (Int(1), Int(1)))}
     outcome = trial(Case(product, {}, schedule, layouts), 1, natively=False)
     assert outcome == Outcome("accepted"), outcome.text
+
+
+def test_divisions_that_the_extents_of_axes_decide_are_carried_out_wherever_they_stand() -> None:
+    grouped = program(3, 326)
+    apart, along = affine.floor(Name("n"), 326), affine.mod(Name("n"), 326)
+    layout = Layout(("m", "n"), (Name("m"), apart, affine.floor(along, 192), affine.mod(along, 192)), (2, 3, 2, 192))
+    m, group, column = axis_names(grouped, "x")
+    expected = (Name(m), Name(group), affine.floor(Name(column), 192), affine.mod(Name(column), 192))
+    assert to_storage(grouped, "x", layout).dims == expected

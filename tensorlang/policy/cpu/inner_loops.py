@@ -37,11 +37,13 @@ from tensorlang.policy.deriver import Deriver, in_order
 from tensorlang.schedule.directives.loops import MOST_LANES
 from tensorlang.schedule.pack import axes_of_copy
 from tensorlang.schedule.plan import full
-from tensorlang.schedule.shape import OPEN_EXTENT, unit_stride
+from tensorlang.schedule.shape import OPEN_EXTENT, block_of, unit_stride
 from tensorlang.tensor.nodes import Binary, Call, Definition, Dynamic, Expr, Piece, Read, Reduce, Select
 from tensorlang.tensor.scop import in_order as keeps_order
 from tensorlang.tensor.walk import index_names, nodes, reads, reduces
 
+VECTORS = (1, 2, 4, 8, 12)
+"""How many registers may lie side by side along the lanes of an axis; of a sum no more than one vector of the language holds."""
 UNROLLED = (2, 3, 4, 6, 8)
 """How many points of an axis may be computed together."""
 MOST_TOGETHER = 24
@@ -83,8 +85,8 @@ def candidates(d: Deriver, definition: Definition, free: Sequence[str]) -> Itera
     for vector in ((), *((a,) for a in reversed(free)), *([binders] if binders else [])):
         extent = max((cost.sizes[loop] for loop in vector), default=1)
         crossed = cost.crossed(vector)
-        for vectors in (1, 2, 4, 8) if vector else (1,):
-            if vectors > 1 and (extent < vectors * cost.lanes or vectors * cost.lanes > MOST_LANES):
+        for vectors in VECTORS if vector else (1,):
+            if vectors > 1 and (extent < vectors * cost.lanes or (vectors * cost.lanes > MOST_LANES and vector[0] not in free)):
                 continue
             for rows in _rows([(a, cost.sizes[a]) for a in reversed(free) if a not in vector]):
                 for packed in ((), crossed) if crossed else ((),):
@@ -127,20 +129,37 @@ def add_inner_loops(d: Deriver, definition: Definition, order: Sequence[str], in
         d.add(d.schedule.split(full(name, axis), count, (f"{axis}_o", f"{axis}_t")))
         outer[outer.index(axis)] = f"{axis}_o"
         innermost.append(f"{axis}_t")
+    unrolled = [f"{axis}_t" for axis, _ in inner.rows]
     for loop in inner.vector:
         there = outer if loop in outer else within
-        d.add(d.schedule.split(full(name, loop), lanes * inner.vectors, (f"{loop}_o", f"{loop}_v")))
+        if lanes * inner.vectors <= MOST_LANES and not _meets_blocks(d, definition, loop, lanes * inner.vectors):
+            d.add(d.schedule.split(full(name, loop), lanes * inner.vectors, (f"{loop}_o", f"{loop}_v")))
+        else:
+            d.add(d.schedule.split(full(name, loop), lanes * inner.vectors, (f"{loop}_o", f"{loop}_w")))
+            d.add(d.schedule.split(full(name, f"{loop}_w"), lanes, (f"{loop}_u", f"{loop}_v")))
+            unrolled.append(f"{loop}_u")
+            innermost.append(f"{loop}_u")
         there[there.index(loop)] = f"{loop}_o"
         innermost.append(f"{loop}_v")
     if innermost or list(order) != [a for a in definition.axes if a in order]:
         d.add(in_order(d.schedule, name, [*outer, *within, *innermost]))
-    if inner.rows:
-        d.add(d.schedule.unroll(*(full(name, f"{axis}_t") for axis, _ in inner.rows)))
+    if unrolled:
+        d.add(d.schedule.unroll(*(full(name, loop) for loop in unrolled)))
     if inner.vector:
         d.add(d.schedule.vectorize(*(full(name, f"{loop}_v") for loop in inner.vector)))
     for tensor in inner.packed:
         _add_copy(d, definition, tensor, inner.vector, lanes * inner.vectors)
     return outer
+
+
+def _meets_blocks(d: Deriver, definition: Definition, loop: str, width: int) -> bool:
+    """Tell whether so many neighbours along a loop lie in several blocks of something that is read."""
+    for read in (r for p in definition.pieces for r in reads(p.value)):
+        storage, axes = d.layouts.get(read.tensor), d.axes.get(read.tensor, ())
+        blocks = [block_of(storage, a) for a, slot in zip(axes, read.index, strict=False) if slot == AffineName(loop)]
+        if any(block is not None and block % width for block in blocks):
+            return True
+    return False
 
 
 def _add_copy(d: Deriver, definition: Definition, tensor: str, vector: Sequence[str], width: int) -> None:

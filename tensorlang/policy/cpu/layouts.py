@@ -12,6 +12,7 @@ from tensorlang.policy.cpu.register_tiles import blocked_binder, grouped, row_co
 from tensorlang.policy.cpu.row_major import left_row_major
 from tensorlang.policy.cpu.winograd import Transformed, blocks_of, transformed
 from tensorlang.policy.deriver import Deriver, deriver_of, reads_itself
+from tensorlang.policy.groups import recurs
 from tensorlang.policy.machine import Machine
 from tensorlang.policy.pointwise import stored_axis
 from tensorlang.schedule.layout import Layout
@@ -107,7 +108,9 @@ def _points_outside(d: Deriver, found: Transformed, width: int) -> Storage:
 
 def _packed_storage(d: Deriver, definition: Definition, c: Contraction, axis: str) -> Storage:
     sizes = extents(definition)
-    row = c.rows[-1] if c.rows else None
+    # Rows of a recurrence come one after the other, so that no tile has several of its steps.
+    rows_of_tile = [a for a in definition.axes if a in c.rows] if recurs(d.program, definition) else c.rows
+    row = rows_of_tile[-1] if rows_of_tile else None
     lanes = block_of(d.layouts.get(definition.tensors[0].name), axis) or d.machine.lanes(compute_dtype(c.reduce.reducer.dtypes[0]))
     rows = sizes[row] if row else 1
     tile = tiled(d, c, rows, sizes[axis], lanes)

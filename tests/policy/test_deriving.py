@@ -77,3 +77,19 @@ def test_neighbours_in_blocks_are_lanes_and_no_vector_lies_in_two_blocks(width: 
     lanes = [d for d in map(show, schedule.directives) if d.startswith("split")]
     assert [d for d in map(show, schedule.directives) if d.startswith("vectorize")] == [f"vectorize {vectors}"]
     assert any(" by 16 " in d for d in lanes) or width % 64 == 0
+
+
+def test_a_sum_of_everything_runs_in_lanes_along_whatever_range_reads_neighbours() -> None:
+    text = "op f(a: f32[70, 50], b: f32[50, 70]) -> (y: f32[]) { y[] = sum(i, j) a[i, j] * b[j, i] }"
+    program = declared(load_module(parse(Source("f.tl", text))), "f")
+    schedule = derive(program, Machine(target="cpu"))
+    assert [show(d) for d in schedule.directives if d.name == "vectorize"] == ["vectorize y.i_v"]
+    assert_same(program, proven(program, schedule), {})
+
+
+def test_elements_that_data_name_for_each_column_are_gone_through_by_rows_of_the_data() -> None:
+    text = "op f(ids: i64[30, 130] in 0..20, u: f32[30, 130]) -> (y: f32[20, 130]) { y[n, b] = sum(m, ids[m, b] == n) u[m, b] }"
+    program = declared(load_module(parse(Source("f.tl", text))), "f")
+    schedule = derive(program, Machine(target="cpu"))
+    assert [show(d) for d in schedule.directives] == ["split y.b by 64 -> b_o, b_i", "order y.b_o, y.m, y.b_i, y.n"]
+    assert_same(program, proven(program, schedule), {})

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from tensorlang.policy.cpu.inner_loops import add_inner_loops, best_inner_loops
 from tensorlang.policy.cpu.nests import derive_nest, derive_recurrence
 from tensorlang.policy.cpu.scatter_fusion import fuse_scatters
 from tensorlang.policy.cpu.strips import Strip, add_strip, on_one_thread, strips
@@ -82,7 +83,10 @@ def _derive_group(d: Deriver, group: FusionGroup) -> None:
 def _one(d: Deriver, definition: Definition) -> None:
     """Schedule one definition at the root."""
     if not definition.axes:
+        before = d.schedule
         reduction_lanes(d, definition)
+        if d.schedule == before and not d.plain and _is_row_major(d, definition):
+            add_inner_loops(d, definition, (), best_inner_loops(d, definition, ()))
         return
     if _is_row_major(d, definition) and (len(definition.pieces) > 1 or any(True for p in definition.pieces for _ in reduces(p.value))):
         derive_nest(d, definition)

@@ -81,8 +81,7 @@ def best_inner_loops(d: Deriver, definition: Definition, free: Sequence[str]) ->
 def candidates(d: Deriver, definition: Definition, free: Sequence[str]) -> Iterator[InnerLoops]:
     """Yield what may run innermost, the simplest first."""
     cost = _Cost(d, definition)
-    binders = _shared_binders(d, definition)
-    for vector in ((), *((a,) for a in reversed(free)), *([binders] if binders else [])):
+    for vector in ((), *((a,) for a in reversed(free)), *_shared_binders(d, definition)):
         extent = max((cost.sizes[loop] for loop in vector), default=1)
         crossed = cost.crossed(vector)
         for vectors in VECTORS if vector else (1,):
@@ -110,13 +109,20 @@ def _rows(axes: Sequence[tuple[str, float]]) -> Iterator[tuple[tuple[str, int], 
             yield first + second
 
 
-def _shared_binders(d: Deriver, definition: Definition) -> tuple[str, ...]:
-    """Return the innermost binder of each reduction, where their iterations may be lanes."""
+def _shared_binders(d: Deriver, definition: Definition) -> Iterator[tuple[str, ...]]:
+    """Yield the innermost binder of each reduction, where their iterations may be lanes, and of a single one its other binders."""
     found = [r for p in definition.pieces for r in reduces(p.value)]
     simple = all(r.reducer.kind in ("sum", "prod", "min", "max") and len(r.body) == 1 and r.binders for r in found)
-    if not simple or any(keeps_order(r.reducer, d.program.mode) for r in found):
-        return ()
-    return tuple(dict.fromkeys(r.binders[-1].name for r in found))
+    if not found or not simple or any(keeps_order(r.reducer, d.program.mode) for r in found):
+        return
+    yield tuple(dict.fromkeys(r.binders[-1].name for r in found))
+    if len(found) == 1 and not definition.axes:
+        yield from ((b.name,) for b in found[0].binders[:-1] if _is_independent(b.name, found[0]))
+
+
+def _is_independent(name: str, reduce: Reduce) -> bool:
+    """Tell whether no range of a reduction is of another binder's value."""
+    return not any(name in affine.name_set(bound) for b in reduce.binders for bound in (b.lo, b.hi))
 
 
 def add_inner_loops(d: Deriver, definition: Definition, order: Sequence[str], inner: InnerLoops) -> list[str]:

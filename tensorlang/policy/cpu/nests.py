@@ -38,6 +38,8 @@ MOST_AXES = 5
 """Of which all orders are looked at."""
 SCATTERED_FROM = 8
 """Elements along an axis that data name, from which on asking each of them whether a term is for it takes longer."""
+LINE = 4
+"""Vectors of a row, whose elements data name, that are gone through together."""
 WORTH_TURNING = 0.9
 """Share of the cycles at most that another order than the one as written has to take."""
 
@@ -196,6 +198,13 @@ def _named_by_data(definition: Definition, condition: Expr) -> tuple[str, frozen
     return None
 
 
+def _neighbours(definition: Definition, along: Sequence[str]) -> str | None:
+    """Return the one of the axes `along` for whose neighbours data that name elements are neighbours; None where there is none."""
+    filters = [r.filter for p in definition.pieces for r in reduces(p.value) if r.filter is not None]
+    last = {read.index[-1] for e in filters for read in reads(e) if read.index}
+    return next((a for a in along if AffineName(a) in last), None)
+
+
 def _derive_scatter(d: Deriver, definition: Definition, axis: str, names: frozenset[str]) -> None:
     """Go through the terms of a sum and add each to the elements that it is for: those along `axis` are one."""
     name, sizes = definition.tensors[0].name, extents(definition)
@@ -203,14 +212,19 @@ def _derive_scatter(d: Deriver, definition: Definition, axis: str, names: frozen
     along = [a for a in definition.axes if a in names]
     rest = [a for a in definition.axes if a not in names and a != axis]
     lanes = d.machine.lanes(compute_dtype(definition.tensors[0].dtype))
-    outer, inner = list(along), list(rest)
+    outer, inner, between = list(along), list(rest), list[str]()
+    neighbours = _neighbours(definition, along)
+    if neighbours is not None and (sizes[neighbours] or OPEN_EXTENT) >= LINE * lanes:
+        # Data lie in rows: of a row some lines at a time, so that what they name stays in the cache.
+        d.add(d.schedule.split(full(name, neighbours), LINE * lanes, (f"{neighbours}_o", f"{neighbours}_i")))
+        outer[outer.index(neighbours)], between = f"{neighbours}_o", [f"{neighbours}_i"]
     if rest and (sizes[rest[-1]] or OPEN_EXTENT) >= lanes:
         last = rest[-1]
         d.add(d.schedule.split(full(name, last), lanes, (f"{last}_o", f"{last}_v")))
         inner = [*rest[:-1], f"{last}_o", f"{last}_v"]
         if not along and (sizes[last] or OPEN_EXTENT) >= d.machine.threads * lanes and is_threading_profitable(d, (definition,)):
             outer, inner = [f"{last}_o"], [*rest[:-1], f"{last}_v"]
-    d.add(in_order(d.schedule, name, [*outer, *binders, axis, *inner]))
+    d.add(in_order(d.schedule, name, [*outer, *binders, *between, axis, *inner]))
     if inner and inner[-1].endswith("_v"):
         d.add(d.schedule.vectorize(full(name, inner[-1])))
     if outer and is_threading_profitable(d, (definition,)):

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 DERIVED_FIRST = "what is derived first"
 """How `Artifact.tried` calls the derived schedule that a plainer one stands in for, because its proof did not end."""
+DERIVED_FOR_SAMPLES = "what is derived for samples of open sizes"
+DERIVED_PLAIN = "what is derived, plainly"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from tensorlang.artifact import DERIVED_FIRST
 from tensorlang.check.module import Module, reached
 from tensorlang.diagnostics import CompileError, InternalError
+from tensorlang.policy.deriver import samples_of
 from tensorlang.policy.machine import Machine
 from tensorlang.policy.select import applicable, search, stated_for, where
 from tensorlang.schedule.cases import case_of
@@ -43,7 +43,7 @@ class Rules:
     sizes: Mapping[str, object] = field(default_factory=dict)
     knobs: Mapping[str, int] = field(default_factory=dict)
     at: Mapping[str, int] | None = None
-    """Sizes at which guards are decided, where the program leaves sizes open."""
+    """Sizes at which guards are decided and schedules of roles chosen, where the program leaves sizes open."""
     target: str = "cpu"
     text: str | None = field(default=None, repr=False)
     """What `stated` returns, where many kernels share the rules."""
@@ -51,7 +51,8 @@ class Rules:
     def key(self, program: Program) -> tuple[str, ...]:
         """Return whatever the choice depends on besides the program, its storage and the machine."""
         knobs, attrs = repr(sorted(self.knobs.items())), repr(sorted(self.attrs.items()))
-        return (*self.written(program), self.text or stated(self.module, self.operator), knobs, attrs)
+        samples = repr(sorted(samples_of(program, self.at or {}).items()))
+        return (*self.written(program), self.text or stated(self.module, self.operator), knobs, attrs, samples)
 
     def written(self, program: Program) -> tuple[str, ...]:
         """Return the schedule that the module states for the operator and that applies to the program, by its name, and its case."""
@@ -97,7 +98,7 @@ def by_parts(program: Program, request: ScheduleRequest) -> list[tuple[Program, 
     if rules is not None:
         chosen = stated_for(rules.module, rules.operator, program, rules.attrs, rules.target, rules.sizes, rules.knobs, rules.at)
         written, origin, knobs = (None, "", {}) if chosen is None else (chosen.schedule, chosen.origin, {})
-        rules = replace(rules, operator=None, attrs={}, sizes={}, knobs={}, at=None, text=None)
+        rules = replace(rules, operator=None, attrs={}, sizes={}, knobs={}, text=None)
     own = directives_of_parts(program, parts, written, knobs) if written is not None else {}
     alone = ScheduleRequest(rules=rules)
     return [(part, ScheduleRequest(own[part.name], knobs=knobs, origin=origin) if part.name in own else alone) for part in parts]
@@ -127,13 +128,13 @@ def planned(
     program: Program,
     machine: Machine,
     request: ScheduleRequest,
-    derived: Callable[[dict[str, Storage]], Iterator[Schedule]],
+    derived: Callable[[dict[str, Storage]], Iterator[tuple[str, Schedule]]],
     layouts: Mapping[str, Layout] | None = None,
     constants: frozenset[str] = frozenset(),
 ) -> Scheduled:
     """Return the proven plan of a schedule for a machine. `derived`, told how the caller stores inputs and results, yields what is derived
-    where nobody wrote a schedule, a plainer one after each whose proof does not end; `layouts` are those that are not row-major,
-    `constants` inputs that never change.
+    where nobody wrote a schedule and how reports call that, a plainer one after each whose proof does not end; `layouts` are those that
+    are not row-major, `constants` inputs that never change.
 
     Raises CompileError when a schedule cannot be read or is refused."""
     stored = stored_as(program, layouts or {})
@@ -163,11 +164,11 @@ def planned(
             made = Scheduled(chosen.schedule, plan, chosen.origin, tried, of_roles, chosen.left_out)
             return made if of_roles else _written(program, made, stored, request)
     refusal: CompileError | None = None
-    for schedule in derived(stored):
+    for name, schedule in derived(stored):
         try:
             return Scheduled(schedule, proven(program, schedule, stored, advised=False), "derived", tried)
         except CompileError as refused:
-            tried, refusal = (*tried, f"{DERIVED_FIRST}: refused: {refused.diagnostics[0].title}"), refused
+            tried, refusal = (*tried, f"{name}: refused: {refused.diagnostics[0].title}"), refused
     raise refusal or InternalError("schedule", f"nothing is derived for `{program.name}`")
 
 

@@ -15,7 +15,7 @@ from polyhedral import affine
 from polyhedral.expr import TRUE, Int, Name
 from polyhedral.expr import Expr as Affine
 from tensorlang.graph.nodes import Graph, Kernel, Value
-from tensorlang.graph.sizes import to_expr
+from tensorlang.graph.sizes import evaluate, to_expr
 from tensorlang.tensor import walk
 from tensorlang.tensor.contraction import sums_products
 from tensorlang.tensor.nodes import Binary, Cast, Definition, Dynamic, Expr, IndexValue, Piece, Program, Read, Reduce, Tensor
@@ -39,6 +39,18 @@ def expressions(program: Program) -> Iterator[Expr]:
 def constant_params(graph: Graph, kernel: Kernel) -> frozenset[str]:
     """Return the parameters of a kernel's program that are constants of the graph."""
     return frozenset(name for name, value in kernel.bound.items() if value in graph.constants)
+
+
+def samples_in(graph: Graph, program: Program) -> dict[str, int]:
+    """Return a sample for each size that the program of a kernel leaves open."""
+    symbols = graph.symbols
+    return {} if symbols is None else {name: evaluate(symbols.formula(name), symbols.samples) for name in program.sizes}
+
+
+def at_samples(graph: Graph, program: Program) -> Program:
+    """Return the program of a kernel with the samples in place of open sizes: for decisions that change no result."""
+    samples = samples_in(graph, program)
+    return walk.substitute_sizes(program, {name: Int(n) for name, n in samples.items()}) if samples else program
 
 
 def result_tensors(program: Program) -> tuple[Tensor, ...]:

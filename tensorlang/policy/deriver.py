@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from polyhedral import affine
+from polyhedral.expr import Int
 from tensorlang.policy.machine import GpuMachine, Machine
 from tensorlang.schedule.flattened import flattened
 from tensorlang.schedule.plan import Storage
@@ -14,7 +15,7 @@ from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.shape import OPEN_EXTENT, extents, is_product, work_of_definition
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Definition, Program
-from tensorlang.tensor.walk import reads, reduces, tensor_table
+from tensorlang.tensor.walk import reads, reduces, substitute_sizes, tensor_table
 
 PARALLEL_WORK = 16_000
 """Scalar operations below which handing a part to another thread costs more than it saves."""
@@ -38,6 +39,8 @@ class Deriver:
     """Whether loops of sums, pieces and recurrences are left as they are, but for an order that is legal."""
     rewritten: int = 0
     """How many of the directives have made `program` what it is."""
+    open_extents: Mapping[str, int] = field(default_factory=dict)
+    """Axes and binders, by their full names, whose extents are open: `program` has samples for these, as many iterations."""
 
     @property
     def since(self) -> Schedule:
@@ -47,13 +50,62 @@ class Deriver:
     def add(self, schedule: Schedule) -> None:
         self.schedule = schedule
 
+    def is_open(self, name: str) -> bool:
+        """Tell whether a sample stands for the extent of an axis or binder of this name."""
+        return any(full.endswith(f".{name}") for full in self.open_extents)
 
-def deriver(program: Program, machine: Machine, layouts: Mapping[str, Storage], constants: frozenset[str]) -> Deriver:
-    """Return the state of deriving before any group is scheduled: the program as directives will see it, and the directives for that."""
+    def settled(self, definition: Definition) -> dict[str, int | None]:
+        """Return the extents of a definition's axes and binders; None for those that a sample stands for, and those not known at all."""
+        name = definition.tensors[0].name
+        return {a: None if n is None or self.open_extents.get(f"{name}.{a}") == n else n for a, n in extents(definition).items()}
+
+
+def deriver(
+    program: Program,
+    machine: Machine,
+    layouts: Mapping[str, Storage],
+    constants: frozenset[str],
+    at: Mapping[str, int] | None = None,
+) -> Deriver:
+    """Return the state of deriving before any group is scheduled: the program as directives will see it, and the directives for that.
+    `at`: samples of open sizes, which every question about how much there is to do is answered for."""
     lifted = lift(program)
     flat, stored = flattened(lifted, layouts)
     schedule = Schedule(program.name)
-    return _partial(deriver_of(flat, machine, stored, constants, schedule if flat == lifted else schedule.flatten()))
+    d = _partial(deriver_of(flat, machine, stored, constants, schedule if flat == lifted else schedule.flatten()))
+    return sampled(d, at)
+
+
+def samples_of(program: Program, at: Mapping[str, int]) -> dict[str, int]:
+    """Return the samples that schedules of a program are derived for: its sizes `at` hand, rounded up to 2, 3, 4, 6, 8, 12 and so on, so
+    that what is made for one combination of sizes is often what others would be given."""
+    return {name: _rounded(at[name]) for name in program.sizes if name in at}
+
+
+def _rounded(n: int) -> int:
+    power = 1 << max(1, (n - 1).bit_length())
+    return 3 * power // 4 if power > 2 and n <= 3 * power // 4 else power
+
+
+def sampled(d: Deriver, at: Mapping[str, int] | None) -> Deriver:
+    """Return the state with samples in place of open sizes."""
+    to = {name: Int(n) for name, n in samples_of(d.program, at or {}).items()}
+    if not to:
+        return d
+    program = substitute_sizes(d.program, to)
+    opened: dict[str, int] = {}
+    for before, after in zip(d.program.definitions, program.definitions, strict=True):
+        known, name = extents(before), before.tensors[0].name
+        opened |= {f"{name}.{a}": n for a, n in extents(after).items() if known[a] is None and n is not None}
+    layouts = {
+        name: replace(
+            storage,
+            dims=tuple(affine.substitute(e, to) for e in storage.dims),
+            shape=tuple(affine.substitute(e, to) for e in storage.shape),
+        )
+        for name, storage in d.layouts.items()
+    }
+    return replace(d, program=program, layouts=layouts, open_extents=opened)
 
 
 def _partial(d: Deriver) -> Deriver:

@@ -25,7 +25,7 @@ from tensorlang.policy.cpu.row_chains import restrict_rows, row_chain
 from tensorlang.policy.cpu.row_epilogues import block_of_rows, finished
 from tensorlang.policy.cpu.scatter_fusion import with_fused_scatters
 from tensorlang.policy.cpu.strips import Strip, strips
-from tensorlang.policy.deriver import Deriver, deriver
+from tensorlang.policy.deriver import Deriver, deriver, samples_of
 from tensorlang.policy.gpu.derive import derive_device_group, device_deriver
 from tensorlang.policy.groups import FusionGroup, fusion_groups
 from tensorlang.policy.machine import GpuMachine, Machine
@@ -90,6 +90,7 @@ class _Request:
     knobs: Mapping[str, int]
     layouts: Mapping[str, Storage]
     constants: frozenset[str]
+    at: Mapping[str, int] = field(default_factory=dict)
     tried: list[Attempt] = field(default_factory=list)
 
 
@@ -109,18 +110,18 @@ def search(
 ) -> Found:
     """Return the schedule that `module` states for `operator` instantiated as `program`, where it states one that applies, and all that was
     tried. `operator` None: a program that is no operator's, so only roles apply. `layouts` and `constants` as for `derive`. `at`: values
-    for the guards of the operator's schedules to see in place of the program's sizes.
+    for the guards of the operator's schedules to see in place of the program's sizes, and samples of these for schedules of roles.
 
     Raises CompileError S05xx for a schedule that cannot be read and for knobs that it does not have."""
-    request = _Request(module, program, target, machine, knobs or {}, layouts or {}, constants)
+    request = _Request(module, program, target, machine, knobs or {}, layouts or {}, constants, at or {})
     own, library = module.schedules[: module.declared_schedules], module.schedules[module.declared_schedules :]
     env = guard_env(module, operator, program, attrs, sizes or {}, at or {})
     decided = guard_env(module, operator, program, attrs, sizes or {}, {}) if at else env
     found = (
         _of_operator(request, operator, own, env, decided)
-        or _of_roles(request, own, own)
+        or _of_roles_at_samples(request, own, own)
         or _of_operator(request, operator, library, env, decided)
-        or _of_roles(request, library, module.schedules)
+        or _of_roles_at_samples(request, library, module.schedules)
     )
     if found is None and request.knobs:
         raise no_knob(next(iter(request.knobs)), (), None)
@@ -279,6 +280,14 @@ class _Inside:
     copies: Mapping[str, str]
 
 
+def _of_roles_at_samples(request: _Request, wanted: Sequence[sx.Schedule], written: Sequence[sx.Schedule]) -> Chosen | None:
+    """Return a schedule of roles for samples of open sizes; where all of those are refused, what suits whatever the sizes are."""
+    found = _of_roles(request, wanted, written)
+    if found is not None or not samples_of(request.program, request.at):
+        return found
+    return _of_roles(replace(request, at={}), wanted, written)
+
+
 def _of_roles(request: _Request, wanted: Sequence[sx.Schedule], written: Sequence[sx.Schedule]) -> Chosen | None:
     """Return a schedule made of schedules of roles, at least one of them among `wanted`, and derived ones where no role fits."""
     roles = [s for s in written if s.role is not None and serves(s.target, request.target)]
@@ -288,7 +297,7 @@ def _of_roles(request: _Request, wanted: Sequence[sx.Schedule], written: Sequenc
     if on_device:
         d = device_deriver(request.program, request.machine, request.layouts)
     else:
-        d = deriver(request.program, request.machine, request.layouts, request.constants)
+        d = deriver(request.program, request.machine, request.layouts, request.constants, request.at)
     found = fusion_groups(d, vectors=not on_device)
     own = any(s.role is not None for s in request.module.schedules[: request.module.declared_schedules])
     cut = [Strip(c) for c in found] if on_device or own else strips(d, found)

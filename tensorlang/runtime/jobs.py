@@ -7,13 +7,13 @@ distinct(jobs)              the different jobs, and which of them each one is
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from polyhedral import affine
 from tensorlang.graph.nodes import Graph, Kernel
 from tensorlang.graph.passes.memory.layout import layouts_of
 from tensorlang.graph.pipeline import optimise
-from tensorlang.graph.programs import constant_params, program_key
+from tensorlang.graph.programs import constant_params, program_key, samples_in
 from tensorlang.planning import Rules
 from tensorlang.runtime.protocol import Tools
 from tensorlang.schedule.layout import Layout
@@ -29,6 +29,8 @@ class Job:
     layouts: Mapping[str, Layout]
     constants: frozenset[str] = frozenset()
     rules: Rules | None = None
+    at: Mapping[str, int] = field(default_factory=dict)
+    """Samples of the sizes that the program leaves open."""
 
     @property
     def layouts_text(self) -> str:
@@ -43,10 +45,10 @@ def optimised(loaded: Graph, tools: Tools) -> Graph:
 
 def job_of(graph: Graph, kernel: Kernel) -> Job:
     """Return what is to be compiled for a kernel: of open sizes it knows what was assumed of them."""
-    program = kernel.program
+    program, samples = kernel.program, samples_in(graph, kernel.program)
     if graph.symbols is not None and program.sizes:
         program = replace(program, context=affine.conj(program.context, *graph.symbols.conditions(program.sizes)))
-    return Job(program, layouts_of(graph, kernel), constant_params(graph, kernel))
+    return Job(program, layouts_of(graph, kernel), constant_params(graph, kernel), at=samples)
 
 
 def distinct(jobs: Sequence[Job]) -> tuple[list[Job], list[int]]:

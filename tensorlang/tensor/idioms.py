@@ -147,8 +147,11 @@ def _of_filtering(idiom: MinimalFiltering, program: Program) -> Iterator[str]:
         yield f"{idiom.product} has not all of the axes {', '.join(idiom.tile_axes)}"
     if not len(idiom.spatial) == len(idiom.tile_sizes) == len(idiom.tile_axes) or not idiom.spatial:
         yield "it has not one side and one axis of tiles for each axis that tiles cut"
-    if any(affine.constant(n) is None for name in names for n in tensors[name].shape):
-        yield "its extents are not constant"
+    for name in names:
+        axes = made[name].axes
+        counted = {idiom.column} if name == idiom.result else {axes[-1], *idiom.point_axes}
+        if any(affine.constant(n) is None for a, n in zip(axes, tensors[name].shape, strict=True) if a in counted):
+            yield f"{name} has points or channels that are not counted"
 
 
 # ---------------------------------------------------------------- online attention

@@ -63,14 +63,23 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """`x` is read at `axis + binder + offset` along its axis `position`; `extent` is that of the result's axis."""
+    """`x` is read at `axis + binder + offset` along its axis `position`; `size` is the extent of the result's axis."""
 
     axis: str
     binder: str
     taps: int
     offset: int
     position: int
-    extent: int
+    size: Affine
+
+    @property
+    def extent(self) -> int:
+        """Return the extent of the result's axis, which is known."""
+        return _integer(self.size)
+
+    def tiles(self, outputs: int) -> Affine:
+        """Return how many tiles of so many results it takes."""
+        return affine.ceil_div(self.size, outputs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +97,19 @@ class Convolution:
     channel: str
     dtype: DType
 
-    def extent(self, axis: str) -> int:
+    def size(self, axis: str) -> Affine:
         """Return the extent of an axis of the result."""
         definition = self.program.definitions[0]
-        return _integer(dict(zip(definition.axes, definition.tensors[0].shape, strict=True))[axis])
+        return dict(zip(definition.axes, definition.tensors[0].shape, strict=True))[axis]
+
+    def extent(self, axis: str) -> int:
+        """Return the extent of an axis of the result, which is known."""
+        return _integer(self.size(axis))
 
     @property
     def channels(self) -> int:
         binder = next(b for b in self.reduce.binders if b.name == self.channel)
-        assert binder.extent is not None, "programs of convolutions have static sizes"
+        assert binder.extent is not None, "channels are counted when compiling"
         return binder.extent
 
     @property
@@ -112,8 +125,9 @@ class Convolution:
 
 
 def convolution(program: Program) -> Convolution | None:
-    """Return the program as a convolution that can be rewritten, or None. Programs in `strict` mode cannot."""
-    if program.mode == "strict" or program.sizes or len(program.definitions) != 1 or len(program.results) != 1:
+    """Return the program as a convolution that can be rewritten, or None. Programs in `strict` mode cannot. Images may be of any number and
+    size; channels are counted when compiling."""
+    if program.mode == "strict" or len(program.definitions) != 1 or len(program.results) != 1:
         return None
     [definition] = program.definitions
     if len(definition.pieces) != 1 or definition.pieces[0].guard != TRUE or len(definition.tensors) != 1:
@@ -160,7 +174,9 @@ def _of_reduction(program: Program, definition: Definition, e: Reduce) -> Convol
     if channels[0] not in in_x or any(b not in in_w for b in binders) or set(axes) != {*in_x, *in_w, *walked} - set(binders):
         return None
     others = [r for p in definition.pieces for r in _reads_outside(p.value, e) if r.tensor == w.tensor]
-    if others:
+    if others or binders[channels[0]].extent is None or affine.constant(axes[columns[0]]) is None:
+        return None
+    if any(affine.constant(n) is None for n in table[w.tensor].shape):
         return None
     shared = tuple(a for a in axes if a in in_x)
     return Convolution(program, e, x, w, tuple(windows), shared, columns[0], channels[0], dtypes.pop())
@@ -190,8 +206,8 @@ def _window(slot: Affine | Dynamic, position: int, axes: dict[str, Affine], bind
     over = [n for n in names if n in binders]
     if len(names) != 2 or len(along) != 1 or len(over) != 1 or set(names.values()) != {1}:
         return None
-    taps, extent = affine.constant(binders[over[0]].hi), affine.constant(axes[along[0]])
-    return None if taps is None or extent is None else Window(along[0], over[0], taps, offset, position, extent)
+    taps = affine.constant(binders[over[0]].hi)
+    return None if taps is None else Window(along[0], over[0], taps, offset, position, axes[along[0]])
 
 
 def _reads_outside(e: Expr, inside: Reduce) -> list[Read]:
@@ -210,7 +226,7 @@ def _reads_outside(e: Expr, inside: Reduce) -> list[Read]:
 
 def _integer(e: Affine) -> int:
     value = affine.constant(e)
-    assert value is not None, "programs of convolutions have static sizes"
+    assert value is not None, "a size that is open has no number"
     return value
 
 
@@ -320,19 +336,19 @@ class _Rewriting:
                     shape[position] = affine.to_expr(algorithm.products)
         return replace(weights, shape=tuple(shape))
 
-    def _extents(self, tiles: list[str], points: list[str]) -> dict[str, int]:
+    def _extents(self, tiles: list[str], points: list[str]) -> dict[str, Affine]:
         """Return the extents of the axes of tensors in between."""
-        out = {a: self.found.extent(a) for a in (*self.found.shared, self.found.column)}
+        out = {a: self.found.size(a) for a in (*self.found.shared, self.found.column)}
         for tile, point, w, f in zip(tiles, points, self.found.windows, self.algorithms, strict=True):
-            out |= {tile: -(-w.extent // f.outputs), point: f.products}
+            out |= {tile: w.tiles(f.outputs), point: affine.to_expr(f.products)}
         return out
 
     def _input(self, tiles: list[str], points: list[str], channel: str) -> list[Definition]:
         """Return the definitions that transform x along one window after the other; the last has the points outside the tiles."""
         found, out = self.found, list[Definition]()
-        extents = {**self._extents(tiles, points), channel: found.channels}
+        extents = {**self._extents(tiles, points), channel: affine.to_expr(found.channels)}
         places = self._names("stu")
-        extents |= {p: f.products for p, f in zip(places, self.algorithms, strict=True)}
+        extents |= {p: affine.to_expr(f.products) for p, f in zip(places, self.algorithms, strict=True)}
         for k, algorithm in enumerate(self.algorithms):
             last = k == len(self.algorithms) - 1
             values: list[Expr] = []
@@ -360,10 +376,11 @@ class _Rewriting:
         for w, f, tile, place in zip(found.windows, self.algorithms, tiles, inside, strict=True):
             at = affine.add(affine.scale(f.outputs, AffineName(tile)), place, w.offset)
             index[w.position] = at
-            extent = _integer(source.shape[w.position])
-            last = (-(-w.extent // f.outputs) - 1) * f.outputs + w.offset + f.products - 1
+            extent = source.shape[w.position]
+            last = affine.add(affine.scale(f.outputs, affine.sub(w.tiles(f.outputs), 1)), w.offset + f.products - 1)
+            beyond = affine.constant(affine.sub(last, extent))
             conds += [affine.compare(">=", at, 0)] if w.offset < 0 else []
-            conds += [affine.compare("<", at, extent)] if last >= extent else []
+            conds += [affine.compare("<", at, extent)] if beyond is None or beyond >= 0 else []
         read = Read(found.x.tensor, tuple(index))
         return Select(Holds(affine.conj(*conds)), read, Const(0.0, found.dtype)) if conds else read
 
@@ -385,7 +402,7 @@ class _Rewriting:
         found, out = self.found, list[Definition]()
         extents = self._extents(tiles, points)
         places = self._names("opq")
-        extents |= {p: f.outputs for p, f in zip(places, self.algorithms, strict=True)}
+        extents |= {p: affine.to_expr(f.outputs) for p, f in zip(places, self.algorithms, strict=True)}
         for k, algorithm in enumerate(self.algorithms[:-1]):
             source = out[-1] if out else product
             values = [self._inner(source, not out, tiles, [*places[:k], n, *points[k + 1 :]]) for n in range(algorithm.products)]
@@ -425,8 +442,8 @@ def _read(source: Definition, index: Sequence[Affine | str | int]) -> Read:
     return Read(source.tensors[0].name, tuple(affine.to_expr(i) for i in index))
 
 
-def _definition(name: str, dtype: DType, axes: tuple[str, ...], extents: dict[str, int], value: Expr) -> Definition:
-    tensor = Tensor(name, dtype, tuple(affine.to_expr(extents[a]) for a in axes))
+def _definition(name: str, dtype: DType, axes: tuple[str, ...], extents: dict[str, Affine], value: Expr) -> Definition:
+    tensor = Tensor(name, dtype, tuple(extents[a] for a in axes))
     return Definition((tensor,), axes, (Piece(value),))
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scheduled_programs import argument, assert_same, loops
 
 from codegen.loops.printer import show as show_loops
+from tensorlang.artifact import DERIVED_FIRST, DERIVED_PLAIN
 from tensorlang.check.instantiate import instantiate
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import Source
@@ -334,9 +335,9 @@ def test_a_plain_schedule_says_no_more_than_what_makes_the_order_legal() -> None
 def test_a_derived_schedule_that_is_not_proven_gives_way_to_a_plainer_one_and_is_told_of() -> None:
     program = operator(*SCAN)
 
-    def derived(stored: object) -> Iterator[Schedule]:
-        yield derive(program, WIDE).parallel("y.i")
-        yield derive(program, WIDE, plain=True)
+    def derived(stored: object) -> Iterator[tuple[str, Schedule]]:
+        yield DERIVED_FIRST, derive(program, WIDE).parallel("y.i")
+        yield DERIVED_PLAIN, derive(program, WIDE, plain=True)
 
     found = planned(program, WIDE, ScheduleRequest(), derived)
     assert found.schedule == derive(program, WIDE, plain=True)

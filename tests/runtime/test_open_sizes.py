@@ -259,3 +259,40 @@ def test_profiles_memory_and_prepared_runs_are_those_of_the_sizes_at_hand() -> N
         assert f"x [{batch}, 12]" in model.explain(feeds)
     with pytest.raises(CompileError, match="C0105"):
         tl.compile(data, sizes="dynamic")  # type: ignore[arg-type]
+
+
+def filtered(*spatial: Any) -> bytes:
+    """A convolution that is worth minimal filtering, with something done to its result."""
+    n = Net()
+    made = n.op("Relu", n.op("Conv", "x", n.weight(32, 32, 3, 3), n.weight(32), pads=[1, 1, 1, 1]))
+    return n.model({"x": ["batch", 32, *spatial]}, n.op("Add", made, "x"))
+
+
+@pytest.mark.parametrize(
+    ("spatial", "tried"),
+    [
+        ((14, 14), combinations(batch=[2, 1, 3, 0, 7])),
+        (("height", "width"), combinations(batch=[2, 1], height=[14, 1, 13, 23], width=[12, 5, 17])),
+    ],
+    ids=["any batch", "any image"],
+)
+def test_convolutions_of_open_sizes_are_computed_by_minimal_filtering(
+    spatial: tuple[Any, ...], tried: list[dict[str, int]], caplog: pytest.LogCaptureFixture
+) -> None:
+    data = filtered(*spatial)
+    model = tl.compile(data, threads=1, sizes="symbolic")
+    with caplog.at_level(logging.INFO, "tensorlang.compile"):
+        check(model, data, tried)
+    assert len(compilations(caplog)) == 1
+    assert "schedule role transformed" in model.explain(feeds_for(data, tried[0]))
+
+
+def test_open_batches_are_computed_as_known_ones_bit_by_bit() -> None:
+    """What is scheduled for samples of open sizes takes the same steps as what is scheduled for known ones."""
+    data = filtered(14, 14)
+    opened = tl.compile(data, threads=1, sizes="symbolic")
+    for batch in (1, 2, 3, 5, 8):
+        feeds = feeds_for(data, {"batch": batch}, batch)
+        known = tl.compile(data, threads=1, sizes="static").run(feeds)
+        for mine, theirs in zip(opened.run(feeds).values(), known.values(), strict=True):
+            np.testing.assert_array_equal(mine, theirs)

@@ -41,11 +41,12 @@ from codegen.loops.serial import serial
 from codegen.loops.simplify import simplify
 from codegen.loops.stages import staged
 from codegen.loops.tiles import tiled
+from codegen.loops.unswitch import unswitch
 from codegen.loops.verify import verify
 from codegen.loops.walk import without
 from codegen.store import Cache
 from polyhedral.schedule import show as show_tree
-from tensorlang.artifact import Artifact, Requirement
+from tensorlang.artifact import DERIVED_FIRST, DERIVED_FOR_SAMPLES, DERIVED_PLAIN, Artifact, Requirement
 from tensorlang.diagnostics import error
 from tensorlang.digest import compiler_digest
 from tensorlang.lower.bounds import prove_bounds
@@ -183,9 +184,11 @@ def plan_kernel(
     """Return the proven plan of `schedule`, or of the one that `rules` choose, or of the first derived schedule that is legal."""
     request = ScheduleRequest(schedule, rules, knobs or {})
 
-    def derived(stored: dict[str, Storage]) -> Iterator[Schedule]:
-        yield derive(program, machine, stored, constants)
-        yield derive(program, machine, stored, constants, plain=True)
+    def derived(stored: dict[str, Storage]) -> Iterator[tuple[str, Schedule]]:
+        if program.sizes and rules is not None and rules.at:
+            yield DERIVED_FOR_SAMPLES, derive(program, machine, stored, constants, at=rules.at)
+        yield DERIVED_FIRST, derive(program, machine, stored, constants)
+        yield DERIVED_PLAIN, derive(program, machine, stored, constants, plain=True)
 
     result = planned(program, machine, request, derived, layouts, constants)
     if dump is not None:
@@ -209,8 +212,8 @@ def loops_of(
     ahead = simplify(pinned(simplify(ahead)))
     split = partition(ahead)
     idle = tuple(idle_in_loops(idle_notes(ahead, split)))
-    split = without(split, Partitioned)
-    function: Function = demote(carried(hoist(promote_accumulators(demote(tiled(combine(pinned(simplify(split)))))))))
+    split = simplify(unswitch(simplify(without(split, Partitioned))))
+    function: Function = demote(carried(hoist(promote_accumulators(demote(tiled(combine(pinned(split))))))))
     function = contract(function) if plan.program.mode == "fast" else function
     verify(function)
     check_buffers(plan.program.name, function)
@@ -229,10 +232,11 @@ def preferred_layouts(
     layouts: Mapping[str, Layout] | None = None,
     threads: int = 1,
     fixed: frozenset[str] = frozenset(),
+    at: Mapping[str, int] | None = None,
 ) -> dict[str, Layout]:
     """Return the layouts that the derived schedule would like for inputs and results not in `layouts`; nobody has to grant them. Those in
-    `fixed` are row-major: another layout takes a copy."""
-    return derive_layouts(program, machine_of(target, threads), stored_as(program, layouts or {}), constants, fixed)
+    `fixed` are row-major: another layout takes a copy. `at`: samples of open sizes."""
+    return derive_layouts(program, machine_of(target, threads), stored_as(program, layouts or {}), constants, fixed, at)
 
 
 # ---------------------------------------------------------------- the cache

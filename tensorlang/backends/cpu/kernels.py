@@ -24,7 +24,7 @@ def compiled_with(
 ) -> list[Artifact]:
     """Return what `compiled` does, with schedules of the roles that `roles` state where one applies."""
     rules = rules_of(tuple(roles)) if roles else None
-    return compiled([replace(job, rules=rules) for job in jobs], target, threads, store, progress)
+    return compiled([replace(job, rules=rules and replace(rules, at=job.at)) for job in jobs], target, threads, store, progress)
 
 
 def compiled(jobs: Sequence[Job], target: Target, threads: int, store: Cache | None, progress: Progress) -> list[Artifact]:

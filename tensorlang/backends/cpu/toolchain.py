@@ -79,9 +79,9 @@ class Toolchain:
         from tensorlang.backends.cpu.driver import preferred_layouts
 
         def derive(
-            program: Program, constants: frozenset[str], fixed: frozenset[str], layouts: Mapping[str, Layout]
+            program: Program, constants: frozenset[str], fixed: frozenset[str], layouts: Mapping[str, Layout], at: Mapping[str, int]
         ) -> Mapping[str, Layout]:
-            return preferred_layouts(program, self.target, constants, layouts, self.threads, fixed)
+            return preferred_layouts(program, self.target, constants, layouts, self.threads, fixed, at)
 
         return prefer_derived(derive)(graph)
 

@@ -110,7 +110,7 @@ def _written(
 def device_options(machine: GpuMachine, precision: Precision, online: bool) -> Options:
     """Return what a device like `machine` decides of the passes over graphs; `online`: attention goes through the keys once."""
 
-    def derive(program: Program, constants: frozenset[str], fixed: frozenset[str], layouts: Layouts) -> Layouts:
+    def derive(program: Program, constants: frozenset[str], fixed: frozenset[str], layouts: Layouts, at: Mapping[str, int]) -> Layouts:
         return derive_device_layouts(program, machine, constants, fixed - constants)
 
     return Options(prefer_derived(derive), precision=precision, one_pass=online)

@@ -27,6 +27,7 @@ from codegen.loops.printer import show as show_loops
 from codegen.loops.simplify import simplify
 from codegen.loops.verify import verify
 from codegen.loops.walk import noted_buffers, noted_loops, without
+from tensorlang.artifact import DERIVED_FIRST
 from tensorlang.diagnostics import NOWHERE, CompileError, error
 from tensorlang.lower.barriers import with_barriers
 from tensorlang.lower.bounds import prove_bounds
@@ -64,8 +65,8 @@ def plan_for_device(
     Raises CompileError when the schedule cannot be read or is refused."""
     instructions = declared(rules.module) if rules is not None else ()
 
-    def derived(stored: dict[str, Storage]) -> Iterator[Schedule]:
-        yield derive_device(program, stored, instructions, machine=machine, plain=plain)
+    def derived(stored: dict[str, Storage]) -> Iterator[tuple[str, Schedule]]:
+        yield DERIVED_FIRST, derive_device(program, stored, instructions, machine=machine, plain=plain)
 
     return planned(program, machine, ScheduleRequest(schedule, rules, knobs or {}), derived, layouts)
 

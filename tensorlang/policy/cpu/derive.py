@@ -38,10 +38,11 @@ def derive(
     constants: frozenset[str] = frozenset(),
     *,
     plain: bool = False,
+    at: Mapping[str, int] | None = None,
 ) -> Schedule:
     """Return a schedule for `program` on `machine`. Inputs in `constants` are stored as `derive_layouts` says, if anywhere. `plain`: loops
-    of sums, pieces and recurrences run in an order that is legal, and nothing else is asked of them."""
-    d = replace(deriver(program, machine, layouts or {}, constants), plain=plain)
+    of sums, pieces and recurrences run in an order that is legal, and nothing else is asked of them. `at`: samples of open sizes."""
+    d = replace(deriver(program, machine, layouts or {}, constants, at), plain=plain)
     for strip in strips(d, fusion_groups(d)):
         _derive_strip(d, strip)
     if not plain:

@@ -11,7 +11,7 @@ from polyhedral.expr import Name as AffineName
 from tensorlang.policy.cpu.register_tiles import blocked_binder, grouped, row_counts, tile_sizes, tiled
 from tensorlang.policy.cpu.row_major import left_row_major
 from tensorlang.policy.cpu.winograd import Transformed, blocks_of, transformed
-from tensorlang.policy.deriver import Deriver, deriver_of, reads_itself
+from tensorlang.policy.deriver import Deriver, deriver_of, reads_itself, sampled
 from tensorlang.policy.groups import recurs
 from tensorlang.policy.machine import Machine
 from tensorlang.policy.pointwise import stored_axis
@@ -31,14 +31,16 @@ def derive_layouts(
     layouts: Mapping[str, Storage],
     constants: frozenset[str],
     fixed: frozenset[str] = frozenset(),
+    at: Mapping[str, int] | None = None,
 ) -> dict[str, Layout]:
     """Return how the derived schedule would like tensors to be stored that are not in `layouts` yet: results and inputs of
     convolutions and pooling in blocks of channels, constant operands of contractions in the order the register tile reads them. Nothing is
     wished for tensors whose sizes are not known when compiling, and none for what is in `fixed`, which whoever stores it would have to
-    copy, where the copies take longer than they save."""
+    copy, where the copies take longer than they save. `at`: samples of open sizes."""
     program = lift(program)
-    d = deriver_of(program, machine, layouts, constants, Schedule(program.name))
     static = {t.name for t in tensors(program) if all(affine.constant(s) is not None for s in t.shape)}
+    d = sampled(deriver_of(program, machine, layouts, constants, Schedule(program.name)), at)
+    program, layouts = d.program, d.layouts
     params = {p.name: p for p in program.params if p.name in static}
     found = transformed(program)
     if found is not None:
@@ -107,11 +109,11 @@ def _points_outside(d: Deriver, found: Transformed, width: int) -> Storage:
 
 
 def _packed_storage(d: Deriver, definition: Definition, c: Contraction, axis: str) -> Storage:
-    sizes = extents(definition)
     # Rows of a recurrence come one after the other, so that no tile has several of its steps.
     rows_of_tile = [a for a in definition.axes if a in c.rows] if recurs(d.program, definition) else c.rows
     row = rows_of_tile[-1] if rows_of_tile else None
     lanes = block_of(d.layouts.get(definition.tensors[0].name), axis) or d.machine.lanes(compute_dtype(c.reduce.reducer.dtypes[0]))
+    sizes = d.settled(definition)
     rows = sizes[row] if row else 1
     tile = tiled(d, c, rows, sizes[axis], lanes)
     v = tile.vectors if tile is not None else tile_sizes(rows, sizes[axis], lanes, d.machine.vector_registers, row_counts(d, c))[1]

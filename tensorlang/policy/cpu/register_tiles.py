@@ -61,7 +61,7 @@ def row_counts(d: Deriver, c: Contraction) -> range | None:
     for slot, extent in reversed(list(zip(c.x_read.index, x.shape, strict=True))):
         if isinstance(slot, AffineName) and slot.name == c.rows[-1]:
             break
-        pitch *= affine.constant(extent) or 1
+        pitch *= (None if isinstance(slot, AffineName) and d.is_open(slot.name) else affine.constant(extent)) or 1
     return range(1, ROWS_IN_A_SET + 1) if pitch % 4096 == 0 else None
 
 

@@ -26,6 +26,8 @@ WORTH = 1.1
 def tiles(found: Convolution, machine: Machine) -> tuple[int, ...] | None:
     """Return how many results a tile has along each window, or None when the convolution is better left as it is."""
     lanes = machine.lanes(found.dtype)
+    if found.batch == 0 or any(w.extent <= 0 for w in found.windows):
+        return None
     if found.channels < lanes or found.extent(found.column) < lanes or all(w.taps < 2 for w in found.windows):
         return None
     direct = _direct(found, machine)

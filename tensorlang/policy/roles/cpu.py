@@ -89,7 +89,8 @@ def _contraction(d: Deriver, group: FusionGroup) -> Shape | None:
     inner = tuple(k for k in c.inner if channel is None or k != channel[0])
     outside = _outside(d, c, batch, rows[:-1], sizes)
     given = any(p.name == c.x for p in d.program.params)
-    tile, heights = (sizes[c.rows[-1]] if c.rows else 1, sizes[axis]), row_counts(d, c)
+    settled = d.settled(definition)
+    tile, heights = (settled[c.rows[-1]] if c.rows else 1, settled[axis]), row_counts(d, c)
     sums = sums_along(d, definition, c, axis, lanes) if channel is None else None
     height, width = tile_sizes(*tile, lanes, d.machine.vector_registers, heights)
     tiles = tiled(d, c, *tile, lanes)

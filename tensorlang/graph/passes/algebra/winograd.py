@@ -4,7 +4,7 @@
     after    y = relu(transformed products of x and u)   u: 64 x 64 x 6 x 6, computed now
 
 `tensor.winograd` says what the new program is. It is one kernel like the one before, its epilogue included. Programs in `strict` mode,
-weights that are no constants, strides and dilations stay as they are.
+weights that are no constants, strides and dilations stay as they are. Where sizes are open, the choice is that for samples.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 
 from tensorlang.graph.edit import Additions
 from tensorlang.graph.nodes import Graph, Kernel, Node
+from tensorlang.graph.programs import at_samples
 from tensorlang.tensor.winograd import Convolution, by_filtering, convolution, filtered_weights
 
 Array = np.ndarray[Any, Any]
@@ -44,7 +45,8 @@ def _rewritten(state: _State, node: Node, tiles: Tiles) -> Node:
         return node
     position = next(k for k, p in enumerate(found.program.params) if p.name == found.w.tensor)
     weights = node.inputs[position]
-    outputs = tiles(found) if weights in state.graph.constants else None
+    counted = convolution(at_samples(state.graph, node.program))
+    outputs = tiles(counted) if counted is not None and weights in state.graph.constants else None
     if outputs is None:
         return node
     inputs = list(node.inputs)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import prod
 from typing import Any, TypeAlias
 
@@ -26,16 +27,16 @@ from polyhedral.expr import Expr, Floor, Int, Mod, Name
 from tensorlang.diagnostics import InternalError
 from tensorlang.graph.edit import fresh, reads, rebuilt, writes
 from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Node, Part, Value, View
-from tensorlang.graph.programs import constant_params, copy_program, is_contraction, program_key, recurs, single_value
-from tensorlang.graph.sizes import Symbols, evaluate, is_one, is_open, laid_out, same, sample_of
+from tensorlang.graph.programs import constant_params, copy_program, is_contraction, program_key, recurs, samples_in, single_value
+from tensorlang.graph.sizes import Symbols, is_one, is_open, laid_out, same, sample_of
 from tensorlang.schedule.layout import Layout
 from tensorlang.tensor import walk
 from tensorlang.tensor.nodes import Dynamic, Program, Read, Slot
 
 PreferredLayouts: TypeAlias = Callable[[Graph], Callable[[Kernel], Mapping[str, Layout]]]
-Derive: TypeAlias = Callable[[Program, frozenset[str], frozenset[str], Mapping[str, Layout]], Mapping[str, Layout]]
+Derive: TypeAlias = Callable[[Program, frozenset[str], frozenset[str], Mapping[str, Layout], Mapping[str, int]], Mapping[str, Layout]]
 """The layouts that a schedule of a program would be derived for: of parameters that are constants, and of what is row-major whatever it is
-derived for, the names are given; and what has its layout already."""
+derived for, the names are given; what has its layout already; and samples of open sizes."""
 Array = np.ndarray[Any, Any]
 
 
@@ -67,7 +68,8 @@ def prefer_derived(derive: Derive) -> PreferredLayouts:
             constants, fixed = constant_params(graph, kernel), row_major.names(kernel)
             key = program_key(kernel.program), constants, fixed
             if key not in known:
-                known[key] = _preferred(graph.symbols, kernel.program, lambda p, given: derive(p, constants, fixed, given))
+                samples = samples_in(graph, kernel.program)
+                known[key] = _preferred(graph.symbols, kernel.program, samples, partial(_derived, derive, constants, fixed))
             return known[key]
 
         return of_kernel
@@ -76,17 +78,31 @@ def prefer_derived(derive: Derive) -> PreferredLayouts:
 
 
 def _preferred(
-    symbols: Symbols | None, program: Program, derive: Callable[[Program, Mapping[str, Layout]], Mapping[str, Layout]]
+    symbols: Symbols | None,
+    program: Program,
+    samples: Mapping[str, int],
+    derive: Callable[[Program, Mapping[str, Layout], Mapping[str, int]], Mapping[str, Layout]],
 ) -> Mapping[str, Layout]:
     """Return the layouts that a program prefers. Of what has open sizes they are those that it would have for the samples."""
     if symbols is None or not program.sizes:
-        return derive(program, {})
-    samples = {name: Int(evaluate(symbols.formula(name), symbols.samples)) for name in program.sizes}
-    at_samples, table = derive(walk.substitute_sizes(program, samples), {}), walk.tensor_table(program)
+        return derive(program, {}, {})
+    known = {name: Int(n) for name, n in samples.items()}
+    at_samples, table = derive(walk.substitute_sizes(program, known), {}, {}), walk.tensor_table(program)
     shapes: dict[str, tuple[Any, ...]] = {name: symbols.shape(table[name]) for name in at_samples}
     found = {name: retargeted(at_samples[name], shape) for name, shape in shapes.items() if is_open(shape)}
     chosen = {name: layout for name, layout in found.items() if layout is not None}
-    return {**derive(program, {name: laid_out(layout) for name, layout in chosen.items()}), **chosen}
+    return {**derive(program, {name: laid_out(layout) for name, layout in chosen.items()}, samples), **chosen}
+
+
+def _derived(
+    derive: Derive,
+    constants: frozenset[str],
+    fixed: frozenset[str],
+    program: Program,
+    given: Mapping[str, Layout],
+    samples: Mapping[str, int],
+) -> Mapping[str, Layout]:
+    return derive(program, constants, fixed, given, samples)
 
 
 def layouts_of(graph: Graph, kernel: Kernel) -> dict[str, Layout]:

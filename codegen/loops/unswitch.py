@@ -1,0 +1,102 @@
+"""A loop of its own for each number of rows that a tile at an edge has.
+
+    before   for k in 0 .. K { for ii in 0 .. M - 4*io unroll 4 { c[4*io + ii] = fma(a[4*io + ii, k], b[k], c[4*io + ii]) } }
+    after    if M - 4*io < 3 {
+                 if M - 4*io < 2 { for k in 0 .. K { c[4*io] = fma(a[4*io, k], b[k], c[4*io]) } }
+                 else            { for k in 0 .. K { for ii in 0 .. 2 unroll 2 { … } } }
+             } else …
+
+Where a sum runs over copies whose number is only known at run time, every step of the sum would ask for each copy whether it is there. The
+number does not change while the loop runs, so it is asked once, before. Each sum takes the same steps in the same order as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from codegen.dtypes import i64
+from codegen.loops.indices import Algebra
+from codegen.loops.nodes import Alloc, Compare, Const, For, Function, If, Index, IndexValue, Int, Stmt, ValueIndex, Var
+from codegen.loops.simplify import assuming
+from codegen.loops.walk import binders, free_vars, map_stmt, stores, walk
+
+MOST_COPIES = 32
+"""Of a loop, for all numbers of rows and of vectors."""
+MOST_NODES = 60_000
+
+
+def unswitch(function: Function) -> Function:
+    """Return a function that does the same as `function`, in simplified form, in whose sums the number of copies is known."""
+    if not any(_is_open(n) for n in walk(*function.body) if isinstance(n, For)):
+        return function
+    sizes = {e.name: (0, None) for p in function.params for e in p.shape if isinstance(e, Var)}
+    made = replace(function, body=_block(function.body, Algebra.of(sizes)))
+    return made if sum(1 for _ in walk(*made.body)) <= MOST_NODES else function
+
+
+def _is_open(loop: For) -> bool:
+    return loop.kind == "unroll" and loop.lo == Int(0) and not isinstance(loop.hi, Int) and loop.extent is not None
+
+
+def _block(body: tuple[Stmt, ...], algebra: Algebra, room: int = MOST_COPIES) -> tuple[Stmt, ...]:
+    found = next((c for c in _copies(body, algebra) if c.most - c.least < room), None)
+    if found is not None:
+        return _versions(body, found, found.least, found.most, algebra, room // (found.most - found.least + 1))
+    return tuple(_inside(s, algebra) for s in body)
+
+
+def _inside(s: Stmt, algebra: Algebra) -> Stmt:
+    match s:
+        case For():
+            return replace(s, body=_block(s.body, algebra.with_loop(s.var, s.lo, s.hi, s.extent)))
+        case If(cond, then, orelse):
+            return replace(s, then=_block(then, assuming(algebra, cond, True)), orelse=_block(orelse, assuming(algebra, cond, False)))
+        case _:
+            return s
+
+
+@dataclass(frozen=True, slots=True)
+class _Copies:
+    """A number of copies that a sum has inside: between which numbers it lies, both included."""
+
+    number: Index
+    least: int
+    most: int
+
+
+def _copies(body: tuple[Stmt, ...], algebra: Algebra) -> Iterator[_Copies]:
+    """Yield numbers of copies, known before `body` runs, of which a sum in it asks in every step."""
+    bound = frozenset(binders(*body))
+    seen: set[Index] = set()
+    for inner in (n for s in body if isinstance(s, For) and _sums(s) for n in walk(*s.body)):
+        if not isinstance(inner, For) or not _is_open(inner) or inner.hi in seen or free_vars(inner.hi) & bound:
+            continue
+        seen.add(inner.hi)
+        if any(isinstance(n, ValueIndex) for n in walk(inner.hi)):
+            continue
+        low, high = algebra.interval(algebra.poly(inner.hi))
+        least, most = max(0, low), min(inner.extent or 0, high)
+        if least <= most:
+            yield _Copies(inner.hi, int(least), int(most))
+
+
+def _sums(loop: For) -> bool:
+    """Tell whether iterations of a loop write the same elements of what is there before."""
+    own = {n.buffer.name for n in walk(*loop.body) if isinstance(n, Alloc)}
+    return loop.kind == "serial" and any(loop.var not in free_vars(*s.index) for s in stores(*loop.body) if s.buffer not in own)
+
+
+def _versions(body: tuple[Stmt, ...], copies: _Copies, low: int, high: int, algebra: Algebra, room: int) -> tuple[Stmt, ...]:
+    """Return the block for each number of copies from `low` to `high`, which it is looked for among."""
+    if low == high:
+        return _block(tuple(_known(s, copies.number, low) for s in body), algebra, room)
+    middle = (low + high + 1) // 2
+    below, above = _versions(body, copies, low, middle - 1, algebra, room), _versions(body, copies, middle, high, algebra, room)
+    return (If(Compare("<", IndexValue(copies.number), Const(middle, i64)), below, above),)
+
+
+def _known(s: Stmt, number: Index, count: int) -> Stmt:
+    if isinstance(s, For) and _is_open(s) and s.hi == number:
+        s = replace(s, hi=Int(count), extent=count)
+    return map_stmt(s, lambda e: e, lambda e: e, lambda inner: _known(inner, number, count))

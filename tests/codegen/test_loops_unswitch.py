@@ -1,0 +1,85 @@
+"""Sums over a number of copies that is known at run time only: one loop for each number, the same bits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from bits import assert_same_bits
+from llvm_run import run_native
+
+from codegen.llvm.target import host
+from codegen.loops.interp import run
+from codegen.loops.nodes import For, Function, If, Int
+from codegen.loops.parser import parse
+from codegen.loops.promote import promote_accumulators
+from codegen.loops.simplify import simplify
+from codegen.loops.unswitch import unswitch
+from codegen.loops.verify import verify
+from codegen.loops.walk import walk
+
+PRODUCT = """
+func f(M, K)(a: f32[M, K], b: f32[K, 16], out y: f32[M, 16]) {
+    for io in 0 .. (M + 3) // 4 {
+        for k in 0 .. K {
+            for ii in 0 .. min(4, M - 4*io) unroll 4 {
+                for j in 0 .. 16 vector 16 {
+                    y[4*io + ii, j] = fma(a[4*io + ii, k], b[k, j], y[4*io + ii, j])
+                }
+            }
+        }
+    }
+}
+"""
+COPIES_IN_A_SUM = """
+func f(M, K)(a: f32[M, K], out y: f32[M]) {
+    for k in 0 .. K {
+        for ii in 0 .. min(4, M - k) unroll 4 {
+            y[ii] = y[ii] + a[ii, k]
+        }
+    }
+}
+"""
+
+
+def unswitched(text: str) -> Function:
+    function = simplify(parse(text))
+    made = simplify(unswitch(function))
+    verify(made)
+    return made
+
+
+def open_copies(function: Function) -> list[For]:
+    return [n for n in walk(*function.body) if isinstance(n, For) and n.kind == "unroll" and not isinstance(n.hi, Int)]
+
+
+def test_the_number_of_copies_is_known_inside_a_sum() -> None:
+    made = unswitched(PRODUCT)
+    assert open_copies(simplify(parse(PRODUCT))) and not open_copies(made)
+    assert sorted(n.hi.value for n in walk(*made.body) if isinstance(n, For) and n.kind == "unroll" and isinstance(n.hi, Int)) == [2, 3, 4]
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2, 3, 4, 5, 7, 8, 11])
+@pytest.mark.parametrize("steps", [0, 1, 5])
+def test_every_number_of_rows_computes_the_same_bits(rows: int, steps: int) -> None:
+    rng = np.random.default_rng(rows)
+    given = {n: rng.standard_normal(s).astype(np.float32) for n, s in {"a": (rows, steps), "b": (steps, 16), "y": (rows, 16)}.items()}
+    found = []
+    for function in (simplify(parse(PRODUCT)), unswitched(PRODUCT)):
+        arrays = {name: array.copy() for name, array in given.items()}
+        assert run(function, {"M": rows, "K": steps}, arrays) == 0
+        found.append(arrays["y"])
+    arrays = {name: array.copy() for name, array in given.items()}
+    assert run_native(promote_accumulators(unswitched(PRODUCT)), {"M": rows, "K": steps}, arrays, host()) == 0
+    assert_same_bits(*found)
+    assert_same_bits(found[0], arrays["y"])
+
+
+def test_a_number_that_changes_during_the_sum_is_asked_for_in_every_step() -> None:
+    assert not any(isinstance(n, If) for n in walk(*unswitched(COPIES_IN_A_SUM).body))
+    assert open_copies(unswitched(COPIES_IN_A_SUM))
+
+
+def test_loops_that_sum_nothing_are_left_alone() -> None:
+    text = PRODUCT.replace("fma(a[4*io + ii, k], b[k, j], y[4*io + ii, j])", "b[k, j]").replace("y[4*io + ii, j] =", "y[k, j] =")
+    function = simplify(parse(text.replace("out y: f32[M, 16]", "out y: f32[K, 16]")))
+    assert unswitch(function) == function

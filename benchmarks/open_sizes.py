@@ -268,6 +268,10 @@ def opened(name: str, layers: int) -> onnx.ModelProto:
         graph.initializer.append(numpy_helper.from_array(np.array(values, np.int64), name))
         return name
 
+    def scalar(name: str, value: int) -> str:
+        graph.initializer.append(numpy_helper.from_array(np.array(value, np.int64), name))
+        return name
+
     for value in graph.input:
         dims = value.type.tensor_type.shape.dim
         for dim, symbol in zip(dims, ("batch", "seq" if len(dims) == 2 else ""), strict=False):
@@ -281,6 +285,7 @@ def opened(name: str, layers: int) -> onnx.ModelProto:
     for node in graph.node:
         if node.op_type == "Reshape" and node.input[1] in constants:
             shape = numpy_helper.to_array(constants[node.input[1]])
+            del node.attribute[:]
             if name == "gpt2" and shape.tolist()[:2] == [1, 128] and len(shape) == 3:
                 continue
             known = [0 if n in (1, 128) and k < 2 and len(shape) > 2 else int(n) for k, n in enumerate(shape)]
@@ -290,10 +295,10 @@ def opened(name: str, layers: int) -> onnx.ModelProto:
         return model
     places = [
         ("Shape", ["input_ids"], "open.shape", {}),
-        ("Slice", ["open.shape", ints("open.1", 1), ints("open.2", 2)], "open.seq", {}),
-        ("Slice", ["open.places", ints("open.0", 0), "open.seq", "open.1"], "open.row", {}),
+        ("Gather", ["open.shape", scalar("open.1", 1)], "open.seq", {}),
+        ("Range", [scalar("open.0", 0), "open.seq", "open.1"], "open.places", {}),
+        ("Unsqueeze", ["open.places", ints("open.first", 0)], "open.row", {}),
     ]
-    graph.initializer.append(numpy_helper.from_array(np.arange(512).reshape(1, 512), "open.places"))
     if name == "bert_base":
         instead("slice_1", *places, ("Identity", ["open.row"], "slice_1", {}))
         instead("gather", ("Mul", ["input_ids", ints("open.zero", 0)], "gather", {}))

@@ -1,6 +1,6 @@
 """The table of element types: names, widths, and their NumPy representation. The only one in the project.
 
-Sub-byte integers occupy one byte in memory, as ml_dtypes stores them.
+Elements of less than a byte occupy one byte in memory, as ml_dtypes stores them.
 """
 
 from __future__ import annotations
@@ -55,29 +55,39 @@ f16 = DType("f16", "float", 16)
 bf16 = DType("bf16", "float", 16)
 f8e4m3 = DType("f8e4m3", "float", 8)
 f8e5m2 = DType("f8e5m2", "float", 8)
+f8e4m3fnuz = DType("f8e4m3fnuz", "float", 8)
+f8e5m2fnuz = DType("f8e5m2fnuz", "float", 8)
+f4e2m1 = DType("f4e2m1", "float", 4)
 i64 = DType("i64", "int", 64)
 i32 = DType("i32", "int", 32)
 i16 = DType("i16", "int", 16)
 i8 = DType("i8", "int", 8)
 i4 = DType("i4", "int", 4)
+i2 = DType("i2", "int", 2)
 u64 = DType("u64", "uint", 64)
 u32 = DType("u32", "uint", 32)
 u16 = DType("u16", "uint", 16)
 u8 = DType("u8", "uint", 8)
 u4 = DType("u4", "uint", 4)
+u2 = DType("u2", "uint", 2)
 bool_ = DType("bool", "bool", 8)
 
-DTYPES: dict[str, DType] = {d.name: d for d in (f64, f32, f16, bf16, f8e4m3, f8e5m2, i64, i32, i16, i8, i4, u64, u32, u16, u8, u4, bool_)}
+_FLOATS = (f64, f32, f16, bf16, f8e4m3, f8e5m2, f8e4m3fnuz, f8e5m2fnuz, f4e2m1)
+_INTEGERS = (i64, i32, i16, i8, i4, i2, u64, u32, u16, u8, u4, u2)
+DTYPES: dict[str, DType] = {d.name: d for d in (*_FLOATS, *_INTEGERS, bool_)}
 
 
 class Format(NamedTuple):
     """How a float type counts: bits after the point, the exponents of its powers of two as C has them in `FLT_MAX_EXP` and, less one,
-    `FLT_MIN_EXP`, and its greatest finite value."""
+    `FLT_MIN_EXP`, its greatest finite value, and what it has besides: infinities, NaN, a zero with a sign."""
 
     mantissa_bits: int
     highest_exponent: int
     lowest_exponent: int
     largest: float
+    has_inf: bool = True
+    has_nan: bool = True
+    has_negative_zero: bool = True
 
 
 FORMATS: dict[str, Format] = {
@@ -85,8 +95,11 @@ FORMATS: dict[str, Format] = {
     "f32": Format(23, 128, -126, float.fromhex("0x1.fffffep+127")),
     "f16": Format(10, 16, -14, 65504.0),
     "bf16": Format(7, 128, -126, float.fromhex("0x1.fep+127")),
-    "f8e4m3": Format(3, 9, -6, 448.0),
+    "f8e4m3": Format(3, 9, -6, 448.0, has_inf=False),
     "f8e5m2": Format(2, 16, -14, 57344.0),
+    "f8e4m3fnuz": Format(3, 8, -7, 240.0, has_inf=False, has_negative_zero=False),
+    "f8e5m2fnuz": Format(2, 16, -15, 57344.0, has_inf=False, has_negative_zero=False),
+    "f4e2m1": Format(1, 3, 0, 6.0, has_inf=False, has_nan=False),
 }
 
 
@@ -98,8 +111,10 @@ def holds(wide: DType, narrow: DType) -> bool:
         if not wide.is_float:
             return False
         a, b = FORMATS[wide.name], FORMATS[narrow.name]
-        reaches = a.highest_exponent >= b.highest_exponent and a.lowest_exponent <= b.lowest_exponent
-        return a.mantissa_bits >= b.mantissa_bits and reaches
+        least_of_a, least_of_b = a.lowest_exponent - a.mantissa_bits, b.lowest_exponent - b.mantissa_bits
+        reaches = a.highest_exponent >= b.highest_exponent and least_of_a <= least_of_b
+        special = a.has_inf >= b.has_inf and a.has_nan >= b.has_nan
+        return a.mantissa_bits >= b.mantissa_bits and reaches and special
     if wide.is_float:
         return narrow.bits - (narrow.kind == "int") <= FORMATS[wide.name].mantissa_bits + 1
     return wide.bits > narrow.bits and (wide.kind == narrow.kind or wide.kind == "int") if wide.is_integer else False
@@ -118,16 +133,21 @@ def _numpy_types() -> dict[str, np.dtype[Any]]:
         "bf16": np.dtype(ml_dtypes.bfloat16),
         "f8e4m3": np.dtype(ml_dtypes.float8_e4m3fn),
         "f8e5m2": np.dtype(ml_dtypes.float8_e5m2),
+        "f8e4m3fnuz": np.dtype(ml_dtypes.float8_e4m3fnuz),
+        "f8e5m2fnuz": np.dtype(ml_dtypes.float8_e5m2fnuz),
+        "f4e2m1": np.dtype(ml_dtypes.float4_e2m1fn),
         "i64": np.dtype(np.int64),
         "i32": np.dtype(np.int32),
         "i16": np.dtype(np.int16),
         "i8": np.dtype(np.int8),
         "i4": np.dtype(ml_dtypes.int4),
+        "i2": np.dtype(ml_dtypes.int2),
         "u64": np.dtype(np.uint64),
         "u32": np.dtype(np.uint32),
         "u16": np.dtype(np.uint16),
         "u8": np.dtype(np.uint8),
         "u4": np.dtype(ml_dtypes.uint4),
+        "u2": np.dtype(ml_dtypes.uint2),
         "bool": np.dtype(np.bool_),
     }
 

@@ -42,7 +42,17 @@ _RANKS = (1, 2, 0, 3)
 _COUNTS = (2, 1, 3)
 _ATTEMPTS = 30
 """So many choices are made for each trial that is wanted: many fit no conditions."""
-_TOLERANCES = {"f64": 1e-9, "f32": 1e-4, "f16": 1e-2, "bf16": 3e-2, "f8e4m3": 0.15, "f8e5m2": 0.3}
+_TOLERANCES = {
+    "f64": 1e-9,
+    "f32": 1e-4,
+    "f16": 1e-2,
+    "bf16": 3e-2,
+    "f8e4m3": 0.15,
+    "f8e5m2": 0.3,
+    "f8e4m3fnuz": 0.15,
+    "f8e5m2fnuz": 0.3,
+    "f4e2m1": 0.6,
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -288,14 +288,19 @@ def constant(e: Const) -> str:
     return f"({text}{short})" if text.startswith("-") else f"{text}{short}"
 
 
-def is_half_byte(dtype: DType) -> bool:
-    """Tell whether elements are integers of four bits, each in a byte."""
-    return dtype.is_integer and dtype.bits == 4
+def is_below_a_byte(dtype: DType) -> bool:
+    """Tell whether elements are integers of fewer than eight bits, each in a byte."""
+    return dtype.is_integer and dtype.bits < 8
+
+
+def masked(dtype: DType) -> str:
+    """Return what stands after an integer that is stored as `dtype`: in memory, bits above those of the element are 0."""
+    return f" & {(1 << dtype.bits) - 1}" if is_below_a_byte(dtype) else ""
 
 
 def wrapped(dtype: DType, atom: str) -> str:
     """Return an integer as an element of `dtype`."""
-    return f"tl_{dtype}_wrap({_bare(atom)})" if is_half_byte(dtype) else f"(tl_{dtype}){atom}"
+    return f"tl_{dtype}_wrap({_bare(atom)})" if is_below_a_byte(dtype) else f"(tl_{dtype}){atom}"
 
 
 def _bare(atom: str) -> str:
@@ -310,7 +315,7 @@ def _bare(atom: str) -> str:
 
 def _function(name: str, dtype: DType, arguments: str) -> str:
     text = f"tl_{name}({arguments})"
-    return f"tl_{dtype}_wrap({text})" if is_half_byte(dtype) else text
+    return f"tl_{dtype}_wrap({text})" if is_below_a_byte(dtype) else text
 
 
 def _unsigned(dtype: DType) -> str:

@@ -17,7 +17,7 @@ from codegen.errors import Unfit
 from codegen.gpu import matrix
 from codegen.gpu.boxes import accessed_directly
 from codegen.gpu.cells import cell_count, element
-from codegen.gpu.expressions import Printer, is_half_byte, wrapped
+from codegen.gpu.expressions import Printer, is_below_a_byte, wrapped
 from codegen.gpu.geometry import WARP, WARPGROUP
 from codegen.gpu.launches import BlockCode, Launches
 from codegen.gpu.names import Identifiers
@@ -164,7 +164,7 @@ def _write_roles(kernel: KernelText, roles: Roles, scope: Scope) -> None:
 def _load(load: Load, p: Printer) -> str:
     buffer = p.env.buffers[load.buffer]
     place = element(buffer, load.index, p)
-    return wrapped(buffer.dtype, place) if is_half_byte(buffer.dtype) else place
+    return wrapped(buffer.dtype, place) if is_below_a_byte(buffer.dtype) else place
 
 
 def _reads_asynchronously(body: tuple[Stmt, ...]) -> bool:

@@ -24,7 +24,7 @@ from codegen.errors import InternalError, Unfit
 from codegen.gpu import matrix
 from codegen.gpu.cells import PRIVATE, cell, cell_count, descriptor, element, registers_from
 from codegen.gpu.copied_boxes import alignment
-from codegen.gpu.expressions import Printer, is_half_byte, wrapped
+from codegen.gpu.expressions import Printer, is_below_a_byte, masked, wrapped
 from codegen.gpu.geometry import WARP, Digit
 from codegen.gpu.reduce import Tree, tree
 from codegen.gpu.tensor_maps import start
@@ -322,8 +322,8 @@ def _tree(kernel: KernelText, loop: For, reduction: Tree, scope: Scope) -> None:
             step //= 2
         with _once(kernel, buffer, scope):
             place = element(buffer, store.index, p)
-            there = wrapped(dtype, place) if is_half_byte(dtype) else place
-            kernel.line(f"{place} = {_combined(p, reduction.op, dtype, there, part)}{' & 15' if is_half_byte(dtype) else ''};")
+            there = wrapped(dtype, place) if is_below_a_byte(dtype) else place
+            kernel.line(f"{place} = {_combined(p, reduction.op, dtype, there, part)}{masked(dtype)};")
 
 
 def _combined(p: Printer, op: str, dtype: DType, a: str, b: str) -> str:
@@ -341,8 +341,8 @@ def _store(kernel: KernelText, store: Store, scope: Scope) -> None:
     if store.later and _copied(kernel, store, scope):
         return
     with _once(kernel, buffer, scope):
-        value = p.expr(store.value, 3 if is_half_byte(buffer.dtype) else 0)
-        kernel.line(f"{element(buffer, store.index, p)} = {value}{' & 15' if is_half_byte(buffer.dtype) else ''};")
+        value = p.expr(store.value, 3 if is_below_a_byte(buffer.dtype) else 0)
+        kernel.line(f"{element(buffer, store.index, p)} = {value}{masked(buffer.dtype)};")
 
 
 def _copied(kernel: KernelText, copy: Store, scope: Scope, lanes: int = 1, var: str = "", start: int = 0) -> bool:

@@ -28,8 +28,8 @@ from codegen.loops.terms import COMPARISONS, Term, Terms, comparison, concrete_v
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
-_TYPES: Final = ("f32", "f64", "f16", "bf16", "f8e4m3", "f8e5m2")
-_ENTRY: Final = np.dtype([("op", "S16"), ("type", "S8"), ("operands", "i4", 3), ("bits", "u4"), ("value", "f8")])
+_TYPES: Final = ("f32", "f64", "f16", "bf16", "f8e4m3", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz", "f4e2m1")
+_ENTRY: Final = np.dtype([("op", "S16"), ("type", "S16"), ("operands", "i4", 3), ("bits", "u4"), ("value", "f8")])
 _BITS: Final[Mapping[int, np.dtype[Any]]] = {
     8: np.dtype(np.uint8),
     16: np.dtype(np.uint16),
@@ -42,7 +42,7 @@ _ORDERED: Final = COMPARISONS | {">", ">="}
 
 def memory_of(dtype: DType) -> np.dtype[Any]:
     """Return the elements of a buffer of `dtype`: of floats, unsigned numbers of as many bits."""
-    return _BITS[dtype.bits] if dtype.is_float else dtype.numpy
+    return _BITS[8 * dtype.size_bytes] if dtype.is_float else dtype.numpy
 
 
 class ConcreteTerms(Terms):

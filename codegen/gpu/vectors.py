@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TypeAlias, TypeGuard
 
 from codegen.dtypes import bf16, f16, f32
-from codegen.gpu.expressions import Printer, is_half_byte
+from codegen.gpu.expressions import Printer, is_below_a_byte
 from codegen.loops.indices import Algebra, coefficients
 from codegen.loops.nodes import (
     Add,
@@ -226,7 +226,7 @@ def copied_at_once(copy: Store, around: For | None, buffers: Mapping[str, Buffer
 
 def contiguous(buffer: Buffer, index: tuple[Index, ...], var: str, lanes: int, algebra: Algebra) -> bool:
     """Tell whether `lanes` iterations of `var` touch neighbours from a multiple of `lanes` on."""
-    if is_half_byte(buffer.dtype) or buffer.space in ("registers", "stack") or lanes * buffer.dtype.size_bytes > BYTES or not index:
+    if is_below_a_byte(buffer.dtype) or buffer.space in ("registers", "stack") or lanes * buffer.dtype.size_bytes > BYTES or not index:
         return False
     if any(var in free_vars(e) for e in index[:-1]):
         return False

@@ -152,14 +152,19 @@ def suffix(value: Value) -> str:
 
 
 def wrapped(b: Builder, x: Value) -> Value:
-    """Return `x` reduced to its value bits: 4-bit integers are computed in 8 bits."""
-    if x.dtype.bits != 4:
+    """Return `x` reduced to its value bits: integers of fewer are computed in 8 bits."""
+    if not x.dtype.is_integer or x.dtype.bits >= 8:
         return x
     if x.dtype.kind == "uint":
-        return Value(x.dtype, b.pure(f"and {x.typed}, {'splat (i8 15)' if x.lanes else '15'}"), x.lanes)
-    four = "splat (i8 4)" if x.lanes else "4"
-    high = b.pure(f"shl {x.typed}, {four}")
-    return Value(x.dtype, b.pure(f"ashr {x.type} {high}, {four}"), x.lanes)
+        return Value(x.dtype, b.pure(f"and {x.typed}, {byte_text((1 << x.dtype.bits) - 1, x.lanes)}"), x.lanes)
+    above = byte_text(8 - x.dtype.bits, x.lanes)
+    high = b.pure(f"shl {x.typed}, {above}")
+    return Value(x.dtype, b.pure(f"ashr {x.type} {high}, {above}"), x.lanes)
+
+
+def byte_text(number: int, lanes: int) -> str:
+    """Return how LLVM writes an i8, the same in all lanes."""
+    return f"splat (i8 {number})" if lanes else str(number)
 
 
 # ---------------------------------------------------------------- floats

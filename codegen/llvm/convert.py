@@ -9,36 +9,23 @@ nothing that the second rounding needs (Boldo and Melquiond 2008).
     bf16        8              7              inf
     f8e5m2      5              2              inf
     f8e4m3      4              3              NaN (there is no inf; bits 0x7f)
+    f8e4m3fnuz  4              3              NaN (there is no inf and no negative zero; bits 0x80)
+    f8e5m2fnuz  5              2              NaN (the same)
+    f4e2m1      2              1              the largest number (there is no inf, and NaN becomes a zero)
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from codegen.dtypes import DType, bf16, bool_, f32, f64, i32, largest
-from codegen.llvm.arithmetic import constant, extremum, intrinsic, suffix
+from codegen.dtypes import FORMATS, DType, bf16, bool_, f32, f64, i32, largest
+from codegen.llvm.arithmetic import constant, extremum, intrinsic, suffix, wrapped
 from codegen.llvm.builder import Builder
 from codegen.llvm.values import Literal, Value, bits_of, integer_range, literal, of_lanes, scalar_type
-
-
-@dataclass(frozen=True, slots=True)
-class Format:
-    exponent: int
-    mantissa: int
-    has_inf: bool
-
-    @property
-    def bias(self) -> int:
-        return (1 << (self.exponent - 1)) - 1
-
-
-FORMATS = {"f16": Format(5, 10, True), "bf16": Format(8, 7, True), "f8e5m2": Format(5, 2, True), "f8e4m3": Format(4, 3, False)}
 
 
 def cast(b: Builder, x: Value, to: DType, saturate: bool) -> Value:
     """Return `x` converted to `to`."""
     source = x.dtype
-    limited = saturate and to.name in FORMATS
+    limited = saturate and is_narrow(to)
     if source == to and not limited:
         return x
     if isinstance(x, Literal) and to in (f32, f64) and source.kind != "float":
@@ -51,8 +38,13 @@ def cast(b: Builder, x: Value, to: DType, saturate: bool) -> Value:
     return _int_to_int(b, x, to, saturate)
 
 
+def is_narrow(dtype: DType) -> bool:
+    """Tell whether a type is a float that is kept as raw bits."""
+    return dtype.is_float and dtype.bits < 32
+
+
 def _from_float(b: Builder, x: Value, to: DType, saturate: bool) -> Value:
-    if x.dtype.name in FORMATS:
+    if is_narrow(x.dtype):
         return cast(b, widen(b, x), to, saturate)
     if to in (f32, f64):
         return Value(to, b.pure(f"{'fpext' if to == f64 else 'fptrunc'} {x.typed} to {_type(to, x)}"), x.lanes)
@@ -134,7 +126,7 @@ def _int_to_int(b: Builder, x: Value, to: DType, saturate: bool) -> Value:
     elif have > want:
         text = b.pure(f"trunc {x.typed} to {_type(to, x)}")
     result = Value(to, text, x.lanes)
-    return _four_bits(b, result) if to.bits == 4 and not saturate else result
+    return result if saturate else wrapped(b, result)
 
 
 def _clamped(b: Builder, x: Value, result: DType, to: DType) -> Value:
@@ -149,22 +141,33 @@ def _clamped(b: Builder, x: Value, result: DType, to: DType) -> Value:
     return Value(result, x.text, x.lanes)
 
 
-def _four_bits(b: Builder, x: Value) -> Value:
-    if x.dtype.kind == "uint":
-        return Value(x.dtype, b.pure(f"and {x.typed}, {_byte(x, 15)}"), x.lanes)
-    high = b.pure(f"shl {x.typed}, {_byte(x, 4)}")
-    return Value(x.dtype, b.pure(f"ashr {x.type} {high}, {_byte(x, 4)}"), x.lanes)
+# ---------------------------------------------------------------- narrow floats
 
 
-def _byte(x: Value, number: int) -> str:
-    return f"splat (i8 {number})" if x.lanes else str(number)
+def _bias(dtype: DType) -> int:
+    return 1 - FORMATS[dtype.name].lowest_exponent
 
 
-# ---------------------------------------------------------------- truncate floats
+def _magnitudes(dtype: DType) -> int:
+    """Return the greatest bits that a value without its sign has."""
+    return (1 << (dtype.bits - 1)) - 1
+
+
+def _infinity(dtype: DType) -> int:
+    mantissa = FORMATS[dtype.name].mantissa_bits
+    return _magnitudes(dtype) >> mantissa << mantissa
+
+
+def _nan(dtype: DType) -> int:
+    """Return the bits of NaN, or of what takes its place."""
+    shape = FORMATS[dtype.name]
+    if not shape.has_nan or not shape.has_negative_zero:
+        return _magnitudes(dtype) + 1
+    return _infinity(dtype) | 1 << (shape.mantissa_bits - 1) if shape.has_inf else _magnitudes(dtype)
 
 
 def widen(b: Builder, x: Value) -> Value:
-    """Return a truncate float as f32."""
+    """Return a narrow float as f32."""
     name = x.dtype.name
     if name == "f16" and b.target.has_f16:
         half = b.pure(f"bitcast {x.typed} to {of_lanes('half', x.lanes)}")
@@ -173,18 +176,22 @@ def widen(b: Builder, x: Value) -> Value:
     if name == "bf16":
         return _float_of(b, _int_op(b, "shl", bits, 16, x), x)
     shape = FORMATS[name]
-    width = shape.exponent + shape.mantissa + 1
+    width = x.dtype.bits
     sign = _int_op(b, "shl", _int_op(b, "and", bits, 1 << (width - 1), x), 32 - width, x)
-    magnitude = _int_op(b, "and", bits, (1 << (width - 1)) - 1, x)
-    shifted = _float_of(b, _int_op(b, "shl", magnitude, 23 - shape.mantissa, x), x)
+    magnitude = _int_op(b, "and", bits, _magnitudes(x.dtype), x)
+    shifted = _float_of(b, _int_op(b, "shl", magnitude, 23 - shape.mantissa_bits, x), x)
     # Multiplying by a power of two moves the exponent and makes subnormal numbers normal.
-    scaled = b.pure(f"fmul {shifted.typed}, {constant(shifted, 2.0 ** (127 - shape.bias))}")
+    scaled = b.pure(f"fmul {shifted.typed}, {constant(shifted, 2.0 ** (127 - _bias(x.dtype)))}")
     number = b.pure(f"bitcast {shifted.type} {scaled} to {_type(i32, x)}")
-    limit = ((1 << shape.exponent) - 1) << shape.mantissa if shape.has_inf else 0x7F
-    special = b.pure(f"icmp uge {_type(i32, x)} {magnitude}, {_number(x, limit)}")
-    beyond = _int_op(b, "or", number, 0x7F800000 if shape.has_inf else 0x7FC00000, x)
-    chosen = b.pure(f"select {_type(bool_, x)} {special}, {_type(i32, x)} {beyond}, {_type(i32, x)} {number}")
-    return _float_of(b, b.pure(f"or {_type(i32, x)} {chosen}, {sign}"), x)
+    if shape.has_nan:
+        if shape.has_negative_zero:
+            limit = _infinity(x.dtype) if shape.has_inf else _magnitudes(x.dtype)
+            special = b.pure(f"icmp uge {_type(i32, x)} {magnitude}, {_number(x, limit)}")
+        else:
+            special = b.pure(f"icmp eq {_type(i32, x)} {bits}, {_number(x, _nan(x.dtype))}")
+        beyond = _int_op(b, "or", number, 0x7F800000 if shape.has_inf else 0x7FC00000, x)
+        number = b.pure(f"select {_type(bool_, x)} {special}, {_type(i32, x)} {beyond}, {_type(i32, x)} {number}")
+    return _float_of(b, b.pure(f"or {_type(i32, x)} {number}, {sign}"), x)
 
 
 _ROUNDS = {16: ("512", {"+avx512bf16"}), 8: ("256", {"+avx512bf16", "+avx512vl"})}
@@ -211,7 +218,7 @@ def nearest_tf32(b: Builder, x: Value) -> Value:
 
 
 def truncate(b: Builder, x: Value, to: DType) -> Value:
-    """Return an f32 rounded to a truncate float."""
+    """Return an f32 rounded to a narrow float."""
     if to.name == "f16" and b.target.has_f16:
         half = b.pure(f"fptrunc {x.typed} to {of_lanes('half', x.lanes)}")
         return Value(to, b.pure(f"bitcast {of_lanes('half', x.lanes)} {half} to {_type(to, x)}"), x.lanes)
@@ -220,39 +227,40 @@ def truncate(b: Builder, x: Value, to: DType) -> Value:
     flag = _type(bool_, x)
     bits = b.pure(f"bitcast {x.typed} to {kind}")
     magnitude = _int_op(b, "and", bits, 0x7FFFFFFF, x)
-    normal = _rounded(b, magnitude, shape, x)
+    normal = _rounded(b, magnitude, to, x)
     result = normal
-    if shape.bias != 127:
-        tiny = b.pure(f"icmp ult {kind} {magnitude}, {_number(x, (128 - shape.bias) << 23)}")
-        result = b.pure(f"select {flag} {tiny}, {kind} {_subnormal(b, magnitude, shape, x)}, {kind} {normal}")
-    infinity = ((1 << shape.exponent) - 1) << shape.mantissa
-    most = infinity if shape.has_inf else 0x7F
+    if _bias(to) != 127:
+        tiny = b.pure(f"icmp ult {kind} {magnitude}, {_number(x, (128 - _bias(to)) << 23)}")
+        result = b.pure(f"select {flag} {tiny}, {kind} {_subnormal(b, magnitude, to, x)}, {kind} {normal}")
+    most = _infinity(to) if shape.has_inf else _magnitudes(to)
     over = b.pure(f"icmp ugt {kind} {result}, {_number(x, most)}")
-    if shape.bias != 127:
+    if _bias(to) != 127:
         # The exponent may have wrapped around: compare the number itself with 2 to the power of the first exponent that does not exist.
-        huge = b.pure(f"icmp uge {kind} {magnitude}, {_number(x, (shape.bias + 2 + 127 - (0 if not shape.has_inf else 1)) << 23)}")
+        huge = b.pure(f"icmp uge {kind} {magnitude}, {_number(x, (shape.highest_exponent + 127) << 23)}")
         over = b.pure(f"or {flag} {over}, {huge}")
-    result = b.pure(f"select {flag} {over}, {kind} {_number(x, most)}, {kind} {result}")
+    beyond = most if shape.has_negative_zero else _nan(to)
+    result = b.pure(f"select {flag} {over}, {kind} {_number(x, beyond)}, {kind} {result}")
     nan = b.pure(f"icmp ugt {kind} {magnitude}, {_number(x, 0x7F800000)}")
-    quiet = infinity | 1 << (shape.mantissa - 1) if shape.has_inf else 0x7F
-    result = b.pure(f"select {flag} {nan}, {kind} {_number(x, quiet)}, {kind} {result}")
-    width = shape.exponent + shape.mantissa + 1
-    sign = _int_op(b, "and", _int_op(b, "lshr", bits, 32 - width, x), 1 << (width - 1), x)
-    joined = b.pure(f"or {kind} {result}, {sign}")
+    result = b.pure(f"select {flag} {nan}, {kind} {_number(x, _nan(to))}, {kind} {result}")
+    sign = _int_op(b, "and", _int_op(b, "lshr", bits, 32 - to.bits, x), 1 << (to.bits - 1), x)
+    if not shape.has_negative_zero:
+        signed = b.pure(f"icmp ult {kind} {_int_op(b, 'sub', result, 1, x)}, {_number(x, _magnitudes(to))}")
+        sign = b.pure(f"select {flag} {signed}, {kind} {sign}, {kind} {_number(x, 0)}")
+    joined = b.pure(f"{'or' if shape.has_nan else 'xor'} {kind} {result}, {sign}")
     return Value(to, b.pure(f"trunc {kind} {joined} to {_type(to, x)}"), x.lanes)
 
 
-def _rounded(b: Builder, magnitude: str, shape: Format, x: Value) -> str:
+def _rounded(b: Builder, magnitude: str, to: DType, x: Value) -> str:
     """Return the bits of a normal result: the exponent moved, the mantissa rounded to even."""
-    drop = 23 - shape.mantissa
+    drop = 23 - FORMATS[to.name].mantissa_bits
     odd = _int_op(b, "and", _int_op(b, "lshr", magnitude, drop, x), 1, x)
-    moved = _int_op(b, "add", magnitude, ((shape.bias - 127) << 23) + (1 << (drop - 1)) - 1, x)
+    moved = _int_op(b, "add", magnitude, ((_bias(to) - 127) << 23) + (1 << (drop - 1)) - 1, x)
     return _int_op(b, "lshr", b.pure(f"add {_type(i32, x)} {moved}, {odd}"), drop, x)
 
 
-def _subnormal(b: Builder, magnitude: str, shape: Format, x: Value) -> str:
+def _subnormal(b: Builder, magnitude: str, to: DType, x: Value) -> str:
     """Return the bits of a subnormal result: adding a power of two lets the processor round at the right place."""
-    exponent = 127 - shape.bias + (23 - shape.mantissa) + 1
+    exponent = 127 - _bias(to) + (23 - FORMATS[to.name].mantissa_bits) + 1
     number = _float_of(b, magnitude, x)
     total = b.pure(f"fadd {number.typed}, {constant(number, 2.0 ** (exponent - 127))}")
     bits = b.pure(f"bitcast {number.type} {total} to {_type(i32, x)}")

@@ -17,6 +17,7 @@ from math import gcd
 
 from codegen import polynomials
 from codegen.dtypes import DType, bool_, u32
+from codegen.llvm.arithmetic import byte_text
 from codegen.llvm.builder import Builder
 from codegen.llvm.emitted import LaneReads
 from codegen.llvm.facts import Poly
@@ -461,17 +462,16 @@ def _from_memory(b: Builder, dtype: DType, text: str, lanes: int) -> Value:
     if dtype == bool_:
         zero = "zeroinitializer" if lanes else "0"
         text = b.pure(f"icmp ne {of_lanes('i8', lanes)} {text}, {zero}")
-    elif dtype.bits == 4:
-        vector = of_lanes("i8", lanes)
-        four = "splat (i8 4)" if lanes else "4"
-        high = b.pure(f"shl {vector} {text}, {four}")
-        text = b.pure(f"{'ashr' if dtype.kind == 'int' else 'lshr'} {vector} {high}, {four}")
+    elif dtype.is_integer and dtype.bits < 8:
+        vector, above = of_lanes("i8", lanes), byte_text(8 - dtype.bits, lanes)
+        high = b.pure(f"shl {vector} {text}, {above}")
+        text = b.pure(f"{'ashr' if dtype.kind == 'int' else 'lshr'} {vector} {high}, {above}")
     return Value(dtype, text, lanes)
 
 
 def _to_memory(b: Builder, value: Value) -> str:
-    if value.dtype.bits == 4:
-        return b.pure(f"and {value.typed}, {'splat (i8 15)' if value.lanes else '15'}")
+    if value.dtype.is_integer and value.dtype.bits < 8:
+        return b.pure(f"and {value.typed}, {byte_text((1 << value.dtype.bits) - 1, value.lanes)}")
     if value.dtype != bool_:
         return value.text
     return b.pure(f"zext {value.typed} to {of_lanes('i8', value.lanes)}")

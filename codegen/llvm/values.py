@@ -3,8 +3,9 @@
 dtype           in a register        in memory
 f32 f64         float double         the same
 f16 bf16 f8*    i16 i8 (raw bits)    the same
+f4*             i8 (raw bits)        i8; the upper half is zero
 i8..u64         i8..i64              the same
-i4 u4           i8, extended         i8; the upper half is zero on store and ignored on load
+i4 u4 i2 u2     i8, extended         i8; the upper bits are zero on store and ignored on load
 bool            i1                   i8, 0 or 1
 """
 

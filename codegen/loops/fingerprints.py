@@ -159,7 +159,7 @@ def rounded(dtype: DType, x: V) -> V:
 
 
 _KEPT = 0x7FFFFFF0
-_NARROW = ("f16", "bf16", "f8e4m3", "f8e5m2", "round_bf16", "round_tf32")
+_NARROW = ("f16", "bf16", "f8e4m3", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz", "f4e2m1", "round_bf16", "round_tf32")
 
 
 def called(fn: str, *xs: V) -> V:

@@ -20,12 +20,12 @@ C_TYPES = {
     "f64": "double",
     "f32": "float",
     "bool": "uint8_t",
-    "i4": "int8_t",
-    "u4": "uint8_t",
+    **dict.fromkeys(("i4", "i2"), "int8_t"),
+    **dict.fromkeys(("u4", "u2"), "uint8_t"),
     **{f"i{bits}": f"int{bits}_t" for bits in (8, 16, 32, 64)},
     **{f"u{bits}": f"uint{bits}_t" for bits in (8, 16, 32, 64)},
     **dict.fromkeys(("f16", "bf16"), "uint16_t"),
-    **dict.fromkeys(("f8e4m3", "f8e5m2"), "uint8_t"),
+    **dict.fromkeys(("f8e4m3", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz", "f4e2m1"), "uint8_t"),
 }
 
 

@@ -23,7 +23,7 @@ VERSION = (1, 0)
 _HOST = frozenset((1, 3, 11))  # memory of the host, some of it pinned for CUDA or ROCm
 _READ_ONLY, _PADDED = 1, 4
 _CODES = {"int": 0, "uint": 1, "float": 2, "bool": 6}
-_OWN_CODES = {"bf16": 4, "f8e4m3": 10, "f8e5m2": 12}
+_OWN_CODES = {"bf16": 4, "f8e4m3": 10, "f8e4m3fnuz": 11, "f8e5m2": 12, "f8e5m2fnuz": 13}
 _BITS: dict[int, np.dtype[Any]] = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16)}
 
 
@@ -153,7 +153,7 @@ class Dlpack:
 
 def dlpack(array: Array) -> Dlpack:
     """Return `array`, a result of a call for example, as an object that speaks DLPack: `torch.from_dlpack(tl.dlpack(y))`. NumPy's arrays
-    do that themselves, but for `bf16`, `f8e4m3` and `f8e5m2`. No element is copied. Raises TypeError for what is no array of NumPy."""
+    do that themselves, but for `bf16` and floats of eight bits. No element is copied. Raises TypeError for what is no array of NumPy."""
     if not isinstance(array, np.ndarray):
         raise TypeError(f"an array of NumPy is expected, not {type(array).__name__}")
     return Dlpack(array)

@@ -1,7 +1,7 @@
 """The numbers of the language, on NumPy arrays: what every operation of the tensor IR computes, to the bit.
 
-A value of dtype d is *carried* by an array: narrow floats by f32, i4 by int8, u4 by uint8, everything else as it is. Integers wrap;
-`x // 0 == 0 == x % 0`; float to integer truncates and saturates, NaN becomes 0; elementary functions are those of f64, rounded once.
+A value of dtype d is *carried* by an array: narrow floats by f32, i4 and i2 by int8, u4 and u2 by uint8, everything else as it is. Integers
+wrap; `x // 0 == 0 == x % 0`; float to integer truncates and saturates, NaN becomes 0; elementary functions are those of f64, rounded once.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 
 def carrier(dtype: DType) -> np.dtype[Any]:
     """Return the NumPy type in which values of `dtype` are computed."""
-    match dtype.name:
-        case "i4":
-            return np.dtype(np.int8)
-        case "u4":
-            return np.dtype(np.uint8)
-        case _:
-            return compute_dtype(dtype).numpy
+    if is_below_a_byte(dtype):
+        return np.dtype(np.int8 if dtype.kind == "int" else np.uint8)
+    return compute_dtype(dtype).numpy
+
+
+def is_below_a_byte(dtype: DType) -> bool:
+    """Tell whether values of an integer dtype have fewer bits than what carries them."""
+    return dtype.is_integer and dtype.bits < 8
 
 
 def load(array: Array, dtype: DType) -> Array:
@@ -56,14 +57,13 @@ def integer_range(dtype: DType) -> tuple[int, int]:
 
 def wrapped(values: Array, dtype: DType) -> Array:
     """Return integers modulo 2**bits as `dtype`'s carrier."""
-    match dtype.name:
-        case "i4":
-            low = values.astype(np.int8) & np.int8(15)
-            return np.where(low > 7, low - np.int8(16), low).astype(np.int8)
-        case "u4":
-            return values.astype(np.uint8) & np.uint8(15)
-        case _:
-            return values.astype(dtype.numpy)
+    if not is_below_a_byte(dtype):
+        return values.astype(dtype.numpy)
+    low = values.astype(np.uint8) & np.uint8((1 << dtype.bits) - 1)
+    if dtype.kind == "uint":
+        return low
+    above = low >= np.uint8(1 << (dtype.bits - 1))
+    return np.where(above, low.astype(np.int8) - np.int8(1 << dtype.bits), low).astype(np.int8)
 
 
 def constant(value: float | int | bool, dtype: DType, count: int) -> Array:
@@ -150,7 +150,7 @@ def _least(a: Array, b: Array) -> Array:
 
 
 def _fit(values: Array, dtype: DType) -> Array:
-    return wrapped(values, dtype) if dtype.name in ("i4", "u4") else values
+    return wrapped(values, dtype) if is_below_a_byte(dtype) else values
 
 
 def accumulate(kind: str, values: Array, dtype: DType) -> Array | None:
@@ -163,7 +163,7 @@ def accumulate(kind: str, values: Array, dtype: DType) -> Array | None:
         "any": np.logical_or,
         "all": np.logical_and,
     }
-    if kind not in table or dtype.name in ("i4", "u4"):
+    if kind not in table or is_below_a_byte(dtype):
         return None
     if kind in ("min", "max") and dtype.is_float and ((values == 0) & np.signbit(values)).any():
         # NumPy does not order zeros by sign.

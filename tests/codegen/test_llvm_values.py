@@ -134,7 +134,7 @@ def test_saturating_conversion(source: str) -> None:
     conversions(source, INTEGERS, ".sat")
 
 
-@pytest.mark.parametrize("dtype", ["f16", "bf16", "f8e4m3", "f8e5m2"])
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f8e4m3", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz", "f4e2m1"])
 @pytest.mark.parametrize("source", ["f32", "f64"])
 def test_narrow_floats_round_like_the_reference_for_every_exponent(source: str, dtype: str) -> None:
     kind, wide = DTYPES[dtype].numpy, DTYPES[source].numpy
@@ -155,7 +155,7 @@ def test_narrow_floats_round_like_the_reference_for_every_exponent(source: str, 
     check(text, targets=TARGETS, x=x, z=np.zeros(n, kind), w=np.zeros(n, np.float32))
 
 
-@pytest.mark.parametrize("dtype", ["f16", "bf16", "f8e4m3", "f8e5m2", "i4", "u4", "bool", "i64"])
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f8e4m3", "f8e5m2", "f8e4m3fnuz", "f4e2m1", "i4", "u4", "i2", "u2", "bool", "i64"])
 def test_every_type_moves_through_memory_and_registers(dtype: str) -> None:
     text = f"""func f()(x: {dtype}[24], out y: {dtype}[24]) {{
         alloc r: {dtype}[8] registers alloc s: {dtype}[8] stack
@@ -167,7 +167,7 @@ def test_every_type_moves_through_memory_and_registers(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("offset", ["", " + 3.0_f32", " + -128.0_f32", " + 128.0_f32", " + 0.5_f32"])
-@pytest.mark.parametrize("dtype", ["u8", "i8", "u16", "i16", "i4", "u4"])
+@pytest.mark.parametrize("dtype", ["u8", "i8", "u16", "i16", "i4", "u4", "i2", "u2"])
 def test_rounding_to_a_narrow_integer_saturates_and_takes_nan_for_zero(dtype: str, offset: str) -> None:
     in_lanes = f"{dtype}.sat(round(x[8*io + j]){offset})"
     text = f"""func f()(x: f32[61], out z: {dtype}[61]) {{

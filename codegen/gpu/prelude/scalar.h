@@ -40,18 +40,22 @@
     TL_FUNCTION T tl_floordiv_##name(T a, T b) { return b == 0 ? (T)0 : (T)(a / b); }                                                  \
     TL_FUNCTION T tl_floormod_##name(T a, T b) { return b == 0 ? (T)0 : (T)(a % b); }
 
+TL_SIGNED(i2, tl_i2, tl_u32, 2)
 TL_SIGNED(i4, tl_i4, tl_u32, 4)
 TL_SIGNED(i8, tl_i8, tl_u32, 8)
 TL_SIGNED(i16, tl_i16, tl_u32, 16)
 TL_SIGNED(i32, tl_i32, tl_u32, 32)
 TL_SIGNED(i64, tl_i64, tl_u64, 64)
+TL_UNSIGNED(u2, tl_u2, tl_u32, 2)
 TL_UNSIGNED(u4, tl_u4, tl_u32, 4)
 TL_UNSIGNED(u8, tl_u8, tl_u32, 8)
 TL_UNSIGNED(u16, tl_u16, tl_u32, 16)
 TL_UNSIGNED(u32, tl_u32, tl_u32, 32)
 TL_UNSIGNED(u64, tl_u64, tl_u64, 64)
 
-// The low four bits, extended: what is computed from elements of four bits, and what is loaded.
+// The low bits, extended: what is computed from elements of fewer than eight bits, and what is loaded.
+TL_FUNCTION tl_i2 tl_i2_wrap(tl_i64 x) { return (tl_i2)((int)(((tl_u32)x & 3u) ^ 2u) - 2); }
+TL_FUNCTION tl_u2 tl_u2_wrap(tl_i64 x) { return (tl_u2)((tl_u32)x & 3u); }
 TL_FUNCTION tl_i4 tl_i4_wrap(tl_i64 x) { return (tl_i4)((int)(((tl_u32)x & 15u) ^ 8u) - 8); }
 TL_FUNCTION tl_u4 tl_u4_wrap(tl_i64 x) { return (tl_u4)((tl_u32)x & 15u); }
 
@@ -60,11 +64,13 @@ TL_FUNCTION tl_u4 tl_u4_wrap(tl_i64 x) { return (tl_u4)((tl_u32)x & 15u); }
     TL_FUNCTION T tl_##name##_saturate_i64(tl_i64 x) { return (T)(x < (tl_i64)(low) ? (tl_i64)(low) : x > (tl_i64)(high) ? (tl_i64)(high) : x); } \
     TL_FUNCTION T tl_##name##_saturate_u64(tl_u64 x) { return (T)(x > (tl_u64)(high) ? (tl_u64)(high) : x); }
 
+TL_SATURATE(i2, tl_i2, -2, 1)
 TL_SATURATE(i4, tl_i4, -8, 7)
 TL_SATURATE(i8, tl_i8, -128, 127)
 TL_SATURATE(i16, tl_i16, -32768, 32767)
 TL_SATURATE(i32, tl_i32, -2147483647 - 1, 2147483647)
 TL_SATURATE(i64, tl_i64, -9223372036854775807ll - 1, 9223372036854775807ll)
+TL_SATURATE(u2, tl_u2, 0, 3)
 TL_SATURATE(u4, tl_u4, 0, 15)
 TL_SATURATE(u8, tl_u8, 0, 255)
 TL_SATURATE(u16, tl_u16, 0, 65535)
@@ -83,11 +89,13 @@ TL_FUNCTION tl_u64 tl_u64_saturate_u64(tl_u64 x) { return x; }
         return x != x ? (T)0 : x <= (tl_f64)(low) ? (T)(least) : x >= (tl_f64)(high) ? (T)(greatest) : (T)x;                           \
     }
 
+TL_TRUNCATE(i2, tl_i2, -2.0, 2.0, -2, 1)
 TL_TRUNCATE(i4, tl_i4, -8.0, 8.0, -8, 7)
 TL_TRUNCATE(i8, tl_i8, -128.0, 128.0, -128, 127)
 TL_TRUNCATE(i16, tl_i16, -32768.0, 32768.0, -32768, 32767)
 TL_TRUNCATE(i32, tl_i32, -2147483648.0, 2147483648.0, -2147483647 - 1, 2147483647)
 TL_TRUNCATE(i64, tl_i64, -9223372036854775808.0, 9223372036854775808.0, -9223372036854775807ll - 1, 9223372036854775807ll)
+TL_TRUNCATE(u2, tl_u2, 0.0, 4.0, 0, 3)
 TL_TRUNCATE(u4, tl_u4, 0.0, 16.0, 0, 15)
 TL_TRUNCATE(u8, tl_u8, 0.0, 256.0, 0, 255)
 TL_TRUNCATE(u16, tl_u16, 0.0, 65536.0, 0, 65535)
@@ -148,6 +156,32 @@ TL_FUNCTION tl_f8e5m2 tl_f8e5m2_from_f64(tl_f64 x) {
     return result;
 }
 
+// Without infinities and without a negative zero: 0x80 is NaN, which what is too large becomes.
+#define TL_WITHOUT_NEGATIVE_ZERO(name, digits, bias)                                                                                   \
+    TL_FUNCTION tl_##name tl_##name##_from_f64(tl_f64 x) {                                                                             \
+        tl_u32 size = x - x != 0.0 ? 0x80u : tl_narrowed(x, digits, bias);                                                             \
+        tl_##name result = {(tl_u8)(size > 0x7fu ? 0x80u : size == 0u ? 0u : (tl_sign_f64(x) << 7) | size)};                           \
+        return result;                                                                                                                 \
+    }                                                                                                                                  \
+    TL_FUNCTION tl_##name tl_##name##_from_f32(tl_f32 x) { return tl_##name##_from_f64((tl_f64)x); }                                   \
+    TL_FUNCTION tl_f32 tl_f32_from_##name(tl_##name x) {                                                                               \
+        tl_u32 size = x.bits & 0x7fu, sign = (tl_u32)(x.bits >> 7) << 31;                                                              \
+        return x.bits == 0x80u ? TL_NAN_F32 : tl_f32_from_bits(tl_bits_f32(tl_widened(size, digits, bias)) | sign);                    \
+    }
+TL_WITHOUT_NEGATIVE_ZERO(f8e4m3fnuz, 3, 8)
+TL_WITHOUT_NEGATIVE_ZERO(f8e5m2fnuz, 2, 16)
+
+// Without infinities and NaN: what is too large is the largest number, NaN is a zero of the other sign.
+TL_FUNCTION tl_f4e2m1 tl_f4e2m1_from_f64(tl_f64 x) {
+    tl_u32 size = x != x ? 8u : x - x != 0.0 ? 7u : tl_narrowed(x, 1, 1);
+    tl_f4e2m1 result = {(tl_u8)((tl_sign_f64(x) << 3) ^ (x == x && size > 7u ? 7u : size))};
+    return result;
+}
+TL_FUNCTION tl_f4e2m1 tl_f4e2m1_from_f32(tl_f32 x) { return tl_f4e2m1_from_f64((tl_f64)x); }
+TL_FUNCTION tl_f32 tl_f32_from_f4e2m1(tl_f4e2m1 x) {
+    return tl_f32_from_bits(tl_bits_f32(tl_widened(x.bits & 7u, 1, 1)) | (tl_u32)(x.bits >> 3 & 1) << 31);
+}
+
 #ifndef TL_HARDWARE_HALF
 TL_FUNCTION tl_f16 tl_f16_from_f32(tl_f32 x) { return tl_f16_from_f64((tl_f64)x); }
 TL_FUNCTION tl_bf16 tl_bf16_from_f32(tl_f32 x) {
@@ -188,6 +222,9 @@ TL_NARROW(f16, 65504.0f)
 TL_NARROW(bf16, tl_f32_from_bits(0x7f7f0000u))
 TL_NARROW(f8e4m3, 448.0f)
 TL_NARROW(f8e5m2, 57344.0f)
+TL_NARROW(f8e4m3fnuz, 240.0f)
+TL_NARROW(f8e5m2fnuz, 57344.0f)
+TL_NARROW(f4e2m1, 6.0f)
 
 // ---------------------------------------------------------------- floats
 

@@ -12,14 +12,17 @@ typedef unsigned int tl_u32;
 typedef unsigned short tl_u16;
 typedef unsigned char tl_u8;
 typedef unsigned char tl_bool; // 0 or 1
-typedef tl_i8 tl_i4; // a byte: in memory its upper half is 0, as a value it is extended
-typedef tl_u8 tl_u4;
+typedef tl_i8 tl_i4, tl_i2; // a byte: in memory its upper bits are 0, as a value it is extended
+typedef tl_u8 tl_u4, tl_u2;
 
 // Narrow floats are only loaded, stored and converted; as structures they cannot be mistaken for integers.
 typedef struct { tl_u16 bits; } tl_f16;
 typedef struct { tl_u16 bits; } tl_bf16;
 typedef struct { tl_u8 bits; } tl_f8e4m3;
 typedef struct { tl_u8 bits; } tl_f8e5m2;
+typedef struct { tl_u8 bits; } tl_f8e4m3fnuz;
+typedef struct { tl_u8 bits; } tl_f8e5m2fnuz;
+typedef struct { tl_u8 bits; } tl_f4e2m1; // a byte: its upper half is 0
 
 // Both values are computed, so that no branch parts what comes before from what comes after.
 template <typename T> TL_FUNCTION T tl_select(tl_bool condition, T then, T otherwise) { return condition ? then : otherwise; }

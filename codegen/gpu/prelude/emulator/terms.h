@@ -13,15 +13,17 @@
 namespace tl_emulator {
 
 struct Entry {
-    char op[16], type[8];
+    char op[16], type[16];
     int32_t operands[3]; // entries, or -1; of a leaf its number
     uint32_t bits;       // which one of its type it is
     double value;
 };
 
-enum TermType { term_f32, term_f64, term_f16, term_bf16, term_f8e4m3, term_f8e5m2, term_types };
-static const char* const names_of_types[] = {"f32", "f64", "f16", "bf16", "f8e4m3", "f8e5m2"};
-static const int bits_of_types[] = {32, 64, 16, 16, 8, 8};
+enum TermType {
+    term_f32, term_f64, term_f16, term_bf16, term_f8e4m3, term_f8e5m2, term_f8e4m3fnuz, term_f8e5m2fnuz, term_f4e2m1, term_types
+};
+static const char* const names_of_types[] = {"f32", "f64", "f16", "bf16", "f8e4m3", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz", "f4e2m1"};
+static const int bits_of_types[] = {32, 64, 16, 16, 8, 8, 8, 8, 8};
 
 static Entry* entries;
 static int entry_count, entry_capacity, entry_limit;
@@ -31,16 +33,16 @@ static int* entries_of_type[term_types];
 static uint32_t count_of_type[term_types];
 
 static uint32_t hash_of(const Entry& e) {
-    uint64_t words[6], h = 0;
+    uint64_t words[7], h = 0;
     memcpy(words, &e, sizeof words);
-    words[4] &= 0xffffffffu; // without the bits
-    if (e.operands[0] >= 0) words[5] = 0;
+    words[5] &= 0xffffffffu; // without the bits
+    if (e.operands[0] >= 0) words[6] = 0;
     for (uint64_t w : words) h = (h ^ w) * 0x9e3779b97f4a7c15ull, h ^= h >> 29;
     return (uint32_t)(h >> 32);
 }
 
 static bool are_alike(const Entry& a, const Entry& b) {
-    if (memcmp(a.op, b.op, 36)) return false;
+    if (memcmp(a.op, b.op, 44)) return false;
     return a.operands[0] >= 0 || !memcmp(&a.value, &b.value, sizeof a.value);
 }
 
@@ -141,6 +143,9 @@ typedef tl_emulator::Narrow<tl_emulator::term_f16, tl_u16> tl_term_f16;
 typedef tl_emulator::Narrow<tl_emulator::term_bf16, tl_u16> tl_term_bf16;
 typedef tl_emulator::Narrow<tl_emulator::term_f8e4m3, tl_u8> tl_term_f8e4m3;
 typedef tl_emulator::Narrow<tl_emulator::term_f8e5m2, tl_u8> tl_term_f8e5m2;
+typedef tl_emulator::Narrow<tl_emulator::term_f8e4m3fnuz, tl_u8> tl_term_f8e4m3fnuz;
+typedef tl_emulator::Narrow<tl_emulator::term_f8e5m2fnuz, tl_u8> tl_term_f8e5m2fnuz;
+typedef tl_emulator::Narrow<tl_emulator::term_f4e2m1, tl_u8> tl_term_f4e2m1;
 
 // ---------------------------------------------------------------- operators
 
@@ -192,8 +197,8 @@ TL_TERM_1(exp_16_bits, "call exp", f32)
 #define TL_TERM_TRUNCATED(name, type) \
     TL_FUNCTION tl_##name tl_##name##_from_##type(tl_term_##type x) { return tl_emulator::asked("cast", #name, x, tl_##name##_from_##type(x.value())); }
 #define TL_TERM_INTEGER(name) TL_TERM_TRUNCATED(name, f32) TL_TERM_TRUNCATED(name, f64)
-TL_TERM_INTEGER(i4) TL_TERM_INTEGER(i8) TL_TERM_INTEGER(i16) TL_TERM_INTEGER(i32) TL_TERM_INTEGER(i64)
-TL_TERM_INTEGER(u4) TL_TERM_INTEGER(u8) TL_TERM_INTEGER(u16) TL_TERM_INTEGER(u32) TL_TERM_INTEGER(u64)
+TL_TERM_INTEGER(i2) TL_TERM_INTEGER(i4) TL_TERM_INTEGER(i8) TL_TERM_INTEGER(i16) TL_TERM_INTEGER(i32) TL_TERM_INTEGER(i64)
+TL_TERM_INTEGER(u2) TL_TERM_INTEGER(u4) TL_TERM_INTEGER(u8) TL_TERM_INTEGER(u16) TL_TERM_INTEGER(u32) TL_TERM_INTEGER(u64)
 
 #define TL_TERM_NARROWED(name, how, op, wide)                                                                                          \
     TL_FUNCTION tl_term_##name tl_##name##_##how##_##wide(tl_term_##wide x) {                                                          \
@@ -210,6 +215,9 @@ TL_TERM_NARROW(f16)
 TL_TERM_NARROW(bf16)
 TL_TERM_NARROW(f8e4m3)
 TL_TERM_NARROW(f8e5m2)
+TL_TERM_NARROW(f8e4m3fnuz)
+TL_TERM_NARROW(f8e5m2fnuz)
+TL_TERM_NARROW(f4e2m1)
 
 TL_FUNCTION tl_u32 tl_round_tf32(tl_term_f32 x) { return tl_round_tf32_f32(x).bits; }
 TL_FUNCTION tl_u32 tl_round_tf32_bits(tl_u32 x) { return tl_round_tf32(tl_term_f32::at(x)); }
@@ -288,6 +296,9 @@ extern "C" int tl_terms_count() { return tl_emulator::entry_count; }
 #define tl_bf16 tl_term_bf16
 #define tl_f8e4m3 tl_term_f8e4m3
 #define tl_f8e5m2 tl_term_f8e5m2
+#define tl_f8e4m3fnuz tl_term_f8e4m3fnuz
+#define tl_f8e5m2fnuz tl_term_f8e5m2fnuz
+#define tl_f4e2m1 tl_term_f4e2m1
 #undef TL_INF_F32
 #undef TL_NAN_F32
 #undef TL_INF_F64

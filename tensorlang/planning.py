@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from tensorlang.check.module import Module, reached
 from tensorlang.diagnostics import CompileError, InternalError
+from tensorlang.policy.complete import completed, is_partial
 from tensorlang.policy.deriver import samples_of
 from tensorlang.policy.machine import Machine
 from tensorlang.policy.select import applicable, search, stated_for, where
@@ -95,7 +96,7 @@ def by_parts(program: Program, request: ScheduleRequest) -> list[tuple[Program, 
     parts = parts_of(program)
     written, origin, knobs = request.schedule, request.origin, request.knobs
     rules = request.rules
-    if rules is not None:
+    if rules is not None and written is None:
         chosen = stated_for(rules.module, rules.operator, program, rules.attrs, rules.target, rules.sizes, rules.knobs, rules.at)
         written, origin, knobs = (None, "", {}) if chosen is None else (chosen.schedule, chosen.origin, {})
         rules = replace(rules, operator=None, attrs={}, sizes={}, knobs={}, text=None)
@@ -139,7 +140,12 @@ def planned(
     Raises CompileError when a schedule cannot be read or is refused."""
     stored = stored_as(program, layouts or {})
     if request.schedule is not None:
-        given = Scheduled(request.schedule, proven(program, request.schedule, stored, request.knobs), request.origin)
+
+        def rest() -> Schedule:
+            return planned(program, machine, replace(request, schedule=None, knobs={}), derived, layouts, constants).schedule
+
+        schedule, sentences = _whole(program, request.schedule, machine, stored, request.knobs, rest)
+        given = Scheduled(schedule, proven(program, schedule, stored, request.knobs), request.origin, left_out=sentences)
         return _written(program, given, stored, request)
     tried: tuple[str, ...] = ()
     rules = request.rules
@@ -159,9 +165,15 @@ def planned(
         )
         tried, chosen = tuple(map(str, found.tried)), found.chosen
         if chosen is not None:
-            plan = chosen.plan if chosen.plan is not None else proven(program, chosen.schedule, stored)
+
+            def others() -> Schedule:
+                roles = replace(rules, operator=None, attrs={}, sizes={}, knobs={}, text=None)
+                return planned(program, machine, ScheduleRequest(rules=roles), derived, layouts, constants).schedule
+
+            schedule, sentences = _whole(program, chosen.schedule, machine, stored, {}, others)
+            plan = chosen.plan if chosen.plan is not None else proven(program, schedule, stored)
             of_roles = chosen.plan is not None
-            made = Scheduled(chosen.schedule, plan, chosen.origin, tried, of_roles, chosen.left_out)
+            made = Scheduled(schedule, plan, chosen.origin, tried, of_roles, (*chosen.left_out, *sentences))
             return made if of_roles else _written(program, made, stored, request)
     refusal: CompileError | None = None
     for name, schedule in derived(stored):
@@ -170,6 +182,21 @@ def planned(
         except CompileError as refused:
             tried, refusal = (*tried, f"{name}: refused: {refused.diagnostics[0].title}"), refused
     raise refusal or InternalError("schedule", f"nothing is derived for `{program.name}`")
+
+
+def _whole(
+    program: Program,
+    schedule: Schedule,
+    machine: Machine,
+    stored: dict[str, Storage],
+    knobs: Mapping[str, int],
+    rest: Callable[[], Schedule],
+) -> tuple[Schedule, tuple[str, ...]]:
+    """Return a schedule with what it leaves to derive, and a sentence for each decision in that."""
+    if not is_partial(schedule):
+        return schedule, ()
+    found = completed(program, schedule, machine, stored, knobs, rest)
+    return found.schedule, found.sentences
 
 
 def _written(program: Program, scheduled: Scheduled, stored: dict[str, Storage], request: ScheduleRequest) -> Scheduled:

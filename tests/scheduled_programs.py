@@ -21,6 +21,8 @@ from tensorlang.backends.cpu.driver import loops_of
 from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.module import Module, load_module
 from tensorlang.diagnostics import Source
+from tensorlang.policy.complete import completed, is_partial
+from tensorlang.policy.machine import Machine
 from tensorlang.policy.select import read
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.plan import Plan
@@ -33,6 +35,7 @@ from tensorlang.tensor.walk import caller_shape, shape_of, tensor_table
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 STALE = 77
+MACHINE = Machine(32, 16, 2, target="cpu")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +46,14 @@ class Written:
 
 
 def written(text: str, name: str = "example.tl", libraries: Sequence[Module] | None = None) -> Written:
-    """Return the operator and the schedule of a text, tactics and knobs put in their place; instructions may be those of libraries."""
+    """Return the operator and the schedule of a text, tactics and knobs put in their place, and what it leaves to derive; instructions may
+    be those of libraries."""
     module = load_module(parse(Source(name, text)), libraries)
     stated = module.schedules[0]
     program = declared(module, stated.operator)
-    return Written(module, program, read(module, stated, program).schedule)
+    schedule = read(module, stated, program).schedule
+    schedule = completed(program, schedule, MACHINE).schedule if is_partial(schedule) else schedule
+    return Written(module, program, schedule)
 
 
 def declared(module: Module, operator: str, **sizes: int) -> Program:

@@ -57,7 +57,7 @@ RULES: tuple[Rule, ...] = (
     Rule("entity.name.function", "Name.Function", rf"(?<=\bop ){NAME}|(?<=\bfn ){NAME}|(?<=\btactic ){NAME}|(?<=\breducer ){NAME}"),
     Rule("keyword.control", "Keyword", _any(RESERVED - {"op", "fn", "extern"})),
     Rule("keyword.other.preposition", "Keyword", rf"(?<=[A-Za-z_0-9)\]`.\"] ){_any(PREPOSITIONS)}(?=[ \t]+[A-Za-z_0-9`(\[-])"),
-    Rule("keyword.other.directive", "Keyword", rf"{_any({*DIRECTIVES, *OF_ROLES})}{_BESIDE}|flatten(?=[ \t]*(?:#[^\n]*)?$)"),
+    Rule("keyword.other.directive", "Keyword", rf"{_any({*DIRECTIVES, *OF_ROLES})}{_BESIDE}|(?:flatten|derive)(?=[ \t]*(?:#[^\n]*)?$)"),
     Rule("support.type", "Keyword.Type", _any(DTYPES)),
     Rule("support.type.class", "Keyword.Type", rf"(?<=: ){_any(CLASSES)}"),
     Rule("support.function", "Name.Builtin", rf"{_any(BUILTINS)}(?=[(\[])"),

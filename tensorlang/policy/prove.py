@@ -17,6 +17,8 @@ from polyhedral.expr import Cond, Int
 from tensorlang.check.definition import representative_program
 from tensorlang.check.module import Module
 from tensorlang.diagnostics import CompileError, Diagnostic, error
+from tensorlang.policy.complete import completed, is_partial
+from tensorlang.policy.machine import Machine
 from tensorlang.policy.select import conditional, read
 from tensorlang.replay import replay
 from tensorlang.schedule.cases import MOST_CASES, EveryCase, as_chosen, fixed_in, is_empty
@@ -57,8 +59,9 @@ def _refusals(module: Module, written: sx.Schedule, program: Program, replaying:
         reading: list[tuple[Program, Schedule]] = []
         try:
             for case, schedule in _cases(module, written, candidate):
-                reading.append((case, schedule))
-                proven(case, schedule)
+                whole = completed(case, schedule, Machine(target="cpu")).schedule if is_partial(schedule) else schedule
+                reading.append((case, whole))
+                proven(case, whole)
             legal = True
             if not conditional(module, written) or candidate is program:
                 return []

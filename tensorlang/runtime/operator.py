@@ -48,6 +48,7 @@ from tensorlang.diagnostics import (
 from tensorlang.externs import Externs
 from tensorlang.graph.externs import trusted_call
 from tensorlang.planning import Dump, Rules, ScheduleRequest, by_parts
+from tensorlang.policy.complete import DERIVE
 from tensorlang.policy.select import applicable, read, where
 from tensorlang.policy.uncalled import check_written
 from tensorlang.room import no_room
@@ -453,9 +454,14 @@ class Operator:
                     rules=Rules(module, self.name, call.attrs, _named(program, call.sizes), self.knobs, at, self.scheduled_for)
                 )
             case sx.Schedule() as written:
-                return ScheduleRequest(self._written(written, program, call, at))
+                return ScheduleRequest(self._written(written, program, call, at), self._rest(written.body))
             case schedule:
-                return ScheduleRequest(schedule, knobs=self.knobs)
+                return ScheduleRequest(schedule, self._rest(schedule.directives), knobs=self.knobs)
+
+    def _rest(self, body: Sequence[sx.Directive | sx.Knobs]) -> Rules | None:
+        """Return what chooses the rest of a schedule that leaves some of it to derive."""
+        partial = any(isinstance(d, sx.Directive) and d.name == DERIVE for d in body)
+        return Rules(with_roles(self.module, self.roles()), target=self.scheduled_for) if partial else None
 
     def _written(self, written: sx.Schedule, program: Program, call: Call, at: Mapping[str, int] | None) -> Schedule:
         sizes = _named(program, call.sizes)

@@ -15,15 +15,19 @@ from polyhedral.storage import Clobber
 from polyhedral.verdict import Proven, Unknown
 from tensorlang.diagnostics import NOWHERE, CompileError, Diagnostic, Label, Span
 from tensorlang.schedule.apply import apply
-from tensorlang.schedule.cures.cure import cured
-from tensorlang.schedule.cures.refusal import Refusal
+from tensorlang.schedule.cures.cure import cured, first_proven, sentence_of
+from tensorlang.schedule.cures.refusal import Refusal, parsed
 from tensorlang.schedule.plan import Plan, Storage
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.verdict import stored_cells, verdict_of
+from tensorlang.syntax.printer import show
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.scop import StatementInfo
 
-__all__ = ["proven", "stored_cells", "verdict_of"]
+__all__ = ["kept_legal", "proven", "stored_cells", "verdict_of"]
+
+MOST_ROUNDS = 4
+"""Refusals of one schedule that are cured one after the other."""
 
 
 def proven(
@@ -37,13 +41,29 @@ def proven(
     """Return the plan of `schedule` once it is proven to compute what `program` says. `advised`: what cures a refusal is looked for.
 
     Raises CompileError: S03xx with the two instances when it is refuted, S0400 when the proof does not end within its limit."""
+    found = _verdict(program, schedule, layouts, knobs, advised=advised)
+    if isinstance(found, Plan):
+        return found
+    raise CompileError(cured(found) if advised else found.diagnostic)
+
+
+def _verdict(
+    program: Program,
+    schedule: Schedule,
+    layouts: Mapping[str, Storage] | None,
+    knobs: Mapping[str, int] | None,
+    *,
+    advised: bool,
+) -> Plan | Refusal:
+    """Return the proven plan, or why it is refused. Raises CompileError S0400 when the proof does not end, and, unless `advised`, what a
+    schedule that cannot be applied is refused for."""
     try:
         plan = apply(program, schedule, layouts, knobs)
     except CompileError as refused:
-        if not advised or len(refused.diagnostics) != 1:
+        refusal = Refusal.of_words(program, schedule, layouts, knobs, refused.diagnostics[0]) if advised else None
+        if refusal is None:
             raise
-        refusal = Refusal.of_words(program, schedule, layouts, knobs, refused.diagnostics[0])
-        raise CompileError(cured(refusal) if refusal is not None else refused.diagnostics[0]) from None
+        return refusal
     verdict = verdict_of(plan)
     match verdict:
         case Proven():
@@ -60,9 +80,30 @@ def proven(
             )
         case Violation() | Clobber():
             count, final = _blame(program, schedule, layouts, knobs, verdict)
-            diagnostic = _refusal(program, schedule, plan, count, final)
-            refuted = Refusal(program, schedule, layouts, knobs, count - 1, diagnostic, final)
-            raise CompileError(cured(refuted) if advised else diagnostic)
+            return Refusal(program, schedule, layouts, knobs, count - 1, _refusal(program, schedule, plan, count, final), final)
+
+
+def kept_legal(
+    program: Program, schedule: Schedule, layouts: Mapping[str, Storage] | None, knobs: Mapping[str, int] | None
+) -> tuple[Schedule, list[str]]:
+    """Return a schedule that is legal and has all directives of `schedule`, in their order, with a sentence for each that had to be added.
+
+    Raises CompileError where `schedule` is refused, and no directives beside it cure that."""
+    said: list[str] = []
+    for _ in range(MOST_ROUNDS):
+        refusal = _verdict(program, schedule, layouts, knobs, advised=True)
+        if isinstance(refusal, Plan):
+            return schedule, said
+        found = first_proven(refusal, keeping=True)
+        if found is None:
+            break
+        at = max(found.at, 0)
+        lines = found.lines if refusal.at >= 0 else (*found.lines, *(show(d) for d in schedule.directives[:1]))
+        added = tuple(map(parsed, lines))
+        schedule = replace(schedule, directives=(*schedule.directives[:at], *added, *schedule.directives[at + 1 :]))
+        said.append(f"{sentence_of(refusal, found)}: {refusal.diagnostic.title}")
+    proven(program, schedule, layouts, knobs)
+    return schedule, said
 
 
 def _refusal(program: Program, schedule: Schedule, plan: Plan, count: int, final: Violation | Clobber) -> Diagnostic:

@@ -120,14 +120,14 @@ def _made(stage: Stage) -> set[str]:
 
 def _feeds(stage: Stage, within: list[StatementInfo], statements: Mapping[str, Statement], order: list[Stage]) -> bool:
     """Tell whether statements in `within`, or stages computed for them in the same loop or deeper, read what `stage` defines."""
-    readers = {s.name for s in within}
+    readers, own = {s.name for s in within}, {s.name for s in within}
     grown = True
     while grown:
         grown = False
         for other in order:
             mine = {s.name for s in other.statements}
-            if other is stage or other.inside is None or mine <= readers:
-                continue
+            if other is stage or other.inside is None or mine <= readers or mine & own:
+                continue  # the stage of `within` itself: its other statements run elsewhere
             if any(a.tensor in _made(other) for r in readers for a in statements[r].reads):
                 readers |= mine
                 grown = True

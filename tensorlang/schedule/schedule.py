@@ -236,6 +236,10 @@ class Schedule:
     def rfactor(self, binder: str, by: int, *, chunked: bool = False) -> Schedule:
         return self.then(_directive("rfactor", [binder], [("to" if chunked else "by", [by])]))
 
+    def derive(self, *tensors: str) -> Schedule:
+        """Let what is not said be derived, of `tensors` or of all: the last directive."""
+        return self.then(_directive("derive", tensors))
+
     def block(self, binder: str, by: int) -> Schedule:
         """Cut the sum over `binder` at multiples of `by`: the terms of whole blocks, and the rest."""
         return self.then(_directive("block", [binder], [("by", [by])]))

@@ -16,6 +16,7 @@ FORMS = {
     "cache": "write `cache TENSOR in shared at LOOP as [DIM, …]` `with pad (N)` or `with swizzle (N)`, or `cache TENSOR in registers`",
     "cluster": "write `cluster LOOP by COUNT`, about a loop that is bound to blocks",
     "cut": "write `cut LOOP at POINT, … -> PART, …`, or without names for parts that are shaped alike",
+    "derive": "write `derive` alone as the last line, or `derive TENSOR, …`: what is not said of them is derived",
     "distribute": "write `distribute TENSOR`, `distribute TENSOR at LOOP`, or `distribute BINDER at LOOP -> LOOP, …` for a sum, "
     "`distribute STATEMENT, … at LOOP, … -> LOOP, …` for statements",
     "flatten": "write `flatten` alone, before the directives that name loops",

@@ -104,6 +104,16 @@ def test_computing_a_result_inside_another_loop_is_an_error_and_not_ignored():
     assert refused(BLUR, "at y at h.i") == "S0208 `y` is a result: it is computed at the root"
 
 
+def test_a_copy_for_one_clause_of_a_producer_is_made_for_no_other_clause():
+    program = """op f(x: f32[N, M]) -> (y: f32[N, M]) {
+    t[i, j] = x[i, j] * 2                 for i in 0..N, j in 0..M, i == 0
+    t[i, j] = t[i - 1, j] + 1             for i in 0..N, j in 0..M, i >= 1
+    y[i, j] = t[i, j] + 1
+}
+"""
+    right(program, "distribute t at t.j", "split y.j by 4 -> jo, ji", "at t at jo", "pack x at t.j")
+
+
 def test_computing_between_two_parallel_loops_is_right():
     right(BLUR, "parallel y.i", "parallel y.j", "at h at y.i")
     right(BLUR, "tile y (i, j) by (4, 4) -> io, jo, ii, ji", "parallel io", "at h at jo")

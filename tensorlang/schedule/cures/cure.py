@@ -37,22 +37,25 @@ UNREAD = frozenset(("S0101", "S0102", "S0103", "S0105"))
 
 def cured(refusal: Refusal) -> Diagnostic:
     """Return the diagnostic of a refusal with what cures it, where something is proven to."""
-    found = _first_proven(refusal)
+    found = first_proven(refusal)
     if found is None:
         return refusal.diagnostic
-    said = _sentence(refusal, found)
+    said = sentence_of(refusal, found)
     help_ = f"{refusal.diagnostic.help}; {said}" if refusal.diagnostic.help else said
     return replace(refusal.diagnostic, help=help_, edits=_edits(refusal, found))
 
 
-def _first_proven(refusal: Refusal) -> Replacement | None:
+def first_proven(refusal: Refusal, *, keeping: bool = False) -> Replacement | None:
+    """Return the first replacement that is proven; `keeping`: the directive that is blamed stays, with others beside it."""
     without = _legal(refusal, Replacement(refusal.at, ())) if refusal.at >= 0 else None
     tried = islice(_distinct(chain(orders(refusal), spellings(refusal))), MOST_TRIALS)
     for replacement in tried:
+        if keeping and refusal.at >= 0 and (replacement.last or show(refusal.schedule.directives[replacement.at]) not in replacement.lines):
+            continue
         made = _legal(refusal, replacement)
         if made is not None and (without is None or not same_plan(made, without)):
             return replacement
-    return Replacement(refusal.at, ()) if without is not None else None
+    return Replacement(refusal.at, ()) if without is not None and not keeping else None
 
 
 def _distinct(replacements: Iterator[Replacement]) -> Iterator[Replacement]:
@@ -87,7 +90,8 @@ def _proven(refusal: Refusal, directives: Sequence[syntax.Directive]) -> Plan | 
         return None
 
 
-def _sentence(refusal: Refusal, found: Replacement) -> str:
+def sentence_of(refusal: Refusal, found: Replacement) -> str:
+    """Return what to write, as help says it."""
     what = "this order" if refusal.diagnostic.code == "S0301" else "it"
     if refusal.at < 0:
         return f"{_quoted(found.lines)} first: this recurrence does not run in the order of its axes"

@@ -22,6 +22,7 @@ from tensorlang.schedule.directives.loops import (
     UNROLL,
     VECTORIZE,
 )
+from tensorlang.schedule.directives.partial import DERIVE
 from tensorlang.schedule.directives.parts import CUT, PEEL
 from tensorlang.schedule.directives.placing import AT, DISTRIBUTE, FOLD, ROOT, STORE_AT, STREAM
 from tensorlang.schedule.directives.prefetch import PREFETCH
@@ -76,6 +77,7 @@ _KINDS: tuple[Kind, ...] = (
     PREDICATE,
     CACHE,
     PREFETCH,
+    DERIVE,
 )
 
 TABLE: dict[str, Kind] = {kind.name: kind for kind in _KINDS}

@@ -71,6 +71,50 @@ BORDERS = """
     y = h[M, N]"""
 
 
+GAPS = """
+    e[i, j] = max(e[i, j - 1 | -99] - 1, h[i, j - 1 | 0] - 3)                                    for i in 0..M, j in 0..N
+    g[i, j] = max(g[i - 1, j | -99] - 1, h[i - 1, j | 0] - 3)                                    for i in 0..M, j in 0..N
+    h[i, j] = max(max(i32(0), h[i - 1, j - 1 | 0] + (if a[i] == b[j] then 3 else -2)), max(e[i, j], g[i, j])) for i in 0..M, j in 0..N"""
+
+
+@pytest.mark.parametrize("machine", [WIDE, Machine(target="cpu", threads=2)], ids=["one thread", "two threads"])
+def test_tensors_that_need_each_other_run_along_diagonals_together(machine: Machine) -> None:
+    sizes = {"M": 41, "N": 38}
+    program = operator("a: i32[M], b: i32[N]) -> (y: i32)", f"{GAPS}\n    y = max(i, j, from 0) h[i, j]", sizes)
+    found = derive(program, machine)
+    said = [show(d) for d in found.directives]
+    assert said[0].startswith("together ") and "skew g.i by g.j" in said
+    assert {"layout g as [(j + i) % 2, j]", "layout e as [(j + i) % 2, j]", "layout h as [j + i, j]"} <= {*said}
+    assert_same(program, proven(program, found), sizes)
+
+
+def test_a_result_among_them_runs_in_rows_each_behind_the_one_before() -> None:
+    sizes = {"M": 41, "N": 38}
+    program = operator("a: f32[M], b: f32[N]) -> (h: f32[M, N])", GAPS.replace("i32(0)", "f32(0)"), sizes)
+    found = derive(program, NARROW)
+    assert any(show(d).startswith("skew g.j by g.i_t") for d in found.directives)
+    assert_same(program, proven(program, found), sizes)
+
+
+BATCH = """
+    p[b, 0]     = s[b, 0] for b in 0..M
+    q[b, 0]     = 1 for b in 0..M
+    q[b, t + 1] = q[b, t] * 3 + p[b, t] for b in 0..M, t in 0..N
+    p[b, t + 1] = p[b, t] - s[b, t] * q[b, t] for b in 0..M, t in 0..N
+    y[b]        = p[b, N] + q[b, N]"""
+
+
+@pytest.mark.parametrize("machine", [WIDE, NARROW], ids=["wide", "narrow"])
+@pytest.mark.parametrize("rows", [5, 37, 64])
+def test_points_that_do_not_need_each_other_are_lanes_of_a_recurrence_of_several_tensors(machine: Machine, rows: int) -> None:
+    sizes = {"M": rows, "N": 23}
+    program = operator("s: i32[M, N]) -> (y: i32[M]) where N >= 1", BATCH, sizes)
+    found = derive(program, machine)
+    lanes = any(d.name == "vectorize" and show(d).endswith(".b_v") and not show(d).startswith("vectorize y") for d in found.directives)
+    assert lanes == (rows >= machine.vector_bytes // 4)
+    assert_same(program, proven(program, found), sizes)
+
+
 @pytest.mark.parametrize("shape", [(40, 37), (64, 64), (33, 70)])
 def test_borders_run_along_the_diagonals_that_are_kept(shape: tuple[int, int]) -> None:
     sizes = dict(zip("MN", shape, strict=True))

@@ -24,7 +24,15 @@ from polyhedral.verdict import Proven
 from tensorlang.policy.cpu.blocks import derive_blocks
 from tensorlang.policy.cpu.inner_loops import InnerLoops, add_inner_loops, best_inner_loops
 from tensorlang.policy.cpu.time_tiles import TimeTile, add_time_tile, best_shared_tile, best_time_tile
-from tensorlang.policy.cpu.wavefronts import Wavefront, add_diagonal_layout, add_wavefront, best_wavefront, kept_diagonals
+from tensorlang.policy.cpu.wavefronts import (
+    Wavefront,
+    add_diagonal_layout,
+    add_wavefront,
+    best_joint_wavefront,
+    best_wavefront,
+    is_passing,
+    kept_diagonals,
+)
 from tensorlang.policy.deriver import PARALLEL_WORK, Deriver, in_order, is_threading_profitable, shared_loops
 from tensorlang.schedule.apply import apply
 from tensorlang.schedule.plan import Plan, full
@@ -54,7 +62,7 @@ def derive_recurrence(d: Deriver, definition: Definition) -> None:
     if d.plain:
         return
     plan, before = apply(d.program, d.since, d.layouts), d.schedule
-    if len(group) > 1 and _derive_steps(d, plan, group):
+    if len(group) > 1 and (_derive_steps(d, plan, group) or _derive_joint(d, plan, group)):
         return
     found = [_derive_member(d, plan, member, group) for member in group]
     (front,) = found if len(found) == 1 else (None,)
@@ -118,13 +126,96 @@ def _derive_steps(d: Deriver, plan: Plan, group: Sequence[Definition]) -> bool:
     return True
 
 
+def _derive_joint(d: Deriver, plan: Plan, group: Sequence[Definition]) -> bool:
+    """Add the directives for tensors that share all their loops, or may: lanes along one that carries nothing, else a wavefront; tell
+    whether there is either."""
+    if not all(_has_no_sums(member) for member in group):
+        return False
+    before, joined = d.schedule, _joined(plan, group)
+    if joined:
+        d.add(d.schedule.together(*joined, into=tuple({*joined.values()})))
+        plan = apply(d.program, d.since, d.layouts)
+    found = _best_joint(d, plan, group, lanes=not joined)
+    if found is None:
+        d.schedule = before
+        return False
+    group, front = found
+    local = [member for member in group if is_local(d, member)]
+    if front is not None:
+        add_wavefront(d, group[0], front, nested=False)
+    placed = apply(d.program, d.since, d.layouts)
+    for member in local:
+        if front is not None and not front.rows:
+            passing = replace(front, passing=is_passing(d, member, group))
+            add_diagonal_layout(d, member, passing, {}, kept_diagonals(placed, member, passing, {}))
+            continue
+        for name, axis, count in folded(placed, member, member.axes):
+            d.add(d.schedule.fold(name, axis, count))
+    return True
+
+
+def _joined(plan: Plan, group: Sequence[Definition]) -> dict[str, str]:
+    """Return tensors with the axis of their innermost loop, one for each such loop, where the tensors of a group share all others: first
+    the one after which these are called."""
+    loops = {m.tensors[0].name: plan.placed.nests[plan.stages.of(m)[0].name].loops for m in group}
+    every = list(loops.values())
+    if len({x[:-1] for x in every}) > 1 or len({x[-1].rpartition(".")[2] for x in every}) > 1 or len(set(every)) == 1:
+        return {}
+    first = every[0][0].rpartition(".")[0]
+    names = {found[-1]: name for name, found in reversed(loops.items())}.values()
+    return {x: loops[x][-1].rpartition(".")[2] for x in sorted(names, key=lambda name: name != first)}
+
+
+def _best_joint(d: Deriver, plan: Plan, group: Sequence[Definition], *, lanes: bool) -> tuple[list[Definition], Wavefront | None] | None:
+    """Return the tensors of a group, the one after which their loops are called first, and the wavefront that they run along; none where
+    `lanes` have been made of an axis. None where there is neither."""
+    own = {s.name: k for k, s in enumerate(s for member in group for s in plan.stages.of(member))}
+    try:
+        with limited():
+            distances = distances_of(plan.placed, own)
+            called = {loop.rpartition(".")[0] for loop in distances.loops}
+            axes = [loop.rpartition(".")[2] for loop in distances.loops]
+            ordered = sorted(group, key=lambda member: member.tensors[0].name not in called)
+            alike = all(set(member.axes) == set(axes) for member in group)
+            if not alike or len(axes) < 2 or called != {ordered[0].tensors[0].name}:
+                return None
+            carrying_none = distances.free(distances.loops)
+            free = [a for a, loop in zip(axes, distances.loops, strict=True) if loop in carrying_none]
+            if free:
+                return (ordered, None) if lanes and _add_lanes(d, ordered, axes, free[-1]) else None
+            local = [member for member in group if is_local(d, member)]
+            front = best_joint_wavefront(d, ordered, axes, distances, local) if len(axes) == 2 else None
+            return (ordered, front) if front is not None else None
+    except OperationLimit:
+        return None
+
+
+def _add_lanes(d: Deriver, group: Sequence[Definition], axes: Sequence[str], axis: str) -> bool:
+    """Let points along an axis of which none needs another be lanes, inside all other loops; tell whether there are enough of them."""
+    name, lanes = group[0].tensors[0].name, min(d.machine.lanes(compute_dtype(m.tensors[0].dtype)) for m in group)
+    extent = extents(group[0])[axis] or OPEN_EXTENT
+    if lanes < 2 or extent < lanes:
+        return False
+    d.add(d.schedule.split(full(name, axis), lanes, (f"{axis}_o", f"{axis}_v")))
+    d.add(in_order(d.schedule, name, [f"{axis}_o", *(a for a in axes if a != axis), f"{axis}_v"]))
+    d.add(d.schedule.vectorize(full(name, f"{axis}_v")))
+    if is_threading_profitable(d, group):
+        chosen = shared_loops([f"{axis}_o"], [-(-extent // lanes)], d.machine.threads)
+        d.add(d.schedule.parallel(*(full(name, loop) for loop in chosen)) if chosen else d.schedule)
+    return True
+
+
+def _has_no_sums(definition: Definition) -> bool:
+    return not any(True for p in definition.pieces for _ in reduces(p.value))
+
+
 def _inside(d: Deriver, member: Definition, loops: _Loops) -> InnerLoops:
     return replace(best_inner_loops(d, member, loops.axes[1:]), rows=())
 
 
 def _is_stencil(d: Deriver, definition: Definition) -> bool:
     """Tell whether nobody outside sees it, and its elements are no sums."""
-    return is_local(d, definition) and not any(True for p in definition.pieces for _ in reduces(p.value))
+    return is_local(d, definition) and _has_no_sums(definition)
 
 
 def _keeps_steps(d: Deriver, definition: Definition, front: Wavefront) -> bool:

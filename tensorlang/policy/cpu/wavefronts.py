@@ -85,8 +85,8 @@ def best_wavefront(
     if any(True for p in definition.pieces for _ in reduces(p.value)):
         return None
     name = definition.tensors[0].name
-    waiting = max(_latency(definition, p.value, order[-1]) for p in definition.pieces)
-    passing = local and _is_passing(d, definition)
+    waiting = max(_latency([definition], p.value, order[-1]) for p in definition.pieces)
+    passing = local and is_passing(d, definition, [definition])
     serial = max(cycles_of(d, definition, InnerLoops()), waiting)
     found: list[Wavefront] = []
     for skewed, along in permutations(order, 2):
@@ -104,6 +104,31 @@ def best_wavefront(
     if best is None or best.cycles >= WORTH_SKEWING * serial:
         return None
     return replace(best, shared=_shared(d, definition, best, distances)) if not outside else best
+
+
+def best_joint_wavefront(
+    d: Deriver, group: Sequence[Definition], order: Sequence[str], distances: Distances, local: Sequence[Definition]
+) -> Wavefront | None:
+    """Return the cheapest wavefront for tensors that share both their loops; None where one element at a time is about as fast. `order`:
+    the axes of the loops, which all of them have by the same names; `local`: those that nobody outside sees."""
+    name = group[0].tensors[0].name
+    waiting = sum(max(_latency(group, p.value, order[-1]) for p in x.pieces) for x in group)
+    serial = max(sum(cycles_of(d, x, InnerLoops()) for x in group), waiting)
+    found: list[Wavefront] = []
+    for skewed, along in permutations(order, 2):
+        factor = distances.wavefront((), full(name, skewed), full(name, along), False)
+        if factor is None:
+            continue
+        of, forms = Wavefront((), skewed, along, factor, False), list[dict[int, Wavefront]]()
+        for member in group:
+            passing = replace(of, passing=is_passing(d, member, group))
+            forms.append({w.rows: w for w in _forms(d, member, passing, waiting, local=len(local) == len(group))})
+        for rows in forms[0]:
+            if all(rows in known for known in forms):
+                cycles = max(sum(known[rows].cycles for known in forms), waiting / rows if rows else 0.0)
+                found.append(replace(of, rows=rows, cycles=cycles))
+    best = min(found, key=lambda w: w.cycles, default=None)
+    return best if best is not None and best.cycles < WORTH_SKEWING * serial else None
 
 
 def _shared(d: Deriver, definition: Definition, of: Wavefront, distances: Distances) -> int:
@@ -139,10 +164,11 @@ def _diagonal(d: Deriver, definition: Definition, of: Wavefront, waiting: float)
         yield replace(of, cycles=max(together, waiting / lanes))
 
 
-def _is_passing(d: Deriver, definition: Definition) -> bool:
-    """Tell whether other tensors read but single elements of its rows and columns."""
+def is_passing(d: Deriver, definition: Definition, group: Sequence[Definition]) -> bool:
+    """Tell whether tensors outside its group read but single elements of its rows and columns."""
     own = {t.name for t in definition.tensors}
-    others = [(x, r) for x in d.program.definitions if x is not definition for p in x.pieces for r in reads(p.value) if r.tensor in own]
+    outside = [x for x in d.program.definitions if not any(x is member for member in group)]
+    others = [(x, r) for x in outside for p in x.pieces for r in reads(p.value) if r.tensor in own]
     loops = {n: e or OPEN_EXTENT for x, _ in others for n, e in extents(x).items()}
     return all(prod(loops.get(n, 1) for n in index_names(r)) == 1 for _, r in others)
 
@@ -172,18 +198,20 @@ def _far_cycles(d: Deriver, definition: Definition, skewed: str) -> float:
     return load_cycles(FAR_LOADS * (far + again / count))
 
 
-def _latency(definition: Definition, e: Expr, innermost: str) -> float:
-    """Return the cycles from an element of the tensor that lies before along `innermost` until the one made from it can be read."""
-    own = {t.name for t in definition.tensors}
+def _latency(group: Sequence[Definition], e: Expr, innermost: str) -> float:
+    """Return the cycles from an element of one of the tensors that lies before along `innermost` until the one made from it can be read."""
+    axes = {t.name: x.axes for x in group for t in x.tensors}
+    is_float = group[0].tensors[0].dtype.is_float
 
     def is_before(r: Read) -> bool:
-        return r.tensor in own and all(slot == AffineName(a) for a, slot in zip(definition.axes, r.index, strict=True) if a != innermost)
+        around = zip(axes.get(r.tensor, ()), r.index, strict=False)
+        return r.tensor in axes and all(slot == AffineName(a) for a, slot in around if a != innermost)
 
     def path(n: Expr) -> float:
         if isinstance(n, Read):
             return FORWARD_CYCLES if is_before(n) else 0.0
         below = max(map(path, children(n)), default=0.0)
-        return below + _operation_cycles(n, definition.tensors[0].dtype.is_float) if below else 0.0
+        return below + _operation_cycles(n, is_float) if below else 0.0
 
     return path(e)
 

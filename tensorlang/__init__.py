@@ -35,6 +35,7 @@ __all__ = [
     "parse",
     "plot",
     "std",
+    "tune",
     "use",
 ]
 
@@ -55,6 +56,7 @@ _PLACES = {
     "load": "tensorlang.operators",
     "parse": "tensorlang.operators",
     "std": "tensorlang.packages",
+    "tune": "tensorlang.shell.tuning",
     "use": "tensorlang.packages",
     "plot": "tensorlang.picture.plot",
 }

@@ -18,6 +18,7 @@ from tensorlang.runtime.model import CompiledModel as CompiledModel
 from tensorlang.runtime.operator import Operator as Operator
 from tensorlang.runtime.operator import Operators as Operators
 from tensorlang.schedule.schedule import Schedule as Schedule
+from tensorlang.shell.tuning import tune as tune
 
 __version__: str
 
@@ -42,5 +43,6 @@ __all__ = [
     "parse",
     "plot",
     "std",
+    "tune",
     "use",
 ]

@@ -1,4 +1,4 @@
-"""The command line: `tensorlang check | fmt | list | show | explain | certify | run | bench | cache | doctor | lsp | plot`.
+"""The command line: `tensorlang check | fmt | list | show | explain | certify | run | bench | tune | cache | doctor | lsp | plot`.
 
 Exit codes: 0 all is well, 1 diagnostics (on standard error, or as JSON on standard output with --json), 2 wrong usage. What goes wrong
 inside the compiler is one line and a report in a file, never a traceback.
@@ -28,6 +28,7 @@ from tensorlang.commands.lsp import lsp
 from tensorlang.commands.plot import plot
 from tensorlang.commands.run import run
 from tensorlang.commands.show import show
+from tensorlang.commands.tune import tune
 from tensorlang.diagnostics import CompileError, CompileWarning, Diagnostic
 from tensorlang.shell.reporting import internal, quiet_pipes, report_diagnostics
 
@@ -62,7 +63,7 @@ def command_line(colour: str) -> None:
 app = command_line
 
 
-for _command in (check, fmt, list_operators, run, bench, show, explain, plot, certify, cache, doctor, lsp):
+for _command in (check, fmt, list_operators, run, bench, tune, show, explain, plot, certify, cache, doctor, lsp):
     app.add_command(_command)
 
 

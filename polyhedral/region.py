@@ -24,6 +24,10 @@ from polyhedral.schedule import Schedule
 from polyhedral.space import DT, Frame, integer, val
 from polyhedral.storage import fold_factor
 
+FAR = 1 << 20
+"""From here on an extent is told by sizes where these say it, even if something bounds it: what is known of sizes may be a limit that
+nobody comes near."""
+
 __all__ = ["Footprint", "fold_factor", "footprint", "place_at"]
 
 
@@ -198,11 +202,12 @@ def _whole_tile(nest: Nest, depth: int) -> isl.Set:
         if tile.dim_min_val(position).is_int() and tile.dim_max_val(position).is_int():
             continue
         low, high = points.dim_min_val(position), points.dim_max_val(position)
-        if low.is_int():
+        has_low, has_high = low.is_int(), _is_known(high, nest.frame)
+        if has_low:
             tile = tile.lower_bound_val(DT.set, position, low)
-        if high.is_int():
+        if has_high:
             tile = tile.upper_bound_val(DT.set, position, high)
-        if low.is_int() and high.is_int():
+        if has_low and has_high:
             continue
         span = nest.range(nest.loops[position])
         if span is None:
@@ -210,6 +215,11 @@ def _whole_tile(nest: Nest, depth: int) -> isl.Set:
         loop = nest.frame.pw_aff(Name(nest.loops[position]))
         tile = tile.intersect(loop.ge_set(nest.frame.pw_aff(span[0]))).intersect(loop.lt_set(nest.frame.pw_aff(span[1])))
     return tile
+
+
+def _is_known(most: isl.Val, frame: Frame) -> bool:
+    """Tell whether what is at most so large is taken to be: sizes may say it better than a number far away."""
+    return bool(most.is_int()) and (integer(most) < FAR or not frame.params)
 
 
 def _side(touched: isl.Map, axis: int, frame: Frame, context: isl.Set) -> tuple[Expr, int | Expr] | None:
@@ -231,12 +241,14 @@ def _side(touched: isl.Map, axis: int, frame: Frame, context: isl.Set) -> tuple[
     start = frame.pw_aff(origin)
     width = isl.Map.from_pw_aff(high.sub(start)).range()
     greatest = width.dim_max_val(0)
-    if greatest.is_int():
+    if _is_known(greatest, frame):
         return origin, integer(greatest) + 1
     if not width.dim_has_any_upper_bound(DT.set, 0):
         return None
     extent = Frame(frame.params, ()).piecewise(width.dim_max(0).gist_params(context))
-    return None if extent is None else (origin, affine.add(extent, Int(1)))
+    if extent is not None:
+        return origin, affine.add(extent, Int(1))
+    return (origin, integer(greatest) + 1) if greatest.is_int() else None
 
 
 def _ends(line: isl.Map) -> tuple[isl.PwAff, isl.PwAff]:

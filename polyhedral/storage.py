@@ -122,15 +122,17 @@ def injective(params: Sequence[str], axes: Sequence[str], domain: Cond, exprs: S
 def laid_out(
     params: tuple[str, ...], axes: tuple[str, ...], extents: tuple[Expr, ...], dims: tuple[Expr, ...], block: tuple[Expr, ...]
 ) -> Proven | Collision | Outside | Unknown:
-    """Return whether `dims`, over `axes`, give every element of the box of `extents` a cell of its own in a block of shape `block`."""
+    """Return whether `dims`, over `axes`, give every element of the box of `extents` a cell of its own in a block of shape `block`; no
+    size is negative."""
     frame = Frame(params, axes)
+    sizes = [Compare(">=", Name(name), Int(0)) for name in params]
     try:
         with limited():
-            box = frame.set(affine.conj(*(_within(Name(axis), extent) for axis, extent in zip(axes, extents, strict=True))))
+            box = frame.set(affine.conj(*sizes, *(_within(Name(axis), extent) for axis, extent in zip(axes, extents, strict=True))))
             outside = box.subtract(frame.set(affine.conj(*(_within(e, extent) for e, extent in zip(dims, block, strict=True)))))
             if not outside.is_empty():
-                sizes, element = smallest_point(outside)
-                return Outside(dict(zip(params, sizes, strict=True)), element)
+                where, element = smallest_point(outside)
+                return Outside(dict(zip(params, where, strict=True)), element)
             return _collision(frame, isl.Map.from_pw_multi_aff(frame.multi_pw_aff(dims)).intersect_domain(box)) or Proven()
     except OperationLimit as error:
         return Unknown(str(error))

@@ -78,12 +78,14 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """The memory of `output` is that of `inputs`, one after another, all in their layouts: a concatenation that the plan carries out."""
+    """The memory of `output` is that of `inputs`, one after another, all in their layouts: a concatenation that the plan carries out. With
+    `starts`, bytes from that of `output`, they are rows of it, in the same block of storage: what lies between is that of others."""
 
     name: str
     inputs: tuple[str, ...]
     output: str
     members: tuple[str, ...] = ()
+    starts: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,3 +127,14 @@ class Graph:
     nodes: tuple[Node, ...]
     symbols: Symbols | None = None
     """What shapes are expressions over, None where all are numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """An input and an output that share memory: along `axis`, `room` more rows are there than the output has. Outputs of as many rows have
+    as much room."""
+
+    input: str
+    output: str
+    axis: int
+    room: str

@@ -165,7 +165,7 @@ def parse(text: str, constants: Mapping[str, Array]) -> Graph:
             case "extern":
                 nodes.append(_extern(line))
             case "join":
-                nodes.append(_join(line))
+                nodes.append(_join(line, symbols))
             case "part":
                 nodes.append(_part(line, symbols))
             case "view":
@@ -431,11 +431,14 @@ def _after(line: _Line, token: str) -> str:
     return line.name()
 
 
-def _join(line: _Line) -> Join:
+def _join(line: _Line, symbols: Symbols | None) -> Join:
     name = line.name()
     line.expect(" ")
-    inputs, output = line.enclosed(), _after(line, " -> ")
-    return Join(name, inputs, output, line.members())
+    inputs = line.enclosed()
+    starts = line.extents(symbols) if line.takes(" at ") else None
+    if starts is not None and len(starts) != len(inputs):
+        raise _broken(line.text)
+    return Join(name, inputs, _after(line, " -> "), line.members(), starts)
 
 
 def _part(line: _Line, symbols: Symbols | None) -> Part:

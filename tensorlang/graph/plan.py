@@ -117,8 +117,8 @@ def placements_of(graph: Graph) -> dict[str, Placement]:
                 owner[node.output] = Placement(node.input)
             case Join():
                 offset = 0
-                for name in node.inputs:
-                    start = _start(name, owner)
+                for k, name in enumerate(node.inputs):
+                    start, offset = _start(name, owner), offset if node.starts is None else node.starts[k]
                     if start.root == node.output or size_bytes(graph.values[start.root]) != size_bytes(graph.values[name]):
                         raise InternalError("plan", f"`{name}` has its place already and cannot be joined to `{node.output}`")
                     owner[start.root] = Placement(node.output, offset)

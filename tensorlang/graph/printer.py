@@ -8,6 +8,7 @@
     kernel "n1" ("x", "w") -> ("t") = p0 operator "MatMul" attrs {"axis": 1} members ["n1", "n2"]
     view "n2" "t" -> "y"
     join "n3" ("a", "b") -> "c"
+    join "n6" ("past", "rows") at [0, 64 * `size.n`] -> "present"
     part "n4" "c" at 64 -> "d"
     extern "n5" ("d") -> ("e", "f") = "topk" "topk_f32" arguments ["x", null] results [["y", "f32", [5, 2], []], …] sizes [5, 8, 2]
 
@@ -103,7 +104,8 @@ def _node(node: Node, programs: dict[str, tuple[str, str]]) -> str:
         case View():
             return f"view {_text(node.name)} {_text(node.input)} -> {_text(node.output)}{_members(node)}"
         case Join():
-            return f"join {_text(node.name)} ({_texts(node.inputs)}) -> {_text(node.output)}{_members(node)}"
+            starts = "" if node.starts is None else f" at {_extents(node.starts)}"
+            return f"join {_text(node.name)} ({_texts(node.inputs)}){starts} -> {_text(node.output)}{_members(node)}"
         case Part():
             return f"part {_text(node.name)} {_text(node.input)} at {_extent(node.start)} -> {_text(node.output)}{_members(node)}"
         case _:

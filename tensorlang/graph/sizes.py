@@ -66,6 +66,13 @@ class Condition:
     def holds(self, sizes: Mapping[str, int]) -> bool:
         return _compared(evaluate(self.formula, sizes), self.relation)
 
+    @property
+    def is_limit(self) -> bool:
+        """Whether it says that sizes are no larger than some number."""
+        factors = [c for m, c in self.formula.terms.items() if m]
+        above = self.relation in ("<", "<=", "==") and all(c > 0 for c in factors)
+        return above or (self.relation in (">", ">=", "==") and all(c < 0 for c in factors))
+
     def __str__(self) -> str:
         left = Poly({m: c for m, c in self.formula.terms.items() if m and c > 0})
         right = Poly({m: -c for m, c in self.formula.terms.items() if m and c < 0}) + number(-self.formula.offset)
@@ -152,12 +159,13 @@ class Symbols:
         self.products[name] = formula
         return name
 
-    def conditions(self, sizes: Container[str]) -> Iterator[Cond]:
-        """Yield what was assumed of these sizes of programs alone."""
+    def conditions(self, sizes: Container[str], bounded: bool = False) -> Iterator[Cond]:
+        """Yield what was assumed of these sizes of programs alone; `bounded`: also that they are no larger than some number, as large as
+        which scratch memory would be made."""
         for condition in self.assumed:
-            if condition.relation != "!=" and all(
-                len(m) <= 1 and isinstance(a, str) and a in sizes for m in condition.formula.terms for a in m
-            ):
+            terms = condition.formula.terms
+            linear = all(len(m) <= 1 and isinstance(a, str) and a in sizes for m in terms for a in m)
+            if linear and condition.relation != "!=" and (bounded or not condition.is_limit):
                 yield affine.compare(condition.relation, self.expression(condition.formula), 0)
 
     def decided(self, formula: Formula, relation: Relation) -> bool:

@@ -5,9 +5,9 @@ constants   arrays have the dtype and the shape their value declares
 externs     as kernels, and no value of theirs has a layout
 kernels     inputs match the parameters and outputs the results of the program, in number, dtype and shape; its idioms hold
 views       both sides hold the same number of elements of one dtype, in row-major order
-joins       their parts are of one dtype and together as large as the whole; a part lies within its whole
+joins       their parts are of one dtype and together as large as the whole, or rows in its block of storage; a part lies within its whole
 layouts     they are proven to give every element of their value a cell of its own, in the block
-borders     inputs and outputs of the graph have no layout
+borders     inputs and outputs of the graph have no layout, unless they are row-major with room between their rows
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from math import prod
 from typing import TypeAlias, assert_never
 
 from codegen.dtypes import DType
+from polyhedral.expr import Name
 from tensorlang.diagnostics import InternalError
 from tensorlang.graph.edit import reads, size_bytes, writes
 from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Node, Part, Value, View
 from tensorlang.graph.programs import result_tensors
-from tensorlang.graph.sizes import Symbols, laid_out, shape_in, to_expr
+from tensorlang.graph.sizes import Symbols, is_one, laid_out, same_shape, shape_in, to_expr
 from tensorlang.schedule.injective import fault
 from tensorlang.tensor.idioms import refusal
 from tensorlang.tensor.nodes import Program, Tensor
@@ -53,7 +54,7 @@ def problems(graph: Graph) -> Iterator[str]:
         if wrong is not None:
             yield f"the layout of `{value.name}` loses elements: {wrong}"
     for name in (*graph.inputs, *graph.outputs):
-        if name in graph.values and graph.values[name].layout is not None:
+        if name in graph.values and not _in_order(graph.values[name]):
             yield f"`{name}` is an input or output and must be row-major"
 
 
@@ -128,11 +129,14 @@ def _node(graph: Graph, node: Node, seen: dict[int, Signature]) -> Iterator[str]
             source, result = graph.values[node.input], graph.values[node.output]
             if source.dtype != result.dtype or prod(source.shape) != prod(result.shape):
                 yield f"view `{node.name}` turns {_type(source)} into {_type(result)}"
-            if source.layout is not None or result.layout is not None:
+            if (source.layout is not None or result.layout is not None) and not _shows(source, result):
                 yield f"view `{node.name}` is of a value that is not row-major"
         case Join():
             parts, whole = [graph.values[name] for name in node.inputs], graph.values[node.output]
-            if any(part.dtype != whole.dtype for part in parts) or sum(map(size_bytes, parts)) != size_bytes(whole):
+            if node.starts is not None:
+                if any(part.dtype != whole.dtype or part.layout != whole.layout for part in parts) or not _in_order(whole):
+                    yield f"join `{node.name}` makes {_type(whole)} of {', '.join(map(_type, parts))} in another block of storage"
+            elif any(part.dtype != whole.dtype for part in parts) or sum(map(size_bytes, parts)) != size_bytes(whole):
                 yield f"join `{node.name}` makes {_type(whole)} of {', '.join(map(_type, parts))}"
         case Part():
             part, whole = graph.values[node.output], graph.values[node.input]
@@ -140,6 +144,22 @@ def _node(graph: Graph, node: Node, seen: dict[int, Signature]) -> Iterator[str]
                 yield f"part `{node.name}` is {_type(part)} from byte {node.start} of {_type(whole)}"
         case _:
             assert_never(node)
+
+
+def _in_order(value: Value) -> bool:
+    """Tell whether a value is row-major, perhaps with room between its rows."""
+    layout = value.layout
+    return layout is None or layout.dims == tuple(map(Name, layout.axes))
+
+
+def _shows(source: Value, result: Value) -> bool:
+    """Tell whether two values with room between their rows differ in dimensions of one alone."""
+    if source.layout is None or result.layout is None or not (_in_order(source) and _in_order(result)):
+        return False
+    kept = [
+        [pair for pair in zip(v.shape, v.layout.shape, strict=True) if not all(map(is_one, pair))] for v in (source, result) if v.layout
+    ]
+    return len(kept[0]) == len(kept[1]) and all(map(same_shape, *kept))
 
 
 def _bound(graph: Graph, node: Kernel | Extern, role: str, names: tuple[str, ...], tensors: Types) -> Iterator[str]:

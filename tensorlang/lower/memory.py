@@ -73,9 +73,12 @@ def tensor_memory(plan: Plan, names: Names) -> dict[str, TensorMemory]:
     for tensor in (*plan.program.params, *(table[r] for r in plan.program.results)):
         axes = axes_of.get(tensor.name) or tuple(f"a{k}" for k in range(len(tensor.shape)))
         storage = plan.layouts.get(tensor.name)
-        dims = storage.dims if storage else tuple(affine.to_expr(a) for a in axes)
-        shape = storage.shape if storage else tensor.shape
-        align = 64 if storage else tensor.dtype.size_bytes
+        in_order = tuple(affine.to_expr(a) for a in axes)
+        dims, shape = (storage.dims, storage.shape) if storage else (in_order, tensor.shape)
+        spaced = len(dims) == len(in_order) and all(
+            index in (axis, affine.ZERO) for index, axis in zip(dims, in_order, strict=True)
+        )  # rows further apart may lie in an array of the caller's
+        align = tensor.dtype.size_bytes if spaced else 64
         buffer = loops.Buffer(names.of("tensor", tensor.name), tensor.dtype, tuple(to_index(s, size) for s in shape), "param", align)
         out[tensor.name] = TensorMemory(tensor.name, (buffer,), axes, dims, ())
     for definition in plan.program.definitions:

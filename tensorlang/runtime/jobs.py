@@ -43,11 +43,11 @@ def optimised(loaded: Graph, tools: Tools) -> Graph:
     return optimise(loaded, tools.graph_options(), tools.passes)
 
 
-def job_of(graph: Graph, kernel: Kernel) -> Job:
-    """Return what is to be compiled for a kernel: of open sizes it knows what was assumed of them."""
+def job_of(graph: Graph, kernel: Kernel, bounded: bool = False) -> Job:
+    """Return what is to be compiled for a kernel: of open sizes it knows what was assumed of them, limits where they are `bounded`."""
     program, samples = kernel.program, samples_in(graph, kernel.program)
     if graph.symbols is not None and program.sizes:
-        program = replace(program, context=affine.conj(program.context, *graph.symbols.conditions(program.sizes)))
+        program = replace(program, context=affine.conj(program.context, *graph.symbols.conditions(program.sizes, bounded)))
     return Job(program, layouts_of(graph, kernel), constant_params(graph, kernel), at=samples)
 
 

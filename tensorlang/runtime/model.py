@@ -15,12 +15,13 @@ from typing import Any
 from codegen.forks import Lock
 from codegen.log import log_of
 from tensorlang.bounded_cache import BoundedCache
-from tensorlang.diagnostics import CompileError, Diagnostic, RunError, counted, plain_text, trimmed
+from tensorlang.diagnostics import CompileError, Diagnostic, RunError, counted, error, plain_text, trimmed
 from tensorlang.graph.data_dependent import DataDependent
 from tensorlang.graph.nodes import Graph
 from tensorlang.runtime.bundle import BundleKey, keep_open, kept_open
 from tensorlang.runtime.description import Description
 from tensorlang.runtime.feeds import check_named, describe
+from tensorlang.runtime.growing import Growing
 from tensorlang.runtime.open_sizes import Compiling, Given, OpenShapes, OpenSizes, Rest
 from tensorlang.runtime.profile import Profile
 from tensorlang.runtime.protocol import MemoryUse, Progress, Runs, Timer, Tools, quiet
@@ -80,6 +81,7 @@ class CompiledModel:
             self._tell,
         )
         self._opened: tuple[OpenShapes, OpenSizes] | None = None
+        self._growing: Growing | None = None
         self._quick: Callable[[Mapping[str, object]], Any] = lambda feeds: NotImplemented
         known = self._known_to_be_open(shapes)
         if known is None:
@@ -247,11 +249,30 @@ class CompiledModel:
         return self._static if self._static is not None else self._for(feeds)
 
     @trimmed
-    def prepared(self, feeds: Mapping[str, object], results: Mapping[str, object] | None = None) -> Callable[[], dict[str, Any]]:
+    def prepared(
+        self, feeds: Mapping[str, object], results: Mapping[str, object] | None = None, *, max: Mapping[str, int] | None = None
+    ) -> Callable[..., dict[str, Any]]:
         """Return `run` on these arrays for good: a function that computes what they hold when it is called, writes into the arrays of
         `results` (or some of its own), and returns them by name. It looks at nothing and makes nothing, so it is for many runs in a row;
-        it is called once at a time. Raises RunError as `run` does, and R0307 for arrays that it would have to copy."""
-        return self._made_for(feeds).prepared(feeds, results)
+        it is called once at a time.
+
+        With `max`, arrays have room for sizes up to these limits, and the function takes the sizes of a run by name, `step(past=17)`:
+        values lie in the first part of their arrays, and nothing is compiled or copied when sizes change. An output that is given the
+        array of an input is written behind it, in place: a cache of keys, of which only the new rows are written.
+
+        Raises RunError as `run` does, R0307 for arrays that it would have to copy, R0317 for sizes beyond their limits and arrays that are
+        too short for these; CompileError C0122 for an output that cannot be written behind an input, C0123 where sizes cannot be open."""
+        if max is None:
+            return self._made_for(feeds).prepared(feeds, results)
+        return self._growing_for().prepared(feeds, results or {}, max)
+
+    def _growing_for(self) -> Growing:
+        if self._growing is None:
+            if self._opened is None or self._signature is None:
+                help = "compile it with the sizes open: `tensorlang.compile(model)` without `shapes` and `sizes`, for a processor"
+                raise error("C0123", "this model has no open sizes that could be limited", help=help)
+            self._growing = Growing(self._compiling, self._opened[0], self._signature.inputs)
+        return self._growing
 
     def explain(self, feeds: Mapping[str, object] | None = None) -> str:
         """Return the kernels in the order they run: what each computes, how fast that could be on this machine, where its schedule is

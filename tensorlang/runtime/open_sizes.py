@@ -235,6 +235,11 @@ class OpenShapes:
             return None
         return Given({t.name: tuple(extent(t, k, n) for k, n in enumerate(t.shape or ())) for t in self._inputs})
 
+    def symbol(self, tensor: TensorSignature, k: int) -> str | None:
+        """Return the symbol of a dimension of an input, None for one that is known."""
+        name = _dimension(tensor, k, (tensor.shape or ())[k])
+        return None if name is None else self.names[name]
+
     def sizes(self, shapes: Shapes) -> dict[str, int] | None:
         """Return the sizes that the model leaves open by their symbols; None where shapes do not fit the model."""
         sizes: dict[str, int] = {}

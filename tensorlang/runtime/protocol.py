@@ -6,6 +6,7 @@ Direct      its native code, for arrays of NumPy in the host's memory
 AnySizes    one that serves all shapes
 Runs        a model that can be run, for one combination of shapes
 OpenRuns    one whose sizes are open
+BoundRuns   one that runs on arrays with room for larger sizes
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from codegen.store import Cache
 from tensorlang.diagnostics import RunError
-from tensorlang.graph.nodes import Graph, Value
+from tensorlang.graph.nodes import Buffer, Graph, Value
 from tensorlang.graph.precisions import Precision
 from tensorlang.graph.sizes import Symbols
 from tensorlang.runtime.feeds import Place
@@ -229,6 +230,25 @@ class OpenRuns(Protocol):
         ...
 
 
+class BoundRuns(OpenRuns, Protocol):
+    """One that is bound to arrays."""
+
+    @property
+    def outputs(self) -> tuple[Value, ...]:
+        """The outputs, as the inputs."""
+        ...
+
+    @property
+    def buffers(self) -> Sequence[Buffer]:
+        """The inputs that outputs are written behind."""
+        ...
+
+    def bound(self, most: Mapping[str, int], inputs: Sequence[Any], outputs: Sequence[Any]) -> Callable[[Mapping[str, int]], None]:
+        """Return the model on these arrays for good: a function of the values of its symbols, none of which is above that in `most`. It
+        looks at nothing. The function raises RunError R0306; this one R0315 where no machine has the memory."""
+        ...
+
+
 class Tools(Protocol):
     """What compiles programs and graphs for a target."""
 
@@ -335,9 +355,11 @@ class Tools(Protocol):
         """Return the model of open sizes that is kept under `key`, or None."""
         ...
 
-    def built_open_sizes(self, loaded: Graph, progress: Progress, key: BundleKey | None) -> OpenRuns:
-        """Return an imported graph of open sizes compiled, and keep it under `key` where that is given. Raises CompileError, and OpenSize
-        where a number is needed."""
+    def built_open_sizes(
+        self, loaded: Graph, progress: Progress, key: BundleKey | None, shared: Mapping[str, str] | None = None
+    ) -> BoundRuns:
+        """Return an imported graph of open sizes compiled, and keep it under `key` where that is given. `shared[output]` is the input that
+        an output is written behind, in one buffer. Raises CompileError, and OpenSize where a number is needed."""
         ...
 
     def built(self, loaded: Graph, progress: Progress, key: BundleKey | None, shared: dict[str, Any] | None) -> Runs:

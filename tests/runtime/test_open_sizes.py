@@ -296,3 +296,13 @@ def test_open_batches_are_computed_as_known_ones_bit_by_bit() -> None:
         known = tl.compile(data, threads=1, sizes="static").run(feeds)
         for mine, theirs in zip(opened.run(feeds).values(), known.values(), strict=True):
             np.testing.assert_array_equal(mine, theirs)
+
+
+def test_scratch_memory_is_as_large_as_sizes_need_it_not_as_limits_of_theirs() -> None:
+    n = Net()
+    best = n.op("ArgMax", "x", axis=0, keepdims=0)
+    later = n.op("Softmax", n.op("Slice", "x", n.ints(1), n.ints(2**40), n.ints(0)), axis=0)
+    data = n.model({"x": ["rows", "columns"]}, best, later, types={best: TensorProto.INT64})
+    model = tl.compile(data, threads=1, sizes="symbolic")
+    check(model, data, combinations(rows=[12, 5], columns=[7, 30]))
+    assert model.memory.arena_bytes < 1 << 16

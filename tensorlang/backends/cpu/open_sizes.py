@@ -24,11 +24,13 @@ from tensorlang.artifact import Artifact
 from tensorlang.backends.cpu.executable import Parts, bound_to, linked, workspace_threads
 from tensorlang.backends.cpu.model import Specialised, specialised
 from tensorlang.backends.cpu.toolchain import Toolchain
-from tensorlang.diagnostics import InternalError, error
+from tensorlang.diagnostics import CompileError, InternalError, error
 from tensorlang.graph.edit import size_bytes
-from tensorlang.graph.nodes import Extern, Graph, Kernel, Node, Part, Value
+from tensorlang.graph.nodes import Buffer, Extern, Graph, Join, Kernel, Node, Part, Value
+from tensorlang.graph.passes.memory.append_in_place import append_in_place
 from tensorlang.graph.plan import Arena, Constant, Input, Output, Place, Plan, planned
 from tensorlang.graph.sizes import Symbols, evaluate, value_at
+from tensorlang.graph.verify import verify
 from tensorlang.room import check_room
 from tensorlang.runtime.bundle import BundleKey, Draft
 from tensorlang.runtime.constants import Places, Weights, in_memory, places_of, without_constants
@@ -63,6 +65,8 @@ class OpenParts:
     told: tuple[Told, ...]
     workspaces: dict[str, Workspace]
     """The scratch memory of kernels that need some."""
+    buffers: tuple[Buffer, ...] = ()
+    """The inputs that share memory with outputs."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,9 +92,17 @@ class OpenExecutable:
         assert found is not None, "a graph of open sizes has symbols"
         return found
 
+    def values(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """Return the values of all symbols, those of products among them."""
+        return all_sizes(self.symbols, {name: sizes[name] for name in self.symbols.samples})
+
+    def planned(self, sizes: Mapping[str, int]) -> Plan:
+        """Return where values lie for these sizes."""
+        values = self.values(sizes)
+        return planned(graph_at(self.made.parts.graph, values), {name: space.at(values) for name, space in self.made.workspaces.items()})
+
     def at(self, sizes: Mapping[str, int]) -> Specialised:
-        sizes = {name: sizes[name] for name in self.symbols.samples}
-        parts, values = self.made.parts, all_sizes(self.symbols, sizes)
+        parts, values = self.made.parts, self.values(sizes)
         graph = graph_at(parts.graph, values)
         for value in graph.values.values():
             check_room(graph.name, size_bytes(value))
@@ -99,15 +111,35 @@ class OpenExecutable:
         bound = replace(parts, graph=graph, plan=plan, numbers=numbers, sizes=values)
         return specialised(bound_to(bound, self.library, self.toolchain))
 
+    @property
+    def outputs(self) -> tuple[Value, ...]:
+        parts = self.made.parts
+        return tuple(replace(parts.graph.values[v], name=name) for v, name in zip(parts.graph.outputs, parts.names, strict=True))
+
+    @property
+    def buffers(self) -> tuple[Buffer, ...]:
+        return self.made.buffers
+
+    def bound(self, most: Mapping[str, int], inputs: Sequence[Array], outputs: Sequence[Array]) -> Callable[[Mapping[str, int]], None]:
+        from tensorlang.backends.cpu.bounded import bound
+
+        return bound(self, most, inputs, outputs)
+
 
 def open_executable(made: OpenParts, toolchain: Toolchain) -> OpenExecutable:
     """Return parts made now or by another process, loaded."""
     return OpenExecutable(made, linked(made.parts, toolchain), toolchain)
 
 
-def built_open(loaded: Graph, toolchain: Toolchain, progress: Progress, key: BundleKey | None) -> OpenExecutable:
-    """Return an imported graph of open sizes compiled, and keep it under `key` where that is given."""
+def built_open(loaded: Graph, toolchain: Toolchain, progress: Progress, key: BundleKey | None, shared: Mapping[str, str]) -> OpenExecutable:
+    """Return an imported graph of open sizes compiled, and keep it under `key` where that is given. `shared[output]` is the input in whose
+    memory an output is to lie, behind it."""
     outputs, graph = loaded.outputs, optimised(loaded, toolchain)
+    if shared:
+        of_graph = {graph.outputs[outputs.index(name)]: name for name in shared}
+        graph, buffers = append_in_place(graph, {name: shared[of_graph[name]] for name in of_graph})
+        made = _built(verify(graph, "append_in_place"), toolchain, progress, outputs, in_memory)
+        return open_executable(replace(made, buffers=tuple(replace(b, output=of_graph[b.output]) for b in buffers)), toolchain)
     if key is None:
         return open_executable(_built(graph, toolchain, progress, outputs, in_memory), toolchain)
     with Draft(key, toolchain.store) as draft:
@@ -132,8 +164,10 @@ def _parts(graph: Graph, toolchain: Toolchain, progress: Progress, places: Place
         if isinstance(node, Extern):
             title = f"not supported yet: open sizes of a model that calls the extern operator `{node.call.operator}`"
             raise error("C0117", title, help='compile it with `sizes="static"`, or "auto"')
-    jobs, positions = distinct([job_of(graph, node) for node in kernels])
-    made = toolchain.compile(jobs, progress)
+    try:
+        made, positions = _compiled(graph, kernels, toolchain, progress, bounded=False)
+    except CompileError:  # what is read may be there only as far as limits of sizes say
+        made, positions = _compiled(graph, kernels, toolchain, progress, bounded=True)
     artifacts = tuple(made[position] for position in positions)
     sizes = all_sizes(graph.symbols, graph.symbols.samples)
     spaces = {node.name: _workspace(node, artifact) for node, artifact in zip(kernels, artifacts, strict=True)}
@@ -147,6 +181,14 @@ def _parts(graph: Graph, toolchain: Toolchain, progress: Progress, places: Place
     entry = Entry(table.finished(calls), threads=toolchain.threads)
     parts = Parts(graph, plan, kernels, artifacts, np.empty(0, np.uint8), entry, graph.outputs)
     return OpenParts(parts, tuple(table.told), needed)
+
+
+def _compiled(
+    graph: Graph, kernels: Sequence[Kernel], toolchain: Toolchain, progress: Progress, bounded: bool
+) -> tuple[Sequence[Artifact], Sequence[int]]:
+    """Return the different kernels, compiled, and which of them each one is."""
+    jobs, positions = distinct([job_of(graph, node, bounded) for node in kernels])
+    return toolchain.compile(jobs, progress), positions
 
 
 def _workspace(node: Kernel, artifact: Artifact) -> Workspace | None:
@@ -179,7 +221,13 @@ def _layout(value: Any, sizes: Mapping[str, int]) -> Any:
 
 
 def _node_at(node: Node, sizes: Mapping[str, int]) -> Node:
-    return replace(node, start=value_at(node.start, sizes)) if isinstance(node, Part) else node
+    match node:
+        case Part():
+            return replace(node, start=value_at(node.start, sizes))
+        case Join(starts=starts) if starts is not None:
+            return replace(node, starts=tuple(value_at(start, sizes) for start in starts))
+        case _:
+            return node
 
 
 def _number(told: Told, sizes: Mapping[str, int], plan: Plan) -> int:

@@ -207,10 +207,12 @@ class Toolchain:
         made, block = found
         return open_executable(replace(made, parts=replace(made.parts, constants=block)), self)
 
-    def built_open_sizes(self, loaded: Graph, progress: Progress, key: BundleKey | None) -> OpenExecutable:
+    def built_open_sizes(
+        self, loaded: Graph, progress: Progress, key: BundleKey | None, shared: Mapping[str, str] | None = None
+    ) -> OpenExecutable:
         from tensorlang.backends.cpu.open_sizes import built_open
 
-        return built_open(loaded, self, progress, key)
+        return built_open(loaded, self, progress, key, shared or {})
 
     def built(self, loaded: Graph, progress: Progress, key: BundleKey | None, shared: dict[str, Any] | None) -> Specialised:
         from tensorlang.backends.cpu.build import built

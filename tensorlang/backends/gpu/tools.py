@@ -37,7 +37,7 @@ from tensorlang.runtime.kernel_log import log_kernel
 from tensorlang.runtime.limits import Explained, tried_lines
 from tensorlang.runtime.out_of_range import of_node, with_element_of_node
 from tensorlang.runtime.profile import Profile, profile_of
-from tensorlang.runtime.protocol import MemoryUse, ModelSummary, OpenRuns, Progress, Roles, Timer, installed_roles, quiet
+from tensorlang.runtime.protocol import BoundRuns, MemoryUse, ModelSummary, OpenRuns, Progress, Roles, Timer, installed_roles, quiet
 from tensorlang.runtime.report import us
 from tensorlang.runtime.threads import default_threads
 from tensorlang.runtime.work import Roofline, Work, work_of
@@ -145,7 +145,9 @@ class DeviceTools:
     def kept_open_sizes(self, key: str) -> OpenRuns | None:
         return None
 
-    def built_open_sizes(self, loaded: Graph, progress: Progress, key: BundleKey | None) -> OpenRuns:
+    def built_open_sizes(
+        self, loaded: Graph, progress: Progress, key: BundleKey | None, shared: Mapping[str, str] | None = None
+    ) -> BoundRuns:
         self.check_any_sizes()
         raise AssertionError("which is refused")
 

@@ -1,0 +1,131 @@
+"""A model of open sizes bound to arrays for good, its sizes known up to limits: beside its kernels, a call multiplies a matrix by them.
+
+What the entry point is told are formulas over the sizes. The arena is planned once, for the limits, as long as nothing in it grows when a
+size shrinks; otherwise it is planned for each call.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any, assert_never
+
+import numpy as np
+
+from codegen.loops.nodes import Add, FloorDiv, Index, Int, Max, Min, Mod, Mul, ValueIndex, Var
+from codegen.polynomials import number
+from tensorlang.backends.cpu.executable import refusal, steps_of
+from tensorlang.graph.blocks import aligned_block
+from tensorlang.graph.edit import size_bytes
+from tensorlang.graph.plan import Arena, Plan, placements_of
+from tensorlang.graph.sizes import Atom, Formula, Quotient, evaluate, formula_of
+from tensorlang.room import check_room
+
+if TYPE_CHECKING:
+    from tensorlang.backends.cpu.open_sizes import OpenExecutable
+
+Array = np.ndarray[Any, Any]
+
+
+def bound(
+    made: OpenExecutable, most: Mapping[str, int], inputs: Sequence[Array], outputs: Sequence[Array]
+) -> Callable[[Mapping[str, int]], None]:
+    """Return a function of sizes, none above those in `most`, that reads and writes these arrays (`OpenRuns.bound`)."""
+    parts, graph = made.made.parts, made.made.parts.graph
+    plan = made.planned(most)
+    for value in graph.values.values():
+        check_room(graph.name, evaluate(formula_of(size_bytes(value)), made.values(most)))
+    addresses = [*(array.ctypes.data for array in (*outputs, *inputs)), parts.constants.ctypes.data]
+    words = np.zeros(len(addresses) + len(made.made.told) + 1, np.int64)
+    told, base = words[len(addresses) : -1], words.ctypes.data
+    entry = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(made.library.address(parts.entry.name))
+    numbers = [_Numbers(_formulas(made, plan))]
+    scratch = [aligned_block(max(1, plan.arena_bytes))]
+    words[: len(addresses)], words[-1] = addresses, scratch[0].ctypes.data
+    grows = _grows(made, plan)
+
+    def run(sizes: Mapping[str, int], kept: object = (made, tuple(inputs), tuple(outputs))) -> None:
+        if not grows:
+            here = made.planned(sizes)
+            numbers[0], scratch[0] = _Numbers(_formulas(made, here)), aligned_block(max(1, here.arena_bytes))
+            words[-1] = scratch[0].ctypes.data
+        numbers[0].into(told, sizes)
+        code = entry(base)
+        if code:
+            raise refusal(steps_of(graph), parts.artifacts, code)
+
+    return run
+
+
+def _formulas(made: OpenExecutable, plan: Plan) -> list[Formula]:
+    """Return what the entry point is told where the arena is planned."""
+    offsets = placements_of(made.made.parts.graph)
+
+    def formula(kind: str, name: str) -> Formula:
+        if kind == "size":
+            return made.symbols.formula(name)
+        if kind == "scratch":
+            return number(plan.workspaces.get(name, 0))
+        place = plan.places[name]
+        return number(place.offset) if isinstance(place, Arena) else formula_of(offsets[name].offset)
+
+    return [formula(kind, name) for kind, name in made.made.told]
+
+
+class _Numbers:
+    """Formulas, evaluated together."""
+
+    def __init__(self, formulas: Sequence[Formula]) -> None:
+        self._monomials = list(dict.fromkeys(m for formula in formulas for m in formula.terms))
+        self._matrix = np.zeros((len(formulas), len(self._monomials)), np.int64)
+        for k, formula in enumerate(formulas):
+            for monomial, factor in formula.terms.items():
+                self._matrix[k, self._monomials.index(monomial)] = factor
+
+    def into(self, out: Array, sizes: Mapping[str, int]) -> None:
+        values = [prod([_value(atom, sizes) for atom in monomial]) for monomial in self._monomials]
+        if values:
+            np.dot(self._matrix, values, out=out)
+
+
+def _value(atom: Atom, sizes: Mapping[str, int]) -> int:
+    return sizes[atom] if isinstance(atom, str) else evaluate(atom.value, sizes) // max(1, evaluate(atom.divisor, sizes))
+
+
+# ---------------------------------------------------------------- what grows with sizes
+
+
+def _grows(made: OpenExecutable, plan: Plan) -> bool:
+    """Tell whether no value in the arena and no scratch memory is larger where a size is smaller."""
+    graph = made.made.parts.graph
+    values = (graph.values[name] for name, place in plan.places.items() if isinstance(place, Arena))
+    spaces = made.made.workspaces.values()
+    offsets = (p.offset for name, p in placements_of(graph).items() if isinstance(plan.places[name], Arena))
+    fixed = all(formula_of(offset).constant is not None for offset in offsets)
+    scratch = all(_index_grows(space.shared) and _index_grows(space.private) for space in spaces)
+    return fixed and scratch and all(_formula_grows(formula_of(size_bytes(value))) for value in values)
+
+
+def _formula_grows(formula: Formula) -> bool:
+    return all(factor > 0 or not monomial for monomial, factor in formula.terms.items()) and all(map(_atom_grows, formula.atoms()))
+
+
+def _atom_grows(atom: Atom) -> bool:
+    return not isinstance(atom, Quotient) or (atom.divisor.constant is not None and _formula_grows(atom.value))
+
+
+def _index_grows(e: Index) -> bool:
+    match e:
+        case Int() | Var():
+            return True
+        case Add(lhs, rhs) | Min(lhs, rhs) | Max(lhs, rhs):
+            return _index_grows(lhs) and _index_grows(rhs)
+        case Mul(lhs, rhs):
+            return all(_index_grows(part) and not (isinstance(part, Int) and part.value < 0) for part in (lhs, rhs))
+        case FloorDiv(lhs, Int(divisor)):
+            return divisor > 0 and _index_grows(lhs)
+        case FloorDiv() | Mod() | ValueIndex():
+            return False
+        case _:
+            assert_never(e)

@@ -16,19 +16,21 @@ from typing import ParamSpec
 import numpy as np
 from onnx import FunctionProto, ModelProto
 
-from codegen.dtypes import DType
+from codegen.dtypes import DTYPES, DType
 from stdlib.onnx.custom_operators import CustomNodes
 from stdlib.onnx.entry_point import Importer as Importer
 from stdlib.onnx.functions import body_in_standard, is_function, type_of
 from stdlib.onnx.model import Array, Block, Declared, Model, Node
-from stdlib.onnx.problems import Refusal, Unknown, Unsupported, quoted
+from stdlib.onnx.problems import Hosted, Refusal, Unknown, Unsupported, quoted
 from stdlib.onnx.reader import AnyDomain, read
 from stdlib.onnx.scope import Scope
-from stdlib.onnx.site import Builder, Item, Result, Rule, Site, TensorSequence
+from stdlib.onnx.site import Builder, Item, Result, Rule, Site, TensorSequence, tensors_of
 from stdlib.onnx.stages import data_dependent
 from stdlib.onnx.table import rule_for
+from stdlib.onnx.table.strings import moves_text, takes_text
+from stdlib.onnx.tensors import TEXT
 from tensorlang.diagnostics import CompileError, Diagnostic, error
-from tensorlang.graph.data_dependent import Known
+from tensorlang.graph.data_dependent import HostCall, Known
 from tensorlang.graph.edit import reads, writes
 from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Part, Value, View
 from tensorlang.graph.nodes import Node as GraphNode
@@ -36,6 +38,7 @@ from tensorlang.graph.shape_arithmetic import int_or_size
 from tensorlang.graph.sizes import Size, Symbols
 from tensorlang.runtime.custom_nodes import Custom
 from tensorlang.runtime.signature import Signature, TensorSignature
+from tensorlang.runtime.structured import SAID, count_of, item_of
 
 P = ParamSpec("P")
 
@@ -57,7 +60,9 @@ def imported(
 def signature_of(source: str | os.PathLike[str] | bytes | ModelProto) -> Signature:
     """Return the signature of a model as it declares it. Raises CompileError."""
     model = read(source, AnyDomain())
-    taken, returned = (tuple(TensorSignature(d.name, d.dtype, d.dims) for d in all_) for all_ in (model.inputs, model.outputs))
+    taken, returned = (
+        tuple(TensorSignature(d.name, d.dtype, d.dims, d.form, d.text) for d in all_) for all_ in (model.inputs, model.outputs)
+    )
     return Signature(model.name, taken, returned)
 
 
@@ -111,6 +116,10 @@ class _Import:
         self.problems: list[Diagnostic] = []
         self.missing: list[str] = []
         self.unknown: dict[str, Diagnostic] = {}
+        self.calls: list[HostCall] = []
+        self.taken: list[str] = []
+        """The inputs of the graph that are not known."""
+        self.returned: list[str] = []
         self.made: list[tuple[Node, range]] = []
         """Which nodes of the graph each node of the model has become."""
 
@@ -132,11 +141,12 @@ class _Import:
         if self.unknown:
             self._stop_if_too_many()
             outputs = tuple(o.name for o in self.model.outputs)
-            raise data_dependent(self.model.name, self.builder, self._taken(), self.unknown, self.made, outputs, self.top)
+            made = data_dependent(self.model.name, self.builder, self._taken(), self.unknown, self.calls, self.made, outputs, self.top)
+            raise made
         return self._graph()
 
     def _stop_if_too_many(self) -> None:
-        if len(self.known.elements) >= MOST_DECIDED:
+        if len(self.known.elements) + sum(": host " in name for name in self.known.carried) >= MOST_DECIDED:
             title = f"what is computed depends on more than {MOST_DECIDED} values, one after the other"
             raise CompileError(Diagnostic("O014", title, (), next(iter(self.unknown.values())).notes))
 
@@ -144,6 +154,9 @@ class _Import:
         """Run a step, keeping what it refuses for the report."""
         try:
             step(*args, **kwargs)
+        except Hosted as hosted:
+            self.unknown[hosted.value] = hosted.diagnostic
+            self.calls.append(hosted.call)
         except Unknown as unknown:
             self.unknown[unknown.value] = unknown.diagnostic
         except Refusal as refusal:
@@ -182,17 +195,53 @@ class _Import:
 
     def _inputs(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         known = {i.name: i for i in self.model.inputs}
+        self._guard(self._said, shapes)
+        parts = {part for i in self.model.inputs for part in _parts(i, shapes)}
         for name in shapes:
-            if name not in known:
+            if name not in known and name not in parts and name != SAID:
                 there = ", ".join(quoted(n) for n in known) or "no inputs"
                 self.problems.append(
                     Diagnostic("O011", f"a shape is given for {quoted(name)}, which is not an input", (), (f"the model has {there}",))
                 )
         symbols: dict[str, int] = {}
         for declared in self.model.inputs:
-            self._guard(self._bind_symbols, declared, shapes.get(declared.name), symbols)
+            if not declared.is_sequence:
+                self._guard(self._bind_symbols, declared, shapes.get(declared.name), symbols)
         for declared in self.model.inputs:
-            self._guard(self._input, declared, shapes.get(declared.name), symbols)
+            self._guard(self._input_of_form, declared, shapes, symbols)
+
+    def _said(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Refuse a model with sequences and the like among its inputs and outputs unless it is compiled for what a run brings."""
+        first = next((d for d in (*self.model.inputs, *self.model.outputs) if d.form != "tensor" or d.text), None)
+        if first is not None and SAID not in shapes:
+            what = f"a {first.form}" if first.form != "tensor" else "of strings"
+            raise Refusal("O011", f"{quoted(first.name)} is {what}", "such a model is compiled when it runs", help="give no shapes")
+        if first is not None:
+            self._plain_input(SAID, DTYPES["bool"], (0,))
+
+    def _input_of_form(self, declared: Declared, shapes: Mapping[str, tuple[int, ...]], symbols: Mapping[str, int]) -> None:
+        count = shapes.get(count_of(declared.name), (0,))[0]
+        if declared.form != "tensor" and SAID in shapes:
+            self._plain_input(count_of(declared.name), DTYPES["bool"], (count,))
+        if declared.is_optional and not count:
+            self._define(declared.name, None)
+        elif declared.is_sequence:
+            assert declared.dtype is not None
+            names = [item_of(declared.name, k) for k in range(count - declared.is_optional)]
+            items = tuple(self._plain_input(name, declared.dtype, shapes[name], declared.text) for name in names)
+            self._define(declared.name, TensorSequence(items, declared.dtype))
+        else:
+            self._input(declared, shapes.get(declared.name), symbols)
+
+    def _plain_input(self, name: str, dtype: DType, shape: tuple[int, ...], text: bool = False) -> Value:
+        if name in self.builder.taken:
+            raise Unsupported(f"{quoted(name)} as a name of a value")
+        self.builder.taken.add(name)
+        self.taken.append(name)
+        self.builder.texts |= {name} if text else set()
+        value = self.builder.value(name, dtype, shape)
+        self.bound.add(name)
+        return value
 
     def _bind_symbols(self, declared: Declared, given: tuple[int, ...] | None, symbols: dict[str, int]) -> None:
         if given is None or declared.dims is None:
@@ -228,7 +277,10 @@ class _Import:
             shape = tuple(n for n in resolved if n is not None)
         assert declared.dtype is not None
         array = self.known.elements.get(declared.name)
+        if declared.text:
+            self.builder.texts.add(declared.name)
         if array is None:
+            self.taken.append(declared.name)
             self._define(declared.name, self.builder.value(declared.name, declared.dtype, shape))
         else:
             self._define(declared.name, self.builder.of_elements(declared.name, declared.dtype, array))
@@ -307,6 +359,9 @@ class _Import:
         inputs = [self.scope[name] if name else None for name in node.inputs]
         start = len(self.builder.nodes)
         rule = self._rule_for(node)
+        text = any(value.name in self.builder.texts for item in inputs for value in tensors_of(item))
+        if text and not takes_text(node):
+            raise Unsupported(f"node {quoted(node.label)}: {node.op} of strings")
         try:
             result = rule(Site(self.builder, node, inputs, self._run, self.scope.path))
         except Unsupported as missing:
@@ -315,6 +370,9 @@ class _Import:
             del self.builder.nodes[start:]
             result = self._inlined(node, inputs, missing)
         self._bind(node, result, start)
+        if text and moves_text(node):
+            found = [value for name in node.outputs if name for value in tensors_of(self.scope[name])]
+            self.builder.texts |= {value.name for value in found if value.dtype == TEXT}
 
     def _bind(self, node: Node, result: Result, start: int) -> None:
         """Give what the rule made the names that the model uses. What it only passed on keeps its name."""
@@ -370,16 +428,32 @@ class _Import:
             for table in (self.builder.constants, self.builder.sizes):
                 if old in table:
                     table[new] = table.pop(old)
-            if old in self.builder.stored:
-                self.builder.stored.add(new)
+            for names_ in (self.builder.stored, self.builder.texts):
+                if old in names_:
+                    names_.add(new)
         self.builder.nodes[start:] = [_renamed(n, names) for n in self.builder.nodes[start:]]
 
     # ---- outputs
 
     def _output(self, declared: Declared) -> None:
-        value = self.scope[declared.name]
-        if not isinstance(value, Value):
-            raise Unsupported(f"output {quoted(declared.name)} is a sequence or nothing, not a tensor")
+        item = self.scope[declared.name]
+        is_sequence = isinstance(item, TensorSequence)
+        if is_sequence != declared.is_sequence or (item is None and not declared.is_optional):
+            found = "a sequence" if is_sequence else "nothing" if item is None else "a tensor"
+            raise Unsupported(f"output {quoted(declared.name)}, which is {found}, declared a {declared.form}")
+        if isinstance(item, TensorSequence):
+            for k, value in enumerate(item.items):
+                part = replace(declared, name=item_of(declared.name, k), form="tensor")
+                if value.name != part.name and part.name in self.builder.values:
+                    raise Unsupported(f"{quoted(part.name)} as a name of a value")
+                self._tensor_output(part, value)
+        elif item is not None:
+            self._tensor_output(declared, item)
+
+    def _tensor_output(self, declared: Declared, value: Value) -> None:
+        self.returned.append(declared.name)
+        if declared.dtype is not None and declared.text != (value.name in self.builder.texts):
+            raise Refusal("O012", f"output {quoted(declared.name)} is declared {_dims(declared)} and computed as something else")
         if declared.dtype is not None and declared.dtype != value.dtype:
             raise Refusal("O012", f"output {quoted(declared.name)} is declared {declared.dtype} and computed as {value.dtype}")
         dims = declared.dims
@@ -400,13 +474,13 @@ class _Import:
 
     def _taken(self) -> tuple[Value, ...]:
         """Return the inputs of the graph: those of the model that are not known, and what is carried over."""
-        own = tuple(self.builder.values[i.name] for i in self.model.inputs if i.name not in self.known.elements)
+        own = tuple(self.builder.values[name] for name in self.taken)
         return (*own, *self.known.carried.values())
 
     def _graph(self) -> Graph:
         b = self.builder
         inputs = tuple(value.name for value in self._taken())
-        outputs = tuple(o.name for o in self.model.outputs)
+        outputs = tuple(self.returned)
         used = {*inputs, *outputs, *(name for n in b.nodes for name in (*reads(n), *writes(n)))}
         return Graph(
             self.model.name,
@@ -431,6 +505,14 @@ def _renamed(node: GraphNode, names: Mapping[str, str]) -> GraphNode:
             )
         case View():
             return replace(node, input=names.get(node.input, node.input), output=names.get(node.output, node.output))
+
+
+def _parts(declared: Declared, shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
+    """Return what else than the name of an input a run gives shapes of."""
+    if declared.form == "tensor":
+        return []
+    (count,) = shapes.get(count_of(declared.name), (0,))
+    return [count_of(declared.name), *(item_of(declared.name, k) for k in range(count))]
 
 
 def _dims(declared: Declared) -> str:

@@ -15,6 +15,7 @@ import numpy as np
 from onnx import FunctionProto, NodeProto
 
 from codegen.dtypes import DType
+from tensorlang.runtime.signature import Form
 
 Array: TypeAlias = np.ndarray[Any, Any]
 Attribute: TypeAlias = "int | float | str | Array | tuple[int, ...] | tuple[float, ...] | tuple[str, ...] | Block"
@@ -23,11 +24,22 @@ Dim: TypeAlias = int | str | None
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """An input or output of the model. A dimension is a number, a symbol, or None when nothing is said; `dims` None: not even the rank."""
+    """An input or output of the model. A dimension is a number, a symbol, or None when nothing is said; `dims` None: not even the rank.
+    `text`: elements are strings, which are numbers of type `dtype` in graphs. Of a sequence all this is said of each of its tensors."""
 
     name: str
     dtype: DType | None
     dims: tuple[Dim, ...] | None
+    form: Form = "tensor"
+    text: bool = False
+
+    @property
+    def is_sequence(self) -> bool:
+        return self.form.endswith("sequence")
+
+    @property
+    def is_optional(self) -> bool:
+        return self.form.startswith("optional")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ O006  versions                           O014  values that are too large
 from __future__ import annotations
 
 from tensorlang.diagnostics import Diagnostic
+from tensorlang.graph.data_dependent import HostCall
 
 
 class Refusal(Exception):
@@ -27,6 +28,14 @@ class Unknown(Refusal):
     def __init__(self, value: str, title: str, *notes: str) -> None:
         super().__init__("O013", title, *notes)
         self.value = value
+
+
+class Hosted(Unknown):
+    """A value is computed by code of the host, between two stages of the model: `call` says from what."""
+
+    def __init__(self, call: HostCall, title: str) -> None:
+        super().__init__(call.stem, title)
+        self.call = call
 
 
 class Unsupported(Exception):

@@ -19,15 +19,16 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 import onnx
 from google.protobuf.descriptor import FieldDescriptor  # type: ignore[import-untyped]
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
+from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 from stdlib.onnx.functions import substituted
 from stdlib.onnx.model import Array, Attribute, Block, Declared, Dim, Model, Node
 from stdlib.onnx.problems import Refusal, Unsupported, quoted
-from stdlib.onnx.tensors import Folder, element_type, read_tensor
+from stdlib.onnx.tensors import TEXT, Folder, element_type, read_tensor
 from stdlib.onnx.wire import separated
 from tensorlang.diagnostics import CompileError, Diagnostic
 from tensorlang.memory_map import contents
+from tensorlang.runtime.signature import Form
 
 NEWEST_OPSET = onnx.defs.onnx_opset_version()
 _NEWEST_ELSEWHERE = 2**31 - 1
@@ -41,6 +42,13 @@ _KIND: dict[int, tuple[str, int]] = {
     AttributeProto.FLOATS: ("floats", 0),
     AttributeProto.STRINGS: ("strings", 0),
     AttributeProto.GRAPH: ("g", 1),
+    AttributeProto.TYPE_PROTO: ("tp", 1),
+}
+_FORMS: Mapping[str, Form] = {
+    "": "tensor",
+    "sequence": "sequence",
+    "optional": "optional",
+    "optional sequence": "optional sequence",
 }
 OPEN_DOMAINS = ("com.microsoft",)
 """Domains of which there are operators in the table, and no definitions in the package `onnx`."""
@@ -223,18 +231,22 @@ class _Reader:
         if not value.name:
             raise Refusal("O002", f"an {role} of the model has no name")
         what = f"{role} {quoted(value.name)}"
-        kind = value.type.WhichOneof("value")
+        type_, form = value.type, ""
+        for wrapper in ("optional", "sequence"):
+            if type_.WhichOneof("value") == f"{wrapper}_type":
+                type_, form = getattr(type_, f"{wrapper}_type").elem_type, f"{form} {wrapper}".strip()
+        kind = type_.WhichOneof("value")
         if kind is None:
             if role == "output":
-                return Declared(value.name, None, None)
+                return Declared(value.name, None, None, form=_FORMS[form])
             raise Refusal("O003", f"{what} has no type")
         if kind != "tensor_type":
-            raise Unsupported(f"{what} is a {kind.removesuffix('_type').replace('_', ' ')}, not a tensor")
-        tensor = value.type.tensor_type
-        dtype = element_type(tensor.elem_type, what)
-        if not tensor.HasField("shape"):
-            return Declared(value.name, dtype, None)
-        return Declared(value.name, dtype, tuple(_dim(d, what) for d in tensor.shape.dim))
+            raise Unsupported(f"{what} is a {f'{form} of a ' if form else ''}{kind.removesuffix('_type').replace('_', ' ')}, not a tensor")
+        tensor = type_.tensor_type
+        text = tensor.elem_type == TensorProto.STRING
+        dtype = TEXT if text else element_type(tensor.elem_type, what)
+        dims = tuple(_dim(d, what) for d in tensor.shape.dim) if tensor.HasField("shape") else None
+        return Declared(value.name, dtype, dims, _FORMS[form], text)
 
     # ---- nodes
 
@@ -293,20 +305,21 @@ class _Reader:
                 )
             if attribute.ref_attr_name:
                 raise Refusal("O005", f"{what} refers to an attribute of a function, outside of one")
-            found[attribute.name] = self._attribute(attribute, what, int(schema.attributes[attribute.name].type.value))
+            declared_type = int(schema.attributes[attribute.name].type.value)
+            found[attribute.name] = self._attribute(attribute, what, declared_type, node.domain == "ai.onnx.ml")
         for name, declared in schema.attributes.items():
             if declared.required and name not in found:
                 raise Refusal("O005", f"node {quoted(label)} lacks the attribute {quoted(name)}, which {node.op_type} requires")
         return found
 
-    def _attribute(self, attribute: AttributeProto, what: str, declared: int) -> Attribute:
+    def _attribute(self, attribute: AttributeProto, what: str, declared: int, nan: bool = False) -> Attribute:
         kinds = AttributeProto.AttributeType
         kind = attribute.type or declared
         if kind != declared:
             raise Refusal("O005", f"{what} is {_kind_name(kind)} and must be {_kind_name(declared)}")
         if kind not in _KIND:
             raise Unsupported(f"{what} is {_kind_name(kind)}")
-        filled = [f for f in ("f", "i", "s", "t", "g") if attribute.HasField(f)]
+        filled = [f for f in ("f", "i", "s", "t", "g", "tp") if attribute.HasField(f)]
         filled += [f for f in ("floats", "ints", "strings", "tensors", "graphs") if len(getattr(attribute, f))]
         field, count = _KIND[kind]
         if any(f != field for f in filled) or (count and not filled):
@@ -316,6 +329,8 @@ class _Reader:
                 return read_tensor(attribute.t, self.folder, what)
             case AttributeProto.GRAPH:
                 return self._block(attribute.g, what)
+            case AttributeProto.TYPE_PROTO:
+                return str(attribute.tp.WhichOneof("value"))
             case AttributeProto.STRING:
                 return _text(attribute.s, what)
             case AttributeProto.STRINGS:
@@ -325,9 +340,9 @@ class _Reader:
             case AttributeProto.INTS:
                 return tuple(int(i) for i in attribute.ints)
             case AttributeProto.FLOAT:
-                return _real(attribute.f, what)
+                return _real(attribute.f, what, nan)
             case _:
-                return tuple(_real(f, what) for f in attribute.floats)
+                return tuple(_real(f, what, nan) for f in attribute.floats)
 
     # ---- names
 
@@ -433,8 +448,9 @@ def _text(data: bytes, what: str) -> str:
         raise Refusal("O005", f"{what} is not UTF-8") from problem
 
 
-def _real(value: float, what: str) -> float:
-    if isnan(value):
+def _real(value: float, what: str, nan: bool) -> float:
+    """Return a number, which may be NaN where that is a value that features have."""
+    if isnan(value) and not nan:
         raise Refusal("O005", f"{what} is not a number")
     return float(value)
 

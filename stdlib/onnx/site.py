@@ -24,12 +24,12 @@ from polyhedral import affine
 from polyhedral.expr import Expr, Int
 from stdlib.library import library
 from stdlib.onnx.model import Array, Block, Node
-from stdlib.onnx.problems import Refusal, Unknown, Unsupported, quoted
+from stdlib.onnx.problems import Hosted, Refusal, Unknown, Unsupported, quoted
 from stdlib.onnx.tensors import check_size
 from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.types import limits
 from tensorlang.diagnostics import CompileError
-from tensorlang.graph.data_dependent import Known
+from tensorlang.graph.data_dependent import HostCall, Known
 from tensorlang.graph.edit import reads, writes
 from tensorlang.graph.externs import inputs_of
 from tensorlang.graph.nodes import Attr, Extern, Join, Kernel, Part, Value, View
@@ -38,6 +38,7 @@ from tensorlang.graph.passes.clean.fold import LARGEST_WORK, work
 from tensorlang.graph.programs import axes_of, result_tensors, single
 from tensorlang.graph.shape_arithmetic import int_or_size, of_sizes
 from tensorlang.graph.sizes import OpenSize, Size, Symbols, is_open, same_shape, shape_in, to_expr
+from tensorlang.graph.texts import numbers
 from tensorlang.tensor.interp import interpret
 from tensorlang.tensor.nodes import Cast, Definition, ExternCall, IndexValue, Piece, Program, Read, Tensor
 from tensorlang.tensor.operation_count import operations
@@ -113,6 +114,11 @@ def _as(dtype: DType, e: Expr) -> IndexValue | Cast:
     return IndexValue(e) if dtype == DTYPES["i64"] else Cast(dtype, IndexValue(e))
 
 
+def tensors_of(item: Item) -> tuple[Value, ...]:
+    """Return the tensors of an argument or a result."""
+    return item.items if isinstance(item, TensorSequence) else () if item is None else (item,)
+
+
 def flat(arguments: Sequence[Argument]) -> list[Value]:
     """Return the values that are there, those of a tuple one after the other."""
     return [v for a in arguments if a is not None for v in ((a,) if isinstance(a, Value) else a)]
@@ -132,6 +138,8 @@ class Builder:
         self.stored: set[str] = set()
         """Which of these a kernel computes, as something else than a shape depends on them."""
         self.nodes: list[GraphNode] = []
+        self.texts: set[str] = set()
+        """Values that are strings: numbers that stand for them."""
         self.taken = taken
         self.labels: set[str] = set()
         self._numbers: dict[str, int] = {}
@@ -227,6 +235,9 @@ class Builder:
         self.nodes.append(Kernel(self.label(f"sizes {name}"), sizes_program(value, self.sizes[name]), (), (name,)))
 
     def constant(self, name: str, array: Array) -> Value:
+        if array.dtype.kind in "OU":
+            array = numbers(array, name)
+            self.texts.add(name)
         dtype = from_numpy(array.dtype)
         if dtype is None:
             raise Unsupported(f"constants of type {array.dtype}")
@@ -327,6 +338,30 @@ class Site:
         self.builder.value(name, value.dtype, value.shape)
         self.builder.nodes.append(View(self.builder.label(self.node.label), value.name, name, (self.node.label,)))
         raise Unknown(name, f"the shapes of the results of node {quoted(self.node.label)} depend on the data")
+
+    def is_text(self, value: Value) -> bool:
+        """Tell whether the elements of a value are strings."""
+        return value.name in self.builder.texts
+
+    def of_texts(self, value: Value, *sources: Value) -> Value:
+        """Return a value, noted as one of strings where its sources are."""
+        if all(self.is_text(source) for source in sources):
+            self.builder.texts.add(value.name)
+        return value
+
+    def hosted(self, compute: Callable[..., Sequence[Array]], *args: Value) -> tuple[Value, ...]:
+        """Return what `compute` makes of the elements of values, strings as objects: by itself, between two stages of compiled code, since
+        what it does is not in the language. Raises Hosted where the elements are not known yet and it has not run."""
+        arrays = [self.builder.elements(v.name) for v in args]
+        reads_text = [self.is_text(v) for v in args]
+        call = HostCall(compute, tuple(v.name for v in args), tuple(reads_text), f"{self.path}{self.node.label}: host")
+        if all(a is not None for a in arrays):
+            return tuple(self.constant(a) for a in call.results([a for a in arrays if a is not None]))
+        known = [self.builder.known.carried[name] for name in call.names(self.builder.known.carried)]
+        if not known:
+            raise Hosted(call, f"node {quoted(self.node.label)} ({self.node.op}) is computed between two stages of the model")
+        self.builder.texts |= {v.name for v in known if v.name.endswith(" text")}
+        return tuple(known)
 
     def constant_of(self, k: int) -> Array:
         """Return the elements of argument `k`, which must be constant."""

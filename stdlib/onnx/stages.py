@@ -12,7 +12,7 @@ from stdlib.onnx.model import Node
 from stdlib.onnx.scope import Scope
 from stdlib.onnx.site import Builder
 from tensorlang.diagnostics import Diagnostic
-from tensorlang.graph.data_dependent import DataDependent
+from tensorlang.graph.data_dependent import DataDependent, HostCall
 from tensorlang.graph.edit import reads, writes
 from tensorlang.graph.nodes import Extern, Graph, Value
 from tensorlang.graph.nodes import Node as GraphNode
@@ -26,17 +26,21 @@ def data_dependent(
     builder: Builder,
     inputs: Sequence[Value],
     unknown: Mapping[str, Diagnostic],
+    calls: Sequence[HostCall],
     made: Sequence[tuple[Node, range]],
     outputs: Sequence[str],
     scope: Scope,
 ) -> DataDependent:
-    """Return what is raised for values that are `unknown`. `made` says which nodes of the graph each node of the model has become;
-    `outputs` and `scope` are those of the model."""
+    """Return what is raised for values that are `unknown`, of which `calls` compute some. `made` says which nodes of the graph each node of
+    the model has become; `outputs` and `scope` are those of the model."""
     taken = {value.name: value for value in inputs}
     makers = {v: k for k, node in enumerate(builder.nodes) for v in writes(node)}
     wanted: dict[str, None] = {}
     needed: set[int] = set()
-    for value in unknown:
+    read = tuple(dict.fromkeys(v for call in calls for v in call.inputs))
+    for value in read:
+        needed |= _above(builder.nodes, makers, value)
+    for value in unknown.keys() - {call.stem for call in calls}:
         above = _above(builder.nodes, makers, value)
         roots = [v for v in _read(builder.nodes, above, value) if v in taken]
         if all(_is_small(taken[v]) for v in roots) and not any(isinstance(builder.nodes[k], Extern) for k in above):
@@ -45,11 +49,13 @@ def data_dependent(
             wanted[value] = None
             needed |= above
     nodes = tuple(builder.nodes[k] for k in sorted(needed))
+    constants = {v: builder.elements(v) for v in read}
+    held = tuple(call.with_constants({v: a for v, a in constants.items() if a is not None}) for call in calls)
     if not nodes:
-        return DataDependent(*unknown.values(), wanted=tuple(wanted), inputs=tuple(inputs))
+        return DataDependent(*unknown.values(), wanted=tuple(wanted), inputs=tuple(inputs), calls=held)
     carried = tuple(v for v in dict.fromkeys(_carried(builder, needed, made, outputs, scope)) if v not in wanted)
     computed = {v for node in nodes for v in writes(node)}
-    results = tuple(dict.fromkeys((*(v for v in wanted if v in computed), *carried)))
+    results = tuple(dict.fromkeys((*(v for v in (*wanted, *read) if v in computed), *carried)))
     used = {v for node in nodes for v in (*reads(node), *writes(node))}
     stage = Graph(
         name,
@@ -60,7 +66,7 @@ def data_dependent(
         nodes,
         builder.symbols,
     )
-    return DataDependent(*unknown.values(), wanted=tuple(wanted), inputs=tuple(inputs), stage=stage, carried=carried)
+    return DataDependent(*unknown.values(), wanted=tuple(wanted), inputs=tuple(inputs), stage=stage, carried=carried, calls=held)
 
 
 def _is_small(value: Value) -> bool:

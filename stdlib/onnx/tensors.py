@@ -31,18 +31,27 @@ ELEMENT_TYPES: dict[int, DType] = {
     TensorProto.BFLOAT16: DTYPES["bf16"],
     TensorProto.FLOAT8E4M3FN: DTYPES["f8e4m3"],
     TensorProto.FLOAT8E5M2: DTYPES["f8e5m2"],
+    TensorProto.FLOAT8E4M3FNUZ: DTYPES["f8e4m3fnuz"],
+    TensorProto.FLOAT8E5M2FNUZ: DTYPES["f8e5m2fnuz"],
+    TensorProto.FLOAT4E2M1: DTYPES["f4e2m1"],
     TensorProto.INT64: DTYPES["i64"],
     TensorProto.INT32: DTYPES["i32"],
     TensorProto.INT16: DTYPES["i16"],
     TensorProto.INT8: DTYPES["i8"],
     TensorProto.INT4: DTYPES["i4"],
+    TensorProto.INT2: DTYPES["i2"],
     TensorProto.UINT64: DTYPES["u64"],
     TensorProto.UINT32: DTYPES["u32"],
     TensorProto.UINT16: DTYPES["u16"],
     TensorProto.UINT8: DTYPES["u8"],
     TensorProto.UINT4: DTYPES["u4"],
+    TensorProto.UINT2: DTYPES["u2"],
     TensorProto.BOOL: DTYPES["bool"],
 }
+STRING = int(TensorProto.STRING)
+"""How ONNX numbers strings among the element types."""
+TEXT = DTYPES["i64"]
+"""What strings are in graphs: numbers that follow from them."""
 _NAMES = {number: name for name, number in TensorProto.DataType.items()}
 _TYPED_FIELDS = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
 _FIELD = {
@@ -78,8 +87,9 @@ class Folder:
 
 def read_tensor(tensor: TensorProto, folder: Folder | None, what: str, raw: memoryview | None = None) -> Array:
     """Return the elements of a tensor, those in a mapped file as a view of it. `folder` is where external data may lie; None forbids it.
-    `raw` are its `raw_data` where they have been taken out of the message."""
-    dtype = element_type(tensor.data_type, what)
+    `raw` are its `raw_data` where they have been taken out of the message. Strings come as objects."""
+    text = tensor.data_type == TensorProto.STRING
+    dtype = TEXT if text else element_type(tensor.data_type, what)
     shape = tuple(tensor.dims)
     if any(extent < 0 for extent in shape):
         raise Refusal("O003", f"{what} has the negative dimension {min(shape)}", f"its shape is {list(shape)}")
@@ -87,6 +97,8 @@ def read_tensor(tensor: TensorProto, folder: Folder | None, what: str, raw: memo
     if tensor.HasField("segment"):
         raise Unsupported(f"{what} is stored in segments")
     fields = [name for name in _TYPED_FIELDS if len(getattr(tensor, name))]
+    if text:
+        return _strings(tensor, shape, fields, what)
     if tensor.data_location == TensorProto.EXTERNAL:
         if fields or tensor.HasField("raw_data"):
             raise Refusal("O003", f"{what} stores elements both inside and outside of the model file")
@@ -98,6 +110,20 @@ def read_tensor(tensor: TensorProto, folder: Folder | None, what: str, raw: memo
             raise Refusal("O003", f"{what} stores its elements twice, in raw_data and in {fields[0]}")
         return _from_bytes(tensor.raw_data if raw is None else raw, dtype, shape, what)
     return _from_fields(tensor, dtype, shape, fields, what)
+
+
+def _strings(tensor: TensorProto, shape: tuple[int, ...], fields: list[str], what: str) -> Array:
+    if tensor.data_location == TensorProto.EXTERNAL or tensor.HasField("raw_data") or fields not in ([], ["string_data"]):
+        raise Refusal("O003", f"{what} is declared string and stores its elements elsewhere than in string_data")
+    if len(tensor.string_data) != prod(shape):
+        raise Refusal("O003", f"{what} stores {len(tensor.string_data)} elements where its shape {list(shape)} has {prod(shape)}")
+    try:
+        found = [item.decode("utf-8") for item in tensor.string_data]
+    except UnicodeDecodeError as problem:
+        raise Refusal("O003", f"{what} holds strings that are not UTF-8") from problem
+    made = np.empty(len(found), object)
+    made[:] = found
+    return made.reshape(shape)
 
 
 MOST_DIMENSIONS = 64
@@ -129,8 +155,13 @@ def _from_bytes(data: bytes | memoryview, dtype: DType, shape: tuple[int, ...], 
 
 
 def unpacked(data: Array, dtype: DType, count: int) -> Array:
-    halves = np.stack([data & 15, data >> 4], axis=-1).reshape(-1)[:count].astype(np.int8)
-    signed = np.where(halves > 7, halves - 16, halves) if dtype.kind == "int" else halves
+    """Return elements of fewer than eight bits, of which bytes hold several, the first in their low bits."""
+    mask = (1 << dtype.bits) - 1
+    parts = np.stack([data >> shift & mask for shift in range(0, 8, dtype.bits)], axis=-1).reshape(-1)[:count].astype(np.uint8)
+    if dtype.is_float:
+        return parts.view(dtype.numpy)
+    numbers = parts.astype(np.int8)
+    signed = np.where(numbers > mask >> 1, numbers - (mask + 1), numbers) if dtype.kind == "int" else numbers
     return np.asarray(signed, dtype.numpy)
 
 
@@ -139,7 +170,7 @@ def _from_fields(tensor: TensorProto, dtype: DType, shape: tuple[int, ...], fiel
     if any(name != wanted for name in fields):
         raise Refusal("O003", f"{what} is declared {dtype} and stores its elements in {next(n for n in fields if n != wanted)}")
     stored, count = len(getattr(tensor, wanted)), prod(shape)
-    expected = (count + 1) // 2 if dtype.bits < 8 else count
+    expected = -(-count * dtype.bits // 8) if dtype.bits < 8 else count
     if stored != expected:
         raise Refusal("O003", f"{what} stores {stored} elements where its shape {list(shape)} has {count}")
     try:

@@ -6,7 +6,7 @@ and is called again  with Known      the elements that were found, and the value
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any
@@ -16,6 +16,7 @@ import numpy as np
 from tensorlang.diagnostics import CompileError, Diagnostic
 from tensorlang.graph.nodes import Graph, Value
 from tensorlang.graph.sizes import Extent, with_sizes
+from tensorlang.graph.texts import numbers, texts
 
 Array = np.ndarray[Any, Any]
 
@@ -60,9 +61,43 @@ def _elements_at(array: Array, sizes: Mapping[str, Extent]) -> Array:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class HostCall:
+    """What the host computes between two stages: `compute` of the elements of `inputs`, those of texts (`reads_text`) as objects, is values
+    that are called after `stem`, and are carried over."""
+
+    compute: Callable[..., Sequence[Array]]
+    inputs: tuple[str, ...]
+    reads_text: tuple[bool, ...]
+    stem: str
+    constants: Mapping[str, Array] = field(default_factory=dict)
+
+    def with_constants(self, constants: Mapping[str, Array]) -> HostCall:
+        """Return the call with the elements of those inputs that are the same in every run."""
+        return replace(self, constants={v: constants[v] for v in self.inputs if v in constants})
+
+    def results(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
+        """Return the results for the elements of the inputs. Raises what `compute` raises."""
+        given = [texts(array) if text else array for array, text in zip(arrays, self.reads_text, strict=True)]
+        return tuple(self.compute(*given))
+
+    def named(self, elements: Mapping[str, Array]) -> dict[str, Array]:
+        """Return the results by their names, texts as numbers, where the inputs have these elements."""
+        found: dict[str, Array] = {}
+        for k, array in enumerate(self.results([{**elements, **self.constants}[name] for name in self.inputs])):
+            text = array.dtype.kind in "OU"
+            name = f"{self.stem} {k}{' text' if text else ''}"
+            found[name] = numbers(array, name) if text else np.ascontiguousarray(array)
+        return found
+
+    def names(self, known: Iterable[str]) -> list[str]:
+        """Return the names of the results among those that are known, in order."""
+        return [name for name in known if name.startswith(f"{self.stem} ") and name[len(self.stem) + 1 :].split(" ")[0].isdigit()]
+
+
 class DataDependent(CompileError):
     """Shapes depend on the elements of `wanted`. Those that are no inputs are outputs of `stage`, as are the values that are to be
-    `carried` over; `inputs` are those of the model so far."""
+    `carried` over, and what `calls` read; `inputs` are those of the model so far."""
 
     def __init__(
         self,
@@ -71,9 +106,10 @@ class DataDependent(CompileError):
         inputs: tuple[Value, ...] = (),
         stage: Graph | None = None,
         carried: tuple[str, ...] = (),
+        calls: tuple[HostCall, ...] = (),
     ) -> None:
         super().__init__(*diagnostics)
-        self.wanted, self.inputs, self.stage, self.carried = wanted, inputs, stage, carried
+        self.wanted, self.inputs, self.stage, self.carried, self.calls = wanted, inputs, stage, carried, calls
 
     def carried_values(self) -> dict[str, Value]:
         """Return the values that are to be carried over by their names."""

@@ -7,6 +7,7 @@ sizes can stay open (`open_sizes.py`). What was compiled is kept on disk, kernel
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from logging import INFO
 from pickle import PicklingError
 from time import perf_counter
@@ -15,9 +16,10 @@ from typing import Any
 from codegen.forks import Lock
 from codegen.log import log_of
 from tensorlang.bounded_cache import BoundedCache
-from tensorlang.diagnostics import CompileError, Diagnostic, RunError, counted, error, plain_text, trimmed
+from tensorlang.diagnostics import CompileError, Diagnostic, RunError, counted, error, exception, plain_text, trimmed
 from tensorlang.graph.data_dependent import DataDependent
 from tensorlang.graph.nodes import Graph
+from tensorlang.graph.texts import texts_of_a_run
 from tensorlang.runtime.bundle import BundleKey, keep_open, kept_open
 from tensorlang.runtime.description import Description
 from tensorlang.runtime.feeds import check_named, describe
@@ -28,6 +30,7 @@ from tensorlang.runtime.protocol import MemoryUse, Progress, Runs, Timer, Tools,
 from tensorlang.runtime.signature import OpenModel, Signature, TensorSignature, check_feeds, named_inputs, signature_of
 from tensorlang.runtime.specialization import Sizes
 from tensorlang.runtime.stages import Stages
+from tensorlang.runtime.structured import flat_feeds, flat_inputs, is_structured, structured_results
 from tensorlang.runtime.work import Roofline
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -83,6 +86,7 @@ class CompiledModel:
         self._opened: tuple[OpenShapes, OpenSizes] | None = None
         self._growing: Growing | None = None
         self._quick: Callable[[Mapping[str, object]], Any] = lambda feeds: NotImplemented
+        self._structured = False
         known = self._known_to_be_open(shapes)
         if known is None:
             try:
@@ -96,11 +100,16 @@ class CompiledModel:
             self._open, self._signature = known.diagnostics, known.signature
         if isinstance(self._static, Stages):
             self._signature = signature()
+        if self._signature is not None and self._open:
+            self._structured = is_structured(self._signature)
+        if self._structured and any(t.text for t in (*self.inputs, *self.outputs)):
+            self._key = None  # another process does not know the texts that the model holds
+            self._compiling = replace(self._compiling, key=None)
         self._opened = self._open_sizes()
 
     def _open_sizes(self) -> tuple[OpenShapes, OpenSizes] | None:
         """Return which sizes the inputs leave open, and the code for these, None where each combination is to have code of its own."""
-        if self._signature is None or not self._open or self._compiling.sizes == "static":
+        if self._signature is None or not self._open or self._structured or self._compiling.sizes == "static":
             return None
         open_shapes = OpenShapes(self._signature.inputs)
         given = open_shapes.given()
@@ -217,6 +226,8 @@ class CompiledModel:
         Raises RunError: R0301 to R0305 for arrays that do not fit, R0306 when an index or a size in the data is out of range, R0308 for a
         stream where there are none, R0321 to R0323 for the device."""
         try:
+            if self._structured:
+                return self._run_structured(feeds, stream)
             if stream is not None:
                 return self._made_for(feeds).run(feeds, stream)
             found: dict[str, Any] = self._quick(feeds)
@@ -229,6 +240,12 @@ class CompiledModel:
         if isinstance(refused, RunError) and refused.diagnostics[0].code == "R0306":
             return self._made_for(feeds).with_element(refused, feeds)
         return refused
+
+    def _run_structured(self, feeds: Mapping[str, object], stream: object) -> dict[str, Any]:
+        check_named(feeds)
+        with texts_of_a_run():
+            flat = flat_feeds(feeds, self.inputs)
+            return structured_results(self._made_for(flat).run(flat, stream), self.outputs)
 
     def _run(self, feeds: Mapping[str, object]) -> dict[str, Any]:
         made = self._made_for(feeds)
@@ -243,7 +260,12 @@ class CompiledModel:
     def timer(self, feeds: Mapping[str, object]) -> Timer:
         """Return `seconds` of these inputs as a function of `repeats`, for measuring in turns: inputs of the host are copied to a device
         once. Raises RunError as `run` does."""
+        feeds = self._flat(feeds)
         return self._made_for(feeds).timer(feeds)
+
+    def _flat(self, feeds: Mapping[str, object]) -> Mapping[str, object]:
+        """Return feeds as compiled code takes them."""
+        return flat_feeds(feeds, self.inputs) if self._structured else feeds
 
     def _made_for(self, feeds: Mapping[str, object]) -> Runs:
         return self._static if self._static is not None else self._for(feeds)
@@ -262,9 +284,13 @@ class CompiledModel:
 
         Raises RunError as `run` does, R0307 for arrays that it would have to copy, R0317 for sizes beyond their limits and arrays that are
         too short for these; CompileError C0122 for an output that cannot be written behind an input, C0123 where sizes cannot be open."""
-        if max is None:
-            return self._made_for(feeds).prepared(feeds, results)
-        return self._growing_for().prepared(feeds, results or {}, max)
+        if max is not None:
+            return self._growing_for().prepared(feeds, results or {}, max)
+        if self._structured:
+            if results is not None:
+                raise exception(Diagnostic("R0307", "a model that takes or returns sequences or texts writes into no arrays of yours"))
+            return lambda: self.run(feeds)
+        return self._made_for(feeds).prepared(feeds, results)
 
     def _growing_for(self) -> Growing:
         if self._growing is None:
@@ -277,6 +303,7 @@ class CompiledModel:
     def explain(self, feeds: Mapping[str, object] | None = None) -> str:
         """Return the kernels in the order they run: what each computes, how fast that could be on this machine, where its schedule is
         from; with `feeds` also the times they take."""
+        feeds = None if feeds is None else self._flat(feeds)
         found = self._known() if feeds is None or self._static is not None else self._for(feeds)
         return "\n".join((found.explain(feeds), *self._shapes()))
 
@@ -291,7 +318,7 @@ class CompiledModel:
     def profile(self, /, *arrays: object, **named: object) -> Profile:
         """Return each kernel's time in a run, in the order they run: `print` it for a table, `save` it for a trace viewer. Inputs are given
         as in a call. Raises RunError as a call does."""
-        feeds = self._feeds(arrays, named)
+        feeds = self._flat(self._feeds(arrays, named))
         try:
             return self._made_for(feeds).profile(feeds)
         except RunError as refused:
@@ -299,7 +326,7 @@ class CompiledModel:
 
     def roofline(self, feeds: Mapping[str, object] | None = None) -> Roofline:
         """Return what the kernels have to do for inputs of such shapes, and how fast this machine could do it."""
-        found = self._known() if feeds is None or self._static is not None else self._for(feeds)
+        found = self._known() if feeds is None or self._static is not None else self._for(self._flat(feeds))
         return found.roofline()
 
     def text(self, stage: str) -> str:
@@ -321,9 +348,11 @@ class CompiledModel:
 
     def _for(self, feeds: Mapping[str, object]) -> Runs:
         check_named(feeds)
-        if self._signature is not None:
+        if self._signature is not None and not self._structured:
             check_feeds(feeds, self._signature.inputs, self._tools.shape_of)
         shapes = {name: self._tools.shape_of(value, name) for name, value in feeds.items()}
+        if self._structured:
+            check_feeds(feeds, flat_inputs(shapes, self.inputs), self._tools.shape_of)
         key = tuple(sorted(shapes.items()))
         with self._lock:
             return self._made.used(key, lambda: self._run_of(shapes))

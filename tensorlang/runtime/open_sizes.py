@@ -15,7 +15,6 @@ Whole numbers in the data that decide shapes are sizes, too: those of small inpu
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from logging import INFO, WARNING
@@ -27,6 +26,7 @@ import numpy as np
 from codegen.errors import InternalError as InternalErrorOfCode
 from codegen.forks import Lock
 from codegen.log import log_of
+from tensorlang.bounded_cache import BoundedCache
 from tensorlang.diagnostics import CompileError, InternalError, counted, plain_text
 from tensorlang.graph.data_dependent import DataDependent, Known, value_at
 from tensorlang.graph.nodes import Graph, Value
@@ -297,7 +297,7 @@ class Rest:
     def __init__(self, compiling: Compiling, given: Given, problem: DataDependent, opened: frozenset[str] = frozenset()) -> None:
         """`given` is what the model is imported for so far, in which the symbols `opened` are sizes."""
         self._compiling, self._given, self._problem, self._opened = compiling, given, problem, opened
-        self._made: OrderedDict[bytes, OpenSizes] = OrderedDict()
+        self._made: BoundedCache[bytes, OpenSizes] = BoundedCache(compiling.kept)
         self._lock = Lock()
 
     def stages(self, first: Runs | None, sizes: Numbers) -> Stages:
@@ -305,26 +305,22 @@ class Rest:
         inputs = tuple(value_at(v, sizes) for v in self._problem.inputs)
         how = self._compiling
 
-        def following(elements: Mapping[str, Array]) -> Runs:
-            return self._runs(sizes, elements)
+        def following(elements: Mapping[str, Array], hosted: Mapping[str, Value]) -> Runs:
+            return self._runs(sizes, elements, hosted)
 
         return Stages(self._problem, inputs, first, following, how.kept, how.tools.shape_of)
 
-    def _runs(self, sizes: Numbers, elements: Mapping[str, Array]) -> Runs:
+    def _runs(self, sizes: Numbers, elements: Mapping[str, Array], hosted: Mapping[str, Value]) -> Runs:
         names, numbers = dict.fromkeys(self._opened), dict[str, int]()
         symbols, split = Symbols({}), dict[str, Array]()
         for value, array in elements.items():
             split[value] = _with_symbols(value, array, symbols, names, numbers)
         known = self._given.known
-        open_ = Known({**known.elements, **split}, {**known.carried, **self._problem.carried_values()})
-        key = Known(split).digest()
+        open_ = Known({**known.elements, **split}, {**known.carried, **self._problem.carried_values(), **hosted})
+        key = Known(split, hosted).digest()
         with self._lock:
-            if key not in self._made:
-                self._made[key] = OpenSizes(self._compiling, Given(self._given.shapes, open_), self._opened)
-            self._made.move_to_end(key)
-            while len(self._made) > self._compiling.kept:
-                self._made.popitem(last=False)
-            found = self._made[key].runs({**sizes, **numbers})
+            opened = self._made.used(key, lambda: OpenSizes(self._compiling, Given(self._given.shapes, open_), self._opened))
+            found = opened.runs({**sizes, **numbers})
         exact = Given(self._given.shapes, Known({**known.elements, **elements}, open_.carried))
         return found if found is not None else self._compiling.compiled(exact.at(sizes))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -15,15 +15,20 @@ from tensorlang.runtime.feeds import as_array, check_named, name_mismatches, wro
 
 Extent: TypeAlias = int | str | None
 """How long a dimension is: a number, a symbol that stands for one, or None when nothing is said."""
+Form: TypeAlias = Literal["tensor", "sequence", "optional", "optional sequence"]
+"""What an input or output is: a tensor, a list of such, either of them or None."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorSignature:
-    """An input or output of a model. `dtype` None: any the model comes to; `shape` None: not even the rank is said."""
+    """An input or output of a model. `dtype` None: any the model comes to; `shape` None: not even the rank is said. `text`: its elements
+    are texts, which the model has as numbers of the type `dtype`."""
 
     name: str
     dtype: DType | None
     shape: tuple[Extent, ...] | None
+    form: Form = "tensor"
+    text: bool = False
 
     def __str__(self) -> str:
         return f"{plain_text(self.name)}: {self.type_text}"
@@ -33,7 +38,16 @@ class TensorSignature:
         """The type as the language writes it, `?` for what is not said."""
         if self.dtype is None and self.shape is None:
             return "?"
-        return f"{self.dtype or '?'}{extents_text(self.shape)}"
+        tensor = f"{'text' if self.text else self.dtype or '?'}{extents_text(self.shape)}"
+        return tensor if self.form == "tensor" else f"{self.form} of {tensor}"
+
+    @property
+    def is_sequence(self) -> bool:
+        return self.form.endswith("sequence")
+
+    @property
+    def is_optional(self) -> bool:
+        return self.form.startswith("optional")
 
 
 def extents_text(shape: Sequence[Extent] | None) -> str:

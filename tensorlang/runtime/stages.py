@@ -7,6 +7,7 @@ inputs or by a first stage of the model, and goes on with the code for these.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,19 +28,20 @@ Array = np.ndarray[Any, Any]
 
 
 class Stages:
-    """A model of which `first` computes what shapes depend on (None: its inputs say so), and `following(elements)` is the rest."""
+    """A model of which `first` computes what shapes depend on (None: its inputs say so), and `following(elements, hosted)` is the rest."""
 
     def __init__(
         self,
         problem: DataDependent,
         inputs: tuple[Value, ...],
         first: Runs | None,
-        following: Callable[[Mapping[str, Array]], Runs],
+        following: Callable[[Mapping[str, Array], Mapping[str, Value]], Runs],
         kept: int,
         shape_of: Callable[[object, str], tuple[int, ...]],
     ) -> None:
-        """`inputs` are those of the problem for sizes that are known; `following(elements)` is the rest for elements that were found, of
-        which code stays in memory for `kept` at most; `shape_of` tells the shape of an input, wherever it lies."""
+        """`inputs` are those of the problem for sizes that are known; `following(elements, hosted)` is the rest for elements that were found
+        and values that the host computed, of which code stays in memory for `kept` at most; `shape_of` tells the shape of an input, wherever
+        it lies."""
         self.inputs, self.outputs = inputs, ()
         self._problem, self._first, self._following = problem, first, following
         self._shape_of = shape_of
@@ -77,14 +79,17 @@ class Stages:
         check_feeds(feeds, self._taken, self._shape_of)
         found = {} if self._first is None else self._first.run(_those(self._first, feeds), stream)
         carried = {name: found[name] for name in self._problem.carried}
-        elements = {name: _elements(found[name] if name in found else feeds[name], name) for name in self._problem.wanted}
-        made = self._made_for(elements)
-        return made, _those(made, {**feeds, **carried})
+        read = dict.fromkeys(v for call in self._problem.calls for v in call.inputs if v not in call.constants)
+        given = {name: _elements(found[name] if name in found else feeds[name], name) for name in (*self._problem.wanted, *read)}
+        hosted = {name: array for call in self._problem.calls for name, array in call.named(given).items()}
+        made = self._made_for({name: given[name] for name in self._problem.wanted}, hosted)
+        return made, _those(made, {**feeds, **carried, **hosted})
 
-    def _made_for(self, elements: Mapping[str, Array]) -> Runs:
-        key = Known(elements).digest()
+    def _made_for(self, elements: Mapping[str, Array], hosted: Mapping[str, Array]) -> Runs:
+        carried = {name: replace(_typed(array), name=name) for name, array in hosted.items()}
+        key = Known(elements, carried).digest()
         with self._lock:
-            return self._made.used(key, lambda: self._following(elements))
+            return self._made.used(key, lambda: self._following(elements, carried))
 
     def _parts(self) -> Sequence[Runs]:
         """Return what there is code for and ran last, in order."""

@@ -11,6 +11,7 @@ from stdlib.onnx.table import (
     control,
     einsum,
     elementwise,
+    features,
     indexing,
     microsoft,
     microsoft_attention,
@@ -26,6 +27,9 @@ from stdlib.onnx.table import (
     sequences,
     shapes,
     spectral,
+    strings,
+    training,
+    trees,
 )
 from stdlib.onnx.table.entry import MICROSOFT, Entry
 
@@ -48,6 +52,10 @@ for _module in (
     sequences,
     sampling,
     spectral,
+    strings,
+    training,
+    features,
+    trees,
     microsoft,
     microsoft_attention,
     microsoft_quantised,

@@ -107,7 +107,15 @@ def _transposed_extents(
     return given[:rank], out
 
 
+def det(n: Site) -> Value:
+    x = n.arg(0)
+    if len(x.shape) < 2 or x.shape[-1] != x.shape[-2]:
+        raise n.wrong(f"the shape {list(x.shape)} is not that of square matrices")
+    return n.op("det", x) if x.shape[-1] else n.filled(x.shape[:-2], x.dtype, 1)
+
+
 RULES = (
+    Entry("Det", 11, 22, det),
     Entry("MatMul", 1, 13, matmul),
     Entry("Gemm", 1, 13, gemm),
     Entry("Conv", 1, 22, conv),

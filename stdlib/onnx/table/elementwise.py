@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from functools import reduce
+from math import prod
 
 import numpy as np
 
 from codegen.dtypes import DTYPES, DType
 from stdlib.onnx.site import Item, Rule, Site
 from stdlib.onnx.table.entry import Entry
-from stdlib.onnx.tensors import element_type
+from stdlib.onnx.table.strings import to_numbers, to_strings
+from stdlib.onnx.tensors import STRING, element_type
 from tensorlang.graph.nodes import Value
 
 
@@ -130,18 +132,27 @@ def cast(n: Site, x: Value, dtype: DType) -> Value:
 
 
 def saturating_cast(n: Site, x: Value, dtype: DType) -> Value:
-    """Return `x` in another type, saturated where that is a float of eight bits and `saturate` does not say otherwise."""
-    if dtype.bits == 8 and dtype.is_float and x.dtype != dtype and n.flag("saturate", True):
+    """Return `x` in another type, saturated where that is a float of eight bits or fewer and `saturate` does not say otherwise."""
+    if dtype.bits <= 8 and dtype.is_float and x.dtype != dtype and n.flag("saturate", True):
         return n.op(f"saturate_{dtype.name}", x)
     return cast(n, x, dtype)
 
 
 def cast_to(n: Site) -> Value:
-    return saturating_cast(n, n.arg(0), element_type(n.integer("to", 0), "the result"))
+    number = n.integer("to", 0)
+    return _converted(n, None if number == STRING else element_type(number, "the result"))
 
 
 def cast_like(n: Site) -> Value:
-    return saturating_cast(n, n.arg(0), n.arg(1).dtype)
+    return _converted(n, None if n.is_text(n.arg(1)) else n.arg(1).dtype)
+
+
+def _converted(n: Site, dtype: DType | None) -> Value:
+    """Return the first argument in another type, as strings where that is None."""
+    x = n.arg(0)
+    if n.is_text(x):
+        return x if dtype is None else to_numbers(n, x, dtype)
+    return to_strings(n, x) if dtype is None else saturating_cast(n, x, dtype)
 
 
 def bit_cast(n: Site) -> Value:
@@ -151,6 +162,8 @@ def bit_cast(n: Site) -> Value:
         raise n.wrong(f"the bits of {x.dtype} are no {dtype}")
     if x.dtype == dtype:
         return x
+    if dtype.is_float and dtype.bits >= 32 and not x.dtype.is_float:
+        return n.op(f"{dtype.name}_of_bits", cast(n, x, DTYPES[f"u{dtype.bits}"]))
     if dtype.is_float or dtype.kind == "bool":
         raise n.unsupported(f"bits of {x.dtype} as {dtype}")
     if x.dtype.is_float:
@@ -165,14 +178,24 @@ def identity(n: Site) -> Item:
 
 
 def dropout(n: Site) -> tuple[Value | None, ...]:
-    """In inference the input itself, and a mask of ones."""
+    """In inference the input itself, and a mask of ones. In training what is dropped depends on the seed, which has to be there."""
     if n.node.since >= 12 and n.maybe(2) is not None and bool(np.any(n.constant_of(2))) and not _keeps_all(n):
-        raise n.unsupported("training_mode = 1")
+        return _dropped(n)
     if n.node.since < 7 and not n.flag("is_test") and n.has_output(1):
         raise n.unsupported("is_test = 0")
     x = n.arg(0)
     dtype = DTYPES["bool"] if n.node.since >= 10 else x.dtype
     return x, n.filled(x.shape, dtype, 1) if n.has_output(1) else None
+
+
+def _dropped(n: Site) -> tuple[Value | None, ...]:
+    x = n.arg(0)
+    if not n.has("seed"):
+        raise n.unsupported("training_mode = 1 and no seed")
+    ratio = n.filled((), x.dtype, 0.5) if n.maybe(1) is None else cast(n, n.view(n.arg(1), ()), x.dtype)
+    flat = n.view(x, (prod(x.shape),))
+    y, mask = n.ops("dropout", flat, ratio, seed=n.integer("seed", 0, low=0, high=2**32 - 1))
+    return n.view(y, x.shape), n.view(mask, x.shape)
 
 
 def _keeps_all(n: Site) -> bool:

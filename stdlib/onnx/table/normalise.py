@@ -14,18 +14,21 @@ from tensorlang.graph.nodes import Value
 
 
 def batch_norm(n: Site) -> tuple[Value | None, ...]:
-    """In inference: the statistics are inputs. Before version 7 `is_test`, from 14 on `training_mode` says so."""
-    if n.flag("training_mode"):
-        raise n.unsupported("training_mode = 1")
+    """In inference the statistics are inputs, in training those of the batch. Before version 7 `is_test`, from 14 on `training_mode` says
+    so."""
     if (n.node.since < 7 and not n.flag("is_test")) or (n.node.since < 9 and not n.integer("spatial", 1)):
         raise n.unsupported("is_test = 0" if n.node.since < 7 else "spatial = 0")
-    if any(n.has_output(k) for k in range(1, 5)):
+    x, training = n.arg(0), n.flag("training_mode")
+    if any(n.has_output(k) for k in range(1, 5)) and not training:
         raise n.unsupported("statistics as outputs")
-    x = n.arg(0)
     if len(x.shape) < 2:
         raise n.wrong(f"the input needs a batch and channels, not the shape {list(x.shape)}")
     scale, bias, mean, var = (cast(n, n.arg(k), x.dtype) for k in range(1, 5))
-    return (n.op("batch_norm", x, scale, bias, mean, var, eps=n.real("epsilon", 1e-5)),)
+    eps = n.real("epsilon", 1e-5)
+    if not training:
+        return (n.op("batch_norm", x, scale, bias, mean, var, eps=eps),)
+    y, *moved = n.ops("batch_norm_training", x, scale, bias, mean, var, eps=eps, momentum=n.real("momentum", 0.9))
+    return y, *(cast(n, value, n.arg(k).dtype) for k, value in zip((3, 4), moved, strict=True))
 
 
 def layer_norm(n: Site) -> tuple[Value | None, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from stdlib.onnx.site import Site
 from stdlib.onnx.table.entry import Entry
 from stdlib.onnx.table.reducing import reduced
@@ -86,7 +88,30 @@ def global_lp(n: Site) -> Value:
     return n.op("lp_pool", x, kernel=x.shape[2:], stride=ones, dilation=ones, lo=zeros, hi=zeros, extra=zeros, p=_order(n))
 
 
+def max_unpool(n: Site) -> Value:
+    """Elements go back to where they were the greatest of their windows; `output_shape` may make room for more after them."""
+    x, ids, given = n.arg(0), n.arg(1), n.constant_ints(2)
+    rank = spatial(n, x)
+    kernel = n.integers("kernel_shape", low=1, count=rank)
+    stride = n.integers("strides", (1,) * rank, low=1, count=rank)
+    pads = n.integers("pads", (0,) * (2 * rank), count=2 * rank)
+    if ids.shape != x.shape:
+        raise n.wrong(f"indices of the shape {list(ids.shape)} for values of the shape {list(x.shape)}")
+    sizes = zip(x.shape[2:], kernel, stride, pads[:rank], pads[rank:], strict=True)
+    shape = (*x.shape[:2], *((h - 1) * s + k - a - b for h, k, s, a, b in sizes))
+    wanted = shape if given is None else given
+    more = tuple(b - a for a, b in zip(shape, wanted, strict=False))
+    if len(wanted) != len(shape) or min(shape) < 1 or min(more) < 0:
+        raise n.wrong(f"an output of the shape {list(wanted)} for windows that make {list(shape)}")
+    if not prod(x.shape):
+        return n.filled(wanted, x.dtype)
+    empty = n.filled((prod(shape),), x.dtype)
+    y = n.view(n.op("scatter_nd", empty, n.view(ids, (prod(ids.shape),)), n.view(x, (prod(x.shape),))), shape)
+    return n.op("pad", y, n.filled((), y.dtype), lo=(0,) * len(shape), hi=more) if any(more) else y
+
+
 RULES = (
+    Entry("MaxUnpool", 9, 22, max_unpool),
     Entry("MaxPool", 1, 22, max_pool),
     Entry("AveragePool", 1, 22, average_pool),
     Entry("LpPool", 2, 22, lp_pool),

@@ -40,8 +40,8 @@ def _of_blocks(n: Site, x: Value, value: Value, axis: int, size: int) -> Value:
 
 
 def _stored(n: Site, dtype: DType) -> DType:
-    """Return a type that values are quantised to: integers, or floats of eight bits, whose zero point is zero."""
-    if not dtype.is_integer and dtype.bits != 8:
+    """Return a type that values are quantised to: integers, or floats of eight bits or fewer, whose zero point is zero."""
+    if not dtype.is_integer and dtype.bits > 8:
         raise n.unsupported(f"the type {dtype}")
     return dtype
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from math import prod
+from math import inf, prod
 
+import numpy as np
+
+from codegen.dtypes import DTYPES
 from stdlib.onnx.site import Site
 from stdlib.onnx.table.elementwise import cast
 from stdlib.onnx.table.entry import Entry
@@ -54,7 +57,75 @@ def col2im(n: Site) -> Value:
     return n.op("col2im", parts, count=rank, stride=stride, dilation=dilation, lo=lo, out=out)
 
 
+def roi_align(n: Site) -> Value:
+    """Each region is cut into bins, and each bin into samples, of which means or maxima are taken."""
+    x, rois, ids = n.args()
+    if len(x.shape) != 4 or rois.shape[1:] != (4,) or ids.shape != rois.shape[:1]:
+        raise n.wrong(f"regions of the shape {list(rois.shape)} in images {list(ids.shape)} of the shape {list(x.shape)}")
+    bins = n.integer("output_height", 1, low=1), n.integer("output_width", 1, low=1)
+    ratio, scale = n.integer("sampling_ratio", 0, low=0), n.real("spatial_scale", 1.0)
+    half = (
+        n.node.since >= 16 and n.text("coordinate_transformation_mode", "half_pixel", ("half_pixel", "output_half_pixel")) == "half_pixel"
+    )
+    largest = n.text("mode", "avg", ("avg", "max")) == "max"
+    if not prod(x.shape) or not rois.shape[0]:
+        return n.filled((rois.shape[0], x.shape[1], *bins), x.dtype)
+    corners = n.op("mul", rois, n.filled((), rois.dtype, scale))
+    if half:
+        corners = n.op("sub", corners, n.filled((), rois.dtype, 0.5))
+    ends = [n.view(slice_axis(n, corners, 1, k, 1), rois.shape[:1]) for k in (1, 3, 0, 2)]
+    least = -inf if half else 1.0
+    taps: list[Value] = []
+    counts: list[Value] = []
+    for extent, count, low, high in zip(x.shape[2:], bins, ends[::2], ends[1::2], strict=True):
+        samples = ratio or int(n.decided(n.op("roi_samples", low, high, bins=count, least=least)).reshape(()))
+        at, weight, found = n.ops("roi_taps", low, high, extent=extent, bins=count, samples=max(1, samples), ratio=ratio, least=least)
+        taps += (at, weight)
+        counts.append(found)
+    return n.op("roi_max" if largest else "roi_mean", x, cast(n, ids, DTYPES["i64"]), *taps, *counts)
+
+
+def deform_conv(n: Site) -> Value:
+    """A convolution each of whose windows has its elements where the data say."""
+    x, w, offset, bias, mask = n.arg(0), n.arg(1), n.arg(2), n.maybe(3), n.maybe(4)
+    if spatial(n, x) != 2 or len(w.shape) != 4 or len(offset.shape) != 4:
+        raise n.unsupported(f"values of the shape {list(x.shape)}")
+    kernel = n.integers("kernel_shape", w.shape[2:], low=1, count=2)
+    stride, dilation = (n.integers(name, (1, 1), low=1, count=2) for name in ("strides", "dilations"))
+    given = n.integers("pads", (0,) * 4, count=4)
+    group, moved = n.integer("group", 1, low=1), n.integer("offset_group", 1, low=1)
+    out, taps, batch = offset.shape[2:], prod(kernel), x.shape[0]
+    sizes = zip(x.shape[2:], kernel, stride, dilation, given[:2], given[2:], strict=True)
+    if (
+        tuple((h + a + b - d * (k - 1) - 1) // s + 1 for h, k, s, d, a, b in sizes) != out
+        or kernel != w.shape[2:]
+        or x.shape[1] != w.shape[1] * group
+        or w.shape[0] % group
+        or x.shape[1] % moved
+        or offset.shape[:2] != (batch, 2 * moved * taps)
+        or (mask is not None and mask.shape != (batch, moved * taps, *out))
+    ):
+        raise n.wrong(f"offsets of the shape {list(offset.shape)} and weights of {list(w.shape)} for values of the shape {list(x.shape)}")
+    places = n.view(offset, (batch, moved, taps, 2, prod(out)))
+    each = np.stack(np.meshgrid(*(np.arange(k) for k in kernel), *(np.arange(k) for k in out), indexing="ij"))
+    at: list[Value] = []
+    for axis in range(2):
+        table = each[axis] * dilation[axis] + each[2 + axis] * stride[axis] - given[axis]
+        n.small(table.size, "the table of places")
+        base = n.constant(table.reshape(1, 1, taps, prod(out)).astype(x.dtype.numpy))
+        along = n.view(slice_axis(n, places, 3, axis, 1), (batch, moved, taps, prod(out)))
+        at.append(n.op("add", along, base))
+    shape = (batch, moved, taps, prod(out))
+    counts = n.filled(shape, x.dtype, 1) if mask is None else n.view(mask, shape)
+    seen = n.op("deformed_windows", x, *at, counts, group=moved)
+    one = (1, 1)
+    y = n.op("conv", seen, n.view(w, (*w.shape[:2], taps, 1)), bias, group=group, stride=one, dilation=one, lo=(0, 0), hi=(0, 0))
+    return n.view(y, (batch, w.shape[0], *out))
+
+
 RULES = (
+    Entry("RoiAlign", 10, 22, roi_align),
+    Entry("DeformConv", 19, 22, deform_conv),
     Entry("GridSample", 16, 22, grid_sample),
     Entry("Col2Im", 18, 18, col2im),
 )

@@ -10,12 +10,13 @@ from codegen.dtypes import DType
 from stdlib.onnx.site import Item, Result, Site, TensorSequence
 from stdlib.onnx.table.entry import Entry
 from stdlib.onnx.table.moving import joined, slice_axis
-from stdlib.onnx.tensors import element_type
+from stdlib.onnx.tensors import STRING, TEXT, element_type
 from tensorlang.graph.nodes import Value
 
 
 def empty(n: Site) -> Result:
-    return TensorSequence((), element_type(n.integer("dtype", 1), "the sequence"))
+    number = n.integer("dtype", 1)
+    return TensorSequence((), TEXT if number == STRING else element_type(number, "the sequence"))
 
 
 def construct(n: Site) -> Result:

@@ -104,7 +104,29 @@ def window(weights: tuple[float, float, float]) -> Rule:
     return rule
 
 
+def mel_weights(n: Site) -> Value:
+    """How much each frequency of a spectrum counts in each of overlapping triangles, which are equally wide on the mel scale."""
+    bins, length, rate, low, high = (float(n.constant_of(k).reshape(-1)[0]) for k in range(5))
+    if bins < 0 or length < 0 or rate <= 0:
+        raise n.wrong(f"{bins:g} triangles over the {length:g} frequencies of a signal at {rate:g} Hz")
+    count, rows = int(bins), int(length) // 2 + 1
+    n.small(rows * max(1, count), "the matrix")
+    first, last = (2595 * np.log10(1 + hertz / 700) for hertz in (low, high))
+    edges = np.linspace(first, last, count + 2, endpoint=False)
+    places = ((length + 1) * (700 * (10 ** (edges / 2595) - 1)) // rate).astype(np.int64)
+    if places.size and not 0 <= places.min() <= places.max() <= rows:
+        raise n.wrong(f"frequencies from {places.min()} to {places.max()} of {rows}")
+    left, middle, right = places[:-2], places[1:-1], places[2:]
+    row = np.arange(rows)[:, None]
+    rising = np.where(middle > left, (row - left) / np.maximum(middle - left, 1), 1.0)
+    falling = (right - row) / np.maximum(right - middle, 1)
+    table = np.where((left <= row) & (row <= middle), rising, 0.0)
+    table = np.where((middle <= row) & (row < right), falling, table)
+    return n.constant(table.astype(element_type(n.integer("output_datatype", 1), "the result").numpy))
+
+
 RULES = (
+    Entry("MelWeightMatrix", 17, 17, mel_weights),
     Entry("Constant", 1, 25, constant),
     Entry("ConstantOfShape", 9, 25, constant_of_shape),
     Entry("Shape", 1, 25, shape),

@@ -1,0 +1,322 @@
+"""Ensembles of decision trees: all nodes in a few tables, through which rows go a level of all trees at a time. Domain ai.onnx.ml."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from codegen.dtypes import DTYPES, DType
+from stdlib.onnx.model import Array
+from stdlib.onnx.site import Result, Site
+from stdlib.onnx.table.classes import ML, labelled, labels_of, transformed
+from stdlib.onnx.table.elementwise import cast
+from stdlib.onnx.table.entry import Entry
+from tensorlang.graph.nodes import Value
+
+_MODES = {"BRANCH_LEQ": 0, "BRANCH_LT": 1, "BRANCH_GTE": 2, "BRANCH_GT": 3, "BRANCH_EQ": 4, "BRANCH_NEQ": 5}
+_MEMBER = 6
+DEEPEST = 1 << 12
+"""Trees of more levels are refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forest:
+    """Nodes of all trees by number: which feature is compared with which value, how (`_MODES`; -1 at a leaf), where rows go for which that
+    holds and where others, and whether NaN goes with those. `weights[node, target]` is what leaves hold; `roots` are the first nodes."""
+
+    feature: Array
+    value: Array
+    how: Array
+    yes: Array
+    no: Array
+    nan: Array
+    weights: Array
+    roots: Array
+
+
+def _list(n: Site, name: str) -> tuple[object, ...]:
+    found = n.node.attributes.get(name, ())
+    return found if isinstance(found, tuple) else ()
+
+
+def _numbers(n: Site, name: str, dtype: DType) -> Array:
+    """Return a list attribute of floats, or the tensor that may be given in its place."""
+    tensor = n.node.attributes.get(f"{name}_as_tensor")
+    return tensor if isinstance(tensor, np.ndarray) and tensor.size else np.array(_list(n, name), dtype.numpy)
+
+
+def _forest_of_lists(n: Site, kind: str, targets: int, dtype: DType, absent: float = 0.0) -> Forest:
+    """Return the trees of versions 1 to 4: nodes by the numbers of their tree and their own. `absent` is held for other targets."""
+    trees, ids = (np.array(_list(n, f"nodes_{name}"), np.int64) for name in ("treeids", "nodeids"))
+    count = len(trees)
+    modes = [str(mode) for mode in _list(n, "nodes_modes")]
+    feature = np.array(_list(n, "nodes_featureids"), np.int64)
+    children = [np.array(_list(n, f"nodes_{name}"), np.int64) for name in ("truenodeids", "falsenodeids")]
+    value = _numbers(n, "nodes_values", dtype)
+    missing = np.array(_list(n, "nodes_missing_value_tracks_true") or (0,) * count, np.bool_)
+    lengths = [len(ids), len(modes), *(len(one) for one in (feature, *children, value, missing))]
+    if not count or any(length != count for length in lengths):
+        raise n.wrong(f"lists of {', '.join(map(str, lengths))} elements for {count} nodes")
+    if any(mode not in _MODES and mode != "LEAF" for mode in modes):
+        raise n.wrong(f"nodes of the mode {next(m for m in modes if m not in _MODES and m != 'LEAF')!r}")
+    number = {pair: k for k, pair in enumerate(zip(trees.tolist(), ids.tolist(), strict=True))}
+    if len(number) != count:
+        raise n.wrong("two nodes of a tree have one number")
+    how = np.array([_MODES.get(mode, -1) for mode in modes], np.int64)
+
+    def numbered(of: Sequence[int], nodes: Array, what: str) -> Array:
+        found = [number.get((t, k), -1) for t, k in zip(of, nodes.tolist(), strict=True)]
+        if min(found, default=0) < 0:
+            raise n.wrong(f"{what} are no nodes of their trees")
+        return np.array(found, np.int64)
+
+    inner = how >= 0
+    yes, no = np.arange(count), np.arange(count)
+    for table, given in ((yes, children[0]), (no, children[1])):
+        table[inner] = numbered(trees[inner].tolist(), given[inner], "children")
+    weights = np.full((count, targets), absent, dtype.numpy)
+    held = [np.array(_list(n, f"{kind}_{name}"), np.int64) for name in ("treeids", "nodeids", "ids")]
+    amounts = _numbers(n, f"{kind}_weights", dtype)
+    if any(len(one) != len(amounts) for one in held):
+        raise n.wrong(f"{len(amounts)} weights for {len(held[0])} leaves")
+    if len(amounts) and not 0 <= held[2].min() <= held[2].max() < targets:
+        raise n.wrong(f"weights for the results {held[2].min()} to {held[2].max()} of {targets}")
+    at = numbered(held[0].tolist(), held[1], "leaves"), held[2]
+    weights[at] = 0
+    np.add.at(weights, at, amounts)
+    child = np.zeros(count, np.bool_)
+    child[yes[inner]] = child[no[inner]] = True
+    return Forest(feature, value, how, yes, no, missing, weights, np.flatnonzero(~child))
+
+
+def _depth(n: Site, forest: Forest) -> int:
+    """Return how many nodes that are no leaves a way has at most."""
+    level, depth = forest.roots, 0
+    while True:
+        level = level[forest.how[level] >= 0]
+        if not level.size:
+            return depth
+        depth += 1
+        if depth > DEEPEST or level.size > 2 * len(forest.how):
+            raise n.wrong(f"trees of more than {DEEPEST} levels, or with nodes of several parents")
+        level = np.concatenate([forest.yes[level], forest.no[level]])
+
+
+def _plain(forest: Forest, features: int) -> Forest | None:
+    """Return the trees with nothing but "not greater": less than a number is not greater than the one before it, and what is asked of x
+    from below is asked of -x, which stands behind x. None where NaN would go another way."""
+    inner, how = forest.how >= 0, forest.how
+    if np.any(inner & ((how > 3) | forest.nan)):
+        return None
+    negative = inner & (how >= 2)
+    value = np.where(negative, -forest.value, forest.value)
+    strict = inner & ((how == 1) | (how == 3))
+    value = np.where(strict, np.nextafter(value, value.dtype.type(-np.inf)), value)
+    feature = np.where(negative, forest.feature + features, forest.feature)
+    lost = strict & np.isneginf(forest.value * np.where(negative, -1, 1))
+    return None if np.any(lost) else replace(forest, feature=feature, value=value, how=np.where(inner, 0, -1))
+
+
+def _neighbours(forest: Forest) -> tuple[Forest, Array]:
+    """Return the nodes by levels of all trees, the two children of each as neighbours, and for each node the first of its children: of a
+    leaf the one before itself, to whose second child it leads."""
+    order, level = [forest.roots], forest.roots
+    while level.size:
+        inner = level[forest.how[level] >= 0]
+        level = np.stack([forest.yes[inner], forest.no[inner]], axis=1).reshape(-1)
+        order.append(level)
+    nodes = np.concatenate(order)
+    place = np.empty(len(forest.how), np.int64)
+    place[nodes] = np.arange(len(nodes))
+    inner = forest.how[nodes] >= 0
+    first = np.where(inner, place[forest.yes[nodes]], np.arange(len(nodes)) - 1)
+    value = np.where(inner, forest.value[nodes], forest.value.dtype.type(np.nan))
+    feature, roots = np.where(inner, forest.feature[nodes], 0), np.arange(len(forest.roots))
+    return replace(forest, feature=feature, value=value, how=forest.how[nodes], weights=forest.weights[nodes], roots=roots), first
+
+
+def leaves(n: Site, x: Value, forest: Forest) -> tuple[Value, Forest]:
+    """Return the leaf that each row comes to in each tree, and the trees with their nodes in the order that these are counted in."""
+    inner = forest.how >= 0
+    if np.any(inner & ((forest.feature < 0) | (forest.feature >= x.shape[1]))):
+        raise n.wrong(f"features beyond the {x.shape[1]} that there are")
+    n.small(len(forest.how), "the table of nodes")
+    depth = _depth(n, forest)
+    plain = _plain(forest, x.shape[1])
+    if plain is not None:
+        if np.any(plain.feature[inner] >= x.shape[1]):
+            x = n.op("concat", (x, n.op("map", x, f="negate")), axis=1)
+        ordered, first = _neighbours(plain)
+        tables = (_i32(n, ordered.feature), n.constant(ordered.value), _i32(n, first), _i32(n, ordered.roots))
+        return n.op("leaves_of_trees", x, *tables, depth=depth), ordered
+    same = np.where(inner, forest.how, 0)
+    features, values, nan = _i32(n, np.where(inner, forest.feature, 0)), n.constant(forest.value), n.constant(forest.nan)
+    children = [_i32(n, table) for table in (forest.yes, forest.no, forest.roots)]
+    return n.op("leaves_of_any_trees", x, features, values, _i32(n, same), nan, *children, depth=depth), forest
+
+
+def _i32(n: Site, table: Array) -> Value:
+    return n.constant(table.astype(np.int32))
+
+
+def sums(n: Site, x: Value, forest: Forest, aggregate: str, base: Array) -> Value:
+    """Return what the leaves hold together for each target."""
+    targets, trees = forest.weights.shape[1], len(forest.roots)
+    grouped = None if aggregate in ("MIN", "MAX") else _by_targets(forest)
+    if grouped is not None:
+        forest = replace(forest, roots=forest.roots[grouped])
+    leaf, ordered = leaves(n, x, forest)
+    if aggregate in ("MIN", "MAX"):
+        y = n.op("least_of_rows" if aggregate == "MIN" else "greatest_of_rows", leaf, n.constant(ordered.weights))
+        y = n.op("select", n.op("is_inf", y, positive=True, negative=True), n.filled((), y.dtype), y)
+    elif grouped is not None:
+        y = n.op("sum_of_leaves", n.view(leaf, (x.shape[0], targets, trees // targets)), n.constant(ordered.weights.sum(axis=1)))
+    else:
+        y = n.op("sum_of_rows", leaf, n.constant(ordered.weights))
+    if aggregate == "AVERAGE":
+        y = n.op("div", y, n.filled((), y.dtype, trees))
+    return n.op("add", y, n.constant(base.astype(y.dtype.numpy))) if base.size and np.any(base) else y
+
+
+def _by_targets(forest: Forest) -> Array | None:
+    """Return the trees in the order of their targets where each is for one, and as many for each; None where that is not so."""
+    count, targets = forest.weights.shape
+    if targets == 1:
+        return np.arange(len(forest.roots))
+    tree = np.full(count, -1)
+    level, of = forest.roots, np.arange(len(forest.roots))
+    while level.size:
+        tree[level] = of
+        inner = forest.how[level] >= 0
+        of = np.concatenate([of[inner], of[inner]])
+        level = np.concatenate([forest.yes[level[inner]], forest.no[level[inner]]])
+    node, target = np.nonzero(forest.weights)
+    node, target = node[tree[node] >= 0], target[tree[node] >= 0]
+    least, most = np.full(len(forest.roots), targets), np.full(len(forest.roots), -1)
+    np.minimum.at(least, tree[node], target)
+    np.maximum.at(most, tree[node], target)
+    if np.any(least != most) or np.any(np.bincount(most, minlength=targets) * targets != len(forest.roots)):
+        return None
+    return np.argsort(most, kind="stable")
+
+
+def _rows(n: Site) -> tuple[Value, DType]:
+    """Return the input as rows of floats."""
+    x = n.arg(0)
+    if len(x.shape) not in (1, 2):
+        raise n.wrong(f"the shape {list(x.shape)} is not that of rows of features")
+    rows = x if len(x.shape) == 2 else n.view(x, (1, *x.shape))
+    dtype = DTYPES["f64"] if x.dtype == DTYPES["f64"] else DTYPES["f32"]
+    return cast(n, rows, dtype), dtype
+
+
+_AGGREGATES = ("SUM", "AVERAGE", "MIN", "MAX")
+_ABSENT = {"MIN": np.inf, "MAX": -np.inf}
+"""What changes neither the least nor the greatest."""
+
+
+def regressor(n: Site) -> Result:
+    x, dtype = _rows(n)
+    targets = n.integer("n_targets", 1, low=1)
+    aggregate = n.text("aggregate_function", "SUM", _AGGREGATES)
+    forest = _forest_of_lists(n, "target", targets, dtype, _ABSENT.get(aggregate, 0.0))
+    base = _numbers(n, "base_values", dtype)
+    if base.size not in (0, targets):
+        raise n.wrong(f"{base.size} base values for {targets} results")
+    y = sums(n, x, forest, aggregate, base)
+    return cast(n, transformed(n, y, n.text("post_transform", "NONE")), DTYPES["f32"])
+
+
+def classifier(n: Site) -> Result:
+    """Where there are two classes and leaves are for one of them, the sum says how much speaks for the second."""
+    x, dtype = _rows(n)
+    labels = labels_of(n, "classlabels_int64s", "classlabels_strings")
+    classes = len(labels)
+    forest = _forest_of_lists(n, "class", max(classes, 1 + max((int(str(k)) for k in _list(n, "class_ids")), default=0)), dtype)
+    used = {int(str(k)) for k in _list(n, "class_ids")}
+    base = _numbers(n, "base_values", dtype)
+    transform = n.text("post_transform", "NONE")
+    if classes == 2 and len(used) == 1:
+        (only,) = used
+        score = sums(n, x, replace(forest, weights=forest.weights[:, [only]]), "SUM", base[-1:] if base.size else base)
+        positive = bool(np.all(_numbers(n, "class_weights", dtype) >= 0))
+        return labelled(n, score, labels, transform, 0.5 if positive else 0.0, share=positive)
+    if base.size not in (0, classes) or len(labels) != forest.weights.shape[1]:
+        raise n.wrong(f"{base.size} base values and weights for {forest.weights.shape[1]} results for {classes} classes")
+    return labelled(n, sums(n, x, forest, "SUM", base), labels, transform)
+
+
+def _forest_of_tensors(n: Site, dtype: DType, absent: float) -> Forest:
+    """Return the trees of version 5: nodes and leaves each in a list, sets of values one after another."""
+
+    def table(name: str) -> Array:
+        found = n.node.attributes.get(name)
+        return found if isinstance(found, np.ndarray) else np.array(found if isinstance(found, tuple) else (), np.int64)
+
+    feature, modes, splits = (table(f"nodes_{name}") for name in ("featureids", "modes", "splits"))
+    yes, no, yes_leaf, no_leaf = (table(f"nodes_{name}") for name in ("truenodeids", "falsenodeids", "trueleafs", "falseleafs"))
+    roots, targets, weights = table("tree_roots"), table("leaf_targetids"), table("leaf_weights")
+    nodes, count, total = len(modes), len(weights), n.integer("n_targets", 1, low=1)
+    missing = table("nodes_missing_value_tracks_true") if n.has("nodes_missing_value_tracks_true") else np.zeros(nodes, np.int64)
+    lists = (feature, splits, yes, no, yes_leaf, no_leaf, missing)
+    if any(len(one) != nodes for one in lists) or len(targets) != count or not count or not len(roots):
+        raise n.wrong(f"lists of {', '.join(str(len(one)) for one in lists)} elements for {nodes} nodes")
+    for ids, is_leaf in ((yes, yes_leaf), (no, no_leaf)):
+        if np.any((ids < 0) | (ids >= np.where(is_leaf != 0, count, nodes))):
+            raise n.wrong("children that are not there")
+    if np.any((roots < 0) | (roots >= nodes)) or np.any((targets < 0) | (targets >= total)) or np.any((modes < 0) | (modes > _MEMBER)):
+        raise n.wrong("roots, targets or modes that are not there")
+    members = iter(table("membership_values").tolist())
+    extra = nodes + count
+    how, value = modes.astype(np.int64), splits.astype(dtype.numpy)
+    yes_all, no_all = (np.where(leaf != 0, nodes + ids, ids) for ids, leaf in ((yes, yes_leaf), (no, no_leaf)))
+    links = [list(column) for column in (feature, value, how, yes_all, no_all, missing)]
+    more: list[list[object]] = []
+    for k in np.flatnonzero(modes == _MEMBER).tolist():
+        found: list[float] = []
+        for member in members:
+            if np.isnan(member):
+                break
+            found.append(member)
+        if not found:
+            raise n.wrong("a node asks for a member of no set")
+        target, otherwise = links[3][k], links[4][k]
+        chain = [k, *range(extra + len(more), extra + len(more) + len(found) - 1)]
+        for place, member in enumerate(found):
+            after = chain[place + 1] if place + 1 < len(chain) else otherwise
+            row: list[object] = [links[0][k], member, _MODES["BRANCH_EQ"], target, after, links[5][k]]
+            if place:
+                more.append(row)
+            else:
+                for column, item in zip(links, row, strict=True):
+                    column[k] = item
+    leaves_ = np.arange(nodes, nodes + count)
+    rest = [np.array([row[c] for row in more]) for c in range(6)]
+    zero = np.zeros(count)
+    columns = [
+        np.concatenate([np.array(column, np.float64), middle, np.array(end, np.float64)])
+        for column, middle, end in zip(links, (zero, zero, zero - 1, leaves_, leaves_, zero), rest, strict=True)
+    ]
+    held = np.full((extra + len(more), total), absent, dtype.numpy)
+    held[leaves_, targets] = weights
+    degenerate = (yes_leaf[roots] != 0) & (no_leaf[roots] != 0) & (yes[roots] == no[roots])
+    starts = np.where(degenerate, nodes + yes[roots], roots)
+    ints = [column.astype(np.int64) for column in columns]
+    return Forest(ints[0], columns[1].astype(dtype.numpy), ints[2], ints[3], ints[4], columns[5] != 0, held, starts)
+
+
+def ensemble(n: Site) -> Result:
+    x, dtype = _rows(n)
+    aggregate = _AGGREGATES[(1, 0, 2, 3)[n.integer("aggregate_function", 1, 0, 3)]]
+    transform = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")[n.integer("post_transform", 0, 0, 4)]
+    y = sums(n, x, _forest_of_tensors(n, dtype, _ABSENT.get(aggregate, 0.0)), aggregate, np.zeros(0))
+    return transformed(n, y, transform)
+
+
+RULES = (
+    Entry("TreeEnsembleRegressor", 1, 5, regressor, ML),
+    Entry("TreeEnsembleClassifier", 1, 5, classifier, ML),
+    Entry("TreeEnsemble", 5, 5, ensemble, ML),
+)

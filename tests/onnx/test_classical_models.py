@@ -1,0 +1,210 @@
+"""Models of ai.onnx.ml, trees, linear models, encoders, compute what onnxruntime computes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import ModelProto, TensorProto, helper
+
+import tensorlang as tl
+from tensorlang.diagnostics import CompileError
+
+Array = np.ndarray[Any, Any]
+F32, I64 = np.float32, np.int64
+
+
+def model(op: str, arrays: Mapping[str, Array], outputs: int, version: int, **attributes: Any) -> ModelProto:
+    node = helper.make_node(op, list(arrays), [f"y{k}" for k in range(outputs)], domain="ai.onnx.ml", **attributes)
+    numbers = {"f": TensorProto.FLOAT, "i": TensorProto.INT64, "O": TensorProto.STRING}
+    inputs = [helper.make_tensor_value_info(name, numbers[a.dtype.kind], a.shape) for name, a in arrays.items()]
+    results = [helper.make_empty_tensor_value_info(f"y{k}") for k in range(outputs)]
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("ai.onnx.ml", version)]
+    return helper.make_model(helper.make_graph([node], "g", inputs, results), opset_imports=opsets, ir_version=9)
+
+
+def check(op: str, *arrays: Array, outputs: int = 1, version: int = 3, **attributes: Any) -> list[Array]:
+    """Compare an operator with onnxruntime, and return its results."""
+    feeds = {f"x{k}": a for k, a in enumerate(arrays)}
+    made = model(op, feeds, outputs, version, **attributes)
+    expected = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, feeds)
+    typed = typed_like(made, expected)
+    found = list(tl.compile(typed, threads=1).run(feeds).values())
+    for a, b in zip(found, map(np.asarray, expected), strict=True):
+        assert a.dtype == b.dtype and a.shape == b.shape
+        if a.dtype.kind == "f":
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+        else:
+            assert a.tolist() == b.tolist()
+    return found
+
+
+def typed_like(made: ModelProto, expected: Sequence[Any]) -> ModelProto:
+    """Return the model with outputs declared as these arrays are."""
+    typed = ModelProto()
+    typed.CopyFrom(made)
+    for output, array in zip(typed.graph.output, expected, strict=True):
+        kind = TensorProto.STRING if np.asarray(array).dtype.kind == "O" else helper.np_dtype_to_tensor_dtype(np.asarray(array).dtype)
+        output.CopyFrom(helper.make_tensor_value_info(output.name, kind, None))
+    return typed
+
+
+def forest(
+    kind: str, trees: int, depth: int, features: int, targets: int, mode: str, seed: int = 0, missing: bool = False
+) -> dict[str, Any]:
+    """Return the attributes of trees with some leaves before the last level."""
+    random = np.random.default_rng(seed)
+    nodes: dict[str, list[Any]] = {
+        name: [] for name in ("treeids", "nodeids", "featureids", "values", "modes", "truenodeids", "falsenodeids")
+    }
+    tracks: list[int] = []
+    held: dict[str, list[Any]] = {name: [] for name in ("treeids", "nodeids", "ids", "weights")}
+    for tree in range(trees):
+        pending, count = [(0, 0)], 1
+        while pending:
+            node, level = pending.pop()
+            leaf = level == depth or (level > 0 and random.random() < 0.2)
+            row = (tree, node, int(random.integers(features)), float(F32(random.integers(-3, 4) / 2)), "LEAF" if leaf else mode)
+            for name, item in zip(nodes, (*row, 0 if leaf else count, 0 if leaf else count + 1), strict=True):
+                nodes[name].append(item)
+            tracks.append(int(missing and random.random() < 0.5))
+            if leaf:
+                for target in {int(random.integers(targets)), tree % targets}:
+                    for name, item in zip(held, (tree, node, target, float(F32(random.standard_normal()))), strict=True):
+                        held[name].append(item)
+            else:
+                pending += [(count, level + 1), (count + 1, level + 1)]
+                count += 2
+    found = {f"nodes_{name}": column for name, column in nodes.items()} | {f"{kind}_{name}": column for name, column in held.items()}
+    return found | ({"nodes_missing_value_tracks_true": tracks} if missing else {})
+
+
+def rows(count: int, features: int, seed: int = 1) -> Array:
+    x = np.random.default_rng(seed).integers(-4, 5, (count, features)).astype(F32) / 2
+    if count > 2:
+        x[0, :], x[1, 0] = np.nan, np.inf
+    return x
+
+
+MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")
+
+
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("mode", MODES)
+def test_trees_compare_in_every_way(mode: str, missing: bool) -> None:
+    trees = forest("target", 7, 4, 5, 1, mode, missing=missing)
+    check("TreeEnsembleRegressor", rows(20, 5), n_targets=1, base_values=[0.5], **trees)
+
+
+@pytest.mark.parametrize("aggregate", ["SUM", "AVERAGE", "MIN", "MAX"])
+@pytest.mark.parametrize("targets", [1, 3])
+def test_trees_are_brought_together(aggregate: str, targets: int) -> None:
+    trees = forest("target", 6, 3, 4, targets, "BRANCH_LEQ")
+    check("TreeEnsembleRegressor", rows(9, 4), n_targets=targets, aggregate_function=aggregate, **trees)
+
+
+@pytest.mark.parametrize("transform", ["NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO"])
+@pytest.mark.parametrize("classes", [3, 4])
+def test_trees_that_classify(transform: str, classes: int) -> None:
+    trees = forest("class", 6, 3, 4, classes, "BRANCH_LT")
+    check(
+        "TreeEnsembleClassifier",
+        rows(9, 4),
+        outputs=2,
+        classlabels_int64s=[10 * k for k in range(classes)],
+        post_transform=transform,
+        **trees,
+    )
+
+
+def test_the_shares_of_two_classes_add_up() -> None:
+    trees = forest("class", 6, 3, 4, 1, "BRANCH_LEQ")
+    shares = [abs(w) % 1 / 12 for w in trees["class_weights"]]
+    both = {name: [*trees[name], *trees[name]] for name in ("class_treeids", "class_nodeids")}
+    ids = [0] * len(shares) + [1] * len(shares)
+    weights = [*shares, *(1 / 6 - share for share in shares)]
+    check(
+        "TreeEnsembleClassifier",
+        rows(9, 4),
+        outputs=2,
+        classlabels_int64s=[0, 1],
+        **{**trees, **both, "class_ids": ids, "class_weights": weights},
+    )
+
+
+@pytest.mark.parametrize("transform", ["NONE", "LOGISTIC"])
+@pytest.mark.parametrize("positive", [False, True])
+def test_trees_that_speak_for_one_of_two_classes(transform: str, positive: bool) -> None:
+    trees = forest("class", 5, 3, 4, 1, "BRANCH_LEQ")
+    if positive:
+        trees["class_weights"] = [abs(w) / 5 for w in trees["class_weights"]]
+    check("TreeEnsembleClassifier", rows(9, 4), outputs=2, classlabels_strings=["no", "yes"], post_transform=transform, **trees)
+
+
+def test_a_tree_may_be_a_leaf() -> None:
+    lists = {f"nodes_{name}": [0] for name in ("treeids", "nodeids", "featureids", "truenodeids", "falsenodeids")}
+    held = {"target_treeids": [0], "target_nodeids": [0], "target_ids": [0], "target_weights": [1.5]}
+    check("TreeEnsembleRegressor", rows(3, 2), n_targets=1, nodes_values=[0.0], nodes_modes=["LEAF"], **lists, **held)
+
+
+def test_trees_that_are_none_are_refused() -> None:
+    trees = forest("target", 2, 2, 3, 1, "BRANCH_LEQ")
+    x = rows(4, 3)
+    for change in (
+        {"nodes_truenodeids": [99] * len(trees["nodes_treeids"])},
+        {"nodes_featureids": [3] * len(trees["nodes_treeids"])},
+        {"nodes_modes": ["BRANCH_LIKE"] * len(trees["nodes_treeids"])},
+        {"nodes_values": [0.0]},
+        {"target_ids": [1] * len(trees["target_ids"])},
+        {"nodes_truenodeids": [0] * len(trees["nodes_treeids"])},
+    ):
+        with pytest.raises(CompileError, match="O012"):
+            tl.compile(model("TreeEnsembleRegressor", {"x": x}, 1, 3, n_targets=1, **{**trees, **change}))
+
+
+@pytest.mark.parametrize("transform", ["NONE", "SOFTMAX", "LOGISTIC"])
+@pytest.mark.parametrize("classes", [1, 2, 3])
+def test_linear_models(classes: int, transform: str) -> None:
+    random = np.random.default_rng(classes)
+    x, w, b = random.standard_normal((5, 4)).astype(F32), random.standard_normal(4 * classes), random.standard_normal(classes)
+    if classes > 1 or transform == "NONE":  # of a single result onnxruntime takes no transform
+        check("LinearRegressor", x, version=1, targets=classes, coefficients=w, intercepts=b, post_transform=transform)
+    labels = list(range(max(2, classes)))
+    check("LinearClassifier", x, outputs=2, version=1, coefficients=w, intercepts=b, classlabels_ints=labels, post_transform=transform)
+
+
+def test_features_are_scaled_and_filled() -> None:
+    x = rows(4, 3)
+    check("Scaler", x, version=1, offset=[1.0, 2.0, 3.0], scale=[0.5, 1.0, 2.0])
+    check("Scaler", x, version=1, offset=[1.0], scale=[0.5])
+    check("Binarizer", x[2:], version=1, threshold=0.5)
+    check("Imputer", x, version=1, imputed_value_floats=[1.0, 2.0, 3.0], replaced_value_float=float("nan"))
+    check("Imputer", np.array([[1, -1, 2]]), version=1, imputed_value_int64s=[7], replaced_value_int64=-1)
+    check("ArrayFeatureExtractor", x, np.array([[2, 0]]), version=1)
+    check("FeatureVectorizer", x, x[:, :2], version=1, inputdimensions=[3, 2])
+
+
+@pytest.mark.parametrize("norm", ["MAX", "L1", "L2"])
+def test_rows_are_normalised(norm: str) -> None:
+    check("Normalizer", np.array([[1, -2, 3], [0, 0, 0], [4, 0.5, 2]], F32), version=1, norm=norm)
+
+
+@pytest.mark.parametrize("count", [5, 200])
+def test_labels_are_looked_up(count: int) -> None:
+    words, numbers = [f"w{k}" for k in range(count)], list(range(count))
+    given = np.array(["w3", "w1", "?", f"w{count - 1}"], object)
+    check("LabelEncoder", given, version=2, keys_strings=words, values_int64s=numbers, default_int64=-7)
+    check("LabelEncoder", np.array([3, 99999, 0, -1]), version=2, keys_int64s=numbers, values_strings=words, default_string="none")
+    floats = [float(k) / 2 for k in range(count)]
+    check(
+        "LabelEncoder", np.array([0.5, np.nan, 3, 0.25], F32), version=2, keys_floats=floats, values_floats=floats[::-1], default_float=9.0
+    )
+    check("CategoryMapper", given, version=1, cats_strings=words, cats_int64s=numbers, default_int64=-7)
+
+
+def test_categories_become_columns() -> None:
+    check("OneHotEncoder", np.array(["a", "c", "?"], object), version=1, cats_strings=["a", "b", "c"], zeros=1)
+    check("OneHotEncoder", np.array([[1], [5], [2]]), version=1, cats_int64s=[1, 2], zeros=1)

@@ -1,0 +1,143 @@
+"""Models that take or return strings, sequences and values that may be absent, through `tensorlang.compile`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
+
+import tensorlang as tl
+from tensorlang.diagnostics import CompileError, RunError
+from tensorlang.graph import texts
+
+FLOAT, STRING, INT64 = TensorProto.FLOAT, TensorProto.STRING, TensorProto.INT64
+
+
+def value(name: str, dtype: int, shape: Sequence[int | str] | None) -> ValueInfoProto:
+    return helper.make_tensor_value_info(name, dtype, shape)
+
+
+def sequence(name: str, dtype: int) -> ValueInfoProto:
+    return helper.make_tensor_sequence_value_info(name, dtype, None)
+
+
+def optional(name: str, inner: ValueInfoProto) -> ValueInfoProto:
+    return helper.make_value_info(name, helper.make_optional_type_proto(inner.type))
+
+
+def compiled(nodes: Sequence[NodeProto], inputs: Sequence[ValueInfoProto], outputs: Sequence[ValueInfoProto]) -> tl.CompiledModel:
+    return tl.compile(model(nodes, inputs, outputs), threads=1)
+
+
+def model(nodes: Sequence[NodeProto], inputs: Sequence[ValueInfoProto], outputs: Sequence[ValueInfoProto]) -> ModelProto:
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("ai.onnx.ml", 4)]
+    return helper.make_model(helper.make_graph(nodes, "g", inputs, outputs), opset_imports=opsets, ir_version=10)
+
+
+def words(*items: str) -> np.ndarray[Any, Any]:
+    return np.array(items, object)
+
+
+def test_strings_go_in_as_arrays_of_text_and_come_out_as_objects() -> None:
+    found = compiled(
+        [helper.make_node("StringConcat", ["a", "b"], ["y"])],
+        [value("a", STRING, ["n"]), value("b", STRING, [])],
+        [value("y", STRING, None)],
+    )
+    for given in (words("cat", "dog"), np.array(["cat", "dog"]), ["cat", "dog"], np.array([b"cat", b"dog"])):
+        y = found.run({"a": given, "b": np.array("s", object)})["y"]
+        assert y.dtype == object and y.tolist() == ["cats", "dogs"]
+
+
+def test_what_compares_strings_is_compiled_once_for_all_of_them() -> None:
+    found = compiled(
+        [helper.make_node("Equal", ["a", "b"], ["y"])],
+        [value("a", STRING, [2]), value("b", STRING, [2])],
+        [value("y", TensorProto.BOOL, [2])],
+    )
+    assert found(words("x", ""), words("x", "y")).tolist() == [True, False]
+    assert found(words("ä", "日本"), words("a", "日本")).tolist() == [False, True]
+    assert "1 combination" in repr(found)
+
+
+def test_lengths_of_results_of_strings_may_change_from_run_to_run() -> None:
+    nodes = [helper.make_node("StringSplit", ["a"], ["y", "n"], delimiter="-"), helper.make_node("ReduceSum", ["n"], ["s"], keepdims=0)]
+    found = compiled(nodes, [value("a", STRING, [2])], [value("y", STRING, None), value("s", INT64, [])])
+    for given, expected, count in ((["a-b", "c"], [["a", "b"], ["c", ""]], 3), (["a", "b-c-d"], [["a", "", ""], ["b", "c", "d"]], 4)):
+        results = found.run({"a": words(*given)})
+        assert results["y"].tolist() == expected and results["s"] == count
+
+
+def test_strings_of_a_run_are_forgotten_after_it() -> None:
+    found = compiled([helper.make_node("Identity", ["a"], ["y"])], [value("a", STRING, ["n"])], [value("y", STRING, ["n"])])
+    before = len(texts._constants)
+    assert found(words("quite", "new")).tolist() == ["quite", "new"]
+    assert len(texts._constants) == before
+
+
+def test_two_strings_that_have_one_number_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Same:
+        def __init__(self, *_: object, **__: object) -> None: ...
+        def digest(self) -> bytes:
+            return bytes(7) + b"\1"
+
+    monkeypatch.setattr(texts, "blake2b", Same)
+    with texts.texts_of_a_run(), pytest.raises(RunError, match="cannot be told apart"):
+        texts.numbers(words("a", "b"), "x")
+
+
+def test_strings_are_no_numbers() -> None:
+    with pytest.raises(CompileError, match="Add of strings"):
+        compiled([helper.make_node("Add", ["a", "a"], ["y"])], [value("a", STRING, [2])], [value("y", STRING, [2])])(words("a", "b"))
+    found = compiled([helper.make_node("Identity", ["a"], ["y"])], [value("a", STRING, [2])], [value("y", STRING, [2])])
+    with pytest.raises(RunError, match="R0305"):
+        found(np.zeros(2, np.int64))
+    with pytest.raises(RunError, match="R0305"):
+        found(np.array(["a", 1], object))
+
+
+def test_a_pattern_that_looks_back_is_refused() -> None:
+    nodes = [helper.make_node("RegexFullMatch", ["a"], ["y"], pattern=r"(a)\1")]
+    with pytest.raises(CompileError, match="RE2"):
+        compiled(nodes, [value("a", STRING, [1])], [value("y", TensorProto.BOOL, [1])])(words("aa"))
+
+
+def test_sequences_go_in_and_come_out_as_lists_of_any_length() -> None:
+    nodes = [helper.make_node("SequenceInsert", ["s", "x"], ["t"]), helper.make_node("SequenceLength", ["t"], ["n"])]
+    found = compiled(nodes, [sequence("s", FLOAT), value("x", FLOAT, ["k"])], [sequence("t", FLOAT), value("n", INT64, [])])
+    x = np.arange(3, dtype=np.float32)
+    for given in ([], [x + 1], [x + 1, x[:0], x[:1]]):
+        results = found.run({"s": given, "x": x})
+        assert [a.tolist() for a in results["t"]] == [a.tolist() for a in (*given, x)] and results["n"] == len(given) + 1
+
+
+def test_the_signature_of_a_sequence_is_told() -> None:
+    found = compiled([helper.make_node("Identity", ["s"], ["t"])], [sequence("s", FLOAT)], [sequence("t", FLOAT)])
+    assert str(found.inputs[0]) == "s: sequence of f32[…]"
+    with pytest.raises(RunError, match="pass a list of arrays"):
+        found.run({"s": np.zeros(3, np.float32)})
+    with pytest.raises(RunError, match="R0303"):
+        found.run({"s": [np.zeros(3)]})
+    with pytest.raises(RunError, match="R0302"):
+        found.run({"s": [], "more": np.zeros(3)})
+    with pytest.raises(RunError, match="R0307"):
+        found.prepared({"s": []}, {"t": np.zeros(3, np.float32)})
+
+
+def test_a_value_may_be_absent() -> None:
+    nodes = [helper.make_node("OptionalHasElement", ["o"], ["there"]), helper.make_node("Identity", ["o"], ["p"])]
+    inner = value("inner", FLOAT, [2])
+    found = compiled(nodes, [optional("o", inner)], [value("there", TensorProto.BOOL, []), optional("p", inner)])
+    x = np.ones(2, np.float32)
+    given, absent, left_out = found.run({"o": x}), found.run({"o": None}), found.run({})
+    assert given["there"] and given["p"].tolist() == [1, 1]
+    assert not absent["there"] and absent["p"] is None and left_out["p"] is None
+
+
+def test_a_model_with_sequences_takes_no_shapes_beforehand() -> None:
+    made = model([helper.make_node("Identity", ["s"], ["t"])], [sequence("s", FLOAT)], [sequence("t", FLOAT)])
+    with pytest.raises(CompileError, match="O011"):
+        tl.compile(made, shapes={"s": (2,)})

@@ -26,16 +26,18 @@ def plain(operator: str) -> Rule:
 def binary(operator: str) -> Rule:
     """Two operands that broadcast as in NumPy or, before version 7, where the attributes `broadcast` and `axis` say."""
 
-    def rule(n: Site) -> Value:
-        a, b = n.arg(0), n.arg(1)
-        if n.node.since < 7 and n.flag("broadcast"):
-            axis = n.axis("axis", -1, len(a.shape)) if n.has("axis") else len(a.shape) - len(b.shape)
-            if axis < 0 or axis + len(b.shape) > len(a.shape):
-                raise n.wrong(f"an operand of the shape {list(b.shape)} does not fit {list(a.shape)} at axis {axis}")
-            b = n.view(b, b.shape + (1,) * (len(a.shape) - axis - len(b.shape)))
-        return n.op(operator, a, b)
+    return lambda n: n.op(operator, n.arg(0), _second(n))
 
-    return rule
+
+def _second(n: Site) -> Value:
+    """Return the second operand with the axes that broadcast, which before version 7 `axis` says."""
+    a, b = n.arg(0), n.arg(1)
+    if n.node.since >= 7 or not n.flag("broadcast"):
+        return b
+    axis = n.axis("axis", -1, len(a.shape)) if n.has("axis") else len(a.shape) - len(b.shape)
+    if axis < 0 or axis + len(b.shape) > len(a.shape):
+        raise n.wrong(f"an operand of the shape {list(b.shape)} does not fit {list(a.shape)} at axis {axis}")
+    return n.view(b, b.shape + (1,) * (len(a.shape) - axis - len(b.shape)))
 
 
 def by_kind(floats: str, integers: str) -> Rule:
@@ -54,7 +56,7 @@ def mean(n: Site) -> Value:
 
 def power(n: Site) -> Value:
     """Integers are raised in f64; the result has the type of the base."""
-    a, b = n.arg(0), n.arg(1)
+    a, b = n.arg(0), _second(n)
     if a.dtype.is_float:
         return n.op("power", a, cast(n, b, a.dtype))
     wide = DTYPES["f64"]
@@ -217,7 +219,7 @@ RULES = (
     Entry("Sub", 1, 14, binary("sub")),
     Entry("Mul", 1, 14, binary("mul")),
     Entry("Div", 1, 14, by_kind("div", "div_int")),
-    Entry("Pow", 7, 15, power),
+    Entry("Pow", 1, 15, power),
     Entry("Mod", 10, 28, mod),
     Entry("Sum", 6, 13, chain("add")),
     Entry("Mean", 6, 13, mean),

@@ -17,6 +17,8 @@ from tensorlang.graph.nodes import Value
 
 _MODES = {"BRANCH_LEQ": 0, "BRANCH_LT": 1, "BRANCH_GTE": 2, "BRANCH_GT": 3, "BRANCH_EQ": 4, "BRANCH_NEQ": 5}
 _MEMBER = 6
+FILLED = 4
+"""Trees are filled up to complete ones where that makes them no larger than so many times."""
 DEEPEST = 1 << 12
 """Trees of more levels are refused."""
 
@@ -137,6 +139,19 @@ def _neighbours(forest: Forest) -> tuple[Forest, Array]:
     return replace(forest, feature=feature, value=value, how=forest.how[nodes], weights=forest.weights[nodes], roots=roots), first
 
 
+def _completed(forest: Forest, depth: int) -> Forest:
+    """Return the trees with all leaves at one level, and their weights as those of the leaves alone: below a leaf that comes before there
+    are nodes to which it makes no difference."""
+    level, features, values = forest.roots, [], []
+    for _ in range(depth):
+        inner = forest.how[level] >= 0
+        features.append(np.where(inner, forest.feature[level], 0))
+        values.append(np.where(inner, forest.value[level], 0))
+        level = np.stack([np.where(inner, forest.yes[level], level), np.where(inner, forest.no[level], level)], axis=1).reshape(-1)
+    value = np.concatenate(values).astype(forest.value.dtype)
+    return replace(forest, feature=np.concatenate(features), value=value, weights=forest.weights[level])
+
+
 def leaves(n: Site, x: Value, forest: Forest) -> tuple[Value, Forest]:
     """Return the leaf that each row comes to in each tree, and the trees with their nodes in the order that these are counted in."""
     inner = forest.how >= 0
@@ -148,6 +163,10 @@ def leaves(n: Site, x: Value, forest: Forest) -> tuple[Value, Forest]:
     if plain is not None:
         if np.any(plain.feature[inner] >= x.shape[1]):
             x = n.op("concat", (x, n.op("map", x, f="negate")), axis=1)
+        if 0 < depth and len(forest.roots) << (depth + 1) <= FILLED * len(forest.how):
+            complete = _completed(plain, depth)
+            tables = _i32(n, complete.feature), n.constant(complete.value)
+            return n.op("leaves_of_complete_trees", x, *tables, trees=len(forest.roots), depth=depth), complete
         ordered, first = _neighbours(plain)
         tables = (_i32(n, ordered.feature), n.constant(ordered.value), _i32(n, first), _i32(n, ordered.roots))
         return n.op("leaves_of_trees", x, *tables, depth=depth), ordered

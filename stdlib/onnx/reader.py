@@ -285,7 +285,8 @@ class _Reader:
             if not attribute.type:
                 raise Refusal("O005", f"{what} does not say its type")
             found[attribute.name] = self._attribute(attribute, what, int(attribute.type))
-        since = 1 if (domain, node.op_type) in UNDEFINED else version
+        # What onnxruntime adds to operators of ONNX it adds to the newest ones, whatever the version of its own domain
+        since = 1 if (domain, node.op_type) in UNDEFINED else NEWEST_OPSET if domain in OPEN_DOMAINS else version
         names = tuple(node.input), tuple(node.output)
         return Node(label, domain, node.op_type, version, since, *names, found, node, custom=not defined)
 

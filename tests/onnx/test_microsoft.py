@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -269,6 +270,58 @@ def test_rows_of_a_table_of_four_bits() -> None:
         quantize_axis=1,
         constants=[0, 2, 3],
     )
+
+
+def test_products_that_turn_or_end_in_an_activation() -> None:
+    check("FusedGemm", draw(3, 4), draw(4, 5), draw(5), activation="Relu", alpha=0.5)
+    check("FusedGemm", draw(3, 4), draw(5, 4), draw(3, 1), activation="LeakyRelu", activation_alpha=0.2, transB=1)
+    check("TransposeMatMul", draw(2, 4, 3), draw(2, 4, 5), transA=1, alpha=2.0)
+
+
+def test_quantised_windows_and_choices() -> None:
+    x, z = draw(1, 3, 4, 4, dtype=U8), np.asarray(7, U8)
+    check("QLinearAveragePool", x, number(0.1), z, number(0.05), z, steps=1, kernel_shape=[2, 2], strides=[2, 2])
+    other, chosen = draw(1, 3, 4, 4, dtype=U8, seed=1), draw(1, 3, 4, 4) > 0
+    fixed = {"constants": [2, 3, 5, 6, 7, 8]}
+    check("QLinearWhere", chosen, x, number(0.1), z, other, number(0.05), z, number(0.1), z, steps=1, **fixed)
+
+
+def by_formula(op: str, expected: Array, *arrays: Array, **attributes: Any) -> None:
+    """Compare an operator that onnxruntime has for graphics processors alone with what its documentation says."""
+    feeds = {f"x{k}": a for k, a in enumerate(arrays)}
+    (found,) = staged(model(op, feeds, list(feeds), 1, [], "com.microsoft", **attributes), feeds)
+    assert found.dtype == expected.dtype
+    np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-6)
+
+
+def test_halves_are_gated() -> None:
+    x, bias = draw(2, 3, 8), draw(8)
+    left, right = np.split((x + bias).astype(np.float64), 2, axis=-1)
+    erf = np.vectorize(math.erf)(right / math.sqrt(2))
+    by_formula("BiasSplitGelu", (left * right * (1 + erf) / 2).astype(F32), x, bias)
+    by_formula("BiasAdd", x + bias + x, x, bias, x)
+
+
+@pytest.mark.parametrize("activation", [0, 1])
+def test_groups_of_channels_at_the_end_are_normalised(activation: int) -> None:
+    x, g, b = draw(2, 4, 4, 6), draw(6), draw(6, seed=1)
+    parts = x.astype(np.float64).reshape(2, 16, 3, 2)
+    mean, var = parts.mean((1, 3), keepdims=True), parts.var((1, 3), keepdims=True)
+    y = ((parts - mean) / np.sqrt(var + 1e-5)).reshape(x.shape) * g + b
+    expected = y / (1 + np.exp(-y)) if activation else y
+    by_formula("GroupNorm", expected.astype(F32), x, g, b, groups=3, activation=activation, epsilon=1e-5)
+
+
+def test_convolutions_with_channels_at_the_end() -> None:
+    x, w, b = draw(2, 5, 6, 4), draw(6, 3, 3, 2), draw(6)
+    node = helper.make_node("Conv", ["x", "w", "b"], ["y"], group=2, pads=[1, 0, 1, 0], strides=[2, 1])
+    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in "xwby"]
+    made = helper.make_model(
+        helper.make_graph([node], "g", values[:3], values[3:]), opset_imports=[helper.make_opsetid("", 17)], ir_version=9
+    )
+    session = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    expected = session.run(None, {"x": x.transpose(0, 3, 1, 2), "w": w.transpose(0, 3, 1, 2), "b": b})[0].transpose(0, 2, 3, 1)
+    by_formula("NhwcConv", expected, x, w, b, group=2, pads=[1, 0, 1, 0], strides=[2, 1])
 
 
 def test_what_the_table_lacks_is_refused_by_name() -> None:

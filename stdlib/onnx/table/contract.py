@@ -55,7 +55,11 @@ def _scalar(n: Site, like: Value, number: float) -> Value:
 
 
 def conv(n: Site) -> Value:
-    x, w, b = n.arg(0), n.arg(1), n.maybe(2)
+    return convolved(n, n.arg(0), n.arg(1), n.maybe(2))
+
+
+def convolved(n: Site, x: Value, w: Value, b: Value | None) -> Value:
+    """Return a convolution as the attributes of the node say."""
     rank = spatial(n, x)
     if len(w.shape) != len(x.shape):
         raise n.wrong(f"the kernel has {len(w.shape)} dimensions and the input {len(x.shape)}")

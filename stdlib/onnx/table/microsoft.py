@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from codegen.dtypes import DTYPES
 from stdlib.onnx.site import Item, Result, Rule, Site
-from stdlib.onnx.table.contract import conv, gemm, product
+from stdlib.onnx.table.contract import conv, convolved, gemm, product
 from stdlib.onnx.table.entry import Entry, microsoft
 from stdlib.onnx.table.moving import transposed
 from stdlib.onnx.table.reducing import reduced
@@ -70,6 +70,19 @@ def fused_gemm(n: Site) -> Value:
 def fused_conv(n: Site) -> Value:
     """A convolution, what is added to it, and an activation."""
     y, more = conv(n), n.maybe(3)
+    return activated(n, y if more is None else n.op("add", y, more))
+
+
+def nhwc_conv(n: Site) -> Value:
+    """Channels are the last axis of the values, and of each kernel."""
+    x, w = n.arg(0), n.arg(1)
+    rank = len(x.shape)
+    if rank < 3 or len(w.shape) != rank:
+        raise n.wrong(f"values of the shape {list(x.shape)} and kernels of the shape {list(w.shape)}")
+    first = (0, rank - 1, *range(1, rank - 1))
+    y = convolved(n, transposed(n, x, first), transposed(n, w, first), n.maybe(2))
+    y = transposed(n, y, (0, *range(2, rank), 1))
+    more = n.maybe(3)
     return activated(n, y if more is None else n.op("add", y, more))
 
 
@@ -188,6 +201,8 @@ RULES = (
     microsoft("TransposeMatMul", fused_matmul),
     microsoft("FusedGemm", fused_gemm),
     microsoft("FusedConv", fused_conv),
+    microsoft("NhwcConv", nhwc_conv),
+    microsoft("NhwcFusedConv", nhwc_conv),
     microsoft("SkipLayerNormalization", skip_layer_norm),
     microsoft("SkipSimplifiedLayerNormalization", skip_rms_norm),
     microsoft("SimplifiedLayerNormalization", rms_norm),

@@ -9,7 +9,7 @@ from stdlib.onnx.site import Rule, Site
 from stdlib.onnx.table.elementwise import cast
 from stdlib.onnx.table.entry import microsoft
 from stdlib.onnx.table.moving import joined, repeated, slice_axis, transposed
-from stdlib.onnx.table.pooling import max_pool
+from stdlib.onnx.table.pooling import averaged, max_pool
 from stdlib.onnx.table.quantised import dequantise, integer_product, quantise
 from stdlib.onnx.table.reducing import reduced
 from stdlib.onnx.tensors import unpacked
@@ -50,6 +50,16 @@ def softmax(n: Site) -> Value:
     x = n.arg(0)
     axis = n.axis("axis", -1, len(x.shape))
     return _stored(n, n.op("softmax", _real(n, 0), axis=axis), 3, x)
+
+
+def average_pool(n: Site) -> Value:
+    if n.flag("channels_last"):
+        raise n.unsupported("channels_last = 1")
+    return _stored(n, averaged(n, _real(n, 0)), 3, n.arg(0))
+
+
+def where(n: Site) -> Value:
+    return _stored(n, n.op("select", n.arg(0), _real(n, 1), _real(n, 4)), 7, n.arg(1))
 
 
 def global_average(n: Site) -> Value:
@@ -186,6 +196,8 @@ RULES = (
     microsoft("QLinearSigmoid", sigmoid),
     microsoft("QLinearLeakyRelu", leaky_relu),
     microsoft("QLinearSoftmax", softmax),
+    microsoft("QLinearAveragePool", average_pool),
+    microsoft("QLinearWhere", where),
     microsoft("QLinearGlobalAveragePool", global_average),
     microsoft("QLinearConcat", concat),
     microsoft("QGemm", gemm),

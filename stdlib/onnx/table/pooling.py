@@ -50,8 +50,12 @@ def max_pool(n: Site) -> tuple[Value | None, ...]:
 
 
 def average_pool(n: Site) -> Value:
+    return averaged(n, n.arg(0))
+
+
+def averaged(n: Site, x: Value) -> Value:
+    """Return the means of windows on `x`, which has the shape of the first argument, as the attributes of the node say."""
     kernel, stride, dilation, lo, hi, extra = _window(n)
-    x = n.arg(0)
     include = n.flag("count_include_pad")
     unpadded = not any((*lo, *hi))
     if not any(extra) and (include or unpadded):

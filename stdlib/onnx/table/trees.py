@@ -163,7 +163,7 @@ def leaves(n: Site, x: Value, forest: Forest) -> tuple[Value, Forest]:
     if plain is not None:
         if np.any(plain.feature[inner] >= x.shape[1]):
             x = n.op("concat", (x, n.op("map", x, f="negate")), axis=1)
-        if 0 < depth and len(forest.roots) << (depth + 1) <= FILLED * len(forest.how):
+        if depth and len(forest.roots) << (depth + 1) <= FILLED * len(forest.how):
             complete = _completed(plain, depth)
             tables = _i32(n, complete.feature), n.constant(complete.value)
             return n.op("leaves_of_complete_trees", x, *tables, trees=len(forest.roots), depth=depth), complete

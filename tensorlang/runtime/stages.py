@@ -39,9 +39,9 @@ class Stages:
         kept: int,
         shape_of: Callable[[object, str], tuple[int, ...]],
     ) -> None:
-        """`inputs` are those of the problem for sizes that are known; `following(elements, hosted)` is the rest for elements that were found
-        and values that the host computed, of which code stays in memory for `kept` at most; `shape_of` tells the shape of an input, wherever
-        it lies."""
+        """`inputs` are those of the problem for sizes that are known; `following(elements, hosted)` is the rest for elements that were
+        found and values that the host computed, of which code stays in memory for `kept` at most; `shape_of` tells the shape of an input,
+        wherever it lies."""
         self.inputs, self.outputs = inputs, ()
         self._problem, self._first, self._following = problem, first, following
         self._shape_of = shape_of

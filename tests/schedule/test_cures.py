@@ -121,3 +121,22 @@ def test_no_cure_is_looked_for_where_nobody_reads_it() -> None:
     with pytest.raises(CompileError) as refused:
         proven(found.program, found.schedule, advised=False)
     assert refused.value.diagnostics[0].help is None
+
+
+PHASE = """op f(a: f32[8, 8], b: f32[8, 8]) -> (c: f32[8, 8]) {
+    c[i, j] = sum(k) a[i, k] * b[k, j]
+}
+
+schedule f for cpu {
+    order k, c.j
+    vectorize c.acc.j
+}
+"""
+
+
+def test_what_is_said_of_a_loop_of_one_statement_gives_it_a_loop_of_its_own() -> None:
+    cured, told = fixed(Source("f.tl", PHASE))
+    assert [d.code for d in told] == ["S0103"]
+    assert cured.text == PHASE.replace("    vectorize c.acc.j\n", "    distribute c.acc at c.j -> j_acc\n    vectorize j_acc\n")
+    found = written(cured.text)
+    assert_same(found.program, proven(found.program, found.schedule), {})

@@ -65,10 +65,21 @@ def _no_loop(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
     spoken = [*_names(refusal), *(o.name for p in refusal.directive.phrases for o in p.operands if isinstance(o, syntax.Id))]
     missing = [name for name in spoken if name not in called and name not in _results(seen)]
     for name in missing[:1]:
+        yield from _own_loop(refusal, seen, name)
         near = get_close_matches(name, loops, 3, 0.5)
         parts = [loop for loop in loops if loop.rsplit(".", 1)[-1].startswith(name)]
         for loop in dict.fromkeys((*parts, *near)):
             yield refusal.here(refusal.renamed(name, written(loop)))
+
+
+def _own_loop(refusal: Refusal, seen: Outline, name: str) -> Iterator[Replacement]:
+    """Yield a loop of its own for a statement, and the directive about that: `vectorize c.acc.j` is about the sum alone."""
+    whose, _, last = name.rpartition(".")
+    for stage, statements in seen.statements.items():
+        rest = whose.removeprefix(f"{stage}.")
+        if {whose, f"{stage}.0.{rest}"} & {*statements} and full(stage, last) in seen.loops[stage]:
+            own = written(_fresh(seen, f"{last}_{rest.rpartition('.')[2]}" if rest else last))
+            yield refusal.here(f"distribute {written(whose)} at {written(full(stage, last))} -> {own}", refusal.renamed(name, own))
 
 
 def _no_tensor(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:

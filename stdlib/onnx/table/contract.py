@@ -55,10 +55,10 @@ def _scalar(n: Site, like: Value, number: float) -> Value:
 
 
 def conv(n: Site) -> Value:
-    return convolved(n, n.arg(0), n.arg(1), n.maybe(2))
+    return convolution_of(n, n.arg(0), n.arg(1), n.maybe(2))
 
 
-def convolved(n: Site, x: Value, w: Value, b: Value | None) -> Value:
+def convolution_of(n: Site, x: Value, w: Value, b: Value | None) -> Value:
     """Return a convolution as the attributes of the node say."""
     rank = spatial(n, x)
     if len(w.shape) != len(x.shape):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from codegen.dtypes import DTYPES
 from stdlib.onnx.site import Item, Result, Rule, Site
-from stdlib.onnx.table.contract import conv, convolved, gemm, product
+from stdlib.onnx.table.contract import conv, convolution_of, gemm, product
 from stdlib.onnx.table.entry import Entry, microsoft
 from stdlib.onnx.table.moving import transposed
 from stdlib.onnx.table.reducing import reduced
@@ -80,7 +80,7 @@ def nhwc_conv(n: Site) -> Value:
     if rank < 3 or len(w.shape) != rank:
         raise n.wrong(f"values of the shape {list(x.shape)} and kernels of the shape {list(w.shape)}")
     first = (0, rank - 1, *range(1, rank - 1))
-    y = convolved(n, transposed(n, x, first), transposed(n, w, first), n.maybe(2))
+    y = convolution_of(n, transposed(n, x, first), transposed(n, w, first), n.maybe(2))
     y = transposed(n, y, (0, *range(2, rank), 1))
     more = n.maybe(3)
     return activated(n, y if more is None else n.op("add", y, more))

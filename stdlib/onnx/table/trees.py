@@ -165,8 +165,8 @@ def leaves(n: Site, x: Value, forest: Forest) -> tuple[Value, Forest]:
             x = n.op("concat", (x, n.op("map", x, f="negate")), axis=1)
         if depth and len(forest.roots) << (depth + 1) <= FILLED * len(forest.how):
             complete = _completed(plain, depth)
-            tables = _i32(n, complete.feature), n.constant(complete.value)
-            return n.op("leaves_of_complete_trees", x, *tables, trees=len(forest.roots), depth=depth), complete
+            complete_tables = _i32(n, complete.feature), n.constant(complete.value)
+            return n.op("leaves_of_complete_trees", x, *complete_tables, trees=len(forest.roots), depth=depth), complete
         ordered, first = _neighbours(plain)
         tables = (_i32(n, ordered.feature), n.constant(ordered.value), _i32(n, first), _i32(n, ordered.roots))
         return n.op("leaves_of_trees", x, *tables, depth=depth), ordered

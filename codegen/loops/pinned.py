@@ -38,7 +38,7 @@ from codegen.loops.nodes import (
     ValueIndex,
     Var,
 )
-from codegen.loops.walk import binders, free_vars, runs_at_least_once, stores, walk
+from codegen.loops.walk import binders, free_vars, names, runs_at_least_once, stores, walk
 
 _LEAVES = ("serial", "vector", "unroll")
 """Loops that a condition may leave: their iterations are the block's own."""
@@ -81,8 +81,7 @@ def _block(body: Iterable[Stmt]) -> tuple[Stmt, ...]:
 
 
 def _pinned(loop: For) -> tuple[Stmt, ...]:
-    *lets, last = loop.body or (loop,)
-    last = _changing(last)
+    *lets, last = _under_one_condition(loop.body) or (loop,)
     if loop.kind not in _LEAVES or not isinstance(last, If) or last.orelse or not all(isinstance(s, Let) for s in lets):
         return (loop,)
     if not all(_is_fixed(s.value, loop, lets) for s in lets if isinstance(s, Let)):
@@ -101,6 +100,22 @@ def _pinned(loop: For) -> tuple[Stmt, ...]:
     once = (*lets, *_guarded(outside, (bounded,)))
     needs = not runs_at_least_once(loop) and (outside or lets)
     return _guarded([Compare("<", IndexValue(loop.lo), IndexValue(loop.hi))], once) if needs else once
+
+
+def _under_one_condition(body: tuple[Stmt, ...]) -> list[Stmt]:
+    """Return a block in which what stands under one condition after the other is together, where both are the same and the first part
+    changes nothing that it reads."""
+    out: list[Stmt] = []
+    for stmt in map(_changing, body):
+        before = out[-1] if out else None
+        if isinstance(stmt, If) and isinstance(before, If) and before.cond == stmt.cond and not before.orelse and not stmt.orelse:
+            changed, bound = {s.buffer for s in stores(*before.then)}, {*binders(*before.then)}
+            changes = any(isinstance(part, Load) and part.buffer in changed for part in walk(stmt.cond))
+            if not changes and bound.isdisjoint(names(*stmt.then)):
+                out[-1] = replace(before, then=(*before.then, *stmt.then))
+                continue
+        out.append(stmt)
+    return out
 
 
 def _changing(stmt: Stmt) -> Stmt:

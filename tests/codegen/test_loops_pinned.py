@@ -41,6 +41,26 @@ def test_an_equation_with_data_becomes_the_bounds_of_its_loop() -> None:
     assert "if" not in text
 
 
+PAIR = """for k in 0 .. 5 { for n in 0 .. 7 {
+    if ids[k] == index(n) { y[n, 0] = u[k, 0] }
+    if ids[k] == index(n) { CHANGED y[n, 1] = u[k, 1] }
+} }"""
+
+
+def test_parts_under_the_same_condition_are_pinned_together() -> None:
+    text = after(PAIR.replace("CHANGED", ""))
+    assert text.count("for n in max(0, value(ids[k])) .. max(-1, min(6, value(ids[k]))) + 1") == 1
+    assert "if" not in text
+
+
+def test_a_condition_that_the_first_part_changes_is_asked_again() -> None:
+    changing = """for k in 0 .. 5 { for n in 0 .. 7 {
+        if y[0, 2] == y[1, 2] { y[1, 2] = u[k, 0] }
+        if y[0, 2] == y[1, 2] { y[n, 1] = u[k, 1] }
+    } }"""
+    assert after(changing).count("if") == 2
+
+
 @given(st.lists(st.integers(-3, 9), min_size=5, max_size=5), st.integers(0, 7))
 def test_terms_reach_the_elements_they_name_and_no_others(ids: list[int], size: int) -> None:
     body = SCATTER.replace("0 .. 7", "0 .. N").replace("if ids", "if u[k, 0] > 1.0_f32 and ids")

@@ -222,3 +222,9 @@ def test_the_kernels_of_the_library_compute_what_the_bodies_of_their_operators_s
     ops = operators_of(find("std.sort").modules[0].source(), "cpu", 1)
     for name, kernel in ops["sort"].module.externs.items():
         assert tl.check_extern(ops[name], trials=2) == 2, kernel
+
+
+def test_places_are_moved_to_where_they_belong_without_a_look_at_the_others() -> None:
+    text = tl.use("std.sort", target="x86-64-v2").argsort.explain(numbers((500,), "f4"))
+    assert "place_one_at_to" in text
+    assert "if i64(place_one_at_to" not in text

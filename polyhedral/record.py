@@ -56,6 +56,11 @@ def recording() -> Iterator[list[Statement]]:
         _KEPT.reset(token)
 
 
+def is_recording() -> bool:
+    """Tell whether somebody in this thread keeps what is proven."""
+    return _KEPT.get() is not None
+
+
 def note(shown: Shown, subject: str, about: Callable[P, Sequence[isl.Set | isl.Map]], *args: P.args, **kwargs: P.kwargs) -> None:
     """Write a statement about `about(*args)` down if somebody is recording; one about nothing says nothing."""
     kept = _KEPT.get()

@@ -10,16 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from threading import Lock
 
 from codegen.dtypes import DType
 from polyhedral import affine
 from polyhedral import expr as px
+from tensorlang.bounded_cache import BoundedCache
 from tensorlang.check import typed
 from tensorlang.check.binder import Given
-from tensorlang.check.bindings import Arg, Inlined
+from tensorlang.check.bindings import Arg, Binding, Inlined
 from tensorlang.check.body import elaborate
 from tensorlang.check.equations import Body, Equation
 from tensorlang.check.extern_calls import with_copied_arguments
+from tensorlang.check.module import Module
 from tensorlang.check.problems import NeedsStatic, counted, did_you_mean, error, labelled
 from tensorlang.check.reads import show_dims
 from tensorlang.check.scalar import value
@@ -78,18 +81,43 @@ def _callee(body: Body, equation: Equation, node: sx.Apply, prefix: str, before:
         raise error("T0161", f"a call of `{node.name}` takes nothing in brackets", brackets, "given here", help=help)
     given = _arguments(body, equation, node, operator, prefix, before, contexts)
     try:
-        binding = bind(defining, operator, Given(given.args, given.attrs, given.sizes, checks_ranges=False))
-        program = elaborate(defining, binding, inline)
+        binding, program = _elaborated(defining, operator, given)
     except CompileError as problem:
         raise CompileError(*(_at_call(d, node, operator) for d in problem.diagnostics)) from None
     results = [t for g in binding.results.values() for t in (g if isinstance(g, tuple) else (g,))]
     return Callee(program, given.tensors, tuple(results)), contexts
 
 
+def _elaborated(defining: Module, operator: sx.Operator, given: Arguments) -> tuple[Binding, ir.Program]:
+    """Return an operator for such arguments, the same for all callers: names are the callee's own."""
+
+    def make() -> tuple[Module, sx.Operator, Binding, ir.Program]:
+        binding = bind(defining, operator, Given(given.args, given.attrs, given.sizes, checks_ranges=False))
+        return defining, operator, binding, elaborate(defining, binding, inline)
+
+    if any(isinstance(v, Fn) for v in given.attrs.values()):  # which are equal where their names are
+        return make()[2:]
+    attrs = tuple((name, type(v), repr(v)) for name, v in given.attrs.items())
+    key = id(defining), id(operator), tuple(given.args.items()), attrs, tuple(given.sizes.items())
+    with _LOCK:
+        found = _ELABORATED.get(key)
+    if found is None:
+        found = make()
+        with _LOCK:
+            _ELABORATED.enter(key, found)
+    return found[2:]
+
+
+_ELABORATED: BoundedCache[tuple[object, ...], tuple[Module, sx.Operator, Binding, ir.Program]] = BoundedCache(256)
+"""Callees by what they are and what they are given; the first two of a value keep the identities in its key from being another's."""
+_LOCK = Lock()
+
+
 def _at_call(problem: Diagnostic, node: sx.Apply, operator: sx.Operator) -> Diagnostic:
     """Return the problem of a callee as one of the call."""
     code = "T0160" if problem.code.startswith("R") else problem.code
-    return replace(problem, code=code, labels=(Label(node.span, f"in this call of `{operator.name}`"), *problem.labels))
+    help = "cast its elements first, in an equation of their own" if problem.code == "R0204" else problem.help
+    return replace(problem, code=code, help=help, labels=(Label(node.span, f"in this call of `{operator.name}`"), *problem.labels))
 
 
 @dataclass

@@ -10,17 +10,19 @@ Every refutation comes with concrete indices and sizes, the smallest there are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from threading import Lock
 from typing import TYPE_CHECKING, TypeAlias
 
 from polyhedral import affine
 from polyhedral.expr import FALSE, TRUE, Cond
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
-from polyhedral.record import subject
+from polyhedral.record import is_recording, subject
 from polyhedral.verdict import Proven, Refuted, Unknown
+from tensorlang.bounded_cache import BoundedCache
 from tensorlang.diagnostics import NOWHERE, CompileError, Diagnostic, Label, Span
 from tensorlang.tensor import notation
 from tensorlang.tensor.clause_coverage import overlapping, slab, together
@@ -35,6 +37,10 @@ if TYPE_CHECKING:
 
 MOST_CLAUSES = 20_000
 """How many pairs of clauses of one tensor are proven not to overlap, which takes about a millisecond each."""
+_SOUND: BoundedCache[tuple[object, ...], bool] = BoundedCache(4096)
+"""What was checked and found nothing."""
+_LOCK = Lock()
+
 MOST_LABELS = 8
 """How many clauses a message points at."""
 
@@ -45,12 +51,11 @@ def prove(program: Program) -> None:
     segments(program)
     prover = Prover(program)
     for definition in program.definitions:
-        prover.pieces(definition)
-        prover.values(definition)
+        prover.remembered(("elements", definition), (definition,), lambda definition=definition: prover.elements(definition))  # type: ignore[misc]
     if all(d.code == "T0301" for d in prover.problems):
         outside, prover.problems = prover.problems, []
         for group in components(program):
-            prover.order(group)
+            prover.remembered(("order", group), group, lambda group=group: prover.order(group))  # type: ignore[misc]
         cyclic = [d for d in prover.problems if not outside or d.code == "T0304"]
         prover.problems = [*cyclic, *outside]  # who mends the bounds of a recurrence that cannot be computed mends the wrong thing
     if prover.problems:
@@ -100,12 +105,39 @@ class Prover:
     context: Cond = field(init=False)
     limits: dict[str, int] = field(init=False)
     """Name of an index or size → the greatest absolute value it has."""
+    extents: frozenset[Affine] = field(init=False)
+    """How long axes are where that is no number."""
 
     def __post_init__(self) -> None:
         self.tensors = tensor_table(self.program)
         positive = (affine.compare(">=", size, 0) for size in self.program.sizes)
         self.context = affine.conj(self.program.context, *positive)
         self.limits = dict.fromkeys(self.program.sizes, LARGEST)
+        self.extents = frozenset(e for t in self.tensors.values() for e in t.shape if affine.constant(e) is None)
+
+    def elements(self, definition: Definition) -> None:
+        """Check that each element is defined once, and how."""
+        self.pieces(definition)
+        self.values(definition)
+
+    def remembered(self, what: tuple[object, ...], definitions: Sequence[Definition], check: Callable[[], None]) -> None:
+        """Make a check unless it has found nothing before: of the same definitions, over the same sizes, reading tensors of the same
+        shapes, beside tensors of the same extents. A check that is recorded is always made."""
+        if is_recording():
+            return check()
+        read = sorted({name for d in definitions for name in definition_reads(d)})
+        shapes = tuple((t.name, t.shape) for name in read if (t := self.tensors.get(name)) is not None)
+        key = what, self.program.sizes, self.context, shapes, self.extents
+        with _LOCK:
+            known = _SOUND.get(key)
+        if known:
+            return None
+        before = len(self.problems)
+        check()
+        if len(self.problems) == before:
+            with _LOCK:
+                _SOUND.enter(key, True)
+        return None
 
     # ------------------------------------------------ each element once
 
@@ -206,7 +238,7 @@ class Prover:
                 self._all_narrow(index, place, span)
 
     def _all_narrow(self, index: Affine, place: Place, span: Span) -> None:
-        extents = [e for t in self.tensors.values() for e in t.shape if affine.constant(e) is None]
+        extents = dict.fromkeys(e for t in self.tensors.values() for e in t.shape if e in self.extents)
         small = (affine.compare("<=", e, LARGEST) for e in (*map(affine.to_expr, self.program.sizes), *extents))
         facts, scope = affine.conj(place.context, *small), place.scope
         for part in pieces(index):

@@ -12,9 +12,10 @@ from codegen.dtypes import f32, i64
 from polyhedral import affine
 from polyhedral.expr import TRUE, Cond, Int
 from polyhedral.expr import Name as N
+from polyhedral.record import recording
 from tensorlang.diagnostics import CompileError, Source, Span
 from tensorlang.tensor.nodes import Binary, Binder, Const, Definition, Dynamic, Expr, Holds, Piece, Program, Read, Reduce, Select
-from tensorlang.tensor.prove import prove
+from tensorlang.tensor.prove import Prover, prove
 
 ONE = Const(1.0, f32)
 HERE = Span(Source("a.tl", "y[i] = x[i + 1]"), 7, 15)
@@ -37,6 +38,25 @@ def refusal(program: Program) -> str:
 @pytest.mark.parametrize("program", [matmul(), conv(), cumsum(), softmax(), heat()], ids=lambda p: p.name)
 def test_sound_programs_are_proven(program: Program) -> None:
     prove(program)
+
+
+def test_what_was_proven_is_proven_again_only_to_be_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    program, proven = of(y(read("x", "i"))), list[Definition]()
+    prove(program)
+    monkeypatch.setattr(Prover, "elements", lambda prover, definition: proven.append(definition))
+    prove(program)
+    assert proven == []
+    with recording():
+        prove(program)
+    assert proven == list(program.definitions)
+
+
+def test_what_was_proven_of_one_length_says_nothing_of_another() -> None:
+    definition = y(read("x", affine.add("i", 1)))
+    prove(Program("p", ("n",), (tensor("x", f32, affine.add("n", 1)),), ("y",), (definition,)))
+    assert "T0301" in refusal(Program("p", ("n",), (tensor("x", f32, "n"),), ("y",), (definition,)))
+    prove(of(definition, context=affine.compare("==", "n", 0)))
+    assert "T0301" in refusal(of(definition))
 
 
 def test_a_read_that_can_leave_its_tensor_is_shown_with_the_smallest_example() -> None:

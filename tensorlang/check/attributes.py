@@ -52,6 +52,10 @@ def bind_element_types(b: Binder) -> None:
             b.dtypes[name] = DTYPES["f32"]
 
 
+def _converted(name: str, dtype: DType | None) -> str:
+    return f"convert it to `{dtype}`: `{name}.astype('{dtype.numpy.name}')`" if dtype is not None else "convert the argument"
+
+
 def _element_type(b: Binder, param: sx.Param, wanted: str, have: DType, bounds: Mapping[str, str | None]) -> None:
     if wanted in bounds:
         if not belongs(have, bounds[wanted]):
@@ -69,7 +73,7 @@ def _element_type(b: Binder, param: sx.Param, wanted: str, have: DType, bounds: 
                 f"`{b.operator.name}`: `{param.name}` is `{have}`, but `{wanted}` is `{known}` already",
                 param.span,
                 f"all `{wanted}` are one type",
-                help=f"convert it to `{known}`",
+                help=_converted(param.name, known),
             )
     elif wanted in CLASSES and wanted not in DTYPES:
         if not belongs(have, wanted):
@@ -86,7 +90,7 @@ def _element_type(b: Binder, param: sx.Param, wanted: str, have: DType, bounds: 
             f"`{b.operator.name}`: `{param.name}` is `{have}`, but must be `{wanted}`",
             param.span,
             "declared here",
-            help=f"convert it to `{wanted}`",
+            help=_converted(param.name, DTYPES.get(wanted)),
         )
 
 

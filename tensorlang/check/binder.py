@@ -104,12 +104,20 @@ def dims_of(param: sx.Param) -> tuple[sx.Node, ...]:
 
 def wrong_rank(b: Binder, param: sx.Param, arg: Arg) -> Exception:
     assert isinstance(param.type, sx.TensorType)
+    axes = {name: given for name, given in b.given.attrs.items() if name in ("axis", "axes") and isinstance(given, int | tuple)}
+    packed = any(isinstance(dim, sx.Pack) for dim in param.type.dims or ())
+    rank = counted(len(param.type.dims or ()), "dimension")
     return error(
         "R0201",
         f"`{b.operator.name}`: `{param.name}` has {counted(len(arg.dims), 'dimension')}, which does not fit its declaration",
         param.span,
         f"given shape [{show_shape(arg)}]",
-        help="give an argument of the declared rank",
+        notes=tuple(f"`{name}` is {given}" for name, given in axes.items()) if packed else (),
+        help="give an argument of the declared rank, or another axis: they count from 0, and from the end below 0"
+        if packed and axes
+        else "give an argument of the declared rank"
+        if packed
+        else f"give an array of {rank}: reshape it, or take a part of it",
     )
 
 

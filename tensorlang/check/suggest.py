@@ -9,7 +9,7 @@ from polyhedral import affine
 from polyhedral import expr as px
 from tensorlang.check.problems import counted, labelled
 from tensorlang.check.scope import Scope
-from tensorlang.check.types import FOLDS
+from tensorlang.check.types import FOLDS, holding
 from tensorlang.check.values import Idx, Tensor, Val, Value
 from tensorlang.check.walk import descendants
 from tensorlang.diagnostics import NOWHERE, CompileError, Diagnostic, Edit, Label, Span, exception
@@ -194,10 +194,14 @@ def _mixed(found: Diagnostic, operands: Sequence[tuple[Span, Value]]) -> Diagnos
         return found
     labels = tuple(Label(s, f"this is `{dtype}`") for s, dtype in typed)
     (first, a), (second, b) = typed
-    if a.is_float == b.is_float:
+    common = holding(a, b)
+    if common not in (a, b) and a.is_float == b.is_float:
         return replace(found, labels=labels)
-    at, dtype = (second, a) if a.is_float else (first, b)
+    wanted = common if common in (a, b) and common is not None else a if a.is_float else b
+    at = second if wanted == a else first
     text = written(at)
-    cast = f"{dtype}{text}" if text.startswith("(") and text.endswith(")") and "(" not in text[1:-1] else f"{dtype}({text})"
-    holds = "" if "bool" in (str(a), str(b)) else ", which may round" if found.help and "may round" in found.help else ""
-    return replace(found, labels=labels, help=f"cast it: `{cast}`{holds}", edits=(Edit(at, cast),) if not holds else ())
+    cast = f"{wanted}{text}" if text.startswith("(") and text.endswith(")") and "(" not in text[1:-1] else f"{wanted}({text})"
+    if wanted == common:
+        return replace(found, labels=labels, help=f"cast it: `{cast}`", edits=(Edit(at, cast),))
+    exact = f"; `{common}(…)` of both sides is exact" if common is not None else ""
+    return replace(found, labels=labels, help=f"cast it, which may round: `{cast}`{exact}")

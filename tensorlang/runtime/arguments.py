@@ -61,7 +61,7 @@ def sorted_out(operator: sx.Operator, args: tuple[Any, ...], named: Mapping[str,
         if name not in params:
             raise no_argument(operator.name, name, list(params))
         if name in given:
-            raise exception(Diagnostic("R0312", f"`{operator.name}` is given `{name}` twice"))
+            raise exception(Diagnostic("R0312", f"`{operator.name}` is given `{name}` twice", _declared(operator), help=_called(operator)))
         given[name] = value
     missing = [p.name for p in tensors if given.get(p.name) is None and p.default is None]
     if missing:
@@ -121,7 +121,8 @@ def results_given(operator: str, out: object, outputs: Sequence[Place]) -> Mappi
     if len(given) != len(outputs):
         names = ", ".join(f"`{place.name}`" for place in outputs)
         title = f"`{operator}` has {len(outputs)} result{'s' if len(outputs) > 1 else ''}, {names}, and `out` has {len(given)}"
-        raise exception(Diagnostic("R0309", title, help=f"write `out={_example(outputs)}`"))
+        places = ", ".join(f"`{p.name} = np.empty({list(p.shape)}, {p.dtype.numpy.name!r})`" for p in outputs)
+        raise exception(Diagnostic("R0309", title, help=f"write `out={_example(outputs)}`, with {places}"))
     return {place.name: array for place, array in zip(outputs, given, strict=True)}
 
 

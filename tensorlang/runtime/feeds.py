@@ -7,6 +7,7 @@ R0304  the shape differs           R0305  not an array            R0307  it woul
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any, Protocol
 
@@ -129,7 +130,7 @@ def _is_immutable(value: object) -> bool:
 
 
 def _lies_well(array: Array, value: Place, what: str) -> Iterator[Diagnostic]:
-    why, help = None, "pass `np.ascontiguousarray(array)`"
+    why, help = None, "pass `np.ascontiguousarray(array)`" if what != "output" else fresh_output(value)
     if not array.flags.c_contiguous:
         why = f"it is not row-major: its shape is {list(array.shape)}, its strides are {list(array.strides)} bytes"
     elif not array.dtype.isnative:
@@ -205,9 +206,16 @@ def name_mismatches(feeds: Mapping[str, object], values: Sequence[tuple[str, str
 
 
 def _fits(array: Array, value: Place, what: str = "input") -> Iterator[Diagnostic]:
-    yield from wrong_type(array, value.name, value.dtype, what)
+    found = [*wrong_type(array, value.name, value.dtype, what)]
     if array.shape != value.shape:
-        yield wrong_shape(array, value.name, str(list(value.shape)), what=what)
+        found.append(wrong_shape(array, value.name, str(list(value.shape)), what=what))
+    for problem in found:
+        yield replace(problem, help=fresh_output(value)) if what == "output" else problem
+
+
+def fresh_output(value: Place) -> str:
+    """Return how to come by an array that an output can be written into."""
+    return f"pass one to write into: `np.empty({list(value.shape)}, {value.dtype.numpy.name!r})`"
 
 
 def wrong_type(array: Array, name: str, expected: DType, what: str = "input") -> Iterator[Diagnostic]:

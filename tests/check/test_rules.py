@@ -386,11 +386,11 @@ def test_a_recurrence_of_numbers_alone_is_asked_for_a_type_that_fits_the_result(
 @pytest.mark.parametrize(
     ("value", "advice"),
     [
-        ("f32[N] f64[N]", "cast the `f32`: `f64(…)`"),
-        ("u8[N] i32[N]", "cast the `u8`: `i32(…)`"),
-        ("f32[N] i16[N]", "cast the `i16`: `f32(…)`"),
-        ("f32[N] i32[N]", "cast both sides: `f64(…)`, which holds them exactly; or one side, which may round: `i32(…)` or `f32(…)`"),
-        ("f64[N] i64[N]", "cast one side, which may round: `i64(…)` or `f64(…)`"),
+        ("f32[N] f64[N]", "cast it: `f64(x[i])`"),
+        ("u8[N] i32[N]", "cast it: `i32(x[i])`"),
+        ("f32[N] i16[N]", "cast it: `f32(z[i])`"),
+        ("f32[N] i32[N]", "cast it, which may round: `f32(z[i])`; `f64(…)` of both sides is exact"),
+        ("f64[N] i64[N]", "cast it, which may round: `f64(z[i])`"),
     ],
 )
 def test_of_two_types_the_one_that_holds_both_is_advised(value: str, advice: str) -> None:

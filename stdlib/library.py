@@ -8,7 +8,7 @@ from importlib.resources import files
 from tensorlang.check.module import Module, load_module
 from tensorlang.diagnostics import Source
 from tensorlang.runtime.stored import stored
-from tensorlang.syntax.nodes import File
+from tensorlang.syntax.nodes import File, Use
 from tensorlang.syntax.parse import parse
 
 
@@ -25,8 +25,9 @@ def roles() -> Module:
 
 
 def _parsed(sources: tuple[Source, ...]) -> Module:
-    parsed = [parse(source) for source in sources]
-    return load_module(File(tuple(declaration for file in parsed for declaration in file.declarations)))
+    """Return one module of all that the files declare; what they use of each other is in it anyway."""
+    declarations = (declaration for source in sources for declaration in parse(source).declarations)
+    return load_module(File(tuple(d for d in declarations if not isinstance(d, Use))))
 
 
 def sources() -> tuple[Source, ...]:

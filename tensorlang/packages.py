@@ -42,6 +42,9 @@ class Package:
             if module.names().get(name) == "op":
                 operator = self.__dict__[name] = self._operators(module)[name]
                 return operator
+        own = self.__name__.rpartition(".")[2]
+        if own in self and hasattr(Operator, name):  # `tl.std.sort.explain`: of the operator that the module is called like
+            return getattr(self[own], name)
         close = get_close_matches(name, dir(self), 1)
         hint = f"; did you mean `{close[0]}`?" if close else ""
         raise AttributeError(f"`{self.__name__}` has no operator `{name}`{hint}")

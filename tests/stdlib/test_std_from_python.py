@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import pickle
 import pydoc
@@ -9,12 +10,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import extern_kernels
 import numpy as np
 import pytest
 
 import tensorlang as tl
 from tensorlang.diagnostics import CompileError
 from tensorlang.packages import Package
+from tensorlang.syntax import modules
 
 X = np.random.default_rng(0).standard_normal((3, 5), dtype=np.float32)
 
@@ -141,3 +144,32 @@ def test_mistakes_in_an_installed_module_are_shown_in_it(acme: Path) -> None:
 def test_an_unknown_name_that_an_installed_package_has_is_told_with_its_use(acme: Path) -> None:
     with pytest.raises(CompileError, match=r"write `use acme.filters \(thin\)` at the top of the file"):
         tl.parse("op f(x: f32[N]) -> (y: f32[N // 2]) {\n    y = thin(x)\n}\n")
+
+
+def test_a_module_called_like_its_operator_has_what_that_has() -> None:
+    x = np.array([3, 1, 2], np.float32)
+    assert tl.std.sort(x).tolist() == [1, 2, 3]
+    assert tl.std.sort.signature == tl.std["sort"].signature
+    assert "y" in tl.std.sort.explain(x)
+    with pytest.raises(AttributeError, match="has no operator `explian`"):
+        _ = tl.std.sort.explian
+
+
+def test_a_package_offers_kernels_for_the_extern_operators_of_its_modules(acme: Path) -> None:
+    kernels = acme / "acme" / "kernels"
+    (kernels / "scaled.tl").write_text("extern op scale(x: f32[N], attr by: float = 2) -> (y: f32[N]) { y[i] = x[i] * by }\n", "utf-8")
+    offered = f"tl.llvm_ir({extern_kernels.scale('scale')!r}, 'scale', needs=NEEDS)"
+    for needs, trusted in ((["no_such_feature"], False), ([], True)):
+        for name in ("acme", "acme.kernels"):
+            sys.modules.pop(name, None)
+        (acme / "acme" / "__init__.py").write_text("", "utf-8")
+        text = f"import tensorlang as tl\n\ndef kernels():\n    return {{'scaled': {{'scale': {offered.replace('NEEDS', repr(needs))}}}}}\n"
+        (kernels / "__init__.py").write_text(text, "utf-8")
+        importlib.invalidate_caches()
+        modules.kernels.cache_clear()
+        twice = tl.parse("use acme.scaled (scale)\nop f(x: f32[N]) -> (y: f32[N]) { y = scale(x) }\n").f
+        np.testing.assert_array_equal(twice(X[0]), 2 * X[0])
+        assert ("trusted: extern scale" in twice.explain(X[0])) == trusted
+    for name in ("acme", "acme.kernels"):
+        sys.modules.pop(name, None)
+    modules.kernels.cache_clear()

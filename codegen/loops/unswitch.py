@@ -21,7 +21,7 @@ from codegen.loops.nodes import Alloc, Compare, Const, For, Function, If, Index,
 from codegen.loops.simplify import assuming
 from codegen.loops.walk import binders, free_vars, map_stmt, stores, walk
 
-MOST_COPIES = 32
+MOST_COPIES = 13
 """Of a loop, for all numbers of rows and of vectors."""
 MOST_NODES = 60_000
 

@@ -11,7 +11,7 @@ from polyhedral import affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.policy.cpu.cost import covered_cycles
 from tensorlang.policy.deriver import Deriver
-from tensorlang.schedule.shape import OPEN_EXTENT, Contraction, block_of, extents, innermost_axis, unit_stride
+from tensorlang.schedule.shape import OPEN_EXTENT, Contraction, block_of, innermost_axis, unit_stride
 from tensorlang.tensor.nodes import Definition
 from tensorlang.tensor.walk import tensor_table
 
@@ -21,6 +21,9 @@ ROWS_IN_A_SET = 8
 
 WIDTHS = (1, 2, 3, 4, 8, 12, 16, 24)
 """Vectors that a register tile may be wide; more than four for a single row, which memory bounds: so much is read in one go."""
+
+OPEN_ROWS = range(4, 13, 4)
+"""Rows of a register tile where their number is open: multiples of four, as most numbers are."""
 
 PACKED_FROM = 512
 """Uses of an element that repay copying an operand whose rows could as well be read where they are."""
@@ -53,7 +56,10 @@ def tile_sizes(
 
 def row_counts(d: Deriver, c: Contraction) -> range | None:
     """Return how many rows a register tile may have: any number (None), or few where rows of x lie a multiple of 4096 bytes apart, so that
-    their elements meet in one set of the first-level cache."""
+    their elements meet in one set of the first-level cache. Where it is not known how many rows there are, four or eight: that many leave
+    nothing over most often, and there is code for each number that is left over."""
+    if c.rows and d.is_open(c.rows[-1]):
+        return OPEN_ROWS
     x = tensor_table(d.program)[c.x]
     if not c.rows or c.x in d.layouts or c.padded:
         return None
@@ -165,7 +171,7 @@ def is_packing_profitable(d: Deriver, c: Contraction, reuse: int, contiguous: bo
 def is_prefetch_profitable(d: Deriver, c: Contraction, definition: Definition, rows: Sequence[str], tile: tuple[int, int]) -> bool:
     """Tell whether to ask for the next columns of w while register tiles of (rows, columns) go through these: several tiles of `rows`
     read them, the first of which would wait for memory alone, and the second-level cache holds both."""
-    sizes = extents(definition)
+    sizes = d.settled(definition)  # how far ahead is counted when compiling
     height, width = tile
     if any(sizes[name] is None for name in (*definition.axes, *c.inner)):
         return False

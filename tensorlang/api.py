@@ -76,6 +76,7 @@ def compile(
     online: bool = True,
     force_precision: bool = False,
     sizes: Sizes = "auto",
+    max: Mapping[str, int] | None = None,
     progress: Progress = quiet,
     importers: Sequence[Importer] | None = None,
     operators: CustomOperators | None = None,
@@ -93,6 +94,7 @@ def compile(
 
     `sizes` says how code is made for the shapes that runs bring: "auto" for the first combination, and with the second once for whatever
     the sizes are that differ; "static" for each combination; "symbolic" for any sizes from the start.
+    `max` limits open sizes by their names, `{"seq": 4096}`: runs beyond are refused.
 
     `operators` gives operators for nodes of domains of your own, by their names: a `.tl` file, or what `tl.load` and `tl.parse` return,
     with the kernels of its extern operators; or a dictionary of these by domain. `ops` gives single operators for nodes,
@@ -104,7 +106,7 @@ def compile(
 
     Raises CompileError: O0001 when no importer reads the model, C0101 to C0103 for target and precision, C0105 for `sizes`,
     C0106 to C0109 for shapes, threads, `winograd`, `online` and `force_precision`, C0111 and C0112 for what a GPU has not or nothing here
-    compiles for, C0119 for `operators` and `ops`, O… for the model itself."""
+    compiles for, C0119 for `operators` and `ops`, C0123 for `max`, O… for the model itself."""
     here = os.path.abspath(model) if isinstance(model, (str, os.PathLike)) else model
     made = partial(
         compile,
@@ -117,6 +119,7 @@ def compile(
         online=online,
         force_precision=force_precision,
         sizes=sizes,
+        max=max,
         importers=importers,
         operators=operators,
         ops=ops,
@@ -137,6 +140,7 @@ def compile(
         made=made,
         signature=model_read.signature,
         sizes=sizes,
+        most=max,
     )
 
 

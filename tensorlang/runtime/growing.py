@@ -25,7 +25,6 @@ from tensorlang.runtime.feeds import check_disjoint, check_named, in_place, name
 from tensorlang.runtime.open_sizes import Compiling, OpenShapes
 from tensorlang.runtime.protocol import BoundRuns
 from tensorlang.runtime.signature import TensorSignature
-from tensorlang.tensor.widths import LARGEST
 
 Array = np.ndarray[Any, Any]
 Step = Callable[..., dict[str, Any]]
@@ -55,22 +54,11 @@ class Growing:
         problems = tuple(name_mismatches(feeds, [(t.name, t.type_text) for t in self._inputs]))
         if problems:
             raise exception(*problems)
-        limits = self._limits(most)
+        limits = self._open_shapes.limits(most)
         shared = _shared(feeds, results)
         shapes = self._shapes(feeds, limits)
         made = self._for(shapes, limits, shared)
         return _step(made, feeds, results, {**self._numbers(shapes, limits), **limits}, self._names(limits))
-
-    def _limits(self, most: Mapping[str, int]) -> dict[str, int]:
-        """Return limits by the symbols in programs."""
-        known = self._open_shapes.names
-        for name, limit in most.items():
-            if name not in known:
-                there = ", ".join(f"`{n}`" for n in known) or "none"
-                raise RunError(Diagnostic("R0317", f"there is no open size `{name}`", notes=(f"the model leaves open: {there}",)))
-            if isinstance(limit, bool) or not isinstance(limit, int) or not 0 <= limit <= LARGEST:
-                raise RunError(Diagnostic("R0317", f"the limit of `{name}` is {limit!r}", help="give a whole number, 0 or more"))
-        return {known[name]: limit for name, limit in most.items()}
 
     def _names(self, limits: Mapping[str, int]) -> dict[str, str]:
         return {name: symbol for name, symbol in self._open_shapes.names.items() if symbol in limits}

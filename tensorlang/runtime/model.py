@@ -56,11 +56,13 @@ class CompiledModel:
         made: Callable[[], CompiledModel] | None = None,
         signature: Callable[[], Signature | None] = lambda: None,
         sizes: Sizes = "static",
+        most: Mapping[str, int] | None = None,
     ) -> None:
-        """`load(shapes)` returns the model's graph for given input shapes, or for its own when they are all known; `key(shapes)` is what
-        the compiled model is kept under on disk, if it may be; `made()` makes the same model in another process. `signature()` tells what
-        a model of open shapes takes and returns, None where that is not to be had. `sizes`: how code is made for shapes that come. Where
-        `load` says that shapes depend on elements (`DataDependent`), it and `key` are called with what these are, too.
+        """`load(shapes)` returns the model's graph for given input shapes, or for its own when they are all known; `key(shapes)` is
+        what the compiled model is kept under on disk, if it may be; `made()` makes the same model in another process. `signature()`
+        tells what a model of open shapes takes and returns, None where that is not to be had. `sizes`: how code is made for shapes that
+        come; `most`: limits of open sizes by their names. Where `load` says that shapes depend on elements (`DataDependent`), it and
+        `key` are called with what these are, too.
 
         Raises CompileError for what the model does that is not supported, C0111 and C0112."""
         self._load, self._tools, self._progress, self._key = load, tools, progress, key
@@ -106,6 +108,7 @@ class CompiledModel:
             self._key = None  # another process does not know the texts that the model holds
             self._compiling = replace(self._compiling, key=None)
         self._opened = self._open_sizes()
+        self._limits = self._limited(most or {})
 
     def _open_sizes(self) -> tuple[OpenShapes, OpenSizes] | None:
         """Return which sizes the inputs leave open, and the code for these, None where each combination is to have code of its own."""
@@ -114,6 +117,13 @@ class CompiledModel:
         open_shapes = OpenShapes(self._signature.inputs)
         given = open_shapes.given()
         return None if given is None else (open_shapes, OpenSizes(self._compiling, given))
+
+    def _limited(self, most: Mapping[str, int]) -> tuple[OpenShapes, Mapping[str, int]] | None:
+        """Return limits of the sizes that the inputs leave open, None where there are none. Raises CompileError C0123."""
+        if not most:
+            return None
+        open_shapes = OpenShapes(self._signature.inputs if self._signature is not None and self._open else ())
+        return open_shapes, open_shapes.limits(most)
 
     def _tell(self, level: int, what: str) -> None:
         """Note what becomes of sizes for `explain`, and tell it to the logger unless `level` is 0."""
@@ -353,6 +363,8 @@ class CompiledModel:
         shapes = {name: self._tools.shape_of(value, name) for name, value in feeds.items()}
         if self._structured:
             check_feeds(feeds, flat_inputs(shapes, self.inputs), self._tools.shape_of)
+        if self._limits is not None:
+            self._limits[0].check(shapes, self._limits[1])
         key = tuple(sorted(shapes.items()))
         with self._lock:
             return self._made.used(key, lambda: self._run_of(shapes))

@@ -27,7 +27,7 @@ from codegen.errors import InternalError as InternalErrorOfCode
 from codegen.forks import Lock
 from codegen.log import log_of
 from tensorlang.bounded_cache import BoundedCache
-from tensorlang.diagnostics import CompileError, InternalError, counted, plain_text
+from tensorlang.diagnostics import CompileError, Diagnostic, InternalError, RunError, counted, error, plain_text
 from tensorlang.graph.data_dependent import DataDependent, Known, value_at
 from tensorlang.graph.nodes import Graph, Value
 from tensorlang.graph.sizes import PREFIX, Extent, OpenSize, Symbols, symbol_name, with_sizes
@@ -239,6 +239,24 @@ class OpenShapes:
         """Return the symbol of a dimension of an input, None for one that is known."""
         name = _dimension(tensor, k, (tensor.shape or ())[k])
         return None if name is None else self.names[name]
+
+    def limits(self, most: Mapping[str, int]) -> dict[str, int]:
+        """Return limits by the symbols in programs. Raises CompileError C0123 for what is no open size, and for what is no limit."""
+        for name, limit in most.items():
+            if name not in self.names:
+                there = ", ".join(f"`{n}`" for n in self.names) or "none"
+                raise error("C0123", f"there is no open size `{name}` to limit", notes=(f"the model leaves open: {there}",))
+            if isinstance(limit, bool) or not isinstance(limit, int) or not 0 <= limit <= LARGEST:
+                raise error("C0123", f"the limit of `{name}` is {limit!r}", help="give a whole number, 0 or more")
+        return {self.names[name]: limit for name, limit in most.items()}
+
+    def check(self, shapes: Shapes, limits: Mapping[str, int]) -> None:
+        """Raise RunError R0317 where shapes of inputs are beyond limits."""
+        sizes, called = self.sizes(shapes) or {}, {symbol: name for name, symbol in self.names.items()}
+        for symbol, limit in limits.items():
+            if sizes.get(symbol, 0) > limit:
+                title = f"the size `{called[symbol]}` is {sizes[symbol]}, and the model is compiled for {limit} at most"
+                raise RunError(Diagnostic("R0317", title, help="compile it with a larger limit: `max={…}`"))
 
     def sizes(self, shapes: Shapes) -> dict[str, int] | None:
         """Return the sizes that the model leaves open by their symbols; None where shapes do not fit the model."""

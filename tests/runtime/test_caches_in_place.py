@@ -155,9 +155,9 @@ def test_sizes_up_to_a_limit_run_on_the_first_part_of_arrays() -> None:
 def refusals() -> Iterator[tuple[str, Any]]:
     x = np.zeros((6, 8), np.float32)
     prepared = tl.compile(perceptron(), threads=1).prepared
-    yield "R0317", lambda: prepared({"x": x}, max={"columns": 6})
-    yield "R0317", lambda: prepared({"x": x}, max={"rows": -1})
-    yield "R0317", lambda: prepared({"x": x}, max={"rows": True})
+    yield "C0123", lambda: prepared({"x": x}, max={"columns": 6})
+    yield "C0123", lambda: prepared({"x": x}, max={"rows": -1})
+    yield "C0123", lambda: prepared({"x": x}, max={"rows": True})
     yield "R0304", lambda: prepared({"x": x}, max={"rows": 7})
     yield "R0307", lambda: prepared({"x": x[::2]}, max={"rows": 3})
     yield "R0301", lambda: prepared({}, max={"rows": 3})
@@ -179,3 +179,15 @@ def test_what_does_not_fit_is_refused_with_a_reason() -> None:
     for code, refused in refusals():
         with pytest.raises(CompileError, match=code):
             refused()
+
+
+def test_a_model_may_be_limited_for_all_runs() -> None:
+    limited = tl.compile(perceptron(), threads=1, max={"rows": 4})
+    assert limited(np.zeros((4, 8), np.float32)).shape == (4, 5)
+    with pytest.raises(tl.RunError, match="R0317") as refused:
+        limited(np.zeros((5, 8), np.float32))
+    assert "`rows` is 5" in str(refused.value)
+    with pytest.raises(CompileError, match="C0123"):
+        tl.compile(perceptron(), max={"columns": 4})
+    with pytest.raises(CompileError, match="C0123"):
+        tl.compile(perceptron(), shapes={"x": (2, 8)}, max={"rows": 4})

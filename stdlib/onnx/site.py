@@ -37,8 +37,7 @@ from tensorlang.graph.nodes import Node as GraphNode
 from tensorlang.graph.passes.clean.fold import LARGEST_WORK, work
 from tensorlang.graph.programs import axes_of, result_tensors, single
 from tensorlang.graph.shape_arithmetic import int_or_size, of_sizes
-from tensorlang.graph.sizes import OpenSize, Size, Symbols, is_open, same_shape, shape_in, to_expr
-from tensorlang.graph.texts import numbers
+from tensorlang.graph.sizes import PREFIX, OpenSize, Size, Symbols, is_open, numbers, same_shape, shape_in, to_expr
 from tensorlang.tensor.interp import interpret
 from tensorlang.tensor.nodes import Cast, Definition, ExternCall, IndexValue, Piece, Program, Read, Tensor
 from tensorlang.tensor.operation_count import operations
@@ -629,5 +628,5 @@ class Site:
     def mismatch(self, args: Sequence[Argument], problem: CompileError) -> Refusal:
         """Return the refusal of arguments that an operator refuses, with its reasons."""
         given = ", ".join(f"{quoted(a.name)}: {a.dtype}{list(a.shape)}" for a in flat(args))
-        notes = [note for d in problem.diagnostics for note in (d.title, *d.notes)]
+        notes = [note.replace(PREFIX, "") for d in problem.diagnostics for note in (d.title, *d.notes)]
         return Refusal("O012", f"the inputs of node {quoted(self.node.label)} do not fit {self.node.op}", f"they are {given}", *notes)

@@ -242,6 +242,8 @@ class OpenShapes:
 
     def limits(self, most: Mapping[str, int]) -> dict[str, int]:
         """Return limits by the symbols in programs. Raises CompileError C0123 for what is no open size, and for what is no limit."""
+        if not isinstance(most, Mapping):
+            raise error("C0123", f"`max` is {most!r}", help='give limits by the names of sizes: `max={"seq": 4096}`')
         for name, limit in most.items():
             if name not in self.names:
                 there = ", ".join(f"`{n}`" for n in self.names) or "none"

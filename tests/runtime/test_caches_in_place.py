@@ -158,6 +158,7 @@ def refusals() -> Iterator[tuple[str, Any]]:
     yield "C0123", lambda: prepared({"x": x}, max={"columns": 6})
     yield "C0123", lambda: prepared({"x": x}, max={"rows": -1})
     yield "C0123", lambda: prepared({"x": x}, max={"rows": True})
+    yield "C0123", lambda: prepared({"x": x}, max="rows")  # type: ignore[arg-type]
     yield "R0304", lambda: prepared({"x": x}, max={"rows": 7})
     yield "R0307", lambda: prepared({"x": x[::2]}, max={"rows": 3})
     yield "R0301", lambda: prepared({}, max={"rows": 3})

@@ -298,6 +298,14 @@ def test_open_batches_are_computed_as_known_ones_bit_by_bit() -> None:
             np.testing.assert_array_equal(mine, theirs)
 
 
+def test_shapes_that_contradict_each_other_are_one_error_in_the_names_of_the_model() -> None:
+    n = Net()
+    data = n.model({"x": ["rows", 4]}, n.op("Add", "x", n.op("Concat", "x", n.weight(1, 4), axis=0)))
+    with pytest.raises(CompileError, match="O012") as refused:
+        tl.compile(data, threads=1, sizes="symbolic").run({"x": np.ones((3, 4), np.float32)})
+    assert "f32[rows + 1, 4]" in str(refused.value) and "size." not in str(refused.value)
+
+
 def test_scratch_memory_is_as_large_as_sizes_need_it_not_as_limits_of_theirs() -> None:
     n = Net()
     best = n.op("ArgMax", "x", axis=0, keepdims=0)

@@ -28,7 +28,7 @@ from tensorlang.policy.cpu.wavefronts import (
     Wavefront,
     add_diagonal_layout,
     add_wavefront,
-    best_joint_wavefront,
+    best_shared_wavefront,
     best_wavefront,
     is_passing,
     kept_diagonals,
@@ -62,7 +62,7 @@ def derive_recurrence(d: Deriver, definition: Definition) -> None:
     if d.plain:
         return
     plan, before = apply(d.program, d.since, d.layouts), d.schedule
-    if len(group) > 1 and (_derive_steps(d, plan, group) or _derive_joint(d, plan, group)):
+    if len(group) > 1 and (_derive_steps(d, plan, group) or _derive_shared(d, plan, group)):
         return
     found = [_derive_member(d, plan, member, group) for member in group]
     (front,) = found if len(found) == 1 else (None,)
@@ -126,7 +126,7 @@ def _derive_steps(d: Deriver, plan: Plan, group: Sequence[Definition]) -> bool:
     return True
 
 
-def _derive_joint(d: Deriver, plan: Plan, group: Sequence[Definition]) -> bool:
+def _derive_shared(d: Deriver, plan: Plan, group: Sequence[Definition]) -> bool:
     """Add the directives for tensors that share all their loops, or may: lanes along one that carries nothing, else a wavefront; tell
     whether there is either."""
     if not all(_has_no_sums(member) for member in group):
@@ -135,7 +135,7 @@ def _derive_joint(d: Deriver, plan: Plan, group: Sequence[Definition]) -> bool:
     if joined:
         d.add(d.schedule.together(*joined, into=tuple({*joined.values()})))
         plan = apply(d.program, d.since, d.layouts)
-    found = _best_joint(d, plan, group, lanes=not joined)
+    found = _best_shared(d, plan, group, lanes=not joined)
     if found is None:
         d.schedule = before
         return False
@@ -166,7 +166,7 @@ def _joined(plan: Plan, group: Sequence[Definition]) -> dict[str, str]:
     return {x: loops[x][-1].rpartition(".")[2] for x in sorted(names, key=lambda name: name != first)}
 
 
-def _best_joint(d: Deriver, plan: Plan, group: Sequence[Definition], *, lanes: bool) -> tuple[list[Definition], Wavefront | None] | None:
+def _best_shared(d: Deriver, plan: Plan, group: Sequence[Definition], *, lanes: bool) -> tuple[list[Definition], Wavefront | None] | None:
     """Return the tensors of a group, the one after which their loops are called first, and the wavefront that they run along; none where
     `lanes` have been made of an axis. None where there is neither."""
     own = {s.name: k for k, s in enumerate(s for member in group for s in plan.stages.of(member))}
@@ -184,7 +184,7 @@ def _best_joint(d: Deriver, plan: Plan, group: Sequence[Definition], *, lanes: b
             if free:
                 return (ordered, None) if lanes and _add_lanes(d, ordered, axes, free[-1]) else None
             local = [member for member in group if is_local(d, member)]
-            front = best_joint_wavefront(d, ordered, axes, distances, local) if len(axes) == 2 else None
+            front = best_shared_wavefront(d, ordered, axes, distances, local) if len(axes) == 2 else None
             return (ordered, front) if front is not None else None
     except OperationLimit:
         return None

@@ -106,7 +106,7 @@ def best_wavefront(
     return replace(best, shared=_shared(d, definition, best, distances)) if not outside else best
 
 
-def best_joint_wavefront(
+def best_shared_wavefront(
     d: Deriver, group: Sequence[Definition], order: Sequence[str], distances: Distances, local: Sequence[Definition]
 ) -> Wavefront | None:
     """Return the cheapest wavefront for tensors that share both their loops; None where one element at a time is about as fast. `order`:

@@ -1,0 +1,38 @@
+"""The operators of `examples/pipelines`, compiled as they are derived, compute what plain NumPy does."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+HERE = Path(__file__).parents[1] / "examples" / "pipelines"
+
+
+def references() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("pipeline_references", HERE / "references.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+REFERENCES = references()
+OPERATORS = REFERENCES.operators()
+
+
+@pytest.mark.parametrize("n", [3, 40])
+@pytest.mark.parametrize("name", sorted(OPERATORS))
+def test_an_operator_computes_what_its_reference_does(name: str, n: int) -> None:
+    REFERENCES.compare(OPERATORS[name], name, n)
+
+
+@pytest.mark.parametrize("name", ["harris", "unsharp"])
+def test_a_pipeline_in_strips_computes_what_its_reference_does(name: str) -> None:
+    REFERENCES.compare(OPERATORS[name], name, 500)
+
+
+def test_every_operator_of_the_files_is_compared() -> None:
+    assert sorted(REFERENCES.arguments(5)) == sorted(OPERATORS)

@@ -37,7 +37,8 @@ from tensorlang.graph.nodes import Node as GraphNode
 from tensorlang.graph.passes.clean.fold import LARGEST_WORK, work
 from tensorlang.graph.programs import axes_of, result_tensors, single
 from tensorlang.graph.shape_arithmetic import int_or_size, of_sizes
-from tensorlang.graph.sizes import PREFIX, OpenSize, Size, Symbols, is_open, numbers, same_shape, shape_in, to_expr
+from tensorlang.graph.sizes import PREFIX, OpenSize, Size, Symbols, is_open, same_shape, shape_in, to_expr
+from tensorlang.graph.texts import numbers
 from tensorlang.tensor.interp import interpret
 from tensorlang.tensor.nodes import Cast, Definition, ExternCall, IndexValue, Piece, Program, Read, Tensor
 from tensorlang.tensor.operation_count import operations

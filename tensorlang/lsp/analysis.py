@@ -8,6 +8,7 @@ all that it uses: after an edit only what may have changed is checked again. Pla
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -33,6 +34,8 @@ from tensorlang.tensor.nodes import Program
 
 KEPT = 4096
 """Results of checks that are kept, of all files together."""
+EARLY_SECONDS = 0.1
+"""Checks that took longer are not waited for before anything is said."""
 
 
 class Superseded(Exception):
@@ -202,6 +205,11 @@ class Analyser:
 
     def __init__(self) -> None:
         self._kept: BoundedCache[tuple[object, ...], _Found] = BoundedCache(KEPT)
+        self._checked: BoundedCache[str, bool] = BoundedCache(KEPT)
+        self.last: BoundedCache[tuple[str, str], _Found] = BoundedCache(KEPT)
+        """What was said last of a declaration: by the name of its text, and its own."""
+        self.seconds: BoundedCache[str, float] = BoundedCache(KEPT)
+        """How long the last check of a declaration took."""
         self._trees = Trees()
         self.checks = 0
         """How many checks were made, rather than remembered."""
@@ -211,8 +219,15 @@ class Analyser:
         prelude()
         installed_roles()
 
-    def analyse(self, source: Source, stale: Callable[[], bool] = lambda: False, texts: Mapping[str, str] | None = None) -> Analysis:
-        """Return what there is to say about a text. `texts` stand for files that it may use, by their real paths.
+    def analyse(
+        self,
+        source: Source,
+        stale: Callable[[], bool] = lambda: False,
+        texts: Mapping[str, str] | None = None,
+        early: Callable[[Analysis], None] | None = None,
+    ) -> Analysis:
+        """Return what there is to say about a text. `texts` stand for files that it may use, by their real paths; `early` is told what is
+        known before checks that take long.
 
         Raises Superseded once `stale` says that nobody wants to know any more."""
         reader = EditorReader(texts or {}, self._trees)
@@ -230,10 +245,32 @@ class Analyser:
         analysis = Analysis(source, file, loaded, chunks, reader)
         checked = _Checks(self, analysis, stale, loaded.used_key)
         odd = [d for d in warnings_in(file) if not problems or d.code != UNUSED_DECLARATION]  # what cannot be read may use it
-        found = without_repetition([*problems, *loaded.problems, *checked.run(), *odd])
-        analysis.diagnostics = tuple(shown_at_use(diagnostic, analysis) for diagnostic in found)
+
+        def with_checks(said: Sequence[Diagnostic], analysis: Analysis) -> Analysis:
+            found = without_repetition([*problems, *loaded.problems, *said, *odd])
+            analysis.diagnostics = tuple(shown_at_use(diagnostic, analysis) for diagnostic in found)
+            return analysis
+
+        def tell(said: Sequence[Diagnostic]) -> None:
+            if early is not None:
+                early(with_checks(said, Analysis(source, file, loaded, chunks, reader)))
+
+        with_checks(checked.run(tell if early is not None else None), analysis)
         analysis.partly = tuple(checked.partly)
         return analysis
+
+    def knows(self, key: tuple[object, ...]) -> bool:
+        """Tell whether a check needs not be made."""
+        return key in self._kept
+
+    def has_checked(self, text: str) -> bool:
+        """Tell whether a declaration of such a text was checked lately."""
+        return text in self._checked
+
+    def note(self, title: str, text: str, seconds: float) -> None:
+        """Keep how long a check took, and of which text."""
+        self.seconds.enter(title, seconds)
+        self._checked.enter(text, True)
 
     def remembered(self, key: tuple[object, ...], make: Callable[[], _Found]) -> _Found:
         return self._kept.used(key, lambda: self._counted(make))
@@ -322,6 +359,21 @@ def _inside(span: Span | None, declaration: sx.Node) -> bool:
     return span is not None and declaration.span.start <= span.start and span.end <= declaration.span.end
 
 
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """A check of one declaration; `key`: under which its places are found where it has no name of its own."""
+
+    kind: str
+    title: str
+    declaration: sx.Declaration
+    make: Callable[[], _Found]
+    key: str = ""
+
+
+def _text(declaration: sx.Declaration) -> str:
+    return declaration.span.source.text[declaration.span.start : declaration.span.end]
+
+
 class _Checks:
     """The checks of one text, each of what may have changed only."""
 
@@ -337,23 +389,45 @@ class _Checks:
         self._texts: dict[str, str] = {}
         self._uses: dict[str, frozenset[str]] = {}
 
-    def run(self) -> Iterator[Diagnostic]:
+    def run(self, early: Callable[[list[Diagnostic]], None] | None = None) -> list[Diagnostic]:
+        """Return what all checks say. Where checks take long, `early` is told what is known: of declarations that are not checked yet,
+        what was said of them last. What was edited is checked before what uses it."""
+        tasks, found = [*self._tasks()], dict[int, _Found]()
+        keys = [(task.kind, self._closure(task.declaration)) for task in tasks]
+        waiting = [k for k, key in enumerate(keys) if not self.analyser.knows(key)]
+        known = {k: self.analyser.has_checked(_text(tasks[k].declaration)) for k in waiting}
+        for k in (*(k for k in range(len(tasks)) if k not in known), *sorted(waiting, key=lambda k: known[k])):
+            left = sum(self.analyser.seconds.get(tasks[w].title, 0.0) for w in waiting if w not in found)
+            if early is not None and k in known and left > EARLY_SECONDS and (not known[k] or len(found) == len(tasks) - len(waiting)):
+                early([*self._said(tasks, {**self._before(tasks), **found})])
+            found[k] = self._kept(tasks[k], keys[k])
+        self.partly += [f.examined for k in sorted(found) if (f := found[k]).examined and (f.examined.assumed or f.examined.unchecked)]
+        for k, task in enumerate(tasks):
+            self.analyser.last.enter((self.analysis.source.name, task.title), found[k])
+        return [*self._said(tasks, found)]
+
+    def _tasks(self) -> Iterator[_Task]:
         for name in self.module.operators:
             if name in self.module.declared:
-                declaration = self.module.operators[name]
-                found = self._kept("op", declaration, lambda name=name: self._examined(name))  # type: ignore[misc]
-                if found.examined is not None and (found.examined.assumed or found.examined.unchecked):
-                    self.partly.append(found.examined)
-                yield from self._placed(found)
+                yield _Task("op", f"op {name}", self.module.operators[name], lambda name=name: self._examined(name))  # type: ignore[misc]
         for name in self.module.reducers:
             if name in self.module.declared_reducers:
                 laws = lambda name=name: self._relative(check_laws(self.module, name))  # noqa: E731
-                yield from self._placed(self._kept("reducer", self.module.reducers[name], laws))
-        for schedule in self.module.schedules[: self.module.declared_schedules]:
+                yield _Task("reducer", f"reducer {name}", self.module.reducers[name], laws)
+        for number, schedule in enumerate(self.module.schedules[: self.module.declared_schedules]):
             key = f"schedule {schedule.span.start}"
             self.own[key] = schedule
             proof = lambda schedule=schedule: self._relative(self.refusals(schedule))  # noqa: E731
-            yield from self._placed(self._kept("schedule", schedule, proof), key)
+            yield _Task("schedule", f"schedule {schedule.operator} {number}", schedule, proof, key)
+
+    def _before(self, tasks: Sequence[_Task]) -> dict[int, _Found]:
+        """Return what was said last of the declarations that are still there."""
+        last, name = self.analyser.last, self.analysis.source.name
+        return {k: last[name, task.title] for k, task in enumerate(tasks) if (name, task.title) in last}
+
+    def _said(self, tasks: Sequence[_Task], found: Mapping[int, _Found]) -> Iterator[Diagnostic]:
+        for k in sorted(found):
+            yield from self._placed(found[k], tasks[k].key)
 
     def refusals(self, schedule: sx.Schedule) -> list[Diagnostic]:
         return refusals(self.served, schedule)
@@ -363,10 +437,15 @@ class _Checks:
         odd = [] if found.problems else unreachable_in(self.module, name)
         return replace(self._relative([*found.problems, *odd]), examined=replace(found, problems=()))
 
-    def _kept(self, kind: str, declaration: sx.Declaration, make: Callable[[], _Found]) -> _Found:
+    def _kept(self, task: _Task, key: tuple[object, ...]) -> _Found:
         if self.stale():
             raise Superseded
-        return self.analyser.remembered((kind, self._closure(declaration)), make)
+        if self.analyser.knows(key):
+            return self.analyser.remembered(key, task.make)
+        began = time.monotonic()
+        found = self.analyser.remembered(key, task.make)
+        self.analyser.note(task.title, _text(task.declaration), time.monotonic() - began)
+        return found
 
     # ---- what a declaration depends on
 

@@ -134,7 +134,12 @@ class Server(LanguageServer):
             return document.newest != count
 
         try:
-            analysis = await self.on_worker(lambda: self.analyser.analyse(source, stale, texts))
+            loop = asyncio.get_running_loop()
+
+            def early(partial: Analysis) -> None:
+                loop.call_soon_threadsafe(self._publish_early, uri, document, count, version, partial)
+
+            analysis = await self.on_worker(lambda: self.analyser.analyse(source, stale, texts, early))
         except Superseded:
             return
         except Exception as problem:  # a defect of ours: the editor goes on without us
@@ -152,6 +157,11 @@ class Server(LanguageServer):
         document.done.set()
         found = self.published(uri, analysis)
         self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, found, version))
+
+    def _publish_early(self, uri: str, document: Document, count: int, version: int | None, partial: Analysis) -> None:
+        """Show what is known of a text while the rest of it is checked."""
+        if document.newest == count and self.documents.get(uri) is document and not document.done.is_set():
+            self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, self.published(uri, partial), version))
 
     def texts(self) -> dict[str, str]:
         """Return the texts of the open files by their real paths."""

@@ -100,7 +100,13 @@ class Editor:
         self.tell("textDocument/didClose", {"textDocument": {"uri": uri}})
 
     def problems(self, uri: str, version: int) -> list[dict[str, Any]]:
-        """Return the diagnostics of a version, once they have come."""
+        """Return the diagnostics of a version, once all of it is checked."""
+        self.first_problems(uri, version)
+        self.hover(uri, (0, 0))  # which is answered once it is
+        return [diagnostics for found, diagnostics in self.diagnostics[uri] if found == version][-1]
+
+    def first_problems(self, uri: str, version: int) -> list[dict[str, Any]]:
+        """Return the first diagnostics of a version, once they have come: of what takes long to check, what was said before."""
         while True:
             for found, diagnostics in self.diagnostics.get(uri, []):
                 if found == version:

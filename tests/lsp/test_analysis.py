@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tensorlang.diagnostics import Diagnostic, Label, Source, Span, render
-from tensorlang.lsp.analysis import Analyser, Superseded, moved
+from tensorlang.lsp.analysis import Analyser, Analysis, Superseded, moved
 from tensorlang.lsp.places import Places
 from tensorlang.lsp.server import Document, cures, make_server
 
@@ -135,3 +135,20 @@ def test_a_character_is_found_again_by_its_line_and_column(text: str, encoding: 
         within_break = text[offset - 1 : offset + 1] == "\r\n"
         assert within_break or places.offset(line, column) == offset
     assert places.offset(10_000, 0) == len(text) and places.offset(-1, 5) == 0
+
+
+def test_what_is_known_is_told_before_checks_that_take_long(analyser: Analyser) -> None:
+    told: list[list[str]] = []
+    edited = TEXT.replace("half(x[i])", "half(z[i])")
+
+    def early(partial: Analysis) -> None:
+        told.append([d.title for d in partial.diagnostics])
+
+    analyser.analyse(Source("f.tl", edited.replace("z[i]", "x[i] + 0")), early=early)
+    assert told == []
+    analyser.seconds.enter("op g", 60.0)
+    whole = [d.title for d in analyser.analyse(Source("f.tl", edited), early=early).diagnostics]
+    outside, unknown = "`x` is read outside its bounds when N=1", "there is no tensor `z`"
+    assert [outside in titles for titles in told] == [True]
+    assert unknown not in told[0]
+    assert {outside, unknown} <= {*whole}

@@ -134,3 +134,10 @@ def test_the_report_of_an_operator_of_open_sizes_names_parts_kernels_and_times()
     told = operator.explain(np.ones(6, np.float32))
     assert "part around.0, took" in told and "extern scale, took" in told and "trusted: extern scale" in told
     assert "in 0 .. N" in told
+
+
+def test_what_explains_an_operator_again_is_not_loaded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    operator, x = opened(SCALE + AROUND, SCALED, "around"), np.ones(5, np.float32)
+    before = operator.explain(x)
+    monkeypatch.setattr("tensorlang.backends.cpu.composite.load", lambda *_: pytest.fail("it is there"))
+    assert operator.explain(x).splitlines()[-1] == before.splitlines()[-1]

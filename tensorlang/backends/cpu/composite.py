@@ -9,10 +9,12 @@ told, and where in the scratch memory each value in between and each workspace b
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import prod
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -192,13 +194,19 @@ class AnySizesComposite:
             objects.setdefault(symbol, extern.object_of(call, len(self.steps), tools.target, tools.store))
         imports = {**pool_imports(), **extern.imports_of(calls, tools.target, tools.store)}
         text = emit_program(self.entry, tools.target, timed=timed)
-        library = load([object_of(text, tools), *objects.values()], imports)
-        _KEPT.append(library)
-        return library
+        linked = (object_of(text, tools), *objects.values())
+        digest = hashlib.sha256()
+        for part in (*linked, repr(sorted(imports.items())).encode()):
+            digest.update(f"{len(part)} ".encode() + part)
+        with _LOCK:
+            if digest.digest() not in _KEPT:
+                _KEPT[digest.digest()] = load(linked, imports)
+            return _KEPT[digest.digest()]
 
 
-_KEPT: list[Library] = []
-"""Loaded code stays for the life of the process: a native function may be held by anyone."""
+_KEPT: dict[bytes, Library] = {}
+"""Loaded code, by its content, which stays for the life of the process: a native function may be held by anyone."""
+_LOCK = Lock()
 
 
 def _offset(plan: Plan, name: str) -> int:

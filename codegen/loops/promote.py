@@ -69,7 +69,19 @@ from codegen.loops.nodes import (
     WaitBoxes,
 )
 from codegen.loops.verify import Env
-from codegen.loops.walk import Fresh, children, free_vars, fresh_for, loads, map_expr, map_index, map_stmt, substitute_index, walk
+from codegen.loops.walk import (
+    Fresh,
+    certain_loads,
+    children,
+    free_vars,
+    fresh_for,
+    loads,
+    map_expr,
+    map_index,
+    map_stmt,
+    substitute_index,
+    walk,
+)
 from codegen.polynomials import ONE
 
 TILES = 4
@@ -96,11 +108,13 @@ def drop_stack_to_registers(function: Function) -> Function:
 
 @dataclass(frozen=True, slots=True)
 class _Access:
-    """A read or write below a loop; `path` are the loops in between, `guarded` if it stands under a condition."""
+    """A read or write below a loop; `path` are the loops in between, `guarded` if it stands under a condition, and `chosen` if it is read
+    where another value may be chosen."""
 
     node: Load | Store
     path: tuple[For, ...]
     guarded: bool
+    chosen: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +157,8 @@ def _accesses(block: tuple[Stmt, ...], path: tuple[For, ...] = (), guarded: bool
                 yield from _accesses(then, path, True)
                 yield from _accesses(orelse, path, True)
             case Store():
-                yield from (_Access(load, path, guarded) for load in loads(s))
+                certain = certain_loads(*children(s))
+                yield from (_Access(load, path, guarded, load not in certain) for load in loads(s))
                 yield _Access(s, path, guarded)
             case Producer(body):
                 yield from _accesses(body, path, guarded)
@@ -222,7 +237,8 @@ class _Promotion:
         overwritten = isinstance(accesses[0].node, Store) and certain[0]
         valid = buffer.space == "param" and _in_bounds(tile, algebra)
         # Parameters are filled, so one access tells that the elements exist; local memory may be read only where it was read before.
-        touched = overwritten or (any(certain) if buffer.space == "param" else all(certain))
+        first = next((access.node for access in accesses if not access.chosen), None)
+        touched = overwritten or (any(certain) if buffer.space == "param" else all(certain) and isinstance(first, Load))
         if not (touched or valid):
             return None
         name = self._fresh(f"{buffer.name}_acc")

@@ -268,6 +268,20 @@ def loads(*roots: Node) -> Iterator[Load]:
     return (node for node in walk(*roots) if isinstance(node, Load))
 
 
+def certain_loads(*roots: Node) -> frozenset[Load]:
+    """Return the reads below `roots` that are made whatever the conditions of choices, `and` and `or` are."""
+    found: frozenset[Load] = frozenset()
+    for node in roots:
+        match node:
+            case Select(cond, then, orelse):
+                found |= certain_loads(cond) | (certain_loads(then) & certain_loads(orelse))
+            case Binary("and" | "or", lhs, _):
+                found |= certain_loads(lhs)
+            case _:
+                found |= certain_loads(*children(node)) | (frozenset((node,)) if isinstance(node, Load) else frozenset())
+    return found
+
+
 def stores(*roots: Node) -> Iterator[Store]:
     """Yield every write to a buffer below `roots`, in text order."""
     return (node for node in walk(*roots) if isinstance(node, Store))

@@ -116,10 +116,10 @@ def test_a_copy_for_one_clause_of_a_producer_is_made_for_no_other_clause():
 
 def test_an_element_that_the_first_step_does_not_read_is_not_loaded_before_the_loop():
     """Only from the second step on there is something in `p`, so it goes into no register for the time of the loop."""
-    program = """strict op gaps(x: i8[N, 1]) -> (d: i8[N, 1]) {
+    program = """strict op gaps(x: i8[7, 1]) -> (d: i8[7, 1]) {
     d[i, j] = min(d[i - 1, j - 1 | 5] + x[i, j], p[i, j], q[i, j])
-    p[i, j] = min(d[i - 1, j | 5], p[i - 1, j | 6])   for i in 0..N, j in 0..1
-    q[i, j] = min(d[i, j - 1 | 4], q[i, j - 1 | 5])   for i in 0..N, j in 0..1
+    p[i, j] = min(d[i - 1, j | 5], p[i - 1, j | 6])   for i in 0..7, j in 0..1
+    q[i, j] = min(d[i, j - 1 | 4], q[i, j - 1 | 5])   for i in 0..7, j in 0..1
 }
 """
     right(program, "fold p at i by 1", "parallel p.j")

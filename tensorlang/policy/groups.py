@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from polyhedral.expr import Name as AffineName
 from tensorlang.policy.cpu.inner_loops import add_inner_loops, best_inner_loops
+from tensorlang.policy.cpu.nests import scattered_axis
 from tensorlang.policy.cpu.winograd import Transformed, transformed
 from tensorlang.policy.deriver import Deriver, mark_parallel, reads_itself
 from tensorlang.policy.pointwise import vector_axis
@@ -29,8 +30,8 @@ class FusionGroup:
 
 def fusion_groups(d: Deriver, *, vectors: bool = True) -> list[FusionGroup]:
     """Return the definitions, each in one group. A tensor joins the group that holds all its readers when they read it at their own
-    point along at least one leading axis; contractions, recurrences and tensors in pieces stay by themselves. All of a contraction between
-    transformations is one group. `vectors`: an axis that vectors of a member run along is left to it."""
+    point along at least one leading axis; contractions, recurrences, scattered sums and tensors in pieces stay by themselves. All of a
+    contraction between transformations is one group. `vectors`: an axis that vectors of a member run along is left to it."""
     program = d.program
     attention = online_of(program) if not vectors else None
     if attention is not None:
@@ -39,6 +40,7 @@ def fusion_groups(d: Deriver, *, vectors: bool = True) -> list[FusionGroup]:
     if found is not None:
         return [FusionGroup(found.result, found.members, 0, found)]
     alone = {x.tensors[0].name for x in program.definitions if len(x.pieces) != 1 or recurs(program, x) or is_product(x)} | d.separate
+    alone |= {x.tensors[0].name for x in program.definitions if vectors and scattered_axis(x) is not None}
     readers_of = readers(program)
     taken: set[str] = set()
     out: list[FusionGroup] = []

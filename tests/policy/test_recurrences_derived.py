@@ -362,3 +362,13 @@ op f(x: i32[N] in 0..N) -> (at: i32[N]) where N >= 1 {
     plan = proven(program, derive(program, NARROW))
     assert any(d.startswith("split at.next.j by") for d in directives(program, NARROW))
     assert_same(program, plan, {})
+
+
+def test_a_scattered_sum_goes_through_its_terms_once_beside_a_reader_of_its_rows() -> None:
+    body = """
+    n[u, z] = sum(p, at[u, p] == z) x[u, p]   for u in 0..N, z in 0..12
+    y[u, z] = n[u, z] - 2 * n[u, z - 1 | 0]"""
+    program = operator("at: i32[N, M] in 0..12, x: i32[N, M]) -> (y: i32[N, 12])", body)
+    found = derive(program, WIDE)
+    assert "order n.u, n.p, n.z" in [show(d) for d in found.directives]
+    assert_same(program, proven(program, found), {"N": 5, "M": 7})

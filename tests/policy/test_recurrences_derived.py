@@ -372,3 +372,17 @@ def test_a_scattered_sum_goes_through_its_terms_once_beside_a_reader_of_its_rows
     found = derive(program, WIDE)
     assert "order n.u, n.p, n.z" in [show(d) for d in found.directives]
     assert_same(program, proven(program, found), {"N": 5, "M": 7})
+
+
+def test_rows_of_tensors_that_need_each_other_are_shared_where_they_read_copies() -> None:
+    body = """
+    z[t, g, i]  = sum(k in 0..H) v[g, i, k] * x[t, k]
+    q[t, g, i]  = z[t, g, i] + sum(k in 0..H) w[g, i, k] * h[t, k]   for t in 0..S, g in 0..2, i in 0..H
+    h[0, i]     = x[0, i]                                         for i in 0..H
+    h[t + 1, i] = q[t, 0, i] - q[t, 1, i]                         for t in 0..S, i in 0..H
+    y[t, i]     = h[t + 1, i]"""
+    program = operator("x: i32[S, H], v: i32[2, H, H], w: i32[2, H, H]) -> (y: i32[S, H]) where S >= 1", body)
+    for machine in (WIDE, replace(WIDE, threads=2)):
+        found = derive(program, machine)
+        assert any(d.name == "pack" for d in found.directives)
+        assert_same(program, proven(program, found), {"S": 3, "H": 7})

@@ -103,7 +103,7 @@ def _derive_steps(d: Deriver, plan: Plan, group: Sequence[Definition]) -> bool:
         return False
     shared = replace(d, schedule=d.schedule.together(*names, into=(spaces[0],)))
     placed = apply(d.program, shared.since, d.layouts)
-    own = {s.name: k for k, member in enumerate(group) for s in placed.stages.of(member)}
+    own = {name: k for k, member in enumerate(group) for name in _statements(placed, member)}
     try:
         with limited():
             tile = best_shared_tile(d, group, time, spaces, distances_of(placed.placed, own))
@@ -157,7 +157,7 @@ def _derive_shared(d: Deriver, plan: Plan, group: Sequence[Definition]) -> bool:
 def _joined(plan: Plan, group: Sequence[Definition]) -> dict[str, str]:
     """Return tensors with the axis of their innermost loop, one for each such loop, where the tensors of a group share all others: first
     the one after which these are called."""
-    loops = {m.tensors[0].name: plan.placed.nests[plan.stages.of(m)[0].name].loops for m in group}
+    loops = {m.tensors[0].name: plan.placed.nests[_statements(plan, m)[0]].loops for m in group}
     every = list(loops.values())
     if len({x[:-1] for x in every}) > 1 or len({x[-1].rpartition(".")[2] for x in every}) > 1 or len(set(every)) == 1:
         return {}
@@ -169,7 +169,7 @@ def _joined(plan: Plan, group: Sequence[Definition]) -> dict[str, str]:
 def _best_shared(d: Deriver, plan: Plan, group: Sequence[Definition], *, lanes: bool) -> tuple[list[Definition], Wavefront | None] | None:
     """Return the tensors of a group, the one after which their loops are called first, and the wavefront that they run along; none where
     `lanes` have been made of an axis. None where there is neither."""
-    own = {s.name: k for k, s in enumerate(s for member in group for s in plan.stages.of(member))}
+    own = {name: k for k, name in enumerate(name for member in group for name in _statements(plan, member))}
     try:
         with limited():
             distances = distances_of(plan.placed, own)
@@ -228,7 +228,7 @@ def _derive_rows(d: Deriver, plan: Plan, group: Sequence[Definition]) -> frozens
     """Give the rows of a group to threads: its outermost loops, where they carry nothing from one to the other. Return their axes."""
     if not is_threading_profitable(d, group):
         return frozenset()
-    own = {s.name: k for k, s in enumerate(s for member in group for s in plan.stages.of(member))}
+    own = {name: k for k, name in enumerate(name for member in group for name in _statements(plan, member))}
     try:
         distances = distances_of(plan.placed, own)
     except OperationLimit:
@@ -423,6 +423,12 @@ def _derive_named(d: Deriver, definition: Definition, loops: _Loops) -> bool:
     d.add(in_order(d.schedule, loops.name, [*outer, *binders, *inner]))
     _add_parallel(d, definition, loops, order, separate, outer)
     return True
+
+
+def _statements(plan: Plan, definition: Definition) -> list[str]:
+    """Return the statements that make a tensor, whatever directives before have made of its definition: one that reads copies, say."""
+    name = definition.tensors[0].name
+    return [s.name for s in plan.stages.statements.values() if s.definition.tensors[0].name == name]
 
 
 def _loops_of(plan: Plan, definition: Definition, group: Sequence[Definition]) -> _Loops | None:

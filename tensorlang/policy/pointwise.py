@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from math import log2
 
 from codegen.dtypes import compute_dtype
 from polyhedral import affine
@@ -14,6 +15,9 @@ from tensorlang.schedule.pack import is_padding, pack
 from tensorlang.schedule.shape import OPEN_EXTENT, block_of, extents, innermost_axis, unit_stride
 from tensorlang.tensor.nodes import Definition, Dynamic, Read
 from tensorlang.tensor.walk import index_names, reads, reduces
+
+FEWEST_TURNED = 8
+"""Elements along an axis, from which on squares of them are turned in registers."""
 
 
 def _candidates(definition: Definition) -> Iterator[str]:
@@ -60,15 +64,18 @@ def vector_axis(d: Deriver, definition: Definition) -> str:
 
 def _accesses(d: Deriver, definition: Definition, axis: str) -> float:
     """Return how many loads and stores an element of the result takes with vectors along an axis, times its lanes. What all lanes read
-    alike stays in a register, neighbours are one access, others some for each lane."""
-    name = definition.tensors[0].name
+    alike stays in a register, neighbours are one access, others some for each lane; where results are stored as neighbours, squares of what
+    lies along another axis are loaded by rows and turned in registers."""
+    name, sizes = definition.tensors[0].name, extents(definition)
     lanes = d.machine.lanes(compute_dtype(definition.tensors[0].dtype))
     far = FAR_LOADS * lanes
-    stored = tuple(AffineName(a) for a in definition.axes)
-    accesses = 1 if unit_stride(stored, d.layouts.get(name), definition.axes, axis) else far
+    is_stored = unit_stride(tuple(AffineName(a) for a in definition.axes), d.layouts.get(name), definition.axes, axis)
+    accesses: float = 1 if is_stored else far
     for read in {r for p in definition.pieces for r in reads(p.value) if axis in index_names(r)}:
-        accesses += 1 if unit_stride(read.index, d.layouts.get(read.tensor), d.axes[read.tensor], axis) else far
-    extent = extents(definition)[axis] or OPEN_EXTENT
+        near = {a for a in definition.axes if unit_stride(read.index, d.layouts.get(read.tensor), d.axes[read.tensor], a)}
+        is_turned = is_stored and any((sizes[a] or OPEN_EXTENT) >= FEWEST_TURNED for a in near - {axis})
+        accesses += 1 if axis in near else 1 + log2(lanes) if is_turned else far
+    extent = sizes[axis] or OPEN_EXTENT
     return accesses * -(-extent // lanes) * lanes / extent
 
 
@@ -167,7 +174,7 @@ def crossing_axis(d: Deriver, definition: Definition, axis: str) -> str | None:
                 axis in index_names(read)
                 and other != axis
                 and unit_stride(read.index, d.layouts.get(read.tensor), d.axes[read.tensor], other)
-                and (sizes[other] or OPEN_EXTENT) >= 8
+                and (sizes[other] or OPEN_EXTENT) >= FEWEST_TURNED
             ):
                 return other
     return None

@@ -52,6 +52,7 @@ def test_a_tensor_is_copied_once_in_each_order_in_which_sums_read_it(second: str
         ),
         ("op f(ids: i64[64]) -> (y: f32[64, 100]) {\n    y[i, j] = if ids[i] == j or ids[i] + 100 == j then 1 else 0\n}", "j"),
         ("op f(x: f32[900, 3]) -> (y: f32[3, 900]) {\n    y[j, i] = x[i, j] * 2\n}", "i"),
+        ("op f(x: f32[183, 336]) -> (y: f32[336, 183]) {\n    y[j, i] = x[i, j]\n}", "i"),
     ],
 )
 def test_vectors_run_where_they_take_the_fewest_loads_and_stores(text: str, vector: str) -> None:

@@ -10,7 +10,8 @@ there are more iterations than that, every so many of them ask:
     prefetch b at jo by 1 in k          for io in 0 .. I { for k in 0 .. K {
     jo reads b[0 .. K, jo]         →        if k % 8 == 0 and K*io + k < 8*K { prefetch b[(K*io + k) // 8, jo + 1] locality 3 }
 
-The last iterations ask for what lies outside the box, or outside the tensor: that never faults and is never read.
+Where it is only known at run time how often one of the outer loops runs, its first iteration asks for all. The last iterations ask for what
+lies outside the box, or outside the tensor: that never faults and is never read.
 """
 
 from __future__ import annotations
@@ -88,17 +89,18 @@ def _share(prefetch: Prefetch, memory: TensorMemory, box: Footprint, steps: dict
         counts[axis] = known
     axis = max(counts, key=lambda name: counts[name])
     total, turn = 1, affine.to_expr(0)
-    for name, first, count in prefetch.shares:
+    begun = affine.conj(*(affine.compare("==", name, first) for name, first, count in prefetch.shares if not count))
+    for name, first, count in (share for share in prefetch.shares if share[2]):
         turn = affine.add(affine.scale(count, turn), affine.sub(name, first))
         total *= count
     count = -(-counts[axis] // total)
     if count > 1:
         when = affine.compare("<", turn, -(-counts[axis] // count)) if total * count >= counts[axis] + count else TRUE
-        return _Share(axis, affine.scale(count, turn), count, when)
+        return _Share(axis, affine.scale(count, turn), count, affine.conj(begun, when))
     every = 1 << (total // counts[axis]).bit_length() - 1
     rare = affine.compare("==", affine.mod(turn, every), 0) if every > 1 else TRUE
     soon = affine.compare("<", turn, every * counts[axis]) if total > every * counts[axis] else TRUE
-    return _Share(axis, affine.floor(turn, every), 1, affine.conj(rare, soon))
+    return _Share(axis, affine.floor(turn, every), 1, affine.conj(begun, rare, soon))
 
 
 def _nested(stmt: loops.Stmt, around: list[tuple[str, loops.Index, int | None]]) -> loops.Stmt:

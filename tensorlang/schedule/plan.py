@@ -209,7 +209,8 @@ class Storage:
 @dataclass(frozen=True, slots=True)
 class Prefetch:
     """Ask, in each iteration of `loop`, for what it reads of `tensor` `distance` iterations later: all of it at once, or a share in each
-    iteration of the innermost loop of `shared`, once `shares` is known: those loops below `loop`, with first value and count."""
+    iteration of the innermost loop of `shared`, once `shares` is known: those loops below `loop`, with first value and count (0: it is
+    open, and the first iteration asks)."""
 
     tensor: str
     loop: str

@@ -41,7 +41,7 @@ def scheduled(directives: str, dtype: str = "f32"):
 def asked_for(directives: str, dtype: str = "f32") -> set[str]:
     """Return the prefetches that a schedule makes, numbers of lines without their digits."""
     function = loops(scheduled(directives, dtype)[1])
-    return {re.sub(r"line_\d+", "line", show_stmt(node)) for node in walk(*function.body) if isinstance(node, Prefetch)}
+    return {re.sub(r"(line|y_k|y_io)(_\d+)+", r"\1", show_stmt(node)) for node in walk(*function.body) if isinstance(node, Prefetch)}
 
 
 @pytest.mark.parametrize(
@@ -92,10 +92,10 @@ def shares(directives: str, source: str = FIXED, **sizes: str) -> set[str]:
         source = source.replace(name, value)
     function = loops(legal(source.replace("DIRECTIVES", directives).replace("T[", "f32["))[1])
     return {
-        re.sub(r"line_\d+", "line", " ".join(show_stmt(node).split()))
+        re.sub(r"(line|y_k|y_io)(_\d+)+", r"\1", " ".join(show_stmt(node).split()))
         for node in walk(*function.body)
         if isinstance(node, If) and any(isinstance(inner, Prefetch) for inner in walk(*node.then))
-    } or {re.sub(r"line_\d+", "line", show_stmt(node)) for node in walk(*function.body) if isinstance(node, Prefetch)}
+    } or {re.sub(r"(line|y_k|y_io)(_\d+)+", r"\1", show_stmt(node)) for node in walk(*function.body) if isinstance(node, Prefetch)}
 
 
 def test_a_share_of_what_the_next_iteration_reads_is_asked_for_in_every_so_many_iterations_inside() -> None:
@@ -147,6 +147,12 @@ def test_shares_that_no_loop_can_take_are_refused(directive: str, why: str) -> N
 def test_shares_of_iterations_that_are_counted_at_run_time_are_refused() -> None:
     with pytest.raises(CompileError, match="only known at run time"):
         scheduled("prefetch b at jo by 1 in y.k")
+
+
+def test_where_it_is_open_how_many_rows_there_are_the_first_of_them_ask_for_all() -> None:
+    for text in shares(f"{PACKED}\n    prefetch b at jo by 1 in y.k", **{"T[64": "T[M"}):
+        assert "index(y_io) == 0_i64" in text
+        assert "prefetch b_pack[y_jo + 1, y_k, 16*line]" in text
 
 
 @pytest.mark.parametrize(("m", "k", "n"), [(5, 3, 70), (70, 5, 33), (16, 40, 100)])

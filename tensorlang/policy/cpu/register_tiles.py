@@ -11,7 +11,7 @@ from polyhedral import affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.policy.cpu.cost import covered_cycles
 from tensorlang.policy.deriver import Deriver
-from tensorlang.schedule.shape import OPEN_EXTENT, Contraction, block_of, innermost_axis, unit_stride
+from tensorlang.schedule.shape import OPEN_EXTENT, Contraction, block_of, extents, innermost_axis, unit_stride
 from tensorlang.tensor.nodes import Definition
 from tensorlang.tensor.walk import tensor_table
 
@@ -171,7 +171,7 @@ def is_packing_profitable(d: Deriver, c: Contraction, reuse: int, contiguous: bo
 def is_prefetch_profitable(d: Deriver, c: Contraction, definition: Definition, rows: Sequence[str], tile: tuple[int, int]) -> bool:
     """Tell whether to ask for the next columns of w while register tiles of (rows, columns) go through these: several tiles of `rows`
     read them, the first of which would wait for memory alone, and the second-level cache holds both."""
-    sizes = d.settled(definition)  # how far ahead is counted when compiling
+    sizes = extents(definition)
     height, width = tile
     if any(sizes[name] is None for name in (*definition.axes, *c.inner)):
         return False

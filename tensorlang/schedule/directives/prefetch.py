@@ -21,6 +21,7 @@ from dataclasses import replace
 from polyhedral import affine
 from polyhedral.errors import NestError
 from polyhedral.model import Loop
+from polyhedral.nest import Nest
 from polyhedral.region import footprint
 from polyhedral.schedule import Schedule as Placed
 from tensorlang.diagnostics import CompileError, error
@@ -97,14 +98,24 @@ def _shares(prefetch: Prefetch, placed: Placed, readers: Sequence[str]) -> tuple
         lanes = next((node for node in path[: last + 1] if node.mark in ("vector", "tensor")), None)
         if lanes is not None:
             raise _refused(prefetch, f"`{lanes.name}` runs as {_as(lanes)}", "share it in a loop around it")
-        ends = [(n, placed.nests[reader].ends(n)) for n in names[outer + 1 : last + 1]]
-        unknown = [n for n, known in ends if known is None]
-        if unknown:
-            raise _refused(prefetch, f"how often `{unknown[0]}` runs is only known at run time")
-        found.append(tuple((n, e[0], e[1] - e[0] + 1) for n, e in ends if e is not None))
+        found.append(tuple(_shared(prefetch, placed.nests[reader], n) for n in names[outer + 1 : last + 1]))
+        if not any(count for _, _, count in found[-1]):
+            raise _refused(prefetch, f"how often `{found[-1][0][0]}` runs is only known at run time")
     if len(set(found)) != 1:
         raise _refused(prefetch, f"what reads `{prefetch.tensor}` runs in different loops", "share it in a loop around all of it")
     return found[0]
+
+
+def _shared(prefetch: Prefetch, nest: Nest, loop: str) -> tuple[str, int, int]:
+    """Return a loop, its first value and how many it has; 0 where that is open, and what is asked for is asked for in the first of them."""
+    ends = nest.ends(loop)
+    if ends is not None:
+        return loop, ends[0], ends[1] - ends[0] + 1
+    reach = nest.range(loop)
+    first = None if reach is None else affine.constant(reach[0])
+    if first is None:
+        raise _refused(prefetch, f"where `{loop}` begins is only known at run time")
+    return loop, first, 0
 
 
 def _as(loop: Loop) -> str:

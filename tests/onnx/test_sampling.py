@@ -9,6 +9,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
 from onnx_evaluate import staged
 
 import tensorlang as tl
@@ -109,3 +110,59 @@ def test_bits_stay_where_types_change() -> None:
     x = np.asarray([1.5, -0.0, np.inf, -2.25], np.float32)
     (y,) = staged(model("BitCast", [x], 26, to=TensorProto.INT32), {"x0": x})
     np.testing.assert_array_equal(y, x.view(np.int32))
+
+
+@pytest.mark.parametrize("how", ["half_pixel", "output_half_pixel"])
+@pytest.mark.parametrize("mode", ["avg", "max"])
+@pytest.mark.parametrize("ratio", [0, 2])
+def test_regions_are_cut_into_bins(how: str, mode: str, ratio: int) -> None:
+    x, at = draw(2, 3, 6, 7), np.array([0, 1, 1, 0], np.int64)
+    regions = np.array([[0, 0, 3, 3], [1, 1, 6.5, 5], [2, 2, 2.25, 4], [-1, 3, 9, 8]], np.float32)
+    attributes = {"coordinate_transformation_mode": how, "mode": mode, "sampling_ratio": ratio}
+    check("RoiAlign", x, regions, at, opset=16, output_height=2, output_width=3, spatial_scale=0.75, **attributes)
+
+
+def test_a_model_of_regions_runs() -> None:
+    x, regions, at = draw(1, 2, 5, 5), np.array([[0, 0, 4, 4]], np.float32), np.array([0], np.int64)
+    made = model("RoiAlign", [x, regions, at], 16, output_height=2, output_width=2, sampling_ratio=0)
+    (expected,) = onnxruntime.InferenceSession(made.SerializeToString()).run(None, {"x0": x, "x1": regions, "x2": at})
+    compiled = tl.compile(made, threads=1)
+    for _ in range(2):
+        np.testing.assert_allclose(compiled(x, regions, at), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_windows_go_where_the_data_say() -> None:
+    x, w, bias = draw(1, 4, 5, 6), draw(6, 2, 3, 3), draw(6)
+    offset, mask = draw(1, 2 * 2 * 9, 5, 3) * 2, draw(1, 2 * 9, 5, 3)
+    attributes = {"group": 2, "offset_group": 2, "pads": [1, 1, 1, 1], "strides": [1, 2]}
+    node = helper.make_node("DeformConv", ["x", "w", "o", "b", "m"], ["y"], **attributes)
+    expected = ReferenceEvaluator(node).run(None, {"x": x, "w": w, "o": offset, "b": bias, "m": mask})[0]
+    (found,) = staged(
+        model("DeformConv", [x, w, offset, bias, mask], 22, **attributes), {f"x{k}": a for k, a in enumerate((x, w, offset, bias, mask))}
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 5])
+def test_determinants(size: int) -> None:
+    x = draw(3, size, size)
+    (found,) = staged(model("Det", [x], 22), {"x0": x})
+    np.testing.assert_allclose(found, np.linalg.det(x), rtol=1e-4, atol=1e-5)
+    singular = np.zeros((size, size), np.float32)
+    (none,) = staged(model("Det", [singular], 22), {"x0": singular})
+    assert none == (0 if size else 1)
+
+
+def test_maxima_go_back_to_where_they_were() -> None:
+    x = draw(1, 2, 5, 6)
+    pool = helper.make_node("MaxPool", ["x"], ["p", "at"], kernel_shape=[2, 2], strides=[2, 2])
+    pooled, at = ReferenceEvaluator(pool).run(None, {"x": x[:, :, :4]})
+    check("MaxUnpool", pooled, at, opset=11, kernel_shape=[2, 2], strides=[2, 2])
+
+
+def test_what_is_dropped_follows_from_the_seed() -> None:
+    x = np.ones((40, 50), np.float32)
+    made = model("Dropout", [x, np.array(0.25, np.float32), np.array(True)], 13, seed=7)
+    (found,) = staged(made, {"x0": x, "x1": np.array(0.25, np.float32), "x2": np.array(True)})
+    kept = np.random.RandomState(7).uniform(0, 1, x.shape) >= 0.25
+    np.testing.assert_allclose(found, np.where(kept, 1 / 0.75, 0), rtol=1e-6)

@@ -78,7 +78,7 @@ def roi_align(n: Site) -> Value:
     taps: list[Value] = []
     counts: list[Value] = []
     for extent, count, low, high in zip(x.shape[2:], bins, ends[::2], ends[1::2], strict=True):
-        samples = ratio or int(n.decided(n.op("roi_samples", low, high, bins=count, least=least)).reshape(()))
+        samples = ratio or n.decided(n.op("roi_samples", low, high, bins=count, least=least))
         at, weight, found = n.ops("roi_taps", low, high, extent=extent, bins=count, samples=max(1, samples), ratio=ratio, least=least)
         taps += (at, weight)
         counts.append(found)

@@ -208,3 +208,12 @@ def test_labels_are_looked_up(count: int) -> None:
 def test_categories_become_columns() -> None:
     check("OneHotEncoder", np.array(["a", "c", "?"], object), version=1, cats_strings=["a", "b", "c"], zeros=1)
     check("OneHotEncoder", np.array([[1], [5], [2]]), version=1, cats_int64s=[1, 2], zeros=1)
+
+
+@pytest.mark.parametrize("kernel", ["LINEAR", "POLY", "RBF", "SIGMOID"])
+@pytest.mark.parametrize("one_class", [0, 1])
+def test_support_vectors(kernel: str, one_class: int) -> None:
+    random = np.random.default_rng(4)
+    x, vectors, weights = random.standard_normal((6, 3)).astype(F32), random.standard_normal(12), random.standard_normal(4)
+    given = {"coefficients": weights, "rho": [0.25], "kernel_params": [0.5, 0.25, 3.0], "one_class": one_class}
+    check("SVMRegressor", x, version=1, support_vectors=vectors, n_supports=4, kernel_type=kernel, **given)

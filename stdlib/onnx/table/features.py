@@ -57,6 +57,37 @@ def linear_classifier(n: Site) -> Result:
     return labelled(n, y, labels, transform)
 
 
+def kernel_regressor(n: Site) -> Result:
+    """Sums of likenesses to vectors, by a kernel; without vectors a linear model."""
+    x, count = _rows(n), n.integer("n_supports", 0, low=0)
+    coefficients, rho = _reals(n, "coefficients"), _reals(n, "rho")
+    if not count:
+        y = _linear(n, x, coefficients, rho, 1)
+    else:
+        vectors = _reals(n, "support_vectors")
+        if vectors.size != count * x.shape[1] or coefficients.size != count or rho.size != 1:
+            raise n.wrong(f"{vectors.size} numbers and {coefficients.size} coefficients for {count} vectors of {x.shape[1]} features")
+        likeness = _likeness(n, x, vectors.reshape(count, x.shape[1]))
+        y = n.op("add", n.op("matmul", likeness, n.constant(coefficients.reshape(count, 1))), n.constant(rho))
+    if n.flag("one_class"):
+        positive = n.op("greater", y, n.filled((), y.dtype))
+        return n.op("select", positive, n.filled((), y.dtype, 1), n.filled((), y.dtype, -1))
+    return transformed(n, y, n.text("post_transform", "NONE"))
+
+
+def _likeness(n: Site, x: Value, vectors: Array) -> Value:
+    gamma, offset, degree = (*_reals(n, "kernel_params").tolist(), 0.0, 0.0, 0.0)[:3]
+    match n.text("kernel_type", "LINEAR", ("LINEAR", "POLY", "RBF", "SIGMOID")):
+        case "LINEAR":
+            return n.op("matmul", x, n.constant(np.ascontiguousarray(vectors.T)))
+        case "RBF":
+            return n.op("radial_kernel", x, n.constant(vectors), gamma=gamma)
+        case "POLY":
+            return n.op("polynomial_kernel", x, n.constant(vectors), gamma=gamma, offset=offset, degree=degree)
+        case _:
+            return n.op("tangent_kernel", x, n.constant(vectors), gamma=gamma, offset=offset)
+
+
 def scaler(n: Site) -> Result:
     x = cast(n, n.arg(0), F32)
     for operator, name in (("sub", "offset"), ("mul", "scale")):
@@ -197,6 +228,7 @@ def looked_up(n: Site, x: Value, keys: Array, values: Array, default: Array) -> 
 RULES = (
     Entry("LinearRegressor", 1, 1, linear_regressor, ML),
     Entry("LinearClassifier", 1, 1, linear_classifier, ML),
+    Entry("SVMRegressor", 1, 1, kernel_regressor, ML),
     Entry("Scaler", 1, 1, scaler, ML),
     Entry("Normalizer", 1, 1, normalizer, ML),
     Entry("Binarizer", 1, 1, binarizer, ML),

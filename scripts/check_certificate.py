@@ -24,9 +24,7 @@ Ast = tuple[Any, ...]
 PRIME, WORK, IN, PARAM, UNLESS_BEYOND = 2**61 - 1, 400_000, isl.dim_type.in_, isl.dim_type.param, "({0} = {1} or {1} < {2} or {1} > {3})"
 ZERO, SIZE, LEAST, MOST = (("const", "ix", n) for n in (0, 2**48 + 1, -(2**63), 2**63))
 FLOATS = {**dict.fromkeys(("f4e2m1", "f8e4m3", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz"), 0), "f16": 1, "bf16": 1, "f32": 2, "f64": 3}
-LIMITS = {f"i{n}": (-(2 ** (n - 1)), 2 ** (n - 1) - 1) for n in (2, 4, 8, 16, 32, 64)} | {
-    f"u{n}": (0, 2**n - 1) for n in (2, 4, 8, 16, 32, 64)
-}
+LIMITS = {s + str(n): (-(2**n // 2), 2**n // 2 - 1) if s == "i" else (0, 2**n - 1) for s in "iu" for n in (2, 4, 8, 16, 32, 64)}
 WRAPPED = {dtype: f"(({{}} - {low}) % {high - low + 1} + {low})" for dtype, (low, high) in LIMITS.items()} | {"ix": "{}", "bool": "{}"}
 COMPARED, LOGICAL, LIMITS["ix"], PARSED = ("<", "<=", "==", "!=", ">=", ">"), ("and", "or", "not"), LIMITS["i64"], cache(isl.Set)
 MEANING = {op: f"({{0}} {op} {{1}})" for op in ("+", "-", "*", "&", "|", "^", "<<", ">>", "and", "or", *COMPARED)} | {

@@ -77,8 +77,8 @@ FAULTS = (
     Fault(
         "layouts-of-one-more",
         "tensorlang/schedule/storage.py",
-        "if low is not None and high is not None and low >= 0 and high < e.divisor:",
-        "if low is not None and high is not None and low >= 0 and high <= e.divisor:",
+        "return low is not None and high is not None and low >= 0 and high < divisor",
+        "return low is not None and high is not None and low >= 0 and high <= divisor",
         "an index that reaches the divisor counts as below it",
         LAYOUTS,
     ),

@@ -38,6 +38,7 @@ from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.shape import OPEN_EXTENT
 from tensorlang.syntax import nodes as syntax
 from tensorlang.syntax.printer import show
+from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Definition, Program
 
 DERIVE = "derive"
@@ -224,8 +225,9 @@ class _Completion:
     def _fold(self, definition: Definition) -> None:
         name = definition.tensors[0].name
         said = any(d.name in ("fold", "layout", "store_at") and name in _names(d) for d in self.schedule.directives)
-        if said or not is_local(self._deriver(), definition):
-            return
+        own = {t.name for d in lift(self.program).definitions for t in d.tensors}
+        if said or name not in own or not is_local(self._deriver(), definition):
+            return  # a copy is as large as whoever asked for it wants it, and may be filled ahead
         for tensor, axis, count in tuple(folded(self._plan(), definition, definition.axes)):
             self.tried(*Schedule("").fold(tensor, axis, count).directives, why=f"no more than {count} along `{axis}` are needed at a time")
 

@@ -64,6 +64,12 @@ def test_what_a_dependence_forbids_is_told_with_two_elements_that_show_it() -> N
     assert "share the element s[" in refused
 
 
+def test_a_copy_that_is_filled_ahead_is_kept_whole() -> None:
+    text = "op f(a: f32[8, 8], b: f32[8, 8]) -> (y: f32[8, 8]) { y[i, j] = sum(k) a[i, k] * b[k, j] }\n"
+    found, _ = filled(text, "pack a at y.i", "stages y.i by 3", "derive")
+    assert found[:2] == ["pack a at y.i", "stages y.i by 3"] and not any(line.startswith("fold a.pack") for line in found)
+
+
 def test_what_is_pinned_stays_in_its_order() -> None:
     pins = ["split y.j by 4 -> jo, ji", "order jo, y.i, ji", "unroll ji"]
     found, _ = filled(TWO, *pins, "derive")

@@ -7,7 +7,6 @@ from math import prod
 
 import numpy as np
 
-from polyhedral import affine
 from polyhedral.expr import Expr, Int, Name
 from stdlib.onnx.site import Site
 from stdlib.onnx.table.entry import Entry
@@ -219,25 +218,16 @@ def repeated(n: Site, x: Value, times: tuple[int, ...]) -> Value:
         return n.filled(shape, x.dtype)
     if array is not None and array.size == 1 and not is_open(shape):
         return n.filled(shape, x.dtype, array.reshape(()).item())
-    if is_open((*x.shape, *times)):
-        return _openly_repeated(n, x, times, shape)
-    # An axis is repeated by one in front of it, so that no element asks for its place by a remainder.
-    apart = [k for k, (extent, count) in enumerate(zip(x.shape, times, strict=True)) if extent > 1 and count > 1]
-    source = tuple(part for k, extent in enumerate(x.shape) for part in ((1, extent) if k in apart else (extent,)))
-    counts = tuple(part for k, count in enumerate(times) for part in ((count, 1) if k in apart else (count,)))
-    return n.view(n.op("tile", n.view(x, source), times=counts), shape)
+    return _repeated_in_front(n, x, times, shape)
 
 
-def _openly_repeated(n: Site, x: Value, times: tuple[int, ...], shape: tuple[int, ...]) -> Value:
-    """Return `x` with each axis `times` times, where sizes are open. An axis of open size is repeated as a whole, by one in front of it."""
-    apart = [k for k, extent in enumerate(x.shape) if is_open((extent,)) and not is_one(times[k])]
+def _repeated_in_front(n: Site, x: Value, times: tuple[int, ...], shape: tuple[int, ...]) -> Value:
+    """Return `x` with each axis `times` times: as a whole, by an axis in front of it, so that no element asks for a remainder."""
+    apart = [k for k, extent in enumerate(x.shape) if not is_one(extent) and not is_one(times[k])]
     source = [part for k, extent in enumerate(x.shape) for part in ((1, extent) if k in apart else (extent,))]
     counts = [part for k, count in enumerate(times) for part in ((count, 1) if k in apart else (count,))]
     axes = axes_of(len(source))
-    index: list[Expr] = [
-        Name(axis) if is_one(count) else Int(0) if is_one(extent) else affine.mod(Name(axis), extent)
-        for axis, extent, count in zip(axes, source, counts, strict=True)
-    ]
+    index: list[Expr] = [Name(axis) if is_one(count) else Int(0) for axis, count in zip(axes, counts, strict=True)]
     result = Tensor("y", x.dtype, tuple(to_expr(extent * count) for extent, count in zip(source, counts, strict=True)))
     param = Tensor("x", x.dtype, tuple(map(to_expr, source)))
     (made,) = n.apply(single("tile", (param,), result, axes, Read("x", tuple(index))), (n.view(x, source),))

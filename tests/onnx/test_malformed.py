@@ -505,12 +505,12 @@ def test_a_chain_of_many_nodes_is_imported_without_recursion() -> None:
 
 def test_everything_that_is_missing_is_reported_at_once() -> None:
     model = sound()
-    model.graph.node.append(helper.make_node("NonMaxSuppression", ["x", "x"], ["a"], name="boxes"))
-    model.graph.node.append(helper.make_node("StringNormalizer", ["x"], ["b"], name="words"))
+    model.graph.node.append(helper.make_node("RandomNormalLike", ["x"], ["a"], name="noise"))
+    model.graph.node.append(helper.make_node("RandomUniformLike", ["x"], ["b"], name="chances"))
     with pytest.raises(CompileError) as caught:
         Importer().load(model)
     text = str(caught.value)
-    assert "`boxes`" in text and "`words`" in text and "NonMaxSuppression" in text
+    assert "`noise`" in text and "`chances`" in text and "RandomNormalLike" in text
     assert [d.code for d in caught.value.diagnostics] == ["O010"]
 
 

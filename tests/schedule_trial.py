@@ -267,7 +267,7 @@ def _rounding(have: np.ndarray[Any, Any], want: np.ndarray[Any, Any]) -> bool:
     """Tell whether values too large to be exact differ by no more than rounding."""
     if have.dtype.kind in "iub":
         return False
-    exact = {2: 2**7, 4: 2**22, 8: 2**50}[have.dtype.itemsize]
+    exact = {1: 2**3, 2: 2**7, 4: 2**22, 8: 2**50}[have.dtype.itemsize]
     a, b = have.astype(np.float64), want.astype(np.float64)
     with np.errstate(all="ignore"):
         largest = np.abs(b).max(initial=0.0)

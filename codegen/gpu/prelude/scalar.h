@@ -166,7 +166,7 @@ TL_FUNCTION tl_f8e5m2 tl_f8e5m2_from_f64(tl_f64 x) {
     TL_FUNCTION tl_##name tl_##name##_from_f32(tl_f32 x) { return tl_##name##_from_f64((tl_f64)x); }                                   \
     TL_FUNCTION tl_f32 tl_f32_from_##name(tl_##name x) {                                                                               \
         tl_u32 size = x.bits & 0x7fu, sign = (tl_u32)(x.bits >> 7) << 31;                                                              \
-        return x.bits == 0x80u ? TL_NAN_F32 : tl_f32_from_bits(tl_bits_f32(tl_widened(size, digits, bias)) | sign);                    \
+        return tl_f32_from_bits(tl_bits_f32(x.bits == 0x80u ? TL_NAN_F32 : tl_widened(size, digits, bias)) | sign);                    \
     }
 TL_WITHOUT_NEGATIVE_ZERO(f8e4m3fnuz, 3, 8)
 TL_WITHOUT_NEGATIVE_ZERO(f8e5m2fnuz, 2, 16)

@@ -321,6 +321,7 @@ def test_help_names_the_commands_in_the_order_of_their_use(tl: Any) -> None:
         "list",
         "run",
         "bench",
+        "tune",
         "show",
         "explain",
         "plot",

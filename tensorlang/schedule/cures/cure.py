@@ -17,7 +17,7 @@ from polyhedral.verdict import Proven
 from tensorlang.diagnostics import CompileError, Diagnostic, Edit, Span
 from tensorlang.schedule.apply import apply
 from tensorlang.schedule.cures.orders import orders
-from tensorlang.schedule.cures.refusal import Lines, Refusal, Replacement, parsed
+from tensorlang.schedule.cures.refusal import MOST_CURED, Lines, Refusal, Replacement, parsed
 from tensorlang.schedule.cures.spelling import spellings
 from tensorlang.schedule.idle import same_plan
 from tensorlang.schedule.plan import Plan
@@ -47,6 +47,8 @@ def cured(refusal: Refusal) -> Diagnostic:
 
 def first_proven(refusal: Refusal, *, keeping: bool = False) -> Replacement | None:
     """Return the first replacement that is proven; `keeping`: the directive that is blamed stays, with others beside it."""
+    if len(refusal.schedule.directives) > MOST_CURED:
+        return None
     without = _legal(refusal, Replacement(refusal.at, ())) if refusal.at >= 0 else None
     tried = islice(_distinct(chain(orders(refusal), spellings(refusal))), MOST_TRIALS)
     for replacement in tried:

@@ -22,6 +22,10 @@ Lines: TypeAlias = tuple[str, ...]
 """Directives as they are written."""
 
 
+MOST_CURED = 200
+"""Directives of a schedule for which cures are looked for: each trial applies all of them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Replacement:
     """Lines for a schedule in the place of its directive number `at`, or with `last` at its end, where that directive is left out."""
@@ -52,7 +56,10 @@ class Refusal:
         knobs: Mapping[str, int] | None,
         diagnostic: Diagnostic,
     ) -> Refusal | None:
-        """Return the refusal of a schedule that cannot be applied, or None where it is about no directive."""
+        """Return the refusal of a schedule that cannot be applied, or None where it is about no directive, or there are too many to try
+        others in their places."""
+        if len(schedule.directives) > MOST_CURED:
+            return None
         span = diagnostic.labels[0].span if diagnostic.labels else NOWHERE
         spans = [d.span for d in schedule.directives]
         inside = (k for k, s in enumerate(spans) if s.source == span.source and s.start <= span.start and span.end <= s.end)

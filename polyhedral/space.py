@@ -381,9 +381,12 @@ def _some_smallest(flat: isl.Set) -> isl.Point:
 
 
 def _first(flat: isl.Set) -> isl.Point:
-    """Return the smallest element, or some element where isl takes a set with elements for one without a smallest (seen in islpy
-    2026.2.2 on sets with remainders)."""
-    least = flat.lexmin().sample_point()
+    """Return the smallest element, or some element where isl takes a set with elements for one without a smallest, or fails to look for it
+    (both seen in islpy 2026.2.2 on sets with remainders)."""
+    try:
+        least = flat.lexmin().sample_point()
+    except isl.Error:
+        return flat.sample_point()
     return flat.sample_point() if least.is_void() else least
 
 

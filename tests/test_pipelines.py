@@ -2,24 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-from types import ModuleType
-
 import pytest
+from example_references import references
 
-HERE = Path(__file__).parents[1] / "examples" / "pipelines"
-
-
-def references() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("pipeline_references", HERE / "references.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-REFERENCES = references()
+REFERENCES = references("pipelines")
 OPERATORS = REFERENCES.operators()
 
 

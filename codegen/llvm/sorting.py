@@ -99,77 +99,67 @@ done:
 """
 
 
-_NUMBERED = """
-define internal void @number(ptr %to, ptr %from, i64 %n) nounwind {
+def _converted(name: str, source: str, target: str, counted: tuple[str, str], wide: str, single: str) -> str:
+    """Return a function that goes through n elements of `source`, eight at a time and then one by one. `wide` makes <8 x target> of %v,
+    `single` one of %vj; `counted`: what eight carry from step to step beside their number."""
+    aligned, written = (int(kind[1:]) // 8 for kind in (source, target))
+    return f"""
+define internal void @{name}(ptr %to, ptr %from, i64 %n) nounwind {{
 entry:
   %whole = and i64 %n, -8
   br label %wide
 wide:
-  %k = phi i64 [ 0, %entry ], [ %k2, %eight ]
-  %place = phi <8 x i64> [ <i64 0, i64 1, i64 2, i64 3, i64 4, i64 5, i64 6, i64 7>, %entry ], [ %place2, %eight ]
+  %k = phi i64 [ 0, %entry ], [ %k2, %eight ]{counted[0]}
   %more = icmp slt i64 %k, %whole
   br i1 %more, label %eight, label %single
 eight:
-  %p = getelementptr i32, ptr %from, i64 %k
-  %v = load <8 x i32>, ptr %p, align 4
+  %p = getelementptr {source}, ptr %from, i64 %k
+  %v = load <8 x {source}>, ptr %p, align {aligned}{wide}
+  %q = getelementptr {target}, ptr %to, i64 %k
+  store <8 x {target}> %o, ptr %q, align {written}{counted[1]}
+  %k2 = add i64 %k, 8
+  br label %wide
+single:
+  %j = phi i64 [ %whole, %wide ], [ %j2, %last ]
+  %some = icmp slt i64 %j, %n
+  br i1 %some, label %last, label %done
+last:
+  %pj = getelementptr {source}, ptr %from, i64 %j
+  %vj = load {source}, ptr %pj, align {aligned}{single}
+  %qj = getelementptr {target}, ptr %to, i64 %j
+  store {target} %oj, ptr %qj, align {written}
+  %j2 = add i64 %j, 1
+  br label %single
+done:
+  ret void
+}}
+"""
+
+
+_PLACES = (
+    """
+  %place = phi <8 x i64> [ <i64 0, i64 1, i64 2, i64 3, i64 4, i64 5, i64 6, i64 7>, %entry ], [ %place2, %eight ]""",
+    """
+  %place2 = add <8 x i64> %place, <i64 8, i64 8, i64 8, i64 8, i64 8, i64 8, i64 8, i64 8>""",
+)
+_BEHIND = """
   %w = zext <8 x i32> %v to <8 x i64>
   %h = shl <8 x i64> %w, <i64 32, i64 32, i64 32, i64 32, i64 32, i64 32, i64 32, i64 32>
-  %o = or <8 x i64> %h, %place
-  %q = getelementptr i64, ptr %to, i64 %k
-  store <8 x i64> %o, ptr %q, align 8
-  %place2 = add <8 x i64> %place, <i64 8, i64 8, i64 8, i64 8, i64 8, i64 8, i64 8, i64 8>
-  %k2 = add i64 %k, 8
-  br label %wide
-single:
-  %j = phi i64 [ %whole, %wide ], [ %j2, %last ]
-  %some = icmp slt i64 %j, %n
-  br i1 %some, label %last, label %done
-last:
-  %pj = getelementptr i32, ptr %from, i64 %j
-  %vj = load i32, ptr %pj, align 4
+  %o = or <8 x i64> %h, %place"""
+_BEHIND_ONE = """
   %wj = zext i32 %vj to i64
   %hj = shl i64 %wj, 32
-  %oj = or i64 %hj, %j
-  %qj = getelementptr i64, ptr %to, i64 %j
-  store i64 %oj, ptr %qj, align 8
-  %j2 = add i64 %j, 1
-  br label %single
-done:
-  ret void
-}
-
-define internal void @unnumber(ptr %to, ptr %from, i64 %n) nounwind {
-entry:
-  %whole = and i64 %n, -8
-  br label %wide
-wide:
-  %k = phi i64 [ 0, %entry ], [ %k2, %eight ]
-  %more = icmp slt i64 %k, %whole
-  br i1 %more, label %eight, label %single
-eight:
-  %p = getelementptr i64, ptr %from, i64 %k
-  %v = load <8 x i64>, ptr %p, align 8
-  %w = trunc <8 x i64> %v to <8 x i32>
-  %q = getelementptr i32, ptr %to, i64 %k
-  store <8 x i32> %w, ptr %q, align 4
-  %k2 = add i64 %k, 8
-  br label %wide
-single:
-  %j = phi i64 [ %whole, %wide ], [ %j2, %last ]
-  %some = icmp slt i64 %j, %n
-  br i1 %some, label %last, label %done
-last:
-  %pj = getelementptr i64, ptr %from, i64 %j
-  %vj = load i64, ptr %pj, align 8
-  %wj = trunc i64 %vj to i32
-  %qj = getelementptr i32, ptr %to, i64 %j
-  store i32 %wj, ptr %qj, align 4
-  %j2 = add i64 %j, 1
-  br label %single
-done:
-  ret void
-}
-"""
+  %oj = or i64 %hj, %j"""
+_NUMBERED = _converted("number", "i32", "i64", _PLACES, _BEHIND, _BEHIND_ONE) + _converted(
+    "unnumber",
+    "i64",
+    "i32",
+    ("", ""),
+    """
+  %o = trunc <8 x i64> %v to <8 x i32>""",
+    """
+  %oj = trunc i64 %vj to i32""",
+)
 
 
 def sorting_network(count: int) -> Network:

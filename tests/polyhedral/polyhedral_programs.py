@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import product
 from typing import assert_never
 
 import islpy as isl
+import numpy as np
 
 from polyhedral import loops
 from polyhedral.affine import evaluate, holds
@@ -107,9 +107,11 @@ Event = tuple[str, tuple[int, ...]]
 
 
 def instances(scop: Scop, statement: Statement, sizes: Mapping[str, int], reach: int = 40) -> list[tuple[int, ...]]:
-    """Return the instances of a statement by trying every point of a large enough box."""
-    points = product(range(-2, reach), repeat=len(statement.iters))
-    return [p for p in points if holds(statement.domain, {**sizes, **dict(zip(statement.iters, p, strict=True))})]
+    """Return the instances of a statement by trying every point of a large enough box, all at once."""
+    sides = np.meshgrid(*[np.arange(-2, reach)] * len(statement.iters), indexing="ij")
+    inside = holds(statement.domain, {**sizes, **dict(zip(statement.iters, sides, strict=True))})
+    points = np.argwhere(np.broadcast_to(inside, sides[0].shape if sides else ())) - 2
+    return [tuple(map(int, point)) for point in points]
 
 
 def execute(nodes: Sequence[loops.Node], sizes: Mapping[str, int]) -> Iterator[tuple[str, dict[str, int]]]:

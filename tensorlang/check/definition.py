@@ -6,7 +6,7 @@ class, attributes have their defaults, and those without one the values of `tria
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice, product
 
@@ -25,7 +25,7 @@ from tensorlang.check.packs import dimension_names
 from tensorlang.check.problems import NeedsStatic
 from tensorlang.check.reachability import check_satisfiable, unbound_sizes, unreachable_clauses
 from tensorlang.check.signature import bind
-from tensorlang.check.trials import SMALL, Pack, choices, required_attributes
+from tensorlang.check.trials import SMALL, Attributes, Pack, choices, required_attributes
 from tensorlang.check.types import CLASSES, REPRESENTATIVE
 from tensorlang.check.walk import conjuncts, descendants
 from tensorlang.diagnostics import CompileError, Diagnostic
@@ -126,27 +126,44 @@ def check_operator(module: Module, name: str) -> list[Diagnostic]:
 def examine(module: Module, name: str) -> Examined:
     """Return what checking an operator for every choice of pack lengths finds. Attributes without a default take values that its signature
     allows; for each choice of texts and bools, one that is right is enough: which others are, calls tell."""
+    steps = examining(module, name)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: Examined = end.value
+            return found
+
+
+def examining(module: Module, name: str, right: list[Attributes] | None = None) -> Generator[tuple[Diagnostic, ...], None, Examined]:
+    """Do what `examine` does, and yield what is likely to be found: nothing after each choice of pack lengths for which nothing is wrong,
+    and the mistakes for attributes that were right before. `right` holds these, and then those that are right now."""
     module, operator = module.defining_module(name), module.operators[name]
-    missing = required_attributes(operator)
+    before, now, missing = list(right or ()), list[Attributes](), required_attributes(operator)
     assumed: list[str] = []
     unfit: tuple[Diagnostic, ...] = ()
     for assignments in choices(operator):
         wrong: list[Diagnostic] = []
-        for attrs in assignments:
-            found = _for_all_lengths(module, operator, attrs)
+        for attrs in sorted(assignments, key=lambda attrs: attrs not in before):
+            found = yield from _for_all_lengths(module, operator, attrs)
             if found.problems and not missing:
                 return Examined(name, tuple(_once(found.problems)))
             if not found.problems:
                 assumed.append(_told(missing, attrs, found.numbers))
+                now.append(attrs)
                 break
             if _only_this_choice(found.problems):
                 unfit = unfit or found.problems
             else:
                 wrong = wrong or _once(found.problems)
+                if attrs in before:
+                    yield tuple(wrong)
         else:
             if wrong:
                 return Examined(name, tuple(wrong))
     if assumed:
+        if right is not None:
+            right[:] = now
         return Examined(name, assumed=tuple(dict.fromkeys(a for a in assumed if a)))
     reason = f"no values that were tried for {_names(missing)} fit" + (f" ({unfit[0].title})" if unfit else "")
     return Examined(name, unchecked=reason)
@@ -159,8 +176,11 @@ class _Outcome:
     """Sizes that had to be numbers."""
 
 
-def _for_all_lengths(module: Module, operator: sx.Operator, attrs: Mapping[str, object]) -> _Outcome:
-    """Return the mistakes of an operator with these attributes, for the first choice of pack lengths that has any."""
+def _for_all_lengths(
+    module: Module, operator: sx.Operator, attrs: Mapping[str, object]
+) -> Generator[tuple[Diagnostic, ...], None, _Outcome]:
+    """Return the mistakes of an operator with these attributes, for the first choice of pack lengths that has any; yield () after each that
+    has none."""
     misfits: list[tuple[Diagnostic, ...]] = []
     numbers: frozenset[str] = frozenset()
     for lengths in _choices(operator):
@@ -173,6 +193,8 @@ def _for_all_lengths(module: Module, operator: sx.Operator, attrs: Mapping[str, 
                 return omitted
         misfits.append(found.problems)
         numbers |= found.numbers
+        if not found.problems:
+            yield ()
     if all(misfits):
         return _Outcome(min(misfits, key=lambda problems: problems[0].code.startswith("R")))
     return _Outcome((), numbers)

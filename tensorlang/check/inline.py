@@ -22,7 +22,7 @@ from tensorlang.check.bindings import Arg, Binding, Inlined
 from tensorlang.check.body import elaborate
 from tensorlang.check.equations import Body, Equation
 from tensorlang.check.extern_calls import with_copied_arguments
-from tensorlang.check.module import Module
+from tensorlang.check.module import Module, reached_from
 from tensorlang.check.problems import NeedsStatic, counted, did_you_mean, error, labelled
 from tensorlang.check.reads import show_dims
 from tensorlang.check.scalar import value
@@ -91,25 +91,41 @@ def _callee(body: Body, equation: Equation, node: sx.Apply, prefix: str, before:
 def _elaborated(defining: Module, operator: sx.Operator, given: Arguments) -> tuple[Binding, ir.Program]:
     """Return an operator for such arguments, the same for all callers: names are the callee's own."""
 
-    def make() -> tuple[Module, sx.Operator, Binding, ir.Program]:
+    def make() -> tuple[Binding, ir.Program]:
         binding = bind(defining, operator, Given(given.args, given.attrs, given.sizes, checks_ranges=False))
-        return defining, operator, binding, elaborate(defining, binding, inline)
+        return binding, elaborate(defining, binding, inline)
 
     if any(isinstance(v, Fn) for v in given.attrs.values()):  # which are equal where their names are
-        return make()[2:]
+        return make()
+    meaning, kept = _meaning(defining, operator)
     attrs = tuple((name, type(v), repr(v)) for name, v in given.attrs.items())
-    key = id(defining), id(operator), tuple(given.args.items()), attrs, tuple(given.sizes.items())
+    key = meaning, tuple(given.args.items()), attrs, tuple(given.sizes.items())
     with _LOCK:
         found = _ELABORATED.get(key)
     if found is None:
-        found = make()
+        found = kept, *make()
         with _LOCK:
             _ELABORATED.enter(key, found)
-    return found[2:]
+    return found[1:]
 
 
-_ELABORATED: BoundedCache[tuple[object, ...], tuple[Module, sx.Operator, Binding, ir.Program]] = BoundedCache(256)
-"""Callees by what they are and what they are given; the first two of a value keep the identities in its key from being another's."""
+def _meaning(defining: Module, operator: sx.Operator) -> tuple[tuple[object, ...], tuple[object, ...]]:
+    """Return what tells an operator from others: which declarations it depends on, and what their modules say of these. A module that is
+    made anew of the same declarations means the same. The second result has to be kept for as long as the first is used."""
+    with _LOCK:
+        known = _MEANINGS.get((id(defining), id(operator)))
+    if known is None:
+        parts = reached_from(defining, operator)
+        found = tuple((id(d), m.mode, id(m.externs.get(d.name)) if isinstance(d, sx.Operator) else None) for m, d in parts)
+        known = found, (defining, operator, parts)
+        with _LOCK:
+            _MEANINGS.enter((id(defining), id(operator)), known)
+    return known
+
+
+_ELABORATED: BoundedCache[tuple[object, ...], tuple[tuple[object, ...], Binding, ir.Program]] = BoundedCache(512)
+"""Callees by what they mean and are given; the first of a value keeps the identities in its key from being another's."""
+_MEANINGS: BoundedCache[tuple[int, int], tuple[tuple[object, ...], tuple[object, ...]]] = BoundedCache(512)
 _LOCK = Lock()
 
 

@@ -11,11 +11,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from threading import Lock
 from typing import TypeVar, assert_never
 
 from codegen.dtypes import DTYPES
 from codegen.features import NAMES, X86_NAMES
 from codegen.intrinsics import is_name
+from tensorlang.bounded_cache import BoundedCache
 from tensorlang.check.foreign import SAID_OF_TYPES, native_name
 from tensorlang.check.places import misplaced
 from tensorlang.check.problems import did_you_mean, error, labelled, named, renamed, uncallable
@@ -110,18 +112,37 @@ def _load(file: sx.File, uses: Uses, libraries: Sequence[Module] | None = None) 
 
 def reached(module: Module, name: str) -> list[sx.Node]:
     """Return the functions, operators and reducers that an operator's meaning depends on, directly or through others."""
-    pending: list[tuple[Module, sx.Node]] = [(module.defining_module(name), module.operators[name])]
-    found: list[sx.Node] = []
-    for defining, declaration in pending:
-        names = sorted({n.name for n in descendants(declaration) if isinstance(n, sx.Apply | sx.Id)})
-        reducers = sorted({n.reducer for n in descendants(declaration) if isinstance(n, sx.Reduction)})
+    return [declaration for _, declaration in reached_from(module.defining_module(name), module.operators[name])[1:]]
+
+
+def reached_from(module: Module, declaration: sx.Node) -> list[tuple[Module, sx.Node]]:
+    """Return a declaration, then the functions, operators and reducers that its meaning depends on, each with the module in whose names it
+    speaks."""
+    found: list[tuple[Module, sx.Node]] = [(module, declaration)]
+    for defining, current in found:
+        names, reducers = _named_in(current)
         met: list[tuple[Module, sx.Node]] = [(defining.defining_module(n), defining.functions[n]) for n in names if n in defining.functions]
         met += [(defining.defining_module(n), defining.operators[n]) for n in names if n in defining.operators]
         met += [(defining.reducer_module(n), defining.reducers[n]) for n in reducers if n in defining.reducers]
-        new = [(there, d) for there, d in met if not any(d is known for _, known in pending)]
-        pending += new
-        found += [d for _, d in new]
+        found += [(there, d) for there, d in met if not any(d is known for _, known in found)]
     return found
+
+
+def _named_in(declaration: sx.Node) -> tuple[list[str], list[str]]:
+    """Return what a declaration mentions as values or calls, and the reducers it reduces by, in order."""
+
+    def look() -> tuple[sx.Node, list[str], list[str]]:
+        nodes = list(descendants(declaration))
+        names = sorted({n.name for n in nodes if isinstance(n, sx.Apply | sx.Id)})
+        return declaration, names, sorted({n.reducer for n in nodes if isinstance(n, sx.Reduction)})
+
+    with _LOCK:
+        return _NAMED.used(id(declaration), look)[1:]
+
+
+_LOCK = Lock()
+_NAMED: BoundedCache[int, tuple[sx.Node, list[str], list[str]]] = BoundedCache(1024)
+"""What declarations mention; the first of a value keeps the identity in its key from being another's."""
 
 
 def _over(own: Module, imports: Imports, libraries: Sequence[Module]) -> Module:

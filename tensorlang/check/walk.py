@@ -10,26 +10,34 @@ from tensorlang.check.types import BUILTINS
 from tensorlang.syntax import nodes as sx
 
 _FIELDS: dict[type[sx.Node], tuple[str, ...]] = {}
+_WORDS = frozenset(("str", "str | None", "int", "int | None", "bool"))
+"""Types of fields that hold no nodes."""
 
 
 def _field_names(kind: type[sx.Node]) -> tuple[str, ...]:
     if kind not in _FIELDS:
-        _FIELDS[kind] = tuple(f.name for f in fields(kind) if f.name != "span" and not f.name.endswith("_span"))
+        _FIELDS[kind] = tuple(f.name for f in fields(kind) if f.name != "span" and not f.name.endswith("_span") and f.type not in _WORDS)
     return _FIELDS[kind]
 
 
-def children(node: sx.Node) -> Iterator[sx.Node]:
-    """Yield the nodes directly below, in text order."""
-    for name in _field_names(type(node)):
-        yield from _nodes(getattr(node, name))
+def children(node: sx.Node) -> list[sx.Node]:
+    """Return the nodes directly below, in text order."""
+    found: list[sx.Node] = []
+    for name in _FIELDS.get(type(node)) or _field_names(type(node)):
+        value = getattr(node, name)
+        if isinstance(value, sx.Node):
+            found.append(value)
+        elif isinstance(value, tuple):
+            _collect(value, found)
+    return found
 
 
-def _nodes(value: object) -> Iterator[sx.Node]:
-    if isinstance(value, sx.Node):
-        yield value
-    elif isinstance(value, tuple):
-        for item in value:
-            yield from _nodes(item)
+def _collect(items: tuple[object, ...], found: list[sx.Node]) -> None:
+    for item in items:
+        if isinstance(item, sx.Node):
+            found.append(item)
+        elif isinstance(item, tuple):
+            _collect(item, found)
 
 
 def descendants(node: sx.Node) -> Iterator[sx.Node]:
@@ -38,7 +46,9 @@ def descendants(node: sx.Node) -> Iterator[sx.Node]:
     while rest:
         node = rest.pop()
         yield node
-        rest.extend(reversed(list(children(node))))
+        below = children(node)
+        below.reverse()
+        rest += below
 
 
 def conjuncts(cond: sx.Node) -> Iterator[sx.Node]:

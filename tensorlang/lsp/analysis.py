@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from tensorlang.bounded_cache import BoundedCache
-from tensorlang.check.definition import Examined, examine, representative_program, unreachable_in, without_repetition
+from tensorlang.check.definition import Examined, examining, representative_program, unreachable_in, without_repetition
 from tensorlang.check.laws import check_laws
 from tensorlang.check.lint import UNUSED_DECLARATION, warnings_in
 from tensorlang.check.module import Module, files_by, load_module, prelude
+from tensorlang.check.trials import Attributes
 from tensorlang.check.uses import Imports
 from tensorlang.check.walk import descendants
 from tensorlang.diagnostics import CompileError, Diagnostic, Label, Source, Span, error
@@ -34,8 +35,10 @@ from tensorlang.tensor.nodes import Program
 
 KEPT = 4096
 """Results of checks that are kept, of all files together."""
+KEPT_TEXTS = 64
+"""Texts whose last syntax tree is kept."""
 EARLY_SECONDS = 0.1
-"""Checks that took longer are not waited for before anything is said."""
+"""A first step of a check that took longer is not waited for before anything is said."""
 
 
 class Superseded(Exception):
@@ -206,10 +209,13 @@ class Analyser:
     def __init__(self) -> None:
         self._kept: BoundedCache[tuple[object, ...], _Found] = BoundedCache(KEPT)
         self._checked: BoundedCache[str, bool] = BoundedCache(KEPT)
+        self._files: BoundedCache[tuple[str, str | None], sx.File] = BoundedCache(KEPT_TEXTS)
         self.last: BoundedCache[tuple[str, str], _Found] = BoundedCache(KEPT)
         """What was said last of a declaration: by the name of its text, and its own."""
+        self.right: BoundedCache[tuple[str, str], list[Attributes]] = BoundedCache(KEPT)
+        """For which attributes an operator was right when it was checked last: by the name of its text, and its own."""
         self.seconds: BoundedCache[str, float] = BoundedCache(KEPT)
-        """How long the last check of a declaration took."""
+        """How long the first step of the last check of a declaration took."""
         self._trees = Trees()
         self.checks = 0
         """How many checks were made, rather than remembered."""
@@ -227,7 +233,7 @@ class Analyser:
         early: Callable[[Analysis], None] | None = None,
     ) -> Analysis:
         """Return what there is to say about a text. `texts` stand for files that it may use, by their real paths; `early` is told what is
-        known before checks that take long.
+        known before checks that take long, and once what was edited has passed the first step of its check.
 
         Raises Superseded once `stale` says that nobody wants to know any more."""
         reader = EditorReader(texts or {}, self._trees)
@@ -236,7 +242,8 @@ class Analyser:
             notes = (f"a file may have {MAX_BYTES} bytes",)
             analysis.diagnostics = error("P022", "this file is too large", Span(source, 0, 0), notes=notes).diagnostics
             return analysis
-        file, problems = parse_parts(source)
+        file, problems = parse_parts(source, self._files.get((source.name, source.folder)))
+        self._files.enter((source.name, source.folder), file)
         chunks = chunks_of(source, file, whole=not problems)
         if stale():
             raise Superseded
@@ -247,7 +254,7 @@ class Analyser:
         odd = [d for d in warnings_in(file) if not problems or d.code != UNUSED_DECLARATION]  # what cannot be read may use it
 
         def with_checks(said: Sequence[Diagnostic], analysis: Analysis) -> Analysis:
-            found = without_repetition([*problems, *loaded.problems, *said, *odd])
+            found = without_repetition([placed_in(d, source) for d in (*problems, *loaded.problems, *said, *odd)])
             analysis.diagnostics = tuple(shown_at_use(diagnostic, analysis) for diagnostic in found)
             return analysis
 
@@ -267,17 +274,16 @@ class Analyser:
         """Tell whether a declaration of such a text was checked lately."""
         return text in self._checked
 
-    def note(self, title: str, text: str, seconds: float) -> None:
-        """Keep how long a check took, and of which text."""
-        self.seconds.enter(title, seconds)
-        self._checked.enter(text, True)
+    def remembered(self, key: tuple[object, ...]) -> _Found:
+        """Return what a check said that `knows` tells of."""
+        self._kept.move_to_end(key)
+        return self._kept[key]
 
-    def remembered(self, key: tuple[object, ...], make: Callable[[], _Found]) -> _Found:
-        return self._kept.used(key, lambda: self._counted(make))
-
-    def _counted(self, make: Callable[[], _Found]) -> _Found:
+    def keep(self, key: tuple[object, ...], text: str, found: _Found) -> None:
+        """Keep what a check of a declaration said, and of which text."""
         self.checks += 1
-        return make()
+        self._kept.enter(key, found)
+        self._checked.enter(text, True)
 
 
 def _unread(chunks: Iterable[Chunk], file: sx.File) -> set[str]:
@@ -359,6 +365,10 @@ def _inside(span: Span | None, declaration: sx.Node) -> bool:
     return span is not None and declaration.span.start <= span.start and span.end <= declaration.span.end
 
 
+Steps = Generator[_Found, None, _Found]
+"""A check, which yields what it is likely to find."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Task:
     """A check of one declaration; `key`: under which its places are found where it has no name of its own."""
@@ -366,7 +376,7 @@ class _Task:
     kind: str
     title: str
     declaration: sx.Declaration
-    make: Callable[[], _Found]
+    steps: Callable[[], Steps]
     key: str = ""
 
 
@@ -390,17 +400,47 @@ class _Checks:
         self._uses: dict[str, frozenset[str]] = {}
 
     def run(self, early: Callable[[list[Diagnostic]], None] | None = None) -> list[Diagnostic]:
-        """Return what all checks say. Where checks take long, `early` is told what is known: of declarations that are not checked yet,
-        what was said of them last. What was edited is checked before what uses it."""
+        """Return what all checks say. What was edited is checked before what uses it, and `early` is told what is known once the first
+        step of that is done, and before a first step that took long last time: of declarations that are not checked yet, what was said
+        of them last."""
         tasks, found = [*self._tasks()], dict[int, _Found]()
         keys = [(task.kind, self._closure(task.declaration)) for task in tasks]
-        waiting = [k for k, key in enumerate(keys) if not self.analyser.knows(key)]
-        known = {k: self.analyser.has_checked(_text(tasks[k].declaration)) for k in waiting}
-        for k in (*(k for k in range(len(tasks)) if k not in known), *sorted(waiting, key=lambda k: known[k])):
-            left = sum(self.analyser.seconds.get(tasks[w].title, 0.0) for w in waiting if w not in found)
-            if early is not None and k in known and left > EARLY_SECONDS and (not known[k] or len(found) == len(tasks) - len(waiting)):
-                early([*self._said(tasks, {**self._before(tasks), **found})])
-            found[k] = self._kept(tasks[k], keys[k])
+        for k, key in enumerate(keys):
+            if self.analyser.knows(key):
+                found[k] = self.analyser.remembered(key)
+        waiting = [k for k in range(len(tasks)) if k not in found]
+        edited = [k for k in waiting if not self.analyser.has_checked(_text(tasks[k].declaration))]
+        begun: dict[int, Steps] = {}
+        likely: dict[int, _Found] = {}
+
+        def tell() -> None:
+            if early is not None:
+                early([*self._said(tasks, {**self._before(tasks), **likely, **found})])
+
+        def advance(k: int, steps: Steps) -> bool:
+            if self.stale():
+                raise Superseded
+            try:
+                likely[k] = next(steps)
+            except StopIteration as end:
+                found[k] = end.value
+                self.analyser.keep(keys[k], _text(tasks[k].declaration), found[k])
+                return False
+            return True
+
+        for k in edited:
+            if self.analyser.seconds.get(tasks[k].title, 0.0) > EARLY_SECONDS:
+                tell()
+            began, steps = time.monotonic(), tasks[k].steps()
+            if advance(k, steps):
+                begun[k] = steps
+            self.analyser.seconds.enter(tasks[k].title, time.monotonic() - began)
+        if edited and len(found) < len(tasks):
+            tell()
+        for k in (*begun, *(k for k in waiting if k not in edited)):
+            steps = begun.get(k) or tasks[k].steps()
+            while advance(k, steps):
+                pass
         self.partly += [f.examined for k in sorted(found) if (f := found[k]).examined and (f.examined.assumed or f.examined.unchecked)]
         for k, task in enumerate(tasks):
             self.analyser.last.enter((self.analysis.source.name, task.title), found[k])
@@ -409,15 +449,15 @@ class _Checks:
     def _tasks(self) -> Iterator[_Task]:
         for name in self.module.operators:
             if name in self.module.declared:
-                yield _Task("op", f"op {name}", self.module.operators[name], lambda name=name: self._examined(name))  # type: ignore[misc]
+                yield _Task("op", f"op {name}", self.module.operators[name], lambda name=name: self._examining(name))  # type: ignore[misc]
         for name in self.module.reducers:
             if name in self.module.declared_reducers:
-                laws = lambda name=name: self._relative(check_laws(self.module, name))  # noqa: E731
+                laws = lambda name=name: self._at_once(lambda: check_laws(self.module, name))  # noqa: E731
                 yield _Task("reducer", f"reducer {name}", self.module.reducers[name], laws)
         for number, schedule in enumerate(self.module.schedules[: self.module.declared_schedules]):
             key = f"schedule {schedule.span.start}"
             self.own[key] = schedule
-            proof = lambda schedule=schedule: self._relative(self.refusals(schedule))  # noqa: E731
+            proof = lambda schedule=schedule: self._at_once(lambda: self.refusals(schedule))  # noqa: E731
             yield _Task("schedule", f"schedule {schedule.operator} {number}", schedule, proof, key)
 
     def _before(self, tasks: Sequence[_Task]) -> dict[int, _Found]:
@@ -432,20 +472,22 @@ class _Checks:
     def refusals(self, schedule: sx.Schedule) -> list[Diagnostic]:
         return refusals(self.served, schedule)
 
-    def _examined(self, name: str) -> _Found:
-        found = examine(self.module, name)
+    def _at_once(self, check: Callable[[], Iterable[Diagnostic]]) -> Steps:
+        """Do a check that has one step."""
+        return self._relative(check())
+        yield
+
+    def _examining(self, name: str) -> Steps:
+        right = self.analyser.right.used((self.analysis.source.name, name), list)
+        steps = examining(self.module, name, right)
+        while True:
+            try:
+                yield self._relative(next(steps))
+            except StopIteration as end:
+                found: Examined = end.value
+                break
         odd = [] if found.problems else unreachable_in(self.module, name)
         return replace(self._relative([*found.problems, *odd]), examined=replace(found, problems=()))
-
-    def _kept(self, task: _Task, key: tuple[object, ...]) -> _Found:
-        if self.stale():
-            raise Superseded
-        if self.analyser.knows(key):
-            return self.analyser.remembered(key, task.make)
-        began = time.monotonic()
-        found = self.analyser.remembered(key, task.make)
-        self.analyser.note(task.title, _text(task.declaration), time.monotonic() - began)
-        return found
 
     # ---- what a declaration depends on
 
@@ -525,6 +567,11 @@ def moved(diagnostic: Diagnostic, by: Sequence[int], source: Source | None = Non
     changed: Any = replace
     moved_with_edits: Diagnostic = changed(diagnostic, labels=labels, edits=shifted)
     return moved_with_edits
+
+
+def placed_in(diagnostic: Diagnostic, source: Source) -> Diagnostic:
+    """Return a diagnostic whose places in earlier versions of a text are in this one: nothing in front of them has changed."""
+    return moved(diagnostic, [0] * len(spans_of(diagnostic)), source)
 
 
 def _id(declaration: sx.Declaration) -> str:

@@ -8,6 +8,7 @@ once the version that the editor has is analysed. A text is analysed again when 
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import sys
 import traceback
@@ -35,6 +36,8 @@ from tensorlang.syntax import nodes as sx
 from tensorlang.syntax.format import fmt
 
 DEBOUNCE_SECONDS = 0.02
+IDLE_SECONDS = 5.0
+"""After so long without an edit everything unreachable is collected: among all that is kept that takes longer than an edit may."""
 NAME = "tensorlang"
 
 T = TypeVar("T")
@@ -87,6 +90,7 @@ class Server(LanguageServer):
         self.analyser = Analyser()
         self.worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="analysis")
         self.documents: dict[str, Document] = {}
+        self._idle: asyncio.TimerHandle | None = None
 
     async def on_worker(self, run: Callable[[], T]) -> T:
         """Return what `run` returns on the thread that proofs are made on."""
@@ -157,6 +161,14 @@ class Server(LanguageServer):
         document.done.set()
         found = self.published(uri, analysis)
         self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, found, version))
+        await self.collect_garbage()
+
+    async def collect_garbage(self) -> None:
+        """Collect what an analysis leaves behind, and all that is unreachable once nobody types. Nothing else does: `serve` sees to it."""
+        await self.on_worker(lambda: gc.collect(1))
+        if self._idle is not None:
+            self._idle.cancel()
+        self._idle = asyncio.get_running_loop().call_later(IDLE_SECONDS, lambda: self.worker.submit(gc.collect))
 
     def _publish_early(self, uri: str, document: Document, count: int, version: int | None, partial: Analysis) -> None:
         """Show what is known of a text while the rest of it is checked."""
@@ -412,7 +424,8 @@ def _symbol(places: Places, declaration: sx.Declaration) -> types.DocumentSymbol
 
 def serve() -> Never:
     """Serve an editor over standard input and output until it ends the connection, then end the process: what is being analysed is not
-    waited for, and what was kept of texts is not taken apart object by object."""
+    waited for, and what was kept of texts is not taken apart object by object. Garbage is collected between analyses, not within."""
+    gc.disable()
     make_server().start_io()
     sys.stderr.flush()
     os._exit(0)

@@ -127,8 +127,11 @@ def parse(source: Source) -> File:
     return file
 
 
-def parse_parts(source: Source) -> tuple[File, tuple[Diagnostic, ...]]:
-    """Return the declarations of a text that could be read, and what is wrong with the others, in the order of the text."""
+def parse_parts(source: Source, before: File | None = None) -> tuple[File, tuple[Diagnostic, ...]]:
+    """Return the declarations of a text that could be read, and what is wrong with the others, in the order of the text.
+
+    `before` is what an earlier text had: declarations in front of the first letter that differs are the same nodes, with places in
+    that text."""
     try:
         _reject_binary(source)
     except CompileError as problem:
@@ -137,8 +140,14 @@ def parse_parts(source: Source) -> tuple[File, tuple[Diagnostic, ...]]:
     diagnostics = list(found.diagnostics)
     broken = [label.span for diagnostic in diagnostics for label in diagnostic.labels]
     declarations: list[Declaration] = []
+    known = {(d.span.start, d.span.end): d for d in _in_front(before, source)} if before is not None else {}
     for lexemes in scanner.split(found.lexemes, source.text):
-        if all(token.type == "NEWLINE" for token in lexemes):
+        words = [token for token in lexemes if token.type != "NEWLINE"]
+        if not words:
+            continue
+        same = known.get((words[0].start, words[-1].end))
+        if same is not None:
+            declarations.append(same)
             continue
         try:
             declarations.append(_declaration(source, lexemes))
@@ -146,9 +155,19 @@ def parse_parts(source: Source) -> tuple[File, tuple[Diagnostic, ...]]:
             # What a misread character leads to is no second mistake.
             if not any(lexemes[0].start <= span.start < lexemes[-1].end for span in broken):
                 diagnostics += problem.diagnostics
-    _document(source, declarations, found.comments)
+    _document(source, [d for d in declarations if d.span.source is source], found.comments)
     file = File(tuple(declarations), tuple(found.comments), span=Span(source, 0, len(source.text)))
     return file, tuple(sorted(diagnostics, key=_position))
+
+
+def _in_front(before: File, source: Source) -> list[Declaration]:
+    """Return the declarations of an earlier text that end before the first letter in which a text differs from it."""
+    old, new = before.span.source.text, source.text
+    low, high = 0, min(len(old), len(new))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if old[:middle] == new[:middle] else (low, middle - 1)
+    return [d for d in before.declarations if d.span.end < low]
 
 
 def _document(source: Source, declarations: Sequence[Declaration], comments: Sequence[Comment]) -> None:

@@ -8,6 +8,7 @@ import queue
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +26,8 @@ class Editor:
         self.process = process
         self.inbox: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self.diagnostics: dict[str, list[tuple[int | None, list[dict[str, Any]]]]] = {}
+        self.arrivals: dict[str, list[float]] = {}
+        """When each of these came."""
         self.log: list[str] = []
         self.asked: list[dict[str, Any]] = []
         self.capabilities: dict[str, Any] = {}
@@ -71,6 +74,7 @@ class Editor:
         if message.get("method") == "textDocument/publishDiagnostics":
             params = message["params"]
             self.diagnostics.setdefault(params["uri"], []).append((params.get("version"), params["diagnostics"]))
+            self.arrivals.setdefault(params["uri"], []).append(time.perf_counter())
         elif message.get("method") == "window/logMessage":
             self.log.append(message["params"]["message"])
         elif "id" in message and "method" in message:

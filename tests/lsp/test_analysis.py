@@ -13,6 +13,7 @@ from tensorlang.diagnostics import Diagnostic, Label, Source, Span, render
 from tensorlang.lsp.analysis import Analyser, Analysis, Superseded, moved
 from tensorlang.lsp.places import Places
 from tensorlang.lsp.server import Document, cures, make_server
+from tensorlang.syntax.parse import parse_parts
 
 TEXT = """fn half(x) = 0.5 * x
 op f(x: f32[N]) -> (y: f32[N]) {
@@ -70,7 +71,7 @@ def test_an_analysis_that_an_edit_overtakes_ends() -> None:
 
     def stale() -> bool:
         asked.append(1)
-        return len(asked) > 3
+        return len(asked) > 7
 
     with pytest.raises(Superseded):
         analyser.analyse(Source("f.tl", TEXT), stale)
@@ -137,18 +138,42 @@ def test_a_character_is_found_again_by_its_line_and_column(text: str, encoding: 
     assert places.offset(10_000, 0) == len(text) and places.offset(-1, 5) == 0
 
 
-def test_what_is_known_is_told_before_checks_that_take_long(analyser: Analyser) -> None:
-    told: list[list[str]] = []
-    edited = TEXT.replace("half(x[i])", "half(z[i])")
+def test_what_was_edited_is_told_before_what_uses_it_is_checked(analyser: Analyser) -> None:
+    told: list[tuple[list[str], int]] = []
+    began = analyser.checks
 
     def early(partial: Analysis) -> None:
-        told.append([d.title for d in partial.diagnostics])
+        told.append(([d.title for d in partial.diagnostics], analyser.checks - began))
 
-    analyser.analyse(Source("f.tl", edited.replace("z[i]", "x[i] + 0")), early=early)
-    assert told == []
-    analyser.seconds.enter("op g", 60.0)
-    whole = [d.title for d in analyser.analyse(Source("f.tl", edited), early=early).diagnostics]
+    source = Source("f.tl", TEXT.replace("half(x[i])", "half(z[i])"))
+    whole = [d.title for d in analyser.analyse(source, early=early).diagnostics]
     outside, unknown = "`x` is read outside its bounds when N=1", "there is no tensor `z`"
-    assert [outside in titles for titles in told] == [True]
-    assert unknown not in told[0]
-    assert {outside, unknown} <= {*whole}
+    [(titles, checks)] = told
+    assert {outside, unknown} <= {*titles} and {outside, unknown} <= {*whole}
+    assert checks == 1 and analyser.checks - began == 3
+
+
+def test_what_is_known_is_told_before_a_check_that_took_long(analyser: Analyser) -> None:
+    told: list[list[str]] = []
+    analyser.seconds.enter("op f", 60.0)
+    source = Source("f.tl", TEXT.replace("half(x[i])", "half(z[i])"))
+    analyser.analyse(source, early=lambda partial: told.append([d.title for d in partial.diagnostics]))
+    outside, unknown = "`x` is read outside its bounds when N=1", "there is no tensor `z`"
+    assert [(outside in titles, unknown in titles) for titles in told] == [(True, False), (True, True)]
+
+
+def test_declarations_in_front_of_an_edit_are_the_same_nodes() -> None:
+    before = parse_parts(Source("f.tl", TEXT))[0]
+    after = parse_parts(Source("f.tl", TEXT.replace("half(x[i])", "half(x[i]) + 1")), before)[0]
+    assert [a is b for a, b in zip(after.declarations, before.declarations, strict=True)] == [True, *[False] * 5]
+    assert after == parse_parts(after.span.source)[0]
+
+
+@pytest.mark.parametrize("change", [("# 1\nop", "# 2\nop"), ("0\n", "0 + 1\n"), ("0\n", "0 }\n"), ("# 1", "")])
+def test_a_text_read_after_another_is_what_it_is_alone(change: tuple[str, str]) -> None:
+    text = "# 1\nop f() -> (y: f32) {\n    y = 0\n}\n# 2\nop g() -> (y: f32) {\n    y = 0\n}\n"
+    source = Source("f.tl", text.replace(*change))
+    read, wrong = parse_parts(source, parse_parts(Source("f.tl", text))[0])
+    alone, expected = parse_parts(source)
+    assert (read.declarations, [d.title for d in wrong]) == (alone.declarations, [d.title for d in expected])
+    assert [getattr(d, "doc", "") for d in read.declarations] == [getattr(d, "doc", "") for d in alone.declarations]

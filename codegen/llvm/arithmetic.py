@@ -101,9 +101,16 @@ def select(b: Builder, cond: Value, then: Value, orelse: Value) -> Value:
 
 
 def fma(b: Builder, x: Value, y: Value, z: Value) -> Value:
-    """Return `x * y + z` rounded once."""
+    """Return `x * y + z` rounded once; on a target whose multiply-adds are relaxed, once or twice."""
     x, y, z = same_lanes(b, x, y, z)
+    if b.target.relaxed_fma:
+        return intrinsic(b, "fmuladd", x, y, z, flags="contract ")
     return intrinsic(b, "fma", x, y, z) if b.target.has_fma or x.dtype == f64 else _fma_in_f64(b, x, y, z)
+
+
+def multiply_add(b: Builder, x: Value, y: Value, z: Value) -> Value:
+    """Return `x * y + z`, rounded once where the target has an instruction for that."""
+    return fma(b, x, y, z) if b.target.contracts else binary(b, "+", binary(b, "*", x, y), z)
 
 
 def _fma_in_f64(b: Builder, x: Value, y: Value, z: Value) -> Value:

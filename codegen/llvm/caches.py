@@ -29,6 +29,10 @@ USUAL = Caches()
 """Taken for machines that code is made for elsewhere, and where the system does not say."""
 
 
+SMALL = Caches(l2_bytes=512 * _KIB, last_bytes=4 * _MIB)
+"""Taken for machines that are small more often than not: boards, and what a browser leaves to a page."""
+
+
 def caches_here(folder: Path = _SYSTEM) -> Caches:
     """Return the caches of this machine, `USUAL` ones where its system does not tell (read from `folder`, as Linux has it)."""
     sizes = _levels(folder)

@@ -1,6 +1,6 @@
 """Dot products of neighbouring narrow elements: one instruction where the processor has it, a short sequence where not.
 
-    bf16 x bf16    vdpbf16ps                        two fma on the halves, widened by a shift and a mask
+    bf16 x bf16    vdpbf16ps                        two multiply-adds of the halves, widened by a shift and a mask
     u8 x i8        vpdpbusd                         four products of bytes extended to i32
     i8 x i8        vpdpbssd, or vpdpbusd on a + 128 less 128 times the sum of b
     u8 x u8        vpdpbuud, or vpdpbusd on b - 128 plus 128 times the sum of a
@@ -171,7 +171,7 @@ def _shift(b: Builder, op: str, v: Value, by: int) -> Value:
 
 def _two_halves(b: Builder, x: Group, y: Group, c: Value) -> Value:
     for half in (_low, _high):
-        c = arithmetic.fma(b, half(b, x.bits), half(b, y.bits), c)
+        c = arithmetic.multiply_add(b, half(b, x.bits), half(b, y.bits), c)
     return c
 
 

@@ -107,6 +107,7 @@ def parsed(ir_text: str, target: Target) -> llvm.ModuleRef:
     _initialise()
     try:
         module = llvm.parse_assembly(ir_text)
+        module.data_layout = str(_machine(target).target_data)
         module.verify()
     except RuntimeError as error:
         raise CompileError(str(error)) from None
@@ -119,11 +120,20 @@ def _initialise() -> None:
         step()
 
 
+_ABIS = {"riscv64": "lp64d"}
+"""How floats are passed, where LLVM does not know that of itself."""
+
+
 @cache
 def _machine(target: Target, comments: bool = False) -> llvm.TargetMachine:
     _initialise()
     machine = llvm.Target.from_triple(target.triple).create_target_machine(
-        cpu=target.cpu, features=target.features, opt=3, reloc="pic", codemodel="small"
+        cpu=target.cpu,
+        features=target.features,
+        opt=3,
+        reloc="static" if target.is_wasm else "pic",
+        codemodel="small",
+        abiname=_ABIS.get(target.family, ""),
     )
     if comments:
         machine.set_asm_verbosity(True)

@@ -40,7 +40,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from codegen.dtypes import DType, bool_, called_dtype, f32, f64, i32
-from codegen.llvm.arithmetic import binary, compare, constant, extremum, from_bits, intrinsic, select
+from codegen.llvm.arithmetic import binary, compare, constant, extremum, from_bits, intrinsic, multiply_add, select
 from codegen.llvm.builder import Builder
 from codegen.llvm.state import EmitError
 from codegen.llvm.values import Value, of_lanes, scalar_type
@@ -160,7 +160,7 @@ class Lane:
         """Return x * y + z, rounded once where the machine can."""
         y = y if isinstance(y, Value) else self.of(y, x.dtype)
         z = z if isinstance(z, Value) else self.of(z, x.dtype)
-        return intrinsic(self.b, "fma", x, y, z) if self.b.target.has_fma else self.add(self.mul(x, y), z)
+        return multiply_add(self.b, x, y, z)
 
     def poly(self, x: Value, coefficients: Sequence[float]) -> Value:
         """Return c0 + c1 x + c2 x^2 + ..."""

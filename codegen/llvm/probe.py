@@ -48,10 +48,10 @@ _CHAINS = {16: 12, 32: 24}
 _STEPS = 4096
 
 
-def fma_flops(dtype: DType, *, threads: int = 1, seconds: float = 0.15) -> float:
+def fma_flops(dtype: DType, *, threads: int = 1, seconds: float = 0.15, target: Target | None = None) -> float:
     """Return how many floating-point operations per second `threads` threads reach with multiply-adds of `dtype` (f32 or f64),
-    fused where this machine can."""
-    target = host()
+    fused where `target` can, whose instructions this machine has (None: this machine)."""
+    target = target or host()
     chains = _CHAINS[target.vector_registers]
     data = np.full(threads * 64, 0.5, dtype.numpy)
     run = _entry(fma_kernel(dtype, target, chains, threads), [data], target)
@@ -59,9 +59,9 @@ def fma_flops(dtype: DType, *, threads: int = 1, seconds: float = 0.15) -> float
     return flops / _best(run, seconds, threads)
 
 
-def dot_ops(a: DType, b: DType, *, seconds: float = 0.15) -> float:
+def dot_ops(a: DType, b: DType, *, seconds: float = 0.15, target: Target | None = None) -> float:
     """Return how many operations per second one thread reaches with dot products of an `a` and a `b`: two for each pair of elements."""
-    target = host()
+    target = target or host()
     chains = _CHAINS[target.vector_registers]
     data = np.zeros(64, a.numpy), np.zeros(64, b.numpy)
     total = dots.accumulator(a, b)
@@ -71,20 +71,22 @@ def dot_ops(a: DType, b: DType, *, seconds: float = 0.15) -> float:
     return 2.0 * dots.group(a) * chains * target.lanes(total) * _STEPS / _best(run, seconds, 1)
 
 
-def read_bandwidth(size_bytes: int, *, threads: int = 1, seconds: float = 0.05) -> float:
+def read_bandwidth(size_bytes: int, *, threads: int = 1, seconds: float = 0.05, target: Target | None = None) -> float:
     """Return the bytes per second at which `threads` threads sum arrays of `size_bytes`, each its own, again and again."""
     count = _count(size_bytes)
     data, total = _aligned(count * threads), _aligned(128 * threads)
-    run = _entry(_read_kernel(count, threads), [data, total], host())
+    run = _entry(_read_kernel(count, threads), [data, total], target or host())
     return data.nbytes * _rounds(count) / _best(run, seconds, threads)
 
 
-def copy_bandwidth(size_bytes: int, *, threads: int = 1, stream: bool = False, seconds: float = 0.05) -> float:
+def copy_bandwidth(
+    size_bytes: int, *, threads: int = 1, stream: bool = False, seconds: float = 0.05, target: Target | None = None
+) -> float:
     """Return the bytes per second, read plus written, at which `threads` threads copy arrays of `size_bytes`, each its own. `stream`
     bypasses the caches."""
     count = _count(size_bytes)
     data, copy = _aligned(count * threads), _aligned(count * threads)
-    run = _entry(_copy_kernel(count, threads, stream), [data, copy], host())
+    run = _entry(_copy_kernel(count, threads, stream), [data, copy], target or host())
     return 2.0 * data.nbytes * _rounds(count) / _best(run, seconds, threads)
 
 

@@ -116,7 +116,7 @@ def _function(program: Program, numbers: range, name: str, first: list[str], tim
         body.append("  %clock = alloca [2 x i64], align 8")
     body += first
     for base in sorted({slot.base for call in calls for slot in _slots(call)}):
-        body.append(f"  %bp{base} = getelementptr ptr, ptr %bases, i64 {base}")
+        body.append(f"  %bp{base} = getelementptr i64, ptr %bases, i64 {base}")
         body.append(f"  %b{base} = load ptr, ptr %bp{base}, align 8")
     if timed:
         body.append(f"  %t{numbers.start} = call i64 @now(ptr %clock)")

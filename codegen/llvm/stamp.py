@@ -2,7 +2,8 @@
 
     ; needs x86-64-v3: x86_64 avx,avx2,…        the target it was made for, its family, its features
 
-Text without such a line runs on every processor of its family. To linkers, what follows an object is nothing.
+Text without such a line runs on every processor of its family. To linkers, what follows an object is nothing; an object of WebAssembly
+ends with a custom section, which is nothing to them either.
 """
 
 from __future__ import annotations
@@ -28,7 +29,20 @@ def of_text(ir_text: str) -> Needs | None:
 
 def on_object(data: bytes, target: Target) -> bytes:
     """Return an object file with what it needs, being compiled for `target`."""
-    return data + line(target).encode()
+    text = line(target).encode()
+    return data + (custom_section("needs", text) if target.is_wasm else text)
+
+
+def custom_section(name: str, content: bytes) -> bytes:
+    """Return a section of WebAssembly that engines and linkers pass over."""
+    title = unsigned(len(name)) + name.encode()
+    return b"\0" + unsigned(len(title) + len(content)) + title + content
+
+
+def unsigned(number: int) -> bytes:
+    """Return a number in the encoding that WebAssembly has for it, seven bits a byte (LEB128)."""
+    low, rest = number & 0x7F, number >> 7
+    return bytes((low | 0x80,)) + unsigned(rest) if rest else bytes((low,))
 
 
 def of_object(data: bytes) -> Needs:

@@ -1,5 +1,14 @@
 """The machines code is emitted for, told apart by what they can do rather than by their names.
 
+    x86-64, x86-64-v2, x86-64-v3, x86-64-v4, x86-64-amx
+    aarch64              NEON
+    aarch64-v8.2         and dot products of bytes, arithmetic of f16
+    aarch64-v8.6         and products of matrices of bytes (i8mm), dot products of bf16
+    riscv64gcv           RISC-V with vectors of at least 128 bits, of which 128 are used
+    riscv64gcv-256       of at least 256
+    wasm32               WebAssembly with vectors of 128 bits
+    wasm32-relaxed       and relaxed ones: multiply-adds that round once or twice, as the machine below does
+
 A level (`x86-64-v3`) is a promise about instructions. `host()` gives the highest level this processor keeps, with all its features,
 and the processor model that LLVM should schedule for. Where `$TENSORLANG_LEVEL` names a level below it, `host()` is a machine of that level
 and nothing more: one machine stands for several.
@@ -14,7 +23,7 @@ from functools import cache
 import llvmlite.binding as llvm
 
 from codegen.dtypes import DType
-from codegen.llvm.caches import USUAL, Caches, caches_here
+from codegen.llvm.caches import SMALL, USUAL, Caches, caches_here
 from codegen.llvm.permission import permitted
 
 _V2 = "+cx16,+sahf,+popcnt,+sse3,+sse4.1,+sse4.2,+ssse3"
@@ -66,9 +75,12 @@ class Target:
     vector_bits: int
     vector_registers: int
     has_fma: bool
+    """Whether it multiplies and adds in one instruction, which rounds once."""
     has_f16: bool
     """Whether f16 converts to and from f32 in hardware."""
     caches: Caches = USUAL
+    relaxed_fma: bool = False
+    """Whether it has such an instruction that rounds once or twice, as whoever runs it likes."""
 
     def lanes(self, dtype: DType) -> int:
         """Return how many elements of `dtype` one vector register holds."""
@@ -76,12 +88,21 @@ class Target:
 
     @property
     def family(self) -> str:
-        """The instruction set: `x86_64` or `aarch64`."""
+        """The instruction set: `x86_64`, `aarch64`, `riscv64` or `wasm32`."""
         return self.triple.split("-")[0].replace("arm64", "aarch64")
 
     @property
     def is_x86(self) -> bool:
         return self.family == "x86_64"
+
+    @property
+    def is_wasm(self) -> bool:
+        return self.family == "wasm32"
+
+    @property
+    def contracts(self) -> bool:
+        """Whether a product and the sum it stands in are better computed by one instruction than by two."""
+        return self.has_fma or self.relaxed_fma
 
     @property
     def needs(self) -> Needs:
@@ -93,6 +114,25 @@ def _x86(name: str, cpu: str, features: str, bits: int) -> Target:
     return Target(name, "x86_64-unknown-linux-gnu", cpu, features, bits, 32 if bits == 512 else 16, has_fma, has_fma)
 
 
+def _arm(name: str, features: str) -> Target:
+    return Target(name, "aarch64-unknown-linux-gnu", "generic", features, 128, 32, True, True)
+
+
+def _riscv(name: str, bits: int) -> Target:
+    features = f"+m,+a,+f,+d,+c,+v,+zvl{bits}b"
+    return Target(name, "riscv64-unknown-linux-gnu", "generic-rv64", features, bits, 32, True, False, SMALL)
+
+
+def _wasm(name: str, features: str, relaxed: bool) -> Target:
+    # Engines on x86-64 give out sixteen registers, one of them to themselves.
+    return Target(name, "wasm32-unknown-unknown", "generic", features, 128, 16, False, False, SMALL, relaxed)
+
+
+_NEON = "+neon"
+_NEON_DOT = _NEON + ",+dotprod,+fullfp16"
+_NEON_MATRIX = _NEON_DOT + ",+i8mm,+bf16"
+_SIMD = "+simd128,+bulk-memory,+mutable-globals,+nontrapping-fptoint,+sign-ext"
+
 _LEVELS: dict[str, Target] = {
     target.name: target
     for target in (
@@ -101,7 +141,13 @@ _LEVELS: dict[str, Target] = {
         _x86("x86-64-v3", "x86-64-v3", _V3, 256),
         _x86("x86-64-v4", "x86-64-v4", _V4, 512),
         _x86("x86-64-amx", "sapphirerapids", _AMX, 512),
-        Target("aarch64", "aarch64-unknown-linux-gnu", "generic", "+neon", 128, 32, True, True),
+        _arm("aarch64", _NEON),
+        _arm("aarch64-v8.2", _NEON_DOT),
+        _arm("aarch64-v8.6", _NEON_MATRIX),
+        _riscv("riscv64gcv", 128),
+        _riscv("riscv64gcv-256", 256),
+        _wasm("wasm32", _SIMD, False),
+        _wasm("wasm32-relaxed", _SIMD + ",+relaxed-simd", True),
     )
 }
 

@@ -3,7 +3,8 @@
     before   y[i] = a[i] * b[i] + c[i]          y[i] = c[i] - a[i] * b[i]
     after    y[i] = fma(a[i], b[i], c[i])       y[i] = fma(-a[i], b[i], c[i])
 
-Changes results by what rounding the product would have; for programs that allow it everywhere. Floats only.
+Changes results by what rounding the product would have; for programs that allow it everywhere. Floats only. `separate` goes back: machines
+without the instruction would compute the same bits by many.
 """
 
 from __future__ import annotations
@@ -19,6 +20,25 @@ from codegen.loops.walk import map_expr, map_index, map_stmt
 def contract(function: Function) -> Function:
     """Return `function` with every product that is added to something, or subtracted, fused with that."""
     return replace(function, body=_block(function.body, Env.of(function)))
+
+
+def separate(function: Function) -> Function:
+    """Return `function` with every multiply-add as a product and a sum, which round one after the other."""
+
+    def index(e: Index) -> Index:
+        return map_index(e, index, separated)
+
+    def separated(e: Expr) -> Expr:
+        match map_expr(e, index, separated):
+            case Fma(a, b, c):
+                return Binary("+", c, Binary("*", a, b))
+            case other:
+                return other
+
+    def statement(s: Stmt) -> Stmt:
+        return map_stmt(s, index, separated, statement)
+
+    return replace(function, body=tuple(map(statement, function.body)))
 
 
 def _block(block: Iterable[Stmt], env: Env) -> tuple[Stmt, ...]:

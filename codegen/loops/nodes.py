@@ -32,8 +32,9 @@ Loops and buffers carry notes (`codegen.loops.notes`), which ask passes for some
 iterations ahead (`codegen.gpu.pipeline`). A store marked `later` lands some time between where it stands and the first `Wait` of its thread
 that covers it.
 
-Arithmetic. Floats are IEEE with round-to-nearest; `Fma` rounds once. Integers wrap; `//` and `%` floor, and `x // 0 == 0 == x % 0`.
-f16, bf16 and f8 buffers are loaded to f32 explicitly (`Cast(f32, Load)`): no arithmetic node has a narrow float type but `Dot`.
+Arithmetic. Floats are IEEE with round-to-nearest; `Fma` rounds once (on `wasm32-relaxed` once or twice). Integers wrap; `//` and `%` floor,
+and `x // 0 == 0 == x % 0`. f16, bf16 and f8 buffers are loaded to f32 explicitly (`Cast(f32, Load)`): no arithmetic node has a narrow float
+type but `Dot`.
 `Select` evaluates only the chosen side (reads of the other side may be out of bounds). `and`/`or` are lazy too.
 """
 

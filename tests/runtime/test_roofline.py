@@ -7,6 +7,7 @@ import pytest
 
 import tensorlang as tl
 from codegen.dtypes import DTYPES, DType, bf16, f32, i8, u8
+from codegen.llvm.target import host
 from tensorlang.backends.cpu import roofline
 from tensorlang.backends.cpu.roofline import Ceilings, Level, bound_of
 from tensorlang.runtime.work import Work, narrow_products
@@ -51,8 +52,8 @@ def test_sums_of_products_of_narrow_elements_are_known_as_such(text: str, found:
 
 
 def test_products_of_narrow_elements_have_the_higher_of_two_ceilings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(roofline, "_fma", lambda threads, dtype: 100.0 * threads)
-    monkeypatch.setattr(roofline, "_levels", lambda threads: MACHINE.levels)
-    monkeypatch.setattr(roofline, "dot_ops", lambda a, b: 250.0 if a == bf16 else 50.0)
+    monkeypatch.setattr(roofline, "_fma", lambda target, threads, dtype: 100.0 * threads)
+    monkeypatch.setattr(roofline, "_levels", lambda target, threads: MACHINE.levels)
+    monkeypatch.setattr(roofline, "dot_ops", lambda a, b, target: 250.0 if a == bf16 else 50.0)
     uncached = roofline.ceilings.__wrapped__
-    assert [uncached(2, f32, p).flops for p in (None, (bf16, bf16), (u8, i8))] == [200.0, 500.0, 200.0]
+    assert [uncached(host(), 2, f32, p).flops for p in (None, (bf16, bf16), (u8, i8))] == [200.0, 500.0, 200.0]

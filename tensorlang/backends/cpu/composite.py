@@ -21,7 +21,7 @@ import numpy as np
 
 from codegen.llvm.call import Callable as Native
 from codegen.llvm.call import Port
-from codegen.llvm.jit import Library, load
+from codegen.llvm.jit import Library
 from codegen.llvm.pool import pool_imports
 from codegen.llvm.program import KernelCall, Number, Slot, code_bits, emit_program, failed_call
 from codegen.llvm.program import Program as Entry
@@ -33,6 +33,7 @@ from polyhedral.expr import Name
 from tensorlang.artifact import Artifact
 from tensorlang.backends.cpu import extern
 from tensorlang.backends.cpu.executable import least_times, object_of, workspace_threads
+from tensorlang.backends.cpu.loading import failure_on, loaded
 from tensorlang.backends.cpu.ready import prepared_on, refusal_of, written_into
 from tensorlang.backends.cpu.sized import checked_numbers, serves
 from tensorlang.backends.cpu.toolchain import Toolchain
@@ -181,7 +182,7 @@ class AnySizesComposite:
         check_room(program.name, plan.arena_bytes)
         inputs, outputs = ports
         address = self.library.address(self.entry.name)
-        failure = partial(_refusal, program, self.steps)
+        failure = failure_on(self.tools.target, partial(_refusal, program, self.steps))
         native = Native(address, inputs, outputs, numbers=numbers, scratch_bytes=max(1, plan.arena_bytes), failure=failure)
         return Composite(self, native, tuple(numbers), plan.arena_bytes, graph)
 
@@ -200,7 +201,7 @@ class AnySizesComposite:
             digest.update(f"{len(part)} ".encode() + part)
         with _LOCK:
             if digest.digest() not in _KEPT:
-                _KEPT[digest.digest()] = load(linked, imports)
+                _KEPT[digest.digest()] = loaded(linked, imports, self.entry.name, tools.target)
             return _KEPT[digest.digest()]
 
 

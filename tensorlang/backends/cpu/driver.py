@@ -27,7 +27,7 @@ from codegen.llvm.tile_forms import tile_pairs
 from codegen.llvm.workspace import workspace_bytes
 from codegen.loops.carried import carried
 from codegen.loops.combine import combine
-from codegen.loops.contract import contract
+from codegen.loops.contract import contract, separate
 from codegen.loops.demote import demote
 from codegen.loops.dots import BITS
 from codegen.loops.hoist import hoist
@@ -109,7 +109,7 @@ def compile_kernel(
     clock = _Clock()
     scheduled = plan_kernel(program, machine_of(target, threads), schedule, knobs, layouts, constants, dump, rules)
     clock("schedule")
-    lowered = loops_of(scheduled.plan, symbol, dump, threads, clock)
+    lowered = loops_of(scheduled.plan, symbol, dump, threads, clock, contracts=target.contracts)
     outcome = validated(scheduled.plan.served(program), lowered.function, lowered.params, layouts)
     if outcome:
         clock("validate")
@@ -198,9 +198,16 @@ def plan_kernel(
 
 
 def loops_of(
-    plan: Plan, symbol: str, dump: Dump | None = None, threads: int | None = None, clock: Callable[[str], None] = lambda stage: None
+    plan: Plan,
+    symbol: str,
+    dump: Dump | None = None,
+    threads: int | None = None,
+    clock: Callable[[str], None] = lambda stage: None,
+    contracts: bool = True,
 ) -> Lowered:
     """Return the verified, simplified loop-IR function of a plan, for one thread or (None) any number. It stays inside its buffers.
+    `contracts`: for a target with multiply-adds. There a product that a reduction sums is added by one, and in fast mode every product
+    that is added to something; elsewhere the two round one after the other.
 
     Raises RunError R0315 when no machine holds one of them."""
     lowered = lower(plan, symbol)
@@ -214,7 +221,10 @@ def loops_of(
     idle = tuple(idle_in_loops(idle_notes(ahead, split)))
     split = simplify(unswitch(simplify(without(split, Partitioned))))
     function: Function = demote(carried(hoist(promote_accumulators(demote(tiled(combine(pinned(split))))))))
-    function = contract(function) if plan.program.mode == "fast" else function
+    if not contracts:
+        function = separate(function)
+    elif plan.program.mode == "fast":
+        function = contract(function)
     verify(function)
     check_buffers(plan.program.name, function)
     clock("loops")

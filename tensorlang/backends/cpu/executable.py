@@ -17,13 +17,14 @@ import numpy as np
 from codegen.llvm import pool, pool_trace
 from codegen.llvm.call import Callable as Native
 from codegen.llvm.call import Port
-from codegen.llvm.jit import Library, kept_object, load
+from codegen.llvm.jit import Library, kept_object
 from codegen.llvm.program import Program as Entry
 from codegen.llvm.program import Slot, emit_program, failed_call
 from polyhedral.expr import Int
 from tensorlang.artifact import Artifact
 from tensorlang.backends.cpu.extern import imports_of, status_error, symbol_of
 from tensorlang.backends.cpu.extern import object_of as extern_object
+from tensorlang.backends.cpu.loading import failure_on, loaded
 from tensorlang.diagnostics import RunError, counted
 from tensorlang.graph.blocks import aligned_block
 from tensorlang.graph.edit import size_bytes
@@ -138,7 +139,7 @@ def bound_to(parts: Parts, library: Library, toolchain: Toolchain) -> Executable
         constants=(parts.constants,),
         numbers=parts.numbers,
         scratch_bytes=max(parts.plan.arena_bytes, 1 if parts.numbers else 0),  # which stands behind the numbers
-        failure=lambda code: refusal(steps_of(graph), artifacts, code),
+        failure=failure_on(toolchain.target, lambda code: refusal(steps_of(graph), artifacts, code)),
     )
     return Executable(parts, native, library, toolchain)
 
@@ -157,8 +158,7 @@ def timed(executable: Executable, inputs: Sequence[Array]) -> tuple[list[float],
     """Return the seconds that each call takes, those of kernels that are not in the language among them: the least of a few runs; and
     when each was called, and what threads did, in one more."""
     graph, toolchain = executable.graph, executable.toolchain
-    text = emit_program(executable.entry, toolchain.target, timed=True)
-    library = _loaded(text, graph, executable.artifacts, toolchain, traced=True)
+    library = _loaded(executable.entry, graph, executable.artifacts, toolchain, traced=True)
     run = executable.call.timed(library.address(f"{executable.entry.name}_timed"), len(executable.entry.calls), inputs)
     best = least_times(run)
     rows, head = pool_trace.traced(library, PIECES)
@@ -243,12 +243,12 @@ def _port(value: Value, name: str) -> Port:
 
 def linked(parts: Parts, toolchain: Toolchain) -> Library:
     """Return the code of parts, loaded."""
-    return _loaded(emit_program(parts.entry, toolchain.target), parts.graph, parts.artifacts, toolchain)
+    return _loaded(parts.entry, parts.graph, parts.artifacts, toolchain)
 
 
-def _loaded(text: str, graph: Graph, artifacts: Sequence[Artifact], toolchain: Toolchain, traced: bool = False) -> Library:
-    """Return an entry point with all that it calls; `traced`: with what notes the pieces of parallel loops. Raises CompileError C0114 to
-    C0116 for kernels that are not to be had."""
+def _loaded(entry: Entry, graph: Graph, artifacts: Sequence[Artifact], toolchain: Toolchain, traced: bool = False) -> Library:
+    """Return an entry point with all that it calls; `traced`: with its timed form, and what notes the pieces of parallel loops. Raises
+    CompileError C0114 to C0116 for kernels that are not to be had."""
     externs, calls = externs_of(graph), len(steps_of(graph))
     objects = {made.symbol: made.object for made in artifacts}
     for node in externs:
@@ -259,7 +259,8 @@ def _loaded(text: str, graph: Graph, artifacts: Sequence[Artifact], toolchain: T
     if traced:
         imports[pool_trace.UNTRACED] = imports.pop(pool.ENTRY)
         between = [kept_object("pool trace", pool_trace.trace_ir(toolchain.target), toolchain.target, toolchain.store)]
-    return load([object_of(text, toolchain), *objects.values(), *between], imports)
+    text = emit_program(entry, toolchain.target, timed=traced)
+    return loaded([object_of(text, toolchain), *objects.values(), *between], imports, entry.name, toolchain.target)
 
 
 def object_of(text: str, toolchain: Toolchain) -> bytes:

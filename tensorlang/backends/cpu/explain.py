@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from codegen.llvm.target import runs_here
 from tensorlang.artifact import Artifact
 from tensorlang.backends.cpu.executable import Executable, profiled
+from tensorlang.backends.cpu.loading import not_measured
 from tensorlang.backends.cpu.roofline import Bound, bound_of, ceilings_for
 from tensorlang.diagnostics import plain_text
 from tensorlang.graph.edit import members
@@ -31,7 +33,9 @@ def explained(executable: Executable, inputs: Sequence[Array] | None) -> str:
     times = None if profile is None else [k.seconds for k in profile]
     graph, kernels, toolchain = executable.graph, executable.kernels, executable.toolchain
     works = [work_of(k.program) for k in kernels]
-    bounds = [bound_of(w, ceilings_for(k.program, toolchain.threads)) for w, k in zip(works, kernels, strict=True)]
+    if not runs_here(toolchain.target):
+        return _unmeasured(executable, works)
+    bounds = [bound_of(w, ceilings_for(k.program, toolchain.threads, toolchain.target)) for w, k in zip(works, kernels, strict=True)]
     number = {node.name: k for k, node in enumerate(kernels)}
 
     def about(step: int) -> Iterator[str]:
@@ -50,8 +54,7 @@ def explained(executable: Executable, inputs: Sequence[Array] | None) -> str:
 
     known = [times[executable.steps.index(k)] for k in kernels] if times is not None else [b.seconds for b in bounds]
     limits = _limits(kernels, bounds, known, "took" if times is not None else "at best")
-    title = f"model `{graph.name}`: {len(kernels)} kernels ({len({a.symbol for a in executable.artifacts})} distinct), "
-    title += f"{bytes_text(executable.weights_bytes)} of constants, {bytes_text(executable.plan.arena_bytes)} for values in between"
+    title = _title(executable)
     best = sum(b.seconds for b in bounds)
     total = f"in all {sum(w.flops for w in works):.3g} operations, at best {us(best)}"
     if times is not None:
@@ -59,6 +62,33 @@ def explained(executable: Executable, inputs: Sequence[Array] | None) -> str:
     text = report(title, graph, executable.steps, map(about, range(len(executable.steps))), toolchain.precision, (total,))
     report_of_kernels = "\n".join((*limits, "", text)) if limits else text
     return report_of_kernels if profile is None else f"{report_of_kernels}\n\n{profile.table()}"
+
+
+def _unmeasured(executable: Executable, works: Sequence[Work]) -> str:
+    """Return the report of a model for a machine that this one is not: what its kernels have to do, and no times."""
+    graph, toolchain = executable.graph, executable.toolchain
+    number = {node.name: k for k, node in enumerate(executable.kernels)}
+
+    def about(step: int) -> Iterator[str]:
+        node = executable.steps[step]
+        if isinstance(node, Extern):
+            yield trusted_call(node.call)
+            return
+        k = number[node.name]
+        yield _amount(works[k])
+        yield from _schedule(executable.artifacts[k])
+        yield from product_precisions(node.program, toolchain.precision)
+
+    total = f"in all {sum(w.flops for w in works):.3g} operations; {not_measured(toolchain.target)}"
+    steps = range(len(executable.steps))
+    return report(_title(executable), graph, executable.steps, map(about, steps), toolchain.precision, (total,))
+
+
+def _title(executable: Executable) -> str:
+    distinct = len({a.symbol for a in executable.artifacts})
+    title = f"model `{executable.graph.name}`: {len(executable.kernels)} kernels ({distinct} distinct), "
+    memory = f"{bytes_text(executable.weights_bytes)} of constants, {bytes_text(executable.plan.arena_bytes)} for values in between"
+    return title + memory
 
 
 _TOLD = 5
@@ -83,8 +113,12 @@ _WIDTH = 120
 
 def _roofline(work: Work, bound: Bound) -> str:
     """Return what a kernel has to do, and how fast that could be."""
-    ratio = f"{work.intensity:.3g} operations a byte"
-    return f"{work.flops:.3g} operations, {bytes_text(work.moved_bytes)}, {ratio}, bound by {bound.by}: at best {us(bound.seconds)}"
+    return f"{_amount(work)}, bound by {bound.by}: at best {us(bound.seconds)}"
+
+
+def _amount(work: Work) -> str:
+    """Return what a kernel has to do."""
+    return f"{work.flops:.3g} operations, {bytes_text(work.moved_bytes)}, {work.intensity:.3g} operations a byte"
 
 
 def _took(work: Work, bound: Bound, seconds: float) -> str:

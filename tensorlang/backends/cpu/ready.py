@@ -14,24 +14,26 @@ from codegen.llvm.call import Port
 from codegen.llvm.emit import emit
 from codegen.llvm.emitted import Emitted
 from codegen.llvm.inner_loops import inner_loops_of
-from codegen.llvm.jit import assembly, load
+from codegen.llvm.jit import assembly
 from codegen.llvm.pool import pool_imports
 from codegen.llvm.program import KernelCall, Number, Slot, emit_program, failed_call
 from codegen.llvm.program import Program as Entry
-from codegen.llvm.target import Target
+from codegen.llvm.target import Target, runs_here
 from codegen.loops.parser import parse as parse_loops
 from polyhedral.expr import Name as AffineName
 from tensorlang.artifact import Artifact
 from tensorlang.backends.cpu.executable import object_of, workspace_threads
 from tensorlang.backends.cpu.limits import Kernel as KernelUnderStudy
 from tensorlang.backends.cpu.limits import cycles_of, limits_of, roofline_limit
+from tensorlang.backends.cpu.loading import failure_on, loaded, not_measured
 from tensorlang.backends.cpu.roofline import Bound, bound_of, ceilings_for
 from tensorlang.backends.cpu.toolchain import Toolchain
 from tensorlang.diagnostics import Diagnostic, RunError
 from tensorlang.graph.programs import result_tensors
 from tensorlang.runtime.feeds import check_disjoint, in_place, named_arrays, row_major
-from tensorlang.runtime.limits import Explained, cycles_lines, limit_lines, tried_lines
+from tensorlang.runtime.limits import Explained, Limit, cycles_lines, limit_lines, tried_lines
 from tensorlang.runtime.protocol import Timer
+from tensorlang.runtime.report import bytes_text
 from tensorlang.runtime.timing import best_time, mean_time
 from tensorlang.runtime.work import Work, work_of
 from tensorlang.tensor import walk
@@ -81,16 +83,14 @@ class Compiled:
         return lambda repeats: mean_time(lambda: self.native(*given), repeats)
 
     def explain(self, program: Program, arrays: Sequence[Array], roles: bool = False) -> Explained:
-        """Return the report of one signature: what limits it, schedule, loops, compile time, and the measured time with the work it
-        stands for."""
+        """Return the report of one signature: what limits it, schedule, loops, compile time, and, where this machine runs it, the measured
+        time with the work it stands for."""
         given = [row_major(a) for a in arrays]
-        seconds = best_time(lambda: self.native(*given))
-        artifact = self.artifact
+        artifact, work = self.artifact, work_of(program)
         compiled = ", ".join(f"{stage} {ms:.1f} ms" for stage, ms in artifact.times_ms.items())
-        work = work_of(program)
-        bound = bound_of(work, ceilings_for(program, self.threads))
         kernel = self._looked_into(program)
-        limits = (roofline_limit(bound, work, seconds), *limits_of(kernel))
+        first, measured = self._measured(program, work, given)
+        limits = (first, *limits_of(kernel))
         cycles = cycles_of(kernel, self.target.cpu) if self.target.is_x86 else ()
         text = "\n".join(
             [
@@ -106,12 +106,20 @@ class Compiled:
                 "",
                 f"proven     every read is in bounds, every element is defined once, the order keeps {_dependences(program)}",
                 f"compiled   {compiled}{' (from the cache)' if artifact.cached else ''}",
-                f"time       {_seconds(seconds)}",
-                *_rates(work, seconds),
-                _roofline(bound, work, seconds),
+                *measured,
             ]
         )
         return Explained(text, limits, cycles)
+
+    def _measured(self, program: Program, work: Work, arrays: Sequence[Array]) -> tuple[Limit, list[str]]:
+        """Return what the roofline says of a run, and the lines about its time."""
+        if not runs_here(self.target):
+            amount = f"{work.flops:.3g} operations, {bytes_text(work.moved_bytes)} in and out"
+            return Limit("roofline", f"{amount}, {not_measured(self.target)}"), [f"time       {not_measured(self.target)}"]
+        seconds = best_time(lambda: self.native(*arrays))
+        bound = bound_of(work, ceilings_for(program, self.threads, self.target))
+        lines = [f"time       {_seconds(seconds)}", *_rates(work, seconds), _roofline(bound, work, seconds)]
+        return roofline_limit(bound, work, seconds), lines
 
     def _looked_into(self, program: Program) -> KernelUnderStudy:
         """Return the kernel with what emission and LLVM tell of it. `program` is the one with sizes that are numbers."""
@@ -170,7 +178,7 @@ def native_of(program: Program, artifact: Artifact, tools: Toolchain) -> Native:
         [_port(p) for p in program.params],
         [_port(r) for r in result_tensors(program)],
         scratch_bytes=scratch,
-        failure=partial(refusal_of, program, artifact),
+        failure=failure_on(tools.target, partial(refusal_of, program, artifact)),
     )
 
 
@@ -181,7 +189,8 @@ def linked(program: Program, artifact: Artifact, tools: Toolchain, *, numbers: i
     slots = tuple(Slot(names.index(name)) for name in artifact.params)
     call = KernelCall(artifact.symbol, slots, sizes, Slot(len(names) + numbers) if scratch else None)
     entry = Entry((call,), threads=tools.threads if " parallel" in artifact.loops else 1)
-    library = load([object_of(emit_program(entry, tools.target), tools), artifact.object], pool_imports())
+    objects = (object_of(emit_program(entry, tools.target), tools), artifact.object)
+    library = loaded(objects, pool_imports(), entry.name, tools.target)
     _KEPT.append(library)
     return library.address(entry.name)
 

@@ -1,4 +1,4 @@
-"""How fast a program could be on this machine: what it has to do against what the machine can, both measured.
+"""How fast a program could be on this machine, with the instructions of a target: what it has to do against what these can, measured.
 
     compute    operations over the rate of fused multiply-adds, or of dot products where elements are narrow enough for these
     memory     bytes in and out, each once, over the bandwidth of the smallest cache that holds them
@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from functools import cache
 
 from codegen.dtypes import DType, f32, f64
-from codegen.llvm.caches import caches_here
 from codegen.llvm.probe import copy_bandwidth, dot_ops, fma_flops, read_bandwidth
+from codegen.llvm.target import Target, host, runs_here
+from tensorlang.backends.cpu.loading import refusal_of_target
 from tensorlang.runtime.work import Roofline, Work, narrow_products, work_of
 from tensorlang.tensor.nodes import Program
 
@@ -62,10 +63,10 @@ class Bound:
         return "compute" if self.compute_seconds >= self.memory_seconds else f"memory ({self.level})"
 
 
-def roofline_of(programs: Sequence[Program], threads: int) -> Roofline:
-    """Return the roofline of programs that run one after the other."""
+def roofline_of(programs: Sequence[Program], threads: int, target: Target) -> Roofline:
+    """Return the roofline of programs that run one after the other. Raises CompileError C0102 where this machine does not run them."""
     works = [work_of(p) for p in programs]
-    bounds = [bound_of(w, ceilings_for(p, threads)) for w, p in zip(works, programs, strict=True)]
+    bounds = [bound_of(w, ceilings_for(p, threads, target)) for w, p in zip(works, programs, strict=True)]
     return Roofline(sum(works, Work(0, 0, 0)), sum(b.seconds for b in bounds))
 
 
@@ -77,37 +78,41 @@ def bound_of(work: Work, ceilings: Ceilings) -> Bound:
     return Bound(work.flops / ceilings.flops, memory, level.name)
 
 
-def ceilings_for(program: Program, threads: int) -> Ceilings:
-    """Return the ceilings for the element type that the program computes in, and those that it multiplies."""
+def ceilings_for(program: Program, threads: int, target: Target) -> Ceilings:
+    """Return the ceilings for the element type that the program computes in, and those that it multiplies. Raises CompileError C0102 where
+    this machine does not run code for `target`."""
+    if not runs_here(target):
+        raise refusal_of_target(target)
     dtype = f64 if any(t.dtype is f64 for d in program.definitions for t in d.tensors) else f32
-    return ceilings(threads, dtype, narrow_products(program))
+    return ceilings(target, threads, dtype, narrow_products(program))
 
 
 @cache
-def ceilings(threads: int = 1, dtype: DType = f32, products: tuple[DType, DType] | None = None) -> Ceilings:
-    """Return what this machine can do, measured once in a process; that takes about a second. `products`: the types that are multiplied
-    where several of their products may be added up at once."""
-    flops = _fma(threads, dtype)
-    return Ceilings(threads, flops if products is None else max(flops, threads * dot_ops(*products)), _levels(threads))
+def ceilings(target: Target, threads: int = 1, dtype: DType = f32, products: tuple[DType, DType] | None = None) -> Ceilings:
+    """Return what this machine can do with the instructions of `target`, measured once in a process; that takes about a second.
+    `products`: the types that are multiplied where several of their products may be added up at once."""
+    flops = _fma(target, threads, dtype)
+    most = flops if products is None else max(flops, threads * dot_ops(*products, target=target))
+    return Ceilings(threads, most, _levels(target, threads))
 
 
 @cache
-def _fma(threads: int, dtype: DType) -> float:
-    return max(fma_flops(dtype, threads=threads) for _ in range(2))
+def _fma(target: Target, threads: int, dtype: DType) -> float:
+    return max(fma_flops(dtype, threads=threads, target=target) for _ in range(2))
 
 
 @cache
-def _levels(threads: int) -> tuple[Level, ...]:
-    sizes = caches_here().levels
+def _levels(target: Target, threads: int) -> tuple[Level, ...]:
+    sizes = host().caches.levels
     last = sizes[-1][1]
     shares = [(name, size * threads, size // 4) for name, size in sizes[:-1]]
     shares += [(sizes[-1][0], last, last // 4 // threads), ("DRAM", 1 << 62, 4 * last // threads)]
-    return tuple(_measured(name, holds, probed, threads) for name, holds, probed in shares)
+    return tuple(_measured(target, name, holds, probed, threads) for name, holds, probed in shares)
 
 
-def _measured(name: str, holds: int, probed: int, threads: int) -> Level:
-    copies = (copy_bandwidth(probed, threads=threads, stream=stream, seconds=_SECONDS) for stream in (False, True))
-    return Level(name, holds, read_bandwidth(probed, threads=threads, seconds=_SECONDS), max(copies))
+def _measured(target: Target, name: str, holds: int, probed: int, threads: int) -> Level:
+    copies = (copy_bandwidth(probed, threads=threads, stream=stream, seconds=_SECONDS, target=target) for stream in (False, True))
+    return Level(name, holds, read_bandwidth(probed, threads=threads, seconds=_SECONDS, target=target), max(copies))
 
 
 _SECONDS = 0.03

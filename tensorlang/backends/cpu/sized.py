@@ -27,6 +27,7 @@ from codegen.loops.parser import parse as parse_loops
 from polyhedral import affine
 from tensorlang.artifact import Artifact
 from tensorlang.backends.cpu.executable import workspace_threads
+from tensorlang.backends.cpu.loading import failure_on
 from tensorlang.backends.cpu.ready import Compiled, linked, refusal_of
 from tensorlang.backends.cpu.toolchain import Toolchain
 from tensorlang.graph.programs import result_tensors
@@ -70,7 +71,7 @@ class Variant:
         inputs, outputs = ([_port(t, sizes) for t in tensors] for tensors in (self.program.params, result_tensors(self.program)))
         for size_bytes in (scratch, *(prod(port.shape) * port.dtype.size_bytes for port in outputs)):
             check_room(self.program.name, size_bytes)
-        failure = partial(refusal_of, self.program, self.artifact)
+        failure = failure_on(self.target, partial(refusal_of, self.program, self.artifact))
         native = Native(self.address, inputs, outputs, numbers=numbers, scratch_bytes=scratch, failure=failure)
         return Compiled(self.program, self.artifact, native, self.available, self.target)
 

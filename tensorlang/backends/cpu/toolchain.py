@@ -187,7 +187,7 @@ class Toolchain:
     def roofline(self, programs: Sequence[Program]) -> Roofline:
         from tensorlang.backends.cpu.roofline import roofline_of
 
-        return roofline_of(programs, self.threads)
+        return roofline_of(programs, self.threads, self.target)
 
     def kept(self, key: str, shared: dict[str, Any] | None) -> Specialised | None:
         from tensorlang.backends.cpu.model import specialised
@@ -232,16 +232,16 @@ def toolchain(
     force_precision: bool = False,
 ) -> Toolchain:
     """Return the toolchain for a target by name (`cpu` is this machine) and a number of threads (None: `$TENSORLANG_THREADS`, or as many as
-    this process may use). Kernels of models have the schedules of roles that the modules of `roles` state for them, or derived ones.
-    `winograd`: convolutions of models may be computed by minimal filtering, those in f32. `precision`: what their contractions are asked to
-    multiply in, `force_precision`: also where that does not pay.
+    this process may use; for another machine, one). Kernels of models have the schedules of roles that the modules of `roles` state, or
+    derived ones. `winograd`: convolutions of models may be computed by minimal filtering, those in f32. `precision`: what their
+    contractions are asked to multiply in, `force_precision`: also where that does not pay.
 
-    Raises CompileError C0101 for a target that is not known, C0102 for one that this machine cannot run, C0103 for a precision that is
-    not known, C0107 for `threads` that are no number of them, C0108 for `winograd` or `force_precision` that is neither True nor False,
-    C0109 for `$TENSORLANG_THREADS` that is no number of threads."""
+    Raises CompileError C0101 for a target that is not known, C0102 for a level that this machine cannot stand for, C0103 for a precision
+    that is not known, C0107 for `threads` that are no number of them, C0108 for `winograd` or `force_precision` that is neither True nor
+    False, C0109 for `$TENSORLANG_THREADS` that is no number of threads."""
     check_options(threads, winograd, force_precision)
     machine = target_named(target)
-    count = default_threads() if threads is None else min(int(threads), pool.available_threads())
+    count = _threads_of(machine, threads)
     store = Cache() if cache else None
     multiplied = chosen(precision, machine, force_precision)
     made = partial(
@@ -259,13 +259,20 @@ def check_options(threads: object, winograd: object, force_precision: object) ->
             raise error("C0108", f"`{name}` is {given!r}", help="it is `True` or `False`")
 
 
+def _threads_of(machine: Target, asked: int | None) -> int:
+    """Return for how many threads to compile: what this machine has says nothing about another."""
+    if machine.is_wasm:
+        return 1
+    if not runs_here(machine):
+        return 1 if asked is None else int(asked)
+    return default_threads() if asked is None else min(int(asked), pool.available_threads())
+
+
 def target_named(name: str) -> Target:
-    """Return the target called `name`. Raises CompileError C0101 when there is none, C0102 when this machine cannot run its code."""
+    """Return the target called `name`. Raises CompileError C0101 when there is none, C0102 for a level that this machine cannot stand
+    for."""
     try:
-        target = named("host" if name == HOST else name)
-        if not runs_here(target):
-            raise error("C0102", f"this machine cannot run code for `{name}`", help="compile for `cpu`, which is this machine")
-        return target
+        return named("host" if name == HOST else name)
     except LevelError as problem:
         raise error(
             "C0102", str(problem), help=f"name a level that this machine has, or unset `{LEVEL}`: `tensorlang doctor` tells what it has"

@@ -262,6 +262,16 @@ class Operator:
         return Operator(self.name, self.module, self.tools, self.roles, given, knobs, self.sizes)
 
     @trimmed
+    def gradient(self, /, *by: str) -> Operator:
+        """Return an operator that takes the parameters of this one and, for each result `y`, the derivative `d_y` of a number by it, and
+        returns the derivatives of that number by the tensor parameters named `by`: one, or a tuple of several.
+
+        Raises CompileError T0180 for what is not differentiable, here or when it is called for types that show it."""
+        from tensorlang.runtime.gradient import GradientOperator
+
+        return GradientOperator(self, by)
+
+    @trimmed
     def explain(self, /, *args: Any, **named: Any) -> str:
         """Return what limits it, the schedule, the loops or launches, what was proven, and the time against what the machine could do."""
         return self.explained(self.call(*args, **named)).text

@@ -1,0 +1,148 @@
+"""Derivatives of operators as operators: `ops.blur.gradient("x")`.
+
+    d_x = ops.blur.gradient("x")(x, w, d_y)
+
+It takes the parameters of the operator and, for each of its results, the derivative of a number by it, and returns the derivatives of that
+number by the parameters that are named. Its equations are made for the types of a call, checked and proven like those of a file, and
+compiled like them. docs/gradients.md says how they are made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from codegen.dtypes import DTYPES
+from tensorlang.check.instantiate import bound, instantiate
+from tensorlang.check.module import Module
+from tensorlang.diagnostics import NOWHERE, CompileError, Diagnostic, Label, exception
+from tensorlang.runtime.arguments import Call, no_argument
+from tensorlang.runtime.operator import Operator
+from tensorlang.schedule.schedule import Schedule
+from tensorlang.syntax import nodes as sx
+from tensorlang.syntax.printer import header
+from tensorlang.tensor import printer
+from tensorlang.tensor.gradient import gradient
+from tensorlang.tensor.nodes import Program
+from tensorlang.tensor.prove import prove
+from tensorlang.tensor.walk import Fresh
+
+
+class GradientOperator(Operator):
+    """The derivatives of a number by some parameters of an operator, from those by its results."""
+
+    def __init__(
+        self,
+        forward: Operator,
+        by: tuple[str, ...],
+        given: Schedule | sx.Schedule | None = None,
+        knobs: Mapping[str, int] | None = None,
+    ) -> None:
+        """`by`: the tensor parameters of `forward` whose derivatives are returned, in order.
+
+        Raises CompileError T0180 for one whose type has no derivatives, and R0312 for what is no tensor parameter."""
+        _check_parameters(forward.declaration, by)
+        self.forward, self.by = forward, by
+        module, name = _with_gradient(forward.module, forward.name, by)
+        super().__init__(name, module, forward.tools, forward.roles, given, knobs or {}, forward.sizes)
+
+    def __reduce__(self) -> tuple[Callable[..., Operator], tuple[object, ...]]:
+        return GradientOperator, (self.forward, self.by, self.given, dict(self.knobs))
+
+    def _under(self, given: Schedule | sx.Schedule | None, knobs: Mapping[str, int]) -> Operator:
+        return GradientOperator(self.forward, self.by, given, knobs)
+
+    def text(self, /, *args: Any, **named: Any) -> str:
+        """Return the equations for arguments like these as a program, or for symbolic sizes where no arguments are given."""
+        program = self.program(*args, **named) if args else self.symbolic_program(named)
+        return printer.show(program)
+
+    def symbolic_program(self, given: Mapping[str, Any]) -> Program:
+        """Do as that of `Operator` does. Raises CompileError T0180 for what is not differentiable."""
+        made = self._reversed(self.forward.symbolic_program(given))
+        prove(made)
+        return made
+
+    def _checked(self, call: Call, symbolic: bool, static: frozenset[str] = frozenset()) -> Program:
+        bound(self.module, self.name, call.types, call.attrs, call.sizes)
+        tensors = [p for p in self.forward.declaration.params if p.kind == "tensor"]
+        types = call.types[: len(tensors)]
+        missing = [p.name for p, t in zip(tensors, types, strict=True) if t is None and p.name in self.by]
+        if missing:
+            title = f"`{self.name}` is not given `{missing[0]}`, whose derivative it returns"
+            raise exception(
+                Diagnostic("R0313", title, help=f"give it, or ask for the derivatives by the others alone: {self._others(missing)}")
+            )
+        program = instantiate(self.module, self.forward.name, types, call.attrs, call.sizes, symbolic=symbolic, static=static)
+        made = self._reversed(program)
+        prove(made)
+        return made
+
+    def _others(self, missing: Sequence[str]) -> str:
+        rest = [f'"{name}"' for name in self.by if name not in missing]
+        return f"`{self.forward.name}.gradient({', '.join(rest)})`"
+
+    def _reversed(self, program: Program) -> Program:
+        wanted = [r.name for r in self.forward.declaration.results if _may_be_float(self.forward.declaration, r)]
+        found = _names(self.forward.declaration, self.by)
+        names = {**{r: found[r] for r in wanted}, **{p: found[p] for p in self.by}}
+        return gradient(program, self.by, names, self.name)
+
+
+def _check_parameters(declaration: sx.Operator, by: tuple[str, ...]) -> None:
+    tensors = {p.name: p for p in declaration.params if p.kind == "tensor"}
+    if not by:
+        help = f'name the parameters: `{declaration.name}.gradient("{next(iter(tensors), "x")}")`'
+        raise exception(Diagnostic("R0313", f"`{declaration.name}.gradient` is not given the name of a parameter", help=help))
+    for name in by:
+        if name not in tensors:
+            raise no_argument(declaration.name, name, list(tensors))
+        if by.count(name) > 1:
+            raise exception(Diagnostic("R0312", f"`{declaration.name}.gradient` is given `{name}` twice"))
+        if not _may_be_float(declaration, tensors[name]):
+            why = "derivatives are by floats"
+            raise _refused(f"`{name}` of `{declaration.name}` is not differentiated", tensors[name], why)
+        if tensors[name].each:
+            why = "it is any number of tensors"
+            raise _refused(f"`{name}` of `{declaration.name}` is not differentiated", tensors[name], why)
+    if declaration.extern and not declaration.clauses:
+        why = "it has no body, and of a kernel nobody knows the equations"
+        raise _refused(f"`{declaration.name}` is not differentiated", tensors[by[0]], why)
+    if not any(_may_be_float(declaration, r) for r in declaration.results):
+        raise _refused(f"`{declaration.name}` is not differentiated", declaration.results[0], "none of its results is of floats")
+
+
+def _refused(title: str, param: sx.Param, why: str) -> CompileError:
+    labels = () if param.span is NOWHERE else (Label(param.span, "declared here"),)
+    return exception(Diagnostic("T0180", title, labels, (why,)))
+
+
+def _may_be_float(declaration: sx.Operator, param: sx.Param) -> bool:
+    """Tell whether a tensor may have elements that are floats: of a type variable that is known only when it is called."""
+    dtype = param.type.dtype if isinstance(param.type, sx.TensorType) else ""
+    if dtype in DTYPES:
+        return DTYPES[dtype].is_float
+    kind = next((g.bound for g in declaration.generics if g.name == dtype), dtype)
+    return kind not in ("int", "signed", "unsigned", "int8")
+
+
+def _names(declaration: sx.Operator, by: Sequence[str]) -> dict[str, str]:
+    """Return what the derivatives by results and parameters are called."""
+    fresh = Fresh({p.name for p in (*declaration.params, *declaration.results)})
+    results = [r.name for r in declaration.results if _may_be_float(declaration, r)]
+    return {name: fresh(f"d_{name}") for name in (*results, *by)}
+
+
+def _with_gradient(module: Module, name: str, by: tuple[str, ...]) -> tuple[Module, str]:
+    """Return the module with the gradient of an operator declared, and what it is called."""
+    forward = module.operators[name]
+    names, own = _names(forward, by), Fresh(set(module.operators))(f"{name}_gradient")
+    wanted = [replace(r, name=names[r.name], range=None) for r in forward.results if r.name in names]
+    results = tuple(replace(p, name=names[p.name], range=None, default=None) for p in forward.params if p.name in by)
+    ordered = sorted(results, key=lambda r: by.index(next(p for p in by if names[p] == r.name)))
+    declared = replace(forward, name=own, params=(*forward.params, *wanted), results=tuple(ordered), clauses=(), doc="")
+    declared = replace(declared, doc=f"The derivatives of `{header(forward).split('(')[0]}` by {', '.join(by)}.")
+    defining = {**module.defining_modules, own: module.defining_module(name)}
+    operators = {**module.operators, own: declared}
+    return replace(module, operators=operators, defining_modules=defining), own

@@ -1,0 +1,286 @@
+"""Programs before they are differentiated: every reduction that is no plain sum is all of its definition.
+
+    before   y[i] = sqrt(sum(k) x[i, k] * x[i, k]) + max(k) x[i, k]
+    after    y_sum[i] = sum(k) x[i, k] * x[i, k]
+             y_max[i] = max(k) x[i, k]
+             y[i]     = sqrt(y_sum[i]) + y_max[i]
+
+A sum stays where it is added, subtracted, negated, or multiplied with what does not vary: its derivative never asks for its value. Of what
+is left no value of a reduction is computed twice. Reducers whose components are added one by one, such as `mean`, become sums; other
+reducers that choose none of their terms, such as `prod`, become recurrences, whose derivatives are recurrences again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from polyhedral import affine
+from polyhedral.expr import TRUE, Cond
+from polyhedral.expr import Expr as Affine
+from polyhedral.expr import Name as AffineName
+from tensorlang.diagnostics import CompileError, Span, error
+from tensorlang.tensor.facts import facts, negative_facts
+from tensorlang.tensor.gradient.algebra import sum_reducer
+from tensorlang.tensor.idioms import redefined
+from tensorlang.tensor.lift import lift
+from tensorlang.tensor.nodes import (
+    Binary,
+    Cast,
+    Definition,
+    Expr,
+    Let,
+    Name,
+    Piece,
+    Program,
+    Project,
+    Read,
+    Reduce,
+    Reducer,
+    Select,
+    Tensor,
+    TupleOf,
+    Unary,
+)
+from tensorlang.tensor.walk import (
+    Fresh,
+    fresh_for,
+    map_children,
+    reduces,
+    refresh,
+    substitute,
+    substitute_names,
+    tensor_names,
+)
+
+IsActive = Callable[[Expr], bool]
+
+
+def not_differentiable(what: str, why: str, span: Span, help: str | None = None) -> CompileError:
+    """Return T0180: `what` has no derivative here."""
+    return error("T0180", f"{what} is not differentiated", span, "here", notes=(why,), help=help)
+
+
+def normal_form(program: Program, active: frozenset[str]) -> Program:
+    """Return an equal program in which a reduction is a plain sum that is added to its definition, or all of a definition. `active` are
+    the tensors that derivatives are asked for, or that depend on these."""
+    lifted = lift(program)
+    fresh, out = fresh_for(lifted), list[Definition]()
+    known = set(active) | {t.name for d in lifted.definitions for t in d.tensors if t.name not in {n.name for n in _tensors(program)}}
+    for definition in lifted.definitions:
+        work = _Outlining(lifted, definition, fresh, lambda e: not tensor_names(e).isdisjoint(known))
+        rewritten = work.whole()
+        out += [*work.made, rewritten]
+    return redefined(lifted, (step for d in out for step in _stepwise(d, fresh)))
+
+
+def _tensors(program: Program) -> list[Tensor]:
+    return [*program.params, *(t for d in program.definitions for t in d.tensors)]
+
+
+# ---------------------------------------------------------------- reductions apart
+
+
+@dataclass(slots=True)
+class _Outlining:
+    """Gives the reductions of one definition definitions of their own."""
+
+    program: Program
+    definition: Definition
+    fresh: Fresh
+    is_active: IsActive
+    made: list[Definition] = field(default_factory=list)
+
+    def whole(self) -> Definition:
+        definition = self.definition
+        match definition.pieces:
+            case (Piece(Reduce() as e, guard),) if guard == TRUE and len(definition.tensors) == len(e.reducer.dtypes):
+                plain = e if len(e.body) > 1 or e.reducer.kind == "sum" else self.inside(e)
+                return replace(definition, pieces=(replace(definition.pieces[0], value=plain),))
+        pieces = tuple(replace(p, value=self.linear(p.value, p.guard)) for p in definition.pieces)
+        return replace(definition, pieces=pieces)
+
+    def inside(self, e: Reduce) -> Reduce:
+        return e
+
+    def linear(self, e: Expr, guard: Cond) -> Expr:
+        """Return `e`, which is added to its definition."""
+        match e:
+            case Reduce() if e.reducer.kind == "sum" or _adds(e.reducer):
+                return e if e.reducer.kind == "sum" else self.outlined(e, guard)
+            case Binary("+" | "-", lhs, rhs):
+                return replace(e, lhs=self.linear(lhs, guard), rhs=self.linear(rhs, guard))
+            case Binary("*", lhs, rhs) if not self.is_active(rhs):
+                return replace(e, lhs=self.linear(lhs, guard), rhs=self.value(rhs, guard))
+            case Binary("*", lhs, rhs) if not self.is_active(lhs):
+                return replace(e, lhs=self.value(lhs, guard), rhs=self.linear(rhs, guard))
+            case Binary("/", lhs, rhs) if not self.is_active(rhs):
+                return replace(e, lhs=self.linear(lhs, guard), rhs=self.value(rhs, guard))
+            case Unary("neg", value):
+                return replace(e, value=self.linear(value, guard))
+            case Cast(dtype, value) if dtype.is_float:
+                return replace(e, value=self.linear(value, guard))
+            case Select(cond, then, orelse):
+                yes, no = affine.conj(guard, facts(cond)), affine.conj(guard, negative_facts(cond))
+                return replace(e, cond=self.value(cond, guard), then=self.linear(then, yes), orelse=self.linear(orelse, no))
+            case TupleOf(items):
+                return replace(e, items=tuple(self.linear(i, guard) for i in items))
+            case Let():
+                return self.linear(self.opened(e, guard), guard)
+            case _:
+                return self.value(e, guard)
+
+    def value(self, e: Expr, guard: Cond) -> Expr:
+        """Return `e`, whose value derivatives ask for."""
+        match e:
+            case Reduce():
+                return self.outlined(e, guard)
+            case Project(Reduce() as of, position):
+                return self.component(of, position, guard)
+            case Let():
+                return self.value(self.opened(e, guard), guard)
+            case Select(cond, then, orelse):
+                yes, no = affine.conj(guard, facts(cond)), affine.conj(guard, negative_facts(cond))
+                return replace(e, cond=self.value(cond, guard), then=self.value(then, yes), orelse=self.value(orelse, no))
+            case _:
+                return map_children(lambda c: self.value(c, guard), e)
+
+    def opened(self, e: Let, guard: Cond) -> Expr:
+        """Return the body of `e` with its value in place of its name."""
+        if isinstance(e.value, Reduce) and len(e.value.body) > 1:
+            parts = tuple(self.component(e.value, k, guard) for k in range(len(e.value.body)))
+            return _projected(e.body, e.name, parts)
+        bound = self.value(e.value, guard)
+        return substitute_names(e.body, {e.name: bound})
+
+    def component(self, e: Reduce, position: int, guard: Cond) -> Expr:
+        if _adds(e.reducer):
+            return self.outlined(_single(e, position, self.fresh), guard)
+        read = self.outlined(e, guard)
+        return read.items[position] if isinstance(read, TupleOf) else read
+
+    def outlined(self, e: Reduce, guard: Cond) -> Expr:
+        """Return the element of a new tensor that holds `e` wherever `guard` is true, or a tuple of such elements."""
+        definition = self.definition
+        axes, like = definition.axes, definition.tensors[0]
+        for made in self.made:
+            if made.pieces[0].value == e and made.pieces[0].guard == guard:
+                return _elements(made, definition.axes)
+        stem = f"{like.name}_{e.reducer.name}"
+        tensors = tuple(Tensor(self.fresh(stem), dtype, like.shape, span=e.span) for dtype in e.reducer.dtypes)
+        pieces = [Piece(e, guard, span=e.span)]
+        if guard != TRUE:
+            start = e.reducer.identity
+            if start is None:
+                raise not_differentiable("a reduction that may be empty", "it stands under a condition and has no identity", e.span)
+            pieces.append(Piece(start[0] if len(start) == 1 else TupleOf(start), affine.negate(guard), otherwise=True, span=e.span))
+        self.made.append(Definition(tensors, axes, tuple(pieces), span=e.span))
+        return _elements(self.made[-1], definition.axes)
+
+
+def _elements(made: Definition, axes: tuple[str, ...]) -> Expr:
+    reads = tuple(Read(t.name, tuple(map(AffineName, axes)), span=made.span) for t in made.tensors)
+    return reads[0] if len(reads) == 1 else TupleOf(reads)
+
+
+def _projected(e: Expr, name: str, parts: tuple[Expr, ...]) -> Expr:
+    match e:
+        case Project(Name(n), position) if n == name:
+            return parts[position]
+        case Name(n) if n == name:
+            return TupleOf(parts)
+        case _:
+            return map_children(lambda c: _projected(c, name, parts), e)
+
+
+def _adds(reducer: Reducer) -> bool:
+    """Tell whether every component of a reducer is a sum by itself."""
+    names = zip(reducer.left, reducer.right, reducer.combine, strict=True)
+    zeros = reducer.identity is not None and all(getattr(i, "value", None) == 0 for i in reducer.identity)
+    return zeros and all(combine == Binary("+", Name(left), Name(right)) for left, right, combine in names)
+
+
+def _single(e: Reduce, position: int, fresh: Fresh) -> Reduce:
+    """Return the sum that one component of a reduction is."""
+    dtype = e.reducer.dtypes[position]
+    init = None if e.init is None else (e.init[position],)
+    copy = refresh(replace(e, reducer=sum_reducer(dtype), body=(e.body[position],), init=init), fresh)
+    assert isinstance(copy, Reduce)
+    return copy
+
+
+# ---------------------------------------------------------------- reductions step by step
+
+
+def chooses(reducer: Reducer) -> bool:
+    """Tell whether the result is always one of the terms, whichever of equal ones."""
+    if reducer.kind in ("max", "min"):
+        return True
+    return (
+        reducer.commutative and all(_side(reducer, c) for c in reducer.combine) and len({_shape(reducer, c) for c in reducer.combine}) == 1
+    )
+
+
+def _side(reducer: Reducer, e: Expr) -> bool:
+    return isinstance(e, Name) or (isinstance(e, Select) and _side(reducer, e.then) and _side(reducer, e.orelse))
+
+
+def _shape(reducer: Reducer, e: Expr) -> object:
+    match e:
+        case Name(name):
+            return "left" if name in reducer.left else "right"
+        case Select(cond, then, orelse):
+            return cond, _shape(reducer, then), _shape(reducer, orelse)
+        case _:
+            return None
+
+
+def _stepwise(definition: Definition, fresh: Fresh) -> list[Definition]:
+    """Return the definition of a reduction that neither adds nor chooses as a recurrence; any other as it is."""
+    e = definition.pieces[0].value
+    if not isinstance(e, Reduce) or e.reducer.kind == "sum" or chooses(e.reducer) or _adds(e.reducer):
+        return [definition]
+    if not all(t.dtype.is_float for t in definition.tensors) and not any(t.dtype.is_float for t in definition.tensors):
+        return [definition]
+    if len(definition.pieces) > 1 or len(e.binders) > 1 or e.where != TRUE or (start := e.init or e.reducer.identity) is None:
+        return [definition]
+    binder, shape = e.binders[0], definition.tensors[0].shape
+    if {*affine.names(binder.lo), *affine.names(binder.hi)} & set(definition.axes):
+        return [definition]
+    step = fresh(f"{binder.name}_step")
+    length = affine.sub(binder.hi, binder.lo)
+    states = tuple(
+        Tensor(fresh(f"{t.name}_partial"), dtype, (affine.add(length, 1), *shape), span=e.span)
+        for t, dtype in zip(definition.tensors, e.reducer.dtypes, strict=True)
+    )
+    axes = tuple(map(AffineName, definition.axes))
+    before = tuple(Read(s.name, (affine.sub(step, 1), *axes), span=e.span) for s in states)
+    place: dict[str, Affine] = {binder.name: affine.add(affine.sub(step, 1), binder.lo)}
+    term = tuple(substitute(b, place) for b in e.body)
+    names: dict[str, Expr] = dict(zip((*e.reducer.left, *e.reducer.right), (*before, *term), strict=True))
+    after = tuple(_without_lets(substitute_names(c, names)) for c in e.reducer.combine)
+    if e.filter is not None:
+        asked = substitute(e.filter, place)
+        after = tuple(Select(asked, a, b) for a, b in zip(after, before, strict=True))
+    first = affine.compare("==", step, 0)
+    pieces = (Piece(_tuple(start), first, span=e.span), Piece(_tuple(after), affine.negate(first), otherwise=True, span=e.span))
+    recurrence = Definition(states, (step, *definition.axes), pieces, span=e.span)
+    last = _tuple(tuple(Read(s.name, (length, *axes), span=e.span) for s in states))
+    return [recurrence, replace(definition, pieces=(replace(definition.pieces[0], value=last),))]
+
+
+def _tuple(items: tuple[Expr, ...]) -> Expr:
+    return items[0] if len(items) == 1 else TupleOf(items)
+
+
+def _without_lets(e: Expr) -> Expr:
+    match e:
+        case Let(name, value, body):
+            return _without_lets(substitute_names(body, {name: _without_lets(value)}))
+        case _:
+            return map_children(_without_lets, e)
+
+
+def has_reduction(e: Expr) -> bool:
+    """Tell whether `e` reduces anything."""
+    return any(True for _ in reduces(e))

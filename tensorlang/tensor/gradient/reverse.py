@@ -1,0 +1,312 @@
+"""The derivatives of a program's results, definition by definition, last ones first.
+
+The derivative by an element is the sum of what its readers add (`terms`), brought to the element where it is added (`solve`). A definition
+that reads itself needs nothing of its own: what reads `s[t - 1]` at `t` adds `d_s[t + 1]` at `t`, and so its derivative is a recurrence
+that runs the other way, over the states that the program has stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+
+from codegen.dtypes import DType, compute_dtype
+from polyhedral import affine
+from polyhedral.expr import TRUE, Cond
+from polyhedral.expr import Expr as Affine
+from polyhedral.expr import Name as AffineName
+from tensorlang.tensor.dead_code import eliminate_dead
+from tensorlang.tensor.gradient.algebra import chosen, conjunction, is_number, number, quotient, sum_reducer, total
+from tensorlang.tensor.gradient.normal_form import chooses, normal_form, not_differentiable
+from tensorlang.tensor.gradient.simplify import outside_of_sum, with_plain_names, without_copies
+from tensorlang.tensor.gradient.solve import Solved, Target, solved
+from tensorlang.tensor.gradient.terms import Around, Reverse, Term, equal_terms, moved, opened
+from tensorlang.tensor.idioms import redefined
+from tensorlang.tensor.nodes import (
+    Const,
+    Definition,
+    Expr,
+    Holds,
+    Piece,
+    Program,
+    Read,
+    Reduce,
+    Select,
+    Tensor,
+    TupleOf,
+)
+from tensorlang.tensor.renaming import rename_program
+from tensorlang.tensor.types import types_of
+from tensorlang.tensor.verify import verify
+from tensorlang.tensor.walk import Fresh, definers, fresh_for, rename_binders, tensor_names, tensor_table
+
+
+def gradient(program: Program, by: Sequence[str], names: Mapping[str, str], name: str) -> Program:
+    """Return the program called `name` that takes the parameters of `program` and, for each of its results of floats, the derivative of a
+    number by that result, and returns the derivatives of the number by the parameters `by`. `names`: what the derivatives by results and
+    parameters are called.
+
+    Raises CompileError T0180 where something is not differentiable."""
+    program = _without_clashes(program, names)
+    _check_differentiable(program, by)
+    normal = normal_form(program, _active(program, by))
+    return verify(_Reversal(normal, tuple(by), names, name).whole())
+
+
+def _without_clashes(program: Program, names: Mapping[str, str]) -> Program:
+    """Return the program with other names for its own tensors and indices that are called like derivatives."""
+    fresh = fresh_for(program)
+    wanted = set(names.values())
+    taken = sorted(fresh.used & wanted)
+    fresh.used |= wanted
+    return rename_program(program, {name: fresh(name) for name in taken}) if taken else program
+
+
+def _check_differentiable(program: Program, by: Sequence[str]) -> None:
+    table = tensor_table(program)
+    for parameter in by:
+        if not table[parameter].dtype.is_float:
+            title = f"`{parameter}` of `{program.name}`"
+            why = f"its elements are {table[parameter].dtype}, and derivatives are by floats"
+            raise not_differentiable(title, why, table[parameter].span)
+    if not any(table[r].dtype.is_float for r in program.results):
+        raise not_differentiable(f"`{program.name}`", "none of its results is of floats", program.span)
+    active = _active(program, by)
+    for call in program.externs:
+        read = sorted(active & {*call.reads})
+        if read:
+            why = f"`{call.operator}` is a kernel of its own, whose equations nobody knows, and it reads `{read[0]}`"
+            raise not_differentiable(f"`{call.operator}`", why, call.span)
+
+
+def _active(program: Program, by: Sequence[str]) -> frozenset[str]:
+    """Return the tensors of floats that depend on parameters through floats alone."""
+    active = set(by)
+    before = -1
+    while len(active) != before:
+        before = len(active)
+        for definition in program.definitions:
+            if any(not tensor_names(p.value).isdisjoint(active) for p in definition.pieces):
+                active |= {t.name for t in definition.tensors if t.dtype.is_float}
+        for call in program.externs:
+            if active & {*call.reads}:
+                active |= {t.name for t in call.results if t.dtype.is_float}
+    return frozenset(active)
+
+
+def _needed(program: Program, active: frozenset[str]) -> frozenset[str]:
+    """Return those of `active` that a result of floats depends on."""
+    table, makers = tensor_table(program), definers(program)
+    needed: set[str] = set()
+    pending = [r for r in program.results if table[r].dtype.is_float]
+    while pending:
+        name = pending.pop()
+        if name in needed or name not in active:
+            continue
+        needed.add(name)
+        if name in makers:
+            pending += [n for p in makers[name].pieces for n in sorted(tensor_names(p.value))]
+    return frozenset(needed)
+
+
+@dataclass(slots=True)
+class _Reversal:
+    program: Program
+    by: tuple[str, ...]
+    names: Mapping[str, str]
+    name: str
+    fresh: Fresh = field(init=False)
+    active: frozenset[str] = field(init=False)
+    given: dict[str, str] = field(init=False)
+    """Result → the parameter that holds the derivative by it."""
+    derivatives: dict[str, str] = field(init=False)
+    """Tensor → the tensor that holds the derivative by it."""
+    tensors: dict[str, Tensor] = field(init=False)
+    numbers: Iterator[int] = field(default_factory=lambda: count(1))
+    extra: list[Definition] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        program = self.program
+        self.fresh = fresh_for(program)
+        self.fresh.used.update(self.names.values())
+        self.tensors = tensor_table(program)
+        self.active = _needed(program, _active(program, self.by))
+        self.given = {r: self.names[r] for r in program.results if r in self.names}
+        self.derivatives = {}
+        for tensor in sorted(self.active):
+            own = self.names[tensor] if tensor in self.by else self.fresh(f"d_{tensor}".replace(".", "_"))
+            self.derivatives[tensor] = own
+
+    def variable(self, name: str) -> str:
+        return f"{name.partition('?')[0]}?{next(self.numbers)}"
+
+    # ------------------------------------------------ the whole
+
+    def whole(self) -> Program:
+        program = self.program
+        terms: dict[str, list[Term]] = {t: [] for t in self.active}
+        for definition in program.definitions:
+            if any(t.name in self.active for t in definition.tensors):
+                for term in self.terms(definition):
+                    terms[term.tensor].append(term)
+        cotangents = tuple(replace(self.tensors[r], name=self.given[r], declared_range=None) for r in program.results if r in self.given)
+        made = [self.derivative(name, terms[name]) for name in reversed(self.order())]
+        made += [self.nothing(name) for name in self.by if name not in self.active]
+        results = tuple(self.names[p] for p in self.by)
+        definitions = (*program.definitions, *self.extra, *made)
+        changed = replace(program, name=self.name, params=(*program.params, *cotangents), results=results)
+        out = eliminate_dead(redefined(changed, definitions))
+        present = {t.name for d in out.definitions for t in d.tensors}
+        return with_plain_names(without_copies(out, frozenset(self.derivatives.values()) & present))
+
+    def order(self) -> list[str]:
+        """Return the tensors whose derivatives are made, in the order in which the program defines them."""
+        listed = [p.name for p in self.program.params] + [t.name for d in self.program.definitions for t in d.tensors]
+        return [name for name in listed if name in self.active]
+
+    def nothing(self, name: str) -> Definition:
+        """Return the derivative by a parameter that no result depends on."""
+        tensor = self.tensors[name]
+        axes = self.axes_of(name, [])
+        zero = number(0, compute_dtype(tensor.dtype))
+        return Definition((replace(tensor, name=self.names[name], declared_range=None),), axes, (Piece(zero),))
+
+    # ------------------------------------------------ what readers add
+
+    def terms(self, definition: Definition) -> Iterator[Term]:
+        """Yield what a definition adds to the derivatives by what it reads."""
+        tensors = definition.tensors
+        value = definition.pieces[0].value
+        whole: dict[Expr, Expr] = {}
+        if len(tensors) == 1 and compute_dtype(tensors[0].dtype) == tensors[0].dtype:
+            own = Read(tensors[0].name, tuple(map(AffineName, definition.axes)))
+            whole = {p.value: own for p in definition.pieces if not isinstance(p.value, Read | Const)}
+        if len(definition.pieces) >= 1 and isinstance(value, Reduce) and chooses(value.reducer):
+            yield from self.chosen(definition, value)
+            return
+        for piece in definition.pieces:
+            variables, to = opened(definition, self.variable)
+            around = Around(variables, affine.substitute_cond(piece.guard, dict(to)))
+            items = piece.value.items if isinstance(piece.value, TupleOf) else (piece.value,)
+            if len(items) != len(tensors):
+                raise not_differentiable(
+                    "this reduction", "of its results only some are floats, or its binders are not plain", piece.value.span
+                )
+            held = {moved(e, to): moved(r, to) for e, r in whole.items()}
+            reverse = Reverse(types_of(self.program), self.active, held, self.variable)
+            for tensor, item in zip(tensors, items, strict=True):
+                if tensor.name in self.active:
+                    by = self.by_element(tensor.name, tuple(AffineName(v.name) for v in variables))
+                    yield from reverse.terms(moved(item, to), by, around)
+
+    def by_element(self, tensor: str, index: tuple[Affine, ...]) -> Expr:
+        return Read(self.derivatives[tensor], index)
+
+    def chosen(self, definition: Definition, e: Reduce) -> Iterator[Term]:
+        """Yield what a reduction adds that chooses among its terms: equal ones have equal shares."""
+        tensors, axes = definition.tensors, definition.axes
+        at = tuple(map(AffineName, axes))
+        results = tuple(Read(t.name, at) for t in tensors)
+        floats = [t for t in tensors if t.name in self.active]
+        dtype = compute_dtype(floats[0].dtype)
+        body, start = equal_terms(e, results, dtype)
+        counting = Reduce(sum_reducer(dtype), e.binders, (body,), e.where, e.filter, (start,) if not is_number(start, 0) else None)
+        counting = self.with_fresh_binders(counting)
+        guard = definition.pieces[0].guard
+        ties = self.define(f"{tensors[0].name}_ties", dtype, definition, counting, guard)
+        shares: list[Expr | None] = []
+        for tensor in tensors:
+            if tensor.name not in self.active:
+                shares.append(None)
+                continue
+            value = quotient(Read(self.derivatives[tensor.name], at), Read(ties, at))
+            shares.append(Read(self.define(f"{self.derivatives[tensor.name]}_share", dtype, definition, value, guard), at))
+        variables, to = opened(definition, self.variable)
+        reverse = Reverse(types_of(self.program), self.active, {}, self.variable)
+        around = Around(variables, affine.substitute_cond(guard, dict(to)))
+        moved_reduce = moved(e, to)
+        assert isinstance(moved_reduce, Reduce)
+        slopes = tuple(None if s is None else moved(s, to) for s in shares)
+        yield from reverse.chosen(moved_reduce, tuple(moved(r, to) for r in results), slopes, around)
+        for piece in definition.pieces[1:]:
+            if not tensor_names(piece.value).isdisjoint(self.active):
+                raise not_differentiable("this equation", "it reduces under a condition", piece.span)
+
+    def define(self, stem: str, dtype: DType, like: Definition, value: Expr, guard: Cond) -> str:
+        """Return the name of a new tensor over the axes of `like`, which holds `value` where `guard` is true, and 0 elsewhere."""
+        tensor = Tensor(self.fresh(stem), dtype, like.tensors[0].shape)
+        pieces = [Piece(value, guard)]
+        if guard != TRUE:
+            pieces.append(Piece(number(0, dtype), affine.negate(guard), otherwise=True))
+        self.extra.append(Definition((tensor,), like.axes, tuple(pieces)))
+        return tensor.name
+
+    def with_fresh_binders(self, e: Reduce) -> Reduce:
+        return rename_binders(e, {b.name: self.fresh(b.name) for b in e.binders})
+
+    # ------------------------------------------------ one derivative
+
+    def derivative(self, name: str, terms: list[Term]) -> Definition:
+        """Return the definition of the derivative by a tensor: the sum of what its readers add."""
+        tensor = self.tensors[name]
+        axes = self.axes_of(name, terms)
+        target = Target(axes, tensor.shape, self.program.sizes, self.context(), types_of(self.with_derivatives()), self.variable)
+        dtype = compute_dtype(tensor.dtype)
+        parts: list[Expr] = []
+        if name in self.given:
+            parts.append(Read(self.given[name], tuple(map(AffineName, axes))))
+        sums: list[Expr] = []
+        for term in terms:
+            for found in solved(term, target):
+                (sums if found.binders else parts).append(self.added(found, dtype))
+        if len(sums) > 1:
+            sums = [self.apart(name, k, axes, tensor, s, dtype) for k, s in enumerate(sums, 1)]
+        value: Expr = number(0, dtype)
+        for part in (*parts, *sums):
+            value = total(value, part)
+        out = replace(tensor, name=self.derivatives[name], declared_range=None, dtype=tensor.dtype if name in self.by else dtype)
+        if name not in self.by:
+            out = replace(out, grouping=())
+        return Definition((out,), axes, (Piece(value),))
+
+    def apart(self, name: str, k: int, axes: tuple[str, ...], tensor: Tensor, e: Expr, dtype: DType) -> Expr:
+        """Return an element of a tensor of its own that holds one of several sums."""
+        own = Tensor(self.fresh(f"{self.derivatives[name]}_{k}"), dtype, tensor.shape)
+        self.extra.append(Definition((own,), axes, (Piece(e),)))
+        return Read(own.name, tuple(map(AffineName, axes)))
+
+    def with_derivatives(self) -> Program:
+        """Return the program with the derivatives declared, for their types."""
+        made = tuple(replace(self.tensors[t], name=d, dtype=compute_dtype(self.tensors[t].dtype)) for t, d in self.derivatives.items())
+        extra = tuple(t for d in self.extra for t in d.tensors)
+        return replace(self.program, params=(*self.program.params, *made, *extra))
+
+    def context(self) -> Cond:
+        return affine.conj(self.program.context, *(affine.compare(">=", s, 0) for s in self.program.sizes))
+
+    def axes_of(self, name: str, terms: list[Term]) -> tuple[str, ...]:
+        """Return names for the axes of a derivative: those of the definition, or the indices that a parameter is read at."""
+        definition = definers(self.program).get(name)
+        if definition is not None:
+            return definition.axes
+        for term in terms:
+            stems = [s.name.partition("?")[0] if isinstance(s, AffineName) else "" for s in term.index]
+            if all(stems) and len(set(stems)) == len(stems):
+                return tuple(map(self.variable, stems))
+        for term in terms:
+            stems = [s.name.partition("?")[0] if isinstance(s, AffineName) else f"{name}{k}" for k, s in enumerate(term.index)]
+            if len(set(stems)) == len(stems):
+                return tuple(map(self.variable, stems))
+        return tuple(self.variable(f"{name}{k}") for k in range(len(self.tensors[name].shape)))
+
+    def added(self, found: Solved, dtype: DType) -> Expr:
+        """Return what is added to an element, as an expression over the axes of its tensor."""
+        value = found.value
+        zero = number(0, dtype)
+        for test in reversed(found.tests):
+            value = chosen(test, value, zero)
+        if found.binders or found.named:
+            value = outside_of_sum(Reduce(sum_reducer(dtype), found.binders, (value,), found.where, conjunction(found.named)))
+        given: Cond = found.given
+        return value if given == TRUE else Select(Holds(given), value, zero)

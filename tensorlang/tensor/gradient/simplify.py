@@ -1,0 +1,107 @@
+"""Derivatives as one would write them: no copies, what does not vary outside of its sum, and short names.
+
+before   d_m[i] = d_y[i]                                       after    d_v[i] = -(r[i] * sum(j) d_y[j] * e[i, j])
+         d_v[i] = sum(`j?7`) -(d_m[`j?7`] * r[i] * e[i, `j?7`])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from codegen.dtypes import compute_dtype
+from polyhedral import affine
+from polyhedral.expr import TRUE
+from polyhedral.expr import Name as AffineName
+from tensorlang.tensor.gradient.algebra import is_number, negative, product, quotient
+from tensorlang.tensor.nodes import Binary, Definition, Dynamic, Expr, Program, Read, Reduce, Unary
+from tensorlang.tensor.renaming import rename
+from tensorlang.tensor.simplify import inline
+from tensorlang.tensor.walk import Fresh, bound_names, definers, index_names, tensors
+
+
+def without_copies(program: Program, made: frozenset[str]) -> Program:
+    """Return the program with what reads a copy of a tensor reading that tensor instead; `made` are those that may be copies."""
+    for name in sorted(made - set(program.results)):
+        if _is_copy(definers(program)[name], program):
+            program = inline(program, name)
+    return program
+
+
+def _is_copy(definition: Definition, program: Program) -> bool:
+    """Tell whether a definition holds elements of another tensor as they are."""
+    match definition.pieces:
+        case (piece,) if piece.guard == TRUE:
+            value = piece.value.value if isinstance(piece.value, Unary) and piece.value.op == "neg" else piece.value
+            dtype = definition.tensors[0].dtype
+            types = {t.name: t.dtype for t in tensors(program)}
+            plain = isinstance(value, Read) and not any(isinstance(s, Dynamic) for s in value.index)
+            return plain and isinstance(value, Read) and compute_dtype(types[value.tensor]) == dtype
+    return False
+
+
+def outside_of_sum(e: Reduce) -> Expr:
+    """Return a sum with the factors of its body that none of its indices is in outside of it."""
+    sign, factors, divisors = _factors(e.body[0])
+    bound = {b.name for b in e.binders}
+    outer = [f for f in factors if not index_names(f) & bound]
+    below = [f for f in divisors if not index_names(f) & bound]
+    if e.init is not None or not (outer or below or sign < 0):
+        return e
+    inner = [f for f in factors if f not in outer]
+    within = [f for f in divisors if f not in below]
+    if not inner:
+        if len(outer) == 1 and not within:
+            inner, outer = outer, []
+        else:
+            return e
+    body = inner[0]
+    for factor in inner[1:]:
+        body = product(body, factor)
+    for factor in within:
+        body = quotient(body, factor)
+    out: Expr = replace(e, body=(body,))
+    for factor in outer:
+        out = product(factor, out)
+    for factor in below:
+        out = quotient(out, factor)
+    return negative(out) if sign < 0 else out
+
+
+def _factors(e: Expr) -> tuple[int, list[Expr], list[Expr]]:
+    """Return the sign of a product, its factors, and what it is divided by."""
+    match e:
+        case Unary("neg", value):
+            sign, factors, divisors = _factors(value)
+            return -sign, factors, divisors
+        case Binary("*", lhs, rhs):
+            left, right = _factors(lhs), _factors(rhs)
+            return left[0] * right[0], [*left[1], *right[1]], [*left[2], *right[2]]
+        case Binary("/", lhs, rhs) if not is_number(lhs, 1):
+            sign, factors, divisors = _factors(lhs)
+            return sign, factors, [*divisors, rhs]
+        case _:
+            return 1, [e], []
+
+
+def with_plain_names(program: Program) -> Program:
+    """Return the program with the indices that are called `i?7` called `i`, or `i_1` where that is taken."""
+    taken = {*program.sizes, *(t.name for t in tensors(program))}
+    return replace(program, definitions=tuple(_renamed(d, taken) for d in program.definitions))
+
+
+def _renamed(definition: Definition, taken: set[str]) -> Definition:
+    names = list(dict.fromkeys((*definition.axes, *_bound(definition))))
+    long = [n for n in names if "?" in n]
+    if not long:
+        return definition
+    fresh = Fresh({*taken, *(n for n in names if "?" not in n)})
+    to = {n: fresh(n.partition("?")[0]) for n in long}
+    at = {n: AffineName(m) for n, m in to.items()}
+    pieces = tuple(replace(p, value=rename(p.value, to), guard=affine.substitute_cond(p.guard, at)) for p in definition.pieces)
+    return replace(definition, axes=tuple(to.get(a, a) for a in definition.axes), pieces=pieces)
+
+
+def _bound(definition: Definition) -> Iterator[str]:
+    for piece in definition.pieces:
+        yield from bound_names(piece.value)

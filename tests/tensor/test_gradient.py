@@ -1,0 +1,183 @@
+"""Derivatives: equal to differences of the interpreter in f64, and written as one would write them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tensorlang as tl
+from tensorlang.check.definition import representative_program
+from tensorlang.check.module import load_module
+from tensorlang.diagnostics import CompileError, Source
+from tensorlang.syntax.parse import parse
+from tensorlang.tensor.gradient import gradient
+from tensorlang.tensor.interp import interpret
+from tensorlang.tensor.nodes import Program
+from tensorlang.tensor.printer import show
+from tensorlang.tensor.prove import prove
+from tensorlang.tensor.walk import caller_shape, tensor_table
+
+Arrays = Mapping[str, np.ndarray[Any, Any]]
+STEP = 1e-6
+
+
+def program(text: str) -> Program:
+    """Return the last operator of a text, with symbolic sizes."""
+    module = load_module(parse(Source("text.tl", text)))
+    found = representative_program(module, list(module.operators)[-1])
+    assert found is not None
+    return found
+
+
+def reversed_program(forward: Program) -> Program:
+    """Return the derivatives of a program by all its floats, proven."""
+    table = tensor_table(forward)
+    by = [p.name for p in forward.params if p.dtype.is_float]
+    results = [r for r in forward.results if table[r].dtype.is_float]
+    made = gradient(forward, by, {n: f"d_{n}" for n in (*by, *results)}, f"{forward.name}_gradient")
+    prove(made)
+    return made
+
+
+def arrays_for(forward: Program, sizes: Mapping[str, int], given: Arrays) -> dict[str, np.ndarray[Any, Any]]:
+    rng = np.random.default_rng(7)
+    made = {p.name: rng.uniform(0.2, 1.5, caller_shape(p, sizes)) for p in forward.params if p.name not in given}
+    return {**made, **given}
+
+
+def check(text: str, sizes: Mapping[str, int], **given: np.ndarray[Any, Any]) -> None:
+    """Compare the derivatives of an operator on f64 with differences, along directions of random numbers."""
+    forward = program(text)
+    backward = reversed_program(forward)
+    arrays = arrays_for(forward, sizes, given)
+    rng = np.random.default_rng(11)
+    results = {r: p for r in forward.results if (p := tensor_table(forward)[r]).dtype.is_float}
+    slopes = {r: rng.standard_normal(caller_shape(t, sizes)) for r, t in results.items()}
+
+    def number(at: Arrays) -> float:
+        out = interpret(forward, sizes, at)
+        return float(sum((out[r] * slopes[r]).sum() for r in results))
+
+    found = interpret(backward, sizes, {**arrays, **{f"d_{r}": s for r, s in slopes.items()}})
+    for name in [n.removeprefix("d_") for n in backward.results]:
+        direction = rng.standard_normal(arrays[name].shape)
+        up, down = ({**arrays, name: arrays[name] + s * STEP * direction} for s in (1, -1))
+        measured = (number(up) - number(down)) / (2 * STEP)
+        np.testing.assert_allclose(float((found[f"d_{name}"] * direction).sum()), measured, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+CASES = {
+    "a product of matrices": (
+        "op f(a: f64[M, K], b: f64[K, N]) -> (y: f64[M, N]) { y[i, j] = sum(k) a[i, k] * b[k, j] }",
+        {"M": 2, "N": 3, "K": 4},
+    ),
+    "a convolution": (
+        "op f(x: f64[C, H], w: f64[F, C, R]) -> (y: f64[F, H]) { y[f, p] = sum(c, r) x[c, p + r - 1 | 0] * w[f, c, r] }",
+        {"C": 2, "H": 5, "F": 2, "R": 3},
+    ),
+    "a convolution with strides": (
+        "op f(x: f64[H], w: f64[R]) -> (y: f64[H // 2]) { y[p] = sum(r) x[2*p + r - 1 | 0] * w[r] }",
+        {"H": 9, "R": 3},
+    ),
+    "reads of one element in several places": (
+        "op f(x: f64[N]) -> (y: f64[N]) { y[i] = x[i] * x[N - 1 - i] + x[0] / x[i] }",
+        {"N": 5},
+    ),
+    "digits of an index": ("op f(x: f64[A, 4, 6]) -> (y: f64[A, 24]) { y[a, k] = sin(x[a, k // 6, k % 6]) }", {"A": 2}),
+    "every third element": ("op f(x: f64[N]) -> (y: f64[N // 3]) { y[i] = exp(x[3*i + 1]) }", {"N": 10}),
+    "one read for several": ("op f(x: f64[N]) -> (y: f64[3*N]) { y[i] = x[i // 3] * f64(i) }", {"N": 3}),
+    "edges that clamp, reflect and wrap": (
+        "op f(x: f64[N]) -> (y: f64[N]) where N > 2 { y[i] = x[i - 1 | clamp] * x[i + 1 | reflect] + x[i + 2 | wrap] * x[i - 1 | 3] }",
+        {"N": 6},
+    ),
+    "functions": (
+        "op f(x: f64[N], y: f64[N]) -> (z: f64[N]) {\n"
+        "  z[i] = exp(x[i]) * log(y[i]) + tanh(x[i]) / sqrt(y[i]) - erf(x[i]) + pow(x[i], y[i]) + sigmoid(x[i]) * cos(y[i]) + abs(-x[i])\n"
+        "         + atan2(x[i], y[i]) + asinh(x[i]) + log1p(x[i]) * expm1(y[i]) + rsqrt(x[i]) + exp2(y[i]) + log2(x[i]) + tan(0.5*y[i])\n"
+        "}",
+        {"N": 4},
+    ),
+    "choices": (
+        "op f(x: f64[N], y: f64[N]) -> (z: f64[N]) { z[i] = if x[i] > y[i] then x[i] * x[i] else max(y[i], 0.5) * min(x[i], 1.0) }",
+        {"N": 8},
+    ),
+    "a sum over a triangle": ("op f(x: f64[N]) -> (y: f64[N]) { y[i] = sum(k, k <= i) x[k] * x[i] }", {"N": 5}),
+    "the greatest and the least": (
+        "op f(x: f64[M, N]) -> (y: f64[M], z: f64[M]) {\n y[i] = max(k) (x[i, k] * x[i, k])\n z[i] = min(k) x[i, k] / y[i]\n}",
+        {"M": 3, "N": 4},
+    ),
+    "the greatest and where it stands": (
+        "op f(x: f64[M, N]) -> (y: f64[M], at: i64[M]) { y[i], at[i] = first_max(k) (x[i, k], k) }",
+        {"M": 3, "N": 4},
+    ),
+    "products": ("op f(x: f64[M, N]) -> (y: f64[M]) { y[i] = prod(k) x[i, k] }", {"M": 3, "N": 4}),
+    "means": ("op f(x: f64[M, N]) -> (y: f64[M]) { y[i] = mean(k) (x[i, k] * x[i, k]) }", {"M": 3, "N": 4}),
+    "logarithms of sums of exponentials": ("op f(x: f64[M, N]) -> (y: f64[M]) { y[i] = logsumexp(k) x[i, k] }", {"M": 3, "N": 4}),
+    "a recurrence": (
+        "op f(x: f64[N]) -> (y: f64[N]) {\n y[0] = x[0]\n y[i] = y[i - 1] * tanh(x[i]) + x[i]   for i in 1..N\n}",
+        {"N": 6},
+    ),
+    "steps of a stencil": (
+        "op f(u0: f64[N]) -> (u: f64[N]) {\n s[0, i] = u0[i]\n"
+        " s[t + 1, i] = s[t, i] + 0.1 * s[t, i - 1] * s[t, i + 1]   for t in 0..3, i in 1..N - 1\n"
+        " s[t + 1, i] = s[t, i]   otherwise\n u[i] = s[3, i]\n}",
+        {"N": 7},
+    ),
+    "several results of several steps": (
+        "op f(x: f64[N]) -> (y: f64[N], z: f64) {\n y[i] = exp(x[i])\n z = sum(i) y[i] * y[i]\n}",
+        {"N": 4},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_derivatives_are_those_that_differences_show(case: str) -> None:
+    text, sizes = CASES[case]
+    check(text, sizes)
+
+
+def test_what_data_name_is_added_where_they_name_it() -> None:
+    text = "op f(x: f64[V, E], ids: i64[L] in 0..V) -> (y: f64[L, E]) { y[l, e] = x[ids[l], e] * x[0, e] }"
+    check(text, {"V": 4, "E": 2, "L": 5}, ids=np.array([3, 1, 3, 0, 3]))
+    assert "sum(l in 0..L, ids[l] == x0)" in show(reversed_program(program(text)))
+
+
+def test_equal_ones_of_the_greatest_share_alike() -> None:
+    ops = tl.parse("op f(x: f64[N]) -> (y: f64) { y = max(k) x[k] }")
+    assert ops.f.gradient("x")(np.array([1.0, 2, 2, 0]), np.array(3.0)).tolist() == [0, 1.5, 1.5, 0]
+
+
+def test_what_is_returned_is_a_program_that_can_be_read_back() -> None:
+    text, _ = CASES["a convolution"]
+    shown = show(reversed_program(program(text)))
+    again = program(shown)
+    prove(again)
+    assert show(again) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "by", "code"),
+    [
+        ("op f(x: f32[N], at: i64[K] in 0..N) -> (y: f32[K]) { y[k] = x[at[k]] }", ("at",), "T0180"),
+        ("op f(x: f32[N]) -> (y: i64[N]) { y[i] = i64(x[i]) }", ("x",), "T0180"),
+        ("extern op f(x: f32[N]) -> (y: f32[N])", ("x",), "T0180"),
+        ("op f(x: f32[N]) -> (y: f32[N]) { y[i] = x[i] }", ("z",), "R0312"),
+        ("op f(x: f32[N]) -> (y: f32[N]) { y[i] = x[i] }", ("x", "x"), "R0312"),
+        ("op f(x: f32[N]) -> (y: f32[N]) { y[i] = x[i] }", (), "R0313"),
+    ],
+)
+def test_what_has_no_derivative_is_refused_by_name(text: str, by: tuple[str, ...], code: str) -> None:
+    ops = tl.parse(text)
+    with pytest.raises(CompileError) as refused:
+        ops.f.gradient(*by)
+    assert refused.value.diagnostics[0].code == code
+
+
+def test_names_that_are_taken_are_not_given_twice() -> None:
+    ops = tl.parse("op f(x: f64[N], d_y: f64[N]) -> (y: f64[N]) {\n d_x[i] = x[i] * d_y[i]\n y[i] = d_x[i] * x[i]\n}")
+    backward = ops.f.gradient("x", "d_y")
+    x, d = np.array([2.0]), np.array([3.0])
+    assert [list(a) for a in backward(x, d, np.ones(1))] == [[12], [4]]

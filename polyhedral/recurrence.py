@@ -156,10 +156,12 @@ class Recurrence:
         return None
 
     def _alike(self, names: Sequence[str]) -> Iterator[dict[str, Form]]:
-        """Yield an axis that all tensors have by the same name, for each of these: most recurrences count their steps along one."""
-        for axis in self.axes[names[0]]:
-            if all(axis in self.axes[name] for name in names):
-                yield {name: tuple(int(a == axis) for a in self.axes[name]) for name in names}
+        """Yield an axis that all tensors have by the same name, for each of these, then turned round: most recurrences count their steps
+        along one, forwards or backwards."""
+        shared = [axis for axis in self.axes[names[0]] if all(axis in self.axes[name] for name in names)]
+        for factor in (1, -1):
+            for axis in shared:
+                yield {name: tuple(factor * int(a == axis) for a in self.axes[name]) for name in names}
 
     def _forms(self, name: str, chosen: Mapping[str, Form]) -> Iterator[Form]:
         """Return the candidate forms of a tensor's axes, simple ones first; the same axes as already chosen tensors before others."""

@@ -114,6 +114,16 @@ CASES = {
         {"M": 3, "N": 4},
     ),
     "products": ("op f(x: f64[M, N]) -> (y: f64[M]) { y[i] = prod(k) x[i, k] }", {"M": 3, "N": 4}),
+    "a reset that another recurrence multiplies": (
+        "op f(x: f64[L, H], r: f64[H, H]) -> (y: f64[L, H]) {\n h[0, j] = f64(0.5)   for j in 0..H\n"
+        " u[t, j] = sigmoid(x[t, j] + sum(m) h[t, m] * r[j, m])\n v[t, j] = tanh(sum(m) u[t, m] * h[t, m] * r[m, j])   for t in 0..L, j in 0..H\n"
+        " h[t + 1, j] = u[t, j] * v[t, j] + (1 - u[t, j]) * h[t, j]   for t in 0..L, j in 0..H\n y[t, j] = h[t + 1, j]\n}",
+        {"L": 3, "H": 2},
+    ),
+    "the last of what data name": (
+        "op f(x: f64[N], u: f64[K], ids: i64[K] in 0..N) -> (y: f64[N]) { y[n] = last(k, ids[k] == n, from x[n]) u[k] }",
+        {"N": 4, "K": 3},
+    ),
     "means": ("op f(x: f64[M, N]) -> (y: f64[M]) { y[i] = mean(k) (x[i, k] * x[i, k]) }", {"M": 3, "N": 4}),
     "logarithms of sums of exponentials": ("op f(x: f64[M, N]) -> (y: f64[M]) { y[i] = logsumexp(k) x[i, k] }", {"M": 3, "N": 4}),
     "a recurrence": (
@@ -136,7 +146,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_derivatives_are_those_that_differences_show(case: str) -> None:
     text, sizes = CASES[case]
-    check(text, sizes)
+    check(text, sizes, **({"ids": np.array([2, 0, 2])} if "ids" in text else {}))
 
 
 def test_what_data_name_is_added_where_they_name_it() -> None:
@@ -174,6 +184,12 @@ def test_what_has_no_derivative_is_refused_by_name(text: str, by: tuple[str, ...
     with pytest.raises(CompileError) as refused:
         ops.f.gradient(*by)
     assert refused.value.diagnostics[0].code == code
+
+
+def test_floats_made_of_the_bits_of_others_are_refused() -> None:
+    forward = program("op f(x: f32[N]) -> (y: f32[N]) {\n b[i] = bits(x[i])\n y[i] = from_bits(b[N - 1 - i])\n}")
+    with pytest.raises(CompileError, match="T0180"):
+        reversed_program(forward)
 
 
 def test_names_that_are_taken_are_not_given_twice() -> None:

@@ -21,14 +21,17 @@ from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.diagnostics import CompileError, Span, error
 from tensorlang.tensor.facts import facts, negative_facts
-from tensorlang.tensor.gradient.algebra import sum_reducer
+from tensorlang.tensor.gradient.algebra import conjunction, sum_reducer
 from tensorlang.tensor.idioms import redefined
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import (
     Binary,
+    Binder,
     Cast,
+    Const,
     Definition,
     Expr,
+    Holds,
     Let,
     Name,
     Piece,
@@ -95,19 +98,15 @@ class _Outlining:
         definition = self.definition
         match definition.pieces:
             case (Piece(Reduce() as e, guard),) if guard == TRUE and len(definition.tensors) == len(e.reducer.dtypes):
-                plain = e if len(e.body) > 1 or e.reducer.kind == "sum" else self.inside(e)
-                return replace(definition, pieces=(replace(definition.pieces[0], value=plain),))
+                return replace(definition, pieces=(replace(definition.pieces[0], value=without_lets(e)),))
         pieces = tuple(replace(p, value=self.linear(p.value, p.guard)) for p in definition.pieces)
         return replace(definition, pieces=pieces)
-
-    def inside(self, e: Reduce) -> Reduce:
-        return e
 
     def linear(self, e: Expr, guard: Cond) -> Expr:
         """Return `e`, which is added to its definition."""
         match e:
             case Reduce() if e.reducer.kind == "sum" or _adds(e.reducer):
-                return e if e.reducer.kind == "sum" else self.outlined(e, guard)
+                return without_lets(e) if e.reducer.kind == "sum" else self.outlined(e, guard)
             case Binary("+" | "-", lhs, rhs):
                 return replace(e, lhs=self.linear(lhs, guard), rhs=self.linear(rhs, guard))
             case Binary("*", lhs, rhs) if not self.is_active(rhs):
@@ -168,11 +167,9 @@ class _Outlining:
                 return _elements(made, definition.axes)
         stem = f"{like.name}_{e.reducer.name}"
         tensors = tuple(Tensor(self.fresh(stem), dtype, like.shape, span=e.span) for dtype in e.reducer.dtypes)
-        pieces = [Piece(e, guard, span=e.span)]
+        pieces = [Piece(without_lets(e), guard, span=e.span)]
         if guard != TRUE:
-            start = e.reducer.identity
-            if start is None:
-                raise not_differentiable("a reduction that may be empty", "it stands under a condition and has no identity", e.span)
+            start = e.reducer.identity or tuple(Const(dtype.zero, dtype) for dtype in e.reducer.dtypes)
             pieces.append(Piece(start[0] if len(start) == 1 else TupleOf(start), affine.negate(guard), otherwise=True, span=e.span))
         self.made.append(Definition(tensors, axes, tuple(pieces), span=e.span))
         return _elements(self.made[-1], definition.axes)
@@ -242,25 +239,26 @@ def _stepwise(definition: Definition, fresh: Fresh) -> list[Definition]:
         return [definition]
     if not all(t.dtype.is_float for t in definition.tensors) and not any(t.dtype.is_float for t in definition.tensors):
         return [definition]
-    if len(definition.pieces) > 1 or len(e.binders) > 1 or e.where != TRUE or (start := e.init or e.reducer.identity) is None:
+    start = e.init or e.reducer.identity
+    if start is None or definition.pieces[0].guard != TRUE:
         return [definition]
-    binder, shape = e.binders[0], definition.tensors[0].shape
-    if {*affine.names(binder.lo), *affine.names(binder.hi)} & set(definition.axes):
+    step = fresh(f"{e.binders[0].name}_step")
+    found = _counted(e.binders, affine.sub(step, 1), definition.axes)
+    if found is None:
         return [definition]
-    step = fresh(f"{binder.name}_step")
-    length = affine.sub(binder.hi, binder.lo)
+    (length, place), shape = found, definition.tensors[0].shape
     states = tuple(
         Tensor(fresh(f"{t.name}_partial"), dtype, (affine.add(length, 1), *shape), span=e.span)
         for t, dtype in zip(definition.tensors, e.reducer.dtypes, strict=True)
     )
     axes = tuple(map(AffineName, definition.axes))
     before = tuple(Read(s.name, (affine.sub(step, 1), *axes), span=e.span) for s in states)
-    place: dict[str, Affine] = {binder.name: affine.add(affine.sub(step, 1), binder.lo)}
     term = tuple(substitute(b, place) for b in e.body)
     names: dict[str, Expr] = dict(zip((*e.reducer.left, *e.reducer.right), (*before, *term), strict=True))
-    after = tuple(_without_lets(substitute_names(c, names)) for c in e.reducer.combine)
-    if e.filter is not None:
-        asked = substitute(e.filter, place)
+    after = tuple(without_lets(substitute_names(c, names)) for c in e.reducer.combine)
+    tests = (*(() if e.where == TRUE else (Holds(e.where),)), *(() if e.filter is None else (e.filter,)))
+    asked = conjunction(tuple(substitute(test, place) for test in tests))
+    if asked is not None:
         after = tuple(Select(asked, a, b) for a, b in zip(after, before, strict=True))
     first = affine.compare("==", step, 0)
     pieces = (Piece(_tuple(start), first, span=e.span), Piece(_tuple(after), affine.negate(first), otherwise=True, span=e.span))
@@ -269,16 +267,40 @@ def _stepwise(definition: Definition, fresh: Fresh) -> list[Definition]:
     return [recurrence, replace(definition, pieces=(replace(definition.pieces[0], value=last),))]
 
 
+def _counted(binders: tuple[Binder, ...], number: Affine, axes: tuple[str, ...]) -> tuple[Affine, dict[str, Affine]] | None:
+    """Return how many values binders take together, and each of them for the one with a `number`, the last running fastest; None where that
+    is no expression over sizes."""
+    place: dict[str, Affine] = {}
+    total: Affine = affine.ONE
+    for binder in reversed(binders):
+        if {*affine.names(binder.lo), *affine.names(binder.hi)} & {*axes, *(b.name for b in binders)}:
+            return None
+        extent, before = affine.sub(binder.hi, binder.lo), affine.constant(total)
+        product = affine.mul(total, extent)
+        if product is None or before is None or before < 1:
+            return None
+        known = affine.constant(extent)
+        digit = affine.floor(number, before)
+        if binder is not binders[0]:
+            if known is None or known < 1:
+                return None
+            digit = affine.mod(digit, known)
+        place[binder.name] = affine.add(binder.lo, digit)
+        total = product
+    return total, place
+
+
 def _tuple(items: tuple[Expr, ...]) -> Expr:
     return items[0] if len(items) == 1 else TupleOf(items)
 
 
-def _without_lets(e: Expr) -> Expr:
+def without_lets(e: Expr) -> Expr:
+    """Return `e` with values in place of the names that stand for them."""
     match e:
         case Let(name, value, body):
-            return _without_lets(substitute_names(body, {name: _without_lets(value)}))
+            return without_lets(substitute_names(body, {name: without_lets(value)}))
         case _:
-            return map_children(_without_lets, e)
+            return map_children(without_lets, e)
 
 
 def has_reduction(e: Expr) -> bool:

@@ -16,14 +16,16 @@ from polyhedral import affine
 from polyhedral.expr import TRUE, Cond
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
-from tensorlang.tensor.dead_code import eliminate_dead
+from tensorlang.tensor.dead_code import eliminate_dead, without_dead_calls
 from tensorlang.tensor.gradient.algebra import chosen, conjunction, is_number, number, quotient, sum_reducer, total
-from tensorlang.tensor.gradient.normal_form import chooses, normal_form, not_differentiable
+from tensorlang.tensor.gradient.normal_form import chooses, normal_form, not_differentiable, without_lets
 from tensorlang.tensor.gradient.simplify import outside_of_sum, with_plain_names, without_copies
 from tensorlang.tensor.gradient.solve import Solved, Target, solved
 from tensorlang.tensor.gradient.terms import Around, Reverse, Term, equal_terms, moved, opened
 from tensorlang.tensor.idioms import redefined
 from tensorlang.tensor.nodes import (
+    Call,
+    Compare,
     Const,
     Definition,
     Expr,
@@ -39,7 +41,7 @@ from tensorlang.tensor.nodes import (
 from tensorlang.tensor.renaming import rename_program
 from tensorlang.tensor.types import types_of
 from tensorlang.tensor.verify import verify
-from tensorlang.tensor.walk import Fresh, definers, fresh_for, rename_binders, tensor_names, tensor_table
+from tensorlang.tensor.walk import Fresh, children, definers, fresh_for, rename_binders, tensor_names, tensor_table
 
 
 def gradient(program: Program, by: Sequence[str], names: Mapping[str, str], name: str) -> Program:
@@ -78,6 +80,39 @@ def _check_differentiable(program: Program, by: Sequence[str]) -> None:
         if read:
             why = f"`{call.operator}` is a kernel of its own, whose equations nobody knows, and it reads `{read[0]}`"
             raise not_differentiable(f"`{call.operator}`", why, call.span)
+    _check_bits(program, active)
+
+
+def _check_bits(program: Program, active: frozenset[str]) -> None:
+    """Raise T0180 where floats are made of the bits of others, as where numbers are sorted by theirs: they vary with these, and by which
+    derivative is not known."""
+    made: set[str] = set()
+    before = -1
+    while len(made) != before:
+        before = len(made)
+        for definition in program.definitions:
+            if any(_bits(without_lets(p.value), active, made) for p in definition.pieces):
+                made |= {t.name for t in definition.tensors if not t.dtype.is_float}
+        for call in program.externs:
+            if made & {*call.reads}:
+                made |= {t.name for t in call.results if not t.dtype.is_float}
+
+
+def _bits(e: Expr, active: frozenset[str], made: set[str]) -> bool:
+    """Tell whether the value of `e` is made of the bits of a float, and not only chosen by them."""
+    match e:
+        case Read(tensor):
+            return tensor in made
+        case Call("bits", (value,)):
+            return not tensor_names(value).isdisjoint(active)
+        case Call("from_bits", (value,)) if _bits(value, active, made):
+            raise not_differentiable("a float made of bits", "they are those of a float that derivatives are asked for", e.span)
+        case Compare():
+            return False
+        case Select(_, then, orelse):
+            return any([_bits(then, active, made), _bits(orelse, active, made)])
+        case _:
+            return any([_bits(child, active, made) for child in children(e)])  # noqa: C419
 
 
 def _active(program: Program, by: Sequence[str]) -> frozenset[str]:
@@ -156,7 +191,7 @@ class _Reversal:
         results = tuple(self.names[p] for p in self.by)
         definitions = (*program.definitions, *self.extra, *made)
         changed = replace(program, name=self.name, params=(*program.params, *cotangents), results=results)
-        out = eliminate_dead(redefined(changed, definitions))
+        out = without_dead_calls(eliminate_dead(redefined(changed, definitions)))
         present = {t.name for d in out.definitions for t in d.tensors}
         return with_plain_names(without_copies(out, frozenset(self.derivatives.values()) & present))
 

@@ -136,6 +136,8 @@ class Reverse:
             case "-":
                 yield from self.terms(lhs, by, around)
                 yield from self.terms(rhs, negative(by), around)
+            case "*" if lhs == rhs:
+                yield from self.terms(lhs, product(by, product(number(2, self.dtype(e)), self.known(lhs))), around)
             case "*":
                 yield from self.terms(lhs, product(by, self.known(rhs)), around)
                 yield from self.terms(rhs, product(by, self.known(lhs)), around)

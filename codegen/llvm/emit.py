@@ -24,7 +24,7 @@ from codegen.llvm.builder import Builder, Text, quoted
 from codegen.llvm.emitted import Emitted
 from codegen.llvm.expressions import address, first_lanes, masked, poly, positive, row_major, value
 from codegen.llvm.facts import Atom, Poly
-from codegen.llvm.fills import filled, in_vectors
+from codegen.llvm.fills import checked, filled, in_vectors
 from codegen.llvm.frame import LINE, LOOP, Emitter, Module, chunk, entry, identifier, letters, pointer_parameter, with_prologue
 from codegen.llvm.register_transpose import Copies, unconditional_loads
 from codegen.llvm.state import EmitError, Lanes, Memory, Registers, Scope, State, Storage
@@ -193,7 +193,7 @@ def _loop(e: Emitter, loop: For, scope: Scope) -> None:
         case "tile":
             if not tiles.nest(e, loop, scope):
                 _loop(e, plain(loop), scope)
-        case "serial" if (lanes := _lanes_to_fill(e, loop, scope)) > 1:
+        case "serial" if (lanes := _lanes_of_rows(e, loop, scope)) > 1:
             for share in in_vectors(loop, lanes):
                 _loop(e, share, scope)
         case "serial" | "parallel":
@@ -202,9 +202,9 @@ def _loop(e: Emitter, loop: For, scope: Scope) -> None:
             raise EmitError(f"`{loop.kind}` loops need a graphics processor")
 
 
-def _lanes_to_fill(e: Emitter, loop: For, scope: Scope) -> int:
-    """Return how many elements a store of a loop that fills memory writes at once, 0 where the loop is no such."""
-    name = filled(loop) if scope.lanes is None else None
+def _lanes_of_rows(e: Emitter, loop: For, scope: Scope) -> int:
+    """Return how many elements a loop that fills memory, or checks it, takes at once, 0 where the loop is no such."""
+    name = filled(loop) or checked(loop) if scope.lanes is None else None
     storage = scope.buffers.get(name or "")
     return e.b.target.lanes(storage.dtype) if isinstance(storage, Memory) else 0
 

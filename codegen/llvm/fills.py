@@ -1,4 +1,5 @@
-"""Loops that fill a row of memory with one number, or copy a row, in whole vectors: an emitter's way to store the same.
+"""Loops that fill a row of memory with one number, copy a row, or check every element of one, in whole vectors: an emitter's way to do the
+same.
 
 before   for i in 0 .. N { y[k, i] = 0 }
 after    for io in 0 .. N // 16 { for iv in 0 .. 16 vector 16 { y[k, 16*io + iv] = 0 } }    and one vector of N % 16
@@ -6,8 +7,13 @@ after    for io in 0 .. N // 16 { for iv in 0 .. 16 vector 16 { y[k, 16*io + iv]
 
 from __future__ import annotations
 
-from codegen.loops.nodes import Add, Const, FloorDiv, For, Index, Int, Load, Max, Mod, Mul, Store, Var
-from codegen.loops.walk import free_vars, substitute
+from dataclasses import replace
+
+from codegen.loops.nodes import Add, Const, Expr, FloorDiv, For, Index, Int, Load, Max, Mod, Mul, Require, Store, Var
+from codegen.loops.walk import free_vars, loads, substitute
+
+SHORT_ROW = 4
+"""Elements of a row at most, of which vectors take one of several rows."""
 
 
 def filled(loop: For) -> str | None:
@@ -23,8 +29,33 @@ def filled(loop: For) -> str | None:
             return None
 
 
+def checked(loop: For) -> str | None:
+    """Return the buffer whose elements are all that a serial loop looks at, and checks: those of a row, or of as many rows of at most
+    `SHORT_ROW` elements. None for any other loop."""
+    match loop:
+        case For(var, Int(0), _, (Require(cond),), "serial"):
+            return _checked(cond, var, ())
+        case For(var, Int(0), _, (For(place, Int(0), Int(count), (Require(cond),), "serial"),), "serial") if 1 < count <= SHORT_ROW:
+            return _checked(cond, var, (place,))
+        case _:
+            return None
+
+
+def _checked(cond: Expr, var: str, inside: tuple[str, ...]) -> str | None:
+    """Return the only buffer that a condition reads, at `var` and behind it `inside`."""
+    index = (Var(var), *map(Var, inside))
+    found = {load.buffer: load for load in loads(cond)}
+    for buffer, load in found.items() if len(found) == 1 else ():
+        around = load.index[: len(load.index) - len(index)]
+        same = all(other.index == load.index for other in loads(cond))
+        if same and load.index[len(around) :] == index and not free_vars(*around) & {var, *inside}:
+            return buffer
+    return None
+
+
 def in_vectors(loop: For, lanes: int) -> tuple[For, For]:
-    """Return the loops that do what one that is `filled` does, `lanes` elements at once."""
+    """Return the loops that do what one that is `filled` or `checked` does, `lanes` elements at once."""
+    loop = replace(loop, body=tuple(replace(s, kind="unroll", extent=SHORT_ROW) if isinstance(s, For) else s for s in loop.body))
     count = loop.hi if isinstance(loop.hi, Int) else Max(loop.hi, Int(0))
     whole, rest = (Int(count.value // lanes), Int(count.value % lanes)) if isinstance(count, Int) else _divided(count, lanes)
     step, lane = f"{loop.var} step", f"{loop.var} lane"

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from llvm_run import LEVELS, check, values
+from llvm_run import LEVELS, check, run_native, values
 
-from codegen.dtypes import DTYPES
+from codegen.dtypes import DTYPES, i32
 from codegen.llvm.emit import emit
 from codegen.llvm.target import host, named
 from codegen.loops.parser import parse
@@ -288,6 +288,26 @@ def test_a_loop_that_fills_a_row_stores_whole_vectors(count: str, element: str, 
     for n in (0, 1, 16, 33):
         check(text, {"N": n}, y=np.zeros((3, 40), DTYPES[dtype].numpy))
     assert count in ("0", "3") or dtype == "bool" or f"store <{host().lanes(DTYPES[dtype])} x" in emit(parse(text), host())
+
+
+@pytest.mark.parametrize("rows", [0, 1, 16, 37])
+@pytest.mark.parametrize(
+    ("shape", "loops"),
+    [("N", "for i in 0 .. N {{ {} }}"), ("N, 3", "for i in 0 .. N {{ for j in 0 .. 3 {{ {} }} }}")],
+)
+def test_a_loop_that_checks_every_element_looks_at_whole_vectors(rows: int, shape: str, loops: str) -> None:
+    element = "x[i, j]" if "j" in loops else "x[i]"
+    checks = loops.format(f"require i64({element}) >= 2_i64 and i64({element}) < 9_i64 else 1")
+    text = f"func f(N)(x: i32[{shape}], out y: i32[1]) {{ {checks} y[0] = 1_i32 }}"
+    assert f"load <{host().lanes(i32)} x i32>" in emit(parse(text), host())
+    x = np.full((rows, 3) if "j" in loops else rows, 8, np.int32)
+    native_code = lambda x: run_native(parse(text), {"N": rows}, {"x": x, "y": np.zeros(1, np.int32)}, host())  # noqa: E731
+    assert native_code(x) == 0
+    for place in {0, x.size // 2, x.size - 1} if x.size else ():
+        for wrong in (1, 9):
+            other = x.copy()
+            other.flat[place] = wrong
+            assert native_code(other) == 1
 
 
 def test_a_loop_that_stores_what_depends_on_it_does_so_one_by_one() -> None:

@@ -10,8 +10,11 @@ uses, lives in registers.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import islice
+from math import prod
 
 from codegen.dtypes import DType, bool_, compute_dtype
 from codegen.loops import nodes as loops
@@ -30,6 +33,7 @@ from tensorlang.lower.names import Names
 from tensorlang.schedule.annotations import origin_of
 from tensorlang.schedule.copies import upper_bound
 from tensorlang.schedule.plan import Plan, Storage
+from tensorlang.schedule.shape import OPEN_EXTENT
 from tensorlang.tensor.nodes import Definition, Piece, Tensor, TupleOf
 from tensorlang.tensor.scop import Accumulator
 from tensorlang.tensor.walk import tensor_table
@@ -308,18 +312,35 @@ def _greater(a: Affine, b: Affine) -> Affine:
 
 
 def _vector_axis(plan: Plan, array: str, touching: list[str]) -> int | None:
-    """Return the axis of `array` that vector loops run along, so that it can be stored innermost."""
-    for placement in touching:
-        nest = plan.placed.nests[placement]
-        statement = plan.placed.statements[nest.statement]
-        exprs = nest.iter_exprs()
-        vectors = {loop.name for loop in plan.placed.places[placement].loops if loop.mark == "vector"}
-        for access in (statement.write, *statement.reads):
-            if access.tensor == array:
-                for axis, slot in enumerate(access.index):
-                    if slot is not None and vectors & set(affine.names(affine.substitute(slot, exprs))):
-                        return axis
-    return None
+    """Return the axis of `array` that most elements are touched along by vector loops, so that it can be stored innermost; the first of
+    equals."""
+    along = [(axis, placement) for placement in touching for axis in _axes_of_lanes(plan, array, placement)]
+    found = list(dict.fromkeys(axis for axis, _ in along))
+    if len(found) < 2:
+        return found[0] if found else None
+    points = {placement: _points(plan, placement) for _, placement in along}
+    return max(found, key=lambda axis: sum(points[placement] for other, placement in along if other == axis))
+
+
+def _axes_of_lanes(plan: Plan, array: str, placement: str) -> Iterator[int]:
+    """Yield, for each access of a placement to `array` along a vector loop, the axis that it is along."""
+    nest = plan.placed.nests[placement]
+    statement = plan.placed.statements[nest.statement]
+    vectors = {loop.name for loop in plan.placed.places[placement].loops if loop.mark == "vector"}
+    if not vectors:
+        return
+    exprs = nest.iter_exprs()
+    for access in (statement.write, *statement.reads):
+        if access.tensor == array:
+            slots = enumerate(access.index)
+            along = (k for k, e in slots if e is not None and vectors & set(affine.names(affine.substitute(e, exprs))))
+            yield from islice(along, 1)
+
+
+def _points(plan: Plan, placement: str) -> int:
+    """Return about how many points a placement runs at."""
+    nest = plan.placed.nests[placement]
+    return prod(extent if (extent := nest.extent(loop)) is not None else OPEN_EXTENT for loop in nest.loops)
 
 
 def _lanes(plan: Plan, array: str, touching: list[str]) -> int:

@@ -386,3 +386,19 @@ def test_rows_of_tensors_that_need_each_other_are_shared_where_they_read_copies(
         found = derive(program, machine)
         assert any(d.name == "pack" for d in found.directives)
         assert_same(program, proven(program, found), {"S": 3, "H": 7})
+
+
+REFLECTIONS = """
+    s[0, i, j]     = a[i, j]
+    n[k]           = sum(i) s[k, i, k] * s[k, i, k]       for k in 0..M
+    w[k, j]        = sum(i) s[k, i, k] * s[k, i, j]       for k in 0..M, j in 0..M
+    s[k + 1, i, j] = s[k, i, j] - s[k, i, k] * w[k, j] + n[k] for k in 0..M, i in 0..N, j in 0..M
+    r[i, j]        = s[M, i, j]"""
+
+
+def test_a_tensor_is_stored_along_the_axis_along_which_lanes_touch_most_of_its_elements() -> None:
+    program = operator("a: i32[N, M]) -> (r: i32[N, M]) where N >= 1, M >= 1", REFLECTIONS, {"N": 39, "M": 18})
+    plan = proven(program, derive(program, WIDE))
+    assert "vectorize n.i_v" in directives(program)
+    assert "alloc s: i32[2, 39, 18]" in show_loops(loops(plan))
+    assert_same(program, plan, {})

@@ -38,7 +38,7 @@ def vector_axis(d: Deriver, definition: Definition) -> str:
     """Return the axis or binder along which vectors run: where nothing is reduced the one that takes the fewest loads and stores, else the
     one along which most accesses are contiguous, of which writing counts most."""
     if definition.axes and not any(True for p in definition.pieces for _ in reduces(p.value)):
-        return min(reversed(definition.axes), key=lambda axis: _accesses(d, definition, axis))
+        return min(reversed(definition.axes), key=lambda axis: accesses_along(d, definition, axis))
     name = definition.tensors[0].name
     sizes = extents(definition)
     mentions = _weighted_reads(definition)
@@ -62,7 +62,7 @@ def vector_axis(d: Deriver, definition: Definition) -> str:
     return best
 
 
-def _accesses(d: Deriver, definition: Definition, axis: str) -> float:
+def accesses_along(d: Deriver, definition: Definition, axis: str) -> float:
     """Return how many loads and stores an element of the result takes with vectors along an axis, times its lanes. What all lanes read
     alike stays in a register, neighbours are one access, others some for each lane; where results are stored as neighbours, squares of what
     lies along another axis are loaded by rows and turned in registers."""
@@ -101,12 +101,11 @@ def derive_pointwise(d: Deriver, definition: Definition) -> None:
     name = definition.tensors[0].name
     axis = vector_axis(d, definition)
     sizes = extents(definition)
-    has_dynamic = any(isinstance(s, Dynamic) for p in definition.pieces for r in reads(p.value) for s in r.index)
     if axis in definition.axes:
         lanes = block_of(d.layouts.get(name), axis) or d.machine.lanes(compute_dtype(definition.tensors[0].dtype))
         others = [a for a in definition.axes if a != axis]
         binders = [b.name for p in definition.pieces for r in reduces(p.value) for b in r.binders]
-        if not has_dynamic and (sizes[axis] is None or (sizes[axis] or 0) >= 2):
+        if not moves_one_by_one(definition, axis) and (sizes[axis] is None or (sizes[axis] or 0) >= 2):
             outer, inner = f"{axis}_o", f"{axis}_v"
             d.add(d.schedule.split(f"{name}.{axis}", lanes, (outer, inner)))
             # A blocked layout keeps other axes between a block and its lanes.
@@ -128,6 +127,13 @@ def derive_pointwise(d: Deriver, definition: Definition) -> None:
     else:
         reduction_lanes(d, definition)
         mark_parallel(d, (definition,), list(definition.axes), sizes)
+
+
+def moves_one_by_one(definition: Definition, axis: str) -> bool:
+    """Tell whether nothing is done but to fetch elements from where data say, another place for each point of `axis`: vectors, whose lanes
+    are loaded one by one, have nothing to compute."""
+    values = (p.value for p in definition.pieces)
+    return all(isinstance(v, Read) and any(isinstance(s, Dynamic) and axis in index_names(s.value) for s in v.index) for v in values)
 
 
 def _several_at_once(d: Deriver, definition: Definition, axis: str, order: list[str], binders: list[str], inner: str) -> list[str]:

@@ -1,6 +1,7 @@
 """A schedule for a program that nobody scheduled, chosen without search from the shape of its equations.
 
     strips          chains of maps and windows over large tensors: a few rows of all of them at a time (`strips`)
+    fused           tensors that need each other at their own points alone: in one loop nest (`loop_fusion`)
     rows            several tensors that agree on their leading axes (softmax, layer norm): computed row by row, rows in parallel
     recurrence      in an order that the dependences allow: by blocks, diagonals, tiles of steps, or what each loop carries (`nests`)
     sums, pieces    the inner loops of least predicted cycles: lanes, points that are computed together, copies (`inner_loops`)
@@ -17,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tensorlang.policy.cpu.inner_loops import add_inner_loops, best_inner_loops
+from tensorlang.policy.cpu.loop_fusion import derive_fused, fused
 from tensorlang.policy.cpu.nests import derive_nest, derive_recurrence
 from tensorlang.policy.cpu.scatter_fusion import fuse_scatters
 from tensorlang.policy.cpu.strips import Strip, add_strip, on_one_thread, strips
@@ -43,7 +45,7 @@ def derive(
     """Return a schedule for `program` on `machine`. Inputs in `constants` are stored as `derive_layouts` says, if anywhere. `plain`: loops
     of sums, pieces and recurrences run in an order that is legal, and nothing else is asked of them. `at`: samples of open sizes."""
     d = replace(deriver(program, machine, layouts or {}, constants, at), plain=plain)
-    for strip in strips(d, fusion_groups(d)):
+    for strip in fused(d, strips(d, fusion_groups(d))):
         _derive_strip(d, strip)
     if not plain:
         fuse_scatters(d)
@@ -70,7 +72,9 @@ def _derive_strip(d: Deriver, strip: Strip) -> None:
 
 
 def _derive_group(d: Deriver, group: FusionGroup) -> None:
-    if group.transformed is not None:
+    if group.fused:
+        derive_fused(d, group)
+    elif group.transformed is not None:
         for definition in group.members:
             _one(d, definition)
     elif len(group.members) > 1:

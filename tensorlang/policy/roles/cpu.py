@@ -60,7 +60,15 @@ from tensorlang.policy.cpu.vector_sums import sums_along
 from tensorlang.policy.cpu.winograd import blocks_of
 from tensorlang.policy.deriver import Deriver, bytes_of
 from tensorlang.policy.groups import FusionGroup, fusion_groups
-from tensorlang.policy.pointwise import crossing_axis, partial_results, points_together, spreadable, stored_axis, vector_axis
+from tensorlang.policy.pointwise import (
+    crossing_axis,
+    moves_one_by_one,
+    partial_results,
+    points_together,
+    spreadable,
+    stored_axis,
+    vector_axis,
+)
 from tensorlang.policy.roles.parameters import Facts, Form, Loops, Shape, full
 from tensorlang.schedule.pack import is_padding, pack
 from tensorlang.schedule.shape import OPEN_EXTENT, Contraction, block_of, contraction, extents, summing, unit_stride
@@ -165,11 +173,11 @@ def _pointwise(d: Deriver, group: FusionGroup) -> Shape | None:
     block = block_of(storage, axis)
     lanes = block or d.machine.lanes(compute_dtype(definition.tensors[0].dtype))
     slots = [s for p in definition.pieces for r in reads(p.value) for s in r.index if isinstance(s, Dynamic)]
-    gathers = any(axis in index_names(s.value) for s in slots)  # other lanes, other places: one by one
+    by_lanes = any(axis in index_names(s.value) for s in slots)  # other lanes, other places
     extent = sizes[axis]
     others = tuple(a for a in definition.axes if a != axis)
     binders = _binders(definition)
-    if gathers or (extent is not None and extent < 2):
+    if moves_one_by_one(definition, axis) or (extent is not None and extent < 2):
         one_by_one = (full(own, definition.axes), (), full(own, binders), *((),) * 4)
         return Shape(((own,), ()), one_by_one, lanes, {"y": {"gathered": False}, "p": {"padded": False}})
     at = definition.axes.index(axis)
@@ -188,7 +196,7 @@ def _pointwise(d: Deriver, group: FusionGroup) -> Shape | None:
         (row,) if row in after else (),
     )
     padded = _padded(d, definition) if binders else ()
-    facts: dict[str, Facts] = {"y": {"gathered": bool(slots)}, "p": {"padded": bool(padded)}}
+    facts: dict[str, Facts] = {"y": {"gathered": bool(slots) and not by_lanes}, "p": {"padded": bool(padded)}}
     return Shape(((own,), padded), tuple(full(own, tuple(n for n in c if n)) for c in classes), lanes, facts, together=together)
 
 

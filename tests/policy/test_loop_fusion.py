@@ -1,0 +1,85 @@
+"""Tensors that need each other at their own points alone, or read the same, are computed in one loop nest."""
+
+from __future__ import annotations
+
+import pytest
+from scheduled_programs import argument, assert_same, loops
+
+from codegen.loops.nodes import Alloc
+from codegen.loops.walk import walk
+from tensorlang.check.instantiate import instantiate
+from tensorlang.check.module import load_module
+from tensorlang.diagnostics import Source
+from tensorlang.policy.cpu.derive import derive
+from tensorlang.policy.machine import Machine
+from tensorlang.schedule.check import proven
+from tensorlang.syntax.parse import parse
+from tensorlang.syntax.printer import show
+from tensorlang.tensor.nodes import Program
+
+MACHINE = Machine(target="cpu", threads=2)
+
+
+def operator(signature: str, body: str, sizes: dict[str, int] | None = None) -> Program:
+    module = load_module(parse(Source("f.tl", f"op f({signature} {{\n{body}\n}}")))
+    args = [argument(p, sizes or {}) for p in module.operators["f"].params]
+    return instantiate(module, "f", args, symbolic=sizes is None)
+
+
+def directives(program: Program) -> list[str]:
+    return [show(d) for d in derive(program, MACHINE).directives]
+
+
+CHAIN = """
+    u[i] = x[i] - w[i]
+    v[i] = u[i] * u[i] + x[i]
+    y[i] = u[i] + v[i]
+    z[i] = max(v[i], w[i])"""
+
+
+def test_what_no_caller_asked_for_of_a_chain_is_kept_in_registers() -> None:
+    program = operator("x: i32[N], w: i32[N]) -> (y: i32[N], z: i32[N])", CHAIN, {"N": 37})
+    plan = proven(program, derive(program, MACHINE))
+    assert "together u, v, y, z -> i" in directives(program)
+    assert {s.buffer.space for s in walk(*loops(plan).body) if isinstance(s, Alloc)} == {"registers"}
+    assert_same(program, plan, {})
+
+
+@pytest.mark.parametrize("n", [0, 1, 16, 45])
+def test_chains_of_any_length_are_those_of_the_equations(n: int) -> None:
+    program = operator("x: i32[N], w: i32[N]) -> (y: i32[N], z: i32[N])", CHAIN)
+    assert_same(program, proven(program, derive(program, MACHINE)), {"N": n})
+
+
+def test_results_that_read_the_same_elements_share_a_loop_nest() -> None:
+    body = """
+    y[i, j] = 2 * x[i, j, 0] + x[i, j, 1]
+    u[i, j] = x[i, j, 0] - x[i, j, 2]"""
+    program = operator("x: i32[H, W, 3]) -> (y: i32[H, W], u: i32[H, W])", body, {"H": 5, "W": 19})
+    assert any(d.startswith("together y, u") for d in directives(program))
+    assert_same(program, proven(program, derive(program, MACHINE)), {})
+
+
+@pytest.mark.parametrize(
+    ("signature", "body"),
+    [
+        pytest.param("x: i32[N]) -> (y: i32[N])", "u[i] = 2 * x[i]\n y[i] = u[i] + u[i + 1 | clamp]", id="neighbours"),
+        pytest.param("x: i32[N]) -> (y: i32[N])", "u[i] = 2 * x[i]\n s = sum(i) u[i]\n y[i] = u[i] - s", id="a sum in between"),
+        pytest.param("x: i32[N]) -> (y: i32[N], s: i32)", "u[i] = 2 * x[i]\n s = sum(i) u[i]\n y[i] = u[i] + 1", id="a sum of one before"),
+        pytest.param("x: i32[N], w: i32[M], c: i32) -> (y: i32[N], z: i32[M])", "y[i] = c * x[i]\n z[j] = w[j] + c", id="other boxes"),
+        pytest.param("x: i32[N, N]) -> (y: i32[N, N], z: i32[N, N])", "y[i, j] = x[i, j] + 1\n z[i, j] = x[j, i] + 1", id="turned"),
+        pytest.param("x: i32[N], w: i32[N]) -> (y: i32[N], z: i32[N])", "y[i] = 2 * x[i]\n z[i] = w[i] + 1", id="nothing in common"),
+    ],
+)
+def test_tensors_that_cannot_run_point_by_point_keep_loops_of_their_own(signature: str, body: str) -> None:
+    program = operator(signature, body)
+    assert not any(d.startswith("together") for d in directives(program))
+    assert_same(program, proven(program, derive(program, MACHINE)), {"N": 21, "M": 13})
+
+
+def test_elements_that_data_name_are_computed_with_in_lanes_and_fetched_one_by_one() -> None:
+    table = operator("t: i32[V], at: i32[N] in 0..V) -> (y: i32[N])", "y[i] = 3 * t[at[i]] - 1", {"V": 9, "N": 35})
+    assert any(d.startswith("vectorize y.i") for d in directives(table))
+    assert_same(table, proven(table, derive(table, MACHINE)), {})
+    moved = operator("t: i32[V], at: i32[N] in 0..V) -> (y: i32[N])", "y[i] = t[at[i]]", {"V": 9, "N": 35})
+    assert not any(d.startswith("vectorize") for d in directives(moved))

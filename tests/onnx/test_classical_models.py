@@ -135,13 +135,28 @@ def test_the_shares_of_two_classes_add_up() -> None:
     )
 
 
-@pytest.mark.parametrize("transform", ["NONE", "LOGISTIC"])
-@pytest.mark.parametrize("positive", [False, True])
-def test_trees_that_speak_for_one_of_two_classes(transform: str, positive: bool) -> None:
+@pytest.mark.parametrize(
+    ("speaks_for", "transform", "positive"),
+    [(0, "NONE", False), (0, "LOGISTIC", False), (0, "NONE", True), (0, "LOGISTIC", True), (1, "NONE", True), (1, "SOFTMAX", False)],
+)
+def test_trees_that_speak_for_one_of_two_classes(speaks_for: int, transform: str, positive: bool) -> None:
     trees = forest("class", 5, 3, 4, 1, "BRANCH_LEQ")
     if positive:
         trees["class_weights"] = [abs(w) / 5 for w in trees["class_weights"]]
+    trees["class_ids"] = [speaks_for] * len(trees["class_ids"])
     check("TreeEnsembleClassifier", rows(9, 4), outputs=2, classlabels_strings=["no", "yes"], post_transform=transform, **trees)
+
+
+@pytest.mark.parametrize("base", [{}, {"base_values": [0.25]}])
+def test_trees_that_speak_for_both_of_two_classes(base: dict[str, Any]) -> None:
+    trees = forest("class", 5, 3, 4, 2, "BRANCH_LEQ")
+    check("TreeEnsembleClassifier", rows(9, 4), outputs=2, classlabels_int64s=[0, 1], **base, **trees)
+
+
+def test_two_classes_with_a_base_value_each_are_refused() -> None:
+    trees = forest("class", 2, 2, 4, 2, "BRANCH_LEQ") | {"classlabels_int64s": [0, 1], "base_values": [0.5, 0.25]}
+    with pytest.raises(CompileError, match="O010"):
+        tl.compile(model("TreeEnsembleClassifier", {"x": rows(4, 4)}, 2, 3, **trees))
 
 
 def test_a_tree_may_be_a_leaf() -> None:
@@ -170,8 +185,7 @@ def test_trees_that_are_none_are_refused() -> None:
 def test_linear_models(classes: int, transform: str) -> None:
     random = np.random.default_rng(classes)
     x, w, b = random.standard_normal((5, 4)).astype(F32), random.standard_normal(4 * classes), random.standard_normal(classes)
-    if classes > 1 or transform == "NONE":  # of a single result onnxruntime takes no transform
-        check("LinearRegressor", x, version=1, targets=classes, coefficients=w, intercepts=b, post_transform=transform)
+    check("LinearRegressor", x, version=1, targets=classes, coefficients=w, intercepts=b, post_transform=transform)
     labels = list(range(max(2, classes)))
     check("LinearClassifier", x, outputs=2, version=1, coefficients=w, intercepts=b, classlabels_ints=labels, post_transform=transform)
 

@@ -41,6 +41,12 @@ def transformed(n: Site, y: Value, how: str) -> Value:
             raise n.wrong(f"the transform {how!r} is none of {', '.join(TRANSFORMS)}")
 
 
+def transformed_results(n: Site, y: Value) -> Value:
+    """Return the results of a regression after their transform. Of a single result it is the probit or nothing, as in onnxruntime."""
+    how = n.text("post_transform", "NONE", TRANSFORMS)
+    return y if y.shape[1] == 1 and how != "PROBIT" else transformed(n, y, how)
+
+
 def labelled(n: Site, scores: Value, labels: Array, transform: str, above: float | None = None, share: bool = False) -> Result:
     """Return the label of each row and its scores: the class of the greatest score or, where one number stands for two classes, the second
     where that is greater than `above`. `share`: that number is what the second class has of 1."""
@@ -48,8 +54,7 @@ def labelled(n: Site, scores: Value, labels: Array, transform: str, above: float
     if above is None:
         best = n.op("arg_max", scores, axis=1)
         return _taken(n, labels, n.view(best, (rows,))), transformed(n, scores, transform)
-    second = n.op("greater", scores, n.filled((), scores.dtype, above))
-    label = _taken(n, labels, n.view(n.op("cast_i64", second), (rows,)))
+    label = label_of_two(n, scores, labels, above)
     if transform == "PROBIT":
         return label, transformed(n, scores, transform)
     first = n.op("map", scores, f="negate")
@@ -58,6 +63,12 @@ def labelled(n: Site, scores: Value, labels: Array, transform: str, above: float
     elif share:
         first = n.op("sub", n.filled((), scores.dtype, 1), scores)
     return label, joined(n, (first, scores), 1)
+
+
+def label_of_two(n: Site, sums: Value, labels: Array, above: float) -> Value:
+    """Return the second label for rows whose sum, one column, is greater than `above`, the first for others."""
+    second = n.op("greater", sums, n.filled((), sums.dtype, above))
+    return _taken(n, labels, n.view(n.op("cast_i64", second), (sums.shape[0],)))
 
 
 def _taken(n: Site, labels: Array, at: Value) -> Value:

@@ -9,7 +9,7 @@ import numpy as np
 from codegen.dtypes import DTYPES
 from stdlib.onnx.model import Array
 from stdlib.onnx.site import Result, Site
-from stdlib.onnx.table.classes import ML, labelled, labels_of, transformed
+from stdlib.onnx.table.classes import ML, labelled, labels_of, transformed, transformed_results
 from stdlib.onnx.table.elementwise import cast
 from stdlib.onnx.table.entry import Entry
 from stdlib.onnx.table.moving import joined
@@ -41,8 +41,7 @@ def _linear(n: Site, x: Value, coefficients: Array, intercepts: Array, targets: 
 
 def linear_regressor(n: Site) -> Result:
     targets = n.integer("targets", 1, low=1)
-    y = _linear(n, _rows(n), _reals(n, "coefficients"), _reals(n, "intercepts"), targets)
-    return transformed(n, y, n.text("post_transform", "NONE"))
+    return transformed_results(n, _linear(n, _rows(n), _reals(n, "coefficients"), _reals(n, "intercepts"), targets))
 
 
 def linear_classifier(n: Site) -> Result:

@@ -10,7 +10,7 @@ import numpy as np
 from codegen.dtypes import DTYPES, DType
 from stdlib.onnx.model import Array
 from stdlib.onnx.site import Result, Site
-from stdlib.onnx.table.classes import ML, labelled, labels_of, transformed
+from stdlib.onnx.table.classes import ML, label_of_two, labelled, labels_of, transformed, transformed_results
 from stdlib.onnx.table.elementwise import cast
 from stdlib.onnx.table.entry import Entry
 from tensorlang.graph.nodes import Value
@@ -245,26 +245,37 @@ def regressor(n: Site) -> Result:
     if base.size not in (0, targets):
         raise n.wrong(f"{base.size} base values for {targets} results")
     y = sums(n, x, forest, aggregate, base)
-    return cast(n, transformed(n, y, n.text("post_transform", "NONE")), DTYPES["f32"])
+    return cast(n, transformed_results(n, y), DTYPES["f32"])
 
 
 def classifier(n: Site) -> Result:
-    """Where there are two classes and leaves are for one of them, the sum says how much speaks for the second."""
+    """The class of the greatest sum; of two classes, the second where what speaks for it is more than a limit, as in onnxruntime."""
     x, dtype = _rows(n)
-    labels = labels_of(n, "classlabels_int64s", "classlabels_strings")
+    labels, ids = labels_of(n, "classlabels_int64s", "classlabels_strings"), {int(str(k)) for k in _list(n, "class_ids")}
     classes = len(labels)
-    forest = _forest_of_lists(n, "class", max(classes, 1 + max((int(str(k)) for k in _list(n, "class_ids")), default=0)), dtype)
-    used = {int(str(k)) for k in _list(n, "class_ids")}
-    base = _numbers(n, "base_values", dtype)
-    transform = n.text("post_transform", "NONE")
-    if classes == 2 and len(used) == 1:
-        (only,) = used
-        score = sums(n, x, replace(forest, weights=forest.weights[:, [only]]), "SUM", base[-1:] if base.size else base)
-        positive = bool(np.all(_numbers(n, "class_weights", dtype) >= 0))
-        return labelled(n, score, labels, transform, 0.5 if positive else 0.0, share=positive)
-    if base.size not in (0, classes) or len(labels) != forest.weights.shape[1]:
+    forest = _forest_of_lists(n, "class", max(classes, 1 + max(ids, default=0)), dtype)
+    base, transform = _numbers(n, "base_values", dtype), n.text("post_transform", "NONE")
+    if classes != forest.weights.shape[1] or base.size not in (0, 1, classes):
         raise n.wrong(f"{base.size} base values and weights for {forest.weights.shape[1]} results for {classes} classes")
+    if classes == 2 and ids:
+        return _of_two(n, x, forest, labels, ids, base)
+    if classes == 1 or base.size == 1:
+        raise n.unsupported(f"{classes} class labels and {base.size} base values")
     return labelled(n, sums(n, x, forest, "SUM", base), labels, transform)
+
+
+def _of_two(n: Site, x: Value, forest: Forest, labels: Array, ids: set[int], base: Array) -> Result:
+    """Return which of two classes, and the scores of both: leaves for the first alone say what speaks for the second."""
+    transform, positive = n.text("post_transform", "NONE"), bool(np.all(_numbers(n, "class_weights", x.dtype) >= 0))
+    above = 0.5 if positive and len(ids) == 1 else 0.0
+    if base.size == 2 or (base.size and ids == {1}) or (transform == "PROBIT" and ids == {0}):
+        raise n.unsupported(f"two classes, leaves for {sorted(ids)}, {base.size} base values and the transform {transform}")
+    if ids == {0}:
+        score = sums(n, x, replace(forest, weights=forest.weights[:, [0]]), "SUM", base)
+        return labelled(n, score, labels, transform, above, share=positive)
+    scores = sums(n, x, forest, "SUM", np.append(base, 0) if base.size else base)
+    second = n.op("slice", scores, start=(0, 1), step=(1, 1), length=(scores.shape[0], 1))
+    return label_of_two(n, second, labels, above), transformed(n, scores, transform)
 
 
 def _forest_of_tensors(n: Site, dtype: DType, absent: float) -> Forest:

@@ -130,6 +130,24 @@ class Poly(Generic[A]):
                 rest[m] = c
         return Poly(quotient), _of(rest)
 
+    def exactly(self, divisor: Poly[A], order: Callable[[A], Any] | None = None) -> Poly[A] | None:
+        """Return q with self == divisor * q, or None where no polynomial is that. `order` is that of the atoms of products."""
+
+        def leading(poly: Poly[A]) -> tuple[A, ...]:
+            return min(poly.terms, key=lambda m: (-len(m), [order(a) if order else a for a in m]))
+
+        if not divisor.terms:
+            return None
+        first, quotient, rest = leading(divisor), ZERO, self
+        while rest.terms:
+            most = leading(rest)
+            left, factor = _without(most, first), rest.terms[most]
+            if left is None or factor % divisor.terms[first]:
+                return None
+            part = _of({left: factor // divisor.terms[first]})
+            quotient, rest = quotient + part, rest - part.times(divisor, order)
+        return quotient
+
     def multiple_of(self) -> int:
         """Return the greatest number known to divide the value (0 for the constant 0)."""
         return gcd(*self.terms.values()) if self.terms else 0

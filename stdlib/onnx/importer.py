@@ -35,7 +35,7 @@ from tensorlang.graph.edit import reads, writes
 from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Part, Value, View
 from tensorlang.graph.nodes import Node as GraphNode
 from tensorlang.graph.shape_arithmetic import int_or_size
-from tensorlang.graph.sizes import Size, Symbols
+from tensorlang.graph.sizes import Size, Symbols, UnequalSizes
 from tensorlang.runtime.custom_nodes import Custom
 from tensorlang.runtime.signature import Signature, TensorSignature
 from tensorlang.runtime.structured import SAID, count_of, item_of
@@ -151,7 +151,10 @@ class _Import:
             raise CompileError(Diagnostic("O014", title, (), next(iter(self.unknown.values())).notes))
 
     def _guard(self, step: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
-        """Run a step, keeping what it refuses for the report."""
+        """Run a step, keeping what it refuses for the report. Raises UnequalSizes for what is refused because sizes are not equal."""
+        symbols = self.builder.symbols
+        if symbols is not None:
+            symbols.unequal = None
         try:
             step(*args, **kwargs)
         except Hosted as hosted:
@@ -160,6 +163,8 @@ class _Import:
         except Unknown as unknown:
             self.unknown[unknown.value] = unknown.diagnostic
         except Refusal as refusal:
+            if symbols is not None and symbols.unequal is not None:
+                raise UnequalSizes(symbols.unequal, CompileError(refusal.diagnostic)) from None
             self.problems.append(refusal.diagnostic)
         except Unsupported as missing:
             self.missing.append(str(missing))

@@ -483,6 +483,7 @@ class Site:
         self, found: Program, inputs: Sequence[Value], operator: str = "", attrs: tuple[tuple[str, Attr], ...] = ()
     ) -> tuple[Value, ...]:
         """Return the results of a program for these inputs."""
+        self._agree(found, inputs)
         results = [(t.dtype, shape_in(t, self.builder.symbols)) for t in result_tensors(found)]
         for dtype, shape in results:
             check_size(dtype, shape, f"a result of node {quoted(self.node.label)}")
@@ -493,6 +494,13 @@ class Site:
         if self._foldable(found, inputs, results):
             return self._evaluated(found, inputs)
         return self._node(found, inputs, results, operator, attrs)
+
+    def _agree(self, found: Program, inputs: Sequence[Value]) -> None:
+        """See to it that open sizes are equal which a program takes for one. Raises Refusal."""
+        for tensor, value in zip(found.params, inputs, strict=True):
+            if is_open(value.shape) and shape_in(tensor, self.builder.symbols) != value.shape:
+                shapes = ", ".join(f"{quoted(v.name)}: {v.dtype}{list(v.shape)}" for v in inputs)
+                raise Refusal("O012", f"the inputs of node {quoted(self.node.label)} do not fit {self.node.op}", f"they are {shapes}")
 
     def apply_segments(self, found: Program, inputs: Sequence[Value]) -> tuple[Value, ...]:
         """Return the results of a program for these inputs, as `apply` does; it may call kernels that are not in the language."""

@@ -5,7 +5,8 @@
 
 The code of importers and of passes computes with sizes as it does with integers. A comparison that holds for all values in range is
 decided; any other is decided for the sample, and kept as an assumption (`Condition`): what is compiled is for just the combinations of
-sizes of which all assumptions hold. Where a number itself is needed (`range(n)`, an array of NumPy's), `OpenSize` is raised.
+sizes of which all assumptions hold. Sizes that have to be equal and are not for the samples (`UnequalSizes`) are one symbol from then on.
+Where a number itself is needed (`range(n)`, an array of NumPy's), `OpenSize` is raised.
 
 Programs of kernels name the symbols: `expression` gives a size as their quasi-affine index expressions have it, in which a product of
 symbols is a symbol of its own, and `Symbols.size` reads it back.
@@ -22,6 +23,7 @@ from typing import Any, Literal, TypeAlias, assert_never
 from codegen.polynomials import Poly, atom_poly, number
 from polyhedral import affine
 from polyhedral.expr import Add, Cond, Expr, Floor, Int, Max, Min, Mod, Name, Scale
+from tensorlang.diagnostics import CompileError
 from tensorlang.schedule.layout import Layout
 from tensorlang.tensor.nodes import Tensor
 from tensorlang.tensor.walk import caller_shape
@@ -56,6 +58,33 @@ class OpenSize(Exception):
         self.names = frozenset(name for size in sizes for name in size.names)
 
 
+class UnequalSizes(Exception):
+    """Sizes have to be equal of which the samples are not: `formula == 0`. `refused` is what is wrong where they cannot be equal."""
+
+    def __init__(self, formula: Formula, refused: CompileError) -> None:
+        super().__init__(f"{show(formula)} == 0")
+        self.formula, self.refused = formula, refused
+
+    def solved(self) -> tuple[str, Formula] | None:
+        """Return a symbol and what it has to be in terms of the others, a sum where there is one; None where that is not found."""
+        terms = self.formula.terms
+        common = [a for a in dict.fromkeys(next(iter(terms), ())) if all(a in m for m in terms)]
+        for atom in common:
+            divided = self.formula.exactly(atom_poly(atom), repr)
+            assert divided is not None
+            terms = divided.terms
+        unit = Poly(terms).multiple_of() or 1
+        found: list[tuple[str, Formula]] = []
+        for monomial, factor in terms.items():
+            rest = Poly({m: -c // factor for m, c in terms.items() if m != monomial})
+            match monomial:
+                case (str() as name,) if abs(factor) == unit and name not in names_in(rest):
+                    found.append((name, rest))
+                case _:
+                    pass
+        return min(found, key=lambda item: (range_of(item[1])[0] < 0, item[0]), default=None)
+
+
 @dataclass(frozen=True, slots=True)
 class Condition:
     """`formula relation 0`."""
@@ -86,6 +115,8 @@ class Symbols:
     samples: dict[str, int]
     products: dict[str, Formula] = field(default_factory=dict)
     assumed: dict[Condition, None] = field(default_factory=dict)
+    unequal: Formula | None = None
+    """What a comparison with zero was last asked of that may be zero and is not for the samples."""
 
     def symbol(self, name: str) -> Size:
         """Return the size that a symbol of the model stands for."""
@@ -101,7 +132,7 @@ class Symbols:
 
     def size(self, e: Expr) -> Extent:
         """Return what an expression of a program stands for."""
-        return _simplest(self._formula(e), self)
+        return of_formula(self._formula(e), self)
 
     def shape(self, tensor: Tensor) -> tuple[Extent, ...]:
         """Return the shape of a tensor of a program as its caller sees it."""
@@ -151,7 +182,7 @@ class Symbols:
         for name, known in self.products.items():
             if known == formula:
                 return name
-        stem = PREFIX + _legal("_".join(sorted(_names(formula))))
+        stem = PREFIX + _legal("_".join(sorted(names_in(formula))))
         name, k = stem, 1
         while name in self.products or name in self.samples:
             k += 1
@@ -175,7 +206,10 @@ class Symbols:
             return True
         if _always(lo, hi, NEGATED[relation]):
             return False
-        holds = _compared(evaluate(formula, self.samples), relation)
+        sample = evaluate(formula, self.samples)
+        holds = _compared(sample, relation)
+        if relation in ("==", "!=") and sample:
+            self.unequal = formula
         self.assumed[Condition(formula, relation if holds else NEGATED[relation])] = None
         return holds
 
@@ -190,7 +224,7 @@ class Size:
     @property
     def names(self) -> frozenset[str]:
         """The symbols that it depends on."""
-        return frozenset(_names(self.formula))
+        return frozenset(names_in(self.formula))
 
     @property
     def sample(self) -> int:
@@ -219,7 +253,7 @@ class Size:
     __rtruediv__ = __pow__ = __rpow__ = __truediv__
 
     def _with(self, formula: Formula) -> Extent:
-        return _simplest(formula, self.symbols)
+        return of_formula(formula, self.symbols)
 
     def __add__(self, other: object) -> Any:
         return self._with(self.formula + formula_of(other)) if isinstance(other, (int, Size)) else NotImplemented
@@ -417,7 +451,15 @@ def formula_of(n: object) -> Formula:
     return n.formula if isinstance(n, Size) else number(int(n))  # type: ignore[call-overload]
 
 
-def _simplest(formula: Formula, symbols: Symbols) -> Extent:
+def substituted(formula: Formula, name: str, meaning: Formula) -> Formula:
+    """Return a formula with another in place of a symbol."""
+    symbols = Symbols(dict.fromkeys({*names_in(formula), *names_in(meaning)}, 1))
+    sizes = {n: symbols.symbol(n) for n in symbols.samples}
+    return formula_of(_of_atoms(formula, {**sizes, name: of_formula(meaning, symbols)}))
+
+
+def of_formula(formula: Formula, symbols: Symbols) -> Extent:
+    """Return the extent that a formula says."""
     known = formula.constant
     return Size(formula, symbols) if known is None else known
 
@@ -430,13 +472,16 @@ def _divided(a: object, b: object, symbols: Symbols) -> Extent:
         return _divided(-a, -divisor.constant, symbols)  # type: ignore[operator]
     if not symbols.decided(divisor, ">"):
         raise OpenSize(b if isinstance(b, Size) else Size(divisor, symbols))
-    return _simplest(_quotient(formula_of(a), divisor), symbols)
+    return of_formula(_quotient(formula_of(a), divisor), symbols)
 
 
 def _quotient(value: Formula, divisor: Formula) -> Formula:
     """Return `value // divisor` for a positive divisor: whole terms by themselves, quotients of quotients as one."""
     if divisor.constant == 1:
         return value
+    exact = None if divisor.constant is not None else value.exactly(divisor, repr)
+    if exact is not None:
+        return exact
     whole, rest = value.divided(divisor)
     if divisor.constant is None and rest.terms:
         whole, rest = number(0), value
@@ -460,10 +505,11 @@ def _quotient(value: Formula, divisor: Formula) -> Formula:
     return whole + atom_poly(Quotient(rest, divisor))
 
 
-def _names(formula: Formula) -> set[str]:
+def names_in(formula: Formula) -> set[str]:
+    """Return the symbols that a formula depends on."""
     found: set[str] = set()
     for atom in formula.atoms():
-        found |= {atom} if isinstance(atom, str) else _names(atom.value) | _names(atom.divisor)
+        found |= {atom} if isinstance(atom, str) else names_in(atom.value) | names_in(atom.divisor)
     return found
 
 

@@ -30,7 +30,21 @@ from tensorlang.bounded_cache import BoundedCache
 from tensorlang.diagnostics import CompileError, Diagnostic, InternalError, RunError, counted, error, plain_text
 from tensorlang.graph.data_dependent import DataDependent, Known, value_at
 from tensorlang.graph.nodes import Graph, Value
-from tensorlang.graph.sizes import PREFIX, Extent, OpenSize, Symbols, symbol_name, with_sizes
+from tensorlang.graph.sizes import (
+    PREFIX,
+    Condition,
+    Extent,
+    Formula,
+    OpenSize,
+    Symbols,
+    UnequalSizes,
+    evaluate,
+    names_in,
+    of_formula,
+    substituted,
+    symbol_name,
+    with_sizes,
+)
 from tensorlang.runtime.bundle import BundleKey
 from tensorlang.runtime.feeds import describe
 from tensorlang.runtime.protocol import OpenRuns, Progress, Runs, Tools
@@ -157,28 +171,41 @@ class OpenSizes:
 
     def _tried(self, sizes: Numbers, wanted: set[str], samples: Numbers, last: bool) -> _Variant | None:
         """Return the model compiled for open sizes. What is refused for samples may be right for the sizes at hand, the `last` to try."""
+        equal: dict[str, Formula] = {}
         while names := sorted(wanted - self._fixed):
             symbols = Symbols({name: samples[name] for name in names})
             numbers = {name: size for name, size in sizes.items() if name not in symbols.samples}
             try:
-                made = self._built(self.given.at({**sizes, **{name: symbols.symbol(name) for name in names}}), symbols)
+                made = self._built(self.given.at({**sizes, **_open(symbols, equal)}), symbols)
                 return _Variant(made, numbers)
             except OpenSize as need:
                 fixed = (need.names & set(names)) or set(names)
                 self._fixed |= fixed
+                equal = {name: formula for name, formula in equal.items() if not fixed & {name, *names_in(formula)}}
                 self.compiling.tell(INFO, f"{_listed(fixed)} {'is a number' if len(fixed) == 1 else 'are numbers'}: {need}")
-            except CompileError as refused:
-                if not last:
+            except UnequalSizes as need:
+                found = need.solved()
+                if found is None or evaluate(need.formula, sizes) != 0:
+                    self._refused_for(need.refused, last)
                     return None
-                self._refuse(INFO, refused.diagnostics[0].title)
-                if self.compiling.sizes == "symbolic":
-                    raise
+                name, formula = found
+                equal = {**{n: substituted(f, name, formula) for n, f in equal.items()}, name: formula}
+            except CompileError as refused:
+                self._refused_for(refused, last)
                 return None
             except (InternalError, InternalErrorOfCode) as broken:
                 self._refuse(WARNING, str(broken))
                 return None
         self._refuse(INFO, "no size that differs can be open")
         return None
+
+    def _refused_for(self, refused: CompileError, last: bool) -> None:
+        """Give open sizes up where these samples were the `last` to try. Raises CompileError where sizes are asked to be open."""
+        if not last:
+            return
+        self._refuse(INFO, refused.diagnostics[0].title)
+        if self.compiling.sizes == "symbolic":
+            raise refused
 
     def _built(self, given: Given, symbols: Symbols) -> OpenRuns:
         how = self.compiling
@@ -372,6 +399,15 @@ def _samples(sizes: Numbers, first: Numbers) -> dict[str, int]:
             found += 1
         samples[name] = found
     return samples
+
+
+def _open(symbols: Symbols, equal: Mapping[str, Formula]) -> dict[str, Extent]:
+    """Return a size for each symbol, for those that have to be equal to formulas these, and note that they are."""
+    sizes: dict[str, Extent] = {name: symbols.symbol(name) for name in symbols.samples}
+    for name, formula in equal.items():
+        symbols.samples[name] = evaluate(formula, symbols.samples)
+        symbols.assumed[Condition(symbols.symbol(name).formula - formula, "==")] = None
+    return {**sizes, **{name: of_formula(formula, symbols) for name, formula in equal.items()}}
 
 
 def _listed(names: Any) -> str:

@@ -104,6 +104,14 @@ def cached() -> bytes:
     return n.model({"x": ["batch", "seq", width], "past": ["batch", "past_len", width]}, n.op("MatMul", weights, keys), keys)
 
 
+def attending() -> bytes:
+    """Sizes that have to be equal and have names of their own: those of new and old keys, and of a mask over both."""
+    n = Net()
+    keys = n.op("Concat", "past", "new", axis=1)
+    scores = n.op("Add", n.op("MatMul", "new", n.op("Transpose", keys, perm=[0, 2, 1])), "mask")
+    return n.model({"new": ["b", "seq", 6], "past": ["b1", "past", 6], "mask": ["b2", 1, "total"]}, scores)
+
+
 def expansions() -> bytes:
     """Values repeated to shapes that are computed from sizes, along axes of one element, of known and of open size."""
     n = Net()
@@ -149,6 +157,10 @@ MODELS = {
     "images of any size": (lambda: convolutions("height", "width"), combinations(batch=[2, 1], height=[12, 9, 31], width=[10, 16])),
     "a transformer": (attention, combinations(batch=[2, 3, 1], seq=[7, 16, 1, 33])),
     "a causal transformer": (lambda: attention(causal=True), combinations(batch=[2, 1], seq=[6, 19, 1])),
+    "sizes that have to be equal": (
+        attending,
+        [{"b": b, "b1": b, "b2": b, "seq": s, "past": p, "total": s + p} for b, s, p in ((2, 3, 4), (3, 1, 5), (2, 2, 9))],
+    ),
     "expansions and slices": (expansions, combinations(batch=[3, 2, 6])),
     "a cache of keys": (cached, combinations(batch=[2, 1], seq=[3, 1], past_len=[5, 0, 1, 12])),
 }

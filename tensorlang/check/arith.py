@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 from codegen.dtypes import DType, bool_, compute_dtype, extreme, i64, u64
 from polyhedral import affine
@@ -72,10 +73,16 @@ def _fold(op: str, x: int | float | bool, y: int | float | bool, span: Span) -> 
         raise error("T0111", "this number is too large", span, "overflows a float", help="write a smaller number") from None
 
 
+def _exact_or_floor(span: Span) -> str:
+    """Return the two quotients that `/` of integers may mean, of the operands that stand there."""
+    text = span.source.text[span.start : span.end]
+    found = re.fullmatch(r"([\w.\[\], ]{1,30}?)\s*/\s*([\w.\[\], ]{1,30})", text)
+    a, b = (found[1], found[2]) if found is not None else ("a", "b")
+    return f"`{a} // {b}` divides integers (floor); cast for an exact quotient: `f32({a}) / f32({b})`"
+
+
 def undefined(op: str, what: str, span: Span) -> Exception:
-    help_text = {"/": "`//` divides integers (floor); cast for an exact quotient: `f32(a) / f32(b)`"}.get(
-        op, "cast it first: `i32(…)` or `f32(…)`"
-    )
+    help_text = _exact_or_floor(span) if op == "/" else "cast it first: `i32(…)` or `f32(…)`"
     return error("T0114", f"`{op}` is not defined for {what}", span, "here", help=help_text)
 
 

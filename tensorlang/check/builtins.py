@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from codegen.dtypes import DTYPES, bool_, called_dtype, compute_dtype, f32, f64, nearest_tf32, u32, u64
+from codegen.dtypes import DTYPES, DType, bool_, called_dtype, compute_dtype, f32, f64, nearest_tf32, u32, u64
 from tensorlang.check import arith, typed
 from tensorlang.check.problems import error
 from tensorlang.check.reads import index_in_bounds
 from tensorlang.check.reduction import type_named
 from tensorlang.check.runs import Run
 from tensorlang.check.scope import Context, Copies, Scope, expand, unbound
-from tensorlang.check.suggest import at_operands, binder_as_argument, fold_of_a_tensor
+from tensorlang.check.suggest import at_operands, binder_as_argument, fold_of_a_tensor, fold_of_element, written
 from tensorlang.check.types import ARITY, BITS, ELEMENTARY, FOLDS, holding
 from tensorlang.check.values import Choice, Cnd, Idx, Limit, Num, Packed, Tensor, Val, Value
 from tensorlang.diagnostics import CompileError, Span
@@ -65,6 +65,8 @@ def _called(ctx: Context, scope: Scope, name: str, node: sx.Apply) -> Value:
         given = arguments(ctx, scope, node, None)
         if len(given) == len(node.args) == 1 and isinstance(given[0], Tensor) and given[0].dims:
             raise fold_of_a_tensor(node, given[0], scope)
+        if len(given) == len(node.args) == 1 and not isinstance(node.args[0], sx.Pack):
+            raise fold_of_element(node, scope)
         return _fold(ctx, name, given, node.span)
     if name in ELEMENTARY:
         return _elementary(name, arguments(ctx, scope, node, ARITY.get(name, 1)), node.span)
@@ -189,6 +191,15 @@ _FUNCTIONS: dict[str, Callable[[float], float]] = {
 }  # fmt: skip
 
 
+def _of_floats(name: str, dtype: DType, span: Span) -> str:
+    """Return what to write where a function of floats is given integers."""
+    inner = written(span)[len(name) + 1 : -1] if span.end and written(span).startswith(f"{name}(") else ""
+    inner = inner if inner and ARITY.get(name, 1) == 1 else "…"
+    if holding(dtype, f32) == f32:
+        return f"cast the argument: `{name}(f32({inner}))`"
+    return f"cast the argument: `{name}(f32({inner}))`, which may round, or `{name}(f64({inner}))`"
+
+
 def _elementary(name: str, items: list[Value], span: Span) -> Value:
     if all(isinstance(v, Num) for v in items):
         return _known_elementary(name, [v.value for v in items if isinstance(v, Num)], span)
@@ -207,7 +218,7 @@ def _elementary(name: str, items: list[Value], span: Span) -> Value:
             f"`{name}` is not defined for `{dtype}`",
             span,
             "a function of floats",
-            help=f"cast the argument: `{name}({holding(dtype, f32) or f64}(…))`",
+            help=_of_floats(name, dtype, span),
         )
     if name == "round_tf32" and dtype == f64:
         help = f"cast the argument: `{name}(f32(…))`"

@@ -308,6 +308,9 @@ def coordinate_of(body: Body, scope: Scope, slot: sx.Node) -> px.Expr:
         case Num(number) if isinstance(number, bool | int):
             return typed.whole(number, slot.span)
         case other:
+            if isinstance(slot, sx.Id) and isinstance(other, Tensor):
+                title, help = f"`{slot.name}` is a tensor here, and an index is needed", "give the index a name that nothing else has"
+                raise error("T0144", title, slot.span, f"this is the tensor `{slot.name}`", help=help)
             factors = other.factors & body.ctx.sizes if isinstance(other, Val) else frozenset[str]()
             if factors:
                 raise body.binding.needs_static(factors, slot.span, "multiplies an index")

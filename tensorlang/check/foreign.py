@@ -15,7 +15,7 @@ CALLED = {
     "clip": "clamp", "arccos": "acos", "arcsin": "asin", "arctan": "atan", "arctan2": "atan2", "arccosh": "acosh", "arcsinh": "asinh",
     "arctanh": "atanh", "ceiling": "ceil", "rint": "round", "logistic": "sigmoid", "left_shift": "shl", "right_shift": "shr",
     "bitwise_and": "bitand", "bitwise_or": "bitor", "bitwise_xor": "bitxor", "bitwise_not": "bitnot", "invert": "bitnot",
-    "fix": "trunc", "remainder": "fmod", "average": "mean", "square": "sq", "True": "true", "False": "false",
+    "fix": "trunc", "remainder": "fmod", "average": "mean", "avg": "mean", "square": "sq", "True": "true", "False": "false",
     "Inf": "inf", "infinity": "inf", "NaN": "nan", "NAN": "nan", "M_PI": "pi", "INFINITY": "inf",
 }  # fmt: skip
 """Another name → ours."""
@@ -37,6 +37,9 @@ _RANGE = "a reduction names its indices and their ranges itself: `sum(k in 0..K)
 _RANDOM = "nothing is random here: let the caller pass an array of random numbers"
 _CONSTANT = "what the caller chooses is an attribute, `attr n: int`; how large blocks are says a schedule: `split i by 64 -> io, ii`"
 _COMPLEX = "there are no complex numbers: take the real and the imaginary parts as two tensors"
+_SPREAD = "write what it is: `m = mean(k) x[k]`, then `mean(k) ((x[k] - m) * (x[k] - m))`, and `sqrt` of it"
+_NORM = "write what it is: `sqrt(sum(k) x[k] * x[k])`"
+_NUMBER = "filter what is counted: `sum(k, x[k] > 0) i64(1)`"
 _SHAPED = "the type of a tensor is that of its elements with its dimensions: `f32[M, N]`"
 _GROUPS = "a dimension of several sizes is declared so, `x: T[(A, B)]`, and indexed `x[(a, b)]` or `x[i]`"
 
@@ -66,6 +69,9 @@ SAID = {
     **dict.fromkeys(("rand", "randn", "random", "rand_like", "randn_like", "uniform", "normal", "dropout", "philox"), _RANDOM),
     **dict.fromkeys(("constexpr",), _CONSTANT),
     **dict.fromkeys(("None", "newaxis", "null", "NULL", "nullptr", "nil", "undefined"), _NOTHING),
+    **dict.fromkeys(("std", "var", "variance", "stddev"), _SPREAD),
+    **dict.fromkeys(("norm", "l2norm", "vecnorm"), _NORM),
+    **dict.fromkeys(("count", "count_nonzero", "countif"), _NUMBER),
     **dict.fromkeys(("reshape", "view", "flatten", "ravel"), _GROUPS),
 }  # fmt: skip
 """What is said without a name here → how."""

@@ -18,7 +18,7 @@ from codegen.dtypes import DTYPES
 from codegen.features import NAMES, X86_NAMES
 from codegen.intrinsics import is_name
 from tensorlang.bounded_cache import BoundedCache
-from tensorlang.check.foreign import SAID_OF_TYPES, native_name
+from tensorlang.check.foreign import SAID, SAID_OF_TYPES, native_name
 from tensorlang.check.places import misplaced
 from tensorlang.check.problems import did_you_mean, error, labelled, named, renamed, uncallable
 from tensorlang.check.types import BUILTINS, CLASSES, ELSEWHERE
@@ -285,11 +285,32 @@ def _unknown_names(module: Module, declaration: sx.Declaration) -> Iterable[Diag
 def _lines_for(name: str, choices: Collection[str]) -> str | None:
     """Return what to write so that a name means something: as it is, or its last part without the module of another language."""
     found, member = lines_for(name), name.rpartition(".")[2]
+    if found is None and member == name and native_name(name, choices) is None and name not in SAID:
+        return _alike_in_libraries(name)
     if found is not None or member == name or member in choices:
         return found
     foreign = explain_dots(name)[1] is not None and native_name(member, choices) is None
     brought = lines_for(member) if foreign else None
     return None if brought is None else f"leave the module out, and {brought}"
+
+
+_LIBRARY_ELSEWHERE = {
+    "sorted": "sort", "msort": "sort", "topk": "top_largest", "top_k": "top_largest", "nlargest": "top_largest",
+    "nsmallest": "top_smallest", "bins": "histogram", "digitize": "searchsorted", "bucketize": "searchsorted",
+    "conv1d": "conv", "conv2d": "conv", "conv3d": "conv",
+    "convolve": "conv", "correlate": "conv",
+}  # fmt: skip
+"""Other names → those of the standard library."""
+
+
+def _alike_in_libraries(name: str) -> str | None:
+    """Return what to write for a name that installed modules have in another spelling: `layernorm`, `sorted`."""
+    from tensorlang.syntax import modules  # which parses
+
+    plain = {other.replace("_", "").lower(): other for m in modules.modules() for other in m.names() if not other.startswith("_")}
+    meant = _LIBRARY_ELSEWHERE.get(name.lower()) or plain.get(name.replace("_", "").lower())
+    found = lines_for(meant) if meant is not None else None
+    return f"it is called `{meant}` here: {found}" if found is not None else None
 
 
 def _unknown_types(operator: sx.Operator) -> Iterable[Diagnostic]:

@@ -15,11 +15,12 @@ from codegen.dtypes import DType, bool_, compute_dtype, i64
 from polyhedral import affine
 from polyhedral import expr as px
 from tensorlang.check import arith, bounds, typed
+from tensorlang.check.foreign import nearest
 from tensorlang.check.problems import NeedsStatic, counted, did_you_mean, error
 from tensorlang.check.scope import Context, Scope, expand
 from tensorlang.check.suggest import written
 from tensorlang.check.values import Choice, Cnd, Dim, Idx, Num, Packed, Tensor, Val, Value
-from tensorlang.diagnostics import Span
+from tensorlang.diagnostics import Edit, Span
 from tensorlang.syntax import nodes as sx
 from tensorlang.tensor import nodes as ir
 from tensorlang.tensor.notation import bare
@@ -193,10 +194,25 @@ def element(ctx: Context, scope: Scope, tensor: Tensor, entries: list[Entry], no
             )
         scope.skips.append(inside)
         return value
+    if word is not None and word not in scope.values and word not in ctx.tensors:
+        called = _MODES_ELSEWHERE.get(word) or nearest(word, ("clamp", "wrap", "reflect", "skip"))
+        if called is not None:
+            help = f"it is called `{called}` here" if word in _MODES_ELSEWHERE else f"did you mean `{called}`?"
+            title = f"`{word}` does not say what lies outside of a tensor"
+            raise error("T0105", title, mode.span, "used for the elements outside", help=help, edits=(Edit(mode.span, called),))
     outside = ctx.value(replace(scope, indexing=False), mode)
     if isinstance(inside, Num) and inside.value:
         return value
     return arith.choose(inside, value, outside, node.span)
+
+
+_MODES_ELSEWHERE = {
+    **dict.fromkeys(("edge", "replicate", "replication", "nearest", "border", "repeat_edge", "clamp_to_edge"), "clamp"),
+    **dict.fromkeys(("circular", "periodic", "torus", "repeat"), "wrap"),
+    **dict.fromkeys(("mirror", "reflection", "reflect_interior", "mirror_interior"), "reflect"),
+    **dict.fromkeys(("zero", "zeros", "constant", "pad", "none", "None"), "0"),
+}  # fmt: skip
+"""What NumPy, PyTorch, OpenCV and Halide call what lies outside → how it is written here."""
 
 
 def _inside(scope: Scope, entries: list[Entry], span: Span) -> Value:

@@ -12,6 +12,7 @@ from tensorlang.check import arith, typed
 from tensorlang.check.problems import NeedsStatic, did_you_mean, error, labelled, used_at
 from tensorlang.check.ranges import agreed, bound_names, near_size, places
 from tensorlang.check.scope import Context, Scope, expand_pack, no_shadowing
+from tensorlang.check.suggest import written
 from tensorlang.check.values import Cnd, Idx, Num, Packed, Tup, Val, Value
 from tensorlang.check.walk import descendants, uses
 from tensorlang.diagnostics import Span
@@ -43,6 +44,7 @@ def reduction(ctx: Context, scope: Scope, node: sx.Reduction) -> Value:
     for condition in filters:
         filter_ = condition if filter_ is None else ir.Binary("and", filter_, condition, span=node.span)
     init = None if parts.init is None else ctx.value(replace(scope, indexing=False), parts.init)
+    _check_summands(node, reducer, body)
     note = f"what is reduced ends with its product: anything more stands in parentheses, `{node.reducer}(…) (…)`"
     with used_at(node.span, reducer.span, "in this reduction", note):
         there = replace(ctx, module=ctx.module.reducer_module(node.reducer))
@@ -113,9 +115,37 @@ def _binders(ctx: Context, scope: Scope, node: sx.Reduction) -> Binders:
     if not pending:
         known = {*inner.values, *ctx.tensors, *ctx.local_names}
         open_names = [n.name for n in descendants(node.body) if isinstance(n, sx.Id) and n.name not in known]
-        help = f"name one: `{node.reducer}({open_names[0] if open_names else 'k'}) …`"
+        help = f"name one: `{node.reducer}({_told_range(node) or (open_names[0] if open_names else 'k')}) …`"
         raise error("T0123", "this reduction has no index to run over", node.span, "nothing to reduce", help=help)
     return Binders(*_with_ranges(ctx, inner, pending, node), tuple(conditions), init)
+
+
+def _told_range(node: sx.Reduction) -> str | None:
+    """Return the binder that `0 <= i < n` stands for."""
+    for binder in node.binders:
+        match binder:
+            case sx.Compare((lo, sx.Id(name), hi), ("<=", "<" | "<=" as last)) if lo.span.end and hi.span.end:
+                return f"{name} in {written(lo.span)}..{written(hi.span)}{' + 1' if last == '<=' else ''}"
+            case _:
+                pass
+    return None
+
+
+def _check_summands(node: sx.Reduction, reducer: sx.Reducer, body: Value) -> None:
+    """Raise T0114 where the library's `sum` is of truth values, or its `mean` of integers."""
+    dtype, at = typed.dtype_of(body), node.body.span
+    if dtype is None or reducer.span.source.name != "prelude.tl" or not at.end:
+        return
+    what = written(at)
+    inner = what[1:-1] if what.startswith("(") and what.endswith(")") and ")" not in what[1:-1] else what
+    head = written(node.span)[: at.start - node.span.start].rstrip()
+    if dtype == bool_ and node.reducer in ("sum", "prod", "mean"):
+        count = f"{head.removesuffix(')')}, {inner}) i64(1)" if node.reducer == "sum" and head.endswith(")") else ""
+        help = f"count where it holds: `{count}`, or cast: `i64({inner})`" if count else f"cast it: `f32({inner})`"
+        raise error("T0114", f"`{node.reducer}` is of numbers, and this is `bool`", at, "true or false", help=help)
+    if node.reducer == "mean" and dtype.is_integer:
+        help = f"cast what is averaged: `{head} f32({inner})`"
+        raise error("T0114", f"a mean is a quotient of floats, and this is `{dtype}`", at, f"this is `{dtype}`", help=help)
 
 
 def _one_term(ctx: Context, scope: Scope, conditions: Sequence[sx.Node], init: sx.Node | None) -> Binders:

@@ -32,6 +32,7 @@ from tensorlang.check.values import Dim, Idx, Num, Packed, Tensor, Value
 from tensorlang.check.walk import descendants
 from tensorlang.diagnostics import Span
 from tensorlang.syntax import nodes as sx
+from tensorlang.syntax.printer import show
 from tensorlang.tensor import nodes as ir
 
 
@@ -133,6 +134,12 @@ def _dtype(b: Binder, param: sx.Param, arg: Arg | None) -> DType:
     help = "name a type or a generic"
     if name in CLASSES:
         generic = f"op {b.operator.name}[T: {name}](…)"
+        if not param.type.dims and name in ("float", "int"):
+            default = f" = {show(param.default)}" if param.default is not None else ""
+            constant = f"a constant that the caller chooses is an attribute: `attr {param.name}: {name}{default}`"
+            help = f"{constant}; a number among the data has a width: `{param.name}: {REPRESENTATIVE[name]}`"
+            at = Span(param.span.source, param.type.span.start, param.type.span.start + len(name))
+            raise error("T0104", f"the element type of `{param.name}` cannot be told", at, "nothing says which it is", help=help)
         help = f"`{name}` is a class of types: name one, as `{REPRESENTATIVE[name]}`, or declare a generic, `{generic}`, and write `T`"
     at = Span(param.span.source, param.type.span.start, param.type.span.start + len(name))
     raise error("T0104", f"the element type of `{param.name}` cannot be told", at, "nothing says which it is", help=help)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -100,7 +101,7 @@ def _indexed(clause: sx.Clause, target: sx.Target, tensor: Tensor, tensors: Mapp
         return ()
     indices = list(zip(names, (dim.sizes[0] for dim in tensor.dims), strict=True))
     end = target.span.start + len(target.name)
-    edits = [Edit(Span(target.span.source, end, end), f"[{', '.join(names)}]")]
+    edits = [Edit(Span(target.span.source, end, target.span.end if target.type is not None else end), f"[{', '.join(names)}]")]
     for node in descendants(clause.value):
         found = tensors.get(node.name) if isinstance(node, sx.Id) else None
         if isinstance(found, Tensor) and found.dims:
@@ -124,6 +125,24 @@ def fold_of_a_tensor(node: sx.Apply, tensor: Tensor, scope: Scope) -> CompileErr
         help=f"a reduction names its indices: `{node.name}({listed}) {tensor.name}[{listed}]`",
         edits=edits,
     )
+
+
+def fold_of_element(node: sx.Apply, scope: Scope) -> CompileError:
+    """Return T0116 for `sum(x[i])` where `i` is the index of an element already: nothing is added up."""
+    (argument,) = node.args
+    mentioned = list(dict.fromkeys(n.name for n in descendants(argument) if isinstance(n, sx.Id) and _is_index(scope, n.name)))
+    letters = fresh_letters(1, {*scope.values, *mentioned})
+    text, meant = written(argument.span) if argument.span.end else "", f"{node.name}(k) …"
+    if mentioned and letters and 0 < len(text) <= 60:
+        body = re.sub(rf"\b{re.escape(mentioned[-1])}\b", letters[0], text)
+        meant = f"{node.name}({letters[0]}) {body if isinstance(argument, sx.Index | sx.Apply) else f'({body})'}"
+    help = f"a reduction names the index that it runs over: `{meant}`"
+    return labelled("T0116", f"`{node.name}` of one value is that value", [(argument.span, "one element")], help=help)
+
+
+def _is_index(scope: Scope, name: str) -> bool:
+    value = scope.values.get(name)
+    return isinstance(value, Idx) and not value.size
 
 
 def binder_as_argument(node: sx.Apply, scope: Scope) -> CompileError | None:

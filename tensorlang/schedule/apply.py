@@ -22,7 +22,7 @@ from tensorlang.schedule.schedule import MOST_DIRECTIVES, Schedule, too_many
 from tensorlang.schedule.state import State, put
 from tensorlang.schedule.whole_tiles import whole_tiles
 from tensorlang.syntax import nodes as syntax
-from tensorlang.syntax.directive_forms import SAME, directive_called, phrases_of
+from tensorlang.syntax.directive_forms import SAID, SAME, directive_called, phrases_of
 from tensorlang.targets import others, target_of
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Program
@@ -114,6 +114,8 @@ def unknown_directive(directive: syntax.Directive) -> CompileError:
         title = f"`{name}` is not supported yet" if name in LATER else f"there is no directive `{name}`"
         return error("S0101", title, span, help=f"the directives are {', '.join(sorted(TABLE))}")
     same = SAME.get(name.lower()) == called or name.lower() == called
+    if name.lower() in SAID:
+        return error("S0101", f"there is no directive `{name}`", span, help=SAID[name.lower()])
     help = f"it is called `{called}` here: {TABLE[called].shape}" if same else f"`{called}` comes nearest: {TABLE[called].shape}"
     return error("S0101", f"there is no directive `{name}`", span, help=help, edits=(Edit(span, called),) if same else ())
 

@@ -24,7 +24,7 @@ from typing import TypeAlias, assert_never
 
 from tensorlang.check.module import Module
 from tensorlang.check.problems import did_you_mean
-from tensorlang.diagnostics import CompileError, Span, error
+from tensorlang.diagnostics import CompileError, Edit, Span, error
 from tensorlang.schedule.cases import Choose, assumed_in, decided, has_cases, none_holds, undecided_of
 from tensorlang.schedule.directives.operands import bad
 from tensorlang.schedule.directives.table import TABLE
@@ -32,6 +32,7 @@ from tensorlang.schedule.guards import Fact, left_out, passed
 from tensorlang.schedule.schedule import MOST_DIRECTIVES, too_many
 from tensorlang.syntax import nodes as sx
 from tensorlang.syntax.directive_forms import directive_called
+from tensorlang.syntax.foreign_directives import TENSOR, told, written_here
 from tensorlang.syntax.printer import show
 
 Operand: TypeAlias = sx.Expr | sx.Layout
@@ -177,7 +178,10 @@ def _no_tactic(scope: Scope, call: sx.Directive) -> CompileError:
     if meant is not None:
         member = call.name.rsplit(".", 1)[-1]
         title = f"`{call.name}` is no tactic" if member == meant else f"there is no tactic `{call.name}`"
-        return error("S0502", title, span, help=f"a directive stands on a line of its own, without parentheses: {TABLE[meant].shape}")
+        lines = written_here(call.span.source.text[call.span.start : call.span.end]) if call.span.end else ()
+        edits = (Edit(call.span, "\n".join(lines)),) if len(lines) == 1 and TENSOR not in lines[0] else ()
+        how = told(lines) if lines else TABLE[meant].shape
+        return error("S0502", title, span, help=f"a directive stands on a line of its own, without parentheses: {how}", edits=edits)
     known = ", ".join(sorted(scope.module.tactics)) or "none"
     help = did_you_mean(call.name, scope.module.tactics, f"the tactics are {known}")
     return error("S0502", f"there is no tactic `{call.name}`", span, help=help)

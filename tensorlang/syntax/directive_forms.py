@@ -105,8 +105,19 @@ def directive_called(name: str, directives: Collection[str]) -> str | None:
     return ELSEWHERE.get(lower) or (lower if lower in directives else close[0] if close else None)
 
 
+_BLOCK = "how many threads a block has follows from the loops that are bound to them: `bind ii to thread.x`, `ii` of so many iterations"
+_GRID = "how many blocks there are follows from the loops that are bound to them: `bind io to block.x`"
+SAID = {
+    **dict.fromkeys(("num_warps", "launch_bounds", "num_threads", "block_size", "thread_block", "blockdim", "workgroup_size"), _BLOCK),
+    **dict.fromkeys(("grid", "griddim", "num_blocks", "program_id"), _GRID),
+}
+"""What other tools say that follows from something else here → from what."""
+
+
 def form_called(name: str) -> str:
     """Return how the directive is written that is most likely meant by a name: its own form, or that of all."""
+    if name.lower() in SAID:
+        return SAID[name.lower()]
     meant = directive_called(name, FORMS)
     if meant is None:
         return f"a directive is written {GENERAL_FORM}"

@@ -8,8 +8,9 @@ from collections.abc import Callable
 
 from tensorlang.diagnostics import Diagnostic, Edit, Label, Source, Span
 from tensorlang.syntax.directive_forms import ELSEWHERE, form_called
+from tensorlang.syntax.foreign_directives import told, written_here
 from tensorlang.syntax.scanner import Token
-from tensorlang.syntax.stopped import OPERATOR, Stopped
+from tensorlang.syntax.stopped import OPERATOR, Stopped, indent_of, line_from
 
 _REDUCERS = frozenset(["sum", "prod", "min", "max", "any", "all", "mean", "argmax", "argmin", "logsumexp"])
 _FUNCTIONS = frozenset(
@@ -36,6 +37,9 @@ def dotted(source: Source, token: Token) -> Diagnostic:
     """Return P015 for a name with a dot: a constant of a module, a method or an attribute of a tensor."""
     span = Span(source, token.start, token.end)
     help, undotted = explain_dots(token.value)
+    owner = token.value.partition(".")[0]
+    if help is None and re.search(rf"(?<![\w.]){re.escape(owner)}\s*=\s*[\w.]+\(", source.text):
+        help = "results of a call have names of their own: `a, b = f(x)`, then `a[i]`"
     otherwise = f"only schedules and what is used have dotted names; a foreign name is written in backquotes: `` `{token.value}` ``"
     edits = (Edit(span, undotted),) if undotted is not None else ()
     return Diagnostic("P015", f"the name `{token.value}` has a dot", (Label(span),), help=help or otherwise, edits=edits)
@@ -63,6 +67,11 @@ def _condition_of_a_clause(p: Stopped) -> Diagnostic | None:
         return Diagnostic("P009", "`where` chooses no value", (Label(p.span),), help="write `if c then a else b`")
     if p.is_clause_level:
         edits = (Edit(p.span, "for"),)
+        if any(t.type == "FOR" for t in p.statement()):
+            edits = (Edit(Span(p.source, p.previous.end, p.token.end), ","),)
+            condition = line_from(p, p.token)[0].removeprefix("where").strip()
+            help = f"conditions of a clause stand behind its ranges: write `, {condition}`"
+            return Diagnostic("P010", "`where` speaks of parameters", (Label(p.span),), help=help, edits=edits)
         return Diagnostic("P010", "`where` speaks of parameters", (Label(p.span),), help="conditions of a clause follow `for`", edits=edits)
     return None
 
@@ -105,7 +114,10 @@ def _beside_an_operand(p: Stopped) -> Diagnostic | None:
         return Diagnostic("P010", f"`{name.value}` is a reduction, not a tensor", (Label(p.at(name)),), help=help, edits=edits)
     if before.type == "RPAR" and len(inside) == 1 and inside[0].value in _TYPES and name.type not in ("NAME", "RSQB", "RPAR"):
         span, called = Span(p.source, p.tokens[opening].start, before.end), _TYPES[inside[0].value]
-        help = f"a cast is a call of the type: `{called}({p.token.value}…)`"
+        bracket = p.position + 1 < len(p.tokens) and p.tokens[p.position + 1].type in ("LSQB", "CALL", "LPAR")
+        closing = p.closing_of(p.position + 1) if bracket else None
+        operand = p.source.text[p.token.start : p.tokens[closing].end if closing is not None else p.token.end]
+        help = f"a cast is a call of the type: `{called}({operand})`"
         return Diagnostic("P010", f"`({inside[0].value})` casts nothing", (Label(span),), help=help)
     return None
 
@@ -197,7 +209,12 @@ def _foreign_directive(p: Stopped) -> Diagnostic | None:
     name = statement[0]
     if name.value.lower() not in ELSEWHERE:
         return None
-    return Diagnostic("P027", f"there is no directive `{name.value}`", (Label(p.at(name)),), help=form_called(name.value))
+    line, end = line_from(p, name)
+    meant = written_here(line)
+    if not meant:
+        return Diagnostic("P027", f"there is no directive `{name.value}`", (Label(p.at(name)),), help=form_called(name.value))
+    edits = (Edit(Span(p.source, name.start, end), f"\n{indent_of(p, name)}".join(meant)),)
+    return Diagnostic("P027", f"there is no directive `{name.value}`", (Label(p.at(name)),), help=told(meant), edits=edits)
 
 
 def _absolute_value(p: Stopped) -> Diagnostic | None:
@@ -303,12 +320,30 @@ def _listed_numbers(p: Stopped) -> Diagnostic | None:
     if p.token.type != "LSQB" or not p.needs_operand or p.is_schedule:
         return None
     closing, statement = p.closing_of(p.position), p.statement()
+    if closing is not None and p.previous.type == "RPAR":
+        return _element_of_a_call(p)
+    if closing is not None and p.inside() == "LPAR" and not p.is_clause_level and p.previous.type == "EQUAL":
+        span = Span(p.source, p.token.start, p.tokens[closing].end)
+        help = "a default is one number or a text; let the caller pass the array, or define it in the body, an element a line"
+        return Diagnostic("P029", "elements are not listed", (Label(span),), help=help)
     if closing is None or not statement or statement[0].type != "NAME":
         return None
     items = [part.strip() for part in p.source.text[p.token.end : p.tokens[closing].start].split(",")]
     each = ", ".join(f"`{statement[0].value}[{k}] = {item}`" for k, item in enumerate(items[:2]))
     help = f"let the caller pass them as a tensor, or give each element a line: {each}{', …' if len(items) > 2 else ''}"
     return Diagnostic("P029", "elements are not listed", (Label(Span(p.source, p.token.start, p.tokens[closing].end)),), help=help)
+
+
+def _element_of_a_call(p: Stopped) -> Diagnostic | None:
+    """`softmax(x)[i, j]`: an element of what a call gives."""
+    opening, closing = p.opening_of(p.position - 1), p.closing_of(p.position)
+    if opening is None or closing is None or p.tokens[opening - 1].type not in ("NAME", "QUALIFIED"):
+        return None
+    call = p.source.text[p.tokens[opening - 1].start : p.previous.end]
+    indices = p.source.text[p.token.start : p.tokens[closing].end]
+    span = Span(p.source, p.token.start, p.tokens[closing].end)
+    help = f"a call has an equation of its own: `t = {call}`, then read `t{indices}`"
+    return Diagnostic("P010", "only a name can be indexed", (Label(span),), help=help)
 
 
 def _comprehension(p: Stopped) -> Diagnostic | None:
@@ -337,7 +372,9 @@ def _range_of_a_binder(p: Stopped) -> Diagnostic | None:
         return None
     name, equal, low = words[-3:]
     edits = (Edit(Span(p.source, name.end, low.start), " in "),)
-    help = f"write `{name.value} in {low.value}..`"
+    closing = p.closing_of(opening)
+    high = p.source.text[p.token.end : p.tokens[closing].start].partition(",")[0].strip() if closing is not None else ""
+    help = f"write `{name.value} in {low.value}..{high}`"
     return Diagnostic("P011", f"the range of `{name.value}` follows `in`", (Label(p.at(equal)),), help=help, edits=edits)
 
 

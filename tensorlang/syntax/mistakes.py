@@ -11,10 +11,11 @@ from collections.abc import Callable
 from difflib import get_close_matches
 
 from tensorlang.diagnostics import Diagnostic, Edit, Label, Source, Span
-from tensorlang.syntax.directive_forms import form_called
+from tensorlang.syntax.directive_forms import FORMS, form_called
+from tensorlang.syntax.foreign_directives import TENSOR, told, written_here
 from tensorlang.syntax.foreign_idioms import FOREIGN_IDIOMS, FOREIGN_LIBRARIES, dotted
 from tensorlang.syntax.scanner import RESERVED, Chunk, Token
-from tensorlang.syntax.stopped import ENDS, OPERATOR, Stopped
+from tensorlang.syntax.stopped import ENDS, OPERATOR, Stopped, indent_of, line_from
 
 
 def _words(text: str) -> frozenset[str]:
@@ -74,12 +75,16 @@ def _no_declaration(source: Source, token: Token) -> Diagnostic:
     foreign = {"def": "op", "func": "fn", "function": "fn", "kernel": "op", "operator": "op", "reduce": "reducer"}
     edits: tuple[Edit, ...] = ()
     help = "a file holds `use`, `op`, `fn`, `reducer`, `schedule`, `tactic` and `instruction` declarations"
-    if token.value in foreign:
+    if function := re.match(r"(?:def|func|function)\s+(\w+)\s*\(([\w\s,]*)\)\s*[:{]?\s*(?:return\s+)?([^{}]*)", _line_of(source, token)):
+        help = f"write `fn {function[1]}({function[2].strip()}) = {function[3].strip() or '…'}`"
+    elif token.value in foreign:
         help, edits = f"write `{foreign[token.value]}`", (Edit(_span(source, token), foreign[token.value]),)
     elif token.value in ("import", "include", "from", "require", "use", "using"):
         help, edits = _use_meant(source, token)
     elif token.value in _DECLARED_ELSEWHERE:
         help = "an operator says what its results are, and indices are not declared: `op f(x: f32[N]) -> (y: f32[N]) { y[i] = x[i] }`"
+    elif re.match(rf"{re.escape(token.value)}\s*\[[^\]]*\]\s*[-+*]?=(?!=)", _line_of(source, token)):
+        help = "equations stand in an operator: `op f(x: f32[N]) -> (y: f32[N]) { y[i] = … }`"
     elif found := re.match(rf"({re.escape(token.value)})\s*=\s*(-?[0-9][0-9.eE+-]*)?", _line_of(source, token)):
         constant = f"a constant is a function of nothing: `fn {found[1]}() = {found[2]}`, called `{found[1]}()`"
         help = constant if found[2] else "equations stand in an operator: `op f(x: f32[N]) -> (y: f32[N]) { y[i] = … }`"
@@ -100,7 +105,7 @@ def _use_meant(source: Source, token: Token) -> tuple[str, tuple[Edit, ...]]:
         whole = Span(source, token.start, min(token.start + len(source.line(number)) + 1, len(source.text)))
         known = "`sqrt`, `exp`, `sum` and the like are known, and `tensorlang list` shows what `use` brings: `use std.norm (softmax)`"
         return f"delete this line: `{module[1]}` is no library of this language; {known}", (Edit(whole, ""),)
-    if found := re.fullmatch(rf"from\s+({name}(?:\.{name})*)\s+import\s+\(?\s*({name}(?:\s*,\s*{name})*)\s*\)?", line):
+    if found := re.fullmatch(rf"from\s+({name}(?:\.{name})*)\s+(?:import|use)\s+\(?\s*({name}(?:\s*,\s*{name})*)\s*\)?", line):
         return f"write `use {found[1]} ({', '.join(part.strip() for part in found[2].split(','))})`", ()
     if found := re.fullmatch(rf"\w+\s+\{{?\s*({name}(?:\s*,\s*{name})*)\s*\}}?\s+from\s+[\"']?({name}(?:\.{name})*)[\"']?\s*;?", line):
         return f"write `use {found[2]} ({', '.join(part.strip() for part in found[1].split(','))})`", ()
@@ -176,6 +181,19 @@ def _semicolon(p: Stopped) -> Diagnostic | None:
     return Diagnostic("P003", "there is no operator `;`", (Label(p.span),), help="the end of a line ends a clause", edits=edits)
 
 
+_CLAUSE = "a clause says what an element is, as in `y[i] = x[i]`; its indices run over the declared shape by themselves"
+
+
+def _recurrence_in(p: Stopped) -> str | None:
+    """Return how steps are said where a loop assigns to a tensor what it computes of the same."""
+    found = re.match(r"for\s+(\w+)\s+in\s+[^{:]*[{:]\s*(\w+)\[([^\]]*)\]\s*=([^\n}]*)", p.source.text[p.token.start :])
+    if found is None or found[1] in re.findall(r"\w+", found[3]) or not re.search(rf"\b{found[2]}\[", found[4]):
+        return None
+    step, name, inner = found[1], found[2], found[3].strip()
+    first, then = f"`{name}[0, {inner}] = …`", f"`{name}[{step} + 1, {inner}] = …` of `{name}[{step}, …]`"
+    return f"steps that need each other are a recurrence, with an index for the step: {first} and {then}"
+
+
 def _reserved(p: Stopped) -> Diagnostic | None:
     """A keyword stands where only a name, or a name among others, can stand."""
     if p.token.type == "COLON" and p.previous.value in RESERVED and "NAME" in p.accepted:
@@ -183,12 +201,16 @@ def _reserved(p: Stopped) -> Diagnostic | None:
     if "NAME" not in p.accepted or p.token.value not in RESERVED:
         return None
     word = p.token.value
-    if p.previous.type in ("LBRACE", "NEWLINE") and word in ("for", "if", "let"):
+    if p.previous.type in ("LBRACE", "NEWLINE") and word in ("for", "if", "let", "otherwise"):
         if word == "let":
             after = Span(p.source, p.token.start, p.tokens[p.position + 1].start if p.position + 1 < len(p.tokens) else p.token.end)
             help = "drop `let`: the equation gives the name"
             return Diagnostic("P031", "`let` starts no clause", (Label(p.span),), help=help, edits=(Edit(after, ""),))
-        help = "a clause says what an element is, as in `y[i] = x[i]`; its indices run over the declared shape by themselves"
+        if word == "otherwise":
+            clause = line_from(p, p.token)[0].removeprefix("otherwise").strip(" :")
+            help = f"write it behind the last clause of a tensor: `{clause or 'y[i] = 0'} otherwise`"
+            return Diagnostic("P031", "`otherwise` starts no clause", (Label(p.span),), help=help)
+        help = _recurrence_in(p) or _CLAUSE
         if p.is_schedule and word == "for":
             help = "loops follow from equations; directives change them: `order j, i`, `split i by 8 -> io, ii`"
             return Diagnostic("P031", f"`{word}` starts no directive", (Label(p.span),), help=help)
@@ -243,7 +265,9 @@ def _results(p: Stopped) -> Diagnostic | None:
     if "ARROW" in p.accepted and p.tokens[0].type in OPERATOR:
         return Diagnostic("P018", f"{p.word()} has no results", (Label(p.span, "`->` expected"),), help="write `-> (y: T[…])`")
     if p.previous.type == "ARROW" and "LPAR" in p.accepted:
-        return Diagnostic("P018", "results stand in parentheses", (Label(p.span),), help="write `-> (y: T[…])`")
+        type_ = line_from(p, p.token)[0].rpartition("{")[0].strip() if p.token.type == "NAME" else ""
+        help = f"write `-> (y: {type_})`" if re.fullmatch(r"\w+(\[[^\]]*\])?", type_) else "write `-> (y: T[…])`"
+        return Diagnostic("P018", "results stand in parentheses", (Label(p.span),), help=help)
     among_results = any(token.type == "ARROW" for token in p.tokens[: p.position])
     named = p.position + 1 < len(p.tokens) and p.tokens[p.position + 1].type == "COLON"
     if p.token.type in ("ATTR", "SIZE") and "EACH" in p.accepted and among_results and not named:
@@ -261,8 +285,10 @@ def _parameters(p: Stopped) -> Diagnostic | None:
     if "COLON" in p.accepted and not p.is_schedule and p.inside() == "LPAR" and p.previous.type in ("NAME", "EXPAND"):
         name = p.tokens[p.position - (2 if p.previous.type == "EXPAND" else 1)]
         if any(t.type == "ARROW" for t in p.tokens[: p.position]) and p.token.type in ("LSQB", "COMMA", "RPAR"):
-            help = f"results have names, and types behind them: `y: {name.value}[N]`"
-            return Diagnostic("P019", f"the result `{name.value}` has no type", (Label(p.at(name)),), help=help)
+            closing = p.closing_of(p.position) if p.token.type == "LSQB" else None
+            type_ = p.source.text[name.start : p.tokens[closing].end] if closing is not None else name.value
+            help = f"results have names, and types behind them: `y: {type_}`"
+            return Diagnostic("P019", "this result has no name", (Label(p.at(name)),), help=help)
         kinds = f"`{name.value}: f32[N]` for a tensor, `{name.value}: f32` for one number, `attr {name.value}: float` for a constant"
         help = f"write `{name.value}: int`" if p.tokens[p.position - 2].type == "ATTR" else f"write {kinds}"
         return Diagnostic("P019", f"`{name.value}` has no type", (Label(p.at(name)),), help=help)
@@ -308,9 +334,24 @@ def _definition(p: Stopped) -> Diagnostic | None:
         else:
             edits = (Edit(Span(p.source, p.previous.start, p.token.start), ""),)
         return Diagnostic("P031", f"`{p.previous.value}` starts no clause", (Label(p.at(p.previous)),), help=help, edits=edits)
+    if p.is_clause_level and p.previous.value in FORMS and p.token.type == "NAME":
+        line, _ = line_from(p, p.previous)
+        help = f"directives stand in a schedule, beside the operator: `schedule {_operator_of(p)} for cpu {{ {line} }}`"
+        return Diagnostic("P031", f"`{p.previous.value}` starts no clause", (Label(p.at(p.previous)),), help=help)
+    if p.tokens[0].type == "FN" and p.token.type in ("LBRACE", "COLON"):
+        value = re.match(r"[{:]\s*(?:return\s+)?([^\n;}]*)", p.source.text[p.token.start :])
+        head = p.source.text[p.tokens[0].start : p.previous.end]
+        help = f"its value follows `=`: `{head} = {value[1].strip() if value is not None and value[1].strip() else '…'}`"
+        return Diagnostic("P008", "a function is an expression", (Label(p.span, "`=` expected"),), help=help)
     return _declaration(p) or Diagnostic(
         "P008", "`=` is missing", (Label(p.span, "expected here"),), help="a definition is written `y[i] = …`, `fn f(x) = …`"
     )
+
+
+def _operator_of(p: Stopped) -> str:
+    """Return the name of the operator that the parser is in."""
+    names = [t.value for t in p.tokens[:6] if t.type == "NAME"]
+    return names[0] if names else "f"
 
 
 def _declaration(p: Stopped) -> Diagnostic | None:
@@ -371,6 +412,9 @@ def _conditionals(p: Stopped) -> Diagnostic | None:
     if p.needs_operand and p.token.type in ("IF", "LET", "NOT"):
         word = p.token.value
         return Diagnostic("P026", f"`{word}` as an operand needs parentheses", (Label(p.span),), help=f"write `({word} …)`")
+    if p.token.type == "ELSE" and "OTHERWISE" in p.accepted and p.is_clause_level:
+        help = "a clause for all that no other one defines ends with `otherwise`"
+        return Diagnostic("P026", "`else` belongs to an `if`", (Label(p.span),), help=help, edits=(Edit(p.span, "otherwise"),))
     if p.has_operand and p.token.type == "IF":
         help = "write `if c then a else b`; a clause's condition follows `for`"
         return Diagnostic("P026", "`if` comes first", (Label(p.span),), help=help)
@@ -430,6 +474,9 @@ def _juxtaposition(p: Stopped) -> Diagnostic | None:
         return Diagnostic("P010", "only a name can be indexed", (Label(p.span),), help=help, edits=edits)
     if p.is_clause_level and token.type == "NAME" and token.value in ("where", "when", "while", "until", "unless", "with"):
         return Diagnostic("P010", f"`{token.value}` has no meaning here", (Label(p.span),), help="conditions of a clause follow `for`")
+    if p.is_clause_level and token.type == "NAME" and token.value in ("forall", "foreach", "for_each", "over", "loop"):
+        edits = (Edit(p.span, "for"),)
+        return Diagnostic("P010", f"`{token.value}` has no meaning here", (Label(p.span),), help="write `for`", edits=edits)
     help = "write `*` for a product" if before.type == "NUMBER" or token.type == "LPAR" else "write an operator, or begin a new line"
     if p.inside() in ("LPAR", "LSQB", "CALL") and before.type != "NUMBER":
         between = Span(p.source, before.end, token.start)
@@ -452,6 +499,11 @@ def _body(p: Stopped) -> Diagnostic | None:
     label = Label(p.span, "`{` expected")
     if p.token.type == "ARROW":
         return Diagnostic("P018", "results are listed once", (Label(p.span),), help="write `-> (y: T[M], z: T[N])`")
+    if p.tokens[0].type == "SCHEDULE" and p.token.type == "COMMA":
+        both = [p.previous.value, *([p.tokens[p.position + 1].value] if p.position + 1 < len(p.tokens) else [])]
+        name = p.tokens[1].value
+        help = "write one for each: " + ", ".join(f"`schedule {name} for {target} {{ … }}`" for target in both)
+        return Diagnostic("P012", "a schedule is for one target", (Label(p.span),), help=help)
     help = "write `{` before its first line and `}` after its last"
     return Diagnostic("P012", f"the body of {p.word()} stands in braces", (label,), help=help)
 
@@ -498,11 +550,21 @@ def _directive(p: Stopped) -> Diagnostic | None:
         return None
     statement = p.statement()
     help = form_called(statement[0].value if statement else "")
+    line, end = line_from(p, statement[0]) if statement else ("", 0)
+    meant = written_here(line)
+    if meant:
+        edits = (
+            () if TENSOR in meant[0] else (Edit(Span(p.source, statement[0].start, end), f"\n{indent_of(p, statement[0])}".join(meant)),)
+        )
+        title = f"`{p.token.value if p.token.value.strip() else p.previous.value}` does not belong into this directive"
+        return Diagnostic("P027", title, (Label(p.span),), help=told(meant), edits=edits)
     if not statement:
         return Diagnostic("P027", f"`{p.token.value}` starts no directive", (Label(p.span),), help=help)
     if p.token.type in ("NEWLINE", "$END", "RBRACE"):
         return Diagnostic("P027", f"`{p.previous.value}` has no operand", (Label(p.at(p.previous)),), help=help)
-    if any(t.type == "ARROW" for t in statement):
+    if p.token.type == "EQUAL" and len(statement) == 1:
+        help = "a schedule names nothing: each directive stands on a line of its own, as `split i by 8 -> io, ii`"
+    elif any(t.type == "ARROW" for t in statement):
         help = "names stand after `->`, with commas between them; the next directive begins on a new line"
     elif any(t.type == "CALL" for t in statement):
         help = f"a tactic call ends with its `)`; an operand in parentheses follows a space: `{statement[0].value} (i, j)`"
@@ -546,7 +608,14 @@ def _unexpected(p: Stopped) -> Diagnostic:
     if len(words) == 1:
         target = p.tokens[0].type == "SCHEDULE" and p.accepted == {"FOR"}
         help = f"a schedule names its target: `schedule {p.previous.value} for cpu {{ … }}`" if target else None
-        return Diagnostic("P029", f"{words[0]} is missing", (Label(p.span, "expected here"),), help=help)
+        edits: tuple[Edit, ...] = ()
+        if p.tokens[0].type == "SCHEDULE" and p.token.type == "TEXT" and p.accepted == {"NAME"}:
+            bare = p.token.value.strip('"')
+            help, edits = f"names of targets have no quotes: `for {bare}`", (Edit(p.span, bare),)
+        elif p.accepted == {"FROM"} and p.tokens[0].type in ("REDUCER", "ORDERED"):
+            head = p.source.text[p.tokens[0].start : p.previous.end]
+            help = f"a reducer says what changes nothing, which is the value of nothing: `{head} from 0 = …`"
+        return Diagnostic("P029", f"{words[0]} is missing", (Label(p.span, "expected here"),), help=help, edits=edits)
     ends = {"NEWLINE": "this line ends too early", "$END": "the text ends too early"}
     found = ends.get(p.token.type, f"`{p.token.value}` is not expected here")
     listed = " or ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))

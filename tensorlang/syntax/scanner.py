@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from tensorlang.diagnostics import Diagnostic, Edit, Label, Source, Span
+from tensorlang.syntax.directive_forms import ELSEWHERE, FORMS
+from tensorlang.syntax.foreign_directives import written_here
 from tensorlang.syntax.nodes import Comment
 
 
@@ -301,6 +303,15 @@ def _number_help(text: str) -> str:
     return "numbers are written `12`, `2.5`, `1e-5`"
 
 
+def _method(text: str, position: int, called: str) -> str:
+    """Return what is said of a method: a directive where it is called like one, and a function otherwise."""
+    if called in FORMS or called.lower() in ELSEWHERE:
+        meant = written_here(text[position + 1 : _line_end(text, position)].partition(").")[0])
+        lines = ", then ".join(f"`{line}`" for line in meant) or f"`{called} …`"
+        return f"there are no methods: each directive stands on a line of its own, {lines}"
+    return f"there are no methods: a function is called by itself, `{called}(…)`"
+
+
 def _stray(found: Scan, position: int) -> int:
     """Report what stands at `position` and return where to go on."""
     source, text, character = found.source, found.source.text, found.source.text[position]
@@ -338,7 +349,7 @@ def _stray(found: Scan, position: int) -> int:
         if word == "?" and text[:position].rstrip(" \t")[-1:] in ("[", ","):
             hint = "a size that is not known yet is a name, as `N` in `x: f32[N]`"
         if (called := _METHOD.match(text, position)) is not None and text[:position].endswith((")", "]")):
-            hint = f"there are no methods: a function is called by itself, `{called[1]}(…)`; directives stand on lines of their own"
+            hint = _method(text, position, called[1])
         if word == "@" and not text[_line_start(text, position) : position].strip() and _DECORATOR.match(text, position):
             hint = "there are no decorators: delete this line; operators are compiled when they are called"
             end = _line_end(text, position)

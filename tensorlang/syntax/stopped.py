@@ -107,3 +107,16 @@ class Stopped:
         words = [t for t in self.tokens[:4] if t.type not in ("ORDERED", *OPERATOR - {"OP"})]
         kind = names.get(words[0].value, words[0].value)
         return f"{kind} `{words[1].value}`" if len(words) > 1 and words[1].type == "NAME" else f"this {kind}"
+
+
+def line_from(p: Stopped, first: Token) -> tuple[str, int]:
+    """Return the text from a token to the end of its line, without a comment, and where that ends."""
+    end = p.source.text.find("\n", first.start)
+    line = p.source.text[first.start : end if end >= 0 else len(p.source.text)].partition("#")[0].rstrip().removesuffix("}").rstrip()
+    return line, first.start + len(line)
+
+
+def indent_of(p: Stopped, first: Token) -> str:
+    """Return what stands before a token in its line, where that is nothing but blanks."""
+    before = p.source.text[p.source.text.rfind("\n", 0, first.start) + 1 : first.start]
+    return before if not before.strip() else ""

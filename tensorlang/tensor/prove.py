@@ -10,6 +10,7 @@ Every refutation comes with concrete indices and sizes, the smallest there are.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -166,7 +167,9 @@ class Prover:
             case Refuted(point, params):
                 misses = tuple(Label(p.span, "does not define it") for p in pieces[:MOST_LABELS])
                 title = f"`{_element(name, axes, point)}` is not defined{_when(params)}"
-                self._problem("T0303", title, misses, help=f"add a clause for it, or `{_element(name, axes, None)} = … otherwise`")
+                self._problem(
+                    "T0303", title, misses, help=f"add a clause for it, or `{_element(name, _as_written(axes), None)} = … otherwise`"
+                )
             case Unknown(reason):
                 self._unknown(f"that the clauses of `{name}` cover it", definition.span, reason)
             case Proven():
@@ -183,7 +186,10 @@ class Prover:
                 labels = (Label(second.span, "defines it again"), Label(first.span, "defines it"))
                 title = f"`{_element(name, axes, point)}` is defined twice{_when(params)}"
                 help = "guard one of the clauses with `for`, or end with `otherwise`"
-                if any(r.tensor == name for p in (first, second) for r in reads(p.value)):
+                start = _start_of(name, axes, definition, first, second)
+                if start is not None:
+                    help = f"begin the recurrence behind its start: `{start}`"
+                elif any(r.tensor == name for p in (first, second) for r in reads(p.value)):
                     help = f"elements are defined once: give what the other clause makes of `{name}` a name of its own, or {help}"
                 self._problem("T0302", title, labels, help=help)
             case Unknown(reason):
@@ -276,6 +282,7 @@ class Prover:
                 label = f"axis {k} is {value} here{_at(point)}, but has {limit} element{'s' if limit != 1 else ''}"
                 help = "say what lies outside: `| 0`, `| clamp`, `| wrap`, `| reflect` or `| skip` at the end of the bracket"
                 help = _other_extent(read, k, slot, extent, known) or help
+                help = _counted_from_the_end(read, k, slot, extent) or help
                 number = affine.constant(slot)
                 if number is not None and number < 0:
                     help = f"indices count from 0: the last is `{notation.show(affine.add(extent, slot))}`"
@@ -474,8 +481,37 @@ def _lower_bounds(name: str, cond: Cond) -> Iterator[Affine]:
 # ---------------------------------------------------------------- text
 
 
+def _as_written(axes: Sequence[str]) -> list[str]:
+    """Return names for axes as people write them, where an axis has none of its own."""
+    letters = [letter for letter in "ijklmn" if letter not in axes]
+    return [letters.pop(0) if re.fullmatch(r"a\d+", axis) and letters else axis for axis in axes]
+
+
 def _element(name: str, axes: Sequence[str], point: Mapping[str, int] | None) -> str:
     return f"{name}[{', '.join(axes if point is None else (str(point[a]) for a in axes))}]" if axes else name
+
+
+def _start_of(name: str, axes: Sequence[str], definition: Definition, first: Piece, second: Piece) -> str | None:
+    """Return the range that a clause lacks which reads what it defines, where the other clause is its start: `y[0] = …`."""
+    for start, steps in ((first, second), (second, first)):
+        if not start.span.end or not any(r.tensor == name for r in reads(steps.value)) or any(r.tensor == name for r in reads(start.value)):
+            continue
+        found = re.match(rf"{re.escape(name)}\[([^\[\]]*)\]", start.span.source.text[start.span.start : start.span.end])
+        slots = [slot.strip() for slot in found[1].split(",")] if found is not None else []
+        pinned = [k for k, slot in enumerate(slots) if slot.isdigit()] if len(slots) == len(axes) else []
+        if len(pinned) == 1:
+            k = pinned[0]
+            return f"for {axes[k]} in {int(slots[k]) + 1}..{notation.show(definition.tensors[0].shape[k])}"
+    return None
+
+
+def _counted_from_the_end(read: Read, k: int, slot: Affine, extent: Affine) -> str | None:
+    """Return what to write where an index is `N - i` of an axis of N elements, which has no element N."""
+    before = affine.sub(extent, slot)
+    if not isinstance(before, AffineName) or len(read.index) != 1:
+        return None
+    last = notation.show(affine.sub(extent, affine.ONE))
+    return f"the last element is `{last}`: write `{read.tensor}[{last} - {notation.show(before)}]`"
 
 
 def _other_extent(read: Read, k: int, slot: Affine, extent: Affine, known: Cond) -> str | None:

@@ -13,6 +13,7 @@ from tensorlang.schedule.plan import full
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.syntax import nodes as syntax
 from tensorlang.syntax.directive_forms import directive_called
+from tensorlang.syntax.foreign_directives import TENSOR, written_here
 from tensorlang.syntax.printer import show
 from tensorlang.tensor.walk import definition_reads, reduces
 
@@ -33,9 +34,19 @@ def spellings(refusal: Refusal) -> Iterator[Replacement]:
         if whole.start <= span.start and span.end <= whole.end:
             text = whole.source.text
             yield refusal.here(text[whole.start : span.start] + edit.text + text[span.end : whole.end])
+    if refusal.diagnostic.code in ("S0101", "S0102"):
+        yield from _as_meant(refusal, seen)
     tried = _BY_CODE.get(refusal.diagnostic.code)
     if tried is not None:
         yield from tried(refusal, seen)
+
+
+def _as_meant(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
+    """Yield what another tool's line says here, of each tensor where it names none."""
+    span = refusal.directive.span
+    lines = written_here(span.source.text[span.start : span.end]) if span.end else ()
+    tensors = _results(seen) if any(TENSOR in line for line in lines) else [TENSOR] if lines else []
+    yield from (refusal.here(*(line.replace(TENSOR, written(tensor)) for line in lines)) for tensor in tensors)
 
 
 def _names(refusal: Refusal) -> list[str]:

@@ -1,5 +1,6 @@
 """The types of the names that `__init__.py` imports when they are used."""
 
+from tensorlang.api import build as build
 from tensorlang.api import compile as compile
 from tensorlang.diagnostics import CompileError as CompileError
 from tensorlang.diagnostics import CompileWarning as CompileWarning
@@ -17,6 +18,9 @@ from tensorlang.runtime.dlpack import dlpack as dlpack
 from tensorlang.runtime.model import CompiledModel as CompiledModel
 from tensorlang.runtime.operator import Operator as Operator
 from tensorlang.runtime.operator import Operators as Operators
+from tensorlang.saved.errors import SavedError as SavedError
+from tensorlang.saved.loading import Saved as Saved
+from tensorlang.saved.loading import load_model as load_model
 from tensorlang.schedule.schedule import Schedule as Schedule
 from tensorlang.shell.tuning import tune as tune
 
@@ -32,7 +36,10 @@ __all__ = [
     "Operator",
     "Operators",
     "RunError",
+    "Saved",
+    "SavedError",
     "Schedule",
+    "build",
     "c_symbol",
     "check_extern",
     "compile",
@@ -40,6 +47,7 @@ __all__ = [
     "dlpack",
     "llvm_ir",
     "load",
+    "load_model",
     "parse",
     "plot",
     "std",

@@ -22,6 +22,7 @@ from tensorlang.plugins import IMPORTERS, ONNX_OPERATORS, installed, offered, of
 from tensorlang.runtime.bundle import BundleKey, bundle_key
 from tensorlang.runtime.model import CompiledModel
 from tensorlang.runtime.protocol import Progress, quiet
+from tensorlang.runtime.saving import graphs_of, save_options
 from tensorlang.runtime.signature import Signature
 from tensorlang.runtime.specialization import Sizes, checked_sizes
 from tensorlang.targets import target_of
@@ -142,6 +143,36 @@ def compile(
         sizes=sizes,
         most=max,
     )
+
+
+@trimmed
+def build(
+    model: Any,
+    folder: str | os.PathLike[str],
+    *,
+    targets: str | Sequence[str] = "host",
+    threads: int | None = None,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    max: Mapping[str, int] | None = None,
+    library: str | None = None,
+    weights: str = "beside",
+    precision: str = "f32",
+    winograd: bool = True,
+    force_precision: bool = False,
+    progress: Progress = quiet,
+    importers: Sequence[Importer] | None = None,
+) -> Path:
+    """Compile a model ahead of time, write it as a library into a folder, and return that. It is what `compile` and `CompiledModel.save`
+    do, but for the processors in `targets` alone, of which this machine need not be one.
+
+    Raises CompileError as these do."""
+    read = _ModelRead(model, importers, _custom(None, None, "cpu"), asks=False)
+    tools = tools_for("cpu", threads, winograd=winograd, precision=precision, force_precision=force_precision)
+    _check_shapes(shapes)
+    graphs, limits = graphs_of(read.load, read.signature, shapes, max or {})
+    name = Path(model).stem if isinstance(model, (str, os.PathLike)) else ""
+    options = save_options(name, library, targets, limits, weights, threads)
+    return tools.save_model(graphs, progress, Path(folder), options)
 
 
 class _ModelRead:

@@ -1,4 +1,4 @@
-"""The command line: `tensorlang check | fmt | list | show | explain | certify | run | bench | tune | cache | doctor | lsp | plot`.
+"""The command line: `tensorlang check | fmt | list | show | explain | certify | run | build | bench | tune | cache | doctor | lsp | plot`.
 
 Exit codes: 0 all is well, 1 diagnostics (on standard error, or as JSON on standard output with --json), 2 wrong usage. What goes wrong
 inside the compiler is one line and a report in a file, never a traceback.
@@ -16,6 +16,7 @@ import click
 
 from tensorlang import __version__
 from tensorlang.commands.bench import bench
+from tensorlang.commands.build import build
 from tensorlang.commands.cache import cache
 from tensorlang.commands.certify import certify
 from tensorlang.commands.check import check
@@ -63,7 +64,7 @@ def command_line(colour: str) -> None:
 app = command_line
 
 
-for _command in (check, fmt, list_operators, run, bench, tune, show, explain, plot, certify, cache, doctor, lsp):
+for _command in (check, fmt, list_operators, run, build, bench, tune, show, explain, plot, certify, cache, doctor, lsp):
     app.add_command(_command)
 
 

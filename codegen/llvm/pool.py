@@ -32,7 +32,7 @@ from functools import cache
 
 from codegen.forks import lock_at_fork
 from codegen.llvm.jit import Library, kept_object, load
-from codegen.llvm.pool_ir import MAX_THREADS, pool_ir
+from codegen.llvm.pool_ir import MAX_THREADS, PLACES, pool_ir
 from codegen.llvm.target import host
 from codegen.llvm.thread_count import available_cpus
 from codegen.log import log_of
@@ -88,7 +88,8 @@ def _functions() -> _Functions:
 def _loaded() -> _Functions:
     target = host()
     functions = _Functions(load([kept_object("pool", pool_ir(target), target, Cache())]))
-    places = (ctypes.c_int32 * MAX_THREADS).from_address(functions.library.address("tl_processors"))
+    places = (ctypes.c_int32 * MAX_THREADS).from_address(functions.library.address("tl_pool") + PLACES["PROCESSORS"])
+    ctypes.c_int64.from_address(functions.library.address("tl_pool") + PLACES["STARTED"]).value = 1
     for i in range(MAX_THREADS):
         places[i] = -1
     for i, processor in enumerate(available_cpus()[:MAX_THREADS]):

@@ -1,4 +1,9 @@
-"""The pool of threads as LLVM IR; `pool` says how it works."""
+"""The pool of threads as LLVM IR; `pool` says how it works. It keeps to one block of memory, so there may be several.
+
+pool_ir(target)             the pool of this process: one block, sleeping in a futex
+context_pool_ir(target)     a pool for each context of a library (`c_interface`): its block is given, it sleeps by what POSIX has, and
+                            regions find the pool of the run that the calling thread is in
+"""
 
 from __future__ import annotations
 
@@ -9,31 +14,61 @@ _SPINS = 20_000
 """How often a thread looks for work, or for the end of a region, before it gives its processor away: then others take a time slice."""
 _PIECES_PER_THREAD = 64
 """A thread claims half of what is left at a time, so the last piece, which another may have to wait for, is this part of a share."""
+_LINE = 128
+
+
+def _places() -> tuple[dict[str, int], int]:
+    """Return where the fields of a pool lie, those that several threads write on cache lines of their own, and how large it is."""
+    fields = {
+        "STATE": 8, "HOMES": MAX_THREADS * _LINE, "DONE": 8, "SLEEPERS": 4, "BELL": 4, "JOB": 32, "BUSY": 4, "STOPPING": 4, "ACTIVE": 16,
+        "HANDLES": 8 * MAX_THREADS, "MEMBERS": 16 * MAX_THREADS, "PROCESSORS": 4 * MAX_THREADS, "MUTEX": _LINE, "CONDITION": _LINE,
+        "CALLBACK": 16,
+    }  # fmt: skip
+    places, at = {}, 0
+    for name, size in fields.items():
+        places[name] = at
+        at += -(-size // _LINE) * _LINE
+    places["STARTED"] = places["ACTIVE"] + 8
+    return places, at
+
+
+PLACES, POOL_BYTES = _places()
+"""Where the fields of a pool lie, in bytes, and how large it is."""
 
 
 def pool_ir(target: Target) -> str:
-    """Return the pool as LLVM IR."""
+    """Return the pool of this process as LLVM IR."""
+    return _filled(_HEAD + _FUTEX_SLEEP + _POOL + _OF_THE_PROCESS, target)
+
+
+def context_pool_ir(target: Target) -> str:
+    """Return pools of contexts as LLVM IR. Nothing that POSIX lacks is called but to learn of processors, and to be kept on one."""
+    return _filled(_HEAD + _CONDITION_SLEEP + _POOL + _OF_CONTEXTS, target)
+
+
+def _filled(text: str, target: Target) -> str:
     pause, futex = ("call void @llvm.x86.sse2.pause()", 202) if target.is_x86 else ("call void @llvm.aarch64.hint(i32 1)", 98)
     declare = "declare void @llvm.x86.sse2.pause()" if target.is_x86 else "declare void @llvm.aarch64.hint(i32)"
-    text = _POOL
-    for mark, value in (
-        ("TRIPLE", target.triple),
-        ("DECLARE_PAUSE", declare),
-        ("PAUSE", pause),
-        ("FUTEX", str(futex)),
-        ("SPINS", str(_SPINS)),
-        ("MAX", str(MAX_THREADS)),
-        ("PIECES", str(_PIECES_PER_THREAD)),
-    ):
+    marks = {
+        "TRIPLE": target.triple,
+        "DECLARE_PAUSE": declare,
+        "PAUSE": pause,
+        "FUTEX": str(futex),
+        "SPINS": str(_SPINS),
+        "MAX": str(MAX_THREADS),
+        "PIECES": str(_PIECES_PER_THREAD),
+        "BYTES": str(POOL_BYTES),
+        **{f"{name}_AT": str(at) for name, at in PLACES.items()},
+    }
+    for mark, value in marks.items():
         text = text.replace(f"<{mark}>", value)
     return text
 
 
-_POOL = """
+_HEAD = """
 target triple = "<TRIPLE>"
 
 <DECLARE_PAUSE>
-declare i64 @syscall(i64, ...)
 declare i32 @sched_yield()
 declare i32 @sched_setaffinity(i32, i64, ptr)
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
@@ -44,24 +79,348 @@ declare i64 @llvm.umin.i64(i64, i64)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 
 %job = type { ptr, ptr, i64, i64 }
+"""
 
-@state = internal global i64 0, align 128
-@homes = internal global [<MAX> x [16 x i64]] zeroinitializer, align 128
-@done = internal global i64 0, align 128
-@sleepers = internal global i32 0, align 128
-@bell = internal global i32 0, align 64
-@job = internal global %job zeroinitializer, align 128
-@busy = internal global i32 0, align 128
-@stopping = internal global i32 0, align 64
-@active = internal global i64 1
-@started = internal global i64 1
-@handles = internal global [<MAX> x i64] zeroinitializer
-@tl_processors = global [<MAX> x i32] zeroinitializer
+_FUTEX_SLEEP = """
+declare i64 @syscall(i64, ...)
 
-; Claim some pieces, of this thread's own part while there are any, and run them. Returns how many; 0 when there is nothing to claim.
-define internal i64 @take(i64 %thread) noinline nounwind {
+; Sleep until the bell has rung since it was %heard.
+define internal void @doze(ptr %pool, i32 %heard) nounwind {
 entry:
-  %s = load atomic i64, ptr @state acquire, align 8
+  %bell = getelementptr i8, ptr %pool, i64 <BELL_AT>
+  %slept = call i64 (i64, ...) @syscall(i64 <FUTEX>, ptr %bell, i32 128, i32 %heard, ptr null, ptr null, i32 0)
+  ret void
+}
+
+define internal void @rouse(ptr %pool) nounwind {
+entry:
+  %bell = getelementptr i8, ptr %pool, i64 <BELL_AT>
+  %r = call i64 (i64, ...) @syscall(i64 <FUTEX>, ptr %bell, i32 129, i32 2147483647, ptr null, ptr null, i32 0)
+  ret void
+}
+
+"""
+
+_CONDITION_SLEEP = """
+declare i32 @pthread_mutex_init(ptr, ptr)
+declare i32 @pthread_mutex_lock(ptr)
+declare i32 @pthread_mutex_unlock(ptr)
+declare i32 @pthread_mutex_destroy(ptr)
+declare i32 @pthread_cond_init(ptr, ptr)
+declare i32 @pthread_cond_wait(ptr, ptr)
+declare i32 @pthread_cond_broadcast(ptr)
+declare i32 @pthread_cond_destroy(ptr)
+
+; Sleep until the bell has rung since it was %heard. Who rings it takes the lock afterwards, so nobody misses it in between.
+define internal void @doze(ptr %pool, i32 %heard) nounwind {
+entry:
+  %bell = getelementptr i8, ptr %pool, i64 <BELL_AT>
+  %mutex = getelementptr i8, ptr %pool, i64 <MUTEX_AT>
+  %condition = getelementptr i8, ptr %pool, i64 <CONDITION_AT>
+  %l = call i32 @pthread_mutex_lock(ptr %mutex)
+  br label %look
+look:
+  %now = load atomic i32, ptr %bell seq_cst, align 4
+  %silent = icmp eq i32 %now, %heard
+  br i1 %silent, label %wait, label %done
+wait:
+  %w = call i32 @pthread_cond_wait(ptr %condition, ptr %mutex)
+  br label %look
+done:
+  %u = call i32 @pthread_mutex_unlock(ptr %mutex)
+  ret void
+}
+
+define internal void @rouse(ptr %pool) nounwind {
+entry:
+  %mutex = getelementptr i8, ptr %pool, i64 <MUTEX_AT>
+  %condition = getelementptr i8, ptr %pool, i64 <CONDITION_AT>
+  %l = call i32 @pthread_mutex_lock(ptr %mutex)
+  %b = call i32 @pthread_cond_broadcast(ptr %condition)
+  %u = call i32 @pthread_mutex_unlock(ptr %mutex)
+  ret void
+}
+
+"""
+
+_OF_THE_PROCESS = """
+@tl_pool = global [<BYTES> x i8] zeroinitializer, align 128
+
+define void @tl_parallel(ptr %body, ptr %context, i64 %begin, i64 %end) nounwind {
+entry:
+  call void @pool_parallel(ptr @tl_pool, ptr %body, ptr %context, i64 %begin, i64 %end)
+  ret void
+}
+
+define void @tl_begin(i64 %n) nounwind {
+entry:
+  call void @pool_begin(ptr @tl_pool, i64 %n)
+  ret void
+}
+
+define i64 @tl_set_threads(i64 %n) nounwind {
+entry:
+  %r = call i64 @pool_set_threads(ptr @tl_pool, i64 %n)
+  ret i64 %r
+}
+
+define i64 @tl_get_threads() nounwind {
+entry:
+  %r = call i64 @pool_get_threads(ptr @tl_pool)
+  ret i64 %r
+}
+
+define void @tl_forked() nounwind {
+entry:
+  call void @pool_forked(ptr @tl_pool)
+  ret void
+}
+
+define void @tl_stop() nounwind {
+entry:
+  call void @pool_stop(ptr @tl_pool)
+  ret void
+}
+"""
+
+_OF_CONTEXTS = """
+declare i32 @pthread_once(ptr, ptr)
+declare i32 @pthread_key_create(ptr, ptr)
+declare ptr @pthread_getspecific(i32)
+declare i32 @pthread_setspecific(i32, ptr)
+declare i32 @sched_getaffinity(i32, i64, ptr)
+declare i32 @open(ptr, i32, ...)
+declare i64 @read(i32, ptr, i64)
+declare i32 @close(i32)
+declare i64 @llvm.ctpop.i64(i64)
+
+@key = internal global i32 0
+@key.error = internal global i32 0
+@once = internal global i64 0
+@quota.file = internal constant [23 x i8] c"/sys/fs/cgroup/cpu.max\\00"
+
+define internal void @make_key() nounwind {
+entry:
+  %r = call i32 @pthread_key_create(ptr @key, ptr null)
+  store i32 %r, ptr @key.error
+  ret void
+}
+
+define i64 @tl_pool_bytes() nounwind {
+entry:
+  ret i64 <BYTES>
+}
+
+; Read a number of %text from %at on. Returns it, 0 where there is none, and where it ends.
+define internal { i64, i64 } @number(ptr %text, i64 %at, i64 %length) nounwind {
+entry:
+  br label %loop
+loop:
+  %k = phi i64 [ %at, %entry ], [ %k1, %digit ]
+  %sum = phi i64 [ 0, %entry ], [ %sum1, %digit ]
+  %more = icmp ult i64 %k, %length
+  br i1 %more, label %look, label %done
+look:
+  %cp = getelementptr i8, ptr %text, i64 %k
+  %c = load i8, ptr %cp
+  %c64 = zext i8 %c to i64
+  %d = sub i64 %c64, 48
+  %is = icmp ult i64 %d, 10
+  %small = icmp ult i64 %sum, 1000000000000
+  %both = and i1 %is, %small
+  br i1 %both, label %digit, label %done
+digit:
+  %s10 = mul i64 %sum, 10
+  %sum1 = add i64 %s10, %d
+  %k1 = add i64 %k, 1
+  br label %loop
+done:
+  %r0 = insertvalue { i64, i64 } undef, i64 %sum, 0
+  %r1 = insertvalue { i64, i64 } %r0, i64 %k, 1
+  ret { i64, i64 } %r1
+}
+
+; How many processors' time the control group grants, rounded up; as many as there can be where it grants all.
+define internal i64 @quota() nounwind {
+entry:
+  %text = alloca [64 x i8], align 8
+  %fd = call i32 (ptr, i32, ...) @open(ptr @quota.file, i32 524288)
+  %opened = icmp sge i32 %fd, 0
+  br i1 %opened, label %take, label %none
+take:
+  %length = call i64 @read(i32 %fd, ptr %text, i64 64)
+  %c = call i32 @close(i32 %fd)
+  %some = icmp sgt i64 %length, 0
+  br i1 %some, label %scan, label %none
+scan:
+  %first = call { i64, i64 } @number(ptr %text, i64 0, i64 %length)
+  %granted = extractvalue { i64, i64 } %first, 0
+  %end = extractvalue { i64, i64 } %first, 1
+  %start = add i64 %end, 1
+  %second = call { i64, i64 } @number(ptr %text, i64 %start, i64 %length)
+  %period = extractvalue { i64, i64 } %second, 0
+  %g = icmp ne i64 %granted, 0
+  %p = icmp ne i64 %period, 0
+  %both = and i1 %g, %p
+  br i1 %both, label %divide, label %none
+divide:
+  %up = add i64 %granted, %period
+  %up1 = sub i64 %up, 1
+  %count = udiv i64 %up1, %period
+  ret i64 %count
+none:
+  ret i64 <MAX>
+}
+
+; A pool in %pool, of %threads threads, or as many as there are processors to run on, no more than %most; nothing of it exists where
+; %callback runs the regions. Returns 0, or what went wrong.
+define i32 @tl_pool_create(ptr %pool, i64 %asked, i64 %most, i64 %pinned, ptr %callback, ptr %user) nounwind {
+entry:
+  %mask = alloca [16 x i64], align 8
+  call void @llvm.memset.p0.i64(ptr %pool, i8 0, i64 <BYTES>, i1 false)
+  %o = call i32 @pthread_once(ptr @once, ptr @make_key)
+  %ke = load i32, ptr @key.error
+  %failed = icmp ne i32 %ke, 0
+  br i1 %failed, label %bad, label %processors
+bad:
+  ret i32 1
+processors:
+  call void @llvm.memset.p0.i64(ptr %mask, i8 0, i64 128, i1 false)
+  %a = call i32 @sched_getaffinity(i32 0, i64 128, ptr %mask)
+  %places = getelementptr i8, ptr %pool, i64 <PROCESSORS_AT>
+  call void @llvm.memset.p0.i64(ptr %places, i8 -1, i64 508, i1 false)
+  br label %bits
+bits:
+  %cpu = phi i64 [ 0, %processors ], [ %cpu1, %next ]
+  %seen = phi i64 [ 0, %processors ], [ %seen1, %next ]
+  %wordn = lshr i64 %cpu, 6
+  %wp = getelementptr i64, ptr %mask, i64 %wordn
+  %word = load i64, ptr %wp
+  %bit = and i64 %cpu, 63
+  %shifted = lshr i64 %word, %bit
+  %set = and i64 %shifted, 1
+  %is = icmp ne i64 %set, 0
+  %keep = icmp ne i64 %pinned, 0
+  %room = icmp ult i64 %seen, <MAX>
+  %w1 = and i1 %is, %keep
+  %write = and i1 %w1, %room
+  br i1 %write, label %note, label %next
+note:
+  %pp = getelementptr i32, ptr %places, i64 %seen
+  %cpu32 = trunc i64 %cpu to i32
+  store i32 %cpu32, ptr %pp
+  br label %next
+next:
+  %seen1 = add i64 %seen, %set
+  %cpu1 = add i64 %cpu, 1
+  %more = icmp ult i64 %cpu1, 1024
+  br i1 %more, label %bits, label %counted
+counted:
+  %none = icmp eq i64 %seen1, 0
+  %there = select i1 %none, i64 1, i64 %seen1
+  %granted = call i64 @quota()
+  %n0 = call i64 @llvm.umin.i64(i64 %there, i64 %granted)
+  %n1 = call i64 @llvm.umin.i64(i64 %n0, i64 %most)
+  %own = icmp eq i64 %asked, 0
+  %threads = select i1 %own, i64 %n1, i64 %asked
+  %mutex = getelementptr i8, ptr %pool, i64 <MUTEX_AT>
+  %m = call i32 @pthread_mutex_init(ptr %mutex, ptr null)
+  %condition = getelementptr i8, ptr %pool, i64 <CONDITION_AT>
+  %c = call i32 @pthread_cond_init(ptr %condition, ptr null)
+  %wrong = or i32 %m, %c
+  %fine = icmp eq i32 %wrong, 0
+  br i1 %fine, label %set_up, label %bad
+set_up:
+  %started = getelementptr i8, ptr %pool, i64 <STARTED_AT>
+  store i64 1, ptr %started
+  %cb = getelementptr i8, ptr %pool, i64 <CALLBACK_AT>
+  store ptr %callback, ptr %cb
+  %up = getelementptr i64, ptr %cb, i64 1
+  store ptr %user, ptr %up
+  %active = getelementptr i8, ptr %pool, i64 <ACTIVE_AT>
+  store atomic i64 %threads, ptr %active monotonic, align 8
+  %foreign = icmp ne ptr %callback, null
+  br i1 %foreign, label %done, label %start
+start:
+  call void @grow(ptr %pool, i64 %threads)
+  br label %done
+done:
+  ret i32 0
+}
+
+define void @tl_pool_destroy(ptr %pool) nounwind {
+entry:
+  call void @pool_stop(ptr %pool)
+  %mutex = getelementptr i8, ptr %pool, i64 <MUTEX_AT>
+  %m = call i32 @pthread_mutex_destroy(ptr %mutex)
+  %condition = getelementptr i8, ptr %pool, i64 <CONDITION_AT>
+  %c = call i32 @pthread_cond_destroy(ptr %condition)
+  ret void
+}
+
+; Regions of the calling thread run on this pool from now on; on none where it is null. Returns which it was before.
+define ptr @tl_pool_enter(ptr %pool) nounwind {
+entry:
+  %k = load i32, ptr @key
+  %before = call ptr @pthread_getspecific(i32 %k)
+  %r = call i32 @pthread_setspecific(i32 %k, ptr %pool)
+  ret ptr %before
+}
+
+define void @tl_begin(i64 %n) nounwind {
+entry:
+  %k = load i32, ptr @key
+  %pool = call ptr @pthread_getspecific(i32 %k)
+  %there = icmp ne ptr %pool, null
+  br i1 %there, label %wake, label %done
+wake:
+  call void @pool_wake(ptr %pool)
+  br label %done
+done:
+  ret void
+}
+
+define void @tl_parallel(ptr %body, ptr %context, i64 %begin, i64 %end) nounwind {
+entry:
+  %k = load i32, ptr @key
+  %pool = call ptr @pthread_getspecific(i32 %k)
+  %there = icmp ne ptr %pool, null
+  br i1 %there, label %look, label %alone
+look:
+  %cb = getelementptr i8, ptr %pool, i64 <CALLBACK_AT>
+  %callback = load ptr, ptr %cb
+  %foreign = icmp ne ptr %callback, null
+  br i1 %foreign, label %hand_on, label %own
+hand_on:
+  %some = icmp slt i64 %begin, %end
+  br i1 %some, label %ask, label %done
+ask:
+  %up = getelementptr i64, ptr %cb, i64 1
+  %user = load ptr, ptr %up
+  call void %callback(ptr %user, ptr %body, ptr %context, i64 %begin, i64 %end)
+  br label %done
+own:
+  call void @pool_parallel(ptr %pool, ptr %body, ptr %context, i64 %begin, i64 %end)
+  br label %done
+alone:
+  %any = icmp slt i64 %begin, %end
+  br i1 %any, label %serial, label %done
+serial:
+  call void %body(ptr %context, i64 %begin, i64 %end, i64 0)
+  br label %done
+done:
+  ret void
+}
+"""
+
+_POOL = """
+; Claim some pieces, of this thread's own part while there are any, and run them. Returns how many; 0 when there is nothing to claim.
+define internal i64 @take(ptr %pool, i64 %thread) noinline nounwind {
+entry:
+  %at.state = getelementptr i8, ptr %pool, i64 <STATE_AT>
+  %at.homes = getelementptr i8, ptr %pool, i64 <HOMES_AT>
+  %at.job = getelementptr i8, ptr %pool, i64 <JOB_AT>
+  %s = load atomic i64, ptr %at.state acquire, align 8
   %generation = lshr i64 %s, 26
   %pieces = and i64 %s, 8191
   %s1 = lshr i64 %s, 13
@@ -70,7 +429,7 @@ entry:
   br i1 %mine, label %look, label %none
 look:
   %part = phi i64 [ %thread, %entry ], [ %following, %onward ]
-  %home = getelementptr [16 x i64], ptr @homes, i64 %part
+  %home = getelementptr [16 x i64], ptr %at.homes, i64 %part
   br label %again
 again:
   %word = load atomic i64, ptr %home acquire, align 8
@@ -115,12 +474,12 @@ onward:
   %round = icmp eq i64 %following, %thread
   br i1 %round, label %none, label %look
 run:
-  %body = load ptr, ptr @job
-  %cp = getelementptr %job, ptr @job, i64 0, i32 1
+  %body = load ptr, ptr %at.job
+  %cp = getelementptr %job, ptr %at.job, i64 0, i32 1
   %context = load ptr, ptr %cp
-  %bp = getelementptr %job, ptr @job, i64 0, i32 2
+  %bp = getelementptr %job, ptr %at.job, i64 0, i32 2
   %begin = load i64, ptr %bp
-  %np = getelementptr %job, ptr @job, i64 0, i32 3
+  %np = getelementptr %job, ptr %at.job, i64 0, i32 3
   %items = load i64, ptr %np
   %m0 = mul i64 %from, %items
   %d0 = udiv i64 %m0, %pieces
@@ -154,17 +513,20 @@ done:
 }
 
 ; The calling thread is on processor %cpu: the worker pinned there, if any, takes the processor the caller was thought to be on.
-define internal void @settle(i32 %cpu) noinline nounwind {
+define internal void @settle(ptr %pool, i32 %cpu) noinline nounwind {
 entry:
+  %at.started = getelementptr i8, ptr %pool, i64 <STARTED_AT>
+  %at.handles = getelementptr i8, ptr %pool, i64 <HANDLES_AT>
+  %at.processors = getelementptr i8, ptr %pool, i64 <PROCESSORS_AT>
   %mask = alloca [128 x i8], align 8
-  %left = load i32, ptr @tl_processors
+  %left = load i32, ptr %at.processors
   br label %loop
 loop:
   %k = phi i64 [ 1, %entry ], [ %k1, %next ]
   %end = icmp uge i64 %k, <MAX>
   br i1 %end, label %done, label %look
 look:
-  %p = getelementptr i32, ptr @tl_processors, i64 %k
+  %p = getelementptr i32, ptr %at.processors, i64 %k
   %there = load i32, ptr %p
   %found = icmp eq i32 %there, %cpu
   br i1 %found, label %swap, label %next
@@ -172,16 +534,16 @@ next:
   %k1 = add i64 %k, 1
   br label %loop
 swap:
-  store i32 %cpu, ptr @tl_processors
+  store i32 %cpu, ptr %at.processors
   store i32 %left, ptr %p
-  %have = load i64, ptr @started
+  %have = load i64, ptr %at.started
   %running = icmp ult i64 %k, %have
   br i1 %running, label %where, label %done
 where:
   %known = call i1 @only(ptr %mask, i32 %left)
   br i1 %known, label %pin, label %done
 pin:
-  %hp = getelementptr i64, ptr @handles, i64 %k
+  %hp = getelementptr i64, ptr %at.handles, i64 %k
   %handle = load i64, ptr %hp
   %moved = call i32 @pthread_setaffinity_np(i64 %handle, i64 128, ptr %mask)
   br label %done
@@ -192,8 +554,15 @@ done:
 define internal ptr @worker(ptr %argument) nounwind {
 entry:
   %mask = alloca [128 x i8], align 8
-  %thread = ptrtoint ptr %argument to i64
-  %pp = getelementptr i32, ptr @tl_processors, i64 %thread
+  %pool = load ptr, ptr %argument, align 8
+  %np = getelementptr i64, ptr %argument, i64 1
+  %thread = load i64, ptr %np, align 8
+  %at.done = getelementptr i8, ptr %pool, i64 <DONE_AT>
+  %at.sleepers = getelementptr i8, ptr %pool, i64 <SLEEPERS_AT>
+  %at.bell = getelementptr i8, ptr %pool, i64 <BELL_AT>
+  %at.stopping = getelementptr i8, ptr %pool, i64 <STOPPING_AT>
+  %at.processors = getelementptr i8, ptr %pool, i64 <PROCESSORS_AT>
+  %pp = getelementptr i32, ptr %at.processors, i64 %thread
   %cpu = load i32, ptr %pp
   %known = call i1 @only(ptr %mask, i32 %cpu)
   br i1 %known, label %pin, label %loop
@@ -203,7 +572,7 @@ pin:
 loop:
   %idle = phi i64 [ 0, %entry ], [ 0, %pin ], [ 0, %more ], [ %idle1, %spin ], [ 0, %awake ]
   %ran = phi i64 [ 0, %entry ], [ 0, %pin ], [ %ran1, %more ], [ 0, %spin ], [ %late, %awake ]
-  %found = call i64 @take(i64 %thread)
+  %found = call i64 @take(ptr %pool, i64 %thread)
   %any = icmp ne i64 %found, 0
   br i1 %any, label %more, label %tell
 more:
@@ -213,10 +582,10 @@ tell:
   %news = icmp ne i64 %ran, 0
   br i1 %news, label %report, label %check
 report:
-  %old = atomicrmw add ptr @done, i64 %ran release
+  %old = atomicrmw add ptr %at.done, i64 %ran release
   br label %check
 check:
-  %stop = load atomic i32, ptr @stopping acquire, align 4
+  %stop = load atomic i32, ptr %at.stopping acquire, align 4
   %stops = icmp ne i32 %stop, 0
   br i1 %stops, label %exit, label %count
 count:
@@ -227,126 +596,145 @@ spin:
   <PAUSE>
   br label %loop
 doze:
-  %o1 = atomicrmw add ptr @sleepers, i32 1 seq_cst
-  %heard = load atomic i32, ptr @bell seq_cst, align 4
-  %late = call i64 @take(i64 %thread)
+  %o1 = atomicrmw add ptr %at.sleepers, i32 1 seq_cst
+  %heard = load atomic i32, ptr %at.bell seq_cst, align 4
+  %late = call i64 @take(ptr %pool, i64 %thread)
   %ran_late = icmp ne i64 %late, 0
-  %stop2 = load atomic i32, ptr @stopping seq_cst, align 4
+  %stop2 = load atomic i32, ptr %at.stopping seq_cst, align 4
   %stops2 = icmp ne i32 %stop2, 0
   %stay = or i1 %ran_late, %stops2
   br i1 %stay, label %awake, label %sleep
 sleep:
-  %slept = call i64 (i64, ...) @syscall(i64 <FUTEX>, ptr @bell, i32 128, i32 %heard, ptr null, ptr null, i32 0)
+  call void @doze(ptr %pool, i32 %heard)
   br label %awake
 awake:
-  %o2 = atomicrmw sub ptr @sleepers, i32 1 seq_cst
+  %o2 = atomicrmw sub ptr %at.sleepers, i32 1 seq_cst
   br label %loop
 exit:
   ret ptr null
 }
 
-define void @tl_wake() nounwind {
+define internal void @pool_wake(ptr %pool) nounwind {
 entry:
-  %asleep = load atomic i32, ptr @sleepers seq_cst, align 4
+  %at.sleepers = getelementptr i8, ptr %pool, i64 <SLEEPERS_AT>
+  %at.bell = getelementptr i8, ptr %pool, i64 <BELL_AT>
+  %asleep = load atomic i32, ptr %at.sleepers seq_cst, align 4
   %none = icmp eq i32 %asleep, 0
   br i1 %none, label %done, label %ring
 ring:
-  %o = atomicrmw add ptr @bell, i32 1 seq_cst
-  %r = call i64 (i64, ...) @syscall(i64 <FUTEX>, ptr @bell, i32 129, i32 2147483647, ptr null, ptr null, i32 0)
+  %o = atomicrmw add ptr %at.bell, i32 1 seq_cst
+  call void @rouse(ptr %pool)
   br label %done
 done:
   ret void
 }
 
 ; What follows uses so many threads and has parallel loops.
-define void @tl_begin(i64 %n) nounwind {
+define internal void @pool_begin(ptr %pool, i64 %n) nounwind {
 entry:
-  store atomic i64 %n, ptr @active monotonic, align 8
-  call void @tl_wake()
+  %at.active = getelementptr i8, ptr %pool, i64 <ACTIVE_AT>
+  store atomic i64 %n, ptr %at.active monotonic, align 8
+  call void @pool_wake(ptr %pool)
   ret void
 }
 
 ; Start workers until there are as many as threads in use; a thread that cannot be created is done without.
-define internal void @grow(i64 %threads) noinline nounwind {
+define internal void @grow(ptr %pool, i64 %threads) noinline nounwind {
 entry:
-  %have = load i64, ptr @started
+  %at.started = getelementptr i8, ptr %pool, i64 <STARTED_AT>
+  %at.handles = getelementptr i8, ptr %pool, i64 <HANDLES_AT>
+  %have = load i64, ptr %at.started
   br label %loop
 loop:
   %k = phi i64 [ %have, %entry ], [ %k1, %made ]
   %more = icmp ult i64 %k, %threads
   br i1 %more, label %make, label %done
 make:
-  %handle = getelementptr i64, ptr @handles, i64 %k
-  %argument = inttoptr i64 %k to ptr
+  %handle = getelementptr i64, ptr %at.handles, i64 %k
+  %members = getelementptr i8, ptr %pool, i64 <MEMBERS_AT>
+  %argument = getelementptr [2 x i64], ptr %members, i64 %k
+  store ptr %pool, ptr %argument, align 8
+  %number = getelementptr i64, ptr %argument, i64 1
+  store i64 %k, ptr %number, align 8
   %r = call i32 @pthread_create(ptr %handle, ptr null, ptr @worker, ptr %argument)
   %bad = icmp ne i32 %r, 0
   br i1 %bad, label %done, label %made
 made:
   %k1 = add i64 %k, 1
-  store i64 %k1, ptr @started
+  store i64 %k1, ptr %at.started
   br label %loop
 done:
   ret void
 }
 
-define void @tl_parallel(ptr %body, ptr %context, i64 %begin, i64 %end) nounwind {
+define internal void @pool_parallel(ptr %pool, ptr %body, ptr %context, i64 %begin, i64 %end) nounwind {
 entry:
+  %at.state = getelementptr i8, ptr %pool, i64 <STATE_AT>
+  %at.done = getelementptr i8, ptr %pool, i64 <DONE_AT>
+  %at.job = getelementptr i8, ptr %pool, i64 <JOB_AT>
+  %at.busy = getelementptr i8, ptr %pool, i64 <BUSY_AT>
+  %at.active = getelementptr i8, ptr %pool, i64 <ACTIVE_AT>
+  %at.started = getelementptr i8, ptr %pool, i64 <STARTED_AT>
+  %at.processors = getelementptr i8, ptr %pool, i64 <PROCESSORS_AT>
   %some = icmp slt i64 %begin, %end
   br i1 %some, label %enough, label %done
 enough:
   %count = sub i64 %end, %begin
-  %threads = load atomic i64, ptr @active monotonic, align 8
+  %threads = load atomic i64, ptr %at.active monotonic, align 8
   %one = icmp ult i64 %threads, 2
   %single = icmp eq i64 %count, 1
   %alone = or i1 %one, %single
   br i1 %alone, label %serial, label %lock
 lock:
-  %swap = cmpxchg ptr @busy, i32 0, i32 1 acquire monotonic
+  %swap = cmpxchg ptr %at.busy, i32 0, i32 1 acquire monotonic
   %won = extractvalue { i32, i1 } %swap, 1
   br i1 %won, label %open, label %serial
 serial:
   call void %body(ptr %context, i64 %begin, i64 %end, i64 0)
   br label %done
 open:
+  %mine = load i32, ptr %at.processors
+  %free = icmp slt i32 %mine, 0
+  br i1 %free, label %ready, label %find
+find:
   %cpu = call i32 @sched_getcpu()
-  %mine = load i32, ptr @tl_processors
   %moved = icmp ne i32 %cpu, %mine
   br i1 %moved, label %place, label %ready
 place:
-  call void @settle(i32 %cpu)
+  call void @settle(ptr %pool, i32 %cpu)
   br label %ready
 ready:
-  %have = load i64, ptr @started
+  %have = load i64, ptr %at.started
   %short = icmp ult i64 %have, %threads
   br i1 %short, label %more, label %publish
 more:
-  call void @grow(i64 %threads)
+  call void @grow(ptr %pool, i64 %threads)
   br label %publish
 publish:
-  store ptr %body, ptr @job
-  %cp = getelementptr %job, ptr @job, i64 0, i32 1
+  store ptr %body, ptr %at.job
+  %cp = getelementptr %job, ptr %at.job, i64 0, i32 1
   store ptr %context, ptr %cp
-  %bp = getelementptr %job, ptr @job, i64 0, i32 2
+  %bp = getelementptr %job, ptr %at.job, i64 0, i32 2
   store i64 %begin, ptr %bp
-  %np = getelementptr %job, ptr @job, i64 0, i32 3
+  %np = getelementptr %job, ptr %at.job, i64 0, i32 3
   store i64 %count, ptr %np
-  store atomic i64 0, ptr @done monotonic, align 8
+  store atomic i64 0, ptr %at.done monotonic, align 8
   %m0 = mul i64 %threads, <PIECES>
   %most = call i64 @llvm.umin.i64(i64 %m0, i64 8191)
   %pieces = call i64 @llvm.umin.i64(i64 %count, i64 %most)
-  %s = load atomic i64, ptr @state monotonic, align 8
+  %s = load atomic i64, ptr %at.state monotonic, align 8
   %g0 = lshr i64 %s, 26
   %g1 = add i64 %g0, 1
   %g2 = shl i64 %g1, 26
   %t2 = shl i64 %threads, 13
   %n0 = or i64 %g2, %t2
   %n1 = or i64 %n0, %pieces
-  %previous = atomicrmw xchg ptr @state, i64 %n1 seq_cst
-  call void @tl_wake()
+  %previous = atomicrmw xchg ptr %at.state, i64 %n1 seq_cst
+  call void @pool_wake(ptr %pool)
   br label %work
 work:
   %ran = phi i64 [ 0, %publish ], [ %ran1, %work ]
-  %found = call i64 @take(i64 0)
+  %found = call i64 @take(ptr %pool, i64 0)
   %ran1 = add i64 %ran, %found
   %any = icmp ne i64 %found, 0
   br i1 %any, label %work, label %left
@@ -355,7 +743,7 @@ left:
   br label %wait
 wait:
   %spins = phi i64 [ 0, %left ], [ %spins1, %spin ], [ 0, %yield ]
-  %finished = load atomic i64, ptr @done acquire, align 8
+  %finished = load atomic i64, ptr %at.done acquire, align 8
   %all = icmp eq i64 %finished, %others
   br i1 %all, label %unlock, label %again
 again:
@@ -369,56 +757,66 @@ yield:
   %y = call i32 @sched_yield()
   br label %wait
 unlock:
-  store atomic i32 0, ptr @busy release, align 4
+  store atomic i32 0, ptr %at.busy release, align 4
   br label %done
 done:
   ret void
 }
 
-define i64 @tl_set_threads(i64 %n) nounwind {
+define internal i64 @pool_set_threads(ptr %pool, i64 %n) nounwind {
 entry:
-  store atomic i64 %n, ptr @active monotonic, align 8
+  %at.active = getelementptr i8, ptr %pool, i64 <ACTIVE_AT>
+  store atomic i64 %n, ptr %at.active monotonic, align 8
   ret i64 %n
 }
 
-define i64 @tl_get_threads() nounwind {
+define internal i64 @pool_get_threads(ptr %pool) nounwind {
 entry:
-  %n = load atomic i64, ptr @active monotonic, align 8
+  %at.active = getelementptr i8, ptr %pool, i64 <ACTIVE_AT>
+  %n = load atomic i64, ptr %at.active monotonic, align 8
   ret i64 %n
 }
 
 ; In the child of a fork no worker exists. Generations go on: what is left of a part counts under the one it was claimed in.
-define void @tl_forked() nounwind {
+define internal void @pool_forked(ptr %pool) nounwind {
 entry:
-  %s = load i64, ptr @state
+  %at.state = getelementptr i8, ptr %pool, i64 <STATE_AT>
+  %at.sleepers = getelementptr i8, ptr %pool, i64 <SLEEPERS_AT>
+  %at.busy = getelementptr i8, ptr %pool, i64 <BUSY_AT>
+  %at.started = getelementptr i8, ptr %pool, i64 <STARTED_AT>
+  %s = load i64, ptr %at.state
   %g0 = lshr i64 %s, 26
   %g1 = shl i64 %g0, 26
-  store i64 %g1, ptr @state
-  store i32 0, ptr @sleepers
-  store i32 0, ptr @busy
-  store i64 1, ptr @started
+  store i64 %g1, ptr %at.state
+  store i32 0, ptr %at.sleepers
+  store i32 0, ptr %at.busy
+  store i64 1, ptr %at.started
   ret void
 }
 
-define void @tl_stop() nounwind {
+define internal void @pool_stop(ptr %pool) nounwind {
 entry:
-  store atomic i64 1, ptr @active monotonic, align 8
-  store atomic i32 1, ptr @stopping seq_cst, align 4
-  call void @tl_wake()
-  %have = load i64, ptr @started
+  %at.stopping = getelementptr i8, ptr %pool, i64 <STOPPING_AT>
+  %at.active = getelementptr i8, ptr %pool, i64 <ACTIVE_AT>
+  %at.started = getelementptr i8, ptr %pool, i64 <STARTED_AT>
+  %at.handles = getelementptr i8, ptr %pool, i64 <HANDLES_AT>
+  store atomic i64 1, ptr %at.active monotonic, align 8
+  store atomic i32 1, ptr %at.stopping seq_cst, align 4
+  call void @pool_wake(ptr %pool)
+  %have = load i64, ptr %at.started
   br label %loop
 loop:
   %k = phi i64 [ 1, %entry ], [ %k1, %join ]
   %more = icmp ult i64 %k, %have
   br i1 %more, label %join, label %done
 join:
-  %hp = getelementptr i64, ptr @handles, i64 %k
+  %hp = getelementptr i64, ptr %at.handles, i64 %k
   %handle = load i64, ptr %hp
   %r = call i32 @pthread_join(i64 %handle, ptr null)
   %k1 = add i64 %k, 1
   br label %loop
 done:
-  store i64 1, ptr @started
+  store i64 1, ptr %at.started
   ret void
 }
 """

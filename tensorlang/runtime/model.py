@@ -6,9 +6,11 @@ sizes can stay open (`open_sizes.py`). What was compiled is kept on disk, kernel
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from logging import INFO
+from pathlib import Path
 from pickle import PicklingError
 from time import perf_counter
 from typing import Any
@@ -27,6 +29,7 @@ from tensorlang.runtime.growing import Growing
 from tensorlang.runtime.open_sizes import Compiling, Given, OpenShapes, OpenSizes, Rest
 from tensorlang.runtime.profile import Profile
 from tensorlang.runtime.protocol import MemoryUse, Progress, Runs, Timer, Tools, quiet
+from tensorlang.runtime.saving import graphs_of, only_shapes_are_open, save_options
 from tensorlang.runtime.signature import OpenModel, Signature, TensorSignature, check_feeds, named_inputs, signature_of
 from tensorlang.runtime.specialization import Sizes
 from tensorlang.runtime.stages import Stages
@@ -36,9 +39,6 @@ from tensorlang.runtime.work import Roofline
 Shapes = Mapping[str, tuple[int, ...]]
 
 _log = log_of("compile")
-
-OPEN_SHAPES = "O011"
-"""The code of an importer's complaint that a shape is not known."""
 
 
 class CompiledModel:
@@ -66,6 +66,7 @@ class CompiledModel:
 
         Raises CompileError for what the model does that is not supported, C0111 and C0112."""
         self._load, self._tools, self._progress, self._key = load, tools, progress, key
+        self._given_shapes, self._given_limits, self._declared = shapes, most or {}, signature
         self._shared: dict[str, Any] = {}
         self._again = made
         self._made: BoundedCache[tuple[tuple[str, tuple[int, ...]], ...], Runs] = BoundedCache(tools.combinations)
@@ -310,6 +311,31 @@ class CompiledModel:
             self._growing = Growing(self._compiling, self._opened[0], self._signature.inputs)
         return self._growing
 
+    @trimmed
+    def save(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        targets: str | Sequence[str] = "host",
+        max: Mapping[str, int] | None = None,
+        library: str | None = None,
+        weights: str = "beside",
+        threads: int | None = None,
+    ) -> Path:
+        """Write the model as a library into a folder, which `tensorlang.load_model` and programs in C read, and return that. Sizes that the
+        model leaves open have limits, those of `max` or those that it was compiled with.
+
+        `targets`: kinds of processors of one family (`"x86-64-v3"`), of which the best is taken where it runs; `library`: what names in C
+        begin with; `weights` "beside" lie in a file of their own, which processes share, "inside" in the code; `threads`: for how many
+        it is made at most, None for as many as the model was compiled for.
+
+        Raises CompileError C0131 for what has no library yet, C0123 and C0132 for limits, C0107 and C0133 for the other arguments, C0133
+        for a folder that holds something else, C0203 where it cannot be written."""
+        graphs, limits = graphs_of(self._load, self._declared, self._given_shapes, self._given_limits if max is None else max)
+        name = self._signature.name if self._signature is not None else self._known().summary.name
+        options = save_options(name, library, targets, limits, weights, threads)
+        return self._tools.save_model(graphs, self._progress, Path(folder), options)
+
     def explain(self, feeds: Mapping[str, object] | None = None) -> str:
         """Return the kernels in the order they run: what each computes, how fast that could be on this machine, where its schedule is
         from; with `feeds` also the times they take."""
@@ -400,7 +426,3 @@ class CompiledModel:
             name, kernels = plain_text(made.summary.name), counted(made.summary.kernels, "kernel")
             where = f"{self._tools.name}, {counted(self._tools.threads, 'thread')}"
             _log.info("model `%s` for %s: %s in %.1f ms, %s, for %s", name, inputs, how, seconds * 1e3, kernels, where)
-
-
-def only_shapes_are_open(problem: CompileError) -> bool:
-    return bool(problem.diagnostics) and all(d.code == OPEN_SHAPES for d in problem.diagnostics)

@@ -389,6 +389,11 @@ def _with_symbols(value: str, array: Array, symbols: Symbols, names: dict[str, N
 # ---------------------------------------------------------------- samples, words
 
 
+def samples_for(limits: Numbers) -> dict[str, int]:
+    """Return a sample for each size, for which code is to be best that serves sizes up to these limits."""
+    return _samples(limits, {})
+
+
 def _samples(sizes: Numbers, first: Numbers) -> dict[str, int]:
     """Return a sample for each size, those at hand where they say most: none is 0 or 1, and no two are equal."""
     samples: dict[str, int] = {}

@@ -14,10 +14,12 @@ operator does the first for two shapes and the second from the third on (`specia
 from __future__ import annotations
 
 import logging
+import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from inspect import Parameter, Signature
+from pathlib import Path
 from typing import Any
 
 from codegen.errors import InternalError as InternalErrorOfCode
@@ -60,6 +62,7 @@ from tensorlang.runtime.limits import Explained
 from tensorlang.runtime.out_of_range import with_element
 from tensorlang.runtime.proofs import shown_proofs
 from tensorlang.runtime.protocol import AnySizes, Ready, Roles, Timer, Tools, installed_roles
+from tensorlang.runtime.saving import save_options
 from tensorlang.runtime.specialization import Sizes, Specialization, ones
 from tensorlang.runtime.work import Roofline
 from tensorlang.schedule.cases import by_sizes, case_of, has_cases
@@ -74,6 +77,7 @@ from tensorlang.targets import serves
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.prove import prove
 from tensorlang.tensor.segments import segments
+from tensorlang.tensor.widths import LARGEST
 
 _LOG = logging.getLogger("tensorlang")
 
@@ -347,6 +351,33 @@ class Operator:
         attrs = {n: v for n, v in given.items() if n in params and params[n].kind == "attr"}
         return attrs, {n: whole_size(self.declaration, n, v) for n, v in given.items() if n not in attrs}
 
+    @trimmed
+    def save(
+        self,
+        folder: str | os.PathLike[str],
+        arguments: Mapping[str, Any],
+        *,
+        targets: str | Sequence[str] = "host",
+        symbolic: bool = False,
+        max: Mapping[str, int] | None = None,
+        library: str | None = None,
+        threads: int | None = None,
+    ) -> Path:
+        """Write the operator as a library for arguments like these, by their names, into a folder, which `tensorlang.load_model` and
+        programs in C read, and return that. With `symbolic`, for arguments of any sizes, which `max` limits where memory has to be there
+        for them.
+
+        `targets`: kinds of processors of one family (`"x86-64-v3"`), of which the best is taken where it runs; `library`: what names in C
+        begin with; `threads`: for how many it is made at most. Raises CompileError C0131 for what has no library yet, C0123 and C0132 for
+        limits, C0107 and C0133 for the other arguments, C0133 for a folder that holds something else, and as a call does."""
+        call = sorted_out(self.declaration, (), dict(arguments))
+        sizes_given(self.declaration, call)
+        at, _, fixed = self._at(call)
+        program = self._checked(call, symbolic=symbolic, static=fixed)
+        limits = _limits(program, max or {})
+        options = save_options(self.name, library, targets, limits, threads=threads)
+        return self.tools.save_operator(program, self._request(program, call, at if symbolic else None), Path(folder), options)
+
     def compiled(self, call: Call) -> Ready:
         """Return the code for a call."""
         key = call.key
@@ -559,6 +590,17 @@ class Operators:
 def module_for(operators: Operators, target: str, has: Has = has_none) -> Module:
     """Return the file of operators with the kernels that stand for its extern ones on a target."""
     return with_externs(operators._plain, operators._externs, target, has)
+
+
+def _limits(program: Program, most: Mapping[str, int]) -> dict[str, int]:
+    """Return limits of sizes that a program leaves open. Raises CompileError C0123."""
+    for name, limit in most.items():
+        if name not in program.sizes:
+            there = ", ".join(f"`{n}`" for n in program.sizes) or "none"
+            raise error("C0123", f"there is no open size `{name}` to limit", notes=(f"`{program.name}` leaves open: {there}",))
+        if isinstance(limit, bool) or not isinstance(limit, int) or not 0 <= limit <= LARGEST:
+            raise error("C0123", f"the limit of `{name}` is {limit!r}", help="give a whole number, 0 or more")
+    return dict(most)
 
 
 def _sizes_in(values: Mapping[str, Value]) -> dict[str, int | None]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from codegen.store import Cache
@@ -31,6 +32,7 @@ if TYPE_CHECKING:  # the compiler itself, which running what is kept does withou
     from tensorlang.graph.pass_manager import Pipeline
     from tensorlang.planning import Dump, ScheduleRequest
     from tensorlang.runtime.bundle import BundleKey
+    from tensorlang.runtime.saving import SaveOptions
     from tensorlang.schedule.plan import Plan
 
 Progress: TypeAlias = Callable[[str, int, int], None]
@@ -364,4 +366,13 @@ class Tools(Protocol):
 
     def built(self, loaded: Graph, progress: Progress, key: BundleKey | None, shared: dict[str, Any] | None) -> Runs:
         """Return an imported graph compiled, and keep it under `key` where that is given. Raises CompileError."""
+        ...
+
+    def save_operator(self, program: Program, request: ScheduleRequest, folder: Path, options: SaveOptions) -> Path:
+        """Write an operator, compiled for the targets that the options name, as a library into a folder; return that. Raises CompileError
+        C0131 to C0133, C0203."""
+        ...
+
+    def save_model(self, load: Callable[[], Graph], progress: Progress, folder: Path, options: SaveOptions) -> Path:
+        """Write a model, which `load` imports, as `save_operator` does."""
         ...

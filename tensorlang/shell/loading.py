@@ -114,7 +114,7 @@ def is_model(path: Path) -> bool:
 def waiting_for_shapes(path: Path) -> str:
     """Import a model. Return why it has to wait for its shapes, "" where it has not. Raises CompileError for what is refused."""
     from tensorlang.api import importer_of
-    from tensorlang.runtime.model import only_shapes_are_open
+    from tensorlang.runtime.saving import only_shapes_are_open
 
     try:
         importer_of(str(path)).load(str(path))

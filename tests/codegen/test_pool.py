@@ -2,14 +2,15 @@
 
 import re
 import threading
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 from llvm_run import run_native
 
 from codegen.llvm import pool
-from codegen.llvm.pool_ir import MAX_THREADS, pool_ir
-from codegen.llvm.target import host, named
+from codegen.llvm.pool_ir import MAX_THREADS, context_pool_ir, pool_ir
+from codegen.llvm.target import Target, host, named
 from codegen.loops.parser import parse
 from codegen.loops.printer import show
 from codegen.loops.serial import serial
@@ -73,10 +74,15 @@ def test_generations_that_a_worker_missed_do_no_harm() -> None:
 
 
 @pytest.mark.parametrize("name", ["x86-64", "aarch64"])
-def test_the_text_of_the_pool_has_no_marks_left(name: str) -> None:
-    text = pool_ir(named(name))
+@pytest.mark.parametrize("make", [pool_ir, context_pool_ir])
+def test_the_text_of_the_pool_has_no_marks_left(make: Callable[[Target], str], name: str) -> None:
+    text = make(named(name))
     assert re.search(r"<[A-Z_]+>", text) is None
-    assert f"[{MAX_THREADS} x" in text
+    assert f"icmp uge i64 %k, {MAX_THREADS}" in text
+
+
+def test_a_pool_of_a_context_sleeps_by_what_posix_has() -> None:
+    assert "@syscall" not in context_pool_ir(host()) and "@pthread_cond_wait" in context_pool_ir(host())
 
 
 def test_a_function_for_one_thread_has_no_parallel_loops() -> None:

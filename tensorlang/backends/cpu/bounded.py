@@ -23,7 +23,7 @@ from tensorlang.graph.sizes import Atom, Formula, Quotient, evaluate, formula_of
 from tensorlang.room import check_room
 
 if TYPE_CHECKING:
-    from tensorlang.backends.cpu.open_sizes import OpenExecutable
+    from tensorlang.backends.cpu.open_sizes import OpenExecutable, OpenParts
 
 Array = np.ndarray[Any, Any]
 
@@ -33,22 +33,22 @@ def bound(
 ) -> Callable[[Mapping[str, int]], None]:
     """Return a function of sizes, none above those in `most`, that reads and writes these arrays (`OpenRuns.bound`)."""
     parts, graph = made.made.parts, made.made.parts.graph
-    plan = made.planned(most)
+    plan = made.made.planned(most)
     for value in graph.values.values():
-        check_room(graph.name, evaluate(formula_of(size_bytes(value)), made.values(most)))
+        check_room(graph.name, evaluate(formula_of(size_bytes(value)), made.made.values(most)))
     addresses = [*(array.ctypes.data for array in (*outputs, *inputs)), parts.constants.ctypes.data]
     words = np.zeros(len(addresses) + len(made.made.told) + 1, np.int64)
     told, base = words[len(addresses) : -1], words.ctypes.data
     entry = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(made.library.address(parts.entry.name))
-    numbers = [_Numbers(_formulas(made, plan))]
+    numbers = [_Numbers(formulas(made.made, plan))]
     scratch = [aligned_block(max(1, plan.arena_bytes))]
     words[: len(addresses)], words[-1] = addresses, scratch[0].ctypes.data
-    grows = _grows(made, plan)
+    grows = grows_with_sizes(made.made, plan)
 
     def run(sizes: Mapping[str, int], kept: object = (made, tuple(inputs), tuple(outputs))) -> None:
         if not grows:
-            here = made.planned(sizes)
-            numbers[0], scratch[0] = _Numbers(_formulas(made, here)), aligned_block(max(1, here.arena_bytes))
+            here = made.made.planned(sizes)
+            numbers[0], scratch[0] = _Numbers(formulas(made.made, here)), aligned_block(max(1, here.arena_bytes))
             words[-1] = scratch[0].ctypes.data
         numbers[0].into(told, sizes)
         code = entry(base)
@@ -58,9 +58,9 @@ def bound(
     return run
 
 
-def _formulas(made: OpenExecutable, plan: Plan) -> list[Formula]:
+def formulas(made: OpenParts, plan: Plan) -> list[Formula]:
     """Return what the entry point is told where the arena is planned."""
-    offsets = placements_of(made.made.parts.graph)
+    offsets = placements_of(made.parts.graph)
 
     def formula(kind: str, name: str) -> Formula:
         if kind == "size":
@@ -70,7 +70,7 @@ def _formulas(made: OpenExecutable, plan: Plan) -> list[Formula]:
         place = plan.places[name]
         return number(place.offset) if isinstance(place, Arena) else formula_of(offsets[name].offset)
 
-    return [formula(kind, name) for kind, name in made.made.told]
+    return [formula(kind, name) for kind, name in made.told]
 
 
 class _Numbers:
@@ -96,11 +96,11 @@ def _value(atom: Atom, sizes: Mapping[str, int]) -> int:
 # ---------------------------------------------------------------- what grows with sizes
 
 
-def _grows(made: OpenExecutable, plan: Plan) -> bool:
+def grows_with_sizes(made: OpenParts, plan: Plan) -> bool:
     """Tell whether no value in the arena and no scratch memory is larger where a size is smaller."""
-    graph = made.made.parts.graph
+    graph = made.parts.graph
     values = (graph.values[name] for name, place in plan.places.items() if isinstance(place, Arena))
-    spaces = made.made.workspaces.values()
+    spaces = made.workspaces.values()
     offsets = (p.offset for name, p in placements_of(graph).items() if isinstance(plan.places[name], Arena))
     fixed = all(formula_of(offset).constant is not None for offset in offsets)
     scratch = all(_index_grows(space.shared) and _index_grows(space.private) for space in spaces)

@@ -75,17 +75,20 @@ def build(
     weights = Weights(graph.values, dict(graph.constants))
     with ThreadPoolExecutor(1) as beside:
         block = beside.submit(place, weights, places)
-        parts = _parts(without_constants(graph), toolchain, progress, places)
+        parts = parts_of(without_constants(graph), toolchain, progress, places)
         return assembled(replace(parts, constants=block.result(), names=tuple(names or graph.outputs)), toolchain)
 
 
-def _parts(graph: Graph, toolchain: Toolchain, progress: Progress, places: Places) -> Parts:
+def parts_of(graph: Graph, toolchain: Toolchain, progress: Progress, places: Places) -> Parts:
     """Return the compiled kernels and the plan of a graph, without its constants."""
     kernels = tuple(node for node in graph.nodes if isinstance(node, Kernel))
     jobs, numbers = distinct([job_of(graph, node) for node in kernels])
     made = toolchain.compile(jobs, progress)
     artifacts = tuple(made[number] for number in numbers)
-    scratch = {node.name: made.workspace_bytes(workspace_threads(made)) for node, made in zip(kernels, artifacts, strict=True)}
+    scratch = {
+        node.name: made.workspace_bytes(workspace_threads(made, toolchain.pool_threads))
+        for node, made in zip(kernels, artifacts, strict=True)
+    }
     plan = planned(graph, scratch)
     slots, made_of = _Slots(graph, plan, places.offsets), {n.name: made for n, made in zip(kernels, artifacts, strict=True)}
     steps = steps_of(graph)

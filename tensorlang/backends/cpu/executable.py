@@ -43,9 +43,10 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 
-def workspace_threads(artifact: Artifact) -> int:
-    """Return for how many threads a kernel needs scratch memory: all that the pool may use when anything in it runs in parallel."""
-    return pool.available_threads() if " parallel" in artifact.loops else 1
+def workspace_threads(artifact: Artifact, most: int | None = None) -> int:
+    """Return for how many threads a kernel needs scratch memory: all that its pool may use when anything in it runs in parallel. `most`:
+    how many these are, None for the pool of this process."""
+    return (most or pool.available_threads()) if " parallel" in artifact.loops else 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -68,6 +68,21 @@ class OpenParts:
     buffers: tuple[Buffer, ...] = ()
     """The inputs that share memory with outputs."""
 
+    @property
+    def symbols(self) -> Symbols:
+        found = self.parts.graph.symbols
+        assert found is not None, "a graph of open sizes has symbols"
+        return found
+
+    def values(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """Return the values of all symbols, those of products among them."""
+        return all_sizes(self.symbols, {name: sizes[name] for name in self.symbols.samples})
+
+    def planned(self, sizes: Mapping[str, int]) -> Plan:
+        """Return where values lie for these sizes."""
+        values = self.values(sizes)
+        return planned(graph_at(self.parts.graph, values), {name: space.at(values) for name, space in self.workspaces.items()})
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpenExecutable:
@@ -88,21 +103,10 @@ class OpenExecutable:
 
     @property
     def symbols(self) -> Symbols:
-        found = self.made.parts.graph.symbols
-        assert found is not None, "a graph of open sizes has symbols"
-        return found
-
-    def values(self, sizes: Mapping[str, int]) -> dict[str, int]:
-        """Return the values of all symbols, those of products among them."""
-        return all_sizes(self.symbols, {name: sizes[name] for name in self.symbols.samples})
-
-    def planned(self, sizes: Mapping[str, int]) -> Plan:
-        """Return where values lie for these sizes."""
-        values = self.values(sizes)
-        return planned(graph_at(self.made.parts.graph, values), {name: space.at(values) for name, space in self.made.workspaces.items()})
+        return self.made.symbols
 
     def at(self, sizes: Mapping[str, int]) -> Specialised:
-        parts, values = self.made.parts, self.values(sizes)
+        parts, values = self.made.parts, self.made.values(sizes)
         graph = graph_at(parts.graph, values)
         for value in graph.values.values():
             check_room(graph.name, size_bytes(value))
@@ -138,19 +142,21 @@ def built_open(loaded: Graph, toolchain: Toolchain, progress: Progress, key: Bun
     if shared:
         of_graph = {graph.outputs[outputs.index(name)]: name for name in shared}
         graph, buffers = append_in_place(graph, {name: shared[of_graph[name]] for name in of_graph})
-        made = _built(verify(graph, "append_in_place"), toolchain, progress, outputs, in_memory)
+        made = built_parts(verify(graph, "append_in_place"), toolchain, progress, outputs, in_memory)
         return open_executable(replace(made, buffers=tuple(replace(b, output=of_graph[b.output]) for b in buffers)), toolchain)
     if key is None:
-        return open_executable(_built(graph, toolchain, progress, outputs, in_memory), toolchain)
+        return open_executable(built_parts(graph, toolchain, progress, outputs, in_memory), toolchain)
     with Draft(key, toolchain.store) as draft:
-        made = _built(graph, toolchain, progress, outputs, draft.place)
+        made = built_parts(graph, toolchain, progress, outputs, draft.place)
         draft.finish(replace(made, parts=replace(made.parts, constants=np.empty(0, np.uint8))))
     return open_executable(made, toolchain)
 
 
-def _built(
+def built_parts(
     graph: Graph, toolchain: Toolchain, progress: Progress, names: Sequence[str], place: Callable[[Weights, Places], Array]
 ) -> OpenParts:
+    """Return a graph of open sizes that went through the pipeline, compiled. `names`: what the model calls its outputs; `place` puts the
+    constants into one block."""
     places = places_of(graph)
     made = _parts(without_constants(graph), toolchain, progress, places)
     block = place(Weights(graph.values, dict(graph.constants)), places)
@@ -170,7 +176,7 @@ def _parts(graph: Graph, toolchain: Toolchain, progress: Progress, places: Place
         made, positions = _compiled(graph, kernels, toolchain, progress, bounded=True)
     artifacts = tuple(made[position] for position in positions)
     sizes = all_sizes(graph.symbols, graph.symbols.samples)
-    spaces = {node.name: _workspace(node, artifact) for node, artifact in zip(kernels, artifacts, strict=True)}
+    spaces = {node.name: _workspace(node, artifact, toolchain.pool_threads) for node, artifact in zip(kernels, artifacts, strict=True)}
     needed = {name: space for name, space in spaces.items() if space is not None}
     plan = planned(graph_at(graph, sizes), dict.fromkeys(needed, 1))
     table = _Table(graph, plan, places.offsets)
@@ -191,15 +197,15 @@ def _compiled(
     return toolchain.compile(jobs, progress), positions
 
 
-def _workspace(node: Kernel, artifact: Artifact) -> Workspace | None:
-    """Return the scratch memory that a kernel needs, None for none."""
+def _workspace(node: Kernel, artifact: Artifact, most: int | None) -> Workspace | None:
+    """Return the scratch memory that a kernel needs where a pool has `most` threads, None for none."""
     if artifact.scratch_bytes == (0, 0):
         return None
     found = workspace_plan(parse_loops(artifact.loops))
     sizes = tuple(zip(artifact.sizes, node.program.sizes, strict=True))
     if found.shared_bytes == found.thread_bytes == Int(0):
         return None
-    return Workspace(found.shared_bytes, found.thread_bytes, workspace_threads(artifact), sizes)
+    return Workspace(found.shared_bytes, found.thread_bytes, workspace_threads(artifact, most), sizes)
 
 
 def all_sizes(symbols: Symbols, sizes: Mapping[str, int]) -> dict[str, int]:

@@ -172,7 +172,7 @@ def _given(results: Mapping[str, object], native: Native) -> Any:
 
 def native_of(program: Program, artifact: Artifact, tools: Toolchain) -> Native:
     """Return the artifact as a function of arrays in the order of the program's parameters."""
-    scratch = artifact.workspace_bytes(workspace_threads(artifact))
+    scratch = artifact.workspace_bytes(workspace_threads(artifact, tools.pool_threads))
     return Native(
         linked(program, artifact, tools, scratch=bool(scratch)),
         [_port(p) for p in program.params],
@@ -184,15 +184,20 @@ def native_of(program: Program, artifact: Artifact, tools: Toolchain) -> Native:
 
 def linked(program: Program, artifact: Artifact, tools: Toolchain, *, numbers: int = 0, scratch: bool) -> int:
     """Return the address of a loaded entry point that calls a kernel: its bases are results, params, so many sizes and scratch memory."""
-    names = [*program.results, *(p.name for p in program.params)]
-    sizes = tuple(Number(len(names) + k) for k in range(numbers))
-    slots = tuple(Slot(names.index(name)) for name in artifact.params)
-    call = KernelCall(artifact.symbol, slots, sizes, Slot(len(names) + numbers) if scratch else None)
-    entry = Entry((call,), threads=tools.threads if " parallel" in artifact.loops else 1)
+    entry = entry_of(program, artifact, tools, numbers=numbers, scratch=scratch)
     objects = (object_of(emit_program(entry, tools.target), tools), artifact.object)
     library = loaded(objects, pool_imports(), entry.name, tools.target)
     _KEPT.append(library)
     return library.address(entry.name)
+
+
+def entry_of(program: Program, artifact: Artifact, tools: Toolchain, *, numbers: int, scratch: bool) -> Entry:
+    """Return the entry point that calls a kernel: its bases are results, params, so many sizes and scratch memory."""
+    names = [*program.results, *(p.name for p in program.params)]
+    sizes = tuple(Number(len(names) + k) for k in range(numbers))
+    slots = tuple(Slot(names.index(name)) for name in artifact.params)
+    call = KernelCall(artifact.symbol, slots, sizes, Slot(len(names) + numbers) if scratch else None)
+    return Entry((call,), threads=tools.threads if " parallel" in artifact.loops else 1)
 
 
 _KEPT: list[object] = []

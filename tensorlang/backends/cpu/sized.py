@@ -80,7 +80,7 @@ def variant(program: Program, artifact: Artifact, sizes: Sizes, tools: Toolchain
     """Return `artifact`, made of `program`, loaded. `sizes` are all of the operator's at the call it was made for."""
     address = linked(program, artifact, tools, numbers=len(artifact.sizes), scratch=True)
     fixed = {name: value for name, value in sizes.items() if name not in program.sizes}
-    threads, loops = workspace_threads(artifact), parse_loops(artifact.loops)
+    threads, loops = workspace_threads(artifact, tools.pool_threads), parse_loops(artifact.loops)
     return Variant(program, artifact, fixed, address, loops, threads, tools.threads, tools.target)
 
 

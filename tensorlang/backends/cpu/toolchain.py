@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from numbers import Integral
+from pathlib import Path
 from pickle import PicklingError
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from tensorlang.graph.pass_manager import Pipeline
     from tensorlang.planning import Dump, ScheduleRequest
     from tensorlang.runtime.jobs import Job
+    from tensorlang.runtime.saving import SaveOptions
     from tensorlang.schedule.plan import Plan
     from tensorlang.tensor.winograd import Convolution
 
@@ -57,6 +59,13 @@ class Toolchain:
     """What contractions of models multiply in."""
     made: Callable[[], Toolchain] | None = field(default=None, compare=False, repr=False)
     """Makes the same toolchain in another process."""
+    ahead: bool = False
+    """Whether its code is to run in other processes than this one."""
+
+    @property
+    def pool_threads(self) -> int | None:
+        """How many threads there are at most where its code runs elsewhere: those it is made for; None in this process."""
+        return self.threads if self.ahead else None
 
     @property
     def options(self) -> tuple[object, ...]:
@@ -206,6 +215,16 @@ class Toolchain:
             return None
         made, block = found
         return open_executable(replace(made, parts=replace(made.parts, constants=block)), self)
+
+    def save_operator(self, program: Program, request: ScheduleRequest, folder: Path, options: SaveOptions) -> Path:
+        from tensorlang.backends.cpu.saving import save_operator
+
+        return save_operator(self, program, request, folder, options)
+
+    def save_model(self, load: Callable[[], Graph], progress: Progress, folder: Path, options: SaveOptions) -> Path:
+        from tensorlang.backends.cpu.saving import save_model
+
+        return save_model(self, load, progress, folder, options)
 
     def built_open_sizes(
         self, loaded: Graph, progress: Progress, key: BundleKey | None, shared: Mapping[str, str] | None = None

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ from codegen.store import Cache
 from tensorlang.backends.gpu.explain import explained, launched
 from tensorlang.backends.gpu.model import DeviceModel
 from tensorlang.backends.gpu.vendor import Vendor
-from tensorlang.diagnostics import Diagnostic, RunError, error
+from tensorlang.diagnostics import CompileError, Diagnostic, RunError, error
 from tensorlang.graph.edit import size_bytes
 from tensorlang.graph.externs import trusted
 from tensorlang.graph.nodes import Extern, Graph, Kernel, Value
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from tensorlang.graph.options import Options
     from tensorlang.graph.pass_manager import Pipeline
     from tensorlang.planning import Dump, ScheduleRequest
+    from tensorlang.runtime.saving import SaveOptions
     from tensorlang.schedule.plan import Plan
 
 Array = np.ndarray[Any, Any]
@@ -141,6 +143,12 @@ class DeviceTools:
 
     def check_any_sizes(self) -> None:
         raise error("C0105", f"not supported yet: symbolic sizes for `{self.vendor.name}`", help="leave `sizes` at `static`")
+
+    def save_operator(self, program: Program, request: ScheduleRequest, folder: Path, options: SaveOptions) -> Path:
+        raise _no_library(self.vendor.name)
+
+    def save_model(self, load: Callable[[], Graph], progress: Progress, folder: Path, options: SaveOptions) -> Path:
+        raise _no_library(self.vendor.name)
 
     def kept_open_sizes(self, key: str) -> OpenRuns | None:
         return None
@@ -506,3 +514,7 @@ class OperatorOnDevice:
 
     def _given(self, arrays: Sequence[Any]) -> list[object]:
         return [a if self.on_device.tools.vendor.is_on_device(a) else row_major(a) for a in arrays]
+
+
+def _no_library(target: str) -> CompileError:
+    return error("C0131", f"not supported yet: a library for `{target}`", help="libraries are for processors: `--target host`")

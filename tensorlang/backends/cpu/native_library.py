@@ -1,0 +1,385 @@
+"""What was compiled as a library of machine code that needs nothing of this process: the functions of `codegen.llvm.c_interface` over the
+kernels, in one object, with the weights in a block of their own.
+
+    of_operator(program, artifact, …)    one operator
+    of_model(parts, …)                   a model, of known or of open sizes
+    linked(levels, …)                    the library of the same program for several levels of instructions
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from codegen.elf.objects import Object, data_object, merged, parse
+from codegen.llvm.c_interface import (
+    HEAD_BYTES,
+    Argument,
+    Condition,
+    Interface,
+    Level,
+    Size,
+    interface_ir,
+)
+from codegen.llvm.jit import compile_object
+from codegen.llvm.pool_ir import context_pool_ir
+from codegen.llvm.program import Program as Entry
+from codegen.llvm.program import code_bits, emit_program
+from codegen.llvm.target import Target, named
+from codegen.llvm.workspace import plan as workspace_plan
+from codegen.llvm.workspace import workspace_bytes
+from codegen.loops import nodes as loops
+from codegen.loops.nodes import Index
+from codegen.loops.parser import parse as parse_loops
+from polyhedral.expr import TRUE, And, Cond, Expr
+from tensorlang.artifact import Artifact
+from tensorlang.backends.cpu.bounded import formulas, grows_with_sizes
+from tensorlang.backends.cpu.executable import Parts, refusal, steps_of, workspace_threads
+from tensorlang.backends.cpu.open_sizes import OpenParts
+from tensorlang.backends.cpu.ready import entry_of, refusal_of
+from tensorlang.backends.cpu.toolchain import Toolchain
+from tensorlang.diagnostics import RunError, error, plain_text
+from tensorlang.graph.nodes import Kernel, Value
+from tensorlang.graph.programs import result_tensors
+from tensorlang.graph.sizes import PREFIX, Atom, Formula, Quotient, formula_of
+from tensorlang.graph.sizes import Condition as Assumed
+from tensorlang.lower.index import to_bool, to_index
+from tensorlang.tensor.nodes import Program, Tensor
+from tensorlang.tensor.notation import show_cond
+
+Array = np.ndarray[Any, Any]
+_PAGE = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What is on record of a kernel: its symbol, its schedule, where that came from, what its checks say, and what came of validation."""
+
+    symbol: str
+    schedule: str
+    origin: str
+    requirements: tuple[str, ...]
+    validated: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Compiled:
+    """A program compiled for one target. `weights`: the block that its kernels read, None for none; `room`: bytes of the arena that a run
+    needs, over sizes, None where that is always `arena_bytes`."""
+
+    target: Target
+    sizes: tuple[Size, ...]
+    conditions: tuple[Condition, ...]
+    inputs: tuple[Argument, ...]
+    outputs: tuple[Argument, ...]
+    entry: Entry
+    objects: Mapping[str, bytes]
+    numbers: tuple[Index, ...]
+    arena_bytes: int
+    room: Index | None
+    weights: Array | None
+    checks: tuple[tuple[str, ...], ...]
+    proofs: tuple[Proof, ...]
+    threads: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Library:
+    """The object of a library, its interface, and the block of weights that is to lie beside it, if any."""
+
+    interface: Interface
+    object: Object
+    weights: Array | None
+    proofs: tuple[Proof, ...]
+
+
+# ---------------------------------------------------------------- operators
+
+
+def of_operator(program: Program, artifact: Artifact, tools: Toolchain, most: Mapping[str, int]) -> Compiled:
+    """Return an operator, of which `most` limits sizes. Raises CompileError C0132 where it needs scratch memory and a limit is missing."""
+    sizes = tuple(Size(name, most.get(name, Size(name).most)) for name in program.sizes)
+    room, arena = _scratch(program, artifact, tools, most)
+    entry = entry_of(program, artifact, tools, numbers=len(program.sizes), scratch=arena > 0)
+    inputs, outputs = (tuple(_argument(t) for t in tensors) for tensors in (program.params, result_tensors(program)))
+    texts = tuple(_text(refusal_of(program, artifact, code + 1)) for code in range(len(artifact.requirements)))
+    return Compiled(
+        tools.target,
+        sizes,
+        tuple(_condition(cond) for cond in _conjuncts(program.context)),
+        inputs,
+        outputs,
+        entry,
+        {artifact.symbol: artifact.object},
+        tuple(loops.Var(name) for name in program.sizes),
+        arena,
+        room,
+        None,
+        (texts,),
+        (_proof(artifact),),
+        tools.threads if entry.threads > 1 else 1,
+    )
+
+
+def _scratch(program: Program, artifact: Artifact, tools: Toolchain, most: Mapping[str, int]) -> tuple[Index | None, int]:
+    """Return the scratch memory that a run needs, over sizes, and how much there is to be."""
+    threads = workspace_threads(artifact, tools.pool_threads)
+    if not program.sizes:
+        return None, artifact.workspace_bytes(threads)
+    function = parse_loops(artifact.loops)
+    found = workspace_plan(function)
+    needed: Index = loops.Add(found.shared_bytes, loops.Mul(loops.Int(threads), found.thread_bytes))
+    if found.shared_bytes == found.thread_bytes == loops.Int(0):
+        return None, 0
+    missing = [name for name in program.sizes if name not in most]
+    if missing:
+        names = ", ".join(f"`{name}`" for name in missing)
+        limits = " ".join(f"--max {name}=4096" for name in missing)
+        title = f"`{program.name}` needs scratch memory, and nothing limits {names}"
+        raise error("C0132", title, help=f"memory is allocated once, for the largest sizes: `{limits}`, or `max={{…}}`")
+    at = dict(zip(artifact.sizes, (most[name] for name in program.sizes), strict=True))
+    called = dict(zip(artifact.sizes, program.sizes, strict=True))
+    return _renamed(needed, called), workspace_bytes(function, threads, at)
+
+
+def _renamed(e: Index, names: Mapping[str, str]) -> Index:
+    match e:
+        case loops.Var(name):
+            return loops.Var(names[name])
+        case loops.Int():
+            return e
+        case loops.Add(a, b) | loops.Mul(a, b) | loops.FloorDiv(a, b) | loops.Mod(a, b) | loops.Min(a, b) | loops.Max(a, b):
+            return type(e)(_renamed(a, names), _renamed(b, names))
+        case _:
+            raise TypeError(e)
+
+
+# ---------------------------------------------------------------- models
+
+
+def of_model(parts: Parts, tools: Toolchain) -> Compiled:
+    """Return a model of known sizes."""
+    graph = parts.graph
+    inputs = tuple(_value(graph.values[name], name) for name in graph.inputs)
+    return _model(parts, tools, (), (), inputs, _outputs(parts), (), parts.plan.arena_bytes)
+
+
+def of_open_model(made: OpenParts, tools: Toolchain, most: Mapping[str, int]) -> Compiled:
+    """Return a model of open sizes, each with a limit, for which its memory is planned. Raises CompileError C0131 where a smaller size
+    takes more memory."""
+    parts, symbols = made.parts, made.symbols
+    plan = made.planned(most)
+    if not grows_with_sizes(made, plan):
+        title = "not supported yet: memory that is planned anew for each combination of sizes"
+        raise error("C0131", title, help="fix the sizes: `shapes={…}`, or the shapes of all inputs on the command line")
+    sizes = tuple(Size(name.removeprefix(PREFIX), most[name]) for name in symbols.samples)
+    conditions = tuple(_assumed(condition) for condition in symbols.assumed)
+    inputs = tuple(_value(parts.graph.values[name], name) for name in parts.graph.inputs)
+    numbers = tuple(_of_formula(f) for f in formulas(made, plan))
+    return _model(parts, tools, sizes, conditions, inputs, _outputs(parts), numbers, max(plan.arena_bytes, 1))
+
+
+def _model(
+    parts: Parts,
+    tools: Toolchain,
+    sizes: tuple[Size, ...],
+    conditions: tuple[Condition, ...],
+    inputs: tuple[Argument, ...],
+    outputs: tuple[Argument, ...],
+    numbers: tuple[Index, ...],
+    arena: int,
+) -> Compiled:
+    steps = steps_of(parts.graph)
+    if any(not isinstance(step, Kernel) for step in steps):
+        raise error(
+            "C0131", "not supported yet: a library of a model that calls extern operators", help="compile it in the process that runs it"
+        )
+    bits = code_bits(len(steps))
+
+    def texts(call: int, artifact: Artifact) -> tuple[str, ...]:
+        codes = range(1, len(artifact.requirements) + 1)
+        return tuple(_text(refusal(steps, parts.artifacts, call << bits | code)) for code in codes)
+
+    return Compiled(
+        tools.target,
+        sizes,
+        conditions,
+        inputs,
+        outputs,
+        parts.entry,
+        {artifact.symbol: artifact.object for artifact in parts.artifacts},
+        numbers,
+        arena,
+        None,
+        parts.constants,
+        tuple(texts(call, artifact) for call, artifact in enumerate(parts.artifacts)),
+        tuple(_proof(artifact) for artifact in {a.symbol: a for a in parts.artifacts}.values()),
+        tools.threads,
+    )
+
+
+def _outputs(parts: Parts) -> tuple[Argument, ...]:
+    graph = parts.graph
+    return tuple(_value(graph.values[value], name) for value, name in zip(graph.outputs, parts.names, strict=True))
+
+
+def _value(value: Value, name: str) -> Argument:
+    return Argument(name, value.dtype, tuple(loops.Int(n) if isinstance(n, int) else _of_formula(formula_of(n)) for n in value.shape))
+
+
+def _of_formula(formula: Formula) -> Index:
+    """Return a formula over the sizes of a model as an index expression."""
+    total: Index | None = loops.Int(formula.offset) if formula.offset else None
+    for monomial, factor in formula.terms.items():
+        if monomial:
+            term = _product([loops.Int(factor), *map(_of_atom, monomial)])
+            total = term if total is None else loops.Add(total, term)
+    return loops.Int(0) if total is None else total
+
+
+def _of_atom(atom: Atom) -> Index:
+    if isinstance(atom, Quotient):
+        return loops.FloorDiv(_of_formula(atom.value), loops.Max(loops.Int(1), _of_formula(atom.divisor)))
+    return loops.Var(atom.removeprefix(PREFIX))
+
+
+def _assumed(condition: Assumed) -> Condition:
+    holds = loops.Compare(condition.relation, loops.IndexValue(_of_formula(condition.formula)), loops.IndexValue(loops.Int(0)))
+    return Condition(holds, f"these sizes are not served: the code is for {condition}")
+
+
+# ---------------------------------------------------------------- arguments, texts
+
+
+def _argument(tensor: Tensor) -> Argument:
+    box = [_index(extent) for extent in tensor.shape]
+    return Argument(tensor.name, tensor.dtype, tuple(_product([box[k] for k in group]) for group in tensor.groups))
+
+
+def _product(factors: Sequence[Index]) -> Index:
+    known = 1
+    rest: list[Index] = []
+    for factor in factors:
+        if isinstance(factor, loops.Int):
+            known *= factor.value
+        else:
+            rest.append(factor)
+    given: list[Index] = [loops.Int(known)] if known != 1 or not rest else []
+    return reduce(loops.Mul, (*given, *rest))
+
+
+def _index(e: Expr) -> Index:
+    return to_index(e, loops.Var)
+
+
+def _conjuncts(cond: Cond) -> tuple[Cond, ...]:
+    if cond == TRUE:
+        return ()
+    return tuple(c for part in cond.conds for c in _conjuncts(part)) if isinstance(cond, And) else (cond,)
+
+
+def _condition(cond: Cond) -> Condition:
+    return Condition(to_bool(cond, loops.Var), f"these sizes are not served: `{show_cond(cond)}` has to hold")
+
+
+def _text(refused: RunError) -> str:
+    found = refused.diagnostics[0]
+    return plain_text("; ".join((found.title, *found.notes)))
+
+
+def _proof(artifact: Artifact) -> Proof:
+    texts = tuple(r.text for r in artifact.requirements)
+    return Proof(artifact.symbol, artifact.schedule, artifact.origin, texts, artifact.validated)
+
+
+# ---------------------------------------------------------------- linking
+
+
+def linked(name: str, levels: Sequence[Compiled], *, inside: bool = False) -> Library:
+    """Return the library of a program that was compiled for each of some levels of instructions, those with more of them first. `name` is
+    an identifier of C, with which all names in it begin; `inside`: the weights are part of the object."""
+    first, base = levels[0], _base(levels)
+    conditions = {condition.text: condition for level in levels for condition in level.conditions}
+    blocks = [level.weights if level.weights is not None and level.weights.nbytes > 1 else None for level in levels]
+    weights, places = _weights(blocks)
+    head = b"" if weights is None else weights[:HEAD_BYTES].tobytes()
+    symbol = f"{name}_weights" if inside and weights is not None else None
+    entries = [replace(level.entry, name=f"{name}_level{k}") for k, level in enumerate(levels)]
+    interface = Interface(
+        name,
+        0,
+        first.sizes,
+        tuple(conditions.values()),
+        first.inputs,
+        first.outputs,
+        tuple(
+            Level(
+                level.target.needs,
+                entry.name,
+                level.numbers,
+                level.arena_bytes,
+                level.room,
+                place,
+                level.checks,
+                code_bits(len(level.entry.calls)),
+            )
+            for level, entry, place in zip(levels, entries, places, strict=True)
+        ),
+        threads=max(level.threads for level in levels),
+        weights_head=head,
+        weights_bytes=0 if weights is None else weights.nbytes,
+        weights_symbol=symbol,
+    )
+    interface = replace(interface, identity=_identity(interface))
+    texts = [(interface_ir(interface, base), base)]
+    if interface.threads > 1:
+        texts.append((context_pool_ir(base), base))
+    texts += [(emit_program(entry, level.target), level.target) for entry, level in zip(entries, levels, strict=True)]
+    made = [compile_object(text, target) for text, target in texts]
+    kernels = {symbol: data for level in levels for symbol, data in level.objects.items()}
+    objects = [parse(data) for data in (*made, *kernels.values())]
+    if symbol is not None and weights is not None:
+        objects.append(data_object(objects[0].machine, symbol, weights.tobytes(), _PAGE, objects[0].flags))
+    proofs = {proof.symbol: proof for level in levels for proof in level.proofs}
+    return Library(interface, merged(objects, interface.functions), None if inside else weights, tuple(proofs.values()))
+
+
+def _base(levels: Sequence[Compiled]) -> Target:
+    """Return the target that every processor of the family is."""
+    family = levels[0].target.family
+    return named("x86-64") if family == "x86_64" else levels[-1].target
+
+
+def _weights(blocks: Sequence[Array | None]) -> tuple[Array | None, list[tuple[int, int] | None]]:
+    """Return the blocks behind each other, after a head that no other weights have, and where each begins, equal ones in one place."""
+    places: list[tuple[int, int] | None] = []
+    kept: dict[bytes, tuple[int, Array]] = {}
+    end = _PAGE
+    for block in blocks:
+        if block is None:
+            places.append(None)
+            continue
+        digest = hashlib.sha256(block.data).digest()
+        if digest not in kept:
+            kept[digest] = end, block
+            end += -(-block.nbytes // _PAGE) * _PAGE
+        places.append((kept[digest][0], block.nbytes))
+    if not kept:
+        return None, places
+    out = np.zeros(end, np.uint8)
+    for start, block in kept.values():
+        out[start : start + block.nbytes] = block
+    head = b"TLWEIGHT" + end.to_bytes(8, "little") + hashlib.sha256(b"".join(kept)).digest()
+    out[: len(head)] = np.frombuffer(head, np.uint8)
+    return out, places
+
+
+def _identity(of: Interface) -> int:
+    """Return 64 bits that tell what C is to know of a library: its sizes and arrays, in order."""
+    said = repr((of.name, of.sizes, of.inputs, of.outputs))
+    return int.from_bytes(hashlib.sha256(said.encode()).digest()[:8], "little")

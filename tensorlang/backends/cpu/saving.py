@@ -1,0 +1,97 @@
+"""Operators and models compiled ahead of time: for each of some targets, and written into a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from codegen.llvm import cpuid
+from codegen.llvm.target import Target, TargetError, named
+from tensorlang import __version__
+from tensorlang.backends.cpu.build import parts_of
+from tensorlang.backends.cpu.library_files import write_library
+from tensorlang.backends.cpu.native_library import Compiled, linked, of_model, of_open_model, of_operator
+from tensorlang.backends.cpu.open_sizes import built_parts
+from tensorlang.backends.cpu.toolchain import Toolchain
+from tensorlang.diagnostics import error
+from tensorlang.graph.nodes import Graph
+from tensorlang.graph.precisions import chosen
+from tensorlang.graph.sizes import OpenSize
+from tensorlang.planning import ScheduleRequest
+from tensorlang.runtime.constants import Weights, in_memory, places_of, without_constants
+from tensorlang.runtime.jobs import optimised
+from tensorlang.runtime.protocol import Progress
+from tensorlang.runtime.saving import SaveOptions
+from tensorlang.targets import HOST
+from tensorlang.tensor.nodes import Program
+
+
+def save_operator(tools: Toolchain, program: Program, request: ScheduleRequest, folder: Path, options: SaveOptions) -> Path:
+    """Write an operator as a library. Raises CompileError C0131 for what has no library yet, C0132 for a missing limit, C0133."""
+    if program.externs:
+        title = f"not supported yet: a library of `{program.name}`, which calls extern operators"
+        raise error("C0131", title, help="link the kernel yourself, or compile it in the process that runs it")
+
+    def compiled(here: Toolchain) -> Compiled:
+        made = here.kernel(program, request, here.store)
+        return of_operator(program, made, here, options.most)
+
+    return _written([compiled(here) for here in toolchains(tools, options)], folder, options)
+
+
+def save_model(tools: Toolchain, load: Callable[[], Graph], progress: Progress, folder: Path, options: SaveOptions) -> Path:
+    """Write a model as a library; `load` imports it, with sizes for what is open. Raises as `save_operator` does."""
+
+    def compiled(here: Toolchain) -> Compiled:
+        loaded = load()
+        graph, names = optimised(loaded, here), tuple(loaded.outputs)
+        if loaded.symbols is not None and loaded.symbols.samples:
+            return of_open_model(built_parts(graph, here, progress, names, in_memory), here, options.most)
+        places = places_of(graph)
+        parts = parts_of(without_constants(graph), here, progress, places)
+        block = in_memory(Weights(graph.values, dict(graph.constants)), places)
+        return of_model(replace(parts, constants=block, names=names), here)
+
+    try:
+        return _written([compiled(here) for here in toolchains(tools, options)], folder, options)
+    except OpenSize as need:
+        title = f"not supported yet: these sizes cannot be open in a library: {need}"
+        raise error("C0131", title, help="fix the shapes of the inputs: `x=f32[1,3,224,224]`") from None
+
+
+def _written(levels: Sequence[Compiled], folder: Path, options: SaveOptions) -> Path:
+    return write_library(linked(options.name, levels, inside=options.inside), folder, options.model, __version__)
+
+
+def toolchains(tools: Toolchain, options: SaveOptions) -> tuple[Toolchain, ...]:
+    """Return what compiles for each of the targets, those with more instructions first. Raises CompileError C0101 for a target that is not
+    known, C0131 for one whose processors code cannot ask for what it needs, C0133 for targets of several families."""
+    targets = options.targets
+    found = tuple(map(target_ahead, targets))
+    if len({target.family for target in found}) > 1:
+        raise error("C0133", f"{', '.join(targets)} are no levels of one family", help="build a library for each family")
+    ordered = sorted(found, key=lambda target: -len(target.needs.features))
+    return tuple(_ahead(tools, target, options.threads or tools.threads) for target in ordered)
+
+
+def _ahead(tools: Toolchain, target: Target, threads: int) -> Toolchain:
+    asked = tools.precision
+    precision = asked if asked.requested == asked.used else chosen(asked.requested, target)
+    return replace(tools, target=target, threads=threads, ahead=True, precision=precision)
+
+
+def target_ahead(name: str) -> Target:
+    """Return the target that code is to be compiled for, which this machine need not be. Raises CompileError C0101 and C0131."""
+    try:
+        target = named("host" if name == HOST else name)
+    except TargetError as problem:
+        raise error("C0101", str(problem), help="`host` is this machine; a library may be for several levels of x86-64") from None
+    if not target.is_x86:
+        return target
+    target = cpuid.with_known_features(target) if name in ("host", HOST) else target
+    missing = cpuid.unknown(target.needs.features)
+    if missing:
+        title = f"not supported yet: a library for `{name}`, whose code would have to ask for {', '.join(missing)}"
+        raise error("C0131", title, help="build it for `x86-64-v4`")
+    return replace(target, name=name if name not in ("host", HOST) else f"{target.family}-{target.cpu}")

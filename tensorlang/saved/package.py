@@ -1,0 +1,165 @@
+"""The format of a saved model: a folder with a manifest, and the files that it lists.
+
+    manifest.json      what the folder is, and a digest of each file; its last entry is a digest of all the others
+    libNAME.so         the code, of several levels of instructions where it was built for several
+    NAME.weights       the weights as kernels read them; mapped, so that processes share them
+    NAME.h, libNAME.a  for C (see docs/ahead-of-time.md)
+
+Whoever writes and whoever reads a folder does it by these functions. Other versions of the format are refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from .errors import SavedError
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An input or output: extents are numbers, or formulas over the sizes as people write them."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | str, ...]
+
+
+@dataclass(frozen=True)
+class Size:
+    """A size that runs may choose, from 0 to `most`."""
+
+    name: str
+    most: int
+
+
+@dataclass(frozen=True)
+class Level:
+    """A level of instructions that there is code for: what it is called, and what of a processor it needs."""
+
+    target: str
+    family: str
+    features: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """The record of a kernel's proof: its schedule, where that came from, what its run-time checks say, what came of validation."""
+
+    symbol: str
+    schedule: str
+    origin: str
+    requirements: tuple[str, ...]
+    validated: str
+
+
+@dataclass(frozen=True)
+class File:
+    """How many bytes a file has, and their SHA-256."""
+
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a folder holds. `name` is an identifier of C, `model` what the model itself is called; `identity` is that of the interface;
+    `library` and `weights` are names of files, "" for none; `threads`: how many a run may use at most."""
+
+    name: str
+    model: str
+    identity: int
+    compiler: str
+    """The version of tensorlang, and a digest of its source."""
+    sizes: tuple[Size, ...]
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    levels: tuple[Level, ...]
+    threads: int
+    library: str
+    weights: str
+    kernels: tuple[Kernel, ...] = ()
+    files: Mapping[str, File] = field(default_factory=dict)
+
+
+def digest_of(data: bytes | memoryview) -> File:
+    """Return the record of a file."""
+    return File(len(data), hashlib.sha256(data).hexdigest())
+
+
+def manifest_text(manifest: Manifest) -> str:
+    """Return a manifest as text."""
+    document: dict[str, Any] = {"format": FORMAT, **asdict(manifest)}
+    document["checksum"] = _checksum(document)
+    return json.dumps(document, indent=1) + "\n"
+
+
+def _checksum(document: Mapping[str, Any]) -> str:
+    rest = {name: value for name, value in document.items() if name != "checksum"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+def read_manifest(folder: str) -> Manifest:
+    """Return the manifest of a folder. Raises SavedError R0401 for what is none, R0402 for a changed one, R0403 for another version."""
+    path = os.path.join(folder, MANIFEST)
+    try:
+        with open(path, encoding="utf-8") as file:
+            document = json.load(file)
+    except OSError as problem:
+        reason = problem.strerror or str(problem)
+        raise SavedError(
+            "R0401", f"`{folder}` holds no saved model: `{MANIFEST}`: {reason}", "`tensorlang build` makes such folders"
+        ) from None
+    except (ValueError, RecursionError):
+        raise SavedError("R0402", f"`{path}` is not whole", "copy the folder again, or build it again") from None
+    if not isinstance(document, dict) or "format" not in document:
+        raise SavedError("R0401", f"`{path}` is the manifest of something else", "`tensorlang build` makes such folders")
+    if document["format"] != FORMAT:
+        title = f"`{folder}` is of version {document['format']!r} of the format, and this reads version {FORMAT}"
+        raise SavedError("R0403", title, "build it again, or install the version of tensorlang that made it")
+    if document.get("checksum") != _checksum(document):
+        raise SavedError("R0402", f"`{path}` was changed since it was made", "copy the folder again, or build it again")
+    return _manifest(document)
+
+
+def _manifest(d: Mapping[str, Any]) -> Manifest:
+    def tensors(items: Sequence[Mapping[str, Any]]) -> tuple[Tensor, ...]:
+        return tuple(Tensor(t["name"], t["dtype"], tuple(t["shape"])) for t in items)
+
+    return Manifest(
+        d["name"],
+        d["model"],
+        d["identity"],
+        d["compiler"],
+        tuple(Size(**s) for s in d["sizes"]),
+        tensors(d["inputs"]),
+        tensors(d["outputs"]),
+        tuple(Level(x["target"], x["family"], tuple(x["features"])) for x in d["levels"]),
+        d["threads"],
+        d["library"],
+        d["weights"],
+        tuple(Kernel(**(k | {"requirements": tuple(k["requirements"])})) for k in d["kernels"]),
+        {name: File(**f) for name, f in d["files"].items()},
+    )
+
+
+def check_file(folder: str, name: str, expected: File, data: bytes | memoryview | None = None) -> None:
+    """Raise SavedError R0402 where a file of the folder is missing or is not as long as it was; and, where `data` is what it holds, where
+    that is something else."""
+    path = os.path.join(folder, name)
+    try:
+        size = os.stat(path).st_size
+    except OSError as problem:
+        raise SavedError("R0402", f"`{path}` is missing: {problem.strerror}", "copy the folder again, whole") from None
+    if size != expected.bytes:
+        title = f"`{path}` has {size} bytes instead of {expected.bytes}"
+        raise SavedError("R0402", title, "copy the folder again, or build it again")
+    if data is not None and hashlib.sha256(data).hexdigest() != expected.sha256:
+        raise SavedError("R0402", f"`{path}` was changed since it was made", "copy the folder again, or build it again")

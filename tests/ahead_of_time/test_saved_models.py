@@ -1,0 +1,223 @@
+"""What is saved is what was compiled: the same results from Python without the compiler, and a sentence for whatever is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from conftest import IMAGE, X, network
+
+import tensorlang as tl
+from codegen.llvm import cpuid
+from codegen.llvm.target import levels
+from tensorlang.saved.package import MANIFEST
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def copied(folder: Path, tmp_path: Path) -> Path:
+    """Return a copy of the library `net` that a test may spoil."""
+    shutil.copytree(folder / "net", tmp_path / "net")
+    return tmp_path / "net"
+
+
+def refusal(code: str, function: Any, *args: Any, **named: Any) -> str:
+    """Return what a call says that is refused with a code."""
+    with pytest.raises(tl.SavedError) as refused:
+        function(*args, **named)
+    assert refused.value.code == code and str(refused.value).startswith(f"error[{code}]: ")
+    return refused.value.title
+
+
+# ---------------------------------------------------------------- results
+
+
+def test_a_saved_model_computes_what_the_compiled_one_does(folder: Path) -> None:
+    expected = tl.compile(network(2), "x86-64-v2", threads=2).run({"image": IMAGE})["label"]
+    np.testing.assert_array_equal(tl.load_model(folder / "net").run({"image": IMAGE})["label"], expected)
+
+
+def test_a_saved_model_of_open_sizes_serves_all_up_to_its_limits(folder: Path) -> None:
+    model, expected = tl.load_model(folder / "open"), tl.load_model(folder / "net")(IMAGE)
+    for batch in range(5):
+        found = model(np.resize(IMAGE, (batch, 3, 8, 8)))
+        np.testing.assert_allclose(found, np.resize(expected, (batch, 4)), rtol=1e-5, atol=1e-6)
+    refusal("R0306", model, np.resize(IMAGE, (5, 3, 8, 8)))
+
+
+def test_a_saved_operator_of_open_sizes_takes_sizes_that_no_array_tells(folder: Path) -> None:
+    first = tl.load_model(folder / "first")
+    for count in range(5):
+        np.testing.assert_array_equal(first(X, k=count), X[:count])
+    np.testing.assert_array_equal(first(X[::2], k=2), X[:4:2])
+
+
+def test_the_best_level_that_the_processor_has_is_taken(folder: Path) -> None:
+    model = tl.load_model(folder / "first")
+    assert model.level == [level for level in levels() if level in ("x86-64", "x86-64-v2", "x86-64-v3")][-1]
+    assert [level.target for level in model.manifest.levels] == ["x86-64-v3", "x86-64-v2", "x86-64"]
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
+def test_elements_may_be_of_any_type_of_the_language(tmp_path: Path, operators: tl.Operators, dtype: str) -> None:
+    import ml_dtypes  # noqa: F401  gives NumPy the type
+
+    x = X.astype(dtype)
+    operators.scaled.save(tmp_path / "scaled", {"x": x, "by": 0.5})
+    np.testing.assert_array_equal(tl.load_model(tmp_path / "scaled")(x), operators.scaled(x, by=0.5))
+
+
+def test_threads_of_a_context_share_the_work(folder: Path) -> None:
+    a, b = np.random.default_rng(0).standard_normal((2, 64, 64)).astype(np.float32)
+    one, two = (tl.load_model(folder / "product", threads=n, pinned=n == 2) for n in (1, 2))
+    np.testing.assert_array_equal(one(a, b), two(a, b))
+    np.testing.assert_allclose(two(a, b), a @ b, rtol=1e-4, atol=1e-4)
+
+
+def test_a_model_runs_in_several_threads_at_once(folder: Path) -> None:
+    model, wrong = tl.load_model(folder / "net"), list[int]()
+    expected = model(IMAGE)
+
+    def work() -> None:
+        for _ in range(50):
+            if not np.array_equal(model(IMAGE), expected):
+                wrong.append(1)
+
+    workers = [threading.Thread(target=work) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert wrong == []
+
+
+def test_a_fork_runs_on_contexts_of_its_own(folder: Path) -> None:
+    code = f"""
+import os, numpy as np
+from tensorlang.saved import load_model
+m = load_model({str(folder / "product")!r}, threads=2)
+a = np.eye(64, dtype=np.float32)
+m(a, a)
+child = os.fork()
+if not child:
+    os._exit(0 if np.array_equal(m(a, a), a) else 1)
+print(os.waitpid(child, 0)[1])
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=ROOT, check=True)
+    assert found.stdout.strip() == "0"
+
+
+def test_loading_imports_nothing_of_the_compiler(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "tensorlang" / "saved", tmp_path / "tensorlang_runtime", ignore=shutil.ignore_patterns("__pycache__"))
+    code = f"""
+import sys
+import numpy as np
+from tensorlang_runtime import load_model
+print(load_model({str(folder / "first")!r})(np.ones(3, np.float32), k=2).tolist())
+print(sorted({{"tensorlang", "codegen", "islpy", "llvmlite", "onnx", "ml_dtypes", "lark"}} & set(sys.modules)))
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=tmp_path, check=True)
+    assert found.stdout == "[1.0, 1.0]\n[]\n"
+
+
+# ---------------------------------------------------------------- bad input
+
+
+def test_a_file_that_was_changed_is_refused(copied: Path) -> None:
+    for name in ("libnet.so", "net.weights", MANIFEST):
+        data = (copied / name).read_bytes()
+        spoilt = bytearray(data)
+        spoilt[len(data) // 2] ^= 1
+        (copied / name).write_bytes(spoilt)
+        refusal("R0402", tl.load_model, copied)
+        (copied / name).write_bytes(data[: len(data) // 2])
+        refusal("R0402", tl.load_model, copied)
+        (copied / name).unlink()
+        refusal("R0401" if name == MANIFEST else "R0402", tl.load_model, copied)
+        (copied / name).write_bytes(data)
+    assert tl.load_model(copied)(IMAGE).shape == (2, 4)
+
+
+def test_weights_of_another_library_are_refused_without_reading_all_of_them(copied: Path) -> None:
+    path = copied / "net.weights"
+    data = bytearray(path.read_bytes())
+    data[20] ^= 1
+    path.write_bytes(data)
+    assert "the weights are not those of this library" in refusal("R0404", tl.load_model, copied, verify=False)
+
+
+def test_a_manifest_of_something_else_or_of_another_version_is_refused(copied: Path) -> None:
+    path = copied / MANIFEST
+    known = json.loads(path.read_text())
+    for text, code in (("{}", "R0401"), ("[1]", "R0401"), ("null", "R0401"), ('{"format": 2}', "R0403"), ("{", "R0402"), ("\0", "R0402")):
+        path.write_text(text)
+        refusal(code, tl.load_model, copied)
+    path.write_text(json.dumps(known | {"threads": 100}))
+    assert "was changed since it was made" in refusal("R0402", tl.load_model, copied)
+
+
+def test_a_processor_without_the_instructions_is_refused_before_any_runs(tmp_path: Path, operators: tl.Operators) -> None:
+    with patch.dict(cpuid._BITS, {"popcnt": (0, 10)}):  # a bit that is reserved, and 0 in every processor
+        operators.scaled.save(tmp_path / "scaled", {"x": X}, targets="x86-64-v2")
+    assert "this processor cannot run the code, which is for x86-64-v2" in refusal("R0404", tl.load_model, tmp_path / "scaled")
+
+
+@pytest.mark.parametrize(
+    ("code", "args", "named"),
+    [
+        ("R0301", (), {}),
+        ("R0302", (X,), {"k": 1, "z": 1}),
+        ("R0303", (X.astype(np.float64),), {"k": 1}),
+        ("R0303", (X.astype(">f4"),), {"k": 1}),
+        ("R0304", (X.reshape(5, 1),), {"k": 1}),
+        ("R0305", ("x",), {"k": 1}),
+        ("R0305", (None,), {"k": 1}),
+        ("R0305", (np.ma.masked_array(X),), {"k": 1}),
+        ("R0306", (X,), {"k": 5}),
+        ("R0306", (X,), {"k": 2**61}),
+        ("R0306", (X[:0],), {"k": 0}),
+        ("R0311", (X, X), {"k": 1}),
+        ("R0312", (X,), {"x": X, "k": 1}),
+        ("R0313", (X,), {}),
+        ("R0314", (X,), {"k": -1}),
+        ("R0314", (X,), {"k": 1.0}),
+        ("R0314", (X,), {"k": True}),
+        ("R0314", (X,), {"k": 2**64}),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused(folder: Path, code: str, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+    refusal(code, tl.load_model(folder / "first"), *args, **named)
+
+
+def test_an_index_in_the_data_that_is_out_of_range_is_refused(folder: Path) -> None:
+    pick = tl.load_model(folder / "pick")
+    np.testing.assert_array_equal(pick(X, np.array([4, 0])), [4, 0])
+    for index in (5, -1, 2**62, -(2**63)):
+        assert "lies outside" in refusal("R0306", pick, X, np.array([0, index]))
+    assert pick(X, np.empty(0, np.int64)).shape == (0,)
+
+
+def test_what_holds_something_else_is_not_replaced(tmp_path: Path, operators: tl.Operators) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "letter.txt").write_text("dear")
+    with pytest.raises(tl.CompileError, match=re.escape("C0133")):
+        operators.scaled.save(tmp_path / "mine", {"x": X})
+    assert os.listdir(tmp_path / "mine") == ["letter.txt"]
+
+
+def test_what_is_saved_again_takes_the_place_of_what_was_there(tmp_path: Path, operators: tl.Operators) -> None:
+    for by in (2.0, 3.0):
+        operators.scaled.save(tmp_path / "scaled", {"x": X, "by": by}, targets="x86-64")
+        np.testing.assert_array_equal(tl.load_model(tmp_path / "scaled")(X), X * np.float32(by))
+    assert os.listdir(tmp_path) == ["scaled"]

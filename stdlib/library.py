@@ -36,9 +36,10 @@ def sources() -> tuple[Source, ...]:
 
 
 def _roles() -> tuple[Source, ...]:
-    roles = [f"schedules/{name}.tl" for name in ("roles", "gpu", "cuda")]
-    sources = (Source(f"stdlib/{name}", (files("stdlib") / name).read_text("utf-8")) for name in roles)
-    return (*sources, *_files("instructions"))
+    names = [f"schedules/{name}.tl" for name in ("roles", "gpu", "cuda")]
+    # Of instructions that compute the same the first is the one whose name schedules show.
+    names += [f"instructions/{name}.tl" for name in ("cuda", "x86", "arm")]
+    return tuple(Source(f"stdlib/{name}", (files("stdlib") / name).read_text("utf-8")) for name in names)
 
 
 def _files(folder: str) -> tuple[Source, ...]:

@@ -1,13 +1,14 @@
 """Dot products of neighbouring narrow elements: one instruction where the processor has it, a short sequence where not.
 
-    bf16 x bf16    vdpbf16ps                        two multiply-adds of the halves, widened by a shift and a mask
-    u8 x i8        vpdpbusd                         four products of bytes extended to i32
-    i8 x i8        vpdpbssd, or vpdpbusd on a + 128 less 128 times the sum of b
-    u8 x u8        vpdpbuud, or vpdpbusd on b - 128 plus 128 times the sum of a
+    bf16 x bf16    vdpbf16ps, bfdot                 two multiply-adds of the halves, widened by a shift and a mask
+    u8 x i8        vpdpbusd, usdot, or sdot on a - 128 plus 128 times the sum of b;
+                                                    four products of bytes extended to i32
+    i8 x i8        vpdpbssd, sdot, or vpdpbusd on a + 128 less 128 times the sum of b
+    u8 x u8        vpdpbuud, udot, or vpdpbusd on b - 128 plus 128 times the sum of a
     i16 x i16      vpdpwssd                         two products extended to i32
 
 Integers are exact on every way. For bf16 the ways differ in the last bits: `vdpbf16ps` rounds after each of its two products is added and
-takes subnormal numbers for zero, `fma` keeps them.
+takes subnormal numbers for zero, as `bfdot` does, which rounds both to odd; `fma` keeps them.
 """
 
 from __future__ import annotations
@@ -57,9 +58,15 @@ FORMS: tuple[Form, ...] = (
     *(Form(u8, u8, n, ("avxvnniint8",), f"llvm.x86.avx2.vpdpbuud.{w}", "i32") for n, w, _ in _WIDTHS[1:]),
     *(Form(u8, i8, n, ("avxvnni",), f"llvm.x86.avx512.vpdpbusd.{w}", "i32") for n, w, _ in _WIDTHS[1:]),
     *(Form(i16, i16, n, ("avxvnni",), f"llvm.x86.avx512.vpdpwssd.{w}", "i32") for n, w, _ in _WIDTHS[1:]),
+    Form(bf16, bf16, 4, ("neon", "bf16"), "llvm.aarch64.neon.bfdot.v4f32.v8bf16", "bfloat"),
+    Form(u8, i8, 4, ("neon", "i8mm"), "llvm.aarch64.neon.usdot.v4i32.v16i8", "i8"),
+    Form(i8, i8, 4, ("neon", "dotprod"), "llvm.aarch64.neon.sdot.v4i32.v16i8", "i8"),
+    Form(u8, u8, 4, ("neon", "dotprod"), "llvm.aarch64.neon.udot.v4i32.v16i8", "i8"),
 )
 """The instruction table. Of several forms the first is taken that the processor has."""
 _NAMES = {f.intrinsic for f in FORMS}
+_BYTES = frozenset({(u8, i8), (i8, u8), (i8, i8), (u8, u8)})
+"""Whoever has an instruction for one of these makes the others of it."""
 
 
 def form(features: str, a: DType, b: DType, lanes: int) -> Form | None:
@@ -71,7 +78,7 @@ def form(features: str, a: DType, b: DType, lanes: int) -> Form | None:
 def pairs(features: str, lanes: int) -> frozenset[tuple[DType, DType]]:
     """Return the types of which a processor with `features` adds up products faster than those of wide elements, at `lanes` a register."""
     found = {(f.a, f.b) for f in FORMS if form(features, f.a, f.b, lanes) is not None}
-    return frozenset(found | ({(i8, u8), (i8, i8), (u8, u8)} if (u8, i8) in found else set()))
+    return frozenset(found | (_BYTES if found & _BYTES else set()))
 
 
 def rate(features: str, vector_bits: int, a: DType, b: DType) -> int:
@@ -114,6 +121,11 @@ def dot(b: Builder, x: Group, y: Group, c: Value) -> Value:
         lowered = _call(b, mixed, x.bits, _flipped(b, y.bits), c)
         ones = _call(b, mixed, x.bits, Value(u32, _splat(lanes, 0x01010101), lanes), Value(i32, "zeroinitializer", lanes))
         return arithmetic.binary(b, "+", lowered, _shift(b, "shl", ones, 7))
+    signed = form(b.target.features, i8, i8, lanes)
+    if signed is not None and (x.dtype, y.dtype) == (u8, i8):
+        lowered = _call(b, signed, _flipped(b, x.bits), y.bits, c)
+        ones = _call(b, signed, Value(u32, _splat(lanes, 0x01010101), lanes), y.bits, Value(i32, "zeroinitializer", lanes))
+        return arithmetic.binary(b, "+", lowered, _shift(b, "shl", ones, 7))
     return _two_halves(b, x, y, c) if x.dtype == bf16 else _extended(b, x, y, c)
 
 
@@ -139,10 +151,12 @@ def _call_given(b: Builder, it: Intrinsic, x: Value, y: Value, c: Value) -> Valu
 
 
 _TOP = 0x80808080
+_GROUPED = {"i32": 1, "bfloat": 2, "i8": 4}
+"""Elements, as LLVM sees them, of a lane of an operand."""
 
 
 def _call(b: Builder, form: Form, x: Value, y: Value, c: Value) -> Value:
-    operand = of_lanes("i32", form.lanes) if form.element == "i32" else f"<{2 * form.lanes} x {form.element}>"
+    operand = of_lanes(form.element, form.lanes * _GROUPED[form.element])
     fn = b.declare(form.intrinsic, f"{c.type} @({c.type}, {operand}, {operand})")
     args = [_as(b, splat(b, v, form.lanes), operand) for v in (x, y)]
     return Value(c.dtype, b.pure(f"call {c.type} {fn}({c.typed}, {args[0]}, {args[1]})"), form.lanes)

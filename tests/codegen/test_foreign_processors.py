@@ -26,6 +26,9 @@ op conv(x: f32[C, H, W], w: f32[O, C, 3, 3]) -> (y: f32[O, H - 2, W - 2]) {
 op bytes(x: u8[M, K], w: i8[K, N]) -> (y: i32[M, N]) {
     y[i, j] = sum(k) i32(x[i, k]) * i32(w[k, j])
 }
+op signed(x: i8[M, K], w: i8[K, N]) -> (y: i32[M, N]) {
+    y[i, j] = sum(k) i32(x[i, k]) * i32(w[k, j])
+}
 op halves(x: bf16[M, K], w: bf16[K, N], h: f16[N]) -> (y: f16[M, N]) {
     y[i, j] = f16(f32(h[j]) + sum(k) f32(x[i, k]) * f32(w[k, j]))
 }
@@ -51,6 +54,7 @@ def _arrays() -> dict[str, dict[str, Array]]:
         "softmax": {"x": f32(5, 37)},
         "conv": {"x": f32(3, 9, 13), "w": f32(5, 3, 3, 3)},
         "bytes": {"x": rng.integers(0, 256, (6, 19)).astype(np.uint8), "w": rng.integers(-128, 128, (19, 17)).astype(np.int8)},
+        "signed": {"x": rng.integers(-128, 128, (6, 19)).astype(np.int8), "w": rng.integers(-128, 128, (19, 17)).astype(np.int8)},
         "halves": {
             "x": f32(4, 18).astype(ml_dtypes.bfloat16),
             "w": f32(18, 13).astype(ml_dtypes.bfloat16),
@@ -74,7 +78,7 @@ def test_a_kernel_computes_elsewhere_what_it_computes_here(name: str, target: st
     found = computed(operator.program(**arrays), named(target), arrays)
     for ours, theirs in zip(expected if isinstance(expected, tuple) else (expected,), found.values(), strict=True):
         assert ours.dtype == theirs.dtype
-        if name in ("bytes", "totals") or ours.dtype == np.int64:
+        if name in ("bytes", "signed", "totals") or ours.dtype == np.int64:
             np.testing.assert_array_equal(theirs, ours)
         else:
             close = {"atol": 4e-3, "rtol": 4e-3} if ours.dtype == np.float16 else {"atol": 2e-6, "rtol": 2e-6}

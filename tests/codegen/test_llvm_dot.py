@@ -85,6 +85,26 @@ def test_a_processor_with_the_instruction_uses_it(pair: tuple[str, str], feature
     assert wanted not in assembly(emit(parse(product(*pair, 16)), named("x86-64-v4")), named("x86-64-v4"))
 
 
+@pytest.mark.parametrize(
+    ("pair", "level", "wanted"),
+    [
+        (("bf16", "bf16"), "aarch64-v8.6", ["bfdot"]),
+        (("u8", "i8"), "aarch64-v8.6", ["usdot"]),
+        (("i8", "u8"), "aarch64-v8.6", ["usdot"]),
+        (("u8", "i8"), "aarch64-v8.2", ["sdot", "sdot"]),
+        (("i8", "i8"), "aarch64-v8.2", ["sdot"]),
+        (("u8", "u8"), "aarch64-v8.2", ["udot"]),
+        (("u8", "u8"), "aarch64", []),
+    ],
+)
+def test_dot_products_of_aarch64(pair: tuple[str, str], level: str, wanted: list[str]) -> None:
+    text = assembly(emit(parse(product(*pair, 4)), named(level)), named(level))
+    [found] = {
+        tuple(line.split()[0] for line in loop.splitlines() if "dot\t" in line) for loop in text.split(".LBB") if "dot\t" in loop
+    } or [()]
+    assert list(found) == wanted
+
+
 def test_signed_bytes_have_an_instruction_of_their_own_where_the_processor_has_it() -> None:
     assert form("+avx512vnni,+avx512vl", i8, i8, 8) is None
     found = form("+avx512vnni,+avx512vl,+avxvnniint8", i8, i8, 8)

@@ -18,13 +18,22 @@ from tensorlang.diagnostics import Source
 from tensorlang.syntax.nodes import Operator, Schedule
 from tensorlang.syntax.parse import parse
 
+LEVELS = [
+    ("avx2", "x86-64-v3"),
+    ("avx512", "x86-64-v4"),
+    ("amx", "x86-64-amx"),
+    ("neon", "aarch64-v8.2"),
+    ("rvv", "riscv64gcv"),
+    ("wasm", "wasm32"),
+]
+
 
 @pytest.mark.parametrize("case", cases(GOLDEN), ids=lambda case: case.stem)
 def test_each_machine_runs_a_program_under_the_golden_schedule(case: Path, golden_case: Callable[[Path, str], None]) -> None:
     golden_case(case, chosen(source(case)))
 
 
-@pytest.mark.parametrize(("name", "level"), [("avx2", "x86-64-v3"), ("avx512", "x86-64-v4"), ("amx", "x86-64-amx")])
+@pytest.mark.parametrize(("name", "level"), LEVELS)
 def test_what_a_schedule_knows_of_a_processor_is_what_its_instructions_are(name: str, level: str) -> None:
     assert machine_of(named(level), CPUS[name].threads) == CPUS[name]
 
@@ -48,6 +57,9 @@ def test_a_register_holds_narrow_elements_as_wide_as_they_are_computed_with() ->
         [8, 8, 8, 4],
         [16, 16, 16, 8],
         [16, 16, 16, 8],
+        [4, 4, 4, 2],
+        [4, 4, 4, 2],
+        [4, 4, 4, 2],
     ]
 
 

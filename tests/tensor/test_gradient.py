@@ -116,7 +116,8 @@ CASES = {
     "products": ("op f(x: f64[M, N]) -> (y: f64[M]) { y[i] = prod(k) x[i, k] }", {"M": 3, "N": 4}),
     "a reset that another recurrence multiplies": (
         "op f(x: f64[L, H], r: f64[H, H]) -> (y: f64[L, H]) {\n h[0, j] = f64(0.5)   for j in 0..H\n"
-        " u[t, j] = sigmoid(x[t, j] + sum(m) h[t, m] * r[j, m])\n v[t, j] = tanh(sum(m) u[t, m] * h[t, m] * r[m, j])   for t in 0..L, j in 0..H\n"
+        " u[t, j] = sigmoid(x[t, j] + sum(m) h[t, m] * r[j, m])\n "
+        "v[t, j] = tanh(sum(m) u[t, m] * h[t, m] * r[m, j])   for t in 0..L, j in 0..H\n"
         " h[t + 1, j] = u[t, j] * v[t, j] + (1 - u[t, j]) * h[t, j]   for t in 0..L, j in 0..H\n y[t, j] = h[t + 1, j]\n}",
         {"L": 3, "H": 2},
     ),

@@ -19,7 +19,7 @@ from polyhedral.expr import Name as AffineName
 from tensorlang.tensor.dead_code import eliminate_dead, without_dead_calls
 from tensorlang.tensor.gradient.algebra import chosen, conjunction, is_number, number, quotient, sum_reducer, total
 from tensorlang.tensor.gradient.normal_form import chooses, normal_form, not_differentiable, without_lets
-from tensorlang.tensor.gradient.simplify import outside_of_sum, with_plain_names, without_copies
+from tensorlang.tensor.gradient.simplify import outside_of_sum, with_phases, with_plain_names, without_copies
 from tensorlang.tensor.gradient.solve import Solved, Target, solved
 from tensorlang.tensor.gradient.terms import Around, Reverse, Term, equal_terms, moved, opened
 from tensorlang.tensor.idioms import redefined
@@ -53,7 +53,7 @@ def gradient(program: Program, by: Sequence[str], names: Mapping[str, str], name
     program = _without_clashes(program, names)
     _check_differentiable(program, by)
     normal = normal_form(program, _active(program, by))
-    return verify(_Reversal(normal, tuple(by), names, name).whole())
+    return verify(with_phases(_Reversal(normal, tuple(by), names, name).whole()))
 
 
 def _without_clashes(program: Program, names: Mapping[str, str]) -> Program:

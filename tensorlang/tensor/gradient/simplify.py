@@ -6,6 +6,7 @@ before   d_m[i] = d_y[i]                                       after    d_v[i] =
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -14,10 +15,13 @@ from polyhedral import affine
 from polyhedral.expr import TRUE
 from polyhedral.expr import Name as AffineName
 from tensorlang.tensor.gradient.algebra import is_number, negative, product, quotient
+from tensorlang.tensor.idioms import redefined
 from tensorlang.tensor.nodes import Binary, Definition, Dynamic, Expr, Program, Read, Reduce, Unary
+from tensorlang.tensor.phases import by_phases, masked, written_out
 from tensorlang.tensor.renaming import rename
 from tensorlang.tensor.simplify import inline
-from tensorlang.tensor.walk import Fresh, bound_names, definers, index_names, tensors
+from tensorlang.tensor.unit_binders import drop_unit_binders
+from tensorlang.tensor.walk import Fresh, bound_names, definers, fresh_for, index_names, map_values, substitute_reads, tensors
 
 
 def without_copies(program: Program, made: frozenset[str]) -> Program:
@@ -82,6 +86,33 @@ def _factors(e: Expr) -> tuple[int, list[Expr], list[Expr]]:
             return sign, factors, [*divisors, rhs]
         case _:
             return 1, [e], []
+
+
+def with_phases(program: Program) -> Program:
+    """Return the program with strided sums as sums over one class of residues each (`tensorlang.tensor.phases`), with what they read at
+    places of a class in the order of classes, and zeros for the terms that conditions leave out at the edges."""
+    cut = by_phases(program)
+    if cut is program:
+        return program
+    cut = drop_unit_binders(cut)
+    copies = written_out(cut)
+    fresh, out = fresh_for(cut), list[Definition]()
+    to: dict[str, tuple[str, tuple[str, ...]]] = {}
+    for name, copy in copies.items():
+        [definition] = copy.definitions
+        tensor = replace(definition.tensors[0], name=fresh(f"{name}_phases"))
+        out.append(replace(definition, tensors=(tensor,)))
+        to[name] = tensor.name, definition.axes
+
+    def on_read(read: Read) -> Expr:
+        if read.tensor not in to or not any(not isinstance(s, AffineName) for s in read.index):
+            return read
+        name, axes = to[read.tensor]
+        return Read(name, tuple(map(AffineName, axes)), span=read.span)
+
+    read_so = map_values(cut, lambda e: substitute_reads(e, on_read))
+    made = redefined(read_so, (*out, *read_so.definitions))
+    return masked(made, {t.name for t in tensors(made)}, columns=sys.maxsize)
 
 
 def with_plain_names(program: Program) -> Program:

@@ -11,6 +11,8 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from codegen.forks import Lock
+from tensorlang.bounded_cache import BoundedCache
 from tensorlang.check.module import Module, reached
 from tensorlang.diagnostics import CompileError, InternalError
 from tensorlang.policy.complete import completed, is_partial
@@ -26,6 +28,7 @@ from tensorlang.schedule.parts import directives_of_parts
 from tensorlang.schedule.plan import Plan, Storage
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.storage import stored_as
+from tensorlang.syntax import nodes as sx
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.segments import parts_of
 
@@ -68,9 +71,22 @@ class Rules:
 def stated(module: Module, operator: str | None) -> str:
     """Return a digest of the schedules that `module` states for `operator` and for roles, with the tactics they may use."""
     schedules = [s for s in module.schedules if s.role is not None or s.operator == operator]
-    text = repr(schedules) + repr([where(s) for s in schedules]) + repr(module.tactics) + repr(module.instructions)
-    text += repr([reached(module, name) for name in module.instructions if name in module.operators])
+    instructions = [(name, _digest(i)) for name, i in module.instructions.items()]
+    called = [[_digest(d) for d in reached(module, name)] for name in module.instructions if name in module.operators]
+    tactics = [(name, _digest(tactic)) for name, tactic in module.tactics.items()]
+    text = repr(([(_digest(s), where(s)) for s in schedules], tactics, instructions, called))
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+_DIGESTS: BoundedCache[int, tuple[sx.Node, str]] = BoundedCache(1024)
+"""By the identity of nodes, which are kept so that no other gets it."""
+_LOCK = Lock()
+
+
+def _digest(node: sx.Node) -> str:
+    """Return a digest of a node of the syntax, worked out once: modules share them."""
+    with _LOCK:
+        return _DIGESTS.used(id(node), lambda: (node, hashlib.sha256(repr(node).encode()).hexdigest()))[1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from tensorlang.shell import pages
 
 ROOT = Path(__file__).parents[1]
 CODE = re.compile(r"[PTRSOCW]\d{3,4}")
+QUOTED = re.compile(rf"""["']{CODE.pattern}["']""")
 ENTRY = re.compile(r"^### ([PTRSOCW]\d{3,4}) ", re.MULTILINE)
 PACKAGES = ("tensorlang", "stdlib", "polyhedral", "codegen")
 
@@ -20,7 +21,8 @@ def written() -> set[str]:
     found = set()
     for package in PACKAGES:
         for path in (ROOT / package).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            text = path.read_text("utf-8")
+            for node in ast.walk(ast.parse(text)) if QUOTED.search(text) else ():
                 if isinstance(node, ast.Constant) and isinstance(node.value, str) and CODE.fullmatch(node.value):
                     found.add(node.value)
     return found

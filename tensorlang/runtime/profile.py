@@ -166,6 +166,10 @@ def _cut(text: str, width: int) -> str:
     """Return a text that takes at most so many columns."""
     if text_columns(text) <= width:
         return text
-    while text_columns(text) >= width:
-        text = text[:-1]
-    return text + "…"
+    kept, room = "", width - 1
+    for character in text:
+        room -= text_columns(character)
+        if room < 0:
+            break
+        kept += character
+    return kept + "…"

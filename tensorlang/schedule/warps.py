@@ -14,13 +14,21 @@ over other elements for one row than for another is refused.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import lru_cache
+from typing import TypeAlias
+
 from codegen.gpu import matrix
 from polyhedral import affine
 from polyhedral.expr import Expr as Affine
+from tensorlang.check.places import Spread
 from tensorlang.schedule.forms import Form, Refusal, Site, factors_of, rounded_factors_of, unequal, unmatched
 from tensorlang.schedule.schedule import Instruction
 from tensorlang.tensor.nodes import Dynamic, Read, Reduce
 from tensorlang.tensor.scop import StatementInfo
+
+_At: TypeAlias = tuple[tuple[int, int], tuple[int, int]]
+"""A place, and the element there."""
 
 
 def refusal(site: Site, instruction: Instruction, form: Form) -> Refusal | None:
@@ -76,11 +84,18 @@ def _unknown(instruction: Instruction, form: Form, width: int) -> str | None:
         threads = "warp" if known.warps == 1 else "warpgroup"
         if spread is None or spread.scope != threads:
             return f"nothing says which {'lane' if known.warps == 1 else 'thread of four warps'} holds what of `{name}`"
-        for place, element in places(known).items():
-            if spread.at(*element) != place:
-                where = f"{name}[{', '.join(map(str, element))}]"
-                return f"lane {place[0]} holds `{where}` as element {place[1]}, the declaration has it at lane {spread.at(*element)[0]}"
+        misplaced = _misplaced(spread, places, known)
+        if misplaced is not None:
+            place, element = misplaced
+            where = f"{name}[{', '.join(map(str, element))}]"
+            return f"lane {place[0]} holds `{where}` as element {place[1]}, the declaration has it at lane {spread.at(*element)[0]}"
     return None
+
+
+@lru_cache(maxsize=256)
+def _misplaced(spread: Spread, places: Callable[[matrix.Instruction], matrix.Placement], known: matrix.Instruction) -> _At | None:
+    """Return the first place of an instruction and the element there that `spread` has elsewhere, None where there is none."""
+    return next(((place, element) for place, element in places(known).items() if spread.at(*element) != place), None)
 
 
 def _indices(read: Read) -> tuple[str, ...]:

@@ -146,12 +146,14 @@ def _scalar(e: Expr, scope: _Scope) -> DType:
 
 
 def _same(a: DType, b: DType, e: Expr) -> DType:
-    _expect(a == b, f"{a} and {b} meet in {e}")
+    if a != b:
+        _expect(False, f"{a} and {b} meet in {e}")
     return a
 
 
 def _is(a: DType, wanted: bool, what: str, e: Expr) -> DType:
-    _expect(wanted, f"{a} where {what} is needed: {e}")
+    if not wanted:
+        _expect(False, f"{a} where {what} is needed: {e}")
     return a
 
 
@@ -189,7 +191,8 @@ def _type(e: Expr, scope: _Scope) -> Type:
             dtype = _scalar(cond, scope)
             _is(dtype, dtype == bool_, "bool", e)
             yes, no = _type(then, scope), _type(orelse, scope)
-            _expect(yes == no, f"the sides of a select are {_names(yes)} and {_names(no)}: {e}")
+            if yes != no:
+                _expect(False, f"the sides of a select are {_names(yes)} and {_names(no)}: {e}")
             return yes
         case Cast(dtype, value):
             _scalar(value, scope)

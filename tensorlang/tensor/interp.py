@@ -264,7 +264,9 @@ class Evaluator:
 
     def _recur(self, group: tuple[Definition, ...]) -> None:
         """Define tensors that depend on each other's elements."""
-        pending = {k: self._slabs(d) for k, d in enumerate(group)}
+        shapes = [shape_of(d.tensors[0], self.sizes) for d in group]
+        axis = next((k for k in range(max(map(len, shapes))) if any(s[k] > 1 for s in shapes if len(s) > k)), 0)
+        pending = {k: self._slabs(d, axis) for k, d in enumerate(group)}
         while any(pending.values()):
             before = _count(pending)
             for backward in (False, True):
@@ -273,14 +275,14 @@ class Evaluator:
             if _count(pending) == before:
                 raise self._stuck(group, pending)
 
-    def _slabs(self, definition: Definition) -> dict[int, Array]:
-        """Return the points of the box by their first coordinate."""
+    def _slabs(self, definition: Definition, axis: int) -> dict[int, Array]:
+        """Return the points of the box by their coordinate along an axis, before which all extents are 1."""
         points = self._box(definition)
-        if not points.shape[1]:
-            return {0: points}
         if not len(points):
             return {}
-        return dict(enumerate(np.split(points, shape_of(definition.tensors[0], self.sizes)[0])))
+        if points.shape[1] <= axis:
+            return {0: points}
+        return dict(enumerate(np.split(points, shape_of(definition.tensors[0], self.sizes)[axis])))
 
     def _settle(self, group: tuple[Definition, ...], pending: dict[int, dict[int, Array]], slab: int) -> None:
         """Define what can be defined in one slab of all definitions of `group`."""
@@ -288,12 +290,18 @@ class Evaluator:
         while moved:
             moved = False
             for k, definition in enumerate(group):
-                if slab in pending[k]:
+                again = slab in pending[k]
+                while again:
                     points = pending[k].pop(slab)
                     rest = self._define(definition, points)
-                    moved = moved or len(rest) < len(points)
                     if len(rest):
                         pending[k][slab] = rest
+                    further = len(rest) < len(points)
+                    moved = moved or further
+                    again = further and len(rest) > 0 and self._reads_itself(definition)
+
+    def _reads_itself(self, definition: Definition) -> bool:
+        return not definition_reads(definition).isdisjoint(t.name for t in definition.tensors)
 
     def _stuck(self, group: tuple[Definition, ...], pending: dict[int, dict[int, Array]]) -> RunError:
         """Return the error that shows a chain of elements, each needing the next, that closes."""

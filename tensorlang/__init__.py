@@ -72,7 +72,7 @@ _PLACES = {
 
 def __getattr__(name: str) -> object:
     if name not in _PLACES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{import_module('tensorlang.absent').told(name, __all__)}")
     found = getattr(import_module(_PLACES[name]), name)
     globals()[name] = found
     return found

@@ -283,17 +283,24 @@ def importer_of(model: Any, importers: Sequence[Importer] | None = None) -> Impo
     for importer in found:
         if importer.matches(model):
             return importer
-    what = f"`{model}`" if isinstance(model, (str, os.PathLike)) else f"a `{type(model).__name__}`"
-    help = "an ONNX file ends in `.onnx`"
+    what = f"`{model}`" if isinstance(model, (str, os.PathLike)) else _with_article(type(model).__name__)
+    is_path = isinstance(model, (str, os.PathLike))
+    help = "an ONNX file ends in `.onnx`" if is_path else "give the path of an `.onnx` file, its bytes, or a model of the package `onnx`"
     if not found:
         help = "install tensorlang as a package: importers are found by its metadata"
     elif isinstance(model, str) and ("{" in model or "\n" in model):
         help = "the text of operators is no model: `tensorlang.parse` reads it"
     elif isinstance(model, (str, os.PathLike)) and os.fspath(model).endswith(".tl"):
         help = "operators are no model: `tensorlang.load` reads them"
+    elif type(model).__name__ == "Operator" and hasattr(model, "schedule"):
+        help = f"an operator is compiled when it is called: `{model.name}(…)`"
     elif callable(model):
         help = "a model in Python is exported first: `torch.onnx.export(model, arguments, 'net.onnx')`"
     raise error("O0001", f"no importer reads {what}", help=help)
+
+
+def _with_article(name: str) -> str:
+    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} `{name}`"
 
 
 def is_read(model: Any) -> bool:

@@ -7,9 +7,11 @@ inside the compiler is one line and a report in a file, never a traceback.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -38,11 +40,33 @@ INTERRUPTED = 130
 """The exit code of a program that SIGINT ends."""
 
 
+_ELSEWHERE = {
+    "help": "it is an option, `tensorlang --help`, also of each command",
+    "version": "it is an option, `tensorlang --version`",
+    "completion": "it is an option, `tensorlang --install-completion`",
+    **dict.fromkeys(("test", "lint", "validate", "verify"), "`tensorlang check` looks for mistakes"),
+    **dict.fromkeys(("format",), "it is called `fmt`"),
+    **dict.fromkeys(("compile", "build"), "files are compiled when they run: `tensorlang run`; `tensorlang show -s asm` prints the code"),
+    **dict.fromkeys(("profile", "time", "benchmark"), "`tensorlang bench` measures, `tensorlang explain MODEL --measure` by kernels"),
+    **dict.fromkeys(("info", "env"), "`tensorlang doctor` tells of this machine"),
+    **dict.fromkeys(("ls", "ops"), "it is called `list`"),
+}
+"""What other programs call commands → what to write."""
+
+
 class _Program(click.Group):
     """Commands in the order in which they are needed, ended in silence by an interrupt or a reader that has gone."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as unknown:
+            if args[0] in _ELSEWHERE:
+                raise click.UsageError(f"No such command {args[0]!r}: {_ELSEWHERE[args[0]]}", ctx) from unknown
+            raise
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -93,7 +117,7 @@ def _guarded(argv: Sequence[str]) -> int:
     except SystemExit as done:
         return done.code if isinstance(done.code, int) else int(done.code is not None)
     except CompileError as problem:
-        report_diagnostics(problem.diagnostics, as_json)
+        report_diagnostics([_on_the_command_line(d) for d in problem.diagnostics], as_json)
         return 1
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
@@ -104,6 +128,17 @@ def _guarded(argv: Sequence[str]) -> int:
     except Exception as problem:
         report_diagnostics([internal(problem)], as_json)
         return 1
+
+
+def _on_the_command_line(problem: Diagnostic) -> Diagnostic:
+    """Return a diagnostic of a call as one of a command, whose arguments are written in another way."""
+    missing = re.fullmatch(r"`\w+` is not given (.*)", problem.title)
+    if problem.code != "R0313" or missing is None:
+        return problem
+    names = re.findall(r"`(\w+)`", missing[1])
+    values = " ".join(f"{name}=f32[4,4]" if problem.labels else f"{name}=8" for name in names)
+    kinds = "a type for random numbers, or a file: `x=image.npy`" if problem.labels else "sizes are numbers"
+    return replace(problem, help=f"write `{values}`: {kinds}")
 
 
 if __name__ == "__main__":

@@ -45,7 +45,8 @@ def as_array(value: object, name: str) -> Array:
     try:
         array = np.asarray(value)
     except ValueError as problem:
-        raise exception(Diagnostic("R0305", f"`{name}` cannot be read as an array", notes=(str(problem),))) from None
+        title, help = f"`{name}` cannot be read as an array", "give rows of one length, or pad them"
+        raise exception(Diagnostic("R0305", title, notes=(str(problem),), help=help)) from None
     if from_numpy(array.dtype) is None:
         words = "in Python pass a NumPy array; on the command line name an `.npy` or `.npz` file, or a type such as `f32[4,5]`"
         help = words if isinstance(value, str) else "pass a NumPy array"

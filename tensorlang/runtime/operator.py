@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from inspect import Parameter, Signature
 from pathlib import Path
-from typing import Any
+from typing import Any, Never
 
 from codegen.errors import InternalError as InternalErrorOfCode
 from codegen.forks import Lock
@@ -561,14 +561,25 @@ class Operators:
         if name.startswith("_"):
             raise AttributeError(name)
         if name not in self._operators:
-            close, few = nearest(name, self._operators), [f"`{n}`" for n in self._operators][:8]
-            more = ", …" if len(self._operators) > len(few) else ""
-            hint = f"did you mean `{close}`?" if close else f"there are {', '.join(few)}{more}" if few else "there are none"
-            raise AttributeError(f"there is no operator `{name}`; {hint}")
+            raise AttributeError(self._absent(name))
         return self._operators[name]
 
+    def _absent(self, name: str) -> str:
+        """Return what to say of a name that no operator has."""
+        close, few = nearest(name, self._operators), [f"`{n}`" for n in self._operators][:8]
+        more = ", …" if len(self._operators) > len(few) else ""
+        hint = f"did you mean `{close}`?" if close else f"there are {', '.join(few)}{more}" if few else "there are none"
+        return f"there is no operator `{name}`; {hint}"
+
     def __getitem__(self, name: str) -> Operator:
+        if name not in self._operators:
+            raise KeyError(self._absent(name))
         return self._operators[name]
+
+    def __call__(self, *_given: object, **_named: object) -> Never:
+        """Raise TypeError: what is called is one of the operators."""
+        name = next(iter(self._operators), "NAME")
+        raise TypeError(f"operators are called by their names, as `ops.{name}(…)`; there are {', '.join(self._operators) or 'none'}")
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._operators)

@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 
 from codegen.dtypes import DTYPES, DType
-from tensorlang.diagnostics import error
+from tensorlang.check.foreign import nearest
+from tensorlang.check.types import ELSEWHERE
+from tensorlang.diagnostics import CompileError, error
 from tensorlang.externs import CSymbol, LLVMText, c_symbol, llvm_ir
 from tensorlang.graph.nodes import Value
 from tensorlang.shell.files import SUFFIXES, read_arrays
@@ -24,6 +26,7 @@ from tensorlang.syntax.parse import load as source_of
 
 Array = np.ndarray[Any, Any]
 _TYPE = re.compile(r"(\w+)\[([\d,\s]*)\]")
+_SHAPED = re.compile(r"([A-Za-z]\w*)\[([^\]]*)\]")
 SEED = 7
 
 
@@ -41,7 +44,9 @@ def parsed(arguments: Iterable[str]) -> dict[str, Any]:
                 raise error(
                     "C0211",
                     f"`{argument}` is no argument",
-                    help="write `name=value`; a value is a file, a type such as `f32[4,5]`, or a number",
+                    help="the file comes first, then the operator"
+                    if argument.endswith((".tl", ".onnx"))
+                    else "write `name=value`; a value is a file, a type such as `f32[4,5]`, or a number",
                 )
             found |= read_arrays(Path(argument))
         else:
@@ -73,9 +78,23 @@ def _value(name: str, text: str) -> Any:
     typed = _TYPE.fullmatch(text)
     if typed is not None and typed[1] in DTYPES:
         return random_array(DTYPES[typed[1]], tuple(int(n) for n in typed[2].split(",") if n.strip()))
+    shaped = _SHAPED.fullmatch(text)
+    if shaped is not None:
+        raise _no_type(name, shaped[1], shaped[2])
     if text.startswith("(") and text.endswith(")"):
         return tuple(_literal(part.strip()) for part in text[1:-1].split(",") if part.strip())
     return _literal(text)
+
+
+def _no_type(name: str, dtype: str, sizes: str) -> CompileError:
+    """Return C0211 for a type that makes no array: of unknown elements, or with sizes that are no numbers."""
+    title = f"`{name}={dtype}[{sizes}]` says no array"
+    if dtype not in DTYPES:
+        called = ELSEWHERE.get(dtype) or nearest(dtype, DTYPES)
+        known = ", ".join(f"`{n}`" for n in ("f32", "f64", "f16", "i64", "i32", "u8", "bool"))
+        return error("C0211", title, help=f"write `{name}={called}[{sizes}]`" if called else f"element types are {known} and others")
+    given = ",".join("8" if not part.strip().isdigit() else part.strip() for part in sizes.split(","))
+    return error("C0211", title, help=f"sizes are numbers here: `{name}={dtype}[{given}]`")
 
 
 def _from_file(path: Path, name: str, member: str) -> Array:

@@ -9,6 +9,7 @@ import os
 import tempfile
 import zipfile
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
@@ -30,11 +31,24 @@ def read_arrays(path: Path) -> dict[str, Array]:
             found = np.load(stream, allow_pickle=False)
             return {"": found} if isinstance(found, np.ndarray) else {name: found[name] for name in found.files}
     except OSError as problem:
-        raise error("C0201", f"cannot read `{path}`: {(problem.strerror or str(problem)).lower()}") from None
+        why = (problem.strerror or str(problem)).lower()
+        raise error("C0201", f"cannot read `{path}`: {why}", help=_file_meant(path)) from None
     except (ValueError, EOFError, zipfile.BadZipFile, KeyError) as problem:
         raise error(
             "C0202", f"`{path}` is no array file", notes=(str(problem),), help="write it with `numpy.save` or `numpy.savez`"
         ) from None
+
+
+def _file_meant(path: Path) -> str:
+    """Return which file of arrays is meant by one that cannot be read: one of nearly that name, or any that lie there."""
+    try:
+        there = sorted(p.name for p in path.parent.iterdir() if p.suffix in SUFFIXES)
+    except OSError:
+        return "write it with `numpy.save`, or give a type for random numbers: `f32[4,5]`"
+    close = get_close_matches(path.name, there, 1)
+    if close:
+        return f"did you mean `{path.with_name(close[0])}`?"
+    return "write it with `numpy.save`, or give a type for random numbers: `f32[4,5]`"
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tensorlang.check.foreign import nearest
 from tensorlang.diagnostics import CompileError, RunError, error
 from tensorlang.shell.options import ModelOptions
 from tensorlang.targets import HOST
@@ -47,7 +48,9 @@ def operator_of(
 
 def no_operator(file: Path, name: str, ops: Operators) -> CompileError:
     """Return C0213 for an operator that a file does not have."""
-    return error("C0213", f"`{file}` has no operator `{name}`", notes=(f"it has {_names(ops)}",))
+    near = nearest(name, list(ops))
+    help = f"did you mean `{near}`?" if near is not None else None
+    return error("C0213", f"`{file}` has no operator `{name}`", notes=(f"it has {_names(ops)}",), help=help)
 
 
 def custom_operators(file: Path | None, externs: Sequence[str], target: str) -> Operators | None:

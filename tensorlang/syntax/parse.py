@@ -82,6 +82,8 @@ MAX_DEPTH = 100
 def load(path: str | Path) -> Source:
     """Return the text of a file. Raises CompileError P020 to P024 when it is missing, a directory, too large, or no text."""
     path = Path(path)
+    if path.suffix in _NOT_OURS:
+        raise error("P021", f"`{path}` holds no operators", help=_NOT_OURS[path.suffix])
     try:
         if path.is_dir():
             raise error("P021", f"`{path}` is a directory", help="name a `.tl` file")
@@ -93,6 +95,17 @@ def load(path: str | Path) -> Source:
         why = (getattr(problem, "strerror", None) or str(problem)).lower()
         raise error("P020", f"cannot read `{path}`: {why}", help=_readable(path)) from None
     return replace(decode(data, str(path)), folder=str(path.parent))
+
+
+_NOT_OURS = {
+    ".onnx": "a model is read by `tensorlang.compile`, `tensorlang run`",
+    ".py": "operators stand in a file that ends in `.tl`; a text in Python is read by `tensorlang.parse`",
+    ".ipynb": "operators stand in a file that ends in `.tl`, or in a cell that begins with `%%tensorlang`",
+    ".npy": "an array is an argument: `x=array.npy`",
+    ".npz": "arrays are arguments: `x=arrays.npz`",
+    ".cu": "a kernel of CUDA stands for an `extern op`: `tl.cuda_source`",
+}
+"""What files of other endings are for."""
 
 
 def _readable(path: Path) -> str | None:

@@ -41,6 +41,15 @@ OPS = tl.parse(
         (lambda: tl.parse("ops.tl"), "P024", "not the path `ops.tl`", "a file is read by `tensorlang.load`", False),
         (lambda: tl.load("op f(x: f32[N]) -> (y: f32[N]) { y[i] = x[i] }"), "P020", "cannot read", "is read by `tensorlang.parse`", False),
         (lambda: tl.compile(lambda x: x), "O0001", "no importer reads a `function`", "`torch.onnx.export(", False),
+        (lambda: tl.compile(OPS.same), "O0001", "no importer reads an `Operator`", "it is called: `same(…)`", False),
+        (lambda: tl.compile(X), "O0001", "no importer reads a `ndarray`", "give the path of an `.onnx` file", False),
+        (lambda: tl.load("net.py"), "P021", "`net.py` holds no operators", "a file that ends in `.tl`", False),
+        (lambda: tl.load("net.onnx"), "P021", "`net.onnx` holds no operators", "read by `tensorlang.compile`", False),
+        (lambda: OPS.softer([[1.0, 2.0], [3.0]]), "R0305", "cannot be read as an array", "give rows of one length", False),
+        (lambda: OPS.same(X, y=X), "R0312", "`same` has no `y`", "write them into is `out=`", False),
+        (lambda: OPS.same(X, dtype="f4"), "R0312", "`same` has no `dtype`", "`x.astype(…)`", False),
+        (lambda: tl.std.conv(X, X, padding=1), "R0312", "`conv` has no `padding`", "`lo` before and `hi` after", False),
+        (lambda: tl.std.conv(X, X, strides=1), "R0312", "`conv` has no `strides`", "did you mean `stride`?", False),
         (lambda: tl.compile("ops.tl"), "O0001", "no importer reads `ops.tl`", "`tensorlang.load` reads them", False),
     ],
 )
@@ -66,3 +75,15 @@ def test_a_file_of_nearly_that_name_is_proposed(tmp_path: Path) -> None:
 def test_numbers_in_a_list_are_arrays_every_time(given: Any) -> None:
     for _ in range(3):
         np.testing.assert_array_equal(OPS.same(given) if isinstance(given, (list, tuple)) else OPS.same(list(given)), list(given))
+
+
+def test_names_that_are_not_there_are_told_what_to_write() -> None:
+    for asked, told in (
+        (lambda: OPS(X), r"`ops\.moved\(…\)`; there are moved, same, softer"),
+        (lambda: OPS["smae"], "did you mean `same`"),
+        (lambda: tl.jit, r"tl\.parse\(text\)"),
+        (lambda: tl.lod, "did you mean `load`"),
+        (lambda: tl.unheard_of, "no attribute 'unheard_of'$"),
+    ):
+        with pytest.raises((TypeError, KeyError, AttributeError), match=told):
+            asked()

@@ -1,0 +1,26 @@
+"""What to write for names that the package does not have: other libraries have them, or they are misspelled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+
+_OPERATORS = "operators are written in the language: `tl.parse(text)`, `tl.load('file.tl')`"
+_ARRAYS = "arrays are NumPy's, or of any library that speaks DLPack"
+_MODELS = "models are read from ONNX: `tl.compile('net.onnx')`"
+_SAID = {
+    **dict.fromkeys(("jit", "op", "operator", "function", "kernel", "njit", "vectorize", "program_id", "constexpr"), _OPERATORS),
+    **dict.fromkeys(("array", "tensor", "Tensor", "zeros", "ones", "arange", "asarray", "randn"), _ARRAYS),
+    **dict.fromkeys(("nn", "Model", "Module", "load_model", "onnx", "import_onnx", "from_onnx"), _MODELS),
+    **dict.fromkeys(("grad", "autograd", "backward", "value_and_grad"), "derivatives are not computed"),
+}
+
+
+def told(name: str, names: Sequence[str]) -> str:
+    """Return what follows the message that there is no such name: `; ` and a help, or nothing."""
+    if name.startswith("_"):
+        return ""
+    if name in _SAID:
+        return f"; {_SAID[name]}"
+    close = get_close_matches(name, names, 1)
+    return f"; did you mean `{close[0]}`?" if close else ""

@@ -22,6 +22,7 @@ _THROUGH_TABLE = (_GOTPCREL, _GOTPCRELX, _REX_GOTPCRELX)
 _STUB = 16
 _HEAD = struct.Struct("<16sHHIQQQIHHHHHH")
 _SEGMENT = struct.Struct("<IIQQQQQQ")
+_SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _RELOCATION = struct.Struct("<QQq")
 
@@ -139,7 +140,7 @@ class _Linked:
         for name in self.exported:
             symbol = self.made.symbols[numbers[name]]
             rows.append(_SYMBOL.pack(self.strings[name], 0x10 | symbol.kind, 0, 0xFFF1, self._address(numbers[name]), symbol.size))
-        # The number of the section only says that it is defined: there is no table of sections.
+        # Of all that is defined it is said to lie in the first section: only whether it is defined counts.
         return b"".join(_with_section(row, k > len(self.imports)) for k, row in enumerate(rows))
 
     def _hash(self) -> bytes:
@@ -176,8 +177,10 @@ class _Linked:
         put("strings", texts)
         put("relocations", b"".join(_RELOCATION.pack(at, s << 32 | kind, addend) for at, kind, s, addend in self.dynamic))
         put("dynamic", self._dynamic_section())
-        self._heads(image, parts)
-        return bytes(image)
+        image += bytes(-len(image) % 8)
+        table, count = self._section_table(len(image))
+        self._heads(image, parts, len(image), count)
+        return bytes(image) + table
 
     def _relocate(self, image: bytearray, section: Section, start: int, r: Relocation) -> None:
         at = start + r.offset
@@ -222,13 +225,39 @@ class _Linked:
         ]
         return b"".join(struct.pack("<qQ", *entry) for entry in entries)
 
-    def _heads(self, image: bytearray, parts: Sequence[_Part]) -> None:
+    def _section_table(self, start: int) -> tuple[bytes, int]:
+        """Return the table of sections that lies at `start`, with the names behind it, and how many these are. Loaders do not look at it;
+        linkers find symbols by it."""
+        code = next((k for k, s in enumerate(self.made.sections) if s.flags & EXECUTE), None)
+        if code is None:
+            raise ObjectError("a library without code")
+        at, size = self.places, self.sizes
+        rows = [
+            (".text", 1, 6, at[f"section {code}"], self.made.sections[code].size, 0, 0, 16, 0),
+            (".dynsym", 11, 2, at["symbols"], size["symbols"], 3, 1, 8, _SYMBOL.size),
+            (".dynstr", 3, 2, at["strings"], size["strings"], 0, 0, 1, 0),
+            (".hash", 5, 2, at["hash"], size["hash"], 2, 0, 8, 4),
+            (".dynamic", 6, 3, at["dynamic"], size["dynamic"], 3, 0, 8, 16),
+        ]
+        names, offsets = b"\0", []
+        for name in (*(row[0] for row in rows), ".shstrtab"):
+            offsets.append(len(names))
+            names += name.encode() + b"\0"
+        count = len(rows) + 2
+        packed = [_SECTION.pack(*(0,) * 10)]
+        for offset, (_, kind, flags, address, length, link, info, align, each) in zip(offsets, rows, strict=False):
+            packed.append(_SECTION.pack(offset, kind, flags, address, address, length, link, info, align, each))
+        packed.append(_SECTION.pack(offsets[-1], 3, 0, 0, start + count * _SECTION.size, len(names), 0, 0, 1, 0))
+        return b"".join(packed) + names, count
+
+    def _heads(self, image: bytearray, parts: Sequence[_Part], table: int, count: int) -> None:
         segments = [(1, p.rights, p.start, p.start, p.start, p.file_end - p.start, p.end - p.start, _PAGE) for p in parts]
         dynamic = self.places["dynamic"]
         segments.append((2, _READ | _WRITE, dynamic, dynamic, dynamic, self.sizes["dynamic"], self.sizes["dynamic"], 8))
         segments.append((0x6474E551, _READ | _WRITE, 0, 0, 0, 0, 0, 16))  # no executable stack
         ident = b"\x7fELF\x02\x01\x01" + bytes(9)
-        _HEAD.pack_into(image, 0, ident, 3, self.made.machine, 1, 0, _HEAD.size, 0, 0, _HEAD.size, _SEGMENT.size, len(segments), 64, 0, 0)
+        head = (3, self.made.machine, 1, 0, _HEAD.size, table, self.made.flags, _HEAD.size, _SEGMENT.size, len(segments), 64, count, count - 1)
+        _HEAD.pack_into(image, 0, ident, *head)
         for k, (kind, rights, offset, address, physical, in_file, in_memory, align) in enumerate(segments):
             row = (kind, rights, offset, address, physical, in_file, in_memory, align)
             _SEGMENT.pack_into(image, _HEAD.size + k * _SEGMENT.size, *row)

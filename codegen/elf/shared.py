@@ -256,7 +256,21 @@ class _Linked:
         segments.append((2, _READ | _WRITE, dynamic, dynamic, dynamic, self.sizes["dynamic"], self.sizes["dynamic"], 8))
         segments.append((0x6474E551, _READ | _WRITE, 0, 0, 0, 0, 0, 16))  # no executable stack
         ident = b"\x7fELF\x02\x01\x01" + bytes(9)
-        head = (3, self.made.machine, 1, 0, _HEAD.size, table, self.made.flags, _HEAD.size, _SEGMENT.size, len(segments), 64, count, count - 1)
+        head = (
+            3,
+            self.made.machine,
+            1,
+            0,
+            _HEAD.size,
+            table,
+            self.made.flags,
+            _HEAD.size,
+            _SEGMENT.size,
+            len(segments),
+            64,
+            count,
+            count - 1,
+        )
         _HEAD.pack_into(image, 0, ident, *head)
         for k, (kind, rights, offset, address, physical, in_file, in_memory, align) in enumerate(segments):
             row = (kind, rights, offset, address, physical, in_file, in_memory, align)

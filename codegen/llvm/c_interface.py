@@ -608,7 +608,7 @@ def _run_ir(of: Interface, codes: _Codes) -> str:
         f.require(f.new(f"icmp ne ptr {pointer}, null"), Code.NULL_ARGUMENT)
     f.require(f.new(f"icmp eq i64 {f.word('%context', _MAGIC_AT)}, {_MAGIC}"), Code.CONTEXT)
     env = _sizes_checked(f, of, codes, "%inputs")
-    spans: list[tuple[str, str]] = []
+    spans: list[tuple[str, str, str]] = []
     for k, argument in enumerate(of.arguments):
         base, place = ("%inputs", len(of.sizes) + k) if k < len(of.inputs) else ("%outputs", k - len(of.inputs))
         address, size = f.word(base, place), _bytes(f, argument, env)
@@ -616,13 +616,14 @@ def _run_ir(of: Interface, codes: _Codes) -> str:
         f.require(f.new(f"or i1 {there}, {empty}"), codes.arguments + 2 * k)
         low = f.new(f"and i64 {address}, {argument.dtype.size_bytes - 1}")
         f.require(f.new(f"icmp eq i64 {low}, 0"), codes.arguments + 2 * k + 1)
-        spans.append((address, f.new(f"add i64 {address}, {size}")))
+        spans.append((address, f.new(f"add i64 {address}, {size}"), empty))
     for k in range(len(of.outputs)):
         own = len(of.inputs) + k
         for other in range(own):
-            (a, a_end), (b, b_end) = spans[own], spans[other]
+            (a, a_end, a_empty), (b, b_end, b_empty) = spans[own], spans[other]
             before, after = f.new(f"icmp ule i64 {a_end}, {b}"), f.new(f"icmp ule i64 {b_end}, {a}")
-            f.require(f.new(f"or i1 {before}, {after}"), codes.overlaps + k)
+            apart, empty = f.new(f"or i1 {before}, {after}"), f.new(f"or i1 {a_empty}, {b_empty}")
+            f.require(f.new(f"or i1 {apart}, {empty}"), codes.overlaps + k)
     busy = f.place("%context", _BUSY_AT)
     swap = f.new(f"cmpxchg ptr {busy}, i32 0, i32 1 acquire monotonic")
     f.require(f.new(f"extractvalue {{ i32, i1 }} {swap}, 1"), Code.BUSY)

@@ -20,6 +20,7 @@ from codegen.llvm.target import Target
 from codegen.llvm.wasm import PAGE, linked
 from tensorlang.artifact import Artifact
 from tensorlang.backends.cpu.driver import compile_kernel
+from tensorlang.backends.cpu.wasm_module import WasmModule
 from tensorlang.graph.programs import result_tensors
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.walk import caller_shape
@@ -48,6 +49,28 @@ def computed(program: Program, target: Target, arrays: Mapping[str, Array]) -> d
             flat = np.frombuffer(after[start : start + results[name].nbytes], results[name].dtype)
             results[name] = flat.reshape(results[name].shape)
     return results
+
+
+def run_module(module: WasmModule, inputs: Mapping[str, Array]) -> bytes:
+    """Return the bytes of the only output of a model's module."""
+    starts, at = [], 0
+    for base in module.bases:
+        starts.append(at)
+        at += len(_padded(bytes(base.size_bytes)))
+    memory = bytearray(at)
+    for base, start in zip(module.bases, starts, strict=True):
+        data = module.weights if base.kind == "weights" else inputs[base.name].tobytes() if base.kind == "input" else b""
+        memory[start : start + len(data)] = data
+    store = wasmtime.Store(_ENGINE)
+    exports = wasmtime.Instance(store, wasmtime.Module(_ENGINE, module.code), []).exports(store)
+    own: Any = exports["memory"]
+    start = -(-exports["__heap_base"].value(store) // 64) * 64  # type: ignore[union-attr]
+    table = struct.pack(f"<{len(starts)}q", *(start + each for each in starts))
+    own.grow(store, -(-(start + at + len(table)) // PAGE))
+    own.write(store, bytes(memory) + table, start)
+    call: Any = exports["run"]
+    assert call(store, start + at) == 0
+    return bytes(own.read(store, start, start + module.bases[0].size_bytes))
 
 
 def _padded(data: bytes) -> bytes:

@@ -18,6 +18,7 @@ from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.tensor.dead_code import eliminate_dead, without_dead_calls
 from tensorlang.tensor.gradient.algebra import chosen, conjunction, is_number, number, quotient, sum_reducer, total
+from tensorlang.tensor.gradient.invariant import is_invariant
 from tensorlang.tensor.gradient.normal_form import chooses, normal_form, not_differentiable, without_lets
 from tensorlang.tensor.gradient.simplify import outside_of_sum, with_phases, with_plain_names, without_copies
 from tensorlang.tensor.gradient.solve import Solved, Target, solved
@@ -145,6 +146,11 @@ def _needed(program: Program, active: frozenset[str]) -> frozenset[str]:
     return frozenset(needed)
 
 
+def _is_extremum(definition: Definition) -> bool:
+    value = definition.pieces[0].value
+    return isinstance(value, Reduce) and value.reducer.kind in ("max", "min")
+
+
 @dataclass(slots=True)
 class _Reversal:
     program: Program
@@ -166,12 +172,18 @@ class _Reversal:
         self.fresh = fresh_for(program)
         self.fresh.used.update(self.names.values())
         self.tensors = tensor_table(program)
-        self.active = _needed(program, _active(program, self.by))
+        needed = _needed(program, _active(program, self.by))
+        self.active = needed - self.invariant(needed)
         self.given = {r: self.names[r] for r in program.results if r in self.names}
         self.derivatives = {}
         for tensor in sorted(self.active):
             own = self.names[tensor] if tensor in self.by else self.fresh(f"d_{tensor}".replace(".", "_"))
             self.derivatives[tensor] = own
+
+    def invariant(self, active: frozenset[str]) -> frozenset[str]:
+        """Return the extrema among tensors that results do not depend on."""
+        extrema = [d.tensors[0].name for d in self.program.definitions if _is_extremum(d)]
+        return frozenset(t for t in extrema if t in active and is_invariant(self.program, t))
 
     def variable(self, name: str) -> str:
         return f"{name.partition('?')[0]}?{next(self.numbers)}"

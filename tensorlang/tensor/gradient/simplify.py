@@ -19,17 +19,41 @@ from tensorlang.tensor.idioms import redefined
 from tensorlang.tensor.nodes import Binary, Definition, Dynamic, Expr, Program, Read, Reduce, Unary
 from tensorlang.tensor.phases import by_phases, masked, written_out
 from tensorlang.tensor.renaming import rename
-from tensorlang.tensor.simplify import inline
+from tensorlang.tensor.simplify import can_inline, inline
 from tensorlang.tensor.unit_binders import drop_unit_binders
-from tensorlang.tensor.walk import Fresh, bound_names, definers, fresh_for, index_names, map_values, substitute_reads, tensors
+from tensorlang.tensor.walk import (
+    Fresh,
+    bound_names,
+    definers,
+    fresh_for,
+    index_names,
+    map_values,
+    reads,
+    reduces,
+    substitute_reads,
+    tensors,
+)
 
 
 def without_copies(program: Program, made: frozenset[str]) -> Program:
-    """Return the program with what reads a copy of a tensor reading that tensor instead; `made` are those that may be copies."""
+    """Return the program with what reads a copy of a tensor reading that tensor instead, and with what is read in one place alone, outside
+    of every reduction, written there; `made` are the tensors that this may be done to."""
     for name in sorted(made - set(program.results)):
-        if _is_copy(definers(program)[name], program):
+        definition = definers(program)[name]
+        if _is_copy(definition, program) or (can_inline(definition) and _is_read_once(name, program)):
             program = inline(program, name)
     return program
+
+
+def _is_read_once(name: str, program: Program) -> bool:
+    """Tell whether a tensor is read once in all, for each element of the reader anew, and not in a reduction."""
+    pieces = [(d, p.value) for d in program.definitions for p in d.pieces]
+    found = [(d, e, r) for d, e in pieces for r in reads(e) if r.tensor == name]
+    if len(found) != 1:
+        return False
+    [(reader, value, read)] = found
+    summed = any(r.tensor == name for s in reduces(value) for r in reads(s))
+    return not summed and set(reader.axes) <= index_names(read)
 
 
 def _is_copy(definition: Definition, program: Program) -> bool:

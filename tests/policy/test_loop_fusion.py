@@ -66,6 +66,7 @@ def test_results_that_read_the_same_elements_share_a_loop_nest() -> None:
         pytest.param("x: i32[N]) -> (y: i32[N])", "u[i] = 2 * x[i]\n y[i] = u[i] + u[i + 1 | clamp]", id="neighbours"),
         pytest.param("x: i32[N]) -> (y: i32[N])", "u[i] = 2 * x[i]\n s = sum(i) u[i]\n y[i] = u[i] - s", id="a sum in between"),
         pytest.param("x: i32[N]) -> (y: i32[N], s: i32)", "u[i] = 2 * x[i]\n s = sum(i) u[i]\n y[i] = u[i] + 1", id="a sum of one before"),
+        pytest.param("x: i32[N]) -> (y: i32[N], s: i32)", "y[i] = u[i] + 1\n s = sum(i) u[i]\n u[i] = 2 * x[i]", id="written backwards"),
         pytest.param("x: i32[N], w: i32[M], c: i32) -> (y: i32[N], z: i32[M])", "y[i] = c * x[i]\n z[j] = w[j] + c", id="other boxes"),
         pytest.param("x: i32[N, N]) -> (y: i32[N, N], z: i32[N, N])", "y[i, j] = x[i, j] + 1\n z[i, j] = x[j, i] + 1", id="turned"),
         pytest.param("x: i32[N], w: i32[N]) -> (y: i32[N], z: i32[N])", "y[i] = 2 * x[i]\n z[i] = w[i] + 1", id="nothing in common"),
@@ -83,3 +84,35 @@ def test_elements_that_data_name_are_computed_with_in_lanes_and_fetched_one_by_o
     assert_same(table, proven(table, derive(table, MACHINE)), {})
     moved = operator("t: i32[V], at: i32[N] in 0..V) -> (y: i32[N])", "y[i] = t[at[i]]", {"V": 9, "N": 35})
     assert not any(d.startswith("vectorize") for d in directives(moved))
+
+
+SUMS = """
+    n[i, j] = sum(p in 0..3, q in 0..5) max(x[i + p, j + q], 2) * x[i + p, j + q]   for i in 0..H-2, j in 0..W-4
+    m[i, j] = sum(p in 0..3, q in 0..5) max(x[i + p, j + q], 2)                     for i in 0..H-2, j in 0..W-4
+    y[i, j] = n[i, j] - 3 * m[i, j]"""
+
+
+def test_sums_over_the_same_ranges_share_their_loops_with_those_that_read_them() -> None:
+    program = operator("x: i32[H, W]) -> (y: i32[H - 2, W - 4]) where H >= 2, W >= 4", SUMS, {"H": 6, "W": 41})
+    found = directives(program)
+    assert "together n, m, y -> i, j" in found
+    assert "together n, m -> p, q" in found
+    assert_same(program, proven(program, derive(program, MACHINE)), {})
+
+
+@pytest.mark.parametrize("n", [1, 7, 64, 131])
+def test_the_least_and_the_greatest_element_are_found_in_one_loop(n: int) -> None:
+    program = operator("x: i32[N]) -> (lo: i32, hi: i32) where N >= 1", "lo = min(i) x[i]\n hi = max(i) x[i]")
+    assert "together lo, hi -> i" in directives(program)
+    assert_same(program, proven(program, derive(program, MACHINE)), {"N": n})
+
+
+def test_sums_whose_terms_need_one_another_keep_loops_of_their_own() -> None:
+    body = """
+    n[i] = sum(p in 0..3) x[i + p | clamp]   for i in 0..N
+    u[i] = 2 * n[i]
+    m[i] = sum(p in 0..3) (x[i + p | clamp] * u[i])
+    y[i] = n[i] + m[i]"""
+    program = operator("x: i32[N]) -> (y: i32[N])", body, {"N": 40})
+    assert not any(d.startswith("together") and d.endswith("p") for d in directives(program))
+    assert_same(program, proven(program, derive(program, MACHINE)), {})

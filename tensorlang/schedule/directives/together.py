@@ -74,12 +74,13 @@ def _joined_inside(directive: syntax.Directive, stage: Stage, names: Sequence[st
     if between is not None:
         what = between.definition.tensors[0].name
         raise error("S0205", f"`{what}` is computed between {' and '.join(f'`{n}`' for n in names)}, so they share no loop", directive.span)
+    finishing = {s.name for k, s in apart if k > last or any(_follows(stage, k, mine & within) for mine in own if s.name in mine)}
     return replace(
         stage,
         statements=(
-            *(s for k, s in apart if k < last),
+            *(s for _, s in apart if s.name not in finishing),
             *(s for s in stage.statements if s.name in within),
-            *(s for k, s in apart if k > last),
+            *(s for _, s in apart if s.name in finishing),
         ),
         loops=tuple(loop for loop in stage.loops if loop not in renamed),
         members=members,
@@ -89,6 +90,11 @@ def _joined_inside(directive: syntax.Directive, stage: Stage, names: Sequence[st
         changes=(*stage.changes, *(_rename(old, new) for old, new in renamed.items())),
         together=True,
     )
+
+
+def _follows(stage: Stage, position: int, names: frozenset[str] | set[str]) -> bool:
+    """Tell whether a statement of `names` stands before a position."""
+    return any(s.name in names for s in stage.statements[:position])
 
 
 def _check(directive: syntax.Directive, part: Stage, count: int) -> None:

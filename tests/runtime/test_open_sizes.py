@@ -123,6 +123,16 @@ def expansions() -> bytes:
     return n.model({"x": ["batch", 4]}, twice, cut, back, n.op("Shape", twice), types={"v12": TensorProto.INT64})
 
 
+def resized() -> bytes:
+    """An image twice as large, and made as large as a little more than another way around."""
+    n = Net()
+    scales, more = n.constant(np.array([1, 1, 2, 0.5], np.float32)), n.op("Add", n.size("x", 3), n.ints(3))
+    twice = n.op("Resize", "x", "", scales, mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor")
+    extents = n.op("Concat", n.size("x", 0), n.ints(2), more, n.size("x", 2), axis=0)
+    cubic = n.op("Resize", "x", "", "", extents, mode="cubic", coordinate_transformation_mode="align_corners")
+    return n.model({"x": ["batch", 2, "height", "width"]}, twice, cubic)
+
+
 def feeds_for(data: bytes, sizes: Mapping[str, int], seed: int = 0) -> dict[str, Array]:
     rng = np.random.default_rng(seed)
     out: dict[str, Array] = {}
@@ -162,6 +172,7 @@ MODELS = {
         [{"b": b, "b1": b, "b2": b, "seq": s, "past": p, "total": s + p} for b, s, p in ((2, 3, 4), (3, 1, 5), (2, 2, 9))],
     ),
     "expansions and slices": (expansions, combinations(batch=[3, 2, 6])),
+    "images made larger and smaller": (resized, combinations(batch=[2], height=[5, 9], width=[4, 2])),
     "a cache of keys": (cached, combinations(batch=[2, 1], seq=[3, 1], past_len=[5, 0, 1, 12])),
 }
 
@@ -227,9 +238,13 @@ def test_combinations_that_an_assumption_does_not_hold_for_are_compiled_for_them
     assert len(compilations(caplog)) == 2
 
 
+RARE: dict[str, Any] = {"mode": "linear", "antialias": 1}
+"""How images are resized of known sizes alone."""
+
+
 def test_where_sizes_must_be_numbers_each_combination_is_compiled_and_the_reason_told(caplog: pytest.LogCaptureFixture) -> None:
     n = Net()
-    data = n.model({"x": [1, 1, "width", 4]}, n.op("Resize", "x", "", "", n.op("Concat", n.ints(1, 1), n.size("x", 2), n.ints(8), axis=0)))
+    data = n.model({"x": [1, 1, "width", 4]}, n.op("Resize", "x", "", "", n.ints(1, 1, 7, 8), **RARE))
     model = tl.compile(data, threads=1)
     with caplog.at_level(logging.INFO, "tensorlang.compile"):
         check(model, data, combinations(width=[3, 4, 5]))

@@ -1,11 +1,13 @@
-"""Resize and Upsample: one axis at a time, as weighted sums whose positions and weights are known at import.
+"""Resize and Upsample: one axis at a time, as weighted sums whose positions and weights are known at import, or computed
+where sizes are open.
 
 y[…, o, …] = sum(s) x[…, at[o, s], …] * w[o, s]        S = 1 nearest, 2 linear, 4 cubic, more with antialiasing
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
 from math import ceil, floor
 
 import numpy as np
@@ -16,6 +18,7 @@ from stdlib.onnx.site import Site
 from stdlib.onnx.table.elementwise import cast
 from stdlib.onnx.table.entry import Entry
 from tensorlang.graph.nodes import Value
+from tensorlang.graph.sizes import OpenSize, Size, is_open, same
 
 _MODES = ("nearest", "linear", "cubic")
 _PLACES = (
@@ -30,7 +33,7 @@ def upsample(n: Site) -> Value:
     mode = n.text("mode", "nearest", _MODES[:2])
     _check_scales(n, scales, len(x.shape))
     sizes = [_scaled(extent, scale) for extent, scale in zip(x.shape, scales, strict=True)]
-    n.small(sum(sizes), "the table of positions")
+    n.small(sum(size for size in sizes if not isinstance(size, Size)), "the table of positions")
     for axis, (scale, size) in enumerate(zip(scales, sizes, strict=True)):
         x = _resized(n, x, axis, scale, size, mode, "asymmetric", "floor", (0.0, 1.0))
     return x
@@ -52,7 +55,7 @@ def resize(n: Site) -> Value:
     narrow = x.dtype
     if mode != "nearest" and not (narrow.is_float and narrow.bits >= 32):
         x = cast(n, x, DTYPES["f32"])
-    n.small(sum(sizes), "the table of positions")
+    n.small(sum(size for size in sizes if not isinstance(size, Size)), "the table of positions")
     outside = np.zeros((), np.bool_)
     for axis, scale, size, crop in zip(axes, scales, sizes, region, strict=True):
         if place == "tf_crop_and_resize":
@@ -75,25 +78,49 @@ def _region(n: Site, count: int) -> list[tuple[float, float]]:
 
 
 def _extents(n: Site, x: Value, axes: Sequence[int], at: tuple[int, int | None]) -> tuple[list[float], list[int]]:
-    """Return the scale and the new extent of each axis."""
+    """Return the scale and the new extent of each axis; the scale is 0 where it follows from extents that are open."""
     sizes = n.constant_ints(at[1]) if at[1] is not None else None
     if sizes is None:
         scales = [float(s) for s in n.constant_of(at[0]).reshape(-1)]
         _check_scales(n, scales, len(axes))
         return scales, [_scaled(x.shape[axis], scale) for axis, scale in zip(axes, scales, strict=True)]
-    if len(sizes) != len(axes) or any(size < 1 for size in sizes) or any(x.shape[axis] == 0 for axis in axes):
+    pairs = [(size, x.shape[axis]) for axis, size in zip(axes, sizes, strict=False)]
+    if len(sizes) != len(axes) or any(not same(size, extent) and (size < 1 or extent == 0) for size, extent in pairs):
         raise n.wrong(f"the sizes {list(sizes)} do not fit the shape {list(x.shape)}")
-    ratios = [size / x.shape[axis] for axis, size in zip(axes, sizes, strict=True)]
+    ratios = [1.0 if same(*pair) else 0.0 if is_open(pair) else pair[0] / pair[1] for pair in pairs]
     policy = n.text("keep_aspect_ratio_policy", "stretch", ("stretch", "not_larger", "not_smaller"))
     if policy == "stretch":
         return ratios, list(sizes)
+    if not all(ratios):
+        raise OpenSize(*_open_among(n for pair in pairs for n in pair))
     ratio = min(ratios) if policy == "not_larger" else max(ratios)
     return [ratio] * len(axes), [floor(ratio * x.shape[axis] + 0.5) for axis in axes]
 
 
+def _open_among(extents: Iterable[object]) -> list[Size]:
+    return [n for n in extents if isinstance(n, Size)]
+
+
 def _scaled(extent: int, scale: float) -> int:
     """Return the extent that ONNX's shape inference finds: the product is one of f32, so that nine tenths of ten are nine."""
-    return floor(np.float32(extent) * np.float32(scale))
+    if isinstance(extent, Size) and scale != 1:
+        ratio = _fraction(scale)
+        if ratio is None or extent * ratio.numerator > _EXACT:
+            raise OpenSize(extent)
+        return extent * ratio.numerator // ratio.denominator
+    return extent if scale == 1 else floor(np.float32(extent) * np.float32(scale))
+
+
+_EXACT = 1 << 24
+"""Up to here f32 has all integers."""
+_MOST_TERMS = 64
+"""The largest denominator of a scale along an axis of open extent."""
+
+
+def _fraction(scale: float) -> Fraction | None:
+    """Return a scale as a fraction of small numbers, None where it is none."""
+    found = Fraction(scale)
+    return found if max(found.numerator, found.denominator) <= _MOST_TERMS else None
 
 
 def _check_scales(n: Site, scales: Sequence[float], count: int) -> None:
@@ -105,8 +132,10 @@ def _resized(
     n: Site, x: Value, axis: int, scale: float, size: int, mode: str, place: str, rounding: str, crop: tuple[float, float]
 ) -> Value:
     extent = x.shape[axis]
-    if size == extent and scale == 1 and place != "tf_crop_and_resize":
+    if scale == 1 and place != "tf_crop_and_resize" and size == extent:
         return x
+    if is_open((extent, size)):
+        return _resized_open(n, x, axis, scale, size, mode, place, rounding)
     if extent == 0 or size == 0:
         raise n.wrong(f"axis {axis} cannot be resized from {extent} to {size} elements")
     where = _sources(np.arange(size, dtype=np.float64), extent, size, scale, place, crop)
@@ -124,6 +153,40 @@ def _resized(
     if mode == "nearest":
         return n.op("gather", x, n.constant(at[:, 0]), axis=axis)
     return n.op("interpolate", x, n.constant(at), n.constant(w), axis=axis)
+
+
+_OPEN_PLACES = {"half_pixel": 0, "asymmetric": 1, "align_corners": 2, "tf_half_pixel_for_nn": 3, "pytorch_half_pixel": 4}
+_ROUNDINGS = {"floor": 0, "ceil": 1, "round_prefer_floor": 2, "round_prefer_ceil": 3}
+
+
+def _resized_open(n: Site, x: Value, axis: int, scale: float, size: int, mode: str, place: str, rounding: str) -> Value:
+    """Return `x` with an axis resized whose extent, or the new one, is open. Positions and weights are computed when the model runs, but
+    where the nearest elements are those of a line."""
+    extent = x.shape[axis]
+    if place not in _OPEN_PLACES or (mode != "nearest" and (n.flag("antialias") or n.flag("exclude_outside"))):
+        raise OpenSize(*_open_among((extent, size)))
+    if extent < 1 or size < 1:
+        raise n.wrong(f"axis {axis} cannot be resized from {extent} to {size} elements")
+    line = _periodic_line(scale, place, rounding) if mode == "nearest" and scale else None
+    if line is not None:
+        return n.op("resample", x, axis=axis, length=size, times=line[0], start=line[1], by=line[2])
+    where = n.op("resized_places", length=size, extent=extent, place=_OPEN_PLACES[place], scale=scale)
+    if mode == "nearest":
+        return n.op("take_nearest", x, n.op("nearest_places", where, how=_ROUNDINGS[rounding]), axis=axis)
+    at, w = n.ops("resized_taps", where, taps=2 if mode == "linear" else 4, a=n.real("cubic_coeff_a", -0.75))
+    return n.op("interpolate_at", x, at, cast(n, w, x.dtype), axis=axis)
+
+
+def _periodic_line(scale: float, place: str, rounding: str) -> tuple[int, int, int] | None:
+    """Return the line (`_line`) on which the nearest elements lie whatever the extent is; None where there is none. Positions repeat after
+    as many elements as the scale has in its numerator, as the line does, so that it holds everywhere when it holds for a few of these."""
+    ratio = _fraction(scale)
+    if ratio is None or place == "align_corners" or (place == "pytorch_half_pixel" and scale < 1):
+        return None
+    extent, size = 16 * ratio.denominator, 16 * ratio.numerator
+    at = _nearest(_sources(np.arange(size, dtype=np.float64), extent, size, scale, place, (0.0, 1.0)), rounding)
+    line = _line(np.clip(at, 0, extent - 1).astype(np.int64)[:, None], extent)
+    return line if line is not None and line[0] * ratio.numerator == line[2] * ratio.denominator else None
 
 
 _MOST_BY = 64

@@ -12,7 +12,7 @@ _SAID = {
     **dict.fromkeys(("jit", "op", "operator", "function", "kernel", "njit", "vectorize", "program_id", "constexpr"), _OPERATORS),
     **dict.fromkeys(("array", "tensor", "Tensor", "zeros", "ones", "arange", "asarray", "randn"), _ARRAYS),
     **dict.fromkeys(("nn", "Model", "Module", "load_model", "onnx", "import_onnx", "from_onnx"), _MODELS),
-    **dict.fromkeys(("grad", "autograd", "backward", "value_and_grad"), "derivatives are not computed"),
+    **dict.fromkeys(("grad", "autograd", "backward", "value_and_grad"), "operators have derivatives: `ops.f.gradient('x')`"),
 }
 
 

@@ -46,7 +46,7 @@ _ELSEWHERE = {
     "completion": "it is an option, `tensorlang --install-completion`",
     **dict.fromkeys(("test", "lint", "validate", "verify"), "`tensorlang check` looks for mistakes"),
     **dict.fromkeys(("format",), "it is called `fmt`"),
-    **dict.fromkeys(("compile", "build"), "files are compiled when they run: `tensorlang run`; `tensorlang show -s asm` prints the code"),
+    "compile": "files are compiled when they run, `tensorlang run`; `tensorlang build` makes libraries",
     **dict.fromkeys(("profile", "time", "benchmark"), "`tensorlang bench` measures, `tensorlang explain MODEL --measure` by kernels"),
     **dict.fromkeys(("info", "env"), "`tensorlang doctor` tells of this machine"),
     **dict.fromkeys(("ls", "ops"), "it is called `list`"),

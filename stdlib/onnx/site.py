@@ -21,7 +21,7 @@ import numpy as np
 
 from codegen.dtypes import DTYPES, DType, from_numpy
 from polyhedral import affine
-from polyhedral.expr import Expr, Int
+from polyhedral.expr import And, Compare, Cond, Expr, Int, Not, Or
 from stdlib.library import library
 from stdlib.onnx.model import Array, Block, Node
 from stdlib.onnx.problems import Hosted, Refusal, Unknown, Unsupported, quoted
@@ -37,12 +37,13 @@ from tensorlang.graph.nodes import Node as GraphNode
 from tensorlang.graph.passes.clean.fold import LARGEST_WORK, work
 from tensorlang.graph.programs import axes_of, result_tensors, single
 from tensorlang.graph.shape_arithmetic import int_or_size, of_sizes
-from tensorlang.graph.sizes import PREFIX, OpenSize, Size, Symbols, is_open, same_shape, shape_in, to_expr
+from tensorlang.graph.sizes import PREFIX, OpenSize, Size, Symbols, formula_of, is_open, same_shape, shape_in, to_expr
 from tensorlang.graph.texts import numbers
 from tensorlang.tensor.interp import interpret
 from tensorlang.tensor.nodes import Cast, Definition, ExternCall, IndexValue, Piece, Program, Read, Tensor
 from tensorlang.tensor.operation_count import operations
 from tensorlang.tensor.segments import segments
+from tensorlang.tensor.size_cases import decided_by_sizes
 
 FOLDED_ELEMENTS = 1 << 12
 """Operators on constants are evaluated at import when their results have no more elements than this; larger ones wait for the compiler, or
@@ -75,6 +76,26 @@ class TensorSequence:
 def program(operator: str, args: tuple[ArgType | tuple[ArgType, ...] | None, ...], attrs: tuple[tuple[str, Attr], ...]) -> Program:
     """Return the library operator for arguments of these types and shapes. Raises CompileError when they do not fit it."""
     return instantiate(library(), operator, args, dict(attrs))
+
+
+def _in_case(found: Program, symbols: Symbols | None) -> Program:
+    """Return an operator for the side of conditions on sizes that samples are on, where that decides what is computed."""
+    if symbols is None or not found.sizes:
+        return found
+
+    def holds(condition: Cond) -> bool:
+        match condition:
+            case Compare(op, lhs, rhs):
+                assert symbols is not None
+                return symbols.decided(formula_of(symbols.size(affine.sub(lhs, rhs))), op)
+            case And(parts):
+                return all(holds(part) for part in parts)
+            case Or(parts):
+                return any(holds(part) for part in parts)
+            case Not(part):
+                return not holds(part)
+
+    return decided_by_sizes(found, holds)[0]
 
 
 def argument_type(argument: Argument) -> ArgType | tuple[ArgType, ...] | None:
@@ -483,6 +504,7 @@ class Site:
         self, found: Program, inputs: Sequence[Value], operator: str = "", attrs: tuple[tuple[str, Attr], ...] = ()
     ) -> tuple[Value, ...]:
         """Return the results of a program for these inputs."""
+        found = _in_case(found, self.builder.symbols)
         self._agree(found, inputs)
         results = [(t.dtype, shape_in(t, self.builder.symbols)) for t in result_tensors(found)]
         for dtype, shape in results:
@@ -504,6 +526,7 @@ class Site:
 
     def apply_segments(self, found: Program, inputs: Sequence[Value]) -> tuple[Value, ...]:
         """Return the results of a program for these inputs, as `apply` does; it may call kernels that are not in the language."""
+        found = _in_case(found, self.builder.symbols)
         if not found.externs:
             return self.apply(found, inputs)
         values = {tensor.name: value for tensor, value in zip(found.params, inputs, strict=True)}

@@ -77,6 +77,7 @@ from tensorlang.targets import serves
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.prove import prove
 from tensorlang.tensor.segments import segments
+from tensorlang.tensor.size_cases import decided_by_sizes
 from tensorlang.tensor.widths import LARGEST
 
 _LOG = logging.getLogger("tensorlang")
@@ -415,7 +416,7 @@ class Operator:
         found = self._variants.setdefault((*call.kind, schedule), [])
         fitting = next((v for v in found if v.fits(sizes, call.arrays)), None)
         if fitting is None:
-            program = self._checked(call, symbolic=True, static=fixed)
+            program = self._in_case(self._checked(call, symbolic=True, static=fixed), sizes, schedule)
             fitting = self.tools.with_any_sizes(program, self.name, self._request(program, call, sizes), sizes)
             if not fitting.fits(sizes, call.arrays):
                 self._checked(call, symbolic=False)
@@ -435,7 +436,7 @@ class Operator:
         if fitting is None:
             record = self._specializations.setdefault(group, Specialization())
             record.note(sizes)
-            fitting = self._opened(call, sizes, record, fixed) if record.opens else None
+            fitting = self._opened(call, sizes, record, fixed, schedule) if record.opens else None
             if fitting is None:
                 found = self._compile(call)
                 record.plain |= found.is_plain
@@ -443,12 +444,22 @@ class Operator:
             variants.append(fitting)
         return fitting.at(sizes)
 
-    def _opened(self, call: Call, sizes: Mapping[str, int], record: Specialization, fixed: frozenset[str]) -> AnySizes | None:
+    def _in_case(self, program: Program, sizes: Mapping[str, int], schedule: tuple[object, ...]) -> Program:
+        """Return a program for the side of conditions on sizes that these are on, where that decides what is computed; as it is where
+        somebody wrote a schedule for it."""
+        if self.given is not None or schedule[0] is not None:
+            return program
+        return decided_by_sizes(program, lambda condition: bool(affine.holds(condition, sizes)))[0]
+
+    def _opened(
+        self, call: Call, sizes: Mapping[str, int], record: Specialization, fixed: frozenset[str], schedule: tuple[object, ...]
+    ) -> AnySizes | None:
         """Return a kernel that leaves open the sizes that have differed but for those that are `fixed`, or None where that cannot be
         compiled and proven."""
         open_ = ", ".join(f"`{name}`" for name in sorted(record.dynamic))
         try:
             program = self._checked(call, symbolic=True, static=record.fixed(sizes) | fixed)
+            program = self._in_case(program, sizes, schedule)
             made = self.tools.with_any_sizes(program, self.name, self._request(program, call, sizes), sizes)
         except CompileError as refused:
             _LOG.info("`%s` is compiled for each combination of %s: %s", self.name, open_, refused.diagnostics[0].title)

@@ -19,7 +19,7 @@ from typing import assert_never
 
 from codegen.dtypes import DType
 from codegen.errors import InternalError
-from codegen.llvm import cpuid
+from codegen.llvm import feature_test
 from codegen.llvm.target import Needs, Target
 from codegen.loops.nodes import (
     Add,
@@ -285,7 +285,7 @@ _RELATIONS = {"<": "slt", "<=": "sle", "==": "eq", "!=": "ne", ">=": "sge", ">":
 
 def interface_ir(of: Interface, target: Target) -> str:
     """Return the functions as LLVM IR for `target`, the least of the processors that a level is for."""
-    x86 = target.is_x86
+    asks = not target.is_wasm
     texts = error_texts(of)
     parts = [
         f'target triple = "{target.triple}"\n',
@@ -295,8 +295,8 @@ def interface_ir(of: Interface, target: Target) -> str:
         *(f"declare i32 @{level.entry}(ptr)" for level in of.levels),
         _strings(texts, of),
     ]
-    if x86:
-        parts += [cpuid.has_ir(), *(_features(k, level) for k, level in enumerate(of.levels))]
+    if asks:
+        parts += [feature_test.has_ir(target.family), *(_features(k, level) for k, level in enumerate(of.levels))]
     if of.weights_head:
         parts.append(_weights_ir(of))
     if of.threads > 1:
@@ -305,7 +305,7 @@ def interface_ir(of: Interface, target: Target) -> str:
     for k, level in enumerate(of.levels):
         parts.append(_level_ir(of, k, codes.checks + first))
         first += sum(map(len, level.checks))
-    parts += [_create_ir(of, x86), _run_ir(of, codes), _destroy_ir(of), _extents_ir(of, codes), _text_ir(of, texts), _name_ir(of)]
+    parts += [_create_ir(of, asks), _run_ir(of, codes), _destroy_ir(of), _extents_ir(of, codes), _text_ir(of, texts), _name_ir(of)]
     return "\n".join(parts)
 
 
@@ -326,7 +326,7 @@ def _strings(texts: Mapping[int, str], of: Interface) -> str:
 
 
 def _features(number: int, level: Level) -> str:
-    words = cpuid.mask(level.needs.features)
+    words = feature_test.mask(level.needs.family, level.needs.features)
     values = ", ".join(f"i32 {word - 2**32 if word >= 2**31 else word}" for word in words)
     return f"@level{number}.features = internal constant [{len(words)} x i32] [{values}], align 4"
 
@@ -357,7 +357,7 @@ declare i32 @memcmp(ptr, ptr, i64)
 {where}"""
 
 
-def _create_ir(of: Interface, x86: bool) -> str:
+def _create_ir(of: Interface, asks: bool) -> str:
     f = _Function()
     name = f"{of.name}_create_with"
     for argument in ("%out", "%options"):
@@ -367,7 +367,7 @@ def _create_ir(of: Interface, x86: bool) -> str:
     asked = f.word("%options", _THREADS)
     callback = f.word("%options", _PARALLEL_FOR, "ptr")
     f.require(f.new(f"icmp ule i64 {asked}, {of.threads}"), Code.THREADS)
-    level = _chosen(f, of, x86)
+    level = _chosen(f, of, asks)
     f.require(f.new(f"icmp sge i64 {level}, 0"), Code.PROCESSOR)
     pool_bytes = f.new("call i64 @tl_pool_bytes()") if of.threads > 1 else "0"
     arena = _by_level(f, level, [x.arena_bytes for x in of.levels])
@@ -412,9 +412,9 @@ def _unless(f: _Function, condition: str, undo: Sequence[str]) -> None:
     f.begin(good)
 
 
-def _chosen(f: _Function, of: Interface, x86: bool) -> str:
+def _chosen(f: _Function, of: Interface, asks: bool) -> str:
     """Return the number of the first level that the processor can run, -1 for none."""
-    if not x86:
+    if not asks:
         return "0"
     found = "-1"
     for k in reversed(range(len(of.levels))):

@@ -46,14 +46,20 @@ def context_pool_ir(target: Target) -> str:
     return _filled(_HEAD + _CONDITION_SLEEP + _POOL + _OF_CONTEXTS, target)
 
 
+_PAUSES = {
+    "x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
+    "aarch64": ("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"),
+}
+"""What tells a processor that a thread waits for another; elsewhere nothing does."""
+
+
 def _filled(text: str, target: Target) -> str:
-    pause, futex = ("call void @llvm.x86.sse2.pause()", 202) if target.is_x86 else ("call void @llvm.aarch64.hint(i32 1)", 98)
-    declare = "declare void @llvm.x86.sse2.pause()" if target.is_x86 else "declare void @llvm.aarch64.hint(i32)"
+    declare, pause = _PAUSES.get(target.family, ("", ""))
     marks = {
         "TRIPLE": target.triple,
         "DECLARE_PAUSE": declare,
         "PAUSE": pause,
-        "FUTEX": str(futex),
+        "FUTEX": "202" if target.is_x86 else "98",
         "SPINS": str(_SPINS),
         "MAX": str(MAX_THREADS),
         "PIECES": str(_PIECES_PER_THREAD),

@@ -316,7 +316,7 @@ class CompiledModel:
         self,
         folder: str | os.PathLike[str],
         *,
-        targets: str | Sequence[str] = "host",
+        targets: str | Sequence[str] | None = None,
         max: Mapping[str, int] | None = None,
         library: str | None = None,
         weights: str = "beside",
@@ -325,7 +325,8 @@ class CompiledModel:
         """Write the model as a library into a folder, which `tensorlang.load_model` and programs in C read, and return that. Sizes that the
         model leaves open have limits, those of `max` or those that it was compiled with.
 
-        `targets`: kinds of processors of one family (`"x86-64-v3"`), of which the best is taken where it runs; `library`: what names in C
+        `targets`: kinds of processors of one family (`"x86-64-v3"`), of which the best is taken where it runs, None for the one that it is
+        compiled for; `library`: what names in C
         begin with; `weights` "beside" lie in a file of their own, which processes share, "inside" in the code; `threads`: for how many
         it is made at most, None for as many as the model was compiled for.
 
@@ -333,7 +334,7 @@ class CompiledModel:
         for a folder that holds something else, C0203 where it cannot be written."""
         graphs, limits = graphs_of(self._load, self._declared, self._given_shapes, self._given_limits if max is None else max)
         name = self._signature.name if self._signature is not None else self._known().summary.name
-        options = save_options(name, library, targets, limits, weights, threads)
+        options = save_options(name, library, self._tools.name if targets is None else targets, limits, weights, threads)
         return self._tools.save_model(graphs, self._progress, Path(folder), options)
 
     def explain(self, feeds: Mapping[str, object] | None = None) -> str:

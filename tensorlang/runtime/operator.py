@@ -358,7 +358,7 @@ class Operator:
         folder: str | os.PathLike[str],
         arguments: Mapping[str, Any],
         *,
-        targets: str | Sequence[str] = "host",
+        targets: str | Sequence[str] | None = None,
         symbolic: bool = False,
         max: Mapping[str, int] | None = None,
         library: str | None = None,
@@ -368,7 +368,8 @@ class Operator:
         programs in C read, and return that. With `symbolic`, for arguments of any sizes, which `max` limits where memory has to be there
         for them.
 
-        `targets`: kinds of processors of one family (`"x86-64-v3"`), of which the best is taken where it runs; `library`: what names in C
+        `targets`: kinds of processors of one family (`"x86-64-v3"`), of which the best is taken where it runs, None for the one that it is
+        compiled for; `library`: what names in C
         begin with; `threads`: for how many it is made at most. Raises CompileError C0131 for what has no library yet, C0123 and C0132 for
         limits, C0107 and C0133 for the other arguments, C0133 for a folder that holds something else, and as a call does."""
         call = sorted_out(self.declaration, (), dict(arguments))
@@ -376,7 +377,7 @@ class Operator:
         at, _, fixed = self._at(call)
         program = self._checked(call, symbolic=symbolic, static=fixed)
         limits = _limits(program, max or {})
-        options = save_options(self.name, library, targets, limits, threads=threads)
+        options = save_options(self.name, library, self.tools.name if targets is None else targets, limits, threads=threads)
         return self.tools.save_operator(program, self._request(program, call, at if symbolic else None), Path(folder), options)
 
     def compiled(self, call: Call) -> Ready:

@@ -18,11 +18,14 @@ import pytest
 from conftest import IMAGE, X, network
 
 import tensorlang as tl
-from codegen.llvm import cpuid
+from codegen.llvm import feature_test
 from codegen.llvm.target import levels
 from tensorlang.saved.package import MANIFEST
 
 ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import runtime_package  # noqa: E402
 
 
 @pytest.fixture
@@ -118,10 +121,12 @@ print(os.waitpid(child, 0)[1])
     assert found.stdout.strip() == "0"
 
 
-def test_loading_imports_nothing_of_the_compiler(folder: Path, tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "tensorlang" / "saved", tmp_path / "tensorlang_runtime", ignore=shutil.ignore_patterns("__pycache__"))
+def test_the_runtime_package_needs_numpy_alone_and_is_small(folder: Path, tmp_path: Path) -> None:
+    wheel = runtime_package.write(tmp_path)
+    assert wheel.stat().st_size < 50_000
     code = f"""
 import sys
+sys.path.insert(0, {str(wheel)!r})
 import numpy as np
 from tensorlang_runtime import load_model
 print(load_model({str(folder / "first")!r})(np.ones(3, np.float32), k=2).tolist())
@@ -168,7 +173,7 @@ def test_a_manifest_of_something_else_or_of_another_version_is_refused(copied: P
 
 
 def test_a_processor_without_the_instructions_is_refused_before_any_runs(tmp_path: Path, operators: tl.Operators) -> None:
-    with patch.dict(cpuid._BITS, {"popcnt": (0, 10)}):  # a bit that is reserved, and 0 in every processor
+    with patch.dict(feature_test._BITS, {"popcnt": (0, 10)}):  # a bit that is reserved, and 0 in every processor
         operators.scaled.save(tmp_path / "scaled", {"x": X}, targets="x86-64-v2")
     assert "this processor cannot run the code, which is for x86-64-v2" in refusal("R0404", tl.load_model, tmp_path / "scaled")
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from codegen.llvm import cpuid
+from codegen.llvm import feature_test
 from codegen.llvm.target import Target, TargetError, named
 from tensorlang import __version__
 from tensorlang.backends.cpu.build import parts_of
@@ -87,11 +87,13 @@ def target_ahead(name: str) -> Target:
         target = named("host" if name == HOST else name)
     except TargetError as problem:
         raise error("C0101", str(problem), help="`host` is this machine; a library may be for several levels of x86-64") from None
-    if not target.is_x86:
-        return target
-    target = cpuid.with_known_features(target) if name in ("host", HOST) else target
-    missing = cpuid.unknown(target.needs.features)
+    if target.is_wasm:
+        title = f"not supported yet: a library for `{name}`"
+        raise error("C0131", title, help="libraries are for processors of 64 bits under Linux")
+    here = name in ("host", HOST)
+    target = feature_test.with_known_features(target) if here else target
+    missing = feature_test.unknown(target.family, target.needs.features)
     if missing:
         title = f"not supported yet: a library for `{name}`, whose code would have to ask for {', '.join(missing)}"
-        raise error("C0131", title, help="build it for `x86-64-v4`")
-    return replace(target, name=name if name not in ("host", HOST) else f"{target.family}-{target.cpu}")
+        raise error("C0131", title, help="build it for another level of these processors")
+    return replace(target, name=f"{target.family}-{target.cpu}") if here else target

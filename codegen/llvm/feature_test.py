@@ -1,8 +1,9 @@
-"""Which instructions an x86-64 processor has, asked by compiled code itself: no more than LLVM IR is needed where it runs.
+"""Which instructions a processor has, asked by compiled code itself: no more than LLVM IR is needed where it runs.
 
     i1 @tl_has(ptr features)      whether the processor, and the operating system, have all of them
 
-Features are bits of words that the `cpuid` instruction returns (`WORDS`); `mask` gives those that code needs.
+Features are bits of words: of what the `cpuid` instruction returns on x86-64 (`WORDS`), of what Linux tells a program on AArch64 and RISC-V
+(`getauxval`). `mask` gives those that code needs.
 """
 
 from __future__ import annotations
@@ -26,35 +27,67 @@ _BITS = {
 }  # fmt: skip
 _BASE = frozenset(("64bit", "cmov", "cx8", "fxsr", "mmx", "sse", "sse2", "x87", "crc32"))
 """What every x86-64 processor has, or has with SSE 4.2."""
+_ARM_BITS = {"neon": (0, 1), "dotprod": (0, 20), "i8mm": (1, 13), "bf16": (1, 14), "fullfp16": (0, 10)}
+_RISCV_BITS = {letter: (0, ord(letter) - ord("a")) for letter in "mafdcv"}
+_TABLES = {"x86_64": _BITS, "aarch64": _ARM_BITS, "riscv64": _RISCV_BITS}
+_HELD = {"x86_64": _BASE, "riscv64": frozenset(("zvl128b",)), "aarch64": frozenset[str]()}
+"""What a processor of a family has anyway, or with another feature that code asks for."""
 _AVX_STATE, _AVX512_STATE = 0x06, 0xE6
 
 
-def unknown(features: Iterable[str]) -> tuple[str, ...]:
-    """Return the features that code cannot ask for."""
-    return tuple(sorted(f for f in features if f not in _BITS and f not in _BASE))
+def unknown(family: str, features: Iterable[str]) -> tuple[str, ...]:
+    """Return the features that code of a family cannot ask for."""
+    known = _TABLES.get(family, {}).keys() | _HELD.get(family, frozenset())
+    return tuple(sorted(f for f in features if f not in known))
 
 
 def with_known_features(target: Target) -> Target:
-    """Return an x86-64 target without the features that code cannot ask for where it runs."""
+    """Return a target without the features that code cannot ask for where it runs."""
     listed = [f for f in target.features.split(",") if f]
-    kept = ["-" + f[1:] if f.startswith("+") and unknown((f[1:],)) else f for f in listed]
+    kept = ["-" + f[1:] if f.startswith("+") and unknown(target.family, (f[1:],)) else f for f in listed]
     return replace(target, features=",".join(kept))
 
 
-def mask(features: Iterable[str]) -> tuple[int, ...]:
+def mask(family: str, features: Iterable[str]) -> tuple[int, ...]:
     """Return for each word the bits that must be set, and last the state that the operating system must save."""
-    words = [0] * (len(WORDS) + 1)
+    words = [0] * ((len(WORDS) if family == "x86_64" else 2) + 1)
     for feature in features:
-        if feature not in _BASE:
-            word, bit = _BITS[feature]
+        if feature not in _HELD[family]:
+            word, bit = _TABLES[family][feature]
             words[word] |= 1 << bit
-            if feature.startswith(("avx", "fma", "f16c")):
+            if family == "x86_64" and feature.startswith(("avx", "fma", "f16c")):
                 words[-1] |= _AVX512_STATE if feature.startswith("avx512") else _AVX_STATE
     return tuple(words)
 
 
-def has_ir() -> str:
+def has_ir(family: str) -> str:
     """Return `tl_has` as LLVM IR."""
+    return _cpuid_ir() if family == "x86_64" else _AUXILIARY
+
+
+_AUXILIARY = """
+declare i64 @getauxval(i64)
+
+define internal i1 @tl_has(ptr %features) nounwind noinline {
+entry:
+  %first = call i64 @getauxval(i64 16)
+  %second = call i64 @getauxval(i64 26)
+  %need = load i32, ptr %features, align 4
+  %p = getelementptr i32, ptr %features, i64 1
+  %need2 = load i32, ptr %p, align 4
+  %f = trunc i64 %first to i32
+  %s = trunc i64 %second to i32
+  %a = and i32 %f, %need
+  %b = and i32 %s, %need2
+  %fits = icmp eq i32 %a, %need
+  %fits2 = icmp eq i32 %b, %need2
+  %all = and i1 %fits, %fits2
+  ret i1 %all
+}
+"""
+
+
+def _cpuid_ir() -> str:
     lines = [
         "define internal i1 @tl_has(ptr %features) nounwind noinline {",
         "entry:",

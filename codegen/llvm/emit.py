@@ -26,6 +26,7 @@ from codegen.llvm.expressions import address, first_lanes, masked, poly, positiv
 from codegen.llvm.facts import Atom, Poly
 from codegen.llvm.fills import checked, filled, in_vectors
 from codegen.llvm.frame import LINE, LOOP, Emitter, Module, chunk, entry, identifier, letters, pointer_parameter, with_prologue
+from codegen.llvm.interleave import Interleaved, interleaved_buffer
 from codegen.llvm.register_transpose import Copies, unconditional_loads
 from codegen.llvm.state import EmitError, Lanes, Memory, Registers, Scope, State, Storage
 from codegen.llvm.straight_line import allocate, finish_streams, require, store
@@ -219,6 +220,8 @@ def _unroll(e: Emitter, loop: For, lo: Poly, hi: Poly, scope: Scope) -> None:
     extent = loop.extent if trips is None else trips
     if extent is None:
         raise EmitError(f"loop `{loop.var}` is unrolled, so it needs an extent")
+    row = _row_to_store(loop, scope) if trips == extent else None
+    scope = replace(scope, interleaved=row) if row is not None else scope
     loads = unconditional_loads(loop) if trips is not None and extent in (4, 8, 16) and scope.lanes is None else frozenset()
     for copy in range(extent):
         here = lo + number(copy)
@@ -230,6 +233,14 @@ def _unroll(e: Emitter, loop: For, lo: Poly, hi: Poly, scope: Scope) -> None:
             _block(e, loop.body, inner)
         else:
             fork(e, positive(e.b, hi - here), lambda inner=inner: _block(e, loop.body, inner), None)  # type: ignore[misc]
+
+
+def _row_to_store(loop: For, scope: Scope) -> Interleaved | None:
+    """Return what the copies of an unrolled loop store together, where that is rows of as many elements."""
+    if scope.lanes is not None or scope.guard is not None or loop.extent is None:
+        return None
+    storage = scope.buffers.get(interleaved_buffer(loop) or "")
+    return Interleaved(storage.uid, loop.extent) if isinstance(storage, Memory) else None
 
 
 def _vector(e: Emitter, loop: For, lo: Poly, hi: Poly, scope: Scope) -> None:

@@ -21,9 +21,11 @@ from codegen.llvm.arithmetic import byte_text
 from codegen.llvm.builder import Builder
 from codegen.llvm.emitted import LaneReads
 from codegen.llvm.facts import Poly
+from codegen.llvm.interleave import Interleaved, in_rows
 from codegen.llvm.register_transpose import transpose
 from codegen.llvm.state import EmitError, Lanes, Memory, Scope, State
 from codegen.llvm.values import Value, memory_type, of_lanes
+from codegen.loops.nodes import Int
 from codegen.polynomials import ZERO, number
 
 SPARE_BYTES = 2048
@@ -68,7 +70,7 @@ def load(state: State, memory: Memory, poly: Poly, scope: Scope) -> Value:
     for region in state.builder.regions:
         if key in region.memo:
             return _remembered(memory.dtype, region.memo[key])
-    value = _load(state.builder, memory, poly, scope)
+    value = _load(state, memory, poly, scope)
     state.builder.region.memo[key] = f"{value.lanes} {value.text}"
     return value
 
@@ -151,6 +153,8 @@ def store(state: State, memory: Memory, poly: Poly, value: Value, scope: Scope, 
     stored = _to_memory(b, value)
     if stride in (1, -1):
         _store_contiguous(b, memory, poly, stored, scope, stride, stream)
+    elif scope.mask is None and scope.interleaved is not None and scope.interleaved.takes(memory.uid, stride):
+        _store_of_row(b, memory, poly, stored, scope.lanes, scope.interleaved)
     elif scope.mask is None:
         element = memory_type(memory.dtype)
         for lane in range(lanes):
@@ -179,7 +183,8 @@ def prefetch(state: State, memory: Memory, poly: Poly, scope: Scope, write: bool
 # ---------------------------------------------------------------- reading
 
 
-def _load(b: Builder, memory: Memory, poly: Poly, scope: Scope) -> Value:
+def _load(state: State, memory: Memory, poly: Poly, scope: Scope) -> Value:
+    b = state.builder
     stride = lane_stride(poly, scope.lanes, b)
     element = memory_type(memory.dtype)
     if stride == 0:
@@ -192,7 +197,7 @@ def _load(b: Builder, memory: Memory, poly: Poly, scope: Scope) -> Value:
     if stride in (1, -1):
         text = _load_contiguous(b, memory, poly, scope, stride)
     elif stride is not None and lane_reads(b, poly, scope) == "strided":
-        text = _load_strided(b, memory, poly, scope, stride)
+        text = _load_strided(state, memory, poly, scope, stride)
     elif scope.mask is None:
         text = "poison"
         for lane in range(lanes):
@@ -260,30 +265,48 @@ def _load_group(b: Builder, memory: Memory, poly: Poly, count: int, scope: Scope
     return Value(u32, text, lanes)
 
 
-def _load_strided(b: Builder, memory: Memory, poly: Poly, scope: Scope, stride: int) -> str:
-    """Return every `stride`-th element, from reads that lie between the first and the last of them.
+def _load_strided(state: State, memory: Memory, poly: Poly, scope: Scope, stride: int) -> str:
+    """Return every `stride`-th element, from reads that lie between the first and the last of them, or in whole rows of so many elements.
 
     stride 2, lanes 0 .. 3     [0 1 2 3]          -> 0 2
                                      [3 4 5 6]    -> 4 6
     """
     assert scope.lanes is not None
-    lanes = scope.lanes.count
-    element = memory_type(memory.dtype)
-    vector = of_lanes(element, lanes)
+    b, lanes = state.builder, scope.lanes.count
+    vector = of_lanes(memory_type(memory.dtype), lanes)
     first = _first(poly, scope.lanes, stride)
+    offset = _place_in_row(memory, first, stride)
     picked = "poison"
     taken = 0
     for part in range(stride):
-        start = part * (lanes - 1)
-        place = first + number(start)
-        pointer = _guarded(b, pointer_to(b, memory, place), scope.vector_guard)
-        read = b.op(f"load {vector}, ptr {pointer}, align {_align(memory, place)}")
+        start = part * (lanes - 1) if offset is None else part * lanes - offset
+        read = _load_whole(state, memory, first + number(start), vector, scope)
         until = min(lanes, (start + lanes - 1) // stride + 1)
         order = [lane if lane < taken else lanes + lane * stride - start if lane < until else -1 for lane in range(lanes)]
         picks = ", ".join("i32 poison" if i < 0 else f"i32 {i}" for i in order)
         picked = b.pure(f"shufflevector {vector} {picked}, {vector} {read}, <{lanes} x i32> <{picks}>")
         taken = until
     return picked
+
+
+def _place_in_row(memory: Memory, first: Poly, elements: int) -> int | None:
+    """Return which element of a row `first` is, where rows of a tensor have so many elements; None where they have more, or it is not
+    known."""
+    row = memory.buffer.shape[-1] if memory.buffer.shape else None
+    known = isinstance(row, Int) and row.value == elements and all(not atoms or k % elements == 0 for atoms, k in first.terms.items())
+    return first.terms.get((), 0) % elements if known else None
+
+
+def _load_whole(state: State, memory: Memory, place: Poly, vector: str, scope: Scope) -> str:
+    """Return a vector of neighbours, which is read once for all that is picked from it."""
+    b = state.builder
+    key = f"row {memory.uid}.{state.versions.get(memory.uid, 0)} {sorted(place.terms.items())} {vector} {scope.vector_guard}"
+    found = next((region.memo[key] for region in b.regions if key in region.memo), None)
+    if found is None:
+        pointer = _guarded(b, pointer_to(b, memory, place), scope.vector_guard)
+        found = b.op(f"load {vector}, ptr {pointer}, align {_align(memory, place)}")
+        b.region.memo[key] = found
+    return found
 
 
 def _gather(b: Builder, memory: Memory, poly: Poly, scope: Scope) -> str:
@@ -337,6 +360,31 @@ def _store_contiguous(b: Builder, memory: Memory, poly: Poly, stored: str, scope
         return
     fn = b.declare(f"llvm.masked.store.v{lanes}{_suffix(element)}.p0", f"void @({vector}, ptr, i32, <{lanes} x i1>)")
     b.write(f"call void {fn}({vector} {stored}, ptr {pointer}, i32 {align}, <{lanes} x i1> {mask})")
+
+
+def _store_of_row(b: Builder, memory: Memory, poly: Poly, stored: str, lanes: Lanes, rows: Interleaved) -> None:
+    """Store one element of the row of each lane: all of the rows together once they are there, or each where they do not lie side by
+    side."""
+    rows.parts.append((_first(poly, lanes, rows.count), stored))
+    if len(rows.parts) < rows.count:
+        return
+    element = memory_type(memory.dtype)
+    if not rows.is_whole():
+        for first, text in rows.parts:
+            _store_lanes(b, memory, first, rows.count, text, lanes.count)
+        return
+    start = rows.parts[0][0]
+    for part, text in enumerate(in_rows(b, [text for _, text in rows.parts], element, lanes.count)):
+        place = start + number(part * lanes.count)
+        b.write(f"store {of_lanes(element, lanes.count)} {text}, ptr {pointer_to(b, memory, place)}, align {_align(memory, place)}")
+
+
+def _store_lanes(b: Builder, memory: Memory, first: Poly, stride: int, stored: str, lanes: int) -> None:
+    element = memory_type(memory.dtype)
+    for lane in range(lanes):
+        part = b.pure(f"extractelement {of_lanes(element, lanes)} {stored}, i64 {lane}")
+        place = first + number(stride * lane)
+        b.write(f"store {element} {part}, ptr {pointer_to(b, memory, place)}, align {_align(memory, number(1))}")
 
 
 def _scatter(b: Builder, memory: Memory, poly: Poly, stored: str, scope: Scope) -> None:

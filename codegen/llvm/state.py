@@ -9,6 +9,7 @@ from codegen.dtypes import DType
 from codegen.llvm.builder import Builder
 from codegen.llvm.emitted import Emitted
 from codegen.llvm.facts import Poly
+from codegen.llvm.interleave import Interleaved
 from codegen.llvm.register_transpose import Copies
 from codegen.llvm.values import Value, of_lanes, scalar_type
 from codegen.loops.nodes import Buffer
@@ -115,6 +116,8 @@ class Scope:
     parallel: bool = False
     copies: Copies | None = None
     """The unrolled loop around, where its copies may read together what each of them reads across rows."""
+    interleaved: Interleaved | None = None
+    """What copies of the unrolled loop around have stored, where they write rows together."""
 
 
 class State:

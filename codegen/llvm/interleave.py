@@ -1,0 +1,67 @@
+"""Rows of few elements, which the copies of an unrolled loop write in lanes, element by element: written together, as whole vectors.
+
+    before   for i in 0 .. 3 unroll { for n in 0 .. 16 vector { y[n, i] = … } }      3 times 16 stores of one element
+    after    the three vectors of lanes shuffled into each other, and three stores of 16 elements
+
+Only where every copy surely writes all its lanes, and nothing that is computed in between reads what is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from codegen.llvm.builder import Builder
+from codegen.llvm.values import of_lanes
+from codegen.loops.nodes import For, Let, Load, Store
+from codegen.loops.walk import walk
+from codegen.polynomials import Poly, number
+
+MOST_ELEMENTS = 4
+"""Of a row."""
+
+
+@dataclass(slots=True)
+class Interleaved:
+    """What the copies of an unrolled loop have stored so far to a buffer: where their first lane lies, and the vectors."""
+
+    uid: int
+    count: int
+    parts: list[tuple[Poly, str]] = field(default_factory=list)
+
+    def takes(self, uid: int, stride: int | None) -> bool:
+        """Tell whether a store of lanes so far apart is one of a row."""
+        return uid == self.uid and stride == self.count
+
+    def is_whole(self) -> bool:
+        """Tell whether all elements of the rows are there, one beside the other."""
+        first = self.parts[0][0]
+        return len(self.parts) == self.count and all(at - first == number(k) for k, (at, _) in enumerate(self.parts))
+
+
+def interleaved_buffer(loop: For) -> str | None:
+    """Return the buffer that an unrolled loop of few copies stores to, where each copy does nothing but to compute and to store one vector;
+    None for any other loop."""
+    match loop:
+        case For(body=(For(kind="vector", body=(*lets, Store(buffer, stream=False) as stored)),)) if (
+            1 < (loop.extent or 0) <= MOST_ELEMENTS
+        ):
+            reading = {n.buffer for n in walk(*loop.body) if isinstance(n, Load)}
+            simple = all(isinstance(s, Let) for s in lets) and stored.buffer not in reading
+            return buffer if simple else None
+        case _:
+            return None
+
+
+def in_rows(b: Builder, texts: list[str], element: str, lanes: int) -> Iterator[str]:
+    """Yield the vectors of whole rows, in order: `texts[c]` holds element c of each."""
+    count, vector = len(texts), of_lanes(element, lanes)
+    for part in range(count):
+        places = [divmod(part * lanes + k, count) for k in range(lanes)]
+        made = texts[0]
+        for c in range(1, count):
+            # What is of elements before c lies in place already, but in the first shuffle.
+            picks = [lanes + row if at == c else (row if c == 1 else k) if at < c else -1 for k, (row, at) in enumerate(places)]
+            order = ", ".join("i32 poison" if i < 0 else f"i32 {i}" for i in picks)
+            made = b.pure(f"shufflevector {vector} {made}, {vector} {texts[c]}, <{lanes} x i32> <{order}>")
+        yield made

@@ -1,0 +1,52 @@
+"""Rows of few elements are read and written as whole vectors, which are shuffled; nothing beyond the rows is touched."""
+
+import numpy as np
+import pytest
+from guarded import walled
+from llvm_run import check, run_native, values
+
+from codegen.llvm.emit import emit
+from codegen.llvm.target import host
+from codegen.loops.parser import parse
+
+MATRIX = """func f(N)(x: {dtype}[N, {count}], out y: {dtype}[N, {count}]) {{
+    for no in 0 .. N // {lanes} {{
+        for i in 0 .. {count} unroll {count} {{ for n in 0 .. {lanes} vector {lanes} {{
+            y[{lanes}*no + n, i] = x[{lanes}*no + n, {count} - 1 - i]
+        }} }}
+    }}
+    for i in 0 .. {count} unroll {count} {{ for n in 0 .. N % {lanes} vector {lanes} {{
+        y[{lanes}*(N // {lanes}) + n, i] = x[{lanes}*(N // {lanes}) + n, {count} - 1 - i]
+    }} }}
+}}"""
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "u8", "bool", "u4"])
+@pytest.mark.parametrize("count", [2, 3])
+def test_rows_of_few_elements_are_those_that_lanes_read_and_write(count: int, dtype: str) -> None:
+    text = MATRIX.format(dtype=dtype, count=count, lanes=8)
+    for rows in (7, 16):
+        x = values(dtype, rows * count).reshape(rows, count)
+        check(text, {"N": rows}, x=x, y=np.zeros_like(x))
+
+
+@pytest.mark.parametrize("side", ["low", "high"])
+def test_nothing_beyond_rows_of_few_elements_is_touched(side: str) -> None:
+    x = np.arange(96, dtype=np.float32).reshape(32, 3)
+    given = {"x": walled(x, side), "y": walled(np.zeros_like(x), side)}  # type: ignore[arg-type]  # one of both sides
+    assert run_native(parse(MATRIX.format(dtype="f32", count=3, lanes=16)), {"N": 32}, given, host()) == 0
+    assert np.array_equal(given["y"], x[:, ::-1])
+
+
+def test_rows_are_written_as_whole_vectors() -> None:
+    text = emit(parse(MATRIX.format(dtype="f32", count=3, lanes=16)), host())
+    assert text.count("store <16 x float>") == 3
+    assert text.count("load <16 x float>") == 3
+
+
+def test_a_row_that_is_read_while_it_is_written_is_written_element_by_element() -> None:
+    text = """func f()(x: f32[16, 3], out y: f32[16, 3]) {
+        for i in 0 .. 3 unroll 3 { for n in 0 .. 16 vector 16 { y[n, i] = x[n, i] } }
+        for i in 0 .. 3 unroll 3 { for n in 0 .. 16 vector 16 { y[n, i] = x[n, i] + y[n, 2 - i] } }
+    }"""
+    check(text, x=values("f32", 48).reshape(16, 3), y=np.zeros((16, 3), np.float32))

@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from codegen.llvm.builder import Builder
+from codegen.llvm.facts import Poly
 from codegen.llvm.values import of_lanes
 from codegen.loops.nodes import For, Let, Load, Store
 from codegen.loops.walk import walk
-from codegen.polynomials import Poly, number
+from codegen.polynomials import number
 
 MOST_ELEMENTS = 4
 """Of a row."""

@@ -18,9 +18,11 @@ from codegen.loops.interp import run
 from codegen.loops.nodes import Function
 from polyhedral import affine
 from tensorlang.backends.cpu.driver import loops_of
+from tensorlang.bounded_cache import BoundedCache
 from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.module import Module, load_module
 from tensorlang.diagnostics import Source
+from tensorlang.lower.kernel import Lowered
 from tensorlang.policy.complete import completed, is_partial
 from tensorlang.policy.machine import Machine
 from tensorlang.policy.select import read
@@ -83,13 +85,22 @@ def legal(text: str, libraries: Sequence[Module] | None = None) -> tuple[Written
     return found, proven(found.program, found.schedule)
 
 
+_LOWERED: BoundedCache[int, tuple[Plan, Lowered]] = BoundedCache(4)
+"""By the identity of plans, which are kept so that no other gets it."""
+
+
+def lowered_of(plan: Plan) -> Lowered:
+    """Return the loops of a plan, made once for all sizes that they are run at."""
+    return _LOWERED.used(id(plan), lambda: (plan, loops_of(plan, "kernel")))[1]
+
+
 def loops(plan: Plan) -> Function:
-    return loops_of(plan, "kernel").function
+    return lowered_of(plan).function
 
 
 def assert_same(program: Program, plan: Plan, sizes: Mapping[str, int], seed: int = 1) -> None:
     """Run the loops of `plan` on small whole numbers; every result is bit for bit what the program says."""
-    lowered = loops_of(plan, "kernel")
+    lowered = lowered_of(plan)
     rng = np.random.default_rng(seed)
     inputs = {p.name: small(rng, caller_shape(p, sizes), p.dtype.numpy) for p in program.params}
     expected = interpret(program, sizes, inputs)

@@ -23,7 +23,7 @@ def test_random_schedules_compute_what_the_operator_says() -> None:
     findings: list[str] = []
 
     @seed(20)
-    @settings(max_examples=150, phases=[Phase.generate], deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=100, phases=[Phase.generate], deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @given(scheduled(), st.integers(0, 2**16))
     def one(case: Case, number: int) -> None:
         outcome = trial(case, number, natively=sum(kinds.values()) % 8 == 0)
@@ -33,7 +33,7 @@ def test_random_schedules_compute_what_the_operator_says() -> None:
 
     one()
     assert not findings, findings[0]
-    assert kinds["accepted"] >= 40 and kinds["replayed"] >= 10, kinds
+    assert kinds["accepted"] >= 27 and kinds["replayed"] >= 7, kinds
     assert kinds["silent"] * 10 <= kinds["replayed"], kinds
     assert kinds["unknown"] == 0, kinds
 

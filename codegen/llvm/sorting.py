@@ -3,7 +3,8 @@
     sorted_rows("f", 32)     i32 f(ptr result, ptr keys, i64 rank, ptr lengths, i64 n)    rows of n keys, in order
     sorted_places("f")       the same of keys of 32 bits, of which it tells where they stood: equal keys keep their order
 
-Vectors have 512 bits, and are compressed as AVX-512 does. A part of an array is divided by the median of a few of its elements; once
+Vectors have 512 bits, and are compressed as AVX-512 does; or 256, and are permuted by a table of what stands where for each mask, as AVX2
+does (`width=256`). A part of an array is divided by the median of a few of its elements; once
 that has been done more often than of random numbers, by the middle of all numbers that it may hold. So there are `bits` divisions more
 at most, and no order of elements takes long.
 """
@@ -12,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-FEATURES = ("avx512f",)
-"""What a processor needs to have for this."""
-REGISTERS = 16
+FEATURES = {512: ("avx512f",), 256: ("avx2", "popcnt")}
+"""What a processor needs to have for vectors of so many bits."""
+REGISTERS = {512: 16, 256: 8}
 """How many vectors a network sorts at most."""
 _VECTORS = 4
 """How many vectors a step of a division takes."""
@@ -22,8 +23,8 @@ _VECTORS = 4
 Network = list[tuple[int, int]]
 
 
-def sorted_rows(name: str, bits: int) -> str:
-    """Return a module with the function `name`, which sorts rows of unsigned integers of 32 or 64 bits."""
+def sorted_rows(name: str, bits: int, width: int = 512) -> str:
+    """Return a module with the function `name`, which sorts rows of unsigned integers of 32 or 64 bits by vectors of `width` bits."""
     kind = f"i{bits}"
     copy = "call void @llvm.memcpy.p0.p0.i64(ptr %to, ptr %from, i64 %bytes, i1 false)"
     body = f"""
@@ -35,7 +36,8 @@ def sorted_rows(name: str, bits: int) -> str:
   call void @sort(ptr %to, i64 0, i64 %n, {kind} 0, {kind} -1, i64 %depth)
   br label %next"""
     declared = "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)\n"
-    return "\n".join((_Sorting(bits).text(), declared, _rows(name, "", body, "")))
+    sorting = _Sorting(bits) if width == 512 else _Permuting(bits)
+    return "\n".join((sorting.text(), declared, _rows(name, "", body, "")))
 
 
 def sorted_places(name: str) -> str:
@@ -189,11 +191,14 @@ def sorting_network(count: int) -> Network:
 class _Sorting:
     """The functions that sort an array of integers of so many bits: `@sort`, and what it calls."""
 
+    width = 512
+
     def __init__(self, bits: int) -> None:
-        self.bits, self.lanes, self.kind = bits, 512 // bits, f"i{bits}"
+        self.bits, self.lanes, self.kind = bits, self.width // bits, f"i{bits}"
+        self.registers = REGISTERS[self.width]
         self.vector, self.mask = f"<{self.lanes} x {self.kind}>", f"<{self.lanes} x i1>"
         self.suffix = f"v{self.lanes}i{bits}"
-        self.most = REGISTERS * self.lanes
+        self.most = self.registers * self.lanes
         self.lines: list[str] = []
         self.made = 0
 
@@ -204,10 +209,14 @@ declare {v} @llvm.umin.{s}({v}, {v})
 declare {v} @llvm.umax.{s}({v}, {v})
 declare {v} @llvm.masked.load.{s}.p0(ptr, i32, {m}, {v})
 declare void @llvm.masked.store.{s}.p0({v}, ptr, i32, {m})
-declare {v} @llvm.x86.avx512.mask.compress.{s}({v}, {v}, {m})
 declare i{self.lanes} @llvm.ctpop.i{self.lanes}(i{self.lanes})
+{self._declared()}
 """
         return "\n".join((declared, self._small(), self._divide(), self._sort()))
+
+    def _declared(self) -> str:
+        v, m = self.vector, self.mask
+        return f"declare {v} @llvm.x86.avx512.mask.compress.{self.suffix}({v}, {v}, {m})"
 
     # ---- writing lines
 
@@ -334,7 +343,7 @@ declare i{self.lanes} @llvm.ctpop.i{self.lanes}(i{self.lanes})
         """Return `@small(a, n)`, which sorts as many elements as fit into the registers of a network."""
 
         def write() -> None:
-            counts = [1 << k for k in range(REGISTERS.bit_length())]
+            counts = [1 << k for k in range(self.registers.bit_length())]
             self._label("entry")
             self._do("br label %try1")
             for count in counts:
@@ -499,3 +508,44 @@ declare i{self.lanes} @llvm.ctpop.i{self.lanes}(i{self.lanes})
             self._do("br label %again")
 
         return self._function(f"void @sort(ptr %a, i64 %lo, i64 %hi, {kind} %from, {kind} %most, i64 %depth)", write)
+
+
+class _Permuting(_Sorting):
+    """The same by vectors of 256 bits: what a mask chooses is brought to the front by a permutation, and all else behind it. Steps of a
+    division write whole vectors at both ends, where there is room for what they read."""
+
+    width = 256
+
+    def _declared(self) -> str:
+        rows = []
+        for mask in range(1 << self.lanes):
+            chosen = [k for k in range(self.lanes) if mask >> k & 1] + [k for k in range(self.lanes) if not mask >> k & 1]
+            words = [k * self.bits // 32 + word for k in chosen for word in range(self.bits // 32)]
+            rows.append(f"<8 x i32> {self._numbers(words, 'i32')}")
+        table = f"@permutations = internal constant [{len(rows)} x <8 x i32>] [{', '.join(rows)}], align 32"
+        return f"declare <8 x i32> @llvm.x86.avx2.permd(<8 x i32>, <8 x i32>)\n{table}"
+
+    def _so_many(self, count: str) -> str:
+        few = self._value(f"trunc i64 {count} to i32")
+        lanes = f"<{self.lanes} x i32>"
+        return self._value(f"icmp ult {lanes} {self._numbers(range(self.lanes), 'i32')}, {self._splat('i32', few, self.lanes)}")
+
+    def _compressed(self, value: str, mask: str) -> str:
+        bits = self._value(f"bitcast {self.mask} {mask} to i{self.lanes}")
+        at = self._value(f"zext i{self.lanes} {bits} to i64")
+        place = self._value(f"getelementptr [{1 << self.lanes} x <8 x i32>], ptr @permutations, i64 0, i64 {at}")
+        order = self._value(f"load <8 x i32>, ptr {place}, align 32")
+        words = self._value(f"bitcast {self.vector} {value} to <8 x i32>")
+        moved = self._value(f"call <8 x i32> @llvm.x86.avx2.permd(<8 x i32> {words}, <8 x i32> {order})")
+        return self._value(f"bitcast <8 x i32> {moved} to {self.vector}")
+
+    def _put(self, value: str, pivot: str, left: str, right: str, valid: str | None, *, whole: bool) -> tuple[str, str]:
+        if not whole:
+            return super()._put(value, pivot, left, right, valid, whole=False)
+        less = self._value(f"icmp ult {self.vector} {value}, {pivot}")
+        few = self._count(less)
+        apart = self._compressed(value, less)
+        self._store(apart, self._at("%a", left))
+        self._store(apart, self._at("%a", self._value(f"sub i64 {right}, {self.lanes}")))
+        many = self._value(f"sub i64 {self.lanes}, {few}")
+        return self._value(f"add i64 {left}, {few}"), self._value(f"sub i64 {right}, {many}")

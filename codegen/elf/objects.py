@@ -21,8 +21,7 @@ _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _RELOCATION = struct.Struct("<QQq")
 LOCAL, GLOBAL = 0, 1
-_NO_TYPE, FUNCTION, _SECTION_SYMBOL, _FILE = 0, 2, 3, 4
-_ABSOLUTE = 0xFFF1
+_NO_TYPE = 0
 
 
 class ObjectError(ValueError):
@@ -134,11 +133,11 @@ def _section(data: bytes, row: Sequence[int], name: str) -> Section | None:
 def _symbols(data: bytes, row: Sequence[int], names: bytes, numbers: dict[int, int]) -> Iterator[Symbol]:
     for k in range(row[5] // _SYMBOL.size):
         name, info, _, place, value, size = _SYMBOL.unpack_from(data, row[4] + k * _SYMBOL.size)
-        section = numbers.get(place)
-        kind = info & 15
-        if section is None and place not in (0, _ABSOLUTE) and kind not in (_SECTION_SYMBOL, _NO_TYPE):
+        section, kind, binding = numbers.get(place), info & 15, LOCAL if info >> 4 == LOCAL else GLOBAL
+        absent = section is None and place != 0  # in a section that is not loaded, or the name of a file
+        if absent and binding == GLOBAL:
             raise ObjectError(f"symbol `{_text(names, name)}` lies in a section that is not loaded")
-        yield Symbol("" if kind == _FILE else _text(names, name), section, value, size, LOCAL if info >> 4 == LOCAL else GLOBAL, kind)
+        yield Symbol("" if absent else _text(names, name), section, value, size, binding, kind)
 
 
 def _relocations(data: bytes, row: Sequence[int]) -> Iterator[Relocation]:

@@ -110,6 +110,8 @@ class Saved:
         self._options = (ctypes.c_uint64 * 8)(manifest.identity, threads, int(pinned))
         if weights is not None:
             self._options[3], self._options[4] = weights.ctypes.data, weights.nbytes
+        self._told = [s.name for s in manifest.sizes if all(t.name != s.name for t in manifest.inputs)]
+        """The sizes that may be given by name: a name that an array has, too, means the array."""
         self._free: list[int] = []
         self._known: dict[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]] = {}
         self._pid = os.getpid()
@@ -228,7 +230,7 @@ class Saved:
 
     def _sizes(self, feeds: Mapping[str, object], arrays: Sequence[Array]) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
         """Return the sizes of a run, and the shapes of its outputs. Raises SavedError R0304 for shapes that do not fit."""
-        told = tuple(feeds[s.name] for s in self.manifest.sizes if s.name in feeds)
+        told = tuple(feeds[name] for name in self._told if name in feeds)
         key = (told, *(a.shape for a in arrays))
         found = self._known.get(key) if all(type(n) is int for n in told) else None
         if found is None:
@@ -254,7 +256,7 @@ class Saved:
 
     def _size(self, name: str, feeds: Mapping[str, object], arrays: Sequence[Array]) -> int:
         """Return a size: as it is given, or the extent that an input has where the size stands alone."""
-        if name in feeds:
+        if name in self._told and name in feeds:
             value = feeds[name]
             if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 0 <= value < 2**62:
                 raise SavedError("R0314", f"the size `{name}` is {value!r}", "give a whole number, 0 or more")

@@ -15,6 +15,10 @@ OPERATORS = """
 op scaled[T: float](x: T[N], attr by: float = 2.0) -> (y: T[N]) { y[i] = x[i] * by }
 op first(x: f32[N], size k in 0..N) -> (y: f32[k]) { y[i] = x[i]   for i in 0..k }
 op pick(x: f32[N], at: i64[M]) -> (y: f32[M]) { y[i] = x[at[i]] }
+op both(N: f32[D.., N], M: i8[M]) -> (y: f32[D.., N], z: i8[M]) {
+    y[i.., j] = N[i.., j]
+    z[i] = M[i]
+}
 op product(a: f32[M, K], b: f32[K, N]) -> (c: f32[M, N]) { c[i, j] = sum(k) a[i, k] * b[k, j] }
 """
 LEVELS = ("x86-64-v3", "x86-64-v2", "x86-64")

@@ -18,6 +18,7 @@ import pytest
 from conftest import IMAGE, X, network
 
 import tensorlang as tl
+from codegen.elf.objects import parse
 from codegen.llvm import feature_test
 from codegen.llvm.target import levels
 from tensorlang.saved.package import MANIFEST
@@ -64,6 +65,14 @@ def test_a_saved_operator_of_open_sizes_takes_sizes_that_no_array_tells(folder: 
     for count in range(5):
         np.testing.assert_array_equal(first(X, k=count), X[:count])
     np.testing.assert_array_equal(first(X[::2], k=2), X[:4:2])
+
+
+def test_an_array_may_be_called_as_a_size_is_and_packs_are_sizes(tmp_path: Path, operators: tl.Operators) -> None:
+    given = {"N": np.ones((2, 1, 3), np.float32), "M": np.ones(2, np.int8)}
+    operators.both.save(tmp_path / "both", given, symbolic=True, targets="x86-64")
+    for n, m in ((np.zeros((3, 2, 4), np.float32), np.arange(5, dtype=np.int8)), (np.zeros((0, 1, 1), np.float32), np.empty(0, np.int8))):
+        found = tl.load_model(tmp_path / "both").run({"N": n, "M": m})
+        assert found["y"].shape == n.shape and np.array_equal(found["z"], m)
 
 
 def test_the_best_level_that_the_processor_has_is_taken(folder: Path) -> None:
@@ -176,6 +185,19 @@ def test_a_processor_without_the_instructions_is_refused_before_any_runs(tmp_pat
     with patch.dict(feature_test._BITS, {"popcnt": (0, 10)}):  # a bit that is reserved, and 0 in every processor
         operators.scaled.save(tmp_path / "scaled", {"x": X}, targets="x86-64-v2")
     assert "this processor cannot run the code, which is for x86-64-v2" in refusal("R0404", tl.load_model, tmp_path / "scaled")
+
+
+@pytest.mark.parametrize(("target", "machine"), [("aarch64-v8.6", 183), ("riscv64gcv", 243)])
+def test_a_library_for_another_machine_is_an_archive_and_is_not_loaded(
+    tmp_path: Path, operators: tl.Operators, target: str, machine: int
+) -> None:
+    square = np.eye(64, dtype=np.float32)
+    operators.product.save(tmp_path / "product", {"a": square, "b": square}, targets=target, threads=2)
+    members = (tmp_path / "product" / "libproduct.a").read_bytes()
+    made = parse(members[members.index(b"\x7fELF") :])
+    assert made.machine == machine and {"malloc", "pthread_create", "getauxval"} <= set(made.undefined)
+    assert all(name.replace("_", "").isalnum() for name in made.undefined)
+    assert "and this machine is" in refusal("R0404", tl.load_model, tmp_path / "product")
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from codegen.elf.objects import X86_64, archive
 from codegen.elf.shared import shared_library
 from codegen.gpu.names import Identifiers
 from codegen.llvm.c_interface import FIRST_OWN, Argument, Code, Interface, error_texts
-from codegen.loops.nodes import Int
+from codegen.loops.nodes import Int, Var
 from codegen.loops.printer import show_index
 from tensorlang.backends.cpu.native_library import Library
 from tensorlang.check.extern_header import C_TYPES
@@ -85,7 +85,7 @@ def _tensors(arguments: tuple[Argument, ...]) -> tuple[package.Tensor, ...]:
 
 def shape_of(argument: Argument) -> tuple[int | str, ...]:
     """Return the extents of an array: numbers, and formulas as people write them."""
-    return tuple(e.value if isinstance(e, Int) else show_index(e) for e in argument.extents)
+    return tuple(e.value if isinstance(e, Int) else e.name if isinstance(e, Var) else show_index(e) for e in argument.extents)
 
 
 # ---------------------------------------------------------------- C

@@ -11,7 +11,8 @@ _C = """
     export extern false float for friend goto if inline int long mutable namespace new noexcept not nullptr operator or private
     protected public register return short signed sizeof static static_assert struct switch template this throw true try typedef
     typename union unsigned using virtual void volatile wchar_t while xor thread shared status blockIdx threadIdx blockDim gridDim
-    min max abs main
+    min max abs main restrict typeof decltype requires concept typeid static_cast const_cast dynamic_cast reinterpret_cast thread_local
+    constinit consteval co_await co_return co_yield char8_t char16_t char32_t and_eq bitand bitor compl not_eq or_eq xor_eq linux unix NULL
 """
 TAKEN = frozenset(_C.split())
 

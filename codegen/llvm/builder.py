@@ -233,3 +233,14 @@ def _flatten(text: Text) -> Iterator[str]:
 def quoted(name: str) -> str:
     """Return a function's name as LLVM IR writes it after `@`."""
     return name if re.fullmatch(r"[A-Za-z0-9_.]+", name) else '"' + name.replace('"', "_").replace("\\", "_") + '"'
+
+
+def text_constant(name: str, text: str) -> str:
+    """Return the definition of a constant that holds a text, ended by a zero, which this module alone sees."""
+    data = text.encode() + b"\0"
+    return f'@{name} = internal constant [{len(data)} x i8] c"{bytes_text(data)}"'
+
+
+def bytes_text(data: bytes) -> str:
+    """Return bytes as constants of LLVM IR have them."""
+    return "".join(f"\\{byte:02X}" for byte in data)

@@ -20,6 +20,7 @@ from typing import assert_never
 from codegen.dtypes import DType
 from codegen.errors import InternalError
 from codegen.llvm import feature_test
+from codegen.llvm.builder import bytes_text, text_constant
 from codegen.llvm.target import Needs, Target
 from codegen.loops.nodes import (
     Add,
@@ -319,9 +320,9 @@ declare ptr @tl_pool_enter(ptr)
 
 
 def _strings(texts: Mapping[int, str], of: Interface) -> str:
-    lines = [_constant(f"text{code}", text) for code, text in texts.items()]
-    lines.append(_constant("text.none", "no result of this library"))
-    lines += [_constant(f"level{k}.name", level.needs.target) for k, level in enumerate(of.levels)]
+    lines = [text_constant(f"text{code}", text) for code, text in texts.items()]
+    lines.append(text_constant("text.none", "no result of this library"))
+    lines += [text_constant(f"level{k}.name", level.needs.target) for k, level in enumerate(of.levels)]
     return "\n".join(lines)
 
 
@@ -331,20 +332,11 @@ def _features(number: int, level: Level) -> str:
     return f"@level{number}.features = internal constant [{len(words)} x i32] [{values}], align 4"
 
 
-def _constant(name: str, text: str) -> str:
-    data = text.encode() + b"\0"
-    return f'@{name} = internal constant [{len(data)} x i8] c"{_escaped(data)}"'
-
-
-def _escaped(data: bytes) -> str:
-    return "".join(f"\\{byte:02X}" for byte in data)
-
-
 # ---------------------------------------------------------------- create, destroy
 
 
 def _weights_ir(of: Interface) -> str:
-    head = _escaped(of.weights_head)
+    head = bytes_text(of.weights_head)
     where = "" if of.weights_symbol is None else f"@{of.weights_symbol} = external hidden constant i8"
     return f"""
 declare i32 @open(ptr, i32, ...)

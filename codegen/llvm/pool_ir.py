@@ -7,6 +7,7 @@ context_pool_ir(target)     a pool for each context of a library (`c_interface`)
 
 from __future__ import annotations
 
+from codegen.llvm.builder import text_constant
 from codegen.llvm.target import Target
 
 MAX_THREADS = 127
@@ -41,9 +42,20 @@ def pool_ir(target: Target) -> str:
     return _filled(_HEAD + _FUTEX_SLEEP + _POOL + _OF_THE_PROCESS, target)
 
 
-def context_pool_ir(target: Target) -> str:
-    """Return pools of contexts as LLVM IR. Nothing that POSIX lacks is called but to learn of processors, and to be kept on one."""
-    return _filled(_HEAD + _CONDITION_SLEEP + _POOL + _OF_CONTEXTS, target)
+def context_pool_ir(target: Target, root: str = "") -> str:
+    """Return pools of contexts as LLVM IR. Nothing that POSIX lacks is called but to learn of processors, and to be kept on one. `root`:
+    what the paths of the files of control groups begin with."""
+    text = _HEAD + _CONDITION_SLEEP + _POOL + _OF_CONTEXTS
+    files = (text_constant(f"quota.{name}", root + path) for name, path in _QUOTA_FILES.items())
+    return _filled(text.replace("<QUOTA_FILES>", "\n".join(files)), target)
+
+
+_QUOTA_FILES = {
+    "file": "/sys/fs/cgroup/cpu.max",
+    "time": "/sys/fs/cgroup/cpu/cpu.cfs_quota_us",
+    "period": "/sys/fs/cgroup/cpu/cpu.cfs_period_us",
+}
+"""Where a process finds what its control group grants: in a container its own, elsewhere that of all."""
 
 
 _PAUSES = {
@@ -203,7 +215,7 @@ declare i64 @llvm.ctpop.i64(i64)
 @key = internal global i32 0
 @key.error = internal global i32 0
 @once = internal global i64 0
-@quota.file = internal constant [23 x i8] c"/sys/fs/cgroup/cpu.max\\00"
+<QUOTA_FILES>
 
 define internal void @make_key() nounwind {
 entry:
@@ -232,12 +244,11 @@ look:
   %c64 = zext i8 %c to i64
   %d = sub i64 %c64, 48
   %is = icmp ult i64 %d, 10
-  %small = icmp ult i64 %sum, 1000000000000
-  %both = and i1 %is, %small
-  br i1 %both, label %digit, label %done
+  br i1 %is, label %digit, label %done
 digit:
   %s10 = mul i64 %sum, 10
-  %sum1 = add i64 %s10, %d
+  %s1 = add i64 %s10, %d
+  %sum1 = call i64 @llvm.umin.i64(i64 %s1, i64 1000000000000)
   %k1 = add i64 %k, 1
   br label %loop
 done:
@@ -246,25 +257,46 @@ done:
   ret { i64, i64 } %r1
 }
 
-; How many processors' time the control group grants, rounded up; as many as there can be where it grants all.
-define internal i64 @quota() nounwind {
+; Read a file into the 64 bytes of %text. Returns how many bytes that are, 0 where it cannot be read.
+define internal i64 @content(ptr %path, ptr %text) nounwind {
 entry:
-  %text = alloca [64 x i8], align 8
-  %fd = call i32 (ptr, i32, ...) @open(ptr @quota.file, i32 524288)
+  %fd = call i32 (ptr, i32, ...) @open(ptr %path, i32 524288)
   %opened = icmp sge i32 %fd, 0
   br i1 %opened, label %take, label %none
 take:
   %length = call i64 @read(i32 %fd, ptr %text, i64 64)
   %c = call i32 @close(i32 %fd)
   %some = icmp sgt i64 %length, 0
-  br i1 %some, label %scan, label %none
-scan:
+  br i1 %some, label %done, label %none
+done:
+  ret i64 %length
+none:
+  ret i64 0
+}
+
+; How many processors' time the control group grants, rounded up; as many as there can be where it grants all. Version 2 has one file for
+; the time and the period, version 1 has two.
+define internal i64 @quota() nounwind {
+entry:
+  %text = alloca [64 x i8], align 8
+  %length = call i64 @content(ptr @quota.file, ptr %text)
   %first = call { i64, i64 } @number(ptr %text, i64 0, i64 %length)
-  %granted = extractvalue { i64, i64 } %first, 0
   %end = extractvalue { i64, i64 } %first, 1
   %start = add i64 %end, 1
   %second = call { i64, i64 } @number(ptr %text, i64 %start, i64 %length)
-  %period = extractvalue { i64, i64 } %second, 0
+  %older = icmp eq i64 %length, 0
+  br i1 %older, label %separate, label %found
+separate:
+  %length1 = call i64 @content(ptr @quota.time, ptr %text)
+  %time = call { i64, i64 } @number(ptr %text, i64 0, i64 %length1)
+  %length2 = call i64 @content(ptr @quota.period, ptr %text)
+  %span = call { i64, i64 } @number(ptr %text, i64 0, i64 %length2)
+  br label %found
+found:
+  %g0 = phi { i64, i64 } [ %first, %entry ], [ %time, %separate ]
+  %p0 = phi { i64, i64 } [ %second, %entry ], [ %span, %separate ]
+  %granted = extractvalue { i64, i64 } %g0, 0
+  %period = extractvalue { i64, i64 } %p0, 0
   %g = icmp ne i64 %granted, 0
   %p = icmp ne i64 %period, 0
   %both = and i1 %g, %p

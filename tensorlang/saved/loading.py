@@ -302,7 +302,10 @@ def _spelled(path: str, digest: str) -> str:
 
 
 def _function(library: ctypes.CDLL, name: str, result: Any, *arguments: Any) -> Any:
-    found = getattr(library, name)
+    try:
+        found = getattr(library, name)
+    except AttributeError:
+        raise SavedError("R0402", f"the library has no function `{name}`", "copy the folder again, or build it again") from None
     found.restype, found.argtypes = result, arguments
     return found
 

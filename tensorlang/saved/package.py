@@ -126,7 +126,14 @@ def read_manifest(folder: str) -> Manifest:
         raise SavedError("R0403", title, "build it again, or install the version of tensorlang that made it")
     if document.get("checksum") != _checksum(document):
         raise SavedError("R0402", f"`{path}` was changed since it was made", "copy the folder again, or build it again")
-    return _manifest(document)
+    try:
+        found = _manifest(document)
+        missing = {found.library, found.weights} - {"", *found.files}
+    except (KeyError, TypeError, AttributeError, ValueError) as problem:
+        raise SavedError("R0402", f"`{path}` lacks what it should say: {problem}", "build it again") from None
+    if missing or not all(os.path.basename(name) == name for name in found.files):
+        raise SavedError("R0402", f"`{path}` does not list the files of its folder", "build it again")
+    return found
 
 
 def _manifest(d: Mapping[str, Any]) -> Manifest:

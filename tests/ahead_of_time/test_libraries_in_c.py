@@ -65,6 +65,19 @@ def test_the_example_in_cpp_runs(blur: Path, tmp_path: Path) -> None:
     assert ran(tmp_path / "main").splitlines() == ["475398", "960498", "1445598", "1930698", "the size `H` is not between 0 and 4096"]
 
 
+def test_names_that_are_words_of_c_or_none_at_all_make_a_header_that_compiles(tmp_path: Path) -> None:
+    odd = tl.parse(
+        "op `a */ b`(restrict: f32[N], class: f32[N], `1 2`: f32[N], `é`: f32[N]) -> (`new`: f32[N]) { `new`[i] = restrict[i] + "
+        "class[i] + `1 2`[i] + `é`[i] }"
+    )["a */ b"]
+    x = np.ones(3, np.float32)
+    folder = odd.save(tmp_path / "odd", {"restrict": x, "class": x, "1 2": x, "é": x}, symbolic=True, targets="x86-64")
+    [header] = folder.glob("*.h")
+    for compiler, language in (("gcc", "c"), ("g++", "c++")):
+        built(compiler, *STRICT, "-fsyntax-only", "-x", language, header)
+    np.testing.assert_array_equal(tl.load_model(folder)(x, x, x, x), 4 * x)
+
+
 # ---------------------------------------------------------------- objects
 
 

@@ -21,7 +21,7 @@ import tensorlang as tl
 from codegen.elf.objects import parse
 from codegen.llvm import feature_test
 from codegen.llvm.target import levels
-from tensorlang.saved.package import MANIFEST
+from tensorlang.saved.package import MANIFEST, _checksum
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -179,6 +179,16 @@ def test_a_manifest_of_something_else_or_of_another_version_is_refused(copied: P
         refusal(code, tl.load_model, copied)
     path.write_text(json.dumps(known | {"threads": 100}))
     assert "was changed since it was made" in refusal("R0402", tl.load_model, copied)
+    for change in (
+        {"files": {}},
+        {"levels": 3},
+        {"name": "other"},
+        {"files": known["files"] | {"../x": known["files"]["net.h"]}},
+        {"sizes": [{}]},
+    ):
+        whole = known | change
+        path.write_text(json.dumps(whole | {"checksum": _checksum(whole)}))
+        refusal("R0402", tl.load_model, copied)
 
 
 def test_a_processor_without_the_instructions_is_refused_before_any_runs(tmp_path: Path, operators: tl.Operators) -> None:

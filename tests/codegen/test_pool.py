@@ -1,14 +1,17 @@
 """Every iteration of a parallel loop runs once, on whatever thread claims it."""
 
+import ctypes
 import re
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 from llvm_run import run_native
 
 from codegen.llvm import pool
+from codegen.llvm.jit import compile_object, load
 from codegen.llvm.pool_ir import MAX_THREADS, context_pool_ir, pool_ir
 from codegen.llvm.target import Target, host, named
 from codegen.loops.parser import parse
@@ -83,6 +86,29 @@ def test_the_text_of_the_pool_has_no_marks_left(make: Callable[[Target], str], n
 
 def test_a_pool_of_a_context_sleeps_by_what_posix_has() -> None:
     assert "@syscall" not in context_pool_ir(host()) and "@pthread_cond_wait" in context_pool_ir(host())
+
+
+@pytest.mark.parametrize(
+    ("files", "count"),
+    [
+        ({"cpu.max": "150000 100000"}, 2),
+        ({"cpu.max": "max 100000"}, MAX_THREADS),
+        ({"cpu.max": "100000 100000\n", "cpu/cpu.cfs_quota_us": "900000", "cpu/cpu.cfs_period_us": "100000"}, 1),
+        ({"cpu/cpu.cfs_quota_us": "300000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 3),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, MAX_THREADS),
+        ({"cpu.max": ""}, MAX_THREADS),
+        ({"cpu.max": "9" * 200}, MAX_THREADS),
+        ({}, MAX_THREADS),
+    ],
+)
+def test_a_context_has_no_more_threads_than_its_control_group_grants_time_for(tmp_path: Path, files: dict[str, str], count: int) -> None:
+    for name, text in files.items():
+        path = tmp_path / "sys/fs/cgroup" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    text = context_pool_ir(host(), str(tmp_path)).replace("define internal i64 @quota()", "define i64 @quota()")
+    library = load([compile_object(text, host())])
+    assert ctypes.CFUNCTYPE(ctypes.c_int64)(library.address("quota"))() == count
 
 
 def test_a_function_for_one_thread_has_no_parallel_loops() -> None:

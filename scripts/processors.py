@@ -1,8 +1,9 @@
 """Runs what is compiled for other processors under emulators: whether it computes what this machine computes, and how many instructions it
-takes. Writes docs/benchmarks/data/processors.json.
+takes. With `--write` the results go into docs/benchmarks/data/processors.json, by target and by what was run.
 
 python scripts/processors.py                            every target, the cases of ONNX, the light models, the counts
-python scripts/processors.py --targets aarch64 --only models --every 7 --names relu
+python scripts/processors.py --targets aarch64 --only cases --every 7 --names relu
+python scripts/processors.py --only kernels --write     the counts alone, into the file
 
 Needs qemu-user (Debian: `qemu-user-static`, or `--qemu FOLDER`) and the packages `ziglang` (compiler and C library of every target) and
 `wasmtime`. What runs is what `tl.compile(model, target=…)` made, called by a few lines of C. Counts are of instructions, of one run, as
@@ -24,6 +25,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +41,23 @@ from codegen.llvm.target import Target, named  # noqa: E402
 from codegen.llvm.wasm import PAGE, linked  # noqa: E402
 
 PAGE_OF_DATA = ROOT / "docs" / "benchmarks" / "data" / "processors.json"
-QEMU = {"aarch64": ("qemu-aarch64-static", ("-cpu", "max")), "riscv64": ("qemu-riscv64-static", ("-cpu", "rv64,v=true,vlen={bits}"))}
-ZIG = {"aarch64": "aarch64-linux-musl", "riscv64": "riscv64-linux-musl"}
-TARGETS = ("aarch64", "aarch64-v8.2", "aarch64-v8.6", "riscv64gcv", "riscv64gcv-256", "wasm32", "wasm32-relaxed")
+QEMU = {
+    "x86_64": ("qemu-x86_64-static", ("-cpu", "max")),
+    "aarch64": ("qemu-aarch64-static", ("-cpu", "max")),
+    "riscv64": ("qemu-riscv64-static", ("-cpu", "rv64,v=true,vlen={bits}")),
+}
+ZIG = {"x86_64": "x86_64-linux-musl", "aarch64": "aarch64-linux-musl", "riscv64": "riscv64-linux-musl"}
+TARGETS = ("x86-64-v3", "aarch64", "aarch64-v8.2", "aarch64-v8.6", "riscv64gcv", "riscv64gcv-256", "wasm32", "wasm32-relaxed")
 MODELS = ("squeezenet11", "mobilenet_v2", "light_shufflenet", "light_squeezenet", "minilm_l6")
+KERNELS = (
+    ("product 96 x 96 x 96", "MatMul", [(96, 96), (96, 96)], {}),
+    ("product 97 x 101 x 89", "MatMul", [(97, 101), (101, 89)], {}),
+    ("convolution 3 x 3, 32 to 32 channels, 28 x 28", "Conv", [(1, 32, 28, 28), (32, 32, 3, 3)], {"pads": [1, 1, 1, 1]}),
+    ("depthwise convolution 3 x 3, 32 channels, 28 x 28", "Conv", [(1, 32, 28, 28), (32, 1, 3, 3)], {"pads": [1, 1, 1, 1], "group": 32}),
+    ("softmax of 64 rows of 256", "Softmax", [(64, 256)], {}),
+    ("normalisation of 64 rows of 256", "LayerNormalization", [(64, 256), (256,), (256,)], {}),
+)
+"""Operators whose instructions are counted: name, ONNX's name, shapes of the input and of the weights, attributes."""
 TOLERANCE = 2e-4
 """Of the largest element of a result: sums are taken in another order."""
 BATCH = 40
@@ -94,7 +109,7 @@ class Case:
 
 def compiled(name: str, model: Any, inputs: Mapping[str, Array], expected: Sequence[Array], target: str, number: int) -> Case:
     """Return a model as a case. `number` tells its entry point from others."""
-    made = tl.compile(model, target=target)
+    made = tl.compile(model, target=target, threads=1)
     parts = made._for(inputs).executable.parts if made._static is None else made._known().executable.parts
     entry = replace(parts.entry, name=f"run{number}")
     machine = named(target)
@@ -130,10 +145,28 @@ def _models(options: argparse.Namespace) -> Iterator[tuple[str, Any, dict[str, A
                 arrays = case.data_sets[0][0]
                 if all(isinstance(a, np.ndarray) for a in arrays):
                     yield name, *fixed(case.model, {v.name: a for v, a in zip(case.model.graph.input, arrays, strict=False)})
+    if options.only in ("kernels", "all"):
+        yield from kernels()
     if options.only in ("models", "all"):
         for name in options.models:
             model = models.load(name)
             yield name, model, inputs_of(model)
+
+
+def kernels() -> Iterator[tuple[str, Any, dict[str, Array]]]:
+    """Yield the models of one operator whose instructions are counted."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    rng = np.random.default_rng(0)
+    for name, kind, shapes, attributes in KERNELS:
+        arrays = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+        names = ["x", *(f"w{k}" for k in range(1, len(arrays)))]
+        known = [numpy_helper.from_array(a, n) for a, n in zip(arrays[1:], names[1:], strict=True)]
+        given = helper.make_tensor_value_info("x", TensorProto.FLOAT, shapes[0])
+        result = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+        node = helper.make_node(kind, names, ["y"], **attributes)
+        graph = helper.make_graph([node], "kernel", [given], [result], known)
+        yield name, helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), {"x": arrays[0]}
 
 
 def fixed(model: Any, inputs: Mapping[str, Array]) -> tuple[Any, dict[str, Array]]:
@@ -345,21 +378,22 @@ def check(target: str, options: argparse.Namespace, folder: Path) -> dict[str, A
     total, worst = 0, 0.0
     for batch in _batches(cases(target, options)):
         for case, (code, arrays) in zip(batch, emulator.run(batch), strict=True):
+            total += 1
             if code and not arrays:
                 broken.append(case.name)
                 print(f"{target}: the emulator broke off: {case.name}", flush=True)
                 continue
             off = max((difference(a, e) for a, e in zip(arrays, case.expected, strict=True)), default=0.0)
-            total += 1
             if code or not off <= (TOLERANCE if case.expected[0].dtype.itemsize >= 4 else 1e-2):
                 wrong.append(f"{case.name}: {f'code {code}' if code else off}")
                 print(f"{target}: wrong: {wrong[-1]}", flush=True)
             else:
                 worst = max(worst, off)
-            if case.name in options.counted:
+            if any(case.name == name for name, *_ in KERNELS):
                 counts[case.name] = emulator.instructions(case)
         print(f"{target}: {total} cases, {len(wrong)} wrong, at most {worst:.1e} off", flush=True)
-    return {"cases": total, "wrong": wrong, "emulator broke off": broken, "worst": worst, "instructions": counts}
+    result = {"right": total - len(wrong) - len(broken), "wrong": wrong, "emulator broke off": broken, "worst": worst}
+    return {**result, "instructions": counts} if counts else result
 
 
 def _batches(found: Iterator[Case]) -> Iterator[list[Case]]:
@@ -373,13 +407,19 @@ def _batches(found: Iterator[Case]) -> Iterator[list[Case]]:
         yield batch
 
 
+def versions(options: argparse.Namespace) -> dict[str, str]:
+    """Return the versions of what ran the code."""
+    emulator = Emulated(named("aarch64"), Path(), options.qemu).command[0]
+    told = subprocess.run([emulator, "--version"], capture_output=True, text=True, check=True).stdout.splitlines()[0]
+    return {"qemu": told.removeprefix("qemu-aarch64 version "), **{name: version(name) for name in ("wasmtime", "ziglang", "llvmlite")}}
+
+
 def main() -> int:
     """Return 0 where everything was right."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--targets", nargs="*", default=TARGETS)
-    parser.add_argument("--only", choices=("cases", "models", "all"), default="all")
+    parser.add_argument("--only", choices=("cases", "kernels", "models", "all"), default="all")
     parser.add_argument("--models", nargs="*", default=MODELS)
-    parser.add_argument("--counted", nargs="*", default=())
     parser.add_argument("--every", type=int, default=1, help="take one of so many cases")
     parser.add_argument("--names", help="cases whose names contain this expression")
     parser.add_argument("--qemu", type=Path)
@@ -392,7 +432,11 @@ def main() -> int:
         for target in options.targets:
             found[target] = check(target, options, Path(folder))
     if options.write:
-        PAGE_OF_DATA.write_text(json.dumps({"date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}", "targets": found}, indent=1) + "\n")
+        data = json.loads(PAGE_OF_DATA.read_text()) if PAGE_OF_DATA.exists() else {"targets": {}}
+        data |= {"date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}", "versions": versions(options)}
+        for target, result in found.items():
+            data["targets"].setdefault(target, {})[options.only] = result
+        PAGE_OF_DATA.write_text(json.dumps(data, indent=1) + "\n")
     return int(any(each["wrong"] for each in found.values()))
 
 

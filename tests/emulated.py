@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import json
 import struct
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,12 +17,12 @@ import unicorn
 import wasmtime
 from unicorn import arm64_const as arm
 
+from codegen.dtypes import DTYPES
 from codegen.llvm.stamp import of_object
 from codegen.llvm.target import Target
 from codegen.llvm.wasm import PAGE, linked
 from tensorlang.artifact import Artifact
 from tensorlang.backends.cpu.driver import compile_kernel
-from tensorlang.backends.cpu.wasm_module import WasmModule
 from tensorlang.graph.programs import result_tensors
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.walk import caller_shape
@@ -51,26 +53,32 @@ def computed(program: Program, target: Target, arrays: Mapping[str, Array]) -> d
     return results
 
 
-def run_module(module: WasmModule, inputs: Mapping[str, Array]) -> bytes:
-    """Return the bytes of the only output of a model's module."""
-    starts, at = [], 0
-    for base in module.bases:
-        starts.append(at)
-        at += len(_padded(bytes(base.size_bytes)))
-    memory = bytearray(at)
-    for base, start in zip(module.bases, starts, strict=True):
-        data = module.weights if base.kind == "weights" else inputs[base.name].tobytes() if base.kind == "input" else b""
-        memory[start : start + len(data)] = data
+def run_module(folder: Path, name: str, target: str, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Return what the module of a folder computes that was built for WebAssembly, called as its JavaScript does."""
+    [line] = [line for line in (folder / f"{name}.js").read_text("utf-8").splitlines() if line.startswith("const ABOUT = ")]
+    about = json.loads(line.removeprefix("const ABOUT = ").rstrip(";"))
+    level = next(level for level in about["levels"] if level["target"] == target)
+    weights = (folder / level["weights"]).read_bytes() if level["weights"] else b""
+    data = [b"" for _ in about["outputs"]] + [inputs[i["name"]].tobytes() for i in about["inputs"]] + [weights]
+    starts, memory = [], bytearray()
+    for k, size in enumerate(level["bases"]):
+        starts.append(len(memory))
+        memory += _padded((data[k] if k < len(data) else b"").ljust(size, b"\xab"))
     store = wasmtime.Store(_ENGINE)
-    exports = wasmtime.Instance(store, wasmtime.Module(_ENGINE, module.code), []).exports(store)
+    exports = wasmtime.Instance(store, wasmtime.Module(_ENGINE, (folder / level["code"]).read_bytes()), []).exports(store)
     own: Any = exports["memory"]
-    start = -(-exports["__heap_base"].value(store) // 64) * 64  # type: ignore[union-attr]
-    table = struct.pack(f"<{len(starts)}q", *(start + each for each in starts))
-    own.grow(store, -(-(start + at + len(table)) // PAGE))
-    own.write(store, bytes(memory) + table, start)
+    base = -(-exports["__heap_base"].value(store) // 64) * 64  # type: ignore[union-attr]
+    table = struct.pack(f"<{len(starts)}q", *(base + start for start in starts))
+    own.grow(store, -(-(base + len(memory) + len(table)) // PAGE))
+    own.write(store, bytes(memory) + table, base)
     call: Any = exports["run"]
-    assert call(store, start + at) == 0
-    return bytes(own.read(store, start, start + module.bases[0].size_bytes))
+    assert call(store, base + len(memory)) == 0
+    found = {}
+    for output, start in zip(about["outputs"], starts, strict=False):
+        dtype = DTYPES[output["dtype"]].numpy
+        flat = own.read(store, base + start, base + start + int(np.prod(output["shape"])) * dtype.itemsize)
+        found[output["name"]] = np.frombuffer(bytes(flat), dtype).reshape(output["shape"])
+    return found
 
 
 def _padded(data: bytes) -> bytes:

@@ -14,6 +14,7 @@ import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -21,11 +22,6 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import tensorlang as tl
-from stdlib.onnx import Importer
-from tensorlang.backends.cpu.build import built
-from tensorlang.backends.cpu.toolchain import toolchain
-from tensorlang.backends.cpu.wasm_module import wasm_module
-from tensorlang.runtime.protocol import quiet
 
 HERE = Path(__file__).parent
 SIDE = 28
@@ -137,18 +133,9 @@ def fitted(images: Array, labels: Array) -> onnx.ModelProto:
     return network(filters, 12 * solved, 12 * (wanted.mean(0) - mean @ solved))
 
 
-def compiled(model: onnx.ModelProto) -> dict[str, Any]:
-    """Return what the page is given: modules, weights, and where buffers go."""
-    graph = Importer().load(model, {"image": (1, 1, SIDE, SIDE)})
-    made = {target: wasm_module(built(graph, toolchain(target), quiet, None)) for target in TARGETS}
-    return {
-        target: {
-            "code": base64.b64encode(module.code).decode(),
-            "weights": base64.b64encode(module.weights).decode(),
-            "bases": [{"kind": b.kind, "name": b.name, "bytes": b.size_bytes} for b in module.bases],
-        }
-        for target, module in made.items()
-    }
+def compiled(model: onnx.ModelProto, folder: Path) -> Path:
+    """Return the folder of the model, built for WebAssembly."""
+    return tl.build(model, folder, targets=TARGETS, shapes={"image": (1, 1, SIDE, SIDE)}, library="digits")
 
 
 def page() -> str:
@@ -158,13 +145,17 @@ def page() -> str:
     tried, wanted = digits(500, seed=1)
     shares = tl.compile(model)(tried)
     print(f"{(shares.argmax(1) == wanted).mean():.1%} of 500 drawn digits are told right")
-    modules = compiled(model)
-    for target, module in modules.items():
-        print(f"{target}: {len(base64.b64decode(module['code'])):,} bytes of code, {len(base64.b64decode(module['weights'])):,} of weights")
+    with TemporaryDirectory() as name:
+        folder = compiled(model, Path(name) / "digits")
+        runtime = (folder / "digits.js").read_text("utf-8").replace("export async function", "async function")
+        files = {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.suffix in (".wasm", ".weights")}
+    for file, data in files.items():
+        print(f"{len(data):>8,}  {file}")
     known = {"image": tried[0].ravel().round(4).tolist(), "shares": tl.compile(model)(tried[:1].round(4))[0].tolist()}
     strokes = {digit: [[list(map(float, p)) for p in stroke] for stroke in ways[0]] for digit, ways in STROKES.items()}
-    text = (HERE / "page.html").read_text("utf-8")
-    for name, value in (("MODULES", modules), ("KNOWN", known), ("STROKES", strokes)):
+    text = (HERE / "page.html").read_text("utf-8").replace("/*RUNTIME*/", runtime)
+    inside = {file: base64.b64encode(data).decode() for file, data in files.items()}
+    for name, value in (("FILES", inside), ("KNOWN", known), ("STROKES", strokes)):
         text = text.replace(f"/*{name}*/ null", json.dumps(value))
     return text
 

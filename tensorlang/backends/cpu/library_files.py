@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from codegen.elf.objects import X86_64, archive
 from codegen.elf.shared import shared_library
 from codegen.gpu.names import Identifiers
 from codegen.llvm.c_interface import FIRST_OWN, Argument, Code, Interface, error_texts
+from codegen.llvm.target import Needs
 from codegen.loops.nodes import Int, Var
 from codegen.loops.printer import show_index
-from tensorlang.backends.cpu.native_library import Library
+from tensorlang.backends.cpu.native_library import Compiled, Library
+from tensorlang.backends.cpu.wasm_module import module_files
 from tensorlang.check.extern_header import C_TYPES
 from tensorlang.diagnostics import error, plain_text
 from tensorlang.digest import compiler_digest
@@ -26,7 +28,35 @@ MANIFEST = package.MANIFEST
 
 
 def write_library(library: Library, folder: Path, model: str, version: str) -> Path:
-    """Write the files of a library into a folder, which is made, or replaced where it holds a library already. Return the folder.
+    """Write the files of a library into a folder. Return the folder. Raises as `write_folder` does."""
+    return write_folder(_files(library, model, version), folder)
+
+
+def write_modules(name: str, levels: Sequence[Compiled], folder: Path, model: str, version: str) -> Path:
+    """Write modules of WebAssembly, one for each level, into a folder. Return the folder. Raises CompileError C0131 as `module_files` does,
+    and as `write_folder` does."""
+    files, first = module_files(name, levels), levels[0]
+    proofs = {proof.symbol: proof for level in levels for proof in level.proofs}
+    manifest = package.Manifest(
+        name,
+        plain_text(model),
+        0,
+        f"{version} {compiler_digest()}",
+        (),
+        _tensors(first.inputs),
+        _tensors(first.outputs),
+        tuple(_level(level.target.needs) for level in levels),
+        1,
+        "",
+        "",
+        tuple(package.Kernel(p.symbol, p.schedule, p.origin, p.requirements, p.validated) for p in proofs.values()),
+        {file: package.digest_of(data) for file, data in files.items()},
+    )
+    return write_folder({**files, MANIFEST: package.manifest_text(manifest).encode()}, folder)
+
+
+def write_folder(files: Mapping[str, bytes | memoryview], folder: Path) -> Path:
+    """Write files into a folder, which is made, or replaced where it holds a library already. Return the folder.
 
     Raises CompileError C0133 for a folder that holds something else, C0203 where it cannot be written."""
     if folder.exists() and not (folder.is_dir() and ((folder / MANIFEST).exists() or not any(folder.iterdir()))):
@@ -36,7 +66,7 @@ def write_library(library: Library, folder: Path, model: str, version: str) -> P
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".tensorlang-") as draft:
             made = Path(draft) / "library"
             made.mkdir()
-            for name, data in _files(library, model, version).items():
+            for name, data in files.items():
                 (made / name).write_bytes(data)
             if folder.exists():
                 os.rename(folder, Path(draft) / "before")
@@ -69,7 +99,7 @@ def _files(library: Library, model: str, version: str) -> Mapping[str, bytes | m
         tuple(package.Size(size.name, size.most) for size in of.sizes),
         _tensors(of.inputs),
         _tensors(of.outputs),
-        tuple(package.Level(x.needs.target, x.needs.family, tuple(sorted(x.needs.features))) for x in of.levels),
+        tuple(_level(x.needs) for x in of.levels),
         of.threads,
         shared,
         f"{of.name}.weights" if library.weights is not None else "",
@@ -77,6 +107,10 @@ def _files(library: Library, model: str, version: str) -> Mapping[str, bytes | m
         {name: package.digest_of(data) for name, data in files.items()},
     )
     return files | {MANIFEST: package.manifest_text(manifest).encode()}
+
+
+def _level(needs: Needs) -> package.Level:
+    return package.Level(needs.target, needs.family, tuple(sorted(needs.features)))
 
 
 def _tensors(arguments: tuple[Argument, ...]) -> tuple[package.Tensor, ...]:

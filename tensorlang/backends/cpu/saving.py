@@ -10,7 +10,7 @@ from codegen.llvm import feature_test
 from codegen.llvm.target import Target, TargetError, named
 from tensorlang import __version__
 from tensorlang.backends.cpu.build import parts_of
-from tensorlang.backends.cpu.library_files import write_library
+from tensorlang.backends.cpu.library_files import write_library, write_modules
 from tensorlang.backends.cpu.native_library import Compiled, linked, of_model, of_open_model, of_operator
 from tensorlang.backends.cpu.open_sizes import built_parts
 from tensorlang.backends.cpu.toolchain import Toolchain
@@ -61,6 +61,10 @@ def save_model(tools: Toolchain, load: Callable[[], Graph], progress: Progress, 
 
 
 def _written(levels: Sequence[Compiled], folder: Path, options: SaveOptions) -> Path:
+    if levels[0].target.is_wasm:
+        if options.inside:
+            raise error("C0131", "not supported yet: weights inside a module of WebAssembly", help='leave them "beside" it')
+        return write_modules(options.name, levels, folder, options.model, __version__)
     return write_library(linked(options.name, levels, inside=options.inside), folder, options.model, __version__)
 
 
@@ -72,7 +76,7 @@ def toolchains(tools: Toolchain, options: SaveOptions) -> tuple[Toolchain, ...]:
     if len({target.family for target in found}) > 1:
         raise error("C0133", f"{', '.join(targets)} are no levels of one family", help="build a library for each family")
     ordered = sorted(found, key=lambda target: -len(target.needs.features))
-    return tuple(_ahead(tools, target, options.threads or tools.threads) for target in ordered)
+    return tuple(_ahead(tools, target, 1 if target.is_wasm else options.threads or tools.threads) for target in ordered)
 
 
 def _ahead(tools: Toolchain, target: Target, threads: int) -> Toolchain:

@@ -82,6 +82,14 @@ CASES = {
         "op f(x: f64[H], w: f64[R]) -> (y: f64[H // 2]) { y[p] = sum(r) x[2*p + r - 1 | 0] * w[r] }",
         {"H": 9, "R": 3},
     ),
+    "a convolution with strides and known sizes": (
+        "op f(x: f64[2, 9], w: f64[2, 2, 3]) -> (y: f64[2, 5]) { y[f, p] = sum(c, r) x[c, 2*p + r - 1 | 0] * w[f, c, r] }",
+        {},
+    ),
+    "windows of known sizes": (
+        "op f(x: f64[8]) -> (y: f64[4]) { y[p] = max(r in 0..3) x[2*p + r - 1 | skip] }",
+        {},
+    ),
     "reads of one element in several places": (
         "op f(x: f64[N]) -> (y: f64[N]) { y[i] = x[i] * x[N - 1 - i] + x[0] / x[i] }",
         {"N": 5},
@@ -127,6 +135,21 @@ CASES = {
     ),
     "means": ("op f(x: f64[M, N]) -> (y: f64[M]) { y[i] = mean(k) (x[i, k] * x[i, k]) }", {"M": 3, "N": 4}),
     "logarithms of sums of exponentials": ("op f(x: f64[M, N]) -> (y: f64[M]) { y[i] = logsumexp(k) x[i, k] }", {"M": 3, "N": 4}),
+    "a softmax": (
+        "op f(x: f64[M, N]) -> (y: f64[M, N]) {\n m[i] = max(j) x[i, j]\n e[i, j] = exp(x[i, j] - m[i])\n"
+        " y[i, j] = e[i, j] / sum(k) e[i, k]\n}",
+        {"M": 3, "N": 4},
+    ),
+    "an exponential without its sum": (
+        "op f(x: f64[M, N]) -> (y: f64[M, N]) {\n m[i] = max(j) x[i, j]\n e[i, j] = exp(x[i, j] - m[i])\n"
+        " s[i] = sum(j) e[i, j]\n y[i, j] = e[i, j] / (s[i] * s[i])\n}",
+        {"M": 3, "N": 4},
+    ),
+    "a sum over the rows that are shifted": (
+        "op f(x: f64[M, N]) -> (y: f64[N]) where M >= 1 {\n m[i] = max(j) x[i, j]\n e[i, j] = exp(x[i, j] - m[i])\n"
+        " s[j] = sum(i) e[i, j]\n y[j] = e[0, j] / s[j]\n}",
+        {"M": 3, "N": 4},
+    ),
     "a recurrence": (
         "op f(x: f64[N]) -> (y: f64[N]) {\n y[0] = x[0]\n y[i] = y[i - 1] * tanh(x[i]) + x[i]   for i in 1..N\n}",
         {"N": 6},
@@ -154,6 +177,12 @@ def test_what_data_name_is_added_where_they_name_it() -> None:
     text = "op f(x: f64[V, E], ids: i64[L] in 0..V) -> (y: f64[L, E]) { y[l, e] = x[ids[l], e] * x[0, e] }"
     check(text, {"V": 4, "E": 2, "L": 5}, ids=np.array([3, 1, 3, 0, 3]))
     assert "sum(l in 0..L, ids[l] == x0)" in show(reversed_program(program(text)))
+
+
+def test_what_cancels_in_every_result_has_no_derivative() -> None:
+    shown = show(reversed_program(program(CASES["a softmax"][0])))
+    assert "d_m" not in shown and "ties" not in shown
+    assert "d_m" in show(reversed_program(program(CASES["an exponential without its sum"][0])))
 
 
 def test_equal_ones_of_the_greatest_share_alike() -> None:

@@ -354,6 +354,7 @@ class _Reversal:
         for test in reversed(found.tests):
             value = chosen(test, value, zero)
         if found.binders or found.named:
-            value = outside_of_sum(Reduce(sum_reducer(dtype), found.binders, (value,), found.where, conjunction(found.named)))
+            summed = Reduce(sum_reducer(dtype), found.binders, (value,), found.where, conjunction(found.named))
+            value = outside_of_sum(summed)
         given: Cond = found.given
         return value if given == TRUE else Select(Holds(given), value, zero)

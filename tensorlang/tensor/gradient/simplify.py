@@ -6,7 +6,6 @@ before   d_m[i] = d_y[i]                                       after    d_v[i] =
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -33,6 +32,9 @@ from tensorlang.tensor.walk import (
     substitute_reads,
     tensors,
 )
+
+COLUMNS = 16
+"""With fewer columns than these vectors run along rows, where edges cost more as conditions than as zeros."""
 
 
 def without_copies(program: Program, made: frozenset[str]) -> Program:
@@ -115,9 +117,11 @@ def _factors(e: Expr) -> tuple[int, list[Expr], list[Expr]]:
 def with_phases(program: Program) -> Program:
     """Return the program with strided sums as sums over one class of residues each (`tensorlang.tensor.phases`), with what they read at
     places of a class in the order of classes, and zeros for the terms that conditions leave out at the edges."""
+    if program.sizes:
+        return program
     cut = by_phases(program)
     if cut is program:
-        return program
+        return masked(program, {t.name for t in tensors(program)}, COLUMNS)
     cut = drop_unit_binders(cut)
     copies = written_out(cut)
     fresh, out = fresh_for(cut), list[Definition]()
@@ -136,7 +140,7 @@ def with_phases(program: Program) -> Program:
 
     read_so = map_values(cut, lambda e: substitute_reads(e, on_read))
     made = redefined(read_so, (*out, *read_so.definitions))
-    return masked(made, {t.name for t in tensors(made)}, columns=sys.maxsize)
+    return masked(made, {t.name for t in tensors(made)}, COLUMNS)
 
 
 def with_plain_names(program: Program) -> Program:

@@ -153,16 +153,20 @@ def _cut(program: Program, definition: Definition, reduce: Reduce, found: Stride
 def _outlined(program: Program, cut: _Cut, shaped: Definition, fresh: Fresh) -> Program | None:
     """Return the program with a tensor for the sum alone, whose axis is cut and may reach further than that of the result."""
     definition, reduce, found = cut.definition, cut.reduce, cut.found
-    used = {n for e in (*reduce.body, *((reduce.filter,) if reduce.filter else ()), *(reduce.init or ())) for n in index_names(e)}
+    used = {n for e in (*reduce.body, *((reduce.filter,) if reduce.filter else ())) for n in index_names(e)}
+    started = {n for e in reduce.init or () for n in index_names(e)}
     others = affine.conj(*(c for c in affine.conjuncts(reduce.where) if c != found.cond))
-    if found.axis in used | {*affine.names(others)} or value_names(reduce) or _may_be_left_out(_value(definition), reduce):
+    if found.axis in started or value_names(reduce) or _may_be_left_out(_value(definition), reduce):
         return None
     tensor = replace(
         shaped.tensors[0], name=fresh(f"{shaped.tensors[0].name}.{reduce.reducer.name}"), dtype=reduce.reducer.dtypes[0], grouping=()
     )
     if len(reduce.body) != 1:
         return None
-    summed = Definition((tensor,), shaped.axes, (Piece(_in_class(cut, fresh, shaped)),), span=definition.span)
+    inside = _in_class(cut, fresh, shaped)
+    if found.axis in used | {*affine.names(others)}:  # Where the axis has no more elements there are no terms
+        inside = replace(inside, where=affine.conj(inside.where, affine.compare("<", cut.at, _extent(definition, found.axis))))
+    summed = Definition((tensor,), shaped.axes, (Piece(inside),), span=definition.span)
     axis = AffineName(found.axis)
     digits = {cut.whole: affine.floor(axis, found.stride), cut.phase: affine.mod(axis, found.stride)}
     read = Read(tensor.name, tuple(digits.get(AffineName(a), AffineName(a)) for a in shaped.axes), span=reduce.span)

@@ -346,6 +346,8 @@ def _common(factors: Iterable[int], const: int, divisor: int) -> int:
 def _finished(system: _System, target: Target) -> Solved | None:
     """Return what is added to an element, with nothing said that is known; None where that is nothing."""
     where = affine.conj(system.where, *(affine.compare("==", e, axis) for e, axis in system.equations))
+    unsolved = [(e, axis) for e, axis in system.equations if affine.name_set(e)]
+    system = system.mapped(lambda e: next((AffineName(axis) for left, axis in unsolved if affine.same(e, left)), e))
     names = tuple(v.name for v in system.variables)
     known = affine.conj(target.box, *(affine.within(v.name, v.lo, v.hi) for v in system.variables))
     scope = (*target.axes, *names)

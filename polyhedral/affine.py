@@ -532,8 +532,8 @@ def evaluate(e: Expr, env: Mapping[str, Any]) -> Any:
 
 
 def _either(arrays: Literal["minimum", "maximum"], integers: Callable[[int, int], int], a: Any, b: Any) -> Any:
-    """Return which of two is less or greater; numbers alone do not wait for NumPy."""
-    if isinstance(a, int) and isinstance(b, int):
+    """Return which of two is less or greater; numbers alone, also those of other libraries, do not wait for NumPy."""
+    if not hasattr(a, "dtype") and not hasattr(b, "dtype"):
         return integers(a, b)
     import numpy as np
 

@@ -65,6 +65,15 @@ class TellsSignatures(Protocol):
         ...
 
 
+@runtime_checkable
+class TellsFingerprints(Protocol):
+    """An importer of objects whose content it knows how to tell."""
+
+    def fingerprint(self, source: Any) -> bytes:
+        """Return a digest of all there is to say about the model."""
+        ...
+
+
 @trimmed
 def compile(
     model: Any,
@@ -254,7 +263,8 @@ def fingerprint(model: Any) -> bytes | None:
     if isinstance(model, bytes):
         return hashlib.sha256(model).digest()
     if not hasattr(model, "SerializeToString"):
-        return None
+        importer = next((i for i in installed_importers() if i.matches(model)), None)
+        return importer.fingerprint(model) if isinstance(importer, TellsFingerprints) else None
     try:
         content_of_proto: bytes = model.SerializeToString(deterministic=True)
     except Exception:  # whatever an object of another library finds wrong with itself, its importer will say better

@@ -22,7 +22,7 @@ WITHOUT_EXAMPLE = {"T0307", "C0001"}
 
 
 def entries() -> Iterator[tuple[str, str, str]]:
-    for page in ("errors-proofs.md", "errors-models.md", "errors-tools.md"):
+    for page in ("errors-proofs.md", "errors-models.md", "errors-tools.md", "errors-torch.md"):
         for entry in ENTRY.finditer((DOCS / page).read_text("utf-8")):
             yield page, entry[1], entry[0]
 

@@ -32,8 +32,7 @@ from stdlib.onnx.tensors import TEXT
 from tensorlang.diagnostics import CompileError, Diagnostic, error
 from tensorlang.graph.data_dependent import HostCall, Known
 from tensorlang.graph.edit import reads, writes
-from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Part, Value, View
-from tensorlang.graph.nodes import Node as GraphNode
+from tensorlang.graph.nodes import Graph, Value, View
 from tensorlang.graph.shape_arithmetic import int_or_size
 from tensorlang.graph.sizes import Size, Symbols, UnequalSizes
 from tensorlang.runtime.custom_nodes import Custom
@@ -413,7 +412,7 @@ class _Import:
                     found[name] = None
                 case None:
                     raise Unsupported(f"node {quoted(node.label)}: output {k} of {node.op}")
-        self._rename(renamed, start)
+        self.builder.rename(renamed, start)
         self.builder.bound(start)
         for name, item in found.items():
             self._define(name, item)
@@ -426,17 +425,6 @@ class _Import:
     def _is_new_constant(self, value: Value) -> bool:
         known = value.name in self.builder.constants or value.name in self.builder.sizes
         return known and value.name not in self.bound
-
-    def _rename(self, names: Mapping[str, str], start: int) -> None:
-        for old, new in names.items():
-            self.builder.values[new] = replace(self.builder.values.pop(old), name=new)
-            for table in (self.builder.constants, self.builder.sizes):
-                if old in table:
-                    table[new] = table.pop(old)
-            for names_ in (self.builder.stored, self.builder.texts):
-                if old in names_:
-                    names_.add(new)
-        self.builder.nodes[start:] = [_renamed(n, names) for n in self.builder.nodes[start:]]
 
     # ---- outputs
 
@@ -496,20 +484,6 @@ class _Import:
             tuple(b.nodes),
             b.symbols,
         )
-
-
-def _renamed(node: GraphNode, names: Mapping[str, str]) -> GraphNode:
-    match node:
-        case Join() | Part():
-            return node  # importers make none
-        case Kernel() | Extern():
-            return replace(
-                node,
-                inputs=tuple(names.get(v, v) for v in node.inputs),
-                outputs=tuple(names.get(v, v) for v in node.outputs),
-            )
-        case View():
-            return replace(node, input=names.get(node.input, node.input), output=names.get(node.output, node.output))
 
 
 def _parts(declared: Declared, shapes: Mapping[str, tuple[int, ...]]) -> list[str]:

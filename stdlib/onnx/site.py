@@ -12,7 +12,7 @@ small is evaluated at once, which is how shape arithmetic folds away.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 from typing import Any, TypeAlias
@@ -194,6 +194,10 @@ class Builder:
             if not isinstance(node, Extern) and all(name in self.constants or name in self._makers for name in reads(node)):
                 self._makers |= dict.fromkeys(writes(node), node)
 
+    def maker(self, name: str) -> GraphNode | None:
+        """Return the node that makes a value, None where no node does."""
+        return next((node for node in reversed(self.nodes) if name in writes(node)), None)
+
     def elements(self, name: str) -> Array | None:
         """Return the elements of a value that depends on constants alone, computed now where they were not; None when it does not.
 
@@ -265,12 +269,38 @@ class Builder:
         self.constants[name] = array
         return self.value(name, dtype, array.shape)
 
+    def rename(self, names: Mapping[str, str], start: int = 0) -> None:
+        """Give values other names, where the nodes from number `start` on and what is known of them have the old ones."""
+        for old, new in names.items():
+            self.values[new] = replace(self.values.pop(old), name=new)
+            for table in (self.constants, self.sizes):
+                if old in table:
+                    table[new] = table.pop(old)
+            for names_ in (self.stored, self.texts):
+                if old in names_:
+                    names_.add(new)
+        self.nodes[start:] = [_renamed(n, names) for n in self.nodes[start:]]
+
     def of_elements(self, name: str, dtype: DType, array: Array) -> Value:
         """Return a value of these elements: a constant, or, where the array is one of objects, integers and sizes."""
         if not is_open(tuple(array.flat)):
             return self.constant(name, array.astype(dtype.numpy, copy=False))
         self.sizes[name] = array
         return self.value(name, dtype, array.shape)
+
+
+def _renamed(node: GraphNode, names: Mapping[str, str]) -> GraphNode:
+    match node:
+        case Join() | Part():
+            return node  # importers make none
+        case Kernel() | Extern():
+            return replace(
+                node,
+                inputs=tuple(names.get(v, v) for v in node.inputs),
+                outputs=tuple(names.get(v, v) for v in node.outputs),
+            )
+        case View():
+            return replace(node, input=names.get(node.input, node.input), output=names.get(node.output, node.output))
 
 
 class Site:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from codegen.dtypes import DType
 from polyhedral import expr as px
 from tensorlang.check.binder import Given, TensorArg
-from tensorlang.check.bindings import Arg
+from tensorlang.check.bindings import Arg, Binding
 from tensorlang.check.body import elaborate
 from tensorlang.check.depth import too_deep
 from tensorlang.check.inline import inline
@@ -66,6 +66,26 @@ def bound(
     """Return what the sizes and attributes of `operator` are for such arguments. Raises CompileError R02xx as `instantiate` does."""
     declaration, given = _given(module, operator, args, attrs, sizes)
     return bind(module.defining_module(operator), declaration, given).values
+
+
+def signature(
+    module: Module,
+    operator: str,
+    args: Sequence[ArgType | tuple[ArgType, ...] | None],
+    attrs: Mapping[str, object] | None = None,
+    sizes: Mapping[str, int | str | tuple[int | str, ...]] | None = None,
+) -> Binding:
+    """Return the parameters and the results of `operator` for such arguments, its sizes named, as far as they need not be numbers. Nothing
+    is asked of its body. Raises CompileError R02xx as `instantiate` does."""
+    declaration, given = _given(module, operator, args, attrs, sizes)
+    given, static = replace(given, named=True), frozenset[str]()
+    while True:
+        try:
+            return bind(module.defining_module(operator), declaration, _with_static(given, static))
+        except NeedsStatic as need:
+            if need.sizes <= static:
+                raise not_static(declaration, need) from None
+            static |= need.sizes
 
 
 def _in_mode(defining: Module, mode: sx.Mode) -> Module:

@@ -167,7 +167,7 @@ def slice_(n: Site) -> Value:
     for axis, first, last, by in zip(axes, starts, ends, steps, strict=True):
         if by == 0:
             raise n.wrong("a step is 0")
-        begin, count = _clamped(first, last, by, x.shape[axis])
+        begin, count = clamped(first, last, by, x.shape[axis])
         start[axis], step[axis], length[axis] = (0 if same(count, 0) else begin), by, count
     if same_shape(length, x.shape) and all(by == 1 or extent < 2 for by, extent in zip(step, length, strict=True)):
         return x
@@ -177,7 +177,7 @@ def slice_(n: Site) -> Value:
     return n.op("slice", x, start=tuple(start), step=tuple(step), length=tuple(length))
 
 
-def _clamped(first: int, last: int, by: int, extent: int) -> tuple[int, int]:
+def clamped(first: int, last: int, by: int, extent: int) -> tuple[int, int]:
     """Return where a slice begins, and how many elements it has. Bounds count from the end when negative and are clamped: those of a
     backward slice to the elements, where Python would let it begin before the first."""
     first, last = (bound + extent if bound < 0 else bound for bound in (first, last))

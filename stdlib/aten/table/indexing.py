@@ -1,0 +1,157 @@
+"""Operators whose indices are data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from codegen.dtypes import DTYPES
+from stdlib.aten.call import Call, Number, Rule
+from stdlib.aten.table.moving import expand
+from stdlib.onnx.table.moving import slice_axis, transposed
+from tensorlang.graph.nodes import Value
+from tensorlang.graph.sizes import same
+
+BOOL, I64 = DTYPES["bool"], DTYPES["i64"]
+Indices = Sequence[Value | None]
+
+
+def embedding(n: Call, weight: Value, indices: Value, *_: Any, **__: Any) -> Value:
+    return n.op("gather", weight, indices, axis=0)
+
+
+def index_select(n: Call, x: Value, dim: int, index: Value) -> Value:
+    index = index if index.shape else n.view(index, (1,))
+    return n.op("gather", x, index, axis=n.axis(dim, len(x.shape)))
+
+
+def gather(n: Call, x: Value, dim: int, index: Value, *, sparse_grad: bool = False) -> Value:
+    if not x.shape:
+        return expand(n, x, index.shape)
+    return n.op("gather_elements", x, index, axis=n.axis(dim, len(x.shape)))
+
+
+def index(n: Call, x: Value, indices: Indices) -> Value:
+    """One index replaces its axis. Several are one index into their axes in front; what they find stands where they stood if they were
+    neighbours, else in front."""
+    given = {k: v for k, v in enumerate(indices) if v is not None}
+    if any(v.dtype in (BOOL, DTYPES["u8"]) for v in given.values()):
+        raise n.unsupported("a mask as index, whose result has as many elements as the mask holds")
+    if len(given) == 1:
+        ((axis, ids),) = given.items()
+        return n.op("gather", x, ids, axis=axis)
+    rows, ids, rest = _in_front(n, x, given)
+    found = n.op("gather", rows, ids, axis=0)
+    first, count, width = min(given), len(given), len(ids.shape)
+    if list(given) != list(range(first, first + count)):
+        return found
+    order = (*range(width, width + first), *range(width), *range(width + first, width + len(rest)))
+    return transposed(n, found, order)
+
+
+def _in_front(n: Call, x: Value, given: dict[int, Value]) -> tuple[Value, Value, list[int]]:
+    """Return `x` with the axes that are indexed as one in front, the index into that, and the axes that are left."""
+    rest = [k for k in range(len(x.shape)) if k not in given]
+    moved = transposed(n, x, (*given, *rest))
+    shape = _broadcast([v.shape for v in given.values()])
+    ids: Value | None = None
+    for axis, value in given.items():
+        wide = expand(n, n.cast(value, I64), shape)
+        before = n.filled(shape, I64, 0) if ids is None else ids
+        ids = n.op("index_along", before, wide, extent=x.shape[axis])
+    assert ids is not None
+    return n.view(moved, (prod(x.shape[k] for k in given), *(x.shape[k] for k in rest))), ids, rest
+
+
+def _broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    rank = max(map(len, shapes))
+    columns = zip(*((1,) * (rank - len(shape)) + shape for shape in shapes), strict=True)
+    return tuple(next((extent for extent in column if not same(extent, 1)), 1) for column in columns)
+
+
+def index_put(n: Call, x: Value, indices: Indices, values: Value, accumulate: bool = False, unsafe: bool = False) -> Value:
+    given = {k: v for k, v in enumerate(indices) if v is not None}
+    if any(v.dtype in (BOOL, DTYPES["u8"]) for v in given.values()):
+        return _put_where(n, x, given, values, accumulate)
+    rows, ids, rest = _in_front(n, x, given)
+    first, count = min(given), len(given)
+    updates = n.cast(values, x.dtype)
+    shape = (*ids.shape, *(x.shape[k] for k in rest))
+    if first and list(given) == list(range(first, first + count)) and len(updates.shape) > len(rest) - first:
+        width = len(ids.shape)
+        there = expand(n, updates, (*shape[width : width + first], *ids.shape, *shape[width + first :]))
+        updates = transposed(n, there, (*range(first, first + width), *range(first), *range(first + width, len(shape))))
+    else:
+        updates = expand(n, updates, shape)
+    found = n.op("scatter_nd_add" if accumulate else "scatter_nd", rows, ids, updates)
+    order = (*given, *rest)
+    moved = n.view(found, tuple(x.shape[k] for k in order))
+    return transposed(n, moved, tuple(order.index(k) for k in range(len(order))))
+
+
+def _put_where(n: Call, x: Value, given: dict[int, Value], values: Value, accumulate: bool) -> Value:
+    mask = given.get(0)
+    if len(given) != 1 or mask is None or mask.dtype != BOOL or prod(values.shape) != 1:
+        raise n.unsupported("a mask as index of several values")
+    wide = n.view(mask, (*mask.shape, *(1 for _ in x.shape[len(mask.shape) :])))
+    value = n.cast(n.view(values, ()), x.dtype)
+    return n.op("select", wide, n.op("add", x, value) if accumulate else value, x)
+
+
+_REDUCTIONS = {"sum": "_add", "add": "_add", "prod": "_mul", "multiply": "_mul", "amax": "_max", "amin": "_min"}
+
+
+def scatter(n: Call, x: Value, dim: int, index: Value, src: Value | Number, *, reduce: str | None = None) -> Value:
+    return _scattered(n, x, dim, index, src, "" if reduce is None else _REDUCTIONS[reduce])
+
+
+def scatter_add(n: Call, x: Value, dim: int, index: Value, src: Value) -> Value:
+    return _scattered(n, x, dim, index, src, "_add")
+
+
+def scatter_reduce(n: Call, x: Value, dim: int, index: Value, src: Value, reduce: str, *, include_self: bool = True) -> Value:
+    if not include_self or reduce not in _REDUCTIONS:
+        raise n.unsupported(f"reduce = {reduce} and include_self = {include_self}")
+    return _scattered(n, x, dim, index, src, _REDUCTIONS[reduce])
+
+
+def _scattered(n: Call, x: Value, dim: int, index: Value, src: Value | Number, how: str) -> Value:
+    """Of `src`, as much counts as there are indices."""
+    if not isinstance(src, Value):
+        src = expand(n, n.value(src, x.dtype), index.shape)
+    for axis, extent in enumerate(index.shape):
+        src = slice_axis(n, src, axis, 0, extent)
+    if same(prod(index.shape), 0):
+        return x
+    return n.op(f"scatter_elements{how}", x, index, src, axis=n.axis(dim, len(x.shape)))
+
+
+def index_copy(how: str) -> Rule:
+    """Slices along an axis, written or added where the index says."""
+
+    def rule(n: Call, x: Value, dim: int, index: Value, source: Value, *, alpha: Number = 1) -> Value:
+        axis = n.axis(dim, len(x.shape))
+        if alpha != 1:
+            source = n.op("mul", *n.operands(source, alpha, dtype=x.dtype))
+        order = (axis, *(k for k in range(len(x.shape)) if k != axis))
+        found = n.op(f"scatter_nd{how}", transposed(n, x, order), index, transposed(n, n.cast(source, x.dtype), order))
+        return transposed(n, found, tuple(order.index(k) for k in range(len(order))))
+
+    return rule
+
+
+RULES: dict[str, Rule] = {
+    "embedding": embedding,
+    "index_select": index_select,
+    "gather": gather,
+    "index.Tensor": index,
+    "_unsafe_index.Tensor": index,
+    "index_put": index_put,
+    "_unsafe_index_put": index_put,
+    "scatter": scatter,
+    "scatter_add": scatter_add,
+    "scatter_reduce": scatter_reduce,
+    "index_copy": index_copy(""),
+    "index_add": index_copy("_add"),
+}

@@ -1,0 +1,120 @@
+"""Values that depend on no tensor's elements: filled ones, ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil
+from typing import Any
+
+import numpy as np
+
+from codegen.dtypes import DTYPES
+from polyhedral import affine
+from stdlib.aten.call import Call, Number, Rule
+from tensorlang.graph.nodes import Value
+from tensorlang.graph.programs import single
+from tensorlang.graph.sizes import Size, larger, to_expr
+from tensorlang.tensor.nodes import IndexValue, Tensor
+
+
+def full(n: Call, size: Sequence[int], fill_value: Number, **_: Any) -> Value:
+    return _filled(n, tuple(size), fill_value)
+
+
+def full_like(n: Call, x: Value, fill_value: Number, **_: Any) -> Value:
+    return _filled(n, x.shape, fill_value)
+
+
+def new_full(n: Call, x: Value, size: Sequence[int], fill_value: Number, **_: Any) -> Value:
+    return _filled(n, tuple(size), fill_value)
+
+
+def of_shape(value: float) -> Rule:
+    return lambda n, size, **_: _filled(n, tuple(size), value)
+
+
+def like(value: float) -> Rule:
+    return lambda n, x, **_: _filled(n, x.shape, value)
+
+
+def new(value: float) -> Rule:
+    return lambda n, x, size, **_: _filled(n, tuple(size), value)
+
+
+def _filled(n: Call, shape: tuple[int, ...], value: Number) -> Value:
+    if isinstance(value, Size):
+        from stdlib.aten.table.moving import expand
+
+        return expand(n, n.value(value, n.dtype), shape)
+    return n.filled(shape, n.dtype, value)
+
+
+def fill(n: Call, x: Value, value: Number | Value) -> Value:
+    from stdlib.aten.table.moving import expand
+
+    return expand(n, n.value(value, x.dtype), x.shape) if isinstance(value, Value) else _filled(n, x.shape, value)
+
+
+def scalar(n: Call, value: Number, **_: Any) -> Value:
+    return n.value(value, n.dtype)
+
+
+def arange(n: Call, start: Number, end: Number, step: Number = 1, **_: Any) -> Value:
+    if any(isinstance(v, Size) for v in (start, end, step)):
+        return _open_range(n, start, end, step)
+    whole = all(isinstance(v, int) for v in (start, end, step))
+    count = max(0, -int((start - end) // step) if whole else ceil((end - start) / step))
+    n.small(count, "the range")
+    kind = np.float64 if n.dtype.is_float else np.int64
+    return n.constant((kind(start) + np.arange(count).astype(kind) * kind(step)).astype(n.dtype.numpy))
+
+
+def arange_to(n: Call, end: Number, **named: Any) -> Value:
+    return arange(n, 0, end, **named)
+
+
+def _open_range(n: Call, first: Any, last: Any, by: Any) -> Value:
+    """Return a range whose bounds depend on open sizes: what it holds is computed when the model runs."""
+    if not isinstance(by, int) or by == 0:
+        raise n.unsupported("a step that is no number")
+    count = larger(-((first - last) // by), 0)
+    index = IndexValue(affine.add(to_expr(first), affine.scale(by, "i0")))
+    result = Tensor("y", DTYPES["i64"], (to_expr(count),))
+    (made,) = n.apply(single("range", (), result, ("i0",), index), ())
+    return n.cast(made, n.dtype)
+
+
+def iota(n: Call, length: int, *, start: int = 0, step: int = 1, **_: Any) -> Value:
+    return arange(n, start, start + length * step, step)
+
+
+def linspace(n: Call, start: float, end: float, steps: int, **_: Any) -> Value:
+    return n.constant(np.linspace(start, end, steps).astype(n.dtype.numpy))
+
+
+def eye(n: Call, rows: int, columns: int | None = None, **_: Any) -> Value:
+    return n.constant(np.eye(rows, columns).astype(n.dtype.numpy))
+
+
+RULES: dict[str, Rule] = {
+    "full": full,
+    "full_like": full_like,
+    "new_full": new_full,
+    "zeros": of_shape(0),
+    "ones": of_shape(1),
+    "empty": of_shape(0),
+    "zeros_like": like(0),
+    "ones_like": like(1),
+    "empty_like": like(0),
+    "new_zeros": new(0),
+    "new_ones": new(1),
+    "new_empty": new(0),
+    "fill": fill,
+    "scalar_tensor": scalar,
+    "arange.start_step": arange,
+    "arange.start": arange,
+    "arange": arange_to,
+    "prims::iota": iota,
+    "linspace": linspace,
+    "eye": eye,
+}

@@ -1,0 +1,154 @@
+"""Normalisations and softmax."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from stdlib.aten.call import Call, Rule
+from tensorlang.graph.nodes import Value
+from tensorlang.graph.sizes import same
+
+
+def softmax(operator: str) -> Rule:
+    def rule(n: Call, x: Value, dim: int, *_: Any, **__: Any) -> Value:
+        x = n.cast(x, n.dtype)
+        if not x.shape:
+            return n.view(n.op(operator, n.view(x, (1,)), axis=0), ())
+        return n.op(operator, x, axis=n.axis(dim, len(x.shape)))
+
+    return rule
+
+
+def safe_softmax(n: Call, x: Value, dim: int, dtype: Any = None) -> Value:
+    """Rows that are -inf throughout become 0."""
+    axis = n.axis(dim, len(x.shape))
+    if axis != len(x.shape) - 1:
+        raise n.unsupported("another axis than the last")
+    return n.op("masked_softmax", n.cast(x, n.dtype))
+
+
+def layer_norm(
+    n: Call, x: Value, normalized_shape: Sequence[int], weight: Value | None = None, bias: Value | None = None, eps: float = 1e-5, *_: Any
+) -> Value:
+    return n.op("layer_norm", x, weight, bias, axis=len(x.shape) - len(normalized_shape), eps=eps)
+
+
+def native_layer_norm(
+    n: Call, x: Value, normalized_shape: Sequence[int], weight: Value | None, bias: Value | None, eps: float
+) -> tuple[Value | None, ...]:
+    if not (n.uses(1) or n.uses(2)):
+        return layer_norm(n, x, normalized_shape, weight, bias, eps), None, None
+    axis = len(x.shape) - len(normalized_shape)
+    y, mean, inverse = n.ops("layer_norm_statistics", x, weight, bias, axis=axis, eps=eps)
+    kept = (*x.shape[:axis], *(1 for _ in normalized_shape))
+    return y, n.view(mean, kept), n.view(inverse, kept)
+
+
+def rms_norm(n: Call, x: Value, normalized_shape: Sequence[int], weight: Value | None = None, eps: float | None = None) -> Value:
+    from numpy import finfo
+
+    given = float(finfo(x.dtype.numpy).eps) if eps is None else eps
+    return n.op("rms_norm", x, weight, axis=len(x.shape) - len(normalized_shape), eps=given)
+
+
+def fused_rms_norm(
+    n: Call, x: Value, normalized_shape: Sequence[int], weight: Value | None = None, eps: float | None = None
+) -> tuple[Value | None, ...]:
+    if n.uses(1):
+        raise n.unsupported("the inverse roots as a result")
+    return rms_norm(n, x, normalized_shape, weight, eps), None
+
+
+def batch_norm_of(
+    n: Call, x: Value, weight: Value | None, bias: Value | None, mean: Value, variance: Value, momentum: float, eps: float
+) -> tuple[Value | None, ...]:
+    return _batch_norm(n, x, weight, bias, mean, variance, eps), None, None
+
+
+def native_batch_norm(
+    n: Call,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    mean: Value | None,
+    variance: Value | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[Value | None, ...]:
+    if mean is None or variance is None:
+        return statistics_of_the_batch(n, x, weight, bias, training, momentum, eps)
+    if training:
+        raise n.unsupported("statistics of the batch: call `model.eval()`")
+    return _batch_norm(n, x, weight, bias, mean, variance, eps), None, None
+
+
+def batch_norm(
+    n: Call,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    mean: Value | None,
+    variance: Value | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool = True,
+) -> Value | None:
+    return native_batch_norm(n, x, weight, bias, mean, variance, training, momentum, eps)[0]
+
+
+def _batch_norm(n: Call, x: Value, weight: Value | None, bias: Value | None, mean: Value, variance: Value, eps: float) -> Value:
+    channels = x.shape[1:2]
+    scale = n.filled(channels, x.dtype, 1) if weight is None else n.cast(weight, x.dtype)
+    offset = n.filled(channels, x.dtype, 0) if bias is None else n.cast(bias, x.dtype)
+    return n.op("batch_norm", x, scale, offset, n.cast(mean, x.dtype), n.cast(variance, x.dtype), eps=eps)
+
+
+def statistics_of_the_batch(
+    n: Call, x: Value, weight: Value | None, bias: Value | None, training: bool, momentum: float, eps: float
+) -> tuple[Value | None, ...]:
+    """How torch takes apart a normalisation of instances: as one batch whose channels are those of all instances."""
+    if not same(x.shape[0], 1) or n.uses(1) or n.uses(2):
+        raise n.unsupported("statistics of a batch of several")
+    channels = x.shape[1:2]
+    scale = n.filled(channels, x.dtype, 1) if weight is None else weight
+    offset = n.filled(channels, x.dtype, 0) if bias is None else bias
+    return n.op("instance_norm", x, scale, offset, eps=eps), None, None
+
+
+def native_group_norm(
+    n: Call, x: Value, weight: Value | None, bias: Value | None, N: int, C: int, HxW: int, group: int, eps: float
+) -> tuple[Value | None, ...]:
+    if n.uses(1) or n.uses(2):
+        raise n.unsupported("the statistics as results")
+    return group_norm(n, x, group, weight, bias, eps), None, None
+
+
+def group_norm(
+    n: Call, x: Value, num_groups: int, weight: Value | None = None, bias: Value | None = None, eps: float = 1e-5, *_: Any
+) -> Value:
+    channels = x.shape[1:2]
+    scale = n.filled(channels, x.dtype, 1) if weight is None else weight
+    offset = n.filled(channels, x.dtype, 0) if bias is None else bias
+    return n.op("group_norm", x, scale, offset, groups=num_groups, eps=eps)
+
+
+RULES: dict[str, Rule] = {
+    "_softmax": softmax("softmax"),
+    "softmax": softmax("softmax"),
+    "_log_softmax": softmax("log_softmax"),
+    "log_softmax": softmax("log_softmax"),
+    "_safe_softmax": safe_softmax,
+    "layer_norm": layer_norm,
+    "native_layer_norm": native_layer_norm,
+    "rms_norm": rms_norm,
+    "_fused_rms_norm": fused_rms_norm,
+    "_native_batch_norm_legit_no_training": batch_norm_of,
+    "_native_batch_norm_legit.no_stats": statistics_of_the_batch,
+    "native_batch_norm": native_batch_norm,
+    "batch_norm": batch_norm,
+    "native_group_norm": native_group_norm,
+    "group_norm": group_norm,
+}

@@ -1,0 +1,130 @@
+"""Pooling: windows that slide, and windows that divide an axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from codegen.dtypes import DTYPES
+from stdlib.aten.call import Call, Rule
+from stdlib.onnx.table.reducing import reduced
+from tensorlang.graph.nodes import Value
+from tensorlang.graph.sizes import same
+
+Sizes = int | Sequence[int]
+
+
+def max_pool(rank: int, with_places: bool) -> Rule:
+    def rule(
+        n: Call,
+        x: Value,
+        kernel_size: Sizes,
+        stride: Sizes = (),
+        padding: Sizes = 0,
+        dilation: Sizes = 1,
+        ceil_mode: bool = False,
+    ) -> Any:
+        attributes = _windows(rank, kernel_size, stride, padding, ceil_mode) | {"dilations": _each(dilation, rank)}
+        batch = _batch(n, x, rank)
+        if not with_places or not n.uses(1):
+            y = _unbatched(n, n.onnx("MaxPool", batch, **attributes), x)
+            return (y, None) if with_places else y
+        y, at = n.onnx("MaxPool", batch, outputs=2, **attributes)
+        plane = n.op("mod_int", at, n.filled((), DTYPES["i64"], prod(batch.shape[2:])))
+        return _unbatched(n, y, x), _unbatched(n, plane, x)
+
+    return rule
+
+
+def average_pool(rank: int) -> Rule:
+    def rule(
+        n: Call,
+        x: Value,
+        kernel_size: Sizes,
+        stride: Sizes = (),
+        padding: Sizes = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> Value:
+        attributes = _windows(rank, kernel_size, stride, padding, ceil_mode)
+        if divisor_override is not None:
+            raise n.unsupported("divisor_override")
+        return _unbatched(n, n.onnx("AveragePool", _batch(n, x, rank), count_include_pad=int(count_include_pad), **attributes), x)
+
+    return rule
+
+
+def _windows(rank: int, kernel: Sizes, stride: Sizes, padding: Sizes, ceil_mode: bool) -> dict[str, Any]:
+    kernel = _each(kernel, rank)
+    strides = kernel if isinstance(stride, tuple) and not stride else _each(stride, rank)
+    return {"kernel_shape": kernel, "strides": strides, "pads": _each(padding, rank) * 2, "ceil_mode": int(ceil_mode)}
+
+
+def _each(given: Sizes, rank: int) -> tuple[int, ...]:
+    numbers = (given,) if isinstance(given, int) else tuple(given)
+    return numbers * rank if len(numbers) == 1 else numbers
+
+
+def _batch(n: Call, x: Value, rank: int) -> Value:
+    return n.view(x, (1, *x.shape)) if len(x.shape) == rank + 1 else x
+
+
+def _unbatched(n: Call, y: Value, x: Value) -> Value:
+    return n.view(y, y.shape[1:]) if len(x.shape) < len(y.shape) else y
+
+
+def adaptive_average(rank: int) -> Rule:
+    """As many windows as are asked for, which cover an axis: of one size where that divides it, else means by a matrix."""
+
+    def rule(n: Call, x: Value, output_size: Sizes) -> Value:
+        wanted, extents = _each(output_size, rank), x.shape[-rank:]
+        if all(same(k, 1) for k in wanted):
+            return reduced(n, "reduce_mean", x, tuple(range(len(x.shape) - rank, len(x.shape))), True)
+        if all(have % out == 0 for have, out in zip(extents, wanted, strict=True)):
+            window = tuple(have // out for have, out in zip(extents, wanted, strict=True))
+            return _unbatched(n, n.onnx("AveragePool", _batch(n, x, rank), kernel_shape=window, strides=window), x)
+        for k, out in enumerate(wanted):
+            x = _means(n, x, len(x.shape) - rank + k, out)
+        return x
+
+    return rule
+
+
+def _means(n: Call, x: Value, axis: int, out: int) -> Value:
+    """Return the means over windows that divide an axis as evenly as can be."""
+    from stdlib.onnx.table.moving import transposed
+
+    extent = x.shape[axis]
+    if extent == out:
+        return x
+    start, end = np.arange(out) * extent // out, -(-(np.arange(out) + 1) * extent // out)
+    place = np.arange(extent)[:, None]
+    shares = ((start <= place) & (place < end)) / (end - start)
+    rank = len(x.shape)
+    order = (*(k for k in range(rank) if k != axis), axis)
+    found = n.op("matmul", transposed(n, x, order), n.constant(shares.astype(x.dtype.numpy)))
+    return transposed(n, found, tuple(order.index(k) for k in range(rank)))
+
+
+def adaptive_max(rank: int) -> Rule:
+    def rule(n: Call, x: Value, output_size: Sizes) -> tuple[Value, None]:
+        wanted, extents = _each(output_size, rank), x.shape[-rank:]
+        if n.uses(1) or any(have % out for have, out in zip(extents, wanted, strict=True)):
+            raise n.unsupported("places as a result, or windows of several sizes")
+        window = tuple(have // out for have, out in zip(extents, wanted, strict=True))
+        return _unbatched(n, n.onnx("MaxPool", _batch(n, x, rank), kernel_shape=window, strides=window), x), None
+
+    return rule
+
+
+RULES: dict[str, Rule] = {
+    **{f"max_pool{k}d": max_pool(k, False) for k in (1, 2, 3)},
+    **{f"max_pool{k}d_with_indices": max_pool(k, True) for k in (1, 2, 3)},
+    **{f"avg_pool{k}d": average_pool(k) for k in (1, 2, 3)},
+    **{f"{name}adaptive_avg_pool{k}d": adaptive_average(k) for k in (1, 2, 3) for name in ("", "_")},
+    **{f"adaptive_max_pool{k}d": adaptive_max(k) for k in (1, 2, 3)},
+}

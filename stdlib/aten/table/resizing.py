@@ -1,0 +1,78 @@
+"""Images of another size, and samples at places that the data bring."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from stdlib.aten.call import Call, Rule
+from tensorlang.graph.nodes import Value
+
+
+def nearest(n: Call, x: Value, output_size: Sequence[int], *scales: float | None) -> Value:
+    return _resized(n, x, output_size, scales, mode="nearest", place="asymmetric")
+
+
+def exact(n: Call, x: Value, output_size: Sequence[int], *scales: float | None) -> Value:
+    return _resized(n, x, output_size, scales, mode="nearest", place="half_pixel", rounding="round_prefer_ceil")
+
+
+def smooth(mode: str) -> Rule:
+    def rule(n: Call, x: Value, output_size: Sequence[int], align_corners: bool, *scales: float | None) -> Value:
+        return _resized(n, x, output_size, scales, mode=mode, place="align_corners" if align_corners else "half_pixel")
+
+    return rule
+
+
+def of_either(rule: Rule) -> Rule:
+    """The form that is given sizes or scales."""
+
+    def made(n: Call, x: Value, output_size: Sequence[int] | None, *args: object) -> Value:
+        *options, factors = args
+        if output_size is not None:
+            return rule(n, x, output_size, *options)  # type: ignore[no-any-return]
+        assert isinstance(factors, tuple)
+        sizes = tuple(int(extent * factor) for extent, factor in zip(x.shape[2:], factors, strict=True))
+        return rule(n, x, sizes, *options, *factors)  # type: ignore[no-any-return]
+
+    return made
+
+
+def _resized(
+    n: Call, x: Value, sizes: Sequence[int], scales: Sequence[float | None], mode: str, place: str, rounding: str = "floor"
+) -> Value:
+    """By the scales where all are given, as torch computes places by them even where they make no whole number."""
+    given = [s for s in scales if s is not None]
+    attributes: dict[str, Any] = {"mode": mode, "coordinate_transformation_mode": place, "nearest_mode": rounding}
+    if given and len(given) == len(sizes) and [int(e * s) for e, s in zip(x.shape[2:], given, strict=True)] == list(sizes):
+        factors = n.constant(np.asarray([1, 1, *given], np.float64))
+        y: Value = n.onnx("Resize", x, None, factors, **attributes)
+        if y.shape[2:] == tuple(sizes):
+            return y
+    return n.onnx("Resize", x, None, None, n.ints(*x.shape[:2], *sizes), **attributes)  # type: ignore[no-any-return]
+
+
+_MODES = ("linear", "nearest", "cubic")
+_PADDINGS = ("zeros", "border", "reflection")
+
+
+def grid_sampler(n: Call, x: Value, grid: Value, interpolation_mode: int, padding_mode: int, align_corners: bool) -> Value:
+    return n.onnx(  # type: ignore[no-any-return]
+        "GridSample", x, grid, mode=_MODES[interpolation_mode], padding_mode=_PADDINGS[padding_mode], align_corners=int(align_corners)
+    )
+
+
+_SMOOTH = {"upsample_linear1d": "linear", "upsample_bilinear2d": "linear", "upsample_trilinear3d": "linear", "upsample_bicubic2d": "cubic"}
+
+RULES: dict[str, Rule] = {
+    **{f"upsample_nearest{k}d.vec": of_either(nearest) for k in (1, 2, 3)},
+    **{f"upsample_nearest{k}d": nearest for k in (1, 2, 3)},
+    **{f"_upsample_nearest_exact{k}d.vec": of_either(exact) for k in (1, 2, 3)},
+    **{f"_upsample_nearest_exact{k}d": exact for k in (1, 2, 3)},
+    **{f"{op}.vec": of_either(smooth(mode)) for op, mode in _SMOOTH.items()},
+    **{op: smooth(mode) for op, mode in _SMOOTH.items()},
+    "grid_sampler_2d": grid_sampler,
+    "grid_sampler_3d": grid_sampler,
+}

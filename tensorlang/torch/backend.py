@@ -1,0 +1,228 @@
+"""`torch.compile(model, backend="tensorlang")`: models compiled here, for inference.
+
+torch captures graphs, and hands them over as graphs of ATen's operators without effects. A graph is compiled when it is first called: its
+parameters and buffers are constants then, which are laid out for the kernels that read them. Later calls see by the versions that torch
+counts whether these have changed.
+
+    options={"threads": 2, "precision": "bf16"}     threads (torch's number by default), precision and more as `tensorlang.compile` has them
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from torch._dynamo.backends.common import aot_autograd
+
+from codegen.forks import Lock
+from tensorlang.api import compile as compiled_model
+from tensorlang.api import installed_importers
+from tensorlang.diagnostics import error
+from tensorlang.runtime.model import CompiledModel
+from tensorlang.torch.capture import decompositions, of_graph
+from tensorlang.torch.program import Array, Program, size_input
+from tensorlang.torch.tensors import array_of, tensor_of
+
+MOST_BOUND = 64
+"""For how many sets of parameters a graph keeps code: layers alike share a graph."""
+MOST_CHANGES = 2
+"""How often parameters may change before they become inputs, which are read anew in each call."""
+
+
+@runtime_checkable
+class ReadsAten(Protocol):
+    """An importer of programs of ATen."""
+
+    def serves(self, operator: str) -> bool:
+        """Tell whether an operator is read as it is."""
+        ...
+
+    def check(self, program: Program) -> None:
+        """Raise CompileError for operators that nothing is there for."""
+        ...
+
+
+def tensorlang(
+    module: Any, inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None, mode: str | None = None
+) -> Callable[..., Any]:
+    """Return a graph that torch captured, compiled; `torch.compile` calls this. Raises CompileError C0142 for graphs that are to be
+    differentiated or lie on a device, O010 for operators that nothing is there for, C0143 for options and modes."""
+    if mode not in (None, "default"):
+        raise error("C0143", f"there is no mode `{mode}`", help='leave `mode` out; `options={"threads": 2}` says how many threads are used')
+    given, importer = _checked_options(options or {}), _importer()
+
+    def compiled(graph: Any, given_inputs: Sequence[Any]) -> Callable[..., Any]:
+        found = _compiled(graph, given, importer)
+
+        def run(args: list[Any]) -> list[Any]:
+            return found(args)
+
+        run._boxed_call = True  # type: ignore[attr-defined]
+        return run
+
+    made = aot_autograd(
+        fw_compiler=_refused,
+        inference_compiler=compiled,
+        decompositions=decompositions(importer.serves),
+        keep_inference_input_mutations=False,
+    )
+    return made(module, inputs)  # type: ignore[no-any-return]
+
+
+def _importer() -> ReadsAten:
+    found = next((i for i in installed_importers() if isinstance(i, ReadsAten)), None)
+    if found is None:
+        raise error(
+            "O0001", "no importer reads programs of ATen", help="install tensorlang as a package: importers are found by its metadata"
+        )
+    return found
+
+
+_OPTIONS = ("threads", "precision", "winograd", "online", "force_precision")
+
+
+def _checked_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    strange = [name for name in options if name not in _OPTIONS]
+    if strange:
+        raise error("C0143", f"there is no option `{strange[0]}`", help=f"there are {', '.join(f'`{o}`' for o in _OPTIONS)}")
+    return dict(options)
+
+
+def _refused(graph: Any, inputs: Sequence[Any]) -> Callable[..., Any]:
+    title = "this graph is to be differentiated, and models are compiled for inference"
+    raise error("C0142", title, help="call the model under `torch.no_grad()` or `torch.inference_mode()`")
+
+
+# ---------------------------------------------------------------- one graph
+
+
+def _compiled(graph: Any, options: Mapping[str, Any], importer: ReadsAten) -> _Graph:
+    placeholders = [node for node in graph.graph.nodes if node.op == "placeholder"]
+    values = [node.meta.get("val") for node in placeholders]
+    if any(isinstance(value, torch.Tensor) and value.device.type != "cpu" for value in values):
+        raise error("C0142", "this graph lies on a device", help="move the model and its inputs to the host: `model.cpu()`")
+    names = [node.name for node in placeholders]
+    importer.check(of_graph(graph, {}, "graph"))
+    return _Graph(graph, names, _parameters(values), options, _integers(graph, names))
+
+
+def _parameters(values: Sequence[Any]) -> tuple[int, ...]:
+    """Return which inputs are parameters or buffers that the graph does not change."""
+    context = torch._guards.TracingContext.try_get()
+    known = None if context is None else context.fw_metadata
+    if known is None:
+        return ()
+    changed = set(known.mutated_inp_runtime_indices)
+    return tuple(k for k in known.static_input_indices if k not in changed and isinstance(values[k], torch.Tensor))
+
+
+def _integers(graph: Any, names: Sequence[str]) -> dict[int, Callable[[Sequence[Any]], int]]:
+    """Return how the outputs are computed that are integers, from the inputs that are."""
+    (returned,) = next(node for node in graph.graph.nodes if node.op == "output").args
+    return {
+        k: _evaluation(node, names)
+        for k, node in enumerate(returned)
+        if isinstance(node, torch.fx.Node) and isinstance(node.meta.get("val"), torch.SymInt)
+    }
+
+
+def _evaluation(node: Any, names: Sequence[str]) -> Callable[[Sequence[Any]], int]:
+    expression = node.meta["val"].node.expr
+    at = {str(n.meta["val"].node.expr): names.index(n.name) for n in node.graph.nodes if n.op == "placeholder" and _is_size(n)}
+
+    def evaluate(args: Sequence[Any]) -> int:
+        return int(expression.xreplace({s: args[at[str(s)]] for s in expression.free_symbols}))
+
+    return evaluate
+
+
+def _is_size(node: Any) -> bool:
+    return isinstance(node.meta.get("val"), torch.SymInt)
+
+
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """A graph compiled for parameters, as they were; the other inputs are taken from each call."""
+
+    parameters: tuple[tuple[int, torch.Tensor, int, int], ...]
+    """Where a parameter is among the inputs, itself, where its memory begins, and how often it had changed."""
+    model: CompiledModel
+    tensors: tuple[tuple[int, str], ...]
+    sizes: tuple[tuple[int, str], ...]
+    outputs: tuple[tuple[int, str], ...]
+    width: int
+
+    def fits(self, args: Sequence[Any]) -> bool:
+        for k, tensor, address, version in self.parameters:
+            if args[k] is not tensor or tensor.data_ptr() != address or tensor._version != version:
+                return False
+        return True
+
+    def run(self, args: Sequence[Any]) -> list[Any]:
+        feeds: dict[str, Array] = {name: array_of(args[k]) for k, name in self.tensors}
+        for k, name in self.sizes:
+            feeds[name] = np.empty((args[k], 0), np.bool_)
+        found = self.model.run(feeds)
+        results: list[Any] = [None] * self.width
+        for k, name in self.outputs:
+            results[k] = tensor_of(found[name])
+        return results
+
+
+@dataclass(slots=True)
+class _Graph:
+    """A graph and what is compiled of it, for the parameters that it was called with."""
+
+    graph: Any
+    names: Sequence[str]
+    parameters: tuple[int, ...]
+    options: Mapping[str, Any]
+    integers: Mapping[int, Callable[[Sequence[Any]], int]]
+    _bound: dict[tuple[int, ...], _Bound] = field(default_factory=dict)
+    _last: _Bound | None = None
+    _changes: int = 0
+    _lock: Lock = field(default_factory=Lock)
+
+    def __call__(self, args: list[Any]) -> list[Any]:
+        last = self._last
+        bound = last if last is not None and last.fits(args) else self._for(args)
+        results = bound.run(args)
+        for k, evaluate in self.integers.items():
+            results[k] = evaluate(args)
+        return results
+
+    def _for(self, args: Sequence[Any]) -> _Bound:
+        with self._lock:
+            key = tuple(id(args[k]) for k in self.parameters)
+            found = self._bound.get(key)
+            if found is None or not found.fits(args):
+                if found is not None:
+                    self._changes += 1
+                if self._changes > MOST_CHANGES:
+                    self.parameters, key = (), ()
+                    self._bound.clear()
+                if len(self._bound) >= MOST_BOUND:
+                    self._bound.pop(next(iter(self._bound)))
+                found = self._bound[key] = self._made(args)
+            self._last = found
+            return found
+
+    def _made(self, args: Sequence[Any]) -> _Bound:
+        """Return the graph compiled for the parameters in a call."""
+        fixed = [k for k in self.parameters if not args[k].is_inference()]  # of which torch counts no changes
+        constants = {self.names[k]: array_of(args[k]) for k in fixed}
+        program = of_graph(self.graph, constants, "graph")
+        options = {"threads": torch.get_num_threads(), **self.options}
+        model = compiled_model(program, sizes="symbolic" if program.is_open else "auto", **options)
+        taken = {i.name for i in program.inputs}
+        return _Bound(
+            tuple((k, args[k], args[k].data_ptr(), args[k]._version) for k in fixed),
+            model,
+            tuple((k, name) for k, name in enumerate(self.names) if name in taken),
+            tuple((k, size_input(name)) for k, name in enumerate(self.names) if size_input(name) in taken),
+            tuple((k, a) for k, a in program.output_names()),
+            len(program.outputs),
+        )

@@ -1,0 +1,178 @@
+"""Graphs of torch's as programs of ATen: exported programs, and what `torch.compile` hands to a back end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from codegen.dtypes import DTYPES
+from tensorlang.diagnostics import CompileError, Diagnostic, error
+from tensorlang.runtime.operator import Operator
+from tensorlang.torch.program import Argument, Array, Input, Node, Program, Ref, Type, size_input
+from tensorlang.torch.registration import registered
+from tensorlang.torch.tensors import array_of, dtype_of
+
+Serves = Callable[[str], bool]
+"""Tells whether an operator of ATen is read as it is, by its name and overload."""
+
+
+def decompositions(serves: Serves) -> dict[Any, Callable[..., Any]]:
+    """Return torch's decompositions into core operators, without those of operators that are read as they are."""
+    table = torch.export.default_decompositions()
+    return {op: how for op, how in table.items() if not serves(operator_name(op))}
+
+
+def operator_name(op: Any) -> str:
+    """Return what programs call an operator of torch's: `add.Tensor`, or `mine::blur.default` outside of ATen."""
+    if not isinstance(op, torch._ops.OpOverload):
+        return str(getattr(op, "__name__", op))
+    return f"{op._schema.name.removeprefix('aten::')}.{op._overloadname}"
+
+
+def of_export(exported: Any, serves: Serves) -> Program:
+    """Return an exported program. Raises CompileError O010 for one that changes what it is given, and for tensors that are none here."""
+    kinds = torch.export.graph_signature
+    found = exported.run_decompositions(decompositions(serves))
+    changing = [s for s in found.graph_signature.output_specs if s.kind in _CHANGING]
+    if changing:
+        title = f"the exported program changes `{changing[0].target}`, and programs here return values alone"
+        raise error("O010", title, help="return what changes, and take it as an input: a cache as a tensor in and out")
+    held = {**found.state_dict, **found.constants}
+    constants: dict[str, Array] = {}
+    for spec in found.graph_signature.input_specs:
+        if spec.kind in (kinds.InputKind.PARAMETER, kinds.InputKind.BUFFER, kinds.InputKind.CONSTANT_TENSOR):
+            constants[spec.arg.name] = _array(held[spec.target], spec.target)
+        elif spec.kind != kinds.InputKind.USER_INPUT:
+            raise error("O010", f"the exported program takes `{spec.target}`, which is no tensor")
+    return of_graph(found.graph_module, constants, "exported")
+
+
+_CHANGING = tuple(
+    getattr(torch.export.graph_signature.OutputKind, name)
+    for name in ("BUFFER_MUTATION", "PARAMETER_MUTATION", "USER_INPUT_MUTATION")
+    if hasattr(torch.export.graph_signature.OutputKind, name)
+)
+
+
+def of_graph(module: Any, constants: Mapping[str, Array], name: str) -> Program:
+    """Return a graph of ATen's operators; the inputs among `constants` have these elements. Raises CompileError O010."""
+    inputs: list[Input] = []
+    sizes: dict[str, str] = {}
+    nodes: list[Node] = []
+    held = dict(constants)
+    operators: dict[str, Operator] = {}
+    outputs: tuple[Argument, ...] = ()
+    for node in module.graph.nodes:
+        match node.op:
+            case "placeholder":
+                if node.name not in held:
+                    _enter_input(node, inputs, sizes)
+            case "get_attr":
+                held[node.name] = _attribute(module, node)
+            case "output":
+                outputs = tuple(map(_output, node.args[0])) if isinstance(node.args[0], tuple | list) else (_output(node.args[0]),)
+            case _:
+                nodes.append(_node(node, operators))
+    return Program(name, tuple(_with_sizes_of(inputs, sizes)), sizes, held, tuple(nodes), outputs, operators, _least(module))
+
+
+def _least(module: Any) -> dict[str, int]:
+    """Return what symbols are at least."""
+    found = {}
+    for node in module.graph.nodes:
+        value = node.meta.get("val") if node.op == "placeholder" else None
+        for extent in value.shape if isinstance(value, torch.Tensor) else (value,):
+            if isinstance(extent, torch.SymInt) and extent.node.expr.is_symbol:
+                low = extent.node.shape_env.bound_sympy(extent.node.expr).lower
+                found[str(extent.node.expr)] = int(low) if low.is_integer and low >= 0 else 0
+    return found
+
+
+def _output(given: Any) -> Argument:
+    """Return a tensor that is returned; integers, which follow from the inputs, are left to whoever calls the program."""
+    return None if isinstance(given, torch.fx.Node) and isinstance(given.meta.get("val"), torch.SymInt) else _argument(given)
+
+
+def _attribute(module: Any, node: Any) -> Array:
+    value = module
+    for part in node.target.split("."):
+        value = getattr(value, part)
+    if not isinstance(value, torch.Tensor):
+        raise error("O010", f"the graph holds a `{type(value).__name__}`, `{node.target}`: control flow is not supported")
+    return _array(value, node.target)
+
+
+def _array(tensor: torch.Tensor, name: str) -> Array:
+    """Return the elements of a parameter where they lie."""
+    try:
+        dtype_of(tensor.dtype, f"`{name}`")
+        return array_of(tensor)
+    except (CompileError, RuntimeError, TypeError) as refused:
+        why = refused.diagnostics[0].title if isinstance(refused, CompileError) else str(refused).split("\n")[0]
+        raise error("O010", f"`{name}` is no array of the host's memory", notes=(why,)) from None
+
+
+def _enter_input(node: Any, inputs: list[Input], sizes: dict[str, str]) -> None:
+    value = node.meta.get("val")
+    if isinstance(value, torch.SymInt):
+        sizes[node.name] = str(value.node.expr)
+    elif isinstance(value, torch.Tensor):
+        inputs.append(Input(node.name, dtype_of(value.dtype, f"`{node.name}`"), tuple(map(_dim, value.shape))))
+    elif value is not None:
+        raise error("O010", f"the graph takes `{node.name}`, a `{type(value).__name__}`", help="pass it as a tensor")
+
+
+def _dim(extent: Any) -> int | str | None:
+    if isinstance(extent, int):
+        return extent
+    return str(extent.node.expr) if extent.node.expr.is_symbol else None
+
+
+def _with_sizes_of(inputs: Sequence[Input], sizes: Mapping[str, str]) -> Iterator[Input]:
+    """Yield the inputs, and one without elements for each size that none of them tells."""
+    yield from inputs
+    told = {dim for tensor in inputs for dim in tensor.dims}
+    for name, symbol in sizes.items():
+        if symbol not in told:
+            yield Input(size_input(name), DTYPES["bool"], (symbol, 0))
+
+
+def _node(node: Any, operators: dict[str, Operator]) -> Node:
+    if node.op != "call_function":
+        raise error("O010", f"the graph calls the module or method `{node.target}`", help="let torch capture it: `torch.compile`")
+    op = operator_name(node.target)
+    operator = registered(node.target)
+    if operator is not None:
+        operators[op] = operator
+    value = node.meta.get("val")
+    values = value if isinstance(value, tuple | list) else (value,)
+    place = str(node.meta.get("stack_trace") or "").strip().split("\n")
+    named = {key: _argument(a) for key, a in node.kwargs.items()}
+    return Node(node.name, op, tuple(map(_argument, node.args)), named, tuple(map(_type, values)), place[-1].strip())
+
+
+def _type(value: Any) -> Type | None:
+    if not isinstance(value, torch.Tensor):
+        return None
+    try:
+        return dtype_of(value.dtype, "a value"), tuple(n if isinstance(n, int) else None for n in value.shape)
+    except CompileError:
+        return None  # refused where an operator returns it
+
+
+def _argument(value: Any) -> Argument:
+    match value:
+        case torch.fx.Node():
+            return Ref(value.name)
+        case tuple() | list():
+            return tuple(map(_argument, value))
+        case torch.dtype():
+            return dtype_of(value, "a value")
+        case None | bool() | int() | float() | str():
+            return value
+        case slice():
+            raise CompileError(Diagnostic("O010", "the graph holds a slice of Python's"))
+        case _:
+            return str(value)

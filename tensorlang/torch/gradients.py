@@ -1,0 +1,135 @@
+"""How an operator of torch made of one of ours is differentiated: by another operator of ours.
+
+    op softmax(x: T[M, N]) -> (y: T[M, N])                 backward:  op softmax_back(y: T[M, N], d_y: T[M, N]) -> (d_x: T[M, N])
+
+The operator of the derivative takes tensors of the first one, results of it, and cotangents of the results, all by their names, and
+returns gradients, `d_` and the name of the tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from codegen.dtypes import DTYPES
+from tensorlang.diagnostics import error
+from tensorlang.runtime.operator import Operator
+from tensorlang.syntax import nodes as sx
+
+OF = "d_"
+"""What names of gradients and cotangents begin with."""
+
+
+Register = Callable[[Operator, str], Any]
+"""Registers an operator under the name of the first one and an ending, and returns torch's operator."""
+
+
+@dataclass(slots=True)
+class Derivative:
+    """`of(names)` computes the gradients by tensors of `forward`; it reads the values `read`."""
+
+    forward: sx.Operator
+    of: Callable[[tuple[str, ...]], Operator]
+    read: tuple[str, ...]
+    _known: dict[tuple[str, ...], tuple[sx.Operator, Any]] = field(default_factory=dict)
+    """What computes the gradients by some tensors; also by the names of all that it returns."""
+
+    def register(self, qualified: str, register: Register) -> None:
+        """Tell torch how `qualified` is differentiated."""
+        forward = self.forward
+        tensors = [p.name for p in forward.params if p.kind == "tensor"]
+        results = [p.name for p in forward.results]
+
+        def setup(ctx: Any, inputs: tuple[Any, ...], output: Any, keyword_only_inputs: Mapping[str, Any] | None = None) -> None:
+            outputs = output if isinstance(output, tuple) else (output,)
+            values = dict(zip(tensors, inputs, strict=False)) | dict(zip(results, outputs, strict=True))
+            ctx.kept = [name for name in self.read if values.get(name) is not None]
+            ctx.save_for_backward(*(values[name] for name in ctx.kept))
+            ctx.numbers = {name: given for name, given in (keyword_only_inputs or {}).items() if given is not None}
+            ctx.outputs = [(o.shape, o.dtype, o.device) for o in outputs]
+
+        def backward(ctx: Any, *cotangents: torch.Tensor | None) -> tuple[Any, ...]:
+            given = dict(zip(ctx.kept, ctx.saved_tensors, strict=True))
+            for name, cotangent, (shape, dtype, device) in zip(results, cotangents, ctx.outputs, strict=True):
+                given[OF + name] = torch.zeros(shape, dtype=dtype, device=device) if cotangent is None else cotangent
+            given_in_order = tensors[: len(ctx.needs_input_grad)]  # what is left out at the end, torch leaves out here, too
+            wanted = tuple(name for name, needed in zip(given_in_order, ctx.needs_input_grad, strict=True) if needed)
+            declared, overload = self._overload(wanted, register)
+            read = [given.get(p.name) for p in declared.params if p.kind == "tensor"]
+            numbers = {p.name: ctx.numbers[p.name] for p in declared.params if p.kind != "tensor" and p.name in ctx.numbers}
+            found = overload(*read, **numbers)
+            names = [p.name.removeprefix(OF) for p in declared.results]
+            gradients = dict(zip(names, found if isinstance(found, tuple) else (found,), strict=True))
+            return tuple(gradients.get(name) if name in wanted else None for name in given_in_order)
+
+        torch.library.register_autograd(qualified, backward, setup_context=setup)
+
+    def _overload(self, wanted: tuple[str, ...], register: Register) -> tuple[sx.Operator, Any]:
+        """Return what computes the gradients by some tensors, and its declaration."""
+        found = self._known.get(wanted)
+        if found is None:
+            operator = self.of(wanted)
+            names = tuple(p.name for p in operator.declaration.results)
+            found = self._known.get(names) or (operator.declaration, register(operator, "_".join(("backward", *names))))
+            self._known[wanted] = self._known[names] = found
+        return found
+
+
+def differentiated(operator: Operator, backward: Operator | None, autograd: bool) -> Derivative | None:
+    """Return how `operator` is differentiated: by `backward`, or with `autograd` by what its equations say; None where neither is asked
+    for. Raises CompileError C0141 for a `backward` that does not fit."""
+    forward = operator.declaration
+    if backward is None and not autograd:
+        return None
+    if backward is not None and autograd:
+        raise error("C0141", "both `backward` and `autograd` are given", help="leave one of them out")
+    several = [p.name for p in forward.params if p.each]
+    if several:
+        title = f"`{operator.name}` takes any number of tensors as `{several[0]}`, of which no gradients are returned"
+        raise error("C0141", title, help="register it without `backward` and `autograd`")
+    tensors = tuple(p.name for p in forward.params if p.kind == "tensor")
+    if backward is None:
+        floats = [p.name for p in forward.params if p.name in tensors and _may_be_float(forward, p)]
+        if not floats:
+            raise error("C0141", f"`{operator.name}` cannot be differentiated: it takes no floats", help="leave `autograd` out")
+        operator.gradient(*floats)
+        return Derivative(forward, lambda names: operator.gradient(*names), tensors)
+    if not isinstance(backward, Operator):
+        raise error("C0141", f"`backward` is a `{type(backward).__name__}`", help="pass an operator: `backward=ops.blur_back`")
+    _check_names(forward, backward.declaration)
+    known = {*tensors, *(p.name for p in forward.results)}
+    return Derivative(forward, lambda _: backward, tuple(p.name for p in backward.declaration.params if p.name in known))
+
+
+def _may_be_float(declared: sx.Operator, param: sx.Param) -> bool:
+    """Tell whether a tensor may have elements of a float type."""
+    dtype = param.type.dtype if isinstance(param.type, sx.TensorType) else ""
+    if dtype in DTYPES:
+        return DTYPES[dtype].is_float
+    classes = {generic.name: generic.bound for generic in declared.generics}
+    return classes.get(dtype) in (None, "num", "float")
+
+
+def _check_names(forward: sx.Operator, back: sx.Operator) -> None:
+    """Raise CompileError C0141 for names in `back` that mean nothing of `forward`."""
+    tensors = [p.name for p in forward.params if p.kind == "tensor"]
+    results = [p.name for p in forward.results]
+    known = {*(p.name for p in forward.params), *results, *(OF + name for name in results)}
+    strange = [p for p in back.params if p.name not in known]
+    if strange:
+        title = f"`{back.name}` takes `{strange[0].name}`, which `{forward.name}` does not have"
+        help = (
+            f"take tensors, attributes and results of `{forward.name}` by their names, and cotangents as {_listed(OF + r for r in results)}"
+        )
+        raise error("C0141", title, strange[0].span, help=help)
+    wrong = [p for p in back.results if p.name.removeprefix(OF) not in tensors or not p.name.startswith(OF)]
+    if wrong:
+        title = f"`{back.name}` returns `{wrong[0].name}`, which is no gradient of `{forward.name}`"
+        raise error("C0141", title, wrong[0].span, help=f"return some of {_listed(OF + t for t in tensors)}")
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)

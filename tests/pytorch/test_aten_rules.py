@@ -1,0 +1,274 @@
+"""Every rule for an operator of ATen computes what torch computes: graphs are interpreted and compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from onnx_evaluate import evaluate
+from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn import functional as F
+
+from stdlib.aten import Importer
+from stdlib.aten.call import wider
+from stdlib.aten.importer import imported
+from tensorlang.diagnostics import CompileError
+from tensorlang.graph.verify import verify
+from tensorlang.torch.capture import decompositions, of_graph
+from tensorlang.torch.tensors import TORCH_DTYPES, array_of, dtype_of
+
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
+
+TABLE = decompositions(Importer().serves)
+
+
+def made(*shape: int, low: float = -1.5, high: float = 2.0) -> Tensor:
+    """Return numbers that differ, in no order."""
+    count = int(np.prod(shape))
+    order = (torch.arange(count) * 7919) % max(count, 1)
+    return (low + (high - low) * (order.to(torch.float32) + 0.5) / max(count, 1)).reshape(shape)
+
+
+def whole(*shape: int, low: int = -4, high: int = 5) -> Tensor:
+    return (torch.arange(int(np.prod(shape))) * 7 % (high - low) + low).reshape(shape)
+
+
+X, Y, P, Z, N = made(2, 3, 4), made(3, 4), made(2, 3, low=0.1, high=3), whole(2, 3), whole(3, low=1, high=5)
+IMAGE, B = made(1, 4, 6, 6), Z > 0
+
+ELEMENTWISE: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
+    **{name: (getattr(torch, name), (P,)) for name in (
+        "exp", "log", "sqrt", "rsqrt", "reciprocal", "abs", "neg", "floor", "ceil", "round", "trunc", "sign", "erf", "sin", "cos", "tan",
+        "atan", "sinh", "cosh", "tanh", "asinh", "log1p", "expm1", "log2", "log10", "exp2", "square", "sigmoid", "isnan", "isinf",
+        "isfinite", "nan_to_num",
+    )},
+    **{name: (getattr(torch, name), (P / 4,)) for name in ("asin", "acos", "atanh")},
+    "acosh": (torch.acosh, (P + 1,)),
+    **{name: (getattr(F, name), (X,)) for name in (
+        "relu", "silu", "mish", "hardswish", "gelu", "softplus", "elu", "celu", "selu", "leaky_relu", "hardsigmoid", "hardtanh", "relu6",
+        "glu", "logsigmoid", "softsign", "tanhshrink", "hardshrink",
+    )},
+    **{f"{name} of integers": (getattr(torch, name), (Z,)) for name in (
+        "abs", "neg", "floor", "sign", "sqrt", "exp", "isnan", "bitwise_not",
+    )},
+    "add of two types": (lambda a, b: a + b, (X, whole(3, 4))),
+    "add of a scalar tensor": (lambda a, b: a + b, (Z, torch.tensor(0.5))),
+    "add of a number": (lambda a: a + 2, (Z,)),
+    "add of a float to integers": (lambda a: a + 0.5, (Z,)),
+    "add of truths": (lambda a: a + a, (B,)),
+    "alpha": (lambda a, b: torch.sub(a, b, alpha=2), (X, Y)),
+    "rsub": (lambda a: 1 - a, (X,)),
+    "mul of truths": (lambda a, b: a * b, (B, B)),
+    "div of integers": (lambda a: a / 3, (Z,)),
+    "div down": (lambda a: torch.div(a, 3, rounding_mode="floor"), (Z,)),
+    "div to zero": (lambda a: torch.div(a, 3, rounding_mode="trunc"), (Z,)),
+    "div of floats down": (lambda a: torch.div(a, 0.7, rounding_mode="floor"), (X,)),
+    "//": (lambda a: a // 3, (Z,)),
+    "%": (lambda a: a % 3, (Z,)),
+    "% of floats": (lambda a: a % 0.7, (X,)),
+    "fmod": (lambda a: torch.fmod(a, 3), (Z,)),
+    "power 3": (lambda a: a**3, (X,)),
+    "power 0.5": (lambda a: a**0.5, (P,)),
+    "power 1.7": (lambda a: a**1.7, (P,)),
+    "power of integers": (lambda a: a**2, (Z,)),
+    "power of a number": (lambda a: 2.0**a, (X,)),
+    "atan2": (torch.atan2, (X, Y)),
+    "lerp": (lambda a, b: torch.lerp(a, b, 0.3), (X, X + 1)),
+    "addcmul": (lambda a, b: torch.addcmul(a, b, b, value=2), (X, Y)),
+    "addcdiv": (lambda a, b: torch.addcdiv(a, b, b + 3), (X, Y)),
+    "maximum": (torch.maximum, (X, Y)),
+    "minimum of integers": (torch.minimum, (Z, Z.flip(0))),
+    "clamp": (lambda a: a.clamp(-0.5, 0.5), (X,)),
+    "clamp of integers": (lambda a: a.clamp(min=-1), (Z,)),
+    "clamp by tensors": (lambda a, b: torch.clamp(a, b, b + 1), (X, Y)),
+    "where": (lambda c, a: torch.where(c, a, 0.0), (B, P)),
+    "masked_fill": (lambda a, c: a.masked_fill(c, -float("inf")), (P, B)),
+    **{name: (getattr(torch, name), (Z, Z.flip(1))) for name in (
+        "eq", "ne", "lt", "le", "gt", "ge", "bitwise_and", "bitwise_or", "bitwise_xor", "logical_and", "logical_xor",
+    )},
+    "compare with a float": (lambda a: a > 0.5, (Z,)),
+    "compare truths": (lambda a: (a < a.flip(0)) | (a == a.flip(1)), (B,)),
+    "logical_not": (torch.logical_not, (Z,)),
+    "shifts": (lambda a: (a << 2) + (a >> 1), (Z,)),
+    "prelu": (F.prelu, (X, made(3))),
+    "casts": (lambda a: a.to(torch.int32).to(torch.float64) + a.to(torch.bool), (X,)),
+    "softplus beta": (lambda a: F.softplus(a, 2.0), (X,)),
+    "gelu tanh": (lambda a: F.gelu(a, approximate="tanh"), (X,)),
+    "dropout": (lambda a: F.dropout(a, 0.5, training=False), (X,)),
+}  # fmt: skip
+
+SHAPES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
+    "view": (lambda a: a.view(4, -1), (X,)),
+    "flatten": (lambda a: a.flatten(1), (X,)),
+    "permute": (lambda a: a.permute(2, 0, 1), (X,)),
+    "t": (lambda a: a.t(), (Y,)),
+    "transpose": (lambda a: a.transpose(-1, 0), (X,)),
+    "expand": (lambda a: a.expand(2, -1, 4, 3, 4), (X.unsqueeze(1),)),
+    "repeat": (lambda a: a.repeat(2, 1, 3), (Y,)),
+    "squeeze": (lambda a: (a.squeeze(), a.squeeze(1), a.squeeze((0, 1))), (made(1, 1, 3),)),
+    "cat": (lambda a, b: torch.cat([a, a + b, torch.zeros(0)], -1), (X, Y)),
+    "cat of types": (lambda a, b: torch.cat([a, b]), (P, Z)),
+    "stack": (lambda a, b: torch.stack([a, b], 1), (Y, Y + 1)),
+    "split": (lambda a: a.split(3, 2), (X,)),
+    "split by sizes": (lambda a: a.split([1, 2], 1), (X,)),
+    "chunk": (lambda a: a.chunk(3, -1), (made(2, 7),)),
+    "slices": (lambda a: a[:, 1:, ::2] + a[:, :-1, -2:], (X,)),
+    "select": (lambda a: a[-1, 1:2] * a[0, 0], (X,)),
+    "unbind": (lambda a: a.unbind(1), (X,)),
+    "write a slice": (lambda a, b: _written(a, b), (X, Y)),
+    "flip": (lambda a: a.flip(0, 2), (X,)),
+    "roll": (lambda a: (a.roll(1, 0), a.roll((1, -1), (1, 2)), a.roll(3)), (X,)),
+    "pad": (lambda a: F.pad(a, (1, 2, 0, 1), value=3.0), (X,)),
+    "crop": (lambda a: F.pad(a, (-1, 1)), (X,)),
+    "pad reflect": (lambda a: F.pad(a, (1, 2, 2, 1), mode="reflect"), (IMAGE,)),
+    "pad replicate": (lambda a: F.pad(a, (1, 2), mode="replicate"), (X,)),
+    "triangles": (lambda a: a.tril() - a.triu(1), (X,)),
+    "diagonal": (lambda a: (a.diagonal(1, 1, 2), a.diagonal(-1, 0, 2)), (X,)),
+    "unfold": (lambda a: a.unfold(2, 3, 1), (X,)),
+    "pixel shuffle": (lambda a: (F.pixel_shuffle(a, 2), F.pixel_unshuffle(a, 3)), (IMAGE,)),
+    "ranges": (lambda a: a + torch.arange(4) + torch.arange(1, 2, 0.25) + torch.linspace(0, 1, 4), (X,)),
+    "filled": (lambda a: a + torch.ones_like(a) + torch.full((4,), 2.5) + torch.eye(3, 4) + a.new_zeros(4), (X,)),
+    "bits": (lambda a: a.view(torch.int32), (X,)),
+    "nothing": (lambda a: torch.cat([a[:0], a[1:1]]), (X,)),
+    "a scalar": (lambda a: a.sum().view(1).expand(3) + a.mean(), (X,)),
+}
+
+PRODUCTS: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
+    "matmul": (torch.matmul, (X, made(4, 2))),
+    "matmul of batches": (torch.matmul, (made(2, 3, 4, 5), made(2, 3, 5, 2))),
+    "matmul broadcasts": (torch.matmul, (made(2, 1, 4, 5), made(3, 5, 2))),
+    "vectors": (lambda a, b: (a @ b, b @ b), (Y, made(4))),
+    "linear": (F.linear, (X, made(5, 4), made(5))),
+    "addmm": (lambda c, a, b: torch.addmm(c, a, b, beta=0.5, alpha=2), (made(2), Y, made(4, 2))),
+    "baddbmm": (torch.baddbmm, (made(2, 3, 2), X, made(2, 4, 2))),
+    "einsum": (lambda a, b: torch.einsum("bij,kj->bki", a, b), (X, made(5, 4))),
+    "conv2d": (lambda x, w, b: F.conv2d(x, w, b, stride=2, padding=1, groups=2), (IMAGE, made(6, 2, 3, 3), made(6))),
+    "conv1d dilated": (lambda x, w: F.conv1d(x, w, dilation=2), (made(2, 3, 9), made(4, 3, 3))),
+    "conv of one image": (lambda x, w: F.conv2d(x, w), (IMAGE[0], made(2, 4, 3, 3))),
+    "conv transposed": (
+        lambda x, w: F.conv_transpose2d(x, w, stride=2, padding=1, output_padding=1, groups=2), (IMAGE, made(4, 2, 3, 3)),
+    ),
+    "conv3d": (F.conv3d, (made(1, 2, 4, 4, 4), made(3, 2, 2, 2, 2))),
+    "attention": (F.scaled_dot_product_attention, (made(2, 2, 3, 4), made(2, 2, 5, 4), made(2, 2, 5, 4))),
+    "attention causal": (lambda q: F.scaled_dot_product_attention(q, q, q, is_causal=True), (made(2, 2, 3, 4),)),
+    "attention masked": (
+        lambda q, m: F.scaled_dot_product_attention(q, q, q, attn_mask=m, scale=0.3), (made(2, 2, 3, 4), torch.ones(3, 3).tril() > 0),
+    ),
+    "attention biased": (lambda q, m: F.scaled_dot_product_attention(q, q, q, attn_mask=m), (made(2, 2, 3, 4), made(1, 2, 3, 3))),
+    "attention in groups": (
+        lambda q, k: F.scaled_dot_product_attention(q, k, k, enable_gqa=True), (made(2, 4, 3, 4), made(2, 2, 3, 4)),
+    ),
+}  # fmt: skip
+
+REDUCTIONS: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
+    "sum": (lambda a: (a.sum(), a.sum(1), a.sum((0, 2), keepdim=True)), (X,)),
+    "sum of integers": (lambda a: (a.sum(), (a > 0).sum(0)), (Z,)),
+    "mean": (lambda a: (a.mean(), a.mean(-1, keepdim=True)), (X,)),
+    "prod": (lambda a: a.prod(1), (X,)),
+    "extremes": (lambda a: (a.amax((0, 1)), a.amin(2, keepdim=True), a.max(), a.min()), (X,)),
+    "extremes with places": (lambda a: (*a.max(1), *a.min(-1, keepdim=True)), (X,)),
+    "places": (lambda a: (a.argmax(), a.argmin(1), a.argmax(2, keepdim=True)), (X,)),
+    "truths": (lambda a: (a.any(), a.all(1), (a > 0).any(0)), (Z,)),
+    "variance": (lambda a: (a.var(), a.std(1), a.var((0, 2), correction=0), *torch.var_mean(a, 2)), (X,)),
+    "logsumexp": (lambda a: torch.logsumexp(a, 1), (X,)),
+    "norms": (lambda a: (a.norm(), torch.linalg.vector_norm(a, 1, 1), torch.linalg.vector_norm(a, float("inf"), -1)), (X,)),
+    "running": (lambda a: (a.cumsum(1), a.cumprod(-1)), (X,)),
+    "running of integers": (lambda a: a.cumsum(1), (Z,)),
+    "topk": (lambda a: (*a.topk(2, 1), *a.topk(2, largest=False)), (X,)),
+    "sort": (lambda a: a.sort(descending=True), (made(3),)),
+    "softmax": (lambda a: (a.softmax(1), F.log_softmax(a, -1), a.sum().softmax(0)), (X,)),
+    "layer_norm": (lambda a, g: F.layer_norm(a, (3, 4), g, g) + F.layer_norm(a, (4,)), (X, Y)),
+    "batch_norm": (lambda a, m, v: F.batch_norm(a, m, v), (IMAGE, made(4), made(4, low=0.5))),
+    "group_norm": (lambda a, g: F.group_norm(a, 2, g, g), (IMAGE, made(4))),
+    "instance_norm": (lambda a, g: F.instance_norm(a, weight=g, bias=g), (IMAGE, made(4))),
+}  # fmt: skip
+
+WINDOWS: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
+    "max_pool": (lambda a: (F.max_pool2d(a, 3, 2, 1), F.max_pool2d(a[0], 2), F.max_pool2d(a, 4, 3, ceil_mode=True)), (IMAGE,)),
+    "max_pool with places": (lambda a: F.max_pool2d(a, 2, return_indices=True), (IMAGE,)),
+    "max_pool1d": (lambda a: F.max_pool1d(a, 2), (X,)),
+    "avg_pool": (lambda a: (F.avg_pool2d(a, 3, 2, 1), F.avg_pool2d(a, 3, 2, 1, count_include_pad=False)), (IMAGE,)),
+    "adaptive": (lambda a: (F.adaptive_avg_pool2d(a, 1), F.adaptive_avg_pool2d(a, 3), F.adaptive_avg_pool2d(a, (4, 5))), (IMAGE,)),
+    "adaptive max": (lambda a: F.adaptive_max_pool2d(a, 2), (IMAGE,)),
+    "nearest": (lambda a: F.interpolate(a, scale_factor=2), (IMAGE,)),
+    "nearest to a size": (lambda a: (F.interpolate(a, (4, 9)), F.interpolate(a, (4, 9), mode="nearest-exact")), (IMAGE,)),
+    "bilinear": (lambda a: (F.interpolate(a, scale_factor=2, mode="bilinear"), F.interpolate(a, (4, 9), mode="bilinear")), (IMAGE,)),
+    "bilinear by a share": (lambda a: F.interpolate(a, scale_factor=1.3, mode="bilinear"), (IMAGE,)),
+    "corners": (lambda a: F.interpolate(a, (4, 9), mode="bilinear", align_corners=True), (IMAGE,)),
+    "bicubic": (lambda a: F.interpolate(a, scale_factor=2, mode="bicubic"), (IMAGE,)),
+    "grid": (lambda a, g: F.grid_sample(a, g, align_corners=False), (IMAGE, made(1, 3, 3, 2))),
+}
+
+INDICES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
+    "embedding": (F.embedding, (whole(2, 3, low=0, high=5), made(5, 4))),
+    "index_select": (lambda a, i: a.index_select(1, i), (X, whole(4, low=0, high=3))),
+    "gather": (lambda a, i: a.gather(1, i), (X, whole(2, 2, 4, low=0, high=3))),
+    "index": (lambda a, i: a[:, i], (X, whole(4, low=0, high=3))),
+    "two neighbours": (lambda a, i, j: a[:, i, j], (X, whole(2, 1, low=0, high=3), whole(3, low=0, high=4))),
+    "two apart": (lambda a, i, j: a[i, :, j], (X, whole(3, low=0, high=2), whole(3, low=0, high=4))),
+    "put": (lambda a, i: a.index_put((i,), torch.tensor(9.0)), (X, whole(1, low=0, high=2))),
+    "put behind": (lambda a, i: torch.ops.aten.index_put(a, [None, i], made(2, 2, 4), True), (X, torch.tensor([0, 2]))),
+    "put where": (lambda a, c: a.index_put((c,), torch.tensor(9.0)), (P, B)),
+    "scatter": (lambda a, i: a.scatter(1, i, 5.0), (X, whole(2, 1, 4, low=0, high=3))),
+    "scatter_add": (lambda a, i: a.scatter_add(1, i, a), (X, whole(2, 3, 4, low=0, high=3))),
+    "scatter_reduce": (lambda a, i: a.scatter_reduce(1, i, a, "amax"), (X, whole(2, 3, 4, low=0, high=3))),
+    "index_copy": (lambda a, i: a.index_copy(1, i, made(2, 2, 4)), (X, torch.tensor([2, 0]))),
+    "index_add": (lambda a, i: a.index_add(1, i, made(2, 2, 4), alpha=2), (X, torch.tensor([2, 2]))),
+    "select_scatter": (lambda a, b: a.select_scatter(b, 0, 1), (X, Y)),
+}
+
+
+def _written(a: Tensor, b: Tensor) -> Tensor:
+    a = a.clone()
+    a[1:, :2, 1:3] = b[:2, :2]
+    return a
+
+
+CASES = ELEMENTWISE | SHAPES | PRODUCTS | REDUCTIONS | WINDOWS | INDICES
+
+
+def computed(function: Callable[..., Any], args: tuple[Tensor, ...]) -> list[np.ndarray[Any, Any]]:
+    """Return what the graph of a function computes, interpreted."""
+    functional = torch.func.functionalize(lambda *given: function(*given), remove="mutations")
+    graph = make_fx(functional, decomposition_table=TABLE, tracing_mode="fake")(*args)
+    graph.graph.eliminate_dead_code()
+    program = of_graph(graph, {}, "case")
+    feeds = {i.name: array_of(a) for i, a in zip(program.inputs, args, strict=True)}
+    return evaluate(verify(imported(program, None)), feeds)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_rule_computes_what_torch_computes(name: str) -> None:
+    function, args = CASES[name]
+    expected = function(*args)
+    results = list(expected) if isinstance(expected, tuple | list) else [expected]
+    for found, wanted in zip(computed(function, args), results, strict=True):
+        assert found.dtype == array_of(wanted).dtype and found.shape == tuple(wanted.shape)
+        np.testing.assert_allclose(found, array_of(wanted), rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("a", ["bool", "u8", "i8", "i16", "i32", "i64", "f16", "bf16", "f32", "f64"])
+def test_types_are_promoted_as_torch_does(a: str) -> None:
+    for b in ("bool", "u8", "i8", "i16", "i32", "i64", "f16", "bf16", "f32", "f64"):
+        theirs = torch.promote_types(TORCH_DTYPES[a], TORCH_DTYPES[b])
+        assert wider(dtype_of(TORCH_DTYPES[a], ""), dtype_of(TORCH_DTYPES[b], "")) == dtype_of(theirs, ""), b
+
+
+@pytest.mark.parametrize(
+    ("function", "args", "what"),
+    [
+        (lambda a: torch.linalg.svdvals(a), (Y,), "operator _linalg_svd.default of ATen"),
+        (lambda a: a[a > 0], (Y,), "mask as index"),
+        (lambda a: F.dropout(a, 0.5), (Y,), "train = True"),
+    ],
+    ids=["no rule", "a mask", "dropout"],
+)
+def test_what_nothing_is_there_for_is_named(function: Any, args: tuple[Tensor, ...], what: str) -> None:
+    graph = make_fx(function, decomposition_table=TABLE, tracing_mode="symbolic")(*args)
+    with pytest.raises(CompileError, match="O010") as refused:
+        imported(of_graph(graph, {}, "case"), {i.name: tuple(a.shape) for i, a in zip(of_graph(graph, {}, "c").inputs, args, strict=False)})
+    assert what in str(refused.value)

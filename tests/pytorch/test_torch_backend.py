@@ -1,0 +1,192 @@
+"""Models of torch compiled here: by `torch.compile` and from exported programs, for one combination of sizes and for all."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch_networks import network
+
+import tensorlang as tl
+from stdlib.aten import Importer
+from tensorlang.diagnostics import CompileError
+from tensorlang.torch import custom_op
+from tensorlang.torch.backend import tensorlang
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning"),
+    pytest.mark.usefixtures("fresh"),
+]
+
+OPS = tl.parse("op halved[T: float](x: T[N]) -> (y: T[N]) { y[i] = x[i] / 2 }")
+halved = custom_op(OPS.halved, "tests::halved")
+
+
+@pytest.fixture
+def fresh() -> None:
+    torch._dynamo.reset()
+
+
+def compiled(model: Any, **options: Any) -> Any:
+    return torch.compile(model, backend=tensorlang, fullgraph=True, **options)
+
+
+def close(found: Any, wanted: Any) -> None:
+    for a, b in zip(_tensors(found), _tensors(wanted), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+
+
+def _tensors(found: Any) -> tuple[Any, ...]:
+    return found if isinstance(found, tuple) else (found,)
+
+
+@pytest.mark.parametrize("name", ["mobilenet", "unet", "lstm"])
+def test_networks_compute_what_torch_computes(name: str) -> None:
+    model, inputs = network(name, small=True)
+    with torch.no_grad(), torch._dynamo.config.patch(allow_rnn=True):
+        close(compiled(model)(*inputs), model(*inputs))
+
+
+def test_an_exported_program_is_a_model() -> None:
+    model, inputs = network("bert", small=True)
+    net = tl.compile(torch.export.export(model, inputs), importers=[Importer()])
+    with torch.no_grad():
+        np.testing.assert_allclose(net(*(t.numpy() for t in inputs)), model(*inputs).numpy(), rtol=1e-4, atol=1e-4)
+
+
+def test_a_cache_grows_without_another_compilation(caplog: pytest.LogCaptureFixture) -> None:
+    model, (ids, *past) = network("gpt", small=True)
+    fast = compiled(model, dynamic=True)
+    with torch.no_grad(), caplog.at_level(logging.INFO, "tensorlang.compile"):
+        for _ in range(4):
+            wanted = model(ids, *past)
+            close(fast(ids, *past), wanted)
+            past = wanted[1:]
+    assert sum("compiled in" in r.getMessage() for r in caplog.records) == 1
+
+
+class Counting(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor([1.0, 2.0, 3.0]))
+        self.register_buffer("count", torch.zeros(1))
+
+    def forward(self, x: Tensor, k: int = 1) -> tuple[Any, ...]:
+        self.count.add_(1)
+        return x * self.weight + k, self.count * 2, x.shape[0] + k, None, x
+
+
+def test_buffers_change_and_what_is_no_tensor_is_returned() -> None:
+    model = Counting()
+    fast = compiled(model)
+    for n in (2, 4, 5):
+        x = torch.ones(n, 3)
+        with torch.no_grad():
+            y, count, size, nothing, same = fast(x, n)
+        assert torch.equal(y, x * model.weight + n) and count.item() == 2 * model.count.item()
+        assert (size, nothing) == (2 * n, None) and torch.equal(same, x)
+    assert model.count.item() == 3
+
+
+def test_parameters_that_change_are_read_anew() -> None:
+    model, x = nn.Linear(3, 2, bias=False), torch.ones(1, 3)
+    fast = compiled(model)
+    with torch.no_grad():
+        for k in range(5):
+            model.weight.fill_(k)
+            assert fast(x).tolist() == [[3 * k, 3 * k]]
+        model.weight.data = torch.full((2, 3), 7.0)
+        assert fast(x).tolist() == [[21, 21]]
+
+
+def test_layers_that_share_a_graph_keep_their_parameters() -> None:
+    layers, x = [nn.Linear(2, 2) for _ in range(3)], torch.ones(1, 2)
+    forward = torch.compile(lambda layer, x: layer(x), backend=tensorlang)
+    with torch.inference_mode():
+        for layer in (*layers, *layers):
+            close(forward(layer, x), layer(x))
+
+
+def test_models_of_inference_mode_and_of_other_types() -> None:
+    with torch.inference_mode():
+        model = nn.Linear(3, 2).to(torch.bfloat16)
+        x = torch.ones(1, 3, dtype=torch.bfloat16)
+        torch.testing.assert_close(compiled(model)(x), model(x), rtol=1e-2, atol=1e-2)
+        integers = compiled(lambda a: (a.sum(), a.to(torch.uint8) * 2, a > 1))
+        x = torch.arange(4)
+        assert all(torch.equal(a, b) for a, b in zip(integers(x), (x.sum(), x.to(torch.uint8) * 2, x > 1), strict=True))
+
+
+@pytest.mark.parametrize("x", [torch.ones(0, 3), torch.ones(1, 3), torch.arange(12.0).view(3, 4).t()[:, :3]], ids=["none", "one", "apart"])
+def test_inputs_of_any_size_lie_anywhere(x: Tensor) -> None:
+    with torch.no_grad():
+        close(compiled(lambda t: F.relu(t) * 2)(x), F.relu(x) * 2)
+
+
+def test_norms_that_torch_takes_apart_are_whole_here() -> None:
+    x, g = torch.randn(3, 4), torch.randn(4)
+    with torch.no_grad():
+        close(compiled(lambda x, g: F.rms_norm(x, (4,), g, 1e-6))(x, g), F.rms_norm(x, (4,), g, 1e-6))
+
+
+def test_operators_of_the_language_are_fused_into_graphs() -> None:
+    with torch.no_grad():
+        fast = compiled(lambda x: halved(x.abs()) + 1)
+        close(fast(-torch.ones(4)), torch.full((4,), 1.5))
+    exported = torch.export.export(_Halving(), (torch.ones(4),))
+    net = tl.compile(exported, importers=[Importer()])
+    assert net(np.ones(4, np.float32)).tolist() == [1.5] * 4
+    assert "halved" in net.explain()
+
+
+class _Halving(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return halved(x) + 1
+
+
+def test_a_graph_runs_in_several_threads() -> None:
+    model = nn.Linear(8, 8)
+    fast, inputs = compiled(model), [torch.randn(1, 8) for _ in range(4)]
+    with torch.no_grad():
+        wanted = [model(x) for x in inputs]
+        fast(inputs[0])
+    found: dict[int, Tensor] = {}
+
+    def run(k: int) -> None:
+        with torch.no_grad():
+            for _ in range(20):
+                found[k] = fast(inputs[k])
+
+    threads = [threading.Thread(target=run, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    close(tuple(found[k] for k in range(4)), tuple(wanted))
+
+
+@pytest.mark.parametrize(
+    ("call", "code"),
+    [
+        (lambda: compiled(nn.Linear(2, 2))(torch.ones(1, 2)), "C0142"),
+        (lambda: compiled(lambda x: x + 1, options={"speed": 3})(torch.ones(1)), "C0143"),
+        (lambda: compiled(lambda x: x + 1, mode="max-autotune")(torch.ones(1)), "C0143"),
+        (lambda: compiled(torch.linalg.svdvals)(torch.ones(2, 2)), "O010"),
+    ],
+    ids=["gradients", "options", "mode", "operator"],
+)
+def test_what_is_not_compiled_is_refused_with_a_code(call: Any, code: str) -> None:
+    with pytest.raises(Exception, match=code):
+        call()
+
+
+def test_a_program_that_changes_what_it_is_given_is_refused() -> None:
+    exported = torch.export.export(Counting(), (torch.ones(2, 3),))
+    with pytest.raises(CompileError, match=r"O010.*changes `count`"):
+        tl.compile(exported, importers=[Importer()])

@@ -12,7 +12,7 @@ from dataclasses import replace
 from codegen.loops.nodes import Add, Const, Expr, FloorDiv, For, Index, Int, Load, Max, Mod, Mul, Require, Store, Var
 from codegen.loops.walk import free_vars, loads, substitute
 
-SHORT_ROW = 4
+NARROW_ROW = 4
 """Elements of a row at most, of which vectors take one of several rows."""
 
 
@@ -31,11 +31,11 @@ def filled(loop: For) -> str | None:
 
 def checked(loop: For) -> str | None:
     """Return the buffer whose elements are all that a serial loop looks at, and checks: those of a row, or of as many rows of at most
-    `SHORT_ROW` elements. None for any other loop."""
+    `NARROW_ROW` elements. None for any other loop."""
     match loop:
         case For(var, Int(0), _, (Require(cond),), "serial"):
             return _checked(cond, var, ())
-        case For(var, Int(0), _, (For(place, Int(0), Int(count), (Require(cond),), "serial"),), "serial") if 1 < count <= SHORT_ROW:
+        case For(var, Int(0), _, (For(place, Int(0), Int(count), (Require(cond),), "serial"),), "serial") if 1 < count <= NARROW_ROW:
             return _checked(cond, var, (place,))
         case _:
             return None
@@ -55,7 +55,7 @@ def _checked(cond: Expr, var: str, inside: tuple[str, ...]) -> str | None:
 
 def in_vectors(loop: For, lanes: int) -> tuple[For, For]:
     """Return the loops that do what one that is `filled` or `checked` does, `lanes` elements at once."""
-    loop = replace(loop, body=tuple(replace(s, kind="unroll", extent=SHORT_ROW) if isinstance(s, For) else s for s in loop.body))
+    loop = replace(loop, body=tuple(replace(s, kind="unroll", extent=NARROW_ROW) if isinstance(s, For) else s for s in loop.body))
     count = loop.hi if isinstance(loop.hi, Int) else Max(loop.hi, Int(0))
     whole, rest = (Int(count.value // lanes), Int(count.value % lanes)) if isinstance(count, Int) else _divided(count, lanes)
     step, lane = f"{loop.var} step", f"{loop.var} lane"

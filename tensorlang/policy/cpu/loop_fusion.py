@@ -25,6 +25,7 @@ from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.policy.cpu.inner_loops import InnerLoops, best_inner_loops, cycles_of
+from tensorlang.policy.cpu.narrow_rows import has_narrow_rows
 from tensorlang.policy.cpu.strips import Strip
 from tensorlang.policy.deriver import Deriver, bytes_of, mark_parallel
 from tensorlang.policy.groups import FusionGroup, recurs
@@ -112,7 +113,7 @@ def _is_single(d: Deriver, definition: Definition) -> bool:
     name = definition.tensors[0].name
     if len(definition.pieces) != 1 or len(definition.tensors) != 1 or name in d.separate or recurs(d.program, definition):
         return False
-    if d.layouts.keys() & {name, *definition_reads(definition)}:
+    if d.layouts.keys() & {name, *definition_reads(definition)} or has_narrow_rows(d, definition):
         return False
     found = list(reduces(definition.pieces[0].value))
     if not found:

@@ -45,6 +45,7 @@ from math import prod
 
 from codegen.dtypes import compute_dtype
 from polyhedral import affine
+from tensorlang.policy.cpu.narrow_rows import has_narrow_rows
 from tensorlang.policy.cpu.register_tiles import (
     blocked_binder,
     grouped,
@@ -80,7 +81,7 @@ def _contraction(d: Deriver, group: FusionGroup) -> Shape | None:
     definition = summing(group.head)
     axis = _columns_axis(d, definition)
     c = contraction(definition, axis) if axis is not None else None
-    if c is None or axis is None or len(group.members) > 1:
+    if c is None or axis is None or len(group.members) > 1 or has_narrow_rows(d, definition):
         return None
     sizes, own = extents(definition), definition.tensors[0].name
     lanes = block_of(d.layouts.get(own), axis) or d.machine.lanes(compute_dtype(c.reduce.reducer.dtypes[0]))
@@ -165,6 +166,8 @@ def _binders(definition: Definition) -> tuple[str, ...]:
 def _pointwise(d: Deriver, group: FusionGroup) -> Shape | None:
     definition = group.head
     if len(group.members) > 1 or not definition.axes or len(definition.pieces) > 1 or _is_contraction(d, definition):
+        return None
+    if has_narrow_rows(d, definition):
         return None
     own, axis, sizes = definition.tensors[0].name, vector_axis(d, definition), extents(definition)
     if axis not in definition.axes:

@@ -1,0 +1,66 @@
+"""Rows of few elements, as points and colours have: lanes are rows, and the elements of each are written out.
+
+    q[n, i] = t[i] + sum(j) r[i, j] * p[n, j]        i, j in 0..3
+                                                     split q.n by 16 -> n_o, n_v
+                                                     order q.n_o, q.j, q.i_t, q.n_v;  unroll q.i_t, q.j;  vectorize q.n_v
+
+Vectors along a row would be empty for the most part. Lanes that are rows read elements a few apart: whole vectors hold these, and are
+shuffled.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from codegen.dtypes import compute_dtype
+from polyhedral import affine
+from polyhedral.expr import Name as AffineName
+from tensorlang.policy.cpu.inner_loops import InnerLoops, add_inner_loops
+from tensorlang.policy.deriver import Deriver, mark_parallel
+from tensorlang.policy.pointwise import moves_one_by_one
+from tensorlang.schedule.plan import full
+from tensorlang.schedule.shape import OPEN_EXTENT, extents
+from tensorlang.tensor.nodes import Definition, Dynamic, Read
+from tensorlang.tensor.walk import definition_reads, index_names, reads, reduces, tensor_table
+
+MOST_ELEMENTS = 4
+"""Of a row: of so many vectors one is made by shuffles."""
+MOST_UNROLLED = 9
+"""Terms of a sum that are written out."""
+
+
+def has_narrow_rows(d: Deriver, definition: Definition) -> bool:
+    """Tell whether a tensor is made of many rows of few elements, and all that lanes of rows read lies as near."""
+    if len(definition.axes) < 2 or len(definition.pieces) != 1 or len(definition.tensors) != 1:
+        return False
+    if d.layouts.keys() & {definition.tensors[0].name, *definition_reads(definition)}:
+        return False
+    sizes, (rows, last) = extents(definition), definition.axes[-2:]
+    lanes = d.machine.lanes(compute_dtype(definition.tensors[0].dtype))
+    if not 1 < (sizes[last] or 0) <= MOST_ELEMENTS or (sizes[rows] or OPEN_EXTENT) < 2 * lanes:
+        return False
+    found = [r for r in reads(definition.pieces[0].value) if rows in index_names(r)]
+    return moves_one_by_one(definition, last) or all(_is_near(d, r, rows) for r in found)
+
+
+def _is_near(d: Deriver, read: Read, axis: str) -> bool:
+    """Tell whether neighbours along an axis lie as few elements apart as a row has at most."""
+    shape = tensor_table(d.program)[read.tensor].shape
+    places = [k for k, slot in enumerate(read.index) if isinstance(slot, Dynamic) or axis in affine.name_set(slot)]
+    if len(places) != 1 or isinstance(read.index[places[0]], Dynamic) or read.index[places[0]] != AffineName(axis):
+        return False
+    behind = [affine.constant(extent) for extent in shape[places[0] + 1 :]]
+    return all(e is not None for e in behind) and prod(e or 1 for e in behind) <= MOST_ELEMENTS
+
+
+def derive_narrow_rows(d: Deriver, definition: Definition) -> None:
+    """Add the directives for a tensor that has narrow rows."""
+    sizes, (rows, last) = extents(definition), definition.axes[-2:]
+    vector = () if moves_one_by_one(definition, last) else (rows,)
+    outer = add_inner_loops(d, definition, definition.axes, InnerLoops(vector, rows=((last, sizes[last] or 1),)))
+    name, binders = definition.tensors[0].name, [b for r in reduces(definition.pieces[0].value) for b in r.binders]
+    if binders and prod(sizes[b.name] or MOST_UNROLLED + 1 for b in binders) <= MOST_UNROLLED:
+        d.add(d.schedule.unroll(*(full(name, b.name) for b in binders)))
+    lanes = d.machine.lanes(compute_dtype(definition.tensors[0].dtype))
+    known = {**sizes, f"{last}_o": 1, f"{rows}_o": -(-(sizes[rows] or OPEN_EXTENT) // lanes)}
+    mark_parallel(d, (definition,), outer, known)

@@ -1,0 +1,73 @@
+"""Rows of few elements: lanes are rows, and the elements of each are written out."""
+
+from __future__ import annotations
+
+import pytest
+from scheduled_programs import argument, assert_same
+
+from tensorlang.check.instantiate import instantiate
+from tensorlang.check.module import load_module
+from tensorlang.diagnostics import Source
+from tensorlang.policy.cpu.derive import derive
+from tensorlang.policy.machine import Machine
+from tensorlang.schedule.check import proven
+from tensorlang.syntax.parse import parse
+from tensorlang.syntax.printer import show
+from tensorlang.tensor.nodes import Program
+
+MACHINE = Machine(target="cpu", threads=2)
+
+
+def operator(signature: str, body: str, sizes: dict[str, int]) -> Program:
+    module = load_module(parse(Source("f.tl", f"op f({signature} {{\n{body}\n}}")))
+    return instantiate(module, "f", [argument(p, sizes) for p in module.operators["f"].params])
+
+
+def directives(program: Program) -> list[str]:
+    return [show(d) for d in derive(program, MACHINE).directives]
+
+
+@pytest.mark.parametrize(
+    ("signature", "body"),
+    [
+        pytest.param(
+            "p: i32[N, 3], r: i32[3, 3], t: i32[3]) -> (q: i32[N, 3])", "q[n, i] = t[i] + sum(j) r[i, j] * p[n, j]", id="rotation"
+        ),
+        pytest.param(
+            "a: i32[N, 3], b: i32[N, 3]) -> (q: i32[N, 3])",
+            "q[n, i] = a[n, (i + 1) % 3] * b[n, (i + 2) % 3] - a[n, (i + 2) % 3] * b[n, (i + 1) % 3]",
+            id="cross product",
+        ),
+        pytest.param("a: i32[2, N, 4], b: i32[N]) -> (q: i32[2, N, 4])", "q[m, n, i] = max(a[m, n, 3 - i], 0) * b[n]", id="planes"),
+    ],
+)
+@pytest.mark.parametrize("rows", [32, 75])
+def test_lanes_of_narrow_rows_are_rows(signature: str, body: str, rows: int) -> None:
+    program = operator(signature, body, {"N": rows})
+    found = directives(program)
+    assert any(d.startswith("vectorize q.n_v") for d in found)
+    assert any(d.startswith("unroll q.i_t") for d in found)
+    assert_same(program, proven(program, derive(program, MACHINE)), {})
+
+
+@pytest.mark.parametrize(
+    ("signature", "body"),
+    [
+        pytest.param("a: i32[N, 5]) -> (q: i32[N, 5])", "q[n, i] = a[n, 4 - i]", id="longer rows"),
+        pytest.param(
+            "a: i32[N, 90], w: i32[90, 3]) -> (q: i32[N, 3])", "q[n, i] = sum(k) a[n, k] * w[k, i]", id="long rows that are summed"
+        ),
+        pytest.param("a: i32[4, 3]) -> (q: i32[4, 3])", "q[n, i] = a[3 - n, i] + 2 * a[n, 2 - i]", id="few rows"),
+    ],
+)
+def test_other_rows_run_as_they_would(signature: str, body: str) -> None:
+    program = operator(signature, body, {"N": 64})
+    assert "unroll q.i_t" not in directives(program)
+    assert_same(program, proven(program, derive(program, MACHINE)), {})
+
+
+def test_elements_of_a_narrow_row_that_data_name_are_fetched_one_by_one() -> None:
+    program = operator("x: u8[N, 3], t: i32[3, 256]) -> (q: i32[N, 3])", "q[n, c] = t[c, x[n, c]]", {"N": 40})
+    assert "unroll q.c_t" in directives(program)
+    assert not any(d.startswith("vectorize") for d in directives(program))
+    assert_same(program, proven(program, derive(program, MACHINE)), {})

@@ -166,6 +166,8 @@ class _Import:
                 raise UnequalSizes(symbols.unequal, CompileError(refusal.diagnostic)) from None
             self.problems.append(refusal.diagnostic)
         except Unsupported as missing:
+            if symbols is not None and symbols.unequal is not None:
+                raise UnequalSizes(symbols.unequal, CompileError(_missing([str(missing)]))) from None
             self.missing.append(str(missing))
 
     def _stop_if(self, stop: bool) -> None:
@@ -173,8 +175,7 @@ class _Import:
             return
         found = list(self.problems)
         if self.missing:
-            notes = tuple(dict.fromkeys(self.missing))
-            found.insert(0, Diagnostic("O010", "this model needs what is not supported yet", (), notes))
+            found.insert(0, _missing(self.missing))
         raise CompileError(*found)
 
     def _define(self, name: str, item: Item) -> None:
@@ -484,6 +485,10 @@ class _Import:
             tuple(b.nodes),
             b.symbols,
         )
+
+
+def _missing(what: Iterable[str]) -> Diagnostic:
+    return Diagnostic("O010", "this model needs what is not supported yet", (), tuple(dict.fromkeys(what)))
 
 
 def _parts(declared: Declared, shapes: Mapping[str, tuple[int, ...]]) -> list[str]:

@@ -225,7 +225,10 @@ class Builder:
         return self.constants[name] if name in self.constants else self._computed[name]
 
     def _compute(self, node: GraphNode) -> None:
-        """Compute the results of a node whose inputs are known. Raises Refusal O014 when they are too many."""
+        """Compute the results of a node whose inputs are known. Raises Refusal O014 when they are too many, OpenSize where they are made of
+        sizes in a way that expressions do not have (floats)."""
+        if isinstance(node, Kernel) and node.program.sizes and self.symbols is not None:
+            raise OpenSize(*(Size(self.symbols.formula(name), self.symbols) for name in node.program.sizes))
         results = [self.values[name] for name in writes(node)]
         count = max(prod(value.shape) for value in results)
         taken = work(node.program) if isinstance(node, Kernel) else 0
@@ -627,9 +630,11 @@ class Site:
         self.builder.sizes[result.name] = array
         return result
 
-    def filled(self, shape: Sequence[int], dtype: DType, value: float = 0) -> Value:
-        """Return a constant all of whose elements are equal; it takes no memory."""
+    def filled(self, shape: Sequence[int], dtype: DType, value: float | Size = 0) -> Value:
+        """Return a value all of whose elements are equal; a constant takes no memory."""
         check_size(dtype, tuple(shape), f"a constant of node {quoted(self.node.label)}")
+        if isinstance(value, Size):
+            return self._expanded(self.of_sizes(np.full((1,) * len(shape), value, object), dtype), shape)
         if dtype.is_integer and not limits(dtype)[0] <= value <= limits(dtype)[1]:
             raise self.wrong(f"{value} does not fit {dtype}")
         if is_open(shape):
@@ -638,7 +643,7 @@ class Site:
         return self.constant(np.broadcast_to(np.asarray(value, dtype.numpy), tuple(shape)))
 
     def _expanded(self, one: Value, shape: Sequence[int]) -> Value:
-        """Return the one element of a value everywhere in a shape whose sizes are open."""
+        """Return the one element of a value everywhere in a shape."""
         axes = axes_of(len(shape))
         result, param = Tensor("y", one.dtype, tuple(map(to_expr, shape))), Tensor("x", one.dtype, (Int(1),) * len(shape))
         (made,) = self.apply(single("fill", (param,), result, axes, Read("x", (Int(0),) * len(shape))), (one,))

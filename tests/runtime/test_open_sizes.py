@@ -133,6 +133,15 @@ def resized() -> bytes:
     return n.model({"x": ["batch", 2, "height", "width"]}, twice, cubic)
 
 
+def sounds() -> bytes:
+    """A recurrent layer and a spectrum over signals of any length, thrown back at both ends, and products by letters of both."""
+    n = Net()
+    wide = n.op("Pad", "x", n.ints(0, 4, 0, 4), mode="reflect")
+    power = n.op("ReduceSum", n.op("STFT", wide, n.ints(4), "", n.ints(8), onesided=1), n.ints(3), keepdims=0)
+    y = n.op("RNN", n.op("Transpose", power, perm=[1, 0, 2]), n.weight(1, 6, 5), n.weight(1, 6, 6), hidden_size=6)
+    return n.model({"x": ["batch", "length"]}, n.op("Einsum", y, power, equation="tdbh,btf->bhf"))
+
+
 def feeds_for(data: bytes, sizes: Mapping[str, int], seed: int = 0) -> dict[str, Array]:
     rng = np.random.default_rng(seed)
     out: dict[str, Array] = {}
@@ -173,6 +182,7 @@ MODELS = {
     ),
     "expansions and slices": (expansions, combinations(batch=[3, 2, 6])),
     "images made larger and smaller": (resized, combinations(batch=[2], height=[5, 9], width=[4, 2])),
+    "signals of any length": (sounds, combinations(batch=[2, 1], length=[12, 29])),
     "a cache of keys": (cached, combinations(batch=[2, 1], seq=[3, 1], past_len=[5, 0, 1, 12])),
 }
 
@@ -236,6 +246,14 @@ def test_combinations_that_an_assumption_does_not_hold_for_are_compiled_for_them
         check(model, data, combinations(batch=[5, 6, 3, 4]))
     assert "as long as batch != 3" in compilations(caplog)[0]
     assert len(compilations(caplog)) == 2
+
+
+def test_sizes_that_go_through_floats_are_numbers() -> None:
+    n = Net()
+    half = n.op("Ceil", n.op("Div", n.op("Cast", n.size("x", 1), to=TensorProto.FLOAT), n.constant(np.array([2], np.float32))))
+    pads = n.op("Concat", n.ints(0, 0, 0), n.op("Cast", half, to=TensorProto.INT64), axis=0)
+    data = n.model({"x": ["batch", "length"]}, n.op("Pad", "x", pads))
+    check(tl.compile(data, threads=1), data, combinations(batch=[2, 3], length=[4, 5]))
 
 
 RARE: dict[str, Any] = {"mode": "linear", "antialias": 1}

@@ -8,9 +8,9 @@ from __future__ import annotations
 from functools import lru_cache
 
 from stdlib.library import library
-from stdlib.onnx.site import Site
+from stdlib.onnx.site import Site, argument_type
 from stdlib.onnx.table.entry import Entry
-from tensorlang.check.instantiate import ArgType, instantiate
+from tensorlang.check.instantiate import instantiate
 from tensorlang.check.module import Module, load_module
 from tensorlang.diagnostics import CompileError, Source
 from tensorlang.graph.nodes import Value
@@ -26,9 +26,8 @@ def einsum(n: Site) -> Value:
         for letter, extent in zip(term, operand.shape, strict=True):
             if extents.setdefault(letter, extent) != extent:
                 raise n.unsupported(f"the index {letter} over {extents[letter]} and {extent} elements")
-    types = tuple(ArgType(operand.dtype, operand.shape) for operand in operands)
     try:
-        found = instantiate(_module(terms, result), "einsum", types)
+        found = instantiate(_module(terms, result), "einsum", [argument_type(operand) for operand in operands])
     except CompileError as problem:
         raise n.mismatch(operands, problem) from problem
     return n.apply(found, operands, "einsum", (("equation", equation),))[0]

@@ -12,7 +12,7 @@ from stdlib.onnx.site import Site
 from stdlib.onnx.table.entry import Entry
 from tensorlang.graph.nodes import Value
 from tensorlang.graph.programs import axes_of, single
-from tensorlang.graph.sizes import is_one, is_open, larger, same, same_shape, smaller, to_expr
+from tensorlang.graph.sizes import OpenSize, Size, is_one, is_open, larger, same, same_shape, smaller, to_expr
 from tensorlang.tensor.nodes import Read, Tensor
 
 
@@ -270,6 +270,9 @@ def _repeating(n: Site, mode: str, x: Value, lo: list[int], hi: list[int]) -> Va
     lo, hi = [max(0, k) for k in lo], [max(0, k) for k in hi]
     if any(extent == 0 for extent in x.shape):
         raise n.wrong("there is nothing to repeat in an empty value")
+    for extent, before, after in zip(x.shape, lo, hi, strict=True):
+        if mode == "reflect" and isinstance(extent, Size) and not (extent > before and extent > after):
+            raise OpenSize(extent)  # thrown back more than once
     return n.op(f"pad_{mode}", x, lo=tuple(lo), hi=tuple(hi)) if any((*lo, *hi)) else x
 
 

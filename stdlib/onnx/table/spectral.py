@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
 from codegen.dtypes import DTYPES
@@ -61,7 +63,7 @@ def transform(n: Site, x: Value, axis: int, length: int, inverse: bool, onesided
 
 
 def _product(n: Site, x: Value, table: Array) -> Value:
-    flat = n.view(x, (int(np.prod(x.shape[:-1])), x.shape[-1]))
+    flat = n.view(x, (prod(x.shape[:-1]), x.shape[-1]))
     return n.view(n.op("matmul", flat, n.constant(table)), (*x.shape[:-1], table.shape[1]))
 
 
@@ -74,9 +76,7 @@ def stft(n: Site) -> Value:
         raise n.wrong(f"pieces of {size} elements, {step[0]} apart, of a signal of the shape {list(x.shape)}")
     signal = x if len(x.shape) == 3 else n.view(x, (*x.shape, 1))
     count = (x.shape[1] - size) // step[0] + 1
-    places = np.arange(count)[:, None] * step[0] + np.arange(size)
-    n.small(places.size, "the table of places")
-    pieces = n.op("gather", signal, n.constant(places.astype(np.int64)), axis=1)
+    pieces = n.op("pieces", signal, count=count, length=size, step=step[0])
     if window is not None:
         if window.shape != (size,):
             raise n.wrong(f"a window of the shape {list(window.shape)} for pieces of {size} elements")

@@ -4,8 +4,9 @@
     python benchmarks/gradients.py conv softmax    those whose names contain one of these
     python benchmarks/gradients.py --threads 2
 
-PyTorch keeps what its forward pass has computed, and its time is that of the backward pass alone. A gradient here takes the inputs and
-the derivatives by results, so its time includes what it computes again of the forward pass. A ratio above 1 says that it is faster all the same.
+PyTorch keeps what its forward pass has computed, and its time is that of the backward pass alone. A gradient here takes the inputs
+and the derivatives by results, so its time includes what it computes again of the forward pass. A ratio above 1 says that it is
+faster all the same.
 """
 
 from __future__ import annotations

@@ -45,8 +45,8 @@ FAULTS = (
     Fault(
         "llvm-strided-beyond",
         "codegen/llvm/memory.py",
-        "start = part * (lanes - 1)\n",
-        "start = part * lanes\n",
+        "start = part * (lanes - 1) if offset is None",
+        "start = part * lanes if offset is None",
         "strided reads go beyond their last element",
         RUNTIME,
     ),

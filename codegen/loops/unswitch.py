@@ -19,7 +19,7 @@ from codegen.dtypes import i64
 from codegen.loops.indices import Algebra
 from codegen.loops.nodes import Alloc, Compare, Const, For, Function, If, Index, IndexValue, Int, Stmt, ValueIndex, Var
 from codegen.loops.simplify import assuming
-from codegen.loops.walk import binders, free_vars, map_stmt, stores, walk
+from codegen.loops.walk import binders, free_vars, map_stmt, statements, stores, walk
 
 MOST_COPIES = 13
 """Of a loop, for all numbers of rows and of vectors."""
@@ -28,7 +28,7 @@ MOST_NODES = 60_000
 
 def unswitch(function: Function) -> Function:
     """Return a function that does the same as `function`, in simplified form, in whose sums the number of copies is known."""
-    if not any(_is_open(n) for n in walk(*function.body) if isinstance(n, For)):
+    if not any(_open_loops(function.body)):
         return function
     sizes = {e.name: (0, None) for p in function.params for e in p.shape if isinstance(e, Var)}
     made = replace(function, body=_block(function.body, Algebra.of(sizes)))
@@ -37,6 +37,10 @@ def unswitch(function: Function) -> Function:
 
 def _is_open(loop: For) -> bool:
     return loop.kind == "unroll" and loop.lo == Int(0) and not isinstance(loop.hi, Int) and loop.extent is not None
+
+
+def _open_loops(body: tuple[Stmt, ...]) -> Iterator[For]:
+    return (n for n in statements(*body) if isinstance(n, For) and _is_open(n))
 
 
 def _block(body: tuple[Stmt, ...], algebra: Algebra, room: int = MOST_COPIES) -> tuple[Stmt, ...]:
@@ -67,10 +71,11 @@ class _Copies:
 
 def _copies(body: tuple[Stmt, ...], algebra: Algebra) -> Iterator[_Copies]:
     """Yield numbers of copies, known before `body` runs, of which a sum in it asks in every step."""
-    bound = frozenset(binders(*body))
+    found = [(s, loops) for s in body if isinstance(s, For) and s.kind == "serial" and (loops := tuple(_open_loops(s.body)))]
+    bound = frozenset(binders(*body)) if found else frozenset[str]()
     seen: set[Index] = set()
-    for inner in (n for s in body if isinstance(s, For) and _sums(s) for n in walk(*s.body)):
-        if not isinstance(inner, For) or not _is_open(inner) or inner.hi in seen or free_vars(inner.hi) & bound:
+    for inner in (n for s, loops in found if _sums(s) for n in loops):
+        if inner.hi in seen or free_vars(inner.hi) & bound:
             continue
         seen.add(inner.hi)
         if any(isinstance(n, ValueIndex) for n in walk(inner.hi)):
@@ -83,7 +88,7 @@ def _copies(body: tuple[Stmt, ...], algebra: Algebra) -> Iterator[_Copies]:
 
 def _sums(loop: For) -> bool:
     """Tell whether iterations of a loop write the same elements of what is there before."""
-    own = {n.buffer.name for n in walk(*loop.body) if isinstance(n, Alloc)}
+    own = {n.buffer.name for n in statements(*loop.body) if isinstance(n, Alloc)}
     return loop.kind == "serial" and any(loop.var not in free_vars(*s.index) for s in stores(*loop.body) if s.buffer not in own)
 
 

@@ -247,6 +247,21 @@ def walk(*roots: Node) -> Iterator[Node]:
         pending.extend(reversed(children(node)))
 
 
+def statements(*roots: Node) -> Iterator[Node]:
+    """Yield the statements among `roots` and below them, parents first, in text order: expressions are not gone through."""
+    pending = list(reversed(roots))
+    while pending:
+        node = pending.pop()
+        match node:
+            case For(body=body) | Producer(body):
+                pending.extend(reversed(body))
+            case If(_, then, orelse):
+                pending.extend(reversed((*then, *orelse)))
+            case _:
+                pass
+        yield node
+
+
 def free_vars(*roots: Node) -> frozenset[str]:
     """Return the loop variables and sizes that `roots` use and do not bind themselves."""
     found: set[str] = set()
@@ -284,7 +299,7 @@ def certain_loads(*roots: Node) -> frozenset[Load]:
 
 def stores(*roots: Node) -> Iterator[Store]:
     """Yield every write to a buffer below `roots`, in text order."""
-    return (node for node in walk(*roots) if isinstance(node, Store))
+    return (node for node in statements(*roots) if isinstance(node, Store))
 
 
 def runs_at_least_once(loop: For) -> bool:

@@ -52,6 +52,7 @@ ARGUMENTS: dict[str, tuple[tuple[tuple[int, ...], ...], dict[str, Any]]] = {
 @pytest.mark.parametrize("name", ARGUMENTS)
 def test_arguments_may_have_other_axes_and_sizes_other_names_than_in_the_equations(name: str, sizes: Any) -> None:
     operator = tl.parse(OTHERS, sizes=sizes, threads=1)[name]
+    operator = operator.schedule("parallel f") if (name, sizes) == ("conv2d", "symbolic") else operator  # its tiles take a minute to check
     shapes, attrs = ARGUMENTS[name]
     arrays, texts = [np.zeros(s, "f") for s in shapes], dict[str, str]()
     operator.stages(*arrays, dump=texts.__setitem__, **attrs)

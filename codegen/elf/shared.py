@@ -14,7 +14,9 @@ from dataclasses import dataclass
 
 from codegen.elf.objects import EXECUTE, WRITE, X86_64, Object, ObjectError, Relocation, Section
 
-_PAGE = 4096
+_PAGES = {X86_64: 4096}
+_LARGEST = 1 << 16
+"""The largest pages that systems have on other machines."""
 _READ, _WRITE, _RUN = 4, 2, 1
 _ABS64, _PC32, _PLT32, _GOTPCREL, _PC64, _GOTPCRELX, _REX_GOTPCRELX = 1, 2, 4, 9, 24, 41, 42
 _GLOB_DAT, _RELATIVE = 6, 8
@@ -30,9 +32,9 @@ _RELOCATION = struct.Struct("<QQq")
 def shared_library(made: Object, exported: Sequence[str], name: str, needed: Sequence[str] = ()) -> bytes:
     """Return a shared library with the symbols in `exported`, to be called `name`; `needed` are the libraries that it loads.
 
-    Raises ObjectError for another machine than x86-64, and for relocations that position-independent code has no use for."""
-    if made.machine != X86_64:
-        raise ObjectError("shared libraries are written for x86-64 alone")
+    Raises ObjectError for relocations that position-independent code has no use for, and for any of another machine than x86-64."""
+    if made.machine != X86_64 and any(section.relocations for section in made.sections):
+        raise ObjectError("shared libraries with relocations are written for x86-64 alone")
     return _Linked(made, tuple(exported), name, tuple(needed)).written()
 
 
@@ -51,6 +53,7 @@ class _Linked:
         self.made, self.exported, self.name, self.needed = made, exported, name, needed
         self.imports = made.undefined
         self._end = 0
+        self._page = _PAGES.get(made.machine, _LARGEST)
         self.slots = self._slots()
         self.places: dict[str, int] = {}
         self.sizes: dict[str, int] = {}
@@ -94,7 +97,7 @@ class _Linked:
             own = {name: (size, 8) for name, size in tables.items()}
             start = 0
         else:
-            start = at = -(-self._end // _PAGE) * _PAGE
+            start = at = -(-self._end // self._page) * self._page
             if rights & _RUN:
                 own = {"stubs": (_STUB * len(self.slots), 16)}
             else:
@@ -251,7 +254,7 @@ class _Linked:
         return b"".join(packed) + names, count
 
     def _heads(self, image: bytearray, parts: Sequence[_Part], table: int, count: int) -> None:
-        segments = [(1, p.rights, p.start, p.start, p.start, p.file_end - p.start, p.end - p.start, _PAGE) for p in parts]
+        segments = [(1, p.rights, p.start, p.start, p.start, p.file_end - p.start, p.end - p.start, self._page) for p in parts]
         dynamic = self.places["dynamic"]
         segments.append((2, _READ | _WRITE, dynamic, dynamic, dynamic, self.sizes["dynamic"], self.sizes["dynamic"], 8))
         segments.append((0x6474E551, _READ | _WRITE, 0, 0, 0, 0, 0, 16))  # no executable stack

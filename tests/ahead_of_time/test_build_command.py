@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from conftest import IMAGE, OPERATORS, X, network
+from saved_libraries import IMAGE, OPERATORS, X, network
 
 import tensorlang as tl
 from tensorlang import cli

@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from conftest import IMAGE, X, network
+from saved_libraries import IMAGE, X, network
 
 import tensorlang as tl
 from codegen.elf.objects import parse

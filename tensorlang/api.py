@@ -170,12 +170,14 @@ def build(
     force_precision: bool = False,
     progress: Progress = quiet,
     importers: Sequence[Importer] | None = None,
+    operators: CustomOperators | None = None,
+    ops: NamedOperators | None = None,
 ) -> Path:
     """Compile a model ahead of time, write it as a library into a folder, and return that. It is what `compile` and `CompiledModel.save`
     do, but for the processors in `targets` alone, of which this machine need not be one.
 
     Raises CompileError as these do."""
-    read = _ModelRead(model, importers, _custom(None, None, "cpu"), asks=False)
+    read = _ModelRead(model, importers, _custom(operators, ops, "cpu"), asks=operators is not None or ops is not None)
     tools = tools_for("cpu", threads, winograd=winograd, precision=precision, force_precision=force_precision)
     _check_shapes(shapes)
     graphs, limits = graphs_of(read.load, read.signature, shapes, max or {})

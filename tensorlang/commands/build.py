@@ -22,6 +22,7 @@ from tensorlang.shell.reporting import say
 @click.option("--max", "limits", multiple=True, help="the limit of a size that stays open: seq=512")
 @click.option("--name", "library", default=None, help="what names in C begin with (default: the file's or the operator's)")
 @click.option("--inside", is_flag=True, help="put the weights into the code")
+@options.operators
 @options.of_models
 @options.threads
 @options.as_json
@@ -34,6 +35,7 @@ def build(
     limits: Sequence[str],
     library: str | None,
     inside: bool,
+    operators: Path | None,
     model_options: ModelOptions,
     threads: int | None,
     as_json: bool,
@@ -45,7 +47,7 @@ def build(
     if file.suffix == ".tl":
         folder = _operator(file, arguments, output, wanted, symbolic, most, library, threads, inside)
     else:
-        folder = _model(file, arguments, output, wanted, symbolic, most, library, threads, inside, model_options)
+        folder = _model(file, arguments, output, wanted, symbolic, most, library, threads, inside, operators, model_options)
     files = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
     text = "\n".join(f"{size:>12,}  {folder / name}" for name, size in files.items())
     say({"folder": str(folder), "files": files}, text, as_json)
@@ -80,13 +82,16 @@ def _model(
     library: str | None,
     threads: int | None,
     inside: bool,
+    operators: Path | None,
     model_options: ModelOptions,
 ) -> Path:
     import numpy as np
 
     from tensorlang.api import build as build_model
     from tensorlang.shell.arguments import parsed
+    from tensorlang.shell.loading import custom_operators
     from tensorlang.shell.progress import Bar
+    from tensorlang.targets import HOST
 
     if symbolic:
         raise error("C0133", "`--symbolic` is for operators", help="sizes of a model stay open by themselves: limit them with `--max`")
@@ -103,6 +108,7 @@ def _model(
             library=library,
             weights="inside" if inside else "beside",
             progress=bar,
+            operators=custom_operators(operators, (), HOST),
             **chosen,
         )
 

@@ -12,7 +12,8 @@ import mmap
 import os
 import platform
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -104,6 +105,7 @@ class Saved:
 
     def __init__(self, folder: str, manifest: Manifest, weights: Array | None, threads: int, pinned: bool) -> None:
         self.manifest = manifest
+        self._made = partial(load_model, os.path.abspath(folder), threads or None, verify=False, pinned=pinned)
         self._weights = weights
         self._types = {t.name: _dtype(t.dtype) for t in (*manifest.inputs, *manifest.outputs)}
         self._library = _Library(folder, manifest)
@@ -117,6 +119,10 @@ class Saved:
         self._pid = os.getpid()
         self._end = weakref.finalize(self, _destroyed, self._library, self._free)
         self._give_back(self._context())
+
+    def __reduce__(self) -> tuple[Callable[[], Saved], tuple[()]]:
+        """Pickled is where the folder lies and how it was loaded."""
+        return self._made, ()
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:

@@ -51,7 +51,7 @@ def test_an_operator_and_a_model_are_built(file: Path, capsys: pytest.CaptureFix
         ("net.onnx --max batch=2 --symbolic", "C0133"),
         ("net.onnx image=f32[2,3,8,8] --target z80", "C0101"),
         ("net.onnx image=f32[2,3,8,8] --target aarch64 --target x86-64", "C0133"),
-        ("ops.tl scaled x=f32[5] --target wasm32", "C0131"),
+        ("ops.tl scaled x=f32[5] --target x86-64-amx", "C0131"),
         ("ops.tl scaled x=f32[5] --inside", "C0133"),
         ("ops.tl scaled x=f32[5] --name 7", "C0133"),
         ("ops.tl scaled", "R0313"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import re
 import shutil
 import subprocess
@@ -112,6 +113,11 @@ def test_a_model_runs_in_several_threads_at_once(folder: Path) -> None:
     for worker in workers:
         worker.join()
     assert wrong == []
+
+
+def test_a_pickle_of_a_saved_model_tells_where_it_lies(folder: Path) -> None:
+    model = tl.load_model(folder / "net", threads=1)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model))(IMAGE), model(IMAGE))
 
 
 def test_a_fork_runs_on_contexts_of_its_own(folder: Path) -> None:

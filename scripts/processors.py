@@ -290,7 +290,9 @@ class Engine:
             store.set_fuel(1 << 60)
         linker = wasmtime.Linker(engine)
         for wanted in module.imports:
-            own = getattr(math, wanted.name, None) or getattr(math, wanted.name.removesuffix("f"))
+            own = getattr(math, wanted.name, None) or getattr(math, wanted.name.removesuffix("f"), None)
+            if own is None:
+                raise SystemExit(f"{case.name} calls `{wanted.name}`, which is not at hand")
             linker.define_func("env", wanted.name, wanted.type, _careful(own))
         exports = linker.instantiate(store, module).exports(store)
         memory, at = exports["memory"], exports["__heap_base"].value(store)

@@ -80,11 +80,19 @@ def rounded(b: Builder, x: Value, offset: int, to: DType) -> Value:
     bits; 0 for NaN. Limits are whole numbers, so rounding after them is as good as before, and is part of the conversion."""
     low, high = integer_range(to)
     limited = _in_range(b, x, low - offset, high - offset)
-    fn = b.declare(f"llvm.lrint.{suffix(Value(i32, '', x.lanes))}.{suffix(x)}", f"{_type(i32, x)} @({x.type})")
-    whole = b.pure(f"call {_type(i32, x)} {fn}({limited.typed})")
+    whole = _nearest_whole(b, limited)
     if offset:
         whole = _int_op(b, "add", whole, offset, x)
     return _without_nan(b, x, _truncated(b, Value(i32, whole, x.lanes), to))
+
+
+def _nearest_whole(b: Builder, x: Value) -> str:
+    """Return the whole number next to `x`, which an i32 holds. WebAssembly rounds and converts in two instructions; asked for one, LLVM
+    would call the C library there."""
+    if b.target.is_wasm:
+        return b.pure(f"fptosi {intrinsic(b, 'rint', x).typed} to {_type(i32, x)}")
+    fn = b.declare(f"llvm.lrint.{suffix(Value(i32, '', x.lanes))}.{suffix(x)}", f"{_type(i32, x)} @({x.type})")
+    return b.pure(f"call {_type(i32, x)} {fn}({x.typed})")
 
 
 def _in_range(b: Builder, x: Value, low: int, high: int) -> Value:

@@ -32,6 +32,10 @@ op signed(x: i8[M, K], w: i8[K, N]) -> (y: i32[M, N]) {
 op halves(x: bf16[M, K], w: bf16[K, N], h: f16[N]) -> (y: f16[M, N]) {
     y[i, j] = f16(f32(h[j]) + sum(k) f32(x[i, k]) * f32(w[k, j]))
 }
+op narrowed(x: f32[M, N]) -> (y: u8[M, N], z: i8[M, N]) {
+    y[i, j] = u8(round(x[i, j] * 40.0) + 128.0)
+    z[i, j] = i8(round(x[i, j] * 90.0))
+}
 op rows(x: f32[N, D], at: i64[M] in 0..N) -> (y: f32[M, D], best: i64[M]) {
     y[i, d] = x[at[i], d] / (1.0 + abs(x[at[i], d]))
     best[i] = argmax(d) x[at[i], d]
@@ -60,6 +64,7 @@ def _arrays() -> dict[str, dict[str, Array]]:
             "w": f32(18, 13).astype(ml_dtypes.bfloat16),
             "h": f32(13).astype(np.float16),
         },
+        "narrowed": {"x": f32(3, 37)},
         "rows": {"x": f32(7, 11), "at": np.array([6, 0, 3])},
         "totals": {"x": rng.standard_normal((4, 23)), "n": rng.integers(-99, 99, 23).astype(np.int32)},
     }
@@ -78,7 +83,7 @@ def test_a_kernel_computes_elsewhere_what_it_computes_here(name: str, target: st
     found = computed(operator.program(**arrays), named(target), arrays)
     for ours, theirs in zip(expected if isinstance(expected, tuple) else (expected,), found.values(), strict=True):
         assert ours.dtype == theirs.dtype
-        if name in ("bytes", "signed", "totals") or ours.dtype == np.int64:
+        if name in ("bytes", "signed", "narrowed", "totals") or ours.dtype == np.int64:
             np.testing.assert_array_equal(theirs, ours)
         else:
             close = {"atol": 4e-3, "rtol": 4e-3} if ours.dtype == np.float16 else {"atol": 2e-6, "rtol": 2e-6}

@@ -9,12 +9,12 @@ compiled like them. docs/gradients.md says how they are made.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from codegen.dtypes import DTYPES
-from tensorlang.check.instantiate import bound, instantiate
+from tensorlang.check.instantiate import bound
 from tensorlang.check.module import Module
 from tensorlang.diagnostics import NOWHERE, CompileError, Diagnostic, Label, exception
 from tensorlang.runtime.arguments import Call, no_argument
@@ -26,7 +26,7 @@ from tensorlang.tensor import printer
 from tensorlang.tensor.gradient import gradient
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.prove import prove
-from tensorlang.tensor.walk import Fresh
+from tensorlang.tensor.walk import Fresh, tensor_table
 
 
 class GradientOperator(Operator):
@@ -74,8 +74,7 @@ class GradientOperator(Operator):
             raise exception(
                 Diagnostic("R0313", title, help=f"give it, or ask for the derivatives by the others alone: {self._others(missing)}")
             )
-        program = instantiate(self.module, self.forward.name, types, call.attrs, call.sizes, symbolic=symbolic, static=static)
-        made = self._reversed(program)
+        made = self._reversed(self.forward._checked(replace(call, types=types), symbolic, static))
         prove(made)
         return made
 
@@ -84,10 +83,20 @@ class GradientOperator(Operator):
         return f"`{self.forward.name}.gradient({', '.join(rest)})`"
 
     def _reversed(self, program: Program) -> Program:
-        wanted = [r.name for r in self.forward.declaration.results if _may_be_float(self.forward.declaration, r)]
         found = _names(self.forward.declaration, self.by)
-        names = {**{r: found[r] for r in wanted}, **{p: found[p] for p in self.by}}
-        return gradient(program, self.by, names, self.name)
+        several = {p.name for p in (*self.forward.declaration.params, *self.forward.declaration.results) if p.each}
+        table = tensor_table(program)
+        by = [t for name in self.by for t in _tensors_of(name, (p.name for p in program.params), several)]
+        results = [t for name in found if name not in self.by for t in _tensors_of(name, program.results, several)]
+        names = {t: t.replace(name, new, 1) for name, new in found.items() for t in _tensors_of(name, table, several)}
+        return gradient(program, by, {t: names[t] for t in (*by, *results)}, self.name)
+
+
+def _tensors_of(name: str, tensors: Iterable[str], several: Container[str]) -> list[str]:
+    """Return the tensors of a program that a parameter or result of its operator is: `x.0`, `x.1`, … where it is `each` of several."""
+    if name not in several:
+        return [name]
+    return [t for t in tensors if t.startswith(f"{name}.") and t.removeprefix(f"{name}.").isdecimal()]
 
 
 def _check_parameters(declaration: sx.Operator, by: tuple[str, ...]) -> None:
@@ -102,9 +111,6 @@ def _check_parameters(declaration: sx.Operator, by: tuple[str, ...]) -> None:
             raise exception(Diagnostic("R0312", f"`{declaration.name}.gradient` is given `{name}` twice"))
         if not _may_be_float(declaration, tensors[name]):
             why = "derivatives are by floats"
-            raise _refused(f"`{name}` of `{declaration.name}` is not differentiated", tensors[name], why)
-        if tensors[name].each:
-            why = "it is any number of tensors"
             raise _refused(f"`{name}` of `{declaration.name}` is not differentiated", tensors[name], why)
     if declaration.extern and not declaration.clauses:
         why = "it has no body, and of a kernel nobody knows the equations"

@@ -222,6 +222,18 @@ def test_floats_made_of_the_bits_of_others_are_refused() -> None:
         reversed_program(forward)
 
 
+def test_each_of_several_tensors_has_a_derivative() -> None:
+    ops = tl.parse("op join[T: float](each x: T[each N], w: T) -> (y: T[sum(N..)]) { y[before(N) + j] = w * x[j]   for each x }")
+    first, second = ops.join.gradient("x")((np.ones(2), np.ones(1)), np.array(2.0), np.array([1.0, 2, 3]))
+    assert (first.tolist(), second.tolist()) == ([2, 4], [6])
+
+
+def test_derivatives_have_derivatives() -> None:
+    ops = tl.parse("op f(x: f64[N]) -> (y: f64) { y = sum(k) x[k] * x[k] * x[k] }")
+    second = ops.f.gradient("x").gradient("x")
+    assert second(np.array([1.0, 2, 3]), np.array(1.0), np.array([1.0, 0, 2])).tolist() == [6, 0, 36]
+
+
 def test_names_that_are_taken_are_not_given_twice() -> None:
     ops = tl.parse("op f(x: f64[N], d_y: f64[N]) -> (y: f64[N]) {\n d_x[i] = x[i] * d_y[i]\n y[i] = d_x[i] * x[i]\n}")
     backward = ops.f.gradient("x", "d_y")

@@ -341,11 +341,12 @@ class _Reversal:
             stems = [s.name.partition("?")[0] if isinstance(s, AffineName) else "" for s in term.index]
             if all(stems) and len(set(stems)) == len(stems):
                 return tuple(map(self.variable, stems))
+        own = name.replace(".", "_")
         for term in terms:
-            stems = [s.name.partition("?")[0] if isinstance(s, AffineName) else f"{name}{k}" for k, s in enumerate(term.index)]
+            stems = [s.name.partition("?")[0] if isinstance(s, AffineName) else f"{own}{k}" for k, s in enumerate(term.index)]
             if len(set(stems)) == len(stems):
                 return tuple(map(self.variable, stems))
-        return tuple(self.variable(f"{name}{k}") for k in range(len(self.tensors[name].shape)))
+        return tuple(self.variable(f"{own}{k}") for k in range(len(self.tensors[name].shape)))
 
     def added(self, found: Solved, dtype: DType) -> Expr:
         """Return what is added to an element, as an expression over the axes of its tensor."""

@@ -1,0 +1,98 @@
+"""Networks of torch under `torch.compile`: this back end against eager, inductor and inductor's max-autotune.
+
+    python benchmarks/torch_compile.py [NAME …] [--threads 1] [--seconds 3] [--no-autotune] [--small] [-o FILE]
+
+All four run one network on one input in turns, in f32 and without gradients; what comes out of each is compared with eager first. The first
+call is timed with empty caches on disk: capture, compilation and one run. inductor needs a compiler of C++.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+
+_FOLDER = tempfile.mkdtemp(prefix="torch_compile_")
+os.environ["TENSORLANG_CACHE"] = f"{_FOLDER}/tensorlang"
+os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{_FOLDER}/inductor"
+
+import argparse
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from statistics import geometric_mean
+from typing import Any
+
+import harness  # the repository root comes first
+import torch
+from torch_networks import NETWORKS, network
+
+from tensorlang.torch.backend import tensorlang
+
+TOLERANCE = 1e-4
+"""Of the largest element of eager's result."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("names", nargs="*", default=[name for name in NETWORKS if name != "gru"])
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--no-autotune", action="store_true")
+    parser.add_argument("--small", action="store_true")
+    parser.add_argument("-o", "--output")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    torch._dynamo.config.allow_rnn = True
+    torch._dynamo.config.cache_size_limit = 64
+    try:
+        results = [measured(name, options.small, options.seconds, not options.no_autotune) for name in options.names]
+    finally:
+        shutil.rmtree(_FOLDER, ignore_errors=True)
+    head = ["network", "ours, ms", *(f"{kind} / ours" for kind in kinds(results)), "first call, s", "inductor's", "error"]
+    title = f"Networks under torch.compile, {options.threads} thread{'s' * (options.threads > 1)}"
+    harness.write(options.output, title, results, harness.table(head, rows(results)))
+
+
+def kinds(results: list[dict[str, Any]]) -> list[str]:
+    return [kind for kind in results[0]["ms"] if kind != "ours"]
+
+
+def rows(results: list[dict[str, Any]]) -> Iterator[list[object]]:
+    for r in results:
+        ratios = [f"{r['ms'][kind] / r['ms']['ours']:.2f}" for kind in kinds(results)]
+        first = r["first"]
+        yield [r["name"], f"{r['ms']['ours']:.3f}", *ratios, f"{first['ours']:.1f}", f"{first['inductor']:.1f}", f"{r['error']:.0e}"]
+    means = [f"{geometric_mean(r['ms'][kind] / r['ms']['ours'] for r in results):.2f}" for kind in kinds(results)]
+    yield ["geometric mean", "", *means, "", "", ""]
+
+
+def measured(name: str, small: bool, seconds: float, autotune: bool) -> dict[str, Any]:
+    """Return the times of a network in milliseconds, those of first calls in seconds, and the error against eager."""
+    torch._dynamo.reset()
+    model, inputs = network(name, small)
+    contenders: dict[str, Callable[..., Any]] = {
+        "eager": model,
+        "inductor": torch.compile(model, backend="inductor"),
+        **({"max-autotune": torch.compile(model, backend="inductor", mode="max-autotune")} if autotune else {}),
+        "ours": torch.compile(model, backend=tensorlang),
+    }
+    with torch.no_grad():
+        wanted = tensors(model(*inputs))
+        first, errors = {}, {}
+        for kind, run in contenders.items():
+            start = time.perf_counter()
+            found = tensors(run(*inputs))
+            first[kind] = time.perf_counter() - start
+            errors[kind] = max(float((a - b).abs().max() / b.abs().max()) for a, b in zip(found, wanted, strict=True))
+        if errors["ours"] > TOLERANCE:
+            raise SystemExit(f"{name}: our result differs from eager's by {errors['ours']:.1e}")
+        timings = harness.paired({kind: lambda run=run: run(*inputs) for kind, run in contenders.items()}, seconds)
+    return {"name": name, "ms": {t.name: t.median * 1e3 for t in timings}, "first": first, "error": errors["ours"]}
+
+
+def tensors(found: Any) -> tuple[torch.Tensor, ...]:
+    return found if isinstance(found, tuple) else (found,)
+
+
+if __name__ == "__main__":
+    main()

@@ -184,6 +184,8 @@ def _picked(state: State, e: Load, scope: Scope) -> Value | None:
     if max(order) - min(order) >= lanes.count or order == list(range(count)):
         return None
     start = address(state, storage, e.index, replace(scope, vars={**scope.vars, along[0]: first})) + number(min(order))
+    if any(state.builder.facts.atoms[a].lanes for a in start.atoms()):
+        return None  # data name another place for each lane
     return memory.load_picked(state, storage, start, [offset - min(order) for offset in order], scope)
 
 

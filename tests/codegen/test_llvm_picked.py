@@ -58,3 +58,14 @@ def test_what_is_stored_in_between_is_read_again() -> None:
     }"""
     check(text, x=values("f32", 16), y=np.zeros(16, np.float32), z=values("f32", 16, 1))
     assert native(parse(text), host())
+
+
+def test_data_that_each_lane_has_in_a_register_name_places_of_their_own() -> None:
+    text = """func f()(p: i32[16], x: f32[16], out y: f32[16]) {
+        for j in 0 .. 16 vector 16 {
+            alloc at: i32[1] registers
+            at[0] = p[j] + 1_i32
+            y[j] = x[value(max(min(i64(at[0]), 15_i64), 0_i64))]
+        }
+    }"""
+    check(text, p=np.arange(16, dtype=np.int32)[::-1] * 3 % 16, x=values("f32", 16), y=np.zeros(16, np.float32))

@@ -5,13 +5,8 @@
     python benchmarks/gradients.py --threads 2
 
 PyTorch keeps what its forward pass has computed, and its time is that of the backward pass alone. A gradient here takes the inputs
-<<<<<<< HEAD
-and the derivatives by results, so its time includes what it computes again of the forward pass. A ratio above 1 says that it is
-faster all the same.
-=======
 and the derivatives by results, so its time includes what it computes again of the forward pass. A ratio above 1 says that it is faster
 all the same.
->>>>>>> 8d91cebe (Derivatives by each of several tensors, and derivatives of derivatives)
 """
 
 from __future__ import annotations

@@ -15,18 +15,18 @@ _FOLDER = tempfile.mkdtemp(prefix="torch_compile_")
 os.environ["TENSORLANG_CACHE"] = f"{_FOLDER}/tensorlang"
 os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{_FOLDER}/inductor"
 
-import argparse
-import shutil
-import time
-from collections.abc import Callable, Iterator
-from statistics import geometric_mean
-from typing import Any
+import argparse  # noqa: E402
+import shutil  # noqa: E402
+import time  # noqa: E402
+from collections.abc import Callable, Iterator  # noqa: E402
+from statistics import geometric_mean  # noqa: E402
+from typing import Any  # noqa: E402
 
-import harness  # the repository root comes first
-import torch
-from torch_networks import NETWORKS, network
+import harness  # noqa: E402 - the repository root comes first
+import torch  # noqa: E402
+from torch_networks import NETWORKS, network  # noqa: E402
 
-from tensorlang.torch.backend import tensorlang
+from tensorlang.torch.backend import tensorlang  # noqa: E402
 
 TOLERANCE = 1e-4
 """Of the largest element of eager's result."""

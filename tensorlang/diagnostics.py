@@ -13,6 +13,7 @@ line and environment, W warnings; docs/errors.md shows an example of each, and `
 from __future__ import annotations
 
 import unicodedata
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
@@ -115,6 +116,15 @@ class RunTypeError(RunError, TypeError):
 
 class CompileWarning(UserWarning):
     """A program is right and says something that its author hardly means. Codes W."""
+
+
+class FaultWarning(RuntimeWarning):
+    """A part of the compiler is at fault where there is another way. What runs is right; it is compiled more often than it need be."""
+
+
+def warn_of_fault(what: str) -> None:
+    """Tell users what was done another way because the compiler is at fault."""
+    warnings.warn(what, FaultWarning, stacklevel=3)
 
 
 F = TypeVar("F", bound=Callable[..., Any])

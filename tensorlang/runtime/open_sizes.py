@@ -8,7 +8,7 @@
 A size that changes later makes one more compilation, in which it is a symbol, too. Code may rest on assumptions (that an image is no
 smaller than a window): combinations that they do not hold for are compiled for themselves. Where a size has to be a number it stays one,
 and where open sizes cannot be compiled at all, every combination has code of its own. What becomes of a model is told to the logger, and
-`explain` lists it.
+`explain` lists it. Where the compiler itself is at fault with open sizes, users are warned (`FaultWarning`), and tests fail.
 
 Whole numbers in the data that decide shapes are sizes, too: those of small inputs, and those that a first stage of the model computes.
 """
@@ -27,7 +27,7 @@ from codegen.errors import InternalError as InternalErrorOfCode
 from codegen.forks import Lock
 from codegen.log import log_of
 from tensorlang.bounded_cache import BoundedCache
-from tensorlang.diagnostics import CompileError, Diagnostic, InternalError, RunError, counted, error, plain_text
+from tensorlang.diagnostics import CompileError, Diagnostic, InternalError, RunError, counted, error, plain_text, warn_of_fault
 from tensorlang.graph.data_dependent import DataDependent, Known, value_at
 from tensorlang.graph.nodes import Graph, Value
 from tensorlang.graph.sizes import (
@@ -195,6 +195,7 @@ class OpenSizes:
                 return None
             except (InternalError, InternalErrorOfCode) as broken:
                 self._refuse(WARNING, str(broken))
+                warn_of_fault(f"model `{plain_text(self.compiling.name())}` is compiled for each combination of sizes: {broken}")
                 return None
         self._refuse(INFO, "no size that differs can be open")
         return None

@@ -46,6 +46,7 @@ from tensorlang.diagnostics import (
     exception,
     render,
     trimmed,
+    warn_of_fault,
 )
 from tensorlang.externs import Externs
 from tensorlang.graph.externs import trusted_call
@@ -466,6 +467,7 @@ class Operator:
             _LOG.info("`%s` is compiled for each combination of %s: %s", self.name, open_, refused.diagnostics[0].title)
         except (InternalError, InternalErrorOfCode) as broken:
             _LOG.warning("`%s` is compiled for each combination of %s: %s", self.name, open_, broken)
+            warn_of_fault(f"`{self.name}` is compiled for each combination of {open_}: {broken}")
         else:
             if made.fits(sizes, call.arrays) and (record.plain or not made.is_plain):
                 _LOG.info("`%s` is compiled for any %s", self.name, open_)

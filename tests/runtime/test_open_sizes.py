@@ -16,7 +16,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tensorlang as tl
-from tensorlang.diagnostics import CompileError
+from tensorlang.backends.cpu.toolchain import Toolchain
+from tensorlang.diagnostics import CompileError, FaultWarning, InternalError
 
 Array = np.ndarray[Any, Any]
 TOLERANCE = 1e-4
@@ -269,6 +270,18 @@ def test_where_sizes_must_be_numbers_each_combination_is_compiled_and_the_reason
     told = [r.getMessage() for r in caplog.records if "sizes" in r.getMessage() or "number" in r.getMessage()]
     assert "`width` is a number" in told[0]
     assert any(line.startswith("sizes: compiled for each combination of sizes") for line in model.explain().splitlines())
+
+
+def test_a_fault_of_the_compiler_with_open_sizes_is_a_warning_and_each_combination_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> None:
+        raise InternalError("loops", "broken")
+
+    monkeypatch.setattr(Toolchain, "built_open_sizes", broken)
+    n = Net()
+    data = n.model({"x": ["rows", 4]}, n.op("Relu", "x"))
+    model = tl.compile(data, threads=1)
+    with pytest.warns(FaultWarning, match=r"compiled for each combination of sizes: internal error in stage `loops`: broken"):
+        check(model, data, combinations(rows=[3, 4, 5]))
 
 
 def test_inputs_are_checked_when_sizes_are_open() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import warnings
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 import tensorlang as tl
 from tensorlang.backends.cpu import driver
 from tensorlang.backends.cpu.toolchain import Toolchain
-from tensorlang.diagnostics import InternalError, error
+from tensorlang.diagnostics import FaultWarning, InternalError, error
 
 Array = np.ndarray[Any, Any]
 
@@ -156,10 +157,12 @@ def test_where_open_sizes_fail_all_sizes_stay_numbers_and_the_log_says_why(
         raise problem
 
     monkeypatch.setattr(Toolchain, "with_any_sizes", refuse)
-    with caplog.at_level(logging.INFO, logger="tensorlang"):
+    with caplog.at_level(logging.INFO, logger="tensorlang"), warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
         for n in (4, 5, 6, 7, 8):
             np.testing.assert_array_equal(ops.scaled(random(n)), random(n) * 2)
     assert compiled == [()] * 5
+    assert [w.category for w in warned] == ([] if isinstance(problem, tl.CompileError) else [FaultWarning])
     [record] = [r for r in caplog.records if r.name == "tensorlang"]
     assert "`scaled` is compiled for each combination of `N`" in record.getMessage()
     assert record.levelno == (logging.INFO if isinstance(problem, tl.CompileError) else logging.WARNING)

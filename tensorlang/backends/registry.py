@@ -1,6 +1,6 @@
 """Which back end answers to the name of a target: the one place that lists them.
 
-cpu, x86-64-v3, …        `backends/cpu`: this machine's processor, or a kind of processor that it is
+cpu, x86-64-v3, …        `backends/cpu`: this machine's processor, or a kind of processor, which it need not be
 cuda, cuda:sm_90a, …     `backends/cuda`
 hip, hip:gfx90a, …       `backends/hip`
 """

@@ -17,7 +17,7 @@ from tensorlang.shell.reporting import say
 @options.file()
 @options.arguments
 @click.option("--output", "-o", type=options.PATH, required=True, help="the folder to make, or to replace")
-@click.option("--target", "targets", multiple=True, help="x86-64-v3, x86-64-v4, host (default), …; several make a library for all of them")
+@click.option("--target", "targets", multiple=True, help="x86-64-v3, aarch64, wasm32, host (default), …; several levels make one library")
 @click.option("--symbolic", is_flag=True, help="an operator for arguments of any sizes")
 @click.option("--max", "limits", multiple=True, help="the limit of a size that stays open: seq=512")
 @click.option("--name", "library", default=None, help="what names in C begin with (default: the file's or the operator's)")

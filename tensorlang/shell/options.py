@@ -30,7 +30,7 @@ def files(help: str) -> Callable[[F], F]:
 
 arguments = click.argument("arguments", nargs=-1, help="[OPERATOR] name=value …; values are files, types like f32[4,5], numbers")
 as_json = click.option("--json", "as_json", is_flag=True, help="write JSON on standard output")
-target = click.option("--target", default=HOST, help="what to compile for: cpu, cuda, cuda:sm_90a, hip:gfx90a, …")
+target = click.option("--target", default=HOST, help="what to compile for: cpu, aarch64, wasm32, cuda, cuda:sm_90a, hip:gfx90a, …")
 threads = click.option(
     "--threads", "-t", type=click.IntRange(min=1), default=None, help="threads to use (default: $TENSORLANG_THREADS, or all)"
 )

@@ -146,13 +146,18 @@ def _readers(plan: Plan, tensor: str, nodes: tuple[scanned.Node, ...]) -> list[s
 
 
 def _declared_extent(kernel: _Kernel, loop: scanned.For) -> int | None:
-    """Return how far it is from the first to the last value of `loop` in all that it runs, or None where one has no constant range."""
+    """Return how far it is from the first to the last value of `loop` in all that it runs, or None where one has no constant range. Of a
+    loop that begins at a constant, it is as far as from there: no copy of its body is for a value that nothing has."""
     nests = [kernel.plan.placed.nests[placement] for placement in _placements(loop.body)]
     ends = [nest.ends(loop.name) for nest in nests if nest.extent(loop.name) != 0]
     known = [pair for pair in ends if pair is not None]
     if len(known) < len(ends):
         return None
-    return max(last for _, last in known) - min(first for first, _ in known) + 1 if known else 0
+    if not known:
+        return 0
+    begin = affine.constant(loop.lo)
+    first = min(first for first, _ in known)
+    return max(0, max(last for _, last in known) - (first if begin is None else max(first, begin)) + 1)
 
 
 def _placements(nodes: tuple[scanned.Node, ...]) -> list[str]:

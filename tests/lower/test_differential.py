@@ -11,10 +11,14 @@ import pytest
 from operators_at_sizes import EXAMPLES, arguments, sizes_of
 from schedule_trial import differs
 
+from codegen.dtypes import f64
 from codegen.llvm.target import host
 from tensorlang.backends.cpu.driver import loops_of, machine_of, plan_kernel
-from tensorlang.check.instantiate import instantiate
+from tensorlang.check.instantiate import ArgType, instantiate
+from tensorlang.check.module import load_module
+from tensorlang.diagnostics import Source
 from tensorlang.lower.kernel import Lowered
+from tensorlang.syntax.parse import parse
 from tensorlang.tensor.nodes import Program
 
 Array = np.ndarray[Any, Any]
@@ -47,3 +51,13 @@ def test_one_kernel_for_all_sizes(name: str) -> None:
         program = instantiate(example.module, example.operator, types, example.attrs, example.sizes(n), symbolic=True)
         lowered = compiled[text] if (text := repr(program)) in compiled else compiled.setdefault(text, lowered_of(program))
         assert wrong_with(program, lowered, arrays, sizes_of(program, arrays, example.sizes(n)), natively=n > 1) == ""
+
+
+def test_copies_of_an_unrolled_loop_that_begins_late_stay_in_its_tile() -> None:
+    text = (
+        "op f(x: f64[7]) -> (y: f64[7]) {\n"
+        "    y[i] = if 0 < i then sum(q in 0..5, k in 0..5, 0 <= 12*q - 11*k - i + 12 < 7) x[12*q - 11*k - i + 12] else 0.0\n}"
+    )
+    x = np.arange(1.0, 8)
+    program = instantiate(load_module(parse(Source("late", text))), "f", [ArgType(f64, (7,))])
+    assert wrong_with(program, lowered_of(program), [x], {}, natively=True) == ""

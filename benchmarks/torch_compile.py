@@ -8,25 +8,19 @@ call is timed with empty caches on disk: capture, compilation and one run. induc
 
 from __future__ import annotations
 
+import argparse
 import os
 import tempfile
+import time
+from collections.abc import Callable, Iterator
+from statistics import geometric_mean
+from typing import Any
 
-_FOLDER = tempfile.mkdtemp(prefix="torch_compile_")
-os.environ["TENSORLANG_CACHE"] = f"{_FOLDER}/tensorlang"
-os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{_FOLDER}/inductor"
+import harness  # the repository root comes first
+import torch
+from torch_networks import NETWORKS, network
 
-import argparse  # noqa: E402
-import shutil  # noqa: E402
-import time  # noqa: E402
-from collections.abc import Callable, Iterator  # noqa: E402
-from statistics import geometric_mean  # noqa: E402
-from typing import Any  # noqa: E402
-
-import harness  # noqa: E402 - the repository root comes first
-import torch  # noqa: E402
-from torch_networks import NETWORKS, network  # noqa: E402
-
-from tensorlang.torch.backend import tensorlang  # noqa: E402
+from tensorlang.torch.backend import tensorlang
 
 TOLERANCE = 1e-4
 """Of the largest element of eager's result."""
@@ -44,10 +38,9 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     torch._dynamo.config.allow_rnn = True
     torch._dynamo.config.cache_size_limit = 64
-    try:
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["TENSORLANG_CACHE"], os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{folder}/ours", f"{folder}/inductor"
         results = [measured(name, options.small, options.seconds, not options.no_autotune) for name in options.names]
-    finally:
-        shutil.rmtree(_FOLDER, ignore_errors=True)
     head = ["network", "ours, ms", *(f"{kind} / ours" for kind in kinds(results)), "first call, s", "inductor's", "error"]
     title = f"Networks under torch.compile, {options.threads} thread{'s' * (options.threads > 1)}"
     harness.write(options.output, title, results, harness.table(head, rows(results)))

@@ -78,6 +78,16 @@ class Derivative:
         return found
 
 
+def refuse_gradients(qualified: str) -> None:
+    """Let whoever asks for gradients of an operator be told that it has none: C0141."""
+
+    def backward(ctx: Any, *cotangents: torch.Tensor | None) -> Any:
+        help = "register it with `autograd=True`, or with `backward=` an operator that computes them"
+        raise error("C0141", f"`{qualified}` was registered without gradients", help=help)
+
+    torch.library.register_autograd(qualified, backward)
+
+
 def differentiated(operator: Operator, backward: Operator | None, autograd: bool) -> Derivative | None:
     """Return how `operator` is differentiated: by `backward`, or with `autograd` by what its equations say; None where neither is asked
     for. Raises CompileError C0141 for a `backward` that does not fit."""

@@ -20,7 +20,7 @@ from tensorlang.diagnostics import error, trimmed
 from tensorlang.runtime.operator import Operator
 from tensorlang.runtime.protocol import Tools
 from tensorlang.syntax import nodes as sx
-from tensorlang.torch.gradients import differentiated
+from tensorlang.torch.gradients import differentiated, refuse_gradients
 from tensorlang.torch.shapes import Argument, ResultTypes
 from tensorlang.torch.tensors import TORCH_DTYPES, array_of, dtype_of, tensor_of
 
@@ -79,7 +79,9 @@ def custom_op(operator: Operator, name: str | None = None, *, backward: Operator
         raise error("C0140", f"torch has an operator `{qualified}` already", help=f'give another name: `name="{namespace}::{short}2"`')
     made = differentiated(operator, backward, autograd)
     registered = _register(operator, namespace, short, meaning)
-    if made is not None:
+    if made is None:
+        refuse_gradients(qualified)
+    else:
         made.register(qualified, lambda derivative, ending: _register(derivative, namespace, f"{short}_{ending}", None).overload)
     return registered.overload
 

@@ -86,6 +86,11 @@ def test_gradients_follow_from_the_equations_for_the_tensors_that_are_given() ->
     assert torch.autograd.gradcheck(linear, (a.detach(), b, c))
 
 
+def test_gradients_that_nobody_asked_for_are_refused() -> None:
+    with pytest.raises(CompileError, match=r"C0141.*`tests::first` was registered without gradients"):
+        first(numbers(4).requires_grad_(), k=2).sum().backward()
+
+
 def test_graphs_are_captured_whole_for_any_sizes() -> None:
     captured = []
 

@@ -677,7 +677,8 @@ class Site:
 
     def _foldable(self, found: Program, inputs: Sequence[Value], results: Sequence[Type]) -> bool:
         return (
-            not any(is_open(shape) for _, shape in results)
+            not found.sizes
+            and not any(is_open(shape) for _, shape in results)
             and all(v.name in self.builder.constants for v in inputs)
             and sum(prod(shape) for _, shape in results) <= FOLDED_ELEMENTS
             and sum(prod(v.shape) for v in inputs) <= 4 * FOLDED_ELEMENTS

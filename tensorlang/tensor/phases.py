@@ -18,7 +18,7 @@ from math import copysign, gcd, prod
 
 from codegen.dtypes import compute_dtype
 from polyhedral import affine
-from polyhedral.expr import TRUE, Compare, Cond, Mod
+from polyhedral.expr import TRUE, Compare, Cond, Mod, Scale
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from polyhedral.sets import implies
@@ -60,25 +60,32 @@ class StridedFilter:
 
 
 def by_phases(program: Program) -> Program:
-    """Return the program with every such sum cut into phases; one without, or whose sizes are not all constant, is returned itself."""
-    if program.sizes:
-        return program
+    """Return the program with every such sum cut into phases; one without is returned itself."""
     fresh = fresh_for(program)
-    for definition in program.definitions:
-        for reduce, found in _strided_filters(definition):
-            cut = _cut(program, definition, reduce, found, fresh)
+    for given in program.definitions:
+        definition = _unguarded(given, program.sizes)
+        for reduce, found in _strided_filters(definition, program.sizes):
+            unguarded = program if definition is given else _with(program, given, definition)
+            cut = _cut(unguarded, definition, reduce, found, fresh)
             if cut is not None:
                 return by_phases(cut)
     return program
 
 
-def _strided_filters(definition: Definition) -> Iterator[tuple[Reduce, StridedFilter]]:
+def _unguarded(definition: Definition, sizes: Sequence[str]) -> Definition:
+    """Return a definition of one piece without its guard where that always holds."""
+    if len(definition.pieces) != 1 or definition.pieces[0].guard == TRUE or not any(True for _ in reduces(definition.pieces[0].value)):
+        return definition
+    [piece] = definition.pieces
+    holds = implies(sizes, definition.axes, box(definition), piece.guard)
+    return replace(definition, pieces=(replace(piece, guard=TRUE),)) if isinstance(holds, Proven) else definition
+
+
+def _strided_filters(definition: Definition, sizes: Sequence[str]) -> Iterator[tuple[Reduce, StridedFilter]]:
     if len(definition.tensors) != 1 or len(definition.pieces) != 1 or definition.pieces[0].guard != TRUE:
         return
-    if any(affine.constant(extent) is None for extent in definition.tensors[0].shape):
-        return
     for reduce in dict.fromkeys(reduces(definition.pieces[0].value)):
-        scope = {*definition.axes, *(b.name for b in reduce.binders)}
+        scope = {*sizes, *definition.axes, *(b.name for b in reduce.binders)}
         if not {*affine.names(binder_cond(reduce))} <= scope or (reduce.reducer.identity is None and reduce.init is None):
             continue  # a sum in another one, or one that has to be proven not to be empty
         for cond in affine.conjuncts(reduce.where):
@@ -101,19 +108,23 @@ def _strided_filter(cond: Cond, axes: Sequence[str], reduce: Reduce) -> StridedF
     if form is None:
         return None
     names, offset = form
-    binders = {b.name: b.extent for b in reduce.binders if affine.constant(b.lo) is not None and b.extent is not None}
+    binders = {b.name: b.extent for b in reduce.binders if affine.constant(b.lo) is not None}
     along = [n for n in names if n in axes]
     over = [n for n in names if n in binders]
     if len(along) != 1 or len(over) != (2 if stride is None else 1) or len(names) != len(over) + 1 or abs(names[along[0]]) != 1:
         return None
     if any({*over} & {*affine.names(b.lo), *affine.names(b.hi)} for b in reduce.binders):
         return None
+    known = [n for n in over if binders[n] is not None]
+    if not known:
+        return None
     unit = names[along[0]]
     if stride is not None:
         return StridedFilter(cond, along[0], unit * offset, over[0], -unit * names[over[0]], stride)
     steps = gcd(*(names[n] for n in over))
-    # One of them steps, the other is what is left over: the fewest steps are taken.
-    stepped, rest = min((over, over[::-1]), key=lambda pair: (binders[pair[0]] or 0) * steps / abs(names[pair[1]]))
+    # One of them, of known extent, steps, the other is what is left over: the fewest steps are taken.
+    pairs = [pair for pair in (over, over[::-1]) if pair[0] in known]
+    stepped, rest = min(pairs, key=lambda pair: (binders[pair[0]] or 0) * steps / abs(names[pair[1]]))
     last = -unit * names[rest]
     return StridedFilter(cond, along[0], unit * offset, stepped, -unit * names[stepped], abs(last), rest, 1 if last > 0 else -1)
 
@@ -138,16 +149,29 @@ def _cut(program: Program, definition: Definition, reduce: Reduce, found: Stride
     if stride == 1:
         name = AffineName(axis)
         cut = _Cut(definition, reduce, found, name, affine.ZERO, name)
-        return _with(program, definition, _rewritten(definition, replaced(_value(definition), reduce, _in_class(cut, fresh, definition))))
+        in_class = _in_class(cut, fresh, definition, program.sizes)
+        return _with(program, definition, _rewritten(definition, replaced(_value(definition), reduce, in_class)))
     whole, phase = fresh(axis), fresh(f"{axis}.phase")
     at = affine.add(affine.scale(stride, AffineName(whole)), phase)
     cut = _Cut(definition, reduce, found, AffineName(whole), AffineName(phase), at)
-    extent = _extent(definition, axis)
-    shaped = _axes_cut(definition, axis, (whole, phase), (-(-extent // stride), stride))
-    if extent % stride == 0 and _is_last(program, definition):
-        value = replaced(_value(definition), reduce, _in_class(cut, fresh, shaped))
+    extent = definition.tensors[0].shape[definition.axes.index(axis)]
+    even = _parts(extent, stride)
+    parts = affine.floor(affine.add(extent, stride - 1), stride) if even is None else even
+    shaped = _axes_cut(definition, axis, (whole, phase), (parts, affine.to_expr(stride)))
+    if even is not None and _is_last(program, definition):
+        value = replaced(_value(definition), reduce, _in_class(cut, fresh, shaped, program.sizes))
         return _with(program, definition, _rewritten(shaped, substitute(value, {axis: at})))
     return _outlined(program, cut, shaped, fresh)
+
+
+def _parts(extent: Affine, stride: int) -> Affine | None:
+    """Return an extent divided by a number, None where it may leave a remainder."""
+    if isinstance(extent, Scale) and extent.factor % stride == 0:
+        return affine.scale(extent.factor // stride, extent.value)
+    terms, offset = affine.terms(extent)
+    if offset % stride or any(factor % stride for factor in terms.values()):
+        return None
+    return affine.from_terms({name: factor // stride for name, factor in terms.items()}, offset // stride)
 
 
 def _outlined(program: Program, cut: _Cut, shaped: Definition, fresh: Fresh) -> Program | None:
@@ -163,9 +187,10 @@ def _outlined(program: Program, cut: _Cut, shaped: Definition, fresh: Fresh) -> 
     )
     if len(reduce.body) != 1:
         return None
-    inside = _in_class(cut, fresh, shaped)
+    inside = _in_class(cut, fresh, shaped, program.sizes)
     if found.axis in used | {*affine.names(others)}:  # Where the axis has no more elements there are no terms
-        inside = replace(inside, where=affine.conj(inside.where, affine.compare("<", cut.at, _extent(definition, found.axis))))
+        extent = definition.tensors[0].shape[definition.axes.index(found.axis)]
+        inside = replace(inside, where=affine.conj(inside.where, affine.compare("<", cut.at, extent)))
     summed = Definition((tensor,), shaped.axes, (Piece(inside),), span=definition.span)
     axis = AffineName(found.axis)
     digits = {cut.whole: affine.floor(axis, found.stride), cut.phase: affine.mod(axis, found.stride)}
@@ -173,8 +198,8 @@ def _outlined(program: Program, cut: _Cut, shaped: Definition, fresh: Fresh) -> 
     return _with(program, definition, summed, _rewritten(definition, replaced(_value(definition), reduce, read)))
 
 
-def _in_class(cut: _Cut, fresh: Fresh, around: Definition) -> Reduce:
-    """Return the sum over the terms of one class; `around` has the axes that it stands in."""
+def _in_class(cut: _Cut, fresh: Fresh, around: Definition, sizes: Sequence[str]) -> Reduce:
+    """Return the sum over the terms of one class; `around` has the axes that it stands in, `sizes` are those of the program."""
     reduce, found = cut.reduce, cut.found
     binders = {b.name: b for b in reduce.binders}
     order = [b.name for b in reduce.binders if b.name in (found.binder, found.other)]
@@ -214,7 +239,7 @@ def _in_class(cut: _Cut, fresh: Fresh, around: Definition) -> Reduce:
     )
     known = affine.conj(box(around), binder_cond(out))
     scope = (*around.axes, *(b.name for b in left))
-    needed = [c for c in asked if not isinstance(implies((), scope, known, c), Proven)]
+    needed = [c for c in asked if not isinstance(implies(sizes, scope, known, c), Proven)]
     return replace(out, where=affine.conj(*kept, *needed))
 
 
@@ -226,12 +251,12 @@ def _divided(e: Affine, at: Affine, found: StridedFilter, start: int) -> Affine:
     return affine.floor(at, found.stride) if start else affine.ZERO
 
 
-def _axes_cut(definition: Definition, axis: str, names: tuple[str, str], extents: tuple[int, int]) -> Definition:
+def _axes_cut(definition: Definition, axis: str, names: tuple[str, str], extents: tuple[Affine, Affine]) -> Definition:
     """Return the definition over two axes in place of one; whoever calls the operator sees one dimension as before."""
     k, tensor = definition.axes.index(axis), definition.tensors[0]
     dimension = tensor.dimension_of(k)
     grouping = tuple(len(group) + (n == dimension) for n, group in enumerate(tensor.groups))
-    shape = (*tensor.shape[:k], *map(affine.to_expr, extents), *tensor.shape[k + 1 :])
+    shape = (*tensor.shape[:k], *extents, *tensor.shape[k + 1 :])
     axes = (*definition.axes[:k], *names, *definition.axes[k + 1 :])
     return replace(definition, tensors=(replace(tensor, shape=shape, grouping=grouping),), axes=axes)
 
@@ -293,8 +318,8 @@ def masked(program: Program, constants: Container[str], columns: int) -> Program
         for k, (x, w) in enumerate((found.factors, found.factors[::-1])):
             if w.read.tensor not in constants or not (x.is_plain and w.is_plain):
                 continue
-            number = prod(_extent(definition, a) for a in found.axes_of(1 - k))
-            if number >= columns or not _may_be_masked(found.reduce, x.read, definition, table):
+            numbers = [_extent(definition, a) for a in found.axes_of(1 - k)]
+            if None in numbers or prod(n or 0 for n in numbers) >= columns or not _may_be_masked(found.reduce, x.read, definition, table):
                 continue
             # Conditions that speak of what both are read at say which terms a class has.
             own = index_names(x.read) - index_names(w.read)
@@ -365,11 +390,12 @@ def _with(program: Program, old: Definition, *new: Definition) -> Program:
     return redefined(program, [made for d in program.definitions for made in (new if d is old else (d,))])
 
 
-def _extent(definition: Definition, axis: str) -> int:
-    return _integer(definition.tensors[0].shape[definition.axes.index(axis)])
+def _extent(definition: Definition, axis: str) -> int | None:
+    """Return the extent of an axis, None where it is open."""
+    return affine.constant(definition.tensors[0].shape[definition.axes.index(axis)])
 
 
 def _integer(e: Affine) -> int:
     value = affine.constant(e)
-    assert value is not None, "only constant extents are cut"
+    assert value is not None, "what steps has a known extent"
     return value

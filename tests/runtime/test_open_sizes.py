@@ -143,6 +143,16 @@ def sounds() -> bytes:
     return n.model({"x": ["batch", "length"]}, n.op("Einsum", y, power, equation="tdbh,btf->bhf"))
 
 
+def enlarged() -> bytes:
+    """Images made half as large, and twice and three times as large again by what is learnt."""
+    n = Net()
+    small = n.op("MaxPool", "x", kernel_shape=[2, 2], strides=[2, 2])
+    twice = n.op("ConvTranspose", small, n.weight(3, 4, 2, 2), n.weight(4), strides=[2, 2])
+    return n.model(
+        {"x": ["batch", 3, "height", "width"]}, n.op("ConvTranspose", twice, n.weight(4, 2, 4, 3), strides=[3, 2], pads=[1, 0, 1, 1])
+    )
+
+
 def feeds_for(data: bytes, sizes: Mapping[str, int], seed: int = 0) -> dict[str, Array]:
     rng = np.random.default_rng(seed)
     out: dict[str, Array] = {}
@@ -184,6 +194,7 @@ MODELS = {
     "expansions and slices": (expansions, combinations(batch=[3, 2, 6])),
     "images made larger and smaller": (resized, combinations(batch=[2], height=[5, 9], width=[4, 2])),
     "signals of any length": (sounds, combinations(batch=[2, 1], length=[12, 29])),
+    "images enlarged by convolutions": (enlarged, combinations(batch=[2], height=[9, 2], width=[4, 7])),
     "a cache of keys": (cached, combinations(batch=[2, 1], seq=[3, 1], past_len=[5, 0, 1, 12])),
 }
 

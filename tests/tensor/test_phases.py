@@ -131,11 +131,16 @@ def test_transposed_convolutions_of_the_library_keep_their_bits(group: int, stri
     assert_same_bits(interpret(after, {}, named)["y"].reshape(wanted.shape), wanted)
 
 
-def test_of_symbolic_sizes_nothing_is_rewritten() -> None:
+def test_sums_over_open_sizes_are_rewritten_too() -> None:
     text = "op up(x: f32[N], w: f32[2]) -> (y: f32[2*N]) {\n    y[p] = sum(k, i, 2*i + k == p) x[i] * w[k]\n}\n"
     module = load_module(parse(Source("up.tl", text)))
     symbolic = instantiate(module, "up", [ArgType(f32, ("N",)), ArgType(f32, (2,))], {}, {}, symbolic=True)
-    assert symbolic.sizes and by_phases(symbolic) is symbolic
+    cut = by_phases(symbolic)
+    assert cut is not symbolic and cut.sizes == symbolic.sizes
+    for n in (1, 5):
+        arrays = {"x": np.arange(1, n + 1, dtype=np.float32), "w": np.array([2, 3], np.float32)}
+        expected = interpret(symbolic, {"N": n}, arrays)["y"]
+        assert interpret(cut, {"N": n}, arrays)["y"].reshape(-1).tolist() == expected.tolist()
 
 
 def test_a_program_without_such_a_filter_is_returned_itself() -> None:

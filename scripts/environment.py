@@ -15,8 +15,9 @@ import venv
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PYTEST = ("-m", "pytest", "-n", "auto", "--dist", "loadfile")
-"""How the tests run: a process runs all tests of a file, so that what they share is made once."""
+PYTEST = ("-m", "pytest", "-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder")
+"""How the tests run: a process runs all tests of a file, so that what they share is made once, and long files come first, as
+`tests/conftest.py` orders them, so that no process waits for another's at the end."""
 HOME = ROOT / ".venv"
 
 

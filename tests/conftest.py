@@ -68,7 +68,31 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             terminalreporter.write_line(line)
 
 
+LONG = (
+    "test_examples.py",
+    "test_models_of_any_sizes.py",
+    "test_models_against_onnxruntime.py",
+    "test_constant_operands.py",
+    "test_schedules_document.py",
+    "test_differential.py",
+    "test_gpu_document.py",
+    "test_attention.py",
+    "test_blocks_derived.py",
+    "test_compiled.py",
+    "test_loops_partition.py",
+    "test_warp_convolutions.py",
+    "test_blocks_and_functions.py",
+    "test_open_sizes.py",
+    "test_readme.py",
+    "test_node_suite.py",
+    "test_device_ladder.py",
+    "test_random_binds.py",
+)
+"""Files that take long, whose tests run first: processes that share the files out end at the same time."""
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: LONG.index(item.path.name) if item.path.name in LONG else len(LONG))
     if no_device():
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("gpu")])
         items[:] = [item for item in items if not item.get_closest_marker("gpu")]

@@ -16,6 +16,21 @@ _SAID = {
 }
 
 
+_OF_MODELS = {
+    **dict.fromkeys(("predict", "forward", "infer"), "a model is a function: `model(x)`, or `model.run({'x': x})`"),
+    **dict.fromkeys(
+        ("eval", "train", "to", "cuda", "cpu", "half"), "what it runs on is said when it is compiled: `tl.compile(…, target=…)`"
+    ),
+    **dict.fromkeys(("get_inputs", "input_names"), "they are `model.inputs`"),
+    **dict.fromkeys(("get_outputs", "output_names"), "they are `model.outputs`"),
+}
+
+
+def model_told(name: str) -> str:
+    """Return what follows the message that models have no such attribute, or nothing."""
+    return f"; {_OF_MODELS[name]}" if name in _OF_MODELS else ""
+
+
 def told(name: str, names: Sequence[str]) -> str:
     """Return what follows the message that there is no such name: `; ` and a help, or nothing."""
     if name.startswith("_"):

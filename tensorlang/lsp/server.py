@@ -124,6 +124,8 @@ class Server(LanguageServer):
     def _analyse(self, uri: str, document: Document) -> None:
         document.newest += 1
         document.done.clear()
+        if self._idle is not None:
+            self._idle.cancel()
         if document.waiting is not None and not document.waiting.done():
             document.waiting.cancel()
         document.waiting = asyncio.get_running_loop().create_task(self._analyse_soon(uri, document, document.newest))

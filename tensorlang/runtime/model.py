@@ -13,10 +13,11 @@ from logging import INFO
 from pathlib import Path
 from pickle import PicklingError
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any, Never
 
 from codegen.forks import Lock
 from codegen.log import log_of
+from tensorlang.absent import model_told
 from tensorlang.bounded_cache import BoundedCache
 from tensorlang.diagnostics import CompileError, Diagnostic, RunError, counted, error, exception, plain_text, trimmed
 from tensorlang.graph.data_dependent import DataDependent
@@ -216,6 +217,12 @@ class CompiledModel:
             return self._called(arrays, named)
         except CompileError as refused:
             raise refused.with_traceback(None) from None
+
+    if not TYPE_CHECKING:  # which is to know the attributes that there are
+
+        def __getattr__(self, name: str) -> Never:
+            """Raise AttributeError: what other libraries call methods of models is told as what it is here."""
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{model_told(name)}", name=name, obj=self)
 
     def _called(self, arrays: tuple[object, ...], named: dict[str, object]) -> Any:
         found = tuple(self.run(self._feeds(arrays, named)).values())

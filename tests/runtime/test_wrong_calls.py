@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 import tensorlang as tl
 
@@ -87,3 +88,12 @@ def test_names_that_are_not_there_are_told_what_to_write() -> None:
     ):
         with pytest.raises((TypeError, KeyError, AttributeError), match=told):
             asked()
+
+
+def test_methods_of_other_libraries_models_are_told_as_what_they_are_here() -> None:
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "g", [x], [y])
+    model = tl.compile(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), sizes="symbolic")
+    for name, told in (("predict", r"`model\(x\)`"), ("get_inputs", r"`model\.inputs`"), ("eval", "target="), ("colour", "'colour'$")):
+        with pytest.raises(AttributeError, match=told):
+            getattr(model, name)

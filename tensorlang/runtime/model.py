@@ -43,8 +43,8 @@ _log = log_of("compile")
 
 
 class CompiledModel:
-    """A model ready to run, on this machine or on a device. `run` may be called from several threads; runs of one model follow one
-    another."""
+    """A model ready to run, on this machine or on a device. `run` may be called from several threads: on processors runs go on at the same
+    time, each in memory of its own; on a device runs of one model follow one another."""
 
     def __init__(
         self,

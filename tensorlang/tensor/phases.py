@@ -290,6 +290,8 @@ def written_out(program: Program) -> dict[str, Program]:
             slots = [s for s in read.index if not isinstance(s, Dynamic)]
             computed = [s for s in slots if not isinstance(s, AffineName)]
             names = tuple(dict.fromkeys(n for s in slots for n in affine.names(s)))
+            if any(affine.constant(n) is None for n in (*source.shape, *(known.get(name, affine.ZERO) for name in names))):
+                continue
             if computed and {n for s in computed for n in affine.names(s)} <= index_names(other) and _starts_at_zero(found.reduce, names):
                 out[read.tensor] = _copy(source, read, names, known)
     return out

@@ -146,8 +146,8 @@ def _readers(plan: Plan, tensor: str, nodes: tuple[scanned.Node, ...]) -> list[s
 
 
 def _declared_extent(kernel: _Kernel, loop: scanned.For) -> int | None:
-    """Return how far it is from the first to the last value of `loop` in all that it runs, or None where one has no constant range. Of a
-    loop that begins at a constant, it is as far as from there: no copy of its body is for a value that nothing has."""
+    """Return how far it is from the first to the last value of `loop` in all that it runs, or None where one has no constant range. Of an
+    unrolled loop that begins at a constant, it is as far as from there: no copy of its body is for a value that nothing has."""
     nests = [kernel.plan.placed.nests[placement] for placement in _placements(loop.body)]
     ends = [nest.ends(loop.name) for nest in nests if nest.extent(loop.name) != 0]
     known = [pair for pair in ends if pair is not None]
@@ -155,7 +155,7 @@ def _declared_extent(kernel: _Kernel, loop: scanned.For) -> int | None:
         return None
     if not known:
         return 0
-    begin = affine.constant(loop.lo)
+    begin = affine.constant(loop.lo) if loop.mark == "unroll" else None
     first = min(first for first, _ in known)
     return max(0, max(last for _, last in known) - (first if begin is None else max(first, begin)) + 1)
 

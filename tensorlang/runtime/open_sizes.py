@@ -176,7 +176,7 @@ class OpenSizes:
             symbols = Symbols({name: samples[name] for name in names})
             numbers = {name: size for name, size in sizes.items() if name not in symbols.samples}
             try:
-                made = self._built(self.given.at({**sizes, **_open(symbols, equal)}), symbols)
+                made = self._built(self.given.at({**sizes, **sizes_of(symbols, equal)}), symbols)
                 return _Variant(made, numbers)
             except OpenSize as need:
                 fixed = (need.names & set(names)) or set(names)
@@ -407,7 +407,7 @@ def _samples(sizes: Numbers, first: Numbers) -> dict[str, int]:
     return samples
 
 
-def _open(symbols: Symbols, equal: Mapping[str, Formula]) -> dict[str, Extent]:
+def sizes_of(symbols: Symbols, equal: Mapping[str, Formula]) -> dict[str, Extent]:
     """Return a size for each symbol, for those that have to be equal to formulas these, and note that they are."""
     sizes: dict[str, Extent] = {name: symbols.symbol(name) for name in symbols.samples}
     for name, formula in equal.items():

@@ -30,6 +30,7 @@ from tensorlang.diagnostics import CompileError, Source
 from tensorlang.lower.barriers import exposed
 from tensorlang.planning import Rules
 from tensorlang.runtime.library import with_roles
+from tensorlang.schedule import warps
 from tensorlang.syntax.parse import parse
 from tensorlang.tensor.interp import interpret
 
@@ -361,6 +362,7 @@ def test_a_wrong_place_is_refused_and_where_the_table_has_it_too_the_emulator_se
     with pytest.raises(CompileError, match="the declaration has it at"):
         made(turned + text, "refused", *arrays)
     monkeypatch.setattr(matrix, "row_at", wrong)
+    monkeypatch.setattr(warps, "_misplaced", warps._misplaced.__wrapped__)
     planted = made(turned + text, "planted", *arrays)
     assert difference(planted, by_name(planted.program, arrays), {}, library([planted]), seeds=[0], close=1e-2) != ""
 

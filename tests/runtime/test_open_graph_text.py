@@ -11,18 +11,24 @@ from tensorlang.graph.nodes import Graph
 from tensorlang.graph.parser import parse
 from tensorlang.graph.pipeline import optimise
 from tensorlang.graph.printer import show
-from tensorlang.graph.sizes import Symbols
+from tensorlang.graph.sizes import Formula, Symbols, UnequalSizes, substituted
 from tensorlang.graph.verify import verify
-from tensorlang.runtime.open_sizes import OpenShapes
+from tensorlang.runtime.open_sizes import OpenShapes, sizes_of
 
 
 def imported(data: bytes) -> Graph:
-    """Return a model with all its sizes open."""
+    """Return a model with all its sizes open, those that have to be equal as one."""
     open_shapes = OpenShapes(Importer().signature(data).inputs)
     given = open_shapes.given()
     assert given is not None
-    symbols = Symbols({name: 12 + 5 * k for k, name in enumerate(open_shapes.names.values())})
-    return Importer().load(data, given.at({name: symbols.symbol(name) for name in symbols.samples}).shapes)
+    equal: dict[str, Formula] = {}
+    while True:
+        symbols = Symbols({name: 12 + 5 * k for k, name in enumerate(open_shapes.names.values())})
+        try:
+            return Importer().load(data, given.at(sizes_of(symbols, equal)).shapes)
+        except UnequalSizes as need:
+            name, formula = need.solved() or pytest.fail(str(need))
+            equal = {**{n: substituted(f, name, formula) for n, f in equal.items()}, name: formula}
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from environment import PYTEST, prepared, run
+from environment import WHOLE, prepared, run
 
 STATIC = {
     "layout": ("-m", "ruff", "format", "--check", "--quiet", "."),
@@ -16,7 +16,7 @@ STATIC = {
     "types of a user's program": ("-m", "mypy", "--strict", "examples/13_typed.py"),
     "imports": ("-c", "from importlinter.cli import lint_imports_command; lint_imports_command()", "--no-logo"),
 }
-TESTS = {"tests": PYTEST}
+TESTS = WHOLE
 
 
 def main(fast: bool) -> int:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import sys
 
-from environment import PYTEST, run
+from environment import PYTEST, WHOLE, run
 
 if __name__ == "__main__":
-    sys.exit(run(*PYTEST, *sys.argv[1:]))
+    runs = [(*PYTEST, *sys.argv[1:])] if sys.argv[1:] else list(WHOLE.values())
+    sys.exit(max(abs(run(*arguments)) for arguments in runs))

@@ -11,7 +11,7 @@ from codegen.gpu.names import Identifiers
 from tensorlang.diagnostics import CompileError, error
 from tensorlang.graph.data_dependent import DataDependent
 from tensorlang.graph.nodes import Graph
-from tensorlang.graph.sizes import Symbols
+from tensorlang.graph.sizes import Symbols, UnequalSizes
 from tensorlang.runtime.open_sizes import OpenShapes, samples_for
 from tensorlang.runtime.signature import Signature
 from tensorlang.runtime.structured import is_structured
@@ -109,6 +109,9 @@ def graphs_of(
             return load(*given.at(sizes).arguments)
         except DataDependent:
             raise _not_supported() from None
+        except UnequalSizes as need:
+            title = f"not supported yet: a library of a model with sizes that have to be equal and have names of their own: {need}"
+            raise error("C0131", title, help="fix the shapes of its inputs, or give equal sizes one name in the model") from None
 
     return graph, limits
 

@@ -176,7 +176,6 @@ def _torch(task: Task, threads: int) -> Run | None:
     tensors = [torch.from_numpy(a) for a in (*task.inputs.values(), *task.weights, *_places(task))]
     results = [t.numpy() for t in tensors[len(task.inputs) + len(task.weights) :]]
     torch.set_num_threads(threads)
-    torch.set_grad_enabled(False)
 
     def run() -> list[Array]:
         found: Any = call(*tensors)

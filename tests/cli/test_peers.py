@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
+import torch
 from onnx import TensorProto, helper
 
 from tensorlang.diagnostics import CompileError
@@ -31,6 +32,11 @@ def test_a_peer_computes_the_task(peer: object, results: tuple[np.ndarray, ...])
         run()
         np.testing.assert_allclose(run()[0], A @ B, rtol=1e-2)
         assert not results or not results[0].any()
+
+
+def test_torch_as_a_peer_leaves_gradients_on() -> None:
+    runs(Task({"a": A, "b": B}, calls={"torch": torch.matmul}), 1, peers(["torch"]))["torch"]()
+    assert torch.is_grad_enabled()
 
 
 def test_a_peer_without_the_task_is_left_out() -> None:

@@ -75,7 +75,7 @@ class Binder:
 
     def scope(self) -> Scope:
         values: dict[str, Value] = dict(self.attrs)
-        for name in {n for n, _ in dimension_names(self.operator)}:
+        for name in dict.fromkeys(n for n, _ in dimension_names(self.operator)):
             if name in self.packs:
                 length = self.lengths.get(name)
                 if length is not None and all(f"{name}.{k}" in self.sizes for k in range(length)):

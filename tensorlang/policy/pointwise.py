@@ -71,7 +71,7 @@ def accesses_along(d: Deriver, definition: Definition, axis: str) -> float:
     far = FAR_LOADS * lanes
     is_stored = unit_stride(tuple(AffineName(a) for a in definition.axes), d.layouts.get(name), definition.axes, axis)
     accesses: float = 1 if is_stored else far
-    for read in {r for p in definition.pieces for r in reads(p.value) if axis in index_names(r)}:
+    for read in dict.fromkeys(r for p in definition.pieces for r in reads(p.value) if axis in index_names(r)):
         near = {a for a in definition.axes if unit_stride(read.index, d.layouts.get(read.tensor), d.axes[read.tensor], a)}
         is_turned = is_stored and any((sizes[a] or OPEN_EXTENT) >= FEWEST_TURNED for a in near - {axis})
         accesses += 1 if axis in near else 1 + log2(lanes) if is_turned else far

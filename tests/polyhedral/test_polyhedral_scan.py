@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 
 import pytest
@@ -27,6 +26,7 @@ from polyhedral_programs import (
     timeline,
     under,
 )
+from work_done import calls_made
 
 from polyhedral import loops
 from polyhedral.affine import evaluate, holds
@@ -238,17 +238,9 @@ def test_names_may_be_keywords_and_odd_strings() -> None:
     check_scan(in_sequence(scop, n, marks={"floor": "vector"}), {"for": 6, "max": 2})
 
 
-def test_scanning_tiled_static_kernels_is_fast() -> None:
+def test_scanning_tiled_static_kernels_is_little_work() -> None:
     schedule = matmul(8, 16)
-    scan(schedule)
-    best = min(_timed(schedule) for _ in range(3))
-    assert best < 0.05
-
-
-def _timed(schedule: Schedule) -> float:
-    start = time.process_time()
-    scan(schedule, sizes={"M": 1001, "N": 1001, "K": 1001})
-    return time.process_time() - start
+    assert calls_made(lambda: scan(schedule, sizes={"M": 1001, "N": 1001, "K": 1001})) < 20_000
 
 
 _constants = st.integers(-3, 6)

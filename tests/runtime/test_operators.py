@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 from traceback import walk_tb
 from typing import Any
 
 import numpy as np
 import pytest
+from work_done import calls_made
 
 import tensorlang as tl
 
@@ -195,18 +195,11 @@ def test_a_file_is_loaded_and_a_missing_one_is_refused(tmp_path: Path) -> None:
         tl.load(tmp_path / "other.tl")
 
 
-def test_a_call_of_a_known_signature_costs_microseconds(ops: tl.Operators) -> None:
+def test_a_call_of_a_known_signature_does_little_more_than_run_the_kernel(ops: tl.Operators) -> None:
     x, scale = np.ones(1, np.float32), ops.scale
     scale(x)
-    best = min(_time(scale, x, 200) for _ in range(20))
-    assert best < 10e-6
-
-
-def _time(f: Any, x: Any, count: int) -> float:
-    start = time.perf_counter()
-    for _ in range(count):
-        f(x)
-    return (time.perf_counter() - start) / count
+    scale(x)
+    assert calls_made(lambda: scale(x)) < 10
 
 
 def test_what_a_reducer_yields_may_use_all_its_components() -> None:

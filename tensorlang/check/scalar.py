@@ -14,7 +14,7 @@ from tensorlang.check.reads import element, find_tensor, read, refine
 from tensorlang.check.reduction import condition, reduction
 from tensorlang.check.runs import Run, joined
 from tensorlang.check.scope import Context, Scope, expand, no_shadowing, unbound
-from tensorlang.check.suggest import at_operands
+from tensorlang.check.suggest import at_operands, within_reductions
 from tensorlang.check.types import CONSTANTS, LIMITS, PASSABLE
 from tensorlang.check.values import Fn, Limit, Num, Packed, Str, Tensor, Tup, Val, Value
 from tensorlang.check.walk import uses
@@ -126,6 +126,7 @@ def _indexed(ctx: Context, scope: Scope, node: sx.Index) -> Value:
 
 
 def _binary(ctx: Context, scope: Scope, op: str, lhs: sx.Node, rhs: sx.Node, span: Span) -> Value:
+    within_reductions(lhs, rhs)
     a = value(ctx, scope, lhs)
     if op in ("and", "or"):
         known = typed.truth(a, span)
@@ -141,6 +142,7 @@ def _binary(ctx: Context, scope: Scope, op: str, lhs: sx.Node, rhs: sx.Node, spa
 
 def _chain(ctx: Context, scope: Scope, node: sx.Chain) -> Value:
     """Return what operators one after the other come to, as `_binary` would of two at a time."""
+    within_reductions(node.first, *(link.rhs for link in node.rest))
     if node.rest[0].op in ("and", "or"):
         return _junction(ctx, scope, node.rest[0].op, (node.first, *(link.rhs for link in node.rest)), node.span)
     out, run = value(ctx, scope, node.first), Run(ctx.names, node.span)
@@ -168,6 +170,7 @@ def _junction(ctx: Context, scope: Scope, op: str, conds: Sequence[sx.Node], spa
 
 
 def _compare(ctx: Context, scope: Scope, node: sx.Compare) -> Value:
+    within_reductions(*node.items)
     items = [value(ctx, scope, item) for item in node.items]
     out: Value = Num(True)
     spans = [item.span for item in node.items]

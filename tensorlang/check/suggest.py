@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from polyhedral import affine
@@ -12,7 +12,7 @@ from tensorlang.check.problems import counted, labelled
 from tensorlang.check.scope import Scope
 from tensorlang.check.types import FOLDS, holding
 from tensorlang.check.values import Idx, Tensor, Val, Value
-from tensorlang.check.walk import descendants
+from tensorlang.check.walk import children, descendants
 from tensorlang.diagnostics import NOWHERE, CompileError, Diagnostic, Edit, Label, Span, exception
 from tensorlang.syntax import nodes as sx
 
@@ -159,6 +159,58 @@ def binder_as_argument(node: sx.Apply, scope: Scope) -> CompileError | None:
 
 
 # ---------------------------------------------------------------- operands
+
+
+def within_reductions(*operands: sx.Node) -> None:
+    """Raise T0105 where an operand after a reduction reads what that binds: `sum(k) x[k] / y[k]` is `(sum(k) x[k]) / y[k]`."""
+    for position, operand in enumerate(operands[:-1], 1):
+        reduction = _last(operand)
+        if reduction is None:
+            continue
+        bound = [name for binder in reduction.binders if (name := _bound(binder)) is not None]
+        free = [(other, at, name) for other in operands[position:] for name in bound for at in _free(other, name)]
+        if free:
+            (_, at, name), (last, *_) = free[0], free[-1]
+            head = replace(reduction.span, end=reduction.body.span.start)
+            body = replace(reduction.body.span, end=last.span.end)
+            edits = (Edit(replace(body, end=body.start), "("), Edit(replace(body, start=body.end), ")"))
+            raise labelled(
+                "T0105",
+                f"`{name}` is not bound here: `{reduction.reducer}` ends before this",
+                ((at, f"`{name}` means nothing out here"), (reduction.span, "the reduction ends with its product")),
+                help=f"put all that is reduced in parentheses: `{written(head)}({written(body)})`",
+                edits=edits,
+            )
+
+
+def _last(operand: sx.Node) -> sx.Reduction | None:
+    """Return the reduction that an operand ends with, which parentheses would end."""
+    while isinstance(operand, sx.Binary | sx.Unary) and not _encloses(operand.span):
+        operand = operand.rhs if isinstance(operand, sx.Binary) else operand.value
+    return operand if isinstance(operand, sx.Reduction) and not _encloses(operand.span) else None
+
+
+def _encloses(span: Span) -> bool:
+    """Tell whether a node's text stands in parentheses of its own."""
+    return span is not NOWHERE and span.source.text.startswith("(", span.start)
+
+
+def _bound(binder: sx.Node) -> str | None:
+    match binder:
+        case sx.Id(name) | sx.Member(sx.Id(name)):
+            return name
+        case _:
+            return None
+
+
+def _free(node: sx.Node, name: str) -> Iterator[Span]:
+    """Yield where `name` is read and no reduction inside binds it."""
+    if isinstance(node, sx.Reduction) and name in map(_bound, node.binders):
+        return
+    if isinstance(node, sx.Id) and node.name == name:
+        yield node.span
+    for child in children(node):
+        yield from _free(child, name)
 
 
 def at_operands(problem: CompileError, scope: Scope, op: str, span: Span, *operands: tuple[Span, Value]) -> CompileError:

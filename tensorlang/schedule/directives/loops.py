@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from codegen.loops.notes import Note, Partitioned
@@ -20,9 +20,9 @@ from tensorlang.syntax import nodes as syntax
 from tensorlang.syntax.directive_forms import FORMS
 
 MOST_LANES = 64
-"""Iterations of a loop that is vectorized."""
 MOST_COPIES = 256
-"""Iterations of a loop that is unrolled."""
+LIMITS: Mapping[Mark, int] = {"vector": MOST_LANES, "unroll": MOST_COPIES}
+"""Iterations of a loop that is vectorized, and of one that is unrolled, at most."""
 DONE = {"vector": "vectorized", "unroll": "unrolled", "tensor": "tensorized", "tile": "tensorized"}
 """What has been done to a loop with a mark."""
 
@@ -254,7 +254,7 @@ def mark_as(mark: Mark) -> Callable[[State, syntax.Directive], None]:
             if before != mark and not stage.synthetic:
                 title = f"`{loop}` is {DONE.get(before, before)} already, so `{directive.name}` cannot say how it runs"
                 raise error("S0213", title, directive.span, help="say it once")
-            limit = {"vector": MOST_LANES, "unroll": MOST_COPIES}.get(mark)
+            limit = LIMITS.get(mark)
             extent = stage.extents[loop]
             if limit is not None and extent is None:
                 raise error(

@@ -18,7 +18,7 @@ from polyhedral.model import Mark
 from tensorlang.diagnostics import error
 from tensorlang.schedule.directives import operands
 from tensorlang.schedule.directives.kind import Kind
-from tensorlang.schedule.directives.loops import DONE
+from tensorlang.schedule.directives.loops import DONE, LIMITS
 from tensorlang.schedule.plan import Change, Stage, full
 from tensorlang.schedule.state import State, put, stage_of
 from tensorlang.syntax import nodes as syntax
@@ -39,7 +39,8 @@ def together(state: State, directive: syntax.Directive) -> None:
     for part in parts:
         _check(directive, part, count)
     pairs = list(zip(*(part.loops[:count] for part in parts), strict=True))
-    _check_marks(directive, {loop: mark for part in parts for loop, mark in part.marks.items()}, pairs)
+    extents = {loop: extent for part in parts for loop, extent in part.extents.items()}
+    _check_marks(directive, {loop: mark for part in parts for loop, mark in part.marks.items()}, pairs, extents)
     shared = {part.name: dict(zip(part.loops, (full(parts[0].name, n) for n in directive.results), strict=False)) for part in parts}
     joint = _joined(parts, shared, count)
     stages = list(state.stages.values())
@@ -62,7 +63,7 @@ def _joined_inside(directive: syntax.Directive, stage: Stage, names: Sequence[st
     renamed = {loop: kept for loops in inside[1:] for loop, kept in zip(loops[:count], inside[0][:count], strict=True) if loop != kept}
     if stage.distributed & renamed.keys() or any(cut.loops & renamed.keys() for cut in stage.cuts):
         raise error("S0205", f"`{stage.name}` has several copies of its loops, which cannot be shared", directive.span)
-    _check_marks(directive, stage.marks, renamed.items())
+    _check_marks(directive, stage.marks, renamed.items(), stage.extents)
     members = {loop: found for loop, found in stage.members.items() if loop not in renamed}
     for loop, kept in renamed.items():
         members[kept] |= stage.members[loop]
@@ -108,13 +109,31 @@ def _check(directive: syntax.Directive, part: Stage, count: int) -> None:
         raise error("S0205", f"`{part.name}` has several copies of its loops, which cannot be shared", directive.span)
 
 
-def _check_marks(directive: syntax.Directive, marks: Mapping[str, Mark], shared: Iterable[Sequence[str]]) -> None:
-    """Refuse loops to be shared that are said to run differently."""
+def _check_marks(
+    directive: syntax.Directive, marks: Mapping[str, Mark], shared: Iterable[Sequence[str]], extents: Mapping[str, int | None]
+) -> None:
+    """Refuse loops to be shared that are said to run differently, or as one of them cannot for want of a constant extent."""
     for loops in shared:
         marked = [(loop, marks[loop]) for loop in loops if loop in marks]
         if len({mark for _, mark in marked}) > 1:
             title = " and ".join(f"`{loop}` is {DONE.get(mark, mark)}" for loop, mark in marked)
             raise error("S0213", f"{title}, so they cannot be one loop", directive.span, help="say how a loop runs after `together`")
+        static = next((loop for loop, mark in marked if mark in LIMITS), None)
+        if static is not None:
+            _check_extents(
+                directive, static, marks[static], [(loop, extents[loop]) for loop in loops if loop not in marks], extents[static]
+            )
+
+
+def _check_extents(
+    directive: syntax.Directive, loop: str, mark: Mark, others: Iterable[tuple[str, int | None]], extent: int | None
+) -> None:
+    """Refuse `others` to be one with a loop that is written out, where they are too long for that."""
+    for other, found in others:
+        if found is None or found > LIMITS[mark]:
+            title = f"`{loop}` is {DONE.get(mark, mark)}, and `{other}` has {found or 'no constant number of'} iterations"
+            help = f"split it first: `split {other} by {extent or 8} -> …`"
+            raise error("S0207", f"{title}, so they cannot be one loop", directive.span, help=help)
 
 
 def _joined(parts: list[Stage], shared: Mapping[str, Mapping[str, str]], count: int) -> Stage:

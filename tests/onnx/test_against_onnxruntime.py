@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from onnx import ModelProto, TensorProto, helper, numpy_helper
@@ -173,6 +174,12 @@ paddings = st.integers(-3, 5)
 @given(st.sampled_from(["constant", "edge", "reflect", "wrap"]), paddings, paddings, paddings)
 def test_negative_padding_cuts_before_the_rest_is_repeated(mode: str, top: int, left: int, right: int) -> None:
     agree("Pad", {"x": noise(5, 7)}, {"pads": np.array([top, left, 0, right])}, mode=mode, opset=21)
+
+
+@pytest.mark.parametrize("mode", ["edge", "reflect", "wrap"])
+def test_what_has_no_elements_is_repeated_along_its_other_axes(mode: str) -> None:
+    made = model("Pad", {"x": noise(2, 3, 0)}, {"pads": np.array([0, 2, 0, 1, 2, 0])}, {"mode": mode}, 21)
+    assert evaluate(Importer().load(made), {"x": noise(2, 3, 0)})[0].shape == (3, 7, 0)
 
 
 slices = st.tuples(st.integers(-8, 8), st.integers(-8, 8), st.integers(-3, 3).filter(bool))

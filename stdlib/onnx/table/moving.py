@@ -263,13 +263,15 @@ def pad(n: Site) -> Value:
 
 
 def _repeating(n: Site, mode: str, x: Value, lo: list[int], hi: list[int]) -> Value:
-    """Return `x` slice_axis where the padding is negative, and then what is left of it repeated where it is positive."""
+    """Return `x` cut where the padding is negative, and then what is left of it repeated where it is positive."""
     for axis, extent in enumerate(x.shape):
         before, after = max(0, -lo[axis]), max(0, -hi[axis])
         x = slice_axis(n, x, axis, before, max(0, extent - before - after))
     lo, hi = [max(0, k) for k in lo], [max(0, k) for k in hi]
-    if any(extent == 0 for extent in x.shape):
-        raise n.wrong("there is nothing to repeat in an empty value")
+    if any(extent == 0 and a + b for extent, a, b in zip(x.shape, lo, hi, strict=True)):
+        raise n.wrong("there is nothing to repeat along an axis without elements")
+    if 0 in x.shape:
+        return n.filled(tuple(extent + a + b for extent, a, b in zip(x.shape, lo, hi, strict=True)), x.dtype)
     for extent, before, after in zip(x.shape, lo, hi, strict=True):
         if mode == "reflect" and isinstance(extent, Size) and not (extent > before and extent > after):
             raise OpenSize(extent)  # thrown back more than once

@@ -103,10 +103,14 @@ def agrees(text: str, *arrays: Array, schedule: str | None = None, symbolic: boo
     program = only(tl.parse(text)).program(*arrays, **sizes)
     want = interpret(program, {}, dict(zip((p.name for p in program.params), arrays, strict=True)))
 
+    given = [[walled(a, side) for a in arrays] for side in SIDES]
+    for row in given:
+        operator.prepared(*row, **sizes)  # here: what compiling has found out serves the next one, which a child would take along
+
     def run() -> list[Mapping[str, Array]]:
         out = []
-        for side in SIDES:
-            made = operator(*(walled(a, side) for a in arrays), **sizes)
+        for row in given:
+            made = operator(*row, **sizes)
             out.append(dict(zip(program.results, made if isinstance(made, tuple) else (made,), strict=True)))
         return out
 

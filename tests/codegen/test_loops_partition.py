@@ -48,12 +48,14 @@ def test_partition_by_example(path: Path, golden_case: Callable[[Path, str], Non
     golden_case(path, show(parted))
 
 
-@pytest.mark.parametrize("path", cases("loops_partition", "loops"), ids=lambda path: path.stem)
-@pytest.mark.parametrize("size", [0, 1, 2, 3, 15, 16, 17, 31, 32, 50, 100])
+SIZES = (0, 1, 2, 3, 15, 16, 17, 31, 32, 50, 100)
+AT_SIZES = [(path, n) for path in cases("loops_partition", "loops") for n in (SIZES if parse(source(path)).sizes else (1,))]
+"""Each case at all sizes, one of known sizes once."""
+
+
+@pytest.mark.parametrize(("path", "size"), AT_SIZES, ids=lambda value: getattr(value, "stem", value))
 def test_split_loops_compute_the_same_bits(path: Path, size: int) -> None:
     function = parse(source(path))
-    if not function.sizes and size:
-        size = 1
     computed = []
     for f in (function, split(function)):
         arrays = {}

@@ -11,9 +11,9 @@ not know a condition, both sides of a `Select` are evaluated, and what they read
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias, assert_never
+from typing import Any, Literal, Never, TypeAlias, assert_never
 
 import numpy as np
 
@@ -108,6 +108,10 @@ class _Scope:
         return _Scope(dict(self.indices), dict(self.values), dict(self.memory))
 
 
+_Indexing: TypeAlias = Callable[[_Scope], int]
+_Evaluation: TypeAlias = Callable[[_Scope], Value]
+
+
 class _Return(Exception):
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -150,10 +154,15 @@ def evaluate_index(e: Index, variables: Mapping[str, int]) -> int:
 
 
 class _Machine:
-    """Executes statements; remembers the parallel loops that are running and counts allocations."""
+    """Executes statements; remembers the parallel loops that are running and counts allocations.
+
+    An expression becomes a function of a scope when it is first met, and is looked at no more."""
 
     def __init__(self, domain: Domain) -> None:
         self._domain = domain
+        self._indexings: dict[int, tuple[Index, _Indexing]] = {}
+        self._evaluations: dict[int, tuple[Expr, _Evaluation]] = {}
+        """By the identity of a node, which is kept, for it has to stay that node's."""
         self._undecided = 0
         """How many conditions that nobody knows the expression at hand stands under."""
         self._teams: list[_Team] = []
@@ -180,9 +189,9 @@ class _Machine:
         match s:
             case For():
                 self.loop(s, scope)
-            case Store(buffer, index, value):
+            case Store(value=value):
                 result = self.value(value, scope)
-                memory, place = self.locate(buffer, index, scope, s)
+                memory, place = self.locate(s, scope)
                 self.note_write(memory, place, s)
                 if s.later:
                     if memory.written is not None:
@@ -231,21 +240,28 @@ class _Machine:
             team.iteration, team.first_private = i, next(self._serials)
             inner = scope.child()
             inner.indices[loop.var] = i
-            self.block(loop.body, inner)
+            for s in loop.body:
+                self.stmt(s, inner)
         if loop.kind == "parallel":
             self._teams.pop()
 
     # ------------------------------------------------------------ memory
 
-    def locate(self, name: str, index: tuple[Index, ...], scope: _Scope, node: Store | Load) -> tuple[_Memory, tuple[int, ...]]:
-        memory = scope.memory[name]
-        place = tuple([self.index(e, scope) for e in index])
-        if not all(0 <= i < n for i, n in zip(place, memory.array.shape, strict=True)):
-            fail(f"`{_text(node)}` touches {name}{list(place)}, outside its shape {memory.array.shape}, where {scope.indices}")
+    def locate(self, node: Store, scope: _Scope) -> tuple[_Memory, tuple[int, ...]]:
+        memory = scope.memory[node.buffer]
+        place = tuple([self._indexing(e)(scope) for e in node.index])
+        if not _lies_in(place, memory):
+            self._outside(node, place, memory, scope)
         return memory, place
+
+    def _outside(self, node: Store | Load, place: tuple[int, ...], memory: _Memory, scope: _Scope) -> Never:
+        shape = memory.array.shape
+        fail(f"`{_text(node)}` touches {node.buffer}{list(place)}, outside its shape {shape}, where {scope.indices}")
 
     def note_write(self, memory: _Memory, place: tuple[int, ...], node: Store) -> None:
         key = (memory.serial, place)
+        if not self._teams:
+            return
         for team in self._shared(memory):
             others = team.readers.get(key, set()) | {team.writers.get(key, team.iteration)}
             self._check_race(team, others, memory, place, node)
@@ -268,65 +284,106 @@ class _Machine:
     # ------------------------------------------------------------ index expressions
 
     def index(self, e: Index, scope: _Scope) -> int:
+        return self._indexing(e)(scope)
+
+    def _indexing(self, e: Index) -> _Indexing:
+        found = self._indexings.get(id(e))
+        if found is None:
+            found = self._indexings[id(e)] = e, self._made_indexing(e)
+        return found[1]
+
+    def _made_indexing(self, e: Index) -> _Indexing:
         match e:
             case Int(value):
-                return value
+                return lambda scope: value
             case Var(name):
-                return scope.indices[name]
-            case Add(lhs, rhs):
-                return self.index(lhs, scope) + self.index(rhs, scope)
-            case Mul(lhs, rhs):
-                return self.index(lhs, scope) * self.index(rhs, scope)
-            case FloorDiv(lhs, rhs):
-                return self.index(lhs, scope) // self._divisor(rhs, scope)
-            case Mod(lhs, rhs):
-                return self.index(lhs, scope) % self._divisor(rhs, scope)
-            case Min(lhs, rhs):
-                return min(self.index(lhs, scope), self.index(rhs, scope))
-            case Max(lhs, rhs):
-                return max(self.index(lhs, scope), self.index(rhs, scope))
+                return lambda scope: scope.indices[name]
             case ValueIndex(value_expr):
-                return wrapped(self._domain.integer(self.value(value_expr, scope)), i64)
+                number, evaluated = self._domain.integer, self._evaluation(value_expr)
+                return lambda scope: wrapped(number(evaluated(scope)), i64)
+            case FloorDiv(lhs, rhs):
+                dividend, divisor = self._indexing(lhs), self._divisor(rhs)
+                return lambda scope: dividend(scope) // divisor(scope)
+            case Mod(lhs, rhs):
+                dividend, divisor = self._indexing(lhs), self._divisor(rhs)
+                return lambda scope: dividend(scope) % divisor(scope)
+        a, b = self._indexing(e.lhs), self._indexing(e.rhs)
+        match e:
+            case Add():
+                return lambda scope: a(scope) + b(scope)
+            case Mul(lhs=Int(factor)):
+                return lambda scope: factor * b(scope)
+            case Mul():
+                return lambda scope: a(scope) * b(scope)
+            case Min():
+                return lambda scope: min(a(scope), b(scope))
+            case Max():
+                return lambda scope: max(a(scope), b(scope))
             case _:
                 assert_never(e)
 
-    def _divisor(self, e: Index, scope: _Scope) -> int:
-        divisor = self.index(e, scope)
-        if divisor < 1:
-            fail(f"division of an index by `{show_index(e)}`, which is {divisor}")
-        return divisor
+    def _divisor(self, e: Index) -> _Indexing:
+        indexing = self._indexing(e)
+        if isinstance(e, Int) and e.value >= 1:
+            return indexing
+
+        def checked(scope: _Scope) -> int:
+            divisor = indexing(scope)
+            if divisor < 1:
+                fail(f"division of an index by `{show_index(e)}`, which is {divisor}")
+            return divisor
+
+        return checked
 
     # ------------------------------------------------------------ values
 
     def value(self, e: Expr, scope: _Scope) -> Value:
+        return self._evaluation(e)(scope)
+
+    def _evaluation(self, e: Expr) -> _Evaluation:
+        found = self._evaluations.get(id(e))
+        if found is None:
+            found = self._evaluations[id(e)] = e, self._made_evaluation(e)
+        return found[1]
+
+    def _made_evaluation(self, e: Expr) -> _Evaluation:
         domain = self._domain
         match e:
             case Const(value, dtype):
-                return domain.literal(value, dtype)
+                return lambda scope: domain.literal(value, dtype)
             case Load():
-                return self.load(e, scope)
+                return self._made_load(e)
             case IndexValue(index_value):
-                return Value(i64, wrapped(self.index(index_value, scope), i64))
+                indexing = self._indexing(index_value)
+                return lambda scope: Value(i64, wrapped(indexing(scope), i64))
             case Name(name):
-                return scope.values[name]
+                return lambda scope: scope.values[name]
             case Unary(op, operand):
-                return domain.unary(op, self.value(operand, scope))
+                x = self._evaluation(operand)
+                return lambda scope: domain.unary(op, x(scope))
             case Binary("and" | "or" as logic, lhs, rhs):
-                return self.lazy(logic, self.value(lhs, scope), rhs, scope)
+                x = self._evaluation(lhs)
+                return lambda scope: self.lazy(logic, x(scope), rhs, scope)
             case Binary(binary_op, lhs, rhs):
-                return domain.binary(binary_op, self.value(lhs, scope), self.value(rhs, scope))
+                x, y = self._evaluation(lhs), self._evaluation(rhs)
+                return lambda scope: domain.binary(binary_op, x(scope), y(scope))
             case Compare(compare_op, lhs, rhs):
-                return domain.compare(compare_op, self.value(lhs, scope), self.value(rhs, scope))
+                x, y = self._evaluation(lhs), self._evaluation(rhs)
+                return lambda scope: domain.compare(compare_op, x(scope), y(scope))
             case Select(cond, then, orelse):
-                return self.select(self.value(cond, scope), then, orelse, scope)
+                condition = self._evaluation(cond)
+                return lambda scope: self.select(condition(scope), then, orelse, scope)
             case Cast(dtype, operand, saturate):
-                return domain.cast(dtype, self.value(operand, scope), saturate)
+                x = self._evaluation(operand)
+                return lambda scope: domain.cast(dtype, x(scope), saturate)
             case Call(fn, args):
-                return domain.call(fn, [self.value(arg, scope) for arg in args])
+                given = [self._evaluation(arg) for arg in args]
+                return lambda scope: domain.call(fn, [arg(scope) for arg in given])
             case Fma(a, b, c):
-                return domain.fma(self.value(a, scope), self.value(b, scope), self.value(c, scope))
+                x, y, z = self._evaluation(a), self._evaluation(b), self._evaluation(c)
+                return lambda scope: domain.fma(x(scope), y(scope), z(scope))
             case Dot():
-                return self.dot(e, scope)
+                return self._made_dot(e)
             case _:
                 assert_never(e)
 
@@ -352,30 +409,45 @@ class _Machine:
         finally:
             self._undecided -= 1
 
-    def dot(self, e: Dot, scope: _Scope) -> Value:
-        total = self.value(e.c, scope)
+    def _made_dot(self, e: Dot) -> _Evaluation:
         places = [Int(r) for r in range(e.count)]
-        a, b = ([self.load(Load(o.buffer, (*o.index[:-1], Add(o.index[-1], r))), scope) for r in places] for o in (e.a, e.b))
-        return self._domain.dot(list(zip(a, b, strict=True)), total)
+        a, b = ([self._evaluation(Load(o.buffer, (*o.index[:-1], Add(o.index[-1], r)))) for r in places] for o in (e.a, e.b))
+        total = self._evaluation(e.c)
 
-    def load(self, e: Load, scope: _Scope) -> Value:
-        if self._undecided:
-            absent = self._absent(e, scope)
-            if absent is not None:
-                return absent
-        memory, place = self.locate(e.buffer, e.index, scope, e)
-        if memory.written is not None and not memory.written[place]:
-            fail(f"`{show_expr(e)}` reads {e.buffer}{list(place)}, which nobody has written")
-        self.note_read(memory, place, e)
-        return Value(memory.buffer.dtype, self._domain.element(memory.array[place], memory.buffer.dtype))
+        def evaluation(scope: _Scope) -> Value:
+            start = total(scope)
+            left = [x(scope) for x in a]
+            return self._domain.dot(list(zip(left, [y(scope) for y in b], strict=True)), start)
 
-    def _absent(self, e: Load, scope: _Scope) -> Value | None:
-        """Return what stands for an element that is not there."""
-        memory = scope.memory[e.buffer]
-        place = tuple([self.index(i, scope) for i in e.index])
-        if all(0 <= i < n for i, n in zip(place, memory.array.shape, strict=True)) and (memory.written is None or memory.written[place]):
-            return None
-        return self._domain.absent(memory.buffer.dtype)
+        return evaluation
+
+    def _made_load(self, e: Load) -> _Evaluation:
+        buffer, places, element = e.buffer, [self._indexing(i) for i in e.index], self._domain.element
+
+        def evaluation(scope: _Scope) -> Value:
+            memory = scope.memory[buffer]
+            place = tuple([i(scope) for i in places])
+            inside = _lies_in(place, memory)
+            if self._undecided and not (inside and (memory.written is None or memory.written[place])):
+                absent = self._domain.absent(memory.buffer.dtype)
+                if absent is not None:
+                    return absent
+            if not inside:
+                self._outside(e, place, memory, scope)
+            if memory.written is not None and not memory.written[place]:
+                fail(f"`{show_expr(e)}` reads {buffer}{list(place)}, which nobody has written")
+            if self._teams:
+                self.note_read(memory, place, e)
+            return Value(memory.buffer.dtype, element(memory.array[place], memory.buffer.dtype))
+
+        return evaluation
+
+
+def _lies_in(place: tuple[int, ...], memory: _Memory) -> bool:
+    for i, n in zip(place, memory.array.shape, strict=True):  # noqa: SIM110  a generator takes longer than all of this
+        if not 0 <= i < n:
+            return False
+    return True
 
 
 def _text(node: Store | Load) -> str:

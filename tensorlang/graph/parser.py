@@ -24,7 +24,7 @@ from tensorlang.externs import Kernel as Native
 from tensorlang.graph.nodes import Attr, Extern, Graph, Join, Kernel, Node, Part, Value, View
 from tensorlang.graph.passes.clean.cse import digest
 from tensorlang.graph.printer import DIGITS
-from tensorlang.graph.sizes import Condition, Symbols, formula_of
+from tensorlang.graph.sizes import Condition, Symbols, formula_of, to_expr
 from tensorlang.schedule.layout import Layout
 from tensorlang.syntax import nodes as sx
 from tensorlang.syntax.parse import parse as parse_file
@@ -163,7 +163,7 @@ def parse(text: str, constants: Mapping[str, Array]) -> Graph:
             case "kernel":
                 nodes.append(_kernel(line, programs))
             case "extern":
-                nodes.append(_extern(line))
+                nodes.append(_extern(line, symbols))
             case "join":
                 nodes.append(_join(line, symbols))
             case "part":
@@ -357,7 +357,7 @@ def _attr(value: Any) -> Attr:
     return result
 
 
-def _extern(line: _Line) -> Extern:
+def _extern(line: _Line, symbols: Symbols | None) -> Extern:
     name, (inputs, outputs) = line.name(), _bound(line)
     operator = line.name()
     line.expect(" ")
@@ -365,8 +365,8 @@ def _extern(line: _Line) -> Extern:
     line.expect(" arguments ")
     arguments = line.all_of(line.value(list), str, type(None))
     line.expect(" results ")
-    results = tuple(_result(line, given) for given in line.value(list))
-    sizes = tuple(_size(line, given) for given in (line.value(list) if line.takes(" sizes ") else ()))
+    results = tuple(_result(line, given, symbols) for given in line.value(list))
+    sizes = tuple(_size(line, given, symbols) for given in (line.value(list) if line.takes(" sizes ") else ()))
     attributes = line.all_of(line.value(list), int, float) if line.takes(" attributes ") else ()
     counts = line.all_of(line.value(list), int, type(None)) if line.takes(" counts ") else ()
     signature = _signature(line, line.value(dict)) if line.takes(" signature ") else None
@@ -384,23 +384,26 @@ def _signature(line: _Line, given: dict[str, Any]) -> ExternSignature:
             raise _broken(line.text)
 
 
-def _result(line: _Line, given: object) -> Tensor:
+def _result(line: _Line, given: object, symbols: Symbols | None) -> Tensor:
     match given:
         case [str(name), str(dtype), [*shape], [*grouping]]:
-            sizes = map(affine.to_expr, line.all_of(shape, int))
-            return Tensor(name, _dtype(line, dtype), tuple(sizes), line.all_of(grouping, int))
+            sizes = tuple(_told(line, size, symbols) for size in shape)
+            return Tensor(name, _dtype(line, dtype), sizes, line.all_of(grouping, int))
         case _:
             raise _broken(line.text)
 
 
-def _size(line: _Line, given: object) -> Affine | tuple[Affine, ...]:
-    match given:
-        case [*several]:
-            return tuple(map(affine.to_expr, line.all_of(several, int)))
-        case int(one):
-            return affine.to_expr(one)
-        case _:
-            raise _broken(line.text)
+def _size(line: _Line, given: object, symbols: Symbols | None) -> Affine | tuple[Affine, ...]:
+    if isinstance(given, list):
+        return tuple(_told(line, size, symbols) for size in given)
+    return _told(line, given, symbols)
+
+
+def _told(line: _Line, given: object, symbols: Symbols | None) -> Affine:
+    """Return a size around a call: a number, or an expression over symbols."""
+    if isinstance(given, bool) or not isinstance(given, int | str):
+        raise _broken(line.text)
+    return affine.to_expr(given) if isinstance(given, int) else to_expr(line.extent_of(given, symbols))
 
 
 def _native(line: _Line, given: dict[str, Any]) -> Native:

@@ -32,13 +32,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import assert_never
 
+from polyhedral import affine
+from polyhedral.expr import Expr as Affine
 from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Node, Part, Value, View
 from tensorlang.graph.passes.clean.cse import digest
 from tensorlang.graph.programs import program_key
 from tensorlang.graph.sizes import Extent, Formula, Quotient, Symbols, to_expr
 from tensorlang.schedule.layout import Layout
 from tensorlang.tensor import notation
-from tensorlang.tensor.nodes import ExternCall, constant_size
+from tensorlang.tensor.nodes import ExternCall
 from tensorlang.tensor.printer import show as show_program
 
 DIGITS = 16
@@ -129,9 +131,9 @@ def _call(call: ExternCall) -> Iterator[str]:
     yield _text(call.operator)
     yield _text(call.symbol)
     yield f"arguments {json.dumps(call.arguments)}"
-    yield f"results {json.dumps([(t.name, str(t.dtype), list(map(constant_size, t.shape)), t.grouping) for t in call.results])}"
+    yield f"results {json.dumps([(t.name, str(t.dtype), list(map(_told, t.shape)), t.grouping) for t in call.results])}"
     if call.sizes:
-        yield f"sizes {json.dumps(call.constant_sizes)}"
+        yield f"sizes {json.dumps([tuple(map(_told, s)) if isinstance(s, tuple) else _told(s) for s in call.sizes])}"
     if call.attributes:
         yield f"attributes {json.dumps(call.attributes)}"
     if call.counts:
@@ -140,6 +142,12 @@ def _call(call: ExternCall) -> Iterator[str]:
         yield f"signature {json.dumps(asdict(call.signature))}"
     if call.kernel is not None:
         yield f"kernel {json.dumps({'kind': type(call.kernel).__name__, **asdict(call.kernel)})}"
+
+
+def _told(size: Affine) -> int | str:
+    """Return a size around a call, a number or the text of an expression over symbols, as JSON has it."""
+    number = affine.constant(size)
+    return notation.show(size) if number is None else number
 
 
 def _text(name: str) -> str:

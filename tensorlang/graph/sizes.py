@@ -177,6 +177,15 @@ class Symbols:
             case _:
                 return Name(self._named(Poly({monomial: 1})))
 
+    def name_of(self, e: Expr) -> str:
+        """Return the symbol that stands for an expression of a program, which is not the same for all sizes: its own, or a product's."""
+        formula = self._formula(e)
+        match list(formula.terms.items()):
+            case [((str() as name,), 1)]:
+                return name
+            case _:
+                return self._named(formula)
+
     def _named(self, formula: Formula) -> str:
         """Return the name of the symbol that stands for a formula."""
         for name, known in self.products.items():

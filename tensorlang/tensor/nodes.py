@@ -283,11 +283,6 @@ class ExternCall(Node):
         """Return the tensors that it reads, once each."""
         return tuple(dict.fromkeys(name for name in self.arguments if name is not None))
 
-    @property
-    def constant_sizes(self) -> tuple[int | tuple[int, ...], ...]:
-        """Return `sizes`, which are known in a graph, as numbers."""
-        return tuple(tuple(map(constant_size, s)) if isinstance(s, tuple) else constant_size(s) for s in self.sizes)
-
 
 def constant_size(size: Affine) -> int:
     """Return a size around the call of a kernel, which is known there, as a number."""

@@ -308,9 +308,7 @@ def substitute_sizes(program: Program, to: Mapping[str, Affine]) -> Program:
     """Return `program` with sizes replaced by integers or expressions over other sizes; the replaced ones are no longer listed."""
 
     def on_tensor(t: Tensor) -> Tensor:
-        declared = t.declared_range
-        shape = tuple(affine.substitute(s, to) for s in t.shape)
-        return replace(t, shape=shape, declared_range=declared and (affine.substitute(declared[0], to), affine.substitute(declared[1], to)))
+        return _tensor_at(t, to)
 
     def on_definition(d: Definition) -> Definition:
         pieces = tuple(replace(p, value=substitute(p.value, to), guard=affine.substitute_cond(p.guard, to)) for p in d.pieces)
@@ -322,8 +320,19 @@ def substitute_sizes(program: Program, to: Mapping[str, Affine]) -> Program:
         params=tuple(map(on_tensor, program.params)),
         definitions=tuple(map(on_definition, program.definitions)),
         context=affine.substitute_cond(program.context, to),
-        externs=tuple(map_extern(call, on_tensor, lambda size: affine.substitute(size, to)) for call in program.externs),
+        externs=tuple(call_at(call, to) for call in program.externs),
     )
+
+
+def call_at(call: ExternCall, to: Mapping[str, Affine]) -> ExternCall:
+    """Return the call with sizes replaced, those of its results among them."""
+    return map_extern(call, lambda t: _tensor_at(t, to), lambda size: affine.substitute(size, to))
+
+
+def _tensor_at(t: Tensor, to: Mapping[str, Affine]) -> Tensor:
+    declared = t.declared_range
+    shape = tuple(affine.substitute(s, to) for s in t.shape)
+    return replace(t, shape=shape, declared_range=declared and (affine.substitute(declared[0], to), affine.substitute(declared[1], to)))
 
 
 def map_extern(call: ExternCall, on_tensor: Callable[[Tensor], Tensor], on_size: Callable[[Affine], Affine]) -> ExternCall:

@@ -22,6 +22,7 @@ from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Part, Value, Vie
 from tensorlang.graph.parser import parse
 from tensorlang.graph.passes.fusion.fuse import fuse
 from tensorlang.graph.printer import show
+from tensorlang.graph.sizes import Symbols
 from tensorlang.schedule.layout import Layout
 from tensorlang.tensor.nodes import ExternCall, Tensor
 
@@ -161,3 +162,19 @@ def test_a_program_with_kernels_is_a_graph_that_reads_back() -> None:
     g = graph_of(operator.program(np.ones((2, 3), np.float32)))
     assert any(isinstance(node, Extern) for node in g.nodes)
     same(parse(show(g), {}), g)
+
+
+def test_the_call_of_a_kernel_with_open_sizes_reads_back() -> None:
+    symbols = Symbols({"n": 5})
+    n = symbols.symbol("n")
+    call = ExternCall("f", ("a",), (Tensor("b", f32, (Name("n"), Int(2))),), (Name("n"), (Add(Name("n"), Int(1)), Int(2))), symbol="f")
+    values = {name: Value(name, f32, (n, 2)) for name in "ab"}  # type: ignore[arg-type]
+    g = Graph("g", ("a",), ("b",), values, {}, (Extern("e", call, ("a",), ("b",)),), symbols)
+    assert show(parse(show(g), {})) == show(g)
+    assert parse(show(g), {}).nodes == g.nodes
+
+
+def test_the_call_of_a_kernel_by_a_symbol_that_is_none_is_refused() -> None:
+    line = 'extern "n" ("a") -> ("b") = "f" "f" arguments ["a"] results [["b", "f32", ["m"], []]]'
+    with pytest.raises(CompileError, match="O0002"):
+        parse(f'graph "g"\nsize "n" sample 3\ninputs\noutputs\n{line}\n', {})

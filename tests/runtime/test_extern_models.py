@@ -164,6 +164,43 @@ def test_shapes_may_stay_open() -> None:
         np.testing.assert_array_equal(made.run({"x": x})["y"], 2 * x)
 
 
+SCALED_BETWEEN = (
+    node("Relu", ["x"], ["a"]),
+    mine("Scale", ["a"], ["b"], by=3.0),
+    node("Neg", ["b"], ["c"]),
+    node("Add", ["c", "a"], ["y"]),
+)
+OPEN = (value("x", "n", "m"),)
+
+
+def test_one_compiled_model_tells_a_kernel_the_sizes_of_each_run() -> None:
+    made = tl.compile(model(*SCALED_BETWEEN, inputs=OPEN), operators=operators(), sizes="symbolic")
+    for shape in ((3, 4), (1, 1), (0, 4), (5, 2)):
+        x = np.random.default_rng(0).integers(-9, 9, shape).astype(np.float32)
+        np.testing.assert_array_equal(made.run({"x": x})["y"], -2 * np.maximum(x, 0))
+    assert "extern Scale" in str(made.profile({"x": x})) and "trusted: extern Scale" in made.explain({"x": x})
+
+
+def test_a_kernel_is_told_sizes_that_are_computed_of_open_ones() -> None:
+    text = (
+        node("Concat", ["x", "x"], ["a"], axis=0),
+        mine("Scale", ["a"], ["b"]),
+        node("Flatten", ["b"], ["c"], axis=0),
+        mine("Scale", ["c"], ["y"]),
+    )
+    made = tl.compile(model(*text, inputs=OPEN), operators=operators(), sizes="symbolic")
+    for shape in ((3, 4), (1, 1), (5, 2)):
+        x = np.random.default_rng(0).integers(-9, 9, shape).astype(np.float32)
+        np.testing.assert_array_equal(made.run({"x": x})["y"], 4 * np.concatenate([x, x]).reshape(1, -1))
+
+
+def test_a_status_of_a_kernel_in_a_model_of_open_sizes_names_the_operator() -> None:
+    refused = tl.parse("extern op Scale(x: f32[N]) -> (y: f32[N])", externs={"Scale": tl.llvm_ir(kernels.returns(7), "returns")})
+    made = tl.compile(model(mine("Scale", ["x"], ["y"]), inputs=(value("x", "n"),)), operators=refused, sizes="symbolic")
+    with pytest.raises(tl.RunError, match="extern `Scale` returned the status 7"):
+        made.run({"x": np.ones(3, np.float32)})
+
+
 def test_a_batch_is_computed_around_a_kernel() -> None:
     text = [node("Relu", ["x"], ["a"]), mine("Scale", ["a"], ["b"]), node("Relu", ["b"], ["c"]), node("Add", ["c", "a"], ["y"])]
     x = np.random.default_rng(0).standard_normal((8, 64, 32, 32)).astype(np.float32)

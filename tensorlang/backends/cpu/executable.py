@@ -35,7 +35,7 @@ from tensorlang.runtime.feeds import row_major
 from tensorlang.runtime.out_of_range import of_node, with_element_of_node
 from tensorlang.runtime.profile import Profile, profile_of
 from tensorlang.runtime.run_trace import RunTrace, ThreadPiece
-from tensorlang.tensor.walk import substitute_sizes
+from tensorlang.tensor.walk import call_at, substitute_sizes
 
 if TYPE_CHECKING:
     from tensorlang.backends.cpu.toolchain import Toolchain
@@ -84,6 +84,9 @@ class Executable:
         return replace(graph, nodes=tuple(self._known(node) for node in graph.nodes)) if self.parts.sizes else graph
 
     def _known(self, node: Any) -> Any:
+        if isinstance(node, Extern):
+            here = {name: Int(value) for name, value in self.parts.sizes.items()}
+            return replace(node, call=call_at(node.call, here))
         if not isinstance(node, Kernel) or not node.program.sizes:
             return node
         sizes = {name: Int(self.parts.sizes[name]) for name in node.program.sizes}
@@ -158,7 +161,7 @@ def externs_of(graph: Graph) -> tuple[Extern, ...]:
 def timed(executable: Executable, inputs: Sequence[Array]) -> tuple[list[float], RunTrace]:
     """Return the seconds that each call takes, those of kernels that are not in the language among them: the least of a few runs; and
     when each was called, and what threads did, in one more."""
-    graph, toolchain = executable.graph, executable.toolchain
+    graph, toolchain = executable.parts.graph, executable.toolchain
     library = _loaded(executable.entry, graph, executable.artifacts, toolchain, traced=True)
     run = executable.call.timed(library.address(f"{executable.entry.name}_timed"), len(executable.entry.calls), inputs)
     best = least_times(run)

@@ -20,11 +20,13 @@ from codegen.llvm.workspace import plan as workspace_plan
 from codegen.loops.evaluate import evaluate as evaluated
 from codegen.loops.nodes import Index, Int
 from codegen.loops.parser import parse as parse_loops
+from polyhedral import affine
 from tensorlang.artifact import Artifact
-from tensorlang.backends.cpu.executable import Parts, bound_to, linked, workspace_threads
+from tensorlang.backends.cpu import extern
+from tensorlang.backends.cpu.executable import Parts, bound_to, linked, steps_of, workspace_threads
 from tensorlang.backends.cpu.model import Specialised, specialised
 from tensorlang.backends.cpu.toolchain import Toolchain
-from tensorlang.diagnostics import CompileError, InternalError, error
+from tensorlang.diagnostics import CompileError, InternalError
 from tensorlang.graph.edit import size_bytes
 from tensorlang.graph.nodes import Buffer, Extern, Graph, Join, Kernel, Node, Part, Value
 from tensorlang.graph.passes.memory.append_in_place import append_in_place
@@ -165,23 +167,25 @@ def built_parts(
 
 def _parts(graph: Graph, toolchain: Toolchain, progress: Progress, places: Places) -> OpenParts:
     assert graph.symbols is not None, "a graph of open sizes has symbols"
-    kernels = tuple(node for node in graph.nodes if isinstance(node, Kernel))
-    for node in graph.nodes:
-        if isinstance(node, Extern):
-            title = f"not supported yet: open sizes of a model that calls the extern operator `{node.call.operator}`"
-            raise error("C0117", title, help='compile it with `sizes="static"`, or "auto"')
+    kernels, steps = tuple(node for node in graph.nodes if isinstance(node, Kernel)), steps_of(graph)
     try:
         made, positions = _compiled(graph, kernels, toolchain, progress, bounded=False)
     except CompileError:  # what is read may be there only as far as limits of sizes say
         made, positions = _compiled(graph, kernels, toolchain, progress, bounded=True)
     artifacts = tuple(made[position] for position in positions)
+    told_of = {node.name: _told_sizes(node, graph.symbols) for node in steps if isinstance(node, Extern)}
     sizes = all_sizes(graph.symbols, graph.symbols.samples)
     spaces = {node.name: _workspace(node, artifact, toolchain.pool_threads) for node, artifact in zip(kernels, artifacts, strict=True)}
     needed = {name: space for name, space in spaces.items() if space is not None}
     plan = planned(graph_at(graph, sizes), dict.fromkeys(needed, 1))
     table = _Table(graph, plan, places.offsets)
     of = {node.name: artifact for node, artifact in zip(kernels, artifacts, strict=True)}
-    calls = tuple(table.call(node, of[node.name], needed) for node in kernels)
+    calls = tuple(
+        table.call(node, of[node.name], needed)
+        if isinstance(node, Kernel)
+        else table.extern(node, extern.symbol_of(node.call, len(steps), toolchain.target), told_of[node.name])
+        for node in steps
+    )
     if any(len(artifact.requirements) >> code_bits(len(calls)) for artifact in artifacts):
         raise InternalError("link", f"a kernel of {len(calls)} checks more than what its result has bits for")
     entry = Entry(table.finished(calls), threads=toolchain.threads)
@@ -195,6 +199,12 @@ def _compiled(
     """Return the different kernels, compiled, and which of them each one is."""
     jobs, positions = distinct([job_of(graph, node, bounded) for node in kernels])
     return toolchain.compile(jobs, progress), positions
+
+
+def _told_sizes(node: Extern, symbols: Symbols) -> tuple[int | str, ...]:
+    """Return what a kernel that is not in the language is told with each call: numbers, and symbols of sizes."""
+    known = ((size, affine.constant(size)) for size in extern.open_sizes(node.call))
+    return tuple(symbols.name_of(size) if number is None else number for size, number in known)
 
 
 def _workspace(node: Kernel, artifact: Artifact, most: int | None) -> Workspace | None:
@@ -266,6 +276,11 @@ class _Table:
         workspace = Slot(-1, shift=self.number(("scratch", node.name))) if node.name in scratch else None
         buffers = tuple(self.slot(bound[name], self.plan.places[bound[name]]) for name in artifact.params)
         return KernelCall(artifact.symbol, buffers, tuple(self.number(("size", size)) for size in node.program.sizes), workspace)
+
+    def extern(self, node: Extern, symbol: str, sizes: Sequence[int | str]) -> KernelCall:
+        """Return the call of a kernel that is not in the language: results first, then the sizes that it is told with each call."""
+        buffers = tuple(self.slot(value, self.plan.places[value]) for value in (*node.outputs, *node.inputs))
+        return KernelCall(symbol, buffers, tuple(size if isinstance(size, int) else self.number(("size", size)) for size in sizes))
 
     def slot(self, value: str, place: Place) -> Slot:
         outputs, inputs = len(self.graph.outputs), len(self.graph.inputs)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from polyhedral.expr import Name as AffineName
 from tensorlang.policy.cpu.inner_loops import add_inner_loops, best_inner_loops
-from tensorlang.policy.cpu.nests import scattered_axis
+from tensorlang.policy.cpu.nests import scattered_axes
 from tensorlang.policy.cpu.winograd import Transformed, transformed
 from tensorlang.policy.deriver import Deriver, mark_parallel, reads_itself
 from tensorlang.policy.pointwise import vector_axis
@@ -41,7 +41,7 @@ def fusion_groups(d: Deriver, *, vectors: bool = True) -> list[FusionGroup]:
     if found is not None:
         return [FusionGroup(found.result, found.members, 0, found)]
     alone = {x.tensors[0].name for x in program.definitions if len(x.pieces) != 1 or recurs(program, x) or is_product(x)} | d.separate
-    alone |= {x.tensors[0].name for x in program.definitions if vectors and scattered_axis(x) is not None}
+    alone |= {x.tensors[0].name for x in program.definitions if vectors and scattered_axes(x) is not None}
     readers_of = readers(program)
     taken: set[str] = set()
     out: list[FusionGroup] = []

@@ -265,6 +265,41 @@ def test_scattered_terms_are_combined_in_the_order_that_their_reducer_needs(redu
         assert_same(program, plan, sizes)
 
 
+PAIRS = "y[p, q] = sum(k, a[k] == p, b[k] == q) u[k]"
+RELAXED = """
+    d[0, v]     = if v == 0 then 0 else 1000000                                   for v in 0..N
+    d[t + 1, v] = min(e, to[e] == v, from d[t, v]) (d[t, at[e]] + w[e])           for t in 0..4, v in 0..N
+    y[v]        = d[4, v]"""
+
+
+@pytest.mark.parametrize(
+    ("head", "body", "order", "sizes"),
+    [
+        ("a: i32[K], b: i32[K], u: i32[K]) -> (y: i32[7, 9])", PAIRS, "order y.k, y.p, y.q", {"K": 40}),
+        (
+            "to: i32[K] in 0..N, at: i32[K] in 0..N, w: i32[K], _like: i32[N]) -> (y: i32[N]) where N >= 1",
+            RELAXED,
+            "order d.t, d.e, d.v",
+            {"N": 7, "K": 30},
+        ),
+        (
+            "a: i32[K], b: u8[K, F], u: i32[K]) -> (y: i32[5, F, 16])",
+            "y[l, f, x] = sum(k, a[k] == l, b[k, f] == x) u[k] for l in 0..5, f in 0..F, x in 0..16",
+            "order y.f_o, y.k, y.f_i, y.l, y.x",
+            {"K": 30, "F": 3},
+        ),
+    ],
+    ids=["two axes", "steps", "rows of data"],
+)
+def test_terms_go_to_the_one_element_that_data_name_along_several_axes_and_in_each_step(
+    head: str, body: str, order: str, sizes: dict[str, int]
+) -> None:
+    program = operator(head, body)
+    plan = proven(program, derive(program, WIDE))
+    assert order in directives(program)
+    assert_same(program, plan, sizes)
+
+
 COUNTED = """
     c[i, 0, d]     = 0 for i in 0..M, d in 0..16
     c[i, k + 1, d] = if d == g[i, k] then at[i, k] + 1 else c[i, k, d]

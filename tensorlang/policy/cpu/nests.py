@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, permutations, takewhile
-from math import prod
+from math import ceil, prod
 
 from codegen.dtypes import compute_dtype
 from polyhedral.directions import Distances, distances_of
@@ -45,7 +45,7 @@ from tensorlang.tensor.walk import components, index_names, reads, reduces, tens
 MOST_AXES = 5
 """Of which all orders are looked at."""
 SCATTERED_FROM = 8
-"""Elements along an axis that data name, from which on asking each of them whether a term is for it takes longer."""
+"""Elements along axes that data name, from which on asking each of them whether a term is for it takes longer."""
 LINE = 4
 """Vectors of a row, whose elements data name, that are gone through together."""
 WORTH_TURNING = 0.9
@@ -247,46 +247,51 @@ def derive_nest(d: Deriver, definition: Definition) -> None:
     """Add the directives for a definition that nothing it reads is made of."""
     if d.plain:
         return
-    scattered = scattered_axis(definition)
+    scattered = scattered_axes(definition)
     if scattered is not None and len(definition.pieces) == 1:
         _derive_scatter(d, definition, *scattered)
         return
     _derive_member(d, apply(d.program, d.since, d.layouts), definition, [definition])
 
 
-def scattered_axis(definition: Definition) -> tuple[str, frozenset[str]] | None:
-    """Return the axis that data name for each term of a sum, and what these data are indexed by; None where there is no such axis."""
+def scattered_axes(definition: Definition) -> tuple[tuple[str, ...], frozenset[str]] | None:
+    """Return the axes that data name for each term of a sum, and what these data are indexed by; None where there are none."""
     found = {_named_by_data(definition, r.filter) if r.filter is not None else None for p in definition.pieces for r in reduces(p.value)}
     return found.pop() if len(found) == 1 else None
 
 
-def _updated(definition: Definition) -> str | None:
-    """Return the axis along which data name the one element that a step changes, `if d == ids[k] then … else c[k, d]`; None where there is
-    no such axis."""
+def _updated(definition: Definition) -> tuple[str, ...] | None:
+    """Return the axes along which data name the one element that a step changes, `if d == ids[k] then … else c[k, d]`; None where there
+    are none."""
     own = {t.name for t in definition.tensors}
     for piece in definition.pieces:
         match piece.value:
             case Select(condition, _, Read(tensor, index)) if tensor in own:
                 named = _named_by_data(definition, condition)
-                if named is not None and index[definition.axes.index(named[0])] == AffineName(named[0]):
+                if named is not None and all(index[definition.axes.index(a)] == AffineName(a) for a in named[0]):
                     return named[0]
             case _:
                 pass
     return None
 
 
-def _named_by_data(definition: Definition, condition: Expr) -> tuple[str, frozenset[str]] | None:
-    """Return the axis that a condition says to be one of data, and what these data are indexed by; None where there is no such axis."""
-    sizes = extents(definition)
+def _named_by_data(definition: Definition, condition: Expr) -> tuple[tuple[str, ...], frozenset[str]] | None:
+    """Return the axes that a condition says to be data, and what these data are indexed by; None where there are none. Together they have
+    at least as many elements as are worth it."""
+    sizes, found, indexed = extents(definition), list[str](), set[str]()
     for part in conjuncts(condition):
         match part:
             case Compare("==", IndexValue(AffineName(axis)), data) | Compare("==", data, IndexValue(AffineName(axis))):
                 names = index_names(data) & {*definition.axes}
-                if axis in definition.axes and axis not in names and tensor_names(data) and (sizes[axis] or OPEN_EXTENT) >= SCATTERED_FROM:
-                    return axis, names
+                free = axis in definition.axes and axis not in (*found, *names, *indexed) and names.isdisjoint(found)
+                if free and tensor_names(data):
+                    found.append(axis)
+                    indexed |= names
             case _:
                 pass
-    return None
+    if prod(sizes[a] or OPEN_EXTENT for a in found) < SCATTERED_FROM or not found:
+        return None
+    return tuple(a for a in definition.axes if a in found), frozenset(indexed)
 
 
 def _neighbours(definition: Definition, along: Sequence[str]) -> str | None:
@@ -296,18 +301,21 @@ def _neighbours(definition: Definition, along: Sequence[str]) -> str | None:
     return next((a for a in along if AffineName(a) in last), None)
 
 
-def _derive_scatter(d: Deriver, definition: Definition, axis: str, names: frozenset[str]) -> None:
-    """Go through the terms of a sum and add each to the elements that it is for: those along `axis` are one."""
+def _derive_scatter(d: Deriver, definition: Definition, named: Sequence[str], names: frozenset[str]) -> None:
+    """Go through the terms of a sum and add each to the elements that it is for: those along the axes `named` are one."""
     name, sizes = definition.tensors[0].name, extents(definition)
     binders = [b.name for p in definition.pieces for r in reduces(p.value) for b in r.binders]
     along = [a for a in definition.axes if a in names]
-    rest = [a for a in definition.axes if a not in names and a != axis]
+    rest = [a for a in definition.axes if a not in names and a not in named]
     lanes = d.machine.lanes(compute_dtype(definition.tensors[0].dtype))
     outer, inner, between = list(along), list(rest), list[str]()
     neighbours = _neighbours(definition, along)
-    if neighbours is not None and (sizes[neighbours] or OPEN_EXTENT) >= LINE * lanes:
+    if neighbours is not None:
         # Data lie in rows: of a row some lines at a time, so that what they name stays in the cache.
-        d.add(d.schedule.split(full(name, neighbours), LINE * lanes, (f"{neighbours}_o", f"{neighbours}_i")))
+        extent, together = sizes[neighbours] or OPEN_EXTENT, LINE * lanes
+        if extent < together:
+            together = ceil(extent / (d.machine.threads if is_threading_profitable(d, (definition,)) else 1))
+        d.add(d.schedule.split(full(name, neighbours), together, (f"{neighbours}_o", f"{neighbours}_i")))
         outer[outer.index(neighbours)], between = f"{neighbours}_o", [f"{neighbours}_i"]
     if rest and (sizes[rest[-1]] or OPEN_EXTENT) >= lanes:
         last = rest[-1]
@@ -315,7 +323,7 @@ def _derive_scatter(d: Deriver, definition: Definition, axis: str, names: frozen
         inner = [*rest[:-1], f"{last}_o", f"{last}_v"]
         if not along and (sizes[last] or OPEN_EXTENT) >= d.machine.threads * lanes and is_threading_profitable(d, (definition,)):
             outer, inner = [f"{last}_o"], [*rest[:-1], f"{last}_v"]
-    d.add(in_order(d.schedule, name, [*outer, *binders, *between, axis, *inner]))
+    d.add(in_order(d.schedule, name, [*outer, *binders, *between, *named, *inner]))
     if inner and inner[-1].endswith("_v"):
         d.add(d.schedule.vectorize(full(name, inner[-1])))
     if outer and is_threading_profitable(d, (definition,)):
@@ -406,17 +414,19 @@ def _wavefront(d: Deriver, definition: Definition, loops: _Loops, chosen: _Order
 
 def _derive_named(d: Deriver, definition: Definition, loops: _Loops) -> bool:
     """Let the loop along which data name an element run innermost, one by one; tell whether there is such a loop, and it may."""
-    scattered = scattered_axis(definition)
-    axis = _updated(definition) if scattered is None else scattered[0]
-    if axis is None or axis not in loops.axes:
+    scattered = scattered_axes(definition)
+    named = _updated(definition) if scattered is None else scattered[0]
+    if named is None or not {*named} <= {*loops.axes}:
         return False
     binders = [b.name for p in definition.pieces for r in reduces(p.value) for b in r.binders]
-    known = scattered[1] if scattered is not None else frozenset(definition.axes) - {axis}
-    outer = [a for a in loops.axes if a != axis and a in known]
-    inner = [axis, *(a for a in loops.axes if a != axis and a not in known)]
-    order = (*outer, *inner)
-    if not loops.distances.is_legal(loops.of(order)):
+    others = [a for a in loops.axes if a not in named]
+    known = scattered[1] if scattered is not None else {*others}
+    orders = ((x, [*x, *named, *(a for a in others if a not in x)]) for x in ([a for a in others if a in known], others))
+    outer = next((x for x, order in orders if loops.distances.is_legal(loops.of(order))), None)
+    if outer is None:
         return False
+    inner = [*named, *(a for a in others if a not in outer)]
+    order = (*outer, *inner)
     separate = _separation(definition, loops, order)
     if separate is not None and len(loops.outside) <= separate < len(loops.of(order)):
         d.add(d.schedule.distribute(loops.name, loops.of(order)[separate] if separate else None))
@@ -510,7 +520,7 @@ def folded(plan: Plan, definition: Definition, folded: Sequence[str]) -> Iterato
     """Yield the tensor with each of the axes `folded` along which it is kept for a few steps only, and for how many."""
     name, axes = definition.tensors[0].name, definition.axes
     moduli: list[int | None] = [None] * len(axes)
-    shifted = _shifted(definition) if scattered_axis(definition) is not None else ()
+    shifted = _shifted(definition) if scattered_axes(definition) is not None else ()
     for axis in folded:
         position = axes.index(axis)
         extent = extents(definition)[axis]

@@ -16,7 +16,7 @@ from dataclasses import replace
 from polyhedral.expr import Name
 from polyhedral.verdict import Proven
 from tensorlang.diagnostics import CompileError
-from tensorlang.policy.cpu.nests import folded, is_local, scattered_axis
+from tensorlang.policy.cpu.nests import folded, is_local, scattered_axes
 from tensorlang.policy.deriver import Deriver
 from tensorlang.schedule.apply import apply, outline
 from tensorlang.schedule.check import verdict_of
@@ -46,9 +46,9 @@ def _step(definition: Definition, group: tuple[Definition, ...]) -> tuple[Read, 
     """Return the read of a tensor of a group whose elements say where the terms of a scatter go, each its own, and the binder along them;
     None where there is none."""
     sums = [r for p in definition.pieces for r in reduces(p.value)]
-    if scattered_axis(definition) is None or any(len(r.binders) != 1 or r.filter is None for r in sums):
+    if scattered_axes(definition) is None or any(len(r.binders) != 1 or r.filter is None for r in sums):
         return None
-    made = {m.tensors[0].name for m in group if m is not definition and scattered_axis(m) is None}
+    made = {m.tensors[0].name for m in group if m is not definition and scattered_axes(m) is None}
     terms = ((r.binders[0].name, read) for r in sums if r.filter is not None for read in reads(r.filter))
     return next(((read, k) for k, read in terms if read.tensor in made and Name(k) == read.index[-1]), None)
 

@@ -6,7 +6,7 @@ thirds of the shapes are those of layers of known models, one third has extents 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 from zlib import crc32
@@ -62,10 +62,10 @@ class Drawn:
         return onnx.shape_inference.infer_shapes(made, data_prop=True)
 
 
-def drawn(seed: int, rounds: int = 3) -> Iterator[Drawn]:
-    """Yield `rounds` nodes of every kind."""
+def drawn(seed: int, rounds: int = 3, kinds: Mapping[str, Kind] | None = None) -> Iterator[Drawn]:
+    """Yield `rounds` nodes of each of `kinds`, by default `KINDS`."""
     for turn in range(rounds):
-        for name, (group, draw) in KINDS.items():
+        for name, (group, draw) in (KINDS if kinds is None else kinds).items():
             d = Draw(np.random.default_rng([seed, turn, crc32(name.encode())]))
             found = draw(d)
             yield Drawn(name.split()[0], group, **found)

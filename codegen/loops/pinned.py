@@ -38,7 +38,7 @@ from codegen.loops.nodes import (
     ValueIndex,
     Var,
 )
-from codegen.loops.walk import binders, free_vars, names, runs_at_least_once, stores, walk
+from codegen.loops.walk import binders, free_vars, names, rename, runs_at_least_once, stores, walk
 
 _LEAVES = ("serial", "vector", "unroll")
 """Loops that a condition may leave: their iterations are the block's own."""
@@ -104,9 +104,9 @@ def _pinned(loop: For) -> tuple[Stmt, ...]:
 
 def _under_one_condition(body: tuple[Stmt, ...]) -> list[Stmt]:
     """Return a block in which what stands under one condition after the other is together, where both are the same and the first part
-    changes nothing that it reads."""
+    changes nothing that it reads; values that are bound twice are bound once."""
     out: list[Stmt] = []
-    for stmt in map(_changing, body):
+    for stmt in _bound_once(map(_changing, body)):
         before = out[-1] if out else None
         if isinstance(stmt, If) and isinstance(before, If) and before.cond == stmt.cond and not before.orelse and not stmt.orelse:
             changed, bound = {s.buffer for s in stores(*before.then)}, {*binders(*before.then)}
@@ -116,6 +116,22 @@ def _under_one_condition(body: tuple[Stmt, ...]) -> list[Stmt]:
                 continue
         out.append(stmt)
     return out
+
+
+def _bound_once(body: Iterable[Stmt]) -> Iterator[Stmt]:
+    """Yield a block in which no name is bound to what another name is still bound to."""
+    known: dict[Expr, str] = {}
+    again: dict[str, str] = {}
+    for each in body:
+        stmt = rename((each,), again)[0]
+        if isinstance(stmt, Let) and stmt.value in known:
+            again[stmt.name] = known[stmt.value]
+            continue
+        changed = {s.buffer for s in stores(stmt)}
+        known = {v: n for v, n in known.items() if not any(isinstance(part, Load) and part.buffer in changed for part in walk(v))}
+        if isinstance(stmt, Let):
+            known[stmt.value] = stmt.name
+        yield stmt
 
 
 def _changing(stmt: Stmt) -> Stmt:

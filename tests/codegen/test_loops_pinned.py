@@ -53,6 +53,25 @@ def test_parts_under_the_same_condition_are_pinned_together() -> None:
     assert "if" not in text
 
 
+BOUND_TWICE = """for k in 0 .. 5 { for n in 0 .. 7 {
+    let a = ids[k]
+    if a == index(n) { y[n, 0] = u[k, 0] }
+    let b = ids[k]
+    if b == index(n) { y[n, 1] = u[k, 1] }
+} }"""
+
+
+def test_parts_whose_conditions_have_names_of_their_own_for_the_same_data_are_pinned_together() -> None:
+    text = after(BOUND_TWICE)
+    assert text.count("for n in max(0, value(a)) .. max(-1, min(6, value(a))) + 1") == 1
+    assert "if" not in text
+
+
+def test_data_that_changed_in_between_are_not_the_same() -> None:
+    text = after(BOUND_TWICE.replace("ids[k]", "i64(y[n, 2])").replace("y[n, 0] =", "y[n, 2] ="))
+    assert text.count("if") == 2 and "let b" in text
+
+
 def test_a_condition_that_the_first_part_changes_is_asked_again() -> None:
     changing = """for k in 0 .. 5 { for n in 0 .. 7 {
         if y[0, 2] == y[1, 2] { y[1, 2] = u[k, 0] }

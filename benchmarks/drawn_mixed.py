@@ -146,7 +146,8 @@ def _einsum(d: Draw) -> Found:
     n = d.extent(48)
     equation, *shapes = d.one(
         ("ijk,ilk->ijl", (8, n, 32), (8, 40, 32)), ("abcd,ad->abc", (2, 5, n, 60), (2, 60)), ("ij,kj->ik", (n, 200), (100, 200)),
-        ("bthd,bshd->bhts", (2, n, 4, 32), (2, n, 4, 32)), ("ijk->", (n, 40, 50)), ("iij->ij", (n, n, 60)), ("ij,ij->j", (4 * n, 90), (4 * n, 90)),
+        ("bthd,bshd->bhts", (2, n, 4, 32), (2, n, 4, 32)), ("ijk->", (n, 40, 50)), ("iij->ij", (n, n, 60)),
+        ("ij,ij->j", (4 * n, 90), (4 * n, 90)),
         ("ab,bc,cd->ad", (n, n), (n, n), (n, n)), ("xyz,xyz->yx", (20, n, 64), (20, n, 64)), ("i,i->", (5000,), (5000,)),
         ("bhts,bshd->bthd", (2, 4, n, n), (2, n, 4, 32)), ("ijkl->lkij", (6, n, 20, 12)),
     )  # fmt: skip
@@ -187,7 +188,11 @@ def pooled(types: tuple[str, ...] = ("f4",), dilated: bool = False, **attributes
         dims = int(d.one(1, 2, 2, 3))
         shape = [d.extent({1: 700, 2: 40, 3: 14}[dims]) for _ in range(dims)]
         kernel = [int(d.one(2, 3, 3, 4, 5)) for _ in range(dims)]
-        found = {"kernel_shape": kernel, "strides": [int(d.one(1, 2, 3)) for _ in range(dims)], "pads": [0] * dims + [int(d.one(0, 1))] * dims}
+        found = {
+            "kernel_shape": kernel,
+            "strides": [int(d.one(1, 2, 3)) for _ in range(dims)],
+            "pads": [0] * dims + [int(d.one(0, 1))] * dims,
+        }
         if dilated:
             found["dilations"] = [int(d.one(1, 1, 2))] * dims
         x = filled(d, d.one(*types), int(d.one(1, 2)), d.extent(32), *shape)
@@ -373,7 +378,7 @@ def _quantised_product(d: Draw) -> Found:
     m, k, n = d.extent(100), d.extent(256), d.extent(200)
     scale, zero = np.array(0.02, np.float32), np.array(3, np.uint8)
     a, b = d.whole(0, 256, m, k, dtype=np.uint8), d.whole(0, 256, k, n, dtype=np.uint8)
-    return node(a, scale, zero, b, scale, zero, np.array(0.5, np.float32), zero, weights=5)
+    return node(a, scale, zero, b, scale, zero, np.array(0.5, np.float32), zero, weights=7)
 
 
 def _quantised_convolution(d: Draw) -> Found:
@@ -391,7 +396,7 @@ def _spectrum(d: Draw) -> Found:
 
 def _windowed_spectrum(d: Draw) -> Found:
     n = int(d.one(64, 128))
-    return node(d.normal(1, d.extent(4000), 1), ints(n // 2).reshape(()), d.near(0, 1, n), weights=2)
+    return node(d.normal(1, d.extent(4000), 1), ints(n // 2).reshape(()), d.near(0, 1, n), weights=2, onesided=1)
 
 
 def _determinant(d: Draw) -> Found:
@@ -404,7 +409,22 @@ def _deformed(d: Draw) -> Found:
     return node(d.normal(1, c, n, n), d.normal(c, c, 3, 3), d.near(-1, 1, 1, 18, n - 2, n - 2), kernel_shape=[3, 3])
 
 
-_FLOATING = ("Sqrt", "Exp", "Tanh", "Sigmoid", "Floor", "Log", "Erf", "Reciprocal", "Elu", "Softplus", "Ceil", "Round", "HardSigmoid", "Sin")
+_FLOATING = (
+    "Sqrt",
+    "Exp",
+    "Tanh",
+    "Sigmoid",
+    "Floor",
+    "Log",
+    "Erf",
+    "Reciprocal",
+    "Elu",
+    "Softplus",
+    "Ceil",
+    "Round",
+    "HardSigmoid",
+    "Sin",
+)
 MIXED: dict[str, Kind] = {
     **dict.fromkeys(_FLOATING, ("elements", unary(FLOATS, 0.1, 4.0))),
     **dict.fromkeys(("Relu", "Abs", "Neg", "Sign"), ("elements", unary((*SIGNED, "i1")))),
@@ -437,7 +457,10 @@ MIXED: dict[str, Kind] = {
     "AveragePool": ("pools", pooled()),
     "AveragePool with pads": ("pools", pooled(count_include_pad=1)),
     "LpPool": ("pools", pooled(p=1)),
-    "MaxRoiPool": ("pools", lambda d: node(d.normal(1, 32, 30, 30), d.near(0, 29, 20, 5) * np.float32([0, 1, 1, 1, 1]), pooled_shape=[6, 6])),
+    "MaxRoiPool": (
+        "pools",
+        lambda d: node(d.normal(1, 32, 30, 30), d.near(0, 29, 20, 5) * np.array([0, 1, 1, 1, 1], np.float32), pooled_shape=[6, 6]),
+    ),
     "LSTM": ("recurrent", recurrent(4, ["Sigmoid", "Tanh", "Tanh"])),
     "GRU": ("recurrent", recurrent(3, ["Sigmoid", "Tanh"])),
     "RNN": ("recurrent", recurrent(1, ["Relu"])),

@@ -8,9 +8,9 @@
     python benchmarks/operators.py --target x86-64-v3      with the instructions of that level alone, ours and what peers can be limited to
 
 `chosen` rows stand beside the multiply-add ceiling or the speed of a copy. `drawn` rows are nodes of ONNX, every operator with shapes of
-real models and with odd ones, and `--seed` draws others. Of `mixed` rows types, ranks, axes and attributes are drawn, too. `users` rows are operators of the language that no library has. Kernels write
-into arrays that exist already, ours and theirs; where weights are known beforehand both sides get a model of one node. Nothing is scheduled
-by hand.
+real models and with odd ones, and `--seed` draws others. Of `mixed` rows types, ranks, axes and attributes are drawn, too. `users` rows are
+operators of the language that no library has. Kernels write into arrays that exist already, ours and theirs; where weights are known
+beforehand both sides get a model of one node. Nothing is scheduled by hand.
 """
 
 from __future__ import annotations

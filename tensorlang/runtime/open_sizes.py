@@ -156,10 +156,13 @@ class OpenSizes:
         return asked or ((self._count > FIXED or bool(self.opened)) and bool(self._different - self._fixed))
 
     def _compiled(self, sizes: Numbers) -> OpenRuns | None:
-        """Return the model compiled for the sizes that have differed, or as many of them as may be open."""
+        """Return the model compiled for the sizes that have differed, or as many of them as may be open. Samples that there is code for
+        would give that code again."""
         wanted = set(sizes) if self.compiling.sizes == "symbolic" else set(self._different)
         tried = list({tuple(s.items()): s for s in (_samples(sizes, self._first), dict(sizes))}.values())
         for samples in tried:
+            if samples is not tried[-1] and self._found({**samples, **{name: sizes[name] for name in self._fixed & sizes.keys()}}):
+                continue
             variant = self._tried(sizes, wanted, samples, last=samples is tried[-1])
             if variant is not None:
                 self.made.append(variant)

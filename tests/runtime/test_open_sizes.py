@@ -62,7 +62,10 @@ class Net:
 def perceptron() -> bytes:
     n = Net()
     hidden = n.op("Relu", n.op("Add", n.op("MatMul", "x", n.weight(12, 20)), n.weight(20)))
-    return n.model({"x": ["batch", 12]}, n.op("Softmax", n.op("MatMul", hidden, n.weight(20, 6)), axis=-1))
+    last = n.op("Expand", n.op("MatMul", hidden, n.weight(20, 6)), n.ints(1, 6))
+    return n.model(
+        {"x": ["batch", 12]}, n.op("Softmax", last, axis=-1), n.op("Slice", last, n.ints(-1), n.ints(-99), n.ints(1), n.ints(-1))
+    )
 
 
 def convolutions(*spatial: Any) -> bytes:
@@ -153,6 +156,16 @@ def enlarged() -> bytes:
     )
 
 
+def pyramid() -> bytes:
+    """What two strides leave of images beside what one leaves: extents that are equal for some sizes alone."""
+    n = Net()
+    half = n.op("Conv", "x", n.weight(16, 3, 1, 1), strides=[2, 2])
+    quarter = n.op("Conv", half, n.weight(16, 16, 2, 1), strides=[2, 2])
+    return n.model(
+        {"x": ["batch", 3, "height", "width"]}, n.op("Concat", quarter, n.op("Conv", "x", n.weight(16, 3, 4, 1), strides=[4, 4]), axis=1)
+    )
+
+
 def feeds_for(data: bytes, sizes: Mapping[str, int], seed: int = 0) -> dict[str, Array]:
     rng = np.random.default_rng(seed)
     out: dict[str, Array] = {}
@@ -195,6 +208,7 @@ MODELS = {
     "images made larger and smaller": (resized, combinations(batch=[2], height=[5, 9], width=[4, 2])),
     "signals of any length": (sounds, combinations(batch=[2, 1], length=[12, 29])),
     "images enlarged by convolutions": (enlarged, combinations(batch=[2], height=[9, 2], width=[4, 7])),
+    "images of several sizes together": (pyramid, combinations(batch=[2], height=[16, 8], width=[12])),
     "a cache of keys": (cached, combinations(batch=[2, 1], seq=[3, 1], past_len=[5, 0, 1, 12])),
 }
 

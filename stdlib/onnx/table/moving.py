@@ -169,7 +169,9 @@ def slice_(n: Site) -> Value:
             raise n.wrong("a step is 0")
         begin, count = clamped(first, last, by, x.shape[axis])
         start[axis], step[axis], length[axis] = (0 if same(count, 0) else begin), by, count
-    if same_shape(length, x.shape) and all(by == 1 or extent < 2 for by, extent in zip(step, length, strict=True)):
+    if same_shape(length, x.shape) and all(
+        by == 1 or (not is_open((extent,)) and extent < 2) for by, extent in zip(step, length, strict=True)
+    ):
         return x
     if any(same(extent, 0) for extent in length):
         return n.filled(length, x.dtype)
@@ -194,11 +196,26 @@ def expand(n: Site) -> Value:
     rank = max(len(x.shape), len(wanted))
     source = (1,) * (rank - len(x.shape)) + x.shape
     target = (1,) * (rank - len(wanted)) + wanted
-    if any(not same(a, b) and not is_one(a) and not is_one(b) and a != b for a, b in zip(source, target, strict=True)) or any(
-        extent < 0 for extent in target
-    ):
+    if any(extent < 0 for extent in target):
         raise n.wrong(f"the shape {list(x.shape)} cannot be expanded to {list(wanted)}")
-    return repeated(n, n.view(x, source), tuple(1 if same(a, b) else b if a == 1 else 1 for a, b in zip(source, target, strict=True)))
+    times = tuple(_expanded(a, b) for a, b in zip(source, target, strict=True))
+    if any(count is None for count in times):
+        raise n.wrong(f"the shape {list(x.shape)} cannot be expanded to {list(wanted)}")
+    return repeated(n, n.view(x, source), tuple(count for count in times if count is not None))
+
+
+def _expanded(extent: int, wanted: int) -> int | None:
+    """Return how often an axis is repeated for `wanted`, None where that cannot be. Of sizes that are open, as little as may be is
+    assumed: that they are equal, where the samples are."""
+    if same(extent, wanted) or is_one(wanted):
+        return 1
+    if is_one(extent):
+        return wanted
+    if extent == wanted or wanted == 1:
+        return 1
+    if extent == 1:
+        return wanted
+    return 1 if extent == wanted else None
 
 
 def tile(n: Site) -> Value:

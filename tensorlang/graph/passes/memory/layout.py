@@ -28,10 +28,10 @@ from tensorlang.diagnostics import InternalError
 from tensorlang.graph.edit import fresh, reads, rebuilt, writes
 from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Node, Part, Value, View
 from tensorlang.graph.programs import constant_params, copy_program, is_contraction, program_key, recurs, samples_in, single_value
-from tensorlang.graph.sizes import Symbols, is_one, is_open, laid_out, same, sample_of
+from tensorlang.graph.sizes import Symbols, is_one, is_open, laid_out, same, same_shape, sample_of
 from tensorlang.schedule.layout import Layout
 from tensorlang.tensor import walk
-from tensorlang.tensor.nodes import Dynamic, Program, Read, Slot
+from tensorlang.tensor.nodes import Dynamic, Program, Read, Slot, Tensor
 
 PreferredLayouts: TypeAlias = Callable[[Graph], Callable[[Kernel], Mapping[str, Layout]]]
 Derive: TypeAlias = Callable[[Program, frozenset[str], frozenset[str], Mapping[str, Layout], Mapping[str, int]], Mapping[str, Layout]]
@@ -106,10 +106,21 @@ def _derived(
 
 
 def layouts_of(graph: Graph, kernel: Kernel) -> dict[str, Layout]:
-    """Return the layouts of the kernel's parameters and results by the names of its program; row-major ones are absent."""
+    """Return the layouts of the kernel's parameters and results by the names of its program; row-major ones are absent. A size that has to
+    be equal to another may be written as that in the program: its blocks are as large as the program says."""
     names = (*(p.name for p in kernel.program.params), *kernel.program.results)
     pairs = zip(names, (*kernel.inputs, *kernel.outputs), strict=True)
-    return {name: laid_out(found) for name, v in pairs if (found := graph.values[v].layout) is not None}
+    found = {name: (layout, graph.values[v].shape) for name, v in pairs if (layout := graph.values[v].layout) is not None}
+    table = walk.tensor_table(kernel.program) if any(is_open(shape) for _, shape in found.values()) else {}
+    return {name: laid_out(_for_program(layout, shape, table.get(name), graph.symbols)) for name, (layout, shape) in found.items()}
+
+
+def _for_program(layout: Layout, shape: tuple[int, ...], tensor: Tensor | None, symbols: Symbols | None) -> Layout:
+    """Return the layout of a value of this shape for the tensor that a program has for it."""
+    if tensor is None or symbols is None:
+        return layout
+    declared: tuple[Any, ...] = symbols.shape(tensor)
+    return layout if same_shape(declared, shape) else retargeted(layout, declared) or layout
 
 
 @dataclass(frozen=True, slots=True)

@@ -315,8 +315,9 @@ declare i64 @tl_pool_bytes()
 declare i32 @tl_pool_create(ptr, i64, i64, i64, ptr, ptr)
 declare void @tl_pool_destroy(ptr)
 declare ptr @tl_pool_enter(ptr)
+declare void @tl_pool_leave(ptr)
 """
-"""What `pool_ir.context_pool_ir` defines."""
+"""What `context_pool_ir` defines."""
 
 
 def _strings(texts: Mapping[int, str], of: Interface) -> str:
@@ -625,7 +626,7 @@ def _run_ir(of: Interface, codes: _Codes) -> str:
     entry = f.word("%context", _ENTRY_AT, "ptr")
     code = f.new(f"call i32 {entry}(ptr %context, ptr %inputs, ptr %outputs)")
     if of.threads > 1:
-        f.new(f"call ptr @tl_pool_enter(ptr {before})")
+        f.do(f"call void @tl_pool_leave(ptr {before})")
     f.do(f"store atomic i32 0, ptr {busy} release, align 4")
     f.do(f"ret i32 {code}")
     return f"define i32 @{of.name}_run(ptr %context, ptr %inputs, ptr %outputs) nounwind {{\nentry:\n" + "\n".join(f.lines) + "\n}\n"

@@ -15,7 +15,9 @@ import ctypes
 import threading
 from collections.abc import Callable as Function
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -24,6 +26,7 @@ import numpy as np
 from codegen.dtypes import DType
 from codegen.errors import ArgumentError
 from codegen.forks import Lock
+from codegen.llvm.pool import Pool
 from codegen.llvm.stub import SCRATCH_WORD, Description, description, into, named, positional
 
 Array = np.ndarray[Any, Any]
@@ -43,6 +46,7 @@ class Callable:
     """A native function `i32 (ptr bases)` as a Python function of arrays.
 
     bases    outputs, inputs, `constants`, `numbers` (sizes, as they are), scratch. Arrays not aligned or not dense are copied first.
+    pool     the threads that parallel loops run on, None for those that all calls share
     failure  turns a result other than 0 into the exception to raise
     quick    the same as a built-in function, which returns `NotImplemented` where it is not sure, and the number of a failure
     by_name  `quick` for a dictionary of arrays; both are None for an interpreter that has no room for them
@@ -60,8 +64,11 @@ class Callable:
         numbers: Sequence[int] = (),
         scratch_bytes: int = 0,
         failure: Function[[int], Exception] | None = None,
+        pool: Pool | None = None,
     ) -> None:
-        self._entry = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(address)
+        alone: Function[[int], int] = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(address)
+        self._entry = alone if pool is None else partial(pool.call, address)
+        self._pool = pool
         self.inputs, self.outputs = tuple(inputs), tuple(outputs)
         self._inputs = tuple((port.dtype.numpy, port.shape, port.name) for port in inputs)
         self._outputs = tuple((port.shape, port.dtype.numpy) for port in outputs)
@@ -71,8 +78,8 @@ class Callable:
         self._local = threading.local()
         self._lock = Lock()
         self._shared: Array | None = None
-        self._words = _described(address, inputs, outputs, self._rest, scratch_bytes > 0)
-        self._words.kept.append(constants)
+        self._words = _described(address, inputs, outputs, self._rest, scratch_bytes > 0, pool)
+        self._words.kept += [constants, pool]
         self.quick = positional(self._words)
         self.by_name = named(self._words)
         self.writes = into(self._words)
@@ -125,10 +132,11 @@ class Callable:
         ArgumentError for arrays that do not fit."""
         bases, kept = self._bases(self._all_fitted(arrays), self._new_outputs())
         entry = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)(address)
-        times = np.zeros((calls, 2), np.int64)
+        times, pool = np.zeros((calls, 2), np.int64), self._pool
 
         def run(kept: object = kept) -> Array:
-            code = entry(bases, times.ctypes.data)
+            with pool.entered() if pool is not None else nullcontext():
+                code = entry(bases, times.ctypes.data)
             if code:
                 raise self.failed(code)
             return times
@@ -204,11 +212,14 @@ def _aligned(memory: Array) -> int:
     return -(-int(memory.ctypes.data) // _ALIGN) * _ALIGN
 
 
-def _described(entry: int, inputs: Sequence[Port], outputs: Sequence[Port], rest: Sequence[int], needs_scratch: bool) -> Description:
+def _described(
+    entry: int, inputs: Sequence[Port], outputs: Sequence[Port], rest: Sequence[int], needs_scratch: bool, pool: Pool | None
+) -> Description:
     """Return the words that the stubs read."""
     ports = (*outputs, *inputs)
     extents = [np.array(port.shape, np.int64) for port in ports]
     words = [entry, len(outputs), len(inputs), len(rest), 0, int(needs_scratch)]
+    words += [0, 0] if pool is None else [pool.address, pool.call_address]
     for port, shape in zip(ports, extents, strict=True):
         words += [id(port.dtype.numpy), len(port.shape), shape.ctypes.data, id(port.name), prod(port.shape) * port.dtype.size_bytes]
     return description([*words, *rest], [ports, extents])

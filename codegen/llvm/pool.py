@@ -1,4 +1,4 @@
-"""The threads that run parallel loops: one pool per process, shared by all kernels.
+"""The threads that run parallel loops: one pool for all kernels of the process, and pools of their own for models (`Pool`).
 
     tl_parallel(body, context, begin, end)    run body(context, b, e, thread) on pieces [b, e) of [begin, end); returns when all are done
     tl_set_threads(n)                         use n threads from the next region on (the caller is thread 0)
@@ -18,8 +18,12 @@ A claim is a compare-and-swap of `homes[k]` from what it was to this region's ge
 every part has been claimed to its end under that generation, or under a later one. A region that starts while another one runs (from
 another thread of the program) runs on its caller alone.
 
-The pool is itself emitted as LLVM IR (`pool_ir`): it needs no C compiler where it runs. After a fork the child starts its own workers;
-when the interpreter exits the workers are joined before their code goes away.
+A `Pool` has workers of its own, which may run on any processor but the caller's: several pools, and several processes, share a machine. A
+call that is given one runs its regions there, whatever other pools do. Workers of a pool that no call is on go to sleep at once while there
+are calls on others.
+
+Pools are themselves emitted as LLVM IR (`process_pool_ir`): they need no C compiler where they run. After a fork the child starts its own
+workers; when the interpreter exits the workers are joined before their code goes away.
 """
 
 from __future__ import annotations
@@ -28,11 +32,16 @@ import atexit
 import ctypes
 import os
 import threading
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
+from typing import Any
 
 from codegen.forks import lock_at_fork
 from codegen.llvm.jit import Library, kept_object, load
-from codegen.llvm.pool_ir import MAX_THREADS, PLACES, pool_ir
+from codegen.llvm.pool_ir import MASK_BYTES, MAX_THREADS, PLACES, POOL_BYTES
+from codegen.llvm.process_pool_ir import process_pool_ir
 from codegen.llvm.target import host
 from codegen.llvm.thread_count import available_cpus
 from codegen.log import log_of
@@ -62,17 +71,89 @@ def pool_imports() -> dict[str, int]:
     return _functions().imports
 
 
+class Pool:
+    """Threads of their own for the parallel loops of some calls: `threads` of them, the caller among them. They begin with the first loop
+    and end with this object."""
+
+    def __init__(self, threads: int) -> None:
+        """`threads`: at most the processors that the process may use."""
+        self.threads = max(1, min(threads, available_threads()))
+        memory = ctypes.create_string_buffer(POOL_BYTES + _ALIGN)
+        self.address = -(-ctypes.addressof(memory) // _ALIGN) * _ALIGN
+        self._functions = _functions()
+        _set_up(self.address, ())
+        ctypes.c_int64.from_address(self.address + PLACES["ACTIVE"]).value = self.threads
+        _keep_apart(self.address, available_cpus())
+        self._end = weakref.finalize(self, _stopped, self._functions, self.address, memory)
+        _POOLS.add(self)
+
+    @property
+    def call_address(self) -> int:
+        """Where the native function lies that calls an entry point on a pool, `tl_call`."""
+        return self._functions.call_address
+
+    def call(self, entry: int, bases: int) -> int:
+        """Return what the native function `i32 (ptr)` at `entry` returns for the words at `bases`, its loops on these threads."""
+        return int(self._functions.call(entry, bases, self.address))
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Have the loops of native functions that this thread calls meanwhile on these threads."""
+        before = self._functions.enter(self.address)
+        try:
+            yield
+        finally:
+            self._functions.leave(before)
+
+
+_ALIGN = 128
+_POOLS: weakref.WeakSet[Pool] = weakref.WeakSet()
+
+
+def _stopped(functions: _Functions, address: int, memory: object) -> None:
+    functions.stop(address)
+
+
+def _set_up(address: int, processors: Sequence[int]) -> None:
+    """Make a block of zeros a pool of which only the caller has started; each further thread is kept on a processor of its own, or on none
+    where there are no `processors`."""
+    ctypes.c_int64.from_address(address + PLACES["STARTED"]).value = 1
+    places = (ctypes.c_int32 * MAX_THREADS).from_address(address + PLACES["PROCESSORS"])
+    for i in range(MAX_THREADS):
+        places[i] = processors[i] if i < len(processors) else -1
+
+
+def _keep_apart(address: int, processors: Sequence[int]) -> None:
+    """Have the workers of a pool on all of the processors but that on which the caller of a region is."""
+    if len(processors) > 1 and processors[-1] < 8 * MASK_BYTES:
+        allowed = (ctypes.c_uint8 * MASK_BYTES).from_address(address + PLACES["ALLOWED"])
+        for processor in processors:
+            allowed[processor // 8] |= 1 << processor % 8
+        ctypes.c_int32.from_address(address + PLACES["AVOIDS"]).value = 1
+
+
 class _Functions:
-    """The pool's entry points, loaded."""
+    """The pools' entry points, loaded."""
 
     def __init__(self, library: Library) -> None:
         count = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
         self.library = library
         self.set_threads = count(library.address("tl_set_threads"))
         self.get_threads = ctypes.CFUNCTYPE(ctypes.c_int64)(library.address("tl_get_threads"))
-        self.forked = ctypes.PYFUNCTYPE(None)(library.address("tl_forked"))
-        self.stop = ctypes.CFUNCTYPE(None)(library.address("tl_stop"))
+        self.call_address = library.address("tl_call")
+        word = ctypes.c_void_p
+        self.call = ctypes.CFUNCTYPE(ctypes.c_int32, word, word, word)(self.call_address)
+        self.enter: Any = ctypes.CFUNCTYPE(word, word)(library.address("tl_pool_enter"))
+        self.leave: Any = ctypes.CFUNCTYPE(None, word)(library.address("tl_pool_leave"))
+        self.shared = library.address("tl_pool")
+        self._forked = ctypes.PYFUNCTYPE(None, word)(library.address("tl_forked"))
+        self.stop = ctypes.CFUNCTYPE(None, word)(library.address("tl_stop"))
         self.imports = {name: library.address(name) for name in (ENTRY, "tl_begin")}
+
+    def forked(self) -> None:
+        """Begin anew in the child of a fork, where no worker exists."""
+        for address in (self.shared, *(pool.address for pool in _POOLS)):
+            self._forked(address)
 
 
 _LOCK = threading.Lock()
@@ -87,15 +168,12 @@ def _functions() -> _Functions:
 @cache
 def _loaded() -> _Functions:
     target = host()
-    functions = _Functions(load([kept_object("pool", pool_ir(target), target, Cache())]))
-    places = (ctypes.c_int32 * MAX_THREADS).from_address(functions.library.address("tl_pool") + PLACES["PROCESSORS"])
-    ctypes.c_int64.from_address(functions.library.address("tl_pool") + PLACES["STARTED"]).value = 1
-    for i in range(MAX_THREADS):
-        places[i] = -1
-    for i, processor in enumerate(available_cpus()[:MAX_THREADS]):
-        places[i] = processor
+    functions = _Functions(load([kept_object("pool", process_pool_ir(target), target, Cache())]))
+    if ctypes.CFUNCTYPE(ctypes.c_int32)(functions.library.address("tl_prepare"))():
+        raise OSError("this process has no room for another key of threads (PTHREAD_KEYS_MAX)")
+    _set_up(functions.shared, available_cpus()[:MAX_THREADS])
     functions.set_threads(available_threads())
     log_of("threads").debug("parallel loops may run on %d processors", available_threads())
     os.register_at_fork(after_in_child=functions.forked)
-    atexit.register(functions.stop)
+    atexit.register(functions.stop, functions.shared)
     return functions

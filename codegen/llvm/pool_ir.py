@@ -1,13 +1,14 @@
-"""The pool of threads as LLVM IR; `pool` says how it works. It keeps to one block of memory, so there may be several.
+"""The pool of threads as LLVM IR: what those of the process and those of libraries share. `pool` says how it works. It keeps to one block
+of memory, so there may be several.
 
-pool_ir(target)             the pool of this process: one block, sleeping in a futex
-context_pool_ir(target)     a pool for each context of a library (`c_interface`): its block is given, it sleeps by what POSIX has, and
-                            regions find the pool of the run that the calling thread is in
+filled(HEAD + … + POOL, target)     the text, of which the parts in between say how a thread sleeps (`doze`) and is woken (`rouse`)
+
+A run may enter a pool of its own: regions of the calling thread then run there. What a pool is for the threads that entered none,
+`process_pool_ir` and `context_pool_ir` say.
 """
 
 from __future__ import annotations
 
-from codegen.llvm.builder import text_constant
 from codegen.llvm.target import Target
 
 MAX_THREADS = 127
@@ -16,12 +17,15 @@ _SPINS = 20_000
 _PIECES_PER_THREAD = 64
 """A thread claims half of what is left at a time, so the last piece, which another may have to wait for, is this part of a share."""
 _LINE = 128
+MASK_BYTES = 128
+"""How large sets of processors are: for 1024 of them."""
 
 
 def _places() -> tuple[dict[str, int], int]:
     """Return where the fields of a pool lie, those that several threads write on cache lines of their own, and how large it is."""
     fields = {
         "STATE": 8, "HOMES": MAX_THREADS * _LINE, "DONE": 8, "SLEEPERS": 4, "BELL": 4, "JOB": 32, "BUSY": 4, "STOPPING": 4, "ACTIVE": 16,
+        "ENTERED": 4, "ALLOWED": MASK_BYTES, "AVOIDED": 8,
         "HANDLES": 8 * MAX_THREADS, "MEMBERS": 16 * MAX_THREADS, "PROCESSORS": 4 * MAX_THREADS, "MUTEX": _LINE, "CONDITION": _LINE,
         "CALLBACK": 16,
     }  # fmt: skip
@@ -30,32 +34,12 @@ def _places() -> tuple[dict[str, int], int]:
         places[name] = at
         at += -(-size // _LINE) * _LINE
     places["STARTED"] = places["ACTIVE"] + 8
+    places["AVOIDS"] = places["AVOIDED"] + 4
     return places, at
 
 
 PLACES, POOL_BYTES = _places()
 """Where the fields of a pool lie, in bytes, and how large it is."""
-
-
-def pool_ir(target: Target) -> str:
-    """Return the pool of this process as LLVM IR."""
-    return _filled(_HEAD + _FUTEX_SLEEP + _POOL + _OF_THE_PROCESS, target)
-
-
-def context_pool_ir(target: Target, root: str = "") -> str:
-    """Return pools of contexts as LLVM IR. Nothing that POSIX lacks is called but to learn of processors, and to be kept on one. `root`:
-    what the paths of the files of control groups begin with."""
-    text = _HEAD + _CONDITION_SLEEP + _POOL + _OF_CONTEXTS
-    files = (text_constant(f"quota.{name}", root + path) for name, path in _QUOTA_FILES.items())
-    return _filled(text.replace("<QUOTA_FILES>", "\n".join(files)), target)
-
-
-_QUOTA_FILES = {
-    "file": "/sys/fs/cgroup/cpu.max",
-    "time": "/sys/fs/cgroup/cpu/cpu.cfs_quota_us",
-    "period": "/sys/fs/cgroup/cpu/cpu.cfs_period_us",
-}
-"""Where a process finds what its control group grants: in a container its own, elsewhere that of all."""
 
 
 _PAUSES = {
@@ -65,7 +49,8 @@ _PAUSES = {
 """What tells a processor that a thread waits for another; elsewhere nothing does."""
 
 
-def _filled(text: str, target: Target) -> str:
+def filled(text: str, target: Target) -> str:
+    """Return the text of pools with its marks in place of what they stand for."""
     declare, pause = _PAUSES.get(target.family, ("", ""))
     marks = {
         "TRIPLE": target.triple,
@@ -83,7 +68,7 @@ def _filled(text: str, target: Target) -> str:
     return text
 
 
-_HEAD = """
+HEAD = """
 target triple = "<TRIPLE>"
 
 <DECLARE_PAUSE>
@@ -95,363 +80,72 @@ declare i32 @pthread_setaffinity_np(i64, i64, ptr)
 declare i32 @sched_getcpu()
 declare i64 @llvm.umin.i64(i64, i64)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
+declare i32 @pthread_key_create(ptr, ptr)
+declare ptr @pthread_getspecific(i32)
+declare i32 @pthread_setspecific(i32, ptr)
+
+@key = internal global i32 0
+@running = internal global i64 0
 
 %job = type { ptr, ptr, i64, i64 }
 """
 
-_FUTEX_SLEEP = """
-declare i64 @syscall(i64, ...)
-
-; Sleep until the bell has rung since it was %heard.
-define internal void @doze(ptr %pool, i32 %heard) nounwind {
-entry:
-  %bell = getelementptr i8, ptr %pool, i64 <BELL_AT>
-  %slept = call i64 (i64, ...) @syscall(i64 <FUTEX>, ptr %bell, i32 128, i32 %heard, ptr null, ptr null, i32 0)
-  ret void
-}
-
-define internal void @rouse(ptr %pool) nounwind {
-entry:
-  %bell = getelementptr i8, ptr %pool, i64 <BELL_AT>
-  %r = call i64 (i64, ...) @syscall(i64 <FUTEX>, ptr %bell, i32 129, i32 2147483647, ptr null, ptr null, i32 0)
-  ret void
-}
-
-"""
-
-_CONDITION_SLEEP = """
-declare i32 @pthread_mutex_init(ptr, ptr)
-declare i32 @pthread_mutex_lock(ptr)
-declare i32 @pthread_mutex_unlock(ptr)
-declare i32 @pthread_mutex_destroy(ptr)
-declare i32 @pthread_cond_init(ptr, ptr)
-declare i32 @pthread_cond_wait(ptr, ptr)
-declare i32 @pthread_cond_broadcast(ptr)
-declare i32 @pthread_cond_destroy(ptr)
-
-; Sleep until the bell has rung since it was %heard. Who rings it takes the lock afterwards, so nobody misses it in between.
-define internal void @doze(ptr %pool, i32 %heard) nounwind {
-entry:
-  %bell = getelementptr i8, ptr %pool, i64 <BELL_AT>
-  %mutex = getelementptr i8, ptr %pool, i64 <MUTEX_AT>
-  %condition = getelementptr i8, ptr %pool, i64 <CONDITION_AT>
-  %l = call i32 @pthread_mutex_lock(ptr %mutex)
-  br label %look
-look:
-  %now = load atomic i32, ptr %bell seq_cst, align 4
-  %silent = icmp eq i32 %now, %heard
-  br i1 %silent, label %wait, label %done
-wait:
-  %w = call i32 @pthread_cond_wait(ptr %condition, ptr %mutex)
-  br label %look
-done:
-  %u = call i32 @pthread_mutex_unlock(ptr %mutex)
-  ret void
-}
-
-define internal void @rouse(ptr %pool) nounwind {
-entry:
-  %mutex = getelementptr i8, ptr %pool, i64 <MUTEX_AT>
-  %condition = getelementptr i8, ptr %pool, i64 <CONDITION_AT>
-  %l = call i32 @pthread_mutex_lock(ptr %mutex)
-  %b = call i32 @pthread_cond_broadcast(ptr %condition)
-  %u = call i32 @pthread_mutex_unlock(ptr %mutex)
-  ret void
-}
-
-"""
-
-_OF_THE_PROCESS = """
-@tl_pool = global [<BYTES> x i8] zeroinitializer, align 128
-
-define void @tl_parallel(ptr %body, ptr %context, i64 %begin, i64 %end) nounwind {
-entry:
-  call void @pool_parallel(ptr @tl_pool, ptr %body, ptr %context, i64 %begin, i64 %end)
-  ret void
-}
-
-define void @tl_begin(i64 %n) nounwind {
-entry:
-  call void @pool_begin(ptr @tl_pool, i64 %n)
-  ret void
-}
-
-define i64 @tl_set_threads(i64 %n) nounwind {
-entry:
-  %r = call i64 @pool_set_threads(ptr @tl_pool, i64 %n)
-  ret i64 %r
-}
-
-define i64 @tl_get_threads() nounwind {
-entry:
-  %r = call i64 @pool_get_threads(ptr @tl_pool)
-  ret i64 %r
-}
-
-define void @tl_forked() nounwind {
-entry:
-  call void @pool_forked(ptr @tl_pool)
-  ret void
-}
-
-define void @tl_stop() nounwind {
-entry:
-  call void @pool_stop(ptr @tl_pool)
-  ret void
-}
-"""
-
-_OF_CONTEXTS = """
-declare i32 @pthread_once(ptr, ptr)
-declare i32 @pthread_key_create(ptr, ptr)
-declare ptr @pthread_getspecific(i32)
-declare i32 @pthread_setspecific(i32, ptr)
-declare i32 @sched_getaffinity(i32, i64, ptr)
-declare i32 @open(ptr, i32, ...)
-declare i64 @read(i32, ptr, i64)
-declare i32 @close(i32)
-declare i64 @llvm.ctpop.i64(i64)
-
-@key = internal global i32 0
-@key.error = internal global i32 0
-@once = internal global i64 0
-<QUOTA_FILES>
-
-define internal void @make_key() nounwind {
-entry:
-  %r = call i32 @pthread_key_create(ptr @key, ptr null)
-  store i32 %r, ptr @key.error
-  ret void
-}
-
-define i64 @tl_pool_bytes() nounwind {
-entry:
-  ret i64 <BYTES>
-}
-
-; Read a number of %text from %at on. Returns it, 0 where there is none, and where it ends.
-define internal { i64, i64 } @number(ptr %text, i64 %at, i64 %length) nounwind {
-entry:
-  br label %loop
-loop:
-  %k = phi i64 [ %at, %entry ], [ %k1, %digit ]
-  %sum = phi i64 [ 0, %entry ], [ %sum1, %digit ]
-  %more = icmp ult i64 %k, %length
-  br i1 %more, label %look, label %done
-look:
-  %cp = getelementptr i8, ptr %text, i64 %k
-  %c = load i8, ptr %cp
-  %c64 = zext i8 %c to i64
-  %d = sub i64 %c64, 48
-  %is = icmp ult i64 %d, 10
-  br i1 %is, label %digit, label %done
-digit:
-  %s10 = mul i64 %sum, 10
-  %s1 = add i64 %s10, %d
-  %sum1 = call i64 @llvm.umin.i64(i64 %s1, i64 1000000000000)
-  %k1 = add i64 %k, 1
-  br label %loop
-done:
-  %r0 = insertvalue { i64, i64 } undef, i64 %sum, 0
-  %r1 = insertvalue { i64, i64 } %r0, i64 %k, 1
-  ret { i64, i64 } %r1
-}
-
-; Read a file into the 64 bytes of %text. Returns how many bytes that are, 0 where it cannot be read.
-define internal i64 @content(ptr %path, ptr %text) nounwind {
-entry:
-  %fd = call i32 (ptr, i32, ...) @open(ptr %path, i32 524288)
-  %opened = icmp sge i32 %fd, 0
-  br i1 %opened, label %take, label %none
-take:
-  %length = call i64 @read(i32 %fd, ptr %text, i64 64)
-  %c = call i32 @close(i32 %fd)
-  %some = icmp sgt i64 %length, 0
-  br i1 %some, label %done, label %none
-done:
-  ret i64 %length
-none:
-  ret i64 0
-}
-
-; How many processors' time the control group grants, rounded up; as many as there can be where it grants all. Version 2 has one file for
-; the time and the period, version 1 has two.
-define internal i64 @quota() nounwind {
-entry:
-  %text = alloca [64 x i8], align 8
-  %length = call i64 @content(ptr @quota.file, ptr %text)
-  %first = call { i64, i64 } @number(ptr %text, i64 0, i64 %length)
-  %end = extractvalue { i64, i64 } %first, 1
-  %start = add i64 %end, 1
-  %second = call { i64, i64 } @number(ptr %text, i64 %start, i64 %length)
-  %older = icmp eq i64 %length, 0
-  br i1 %older, label %separate, label %found
-separate:
-  %length1 = call i64 @content(ptr @quota.time, ptr %text)
-  %time = call { i64, i64 } @number(ptr %text, i64 0, i64 %length1)
-  %length2 = call i64 @content(ptr @quota.period, ptr %text)
-  %span = call { i64, i64 } @number(ptr %text, i64 0, i64 %length2)
-  br label %found
-found:
-  %g0 = phi { i64, i64 } [ %first, %entry ], [ %time, %separate ]
-  %p0 = phi { i64, i64 } [ %second, %entry ], [ %span, %separate ]
-  %granted = extractvalue { i64, i64 } %g0, 0
-  %period = extractvalue { i64, i64 } %p0, 0
-  %g = icmp ne i64 %granted, 0
-  %p = icmp ne i64 %period, 0
-  %both = and i1 %g, %p
-  br i1 %both, label %divide, label %none
-divide:
-  %up = add i64 %granted, %period
-  %up1 = sub i64 %up, 1
-  %count = udiv i64 %up1, %period
-  ret i64 %count
-none:
-  ret i64 <MAX>
-}
-
-; A pool in %pool, of %threads threads, or as many as there are processors to run on, no more than %most; nothing of it exists where
-; %callback runs the regions. Returns 0, or what went wrong.
-define i32 @tl_pool_create(ptr %pool, i64 %asked, i64 %most, i64 %pinned, ptr %callback, ptr %user) nounwind {
-entry:
-  %mask = alloca [16 x i64], align 8
-  call void @llvm.memset.p0.i64(ptr %pool, i8 0, i64 <BYTES>, i1 false)
-  %o = call i32 @pthread_once(ptr @once, ptr @make_key)
-  %ke = load i32, ptr @key.error
-  %failed = icmp ne i32 %ke, 0
-  br i1 %failed, label %bad, label %processors
-bad:
-  ret i32 1
-processors:
-  call void @llvm.memset.p0.i64(ptr %mask, i8 0, i64 128, i1 false)
-  %a = call i32 @sched_getaffinity(i32 0, i64 128, ptr %mask)
-  %places = getelementptr i8, ptr %pool, i64 <PROCESSORS_AT>
-  call void @llvm.memset.p0.i64(ptr %places, i8 -1, i64 508, i1 false)
-  br label %bits
-bits:
-  %cpu = phi i64 [ 0, %processors ], [ %cpu1, %next ]
-  %seen = phi i64 [ 0, %processors ], [ %seen1, %next ]
-  %wordn = lshr i64 %cpu, 6
-  %wp = getelementptr i64, ptr %mask, i64 %wordn
-  %word = load i64, ptr %wp
-  %bit = and i64 %cpu, 63
-  %shifted = lshr i64 %word, %bit
-  %set = and i64 %shifted, 1
-  %is = icmp ne i64 %set, 0
-  %keep = icmp ne i64 %pinned, 0
-  %room = icmp ult i64 %seen, <MAX>
-  %w1 = and i1 %is, %keep
-  %write = and i1 %w1, %room
-  br i1 %write, label %note, label %next
-note:
-  %pp = getelementptr i32, ptr %places, i64 %seen
-  %cpu32 = trunc i64 %cpu to i32
-  store i32 %cpu32, ptr %pp
-  br label %next
-next:
-  %seen1 = add i64 %seen, %set
-  %cpu1 = add i64 %cpu, 1
-  %more = icmp ult i64 %cpu1, 1024
-  br i1 %more, label %bits, label %counted
-counted:
-  %none = icmp eq i64 %seen1, 0
-  %there = select i1 %none, i64 1, i64 %seen1
-  %granted = call i64 @quota()
-  %n0 = call i64 @llvm.umin.i64(i64 %there, i64 %granted)
-  %n1 = call i64 @llvm.umin.i64(i64 %n0, i64 %most)
-  %own = icmp eq i64 %asked, 0
-  %threads = select i1 %own, i64 %n1, i64 %asked
-  %mutex = getelementptr i8, ptr %pool, i64 <MUTEX_AT>
-  %m = call i32 @pthread_mutex_init(ptr %mutex, ptr null)
-  %condition = getelementptr i8, ptr %pool, i64 <CONDITION_AT>
-  %c = call i32 @pthread_cond_init(ptr %condition, ptr null)
-  %wrong = or i32 %m, %c
-  %fine = icmp eq i32 %wrong, 0
-  br i1 %fine, label %set_up, label %bad
-set_up:
-  %started = getelementptr i8, ptr %pool, i64 <STARTED_AT>
-  store i64 1, ptr %started
-  %cb = getelementptr i8, ptr %pool, i64 <CALLBACK_AT>
-  store ptr %callback, ptr %cb
-  %up = getelementptr i64, ptr %cb, i64 1
-  store ptr %user, ptr %up
-  %active = getelementptr i8, ptr %pool, i64 <ACTIVE_AT>
-  store atomic i64 %threads, ptr %active monotonic, align 8
-  %foreign = icmp ne ptr %callback, null
-  br i1 %foreign, label %done, label %start
-start:
-  call void @grow(ptr %pool, i64 %threads)
-  br label %done
-done:
-  ret i32 0
-}
-
-define void @tl_pool_destroy(ptr %pool) nounwind {
-entry:
-  call void @pool_stop(ptr %pool)
-  %mutex = getelementptr i8, ptr %pool, i64 <MUTEX_AT>
-  %m = call i32 @pthread_mutex_destroy(ptr %mutex)
-  %condition = getelementptr i8, ptr %pool, i64 <CONDITION_AT>
-  %c = call i32 @pthread_cond_destroy(ptr %condition)
-  ret void
-}
-
-; Regions of the calling thread run on this pool from now on; on none where it is null. Returns which it was before.
+POOL = """
+; Regions of the calling thread run on this pool from now on; on none of its own where it is null. Returns which it was before.
 define ptr @tl_pool_enter(ptr %pool) nounwind {
 entry:
   %k = load i32, ptr @key
   %before = call ptr @pthread_getspecific(i32 %k)
   %r = call i32 @pthread_setspecific(i32 %k, ptr %pool)
+  call void @count(ptr %pool, i32 1)
   ret ptr %before
 }
 
-define void @tl_begin(i64 %n) nounwind {
+; The run for which the calling thread entered a pool is over: its regions run on the pool %before again.
+define void @tl_pool_leave(ptr %before) nounwind {
 entry:
   %k = load i32, ptr @key
   %pool = call ptr @pthread_getspecific(i32 %k)
+  %r = call i32 @pthread_setspecific(i32 %k, ptr %before)
+  call void @count(ptr %pool, i32 -1)
+  ret void
+}
+
+; So many runs more are on %pool. Workers of pools that no run is on do not wait for one while others have work.
+define internal void @count(ptr %pool, i32 %runs) nounwind {
+entry:
   %there = icmp ne ptr %pool, null
-  br i1 %there, label %wake, label %done
-wake:
-  call void @pool_wake(ptr %pool)
+  br i1 %there, label %add, label %done
+add:
+  %at.entered = getelementptr i8, ptr %pool, i64 <ENTERED_AT>
+  %o1 = atomicrmw add ptr %at.entered, i32 %runs monotonic
+  %wide = sext i32 %runs to i64
+  %o2 = atomicrmw add ptr @running, i64 %wide monotonic
   br label %done
 done:
   ret void
 }
 
-define void @tl_parallel(ptr %body, ptr %context, i64 %begin, i64 %end) nounwind {
+; Whether a worker is to sleep at once when it finds nothing to do: no run is on its pool, and there are some on others.
+define internal i1 @in_the_way(ptr %pool) nounwind {
+entry:
+  %at.entered = getelementptr i8, ptr %pool, i64 <ENTERED_AT>
+  %here = load atomic i32, ptr %at.entered monotonic, align 4
+  %all = load atomic i64, ptr @running monotonic, align 8
+  %none = icmp eq i32 %here, 0
+  %some = icmp ne i64 %all, 0
+  %r = and i1 %none, %some
+  ret i1 %r
+}
+
+; The pool that the calling thread entered, null for none.
+define internal ptr @entered() nounwind {
 entry:
   %k = load i32, ptr @key
   %pool = call ptr @pthread_getspecific(i32 %k)
-  %there = icmp ne ptr %pool, null
-  br i1 %there, label %look, label %alone
-look:
-  %cb = getelementptr i8, ptr %pool, i64 <CALLBACK_AT>
-  %callback = load ptr, ptr %cb
-  %foreign = icmp ne ptr %callback, null
-  br i1 %foreign, label %hand_on, label %own
-hand_on:
-  %some = icmp slt i64 %begin, %end
-  br i1 %some, label %ask, label %done
-ask:
-  %up = getelementptr i64, ptr %cb, i64 1
-  %user = load ptr, ptr %up
-  call void %callback(ptr %user, ptr %body, ptr %context, i64 %begin, i64 %end)
-  br label %done
-own:
-  call void @pool_parallel(ptr %pool, ptr %body, ptr %context, i64 %begin, i64 %end)
-  br label %done
-alone:
-  %any = icmp slt i64 %begin, %end
-  br i1 %any, label %serial, label %done
-serial:
-  call void %body(ptr %context, i64 %begin, i64 %end, i64 0)
-  br label %done
-done:
-  ret void
+  ret ptr %pool
 }
-"""
 
-_POOL = """
 ; Claim some pieces, of this thread's own part while there are any, and run them. Returns how many; 0 when there is nothing to claim.
 define internal i64 @take(ptr %pool, i64 %thread) noinline nounwind {
 entry:
@@ -589,6 +283,44 @@ done:
   ret void
 }
 
+; The calling thread is on processor %cpu: workers may run on all others that are allowed.
+define internal void @avoid(ptr %pool, i32 %cpu) noinline nounwind {
+entry:
+  %mask = alloca [128 x i8], align 8
+  %at.started = getelementptr i8, ptr %pool, i64 <STARTED_AT>
+  %at.handles = getelementptr i8, ptr %pool, i64 <HANDLES_AT>
+  %at.allowed = getelementptr i8, ptr %pool, i64 <ALLOWED_AT>
+  %at.avoided = getelementptr i8, ptr %pool, i64 <AVOIDED_AT>
+  store i32 %cpu, ptr %at.avoided
+  %known = call i1 @only(ptr %mask, i32 %cpu)
+  %have = load i64, ptr %at.started
+  br label %words
+words:
+  %w = phi i64 [ 0, %entry ], [ %w1, %words ]
+  %mp = getelementptr i64, ptr %mask, i64 %w
+  %ap = getelementptr i64, ptr %at.allowed, i64 %w
+  %here = load i64, ptr %mp
+  %all = load i64, ptr %ap
+  %not = xor i64 %here, -1
+  %others = and i64 %all, %not
+  store i64 %others, ptr %mp
+  %w1 = add i64 %w, 1
+  %more_words = icmp ult i64 %w1, 16
+  br i1 %more_words, label %words, label %loop
+loop:
+  %k = phi i64 [ 1, %words ], [ %k1, %set ]
+  %more = icmp ult i64 %k, %have
+  br i1 %more, label %set, label %done
+set:
+  %hp = getelementptr i64, ptr %at.handles, i64 %k
+  %handle = load i64, ptr %hp
+  %r = call i32 @pthread_setaffinity_np(i64 %handle, i64 128, ptr %mask)
+  %k1 = add i64 %k, 1
+  br label %loop
+done:
+  ret void
+}
+
 define internal ptr @worker(ptr %argument) nounwind {
 entry:
   %mask = alloca [128 x i8], align 8
@@ -629,7 +361,9 @@ check:
 count:
   %idle1 = add i64 %idle, 1
   %tired = icmp ugt i64 %idle1, <SPINS>
-  br i1 %tired, label %doze, label %spin
+  %obstructs = call i1 @in_the_way(ptr %pool)
+  %rests = or i1 %tired, %obstructs
+  br i1 %rests, label %doze, label %spin
 spin:
   <PAUSE>
   br label %loop
@@ -714,6 +448,7 @@ entry:
   %at.active = getelementptr i8, ptr %pool, i64 <ACTIVE_AT>
   %at.started = getelementptr i8, ptr %pool, i64 <STARTED_AT>
   %at.processors = getelementptr i8, ptr %pool, i64 <PROCESSORS_AT>
+  %at.avoided = getelementptr i8, ptr %pool, i64 <AVOIDED_AT>
   %some = icmp slt i64 %begin, %end
   br i1 %some, label %enough, label %done
 enough:
@@ -744,9 +479,23 @@ place:
 ready:
   %have = load i64, ptr %at.started
   %short = icmp ult i64 %have, %threads
-  br i1 %short, label %more, label %publish
+  br i1 %short, label %more, label %spread
 more:
+  store i32 -1, ptr %at.avoided
   call void @grow(ptr %pool, i64 %threads)
+  br label %spread
+spread:
+  %at.avoids = getelementptr i8, ptr %pool, i64 <AVOIDS_AT>
+  %avoids = load i32, ptr %at.avoids
+  %stays = icmp eq i32 %avoids, 0
+  br i1 %stays, label %publish, label %whereabouts
+whereabouts:
+  %on = call i32 @sched_getcpu()
+  %was = load i32, ptr %at.avoided
+  %same = icmp eq i32 %on, %was
+  br i1 %same, label %publish, label %leave_it
+leave_it:
+  call void @avoid(ptr %pool, i32 %on)
   br label %publish
 publish:
   store ptr %body, ptr %at.job
@@ -829,6 +578,9 @@ entry:
   store i32 0, ptr %at.sleepers
   store i32 0, ptr %at.busy
   store i64 1, ptr %at.started
+  %at.entered = getelementptr i8, ptr %pool, i64 <ENTERED_AT>
+  store i32 0, ptr %at.entered
+  store i64 0, ptr @running
   ret void
 }
 

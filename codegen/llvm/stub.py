@@ -6,7 +6,9 @@
 
 A description is one block of words that tells the stub what to compare arrays with and what to call:
 
-    entry, outputs, inputs, rest, scratch, needs scratch, then five words a port, outputs first, then the rest: constants and numbers
+    entry, outputs, inputs, rest, scratch, needs scratch, pool, its call, then five words a port, outputs first, then the rest: constants
+    and numbers
+    pool    0, or where the threads are that run it (`pool.Pool`), and the function that calls an entry on them
     port    dtype object, rank, address of the extents, name object, bytes
 
 The stub reads array objects as NumPy's C interface lays them out, makes the outputs or takes those that are given, lets other Python
@@ -247,7 +249,7 @@ entry:
   %scratch_slot = getelementptr i64, ptr %d, i64 4
   %np = getelementptr i64, ptr %d, i64 5
   %needs = load i64, ptr %np, align 8
-  %ports = getelementptr i64, ptr %d, i64 6
+  %ports = getelementptr i64, ptr %d, i64 8
   %n0 = add i64 %outputs, %inputs
   %n1 = add i64 %n0, %rest
   %n2 = add i64 %n1, 1
@@ -338,8 +340,21 @@ run:
   %scratch = phi i64 [ 0, %memory ], [ %mine, %claim ]
   %last = getelementptr i64, ptr %bases, i64 %n1
   store i64 %scratch, ptr %last, align 8
+  %poolp = getelementptr i64, ptr %d, i64 6
+  %pool = load ptr, ptr %poolp, align 8
+  %callp = getelementptr i64, ptr %d, i64 7
+  %on_pool = load ptr, ptr %callp, align 8
+  %alone = icmp eq ptr %pool, null
   %state = call ptr @PyEval_SaveThread()
-  %code = call i32 %entry_code(ptr %bases)
+  br i1 %alone, label %plainly, label %entered
+plainly:
+  %code0 = call i32 %entry_code(ptr %bases)
+  br label %returned
+entered:
+  %code1 = call i32 %on_pool(ptr %entry_code, ptr %bases, ptr %pool)
+  br label %returned
+returned:
+  %code = phi i32 [ %code0, %plainly ], [ %code1, %entered ]
   call void @PyEval_RestoreThread(ptr %state)
   br i1 %wants, label %give, label %check
 give:
@@ -360,7 +375,7 @@ done:
 ; Whether each of %count arrays is what the description says of its port, the first of them of port %first.
 define internal i1 @all_fit(ptr %d, ptr %args, i64 %first, i64 %count) nounwind {
 entry:
-  %ports = getelementptr i64, ptr %d, i64 6
+  %ports = getelementptr i64, ptr %d, i64 8
   br label %next
 next:
   %i = phi i64 [ 0, %entry ], [ %i1, %look ]
@@ -384,7 +399,7 @@ no:
 ; Whether the first %outputs of %count arrays that fit can be written to, and share no memory with another.
 define internal i1 @apart(ptr %d, ptr %args, i64 %outputs, i64 %count) nounwind {
 entry:
-  %ports = getelementptr i64, ptr %d, i64 6
+  %ports = getelementptr i64, ptr %d, i64 8
   br label %next
 next:
   %k = phi i64 [ 0, %entry ], [ %k1, %alone ]
@@ -502,7 +517,7 @@ define internal ptr @dictionary(ptr %d, ptr %results) nounwind {
 entry:
   %op = getelementptr i64, ptr %d, i64 1
   %outputs = load i64, ptr %op, align 8
-  %ports = getelementptr i64, ptr %d, i64 6
+  %ports = getelementptr i64, ptr %d, i64 8
   %answer = call ptr @PyDict_New()
   %none = icmp eq ptr %answer, null
   br i1 %none, label %lost, label %fill
@@ -589,7 +604,7 @@ entry:
   %ip = getelementptr i64, ptr %d, i64 2
   %inputs = load i64, ptr %ip, align 8
   %held = alloca ptr, i64 %inputs, align 8
-  %ports = getelementptr i64, ptr %d, i64 6
+  %ports = getelementptr i64, ptr %d, i64 8
   %tp = getelementptr i8, ptr %feeds, i64 8
   %type = load ptr, ptr %tp, align 8
   %dict = icmp eq ptr %type, @tl_dict_type

@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from logging import INFO
+from numbers import Integral
 from pathlib import Path
 from pickle import PicklingError
 from time import perf_counter
@@ -44,7 +46,10 @@ _log = log_of("compile")
 
 class CompiledModel:
     """A model ready to run, on this machine or on a device. `run` may be called from several threads: on processors runs go on at the same
-    time, each in memory of its own; on a device runs of one model follow one another."""
+    time, each in memory of its own; on a device runs of one model follow one another.
+
+    A model that is compiled for several threads has these to itself. Of runs at the same time, one parallel loop has them, and each other
+    one its caller alone: `clone` makes models that share code and weights, each with threads of its own."""
 
     def __init__(
         self,
@@ -67,6 +72,7 @@ class CompiledModel:
 
         Raises CompileError for what the model does that is not supported, C0111 and C0112."""
         self._load, self._tools, self._progress, self._key = load, tools, progress, key
+        self._origin, self._threads, self._workers = self, tools.threads, tools.workers(tools.threads)
         self._given_shapes, self._given_limits, self._declared = shapes, most or {}, signature
         self._shared: dict[str, Any] = {}
         self._again = made
@@ -94,7 +100,7 @@ class CompiledModel:
         known = self._known_to_be_open(shapes)
         if known is None:
             try:
-                self._static = self._specialise(shapes)
+                self._static = self._specialise(shapes).on(self._workers)
             except CompileError as problem:
                 if shapes is not None or not only_shapes_are_open(problem):
                     raise
@@ -145,6 +151,26 @@ class CompiledModel:
     def _keep_open(self) -> None:
         if self._key is not None and self._signature is not None:
             keep_open(self._key(None), self._tools.store, OpenModel(self._signature, self._open))
+
+    def clone(self, threads: int | None = None) -> CompiledModel:
+        """Return the same model with threads of its own, `threads` of them, at most those that it was compiled for (None: as many). It
+        shares code and weights, also of shapes that come later, and has memory of its own for values in between: as many clones as there
+        are requests at a time run side by side.
+
+        Raises CompileError C0107 for `threads` that are no such number."""
+        most = self._tools.threads
+        count = self._threads if threads is None else threads
+        if not isinstance(count, Integral) or isinstance(count, bool) or not 1 <= count <= most:
+            help = f"a clone shares code that was compiled for {most}: give a number from 1 to {most}, or compile it for more"
+            raise error("C0107", f"`threads` is {threads!r}", help=help)
+        made = CompiledModel.__new__(CompiledModel)
+        made.__dict__.update(self.__dict__)
+        made._threads, made._workers = int(count), self._tools.workers(int(count))
+        made._made, made._lock = BoundedCache(self._tools.combinations), Lock()
+        made._quick = lambda feeds: NotImplemented
+        made._static = self._static and self._static.on(made._workers)
+        made._again = self._again and partial(_cloned, self._origin, int(count))
+        return made
 
     def __reduce__(self) -> tuple[Callable[[], CompiledModel], tuple[()]]:
         """Pickled is what the model was made of; what was compiled stays in the cache."""
@@ -200,7 +226,7 @@ class CompiledModel:
         signature = self.signature if held or self._signature is not None else None
         return Description(
             self._tools.name,
-            self._tools.threads,
+            self._threads,
             self._tools.on_device,
             signature,
             shapes if self._open else None,
@@ -303,12 +329,24 @@ class CompiledModel:
         Raises RunError as `run` does, R0307 for arrays that it would have to copy, R0317 for sizes beyond their limits and arrays that are
         too short for these; CompileError C0122 for an output that cannot be written behind an input, C0123 where sizes cannot be open."""
         if max is not None:
-            return self._growing_for().prepared(feeds, results or {}, max)
+            return self._on_workers(self._origin._growing_for().prepared(feeds, results or {}, max))
         if self._structured:
             if results is not None:
                 raise exception(Diagnostic("R0307", "a model that takes or returns sequences or texts writes into no arrays of yours"))
             return lambda: self.run(feeds)
         return self._made_for(feeds).prepared(feeds, results)
+
+    def _on_workers(self, step: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+        """Return a function whose parallel loops run on this model's threads."""
+        workers = self._workers
+        if workers is None:
+            return step
+
+        def run(**sizes: int) -> dict[str, Any]:
+            with workers.entered():
+                return step(**sizes)
+
+        return run
 
     def _growing_for(self) -> Growing:
         if self._growing is None:
@@ -399,12 +437,16 @@ class CompiledModel:
             check_feeds(feeds, flat_inputs(shapes, self.inputs), self._tools.shape_of)
         if self._limits is not None:
             self._limits[0].check(shapes, self._limits[1])
-        key = tuple(sorted(shapes.items()))
+        return self._at(shapes)
+
+    def _at(self, shapes: Shapes) -> Runs:
         with self._lock:
-            return self._made.used(key, lambda: self._run_of(shapes))
+            return self._made.used(tuple(sorted(shapes.items())), lambda: self._run_of(shapes).on(self._workers))
 
     def _run_of(self, shapes: Shapes) -> Runs:
-        """Return what runs for shapes: code for open sizes told these, or code of their own."""
+        """Return what runs for shapes: what the model has that this is a clone of, code for open sizes told these, or code of their own."""
+        if self._origin is not self:
+            return self._origin._at(shapes)
         if self._opened is not None:
             sizes = self._opened[0].sizes(shapes)
             opened = None if sizes is None else self._opened[1].runs(sizes)
@@ -434,3 +476,8 @@ class CompiledModel:
             name, kernels = plain_text(made.summary.name), counted(made.summary.kernels, "kernel")
             where = f"{self._tools.name}, {counted(self._tools.threads, 'thread')}"
             _log.info("model `%s` for %s: %s in %.1f ms, %s, for %s", name, inputs, how, seconds * 1e3, kernels, where)
+
+
+def _cloned(origin: CompiledModel, threads: int) -> CompiledModel:
+    """Return a clone, in another process."""
+    return origin.clone(threads)

@@ -5,6 +5,7 @@ Ready       a program that can be called, for one combination of types and shape
 Direct      its native code, for arrays of NumPy in the host's memory
 AnySizes    one that serves all shapes
 Runs        a model that can be run, for one combination of shapes
+Workers     threads of its own
 OpenRuns    one whose sizes are open
 BoundRuns   one that runs on arrays with room for larger sizes
 """
@@ -12,6 +13,7 @@ BoundRuns   one that runs on arrays with room for larger sizes
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -187,6 +189,10 @@ class Runs(Protocol):
         """Return `run` as a built-in function, which returns something else than a dictionary for feeds that `run` has to look at."""
         ...
 
+    def on(self, workers: Workers | None) -> Runs:
+        """Return it with the same code and weights, its parallel loops on these threads; on those that all models share for None."""
+        ...
+
     def run(self, feeds: Mapping[str, object], stream: object = None) -> dict[str, Any]: ...
 
     def with_element(self, refused: RunError, feeds: Mapping[str, object]) -> RunError:
@@ -205,6 +211,14 @@ class Runs(Protocol):
 
     def text(self, stage: str) -> str:
         """Return a stage of the model's code, one of `Tools.model_stages`."""
+        ...
+
+
+class Workers(Protocol):
+    """Threads of a model's own. They begin with the first parallel loop and end with this object."""
+
+    def entered(self) -> AbstractContextManager[None]:
+        """Have the parallel loops that the calling thread comes to meanwhile on these threads."""
         ...
 
 
@@ -347,6 +361,10 @@ class Tools(Protocol):
 
     def roofline(self, programs: Sequence[Program]) -> Roofline:
         """Return what programs have to do one after the other, and how fast that could be."""
+        ...
+
+    def workers(self, threads: int) -> Workers | None:
+        """Return so many threads for a model of its own, None where its code has no use for any."""
         ...
 
     def kept(self, key: str, shared: dict[str, Any] | None) -> Runs | None:

@@ -19,7 +19,7 @@ from tensorlang.graph.data_dependent import DataDependent, Known
 from tensorlang.graph.nodes import Value
 from tensorlang.runtime.feeds import as_array, in_place
 from tensorlang.runtime.profile import Profile
-from tensorlang.runtime.protocol import MemoryUse, ModelSummary, Runs, Timer
+from tensorlang.runtime.protocol import MemoryUse, ModelSummary, Runs, Timer, Workers
 from tensorlang.runtime.signature import TensorSignature, check_feeds
 from tensorlang.runtime.timing import mean_time
 from tensorlang.runtime.work import Roofline, Work
@@ -52,6 +52,14 @@ class Stages:
     @property
     def quick(self) -> Callable[[Mapping[str, object]], Any]:
         return lambda feeds: NotImplemented
+
+    def on(self, workers: Workers | None) -> Stages:
+        first = None if self._first is None else self._first.on(workers)
+
+        def following(elements: Mapping[str, Array], carried: Mapping[str, Value]) -> Runs:
+            return self._used(elements, carried).on(workers)
+
+        return Stages(self._problem, self.inputs, first, following, self._made.limit, self._shape_of)
 
     @property
     def summary(self) -> ModelSummary:
@@ -87,6 +95,9 @@ class Stages:
 
     def _made_for(self, elements: Mapping[str, Array], hosted: Mapping[str, Array]) -> Runs:
         carried = {name: replace(_typed(array), name=name) for name, array in hosted.items()}
+        return self._used(elements, carried)
+
+    def _used(self, elements: Mapping[str, Array], carried: Mapping[str, Value]) -> Runs:
         key = Known(elements, carried).digest()
         with self._lock:
             return self._made.used(key, lambda: self._following(elements, carried))

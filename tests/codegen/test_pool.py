@@ -11,8 +11,10 @@ import pytest
 from llvm_run import run_native
 
 from codegen.llvm import pool
+from codegen.llvm.context_pool_ir import context_pool_ir
 from codegen.llvm.jit import compile_object, load
-from codegen.llvm.pool_ir import MAX_THREADS, context_pool_ir, pool_ir
+from codegen.llvm.pool_ir import MAX_THREADS
+from codegen.llvm.process_pool_ir import process_pool_ir
 from codegen.llvm.target import Target, host, named
 from codegen.loops.parser import parse
 from codegen.loops.printer import show
@@ -77,7 +79,7 @@ def test_generations_that_a_worker_missed_do_no_harm() -> None:
 
 
 @pytest.mark.parametrize("name", ["x86-64", "aarch64"])
-@pytest.mark.parametrize("make", [pool_ir, context_pool_ir])
+@pytest.mark.parametrize("make", [process_pool_ir, context_pool_ir])
 def test_the_text_of_the_pool_has_no_marks_left(make: Callable[[Target], str], name: str) -> None:
     text = make(named(name))
     assert re.search(r"<[A-Z_]+>", text) is None

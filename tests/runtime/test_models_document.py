@@ -15,7 +15,7 @@ END = "the end of a block\n"
 
 def test_the_program_of_the_page_prints_what_it_says(tmp_path: Path) -> None:
     blocks = BLOCK.findall(PAGE)
-    assert len(blocks) == PAGE.count("```python") == 7
+    assert len(blocks) == PAGE.count("```python") == 8
     program = "".join(f"{block}\nprint({END!r}, end='')\n" for block, _ in blocks)
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TENSORLANG_CACHE": str(tmp_path / "cache")}
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True)

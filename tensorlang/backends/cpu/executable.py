@@ -133,8 +133,8 @@ def assembled(parts: Parts, toolchain: Toolchain) -> Executable:
     return bound_to(parts, linked(parts, toolchain), toolchain)
 
 
-def bound_to(parts: Parts, library: Library, toolchain: Toolchain) -> Executable:
-    """Return the executable of parts whose code is loaded."""
+def bound_to(parts: Parts, library: Library, toolchain: Toolchain, workers: pool.Pool | None = None) -> Executable:
+    """Return the executable of parts whose code is loaded. `workers` run its parallel loops, None: those that all models share."""
     graph, artifacts = parts.graph, parts.artifacts
     native = Native(
         library.address(parts.entry.name),
@@ -144,6 +144,7 @@ def bound_to(parts: Parts, library: Library, toolchain: Toolchain) -> Executable
         numbers=parts.numbers,
         scratch_bytes=max(parts.plan.arena_bytes, 1 if parts.numbers else 0),  # which stands behind the numbers
         failure=failure_on(toolchain.target, lambda code: refusal(steps_of(graph), artifacts, code)),
+        pool=workers,
     )
     return Executable(parts, native, library, toolchain)
 

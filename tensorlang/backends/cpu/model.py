@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorlang.backends.cpu.executable import Executable, profiled, with_element
+from tensorlang.backends.cpu.executable import Executable, bound_to, profiled, with_element
 from tensorlang.diagnostics import Diagnostic, InternalError, RunError
 from tensorlang.graph.nodes import Value
 from tensorlang.runtime.feeds import check_disjoint, checked, in_place, named_arrays
@@ -32,6 +32,10 @@ class Specialised:
     def quick(self) -> Callable[[Mapping[str, object]], Any]:
         by_name = self.executable.call.by_name
         return by_name if by_name is not None else lambda feeds: NotImplemented
+
+    def on(self, workers: Any) -> Specialised:
+        made = self.executable
+        return replace(self, executable=bound_to(made.parts, made.library, made.toolchain, workers))
 
     def run(self, feeds: Mapping[str, object], stream: object = None) -> dict[str, Array]:
         if stream is not None:

@@ -26,8 +26,8 @@ from codegen.llvm.c_interface import (
     Size,
     interface_ir,
 )
+from codegen.llvm.context_pool_ir import context_pool_ir
 from codegen.llvm.jit import compile_object
-from codegen.llvm.pool_ir import context_pool_ir
 from codegen.llvm.program import Program as Entry
 from codegen.llvm.program import code_bits, emit_program
 from codegen.llvm.target import Target, named

@@ -198,6 +198,9 @@ class Toolchain:
 
         return roofline_of(programs, self.threads, self.target)
 
+    def workers(self, threads: int) -> pool.Pool | None:
+        return pool.Pool(threads) if self.threads > 1 and runs_here(self.target) else None
+
     def kept(self, key: str, shared: dict[str, Any] | None) -> Specialised | None:
         from tensorlang.backends.cpu.model import specialised
 

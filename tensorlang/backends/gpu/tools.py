@@ -204,6 +204,9 @@ class DeviceTools:
         works, board = [work_of(p) for p in programs], self.vendor.board(self.arch)
         return Roofline(sum(works, Work(0, 0, 0)), sum(board.seconds(w) for w in works) if board is not None else 0.0)
 
+    def workers(self, threads: int) -> None:
+        """A device has threads of its own."""
+
     def kept(self, key: str, shared: dict[str, Any] | None) -> OnDevice | None:
         found = kept(key, self.store)
         if found is None:
@@ -318,6 +321,9 @@ class OnDevice:
     @property
     def quick(self) -> Callable[[Mapping[str, object]], Any]:
         return lambda feeds: NotImplemented
+
+    def on(self, workers: object) -> OnDevice:
+        return self
 
     def run(self, feeds: Mapping[str, object], stream: object = None) -> dict[str, Any]:
         """Return the outputs by name: in NumPy's arrays, or on the device when any input lies there."""

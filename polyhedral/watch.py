@@ -13,9 +13,10 @@ import islpy as isl
 
 from polyhedral.affine import evaluate, holds
 from polyhedral.model import AT_ONCE, Access
+from polyhedral.nest import Nest
 from polyhedral.order import Instance
 from polyhedral.schedule import Schedule
-from polyhedral.space import DT, integer, val
+from polyhedral.space import DT, integer, smallest_point, val
 from polyhedral.storage import Cells, Storage
 
 MOST = 20_000
@@ -58,13 +59,18 @@ def watch(
     return None
 
 
-def instances_of(schedule: Schedule, placement: str, sizes: Mapping[str, int]) -> Iterator[tuple[tuple[tuple[int, ...], ...], Instance]]:
+def instances_of(
+    schedule: Schedule, placement: str, sizes: Mapping[str, int], fixed: Mapping[str, int] | None = None
+) -> Iterator[tuple[tuple[tuple[int, ...], ...], Instance]]:
     """Yield the instances of a placement at these sizes, each with the keys of three orders: as written, with the iterations of loops that
-    run at once backwards, and with these side by side."""
+    run at once backwards, and with these side by side. `fixed`: iterators that are to have a value, of instances that have them."""
     nest, place = schedule.nests[placement], schedule.places[placement]
-    points = nest.points.intersect_params(nest.context)
-    for position, name in enumerate(nest.params):
-        points = points.fix_val(DT.param, position, val(sizes[name]))
+    points = _points(nest, sizes)
+    back = isl.Map.from_multi_aff(nest.back)
+    for name, value in (fixed or {}).items():
+        if name in nest.iters:
+            back = back.fix_val(DT.out, nest.iters.index(name), val(value))
+    points = points.intersect(back.domain())
     found: list[tuple[int, ...]] = []
 
     def add(point: isl.Point) -> None:
@@ -80,6 +86,24 @@ def instances_of(schedule: Schedule, placement: str, sizes: Mapping[str, int]) -
         apart = [0 if free else x for x, free in zip(point, together, strict=True)]
         keys = (_time(place.path, point), _time(place.path, backwards), (*_time(place.path, apart), *point))
         yield keys, Instance(nest.statement, iters, loops)
+
+
+def first_iters(schedule: Schedule, placement: str, sizes: Mapping[str, int]) -> dict[str, int] | None:
+    """Return the iterators of the least instance of a placement at these sizes, in the order of its statement, None where none runs."""
+    nest = schedule.nests[placement]
+    instances = _points(nest, sizes).apply(isl.Map.from_multi_aff(nest.back))
+    if instances.is_empty():
+        return None
+    _, first = smallest_point(instances)
+    return dict(zip(nest.iters, first, strict=True))
+
+
+def _points(nest: Nest, sizes: Mapping[str, int]) -> isl.Set:
+    """Return the points of a nest at these sizes."""
+    points = nest.points.intersect_params(nest.context)
+    for position, name in enumerate(nest.params):
+        points = points.fix_val(DT.param, position, val(sizes[name]))
+    return points
 
 
 def _time(path: Sequence[int], point: Sequence[int]) -> tuple[int, ...]:

@@ -1,4 +1,5 @@
-"""The command line: `tensorlang check | fmt | list | show | explain | certify | run | build | bench | tune | cache | doctor | lsp | plot`.
+"""The command line: `tensorlang check | fmt | list | show | explain | certify | run | build | bench | tune | cache | doctor | lsp | plot |
+explore`.
 
 Exit codes: 0 all is well, 1 diagnostics (on standard error, or as JSON on standard output with --json), 2 wrong usage. What goes wrong
 inside the compiler is one line and a report in a file, never a traceback.
@@ -25,6 +26,7 @@ from tensorlang.commands.check import check
 from tensorlang.commands.completion import install_completion, show_completion
 from tensorlang.commands.doctor import doctor
 from tensorlang.commands.explain import explain
+from tensorlang.commands.explore import explore
 from tensorlang.commands.fmt import fmt
 from tensorlang.commands.listing import list_operators
 from tensorlang.commands.lsp import lsp
@@ -88,7 +90,7 @@ def command_line(colour: str) -> None:
 app = command_line
 
 
-for _command in (check, fmt, list_operators, run, build, bench, tune, show, explain, plot, certify, cache, doctor, lsp):
+for _command in (check, fmt, list_operators, run, build, bench, tune, show, explain, plot, explore, certify, cache, doctor, lsp):
     app.add_command(_command)
 
 

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 from polyhedral import affine
 from polyhedral.expr import Expr, Name
+from polyhedral.legality import Violation
 from polyhedral.model import AT_ONCE, COMBINING, Statement
 from polyhedral.order import Instance
-from polyhedral.watch import element_of, instances_of
+from polyhedral.watch import element_of, first_iters, instances_of
 from tensorlang.diagnostics import error
 from tensorlang.schedule.plan import Plan
 
@@ -52,30 +53,57 @@ class Space:
     loops: tuple[tuple[str, str], ...]
     fixed: Mapping[str, int]
     """Other axes → the value that is drawn."""
+    witness: tuple[tuple[int, int] | None, ...] = ()
+    """Where the two instances are that refute the order, which should run first and then; None for one that has not the axes drawn."""
 
 
-def space(plan: Plan, sizes: Mapping[str, int], tensor: str | None = None, axes: Sequence[str] = ()) -> Space:
+def space(
+    plan: Plan, sizes: Mapping[str, int], tensor: str | None = None, axes: Sequence[str] = (), witness: Violation | None = None
+) -> Space:
     """Return what there is to draw of a tensor's computation (the first result, unless told), over two of its axes and reduction indices.
+    With a `witness`, at whose sizes the plan is drawn, what is not told is chosen so that its two instances are in the picture.
 
     Raises CompileError C0241 for a tensor, axes or sizes that cannot be drawn."""
-    statements = _statements(plan, tensor or plan.program.results[0])
+    if witness is not None and tensor is None and (refuted := plan.stages.statements.get(witness.target.statement)) is not None:
+        tensor = refuted.definition.tensors[0].name
+    tensor = tensor or plan.program.results[0]
+    statements = _statements(plan, tensor)
     iters = max((s.iters for s in statements), key=len)
-    rows, columns = _axes(iters, axes, tensor or plan.program.results[0])
-    found = [
-        f for name, nest in plan.placed.nests.items() if nest.statement in {s.name for s in statements} for f in _run(plan, name, sizes)
-    ]
-    drawn = [f for f in found if {rows, columns} - {""} <= f.instance.iters.keys()]
+    rows, columns = _axes(iters, axes or _apart(iters, witness), tensor)
+    names = {s.name for s in statements}
+    placements = [name for name, nest in plan.placed.nests.items() if nest.statement in names and {rows, columns} - {""} <= {*nest.iters}]
+    least = [f for name in placements if (f := first_iters(plan.placed, name, sizes)) is not None]
+    if not least:
+        raise error("C0241", "there is nothing to draw", notes=("no instance runs at these sizes",), help="give larger sizes")
+    seen = witness.target.iters if witness is not None and witness.target.statement in names else min(least, key=lambda f: [*f.values()])
+    fixed = {n: seen.get(n, 0) for n in iters if n not in (rows, columns)}
+    drawn = [f for name in placements for f in _run(plan, name, sizes, fixed)]
     if not drawn:
         raise error("C0241", "there is nothing to draw", notes=("no instance runs at these sizes",), help="give larger sizes")
-    fixed = {n: min(f.instance.iters.get(n, 0) for f in drawn) for n in iters if n not in (rows, columns)}
-    drawn = [f for f in drawn if all(f.instance.iters.get(n, v) == v for n, v in fixed.items())]
     if len(drawn) > MOST:
         raise error("C0241", f"{len(drawn)} instances are too many to draw", notes=(f"the limit is {MOST}",), help="give smaller sizes")
     drawn.sort(key=lambda f: f.time)
     points = tuple(_point(f, rows, columns) for f in drawn)
     place = plan.placed.places[drawn[-1].placement]
     loops = tuple((loop.name, loop.mark) for loop in place.loops)
-    return Space(tensor or plan.program.results[0], (rows, columns), points, tuple(_arrows(plan, drawn, sizes)), loops, fixed)
+    marked = () if witness is None else tuple(_place(i, rows, columns) for i in (witness.source, witness.target))
+    return Space(tensor, (rows, columns), points, tuple(_arrows(plan, drawn, sizes)), loops, fixed, marked)
+
+
+def _apart(iters: Sequence[str], witness: Violation | None) -> list[str]:
+    """Return two axes along which the instances of a witness differ, completed by others; none where they differ along none."""
+    if witness is None:
+        return []
+    source, target = witness.source.iters, witness.target.iters
+    differing = [n for n in iters if n in source and n in target and source[n] != target[n]]
+    chosen = {*[*differing, *(n for n in iters if n not in differing)][:2]}
+    return [n for n in iters if n in chosen] if differing else []
+
+
+def _place(instance: Instance, rows: str, columns: str) -> tuple[int, int] | None:
+    """Return where an instance is drawn, None for one of a statement without the axes."""
+    at = instance.iters
+    return (at.get(rows, 0), at[columns]) if {rows, columns} - {""} <= at.keys() and columns else None
 
 
 def _statements(plan: Plan, tensor: str) -> list[Statement]:
@@ -115,11 +143,11 @@ class _Run:
     tiles: frozenset[str]
 
 
-def _run(plan: Plan, placement: str, sizes: Mapping[str, int]) -> Iterator[_Run]:
+def _run(plan: Plan, placement: str, sizes: Mapping[str, int], fixed: Mapping[str, int]) -> Iterator[_Run]:
     nest, place = plan.placed.nests[placement], plan.placed.places[placement]
     marks = {loop.name: loop.mark for loop in place.loops}
     tiles = frozenset(_tile_loops(nest.iter_exprs().values(), nest.loops))
-    for (time, _, _), instance in instances_of(plan.placed, placement, sizes):
+    for (time, _, _), instance in instances_of(plan.placed, placement, sizes, fixed):
         yield _Run(placement, time, instance, marks, tiles)
 
 

@@ -3,6 +3,7 @@
 tiles      light areas of two tints        order      a thin line from each point to the next of its thread; a ring is the first
 lanes      points on one thick line        threads    colours of points
 dependences  arrows from the point that computes to the one that reads; red where the order breaks them
+witness    red rings around the two instances that refute the order, 1 around the one that has to run first
 """
 
 from __future__ import annotations
@@ -29,14 +30,19 @@ STYLE = (
 
 def draw(space: Space, title: str = "") -> str:
     """Return the picture of a space, with `title` above it."""
-    low = tuple(min(p.place[k] for p in space.points) for k in (0, 1))
-    high = tuple(max(p.place[k] for p in space.points) for k in (0, 1))
+    places = [*(p.place for p in space.points), *(place for place in space.witness if place is not None)]
+    low = tuple(min(p[k] for p in places) for k in (0, 1))
+    high = tuple(max(p[k] for p in places) for k in (0, 1))
     rows, columns = high[0] - low[0] + 1, high[1] - low[1] + 1
     notes = list(_notes(space))
     longest = max((len(t) for t in (title, *notes)), default=0)
     width = max(_LEFT + columns * CELL + _RIGHT, _LEFT + 7 * longest)
     height = _TOP + rows * CELL + 12 + _LINE * len(notes)
-    at = [(_LEFT + (p.place[1] - low[1]) * CELL + CELL // 2, _TOP + (p.place[0] - low[0]) * CELL + CELL // 2) for p in space.points]
+
+    def middle(place: tuple[int, int]) -> tuple[int, int]:
+        return _LEFT + (place[1] - low[1]) * CELL + CELL // 2, _TOP + (place[0] - low[0]) * CELL + CELL // 2
+
+    at = [middle(p.place) for p in space.points]
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img">',
         f"<title>{escape(title or f'iterations of {space.tensor}')}</title>",
@@ -50,6 +56,7 @@ def draw(space: Space, title: str = "") -> str:
         *_order(space.points, at),
         *_arrows(space, at),
         *_dots(space.points, at),
+        *_witness([None if place is None else middle(place) for place in space.witness]),
     ]
     bottom = _TOP + rows * CELL + 12
     lines += [f'<text x="{_LEFT}" y="{bottom + _LINE * k + 8}">{escape(note)}</text>' for k, note in enumerate(notes)]
@@ -161,6 +168,17 @@ def _arrows(space: Space, at: Sequence[tuple[int, int]]) -> Iterator[str]:
         length = max(abs(u - x), abs(v - y))
         dx, dy = 6 * (u - x) // max(length, 1), 6 * (v - y) // max(length, 1)
         yield f'<path class="dep{" broken" if broken else ""}" d="M{x + dx} {y + dy}L{u - dx} {v - dy}"/>'
+
+
+def _witness(places: Sequence[tuple[int, int] | None]) -> Iterator[str]:
+    """Yield a ring around each instance of a witness, with its number beside it; both numbers where they have one place."""
+    numbers: dict[tuple[int, int], list[int]] = {}
+    for number, place in enumerate(places, 1):
+        if place is not None:
+            numbers.setdefault(place, []).append(number)
+    for (x, y), found in numbers.items():
+        yield f'<circle cx="{x}" cy="{y}" r="9" fill="none" stroke="#c62828" stroke-width="2.5"/>'
+        yield f'<text x="{x + 10}" y="{y - 7}" style="fill:#c62828;font-weight:bold">{", ".join(map(str, found))}</text>'
 
 
 def _dots(points: Sequence[Point], at: Sequence[tuple[int, int]]) -> Iterator[str]:

@@ -24,7 +24,7 @@ from tensorlang.syntax.printer import show
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.scop import StatementInfo
 
-__all__ = ["kept_legal", "proven", "stored_cells", "verdict_of"]
+__all__ = ["judged", "kept_legal", "proven", "stored_cells", "verdict_of"]
 
 MOST_ROUNDS = 4
 """Refusals of one schedule that are cured one after the other."""
@@ -41,13 +41,13 @@ def proven(
     """Return the plan of `schedule` once it is proven to compute what `program` says. `advised`: what cures a refusal is looked for.
 
     Raises CompileError: S03xx with the two instances when it is refuted, S0400 when the proof does not end within its limit."""
-    found = _verdict(program, schedule, layouts, knobs, advised=advised)
+    found = judged(program, schedule, layouts, knobs, advised=advised)
     if isinstance(found, Plan):
         return found
     raise CompileError(cured(found) if advised else found.diagnostic)
 
 
-def _verdict(
+def judged(
     program: Program,
     schedule: Schedule,
     layouts: Mapping[str, Storage] | None,
@@ -91,7 +91,7 @@ def kept_legal(
     Raises CompileError where `schedule` is refused, and no directives beside it cure that."""
     said: list[str] = []
     for _ in range(MOST_ROUNDS):
-        refusal = _verdict(program, schedule, layouts, knobs, advised=True)
+        refusal = judged(program, schedule, layouts, knobs, advised=True)
         if isinstance(refusal, Plan):
             return schedule, said
         found = first_proven(refusal, keeping=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,7 +46,7 @@ def operator_of(
     return ops[name], parsed(rest)
 
 
-def no_operator(file: Path, name: str, ops: Operators) -> CompileError:
+def no_operator(file: Path, name: str, ops: Iterable[str]) -> CompileError:
     """Return C0213 for an operator that a file does not have."""
     near = nearest(name, list(ops))
     help = f"did you mean `{near}`?" if near is not None else None
@@ -66,7 +66,7 @@ def custom_operators(file: Path | None, externs: Sequence[str], target: str) -> 
     return operators_of(syntax.load(file), target, None, externs=kernels_named(externs))
 
 
-def _names(ops: Operators) -> str:
+def _names(ops: Iterable[str]) -> str:
     return ", ".join(f"`{n}`" for n in ops) or "none"
 
 

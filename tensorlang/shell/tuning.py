@@ -12,14 +12,8 @@ used, so that an old entry can only be slow. Who is interrupted, or killed, goes
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import pickle
 import random
-import select
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,6 +26,7 @@ from tensorlang.diagnostics import error
 from tensorlang.digest import compiler_digest
 from tensorlang.runtime.operator import Operator
 from tensorlang.runtime.protocol import Progress, quiet
+from tensorlang.shell.answering import AnsweringProcess
 from tensorlang.shell.variants import variants
 
 _TRIAL_SECONDS = 0.1
@@ -105,7 +100,7 @@ class _Search:
         self._database = Cache(directory.with_name(f"{directory.name}-tuned"))
         self._known: dict[str, float | str] = json.loads(self._database.get(self._key) or b"{}")
         self._met = len(self._known)
-        self._worker: _Process | None = None
+        self._worker: AnsweringProcess | None = None
         self.interrupted = False
 
     def run(self, seconds: float) -> None:
@@ -170,7 +165,7 @@ class _Search:
     def _answer(self, text: str, factor: float = 1.0) -> float | str:
         """Return what a worker says of a schedule; one that dies, or does not answer, is replaced."""
         if self._worker is None:
-            self._worker = _Process((self._operator, dict(self._given), _TRIAL_SECONDS))
+            self._worker = AnsweringProcess("tensorlang.shell.tuning_worker", (self._operator, dict(self._given), _TRIAL_SECONDS))
             if self._worker.read(4 * _PATIENCE_SECONDS) is None:
                 raise error("C0103", "the process that measures schedules ended before it began", help="run the operator by itself first")
         answer = self._worker.ask((text, factor), _PATIENCE_SECONDS + factor)
@@ -179,50 +174,6 @@ class _Search:
             self._worker = None
             return _ENDED
         return cast("float | str", answer)
-
-
-class _Process:
-    """A worker, which reads and writes pickles."""
-
-    def __init__(self, first: object) -> None:
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-        command = [sys.executable, "-m", "tensorlang.shell.tuning_worker"]
-        # An interrupt of the terminal is for who asked, who ends the worker then.
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, start_new_session=True
-        )
-        self._write(first)
-
-    def ask(self, question: object, seconds: float) -> object | None:
-        """Return the answer, None where the process has died or does not answer in time."""
-        return self.read(seconds) if self._write(question) else None
-
-    def read(self, seconds: float) -> object | None:
-        """Return what the process says next."""
-        assert self._process.stdout is not None
-        ready, _, _ = select.select([self._process.stdout], [], [], seconds)
-        try:
-            return cast(object, pickle.load(self._process.stdout)) if ready else None
-        except (EOFError, pickle.UnpicklingError):
-            return None
-
-    def end(self) -> None:
-        """End the process."""
-        self._process.kill()
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(BrokenPipeError):
-                    pipe.close()
-
-    def _write(self, value: object) -> bool:
-        assert self._process.stdin is not None
-        try:
-            pickle.dump(value, self._process.stdin)
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            return False
-        return True
 
 
 def _lines(schedule: str) -> tuple[str, ...]:

@@ -6,9 +6,6 @@ output. It may die of any of them: who started it starts another.
 
 from __future__ import annotations
 
-import os
-import pickle
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -16,6 +13,7 @@ import numpy as np
 
 from tensorlang.diagnostics import CompileError, RunError
 from tensorlang.runtime.operator import Operator
+from tensorlang.shell.answering import answer_questions
 from tensorlang.shell.measure import measured
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -27,22 +25,12 @@ TOLERANCES = {2: 1e-2, 4: 1e-5, 8: 1e-13}
 
 
 def main() -> None:
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what libraries print is no answer
-    operator, given, seconds = pickle.load(sys.stdin.buffer)
-    worker = Worker(operator, given)
-    _say(answers, "ready")
-    while True:
-        try:
-            text, factor = pickle.load(sys.stdin.buffer)
-        except EOFError:
-            return
-        _say(answers, worker.answer(text, seconds * factor))
+    def answerer(first: Any) -> Callable[[Any], object]:
+        operator, given, seconds = first
+        worker = Worker(operator, given)
+        return lambda question: worker.answer(question[0], seconds * question[1])
 
-
-def _say(answers: Any, found: object) -> None:
-    pickle.dump(found, answers)
-    answers.flush()
+    answer_questions(answerer)
 
 
 class Worker:

@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="on this machine (default: any that is free)")
 @click.option("--open", "opens", is_flag=True, help="open the page in a browser")
 @options.threads
-def explore(
-    file: Path, arguments: Sequence[str], export: Path | None, measure: bool, port: int, opens: bool, threads: int | None
-) -> None:
+def explore(file: Path, arguments: Sequence[str], export: Path | None, measure: bool, port: int, opens: bool, threads: int | None) -> None:
     """Show an operator's source, schedule, loop tree, picture, code and measured time side by side on a page of this machine alone, until
     an interrupt. A directive that is edited is proven at once; the two instances that refute one are in the picture."""
     from tensorlang.explorer.explorer import Explorer

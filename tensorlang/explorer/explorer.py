@@ -36,9 +36,7 @@ class Explorer:
             except CompileError as refused:
                 sizes, problems = {}, [message_data(d) for d in refused.diagnostics]
             text = show(operator.declaration)
-            operators.append(
-                {"name": name, "text": text, "directives": subject.own.get(name, ""), "sizes": sizes, "error": problems}
-            )
+            operators.append({"name": name, "text": text, "directives": subject.own.get(name, ""), "sizes": sizes, "error": problems})
         return {"file": subject.source.name, "operators": operators}
 
     def verdict(self, name: str, directives: str) -> dict[str, Any]:

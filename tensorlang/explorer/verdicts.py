@@ -156,4 +156,3 @@ def _range(text: str, start: int, end: int) -> dict[str, int]:
     """Return a range of characters of the directives, which stand behind the first line of the text that was read."""
     before = text.find("\n") + 1 if text.startswith("schedule ") else 0
     return {"start": max(start - before, 0), "end": max(end - before, 0)}
-

@@ -99,6 +99,8 @@ def evaluated(node: onnx.NodeProto, values: Mapping[str, Array], opset: int) -> 
     onnx.checker.check_node(node, _context(opset))
     onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True)
     feeds = {n: values[n] for n in dict.fromkeys(node.input) if n}
+    if node.op_type == "Hardmax" and any(np.isnan(a).any() for a in feeds.values()):
+        raise ValueError("whether a NaN is the largest, each library settles for itself")
     if node.op_type in _RUNTIME_ONLY or (opset < 13 and node.op_type in _FLAT_ONCE):
         return _by_runtime(model, feeds)
     try:

@@ -20,7 +20,7 @@ from dataclasses import replace
 from tensorlang.policy.cpu.inner_loops import add_inner_loops, best_inner_loops
 from tensorlang.policy.cpu.loop_fusion import derive_fused, fused
 from tensorlang.policy.cpu.narrow_rows import derive_narrow_rows, has_narrow_rows
-from tensorlang.policy.cpu.nests import derive_nest, derive_recurrence, scattered_axis
+from tensorlang.policy.cpu.nests import derive_nest, derive_recurrence, scattered_axes
 from tensorlang.policy.cpu.scatter_fusion import fuse_scatters
 from tensorlang.policy.cpu.strips import Strip, add_strip, on_one_thread, strips
 from tensorlang.policy.deriver import Deriver, deriver, mark_parallel
@@ -94,7 +94,7 @@ def _one(d: Deriver, definition: Definition) -> None:
         if d.schedule == before and not d.plain and _is_row_major(d, definition):
             add_inner_loops(d, definition, (), best_inner_loops(d, definition, ()))
         return
-    if not d.plain and scattered_axis(definition) is None and has_narrow_rows(d, definition):
+    if not d.plain and scattered_axes(definition) is None and has_narrow_rows(d, definition):
         derive_narrow_rows(d, definition)
     elif _is_row_major(d, definition) and (len(definition.pieces) > 1 or any(True for p in definition.pieces for _ in reduces(p.value))):
         derive_nest(d, definition)

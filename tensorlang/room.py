@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from codegen.loops.nodes import Alloc, Function, Int
-from codegen.loops.walk import walk
+from codegen.loops.walk import statements
 from tensorlang.diagnostics import Diagnostic, RunError
 
 MOST_BYTES = 2**47
@@ -27,7 +27,7 @@ def check_room(name: str, size_bytes: int) -> None:
 
 def check_buffers(name: str, function: Function) -> None:
     """Raise RunError R0315 when a buffer of constant extents is beyond every machine."""
-    for buffer in (*function.params, *(node.buffer for node in walk(*function.body) if isinstance(node, Alloc))):
+    for buffer in (*function.params, *(node.buffer for node in statements(*function.body) if isinstance(node, Alloc))):
         extents = [e.value for e in buffer.shape if isinstance(e, Int)]
         if len(extents) == len(buffer.shape):
             check_room(name, prod(extents) * buffer.dtype.size_bytes)

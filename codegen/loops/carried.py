@@ -41,7 +41,7 @@ from codegen.loops.nodes import (
     Store,
     Var,
 )
-from codegen.loops.walk import Fresh, fresh_for, loads, map_expr, runs_at_least_once, substitute, walk
+from codegen.loops.walk import Fresh, fresh_for, loads, map_expr, runs_at_least_once, statements, substitute, walk
 
 WIDE = 32
 """Bits of the narrowest type that is computed as it is stored."""
@@ -49,7 +49,7 @@ WIDE = 32
 
 def carried(function: Function) -> Function:
     """Return `function` with elements that go from one iteration to the next in registers."""
-    allocated = (n.buffer for n in walk(*function.body) if isinstance(n, Alloc))
+    allocated = (n.buffer for n in statements(*function.body) if isinstance(n, Alloc))
     memory = {b.name: b for b in (*function.params, *allocated) if b.space in ("param", "heap", "stack")}
     return replace(function, body=_block(function.body, memory, fresh_for(function)))
 

@@ -13,14 +13,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from codegen.loops.nodes import Alloc, Buffer, FloorDiv, For, Function, If, Index, Int, Load, Max, Min, Mod, Mul, Stmt, Store, ValueIndex
-from codegen.loops.walk import Node, free_vars, map_stmt, walk
+from codegen.loops.walk import Node, free_vars, map_stmt, statements, walk
 
 STACK_BYTES = 32 * 1024
 
 
 def demote(function: Function) -> Function:
     """Return `function` with such buffers moved to memory."""
-    kept = {s.buffer.name for s in walk(*function.body) if isinstance(s, Alloc) and s.buffer.space == "registers"}
+    kept = {s.buffer.name for s in statements(*function.body) if isinstance(s, Alloc) and s.buffer.space == "registers"}
     lost = kept & set(_lost(function.body, _Scope()))
     return replace(function, body=_moved(function.body, lost)) if lost else function
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from codegen.loops.nodes import Binary, Call, Expr, For, Function, If, Let, Load, Name, Require, Select, Stmt, Store, ValueIndex
-from codegen.loops.walk import Fresh, binders, free_vars, map_expr, names, runs_at_least_once, stores, walk
+from codegen.loops.walk import Fresh, binders, free_vars, map_expr, names, runs_at_least_once, statements, stores, walk
 
 _DIVISIONS = ("/", "//", "%")
 
@@ -45,7 +45,7 @@ def _hoisted(loop: For, fresh: Fresh, before: list[Stmt]) -> For:
     """Return `loop` without its invariant expressions, whose bindings are appended to `before`."""
     bound = {loop.var, *binders(*loop.body)}
     written = {s.buffer for s in stores(*loop.body)}
-    checks = any(isinstance(s, Require) for s in walk(*loop.body))
+    checks = any(isinstance(s, Require) for s in statements(*loop.body))
     known: dict[Expr, Name] = {}
 
     def movable(e: Expr) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from codegen.loops.evaluate import evaluated
 from codegen.loops.nodes import Binary, Compare, Const, Expr, For, Function, If, IndexValue, Stmt
 from codegen.loops.pinned import only_iteration
-from codegen.loops.walk import free_vars, walk
+from codegen.loops.walk import free_vars, statements
 
 _SAMPLES = 256
 """Values of a loop variable at most that a condition is looked at for."""
@@ -41,7 +41,7 @@ def _nests(block: tuple[Stmt, ...], path: tuple[For, ...], iterations: float, ra
             case For():
                 values = _values(s, ranges)
                 inside = (*path, s)
-                if any(isinstance(n, For) for n in walk(*s.body)):
+                if any(isinstance(n, For) for n in statements(*s.body)):
                     yield from _nests(s.body, inside, iterations * len(values), {**ranges, s.var: values})
                 else:
                     yield Nest(inside, iterations * len(values))

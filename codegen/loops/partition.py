@@ -66,7 +66,7 @@ from codegen.loops.nodes import (
 from codegen.loops.notes import Partitioned
 from codegen.loops.pinned import runs_at_most_once
 from codegen.loops.simplify import assuming, nonnegative_when
-from codegen.loops.walk import children, free_vars, noted_loops, stores, substitution, walk
+from codegen.loops.walk import children, free_vars, noted_loops, statements, stores, substitution, walk
 from codegen.polynomials import ONE, number
 
 LARGE = 5003
@@ -103,11 +103,11 @@ def partition(function: Function) -> Function:
     sizes = {e.name: (0, None) for p in function.params for e in p.shape if isinstance(e, Var)}
     sample = dict.fromkeys(function.sizes, LARGE)
     spaces = {p.name: p.space for p in function.params}
-    asked = any(isinstance(n, For) and _is_asked(n) for n in walk(*function.body))
+    asked = any(isinstance(n, For) and _is_asked(n) for n in statements(*function.body))
     for level in (*_LEVELS, 0) if asked else _LEVELS:
-        body = _Partition(level, spaces | {n.buffer.name: n.buffer.space for n in walk(*function.body) if isinstance(n, Alloc)}).block(
-            function.body, _Scope(Algebra.of(sizes), sample)
-        )
+        body = _Partition(
+            level, spaces | {n.buffer.name: n.buffer.space for n in statements(*function.body) if isinstance(n, Alloc)}
+        ).block(function.body, _Scope(Algebra.of(sizes), sample))
         if sum(1 for _ in walk(*body)) <= (min(MOST_GROWTH * before, MOST_NODES) if level else MOST_NODES):
             return replace(function, body=body)
     return function
@@ -182,7 +182,7 @@ class _Questions:
                     within = algebra.with_loop(s.var, s.lo, s.hi, s.extent)
                     self._block(s.body, within, (*inside, _range(s, algebra)), _core(s, core))
                 case If(cond, then, orelse):
-                    if self.asked or not any(isinstance(n, For) and not runs_at_most_once(n) for n in walk(*then, *orelse)):
+                    if self.asked or not any(isinstance(n, For) and not runs_at_most_once(n) for n in statements(*then, *orelse)):
                         self._expr(cond, algebra, inside, core)
                     self._block(then, assuming(algebra, cond, True), inside, core)
                     self._block(orelse, assuming(algebra, cond, False), inside, core)
@@ -438,14 +438,14 @@ class _Partition:
             _in_one_vector(loop, i, scope) for i in _asking(loop.body, scope.inside(loop).algebra, frozenset((loop.var,)))
         ):
             return False
-        return not any(isinstance(n, For | Alloc) for n in walk(*loop.body)) and all(
+        return not any(isinstance(n, For | Alloc) for n in statements(*loop.body)) and all(
             loop.var in free_vars(*s.index) and self.spaces.get(s.buffer) in ("param", "heap") for s in stores(*loop.body)
         )
 
     def _is_cheap(self, loop: For, scope: _Scope) -> bool:
         if loop.kind == "serial" and not _is_axis(loop) and not _is_long(loop, scope.sample, LEAST_TERMS):
             return False
-        return _depth(loop.body) < self.level and not any(isinstance(n, Alloc) and n.buffer.space == "heap" for n in walk(*loop.body))
+        return _depth(loop.body) < self.level and not any(isinstance(n, Alloc) and n.buffer.space == "heap" for n in statements(*loop.body))
 
     def _guarded(self, loop: For, interior: _Interior | None, scope: _Scope, guards: tuple[Expr, ...]) -> For:
         """Return the loop with its body under conditions, those of parallel loops around it, which are nothing but it, among them."""
@@ -543,7 +543,7 @@ def _expanded(loop: For, scope: _Scope) -> dict[str, Any]:
     if loop.kind != "serial" or loop.notes or _is_axis(loop) or _depth(loop.body) or trips is None or not 0 < trips <= MOST_COPIES:
         return {}
     known = {name for name, (low, high) in scope.algebra.intervals.items() if low == high}
-    lanes = {n.var for n in walk(*loop.body) if isinstance(n, For)}
+    lanes = {n.var for n in statements(*loop.body) if isinstance(n, For)}
     asking = list(_asking(loop.body, scope.inside(loop).algebra))
     if asking and all(loop.var in free_vars(i) and free_vars(i) <= known | lanes | {loop.var} for i in asking):
         return {"kind": "unroll", "extent": trips}
@@ -594,13 +594,13 @@ def _has_lone_step(loop: For) -> bool:
 
 def _is_axis(loop: For) -> bool:
     """Tell whether every iteration writes elsewhere, but for what it allocates itself."""
-    own = {n.buffer.name for n in walk(*loop.body) if isinstance(n, Alloc)}
+    own = {n.buffer.name for n in statements(*loop.body) if isinstance(n, Alloc)}
     return all(loop.var in free_vars(*s.index) for s in stores(*loop.body) if s.buffer not in own)
 
 
 def idle_notes(function: Function, split: Function) -> tuple[Partitioned, ...]:
     """Return the notes of `function`, of which `partition` has made `split`, that no loop was split for."""
-    done = {n.var for n in walk(*split.body) if isinstance(n, For) and not _is_asked(n)}
+    done = {n.var for n in statements(*split.body) if isinstance(n, For) and not _is_asked(n)}
     asked = {loop.var: note for loop, note in noted_loops(Partitioned, *function.body)}
     heeded = {id(note) for var, note in asked.items() if var in done}
     return tuple({id(note): note for note in asked.values() if id(note) not in heeded}.values())

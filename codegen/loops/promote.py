@@ -79,6 +79,7 @@ from codegen.loops.walk import (
     map_expr,
     map_index,
     map_stmt,
+    statements,
     substitute_index,
     walk,
 )
@@ -426,7 +427,7 @@ def _fits(buffer: Buffer) -> bool:
 
 def _is_constant(name: str, block: tuple[Stmt, ...], env: Env, lanes: frozenset[str]) -> bool:
     """Tell whether unrolling makes every address of buffer `name` in `block` constant, and the same for all `lanes` around."""
-    if any(isinstance(node, Prefetch) and node.buffer == name for node in walk(*block)):
+    if any(isinstance(node, Prefetch) and node.buffer == name for node in statements(*block)):
         return False
     for access in _accesses(block):
         if access.node.buffer == name:

@@ -46,7 +46,20 @@ from codegen.loops.nodes import (
     Var,
 )
 from codegen.loops.notes import Staged
-from codegen.loops.walk import Fresh, fresh_for, loads, map_expr, map_index, map_stmt, names, noted_loops, rename, stores, substitute, walk
+from codegen.loops.walk import (
+    Fresh,
+    fresh_for,
+    loads,
+    map_expr,
+    map_index,
+    map_stmt,
+    names,
+    noted_loops,
+    rename,
+    statements,
+    stores,
+    substitute,
+)
 
 PLACES = frozenset({"heap", "stack"})
 
@@ -56,7 +69,7 @@ def staged(function: Function) -> Function:
     nothing; those stay as they are, and so do loops of a device.
 
     Raises Unfit where there are staged loops, and none of them copies anything that could run ahead."""
-    found = [n for n in walk(*function.body) if isinstance(n, For)]
+    found = [n for n in statements(*function.body) if isinstance(n, For)]
     asked = [loop for loop, _ in noted_loops(Staged, *function.body)]
     if not asked or any(loop.kind in BLOCKS | THREADS for loop in found):
         return function

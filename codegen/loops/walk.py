@@ -193,21 +193,23 @@ def _each(items, f):  # type: ignore[no-untyped-def]  # the overloads type it
 # ---------------------------------------------------------------- reading
 
 
+_LEAVES = (Int, Var, Const, Name, Barrier, Commit, Wait)
+_PAIRS = (Add, Mul, FloorDiv, Mod, Min, Max, Binary, Compare)
+
+
 def children(node: Node) -> tuple[Node, ...]:
     """Return the direct children of `node` in the order in which they are evaluated."""
+    if isinstance(node, _LEAVES):
+        return ()
+    if isinstance(node, _PAIRS):
+        return node.lhs, node.rhs
     match node:
-        case Int() | Var() | Const() | Name() | Barrier() | Commit() | Wait():
-            return ()
-        case Add(lhs, rhs) | Mul(lhs, rhs) | FloorDiv(lhs, rhs) | Mod(lhs, rhs) | Min(lhs, rhs) | Max(lhs, rhs):
-            return (lhs, rhs)
         case Load(index=place) | Prefetch(index=place):
             return place
         case ValueIndex(value) | Unary(_, value) | Cast(_, value) | Let(_, value):
             return (value,)
         case IndexValue(index):
             return (index,)
-        case Binary(_, lhs, rhs) | Compare(_, lhs, rhs):
-            return (lhs, rhs)
         case Select(cond, then, orelse):
             return (cond, then, orelse)
         case Call(_, args):
@@ -473,14 +475,14 @@ def fresh_for(function: Function) -> Fresh:
 
 def noted_loops(kind: type[N], *roots: Node) -> Iterator[tuple[For, N]]:
     """Yield the loops that have a note of this kind, with it."""
-    for node in walk(*roots):
+    for node in statements(*roots):
         if isinstance(node, For) and (note := node.note(kind)) is not None:
             yield node, note
 
 
 def noted_buffers(kind: type[N], *roots: Node) -> Iterator[tuple[Buffer, N]]:
     """Yield the allocated buffers that have a note of this kind, with it."""
-    for node in walk(*roots):
+    for node in statements(*roots):
         if isinstance(node, Alloc) and (note := node.buffer.note(kind)) is not None:
             yield node.buffer, note
 

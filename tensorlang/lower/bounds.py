@@ -24,7 +24,7 @@ from codegen.errors import InternalError
 from codegen.loops import nodes as loops
 from codegen.loops.printer import show_buffer, show_expr, show_index, show_stmt
 from codegen.loops.verify import Env, dtype_of
-from codegen.loops.walk import children, free_vars, loads, names, runs_at_least_once, walk
+from codegen.loops.walk import children, free_vars, loads, names, runs_at_least_once, statements, walk
 from polyhedral import affine
 from polyhedral import expr as sets
 from polyhedral.expr import FALSE, TRUE, Cond, Expr
@@ -87,14 +87,14 @@ class _Prover:
     """Walks one function. Values that are no function of indices get names, the same name for the same value."""
 
     def __init__(self, function: loops.Function) -> None:
-        buffers = [*function.params, *(s.buffer for s in walk(*function.body) if isinstance(s, loops.Alloc))]
+        buffers = [*function.params, *(s.buffer for s in statements(*function.body) if isinstance(s, loops.Alloc))]
         self._guards = _guards(function)
         """Conditions that decide whether something is checked: where one stands again, it has the same value."""
         self._changing = _written(*function.body) & ({b.name for b in buffers if not b.dtype.is_float} | _asked(function))
         """Buffers that are stored to and may be read for an index, or for a condition."""
         self._sizes = frozenset(function.sizes)
         self._copied = _copied(function)
-        self._unseen = Counter(s.buffer for s in walk(*function.body) if isinstance(s, loops.Store) and s.buffer in self._copied)
+        self._unseen = Counter(s.buffer for s in statements(*function.body) if isinstance(s, loops.Store) and s.buffer in self._copied)
         """How many stores of copies to a buffer are still to be walked."""
         self._filled: dict[str, set[_Elements | None]] = {}
         """What is known of all copies that the stores walked so far put into a buffer: None of those that may be padding."""
@@ -540,8 +540,8 @@ class _Prover:
 
 def _guards(function: loops.Function) -> frozenset[loops.Expr]:
     """Return the conditions that checks are made of, but for `and`, `or` and `not`."""
-    bound = {s.name: s.value for s in walk(*function.body) if isinstance(s, loops.Let)}
-    asked = [s.cond for s in walk(*function.body) if isinstance(s, loops.Require)]
+    bound = {s.name: s.value for s in statements(*function.body) if isinstance(s, loops.Let)}
+    asked = [s.cond for s in statements(*function.body) if isinstance(s, loops.Require)]
     found: set[loops.Expr] = set()
     while asked:
         match asked.pop():
@@ -567,7 +567,7 @@ def _asked(function: loops.Function) -> frozenset[str]:
 def _written(*body: loops.Stmt) -> frozenset[str]:
     """Return the buffers that `body` stores to."""
     found: set[str] = set()
-    for s in walk(*body):
+    for s in statements(*body):
         match s:
             case loops.Store(buffer) | loops.LoadMatrix(buffer):
                 found.add(buffer)
@@ -591,11 +591,11 @@ def _copied(function: loops.Function) -> dict[str, str]:
     """Return the buffers of a function's own that hold nothing but elements of a parameter that it only reads, or copies of them, with the
     parameter. What is read of them has been stored: schedules are proven to."""
     written = _written(*function.body)
-    own = {s.buffer.name for s in walk(*function.body) if isinstance(s, loops.Alloc)}
+    own = {s.buffer.name for s in statements(*function.body) if isinstance(s, loops.Alloc)}
     origin = {b.name: b.name for b in function.params if b.name not in written}
     stores: dict[str, set[str]] = {}
     others: set[str] = set()
-    for s in walk(*function.body):
+    for s in statements(*function.body):
         match s:
             case loops.Store(buffer, _, loops.Load(source)) if buffer in own and (source in origin or source in own):
                 stores.setdefault(buffer, set()).add(source)

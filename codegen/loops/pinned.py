@@ -1,4 +1,4 @@
-"""Run a loop for one iteration where a condition leaves it only one.
+"""Run a loop for the iterations alone that a condition of data leaves it: one, or a range.
 
     before   for n in 0 .. N { c[n] = select(n == ids[k], v, c[n]) }
     then     for n in 0 .. N { if n == ids[k] { c[n] = v } }
@@ -6,13 +6,17 @@
     before   for n in 0 .. N { for j in 0 .. J { if ids[k] == n { y[n, j] = y[n, j] + u[k, j] } } }
     after    for n in max(0, ids[k]) .. max(-1, min(N - 1, ids[k])) + 1 { for j in 0 .. J { y[n, j] = y[n, j] + u[k, j] } }
 
-Conditions first leave the loops that they do not depend on, then the equations among them become bounds. Only serial loops are pinned: of
-lanes, threads and copies there have to be as many as was said.
+    before   for e in 0 .. E { if start[i] <= e and e < start[i + 1] { y[i] = y[i] + v[e] } }
+    after    for e in max(0, start[i]) .. min(E, start[i + 1]) { if start[i] <= e and e < start[i + 1] { y[i] = y[i] + v[e] } }
+
+Conditions first leave the loops that they do not depend on, then the equations among them become bounds. Of comparisons that all of a loop
+stands under, also inside its lanes, the bounds follow, and the comparison stays. Only serial loops are pinned: of lanes, threads and copies
+there have to be as many as was said.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import reduce
 
@@ -21,6 +25,7 @@ from codegen.loops.nodes import (
     Binary,
     Compare,
     Expr,
+    FloorDiv,
     For,
     Function,
     If,
@@ -31,6 +36,7 @@ from codegen.loops.nodes import (
     Load,
     Max,
     Min,
+    Mul,
     Name,
     Select,
     Stmt,
@@ -42,6 +48,8 @@ from codegen.loops.walk import binders, free_vars, names, rename, runs_at_least_
 
 _LEAVES = ("serial", "vector", "unroll")
 """Loops that a condition may leave: their iterations are the block's own."""
+_FAR = 1 << 61
+"""Further than any index: what data say beyond it they say of all."""
 
 
 def pinned(function: Function) -> Function:
@@ -83,23 +91,115 @@ def _block(body: Iterable[Stmt]) -> tuple[Stmt, ...]:
 def _pinned(loop: For) -> tuple[Stmt, ...]:
     *lets, last = _under_one_condition(loop.body) or (loop,)
     if loop.kind not in _LEAVES or not isinstance(last, If) or last.orelse or not all(isinstance(s, Let) for s in lets):
-        return (loop,)
+        return _narrowed(loop)
     if not all(_is_fixed(s.value, loop, lets) for s in lets if isinstance(s, Let)):
-        return (loop,)
+        return _narrowed(loop)
     conditions = [*_conjuncts(last.cond)]
     pin = next((c for c in conditions if loop.kind == "serial" and _equal_to(c, loop, lets) is not None), None)
     value = None if pin is None else _equal_to(pin, loop, lets)
     outside = [c for c in conditions if c is not pin and _is_fixed(c, loop, lets)]
     if value is None and not outside:
-        return (loop,)
+        return _narrowed(loop)
     inside = [c for c in conditions if c is not pin and c not in outside]
     bounded = replace(loop, body=_guarded(inside, last.then))
     if value is not None:
         before = Max(_less(loop.lo), Min(_less(loop.hi), ValueIndex(value)))
         bounded = replace(bounded, lo=Max(loop.lo, ValueIndex(value)), hi=Add(before, Int(1)))
-    once = (*lets, *_guarded(outside, (bounded,)))
+    once = (*lets, *_guarded(outside, (bounded,) if value is not None else _narrowed(bounded)))
     needs = not runs_at_least_once(loop) and (outside or lets)
     return _guarded([Compare("<", IndexValue(loop.lo), IndexValue(loop.hi))], once) if needs else once
+
+
+def _narrowed(loop: For) -> tuple[Stmt, ...]:
+    """Return a loop that begins and ends where comparisons with data let the first of its iterations do something, and the last."""
+    if loop.kind != "serial":
+        return (loop,)
+    low, high = list[Index](), list[Index]()
+    before = list[Expr]()
+    for condition, inside in _asked(loop.body, {}):
+        limit = _limit(condition, loop, inside)
+        known = limit is not None and any(part == ValueIndex(limit[1]) for end in (loop.lo, loop.hi) for part in walk(end))
+        if limit is not None and not known and _is_safe(limit[1], before, loop):
+            (low if limit[0] else high).append(_bound(*limit[1:]))
+        before.append(condition)
+    if not low and not high:
+        return (loop,)
+    found = replace(loop, lo=reduce(Max, low, loop.lo), hi=reduce(Min, high, loop.hi))
+    return (found,) if runs_at_least_once(loop) else _guarded([Compare("<", IndexValue(loop.lo), IndexValue(loop.hi))], (found,))
+
+
+def _asked(body: tuple[Stmt, ...], inside: dict[str, int]) -> Iterator[tuple[Expr, dict[str, int]]]:
+    """Yield the conditions that all of a block stands under, in the order in which they are asked, with the loops around them inside the
+    block, which count from 0, and how far."""
+    *lets, last = _under_one_condition(body) or (None,)
+    if not all(isinstance(s, Let) for s in lets):
+        return
+    match last:
+        case If(cond, then, ()):
+            yield from ((c, inside) for c in _conjuncts(cond))
+            yield from _asked(then, inside)
+        case For(var, Int(0), _, inner, kind, int(extent)) if kind in _LEAVES:
+            yield from _asked(inner, {**inside, var: extent})
+        case _:
+            pass
+
+
+def _limit(condition: Expr, loop: For, inside: Mapping[str, int]) -> tuple[bool, Expr, int, Index] | None:
+    """Return what a condition says of the variable of a loop: whether it is a lower limit, the data, by how much the variable is multiplied
+    there, and what is added to the product at most; None where it says nothing."""
+    match condition:
+        case Compare("<" | "<=" | ">" | ">=" as op, IndexValue(index), data):
+            lower, strict = op in (">", ">="), op in ("<", ">")
+        case Compare("<" | "<=" | ">" | ">=" as op, data, IndexValue(index)):
+            lower, strict = op in ("<", "<="), op in ("<", ">")
+        case _:
+            return None
+    terms = _terms(index)
+    fixed = _is_fixed(data, loop, []) and free_vars(data).isdisjoint(inside)
+    if terms is None or not fixed or not any(isinstance(part, Load) for part in walk(data)):
+        return None
+    factor = sum(f for name, f in terms if name == loop.var)
+    within = [(inside[name], f) for name, f in terms if name in inside]
+    rest: list[Index] = [Mul(Int(f), Var(name)) if name else Int(f) for name, f in terms if name != loop.var and name not in inside]
+    if factor < 1:
+        return None
+    reach = sum((count - 1) * f for count, f in within if (f > 0) == lower)
+    # Below: product + rest + reach >= data (+ 1); above: product + rest + reach < data (+ 1).
+    shift = reach - (strict if lower else not strict)
+    added: Index = Int(shift)
+    return lower, data, factor, reduce(Add, rest, added)
+
+
+def _bound(data: Expr, factor: int, added: Index) -> Index:
+    """Return the first iteration that a lower limit leaves, or that an upper one leaves no more."""
+    far = Min(Max(ValueIndex(data), Int(-_FAR)), Int(_FAR))
+    difference = Add(far, Mul(Int(-1), added))
+    return difference if factor == 1 else FloorDiv(Add(difference, Int(factor - 1)), Int(factor))
+
+
+def _is_safe(data: Expr, before: list[Expr], loop: For) -> bool:
+    """Tell whether data may be read before a loop, as far as conditions keep the read inside that are asked before it in each iteration."""
+    asked = [c for c in before if not _is_fixed(c, loop, [])]
+    nested = any(isinstance(part, ValueIndex) for load in walk(data) if isinstance(load, Load) for part in walk(*load.index))
+    plain = [c for c in asked if nested or not any(isinstance(part, Load) for part in walk(c))]
+    return all(free_vars(data).isdisjoint(free_vars(c)) for c in plain) and not (nested and asked)
+
+
+def _terms(index: Index) -> list[tuple[str, int]] | None:
+    """Return an index as a sum of variables with their factors, and of numbers, which have no name; None where it is no such sum."""
+    match index:
+        case Int(value):
+            return [("", value)]
+        case Var(name):
+            return [(name, 1)]
+        case Add(lhs, rhs):
+            left, right = _terms(lhs), _terms(rhs)
+            return [*left, *right] if left is not None and right is not None else None
+        case Mul(Int(factor), rest) | Mul(rest, Int(factor)):
+            found = _terms(rest)
+            return [(name, factor * f) for name, f in found] if found is not None else None
+        case _:
+            return None
 
 
 def _under_one_condition(body: tuple[Stmt, ...]) -> list[Stmt]:

@@ -106,7 +106,7 @@ def test_numbers_at_the_end_of_64_bits_name_no_element() -> None:
         SCATTER.replace("for n in 0 .. 7 {", "for n in 0 .. 7 parallel {").replace("vector 3", "serial"),
         "for n in 0 .. 7 { if index(N) == index(n) { y[n, 0] = 1.0_f32 } }",
         "for n in 0 .. 5 { if ids[n] == index(n) { y[n, 0] = 1.0_f32 } }",
-        "for n in 0 .. 7 { if ids[0] < index(n) { y[n, 0] = 1.0_f32 } }",
+        "for n in 0 .. 7 { if ids[0] != index(n) { y[n, 0] = 1.0_f32 } }",
         "for n in 0 .. 7 { if ids[0] == index(n) { y[n, 0] = 1.0_f32 } else { y[n, 0] = 0.0_f32 } }",
     ],
     ids=["threads", "a size", "data of the iteration", "no equation", "something otherwise"],
@@ -155,3 +155,45 @@ def test_a_condition_leaves_a_loop_that_may_not_run_only_where_it_runs() -> None
 def test_what_the_condition_names_leaves_the_loop_with_it() -> None:
     text = after("for n in 0 .. 7 { let i = ids[0]\nif select(i < 0_i64, i + 7_i64, i) == index(n) { y[n, 0] = 1.0_f32 } }")
     assert text.index("let i = ids[0]") < text.index("for n in max(0, value(select(")
+
+
+RANGE = """for i in 0 .. 4 { for k in 0 .. N { for j in 0 .. 3 vector 3 {
+    if ids[i] AFTER index(3*k + j) and index(3*k + j) BEFORE ids[i + 1] { y[i, j] = y[i, j] + u[k, j] }
+} } }"""
+
+
+def test_comparisons_with_data_become_the_bounds_of_the_loop_around_the_lanes_that_they_are_asked_in() -> None:
+    text = after(RANGE.replace("AFTER", "<=").replace("BEFORE", "<").replace("0 .. N", "0 .. 5"))
+    (loop,) = (line for line in text.splitlines() if "for k in" in line)
+    assert "max(0, (min(max(value(ids[i])," in loop and "min(5, (min(max(value(ids[i + 1])," in loop
+    assert "if ids[i] <= index(" in text and ") < ids[i + 1]" in text
+
+
+@given(
+    st.lists(st.one_of(st.integers(-3, 20), st.sampled_from([-(2**63), 2**63 - 1])), min_size=5, max_size=5),
+    st.integers(0, 5),
+    st.sampled_from(["<", "<="]),
+    st.sampled_from(["<", "<="]),
+)
+def test_all_terms_of_a_range_that_data_say_are_gone_through(ids: list[int], size: int, after: str, before: str) -> None:
+    function = parsed(RANGE.replace("AFTER", after).replace("BEFORE", before))
+    results = []
+    for version in (function, pinned(function)):
+        verify(version)
+        arrays = {"ids": np.array(ids), "u": np.arange(15, dtype=np.float32).reshape(5, 3), "y": np.zeros((7, 3), np.float32)}
+        assert run(version, {"N": size}, arrays) == 0
+        results.append(arrays["y"])
+    assert_same_bits(results[1], results[0])
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "index(i + 1) < index(k) and ids[i + 2] <= index(k)",  # the read is inside under the first alone
+        "ids[k] <= index(k)",
+        "ids[i] != index(k)",
+        "ids[i] <= index(4 + -1*k)",
+    ],
+)
+def test_other_comparisons_leave_a_loop_as_it_is(condition: str) -> None:
+    assert "for k in 0 .. 5" in after(f"for i in 0 .. 5 {{ for k in 0 .. 5 {{ if {condition} {{ y[i, 0] = u[k, 0] }} }} }}")

@@ -300,6 +300,19 @@ def test_terms_go_to_the_one_element_that_data_name_along_several_axes_and_in_ea
     assert_same(program, plan, sizes)
 
 
+ROWS = "begin: i32[M], end: i32[M], at: i32[E] in 0..N, v: i32[E], x: i32[N, D]) -> (y: i32[M, D])"
+
+
+def test_a_sum_from_where_data_begin_to_where_they_end_goes_through_these_terms_alone() -> None:
+    body = "y[i, j] = sum(e in 0..E, begin[i] <= e, e < end[i]) v[e] * x[at[e], j]"
+    program = operator(ROWS, body)
+    plan = proven(program, derive(program, WIDE))
+    text = show_loops(loops(plan))
+    assert "in max(0, min(" in text and "value(i64(begin[y_i])" in text
+    for sizes in ({"M": 0, "E": 0, "N": 8, "D": 1}, {"M": 4, "E": 11, "N": 8, "D": 18}):
+        assert_same(program, plan, sizes)
+
+
 COUNTED = """
     c[i, 0, d]     = 0 for i in 0..M, d in 0..16
     c[i, k + 1, d] = if d == g[i, k] then at[i, k] + 1 else c[i, k, d]

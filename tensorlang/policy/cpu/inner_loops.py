@@ -38,9 +38,11 @@ from tensorlang.schedule.directives.loops import MOST_LANES
 from tensorlang.schedule.pack import axes_of_copy
 from tensorlang.schedule.plan import full
 from tensorlang.schedule.shape import OPEN_EXTENT, block_of, unit_stride
-from tensorlang.tensor.nodes import Binary, Call, Definition, Dynamic, Expr, Piece, Read, Reduce, Select
+from tensorlang.tensor.facts import conjuncts
+from tensorlang.tensor.nodes import Binary, Call, Definition, Dynamic, Expr, IndexValue, Piece, Read, Reduce, Select
+from tensorlang.tensor.nodes import Compare as TensorCompare
 from tensorlang.tensor.scop import in_order as keeps_order
-from tensorlang.tensor.walk import index_names, nodes, reads, reduces
+from tensorlang.tensor.walk import index_names, nodes, reads, reduces, tensor_names
 
 VECTORS = (1, 2, 4, 8, 12)
 """How many registers may lie side by side along the lanes of an axis; of a sum no more than one vector of the language holds."""
@@ -81,16 +83,40 @@ def best_inner_loops(d: Deriver, definition: Definition, free: Sequence[str]) ->
 def candidates(d: Deriver, definition: Definition, free: Sequence[str]) -> Iterator[InnerLoops]:
     """Yield what may run innermost, the simplest first."""
     cost = _Cost(d, definition)
+    ranges = ranges_of_data(definition)
+    free = [a for a in free if not any(a in names for names in ranges.values())]
     for vector in ((), *((a,) for a in reversed(free)), *_shared_binders(d, definition)):
         extent = max((cost.sizes[loop] for loop in vector), default=1)
         crossed = cost.crossed(vector)
         for vectors in VECTORS if vector else (1,):
             if vectors > 1 and (extent < vectors * cost.lanes or (vectors * cost.lanes > MOST_LANES and vector[0] not in free)):
                 continue
+            if vectors > 1 and not ranges.keys().isdisjoint(vector):
+                continue
             for rows in _rows([(a, cost.sizes[a]) for a in reversed(free) if a not in vector]):
                 for packed in ((), crossed) if crossed else ((),):
                     found = InnerLoops(vector, vectors, rows, packed)
                     yield replace(found, cycles=cost.cycles(found))
+
+
+def ranges_of_data(definition: Definition) -> dict[str, frozenset[str]]:
+    """Return the binders of sums whose first and last terms data say, `start[i] <= k < start[i + 1]`, with the axes that these data are
+    indexed by: points along such an axis have little in common."""
+    found: dict[str, frozenset[str]] = {}
+    for reduce in (r for p in definition.pieces for r in reduces(p.value) if r.filter is not None):
+        binders, limits = {b.name for b in reduce.binders}, dict[str, dict[bool, frozenset[str]]]()
+        for part in conjuncts(reduce.filter) if reduce.filter is not None else ():
+            match part:
+                case TensorCompare("<" | "<=" | ">" | ">=" as op, IndexValue(AffineName(k)), data):
+                    lower = op in (">", ">=")
+                case TensorCompare("<" | "<=" | ">" | ">=" as op, data, IndexValue(AffineName(k))):
+                    lower = op in ("<", "<=")
+                case _:
+                    continue
+            if k in binders and tensor_names(data) and index_names(data).isdisjoint(binders):
+                limits.setdefault(k, {})[lower] = index_names(data) & {*definition.axes}
+        found |= {k: sides[False] | sides[True] for k, sides in limits.items() if len(sides) == 2}
+    return found
 
 
 def cycles_of(d: Deriver, definition: Definition, inner: InnerLoops) -> float:

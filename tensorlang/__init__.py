@@ -27,6 +27,7 @@ __all__ = [
     "Saved",
     "SavedError",
     "Schedule",
+    "Server",
     "build",
     "c_symbol",
     "check_extern",
@@ -38,6 +39,7 @@ __all__ = [
     "load_model",
     "parse",
     "plot",
+    "serve",
     "std",
     "tune",
     "use",
@@ -67,6 +69,8 @@ _PLACES = {
     "tune": "tensorlang.shell.tuning",
     "use": "tensorlang.packages",
     "plot": "tensorlang.picture.plot",
+    "serve": "tensorlang.saved.serving",
+    "Server": "tensorlang.saved.serving",
 }
 
 

@@ -21,6 +21,8 @@ from tensorlang.runtime.operator import Operators as Operators
 from tensorlang.saved.errors import SavedError as SavedError
 from tensorlang.saved.loading import Saved as Saved
 from tensorlang.saved.loading import load_model as load_model
+from tensorlang.saved.serving import Server as Server
+from tensorlang.saved.serving import serve as serve
 from tensorlang.schedule.schedule import Schedule as Schedule
 from tensorlang.shell.tuning import tune as tune
 
@@ -39,6 +41,7 @@ __all__ = [
     "Saved",
     "SavedError",
     "Schedule",
+    "Server",
     "build",
     "c_symbol",
     "check_extern",
@@ -50,6 +53,7 @@ __all__ = [
     "load_model",
     "parse",
     "plot",
+    "serve",
     "std",
     "tune",
     "use",

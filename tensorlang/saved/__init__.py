@@ -5,5 +5,6 @@ The package `tensorlang-runtime` is these modules under the name `tensorlang_run
 
 from .errors import SavedError
 from .loading import Saved, load_model
+from .serving import Server, serve
 
-__all__ = ["Saved", "SavedError", "load_model"]
+__all__ = ["Saved", "SavedError", "Server", "load_model", "serve"]

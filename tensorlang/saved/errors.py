@@ -9,3 +9,6 @@ class SavedError(ValueError):
     def __init__(self, code: str, title: str, help: str = "") -> None:
         self.code, self.title, self.help = code, title, help
         super().__init__(f"error[{code}]: {title}" + (f"\n = help: {help}" if help else ""))
+
+    def __reduce__(self) -> tuple[type[SavedError], tuple[str, str, str]]:
+        return SavedError, (self.code, self.title, self.help)

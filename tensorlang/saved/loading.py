@@ -50,9 +50,7 @@ def load_model(path: str | os.PathLike[str], threads: int | None = None, *, veri
     folder = os.fspath(path)
     manifest = read_manifest(folder)
     _check_family(manifest)
-    if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= manifest.threads):
-        title = f"`threads` is {threads!r}, and this was built for 1 to {manifest.threads}"
-        raise SavedError("R0405", title, "give a number of these, or build it for more: `tensorlang build --threads`")
+    _check_threads(threads, manifest)
     check_file(folder, manifest.library, manifest.files[manifest.library], _content(folder, manifest.library))
     weights = None
     if manifest.weights:
@@ -61,6 +59,12 @@ def load_model(path: str | os.PathLike[str], threads: int | None = None, *, veri
         if verify:
             check_file(folder, manifest.weights, manifest.files[manifest.weights], weights.data)
     return Saved(folder, manifest, weights, 0 if threads is None else threads, pinned)
+
+
+def _check_threads(threads: int | None, manifest: Manifest) -> None:
+    if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= manifest.threads):
+        title = f"`threads` is {threads!r}, and this was built for 1 to {manifest.threads}"
+        raise SavedError("R0405", title, "give a number of these, or build it for more: `tensorlang build --threads`")
 
 
 def _check_family(manifest: Manifest) -> None:
@@ -105,20 +109,37 @@ class Saved:
 
     def __init__(self, folder: str, manifest: Manifest, weights: Array | None, threads: int, pinned: bool) -> None:
         self.manifest = manifest
-        self._made = partial(load_model, os.path.abspath(folder), threads or None, verify=False, pinned=pinned)
+        self._made = partial(load_model, os.path.abspath(folder), threads=threads or None, verify=False, pinned=pinned)
         self._weights = weights
         self._types = {t.name: _dtype(t.dtype) for t in (*manifest.inputs, *manifest.outputs)}
         self._library = _Library(folder, manifest)
-        self._options = (ctypes.c_uint64 * 8)(manifest.identity, threads, int(pinned))
-        if weights is not None:
-            self._options[3], self._options[4] = weights.ctypes.data, weights.nbytes
         self._told = [s.name for s in manifest.sizes if all(t.name != s.name for t in manifest.inputs)]
         """The sizes that may be given by name: a name that an array has, too, means the array."""
+        self._pinned = pinned
+        self._own(threads)
+
+    def _own(self, threads: int) -> None:
+        """Begin with contexts of so many threads, 0 for as many as the process has processors."""
+        manifest, weights = self.manifest, self._weights
+        self._options = (ctypes.c_uint64 * 8)(manifest.identity, threads, int(self._pinned))
+        if weights is not None:
+            self._options[3], self._options[4] = weights.ctypes.data, weights.nbytes
         self._free: list[int] = []
         self._known: dict[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]] = {}
         self._pid = os.getpid()
         self._end = weakref.finalize(self, _destroyed, self._library, self._free)
         self._give_back(self._context())
+
+    def clone(self, threads: int | None = None) -> Saved:
+        """Return the same model with threads of its own, `threads` of them, at most those that it was built for (None: as many as this one
+        has). It shares code and weights. Raises SavedError R0405 for `threads` that are not to be had."""
+        _check_threads(threads, self.manifest)
+        made = Saved.__new__(Saved)
+        made.__dict__.update(self.__dict__)
+        count = int(self._options[1]) if threads is None else threads
+        made._made = partial(self._made, threads=count or None)
+        made._own(count)
+        return made
 
     def __reduce__(self) -> tuple[Callable[[], Saved], tuple[()]]:
         """Pickled is where the folder lies and how it was loaded."""

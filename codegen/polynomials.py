@@ -21,17 +21,25 @@ class Poly(Generic[A]):
     """A sum of products of atoms with coefficients, none of them zero; the empty product is the constant. Immutable; equal when its terms
     are, so the atoms of a product have to be in one order."""
 
-    __slots__ = ("_key", "terms")
+    __slots__ = ("_key", "_products", "terms")
 
     def __init__(self, terms: Mapping[tuple[A, ...], int]) -> None:
         self.terms: dict[tuple[A, ...], int] = {m: c for m, c in terms.items() if c}
         self._key: frozenset[tuple[tuple[A, ...], int]] | None = None
+        self._products: frozenset[tuple[A, ...]] | None = None
 
     @property
     def key(self) -> frozenset[tuple[tuple[A, ...], int]]:
         if self._key is None:
             self._key = frozenset(self.terms.items())
         return self._key
+
+    @property
+    def products(self) -> frozenset[tuple[A, ...]]:
+        """The products of atoms of the terms, without the empty one."""
+        if self._products is None:
+            self._products = frozenset(filter(None, self.terms))
+        return self._products
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Poly) and self.terms == other.terms
@@ -166,7 +174,7 @@ def _without(monomial: tuple[A, ...], unit: tuple[A, ...]) -> tuple[A, ...] | No
 def _of(terms: dict[tuple[A, ...], int]) -> Poly[A]:
     """Return the polynomial of terms without zeros."""
     poly: Poly[A] = Poly.__new__(Poly)
-    poly.terms, poly._key = terms, None
+    poly.terms, poly._key, poly._products = terms, None, None
     return poly
 
 

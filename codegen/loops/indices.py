@@ -330,8 +330,9 @@ class Algebra:
         """Tell whether `poly >= 0` is certain."""
         if self.interval(poly)[0] >= 0:
             return True
+        products = poly.products
         for fact in self.facts:
-            if any(monomial in fact.terms for monomial in poly.terms if monomial) and self.interval(poly - fact)[0] >= 0:
+            if not products.isdisjoint(fact.products) and self.interval(poly - fact)[0] >= 0:
                 return True
         return depth > 0 and self._nonnegative_when_bounded(poly, depth - 1)
 

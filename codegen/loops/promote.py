@@ -14,8 +14,9 @@
 Sums of products of tiles go to tiles in the same way.
 
 The loop is the outermost serial one whose iterations all touch the same elements. Refused are buffers with a second access inside the
-loop at another address, addresses that differ from iteration to iteration or that are read from memory, accesses under conditions,
-tiles whose edges vary during the loop, addresses at which two register elements would be one memory element, and tiles that do not
+loop at another address, addresses that differ from iteration to iteration or that are read from memory, accesses under conditions to
+elements that nothing certainly writes before the loop, tiles whose edges
+vary during the loop, addresses at which two register elements would be one memory element, and tiles that do not
 fit the registers. No element is touched that was not touched before: the `if` is there when the loop may be empty, and is left out
 when the addresses are valid anyway. The elements are not loaded when the loop begins by overwriting them.
 
@@ -180,14 +181,19 @@ class _Promotion:
     def __init__(self, fresh: Fresh) -> None:
         self._fresh = fresh
 
-    def block(self, body: tuple[Stmt, ...], algebra: Algebra, buffers: Mapping[str, Buffer]) -> tuple[Stmt, ...]:
+    def block(
+        self, body: tuple[Stmt, ...], algebra: Algebra, buffers: Mapping[str, Buffer], before: tuple[Stmt, ...] = ()
+    ) -> tuple[Stmt, ...]:
+        """Return a block with its loops promoted; `before` was executed before it."""
         result: list[Stmt] = []
         for s in body:
+            done = (*before, *result)
             match s:
                 case For():
-                    result.extend(self.loop(s, algebra, buffers))
+                    result.extend(self.loop(s, algebra, buffers, done))
                 case If(cond, then, orelse):
-                    result.append(If(cond, self.block(then, algebra, buffers), self.block(orelse, algebra, buffers)))
+                    parts = (self.block(part, algebra, buffers, done) for part in (then, orelse))
+                    result.append(If(cond, *parts))
                 case Alloc(buffer):
                     buffers = {**buffers, buffer.name: buffer}
                     result.append(s)
@@ -195,8 +201,8 @@ class _Promotion:
                     result.append(s)
         return tuple(result)
 
-    def loop(self, loop: For, algebra: Algebra, buffers: Mapping[str, Buffer]) -> tuple[Stmt, ...]:
-        promoted = self.promotions(loop, algebra, buffers) if loop.kind == "serial" else []
+    def loop(self, loop: For, algebra: Algebra, buffers: Mapping[str, Buffer], before: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        promoted = self.promotions(loop, algebra, buffers, before) if loop.kind == "serial" else []
         for one in promoted:
             loop = _in_registers(loop, one)
         inner = algebra.with_loop(loop.var, loop.lo, loop.hi, loop.extent)
@@ -213,7 +219,7 @@ class _Promotion:
             return (If(Compare("<", _value(loop.lo), _value(loop.hi)), block),)
         return block
 
-    def promotions(self, loop: For, algebra: Algebra, buffers: Mapping[str, Buffer]) -> list[_Promoted]:
+    def promotions(self, loop: For, algebra: Algebra, buffers: Mapping[str, Buffer], before: tuple[Stmt, ...]) -> list[_Promoted]:
         grouped: dict[str, list[_Access]] = {}
         for access in _accesses(loop.body):
             grouped.setdefault(access.node.buffer, []).append(access)
@@ -221,32 +227,49 @@ class _Promotion:
         for name, accesses in grouped.items():
             # Buffers that are allocated inside the loop are unknown out here.
             if name in buffers and buffers[name].space != "registers":
-                one = self.promotion(loop, buffers[name], accesses, algebra)
+                one = self.promotion(loop, buffers[name], accesses, algebra, before)
                 found.extend([one] if one else [])
         return found
 
-    def promotion(self, loop: For, buffer: Buffer, accesses: list[_Access], algebra: Algebra) -> _Promoted | None:
-        """Return how the elements of `buffer` that `loop` accumulates go to registers, or None if they cannot."""
-        if not _accumulates(accesses) or any(access.guarded for access in accesses):
+    def promotion(self, loop: For, buffer: Buffer, accesses: list[_Access], algebra: Algebra, before: tuple[Stmt, ...]) -> _Promoted | None:
+        """Return how the elements of `buffer` that `loop` accumulates go to registers, or None if they cannot. Those that it changes
+        under a condition have to be written before it: then they exist, and are nobody else's."""
+        if not _accumulates(accesses):
             return None
         tile = _tile(loop, buffer, accesses)
+        guarded = any(access.guarded for access in accesses)
+        if guarded and (tile is None or not _is_written(before, tile, algebra)):
+            return None
         space: Space = "tiles" if tile is not None and any(axis.kind == "tile" for axis in tile.axes) else "registers"
         if tile is None or not _has_room(tile, space):
             return None
         inside = algebra.with_loop(loop.var, loop.lo, loop.hi, loop.extent)
         certain = [_run(inside, _others(access, tile)) for access in accesses]
-        overwritten = isinstance(accesses[0].node, Store) and certain[0]
+        overwritten = isinstance(accesses[0].node, Store) and certain[0] and not accesses[0].guarded
         valid = buffer.space == "param" and _in_bounds(tile, algebra)
         # Parameters are filled, so one access tells that the elements exist; local memory may be read only where it was read before.
         first = next((access.node for access in accesses if not access.chosen), None)
         touched = overwritten or (any(certain) if buffer.space == "param" else all(certain) and isinstance(first, Load))
-        if not (touched or valid):
+        if not (guarded or touched or valid):
             return None
         name = self._fresh(f"{buffer.name}_acc")
         register = Buffer(name, buffer.dtype, tuple(map(Int, tile.shape)), space, buffer.dtype.size_bytes)
         streams = any(isinstance(access.node, Store) and access.node.stream for access in accesses)
         needs_guard = (overwritten or not valid) and not _run(algebra, (loop,))
         return _Promoted(tile, register, not overwritten, needs_guard, streams)
+
+
+def _is_written(before: tuple[Stmt, ...], tile: _Tile, algebra: Algebra) -> bool:
+    """Tell whether statements certainly store all elements of a tile."""
+    for s in reversed(before):
+        if not isinstance(s, For | Store):
+            continue
+        for access in _accesses((s,)):
+            if isinstance(access.node, Store) and access.node.buffer == tile.buffer.name and not access.guarded:
+                found = _tile_of(access, None, tile.buffer)
+                if found is not None and _anonymous(found) == _anonymous(tile) and _run(algebra, _others(access, tile)):
+                    return True
+    return False
 
 
 def _has_room(tile: _Tile, space: Space) -> bool:
@@ -279,21 +302,22 @@ def _tile(loop: For, buffer: Buffer, accesses: list[_Access]) -> _Tile | None:
     return first if all(tile is not None and _anonymous(tile) == wanted for tile in tiles) else None
 
 
-def _tile_of(access: _Access, loop: For, buffer: Buffer) -> _Tile | None:
+def _tile_of(access: _Access, loop: For | None, buffer: Buffer) -> _Tile | None:
+    """Return the elements that an access touches in an iteration of a loop around it, or without one; None where they are no tile."""
     index = access.node.index
     if _reads_memory(*index):
         return None
     used = free_vars(*index)
     axes = tuple(inner for inner in access.path if inner.var in used)
     # What the tile and its edges depend on: nothing that changes while `loop` runs, except the axes themselves.
-    changing = {loop.var, *(inner.var for inner in access.path)}
+    changing = {*([loop.var] if loop is not None else []), *(inner.var for inner in access.path)}
     for i, axis in enumerate(axes):
         known = {outer.var for outer in axes[:i]}
         if axis.kind not in ("unroll", "vector", "tile") or axis.lo != Int(0) or axis.extent is None:
             return None
         if _reads_memory(axis.hi) or (free_vars(axis.hi) & changing) - known:
             return None
-    if any(inner.kind == "parallel" for inner in access.path) or loop.var in used:
+    if any(inner.kind == "parallel" for inner in access.path) or (loop is not None and loop.var in used):
         return None
     return _Tile(buffer, index, axes)
 

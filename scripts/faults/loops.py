@@ -18,8 +18,8 @@ FAULTS = (
     Fault(
         "promote-guarded",
         "codegen/loops/promote.py",
-        "if not _accumulates(accesses) or any(access.guarded for access in accesses):",
-        "if not _accumulates(accesses):",
+        "if guarded and (tile is None or not _is_written(before, tile, algebra)):",
+        "if guarded and tile is None:",
         "elements under a condition go to registers",
         PROMOTE,
     ),
@@ -42,7 +42,7 @@ FAULTS = (
     Fault(
         "promote-moving",
         "codegen/loops/promote.py",
-        'if any(inner.kind == "parallel" for inner in access.path) or loop.var in used:',
+        'if any(inner.kind == "parallel" for inner in access.path) or (loop is not None and loop.var in used):',
         'if any(inner.kind == "parallel" for inner in access.path):',
         "elements that differ between iterations share a register",
         PROMOTE,
@@ -50,8 +50,8 @@ FAULTS = (
     Fault(
         "promote-without-load",
         "codegen/loops/promote.py",
-        "overwritten = isinstance(accesses[0].node, Store) and certain[0]",
-        "overwritten = isinstance(accesses[0].node, Store)",
+        "overwritten = isinstance(accesses[0].node, Store) and certain[0] and not accesses[0].guarded",
+        "overwritten = isinstance(accesses[0].node, Store) and not accesses[0].guarded",
         "what a loop that may be empty would overwrite is not loaded",
         PROMOTE,
     ),

@@ -127,3 +127,25 @@ def test_accesses_in_several_nests_share_one_tile() -> None:
 def test_scratch_that_is_private_to_a_lane_and_indexed_by_it_stays_on_the_stack() -> None:
     function = _body("for j in 0 .. 8 vector 8 { alloc t: f32[8] stack t[j] = 1.0_f32 c[j, 0] = t[j] }")
     assert drop_stack_to_registers(function) == function
+
+
+COUNTS = """for j in 0 .. 16 vector 16 { FIRST }
+    for i in 0 .. N { for j in 0 .. 16 vector 16 { if a[0, i] > a[1, j] { c[0, j] = c[0, j] + a[0, i] } } }"""
+
+
+def test_what_is_written_first_is_accumulated_in_registers_under_conditions_too() -> None:
+    function = _body(COUNTS.replace("FIRST", "c[0, j] = 0.0_f32"))
+    promoted = promote(function)
+    verify(promoted)
+    assert "registers" in show(promoted)
+    results = []
+    for version in (function, promoted):
+        arrays = {"a": np.random.default_rng(2).standard_normal((20, 20), np.float32), "k": np.zeros(20, np.int32)}
+        arrays["c"] = np.full((20, 64), 7, np.float32)
+        assert run(version, {"N": 20, "m": 0}, arrays) == 0
+        results.append(arrays["c"])
+    assert_same_bits(*results)
+
+
+def test_what_is_written_elsewhere_is_not_accumulated_in_registers_under_conditions() -> None:
+    assert "registers" not in show(promote(_body(COUNTS.replace("FIRST", "c[1, j] = 0.0_f32"))))

@@ -267,7 +267,7 @@ class _Import:
             shape = tuple(int_or_size(n) for n in given)
         else:
             if declared.dims is None:
-                raise Refusal("O011", f"input {quoted(declared.name)} has no shape", help=_give(declared.name, "…"))
+                raise Refusal("O011", f"input {quoted(declared.name)} has no shape", help=_give(declared, (1, 3)))
             resolved = [symbols.get(d) if isinstance(d, str) else d for d in declared.dims]
             unknown = [str(d or f"number {k}") for k, (d, n) in enumerate(zip(declared.dims, resolved, strict=True)) if n is None]
             if unknown:
@@ -277,7 +277,7 @@ class _Import:
                     "O011",
                     f"input {quoted(declared.name)} leaves the {plural} {what} open",
                     f"the model declares {_dims(declared)}",
-                    help=_give(declared.name, ", ".join("…" if n is None else str(n) for n in resolved)),
+                    help=_give(declared, tuple(1 if n is None else n for n in resolved)),
                 )
             shape = tuple(n for n in resolved if n is not None)
         assert declared.dtype is not None
@@ -508,5 +508,7 @@ def _type(dtype: DType | None) -> str:
     return "" if dtype is None else str(dtype)
 
 
-def _give(name: str, dims: str) -> str:
-    return f"give its shape: shapes={{{name!r}: ({dims})}}"
+def _give(declared: Declared, shape: tuple[int, ...]) -> str:
+    """Return how the shape of an input is given, with numbers for sizes that are not known."""
+    name, sizes = declared.name, ",".join(map(str, shape))
+    return f"give its shape, such as `shapes={{{name!r}: {shape}}}`; on the command line `{name}={declared.dtype or 'f32'}[{sizes}]`"

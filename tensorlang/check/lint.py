@@ -4,6 +4,7 @@
     W0102  a tensor is defined and not read     W0105  a reduction ends before a `-`
     W0103  a function, reducer or tactic is     W0106  a clause never applies (`check.definition` looks, with proofs)
            not used                             W0107  a comparison with `nan`
+                                                W0108  a reduction leaves out the last element
                                                 W0201  a schedule or directive does nothing
 
 A name that begins with `_` is not used on purpose.
@@ -83,6 +84,7 @@ def _in_operator(operator: sx.Operator) -> Iterator[Diagnostic]:
         return
     yield from _unused_parameters(operator)
     yield from _unread_locals(operator)
+    yield from _without_last(operator)
     said = _mentioned(*operator.params, *operator.results, *operator.where, *operator.clauses)
     for generic in operator.generics:
         if generic.name not in said and not _deliberate(generic.name):
@@ -139,6 +141,48 @@ def _in_function(function: sx.ScalarFunction) -> Iterator[Diagnostic]:
             at = _at_name(Span(function.span.source, opening, function.span.end), name) if opening >= 0 else function.span
             help = f"delete it, or call it `_{name}` where it has to be there"
             yield warning("W0101", f"parameter `{name}` is not used", at, f"`{function.name}` does not depend on it", help=help)
+
+
+# ---------------------------------------------------------------- the last element
+
+
+def _without_last(operator: sx.Operator) -> Iterator[Diagnostic]:
+    """`sum(i in 0..N - 1) x[i]` of N elements leaves the last one out, which nothing else reads."""
+    for node in (n for clause in operator.clauses for n in descendants(clause)):
+        if not isinstance(node, sx.Reduction) or not all(isinstance(b, sx.Id | sx.Member | sx.From) for b in node.binders):
+            continue
+        for binder in node.binders:
+            match binder:
+                case sx.Member(sx.Id(name), sx.Range(lo, sx.Binary("-", size, sx.Number("1")))) if not _deliberate(name):
+                    tensor = _ending_there(operator, node, name, show(size))
+                    if tensor is not None:
+                        yield _ends_short(binder, name, tensor, lo, size)
+                case _:
+                    pass
+
+
+def _ending_there(operator: sx.Operator, reduction: sx.Reduction, index: str, size: str) -> str | None:
+    """Return a parameter that is read at `index` alone along an axis of so many elements; None where there is none, or something else
+    tells that the index is to end before them: it is read at an offset, or along another axis."""
+    dims = {p.name: p.type.dims or () for p in operator.params if isinstance(p.type, sx.TensorType) and not p.each}
+    there = [n for n in descendants(reduction.body) if isinstance(n, sx.Index) and index in _mentioned(*n.slots)]
+    for read in there:
+        shape = dims.get(read.name, ())
+        if len(shape) != len(read.slots) or read.mode is not None or any(isinstance(part, sx.Pack) for part in (*shape, *read.slots)):
+            return None
+        for slot, extent in zip(read.slots, shape, strict=True):
+            if index in _mentioned(slot) and (slot != sx.Id(index) or show(extent) != size):
+                return None
+    mentions = [n for n in (m for clause in operator.clauses for m in descendants(clause)) if isinstance(n, sx.Id | sx.Index)]
+    mine = {read.span for read in there}
+    return next((r.name for r in there if all(n.span in mine for n in mentions if n.name == r.name)), None)
+
+
+def _ends_short(binder: sx.Member, name: str, tensor: str, lo: sx.Expr, size: sx.Expr) -> Diagnostic:
+    most = f"`{name}` is at most {show(size)} - 2 here: what `..` ends with is left out"
+    title = f"the last element of `{tensor}` is never read"
+    help = f"write `{show(lo)}..{show(size)}` for all of them, or call the index `_{name}` if it is to be left out"
+    return warning("W0108", title, binder.range.span, most, help=help)
 
 
 # ---------------------------------------------------------------- expressions

@@ -6,6 +6,7 @@ R0304  the shape differs           R0305  not an array            R0307  it woul
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
@@ -13,7 +14,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from codegen.dtypes import DType, from_numpy
+from codegen.dtypes import DTYPES, DType, from_numpy
+from tensorlang.check.types import ELSEWHERE
 from tensorlang.diagnostics import Diagnostic, RunError, exception
 
 Array = np.ndarray[Any, Any]
@@ -48,10 +50,19 @@ def as_array(value: object, name: str) -> Array:
         title, help = f"`{name}` cannot be read as an array", "give rows of one length, or pad them"
         raise exception(Diagnostic("R0305", title, notes=(str(problem),), help=help)) from None
     if from_numpy(array.dtype) is None:
-        words = "in Python pass a NumPy array; on the command line name an `.npy` or `.npz` file, or a type such as `f32[4,5]`"
-        help = words if isinstance(value, str) else "pass a NumPy array"
+        help = _array_meant(name, value) if isinstance(value, str) else "pass a NumPy array"
         raise exception(Diagnostic("R0305", f"`{name}` is no array of numbers but {kind_of(value)}", help=help))
     return array
+
+
+def _array_meant(name: str, text: str) -> str:
+    """Return what to write instead of a text: on the command line a type like the one that it resembles, or a file."""
+    found = re.match(r"\s*([A-Za-z]\w*)?", text)
+    word = (found and found[1]) or ""
+    dtype = word if word in DTYPES else ELSEWHERE.get(word, "f32")
+    sizes = re.findall(r"[0-9]{1,19}", text.removeprefix(word)) or ["4", "5"]
+    line = f"`{name}={dtype}[{','.join(sizes)}]` for random numbers, or a file, `{name}=data.npy`"
+    return f"on the command line write {line}; in Python pass a NumPy array"
 
 
 _REFUSALS = (AttributeError, BufferError, RuntimeError, TypeError, ValueError)

@@ -25,7 +25,9 @@ from tensorlang.shell.files import SUFFIXES, read_arrays
 from tensorlang.syntax.parse import load as source_of
 
 Array = np.ndarray[Any, Any]
-_TYPE = re.compile(r"(\w+)\[([\d,\s]*)\]")
+_TYPE = re.compile(r"(\w+)\[(\s*|\s*[0-9]{1,19}\s*(?:,\s*[0-9]{1,19}\s*)*,?\s*)\]")
+_NUMBER = re.compile(r"[0-9]+")
+_BETWEEN_SIZES = re.compile(r"(?<=[0-9])\s*[x*;]\s*(?=[0-9])|(?<=[0-9])\s+(?=[0-9])|,")
 _SHAPED = re.compile(r"([A-Za-z]\w*)\[([^\]]*)\]")
 SEED = 7
 
@@ -77,7 +79,7 @@ def _value(name: str, text: str) -> Any:
         return _from_file(Path(file), name, member)
     typed = _TYPE.fullmatch(text)
     if typed is not None and typed[1] in DTYPES:
-        return random_array(DTYPES[typed[1]], tuple(int(n) for n in typed[2].split(",") if n.strip()))
+        return random_array(DTYPES[typed[1]], tuple(int(n) for n in _NUMBER.findall(typed[2])))
     shaped = _SHAPED.fullmatch(text)
     if shaped is not None:
         raise _no_type(name, shaped[1], shaped[2])
@@ -93,8 +95,9 @@ def _no_type(name: str, dtype: str, sizes: str) -> CompileError:
         called = ELSEWHERE.get(dtype) or nearest(dtype, DTYPES)
         known = ", ".join(f"`{n}`" for n in ("f32", "f64", "f16", "i64", "i32", "u8", "bool"))
         return error("C0211", title, help=f"write `{name}={called}[{sizes}]`" if called else f"element types are {known} and others")
-    given = ",".join("8" if not part.strip().isdigit() else part.strip() for part in sizes.split(","))
-    return error("C0211", title, help=f"sizes are numbers here: `{name}={dtype}[{given}]`")
+    parts = [part.strip() for part in _BETWEEN_SIZES.split(sizes)]
+    given = ",".join(part if re.fullmatch("[0-9]{1,19}", part) else "8" for part in parts)
+    return error("C0211", title, help=f"sizes are numbers here, with commas between them: `{name}={dtype}[{given}]`")
 
 
 def _from_file(path: Path, name: str, member: str) -> Array:

@@ -157,3 +157,20 @@ def test_parentheses_that_say_where_a_sum_ends_are_kept() -> None:
     meant = Source("a.tl", "op f(x: f32[K], m: f32) -> (y: f32) {\n    y = (sum(k) x[k]) - m\n}\n")
     assert warnings_in(parse(meant)) == []
     assert fmt(meant) == meant.text
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "y = sum(i in 0..N - 1) abs(x[i + 1] - x[i])",
+        "y = sum(i in 0..N - 1) x[i] * v[i]",
+        "y = sum(i in 0..N - 1) x[i] * x[N - 1]",
+        "y = sum(_i in 0..N - 1) x[_i]",
+        "y = sum(i in 0..N - 1) t[i]\n    t[i] = x[i]",
+        "y = sum(i in 0..N - 1, x[i] > 0) x[i]",
+        "y = sum(i in 0..N) x[i]",
+    ],
+)
+def test_an_index_that_ends_early_on_purpose_is_no_warning(body: str) -> None:
+    text = f"op f(x: f32[N], v: f32[N - 1]) -> (y: f32) where N >= 1 {{\n    {body}\n    z[i] = v[i]\n}}\n"
+    assert [d.code for d in warnings_in(parse(Source("a.tl", text))) if d.code == "W0108"] == []

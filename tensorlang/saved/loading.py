@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from .errors import SavedError
-from .package import Manifest, Tensor, check_file, read_manifest
+from .package import Manifest, Tensor, check_file, identity_of, read_manifest
 
 Array = np.ndarray[Any, Any]
 _NUMPY = {
@@ -47,11 +47,18 @@ def load_model(path: str | os.PathLike[str], threads: int | None = None, *, veri
 
     Raises SavedError: R0401 for what is no such folder, R0402 for one that is not whole, R0403 for one of another version, R0404 where this
     processor cannot run it, R0405 for `threads` that are not to be had, R0406 for element types that need `ml_dtypes`."""
-    folder = os.fspath(path)
+    try:
+        folder = os.fsdecode(path)
+    except TypeError:
+        raise SavedError("R0401", f"`{path!r:.40}` is no folder", "give the path that `tensorlang build -o` or `save` wrote") from None
     manifest = read_manifest(folder)
     _check_family(manifest)
+    if manifest.identity != identity_of(manifest.name, manifest.sizes, manifest.inputs, manifest.outputs):
+        raise SavedError("R0402", f"`{folder}` has a manifest that is not that of its code", "build it again")
     _check_threads(threads, manifest)
-    check_file(folder, manifest.library, manifest.files[manifest.library], _content(folder, manifest.library))
+    expected = manifest.files[manifest.library]
+    check_file(folder, manifest.library, expected)
+    check_file(folder, manifest.library, expected, _content(folder, manifest.library))
     weights = None
     if manifest.weights:
         check_file(folder, manifest.weights, manifest.files[manifest.weights])
@@ -96,6 +103,8 @@ def _mapped(path: str) -> Array:
 def _dtype(name: str) -> np.dtype[Any]:
     if name in _NUMPY:
         return np.dtype(_NUMPY[name])
+    if name not in _ML_DTYPES:
+        raise SavedError("R0402", f"the manifest has elements of type `{name}`, which there is not", "build it again")
     try:
         import ml_dtypes
     except ImportError:

@@ -94,6 +94,12 @@ def digest_of(data: bytes | memoryview) -> File:
     return File(len(data), hashlib.sha256(data).hexdigest())
 
 
+def identity_of(name: str, sizes: Sequence[Size], inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> int:
+    """Return 64 bits that tell what is to be known of a library to call it: its sizes and arrays, in order."""
+    said = json.dumps([name, *([asdict(part) for part in parts] for parts in (sizes, inputs, outputs))], sort_keys=True)
+    return int.from_bytes(hashlib.sha256(said.encode()).digest()[:8], "little")
+
+
 def manifest_text(manifest: Manifest) -> str:
     """Return a manifest as text."""
     document: dict[str, Any] = {"format": FORMAT, **asdict(manifest)}
@@ -110,6 +116,8 @@ def read_manifest(folder: str) -> Manifest:
     """Return the manifest of a folder. Raises SavedError R0401 for what is none, R0402 for a changed one, R0403 for another version."""
     path = os.path.join(folder, MANIFEST)
     try:
+        if os.path.exists(path) and not os.path.isfile(path):
+            raise OSError("it is no file")
         with open(path, encoding="utf-8") as file:
             document = json.load(file)
     except OSError as problem:
@@ -131,30 +139,61 @@ def read_manifest(folder: str) -> Manifest:
         missing = {found.library, found.weights} - {"", *found.files}
     except (KeyError, TypeError, AttributeError, ValueError) as problem:
         raise SavedError("R0402", f"`{path}` lacks what it should say: {problem}", "build it again") from None
-    if missing or not all(os.path.basename(name) == name for name in found.files):
+    if missing or not all(os.path.basename(name) == name not in ("", ".", "..") for name in found.files):
         raise SavedError("R0402", f"`{path}` does not list the files of its folder", "build it again")
     return found
 
 
 def _manifest(d: Mapping[str, Any]) -> Manifest:
-    def tensors(items: Sequence[Mapping[str, Any]]) -> tuple[Tensor, ...]:
-        return tuple(Tensor(t["name"], t["dtype"], tuple(t["shape"])) for t in items)
+    """Return a manifest of which every part is of its type. Raises KeyError, TypeError, AttributeError and ValueError."""
+
+    def tensors(items: object) -> tuple[Tensor, ...]:
+        return tuple(Tensor(_text(t["name"]), _text(t["dtype"]), tuple(map(_extent, _list(t["shape"])))) for t in _list(items))
+
+    def texts(items: object) -> tuple[str, ...]:
+        return tuple(_text(item, empty=True) for item in _list(items))
+
+    def kernel(k: Mapping[str, Any]) -> Kernel:
+        symbol, schedule, origin = texts([k["symbol"], k["schedule"], k["origin"]])
+        return Kernel(symbol, schedule, origin, texts(k["requirements"]), _text(k["validated"], empty=True))
 
     return Manifest(
-        d["name"],
-        d["model"],
-        d["identity"],
-        d["compiler"],
-        tuple(Size(**s) for s in d["sizes"]),
+        _text(d["name"]),
+        _text(d["model"]),
+        _number(d["identity"], 2**64 - 1),
+        _text(d["compiler"]),
+        tuple(Size(_text(s["name"]), _number(s["most"], 2**62)) for s in _list(d["sizes"])),
         tensors(d["inputs"]),
         tensors(d["outputs"]),
-        tuple(Level(x["target"], x["family"], tuple(x["features"])) for x in d["levels"]),
-        d["threads"],
-        d["library"],
-        d["weights"],
-        tuple(Kernel(**(k | {"requirements": tuple(k["requirements"])})) for k in d["kernels"]),
-        {name: File(**f) for name, f in d["files"].items()},
+        tuple(Level(_text(x["target"]), _text(x["family"]), texts(x["features"])) for x in _list(d["levels"])),
+        _number(d["threads"], 2**16),
+        _text(d["library"], empty=True),
+        _text(d["weights"], empty=True),
+        tuple(map(kernel, _list(d["kernels"]))),
+        {_text(name): File(_number(f["bytes"], 2**62), _text(f["sha256"])) for name, f in d["files"].items()},
     )
+
+
+def _text(value: object, empty: bool = False) -> str:
+    if not isinstance(value, str) or "\0" in value or not (value or empty):
+        raise ValueError(f"{value!r:.40} is no text")
+    return value
+
+
+def _number(value: object, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
+        raise ValueError(f"{value!r:.40} is no number from 0 to {most}")
+    return value
+
+
+def _extent(value: object) -> int | str:
+    return _text(value) if isinstance(value, str) else _number(value, 2**62)
+
+
+def _list(value: object) -> list[Any]:
+    if not isinstance(value, list):
+        raise ValueError(f"{value!r:.40} is no list")
+    return value
 
 
 def check_file(folder: str, name: str, expected: File, data: bytes | memoryview | None = None) -> None:

@@ -197,6 +197,37 @@ def test_a_manifest_of_something_else_or_of_another_version_is_refused(copied: P
         refusal("R0402", tl.load_model, copied)
 
 
+def test_a_manifest_that_describes_other_arrays_than_its_code_takes_is_refused(copied: Path) -> None:
+    path = copied / MANIFEST
+    known = json.loads(path.read_text())
+    image, label = known["inputs"][0], known["outputs"][0]
+    for change in (
+        {"outputs": [label | {"shape": [2]}]},
+        {"outputs": [label | {"dtype": "i8"}]},
+        {"outputs": []},
+        {"inputs": [image | {"shape": [2, 3, 8, -8]}]},
+        {"inputs": [image | {"dtype": "f33"}]},
+        {"inputs": [image, image]},
+        {"sizes": [{"name": "n", "most": True}]},
+        {"threads": "2"},
+        {"library": "."},
+    ):
+        whole = known | change
+        path.write_text(json.dumps(whole | {"checksum": _checksum(whole)}))
+        refusal("R0402", tl.load_model, copied)
+
+
+def test_what_is_no_file_of_a_folder_is_refused_and_not_read(copied: Path) -> None:
+    for name in ("libnet.so", "net.weights", MANIFEST):
+        (copied / name).rename(copied / "aside")
+        (copied / name).symlink_to("/dev/zero")
+        refusal("R0401" if name == MANIFEST else "R0402", tl.load_model, copied)
+        (copied / name).unlink()
+        (copied / "aside").rename(copied / name)
+    for path in (None, 3, "", copied / MANIFEST):
+        refusal("R0401", tl.load_model, path)
+
+
 def test_a_processor_without_the_instructions_is_refused_before_any_runs(tmp_path: Path, operators: tl.Operators) -> None:
     with patch.dict(feature_test._BITS, {"popcnt": (0, 10)}):  # a bit that is reserved, and 0 in every processor
         operators.scaled.save(tmp_path / "scaled", {"x": X}, targets="x86-64-v2")

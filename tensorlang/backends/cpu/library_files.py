@@ -15,8 +15,7 @@ from codegen.elf.shared import shared_library
 from codegen.gpu.names import Identifiers
 from codegen.llvm.c_interface import FIRST_OWN, Argument, Code, Interface, error_texts
 from codegen.llvm.target import Needs
-from codegen.loops.nodes import Int, Var
-from codegen.loops.printer import show_index
+from tensorlang.backends.cpu.library_signature import shape_of, sizes, tensors
 from tensorlang.backends.cpu.native_library import Compiled, Library
 from tensorlang.backends.cpu.wasm_module import module_files
 from tensorlang.check.extern_header import C_TYPES
@@ -43,8 +42,8 @@ def write_modules(name: str, levels: Sequence[Compiled], folder: Path, model: st
         0,
         f"{version} {compiler_digest()}",
         (),
-        _tensors(first.inputs),
-        _tensors(first.outputs),
+        tensors(first.inputs),
+        tensors(first.outputs),
         tuple(_level(level.target.needs) for level in levels),
         1,
         "",
@@ -96,9 +95,9 @@ def _files(library: Library, model: str, version: str) -> Mapping[str, bytes | m
         plain_text(model),
         of.identity,
         f"{version} {compiler_digest()}",
-        tuple(package.Size(size.name, size.most) for size in of.sizes),
-        _tensors(of.inputs),
-        _tensors(of.outputs),
+        sizes(of),
+        tensors(of.inputs),
+        tensors(of.outputs),
         tuple(_level(x.needs) for x in of.levels),
         of.threads,
         shared,
@@ -111,15 +110,6 @@ def _files(library: Library, model: str, version: str) -> Mapping[str, bytes | m
 
 def _level(needs: Needs) -> package.Level:
     return package.Level(needs.target, needs.family, tuple(sorted(needs.features)))
-
-
-def _tensors(arguments: tuple[Argument, ...]) -> tuple[package.Tensor, ...]:
-    return tuple(package.Tensor(a.name, a.dtype.name, shape_of(a)) for a in arguments)
-
-
-def shape_of(argument: Argument) -> tuple[int | str, ...]:
-    """Return the extents of an array: numbers, and formulas as people write them."""
-    return tuple(e.value if isinstance(e, Int) else e.name if isinstance(e, Var) else show_index(e) for e in argument.extents)
 
 
 # ---------------------------------------------------------------- C

@@ -40,6 +40,7 @@ from polyhedral.expr import TRUE, And, Cond, Expr
 from tensorlang.artifact import Artifact
 from tensorlang.backends.cpu.bounded import formulas, grows_with_sizes
 from tensorlang.backends.cpu.executable import Parts, refusal, steps_of, workspace_threads
+from tensorlang.backends.cpu.library_signature import identity
 from tensorlang.backends.cpu.open_sizes import OpenParts
 from tensorlang.backends.cpu.ready import entry_of, refusal_of
 from tensorlang.backends.cpu.toolchain import Toolchain
@@ -335,7 +336,7 @@ def linked(name: str, levels: Sequence[Compiled], *, inside: bool = False) -> Li
         weights_bytes=0 if weights is None else weights.nbytes,
         weights_symbol=symbol,
     )
-    interface = replace(interface, identity=_identity(interface))
+    interface = replace(interface, identity=identity(interface))
     texts = [(interface_ir(interface, base), base)]
     if interface.threads > 1:
         texts.append((context_pool_ir(base), base))
@@ -377,9 +378,3 @@ def _weights(blocks: Sequence[Array | None]) -> tuple[Array | None, list[tuple[i
     head = b"TLWEIGHT" + end.to_bytes(8, "little") + hashlib.sha256(b"".join(kept)).digest()
     out[: len(head)] = np.frombuffer(head, np.uint8)
     return out, places
-
-
-def _identity(of: Interface) -> int:
-    """Return 64 bits that tell what C is to know of a library: its sizes and arrays, in order."""
-    said = repr((of.name, of.sizes, of.inputs, of.outputs))
-    return int.from_bytes(hashlib.sha256(said.encode()).digest()[:8], "little")

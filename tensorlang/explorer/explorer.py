@@ -61,18 +61,25 @@ class Explorer:
     def trial(self, kind: Kind, name: str, directives: str | None, sizes: Mapping[str, object]) -> dict[str, Any]:
         """Return the answer to what takes longer (`trials`)."""
         with self._trials:
-            if self._process is None:
-                self._process = AnsweringProcess("tensorlang.explorer.trials", self.subject)
-                if self._process.read(PATIENCE) is None:
-                    return self._given_up()
-            found = self._process.ask(Question(kind, name, directives, dict(sizes)), PATIENCE)
-            return found if isinstance(found, dict) else self._given_up()
+            try:
+                return self.answer(Question(kind, name, directives, dict(sizes)))
+            except CompileError as refused:
+                return {"error": [message_data(d) for d in refused.diagnostics]}
 
-    def _given_up(self) -> dict[str, Any]:
-        """Return what to say of a trial that did not end; the next one has a process of its own."""
+    def answer(self, question: Question) -> dict[str, Any]:
+        """Return what the process that does trials answers. Raises CompileError C0243 where that does not end; the next question is for
+        another process."""
+        if self._process is None:
+            self._process = AnsweringProcess("tensorlang.explorer.trials", self.subject)
+            found = self._process.read(PATIENCE)
+        else:
+            found = "ready"
+        found = found and self._process.ask(question, PATIENCE)
+        if isinstance(found, dict):
+            return found
         self.end()
         title = f"this did not end within {PATIENCE:.0f} seconds, or the process that did it has died"
-        return {"error": [message_data(error("C0243", title, help="give smaller sizes, or another schedule").diagnostics[0])]}
+        raise error("C0243", title, help="give smaller sizes, or another schedule")
 
     def end(self) -> None:
         """End the process that does trials."""

@@ -235,7 +235,11 @@ function begin() {
   at("enumerate").onclick = enumerate;
   at("measure").onclick = measure;
   at("enumerate").hidden = at("measure").hidden = offline;
-  choose(data.about.operators[0].name);
+  const asked = new URLSearchParams(location.hash.slice(1));
+  const named = data.about.operators.find((operator) => operator.name === asked.get("operator")) || data.about.operators[0];
+  at("operator").value = named.name;
+  choose(named.name);
+  if (!offline && asked.has("directives")) put(asked.get("directives"));
 }
 
 begin();

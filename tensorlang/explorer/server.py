@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import socket
 from collections.abc import Callable
 
 import waitress
@@ -28,11 +29,12 @@ def serve(explorer: Explorer, port: int, ready: Callable[[str], None]) -> None:
     Raises CompileError C0242 where nothing can be served there."""
     application = Application(explorer, secrets.token_urlsafe(24))
     try:
-        server = waitress.create_server(application, host=HOST, port=port, **_LIMITS)
+        listening = socket.create_server((HOST, port))
     except OSError as problem:
         why = (problem.strerror or str(problem)).lower()
         raise error("C0242", f"nothing can be served on port {port}: {why}", help="leave out `--port` for one that is free") from None
-    own = int(server.effective_port)
+    server = waitress.create_server(application, sockets=[listening], **_LIMITS)
+    own = listening.getsockname()[1]
     application.hosts = frozenset((f"{HOST}:{own}", f"localhost:{own}"))
     try:
         ready(f"http://{HOST}:{own}/?token={application.token}")

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 import tensorlang as tl
+from codegen.dtypes import f32
 from codegen.llvm.target import levels, named
+from stdlib.onnx.table.indexing import top_k_options
 from tensorlang.operators import operators_of
 from tensorlang.runtime.operator import module_for
 from tensorlang.syntax.modules import find
@@ -90,6 +92,19 @@ def test_rows_that_are_all_alike_keep_their_order() -> None:
         x = np.full((1, 200), value)
         for op in (tl.std.top_largest, tl.std.top_smallest):
             np.testing.assert_array_equal(op(x, count=7)[1][0], np.arange(7))
+
+
+@pytest.mark.parametrize("way", [{"all_pairs": 1}, {"block": 16}], ids=["compared with all", "short blocks"])
+@pytest.mark.parametrize("dtype", ["f4", "i8"])
+def test_elements_are_selected_alike_whichever_way(dtype: str, way: dict[str, int]) -> None:
+    x = numbers((3, 41), dtype, 5)
+    for op, descending in ((tl.std.top_largest, True), (tl.std.top_smallest, False)):
+        np.testing.assert_array_equal(op(x, count=9, **way)[1], expected(x, 1, descending=descending)[:, :9])
+
+
+def test_few_elements_are_compared_with_all_and_rows_that_are_not_long_have_short_blocks() -> None:
+    assert top_k_options(100, 10, f32) == {"all_pairs": 1} and top_k_options(1097, 9, f32) == {"block": 16}
+    assert top_k_options(50_257, 50, f32) == {} and top_k_options(None, 5, f32) == {}
 
 
 def test_sorting_is_the_same_for_all_sizes_in_one_kernel() -> None:

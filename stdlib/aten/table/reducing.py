@@ -8,6 +8,7 @@ from typing import Any
 
 from codegen.dtypes import DTYPES
 from stdlib.aten.call import Call, Rule
+from stdlib.onnx.table.indexing import top_k_options
 from stdlib.onnx.table.reducing import reduced
 from tensorlang.graph.nodes import Value
 
@@ -129,7 +130,9 @@ def cumulative(operator: str) -> Rule:
 
 
 def top_k(n: Call, x: Value, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Value, ...]:
-    return n.ops("top_largest" if largest else "top_smallest", x, axis=n.axis(dim, len(x.shape)), count=k)
+    axis = n.axis(dim, len(x.shape))
+    way = top_k_options(x.shape[axis], k, x.dtype)
+    return n.ops("top_largest" if largest else "top_smallest", x, axis=axis, count=k, **way)
 
 
 def argsort(n: Call, x: Value, dim: int = -1, descending: bool = False, **_: Any) -> Value:

@@ -204,7 +204,7 @@ class Symbols:
         which scratch memory would be made."""
         for condition in self.assumed:
             terms = condition.formula.terms
-            linear = all(len(m) <= 1 and isinstance(a, str) and a in sizes for m in terms for a in m)
+            linear = all(len(m) <= 1 and _is_affine(a, sizes) for m in terms for a in m)
             if linear and condition.relation != "!=" and (bounded or not condition.is_limit):
                 yield affine.compare(condition.relation, self.expression(condition.formula), 0)
 
@@ -327,6 +327,14 @@ class Size:
 
     def __ge__(self, other: object) -> bool:
         return self._compared(other, ">=")  # type: ignore[no-any-return]
+
+
+def _is_affine(atom: Atom, sizes: Container[str]) -> bool:
+    """Tell whether index expressions over these sizes have an atom: one of them, or a quotient of a sum of such by a number."""
+    if isinstance(atom, str):
+        return atom in sizes
+    terms = atom.value.terms
+    return atom.divisor.constant is not None and all(len(m) <= 1 and _is_affine(a, sizes) for m in terms for a in m)
 
 
 # ---------------------------------------------------------------- shapes

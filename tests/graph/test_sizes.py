@@ -154,6 +154,13 @@ def test_products_of_sizes_are_symbols_of_their_own_in_programs() -> None:
     assert str(found.size(e)) == "4*batch*seq"
 
 
+def test_kernels_are_told_what_was_assumed_of_quotients_of_their_sizes() -> None:
+    known = symbols((3, 70, 11))
+    assert (known.symbol("size.seq") + 15) // 40 - 2 >= 0
+    assert list(known.conditions(("size.seq",)))
+    assert not list(known.conditions(("size.batch",)))
+
+
 def test_names_of_dimensions_become_names_of_programs_that_differ() -> None:
     taken: dict[str, object] = {}
     for declared in ("batch size", "batch-size", "batch_size", ""):

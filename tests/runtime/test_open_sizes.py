@@ -128,13 +128,15 @@ def expansions() -> bytes:
 
 
 def resized() -> bytes:
-    """An image twice as large, and made as large as a little more than another way around."""
+    """An image twice as large, made as large as a little more than another way around, and in bytes by its own range."""
     n = Net()
     scales, more = n.constant(np.array([1, 1, 2, 0.5], np.float32)), n.op("Add", n.size("x", 3), n.ints(3))
     twice = n.op("Resize", "x", "", scales, mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor")
     extents = n.op("Concat", n.size("x", 0), n.ints(2), more, n.size("x", 2), axis=0)
     cubic = n.op("Resize", "x", "", "", extents, mode="cubic", coordinate_transformation_mode="align_corners")
-    return n.model({"x": ["batch", 2, "height", "width"]}, twice, cubic)
+    n.nodes.append(helper.make_node("DynamicQuantizeLinear", ["x"], ["bytes", "scale", "zero"]))
+    types = {"bytes": TensorProto.UINT8, "zero": TensorProto.UINT8}
+    return n.model({"x": ["batch", 2, "height", "width"]}, twice, cubic, "bytes", "scale", "zero", types=types)
 
 
 def sounds() -> bytes:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
 from codegen.dtypes import DTYPES
@@ -101,7 +103,7 @@ def _scaled(n: Site, s: Value, scale: Value, bias: Value | None) -> Value:
 def dynamic_matmul(n: Site) -> Value:
     """The left side is quantised by its own range when the model runs."""
     a, b, scale, zero = n.arg(0), n.arg(1), n.arg(2), n.maybe(3)
-    a_scale, a_zero = n.ops("dynamic_scale", n.view(a, (int(np.prod(a.shape)),)))
+    a_scale, a_zero = n.ops("dynamic_scale", n.view(a, (prod(a.shape),)))
     zero = n.constant(np.zeros((), b.dtype.numpy)) if zero is None else zero
     s = integer_product(n, n.op("quantise", a, a_scale, a_zero), b, a_zero, zero)
     return _scaled(n, s, n.op("mul", scale, a_scale), n.maybe(4))
@@ -133,7 +135,7 @@ def matmul_bits(n: Site) -> Value:
             zero = n.view(slice_axis(n, found, 1, 0, blocks), (columns, blocks, 1))
         matrix = n.op("dequantise", elements, scale, zero)
     matrix = slice_axis(n, n.view(matrix, (columns, blocks * size)), 1, 0, rows)
-    y = n.op("gemm_nt", n.view(a, (int(np.prod(a.shape[:-1])), rows)), matrix, n.maybe(5) and n.view(n.arg(5), (1, columns)))
+    y = n.op("gemm_nt", n.view(a, (prod(a.shape[:-1]), rows)), matrix, n.maybe(5) and n.view(n.arg(5), (1, columns)))
     return n.view(y, (*a.shape[:-1], columns))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
 from codegen.dtypes import DTYPES, DType
@@ -72,7 +74,7 @@ def dequantise(n: Site) -> Value:
 
 def dynamic_quantise(n: Site) -> tuple[Value, Value, Value]:
     x = n.arg(0)
-    scale, zero = n.ops("dynamic_scale", n.view(x, (int(np.prod(x.shape)),)))
+    scale, zero = n.ops("dynamic_scale", n.view(x, (prod(x.shape),)))
     return n.op("quantise", x, scale, zero), scale, zero
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -43,48 +44,33 @@ def build(
     """Compile a model or an operator into a folder: code and weights, a header for C, files for linkers and CMake, and for
     `tensorlang.load_model`. Values of arguments are types (`x=f32[1,3,224,224]`) or arrays; sizes of a model that no argument tells stay
     open, up to a limit."""
-    most, wanted = _limits(limits), tuple(targets) or ("host",)
+    wanted = {"targets": tuple(targets) or ("host",), "max": _limits(limits), "library": library, "threads": threads}
     if file.suffix == ".tl":
-        folder = _operator(file, arguments, output, wanted, symbolic, most, library, threads, inside)
+        if inside:
+            raise error("C0133", "`--inside` is about the weights of a model, and an operator has none", help="leave it out")
+        folder = _operator(file, arguments, output, symbolic, wanted)
     else:
-        folder = _model(file, arguments, output, wanted, symbolic, most, library, threads, inside, operators, model_options)
+        if symbolic:
+            raise error("C0133", "`--symbolic` is for operators", help="sizes of a model stay open by themselves: limit them with `--max`")
+        wanted["weights"] = "inside" if inside else "beside"
+        folder = _model(file, arguments, output, operators, model_options, wanted)
     files = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
     text = "\n".join(f"{size:>12,}  {folder / name}" for name, size in files.items())
     say({"folder": str(folder), "files": files}, text, as_json)
 
 
-def _operator(
-    file: Path,
-    arguments: Sequence[str],
-    output: Path,
-    targets: Sequence[str],
-    symbolic: bool,
-    most: dict[str, int],
-    library: str | None,
-    threads: int | None,
-    inside: bool,
-) -> Path:
+def _operator(file: Path, arguments: Sequence[str], output: Path, symbolic: bool, wanted: Mapping[str, Any]) -> Path:
+    """Build an operator; `wanted` is what `Operator.save` is told besides."""
     from tensorlang.shell.loading import operator_of
 
-    if inside:
-        raise error("C0133", "`--inside` is about the weights of a model, and an operator has none", help="leave it out")
-    operator, values = operator_of(file, arguments, threads)
-    return operator.save(output, values, targets=targets, symbolic=symbolic, max=most, library=library, threads=threads)
+    operator, values = operator_of(file, arguments, wanted["threads"])
+    return operator.save(output, values, symbolic=symbolic, **wanted)
 
 
 def _model(
-    file: Path,
-    arguments: Sequence[str],
-    output: Path,
-    targets: Sequence[str],
-    symbolic: bool,
-    most: dict[str, int],
-    library: str | None,
-    threads: int | None,
-    inside: bool,
-    operators: Path | None,
-    model_options: ModelOptions,
+    file: Path, arguments: Sequence[str], output: Path, operators: Path | None, model_options: ModelOptions, wanted: Mapping[str, Any]
 ) -> Path:
+    """Build a model; `wanted` is what `tensorlang.build` is told besides."""
     import numpy as np
 
     from tensorlang.api import build as build_model
@@ -93,22 +79,16 @@ def _model(
     from tensorlang.shell.progress import Bar
     from tensorlang.targets import HOST
 
-    if symbolic:
-        raise error("C0133", "`--symbolic` is for operators", help="sizes of a model stay open by themselves: limit them with `--max`")
     shapes = {name: value.shape for name, value in parsed(arguments).items() if isinstance(value, np.ndarray)}
     chosen = {name: value for name, value in model_options.chosen().items() if name != "online"}
     with Bar() as bar:
         return build_model(
             str(file),
             output,
-            targets=targets,
-            threads=threads,
             shapes=shapes or None,
-            max=most,
-            library=library,
-            weights="inside" if inside else "beside",
             progress=bar,
             operators=custom_operators(operators, (), HOST),
+            **wanted,
             **chosen,
         )
 

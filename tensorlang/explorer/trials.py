@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -122,7 +122,7 @@ def _near(program: Program, derived: str) -> Iterator[Candidate]:
 
 def _under(subject: Subject, name: str, directives: str | None) -> Operator:
     operator = subject.operators[name]
-    return operator if directives is None else cast(Operator, operator.schedule(directives))
+    return operator if directives is None else operator.schedule(directives)
 
 
 def _call(operator: Operator, sizes: Mapping[str, int]) -> tuple[Program, dict[str, Any]]:

@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from functools import cache
+from pathlib import Path
 
 import llvmlite.binding as llvm
 
@@ -26,6 +27,13 @@ _LOCK = threading.Lock()
 lock_at_fork(llvm.ffi.lib._lock)
 lock_at_fork(_LOCK)
 _count = 0
+
+_MAPPINGS = Path("/proc/self/maps")
+_MOST_MAPPINGS = Path("/proc/sys/vm/max_map_count")
+_OBJECTS_BETWEEN = 1024
+_RESERVE = 8 * _OBJECTS_BETWEEN
+"""Mappings that stay free: an object takes three or four, and they are counted before every `_OBJECTS_BETWEEN` objects."""
+_uncounted = 0
 
 
 class CompileError(Exception):
@@ -78,9 +86,10 @@ class Library:
 def load(objects: Sequence[bytes], imports: Mapping[str, int] | None = None) -> Library:
     """Return the objects linked together. They may call each other, the C library, and `imports` (addresses by name).
 
-    Raises Lacking when one was made for a processor with more than this one has. Each object raises the auditing event `tensorlang.load`
-    with its `Needs`."""
+    Raises Lacking when one was made for a processor with more than this one has, and MemoryError when the process has about as many
+    mappings of memory as the system allows: LLVM would end it. Each object raises the auditing event `tensorlang.load` with its `Needs`."""
     global _count
+    _check_mappings(len(objects))
     builder = llvm.JITLibraryBuilder()
     for data in objects:
         needs = stamp.of_object(data)
@@ -96,6 +105,20 @@ def load(objects: Sequence[bytes], imports: Mapping[str, int] | None = None) -> 
         _count += 1
         name = f"library{_count}"
         return Library(name, builder.link(_linker(), name))
+
+
+def _check_mappings(objects: int) -> None:
+    """Raise MemoryError where there is perhaps no mapping left for so many objects. Systems that tell no limit are taken to have none."""
+    global _uncounted
+    _uncounted += objects
+    if _uncounted < _OBJECTS_BETWEEN or not _MOST_MAPPINGS.exists():
+        return
+    with _MAPPINGS.open("rb") as lines:
+        here = sum(1 for _ in lines)
+    most = int(_MOST_MAPPINGS.read_text())
+    if here + _RESERVE > most:
+        raise MemoryError(f"loaded code takes {here} mappings of memory, of {most} that vm.max_map_count allows a process")
+    _uncounted = 0
 
 
 def parsed(ir_text: str, target: Target) -> llvm.ModuleRef:

@@ -326,6 +326,7 @@ def test_help_names_the_commands_in_the_order_of_their_use(tl: Any) -> None:
         "show",
         "explain",
         "plot",
+        "explore",
         "certify",
         "cache",
         "doctor",

@@ -13,6 +13,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from onnx_evaluate import Array, evaluate
 
 from stdlib.onnx import Importer
+from stdlib.onnx.table.einsum import contraction_path
 
 SOME = settings(max_examples=25, deadline=None, derandomize=True)
 
@@ -180,6 +181,30 @@ def test_negative_padding_cuts_before_the_rest_is_repeated(mode: str, top: int, 
 def test_what_has_no_elements_is_repeated_along_its_other_axes(mode: str) -> None:
     made = model("Pad", {"x": noise(2, 3, 0)}, {"pads": np.array([0, 2, 0, 1, 2, 0])}, {"mode": mode}, 21)
     assert evaluate(Importer().load(made), {"x": noise(2, 3, 0)})[0].shape == (3, 7, 0)
+
+
+@pytest.mark.parametrize(
+    ("equation", "shapes"),
+    [
+        ("ij,jk,kl->il", ((3, 4), (4, 5), (5, 6))),
+        ("tdbh,btf->bhf", ((3, 4, 2, 5), (2, 3, 6))),
+        ("ii,i,ij->j", ((4, 4), (4,), (4, 3))),
+        ("...a,ab,...b->...", ((2, 3, 4), (4, 5), (2, 3, 5))),
+        ("i,j,k->", ((3,), (4,), (5,))),
+        ("ij,jk->k", ((3, 4), (4, 5))),
+        ("bi,bj,bk->bijk", ((2, 3), (2, 4), (2, 5))),
+    ],
+)
+def test_products_of_several_operands(equation: str, shapes: tuple[tuple[int, ...], ...]) -> None:
+    agree("Einsum", {f"x{k}": noise(*shape) for k, shape in enumerate(shapes)}, equation=equation)
+
+
+def test_several_operands_are_contracted_in_pairs_where_that_saves_products() -> None:
+    sizes = dict.fromkeys("bdfhijklt", 8)
+    assert contraction_path(("ij", "jk", "kl"), "il", sizes) == (((0, 1), "ik"),)
+    assert contraction_path(("ij", "jk", "kl"), "il", {**sizes, "i": 100}) == (((1, 2), "jl"),)
+    assert contraction_path(("tdbh", "btf"), "bhf", sizes) == (((0,), "tbh"),)
+    assert contraction_path(("ij", "jk"), "ik", sizes) == contraction_path(("bi", "bj", "bk"), "bijk", sizes) == ()
 
 
 slices = st.tuples(st.integers(-8, 8), st.integers(-8, 8), st.integers(-3, 3).filter(bool))

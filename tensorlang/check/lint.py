@@ -16,7 +16,7 @@ import re
 from collections.abc import Collection, Iterator
 
 from tensorlang.check.used_names import names_used_by_others
-from tensorlang.check.walk import descendants
+from tensorlang.check.walk import bound_name, descendants
 from tensorlang.diagnostics import NOWHERE, Diagnostic, Edit, Label, Span
 from tensorlang.syntax import nodes as sx
 from tensorlang.syntax.printer import show
@@ -229,11 +229,9 @@ def _unused_binders(node: sx.Reduction, reducer: str, binders: tuple[sx.Node, ..
     if isinstance(body, sx.Number):
         return  # counts
     for binder in binders:
-        match binder:
-            case sx.Member(sx.Id(name)) | sx.Id(name):
-                pass
-            case _:
-                continue
+        name = bound_name(binder)
+        if name is None:
+            continue
         others = [b for b in binders if b is not binder]
         if name not in _mentioned(body, *others) and not _deliberate(name):
             help = f"read it: `x[…, {name}]`; or call it `_{name}`, if the same value is meant to be taken so often"

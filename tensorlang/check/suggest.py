@@ -12,7 +12,7 @@ from tensorlang.check.problems import counted, labelled
 from tensorlang.check.scope import Scope
 from tensorlang.check.types import FOLDS, holding
 from tensorlang.check.values import Idx, Tensor, Val, Value
-from tensorlang.check.walk import children, descendants
+from tensorlang.check.walk import bound_name, children, descendants
 from tensorlang.diagnostics import NOWHERE, CompileError, Diagnostic, Edit, Label, Span, exception
 from tensorlang.syntax import nodes as sx
 
@@ -167,7 +167,7 @@ def within_reductions(*operands: sx.Node) -> None:
         reduction = _last(operand)
         if reduction is None:
             continue
-        bound = [name for binder in reduction.binders if (name := _bound(binder)) is not None]
+        bound = [name for binder in reduction.binders if (name := bound_name(binder)) is not None]
         free = [(other, at, name) for other in operands[position:] for name in bound for at in _free(other, name)]
         if free:
             (_, at, name), (last, *_) = free[0], free[-1]
@@ -195,17 +195,9 @@ def _encloses(span: Span) -> bool:
     return span is not NOWHERE and span.source.text.startswith("(", span.start)
 
 
-def _bound(binder: sx.Node) -> str | None:
-    match binder:
-        case sx.Id(name) | sx.Member(sx.Id(name)):
-            return name
-        case _:
-            return None
-
-
 def _free(node: sx.Node, name: str) -> Iterator[Span]:
     """Yield where `name` is read and no reduction inside binds it."""
-    if isinstance(node, sx.Reduction) and name in map(_bound, node.binders):
+    if isinstance(node, sx.Reduction) and name in map(bound_name, node.binders):
         return
     if isinstance(node, sx.Id) and node.name == name:
         yield node.span

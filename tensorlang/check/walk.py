@@ -51,6 +51,15 @@ def descendants(node: sx.Node) -> Iterator[sx.Node]:
         rest += below
 
 
+def bound_name(binder: sx.Node) -> str | None:
+    """Return the index that a binder of a reduction, `i` or `i in 0..n`, gives its name to; None for packs, conditions and starts."""
+    match binder:
+        case sx.Id(name) | sx.Member(sx.Id(name)):
+            return name
+        case _:
+            return None
+
+
 def conjuncts(cond: sx.Node) -> Iterator[sx.Node]:
     """Yield the conditions that `and` joins in `cond`, in text order."""
     match cond:

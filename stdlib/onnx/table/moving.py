@@ -215,7 +215,7 @@ def _expanded(extent: int, wanted: int) -> int | None:
         return 1
     if extent == 1:
         return wanted
-    return 1 if extent == wanted else None
+    return 1 if extent == wanted else None  # asked last, so that a refusal says of open sizes that these have to be equal
 
 
 def tile(n: Site) -> Value:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from polyhedral import affine
@@ -163,24 +163,29 @@ def binder_as_argument(node: sx.Apply, scope: Scope) -> CompileError | None:
 
 def within_reductions(*operands: sx.Node) -> None:
     """Raise T0105 where an operand after a reduction reads what that binds: `sum(k) x[k] / y[k]` is `(sum(k) x[k]) / y[k]`."""
-    for position, operand in enumerate(operands[:-1], 1):
+    ended: dict[str, sx.Reduction] = {}
+    for position, operand in enumerate(operands):
+        found = next(_free(operand, ended), None)
+        if found is not None:
+            raise _read_outside(ended[found.name], found, operands[position:])
         reduction = _last(operand)
-        if reduction is None:
-            continue
-        bound = [name for binder in reduction.binders if (name := bound_name(binder)) is not None]
-        free = [(other, at, name) for other in operands[position:] for name in bound for at in _free(other, name)]
-        if free:
-            (_, at, name), (last, *_) = free[0], free[-1]
-            head = replace(reduction.span, end=reduction.body.span.start)
-            body = replace(reduction.body.span, end=last.span.end)
-            edits = (Edit(replace(body, end=body.start), "("), Edit(replace(body, start=body.end), ")"))
-            raise labelled(
-                "T0105",
-                f"`{name}` is not bound here: `{reduction.reducer}` ends before this",
-                ((at, f"`{name}` means nothing out here"), (reduction.span, "the reduction ends with its product")),
-                help=f"put all that is reduced in parentheses: `{written(head)}({written(body)})`",
-                edits=edits,
-            )
+        if reduction is not None:
+            ended |= {name: reduction for binder in reduction.binders if (name := bound_name(binder)) is not None}
+
+
+def _read_outside(reduction: sx.Reduction, at: sx.Id, operands: Sequence[sx.Node]) -> CompileError:
+    """Return that `at` is bound in a reduction alone, with the parentheses that take in all of `operands` that read what it binds."""
+    bound = {bound_name(binder): reduction for binder in reduction.binders}
+    last = [operand for operand in operands if any(_free(operand, bound))][-1]
+    head = replace(reduction.span, end=reduction.body.span.start)
+    body = replace(reduction.body.span, end=last.span.end)
+    return labelled(
+        "T0105",
+        f"`{at.name}` is not bound here: `{reduction.reducer}` ends before this",
+        ((at.span, f"`{at.name}` means nothing out here"), (reduction.span, "the reduction ends with its product")),
+        help=f"put all that is reduced in parentheses: `{written(head)}({written(body)})`",
+        edits=(Edit(replace(body, end=body.start), "("), Edit(replace(body, start=body.end), ")")),
+    )
 
 
 def _last(operand: sx.Node) -> sx.Reduction | None:
@@ -195,14 +200,16 @@ def _encloses(span: Span) -> bool:
     return span is not NOWHERE and span.source.text.startswith("(", span.start)
 
 
-def _free(node: sx.Node, name: str) -> Iterator[Span]:
-    """Yield where `name` is read and no reduction inside binds it."""
-    if isinstance(node, sx.Reduction) and name in map(bound_name, node.binders):
+def _free(node: sx.Node, names: Collection[str | None]) -> Iterator[sx.Id]:
+    """Yield where one of `names` is read and no reduction inside binds it."""
+    if not names:
         return
-    if isinstance(node, sx.Id) and node.name == name:
-        yield node.span
+    if isinstance(node, sx.Reduction):
+        names = {*names} - {bound_name(binder) for binder in node.binders}
+    if isinstance(node, sx.Id) and node.name in names:
+        yield node
     for child in children(node):
-        yield from _free(child, name)
+        yield from _free(child, names)
 
 
 def at_operands(problem: CompileError, scope: Scope, op: str, span: Span, *operands: tuple[Span, Value]) -> CompileError:

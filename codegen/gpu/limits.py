@@ -74,8 +74,12 @@ class Usage:
     shared_bytes: int = 0
 
     @property
+    def spilled_bytes(self) -> int:
+        return self.spill_store_bytes + self.spill_load_bytes
+
+    @property
     def spills(self) -> bool:
-        return self.spill_store_bytes + self.spill_load_bytes > 0
+        return self.spilled_bytes > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,15 +129,21 @@ def exceeded_by(kernel: Kernel, usage: Usage, limits: Limits) -> tuple[Excess, .
 
 def resident_blocks(kernel: Kernel, usage: Usage, limits: Limits) -> int:
     """Return how many blocks of the compiled kernel one multiprocessor runs at a time."""
+    return min(resident_by(kernel, usage, limits).values())
+
+
+def resident_by(kernel: Kernel, usage: Usage, limits: Limits) -> dict[str, int]:
+    """Return for how many blocks of the compiled kernel each of a multiprocessor's resources is enough."""
     warps = _warps(kernel.threads, limits)
     shared = _rounded(usage.shared_bytes + kernel.dynamic_bytes + limits.shared_reserved, _SHARED_UNIT)
     registers = _registers_of_warp(usage.registers, limits)
-    return min(
-        limits.blocks_per_multiprocessor,
-        limits.threads_per_multiprocessor // (warps * limits.warp),
-        limits.shared_per_multiprocessor // shared if shared else limits.blocks_per_multiprocessor,
-        limits.registers_per_multiprocessor // registers // warps if registers else limits.blocks_per_multiprocessor,
-    )
+    most = limits.blocks_per_multiprocessor
+    return {
+        "threads": limits.threads_per_multiprocessor // (warps * limits.warp),
+        "registers": limits.registers_per_multiprocessor // registers // warps if registers else most,
+        "shared memory": limits.shared_per_multiprocessor // shared if shared else most,
+        "blocks": most,
+    }
 
 
 def _of_kernel(kernel: Kernel, limits: Limits) -> Iterator[Excess]:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from tensorlang.diagnostics import counted
 
-LimitKind = Literal["roofline", "reads", "scalar", "spills", "latency", "threads"]
+LimitKind = Literal["roofline", "reads", "scalar", "spills", "latency", "threads", "occupancy"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,7 @@ def test_models_and_operators_are_explained(capsys: Any, net: Path, operators: P
         code, out, err = run(capsys, "explain", *arguments, "--target", "cuda:sm_80")
         assert (code, err) == (0, "")
         assert says in out
+    assert out.startswith("limits     bound by memory: at best")
 
 
 @pytest.mark.parametrize("command", [("run",), ("bench", "--peers", "none"), ("explain", "--measure")], ids=lambda c: c[0])

@@ -10,6 +10,9 @@ from codegen.cuda.arch import named
 from codegen.gpu.limits import Excess, Usage, exceeded, exceeded_at, exceeded_by, resident_blocks
 from codegen.gpu.program import Kernel, Launch, Program
 from codegen.loops.nodes import Add, FloorDiv, Index, Int, Var
+from tensorlang.backends.gpu.limits import limits_of
+from tensorlang.backends.gpu.vendor import Board
+from tensorlang.runtime.work import Work
 
 SM_80, SM_86, SM_90 = (named(f"cuda:{name}").limits for name in ("sm_80", "sm_86", "sm_90"))
 FINE = Kernel("k", "", ("x", "y"), ("N",), (256, 1, 1), 16 * 1024)
@@ -81,3 +84,35 @@ def test_shared_memory_asked_for_at_the_launch_counts_after_compiling_too() -> N
 )
 def test_the_scarcest_resource_says_how_many_blocks_run_at_a_time(kernel: Kernel, usage: Usage, blocks: int) -> None:
     assert resident_blocks(kernel, usage, SM_80) == blocks
+
+
+# ---------------------------------------------------------------- what explain says
+
+
+BOARD = Board("board", 1e12, 2e12, 1e11)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "usage", "found"),
+    [
+        (FINE, Usage(registers=32), []),
+        (FINE, Usage(registers=255), ["registers"]),
+        (replace(FINE, shared_bytes=100 * 1024), Usage(registers=32, shared_bytes=100 * 1024), ["shared memory"]),
+        (replace(FINE, block=(16, 1, 1)), Usage(registers=32), ["blocks"]),
+    ],
+)
+def test_few_resident_threads_are_told_with_what_is_scarce(kernel: Kernel, usage: Usage, found: list[str]) -> None:
+    roofline, *others = limits_of(program(kernel), Work(10, 50, 50), {"k": usage}, SM_80, BOARD)
+    assert str(roofline) == "bound by memory: at best 0.0 us on board (10 operations, 100 bytes)"
+    assert [limit.kind for limit in others] == ["occupancy"] * len(found)
+    assert all(f"for want of {scarce}; try " in str(limit) for scarce, limit in zip(found, others, strict=True))
+
+
+def test_spills_are_told_with_the_bytes_that_each_thread_moves() -> None:
+    _, spills, *_ = limits_of(program(FINE), Work(1, 1, 1), {"k": Usage(255, 8, 16)}, SM_80, None)
+    assert (spills.kind, spills.reason) == ("spills", "`k`: 255 registers are not enough: each thread moves 24 bytes to memory and back")
+
+
+def test_without_a_known_board_or_machine_code_the_work_alone_is_told() -> None:
+    [only] = limits_of(program(FINE), Work(10, 50, 50), {}, SM_80, None)
+    assert str(only) == "10 operations, 100 bytes; no board is known to bound them by"

@@ -66,7 +66,7 @@ def launched(program: Launched, usage: Mapping[str, Usage], arch: Arch, sizes: M
         line = f"{kernel.name}: {_grid(launch, sizes or {})} blocks of {kernel.threads} threads, {kernel.shared_bytes} bytes shared"
         if used is not None:
             there = resident_blocks(kernel, used, arch.limits) * kernel.threads
-            spilled = f", {used.spill_store_bytes + used.spill_load_bytes} bytes spilled" if used.spills else ""
+            spilled = f", {used.spilled_bytes} bytes spilled" if used.spills else ""
             line += f", {used.registers} registers{spilled}, {there} of {arch.limits.threads_per_multiprocessor} threads resident"
         yield line
 
@@ -79,5 +79,5 @@ def _grid(launch: Launch, sizes: Mapping[str, int]) -> str:
 def _work(work: Work, board: Board | None) -> str:
     text = f"{work.flops:.3g} operations, {bytes_text(work.moved_bytes)}, {work.intensity:.3g} operations a byte"
     if board is not None:
-        text += f", bound by {board.bound_by(work)}: at best {us(board.seconds(work))} on {board.name}"
+        text += f", {board.bound(work)}"
     return text

@@ -22,6 +22,7 @@ from codegen.forks import Lock, import_whole
 from codegen.gpu.limits import Usage
 from codegen.store import Cache
 from tensorlang.backends.gpu.explain import explained, launched
+from tensorlang.backends.gpu.limits import limits_of
 from tensorlang.backends.gpu.model import DeviceModel
 from tensorlang.backends.gpu.vendor import Vendor
 from tensorlang.diagnostics import CompileError, Diagnostic, RunError, error
@@ -35,7 +36,7 @@ from tensorlang.runtime.bundle import BundleKey, Draft, kept
 from tensorlang.runtime.constants import Weights, cells_of, places_of, without_constants
 from tensorlang.runtime.feeds import Place, as_array, check_names, checked, row_major
 from tensorlang.runtime.kernel_log import log_kernel
-from tensorlang.runtime.limits import Explained, tried_lines
+from tensorlang.runtime.limits import Explained, limit_lines, tried_lines
 from tensorlang.runtime.out_of_range import of_node, with_element_of_node
 from tensorlang.runtime.profile import Profile, profile_of
 from tensorlang.runtime.protocol import BoundRuns, MemoryUse, ModelSummary, OpenRuns, Progress, Roles, Timer, installed_roles, quiet
@@ -487,21 +488,23 @@ class OperatorOnDevice:
         if program.externs:
             return Explained(self._parts_explained(arrays))
         (made,), work = self.built.model.kernels.values(), work_of(program)
-        bound = self.on_device.tools.roofline([program])
+        tools = self.on_device.tools
+        limits = limits_of(made.launched, work, self.built.usage, tools.arch.limits, tools.vendor.board(tools.arch))
         text = "\n".join(
             [
+                *limit_lines(limits),
+                "",
                 made.schedule,
                 "",
                 f"schedule   {made.origin}",
                 *tried_lines(made.tried, roles),
-                *(f"launch     {line}" for line in self.built.launches(self.on_device.tools)),
+                *(f"launch     {line}" for line in self.built.launches(tools)),
                 "proven     every read is in bounds, every element is defined once, the order and the barriers keep all dependences",
                 f"work       {work.flops:.3g} operations, {work.moved_bytes:.3g} bytes in and out",
-                *([f"roofline   {work.intensity:.3g} operations a byte: at best {us(bound.seconds)}"] if bound.seconds else []),
                 f"time       {self._time(arrays)}",
             ]
         )
-        return Explained(text)
+        return Explained(text, limits)
 
     def _parts_explained(self, arrays: Sequence[Any]) -> str:
         """Return the report of a program that calls kernels which are not in the language, part by part."""

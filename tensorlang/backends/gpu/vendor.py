@@ -16,6 +16,7 @@ from codegen.store import Cache
 from tensorlang.backends.gpu.model import DeviceModel
 from tensorlang.diagnostics import CompileError, Diagnostic
 from tensorlang.policy.machine import GpuMachine as Machine
+from tensorlang.runtime.report import us
 from tensorlang.runtime.work import Work
 
 
@@ -35,6 +36,10 @@ class Board:
 
     def bound_by(self, work: Work) -> str:
         return "compute" if work.flops / self.flops >= work.moved_bytes / self.bandwidth else "memory"
+
+    def bound(self, work: Work) -> str:
+        """Return what bounds `work`, and the shortest time for it, in words."""
+        return f"bound by {self.bound_by(work)}: at best {us(self.seconds(work))} on {self.name}"
 
 
 class Arch(Protocol):

@@ -25,6 +25,7 @@ from tensorlang.diagnostics import CompileError, Diagnostic, RunError, counted, 
 from tensorlang.graph.data_dependent import DataDependent
 from tensorlang.graph.nodes import Graph
 from tensorlang.graph.texts import texts_of_a_run
+from tensorlang.room import no_room, within_room
 from tensorlang.runtime.bundle import BundleKey, keep_open, kept_open
 from tensorlang.runtime.description import Description
 from tensorlang.runtime.feeds import check_named, describe
@@ -70,7 +71,7 @@ class CompiledModel:
         come; `most`: limits of open sizes by their names. Where `load` says that shapes depend on elements (`DataDependent`), it and
         `key` are called with what these are, too.
 
-        Raises CompileError for what the model does that is not supported, C0111 and C0112."""
+        Raises CompileError for what the model does that is not supported, C0111 and C0112; RunError R0315 where memory is not enough."""
         self._load, self._tools, self._progress, self._key = load, tools, progress, key
         self._origin, self._threads, self._workers = self, tools.threads, tools.workers(tools.threads)
         self._given_shapes, self._given_limits, self._declared = shapes, most or {}, signature
@@ -100,7 +101,8 @@ class CompiledModel:
         known = self._known_to_be_open(shapes)
         if known is None:
             try:
-                self._static = self._specialise(shapes).on(self._workers)
+                with within_room(self._name()):
+                    self._static = self._specialise(shapes).on(self._workers)
             except CompileError as problem:
                 if shapes is not None or not only_shapes_are_open(problem):
                     raise
@@ -268,7 +270,7 @@ class CompiledModel:
         the library of the first input on the device works now (torch's and CuPy's current stream), or on one of the model's own.
 
         Raises RunError: R0301 to R0305 for arrays that do not fit, R0306 when an index or a size in the data is out of range, R0308 for a
-        stream where there are none, R0321 to R0323 for the device."""
+        stream where there are none, R0315 where memory is not enough, R0321 to R0323 for the device."""
         try:
             if self._structured:
                 return self._run_structured(feeds, stream)
@@ -276,6 +278,9 @@ class CompiledModel:
                 return self._made_for(feeds).run(feeds, stream)
             found: dict[str, Any] = self._quick(feeds)
             return found if type(found) is dict else self._run(feeds)
+        except MemoryError as problem:
+            __tracebackhide__ = True
+            raise no_room(self._name(), problem=problem) from None
         except CompileError as refused:
             raise self._with_element(refused, feeds).with_traceback(None) from None
 
@@ -328,13 +333,14 @@ class CompiledModel:
 
         Raises RunError as `run` does, R0307 for arrays that it would have to copy, R0317 for sizes beyond their limits and arrays that are
         too short for these; CompileError C0122 for an output that cannot be written behind an input, C0123 where sizes cannot be open."""
-        if max is not None:
-            return self._on_workers(self._origin._growing_for().prepared(feeds, results or {}, max))
-        if self._structured:
+        if self._structured and max is None:
             if results is not None:
                 raise exception(Diagnostic("R0307", "a model that takes or returns sequences or texts writes into no arrays of yours"))
             return lambda: self.run(feeds)
-        return self._made_for(feeds).prepared(feeds, results)
+        with within_room(self._name()):
+            if max is not None:
+                return self._on_workers(self._origin._growing_for().prepared(feeds, results or {}, max))
+            return self._made_for(feeds).prepared(feeds, results)
 
     def _on_workers(self, step: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
         """Return a function whose parallel loops run on this model's threads."""
@@ -402,7 +408,8 @@ class CompiledModel:
         as in a call. Raises RunError as a call does."""
         feeds = self._flat(self._feeds(arrays, named))
         try:
-            return self._made_for(feeds).profile(feeds)
+            with within_room(self._name()):
+                return self._made_for(feeds).profile(feeds)
         except RunError as refused:
             raise self._with_element(refused, feeds) from None
 

@@ -54,7 +54,7 @@ from tensorlang.planning import Dump, Rules, ScheduleRequest, by_parts
 from tensorlang.policy.complete import DERIVE
 from tensorlang.policy.select import applicable, read, where
 from tensorlang.policy.uncalled import check_written
-from tensorlang.room import no_room
+from tensorlang.room import no_room, within_room
 from tensorlang.runtime.arguments import Call, check_arrays, no_argument, results_given, sizes_given, sorted_out, whole_size
 from tensorlang.runtime.call_cache import CallCache, enter
 from tensorlang.runtime.externs import Has, extern_named, has_none, with_externs
@@ -147,9 +147,9 @@ class Operator:
                 if found is not NotImplemented and type(found) is not int:
                     return found
             return self._called(args, named)
-        except MemoryError:
+        except MemoryError as problem:
             __tracebackhide__ = True
-            raise no_room(self.name) from None
+            raise no_room(self.name, problem=problem) from None
         except RunError as refused:
             __tracebackhide__ = True
             raise self._with_element(refused, args, named).with_traceback(None) from None
@@ -189,10 +189,8 @@ class Operator:
         check_arrays(self.declaration, args, named)
         call = self.call(*args, **named)
         made = self.compiled(call)
-        try:
+        with within_room(self.name):
             again = made.prepared(call.arrays, None if out is None else results_given(self.name, out, made.outputs))
-        except MemoryError:
-            raise no_room(self.name) from None
 
         def run() -> Any:
             try:

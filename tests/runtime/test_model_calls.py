@@ -15,6 +15,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tensorlang as tl
+from codegen.llvm import jit
 
 
 @pytest.fixture(autouse=True)
@@ -213,3 +214,32 @@ def test_a_model_that_changed_since_it_was_compiled_is_compiled_for_no_further_s
     with pytest.raises(tl.CompileError, match=r"O015.*`.*m\.onnx`"):
         model(np.ones((3, 4), np.float32))
     np.testing.assert_array_equal(tl.compile(path, threads=1)(np.ones((3, 4), np.float32)), np.zeros((3, 3)))
+
+
+# ---------------------------------------------------------------- memory
+
+
+@pytest.mark.parametrize("way", ["run", "call", "prepared", "profile"])
+def test_a_model_for_which_there_is_no_memory_is_refused_and_runs_once_there_is_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    limit = tmp_path / "max_map_count"
+    monkeypatch.setattr(jit, "_MOST_MAPPINGS", limit)
+    monkeypatch.setattr(jit, "_OBJECTS_BETWEEN", 1)
+    limit.write_text("8200\n")
+    model = tl.compile(layer(tmp_path), threads=1)
+    ways = {"run": model.run, "call": model, "prepared": model.prepared, "profile": model.profile}
+    with pytest.raises(tl.RunError, match=r"R0315.*not enough memory for what `layer` makes") as refused:
+        ways[way]({"x": X})
+    assert "of 8200 that vm.max_map_count allows a process" in str(refused.value)
+    limit.write_text("4000000\n")
+    assert ways[way]({"x": X}) is not None
+
+
+def test_a_model_of_fixed_shapes_for_which_there_is_no_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    limit = tmp_path / "max_map_count"
+    limit.write_text("8200\n")
+    monkeypatch.setattr(jit, "_MOST_MAPPINGS", limit)
+    monkeypatch.setattr(jit, "_OBJECTS_BETWEEN", 1)
+    with pytest.raises(tl.RunError, match=r"R0315.*not enough memory"):
+        tl.compile(layer(tmp_path, 2), threads=1)

@@ -15,9 +15,10 @@ import venv
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PYTEST = ("-m", "pytest", "-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder")
+PYTEST = ("-m", "pytest", "-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder", "--max-worker-restart", "0")
 """How the tests run: a process runs all tests of a file, so that what they share is made once, and long files come first, as
-`tests/conftest.py` orders them, so that no process waits for another's at the end."""
+`tests/conftest.py` orders them, so that no process waits for another's at the end. A process that dies ends the run: begun again, it would
+leave the scheduler of files waiting without end."""
 WHOLE = {"tests": (*PYTEST, "--ignore=tests/pytorch"), "tests of PyTorch": (*PYTEST, "tests/pytorch")}
 """All tests. Those of PyTorch, whose libraries and threads stay in a process that has loaded them, have processes of their own."""
 HOME = ROOT / ".venv"

@@ -19,8 +19,13 @@ PYTEST = ("-m", "pytest", "-n", "auto", "--dist", "loadfile", "--no-loadscope-re
 """How the tests run: a process runs all tests of a file, so that what they share is made once, and long files come first, as
 `tests/conftest.py` orders them, so that no process waits for another's at the end. A process that dies ends the run: begun again, it would
 leave the scheduler of files waiting without end."""
-WHOLE = {"tests": (*PYTEST, "--ignore=tests/pytorch"), "tests of PyTorch": (*PYTEST, "tests/pytorch")}
-"""All tests. Those of PyTorch, whose libraries and threads stay in a process that has loaded them, have processes of their own."""
+WHOLE = {
+    "tests": (*PYTEST, "--ignore=tests/pytorch", "--ignore=tests/stdlib"),
+    "tests of the standard library": (*PYTEST, "tests/stdlib"),
+    "tests of PyTorch": (*PYTEST, "tests/pytorch"),
+}
+"""All tests. Loaded kernels, of which those of the standard library are thousands, and PyTorch's libraries and threads stay in a process
+that has loaded them, so these have processes of their own."""
 HOME = ROOT / ".venv"
 
 

@@ -165,7 +165,8 @@ def compared(folder: Path, arguments: argparse.Namespace) -> list[dict[str, Any]
     expected = one.run(feeds)["label"]
 
     def served(peer: Any, **options: Any) -> Callable[[], AbstractContextManager[Server]]:
-        return lambda: tl.serve(peer, **{"max_batch": 8, "max_delay": 0.002, "workers": workers, **options})
+        known = {} if isinstance(peer, tl.Saved) else {"assume_independent": "a network of convolutions keeps images apart"}
+        return lambda: tl.serve(peer, **known, **{"max_batch": 8, "max_delay": 0.002, "workers": workers, **options})
 
     ways: dict[str, Callable[[], AbstractContextManager[Server]] | Run] = {
         "tensorlang, batches of 8": served(model),

@@ -211,9 +211,9 @@ class Symbols:
     def decided(self, formula: Formula, relation: Relation) -> bool:
         """Tell whether `formula relation 0` holds: for all sizes, or, which is assumed from here on, for the samples."""
         lo, hi = range_of(formula)
-        if _always(lo, hi, relation):
+        if holds_between(lo, hi, relation):
             return True
-        if _always(lo, hi, NEGATED[relation]):
+        if holds_between(lo, hi, NEGATED[relation]):
             return False
         sample = evaluate(formula, self.samples)
         holds = _compared(sample, relation)
@@ -562,7 +562,7 @@ def _compared(value: int, relation: Relation) -> bool:
             assert_never(relation)
 
 
-def _always(lo: int, hi: int, relation: Relation) -> bool:
+def holds_between(lo: int, hi: int, relation: Relation) -> bool:
     match relation:
         case "<":
             return hi < 0

@@ -33,12 +33,14 @@ from tensorlang.runtime.growing import Growing
 from tensorlang.runtime.open_sizes import Compiling, Given, OpenShapes, OpenSizes, Rest
 from tensorlang.runtime.profile import Profile
 from tensorlang.runtime.protocol import MemoryUse, Progress, Runs, Timer, Tools, quiet
+from tensorlang.runtime.rows import model_rows
 from tensorlang.runtime.saving import graphs_of, only_shapes_are_open, save_options
 from tensorlang.runtime.signature import OpenModel, Signature, TensorSignature, check_feeds, named_inputs, signature_of
 from tensorlang.runtime.specialization import Sizes
 from tensorlang.runtime.stages import Stages
 from tensorlang.runtime.structured import flat_feeds, flat_inputs, is_structured, structured_results
 from tensorlang.runtime.work import Roofline
+from tensorlang.saved.package import Rows
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -76,6 +78,7 @@ class CompiledModel:
         self._origin, self._threads, self._workers = self, tools.threads, tools.workers(tools.threads)
         self._given_shapes, self._given_limits, self._declared = shapes, most or {}, signature
         self._shared: dict[str, Any] = {}
+        self._facts: dict[str, Rows] = {}
         self._again = made
         self._made: BoundedCache[tuple[tuple[str, tuple[int, ...]], ...], Runs] = BoundedCache(tools.combinations)
         self._lock = Lock()
@@ -201,6 +204,13 @@ class CompiledModel:
                 return found
             self._signature = found
         return self._signature
+
+    @property
+    def rows(self) -> Rows:
+        """Whether rows of a batch depend on each other: proven of the model with all sizes open that it leaves open."""
+        if "rows" not in self._facts:
+            self._facts["rows"] = model_rows(self._load, self._signature if self._open else None)
+        return self._facts["rows"]
 
     @property
     def memory(self) -> MemoryUse:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from .errors import SavedError
-from .package import Manifest, Tensor, check_file, identity_of, read_manifest
+from .package import Manifest, Rows, Tensor, check_file, identity_of, read_manifest
 
 Array = np.ndarray[Any, Any]
 _NUMPY = {
@@ -163,6 +163,11 @@ class Saved:
     def outputs(self) -> tuple[Tensor, ...]:
         """The outputs, as the inputs."""
         return self.manifest.outputs
+
+    @property
+    def rows(self) -> Rows:
+        """Whether rows of a batch depend on each other, as was found when it was built."""
+        return self.manifest.rows
 
     @property
     def level(self) -> str:

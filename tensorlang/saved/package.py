@@ -61,6 +61,15 @@ class Kernel:
 
 
 @dataclass(frozen=True)
+class Rows:
+    """Whether rows of a batch depend on each other. `verdict`: "independent", proven for every size of the batch; "mixed", as they do, and
+    `why` names what reads two rows; "unknown", where neither was found, and `why` says where the proof ends."""
+
+    verdict: str = "unknown"
+    why: str = "it was built by a version that did not look"
+
+
+@dataclass(frozen=True)
 class File:
     """How many bytes a file has, and their SHA-256."""
 
@@ -86,6 +95,7 @@ class Manifest:
     library: str
     weights: str
     kernels: tuple[Kernel, ...] = ()
+    rows: Rows = Rows()
     files: Mapping[str, File] = field(default_factory=dict)
 
 
@@ -170,6 +180,7 @@ def _manifest(d: Mapping[str, Any]) -> Manifest:
         _text(d["library"], empty=True),
         _text(d["weights"], empty=True),
         tuple(map(kernel, _list(d["kernels"]))),
+        Rows(_text(d["rows"]["verdict"]), _text(d["rows"]["why"], empty=True)) if "rows" in d else Rows(),
         {_text(name): File(_number(f["bytes"], 2**62), _text(f["sha256"])) for name, f in d["files"].items()},
     )
 

@@ -10,6 +10,7 @@ process of its own (`workers.py`).
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections import deque
@@ -22,9 +23,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from .errors import SavedError
+from .package import Rows
 from .workers import InProcess, InThread, WorkerDied
 
 Array = np.ndarray[Any, Any]
+_log = logging.getLogger("tensorlang.serve")
 _MOST_DEATHS = 2
 """How many workers a request may have seen die: which request of a batch it was is found by running each alone."""
 
@@ -52,26 +55,31 @@ def serve(
     threads: int | None = 1,
     processes: bool = False,
     max_queue: int = 1024,
+    assume_independent: str | None = None,
 ) -> Server:
     """Return a server of a model, compiled or loaded, whose requests are run in batches.
 
-    `max_batch`: rows that a batch has at most, along the first dimension of all inputs and outputs, which the model leaves open and whose
-    rows do not depend on each other; 1 for requests that run alone. `max_delay`: seconds that a request waits at most for others.
+    `max_batch`: rows that a batch has at most, along the first dimension of all inputs and outputs, which the model leaves open and of
+    which it has to be proven that rows do not depend on each other (`model.rows`); 1 for requests that run alone.
+    `assume_independent`: why rows do not depend on each other where that is not proven, which is kept in the log and as
+    `Server.assumed`. `max_delay`: seconds that a request waits at most for others.
     `workers`: how many batches run at a time, each on `threads` threads (None: as many as the model has). `processes`: each worker is a
     process of its own, which is started again when it dies; its requests are run again once. `max_queue`: how many requests wait at most.
 
     Raises SavedError R0411 for arguments that are no such numbers, and for a model whose inputs and outputs do not begin with one open
-    size."""
+    size; R0416 for one whose rows depend on each other or are not proven not to."""
     for name, value, least in (("max_batch", max_batch, 1), ("workers", workers, 1), ("max_queue", max_queue, 1)):
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise SavedError("R0411", f"`{name}` is {value!r}", f"give a whole number from {least}")
     if isinstance(max_delay, bool) or not isinstance(max_delay, (int, float)) or not 0 <= max_delay < float("inf"):
         raise SavedError("R0411", f"`max_delay` is {max_delay!r}", "give seconds: `max_delay=0.002`")
+    assumed = ""
     if max_batch > 1:
         _check_batch(model, max_batch)
+        assumed = _checked_rows(model, assume_independent)
     clones = [model.clone(threads=threads) for _ in range(workers)]
     made = [InProcess(clone) if processes else InThread(clone) for clone in clones]
-    return Server(model, made, max_batch, float(max_delay), max_queue)
+    return Server(model, made, max_batch, float(max_delay), max_queue, assumed)
 
 
 def _check_batch(model: Served, max_batch: int) -> None:
@@ -89,6 +97,22 @@ def _check_batch(model: Served, max_batch: int) -> None:
         raise SavedError("R0411", title, f"`tensorlang build --max {size}={max_batch}`, or a smaller batch")
 
 
+def _checked_rows(model: Served, assumed: str | None) -> str:
+    """Return why rows do not depend on each other where that is not proven, "" where it is. Raises SavedError R0411 and R0416."""
+    if assumed is not None and (not isinstance(assumed, str) or not assumed.strip()):
+        title = f"`assume_independent` is {assumed!r}, and no reason"
+        raise SavedError("R0411", title, 'say why: `assume_independent="the mean over the batch is of constants"`')
+    rows: Rows = getattr(model, "rows", Rows("unknown", "it is no model that was compiled here, and nothing is known of it"))
+    if rows.verdict == "independent":
+        return ""
+    if assumed is not None:
+        _log.warning("rows are assumed to be independent, because %s; what was found: %s", assumed, rows.why)
+        return assumed
+    said = "rows of a batch depend on each other" if rows.verdict == "mixed" else "it is not proven that rows of a batch are independent"
+    help = 'serve it with `max_batch=1`, or say why this is fine: `assume_independent="…"`'
+    raise SavedError("R0416", f"{said}: {rows.why}", help)
+
+
 @dataclass(slots=True, eq=False)
 class _Request:
     """What one caller asks for: its arrays, how many rows they have, and since when it waits."""
@@ -103,8 +127,16 @@ class _Request:
 class Server:
     """Requests in, results out (`serve`). It may be called from any number of threads. As a context manager it closes itself."""
 
-    def __init__(self, model: Served, workers: Sequence[InThread | InProcess], max_batch: int, max_delay: float, max_queue: int) -> None:
-        self.max_batch, self.max_delay, self.max_queue = max_batch, max_delay, max_queue
+    def __init__(
+        self,
+        model: Served,
+        workers: Sequence[InThread | InProcess],
+        max_batch: int,
+        max_delay: float,
+        max_queue: int,
+        assumed: str = "",
+    ) -> None:
+        self.max_batch, self.max_delay, self.max_queue, self.assumed = max_batch, max_delay, max_queue, assumed
         self.workers = tuple(workers)
         self._names = tuple(t.name for t in model.inputs)
         self._groups: dict[object, deque[_Request]] = {}

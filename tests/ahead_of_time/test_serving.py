@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from saved_libraries import IMAGE, X
+from saved_libraries import IMAGE, X, network
 
 import tensorlang as tl
-from tensorlang.saved.package import Tensor
+from tensorlang.saved.package import Rows, Tensor
 
 
 class Doubling:
@@ -24,6 +24,7 @@ class Doubling:
 
     inputs = (Tensor("x", "f32", ("batch", "n")),)
     outputs = (Tensor("y", "f32", ("batch", "n")),)
+    rows = Rows("independent", "")
 
     def __init__(self) -> None:
         self.batches: list[int] = []
@@ -153,6 +154,42 @@ def test_limits_that_are_none_are_refused(doubling: Doubling, named: dict[str, A
     refused("R0411", tl.serve, doubling, **named)
 
 
+MIXING = """
+op centred(x: f32[B, N]) -> (y: f32[B, N]) {
+    m[j] = sum(b) x[b, j]
+    y[b, j] = x[b, j] - m[j] / f32(B)
+}
+"""
+
+
+def test_what_mixes_the_rows_of_its_batch_is_refused_with_two_elements_of_other_rows(tmp_path: Path) -> None:
+    tl.parse(MIXING).centred.save(tmp_path / "centred", rows(1), symbolic=True, max={"B": 8, "N": 8})
+    model = tl.load_model(tmp_path / "centred")
+    with pytest.raises(tl.SavedError, match=r"R0416.*`m\[0\]` reads `x\[0, 0\]` and `x\[1, 0\]`, which are of rows 0 and 1"):
+        tl.serve(model, max_batch=8)
+    with tl.serve(model, max_batch=1) as server:
+        assert server.run(rows(3))["y"][0, 0] == 0
+
+
+def test_a_model_of_which_nothing_is_known_is_refused_unless_someone_says_why_it_may_be_served(
+    doubling: Doubling, caplog: pytest.LogCaptureFixture
+) -> None:
+    doubling.rows = Rows("unknown", "node `far`: nothing is known of what it computes")
+    refused("R0416", tl.serve, doubling)
+    refused("R0411", tl.serve, doubling, assume_independent=" ")
+    with caplog.at_level("WARNING", "tensorlang.serve"), tl.serve(doubling, assume_independent="each row is doubled") as server:
+        assert server.run(rows(3))["y"][0, 0] == 6 and server.assumed == "each row is doubled"
+    assert "each row is doubled" in caplog.text and "node `far`" in caplog.text
+
+
+def test_a_compiled_model_is_served_when_its_rows_are_proven_apart() -> None:
+    with tl.serve(tl.compile(network("batch")), max_batch=2, max_delay=60) as server:
+        first, second = (server.submit({"image": IMAGE[k : k + 1]}) for k in range(2))
+        alone = tl.compile(network(1))(IMAGE[1:])
+        np.testing.assert_allclose(second.result(60)["label"], alone, rtol=1e-5, atol=1e-6)
+        assert first.result(60)["label"].shape == (1, 4)
+
+
 def test_a_model_whose_arrays_begin_with_other_sizes_is_served_request_by_request(folder: Path) -> None:
     first = tl.load_model(folder / "first")
     refused("R0411", tl.serve, first)
@@ -210,7 +247,7 @@ def test_the_programs_of_the_page_print_what_it_says(
     monkeypatch.chdir(tmp_path)
     page, scope = (Path(__file__).parents[2] / "docs" / "serving.md").read_text("utf-8"), dict[str, Any]()
     blocks = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", page, re.DOTALL)
-    assert len(blocks) == page.count("```python") == 2
+    assert len(blocks) == page.count("```python") == 3
     for program, printed in blocks:
         exec(program, scope)
         assert capsys.readouterr().out == printed

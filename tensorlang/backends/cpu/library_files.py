@@ -26,12 +26,12 @@ from tensorlang.saved import package
 MANIFEST = package.MANIFEST
 
 
-def write_library(library: Library, folder: Path, model: str, version: str) -> Path:
+def write_library(library: Library, folder: Path, model: str, version: str, rows: package.Rows) -> Path:
     """Write the files of a library into a folder. Return the folder. Raises as `write_folder` does."""
-    return write_folder(_files(library, model, version), folder)
+    return write_folder(_files(library, model, version, rows), folder)
 
 
-def write_modules(name: str, levels: Sequence[Compiled], folder: Path, model: str, version: str) -> Path:
+def write_modules(name: str, levels: Sequence[Compiled], folder: Path, model: str, version: str, rows: package.Rows) -> Path:
     """Write modules of WebAssembly, one for each level, into a folder. Return the folder. Raises CompileError C0131 as `module_files` does,
     and as `write_folder` does."""
     files, first = module_files(name, levels), levels[0]
@@ -49,6 +49,7 @@ def write_modules(name: str, levels: Sequence[Compiled], folder: Path, model: st
         "",
         "",
         tuple(package.Kernel(p.symbol, p.schedule, p.origin, p.requirements, p.validated) for p in proofs.values()),
+        rows,
         {file: package.digest_of(data) for file, data in files.items()},
     )
     return write_folder({**files, MANIFEST: package.manifest_text(manifest).encode()}, folder)
@@ -77,7 +78,7 @@ def write_folder(files: Mapping[str, bytes | memoryview], folder: Path) -> Path:
     return folder
 
 
-def _files(library: Library, model: str, version: str) -> Mapping[str, bytes | memoryview]:
+def _files(library: Library, model: str, version: str, rows: package.Rows) -> Mapping[str, bytes | memoryview]:
     of, made = library.interface, library.object
     files: dict[str, bytes | memoryview] = {
         f"lib{of.name}.a": archive([(f"{of.name[:12]}.o", made)]),
@@ -103,6 +104,7 @@ def _files(library: Library, model: str, version: str) -> Mapping[str, bytes | m
         shared,
         f"{of.name}.weights" if library.weights is not None else "",
         tuple(package.Kernel(p.symbol, p.schedule, p.origin, p.requirements, p.validated) for p in library.proofs),
+        rows,
         {name: package.digest_of(data) for name, data in files.items()},
     )
     return files | {MANIFEST: package.manifest_text(manifest).encode()}

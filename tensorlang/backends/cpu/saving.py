@@ -15,6 +15,7 @@ from tensorlang.backends.cpu.native_library import Compiled, linked, of_model, o
 from tensorlang.backends.cpu.open_sizes import built_parts
 from tensorlang.backends.cpu.toolchain import Toolchain
 from tensorlang.diagnostics import error
+from tensorlang.graph.independent_rows import rows_of, rows_of_program
 from tensorlang.graph.nodes import Graph
 from tensorlang.graph.precisions import chosen
 from tensorlang.graph.sizes import OpenSize
@@ -23,6 +24,7 @@ from tensorlang.runtime.constants import Weights, in_memory, places_of, without_
 from tensorlang.runtime.jobs import optimised
 from tensorlang.runtime.protocol import Progress
 from tensorlang.runtime.saving import SaveOptions
+from tensorlang.saved.package import Rows
 from tensorlang.targets import HOST
 from tensorlang.tensor.nodes import Program
 
@@ -37,14 +39,17 @@ def save_operator(tools: Toolchain, program: Program, request: ScheduleRequest, 
         made = here.kernel(program, request, here.store)
         return of_operator(program, made, here, options.most)
 
-    return _written([compiled(here) for here in toolchains(tools, options)], folder, options)
+    return _written([compiled(here) for here in toolchains(tools, options)], folder, options, rows_of_program(program))
 
 
 def save_model(tools: Toolchain, load: Callable[[], Graph], progress: Progress, folder: Path, options: SaveOptions) -> Path:
     """Write a model as a library; `load` imports it, with sizes for what is open. Raises as `save_operator` does."""
 
+    found: list[Rows] = []
+
     def compiled(here: Toolchain) -> Compiled:
         loaded = load()
+        found.append(rows_of(loaded))
         graph, names = optimised(loaded, here), tuple(loaded.outputs)
         if loaded.symbols is not None and loaded.symbols.samples:
             return of_open_model(built_parts(graph, here, progress, names, in_memory), here, options.most)
@@ -54,18 +59,19 @@ def save_model(tools: Toolchain, load: Callable[[], Graph], progress: Progress, 
         return of_model(replace(parts, constants=block, names=names), here)
 
     try:
-        return _written([compiled(here) for here in toolchains(tools, options)], folder, options)
+        levels = [compiled(here) for here in toolchains(tools, options)]
+        return _written(levels, folder, options, found[0])
     except OpenSize as need:
         title = f"not supported yet: these sizes cannot be open in a library: {need}"
         raise error("C0131", title, help="fix the shapes of the inputs: `x=f32[1,3,224,224]`") from None
 
 
-def _written(levels: Sequence[Compiled], folder: Path, options: SaveOptions) -> Path:
+def _written(levels: Sequence[Compiled], folder: Path, options: SaveOptions, rows: Rows) -> Path:
     if levels[0].target.is_wasm:
         if options.inside:
             raise error("C0131", "not supported yet: weights inside a module of WebAssembly", help='leave them "beside" it')
-        return write_modules(options.name, levels, folder, options.model, __version__)
-    return write_library(linked(options.name, levels, inside=options.inside), folder, options.model, __version__)
+        return write_modules(options.name, levels, folder, options.model, __version__, rows)
+    return write_library(linked(options.name, levels, inside=options.inside), folder, options.model, __version__, rows)
 
 
 def toolchains(tools: Toolchain, options: SaveOptions) -> tuple[Toolchain, ...]:

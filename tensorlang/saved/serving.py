@@ -56,6 +56,7 @@ def serve(
     processes: bool = False,
     max_queue: int = 1024,
     assume_independent: str | None = None,
+    max_seconds: float | None = None,
 ) -> Server:
     """Return a server of a model, compiled or loaded, whose requests are run in batches.
 
@@ -66,6 +67,8 @@ def serve(
     `workers`: how many batches run at a time, each on `threads` threads (None: as many as the model has). `processes`: each worker is a
     process of its own, which is started again when it dies; its requests are run again once. `max_queue`: how many requests wait at most.
 
+    `max_seconds`: how long a worker process may take for a batch, its start included, before it is replaced as one that died.
+
     Raises SavedError R0411 for arguments that are no such numbers, and for a model whose inputs and outputs do not begin with one open
     size; R0416 for one whose rows depend on each other or are not proven not to."""
     for name, value, least in (("max_batch", max_batch, 1), ("workers", workers, 1), ("max_queue", max_queue, 1)):
@@ -73,12 +76,17 @@ def serve(
             raise SavedError("R0411", f"`{name}` is {value!r}", f"give a whole number from {least}")
     if isinstance(max_delay, bool) or not isinstance(max_delay, (int, float)) or not 0 <= max_delay < float("inf"):
         raise SavedError("R0411", f"`max_delay` is {max_delay!r}", "give seconds: `max_delay=0.002`")
+    if max_seconds is not None and (
+        isinstance(max_seconds, bool) or not isinstance(max_seconds, (int, float)) or not max_seconds > 0 or not processes
+    ):
+        title = f"`max_seconds` is {max_seconds!r}{'' if processes else ', and a thread cannot be ended'}"
+        raise SavedError("R0411", title, "give seconds, with `processes=True`")
     assumed = ""
     if max_batch > 1:
         _check_batch(model, max_batch)
         assumed = _checked_rows(model, assume_independent)
     clones = [model.clone(threads=threads) for _ in range(workers)]
-    made = [InProcess(clone) if processes else InThread(clone) for clone in clones]
+    made = [InProcess(clone, max_seconds) if processes else InThread(clone) for clone in clones]
     return Server(model, made, max_batch, float(max_delay), max_queue, assumed)
 
 

@@ -34,8 +34,10 @@ class InThread:
 class InProcess:
     """A model that runs in a process of its own, which is started with the first batch, and again after it died."""
 
-    def __init__(self, model: Any) -> None:
-        """`model` is pickled: another process makes it of what it was made of, and shares mapped weights."""
+    def __init__(self, model: Any, limit: float | None = None) -> None:
+        """`model` is pickled: another process makes it of what it was made of, and shares mapped weights. A process that has not answered
+        in `limit` seconds (None: as long as it takes) is ended."""
+        self._limit = limit
         self._pickled = pickle.dumps(model)
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
@@ -47,10 +49,14 @@ class InProcess:
         return None if self._process is None else self._process.pid
 
     def run(self, feeds: Mapping[str, object]) -> dict[str, Any]:
-        """Return the outputs by name. Raises what the model raises, WorkerDied where the process ends meanwhile."""
+        """Return the outputs by name. Raises what the model raises, WorkerDied where the process ends meanwhile, or is
+        ended as it does not answer in time."""
         connection = self._connection or self._start()
         try:
             connection.send(feeds)
+            if not connection.poll(self._limit):
+                self._kill()
+                raise WorkerDied(f"no answer in {self._limit} seconds")
             fine, found = connection.recv()
         except (EOFError, OSError) as problem:
             raise WorkerDied(f"exit status {self._end()}") from problem
@@ -72,6 +78,11 @@ class InProcess:
         self._connection = Connection(ours.detach())
         self._connection.send_bytes(self._pickled)
         return self._connection
+
+    def _kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+        self._end()
 
     def _end(self) -> int | None:
         """Reap the process, which has no more connection; return its exit status."""

@@ -241,6 +241,27 @@ def test_a_request_that_kills_its_worker_fails_alone() -> None:
             bad.result(60)
 
 
+class Hanging(Doubling):
+    """A model that never answers for a row that is negative."""
+
+    def __reduce__(self) -> Any:
+        return Hanging, ()
+
+    def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        if feeds["x"].min(initial=0) < 0:
+            threading.Event().wait()
+        return super().run(feeds)
+
+
+def test_a_worker_that_does_not_answer_is_replaced_and_its_client_told(doubling: Doubling) -> None:
+    refused("R0411", tl.serve, doubling, max_seconds=1)
+    with tl.serve(Hanging(), max_batch=1, processes=True, max_seconds=8) as server:
+        bad, good = server.submit(rows(-1)), server.submit(rows(1))
+        with pytest.raises(tl.SavedError, match=r"R0415.*no answer in 8 seconds"):
+            bad.result(60)
+        assert good.result(60)["y"][0, 0] == 2
+
+
 def test_the_programs_of_the_page_print_what_it_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,7 +13,7 @@ from onnx import AttributeProto, FunctionProto, NodeProto, TypeProto, helper
 
 from codegen.dtypes import DType
 from stdlib.onnx.model import Node
-from stdlib.onnx.site import Item
+from stdlib.onnx.site import Item, Maps
 from stdlib.onnx.tensors import ELEMENT_TYPES
 from tensorlang.graph.nodes import Value
 
@@ -84,9 +84,9 @@ def is_function(node: Node) -> bool:
 
 
 def type_of(item: Item) -> TypeProto:
-    """Return the type of an argument as ONNX writes it, an empty one for what is not there."""
+    """Return the type of an argument as ONNX writes it, an empty one for what is not there and for maps, which no function takes."""
     match item:
-        case None:
+        case None | Maps():
             return TypeProto()
         case Value():
             made: TypeProto = helper.make_tensor_type_proto(NUMBERS[item.dtype], item.shape)

@@ -24,7 +24,7 @@ from stdlib.onnx.model import Array, Block, Declared, Model, Node
 from stdlib.onnx.problems import Hosted, Refusal, Unknown, Unsupported, quoted
 from stdlib.onnx.reader import AnyDomain, read
 from stdlib.onnx.scope import Scope
-from stdlib.onnx.site import Builder, Item, Result, Rule, Site, TensorSequence, tensors_of
+from stdlib.onnx.site import Builder, Item, Maps, Result, Rule, Site, TensorSequence, tensors_of
 from stdlib.onnx.stages import data_dependent
 from stdlib.onnx.table import rule_for
 from stdlib.onnx.table.strings import moves_text, takes_text
@@ -37,7 +37,7 @@ from tensorlang.graph.shape_arithmetic import int_or_size
 from tensorlang.graph.sizes import Size, Symbols, UnequalSizes
 from tensorlang.runtime.custom_nodes import Custom
 from tensorlang.runtime.signature import Signature, TensorSignature
-from tensorlang.runtime.structured import SAID, count_of, item_of
+from tensorlang.runtime.structured import SAID, count_of, item_of, keys_of, values_of
 
 P = ParamSpec("P")
 
@@ -60,7 +60,7 @@ def signature_of(source: str | os.PathLike[str] | bytes | ModelProto) -> Signatu
     """Return the signature of a model as it declares it. Raises CompileError."""
     model = read(source, AnyDomain())
     taken, returned = (
-        tuple(TensorSignature(d.name, d.dtype, d.dims, d.form, d.text) for d in all_) for all_ in (model.inputs, model.outputs)
+        tuple(TensorSignature(d.name, d.dtype, d.dims, d.form, d.text, d.text_keys) for d in all_) for all_ in (model.inputs, model.outputs)
     )
     return Signature(model.name, taken, returned)
 
@@ -210,7 +210,7 @@ class _Import:
                 )
         symbols: dict[str, int] = {}
         for declared in self.model.inputs:
-            if not declared.is_sequence:
+            if not declared.is_sequence and not declared.is_map:
                 self._guard(self._bind_symbols, declared, shapes.get(declared.name), symbols)
         for declared in self.model.inputs:
             self._guard(self._input_of_form, declared, shapes, symbols)
@@ -225,6 +225,10 @@ class _Import:
             self._plain_input(SAID, DTYPES["bool"], (0,))
 
     def _input_of_form(self, declared: Declared, shapes: Mapping[str, tuple[int, ...]], symbols: Mapping[str, int]) -> None:
+        if declared.is_map:
+            if SAID in shapes:
+                self._map_input(declared, shapes)
+            return
         count = shapes.get(count_of(declared.name), (0,))[0]
         if declared.form != "tensor" and SAID in shapes:
             self._plain_input(count_of(declared.name), DTYPES["bool"], (count,))
@@ -237,6 +241,15 @@ class _Import:
             self._define(declared.name, TensorSequence(items, declared.dtype))
         else:
             self._input(declared, shapes.get(declared.name), symbols)
+
+    def _map_input(self, declared: Declared, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        assert declared.dtype is not None
+        keys, values = keys_of(declared.name), values_of(declared.name)
+        item = Maps(
+            self._plain_input(keys, DTYPES["i64"], shapes[keys], declared.text_keys),
+            self._plain_input(values, declared.dtype, shapes[values], declared.text),
+        )
+        self._define(declared.name, item)
 
     def _plain_input(self, name: str, dtype: DType, shape: tuple[int, ...], text: bool = False) -> Value:
         if name in self.builder.taken:
@@ -409,6 +422,9 @@ class _Import:
                     stem = self._name(name)
                     items = tuple(named(value, self.builder.fresh(f"{stem}[{at}]")) for at, value in enumerate(item.items))
                     found[name] = replace(item, items=items)
+                case Maps():
+                    stem = self._name(name)
+                    found[name] = Maps(named(item.keys, keys_of(stem)), named(item.values, values_of(stem)))
                 case None if node.op in ("Optional", "If", "Loop", "Scan", "Identity") or self.model.function_of(node) or is_function(node):
                     found[name] = None
                 case None:
@@ -431,6 +447,14 @@ class _Import:
 
     def _output(self, declared: Declared) -> None:
         item = self.scope[declared.name]
+        if declared.is_map != isinstance(item, Maps):
+            raise Unsupported(f"output {quoted(declared.name)}, which is {'no map' if declared.is_map else 'a map'}")
+        if isinstance(item, Maps):
+            part = replace(declared, form="tensor", dims=None)
+            keys = replace(part, name=keys_of(declared.name), dtype=item.keys.dtype, text=declared.text_keys)
+            self._tensor_output(keys, item.keys)
+            self._tensor_output(replace(part, name=values_of(declared.name)), item.values)
+            return
         is_sequence = isinstance(item, TensorSequence)
         if is_sequence != declared.is_sequence or (item is None and not declared.is_optional):
             found = "a sequence" if is_sequence else "nothing" if item is None else "a tensor"
@@ -495,6 +519,8 @@ def _parts(declared: Declared, shapes: Mapping[str, tuple[int, ...]]) -> list[st
     """Return what else than the name of an input a run gives shapes of."""
     if declared.form == "tensor":
         return []
+    if declared.is_map:
+        return [keys_of(declared.name), values_of(declared.name)]
     (count,) = shapes.get(count_of(declared.name), (0,))
     return [count_of(declared.name), *(item_of(declared.name, k) for k in range(count))]
 

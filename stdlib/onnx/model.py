@@ -25,13 +25,15 @@ Dim: TypeAlias = int | str | None
 @dataclass(frozen=True, slots=True)
 class Declared:
     """An input or output of the model. A dimension is a number, a symbol, or None when nothing is said; `dims` None: not even the rank.
-    `text`: elements are strings, which are numbers of type `dtype` in graphs. Of a sequence all this is said of each of its tensors."""
+    `text`: elements are strings, which are numbers of type `dtype` in graphs. Of a sequence all this is said of each of its tensors, of a
+    map of its values; `text_keys`: its keys are strings, not integers."""
 
     name: str
     dtype: DType | None
     dims: tuple[Dim, ...] | None
     form: Form = "tensor"
     text: bool = False
+    text_keys: bool = False
 
     @property
     def is_sequence(self) -> bool:
@@ -40,6 +42,10 @@ class Declared:
     @property
     def is_optional(self) -> bool:
         return self.form.startswith("optional")
+
+    @property
+    def is_map(self) -> bool:
+        return self.form in ("map", "sequence of maps")
 
 
 @dataclass(frozen=True, slots=True)

@@ -240,6 +240,8 @@ class _Reader:
             if role == "output":
                 return Declared(value.name, None, None, form=_FORMS[form])
             raise Refusal("O003", f"{what} has no type")
+        if kind == "map_type" and (role, form) in (("input", ""), ("output", "sequence")):
+            return _declared_map(value.name, type_.map_type, form, what)
         if kind != "tensor_type":
             raise Unsupported(f"{what} is a {f'{form} of a ' if form else ''}{kind.removesuffix('_type').replace('_', ' ')}, not a tensor")
         tensor = type_.tensor_type
@@ -361,6 +363,16 @@ class _Reader:
         for output in model.outputs:
             if output.name not in defined:
                 self.problems.append(Diagnostic("O002", f"output {quoted(output.name)} is never computed"))
+
+
+def _declared_map(name: str, declared: Any, form: str, what: str) -> Declared:
+    """Return an input or output that is a map, or several of them."""
+    held = declared.value_type
+    if declared.key_type not in (TensorProto.STRING, TensorProto.INT64) or held.WhichOneof("value") != "tensor_type":
+        raise Unsupported(f"{what} is a map from something else than strings or i64, or to something else than tensors")
+    text = held.tensor_type.elem_type == TensorProto.STRING
+    dtype = TEXT if text else element_type(held.tensor_type.elem_type, what)
+    return Declared(name, dtype, None, "sequence of maps" if form else "map", text, declared.key_type == TensorProto.STRING)
 
 
 def _versions(proto: ModelProto) -> dict[str, int]:

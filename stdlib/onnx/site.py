@@ -59,7 +59,7 @@ KNOWN_ELEMENTS = 1 << 24
 
 Type: TypeAlias = tuple[DType, tuple[int, ...]]
 Argument: TypeAlias = "Value | tuple[Value, ...] | None"
-Item: TypeAlias = "Value | TensorSequence | None"
+Item: TypeAlias = "Value | TensorSequence | Maps | None"
 Result: TypeAlias = "Item | tuple[Item, ...]"
 Rule: TypeAlias = "Callable[[Site], Result]"
 
@@ -70,6 +70,14 @@ class TensorSequence:
 
     items: tuple[Value, ...]
     dtype: DType | None
+
+
+@dataclass(frozen=True, slots=True)
+class Maps:
+    """Maps with the same keys. `values` has what one holds for each of them, or a row of such for each of several maps."""
+
+    keys: Value
+    values: Value
 
 
 @lru_cache(maxsize=8192)
@@ -137,7 +145,15 @@ def _as(dtype: DType, e: Expr) -> IndexValue | Cast:
 
 def tensors_of(item: Item) -> tuple[Value, ...]:
     """Return the tensors of an argument or a result."""
-    return item.items if isinstance(item, TensorSequence) else () if item is None else (item,)
+    match item:
+        case None:
+            return ()
+        case TensorSequence():
+            return item.items
+        case Maps():
+            return item.keys, item.values
+        case Value():
+            return (item,)
 
 
 def flat(arguments: Sequence[Argument]) -> list[Value]:
@@ -264,7 +280,7 @@ class Builder:
 
     def constant(self, name: str, array: Array) -> Value:
         if array.dtype.kind in "OU":
-            array = numbers(array, name)
+            array = numbers(array, name, constant=True)
             self.texts.add(name)
         dtype = from_numpy(array.dtype)
         if dtype is None:
@@ -334,10 +350,12 @@ class Site:
         item = self.item(k)
         if isinstance(item, TensorSequence):
             raise self.wrong(f"input {k} is a sequence")
+        if isinstance(item, Maps):
+            raise self.wrong(f"input {k} is a map")
         return item
 
     def item(self, k: int) -> Item:
-        """Return argument `k`, a tensor, a sequence or nothing."""
+        """Return argument `k`, a tensor, a sequence, a map or nothing."""
         return self.inputs[k] if k < len(self.inputs) else None
 
     def sequence(self, k: int) -> TensorSequence:
@@ -345,6 +363,13 @@ class Site:
         item = self.item(k)
         if not isinstance(item, TensorSequence):
             raise self.wrong(f"input {k} is no sequence")
+        return item
+
+    def map(self, k: int) -> Maps:
+        """Return argument `k`, which must be a map."""
+        item = self.item(k)
+        if not isinstance(item, Maps):
+            raise self.wrong(f"input {k} is no map")
         return item
 
     def args(self) -> tuple[Value, ...]:

@@ -33,26 +33,30 @@ def texts_of_a_run() -> Iterator[None]:
         _of_run.reset(token)
 
 
-def number_of(text: str) -> int:
-    """Return the number of a text, by which `texts` finds it. Raises RunError R0305 where another text has it."""
+def number_of(text: str, constant: bool = False) -> int:
+    """Return the number of a text, by which `texts` finds it: for good where a model holds it, or no run goes on, and else while the run
+    lasts. Raises RunError R0305 where another text has it."""
     if not text:
         return 0
     number = int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little", signed=True)
     run = _of_run.get()
     known = _constants.get(number, None if run is None else run.get(number))
-    if known is None:
-        (_constants if run is None else run)[number] = text
-    elif known != text:
+    if known is not None and known != text:
         raise exception(Diagnostic("R0305", f"the texts {known!r} and {text!r} cannot be told apart", notes=("their digests are equal",)))
+    if constant or run is None:
+        _constants[number] = text
+    elif known is None:
+        run[number] = text
     return number
 
 
-def numbers(value: object, name: str) -> Array:
-    """Return an array of texts as numbers. Raises RunError R0305 for what holds something else."""
+def numbers(value: object, name: str, constant: bool = False) -> Array:
+    """Return an array of texts as numbers; `constant`: a model holds them.
+    Raises RunError R0305 for what holds something else."""
     array = np.asarray(value, object if isinstance(value, (list, tuple)) else None)
     if array.dtype.kind not in "OUST":
         raise exception(Diagnostic("R0305", f"`{name}` is no array of texts", notes=(f"its elements are {array.dtype}",)))
-    return np.array([number_of(_text(item, name)) for item in array.reshape(-1)], np.int64).reshape(array.shape)
+    return np.array([number_of(_text(item, name), constant) for item in array.reshape(-1)], np.int64).reshape(array.shape)
 
 
 def _text(item: object, name: str) -> str:

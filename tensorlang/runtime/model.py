@@ -117,7 +117,7 @@ class CompiledModel:
             self._signature = signature()
         if self._signature is not None and self._open:
             self._structured = is_structured(self._signature)
-        if self._structured and any(t.text for t in (*self.inputs, *self.outputs)):
+        if self._structured and any(t.has_texts for t in (*self.inputs, *self.outputs)):
             self._key = None  # another process does not know the texts that the model holds
             self._compiling = replace(self._compiling, key=None)
         self._opened = self._open_sizes()

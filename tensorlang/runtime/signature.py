@@ -15,20 +15,22 @@ from tensorlang.runtime.feeds import as_array, check_named, name_mismatches, wro
 
 Extent: TypeAlias = int | str | None
 """How long a dimension is: a number, a symbol that stands for one, or None when nothing is said."""
-Form: TypeAlias = Literal["tensor", "sequence", "optional", "optional sequence"]
-"""What an input or output is: a tensor, a list of such, either of them or None."""
+Form: TypeAlias = Literal["tensor", "sequence", "optional", "optional sequence", "map", "sequence of maps"]
+"""What an input or output is: a tensor, a list of such, either of them or None; a dictionary, a list of such."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorSignature:
     """An input or output of a model. `dtype` None: any the model comes to; `shape` None: not even the rank is said. `text`: its elements
-    are texts, which the model has as numbers of the type `dtype`."""
+    are texts, which the model has as numbers of the type `dtype`. Of dictionaries all this is said of their values; `text_keys`: their
+    keys are texts, not integers."""
 
     name: str
     dtype: DType | None
     shape: tuple[Extent, ...] | None
     form: Form = "tensor"
     text: bool = False
+    text_keys: bool = False
 
     def __str__(self) -> str:
         return f"{plain_text(self.name)}: {self.type_text}"
@@ -36,6 +38,8 @@ class TensorSignature:
     @property
     def type_text(self) -> str:
         """The type as the language writes it, `?` for what is not said."""
+        if self.is_map:
+            return f"{self.form} of {'text' if self.text_keys else 'i64'} to {'text' if self.text else self.dtype}"
         if self.dtype is None and self.shape is None:
             return "?"
         tensor = f"{'text' if self.text else self.dtype or '?'}{extents_text(self.shape)}"
@@ -48,6 +52,15 @@ class TensorSignature:
     @property
     def is_optional(self) -> bool:
         return self.form.startswith("optional")
+
+    @property
+    def is_map(self) -> bool:
+        return self.form in ("map", "sequence of maps")
+
+    @property
+    def has_texts(self) -> bool:
+        """Whether its elements or keys are texts."""
+        return self.text or self.text_keys
 
 
 def extents_text(shape: Sequence[Extent] | None) -> str:

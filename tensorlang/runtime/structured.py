@@ -1,7 +1,9 @@
-"""Inputs and outputs that are no tensors of numbers: sequences of tensors, values that may be absent, texts. Compiled code sees tensors.
+"""Inputs and outputs that are no tensors of numbers: sequences, values that may be absent, dictionaries, texts. Compiled code sees tensors.
 
     s: a sequence of n tensors   ─►  `s[0]`, `s[1]`, …   and `s[]`, of n elements, which says how many there are
     o: a value, or None          ─►  `o`                 and `o[]`, of one element, or none
+    m: a dictionary              ─►  `m[keys]` in ascending order, and `m[values]` in theirs
+    l: n dictionaries, one as the other  ◄─  `l[keys]`, and `l[values]` with a row for each
     t: texts                     ─►  their numbers (`texts.py`)
 
 `[]` without a name tells an importer that all this is said.
@@ -11,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -33,6 +36,16 @@ def count_of(name: str) -> str:
 def item_of(name: str, k: int) -> str:
     """Return what the tensor number `k` of a sequence is called."""
     return f"{name}[{k}]"
+
+
+def keys_of(name: str) -> str:
+    """Return what the tensor of a dictionary's keys is called."""
+    return f"{name}[keys]"
+
+
+def values_of(name: str) -> str:
+    """Return what the tensor of what a dictionary holds is called."""
+    return f"{name}[values]"
 
 
 def is_structured(signature: Signature) -> bool:
@@ -58,7 +71,9 @@ def flat_feeds(feeds: Mapping[str, object], inputs: Sequence[TensorSignature]) -
 
 def _parts(t: TensorSignature, value: object) -> Iterator[tuple[str, object]]:
     made = (lambda item: numbers(item, t.name)) if t.text else (lambda item: item)
-    if t.is_optional and value is None:
+    if t.is_map:
+        yield from _entries(t, value)
+    elif t.is_optional and value is None:
         yield count_of(t.name), np.zeros(0, np.bool_)
     elif t.is_sequence:
         if not isinstance(value, (list, tuple)):
@@ -72,10 +87,39 @@ def _parts(t: TensorSignature, value: object) -> Iterator[tuple[str, object]]:
         yield t.name, made(value)
 
 
+def _entries(t: TensorSignature, value: object) -> Iterator[tuple[str, object]]:
+    """Yield the keys of a dictionary and what it holds."""
+    kind = str if t.text_keys else Integral
+    if not isinstance(value, Mapping) or not all(isinstance(key, kind) for key in value):
+        keys = "texts" if t.text_keys else "integers"
+        raise exception(Diagnostic("R0305", f"`{t.name}` is {kind_of(value)}", help=f"pass a dictionary whose keys are {keys}"))
+    assert t.dtype is not None
+    order = sorted(value)
+    held = [value[key] for key in order]
+    keys_, values = (_column(items, text, t.name) for items, text in ((order, t.text_keys), (held, t.text)))
+    yield keys_of(t.name), keys_ if t.text_keys else keys_.astype(np.int64)
+    yield values_of(t.name), values if t.text else values.astype(t.dtype.numpy)
+
+
+def _column(items: Sequence[Any], text: bool, name: str) -> Any:
+    """Return a vector of numbers, or of those that stand for texts. Raises RunError R0305 where there is something else."""
+    if text:
+        made = np.empty(len(items), object)
+        made[:] = items
+        return numbers(made, name)
+    made = np.asarray(items) if items else np.zeros(0)
+    if made.ndim != 1 or made.dtype.kind not in "biuf":
+        raise exception(Diagnostic("R0305", f"`{name}` holds what is no number", help="pass a dictionary of numbers"))
+    return made
+
+
 def flat_inputs(shapes: Mapping[str, tuple[int, ...]], inputs: Sequence[TensorSignature]) -> tuple[TensorSignature, ...]:
     """Return what flat feeds of these shapes have to be."""
     found = [TensorSignature(SAID, DTYPES["bool"], (0,))]
     for t in inputs:
+        if t.is_map:
+            found += (TensorSignature(keys_of(t.name), DTYPES["i64"], (None,)), TensorSignature(values_of(t.name), t.dtype, (None,)))
+            continue
         (count,) = shapes.get(count_of(t.name), (0,))
         plain = replace(t, form="tensor", text=False)
         if t.form != "tensor":
@@ -95,6 +139,10 @@ def structured_results(found: Mapping[str, Any], outputs: Sequence[TensorSignatu
 
 
 def _result(found: Mapping[str, Any], t: TensorSignature) -> Any:
+    if t.is_map:
+        keys, rows = found[keys_of(t.name)], _told(found[values_of(t.name)], t)
+        names = (texts(keys) if t.text_keys else keys).tolist()
+        return [dict(zip(names, row, strict=True)) for row in rows.tolist()]
     if t.is_sequence:
         items: list[Any] = []
         while item_of(t.name, len(items)) in found:

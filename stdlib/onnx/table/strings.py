@@ -26,7 +26,8 @@ _MOVES = frozenset(
 """Operators whose results are strings where their arguments are."""
 _TAKES = frozenset(
     (
-        "Cast", "CastLike", "CategoryMapper", "Equal", "If", "LabelEncoder", "Loop", "OneHotEncoder", "OptionalHasElement",
+        "Cast", "CastLike", "CastMap", "CategoryMapper", "DictVectorizer", "Equal", "If", "LabelEncoder",
+        "Loop", "OneHotEncoder", "OptionalHasElement",
         "RegexFullMatch", "Scan", "SequenceLength", "SequenceMap", "Shape", "Size", "StringConcat", "StringNormalizer",
         "StringSplit", "TfIdfVectorizer",
     )

@@ -32,7 +32,7 @@ _MAPPINGS = Path("/proc/self/maps")
 _MOST_MAPPINGS = Path("/proc/sys/vm/max_map_count")
 _OBJECTS_BETWEEN = 1024
 _RESERVE = 8 * _OBJECTS_BETWEEN
-"""Mappings that stay free: an object takes three or four, and they are counted before every `_OBJECTS_BETWEEN` objects."""
+"""Mappings that stay free: an object takes two or three, and they are counted before every `_OBJECTS_BETWEEN` objects."""
 _uncounted = 0
 
 
@@ -165,6 +165,8 @@ def _machine(target: Target, comments: bool = False) -> llvm.TargetMachine:
 
 @cache
 def _linker() -> llvm.LLJIT:
+    """Return what links objects: JITLink, as it gives an object one range of memory. RuntimeDyld looks for a place for each section, and
+    ends the process when two of them that refer to each other lie more than 2 GiB apart."""
     _initialise()
     host_machine = llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(reloc="pic", jit=True)
-    return llvm.create_lljit_compiler(host_machine, use_jit_link=False, suppress_errors=False)
+    return llvm.create_lljit_compiler(host_machine, use_jit_link=True, suppress_errors=False)

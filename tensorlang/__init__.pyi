@@ -9,6 +9,7 @@ from tensorlang.extern_check import check_extern as check_extern
 from tensorlang.externs import c_symbol as c_symbol
 from tensorlang.externs import cuda_source as cuda_source
 from tensorlang.externs import llvm_ir as llvm_ir
+from tensorlang.externs import python_function as python_function
 from tensorlang.operators import load as load
 from tensorlang.operators import parse as parse
 from tensorlang.packages import std as std
@@ -53,6 +54,7 @@ __all__ = [
     "load_model",
     "parse",
     "plot",
+    "python_function",
     "serve",
     "std",
     "tune",

@@ -69,8 +69,8 @@ class TellsSignatures(Protocol):
 class TellsFingerprints(Protocol):
     """An importer of objects whose content it knows how to tell."""
 
-    def fingerprint(self, source: Any) -> bytes:
-        """Return a digest of all there is to say about the model."""
+    def fingerprint(self, source: Any) -> bytes | None:
+        """Return a digest of all there is to say about the model, None where that cannot be told."""
         ...
 
 
@@ -191,8 +191,8 @@ class _ModelRead:
 
     def __init__(self, model: Any, importers: Sequence[Importer] | None, custom: Custom | None, *, asks: bool) -> None:
         self._model, self._importers, self._custom, self._asks = model, importers, custom, asks
-        self._content = fingerprint(model) if importers is None else None
         self._meaning = b"" if custom is None else _meaning(custom)
+        self._content = fingerprint(model) if importers is None and self._meaning is not None else None
 
     def load(self, found: Mapping[str, tuple[int, ...]] | None, *known: Known) -> Graph:
         importer = importer_of(self._model, self._importers)
@@ -209,14 +209,14 @@ class _ModelRead:
         return importer.signature(self._model) if isinstance(importer, TellsSignatures) else None
 
     def keyed(self, options: Sequence[object]) -> Callable[..., BundleKey] | None:
-        """Return what makes keys for shapes and known elements, or None for a model without a fingerprint."""
-        if self._content is None:
+        """Return what makes keys for shapes and known elements, or None for a model without a fingerprint, or with functions of Python."""
+        if self._content is None or self._meaning is None:
             return None
-        return partial(self._key, self._content, options)
+        return partial(self._key, self._content + self._meaning, options)
 
     def _key(self, content: bytes, options: Sequence[object], found: Mapping[str, tuple[int, ...]] | None, *known: Known) -> BundleKey:
         elements = b"".join(k.digest() for k in known)
-        return BundleKey(bundle_key(content + self._meaning + elements, offers_digest(), found, options), self._check)
+        return BundleKey(bundle_key(content + elements, offers_digest(), found, options), self._check)
 
     def _check(self) -> None:
         if fingerprint(self._model) != self._content:
@@ -232,10 +232,11 @@ def _custom(operators: CustomOperators | None, ops: NamedOperators | None, targe
     return custom_operators(operators, ops, target_of(target).name)
 
 
-def _meaning(custom: Custom) -> bytes:
-    from tensorlang.custom_operators import custom_digest
+def _meaning(custom: Custom) -> bytes | None:
+    """Return a digest of all that operators mean, None where no text tells it."""
+    from tensorlang.custom_operators import are_told, custom_digest
 
-    return custom_digest(custom)
+    return custom_digest(custom) if are_told(custom) else None
 
 
 def _check_shapes(shapes: object) -> None:

@@ -22,7 +22,7 @@ from tensorlang.diagnostics import CompileError, error
 from tensorlang.operators import load
 from tensorlang.plugins import ONNX_OPERATORS, offered
 from tensorlang.runtime.custom_nodes import EVERY_DOMAIN, ONNX_DOMAINS, Custom, Found
-from tensorlang.runtime.externs import kernels_in
+from tensorlang.runtime.externs import has_python_functions, kernels_in
 from tensorlang.runtime.operator import Operator, Operators, module_for
 
 File: TypeAlias = str | os.PathLike[str] | Operators
@@ -147,6 +147,13 @@ def custom_digest(custom: Custom) -> bytes:
     if custom.installed is not None:
         digest.update(custom_digest(custom.installed))
     return digest.digest()
+
+
+def are_told(custom: Custom) -> bool:
+    """Tell whether texts say all that the operators mean. A function of Python is another one in another process."""
+    modules = [*custom.files.values(), *(found.module for versions in custom.named.values() for found in versions.values())]
+    told = not any(has_python_functions(module) for module in modules)
+    return told and (custom.installed is None or are_told(custom.installed))
 
 
 def _meaning(module: Module, names: tuple[str, ...]) -> object:

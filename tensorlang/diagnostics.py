@@ -139,7 +139,7 @@ def trimmed(function: F) -> F:
             return function(*args, **named)
         except CompileError as refused:
             __tracebackhide__ = True  # pytest and IPython leave out a frame that says so
-            raise refused.with_traceback(None) from None
+            raise refused.with_traceback(None) from refused.__cause__
 
     return cast(F, at_the_edge)
 

@@ -26,7 +26,7 @@ from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.trials import choices
 from tensorlang.check.types import belongs, limits
 from tensorlang.diagnostics import CompileError, Diagnostic, Label, RunError, error, trimmed
-from tensorlang.externs import CSymbol, LLVMText
+from tensorlang.externs import CSymbol, LLVMText, PythonFunction
 from tensorlang.runtime.externs import extern_named, without_externs
 from tensorlang.runtime.feeds import results_of
 from tensorlang.runtime.operator import Operator
@@ -88,8 +88,8 @@ def check_extern(
     operator: Operator, /, *args: Any, trials: int = 32, against: Function | None = None, tolerance: float | None = None, **named: Any
 ) -> int:
     """Return on how many trials the kernel of an extern operator was found to compute what its body says, or the function `against`: of
-    arrays in the order of the parameters, with attributes and sizes by name. Shapes, types and numbers are random ones that the
-    declaration allows; with arguments, these are the first trial, and the others are like it.
+    arrays in the order of the parameters, None for one that is left out, with attributes and sizes by name. Shapes, types and numbers are
+    random ones that the declaration allows; with arguments, these are the first trial, and the others are like it.
 
     Integers have to be the same, floats within `tolerance` of the largest (None: by their type). Nothing that was not looked at is known
     for it.
@@ -100,7 +100,7 @@ def check_extern(
         raise error("C0121", f"an operator is expected, not {type(operator).__name__}", help="`tl.check_extern(ops.f)`")
     declaration = extern_named(operator.module, operator.name)
     kernel = operator.module.defining_module(operator.name).externs.get(declaration.name)
-    if not isinstance(kernel, CSymbol | LLVMText):
+    if not isinstance(kernel, CSymbol | LLVMText | PythonFunction):
         raise _unchecked(declaration, "no kernel stands for it on processors", "give one: `tl.load(…, externs={…})`")
     meaning = _body_of(operator, declaration) if against is None else _function(against, declaration)
     found = 0
@@ -139,7 +139,8 @@ def _body_of(operator: Operator, declaration: sx.Operator) -> Callable[[_Trial],
 
 def _function(against: Function, declaration: sx.Operator) -> Callable[[_Trial], list[Array]]:
     def computed(trial: _Trial) -> list[Array]:
-        found = results_of(against(*trial.given(declaration).values(), **trial.numbers))
+        given = trial.given(declaration)
+        found = results_of(against(*(given.get(p.name) for p in declaration.params if p.kind == "tensor"), **trial.numbers))
         wanted = [(caller_shape(t, {}), t.dtype.numpy) for t in trial.call.results]
         if [a.shape for a in found] != [shape for shape, _ in wanted]:
             told = f"it returns the shapes {[a.shape for a in found]} for {trial}, and {[shape for shape, _ in wanted]} are declared"

@@ -3,6 +3,7 @@
     tl.c_symbol("libsort.so", "topk_{T}")     a function of a shared library
     tl.llvm_ir(text, "topk_f32")              a function of a module of LLVM IR
     tl.cuda_source(text, "topk")              a function in CUDA C, run by the threads of a grid
+    tl.python_function(f)                     a function of Python, which is passed arrays of NumPy; `f` alone says the same
 
 `{T}` in the name of a function stands for the element type `T` of a call: one function for each. Nothing is loaded here; the back end of
 the target does that when a call is compiled. What a kernel computes is trusted, never proven: reports say so.
@@ -13,10 +14,11 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from tensorlang.diagnostics import error
 
@@ -25,7 +27,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9.]*")
 
 
 class ForeignKernel:
-    """What stands for an operator: a `CSymbol`, an `LLVMText` or a `CUDASource`."""
+    """What stands for an operator: a `CSymbol`, an `LLVMText`, a `CUDASource` or a `PythonFunction`."""
 
     __slots__ = ()
 
@@ -76,10 +78,45 @@ class CUDASource(ForeignKernel):
         return f"`{self.symbol}` of CUDA C {self.content[:12]}"
 
 
-NativeKernel: TypeAlias = CSymbol | LLVMText
+_COUNT = count()
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class PythonFunction(ForeignKernel):
+    """A function of this process, which no text tells: what calls it is never kept for another one. `out`: it is passed the results to
+    write into, and returns nothing. `number` tells it from all others."""
+
+    function: Callable[..., Any]
+    out: bool = False
+    number: int = field(default_factory=lambda: next(_COUNT), init=False)
+
+    target = "cpu"
+
+    @property
+    def symbol(self) -> str:
+        """What it is called, which is no name that another function may not have."""
+        return str(getattr(self.function, "__name__", type(self.function).__name__))
+
+    @property
+    def content(self) -> str:
+        return str(self.number)
+
+    def __str__(self) -> str:
+        module = getattr(self.function, "__module__", None)
+        return f"`{self.symbol}` of Python{f', module {module}' if module else ''}"
+
+    def __repr__(self) -> str:
+        return f"PythonFunction({self.symbol}, {self.number})"
+
+    def __reduce__(self) -> tuple[Callable[..., PythonFunction], tuple[object, ...]]:
+        return PythonFunction, (self.function, self.out)
+
+
+NativeKernel: TypeAlias = CSymbol | LLVMText | PythonFunction
 """What the back end for processors runs."""
-Kernel: TypeAlias = CSymbol | LLVMText | CUDASource
-Externs: TypeAlias = Mapping[str, ForeignKernel | Sequence[ForeignKernel]]
+Kernel: TypeAlias = CSymbol | LLVMText | CUDASource | PythonFunction
+Given: TypeAlias = ForeignKernel | Callable[..., Any]
+Externs: TypeAlias = Mapping[str, Given | Sequence[Given]]
 """Kernels by the names of the operators that they stand for; of several, the first that is for the target."""
 
 
@@ -126,6 +163,22 @@ def cuda_source(text: str, symbol: str, *, threads: int = 256, blocks: int | Non
     return CUDASource(text, symbol, _content(text), threads, blocks)
 
 
+def python_function(function: Callable[..., Any], *, out: bool = False) -> PythonFunction:
+    """Return a function of Python as a kernel. It is called with the tensors that the operator takes, in order: arrays of NumPy that are
+    read-only and C-contiguous, None for one that a call leaves out, a list of arrays for `each` of several. The operator's attributes and
+    the sizes that it declares as `size` are passed by name. What it returns is the result, of the declared type and shape; a tuple where
+    there are several.
+
+    With `out`, the results are passed by this name, an array or a tuple of arrays; the function writes into them and returns nothing.
+
+    Raises CompileError C0113 for what cannot be called."""
+    if not callable(function):
+        raise error("C0113", f"a function is expected, not {type(function).__name__}", help="pass one: `tl.python_function(np.sort)`")
+    if not isinstance(out, bool):
+        raise error("C0113", f"`out` is {out!r}", help="it is `True` for a function that writes its results into arrays which it is passed")
+    return PythonFunction(function, out)
+
+
 def kernels_of(externs: Externs | None) -> dict[str, tuple[Kernel, ...]]:
     """Return the kernels that are given for each operator. Raises CompileError C0113 for what gives none."""
     if externs is None:
@@ -138,10 +191,13 @@ def kernels_of(externs: Externs | None) -> dict[str, tuple[Kernel, ...]]:
 
 def _several(name: str, given: object) -> Iterator[Kernel]:
     for kernel in given if isinstance(given, (tuple, list)) else (given,):
-        if not isinstance(kernel, CSymbol | LLVMText | CUDASource):
-            help = "make one with `tl.c_symbol`, `tl.llvm_ir` or `tl.cuda_source`"
+        if isinstance(kernel, CSymbol | LLVMText | CUDASource | PythonFunction):
+            yield kernel
+        elif callable(kernel) and not isinstance(kernel, type):
+            yield PythonFunction(kernel)
+        else:
+            help = "give a function of Python, or make a kernel with `tl.c_symbol`, `tl.llvm_ir` or `tl.cuda_source`"
             raise error("C0113", f"what is given for `{name}` is a {type(kernel).__name__}, no kernel", help=help)
-        yield kernel
 
 
 def types_in(symbol: str) -> tuple[str, ...]:

@@ -14,8 +14,8 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable as Function
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -63,7 +63,7 @@ class Callable:
         constants: Sequence[Array] = (),
         numbers: Sequence[int] = (),
         scratch_bytes: int = 0,
-        failure: Function[[int], Exception] | None = None,
+        failure: Function[[int], BaseException] | None = None,
         pool: Pool | None = None,
     ) -> None:
         alone: Function[[int], int] = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(address)
@@ -151,7 +151,7 @@ class Callable:
         bases = (ctypes.c_size_t * len(words))(*words)
         return ctypes.addressof(bases), (inputs, outputs, scratch, bases)
 
-    def failed(self, code: int) -> Exception:
+    def failed(self, code: int) -> BaseException:
         """Return the exception for a native function that returned `code`."""
         return self._failure(code) if self._failure else RuntimeError(f"the native code returned {code}")
 
@@ -165,10 +165,10 @@ class Callable:
     def _interpreted(self, arrays: Sequence[Array], given: Sequence[Array] | None = None) -> Any:
         """Return what `quick` does, with this thread's own scratch memory; in the arrays that are `given`, or in new ones."""
         results = given if given is not None else self._new_outputs()
-        scratch = self._own_scratch()
-        words = (*(array.ctypes.data for array in (*results, *arrays)), *self._rest, _aligned(scratch))
-        bases = (ctypes.c_size_t * len(words))(*words)
-        code = self._entry(ctypes.addressof(bases))
+        with self._own_scratch() as scratch:
+            words = (*(array.ctypes.data for array in (*results, *arrays)), *self._rest, _aligned(scratch))
+            bases = (ctypes.c_size_t * len(words))(*words)
+            code = self._entry(ctypes.addressof(bases))
         return code or (results[0] if len(results) == 1 else tuple(results))
 
     def _new_outputs(self) -> list[Array]:
@@ -200,12 +200,16 @@ class Callable:
                 self._words.kept.append(self._shared)
                 self._words[SCRATCH_WORD] = _aligned(self._shared)
 
-    def _own_scratch(self) -> Array:
+    @contextmanager
+    def _own_scratch(self) -> Iterator[Array]:
+        """Lend this thread's scratch memory; while it is lent, as where native code calls a function that calls this one again, another."""
+        found: Array | None = self._local.__dict__.pop("scratch", None)
+        if found is None:
+            found = np.empty(self._scratch_bytes + _ALIGN, np.uint8)
         try:
-            found: Array = self._local.scratch
-        except AttributeError:
-            found = self._local.scratch = np.empty(self._scratch_bytes + _ALIGN, np.uint8)
-        return found
+            yield found
+        finally:
+            self._local.scratch = found
 
 
 def _aligned(memory: Array) -> int:

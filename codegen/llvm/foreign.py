@@ -54,12 +54,14 @@ class Buffers:
 @dataclass(frozen=True, slots=True)
 class ForeignCall:
     """A call of the function that is imported as `imported`: `buffers` are numbers of the buffers of the kernel that stand for its
-    pointers, None for a null pointer; `code_bits`: in how many bits its status is told."""
+    pointers, None for a null pointer; `code_bits`: in how many bits its status is told. `right`: what it returns where all is right, which
+    is what its statuses are counted from."""
 
     imported: str
     buffers: tuple[int | Buffers | None, ...]
     numbers: tuple[Numbers, ...] = ()
     code_bits: int = 16
+    right: int = 0
 
     @property
     def types(self) -> tuple[str, ...]:
@@ -114,7 +116,8 @@ def thunk(call: ForeignCall, target: Target) -> tuple[str, str]:
             passed.append(f"i64 {number}")
     least, most = -(1 << (call.code_bits - 1)), (1 << (call.code_bits - 1)) - 1
     lines += [
-        f"  %status = call i32 @{call.imported}({', '.join(passed)})",
+        f"  %returned = call i32 @{call.imported}({', '.join(passed)})",
+        f"  %status = sub i32 %returned, {call.right}",
         f"  %low = icmp slt i32 %status, {least}",
         f"  %raised = select i1 %low, i32 {least}, i32 %status",
         f"  %high = icmp sgt i32 %raised, {most}",

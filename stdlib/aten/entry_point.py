@@ -34,8 +34,8 @@ class Importer:
         returned = tuple(TensorSignature(name, *program.output_type(k)) for k, name in program.output_names())
         return Signature(program.name, tuple(TensorSignature(i.name, i.dtype, i.dims) for i in program.inputs), returned)
 
-    def fingerprint(self, source: Any) -> bytes:
-        """Return a digest of all there is to say about the program, its parameters among it."""
+    def fingerprint(self, source: Any) -> bytes | None:
+        """Return a digest of all there is to say about the program, parameters too; None where functions of Python are called."""
         return self._program(source).digest()
 
     def check(self, program: Program) -> None:

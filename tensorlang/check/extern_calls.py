@@ -8,6 +8,7 @@ which whatever reads it checks.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence, Set
 from dataclasses import replace
 
@@ -20,8 +21,8 @@ from tensorlang.check.module import Module
 from tensorlang.check.packs import dimension_names
 from tensorlang.check.problems import error
 from tensorlang.check.values import Idx, Num, Packed, Tensor, Value
-from tensorlang.diagnostics import CompileError
-from tensorlang.externs import CSymbol, CUDASource, LLVMText, named_for, types_in
+from tensorlang.diagnostics import CompileError, Span
+from tensorlang.externs import CSymbol, CUDASource, Kernel, LLVMText, PythonFunction, named_for, types_in
 from tensorlang.syntax import nodes as sx
 from tensorlang.syntax.printer import header
 from tensorlang.tensor import nodes as ir
@@ -41,7 +42,10 @@ def extern_program(module: Module, binding: Binding) -> ir.Program:
     results = tuple(ir_tensor(t, t.dtype) for t in binding.all_tensors() if t.name in binding.result_names and t.dtype is not None)
     kernel = module.externs.get(operator.name)
     symbol = ""
-    if isinstance(kernel, CSymbol | LLVMText | CUDASource):
+    given_types: tuple[ir.Tensor, ...] = ()
+    if isinstance(kernel, PythonFunction):
+        symbol, given_types = kernel.symbol, binding.parameters
+    elif isinstance(kernel, CSymbol | LLVMText | CUDASource):
         symbol = named_for(kernel.symbol, {name: str(dtype) for name, dtype in binding.dtypes.items()})
     tensors = [p for p in operator.params if p.kind == "tensor"]
     given = {p.name for p in binding.parameters}
@@ -53,11 +57,12 @@ def extern_program(module: Module, binding: Binding) -> ir.Program:
         tuple(name if name in given else None for p in tensors for name in arguments[p.name]),
         results,
         tuple(_size(binding.values[name]) for name, _ in sizes_of(operator)),
-        tuple(_number(binding.values[p.name], kind) for p, kind in attributes_of(operator)),
+        tuple(_number(binding.values[p.name], kind, isinstance(kernel, PythonFunction)) for p, kind in attributes_of(operator)),
         kernel,
         symbol,
         tuple(counts) if any(count is not None for count in counts) else (),
         _signature(operator),
+        given_types,
         span=operator.span,
     )
     program = ir.Program(
@@ -178,8 +183,33 @@ def check_signature(operator: sx.Operator) -> None:
             )
 
 
-def check_kernel(operator: sx.Operator, symbol: str) -> None:
-    """Raise CompileError C0118 for a function whose name does not tell the element types of a generic operator, or tells others."""
+def check_kernel(operator: sx.Operator, kernel: Kernel) -> None:
+    """Raise CompileError C0118 for a function whose name does not tell the element types of a generic operator, or tells others, C0117 for
+    one of Python that does not take what the operator has."""
+    if isinstance(kernel, PythonFunction):
+        _check_parameters(operator, kernel)
+    else:
+        _check_name(operator, kernel.symbol)
+
+
+def _check_parameters(operator: sx.Operator, kernel: PythonFunction) -> None:
+    try:
+        known = inspect.signature(kernel.function)
+    except (TypeError, ValueError):  # a function of C may not tell
+        return
+    tensors = [p.name for p in operator.params if p.kind == "tensor"]
+    names = [*(p.name for p in operator.params if p.kind != "tensor"), *(["out"] if kernel.out else [])]
+    try:
+        known.bind(*tensors, **dict.fromkeys(names))
+    except TypeError as problem:
+        called = f"{kernel.symbol}({', '.join([*tensors, *(f'{name}=…' for name in names)])})"
+        notes = (f"it is called as `{called}`: {problem}", f"its parameters are `{known}`")
+        help = "tensors are passed in order, attributes and sizes by name; `lambda …: f(…)` passes them on otherwise"
+        at = _name_span(operator)
+        raise error("C0117", f"{kernel} cannot stand for `{operator.name}`", at, "declared here", notes=notes, help=help) from None
+
+
+def _check_name(operator: sx.Operator, symbol: str) -> None:
     types = {g.name for g in operator.generics}
     named = set(types_in(symbol))
     if named == types:
@@ -192,8 +222,12 @@ def check_kernel(operator: sx.Operator, symbol: str) -> None:
 
 def _misnamed(operator: sx.Operator, why: str, ending: str) -> CompileError:
     help = f"name a function for each type: `{operator.name}{ending}`" if ending else "name the one function"
-    at = operator.name_span if operator.name_span.end else operator.span
-    return error("C0118", f"the kernel for extern `{operator.name}` is named wrongly", at, "for this operator", notes=(why,), help=help)
+    title = f"the kernel for extern `{operator.name}` is named wrongly"
+    return error("C0118", title, _name_span(operator), "for this operator", notes=(why,), help=help)
+
+
+def _name_span(operator: sx.Operator) -> Span:
+    return operator.name_span if operator.name_span.end else operator.span
 
 
 def _size(found: Value) -> px.Expr | tuple[px.Expr, ...]:
@@ -203,6 +237,8 @@ def _size(found: Value) -> px.Expr | tuple[px.Expr, ...]:
     return found.expr
 
 
-def _number(found: Value, kind: str) -> int | float:
+def _number(found: Value, kind: str, of_python: bool) -> int | float:
     assert isinstance(found, Num)
+    if kind == "bool" and of_python:
+        return bool(found.value)
     return float(found.value) if kind == "float" else int(found.value)

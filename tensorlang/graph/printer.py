@@ -34,6 +34,7 @@ from typing import assert_never
 
 from polyhedral import affine
 from polyhedral.expr import Expr as Affine
+from tensorlang.externs import PythonFunction
 from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Node, Part, Value, View
 from tensorlang.graph.passes.clean.cse import digest
 from tensorlang.graph.programs import program_key
@@ -140,7 +141,9 @@ def _call(call: ExternCall) -> Iterator[str]:
         yield f"counts {json.dumps(call.counts)}"
     if call.signature is not None:
         yield f"signature {json.dumps(asdict(call.signature))}"
-    if call.kernel is not None:
+    if isinstance(call.kernel, PythonFunction):  # which no text tells: what is read back has none
+        yield f"kernel {json.dumps({'kind': 'PythonFunction', 'name': call.kernel.symbol})}"
+    elif call.kernel is not None:
         yield f"kernel {json.dumps({'kind': type(call.kernel).__name__, **asdict(call.kernel)})}"
 
 

@@ -10,7 +10,7 @@ from tensorlang.check.extern_calls import check_kernel, check_signature
 from tensorlang.check.module import Module
 from tensorlang.check.problems import did_you_mean
 from tensorlang.diagnostics import error
-from tensorlang.externs import Externs, Kernel, LLVMText, kernels_of
+from tensorlang.externs import Externs, Kernel, LLVMText, PythonFunction, kernels_of
 from tensorlang.syntax import modules
 from tensorlang.syntax import nodes as sx
 
@@ -28,14 +28,14 @@ def with_externs(module: Module, externs: Externs | None, target: str, has: Has 
     installed package, with what that package offers. An operator that has none for `target` is compiled from its body.
 
     Raises CompileError C0113 for what stands for no extern operator, T0166 for a signature that
-    no kernel is called by, C0118 for a function named wrongly."""
+    no kernel is called by, C0117 for a function of Python that does not take what the operator has, C0118 for a function named wrongly."""
     chosen: list[tuple[sx.Operator, Kernel]] = []
     for name, kernels in kernels_of(externs).items():
         operator = extern_named(module, name)
         check_signature(operator)
         found = _for_target(kernels, target, has)
         if found is not None:
-            check_kernel(operator, found.symbol)
+            check_kernel(operator, found)
             chosen.append((operator, found))
     given = {id(operator) for operator, _ in chosen}
     for operator in _declared(module):
@@ -80,6 +80,11 @@ def extern_named(module: Module, name: str) -> sx.Operator:
 def kernels_in(module: Module) -> tuple[tuple[str, str], ...]:
     """Return the kernels of a module and of those that it reaches, as texts that tell which they are."""
     return tuple((name, repr(kernel)) for m in _reached(module, set()) for name, kernel in sorted(m.externs.items()))
+
+
+def has_python_functions(module: Module) -> bool:
+    """Tell whether functions of Python stand for operators of a module, or of those that it reaches."""
+    return any(isinstance(kernel, PythonFunction) for m in _reached(module, set()) for kernel in m.externs.values())
 
 
 def _for_target(kernels: Sequence[Kernel], target: str, has: Has) -> Kernel | None:

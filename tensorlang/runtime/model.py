@@ -254,7 +254,7 @@ class CompiledModel:
         try:
             return self._called(arrays, named)
         except CompileError as refused:
-            raise refused.with_traceback(None) from None
+            raise refused.with_traceback(None) from refused.__cause__
 
     if not TYPE_CHECKING:  # which is to know the attributes that there are
 
@@ -292,7 +292,7 @@ class CompiledModel:
             __tracebackhide__ = True
             raise no_room(self._name(), problem=problem) from None
         except CompileError as refused:
-            raise self._with_element(refused, feeds).with_traceback(None) from None
+            raise self._with_element(refused, feeds).with_traceback(None) from refused.__cause__
 
     def _with_element(self, refused: CompileError, feeds: Mapping[str, object]) -> CompileError:
         """Return what a run is refused for, with the element of the data where that is at fault."""
@@ -421,7 +421,7 @@ class CompiledModel:
             with within_room(self._name()):
                 return self._made_for(feeds).profile(feeds)
         except RunError as refused:
-            raise self._with_element(refused, feeds) from None
+            raise self._with_element(refused, feeds) from refused.__cause__
 
     def roofline(self, feeds: Mapping[str, object] | None = None) -> Roofline:
         """Return what the kernels have to do for inputs of such shapes, and how fast this machine could do it."""

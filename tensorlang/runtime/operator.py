@@ -152,10 +152,10 @@ class Operator:
             raise no_room(self.name, problem=problem) from None
         except RunError as refused:
             __tracebackhide__ = True
-            raise self._with_element(refused, args, named).with_traceback(None) from None
+            raise self._with_element(refused, args, named).with_traceback(None) from refused.__cause__
         except CompileError as refused:
             __tracebackhide__ = True
-            raise refused.with_traceback(None) from None
+            raise refused.with_traceback(None) from refused.__cause__
 
     def _with_element(self, refused: RunError, args: tuple[Any, ...], named: dict[str, Any]) -> RunError:
         """Return what a call is refused for, with the element of the data where that is at fault."""
@@ -197,7 +197,7 @@ class Operator:
                 return again()
             except RunError as refused:
                 __tracebackhide__ = True
-                raise self._with_element(refused, args, named).with_traceback(None) from None
+                raise self._with_element(refused, args, named).with_traceback(None) from refused.__cause__
 
         return run
 

@@ -76,7 +76,7 @@ class Direct(Protocol):
         """The same for arrays to write into, which come first, and those to read."""
         ...
 
-    def failed(self, code: int) -> Exception:
+    def failed(self, code: int) -> BaseException:
         """Return the exception for the number of a failure."""
         ...
 

@@ -23,6 +23,7 @@ from codegen.dtypes import bool_
 from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from tensorlang.diagnostics import NOWHERE, Diagnostic, InternalError, Label, RunError, Span
+from tensorlang.externs import PythonFunction
 from tensorlang.tensor import notation
 from tensorlang.tensor.arith import Array
 from tensorlang.tensor.nodes import (
@@ -35,6 +36,7 @@ from tensorlang.tensor.nodes import (
     Definition,
     Dynamic,
     Expr,
+    ExternCall,
     Holds,
     IndexValue,
     Let,
@@ -49,10 +51,13 @@ from tensorlang.tensor.nodes import (
     Tensor,
     TupleOf,
     Unary,
+    constant_size,
 )
+from tensorlang.tensor.python_calls import call_function
+from tensorlang.tensor.segments import segments
 from tensorlang.tensor.types import Type, Types, dtype_of, scalar_dtype, types_of
 from tensorlang.tensor.value_domain import Carried, Numbers
-from tensorlang.tensor.walk import caller_shape, components, definition_reads, shape_of, tensor_table
+from tensorlang.tensor.walk import call_at, caller_shape, components, definition_reads, shape_of, tensor_table
 
 Value: TypeAlias = "Array | tuple[Array, ...]"
 
@@ -66,10 +71,37 @@ def interpret(program: Program, sizes: Mapping[str, int], arrays: Mapping[str, A
     Raises RunError: R0101 a missing or unfit argument, R0102 sizes outside the context, R0103 a declared range, R0104 an index out of
     bounds, R0105 an element that is undefined, defined twice, or depends on itself."""
     if program.externs:
-        raise InternalError("interp", f"`{program.name}` calls `{program.externs[0].operator}`, whose meaning is not in the language")
+        return _in_parts(program, sizes, arrays)
     evaluator = Evaluator(program, sizes, arrays)
     evaluator.run()
     return evaluator.results()
+
+
+def _in_parts(program: Program, sizes: Mapping[str, int], arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the results of a program that calls functions of Python, as `interpret` does; these raise R0318 and R0319. Of other kernels
+    nothing is known here."""
+    known = dict(arrays)
+    for part in segments(program):
+        match part:
+            case Program():
+                known |= interpret(part, sizes, known)
+            case ExternCall(kernel=PythonFunction()):
+                known |= _called(call_at(part, {name: affine.to_expr(size) for name, size in sizes.items()}), known)
+            case ExternCall():
+                raise InternalError("interp", f"`{program.name}` calls `{part.operator}`, whose meaning is not in the language")
+    return {name: known[name] for name in program.results}
+
+
+def _called(call: ExternCall, known: Mapping[str, Array]) -> dict[str, Array]:
+    """Return what the function of a call makes of the arrays that are known."""
+    made = {t.name: np.empty(caller_shape(t, {}), t.dtype.numpy) for t in call.results}
+    shapes = iter(caller_shape(t, {}) for t in call.given)
+    given = [np.ascontiguousarray(known[name]).reshape(next(shapes)).copy() for name in call.arguments if name is not None]
+    for array in given:
+        array.flags.writeable = False
+    sizes = [tuple(map(constant_size, size)) if isinstance(size, tuple) else constant_size(size) for size in call.sizes]
+    call_function(call, given, list(made.values()), sizes)
+    return made
 
 
 @dataclass(frozen=True, slots=True)

@@ -277,6 +277,7 @@ class ExternCall(Node):
     symbol: str = ""
     counts: tuple[int | None, ...] = ()
     signature: ExternSignature | None = None
+    given: tuple[Tensor, ...] = ()
 
     @property
     def reads(self) -> tuple[str, ...]:

@@ -336,9 +336,9 @@ def _tensor_at(t: Tensor, to: Mapping[str, Affine]) -> Tensor:
 
 
 def map_extern(call: ExternCall, on_tensor: Callable[[Tensor], Tensor], on_size: Callable[[Affine], Affine]) -> ExternCall:
-    """Return the call with its results and sizes replaced."""
+    """Return the call with its results, the types of its arguments and sizes replaced."""
     sizes = tuple(tuple(map(on_size, s)) if isinstance(s, tuple) else on_size(s) for s in call.sizes)
-    return replace(call, results=tuple(map(on_tensor, call.results)), sizes=sizes)
+    return replace(call, results=tuple(map(on_tensor, call.results)), sizes=sizes, given=tuple(map(on_tensor, call.given)))
 
 
 # ---------------------------------------------------------------- programs

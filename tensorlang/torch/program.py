@@ -83,24 +83,26 @@ class Program:
         found = made.results[0] if made is not None and made.results else None
         return (None, None) if found is None else found
 
-    def digest(self) -> bytes:
-        """Return a digest of all there is to say about the program."""
-        found = hashlib.sha256()
+    def digest(self) -> bytes | None:
+        """Return a digest of all there is to say about the program, None where functions of Python stand for operators."""
+        found, meaning = hashlib.sha256(), _meaning(self.operators) if self.operators else b""
+        if meaning is None:
+            return None
         for part in (self.name, self.inputs, sorted(self.sizes.items()), sorted(self.least.items()), self.nodes, self.outputs):
             found.update(repr(part).encode())
-        if self.operators:
-            found.update(_meaning(self.operators))
+        found.update(meaning)
         for name, array in self.constants.items():
             found.update(repr((name, array.dtype.name, array.shape)).encode())
             found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
         return found.digest()
 
 
-def _meaning(operators: Mapping[str, Operator]) -> bytes:
-    from tensorlang.custom_operators import custom_digest
+def _meaning(operators: Mapping[str, Operator]) -> bytes | None:
+    from tensorlang.custom_operators import are_told, custom_digest
     from tensorlang.runtime.custom_nodes import Custom, Found
 
-    return custom_digest(Custom({}, {("", name): {1: Found(o.module, o.name)} for name, o in operators.items()}))
+    custom = Custom({}, {("", name): {1: Found(o.module, o.name)} for name, o in operators.items()})
+    return custom_digest(custom) if are_told(custom) else None
 
 
 def size_input(name: str) -> str:

@@ -37,7 +37,7 @@ from tensorlang.backends.cpu.loading import failure_on, loaded
 from tensorlang.backends.cpu.ready import prepared_on, refusal_of, written_into
 from tensorlang.backends.cpu.sized import checked_numbers, serves
 from tensorlang.backends.cpu.toolchain import Toolchain
-from tensorlang.diagnostics import InternalError, RunError
+from tensorlang.diagnostics import InternalError
 from tensorlang.graph.externs import graph_of, trusted_call
 from tensorlang.graph.nodes import Graph
 from tensorlang.graph.plan import Arena, Plan, planned
@@ -220,7 +220,7 @@ def _offset(plan: Plan, name: str) -> int:
     return place.offset
 
 
-def _refusal(program: Program, steps: Sequence[Step], result: int) -> RunError:
+def _refusal(program: Program, steps: Sequence[Step], result: int) -> BaseException:
     """Return the error for a run that stopped with `result`."""
     number, code = failed_call(result, len(steps))
     step = steps[number]

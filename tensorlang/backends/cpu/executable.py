@@ -196,14 +196,21 @@ def profiled(executable: Executable, inputs: Sequence[Array]) -> Profile:
     return profile_of(executable.graph, target, executable.steps, seconds, run)
 
 
-def refusal(steps: Sequence[Kernel | Extern], artifacts: Sequence[Artifact], result: int) -> RunError:
+def refusal(steps: Sequence[Kernel | Extern], artifacts: Sequence[Artifact], result: int) -> BaseException:
     """Return the error for a run that stopped with `result`; `artifacts` are those of the kernels among the steps."""
     number, code = failed_call(result, len(steps))
     node = steps[number]
     if isinstance(node, Extern):
         return status_error(node.call, code, len(steps))
+    return check_failed(steps, artifacts, number, code)
+
+
+def check_failed(steps: Sequence[Kernel | Extern], artifacts: Sequence[Artifact], number: int, code: int) -> RunError:
+    """Return the error for a check of the kernel that is step `number`, which returned `code`."""
     requirements = artifacts[sum(isinstance(step, Kernel) for step in steps[:number])].requirements
     what = requirements[code - 1].text if 0 < code <= len(requirements) else f"check {code} of its program failed"
+    node = steps[number]
+    assert isinstance(node, Kernel)
     return of_node(node, what)
 
 

@@ -25,8 +25,9 @@ from codegen.llvm.target import Target
 from codegen.store import Cache
 from polyhedral import affine
 from polyhedral.expr import Expr as Affine
+from tensorlang.backends.cpu import python_functions
 from tensorlang.diagnostics import CompileError, Diagnostic, InternalError, Label, RunError, error
-from tensorlang.externs import CSymbol, LLVMText, NativeKernel
+from tensorlang.externs import CSymbol, LLVMText, NativeKernel, PythonFunction
 from tensorlang.tensor.nodes import ExternCall, constant_size
 from tensorlang.tensor.walk import caller_shape
 
@@ -40,13 +41,18 @@ def symbol_of(call: ExternCall, calls: int, target: Target) -> str:
 
 def object_of(call: ExternCall, calls: int, target: Target, store: Cache | None) -> bytes:
     """Return the object of that kernel."""
-    return kept_object("extern", thunk(_foreign(call, calls), target)[1], target, store)
+    kept = None if isinstance(call.kernel, PythonFunction) else store  # of which another process has no address
+    return kept_object("extern", thunk(_foreign(call, calls), target)[1], target, kept)
 
 
 def open_sizes(call: ExternCall) -> tuple[Affine, ...]:
     """Return the sizes that the kernel of a call is told when it is called, in order: those of a program that leaves sizes open. A pack of
     which one is open is told as a whole."""
-    return tuple(size for group in map(_group, call.sizes) if _is_open(group) for size in group)
+    return tuple(size for group in map(_group, _told_sizes(call)) if _is_open(group) for size in group)
+
+
+def _told_sizes(call: ExternCall) -> tuple[Affine | tuple[Affine, ...], ...]:
+    return python_functions.told_sizes(call) if isinstance(call.kernel, PythonFunction) else call.sizes
 
 
 def _group(size: Affine | tuple[Affine, ...]) -> tuple[Affine, ...]:
@@ -72,6 +78,8 @@ def address_of(call: ExternCall, target: Target, store: Cache | None) -> int:
                 return library_function(kernel.path, call.symbol)
             case LLVMText():
                 return text_function(kernel.text, call.symbol, _foreign(call, 1).types, target, store)
+            case PythonFunction():
+                return python_functions.address_of(call, _foreign(call, 1))
     except OSError as problem:
         raise _refused("C0114", call, f"{kernel} cannot be loaded: {problem}", "build it for this machine") from None
     except ForeignError as problem:
@@ -80,8 +88,21 @@ def address_of(call: ExternCall, target: Target, store: Cache | None) -> int:
         raise _refused(code, call, f"{kernel}: {problem}", help) from None
 
 
-def status_error(call: ExternCall, code: int, calls: int) -> RunError:
-    """Return the error for a kernel that returned something else than 0, in a program of so many calls."""
+def no_library(what: str, made: Sequence[ExternCall]) -> CompileError:
+    """Return C0131 for something that calls kernels, and is to become a library."""
+    functions = [call for call in made if isinstance(call.kernel, PythonFunction)]
+    help = "link the kernel yourself, or compile it in the process that runs it"
+    if functions:
+        help = "a function of Python runs in its own process alone: say it in the language, or compile the program where it runs"
+    notes = tuple(dict.fromkeys(f"extern `{call.operator}` is {call.kernel}" for call in functions))
+    return error("C0131", f"not supported yet: a library of {what}, which calls extern operators", notes=notes, help=help)
+
+
+def status_error(call: ExternCall, code: int, calls: int) -> BaseException:
+    """Return the error for a kernel that returned something else than 0, in a program of so many calls; of a function of Python what it
+    raised, KeyboardInterrupt and such as they are."""
+    if isinstance(call.kernel, PythonFunction):
+        return python_functions.failure_of(call)
     bits = code_bits(calls)
     status = status_of(code, bits)
     edge = status in (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
@@ -131,7 +152,9 @@ def call_watched(call: ExternCall, arrays: Sequence[Array], fill: int, target: T
                 raise InternalError("extern", f"a size of `{call.operator}` is open")
             case _:
                 passed.append(ctypes.c_int64(number))
-    status = ctypes.CFUNCTYPE(ctypes.c_int32)(address_of(call, target, store))(*passed)
+    status = ctypes.CFUNCTYPE(ctypes.c_int32)(address_of(call, target, store))(*passed) - _foreign(call, 1).right
+    if status and isinstance(call.kernel, PythonFunction):
+        raise python_functions.failure_of(call)
     if status:
         raise _failed(call, str(status))
     names = [t.name for t in call.results] + [a for a in call.arguments if a is not None]
@@ -178,7 +201,7 @@ class _Watched:
 
 
 def _native(call: ExternCall) -> NativeKernel:
-    if not isinstance(call.kernel, CSymbol | LLVMText):
+    if not isinstance(call.kernel, CSymbol | LLVMText | PythonFunction):
         raise InternalError("extern", f"`{call.operator}` has no kernel for processors")
     return call.kernel
 
@@ -188,14 +211,17 @@ def _foreign(call: ExternCall, calls: int) -> ForeignCall:
     buffers = _buffers(call)
     at = len(call.results) + sum(argument is not None for argument in call.arguments)
     numbers: list[Numbers] = []
-    for size in call.sizes:
+    for size in _told_sizes(call):
         group = _group(size)
         if _is_open(group):
             numbers.append(Argument(at, len(group) if isinstance(size, tuple) else None))
             at += len(group)
         else:
             numbers.append(tuple(map(constant_size, size)) if isinstance(size, tuple) else constant_size(size))
-    return ForeignCall(_imported(call), buffers, (*numbers, *call.attributes), min(16, code_bits(calls)))
+    of_python = isinstance(call.kernel, PythonFunction)
+    attributes = () if of_python else call.attributes
+    right = python_functions.RIGHT if of_python else 0
+    return ForeignCall(_imported(call), buffers, (*numbers, *attributes), min(16, code_bits(calls)), right)
 
 
 def _buffers(call: ExternCall) -> tuple[int | Buffers | None, ...]:
@@ -219,6 +245,8 @@ def _imported(call: ExternCall) -> str:
     """Return under which name the function is imported: one that tells it from all others, and nothing a user wrote."""
     kernel = _native(call)
     told = repr((type(kernel).__name__, kernel.content, getattr(kernel, "path", ""), call.symbol))
+    if isinstance(kernel, PythonFunction):  # whose native function is one call's
+        told += repr((call.results, call.given, call.arguments, call.sizes, call.attributes, call.counts, call.signature))
     return f"tl_import_{hashlib.sha256(told.encode()).hexdigest()[:24]}"
 
 

@@ -22,7 +22,7 @@ def loaded(objects: Sequence[bytes], imports: Mapping[str, int], entry: str, tar
     return load([compile_object("\n".join(texts), host())])
 
 
-def failure_on(target: Target, failure: Callable[[int], Exception]) -> Callable[[int], Exception]:
+def failure_on(target: Target, failure: Callable[[int], BaseException]) -> Callable[[int], BaseException]:
     """Return what turns the result of an entry point that `loaded` returned into an exception; `failure` is that of its kernels."""
     return failure if runs_here(target) else lambda code: refusal_of_target(target)
 

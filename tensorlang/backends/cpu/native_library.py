@@ -39,13 +39,14 @@ from codegen.loops.parser import parse as parse_loops
 from polyhedral.expr import TRUE, And, Cond, Expr
 from tensorlang.artifact import Artifact
 from tensorlang.backends.cpu.bounded import formulas, grows_with_sizes
-from tensorlang.backends.cpu.executable import Parts, refusal, steps_of, workspace_threads
+from tensorlang.backends.cpu.executable import Parts, check_failed, externs_of, steps_of, workspace_threads
+from tensorlang.backends.cpu.extern import no_library
 from tensorlang.backends.cpu.library_signature import identity
 from tensorlang.backends.cpu.open_sizes import OpenParts
 from tensorlang.backends.cpu.ready import entry_of, refusal_of
 from tensorlang.backends.cpu.toolchain import Toolchain
 from tensorlang.diagnostics import RunError, error, plain_text
-from tensorlang.graph.nodes import Kernel, Value
+from tensorlang.graph.nodes import Value
 from tensorlang.graph.programs import result_tensors
 from tensorlang.graph.sizes import PREFIX, Atom, Formula, Quotient, formula_of
 from tensorlang.graph.sizes import Condition as Assumed
@@ -196,15 +197,12 @@ def _model(
     arena: int,
 ) -> Compiled:
     steps = steps_of(parts.graph)
-    if any(not isinstance(step, Kernel) for step in steps):
-        raise error(
-            "C0131", "not supported yet: a library of a model that calls extern operators", help="compile it in the process that runs it"
-        )
-    bits = code_bits(len(steps))
+    if called := externs_of(parts.graph):
+        raise no_library("a model", [node.call for node in called])
 
     def texts(call: int, artifact: Artifact) -> tuple[str, ...]:
         codes = range(1, len(artifact.requirements) + 1)
-        return tuple(_text(refusal(steps, parts.artifacts, call << bits | code)) for code in codes)
+        return tuple(_text(check_failed(steps, parts.artifacts, call, code)) for code in codes)
 
     return Compiled(
         tools.target,

@@ -10,6 +10,7 @@ from codegen.llvm import feature_test
 from codegen.llvm.target import Target, TargetError, named
 from tensorlang import __version__
 from tensorlang.backends.cpu.build import parts_of
+from tensorlang.backends.cpu.extern import no_library
 from tensorlang.backends.cpu.library_files import write_library, write_modules
 from tensorlang.backends.cpu.native_library import Compiled, linked, of_model, of_open_model, of_operator
 from tensorlang.backends.cpu.open_sizes import built_parts
@@ -32,8 +33,7 @@ from tensorlang.tensor.nodes import Program
 def save_operator(tools: Toolchain, program: Program, request: ScheduleRequest, folder: Path, options: SaveOptions) -> Path:
     """Write an operator as a library. Raises CompileError C0131 for what has no library yet, C0132 for a missing limit, C0133."""
     if program.externs:
-        title = f"not supported yet: a library of `{program.name}`, which calls extern operators"
-        raise error("C0131", title, help="link the kernel yourself, or compile it in the process that runs it")
+        raise no_library(f"`{program.name}`", program.externs)
 
     def compiled(here: Toolchain) -> Compiled:
         made = here.kernel(program, request, here.store)

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from tensorlang.check.foreign import SAID, native_name, nearest
 from tensorlang.diagnostics import NOWHERE, CompileError, Diagnostic, Edit, Label, Span, counted, error, exception
+from tensorlang.syntax import einsum
 from tensorlang.syntax.foreign_idioms import explain_dots
 
 __all__ = ["Diagnostic", "Label", "NeedsStatic", "counted", "did_you_mean", "error", "labelled", "uncallable", "used_at"]
@@ -88,6 +89,8 @@ def uncallable(
     otherwise = f"declare `fn {name}(…) = …` or `op {name}(…)`"
     dotted = _meant_by_dots(at, name, choices) if "." in name and elsewhere is None else None
     help, edits = dotted or renamed(at, name, choices, otherwise, elsewhere)
+    if member == "einsum" and (meant := einsum.equation(span.source.line(span.source.location(span.start)[0]))) is not None:
+        help, edits = f"write the equation: `{meant}`", ()
     return error("T0101", f"there is no operator or function `{name}`", at, "called here", help=help, edits=edits)
 
 
@@ -95,6 +98,9 @@ def _meant_by_dots(at: Span, name: str, choices: list[str]) -> tuple[str, tuple[
     """Return help for a function of a module or a method of a tensor, and the edit where the same function is one of `choices`."""
     help, undotted = explain_dots(name)
     member = name.rpartition(".")[2]
+    if undotted is None and help is None and member in choices and not member[:1].isupper():
+        prefix = name.rpartition(".")[0]
+        return f"names that `use` brings have no prefix: write `{member}`; `use … as {prefix}` gives them one", (Edit(at, member),)
     if undotted is None:
         help = help or SAID.get(member)
         return (help, ()) if help is not None else None

@@ -151,7 +151,11 @@ def unbound(name: str, scope: Scope, span: Span) -> Exception:
     if help is None:
         free = [n for n, v in scope.values.items() if isinstance(v, Idx) and not v.size]
         other = f"write an index of the left side, {' or '.join(f'`{n}`' for n in free)}; or " if 0 < len(free) <= 3 else ""
-        help = _summed(span, name) or f"{other}bind it: on the left of `=`, in `for {name} in 0..…`, or in a reduction `sum({name}) …`"
+        help = (
+            _summed(span, name)
+            or _reduced(span, name)
+            or f"{other}bind it: on the left of `=`, in `for {name} in 0..…`, or in a reduction `sum({name}) …`"
+        )
     label = "neither an index on the left of `=`, a reduction index, a size, an attribute nor a tensor"
     return error("T0105", f"`{name}` is not bound here", span, label, help=help, edits=edits)
 
@@ -165,6 +169,16 @@ def _summed(span: Span, name: str) -> str | None:
     if not equals or len(factors) < 2 or "(" in value:
         return None
     return f"an index in two factors is summed by name: `{target.strip().rpartition('{')[2].strip()} = sum({name}) {value.strip()}`"
+
+
+def _reduced(span: Span, name: str) -> str | None:
+    """Return the reduction that is meant where an index stands in the parentheses behind a reducer, `sum(x[i, j])`."""
+    text = span.source.text
+    before = re.search(r"\b(sum|prod|max|min|mean|any|all)\(([^()=]*)$", text[text.rfind("\n", 0, span.start) + 1 : span.start])
+    after = re.match(r"[^()\n]*(?=\))", text[span.start :])
+    if before is None or after is None or "," in re.sub(r"\[[^\]]*\]", "", before[2] + after[0]).replace("[", ""):
+        return None
+    return f"a reduction names its index: `{before[1]}({name}) {before[2]}{after[0]}`"
 
 
 def no_shadowing(scope: Scope, name: str, span: Span, what: str) -> None:

@@ -195,7 +195,13 @@ def path_of(place: sx.Text) -> Path:
     """Return the path that a `use` writes. Raises CompileError T0190 for what is none, T0193 for one relative to nothing."""
     written, folder = place.value, place.span.source.folder
     if not written.isprintable() or not written.endswith(".tl") or written.endswith("/.tl"):
-        close = f'write `use "{written}.tl"`' if re.fullmatch(r"[\w.][\w./-]*\w", written) else "the name of a file ends in `.tl`"
+        close = (
+            f'write `use "{written}.tl"`'
+            if "." not in Path(written).name and re.fullmatch(r"[\w.][\w./-]*\w", written)
+            else "the name of a file ends in `.tl`"
+        )
+        if written.endswith(".py"):
+            close = "only `.tl` files are used; a function of Python may stand for an `extern op`: `tl.load(…, externs={'f': f})`"
         raise error("T0190", "this is not the path of a `.tl` file", place.span, "used here", help=close)
     if os.path.isabs(written):
         return Path(written)
@@ -210,7 +216,8 @@ def _source(use: sx.Use, path: Path, reader: Reader) -> Source:
     opened = reader.opened(path)
     if opened is None and not os.path.isfile(path) and not os.path.isdir(path):
         there = [p.name for p in path.parent.glob("*.tl")] if os.path.isdir(path.parent) else []
-        close = did_you_mean(path.name, there, "paths are relative to the file that they stand in")
+        near = parse.nearest_file(path.name, there)
+        close = f"did you mean `{near}`?" if near is not None else "paths are relative to the file that they stand in"
         title = f"`{path}` is not an ordinary file" if os.path.exists(path) else f"there is no file `{path}`"
         raise error("T0190", title, use.place.span, "used here", help=close)
     source, outer = opened or parse.load(path), use.place.span.source

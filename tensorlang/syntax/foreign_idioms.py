@@ -16,6 +16,7 @@ _REDUCERS = frozenset(["sum", "prod", "min", "max", "any", "all", "mean", "argma
 _FUNCTIONS = frozenset(
     ["abs", "sqrt", "rsqrt", "exp", "log", "log2", "sin", "cos", "tan", "tanh", "sigmoid", "erf", "floor", "ceil", "round", "trunc", "sq"]
 )
+_SIZED = re.compile(r"(float|uint|int|bf|f|u|i)(4|8|16|32|64)(?:_t)?")
 _TYPES = {"float": "f32", "double": "f64", "int": "i32", "long": "i64", "bool": "bool", "half": "f16", "char": "i8", "float32": "f32"}
 _METHODS = {
     "shape": "a size has a name: it is what stands in the type, as `N` in `x: f32[N]`",
@@ -31,6 +32,12 @@ FOREIGN_LIBRARIES = frozenset(
 )
 """Libraries that people import who write arrays in Python."""
 _MODULES = FOREIGN_LIBRARIES | {"np", "jnp", "tf", "tl", "te", "topi", "F", "nn", "hl", "cp", "sp", "std", "T"}
+
+
+def element_type(name: str) -> str | None:
+    """Return what an element type is called here that other languages call `name`; None where it is none."""
+    sized = _SIZED.fullmatch(name)
+    return _TYPES.get(name) or (f"{'bf' if sized[1] == 'bf' else sized[1][0]}{sized[2]}" if sized is not None else None)
 
 
 def dotted(source: Source, token: Token) -> Diagnostic:
@@ -442,6 +449,10 @@ def _assigned_loops(p: Stopped) -> Diagnostic | None:
     return Diagnostic("P027", title, (Label(Span(p.source, statement[0].start, statement[0].end)),), help=help, edits=edits)
 
 
+_BARE = ("order", "parallel", "unroll", "inline", "stream", "trim", "partition")
+"""Directives of nothing but loops or tensors."""
+
+
 def _operands_with_blanks(p: Stopped) -> Diagnostic | None:
     """`order i k j`: loops without commas between them."""
     statement = p.statement()
@@ -449,9 +460,18 @@ def _operands_with_blanks(p: Stopped) -> Diagnostic | None:
         return None
     directive = ELSEWHERE.get(statement[0].value.lower(), statement[0].value)
     end = next((k for k in range(p.position, len(p.tokens)) if p.tokens[k].type != "NAME"), len(p.tokens))
-    if directive not in ("order", "parallel", "unroll", "inline", "stream", "trim", "partition") or (
-        end < len(p.tokens) and p.tokens[end].type not in ("NEWLINE", "RBRACE")
-    ):
+    if statement[1].value in _BARE and statement[0].value not in _BARE:  # `omp parallel i`
+        listed = ", ".join(t.value for t in p.tokens[p.position : end])
+        span, meant = Span(p.source, statement[0].start, p.tokens[end - 1].end), f"{statement[1].value} {listed}"
+        title = f"`{statement[0].value}` is no part of a directive"
+        return Diagnostic(
+            "P027",
+            title,
+            (Label(Span(p.source, statement[0].start, statement[0].end)),),
+            help=f"write `{meant}`",
+            edits=(Edit(span, meant),),
+        )
+    if directive not in _BARE or (end < len(p.tokens) and p.tokens[end].type not in ("NEWLINE", "RBRACE")):
         return None
     listed = ", ".join(t.value for t in p.tokens[p.position - 1 : end])
     span, meant = Span(p.source, statement[0].start, p.tokens[end - 1].end), f"{directive} {listed}"

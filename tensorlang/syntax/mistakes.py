@@ -13,7 +13,8 @@ from difflib import get_close_matches
 from tensorlang.diagnostics import Diagnostic, Edit, Label, Source, Span
 from tensorlang.syntax.directive_forms import FORMS, form_called
 from tensorlang.syntax.foreign_directives import TENSOR, told, written_here
-from tensorlang.syntax.foreign_idioms import FOREIGN_IDIOMS, FOREIGN_LIBRARIES, dotted
+from tensorlang.syntax.foreign_idioms import FOREIGN_IDIOMS, dotted, element_type
+from tensorlang.syntax.foreign_imports import line_of, listed_names, use_meant
 from tensorlang.syntax.scanner import RESERVED, Chunk, Token
 from tensorlang.syntax.stopped import ENDS, OPERATOR, Stopped, indent_of, line_from
 
@@ -75,69 +76,32 @@ def _no_declaration(source: Source, token: Token) -> Diagnostic:
     foreign = {"def": "op", "func": "fn", "function": "fn", "kernel": "op", "operator": "op", "reduce": "reducer"}
     edits: tuple[Edit, ...] = ()
     help = "a file holds `use`, `op`, `fn`, `reducer`, `schedule`, `tactic` and `instruction` declarations"
-    if function := re.match(r"(?:def|func|function)\s+(\w+)\s*\(([\w\s,]*)\)\s*[:{]?\s*(?:return\s+)?([^{}]*)", _line_of(source, token)):
+    if function := re.match(r"(?:def|func|function)\s+(\w+)\s*\(([\w\s,]*)\)\s*[:{]?\s*(?:return\s+)?([^{}]*)", line_of(source, token)):
         help = f"write `fn {function[1]}({function[2].strip()}) = {function[3].strip() or '…'}`"
     elif token.value in foreign:
         help, edits = f"write `{foreign[token.value]}`", (Edit(_span(source, token), foreign[token.value]),)
     elif token.value in ("import", "include", "from", "require", "use", "using"):
-        help, edits = _use_meant(source, token)
+        help, edits = use_meant(source, token)
     elif token.value in _DECLARED_ELSEWHERE:
         help = "an operator says what its results are, and indices are not declared: `op f(x: f32[N]) -> (y: f32[N]) { y[i] = x[i] }`"
-    elif re.match(rf"{re.escape(token.value)}\s*\[[^\]]*\]\s*[-+*]?=(?!=)", _line_of(source, token)):
+    elif re.match(rf"{re.escape(token.value)}\s*\[[^\]]*\]\s*[-+*]?=(?!=)", line_of(source, token)):
         help = "equations stand in an operator: `op f(x: f32[N]) -> (y: f32[N]) { y[i] = … }`"
-    elif found := re.match(rf"({re.escape(token.value)})\s*=\s*(-?[0-9][0-9.eE+-]*)?", _line_of(source, token)):
+    elif found := re.match(rf"({re.escape(token.value)})\s*=\s*(-?[0-9][0-9.eE+-]*)?", line_of(source, token)):
         constant = f"a constant is a function of nothing: `fn {found[1]}() = {found[2]}`, called `{found[1]}()`"
         help = constant if found[2] else "equations stand in an operator: `op f(x: f32[N]) -> (y: f32[N]) { y[i] = … }`"
         edits = ()
-    elif re.match(rf"{re.escape(token.value)}\s*(?:\[[^\]]*\]\s*)?\(.*->", _line_of(source, token)):
+    elif re.match(rf"{re.escape(token.value)}\s*(?:\[[^\]]*\]\s*)?\(.*->", line_of(source, token)):
         help, edits = f"an operator begins with `op`: `op {token.value}(…)`", (Edit(Span(source, token.start, token.start), "op "),)
     elif close := get_close_matches(token.value, _HEADS, 1, 0.6):
         help, edits = f"did you mean `{close[0]}`?", (Edit(_span(source, token), close[0]),)
     return Diagnostic("P013", title, (Label(_span(source, token)),), help=help, edits=edits)
 
 
-def _use_meant(source: Source, token: Token) -> tuple[str, tuple[Edit, ...]]:
-    """Return what an import of another language stands for: a `use`, or nothing where what it brings is known anyway."""
-    name = r"[A-Za-z_][A-Za-z_0-9]*"
-    number, line = source.location(token.start)[0], _line_of(source, token)
-    module = re.match(rf"\w+\s+({name})", line)
-    if module is not None and module[1] in FOREIGN_LIBRARIES:
-        whole = Span(source, token.start, min(token.start + len(source.line(number)) + 1, len(source.text)))
-        known = "`sqrt`, `exp`, `sum` and the like are known, and `tensorlang list` shows what `use` brings: `use std.norm (softmax)`"
-        return f"delete this line: `{module[1]}` is no library of this language; {known}", (Edit(whole, ""),)
-    if found := re.fullmatch(rf"from\s+({name}(?:\.{name})*)\s+(?:import|use)\s+\(?\s*({name}(?:\s*,\s*{name})*)\s*\)?", line):
-        return f"write `use {found[1]} ({', '.join(part.strip() for part in found[2].split(','))})`", ()
-    if found := re.fullmatch(rf"\w+\s+\{{?\s*({name}(?:\s*,\s*{name})*)\s*\}}?\s+from\s+[\"']?({name}(?:\.{name})*)[\"']?\s*;?", line):
-        return f"write `use {found[2]} ({', '.join(part.strip() for part in found[1].split(','))})`", ()
-    if found := re.fullmatch(rf"\w+\s+({name}(?:\.{name})*)(?:\s+as\s+({name}))?\s*;?", line):
-        declared = _declaring_module(found[1])
-        if declared is not None:
-            return f"write `use {declared} ({found[1]}{f' as {found[2]}' if found[2] else ''})`", ()
-        return (f"write `use {found[1]} as {found[2]}`" if found[2] else f"write `use {found[1]}`"), ()
-    if found := re.fullmatch(r"\w+\s*\(?\s*[\"<']([^\"<>'`]+\.tl)[\">']\s*\)?\s*;?", line):
-        return f'write `use "{found[1]}"`', ()
-    return 'write `use "file.tl"` for a file beside this one, `use std.norm (softmax)` for the standard library', ()
-
-
-def _declaring_module(name: str) -> str | None:
-    """Return the module of an installed package that declares a name which is no module itself."""
-    from tensorlang.syntax import modules  # which parses
-
-    if "." in name or name in modules.packages():
-        return None
-    found = sorted((m.title for m in modules.modules() if name in m.names()), key=lambda title: (not title.startswith("std."), title))
-    return found[0] if found else None
-
-
 _DECLARED_ELSEWHERE = frozenset(
     ["Func", "Var", "RDom", "ImageParam", "Buffer", "void", "float", "double", "int", "auto", "template", "class", "struct"]
 )
 """What declarations of Halide and C++ begin with."""
-
-
-def _line_of(source: Source, token: Token) -> str:
-    """Return the line that a token stands in, without its comment."""
-    return source.line(source.location(token.start)[0]).partition("#")[0].strip()
+_UNDECLARED = "nothing is declared: an index is what stands in the brackets on the left, and a tensor is what an equation defines"
 
 
 def _use(p: Stopped) -> Diagnostic | None:
@@ -158,6 +122,7 @@ def _use(p: Stopped) -> Diagnostic | None:
         help = "give each its own, `use std.norm (softmax as s)`, or leave the names out: `use std.norm as n`"
     else:
         title = f"`{p.token.value}` does not belong into this `use`" if p.token.value.strip() else "this `use` ends too early"
+        help = listed_names(line_of(p.source, p.tokens[0])) or help
     return Diagnostic("P034", title, (Label(p.span),), help=help)
 
 
@@ -289,6 +254,13 @@ def _parameters(p: Stopped) -> Diagnostic | None:
             type_ = p.source.text[name.start : p.tokens[closing].end] if closing is not None else name.value
             help = f"results have names, and types behind them: `y: {type_}`"
             return Diagnostic("P019", "this result has no name", (Label(p.at(name)),), help=help)
+        after = re.match(r"(\[[^\]]*\])?\s*([A-Za-z_]\w*)(\[[^\]]*\])?", p.source.text[p.token.start :])
+        written = element_type(name.value)
+        if after is not None and written is not None:  # `float x[N]`, `f32[N] x`
+            meant = f"{after[2]}: {written}{after[1] or after[3] or ''}"
+            span = Span(p.source, name.start, p.token.start + len(after[0]))
+            help = f"the name comes first: `{meant}`"
+            return Diagnostic("P019", f"`{name.value}` stands before the name", (Label(span),), help=help, edits=(Edit(span, meant),))
         kinds = f"`{name.value}: f32[N]` for a tensor, `{name.value}: f32` for one number, `attr {name.value}: float` for a constant"
         help = f"write `{name.value}: int`" if p.tokens[p.position - 2].type == "ATTR" else f"write {kinds}"
         return Diagnostic("P019", f"`{name.value}` has no type", (Label(p.at(name)),), help=help)
@@ -343,6 +315,11 @@ def _definition(p: Stopped) -> Diagnostic | None:
         head = p.source.text[p.tokens[0].start : p.previous.end]
         help = f"its value follows `=`: `{head} = {value[1].strip() if value is not None and value[1].strip() else '…'}`"
         return Diagnostic("P008", "a function is an expression", (Label(p.span, "`=` expected"),), help=help)
+    if p.token.type == "LSQB" and p.previous.type == "RSQB":
+        edits = (Edit(Span(p.source, p.previous.start, p.token.end), ", "),)
+        return Diagnostic("P010", "all indices stand in one bracket", (Label(p.span),), help="write `y[i, j] = …`", edits=edits)
+    if p.is_clause_level and p.previous.value in _DECLARED_ELSEWHERE and p.token.type == "NAME":
+        return Diagnostic("P031", f"`{p.previous.value}` starts no clause", (Label(p.at(p.previous)),), help=_UNDECLARED)
     return _declaration(p) or Diagnostic(
         "P008", "`=` is missing", (Label(p.span, "expected here"),), help="a definition is written `y[i] = …`, `fn f(x) = …`"
     )
@@ -434,7 +411,17 @@ def _mode(p: Stopped) -> Diagnostic | None:
     if p.inside() == "LSQB":
         return Diagnostic("P009", "`|` has nothing before it", (Label(p.span),))
     help = "conditions are joined by `or`, bits by `bitor(a, b)`; `x[i | 0]` says what a read gives outside its tensor"
+    after = p.tokens[p.position + 1].value if p.position + 1 < len(p.tokens) else ""
+    if p.is_clause_level and after in (*_OUTSIDE, "0"):
+        reads = re.findall(r"(\w+)\[([^\[\]|=]*)\](?!\s*=)", p.source.text[p.statement()[0].start : p.token.start])
+        name, index = next((read for read in reads if re.search("[-+]", read[1])), ("x", "i + 1"))
+        shown = f"`{name}[{index.strip()} | {after}]`"
+        help = f"what lies outside is said of each read, last in its brackets: {shown}"
     return Diagnostic("P017", "`|` belongs into the brackets of a read", (Label(p.span),), help=help)
+
+
+_OUTSIDE = _words("clamp wrap reflect skip")
+"""What a read may say of what lies outside, besides a number."""
 
 
 def _operand(p: Stopped) -> Diagnostic | None:

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import re
 from bisect import bisect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
 from tensorlang.diagnostics import CompileError, Diagnostic, InternalError, Source, Span, error
@@ -116,8 +116,18 @@ def _readable(path: Path) -> str | None:
         there = [entry.name for entry in path.parent.glob("*.tl")]
     except (OSError, ValueError):
         return None
-    close = get_close_matches(path.name, there, 1)
-    return f"did you mean `{path.with_name(close[0])}`?" if close else None
+    near = nearest_file(path.name, there)
+    if near is not None:
+        return f"did you mean `{path.with_name(near)}`?"
+    known = ", ".join(f"`{path.with_name(name)}`" for name in sorted(there)[:4])
+    return f"there {'are' if len(there) > 1 else 'is'} {known}{', …' if len(there) > 4 else ''}" if there else "name a `.tl` file"
+
+
+def nearest_file(name: str, others: Iterable[str]) -> str | None:
+    """Return the name of a file that is most like another one, what both end in left out; None where none is much like it."""
+    stems = {PurePath(other).stem: other for other in sorted(others)}
+    close = get_close_matches(PurePath(name).stem, stems, 1, 0.7)
+    return stems[close[0]] if close else None
 
 
 def decode(data: bytes, name: str) -> Source:

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from tensorlang.diagnostics import Diagnostic, Edit, Label, Source, Span
+from tensorlang.syntax import einsum
 from tensorlang.syntax.directive_forms import ELSEWHERE, FORMS
 from tensorlang.syntax.foreign_directives import written_here
 from tensorlang.syntax.nodes import Comment
@@ -331,6 +332,11 @@ def _stray(found: Scan, position: int) -> int:
     if (quoted := _OTHER_QUOTES.match(text, position)) is not None:
         span, meant = Span(source, position, quoted.end()), f'"{quoted[1]}"'
         title = f"texts stand in double quotes, not in `{character}`"
+        line = source.line(source.location(position)[0])
+        if (meant_by := einsum.equation(line)) is not None:
+            found.diagnostics.append(Diagnostic("P001", "indices are no text", (Label(span),), help=f"write the equation: `{meant_by}`"))
+            found.lexemes.append(Token("TEXT", meant, position, quoted.end(), source))
+            return quoted.end()
         found.diagnostics.append(Diagnostic("P001", title, (Label(span),), help=f"write `{meant}`", edits=(Edit(span, meant),)))
         found.lexemes.append(Token("TEXT", meant, position, quoted.end(), source))
         return quoted.end()

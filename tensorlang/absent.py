@@ -26,6 +26,19 @@ _OF_MODELS = {
 }
 
 
+_OF_OPERATORS = {
+    **dict.fromkeys(("grad", "backward", "vjp", "derivative"), "an operator has derivatives: `ops.f.gradient('x')`"),
+    **dict.fromkeys(("run", "forward", "apply", "launch"), "an operator is a function: `ops.f(x)`"),
+    **dict.fromkeys(("compile", "jit", "build", "lower"), "it is compiled by its first call; `ops.f.save` makes a library"),
+    **dict.fromkeys(("vectorize", "parallel", "split", "tile", "unroll", "fuse", "reorder"), "`ops.f.schedule(text)` takes a schedule"),
+}
+
+
+def operator_told(name: str) -> str:
+    """Return what follows the message that operators have no such attribute, or nothing."""
+    return f"; {_OF_OPERATORS[name]}" if name in _OF_OPERATORS else ""
+
+
 def model_told(name: str) -> str:
     """Return what follows the message that models have no such attribute, or nothing."""
     return f"; {_OF_MODELS[name]}" if name in _OF_MODELS else ""

@@ -307,9 +307,15 @@ def importer_of(model: Any, importers: Sequence[Importer] | None = None) -> Impo
         help = "operators are no model: `tensorlang.load` reads them"
     elif type(model).__name__ == "Operator" and hasattr(model, "schedule"):
         help = f"an operator is compiled when it is called: `{model.name}(…)`"
+    elif is_path and os.fspath(model).endswith(_OF_OTHERS):
+        help = "export it to ONNX first; in torch `torch.onnx.export(model, arguments, 'net.onnx', dynamo=True)`"
     elif callable(model):
         help = "a model in Python is exported first: `torch.onnx.export(model, arguments, 'net.onnx')`"
     raise error("O0001", f"no importer reads {what}", help=help)
+
+
+_OF_OTHERS = (".pt", ".pth", ".pt2", ".safetensors", ".ckpt", ".h5", ".keras", ".pb", ".tflite", ".mlmodel", ".gguf")
+"""What files of models end in that other libraries read."""
 
 
 def _with_article(name: str) -> str:

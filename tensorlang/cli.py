@@ -102,6 +102,11 @@ def main() -> None:
     sys.exit(_guarded(sys.argv[1:]))
 
 
+def _takes_arguments(ctx: click.Context | None) -> bool:
+    """Tell whether a command takes arrays and numbers by name."""
+    return ctx is not None and any(p.name == "arguments" for p in ctx.command.params)
+
+
 def _guarded(argv: Sequence[str]) -> int:
     """Return the exit code of a command line, having reported whatever went wrong."""
     from tensorlang.shell.colour import colour_chosen
@@ -114,6 +119,10 @@ def _guarded(argv: Sequence[str]) -> int:
             code = app(list(argv), prog_name=PROGRAM, standalone_mode=False)
         return int(code or 0)
     except click.ClickException as misused:
+        if isinstance(misused, click.NoSuchOption) and not misused.possibilities and _takes_arguments(misused.ctx):
+            name = misused.option_name.lstrip("-")
+            told = f"{misused.message}. What an operator or a model is given has no dashes: `{name}=f32[4,5]`, `{name}=data.npy`"
+            misused = click.UsageError(told, misused.ctx)
         misused.show()
         return misused.exit_code
     except SystemExit as done:

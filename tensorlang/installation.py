@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 
 SIBLINGS = ("codegen", "polyhedral", "stdlib")
@@ -13,11 +14,34 @@ MACHINES = ("x86_64", "aarch64")
 """The processors that tensorlang runs on, as Linux calls them."""
 
 
+SETTINGS = ("CACHE", "CACHE_SIZE", "COMPLETE", "LEVEL", "PREPARED", "THREADS", "VALIDATE")
+"""What `TENSORLANG_…` of the environment may be."""
+
+
 def require() -> None:
-    """Raise ImportError, whose first line says what is wrong, where tensorlang cannot run."""
+    """Raise ImportError, whose first line says what is wrong, where tensorlang cannot run. What the environment sets and nothing reads is
+    told to the log."""
+    for told in wrong_settings(os.environ):
+        import logging
+
+        logging.getLogger("tensorlang").warning("%s", told)
     problem = wrong_platform(sys.platform, _machine(), sys.maxsize.bit_length() + 1) or next(filter(None, map(shadowed, SIBLINGS)), "")
     if problem:
         raise ImportError(problem)
+
+
+def wrong_settings(environment: Mapping[str, str]) -> Iterator[str]:
+    """Yield what is wrong with the variables of an environment that are meant for tensorlang, for those that nobody else refuses."""
+    for name in environment:
+        own = name.removeprefix("TENSORLANG_")
+        if own != name and own not in SETTINGS:
+            from difflib import get_close_matches
+
+            close = get_close_matches(own, SETTINGS, 1)
+            known = f"did you mean `TENSORLANG_{close[0]}`?" if close else f"there are {', '.join(f'TENSORLANG_{s}' for s in SETTINGS)}"
+            yield f"the environment sets `{name}`, which nothing reads; {known}"
+    if not (validate := environment.get("TENSORLANG_VALIDATE", "0")).isdecimal() and validate:
+        yield f"`TENSORLANG_VALIDATE` is `{validate}`, and nothing is validated; set it to 1, or to a number of operations"
 
 
 def wrong_platform(system: str, machine: str, bits: int) -> str:

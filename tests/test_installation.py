@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import tensorlang
-from tensorlang.installation import SIBLINGS, shadowed, wrong_platform
+from tensorlang.installation import SETTINGS, SIBLINGS, shadowed, wrong_platform, wrong_settings
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -133,3 +134,20 @@ def test_a_release_is_dated(tmp_path: Path) -> None:
     for heading, said in (("## 1.2.3, not released yet", 1), ("## 1.2.3, 1 May 2030", 0)):
         (tmp_path / "CHANGELOG.md").write_text(f"# Changes\n\n{heading}\n")
         assert len(release.problems("1.2.3", tmp_path)) == said
+
+
+def test_settings_that_nothing_reads_are_told() -> None:
+    assert list(wrong_settings({"TENSORLANG_THREADS": "3", "TENSORLANG_VALIDATE": "1", "PATH": "/"})) == []
+    [typo] = wrong_settings({"TENSORLANG_THREAD": "1"})
+    [value] = wrong_settings({"TENSORLANG_VALIDATE": "yes"})
+    assert "did you mean `TENSORLANG_THREADS`?" in typo and "nothing is validated" in value
+
+
+def test_every_setting_that_is_read_is_known() -> None:
+    written = {name for path in (ROOT / "docs").rglob("*.md") for name in re.findall(r"TENSORLANG_([A-Z_]+)", path.read_text("utf-8"))}
+    assert written - {*SETTINGS} == set()
+
+
+def test_an_import_tells_the_log_of_them(tmp_path: Path) -> None:
+    found = python("import os; os.environ['TENSORLANG_CACH'] = '/tmp'; import tensorlang", tmp_path)
+    assert found.returncode == 0 and "`TENSORLANG_CACH`" in found.stderr

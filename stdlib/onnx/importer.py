@@ -29,6 +29,7 @@ from stdlib.onnx.stages import data_dependent
 from stdlib.onnx.table import rule_for
 from stdlib.onnx.table.strings import moves_text, takes_text
 from stdlib.onnx.tensors import TEXT
+from tensorlang.check.foreign import nearest
 from tensorlang.diagnostics import CompileError, Diagnostic, error
 from tensorlang.graph.data_dependent import HostCall, Known
 from tensorlang.graph.edit import reads, writes
@@ -205,9 +206,10 @@ class _Import:
         for name in shapes:
             if name not in known and name not in parts and name != SAID:
                 there = ", ".join(quoted(n) for n in known) or "no inputs"
-                self.problems.append(
-                    Diagnostic("O011", f"a shape is given for {quoted(name)}, which is not an input", (), (f"the model has {there}",))
-                )
+                near = nearest(name, known)
+                help = f"did you mean {quoted(near)}?" if near is not None else None
+                title = f"a shape is given for {quoted(name)}, which is not an input"
+                self.problems.append(Diagnostic("O011", title, (), (f"the model has {there}",), help))
         symbols: dict[str, int] = {}
         for declared in self.model.inputs:
             if not declared.is_sequence and not declared.is_map:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 @options.externs
 @options.operators
 def explain(
-    file: Path,
+    file: Path | None,
     arguments: Sequence[str],
     measure: bool,
     proof: bool,
@@ -56,6 +56,9 @@ def explain(
     it is; or the code of a message, as T0301."""
     from tensorlang.shell.pages import is_code, page_of
 
+    if file is None:
+        help = "name a `.tl` file, a model, or a code, as `tensorlang explain T0301`"
+        raise error("C0211", "there is nothing to explain", help=help)
     if is_code(str(file)) and not file.exists():
         page = page_of(str(file))
         title, _, text = page.partition("\n\n")

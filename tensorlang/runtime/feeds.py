@@ -7,16 +7,17 @@ R0304  the shape differs           R0305  not an array            R0307  it woul
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
+from itertools import permutations
 from typing import Any, Protocol
 
 import numpy as np
 
 from codegen.dtypes import DTYPES, DType, from_numpy
 from tensorlang.check.types import ELSEWHERE
-from tensorlang.diagnostics import Diagnostic, RunError, exception
+from tensorlang.diagnostics import Diagnostic, RunError, counted, exception
 
 Array = np.ndarray[Any, Any]
 
@@ -62,6 +63,8 @@ def _array_meant(name: str, text: str) -> str:
     dtype = word if word in DTYPES else ELSEWHERE.get(word, "f32")
     sizes = re.findall(r"[0-9]{1,19}", text.removeprefix(word)) or ["4", "5"]
     line = f"`{name}={dtype}[{','.join(sizes)}]` for random numbers, or a file, `{name}=data.npy`"
+    if text.lstrip().startswith("["):
+        line += f" that has these elements: `numpy.save('data.npy', numpy.array({text.strip()}, '{DTYPES[dtype].numpy.name}'))`"
     return f"on the command line write {line}; in Python pass a NumPy array"
 
 
@@ -186,10 +189,14 @@ def named_arrays(places: Sequence[Place], arrays: Sequence[Array]) -> dict[str, 
     return dict(zip((place.name for place in places), arrays, strict=True))
 
 
-def check_named(feeds: object, what: str = "input") -> None:
-    """Raise RunError R0301 for feeds that are not arrays by name."""
-    if not isinstance(feeds, Mapping):
-        raise exception(Diagnostic("R0301", f"the {what}s are not given by name", help="write `{'x': array}`"))
+def check_named(feeds: object, what: str = "input", names: Iterable[str] = ()) -> None:
+    """Raise RunError R0301 for feeds that are not arrays by name; `names` are those that there are."""
+    if isinstance(feeds, Mapping):
+        return
+    written = f"{{{', '.join(f'{name!r}: array' for name in names) or repr('x') + ': array'}}}"
+    call = "; a model that is called takes arrays in order: `model(array)`" if what == "input" else ""
+    given = (f"given is {kind_of(feeds)}",)
+    raise exception(Diagnostic("R0301", f"the {what}s are not given by name", notes=given, help=f"write `{written}`{call}"))
 
 
 def row_major(array: Array) -> Array:
@@ -220,7 +227,7 @@ def name_mismatches(feeds: Mapping[str, object], values: Sequence[tuple[str, str
 def _fits(array: Array, value: Place, what: str = "input") -> Iterator[Diagnostic]:
     found = [*wrong_type(array, value.name, value.dtype, what)]
     if array.shape != value.shape:
-        found.append(wrong_shape(array, value.name, str(list(value.shape)), what=what))
+        found.append(wrong_shape(array, value.name, str(list(value.shape)), value.shape, what=what))
     for problem in found:
         yield replace(problem, help=fresh_output(value)) if what == "output" else problem
 
@@ -237,10 +244,35 @@ def wrong_type(array: Array, name: str, expected: DType, what: str = "input") ->
         yield Diagnostic("R0303", f"{what} `{name}` must be {expected}", notes=(_given(array),), help=help)
 
 
-def wrong_shape(array: Array | None, name: str, expected: str, given: str | None = None, what: str = "input") -> Diagnostic:
-    """Return R0304; `given` says what is there of an array that does not lie here."""
+def wrong_shape(
+    array: Array | None, name: str, expected: str, dims: Sequence[object], given: str | None = None, what: str = "input"
+) -> Diagnostic:
+    """Return R0304 for an array that has not the extents `dims`, symbols among them, which `expected` shows; `given` says what is there of
+    an array that does not lie here."""
     notes = (given or "",) if array is None else (_given(array),)
-    return Diagnostic("R0304", f"{what} `{name}` must have the shape {expected}", notes=notes)
+    help = None if array is None else _reshaping(array.shape, dims)
+    return Diagnostic("R0304", f"{what} `{name}` must have the shape {expected}", notes=notes, help=help)
+
+
+def _reshaping(shape: tuple[int, ...], dims: Sequence[object]) -> str:
+    """Return what makes an array of a shape fit others, or what is wrong with it."""
+    if len(shape) == len(dims) - 1 and _agree(shape, dims[1:]) and (isinstance(dims[0], str) or dims[0] == 1):
+        return "a first dimension of 1 is missing: `array[None]`"
+    if len(shape) == len(dims) + 1 and shape[0] == 1 and _agree(shape[1:], dims):
+        return "it has a dimension too many: `array[0]`"
+    if len(shape) != len(dims):
+        return f"give an array of {counted(len(dims), 'dimension')}: reshape it, or take a part of it"
+    if len(shape) <= 5:
+        order = next((order for order in permutations(range(len(shape))) if _agree([shape[k] for k in order], dims)), None)
+        if order is not None:
+            return f"its dimensions stand in another order, perhaps: `array.transpose{order}`"
+    wrong = next(k for k, (n, wanted) in enumerate(zip(shape, dims, strict=True)) if isinstance(wanted, int) and n != wanted)
+    return f"dimension {wrong} is {shape[wrong]}, and has to be {dims[wrong]}"
+
+
+def _agree(shape: Sequence[int], dims: Sequence[object]) -> bool:
+    """Tell whether extents are what is expected, where that is a number."""
+    return all(not isinstance(wanted, int) or n == wanted for n, wanted in zip(shape, dims, strict=True))
 
 
 def _given(array: Array) -> str:

@@ -20,12 +20,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from inspect import Parameter, Signature
 from pathlib import Path
-from typing import Any, Never
+from typing import TYPE_CHECKING, Any, Never
 
 from codegen.errors import InternalError as InternalErrorOfCode
 from codegen.forks import Lock
 from polyhedral import affine
 from polyhedral.record import recording
+from tensorlang.absent import operator_told
 from tensorlang.check.definition import representative_program
 from tensorlang.check.extern_header import c_header
 from tensorlang.check.foreign import nearest
@@ -156,6 +157,12 @@ class Operator:
         except CompileError as refused:
             __tracebackhide__ = True
             raise refused.with_traceback(None) from refused.__cause__
+
+    if not TYPE_CHECKING:  # which is to know the attributes that there are
+
+        def __getattr__(self, name: str) -> Never:
+            """Raise AttributeError: what other libraries call methods of functions is told as what it is here."""
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{operator_told(name)}", name=name, obj=self)
 
     def _with_element(self, refused: RunError, args: tuple[Any, ...], named: dict[str, Any]) -> RunError:
         """Return what a call is refused for, with the element of the data where that is at fault."""

@@ -139,7 +139,7 @@ def _fits(value: object, tensor: TensorSignature, shape: tuple[int, ...], symbol
         return
     fixed = len(shape) == len(tensor.shape) and all(not isinstance(n, int) or n == m for n, m in zip(tensor.shape, shape, strict=True))
     if not fixed:
-        yield wrong_shape(host, tensor.name, extents_text(tensor.shape), given)
+        yield wrong_shape(host, tensor.name, extents_text(tensor.shape), tensor.shape, given)
         return
     for symbol, extent in zip(tensor.shape, shape, strict=True):
         if isinstance(symbol, str):

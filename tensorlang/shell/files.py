@@ -110,4 +110,8 @@ def _mode(path: Path) -> int:
 
 def write_error(path: Path, problem: OSError) -> CompileError:
     """Return C0203 for a path that cannot be written."""
-    return error("C0203", f"cannot write `{path}`: {(problem.strerror or str(problem)).lower()}")
+    folder = path.parent
+    help = (
+        f"make the folder first: `mkdir -p {folder}`" if not folder.exists() else f"choose a place that can be written to, or mend `{path}`"
+    )
+    return error("C0203", f"cannot write `{path}`: {(problem.strerror or str(problem)).lower()}", help=help)

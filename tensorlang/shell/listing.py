@@ -50,6 +50,9 @@ def listed(what: str | None) -> tuple[Listed, ...]:
         known = [*modules.packages(), *(m.title for m in modules.modules())]
         close = get_close_matches(what, known, 1)
         offered = f"installed packages offer {', '.join(f'`{p}`' for p in modules.packages()) or 'none'}"
+        home = modules.declaring(what)
+        if home is not None:
+            raise error("C0214", f"`{what}` is no module", help=f"it is in `{home}`: `tensorlang list {home}`")
         help = f"did you mean `{close[0]}`?" if close else f"name a `.tl` file or a module; {offered}"
         raise error("C0214", f"there is no file and no module `{what}`", help=help)
     return tuple(_listed(m.title, m.source()) for m in found.modules)

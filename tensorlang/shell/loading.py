@@ -85,6 +85,8 @@ def model_of(
     from tensorlang.shell.arguments import parsed
     from tensorlang.shell.progress import Bar
 
+    if not any(argument.endswith((".tl", ".onnx")) for argument in arguments):  # of which one is the file, as is told below
+        check_file(file)
     values = parsed(arguments)
     shapes = {name: v.shape for name, v in values.items() if isinstance(v, np.ndarray)}
     with Bar() as bar:
@@ -92,6 +94,27 @@ def model_of(
             str(file), target, threads=threads, shapes=shapes or None, progress=bar, operators=operators, **options.chosen()
         )
     return model, values
+
+
+def check_file(file: Path) -> None:
+    """Raise CompileError C0213 for a file that is not there where something like it is, or an operator of the library. Importers say what
+    is wrong with others."""
+    from tensorlang.api import is_read
+    from tensorlang.syntax import modules
+    from tensorlang.syntax.parse import nearest_file
+
+    if file.exists() or is_read(str(file)):
+        return
+    others = [path.name for path in file.parent.glob("*") if path.suffix in (".tl", ".onnx")] if file.parent.is_dir() else []
+    near, home = nearest_file(file.name, others), modules.declaring(str(file))
+    help = f"did you mean `{file.with_name(near)}`?" if near is not None else "name a `.tl` file or a model"
+    offered = home is not None or modules.find(str(file)) is not None
+    if file.suffix and near is None and not offered:
+        return
+    if offered:
+        package, name = (home or str(file)).partition(".")[0], str(file) if home is not None else "…"
+        help = f"it is in the library: call it in Python, `tl.{package}.{name}(x)`, or `use {home or file}` in a file"
+    raise error("C0213", f"there is no file `{file}`", help=help)
 
 
 def inputs_of(model: CompiledModel, values: dict[str, Any]) -> dict[str, Any]:

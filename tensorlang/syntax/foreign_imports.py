@@ -9,7 +9,7 @@ from tensorlang.syntax.foreign_idioms import FOREIGN_LIBRARIES
 from tensorlang.syntax.scanner import Token
 
 
-def use_meant(source: Source, token: Token) -> tuple[str, tuple[Edit, ...]]:
+def use_for(source: Source, token: Token) -> tuple[str, tuple[Edit, ...]]:
     """Return what an import of another language stands for: a `use`, or nothing where what it brings is known anyway."""
     name = r"[A-Za-z_][A-Za-z_0-9]*"
     number, line = source.location(token.start)[0], line_of(source, token)
@@ -23,23 +23,15 @@ def use_meant(source: Source, token: Token) -> tuple[str, tuple[Edit, ...]]:
     if found := re.fullmatch(rf"\w+\s+\{{?\s*({name}(?:\s*,\s*{name})*)\s*\}}?\s+from\s+[\"']?({name}(?:\.{name})*)[\"']?\s*;?", line):
         return f"write `use {found[2]} ({', '.join(part.strip() for part in found[1].split(','))})`", ()
     if found := re.fullmatch(rf"\w+\s+({name}(?:\.{name})*)(?:\s+as\s+({name}))?\s*;?", line):
-        declared = _declaring_module(found[1])
+        from tensorlang.syntax import modules  # which parses
+
+        declared = modules.declaring(found[1])
         if declared is not None:
             return f"write `use {declared} ({found[1]}{f' as {found[2]}' if found[2] else ''})`", ()
         return (f"write `use {found[1]} as {found[2]}`" if found[2] else f"write `use {found[1]}`"), ()
     if found := re.fullmatch(r"\w+\s*\(?\s*[\"<']([^\"<>'`]+\.tl)[\">']\s*\)?\s*;?", line):
         return f'write `use "{found[1]}"`', ()
     return 'write `use "file.tl"` for a file beside this one, `use std.norm (softmax)` for the standard library', ()
-
-
-def _declaring_module(name: str) -> str | None:
-    """Return the module of an installed package that declares a name which is no module itself."""
-    from tensorlang.syntax import modules  # which parses
-
-    if "." in name or name in modules.packages():
-        return None
-    found = sorted((m.title for m in modules.modules() if name in m.names()), key=lambda title: (not title.startswith("std."), title))
-    return found[0] if found else None
 
 
 def line_of(source: Source, token: Token) -> str:

@@ -14,7 +14,7 @@ from tensorlang.diagnostics import Diagnostic, Edit, Label, Source, Span
 from tensorlang.syntax.directive_forms import FORMS, form_called
 from tensorlang.syntax.foreign_directives import TENSOR, told, written_here
 from tensorlang.syntax.foreign_idioms import FOREIGN_IDIOMS, dotted, element_type
-from tensorlang.syntax.foreign_imports import line_of, listed_names, use_meant
+from tensorlang.syntax.foreign_imports import line_of, listed_names, use_for
 from tensorlang.syntax.scanner import RESERVED, Chunk, Token
 from tensorlang.syntax.stopped import ENDS, OPERATOR, Stopped, indent_of, line_from
 
@@ -81,7 +81,7 @@ def _no_declaration(source: Source, token: Token) -> Diagnostic:
     elif token.value in foreign:
         help, edits = f"write `{foreign[token.value]}`", (Edit(_span(source, token), foreign[token.value]),)
     elif token.value in ("import", "include", "from", "require", "use", "using"):
-        help, edits = use_meant(source, token)
+        help, edits = use_for(source, token)
     elif token.value in _DECLARED_ELSEWHERE:
         help = "an operator says what its results are, and indices are not declared: `op f(x: f32[N]) -> (y: f32[N]) { y[i] = x[i] }`"
     elif re.match(rf"{re.escape(token.value)}\s*\[[^\]]*\]\s*[-+*]?=(?!=)", line_of(source, token)):

@@ -65,6 +65,14 @@ def modules() -> tuple[Module, ...]:
 
 
 @lru_cache(maxsize=64)
+def declaring(name: str) -> str | None:
+    """Return the module of an installed package that declares a name which is no module itself, of the standard library where it does."""
+    if "." in name or name in packages():
+        return None
+    found = sorted((m.title for m in modules() if name in m.names()), key=lambda title: (not title.startswith("std."), title))
+    return found[0] if found else None
+
+
 def kernels(source: Source) -> Mapping[str, Any]:
     """Return the kernels that a package offers for the extern operators of a text, by their names; none unless it is that of a module."""
     for shown, folder in module_folders().values():

@@ -86,7 +86,7 @@ def load(path: str | Path) -> Source:
         raise error("P021", f"`{path}` holds no operators", help=_NOT_OURS[path.suffix])
     try:
         if path.is_dir():
-            raise error("P021", f"`{path}` is a directory", help="name a `.tl` file")
+            raise error("P021", f"`{path}` is a directory", help=f"name its files: `{path / '*.tl'}`")
         size = path.stat().st_size
         if size > MAX_BYTES:
             raise error("P022", f"`{path}` is too large: {size} bytes", notes=(f"a file may have {MAX_BYTES} bytes",))
@@ -120,7 +120,7 @@ def _readable(path: Path) -> str | None:
     if near is not None:
         return f"did you mean `{path.with_name(near)}`?"
     known = ", ".join(f"`{path.with_name(name)}`" for name in sorted(there)[:4])
-    return f"there {'are' if len(there) > 1 else 'is'} {known}{', …' if len(there) > 4 else ''}" if there else "name a `.tl` file"
+    return f"there {'are' if len(there) > 1 else 'is'} {known}{', …' if len(there) > 4 else ''}" if there else None
 
 
 def nearest_file(name: str, others: Iterable[str]) -> str | None:

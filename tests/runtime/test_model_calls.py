@@ -243,3 +243,25 @@ def test_a_model_of_fixed_shapes_for_which_there_is_no_memory_is_refused(tmp_pat
     monkeypatch.setattr(jit, "_OBJECTS_BETWEEN", 1)
     with pytest.raises(tl.RunError, match=r"R0315.*not enough memory"):
         tl.compile(layer(tmp_path, 2), threads=1)
+
+
+@pytest.mark.parametrize(
+    ("shape", "said"),
+    [
+        ((8,), "`array[None]`"),
+        ((1, 4, 8), "`array[0]`"),
+        ((8, 4), "`array.transpose(1, 0)`"),
+        ((4, 3), "dimension 1 is 3, and has to be 8"),
+        ((2, 2, 2, 2), "give an array of 2 dimensions"),
+    ],
+)
+def test_an_array_of_another_shape_is_told_what_makes_it_fit(shape: tuple[int, ...], said: str) -> None:
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 8]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [x], [y])
+    model = tl.compile(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+    with pytest.raises(tl.RunError, match="R0304") as found:
+        model(np.ones(shape, np.float32))
+    assert said in str(found.value)
+    with pytest.raises(tl.RunError, match="R0301") as found:
+        model.run(np.ones((4, 8), np.float32))  # type: ignore[arg-type]
+    assert "`{'x': array}`" in str(found.value) and "`model(array)`" in str(found.value)

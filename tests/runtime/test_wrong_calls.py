@@ -97,3 +97,13 @@ def test_methods_of_other_libraries_models_are_told_as_what_they_are_here() -> N
     for name, told in (("predict", r"`model\(x\)`"), ("get_inputs", r"`model\.inputs`"), ("eval", "target="), ("colour", "'colour'$")):
         with pytest.raises(AttributeError, match=told):
             getattr(model, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("grad", "gradient('x')"), ("split", "schedule(text)"), ("run", "ops.f(x)"), ("compile", "first call")]
+)
+def test_what_other_libraries_call_methods_of_functions_is_told(name: str, said: str) -> None:
+    operator = tl.parse("op f(x: f32[N]) -> (y: f32[N]) { y[i] = x[i] }").f
+    with pytest.raises(AttributeError, match=f"has no attribute '{name}'") as found:
+        getattr(operator, name)
+    assert said in str(found.value) and not hasattr(operator, "unheard_of")

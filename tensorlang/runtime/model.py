@@ -446,7 +446,7 @@ class CompiledModel:
         return last
 
     def _for(self, feeds: Mapping[str, object]) -> Runs:
-        check_named(feeds, names=[tensor.name for tensor in self.inputs])
+        check_named(feeds, names=[] if self._signature is None else [tensor.name for tensor in self._signature.inputs])
         if self._signature is not None and not self._structured:
             check_feeds(feeds, self._signature.inputs, self._tools.shape_of)
         shapes = {name: self._tools.shape_of(value, name) for name, value in feeds.items()}

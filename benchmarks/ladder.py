@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import platform
+import resource
 import shutil
 import signal
 import subprocess
@@ -289,6 +290,8 @@ def _one_process(command: Sequence[str], file: Path, end: float, longest: float)
         if file.is_file() and file.stat().st_size != size:
             since, size = time.monotonic(), file.stat().st_size
         if time.monotonic() > min(end, since + longest):
+            with suppress(OSError):
+                resource.prlimit(child.pid, resource.RLIMIT_CORE, (0, 0))  # no file of its memory
             child.send_signal(signal.SIGABRT)  # it prints where it is
             with suppress(subprocess.TimeoutExpired):
                 child.wait(3)

@@ -174,6 +174,7 @@ class Runner:
 def _asked_where(child: subprocess.Popen[bytes]) -> None:
     """Have a process of Python write into its log where it is, which ends it."""
     with suppress(ProcessLookupError, PermissionError, subprocess.TimeoutExpired):
+        resource.prlimit(child.pid, resource.RLIMIT_CORE, (0, 0))  # and no file of its memory
         child.send_signal(signal.SIGABRT)
         child.wait(2)
 

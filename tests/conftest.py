@@ -24,6 +24,7 @@ from processors import observed, summary
 
 from codegen.cuda.device import devices
 from codegen.cuda.errors import Unavailable
+from codegen.llvm import jit
 from codegen.llvm.target import LevelError, host
 
 os.environ.setdefault("TENSORLANG_VALIDATE", "4000")
@@ -106,6 +107,19 @@ def no_device() -> str:
     except Unavailable as problem:
         return str(problem.what)
     return ""
+
+
+@pytest.fixture
+def most_mappings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Return `most_mappings(n)`: from now on a process may have so many mappings of memory, as far as loading of code looks."""
+    limit = tmp_path / "max_map_count"
+    monkeypatch.setattr(jit, "_MOST_MAPPINGS", limit)
+    monkeypatch.setattr(jit, "_OBJECTS_BETWEEN", 1)
+
+    def allow(count: int) -> None:
+        limit.write_text(f"{count}\n")
+
+    return allow
 
 
 @pytest.fixture

@@ -36,6 +36,8 @@ def says(text: str) -> list[str]:
     return [sys.executable, "-S", "-c", text]
 
 
+WITHOUT_CORE = "import os, resource; resource.setrlimit(resource.RLIMIT_CORE, (0, 0)); "
+"""What a child does before it aborts, which otherwise may leave a file of its memory behind."""
 READY = "import sys, time; print('@ready', flush=True); sys.stdin.readline(); "
 
 
@@ -45,7 +47,7 @@ READY = "import sys, time; print('@ready', flush=True); sys.stdin.readline(); "
         ("print('noise'); " + READY + """print('noise'); print('@done {"status": "ok"}')""", "ok", ""),
         (READY + "time.sleep(60)", "hung", "not done after 0.3 s on the device"),
         (READY + "sys.exit(3)", "crashed", "the process ended with 3"),
-        ("import os; os.abort()", "crashed", "the process ended with -6"),
+        (f"{WITHOUT_CORE}os.abort()", "crashed", "the process ended with -6"),
         ("""print('@done {"status": "error", "detail": "why"}')""", "error", "why"),
     ],
 )
@@ -140,12 +142,13 @@ def test_what_was_reached_before_a_step_that_hangs_is_kept_and_what_was_not_is_l
 
 
 HARMFUL = """
-import os, time, pytest
+import os, resource, time, pytest
 
 @pytest.mark.parametrize("what", ["fine", "dies", "also fine", "fails", "hangs", "the last"])
 @pytest.mark.gpu
 def test_it(what):
     if what == "dies":
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         os.abort()
     if what == "hangs":
         time.sleep(60)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from collections import abc
 from dataclasses import replace
 from pathlib import Path
 
@@ -545,15 +546,10 @@ def test_a_machine_that_fuses_nothing_is_measured_by_what_its_kernels_do() -> No
     assert {n: "fma(" in show(fma_kernel(f32, named(n), 12, 1)) for n in ("x86-64", "x86-64-v3")} == {"x86-64": False, "x86-64-v3": True}
 
 
-def test_code_for_which_no_mapping_of_memory_is_left_is_refused_before_it_is_loaded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_code_for_which_no_mapping_of_memory_is_left_is_refused_before_it_is_loaded(most_mappings: abc.Callable[[int], None]) -> None:
     code = compile_object("define i32 @f() { ret i32 3 }", host())
-    limit = tmp_path / "max_map_count"
-    monkeypatch.setattr(jit, "_MOST_MAPPINGS", limit)
-    monkeypatch.setattr(jit, "_OBJECTS_BETWEEN", 1)
-    limit.write_text("8200\n")
+    most_mappings(8200)
     with pytest.raises(MemoryError, match=r"loaded code takes \d+ mappings of memory, of 8200 that vm.max_map_count allows a process"):
         load([code])
-    limit.write_text("4000000\n")
+    most_mappings(4000000)
     assert load([code]).address("f")

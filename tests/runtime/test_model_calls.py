@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tensorlang as tl
-from codegen.llvm import jit
 
 
 @pytest.fixture(autouse=True)
@@ -221,26 +221,20 @@ def test_a_model_that_changed_since_it_was_compiled_is_compiled_for_no_further_s
 
 @pytest.mark.parametrize("way", ["run", "call", "prepared", "profile"])
 def test_a_model_for_which_there_is_no_memory_is_refused_and_runs_once_there_is_some(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+    tmp_path: Path, most_mappings: Callable[[int], None], way: str
 ) -> None:
-    limit = tmp_path / "max_map_count"
-    monkeypatch.setattr(jit, "_MOST_MAPPINGS", limit)
-    monkeypatch.setattr(jit, "_OBJECTS_BETWEEN", 1)
-    limit.write_text("8200\n")
+    most_mappings(8200)
     model = tl.compile(layer(tmp_path), threads=1)
     ways = {"run": model.run, "call": model, "prepared": model.prepared, "profile": model.profile}
     with pytest.raises(tl.RunError, match=r"R0315.*not enough memory for what `layer` makes") as refused:
         ways[way]({"x": X})
     assert "of 8200 that vm.max_map_count allows a process" in str(refused.value)
-    limit.write_text("4000000\n")
+    most_mappings(4000000)
     assert ways[way]({"x": X}) is not None
 
 
-def test_a_model_of_fixed_shapes_for_which_there_is_no_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    limit = tmp_path / "max_map_count"
-    limit.write_text("8200\n")
-    monkeypatch.setattr(jit, "_MOST_MAPPINGS", limit)
-    monkeypatch.setattr(jit, "_OBJECTS_BETWEEN", 1)
+def test_a_model_of_fixed_shapes_for_which_there_is_no_memory_is_refused(tmp_path: Path, most_mappings: Callable[[int], None]) -> None:
+    most_mappings(8200)
     with pytest.raises(tl.RunError, match=r"R0315.*not enough memory"):
         tl.compile(layer(tmp_path, 2), threads=1)
 

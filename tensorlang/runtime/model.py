@@ -295,9 +295,13 @@ class CompiledModel:
             raise self._with_element(refused, feeds).with_traceback(None) from refused.__cause__
 
     def _with_element(self, refused: CompileError, feeds: Mapping[str, object]) -> CompileError:
-        """Return what a run is refused for, with the element of the data where that is at fault."""
+        """Return what a run is refused for, with the element of the data where that is at fault. A value that is too large for the sizes
+        of a run is one that there is no memory for."""
         if isinstance(refused, RunError) and refused.diagnostics[0].code == "R0306":
             return self._made_for(feeds).with_element(refused, feeds)
+        if self._static is None and all(d.code == "O014" for d in refused.diagnostics):
+            first = refused.diagnostics[0]
+            return no_room(self._name(), problem=MemoryError("; ".join((first.title, *first.notes))))
         return refused
 
     def _run_structured(self, feeds: Mapping[str, object], stream: object) -> dict[str, Any]:

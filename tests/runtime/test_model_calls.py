@@ -259,3 +259,17 @@ def test_an_array_of_another_shape_is_told_what_makes_it_fit(shape: tuple[int, .
     with pytest.raises(tl.RunError, match="R0301") as found:
         model.run(np.ones((4, 8), np.float32))  # type: ignore[arg-type]
     assert "`{'x': array}`" in str(found.value) and "`model(array)`" in str(found.value)
+
+
+@pytest.mark.parametrize("sizes", ["auto", "static", "symbolic"])
+@pytest.mark.parametrize("count", [1 << 45, 1 << 60])
+def test_a_run_whose_outputs_no_machine_can_hold_is_refused_as_one_without_memory(sizes: Any, count: int) -> None:
+    x, shape = (helper.make_tensor_value_info(n, t, d) for n, t, d in (("x", TensorProto.FLOAT, ["n"]), ("s", TensorProto.INT64, [2])))
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["m", "n"])
+    graph = helper.make_graph([helper.make_node("Expand", ["x", "s"], ["y"])], "g", [x, shape], [y])
+    model = tl.compile(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), sizes=sizes)
+    feeds = {"x": np.ones(4, np.float32), "s": np.array([3, 4])}
+    assert model.run(feeds)["y"].shape == (3, 4)
+    with pytest.raises(tl.RunError, match="R0315"):
+        model.run(feeds | {"s": np.array([count, 4])})
+    assert model.run(feeds)["y"].shape == (3, 4)

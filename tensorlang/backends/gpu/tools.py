@@ -500,7 +500,6 @@ class OperatorOnDevice:
                 *tried_lines(made.tried, roles),
                 *(f"launch     {line}" for line in self.built.launches(tools)),
                 "proven     every read is in bounds, every element is defined once, the order and the barriers keep all dependences",
-                f"work       {work.flops:.3g} operations, {work.moved_bytes:.3g} bytes in and out",
                 f"time       {self._time(arrays)}",
             ]
         )

@@ -51,9 +51,8 @@ from tensorlang.tensor.nodes import (
     Tensor,
     TupleOf,
     Unary,
-    constant_size,
 )
-from tensorlang.tensor.python_calls import call_function
+from tensorlang.tensor.python_calls import computed
 from tensorlang.tensor.segments import segments
 from tensorlang.tensor.types import Type, Types, dtype_of, scalar_dtype, types_of
 from tensorlang.tensor.value_domain import Carried, Numbers
@@ -86,22 +85,10 @@ def _in_parts(program: Program, sizes: Mapping[str, int], arrays: Mapping[str, A
             case Program():
                 known |= interpret(part, sizes, known)
             case ExternCall(kernel=PythonFunction()):
-                known |= _called(call_at(part, {name: affine.to_expr(size) for name, size in sizes.items()}), known)
+                known |= computed(call_at(part, {name: affine.to_expr(size) for name, size in sizes.items()}), known)
             case ExternCall():
                 raise InternalError("interp", f"`{program.name}` calls `{part.operator}`, whose meaning is not in the language")
     return {name: known[name] for name in program.results}
-
-
-def _called(call: ExternCall, known: Mapping[str, Array]) -> dict[str, Array]:
-    """Return what the function of a call makes of the arrays that are known."""
-    made = {t.name: np.empty(caller_shape(t, {}), t.dtype.numpy) for t in call.results}
-    shapes = iter(caller_shape(t, {}) for t in call.given)
-    given = [np.ascontiguousarray(known[name]).reshape(next(shapes)).copy() for name in call.arguments if name is not None]
-    for array in given:
-        array.flags.writeable = False
-    sizes = [tuple(map(constant_size, size)) if isinstance(size, tuple) else constant_size(size) for size in call.sizes]
-    call_function(call, given, list(made.values()), sizes)
-    return made
 
 
 @dataclass(frozen=True, slots=True)

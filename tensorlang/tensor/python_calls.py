@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import linecache
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from types import FrameType, TracebackType
 from typing import Any
@@ -17,7 +17,8 @@ import numpy as np
 
 from tensorlang.diagnostics import Diagnostic, Label, RunError, Source, Span, counted
 from tensorlang.externs import PythonFunction
-from tensorlang.tensor.nodes import ExternCall
+from tensorlang.tensor.nodes import ExternCall, constant_size
+from tensorlang.tensor.walk import caller_shape
 
 Array = np.ndarray[Any, Any]
 Size = int | tuple[int, ...]
@@ -46,6 +47,18 @@ def call_function(call: ExternCall, arrays: Sequence[Array], results: Sequence[A
         _check_written(call, found, named["out"])
     else:
         _store(call, found, results)
+
+
+def computed(call: ExternCall, known: Mapping[str, Array]) -> dict[str, Array]:
+    """Return what the function of a call makes of the arrays that are known."""
+    made = {t.name: np.empty(caller_shape(t, {}), t.dtype.numpy) for t in call.results}
+    shapes = iter(caller_shape(t, {}) for t in call.given)
+    given = [np.ascontiguousarray(known[name]).reshape(next(shapes)).copy() for name in call.arguments if name is not None]
+    for array in given:
+        array.flags.writeable = False
+    sizes = [tuple(map(constant_size, size)) if isinstance(size, tuple) else constant_size(size) for size in call.sizes]
+    call_function(call, given, list(made.values()), sizes)
+    return made
 
 
 def function_of(call: ExternCall) -> PythonFunction:

@@ -172,16 +172,17 @@ def interval(e: Affine, ranges: Ranges) -> tuple[Affine, Affine] | None:
 
 
 def _extreme(e: Affine, ranges: Ranges, *, least: bool) -> Affine | None:
-    """Return the least or the greatest value of `e`, innermost names first: their bounds depend on those outside."""
+    """Return the least or the greatest value of `e`, innermost names first: their bounds depend on those outside. Quotients of sizes, as the
+    number of windows that fit is one, stay what they are."""
     for name in reversed(list(ranges)):
-        form = affine.affine_form(e)
-        if form is None:
+        found, _ = affine.terms(e)
+        if any(name in affine.names(atom) for atom in found if atom != AffineName(name)):
             return None
-        factor = form[0].get(name, 0)
+        factor = found.get(AffineName(name), 0)
         if factor:
             lo, hi = ranges[name]
             e = affine.substitute(e, {name: lo if (factor > 0) == least else affine.sub(hi, 1)})
-    return e if affine.affine_form(e) is not None else None
+    return e
 
 
 def _always(cond: Cond, ranges: Ranges) -> bool:

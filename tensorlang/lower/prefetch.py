@@ -10,7 +10,8 @@ there are more iterations than that, every so many of them ask:
     prefetch b at jo by 1 in k          for io in 0 .. I { for k in 0 .. K {
     jo reads b[0 .. K, jo]         →        if k % 8 == 0 and K*io + k < 8*K { prefetch b[(K*io + k) // 8, jo + 1] locality 3 }
 
-Where it is only known at run time how often one of the outer loops runs, its first iteration asks for all. The last iterations ask for what
+Where it is only known at run time how often one of the outer loops runs, its first iteration asks for all; where it is only known at run
+time how long the box is, too, each iteration of the innermost such loop asks for one step of it. The last iterations ask for what
 lies outside the box, or outside the tensor: that never faults and is never read.
 """
 
@@ -85,7 +86,7 @@ def _share(prefetch: Prefetch, memory: TensorMemory, box: Footprint, steps: dict
     for axis, extent in zip(memory.axes, box.extent, strict=True):
         known = affine.constant(affine.ceil_div(affine.to_expr(extent), steps.get(axis, 1)))
         if known is None:
-            raise error("S0217", f"nothing to prefetch: how much of `{memory.tensor}` is read is only known at run time", prefetch.span)
+            return _open_share(prefetch, axis)
         counts[axis] = known
     axis = max(counts, key=lambda name: counts[name])
     total, turn = 1, affine.to_expr(0)
@@ -101,6 +102,15 @@ def _share(prefetch: Prefetch, memory: TensorMemory, box: Footprint, steps: dict
     rare = affine.compare("==", affine.mod(turn, every), 0) if every > 1 else TRUE
     soon = affine.compare("<", turn, every * counts[axis]) if total > every * counts[axis] else TRUE
     return _Share(axis, affine.floor(turn, every), 1, affine.conj(begun, rare, soon))
+
+
+def _open_share(prefetch: Prefetch, axis: str) -> _Share:
+    """Return what one iteration asks for of a box whose extent along `axis` is only known at run time: a step in each iteration of the
+    innermost loop of which that is so as well (of the innermost of all, where there is none), while the other loops begin."""
+    shares = prefetch.shares
+    name, first, _ = next((share for share in reversed(shares) if not share[2]), shares[-1])
+    begun = (affine.compare("==", other, start) for other, start, _ in shares if other != name)
+    return _Share(axis, affine.sub(name, first), 1, affine.conj(*begun))
 
 
 def _nested(stmt: loops.Stmt, around: list[tuple[str, loops.Index, int | None]]) -> loops.Stmt:

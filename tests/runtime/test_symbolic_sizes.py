@@ -233,3 +233,20 @@ def test_a_size_beyond_what_proofs_are_about_is_refused() -> None:
     assert swapped(np.ones((2, 3), np.float32)).shape == (3, 2)
     with pytest.raises(tl.RunError, match="R0315"):
         swapped(np.empty((2**60, 0), np.float32))
+
+
+def test_attention_of_heads_of_any_sizes_asks_ahead_for_keys_of_any_width() -> None:
+    text = """op attention(q: f32[H, S, D], k: f32[H, T, D], v: f32[H, T, D]) -> (y: f32[H, S, D]) {
+        s[h, i, j] = sum(c) q[h, i, c] * k[h, j, c]
+        m[h, i]    = max(j) s[h, i, j]
+        e[h, i, j] = exp(s[h, i, j] - m[h, i])
+        p[h, i, j] = e[h, i, j] / sum(t) e[h, i, t]
+        y[h, i, d] = sum(j) p[h, i, j] * v[h, j, d]
+    }"""
+    operator = tl.parse(text, threads=1, sizes="symbolic").attention
+    rng = np.random.default_rng(1)
+    for heads, rows, keys, width in ((4, 100, 100, 64), (2, 17, 40, 24), (1, 1, 1, 1)):
+        q, k, v = (rng.standard_normal((heads, n, width)).astype(np.float32) for n in (rows, keys, keys))
+        scores = q @ k.transpose(0, 2, 1)
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        np.testing.assert_allclose(operator(q, k, v), weights / weights.sum(-1, keepdims=True) @ v, 1e-3, 1e-4)

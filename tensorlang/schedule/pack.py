@@ -172,8 +172,8 @@ def interval(e: Affine, ranges: Ranges) -> tuple[Affine, Affine] | None:
 
 
 def _extreme(e: Affine, ranges: Ranges, *, least: bool) -> Affine | None:
-    """Return the least or the greatest value of `e`, innermost names first: their bounds depend on those outside. Quotients of sizes, as the
-    number of windows that fit is one, stay what they are."""
+    """Return the least or the greatest value of `e`, innermost names first: their bounds depend on those outside. Quotients of sizes,
+    as the number of windows that fit is one, stay what they are."""
     for name in reversed(list(ranges)):
         found, _ = affine.terms(e)
         if any(name in affine.names(atom) for atom in found if atom != AffineName(name)):

@@ -64,7 +64,6 @@ def modules() -> tuple[Module, ...]:
     return tuple(m for title, (shown, folder) in module_folders().items() for m in _below(title, shown, folder))
 
 
-@lru_cache(maxsize=64)
 def declaring(name: str) -> str | None:
     """Return the module of an installed package that declares a name which is no module itself, of the standard library where it does."""
     if "." in name or name in packages():
@@ -73,6 +72,7 @@ def declaring(name: str) -> str | None:
     return found[0] if found else None
 
 
+@lru_cache(maxsize=64)
 def kernels(source: Source) -> Mapping[str, Any]:
     """Return the kernels that a package offers for the extern operators of a text, by their names; none unless it is that of a module."""
     for shown, folder in module_folders().values():

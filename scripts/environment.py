@@ -8,6 +8,7 @@ Importing it gives `prepared(extra)`, which other scripts begin with.
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
@@ -50,9 +51,11 @@ def prepared(extra: str = "test") -> Path:
 
 
 def run(*arguments: str, extra: str = "test") -> int:
-    """Return the exit status of `.venv`'s Python with `arguments`, in the root of the repository."""
+    """Return the exit status of `.venv`'s Python with `arguments`, in the root of the repository. It may keep what it made of the source:
+    tests start hundreds of processes, which else compile the same modules again."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     try:
-        return subprocess.run([str(prepared(extra)), *arguments], cwd=ROOT, check=False).returncode
+        return subprocess.run([str(prepared(extra)), *arguments], cwd=ROOT, env=environment, check=False).returncode
     except KeyboardInterrupt:
         return 130
 

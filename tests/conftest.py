@@ -8,10 +8,14 @@ Every kernel and model that tests compile is validated on terms (`tensorlang.val
 
 Properties are tried on the same examples in every run. `HYPOTHESIS_PROFILE=explore pytest …` draws new ones; with `first` the first
 example that fails is shown as it is, which is all that `scripts/mutate.py` asks for.
+
+The collector of garbage runs seldom, and never looks at what was imported and collected: what a compiler makes has next to no cycles, and
+looking for them is a tenth of the time.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Generator
 from functools import cache
@@ -34,6 +38,8 @@ settings.register_profile("explore", deadline=None, print_blob=True)
 settings.register_profile("first", derandomize=True, database=None, deadline=None, phases=(Phase.explicit, Phase.generate))
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
+gc.set_threshold(100_000, 50, 100)
+
 OBSERVER = observed()
 
 
@@ -49,6 +55,11 @@ def pytest_configure(config: pytest.Config) -> None:
     missing = no_device()
     if missing and config.getoption("-m") == "gpu":
         raise pytest.UsageError(f"tests marked `gpu` cannot run: {missing}")
+
+
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -260,26 +260,30 @@ class _Machine:
 
     def note_write(self, memory: _Memory, place: tuple[int, ...], node: Store) -> None:
         key = (memory.serial, place)
-        if not self._teams:
-            return
-        for team in self._shared(memory):
-            others = team.readers.get(key, set()) | {team.writers.get(key, team.iteration)}
-            self._check_race(team, others, memory, place, node)
-            team.writers[key] = team.iteration
+        for team in self._teams:
+            if memory.serial >= team.first_private:
+                continue
+            now, last, readers = team.iteration, team.writers.get(key), team.readers.get(key)
+            if (last is not None and last != now) or (readers is not None and readers != {now}):
+                self._race(team, {now if last is None else last} | (readers or set()), memory, place, node)
+            team.writers[key] = now
 
     def note_read(self, memory: _Memory, place: tuple[int, ...], node: Load) -> None:
         key = (memory.serial, place)
-        for team in self._shared(memory):
-            self._check_race(team, {team.writers.get(key, team.iteration)}, memory, place, node)
-            team.readers.setdefault(key, set()).add(team.iteration)
+        for team in self._teams:
+            if memory.serial >= team.first_private:
+                continue
+            now, last, readers = team.iteration, team.writers.get(key), team.readers.get(key)
+            if last is not None and last != now:
+                self._race(team, {last}, memory, place, node)
+            if readers is None:
+                team.readers[key] = {now}
+            else:
+                readers.add(now)
 
-    def _shared(self, memory: _Memory) -> list[_Team]:
-        return [team for team in self._teams if memory.serial < team.first_private]
-
-    def _check_race(self, team: _Team, others: set[int], memory: _Memory, place: tuple[int, ...], node: Store | Load) -> None:
-        for other in sorted(others - {team.iteration}):
-            where = f"{memory.buffer.name}{list(place)}"
-            fail(f"`{_text(node)}` races: {where} is touched by iterations {other} and {team.iteration} of parallel `{team.var}`")
+    def _race(self, team: _Team, touched: set[int], memory: _Memory, place: tuple[int, ...], node: Store | Load) -> Never:
+        where, other = f"{memory.buffer.name}{list(place)}", min(touched - {team.iteration})
+        fail(f"`{_text(node)}` races: {where} is touched by iterations {other} and {team.iteration} of parallel `{team.var}`")
 
     # ------------------------------------------------------------ index expressions
 

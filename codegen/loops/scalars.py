@@ -94,6 +94,8 @@ def fma(a: Value, b: Value, c: Value) -> Value:
     if not (math.isfinite(x) and math.isfinite(y) and math.isfinite(z)):
         with np.errstate(all="ignore"):
             return Value(dtype, a.scalar * b.scalar + c.scalar)
+    if dtype == f32:
+        return Value(dtype, _fma_of_singles(x, y, z))
     exact = Fraction(x) * Fraction(y) + Fraction(z)
     if exact == 0:
         # The sum of zeros is computed exactly, sign included; of other numbers that cancel it is +0.
@@ -101,6 +103,21 @@ def fma(a: Value, b: Value, c: Value) -> Value:
             zero = math.copysign(0.0, x) * math.copysign(1.0, y) + z if x == 0 or y == 0 else 0.0
         return Value(dtype, dtype.numpy.type(zero))
     return Value(dtype, nearest(exact, dtype))
+
+
+def _fma_of_singles(x: float, y: float, z: float) -> Scalar:
+    """Return `x * y + z` as an f32, rounded once, of finite numbers that are f32.
+
+    The product is exact as an f64. What the sum loses is exact as well (Knuth's TwoSum), so that the sum can be rounded to odd, and what is
+    rounded to odd with two digits more than an f32 has rounds to the f32 that the exact sum rounds to (Boldo and Melquiond 2008)."""
+    product = x * y
+    total = product + z
+    added = total - product
+    lost = (product - (total - added)) + (z - added)
+    if lost and not int(math.ldexp(math.frexp(total)[0], 53)) & 1:
+        total = math.nextafter(total, math.copysign(math.inf, lost))
+    with np.errstate(over="ignore"):
+        return np.float32(total)
 
 
 def dot(products: Sequence[tuple[Value, Value]], total: Value) -> Value:

@@ -12,7 +12,7 @@ from codegen.errors import InternalError
 from codegen.loops.interp import run
 from codegen.loops.parser import parse
 from codegen.loops.printer import show
-from codegen.loops.scalars import Value, binary, call, cast, fma
+from codegen.loops.scalars import Value, binary, call, cast, fma, nearest
 from codegen.loops.verify import verify
 
 floats32 = st.floats(width=32)
@@ -76,6 +76,21 @@ def test_fused_multiply_add_differs_from_two_roundings() -> None:
     a, b, c = np.float32(1 + 2**-23), np.float32((1 - 2**-23) * 2**-24), np.float32(1 + 2**-23)
     assert fma(Value(f32, a), Value(f32, b), Value(f32, c)).scalar == c
     assert np.float32(np.float64(a) * np.float64(b) + np.float64(c)) != c
+
+
+def test_fused_multiply_add_is_the_exact_sum_to_the_nearest_even() -> None:
+    """Products near ties, sums that all but cancel, numbers below the normal ones, results beyond the largest."""
+    rng = np.random.default_rng(3)
+    bits = rng.integers(0, 1 << 32, (1500, 3), dtype=np.uint32)
+    bits[:500] = bits[:500] & 0x807FF800 | rng.integers(124, 130, (500, 3), dtype=np.uint32) << 23
+    for x, y, z in bits.view(np.float32):
+        with np.errstate(all="ignore"):
+            against = -x * y
+            beside = np.nextafter(against, z)
+        for c in (z, against, beside):
+            if np.isfinite(np.array([x, y, c])).all() and (exact := Fraction(float(x)) * Fraction(float(y)) + Fraction(float(c))):
+                found = fma(Value(f32, x), Value(f32, y), Value(f32, c)).scalar
+                assert found.tobytes() == nearest(exact, f32).tobytes(), (x, y, c)
 
 
 def test_fused_multiply_add_keeps_the_sign_of_zero() -> None:

@@ -106,6 +106,8 @@ class Accesses(ABC):
         self._threads = threads
         self._times = Times(self.depth, self._mapped)
         self._reclaimed: isl.Map | None = None
+        self._found: dict[int, tuple[isl.Map, isl.Map]] = {}
+        self._placed: dict[int, isl.Map] = {}
 
     @abstractmethod
     def _domain(self, frame: Frame, when: Cond) -> isl.Set:
@@ -125,6 +127,11 @@ class Accesses(ABC):
 
     def _maps(self, position: int) -> tuple[isl.Map, isl.Map]:
         """Return `{ [vars, thread, whose] -> [time] }` and `{ [vars, thread, whose] -> [whose, cell] }`."""
+        if position not in self._found:
+            self._found[position] = self._made_maps(position)
+        return self._found[position]
+
+    def _made_maps(self, position: int) -> tuple[isl.Map, isl.Map]:
         touch = self.touches[position]
         frame = self._frame(touch)
         first, last = (self._threads, self._threads) if touch.by_producer else (0, self._threads - 1)
@@ -138,8 +145,10 @@ class Accesses(ABC):
 
     def _at(self, position: int) -> isl.Map:
         """Return `{ [time] -> [whose, cell] }`."""
-        to_time, to_cell = self._maps(position)
-        return to_time.reverse().apply_range(to_cell)
+        if position not in self._placed:
+            to_time, to_cell = self._maps(position)
+            self._placed[position] = to_time.reverse().apply_range(to_cell)
+        return self._placed[position]
 
     def _ended(self, position: int) -> isl.Map | None:
         """Return `{ t -> w : t < w, and the wait w ends what was begun at t }`."""

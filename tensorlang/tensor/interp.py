@@ -426,11 +426,17 @@ class Evaluator:
         inside = np.ones(lanes.count, np.bool_)
         for k, (coordinate, extent) in enumerate(zip(index, array.shape, strict=True)):
             fine = np.broadcast_to((coordinate >= 0) & (coordinate < extent), (lanes.count,))
-            self._check_bounds(e, k, coordinate, extent, fine, lanes)
-            inside = inside & fine
-        out = self.carried.blank(lanes.count, self.tensors[e.tensor].dtype)
-        at = tuple(np.broadcast_to(i, (lanes.count,))[inside] for i in index) if not inside.all() else index
-        out[inside] = array[at] if index else array[()]
+            if not fine.all():
+                self._check_bounds(e, k, coordinate, extent, fine, lanes)
+                inside = inside & fine
+        everywhere = bool(inside.all())
+        at = index if everywhere else tuple(np.broadcast_to(i, (lanes.count,))[inside] for i in index)
+        found = array[at] if index else array[()]
+        if everywhere and np.shape(found) == (lanes.count,):
+            out = found
+        else:
+            out = self.carried.blank(lanes.count, self.tensors[e.tensor].dtype)
+            out[inside] = found
         if e.tensor in self.defined:
             known = inside.copy()
             known[inside] = self.defined[e.tensor][at]
@@ -443,7 +449,7 @@ class Evaluator:
         return self.carried.integers(self._one(slot.value, lanes))
 
     def _check_bounds(self, e: Read, k: int, coordinate: Any, extent: int, fine: Array, lanes: Lanes) -> None:
-        """Raise if a point whose operands are all known reads outside axis `k`."""
+        """Raise if a point whose operands are all known is not `fine`: it reads outside axis `k`."""
         bad = ~fine & ~self._blocked[lanes.origin]
         if not bad.any() or lanes.perhaps:
             return
@@ -478,7 +484,7 @@ class Evaluator:
         total = tuple(self.carried.blank(lanes.count, d) for d in e.reducer.dtypes)
         started = np.zeros(lanes.count, np.bool_)
         for batch, owner in self._points(e, e.binders, lanes, np.arange(lanes.count)):
-            for step, positions in _steps(owner):
+            for step, positions in _steps(owner, *_folds(owner)):
                 first = ~started[positions]
                 bodies = tuple(self._one(b, batch.take(step)) for b in e.body)
                 for values, body in zip(total, bodies, strict=True):
@@ -535,14 +541,15 @@ class Evaluator:
     def _combine_batch(self, e: Reduce, total: tuple[Array, ...], batch: Lanes, owner: Array) -> None:
         """Fold the bodies at `batch` into `total`."""
         bodies = tuple(self._one(b, batch) for b in e.body)
-        folds, counts = np.unique(owner, return_counts=True)
+        starts, counts = _folds(owner)
         if e.reducer.kind and len(bodies) == 1 and counts[0] > 1 and (counts == counts[0]).all():
+            folds = owner[starts]
             rows = np.concatenate([total[0][folds][:, None], bodies[0].reshape(len(folds), -1)], axis=1)
             result = self.carried.accumulate(e.reducer.kind, rows, e.reducer.dtypes[0])
             if result is not None:
                 total[0][folds] = result
                 return
-        for step, positions in _steps(owner):
+        for step, positions in _steps(owner, starts, counts):
             self._combine(e, total, positions, tuple(b[step] for b in bodies))
 
     def _combine(self, e: Reduce, total: tuple[Array, ...], positions: Array, bodies: tuple[Array, ...]) -> None:
@@ -567,14 +574,22 @@ def _own(array: Array) -> Array:
     return np.array(array)
 
 
-def _steps(owner: Array) -> Iterator[tuple[Array, Array]]:
-    """Yield (points, folds): first the first point of every fold, then the second, … `owner` does not decrease."""
-    first = np.concatenate([[True], owner[1:] != owner[:-1]])
-    starts = np.flatnonzero(first)
-    counts = np.diff(np.append(starts, len(owner)))
+def _steps(owner: Array, starts: Array, counts: Array) -> Iterator[tuple[Array, Array]]:
+    """Yield (points, folds): first the first point of every fold, then the second, … They are those that `_folds` tells of `owner`."""
     for step in range(int(counts.max())):
         live = starts[counts > step] + step
         yield live, owner[live]
+
+
+def _folds(owner: Array) -> tuple[Array, Array]:
+    """Return the first point of every fold, and how many it has. `owner` does not decrease."""
+    begins = np.ones(len(owner), np.bool_)
+    np.not_equal(owner[1:], owner[:-1], out=begins[1:])
+    starts = np.flatnonzero(begins)
+    counts = np.full(len(starts), len(owner))
+    counts[:-1] = starts[1:]
+    counts -= starts
+    return starts, counts
 
 
 def _merge(chosen: Array, then: Callable[[], Value], orelse: Callable[[], Value]) -> Value:

@@ -319,24 +319,24 @@ def test_a_program_says_which_call_failed() -> None:
 CHECKED = "func checked()(x: f32[1], out y: f32[1]) { require x[0] > 0.0_f32 else 5 y[0] = x[0] + 1.0_f32 }"
 
 
-@pytest.mark.parametrize("bad", [None, 0, 1023, 1999])
+@pytest.mark.parametrize("bad", [None, 0, 400, 599])
 def test_a_long_program_runs_its_sections_in_order_and_says_which_call_failed(bad: int | None) -> None:
     """Call k adds one to what call k - 1 has made; call `bad` reads a number that it refuses."""
-    calls = tuple(KernelCall("checked", (Slot(0, 4 * k), Slot(0, 4 * k + 4))) for k in range(2000))
+    calls = tuple(KernelCall("checked", (Slot(0, 4 * k), Slot(0, 4 * k + 4))) for k in range(600))
     if bad is not None:
         calls = (*calls[:bad], KernelCall("checked", (Slot(1), Slot(0, 4 * bad + 4))), *calls[bad + 1 :])
     program = Program(calls)
     cuts = sections(program)
-    assert len(cuts) > 2 and [k for cut in cuts for k in cut] == list(range(2000))
+    assert len(cuts) > 2 and [k for cut in cuts for k in cut] == list(range(600))
     texts = [emit(parse(CHECKED), host()), emit_program(program, host()), emit_program(program, host(), timed=True)]
     library = load([compile_object(text, host()) for text in texts])
-    values, refused, times = np.ones(2001, np.float32), -np.ones(1, np.float32), np.zeros((2000, 2), np.int64)
+    values, refused, times = np.ones(601, np.float32), -np.ones(1, np.float32), np.zeros((600, 2), np.int64)
     bases = (ctypes.c_void_p * 2)(values.ctypes.data, refused.ctypes.data)
     run = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(library.address("run"))
     timed = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)(library.address("run_timed"))
     for result in (run(ctypes.addressof(bases)), timed(ctypes.addressof(bases), times.ctypes.data)):
         assert (result == 0) if bad is None else failed_call(result, len(calls)) == (bad, 5)
-        done = 2000 if bad is None else bad
+        done = 600 if bad is None else bad
         np.testing.assert_array_equal(values[: done + 1], np.arange(1, done + 2))
     assert (times[:done, 1] >= times[:done, 0]).all() and (times[:done] > 0).all() and not times[done + 1 :].any()
 

@@ -12,7 +12,7 @@ from codegen.llvm.target import Target, named
 from codegen.loops.parser import parse
 
 INTEGERS = [d.name for d in DTYPES.values() if d.is_integer]
-TARGETS = [LEVELS[-1], LEVELS[0]]
+TARGETS = [LEVELS[-1], *(level for level in LEVELS[:-1] if level.name in ("x86-64", "x86-64-v3"))]
 NAN, INF = float("nan"), float("inf")
 
 

@@ -1,9 +1,10 @@
-"""A dictionary that keeps what was used last."""
+"""What is kept so that it is not made again: a dictionary of what was used last, and what functions returned for the same object."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import wraps
 from typing import TypeVar
 
 K = TypeVar("K")
@@ -36,3 +37,25 @@ class BoundedCache(OrderedDict[K, V]):
     def last(self) -> V | None:
         """Return the value that was used last."""
         return next(reversed(self.values())) if self else None
+
+
+def by_identity(limit: int) -> Callable[[Callable[[K], V]], Callable[[K], V]]:
+    """Return a decorator for functions of an object that never changes: what they returned for an object they return for it again, as long
+    as no more than `limit` others came since. The objects are not compared, and stay as long, so that no other is taken for one of them."""
+
+    def kept(function: Callable[[K], V]) -> Callable[[K], V]:
+        known: dict[int, tuple[K, V]] = {}
+
+        @wraps(function)
+        def found(thing: K) -> V:
+            entry = known.get(id(thing))
+            if entry is None:
+                entry = thing, function(thing)
+                if len(known) >= limit:
+                    known.clear()
+                known[id(thing)] = entry
+            return entry[1]
+
+        return found
+
+    return kept

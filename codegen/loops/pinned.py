@@ -223,11 +223,11 @@ def _bound_once(body: Iterable[Stmt]) -> Iterator[Stmt]:
     known: dict[Expr, str] = {}
     again: dict[str, str] = {}
     for each in body:
-        stmt = rename((each,), again)[0]
+        stmt = rename((each,), again)[0] if again else each
         if isinstance(stmt, Let) and stmt.value in known:
             again[stmt.name] = known[stmt.value]
             continue
-        changed = {s.buffer for s in stores(stmt)}
+        changed = {s.buffer for s in stores(stmt)} if known else set()
         known = {v: n for v, n in known.items() if not any(isinstance(part, Load) and part.buffer in changed for part in walk(v))}
         if isinstance(stmt, Let):
             known[stmt.value] = stmt.name

@@ -11,7 +11,7 @@ and a parameter of the other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -89,7 +89,7 @@ def _cyclic(program: Program, waiting: list[str]) -> CompileError:
     return error("T0145", title, call.span, "declared here", help=help)
 
 
-def _places(program: Program, groups: list[tuple[Definition, ...]], depth: Mapping[str, int]) -> dict[str, int]:
+def _places(program: Program, groups: Sequence[tuple[Definition, ...]], depth: Mapping[str, int]) -> dict[str, int]:
     """Return the segment of each definition, by its tensors."""
     wanted: dict[str, list[int]] = {}
     for call in program.externs:

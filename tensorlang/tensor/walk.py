@@ -16,6 +16,7 @@ from polyhedral import affine
 from polyhedral.expr import Cond
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
+from tensorlang.bounded_cache import by_identity
 from tensorlang.tensor.nodes import (
     Binary,
     Binder,
@@ -362,6 +363,7 @@ def definers(program: Program) -> dict[str, Definition]:
     return {t.name: d for d in program.definitions for t in d.tensors}
 
 
+@by_identity(4096)
 def definition_reads(definition: Definition) -> frozenset[str]:
     """Return the tensors that the definition reads, itself perhaps among them."""
     return frozenset[str]().union(*(tensor_names(p.value) for p in definition.pieces))
@@ -376,11 +378,12 @@ def map_pieces(definition: Definition, f: OnExpr) -> Definition:
     return replace(definition, pieces=tuple(replace(p, value=f(p.value)) for p in definition.pieces))
 
 
-def components(program: Program) -> list[tuple[Definition, ...]]:
+@by_identity(64)
+def components(program: Program) -> tuple[tuple[Definition, ...], ...]:
     """Return the definitions grouped by mutual dependence, producers first; a group of one may still read itself."""
     position = {t.name: i for i, d in enumerate(program.definitions) for t in d.tensors}
     needs = [[position[t] for t in sorted(definition_reads(d)) if t in position] for d in program.definitions]
-    return [tuple(program.definitions[i] for i in sorted(group)) for group in strongly_connected(needs)]
+    return tuple(tuple(program.definitions[i] for i in sorted(group)) for group in strongly_connected(needs))
 
 
 def strongly_connected(successors: list[list[int]]) -> list[list[int]]:

@@ -57,19 +57,21 @@ def fused(d: Deriver, strips: Sequence[Strip]) -> list[Strip]:
     if d.plain:
         return list(strips)
     found: list[list[Strip]] = []
+    simple = {id(strip) for strip in strips if _is_simple(d, strip)}
     for strip in strips:
-        into = next((parts for parts in reversed(found) if _may_join(d, parts, strip)), None)
+        others = (parts for parts in reversed(found) if id(parts[0]) in simple) if id(strip) in simple else ()
+        into = next((parts for parts in others if _may_join(d, parts, strip)), None)
         if into is None:
             found.append([strip])
         else:
             found.remove(into)
             found.append([*into, strip])
-    return [_joined(d, parts) for parts in found]
+    return [_joined(d, parts) if id(parts[0]) in simple else parts[0] for parts in found]
 
 
 def _joined(d: Deriver, parts: Sequence[Strip]) -> Strip:
     members = _members(d, parts)
-    if len(members) < 2 or not all(_is_simple(d, p) for p in parts) or shared_loops_of(d, members) is None:
+    if len(members) < 2 or shared_loops_of(d, members) is None:
         return parts[0]
     return Strip(FusionGroup(members[-1], members, len(members[-1].axes), fused=True))
 
@@ -86,10 +88,8 @@ def _computed(d: Deriver) -> list[Definition]:
 
 
 def _may_join(d: Deriver, parts: Sequence[Strip], strip: Strip) -> bool:
-    """Tell whether a group may share the loops of others before it: they read one another at their own points or the same tensors, and
-    nothing outside has to run in between."""
-    if not _is_simple(d, strip) or not all(_is_simple(d, p) for p in parts):
-        return False
+    """Tell whether a simple group may share the loops of others before it: they read one another at their own points or the same tensors,
+    and nothing outside has to run in between."""
     before, added = _members(d, parts), strip.group.members
     members = _members(d, (*parts, strip))
     near = len(members) <= MOST_FUSED and all(_has_same_box(members[0], m) for m in members) and _reads_own_points(members)

@@ -24,7 +24,7 @@ def test_a_function_is_called_once_for_an_object_and_again_for_one_that_is_equal
         seen.append(numbers)
         return sum(numbers)
 
-    one, other = tuple([1, 2]), tuple([1, 2])
+    one, other = (tuple(range(1, 3)) for _ in "ab")
     assert [total(one), total(other), total(one), total(other)] == [3, 3, 3, 3]
     assert len(seen) == 2 and total.__doc__ == "Return the sum."
 
@@ -34,4 +34,4 @@ def test_no_object_is_taken_for_another_that_had_its_place_before() -> None:
     def first(numbers: tuple[int, ...]) -> int:
         return numbers[0]
 
-    assert [first(tuple([k, k])) for k in range(50)] == list(range(50))
+    assert [first((k, k)) for k in range(50)] == list(range(50))

@@ -15,11 +15,9 @@ Rows are shared: what is one object in memory is one row, and one object again w
 
 from __future__ import annotations
 
-import gc
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from fractions import Fraction
@@ -32,6 +30,7 @@ import numpy as np
 
 from codegen.dtypes import DTYPES, DType
 from codegen.polynomials import Poly
+from tensorlang.garbage import seldom_collected
 
 _PACKAGES = frozenset(("tensorlang", "codegen", "polyhedral", "stdlib"))
 _PLAIN = (str, int, float, bool, type(None))
@@ -54,7 +53,7 @@ def from_flat(data: bytes) -> Any:
     try:
         document = json.loads(data.decode("utf-8", "surrogatepass"))
         classes = [_Class(*described) for described in document["classes"]]
-        with _no_collection():
+        with seldom_collected():
             rows: list[Any] = []
             for kind, *items in document["rows"]:
                 rows.append(_READERS[kind](items, rows, classes))
@@ -63,18 +62,6 @@ def from_flat(data: bytes) -> Any:
         raise
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, ImportError, RecursionError) as problem:
         raise FlatError(f"not a value of this compiler: {problem}") from problem
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Hold the collector of cycles back while thousands of objects are made, none of which is garbage."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
 
 
 # ---------------------------------------------------------------- writing

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from codegen.store import Cache
+from tensorlang.garbage import seldom_collected
 
 
 class Task(Protocol):
@@ -93,8 +94,9 @@ def started(tasks: Sequence[Task], store: Cache) -> subprocess.Popen[bytes] | No
 def main() -> None:
     order = pickle.load(sys.stdin.buffer)
     store = Cache(Path(order.directory))
-    for task in order.tasks:
-        task(store)
+    with seldom_collected():
+        for task in order.tasks:
+            task(store)
 
 
 if __name__ == "__main__":

@@ -50,6 +50,7 @@ from tensorlang.diagnostics import (
     warn_of_fault,
 )
 from tensorlang.externs import Externs
+from tensorlang.garbage import seldom_collected
 from tensorlang.graph.externs import trusted_call
 from tensorlang.planning import Dump, Rules, ScheduleRequest, by_parts
 from tensorlang.policy.complete import DERIVE
@@ -500,8 +501,9 @@ class Operator:
 
     def _compile(self, call: Call) -> Ready:
         sizes_given(self.declaration, call)
-        program = self._program(call)
-        return self.tools.compiled(program, self.name, self._request(program, call))
+        with seldom_collected():
+            program = self._program(call)
+            return self.tools.compiled(program, self.name, self._request(program, call))
 
     def _request(self, program: Program, call: Call, at: Mapping[str, int] | None = None) -> ScheduleRequest:
         """Return the schedule that a call is to run under, or what chooses it: `at` these sizes where the program leaves some open."""

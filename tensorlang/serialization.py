@@ -101,7 +101,7 @@ class _Writer:
                 return ["e", self._class(type(value)), value.name]
             case _ if is_dataclass(value) and not isinstance(value, type):
                 number = self._class(type(value))
-                return ["c", number, *(self.item(getattr(value, f.name)) for f in fields(value))]
+                return ["c", number, *[self.item(getattr(value, name)) for name in self.classes[type(value)][2:]]]
             case tuple() | list() | frozenset() | set() if type(value) in _SEQUENCES:
                 return [_SEQUENCES[type(value)], *map(self.item, value)]
             case Mapping():

@@ -109,5 +109,5 @@ def _uniform(array: np.ndarray[Any, Any]) -> float | int | bool | None:
 
 
 def _same_bits(array: np.ndarray[Any, Any]) -> bool:
-    raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(array.size, -1)
-    return bool((raw == raw[0]).all())
+    bits = np.ascontiguousarray(array).reshape(-1).view(f"u{array.dtype.itemsize}")
+    return bool((bits == bits[0]).all())

@@ -186,8 +186,11 @@ def _each(items: tuple[Expr, ...], f: OnExpr) -> tuple[Expr, ...]: ...
 def _each(items: tuple[Stmt, ...], f: OnStmt) -> tuple[Stmt, ...]: ...
 def _each(items, f):  # type: ignore[no-untyped-def]  # the overloads type it
     """Return `items` with `f` applied, the same tuple when nothing changed."""
-    new = tuple([f(item) for item in items])
-    return items if all(a is b for a, b in zip(new, items, strict=True)) else new
+    new = [f(item) for item in items]
+    for made, item in zip(new, items, strict=True):
+        if made is not item:
+            return tuple(new)
+    return items
 
 
 # ---------------------------------------------------------------- reading
@@ -431,7 +434,10 @@ def rename(block: tuple[Stmt, ...], new: Mapping[str, str]) -> tuple[Stmt, ...]:
             case Var(name):
                 return Var(new[name]) if name in new else e
             case _:
-                return shared.of(e, lambda whole: map_index(whole, index, expr))
+                return shared.of(e, inside)
+
+    def inside(e: Index) -> Index:
+        return map_index(e, index, expr)
 
     def expr(e: Expr) -> Expr:
         return shared.of(e, renamed)
@@ -447,17 +453,19 @@ def rename(block: tuple[Stmt, ...], new: Mapping[str, str]) -> tuple[Stmt, ...]:
 
     def stmt(s: Stmt) -> Stmt:
         match map_stmt(s, index, expr, stmt):
-            case For(var=var) as loop:
-                return replace(loop, var=new.get(var, var))
-            case Let(name, value):
-                return Let(new.get(name, name), value)
-            case Alloc(buffer):
-                return Alloc(replace(buffer, name=new.get(buffer.name, buffer.name)))
-            case (Store(buffer=target) | Prefetch(buffer=target)) as access:
-                return replace(access, buffer=new.get(target, target))
-            case (Boxes(barriers=target) | WaitBoxes(barriers=target) | Release(barriers=target) | Reclaim(barriers=target)) as counted:
-                return replace(counted, barriers=new.get(target, target))
-            case LoadMatrix(buffer=target, lane=lane) as load:
+            case For(var=var) as loop if var in new:
+                return replace(loop, var=new[var])
+            case Let(name, value) if name in new:
+                return Let(new[name], value)
+            case Alloc(buffer) if buffer.name in new:
+                return Alloc(replace(buffer, name=new[buffer.name]))
+            case (Store(buffer=target) | Prefetch(buffer=target)) as access if target in new:
+                return replace(access, buffer=new[target])
+            case (Boxes(barriers=target) | WaitBoxes(barriers=target) | Release(barriers=target) | Reclaim(barriers=target)) as counted if (
+                target in new
+            ):
+                return replace(counted, barriers=new[target])
+            case LoadMatrix(buffer=target, lane=lane) as load if target in new or lane in new:
                 return replace(load, buffer=new.get(target, target), lane=new.get(lane, lane))
             case other:
                 return other

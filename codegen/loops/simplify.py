@@ -19,6 +19,7 @@ even where there is one block: they are launches.
 from __future__ import annotations
 
 import math
+import operator
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -102,9 +103,11 @@ class _Simplifier:
             case For():
                 return self.loop(s, values)
             case Store(index=index, value=value):
-                return (replace(s, index=values.indices(index), value=values.expr(value)),)
+                place, stored = values.indices(index), values.expr(value)
+                return (s if place is index and stored is value else replace(s, index=place, value=stored),)
             case Let(name, value):
-                return (Let(name, values.expr(value)),)
+                bound = values.expr(value)
+                return (s if bound is value else Let(name, bound),)
             case If(cond, then, orelse):
                 return self.choice(values.expr(cond), then, orelse, values)
             case Alloc(buffer):
@@ -211,7 +214,9 @@ class _Values:
                 return simple
 
     def indices(self, index: tuple[Index, ...]) -> tuple[Index, ...]:
-        return tuple([self.index(e) for e in index])
+        """Return indices equal to these, these themselves where none becomes simpler."""
+        simple = tuple([self.index(e) for e in index])
+        return index if all(map(operator.is_, simple, index)) else simple
 
     def expr(self, e: Expr) -> Expr:
         """Return a value equal to `e`, bit for bit."""
@@ -248,7 +253,7 @@ class _Values:
 
     def _load(self, e: Load) -> Load:
         place = self.indices(e.index)
-        return e if place == e.index else Load(e.buffer, place)
+        return e if place is e.index else Load(e.buffer, place)
 
     def assuming(self, cond: Expr, truth: bool) -> Algebra:
         """Return the algebra where `cond` is known to be `truth`."""
@@ -390,22 +395,22 @@ def _live(block: list[Stmt]) -> tuple[Stmt, ...]:
     """Return `block` without values that the rest does not use and without local buffers that the rest does not read."""
     if not any(isinstance(s, Let | Alloc) for s in block):
         return tuple(block)
-    kept: tuple[Stmt, ...] = ()
-    used, read = _mentioned(kept)
+    kept: list[Stmt] = []  # the last one first
+    used, read = _mentioned(())
     for s in reversed(block):
         match s:
             case Let(name, _) if name not in used:
                 continue
             case Alloc(buffer) if buffer.name not in read:
-                kept = _without_writes(kept, buffer.name)
-                used, read = _mentioned(kept)
+                rest = _without_writes(tuple(reversed(kept)), buffer.name)
+                kept, (used, read) = [*reversed(rest)], _mentioned(rest)
                 continue
             case _:
-                kept = (s, *kept)
+                kept.append(s)
                 more_used, more_read = _mentioned((s,))
                 used |= more_used
                 read |= more_read
-    return kept
+    return tuple(reversed(kept))
 
 
 def _mentioned(block: tuple[Stmt, ...]) -> tuple[set[str], set[str]]:

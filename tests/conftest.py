@@ -9,8 +9,8 @@ Every kernel and model that tests compile is validated on terms (`tensorlang.val
 Properties are tried on the same examples in every run. `HYPOTHESIS_PROFILE=explore pytest …` draws new ones; with `first` the first
 example that fails is shown as it is, which is all that `scripts/mutate.py` asks for.
 
-The collector of garbage runs seldom, and never looks at what was imported and collected: what a compiler makes has next to no cycles, and
-looking for them is a tenth of the time.
+The collector of cycles runs seldom, and after each file, and never looks at what was there before a file: what a compiler makes has next to
+no cycles, and in a process that has run thousands of tests looking for them is much of the time.
 """
 
 from __future__ import annotations
@@ -58,6 +58,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
+    _set_apart()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    if nextitem is None or nextitem.path != item.path:
+        _set_apart()
+
+
+def _set_apart() -> None:
+    """Let go of what is garbage now; what stays is not looked at any more."""
     gc.collect()
     gc.freeze()
 

@@ -175,6 +175,8 @@ class Block(Accesses):
         self.context = Frame(params, ()).set(context).params()
         super().__init__(touches, params, (THREAD,), threads, endings, releases, reclaims)
         self._meetings: list[_Meeting] | None = None
+        self._met: dict[tuple[int, int], isl.Map] = {}
+        """Whenever different threads touch one cell with two accesses, whichever comes first, until the second is asked about the first."""
         self._ends: dict[int, isl.Map | None] = {}
 
     def exposed(self, barriers: Sequence[Moment], limit: int = DEFAULT_LIMIT) -> Conflict | Unknown | None:
@@ -220,7 +222,12 @@ class Block(Accesses):
                             yield _Meeting(k, n, alone, own=True)
 
     def _together(self, first: int, second: int) -> isl.Map:
-        met = self._at(first).apply_range(self._other(self.touches[first])).apply_range(self._at(second).reverse())
+        if (second, first) in self._met:
+            met = self._met.pop((second, first)).reverse()
+        else:
+            met = self._at(first).apply_range(self._other(self.touches[first])).apply_range(self._at(second).reverse())
+            if first < second:
+                self._met[first, second] = met
         space = met.get_space()
         return met.intersect(isl.Map.lex_le(space.domain())).coalesce()
 

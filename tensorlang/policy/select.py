@@ -31,7 +31,7 @@ from tensorlang.policy.gpu.derive import derive_device_group, device_deriver
 from tensorlang.policy.groups import FusionGroup, fusion_groups
 from tensorlang.policy.machine import GpuMachine, Machine
 from tensorlang.policy.pointwise import stored_axis
-from tensorlang.policy.roles.match import Match, copies_of, guard_facts, match_role, spread_over
+from tensorlang.policy.roles.match import Match, copies_of, guard_facts, match_role, matcher, spread_over
 from tensorlang.schedule.cases import Choose, by_sizes, none_holds
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.expand import Scope, expand
@@ -339,9 +339,10 @@ def _candidates(request: _Request, roles: Sequence[sx.Schedule], d: Deriver, gro
     the user's before those of the library."""
     own = request.module.schedules[: request.module.declared_schedules]
     found: list[tuple[sx.Schedule, Match]] = []
+    matching = matcher(d, group)
     for schedule in roles:
         assert schedule.role is not None
-        match = match_role(d, group, schedule.role)
+        match = matching(schedule.role)
         if match is None:
             continue
         why = unmet(schedule, {**guard_facts(schedule.role), **match.facts})

@@ -16,6 +16,7 @@ from typing import TypeAlias
 
 from polyhedral import affine
 from polyhedral.expr import Name
+from tensorlang.bounded_cache import by_identity
 from tensorlang.policy.cpu.register_tiles import WIDTHS, tile_sizes
 from tensorlang.policy.deriver import PARALLEL_WORK, Deriver, bytes_of, is_threading_profitable, shared_loops
 from tensorlang.policy.groups import FusionGroup, recurs
@@ -52,12 +53,27 @@ class Match:
 
 def match_role(d: Deriver, group: FusionGroup, role: sx.Role) -> Match | None:
     """Return what the parameters of `role` stand for in `group`, or None when it has another shape."""
-    form = forms_of(d.machine.target).get(role.name)
-    if form is None or not form.fits(role) or recurs(d.program, group.head):
-        return None
-    found = form.match(d, group)
-    if found is None:
-        return None
+    return matcher(d, group)(role)
+
+
+def matcher(d: Deriver, group: FusionGroup) -> Callable[[sx.Role], Match | None]:
+    """Return `match_role` for one group, whose shape is looked at once for all roles of a name."""
+    forms, shapes, recurring = forms_of(d.machine.target), dict[str, Shape | None](), recurs(d.program, group.head)
+
+    def match(role: sx.Role) -> Match | None:
+        form = forms.get(role.name)
+        if form is None or recurring or not form.fits(role):
+            return None
+        if role.name not in shapes:
+            shapes[role.name] = form.match(d, group)
+        found = shapes[role.name]
+        return None if found is None else _matched(d, group, role, form, found)
+
+    return match
+
+
+def _matched(d: Deriver, group: FusionGroup, role: sx.Role, form: Form, found: Shape) -> Match | None:
+    """Return what the parameters of `role` stand for in a group of the shape `found`, or None where it has other numbers of loops."""
     classes = [*found.loops[: len(role.groups[1])]]
     if role.name == "contraction" and len(role.groups[1]) < form.most:
         classes[1] = (*found.loops[5], *found.loops[1])
@@ -72,8 +88,8 @@ def match_role(d: Deriver, group: FusionGroup, role: sx.Role) -> Match | None:
         if not written.endswith("..") and len(loops) != 1:
             return None
         names[written.removesuffix("..")] = loops
-    sizes = {f"{m.tensors[0].name}.{n}": e for m in group.members for n, e in extents(m).items()}
-    stages = {f"{m.tensors[0].name}.{n}": m.tensors[0].name for m in group.members for n in extents(m)}
+    loops_of = _loops_of(group)
+    sizes = loops_of.extents
     facts: dict[str, Fact] = {
         "lanes": found.lanes,
         "registers": d.machine.vector_registers,
@@ -91,9 +107,28 @@ def match_role(d: Deriver, group: FusionGroup, role: sx.Role) -> Match | None:
         known = [sizes[loop] for loop in names[name]]
         facts[f"{name}.extent"] = known[-1] if known else 1
         facts[name] = tuple(known)
+    tiles = _tiles(found, d.machine.vector_registers)
+    return Match(names, facts, loops_of.stages, sizes, loops_of.axes, loops_of.indexed, tiles, found.cycles)
+
+
+@dataclass(frozen=True, slots=True)
+class _Loops:
+    """The loops of a group by their full names, and what its tensors are read by."""
+
+    extents: Mapping[str, int | None]
+    stages: Mapping[str, str]
+    axes: Mapping[str, str]
+    indexed: Mapping[str, frozenset[str]]
+
+
+@by_identity(64)
+def _loops_of(group: FusionGroup) -> _Loops:
+    named = [(m.tensors[0].name, n, e) for m in group.members for n, e in extents(m).items()]
+    sizes = {f"{stage}.{n}": e for stage, n, e in named}
+    stages = {f"{stage}.{n}": stage for stage, n, _ in named}
     axes = {loop: loop.removeprefix(stage + ".") for loop, stage in stages.items()}
     indexed = {r.tensor: index_names(r) for m in group.members for p in m.pieces for r in reads(p.value)}
-    return Match(names, facts, stages, sizes, axes, indexed, _tiles(found, d.machine.vector_registers), found.cycles)
+    return _Loops(sizes, stages, axes, indexed)
 
 
 def guard_facts(role: sx.Role) -> dict[str, Fact]:

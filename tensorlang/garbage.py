@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from codegen.forks import Lock
 
-SELDOM = (100_000, 50, 100)
+THRESHOLDS = (100_000, 50, 100)
 """Thresholds of the collector while much is made of which next to nothing is garbage."""
 _LOCK = Lock()
 _usual: list[tuple[int, int, int]] = []
@@ -16,14 +16,14 @@ _usual: list[tuple[int, int, int]] = []
 
 
 @contextmanager
-def seldom_collected() -> Iterator[None]:
+def fewer_collections() -> Iterator[None]:
     """Have the collector of cycles run seldom. What is compiled is hundreds of thousands of objects that stay while it is, and to look at
     them all again and again, and at those of the whole program, takes a seventh of the time. Where the collector is off it stays off."""
     with _LOCK:
         usual = _usual[0] if _usual else gc.get_threshold()
         _usual.append(usual)
         if usual[0]:
-            gc.set_threshold(*map(max, usual, SELDOM))
+            gc.set_threshold(*map(max, usual, THRESHOLDS))
     try:
         yield
     finally:

@@ -30,7 +30,7 @@ import numpy as np
 
 from codegen.dtypes import DTYPES, DType
 from codegen.polynomials import Poly
-from tensorlang.garbage import seldom_collected
+from tensorlang.garbage import fewer_collections
 
 _PACKAGES = frozenset(("tensorlang", "codegen", "polyhedral", "stdlib"))
 _PLAIN = (str, int, float, bool, type(None))
@@ -53,7 +53,7 @@ def from_flat(data: bytes) -> Any:
     try:
         document = json.loads(data.decode("utf-8", "surrogatepass"))
         classes = [_Class(*described) for described in document["classes"]]
-        with seldom_collected():
+        with fewer_collections():
             rows: list[Any] = []
             for kind, *items in document["rows"]:
                 rows.append(_READERS[kind](items, rows, classes))

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from codegen.store import Cache
-from tensorlang.garbage import seldom_collected
+from tensorlang.garbage import fewer_collections
 
 
 class Task(Protocol):
@@ -94,7 +94,7 @@ def started(tasks: Sequence[Task], store: Cache) -> subprocess.Popen[bytes] | No
 def main() -> None:
     order = pickle.load(sys.stdin.buffer)
     store = Cache(Path(order.directory))
-    with seldom_collected():
+    with fewer_collections():
         for task in order.tasks:
             task(store)
 

@@ -10,7 +10,7 @@ import pytest
 
 import tensorlang as tl
 from tensorlang.check.instantiate import instantiate
-from tensorlang.garbage import SELDOM, seldom_collected
+from tensorlang.garbage import THRESHOLDS, fewer_collections
 from tensorlang.runtime import operator
 
 
@@ -23,17 +23,17 @@ def usual() -> Iterator[tuple[int, int, int]]:
 
 
 def test_the_collector_is_as_it_was_after_the_last_that_wanted_it_to_run_seldom(usual: tuple[int, int, int]) -> None:
-    with seldom_collected():
-        with pytest.raises(ZeroDivisionError), seldom_collected():
-            assert gc.get_threshold() == SELDOM
+    with fewer_collections():
+        with pytest.raises(ZeroDivisionError), fewer_collections():
+            assert gc.get_threshold() == THRESHOLDS
             1 / 0  # noqa: B018
-        assert gc.get_threshold() == SELDOM
+        assert gc.get_threshold() == THRESHOLDS
     assert gc.get_threshold() == usual
 
 
 def test_a_collector_that_is_off_stays_off(usual: tuple[int, int, int]) -> None:
     gc.set_threshold(0)
-    with seldom_collected():
+    with fewer_collections():
         assert gc.get_threshold()[0] == 0
     assert gc.get_threshold()[0] == 0
 
@@ -47,4 +47,4 @@ def test_it_runs_seldom_while_an_operator_is_compiled(usual: tuple[int, int, int
 
     monkeypatch.setattr(operator, "instantiate", watched)
     tl.parse("op f(x: f32[N]) -> (y: f32[N]) { y[i] = x[i] + 1 }").f(np.ones(3, np.float32))
-    assert SELDOM in seen and gc.get_threshold() == usual
+    assert THRESHOLDS in seen and gc.get_threshold() == usual

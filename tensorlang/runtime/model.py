@@ -22,7 +22,7 @@ from codegen.log import log_of
 from tensorlang.absent import model_told
 from tensorlang.bounded_cache import BoundedCache
 from tensorlang.diagnostics import CompileError, Diagnostic, RunError, counted, error, exception, plain_text, trimmed
-from tensorlang.garbage import seldom_collected
+from tensorlang.garbage import fewer_collections
 from tensorlang.graph.data_dependent import DataDependent
 from tensorlang.graph.nodes import Graph
 from tensorlang.graph.texts import texts_of_a_run
@@ -483,7 +483,7 @@ class CompiledModel:
         """Return the model for these shapes, and for elements that are known where shapes depend on some."""
         key = self._key(*given.arguments) if self._key is not None else None
         shared, start = self._shared if self._open or given.known else None, perf_counter()
-        with seldom_collected():
+        with fewer_collections():
             found = self._tools.kept(key.name, shared) if key is not None else None
             try:
                 made = found if found is not None else self._tools.built(self._load(*given.arguments), self._progress, key, shared)

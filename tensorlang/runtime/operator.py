@@ -50,7 +50,7 @@ from tensorlang.diagnostics import (
     warn_of_fault,
 )
 from tensorlang.externs import Externs
-from tensorlang.garbage import seldom_collected
+from tensorlang.garbage import fewer_collections
 from tensorlang.graph.externs import trusted_call
 from tensorlang.planning import Dump, Rules, ScheduleRequest, by_parts
 from tensorlang.policy.complete import DERIVE
@@ -501,7 +501,7 @@ class Operator:
 
     def _compile(self, call: Call) -> Ready:
         sizes_given(self.declaration, call)
-        with seldom_collected():
+        with fewer_collections():
             program = self._program(call)
             return self.tools.compiled(program, self.name, self._request(program, call))
 

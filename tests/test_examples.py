@@ -50,10 +50,16 @@ CLAIMS = {
 }
 
 
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a cache that is empty for the first program."""
+    return tmp_path_factory.mktemp("cache")
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)
-def test_a_program_prints_what_it_claims(path: Path, tmp_path: Path) -> None:
+def test_a_program_prints_what_it_claims(path: Path, tmp_path: Path, cache: Path) -> None:
     arguments = ["--seconds", "0.1"] if path.stem == "07_resnet50" else []
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "TENSORLANG_CACHE": str(tmp_path)}
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "TENSORLANG_CACHE": str(cache)}
     done = subprocess.run(
         [sys.executable, "-W", "error", str(path), *arguments], capture_output=True, text=True, env=environment, cwd=tmp_path, check=False
     )

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from tensorlang.diagnostics import Diagnostic, Edit, Label, Source, Span
 from tensorlang.syntax.directive_forms import ELSEWHERE, form_called
 from tensorlang.syntax.foreign_directives import told, written_here
+from tensorlang.syntax.foreign_types import TYPES
 from tensorlang.syntax.scanner import Token
 from tensorlang.syntax.stopped import OPERATOR, Stopped, indent_of, line_from
 
@@ -16,8 +17,6 @@ _REDUCERS = frozenset(["sum", "prod", "min", "max", "any", "all", "mean", "argma
 _FUNCTIONS = frozenset(
     ["abs", "sqrt", "rsqrt", "exp", "log", "log2", "sin", "cos", "tan", "tanh", "sigmoid", "erf", "floor", "ceil", "round", "trunc", "sq"]
 )
-_SIZED = re.compile(r"(float|uint|int|bf|f|u|i)(4|8|16|32|64)(?:_t)?")
-_TYPES = {"float": "f32", "double": "f64", "int": "i32", "long": "i64", "bool": "bool", "half": "f16", "char": "i8", "float32": "f32"}
 _METHODS = {
     "shape": "a size has a name: it is what stands in the type, as `N` in `x: f32[N]`",
     "size": "a size has a name: it is what stands in the type, as `N` in `x: f32[N]`",
@@ -32,12 +31,6 @@ FOREIGN_LIBRARIES = frozenset(
 )
 """Libraries that people import who write arrays in Python."""
 _MODULES = FOREIGN_LIBRARIES | {"np", "jnp", "tf", "tl", "te", "topi", "F", "nn", "hl", "cp", "sp", "std", "T"}
-
-
-def element_type(name: str) -> str | None:
-    """Return what an element type is called here that other languages call `name`; None where it is none."""
-    sized = _SIZED.fullmatch(name)
-    return _TYPES.get(name) or (f"{'bf' if sized[1] == 'bf' else sized[1][0]}{sized[2]}" if sized is not None else None)
 
 
 def dotted(source: Source, token: Token) -> Diagnostic:
@@ -91,10 +84,16 @@ def _range_call(p: Stopped) -> Diagnostic | None:
     if opening is None or opening < 2 or p.tokens[opening - 1].value not in ("range", "arange") or p.tokens[opening - 2].type != "IN":
         return None
     parts = [part.strip() for part in p.source.text[p.tokens[opening].end : p.previous.start].split(",")]
-    if len(parts) > 2:
+    if len(parts) > 3:
         return None
     span = Span(p.source, p.tokens[opening - 1].start, p.previous.end)
-    meant = f"{parts[0] if len(parts) == 2 else '0'}..{parts[-1]}"
+    meant = f"{parts[0] if len(parts) > 1 else '0'}..{parts[min(len(parts), 2) - 1]}"
+    if len(parts) == 3:
+        index, step = p.tokens[opening - 3].value, parts[2]
+        if step.startswith("-"):
+            help = f"a range counts upwards, and what is read backwards is said by its index: `{index} in 0..N`, `x[N - 1 - {index}]`"
+            return Diagnostic("P011", "`in` asks for a range", (Label(span),), help=help)
+        meant += f", {index if parts[0] == '0' else f'({index} - {parts[0]})'} % {step} == 0"
     return Diagnostic(
         "P011", "`in` asks for a range", (Label(span),), help=f"write `{meant}`; the end is excluded", edits=(Edit(span, meant),)
     )
@@ -106,7 +105,11 @@ def _beside_an_operand(p: Stopped) -> Diagnostic | None:
         return None
     before, opening = p.previous, p.opening_of(p.position - 1)
     if before.value == "lambda":
-        help = "an equation says what an element is: `y[i] = x[i]`"
+        statement = p.statement()
+        written = re.match(r"([\w\s,]+):\s*([^\n]*?)\)*\s*$", line_from(p, p.token)[0])
+        target = statement[0].value if len(statement) > 1 and statement[1].type == "EQUAL" else "y"
+        meant = f"{target}[{written[1].strip()}] = {written[2]}" if written is not None and written[2] else "y[i] = x[i]"
+        help = f"an equation says what an element is: `{meant}`"
         return Diagnostic("P010", "there are no anonymous functions", (Label(p.at(before)),), help=help)
     if before.type == "NAME" and before.value in _REDUCERS and p.token.type in ("NAME", "LPAR", "NUMBER"):
         help = f"name the index that it runs over: `{before.value}(k) …`"
@@ -119,8 +122,8 @@ def _beside_an_operand(p: Stopped) -> Diagnostic | None:
         listed = p.source.text[p.tokens[opening].end : before.start]
         help = f"indices of a reduction stand in parentheses: `{name.value}({listed}) …`"
         return Diagnostic("P010", f"`{name.value}` is a reduction, not a tensor", (Label(p.at(name)),), help=help, edits=edits)
-    if before.type == "RPAR" and len(inside) == 1 and inside[0].value in _TYPES and name.type not in ("NAME", "RSQB", "RPAR"):
-        span, called = Span(p.source, p.tokens[opening].start, before.end), _TYPES[inside[0].value]
+    if before.type == "RPAR" and len(inside) == 1 and inside[0].value in TYPES and name.type not in ("NAME", "RSQB", "RPAR"):
+        span, called = Span(p.source, p.tokens[opening].start, before.end), TYPES[inside[0].value]
         bracket = p.position + 1 < len(p.tokens) and p.tokens[p.position + 1].type in ("LSQB", "CALL", "LPAR")
         closing = p.closing_of(p.position + 1) if bracket else None
         operand = p.source.text[p.token.start : p.tokens[closing].end if closing is not None else p.token.end]
@@ -335,7 +338,15 @@ def _listed_numbers(p: Stopped) -> Diagnostic | None:
         return Diagnostic("P029", "elements are not listed", (Label(span),), help=help)
     if closing is None or not statement or statement[0].type != "NAME":
         return None
-    items = [part.strip() for part in p.source.text[p.token.end : p.tokens[closing].start].split(",")]
+    inner = p.source.text[p.token.end : p.tokens[closing].start]
+    if (each := re.fullmatch(r"\s*(.+?)\s+for\s+(\w+)\s+in\s+(.+?)\s*", inner)) is not None:
+        bounds = re.fullmatch(r"range\(\s*([^(),]+?)\s*\)", each[3])
+        range_ = f"0..{bounds[1]}" if bounds is not None else each[3]
+        meant = f"{statement[0].value}[{each[2]}] = {each[1]} for {each[2]} in {range_}"
+        help = f"an equation is for all elements, and its range follows it: `{meant}`"
+        span = Span(p.source, p.token.start, p.tokens[closing].end)
+        return Diagnostic("P029", "elements are not listed", (Label(span),), help=help)
+    items = [part.strip() for part in inner.split(",")]
     each = ", ".join(f"`{statement[0].value}[{k}] = {item}`" for k, item in enumerate(items[:2]))
     help = f"let the caller pass them as a tensor, or give each element a line: {each}{', …' if len(items) > 2 else ''}"
     return Diagnostic("P029", "elements are not listed", (Label(Span(p.source, p.token.start, p.tokens[closing].end)),), help=help)

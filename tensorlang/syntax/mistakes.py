@@ -13,8 +13,9 @@ from difflib import get_close_matches
 from tensorlang.diagnostics import Diagnostic, Edit, Label, Source, Span
 from tensorlang.syntax.directive_forms import FORMS, form_called
 from tensorlang.syntax.foreign_directives import TENSOR, told, written_here
-from tensorlang.syntax.foreign_idioms import FOREIGN_IDIOMS, dotted, element_type
+from tensorlang.syntax.foreign_idioms import FOREIGN_IDIOMS, dotted
 from tensorlang.syntax.foreign_imports import line_of, listed_names, use_for
+from tensorlang.syntax.foreign_types import element_type
 from tensorlang.syntax.scanner import RESERVED, Chunk, Token
 from tensorlang.syntax.stopped import ENDS, OPERATOR, Stopped, indent_of, line_from
 
@@ -82,19 +83,23 @@ def _no_declaration(source: Source, token: Token) -> Diagnostic:
         help, edits = f"write `{foreign[token.value]}`", (Edit(_span(source, token), foreign[token.value]),)
     elif token.value in ("import", "include", "from", "require", "use", "using"):
         help, edits = use_for(source, token)
-    elif token.value in _DECLARED_ELSEWHERE:
+    elif token.value in _DECLARED_ELSEWHERE and _constant(source, token) is None:
         help = "an operator says what its results are, and indices are not declared: `op f(x: f32[N]) -> (y: f32[N]) { y[i] = x[i] }`"
-    elif re.match(rf"{re.escape(token.value)}\s*\[[^\]]*\]\s*[-+*]?=(?!=)", line_of(source, token)):
+    elif (constant := _constant(source, token)) is not None:
+        help = constant
+    elif re.match(rf"{re.escape(token.value)}\s*(?:\[[^\]]*\]\s*)?[-+*]?=(?!=)", line_of(source, token)):
         help = "equations stand in an operator: `op f(x: f32[N]) -> (y: f32[N]) { y[i] = … }`"
-    elif found := re.match(rf"({re.escape(token.value)})\s*=\s*(-?[0-9][0-9.eE+-]*)?", line_of(source, token)):
-        constant = f"a constant is a function of nothing: `fn {found[1]}() = {found[2]}`, called `{found[1]}()`"
-        help = constant if found[2] else "equations stand in an operator: `op f(x: f32[N]) -> (y: f32[N]) { y[i] = … }`"
-        edits = ()
     elif re.match(rf"{re.escape(token.value)}\s*(?:\[[^\]]*\]\s*)?\(.*->", line_of(source, token)):
         help, edits = f"an operator begins with `op`: `op {token.value}(…)`", (Edit(Span(source, token.start, token.start), "op "),)
     elif close := get_close_matches(token.value, _HEADS, 1, 0.6):
         help, edits = f"did you mean `{close[0]}`?", (Edit(_span(source, token), close[0]),)
     return Diagnostic("P013", title, (Label(_span(source, token)),), help=help, edits=edits)
+
+
+def _constant(source: Source, token: Token) -> str | None:
+    """Return how a constant is said, where a number is given a name outside of operators: `N = 10`, `const N: i32 = 10`."""
+    found = re.match(r"(?:[A-Za-z]+\s+)*([A-Za-z_]\w*)\s*(?::\s*\w+\s*)?=\s*(-?[0-9][0-9.eE+-]*)\s*;?\s*(?:#.*)?$", line_of(source, token))
+    return f"a constant is a function of nothing: `fn {found[1]}() = {found[2]}`, called `{found[1]}()`" if found is not None else None
 
 
 _DECLARED_ELSEWHERE = frozenset(
@@ -143,7 +148,13 @@ def _semicolon(p: Stopped) -> Diagnostic | None:
     if p.token.type != "SEMICOLON":
         return None
     edits = (Edit(p.span, ""),)
-    return Diagnostic("P003", "there is no operator `;`", (Label(p.span),), help="the end of a line ends a clause", edits=edits)
+    return Diagnostic(
+        "P003",
+        "there is no operator `;`",
+        (Label(p.span),),
+        help=f"the end of a line ends a {'directive' if p.is_schedule else 'clause'}",
+        edits=edits,
+    )
 
 
 _CLAUSE = "a clause says what an element is, as in `y[i] = x[i]`; its indices run over the declared shape by themselves"
@@ -256,6 +267,13 @@ def _parameters(p: Stopped) -> Diagnostic | None:
             return Diagnostic("P019", "this result has no name", (Label(p.at(name)),), help=help)
         after = re.match(r"(\[[^\]]*\])?\s*([A-Za-z_]\w*)(\[[^\]]*\])?", p.source.text[p.token.start :])
         written = element_type(name.value)
+        foreign = _PARAMETER_OF_C.match(p.source.text, name.start)
+        is_foreign = foreign is not None and (foreign["qualifiers"] or foreign["pointer"].strip())
+        if foreign is not None and is_foreign and (pointed := element_type(foreign["type"])) is not None:
+            meant = f"{foreign['name']}: {pointed}{foreign['dims'] or ('[N]' if '*' in foreign['pointer'] else '')}"
+            title = f"`{p.source.text[name.start : foreign.start('name')].strip()}` stands before the name"
+            label = Label(Span(p.source, name.start, foreign.end()))
+            return Diagnostic("P019", title, (label,), help=f"the name comes first, and no type is a pointer: `{meant}`")
         if after is not None and written is not None:  # `float x[N]`, `f32[N] x`
             meant = f"{after[2]}: {written}{after[1] or after[3] or ''}"
             span = Span(p.source, name.start, p.token.start + len(after[0]))
@@ -271,6 +289,12 @@ def _parameters(p: Stopped) -> Diagnostic | None:
     return None
 
 
+_PARAMETER_OF_C = re.compile(
+    r"""(?P<qualifiers>(?:(?:const|volatile|static|__global)\s+)*)(?P<type>\w+)
+    (?P<pointer>\s*[*&]+\s*(?:(?:const|restrict|__restrict(?:__)?)\s+)*|\s+)(?P<name>\w+)(?P<dims>\[[^\]]*\])?""",
+    re.VERBOSE,
+)
+"""A parameter as C declares it: `const float *x`, `double &sum`."""
 _ACTIONS = frozenset(["print", "printf", "assert", "static_assert", "device_print", "debug", "log", "call", "syncthreads", "barrier"])
 """What programs of other languages do beside computing."""
 
@@ -379,6 +403,9 @@ def _conditionals(p: Stopped) -> Diagnostic | None:
             if p.token.type == "COLON" and word == "then":
                 colon = "write `if c then a else b`: `then` for the colon"
                 return Diagnostic("P016", "an `if` has no colon", (second, label), help=colon, edits=(Edit(p.span, " then"),))
+            if (meant := _misspelled(p, word, "and", "or")) is not None:
+                help = f"did you mean `{meant}`?"
+                return Diagnostic("P016", f"an `if` has no `{word}`", (second, label), help=help, edits=(Edit(p.span, meant),))
             edits: tuple[Edit, ...] = (Edit(p.span, "else if"),) if p.token.value in ("elif", "elseif", "elsif") else ()
             help = f"write `else if` for `{p.token.value}`" if edits else "write `if c then a else b`"
             return Diagnostic("P016", f"an `if` has no `{word}`", (second, label), help=help, edits=edits)
@@ -442,6 +469,13 @@ def _operand(p: Stopped) -> Diagnostic | None:
     return None
 
 
+def _misspelled(p: Stopped, *words: str) -> str | None:
+    """Return which of some keywords, that may all stand here, a name is meant to be."""
+    possible = [word for word in words if word.upper() in p.accepted]
+    close = get_close_matches(p.token.value.lower(), possible, 1, 0.65) if p.token.type == "NAME" and len(p.token.value) > 1 else []
+    return close[0] if close else None
+
+
 def _juxtaposition(p: Stopped) -> Diagnostic | None:
     if p.has_operand and p.token.type == "COMMA":
         binds = any(token.type == "LET" for token in p.statement())
@@ -464,6 +498,10 @@ def _juxtaposition(p: Stopped) -> Diagnostic | None:
     if p.is_clause_level and token.type == "NAME" and token.value in ("forall", "foreach", "for_each", "over", "loop"):
         edits = (Edit(p.span, "for"),)
         return Diagnostic("P010", f"`{token.value}` has no meaning here", (Label(p.span),), help="write `for`", edits=edits)
+    word = _misspelled(p, "for", "otherwise", "and", "or", "in")
+    if word is not None:
+        title = f"`{token.value}` follows an expression that is complete"
+        return Diagnostic("P010", title, (Label(p.span),), help=f"did you mean `{word}`?", edits=(Edit(p.span, word),))
     help = "write `*` for a product" if before.type == "NUMBER" or token.type == "LPAR" else "write an operator, or begin a new line"
     if p.inside() in ("LPAR", "LSQB", "CALL") and before.type != "NUMBER":
         between = Span(p.source, before.end, token.start)
@@ -502,7 +540,7 @@ def _after_declaration(p: Stopped) -> Diagnostic | None:
     token = p.tokens[following] if following < len(p.tokens) else p.token
     if p.token.type != "NEWLINE" and p.previous.type != "RBRACE":
         return None
-    help = f"{p.word()} ends before it; clauses stand inside the braces of an operator"
+    help = _constant(p.source, token) or f"{p.word()} ends before it; clauses stand inside the braces of an operator"
     return Diagnostic("P013", f"`{token.value}` stands outside every declaration", (Label(p.at(token)),), help=help)
 
 
@@ -532,6 +570,9 @@ def _condition(p: Stopped) -> Diagnostic | None:
     return None
 
 
+_THREADS = frozenset(["num_threads", "nthreads", "threads", "num_workers", "workers"])
+
+
 def _directive(p: Stopped) -> Diagnostic | None:
     if not p.is_schedule or p.inside() != "LBRACE":
         return None
@@ -549,7 +590,9 @@ def _directive(p: Stopped) -> Diagnostic | None:
         return Diagnostic("P027", f"`{p.token.value}` starts no directive", (Label(p.span),), help=help)
     if p.token.type in ("NEWLINE", "$END", "RBRACE"):
         return Diagnostic("P027", f"`{p.previous.value}` has no operand", (Label(p.at(p.previous)),), help=help)
-    if p.token.type == "EQUAL" and len(statement) == 1:
+    if p.token.value in _THREADS or (p.token.type == "EQUAL" and p.previous.value in _THREADS):
+        help = "how many threads there are is no part of a schedule: `threads=4` of `tl.load` and `tl.parse`, or `TENSORLANG_THREADS=4`"
+    elif p.token.type == "EQUAL" and len(statement) == 1:
         help = "a schedule names nothing: each directive stands on a line of its own, as `split i by 8 -> io, ii`"
     elif any(t.type == "ARROW" for t in statement):
         help = "names stand after `->`, with commas between them; the next directive begins on a new line"

@@ -24,6 +24,7 @@ from tensorlang.diagnostics import Diagnostic, Edit, Label, Source, Span
 from tensorlang.syntax import einsum
 from tensorlang.syntax.directive_forms import ELSEWHERE, FORMS
 from tensorlang.syntax.foreign_directives import written_here
+from tensorlang.syntax.foreign_types import element_type
 from tensorlang.syntax.nodes import Comment
 
 
@@ -58,7 +59,7 @@ _PATTERN = re.compile(
     | (?P<quoted>`[^`\n]+`)
     | (?P<number>[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?(?![A-Za-z_0-9]|\.(?!\.)))
     | (?P<text>"(?:[^"\\\n]|\\[^\n])*")
-    | (?P<foreign><<<[^>\n]*>>>|<>|\.\.\.|\*\*|&&|\|\||:=|[-+*/%]=|=>|<<|>>|===|!==)
+    | (?P<foreign><<<[^>\n]*>>>|<>|\.\.\.|\*\*|&&|\|\||:=|[-+*/%]=|=>|<<|>>|===|!==|~=|\.[-+*/^])
     | (?P<sign>->|\.\.|//|[<>=!]=|[-+*/%<>=,:;|(){{}}\[\]])
     | (?P<bad_number>\.?[0-9][A-Za-z_0-9]*(?:\.(?!\.)[A-Za-z_0-9]*)*)
     """,
@@ -91,10 +92,13 @@ _FOREIGN = {
     "===": "write `==`",
     "!==": "write `!=`",
     "<>": "write `!=`",
+    "~=": "write `!=`",
+    **dict.fromkeys((".*", "./", ".+", ".-"), "an equation says what one element is, so no dot is needed: `y[i] = x[i] * z[i]`"),
+    ".^": "an equation says what one element is: `y[i] = pow(x[i], 2)`",
     "<<<": "a call takes arrays alone, `f(x)`; a schedule gives iterations to blocks and threads: `bind i to block.x`",
     "...": "a range is `a..b`; dimensions of any number have a name, `x: f32[D..]`, and so have their indices, `x[d..]`",
 }
-_MEANT = {"&&": "and", "||": "or", ":=": "=", "===": "==", "!==": "!=", "<>": "!="}
+_MEANT = {"&&": "and", "||": "or", ":=": "=", "===": "==", "!==": "!=", "<>": "!=", "~=": "!=", ".*": "*", "./": "/", ".+": "+", ".-": "-"}
 """The signs of other languages that have another name here, and no other meaning."""
 _STRAY = {
     "!": "write `not a`, or `a != b`",
@@ -310,7 +314,27 @@ def _method(text: str, position: int, called: str) -> str:
         meant = written_here(text[position + 1 : _line_end(text, position)].partition(").")[0])
         lines = ", then ".join(f"`{line}`" for line in meant) or f"`{called} …`"
         return f"there are no methods: each directive stands on a line of its own, {lines}"
-    return f"there are no methods: a function is called by itself, `{called}(…)`"
+    operand = _operand_before(text, position)
+    if called in _CASTS:
+        named = re.match(r"\.\s*\w+\s*\(\s*[\"']?(?:\w+\.)*(\w+)", text[position:])
+        cast = f"{element_type(named[1]) or 'f32' if named is not None else 'f32'}({operand})"
+        return f"a cast is a call of the type: `{cast}`"
+    return f"there are no methods: a function is called by itself, `{called}({operand})`"
+
+
+_CASTS = frozenset(["astype", "to", "type", "cast", "as_type"])
+
+
+def _operand_before(text: str, end: int) -> str:
+    """Return the read, the call or what stands in parentheses that ends at `end`, on one line."""
+    start, depth = end, 0
+    while start > 0 and text[start - 1] != "\n":
+        character = text[start - 1]
+        depth += (character in _CLOSING) - (character in _OPENING)
+        if depth < 0 or (depth == 0 and character not in _OPENING and not _is_letter(character)):
+            break
+        start -= 1
+    return text[start + 1 : end - 1] if text[start] == "(" else text[start:end]
 
 
 def _stray(found: Scan, position: int) -> int:
@@ -329,6 +353,11 @@ def _stray(found: Scan, position: int) -> int:
         found.diagnostics.append(Diagnostic("P004", title, (Label(span),), help="quoted names stand between two backquotes on one line"))
         found.lexemes.append(Token("NAME", "`?`", position, end, source))
         return end
+    if character == "'" and (operand := _transposed(text, position)) is not None:
+        hint = f"there is no sign for transposition: write the indices in another order, `y[i, j] = {operand}[j, i]`"
+        span = Span(source, position, position + 1)
+        found.diagnostics.append(Diagnostic("P001", "the character `'` has no meaning here", (Label(span),), help=hint))
+        return position + 1
     if (quoted := _OTHER_QUOTES.match(text, position)) is not None:
         span, meant = Span(source, position, quoted.end()), f'"{quoted[1]}"'
         title = f"texts stand in double quotes, not in `{character}`"
@@ -354,6 +383,8 @@ def _stray(found: Scan, position: int) -> int:
         title, hint = f"the character `{shown}` has no meaning here", _STRAY.get(word)
         if word == "?" and text[:position].rstrip(" \t")[-1:] in ("[", ","):
             hint = "a size that is not known yet is a name, as `N` in `x: f32[N]`"
+        elif word == "?" and (choice := _CONDITIONAL.search(source.line(source.location(position)[0]))) is not None:
+            hint = f"write `if {choice[1]} then {choice[2]} else {choice[3]}`"
         if (called := _METHOD.match(text, position)) is not None and text[:position].endswith((")", "]")):
             hint = _method(text, position, called[1])
         if word == "@" and not text[_line_start(text, position) : position].strip() and _DECORATOR.match(text, position):
@@ -369,8 +400,19 @@ _OTHER_QUOTES = re.compile(
     r"""['\u2018\u2019\u201c\u201d\u00ab\u00bb]([^'"\\\u2018\u2019\u201c\u201d\u00ab\u00bb\n]*)['\u2018\u2019\u201c\u201d\u00ab\u00bb]"""
 )
 """A text between quotes of other languages, or of typesetting."""
+_CONDITIONAL = re.compile(r"(?<![=!<>])=(?!=)\s*([^?]+?)\s*\?\s*([^?:]+?)\s*:\s*([^?:]+?)\s*;?\s*$")
+"""A choice of C at the end of a line, with all three of its operands."""
 _METHOD = re.compile(r"\.\s*([A-Za-z_]\w*)\s*\(")
 _DECORATOR = re.compile(r"@\s*[A-Za-z_][\w.]*[^\n=]*\n")
+
+
+def _transposed(text: str, position: int) -> str | None:
+    """Return the tensor behind whose name a quotation mark stands as MATLAB's sign of transposition; None where it opens a text."""
+    before = re.search(r"(\w+)(?:\[[^\[\]]*\]|\([^()]*\))?$", text[_line_start(text, position) : position])
+    if before is None:
+        return None
+    is_prefix = before[0].lower() in ("f", "r", "b", "u") and "'" in text[position + 1 : _line_end(text, position)]
+    return None if is_prefix else before[1]
 
 
 def _line_start(text: str, position: int) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from codegen.dtypes import DType, compute_dtype, holds
+from codegen.dtypes import DType, bool_, compute_dtype, holds
 from polyhedral import affine
 from polyhedral import expr as px
 from tensorlang.check import typed
@@ -24,7 +24,7 @@ from tensorlang.check.pieces import element_type_of, foreign, slots_of, solve_eq
 from tensorlang.check.problems import error, labelled
 from tensorlang.check.scalar import value
 from tensorlang.check.scope import Context, Scope
-from tensorlang.check.suggest import written
+from tensorlang.check.suggest import reduction_in_comparison, written
 from tensorlang.check.values import Idx, Num, Tensor, Tup, Value
 from tensorlang.diagnostics import CompileError
 from tensorlang.tensor import nodes as ir
@@ -93,6 +93,7 @@ def _definitions(body: Body) -> list[ir.Definition]:
             out += _defined_together(body, equation)
         except CompileError as problem:
             body.problems += problem.diagnostics
+            done |= {name for other in body.equations if set(other.tensors) & set(equation.tensors) for name in other.tensors}
         done |= set(equation.tensors)
     return out
 
@@ -110,14 +111,29 @@ def _defined_together(body: Body, first: Equation) -> list[ir.Definition]:
     equations = [e for e in body.equations if set(e.tensors) & set(group)]
     for equation in equations:
         if equation.tensors != group or called(body, equation):
-            raise labelled(
-                "T0148",
-                f"{' and '.join(f'`{t}`' for t in group)} are defined together here and apart there",
-                [(first.span, "together"), (equation.span, "differently")],
-                help="define them together in every equation, or apart in every one",
-            )
+            raise _partly_together(first, equation)
     found = parts(body, first)
     return [_definition(body, equations, part, apart=len(found) > 1) for part in found]
+
+
+def _partly_together(first: Equation, second: Equation) -> CompileError:
+    """Return T0148 for tensors that one equation defines together and another apart."""
+    together, apart = (first, second) if len(first.tensors) >= len(second.tensors) else (second, first)
+    names = " and ".join(f"`{t}`" for t in together.tensors if t)
+    one = apart.clause.targets[0]
+    indices = written(one.span)[len(one.name) :] if one.span.end else "[…]"
+    targets = ", ".join(f"{name}{indices}" for name in together.tensors)
+    return labelled(
+        "T0148",
+        f"{names} are defined together in one equation and apart in another",
+        [(first.span, _defines(first)), (second.span, _defines(second))],
+        help=f"define them together in every equation, `{targets} = ({', '.join('…' for _ in together.tensors)})`, or apart in every one",
+    )
+
+
+def _defines(equation: Equation) -> str:
+    names = " and ".join(f"`{t}`" for t in equation.tensors if t)
+    return f"defines {names}{' together' if len(equation.tensors) > 1 else ' alone'}"
 
 
 def _definition(body: Body, equations: list[Equation], group: tuple[str, ...], *, apart: bool) -> ir.Definition:
@@ -239,6 +255,8 @@ def _assigned(name: str, wanted: DType | None, item: Value, equation: Equation) 
     if have is not None and wanted is not None and have != wanted and not isinstance(item, Idx):
         text = written(right) if right.end else ""
         cast = f"{wanted}({text if 0 < len(text) <= 40 and chr(10) not in text else '…'})"
+        if have == bool_ and (ended := reduction_in_comparison(equation.clause.value, wanted)) is not None:
+            raise ended
         raise error(
             "T0150",
             f"`{name}` holds `{wanted}` and is given `{have}`",

@@ -56,11 +56,20 @@ def _call(ctx: Context, scope: Scope, name: str, node: sx.Apply, module: Module)
             f"`{name}` is an operator, and operators work on whole tensors",
             node.span,
             "called inside an expression",
-            help=f"call it in an equation of its own: `t = {name}(…)`, then read `t[…]`",
+            help=_called_apart(name, node),
         )
     known = [*module.functions, *module.operators, *BUILTINS, *DTYPES]
     tensors = {n for n, v in {**ctx.tensors, **scope.values}.items() if isinstance(v, Tensor)}
     raise uncallable(name, node.span, known, module.reducers, tensors=tensors)
+
+
+def _called_apart(name: str, node: sx.Apply) -> str:
+    """Return how an operator is called that stands in an expression: with whole tensors, in an equation of its own."""
+    reads = [argument for argument in node.args if isinstance(argument, sx.Index)]
+    if len(reads) != len(node.args) or not reads or not all(read.span.end for read in reads):
+        return f"call it in an equation of its own: `t = {name}(…)`, then read `t[…]`"
+    whole = ", ".join(read.name for read in reads)
+    return f"call it in an equation of its own: `t = {name}({whole})`, then read `t{written(reads[0].span)[len(reads[0].name) :]}`"
 
 
 WRITTEN_OUT = 4096

@@ -41,6 +41,8 @@ _SPREAD = "write what it is: `m = mean(k) x[k]`, then `mean(k) ((x[k] - m) * (x[
 _NORM = "write what it is: `sqrt(sum(k) x[k] * x[k])`"
 _NUMBER = "filter what is counted: `sum(k, x[k] > 0) i64(1)`"
 _SHAPED = "the type of a tensor is that of its elements with its dimensions: `f32[M, N]`"
+_LAST = "the last element is named by the size: `x[N - 1]`; in a range the end is excluded, `0..N`"
+_PACKED = "write the indices in another order, `y[b, h, c] = x[b, c, h]`; several that make one dimension as `y[b, (h, w)]`"
 _GROUPS = "a dimension of several sizes is declared so, `x: T[(A, B)]`, and indexed `x[(a, b)]` or `x[i]`"
 
 SAID_OF_TYPES = {
@@ -73,6 +75,8 @@ SAID = {
     **dict.fromkeys(("norm", "l2norm", "vecnorm"), _NORM),
     **dict.fromkeys(("count", "count_nonzero", "countif"), _NUMBER),
     **dict.fromkeys(("reshape", "view", "flatten", "ravel"), _GROUPS),
+    **dict.fromkeys(("rearrange", "reduce", "pack", "unpack"), _PACKED),
+    **dict.fromkeys(("end", "END", "lastindex"), _LAST),
 }  # fmt: skip
 """What is said without a name here → how."""
 

@@ -28,6 +28,7 @@ from tensorlang.check.reads import show_dims
 from tensorlang.check.scalar import value
 from tensorlang.check.scope import Scope, expand
 from tensorlang.check.signature import bind
+from tensorlang.check.suggest import written
 from tensorlang.check.types import PASSABLE
 from tensorlang.check.uses import lines_for
 from tensorlang.check.values import Dim, Fn, Idx, Num, Packed, Str, Tensor, Value
@@ -133,6 +134,9 @@ def _at_call(problem: Diagnostic, node: sx.Apply, operator: sx.Operator) -> Diag
     """Return the problem of a callee as one of the call."""
     code = "T0160" if problem.code.startswith("R") else problem.code
     help = "cast its elements first, in an equation of their own" if problem.code == "R0204" else problem.help
+    if problem.code == "R0205" and not any(p.kind == "attr" and f"`{p.name}`" in problem.title for p in operator.params):
+        tensors = ", ".join(p.name for p in operator.params if p.kind == "tensor" and p.default is None)
+        help = f"it is called `{node.name}({tensors})`"
     return replace(problem, code=code, help=help, labels=(Label(node.span, f"in this call of `{operator.name}`"), *problem.labels))
 
 
@@ -335,14 +339,20 @@ def _extent(found: Value, span: Span) -> px.Expr:
 # ---------------------------------------------------------------- names
 
 
+def _as_many(names: Sequence[str], count: int) -> list[str]:
+    """Return so many names on the left of a call: those that stand there, and `_` for the rest."""
+    return [*(name or "_" for name in names[:count]), *("_" for _ in range(count - len(names)))]
+
+
 def _result_names(body: Body, equation: Equation, node: sx.Apply, found: Callee, prefix: str) -> dict[str, str]:
     if len(found.results) != len(equation.tensors):
+        names = ", ".join(_as_many(equation.tensors, len(found.results)))
         raise error(
             "T0161",
             f"`{node.name}` has {counted(len(found.results), 'result')}, but there is {counted(len(equation.tensors), 'name')} on the left",
             equation.span,
             "called here",
-            help=f"name every result, `_` for one to discard: `{', '.join(t.name for t in found.results)} = …`",
+            help=f"name every result, `_` for one to discard: `{names} = {written(node.span)}`",
         )
     return {t.name: name or f"{prefix}.{t.name}" for t, name in zip(found.results, equation.tensors, strict=True)}
 

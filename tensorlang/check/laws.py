@@ -62,6 +62,22 @@ def check_laws(module: Module, name: str) -> list[Diagnostic]:
         return _laws(reducer, made, _samples(ctx, reducer, made))
 
 
+def keeps_its_start(module: Module, name: str) -> bool:
+    """Tell whether what a reducer starts from is what it comes to, whatever terms follow, on values of all kinds: `first` does."""
+    reducer = module.reducers[name]
+    ctx = Context(module, _NOWHERE, {}, Fresh(), value)
+    try:
+        made = _typed(ctx, reducer)
+    except CompileError:
+        return False
+    with np.errstate(all="ignore"):
+        random = np.random.default_rng(20)
+        plain = tuple(_random(random, dtype, _TRIPLES) for dtype in made.dtypes)
+        start = plain if reducer.lift is None else _lifted(ctx, reducer, made, random, _TRIPLES)
+        combined = combine(made, start, _rows(start, random.permutation(_TRIPLES)))
+        return all(bool(np.all(_equal(a, b, np.zeros(_TRIPLES)))) for a, b in zip(combined, start, strict=True))
+
+
 def _typed(ctx: Context, reducer: sx.Reducer) -> ir.Reducer:
     """Return the reducer for the first choice of component types for which it makes sense; floats before integers before truth values."""
     first: CompileError | None = None

@@ -67,7 +67,7 @@ class Lengths:
             rank = sum(n for n in lengths if n is not None)
             fixed = sum(1 if s is None else s for s in slots if not isinstance(s, str))
             if rank != fixed and all(s is None for s in slots):
-                raise wrong_count(name, rank, fixed, span, declared, defined)
+                raise _without_pack(name, pattern, span, declared) or wrong_count(name, rank, fixed, span, declared, defined)
             self.count([s for s in slots if isinstance(s, str)], rank - fixed, span)
 
     def _same(self, p: str | int | None, s: str | int | None, span: Span) -> None:
@@ -108,6 +108,23 @@ class Lengths:
             return False
         self.known[key] = rest // times
         return True
+
+
+def _without_pack(name: str, pattern: Pattern, span: Span, declared: Span) -> Exception | None:
+    """Return T0132 for a tensor of any number of dimensions that single indices stand for; None where it has no pack, or not one."""
+    packs = [(position, key) for position, key in enumerate(pattern) if isinstance(key, str)]
+    read = re.fullmatch(r"(\w+)\[([^\[\]|()]*?)(\s*\|[^\[\]]*)?\]", span.source.text[span.start : span.end])
+    if len(packs) != 1 or read is None:
+        return None
+    slots = [slot.strip() for slot in read[2].split(",")]
+    given, position, key = len(slots), packs[0][0], packs[0][1].rpartition("/")[2]
+    if len(slots) == len(pattern):
+        slots[position] += ".."
+    else:
+        slots.insert(position, f"{key.lower()}..")
+    title = f"`{name}` has any number of dimensions, `{key}..`, and is given {'1 index' if given == 1 else f'{given} indices'}"
+    help = f"a pack of indices stands for all of them: `{name}[{', '.join(slots)}{read[3] or ''}]`"
+    return labelled("T0132", title, [(span, "one index a dimension"), (declared, f"declared with `{key}..`")], help=help)
 
 
 def wrong_count(name: str, rank: int, given: int, span: Span, declared: Span, defined: bool) -> Exception:

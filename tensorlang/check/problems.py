@@ -89,7 +89,7 @@ def uncallable(
     otherwise = f"declare `fn {name}(…) = …` or `op {name}(…)`"
     dotted = _meant_by_dots(at, name, choices) if "." in name and elsewhere is None else None
     help, edits = dotted or renamed(at, name, choices, otherwise, elsewhere)
-    if member == "einsum" and (meant := einsum.equation(span.source.line(span.source.location(span.start)[0]))) is not None:
+    if member in einsum.CALLS and (meant := einsum.equation(span.source.line(span.source.location(span.start)[0]))) is not None:
         help, edits = f"write the equation: `{meant}`", ()
     return error("T0101", f"there is no operator or function `{name}`", at, "called here", help=help, edits=edits)
 

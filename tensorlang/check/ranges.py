@@ -208,7 +208,10 @@ def agreed(found: list[Place], name: str, span: Span, what: str, near: px.Expr |
     for other in counted[1:]:
         if other.size != first.size:
             swapped = _swapped(other, first.size) or _swapped(first, other.size)
-            help = f"make the sizes equal, or write the range: `{name} in 0..{bare(first.size)}`"
+            apart = affine.constant(affine.sub(other.size, first.size))
+            least = other.size if apart is not None and apart < 0 else first.size
+            range_ = f"{name} in 0..{bare(least)}"
+            help = f"make the sizes equal, or write the range: `{range_ if what == 'reduction index' else f'for {range_}'}`"
             raise labelled(
                 "T0122",
                 f"`{name}` indexes dimensions of different sizes",

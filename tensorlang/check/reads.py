@@ -63,6 +63,8 @@ def find_tensor(ctx: Context, scope: Scope, name: str, span: Span) -> Tensor:
             else "only tensors and packs are indexed",
         )
     known = [*ctx.tensors, *ctx.local_names, *(n for n, v in scope.values.items() if isinstance(v, Tensor))]
+    if name.swapcase() in known:
+        raise error("T0105", f"there is no tensor `{name}`", span, "read here", help=f"did you mean `{name.swapcase()}`?")
     raise error(
         "T0105",
         f"there is no tensor `{name}`",

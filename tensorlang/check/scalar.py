@@ -40,7 +40,9 @@ def value(ctx: Context, scope: Scope, node: sx.Node) -> Value:
         case sx.Unary("-", inner):
             return arith.minus(value(ctx, scope, inner), node.span)
         case sx.Unary("not", inner):
-            return arith.negation(value(ctx, scope, inner), node.span)
+            negated = value(ctx, scope, inner)
+            typed.truth(negated, inner.span)
+            return arith.negation(negated, node.span)
         case sx.Unary(_, inner):
             return value(ctx, scope, inner)
         case sx.Binary(op, lhs, rhs):
@@ -129,10 +131,12 @@ def _binary(ctx: Context, scope: Scope, op: str, lhs: sx.Node, rhs: sx.Node, spa
     within_reductions(lhs, rhs)
     a = value(ctx, scope, lhs)
     if op in ("and", "or"):
-        known = typed.truth(a, span)
+        known = typed.truth(a, lhs.span)
         if isinstance(known, bool) and known == (op == "or"):
             return Num(known)
-        return arith.logic(op, a, value(ctx, under(ctx, scope, lhs, op == "and"), rhs), span)
+        b = value(ctx, under(ctx, scope, lhs, op == "and"), rhs)
+        typed.truth(b, rhs.span)
+        return arith.logic(op, a, b, span)
     b = value(ctx, scope, rhs)
     try:
         return arith.binary(op, a, b, span)

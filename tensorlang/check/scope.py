@@ -192,5 +192,7 @@ def no_shadowing(scope: Scope, name: str, span: Span, what: str) -> None:
             f"{what} `{name}` would hide another `{name}`",
             span,
             f"`{name}` is already {kind} here",
-            help=f"give this {what} another name",
+            help=f"`{name}` is told by the arrays of a call, and not set: give this {what} another name"
+            if isinstance(known := scope.values[name], Idx) and known.size
+            else f"give this {what} another name",
         )

@@ -6,12 +6,13 @@ import re
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from codegen.dtypes import DType
 from polyhedral import affine
 from polyhedral import expr as px
 from tensorlang.check.problems import counted, labelled
 from tensorlang.check.scope import Scope
 from tensorlang.check.types import FOLDS, holding
-from tensorlang.check.values import Idx, Tensor, Val, Value
+from tensorlang.check.values import Idx, Num, Tensor, Val, Value
 from tensorlang.check.walk import bound_name, children, descendants
 from tensorlang.diagnostics import NOWHERE, CompileError, Diagnostic, Edit, Label, Span, exception
 from tensorlang.syntax import nodes as sx
@@ -188,6 +189,21 @@ def _read_outside(reduction: sx.Reduction, at: sx.Id, operands: Sequence[sx.Node
     )
 
 
+def reduction_in_comparison(node: sx.Node, wanted: DType) -> CompileError | None:
+    """Return T0150 for `sum(k) x[k] > 0` where a number is needed: the reduction ends before the comparison. None for anything else."""
+    if not isinstance(node, sx.Compare) or not isinstance(reduction := node.items[0], sx.Reduction) or _encloses(reduction.span):
+        return None
+    binders = written(Span(reduction.span.source, reduction.span.start, reduction.body.span.start)).rstrip()
+    compared = written(Span(node.span.source, reduction.body.span.start, node.span.end))
+    counted_ = f"count where it holds: `{binders[:-1]}, {compared}) {wanted}(1)`; or "
+    return labelled(
+        "T0150",
+        f"`{wanted}` is needed, and the whole is a comparison: `{reduction.reducer}` ends before `{node.ops[0]}`",
+        ((node.span, "true or false"), (reduction.span, "the reduction ends with its product")),
+        help=f"{counted_ if reduction.reducer == 'sum' else ''}cast it: `{wanted}({written(node.span)})`",
+    )
+
+
 def _last(operand: sx.Node) -> sx.Reduction | None:
     """Return the reduction that an operand ends with, which parentheses would end."""
     while isinstance(operand, sx.Binary | sx.Unary) and not _encloses(operand.span):
@@ -226,6 +242,8 @@ def at_operands(problem: CompileError, scope: Scope, op: str, span: Span, *opera
             made = _index_as_float(found, op, operands)
         case "T0110":
             made = _mixed(found, operands)
+        case "T0111":
+            made = _unfit(found, op, span, operands)
         case _:
             made = found
     return problem if made is found else exception(made)
@@ -256,6 +274,20 @@ def _index_as_float(found: Diagnostic, op: str, operands: Sequence[tuple[Span, V
     labels = (Label(index[0], f"the {what} is an `i64`"), Label(other[0], f"this is `{other[1]}`"))
     title = f"{'an' if what == 'index' else 'a'} {what} is an `i64` and meets `{other[1]}`: nothing is promoted"
     return replace(found, title=title, labels=labels, help=help, edits=(Edit(index[0], cast),))
+
+
+def _unfit(found: Diagnostic, op: str, span: Span, operands: Sequence[tuple[Span, Value]]) -> Diagnostic:
+    """Return T0111 as said of the number that is no value of the type that it meets."""
+    number = next(((s, v.value) for s, v in operands if isinstance(v, Num)), None)
+    other = next(((s, v.dtype) for s, v in operands if isinstance(v, Val) and v.dtype is not None), None)
+    if number is None or other is None or NOWHERE in (number[0], other[0]) or found.labels[0].text == "overflows a float":
+        return found
+    help = found.help
+    if isinstance(number[1], float) and not number[1].is_integer():
+        cast = Edit(other[0], f"f32({written(other[0])})")
+        help = f"compute in floats, and cast what comes out: `{other[1]}({edited(span, [cast])})`; or round the number"
+    labels = (Label(number[0], found.labels[0].text), Label(other[0], f"this is `{other[1]}`"))
+    return replace(found, labels=labels, help=help)
 
 
 def _mixed(found: Diagnostic, operands: Sequence[tuple[Span, Value]]) -> Diagnostic:

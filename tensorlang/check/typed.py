@@ -195,7 +195,9 @@ def truth(value: Value, span: Span) -> bool | px.Cond | ir.Expr:
             what = "an index"
         case _:
             raise not_scalar(value, span)
-    raise error("T0113", f"{what} stands where a condition is needed", span, "neither true nor false", help="compare it: `… != 0`")
+    text = span.source.text[span.start : span.end]
+    help = f"compare it: `{text if 0 < len(text) <= 40 and chr(10) not in text else '…'} != 0`"
+    raise error("T0113", f"{what} stands where a condition is needed", span, "neither true nor false", help=help)
 
 
 def truth_expr(value: Value, span: Span) -> ir.Expr:

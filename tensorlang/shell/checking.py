@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from difflib import unified_diff
 
 from tensorlang.check.definition import Examined, checked, warnings_of
-from tensorlang.check.lint import warnings_in
+from tensorlang.check.lint import UNUSED, warnings_in
 from tensorlang.check.module import Module, load_module
 from tensorlang.diagnostics import NOWHERE, CompileError, Diagnostic, Edit, Source
 from tensorlang.syntax import nodes as sx
@@ -40,8 +41,16 @@ def check_source(source: Source, *, replaying: bool = False) -> Found:
     mistakes = list(operators.problems)
     if any(isinstance(d, sx.Schedule | sx.Tactic) for d in file.declarations):
         mistakes = _in_schedules(module, mistakes, replaying)
-    warnings = warnings_in(file) if mistakes else warnings_of(file, module)
+    warnings = _besides(mistakes, warnings_in(file)) if mistakes else warnings_of(file, module)
     return Found(tuple(mistakes), tuple(warnings), operators.partly)
+
+
+def _besides(mistakes: Sequence[Diagnostic], warnings: Sequence[Diagnostic]) -> list[Diagnostic]:
+    """Return the warnings that mistakes do not explain: of a name that is unread because its reader is misspelled nothing is said, nor of
+    what is wrong itself."""
+    meant = {name for d in mistakes for name in re.findall(r"did you mean `(\w+)`", d.help or "")}
+    wrong = {d.labels[0].span for d in mistakes if d.labels}
+    return [d for d in warnings if not (d.code in UNUSED and (d.labels[0].span in wrong or meant & set(re.findall(r"`(\w+)`", d.title))))]
 
 
 def _in_schedules(module: Module, mistakes: Sequence[Diagnostic], replaying: bool) -> list[Diagnostic]:

@@ -339,10 +339,10 @@ def _listed_numbers(p: Stopped) -> Diagnostic | None:
     if closing is None or not statement or statement[0].type != "NAME":
         return None
     inner = p.source.text[p.token.end : p.tokens[closing].start]
-    if (each := re.fullmatch(r"\s*(.+?)\s+for\s+(\w+)\s+in\s+(.+?)\s*", inner)) is not None:
-        bounds = re.fullmatch(r"range\(\s*([^(),]+?)\s*\)", each[3])
-        range_ = f"0..{bounds[1]}" if bounds is not None else each[3]
-        meant = f"{statement[0].value}[{each[2]}] = {each[1]} for {each[2]} in {range_}"
+    if (listed := re.fullmatch(r"\s*(.+?)\s+for\s+(\w+)\s+in\s+(.+?)\s*", inner)) is not None:
+        bounds = re.fullmatch(r"range\(\s*([^(),]+?)\s*\)", listed[3])
+        range_ = f"0..{bounds[1]}" if bounds is not None else listed[3]
+        meant = f"{statement[0].value}[{listed[2]}] = {listed[1]} for {listed[2]} in {range_}"
         help = f"an equation is for all elements, and its range follows it: `{meant}`"
         span = Span(p.source, p.token.start, p.tokens[closing].end)
         return Diagnostic("P029", "elements are not listed", (Label(span),), help=help)

@@ -354,9 +354,9 @@ def _stray(found: Scan, position: int) -> int:
         found.lexemes.append(Token("NAME", "`?`", position, end, source))
         return end
     if character == "'" and (operand := _transposed(text, position)) is not None:
-        hint = f"there is no sign for transposition: write the indices in another order, `y[i, j] = {operand}[j, i]`"
-        span = Span(source, position, position + 1)
-        found.diagnostics.append(Diagnostic("P001", "the character `'` has no meaning here", (Label(span),), help=hint))
+        help = f"there is no sign for transposition: write the indices in another order, `y[i, j] = {operand}[j, i]`"
+        label = Label(Span(source, position, position + 1))
+        found.diagnostics.append(Diagnostic("P001", "the character `'` has no meaning here", (label,), help=help))
         return position + 1
     if (quoted := _OTHER_QUOTES.match(text, position)) is not None:
         span, meant = Span(source, position, quoted.end()), f'"{quoted[1]}"'

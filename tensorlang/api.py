@@ -247,7 +247,10 @@ def _check_shapes(shapes: object) -> None:
         raise error("C0106", f"`shapes` is {shapes!r}", help="give the shapes of inputs by name: `shapes={'x': (1, 3)}`")
     for name, shape in shapes.items():
         if not isinstance(shape, (tuple, list)) or not all(isinstance(n, Integral) and not isinstance(n, bool) for n in shape):
-            raise error("C0106", f"the shape given for `{name}` is {shape!r}", help="give whole numbers: `(1, 3)`")
+            help = "give whole numbers: `(1, 3)`"
+            if isinstance(shape, Integral):
+                help = f"shapes are given by the names of inputs, not of dimensions, and whole: `shapes={{'x': ({shape}, 3)}}`"
+            raise error("C0106", f"the shape given for `{name}` is {shape!r}", help=help)
 
 
 def fingerprint(model: Any) -> bytes | None:

@@ -68,6 +68,10 @@ class _Program(click.Group):
         except click.UsageError as unknown:
             if args[0] in _ELSEWHERE:
                 raise click.UsageError(f"No such command {args[0]!r}: {_ELSEWHERE[args[0]]}", ctx) from unknown
+            if args[0].endswith((".tl", ".onnx")):
+                command = "check" if args[0].endswith(".tl") else "run"
+                told = f"{args[0]!r} is a file, and a command comes first: `{PROGRAM} {command} {args[0]}`"
+                raise click.UsageError(told, ctx) from unknown
             raise
 
     def invoke(self, ctx: click.Context) -> Any:

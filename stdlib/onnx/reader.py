@@ -11,6 +11,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from graphlib import CycleError, TopologicalSorter
 from math import isnan
 from pathlib import Path
@@ -267,7 +268,8 @@ class _Reader:
             return self._custom(node, label, domain, version, defined)
         if schema is None:
             if domain in ("", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training"):
-                raise Refusal("O007", f"node {quoted(label)}: ONNX has no operator {quoted(node.op_type)} in version {version}")
+                title = f"node {quoted(label)}: ONNX has no operator {quoted(node.op_type)} in version {version}"
+                raise Refusal("O007", title, help=_did_you_mean(node.op_type, _op_types(domain)))
             self.unknown.append((domain, node.op_type, version))
             raise Unsupported(f"node {quoted(label)}: operator {quoted(node.op_type)} of the domain {quoted(domain)}")
         attributes = self._attributes(node, label, schema)
@@ -303,9 +305,8 @@ class _Reader:
             if attribute.name in found:
                 raise Refusal("O005", f"{what} is given twice")
             if attribute.name not in schema.attributes:
-                raise Refusal(
-                    "O005", f"{what} does not exist", f"{node.op_type} has {', '.join(sorted(schema.attributes)) or 'no attributes'}"
-                )
+                has = f"{node.op_type} has {', '.join(sorted(schema.attributes)) or 'no attributes'}"
+                raise Refusal("O005", f"{what} does not exist", has, help=_did_you_mean(attribute.name, schema.attributes))
             if attribute.ref_attr_name:
                 raise Refusal("O005", f"{what} refers to an attribute of a function, outside of one")
             declared_type = int(schema.attributes[attribute.name].type.value)
@@ -359,10 +360,21 @@ class _Reader:
         for node in model.nodes:
             for name in node.reads():
                 if name not in defined:
-                    self.problems.append(Diagnostic("O002", f"node {quoted(node.label)} reads {quoted(name)}, which nothing defines"))
+                    title = f"node {quoted(node.label)} reads {quoted(name)}, which nothing defines"
+                    self.problems.append(Diagnostic("O002", title, help=_did_you_mean(name, defined)))
         for output in model.outputs:
             if output.name not in defined:
-                self.problems.append(Diagnostic("O002", f"output {quoted(output.name)} is never computed"))
+                title = f"output {quoted(output.name)} is never computed"
+                self.problems.append(Diagnostic("O002", title, help=_did_you_mean(output.name, defined)))
+
+
+def _op_types(domain: str) -> set[str]:
+    return {schema.name for schema in onnx.defs.get_all_schemas() if schema.domain == domain}
+
+
+def _did_you_mean(name: str, known: Iterable[str]) -> str | None:
+    close = get_close_matches(name, list(known), 1, 0.7)
+    return f"did you mean {quoted(close[0])}?" if close else None
 
 
 def _declared_map(name: str, declared: Any, form: str, what: str) -> Declared:

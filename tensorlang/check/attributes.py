@@ -8,10 +8,11 @@ from typing import get_args
 from codegen.dtypes import DTYPES, DType
 from polyhedral import expr as px
 from tensorlang.check.binder import Binder, args_of, tensor_params
+from tensorlang.check.foreign import native_name
 from tensorlang.check.problems import did_you_mean, error
 from tensorlang.check.scalar import value
 from tensorlang.check.scope import Scope
-from tensorlang.check.types import CLASSES, PASSABLE, belongs
+from tensorlang.check.types import CLASSES, PASSABLE, REPRESENTATIVE, belongs
 from tensorlang.check.uses import lines_for
 from tensorlang.check.values import Fn, Idx, Num, Packed, Str, Value
 from tensorlang.syntax import nodes as sx
@@ -64,7 +65,7 @@ def _element_type(b: Binder, param: sx.Param, wanted: str, have: DType, bounds: 
                 f"`{b.operator.name}`: `{param.name}` is `{have}`, but `{wanted}` is {bounds[wanted]}",
                 param.span,
                 f"declared `{wanted}: {bounds[wanted]}`",
-                help="convert the argument",
+                help=_converted(param.name, DTYPES.get(REPRESENTATIVE.get(bounds[wanted] or "", ""))),
             )
         known = b.dtypes.setdefault(wanted, have)
         if known != have:
@@ -82,7 +83,7 @@ def _element_type(b: Binder, param: sx.Param, wanted: str, have: DType, bounds: 
                 f"`{b.operator.name}`: `{param.name}` is `{have}`, but must be {wanted}",
                 param.span,
                 "declared here",
-                help="convert the argument",
+                help=_converted(param.name, DTYPES.get(REPRESENTATIVE.get(wanted, ""))),
             )
     elif DTYPES.get(wanted) != have:
         raise error(
@@ -177,8 +178,14 @@ def _scalar_attribute(b: Binder, param: sx.Param, given: object) -> Value:
                 f"`{b.operator.name}`: attribute `{param.name}` is {kind}, and {given!r} is {what}",
                 param.span,
                 f"declared `{kind}`",
-                help=f"pass {_example(kind)}",
+                help=_by_its_name(b, param.name, item) or f"pass {_example(kind)}",
             )
+
+
+def _by_its_name(b: Binder, name: str, given: object) -> str | None:
+    """Return how a function of elements is passed that is given as one of Python; None where it is none."""
+    called = native_name(getattr(given, "__name__", ""), [*b.module.functions, *PASSABLE]) if callable(given) else None
+    return f'a function of elements is passed by its name: `{name}="{called}"`' if called is not None else None
 
 
 def _beyond_floats(number: int | float) -> bool:
@@ -213,7 +220,7 @@ def check_attribute_ranges(b: Binder) -> None:
                     "R0208",
                     f"`{b.operator.name}`: attribute `{param.name}` is outside {lo}..{hi}",
                     param.span,
-                    "declared here",
+                    f"here {param.name} = {_text(item)}",
                     help=f"pass a value from {lo} on and below {hi}",
                 )
 

@@ -59,12 +59,22 @@ def show(
 
 def _form_of_operator(file: Path, arguments: Sequence[str], stage: str, threads: int | None, target: str, externs: Sequence[str]) -> str:
     """Return a form of an operator. Raises CompileError C0212 for one that its target has not."""
+    from tensorlang.runtime.arguments import no_argument
+    from tensorlang.syntax import nodes as sx
     from tensorlang.syntax import parse as syntax
     from tensorlang.syntax.printer import show as show_syntax
 
-    if stage == "syntax":
+    if stage == "syntax" and not arguments:
         return show_syntax(syntax.parse(syntax.load(file)))
     operator, values = operator_of(file, arguments, threads, target, externs=externs)
+    if stage == "syntax":
+        params = [p.name for p in operator.declaration.params]
+        for strange in (name for name in values if name not in params):
+            raise no_argument(operator.declaration, strange, params)
+        declared, name = syntax.parse(syntax.load(file)).declarations, operator.name
+        own = [d for d in declared if isinstance(d, sx.Operator) and d.name == name]
+        scheduled = [d for d in declared if isinstance(d, sx.Schedule) and d.operator == name and d.role is None]
+        return show_syntax(sx.File((*own, *scheduled)))
     if stage == "extern":
         return operator.c_header
     is_symbolic = not any(p.name in values for p in operator.declaration.params if p.kind == "tensor")

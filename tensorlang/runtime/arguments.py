@@ -59,7 +59,7 @@ def sorted_out(operator: sx.Operator, args: tuple[Any, ...], named: Mapping[str,
     given: dict[str, Any] = {p.name: a for p, a in zip(tensors, args, strict=False)}
     for name, value in named.items():
         if name not in params:
-            raise no_argument(operator.name, name, list(params), [r.name for r in operator.results])
+            raise no_argument(operator, name, list(params))
         if name in given:
             raise exception(Diagnostic("R0312", f"`{operator.name}` is given `{name}` twice", _declared(operator), help=_called(operator)))
         given[name] = value
@@ -92,19 +92,19 @@ _SAME = {
 """What PyTorch and others call attributes → what libraries of this language do."""
 
 
-def no_argument(operator: str, name: str, names: Sequence[str], results: Sequence[str] = ()) -> CompileError:
-    """Return R0312 for a name that is none of those of an operator, and may be one of its `results`."""
+def no_argument(operator: sx.Operator, name: str, names: Sequence[str]) -> CompileError:
+    """Return R0312 for a name that is none of `names`, which an operator has, and may be one of its results."""
     near = nearest(name, names)
     close = [_SAME[name]] if _SAME.get(name) in names else [n for n in names if n.lower() == name.lower()] or ([near] if near else [])
     note = f"it has {', '.join(f'`{p}`' for p in names)}"
-    help = f"did you mean `{close[0]}`?" if close else None
-    if name in results:
+    help = f"did you mean `{close[0]}`?" if close else _called(operator)
+    if name in [r.name for r in operator.results]:
         help = "results are returned; an array to write them into is `out=`"
     elif name in ("padding", "pad", "pads") and {"lo", "hi"} <= {*names}:
         help = "padding is `lo` before and `hi` after: a number for each spatial axis, as `lo=(1, 1), hi=(1, 1)`"
     elif name in ("dtype", "device"):
         help = "the arrays say it: `x.astype(…)`" if name == "dtype" else "where operators run is said when they are loaded: `target=`"
-    return exception(Diagnostic("R0312", f"`{operator}` has no `{name}`", notes=(note,), help=help))
+    return exception(Diagnostic("R0312", f"`{operator.name}` has no `{name}`", _declared(operator), (note,), help))
 
 
 def check_arrays(operator: sx.Operator, args: tuple[Any, ...], named: Mapping[str, Any]) -> None:
@@ -145,7 +145,8 @@ def sizes_given(operator: sx.Operator, call: Call) -> None:
     missing = [p.name for p in operator.params if p.kind == "size" and p.name not in call.sizes]
     if missing:
         title = f"`{operator.name}` is not given {', '.join(f'`{m}`' for m in missing)}"
-        raise exception(Diagnostic("R0313", title, help=f"a size is a whole number: `{missing[0]}=8`"))
+        labels = tuple(Label(p.span, "declared here") for p in operator.params if p.name in missing)
+        raise exception(Diagnostic("R0313", title, labels, help=f"a size is a whole number: `{missing[0]}=8`"))
 
 
 def _size(operator: sx.Operator, param: sx.Param, value: Any) -> int | tuple[int, ...]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from codegen.dtypes import DTYPES, DType, from_numpy
 from tensorlang.check.types import ELSEWHERE
-from tensorlang.diagnostics import Diagnostic, RunError, counted, exception
+from tensorlang.diagnostics import CompileError, Diagnostic, RunError, counted, exception
 
 Array = np.ndarray[Any, Any]
 
@@ -199,6 +199,13 @@ def check_named(feeds: object, what: str = "input", names: Iterable[str] = ()) -
     raise exception(Diagnostic("R0301", f"the {what}s are not given by name", notes=given, help=f"write `{written}`{call}"))
 
 
+def inputs_alone(given: int, names: Sequence[str]) -> CompileError:
+    """Return R0311 for a run that is given `given` things in order where the inputs, by name, are all that it takes."""
+    written = f"run({{{', '.join(f'{name!r}: array' for name in names)}}})"
+    help = f"write `{written}`: it returns all outputs by name"
+    return exception(Diagnostic("R0311", f"`run` takes the inputs alone, and is given {given} arguments", help=help))
+
+
 def row_major(array: Array) -> Array:
     """Return the array itself when its elements lie in row-major order in native byte order, or a copy that does."""
     if array.flags.c_contiguous and array.dtype.isnative:
@@ -213,15 +220,26 @@ def _names(feeds: Mapping[str, object], values: Sequence[Place], what: str = "in
 def name_mismatches(feeds: Mapping[str, object], values: Sequence[tuple[str, str]], what: str = "input") -> Iterator[Diagnostic]:
     """Yield what is given and is none of `values` (each a name and what it is), and which of these are missing."""
     known = [name for name, _ in values]
-    for name in feeds:
-        if name not in known:
-            close = get_close_matches(str(name), known, 1)
-            notes = (f"the {what}s are {', '.join(f'`{n}`' for n in known)}" if known else f"there are no {what}s",)
-            yield Diagnostic("R0302", f"there is no {what} `{name}`", notes=notes, help=f"did you mean `{close[0]}`?" if close else None)
+    missing, strange = [name for name in known if name not in feeds], [name for name in feeds if name not in known]
+    for name in strange:
+        meant = _meant(str(name), missing) if len(missing) > 1 or len(strange) > 1 else next(iter(missing), None)
+        if meant is not None:
+            missing.remove(meant)
+        notes = (f"the {what}s are {', '.join(f'`{n}`' for n in known)}" if known else f"there are no {what}s",)
+        help = f"did you mean `{meant}`?" if meant is not None else "leave it out" if not missing else None
+        yield Diagnostic("R0302", f"there is no {what} `{name}`", notes=notes, help=help)
     for name, described in values:
-        if name not in feeds:
+        if name in missing:
             help = f"give it by its name: `{{'{name}': array}}`, or on the command line `{name}=…`"
             yield Diagnostic("R0301", f"{what} `{name}` is missing", notes=(f"it is {described}",), help=help)
+
+
+def _meant(name: str, missing: Sequence[str]) -> str | None:
+    """Return which of the missing names is meant: the same in other letters, without the number that TensorFlow adds, or the nearest."""
+    same = {other.lower(): other for other in missing}
+    plain = name.rpartition(":")[0] or name
+    close = get_close_matches(plain, missing, 1)
+    return same.get(plain.lower()) or (close[0] if close else None)
 
 
 def _fits(array: Array, value: Place, what: str = "input") -> Iterator[Diagnostic]:

@@ -106,7 +106,7 @@ def _check_parameters(declaration: sx.Operator, by: tuple[str, ...]) -> None:
         raise exception(Diagnostic("R0313", f"`{declaration.name}.gradient` is not given the name of a parameter", help=help))
     for name in by:
         if name not in tensors:
-            raise no_argument(declaration.name, name, list(tensors))
+            raise no_argument(declaration, name, list(tensors))
         if by.count(name) > 1:
             raise exception(Diagnostic("R0312", f"`{declaration.name}.gradient` is given `{name}` twice"))
         if not _may_be_float(declaration, tensors[name]):

@@ -29,7 +29,7 @@ from tensorlang.graph.texts import texts_of_a_run
 from tensorlang.room import no_room, within_room
 from tensorlang.runtime.bundle import BundleKey, keep_open, kept_open
 from tensorlang.runtime.description import Description
-from tensorlang.runtime.feeds import check_named, describe
+from tensorlang.runtime.feeds import check_named, describe, inputs_alone
 from tensorlang.runtime.growing import Growing
 from tensorlang.runtime.open_sizes import Compiling, Given, OpenShapes, OpenSizes, Rest
 from tensorlang.runtime.profile import Profile
@@ -273,16 +273,19 @@ class CompiledModel:
             return arrays[0]
         return named_inputs(arrays, named, self.inputs) if arrays else named
 
-    def run(self, feeds: Mapping[str, object], *, stream: object = None) -> dict[str, Any]:
-        """Return the outputs by name, in new arrays. `feeds` has an array for every input; memory that is not row-major is copied.
+    def run(self, feeds: Mapping[str, object], *others: object, stream: object = None) -> dict[str, Any]:
+        """Return the outputs by name, in new arrays. `feeds` has an array for every input; memory that is not row-major is copied. There is
+        nothing else to give: `run(names, feeds)` of onnxruntime is refused.
 
         A model on a device returns NumPy's arrays for NumPy's. Where an input lies on the device, nothing is copied, and the outputs lie
         there, too. What the run does happens on `stream`, a handle or an object with `__cuda_stream__`; without it, on the stream on which
         the library of the first input on the device works now (torch's and CuPy's current stream), or on one of the model's own.
 
         Raises RunError: R0301 to R0305 for arrays that do not fit, R0306 when an index or a size in the data is out of range, R0308 for a
-        stream where there are none, R0315 where memory is not enough, R0321 to R0323 for the device."""
+        stream where there are none, R0311 for more than the inputs, R0315 where memory is not enough, R0321 to R0323 for the device."""
         try:
+            if others:
+                raise inputs_alone(len(others) + 1, [t.name for t in self.inputs])
             if self._structured:
                 return self._run_structured(feeds, stream)
             if stream is not None:

@@ -355,7 +355,7 @@ class Operator:
         sizes = [name for name, pack in dimension_names(self.declaration) if not pack]
         for name in given:
             if name not in sizes and (name not in params or params[name].kind == "tensor"):
-                raise no_argument(self.name, name, [*params, *(s for s in sizes if s not in params)])
+                raise no_argument(self.declaration, name, [*params, *(s for s in sizes if s not in params)])
         attrs = {n: v for n, v in given.items() if n in params and params[n].kind == "attr"}
         return attrs, {n: whole_size(self.declaration, n, v) for n, v in given.items() if n not in attrs}
 

@@ -35,6 +35,9 @@ class TensorSignature:
     def __str__(self) -> str:
         return f"{plain_text(self.name)}: {self.type_text}"
 
+    def __repr__(self) -> str:
+        return f"<{self}>"
+
     @property
     def type_text(self) -> str:
         """The type as the language writes it, `?` for what is not said."""

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from tensorlang.check.foreign import nearest
 from tensorlang.check.module import Module
 from tensorlang.diagnostics import error
 from tensorlang.plugins import installed
@@ -45,5 +46,7 @@ def library_with(name: str) -> OperatorLibrary:
     for library in offered:
         if name in library.module().operators:
             return library
+    near = nearest(name, {known for library in offered for known in library.module().operators})
     help = "give a `.tl` file, a model, or an operator of an installed library" if offered else "install tensorlang as a package"
+    help = f"did you mean `{near}`?" if near is not None else help
     raise error("C0213", f"there is no file and no operator `{name}`", help=help)

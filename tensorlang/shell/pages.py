@@ -9,12 +9,12 @@ from importlib.resources import files
 
 from tensorlang.diagnostics import error
 
-_CODE = re.compile(r"[A-Za-z]\d{1,5}")
+_CODE = re.compile(r"[A-Za-z]?\d{1,5}")
 _ENTRY = re.compile(r"^### ([A-Z]\d{3,4}) (.*?)$(.*?)(?=^##|\Z)", re.MULTILINE | re.DOTALL)
 
 
 def is_code(text: str) -> bool:
-    """Tell whether a word looks like the code of a message."""
+    """Tell whether a word looks like the code of a message, or like its number."""
     return _CODE.fullmatch(text) is not None
 
 
@@ -31,6 +31,6 @@ def page_of(code: str) -> str:
     known = entries()
     if code.upper() in known:
         return known[code.upper()]
-    near = get_close_matches(code.upper(), known, 3, 0.6)
+    near = [c for c in known if c[1:] == code] or get_close_matches(code.upper(), known, 3, 0.6)
     help = f"did you mean {' or '.join(f'`{c}`' for c in near)}?" if near else "codes look like `T0301`"
     raise error("C0215", f"there is no code `{code}`", help=help)

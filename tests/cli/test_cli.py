@@ -206,6 +206,11 @@ def test_a_level_that_this_machine_lacks_is_refused(file: Path) -> None:
         (["bench", "FILE", "--peers", "nobody"], 1, "C0221"),
         (["bench", "nothing_like_it", "x=f32[3]"], 1, "C0213"),
         (["frobnicate"], 2, "No such command"),
+        (["scale.tl"], 2, "a command comes first: `tensorlang check scale.tl`"),
+        (["explain", "0391"], 1, "there is no code `0391`"),
+        (["bench", "matmull"], 1, "did you mean `matmul`?"),
+        (["show", "FILE", "scales"], 1, "did you mean `scale`?"),
+        (["show", "FILE", "scale", "bye=3"], 1, "did you mean `by`?"),
         (["check"], 2, "Missing argument"),
     ],
 )
@@ -214,6 +219,12 @@ def test_mistakes_are_told_apart_by_exit_code(tl: Any, file: Path, argv: list[st
     assert found == code
     assert part in err
     assert out == ""
+
+
+def test_one_operator_of_a_file_is_shown_with_its_schedules(tl: Any, tmp_path: Path) -> None:
+    own = "op f(x: f32[N]) -> (y: f32[N]) {\n    y[i] = x[i]\n}\nschedule f for cpu {\n    parallel i\n}"
+    (tmp_path / "two.tl").write_text(f"{own}\n{own.replace('op f', 'op g').replace('schedule f', 'schedule g')}\n")
+    assert tl("show", tmp_path / "two.tl", "f")[1].strip() == own
 
 
 def test_an_array_file_that_is_none_is_refused(tl: Any, file: Path, tmp_path: Path) -> None:
@@ -356,7 +367,8 @@ def test_an_operator_without_arrays_is_shown_for_any_sizes(tl: Any, file: Path, 
 def test_sizes_and_attributes_may_be_known_without_arrays(tl: Any, file: Path) -> None:
     code, out, _ = tl("show", file, "-s", "tensor", "N=5", "by=3.0")
     assert code == 0 and "x: f32[5]" in out and "3.0" in out
-    assert "error[R0312]: `scale` has no `M`\n = note: it has `x`, `by`, `N`" in tl("show", file, "-s", "loops", "M=5")[2]
+    said = tl("show", file, "-s", "loops", "M=5")[2]
+    assert said.startswith("error[R0312]: `scale` has no `M`\n") and "note: it has `x`, `by`, `N`\n" in said
     assert "error[R0314]" in tl("show", file, "-s", "loops", "N=many")[2]
 
 

@@ -115,11 +115,26 @@ def test_what_does_not_fit_an_open_model_is_refused_before_anything_is_compiled(
     assert "none so far" in repr(model)
 
 
+def test_what_onnxruntime_takes_before_the_inputs_is_refused_with_what_to_write(tmp_path: Path) -> None:
+    model = tl.compile(difference(tmp_path), threads=1)
+    with pytest.raises(tl.RunError, match=r"R0311.*write `run\(\{'a': array, 'b': array\}\)`".replace(".*", r"[\s\S]*")):
+        model.run(None, {"a": A, "b": B})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["B", "b:0", "other"])
+def test_an_input_by_another_name_is_one_mistake(tmp_path: Path, name: str) -> None:
+    model = tl.compile(difference(tmp_path), threads=1)
+    with pytest.raises(tl.RunError) as refused:
+        model.run({"a": A, name: B})
+    (found,) = refused.value.diagnostics
+    assert (found.code, found.help) == ("R0302", "did you mean `b`?")
+
+
 def test_what_does_not_fit_is_said_all_at_once(tmp_path: Path) -> None:
     model = tl.compile(difference(tmp_path), threads=1)
     with pytest.raises(tl.RunError) as refused:
         model.run({"a": A.astype(np.int32), "c": B})
-    assert sorted(d.code for d in refused.value.diagnostics) == ["R0301", "R0302", "R0303"]
+    assert sorted(d.code for d in refused.value.diagnostics) == ["R0302", "R0303"]
 
 
 # ---------------------------------------------------------------- descriptions

@@ -15,7 +15,10 @@ import tensorlang as tl
 X = np.arange(4, dtype=np.float32)
 OPS = tl.parse(
     "op same(x: f32[N]) -> (y: f32[N]) { y[i] = x[i] }\n"
-    "op moved(x: f32[N], attr k: int) -> (y: f32[N]) where k < N { y[i] = x[(i + k) % N] }\n"
+    "op moved(x: f32[N], attr k: int in 0..4) -> (y: f32[N]) where k < N { y[i] = x[(i + k) % N] }\n"
+    "op halved[T: float](x: T[N]) -> (y: T[N]) { y[i] = x[i] / 2 }\n"
+    "op begun(x: f32[N], size n in 0..N) -> (y: f32[n]) { y[i] = x[i]   for i in 0..n }\n"
+    "op mapped(x: f32[N], attr f: fn) -> (y: f32[N]) { y[i] = f(x[i]) }\n"
     "op softer(x: f32[M, N], attr axis: int = 1) -> (y: f32[M, N]) where axis < 2 { y[i, j] = x[i, j] }\n"
 )
 
@@ -28,7 +31,7 @@ OPS = tl.parse(
         (lambda: OPS.moved(), "R0313", "`moved` is not given `x`", "it is called `moved(x, k=…)`", True),
         (lambda: OPS.same(X, X), "R0311", "`same` takes 1 tensor and is given 2", "it is called `same(x)`", True),
         (lambda: OPS.moved(X, 3), "R0311", "`moved` takes 1 tensor and is given 2", "what is no tensor is named: `k=…`", True),
-        (lambda: OPS.softer(X.reshape(2, 2), dim=0), "R0312", "`softer` has no `dim`", "did you mean `axis`?", False),
+        (lambda: OPS.softer(X.reshape(2, 2), dim=0), "R0312", "`softer` has no `dim`", "did you mean `axis`?", True),
         (lambda: OPS.same(X.astype(complex)), "R0303", "element type complex128", "give its parts apart: `x.real` and `x.imag`", True),
         (lambda: OPS.same(np.array([None])), "R0303", "element type object", "convert it: `x.astype(np.float32)`", True),
         (lambda: OPS.same("x.npy"), "R0305", "`x` is no array of numbers", "in Python pass a NumPy array", False),
@@ -47,10 +50,16 @@ OPS = tl.parse(
         (lambda: tl.load("net.py"), "P021", "`net.py` holds no operators", "a file that ends in `.tl`", False),
         (lambda: tl.load("net.onnx"), "P021", "`net.onnx` holds no operators", "read by `tensorlang.compile`", False),
         (lambda: OPS.softer([[1.0, 2.0], [3.0]]), "R0305", "cannot be read as an array", "give rows of one length", False),
-        (lambda: OPS.same(X, y=X), "R0312", "`same` has no `y`", "write them into is `out=`", False),
-        (lambda: OPS.same(X, dtype="f4"), "R0312", "`same` has no `dtype`", "`x.astype(…)`", False),
-        (lambda: tl.std.conv(X, X, padding=1), "R0312", "`conv` has no `padding`", "`lo` before and `hi` after", False),
-        (lambda: tl.std.conv(X, X, strides=1), "R0312", "`conv` has no `strides`", "did you mean `stride`?", False),
+        (lambda: OPS.same(X, y=X), "R0312", "`same` has no `y`", "write them into is `out=`", True),
+        (lambda: OPS.same(X, dtype="f4"), "R0312", "`same` has no `dtype`", "`x.astype(…)`", True),
+        (lambda: tl.std.conv(X, X, padding=1), "R0312", "`conv` has no `padding`", "`lo` before and `hi` after", True),
+        (lambda: tl.std.conv(X, X, strides=1), "R0312", "`conv` has no `strides`", "did you mean `stride`?", True),
+        (lambda: OPS.same(X, width=3), "R0312", "`same` has no `width`", "it is called `same(x)`", True),
+        (lambda: OPS.halved(np.arange(4)), "R0204", "`x` is `i64`, but `T` is float", "`x.astype('float32')`", True),
+        (lambda: OPS.begun(X), "R0313", "`begun` is not given `n`", "a size is a whole number: `n=8`", True),
+        (lambda: OPS.mapped(X, f=np.sqrt), "R0207", "attribute `f` is fn", 'is passed by its name: `f="sqrt"`', True),
+        (lambda: OPS.moved(X, k=9), "R0208", "`k` is outside 0..4", "pass a value from 0 on and below 4", True),
+        (lambda: tl.compile(b"", shapes={"B": 3}), "C0106", "the shape given for `B` is 3", "by the names of inputs", False),
         (lambda: tl.compile("ops.tl"), "O0001", "no importer reads `ops.tl`", "`tensorlang.load` reads them", False),
     ],
 )
@@ -80,7 +89,7 @@ def test_numbers_in_a_list_are_arrays_every_time(given: Any) -> None:
 
 def test_names_that_are_not_there_are_told_what_to_write() -> None:
     for asked, told in (
-        (lambda: OPS(X), r"`ops\.moved\(…\)`; there are moved, same, softer"),
+        (lambda: OPS(X), r"`ops\.begun\(…\)`; there are begun, halved, mapped, moved, same, softer"),
         (lambda: OPS["smae"], "did you mean `same`"),
         (lambda: tl.jit, r"tl\.parse\(text\)"),
         (lambda: tl.lod, "did you mean `load`"),

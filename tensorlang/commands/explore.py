@@ -12,6 +12,7 @@ import click
 from tensorlang.diagnostics import error
 from tensorlang.shell import options
 from tensorlang.shell.loading import no_operator
+from tensorlang.shell.reporting import say
 
 if TYPE_CHECKING:
     from tensorlang.explorer.explorer import Explorer
@@ -25,7 +26,17 @@ if TYPE_CHECKING:
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="on this machine (default: any that is free)")
 @click.option("--open", "opens", is_flag=True, help="open the page in a browser")
 @options.threads
-def explore(file: Path, arguments: Sequence[str], export: Path | None, measure: bool, port: int, opens: bool, threads: int | None) -> None:
+@options.as_json
+def explore(
+    file: Path,
+    arguments: Sequence[str],
+    export: Path | None,
+    measure: bool,
+    port: int,
+    opens: bool,
+    threads: int | None,
+    as_json: bool,
+) -> None:
     """Show an operator's source, schedule, loop tree, picture, code and measured time side by side on a page of this machine alone, until
     an interrupt. A directive that is edited is proven at once; the two instances that refute one are in the picture."""
     from tensorlang.explorer.explorer import Explorer
@@ -46,12 +57,12 @@ def explore(file: Path, arguments: Sequence[str], export: Path | None, measure: 
         subject = replace(subject, operators={name: subject.operators[name]})
     explorer = Explorer(subject)
     if export is not None:
-        _export(explorer, export, measure)
+        _export(explorer, export, measure, as_json)
     else:
-        _serve(explorer, port, opens)
+        _serve(explorer, port, opens, as_json)
 
 
-def _export(explorer: Explorer, path: Path, measure: bool) -> None:
+def _export(explorer: Explorer, path: Path, measure: bool, as_json: bool) -> None:
     from tensorlang.explorer.export import exported
     from tensorlang.shell.files import write_text
     from tensorlang.shell.progress import Bar
@@ -62,10 +73,11 @@ def _export(explorer: Explorer, path: Path, measure: bool) -> None:
     finally:
         explorer.end()
     write_text(path, text)
-    click.echo(f"{path}: {len(text.encode())} bytes")
+    size = len(text.encode())
+    say({"operators": list(explorer.subject.operators), "output": str(path), "bytes": size}, f"{path}: {size} bytes", as_json)
 
 
-def _serve(explorer: Explorer, port: int, opens: bool) -> None:
+def _serve(explorer: Explorer, port: int, opens: bool, as_json: bool) -> None:
     """Serve until an interrupt. Raises CompileError C0231 without the server's package."""
     try:
         from tensorlang.explorer.server import serve
@@ -75,7 +87,8 @@ def _serve(explorer: Explorer, port: int, opens: bool) -> None:
         raise error("C0231", "the package `waitress` is not installed", help="pip install 'tensorlang[explore]'") from None
 
     def ready(address: str) -> None:
-        click.echo(f"exploring `{explorer.subject.source.name}` at {address} (an interrupt ends it)")
+        name = explorer.subject.source.name
+        say({"file": name, "address": address}, f"exploring `{name}` at {address} (an interrupt ends it)", as_json)
         if opens:
             click.launch(address)
 

@@ -18,6 +18,7 @@ def say(data: Mapping[str, Any], text: str, as_json: bool) -> None:
         sys.stdout.write(f"{json.dumps(data)}\n")
     elif text:
         sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
 
 
 def report_diagnostics(diagnostics: Sequence[Diagnostic], as_json: bool) -> None:

@@ -17,6 +17,7 @@ from commands import run
 
 import tensorlang
 from codegen.llvm.target import this_machine
+from tensorlang.cli import command_line
 from tensorlang.runtime.operator import Operator
 from tensorlang.runtime.work import Roofline, Work
 from tensorlang.shell import checking
@@ -377,6 +378,11 @@ def test_what_has_no_form_without_arrays_says_so(tl: Any, tmp_path: Path) -> Non
     path.write_text("op f(x: f32[N], attr k: int) -> (y: f32[N]) where k * k == 7 { y[i] = x[i] * k }\n")
     code, out, err = tl("show", path, "-s", "loops")
     assert (code, out) == (1, "") and err.startswith("error[C0212]: `f` cannot be shown without the arrays of a call")
+
+
+def test_every_command_has_an_answer_for_programs() -> None:
+    without = {name for name, command in command_line.commands.items() if "as_json" not in {p.name for p in command.params}}
+    assert without == {"lsp"}  # which speaks JSON-RPC
 
 
 def test_commands_speak_json_where_they_say_something(tl: Any, file: Path, tmp_path: Path) -> None:

@@ -46,12 +46,16 @@ def _function(name: str, function: Any, level: int) -> list[str]:
     return [f"{'#' * level} {name.split('.')[-1]}", "", "```python", signature, "```", "", _words(function), ""]
 
 
+_BEFORE_KEYWORDS = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_POSITIONAL)
+"""Kinds of parameters behind which no star stands before those that are given by name."""
+
+
 def _wrapped(name: str, signature: inspect.Signature) -> str:
     """Return a signature, a parameter a line where it is long."""
     parts: list[str] = []
     given = [p for p in signature.parameters.values() if p.name != "self"]
     for k, parameter in enumerate(given):
-        if parameter.kind is parameter.KEYWORD_ONLY and (k == 0 or given[k - 1].kind is not parameter.KEYWORD_ONLY):
+        if parameter.kind is parameter.KEYWORD_ONLY and (k == 0 or given[k - 1].kind not in _BEFORE_KEYWORDS):
             parts.append("*")
         parts.append(_parameter_of(parameter))
     result = "" if signature.return_annotation is signature.empty else f" -> {_plain(signature.return_annotation)}"

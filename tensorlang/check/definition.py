@@ -19,7 +19,6 @@ from tensorlang.check.body import elaborate
 from tensorlang.check.depth import too_deep
 from tensorlang.check.inline import inline
 from tensorlang.check.instantiate import not_static
-from tensorlang.check.laws import keeps_its_start
 from tensorlang.check.lint import warning, warnings_in
 from tensorlang.check.module import Module
 from tensorlang.check.packs import dimension_names
@@ -115,7 +114,11 @@ def _hidden_terms(file: sx.File, module: Module) -> Iterator[Diagnostic]:
     """Yield W0109 for reductions that come to their start value, `first(i, c[i], from 0) x[i]`, whatever their terms are."""
     for node in (n for declaration in file.declarations for n in descendants(declaration) if isinstance(n, sx.Reduction)):
         start = next((b for b in node.binders if isinstance(b, sx.From)), None)
-        if start is not None and node.reducer in module.reducers and keeps_its_start(module, node.reducer):
+        if start is None or node.reducer not in module.reducers:
+            continue
+        from tensorlang.check.laws import keeps_its_start  # imports NumPy
+
+        if keeps_its_start(module, node.reducer):
             yield warning(
                 "W0109",
                 f"`{node.reducer}` always comes to what it starts from",

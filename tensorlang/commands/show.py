@@ -59,7 +59,6 @@ def show(
 
 def _form_of_operator(file: Path, arguments: Sequence[str], stage: str, threads: int | None, target: str, externs: Sequence[str]) -> str:
     """Return a form of an operator. Raises CompileError C0212 for one that its target has not."""
-    from tensorlang.runtime.arguments import no_argument
     from tensorlang.syntax import nodes as sx
     from tensorlang.syntax import parse as syntax
     from tensorlang.syntax.printer import show as show_syntax
@@ -68,6 +67,8 @@ def _form_of_operator(file: Path, arguments: Sequence[str], stage: str, threads:
         return show_syntax(syntax.parse(syntax.load(file)))
     operator, values = operator_of(file, arguments, threads, target, externs=externs)
     if stage == "syntax":
+        from tensorlang.runtime.arguments import no_argument
+
         params = [p.name for p in operator.declaration.params]
         for strange in (name for name in values if name not in params):
             raise no_argument(operator.declaration, strange, params)

@@ -4,16 +4,22 @@ operators of the library against NumPy, in turns.
     python benchmarks/ordering.py                      everything
     python benchmarks/ordering.py --quick TopK sort    those whose names begin so
 
+Where `TENSORLANG_LEVEL` keeps us to a lower level, NumPy does without AVX-512, too; onnxruntime has no such switch.
+
 Inputs are normal numbers of type f32; ids for counting are i32. Results are compared before anything is measured.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
+
+if os.environ.get("TENSORLANG_LEVEL", "x86-64-v4") != "x86-64-v4":  # NumPy is kept to the same, as far as it can be
+    os.environ.setdefault("NPY_DISABLE_CPU_FEATURES", "X86_V4 AVX512_ICL AVX512_SPR")
 
 from harness import Array, Run, Timing, mark, paired, ratio, table, urgent, write  # isort: skip
 

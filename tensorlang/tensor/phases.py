@@ -1,13 +1,18 @@
 """Sums over the terms that a congruence leaves, one class of residues (a phase) at a time: the rewriting behind transposed convolutions.
 
     before   y[p]     = sum(k in 0..4, i in 0..7, 2*i + k == p + 1) x[i] * w[k]                  a test for every term
-    after    y[q, a]  = sum(t in 0..2, 0 <= q - t + (a + 1) // 2 < 7) x[q - t + (a + 1) // 2] * w[2*t + (a + 1) % 2]
+    after    s[a, q]  = sum(t in 0..2, 0 <= q - t < 7) x[q - t] * w[2*t + a]
+             y[p]     = s[(p + 1) % 2, (p + 1) // 2]
 
-The axis p is cut into q and a, p = 2*q + a, which lie in memory as p did. In one class, the terms are those whose k is of one residue; k
-steps from one to the next, and i is known. The terms that are left are added in the same order, so that no bit of a result changes.
+The axis p is cut into q and a, p + 1 = 2*q + a. In one class, the terms are those whose k is of one residue; k steps from one to the next,
+and i is known. The terms that are left are added in the same order, so that no bit of a result changes.
 
-An axis that does not come out even gets a tensor of its own for the sum, whose last class is cut off where it is read. Filters of the form
-`(p - k) % 2 == 0` are the same without i. With a factor of one for i there is one class alone, and i is what is left over.
+The sum has a tensor of its own, which begins and ends with whole classes. Vectors run along its last axis: that is q, or else an axis of
+many elements that are sums over the same x (`COLUMNS`). Where an axis of a result comes out even it is cut itself, into q and a, which lie
+in memory as p did, if it may be stored in blocks of such elements, or if no class has two terms along k.
+
+Filters of the form `(p - k) % 2 == 0` are the same without i. With a factor of one for i there is one class alone, and i is what is left
+over. Where both factors have a divisor in common, only every so many elements have terms: a tensor holds the sums of these alone.
 """
 
 from __future__ import annotations
@@ -27,6 +32,7 @@ from tensorlang.tensor.contraction import contractions
 from tensorlang.tensor.facts import binder_cond, box
 from tensorlang.tensor.idioms import redefined
 from tensorlang.tensor.nodes import Binary, Binder, Const, Definition, Dynamic, Expr, Holds, Piece, Program, Read, Reduce, Select, Tensor
+from tensorlang.tensor.simplify import inline_all
 from tensorlang.tensor.walk import (
     Fresh,
     definition_reads,
@@ -43,16 +49,20 @@ from tensorlang.tensor.walk import (
     value_names,
 )
 
+COLUMNS = 16
+"""So many sums over the same elements are worth vectors of their own; with fewer, vectors run along rows, where edges in the middle of a
+vector cost more as conditions than as zeros."""
+
 
 @dataclass(frozen=True, slots=True)
 class StridedFilter:
-    """`axis + offset == factor * binder + direction * stride * other`, where `other` is a binder, or None for any integer. `cond` says so
-    in the sum."""
+    """`axis + offset == factor * binder + direction * stride * other`, where `other` is a binder, or None for any integer, and `binder` may
+    be None for zero. `cond` says so in the sum."""
 
     cond: Cond
     axis: str
     offset: int
-    binder: str
+    binder: str | None
     factor: int
     stride: int
     other: str | None = None
@@ -61,14 +71,18 @@ class StridedFilter:
 
 def by_phases(program: Program) -> Program:
     """Return the program with every such sum cut into phases; one without is returned itself."""
-    fresh = fresh_for(program)
+    cut = _in_phases(program, fresh_for(program))
+    return program if cut is program else inline_all(cut, lambda definition, _: isinstance(_value(definition), Read))
+
+
+def _in_phases(program: Program, fresh: Fresh) -> Program:
     for given in program.definitions:
         definition = _unguarded(given, program.sizes)
         for reduce, found in _strided_filters(definition, program.sizes):
             unguarded = program if definition is given else _with(program, given, definition)
             cut = _cut(unguarded, definition, reduce, found, fresh)
             if cut is not None:
-                return by_phases(cut)
+                return _in_phases(cut, fresh)
     return program
 
 
@@ -95,7 +109,8 @@ def _strided_filters(definition: Definition, sizes: Sequence[str]) -> Iterator[t
 
 
 def _strided_filter(cond: Cond, axes: Sequence[str], reduce: Reduce) -> StridedFilter | None:
-    """Return what a condition of a sum says, where it is a congruence of one axis and one binder, or an equality of an axis and two."""
+    """Return what a condition of a sum says, where it is a congruence of one axis and one binder, or an equality of an axis and one
+    or two."""
     if not isinstance(cond, Compare) or cond.op != "==":
         return None
     difference = affine.sub(cond.lhs, cond.rhs)
@@ -111,14 +126,17 @@ def _strided_filter(cond: Cond, axes: Sequence[str], reduce: Reduce) -> StridedF
     binders = {b.name: b.extent for b in reduce.binders if affine.constant(b.lo) is not None}
     along = [n for n in names if n in axes]
     over = [n for n in names if n in binders]
-    if len(along) != 1 or len(over) != (2 if stride is None else 1) or len(names) != len(over) + 1 or abs(names[along[0]]) != 1:
+    if len(along) != 1 or len(over) not in ((1, 2) if stride is None else (1,)) or len(names) != len(over) + 1 or abs(names[along[0]]) != 1:
         return None
     if any({*over} & {*affine.names(b.lo), *affine.names(b.hi)} for b in reduce.binders):
         return None
+    unit = names[along[0]]
+    if stride is None and len(over) == 1:  # a window of one element, which nothing steps through
+        factor = -unit * names[over[0]]
+        return StridedFilter(cond, along[0], unit * offset, None, 0, abs(factor), over[0], 1 if factor > 0 else -1)
     known = [n for n in over if binders[n] is not None]
     if not known:
         return None
-    unit = names[along[0]]
     if stride is not None:
         return StridedFilter(cond, along[0], unit * offset, over[0], -unit * names[over[0]], stride)
     steps = gcd(*(names[n] for n in over))
@@ -146,6 +164,10 @@ class _Cut:
 
 def _cut(program: Program, definition: Definition, reduce: Reduce, found: StridedFilter, fresh: Fresh) -> Program | None:
     axis, stride = found.axis, found.stride
+    common = gcd(found.factor, stride)
+    thinned = _thinned(program, definition, reduce, found, common, fresh) if common > 1 and found.other is not None else None
+    if thinned is not None:
+        return thinned
     if stride == 1:
         name = AffineName(axis)
         cut = _Cut(definition, reduce, found, name, affine.ZERO, name)
@@ -156,12 +178,67 @@ def _cut(program: Program, definition: Definition, reduce: Reduce, found: Stride
     cut = _Cut(definition, reduce, found, AffineName(whole), AffineName(phase), at)
     extent = definition.tensors[0].shape[definition.axes.index(axis)]
     even = _parts(extent, stride)
-    parts = affine.floor(affine.add(extent, stride - 1), stride) if even is None else even
-    shaped = _axes_cut(definition, axis, (whole, phase), (parts, affine.to_expr(stride)))
-    if even is not None and _is_last(program, definition):
+    columns = _columns(definition, reduce, found)
+    in_blocks = any((_extent(definition, a) or 0) % COLUMNS == 0 for a in columns)
+    if even is not None and _is_last(program, definition) and (in_blocks or _has_one_term(reduce, found)):
+        shaped = _axes_cut(definition, axis, (whole, phase), (even, affine.to_expr(stride)))
         value = replaced(_value(definition), reduce, _in_class(cut, fresh, shaped, program.sizes))
         return _with(program, definition, _rewritten(shaped, substitute(value, {axis: at})))
-    return _outlined(program, cut, shaped, fresh)
+    # Its first class is the one of the first term, so that all classes are summed at the same places.
+    start = found.offset % stride
+    parts = affine.floor(affine.add(extent, start + stride - 1), stride)
+    moved = replace(cut, found=replace(found, offset=found.offset - start), at=affine.sub(at, start))
+    shaped = _axes_cut(definition, axis, (phase, whole), (affine.to_expr(stride), parts))
+    return _outlined(program, moved, start, _axes_last(shaped, columns), fresh)
+
+
+def _columns(definition: Definition, reduce: Reduce, found: StridedFilter) -> tuple[str, ...]:
+    """Return the axes along which all elements are sums over the same elements of what `found.other` steps through, where they are long
+    enough for vectors."""
+    met = {n for e in reduce.body for r in reads(e) if found.other in index_names(r) for n in index_names(r)}
+    own = {n for e in reduce.body for n in index_names(e)}
+    sizes = zip(definition.axes, definition.tensors[0].shape, strict=True)
+    return tuple(a for a, n in sizes if a in own - met and (affine.constant(n) or 0) >= COLUMNS)
+
+
+def _axes_last(definition: Definition, names: tuple[str, ...]) -> Definition:
+    """Return a definition of a tensor of its own with some axes after all others."""
+    [tensor], order = definition.tensors, sorted(range(len(definition.axes)), key=lambda k: definition.axes[k] in names)
+    shape = tuple(tensor.shape[k] for k in order)
+    return replace(definition, tensors=(replace(tensor, shape=shape, grouping=()),), axes=tuple(definition.axes[k] for k in order))
+
+
+def _thinned(program: Program, definition: Definition, reduce: Reduce, found: StridedFilter, common: int, fresh: Fresh) -> Program | None:
+    """Return the program with a tensor for the sum at every `common`-th place alone, where all terms are; None where the sum has none
+    of its own."""
+    identities = reduce.reducer.identity
+    if identities is None or reduce.init is not None or not _may_be_outlined(definition, reduce, found):
+        return None
+    [identity], start, whole = identities, found.offset % common, fresh(found.axis)
+    extent = definition.tensors[0].shape[definition.axes.index(found.axis)]
+    at = affine.sub(affine.scale(common, AffineName(whole)), start)
+    terms = affine.scale(found.direction * found.stride // common, AffineName(found.other or ""))
+    if found.binder is not None:
+        terms = affine.add(terms, affine.scale(found.factor // common, AffineName(found.binder)))
+    kept = [c for c in affine.conjuncts(reduce.where) if c != found.cond]
+    inside = substitute(replace(reduce, where=affine.conj(*kept)), {found.axis: at})
+    assert isinstance(inside, Reduce)
+    left = affine.compare("==", affine.add(AffineName(whole), (found.offset - start) // common), terms)
+    inside = replace(inside, where=affine.conj(inside.where, left, _in_range(reduce, found, at, extent)))
+    shape = affine.floor(affine.add(extent, start + common - 1), common)
+    shaped = _axes_cut(definition, found.axis, (whole,), (shape,))
+    moved = affine.add(AffineName(found.axis), start)
+    read = _read_of(shaped, reduce, fresh, {AffineName(whole): affine.floor(moved, common)})
+    summed = _sum_alone(shaped, reduce, read.tensor, inside)
+    value = Select(Holds(affine.compare("==", affine.mod(moved, common), 0)), read, identity)
+    return _with(program, definition, summed, _rewritten(definition, replaced(_value(definition), reduce, value)))
+
+
+def _has_one_term(reduce: Reduce, found: StridedFilter) -> bool:
+    """Tell whether no class has two values of the binder."""
+    binder = next((b for b in reduce.binders if b.name == found.binder), None)
+    steps = found.stride // gcd(found.factor, found.stride)
+    return binder is None or _integer(binder.hi) - _integer(binder.lo) <= steps
 
 
 def _parts(extent: Affine, stride: int) -> Affine | None:
@@ -174,28 +251,45 @@ def _parts(extent: Affine, stride: int) -> Affine | None:
     return affine.from_terms({name: factor // stride for name, factor in terms.items()}, offset // stride)
 
 
-def _outlined(program: Program, cut: _Cut, shaped: Definition, fresh: Fresh) -> Program | None:
-    """Return the program with a tensor for the sum alone, whose axis is cut and may reach further than that of the result."""
+def _outlined(program: Program, cut: _Cut, start: int, shaped: Definition, fresh: Fresh) -> Program | None:
+    """Return the program with a tensor for the sum alone, whose axis is cut and may reach further than that of the result: `start` elements
+    before its first, and until the last class is whole."""
     definition, reduce, found = cut.definition, cut.reduce, cut.found
-    used = {n for e in (*reduce.body, *((reduce.filter,) if reduce.filter else ())) for n in index_names(e)}
-    started = {n for e in reduce.init or () for n in index_names(e)}
-    others = affine.conj(*(c for c in affine.conjuncts(reduce.where) if c != found.cond))
-    if found.axis in started or value_names(reduce) or _may_be_left_out(_value(definition), reduce):
-        return None
-    tensor = replace(
-        shaped.tensors[0], name=fresh(f"{shaped.tensors[0].name}.{reduce.reducer.name}"), dtype=reduce.reducer.dtypes[0], grouping=()
-    )
-    if len(reduce.body) != 1:
+    if not _may_be_outlined(definition, reduce, found):
         return None
     inside = _in_class(cut, fresh, shaped, program.sizes)
-    if found.axis in used | {*affine.names(others)}:  # Where the axis has no more elements there are no terms
-        extent = definition.tensors[0].shape[definition.axes.index(found.axis)]
-        inside = replace(inside, where=affine.conj(inside.where, affine.compare("<", cut.at, extent)))
-    summed = Definition((tensor,), shaped.axes, (Piece(inside),), span=definition.span)
-    axis = AffineName(found.axis)
-    digits = {cut.whole: affine.floor(axis, found.stride), cut.phase: affine.mod(axis, found.stride)}
-    read = Read(tensor.name, tuple(digits.get(AffineName(a), AffineName(a)) for a in shaped.axes), span=reduce.span)
+    extent = definition.tensors[0].shape[definition.axes.index(found.axis)]
+    inside = replace(inside, where=affine.conj(inside.where, _in_range(reduce, found, cut.at, extent)))
+    axis = affine.add(AffineName(found.axis), start)
+    read = _read_of(shaped, reduce, fresh, {cut.whole: affine.floor(axis, found.stride), cut.phase: affine.mod(axis, found.stride)})
+    summed = _sum_alone(shaped, reduce, read.tensor, inside)
     return _with(program, definition, summed, _rewritten(definition, replaced(_value(definition), reduce, read)))
+
+
+def _may_be_outlined(definition: Definition, reduce: Reduce, found: StridedFilter) -> bool:
+    """Tell whether a tensor of its own may hold the sum: it starts alike everywhere and needs nothing but tensors, at every element."""
+    started = {n for e in reduce.init or () for n in index_names(e)}
+    if found.axis in started or value_names(reduce) or len(reduce.body) != 1:
+        return False
+    return not _may_be_left_out(_value(definition), reduce)
+
+
+def _in_range(reduce: Reduce, found: StridedFilter, at: Affine, extent: Affine) -> Cond:
+    """Return what has to hold of a place for the terms of a sum to be there, where they or their conditions speak of it."""
+    used = {n for e in (*reduce.body, *((reduce.filter,) if reduce.filter else ())) for n in index_names(e)}
+    others = (c for c in affine.conjuncts(reduce.where) if c != found.cond)
+    return affine.within(at, 0, extent) if found.axis in used.union(*map(affine.names, others)) else TRUE
+
+
+def _read_of(shaped: Definition, reduce: Reduce, fresh: Fresh, to: Mapping[Affine, Affine]) -> Read:
+    """Return the read of a new tensor for a sum, over the axes of `shaped`, some of them digits of another."""
+    name = fresh(f"{shaped.tensors[0].name}.{reduce.reducer.name}")
+    return Read(name, tuple(to.get(AffineName(a), AffineName(a)) for a in shaped.axes), span=reduce.span)
+
+
+def _sum_alone(shaped: Definition, reduce: Reduce, name: str, value: Reduce) -> Definition:
+    tensor = replace(shaped.tensors[0], name=name, dtype=reduce.reducer.dtypes[0], grouping=())
+    return Definition((tensor,), shaped.axes, (Piece(value),), span=shaped.span)
 
 
 def _in_class(cut: _Cut, fresh: Fresh, around: Definition, sizes: Sequence[str]) -> Reduce:
@@ -203,7 +297,7 @@ def _in_class(cut: _Cut, fresh: Fresh, around: Definition, sizes: Sequence[str])
     reduce, found = cut.reduce, cut.found
     binders = {b.name: b for b in reduce.binders}
     order = [b.name for b in reduce.binders if b.name in (found.binder, found.other)]
-    lo, hi = (_integer(e) for e in (binders[found.binder].lo, binders[found.binder].hi))
+    lo, hi = (0, 1) if found.binder is None else (_integer(e) for e in (binders[found.binder].lo, binders[found.binder].hi))
     common = gcd(found.factor, found.stride)
     step, factor, offset = found.stride // common, found.factor // common, found.offset - found.factor * lo
     # The first of a class: factor * first == (phase + offset) / common, up to multiples of `step`.
@@ -211,12 +305,14 @@ def _in_class(cut: _Cut, fresh: Fresh, around: Definition, sizes: Sequence[str])
     at = affine.add(cut.phase, start)
     first = affine.scale(pow(factor, -1, step), affine.floor(at, common))
     first = first if first == cut.phase and step == found.stride else affine.mod(first, step)
-    count, name = -(-max(hi - lo, 0) // step), fresh(found.binder)
+    count, name = -(-max(hi - lo, 0) // step), fresh(order[0])
     number: Affine = AffineName(name)
     if order[0] != found.binder and factor * found.direction > 0:
         number = affine.sub(count - 1, number)
     taken = affine.add(lo, first, affine.scale(step, number))
-    values: dict[str, Affine] = {found.binder: taken, found.axis: cut.at}
+    values: dict[str, Affine] = {found.axis: cut.at}
+    if found.binder is not None:
+        values[found.binder] = taken
     asked = [affine.compare("<", taken, hi)]
     if common > 1:
         asked.append(affine.compare("==", affine.mod(at, common), 0))
@@ -251,11 +347,11 @@ def _divided(e: Affine, at: Affine, found: StridedFilter, start: int) -> Affine:
     return affine.floor(at, found.stride) if start else affine.ZERO
 
 
-def _axes_cut(definition: Definition, axis: str, names: tuple[str, str], extents: tuple[Affine, Affine]) -> Definition:
+def _axes_cut(definition: Definition, axis: str, names: tuple[str, ...], extents: tuple[Affine, ...]) -> Definition:
     """Return the definition over two axes in place of one; whoever calls the operator sees one dimension as before."""
     k, tensor = definition.axes.index(axis), definition.tensors[0]
     dimension = tensor.dimension_of(k)
-    grouping = tuple(len(group) + (n == dimension) for n, group in enumerate(tensor.groups))
+    grouping = tuple(len(group) + (n == dimension) * (len(names) - 1) for n, group in enumerate(tensor.groups))
     shape = (*tensor.shape[:k], *extents, *tensor.shape[k + 1 :])
     axes = (*definition.axes[:k], *names, *definition.axes[k + 1 :])
     return replace(definition, tensors=(replace(tensor, shape=shape, grouping=grouping),), axes=axes)
@@ -292,7 +388,12 @@ def written_out(program: Program) -> dict[str, Program]:
             names = tuple(dict.fromkeys(n for s in slots for n in affine.names(s)))
             if any(affine.constant(n) is None for n in (*source.shape, *(known.get(name, affine.ZERO) for name in names))):
                 continue
-            if computed and {n for s in computed for n in affine.names(s)} <= index_names(other) and _starts_at_zero(found.reduce, names):
+            binders = {b.name for b in found.reduce.binders}
+            shared = {n for s in computed for n in affine.names(s)} <= index_names(other)
+            pairs = [(s, n) for s, n in zip(slots, source.shape, strict=False) if s in computed]
+            if not computed or not (shared or all(_are_classes(s, n, binders, known) for s, n in pairs)):
+                continue
+            if _starts_at_zero(found.reduce, names):
                 out[read.tensor] = _copy(source, read, names, known)
     return out
 
@@ -309,11 +410,11 @@ def reading(program: Program, copies: Mapping[str, Program]) -> Program:
     return map_values(replace(program, params=params), lambda e: substitute_reads(e, on_read))
 
 
-def masked(program: Program, constants: Container[str], columns: int) -> Program:
+def masked(program: Program, constants: Container[str]) -> Program:
     """Return the program with terms that conditions leave out of a sum of products multiplied by zero instead, where the other factor is of
     `constants`, tensors whose every element is a finite number: what is added then is zero, and no sum from zero changes by it.
 
-    That is done where a result has fewer than so many `columns`, elements for one of the factor that is masked."""
+    That is not done in a result that may be stored in blocks of `COLUMNS` elements for each of the masked factor."""
     table = tensor_table(program)
     to: dict[Expr, Expr] = {}
     for definition, found in contractions(program):
@@ -321,7 +422,8 @@ def masked(program: Program, constants: Container[str], columns: int) -> Program
             if w.read.tensor not in constants or not (x.is_plain and w.is_plain):
                 continue
             numbers = [_extent(definition, a) for a in found.axes_of(1 - k)]
-            if None in numbers or prod(n or 0 for n in numbers) >= columns or not _may_be_masked(found.reduce, x.read, definition, table):
+            in_blocks = definition.tensors[0].name in program.results and max((n or COLUMNS for n in numbers), default=0) >= COLUMNS
+            if None in numbers or in_blocks or not _may_be_masked(found.reduce, x.read, definition, table):
                 continue
             # Conditions that speak of what both are read at say which terms a class has.
             own = index_names(x.read) - index_names(w.read)
@@ -360,6 +462,15 @@ def _with_reductions(e: Expr, to: Mapping[Expr, Expr]) -> Expr:
 
 def _starts_at_zero(reduce: Reduce, names: Sequence[str]) -> bool:
     return all(b.lo == affine.ZERO and affine.constant(b.hi) is not None for b in reduce.binders if b.name in names)
+
+
+def _are_classes(slot: Affine, extent: Affine, binders: Container[str], extents: Mapping[str, Affine]) -> bool:
+    """Tell whether places are classes, perhaps with a binder that steps through each: they are hardly more than there are elements."""
+    steps = [abs(factor) for of, factor in affine.terms(slot)[0].items() if isinstance(of, AffineName) and of.name in binders] or [1]
+    names = affine.name_set(slot)
+    places = prod(affine.constant(extents[n]) or 0 for n in names)
+    is_stepped = len(steps) == 1 and (steps[0] > 1 or not any(n in binders for n in names))
+    return is_stepped and places < (affine.constant(extent) or 0) + steps[0]
 
 
 def _copy(source: Tensor, read: Read, names: tuple[str, ...], extents: Mapping[str, Affine]) -> Program:

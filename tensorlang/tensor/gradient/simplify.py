@@ -33,9 +33,6 @@ from tensorlang.tensor.walk import (
     tensors,
 )
 
-COLUMNS = 16
-"""With fewer columns than these vectors run along rows, where edges cost more as conditions than as zeros."""
-
 
 def without_copies(program: Program, made: frozenset[str]) -> Program:
     """Return the program with what reads a copy of a tensor reading that tensor instead, and with what is read in one place alone, outside
@@ -121,7 +118,7 @@ def with_phases(program: Program) -> Program:
         return program
     cut = by_phases(program)
     if cut is program:
-        return masked(program, {t.name for t in tensors(program)}, COLUMNS)
+        return masked(program, {t.name for t in tensors(program)})
     cut = drop_unit_binders(cut)
     copies = written_out(cut)
     fresh, out = fresh_for(cut), list[Definition]()
@@ -140,7 +137,7 @@ def with_phases(program: Program) -> Program:
 
     read_so = map_values(cut, lambda e: substitute_reads(e, on_read))
     made = redefined(read_so, (*out, *read_so.definitions))
-    return masked(made, {t.name for t in tensors(made)}, COLUMNS)
+    return masked(made, {t.name for t in tensors(made)})
 
 
 def with_plain_names(program: Program) -> Program:

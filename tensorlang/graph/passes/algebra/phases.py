@@ -19,9 +19,6 @@ from tensorlang.tensor.phases import by_phases, masked, reading, written_out
 from tensorlang.tensor.unit_binders import drop_unit_binders
 from tensorlang.tensor.walk import caller_shape
 
-COLUMNS = 16
-"""With fewer columns vectors run along rows, where edges in the middle of a vector cost more as conditions than as zeros."""
-
 
 def phases(graph: Graph) -> Graph:
     """Return the graph with all such sums rewritten, and with what they read at places of a class written out before."""
@@ -47,7 +44,7 @@ def _rewritten(new: Additions, node: Kernel) -> list[Node]:
         made = new.add(replace(source, name=label, shape=caller_shape(copy.definitions[0].tensors[0], {}), layout=None))
         before.append(Kernel(label, copy, (source.name,), (made,), members=members(node)))
         inputs[position] = made
-    program = masked(reading(program, copies), _finite(new, node), COLUMNS)
+    program = masked(reading(program, copies), _finite(new, node))
     return [*before, replace(node, program=program, inputs=tuple(inputs))]
 
 

@@ -159,11 +159,33 @@ def test_unsigned_weights_become_signed_where_they_fit() -> None:
     assert sums(in_bytes(g)) == ["u8 x i8"]
 
 
-def test_weights_whose_zero_point_leaves_no_room_stay_floats() -> None:
+def test_a_zero_point_of_weights_that_leaves_no_room_is_multiplied_by_the_sum_of_the_other_bytes() -> None:
     m = Model((4, 6))
     g = m.graph(m.quantised(m.op("MatMul", m.quantised("x"), m.weights(6, 5, axis=1, dtype=np.uint8, zero=3)), 0.1))
     agree(g, values(4, 6), 0.1)
-    assert sums(in_bytes(g)) == ["f32 x f32"]
+    assert sums(in_bytes(g)) == ["u8 x i8"]
+
+
+@pytest.mark.parametrize(("dtype", "zero"), [(np.uint8, 3), (np.int8, -100)])
+@pytest.mark.parametrize("group", [1, 2])
+def test_that_sum_counts_the_padding_of_a_convolution_and_its_groups(dtype: Any, zero: int, group: int) -> None:
+    m = Model((2, 4, 5, 6))
+    y = m.op("Conv", m.quantised("x", zero=90), m.weights(6, 4 // group, 3, 3, dtype=dtype, zero=zero), group=group, pads=[1, 0, 2, 1])
+    g = m.graph(m.quantised(y, 0.1))
+    agree(g, values(2, 4, 5, 6), 0.1)
+    assert sums(in_bytes(g)) == ["u8 x i8"]
+
+
+def test_that_sum_goes_with_a_zero_point_that_is_known_at_run_time_alone() -> None:
+    m = Model((4, 6))
+    q, s, z = (f"q{k}" for k in range(3))
+    m.nodes.append(helper.make_node("DynamicQuantizeLinear", ["x"], [q, s, z]))
+    w = m.constant(m.rng.integers(0, 256, (6, 5)).astype(np.uint8))
+    total = m.op("MatMulInteger", q, w, z, m.constant(np.array(7, np.uint8)))
+    g = m.graph(m.op("Mul", m.op("Cast", total, to=TensorProto.FLOAT), s))
+    x = values(4, 6)
+    assert np.array_equal(run(in_bytes(g), x), run(fold(inline_locals(g)), x))
+    assert sums(in_bytes(g)) == ["u8 x i8"]
 
 
 def test_a_scale_along_a_reduced_dimension_leaves_the_product_in_floats() -> None:

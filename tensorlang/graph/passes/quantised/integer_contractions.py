@@ -4,8 +4,8 @@
     after    y[n,f,p] = f32(k[f] + sum(c, r) i32(q[n,c,p+r | 3]) * i32(v[f,c,r])) * (0.02*s)[f] + b[f]     k[f] = -3 * sum(c, r) v[f,c,r]
 
 An identity of the numbers meant: the products are the same, and the integer sum is exact, so what is left of rounding is one product and
-one sum of f32 for an element. What the zero points add is known for constant operands; for the others it is the sum of the other
-operand's bytes, a kernel of its own. Where the result is quantised at once, its scale is multiplied into the factor and the bias.
+one sum of f32 for an element. What the zero points add is known for constant operands, unless their numbers less the zero point take more
+than a byte; for these and the others it is the sum of the other operand's bytes, a kernel of its own. Where the result is quantised at once, its scale is multiplied into the factor and the bias.
 
 The first operand is made unsigned and the second signed, the form in which processors multiply bytes: `q - 128` and `zero - 128` stand
 for the same number as `q` and `zero`, so `choose_signs` lets whoever quantises a value do either. Operators on integers, which take
@@ -128,7 +128,7 @@ class _Building:
             return False
         if self.constant(b):
             known = self.slots(b, b.bytes.dim) is not None if b.bytes.dim is not None else True
-            return known and self.whole(b) and self.weights() is not None
+            return known and self.whole(b) and (self.weights() is not None or count < LARGEST_SUM // 2)
         return a.inside is None and b.bytes.dim is None
 
     def whole(self, operand: Operand) -> bool:
@@ -169,14 +169,15 @@ class _Building:
         """Return the constant operand less its zero points, if it fits signed bytes then."""
         if self.weight is not None:
             return self.weight
-        b = self.found.b
-        array = self.state.graph.constants[b.bytes.source].astype(np.int32)
-        zero = b.bytes.zero.astype(np.int32)
-        if b.bytes.dim is not None:
-            zero = zero.reshape([-1 if k == b.bytes.dim else 1 for k in range(array.ndim)])
-        array = array - zero
+        array = self.less_zero()
         fits = array.size == 0 or (int(array.min()) >= -128 and int(array.max()) <= 127)
         return array if fits else None
+
+    def less_zero(self) -> Array:
+        """Return the constant operand less its zero points."""
+        b = self.found.b
+        array, zero = (x.astype(np.int32) for x in (self.state.graph.constants[b.bytes.source], b.bytes.zero))
+        return array - (zero if b.bytes.dim is None else zero.reshape([-1 if k == b.bytes.dim else 1 for k in range(array.ndim)]))
 
     def filled(self) -> tuple[ByteContraction, Array] | None:
         """Return the same sum with weights of zero behind each row of a window, so that its taps fill whole groups, where these are what
@@ -218,10 +219,13 @@ class _Building:
         self.params.append((replace(a.tensor, dtype=u8), self.as_bytes(a, u8)))
         terms: list[Expr] = []
         if self.constant(b):
-            array = self.weights()
-            assert array is not None
-            same = self.weight is None and self.dtype(b) == i8 and not b.bytes.zero.any()
-            self.params.append((replace(b.tensor, dtype=i8), b.bytes.source if same else state.constant(b.bytes.source, array, i8)))
+            fitting = self.weights()
+            same = self.dtype(b) == i8 and (fitting is None or (self.weight is None and not b.bytes.zero.any()))
+            array = self.less_zero() if fitting is None else fitting
+            held = array if fitting is not None else state.graph.constants[b.bytes.source].astype(np.int32) - 128
+            self.params.append((replace(b.tensor, dtype=i8), b.bytes.source if same else state.constant(b.bytes.source, held, i8)))
+            if fitting is None:
+                terms.append(Binary("*", self.zeros(), self.sum_of(a, self.params[0], za)))
             if za:
                 terms.append(self.known_sum(array, za))
             if a.unknown is not None:
@@ -275,14 +279,21 @@ class _Building:
         """Yield what the zero points of two operands that are not constant add to the sum of products."""
         count = prod(_extent(x) for x in self.found.reduce.binders)
         if zb:
-            yield Binary("*", Const(-zb, i32), self.sum_of(self.found.a, self.params[0]))
+            yield Binary("*", Const(-zb, i32), self.sum_of(self.found.a, self.params[0], za))
         if za:
-            yield Binary("*", Const(-za, i32), self.sum_of(self.found.b, self.params[1]))
+            yield Binary("*", Const(-za, i32), self.sum_of(self.found.b, self.params[1], zb))
         if za and zb:
             yield Const(za * zb * count, i32)
 
-    def sum_of(self, operand: Operand, param: tuple[Tensor, str]) -> Expr:
-        """Return the read of the sum of an operand's bytes over the reduced indices, made by a kernel before this one."""
+    def zeros(self) -> Expr:
+        """Return minus the zero points of the constant operand as signed bytes: one number, or one for each index of an axis."""
+        b = self.found.b
+        numbers = [-self.to(i8, b, int(z)) for z in b.bytes.zero.flat]
+        kept = None if b.bytes.dim is None else self.slots(b, b.bytes.dim)
+        return Const(numbers[0], i32) if kept is None else self.read_known("zero points", np.array(numbers), i32, list(kept))
+
+    def sum_of(self, operand: Operand, param: tuple[Tensor, str], zero: int) -> Expr:
+        """Return the read of the sum of an operand's bytes over the reduced indices, `zero` around them, made by a kernel before this one."""
         definition = self.found.program.definitions[0]
         used = walk.index_names(operand.read)
         axes = tuple(n for n in definition.axes if n in used)
@@ -291,7 +302,7 @@ class _Building:
         # The read sits at the operand's own place; binders are renamed so that the two programs share nothing.
         binders = tuple(x for x in self.found.reduce.binders if x.name in used)
         unused = prod(_extent(x) for x in self.found.reduce.binders if x.name not in used)
-        body: Expr = Cast(i32, operand.read)
+        body = self.factor(operand, zero)
         value: Expr = Reduce(SUM, binders, (body,)) if binders else body
         if unused != 1:
             value = Binary("*", value, Const(unused, i32))

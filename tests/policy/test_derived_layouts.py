@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorlang as tl
+from codegen.dtypes import i8, u8
 from codegen.llvm.target import named
 from polyhedral.expr import Floor, Name
 from tensorlang.backends.cpu.driver import compile_kernel, machine_of
@@ -62,3 +65,15 @@ def test_a_layout_that_loses_elements_is_never_planned_for() -> None:
     halves = Layout(("a",), (Floor(Name("a"), 2),), (4,))
     with pytest.raises(InternalError, match=r"`x` of `f` .*: the elements \[0\] and \[1\] share one cell"):
         compile_kernel(program, named("x86-64-v3"), layouts={"x": halves})
+
+
+@pytest.mark.parametrize("dots", [True, False])
+def test_pictures_of_bytes_are_copied_into_blocks_where_neighbouring_channels_are_multiplied_together(dots: bool) -> None:
+    text = """op f(x: u8[1, C, P, Q], w: i8[F, C]) -> (y: i32[1, F, P, Q]) {
+    y[n, f, p, q] = sum(c) i32(x[n, c, p, q]) * i32(w[f, c])
+}
+"""
+    program = tl.parse(text).f.program(np.zeros((1, 64, 20, 20), np.uint8), np.zeros((64, 64), np.int8))
+    machine = replace(MACHINE, dots=frozenset({(u8, i8)}) if dots else frozenset())
+    wished = derive_layouts(program, machine, {}, frozenset({"w"}), frozenset({"x", "y"}))
+    assert ("y" in wished) == dots

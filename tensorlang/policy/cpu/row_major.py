@@ -15,12 +15,13 @@ from itertools import takewhile
 from math import prod
 
 from codegen.dtypes import compute_dtype
+from codegen.loops.dots import group
 from tensorlang.policy.cpu.cost import COPY_BYTES, multiply_cycles
-from tensorlang.policy.deriver import Deriver
+from tensorlang.policy.deriver import Deriver, bytes_of
 from tensorlang.schedule.layout import Layout
 from tensorlang.schedule.shape import Contraction, contraction, extents, unit_stride
 from tensorlang.tensor.nodes import Definition
-from tensorlang.tensor.walk import reads
+from tensorlang.tensor.walk import reads, tensor_table
 
 WASTE = 1.2
 """How many times the lanes of a row's vectors may be its elements."""
@@ -40,7 +41,19 @@ def left_row_major(d: Deriver, definition: Definition, blocked: Mapping[str, Lay
     sizes = extents(definition)
     number = prod(sizes[a] or 0 for a in definition.axes)
     copied = number * result.dtype.size_bytes / COPY_BYTES
+    if _dot_saves(d, c, sizes, number) > copied + bytes_of(d, given) / COPY_BYTES:
+        return frozenset()
     return frozenset({*given, result.name} if _wasted(d, definition, c, sizes) <= copied else given)
+
+
+def _dot_saves(d: Deriver, c: Contraction, sizes: Mapping[str, int | None], number: int) -> float:
+    """Return the cycles that dot products of neighbouring channels save, which rows of pixels do not have next to each other."""
+    table = tensor_table(d.program)
+    types = (table[c.w].dtype, table[c.x].dtype)  # in blocks of channels the picture is the first operand
+    if types not in d.machine.dots:
+        return 0.0
+    lanes = d.machine.lanes(compute_dtype(c.reduce.reducer.dtypes[0]))
+    return multiply_cycles(number * prod(sizes[k] or 1 for k in c.inner) / lanes) * (1 - 1 / group(types[0]))
 
 
 def _in_rows(d: Deriver, definition: Definition) -> bool:

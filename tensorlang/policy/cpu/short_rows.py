@@ -1,0 +1,114 @@
+"""Short rows of several tensors: softmax over a few classes, the greatest of a few scores. Lanes are rows, a block of which is transposed.
+
+    best[a] = max(j) x[a, j]      y[a] = min(j, x[a, j] == best[a]) j        j in 0..8
+                                                                             split y.a by 16 -> a_o, a_v;  vectorize y.a_v
+                                                                             split best.a by 16 -> a_o, a_v;  at best at y.a_o
+                                                                             pack x at y.a_o as [j, a]
+
+Vectors along such a row would be empty for the most part, and what is reduced over it would be combined from few lanes. Where more elements
+lie between neighbours of a vector than shuffles take it from, a block of rows is copied first, in squares that are turned in registers.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from codegen.dtypes import compute_dtype
+from polyhedral import affine
+from polyhedral.expr import Name as AffineName
+from tensorlang.policy.cpu.narrow_rows import MOST_ELEMENTS
+from tensorlang.policy.deriver import Deriver, in_order, mark_parallel
+from tensorlang.policy.groups import FusionGroup
+from tensorlang.schedule.pack import axes_of_copy
+from tensorlang.schedule.plan import full
+from tensorlang.schedule.shape import OPEN_EXTENT, extents
+from tensorlang.tensor.nodes import Definition, Dynamic, Read
+from tensorlang.tensor.walk import definition_reads, reads, reduces, tensor_table
+
+MOST_UNROLLED = 32
+"""Elements of a row that are written out."""
+MOST_VECTORS = 3
+"""So many vectors of a row, of which only reductions come, are combined to one element no sooner than rows are transposed."""
+
+
+def has_short_rows(d: Deriver, group: FusionGroup) -> bool:
+    """Tell whether several tensors are made of many rows together, none of which fills a vector, and all that lanes of rows read is read at
+    their own row."""
+    if len(group.members) < 2 or group.depth < 1 or group.fused or group.transformed is not None or group.online is not None:
+        return False
+    lanes, rows = _lanes(d, group), extents(group.head)[group.head.axes[group.depth - 1]]
+    if (rows or 0) < 2 * lanes:
+        return False
+    return all(_is_short(d, m, group.depth, lanes) for m in group.members)
+
+
+def _lanes(d: Deriver, group: FusionGroup) -> int:
+    return max(d.machine.lanes(compute_dtype(m.tensors[0].dtype)) for m in group.members)
+
+
+def _is_short(d: Deriver, definition: Definition, depth: int, lanes: int) -> bool:
+    if len(definition.pieces) != 1 or d.layouts.keys() & {definition.tensors[0].name, *definition_reads(definition)}:
+        return False
+    sizes, inner, row = extents(definition), definition.axes[depth:], definition.axes[depth - 1]
+    limits = {**dict.fromkeys(_binders(definition), MOST_VECTORS * lanes + 1), **dict.fromkeys(inner, lanes)}
+    if any((sizes[n] or OPEN_EXTENT) >= limit for n, limit in limits.items()) or prod(sizes[a] or 1 for a in inner) > MOST_UNROLLED:
+        return False
+    places = (s for r in reads(definition.pieces[0].value) for s in r.index)
+    return all(s == AffineName(row) or (not isinstance(s, Dynamic) and row not in affine.name_set(s)) for s in places)
+
+
+def _binders(definition: Definition) -> list[str]:
+    return list(dict.fromkeys(b.name for p in definition.pieces for r in reduces(p.value) for b in r.binders))
+
+
+def derive_short_rows(d: Deriver, group: FusionGroup) -> None:
+    """Add the directives for tensors that have short rows."""
+    head, lanes, at = group.head, _lanes(d, group), group.depth - 1
+    block = full(head.tensors[0].name, f"{head.axes[at]}_o")
+    for member in (head, *(m for m in group.members if m is not head)):
+        name, row, inner = member.tensors[0].name, member.axes[at], member.axes[group.depth :]
+        d.add(d.schedule.split(full(name, row), lanes, (f"{row}_o", f"{row}_v")))
+        if member is not head:
+            d.add(d.schedule.at(name, block))
+        d.add(in_order(d.schedule, name, [*member.axes[:at], f"{row}_o", *inner, *_binders(member), f"{row}_v"]))
+        if inner:
+            d.add(d.schedule.unroll(*(full(name, a) for a in inner)))
+        d.add(d.schedule.vectorize(full(name, f"{row}_v")))
+    for read, row in _crossed(d, group).items():
+        _add_transposed(d, read, row, lanes, block)
+    outer = [*head.axes[:at], f"{head.axes[at]}_o"]
+    blocks = -(-(extents(head)[head.axes[at]] or OPEN_EXTENT) // lanes)
+    mark_parallel(d, (*(m for m in group.members if m is not head), head), outer, {**extents(head), f"{head.axes[at]}_o": blocks})
+
+
+def _crossed(d: Deriver, group: FusionGroup) -> dict[Read, str]:
+    """Return the first read of each tensor from outside whose rows lie too far apart for shuffles, with the name of their axis in it."""
+    table, found = tensor_table(d.program), dict[str, tuple[Read, str]]()
+    own = {m.tensors[0].name for m in group.members}
+    for member in group.members:
+        row = member.axes[group.depth - 1]
+        for read in reads(member.pieces[0].value):
+            if read.tensor in own or AffineName(row) not in read.index:
+                continue
+            place = read.index.index(AffineName(row))
+            behind = [affine.constant(n) for n in table[read.tensor].shape[place + 1 :]]
+            apart = prod(n or OPEN_EXTENT for n in behind)
+            if read.index.count(AffineName(row)) == 1 and apart > MOST_ELEMENTS:
+                found.setdefault(read.tensor, (read, row))
+    return dict(found.values())
+
+
+def _add_transposed(d: Deriver, read: Read, row: str, lanes: int, block: str) -> None:
+    """Copy what a block of rows reads of a tensor, neighbouring rows next to each other."""
+    place = read.index.index(AffineName(row))
+    called = axes_of_copy(d.program, read.tensor, len(read.index))
+    rows, last, name = called[place], called[-1], f"{read.tensor}.pack"
+    others = [a for a in called if a != rows]
+    d.add(d.schedule.pack(read.tensor, (*others, rows), at=block))
+    if (affine.constant(tensor_table(d.program)[read.tensor].shape[-1]) or lanes) >= lanes:
+        return  # copies go in squares where these are whole
+    d.add(d.schedule.split(full(name, rows), lanes, (f"{rows}_o", f"{rows}_v")))
+    d.add(d.schedule.split(full(name, last), lanes, (f"{last}_o", f"{last}_i")))
+    d.add(in_order(d.schedule, name, [*others[:-1], f"{rows}_o", f"{last}_o", f"{last}_i", f"{rows}_v"]))
+    d.add(d.schedule.unroll(full(name, f"{last}_i")))
+    d.add(d.schedule.vectorize(full(name, f"{rows}_v")))

@@ -1,0 +1,69 @@
+"""Short rows of several tensors: lanes are rows, and what lies across is transposed a block at a time."""
+
+from __future__ import annotations
+
+import pytest
+from scheduled_programs import argument, assert_same
+
+from tensorlang.check.instantiate import instantiate
+from tensorlang.check.module import load_module
+from tensorlang.diagnostics import Source
+from tensorlang.policy.cpu.derive import derive
+from tensorlang.policy.machine import Machine
+from tensorlang.schedule.check import proven
+from tensorlang.syntax.parse import parse
+from tensorlang.syntax.printer import show
+from tensorlang.tensor.nodes import Program
+
+MACHINE = Machine(target="cpu", threads=2)
+SMALLEST = """x: {type}[{lead}N, K]) -> (y: i32[{lead}N])
+    least[{at}a] = min(j) x[{at}a, j]
+    y[{at}a] = min(j) (if x[{at}a, j] == least[{at}a] then i32(j) else 999)"""
+CENTRED = """x: {type}[{lead}N, K]) -> (y: {type}[{lead}N, K])
+    total[{at}a] = sum(j in 0..K) x[{at}a, j]
+    apart[{at}a, j] = max(x[{at}a, j] * {type}(K) - total[{at}a], x[{at}a, j])
+    most[{at}a] = max(j in 0..K) apart[{at}a, j]
+    y[{at}a, j] = most[{at}a] - apart[{at}a, j]"""
+NEAREST = """x: {type}[{lead}N, 3], c: {type}[K, 3]) -> (y: i32[{lead}N])
+    far[{at}a, k] = sum(j in 0..3) (x[{at}a, j] - c[k, j]) * (x[{at}a, j] - c[k, j])
+    least[{at}a] = min(k in 0..K) far[{at}a, k]
+    y[{at}a] = min(k in 0..K) (if far[{at}a, k] == least[{at}a] then i32(k) else 999)"""
+
+
+def program(text: str, rows: int, columns: int, lead: bool = False, dtype: str = "i32") -> Program:
+    signature, body = text.format(type=dtype, lead="B, " if lead else "", at="b, " if lead else "").split("\n", 1)
+    module = load_module(parse(Source("f.tl", f"op f({signature} {{\n{body}\n}}")))
+    return instantiate(module, "f", [argument(p, {"N": rows, "K": columns, "B": 2}) for p in module.operators["f"].params])
+
+
+def directives(of: Program) -> list[str]:
+    return [show(d) for d in derive(of, MACHINE).directives]
+
+
+@pytest.mark.parametrize("text", [SMALLEST, CENTRED, NEAREST], ids=["smallest", "centred", "nearest"])
+@pytest.mark.parametrize(("rows", "columns", "lead"), [(32, 5, False), (75, 4, True), (70, 15, False), (37, 9, True)])
+def test_lanes_of_short_rows_are_rows(text: str, rows: int, columns: int, lead: bool) -> None:
+    made = program(text, rows, columns, lead)
+    found = directives(made)
+    [vector] = [d.removeprefix("vectorize y.") for d in found if d.startswith("vectorize y.")]
+    assert vector.startswith("b_a_" if lead else "a_v")
+    assert sum(d.startswith("at ") and d.endswith(f" at y.{vector[:-1]}o") for d in found) == len(made.definitions) - 1
+    assert_same(made, proven(made, derive(made, MACHINE)), {})
+
+
+@pytest.mark.parametrize("columns", [20, 33])
+def test_rows_of_a_few_vectors_are_transposed_where_they_are_only_reduced(columns: int) -> None:
+    made = program(SMALLEST, 40, columns)
+    assert any(d.startswith("pack x at y.a_o as [j, a]") for d in directives(made))
+    assert_same(made, proven(made, derive(made, MACHINE)), {})
+    assert not any(d.startswith("pack") for d in directives(program(CENTRED, 40, columns)))
+
+
+@pytest.mark.parametrize(("rows", "columns", "packed"), [(64, 3, False), (64, 8, True)])
+def test_rows_are_copied_where_neighbours_lie_too_far_apart_for_shuffles(rows: int, columns: int, packed: bool) -> None:
+    assert any(d.startswith("pack x") for d in directives(program(SMALLEST, rows, columns))) == packed
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(31, 5), (64, 64)], ids=["few rows", "long rows"])
+def test_vectors_run_along_other_rows(rows: int, columns: int) -> None:
+    assert "vectorize y.a_v" not in directives(program(SMALLEST, rows, columns))

@@ -214,6 +214,39 @@ def test_bits_are_those_of_the_number_and_of_one_nan(dtype: type) -> None:
         np.testing.assert_array_equal(evaluate("bits", [arguments_], TARGETS[0], f"u{8 * whole.itemsize}"), result)
 
 
+F64 = {
+    # name: (reference, arguments, largest error in ulp)
+    "exp": (np.exp, [(-745, 709.7), (-1, 1), (-1e-9, 1e-9)], 1.0),
+    "expm1": (np.expm1, [(-40, 709), (-0.5, 0.5), (-1e-9, 1e-9)], 2.0),
+    "log": (np.log, [(0, 3), (0.9, 1.1), (1e-320, 1e-300), (1, 1e300)], 1.1),
+    "tanh": (np.tanh, [(-22, 22), (-0.6, 0.6), (-1e-9, 1e-9)], 3.0),
+    "sigmoid": (lambda x: np.exp(-np.logaddexp(np.longdouble(0), -x)), [(-700, 40), (-1, 1)], 2.5),
+}
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+@pytest.mark.parametrize("fn", F64)
+def test_the_error_of_f64_functions_is_bounded(fn: str, target: Target) -> None:
+    reference, ranges, limit = F64[fn]
+    random = np.random.default_rng(3)
+    x = np.concatenate([random.uniform(low, high, 4003) for low, high in ranges])
+    exact = reference(x.astype(np.longdouble))
+    unit = np.maximum(np.spacing(np.abs(exact).astype(np.float64)), 2.0**-1074)
+    assert np.max(np.abs(evaluate(fn, [x], target) - exact) / unit) <= limit
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+@pytest.mark.parametrize("fn", F64)
+def test_special_arguments_of_f64_functions(fn: str, target: Target) -> None:
+    x = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 710.5, -746.5, 1e308, -1e308, 5e-324, -5e-324, 2.2e-308] * 3)
+    with np.errstate(all="ignore"):
+        exact = F64[fn][0](x.astype(np.longdouble)).astype(np.float64)
+    got = evaluate(fn, [x], target)
+    np.testing.assert_allclose(got, exact, rtol=1e-15, atol=5e-324)
+    if fn in ("expm1", "tanh"):
+        np.testing.assert_array_equal(np.signbit(got[:2]), [False, True])
+
+
 @pytest.mark.parametrize("fn", [*UNARY, *BINARY])
 def test_f64_functions_are_those_of_the_c_library(fn: str) -> None:
     reference, ranges, _ = (UNARY | BINARY)[fn]

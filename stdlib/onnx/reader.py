@@ -53,8 +53,10 @@ _FORMS: Mapping[str, Form] = {
 }
 OPEN_DOMAINS = ("com.microsoft",)
 """Domains of which there are operators in the table, and no definitions in the package `onnx`."""
-UNDEFINED = (("", "SimplifiedLayerNormalization"),)
-"""Operators that onnxruntime writes into ONNX's own domain."""
+UNDEFINED = frozenset(
+    ("", op) for op in ("SimplifiedLayerNormalization", "Affine", "Crop", "ImageScaler", "ParametricSoftplus", "Scale", "ScaledTanh")
+)
+"""Operators that onnxruntime has in ONNX's own domain: one that it writes there, and those that ONNX had on trial and took back."""
 T = TypeVar("T")
 P = ParamSpec("P")
 

@@ -11,7 +11,8 @@ small is evaluated at once, which is how shape arithmetic folds away.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
@@ -23,7 +24,7 @@ from codegen.dtypes import DTYPES, DType, from_numpy
 from polyhedral import affine
 from polyhedral.expr import And, Compare, Cond, Expr, Int, Not, Or
 from stdlib.library import library
-from stdlib.onnx.model import Array, Block, Node
+from stdlib.onnx.model import Array, Attribute, Block, Node
 from stdlib.onnx.problems import Hosted, Refusal, Unknown, Unsupported, quoted
 from stdlib.onnx.tensors import check_size
 from tensorlang.check.instantiate import ArgType, instantiate
@@ -322,6 +323,23 @@ def _renamed(node: GraphNode, names: Mapping[str, str]) -> GraphNode:
             return replace(node, input=names.get(node.input, node.input), output=names.get(node.output, node.output))
 
 
+class Noted(Mapping[str, Attribute]):
+    """Attributes, and in `unread` which of them nobody has asked for."""
+
+    def __init__(self, attributes: Mapping[str, Attribute]) -> None:
+        self._attributes, self.unread = attributes, set(attributes)
+
+    def __getitem__(self, name: str) -> Attribute:
+        self.unread.discard(name)
+        return self._attributes[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._attributes)
+
+    def __len__(self) -> int:
+        return len(self._attributes)
+
+
 class Site:
     """A node of the model: its arguments, its attributes, and the means to say what becomes of it."""
 
@@ -334,8 +352,9 @@ class Site:
         path: str = "",
     ) -> None:
         """`run(node, block, inputs, which)` returns the outputs of a block of the node; `path` says in which blocks the node stands."""
-        self.builder, self.node, self.inputs = builder, node, tuple(inputs)
+        self.builder, self.node, self.inputs = builder, replace(node, attributes=Noted(node.attributes)), tuple(inputs)
         self.run_block, self.path, self._asked = run, path, 0
+        self._unread = {k for k, item in enumerate(inputs) if item is not None}
 
     # ---- arguments
 
@@ -356,6 +375,7 @@ class Site:
 
     def item(self, k: int) -> Item:
         """Return argument `k`, a tensor, a sequence, a map or nothing."""
+        self._unread.discard(k)
         return self.inputs[k] if k < len(self.inputs) else None
 
     def sequence(self, k: int) -> TensorSequence:
@@ -473,6 +493,28 @@ class Site:
         if array.ndim > 1 or array.dtype.kind not in "iuO":
             raise self.wrong(f"input {k} must be a vector of integers, not {array.dtype}{list(array.shape)}")
         return tuple(int_or_size(v) for v in array.reshape(-1))
+
+    def like(self, *inputs: Item, **attributes: Attribute) -> Site:
+        """Return this node with other arguments, and with more attributes, for a rule that computes a part of what it does."""
+        more = ChainMap(attributes, self.node.attributes)  # type: ignore[arg-type]
+        made = Site(self.builder, replace(self.node, attributes=more), inputs, self.run_block, self.path)
+        self._unread.clear()
+        return made
+
+    def without_effect(self, *attributes: str, inputs: Sequence[int] = ()) -> None:
+        """Note attributes and inputs that change nothing of what this node computes."""
+        for name in attributes:
+            self.node.attributes.get(name)
+        self._unread.difference_update(inputs)
+
+    def nothing_unread(self) -> None:
+        """Raise Unsupported where the node has an attribute or an input that its rule has not looked at. Of an operator that ONNX does not
+        define, nothing else tells that there is more to it than the rule knows."""
+        attributes = self.node.attributes
+        assert isinstance(attributes, Noted)
+        what = [f"the attribute {quoted(name)}" for name in sorted(attributes.unread)] + [f"input {k}" for k in sorted(self._unread)]
+        if what:
+            raise self.unsupported(", ".join(what))
 
     # ---- attributes
 

@@ -13,9 +13,11 @@ from stdlib.onnx.table import (
     elementwise,
     features,
     indexing,
+    legacy,
     maps,
     microsoft,
     microsoft_attention,
+    microsoft_moving,
     microsoft_quantised,
     moving,
     normalise,
@@ -58,8 +60,10 @@ for _module in (
     training,
     features,
     trees,
+    legacy,
     microsoft,
     microsoft_attention,
+    microsoft_moving,
     microsoft_quantised,
 ):
     for _entry in _module.RULES:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stdlib.onnx.site import Rule
+from stdlib.onnx.site import Result, Rule, Site
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,4 +24,15 @@ MICROSOFT = "com.microsoft"
 
 def microsoft(op: str, rule: Rule) -> Entry:
     """Return a row for an operator of onnxruntime."""
-    return Entry(op, 1, 1, rule, MICROSOFT)
+    return undefined(op, rule, MICROSOFT)
+
+
+def undefined(op: str, rule: Rule, domain: str = "") -> Entry:
+    """Return a row for an operator that ONNX does not define: what its rule leaves unread is refused."""
+
+    def whole(n: Site) -> Result:
+        made = rule(n)
+        n.nothing_unread()
+        return made
+
+    return Entry(op, 1, 1, whole, domain)

@@ -51,7 +51,12 @@ def shape(n: Site) -> Value:
 
 
 def range_(n: Site) -> Value:
-    start, limit, delta = (n.constant_of(k).reshape(-1) for k in range(3))
+    return ranged(n, *(n.constant_of(k) for k in range(3)))
+
+
+def ranged(n: Site, *bounds: Array) -> Value:
+    """Return the numbers from a start to a limit, a step apart."""
+    start, limit, delta = (bound.reshape(-1) for bound in bounds)
     if any(is_open(tuple(part)) for part in (start, limit, delta)):
         return _open_range(n, *(int_or_size(part[0]) for part in (start, limit, delta)))
     if (

@@ -366,16 +366,21 @@ def _after(children: Sequence[Any], terminal: str) -> Any:
 _LEVEL = {"or": 0, "and": 1, "+": 2, "-": 2, "*": 3, "/": 3, "//": 3, "%": 3}
 
 
+def _level(op: str) -> int | None:
+    """Return how tightly an operator binds, None for a sign of another language, which the scanner has already refused."""
+    return _LEVEL.get(op)
+
+
 def _joined(lhs: Expr, op: Any, rhs: Expr, span: Span) -> Binary | Chain:
     """Return `lhs op rhs`, as a chain once more operators of this level stand one after the other than may nest."""
-    if isinstance(lhs, Chain) and _LEVEL[lhs.rest[0].op] == _LEVEL[op]:
+    if isinstance(lhs, Chain) and _level(lhs.rest[0].op) == _level(op):
         if len(lhs.rest) == LONGEST_CHAIN:
             notes = (f"the limit is {LONGEST_CHAIN} operators in a row",)
             raise error("P014", "this has too many operators", span, notes=notes, help="name parts of it in clauses of their own")
         return Chain(lhs.first, (*lhs.rest, Link(op, rhs, span=span)), span=span)
     links = [Link(op, rhs, span=span)]
     first = lhs
-    while isinstance(first, Binary) and _LEVEL[first.op] == _LEVEL[op]:
+    while isinstance(first, Binary) and _level(first.op) == _level(op):
         links.append(Link(first.op, first.rhs, span=first.span))
         first = first.lhs
     return Binary(op, lhs, rhs, span=span) if len(links) <= LONGEST_NEST else Chain(first, tuple(reversed(links)), span=span)

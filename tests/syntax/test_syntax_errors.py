@@ -38,6 +38,12 @@ def test_each_wrong_program_is_explained(path, golden_case):
     golden_case(path, f"{problem.value}\n")
 
 
+@pytest.mark.parametrize("sign", ["**", "<<", "&&"])
+def test_a_sign_of_another_language_among_operators_is_one_mistake(sign: str) -> None:
+    problem = read(f"op f(x: f32[N]) -> (y: f32[N]) {{\n    y[i] = 2 - (x[i] + 1) {sign} 2 {sign} 3 - 1\n}}\n")
+    assert set(codes(problem)) == {"P003"}
+
+
 def test_a_mistake_in_one_declaration_does_not_hide_those_in_the_next():
     text = "op f(x: f32[N]) -> (y: f32[N]) {\n    y[i] = (x[i]\n\nop g(x: f32) -> (y: f32) {\n    y = x +\n}\nfn h(x) = x y\n"
     assert codes(read(text)) == ["P005", "P009", "P010"]

@@ -23,7 +23,14 @@ def draw(*shape: int, seed: int = 0, dtype: Any = F32) -> Array:
 
 
 def model(
-    op: str, feeds: Mapping[str, Array], names: Sequence[str], outputs: int, constants: Sequence[str], domain: str, version: int = 17, **attributes: Any
+    op: str,
+    feeds: Mapping[str, Array],
+    names: Sequence[str],
+    outputs: int,
+    constants: Sequence[str],
+    domain: str,
+    version: int = 17,
+    **attributes: Any,
 ) -> ModelProto:
     node = helper.make_node(op, names, [f"y{k}" for k in range(outputs)], domain=domain, **attributes)
     inputs = [
@@ -46,6 +53,7 @@ def check(
     steps: int = 0,
     domain: str = "com.microsoft",
     version: int = 17,
+    tolerance: float = 2e-5,
     **attributes: Any,
 ) -> None:
     """Compare an operator with onnxruntime; quantised results may be `steps` apart."""
@@ -62,7 +70,7 @@ def check(
         if a.dtype.kind in "iu":
             assert np.abs(a.astype(np.int64) - b.astype(np.int64)).max(initial=0) <= steps
         else:
-            np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
+            np.testing.assert_allclose(a, b, rtol=10 * tolerance, atol=tolerance)
 
 
 def number(value: float) -> Array:

@@ -215,3 +215,16 @@ slices = st.tuples(st.integers(-8, 8), st.integers(-8, 8), st.integers(-3, 3).fi
 def test_slice(first: tuple[int, int, int], second: tuple[int, int, int]) -> None:
     starts, ends, steps = (np.array(v) for v in zip(first, second, strict=True))
     agree("Slice", {"x": noise(5, 6)}, {"starts": starts, "ends": ends, "axes": np.array([0, 1]), "steps": steps})
+
+
+@pytest.mark.parametrize(
+    "activations",
+    [["HardSigmoid", "Tanh", "Tanh"], ["Sigmoid", "LeakyRelu", "Elu"], ["Sigmoid", "ThresholdedRelu", "Relu"]],
+)
+def test_functions_of_gates(activations: list[str]) -> None:
+    numbers = {"HardSigmoid": (0.2, 0.5), "LeakyRelu": (0.01,), "Elu": (1.0,), "ThresholdedRelu": (1.0,)}
+    alphas, betas = ([numbers[a][k] for a in activations if len(numbers.get(a, ())) > k] for k in (0, 1))
+    given = {name: values for name, values in (("activation_alpha", alphas), ("activation_beta", betas)) if values}
+    feeds = {"x": noise(3, 2, 4), "w": noise(1, 20, 4), "r": noise(1, 20, 5)}
+    for more in (given,) if "ThresholdedRelu" in activations else ({}, given):  # of that one the peer takes another default than ONNX has
+        agree("LSTM", feeds, hidden_size=5, activations=activations, **more)

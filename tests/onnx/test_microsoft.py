@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
-from microsoft_operators import F32, I8, I32, U8, Array, by_formula, check, draw, model, number
+from microsoft_operators import F32, I8, I32, U8, by_formula, check, draw, model, number
 from onnx import TensorProto, helper
 from onnx_evaluate import staged
 
 from stdlib.onnx import Importer
 from tensorlang.diagnostics import CompileError
+
 
 @pytest.mark.parametrize("op", ["Gelu", "BiasGelu", "FastGelu", "QuickGelu"])
 def test_gelus(op: str) -> None:

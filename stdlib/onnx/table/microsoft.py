@@ -145,6 +145,11 @@ def rms_norm(n: Site) -> Result:
 
 
 def embed_layer_norm(n: Site) -> Result:
+    n.without_effect("mask_index_type")
+    return embedded(n)
+
+
+def embedded(n: Site) -> Result:
     """The embeddings of words, positions and segments, added up and normalised; and how many words of each row count."""
     ids, segments, words, places, kinds, g, b, mask, positions = (n.maybe(k) for k in range(9))
     if ids is None or words is None or places is None or g is None or b is None or len(ids.shape) != 2:

@@ -81,23 +81,31 @@ def _bias(n: Site, bias: Value | None, q: Value, keys: int) -> list[Value]:
 
 
 def attention(n: Site) -> Result:
-    """Queries, keys and values are one product of the input with weights; `past` and `present` hold keys and values."""
-    x, bias, past = n.arg(0), n.maybe(2), n.maybe(4)
-    if n.flag("do_rotary") or n.maybe(6) is not None:
-        raise n.unsupported("rotations, or past_sequence_length")
-    heads, weights = n.integer("num_heads", 0, low=1), n.arg(1)
-    sizes = n.integers("qkv_hidden_sizes", (weights.shape[-1] // 3,) * 3, low=1, count=3)
-    if len(x.shape) != 3 or len(weights.shape) != 2 or sum(sizes) != weights.shape[1]:
+    """Queries, keys and values are one product of the input with weights."""
+    x, weights, bias = n.arg(0), n.arg(1), n.maybe(2)
+    if len(x.shape) != 3 or len(weights.shape) != 2:
         raise n.wrong(f"an input of the shape {list(x.shape)} and weights of {list(weights.shape)}")
     found = product(n, x, weights)
-    found = found if bias is None else n.op("add", found, bias)
+    return attended_heads(n, found if bias is None else n.op("add", found, bias), n.maybe(3), n.maybe(4), n.maybe(5))
+
+
+def attended_heads(n: Site, found: Value, mask: Value | None, past: Value | None, bias: Value | None) -> Result:
+    """Return attention of queries, keys and values that are parts of the last axis of one value; `past` and the second result hold keys and
+    values."""
+    if n.flag("do_rotary") or n.flag("past_present_share_buffer"):
+        raise n.unsupported("do_rotary = 1 or past_present_share_buffer = 1")
+    n.without_effect("rotary_embedding_dim")
+    heads = n.integer("num_heads", 0, low=1)
+    sizes = n.integers("qkv_hidden_sizes", (found.shape[-1] // 3,) * 3, low=1, count=3)
+    if sum(sizes) != found.shape[-1]:
+        raise n.wrong(f"queries, keys and values of {list(sizes)} elements in {found.shape[-1]}")
     starts = (0, sizes[0], sizes[0] + sizes[1])
     q, k, v = (heads_of(n, slice_axis(n, found, 2, start, size), heads) for start, size in zip(starts, sizes, strict=True))
     if past is not None:
         old = [n.view(slice_axis(n, past, 0, j, 1), past.shape[1:]) for j in (0, 1)]
         k, v = joined(n, (old[0], k), 2), joined(n, (old[1], v), 2)
     keys = k.shape[2]
-    biases = [*_mask(n, n.maybe(3), q, keys), *_bias(n, n.maybe(5), q, keys), *_causal(n, q, keys)]
+    biases = [*_mask(n, mask, q, keys), *_bias(n, bias, q, keys), *_causal(n, q, keys)]
     y = attended(n, q, k, v, _scale(n, q.shape[3]), biases)
     present: Item = None
     if n.has_output(1):

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from math import prod
 
 import numpy as np
 
 from codegen.dtypes import DTYPES
-from stdlib.onnx.site import Rule, Site
+from stdlib.onnx.site import Result, Rule, Site
 from stdlib.onnx.table.elementwise import cast
 from stdlib.onnx.table.entry import microsoft
+from stdlib.onnx.table.microsoft import embedded
+from stdlib.onnx.table.microsoft_attention import attended_heads
 from stdlib.onnx.table.moving import joined, repeated, slice_axis, transposed
 from stdlib.onnx.table.pooling import averaged, max_pool
-from stdlib.onnx.table.quantised import dequantise, integer_product, quantise
+from stdlib.onnx.table.quantised import dequantise, integer_product, qlinear_conv, quantise
+from stdlib.onnx.table.recurrent import layer, lstm_states, of_direction
 from stdlib.onnx.table.reducing import reduced
 from stdlib.onnx.tensors import unpacked
 from tensorlang.graph.nodes import Value
@@ -49,15 +53,37 @@ def leaky_relu(n: Site) -> Value:
 
 
 def softmax(n: Site) -> Value:
+    """Along one axis or, where the attribute `opset` is less than 13, over all axes from `axis` on."""
     x = n.arg(0)
-    axis = n.axis("axis", -1, len(x.shape))
-    return _stored(n, n.op("softmax", _real(n, 0), axis=axis), 3, x)
+    axis, real = n.axis("axis", -1, len(x.shape)), _real(n, 0)
+    if n.integer("opset", 13) < 13:
+        real = n.view(real, (prod(x.shape[:axis]), prod(x.shape[axis:])))
+        return _stored(n, n.view(n.op("softmax", real, axis=1), x.shape), 3, x)
+    return _stored(n, n.op("softmax", real, axis=axis), 3, x)
 
 
 def average_pool(n: Site) -> Value:
-    if n.flag("channels_last"):
-        raise n.unsupported("channels_last = 1")
-    return _stored(n, averaged(n, _real(n, 0)), 3, n.arg(0))
+    return _with_channels_second(n, lambda inner: _stored(inner, averaged(inner, _real(inner, 0)), 3, inner.arg(0)))
+
+
+def convolution(n: Site) -> Value:
+    return _with_channels_second(n, qlinear_conv)
+
+
+def _with_channels_second(n: Site, rule: Callable[[Site], Value], last: bool | None = None) -> Value:
+    """Return what a rule for channels in the second place makes of a node that has them in the last where `channels_last` says so."""
+    if not (n.flag("channels_last") if last is None else last):
+        return rule(n.like(*n.inputs))
+    x = n.arg(0)
+    rank = len(x.shape)
+    y = rule(n.like(transposed(n, x, (0, rank - 1, *range(1, rank - 1))), *n.inputs[1:]))
+    return transposed(n, y, (0, *range(2, rank), 1))
+
+
+def reduced_mean(n: Site) -> Value:
+    x = n.arg(0)
+    axes = n.axes_of(n.integers("axes", range(len(x.shape))), len(x.shape))
+    return _stored(n, reduced(n, "reduce_mean", _real(n, 0), axes, keep=n.flag("keepdims", True)), 3, x)
 
 
 def where(n: Site) -> Value:
@@ -112,13 +138,11 @@ def dynamic_matmul(n: Site) -> Value:
 def matmul_bits(n: Site) -> Value:
     """a · wᵀ, where w is [columns, blocks, bytes] of numbers of a few bits, with a scale and a zero point for each block."""
     a, w, scales, zeros = n.arg(0), n.arg(1), n.arg(2), n.maybe(3)
-    if n.maybe(4) is not None:
-        raise n.unsupported("g_idx")
+    n.without_effect("accuracy_level")
+    n.integer("weight_prepacked", 0, 0, 0)
     rows, columns = n.integer("K", 0, low=1), n.integer("N", 0, low=1)
     bits, size = n.integer("bits", 4), n.integer("block_size", 0, low=1)
     blocks = -(-rows // size)
-    if bits not in (4, 8):
-        raise n.unsupported(f"{bits} bits")
     if a.shape[-1:] != (rows,) or int(np.prod(w.shape)) != columns * blocks * size * bits // 8:
         raise n.wrong(f"values of the shapes {list(a.shape)} and {list(w.shape)} for {rows} rows and {columns} columns of {bits} bits")
     elements = n.view(_numbers(n, w, bits, columns * blocks * size), (columns, blocks, size))
@@ -143,10 +167,12 @@ def _numbers(n: Site, packed: Value, bits: int, count: int) -> Value:
     """Return the numbers of a few bits that bytes hold, the low ones first."""
     if bits == 8:
         return packed
+    if bits not in (2, 4):
+        raise n.unsupported(f"{bits} bits")
     array = n.array(packed)
     if array is not None:
-        return n.constant(unpacked(np.ascontiguousarray(array).reshape(-1), DTYPES["u4"], count))
-    return n.op("unpack_nibbles", n.view(packed, (count // 2,)))
+        return n.constant(unpacked(np.ascontiguousarray(array).reshape(-1), DTYPES[f"u{bits}"], count))
+    return n.op("unpack_bits", n.view(packed, (count * bits // 8,)), bits=bits)
 
 
 def gather_blocks(n: Site) -> Value:
@@ -155,23 +181,29 @@ def gather_blocks(n: Site) -> Value:
     rank = len(x.shape)
     bits, size = n.integer("bits", 4), n.integer("block_size", 128, low=1)
     axis, along = n.axis("gather_axis", 0, rank), n.axis("quantize_axis", 1, rank)
-    if x.dtype.bits == 8 and bits == 4:
-        if along != rank - 1:
-            raise n.unsupported("bytes of two numbers along another axis than the last")
-        shape = (*x.shape[:-1], 2 * x.shape[-1])
-        x = n.view(_numbers(n, x, 4, int(np.prod(shape))), shape)
-        if zeros is None:
-            zeros = n.filled(scales.shape, x.dtype, 8)
-        else:
-            each = n.view(_numbers(n, zeros, 4, 2 * int(np.prod(zeros.shape))), (*zeros.shape[:-1], 2 * zeros.shape[-1]))
-            zeros = slice_axis(n, each, rank - 1, 0, scales.shape[-1])
-    zeros = n.filled(scales.shape, x.dtype, 0) if zeros is None else zeros
-    taken = [n.op("gather", value, ids, axis=axis) for value in (x, scales, zeros)]
-    place = along if along < axis else along + len(ids.shape) - 1
     if along == axis:
         raise n.unsupported("blocks along the axis that is gathered")
+    if not x.dtype.is_integer:
+        raise n.unsupported(f"elements of {x.dtype}")
+    middle = 0
+    if x.dtype == DTYPES["u8"]:
+        x, middle = _rows_of_numbers(n, x, bits), 1 << (bits - 1)
+        if zeros is not None:
+            zeros = slice_axis(n, _rows_of_numbers(n, zeros, bits), rank - 1, 0, scales.shape[-1])
+    blocks = tuple(-(-extent // size) if k == along else extent for k, extent in enumerate(x.shape))
+    if scales.shape != blocks or (zeros is not None and zeros.shape != blocks):
+        raise n.wrong(f"scales of the shape {list(scales.shape)} for the shape {list(x.shape)} in blocks of {size} along axis {along}")
+    zeros = n.filled(scales.shape, x.dtype, middle) if zeros is None else zeros
+    taken = [n.op("gather", value, ids, axis=axis) for value in (x, scales, zeros)]
+    place = along if along < axis else along + len(ids.shape) - 1
     scale, zero = (_spread(n, value, place, size, taken[0].shape[place]) for value in taken[1:])
     return n.op("dequantise", taken[0], scale, zero)
+
+
+def _rows_of_numbers(n: Site, x: Value, bits: int) -> Value:
+    """Return the numbers of a few bits in rows of bytes."""
+    shape = (*x.shape[:-1], x.shape[-1] * 8 // bits)
+    return n.view(_numbers(n, x, bits, prod(shape)), shape)
 
 
 def _spread(n: Site, value: Value, axis: int, size: int, extent: int) -> Value:
@@ -182,12 +214,75 @@ def _spread(n: Site, value: Value, axis: int, size: int, extent: int) -> Value:
 
 
 def max_pool_of_channels_last(n: Site) -> Value:
-    x = n.arg(0)
-    rank = len(x.shape)
-    inner = Site(n.builder, n.node, (transposed(n, x, (0, rank - 1, *range(1, rank - 1))),), n.run_block, n.path)
-    y = max_pool(inner)[0]
-    assert y is not None
-    return transposed(n, y, (0, *range(2, rank), 1))
+    def pooled(inner: Site) -> Value:
+        y = max_pool(inner)[0]
+        assert y is not None
+        return y
+
+    return _with_channels_second(n, pooled, last=True)
+
+
+_FP4 = (0, 0.0052083333, 0.66666667, 1, 0.33333333, 0.5, 0.16666667, 0.25)
+_NF4 = (
+    -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334, -0.09105003625154495,
+    0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941,
+    0.7229568362236023, 1.0,
+)  # fmt: skip
+"""What sixteen numbers of four bits stand for, as bitsandbytes has them; of the first the negative ones follow."""
+
+
+def matmul_of_sixteen(n: Site) -> Value:
+    """a · wᵀ, where each weight is one of sixteen numbers times the scale of its block. Of two in a byte the first is the high half."""
+    a, w, scales = n.arg(0), n.arg(1), n.arg(2)
+    n.without_effect("training_mode")
+    rows, columns, size = (n.integer(name, 0, low=1) for name in ("K", "N", "block_size"))
+    count = rows * columns
+    blocks = -(-count // size)
+    if prod(w.shape) != (count + 1) // 2 or prod(scales.shape) != blocks or a.shape[-1:] != (rows,):
+        raise n.wrong(
+            f"values of the shapes {list(a.shape)}, {list(w.shape)} and {list(scales.shape)} for {rows} rows and {columns} columns"
+        )
+    if not n.flag("transB", True):
+        raise n.unsupported("transB = 0")
+    table = n.constant(np.array((*_FP4, *(-v for v in _FP4)) if n.integer("quant_type", 0, 0, 1) == 0 else _NF4, a.dtype.numpy))
+    low_first = n.view(_numbers(n, w, 4, 2 * prod(w.shape)), (prod(w.shape), 2))
+    pairs = joined(n, tuple(slice_axis(n, low_first, 1, k, 1) for k in (1, 0)), 1)
+    codes = slice_axis(n, n.view(pairs, (2 * prod(w.shape),)), 0, 0, count)
+    each = slice_axis(n, n.view(repeated(n, n.view(scales, (blocks, 1)), (1, size)), (blocks * size,)), 0, 0, count)
+    elements = n.op("mul", n.op("gather", table, cast(n, codes, DTYPES["i64"]), axis=0), cast(n, each, a.dtype))
+    y = n.op("gemm_nt", n.view(a, (prod(a.shape[:-1]), rows)), n.view(elements, (columns, rows)), None)
+    return n.view(y, (*a.shape[:-1], columns))
+
+
+def attention(n: Site) -> Result:
+    """Attention whose projection is a product of quantised numbers."""
+    x, w, bias, x_scale, w_scale, mask, x_zero, w_zero, past = (n.maybe(k) for k in range(9))
+    if x is None or w is None or bias is None or x_scale is None or w_scale is None:
+        raise n.wrong("it needs an input and weights with their scales, and a bias")
+    zeros = [n.constant(np.zeros((), v.dtype.numpy)) if z is None else z for v, z in ((x, x_zero), (w, w_zero))]
+    found = _scaled(n, integer_product(n, x, w, *zeros), n.op("mul", n.view(x_scale, ()), w_scale), bias)
+    return attended_heads(n, found, mask, past, None)
+
+
+def embed_layer_norm(n: Site) -> Result:
+    """Embeddings whose tables, scale and bias are quantised."""
+    tables = [
+        None if n.maybe(k) is None else _dequantised(n, n.arg(k), n.arg(scale), n.maybe(zero))
+        for k, scale, zero in ((2, 8, 13), (3, 9, 14), (4, 10, 15), (5, 11, 16), (6, 12, 17))
+    ]
+    return embedded(n.like(n.item(0), n.item(1), *tables, n.item(7)))
+
+
+def _quantised_lstm(n: Site, x: Value, d: int, size: int, lengths: Value, names: Sequence[str], batch_first: bool) -> tuple[Value, ...]:
+    """The input is quantised by its own range, as a whole, and states by theirs at each step."""
+    (bias, h0, c0, peep), attrs = lstm_states(n, d, size, x.shape[1], names, batch_first)
+    w, w_scale, w_zero, r, r_scale, r_zero = (of_direction(n, k, d) for k in (1, 8, 9, 2, 10, 11))
+    rows = n.view(x, (prod(x.shape[:2]), x.shape[2]))
+    a_scale, a_zero = n.ops("dynamic_scale", n.view(x, (prod(x.shape),)))
+    found = integer_product(n, n.op("quantise", rows, a_scale, a_zero), w, a_zero, w_zero)
+    projected = n.view(_scaled(n, found, n.op("mul", w_scale, a_scale), bias), (*x.shape[:2], 4 * size))
+    r_scale, r_zero = (n.view(v, v.shape or (1,)) for v in (r_scale, r_zero))
+    return n.ops("quantised_lstm", projected, r, r_scale, r_zero, h0, c0, lengths, peep, **attrs)
 
 
 RULES = (
@@ -208,4 +303,10 @@ RULES = (
     microsoft("MatMulNBits", matmul_bits),
     microsoft("GatherBlockQuantized", gather_blocks),
     microsoft("NhwcMaxPool", max_pool_of_channels_last),
+    microsoft("QLinearConv", convolution),
+    microsoft("QLinearReduceMean", reduced_mean),
+    microsoft("MatMulBnb4", matmul_of_sixteen),
+    microsoft("DynamicQuantizeLSTM", layer(4, 2, 3, _quantised_lstm, turned=True)),
+    microsoft("QAttention", attention),
+    microsoft("QEmbedLayerNormalization", embed_layer_norm),
 )

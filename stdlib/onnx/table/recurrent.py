@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from codegen.dtypes import DTYPES
 from stdlib.onnx.site import Rule, Site
@@ -11,11 +11,19 @@ from stdlib.onnx.table.entry import Entry
 from stdlib.onnx.table.moving import joined, slice_axis, transposed
 from tensorlang.graph.nodes import Attr, Value
 
-_FUNCTIONS = {"sigmoid": "sigmoid", "tanh": "tanh", "relu": "relu", "softsign": "softsign", "softplus": "softplus", "affine": "identity"}
+Cell = Callable[[Site, Value, int, int, Value, Sequence[str], bool], tuple[Value, ...]]
+
+_FUNCTIONS: dict[str, tuple[str, float | None, float | None]] = {
+    "sigmoid": ("sigmoid", None, None), "tanh": ("tanh", None, None), "relu": ("relu", None, None), "softsign": ("softsign", None, None),
+    "softplus": ("softplus", None, None), "hardsigmoid": ("hard_sigmoid_gate", 0.2, 0.5), "leakyrelu": ("leaky_relu_gate", 0.01, None),
+    "elu": ("elu_gate", 1.0, None), "thresholdedrelu": ("thresholded_relu_gate", 1.0, None),
+}  # fmt: skip
+"""The functions of gates, and which alpha and beta they have: those of the operators of these names."""
 
 
-def _layer(gates: int, states: int, per_direction: int) -> Rule:
-    """Return the rule of a layer with so many gates, states and activations a direction."""
+def layer(gates: int, states: int, per_direction: int, cell: Cell, turned: bool = False) -> Rule:
+    """Return the rule of a layer with so many gates, states and activations a direction, of which `cell` computes one. `turned`: weights
+    have the gates in their last axis."""
 
     def rule(n: Site) -> tuple[Value | None, ...]:
         x = n.arg(0)
@@ -26,13 +34,20 @@ def _layer(gates: int, states: int, per_direction: int) -> Rule:
             x = transposed(n, x, (1, 0, 2))
         direction = n.text("direction", "forward", ("forward", "reverse", "bidirectional"))
         count = 2 if direction == "bidirectional" else 1
-        size = n.integer("hidden_size", n.arg(2).shape[-1] if n.arg(2).shape else 0, low=1)
-        if n.arg(1).shape != (count, gates * size, x.shape[2]) or n.arg(2).shape != (count, gates * size, size):
+        if len(n.arg(1).shape) != 3 or len(n.arg(2).shape) != 3:
+            raise n.wrong(f"weights of the shapes {list(n.arg(1).shape)} and {list(n.arg(2).shape)}")
+        size = n.integer("hidden_size", n.arg(2).shape[1 if turned else 2], low=1)
+        if any(
+            n.arg(k).shape != ((count, width, gates * size) if turned else (count, gates * size, width))
+            for k, width in ((1, x.shape[2]), (2, size))
+        ):
             raise n.wrong(f"weights of the shapes {list(n.arg(1).shape)} and {list(n.arg(2).shape)} for {size} units in {count} directions")
-        if n.has("clip"):
-            raise n.unsupported("clip")
+        if n.has("clip") or n.flag("input_forget"):
+            raise n.unsupported("clip or input_forget")
         names = _activations(n, count * per_direction, per_direction)
-        found = [_direction(n, x, d, size, (direction == "reverse") != (d == 1), names, per_direction, batch_first) for d in range(count)]
+        found = [
+            _direction(n, x, d, size, (direction == "reverse") != (d == 1), names, per_direction, batch_first, cell) for d in range(count)
+        ]
         return _assembled(n, found, states, batch_first)
 
     return rule
@@ -44,26 +59,35 @@ def _activations(n: Site, wanted: int, per_direction: int) -> tuple[str, ...]:
     names = tuple(str(name).lower() for name in given)  # type: ignore[union-attr]
     if len(names) != wanted:
         raise n.wrong(f"{len(names)} activations for {wanted}")
-    if n.has("activation_alpha") or n.has("activation_beta"):
-        raise n.unsupported("parameters of activations")
+    numbers = [iter(_reals(n, f"activation_{which}")) for which in ("alpha", "beta")]
     for name in names:
-        if name not in _FUNCTIONS or name == "affine":
+        if name not in _FUNCTIONS:
             raise n.unsupported(f"the activation {name}")
-    return tuple(_FUNCTIONS[name] for name in names)
+        for which, own, rest in zip(("alpha", "beta"), _FUNCTIONS[name][1:], numbers, strict=True):
+            found = own if own is None else next(rest, own)
+            if found != own and abs((found or 0.0) - (own or 0.0)) > 1e-6:
+                raise n.unsupported(f"the {which} {found} of the activation {name}")
+    return tuple(_FUNCTIONS[name][0] for name in names)
+
+
+def _reals(n: Site, name: str) -> tuple[float, ...]:
+    found = n.node.attributes.get(name, ())
+    return tuple(float(v) for v in found) if isinstance(found, tuple) else ()
 
 
 def _direction(
-    n: Site, x: Value, d: int, size: int, backward: bool, names: Sequence[str], per_direction: int, batch_first: bool
+    n: Site, x: Value, d: int, size: int, backward: bool, names: Sequence[str], per_direction: int, batch_first: bool, cell: Cell
 ) -> tuple[Value, ...]:
     steps, batch, _ = x.shape
     lengths = n.maybe(4) or n.filled((batch,), DTYPES["i32"], steps)
     source = n.op("reverse_sequence", x, cast(n, lengths, DTYPES["i64"])) if backward else x
     own = names[d * per_direction : (d + 1) * per_direction]
-    y, *states = _CELLS[n.node.op](n, source, d, size, lengths, own, batch_first)
+    y, *states = cell(n, source, d, size, lengths, own, batch_first)
     return (n.op("reverse_sequence", y, cast(n, lengths, DTYPES["i64"])) if backward else y, *states)
 
 
-def _weights(n: Site, k: int, d: int) -> Value:
+def of_direction(n: Site, k: int, d: int) -> Value:
+    """Return what argument `k` has for a direction."""
     value = n.arg(k)
     return n.view(slice_axis(n, value, 0, d, 1), value.shape[1:])
 
@@ -73,7 +97,7 @@ def _bias(n: Site, d: int, width: int) -> tuple[Value, Value]:
     if n.maybe(3) is None:
         zero = n.filled((width,), n.arg(0).dtype)
         return zero, zero
-    both = _weights(n, 3, d)
+    both = of_direction(n, 3, d)
     if both.shape != (2 * width,):
         raise n.wrong(f"a bias of the shape {list(n.arg(3).shape)} for {width} gate units")
     return slice_axis(n, both, 0, 0, width), slice_axis(n, both, 0, width, width)
@@ -90,16 +114,20 @@ def _state(n: Site, k: int, d: int, batch: int, size: int, batch_first: bool) ->
     return n.view(slice_axis(n, value, 0, d, 1), value.shape[1:])
 
 
-def _lstm(n: Site, x: Value, d: int, size: int, lengths: Value, names: Sequence[str], batch_first: bool) -> tuple[Value, ...]:
-    if n.flag("input_forget"):
-        raise n.unsupported("input_forget = 1")
-    batch = x.shape[1]
+def lstm_states(
+    n: Site, d: int, size: int, batch: int, names: Sequence[str], batch_first: bool
+) -> tuple[tuple[Value, ...], dict[str, Attr]]:
+    """Return the bias of a direction of an LSTM, its first states and its peepholes, and its functions."""
     first, second = _bias(n, d, 4 * size)
     bias = n.op("add", first, second) if n.maybe(3) is not None else first
     h0, c0 = (_state(n, k, d, batch, size, batch_first) for k in (5, 6))
-    peep = _weights(n, 7, d) if n.maybe(7) is not None else n.filled((3 * size,), x.dtype)
-    attrs: dict[str, Attr] = dict(zip("fgh", names, strict=True))
-    return n.ops("lstm", x, _weights(n, 1, d), _weights(n, 2, d), bias, h0, c0, lengths, peep, **attrs)
+    peep = of_direction(n, 7, d) if n.maybe(7) is not None else n.filled((3 * size,), n.arg(0).dtype)
+    return (bias, h0, c0, peep), dict(zip("fgh", names, strict=True))
+
+
+def _lstm(n: Site, x: Value, d: int, size: int, lengths: Value, names: Sequence[str], batch_first: bool) -> tuple[Value, ...]:
+    (bias, h0, c0, peep), attrs = lstm_states(n, d, size, x.shape[1], names, batch_first)
+    return n.ops("lstm", x, of_direction(n, 1, d), of_direction(n, 2, d), bias, h0, c0, lengths, peep, **attrs)
 
 
 def _gru(n: Site, x: Value, d: int, size: int, lengths: Value, names: Sequence[str], batch_first: bool) -> tuple[Value, ...]:
@@ -107,17 +135,14 @@ def _gru(n: Site, x: Value, d: int, size: int, lengths: Value, names: Sequence[s
     operator = "gru_reset_after" if n.flag("linear_before_reset") else "gru"
     h0 = _state(n, 5, d, x.shape[1], size, batch_first)
     attrs: dict[str, Attr] = dict(zip("fg", names, strict=True))
-    return n.ops(operator, x, _weights(n, 1, d), _weights(n, 2, d), first, second, h0, lengths, **attrs)
+    return n.ops(operator, x, of_direction(n, 1, d), of_direction(n, 2, d), first, second, h0, lengths, **attrs)
 
 
 def _rnn(n: Site, x: Value, d: int, size: int, lengths: Value, names: Sequence[str], batch_first: bool) -> tuple[Value, ...]:
     first, second = _bias(n, d, size)
     bias = n.op("add", first, second) if n.maybe(3) is not None else first
     h0 = _state(n, 5, d, x.shape[1], size, batch_first)
-    return n.ops("rnn", x, _weights(n, 1, d), _weights(n, 2, d), bias, h0, lengths, f=names[0])
-
-
-_CELLS = {"LSTM": _lstm, "GRU": _gru, "RNN": _rnn}
+    return n.ops("rnn", x, of_direction(n, 1, d), of_direction(n, 2, d), bias, h0, lengths, f=names[0])
 
 
 def _assembled(n: Site, found: Sequence[tuple[Value, ...]], states: int, batch_first: bool) -> tuple[Value | None, ...]:
@@ -143,8 +168,8 @@ def reverse_sequence(n: Site) -> Value:
 
 
 RULES = (
-    Entry("LSTM", 7, 22, _layer(4, 2, 3)),
-    Entry("GRU", 7, 22, _layer(3, 1, 2)),
-    Entry("RNN", 7, 22, _layer(1, 1, 1)),
+    Entry("LSTM", 1, 22, layer(4, 2, 3, _lstm)),
+    Entry("GRU", 1, 22, layer(3, 1, 2, _gru)),
+    Entry("RNN", 1, 22, layer(1, 1, 1, _rnn)),
     Entry("ReverseSequence", 10, 28, reverse_sequence),
 )

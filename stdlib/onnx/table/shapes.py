@@ -8,6 +8,7 @@ import numpy as np
 
 from codegen.dtypes import DTYPES
 from polyhedral import affine
+from stdlib.onnx.model import Array
 from stdlib.onnx.site import Rule, Site
 from stdlib.onnx.table.entry import Entry
 from stdlib.onnx.tensors import element_type

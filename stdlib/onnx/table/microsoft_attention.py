@@ -16,9 +16,11 @@ from stdlib.onnx.table.moving import joined, slice_axis, transposed
 from tensorlang.graph.nodes import Value
 
 
-def attended(n: Site, q: Value, k: Value, v: Value, scale: float, biases: list[Value], cap: float = 0.0) -> Value:
+def attended(
+    n: Site, q: Value, k: Value, v: Value, scale: float, biases: list[Value], cap: float = 0.0, sink: Value | None = None
+) -> Value:
     """Return [batch, queries, heads * size] of heads [batch, heads, length, size]; `biases` broadcast to [batch, shared, group, queries,
-    keys], where heads of queries share heads of keys."""
+    keys], where heads of queries share heads of keys. `sink`: the score of one more key for each head, which has no value."""
     (batch, heads, queries, _), (shared, keys) = q.shape, k.shape[1:3]
     if not shared or heads % shared or v.shape[:3] != k.shape[:3]:
         raise n.wrong(f"queries, keys and values of the shapes {list(q.shape)}, {list(k.shape)} and {list(v.shape)}")
@@ -26,7 +28,8 @@ def attended(n: Site, q: Value, k: Value, v: Value, scale: float, biases: list[V
     found = n.op("map_with", found, f="soft_cap", a=cap) if cap > 0 else found
     for bias in biases:
         found = n.op("add", found, bias)
-    y = n.op("matmul", n.op("masked_softmax", found), n.view(v, (batch, shared, 1, keys, v.shape[3])))
+    shares = n.op("masked_softmax", found) if sink is None else n.op("sink_softmax", found, n.view(sink, (shared, heads // shared, 1)))
+    y = n.op("matmul", shares, n.view(v, (batch, shared, 1, keys, v.shape[3])))
     y = n.view(y, (batch, heads, queries, v.shape[3]))
     return n.view(transposed(n, y, (0, 2, 1, 3)), (batch, queries, heads * v.shape[3]))
 
@@ -52,20 +55,27 @@ def _causal(n: Site, q: Value, keys: int) -> list[Value]:
 
 
 def _mask(n: Site, mask: Value | None, q: Value, keys: int) -> list[Value]:
-    """Return what a mask adds: 0 for keys that count, else `mask_filter_value`. It is a length a row, or a number for each key of a row, or
-    of a query."""
+    """Return what a mask adds: 0 for keys that count, else `mask_filter_value`. It says where rows end, or end and begin, or has a number
+    for each key of a row, of a query, or of each pair of places there may be."""
+    low = n.real("mask_filter_value", -10000.0)
     if mask is None:
         return []
     batch, _, queries, _ = q.shape
-    if mask.shape == (batch,):
-        allowed = n.op("length_mask", cast(n, mask, DTYPES["i64"]), queries=queries, keys=keys)
-        shape: tuple[int, ...] = (batch, 1, 1, queries, keys)
+    shape: tuple[int, ...] = (batch, 1, 1, queries, keys)
+    if mask.shape in ((batch,), (2 * batch,)):
+        ends = cast(n, mask, DTYPES["i64"])
+        allowed = n.op("length_mask", slice_axis(n, ends, 0, 0, batch), queries=queries, keys=keys)
+        if mask.shape != (batch,):  # where rows begin stands behind where they end
+            before = n.op("length_mask", slice_axis(n, ends, 0, batch, batch), queries=queries, keys=keys)
+            allowed = n.op("logical_and", allowed, n.op("logical_not", before))
     elif mask.shape in ((batch, keys), (batch, queries, keys)):
         allowed = n.op("greater", mask, n.filled((), mask.dtype, 0))
         shape = (batch, 1, 1, *((1,) if len(mask.shape) == 2 else (queries,)), keys)
+    elif len(mask.shape) == 4 and mask.shape[:2] == (batch, 1) and mask.shape[2] == mask.shape[3] >= keys:
+        last = slice_axis(n, slice_axis(n, mask, 2, keys - queries, queries), 3, 0, keys)
+        allowed = n.op("greater", last, n.filled((), mask.dtype, 0))
     else:
         raise n.unsupported(f"a mask of the shape {list(mask.shape)}")
-    low = n.real("mask_filter_value", -10000.0)
     return [n.view(n.op("select", allowed, n.filled((), q.dtype), n.filled((), q.dtype, low)), shape)]
 
 
@@ -125,18 +135,59 @@ def multi_head_attention(n: Site) -> Result:
         k, v = (_packed(n, k, j, 2) for j in range(2))
     if k is None or v is None:
         raise n.wrong("there are no keys or values")
-    if bias is not None:
-        sizes = [value.shape[-1] if len(value.shape) == 3 else 0 for value in (q, k, v)]
-        if bias.shape != (sum(sizes),):
-            raise n.wrong(f"a bias of the shape {list(bias.shape)} for {sizes} elements")
-        q = n.op("add", q, slice_axis(n, bias, 0, 0, sizes[0]))
-        k = n.op("add", k, slice_axis(n, bias, 0, sizes[0], sizes[1])) if sizes[1] else k
-        v = n.op("add", v, slice_axis(n, bias, 0, sizes[0] + sizes[1], sizes[2])) if sizes[2] else v
+    q, k, v = _biased(n, bias, q, k, v)
     q, k, v = (value if len(value.shape) == 4 else heads_of(n, value, heads) for value in (q, k, v))
     if n.maybe(6) is not None:
         k, v = joined(n, (n.arg(6), k), 2), joined(n, (n.arg(7), v), 2)
     keys = k.shape[2]
     biases = [*_mask(n, n.maybe(4), q, keys), *_bias(n, n.maybe(5), q, keys), *_causal(n, q, keys)]
+    y = attended(n, q, k, v, _scale(n, q.shape[3]), biases)
+    return y, k if n.has_output(1) else None, v if n.has_output(2) else None
+
+
+def _biased(n: Site, bias: Value | None, q: Value, k: Value, v: Value) -> tuple[Value, Value, Value]:
+    """Return queries, keys and values with a bias added, which has none for what comes in heads."""
+    if bias is None:
+        return q, k, v
+    sizes = [value.shape[-1] if len(value.shape) == 3 else 0 for value in (q, k, v)]
+    if bias.shape != (sum(sizes),) and sizes[1:] == [0, 0]:
+        bias = slice_axis(n, bias, 0, 0, sizes[0])  # of keys and values that come in heads it has been added
+    if bias.shape != (sum(sizes),):
+        raise n.wrong(f"a bias of the shape {list(bias.shape)} for {sizes} elements")
+    starts = (0, sizes[0], sizes[0] + sizes[1])
+    parts = zip((q, k, v), starts, sizes, strict=True)
+    q, k, v = (n.op("add", value, slice_axis(n, bias, 0, at, size)) if size else value for value, at, size in parts)
+    return q, k, v
+
+
+def decoder_attention(n: Site) -> Result:
+    """One query a row. Keys and values are new and stand behind those of the past, or are all that there are (heads, of an encoder). Where
+    past and present share memory, this has room for more, and how many there are is an input."""
+    heads = n.integer("num_heads", 0, low=1)
+    q, k, v, mask, past = n.arg(0), n.maybe(1), n.maybe(2), n.maybe(3), n.maybe(5)
+    if n.maybe(9) is not None or n.flag("output_qk"):
+        raise n.unsupported("cache_indirection or output_qk = 1")
+    n.without_effect(inputs=[8])
+    if k is None or v is None:
+        size = q.shape[-1] // 3
+        q, k, v = (slice_axis(n, q, 2, j * size, size) for j in range(3))
+    q, k, v = _biased(n, n.maybe(10), q, k, v)
+    own = len(k.shape) == 3
+    q, k, v = (value if len(value.shape) == 4 else heads_of(n, value, heads) for value in (q, k, v))
+    biases: list[Value] = []
+    if n.flag("past_present_share_buffer") and own and past is not None:
+        batch, keys = q.shape[0], past.shape[2]
+        before = n.op("add", n.filled((batch,), DTYPES["i64"]), cast(n, n.view(n.arg(7), ()), DTYPES["i64"]))
+        k, v = (_cached(n, n.arg(j), value, before, keys) for j, value in ((5, k), (6, v)))
+        seen = n.op("cached_mask", before, queries=q.shape[2], keys=keys)
+        biases.append(n.view(n.op("mask_bias", seen, n.filled((), q.dtype)), (batch, 1, 1, q.shape[2], keys)))
+        if mask is not None and mask.shape != (batch, keys):
+            raise n.unsupported(f"a mask of the shape {list(mask.shape)} for room for {keys} keys")
+    elif own and past is not None:
+        k, v = joined(n, (past, k), 2), joined(n, (n.arg(6), v), 2)
+    n.without_effect(inputs=[5, 6, 7])
+    keys = k.shape[2]
+    biases += [*_mask(n, mask, q, keys), *_bias(n, n.maybe(4), q, keys)]
     y = attended(n, q, k, v, _scale(n, q.shape[3]), biases)
     return y, k if n.has_output(1) else None, v if n.has_output(2) else None
 
@@ -152,8 +203,9 @@ def _packed(n: Site, x: Value, k: int, count: int) -> Value:
 def group_query_attention(n: Site) -> Result:
     """Each row of the batch has keys of its own length, `seqlens_k` + 1 with those that are new; the new ones stand behind the others."""
     heads, shared = n.integer("num_heads", 0, low=1), n.integer("kv_num_heads", 0, low=1)
-    if any(n.maybe(k) is not None for k in range(9, len(n.inputs))) or n.integer("smooth_softmax", 0):
-        raise n.unsupported("position_ids, attention_bias, a head_sink or smooth_softmax")
+    if n.integer("qk_output", 0) or n.flag("sliding_window_cache") or any(n.text(f"{c}_quant_type", "NONE") != "NONE" for c in "kv"):
+        raise n.unsupported("qk_output, sliding_window_cache or quantised keys and values")
+    n.without_effect("kv_cache_bit_width")
     x, ends, total = n.arg(0), n.arg(5), n.constant_ints(6) or (0,)
     if n.maybe(1) is None:
         if len(x.shape) != 3 or x.shape[2] % (heads + 2 * shared):
@@ -168,19 +220,46 @@ def group_query_attention(n: Site) -> Result:
     ends = cast(n, n.view(ends, (batch,)), DTYPES["i64"])
     first = queries > 1 and queries == total[0]
     before = n.filled((batch,), DTYPES["i64"]) if first else n.op("sub", ends, n.filled((), DTYPES["i64"], queries - 1))
+    if n.maybe(14) is not None:
+        shown = n.real("qk_norm_epsilon", 1e-6)
+        q = n.op("rms_norm", q, n.arg(14), axis=3, eps=n.real("q_norm_epsilon", shown))
+        k = n.op("rms_norm", k, n.arg(15), axis=3, eps=n.real("k_norm_epsilon", shown))
+    interleaved = n.flag("rotary_interleaved")
     if n.flag("do_rotary"):
-        places = n.op("positions_from", before, count=queries)
+        places = n.maybe(9) or n.op("positions_from", before, count=queries)
         cosines, sines = (n.op("gather", n.arg(j), places, axis=0) for j in (7, 8))
         width = 2 * cosines.shape[-1]
         cosines, sines = (n.view(t, (batch, queries, 1, width // 2)) for t in (cosines, sines))
-        q, k = (rotated(n, value, cosines, sines, width, n.flag("rotary_interleaved")) for value in (q, k))
+        q, k = (rotated(n, value, cosines, sines, width, interleaved) for value in (q, k))
+    n.without_effect("qk_norm_epsilon", "q_norm_epsilon", "k_norm_epsilon", inputs=[7, 8, 9])
     q, k, v = (transposed(n, value, (0, 2, 1, 3)) for value in (q, k, v))
     keys = max(total[0], 0 if n.maybe(3) is None else n.arg(3).shape[2])
     k, v = (_cached(n, n.maybe(j), value, before, keys) for j, value in ((3, k), (4, v)))
-    seen = n.op("cached_mask", before, queries=queries, keys=keys, width=n.integer("local_window_size", -1))
+    window = n.integer("local_window_size", -1)
+    if n.flag("causal", True):
+        seen = n.op("cached_mask", before, queries=queries, keys=keys, width=window)
+    else:
+        seen = n.op("length_mask", n.op("add", ends, n.filled((), DTYPES["i64"], 1)), queries=queries, keys=keys)
     bias = n.op("mask_bias", seen, n.filled((), q.dtype))
-    biases = [n.view(bias, (batch, 1, 1, queries, keys))]
-    return attended(n, q, k, v, _scale(n, size), biases, n.real("softcap", 0.0)), k, v
+    biases = [n.view(bias, (batch, 1, 1, queries, keys)), *_grouped_bias(n, n.maybe(10), q, shared, keys)]
+    sink = n.maybe(11)
+    if sink is None and n.integer("smooth_softmax", -1) == 1:
+        sink = n.filled((heads,), q.dtype)
+    n.without_effect("smooth_softmax")
+    return attended(n, q, k, v, _scale(n, size), biases, n.real("softcap", 0.0), sink), k, v
+
+
+def _grouped_bias(n: Site, bias: Value | None, q: Value, shared: int, keys: int) -> list[Value]:
+    """Return what is added to scores for heads of which groups share keys; of keys that there is only room for it says nothing."""
+    if bias is None:
+        return []
+    heads, queries = q.shape[1:3]
+    if len(bias.shape) != 4 or bias.shape[1] not in (1, heads) or bias.shape[2] != queries or bias.shape[3] > keys:
+        raise n.wrong(f"a bias of the shape {list(bias.shape)} for {heads} heads, {queries} queries and {keys} keys")
+    if bias.shape[3] < keys:
+        bias = n.op("pad", bias, n.filled((), bias.dtype), lo=(0,) * 4, hi=(0, 0, 0, keys - bias.shape[3]))
+    groups = (1, 1) if bias.shape[1] == 1 else (shared, heads // shared)
+    return [n.view(bias, (bias.shape[0], *groups, queries, keys))]
 
 
 def _rows(n: Site, x: Value, count: int) -> Value:
@@ -203,6 +282,7 @@ def _cached(n: Site, past: Value | None, new: Value, before: Value, keys: int) -
 def rotary(n: Site) -> Value:
     """[batch, length, heads * size] or [batch, heads, length, size]; positions are one a row, or one an element."""
     x, positions, cosines, sines = n.args()
+    n.without_effect("num_heads", "rotary_embedding_dim")
     if n.real("scale", 1.0) != 1.0 or n.flag("is_packed_batching"):
         raise n.unsupported("a scale, or is_packed_batching")
     if len(x.shape) == 4:
@@ -225,6 +305,7 @@ def rotary(n: Site) -> Value:
 RULES = (
     microsoft("Attention", attention),
     microsoft("MultiHeadAttention", multi_head_attention),
+    microsoft("DecoderMaskedMultiHeadAttention", decoder_attention),
     microsoft("GroupQueryAttention", group_query_attention),
     microsoft("RotaryEmbedding", rotary),
 )

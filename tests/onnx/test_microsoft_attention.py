@@ -1,0 +1,126 @@
+"""Attention as onnxruntime writes it, with all that it may be given: masks, biases, positions, sinks, and room for keys to come."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from microsoft_operators import I32, Array, check, draw, model
+from onnx_evaluate import staged
+
+from stdlib.onnx import Importer
+from tensorlang.diagnostics import CompileError
+
+
+@pytest.mark.parametrize("causal", [0, 1])
+def test_masks_say_where_rows_begin_or_which_places_see_each_other(causal: int) -> None:
+    x, w, b = draw(2, 4, 8), draw(8, 24) / 4, draw(24)
+    check("Attention", x, w, b, np.asarray([4, 3, 1, 0], I32), num_heads=2, unidirectional=causal, mask_filter_value=-5000.0)
+    check("Attention", x, w, b, None, None, draw(1, 2, 4, 4), num_heads=2, unidirectional=causal)
+
+
+def computed(op: str, *arrays: Array | None, outputs: int = 1, constants: tuple[int, ...] = (), **attributes: Any) -> list[Array]:
+    feeds = {f"x{k}": a for k, a in enumerate(arrays) if a is not None}
+    names = ["" if a is None else f"x{k}" for k, a in enumerate(arrays)]
+    fixed = [f"x{k}" for k in constants]
+    made = model(op, feeds, names, outputs, fixed, "com.microsoft", **attributes)
+    return staged(made, {name: a for name, a in feeds.items() if name not in fixed})
+
+
+def same(found: list[Array], expected: list[Array]) -> None:
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_a_mask_may_have_room_for_more_places() -> None:
+    x, w, b, past = draw(2, 4, 8), draw(8, 24) / 4, draw(24), draw(2, 2, 2, 2, 4)
+    square = np.tril(np.ones((8, 8), I32))
+    wide, narrow = (np.broadcast_to(m, (2, *m.shape)).copy() for m in (square[None], square[2:6, :6]))
+    same(*(computed("Attention", x, w, b, mask, past, outputs=2, num_heads=2) for mask in (wide, narrow)))
+
+
+@pytest.mark.parametrize("past", [0, 3])
+def test_one_query_behind_a_past(past: int) -> None:
+    q, k, v = (draw(2, 1, 8, seed=s) for s in range(3))
+    before = (draw(2, 2, past, 4), draw(2, 2, past, 4, seed=5))
+    mask = np.asarray([[1] * past + [1], [0] * past + [1]], I32)
+    for bias in (None, draw(1, 2, 1, past + 1)):
+        one = computed("DecoderMaskedMultiHeadAttention", q, k, v, mask, bias, *before, outputs=3, num_heads=2, scale=0.3)
+        same(one, computed("MultiHeadAttention", q, k, v, None, mask, bias, *before, outputs=3, num_heads=2, scale=0.3))
+
+
+def test_one_query_among_the_keys_of_an_encoder() -> None:
+    heads = draw(2, 2, 5, 4), draw(2, 2, 5, 4, seed=1)
+    check("DecoderMaskedMultiHeadAttention", draw(2, 1, 8), *heads, np.asarray([[1, 1, 1, 1, 0], [1, 1, 0, 0, 0]], I32), num_heads=2)
+
+
+def test_a_past_with_room_for_more() -> None:
+    q, k, v = (draw(2, 1, 8, seed=s) for s in range(3))
+    room = draw(2, 2, 6, 4), draw(2, 2, 6, 4, seed=5)
+    op = "DecoderMaskedMultiHeadAttention"
+    length = np.asarray([3], I32)
+    found = computed(op, q, k, v, None, None, *room, length, outputs=3, num_heads=2, past_present_share_buffer=1)
+    expected = computed(op, q, k, v, None, None, *(part[:, :, :3] for part in room), outputs=3, num_heads=2)
+    same(found[:1], expected[:1])
+    for a, b, first in zip(found[1:], expected[1:], room, strict=True):
+        np.testing.assert_array_equal(a[:, :, :4], b)
+        np.testing.assert_array_equal(a[:, :, 4:], first[:, :, 4:])
+    check(op, q, k, v, None, None, *room, length, num_heads=2, past_present_share_buffer=1, constants=[7])
+
+
+def grouped(length: int, past: int, **attributes: Any) -> tuple[list[Array], dict[str, Any]]:
+    """Return the first seven arguments of attention whose heads of queries share heads of keys, and its attributes."""
+    batch, heads, shared, size = 2, 4, 2, 16
+    new = [draw(batch, length, count * size, seed=k) for k, count in enumerate((heads, shared, shared))]
+    before = [draw(batch, shared, past, size, seed=k) for k in (0, 3)]
+    total = past + length
+    ends = [np.full(batch, total - 1, I32), np.asarray(total, I32)]
+    return [*new, *before, *ends], {"num_heads": heads, "kv_num_heads": shared, "outputs": 3, **attributes}
+
+
+@pytest.mark.parametrize(("length", "past"), [(5, 0), (1, 5)])
+def test_what_is_added_to_the_scores_of_groups(length: int, past: int) -> None:
+    arrays, attributes = grouped(length, past)
+    for bias in (draw(2, 4, length, past + length), draw(1, 1, length, past + length)):
+        check("GroupQueryAttention", *arrays, None, None, None, bias, **attributes)
+
+
+@pytest.mark.parametrize(("length", "past"), [(5, 0), (1, 5)])
+def test_a_share_of_attention_that_goes_nowhere(length: int, past: int) -> None:
+    arrays, attributes = grouped(length, past, local_window_size=3)
+    check("GroupQueryAttention", *arrays, None, None, None, None, draw(4), **attributes)
+    check("GroupQueryAttention", *arrays, smooth_softmax=1, **attributes)
+    check("GroupQueryAttention", *arrays, smooth_softmax=0, softcap=2.0, **attributes)
+
+
+@pytest.mark.parametrize(("length", "past"), [(5, 0), (1, 5)])
+def test_heads_are_normalised_before_they_are_rotated(length: int, past: int) -> None:
+    arrays, attributes = grouped(length, past, do_rotary=1, qk_norm_epsilon=1e-5)
+    tables = draw(16, 8), draw(16, 8, seed=1)
+    places = np.broadcast_to(np.arange(past, past + length), (2, length)).copy()
+    check("GroupQueryAttention", *arrays, *tables, places, **attributes)
+    arrays, attributes = grouped(length, past)
+    norms = np.abs(draw(16)), np.abs(draw(16, seed=1))
+
+    def normalised(x: Array, g: Array) -> Array:
+        heads = x.reshape(*x.shape[:2], -1, 16)
+        return np.asarray((heads / np.sqrt((heads**2).mean(-1, keepdims=True) + 1e-6) * g).reshape(x.shape), x.dtype)
+
+    expected = [normalised(x, g) for x, g in zip(arrays[:2], norms, strict=True)]
+    one = computed("GroupQueryAttention", *arrays, *[None] * 7, *norms, constants=(6,), **attributes)
+    same(one, computed("GroupQueryAttention", *expected, *arrays[2:], constants=(6,), **attributes))
+
+
+def test_groups_may_see_all_keys() -> None:
+    arrays, attributes = grouped(5, 0)
+    check("GroupQueryAttention", *arrays, causal=0, **attributes)
+
+
+def test_what_is_kept_in_fewer_bits_is_refused() -> None:
+    arrays, attributes = grouped(1, 5)
+    feeds = {f"x{k}": a for k, a in enumerate(arrays)}
+    del attributes["outputs"]
+    made = model("GroupQueryAttention", feeds, list(feeds), 3, ["x6"], "com.microsoft", **attributes, k_quant_type="PER_TENSOR")
+    with pytest.raises(CompileError, match="quantised keys and values"):
+        Importer().load(made)

@@ -65,6 +65,7 @@ def body_in_standard(node: Node, types: Sequence[TypeProto]) -> FunctionProto | 
         return None
     found = FunctionProto()
     found.ParseFromString(data)
+    found.attribute_proto.extend(a.default_value for a in schema.attributes.values() if a.default_value.type)
     if all(entry.domain for entry in found.opset_import):  # it is of another domain, and uses what there is newest of ONNX's own
         found.opset_import.add(version=onnx.defs.onnx_opset_version())
     return found if found.node else None

@@ -14,6 +14,7 @@ from onnx_evaluate import Array, evaluate
 
 from stdlib.onnx import Importer
 from stdlib.onnx.table.einsum import contraction_path
+from tensorlang.diagnostics import CompileError
 
 SOME = settings(max_examples=25, deadline=None, derandomize=True)
 
@@ -228,3 +229,23 @@ def test_functions_of_gates(activations: list[str]) -> None:
     feeds = {"x": noise(3, 2, 4), "w": noise(1, 20, 4), "r": noise(1, 20, 5)}
     for more in (given,) if "ThresholdedRelu" in activations else ({}, given):  # of that one the peer takes another default than ONNX has
         agree("LSTM", feeds, hidden_size=5, activations=activations, **more)
+
+
+@pytest.mark.parametrize("shape", [(4,), (1, 4), (3, 4), (2, 1, 4), (2, 3, 1)])
+@pytest.mark.parametrize("op", ["LayerNormalization", "RMSNormalization"])
+def test_scales_of_normalised_rows_broadcast(op: str, shape: tuple[int, ...]) -> None:
+    feeds = {"x": noise(2, 3, 4), "g": noise(*shape), "b": noise(*shape)}
+    if op == "RMSNormalization":
+        del feeds["b"]
+    agree(op, feeds, opset=23)
+
+
+def test_functions_of_onnx_know_the_defaults_of_their_attributes() -> None:
+    agree("AffineGrid", {"theta": noise(2, 2, 3)}, {"size": np.array([2, 3, 4, 5])}, opset=20)
+
+
+@pytest.mark.parametrize("depth", [np.nan, np.inf, -1.0])
+def test_a_depth_that_is_no_number_of_elements_is_refused(depth: float) -> None:
+    made = model("OneHot", {"x": np.array([1])}, {"d": np.array(depth, np.float32), "v": np.array([0, 1], np.float32)}, {})
+    with pytest.raises(CompileError, match="the depth must be one number"):
+        Importer().load(made)

@@ -60,7 +60,7 @@ def _checked(n: Site, ids: Value, extent: int) -> Value:
 def one_hot(n: Site) -> Value:
     ids, values = n.arg(0), n.arg(2)
     depth = n.constant_of(1)
-    if depth.size != 1 or int(depth.reshape(())) < 0 or values.shape != (2,):
+    if depth.size != 1 or (depth.dtype.kind == "f" and not np.isfinite(depth).all()) or int(depth.reshape(())) < 0 or values.shape != (2,):
         raise n.wrong("the depth must be one number and the values two")
     axis = n.axis_of(n.integer("axis", -1), len(ids.shape) + 1)
     return n.op("one_hot", cast(n, ids, DTYPES["i64"]), values, axis=axis, depth=int(depth.reshape(())))

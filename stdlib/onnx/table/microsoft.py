@@ -12,6 +12,7 @@ from stdlib.onnx.table.contract import conv, conv_transpose, convolution_of, gem
 from stdlib.onnx.table.elementwise import cast, dropout
 from stdlib.onnx.table.entry import microsoft, undefined
 from stdlib.onnx.table.moving import joined, slice_axis, transposed
+from stdlib.onnx.table.normalise import layer_normalised, rms_norm
 from stdlib.onnx.table.reducing import reduced
 from stdlib.onnx.table.spectral import transform
 from tensorlang.graph.nodes import Value
@@ -110,24 +111,13 @@ def activated(n: Site, y: Value) -> Value:
 def skip_layer_norm(n: Site) -> Result:
     """layer_norm(input + skip + bias); the sum is the fourth result."""
     total = _skipped(n, 4)
-    axis = len(total.shape) - 1
-    eps = n.real("epsilon", 1e-12)
-    y, mean, inv = _normalised(n, total, n.arg(2), n.maybe(3), axis, eps)
-    return y, mean, inv, total
+    return *layer_normalised(n, total, n.arg(2), n.maybe(3), len(total.shape) - 1, n.real("epsilon", 1e-12)), total
 
 
 def _skipped(n: Site, bias: int) -> Value:
     x, skip, more = n.arg(0), n.arg(1), n.maybe(bias)
     total = n.op("add", x, skip if skip.shape == x.shape or len(skip.shape) == len(x.shape) else n.view(skip, (1, *skip.shape)))
     return total if more is None else n.op("add", total, more)
-
-
-def _normalised(n: Site, x: Value, g: Value, b: Value | None, axis: int, eps: float) -> tuple[Value, Item, Item]:
-    if not (n.has_output(1) or n.has_output(2)):
-        return n.op("layer_norm", x, g, b, axis=axis, eps=eps), None, None
-    y, mean, inv = n.ops("layer_norm_statistics", x, g, b, axis=axis, eps=eps)
-    kept = x.shape[:axis] + (1,) * (len(x.shape) - axis)
-    return y, n.view(mean, kept), n.view(inv, kept)
 
 
 def skip_rms_norm(n: Site) -> Result:
@@ -137,11 +127,10 @@ def skip_rms_norm(n: Site) -> Result:
     return n.op("rms_norm", total, n.arg(2), axis=len(total.shape) - 1, eps=n.real("epsilon", 1e-12)), None, None, total
 
 
-def rms_norm(n: Site) -> Result:
-    x = n.arg(0)
+def simplified_norm(n: Site) -> Result:
     if n.has_output(1):
         raise n.unsupported("statistics as outputs")
-    return n.op("rms_norm", x, n.arg(1), axis=n.axis("axis", -1, len(x.shape)), eps=n.real("epsilon", 1e-5))
+    return rms_norm(n)
 
 
 def embed_layer_norm(n: Site) -> Result:
@@ -387,8 +376,8 @@ RULES = (
     microsoft("NhwcFusedConv", nhwc_conv),
     microsoft("SkipLayerNormalization", skip_layer_norm),
     microsoft("SkipSimplifiedLayerNormalization", skip_rms_norm),
-    microsoft("SimplifiedLayerNormalization", rms_norm),
-    undefined("SimplifiedLayerNormalization", rms_norm),
+    microsoft("SimplifiedLayerNormalization", simplified_norm),
+    undefined("SimplifiedLayerNormalization", simplified_norm),
     microsoft("EmbedLayerNormalization", embed_layer_norm),
     microsoft("GroupNorm", group_norm),
     microsoft("SkipGroupNorm", skip_group_norm),

@@ -32,21 +32,53 @@ def batch_norm(n: Site) -> tuple[Value | None, ...]:
 
 
 def layer_norm(n: Site) -> tuple[Value | None, ...]:
-    x, g, b = n.arg(0), n.arg(1), n.maybe(2)
+    x = n.arg(0)
     axis = n.axis("axis", -1, len(x.shape))
-    eps = n.real("epsilon", 1e-5)
     if n.integer("stash_type", 1) != 1:
         raise n.unsupported("stash_type other than 1")
-    if not (n.has_output(1) or n.has_output(2)):
-        return (n.op("layer_norm", x, g, b, axis=axis, eps=eps),)
-    y, mean, inv = n.ops("layer_norm_statistics", x, g, b, axis=axis, eps=eps)
-    kept = x.shape[:axis] + (1,) * (len(x.shape) - axis)
-    return y, n.view(mean, kept), n.view(inv, kept)
+    return layer_normalised(n, x, n.arg(1), n.maybe(2), axis, n.real("epsilon", 1e-5))
+
+
+def layer_normalised(n: Site, x: Value, g: Value, b: Value | None, axis: int, eps: float) -> tuple[Value, Value | None, Value | None]:
+    """Return `x` normalised over its axes from `axis` on and, where the node has such outputs, the means and what was multiplied by."""
+    g, b = _narrowed(n, g, len(x.shape) - axis), None if b is None else _narrowed(n, b, len(x.shape) - axis)
+    wide = any(v is not None and len(v.shape) > len(x.shape) - axis for v in (g, b))
+    own = (None, None) if wide else (g, b)
+    if n.has_output(1) or n.has_output(2):
+        y, *statistics = n.ops("layer_norm_statistics", x, *own, axis=axis, eps=eps)
+        kept = x.shape[:axis] + (1,) * (len(x.shape) - axis)
+        mean, inv = (n.view(value, kept) for value in statistics)
+    else:
+        y, mean, inv = n.op("layer_norm", x, *own, axis=axis, eps=eps), None, None
+    if wide:
+        y = n.op("mul", y, g)
+        y = y if b is None else n.op("add", y, b)
+    return _of_shape(n, y, x.shape), mean, inv
 
 
 def rms_norm(n: Site) -> Value:
+    """The mean square is of the axes from `axis` on; the scale may have one for each element of other axes, too."""
     x = n.arg(0)
-    return n.op("rms_norm", x, n.arg(1), axis=n.axis("axis", -1, len(x.shape)), eps=n.real("epsilon", 1e-5))
+    if n.integer("stash_type", 1) != 1:
+        raise n.unsupported("stash_type other than 1")
+    axis, eps = n.axis("axis", -1, len(x.shape)), n.real("epsilon", 1e-5)
+    g = _narrowed(n, n.arg(1), len(x.shape) - axis)
+    if len(g.shape) <= len(x.shape) - axis:
+        return n.op("rms_norm", x, g, axis=axis, eps=eps)
+    return _of_shape(n, n.op("mul", n.op("rms_norm", x, None, axis=axis, eps=eps), g), x.shape)
+
+
+def _narrowed(n: Site, value: Value, rank: int) -> Value:
+    """Return a value without axes of extent one in front of its last `rank` axes."""
+    front = value.shape[: max(0, len(value.shape) - rank)]
+    return n.view(value, value.shape[len(front) :]) if all(extent == 1 for extent in front) else value
+
+
+def _of_shape(n: Site, y: Value, shape: tuple[int, ...]) -> Value:
+    """Return `y`, which a scale or bias must not have made larger."""
+    if y.shape != shape:
+        raise n.wrong(f"a scale or bias makes the shape {list(y.shape)} of {list(shape)}")
+    return y
 
 
 def instance_norm(n: Site) -> Value:

@@ -25,7 +25,7 @@ from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProt
 from stdlib.onnx.functions import substituted
 from stdlib.onnx.model import Array, Attribute, Block, Declared, Dim, Model, Node
 from stdlib.onnx.problems import Refusal, Unsupported, quoted
-from stdlib.onnx.tensors import TEXT, Folder, element_type, read_tensor
+from stdlib.onnx.tensors import TEXT, Folder, element_type, read_sparse, read_tensor
 from stdlib.onnx.wire import separated
 from tensorlang.diagnostics import CompileError, Diagnostic
 from tensorlang.memory_map import contents
@@ -44,6 +44,7 @@ _KIND: dict[int, tuple[str, int]] = {
     AttributeProto.STRINGS: ("strings", 0),
     AttributeProto.GRAPH: ("g", 1),
     AttributeProto.TYPE_PROTO: ("tp", 1),
+    AttributeProto.SPARSE_TENSOR: ("sparse_tensor", 1),
 }
 _FORMS: Mapping[str, Form] = {
     "": "tensor",
@@ -177,9 +178,10 @@ class _Reader:
 
     def _block(self, graph: GraphProto, what: str) -> Block:
         """Return a graph inside of a node. Raises Refusal and Unsupported."""
-        if graph.sparse_initializer:
-            raise Unsupported(f"{what} has sparse initializers")
         arrays = {t.name: read_tensor(t, self.folder, f"initializer {quoted(t.name)} of {what}") for t in graph.initializer}
+        for sparse in graph.sparse_initializer:
+            name = sparse.values.name
+            arrays[name] = read_sparse(sparse, self.folder, f"initializer {quoted(name)} of {what}")
         nodes = [self._node(n, label) for n, label in zip(graph.node, _labels(graph.node), strict=True)]
         inputs, outputs = (tuple(v.name for v in values) for values in (graph.input, graph.output))
         return _checked(Block(inputs, outputs, arrays, tuple(nodes)), what)
@@ -202,18 +204,22 @@ class _Reader:
             raise CompileError(*self.problems)
 
     def _initializers(self, graph: GraphProto) -> dict[str, Array]:
-        if graph.sparse_initializer:
-            self.missing.append("sparse initializers")
         arrays: dict[str, Array] = {}
+
+        def keep(name: str, array: Array | None) -> None:
+            if not name:
+                self.problems.append(Diagnostic("O002", "an initializer has no name"))
+            elif name in arrays:
+                self.problems.append(Diagnostic("O002", f"two initializers are called {quoted(name)}"))
+            elif array is not None:
+                arrays[name] = array
+
         for k, tensor in enumerate(graph.initializer):
             what = f"initializer {quoted(tensor.name)}"
-            array = self._collect(read_tensor, tensor, self.folder, what, self.weights.get(k))
-            if not tensor.name:
-                self.problems.append(Diagnostic("O002", "an initializer has no name"))
-            elif tensor.name in arrays:
-                self.problems.append(Diagnostic("O002", f"two initializers are called {quoted(tensor.name)}"))
-            elif array is not None:
-                arrays[tensor.name] = array
+            keep(tensor.name, self._collect(read_tensor, tensor, self.folder, what, self.weights.get(k)))
+        for sparse in graph.sparse_initializer:
+            name = sparse.values.name
+            keep(name, self._collect(read_sparse, sparse, self.folder, f"initializer {quoted(name)}"))
         for value in graph.input:
             if value.name in arrays:
                 self._collect(self._agrees, value, arrays[value.name])
@@ -325,7 +331,7 @@ class _Reader:
             raise Refusal("O005", f"{what} is {_kind_name(kind)} and must be {_kind_name(declared)}")
         if kind not in _KIND:
             raise Unsupported(f"{what} is {_kind_name(kind)}")
-        filled = [f for f in ("f", "i", "s", "t", "g", "tp") if attribute.HasField(f)]
+        filled = [f for f in ("f", "i", "s", "t", "g", "tp", "sparse_tensor") if attribute.HasField(f)]
         filled += [f for f in ("floats", "ints", "strings", "tensors", "graphs") if len(getattr(attribute, f))]
         field, count = _KIND[kind]
         if any(f != field for f in filled) or (count and not filled):
@@ -333,6 +339,8 @@ class _Reader:
         match kind:
             case AttributeProto.TENSOR:
                 return read_tensor(attribute.t, self.folder, what)
+            case AttributeProto.SPARSE_TENSOR:
+                return read_sparse(attribute.sparse_tensor, self.folder, what)
             case AttributeProto.GRAPH:
                 return self._block(attribute.g, what)
             case AttributeProto.TYPE_PROTO:

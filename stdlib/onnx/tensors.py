@@ -12,9 +12,9 @@ from math import prod
 from pathlib import Path
 
 import numpy as np
-from onnx import TensorProto, numpy_helper
+from onnx import SparseTensorProto, TensorProto, numpy_helper
 
-from codegen.dtypes import DTYPES, DType
+from codegen.dtypes import DTYPES, DType, from_numpy
 from stdlib.onnx.external import inside
 from stdlib.onnx.model import Array
 from stdlib.onnx.problems import Refusal, Unsupported, quoted
@@ -23,6 +23,8 @@ from tensorlang.memory_map import contents
 
 LIMIT_BYTES = 1 << 36
 """No single value may be larger: 64 GiB."""
+LIMIT_OF_SPARSE = 1 << 31
+"""Nor one that is stored without its zeros, as it is kept with them: 2 GiB."""
 
 ELEMENT_TYPES: dict[int, DType] = {
     TensorProto.DOUBLE: DTYPES["f64"],
@@ -110,6 +112,31 @@ def read_tensor(tensor: TensorProto, folder: Folder | None, what: str, raw: memo
             raise Refusal("O003", f"{what} stores its elements twice, in raw_data and in {fields[0]}")
         return _from_bytes(tensor.raw_data if raw is None else raw, dtype, shape, what)
     return _from_fields(tensor, dtype, shape, fields, what)
+
+
+def read_sparse(tensor: SparseTensorProto, folder: Folder | None, what: str) -> Array:
+    """Return all elements of a tensor that stores those which are not zero, with their places: one number each, or one an axis."""
+    values, places = read_tensor(tensor.values, folder, what), read_tensor(tensor.indices, folder, f"the places of {what}")
+    shape, dtype = tuple(tensor.dims), from_numpy(values.dtype)
+    if dtype is None or values.ndim != 1 or places.dtype != np.int64:
+        raise Refusal("O003", f"{what} stores {values.dtype}{list(values.shape)} at the places {places.dtype}{list(places.shape)}")
+    if any(extent < 0 for extent in shape):
+        raise Refusal("O003", f"{what} has the negative dimension {min(shape)}", f"its shape is {list(shape)}")
+    check_size(dtype, shape, what)
+    if prod(shape) * dtype.size_bytes > LIMIT_OF_SPARSE:
+        raise Refusal("O014", f"{what} is too large", f"with its zeros {dtype}{list(shape)} takes more than {LIMIT_OF_SPARSE >> 30} GiB")
+    of_axes = places.ndim == 2 and places.shape == (len(values), len(shape))
+    if not of_axes and places.shape != values.shape:
+        raise Refusal("O003", f"{what} stores {len(values)} elements at places of the shape {list(places.shape)}")
+    limits = np.array(shape if of_axes else [prod(shape)], np.int64)
+    if np.any((places.reshape(len(values), -1) < 0) | (places.reshape(len(values), -1) >= limits)):
+        raise Refusal("O003", f"{what} stores elements outside of its shape {list(shape)}")
+    made = np.zeros(shape, values.dtype)
+    if of_axes:
+        made[tuple(places.T)] = values
+    else:
+        made.reshape(-1)[places] = values
+    return made
 
 
 def _strings(tensor: TensorProto, shape: tuple[int, ...], fields: list[str], what: str) -> Array:

@@ -25,12 +25,14 @@ def constant(n: Site) -> Value:
         raise n.wrong(f"exactly one attribute gives the value, not {len(given)}")
     ((name, value),) = given.items()
     match name:
-        case "value":
+        case "value" | "sparse_value":
             return n.constant(np.asarray(value))
         case "value_int" | "value_ints":
             return n.constant(np.asarray(value, np.int64))
         case "value_float" | "value_floats":
             return n.constant(np.asarray(value, np.float32))
+        case "value_string" | "value_strings":
+            return n.constant(np.asarray(value, object))
         case _:
             raise n.unsupported(f"the attribute {name}")
 

@@ -58,6 +58,8 @@ UNDEFINED = frozenset(
     ("", op) for op in ("SimplifiedLayerNormalization", "Affine", "Crop", "ImageScaler", "ParametricSoftplus", "Scale", "ScaledTanh")
 )
 """Operators that onnxruntime has in ONNX's own domain: one that it writes there, and those that ONNX had on trial and took back."""
+LAID_OUT = ("com.microsoft.nchwc",)
+"""Domains whose operators take weights in blocks, as long as the registers of the processor that the model was optimised on."""
 T = TypeVar("T")
 P = ParamSpec("P")
 
@@ -199,6 +201,8 @@ class _Reader:
     def _stop(self) -> None:
         if self.missing:
             notes, help = tuple(dict.fromkeys(self.missing)), None if not self.unknown else self.elsewhere.how(*self.unknown[0])
+            if any(quoted(domain) in note for note in notes for domain in LAID_OUT):
+                help = "compile the model that it was made of, or let onnxruntime save it with `graph_optimization_level = ORT_ENABLE_EXTENDED`"
             self.problems.append(Diagnostic("O010", "this model needs what is not supported yet", (), notes, help))
         if self.problems:
             raise CompileError(*self.problems)
@@ -278,6 +282,10 @@ class _Reader:
             if domain in ("", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training"):
                 title = f"node {quoted(label)}: ONNX has no operator {quoted(node.op_type)} in version {version}"
                 raise Refusal("O007", title, help=_did_you_mean(node.op_type, _op_types(domain)))
+            if domain in LAID_OUT:
+                raise Unsupported(
+                    f"operators of the domain {quoted(domain)}: their weights are laid out for one processor, in blocks whose length no file tells"
+                )
             self.unknown.append((domain, node.op_type, version))
             raise Unsupported(f"node {quoted(label)}: operator {quoted(node.op_type)} of the domain {quoted(domain)}")
         attributes = self._attributes(node, label, schema)

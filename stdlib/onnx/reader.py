@@ -202,7 +202,7 @@ class _Reader:
         if self.missing:
             notes, help = tuple(dict.fromkeys(self.missing)), None if not self.unknown else self.elsewhere.how(*self.unknown[0])
             if any(quoted(domain) in note for note in notes for domain in LAID_OUT):
-                help = "compile the model that it was made of, or let onnxruntime save it with `graph_optimization_level = ORT_ENABLE_EXTENDED`"
+                help = "compile the model it was made of, or save it with `graph_optimization_level = ORT_ENABLE_EXTENDED`"
             self.problems.append(Diagnostic("O010", "this model needs what is not supported yet", (), notes, help))
         if self.problems:
             raise CompileError(*self.problems)
@@ -283,9 +283,8 @@ class _Reader:
                 title = f"node {quoted(label)}: ONNX has no operator {quoted(node.op_type)} in version {version}"
                 raise Refusal("O007", title, help=_did_you_mean(node.op_type, _op_types(domain)))
             if domain in LAID_OUT:
-                raise Unsupported(
-                    f"operators of the domain {quoted(domain)}: their weights are laid out for one processor, in blocks whose length no file tells"
-                )
+                laid_out = "their weights are laid out for one processor, in blocks whose length no file tells"
+                raise Unsupported(f"operators of the domain {quoted(domain)}: {laid_out}")
             self.unknown.append((domain, node.op_type, version))
             raise Unsupported(f"node {quoted(label)}: operator {quoted(node.op_type)} of the domain {quoted(domain)}")
         attributes = self._attributes(node, label, schema)

@@ -101,6 +101,8 @@ def close(actual: Any, expected: Any, case: TestCase) -> bool:
         return bool(actual.shape == expected.shape and np.array_equal(actual, expected.astype(object)))
     if actual.dtype != expected.dtype or actual.shape != expected.shape:
         return False
+    if case.model.graph.node[0].op_type == "Bernoulli":  # whose numbers are nobody else's
+        return bool(np.all((actual == 0) | (actual == 1)))
     if actual.dtype.kind in "biu" or actual.dtype.name.startswith(("int", "uint")):
         return bool(np.array_equal(actual, expected))
     rounding = 4 * float(ml_dtypes.finfo(actual.dtype).eps) if actual.dtype.itemsize == 2 else 0.0

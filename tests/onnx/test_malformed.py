@@ -505,12 +505,13 @@ def test_a_chain_of_many_nodes_is_imported_without_recursion() -> None:
 
 def test_everything_that_is_missing_is_reported_at_once() -> None:
     model = sound()
-    model.graph.node.append(helper.make_node("RandomNormalLike", ["x"], ["a"], name="noise"))
-    model.graph.node.append(helper.make_node("RandomUniformLike", ["x"], ["b"], name="chances"))
+    model.opset_import[0].version = 20
+    model.graph.node.append(helper.make_node("ImageDecoder", ["x"], ["a"], name="first"))
+    model.graph.node.append(helper.make_node("ImageDecoder", ["x"], ["b"], name="second"))
     with pytest.raises(CompileError) as caught:
         Importer().load(model)
     text = str(caught.value)
-    assert "`noise`" in text and "`chances`" in text and "RandomNormalLike" in text
+    assert "`first`" in text and "`second`" in text and "ImageDecoder" in text
     assert [d.code for d in caught.value.diagnostics] == ["O010"]
 
 
@@ -558,3 +559,12 @@ def test_a_window_over_constants_that_is_larger_than_anything_waits_for_the_comp
     graph = helper.make_graph([node], "window", [], [result], [constant])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     assert len(Importer().load(model.SerializeToString()).nodes) == 1
+
+
+def test_a_model_in_the_layout_of_one_processor_is_told_what_to_do() -> None:
+    model = sound()
+    model.opset_import.append(helper.make_opsetid("com.microsoft.nchwc", 1))
+    model.graph.node[0].domain = "com.microsoft.nchwc"
+    with pytest.raises(CompileError, match="ORT_ENABLE_EXTENDED") as caught:
+        Importer().load(model)
+    assert "laid out for one processor" in str(caught.value)

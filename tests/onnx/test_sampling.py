@@ -166,3 +166,16 @@ def test_what_is_dropped_follows_from_the_seed() -> None:
     (found,) = staged(made, {"x0": x, "x1": np.array(0.25, np.float32), "x2": np.array(True)})
     kept = np.random.RandomState(7).uniform(0, 1, x.shape) >= 0.25
     np.testing.assert_allclose(found, np.where(kept, 1 / 0.75, 0), rtol=1e-6)
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.5])
+def test_regions_are_pooled_as_onnxruntime_does(scale: float) -> None:
+    x = np.random.default_rng(0).standard_normal((2, 3, 7, 8), np.float32)
+    rois = np.array([[0, 1, 1, 6, 5], [1, 0, 0, 15, 13], [0, -4, -3, -1, -1], [1, 3.5, 2.5, 3, 2]], np.float32)
+    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, list(a.shape)) for name, a in (("x", x), ("r", rois))]
+    node = helper.make_node("MaxRoiPool", ["x", "r"], ["y"], pooled_shape=[2, 3], spatial_scale=scale)
+    graph = helper.make_graph([node], "g", infos, [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    session = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    expected = session.run(None, {"x": x, "r": rois})[0]
+    np.testing.assert_array_equal(staged(made, {"x": x, "r": rois})[0], expected)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import reduce
 from math import prod
+from zlib import crc32
 
 import numpy as np
 
@@ -180,7 +181,7 @@ def identity(n: Site) -> Item:
 
 
 def dropout(n: Site) -> tuple[Value | None, ...]:
-    """In inference the input itself, and a mask of ones. In training what is dropped depends on the seed, which has to be there."""
+    """In inference the input itself, and a mask of ones. In training what is dropped depends on the seed, or else on the node's name."""
     if n.node.since >= 12 and n.maybe(2) is not None and bool(np.any(n.constant_of(2))) and not _keeps_all(n):
         return _dropped(n)
     if n.node.since < 7 and not n.flag("is_test") and n.has_output(1):
@@ -192,12 +193,15 @@ def dropout(n: Site) -> tuple[Value | None, ...]:
 
 def _dropped(n: Site) -> tuple[Value | None, ...]:
     x = n.arg(0)
-    if not n.has("seed"):
-        raise n.unsupported("training_mode = 1 and no seed")
     ratio = n.filled((), x.dtype, 0.5) if n.maybe(1) is None else cast(n, n.view(n.arg(1), ()), x.dtype)
     flat = n.view(x, (prod(x.shape),))
-    y, mask = n.ops("dropout", flat, ratio, seed=n.integer("seed", 0, low=0, high=2**32 - 1))
+    y, mask = n.ops("dropout", flat, ratio, seed=n.integer("seed", seed_of_name(n), low=0, high=2**32 - 1))
     return n.view(y, x.shape), n.view(mask, x.shape)
+
+
+def seed_of_name(n: Site) -> int:
+    """Return 32 bits for a node that has no seed: others than another node's, and the same in each run."""
+    return crc32(f"{n.path}{n.node.label}".encode())
 
 
 def _keeps_all(n: Site) -> bool:

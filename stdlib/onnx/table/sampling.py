@@ -85,6 +85,24 @@ def roi_align(n: Site) -> Value:
     return n.op("roi_max" if largest else "roi_mean", x, cast(n, ids, DTYPES["i64"]), *taps, *counts)
 
 
+def max_roi_pool(n: Site) -> Value:
+    """The greatest elements of the bins of regions, whose corners are rounded to elements; of bins without any 0."""
+    x, rois = n.arg(0), n.arg(1)
+    bins, scale = n.integers("pooled_shape", low=1, count=2), n.real("spatial_scale", 1.0)
+    if len(x.shape) != 4 or rois.shape[1:] != (5,):
+        raise n.wrong(f"regions of the shape {list(rois.shape)} in images of the shape {list(x.shape)}")
+    shape = (rois.shape[0], x.shape[1], *bins)
+    if not prod(x.shape) or not rois.shape[0]:
+        return n.filled(shape, x.dtype)
+    columns = [n.view(slice_axis(n, rois, 1, k, 1), rois.shape[:1]) for k in range(5)]
+    ends = [
+        end
+        for extent, count, low, high in ((x.shape[2], bins[0], columns[2], columns[4]), (x.shape[3], bins[1], columns[1], columns[3]))
+        for end in n.ops("bins_of_regions", low, high, extent=extent, bins=count, scale=scale)
+    ]
+    return n.op("max_of_bins", x, cast(n, columns[0], DTYPES["i64"]), *ends)
+
+
 def deform_conv(n: Site) -> Value:
     """A convolution each of whose windows has its elements where the data say."""
     x, w, offset, bias, mask = n.arg(0), n.arg(1), n.arg(2), n.maybe(3), n.maybe(4)
@@ -125,6 +143,7 @@ def deform_conv(n: Site) -> Value:
 
 RULES = (
     Entry("RoiAlign", 10, 22, roi_align),
+    Entry("MaxRoiPool", 1, 22, max_roi_pool),
     Entry("DeformConv", 19, 22, deform_conv),
     Entry("GridSample", 16, 22, grid_sample),
     Entry("Col2Im", 18, 18, col2im),

@@ -18,6 +18,7 @@ from tensorlang.backends.registry import tools_for
 from tensorlang.diagnostics import error, trimmed
 from tensorlang.graph.data_dependent import Known
 from tensorlang.graph.nodes import Graph
+from tensorlang.graph.taken_apart import TakenApart
 from tensorlang.plugins import IMPORTERS, ONNX_OPERATORS, installed, offered, offers_digest
 from tensorlang.runtime.bundle import BundleKey, bundle_key
 from tensorlang.runtime.model import CompiledModel
@@ -62,6 +63,15 @@ class TellsSignatures(Protocol):
 
     def signature(self, source: Any) -> Signature:
         """Return the signature of the model, with the symbols that it declares. Raises CompileError."""
+        ...
+
+
+@runtime_checkable
+class TakesApart(Protocol):
+    """An importer that shows the values between the nodes of a model."""
+
+    def apart(self, source: Any) -> TakenApart | None:
+        """Return the model taken apart, None where that cannot be done."""
         ...
 
 

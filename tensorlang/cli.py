@@ -1,5 +1,5 @@
-"""The command line: `tensorlang check | fmt | list | show | explain | certify | run | build | bench | tune | cache | doctor | lsp | plot |
-explore`.
+"""The command line: `tensorlang check | fmt | list | show | explain | certify | run | diff | build | bench | tune | cache | doctor | lsp |
+plot | explore`.
 
 Exit codes: 0 all is well, 1 diagnostics (on standard error, or as JSON on standard output with --json), 2 wrong usage. What goes wrong
 inside the compiler is one line and a report in a file, never a traceback.
@@ -24,6 +24,7 @@ from tensorlang.commands.cache import cache
 from tensorlang.commands.certify import certify
 from tensorlang.commands.check import check
 from tensorlang.commands.completion import install_completion, show_completion
+from tensorlang.commands.diff import diff
 from tensorlang.commands.doctor import doctor
 from tensorlang.commands.explain import explain
 from tensorlang.commands.explore import explore
@@ -49,6 +50,7 @@ _ELSEWHERE = {
     **dict.fromkeys(("test", "lint", "validate", "verify"), "`tensorlang check` looks for mistakes"),
     **dict.fromkeys(("format",), "it is called `fmt`"),
     "compile": "files are compiled when they run, `tensorlang run`; `tensorlang build` makes libraries",
+    **dict.fromkeys(("compare", "bisect"), "`tensorlang diff MODEL --bisect` compares a model with a peer"),
     **dict.fromkeys(("profile", "time", "benchmark"), "`tensorlang bench` measures, `tensorlang explain MODEL --measure` by kernels"),
     **dict.fromkeys(("info", "env"), "`tensorlang doctor` tells of this machine"),
     **dict.fromkeys(("ls", "ops"), "it is called `list`"),
@@ -94,7 +96,7 @@ def command_line(colour: str) -> None:
 app = command_line
 
 
-for _command in (check, fmt, list_operators, run, build, bench, tune, show, explain, plot, explore, certify, cache, doctor, lsp):
+for _command in (check, fmt, list_operators, run, diff, build, bench, tune, show, explain, plot, explore, certify, cache, doctor, lsp):
     app.add_command(_command)
 
 

@@ -16,6 +16,7 @@ from stdlib.onnx.external import external_files
 from tensorlang.diagnostics import error
 from tensorlang.graph.data_dependent import Known
 from tensorlang.graph.nodes import Graph
+from tensorlang.graph.taken_apart import TakenApart
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -76,6 +77,12 @@ class Importer:
         from stdlib.onnx.importer import signature_of
 
         return signature_of(source)
+
+    def apart(self, source: str | os.PathLike[str] | bytes) -> TakenApart | None:
+        """Return the model with all that its nodes make as outputs, None where it is too large for that."""
+        from stdlib.onnx.apart import taken_apart
+
+        return taken_apart(source)
 
     def files(self, path: str | os.PathLike[str]) -> tuple[Path, ...] | None:
         """Return the files beside the one at `path` that the model is in as well, None where that cannot be told. Does not need `onnx`.

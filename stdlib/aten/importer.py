@@ -41,7 +41,7 @@ def check_operators(program: Program) -> None:
     """Raise CompileError O010 with every operator that nothing is there for."""
     missing = [n for n in program.nodes if n.op not in _INTEGERS and n.op not in program.operators and rule_for(n.op) is None]
     if missing:
-        notes = tuple(dict.fromkeys(f"operator {n.op} of ATen" for n in missing))
+        notes = tuple(dict.fromkeys(f"operator {n.op}" + ("" if "::" in n.op else " of ATen") for n in missing))
         help = (
             "by way of ONNX there may be more: `torch.onnx.export(model, args, dynamo=True)`, and `tensorlang.compile` of what it returns"
         )

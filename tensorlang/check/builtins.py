@@ -13,7 +13,7 @@ from tensorlang.check.reduction import type_named
 from tensorlang.check.runs import Run
 from tensorlang.check.scope import Context, Copies, Scope, expand, unbound
 from tensorlang.check.suggest import at_operands, binder_as_argument, fold_of_a_tensor, fold_of_element, written
-from tensorlang.check.types import ARITY, BITS, ELEMENTARY, FOLDS, holding
+from tensorlang.check.types import ARITY, BITS, CASTS, ELEMENTARY, FOLDS, holding
 from tensorlang.check.values import Choice, Cnd, Idx, Limit, Num, Packed, Tensor, Val, Value
 from tensorlang.diagnostics import CompileError, Span
 from tensorlang.syntax import nodes as sx
@@ -52,11 +52,8 @@ def builtin(ctx: Context, scope: Scope, name: str, node: sx.Apply) -> Value:
 def _called(ctx: Context, scope: Scope, name: str, node: sx.Apply) -> Value:
     if name in ("rank", "pos", "before"):
         return _pack_word(ctx, scope, name, node)
-    if name == "sat":
-        (argument,) = arguments(ctx, scope, node, 1)
-        if len(node.slots) != 1:
-            raise error("T0129", "`sat` needs the type to saturate to", node.span, "here", help="`sat[i8](x)`")
-        return arith.cast(argument, type_named(ctx, scope, node.slots[0]), node.span, saturate=True)
+    if name in CASTS:
+        return _cast(ctx, scope, name, node)
     if name == "width":
         return _width(ctx, scope, node)
     if name in FOLDS:
@@ -90,6 +87,16 @@ def _called(ctx: Context, scope: Scope, name: str, node: sx.Apply) -> Value:
             return _brought_in(ctx, name, at, extent, node.span)
         case _:
             return _linear(arguments(ctx, scope, node, None), node.span)
+
+
+def _cast(ctx: Context, scope: Scope, name: str, node: sx.Apply) -> Value:
+    """Return a value in the type that is named, saturated, or in the type that this one is computed in."""
+    (argument,) = arguments(ctx, scope, node, 1)
+    if len(node.slots) != 1:
+        what, example = ("to saturate to", "sat[i8](x)") if name == "sat" else ("that is computed with", "wide[T](x)")
+        raise error("T0129", f"`{name}` needs the type {what}", node.span, "here", help=f"`{example}`")
+    named = type_named(ctx, scope, node.slots[0])
+    return arith.cast(argument, named if name == "sat" else compute_dtype(named), node.span, saturate=name == "sat")
 
 
 def _width(ctx: Context, scope: Scope, node: sx.Apply) -> Value:

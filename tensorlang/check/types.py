@@ -50,7 +50,10 @@ BITS = frozenset(("bitand", "bitor", "bitxor", "shl", "shr"))
 PASSABLE = ELEMENTARY | BITS | frozenset(("abs", "bitnot", "bits", "from_bits", "min", "max"))
 """Builtins that an `attr f: fn` can be."""
 
-BUILTINS = ELEMENTARY | FOLDS | INDEX_WORDS | BITS | frozenset(("abs", "bitnot", "bits", "from_bits", "sat"))
+CASTS = frozenset(("sat", "wide"))
+"""Casts to a type that is given in brackets, `sat[i8](x)`."""
+
+BUILTINS = ELEMENTARY | FOLDS | INDEX_WORDS | BITS | CASTS | frozenset(("abs", "bitnot", "bits", "from_bits"))
 
 CONSTANTS: dict[str, float | bool] = {
     "inf": float("inf"),

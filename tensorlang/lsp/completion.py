@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from codegen.dtypes import DTYPES
-from tensorlang.check.types import BITS, CLASSES, CONSTANTS, ELEMENTARY, FOLDS, INDEX_WORDS
+from tensorlang.check.types import BITS, CASTS, CLASSES, CONSTANTS, ELEMENTARY, FOLDS, INDEX_WORDS
 from tensorlang.diagnostics import CompileError, Source, Span
 from tensorlang.lsp.analysis import Analysis, Chunk
 from tensorlang.lsp.uses import files_after, modules_after
@@ -139,7 +139,7 @@ def _in_operator(analysis: Analysis, chunk: Chunk, text: str) -> Iterator[Item]:
         yield Item(name, *_about(reducer))
     for name, function in module.functions.items():
         yield Item(name, *_about(function))
-    for word in sorted(ELEMENTARY | BITS | FOLDS | INDEX_WORDS | {"abs", "bitnot", "bits", "sat"}):
+    for word in sorted(ELEMENTARY | BITS | FOLDS | INDEX_WORDS | CASTS | {"abs", "bitnot", "bits"}):
         yield Item(word, "function", "built into the language")
     for word in DTYPES:
         yield Item(word, "type", "element type")

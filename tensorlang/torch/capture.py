@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from codegen.dtypes import DTYPES
 from tensorlang.diagnostics import CompileError, Diagnostic, error
 from tensorlang.runtime.operator import Operator
+from tensorlang.torch.decompositions import table
 from tensorlang.torch.program import Argument, Array, Input, Node, Program, Ref, Type, size_input
 from tensorlang.torch.registration import registered
 from tensorlang.torch.tensors import array_of, dtype_of
@@ -19,9 +21,8 @@ Serves = Callable[[str], bool]
 
 
 def decompositions(serves: Serves) -> dict[Any, Callable[..., Any]]:
-    """Return torch's decompositions into core operators, without those of operators that are read as they are."""
-    table = torch.export.default_decompositions()
-    return {op: how for op, how in table.items() if not serves(operator_name(op))}
+    """Return how operators are taken apart that are not read as they are."""
+    return {op: how for op, how in table().items() if not serves(operator_name(op))}
 
 
 def operator_name(op: Any) -> str:
@@ -108,7 +109,8 @@ def _array(tensor: torch.Tensor, name: str) -> Array:
     """Return the elements of a parameter where they lie."""
     try:
         dtype_of(tensor.dtype, f"`{name}`")
-        return array_of(tensor)
+        with unset_fake_temporarily():  # torch captures in a mode in which no tensor has elements
+            return array_of(tensor)
     except (CompileError, RuntimeError, TypeError) as refused:
         why = refused.diagnostics[0].title if isinstance(refused, CompileError) else str(refused).split("\n")[0]
         raise error("O010", f"`{name}` is no array of the host's memory", notes=(why,)) from None
@@ -142,15 +144,28 @@ def _with_sizes_of(inputs: Sequence[Input], sizes: Mapping[str, str]) -> Iterato
 def _node(node: Any, operators: dict[str, Operator]) -> Node:
     if node.op != "call_function":
         raise error("O010", f"the graph calls the module or method `{node.target}`", help="let torch capture it: `torch.compile`")
+    if node.target is torch.ops.aten.as_strided.default and not _lies_in_rows(node.args[0].meta["val"]):
+        raise error("O010", "the graph takes apart how a tensor lies in memory that is not all of it, row by row", notes=(_place(node),))
     op = operator_name(node.target)
     operator = registered(node.target)
     if operator is not None:
         operators[op] = operator
     value = node.meta.get("val")
     values = value if isinstance(value, tuple | list) else (value,)
-    place = str(node.meta.get("stack_trace") or "").strip().split("\n")
     named = {key: _argument(a) for key, a in node.kwargs.items()}
-    return Node(node.name, op, tuple(map(_argument, node.args)), named, tuple(map(_type, values)), place[-1].strip())
+    return Node(node.name, op, tuple(map(_argument, node.args)), named, tuple(map(_type, values)), _place(node))
+
+
+def _place(node: Any) -> str:
+    """Return the line of Python that a node comes from; below it Python points at a part of the line."""
+    lines = [line.strip() for line in str(node.meta.get("stack_trace") or "").splitlines()]
+    return next((line for line in reversed(lines) if line.strip("^~")), "")
+
+
+def _lies_in_rows(value: torch.Tensor) -> bool:
+    """Tell whether a tensor is all of its memory, row by row."""
+    size = value.untyped_storage().size()
+    return value.is_contiguous() and isinstance(size, int) and size == value.numel() * value.element_size()
 
 
 def _type(value: Any) -> Type | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf, nan
 from typing import Any
 
 import numpy as np
@@ -99,6 +100,12 @@ ELEMENTWISE: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "softplus beta": (lambda a: F.softplus(a, 2.0), (X,)),
     "gelu tanh": (lambda a: F.gelu(a, approximate="tanh"), (X,)),
     "dropout": (lambda a: F.dropout(a, 0.5, training=False), (X,)),
+    "of numbers and NaN": (
+        lambda a, b: (torch.fmax(a, b), torch.fmin(a, b)), (torch.tensor([1.0, nan, nan, 2]), torch.tensor([nan, 3, nan, 1])),
+    ),
+    "hypot": (torch.hypot, (torch.tensor([3.0, 0, 1e30, 1e-30, inf]), torch.tensor([4.0, 0, 1e30, 1e-30, 1]))),
+    "signs": (lambda a, b: (torch.copysign(a, b), b.signbit()), (P, torch.tensor([0.0, -0.0, -2]))),
+    "rrelu": (F.rrelu, (X,)),
 }  # fmt: skip
 
 SHAPES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
@@ -120,6 +127,7 @@ SHAPES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "select": (lambda a: a[-1, 1:2] * a[0, 0], (X,)),
     "unbind": (lambda a: a.unbind(1), (X,)),
     "write a slice": (lambda a, b: _written(a, b), (X, Y)),
+    "write every second": (lambda a, b: (a.slice_scatter(b, 1, 1, 7, 2), a.slice_scatter(b, 1, -6, None, 2)), (made(2, 8), made(2, 3))),
     "flip": (lambda a: a.flip(0, 2), (X,)),
     "roll": (lambda a: (a.roll(1, 0), a.roll((1, -1), (1, 2)), a.roll(3)), (X,)),
     "pad": (lambda a: F.pad(a, (1, 2, 0, 1), value=3.0), (X,)),
@@ -134,6 +142,8 @@ SHAPES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "filled": (lambda a: a + torch.ones_like(a) + torch.full((4,), 2.5) + torch.eye(3, 4) + a.new_zeros(4), (X,)),
     "bits": (lambda a: a.view(torch.int32), (X,)),
     "nothing": (lambda a: torch.cat([a[:0], a[1:1]]), (X,)),
+    "as_strided": (lambda a: (a.as_strided((3, 4), (2, 3), 1), a.as_strided((2, 3, 2), (1, 0, 5))), (X,)),
+    "triangles as places": (lambda a: a[:, *torch.tril_indices(3, 3, -1)], (made(2, 3, 3),)),
     "a scalar": (lambda a: a.sum().view(1).expand(3) + a.mean(), (X,)),
 }
 
@@ -143,6 +153,8 @@ PRODUCTS: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "matmul broadcasts": (torch.matmul, (made(2, 1, 4, 5), made(3, 5, 2))),
     "vectors": (lambda a, b: (a @ b, b @ b), (Y, made(4))),
     "linear": (F.linear, (X, made(5, 4), made(5))),
+    "addbmm": (lambda c, a, b: torch.addbmm(c, a, b, alpha=2), (made(3, 2), X, made(2, 4, 2))),
+    "bilinear": (F.bilinear, (X, made(2, 3, 5), made(6, 4, 5), made(6))),
     "addmm": (lambda c, a, b: torch.addmm(c, a, b, beta=0.5, alpha=2), (made(2), Y, made(4, 2))),
     "baddbmm": (torch.baddbmm, (made(2, 3, 2), X, made(2, 4, 2))),
     "einsum": (lambda a, b: torch.einsum("bij,kj->bki", a, b), (X, made(5, 4))),
@@ -176,6 +188,17 @@ REDUCTIONS: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "variance": (lambda a: (a.var(), a.std(1), a.var((0, 2), correction=0), *torch.var_mean(a, 2)), (X,)),
     "logsumexp": (lambda a: torch.logsumexp(a, 1), (X,)),
     "norms": (lambda a: (a.norm(), torch.linalg.vector_norm(a, 1, 1), torch.linalg.vector_norm(a, float("inf"), -1)), (X,)),
+    "norms of other orders": (lambda a: [torch.linalg.vector_norm(a, p, 1) for p in (0, 3, 0.5, -1, -inf)], (P,)),
+    "distances": (lambda a, b: (torch.cdist(a, b), torch.cdist(a, b, 1), torch.pdist(a[0]), torch.dist(a, a + 1)), (X, made(2, 5, 4))),
+    "median": (lambda a: (*a.median(1), a.median(), *a.nanmedian(2), *a.kthvalue(2, 0)), (X,)),
+    "median of NaN": (lambda a: (*a.median(0), *a.nanmedian(0), a.nanmedian()), (torch.tensor([3, nan, 1, nan, 5, 2]),)),
+    "running extremes": (lambda a: (*a.cummax(1), *a.cummin(-1)), (X,)),
+    "running extremes of NaN": (lambda a: (*a.cummax(0), *a.cummin(0)), (torch.tensor([1, 1, nan, 3, nan]),)),
+    "running logsumexp": (lambda a: torch.logcumsumexp(a, 1), (torch.cat([X, torch.full((2, 1, 4), -inf)], 1),)),
+    "places in order": (lambda a, b: (torch.searchsorted(b, a), torch.bucketize(a, b, right=True, out_int32=True)), (X, made(7).sort()[0])),
+    "histc": (lambda a: torch.histc(a, 5, -1.0, 1.0), (X,)),
+    "det": (torch.linalg.det, (made(2, 3, 3),)),
+    "statistics of a batch": (lambda a, g: F.batch_norm(a, None, None, g, g, training=True), (torch.cat([IMAGE, IMAGE + 1]), made(4))),
     "running": (lambda a: (a.cumsum(1), a.cumprod(-1)), (X,)),
     "running of integers": (lambda a: a.cumsum(1), (Z,)),
     "topk": (lambda a: (*a.topk(2, 1), *a.topk(2, largest=False)), (X,)),
@@ -200,6 +223,9 @@ WINDOWS: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "bilinear by a share": (lambda a: F.interpolate(a, scale_factor=1.3, mode="bilinear"), (IMAGE,)),
     "corners": (lambda a: F.interpolate(a, (4, 9), mode="bilinear", align_corners=True), (IMAGE,)),
     "bicubic": (lambda a: F.interpolate(a, scale_factor=2, mode="bicubic"), (IMAGE,)),
+    "antialiased": (lambda a: [F.interpolate(a, (4, 3), mode=m, antialias=True) for m in ("bilinear", "bicubic")], (IMAGE,)),
+    "unpool": (lambda a: F.max_unpool2d(*F.max_pool2d(a, 2, return_indices=True), 2), (IMAGE,)),
+    "fold": (lambda a: F.fold(F.unfold(a, 2, stride=2, padding=1), (6, 6), 2, stride=2, padding=1), (IMAGE,)),
     "grid": (lambda a, g: F.grid_sample(a, g, align_corners=False), (IMAGE, made(1, 3, 3, 2))),
 }
 
@@ -216,6 +242,38 @@ INDICES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "scatter": (lambda a, i: a.scatter(1, i, 5.0), (X, whole(2, 1, 4, low=0, high=3))),
     "scatter_add": (lambda a, i: a.scatter_add(1, i, a), (X, whole(2, 3, 4, low=0, high=3))),
     "scatter_reduce": (lambda a, i: a.scatter_reduce(1, i, a, "amax"), (X, whole(2, 3, 4, low=0, high=3))),
+    **{
+        f"scatter_reduce {how} {own}": (
+            lambda a, i, how=how, own=own: a.scatter_reduce(1, i, a, how, include_self=own),
+            (X, whole(2, 3, 4, low=0, high=2)),
+        )
+        for how in ("sum", "prod", "mean", "amax", "amin")
+        for own in (False, True)
+    },
+    "scatter_reduce of integers": (
+        lambda a, i: a.scatter_reduce(0, i, a, "mean", include_self=False),
+        (whole(6), torch.tensor([0, 1, 0, 5, 5, 5])),
+    ),
+    **{
+        f"index_reduce {how}": (
+            lambda a, i, how=how: a.index_reduce(1, i, a * 2, how),
+            (X, torch.tensor([0, 2, 0])),
+        )
+        for how in ("prod", "mean", "amax", "amin")
+    },
+    "masked_scatter": (lambda a, b: a.masked_scatter(a > 0, b), (P, made(6))),
+    "put into all": (lambda a, i, b: (a.put(i, b), a.put(i * 0, b, accumulate=True)), (X, torch.tensor([1, -2]), made(2))),
+    **{
+        f"bags {mode}": (
+            lambda w, i, o, mode=mode: F.embedding_bag(i, w, o, mode=mode, padding_idx=2),
+            (made(5, 4), whole(9, low=0, high=5), torch.tensor([0, 3, 3, 7])),
+        )
+        for mode in ("sum", "mean", "max")
+    },
+    "bags of weights": (
+        lambda w, i, s: F.embedding_bag(i, w, mode="sum", per_sample_weights=s),
+        (made(5, 4), whole(2, 3, low=0, high=5), made(2, 3)),
+    ),
     "index_copy": (lambda a, i: a.index_copy(1, i, made(2, 2, 4)), (X, torch.tensor([2, 0]))),
     "index_add": (lambda a, i: a.index_add(1, i, made(2, 2, 4), alpha=2), (X, torch.tensor([2, 2]))),
     "select_scatter": (lambda a, b: a.select_scatter(b, 0, 1), (X, Y)),

@@ -173,3 +173,18 @@ def test_a_package_offers_kernels_for_the_extern_operators_of_its_modules(acme: 
     for name in ("acme", "acme.kernels"):
         sys.modules.pop(name, None)
     modules.kernels.cache_clear()
+
+
+def test_normalisations_of_doubles_are_as_exact_as_doubles() -> None:
+    x = X.astype(np.float64)[:, None, :].repeat(2, 1)
+    ones, zeros = np.ones(2), np.zeros(2)
+    deviation = np.sqrt(x.var(-1, keepdims=True) + 1e-5)
+    expected = (x - x.mean(-1, keepdims=True)) / deviation
+    np.testing.assert_allclose(tl.std.layer_norm(x, np.ones(5), np.zeros(5), axis=-1), expected, rtol=1e-14)
+    np.testing.assert_allclose(tl.std.instance_norm(x, ones, zeros), expected, rtol=1e-14)
+    np.testing.assert_allclose(tl.std.group_norm(x, ones, zeros, groups=2), expected, rtol=1e-14)
+    np.testing.assert_allclose(tl.std.rms_norm(x, np.ones(5)), x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5), rtol=1e-14)
+
+
+def test_a_mean_of_more_halves_than_the_largest_half_is_their_mean() -> None:
+    assert tl.std.reduce_mean(np.ones(70_000, np.float16), axis=0, count=1) == 1

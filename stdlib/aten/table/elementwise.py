@@ -203,6 +203,17 @@ def masked_fill(n: Call, x: Value, mask: Value, value: Operand) -> Value:
     return n.op("select", mask, n.value(value, x.dtype), x)
 
 
+def number(floats: str, integers: str) -> Rule:
+    """The greater or the lesser of two, of a number and NaN the number."""
+    return lambda n, a, b: n.op(floats if n.dtype.is_float else integers, *n.operands(a, b, dtype=n.dtype))
+
+
+def is_signed(n: Call, x: Value) -> Value:
+    if x.dtype.is_float:
+        return n.op("is_signed", x)
+    return n.filled(x.shape, BOOL, 0) if x.dtype == BOOL else n.op("less", x, n.filled((), x.dtype, 0))
+
+
 def maximum(operator: str, truths: str) -> Rule:
     return bitwise(operator, truths)
 
@@ -340,6 +351,11 @@ RULES: dict[str, Rule] = {
     "addcdiv": add_product("div"),
     "maximum": maximum("maximum", "logical_or"),
     "minimum": maximum("minimum", "logical_and"),
+    "fmax": number("greater_number", "maximum"),
+    "fmin": number("lesser_number", "minimum"),
+    "hypot": binary("hypotenuse"),
+    "copysign": binary("copy_sign"),
+    "signbit": is_signed,
     "clamp": clamp,
     "clamp_min": clamp,
     "clamp_max": clamp_max,

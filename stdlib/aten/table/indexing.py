@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
-from codegen.dtypes import DTYPES
+from codegen.dtypes import DTYPES, DType, extreme
 from stdlib.aten.call import Call, Number, Rule
+from stdlib.aten.table.elementwise import floor_divide
 from stdlib.aten.table.moving import expand
-from stdlib.onnx.table.moving import slice_axis, transposed
+from stdlib.onnx.table.moving import joined, slice_axis, transposed
 from tensorlang.graph.nodes import Value
 from tensorlang.graph.sizes import same
 
@@ -111,9 +112,24 @@ def scatter_add(n: Call, x: Value, dim: int, index: Value, src: Value) -> Value:
 
 
 def scatter_reduce(n: Call, x: Value, dim: int, index: Value, src: Value, reduce: str, *, include_self: bool = True) -> Value:
-    if not include_self or reduce not in _REDUCTIONS:
-        raise n.unsupported(f"reduce = {reduce} and include_self = {include_self}")
+    """Without `x` itself, elements that an index names begin with what changes nothing. A mean is a sum over how many there are."""
+    if reduce == "mean":
+        total = scatter_reduce(n, x, dim, index, src, "sum", include_self=include_self)
+        ones = n.filled(x.shape, x.dtype, 1)
+        count = scatter_reduce(n, ones, dim, index, n.filled(src.shape, x.dtype, 1), "sum", include_self=include_self)
+        return n.op("div", total, count) if x.dtype.is_float else floor_divide(n, total, count)
+    if not include_self:
+        x = _scattered(n, x, dim, index, _NEUTRAL[reduce](x.dtype), "")
     return _scattered(n, x, dim, index, src, _REDUCTIONS[reduce])
+
+
+_NEUTRAL: dict[str, Callable[[DType], Number]] = {
+    "sum": lambda dtype: 0,
+    "prod": lambda dtype: 1,
+    "amax": lambda dtype: extreme(dtype, highest=False),
+    "amin": lambda dtype: extreme(dtype, highest=True),
+}
+"""What a reduction may begin with."""
 
 
 def _scattered(n: Call, x: Value, dim: int, index: Value, src: Value | Number, how: str) -> Value:
@@ -141,8 +157,40 @@ def index_copy(how: str) -> Rule:
     return rule
 
 
+# ---------------------------------------------------------------- bags
+
+_SUM, _MEAN, _MAX = range(3)
+
+
+def embedding_bag(
+    n: Call,
+    weight: Value,
+    indices: Value,
+    offsets: Value,
+    scale_grad_by_freq: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    per_sample_weights: Value | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int = -1,
+) -> tuple[Value | None, ...]:
+    """Bags begin at the offsets. Rows whose index is `padding_idx` are not there."""
+    if n.uses(1) or n.uses(2) or n.uses(3):
+        raise n.unsupported("which bag an index lies in as a result")
+    offsets = n.cast(offsets, I64)
+    starts = offsets if include_last_offset else joined(n, (offsets, n.view(n.value(indices.shape[0], I64), (1,))), 0)
+    taken = n.filled(indices.shape, BOOL, 1)
+    if padding_idx >= 0:
+        taken = n.op("logical_not", n.op("equal", n.cast(indices, I64), n.filled((), I64, padding_idx)))
+    if mode == _SUM:
+        return n.op("sum_of_bags", weight, indices, starts, taken, per_sample_weights), None, None, None
+    return n.op("mean_of_bags" if mode == _MEAN else "greatest_of_bags", weight, indices, starts, taken), None, None, None
+
+
 RULES: dict[str, Rule] = {
     "embedding": embedding,
+    "_embedding_bag": embedding_bag,
+    "_embedding_bag_forward_only": embedding_bag,
     "index_select": index_select,
     "gather": gather,
     "index.Tensor": index,

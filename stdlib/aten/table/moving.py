@@ -140,9 +140,9 @@ def slice_scatter(n: Call, x: Value, src: Value, dim: int = 0, start: int | None
     """`x` with `src` in the place of a slice: what stands before it, `src`, and what stands behind."""
     axis = n.axis(dim, len(x.shape))
     extent = x.shape[axis]
+    first, count = clamped(start or 0, extent if end is None or same(end, LARGEST) else end, step, extent)
     if step != 1:
-        raise n.unsupported("a step other than 1")
-    first, count = clamped(start or 0, extent if end is None or same(end, LARGEST) else end, 1, extent)
+        return n.op("replace_slice", x, n.cast(src, x.dtype), axis=axis, start=first, step=step) if not same(count, 0) else x
     return _replaced(n, x, n.cast(src, x.dtype), axis, first, count)
 
 
@@ -237,6 +237,19 @@ def unfold(n: Call, x: Value, dimension: int, size: int, step: int) -> Value:
     return transposed(n, windows, (*(k for k in range(rank) if k != axis + 1), axis + 1))
 
 
+def strided(n: Call, x: Value, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Value:
+    """Elements by where they lie in memory, which are those of `x` row by row."""
+    if not all(isinstance(k, int) for k in (*size, *stride, *x.shape)):
+        raise n.unsupported("open sizes")
+    places = np.full(tuple(size), storage_offset or 0, np.int64)
+    for axis, (extent, step) in enumerate(zip(size, stride, strict=True)):
+        places += (np.arange(extent) * step).reshape((extent,) + (1,) * (len(size) - 1 - axis))
+    n.small(places.size, "the view")
+    if places.size and not 0 <= places.min() <= places.max() < prod(x.shape):
+        raise n.wrong("elements outside of the tensor")
+    return n.op("gather", n.view(x, (prod(x.shape),)), n.constant(places), axis=0)
+
+
 def pixel_shuffle(n: Call, x: Value, upscale_factor: int) -> Value:
     return n.onnx("DepthToSpace", x, blocksize=upscale_factor, mode="CRD")  # type: ignore[no-any-return]
 
@@ -299,6 +312,7 @@ RULES: dict[str, Rule] = {
     "triu": triangle("triangle_upper"),
     "diagonal": diagonal,
     "unfold": unfold,
+    "as_strided": strided,
     "pixel_shuffle": pixel_shuffle,
     "pixel_unshuffle": pixel_unshuffle,
     "copy": copied,

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from codegen.dtypes import DTYPES
 from stdlib.aten.call import Call, Rule
+from stdlib.aten.table.reducing import variance_and_mean
 from tensorlang.graph.nodes import Value
 from tensorlang.graph.sizes import same
 
@@ -109,13 +111,17 @@ def _batch_norm(n: Call, x: Value, weight: Value | None, bias: Value | None, mea
 def statistics_of_the_batch(
     n: Call, x: Value, weight: Value | None, bias: Value | None, training: bool, momentum: float, eps: float
 ) -> tuple[Value | None, ...]:
-    """How torch takes apart a normalisation of instances: as one batch whose channels are those of all instances."""
-    if not same(x.shape[0], 1) or n.uses(1) or n.uses(2):
-        raise n.unsupported("statistics of a batch of several")
+    """Means and variances of channels over all samples; torch takes a normalisation of instances apart as one sample of more channels."""
     channels = x.shape[1:2]
-    scale = n.filled(channels, x.dtype, 1) if weight is None else weight
-    offset = n.filled(channels, x.dtype, 0) if bias is None else bias
-    return n.op("instance_norm", x, scale, offset, eps=eps), None, None
+    scale = n.filled(channels, x.dtype, 1) if weight is None else n.cast(weight, x.dtype)
+    offset = n.filled(channels, x.dtype, 0) if bias is None else n.cast(bias, x.dtype)
+    if same(x.shape[0], 1) and not (n.uses(1) or n.uses(2)):
+        return n.op("instance_norm", x, scale, offset, eps=eps), None, None
+    wide = n.cast(x, DTYPES["f64"] if x.dtype.bits > 32 else DTYPES["f32"])
+    variance, mean = variance_and_mean(n, wide, tuple(k for k in range(len(x.shape)) if k != 1), correction=0)
+    inverse = n.op("map", n.op("map", n.op("add", variance, n.filled((), wide.dtype, eps)), f="sqrt"), f="reciprocal")
+    y = n.op("batch_norm", x, scale, offset, n.cast(mean, x.dtype), n.cast(variance, x.dtype), eps=eps)
+    return y, n.cast(mean, n.dtypes[1]), n.cast(inverse, n.dtypes[2])
 
 
 def native_group_norm(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
+from math import inf, prod
 from typing import Any
 
 from codegen.dtypes import DTYPES
-from stdlib.aten.call import Call, Rule
+from stdlib.aten.call import Call, Operand, Rule, promoted
 from stdlib.onnx.table.indexing import top_k_options
 from stdlib.onnx.table.reducing import reduced
 from tensorlang.graph.nodes import Value
@@ -115,10 +115,14 @@ def _norm(n: Call, x: Value, order: float, dim: Axes, keep: bool) -> Value:
     match order:
         case 1 | 2:
             return reduced(n, f"reduce_l{int(order)}", x, axes, keep)
-        case float() if order == float("inf"):
-            return reduced(n, "reduce_max", n.op("map", x, f="magnitude"), axes, keep)
-        case _:
-            raise n.unsupported(f"the order {order}")
+        case 0:
+            there = n.op("logical_not", n.op("equal", x, n.filled((), x.dtype, 0)))
+            return reduced(n, "reduce_sum", n.cast(there, x.dtype), axes, keep)
+    size = n.op("map", x, f="magnitude")
+    if abs(order) == inf:
+        return reduced(n, "reduce_max" if order > 0 else "reduce_min", size, axes, keep)
+    total = reduced(n, "reduce_sum", n.op("power", size, n.filled((), x.dtype, order)), axes, keep)
+    return n.op("power", total, n.filled((), x.dtype, 1 / order))
 
 
 def cumulative(operator: str) -> Rule:
@@ -127,6 +131,57 @@ def cumulative(operator: str) -> Rule:
         return n.op(operator, x, axis=n.axis(dim, len(x.shape)), inclusive=1) if x.shape else x
 
     return rule
+
+
+def running_extreme(operator: str) -> Rule:
+    """The greatest or the least so far along an axis, and where it stands."""
+
+    def rule(n: Call, x: Value, dim: int) -> tuple[Value, ...]:
+        if not x.shape:
+            return x, n.filled((), DTYPES["i64"], 0)
+        if x.dtype != BOOL:
+            return n.ops(operator, x, axis=n.axis(dim, len(x.shape)))
+        y, at = n.ops(operator, n.cast(x, DTYPES["u8"]), axis=n.axis(dim, len(x.shape)))
+        return n.cast(y, BOOL), at
+
+    return rule
+
+
+def running_log_sum_exp(n: Call, x: Value, dim: int) -> Value:
+    return n.op("running_log_sum_exp", x, axis=n.axis(dim, len(x.shape))) if x.shape else x
+
+
+def places_in_order(
+    n: Call,
+    sorted_sequence: Value,
+    x: Operand,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Value | None = None,
+) -> Value:
+    """Where values would stand in a vector in order."""
+    if sorter is not None or len(sorted_sequence.shape) != 1:
+        raise n.unsupported("a sorter, or rows of several sequences")
+    dtype = promoted((sorted_sequence, x))
+    return n.cast(n.op("searchsorted", n.cast(sorted_sequence, dtype), n.value(x, dtype), right=int(right or side == "right")), n.dtype)
+
+
+def buckets(n: Call, x: Operand, boundaries: Value, *, out_int32: bool = False, right: bool = False) -> Value:
+    return places_in_order(n, boundaries, x, right=right)
+
+
+def histogram(n: Call, x: Value, bins: int = 100, min: float = 0, max: float = 0) -> Value:
+    if not min < max:
+        raise n.unsupported("bounds that the data say: give `min` and `max`")
+    return n.cast(n.op("histogram", x, bins=bins, low=float(min), high=float(max)), n.dtype)
+
+
+def determinant(n: Call, x: Value) -> tuple[Value | None, ...]:
+    if n.uses(1) or n.uses(2):
+        raise n.unsupported("the factors of a determinant")
+    return n.onnx("Det", x), None, None
 
 
 def top_k(n: Call, x: Value, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Value, ...]:
@@ -172,6 +227,13 @@ RULES: dict[str, Rule] = {
     "norm.Scalar": norm,
     "cumsum": cumulative("cumsum"),
     "cumprod": cumulative("cumprod"),
+    "cummax": running_extreme("running_greatest"),
+    "cummin": running_extreme("running_least"),
+    "logcumsumexp": running_log_sum_exp,
+    "searchsorted": places_in_order,
+    "bucketize": buckets,
+    "histc": histogram,
+    "_linalg_det": determinant,
     "topk": top_k,
     "argsort": argsort,
     "sort.stable": stable_sort,

@@ -19,9 +19,13 @@ def exact(n: Call, x: Value, output_size: Sequence[int], *scales: float | None) 
     return _resized(n, x, output_size, scales, mode="nearest", place="half_pixel", rounding="round_prefer_ceil")
 
 
-def smooth(mode: str) -> Rule:
+def smooth(mode: str, antialias: bool = False) -> Rule:
+    """With `antialias`, windows are as wide as the steps between them where an image becomes smaller."""
+
     def rule(n: Call, x: Value, output_size: Sequence[int], align_corners: bool, *scales: float | None) -> Value:
-        return _resized(n, x, output_size, scales, mode=mode, place="align_corners" if align_corners else "half_pixel")
+        place = "align_corners" if align_corners else "half_pixel"
+        options: dict[str, Any] = {"antialias": 1, "exclude_outside": 1, "cubic_coeff_a": -0.5} if antialias else {}
+        return _resized(n, x, output_size, scales, mode=mode, place=place, **options)
 
     return rule
 
@@ -41,11 +45,11 @@ def of_either(rule: Rule) -> Rule:
 
 
 def _resized(
-    n: Call, x: Value, sizes: Sequence[int], scales: Sequence[float | None], mode: str, place: str, rounding: str = "floor"
+    n: Call, x: Value, sizes: Sequence[int], scales: Sequence[float | None], mode: str, place: str, rounding: str = "floor", **options: Any
 ) -> Value:
     """By the scales where all are given, as torch computes places by them even where they make no whole number."""
     given = [s for s in scales if s is not None]
-    attributes: dict[str, Any] = {"mode": mode, "coordinate_transformation_mode": place, "nearest_mode": rounding}
+    attributes: dict[str, Any] = {"mode": mode, "coordinate_transformation_mode": place, "nearest_mode": rounding, **options}
     if given and len(given) == len(sizes) and [int(e * s) for e, s in zip(x.shape[2:], given, strict=True)] == list(sizes):
         factors = n.constant(np.asarray([1, 1, *given], np.float64))
         y: Value = n.onnx("Resize", x, None, factors, **attributes)
@@ -73,6 +77,8 @@ RULES: dict[str, Rule] = {
     **{f"_upsample_nearest_exact{k}d": exact for k in (1, 2, 3)},
     **{f"{op}.vec": of_either(smooth(mode)) for op, mode in _SMOOTH.items()},
     **{op: smooth(mode) for op, mode in _SMOOTH.items()},
+    **{f"_{op}_aa.vec": of_either(smooth(mode, antialias=True)) for op, mode in _SMOOTH.items()},
+    **{f"_{op}_aa": smooth(mode, antialias=True) for op, mode in _SMOOTH.items()},
     "grid_sampler_2d": grid_sampler,
     "grid_sampler_3d": grid_sampler,
 }

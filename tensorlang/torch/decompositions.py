@@ -1,0 +1,246 @@
+"""Operators of ATen taken apart into others, where torch itself takes nothing apart: what `torch.compile` and `torch.export` meet.
+
+A function has the arguments that ATen declares, and the results. Where the library has an operator for it, a rule of `stdlib/aten` is
+the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf, sqrt
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+Decomposition: TypeAlias = "Callable[..., Any]"
+
+aten = torch.ops.aten
+
+
+def table() -> dict[Any, Decomposition]:
+    """Return the decompositions that torch has, for export or elsewhere, and those of this module."""
+    from torch._decomp import global_decomposition_table
+
+    others = dict(global_decomposition_table["post_autograd"])
+    others.pop(aten.lift_fresh.default, None)  # of tensors that a function holds: those are read from the graph
+    return {**others, **torch.export.default_decompositions(), **_OURS}
+
+
+# ---------------------------------------------------------------- blocks of transformers
+
+
+def transformer_encoder_layer(
+    src: Tensor,
+    embed_dim: int,
+    num_heads: int,
+    qkv_weight: Tensor,
+    qkv_bias: Tensor,
+    proj_weight: Tensor,
+    proj_bias: Tensor,
+    use_gelu: bool,
+    norm_first: bool,
+    eps: float,
+    norm_weight_1: Tensor,
+    norm_bias_1: Tensor,
+    norm_weight_2: Tensor,
+    norm_bias_2: Tensor,
+    ffn_weight_1: Tensor,
+    ffn_bias_1: Tensor,
+    ffn_weight_2: Tensor,
+    ffn_bias_2: Tensor,
+    mask: Tensor | None = None,
+    mask_type: int | None = None,
+) -> Tensor:
+    def first(x: Tensor) -> Tensor:
+        return F.layer_norm(x, (embed_dim,), norm_weight_1, norm_bias_1, eps)
+
+    def second(x: Tensor) -> Tensor:
+        return F.layer_norm(x, (embed_dim,), norm_weight_2, norm_bias_2, eps)
+
+    def attended(x: Tensor) -> Tensor:
+        return multi_head_attention(
+            x, x, x, embed_dim, num_heads, qkv_weight, qkv_bias, proj_weight, proj_bias, mask, False, True, mask_type
+        )[0]
+
+    def fed_forward(x: Tensor) -> Tensor:
+        hidden = F.linear(x, ffn_weight_1, ffn_bias_1)
+        return F.linear(F.gelu(hidden) if use_gelu else F.relu(hidden), ffn_weight_2, ffn_bias_2)
+
+    if norm_first:
+        x = src + attended(first(src))
+        return x + fed_forward(second(x))
+    x = first(src + attended(src))
+    return second(x + fed_forward(x))
+
+
+def multi_head_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    embed_dim: int,
+    num_head: int,
+    qkv_weight: Tensor,
+    qkv_bias: Tensor,
+    proj_weight: Tensor,
+    proj_bias: Tensor,
+    mask: Tensor | None = None,
+    need_weights: bool = True,
+    average_attn_weights: bool = True,
+    mask_type: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    """What a mask holds that is not 0 is left out: of a row of queries (0), of a sample (1) or of each head (2)."""
+    batch, width = query.shape[0], embed_dim // num_head
+    parts = zip((query, key, value), qkv_weight.split(embed_dim), qkv_bias.split(embed_dim), strict=True)
+    q, k, v = (F.linear(x, w, b).view(batch, -1, num_head, width).transpose(1, 2) for x, w, b in parts)
+    left_out = None if mask is None else mask.to(torch.bool)
+    if left_out is not None and mask_type == 1:
+        left_out = left_out[:, None, None, :]
+    if need_weights:
+        scores = (q / sqrt(width)) @ k.transpose(-2, -1)
+        weights = (scores if left_out is None else scores.masked_fill(left_out, -inf)).softmax(-1)
+        found = weights @ v
+    else:
+        weights = query.new_empty(0)
+        bias = None if left_out is None else torch.zeros_like(left_out, dtype=q.dtype).masked_fill(left_out, -inf)
+        found = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+    y = F.linear(found.transpose(1, 2).reshape(batch, -1, embed_dim), proj_weight, proj_bias)
+    return y, weights.mean(1) if need_weights and average_attn_weights else weights
+
+
+# ---------------------------------------------------------------- order
+
+
+def kth_value(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """NaN comes after all numbers."""
+    return _taken(x, _order(x, dim).narrow(dim, k - 1, 1) if x.dim() else None, dim, keepdim)
+
+
+def median(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """The lower of two; NaN where there is one."""
+    if not x.dim():
+        return _taken(x, None, dim, keepdim)
+    at = _order(x, dim).narrow(dim, (x.shape[dim] - 1) // 2, 1)
+    if x.is_floating_point():
+        strange = x.isnan()
+        at = torch.where(strange.any(dim, keepdim=True), strange.to(torch.int32).argmax(dim, keepdim=True), at)
+    return _taken(x, at, dim, keepdim)
+
+
+def nan_median(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    if not x.dim() or not x.is_floating_point():
+        return median(x, dim, keepdim)
+    count = x.isnan().logical_not().sum(dim, keepdim=True)
+    return _taken(x, _order(x, dim).gather(dim, ((count - 1) // 2).clamp(min=0)), dim, keepdim)
+
+
+def median_of_all(x: Tensor) -> Tensor:
+    return median(x.reshape(-1), 0)[0]
+
+
+def nan_median_of_all(x: Tensor) -> Tensor:
+    return nan_median(x.reshape(-1), 0)[0]
+
+
+def _order(x: Tensor, dim: int) -> Tensor:
+    return torch.sort(x, stable=True, dim=dim).indices
+
+
+def _taken(x: Tensor, at: Tensor | None, dim: int, keepdim: bool) -> tuple[Tensor, Tensor]:
+    if at is None:
+        return x.clone(), torch.zeros_like(x, dtype=torch.int64)
+    values = x.gather(dim, at)
+    return (values, at) if keepdim else (values.squeeze(dim), at.squeeze(dim))
+
+
+# ---------------------------------------------------------------- elements that indices name
+
+
+def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+    """The elements of `source` in order, where the mask holds."""
+    x, mask = torch.broadcast_tensors(x, mask)
+    if not x.numel() or not source.numel():
+        return x.clone()
+    at = (mask.reshape(-1).cumsum(0) - 1).clamp(0, source.numel() - 1)
+    return torch.where(mask, source.reshape(-1)[at].reshape(x.shape), x)
+
+
+def put(x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
+    return x.reshape(-1).index_put((index,), source.reshape(index.shape), accumulate).reshape(x.shape)
+
+
+def index_reduce(x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True) -> Tensor:
+    """As `scatter_reduce`, by slices."""
+    shape = [1] * max(x.dim(), 1)
+    shape[dim] = -1
+    reduce = {"amax": "amax", "amin": "amin", "mean": "mean", "prod": "prod"}[reduce]
+    return x.scatter_reduce(dim, index.view(shape).expand(source.shape), source, reduce, include_self=include_self)
+
+
+# ---------------------------------------------------------------- products, distances
+
+
+def distances(a: Tensor, b: Tensor, p: float, compute_mode: int | None = None) -> Tensor:
+    return torch.linalg.vector_norm(a[..., :, None, :] - b[..., None, :, :], p, -1)
+
+
+def distances_of_pairs(x: Tensor, p: float = 2.0) -> Tensor:
+    i, j = torch.triu_indices(x.shape[0], x.shape[0], 1, device=x.device)
+    return torch.linalg.vector_norm(x[i] - x[j], p, -1)
+
+
+def trilinear(
+    a: Tensor, b: Tensor, c: Tensor, expand1: list[int], expand2: list[int], expand3: list[int], sumdim: list[int], unroll_dim: int = 1
+) -> Tensor:
+    """The sums over `sumdim` of the products of three tensors, each of which lacks some axes."""
+    for dims in (expand1, expand2, expand3):
+        assert sorted(dims) == list(dims)
+    for dim in expand1:
+        a = a.unsqueeze(dim)
+    for dim in expand2:
+        b = b.unsqueeze(dim)
+    for dim in expand3:
+        c = c.unsqueeze(dim)
+    return (a * b * c).sum(sumdim)
+
+
+def add_sum_of_products(x: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    found = alpha * (a @ b).sum(0)
+    return found if beta == 0 else beta * x + found
+
+
+# ---------------------------------------------------------------- others
+
+
+def randomised_leaky_relu(
+    x: Tensor, noise: Tensor, lower: Any = 1 / 8, upper: Any = 1 / 3, training: bool = False, generator: Any = None
+) -> Any:
+    """Nothing is random outside of training."""
+    return NotImplemented if training else F.leaky_relu(x, (lower + upper) / 2)
+
+
+def randomised_leaky_relu_and_noise(
+    x: Tensor, noise: Tensor, lower: Any = 1 / 8, upper: Any = 1 / 3, training: bool = False, generator: Any = None
+) -> Any:
+    return NotImplemented if training else (F.leaky_relu(x, (lower + upper) / 2), noise.clone())
+
+
+_OURS: dict[Any, Decomposition] = {
+    aten._transformer_encoder_layer_fwd.default: transformer_encoder_layer,
+    aten._native_multi_head_attention.default: multi_head_attention,
+    aten.kthvalue.default: kth_value,
+    aten.median.dim: median,
+    aten.median.default: median_of_all,
+    aten.nanmedian.dim: nan_median,
+    aten.nanmedian.default: nan_median_of_all,
+    aten.masked_scatter.default: masked_scatter,
+    aten.put.default: put,
+    aten.index_reduce.default: index_reduce,
+    aten._cdist_forward.default: distances,
+    aten._pdist_forward.default: distances_of_pairs,
+    aten._trilinear.default: trilinear,
+    aten.addbmm.default: add_sum_of_products,
+    aten.rrelu_with_noise.default: randomised_leaky_relu,
+    aten.rrelu_with_noise_functional.default: randomised_leaky_relu_and_noise,
+}

@@ -7,7 +7,7 @@ the way.
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf, sqrt
+from math import inf, pi, sqrt
 from typing import Any, TypeAlias
 
 import torch
@@ -213,6 +213,12 @@ def add_sum_of_products(x: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha
 # ---------------------------------------------------------------- others
 
 
+def angle(x: Tensor) -> Tensor:
+    """Of numbers that are not complex."""
+    half_turn = torch.where(x < 0, pi, 0.0)
+    return torch.where(x.isnan(), x, half_turn) if x.is_floating_point() else half_turn
+
+
 def randomised_leaky_relu(
     x: Tensor, noise: Tensor, lower: Any = 1 / 8, upper: Any = 1 / 3, training: bool = False, generator: Any = None
 ) -> Any:
@@ -241,6 +247,7 @@ _OURS: dict[Any, Decomposition] = {
     aten._pdist_forward.default: distances_of_pairs,
     aten._trilinear.default: trilinear,
     aten.addbmm.default: add_sum_of_products,
+    aten.angle.default: angle,
     aten.rrelu_with_noise.default: randomised_leaky_relu,
     aten.rrelu_with_noise_functional.default: randomised_leaky_relu_and_noise,
 }

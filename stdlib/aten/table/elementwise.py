@@ -14,12 +14,12 @@ BOOL = DTYPES["bool"]
 
 def mapped(f: str) -> Rule:
     """A function of one number; integers become floats where torch says so."""
-    return lambda n, x, **_: n.op("map", n.cast(x, n.dtype), f=f)
+    return lambda n, x: n.op("map", n.cast(x, n.dtype), f=f)
 
 
 def kept(f: str) -> Rule:
     """A function of one number that leaves integers and truths as they are."""
-    return lambda n, x, **_: n.op("map", x, f=f) if x.dtype.is_float else x
+    return lambda n, x: n.op("map", x, f=f) if x.dtype.is_float else x
 
 
 def mapped_with(f: str, default: float) -> Rule:
@@ -28,7 +28,7 @@ def mapped_with(f: str, default: float) -> Rule:
 
 def binary(operator: str) -> Rule:
     """Two operands in the type of the result."""
-    return lambda n, a, b, **_: n.op(operator, *n.operands(a, b, dtype=n.dtype))
+    return lambda n, a, b: n.op(operator, *n.operands(a, b, dtype=n.dtype))
 
 
 def compared(operator: str) -> Rule:
@@ -144,6 +144,15 @@ def logarithm(base: float) -> Rule:
         return n.op("mul", n.op("map", n.cast(x, n.dtype), f="log"), n.filled((), n.dtype, 1 / log(base)))
 
     return rule
+
+
+def rounded(n: Call, x: Value, *, decimals: int) -> Value:
+    """Of a number that many digits are left behind the point, or before it zeros."""
+    if not x.dtype.is_float or decimals == 0:
+        return n.op("map", x, f="round") if x.dtype.is_float else x
+    power = n.filled((), x.dtype, 10.0 ** abs(decimals))
+    before, after = ("mul", "div") if decimals > 0 else ("div", "mul")
+    return n.op(after, n.op("map", n.op(before, x, power), f="round"), power)
 
 
 def power_of_two(n: Call, x: Value) -> Value:
@@ -330,6 +339,7 @@ RULES: dict[str, Rule] = {
     **{op: mapped(f) for op, f in MAPPED.items()},
     **{op: kept(f) for op, f in {"floor": "floor", "ceil": "ceil", "round": "round", "trunc": "trunc"}.items()},
     **{op: compared(f) for op, f in {"lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal", "eq": "equal"}.items()},
+    "round.decimals": rounded,
     "ne": differ,
     "add": add,
     "sub": subtract,

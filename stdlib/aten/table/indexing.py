@@ -12,7 +12,7 @@ from stdlib.aten.table.elementwise import floor_divide
 from stdlib.aten.table.moving import expand
 from stdlib.onnx.table.moving import joined, slice_axis, transposed
 from tensorlang.graph.nodes import Value
-from tensorlang.graph.sizes import same
+from tensorlang.graph.sizes import is_one, same
 
 BOOL, I64 = DTYPES["bool"], DTYPES["i64"]
 Indices = Sequence[Value | None]
@@ -24,6 +24,8 @@ def embedding(n: Call, weight: Value, indices: Value, *_: Any, **__: Any) -> Val
 
 def index_select(n: Call, x: Value, dim: int, index: Value) -> Value:
     index = index if index.shape else n.view(index, (1,))
+    if not x.shape:
+        return n.view(n.op("gather", n.view(x, (1,)), index, axis=0), ())
     return n.op("gather", x, index, axis=n.axis(dim, len(x.shape)))
 
 
@@ -92,11 +94,20 @@ def index_put(n: Call, x: Value, indices: Indices, values: Value, accumulate: bo
 
 
 def _put_where(n: Call, x: Value, given: dict[int, Value], values: Value, accumulate: bool) -> Value:
+    """The values in order where the mask holds, or one everywhere."""
     mask = given.get(0)
-    if len(given) != 1 or mask is None or mask.dtype != BOOL or prod(values.shape) != 1:
-        raise n.unsupported("a mask as index of several values")
-    wide = n.view(mask, (*mask.shape, *(1 for _ in x.shape[len(mask.shape) :])))
-    value = n.cast(n.view(values, ()), x.dtype)
+    if len(given) != 1 or mask is None or mask.dtype != BOOL:
+        raise n.unsupported("a mask as index that is not of the first axes")
+    masked, rest = x.shape[: len(mask.shape)], x.shape[len(mask.shape) :]
+    wide = n.view(mask, (*mask.shape, *(1 for _ in rest)))
+    value = n.cast(values, x.dtype)
+    if len(value.shape) > len(rest) and not is_one(value.shape[0]):
+        last = n.filled((), I64, value.shape[0] - 1)
+        count = n.op("cumsum", n.cast(n.view(mask, (prod(masked),)), I64), axis=0, inclusive=0)
+        rows = expand(n, value, (value.shape[0], *rest))
+        value = n.view(n.op("gather", rows, n.op("minimum", count, last), axis=0), x.shape)
+    elif len(value.shape) > len(rest):
+        value = n.view(value, value.shape[1:])
     return n.op("select", wide, n.op("add", x, value) if accumulate else value, x)
 
 
@@ -147,6 +158,10 @@ def index_copy(how: str) -> Rule:
     """Slices along an axis, written or added where the index says."""
 
     def rule(n: Call, x: Value, dim: int, index: Value, source: Value, *, alpha: Number = 1) -> Value:
+        if not x.shape:
+            return n.view(rule(n, n.view(x, (1,)), 0, n.view(index, (1,)), n.view(source, (1,)), alpha=alpha), ())
+        index = index if index.shape else n.view(index, (1,))
+        source = source if source.shape else n.view(source, (1,))
         axis = n.axis(dim, len(x.shape))
         if alpha != 1:
             source = n.op("mul", *n.operands(source, alpha, dtype=x.dtype))

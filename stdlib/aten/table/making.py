@@ -88,7 +88,10 @@ def iota(n: Call, length: int, *, start: int = 0, step: int = 1, **_: Any) -> Va
     return arange(n, start, start + length * step, step)
 
 
-def linspace(n: Call, start: float, end: float, steps: int, **_: Any) -> Value:
+def linspace(n: Call, start: float | Value, end: float | Value, steps: int, **_: Any) -> Value:
+    if isinstance(start, Value) or isinstance(end, Value):
+        low, high = n.operands(start, end, dtype=n.dtype)
+        return n.op("add", low, n.op("mul", n.op("sub", high, low), n.constant(np.linspace(0, 1, steps).astype(n.dtype.numpy))))
     return n.constant(np.linspace(start, end, steps).astype(n.dtype.numpy))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from codegen.dtypes import DTYPES
 from stdlib.aten.call import Call, Rule
 from stdlib.aten.table.reducing import variance_and_mean
+from stdlib.onnx.table.moving import transposed
 from tensorlang.graph.nodes import Value
 from tensorlang.graph.sizes import same
 
@@ -24,10 +25,11 @@ def softmax(operator: str) -> Rule:
 
 def safe_softmax(n: Call, x: Value, dim: int, dtype: Any = None) -> Value:
     """Rows that are -inf throughout become 0."""
-    axis = n.axis(dim, len(x.shape))
-    if axis != len(x.shape) - 1:
-        raise n.unsupported("another axis than the last")
-    return n.op("masked_softmax", n.cast(x, n.dtype))
+    x, rank = n.cast(x, n.dtype), len(x.shape)
+    axis = n.axis(dim, rank)
+    order = list(range(rank))
+    order[axis : axis + 1], order[-1:] = order[-1:], order[axis : axis + 1]
+    return transposed(n, n.op("masked_softmax", transposed(n, x, tuple(order))), tuple(order)) if x.shape else n.filled((), x.dtype, 1)
 
 
 def layer_norm(
@@ -65,7 +67,8 @@ def fused_rms_norm(
 def batch_norm_of(
     n: Call, x: Value, weight: Value | None, bias: Value | None, mean: Value, variance: Value, momentum: float, eps: float
 ) -> tuple[Value | None, ...]:
-    return _batch_norm(n, x, weight, bias, mean, variance, eps), None, None
+    nothing = n.filled((0,), x.dtype)
+    return _batch_norm(n, x, weight, bias, mean, variance, eps), nothing, nothing
 
 
 def native_batch_norm(
@@ -83,7 +86,7 @@ def native_batch_norm(
         return statistics_of_the_batch(n, x, weight, bias, training, momentum, eps)
     if training:
         raise n.unsupported("statistics of the batch: call `model.eval()`")
-    return _batch_norm(n, x, weight, bias, mean, variance, eps), None, None
+    return batch_norm_of(n, x, weight, bias, mean, variance, momentum, eps)
 
 
 def batch_norm(

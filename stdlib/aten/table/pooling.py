@@ -51,9 +51,12 @@ def average_pool(rank: int) -> Rule:
         divisor_override: int | None = None,
     ) -> Value:
         attributes = _windows(rank, kernel_size, stride, padding, ceil_mode)
-        if divisor_override is not None:
-            raise n.unsupported("divisor_override")
-        return _unbatched(n, n.onnx("AveragePool", _batch(n, x, rank), count_include_pad=int(count_include_pad), **attributes), x)
+        if divisor_override is None:
+            return _unbatched(n, n.onnx("AveragePool", _batch(n, x, rank), count_include_pad=int(count_include_pad), **attributes), x)
+        if ceil_mode:
+            raise n.unsupported("divisor_override and ceil_mode")
+        mean = _unbatched(n, n.onnx("AveragePool", _batch(n, x, rank), count_include_pad=1, **attributes), x)
+        return n.op("mul", mean, n.filled((), x.dtype, prod(attributes["kernel_shape"]) / divisor_override))
 
     return rule
 
@@ -101,7 +104,7 @@ def _means(n: Call, x: Value, axis: int, out: int) -> Value:
     extent = x.shape[axis]
     if extent == out:
         return x
-    start, end = np.arange(out) * extent // out, -(-(np.arange(out) + 1) * extent // out)
+    start, end = (column[:, 0] for column in _windows_of(extent, out))
     place = np.arange(extent)[:, None]
     shares = ((start <= place) & (place < end)) / (end - start)
     rank = len(x.shape)
@@ -111,14 +114,33 @@ def _means(n: Call, x: Value, axis: int, out: int) -> Value:
 
 
 def adaptive_max(rank: int) -> Rule:
+    """The greatest of windows that cover an axis: of one size where that divides it, else axis by axis."""
+
     def rule(n: Call, x: Value, output_size: Sizes) -> tuple[Value, None]:
+        if n.uses(1):
+            raise n.unsupported("places as a result")
         wanted, extents = _each(output_size, rank), x.shape[-rank:]
-        if n.uses(1) or any(have % out for have, out in zip(extents, wanted, strict=True)):
-            raise n.unsupported("places as a result, or windows of several sizes")
-        window = tuple(have // out for have, out in zip(extents, wanted, strict=True))
-        return _unbatched(n, n.onnx("MaxPool", _batch(n, x, rank), kernel_shape=window, strides=window), x), None
+        if all(have % out == 0 for have, out in zip(extents, wanted, strict=True)):
+            window = tuple(have // out for have, out in zip(extents, wanted, strict=True))
+            return _unbatched(n, n.onnx("MaxPool", _batch(n, x, rank), kernel_shape=window, strides=window), x), None
+        for k, out in enumerate(wanted):
+            x = _greatest(n, x, len(x.shape) - rank + k, out)
+        return x, None
 
     return rule
+
+
+def _greatest(n: Call, x: Value, axis: int, out: int) -> Value:
+    """Return the greatest elements of windows that divide an axis as evenly as can be; shorter ones see their last element again."""
+    start, end = _windows_of(x.shape[axis], out)
+    places = np.minimum(start + np.arange((end - start).max()), end - 1)
+    return reduced(n, "reduce_max", n.op("gather", x, n.constant(places), axis=axis), (axis + 1,), False)
+
+
+def _windows_of(extent: int, out: int) -> tuple[Any, Any]:
+    """Return where windows begin and end that divide an axis as evenly as can be, as columns."""
+    which = np.arange(out)[:, None]
+    return which * extent // out, -(-(which + 1) * extent // out)
 
 
 RULES: dict[str, Rule] = {

@@ -185,6 +185,8 @@ def determinant(n: Call, x: Value) -> tuple[Value | None, ...]:
 
 
 def top_k(n: Call, x: Value, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Value, ...]:
+    if not x.shape:
+        return tuple(n.view(part, (k,) if k == 0 else ()) for part in top_k(n, n.view(x, (1,)), k))
     axis = n.axis(dim, len(x.shape))
     way = top_k_options(x.shape[axis], k, x.dtype)
     return n.ops("top_largest" if largest else "top_smallest", x, axis=axis, count=k, **way)

@@ -47,15 +47,17 @@ def of_either(rule: Rule) -> Rule:
 def _resized(
     n: Call, x: Value, sizes: Sequence[int], scales: Sequence[float | None], mode: str, place: str, rounding: str = "floor", **options: Any
 ) -> Value:
-    """By the scales where all are given, as torch computes places by them even where they make no whole number."""
-    given = [s for s in scales if s is not None]
+    """By the scales where they are given, as torch computes places by them even where they make no whole number; corners need none."""
     attributes: dict[str, Any] = {"mode": mode, "coordinate_transformation_mode": place, "nearest_mode": rounding, **options}
-    if given and len(given) == len(sizes) and [int(e * s) for e, s in zip(x.shape[2:], given, strict=True)] == list(sizes):
-        factors = n.constant(np.asarray([1, 1, *given], np.float64))
-        y: Value = n.onnx("Resize", x, None, factors, **attributes)
-        if y.shape[2:] == tuple(sizes):
-            return y
-    return n.onnx("Resize", x, None, None, n.ints(*x.shape[:2], *sizes), **attributes)  # type: ignore[no-any-return]
+    given = [s for s in scales if s is not None]
+    if place == "align_corners" or not given:
+        return n.onnx("Resize", x, None, None, n.ints(*x.shape[:2], *sizes), **attributes)  # type: ignore[no-any-return]
+    if len(given) != len(sizes):
+        raise n.unsupported("a scale for some axes alone")
+    y: Value = n.onnx("Resize", x, None, n.constant(np.asarray([1, 1, *given], np.float64)), **attributes)
+    if y.shape[2:] != tuple(sizes):
+        raise n.unsupported(f"scales that make {list(y.shape[2:])} of it, and not {list(sizes)}")
+    return y
 
 
 _MODES = ("linear", "nearest", "cubic")

@@ -35,6 +35,7 @@ from tensorlang.tensor.nodes import Binary, Binder, Const, Definition, Dynamic, 
 from tensorlang.tensor.simplify import inline_all
 from tensorlang.tensor.walk import (
     Fresh,
+    components,
     definition_reads,
     fresh_for,
     index_names,
@@ -414,12 +415,16 @@ def masked(program: Program, constants: Container[str]) -> Program:
     """Return the program with terms that conditions leave out of a sum of products multiplied by zero instead, where the other factor is of
     `constants`, tensors whose every element is a finite number: what is added then is zero, and no sum from zero changes by it.
 
-    That is not done in a result that may be stored in blocks of `COLUMNS` elements for each of the masked factor."""
+    That is not done in a result that may be stored in blocks of `COLUMNS` elements for each of the masked factor, nor where the other
+    factor depends on the result, as the condition says which of its elements are there by then."""
     table = tensor_table(program)
     to: dict[Expr, Expr] = {}
+    together = {t.name: {t.name for d in group for t in d.tensors} for group in components(program) for d in group for t in d.tensors}
     for definition, found in contractions(program):
         for k, (x, w) in enumerate((found.factors, found.factors[::-1])):
             if w.read.tensor not in constants or not (x.is_plain and w.is_plain):
+                continue
+            if w.read.tensor in together[definition.tensors[0].name]:
                 continue
             numbers = [_extent(definition, a) for a in found.axes_of(1 - k)]
             in_blocks = definition.tensors[0].name in program.results and max((n or COLUMNS for n in numbers), default=0) >= COLUMNS

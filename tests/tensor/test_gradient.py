@@ -133,6 +133,15 @@ CASES = {
         "op f(x: f64[N], u: f64[K], ids: i64[K] in 0..N) -> (y: f64[N]) { y[n] = last(k, ids[k] == n, from x[n]) u[k] }",
         {"N": 4, "K": 3},
     ),
+    "a system of equations solved from above, of known size": (
+        "op f(l: f64[4, 4], b: f64[4]) -> (x: f64[4]) { x[i] = (b[i] - sum(k in 0..i) l[i, k] * x[k]) / l[i, i] }",
+        {},
+    ),
+    "sums of exponentials of paths": (
+        "op f(e: f64[T, S], w: f64[S, S]) -> (y: f64) where T > 0 {\n d[0, s] = e[0, s]\n"
+        " d[t, s] = e[t, s] + logsumexp(r) (d[t - 1, r] + w[r, s])   for t in 1..T\n y = logsumexp(s) d[T - 1, s]\n}",
+        {"T": 3, "S": 2},
+    ),
     "means": ("op f(x: f64[M, N]) -> (y: f64[M]) { y[i] = mean(k) (x[i, k] * x[i, k]) }", {"M": 3, "N": 4}),
     "logarithms of sums of exponentials": ("op f(x: f64[M, N]) -> (y: f64[M]) { y[i] = logsumexp(k) x[i, k] }", {"M": 3, "N": 4}),
     "a softmax": (

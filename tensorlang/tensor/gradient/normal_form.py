@@ -239,8 +239,8 @@ def _stepwise(definition: Definition, fresh: Fresh) -> list[Definition]:
         return [definition]
     if not all(t.dtype.is_float for t in definition.tensors) and not any(t.dtype.is_float for t in definition.tensors):
         return [definition]
-    start = e.init or e.reducer.identity
-    if start is None or definition.pieces[0].guard != TRUE:
+    start, guard = e.init or e.reducer.identity, definition.pieces[0].guard
+    if start is None:
         return [definition]
     step = fresh(f"{e.binders[0].name}_step")
     found = _counted(e.binders, affine.sub(step, 1), definition.axes)
@@ -261,10 +261,13 @@ def _stepwise(definition: Definition, fresh: Fresh) -> list[Definition]:
     if asked is not None:
         after = tuple(Select(asked, a, b) for a, b in zip(after, before, strict=True))
     first = affine.compare("==", step, 0)
-    pieces = (Piece(_tuple(start), first, span=e.span), Piece(_tuple(after), affine.negate(first), otherwise=True, span=e.span))
-    recurrence = Definition(states, (step, *definition.axes), pieces, span=e.span)
+    pieces = [Piece(_tuple(start), first, span=e.span), Piece(_tuple(after), affine.negate(first), otherwise=True, span=e.span)]
+    if guard != TRUE:
+        begins = affine.disj(first, affine.negate(guard))
+        pieces = [Piece(_tuple(after), affine.negate(begins), span=e.span), Piece(_tuple(start), begins, otherwise=True, span=e.span)]
+    recurrence = Definition(states, (step, *definition.axes), tuple(pieces), span=e.span)
     last = _tuple(tuple(Read(s.name, (length, *axes), span=e.span) for s in states))
-    return [recurrence, replace(definition, pieces=(replace(definition.pieces[0], value=last),))]
+    return [recurrence, replace(definition, pieces=(replace(definition.pieces[0], value=last), *definition.pieces[1:]))]
 
 
 def _counted(binders: tuple[Binder, ...], number: Affine, axes: tuple[str, ...]) -> tuple[Affine, dict[str, Affine]] | None:

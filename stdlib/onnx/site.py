@@ -172,9 +172,11 @@ class Builder:
         self.values: dict[str, Value] = dict(self.known.carried)
         self.constants: dict[str, Array] = {}
         self.sizes: dict[str, Array] = {}
-        """The elements of values that are computed from open sizes alone: integers and sizes."""
+        """The elements of values that are computed from open sizes alone: integers, sizes and ratios."""
         self.stored: set[str] = set()
-        """Which of these a kernel computes, as something else than a shape depends on them."""
+        """Which of these a kernel computes, as something else than a shape depends on them, or they are floats."""
+        self.fills: dict[str, float | int | bool] = {}
+        """What all elements are of values of open shapes that are filled with a number."""
         self.nodes: list[GraphNode] = []
         self.texts: set[str] = set()
         """Values that are strings: numbers that stand for them."""
@@ -279,6 +281,11 @@ class Builder:
         value = self.values[name]
         self.nodes.append(Kernel(self.label(f"sizes {name}"), sizes_program(value, self.sizes[name]), (), (name,)))
 
+    def note_elements(self, value: Value, array: Array) -> None:
+        """Note what the elements of a value are that a node computes."""
+        self.sizes[value.name] = array
+        self.stored.add(value.name)
+
     def constant(self, name: str, array: Array) -> Value:
         if array.dtype.kind in "OU":
             array = numbers(array, name, constant=True)
@@ -293,7 +300,8 @@ class Builder:
         """Give values other names, where the nodes from number `start` on and what is known of them have the old ones."""
         for old, new in names.items():
             self.values[new] = replace(self.values.pop(old), name=new)
-            for table in (self.constants, self.sizes):
+            tables: tuple[dict[str, Any], ...] = (self.constants, self.sizes, self.fills)
+            for table in tables:
                 if old in table:
                     table[new] = table.pop(old)
             for names_ in (self.stored, self.texts):
@@ -609,13 +617,15 @@ class Site:
         results = [(t.dtype, shape_in(t, self.builder.symbols)) for t in result_tensors(found)]
         for dtype, shape in results:
             check_size(dtype, shape, f"a result of node {quoted(self.node.label)}")
-        if any(v.name in self.builder.sizes for v in inputs):
-            of_shapes = self._of_sizes(found, inputs, results)
-            if of_shapes is not None:
-                return of_shapes
+        elements = self._of_sizes(found, inputs, results) if any(v.name in self.builder.sizes for v in inputs) else None
+        if elements is not None and not any(dtype.is_float for dtype, _ in results):
+            return tuple(self.of_sizes(array, dtype) for array, (dtype, _) in zip(elements, results, strict=True))
         if self._foldable(found, inputs, results):
             return self._evaluated(found, inputs)
-        return self._node(found, inputs, results, operator, attrs)
+        made = self._node(found, inputs, results, operator, attrs)
+        for value, array in zip(made, elements or (), strict=False):
+            self.builder.note_elements(value, array)
+        return made
 
     def _agree(self, found: Program, inputs: Sequence[Value]) -> None:
         """See to it that open sizes are equal which a program takes for one. Raises Refusal."""
@@ -680,10 +690,13 @@ class Site:
         array = self.array(x)
         if array is not None and not is_open(shape):
             return self.constant(array.reshape(tuple(shape)))
-        if x.name in self.builder.sizes and not is_open(shape):
-            return self.of_sizes(self.builder.sizes[x.name].reshape(tuple(shape)), x.dtype)
+        elements = None if is_open(shape) else self.builder.sizes.get(x.name)
+        if elements is not None and not x.dtype.is_float:
+            return self.of_sizes(elements.reshape(tuple(shape)), x.dtype)
         result = self.builder.value(self._fresh(), x.dtype, tuple(shape))
         self.builder.nodes.append(View(self.builder.label(self.node.label), x.name, result.name, (self.node.label,)))
+        if elements is not None:
+            self.builder.note_elements(result, elements.reshape(tuple(shape)))
         return result
 
     def constant(self, array: Array) -> Value:
@@ -706,7 +719,9 @@ class Site:
             raise self.wrong(f"{value} does not fit {dtype}")
         if is_open(shape):
             one = self.constant(np.full((1,) * len(shape), value, dtype.numpy))
-            return self._expanded(one, shape)
+            result = self._expanded(one, shape)
+            self.builder.fills[result.name] = value
+            return result
         return self.constant(np.broadcast_to(np.asarray(value, dtype.numpy), tuple(shape)))
 
     def _expanded(self, one: Value, shape: Sequence[int]) -> Value:
@@ -731,16 +746,14 @@ class Site:
     def _fresh(self) -> str:
         return self.builder.fresh(next((o for o in self.node.outputs if o), self.node.label) + ".part")
 
-    def _of_sizes(self, found: Program, inputs: Sequence[Value], results: Sequence[Type]) -> tuple[Value, ...] | None:
-        """Return the results of a program on sizes and constants where they are sizes and constants, too."""
+    def _of_sizes(self, found: Program, inputs: Sequence[Value], results: Sequence[Type]) -> list[Array] | None:
+        """Return the elements of the results of a program on sizes and constants where they are sizes and constants, too."""
         b = self.builder
         arrays = [b.sizes[v.name] if v.name in b.sizes else b.constants.get(v.name) for v in inputs]
         if any(a is None or a.size > FOLDED_SIZES for a in arrays) or any(is_open(s) or prod(s) > FOLDED_SIZES for _, s in results):
             return None
         made = of_sizes(found, {t.name: a for t, a in zip(found.params, arrays, strict=True) if a is not None})
-        if made is None:
-            return None
-        return tuple(self.of_sizes(made[t.name], t.dtype) for t in result_tensors(found))
+        return None if made is None else [made[t.name] for t in result_tensors(found)]
 
     def _foldable(self, found: Program, inputs: Sequence[Value], results: Sequence[Type]) -> bool:
         return (

@@ -288,7 +288,10 @@ def _constant(body: Body, scope: Scope, param: sx.Param, node: sx.Node) -> objec
         return tuple(_known(value(body.ctx, at, item), item.span) for item, at in expand(scope, items))
     if isinstance(node, sx.Id) and isinstance(pack := scope.values.get(node.name), Packed):
         return tuple(_known(item, node.span) for item in pack.items)
-    return _known(value(body.ctx, scope, node), node.span)
+    found = value(body.ctx, scope, node)
+    if isinstance(found, Idx) and found.size and param.type == sx.Id("int") and param.range is None:
+        return found.expr
+    return _known(found, node.span)
 
 
 def _known(found: Value, span: Span) -> object:

@@ -1,7 +1,8 @@
 """Programs on a few integers some of which are open sizes, evaluated when a model is imported: shape arithmetic becomes expressions.
 
-The interpreter of programs says what they mean (`tensor/interp.py`); here the elements of its arrays are integers, truths and sizes. What
-has no exact meaning for sizes (floats, bits, an index that is open) is not evaluated: kernels compute it when the model runs.
+The interpreter of programs says what they mean (`tensor/interp.py`); here the elements of its arrays are integers, truths, sizes and, of
+floats, what they are rounded from (`graph/ratios.py`). What has no exact meaning for sizes (most functions of floats, bits, an index that
+is open) is not evaluated: kernels compute it when the model runs.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 
 from codegen.dtypes import DType
 from tensorlang.check.types import limits
+from tensorlang.graph.ratios import Inexact, Ratio, ratio
 from tensorlang.graph.sizes import OpenSize
 from tensorlang.tensor.arith import Array
 from tensorlang.tensor.interp import Evaluator
@@ -25,12 +27,12 @@ class _Beyond(Exception):
 
 
 def of_sizes(program: Program, arrays: Mapping[str, Array]) -> dict[str, Array] | None:
-    """Return the results of a program by name, arrays of integers, truths and sizes; None where it does what sizes do not."""
+    """Return the results of a program by name, arrays of integers, truths, sizes and ratios; None where it does what sizes do not."""
     try:
         evaluator = Evaluator(program, {}, arrays, _Sizes())
         evaluator.run()
         return evaluator.results()
-    except (_Beyond, OpenSize):
+    except (_Beyond, Inexact, OpenSize):
         return None
 
 
@@ -38,6 +40,7 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add,
     "-": operator.sub,
     "*": operator.mul,
+    "/": operator.truediv,
     "//": operator.floordiv,
     "%": operator.mod,
     "min": min,
@@ -54,17 +57,20 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     ">=": operator.ge,
     ">": operator.gt,
 }
+_ROUND: dict[str, Callable[[Ratio], Any]] = {"floor": Ratio.floor, "ceil": Ratio.ceil, "trunc": Ratio.trunc}
+_DIGITS = {"f32": 24, "f64": 53}
+"""Of floats that are evaluated."""
 
 
 class _Sizes:
-    """Elements are integers, truths and sizes (`tensorlang.tensor.value_domain.Carried`)."""
+    """Elements are integers, truths, sizes and ratios (`tensorlang.tensor.value_domain.Carried`)."""
 
     def blank(self, shape: Any, dtype: DType) -> Array:
         return np.full(shape, 0, object)
 
     def load(self, array: Array, dtype: DType) -> Array:
         _check(dtype)
-        return array.astype(object)
+        return _each(lambda v: as_float(v, dtype), array) if dtype.is_float else array.astype(object)
 
     def store(self, values: Array, dtype: DType) -> Array:
         return values
@@ -74,7 +80,7 @@ class _Sizes:
 
     def constant(self, value: float | int | bool, dtype: DType, count: int) -> Array:
         _check(dtype)
-        return np.full(count, value, object)
+        return np.full(count, as_float(value, dtype) if dtype.is_float else value, object)
 
     def from_indices(self, values: Array) -> Array:
         return values.astype(object)
@@ -93,6 +99,10 @@ class _Sizes:
 
     def cast(self, values: Array, source: DType, target: DType, saturate: bool) -> Array:
         _check(target)
+        if target.is_float:
+            return _each(lambda v: as_float(v, target), values)
+        if source.is_float:
+            values = _each(lambda v: v.trunc().whole, values)
         if target.kind == "bool":
             return _each(bool, values)
         lowest, highest = limits(target)
@@ -101,7 +111,7 @@ class _Sizes:
         return _each(int_or_size, values)
 
     def call(self, fn: str, args: list[Array], dtype: DType) -> Array:
-        raise _Beyond
+        return _each(_known(_ROUND, fn), *args)
 
     def select(self, cond: Array, then: Array, orelse: Array) -> Array:
         raise _Beyond
@@ -128,8 +138,16 @@ def int_or_size(value: Any) -> Any:
 
 
 def _check(dtype: DType) -> None:
-    if not (dtype.is_integer or dtype.kind == "bool"):
+    if not (dtype.is_integer or dtype.kind == "bool" or dtype.name in _DIGITS):
         raise _Beyond
+
+
+def as_float(value: Any, dtype: DType) -> Ratio:
+    """Return a number or a size as a float of a type of `_DIGITS`. Raises Inexact where it is not known."""
+    digits = _DIGITS[dtype.name]
+    if isinstance(value, Ratio):
+        return value.cast(digits)
+    return ratio(dtype.numpy.type(value) if isinstance(value, (float, np.floating)) else int_or_size(value), digits)
 
 
 def _known(table: Mapping[str, Callable[..., Any]], op: str) -> Callable[..., Any]:

@@ -509,6 +509,8 @@ def _quotient(value: Formula, divisor: Formula) -> Formula:
         return whole
     if divisor.constant is not None and rest.constant is None:
         inner = rest.without(())
+        if all(c < 0 for c in inner.terms.values()):  # (-n)//2 is -((n + 1)//2), so that what is rounded up has one form
+            return whole - _quotient(number(divisor.constant - 1) - rest, divisor)
         common = gcd(inner.multiple_of(), divisor.constant)
         if common > 1:  # (4*n + 3) // 6 is (2*n + 1) // 3
             reduced = Poly({m: c // common for m, c in rest.terms.items()})

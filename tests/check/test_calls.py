@@ -127,6 +127,15 @@ def test_a_product_with_an_index_makes_a_size_a_number() -> None:
     assert caught.value.diagnostics[0].code == "R0212"
 
 
+def test_a_size_that_is_an_attribute_of_a_call_stays_open_unless_a_range_has_to_hold_it() -> None:
+    text = "op first(x: f32[N], attr count: int{}) -> (y: f32[count]) {{ y[i] = x[i | 0] }}\n"
+    text += "op half(x: f32[N]) -> (y: f32[N // 2]) {{ y = first(x, count = N // 2) }}"
+    assert instantiate(load(text.format("")), "half", [a("n")], symbolic=True).sizes == ("N",)
+    with pytest.raises(CompileError) as caught:
+        instantiate(load(text.format(" in 1..9")), "half", [a("n")], symbolic=True)
+    assert caught.value.diagnostics[0].code == "R0212"
+
+
 def test_a_composite_dimension_of_unknown_size_gets_a_size_of_its_own() -> None:
     program = instantiate(LIBRARY, "grouped", [a("channels")], {"group": 2})
     assert program.params[0].shape == (Int(2), Name("C"))

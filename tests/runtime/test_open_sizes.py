@@ -168,6 +168,44 @@ def pyramid() -> bytes:
     )
 
 
+def better_half() -> bytes:
+    """Of the points of an image the better half, few or many, in their order."""
+    n = Net()
+    points = n.op("Reshape", "x", n.op("Concat", n.size("x", 0), n.ints(-1), axis=0))
+    count = n.op("Div", n.op("Mul", n.size("x", 1), n.size("x", 2)), n.ints(2))
+    n.nodes.append(helper.make_node("TopK", [points, count], ["best", "at"]))
+    return n.model({"x": ["batch", "height", "width"]}, "best", "at", types={"at": TensorProto.INT64})
+
+
+def padded_by_floats() -> bytes:
+    """Rows made as long as a multiple of fourteen, as floats compute it, with their places behind them and the place of each in floats."""
+    n = Net()
+    length = n.op("Cast", n.size("x", 1), to=TensorProto.FLOAT)
+    whole = n.op("Mul", n.op("Ceil", n.op("Div", length, n.constant(np.array([14], np.float32)))), n.constant(np.array([14], np.float32)))
+    more = n.op("Cast", n.op("Sub", whole, length), to=TensorProto.INT64)
+    zero, one = n.constant(np.float32(0)), n.constant(np.float32(0.5))
+    places = n.op("Range", zero, n.op("Squeeze", length, n.ints(0)), one)
+    return n.model({"x": ["batch", "length"]}, n.op("Pad", "x", n.op("Concat", n.ints(0, 0, 0), more, axis=0)), places)
+
+
+def all_places() -> bytes:
+    """Where the elements of ones stand, of a row and of a matrix, as exporters write a range, and a mark for each of these places."""
+    n = Net()
+    row, matrix = n.size("x", 1), n.op("Shape", "x")
+    ones = numpy_helper.from_array(np.array([1], np.int64))
+    at = n.op("NonZero", n.op("ConstantOfShape", row, value=ones))
+    everywhere = n.op("NonZero", n.op("ConstantOfShape", matrix, value=ones))
+    depth, values = n.op("Squeeze", row, n.ints(0)), n.constant(np.array([0, 1], np.float32))
+    marks = n.op("OneHot", at, depth, values)
+    return n.model({"x": ["batch", "length"]}, at, everywhere, marks, types={at: TensorProto.INT64, everywhere: TensorProto.INT64})
+
+
+def sampled() -> bytes:
+    """Images of any extents at places that data say."""
+    n = Net()
+    return n.model({"x": ["batch", 2, "height", "width"], "grid": ["batch", "rows", 3, 2]}, n.op("GridSample", "x", "grid"))
+
+
 def feeds_for(data: bytes, sizes: Mapping[str, int], seed: int = 0) -> dict[str, Array]:
     rng = np.random.default_rng(seed)
     out: dict[str, Array] = {}
@@ -211,6 +249,10 @@ MODELS = {
     "signals of any length": (sounds, combinations(batch=[2, 1], length=[12, 29])),
     "images enlarged by convolutions": (enlarged, combinations(batch=[2], height=[9, 2], width=[4, 7])),
     "images of several sizes together": (pyramid, combinations(batch=[2], height=[16, 8], width=[12])),
+    "the better half of images": (better_half, combinations(batch=[2], height=[5, 60], width=[4, 40])),
+    "sizes that go through floats": (padded_by_floats, combinations(batch=[2], length=[13, 14, 15, 56, 1])),
+    "places of ones": (all_places, combinations(batch=[2, 3], length=[5, 1, 9])),
+    "images at places of data": (sampled, combinations(batch=[2], height=[5, 8], width=[6, 1], rows=[4])),
     "a cache of keys": (cached, combinations(batch=[2, 1], seq=[3, 1], past_len=[5, 0, 1, 12])),
 }
 
@@ -276,10 +318,10 @@ def test_combinations_that_an_assumption_does_not_hold_for_are_compiled_for_them
     assert len(compilations(caplog)) == 2
 
 
-def test_sizes_that_go_through_floats_are_numbers() -> None:
+def test_sizes_that_go_through_floats_in_a_way_that_rounds_are_numbers() -> None:
     n = Net()
-    half = n.op("Ceil", n.op("Div", n.op("Cast", n.size("x", 1), to=TensorProto.FLOAT), n.constant(np.array([2], np.float32))))
-    pads = n.op("Concat", n.ints(0, 0, 0), n.op("Cast", half, to=TensorProto.INT64), axis=0)
+    root = n.op("Sqrt", n.op("Cast", n.size("x", 1), to=TensorProto.FLOAT))
+    pads = n.op("Concat", n.ints(0, 0, 0), n.op("Cast", root, to=TensorProto.INT64), axis=0)
     data = n.model({"x": ["batch", "length"]}, n.op("Pad", "x", pads))
     check(tl.compile(data, threads=1), data, combinations(batch=[2, 3], length=[4, 5]))
 

@@ -41,7 +41,7 @@ def test_rows_that_are_all_alike_keep_their_order() -> None:
             np.testing.assert_array_equal(op(x, count=7)[1][0], np.arange(7))
 
 
-@pytest.mark.parametrize("way", [{"all_pairs": 1}, {"block": 16}], ids=["compared with all", "short blocks"])
+@pytest.mark.parametrize("way", [{"way": 1}, {"way": 2, "block": 16}, {"way": 3}], ids=["compared with all", "short blocks", "sorted"])
 @pytest.mark.parametrize("dtype", ["f4", "i8"])
 def test_elements_are_selected_alike_whichever_way(dtype: str, way: dict[str, int]) -> None:
     x = numbers((3, 41), dtype, 5)
@@ -50,5 +50,5 @@ def test_elements_are_selected_alike_whichever_way(dtype: str, way: dict[str, in
 
 
 def test_few_elements_are_compared_with_all_and_rows_that_are_not_long_have_short_blocks() -> None:
-    assert top_k_options(100, 10, f32) == {"all_pairs": 1} and top_k_options(1097, 9, f32) == {"block": 16}
+    assert top_k_options(100, 10, f32) == {"way": 1} and top_k_options(1097, 9, f32) == {"block": 16}
     assert top_k_options(50_257, 50, f32) == {} and top_k_options(None, 5, f32) == {}

@@ -12,8 +12,10 @@ from stdlib.onnx.site import Site
 from stdlib.onnx.table.elementwise import cast
 from stdlib.onnx.table.entry import Entry
 from stdlib.onnx.table.moving import joined
+from stdlib.onnx.table.shapes import counted_to
 from tensorlang.graph.nodes import Value
-from tensorlang.graph.sizes import is_one, same
+from tensorlang.graph.shape_arithmetic import int_or_size
+from tensorlang.graph.sizes import Size, is_one, same
 
 LONG_ROW = 1_500
 """Elements from which on blocks of 64 are selected from faster than blocks of 16."""
@@ -60,10 +62,13 @@ def _checked(n: Site, ids: Value, extent: int) -> Value:
 def one_hot(n: Site) -> Value:
     ids, values = n.arg(0), n.arg(2)
     depth = n.constant_of(1)
-    if depth.size != 1 or (depth.dtype.kind == "f" and not np.isfinite(depth).all()) or int(depth.reshape(())) < 0 or values.shape != (2,):
+    is_number = depth.size == 1 and (depth.dtype.kind != "f" or bool(np.isfinite(depth).all()))
+    count = int_or_size(depth.reshape(-1)[0]) if is_number else -1
+    count = count if isinstance(count, Size) else int(count)
+    if count < 0 or values.shape != (2,):
         raise n.wrong("the depth must be one number and the values two")
     axis = n.axis_of(n.integer("axis", -1), len(ids.shape) + 1)
-    return n.op("one_hot", cast(n, ids, DTYPES["i64"]), values, axis=axis, depth=int(depth.reshape(())))
+    return n.op("one_hot", cast(n, ids, DTYPES["i64"]), values, axis=axis, depth=count)
 
 
 _REDUCTIONS = {"none": "", "add": "_add", "mul": "_mul", "max": "_max", "min": "_min"}
@@ -75,7 +80,7 @@ def scatter_elements(n: Site) -> Value:
     how = _REDUCTIONS[n.text("reduction", "none", tuple(_REDUCTIONS))]
     if ids.shape != updates.shape or len(ids.shape) != len(x.shape):
         raise n.wrong(f"indices of the shape {list(ids.shape)}, updates of {list(updates.shape)}, values of {list(x.shape)}")
-    if prod(ids.shape) == 0:
+    if same(prod(ids.shape), 0):
         return x
     return n.op(f"scatter_elements{how}", x, _checked(n, ids, x.shape[axis]), updates, axis=axis)
 
@@ -86,7 +91,7 @@ def scatter_nd(n: Site) -> Value:
     depth = ids.shape[-1] if ids.shape else 0
     if not ids.shape or not 1 <= depth <= len(x.shape) or updates.shape != ids.shape[:-1] + x.shape[depth:]:
         raise n.wrong(f"indices of the shape {list(ids.shape)}, updates of {list(updates.shape)}, values of {list(x.shape)}")
-    if prod(ids.shape) == 0:
+    if same(prod(ids.shape), 0):
         return x
     rows = n.view(x, (prod(x.shape[:depth]), *x.shape[depth:]))
     return n.view(n.op(f"scatter_nd{how}", rows, _rows_of(n, ids, x.shape[:depth]), updates), x.shape)
@@ -113,15 +118,23 @@ def _column(n: Site, ids: Value, k: int) -> Value:
     return n.view(ids, shape)
 
 
-def top_k_options(extent: object, count: int, dtype: DType) -> dict[str, int]:
+COMPARED, PICKED, SORTED = 1, 2, 3
+"""Ways of `top_largest`."""
+
+
+def top_k_options(extent: Any, count: Any, dtype: DType) -> dict[str, int]:
     """Return the attributes of `top_largest` with which `count` of `extent` elements are selected soonest: few are compared with all, and
-    blocks of rows that are not long are short, as each pick goes through one of them and through what is greatest of the others. Nothing
-    is said of an extent that is open."""
+    blocks of rows that are not long are short, as each pick goes through one of them and through what is greatest of the others. Where
+    sizes are open, all are sorted or few are picked, as for the samples: neither is ever slow by much."""
+    if isinstance(count, Size):
+        return {"way": SORTED}
+    if isinstance(extent, Size):
+        return {"way": SORTED if 32 * count > extent.sample + 1_000 else PICKED}
     if not isinstance(extent, int):
         return {}
     compared = extent * extent * dtype.bits
     if compared <= 40_000 * count and compared <= 1_250 * (extent + 1_000):
-        return {"all_pairs": 1}
+        return {"way": COMPARED}
     return {"block": 16} if extent < LONG_ROW else {}
 
 
@@ -138,11 +151,15 @@ def top_k(n: Site) -> tuple[Value, ...]:
 def non_zero(n: Site) -> Value:
     """How many there are is computed first where it is not known."""
     x = n.arg(0)
-    array = n.builder.elements(x.name)
+    fill = n.builder.fills.get(x.name)
+    array = n.builder.elements(x.name) if fill is None else None
     if array is not None and array.dtype != object:
         return n.constant(np.asarray(np.nonzero(np.atleast_1d(array)), np.int64))
     x = x if x.shape else n.view(x, (1,))
-    at = _where(n, n.view(cast(n, x, DTYPES["bool"]), (prod(x.shape),)))
+    if fill is not None:
+        at = counted_to(n, prod(x.shape) if fill else 0)
+    else:
+        at = _where(n, n.view(cast(n, x, DTYPES["bool"]), (prod(x.shape),)))
     rows = []
     for axis, extent in enumerate(x.shape):
         stride = prod(x.shape[axis + 1 :])

@@ -175,7 +175,7 @@ def slice_(n: Site) -> Value:
         return x
     if any(same(extent, 0) for extent in length):
         return n.filled(length, x.dtype)
-    step = [by if by == 1 or extent > 1 else 1 for by, extent in zip(step, length, strict=True)]
+    step = [by if by == 1 or is_open((extent,)) or extent > 1 else 1 for by, extent in zip(step, length, strict=True)]
     return n.op("slice", x, start=tuple(start), step=tuple(step), length=tuple(length))
 
 
@@ -264,7 +264,7 @@ def pad(n: Site) -> Value:
         lo[axis], hi[axis] = given[k], given[k + len(axes)]
     if any(extent + a + b < 0 for extent, a, b in zip(x.shape, lo, hi, strict=True)):
         raise n.wrong(f"the padding {list(given)} leaves less than nothing of the shape {list(x.shape)}")
-    if not any((*lo, *hi)):
+    if all(same(count, 0) for count in (*lo, *hi)):
         return x
     if mode != "constant":
         return _repeating(n, mode, x, lo, hi)

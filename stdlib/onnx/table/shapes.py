@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from math import ceil, prod
+from typing import Any
 
 import numpy as np
 
-from codegen.dtypes import DTYPES
+from codegen.dtypes import DTYPES, DType
 from polyhedral import affine
+from polyhedral.expr import Name
 from stdlib.onnx.model import Array
 from stdlib.onnx.site import Rule, Site
 from stdlib.onnx.table.entry import Entry
 from stdlib.onnx.tensors import element_type
 from tensorlang.graph.nodes import Value
 from tensorlang.graph.programs import single
-from tensorlang.graph.shape_arithmetic import int_or_size
-from tensorlang.graph.sizes import Extent, is_open, larger, to_expr
-from tensorlang.tensor.nodes import Cast, IndexValue, Tensor
+from tensorlang.graph.ratios import Inexact, Ratio
+from tensorlang.graph.shape_arithmetic import as_float, int_or_size
+from tensorlang.graph.sizes import Extent, OpenSize, Size, larger, to_expr
+from tensorlang.tensor.nodes import Binary, Cast, Const, Expr, IndexValue, Tensor
 
 
 def constant(n: Site) -> Value:
@@ -60,8 +63,9 @@ def range_(n: Site) -> Value:
 def ranged(n: Site, *bounds: Array) -> Value:
     """Return the numbers from a start to a limit, a step apart."""
     start, limit, delta = (bound.reshape(-1) for bound in bounds)
-    if any(is_open(tuple(part)) for part in (start, limit, delta)):
-        return _open_range(n, *(int_or_size(part[0]) for part in (start, limit, delta)))
+    parts = [part[0] for part in (start, limit, delta) if part.size == 1]
+    if len(parts) == 3 and any(isinstance(part, Size | Ratio) for part in parts):
+        return _open_range(n, *map(int_or_size, parts))
     if (
         not start.size == limit.size == delta.size == 1
         or delta[0] == 0
@@ -74,16 +78,37 @@ def ranged(n: Site, *bounds: Array) -> Value:
     return n.constant((start[0] + np.arange(count).astype(start.dtype) * delta[0]).astype(start.dtype))
 
 
-def _open_range(n: Site, first: Extent, last: Extent, by: Extent) -> Value:
+def _open_range(n: Site, first: Any, last: Any, by: Any) -> Value:
     """Return a range whose bounds depend on open sizes: what it holds is computed when the model runs."""
     dtype = n.arg(0).dtype
+    if dtype.is_float:
+        return _open_range_of_floats(n, first, last, by)
     if not isinstance(by, int) or by == 0:
         raise n.wrong("start, limit and a delta other than 0 are needed, one number each")
-    count = larger(-((first - last) // by), 0)
     index = IndexValue(affine.add(to_expr(first), affine.scale(by, "i0")))
-    value = index if dtype == DTYPES["i64"] else Cast(dtype, index)
-    result = Tensor("y", dtype, (to_expr(count),))
+    return _range(n, dtype, -((first - last) // by), index if dtype == DTYPES["i64"] else Cast(dtype, index))
+
+
+def _open_range_of_floats(n: Site, *bounds: Any) -> Value:
+    """Return a range of floats of which the last bound is open, in steps of a number from a number on."""
+    dtype = n.arg(0).dtype
+    try:
+        first, last, by = (as_float(bound, dtype) for bound in bounds)
+        count = ((last - first) / by).ceil().whole
+        start, step = Const(first.number, dtype), Const(by.number, dtype)
+    except Inexact:
+        raise OpenSize(*(b.numerator for b in bounds if isinstance(b, Ratio) and isinstance(b.numerator, Size))) from None
+    return _range(n, dtype, count, Binary("+", start, Binary("*", Cast(dtype, IndexValue(Name("i0"))), step)))
+
+
+def _range(n: Site, dtype: DType, count: Extent, value: Expr) -> Value:
+    result = Tensor("y", dtype, (to_expr(larger(count, 0)),))
     return n.apply(single("range", (), result, ("i0",), value), ())[0]
+
+
+def counted_to(n: Site, count: Extent) -> Value:
+    """Return the whole numbers from 0 on, so many."""
+    return _range(n, DTYPES["i64"], count, IndexValue(Name("i0")))
 
 
 def eye_like(n: Site) -> Value:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import permutations
 from math import gcd, prod
 from typing import Any, Literal, TypeAlias, assert_never
 
@@ -83,6 +84,13 @@ class UnequalSizes(Exception):
                 case _:
                     pass
         return min(found, key=lambda item: (range_of(item[1])[0] < 0, item[0]), default=None)
+
+    def named_twice(self, sizes: Mapping[str, int]) -> tuple[str, Formula] | None:
+        """Return a symbol and another of the same size, which make sizes equal if they are one; None where there are no such two."""
+        for name, other in permutations(sorted(names_in(self.formula)), 2):
+            if sizes[name] == sizes[other] and substituted(self.formula, name, atom_poly(other)).constant == 0:
+                return name, atom_poly(other)
+        return None
 
 
 @dataclass(frozen=True, slots=True)

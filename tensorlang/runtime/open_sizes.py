@@ -187,7 +187,7 @@ class OpenSizes:
                 equal = {name: formula for name, formula in equal.items() if not fixed & {name, *names_in(formula)}}
                 self.compiling.tell(INFO, f"{_listed(fixed)} {'is a number' if len(fixed) == 1 else 'are numbers'}: {need}")
             except UnequalSizes as need:
-                found = need.solved()
+                found = need.solved() or need.named_twice(sizes)
                 if found is None or evaluate(need.formula, sizes) != 0:
                     self._refused_for(need.refused, last)
                     return None

@@ -286,6 +286,16 @@ def test_fifty_random_combinations_take_two_compilations(caplog: pytest.LogCaptu
     assert len(compilations(caplog)) == 2
 
 
+def test_sizes_of_two_names_are_one_where_a_shape_divides_one_by_the_other(caplog: pytest.LogCaptureFixture) -> None:
+    n = Net()
+    heard = n.op("Reshape", "heard", n.op("Concat", n.size("x", 0), n.ints(-1, 6), axis=0))
+    data = n.model({"x": ["b", "seq", 6], "heard": ["b1", "frames", 6]}, n.op("MatMul", "x", n.op("Transpose", heard, perm=[0, 2, 1])))
+    with caplog.at_level(logging.INFO, "tensorlang.compile"):
+        tried = [{"b": b, "b1": b, "seq": s, "frames": f} for b, s, f in ((3, 2, 5), (2, 1, 4), (1, 2, 9))]
+        check(tl.compile(data, threads=1, sizes="symbolic"), data, tried)
+    assert len(compilations(caplog)) == 1 and "b == b1" in compilations(caplog)[0] and "//" not in compilations(caplog)[0]
+
+
 def test_static_sizes_are_compiled_one_by_one(caplog: pytest.LogCaptureFixture) -> None:
     data = perceptron()
     model = tl.compile(data, threads=1, sizes="static")

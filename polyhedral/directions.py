@@ -40,11 +40,20 @@ class Distances:
 
     def free(self, order: Sequence[str], separate: int | None = None) -> tuple[str, ...]:
         """Return the loops that carry nothing. `separate`: the number of loops outside those that each part has by itself."""
-        joint = len(order) if separate is None else separate
-        own = [d for (p, q), d in self.between.items() if p == q]
-        carrying = {loop for loop, left in self._levels(order[:joint], self.between.values()) if self._differs(left, loop)}
-        carrying |= {loop for loop, left in self._levels(order, own) if self._differs(left, loop)}
+        carrying = {loop for loop, left in self._carried(order, separate) if self._differs(left, loop)}
         return tuple(loop for loop in order if loop not in carrying)
+
+    def apart(self, order: Sequence[str], separate: int | None = None) -> dict[str, int]:
+        """Return the loops that carry dependences in a legal order, each with the least distance of them: so many iterations, one after
+        the other, need none of each other. `separate`: as `free` has it."""
+        found: dict[str, int] = {}
+        for loop, left in self._carried(order, separate):
+            position = self.loops.index(loop)
+            forwards = left.lower_bound_val(DT.set, position, val(1))
+            if not forwards.is_empty():
+                least = forwards.dim_min_val(position)
+                found[loop] = min(found.get(loop, integer(least)), integer(least)) if least.is_int() else 1
+        return found
 
     def separable(self, order: Sequence[str]) -> int | None:
         """Return the least number of outer loops inside which the parts may run one after the other, or None when they may not at all."""
@@ -87,6 +96,12 @@ class Distances:
             if offsets is not None:
                 return factor, offsets
         return None
+
+    def _carried(self, order: Sequence[str], separate: int | None) -> Iterable[tuple[str, isl.Set]]:
+        """Yield each loop with the distances that those outside it leave, of parts as far as they share loops, and of each by itself."""
+        own = [d for (p, q), d in self.between.items() if p == q]
+        yield from self._levels(order[: len(order) if separate is None else separate], self.between.values())
+        yield from self._levels(order, own)
 
     def _levels(self, order: Sequence[str], found: Iterable[isl.Set]) -> Iterable[tuple[str, isl.Set]]:
         """Yield each loop with the distances that the loops outside it leave."""

@@ -151,6 +151,21 @@ def test_a_result_is_kept_whole() -> None:
     assert not any(d.startswith("fold") for d in directives(program))
 
 
+DELAYS = """
+    v[t] = x[t] + 3 * v[t - 9 | 0] - v[t - 11 | 2]
+    y[t] = v[t] - v[t - 1 | 1] + y[t - 6 | 0]"""
+
+
+@pytest.mark.parametrize("machine", [WIDE, NARROW], ids=["wide vectors", "narrow vectors"])
+def test_elements_that_need_only_those_far_before_them_are_lanes(machine: Machine) -> None:
+    program = operator("x: i32[T]) -> (y: i32[T])", DELAYS)
+    found = [d for d in directives(program, machine) if d.startswith("vectorize")]
+    assert found == (["vectorize v.t_v", "vectorize y.t_v"] if machine is NARROW else [])
+    plan = proven(program, derive(program, machine))
+    for count in (0, 5, 29, 64):
+        assert_same(program, plan, {"T": count})
+
+
 def test_sums_along_a_row_run_for_several_rows_at_once() -> None:
     program = operator("x: f32[M, N]) -> (y: f32[M, N])", "y[i, 0] = x[i, 0]\ny[i, j] = x[i, j] + y[i, j - 1] for j in 1..N")
     assert directives(program)[:2] == ["distribute y", "split y.i by 8 -> i_o, i_t"]

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from math import ceil, log2, prod
+from types import MappingProxyType
 
 from codegen.dtypes import compute_dtype
 from polyhedral import affine
@@ -54,6 +55,7 @@ MOST_STRIDE = 4
 """Elements that neighbours of a vector lie apart at most to be taken out of whole vectors."""
 USES_OF_A_COPY = 8
 """Of each element, from which on it is worth a copy in another order."""
+NOTHING: Mapping[str, int] = MappingProxyType({})
 COPY_SHARE = 0.005
 """Of the cycles of a block that each copy of its instructions costs in the cache that holds them: between equals, the shorter code."""
 
@@ -75,21 +77,25 @@ class InnerLoops:
         return f"{along}{rows}{packed}: {self.cycles:.2f}"
 
 
-def best_inner_loops(d: Deriver, definition: Definition, free: Sequence[str]) -> InnerLoops:
-    """Return the cheapest candidate. `free`: the axes whose loops carry no dependence."""
-    return min(candidates(d, definition, free), key=lambda c: c.cycles)
+def best_inner_loops(d: Deriver, definition: Definition, free: Sequence[str], apart: Mapping[str, int] = NOTHING) -> InnerLoops:
+    """Return the cheapest candidate. `free`: the axes whose loops carry no dependence. `apart`: others, of which so many points, one after
+    the other, need none of each other."""
+    return min(candidates(d, definition, free, apart), key=lambda c: c.cycles)
 
 
-def candidates(d: Deriver, definition: Definition, free: Sequence[str]) -> Iterator[InnerLoops]:
+def candidates(d: Deriver, definition: Definition, free: Sequence[str], apart: Mapping[str, int] = NOTHING) -> Iterator[InnerLoops]:
     """Yield what may run innermost, the simplest first."""
     cost = _Cost(d, definition)
     ranges = ranges_of_data(definition)
     free = [a for a in free if not any(a in names for names in ranges.values())]
-    for vector in ((), *((a,) for a in reversed(free)), *_shared_binders(d, definition)):
+    wide = [a for a in definition.axes if apart.get(a, 0) >= cost.lanes and not any(a in names for names in ranges.values())]
+    for vector in ((), *((a,) for a in reversed(free)), *((a,) for a in reversed(wide)), *_shared_binders(d, definition)):
         extent = max((cost.sizes[loop] for loop in vector), default=1)
         crossed = cost.crossed(vector)
         for vectors in VECTORS if vector else (1,):
             if vectors > 1 and (extent < vectors * cost.lanes or (vectors * cost.lanes > MOST_LANES and vector[0] not in free)):
+                continue
+            if vectors > 1 and any(vectors * cost.lanes > apart[loop] for loop in vector if loop in wide):
                 continue
             if vectors > 1 and not ranges.keys().isdisjoint(vector):
                 continue

@@ -348,6 +348,11 @@ class _Loops:
         free = self.distances.free(self.of(axes), separate)
         return [a for a in axes if full(self.name, a) in free]
 
+    def apart(self, axes: Sequence[str], separate: int | None) -> dict[str, int]:
+        """Return the axes that carry dependences in this order, each with the least distance of them."""
+        found = self.distances.apart(self.of(axes), separate)
+        return {a: n for a in axes if (n := found.get(full(self.name, a))) is not None}
+
 
 @dataclass(frozen=True, slots=True)
 class _Order:
@@ -461,15 +466,16 @@ def _loops_of(plan: Plan, definition: Definition, group: Sequence[Definition]) -
 def _chosen(d: Deriver, definition: Definition, loops: _Loops) -> _Order | None:
     """Return the legal order of the axes that takes the fewest cycles; None where there is none."""
     best: _Order | None = None
-    known: dict[frozenset[str], InnerLoops] = {}
+    known: dict[tuple[frozenset[str], frozenset[tuple[str, int]]], InnerLoops] = {}
     for axes in _orders(loops.axes):
         if loops.distances.is_legal(loops.of(axes)):
             separate = _separation(definition, loops, axes)
-            free = frozenset(loops.free(axes, separate))
-            if free not in known:
-                known[free] = best_inner_loops(d, definition, [a for a in definition.axes if a in free])
-            if best is None or known[free].cycles < WORTH_TURNING * best.inner.cycles:
-                best = _Order(axes, separate, known[free])
+            free, apart = frozenset(loops.free(axes, separate)), loops.apart(axes, separate)
+            key = free, frozenset(apart.items())
+            if key not in known:
+                known[key] = best_inner_loops(d, definition, [a for a in definition.axes if a in free], apart)
+            if best is None or known[key].cycles < WORTH_TURNING * best.inner.cycles:
+                best = _Order(axes, separate, known[key])
     return best
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from codegen.dtypes import compute_dtype, i64
 from polyhedral import affine
 from polyhedral.expr import Int
 from tensorlang.policy.machine import GpuMachine, Machine
@@ -14,8 +15,8 @@ from tensorlang.schedule.rfactor import rfactor
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.shape import OPEN_EXTENT, extents, is_product, work_of_definition
 from tensorlang.tensor.lift import lift
-from tensorlang.tensor.nodes import Definition, Program
-from tensorlang.tensor.walk import reads, reduces, substitute_sizes, tensor_table
+from tensorlang.tensor.nodes import Cast, Definition, IndexValue, Program, Read, Reduce
+from tensorlang.tensor.walk import definition_reads, nodes, reads, reduces, substitute_sizes, tensor_table
 
 PARALLEL_WORK = 16_000
 """Scalar operations below which handing a part to another thread costs more than it saves."""
@@ -49,6 +50,32 @@ class Deriver:
 
     def add(self, schedule: Schedule) -> None:
         self.schedule = schedule
+
+    def lanes_of(self, definition: Definition) -> int:
+        """Return how many elements of a definition a vector register holds: of 32 bits at least, unless all that is read and computed is
+        narrower and lies in rows."""
+        lanes = self.machine.lanes(compute_dtype(definition.tensors[0].dtype))
+        if self.layouts.keys() & {t.name for t in definition.tensors} or any(r in self.layouts for r in definition_reads(definition)):
+            return lanes
+        return max(lanes, self.machine.vector_bytes // self._widest_bytes(definition))
+
+    def _widest_bytes(self, definition: Definition) -> int:
+        """Return the size of the widest type that elements of a definition are computed in."""
+        table, widest = tensor_table(self.program), 1
+        for e in (n for p in definition.pieces for n in nodes(p.value)):
+            match e:
+                case Read(tensor):
+                    found = (table[tensor].dtype,)
+                case Cast(dtype):
+                    found = (dtype,)
+                case Reduce():
+                    found = e.reducer.dtypes
+                case IndexValue():
+                    found = (i64,)
+                case _:
+                    continue
+            widest = max(widest, *(compute_dtype(dtype).size_bytes for dtype in found))
+        return max(widest, *(compute_dtype(t.dtype).size_bytes for t in definition.tensors))
 
     def is_open(self, name: str) -> bool:
         """Tell whether a sample stands for the extent of an axis or binder of this name."""

@@ -102,7 +102,7 @@ def derive_pointwise(d: Deriver, definition: Definition) -> None:
     axis = vector_axis(d, definition)
     sizes = extents(definition)
     if axis in definition.axes:
-        lanes = block_of(d.layouts.get(name), axis) or d.machine.lanes(compute_dtype(definition.tensors[0].dtype))
+        lanes = block_of(d.layouts.get(name), axis) or lanes_along(d, definition, axis)
         others = [a for a in definition.axes if a != axis]
         binders = [b.name for p in definition.pieces for r in reduces(p.value) for b in r.binders]
         if not moves_one_by_one(definition, axis) and (sizes[axis] is None or (sizes[axis] or 0) >= 2):
@@ -127,6 +127,16 @@ def derive_pointwise(d: Deriver, definition: Definition) -> None:
     else:
         reduction_lanes(d, definition)
         mark_parallel(d, (definition,), list(definition.axes), sizes)
+
+
+def lanes_along(d: Deriver, definition: Definition, axis: str) -> int:
+    """Return how many elements along an axis a vector of a tensor by itself holds. Squares that are turned are of 32 bits, and of a short
+    axis no more lanes run than it fills."""
+    least, lanes = d.machine.lanes(compute_dtype(definition.tensors[0].dtype)), d.lanes_of(definition)
+    if crossing_axis(d, definition, axis) is not None:
+        return least
+    extent = extents(definition)[axis] or OPEN_EXTENT
+    return next(n for n in (least << k for k in range(8)) if n >= min(extent, lanes))
 
 
 def moves_one_by_one(definition: Definition, axis: str) -> bool:

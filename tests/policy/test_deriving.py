@@ -10,6 +10,7 @@ from polyhedral.expr import Int, Name
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import Source
 from tensorlang.policy.cpu.derive import derive
+from tensorlang.policy.deriver import deriver
 from tensorlang.policy.machine import Machine
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.plan import Storage
@@ -94,3 +95,19 @@ def test_elements_that_data_name_for_each_column_are_gone_through_by_rows_of_the
     schedule = derive(program, Machine(target="cpu"))
     assert [show(d) for d in schedule.directives] == ["split y.b by 64 -> b_o, b_i", "order y.b_o, y.m, y.b_i, y.n"]
     assert_same(program, proven(program, schedule), {})
+
+
+@pytest.mark.parametrize(
+    ("body", "count"),
+    [
+        ("y[i, j] = max(u in 0..3) x[i, j + u - 1 | clamp]", 64),
+        ("y[i, j] = if x[i, j] == 2 or x[i, j] == 3 and w[j] > 0.5 then 1 else 0", 16),
+        ("y[i, j] = u8(sum[i32](u in 0..3) i32(x[i, j + u - 1 | 0]))", 16),
+        ("y[i, j] = if x[i, j] == 2 or bitxor(x[i, j], 3) > 4 then 1 else 0", 64),
+    ],
+)
+def test_a_vector_holds_as_many_elements_as_the_widest_type_that_they_are_computed_in_leaves_room_for(body: str, count: int) -> None:
+    program = declared(load_module(parse(Source("f.tl", f"op f(x: u8[9, 200], w: f32[200]) -> (y: u8[9, 200]) {{\n{body}\n}}"))), "f")
+    machine = Machine(target="cpu")
+    assert deriver(program, machine, {}, frozenset()).lanes_of(program.definitions[0]) == count
+    assert_same(program, proven(program, derive(program, machine)), {})

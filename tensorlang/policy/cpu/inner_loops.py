@@ -17,7 +17,6 @@ from itertools import combinations
 from math import ceil, log2, prod
 from types import MappingProxyType
 
-from codegen.dtypes import compute_dtype
 from polyhedral import affine
 from polyhedral.expr import Compare, Cond
 from polyhedral.expr import Expr as Affine
@@ -161,7 +160,7 @@ def add_inner_loops(d: Deriver, definition: Definition, order: Sequence[str], in
     """Split and mark the inner loops of a definition, inside its axes in this order; return the loops outside of them, outermost first."""
     name = definition.tensors[0].name
     binders = list(dict.fromkeys(b.name for p in definition.pieces for r in reduces(p.value) for b in r.binders))
-    lanes = d.machine.lanes(compute_dtype(definition.tensors[0].dtype))
+    lanes = d.lanes_of(definition)
     outer, within, innermost = list(order), list(binders), list[str]()
     for axis, count in inner.rows:
         d.add(d.schedule.split(full(name, axis), count, (f"{axis}_o", f"{axis}_t")))
@@ -256,7 +255,7 @@ class _Cost:
 
     def __init__(self, d: Deriver, definition: Definition) -> None:
         self.d, self.definition = d, definition
-        self.lanes = d.machine.lanes(compute_dtype(definition.tensors[0].dtype))
+        self.lanes = d.lanes_of(definition)
         self.sizes = {
             axis: float(affine.constant(extent) or OPEN_EXTENT)
             for axis, extent in zip(definition.axes, definition.tensors[0].shape, strict=True)

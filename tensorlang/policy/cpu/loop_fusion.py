@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from codegen.dtypes import compute_dtype
 from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
@@ -155,7 +154,7 @@ def _is_free_between(d: Deriver, members: Sequence[Definition]) -> bool:
 
 def shared_loops_of(d: Deriver, members: Sequence[Definition]) -> SharedLoops | None:
     """Return how members run together; None where loops of their own are better."""
-    lanes = min(d.machine.lanes(compute_dtype(t.dtype)) for m in members for t in m.tensors)
+    lanes = min(d.lanes_of(m) for m in members)
     sums = [m for m in members if _sum(m) is not None]
     position = _position(d, members) if members[0].axes else None
     if not sums:

@@ -192,7 +192,7 @@ def _best_shared(d: Deriver, plan: Plan, group: Sequence[Definition], *, lanes: 
 
 def _add_lanes(d: Deriver, group: Sequence[Definition], axes: Sequence[str], axis: str) -> bool:
     """Let points along an axis of which none needs another be lanes, inside all other loops; tell whether there are enough of them."""
-    name, lanes = group[0].tensors[0].name, min(d.machine.lanes(compute_dtype(m.tensors[0].dtype)) for m in group)
+    name, lanes = group[0].tensors[0].name, min(d.lanes_of(m) for m in group)
     extent = extents(group[0])[axis] or OPEN_EXTENT
     if lanes < 2 or extent < lanes:
         return False

@@ -22,7 +22,6 @@ from dataclasses import dataclass, replace
 from itertools import permutations
 from math import prod
 
-from codegen.dtypes import compute_dtype
 from polyhedral import affine
 from polyhedral.directions import Distances
 from polyhedral.expr import Name as AffineName
@@ -158,7 +157,7 @@ def _forms(d: Deriver, definition: Definition, of: Wavefront, waiting: float, *,
 def _diagonal(d: Deriver, definition: Definition, of: Wavefront, waiting: float) -> Iterator[Wavefront]:
     """Yield the form of a wavefront whose points are lanes, where the tensor may be stored so."""
     if _fits(d, definition, of):
-        lanes = d.machine.lanes(compute_dtype(definition.tensors[0].dtype))
+        lanes = d.lanes_of(definition)
         own = tuple(t.name for t in definition.tensors)
         together = cycles_of(d, definition, InnerLoops((of.along,), packed=own)) + _far_cycles(d, definition, of.skewed)
         yield replace(of, cycles=max(together, waiting / lanes))
@@ -232,7 +231,7 @@ def _operation_cycles(e: Expr, is_float: bool) -> float:
 
 def add_wavefront(d: Deriver, definition: Definition, found: Wavefront, *, nested: bool) -> None:
     """Add the directives for the loops of a wavefront. `nested`: loops of other tensors are around them."""
-    name, lanes = definition.tensors[0].name, d.machine.lanes(compute_dtype(definition.tensors[0].dtype))
+    name, lanes = definition.tensors[0].name, d.lanes_of(definition)
     if found.rows:
         block, point = f"{found.along}_o", f"{found.along}_t"
         d.add(d.schedule.split(full(name, found.along), found.rows, (block, point)))

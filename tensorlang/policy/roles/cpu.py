@@ -64,6 +64,7 @@ from tensorlang.policy.deriver import Deriver, bytes_of
 from tensorlang.policy.groups import FusionGroup, fusion_groups
 from tensorlang.policy.pointwise import (
     crossing_axis,
+    lanes_along,
     moves_one_by_one,
     partial_results,
     points_together,
@@ -175,7 +176,7 @@ def _pointwise(d: Deriver, group: FusionGroup) -> Shape | None:
         return None
     storage = d.layouts.get(own)
     block = block_of(storage, axis)
-    lanes = block or d.machine.lanes(compute_dtype(definition.tensors[0].dtype))
+    lanes = block or lanes_along(d, definition, axis)
     slots = [s for p in definition.pieces for r in reads(p.value) for s in r.index if isinstance(s, Dynamic)]
     by_lanes = any(axis in index_names(s.value) for s in slots)  # other lanes, other places
     extent = sizes[axis]

@@ -5,6 +5,7 @@ Inside a vector loop an expression is evaluated once for all lanes. What does no
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import assert_never
@@ -72,6 +73,10 @@ def value(state: State, e: Expr, scope: Scope) -> Value:
             return arithmetic.binary(b, op, value(state, lhs, scope), value(state, rhs, scope))
         case Compare(op, IndexValue() | Const() as lhs, IndexValue() | Const() as rhs) if _is_index(lhs) and _is_index(rhs):
             return _compare_indices(state, op, _as_poly(state, lhs, scope), _as_poly(state, rhs, scope), scope)
+        case Compare("<" | "<=" | ">" | ">=" as op, IndexValue(index), data):
+            return _compare_with_data(state, op, poly(state, index, scope), value(state, data, scope), scope)
+        case Compare("<" | "<=" | ">" | ">=" as op, data, IndexValue(index)):
+            return _compare_with_data(state, FLIPPED[op], poly(state, index, scope), value(state, data, scope), scope)
         case Compare(op, lhs, rhs):
             return arithmetic.compare(b, op, value(state, lhs, scope), value(state, rhs, scope))
         case Select(cond, then, orelse):
@@ -380,17 +385,45 @@ def first_lanes(b: Builder, count: Poly, lanes: int) -> str:
     constant = count.constant
     if constant is not None:
         return "<" + ", ".join(f"i1 {'true' if i < constant else 'false'}" for i in range(lanes)) + ">"
-    at = b.poly_depth(count)
-    low = b.declare("llvm.smax.i64", "i64 @(i64, i64)")
-    high = b.declare("llvm.smin.i64", "i64 @(i64, i64)")
-    raised = b.pure(f"call i64 {low}(i64 {b.index(count)}, i64 0)", at)
-    limited = b.pure(f"call i64 {high}(i64 {raised}, i64 {lanes})", at)
-    short = b.pure(f"trunc i64 {limited} to i32", at)
+    return _lanes_before(b, _clamped(b, b.index(count), 0, lanes, b.poly_depth(count)), lanes, b.poly_depth(count))
+
+
+def _lanes_before(b: Builder, count: str, lanes: int, at: int) -> str:
+    """Return the mask of the lanes whose number is less than `count`, an i64 between 0 and `lanes`."""
+    short = b.pure(f"trunc i64 {count} to i32", at)
     vector = of_lanes("i32", lanes)
     first = b.pure(f"insertelement {vector} poison, i32 {short}, i64 0", at)
     limit = b.pure(f"shufflevector {vector} {first}, {vector} poison, {vector} zeroinitializer", at)
     numbers = "<" + ", ".join(f"i32 {i}" for i in range(lanes)) + ">"
     return b.pure(f"icmp ult {vector} {numbers}, {limit}", at)
+
+
+def _clamped(b: Builder, x: str, least: int, most: int, at: int) -> str:
+    low = b.declare("llvm.smax.i64", "i64 @(i64, i64)")
+    high = b.declare("llvm.smin.i64", "i64 @(i64, i64)")
+    raised = b.pure(f"call i64 {low}(i64 {x}, i64 {least})", at)
+    return b.pure(f"call i64 {high}(i64 {raised}, i64 {most})", at)
+
+
+FLIPPED: Mapping[CompareOp, CompareOp] = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+"""What the sides of a comparison are compared by once they have changed places."""
+
+
+def _compare_with_data(state: State, op: CompareOp, index: Poly, data: Value, scope: Scope) -> Value:
+    """Return whether `index op data`. Where the lanes of an index are compared with a number that all of them share, a number of the first
+    or of the last lanes is what comes out, whatever the data are: the difference is saturated."""
+    b, lanes = state.builder, scope.lanes
+    if lanes is None or data.lanes or data.dtype != i64 or memory.lane_stride(index, lanes, b) != 1:
+        return arithmetic.compare(b, op, _index_value(state, index, scope), data)
+    first = index - atom_poly(lanes.atom)
+    fn = b.declare("llvm.ssub.sat.i64", "i64 @(i64, i64)")
+    distance = b.pure(f"call i64 {fn}(i64 {data.text}, i64 {b.index(first)})")
+    if op in ("<", ">="):
+        count = _clamped(b, distance, 0, lanes.count, b.depth)
+    else:
+        count = b.pure(f"add nsw i64 {_clamped(b, distance, -1, lanes.count - 1, b.depth)}, 1")
+    before = Value(bool_, _lanes_before(b, count, lanes.count, b.depth), lanes.count)
+    return before if op in ("<", "<=") else arithmetic.negated(b, before)
 
 
 # ---------------------------------------------------------------- indices
@@ -420,6 +453,8 @@ def poly(state: State, e: Index, scope: Scope) -> Poly:
         case ValueIndex(Binary("+", data, IndexValue(index)) | Binary("+", IndexValue(index), data)):
             # What is added is so small that a sum which wraps is no index: it is one exactly where both sides are added up.
             return poly(state, ValueIndex(data), scope) + poly(state, index, scope)
+        case ValueIndex(Binary("-", IndexValue(index), data)):
+            return poly(state, index, scope) - poly(state, ValueIndex(data), scope)
         case ValueIndex(inner):
             return _loaded(state, value(state, inner, scope))
         case _:

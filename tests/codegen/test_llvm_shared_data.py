@@ -1,0 +1,41 @@
+"""Lanes whose numbers meet data that all of them share: comparisons are numbers of lanes, and what is read lies side by side."""
+
+import numpy as np
+import pytest
+from llvm_run import check, values
+
+from codegen.llvm.emit import emit
+from codegen.llvm.target import named
+from codegen.loops.parser import parse
+
+LIMITS = np.array(
+    [-(2**63), 1 - 2**63, -65, -64, -63, -1, 0, 1, 7, 8, 9, 15, 16, 17, 63, 64, 2**62, 2**63 - 65, 2**63 - 2, 2**63 - 1], np.int64
+)
+
+
+@pytest.mark.parametrize("sides", ["index(j + 3) {} w[i]", "w[i] {} index(j + 3)", "index(j - 60) {} w[i]"])
+@pytest.mark.parametrize("op", ["<", "<=", ">", ">="])
+def test_comparisons_with_any_number_are_those_of_the_interpreter(op: str, sides: str) -> None:
+    text = f"for i in 0 .. {len(LIMITS)} {{ for j in 0 .. 16 vector 16 {{ y[i, j] = {sides.format(op)} }} }}"
+    check(
+        f"func f()(w: i64[{len(LIMITS)}], out y: bool[{len(LIMITS)}, 16]) {{ {text} }}",
+        w=LIMITS,
+        y=np.zeros((len(LIMITS), 16), np.bool_),
+    )
+
+
+def test_a_comparison_is_a_number_of_lanes() -> None:
+    text = "func f()(w: i64[1], out y: bool[16]) { for j in 0 .. 16 vector 16 { y[j] = index(j) < w[0] } }"
+    assert "icmp ult <16 x i32>" in emit(parse(text), named("x86-64-v4"))
+
+
+@pytest.mark.parametrize("place", ["index(j) - w[i]", "index(j) + w[i]", "w[i] + index(j)"])
+def test_elements_at_a_distance_that_lanes_share_are_neighbours(place: str) -> None:
+    sign = "-" if "-" in place else "+"
+    inside = f"index(j) {sign} w[i] >= 0_i64 and index(j) {sign} w[i] < 16_i64"
+    text = f"""func f()(w: i64[5], x: f32[16], out y: f32[5, 16]) {{
+        for i in 0 .. 5 {{ for j in 0 .. 16 vector 16 {{ y[i, j] = select({inside}, x[value({place})], 0.0_f32) }} }}
+    }}"""
+    check(text, w=np.array([-5, 0, 3, 15, 40], np.int64), x=values("f32", 16), y=np.zeros((5, 16), np.float32))
+    written = emit(parse(text), named("x86-64-v4"))
+    assert "masked.load" in written and "masked.gather" not in written

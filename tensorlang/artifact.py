@@ -53,6 +53,8 @@ class Artifact(Validated):
     tried: tuple[str, ...] = ()
     """Schedules that were looked at and not taken, and why."""
 
+    trusted: str = ""
+    """What of the schedule is not proven, and why somebody trusts it; "" where all is proven."""
     scratch_bytes: tuple[int, int] | None = None
     """What one thread needs of the workspace, and each further one; None where it depends on `sizes`."""
     validated: str = ""

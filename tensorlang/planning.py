@@ -133,8 +133,9 @@ class Scheduled:
     """A sentence for each directive whose condition does not hold."""
 
     def __str__(self) -> str:
-        """Return the schedule as text; a comment names each directive that changes nothing, or was left out."""
-        return "\n".join([str(self.schedule), *(f"# {sentence}" for sentence in (*self.plan.idle, *self.left_out))])
+        """Return the schedule as text; a comment says what is trusted, and names each directive that changes nothing, or was left out."""
+        trusted = (self.plan.trusted,) if self.plan.trusted else ()
+        return "\n".join([str(self.schedule), *(f"# {sentence}" for sentence in (*trusted, *self.plan.idle, *self.left_out))])
 
     def with_idle(self, idle: tuple[str, ...]) -> Scheduled:
         """Return it with a sentence for each further directive that changes nothing."""

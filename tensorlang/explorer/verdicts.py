@@ -63,9 +63,10 @@ def verdict_on(subject: Subject, name: str, directives: str) -> Verdict:
         picture, drawn = _drawn(subject, name, directives, program, refuted if isinstance(refuted, Violation) else None)
         told = () if refusal is None else (refusal.diagnostic,)
         seconds = time.perf_counter() - begun
-        return Verdict("proven" if refusal is None else "refused", told, show_tree(plan.placed), picture, drawn, seconds, refusal)
-    outcome: Outcome = "unknown" if messages[0].code == "S0400" else "unreadable"
-    return Verdict(outcome, messages, "", "", "", time.perf_counter() - begun)
+        outcome: Outcome = "refused" if refusal is not None else "unknown" if plan.trusted else "proven"
+        return Verdict(outcome, told, show_tree(plan.placed), picture, drawn, seconds, refusal)
+    undecided = messages[0].code == "S0400"
+    return Verdict("unknown" if undecided else "unreadable", messages, "", "", "", time.perf_counter() - begun)
 
 
 def cure_of(subject: Subject, name: str, directives: str) -> Diagnostic | None:

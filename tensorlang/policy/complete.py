@@ -122,11 +122,14 @@ class _Completion:
         made = replace(self.schedule, directives=(*self.schedule.directives, *added))
         text = ", ".join(f"`{show(d)}`" for d in added)
         try:
-            proven(self.program, made, self.layouts, self.knobs, advised=False)
+            undecided = proven(self.program, made, self.layouts, self.knobs, advised=False).trusted
         except CompileError as refused:
             (first, *_) = refused.diagnostics
             note = f": {first.notes[0]}" if first.notes else ""
             self.sentences.append(f"not derived: {text}: {first.title}{note}")
+            return False
+        if undecided:
+            self.sentences.append(f"not derived: {text}: the proof does not end, and what is trusted is what somebody wrote")
             return False
         self.schedule = made
         self.sentences.append(f"derived: {text}" + (f": {why}" if why else ""))

@@ -92,3 +92,9 @@ def tried_lines(tried: Sequence[str], roles: bool) -> list[str]:
     if unfit and not roles:
         lines.append(f"           {counted(len(unfit), 'schedule')} of roles not for this: `tensorlang explain --verbose` lists them")
     return lines
+
+
+def proven_lines(order: str, trusted: str) -> list[str]:
+    """Return the lines about what is proven of a kernel: of its order `order`, unless that is `trusted` instead."""
+    equations = "proven     every read is in bounds, every element is defined once"
+    return [f"{equations}, {order}"] if not trusted else [equations, f"trusted    {trusted}"]

@@ -303,7 +303,8 @@ class Operator:
         with recording() as order:
             for plan in plans:
                 verdict_of(plan)
-        return "\n".join((shown_proofs(program, meaning, order), *map(trusted_call, program.externs)))
+        trusted = [f"trusted: {plan.trusted}" for plan in plans if plan.trusted]
+        return "\n".join((shown_proofs(program, meaning, order), *trusted, *map(trusted_call, program.externs)))
 
     @trimmed
     def roofline(self, /, *args: Any, **named: Any) -> Roofline:

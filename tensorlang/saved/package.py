@@ -51,13 +51,15 @@ class Level:
 
 @dataclass(frozen=True)
 class Kernel:
-    """The record of a kernel's proof: its schedule, where that came from, what its run-time checks say, what came of validation."""
+    """The record of a kernel's proof: its schedule, where that came from, what its run-time checks say, what came of validation, and what
+    of it is not proven and trusted, with the reason."""
 
     symbol: str
     schedule: str
     origin: str
     requirements: tuple[str, ...]
     validated: str
+    trusted: str = ""
 
 
 @dataclass(frozen=True)
@@ -165,7 +167,7 @@ def _manifest(d: Mapping[str, Any]) -> Manifest:
 
     def kernel(k: Mapping[str, Any]) -> Kernel:
         symbol, schedule, origin = texts([k["symbol"], k["schedule"], k["origin"]])
-        return Kernel(symbol, schedule, origin, texts(k["requirements"]), _text(k["validated"], empty=True))
+        return Kernel(symbol, schedule, origin, texts(k["requirements"]), *texts([k["validated"], k.get("trusted", "")]))
 
     return Manifest(
         _text(d["name"]),

@@ -20,6 +20,7 @@ from tensorlang.schedule.cures.refusal import Refusal, parsed
 from tensorlang.schedule.plan import Plan, Storage
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.verdict import stored_cells, verdict_of
+from tensorlang.syntax import nodes as syntax
 from tensorlang.syntax.printer import show
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.scop import StatementInfo
@@ -40,7 +41,8 @@ def proven(
 ) -> Plan:
     """Return the plan of `schedule` once it is proven to compute what `program` says. `advised`: what cures a refusal is looked for.
 
-    Raises CompileError: S03xx with the two instances when it is refuted, S0400 when the proof does not end within its limit."""
+    Raises CompileError: S03xx with the two instances when it is refuted, S0400 when the proof does not end within its limit, unless the
+    schedule says why to trust it."""
     found = judged(program, schedule, layouts, knobs, advised=advised)
     if isinstance(found, Plan):
         return found
@@ -67,7 +69,10 @@ def judged(
     verdict = verdict_of(plan)
     match verdict:
         case Proven():
-            return plan
+            told = () if plan.trust is None else (f"`trust {show(syntax.Text(plan.trust.reason))}` changes nothing: all is proven",)
+            return replace(plan, idle=(*plan.idle, *told))
+        case Unknown(reason) if plan.trust is not None:
+            return replace(plan, trust=replace(plan.trust, unproven=reason))
         case Unknown(reason):
             raise CompileError(
                 Diagnostic(
@@ -75,7 +80,7 @@ def judged(
                     f"cannot decide whether this schedule of `{program.name}` is legal: {reason}",
                     (),
                     (),
-                    "use fewer nested tiles, or static sizes",
+                    'use fewer nested tiles, or static sizes; who knows that it is right says why: `trust "REASON"`',
                 )
             )
         case Violation() | Clobber():

@@ -44,7 +44,7 @@ def same_plan(one: Plan, other: Plan) -> bool:
     def outline(plan: Plan) -> tuple[object, ...]:
         loops = {p: (n.statement, n.loops) for p, n in plan.placed.nests.items()}
         kept = (plan.layouts, plan.folds, plan.depth, plan.prefetches, plan.about_loops, plan.about_tensors)
-        return (plan.program, plan.placed.tree, loops, *kept, plan.named, plan.requirements)
+        return (plan.program, plan.placed.tree, loops, *kept, plan.named, plan.requirements, plan.trust is None)
 
     return outline(one) == outline(other) and all(_same_points(n, other.placed.nests[p]) for p, n in one.placed.nests.items())
 

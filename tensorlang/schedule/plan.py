@@ -243,6 +243,18 @@ class Requirement:
 
 
 @dataclass(frozen=True, slots=True)
+class Trust:
+    """What somebody answers for instead of a proof: `reason`, in their words. `unproven`: why the proof did not end; "" where it did."""
+
+    reason: str
+    unproven: str = ""
+
+    def __str__(self) -> str:
+        """Return what is trusted, as reports and records say it; "" where all is proven."""
+        return f"the order and the storage are not proven ({self.unproven}), and trusted: {self.reason}" if self.unproven else ""
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """A program with every decision made: which points each statement runs at and in which order, and how tensors are stored.
 
@@ -265,6 +277,13 @@ class Plan:
     """Instructions that LLVM is asked for by name."""
     requirements: tuple[Requirement, ...] = ()
     """What the plan relies on: `program` has it in its context, and kernels check it first."""
+    trust: Trust | None = None
+    """What to take instead of a proof that does not end; None: nothing."""
+
+    @property
+    def trusted(self) -> str:
+        """What is not proven and trusted, in words; "" where all is proven."""
+        return "" if self.trust is None else str(self.trust)
 
     @property
     def assumed(self) -> Cond:

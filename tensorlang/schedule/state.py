@@ -49,6 +49,8 @@ class State:
     requirements: list[Requirement] = field(default_factory=list)
     about_loops: Annotations = field(default_factory=Annotations)
     about_tensors: Annotations = field(default_factory=Annotations)
+    trust: str | None = None
+    """Why to accept what cannot be decided; None: it is refused."""
     idle: list[str] = field(default_factory=list)
     """A sentence for each directive of which it is known already that it changes nothing."""
     instructions: tuple[Instruction, ...] = ()

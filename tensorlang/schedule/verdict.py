@@ -26,16 +26,22 @@ def verdict_of(plan: Plan, limit: int = LIMIT) -> Verdict:
         # Something is not computed: that is wrong only where it is a result or somebody reads it.
         results = {d.tensors[0].name for d in plan.program.definitions for t in d.tensors if t.name in plan.program.results}
         verdict = check(plan.placed, storage=plan.depth, outputs=results, limit=limit)
-    return _storage_verdict(plan) if isinstance(verdict, Proven) else verdict
+    if isinstance(verdict, Violation):
+        return verdict
+    # What one proof does not decide another may refute.
+    stored = _storage_verdict(plan)
+    return stored if isinstance(verdict, Proven) or isinstance(stored, Clobber) else verdict
 
 
 def _storage_verdict(plan: Plan) -> Proven | Clobber | Unknown:
     """Return whether every fold, and every layout of a tensor that the plan itself stores, keeps what is still needed."""
+    undecided: Proven | Unknown = Proven()
     for name, cells, axes in stored_cells(plan):
         verdict = validate(plan.placed, {name: cells}, axes={name: axes}, storage=plan.depth)
-        if not isinstance(verdict, Proven):
+        if isinstance(verdict, Clobber):
             return verdict
-    return Proven()
+        undecided = undecided if isinstance(verdict, Proven) else verdict
+    return undecided
 
 
 def stored_cells(plan: Plan) -> Iterator[tuple[str, Cells, tuple[str, ...]]]:

@@ -50,6 +50,7 @@ FORMS = {
     "tile": "write `tile TENSOR (I, J) by (P, Q) -> IO, JO, II, JI`",
     "together": "write `together TENSOR, TENSOR, … -> LOOP, …`",
     "trim": "write `trim LOOP, …`",
+    "trust": 'write `trust "REASON"`: why what the proof does not decide is right',
     "unfold": "write `unfold TENSOR, … in BINDER, … -> NAME`",
     "unroll": "write `unroll LOOP, …`",
     "vectorize": "write `vectorize LOOP`",

@@ -46,7 +46,7 @@ from tensorlang.graph.verify import verify
 from tensorlang.planning import ScheduleRequest, by_parts
 from tensorlang.room import check_room
 from tensorlang.runtime.feeds import row_major
-from tensorlang.runtime.limits import Explained
+from tensorlang.runtime.limits import Explained, proven_lines
 from tensorlang.runtime.protocol import Timer
 from tensorlang.runtime.report import us
 from tensorlang.runtime.timing import mean_time
@@ -56,8 +56,6 @@ from tensorlang.tensor.walk import caller_shape, substitute_sizes
 
 Array = np.ndarray[Any, Any]
 Sizes = Mapping[str, int]
-
-_PROVEN = "proven     every read is in bounds, every element is defined once, the order keeps all dependences of this part"
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +276,8 @@ class Composite:
             match step:
                 case Part(part, found):
                     lines += [f"part {part.name}, took {us(taken)}", "", found.schedule, "", f"schedule   {found.origin}", ""]
-                    lines += [found.loops.rstrip(), "", _PROVEN, ""]
+                    lines += [found.loops.rstrip(), ""]
+                    lines += [*proven_lines("the order keeps all dependences of this part", found.trusted), ""]
                 case ExternCall():
                     lines += [f"extern {step.operator}, took {us(taken)}", ""]
         calls = [step for step in self.made.steps if isinstance(step, ExternCall)]

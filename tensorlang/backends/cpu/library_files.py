@@ -16,7 +16,7 @@ from codegen.gpu.names import Identifiers
 from codegen.llvm.c_interface import FIRST_OWN, Argument, Code, Interface, error_texts
 from codegen.llvm.target import Needs
 from tensorlang.backends.cpu.library_signature import shape_of, sizes, tensors
-from tensorlang.backends.cpu.native_library import Compiled, Library
+from tensorlang.backends.cpu.native_library import Compiled, Library, Proof
 from tensorlang.backends.cpu.wasm_module import module_files
 from tensorlang.check.extern_header import C_TYPES
 from tensorlang.diagnostics import error, plain_text
@@ -48,11 +48,15 @@ def write_modules(name: str, levels: Sequence[Compiled], folder: Path, model: st
         1,
         "",
         "",
-        tuple(package.Kernel(p.symbol, p.schedule, p.origin, p.requirements, p.validated) for p in proofs.values()),
+        tuple(map(_kernel, proofs.values())),
         rows,
         {file: package.digest_of(data) for file, data in files.items()},
     )
     return write_folder({**files, MANIFEST: package.manifest_text(manifest).encode()}, folder)
+
+
+def _kernel(proof: Proof) -> package.Kernel:
+    return package.Kernel(proof.symbol, proof.schedule, proof.origin, proof.requirements, proof.validated, proof.trusted)
 
 
 def write_folder(files: Mapping[str, bytes | memoryview], folder: Path) -> Path:
@@ -103,7 +107,7 @@ def _files(library: Library, model: str, version: str, rows: package.Rows) -> Ma
         of.threads,
         shared,
         f"{of.name}.weights" if library.weights is not None else "",
-        tuple(package.Kernel(p.symbol, p.schedule, p.origin, p.requirements, p.validated) for p in library.proofs),
+        tuple(map(_kernel, library.proofs)),
         rows,
         {name: package.digest_of(data) for name, data in files.items()},
     )

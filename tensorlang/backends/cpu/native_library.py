@@ -60,13 +60,15 @@ _PAGE = 4096
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What is on record of a kernel: its symbol, its schedule, where that came from, what its checks say, and what came of validation."""
+    """What is on record of a kernel: its symbol, its schedule, where that came from, what its checks say, what came of validation, and
+    what of it is not proven and trusted."""
 
     symbol: str
     schedule: str
     origin: str
     requirements: tuple[str, ...]
     validated: str
+    trusted: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -293,7 +295,7 @@ def _text(refused: RunError) -> str:
 
 def _proof(artifact: Artifact) -> Proof:
     texts = tuple(r.text for r in artifact.requirements)
-    return Proof(artifact.symbol, artifact.schedule, artifact.origin, texts, artifact.validated)
+    return Proof(artifact.symbol, artifact.schedule, artifact.origin, texts, artifact.validated, artifact.trusted)
 
 
 # ---------------------------------------------------------------- linking

@@ -31,7 +31,7 @@ from tensorlang.backends.cpu.toolchain import Toolchain
 from tensorlang.diagnostics import Diagnostic, RunError
 from tensorlang.graph.programs import result_tensors
 from tensorlang.runtime.feeds import check_disjoint, in_place, named_arrays, row_major
-from tensorlang.runtime.limits import Explained, Limit, cycles_lines, limit_lines, tried_lines
+from tensorlang.runtime.limits import Explained, Limit, cycles_lines, limit_lines, proven_lines, tried_lines
 from tensorlang.runtime.protocol import Timer
 from tensorlang.runtime.report import bytes_text
 from tensorlang.runtime.timing import best_time, mean_time
@@ -104,7 +104,7 @@ class Compiled:
                 "",
                 artifact.loops.rstrip(),
                 "",
-                f"proven     every read is in bounds, every element is defined once, the order keeps {_dependences(program)}",
+                *proven_lines(f"the order keeps {_dependences(program)}", artifact.trusted),
                 f"compiled   {compiled}{' (from the cache)' if artifact.cached else ''}",
                 *measured,
             ]

@@ -103,7 +103,14 @@ def _written(
         dump("validate", outcome)
     schedule = str(scheduled)
     return DeviceKernel(
-        launched, lowered.requirements, schedule, scheduled.origin, scheduled.tried, outcome, validation_budget() if outcome else 0
+        launched,
+        lowered.requirements,
+        schedule,
+        scheduled.origin,
+        scheduled.tried,
+        outcome,
+        validation_budget() if outcome else 0,
+        scheduled.plan.trusted,
     )
 
 

@@ -31,6 +31,8 @@ class DeviceKernel(Validated):
     """Schedules that were looked at and not taken, each with the reason."""
     validated: str = ""
     validation_budget: int = 0
+    trusted: str = ""
+    """What of the schedule is not proven, and why somebody trusts it; "" where all is proven."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ from tensorlang.runtime.bundle import BundleKey, Draft, kept
 from tensorlang.runtime.constants import Weights, cells_of, places_of, without_constants
 from tensorlang.runtime.feeds import Place, as_array, check_names, checked, row_major
 from tensorlang.runtime.kernel_log import log_kernel
-from tensorlang.runtime.limits import Explained, limit_lines, tried_lines
+from tensorlang.runtime.limits import Explained, limit_lines, proven_lines, tried_lines
 from tensorlang.runtime.out_of_range import of_node, with_element_of_node
 from tensorlang.runtime.profile import Profile, profile_of
 from tensorlang.runtime.protocol import BoundRuns, MemoryUse, ModelSummary, OpenRuns, Progress, Roles, Timer, installed_roles, quiet
@@ -499,7 +499,7 @@ class OperatorOnDevice:
                 f"schedule   {made.origin}",
                 *tried_lines(made.tried, roles),
                 *(f"launch     {line}" for line in self.built.launches(tools)),
-                "proven     every read is in bounds, every element is defined once, the order and the barriers keep all dependences",
+                *proven_lines("the order and the barriers keep all dependences", made.trusted),
                 f"time       {self._time(arrays)}",
             ]
         )

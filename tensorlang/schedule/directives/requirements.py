@@ -1,4 +1,8 @@
-"""Directives about what a schedule relies on: proofs take it for granted, and kernels check it before they do anything else."""
+"""Directives about what a schedule relies on.
+
+assume    proofs take it for granted, and kernels check it before they do anything else
+trust     a proof that does not end is taken for one that holds, and whatever says so is on record
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from polyhedral.verdict import Proven
 from tensorlang.diagnostics import error
 from tensorlang.schedule.directives import operands
 from tensorlang.schedule.directives.kind import Kind, idle_message
-from tensorlang.schedule.plan import Requirement
+from tensorlang.schedule.plan import Plan, Requirement, Trust
 from tensorlang.schedule.state import State
 from tensorlang.syntax import nodes as syntax
 from tensorlang.syntax.directive_forms import FORMS
@@ -45,3 +49,22 @@ def _assume(state: State, directive: syntax.Directive) -> None:
 
 
 ASSUME = Kind("assume", FORMS["assume"], rewrite=_assume)
+
+
+def _trust(state: State, directive: syntax.Directive) -> None:
+    """`trust "REASON"`: accept what the proof does not decide."""
+    match directive:
+        case syntax.Directive(operands=(syntax.Text(reason),), phrases=(), results=()) if reason.strip():
+            pass
+        case _:
+            operands.bad(directive, "it needs a reason, as text")
+    if state.trust is not None:
+        operands.bad(directive, "a schedule trusts once", "write all reasons in one text")
+    state.trust = reason
+
+
+def _answered_for(plan: Plan, state: State) -> Plan:
+    return plan if state.trust is None else replace(plan, trust=Trust(state.trust))
+
+
+TRUST = Kind("trust", FORMS["trust"], _trust, finish=_answered_for)

@@ -26,7 +26,7 @@ from tensorlang.schedule.directives.partial import DERIVE
 from tensorlang.schedule.directives.parts import CUT, PEEL
 from tensorlang.schedule.directives.placing import AT, DISTRIBUTE, FOLD, ROOT, STORE_AT, STREAM
 from tensorlang.schedule.directives.prefetch import PREFETCH
-from tensorlang.schedule.directives.requirements import ASSUME
+from tensorlang.schedule.directives.requirements import ASSUME, TRUST
 from tensorlang.schedule.directives.rewrites import BLOCK, FLATTEN, INLINE, RFACTOR, STORE, UNFOLD
 from tensorlang.schedule.directives.stages import SPECIALIZE, STAGES
 from tensorlang.schedule.directives.tensorize import TENSORIZE
@@ -35,6 +35,7 @@ from tensorlang.schedule.directives.trim import TRIM
 
 _KINDS: tuple[Kind, ...] = (
     ASSUME,
+    TRUST,
     SPLIT,
     TILE,
     ORDER,

@@ -31,7 +31,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("impatient")
 def test_what_is_not_decided_is_refused_unless_somebody_says_why_to_trust_it() -> None:
-    with pytest.raises(CompileError, match='(?s)S0400.*`trust "REASON"`') as refused:
+    with pytest.raises(CompileError, match=r'(?s)S0400.*`trust "REASON"`') as refused:
         legal(scheduled("reverse t.i"))
     assert [d.code for d in refused.value.diagnostics] == ["S0400"]
     _, plan = legal(scheduled(TRUST, "reverse t.i"))
@@ -39,7 +39,7 @@ def test_what_is_not_decided_is_refused_unless_somebody_says_why_to_trust_it() -
 
 
 def test_where_the_proof_ends_there_is_nothing_to_trust() -> None:
-    found, plan = legal(scheduled(TRUST, "reverse t.i"))
+    _, plan = legal(scheduled(TRUST, "reverse t.i"))
     assert plan.trusted == ""
     assert f"`{TRUST}` changes nothing: all is proven" in plan.idle
     with pytest.raises(CompileError) as refused:

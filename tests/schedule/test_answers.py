@@ -90,3 +90,16 @@ def test_what_is_about_one_loop_or_tensor_is_refused_about_several(name: str) ->
         with suppress(CompileError):
             found = written(under(BLUR, f"{name} {operands}"))
             proven(found.program, found.schedule)
+
+
+@pytest.mark.parametrize("terms", ["k in i..9", "k in 0..i+1", "k in 2..9, k >= i, k != 4", "k in max(0, i - 3)..min(9, i + 2)"])
+def test_loops_that_are_not_equally_long_are_one_loop_of_all_their_iterations(terms: str) -> None:
+    text = f"op f(x: i32[9, 9], w: i32[9]) -> (y: i32[9]) {{\n    y[a] = sum(i, {terms}) x[i, k] * w[a]\n}}\n"
+    found = written(under(text, "fuse i, k -> ik", "split ik by 5 -> o, t", "order o, t, a"))
+    assert_same(found.program, proven(found.program, found.schedule), {})
+
+
+def test_loops_of_which_no_number_is_the_longest_are_not_fused() -> None:
+    with pytest.raises(CompileError, match="S0201"):
+        found = written(under("op f(x: i32[M, M]) -> (y: i32) { y = sum(i, k in 0..i+1) x[i, k] }\n", "fuse i, k -> ik"))
+        proven(found.program, found.schedule)

@@ -162,7 +162,12 @@ def fuse(state: State, directive: syntax.Directive) -> None:
         raise error("S0206", title, directive.span, help="fuse before `cut`")
     if stage.members[outer] != stage.members[inner] or (outer in stage.reductions) != (inner in stage.reductions):
         raise error("S0206", f"`{outer}` and `{inner}` do not enclose the same statements", directive.span)
+    ends = [nest.ends(inner) for nest in owners(state, stage, inner)]
+    known = [e for e in ends if e is not None]
+    common = (min(e[0] for e in known), max(e[1] for e in known)) if known else None
     extent = stage.extents[inner]
+    if extent is None and common is not None and len(known) == len(ends):
+        extent = common[1] - common[0] + 1  # of the longest: where another iteration of the outer loop has fewer, nothing runs
     if extent is None:
         raise error(
             "S0201",
@@ -172,10 +177,8 @@ def fuse(state: State, directive: syntax.Directive) -> None:
         )
     fused = fresh_loop(state, directive, stage, directive.results[0], (outer, inner))
     stage = unmarked(directive, stage, outer, inner)
-    ends = [nest.ends(inner) for nest in owners(state, stage, inner)]
-    known = [e for e in ends if e is not None]
-    common = (min(e[0] for e in known), max(e[1] for e in known)) if len(set(ends)) > 1 and known else None
-    change = Change((outer, inner), lambda nest: _adjacent(nest, outer, inner).fuse(outer, inner, fused, common))
+    longest = common if len(set(ends)) > 1 else None
+    change = Change((outer, inner), lambda nest: _adjacent(nest, outer, inner).fuse(outer, inner, fused, longest))
     outer_extent = stage.extents[outer]
     forward = {fused: affine.add(affine.scale(extent, stage.forward[outer]), stage.forward[inner])}
     extents = {fused: None if outer_extent is None else outer_extent * extent}

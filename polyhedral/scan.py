@@ -28,7 +28,7 @@ from polyhedral.loops import For, If, Node, Run
 from polyhedral.model import AT_ONCE, Leaf, Loop, Tree
 from polyhedral.nest import Nest, context_of
 from polyhedral.schedule import Schedule, placements_in, validate
-from polyhedral.space import DT, Frame, basic_conds, cond_of, constraint_terms, integer, val
+from polyhedral.space import DT, Frame, basic_conds, cond_of, constraint_terms, integer, val, without_context
 
 
 def scan(schedule: Schedule, *, sizes: Mapping[str, int] | None = None, separate: bool = True, max_separated: int = 3) -> tuple[Node, ...]:
@@ -81,7 +81,7 @@ class _Scanner:
 
     def _leaf(self, placement: str, context: isl.Set) -> tuple[Node, ...]:
         domain = self.domains[placement]
-        guard = domain.gist(context)
+        guard = without_context(domain, context)
         if guard.plain_is_universe():
             return (Run(placement),)
         if domain.is_disjoint(context):
@@ -141,7 +141,9 @@ class _Scanner:
                 inside = context.intersect(part.to_set())
                 nodes = () if inside.is_empty() else self.sequence(step.node.body, step.depth + 1, inside)
                 if nodes:
-                    result.append(If(affine.conj(*basic_conds(part.to_set().gist(context).get_basic_sets()[0], step.frame)), nodes))
+                    result.append(
+                        If(affine.conj(*basic_conds(without_context(part.to_set(), context).get_basic_sets()[0], step.frame)), nodes)
+                    )
             return tuple(result)
 
         return tuple(self._emit(step, isl.BasicSet.universe(step.frame.space), {}, body))
@@ -280,7 +282,7 @@ def _bounds(step: _Step, region: isl.BasicSet, around: isl.Set) -> _Bounds:
     """Return the loop's bounds, the set they enforce, and the constraints on the loops around it that remain."""
     hull = _basic(step.points).intersect(region)
     context = _basic(around)
-    tight = _without_divs(hull.gist(context))
+    tight = _without_divs(without_context(hull, context))
     low, high = _sides(tight, step)
     if not low or not high:
         whole = _without_divs(hull)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import assert_never
+from typing import TypeVar, assert_never
 
 import islpy as isl
 
@@ -30,6 +30,9 @@ class OperationLimit(Exception):
 
 
 _limited = False
+
+
+Points = TypeVar("Points", isl.BasicSet, isl.Set)
 
 
 def val(number: int) -> isl.Val:
@@ -334,6 +337,19 @@ def cond_of(domain: isl.Set, frame: Frame) -> Cond:
         return FALSE
     flat = tuple(p.conds[0] if len(p.conds) == 1 else p for p in pieces)
     return flat[0] if len(flat) == 1 else Or(flat)
+
+
+def without_context(points: Points, context: Points) -> Points:
+    """Return a set that is `points` within `context`, and leaves out what that says already. Of some sets of which every second point is
+    missing isl's gist is empty (0.27), so what it answers about sets with divisions is taken only where it is right."""
+    found = points.gist(context)
+    if all(b.dim(DT.div) == 0 for b in _basics(points)):
+        return found
+    return found if found.intersect(context).is_equal(points.intersect(context)) else points
+
+
+def _basics(points: isl.BasicSet | isl.Set) -> Sequence[isl.BasicSet]:
+    return points.get_basic_sets() if isinstance(points, isl.Set) else (points,)
 
 
 def basic_conds(basic: isl.BasicSet, frame: Frame) -> list[Cond]:

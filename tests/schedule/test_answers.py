@@ -103,3 +103,12 @@ def test_loops_of_which_no_number_is_the_longest_are_not_fused() -> None:
     with pytest.raises(CompileError, match="S0201"):
         found = written(under("op f(x: i32[M, M]) -> (y: i32) { y = sum(i, k in 0..i+1) x[i, k] }\n", "fuse i, k -> ik"))
         proven(found.program, found.schedule)
+
+
+def test_every_second_element_is_computed_in_tiles_of_any_number_of_them() -> None:
+    text = "op f(x: i32[M]) -> (y: i32[M]) where M % 2 == 0 {\n    y[2*k] = x[k] for k in 0..M//2\n"
+    text += "    y[2*k + 1] = x[k + M//2] for k in 0..M//2\n}\n"
+    found = written(under(text, "distribute y", "split y.a0 by 2 -> q, r", "split y.q by 4 -> o, v", "order y.o, y.r, y.v"))
+    plan = proven(found.program, found.schedule)
+    for count in (0, 2, 6, 8, 30):
+        assert_same(found.program, plan, {"M": count})

@@ -2,6 +2,7 @@
 
 from tensorlang.api import build as build
 from tensorlang.api import compile as compile
+from tensorlang.cluster.batches import map_batches as map_batches
 from tensorlang.diagnostics import CompileError as CompileError
 from tensorlang.diagnostics import CompileWarning as CompileWarning
 from tensorlang.diagnostics import RunError as RunError
@@ -25,7 +26,7 @@ from tensorlang.saved.loading import load_model as load_model
 from tensorlang.saved.serving import Server as Server
 from tensorlang.saved.serving import serve as serve
 from tensorlang.schedule.schedule import Schedule as Schedule
-from tensorlang.shell.tuning import tune as tune
+from tensorlang.tuning.tune import tune as tune
 
 __version__: str
 
@@ -52,6 +53,7 @@ __all__ = [
     "llvm_ir",
     "load",
     "load_model",
+    "map_batches",
     "parse",
     "plot",
     "python_function",

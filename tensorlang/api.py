@@ -31,6 +31,7 @@ from tensorlang.targets import target_of
 if TYPE_CHECKING:  # the language itself, which models without custom operators do without
     from tensorlang.custom_operators import CustomOperators, NamedOperators
     from tensorlang.runtime.custom_nodes import Custom
+    from tensorlang.runtime.schedule_book import ScheduleBook
 
 
 @runtime_checkable
@@ -101,6 +102,7 @@ def compile(
     importers: Sequence[Importer] | None = None,
     operators: CustomOperators | None = None,
     ops: NamedOperators | None = None,
+    schedules: str | os.PathLike[str] | ScheduleBook | None = None,
 ) -> CompiledModel:
     """Return a model (a path, bytes, or an object that an installed importer knows) compiled for this machine, or for a GPU:
     `target` "cuda" or "cuda:sm_90a", or "hip:gfx90a". A GPU need not be there: it is looked for when the model runs.
@@ -122,12 +124,20 @@ def compile(
     which the latest that is no later than the model's serves. Packages may offer operators for all models by the entry-point group
     `tensorlang.onnx_operators`.
 
+    `schedules` is a file that `tl.tune(model, …).save(…)` or `tensorlang tune MODEL -o` wrote: schedules for kernels of the model, each
+    proven where it is used; one that is refused is told to the log, and the kernel has its own.
+
     A pickle of the model holds what it was made of: the absolute path or the content, and the options but `progress`.
 
     Raises CompileError: O0001 when no importer reads the model, C0101 to C0103 for target and precision, C0105 for `sizes`,
     C0106 to C0109 for shapes, threads, `winograd`, `online` and `force_precision`, C0111 and C0112 for what a GPU has not or nothing here
-    compiles for, C0119 for `operators` and `ops`, C0123 for `max`, O… for the model itself."""
+    compiles for, C0119 for `operators` and `ops`, C0123 for `max`, C0145 for `schedules`, O… for the model itself."""
     here = os.path.abspath(model) if isinstance(model, (str, os.PathLike)) else model
+    book = None
+    if schedules is not None:
+        from tensorlang.runtime.schedule_book import schedule_book
+
+        book = schedule_book(schedules)
     made = partial(
         compile,
         here,
@@ -143,11 +153,14 @@ def compile(
         importers=importers,
         operators=operators,
         ops=ops,
+        schedules=book,
     )
     model_read = _ModelRead(model, importers, _custom(operators, ops, target), asks=operators is not None or ops is not None)
     if not isinstance(online, bool):
         raise error("C0108", f"`online` is {online!r}", help="it is `True` or `False`")
-    tools = tools_for(target, threads, winograd=winograd, online=online, precision=precision, force_precision=force_precision)
+    tools = tools_for(
+        target, threads, winograd=winograd, online=online, precision=precision, force_precision=force_precision, schedules=book
+    )
     _check_shapes(shapes)
     if checked_sizes(sizes) == "symbolic":
         tools.check_any_sizes()
@@ -182,13 +195,14 @@ def build(
     importers: Sequence[Importer] | None = None,
     operators: CustomOperators | None = None,
     ops: NamedOperators | None = None,
+    schedules: str | os.PathLike[str] | ScheduleBook | None = None,
 ) -> Path:
     """Compile a model ahead of time, write it as a library into a folder, and return that. It is what `compile` and `CompiledModel.save`
     do, but for the processors in `targets` alone, of which this machine need not be one.
 
     Raises CompileError as these do."""
     read = _ModelRead(model, importers, _custom(operators, ops, "cpu"), asks=operators is not None or ops is not None)
-    tools = tools_for("cpu", threads, winograd=winograd, precision=precision, force_precision=force_precision)
+    tools = tools_for("cpu", threads, winograd=winograd, precision=precision, force_precision=force_precision, schedules=schedules)
     _check_shapes(shapes)
     graphs, limits = graphs_of(read.load, read.signature, shapes, max or {})
     name = Path(model).stem if isinstance(model, (str, os.PathLike)) else ""

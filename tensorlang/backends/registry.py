@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from tensorlang.diagnostics import InternalError
+from tensorlang.diagnostics import InternalError, error
 from tensorlang.runtime.protocol import Tools
 from tensorlang.targets import TARGETS, target_of
 
@@ -46,14 +46,18 @@ def tools_for(
     online: bool = True,
     precision: str = "f32",
     force_precision: bool = False,
+    schedules: object = None,
 ) -> Tools:
-    """Return what compiles for a target; the options are those of `tensorlang.compile`. Raises CompileError C0101 to C0103, C0107 and
-    C0108."""
+    """Return what compiles for a target; the options are those of `tensorlang.compile`. Raises CompileError C0101 to C0103, C0107, C0108
+    and C0145."""
     from tensorlang.backends.cpu.toolchain import check_options, toolchain
 
     if not is_device(target):
-        return toolchain(target, threads, winograd=winograd, precision=precision, force_precision=force_precision)
+        return toolchain(target, threads, winograd=winograd, precision=precision, force_precision=force_precision, schedules=schedules)
     check_options(threads, winograd, force_precision)
+    if schedules is not None:
+        title = f"not supported yet: a file of schedules for kernels on `{target}`"
+        raise error("C0145", title, help="leave `schedules` out; schedules of roles are for devices too")
     from tensorlang.backends.gpu.tools import device_tools
 
     return device_tools(_vendor(target_of(target).name), target, precision=precision, force_precision=force_precision, online=online)

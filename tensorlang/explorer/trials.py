@@ -156,8 +156,8 @@ def _seconds(value: float) -> str:
 
 
 def main() -> None:
-    def answerer(subject: Any) -> Callable[[Any], object]:
-        return lambda question: answer(subject, question)
+    def answerer(subject: Any) -> tuple[str, Callable[[Any], object]]:
+        return "ready", lambda question: answer(subject, question)
 
     answer_questions(answerer)
 

@@ -43,6 +43,9 @@ from tensorlang.runtime.structured import flat_feeds, flat_inputs, is_structured
 from tensorlang.runtime.work import Roofline
 from tensorlang.saved.package import Rows
 
+if TYPE_CHECKING:
+    from tensorlang.runtime.schedule_book import ScheduleBook
+
 Shapes = Mapping[str, tuple[int, ...]]
 
 _log = log_of("compile")
@@ -264,10 +267,10 @@ class CompiledModel:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{model_told(name)}", name=name, obj=self)
 
     def _called(self, arrays: tuple[object, ...], named: dict[str, object]) -> Any:
-        found = tuple(self.run(self._feeds(arrays, named)).values())
+        found = tuple(self.run(self.feeds_of(arrays, named)).values())
         return found[0] if len(found) == 1 else found
 
-    def _feeds(self, arrays: tuple[object, ...], named: Mapping[str, object]) -> Mapping[str, object]:
+    def feeds_of(self, arrays: tuple[object, ...], named: Mapping[str, object]) -> Mapping[str, object]:
         """Return inputs by name, which are given in order, by name or in one dictionary. Raises RunError R0311 and R0312."""
         if len(arrays) == 1 and isinstance(arrays[0], Mapping) and not named:
             return arrays[0]
@@ -424,7 +427,7 @@ class CompiledModel:
     def profile(self, /, *arrays: object, **named: object) -> Profile:
         """Return each kernel's time in a run, in the order they run: `print` it for a table, `save` it for a trace viewer. Inputs are given
         as in a call. Raises RunError as a call does."""
-        feeds = self._flat(self._feeds(arrays, named))
+        feeds = self._flat(self.feeds_of(arrays, named))
         try:
             with within_room(self._name()):
                 return self._made_for(feeds).profile(feeds)
@@ -439,6 +442,25 @@ class CompiledModel:
     def text(self, stage: str) -> str:
         """Return a stage of the code, one of its back end's `model_stages`. Raises RunError while shapes are open."""
         return self.made.text(stage)
+
+    @property
+    def tools(self) -> Tools:
+        """What compiles the model for its target."""
+        return self._tools
+
+    def graph(self, feeds: Mapping[str, object]) -> Graph:
+        """Return the model as its importer reads it, for inputs of such shapes. Raises CompileError, and RunError as `run` does for inputs
+        that do not fit; DataDependent where elements of inputs decide shapes."""
+        made = self._known() if self._static is not None else self._for(self._flat(feeds))
+        return self._load(self._given_shapes if self._static is not None else {v.name: v.shape for v in made.inputs})
+
+    def under(self, schedules: ScheduleBook) -> CompiledModel:
+        """Return the same model with these schedules for its kernels, made as `tensorlang.compile` does. Raises PicklingError for a model
+        of a graph in memory."""
+        if self._again is None:
+            raise PicklingError("a model of a graph in memory is not made again: `tensorlang.compile` makes models that are")
+        again: Callable[..., CompiledModel] = self._again
+        return again(schedules=schedules)
 
     @property
     def made(self) -> Runs:

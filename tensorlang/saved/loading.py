@@ -118,7 +118,8 @@ class Saved:
 
     def __init__(self, folder: str, manifest: Manifest, weights: Array | None, threads: int, pinned: bool) -> None:
         self.manifest = manifest
-        self._made = partial(load_model, os.path.abspath(folder), threads=threads or None, verify=False, pinned=pinned)
+        self.folder = os.path.abspath(folder)
+        self._made = partial(load_model, self.folder, threads=threads or None, verify=False, pinned=pinned)
         self._weights = weights
         self._types = {t.name: _dtype(t.dtype) for t in (*manifest.inputs, *manifest.outputs)}
         self._library = _Library(folder, manifest)

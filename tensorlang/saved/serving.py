@@ -84,7 +84,7 @@ def serve(
     assumed = ""
     if max_batch > 1:
         _check_batch(model, max_batch)
-        assumed = _checked_rows(model, assume_independent)
+        assumed = checked_rows(model, assume_independent)
     clones = [model.clone(threads=threads) for _ in range(workers)]
     made = [InProcess(clone, max_seconds) if processes else InThread(clone) for clone in clones]
     return Server(model, made, max_batch, float(max_delay), max_queue, assumed)
@@ -105,7 +105,7 @@ def _check_batch(model: Served, max_batch: int) -> None:
         raise SavedError("R0411", title, f"`tensorlang build --max {size}={max_batch}`, or a smaller batch")
 
 
-def _checked_rows(model: Served, assumed: str | None) -> str:
+def checked_rows(model: Served, assumed: str | None) -> str:
     """Return why rows do not depend on each other where that is not proven, "" where it is. Raises SavedError R0411 and R0416."""
     if assumed is not None and (not isinstance(assumed, str) or not assumed.strip()):
         title = f"`assume_independent` is {assumed!r}, and no reason"

@@ -9,15 +9,14 @@ import select
 import subprocess
 import sys
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 
-def answer_questions(answerer: Callable[[object], Callable[[object], object]]) -> None:
-    """Be such a process: `answerer` is given what is said first, and returns what answers questions; "ready" is the answer to the first."""
+def answer_questions(answerer: Callable[[Any], tuple[object, Callable[[Any], object]]]) -> None:
+    """Be such a process: `answerer` is given what is said first, and returns the answer to that and what answers questions."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what libraries print is no answer
-    answer = answerer(pickle.load(sys.stdin.buffer))
-    found: object = "ready"
+    found, answer = answerer(pickle.load(sys.stdin.buffer))
     while True:
         pickle.dump(found, answers)
         answers.flush()

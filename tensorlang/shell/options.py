@@ -53,10 +53,12 @@ class ModelOptions:
     winograd: bool = True
     online: bool = True
     force_precision: bool = False
+    schedules: Path | None = None
 
     def chosen(self) -> dict[str, Any]:
         """Return them as `tensorlang.compile` takes them."""
-        return {"precision": self.precision, "winograd": self.winograd, "online": self.online, "force_precision": self.force_precision}
+        found = {"precision": self.precision, "winograd": self.winograd, "online": self.online, "force_precision": self.force_precision}
+        return found if self.schedules is None else {**found, "schedules": self.schedules}
 
 
 _OF_MODELS = (
@@ -64,6 +66,7 @@ _OF_MODELS = (
     click.option("--winograd/--no-winograd", default=True, help="let convolutions of models be computed by minimal filtering"),
     click.option("--online/--no-online", default=True, help="let attention of models go through the keys once, on a GPU"),
     click.option("--force-precision", is_flag=True, help="take the precision that is asked for also where f32 is as fast"),
+    click.option("--schedules", type=PATH, default=None, help="a file with schedules for kernels, which `tune` wrote"),
 )
 
 
@@ -71,8 +74,10 @@ def of_models(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options of models, as one argument `model_options`."""
 
     @wraps(command)
-    def collected(*args: Any, precision: str, winograd: bool, online: bool, force_precision: bool, **named: Any) -> None:
-        command(*args, model_options=ModelOptions(precision, winograd, online, force_precision), **named)
+    def collected(
+        *args: Any, precision: str, winograd: bool, online: bool, force_precision: bool, schedules: Path | None, **named: Any
+    ) -> None:
+        command(*args, model_options=ModelOptions(precision, winograd, online, force_precision, schedules), **named)
 
     for option in reversed(_OF_MODELS):
         collected = option(collected)

@@ -162,12 +162,25 @@ def externs_of(graph: Graph) -> tuple[Extern, ...]:
 def timed(executable: Executable, inputs: Sequence[Array]) -> tuple[list[float], RunTrace]:
     """Return the seconds that each call takes, those of kernels that are not in the language among them: the least of a few runs; and
     when each was called, and what threads did, in one more."""
-    graph, toolchain = executable.parts.graph, executable.toolchain
-    library = _loaded(executable.entry, graph, executable.artifacts, toolchain, traced=True)
-    run = executable.call.timed(library.address(f"{executable.entry.name}_timed"), len(executable.entry.calls), inputs)
+    library, run = _traced(executable, inputs)
     best = least_times(run)
     rows, head = pool_trace.traced(library, PIECES)
     return best, _run_trace(run(), pool_trace.pieces(rows, head))
+
+
+def calls_timer(executable: Executable, inputs: Sequence[Array]) -> Callable[[], Array]:
+    """Return what runs a graph once on these inputs and returns the seconds that each call took, in order."""
+    library, run = _traced(executable, inputs)
+
+    def seconds(kept: Library = library) -> Array:
+        return np.diff(run())[:, 0] * 1e-9
+
+    return seconds
+
+
+def _traced(executable: Executable, inputs: Sequence[Array]) -> tuple[Library, Callable[[], Array]]:
+    library = _loaded(executable.entry, executable.parts.graph, executable.artifacts, executable.toolchain, traced=True)
+    return library, executable.call.timed(library.address(f"{executable.entry.name}_timed"), len(executable.entry.calls), inputs)
 
 
 def least_times(run: Callable[[], Array]) -> list[float]:

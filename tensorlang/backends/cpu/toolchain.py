@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from tensorlang.planning import Dump, ScheduleRequest
     from tensorlang.runtime.jobs import Job
     from tensorlang.runtime.saving import SaveOptions
+    from tensorlang.runtime.schedule_book import ScheduleBook
     from tensorlang.schedule.plan import Plan
     from tensorlang.tensor.winograd import Convolution
 
@@ -61,6 +62,8 @@ class Toolchain:
     """Makes the same toolchain in another process."""
     ahead: bool = False
     """Whether its code is to run in other processes than this one."""
+    schedules: ScheduleBook | None = None
+    """Schedules for kernels of models, where somebody has some."""
 
     @property
     def pool_threads(self) -> int | None:
@@ -70,7 +73,8 @@ class Toolchain:
     @property
     def options(self) -> tuple[object, ...]:
         """Return all that code of this toolchain depends on besides what it is made from, and whether it has to be validated."""
-        return self.target, self.threads, self.winograd, self.precision.used, self.precision.least, bool(validation_budget())
+        written = self.schedules.digest if self.schedules is not None else ""
+        return self.target, self.threads, self.winograd, self.precision.used, self.precision.least, bool(validation_budget()), written
 
     def __reduce__(self) -> tuple[Callable[[], Toolchain], tuple[()]]:
         if self.made is None:
@@ -81,7 +85,7 @@ class Toolchain:
         """Return the compiled kernels of jobs, in order."""
         from tensorlang.backends.cpu.kernels import compiled_with
 
-        return compiled_with(self.roles(), jobs, self.target, self.threads, self.store, progress)
+        return compiled_with(self.roles(), jobs, self.target, self.threads, self.store, progress, self.schedules)
 
     def preferred_layouts(self, graph: Graph) -> Callable[[Kernel], Mapping[str, Layout]]:
         """Return what tells the layouts that a kernel of the graph would like."""
@@ -252,24 +256,43 @@ def toolchain(
     winograd: bool = True,
     precision: str = "f32",
     force_precision: bool = False,
+    schedules: object = None,
 ) -> Toolchain:
     """Return the toolchain for a target by name (`cpu` is this machine) and a number of threads (None: `$TENSORLANG_THREADS`, or as many as
     this process may use; for another machine, one). Kernels of models have the schedules of roles that the modules of `roles` state, or
     derived ones. `winograd`: convolutions of models may be computed by minimal filtering, those in f32. `precision`: what their
-    contractions are asked to multiply in, `force_precision`: also where that does not pay.
+    contractions are asked to multiply in, `force_precision`: also where that does not pay. `schedules`: a book of schedules for kernels of
+    models, or the path of one.
 
     Raises CompileError C0101 for a target that is not known, C0102 for a level that this machine cannot stand for, C0103 for a precision
     that is not known, C0107 for `threads` that are no number of them, C0108 for `winograd` or `force_precision` that is neither True nor
-    False, C0109 for `$TENSORLANG_THREADS` that is no number of threads."""
+    False, C0109 for `$TENSORLANG_THREADS` that is no number of threads, C0145 for `schedules` that are none."""
     check_options(threads, winograd, force_precision)
     machine = target_named(target)
     count = _threads_of(machine, threads)
     store = Cache() if cache else None
     multiplied = chosen(precision, machine, force_precision)
+    book = _book_of(schedules)
     made = partial(
-        toolchain, target, threads, cache=cache, roles=roles, winograd=winograd, precision=precision, force_precision=force_precision
+        toolchain,
+        target,
+        threads,
+        cache=cache,
+        roles=roles,
+        winograd=winograd,
+        precision=precision,
+        force_precision=force_precision,
+        schedules=book,
     )
-    return Toolchain(machine, count, store, roles, winograd and multiplied.used != "bf16", multiplied, made)
+    return Toolchain(machine, count, store, roles, winograd and multiplied.used != "bf16", multiplied, made, schedules=book)
+
+
+def _book_of(schedules: object) -> ScheduleBook | None:
+    if schedules is None:
+        return None
+    from tensorlang.runtime.schedule_book import schedule_book
+
+    return schedule_book(schedules)
 
 
 def check_options(threads: object, winograd: object, force_precision: object) -> None:

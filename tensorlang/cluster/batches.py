@@ -39,9 +39,9 @@ def map_batches(
     read. `model` is what `tensorlang.compile` or `tensorlang.load_model` returns; columns of the names of its inputs, of which each row is
     one, are what it runs on. The inputs and outputs begin with one size: that of the batch, open or fixed.
 
-    `batch_size`: rows of a batch at most, of a model whose batch is open; `concurrency`: how many processes run (None: as many as the
-    cluster has processors for), each on `threads` threads; `cluster`: the address of the cluster, None for the one that this process is
-    connected to or this machine alone; `assume_independent`: why rows do not depend on each other where that is not proven.
+    `batch_size`: rows of a batch at most, of a model whose batch is open; `concurrency`: how many processes run at most (None: as many as
+    the cluster has processors for), each on `threads` threads; `cluster`: the address of the cluster, None for the one that this process
+    is connected to or this machine alone; `assume_independent`: why rows do not depend on each other where that is not proven.
 
     A process that dies is begun again and its batch is run again.
 
@@ -64,10 +64,9 @@ def map_batches(
         batch_size=rows,
         batch_format="numpy",
         zero_copy_batch=True,
-        compute=ray.data.ActorPoolStrategy(size=processes),
+        compute=ray.data.ActorPoolStrategy(min_size=1, max_size=processes),  # who reads the data needs processors, too
         num_cpus=threads,
-        max_restarts=-1,
-        max_task_retries=-1,
+        udf_modifying_row_count=False,
     )
 
 

@@ -232,15 +232,16 @@ class _Tuning:
         self.interrupted = False
 
     def run(self, seconds: float) -> None:
-        """Try candidates until the time is up, or there are none; then measure what seems faster once more."""
-        start = time.monotonic()
+        """Try candidates until the time is up, or there are none; then measure what seems faster once more. The time counts from when the
+        first process has begun."""
+        while not self.machines:
+            for worker in self._workers.idle(_ROUND_SECONDS):
+                self._machine(worker)
         try:
-            self._search(start, seconds)
+            self._search(time.monotonic(), seconds)
             self._confirm()
         except KeyboardInterrupt:
             self.interrupted = True
-        if not self.machines:  # interrupted before anybody began
-            raise KeyboardInterrupt
 
     def _machine(self, worker: Worker) -> _Machine:
         name = worker.greeting.machine
@@ -258,9 +259,7 @@ class _Tuning:
                     self._under_way[worker] = (machine, *following)
                     worker.begin(Trial({following[0]: following[1]}, _TRIAL_SECONDS))
             if not self._under_way:
-                if self.machines:
-                    return  # all is known
-                continue
+                return  # all is known, or every machine has gone
             self._hear(min(left, _ROUND_SECONDS))
             best = max(machine.ratio() for machine in self.machines.values())
             self._progress(f"tuning: {best:.2f}x", round(min(seconds, time.monotonic() - start)), round(seconds))

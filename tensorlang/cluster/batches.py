@@ -45,10 +45,10 @@ def map_batches(
 
     A process that dies is begun again and its batch is run again.
 
-    Raises CompileError C0146 to C0148, and what `CompiledModel.save` raises; SavedError R0416 for rows that depend on each other."""
+    Raises CompileError C0146 and C0147, and what `CompiledModel.save` raises; SavedError R0416 for rows that depend on each other."""
     for name, value in (("batch_size", batch_size), ("threads", threads), ("concurrency", 1 if concurrency is None else concurrency)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise error("C0148", f"`{name}` is {value!r}", help="give a whole number from 1")
+            raise error("C0147", f"`{name}` is {value!r}", help="give a whole number from 1")
     ray = connected(cluster)
     open_size = _batch_of(model)
     checked_rows(model, assume_independent)
@@ -71,31 +71,31 @@ def map_batches(
 
 
 def _batch_of(model: Any) -> str | int:
-    """Return the size that the inputs and outputs of a model begin with. Raises CompileError C0148 where there is none."""
+    """Return the size that the inputs and outputs of a model begin with. Raises CompileError C0147 where there is none."""
     arrays = (*model.inputs, *model.outputs)
     first = {t.shape[0] if t.shape else None for t in arrays}
     size = first.pop() if len(first) == 1 else None
     if size is None or any(size in t.shape[1:] for t in arrays if isinstance(size, str)):
         said = ", ".join(f"`{t.name}`: [{', '.join(map(str, t.shape or ()))}]" for t in arrays)
         title = f"rows of a data set are no batches of this model: its inputs and outputs do not begin with one size: {said}"
-        raise error("C0148", title, help="export it with an open batch size")
+        raise error("C0147", title, help="export it with an open batch size")
     return size if isinstance(size, str) else int(size)
 
 
 def _check_columns(dataset: Any, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> None:
     if not hasattr(dataset, "map_batches"):
         raise error(
-            "C0148", f"`{dataset!r:.60}` is no data set", help="make one: `ray.data.from_numpy(array)`, `ray.data.read_parquet(path)`"
+            "C0147", f"`{dataset!r:.60}` is no data set", help="make one: `ray.data.from_numpy(array)`, `ray.data.read_parquet(path)`"
         )
     there = dataset.columns()
     missing = [name for name in inputs if there is not None and name not in there]
     if missing:
         help = f"it has {', '.join(f'`{c}`' for c in there)}: rename them, `dataset.rename_columns({{…}})`"
-        raise error("C0148", f"the data set has no column `{missing[0]}`, which is an input of the model", help=help)
+        raise error("C0147", f"the data set has no column `{missing[0]}`, which is an input of the model", help=help)
     twice = [name for name in outputs if there is not None and name in there]
     if twice:
         help = "drop or rename it: `dataset.drop_columns([…])`"
-        raise error("C0148", f"the data set has a column `{twice[0]}` already, which is an output of the model", help=help)
+        raise error("C0147", f"the data set has a column `{twice[0]}` already, which is an output of the model", help=help)
 
 
 def _saved(ray: Any, model: Any, folder: Path, size: str | int, batch_size: int, threads: int) -> Path:

@@ -135,7 +135,7 @@ def tune(
     `cluster`: the address of a Ray cluster ("auto", "host:6379", "ray://host:10001"), on whose machines schedules are tried, a process on
     each; machines may come, go and differ.
 
-    Raises CompileError C0103 for operators on devices and of other origin and models whose shapes depend on data, C0146 and C0147 where
+    Raises CompileError C0103 for operators on devices and of other origin and models whose shapes depend on data, C0146 where
     there is no Ray or no such cluster, and what a call raises."""
     subject = _subject(what, args, named)
     workers = _workers(subject, cluster)

@@ -72,22 +72,22 @@ def test_what_cannot_be_mapped_is_refused_before_a_process_begins(monkeypatch: p
     monkeypatch.setattr("tensorlang.cluster.batches.connected", lambda address: None)
     tl.parse(TOTAL).total.save(tmp_path / "saved", {"x": np.ones((2, 3), np.float32)}, symbolic=True, max={"B": 8, "N": 3})
     model = tl.load_model(tmp_path / "saved")
-    with pytest.raises(tl.CompileError, match=r"C0148.*is no data set"):
+    with pytest.raises(tl.CompileError, match=r"C0147.*is no data set"):
         tl.map_batches(model, [1, 2])
-    with pytest.raises(tl.CompileError, match=r"C0148.*`batch_size`"):
+    with pytest.raises(tl.CompileError, match=r"C0147.*`batch_size`"):
         tl.map_batches(model, None, batch_size=0)
     pooled = tl.parse("op pooled(x: f32[B]) -> (y: f32[B]) { y[b] = x[b] - max(c) x[c] }").pooled
     pooled.save(tmp_path / "pooled", {"x": np.ones(3, np.float32)}, symbolic=True, max={"B": 8})
     with pytest.raises(tl.SavedError, match="R0416"):
         tl.map_batches(tl.load_model(tmp_path / "pooled"), None)
     tl.parse("op one(x: f32[N]) -> (y: f32) { y = sum(j) x[j] }").one.save(tmp_path / "one", {"x": np.ones(3, np.float32)})
-    with pytest.raises(tl.CompileError, match=r"C0148.*do not begin with one size"):
+    with pytest.raises(tl.CompileError, match=r"C0147.*do not begin with one size"):
         tl.map_batches(tl.load_model(tmp_path / "one"), None)
 
 
 def test_clusters_that_are_not_there_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     operator, x = tl.parse(TOTAL, threads=1).total, np.ones((2, 3), np.float32)
-    with pytest.raises(tl.CompileError, match="C0147"):
+    with pytest.raises(tl.CompileError, match="C0146"):
         tl.tune(operator, x, cluster="")
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(tl.CompileError, match="C0146"):

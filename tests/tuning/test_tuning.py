@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,11 @@ import pytest
 from pretended_workers import answers
 
 import tensorlang as tl
+from codegen.store import Cache
+from tensorlang.artifact import Artifact
+from tensorlang.backends.cpu.kernels import KernelTask
 from tensorlang.runtime.schedule_book import schedule_book
+from tensorlang.schedule.schedule import Schedule
 from tensorlang.tuning.comparing import agree
 from tensorlang.tuning.subjects import ModelSubject, OperatorSubject, Trial
 from tensorlang.tuning.workers import LocalWorkers
@@ -149,6 +154,25 @@ def test_a_schedule_of_a_file_that_is_refused_is_told_and_not_used(tmp_path: Pat
     again = tl.compile(file, threads=1, schedules=tmp_path / "book")
     np.testing.assert_array_equal(again(**FEEDS), model(**FEEDS))
     assert "its schedule from the file is not used" in caplog.text
+
+
+def test_what_a_schedule_of_a_file_trusts_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    onnx.save(onnx.parser.parse_model(NETWORK), file := tmp_path / "net.onnx")
+    model = tl.compile(file, threads=1)
+    greeting, _ = ModelSubject(model, FEEDS).begin()
+    lines = {k.book_key: {"kernel": k.name, "schedule": ['trust "me"', *k.own], "ratio": 2.0} for k in greeting.kernels}
+    (tmp_path / "book").write_text(json.dumps({"tensorlang schedules": 1, "kernels": lines}))
+    assert "tuned" in tl.compile(file, threads=1, schedules=tmp_path / "book").explain(), "where all is proven, nothing is trusted"
+    compiled = KernelTask._compiled
+
+    def undecided(task: KernelTask, store: Cache | None, schedule: Schedule | None = None) -> Artifact:
+        made = compiled(task, store, schedule)
+        return made if schedule is None else replace(made, trusted="gave up, and trusted: me")
+
+    monkeypatch.setattr(KernelTask, "_compiled", undecided)
+    (tmp_path / "other").write_text((tmp_path / "book").read_text().replace("me", "you"))
+    assert "tuned" not in tl.compile(file, threads=1, schedules=tmp_path / "other").explain()
+    assert "nobody asked here to trust it: gave up" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -89,10 +89,15 @@ class KernelTask:
         if self.written is None:
             return self._compiled(store)
         try:
-            return replace(self._compiled(store, self._read(self.written)), origin=FROM_BOOK)
+            made = self._compiled(store, self._read(self.written))
         except CompileError as refused:
-            own = self._compiled(store)
-            return replace(own, tried=(*own.tried, refused.diagnostics[0].title))
+            return self._own(store, refused.diagnostics[0].title)
+        return replace(made, origin=FROM_BOOK) if not made.trusted else self._own(store, f"nobody asked here to trust it: {made.trusted}")
+
+    def _own(self, store: Cache | None, why: str) -> Artifact:
+        """Return the kernel without the schedule that is written, and why that is so."""
+        own = self._compiled(store)
+        return replace(own, tried=(*own.tried, why))
 
     def _compiled(self, store: Cache | None, schedule: Schedule | None = None) -> Artifact:
         job, rules = self.job, self.job.rules if schedule is None else None

@@ -311,8 +311,9 @@ def _of_roles(request: _Request, wanted: Sequence[sx.Schedule], written: Sequenc
         directives = (*d.schedule.directives, *(x for part in around_first for x in part.directives))
         schedule = Schedule(request.program.name, request.target, directives, named(request.module, directives))
         schedule = schedule if on_device else with_fused_scatters(d, schedule)
+        several = sum(part.origin is not None for part in parts) > 1
         try:
-            plan = proven(request.program, schedule, request.layouts, advised=False)
+            plan = proven(request.program, schedule, request.layouts, advised=False, blamed=several)
         except CompileError as refused:
             part = _blamed(parts, refused)
             request.tried.append(Attempt(part.origin or "", f"refused: {refused.diagnostics[0].title}"))

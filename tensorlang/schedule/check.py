@@ -38,12 +38,14 @@ def proven(
     knobs: Mapping[str, int] | None = None,
     *,
     advised: bool = True,
+    blamed: bool = True,
 ) -> Plan:
-    """Return the plan of `schedule` once it is proven to compute what `program` says. `advised`: what cures a refusal is looked for.
+    """Return the plan of `schedule` once it is proven to compute what `program` says. `advised`: what cures a refusal is looked for;
+    `blamed`: so is the directive that it is for, which else is the last one.
 
     Raises CompileError: S03xx with the two instances when it is refuted, S0400 when the proof does not end within its limit, unless the
     schedule says why to trust it."""
-    found = judged(program, schedule, layouts, knobs, advised=advised)
+    found = judged(program, schedule, layouts, knobs, advised=advised, blamed=blamed)
     if isinstance(found, Plan):
         return found
     raise CompileError(cured(found) if advised else found.diagnostic)
@@ -56,6 +58,7 @@ def judged(
     knobs: Mapping[str, int] | None,
     *,
     advised: bool,
+    blamed: bool = True,
 ) -> Plan | Refusal:
     """Return the proven plan, or why it is refused. Raises CompileError S0400 when the proof does not end, and, unless `advised`, what a
     schedule that cannot be applied is refused for."""
@@ -84,7 +87,8 @@ def judged(
                 )
             )
         case Violation() | Clobber():
-            count, final = _blame(program, schedule, layouts, knobs, verdict)
+            last = len(schedule.directives), verdict
+            count, final = _blame(program, schedule, layouts, knobs, verdict) if blamed else last
             return Refusal(program, schedule, layouts, knobs, count - 1, _refusal(program, schedule, plan, count, final), final)
 
 

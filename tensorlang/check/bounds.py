@@ -47,6 +47,18 @@ def _bound(atom: Expr, lower: bool, ranges: Ranges) -> Expr | None:
             return None
 
 
+def periods(e: Expr, size: Expr, ranges: Ranges, most: int) -> int | None:
+    """Return how many times, at most `most`, `size` has to be added to `e` for the sum to be surely >= 0; None where that is not known.
+    That an index is there says that its range has an element, as often as there are periods: `i - 2 + 2*N >= 0` for `i` in `0..N`."""
+    within = (ranges[name] for name in sorted(affine.name_set(e)) if name in ranges)
+    slack = [affine.sub(affine.sub(hi, affine.ONE), lo) for lo, hi in within]
+    for count in range(most + 1):
+        sum_ = affine.add(e, affine.scale(count, size))
+        if any(proven_nonnegative(affine.sub(sum_, affine.scale(count, least)), ranges) for least in (affine.ZERO, *slack)):
+            return count
+    return None
+
+
 def in_box(e: Expr, extent: Expr, ranges: Ranges) -> Cond:
     """Return `0 <= e < extent`, without the halves that surely hold."""
     below = TRUE if proven_nonnegative(e, ranges) else affine.compare(">=", e, affine.ZERO)

@@ -2,7 +2,7 @@
 
 x[i - 1 | 0]         if i - 1 >= 0 then x[i - 1] else 0
 x[i - 1 | clamp]     x[max(i - 1, 0)]
-x[i + 1 | wrap]      x[(i + 1) % 8]
+x[i + 1 | wrap]      x[(i + 1) % 8], and of N elements: if i + 1 - N >= 0 then x[i + 1 - N] else x[i + 1]
 x[i - 1 | reflect]   x[min(max(i - 1, 1 - i), …)]
 sum(r) x[i - r | skip]   the reduction runs over i - r >= 0 only
 """
@@ -10,6 +10,7 @@ sum(r) x[i - r | skip]   the reduction runs over i - r >= 0 only
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 
 from codegen.dtypes import DType, bool_, compute_dtype, i64
 from polyhedral import affine
@@ -179,6 +180,11 @@ def element(ctx: Context, scope: Scope, tensor: Tensor, entries: list[Entry], no
     """Return the read with what its mode says about the outside."""
     mode = node.mode
     word = mode.name if isinstance(mode, sx.Id) else None
+    if word == "wrap" and word not in scope.values and (periods := _periods(scope, entries)) is not None:
+        found = _in_periods(ctx, scope, tensor, entries, periods, node.span)
+        if scope.indexing and isinstance(found, Choice):  # every case is an element: what is declared of these holds of it
+            return Val(typed.coerce(found, i64, node.span), i64, tensor.lo, tensor.hi)
+        return found
     if mode is None or (word in ("clamp", "wrap", "reflect") and word not in scope.values):
         placed = [e if word is None else replace(e, at=_brought_in(ctx, scope, e, word)) for e in entries]
         return _plain(ctx, scope, tensor, placed, node.span)
@@ -233,6 +239,49 @@ def _inside(scope: Scope, entries: list[Entry], span: Span) -> Value:
 
 def _known_inside(entry: Entry) -> Idx | Val:
     return entry.at if isinstance(entry.at, Idx) else replace(entry.at, lo=affine.ZERO, hi=entry.size)
+
+
+MOST_PERIODS = 9
+"""Reads that one with `wrap` may become where sizes are symbols."""
+
+
+def _periods(scope: Scope, entries: list[Entry]) -> list[tuple[int, int]] | None:
+    """Return for each index of a read how many periods it lies below its tensor at most, and how many above: few, so that cases tell which.
+    None where a size that it leaves is a number, whose remainder is an index, or where the periods are not known or many."""
+    found: list[tuple[int, int]] = []
+    for entry in entries:
+        if not isinstance(entry.at, Idx):
+            return None
+        if bounds.in_box(entry.at.expr, entry.size, scope.ranges) == px.TRUE:
+            found.append((0, 0))
+            continue
+        beyond = affine.sub(affine.sub(entry.size, affine.ONE), entry.at.expr)
+        below, above = (bounds.periods(e, entry.size, scope.ranges, MOST_PERIODS) for e in (entry.at.expr, beyond))
+        if affine.constant(entry.size) is not None or below is None or above is None:
+            return None
+        found.append((below, above))
+    return found if 1 < prod(1 + below + above for below, above in found) <= MOST_PERIODS else None
+
+
+def _in_periods(ctx: Context, scope: Scope, tensor: Tensor, entries: list[Entry], periods: list[tuple[int, int]], span: Span) -> Value:
+    """Return a read as the case of each period that its indices may lie in: `if i < 1 then x[i - 1 + N] else x[i - 1]`."""
+    at = next((k for k, (below, above) in enumerate(periods) if below or above), None)
+    if at is None:
+        return _plain(ctx, scope, tensor, entries, span)
+    entry, (below, above) = entries[at], periods[at]
+    assert isinstance(entry.at, Idx)
+    index = entry.at.expr
+
+    def moved(by: int) -> Value:
+        expr = affine.add(index, affine.scale(by, entry.size))
+        there = [*entries[:at], replace(entry, at=Idx(expr)), *entries[at + 1 :]]
+        return _in_periods(ctx, scope, tensor, there, [*periods[:at], (0, 0), *periods[at + 1 :]], span)
+
+    out = moved(below)
+    for by in range(below - 1, -above - 1, -1):  # those further up come first
+        starts = affine.compare(">=", affine.add(index, affine.scale(by, entry.size)), affine.ZERO)
+        out = arith.choose(Cnd(starts), moved(by), out, span)
+    return out
 
 
 def _brought_in(ctx: Context, scope: Scope, entry: Entry, word: str) -> Idx | Val:

@@ -12,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorlang as tl
+from tensorlang.diagnostics import Source
+from tensorlang.shell.checking import check_source
 
 Array = np.ndarray[Any, Any]
 DTYPES = {"f32": np.float32, "f64": np.float64, "f16": np.float16, "u8": np.uint8, "i8": np.int8, "i64": np.int64, "u64": np.uint64}
@@ -52,6 +54,21 @@ def test_edges_cost_no_bit(name: str, mode: str) -> None:
 @pytest.mark.parametrize("name", EQUATIONS)
 def test_edges_of_open_sizes_cost_no_bit(name: str, mode: str) -> None:
     agrees(text(EQUATIONS[name], mode), integers((4, 67)), symbolic=True)
+
+
+@pytest.mark.parametrize("name", ["a window", "backwards", "in two steps"])
+def test_windows_that_wrap_are_proven_and_compiled_for_any_sizes(name: str) -> None:
+    program = text(EQUATIONS[name], "| wrap")
+    assert check_source(Source("f.tl", program)).partly == ()
+    for shape in ((4, 67), (1, 2)):
+        agrees(program, integers(shape), symbolic=True)
+
+
+def test_what_is_declared_of_indices_holds_of_those_that_wrap() -> None:
+    program = "op f(x: f32[V], ids: i64[N] in 0..V) -> (y: f32[N]) { y[i] = x[ids[i + 1 | wrap]] }"
+    loops = {}
+    only(tl.parse(program)).symbolic_stages({}, loops.__setitem__, ("loops",))
+    assert loops["loops"].count("require") == 1  # on entry, and not where they are used
 
 
 @pytest.mark.parametrize("shape", [(0, 5), (5, 0), (1, 1), (1, 40), (40, 1), (2, 16), (17, 33)])

@@ -47,7 +47,7 @@ def _bound(atom: Expr, lower: bool, ranges: Ranges) -> Expr | None:
             return None
 
 
-def periods(e: Expr, size: Expr, ranges: Ranges, most: int) -> int | None:
+def wraps(e: Expr, size: Expr, ranges: Ranges, most: int) -> int | None:
     """Return how many times, at most `most`, `size` has to be added to `e` for the sum to be surely >= 0; None where that is not known.
     That an index is there says that its range has an element, as often as there are periods: `i - 2 + 2*N >= 0` for `i` in `0..N`."""
     within = (ranges[name] for name in sorted(affine.name_set(e)) if name in ranges)

@@ -116,9 +116,9 @@ def _hidden_terms(file: sx.File, module: Module) -> Iterator[Diagnostic]:
         start = next((b for b in node.binders if isinstance(b, sx.From)), None)
         if start is None or node.reducer not in module.reducers:
             continue
-        from tensorlang.check.laws import keeps_its_start  # imports NumPy
+        from tensorlang.check.laws import keeps_start  # imports NumPy
 
-        if keeps_its_start(module, node.reducer):
+        if keeps_start(module, node.reducer):
             yield warning(
                 "W0109",
                 f"`{node.reducer}` always comes to what it starts from",

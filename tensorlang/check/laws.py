@@ -62,7 +62,7 @@ def check_laws(module: Module, name: str) -> list[Diagnostic]:
         return _laws(reducer, made, _samples(ctx, reducer, made))
 
 
-def keeps_its_start(module: Module, name: str) -> bool:
+def keeps_start(module: Module, name: str) -> bool:
     """Tell whether what a reducer starts from is what it comes to, whatever terms follow, on values of all kinds: `first` does."""
     reducer = module.reducers[name]
     ctx = Context(module, _NOWHERE, {}, Fresh(), value)

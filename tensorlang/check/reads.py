@@ -256,7 +256,7 @@ def _periods(scope: Scope, entries: list[Entry]) -> list[tuple[int, int]] | None
             found.append((0, 0))
             continue
         beyond = affine.sub(affine.sub(entry.size, affine.ONE), entry.at.expr)
-        below, above = (bounds.periods(e, entry.size, scope.ranges, MOST_PERIODS) for e in (entry.at.expr, beyond))
+        below, above = (bounds.wraps(e, entry.size, scope.ranges, MOST_PERIODS) for e in (entry.at.expr, beyond))
         if affine.constant(entry.size) is not None or below is None or above is None:
             return None
         found.append((below, above))

@@ -189,18 +189,18 @@ def _read_outside(reduction: sx.Reduction, at: sx.Id, operands: Sequence[sx.Node
     )
 
 
-def reduction_in_comparison(node: sx.Node, wanted: DType) -> CompileError | None:
+def reduction_in_comparison(node: sx.Node, dtype: DType) -> CompileError | None:
     """Return T0150 for `sum(k) x[k] > 0` where a number is needed: the reduction ends before the comparison. None for anything else."""
     if not isinstance(node, sx.Compare) or not isinstance(reduction := node.items[0], sx.Reduction) or _encloses(reduction.span):
         return None
     binders = written(Span(reduction.span.source, reduction.span.start, reduction.body.span.start)).rstrip()
     compared = written(Span(node.span.source, reduction.body.span.start, node.span.end))
-    counted_ = f"count where it holds: `{binders[:-1]}, {compared}) {wanted}(1)`; or "
+    counted_ = f"count where it holds: `{binders[:-1]}, {compared}) {dtype}(1)`; or "
     return labelled(
         "T0150",
-        f"`{wanted}` is needed, and the whole is a comparison: `{reduction.reducer}` ends before `{node.ops[0]}`",
+        f"`{dtype}` is needed, and the whole is a comparison: `{reduction.reducer}` ends before `{node.ops[0]}`",
         ((node.span, "true or false"), (reduction.span, "the reduction ends with its product")),
-        help=f"{counted_ if reduction.reducer == 'sum' else ''}cast it: `{wanted}({written(node.span)})`",
+        help=f"{counted_ if reduction.reducer == 'sum' else ''}cast it: `{dtype}({written(node.span)})`",
     )
 
 

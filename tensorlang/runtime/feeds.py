@@ -199,7 +199,7 @@ def check_named(feeds: object, what: str = "input", names: Iterable[str] = ()) -
     raise exception(Diagnostic("R0301", f"the {what}s are not given by name", notes=given, help=f"write `{written}`{call}"))
 
 
-def inputs_alone(given: int, names: Sequence[str]) -> CompileError:
+def only_inputs(given: int, names: Sequence[str]) -> CompileError:
     """Return R0311 for a run that is given `given` things in order where the inputs, by name, are all that it takes."""
     written = f"run({{{', '.join(f'{name!r}: array' for name in names)}}})"
     help = f"write `{written}`: it returns all outputs by name"

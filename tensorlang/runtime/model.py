@@ -29,7 +29,7 @@ from tensorlang.graph.texts import texts_of_a_run
 from tensorlang.room import no_room, within_room
 from tensorlang.runtime.bundle import BundleKey, keep_open, kept_open
 from tensorlang.runtime.description import Description
-from tensorlang.runtime.feeds import check_named, describe, inputs_alone
+from tensorlang.runtime.feeds import check_named, describe, only_inputs
 from tensorlang.runtime.growing import Growing
 from tensorlang.runtime.open_sizes import Compiling, Given, OpenShapes, OpenSizes, Rest
 from tensorlang.runtime.profile import Profile
@@ -288,7 +288,7 @@ class CompiledModel:
         stream where there are none, R0311 for more than the inputs, R0315 where memory is not enough, R0321 to R0323 for the device."""
         try:
             if others:
-                raise inputs_alone(len(others) + 1, [t.name for t in self.inputs])
+                raise only_inputs(len(others) + 1, [t.name for t in self.inputs])
             if self._structured:
                 return self._run_structured(feeds, stream)
             if stream is not None:

@@ -317,7 +317,7 @@ def _divide(b: Builder, op: BinaryOp, x: Value, y: Value) -> Value:
         is_minus = b.pure(f"icmp eq {y.typed}, {minus}")
         unsafe = b.pure(f"or {kind} {bad}, {is_minus}")
     divisor = b.pure(f"select {kind} {unsafe}, {x.type} {one}, {y.typed}")
-    quotient = b.pure(f"{'sdiv' if signed else 'udiv'} {x.typed}, {divisor}")
+    quotient = _quotient(b, x, divisor, y.text.startswith("splat"))
     product = b.pure(f"mul {x.type} {quotient}, {divisor}")
     rest = b.pure(f"sub {x.typed}, {product}")
     if signed:
@@ -335,6 +335,20 @@ def _divide(b: Builder, op: BinaryOp, x: Value, y: Value) -> Value:
             rest = b.pure(f"select {kind} {is_minus}, {x.type} {zero}, {x.type} {floored}")
     result = quotient if op == "//" else rest
     return wrapped(b, Value(x.dtype, b.pure(f"select {kind} {bad}, {x.type} {zero}, {x.type} {result}"), x.lanes))
+
+
+def _quotient(b: Builder, x: Value, divisor: str, is_known: bool) -> str:
+    """Return a quotient rounded towards zero, of numbers that have one; by a number that is known it is a product.
+
+    Processors do not divide integers in vectors. In floats of more than twice as many bits the quotient of x and y is exact, or so much
+    less than the next whole number (1 / y at least) that it is not rounded to that."""
+    signed = x.dtype.kind == "int"
+    if not x.lanes or x.dtype.bits > 32 or is_known:
+        return b.pure(f"{'sdiv' if signed else 'udiv'} {x.typed}, {divisor}")
+    wide = of_lanes("float" if x.dtype.bits <= 8 else "double", x.lanes)
+    extend, shorten = ("sitofp", "fptosi") if signed else ("uitofp", "fptoui")
+    above, below = (b.pure(f"{extend} {x.type} {v} to {wide}") for v in (x.text, divisor))
+    return b.pure(f"{shorten} {wide} {b.pure(f'fdiv {wide} {above}, {below}')} to {x.type}")
 
 
 def _shift(b: Builder, op: BinaryOp, x: Value, y: Value) -> Value:

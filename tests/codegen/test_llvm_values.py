@@ -89,6 +89,18 @@ def test_division_by_a_constant(op: str, divisor: int) -> None:
     binary("i32", f"x[i] {op} {divisor}_i32" if divisor >= 0 else f"x[i] {op} -{-divisor}_i32")
 
 
+@pytest.mark.parametrize("dtype", ["i8", "u8", "i16", "u16", "i32", "u32"])
+def test_quotients_just_below_a_whole_number_are_not_rounded_to_it(dtype: str) -> None:
+    random, n = np.random.default_rng(4), 4096
+    high = _limits(DTYPES[dtype])[1]
+    y = np.exp(random.uniform(0, np.log(high), n)).astype(np.int64)
+    x = np.clip(y * (high // y - random.integers(0, 2, n)) - random.integers(0, 2, n), 0, high)
+    text = f"""func f()(x: {dtype}[{n}], y: {dtype}[{n}], out z: {dtype}[{n}]) {{
+        for o in 0 .. {n // 16} {{ for j in 0 .. 16 vector 16 {{ z[16*o + j] = x[16*o + j] // y[16*o + j] }} }} }}"""
+    kind = DTYPES[dtype].numpy
+    check(text, targets=TARGETS, x=x.astype(kind), y=y.astype(kind), z=np.zeros(n, kind))
+
+
 @pytest.mark.parametrize("op", ["<", "<=", ">", ">=", "==", "!="])
 @pytest.mark.parametrize("dtype", ["f32", "f64", "i32", "u8", "i4", "u64"])
 def test_comparisons(dtype: str, op: str) -> None:

@@ -2,7 +2,7 @@
 
     strips          chains of maps and windows over large tensors: a few rows of all of them at a time (`strips`)
     fused           tensors that need each other at their own points alone: in one loop nest (`loop_fusion`)
-    short rows      several tensors of rows that fill no vector: lanes are rows (`short_rows`)
+    short rows      several tensors of rows that fill no vector: lanes are rows (`row_lanes`)
     rows            several tensors that agree on their leading axes (softmax, layer norm): computed row by row, rows in parallel
     recurrence      in an order that the dependences allow: by blocks, diagonals, tiles of steps, or what each loop carries (`nests`)
     sums, pieces    the inner loops of least predicted cycles: lanes, points that are computed together, copies (`inner_loops`)
@@ -22,8 +22,8 @@ from tensorlang.policy.cpu.inner_loops import add_inner_loops, best_inner_loops
 from tensorlang.policy.cpu.loop_fusion import derive_fused, fused
 from tensorlang.policy.cpu.narrow_rows import derive_narrow_rows, has_narrow_rows
 from tensorlang.policy.cpu.nests import derive_nest, derive_recurrence, scattered_axes
+from tensorlang.policy.cpu.row_lanes import derive_row_lanes, has_row_lanes
 from tensorlang.policy.cpu.scatter_fusion import fuse_scatters
-from tensorlang.policy.cpu.short_rows import derive_short_rows, has_short_rows
 from tensorlang.policy.cpu.strips import Strip, add_strip, on_one_thread, strips
 from tensorlang.policy.deriver import Deriver, deriver, mark_parallel
 from tensorlang.policy.groups import FusionGroup, derive_rows, fusion_groups, recurs
@@ -80,8 +80,8 @@ def _derive_group(d: Deriver, group: FusionGroup) -> None:
     elif group.transformed is not None:
         for definition in group.members:
             _one(d, definition)
-    elif not d.plain and has_short_rows(d, group):
-        derive_short_rows(d, group)
+    elif not d.plain and has_row_lanes(d, group):
+        derive_row_lanes(d, group)
     elif len(group.members) > 1:
         derive_rows(d, group)
     elif recurs(d.program, group.head):

@@ -57,7 +57,7 @@ from tensorlang.policy.cpu.register_tiles import (
 )
 from tensorlang.policy.cpu.row_chains import tiles_of_rows
 from tensorlang.policy.cpu.row_epilogues import block_of_rows, finished
-from tensorlang.policy.cpu.short_rows import has_short_rows
+from tensorlang.policy.cpu.row_lanes import has_row_lanes
 from tensorlang.policy.cpu.vector_sums import sums_along
 from tensorlang.policy.cpu.winograd import blocks_of
 from tensorlang.policy.deriver import Deriver, bytes_of
@@ -231,7 +231,7 @@ def _lanes(d: Deriver, definition: Definition) -> tuple[str, ...]:
 
 
 def _rows(d: Deriver, group: FusionGroup) -> Shape | None:
-    if len(group.members) == 1 or group.transformed is not None or has_short_rows(d, group):
+    if len(group.members) == 1 or group.transformed is not None or has_row_lanes(d, group):
         return None
     own = group.head.tensors[0].name
     vectors: list[str] = []

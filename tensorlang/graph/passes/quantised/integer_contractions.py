@@ -5,7 +5,8 @@
 
 An identity of the numbers meant: the products are the same, and the integer sum is exact, so what is left of rounding is one product and
 one sum of f32 for an element. What the zero points add is known for constant operands, unless their numbers less the zero point take more
-than a byte; for these and the others it is the sum of the other operand's bytes, a kernel of its own. Where the result is quantised at once, its scale is multiplied into the factor and the bias.
+than a byte; for these and the others it is the sum of the other operand's bytes, a kernel of its own. Where the result is quantised at
+once, its scale is multiplied into the factor and the bias.
 
 The first operand is made unsigned and the second signed, the form in which processors multiply bytes: `q - 128` and `zero - 128` stand
 for the same number as `q` and `zero`, so `choose_signs` lets whoever quantises a value do either. Operators on integers, which take
@@ -293,7 +294,7 @@ class _Building:
         return Const(numbers[0], i32) if kept is None else self.read_known("zero points", np.array(numbers), i32, list(kept))
 
     def sum_of(self, operand: Operand, param: tuple[Tensor, str], zero: int) -> Expr:
-        """Return the read of the sum of an operand's bytes over the reduced indices, `zero` around them, made by a kernel before this one."""
+        """Return the read of the sum of an operand's bytes over the reduced indices, `zero` around them: a kernel before this one."""
         definition = self.found.program.definitions[0]
         used = walk.index_names(operand.read)
         axes = tuple(n for n in definition.axes if n in used)

@@ -31,7 +31,7 @@ MOST_VECTORS = 3
 """So many vectors of a row, of which only reductions come, are combined to one element no sooner than rows are transposed."""
 
 
-def has_short_rows(d: Deriver, group: FusionGroup) -> bool:
+def has_row_lanes(d: Deriver, group: FusionGroup) -> bool:
     """Tell whether several tensors are made of many rows together, none of which fills a vector, and all that lanes of rows read is read at
     their own row."""
     if len(group.members) < 2 or group.depth < 1 or group.fused or group.transformed is not None or group.online is not None:
@@ -39,14 +39,14 @@ def has_short_rows(d: Deriver, group: FusionGroup) -> bool:
     lanes, rows = _lanes(d, group), extents(group.head)[group.head.axes[group.depth - 1]]
     if (rows or 0) < 2 * lanes:
         return False
-    return all(_is_short(d, m, group.depth, lanes) for m in group.members)
+    return all(_is_narrow(d, m, group.depth, lanes) for m in group.members)
 
 
 def _lanes(d: Deriver, group: FusionGroup) -> int:
     return max(d.machine.lanes(compute_dtype(m.tensors[0].dtype)) for m in group.members)
 
 
-def _is_short(d: Deriver, definition: Definition, depth: int, lanes: int) -> bool:
+def _is_narrow(d: Deriver, definition: Definition, depth: int, lanes: int) -> bool:
     if len(definition.pieces) != 1 or d.layouts.keys() & {definition.tensors[0].name, *definition_reads(definition)}:
         return False
     sizes, inner, row = extents(definition), definition.axes[depth:], definition.axes[depth - 1]
@@ -61,7 +61,7 @@ def _binders(definition: Definition) -> list[str]:
     return list(dict.fromkeys(b.name for p in definition.pieces for r in reduces(p.value) for b in r.binders))
 
 
-def derive_short_rows(d: Deriver, group: FusionGroup) -> None:
+def derive_row_lanes(d: Deriver, group: FusionGroup) -> None:
     """Add the directives for tensors that have short rows."""
     head, lanes, at = group.head, _lanes(d, group), group.depth - 1
     block = full(head.tensors[0].name, f"{head.axes[at]}_o")

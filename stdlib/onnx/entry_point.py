@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from tensorlang.runtime.custom_nodes import Custom
     from tensorlang.runtime.signature import Signature
 
+SUFFIXES = (".onnx", ".onnxtxt", ".onnxtext", ".textproto", ".onnxjson", ".ort")
+"""How the names of models end: messages of protobuf, texts, and the format of onnxruntime, which is refused for what it is."""
 INSTALL = "pip install 'tensorlang[onnx]'"
 """What brings the package that models are read with."""
 
@@ -41,10 +43,10 @@ class Importer:
     """Reads ONNX models, and says what to install where it cannot."""
 
     def matches(self, source: object) -> bool:
-        """Tell whether `source` is something this importer reads: a path that ends in .onnx, the bytes of a model, or a ModelProto."""
+        """Tell whether `source` is something this importer reads: a path of a model, the bytes of one, or a ModelProto."""
         match source:
             case str() | os.PathLike():
-                return Path(source).suffix.lower() == ".onnx"
+                return Path(source).suffix.lower() in SUFFIXES
             case bytes() if has_onnx():
                 from stdlib.onnx.importer import is_onnx_model
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 import onnx
+from google.protobuf import json_format, text_format  # type: ignore[import-untyped]
 from google.protobuf.descriptor import FieldDescriptor  # type: ignore[import-untyped]
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
@@ -58,6 +59,8 @@ UNDEFINED = frozenset(
     ("", op) for op in ("SimplifiedLayerNormalization", "Affine", "Crop", "ImageScaler", "ParametricSoftplus", "Scale", "ScaledTanh")
 )
 """Operators that onnxruntime has in ONNX's own domain: one that it writes there, and those that ONNX had on trial and took back."""
+TEXT_FORMATS = {".onnxtxt": "onnxtxt", ".onnxtext": "onnxtxt", ".textproto": "textproto", ".onnxjson": "json"}
+"""Models written as text, by the ends of their names: formats of the package `onnx`."""
 LAID_OUT = ("com.microsoft.nchwc",)
 """Domains whose operators take weights in blocks, as long as the registers of the processor that the model was optimised on."""
 T = TypeVar("T")
@@ -109,10 +112,26 @@ def _proto(source: str | os.PathLike[str] | bytes | ModelProto) -> tuple[ModelPr
     except (OSError, ValueError) as problem:
         help = "give the path of a model: a file that ends in `.onnx`, or is one"
         raise Refusal("O001", f"cannot read {quoted(str(source))}", str(problem), help=help) from problem
+    format = TEXT_FORMATS.get(Path(source).suffix.lower())
+    if format is not None:
+        return _of_text(bytes(data), format), {}, Path(source).parent
     return *_parsed(data), Path(source).parent
 
 
+def _of_text(data: bytes, format: str) -> ModelProto:
+    """Return a model that is written as text."""
+    try:
+        return onnx.parser.parse_model(data.decode()) if format == "onnxtxt" else onnx.load_from_string(data, format=format)
+    except (onnx.parser.ParseError, text_format.ParseError, json_format.ParseError, ValueError, RecursionError) as problem:
+        why = problem.args[0] if problem.args else problem
+        why = why.decode("utf-8", "replace") if isinstance(why, bytes) else str(why)
+        raise Refusal("O001", f"this is not an ONNX model in the format {quoted(format)}", why.strip()) from problem
+
+
 def _parsed(data: memoryview) -> tuple[ModelProto, Mapping[int, memoryview]]:
+    if data[4:8] == b"ORTM":
+        help = "give the `.onnx` file that it was made of"
+        raise Refusal("O001", "this is a model in the format of onnxruntime (ORT), which is no ONNX", help=help)
     parts = separated(data)
     proto = ModelProto()
     try:

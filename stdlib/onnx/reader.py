@@ -129,7 +129,7 @@ def _of_text(data: bytes, format: str) -> ModelProto:
 
 
 def _parsed(data: memoryview) -> tuple[ModelProto, Mapping[int, memoryview]]:
-    if data[4:8] == b"ORTM":
+    if bytes(data[4:8]) == b"ORTM":
         help = "give the `.onnx` file that it was made of"
         raise Refusal("O001", "this is a model in the format of onnxruntime (ORT), which is no ONNX", help=help)
     parts = separated(data)

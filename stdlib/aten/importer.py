@@ -113,7 +113,7 @@ class _Import:
                 )
         if problems:
             raise CompileError(*problems)
-        self.found |= {name: symbols[symbol] for name, symbol in self.program.sizes.items()}
+        self.found |= {name: symbols[size] if isinstance(size, str) else size for name, size in self.program.sizes.items()}
 
     def _result(self, node: Node) -> Any:
         args = tuple(resolved(a, self.found.__getitem__) for a in node.args)

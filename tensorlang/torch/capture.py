@@ -60,7 +60,7 @@ _CHANGING = tuple(
 def of_graph(module: Any, constants: Mapping[str, Array], name: str) -> Program:
     """Return a graph of ATen's operators; the inputs among `constants` have these elements. Raises CompileError O010."""
     inputs: list[Input] = []
-    sizes: dict[str, str] = {}
+    sizes: dict[str, str | int] = {}
     nodes: list[Node] = []
     held = dict(constants)
     operators: dict[str, Operator] = {}
@@ -116,10 +116,10 @@ def _array(tensor: torch.Tensor, name: str) -> Array:
         raise error("O010", f"`{name}` is no array of the host's memory", notes=(why,)) from None
 
 
-def _enter_input(node: Any, inputs: list[Input], sizes: dict[str, str]) -> None:
+def _enter_input(node: Any, inputs: list[Input], sizes: dict[str, str | int]) -> None:
     value = node.meta.get("val")
     if isinstance(value, torch.SymInt):
-        sizes[node.name] = str(value.node.expr)
+        sizes[node.name] = known if isinstance(known := _dim(value), int) else str(value.node.expr)
     elif isinstance(value, torch.Tensor):
         inputs.append(Input(node.name, dtype_of(value.dtype, f"`{node.name}`"), tuple(map(_dim, value.shape))))
     elif value is not None:
@@ -127,17 +127,19 @@ def _enter_input(node: Any, inputs: list[Input], sizes: dict[str, str]) -> None:
 
 
 def _dim(extent: Any) -> int | str | None:
+    """Return an extent: a number, also where torch found out that a symbol can be no other, or the name of a symbol."""
     if isinstance(extent, int):
         return extent
-    return str(extent.node.expr) if extent.node.expr.is_symbol else None
+    expression = extent.node.expr
+    return int(expression) if expression.is_number else str(expression) if expression.is_symbol else None
 
 
-def _with_sizes_of(inputs: Sequence[Input], sizes: Mapping[str, str]) -> Iterator[Input]:
+def _with_sizes_of(inputs: Sequence[Input], sizes: Mapping[str, str | int]) -> Iterator[Input]:
     """Yield the inputs, and one without elements for each size that none of them tells."""
     yield from inputs
     told = {dim for tensor in inputs for dim in tensor.dims}
     for name, symbol in sizes.items():
-        if symbol not in told:
+        if isinstance(symbol, str) and symbol not in told:
             yield Input(size_input(name), DTYPES["bool"], (symbol, 0))
 
 
@@ -172,7 +174,7 @@ def _type(value: Any) -> Type | None:
     if not isinstance(value, torch.Tensor):
         return None
     try:
-        return dtype_of(value.dtype, "a value"), tuple(n if isinstance(n, int) else None for n in value.shape)
+        return dtype_of(value.dtype, "a value"), tuple(n if isinstance(n, int) else None for n in map(_dim, value.shape))
     except CompileError:
         return None  # refused where an operator returns it
 

@@ -56,12 +56,12 @@ class Node:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Program:
-    """`sizes` are the symbols that integer values of the program stand for, by the names of these; `operators` are those of the language
-    that nodes call, by what nodes call them; `least` is what symbols are at least, as far as it is known."""
+    """`sizes` are the symbols or the numbers that integer values of the program stand for, by the names of these; `operators` are those of
+    the language that nodes call, by what nodes call them; `least` is what symbols are at least, as far as it is known."""
 
     name: str
     inputs: tuple[Input, ...]
-    sizes: Mapping[str, str]
+    sizes: Mapping[str, str | int]
     constants: Mapping[str, Array]
     nodes: tuple[Node, ...]
     outputs: tuple[Argument, ...]

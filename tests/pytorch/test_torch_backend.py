@@ -72,6 +72,32 @@ def test_a_cache_grows_without_another_compilation(caplog: pytest.LogCaptureFixt
     assert len(made) == 1
 
 
+def test_a_size_that_can_be_one_number_alone_is_that_number(caplog: pytest.LogCaptureFixture) -> None:
+    fast = compiled(nn.Linear(4, 3), dynamic=True)
+    with torch.no_grad(), caplog.at_level(logging.INFO, "tensorlang.compile"):
+        for rows in (2, 5):
+            assert fast(torch.ones(rows, 4)).shape == (rows, 3)
+    (made,) = (r.getMessage() for r in caplog.records if "compiled in" in r.getMessage() or "found in the cache" in r.getMessage())
+    assert ", 4]" in made and "== 4" not in made
+
+
+def test_layers_that_torch_has_in_one_operator_are_taken_apart() -> None:
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
+    padding = torch.tensor([[False, False, True], [False, False, False]])
+    with torch.no_grad():
+        close(compiled(layer)(torch.ones(2, 3, 8), src_key_padding_mask=padding), layer(torch.ones(2, 3, 8), src_key_padding_mask=padding))
+
+
+def test_functions_hold_tensors_of_their_own() -> None:
+    def placed(x: Tensor) -> Tensor:
+        x = x[:, [1, 0]] * torch.tensor([640, 480])
+        x[:, 0] = 3
+        return x
+
+    with torch.no_grad():
+        close(compiled(placed)(torch.ones(2, 2)), placed(torch.ones(2, 2)))
+
+
 class Counting(nn.Module):
     def __init__(self) -> None:
         super().__init__()

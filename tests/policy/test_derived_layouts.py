@@ -77,3 +77,14 @@ def test_pictures_of_bytes_are_copied_into_blocks_where_neighbouring_channels_ar
     machine = replace(MACHINE, dots=frozenset({(u8, i8)}) if dots else frozenset())
     wished = derive_layouts(program, machine, {}, frozenset({"w"}), frozenset({"x", "y"}))
     assert ("y" in wished) == dots
+
+
+def test_images_of_which_few_channels_are_made_are_read_along_rows() -> None:
+    text = """op f(x: f32[1, C, H, W], w: f32[F, C, R, S]) -> (y: f32[1, F, H - R + 1, W - S + 1]) {
+        y[n, f, p, q] = sum(c, r, s) x[n, c, p + r, q + s] * w[f, c, r, s]
+    }"""
+    x = np.zeros((1, 32, 20, 30), np.float32)
+    few, many = (np.zeros((features, 32, 3, 3), np.float32) for features in (3, 32))
+    along_rows = derive_layouts(tl.parse(text).f.program(x, few), MACHINE, {}, frozenset({"w"}))["x"]
+    in_blocks = derive_layouts(tl.parse(text).f.program(x, many), MACHINE, {}, frozenset({"w"}))["x"]
+    assert along_rows.shape == x.shape and len(in_blocks.shape) == 5

@@ -51,6 +51,8 @@ def derive_layouts(
         if len(definition.pieces) == 1 and len(definition.axes) > 0:
             blocked = {name: layout for name, layout in _channels(d, definition).items() if name in static}
             out |= {name: layout for name, layout in blocked.items() if name not in left_row_major(d, definition, blocked, fixed)}
+            if not blocked:
+                out |= {name: row_major(params[name]) for name in _read_along_rows(d, definition) if name in params}
     d.layouts = {**layouts, **{name: to_storage(program, name, layout) for name, layout in out.items()}}
     for definition in program.definitions:
         if len(definition.pieces) != 1 or not definition.axes or reads_itself(definition):
@@ -184,6 +186,17 @@ def _channels(d: Deriver, definition: Definition) -> dict[str, Layout]:
                     out[read.tensor] = layout
                 break
     return out
+
+
+def _read_along_rows(d: Deriver, definition: Definition) -> list[str]:
+    """Return what a sum over windows reads along its last axis, of channels too few for blocks: its lanes lie along rows."""
+    found = [r for p in definition.pieces for r in reduces(p.value)]
+    if len(found) != 1 or definition.tensors[0].name in d.layouts:
+        return []
+    last = definition.axes[-1]
+    windows = [r for b in found[0].body for r in reads(b) if r.index and not isinstance(r.index[-1], AffineName | Dynamic)]
+    moved = [r.tensor for r in windows if not isinstance(r.index[-1], Dynamic) and last in affine.name_set(r.index[-1])]
+    return [name for name in dict.fromkeys(moved) if name not in d.layouts and name not in d.constants]
 
 
 def _channel_axis(definition: Definition, constants: frozenset[str], sizes: Mapping[str, int | None], lanes: int) -> str | None:

@@ -14,7 +14,6 @@ from stdlib.onnx.table.entry import Entry
 from stdlib.onnx.table.moving import joined
 from stdlib.onnx.table.shapes import counted_to
 from tensorlang.graph.nodes import Value
-from tensorlang.graph.shape_arithmetic import int_or_size
 from tensorlang.graph.sizes import Size, is_one, same
 
 LONG_ROW = 1_500
@@ -63,8 +62,8 @@ def one_hot(n: Site) -> Value:
     ids, values = n.arg(0), n.arg(2)
     depth = n.constant_of(1)
     is_number = depth.size == 1 and (depth.dtype.kind != "f" or bool(np.isfinite(depth).all()))
-    count = int_or_size(depth.reshape(-1)[0]) if is_number else -1
-    count = count if isinstance(count, Size) else int(count)
+    given = depth.reshape(-1)[0] if is_number else -1
+    count: Any = given if isinstance(given, Size) else int(given)
     if count < 0 or values.shape != (2,):
         raise n.wrong("the depth must be one number and the values two")
     axis = n.axis_of(n.integer("axis", -1), len(ids.shape) + 1)

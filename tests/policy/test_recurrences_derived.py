@@ -465,3 +465,41 @@ def test_a_tensor_is_stored_along_the_axis_along_which_lanes_touch_most_of_its_e
     assert "vectorize n.i_v" in directives(program)
     assert "alloc s: i32[2, 39, 18]" in show_loops(loops(plan))
     assert_same(program, plan, {})
+
+
+BUTTERFLIES = """
+    a[0, k]           = x[k]
+    a[s + 1, 2*k]     = a[s, k] + a[s, k + M//2]                   for s in 0..3, k in 0..M//2
+    a[s + 1, 2*k + 1] = a[s, k] - 2 * a[s, k + M//2] * x[2*k]      for s in 0..3, k in 0..M//2
+    y[k]              = a[3, k]"""
+THIRDS = """
+    y[3*k + 1] = x[k] + x[2*k]   for k in 0..(M + 1)//3
+    y[3*k]     = x[k] - x[2*k]   for k in 0..(M + 2)//3
+    y[3*k + 2] = x[k]            for k in 0..M//3"""
+COLOURS = """
+    u[0, k] = x[k]
+    u[t, k] = u[t - 1, k - 1] + u[t - 1, k + 1]   for t in 1..5, k in 1..M-1, (k + t) % 2 == 0
+    u[t, k] = u[t - 1, k]                         otherwise
+    y[k]    = u[4, k]"""
+
+
+@pytest.mark.parametrize("machine", [WIDE, NARROW], ids=["wide vectors", "narrow vectors"])
+@pytest.mark.parametrize(
+    ("body", "where", "sizes"),
+    [(BUTTERFLIES, "M % 2 == 0", (2, 70, 256)), (THIRDS, "M >= 1", (1, 50, 193)), (COLOURS, "M >= 2", (2, 33, 130))],
+    ids=["butterflies", "thirds", "two colours"],
+)
+def test_equations_for_one_of_a_few_elements_are_right_on_every_machine(
+    machine: Machine, body: str, where: str, sizes: tuple[int, ...]
+) -> None:
+    program = operator(f"x: i32[M]) -> (y: i32[M]) where {where}", body)
+    plan = proven(program, derive(program, machine))
+    for count in sizes:
+        assert_same(program, plan, {"M": count})
+
+
+def test_equations_for_one_of_a_few_elements_have_loops_of_their_own() -> None:
+    for body, tensor, phases in ((BUTTERFLIES, "a.k", 2), (THIRDS, "y.a0", 3)):
+        found = directives(operator("x: i32[M]) -> (y: i32[M])", body, {"M": 192}))
+        axis = tensor.split(".")[1]
+        assert f"split {tensor} by {phases} -> {axis}_q, {axis}_r" in found and f"unroll {tensor}_r" in found

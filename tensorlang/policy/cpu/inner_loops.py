@@ -2,6 +2,7 @@
 
     vector      the loop whose iterations are lanes: an axis, or of every reduction the binder that lanes may share
     vectors     registers side by side along it
+    phases      of the axis along which vectors run: every second element is a loop of its own where equations are for every second element
     rows        axes of which several points are computed together
     packed      tensors that are copied before everything else, so that lanes read neighbours
 
@@ -18,7 +19,7 @@ from math import ceil, log2, prod
 from types import MappingProxyType
 
 from polyhedral import affine
-from polyhedral.expr import Compare, Cond
+from polyhedral.expr import Compare, Cond, Mod, Scale
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.policy.cpu.cost import (
@@ -50,6 +51,8 @@ UNROLLED = (2, 3, 4, 6, 8)
 """How many points of an axis may be computed together."""
 MOST_TOGETHER = 24
 """And of two axes."""
+MOST_PHASES = 4
+"""Phases of an axis that have loops of their own."""
 MOST_STRIDE = 4
 """Elements that neighbours of a vector lie apart at most to be taken out of whole vectors."""
 USES_OF_A_COPY = 8
@@ -68,9 +71,11 @@ class InnerLoops:
     rows: tuple[tuple[str, int], ...] = ()
     packed: tuple[str, ...] = ()
     cycles: float = 0.0
+    phases: int = 1
 
     def __str__(self) -> str:
         along = f"{self.vectors} vectors along {', '.join(self.vector)}" if self.vector else "no vectors"
+        along += f" in {self.phases} phases" if self.phases > 1 else ""
         rows = "".join(f", {count} of {axis}" for axis, count in self.rows)
         packed = f", {', '.join(self.packed)} packed" if self.packed else ""
         return f"{along}{rows}{packed}: {self.cycles:.2f}"
@@ -98,10 +103,27 @@ def candidates(d: Deriver, definition: Definition, free: Sequence[str], apart: M
                 continue
             if vectors > 1 and not ranges.keys().isdisjoint(vector):
                 continue
+            for phases in phases_along(definition, vector[0]) if vector and vector[0] in free else ():
+                if extent >= phases * vectors * cost.lanes:
+                    found = InnerLoops(vector, vectors, phases=phases)
+                    yield replace(found, cycles=cost.cycles(found))
             for rows in _rows([(a, cost.sizes[a]) for a in reversed(free) if a not in vector]):
                 for packed in ((), crossed) if crossed else ((),):
                     found = InnerLoops(vector, vectors, rows, packed)
                     yield replace(found, cycles=cost.cycles(found))
+
+
+def phases_along(definition: Definition, axis: str) -> tuple[int, ...]:
+    """Return of how many elements along an axis, one after the other, equations are for one: the divisors of the remainders that guards ask
+    for."""
+    found = {m.divisor for p in definition.pieces for m in _remainders(p.guard) if axis in affine.name_set(m)}
+    return tuple(sorted(m for m in found if 2 <= m <= MOST_PHASES))
+
+
+def _remainders(guard: Cond) -> Iterator[Mod]:
+    for c in affine.conjuncts(guard):
+        if isinstance(c, Compare) and c.op == "==":
+            yield from (e for e in (c.lhs, c.rhs) if isinstance(e, Mod))
 
 
 def ranges_of_data(definition: Definition) -> dict[str, frozenset[str]]:
@@ -168,11 +190,16 @@ def add_inner_loops(d: Deriver, definition: Definition, order: Sequence[str], in
         innermost.append(f"{axis}_t")
     unrolled = [f"{axis}_t" for axis, _ in inner.rows]
     for loop in inner.vector:
-        there = outer if loop in outer else within
+        there, whole = outer if loop in outer else within, loop
+        if inner.phases > 1:
+            d.add(d.schedule.split(full(name, loop), inner.phases, (f"{loop}_q", f"{loop}_r")))
+            whole = f"{loop}_q"
+            unrolled.append(f"{loop}_r")
+            innermost.append(f"{loop}_r")
         if lanes * inner.vectors <= MOST_LANES and not _meets_blocks(d, definition, loop, lanes * inner.vectors):
-            d.add(d.schedule.split(full(name, loop), lanes * inner.vectors, (f"{loop}_o", f"{loop}_v")))
+            d.add(d.schedule.split(full(name, whole), lanes * inner.vectors, (f"{loop}_o", f"{loop}_v")))
         else:
-            d.add(d.schedule.split(full(name, loop), lanes * inner.vectors, (f"{loop}_o", f"{loop}_w")))
+            d.add(d.schedule.split(full(name, whole), lanes * inner.vectors, (f"{loop}_o", f"{loop}_w")))
             d.add(d.schedule.split(full(name, f"{loop}_w"), lanes, (f"{loop}_u", f"{loop}_v")))
             unrolled.append(f"{loop}_u")
             innermost.append(f"{loop}_u")
@@ -248,6 +275,8 @@ class _Piece:
     elements: float
     value: _Work
     sums: tuple[_Sum, ...]
+    phases: Mapping[str, int]
+    """Axes of which it is for one of so many elements."""
 
 
 class _Cost:
@@ -280,7 +309,8 @@ class _Cost:
         inside = {id(n) for r in found for b in r.body for n in nodes(b)}
         value = self._work([n for n in nodes(piece.value) if id(n) not in inside and not isinstance(n, Reduce)])
         elements = prod(self.sizes[a] for a in self.definition.axes if a not in pinned)
-        return _Piece(elements, value, tuple(map(self._sum, found)))
+        phases = {a: m.divisor for m in _remainders(piece.guard) for a in affine.name_set(m)}
+        return _Piece(elements, value, tuple(map(self._sum, found)), phases)
 
     def _sum(self, reduce: Reduce) -> _Sum:
         work = self._work([n for b in reduce.body for n in nodes(b)])
@@ -321,7 +351,8 @@ class _Cost:
 
     def cycles(self, c: InnerLoops) -> float:
         total = sum(piece.elements for piece in self.pieces)
-        return sum(piece.elements * self._of_piece(piece, c) for piece in self.pieces) / total
+        along = c.vector[0] if c.phases > 1 else ""
+        return sum(p.elements / (c.phases if p.phases.get(along) == c.phases else 1) * self._of_piece(p, c) for p in self.pieces) / total
 
     def _of_piece(self, piece: _Piece, c: InnerLoops) -> float:
         """Return the cycles of an element of a piece."""
@@ -337,7 +368,7 @@ class _Cost:
             else:
                 cycles += reduction.steps * self._step(reduction.work, c, axis)
         if axis is not None:
-            cycles *= _covered(self.sizes[axis], self.lanes)
+            cycles *= _covered(self.sizes[axis] / c.phases, self.lanes)
         cycles *= prod(_covered(self.sizes[a], count) for a, count in c.rows)
         points = together * (self.lanes * c.vectors if axis is not None else 1)
         return cycles / points * (1 + COPY_SHARE * together * c.vectors)
@@ -359,15 +390,30 @@ class _Cost:
         again = prod(count for axis, count in c.rows if axis in element.names)
         if along is None or along not in element.names:
             return again
-        apart = 1 if element.read.tensor in c.packed else element.near.get(along)
+        apart = (
+            1 if element.read.tensor in c.packed else element.near.get(along) if c.phases == 1 else self._in_phase(element, along, c.phases)
+        )
         return again * c.vectors * (FAR_LOADS * self.lanes if apart is None else apart if apart == 1 else STRIDED_LOADS * apart)
+
+    def _in_phase(self, element: _Element, along: str, phases: int) -> int | None:
+        """Return how far elements lie apart of which one is read for every so many along an axis; None where that is far."""
+        slots = element.read.index
+        if element.read.tensor in self.d.layouts or any(isinstance(slot, Dynamic) for slot in slots):
+            return None
+        *others, last = (affine.substitute(s, {along: Scale(phases, AffineName(along))}) for s in slots if not isinstance(s, Dynamic))
+        form = affine.affine_form(last)
+        if form is None or any(along in affine.name_set(slot) for slot in others):
+            return None
+        step = form[0].get(along)
+        return step if step is not None and 1 <= step <= MOST_STRIDE else None
 
     def _stores(self, c: InnerLoops, axis: str | None) -> float:
         together = prod(count for _, count in c.rows)
         if axis is None:
             return store_cycles(together)
         near = axis in self.stored_near or self.definition.tensors[0].name in c.packed
-        return store_cycles(together * c.vectors * (1 if near else FAR_LOADS * self.lanes))
+        far = self.lanes if near else FAR_LOADS * self.lanes
+        return store_cycles(together * c.vectors * (1 if near and c.phases == 1 else far))
 
     def crossed(self, vector: tuple[str, ...]) -> tuple[str, ...]:
         """Return the tensors that a copy may have neighbours along `vector` of, where they are used often enough to be worth one."""
@@ -390,4 +436,6 @@ def _covered(extent: float, step: int) -> float:
 
 
 def _pins(guard: Cond, axis: str) -> bool:
-    return any(isinstance(c, Compare) and c.op == "==" and axis in affine.name_set(c) for c in affine.conjuncts(guard))
+    """Tell whether a guard asks for one element along an axis; one of every few is no such thing."""
+    equations = (c for c in affine.conjuncts(guard) if isinstance(c, Compare) and c.op == "==")
+    return any(axis in affine.name_set(e) for c in equations for e in (c.lhs, c.rhs) if not isinstance(e, Mod))

@@ -93,6 +93,7 @@ def candidates(d: Deriver, definition: Definition, free: Sequence[str], apart: M
     ranges = ranges_of_data(definition)
     free = [a for a in free if not any(a in names for names in ranges.values())]
     wide = [a for a in definition.axes if apart.get(a, 0) >= cost.lanes and not any(a in names for names in ranges.values())]
+    sums = any(True for p in definition.pieces for _ in reduces(p.value))
     for vector in ((), *((a,) for a in reversed(free)), *((a,) for a in reversed(wide)), *_shared_binders(d, definition)):
         extent = max((cost.sizes[loop] for loop in vector), default=1)
         crossed = cost.crossed(vector)
@@ -104,7 +105,8 @@ def candidates(d: Deriver, definition: Definition, free: Sequence[str], apart: M
             if vectors > 1 and not ranges.keys().isdisjoint(vector):
                 continue
             for phases in phases_along(definition, vector[0]) if vector and vector[0] in free else ():
-                if extent >= phases * vectors * cost.lanes:
+                # Accumulators lie as far apart as elements do: of more than one vector, registers do not hold them.
+                if extent >= phases * vectors * cost.lanes and (vectors == 1 or not sums):
                     found = InnerLoops(vector, vectors, phases=phases)
                     yield replace(found, cycles=cost.cycles(found))
             for rows in _rows([(a, cost.sizes[a]) for a in reversed(free) if a not in vector]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from codegen.dtypes import compute_dtype, i64
+from codegen.dtypes import DType, compute_dtype, i64
 from polyhedral import affine
 from polyhedral.expr import Int
 from tensorlang.policy.machine import GpuMachine, Machine
@@ -65,7 +65,7 @@ class Deriver:
         for e in (n for p in definition.pieces for n in nodes(p.value)):
             match e:
                 case Read(tensor):
-                    found = (table[tensor].dtype,)
+                    found: tuple[DType, ...] = (table[tensor].dtype,)
                 case Cast(dtype):
                     found = (dtype,)
                 case Reduce():

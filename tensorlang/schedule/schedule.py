@@ -236,6 +236,10 @@ class Schedule:
     def rfactor(self, binder: str, by: int, *, chunked: bool = False) -> Schedule:
         return self.then(_directive("rfactor", [binder], [("to" if chunked else "by", [by])]))
 
+    def trust(self, reason: str) -> Schedule:
+        """Accept what the proof does not decide, for a reason that goes on record."""
+        return self.then(syntax.Directive("trust", (syntax.Text(reason),)))
+
     def derive(self, *tensors: str) -> Schedule:
         """Let what is not said be derived, of `tensors` or of all: the last directive."""
         return self.then(_directive("derive", tensors))

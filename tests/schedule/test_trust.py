@@ -13,6 +13,7 @@ import tensorlang as tl
 from tensorlang.diagnostics import CompileError
 from tensorlang.schedule import check, verdict
 from tensorlang.schedule.check import proven
+from tensorlang.schedule.schedule import Schedule
 
 TEXT = "op f(x: f32[N]) -> (y: f32[N]) {\n    t[i] = 2 * x[i]\n    y[i] = t[i] + 1\n}\n"
 REASON = "compared with NumPy"
@@ -85,3 +86,7 @@ def test_what_is_trusted_is_in_reports_and_in_the_record_of_a_library(tmp_path: 
 def test_what_is_derived_beside_it_is_not_trusted() -> None:
     with pytest.raises(CompileError, match="S0400"):
         tl.parse(scheduled(TRUST, "derive")).f(np.zeros(64, np.float32))
+
+
+def test_a_reason_is_said_from_python_as_it_is_written() -> None:
+    assert str(Schedule("f").trust(REASON)) == f"schedule f for cpu {{\n    {TRUST}\n}}"

@@ -43,7 +43,7 @@ class Distances:
         carrying = {loop for loop, left in self._carried(order, separate) if self._differs(left, loop)}
         return tuple(loop for loop in order if loop not in carrying)
 
-    def apart(self, order: Sequence[str], separate: int | None = None) -> dict[str, int]:
+    def least_distances(self, order: Sequence[str], separate: int | None = None) -> dict[str, int]:
         """Return the loops that carry dependences in a legal order, each with the least distance of them: so many iterations, one after
         the other, need none of each other. `separate`: as `free` has it."""
         found: dict[str, int] = {}

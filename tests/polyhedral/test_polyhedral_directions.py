@@ -74,7 +74,7 @@ def test_orders_free_loops_and_separation_are_those_of_the_distances_that_there_
             assert found.free(order, separate) == tuple(loop for loop in order if loop not in carrying)
             if legal:
                 carried = [(order[k], v[k]) for p, q, v in vectors for k in range(2) if (p == q or k < outside) and not any(v[:k]) and v[k]]
-                assert found.apart(order, separate) == {a: min(n for b, n in carried if a == b) for a, _ in carried}
+                assert found.least_distances(order, separate) == {a: min(n for b, n in carried if a == b) for a, _ in carried}
         fits = [d for d in range(3) if not any(p > q and not any(v[:d]) for p, q, v in vectors)]
         assert found.separable(order) == (fits[0] if fits else None)
 

@@ -81,18 +81,18 @@ class InnerLoops:
         return f"{along}{rows}{packed}: {self.cycles:.2f}"
 
 
-def best_inner_loops(d: Deriver, definition: Definition, free: Sequence[str], apart: Mapping[str, int] = NOTHING) -> InnerLoops:
-    """Return the cheapest candidate. `free`: the axes whose loops carry no dependence. `apart`: others, of which so many points, one after
-    the other, need none of each other."""
-    return min(candidates(d, definition, free, apart), key=lambda c: c.cycles)
+def best_inner_loops(d: Deriver, definition: Definition, free: Sequence[str], distances: Mapping[str, int] = NOTHING) -> InnerLoops:
+    """Return the cheapest candidate. `free`: the axes whose loops carry no dependence. `distances`: of others, of which so many points,
+    one after the other, need none of each other."""
+    return min(candidates(d, definition, free, distances), key=lambda c: c.cycles)
 
 
-def candidates(d: Deriver, definition: Definition, free: Sequence[str], apart: Mapping[str, int] = NOTHING) -> Iterator[InnerLoops]:
+def candidates(d: Deriver, definition: Definition, free: Sequence[str], distances: Mapping[str, int] = NOTHING) -> Iterator[InnerLoops]:
     """Yield what may run innermost, the simplest first."""
     cost = _Cost(d, definition)
     ranges = ranges_of_data(definition)
     free = [a for a in free if not any(a in names for names in ranges.values())]
-    wide = [a for a in definition.axes if apart.get(a, 0) >= cost.lanes and not any(a in names for names in ranges.values())]
+    wide = [a for a in definition.axes if distances.get(a, 0) >= cost.lanes and not any(a in names for names in ranges.values())]
     sums = any(True for p in definition.pieces for _ in reduces(p.value))
     for vector in ((), *((a,) for a in reversed(free)), *((a,) for a in reversed(wide)), *_shared_binders(d, definition)):
         extent = max((cost.sizes[loop] for loop in vector), default=1)
@@ -100,7 +100,7 @@ def candidates(d: Deriver, definition: Definition, free: Sequence[str], apart: M
         for vectors in VECTORS if vector else (1,):
             if vectors > 1 and (extent < vectors * cost.lanes or (vectors * cost.lanes > MOST_LANES and vector[0] not in free)):
                 continue
-            if vectors > 1 and any(vectors * cost.lanes > apart[loop] for loop in vector if loop in wide):
+            if vectors > 1 and any(vectors * cost.lanes > distances[loop] for loop in vector if loop in wide):
                 continue
             if vectors > 1 and not ranges.keys().isdisjoint(vector):
                 continue

@@ -348,9 +348,9 @@ class _Loops:
         free = self.distances.free(self.of(axes), separate)
         return [a for a in axes if full(self.name, a) in free]
 
-    def apart(self, axes: Sequence[str], separate: int | None) -> dict[str, int]:
+    def least_distances(self, axes: Sequence[str], separate: int | None) -> dict[str, int]:
         """Return the axes that carry dependences in this order, each with the least distance of them."""
-        found = self.distances.apart(self.of(axes), separate)
+        found = self.distances.least_distances(self.of(axes), separate)
         return {a: n for a in axes if (n := found.get(full(self.name, a))) is not None}
 
 
@@ -470,10 +470,10 @@ def _chosen(d: Deriver, definition: Definition, loops: _Loops) -> _Order | None:
     for axes in _orders(loops.axes):
         if loops.distances.is_legal(loops.of(axes)):
             separate = _separation(definition, loops, axes)
-            free, apart = frozenset(loops.free(axes, separate)), loops.apart(axes, separate)
-            key = free, frozenset(apart.items())
+            free, distances = frozenset(loops.free(axes, separate)), loops.least_distances(axes, separate)
+            key = free, frozenset(distances.items())
             if key not in known:
-                known[key] = best_inner_loops(d, definition, [a for a in definition.axes if a in free], apart)
+                known[key] = best_inner_loops(d, definition, [a for a in definition.axes if a in free], distances)
             if best is None or known[key].cycles < WORTH_TURNING * best.inner.cycles:
                 best = _Order(axes, separate, known[key])
     return best

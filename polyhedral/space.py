@@ -343,7 +343,7 @@ def without_context(points: Points, context: Points) -> Points:
     """Return a set that is `points` within `context`, and leaves out what that says already. Of some sets of which every second point is
     missing isl's gist is empty (0.27), so what it answers about sets with divisions is taken only where it is right."""
     found = points.gist(context)
-    if all(b.dim(DT.div) == 0 for b in _basics(points)):
+    if all(b.dim(DT.div) == 0 for b in (*_basics(points), *_basics(context))):
         return found
     return found if found.intersect(context).is_equal(points.intersect(context)) else points
 

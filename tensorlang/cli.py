@@ -153,8 +153,9 @@ def _on_the_command_line(problem: Diagnostic) -> Diagnostic:
     if problem.code != "R0313" or missing is None:
         return problem
     names = re.findall(r"`(\w+)`", missing[1])
-    values = " ".join(f"{name}=f32[4,4]" if problem.labels else f"{name}=8" for name in names)
-    kinds = "a type for random numbers, or a file: `x=image.npy`" if problem.labels else "sizes are numbers"
+    are_sizes = all(label.span.source.text[label.span.start :].startswith("size ") for label in problem.labels)
+    values = " ".join(f"{name}=8" if are_sizes else f"{name}=f32[4,4]" for name in names)
+    kinds = "sizes are numbers" if are_sizes else "a type for random numbers, or a file: `x=image.npy`"
     return replace(problem, help=f"write `{values}`: {kinds}")
 
 

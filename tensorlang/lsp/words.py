@@ -38,8 +38,8 @@ def _any(words: Iterable[str]) -> str:
     return "(?:" + "|".join(sorted(words, key=lambda w: (-len(w), w))) + ")(?![A-Za-z_0-9])"
 
 
-_BESIDE = r"(?=[ \t]+(?!(?:then|else|and|or|in|for|not|otherwise|where)(?![A-Za-z_0-9]))[A-Za-z_0-9`(\[])"
-"""A word with another name, or a bracket, after it and a space between."""
+_BESIDE = r"(?=[ \t]+(?!(?:then|else|and|or|in|for|not|otherwise|where)(?![A-Za-z_0-9]))[A-Za-z_0-9`(\[\"])"
+"""A word with another name, a bracket or a text after it and a space between."""
 
 RULES: tuple[Rule, ...] = (
     Rule("comment.line.number-sign", "Comment.Single", r"#[^\n]*"),

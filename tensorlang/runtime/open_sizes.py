@@ -129,6 +129,8 @@ class OpenSizes:
     _fixed: set[str] = field(default_factory=set)
     _count: int = 0
     _refused: bool = False
+    _refusal: CompileError | None = None
+    """What was raised where sizes are asked to be open and cannot be: each run is told."""
 
     def runs(self, sizes: Numbers) -> Runs | None:
         """Return the model for sizes by code for open ones: what there is, or what is compiled now; None where the combination is to have
@@ -137,6 +139,8 @@ class OpenSizes:
             return None
         found = self._found(sizes)
         if found is None:
+            if self._refusal is not None:
+                raise self._refusal
             self._note(sizes)
             found = self._compiled(sizes) if self._opens() else None
         return None if found is None else found.at(sizes)
@@ -175,6 +179,7 @@ class OpenSizes:
     def _tried(self, sizes: Numbers, wanted: set[str], samples: Numbers, last: bool) -> _Variant | None:
         """Return the model compiled for open sizes. What is refused for samples may be right for the sizes at hand, the `last` to try."""
         equal: dict[str, Formula] = {}
+        reasons: list[str] = []
         while names := sorted(wanted - self._fixed):
             symbols = Symbols({name: samples[name] for name in names})
             numbers = {name: size for name, size in sizes.items() if name not in symbols.samples}
@@ -185,7 +190,8 @@ class OpenSizes:
                 fixed = (need.names & set(names)) or set(names)
                 self._fixed |= fixed
                 equal = {name: formula for name, formula in equal.items() if not fixed & {name, *names_in(formula)}}
-                self.compiling.tell(INFO, f"{_listed(fixed)} {'is a number' if len(fixed) == 1 else 'are numbers'}: {need}")
+                reasons.append(f"{_listed(fixed)} {'is a number' if len(fixed) == 1 else 'are numbers'}: {need}")
+                self.compiling.tell(INFO, reasons[-1])
             except UnequalSizes as need:
                 found = need.solved() or need.named_twice(sizes)
                 if found is None or evaluate(need.formula, sizes) != 0:
@@ -197,10 +203,16 @@ class OpenSizes:
                 self._refused_for(refused, last)
                 return None
             except (InternalError, InternalErrorOfCode) as broken:
+                if self.compiling.sizes == "symbolic":
+                    raise
                 self._refuse(WARNING, str(broken))
                 warn_of_fault(f"model `{plain_text(self.compiling.name())}` is compiled for each combination of sizes: {broken}")
                 return None
         self._refuse(INFO, "no size that differs can be open")
+        if self.compiling.sizes == "symbolic":
+            help = 'compile it with `sizes="auto"`: each combination of sizes has code of its own then'
+            self._refusal = error("C0105", "no size of this model can be open", notes=tuple(reasons), help=help)
+            raise self._refusal
         return None
 
     def _refused_for(self, refused: CompileError, last: bool) -> None:
@@ -209,6 +221,7 @@ class OpenSizes:
             return
         self._refuse(INFO, refused.diagnostics[0].title)
         if self.compiling.sizes == "symbolic":
+            self._refusal = refused
             raise refused
 
     def _built(self, given: Given, symbols: Symbols) -> OpenRuns:

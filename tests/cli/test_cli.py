@@ -332,6 +332,7 @@ def test_help_names_the_commands_in_the_order_of_their_use(tl: Any) -> None:
         "fmt",
         "list",
         "run",
+        "diff",
         "build",
         "bench",
         "tune",

@@ -139,6 +139,7 @@ SHAPES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "triangles": (lambda a: a.tril() - a.triu(1), (X,)),
     "diagonal": (lambda a: (a.diagonal(1, 1, 2), a.diagonal(-1, 0, 2)), (X,)),
     "unfold": (lambda a: a.unfold(2, 3, 1), (X,)),
+    "unfold of a number": (lambda a: a.unfold(0, 1, 1), (torch.tensor(2.5),)),
     "pixel shuffle": (lambda a: (F.pixel_shuffle(a, 2), F.pixel_unshuffle(a, 3)), (IMAGE,)),
     "ranges": (lambda a: a + torch.arange(4) + torch.arange(1, 2, 0.25) + torch.linspace(0, 1, 4), (X,)),
     "filled": (lambda a: a + torch.ones_like(a) + torch.full((4,), 2.5) + torch.eye(3, 4) + a.new_zeros(4), (X,)),

@@ -351,6 +351,15 @@ def test_where_sizes_must_be_numbers_each_combination_is_compiled_and_the_reason
     assert any(line.startswith("sizes: compiled for each combination of sizes") for line in model.explain().splitlines())
 
 
+def test_each_run_is_refused_where_sizes_are_asked_to_be_open_and_must_be_numbers() -> None:
+    n = Net()
+    data = n.model({"x": [1, 1, "width", 4]}, n.op("Resize", "x", "", "", n.ints(1, 1, 7, 8), **RARE))
+    model = tl.compile(data, threads=1, sizes="symbolic")
+    for width in (3, 4):
+        with pytest.raises(CompileError, match=r"(?s)C0105.*no size of this model can be open.*`width` is a number"):
+            model.run({"x": np.ones((1, 1, width, 4), np.float32)})
+
+
 def test_a_fault_of_the_compiler_with_open_sizes_is_a_warning_and_each_combination_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: Any) -> None:
         raise InternalError("loops", "broken")

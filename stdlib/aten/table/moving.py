@@ -228,7 +228,9 @@ def diagonal(n: Call, x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -
 
 
 def unfold(n: Call, x: Value, dimension: int, size: int, step: int) -> Value:
-    """Windows along an axis, their elements along a new last one."""
+    """Windows along an axis, their elements along a new last one; of a tensor without axes, its element so many times."""
+    if not x.shape:
+        return n.op("gather", n.view(x, (1,)), n.constant(np.zeros(size, np.int64)), axis=0)
     axis = n.axis(dimension, len(x.shape))
     count = (x.shape[axis] - size) // step + 1
     places = n.constant(np.arange(count)[:, None] * step + np.arange(size)[None, :])

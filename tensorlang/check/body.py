@@ -18,7 +18,7 @@ from tensorlang.check.depth import check_depth
 from tensorlang.check.equations import Body, Equation, axis_sizes, called, check_results, declare_locals, equations_of, open_equation
 from tensorlang.check.extern_calls import extern_program, ir_tensor, is_opaque
 from tensorlang.check.modes import mode_of
-from tensorlang.check.module import Module
+from tensorlang.check.module import Module, prelude
 from tensorlang.check.parts import parts, projected
 from tensorlang.check.pieces import element_type_of, foreign, slots_of, solve_equation
 from tensorlang.check.problems import error, labelled
@@ -26,7 +26,9 @@ from tensorlang.check.scalar import value
 from tensorlang.check.scope import Context, Scope
 from tensorlang.check.suggest import reduction_in_comparison, written
 from tensorlang.check.values import Idx, Num, Tensor, Tup, Value
-from tensorlang.diagnostics import CompileError
+from tensorlang.check.walk import bound_name
+from tensorlang.diagnostics import CompileError, Span
+from tensorlang.syntax import nodes as sx
 from tensorlang.tensor import nodes as ir
 from tensorlang.tensor.walk import Fresh
 
@@ -215,7 +217,7 @@ def _piece(body: Body, equation: Equation, group: tuple[str, ...], axes: tuple[s
                 help="define them in equations of their own",
             )
     computed = value(body.ctx, replace(solved.scope, owner=group[0]), equation.clause.value)
-    items = _items(equation, computed)
+    items = _items(body.ctx.module, equation, computed)
     if not apart:
         return ir.Piece(_stored_value(body, equation, group, items, computed), solved.guard, span=equation.span)
     mine = tuple(items[equation.tensors.index(name)] for name in group)
@@ -223,10 +225,11 @@ def _piece(body: Body, equation: Equation, group: tuple[str, ...], axes: tuple[s
     return ir.Piece(projected(made, foreign(body, equation, group[0]), solved.guard, equation, group), solved.guard, span=equation.span)
 
 
-def _items(equation: Equation, computed: Value) -> tuple[Value, ...]:
+def _items(module: Module, equation: Equation, computed: Value) -> tuple[Value, ...]:
     """Return one value for each tensor that an equation defines."""
     items = computed.items if isinstance(computed, Tup) else (computed,)
     count = len(equation.tensors)
+    _refuse_pair_of_position(module, equation, count)
     if len(items) != count:
         raise error(
             "T0115",
@@ -236,6 +239,27 @@ def _items(equation: Equation, computed: Value) -> tuple[Value, ...]:
             help="give as many names on the left as there are values on the right",
         )
     return items
+
+
+def _refuse_pair_of_position(module: Module, equation: Equation, count: int) -> None:
+    """Raise T0115 for `v, p = argmax(i) (x[i], i)` and its like: `argmax` takes a value, and yields its position alone."""
+    node = equation.clause.value
+    pairs = {"argmax": "first_max", "argmin": "first_min"}
+    if not isinstance(node, sx.Reduction) or node.reducer not in pairs or not (isinstance(node.body, sx.TupleOf) or count == 2):
+        return
+    if module.reducers.get(node.reducer) != prelude().reducers[node.reducer]:
+        return  # another one of this name
+    head = written(Span(node.span.source, node.span.start, node.body.span.start)).strip() if node.body.span.end else ""
+    body = written(node.body.span) if node.body.span.end else ""
+    binders = [bound_name(binder) for binder in node.binders if not isinstance(binder, sx.From)]
+    first = written(node.body.items[0].span) if isinstance(node.body, sx.TupleOf) and node.body.items[0].span.end else body
+    both = body if isinstance(node.body, sx.TupleOf) else f"({body}, {binders[0] if binders else '…'})"
+    help = f"for the value and its position write `{head.replace(node.reducer, pairs[node.reducer], 1)} {both}`"
+    if count == 1:
+        help = f"write `{head} {first}`"
+    title = f"`{node.reducer}` takes one value and yields one, the position"
+    label = "a value and its position" if isinstance(node.body, sx.TupleOf) else "the position alone"
+    raise labelled("T0115", title, [((node.body if isinstance(node.body, sx.TupleOf) else node).span, label)], help=help)
 
 
 def _stored_value(body: Body, equation: Equation, group: tuple[str, ...], items: tuple[Value, ...], computed: Value) -> ir.Expr:

@@ -131,7 +131,7 @@ def _hidden_terms(file: sx.File, module: Module) -> Iterator[Diagnostic]:
 def unreachable_in(module: Module, name: str) -> list[Diagnostic]:
     """Return W0106 for the clauses of an operator that are proven to apply nowhere."""
     operator = module.operators[name]
-    if not any(c.conds and not c.otherwise for c in operator.clauses):
+    if not any(c.conds or c.otherwise for c in operator.clauses):
         return []
     program = representative_program(module, name)
     return list(unreachable_clauses(operator, program)) if program is not None else []

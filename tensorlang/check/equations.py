@@ -24,6 +24,7 @@ from tensorlang.check.types import CONSTANTS, LIMITS
 from tensorlang.check.values import Dim, Idx, Num, Packed, Tensor, Val, Value
 from tensorlang.check.walk import children, descendants
 from tensorlang.diagnostics import CompileError, Diagnostic, Edit, Span
+from tensorlang.syntax import accumulated
 from tensorlang.syntax import nodes as sx
 from tensorlang.tensor import nodes as ir
 
@@ -314,6 +315,8 @@ def coordinate_of(body: Body, scope: Scope, slot: sx.Node) -> px.Expr:
             factors = other.factors & body.ctx.sizes if isinstance(other, Val) else frozenset[str]()
             if factors:
                 raise body.binding.needs_static(factors, slot.span, "multiplies an index")
+            clause = accumulated.clause_at(slot.span) if isinstance(other, Val) and not isinstance(slot, sx.Compare) else None
+            meant = accumulated.scattered(clause, slot.span.source.text[slot.span.start : slot.span.end]) if clause is not None else None
             raise error(
                 "T0144",
                 "the left side must be an index expression",
@@ -321,7 +324,9 @@ def coordinate_of(body: Body, scope: Scope, slot: sx.Node) -> px.Expr:
                 "data decides where this writes" if not isinstance(other, Num) else "not a whole number",
                 help="a mask is a condition of the value: `y[i] = if c then a else b`"
                 if isinstance(slot, sx.Compare)
-                else "a scatter is a filtered reduction: `y[a] = last(k, ids[k] == a, from x[a]) u[k]`",
+                else f"the indices on the left run over all elements: `{meant}`"
+                if meant is not None and " = if " in meant
+                else f"a scatter is a filtered reduction: `{meant or 'y[a] = last(k, ids[k] == a, from x[a]) u[k]'}`",
             )
 
 

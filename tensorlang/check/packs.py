@@ -17,6 +17,8 @@ from tensorlang.check.problems import counted, error, labelled
 from tensorlang.check.walk import descendants, repeated_names
 from tensorlang.diagnostics import NOWHERE, Span
 from tensorlang.syntax import nodes as sx
+from tensorlang.syntax.accumulated import clause_at
+from tensorlang.syntax.result_type import completed
 
 Pattern = tuple["str | int | None", ...]
 """One entry a slot: None for a single one, the key of a pack, or the length of a pack."""
@@ -132,9 +134,12 @@ def wrong_count(name: str, rank: int, given: int, span: Span, declared: Span, de
     letters = [letter for letter in "ijklmn" if not re.search(rf"\b{letter}\b", span.source.text[span.start : span.end])]
     help = "write one index a dimension, or a pack `d..` for several"
     if 0 < given < rank <= given + len(letters):
-        more = ", ".join(letters[: rank - given])
+        slots = [slot.strip() for slot in span.source.text[span.start : span.end - 1].partition("[")[2].split(",")]
+        clause = None if defined else clause_at(span)
+        meant = completed(clause, name, slots) if clause is not None and len(slots) == given else None
+        more = ", ".join(letters[: rank - given] if meant is None else meant[given:])
         whole = f"{span.source.text[span.start : span.end - 1]}, {more}]"
-        together = "" if defined else f", or take all of them together: `sum({more}) {whole}`"
+        together = "" if defined or meant is not None else f", or take all of them together: `sum({more}) {whole}`"
         help = f"index every dimension: `{whole}`{together}"
     if rank < given and (kept := _kept(span, rank)) is not None:
         help = f"what `{name}` does not depend on is left out: `{kept}`"

@@ -27,7 +27,7 @@ from tensorlang.check.reduction import unknown_length
 from tensorlang.check.scalar import value
 from tensorlang.check.scope import Scope, expand
 from tensorlang.check.solve import Slot, Solution, solve
-from tensorlang.check.suggest import equation_of_elements
+from tensorlang.check.suggest import equation_of_elements, written
 from tensorlang.check.values import Dim, Idx, Packed, Tensor, Tup, Value
 from tensorlang.syntax import nodes as sx
 from tensorlang.tensor.walk import Fresh
@@ -52,9 +52,22 @@ def element_type_of(body: Body, name: str) -> DType | None:
             f"the element type of `{name}` cannot be told",
             body.of(name)[0].span,
             "only numbers are assigned",
-            help=f"cast one: `{name}[…] = {_suggested(body)}(0)`",
+            help=_typed_number(body, name),
         )
     return found
+
+
+def _typed_number(body: Body, name: str) -> str:
+    """Return the first equation of a local of numbers with its value cast, and that there are others of the same element."""
+    first, *others = [e.clause for e in body.of(name)]
+    target = next((t for t in first.targets if t.name == name), first.targets[0])
+    text, left = written(first.value.span) if first.value.span.end else "", written(target.span) if target.span.end else name
+    short = len(first.targets) == 1 and 0 < len(text) <= 40 and "\n" not in text
+    cast = f"`{left} = {_suggested(body)}({text})`" if short else f"`{name} = {_suggested(body)}(0)`"
+    if target.slots is None and any(not c.conds and not c.otherwise for c in others):
+        times = "twice" if len(others) == 1 else f"{len(others) + 1} times"
+        return f"cast the number: {cast}; and `{name}` is defined {times}: give what the other makes of it a name of its own"
+    return f"cast one: {cast}"
 
 
 def _suggested(body: Body) -> DType:

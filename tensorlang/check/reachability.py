@@ -82,20 +82,30 @@ def _context(program: Program) -> Cond:
 def unreachable_clauses(operator: sx.Operator, program: Program) -> Iterator[Diagnostic]:
     """Yield W0106 for each clause whose condition holds of no index, whatever the sizes. `program` is of sizes that are all symbols;
     conditions on attributes and packs, which have values there, are left alone."""
-    clauses = {(c.span.start, c.span.end): c for c in operator.clauses if c.conds and not c.otherwise}
+    clauses = {(c.span.start, c.span.end): c for c in operator.clauses if c.conds or c.otherwise}
     free = {p.name for p in operator.params if p.kind == "attr"}
     for definition in program.definitions:
         for piece in definition.pieces:
             clause = clauses.get((piece.span.start, piece.span.end))
             if clause is None or piece.guard == TRUE or piece.span.source is not operator.span.source:
                 continue
-            mentioned = {n.name for cond in clause.conds for n in descendants(cond) if isinstance(n, sx.Id | sx.Index | sx.Apply)}
-            if mentioned & free or any(isinstance(n, sx.Pack | sx.Each) for c in clause.conds for n in descendants(c)):
+            decides: list[sx.Node] = list(clause.conds)
+            if clause.otherwise:  # what is left over by all other clauses of the tensor
+                names = {t.name for t in clause.targets}
+                beside = [c for c in operator.clauses if names & {t.name for t in c.targets}]
+                decides = [n for c in beside for n in (*c.targets, *c.conds)]
+            inner = [n for node in decides for n in descendants(node)]
+            mentioned = {n.name for n in inner if isinstance(n, sx.Id | sx.Index | sx.Apply)}
+            if mentioned & free or any(isinstance(n, sx.Pack | sx.Each) for n in inner):
                 continue
             from polyhedral.sets import implies
 
             given = affine.conj(_context(program), box(definition))
             if isinstance(implies(program.sizes, definition.axes, given, affine.negate(piece.guard)), Proven):
+                if clause.otherwise:
+                    at, help = clause.span, "delete the clause, or say behind the others where they apply: `for i >= 1`"
+                    yield warning("W0106", "this clause never applies", at, "the clauses before it define every element", help=help)
+                    continue
                 last = clause.conds[0].span.to(clause.conds[-1].span)
                 help = "delete the clause, or change its condition"
                 yield warning("W0106", "this clause never applies", last, "holds of no index, whatever the sizes", help=help)

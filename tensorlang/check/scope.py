@@ -15,6 +15,7 @@ from tensorlang.check.types import CONSTANTS, LIMITS
 from tensorlang.check.values import Idx, Num, Packed, Tensor, Value
 from tensorlang.check.walk import repeated_names
 from tensorlang.diagnostics import Edit, Span
+from tensorlang.syntax import accumulated
 from tensorlang.syntax import nodes as sx
 from tensorlang.tensor import nodes as ir
 from tensorlang.tensor.walk import Fresh
@@ -141,22 +142,31 @@ def packs_of(scope: Scope, pack: sx.Pack) -> list[str]:
 
 def unbound(name: str, scope: Scope, span: Span) -> Exception:
     """Return T0105 for a name that nothing binds here."""
-    known = [*scope.values, *CONSTANTS, *LIMITS, *DTYPES]
+    known = [*scope.values, *(() if scope.indexing else (*CONSTANTS, *LIMITS, *DTYPES))]  # no constant is the index of an element
     line = span.source.text[span.source.text.rfind("\n", 0, span.start) + 1 : span.start]
     if line.rstrip().endswith("//"):
         slashes = span.source.text.rindex("//", 0, span.start)
         at = Span(span.source, slashes, slashes + 2)
         return error("P035", "`//` divides, and starts no comment", at, f"divides by `{name}`", help="write `#`", edits=(Edit(at, "#"),))
+    label = "neither an index on the left of `=`, a reduction index, a size, an attribute nor a tensor"
     help, edits = renamed(span, name, known)
     if help is None:
         free = [n for n, v in scope.values.items() if isinstance(v, Idx) and not v.size]
         other = f"write an index of the left side, {' or '.join(f'`{n}`' for n in free)}; or " if 0 < len(free) <= 3 else ""
-        help = (
+        clause = accumulated.clause_at(span) if scope.indexing else None
+        meant = accumulated.reduction(clause) if clause is not None and name in clause.free(clause.value) else None
+        if clause is not None and meant is not None and _summed(span, name) is None and _reduced(span, name) is None:
+            if re.search(rf"\b{re.escape(clause.name)}\b", clause.value):
+                help = f"what is added up is one equation, in place of all others of `{clause.name}`: `{meant}`"
+                return error("T0105", f"`{name}` is not bound here", span, label, help=help)
+            summed = f"bind `{name}` by a reduction, as the sum `{meant}`"
+            first = accumulated.beside_the_left(clause, name) or not free
+            help = f"{summed}{f'; or {other}'.removesuffix('; or ') if other else ''}" if first else f"{other}{summed}"
+        help = help or (
             _summed(span, name)
             or _reduced(span, name)
             or f"{other}bind it: on the left of `=`, in `for {name} in 0..…`, or in a reduction `sum({name}) …`"
         )
-    label = "neither an index on the left of `=`, a reduction index, a size, an attribute nor a tensor"
     return error("T0105", f"`{name}` is not bound here", span, label, help=help, edits=edits)
 
 

@@ -84,12 +84,15 @@ def match_shapes(b: Binder) -> None:
         _take_given(b)
     for m in pending:
         if not _meet(b, m, last=True):
+            from tensorlang.check.reachability import unbound_sizes  # which needs more than a call does
+
+            told = next(unbound_sizes(b.operator), None)
             raise error(
                 "R0210",
                 f"`{b.operator.name}`: a dimension of `{m.param.name}` does not tell its sizes",
                 m.param.span,
                 f"given shape [{show_shape(m.arg)}]",
-                help="at most one factor of a composite dimension may be unknown",
+                help=told.help if told is not None else "at most one factor of a composite dimension may be unknown",
             )
 
 

@@ -10,12 +10,14 @@ import re
 from collections.abc import Callable
 from difflib import get_close_matches
 
+from codegen.dtypes import DTYPES
 from tensorlang.diagnostics import Diagnostic, Edit, Label, Source, Span
 from tensorlang.syntax.directive_forms import FORMS, form_called
 from tensorlang.syntax.foreign_directives import TENSOR, told, written_here
 from tensorlang.syntax.foreign_idioms import FOREIGN_IDIOMS, dotted
 from tensorlang.syntax.foreign_imports import line_of, listed_names, use_for
 from tensorlang.syntax.foreign_types import element_type
+from tensorlang.syntax.result_type import type_of_result
 from tensorlang.syntax.scanner import RESERVED, Chunk, Token
 from tensorlang.syntax.stopped import ENDS, OPERATOR, Stopped, indent_of, line_from
 
@@ -77,7 +79,7 @@ def _no_declaration(source: Source, token: Token) -> Diagnostic:
     foreign = {"def": "op", "func": "fn", "function": "fn", "kernel": "op", "operator": "op", "reduce": "reducer"}
     edits: tuple[Edit, ...] = ()
     help = "a file holds `use`, `op`, `fn`, `reducer`, `schedule`, `tactic` and `instruction` declarations"
-    if function := re.match(r"(?:def|func|function)\s+(\w+)\s*\(([\w\s,]*)\)\s*[:{]?\s*(?:return\s+)?([^{}]*)", line_of(source, token)):
+    if function := re.match(r"(?:def|func|function)\s+(\w+)\s*\(([\w\s,]*)\)\s*[:{=]?\s*(?:return\s+)?([^{}]*)", line_of(source, token)):
         help = f"write `fn {function[1]}({function[2].strip()}) = {function[3].strip() or '…'}`"
     elif token.value in foreign:
         help, edits = f"write `{foreign[token.value]}`", (Edit(_span(source, token), foreign[token.value]),)
@@ -243,6 +245,10 @@ def _results(p: Stopped) -> Diagnostic | None:
     if p.previous.type == "ARROW" and "LPAR" in p.accepted:
         type_ = line_from(p, p.token)[0].rpartition("{")[0].strip() if p.token.type == "NAME" else ""
         help = f"write `-> (y: {type_})`" if re.fullmatch(r"\w+(\[[^\]]*\])?", type_) else "write `-> (y: T[…])`"
+        if (result := re.fullmatch(r"([a-z_]\w*)(?:\[[^\]]*\])?", type_)) is not None and not _is_type(p, result[1]):
+            meant = f"({result[1]}: {type_of_result(p.source.text[p.tokens[0].start :], result[1])})"
+            edits = (Edit(Span(p.source, p.token.start, p.token.start + len(type_)), meant),) if "…" not in meant else ()
+            return Diagnostic("P018", "a result has no type", (Label(p.span),), help=f"a result needs a type: `-> {meant}`", edits=edits)
         return Diagnostic("P018", "results stand in parentheses", (Label(p.span),), help=help)
     among_results = any(token.type == "ARROW" for token in p.tokens[: p.position])
     named = p.position + 1 < len(p.tokens) and p.tokens[p.position + 1].type == "COLON"
@@ -255,6 +261,12 @@ def _results(p: Stopped) -> Diagnostic | None:
         help = "clauses define it; only parameters have defaults"
         return Diagnostic("P018", "a result has no default", (Label(p.span),), help=help)
     return None
+
+
+def _is_type(p: Stopped, name: str) -> bool:
+    """Tell whether a name is that of an element type, here or elsewhere, or stands as one among the parameters."""
+    head = p.source.text[p.tokens[0].start : p.token.start]
+    return name in DTYPES or element_type(name) is not None or re.search(rf":\s*{re.escape(name)}\b", head) is not None
 
 
 def _parameters(p: Stopped) -> Diagnostic | None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from tensorlang.diagnostics import Diagnostic, Edit, Label, Source, Span
-from tensorlang.syntax import einsum
+from tensorlang.syntax import accumulated, einsum
 from tensorlang.syntax.directive_forms import ELSEWHERE, FORMS
 from tensorlang.syntax.foreign_directives import written_here
 from tensorlang.syntax.foreign_types import element_type
@@ -275,6 +275,9 @@ def _complain(found: Scan, kind: str, token: Token) -> None:
     elif kind == "foreign":
         once = "a tensor's elements are defined once: give the result a name of its own, or write a reduction, `y = sum(k) …`"
         hint = _FOREIGN.get(token.value[:3] if token.value.startswith("<<<") else token.value, once)
+        if token.value.endswith("=") and (clause := accumulated.clause_at(span)) is not None and clause.sign == token.value:
+            meant = accumulated.reduction(clause)
+            hint = f"what is added up is one equation, a reduction that names its indices: `{meant}`" if meant is not None else hint
         edits = (Edit(span, _MEANT[token.value]),) if token.value in _MEANT else ()
         found.diagnostics.append(Diagnostic("P003", f"there is no operator `{token.value}`", (Label(span),), help=hint, edits=edits))
 

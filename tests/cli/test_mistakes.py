@@ -3,6 +3,7 @@ nothing uses. Each is told what is wrong, where, why and what to write, and none
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -11,13 +12,27 @@ import pytest
 from golden_case import GOLDEN, cases, source
 
 import tensorlang as tl
+from tensorlang.check.definition import check_module
 from tensorlang.check.lint import warnings_in
+from tensorlang.check.module import load_module
 from tensorlang.diagnostics import Source, render
 from tensorlang.shell.checking import check_source, fixed
 from tensorlang.syntax.format import fmt
 from tensorlang.syntax.parse import load, parse
 
 CASES = cases("mistakes")
+TYPED = [
+    "accumulated_differences",
+    "accumulated_elements",
+    "accumulated_histogram",
+    "accumulated_products",
+    "element_that_a_size_is_near_to",
+    "element_that_nothing_binds",
+    "scatter_in_a_row",
+    "scatter_of_rows",
+    "sum_without_its_reduction",
+]
+"""Whose help is an equation to write in place of the wrong one."""
 CURED = [
     "avg_for_mean",
     "cast_by_foreign_name",
@@ -60,6 +75,8 @@ CURED = [
     "range_call",
     "range_with_a_step",
     "rank_of_an_operand",
+    "result_of_a_product_without_a_type",
+    "result_without_a_type",
     "result_without_parentheses",
     "round_index",
     "scaled_whole_tensor",
@@ -179,3 +196,14 @@ def test_parentheses_that_say_where_a_sum_ends_are_kept() -> None:
 def test_an_index_that_ends_early_on_purpose_is_no_warning(body: str) -> None:
     text = f"op f(x: f32[N], v: f32[N - 1]) -> (y: f32) where N >= 1 {{\n    {body}\n    z[i] = v[i]\n}}\n"
     assert [d.code for d in warnings_in(parse(Source("a.tl", text))) if d.code == "W0108"] == []
+
+
+@pytest.mark.parametrize("name", TYPED)
+def test_the_equation_that_the_help_names_is_right_in_place_of_the_wrong_one(name: str) -> None:
+    path = GOLDEN / "mistakes" / f"{name}.tl"
+    text, said = path.read_text("utf-8").split("\n---\n")
+    line = int(re.search(r"--> .*:(\d+):", said)[1])
+    meant = re.search(r"`([^`]* = [^`]*)`", said[said.index("= help: ") :])[1]
+    lines = text.split("\n")
+    lines[line - 1] = f"    {meant}"
+    assert not check_module(load_module(parse(Source(path.name, "\n".join(lines)))))

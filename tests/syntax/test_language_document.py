@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tensorlang.check.definition import check_module
+from tensorlang.check.module import load_module
 from tensorlang.diagnostics import CompileError, Source
 from tensorlang.syntax.format import fmt
 from tensorlang.syntax.parse import parse
@@ -90,6 +92,13 @@ def test_the_document_names_every_reserved_word_and_preposition():
 @pytest.mark.parametrize("text", blocks("tl"), ids=lambda text: text.split("\n")[0][:40])
 def test_each_program_parses_and_is_formatted(text):
     assert fmt(Source("language.md", text)) == text
+
+
+@pytest.mark.parametrize(
+    "text", [t for t in blocks("tl") if re.search(r"^(strict |fast )?op\b", t, re.M)], ids=lambda t: t.split("\n")[0][:40]
+)
+def test_each_program_of_operators_is_right(text):
+    assert not check_module(load_module(parse(Source("language.md", text))))
 
 
 @pytest.mark.parametrize("text", blocks("tl-clauses"), ids=lambda text: text.split("\n")[0][:40])

@@ -11,6 +11,7 @@ from polyhedral import affine
 from polyhedral.expr import FALSE, TRUE, Cond
 from polyhedral.verdict import Proven
 from tensorlang.check.lint import warning
+from tensorlang.check.packs import dimension_names
 from tensorlang.check.problems import error, labelled
 from tensorlang.check.walk import descendants
 from tensorlang.diagnostics import Diagnostic
@@ -84,14 +85,22 @@ def unreachable_clauses(operator: sx.Operator, program: Program) -> Iterator[Dia
     conditions on attributes and packs, which have values there, are left alone."""
     clauses = {(c.span.start, c.span.end): c for c in operator.clauses if c.conds or c.otherwise}
     free = {p.name for p in operator.params if p.kind == "attr"}
+    shaped = [
+        *operator.where,
+        *(d for p in (*operator.params, *operator.results) if isinstance(p.type, sx.TensorType) for d in p.type.dims or ()),
+    ]
+    if free & {n.name for node in shaped for n in descendants(node) if isinstance(n, sx.Id)}:
+        return  # sizes follow from the values that attributes have here
+    if {name for name, pack in dimension_names(operator) if not pack} - {*program.sizes}:
+        return  # a size had to be a number
     for definition in program.definitions:
         for piece in definition.pieces:
             clause = clauses.get((piece.span.start, piece.span.end))
             if clause is None or piece.guard == TRUE or piece.span.source is not operator.span.source:
                 continue
             decides: list[sx.Node] = list(clause.conds)
+            names = {t.name for t in clause.targets}
             if clause.otherwise:  # what is left over by all other clauses of the tensor
-                names = {t.name for t in clause.targets}
                 beside = [c for c in operator.clauses if names & {t.name for t in c.targets}]
                 decides = [n for c in beside for n in (*c.targets, *c.conds)]
             inner = [n for node in decides for n in descendants(node)]
@@ -103,7 +112,10 @@ def unreachable_clauses(operator: sx.Operator, program: Program) -> Iterator[Dia
             given = affine.conj(_context(program), box(definition))
             if isinstance(implies(program.sizes, definition.axes, given, affine.negate(piece.guard)), Proven):
                 if clause.otherwise:
-                    at, help = clause.span, "delete the clause, or say behind the others where they apply: `for i >= 1`"
+                    slots = [s for c in operator.clauses for t in c.targets if t.name in names for s in t.slots or ()]
+                    index = next((s.name for s in slots if isinstance(s, sx.Id)), None)
+                    shown = f", or say behind the others where they apply: `for {index} >= 1`" if index is not None else ""
+                    at, help = clause.span, f"delete the clause{shown}"
                     yield warning("W0106", "this clause never applies", at, "the clauses before it define every element", help=help)
                     continue
                 last = clause.conds[0].span.to(clause.conds[-1].span)

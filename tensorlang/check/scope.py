@@ -157,7 +157,8 @@ def unbound(name: str, scope: Scope, span: Span) -> Exception:
         meant = accumulated.reduction(clause) if clause is not None and name in clause.free(clause.value) else None
         if clause is not None and meant is not None and _summed(span, name) is None and _reduced(span, name) is None:
             if re.search(rf"\b{re.escape(clause.name)}\b", clause.value):
-                help = f"what is added up is one equation, in place of all others of `{clause.name}`: `{meant}`"
+                instead = f", in place of all others of `{clause.name}`" if clause.others else ""
+                help = f"what a loop accumulates is one equation{instead}, a reduction that names its indices: `{meant}`"
                 return error("T0105", f"`{name}` is not bound here", span, label, help=help)
             summed = f"bind `{name}` by a reduction, as the sum `{meant}`"
             first = accumulated.beside_the_left(clause, name) or not free

@@ -27,6 +27,8 @@ class Written:
     value: str
     tail: str
     header: str
+    others: bool
+    """Other lines of the declaration define the same tensor."""
 
     @property
     def indices(self) -> list[str]:
@@ -73,7 +75,10 @@ def clause_at(span: Span) -> Written | None:
         return None
     head = text[heads[-1] :]
     slots = tuple(s.strip() for s in split(found[2][1:-1])) if found[2] else None
-    return Written(found[1], slots, found[3], value.strip(), tail.strip(), head[: head.find("{")] if "{" in head else head)
+    header, _, body = head.partition("{")
+    body = re.split(r"^\s*}|^(?:op|fn|schedule)\b", body, maxsplit=1, flags=re.MULTILINE)[0]
+    equations = re.findall(rf"^\s*{re.escape(found[1])}\s*(?:\[.*?\])?\s*[-+*/%]?=(?!=)", body, re.MULTILINE)
+    return Written(found[1], slots, found[3], value.strip(), tail.strip(), header, len(equations) > 1)
 
 
 def split(text: str) -> list[str]:

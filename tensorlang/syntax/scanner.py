@@ -277,7 +277,8 @@ def _complain(found: Scan, kind: str, token: Token) -> None:
         hint = _FOREIGN.get(token.value[:3] if token.value.startswith("<<<") else token.value, once)
         if token.value.endswith("=") and (clause := accumulated.clause_at(span)) is not None and clause.sign == token.value:
             meant = accumulated.reduction(clause)
-            hint = f"what is added up is one equation, a reduction that names its indices: `{meant}`" if meant is not None else hint
+            instead = f", in place of all others of `{clause.name}`" if clause.others else ""
+            hint = f"what a loop accumulates is one equation{instead}, a reduction that names its indices: `{meant}`" if meant else hint
         edits = (Edit(span, _MEANT[token.value]),) if token.value in _MEANT else ()
         found.diagnostics.append(Diagnostic("P003", f"there is no operator `{token.value}`", (Label(span),), help=hint, edits=edits))
 

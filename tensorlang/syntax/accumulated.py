@@ -137,6 +137,7 @@ def scattered(clause: Written, data: str) -> str | None:
 def _folded(clause: Written, reducer: str, value: str, data: str | None = None) -> str | None:
     kept: list[str] = []
     conditions: list[str] = []
+    ranges: list[str] = []
     taken = {*re.findall(r"\w+", " ".join([clause.header, value, clause.name, *(clause.slots or ())]))}
     bound = clause.free(value)
     for slot in clause.slots or ():
@@ -151,8 +152,11 @@ def _folded(clause: Written, reducer: str, value: str, data: str | None = None) 
         taken.add(letter)
         kept.append(letter)
         conditions.append(f"{slot} == {letter}")
+        if clause.type_of_result() is None:  # no declaration tells its shape
+            promised = re.search(rf"\b{re.escape(slot.partition('[')[0])}\s*:\s*\w+(?:\[[^\]]*\])?\s*in\s+([^,)]+)", clause.header)
+            ranges.append(f"{letter} in {promised[1].strip() if promised is not None and slot.endswith(']') else '0..…'}")
         bound += [name for name in clause.free(slot) if name not in bound]
-    tail: list[str] = []
+    tail = ranges
     summed = {*bound}
     for condition in split(clause.tail) if clause.tail else ():
         member = re.fullmatch(r"\s*(\w+)\s+in\s+(.*)", condition)
@@ -165,9 +169,9 @@ def _folded(clause: Written, reducer: str, value: str, data: str | None = None) 
     target = clause.name + (f"[{', '.join(kept)}]" if clause.slots is not None else "")
     ending = f" for {', '.join(tail)}" if tail else ""
     if not bound:
-        if reducer != "last" or not conditions or ending:
+        if reducer != "last" or not conditions or clause.tail:
             return None
-        return f"{target} = if {' and '.join(conditions)} then {value} else {_zero(clause)}"
+        return f"{target} = if {' and '.join(conditions)} then {value} else {_zero(clause)}{ending}"
     start = [f"from {_zero(clause)}"] if reducer == "last" else []
     body = clause.cast(value)
     if body is None:

@@ -29,6 +29,7 @@ TYPED = [
     "element_that_a_size_is_near_to",
     "element_that_nothing_binds",
     "scatter_in_a_row",
+    "scatter_into_a_local",
     "scatter_of_rows",
     "sum_without_its_reduction",
 ]

@@ -276,9 +276,9 @@ def _complain(found: Scan, kind: str, token: Token) -> None:
         once = "a tensor's elements are defined once: give the result a name of its own, or write a reduction, `y = sum(k) …`"
         hint = _FOREIGN.get(token.value[:3] if token.value.startswith("<<<") else token.value, once)
         if token.value.endswith("=") and (clause := accumulated.clause_at(span)) is not None and clause.sign == token.value:
-            meant = accumulated.reduction(clause)
+            reduced = accumulated.reduction(clause)
             instead = f", in place of all others of `{clause.name}`" if clause.others else ""
-            hint = f"what a loop accumulates is one equation{instead}, a reduction that names its indices: `{meant}`" if meant else hint
+            hint = f"what a loop accumulates is one equation{instead}, a reduction that names its indices: `{reduced}`" if reduced else hint
         edits = (Edit(span, _MEANT[token.value]),) if token.value in _MEANT else ()
         found.diagnostics.append(Diagnostic("P003", f"there is no operator `{token.value}`", (Label(span),), help=hint, edits=edits))
 

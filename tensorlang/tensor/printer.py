@@ -53,7 +53,7 @@ from tensorlang.tensor.nodes import (
     Unary,
 )
 from tensorlang.tensor.notation import quoted
-from tensorlang.tensor.walk import map_children, nodes, reads, tensor_table
+from tensorlang.tensor.walk import children, map_children, nodes, reads, tensor_table
 
 LOOSE, OR, AND, NOT, COMPARE, SUM, TERM, PRODUCT, UNARY, ATOM = range(10)
 _BINARY = {"+": SUM, "-": SUM, "*": PRODUCT, "/": PRODUCT, "//": PRODUCT, "%": PRODUCT, "and": AND, "or": OR}
@@ -98,6 +98,8 @@ class _Printer:
     tuples: dict[str, Reduce] = field(default_factory=dict)
     """Named values that are the components of a reduction."""
     reducers: dict[tuple[Reducer, tuple[str, str]], str] = field(default_factory=dict)
+    slots: int = 0
+    """How many slots of reads have names."""
 
     def __post_init__(self) -> None:
         self.tensors = tensor_table(self.program)
@@ -293,8 +295,27 @@ class _Printer:
         return notation.show(e.index) if isinstance(e.index, AffineName) else f"({notation.show(e.index)})"
 
     def read(self, tensor: str, index: tuple[Slot, ...]) -> str:
-        slots = [self.text(s.value) if isinstance(s, Dynamic) else notation.show(s) for s in index]
-        return f"{quoted(tensor)}[{_grouped(self.tensors[tensor], slots, '0')}]" if slots else quoted(tensor)
+        slots, named = [], []
+        for slot in index:
+            if isinstance(slot, Dynamic) and self.reads_narrow(slot.value):
+                self.slots += 1
+                slots.append(quoted(f"slot.{self.slots}"))
+                named.append(f"let {slots[-1]} = {self.text(slot.value)} in ")
+            else:
+                slots.append(self.text(slot.value) if isinstance(slot, Dynamic) else notation.show(slot))
+        read = f"{quoted(tensor)}[{_grouped(self.tensors[tensor], slots, '0')}]" if slots else quoted(tensor)
+        return f"({''.join(named)}{read})" if named else read
+
+    def reads_narrow(self, e: Expr) -> bool:
+        """Tell whether an expression has integers that brackets would widen to i64 as they are read: it stands outside of them."""
+        match e:
+            case Cast(dtype, Read()) if dtype == i64:
+                return False
+            case Read(tensor):
+                dtype = self.tensors[tensor].dtype
+                return dtype.is_integer and dtype != i64
+            case _:
+                return any(map(self.reads_narrow, children(e)))
 
     # ------------------------------------------------ reductions
 

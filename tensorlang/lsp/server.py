@@ -22,6 +22,7 @@ from urllib.parse import unquote, urlsplit
 from lsprotocol import types
 from pygls.lsp.server import LanguageServer
 
+from codegen.forks import import_whole
 from tensorlang import __version__
 from tensorlang.check.lint import UNUSED
 from tensorlang.diagnostics import CompileError, Diagnostic, Edit, Source, Span
@@ -39,6 +40,8 @@ DEBOUNCE_SECONDS = 0.02
 IDLE_SECONDS = 5.0
 """After so long without an edit everything unreachable is collected: among all that is kept that takes longer than an edit may."""
 NAME = "tensorlang"
+_NEEDED_LATER = ("polyhedral.sets", "tensorlang.check.laws", "tensorlang.syntax.modules")
+"""What checking imports when it first comes to need it: nobody who types is to wait for that."""
 
 T = TypeVar("T")
 
@@ -428,6 +431,7 @@ def serve() -> Never:
     """Serve an editor over standard input and output until it ends the connection, then end the process: what is being analysed is not
     waited for, and what was kept of texts is not taken apart object by object. Garbage is collected between analyses, not within."""
     gc.disable()
+    import_whole(*_NEEDED_LATER)
     make_server().start_io()
     sys.stderr.flush()
     os._exit(0)

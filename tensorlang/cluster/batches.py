@@ -20,7 +20,7 @@ from codegen.llvm.target import levels
 from tensorlang.cluster.connection import connected
 from tensorlang.diagnostics import error
 from tensorlang.saved.loading import Saved, load_model
-from tensorlang.saved.serving import checked_rows
+from tensorlang.saved.serving import batch_of, checked_rows
 
 Array = np.ndarray[Any, Any]
 
@@ -50,7 +50,10 @@ def map_batches(
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise error("C0147", f"`{name}` is {value!r}", help="give a whole number from 1")
     ray = connected(cluster)
-    open_size = _batch_of(model)
+    open_size, shapes = batch_of(model)
+    if open_size is None:
+        title = f"rows of a data set are no batches of this model: its inputs and outputs do not begin with one size: {shapes}"
+        raise error("C0147", title, help="export it with an open batch size")
     checked_rows(model, assume_independent)
     names = tuple(t.name for t in model.inputs)
     _check_columns(dataset, names, tuple(t.name for t in model.outputs))
@@ -68,18 +71,6 @@ def map_batches(
         num_cpus=threads,
         udf_modifying_row_count=False,
     )
-
-
-def _batch_of(model: Any) -> str | int:
-    """Return the size that the inputs and outputs of a model begin with. Raises CompileError C0147 where there is none."""
-    arrays = (*model.inputs, *model.outputs)
-    first = {t.shape[0] if t.shape else None for t in arrays}
-    size = first.pop() if len(first) == 1 else None
-    if size is None or any(size in t.shape[1:] for t in arrays if isinstance(size, str)):
-        said = ", ".join(f"`{t.name}`: [{', '.join(map(str, t.shape or ()))}]" for t in arrays)
-        title = f"rows of a data set are no batches of this model: its inputs and outputs do not begin with one size: {said}"
-        raise error("C0147", title, help="export it with an open batch size")
-    return size if isinstance(size, str) else int(size)
 
 
 def _check_columns(dataset: Any, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> None:

@@ -92,17 +92,24 @@ def serve(
 
 def _check_batch(model: Served, max_batch: int) -> None:
     """Raise SavedError R0411 for a model whose requests cannot be put together."""
-    arrays = (*model.inputs, *model.outputs)
-    first = {t.shape[0] if t.shape else None for t in arrays}
-    size = first.pop() if len(first) == 1 else None
-    if not isinstance(size, str) or any(size in map(str, t.shape[1:]) for t in arrays):
-        said = ", ".join(f"`{t.name}`: [{', '.join(map(str, t.shape or ()))}]" for t in arrays)
+    size, said = batch_of(model)
+    if not isinstance(size, str):
         title = f"requests cannot be put together: the inputs and outputs do not begin with one open size: {said}"
         raise SavedError("R0411", title, "compile the model with an open batch size, or serve it with `max_batch=1`")
     most = {s.name: s.most for s in getattr(getattr(model, "manifest", None), "sizes", ())}.get(size, max_batch)
     if max_batch > most:
         title = f"`max_batch` is {max_batch}, and the model was built for `{size}` of at most {most}"
         raise SavedError("R0411", title, f"`tensorlang build --max {size}={max_batch}`, or a smaller batch")
+
+
+def batch_of(model: Served) -> tuple[str | int | None, str]:
+    """Return the size that all inputs and outputs of a model begin with, and that is open nowhere else, None where there is none; and their
+    shapes as text."""
+    arrays = (*model.inputs, *model.outputs)
+    first = {t.shape[0] if t.shape else None for t in arrays}
+    size = first.pop() if len(first) == 1 else None
+    again = isinstance(size, str) and any(size in map(str, t.shape[1:]) for t in arrays)
+    return None if again else size, ", ".join(f"`{t.name}`: [{', '.join(map(str, t.shape or ()))}]" for t in arrays)
 
 
 def checked_rows(model: Served, assumed: str | None) -> str:

@@ -16,13 +16,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from codegen.store import Cache, default_directory
-from tensorlang.shell.variants import variants
+from tensorlang.shell.variants import LEAST_GAIN, variants
 from tensorlang.tuning.subjects import Answer, Tunable
 
 ENDED = "ended"
 """What became of a schedule over which two processes died, or did not answer."""
-LEAST_GAIN = 1.02
-"""How many times as fast as its own a schedule has to be to be told of."""
 _KIN = 8
 """How many schedules kernels of other sizes are told of."""
 

@@ -25,9 +25,10 @@ from tensorlang.runtime.operator import Operator
 from tensorlang.runtime.protocol import Progress, quiet
 from tensorlang.runtime.schedule_book import BookEntry, ScheduleBook
 from tensorlang.shell.files import write_text
-from tensorlang.tuning.search import LEAST_GAIN, Found, Search
+from tensorlang.shell.variants import LEAST_GAIN
+from tensorlang.tuning.search import Found, Search
 from tensorlang.tuning.subjects import Answer, Greeting, ModelSubject, OperatorSubject, Subject, Trial
-from tensorlang.tuning.workers import LocalWorkers, Worker, Workers
+from tensorlang.tuning.workers import PATIENCE_SECONDS, LocalWorkers, Worker, Workers
 
 _TRIAL_SECONDS = 0.1
 """For which a candidate and the own schedule take turns."""
@@ -178,7 +179,6 @@ def _workers(subject: Subject, cluster: str | None) -> Workers:
     if cluster is None:
         return LocalWorkers(subject)
     from tensorlang.cluster.actors import Actors
-    from tensorlang.tuning.workers import PATIENCE_SECONDS
 
     return Actors(subject.begin, cluster, subject.threads, PATIENCE_SECONDS)
 

@@ -51,10 +51,15 @@ def registers_from(first: Load, p: Printer) -> str:
     return row if last == "0" else f"{row} + {last}"
 
 
-def descriptor(buffer: Buffer, first: Load, p: Printer) -> str:
-    """Return where the hardware finds a matrix whose rows are those of `buffer`, from `first` on."""
+def descriptor(buffer: Buffer, first: Load, across: bool, p: Printer) -> str:
+    """Return where the hardware finds a matrix whose rows are those of `buffer`, from `first` on; `across`: whose panels these are."""
     at = p.index(offset(buffer, first.index), 11)
-    return f"tl_descriptor({p.names(buffer.name)} + {at}, 16, {8 * buffer.swizzle}, {buffer.swizzle})"
+    next_panel = 16
+    if across:
+        lines = buffer.shape[-2]
+        assert isinstance(lines, Int), "buffers in shared memory have constant extents"
+        next_panel = lines.value * buffer.swizzle
+    return f"tl_descriptor({p.names(buffer.name)} + {at}, {next_panel}, {8 * buffer.swizzle}, {buffer.swizzle})"
 
 
 def cell_count(buffer: Buffer) -> int:

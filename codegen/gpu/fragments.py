@@ -251,8 +251,10 @@ class _Pass:
         names = warpgroups.Lanes(*(self.fresh(n) for n in ("w", "g", "t")))
         first = dict(zip((loop.var for loop in product.loops), warpgroups.sum_at(names, Int(0), Int(0), Int(0)), strict=False))
         sums = Load(product.sums.buffer, self._place(product.sums.buffer, tuple(substitute_index(e, first) for e in product.sums.index)))
-        rows, columns = (warpgroups.operand(load, self.buffers[load.buffer], side, product.loops[2]) for load, side in product.operands)
-        mma = Mma(product.instruction.name, sums, rows, columns)
+        (rows, rows_across), (columns, columns_across) = (
+            warpgroups.operand(load, self.buffers[load.buffer], side, product.loops[2]) for load, side in product.operands
+        )
+        mma = Mma(matrix.lying(product.instruction, (rows_across, columns_across)).name, sums, rows, columns)
         group = (*_nest(tuple(loops), (mma,)), Commit("products"), Wait(0, "products"))
         return (warpgroups.over(names, group),)
 

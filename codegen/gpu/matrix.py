@@ -16,7 +16,7 @@ instructions are declared with have to agree with them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 from codegen.dtypes import DType, bf16, f16, f32, i8, i32, u8
@@ -39,6 +39,8 @@ class Instruction:
     """The least compute capability that has it."""
     warps: int = 1
     """How many multiply together; four take rows and columns from shared memory (`tl_wgmma_NAME`)."""
+    across: tuple[bool, bool] = (False, False)
+    """Of rows and columns in shared memory: whether they lie across the sum, and not along it."""
 
     @property
     def architectures(self) -> tuple[str, ...]:
@@ -79,9 +81,29 @@ INSTRUCTIONS = (
 _BY_NAME = {i.name: i for i in INSTRUCTIONS}
 
 
+_ACROSS = ("_transposed_a", "_transposed_b")
+"""Ends of the names of products of four warps whose rows, or columns, lie across the sum."""
+
+
 def named(name: str) -> Instruction:
     """Return the instruction of that name."""
-    return _BY_NAME[name]
+    plain = name
+    for end in _ACROSS:
+        plain = plain.replace(end, "")
+    return lying(_BY_NAME[plain], (_ACROSS[0] in name, _ACROSS[1] in name))
+
+
+def lying(instruction: Instruction, across: tuple[bool, bool]) -> Instruction:
+    """Return the same product of rows and columns that lie across the sum, or along it."""
+    if across == instruction.across:
+        return instruction
+    ends = (end for end, turned in zip(_ACROSS, across, strict=True) if turned)
+    return replace(instruction, name=instruction.name + "".join(ends), across=across)
+
+
+def may_lie_across(instruction: Instruction) -> bool:
+    """Tell whether there is the same product of operands that lie across the sum: of those of 16 bits, by four warps."""
+    return instruction.warps > 1 and instruction.rows.size_bytes == 2
 
 
 def instruction_of(shape: tuple[int, int, int], rows: DType, columns: DType, sums: DType, *, rounded: bool) -> Instruction | None:

@@ -145,7 +145,8 @@ def _stmt(kernel: KernelText, stmt: Stmt, scope: Scope) -> Scope:
         case LoadMatrix():
             _matrix(kernel, stmt, scope)
         case Mma(name, sums, rows, columns) if matrix.named(name).warps > 1:
-            operands = ", ".join(descriptor(scope.buffers[o.buffer], o, p) for o in (rows, columns))
+            sides = zip((rows, columns), matrix.named(name).across, strict=True)
+            operands = ", ".join(descriptor(scope.buffers[o.buffer], o, across, p) for o, across in sides)
             kernel.line(f"tl_wgmma_{name}({registers_from(sums, p)}, {operands}, 1);")
         case Mma(name, sums, rows, columns):
             kernel.line(f"tl_mma_{name}({', '.join(registers_from(o, p) for o in (sums, rows, columns))});")

@@ -395,13 +395,17 @@ class _Collector:
                 self._touch(source.buffer, (*source.index[:-1], last), False, rows)
             case loops.Mma(name, sums, rows, columns) if matrix.named(name).warps > 1:
                 # All threads of the four warps wait for what reads all of both.
-                height, width, depth = matrix.named(name).shape
-                for operand, count in ((rows, height), (columns, width)):
-                    sides = ("product row", count), ("product element", depth)
+                instruction = matrix.named(name)
+                height, width, depth = instruction.shape
+                for operand, count, across in zip((rows, columns), (height, width), instruction.across, strict=True):
+                    sides: tuple[tuple[str, int], ...] = ("product row", count), ("product element", depth)
+                    if across:
+                        panel = self._row(operand.buffer)
+                        sides = ("product panel", -(-count // panel)), ("product element", depth), ("product row", min(panel, count))
                     bounds = (b for side, extent in sides for b in within(side, loops.Int(0), loops.Int(extent)))
                     read = replace(around, variables=(*around.variables, *(side for side, _ in sides)), when=(*around.when, *bounds))
-                    at = (loops.Add(e, loops.Var(side)) for e, (side, _) in zip(operand.index[-2:], sides, strict=True))
-                    self._touch(operand.buffer, (*operand.index[:-2], *at), False, read, self._under(around), "products")
+                    at = (loops.Add(e, loops.Var(side)) for e, (side, _) in zip(operand.index[-len(sides) :], sides, strict=True))
+                    self._touch(operand.buffer, (*operand.index[: -len(sides)], *at), False, read, self._under(around), "products")
                 if around.flying:
                     self._touch(sums.buffer, sums.index, True, around, self._under(around), "products")
             case loops.Boxes(barriers, number, boxes):
@@ -431,6 +435,12 @@ class _Collector:
                 self._touch(buffer, index, True, storing, group)
             case _:
                 self._reads(children(stmt), around)
+
+    def _row(self, buffer: str) -> int:
+        """Return how many elements a row of a shared buffer has."""
+        last = self.shared[buffer].shape[-1]
+        assert isinstance(last, loops.Int), "buffers in shared memory have constant extents"
+        return last.value
 
     def _under(self, around: _Around) -> sets.Expr | None:
         """Return the group of a product that is not waited for where it stands, None for one that is."""

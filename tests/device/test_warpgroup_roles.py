@@ -38,6 +38,9 @@ op dimensions(a: bf16[P, R, Q, U, M, K], b: bf16[P, R, Q, U, N, K]) -> (y: f32[Q
 }
 op pixels(x: bf16[M, K], w: bf16[1, N, K, 1, 1]) -> (y: bf16[M, N]) { y[i, j] = bf16(sum(k) f32(x[i, k]) * f32(w[0, j, k, 0, 0])) }
 op across(a: bf16[M, K], b: bf16[K, N]) -> (y: bf16[M, N]) { y[i, j] = bf16(sum(k) f32(a[i, k]) * f32(b[k, j])) }
+op both_across(a: f16[B, K, M], b: f16[B, K, N]) -> (y: f32[B, M, N]) { y[n, i, j] = sum(k) f32(a[n, k, i]) * f32(b[n, k, j]) }
+op heads(a: bf16[M, K], b: bf16[K, H, N]) -> (y: bf16[H, M, N]) { y[h, i, j] = bf16(sum(k) f32(a[i, k]) * f32(b[k, h, j])) }
+op bytes_across(a: i8[M, K], b: i8[K, N]) -> (y: i32[M, N]) { y[i, j] = sum(k) i32(a[i, k]) * i32(b[k, j]) }
 """
 
 
@@ -61,6 +64,9 @@ CASES = {
     "many": ("many", (half(3, 72, 144), half(3, 80, 144))),
     "bytes": ("bytes", (whole(130, 528), whole(66, 528))),
     "axes of one element after the last": ("pixels", (normal(100, 192), normal(1, 48, 192, 1, 1))),
+    "columns across the sum": ("across", (normal(200, 264), normal(264, 136))),
+    "both across the sum, many": ("both_across", (half(2, 136, 72), half(2, 136, 40))),
+    "columns of several axes across the sum": ("heads", (normal(72, 136), normal(136, 3, 48))),
     "in more dimensions than boxes have": ("dimensions", (normal(2, 2, 2, 2, 66, 160), normal(2, 2, 2, 2, 72, 160))),
 }
 
@@ -135,14 +141,14 @@ def test_tiles_of_large_products_leave_registers(m, n, k):
 @pytest.mark.parametrize(
     ("operator", "arrays", "target"),
     [
-        ("across", (normal(256, 256), normal(256, 256)), "cuda:sm_90a"),
+        ("bytes_across", (whole(256, 256), whole(256, 256)), "cuda:sm_90a"),
         ("plain", (half(256, 260), half(256, 260)), "cuda:sm_90a"),
         ("plain", (half(256, 256), half(256, 256)), "cuda:sm_90"),
         ("plain", (half(256, 256), half(256, 256)), "cuda:sm_100a"),
         ("plain", (half(256, 32), half(256, 32)), "cuda:sm_90a"),
         ("plain", (half(40, 256), half(256, 256)), "cuda:sm_90a"),
     ],
-    ids=["across", "rows of no whole vectors", "sm_90", "sm_100a", "one stretch", "fewer rows than an instruction"],
+    ids=["bytes across the sum", "rows of no whole vectors", "sm_90", "sm_100a", "one stretch", "fewer rows than an instruction"],
 )
 def test_what_four_warps_cannot_multiply_together_single_warps_do(operator, arrays, target):
     _, found = chosen(operator, *arrays, target=target)

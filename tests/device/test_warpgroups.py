@@ -39,6 +39,10 @@ schedule matmul for cuda {
 }
 """
 HALF = OPERATOR.replace("bf16", "f16")
+COLUMNS_ACROSS = OPERATOR.replace("b: bf16[N, K]", "b: bf16[K, N]").replace("b[j, k]", "b[k, j]")
+PANELS = SCHEDULE.replace("as [j, k]", "as [j // 64, k, j % 64]")
+ROWS_IN_PANELS = PANELS.replace("as [i, k]", "as [i // 64, k, i % 64]")
+NARROW = "j // 32, k, j % 32] with swizzle (64)"
 BYTES = """
 op matmul(a: i8[M, K], b: i8[N, K]) -> (y: i32[M, N]) { y[i, j] = sum(k) i32(a[i, k]) * i32(b[j, k]) }
 """
@@ -60,6 +64,15 @@ VARIANTS = {
         tuple(np.random.default_rng(n).integers(-128, 128, (n, 256)).astype(np.int8) for n in (128, 256)),
     ),
     "edges": (OPERATOR + SCHEDULE, (normal(150, 104), normal(198, 104))),
+    "columns across the sum": (COLUMNS_ACROSS + PANELS, (normal(256, 192), normal(192, 256))),
+    "both across the sum, at edges": (
+        COLUMNS_ACROSS.replace("a: bf16[M, K]", "a: bf16[K, M]").replace("a[i, k]", "a[k, i]") + ROWS_IN_PANELS,
+        (normal(104, 152), normal(104, 200)),
+    ),
+    "narrow panels": (
+        COLUMNS_ACROSS + PANELS.replace("split j by 128", "split j by 96").replace("j // 64, k, j % 64] with swizzle (128)", NARROW),
+        (normal(128, 64), normal(64, 192)),
+    ),
 }
 
 

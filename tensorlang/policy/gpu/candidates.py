@@ -80,6 +80,8 @@ class Candidate:
     cost: Cost
     instruction: Instruction | None = None
     row_bytes: int = 0
+    panel: int = 0
+    """Columns of a panel, where four warps multiply columns that lie across the sum."""
 
     @property
     def cycles(self) -> float:

@@ -94,7 +94,7 @@ class Form:
 
     `deep` is the longest reduction, of an implicit GEMM the channels; `others` are the rest, in order. `dtypes` are those of a, b and the
     sums. `is_direct`: operands are read at the very points of the loops, apart from stretches of a sum. `is_vectored`: both lie along the
-    sum or their last axis in whole VECTOR_BYTES; `is_along`: both along the sum. `is_exact`: elements are multiplied as they are, or
+    sum or their last axis in whole VECTOR_BYTES; `across`: which of them lie along their last axis. `is_exact`: elements are multiplied as they are, or
     widened, or, where `is_rounded`, rounded to tf32: as instructions for matrices do, in another order than `is_strict` allows."""
 
     kind: Kind
@@ -114,7 +114,7 @@ class Form:
     is_padded: bool
     is_direct: bool
     is_vectored: bool
-    is_along: bool
+    across: tuple[bool, bool]
     is_exact: bool
     is_rounded: bool
     is_strict: bool
@@ -174,7 +174,8 @@ def _form(
     table = tensor_table(d.program)
     rounded = is_rounded(c.reduce)
     factors = rounded_factors_of(c.reduce) if rounded else factors_of(c.reduce)
-    along = [o.axes[-1] if o.unit and kind is Kind.PRODUCT else deep for o in (a, b)]
+    across = (a.unit and kind is Kind.PRODUCT, b.unit and kind is Kind.PRODUCT)
+    along = [o.axes[-1] if turned else deep for o, turned in zip((a, b), across, strict=True)]
     return Form(
         kind,
         c.batch,
@@ -193,7 +194,7 @@ def _form(
         is_padded=c.padded,
         is_direct=all(_is_direct(s, c) for s in c.x_read.index),
         is_vectored=all(_is_vectored(d, o, sizes, axis) for o, axis in zip((a, b), along, strict=True)),
-        is_along=along == [deep, deep],
+        across=across,
         is_exact=(factors is not None or c.padded) and c.reduce.init is None,
         is_rounded=rounded,
         is_strict=d.program.mode == "strict",

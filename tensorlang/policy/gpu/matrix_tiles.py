@@ -1,8 +1,8 @@
 """Candidates for products that warps multiply by instructions for matrices, each by itself or four together from shared memory.
 
 While a block multiplies a stretch of the sum, the next ones are on their way into shared memory. A side of a form that is shorter than a
-tile has smaller tiles; edges are filled up with zeros. Four warps have 64 rows or twice as many of up to 256 columns, and both operands lie
-along the sum.
+tile has smaller tiles; edges are filled up with zeros. Four warps have 64 rows or twice as many of up to 256 columns. Operands lie along
+the sum or, of 16 bits, across it, in panels.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product
 
-from codegen.gpu.matrix import INSTRUCTIONS, Instruction
+from codegen.gpu.matrix import INSTRUCTIONS, Instruction, may_lie_across
 from tensorlang.policy.gpu.candidates import AxisTile, Candidate, Level, Tile
 from tensorlang.policy.gpu.cost import Work, cost, resident_blocks
 from tensorlang.policy.gpu.forms import Form, Kind
@@ -36,6 +36,8 @@ WARPGROUP_ROWS = 64
 """Of an instruction of four warps."""
 WARPGROUP_COLUMNS = (256, 192, 128, 96, 64, 48, 32, 16, 8)
 """Of one, of those that there are; all columns, where it takes as many, are another."""
+PANELS = (64, 32, 16)
+"""Elements of 16 bits of a panel that lies across the sum: a row of each order in which shared memory is exchanged."""
 WARPGROUP_SUMS = 128
 """Of a thread at most where four warps multiply."""
 LEAST_PART = 128
@@ -119,11 +121,13 @@ def _window_tiles(form: Form) -> Iterator[Tile]:
 def by_warpgroups(form: Form, parts: int, machine: GpuMachine) -> Iterator[Candidate]:
     """Yield the tiles of four warps together for a form, each of whose sums is cut into `parts`."""
     depth, block = _depth(form, parts), WARPGROUP_ROW_BYTES // form.element_bytes
-    if not machine.warpgroups or not (form.is_along and form.is_vectored) or depth is None or depth < 2 * block:
+    if not machine.warpgroups or not form.is_vectored or depth is None or depth < 2 * block:
         return
     if not _is_by_rows(form):
         return
-    known = {i.shape[1]: i for i in _instructions(form) if i.warps > 1}
+    known = {i.shape[1]: i for i in _instructions(form) if i.warps > 1 and (may_lie_across(i) or not any(form.across))}
+    panels = {width: next((p for p in PANELS if width % p == 0), 0) if form.across[1] else 0 for width in known}
+    known = {width: i for width, i in known.items() if panels[width] or not form.across[1]}
     for width, groups, times in product(sorted(known), (1, 2), (1, 2)):
         tile = Tile(AxisTile(groups, 1, times, WARPGROUP_ROWS), AxisTile(each=width))
         copied_bytes = _copied_bytes(form, tile, WARPGROUP_ROW_BYTES)
@@ -144,7 +148,7 @@ def by_warpgroups(form: Form, parts: int, machine: GpuMachine) -> Iterator[Candi
             row_bytes=WARPGROUP_ROW_BYTES,
             latency_cycles=LATENCY_CYCLES + WARPGROUP_STRETCH_CYCLES / (block * form.taps),
         )
-        yield Candidate(form, Level.WARPGROUP, tile, block, stages, cost(work, machine), known[width], WARPGROUP_ROW_BYTES)
+        yield Candidate(form, Level.WARPGROUP, tile, block, stages, cost(work, machine), known[width], WARPGROUP_ROW_BYTES, panels[width])
 
 
 def _instructions(form: Form) -> Iterator[Instruction]:

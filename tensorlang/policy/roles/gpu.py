@@ -9,7 +9,7 @@ On a graphics processor (`for gpu`, or for one maker's: `for cuda`) the roles ar
                                                         another with windows, n those without, c the longest reduction outside of windows
     warp_product(y, a, b; batch.., i.., j.., k.., c)    the same of types that warps multiply in matrices
     warpgroup_product(y, a, b; batch.., i.., j.., k.., c)
-                                                the same where four warps multiply together, and both operands lie along the sum
+                                                the same where four warps multiply together
     warp_convolution(y, a, b; batch.., n.., h.., i, j.., k.., c)
                                                 windows of a around points i of lines h, whose channels c lie next to each other
     unfolded(y, a, b; batch.., i.., j.., k..)   windows of a around points i, where points of all lines and samples are rows of one product;
@@ -34,6 +34,7 @@ multiply matrices, of `times` matrices of `each` rows or columns. Where four war
 `j.each` are all columns of a block. `i.block`: how many rows of tiles blocks go through together; `c.block` (k where there is no c): how
 much of the sum to copy at a time; `c.each`: of the sum of one matrix; `buffers`: stretches of the sum that are copied or on their way;
 `span`: bytes of a row of a copy; `a.unit`, `b.unit`: whether the operand is contiguous along the last of i, or j. Of four warps:
+`i.panel`, `j.panel`, in what panels an operand that is so is copied, `a.span`, `b.span`, bytes of a row of one;
 `tensor_maps`, whether both operands can be copied as boxes of tensors; `warp_specialized`, whether a warp of its own should ask for them;
 and `persistent_blocks`, how many blocks should go through all tiles, 0 where each has one. Of windows over channels: `i.times` (points
 that a thread computes), `h.block`, `i.block` and `j.block` (threads of a block along each).
@@ -51,6 +52,7 @@ from tensorlang.policy.gpu.candidates import AxisTile, Candidate, Level
 from tensorlang.policy.gpu.choice import least
 from tensorlang.policy.gpu.depthwise import windowed
 from tensorlang.policy.gpu.forms import VECTOR_BYTES, Form, Kind, Operand
+from tensorlang.policy.gpu.matrix_tiles import WARPGROUP_ROWS
 from tensorlang.policy.groups import FusionGroup
 from tensorlang.policy.roles.parameters import Facts, Loops, Shape, full
 from tensorlang.policy.roles.parameters import Form as Role
@@ -117,7 +119,10 @@ def _candidate(kind: Kind, level: Level) -> Callable[[Deriver, FusionGroup], Sha
             "block": found.depth,
             "each": found.instruction.shape[2] if found.instruction is not None else 1,
         }
-        facts |= {"a": {"unit": form.a.unit}, "b": {"unit": form.b.unit}}
+        panels = {"i": WARPGROUP_ROWS, "j": found.panel}
+        for operand, side, name in ((form.a, "i", "a"), (form.b, "j", "b")):
+            facts[side]["panel"] = panels[side]
+            facts[name] = {"unit": operand.unit, "span": panels[side] * form.element_bytes}
         tensors = ((own,), (form.a.read.tensor,), (form.b.read.tensor,))
         shape = Shape(tensors, tuple(full(own, loops) for loops in _loops(form)), THREAD_LANES, facts, cycles=found.cycles)
         return replace(shape, extra={"buffers": found.stages, "span": found.row_bytes, **_hopper(d, found)})

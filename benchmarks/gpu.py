@@ -59,7 +59,8 @@ ATTENTIONS = {a.name: a for a in attentions()}
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Seconds of each contender for one piece of work, ours first; `differences`: of torch's results from ours, relative to the largest."""
+    """Seconds of each contender for one piece of work, ours first; `differences`: of torch's results from ours, relative to the largest; of
+    all results, ours too, from those computed in f32 step by step, where these are there to be asked."""
 
     name: str
     flops: float
@@ -172,6 +173,11 @@ def _source(name: str) -> tuple[onnx.ModelProto, str]:
     return model, precision
 
 
+def inputs_of(name: str) -> dict[str, Array]:
+    """Return random inputs of the model, or attention, of a row."""
+    return random_inputs(_source(name)[0])
+
+
 def model_of(name: str, arguments: argparse.Namespace) -> CompiledModel:
     source, precision = _source(name)
     model = tensorlang.compile(source, arguments.target, precision)
@@ -218,18 +224,29 @@ def ready_model(name: str, arguments: argparse.Namespace) -> Callable[[], Row]:
 
     def measure() -> Row:
         runs = {OURS: DeviceRun(model.timer(feeds), lambda: list(model.run(feeds).values()))}
+        reference = None
         if torch is not None and _sees_a_device(torch):
             dtype = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}[precision]
             if name in ATTENTIONS:
                 runs |= _attentions(torch, ATTENTIONS[name], feeds, dtype)
+                reference = partial(_attention_in_steps, torch, ATTENTIONS[name], feeds, dtype)
             else:
                 call = torch_model(torch, source, dtype, "cuda")
                 runs["torch"] = torch_on_device(torch, call, list(feeds.values()))
                 runs["torch.compile"] = torch_on_device(torch, torch.compile(call, mode=arguments.tuned), list(feeds.values()))
         flops = ATTENTIONS[name].flops if name in ATTENTIONS else model.roofline().work.flops
-        return _measured(name, flops, 0.0, runs, arguments.seconds)
+        return _measured(name, flops, 0.0, runs, arguments.seconds, reference)
 
     return measure
+
+
+def _attention_in_steps(torch: Any, case: Attention, feeds: Mapping[str, Array], dtype: Any) -> list[Array]:
+    """Return attention of what is rounded to `dtype`, in f32 from there on, with scores and weights in memory."""
+    q, k, v = (torch.as_tensor(a).to(dtype).cuda().float() for a in feeds.values())
+    scores = torch.matmul(q, k.transpose(-1, -2)) * case.size**-0.5
+    if case.causal:
+        scores += torch.full(scores.shape[-2:], -torch.inf, device="cuda").triu(1)
+    return [torch.matmul(torch.softmax(scores, -1), v).cpu().numpy()]
 
 
 def _attentions(torch: Any, case: Attention, feeds: Mapping[str, Array], dtype: Any) -> dict[str, DeviceRun]:
@@ -244,9 +261,18 @@ def _attentions(torch: Any, case: Attention, feeds: Mapping[str, Array], dtype: 
     return {"torch": torch_on_device(torch, own, tensors), "torch, cuDNN": torch_on_device(torch, by_cudnn, tensors)}
 
 
-def _measured(name: str, flops: float, moved: float, runs: dict[str, DeviceRun], seconds: float) -> Row:
-    expected = [np.asarray(r) for r in runs[OURS].results()]
-    differences = {n: largest_difference(expected, run.results()) for n, run in runs.items() if n != OURS}
+def _measured(
+    name: str,
+    flops: float,
+    moved: float,
+    runs: dict[str, DeviceRun],
+    seconds: float,
+    reference: Callable[[], Sequence[Array]] | None = None,
+) -> Row:
+    ours = [np.asarray(r) for r in runs[OURS].results()]
+    expected = ours if reference is None else reference()
+    found = {n: ours if n == OURS else run.results() for n, run in runs.items() if n != OURS or reference is not None}
+    differences = {n: largest_difference(results, expected) for n, results in found.items()}
     timings = measured_on_device({n: run.seconds for n, run in runs.items()}, seconds)
     row = Row(name, flops, moved, {t.name: t.median_seconds for t in timings}, differences)
     print(line(row), sep="  ", file=sys.stderr, flush=True)
@@ -282,7 +308,7 @@ def line(row: Row) -> tuple[str, ...]:
     best = min(others.values(), default=None)
     eager = min((s for n, s in others.items() if n != "torch.compile"), default=None)
     times = [f"{s * 1e6:.1f}" if s is not None else "" for s in (ours, eager, others.get("torch.compile"))]
-    difference = f"{max(row.differences.values()):.1g}" if row.differences else ""
+    difference = f"{row.differences.get(OURS, max(row.differences.values())):.1g}" if row.differences else ""
     return (row.name, times[0], rate, *times[1:], f"{best / ours:.2f}" if best is not None else "", difference)
 
 
@@ -297,7 +323,7 @@ def _described(name: str, arch: str, arguments: argparse.Namespace) -> str:
     return (
         f"{time.strftime('%Y-%m-%d')}; {name} ({arch}), CUDA {major}.{minor}, {versions}; `{command}`.\n\n"
         "Medians by the device's clock, of CUDA graphs on data that lies there. ratio: the best of torch's times over ours; above 1 ours\n"
-        "is faster. difference: the largest between results, relative to the largest value."
+        "is faster. difference: the largest between results, relative to the largest value; of attention, of ours from what f32 gives."
     )
 
 

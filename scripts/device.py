@@ -210,7 +210,7 @@ def environment(arguments: argparse.Namespace, folder: Path) -> dict[str, str]:
     alone may write (caches take nothing else)."""
     site = folder / "site"
     site.mkdir(parents=True)
-    for wheel in sorted(arguments.wheels.glob("*.whl")):
+    for wheel in sorted(wheel for wheel in arguments.wheels.glob("*.whl") if _is_for_this_python(wheel.name)):
         with zipfile.ZipFile(wheel) as file:
             file.extractall(site)
     _declare(site)
@@ -222,6 +222,14 @@ def environment(arguments: argparse.Namespace, folder: Path) -> dict[str, str]:
         if not arguments.dry_run:  # which keeps libraries of the emulator, too
             found["TENSORLANG_CACHE"] = str(kept)
     return found
+
+
+def _is_for_this_python(wheel: str) -> bool:
+    """Tell from the tags in a wheel's name whether this Python can import what is in it: of its own version, or of any."""
+    *_, pythons, interfaces, _ = wheel.removesuffix(".whl").split("-")
+    own = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    later = any(int(tag[3:] or 0) <= sys.version_info.minor for tag in pythons.split(".") if re.fullmatch(r"cp3\d*", tag))
+    return own in pythons.split(".") or "py3" in pythons.split(".") or (interfaces == "abi3" and later)
 
 
 def _declare(site: Path) -> None:

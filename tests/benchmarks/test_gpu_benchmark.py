@@ -17,6 +17,7 @@ sys.path.append(str(Path(__file__).parents[1] / "gpu"))
 import compiled
 import gpu
 import gpu_cases
+import ladder
 import sanitize
 from fake_cuda import FakeCuda
 
@@ -74,6 +75,16 @@ def test_rows_are_measured_and_told(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     assert gpu.main([*arguments, "softmax", "add_relu"]) == 0
     out = capsys.readouterr().out
     assert "softmax f32 37x300" in out and "GB/s" in out and fake.calls.count("launch graph") > 6
+
+
+def test_where_there_is_a_reference_ours_is_told_from_it_and_others_that_are_off_are_named() -> None:
+    near, off = [np.array([1.0, 2.0])], [np.array([1.0, 4.0])]
+    runs = {gpu.OURS: gpu.DeviceRun(lambda repeats: 1e-6, lambda: near), "torch": gpu.DeviceRun(lambda repeats: 1e-6, lambda: off)}
+    row = gpu._measured("attention", 1.0, 0.0, runs, 0.001, lambda: near)
+    assert row.differences == {gpu.OURS: 0.0, "torch": 1.0} and gpu.line(row)[-1] == "0"
+    found = ladder._row(row, 0.05, dry=False)
+    assert (found["status"], found["detail"]) == ("ok", "torch differs by 1")
+    assert ladder._row(gpu._measured("attention", 1.0, 0.0, runs, 0.001), 0.05, dry=False)["status"] == "wrong"
 
 
 def test_arguments_are_on_the_device_before_the_first_turn(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,7 @@ from tensorlang.runtime.jobs import Job, distinct
 from tensorlang.runtime.protocol import Progress, quiet
 from tensorlang.schedule.layout import Layout
 from tensorlang.schedule.schedule import Schedule
+from tensorlang.schedule.storage_order import in_storage_order
 from tensorlang.serialization import FlatError, from_flat, to_flat
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.walk import caller_shape
@@ -58,6 +59,8 @@ def device_kernel(
     is derived; where that asks for too much, too, one that asks for threads alone.
 
     Raises CompileError when the schedule cannot be read or is refused."""
+    if schedule is None and layouts:
+        program, layouts = in_storage_order(program, layouts)
     scheduled = plan_for_device(program, schedule, rules, knobs, layouts, machine=machine)
     if not scheduled.of_roles and scheduled.origin != "derived":
         return _written(program, scheduled, name, dump, layouts, machine)

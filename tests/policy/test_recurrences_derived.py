@@ -61,6 +61,25 @@ def test_threads_share_what_lies_between_two_steps_where_that_is_enough() -> Non
     assert not any(d.startswith("parallel u") for d in directives(small, Machine(target="cpu", threads=2)))
 
 
+SWEEPS = """
+    u[0, i, j] = a[i, j]
+    v[t, i, 0] = u[t, 0, i]                           for t in 0..8, i in 0..N
+    v[t, i, j] = 0.5 * v[t, i, j - 1] + u[t, j, i]    for t in 0..8, i in 0..N, j in 1..N
+    u[t + 1, 0, j] = v[t, j, 0]                       for t in 0..8, j in 0..N
+    u[t + 1, i, j] = 0.5 * u[t + 1, i - 1, j] + v[t, j, i]    for t in 0..8, i in 1..N, j in 0..N
+    y[i, j] = u[8, i, j]"""
+
+
+def test_threads_share_the_lines_of_each_sweep_between_two_steps() -> None:
+    large = operator("a: f32[N, N]) -> (y: f32[N, N]) where N >= 1", SWEEPS, {"N": 512})
+    small = operator("a: f32[N, N]) -> (y: f32[N, N]) where N >= 1", SWEEPS, {"N": 40})
+    two = Machine(target="cpu", threads=2)
+    found = directives(large, two)
+    assert any(d.startswith("parallel v.i") for d in found)
+    assert any(d.startswith("parallel u.j") for d in found), "lines along j, though rows of j are near in memory"
+    assert not any(d.startswith(("parallel u", "parallel v")) for d in directives(small, two))
+
+
 MANY_STEPS = STENCIL.replace("1..9", "1..33").replace("u[8,", "u[32,")
 
 

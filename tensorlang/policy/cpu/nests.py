@@ -464,8 +464,9 @@ def _loops_of(plan: Plan, definition: Definition, group: Sequence[Definition]) -
 
 
 def _chosen(d: Deriver, definition: Definition, loops: _Loops) -> _Order | None:
-    """Return the legal order of the axes that takes the fewest cycles; None where there is none."""
+    """Return the legal order of the axes that takes the fewest cycles of all threads; None where there is none."""
     best: _Order | None = None
+    least = 0.0
     known: dict[tuple[frozenset[str], frozenset[tuple[str, int]]], InnerLoops] = {}
     for axes in _orders(loops.axes):
         if loops.distances.is_legal(loops.of(axes)):
@@ -474,8 +475,9 @@ def _chosen(d: Deriver, definition: Definition, loops: _Loops) -> _Order | None:
             key = free, frozenset(distances.items())
             if key not in known:
                 known[key] = best_inner_loops(d, definition, [a for a in definition.axes if a in free], distances)
-            if best is None or known[key].cycles < WORTH_TURNING * best.inner.cycles:
-                best = _Order(axes, separate, known[key])
+            taken = known[key].cycles / (d.machine.threads if _parallel(d, definition, loops, axes, separate, axes) else 1)
+            if best is None or taken < WORTH_TURNING * least:
+                best, least = _Order(axes, separate, known[key]), taken
     return best
 
 
@@ -498,23 +500,35 @@ def _separation(definition: Definition, loops: _Loops, axes: Sequence[str]) -> i
 def _add_parallel(
     d: Deriver, definition: Definition, loops: _Loops, order: Sequence[str], separate: int | None, outer: Sequence[str]
 ) -> None:
-    """Mark loops that carry nothing, of the `outer` ones in this order, where what runs between two barriers is worth it: those outside
+    """Mark the loops that threads share, of the `outer` ones in this order."""
+    chosen = _parallel(d, definition, loops, order, separate, outer)
+    d.add(d.schedule.parallel(*(full(loops.name, loop) for loop in chosen)) if chosen else d.schedule)
+
+
+def _parallel(
+    d: Deriver, definition: Definition, loops: _Loops, order: Sequence[str], separate: int | None, outer: Sequence[str]
+) -> tuple[str, ...]:
+    """Return loops that carry nothing, of the `outer` ones in this order, where what runs between two barriers is worth it: those outside
     all that carry something, else those inside."""
     free, sizes = loops.free(order, separate), extents(definition)
     carrying = [k for k, a in enumerate(order) if a not in free]
-    leading = carrying[0] if carrying else 0
-    if leading and not loops.outside and separate in (None, 0, *range(leading, len(order))) and is_threading_profitable(d, (definition,)):
+    leading, own = carrying[0] if carrying else 0, (separate or 0) - len(loops.outside)
+    if leading and (separate is None or own <= 0 or own in range(leading, len(order))) and _is_step_profitable(d, definition, order):
         chosen = shared_loops(list(outer[:leading]), [sizes[a] or OPEN_EXTENT for a in order[:leading]], d.machine.threads)
         if chosen:
-            d.add(d.schedule.parallel(*(full(loops.name, loop) for loop in chosen)))
-            return
-    first = max(carrying[-1] + 1 if carrying else 0, (separate or 0) - len(loops.outside))
-    inside = {*order[first:]}
+            return chosen
+    first = max(carrying[-1] + 1 if carrying else 0, own)
+    if not _is_step_profitable(d, definition, order[first:]):
+        return ()
+    trips = [sizes[a] or OPEN_EXTENT for a in order[first : max(first, len(outer))]]
+    return shared_loops(list(outer[first:]), trips, d.machine.threads)
+
+
+def _is_step_profitable(d: Deriver, definition: Definition, inside: Sequence[str]) -> bool:
+    """Tell whether several threads compute what the loops of the axes `inside` compute each time sooner than one."""
+    sizes = extents(definition)
     steps = prod(sizes[a] or OPEN_EXTENT for a in definition.axes if a not in inside)
-    if d.machine.threads > 1 and work_of_definition(definition) // max(1, steps) >= PARALLEL_WORK:
-        trips = [sizes[a] or OPEN_EXTENT for a in order[first : max(first, len(outer))]]
-        chosen = shared_loops(list(outer[first:]), trips, d.machine.threads)
-        d.add(d.schedule.parallel(*(full(loops.name, loop) for loop in chosen)) if chosen else d.schedule)
+    return d.machine.threads > 1 and work_of_definition(definition) // max(1, steps) >= PARALLEL_WORK
 
 
 def is_local(d: Deriver, definition: Definition) -> bool:

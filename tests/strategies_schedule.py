@@ -43,10 +43,11 @@ from tensorlang.syntax import nodes as syntax
 from tensorlang.syntax.parse import parse
 from tensorlang.tensor import notation
 from tensorlang.tensor.dead_code import eliminate_dead
+from tensorlang.tensor.invariant_axes import invariant_axes
 from tensorlang.tensor.nodes import Program, Tensor
 from tensorlang.tensor.printer import show
 from tensorlang.tensor.verify import verify
-from tensorlang.tensor.walk import definition_reads, reads, reduces, shape_of, substitute_sizes
+from tensorlang.tensor.walk import components, definition_reads, reads, reduces, shape_of, substitute_sizes
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
@@ -599,6 +600,17 @@ def _unfold(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     return s.unfold(*some, over=over, into=d.fresh("row", "k")[0]) if over else None
 
 
+def _hoist(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
+    """Take axes off a tensor: those along which it is the same, or any."""
+    for group in components(seen.program):
+        found = invariant_axes(seen.program, group)
+        if found and d.random.random() < 0.8:
+            return s.hoist(*(f"{tensor}.{axis}" for tensor, axis in found))
+    local = d.local()
+    definition = next((x for x in seen.program.definitions for t in x.tensors if t.name == local), None)
+    return s.hoist(f"{local}.{d.random.choice(definition.axes)}") if definition is not None and definition.axes else None
+
+
 def _store(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     results = seen.program.results
     if len(results) < 2:
@@ -738,7 +750,7 @@ def outline_or_none(program: Program, schedule: Schedule, layouts: Mapping[str, 
         return None
 
 
-REWRITES = (_inline, _rfactor, _rfactor, _flatten, _pack, _pack_as, _unfold, _store)
+REWRITES = (_inline, _rfactor, _rfactor, _flatten, _pack, _pack_as, _unfold, _store, _hoist)
 LOOPS = (
     *(
         _split,

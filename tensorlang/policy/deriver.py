@@ -14,9 +14,10 @@ from tensorlang.schedule.plan import Storage
 from tensorlang.schedule.rfactor import rfactor
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.shape import OPEN_EXTENT, extents, is_product, work_of_definition
+from tensorlang.tensor.invariant_axes import invariant_axes, without_axes
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Cast, Definition, IndexValue, Program, Read, Reduce
-from tensorlang.tensor.walk import definition_reads, nodes, reads, reduces, substitute_sizes, tensor_table
+from tensorlang.tensor.walk import components, definition_reads, nodes, reads, reduces, substitute_sizes, tensor_table
 
 PARALLEL_WORK = 16_000
 """Scalar operations below which handing a part to another thread costs more than it saves."""
@@ -99,7 +100,7 @@ def deriver(
     lifted = lift(program)
     flat, stored = flattened(lifted, layouts)
     schedule = Schedule(program.name)
-    d = _partial(deriver_of(flat, machine, stored, constants, schedule if flat == lifted else schedule.flatten()))
+    d = _hoisted(_partial(deriver_of(flat, machine, stored, constants, schedule if flat == lifted else schedule.flatten())))
     return sampled(d, at)
 
 
@@ -133,6 +134,18 @@ def sampled(d: Deriver, at: Mapping[str, int] | None) -> Deriver:
         for name, storage in d.layouts.items()
     }
     return replace(d, program=program, layouts=layouts, open_extents=opened)
+
+
+def _hoisted(d: Deriver) -> Deriver:
+    """Return the state with recurrences that do not differ along an axis computed once."""
+    for group in components(d.program):
+        if len(group) > 1 or reads_itself(group[0]):
+            sizes = {member.tensors[0].name: extents(member) for member in group}
+            axes = [(tensor, axis) for tensor, axis in invariant_axes(d.program, group) if sizes[tensor][axis] != 0]
+            made = without_axes(d.program, axes) if axes else ""
+            if not isinstance(made, str):
+                d = deriver_of(made, d.machine, d.layouts, d.constants, d.schedule.hoist(*(f"{tensor}.{axis}" for tensor, axis in axes)))
+    return d
 
 
 def _partial(d: Deriver) -> Deriver:

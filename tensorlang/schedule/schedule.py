@@ -136,6 +136,10 @@ class Schedule:
         """Give the iterations of `loops` to the blocks or threads of a graphics processor: `block.x`, `thread.y`, `warp`, `lane`, …"""
         return self.then(_directive("bind", loops, [("to", [to] if isinstance(to, str) else list(to))]))
 
+    def hoist(self, *axes: str) -> Schedule:
+        """Compute tensors once where they do not differ along axes, `p.t`."""
+        return self.then(_directive("hoist", axes))
+
     def unfold(self, *tensors: str, over: Sequence[str], into: str) -> Schedule:
         """Write the factors of a sum over several names as rows of matrices, and the sum as one over `into`."""
         return self.then(_directive("unfold", tensors, [("in", over)], [into]))

@@ -1,4 +1,5 @@
-"""Directives that rewrite the program before it has loops: `inline`, `store`, `rfactor`, `block`, `flatten`, `unfold`."""
+"""Directives that rewrite the program before it has loops: `inline`, `store`, `rfactor`, `block`, `flatten`,
+`hoist`, `unfold`."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from tensorlang.syntax.directive_forms import FORMS
 from tensorlang.targets import target_of
 from tensorlang.tensor.absorb import absorbed
 from tensorlang.tensor.dead_code import eliminate_dead
+from tensorlang.tensor.invariant_axes import without_axes
 from tensorlang.tensor.live_out import store_together
 from tensorlang.tensor.simplify import can_inline, inline
 from tensorlang.tensor.unfold import unfold
@@ -41,6 +43,14 @@ def _store(state: State, directive: syntax.Directive) -> None:
     made = store_together(state.program, name, operands.name(directive, operands.the(directive, "with")))
     if isinstance(made, str):
         raise error("S0202", f"`{name}` cannot be stored beside another result: {made}", directive.span)
+    state.program = made
+
+
+def _hoist(state: State, directive: syntax.Directive) -> None:
+    names = operands.names(directive, directive.operands)
+    made = without_axes(state.program, [(tensor, axis) for tensor, _, axis in (n.rpartition(".") for n in names)])
+    if isinstance(made, str):
+        raise error("S0204", f"{', '.join(f'`{n}`' for n in names)} cannot be hoisted: {made}", directive.span)
     state.program = made
 
 
@@ -105,6 +115,11 @@ FLATTEN = Kind(
     "flatten",
     FORMS["flatten"],
     rewrite=_flatten,
+)
+HOIST = Kind(
+    "hoist",
+    FORMS["hoist"],
+    rewrite=_hoist,
 )
 UNFOLD = Kind(
     "unfold",

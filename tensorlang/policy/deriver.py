@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from codegen.dtypes import DType, compute_dtype, i64
 from polyhedral import affine
 from polyhedral.expr import Int
+from tensorlang.policy.accumulated import accumulations
 from tensorlang.policy.machine import GpuMachine, Machine
 from tensorlang.schedule.flattened import flattened
 from tensorlang.schedule.plan import Storage
@@ -100,8 +101,8 @@ def deriver(
     lifted = lift(program)
     flat, stored = flattened(lifted, layouts)
     schedule = Schedule(program.name)
-    d = _hoisted(_partial(deriver_of(flat, machine, stored, constants, schedule if flat == lifted else schedule.flatten())))
-    return sampled(d, at)
+    d = _partial(_hoisted(deriver_of(flat, machine, stored, constants, schedule if flat == lifted else schedule.flatten())))
+    return sampled(_with_separate(d), at)
 
 
 def samples_of(program: Program, at: Mapping[str, int]) -> dict[str, int]:
@@ -136,6 +137,12 @@ def sampled(d: Deriver, at: Mapping[str, int] | None) -> Deriver:
     return replace(d, program=program, layouts=layouts, open_extents=opened)
 
 
+def _with_separate(d: Deriver) -> Deriver:
+    """Return the state in which what recurrences accumulate is left to them."""
+    own = {x.tensors[0].name for group in components(d.program) for x in accumulations(d.program, group)}
+    return replace(d, separate=d.separate | own)
+
+
 def _hoisted(d: Deriver) -> Deriver:
     """Return the state with recurrences that do not differ along an axis computed once."""
     for group in components(d.program):
@@ -150,7 +157,8 @@ def _hoisted(d: Deriver) -> Deriver:
 
 def _partial(d: Deriver) -> Deriver:
     """Return the state with sums of everything in partial results, one for each of the stretches that threads take."""
-    for definition in d.program.definitions:
+    own = _with_separate(d).separate
+    for definition in (x for x in d.program.definitions if x.tensors[0].name not in own):
         binder, length = _stretches(d, definition)
         factored = rfactor(d.program, binder, length, chunked=True) if length else ""
         if not isinstance(factored, str):

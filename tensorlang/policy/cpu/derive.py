@@ -21,7 +21,7 @@ from dataclasses import replace
 from tensorlang.policy.cpu.inner_loops import add_inner_loops, best_inner_loops
 from tensorlang.policy.cpu.loop_fusion import derive_fused, fused
 from tensorlang.policy.cpu.narrow_rows import derive_narrow_rows, has_narrow_rows
-from tensorlang.policy.cpu.nests import derive_nest, derive_recurrence, scattered_axes
+from tensorlang.policy.cpu.nests import derive_nest, derive_recurrence, is_joined, scattered_axes
 from tensorlang.policy.cpu.row_lanes import derive_row_lanes, has_row_lanes
 from tensorlang.policy.cpu.scatter_fusion import fuse_scatters
 from tensorlang.policy.cpu.strips import Strip, add_strip, on_one_thread, strips
@@ -92,6 +92,8 @@ def _derive_group(d: Deriver, group: FusionGroup) -> None:
 
 def _one(d: Deriver, definition: Definition) -> None:
     """Schedule one definition at the root."""
+    if not d.plain and is_joined(d, definition):
+        return
     if not definition.axes:
         before = d.schedule
         reduction_lanes(d, definition)

@@ -21,6 +21,7 @@ from polyhedral.expr import Name as AffineName
 from polyhedral.space import OperationLimit, limited
 from polyhedral.storage import Cells, fold_factor, validate
 from polyhedral.verdict import Proven
+from tensorlang.policy.accumulated import accumulations
 from tensorlang.policy.cpu.blocks import derive_blocks
 from tensorlang.policy.cpu.inner_loops import InnerLoops, add_inner_loops, best_inner_loops
 from tensorlang.policy.cpu.time_tiles import TimeTile, add_time_tile, best_shared_tile, best_time_tile
@@ -38,6 +39,7 @@ from tensorlang.schedule.apply import apply
 from tensorlang.schedule.plan import Plan, full
 from tensorlang.schedule.recurrence import legal_order
 from tensorlang.schedule.shape import OPEN_EXTENT, extents, work_of_definition
+from tensorlang.syntax import nodes as syntax
 from tensorlang.tensor.facts import conjuncts
 from tensorlang.tensor.nodes import Compare, Definition, Expr, IndexValue, Read, Select
 from tensorlang.tensor.walk import components, index_names, reads, reduces, tensor_names
@@ -62,6 +64,8 @@ def derive_recurrence(d: Deriver, definition: Definition) -> None:
     if d.plain:
         return
     plan, before = apply(d.program, d.since, d.layouts), d.schedule
+    if _derive_accumulated(d, plan, group):
+        return
     if len(group) > 1 and (_derive_steps(d, plan, group) or _derive_shared(d, plan, group)):
         return
     found = [_derive_member(d, plan, member, group) for member in group]
@@ -70,15 +74,67 @@ def derive_recurrence(d: Deriver, definition: Definition) -> None:
         d.schedule = before
         found = [_derive_member(d, plan, group[0], group, share=False)]
     rows = _derive_rows(d, plan, group) if len(group) > 1 else frozenset[str]()
-    local = [(member, front) for member, front in zip(group, found, strict=True) if is_local(d, member)]
-    placed = apply(d.program, d.since, d.layouts) if local else plan
+    _add_storage(d, [(member, front) for member, front in zip(group, found, strict=True) if is_local(d, member)], rows)
+
+
+def _add_storage(d: Deriver, local: Sequence[tuple[Definition, Wavefront | None]], rows: frozenset[str] = frozenset()) -> None:
+    """Keep as few steps of tensors that nobody outside sees as do, along all axes but `rows`; by diagonals those that run so in lanes."""
+    placed = apply(d.program, d.since, d.layouts) if local else None
     for member, front in local:
+        assert placed is not None
         if front is not None and not front.rows:
             kept = {axis: count for _, axis, count in islice(folded(placed, member, front.outer), 1)}
             add_diagonal_layout(d, member, front, kept, kept_diagonals(placed, member, front, kept))
             continue
         for name, axis, count in folded(placed, member, [a for a in member.axes if a not in rows]):
             d.add(d.schedule.fold(name, axis, count))
+
+
+def _derive_accumulated(d: Deriver, plan: Plan, group: Sequence[Definition]) -> bool:
+    """Add the directives for a recurrence along a wavefront, with sums of all that it makes in its loops; tell whether it has any, and runs
+    so."""
+    sums = accumulations(d.program, group)
+    if not sums:
+        return False
+    if len(group) > 1:
+        return _derive_shared(d, plan, group, sums)
+    (member,), before = group, d.schedule
+    _join_sums(d, member, plan.placed.nests[_statements(plan, member)[0]].loops, sums)
+    front = _derive_member(d, apply(d.program, d.since, d.layouts), member, group, share=False, sums=sums)
+    if front is None:
+        d.schedule = before
+        return False
+    _add_storage(d, [(member, front)])
+    return True
+
+
+def _join_sums(d: Deriver, member: Definition, loops: Sequence[str], sums: Sequence[Definition]) -> None:
+    """Let `sums` over all elements of a recurrence run in its loops: those of `member`, after whose axes they are called."""
+    owner, axes = loops[0].rpartition(".")[0], [loop.rpartition(".")[2] for loop in loops]
+    table = {t.name: x for x in d.program.definitions for t in x.tensors}
+    for x in sums:
+        read = next(r for p in x.pieces for r in reads(p.value) if r.tensor in table and {*table[r.tensor].axes} == {*member.axes})
+        own = dict(zip(table[read.tensor].axes, read.index, strict=True))
+        called = [slot.name for a in axes if isinstance(slot := own[a], AffineName)]
+        name, binders = x.tensors[0].name, [b.name for p in x.pieces for r in reduces(p.value) for b in r.binders]
+        d.add(in_order(d.schedule, name, called) if called != [*x.axes, *binders] else d.schedule)
+        d.add(d.schedule.together(owner, name, into=axes))
+        kept = [a for a in axes if own[a] in {AffineName(n) for n in x.axes}]
+        if kept:
+            # Loops that the whole sum is in may be skewed by others, which its end is not in.
+            ends = [f"{a}_{name.replace('.', '_')}" for a in kept]
+            d.add(d.schedule.distribute_statements(f"{name}.0", at=[full(owner, a) for a in kept], into=ends))
+
+
+def is_joined(d: Deriver, definition: Definition) -> bool:
+    """Tell whether a definition runs in the loops of a recurrence, all of whose elements it adds up."""
+    group = next((g for g in components(d.program) if any(x is definition for x in accumulations(d.program, g))), None)
+    if group is None:
+        return False
+    alone = replace(d, schedule=replace(d.schedule, directives=d.schedule.directives[: d.rewritten]))
+    derive_recurrence(alone, group[0])
+    name = definition.tensors[0].name
+    return any(x.name == "together" and syntax.Id(name) in x.operands for x in alone.since.directives)
 
 
 def _derive_steps(d: Deriver, plan: Plan, group: Sequence[Definition]) -> bool:
@@ -126,16 +182,23 @@ def _derive_steps(d: Deriver, plan: Plan, group: Sequence[Definition]) -> bool:
     return True
 
 
-def _derive_shared(d: Deriver, plan: Plan, group: Sequence[Definition]) -> bool:
+def _derive_shared(d: Deriver, plan: Plan, group: Sequence[Definition], sums: Sequence[Definition] = ()) -> bool:
     """Add the directives for tensors that share all their loops, or may: lanes along one that carries nothing, else a wavefront; tell
-    whether there is either."""
+    whether there is either. `sums`: those over all that they make, which run in these loops along a wavefront."""
     if not all(_has_no_sums(member) for member in group):
         return False
     before, joined = d.schedule, _joined(plan, group)
     if joined:
         d.add(d.schedule.together(*joined, into=tuple({*joined.values()})))
         plan = apply(d.program, d.since, d.layouts)
-    found = _best_shared(d, plan, group, lanes=not joined)
+    shared = {plan.placed.nests[s].loops for member in group for s in _statements(plan, member)} if sums else set()
+    if sums and (len(shared) != 1 or any({*member.axes} != {*group[0].axes} for member in group)):
+        d.schedule = before
+        return False
+    for loops in shared:
+        _join_sums(d, group[0], loops, sums)
+        plan = apply(d.program, d.since, d.layouts)
+    found = _best_shared(d, plan, group, sums, lanes=not joined and not sums)
     if found is None:
         d.schedule = before
         return False
@@ -146,7 +209,7 @@ def _derive_shared(d: Deriver, plan: Plan, group: Sequence[Definition]) -> bool:
     placed = apply(d.program, d.since, d.layouts)
     for member in local:
         if front is not None and not front.rows:
-            passing = replace(front, passing=is_passing(d, member, group))
+            passing = replace(front, passing=is_passing(d, member, (*group, *sums)))
             add_diagonal_layout(d, member, passing, {}, kept_diagonals(placed, member, passing, {}))
             continue
         for name, axis, count in folded(placed, member, member.axes):
@@ -166,7 +229,9 @@ def _joined(plan: Plan, group: Sequence[Definition]) -> dict[str, str]:
     return {x: loops[x][-1].rpartition(".")[2] for x in sorted(names, key=lambda name: name != first)}
 
 
-def _best_shared(d: Deriver, plan: Plan, group: Sequence[Definition], *, lanes: bool) -> tuple[list[Definition], Wavefront | None] | None:
+def _best_shared(
+    d: Deriver, plan: Plan, group: Sequence[Definition], sums: Sequence[Definition], *, lanes: bool
+) -> tuple[list[Definition], Wavefront | None] | None:
     """Return the tensors of a group, the one after which their loops are called first, and the wavefront that they run along; none where
     `lanes` have been made of an axis. None where there is neither."""
     own = {name: k for k, name in enumerate(name for member in group for name in _statements(plan, member))}
@@ -184,7 +249,7 @@ def _best_shared(d: Deriver, plan: Plan, group: Sequence[Definition], *, lanes: 
             if free:
                 return (ordered, None) if lanes and _add_lanes(d, ordered, axes, free[-1]) else None
             local = [member for member in group if is_local(d, member)]
-            front = best_shared_wavefront(d, ordered, axes, distances, local) if len(axes) == 2 else None
+            front = best_shared_wavefront(d, ordered, axes, distances, local, sums) if len(axes) == 2 else None
             return (ordered, front) if front is not None else None
     except OperationLimit:
         return None
@@ -363,9 +428,17 @@ class _Order:
     inner: InnerLoops
 
 
-def _derive_member(d: Deriver, plan: Plan, definition: Definition, group: Sequence[Definition], *, share: bool = True) -> Wavefront | None:
+def _derive_member(
+    d: Deriver,
+    plan: Plan,
+    definition: Definition,
+    group: Sequence[Definition],
+    *,
+    share: bool = True,
+    sums: Sequence[Definition] = (),
+) -> Wavefront | None:
     """Add the directives for the loops of one member of a group; return the wavefront that they run along, if any. `share`: threads may
-    share diagonals of blocks and steps."""
+    share diagonals of blocks and steps; `sums`: of all its elements, in its loops."""
     loops = _loops_of(plan, definition, group)
     if loops is not None and _derive_named(d, definition, loops):
         return None
@@ -373,7 +446,7 @@ def _derive_member(d: Deriver, plan: Plan, definition: Definition, group: Sequen
     if loops is None or chosen is None:
         return None
     order, separate, name = chosen.axes, chosen.separate, definition.tensors[0].name
-    front = _wavefront(d, definition, loops, chosen) if len(group) == 1 else None
+    front = _wavefront(d, definition, loops, chosen, sums) if len(group) == 1 else None
     front = front if front is None or share else replace(front, shared=0)
     if front is not None:
         add_wavefront(d, definition, front, nested=bool(loops.outside))
@@ -404,15 +477,15 @@ def _time_tile(d: Deriver, definition: Definition, loops: _Loops, chosen: _Order
         return None
 
 
-def _wavefront(d: Deriver, definition: Definition, loops: _Loops, chosen: _Order) -> Wavefront | None:
-    """Return the wavefront that points of a definition run along, where every loop carries dependences."""
+def _wavefront(d: Deriver, definition: Definition, loops: _Loops, chosen: _Order, sums: Sequence[Definition]) -> Wavefront | None:
+    """Return the wavefront that points of a definition run along, where every loop carries dependences; with `sums` in its loops."""
     order, inner = chosen.axes, chosen.inner
     free = [a for a in loops.free(order, chosen.separate) if extents(definition)[a] != 1]
     if inner.vector or inner.rows or len(order) < 2 or free:
         return None
     try:
         with limited():
-            return best_wavefront(d, definition, loops.outside, order, loops.distances, local=is_local(d, definition))
+            return best_wavefront(d, definition, loops.outside, order, loops.distances, sums, local=is_local(d, definition))
     except OperationLimit:
         return None
 

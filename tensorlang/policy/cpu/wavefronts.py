@@ -77,15 +77,23 @@ class Wavefront:
 
 
 def best_wavefront(
-    d: Deriver, definition: Definition, outside: Sequence[str], order: Sequence[str], distances: Distances, *, local: bool
+    d: Deriver,
+    definition: Definition,
+    outside: Sequence[str],
+    order: Sequence[str],
+    distances: Distances,
+    sums: Sequence[Definition] = (),
+    *,
+    local: bool,
 ) -> Wavefront | None:
     """Return the cheapest wavefront over two of the axes, the others outside of them in their `order`; None where one element at a time
-    is about as fast. `outside`: the loops around all axes. `local`: nobody outside sees the tensor."""
+    is about as fast. `outside`: the loops around all axes; `sums`: what adds up all elements in these loops. `local`: nobody outside sees
+    the tensor."""
     if any(True for p in definition.pieces for _ in reduces(p.value)):
         return None
     name = definition.tensors[0].name
     waiting = max(_latency([definition], p.value, order[-1]) for p in definition.pieces)
-    passing = local and is_passing(d, definition, [definition])
+    passing = local and is_passing(d, definition, [definition, *sums])
     serial = max(cycles_of(d, definition, InnerLoops()), waiting)
     found: list[Wavefront] = []
     for skewed, along in permutations(order, 2):
@@ -106,10 +114,16 @@ def best_wavefront(
 
 
 def best_shared_wavefront(
-    d: Deriver, group: Sequence[Definition], order: Sequence[str], distances: Distances, local: Sequence[Definition]
+    d: Deriver,
+    group: Sequence[Definition],
+    order: Sequence[str],
+    distances: Distances,
+    local: Sequence[Definition],
+    sums: Sequence[Definition] = (),
 ) -> Wavefront | None:
     """Return the cheapest wavefront for tensors that share both their loops; None where one element at a time is about as fast. `order`:
-    the axes of the loops, which all of them have by the same names; `local`: those that nobody outside sees."""
+    the axes of the loops, which all of them have by the same names; `local`: those that nobody outside sees; `sums`: what
+    adds up all elements in these loops."""
     name = group[0].tensors[0].name
     waiting = sum(max(_latency(group, p.value, order[-1]) for p in x.pieces) for x in group)
     serial = max(sum(cycles_of(d, x, InnerLoops()) for x in group), waiting)
@@ -120,7 +134,7 @@ def best_shared_wavefront(
             continue
         of, forms = Wavefront((), skewed, along, factor, False), list[dict[int, Wavefront]]()
         for member in group:
-            passing = replace(of, passing=is_passing(d, member, group))
+            passing = replace(of, passing=is_passing(d, member, [*group, *sums]))
             forms.append({w.rows: w for w in _forms(d, member, passing, waiting, local=len(local) == len(group))})
         for rows in forms[0]:
             if all(rows in known for known in forms):

@@ -174,7 +174,7 @@ def _joined(parts: list[Stage], shared: Mapping[str, Mapping[str, str]], count: 
 
 def _in_order(parts: Sequence[Stage], count: int) -> Iterator[StatementInfo]:
     """Yield the statements of all parts: those before the loops that they are to share, those in these loops, and those after them."""
-    within = [part.members[part.loops[count - 1]] for part in parts]
+    within = [frozenset.intersection(*(part.members[loop] for loop in part.loops[:count])) for part in parts]
     for phase in range(3):
         for part, inside in zip(parts, within, strict=True):
             first = next(k for k, s in enumerate(part.statements) if s.name in inside)

@@ -45,6 +45,9 @@ class Deriver:
     open_extents: Mapping[str, int] = field(default_factory=dict)
     """Axes and binders, by their full names, whose extents are open: `program` has samples for these, as many iterations."""
 
+    at_once: Mapping[str, int] = field(default_factory=dict)
+    """Axes, by their full names, of which loops around take so many elements at a time."""
+
     @property
     def since(self) -> Schedule:
         """Return the directives that are still to be applied to `program`."""

@@ -72,3 +72,26 @@ def test_a_result_and_what_is_read_in_other_rows_are_computed_whole() -> None:
     turned = operator("x: i32[M, M]) -> (y: i32[M, M])", "u[i, j] = x[i, j] + 1\ny[i, j] = u[j, i] + u[M - 1 - i, j]")
     for program in (result, turned):
         assert not any(d.startswith("at u") for d in directives(program))
+
+
+FILTERED = """
+    f[i, j] = x[i, j] + f[i, j - 1 | 0]
+    b[i, j] = x[i, j] + 2 * b[i, j + 1 | 0]
+    r[i, j] = f[i, j] - b[i, j]
+    y[i, j] = r[i - 1, j | clamp] + r[i, j]"""
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_recurrences_along_rows_are_computed_in_strips_of_as_many_rows_as_there_are_lanes(threads: int) -> None:
+    program, machine = operator("x: i32[M, N]) -> (y: i32[M, N])", FILTERED), replace(SMALL, threads=threads, l2_bytes=5000)
+    schedule = derive(program, machine)
+    said = [show(d) for d in schedule.directives]
+    assert said[:4] == ["split y.i by 6 -> i_b, i", "at f at y.i_b", "at b at y.i_b", "at r at y.i_b"]
+    assert "reverse b.j" in said
+    assert_same(program, proven(program, schedule), SIZES)
+
+
+def test_recurrences_along_columns_are_computed_whole() -> None:
+    body = FILTERED.replace("f[i, j - 1 | 0]", "f[i - 1, j | 0]").replace("b[i, j + 1 | 0]", "b[i + 1, j | 0]")
+    said = directives(operator("x: i32[M, N]) -> (y: i32[M, N])", body), replace(SMALL, l2_bytes=5000))
+    assert not any(d.startswith(("at f", "at b")) for d in said)

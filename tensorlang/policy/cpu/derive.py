@@ -24,7 +24,7 @@ from tensorlang.policy.cpu.narrow_rows import derive_narrow_rows, has_narrow_row
 from tensorlang.policy.cpu.nests import derive_nest, derive_recurrence, is_joined, scattered_axes
 from tensorlang.policy.cpu.row_lanes import derive_row_lanes, has_row_lanes
 from tensorlang.policy.cpu.scatter_fusion import fuse_scatters
-from tensorlang.policy.cpu.strips import Strip, add_strip, on_one_thread, strips
+from tensorlang.policy.cpu.strips import Strip, add_strip, inside_of, strips
 from tensorlang.policy.deriver import Deriver, deriver, mark_parallel
 from tensorlang.policy.groups import FusionGroup, derive_rows, fusion_groups, recurs
 from tensorlang.policy.machine import Machine
@@ -66,12 +66,22 @@ def _derive_strip(d: Deriver, strip: Strip) -> None:
     if not strip.rows or d.plain:
         _derive_group(d, strip.group)
         return
-    over, within = add_strip(d, strip), on_one_thread(d)
+    over, within = add_strip(d, strip), inside_of(d, strip)
     for group in (*strip.inside, strip.group):
-        _derive_group(within, group)
+        _derive_inside(within, group)
     d.add(within.schedule)
     members = [m for group in (*strip.inside, strip.group) for m in group.members]
     mark_parallel(d, members, [over], {over: (extents(strip.group.head)[strip.group.head.axes[0]] or 0) // strip.rows})
+
+
+def _derive_inside(d: Deriver, group: FusionGroup) -> None:
+    """Schedule a group in the loop over strips: what carries dependences is looked at where it stands alone."""
+    if not recurs(d.program, group.head):
+        _derive_group(d, group)
+        return
+    alone = replace(d, schedule=replace(d.schedule, directives=d.schedule.directives[: d.rewritten]))
+    derive_recurrence(alone, group.head)
+    d.add(replace(d.schedule, directives=(*d.schedule.directives, *alone.since.directives)))
 
 
 def _derive_group(d: Deriver, group: FusionGroup) -> None:

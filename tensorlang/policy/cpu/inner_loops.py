@@ -291,6 +291,8 @@ class _Cost:
             axis: float(affine.constant(extent) or OPEN_EXTENT)
             for axis, extent in zip(definition.axes, definition.tensors[0].shape, strict=True)
         }
+        name = definition.tensors[0].name
+        self.sizes |= {a: min(self.sizes[a], float(d.at_once[full(name, a)])) for a in definition.axes if full(name, a) in d.at_once}
         for reduce in (r for p in definition.pieces for r in reduces(p.value)):
             for b in reduce.binders:
                 self.sizes[b.name] = max(1.0, self._middle(b.hi) - self._middle(b.lo))

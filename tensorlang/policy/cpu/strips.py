@@ -4,7 +4,8 @@
     y[i, j] = h(g[i - 1, j], g[i, j], g[i + 1, j])    at g at y.i_b
 
 A strip computes the rows of a tensor anew that it shares with its neighbours, so it has several times as many as windows reach; strips need
-nothing of each other, and threads share them.
+nothing of each other, and threads share them. Rows that are recurrences of their own (filters, running sums) are computed so, too: their lanes
+are the rows of a strip, which has as many at least.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ from math import prod
 
 from polyhedral import affine
 from polyhedral.expr import Expr as Affine
+from polyhedral.expr import Name as AffineName
 from tensorlang.policy.deriver import Deriver, bytes_of
 from tensorlang.policy.groups import FusionGroup, recurs
 from tensorlang.policy.pointwise import vector_axis
 from tensorlang.schedule.plan import full
 from tensorlang.schedule.shape import extents, is_product, readers, step_inside
 from tensorlang.tensor.nodes import Definition, Dynamic, Read
-from tensorlang.tensor.walk import definition_reads, reads, reduces, tensor_table
+from tensorlang.tensor.walk import components, definition_reads, reads, reduces, tensor_table
 
 ROWS = (64, 48, 32, 24, 16, 12, 8, 6, 4)
 """How many rows a strip may have."""
@@ -67,7 +69,9 @@ def _strip(d: Deriver, group: FusionGroup, groups: Sequence[FusionGroup]) -> Str
     for made in reversed(groups[: groups.index(group)]):
         name = made.head.tensors[0].name
         local = name not in d.program.results and name not in d.layouts
-        if not local or not _is_in_rows(d, made) or not readers_of.get(name) or not set(readers_of[name]) <= reach.keys():
+        if not local or not (_is_in_rows(d, made) or _has_own_rows(d, made)):
+            continue
+        if not readers_of.get(name) or not set(readers_of[name]) - {name} <= reach.keys():
             continue
         span = _span(d, name, reach)
         if span is not None and span[1] - span[0] <= ROWS[0]:
@@ -104,6 +108,17 @@ def _is_in_rows(d: Deriver, group: FusionGroup) -> bool:
     return all(_is_windowed(d, m) for m in group.members)
 
 
+def _has_own_rows(d: Deriver, group: FusionGroup) -> bool:
+    """Tell whether a group is a recurrence of each of its rows by itself."""
+    definition, group_of = group.head, next(g for g in components(d.program) if any(x is group.head for x in g))
+    if len(definition.axes) < 2 or len(group.members) > 1 or len(group_of) > 1 or not recurs(d.program, definition):
+        return False
+    name, rows = definition.tensors[0].name, definition.axes[0]
+    own = [r for p in definition.pieces for r in reads(p.value) if r.tensor == name]
+    plain = len(definition.tensors) == 1 and not any(True for p in definition.pieces for _ in reduces(p.value))
+    return plain and all(r.index[0] == AffineName(rows) for r in own) and None not in extents(definition).values()
+
+
 def _is_windowed(d: Deriver, definition: Definition) -> bool:
     if len(definition.axes) < 2 or len(definition.pieces) != 1 or len(definition.tensors) != 1:
         return False
@@ -117,7 +132,7 @@ def _is_windowed(d: Deriver, definition: Definition) -> bool:
 def _span(d: Deriver, name: str, reach: Mapping[str, tuple[int, int]]) -> tuple[int, int] | None:
     """Return which rows of a tensor, about a row of the strip, its readers need; None where these are not a few."""
     found: list[tuple[int, int]] = []
-    for reader in (x for x in d.program.definitions if x.tensors[0].name in reach and name in definition_reads(x)):
+    for reader in (x for x in d.program.definitions if x.tensors[0].name in {*reach} - {name} and name in definition_reads(x)):
         low, high = reach[reader.tensors[0].name]
         for read in (r for p in reader.pieces for r in reads(p.value) if r.tensor == name):
             distances = list(_distances(reader, read))
@@ -154,10 +169,14 @@ def _rows(d: Deriver, group: FusionGroup, inside: Sequence[FusionGroup], reach: 
     height = extents(group.head)[group.head.axes[0]] or 0
     row = {n: bytes_of(d, (n,)) // max(1, affine.constant(table[n].shape[0]) or 1) for n in every if table[n].shape}
     low, high = min(a for a, _ in reach.values()), max(b for _, b in reach.values())
-    room = CACHE_SHARE * d.machine.l2_bytes
-    fits = (r for r in ROWS if 2 * r <= height and sum(size * (r + high - low) for size in row.values()) <= room)
-    rows = next(fits, 0)
-    return rows if rows >= WORTH_ROWS * (high - low) else 0
+    needed = max((d.lanes_of(g.head) for g in inside if recurs(d.program, g.head)), default=1)
+    near, far = CACHE_SHARE * d.machine.l2_bytes, CACHE_SHARE * d.machine.cache_bytes / d.machine.threads
+    for room, counts in ((near, ROWS), (far, (needed,) if needed > 1 else ())):
+        fits = (r for r in counts if needed <= r and 2 * r <= height and sum(size * (r + high - low) for size in row.values()) <= room)
+        rows = next(fits, 0)
+        if rows:
+            return rows if rows >= WORTH_ROWS * (high - low) else 0
+    return 0
 
 
 def add_strip(d: Deriver, strip: Strip) -> str:
@@ -173,6 +192,7 @@ def add_strip(d: Deriver, strip: Strip) -> str:
     return over
 
 
-def on_one_thread(d: Deriver) -> Deriver:
-    """Return the state in which what is inside a strip is derived: by one thread."""
-    return replace(d, machine=replace(d.machine, threads=1))
+def inside_of(d: Deriver, strip: Strip) -> Deriver:
+    """Return the state in which what is inside a strip is derived: by one thread, and of recurrences so many rows."""
+    rows = {full(g.head.tensors[0].name, g.head.axes[0]): strip.rows for g in strip.inside if recurs(d.program, g.head)}
+    return replace(d, machine=replace(d.machine, threads=1), at_once=rows)

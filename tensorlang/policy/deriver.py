@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from codegen.dtypes import DType, compute_dtype, i64
 from polyhedral import affine
 from polyhedral.expr import Int
-from tensorlang.policy.accumulated import accumulations
+from tensorlang.policy.followers import accumulations
 from tensorlang.policy.machine import GpuMachine, Machine
 from tensorlang.schedule.flattened import flattened
 from tensorlang.schedule.plan import Storage
@@ -45,8 +45,10 @@ class Deriver:
     open_extents: Mapping[str, int] = field(default_factory=dict)
     """Axes and binders, by their full names, whose extents are open: `program` has samples for these, as many iterations."""
 
+    alone: bool = False
+    """Whether directives are for one group alone, beside others that are not seen."""
     at_once: Mapping[str, int] = field(default_factory=dict)
-    """Axes, by their full names, of which loops around take so many elements at a time."""
+    """Axes and binders, by their full names, of which loops around take so many elements at a time: of a binder one."""
 
     @property
     def since(self) -> Schedule:

@@ -448,8 +448,9 @@ def _runs(stage: Stage, loop: str, peels: Mapping[int, bool]) -> bool:
 
 
 def _by_piece(statements: Sequence[StatementInfo]) -> list[list[StatementInfo]]:
-    """Return the statements of each piece, in the order in which the pieces begin."""
-    return [[s for s in statements if s.piece == piece] for piece in dict.fromkeys(s.piece for s in statements)]
+    """Return the statements of each piece of each tensor, in the order in which the pieces begin."""
+    of = {s.name: (s.definition.tensors[0].name, s.piece) for s in statements}
+    return [[s for s in statements if of[s.name] == piece] for piece in dict.fromkeys(of.values())]
 
 
 def _around(

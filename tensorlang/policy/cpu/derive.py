@@ -57,7 +57,7 @@ def derive(
 
 def derive_strip(d: Deriver, strip: Strip) -> Schedule:
     """Return the derived directives for one group alone, with those that are computed inside it."""
-    own = replace(d, schedule=Schedule(d.program.name), rewritten=0)
+    own = replace(d, schedule=Schedule(d.program.name), rewritten=0, alone=True)
     _derive_strip(own, strip)
     return own.schedule
 
@@ -85,7 +85,11 @@ def _derive_inside(d: Deriver, group: FusionGroup) -> None:
 
 
 def _derive_group(d: Deriver, group: FusionGroup) -> None:
-    if group.fused:
+    joined = {id(m) for m in group.members if not d.plain and not recurs(d.program, m) and is_joined(d, m)}
+    if joined:
+        for member in (m for m in group.members if id(m) not in joined):
+            _one(d, member)
+    elif group.fused:
         derive_fused(d, group)
     elif group.transformed is not None:
         for definition in group.members:
@@ -102,8 +106,6 @@ def _derive_group(d: Deriver, group: FusionGroup) -> None:
 
 def _one(d: Deriver, definition: Definition) -> None:
     """Schedule one definition at the root."""
-    if not d.plain and is_joined(d, definition):
-        return
     if not definition.axes:
         before = d.schedule
         reduction_lanes(d, definition)

@@ -184,6 +184,7 @@ def add_inner_loops(d: Deriver, definition: Definition, order: Sequence[str], in
     """Split and mark the inner loops of a definition, inside its axes in this order; return the loops outside of them, outermost first."""
     name = definition.tensors[0].name
     binders = list(dict.fromkeys(b.name for p in definition.pieces for r in reduces(p.value) for b in r.binders))
+    binders = [b for b in binders if d.at_once.get(full(name, b)) != 1]
     lanes = d.lanes_of(definition)
     outer, within, innermost = list(order), list(binders), list[str]()
     for axis, count in inner.rows:
@@ -291,11 +292,11 @@ class _Cost:
             axis: float(affine.constant(extent) or OPEN_EXTENT)
             for axis, extent in zip(definition.axes, definition.tensors[0].shape, strict=True)
         }
-        name = definition.tensors[0].name
-        self.sizes |= {a: min(self.sizes[a], float(d.at_once[full(name, a)])) for a in definition.axes if full(name, a) in d.at_once}
         for reduce in (r for p in definition.pieces for r in reduces(p.value)):
             for b in reduce.binders:
                 self.sizes[b.name] = max(1.0, self._middle(b.hi) - self._middle(b.lo))
+        name = definition.tensors[0].name
+        self.sizes |= {n: min(size, float(d.at_once[full(name, n)])) for n, size in self.sizes.items() if full(name, n) in d.at_once}
         point = tuple(AffineName(a) for a in definition.axes)
         storage = d.layouts.get(definition.tensors[0].name)
         self.stored_near = {a for a in definition.axes if unit_stride(point, storage, definition.axes, a)}

@@ -21,7 +21,7 @@ from polyhedral.expr import Name as AffineName
 from polyhedral.space import OperationLimit, limited
 from polyhedral.storage import Cells, fold_factor, validate
 from polyhedral.verdict import Proven
-from tensorlang.policy.accumulated import accumulations
+from tensorlang.diagnostics import CompileError
 from tensorlang.policy.cpu.blocks import derive_blocks
 from tensorlang.policy.cpu.inner_loops import InnerLoops, add_inner_loops, best_inner_loops
 from tensorlang.policy.cpu.time_tiles import TimeTile, add_time_tile, best_shared_tile, best_time_tile
@@ -34,15 +34,17 @@ from tensorlang.policy.cpu.wavefronts import (
     is_passing,
     kept_diagonals,
 )
-from tensorlang.policy.deriver import PARALLEL_WORK, Deriver, in_order, is_threading_profitable, shared_loops
+from tensorlang.policy.deriver import PARALLEL_WORK, Deriver, bytes_of, in_order, is_threading_profitable, shared_loops
+from tensorlang.policy.followers import accumulations, followers, may_follow
 from tensorlang.schedule.apply import apply
+from tensorlang.schedule.check import verdict_of
 from tensorlang.schedule.plan import Plan, full
 from tensorlang.schedule.recurrence import legal_order
 from tensorlang.schedule.shape import OPEN_EXTENT, extents, work_of_definition
 from tensorlang.syntax import nodes as syntax
 from tensorlang.tensor.facts import conjuncts
 from tensorlang.tensor.nodes import Compare, Definition, Expr, IndexValue, Read, Select
-from tensorlang.tensor.walk import components, index_names, reads, reduces, tensor_names
+from tensorlang.tensor.walk import components, definition_reads, index_names, reads, reduces, tensor_names
 
 MOST_AXES = 5
 """Of which all orders are looked at."""
@@ -64,8 +66,10 @@ def derive_recurrence(d: Deriver, definition: Definition) -> None:
     if d.plain:
         return
     plan, before = apply(d.program, d.since, d.layouts), d.schedule
-    if _derive_accumulated(d, plan, group):
-        return
+    if not d.at_once and (_derive_accumulated(d, plan, group) or _derive_followed(d, plan, group)):
+        if is_proven(_in_legal_order(d)):
+            return
+        d.schedule = before
     if len(group) > 1 and (_derive_steps(d, plan, group) or _derive_shared(d, plan, group)):
         return
     found = [_derive_member(d, plan, member, group) for member in group]
@@ -91,50 +95,135 @@ def _add_storage(d: Deriver, local: Sequence[tuple[Definition, Wavefront | None]
 
 
 def _derive_accumulated(d: Deriver, plan: Plan, group: Sequence[Definition]) -> bool:
-    """Add the directives for a recurrence along a wavefront, with sums of all that it makes in its loops; tell whether it has any, and runs
-    so."""
-    sums = accumulations(d.program, group)
-    if not sums:
+    """Add the directives for a recurrence with sums and maps of all that it makes in its loops: along a wavefront, or, of maps alone, in
+    lanes and threads as they come; tell whether there are any, and less is kept for them."""
+    found = _own(d, group, accumulations(d.program, group))
+    if not found:
         return False
     if len(group) > 1:
-        return _derive_shared(d, plan, group, sums)
+        return _derive_shared(d, plan, group, found)
     (member,), before = group, d.schedule
-    _join_sums(d, member, plan.placed.nests[_statements(plan, member)[0]].loops, sums)
-    front = _derive_member(d, apply(d.program, d.since, d.layouts), member, group, share=False, sums=sums)
-    if front is None:
+    maps = not any(True for x in found for p in x.pieces for _ in reduces(p.value))
+    if not _join(d, member, plan.placed.nests[_statements(plan, member)[0]].loops, found):
+        return False
+    front = _derive_member(d, apply(d.program, d.since, d.layouts), member, group, share=False, joined=found)
+    start = len(d.schedule.directives)
+    if front is not None or maps:
+        _add_storage(d, [(member, front)])
+    if front is None and len(d.schedule.directives) == start:
         d.schedule = before
         return False
-    _add_storage(d, [(member, front)])
     return True
 
 
-def _join_sums(d: Deriver, member: Definition, loops: Sequence[str], sums: Sequence[Definition]) -> None:
-    """Let `sums` over all elements of a recurrence run in its loops: those of `member`, after whose axes they are called."""
+def _in_legal_order(d: Deriver) -> Deriver:
+    """Return the state with recurrences in an order that is legal about which no directive says anything yet."""
+    said = {o.name.rpartition(".")[0] for x in d.since.directives for o in x.operands if isinstance(o, syntax.Id)}
+    found = replace(d)
+    for member in (x for group in components(d.program) for x in group if x.tensors[0].name not in said):
+        found.add(legal_order(found.schedule, d.program, member))
+    return found
+
+
+def is_proven(d: Deriver) -> bool:
+    """Tell whether the directives so far make sense, and compute what the program says."""
+    try:
+        return isinstance(verdict_of(apply(d.program, d.since, d.layouts)), Proven)
+    except CompileError:
+        return False
+
+
+def _own(d: Deriver, group: Sequence[Definition], found: Sequence[Definition]) -> list[Definition]:
+    """Return those first ones that no later recurrence is read by: what reads several of them runs with the last."""
+    every = components(d.program)
+    later = every[next(k for k, g in enumerate(every) if any(x is group[0] for x in g)) + 1 :]
+    return list(takewhile(lambda x: not any(may_follow(d.program, g, x) for g in later), found))
+
+
+def _derive_followed(d: Deriver, plan: Plan, group: Sequence[Definition]) -> bool:
+    """Add the directives for a recurrence with what needs single steps of it in its loop over steps, where no near cache holds all steps
+    and a few then do; tell whether it runs so."""
+    first, before = plan.placed.nests[_statements(plan, group[0])[0]].loops[0], d.schedule
+    owner, _, time = first.rpartition(".")
+    if any(time not in x.axes for x in group) or any(plan.placed.nests[s].loops[0] != first for x in group for s in _statements(plan, x)):
+        return False
+    own = {t.name: x.axes.index(time) for x in group for t in x.tensors}
+    if all(r.index[own[r.tensor]] == AffineName(time) for x in group for p in x.pieces for r in reads(p.value) if r.tensor in own):
+        return False
+    large = [x for x in group if is_local(d, x) and bytes_of(d, (x.tensors[0].name,)) > d.machine.l2_bytes]
+    found = followers(d.program, group, own) if large else ()
+    found = found[: len(_own(d, group, [x.definition for x in found]))]
+    read = {r for x in found for r in definition_reads(x.definition)}
+    if not any(x.tensors[0].name in read for x in large):
+        return False
+    backwards = any(x.name == "reverse" and syntax.Id(first) in x.operands for x in d.since.directives)
+    if backwards and any(x.offset for x in found):
+        return False
+    for x in found:
+        name = x.definition.tensors[0].name
+        binders = [b.name for p in x.definition.pieces for r in reduces(p.value) for b in r.binders]
+        others = [a for a in (*x.definition.axes, *binders) if a != x.step]
+        d.add(in_order(d.schedule, name, [x.step, *others]) if x.definition.axes[:1] != (x.step,) and others else d.schedule)
+        d.add(d.schedule.reverse(full(name, x.step)) if backwards else d.schedule)
+        d.add(d.schedule.shift(full(name, x.step), x.offset) if x.offset else d.schedule)
+    d.add(d.schedule.together(owner, *(x.definition.tensors[0].name for x in found), into=(time,)))
+    members = [*group, *(x.definition for x in found)]
+    shared = apply(d.program, d.since, d.layouts)
+    summed = {full(x.definition.tensors[0].name, x.step): 1 for x in found if x.step not in x.definition.axes}
+    inside = replace(d, at_once=summed)
+    for member in members:
+        _derive_member(inside, shared, member, members)
+    d.schedule = inside.schedule
+    start = len(d.schedule.directives)
+    _add_storage(d, [(member, None) for member in members if is_local(d, member)])
+    kept = {x.operands[0].name for x in d.schedule.directives[start:] if x.name == "fold" and isinstance(x.operands[0], syntax.Id)}
+    if not any(x.tensors[0].name in kept for x in large):
+        d.schedule = before
+        return False
+    return True
+
+
+def _join(d: Deriver, member: Definition, loops: Sequence[str], found: Sequence[Definition]) -> bool:
+    """Let sums and maps of all elements of a recurrence run in its loops, those of `member`, after whose axes they are called; tell whether
+    they can."""
     owner, axes = loops[0].rpartition(".")[0], [loop.rpartition(".")[2] for loop in loops]
     table = {t.name: x for x in d.program.definitions for t in x.tensors}
-    for x in sums:
+    turned = {o.name for x in d.since.directives if x.name in ("reverse", "skew") for o in x.operands if isinstance(o, syntax.Id)}
+    if any(x.name == "skew" and x.operands[0] in [syntax.Id(loop) for loop in loops] for x in d.since.directives):
+        return False
+    for x in found:
         read = next(r for p in x.pieces for r in reads(p.value) if r.tensor in table and {*table[r.tensor].axes} == {*member.axes})
         own = dict(zip(table[read.tensor].axes, read.index, strict=True))
         called = [slot.name for a in axes if isinstance(slot := own[a], AffineName)]
         name, binders = x.tensors[0].name, [b.name for p in x.pieces for r in reduces(p.value) for b in r.binders]
+        for loop, there in zip(loops, called, strict=True):
+            d.add(d.schedule.reverse(full(name, there)) if loop in turned else d.schedule)
         d.add(in_order(d.schedule, name, called) if called != [*x.axes, *binders] else d.schedule)
         d.add(d.schedule.together(owner, name, into=axes))
         kept = [a for a in axes if own[a] in {AffineName(n) for n in x.axes}]
-        if kept:
+        if kept and binders:
             # Loops that the whole sum is in may be skewed by others, which its end is not in.
             ends = [f"{a}_{name.replace('.', '_')}" for a in kept]
             d.add(d.schedule.distribute_statements(f"{name}.0", at=[full(owner, a) for a in kept], into=ends))
+    return True
 
 
 def is_joined(d: Deriver, definition: Definition) -> bool:
-    """Tell whether a definition runs in the loops of a recurrence, all of whose elements it adds up."""
-    group = next((g for g in components(d.program) if any(x is definition for x in accumulations(d.program, g))), None)
-    if group is None:
-        return False
-    alone = replace(d, schedule=replace(d.schedule, directives=d.schedule.directives[: d.rewritten]))
-    derive_recurrence(alone, group[0])
-    name = definition.tensors[0].name
-    return any(x.name == "together" and syntax.Id(name) in x.operands for x in alone.since.directives)
+    """Tell whether a definition runs in loops of a recurrence that it is made of."""
+    if _names_together(d, definition) or not d.alone:
+        return _names_together(d, definition)
+    for group in components(d.program):
+        if may_follow(d.program, group, definition):
+            beside = replace(d, schedule=replace(d.schedule, directives=d.schedule.directives[: d.rewritten]))
+            derive_recurrence(beside, group[0])
+            if _names_together(beside, definition):
+                return True
+    return False
+
+
+def _names_together(d: Deriver, definition: Definition) -> bool:
+    name = syntax.Id(definition.tensors[0].name)
+    return any(x.name == "together" and name in x.operands for x in d.since.directives)
 
 
 def _derive_steps(d: Deriver, plan: Plan, group: Sequence[Definition]) -> bool:
@@ -196,7 +285,8 @@ def _derive_shared(d: Deriver, plan: Plan, group: Sequence[Definition], sums: Se
         d.schedule = before
         return False
     for loops in shared:
-        _join_sums(d, group[0], loops, sums)
+        if not _join(d, group[0], loops, sums):
+            return False
         plan = apply(d.program, d.since, d.layouts)
     found = _best_shared(d, plan, group, sums, lanes=not joined and not sums)
     if found is None:
@@ -435,10 +525,10 @@ def _derive_member(
     group: Sequence[Definition],
     *,
     share: bool = True,
-    sums: Sequence[Definition] = (),
+    joined: Sequence[Definition] = (),
 ) -> Wavefront | None:
     """Add the directives for the loops of one member of a group; return the wavefront that they run along, if any. `share`: threads may
-    share diagonals of blocks and steps; `sums`: of all its elements, in its loops."""
+    share diagonals of blocks and steps; `joined`: what else runs in its loops."""
     loops = _loops_of(plan, definition, group)
     if loops is not None and _derive_named(d, definition, loops):
         return None
@@ -446,12 +536,12 @@ def _derive_member(
     if loops is None or chosen is None:
         return None
     order, separate, name = chosen.axes, chosen.separate, definition.tensors[0].name
-    front = _wavefront(d, definition, loops, chosen, sums) if len(group) == 1 else None
+    front = _wavefront(d, definition, loops, chosen, joined) if len(group) == 1 else None
     front = front if front is None or share else replace(front, shared=0)
     if front is not None:
         add_wavefront(d, definition, front, nested=bool(loops.outside))
         return front
-    tile = _time_tile(d, definition, loops, chosen) if len(group) == 1 else None
+    tile = _time_tile(d, definition, loops, chosen) if len(group) == 1 and not joined else None
     if tile is not None:
         within = add_time_tile(d, definition, tile)
         add_inner_loops(d, definition, [*within, *order[2:]], replace(chosen.inner, rows=()))

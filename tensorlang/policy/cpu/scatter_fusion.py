@@ -14,12 +14,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from polyhedral.expr import Name
-from polyhedral.verdict import Proven
-from tensorlang.diagnostics import CompileError
-from tensorlang.policy.cpu.nests import folded, is_local, scattered_axes
+from tensorlang.policy.cpu.nests import folded, is_local, is_proven, scattered_axes
 from tensorlang.policy.deriver import Deriver
 from tensorlang.schedule.apply import apply, outline
-from tensorlang.schedule.check import verdict_of
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.tensor.nodes import Definition, Read
 from tensorlang.tensor.walk import components, reads, reduces
@@ -79,11 +76,4 @@ def _kept_for_a_step(d: Deriver, group: tuple[Definition, ...]) -> Iterator[Sche
 
 def _is_proven(d: Deriver, schedule: Schedule) -> bool:
     """Tell whether a schedule makes sense, and computes what the program says."""
-    before = d.schedule
-    d.add(schedule)
-    try:
-        return isinstance(verdict_of(apply(d.program, d.since, d.layouts)), Proven)
-    except CompileError:
-        return False
-    finally:
-        d.add(before)
+    return is_proven(replace(d, schedule=schedule))

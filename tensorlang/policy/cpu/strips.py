@@ -4,8 +4,8 @@
     y[i, j] = h(g[i - 1, j], g[i, j], g[i + 1, j])    at g at y.i_b
 
 A strip computes the rows of a tensor anew that it shares with its neighbours, so it has several times as many as windows reach; strips need
-nothing of each other, and threads share them. Rows that are recurrences of their own (filters, running sums) are computed so, too: their lanes
-are the rows of a strip, which has as many at least.
+nothing of each other, and threads share them. Rows that are recurrences of their own (filters, running sums) are computed so, too: their
+lanes are the rows of a strip, which has as many at least.
 """
 
 from __future__ import annotations

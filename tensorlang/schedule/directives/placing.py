@@ -101,7 +101,7 @@ def _statement(state: State, directive: syntax.Directive, name: str) -> tuple[St
 
 def _idle(state: State) -> Iterator[str]:
     for stage in state.stages.values():
-        for loop in sorted(stage.distributed) if len({s.piece for s in stage.statements}) == 1 else ():
+        for loop in sorted(stage.distributed) if len({(s.definition.tensors[0].name, s.piece) for s in stage.statements}) == 1 else ():
             at = f" at {loop}" if loop else ""
             yield f"`distribute {stage.name}{at}` changes nothing: `{stage.name}` has one piece"
 

@@ -24,6 +24,7 @@ from tensorlang.schedule.state import State, put, stage_of
 from tensorlang.syntax import nodes as syntax
 from tensorlang.syntax.directive_forms import FORMS
 from tensorlang.tensor.scop import StatementInfo
+from tensorlang.tensor.walk import definition_reads
 
 
 def together(state: State, directive: syntax.Directive) -> None:
@@ -45,11 +46,23 @@ def together(state: State, directive: syntax.Directive) -> None:
     joint = _joined(parts, shared, count)
     stages = list(state.stages.values())
     last = max(k for k, stage in enumerate(stages) if stage.name in shared)
-    ordered = [joint if k == last else stage for k, stage in enumerate(stages) if k == last or stage.name not in shared]
+    between = [stage for stage in stages[:last] if stage.name not in shared]
+    after = _made_of(between, {t.name for d in joint.definitions for t in d.tensors})
+    ordered = [*(stage for stage in between if stage not in after), joint, *after, *stages[last + 1 :]]
     state.stages.clear()
     for stage in ordered:
         owner, loop = stage.inside or ("", "")
         put(state, replace(stage, inside=(joint.name, shared[owner].get(loop, loop))) if owner in shared else stage)
+
+
+def _made_of(stages: Sequence[Stage], tensors: set[str]) -> list[Stage]:
+    """Return those of `stages` that need some tensors, or each other because of them: they run after them."""
+    made, found = set(tensors), list[Stage]()
+    for stage in stages:
+        if any(made & definition_reads(d) for d in stage.definitions):
+            found.append(stage)
+            made |= {t.name for d in stage.definitions for t in d.tensors}
+    return found
 
 
 def _joined_inside(directive: syntax.Directive, stage: Stage, names: Sequence[str]) -> Stage:

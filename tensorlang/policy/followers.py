@@ -1,0 +1,137 @@
+"""What reads all that a recurrence makes, where it is made, so that nothing of the recurrence has to be kept for it.
+
+sums and maps of all          h[i, j] = f(h[i - 1, j - 1], h[i - 1, j], h[i, j - 1])
+elements                      best    = max(i, j) h[i, j]                               together h, best -> i, j
+
+what needs single steps       u[t + 1, i] = f(u[t, i - 1], u[t, i + 1])
+                              e[t]        = sum(i) u[t, i] * u[t, i]                    together u, e -> t
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from polyhedral import affine
+from polyhedral.expr import Expr, Name
+from tensorlang.schedule.shape import is_product
+from tensorlang.tensor.nodes import Definition, Dynamic, Program, Read, Slot
+from tensorlang.tensor.scop import in_order
+from tensorlang.tensor.walk import components, definers, definition_reads, index_names, reads, reduces
+
+
+def accumulations(program: Program, group: Sequence[Definition]) -> tuple[Definition, ...]:
+    """Return the sums over all elements of tensors of `group`, and the results that are maps of them, where these are a recurrence of which
+    nobody else reads more than single elements: elements come in any order, and nothing that is made of the group later is needed."""
+    made = {t.name for d in group for t in d.tensors}
+    local = made - {*program.results}
+    if not any(made & definition_reads(d) for d in group):
+        return ()
+    readers = [d for d in program.definitions if not any(d is m for m in group) and made & definition_reads(d)]
+    after = _made_of(program, made)
+    found = tuple(d for d in readers if _accumulates(program, d, local, made, after - made))
+    others = [d for d in readers if not any(d is x for x in found)]
+    few = all(not index_names(r) for d in others for p in d.pieces for r in reads(p.value) if r.tensor in made)
+    return found if few else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Follower:
+    """A definition that needs single steps of a recurrence: in step k of its loop `step` no later one than k + `offset`."""
+
+    definition: Definition
+    step: str
+    offset: int
+
+
+def followers(program: Program, group: Sequence[Definition], steps: Mapping[str, int]) -> tuple[Follower, ...]:
+    """Return what can run in the loop over steps of a recurrence, in the order in which it is computed: what needs nothing of it that is
+    made of all steps. `steps`: the position of the axis of steps, by the tensors of `group`."""
+    own = {t.name for d in group for t in d.tensors}
+    known, found, made = dict(steps), list[Follower](), _made_of(program, own)
+    for x in (x for part in components(program) for x in part if not any(x is m for m in group)):
+        if not made & definition_reads(x):
+            continue
+        follower = _follower(program, x, known) if made & definition_reads(x) <= known.keys() else None
+        if follower is None:
+            continue
+        found.append(follower)
+        if follower.step in x.axes and not follower.offset:
+            known |= {t.name: x.axes.index(follower.step) for t in x.tensors}
+    return tuple(found)
+
+
+def may_follow(program: Program, group: Sequence[Definition], definition: Definition) -> bool:
+    """Tell whether a definition may run in loops of a recurrence."""
+    if not any({t.name for m in group for t in m.tensors} & definition_reads(x) for x in group):
+        return False
+    shared = [a for a in group[0].axes if all(a in m.axes for m in group)]
+    found = (followers(program, group, {t.name: m.axes.index(a) for m in group for t in m.tensors}) for a in shared)
+    return any(x is definition for x in accumulations(program, group)) or any(f.definition is definition for fs in found for f in fs)
+
+
+def _follower(program: Program, definition: Definition, known: Mapping[str, int]) -> Follower | None:
+    """Return a definition with its loop over steps; None where it has none, is sooner computed for all steps at once, as products that
+    read an element again are, or would write elements far apart in each."""
+    sums = [r for p in definition.pieces for r in reduces(p.value)]
+    found = [r for p in definition.pieces for r in reads(p.value) if r.tensor in known]
+    alone = len(definition.tensors) == 1 and definition.tensors[0].name not in definition_reads(definition)
+    again = any(a not in index_names(r) for r in found for a in definition.axes)
+    if not alone or (again and is_product(definition)) or len(next(g for g in components(program) if any(x is definition for x in g))) > 1:
+        return None
+    places = [_place(r.index[known[r.tensor]]) for r in found]
+    names = {place[0] for place in places if place is not None}
+    if None in places or len(names) != 1:
+        return None
+    (step,) = names
+    follower = Follower(definition, step, max(place[1] for place in places if place is not None))
+    if step in definition.axes:
+        return follower if len(definition.axes) == 1 or definition.axes[-1] != step else None
+    summed = len(sums) == 1 and len(definition.pieces) == 1 and not in_order(sums[0].reducer, program.mode)
+    return follower if summed and step in {b.name for b in sums[0].binders} else None
+
+
+def _place(slot: Slot) -> tuple[str, int] | None:
+    """Return the name and the number of which an index is the sum; None where it is anything else."""
+    form = affine.affine_form(slot) if not isinstance(slot, Dynamic) else None
+    if form is None or [*form[0].values()] != [1]:
+        return None
+    return next(iter(form[0])), form[1]
+
+
+def _made_of(program: Program, names: Collection[str]) -> set[str]:
+    """Return these tensors and all that are made of them."""
+    found = set(names)
+    for group in components(program):
+        if any(found & definition_reads(d) for d in group):
+            found |= {t.name for d in group for t in d.tensors}
+    return found
+
+
+def _accumulates(program: Program, definition: Definition, local: set[str], made: set[str], after: set[str]) -> bool:
+    """Tell whether a definition is one sum over all elements of tensors of a recurrence, or a map of them."""
+    if len(definition.tensors) > 1 or len(definition.pieces) != 1 or definition_reads(definition) & after:
+        return False
+    (piece,) = definition.pieces
+    sums = list(reduces(piece.value))
+    if len(sums) > 1 or any(in_order(r.reducer, program.mode) for r in sums) or not made & definition_reads(definition) <= local:
+        return False
+    binders = [b for r in sums for b in r.binders]
+    extents = dict(zip(definition.axes, definition.tensors[0].shape, strict=True)) | {b.name: b.hi for b in binders}
+    terms = [e for r in sums for e in (*r.body, *((r.filter,) if r.filter is not None else ()))] or [piece.value]
+    inside = [r for e in terms for r in reads(e) if r.tensor in made]
+    if not sums and definition.tensors[0].name not in program.results:
+        return False
+    if not all(affine.same(b.lo, affine.ZERO) for b in binders) or len(inside) != sum(r.tensor in made for r in reads(piece.value)):
+        return False
+    table = definers(program)
+    places = {frozenset(zip(table[r.tensor].axes, r.index, strict=True)) for r in inside}
+    return len(places) == 1 and all(_is_whole(r, table[r.tensor].tensors[0].shape, extents) for r in inside)
+
+
+def _is_whole(read: Read, shape: Sequence[Expr], extents: Mapping[str, Expr]) -> bool:
+    """Tell whether a read goes through all elements of a tensor of this shape, one in each iteration of loops of these extents."""
+    names = [s.name for s in read.index if isinstance(s, Name)]
+    if len(names) < len(read.index) or {*names} != extents.keys() or len({*names}) < len(names):
+        return False
+    return all(affine.same(extents[name], n) for name, n in zip(names, shape, strict=True))

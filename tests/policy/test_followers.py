@@ -1,0 +1,87 @@
+"""What reads all steps of a recurrence runs in its loops, so that a few steps are kept: directives to read, and results bit for bit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from scheduled_programs import argument, assert_same
+
+from tensorlang.check.instantiate import instantiate
+from tensorlang.check.module import load_module
+from tensorlang.diagnostics import Source
+from tensorlang.policy.cpu.derive import derive
+from tensorlang.policy.machine import Machine
+from tensorlang.schedule.check import proven
+from tensorlang.syntax.parse import parse
+from tensorlang.syntax.printer import show
+from tensorlang.tensor.nodes import Program
+
+SMALL = Machine(target="cpu", vector_bytes=16, vector_registers=16, l2_bytes=2048, cache_bytes=1 << 20)
+MACHINES = SMALL, replace(SMALL, threads=2)
+SIZES = {"T": 23, "N": 37}
+WAVES = """
+    u[0, i]     = a[i]
+    u[t + 1, i] = u[t, i - 1 | 0] - u[t, i + 1 | 0]   for t in 0..T, i in 0..N"""
+"""A recurrence over steps that nobody outside sees."""
+CASES = {
+    "a sum of each step": ("y: i32[T]", "y[t] = sum(i) u[t, i] * u[t, i] for t in 0..T"),
+    "a sum over all steps": ("y: i32[N]", "y[i] = sum(t in 0..T) u[t, i] * a[i]"),
+    "a map of steps, and a sum of that": (
+        "y: i32[T]",
+        "v[t, i] = abs(u[t, i] - a[i]) for t in 0..T, i in 0..N\n y[t] = max(i, from 0) v[t, i] for t in 0..T",
+    ),
+    "the difference of a step and the one before": ("y: i32[T]", "y[t] = sum(i) abs(u[t + 1, i] - u[t, i]) for t in 0..T"),
+    "two sums of each step": ("y: i32[T], z: i32[T]", "y[t] = sum(i) u[t, i] for t in 0..T\n z[t] = sum(i) u[t, i] * a[i] for t in 0..T"),
+    "one place": ("y: i32[T]", "y[t] = u[t + 1, 5] for t in 0..T"),
+    "and the last step": ("z: i32[N], y: i32[T]", "z[i] = u[T, i]\n y[t] = sum(i) u[t, i] for t in 0..T"),
+}
+
+
+def operator(result: str, body: str) -> Program:
+    module = load_module(parse(Source("f.tl", f"op f(a: i32[N], g: i32[T]) -> ({result}) where N >= 6, T >= 1 {{\n{body}\n}}")))
+    return instantiate(module, "f", [argument(p, SIZES) for p in module.operators["f"].params])
+
+
+def directives(program: Program, machine: Machine = SMALL) -> list[str]:
+    return [show(d) for d in derive(program, machine).directives]
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=("one thread", "two threads"))
+@pytest.mark.parametrize(("result", "body"), CASES.values(), ids=CASES)
+def test_what_needs_single_steps_runs_in_the_loop_over_steps_and_few_are_kept(result: str, body: str, machine: Machine) -> None:
+    program = operator(result, f"{WAVES}\n {body}")
+    found = directives(program, machine)
+    assert any(d.startswith("together u, ") and d.endswith("-> t") for d in found)
+    assert any(d.startswith("fold u at t by ") for d in found)
+    assert_same(program, proven(program, derive(program, machine)), SIZES)
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=("one thread", "two threads"))
+def test_a_result_made_of_single_elements_runs_in_all_loops_of_the_last_recurrence_that_it_reads(machine: Machine) -> None:
+    body = """
+    f[i, j] = c[i, j] + f[i - 1, j | 0]
+    b[i, j] = c[i, j] + b[i + 1, j | 0]
+    c[i, j] = a[i] * g[j]
+    y[i, j] = f[i, j] - b[i, j]
+    z[i]    = g[0] + z[i + 1 | 0] for i in 0..N"""
+    program = operator("y: i32[N, T], z: i32[N]", body)
+    found = directives(program, machine)
+    assert "reverse y.i" in found and "together b, y -> i, j" in found
+    assert any(d.startswith("fold b at i by ") for d in found) and not any(d.startswith("fold f") for d in found)
+    assert_same(program, proven(program, derive(program, machine)), SIZES)
+
+
+def test_what_needs_all_steps_at_once_or_is_sooner_computed_for_all_runs_after_them() -> None:
+    for body in (
+        "y[t] = sum(i) u[T - t, i] for t in 0..T",
+        "y[t] = sum(i) u[t, i] * u[T, i] for t in 0..T",
+        "y[t] = u[min(i64(g[t]), 3), 0 | clamp] for t in 0..T",
+    ):
+        assert not any(d.startswith("together") for d in directives(operator("y: i32[T]", f"{WAVES}\n {body}"))), body
+
+
+def test_steps_that_a_near_cache_holds_are_kept() -> None:
+    result, body = CASES["a sum of each step"]
+    program = operator(result, f"{WAVES}\n {body}")
+    assert not any(d.startswith("together") for d in directives(program, replace(SMALL, l2_bytes=1 << 20)))

@@ -25,7 +25,7 @@ from tensorlang.policy.cpu.loop_fusion import fused
 from tensorlang.policy.cpu.row_chains import restrict_rows, row_chain
 from tensorlang.policy.cpu.row_epilogues import block_of_rows, finished
 from tensorlang.policy.cpu.scatter_fusion import with_fused_scatters
-from tensorlang.policy.cpu.strips import Strip, strips
+from tensorlang.policy.cpu.strips import Strip
 from tensorlang.policy.deriver import Deriver, deriver, samples_of
 from tensorlang.policy.gpu.derive import derive_device_group, device_deriver
 from tensorlang.policy.groups import FusionGroup, fusion_groups
@@ -301,7 +301,7 @@ def _of_roles(request: _Request, wanted: Sequence[sx.Schedule], written: Sequenc
         d = deriver(request.program, request.machine, request.layouts, request.constants, request.at)
     found = fusion_groups(d, vectors=not on_device)
     own = any(s.role is not None for s in request.module.schedules[: request.module.declared_schedules])
-    cut = [Strip(c) for c in found] if on_device or own else fused(d, strips(d, found))
+    cut = [Strip(c) for c in found] if on_device or own else fused(d, found)
     parts = [_Part(c.group, [] if c.rows or c.group.fused else _candidates(request, roles, d, c.group), c) for c in cut]
     if not any(s in wanted for part in parts for s, _ in part.candidates):
         return None

@@ -116,3 +116,55 @@ def test_sums_whose_terms_need_one_another_keep_loops_of_their_own() -> None:
     program = operator("x: i32[N]) -> (y: i32[N])", body, {"N": 40})
     assert not any(d.startswith("together") and d.endswith("p") for d in directives(program))
     assert_same(program, proven(program, derive(program, MACHINE)), {})
+
+
+PAIRS = """
+    d[i, j] = x[i] - x[j]
+    w[i, j] = max(d[i, j] * d[i, j], 3)
+    a[i] = sum(j) w[i, j] * d[i, j]
+    b[i] = max(j) (w[i, j] - d[i, j])"""
+
+
+def test_what_sums_alone_need_for_each_term_is_kept_in_registers() -> None:
+    program = operator("x: i32[N]) -> (a: i32[N], b: i32[N])", PAIRS, {"N": 37})
+    plan = proven(program, derive(program, MACHINE))
+    assert {"together d, w, a, b -> i", "together d, w, a, b -> j"} <= {*directives(program)}
+    assert {s.buffer.space for s in walk(*loops(plan).body) if isinstance(s, Alloc)} == {"registers"}
+    assert_same(program, plan, {})
+
+
+@pytest.mark.parametrize("n", [0, 1, 16, 45])
+def test_sums_of_what_is_made_for_their_terms_are_those_of_the_equations_for_all_sizes(n: int) -> None:
+    program = operator("x: i32[N]) -> (a: i32[N], b: i32[N])", PAIRS)
+    assert_same(program, proven(program, derive(program, MACHINE)), {"N": n})
+
+
+def test_what_is_made_for_terms_may_need_what_is_made_for_their_points() -> None:
+    body = """
+    l[i] = 2 * x[i] + 1
+    w[i, j] = l[i] * z[j]
+    v[i, j] = w[i, j] + x[i]
+    a[i] = min(j) v[i, j]
+    k[i] = argmin(j) v[i, j]"""
+    program = operator("x: i32[N], z: i32[M]) -> (a: i32[N], k: i64[N])", body, {"N": 21, "M": 7})
+    assert {"together l, w, v, a, k -> i", "together w, v, a, k -> j"} <= {*directives(program)}
+    assert_same(program, proven(program, derive(program, MACHINE)), {})
+
+
+@pytest.mark.parametrize(
+    ("signature", "body"),
+    [
+        pytest.param("x: i32[N]) -> (a: i32[N], w: i32[N, N])", "w[i, j] = x[i] * x[j]\n a[i] = max(j) w[i, j]", id="a result"),
+        pytest.param("x: i32[N]) -> (a: i32[N])", "w[i, j] = x[i] - x[j]\n a[i] = sum(j) w[j, i]", id="turned"),
+        pytest.param("x: i32[N]) -> (a: i32[N])", "w[i, j] = x[i] - x[j]\n a[i] = sum(j in 0..i) w[i, j]", id="some of them"),
+        pytest.param(
+            "x: i32[N]) -> (a: i32[N])",
+            "w[i, j] = x[i] - x[j]\n m[i] = max(j) w[i, j]\n a[i] = sum(j) (w[i, j] - m[i])",
+            id="terms that need a sum of others",
+        ),
+    ],
+)
+def test_what_is_needed_elsewhere_has_loops_of_its_own(signature: str, body: str) -> None:
+    program = operator(signature, body, {"N": 37})
+    assert not any(d.startswith("together") and " w" in d for d in directives(program))
+    assert_same(program, proven(program, derive(program, MACHINE)), {})

@@ -24,7 +24,7 @@ from tensorlang.policy.cpu.narrow_rows import derive_narrow_rows, has_narrow_row
 from tensorlang.policy.cpu.nests import derive_nest, derive_recurrence, is_joined, scattered_axes
 from tensorlang.policy.cpu.row_lanes import derive_row_lanes, has_row_lanes
 from tensorlang.policy.cpu.scatter_fusion import fuse_scatters
-from tensorlang.policy.cpu.strips import Strip, add_strip, inside_of, strips
+from tensorlang.policy.cpu.strips import Strip, add_strip, inside_of
 from tensorlang.policy.deriver import Deriver, deriver, mark_parallel
 from tensorlang.policy.groups import FusionGroup, derive_rows, fusion_groups, recurs
 from tensorlang.policy.machine import Machine
@@ -48,7 +48,7 @@ def derive(
     """Return a schedule for `program` on `machine`. Inputs in `constants` are stored as `derive_layouts` says, if anywhere. `plain`: loops
     of sums, pieces and recurrences run in an order that is legal, and nothing else is asked of them. `at`: samples of open sizes."""
     d = replace(deriver(program, machine, layouts or {}, constants, at), plain=plain)
-    for strip in fused(d, strips(d, fusion_groups(d))):
+    for strip in fused(d, fusion_groups(d)):
         _derive_strip(d, strip)
     if not plain:
         fuse_scatters(d)

@@ -11,30 +11,39 @@ ranges share these loops, too: what both compute of a term is computed once.
     d[i] = sum(p) f(x[i + p])         →          together n, d -> p
     y[i] = n[i] / d[i]                           order n.i_o, n.p, n.i_v
 
+What is made for each term of sums that alone read it shares the loops of these terms: of it, too, nothing is kept but a vector (array
+contraction).
+
+    w[i, j] = f(x[i], x[j])                      together w, a, b -> i
+    a[i]    = sum(j) w[i, j] * u[j]   →          together w, a, b -> j
+    b[i]    = sum(j) w[i, j] * v[j]              order w.i_o, w.j, w.i_v
+
 Only tensors of one box, whose elements lie along memory like those that they read: there is nothing to turn. Products, which find register
 tiles of their own, and sums along rows of several tensors stay as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from math import ceil
 
 from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
+from tensorlang.policy.cpu.cost import FAR_LOADS
 from tensorlang.policy.cpu.inner_loops import InnerLoops, best_inner_loops, cycles_of
 from tensorlang.policy.cpu.narrow_rows import has_narrow_rows
-from tensorlang.policy.cpu.strips import Strip
+from tensorlang.policy.cpu.strips import Strip, strips
 from tensorlang.policy.deriver import Deriver, bytes_of, mark_parallel
 from tensorlang.policy.groups import FusionGroup, recurs
 from tensorlang.policy.pointwise import accesses_along, crossing_axis
 from tensorlang.schedule.directives.loops import MOST_LANES
 from tensorlang.schedule.plan import full
-from tensorlang.schedule.shape import OPEN_EXTENT, extents, is_product
+from tensorlang.schedule.shape import OPEN_EXTENT, extents, is_product, readers, unit_stride
 from tensorlang.tensor.nodes import Definition, Dynamic, Read, Reduce
 from tensorlang.tensor.scop import in_order as keeps_order
-from tensorlang.tensor.walk import components, definition_reads, reads, reduces
+from tensorlang.tensor.walk import components, definition_reads, index_names, reads, reduces
 
 MOST_FUSED = 24
 """Tensors in one loop nest: what they compute for a point still finds registers, and what they read streams of the prefetcher."""
@@ -51,13 +60,14 @@ class SharedLoops:
     lanes: int
 
 
-def fused(d: Deriver, strips: Sequence[Strip]) -> list[Strip]:
-    """Return the strips with those joined that may share a loop nest, each where the last of its members was."""
+def fused(d: Deriver, groups: Sequence[FusionGroup]) -> list[Strip]:
+    """Return the strips of groups with those joined that may share a loop nest, each where the last of its members was."""
     if d.plain:
-        return list(strips)
+        return strips(d, groups)
     found: list[list[Strip]] = []
-    simple = {id(strip) for strip in strips if _is_simple(d, strip)}
-    for strip in strips:
+    every = strips(d, _contracted(d, groups))
+    simple = {id(strip) for strip in every if _is_simple(d, strip)}
+    for strip in every:
         others = (parts for parts in reversed(found) if id(parts[0]) in simple) if id(strip) in simple else ()
         into = next((parts for parts in others if _may_join(d, parts, strip)), None)
         if into is None:
@@ -69,15 +79,58 @@ def fused(d: Deriver, strips: Sequence[Strip]) -> list[Strip]:
 
 
 def _joined(d: Deriver, parts: Sequence[Strip]) -> Strip:
-    members = _members(d, parts)
+    members = _members(d, [part.group for part in parts])
     if len(members) < 2 or shared_loops_of(d, members) is None:
         return parts[0]
     return Strip(FusionGroup(members[-1], members, len(members[-1].axes), fused=True))
 
 
-def _members(d: Deriver, parts: Sequence[Strip]) -> tuple[Definition, ...]:
+def _contracted(d: Deriver, groups: Sequence[FusionGroup]) -> list[FusionGroup]:
+    """Return the groups with one for all that sums need for each of their terms and nothing else reads, where it may share their loops."""
+    found = list(groups)
+    for names in _made_for_terms(d):
+        touched = [g for g in found if any(m.tensors[0].name in names for m in g.members)]
+        members = _members(d, touched)
+        if all(_is_own(g) for g in touched) and _may_share(d, members) and shared_loops_of(d, members) is not None:
+            last = found.index(touched[-1])
+            found[last] = FusionGroup(members[-1], members, len(members[-1].axes), fused=True)
+            found = [g for g in found if not any(g is other for other in touched)]
+    return found
+
+
+def _is_own(group: FusionGroup) -> bool:
+    """Tell whether a group is made of definitions alone."""
+    return group.transformed is None and group.online is None and not group.fused
+
+
+def _made_for_terms(d: Deriver) -> list[set[str]]:
+    """Return the tensors that sums read for each of their terms and nothing else reads, those together that something reads of both, with
+    all that reads them."""
+    readers_of = readers(d.program)
+    by_name = {t.name: x for x in d.program.definitions for t in x.tensors}
+    inner: set[str] = set()
+    found: list[set[str]] = []
+    for x in reversed(_computed(d)):
+        name = x.tensors[0].name
+        read_by = readers_of.get(name, [])
+        if name in d.program.results or not read_by or any(True for p in x.pieces for _ in reduces(p.value)):
+            continue
+        if all(len(by_name[r].axes if r in inner else _terms(by_name[r])) == len(x.axes) for r in read_by):
+            inner.add(name)
+            joined = [names for names in found if names & {name, *read_by}]
+            found = [*(names for names in found if names not in joined), {name, *read_by}.union(*joined)]
+    return found
+
+
+def _terms(definition: Definition) -> tuple[str, ...]:
+    """Return the axes and binders that a term of the one sum of a definition is for; none where it has no such sum."""
+    found = [r for p in definition.pieces for r in reduces(p.value)]
+    return (*definition.axes, *(b.name for b in found[0].binders)) if len(found) == 1 else ()
+
+
+def _members(d: Deriver, parts: Sequence[FusionGroup]) -> tuple[Definition, ...]:
     """Return the definitions of some groups, in the order in which tensors are computed."""
-    names = {m.tensors[0].name for part in parts for m in part.group.members}
+    names = {m.tensors[0].name for group in parts for m in group.members}
     return tuple(x for x in _computed(d) if x.tensors[0].name in names)
 
 
@@ -87,16 +140,27 @@ def _computed(d: Deriver) -> list[Definition]:
 
 
 def _may_join(d: Deriver, parts: Sequence[Strip], strip: Strip) -> bool:
-    """Tell whether a simple group may share the loops of others before it: they read one another at their own points or the same tensors,
-    and nothing outside has to run in between."""
-    before, added = _members(d, parts), strip.group.members
-    members = _members(d, (*parts, strip))
-    near = len(members) <= MOST_FUSED and all(_has_same_box(members[0], m) for m in members) and _reads_own_points(members)
-    if not near or not _is_free_between(d, members) or not _has_own_binders(members):
+    """Tell whether a simple group may share the loops of others before it: they read one another or the same tensors."""
+    before, added = _members(d, [part.group for part in parts]), strip.group.members
+    members = _members(d, [part.group for part in (*parts, strip)])
+    if not _may_share(d, members):
         return False
     made, read = {m.tensors[0].name for m in before}, {r for m in before for r in definition_reads(m)}
     common = any(made & {*definition_reads(m)} or read & {*definition_reads(m)} for m in added)
     return common and shared_loops_of(d, members) is not None
+
+
+def _may_share(d: Deriver, members: Sequence[Definition]) -> bool:
+    """Tell whether definitions may run in one loop nest: they are of one box, or made for each term of sums over it, read one another at
+    their own points, and nothing outside has to run in between."""
+    if len(members) > MOST_FUSED or not _has_own_binders(members) or not _is_free_between(d, members):
+        return False
+    points, inner = _points(members), {m.tensors[0].name for m in _inner(members) if _sum(m) is None}
+    if len(inner) < len(_inner(members)) or not all(_is_single(d, m, inner) and _has_box_of(m, points) for m in members):
+        return False
+    own = {m.tensors[0].name for m in members}
+    alone = not inner & {*d.program.results} and all({*found} <= own for name, found in readers(d.program).items() if name in inner)
+    return alone and all(_reads_own_points(m, own) and _sums_whole(m, members) for m in members) and _in_turn(members) is not None
 
 
 def _is_simple(d: Deriver, strip: Strip) -> bool:
@@ -104,44 +168,84 @@ def _is_simple(d: Deriver, strip: Strip) -> bool:
     group = strip.group
     if strip.rows or group.transformed is not None or group.online is not None:
         return False
-    return all(_is_single(d, m) for m in group.members) and _reads_own_points(group.members) and _has_own_binders(group.members)
+    return group.fused or _may_share(d, group.members)
 
 
-def _is_single(d: Deriver, definition: Definition) -> bool:
-    """Tell whether all elements of a tensor are computed alike, with one sum at most, whose terms may be added up in any order."""
+def _points(members: Sequence[Definition]) -> Definition:
+    """Return a member that has the axes that all of them share."""
+    return min(members, key=lambda m: len(m.axes))
+
+
+def _inner(members: Sequence[Definition]) -> list[Definition]:
+    """Return the members that are made for each term of sums."""
+    count = len(_points(members).axes)
+    return [m for m in members if len(m.axes) > count]
+
+
+def _is_single(d: Deriver, definition: Definition, inner: Set[str]) -> bool:
+    """Tell whether all elements of a tensor are computed alike, with one sum at most. `inner`: tensors that are made for terms of sums."""
     name = definition.tensors[0].name
     if len(definition.pieces) != 1 or len(definition.tensors) != 1 or name in d.separate or recurs(d.program, definition):
         return False
-    if d.layouts.keys() & {name, *definition_reads(definition)} or has_narrow_rows(d, definition):
+    if d.layouts.keys() & {name, *definition_reads(definition)}:
         return False
     found = list(reduces(definition.pieces[0].value))
+    if not inner and has_narrow_rows(d, definition):
+        return False
     if not found:
         return bool(definition.axes)
     (first, *others) = found
-    plain = first.reducer.kind in ("sum", "prod", "min", "max") and len(first.body) == 1 and first.filter is None and first.init is None
-    return plain and not others and not keeps_order(first.reducer, d.program.mode) and not is_product(definition)
+    plain = first.filter is None and first.init is None
+    return plain and not others and (bool(inner & {*definition_reads(definition)}) or _is_plain_sum(d, definition))
+
+
+def _is_plain_sum(d: Deriver, definition: Definition) -> bool:
+    """Tell whether terms of a sum may be added up in any order, and make no product."""
+    return not is_product(definition) and _is_regroupable(d, definition)
+
+
+def _is_regroupable(d: Deriver, definition: Definition) -> bool:
+    """Tell whether a definition has a sum whose terms may be added up in any order."""
+    found = _sum(definition)
+    if found is None:
+        return False
+    return found.reducer.kind in ("sum", "prod", "min", "max") and len(found.body) == 1 and not keeps_order(found.reducer, d.program.mode)
 
 
 def _sum(definition: Definition) -> Reduce | None:
     return next(reduces(definition.pieces[0].value), None)
 
 
-def _has_same_box(a: Definition, b: Definition) -> bool:
-    shapes = zip(a.tensors[0].shape, b.tensors[0].shape, strict=False)
-    return len(a.axes) == len(b.axes) and all(affine.same(x, y) for x, y in shapes)
+def _has_box_of(definition: Definition, points: Definition) -> bool:
+    """Tell whether the first axes of a tensor are as long as those of another."""
+    shapes = zip(definition.tensors[0].shape, points.tensors[0].shape, strict=False)
+    return all(affine.same(x, y) for x, y in shapes)
 
 
 def _has_own_binders(members: Sequence[Definition]) -> bool:
-    """Tell whether no range of a sum depends on where it is, and no binder is called like an axis."""
-    axes = {a for m in members for a in m.axes}
+    """Tell whether no range of a sum depends on where it is, and no binder is called like an axis of what sums."""
+    axes = {a for m in members if _sum(m) is not None or m.axes == _points(members).axes for a in m.axes}
     found = [b for m in members for r in reduces(m.pieces[0].value) for b in r.binders]
     return not any(b.name in axes or axes & (affine.name_set(b.lo) | affine.name_set(b.hi)) for b in found)
 
 
-def _reads_own_points(members: Sequence[Definition]) -> bool:
-    """Tell whether members read one another at their own points alone."""
-    names = {m.tensors[0].name for m in members}
-    return all(r.index == tuple(map(AffineName, m.axes)) for m in members for p in m.pieces for r in reads(p.value) if r.tensor in names)
+def _reads_own_points(definition: Definition, names: Set[str]) -> bool:
+    """Tell whether a definition reads tensors at its own points alone, for a term of its sum at those of the term."""
+    point = tuple(map(AffineName, _terms(definition) or definition.axes))
+    return all(r.index == point[: len(r.index)] for p in definition.pieces for r in reads(p.value) if r.tensor in names)
+
+
+def _sums_whole(definition: Definition, members: Sequence[Definition]) -> bool:
+    """Tell whether a definition reads what is made for terms of sums at each of its own points, or for each term of its own sum."""
+    found, count = _sum(definition), len(definition.axes)
+    for m in _inner(members):
+        if m.tensors[0].name in definition_reads(definition):
+            ranges = [(b.lo, b.hi) for b in found.binders] if found is not None else []
+            shape = m.tensors[0].shape
+            same = (affine.constant(lo) == 0 and affine.same(hi, n) for (lo, hi), n in zip(ranges, shape[count:], strict=False))
+            if len(shape) != count + len(ranges) or not all(same):
+                return False
+    return True
 
 
 def _is_free_between(d: Deriver, members: Sequence[Definition]) -> bool:
@@ -155,6 +259,8 @@ def _is_free_between(d: Deriver, members: Sequence[Definition]) -> bool:
 def shared_loops_of(d: Deriver, members: Sequence[Definition]) -> SharedLoops | None:
     """Return how members run together; None where loops of their own are better."""
     lanes = min(d.lanes_of(m) for m in members)
+    if _inner(members):
+        return _loops_of_terms(d, members, lanes)
     sums = [m for m in members if _sum(m) is not None]
     position = _position(d, members) if members[0].axes else None
     if not sums:
@@ -163,7 +269,7 @@ def shared_loops_of(d: Deriver, members: Sequence[Definition]) -> SharedLoops | 
     vectors = max(1, min(MOST_LANES // lanes, d.machine.vector_registers // (2 * len(sums))))
     if position is None or any(x.vector != (m.axes[position],) for m, x in zip(sums, own, strict=True)):
         along = all(x.vector == (_last_binder(m),) for m, x in zip(sums, own, strict=True))
-        one = not members[0].axes and len(_in_turn(members)) == 1
+        one = not members[0].axes and len(_in_turn(members) or ()) == 1
         return SharedLoops(None, lanes * vectors) if along and one else None
     extent = extents(members[0])[members[0].axes[position]] or OPEN_EXTENT
     vectors = next((n for n in (4, 2) if n <= vectors and n * lanes <= extent), 1)
@@ -171,6 +277,36 @@ def shared_loops_of(d: Deriver, members: Sequence[Definition]) -> SharedLoops | 
     most = WORTH_FUSING if all(_reads_alike(alike) for alike in _classes(members)) else 1.0
     worth = not any(x.packed for x in own) and sum(together) <= most * sum(x.cycles for x in own)
     return SharedLoops(position, lanes * vectors) if worth else None
+
+
+def _loops_of_terms(d: Deriver, members: Sequence[Definition], lanes: int) -> SharedLoops | None:
+    """Return how sums run together with what is made for their terms: in vectors of points, or of terms, whichever takes fewer loads."""
+    points, sums, inner = _points(members), [m for m in members if _sum(m) is not None], _inner(members)
+    sizes = extents(points)
+    found = [(k, sizes[a] or OPEN_EXTENT, tuple(m.axes[k] for m in members)) for k, a in enumerate(points.axes)]
+    if len(_in_turn(members) or ()) == 1 and all(_is_regroupable(d, m) for m in sums):
+        last = max(extents(m)[_last_binder(m)] or OPEN_EXTENT for m in sums)
+        found.append((-1, last, tuple(_last_binder(m) if m in sums else m.axes[-1] for m in members)))
+    wide = [(k, extent, names) for k, extent, names in found if extent >= lanes]
+    if not wide:
+        return None
+    position, extent, _ = min(wide, key=lambda w: _loads_of_terms(d, members, w[2], lanes) * ceil(w[1] / lanes) * lanes / w[1])
+    room = min(d.machine.vector_registers // (2 * len(sums)), d.machine.vector_registers // (len(sums) + len(inner)))
+    vectors = next((n for n in (4, 2) if n <= room and n * lanes <= min(extent, MOST_LANES)), 1)
+    return SharedLoops(position if position >= 0 else None, lanes * vectors)
+
+
+def _loads_of_terms(d: Deriver, members: Sequence[Definition], along: Sequence[str], lanes: int) -> float:
+    """Return how many loads a vector of terms takes along loops, which each member calls by a name of `along`; what does not change from
+    one term to the next is loaded before."""
+    own, loads = {m.tensors[0].name for m in members}, 0.0
+    for m, name in zip(members, along, strict=True):
+        for read in dict.fromkeys(r for p in m.pieces for r in reads(p.value) if r.tensor not in own):
+            names = index_names(read)
+            if not names <= {*m.axes[: len(_points(members).axes)]}:
+                near = unit_stride(read.index, None, d.axes[read.tensor], name)
+                loads += 1 if near or name not in names else FAR_LOADS * lanes
+    return loads
 
 
 def _last_binder(definition: Definition) -> str:
@@ -216,23 +352,25 @@ def derive_fused(d: Deriver, group: FusionGroup) -> None:
     shared = shared_loops_of(d, group.members)
     assert shared is not None
     classes = _in_turn(group.members)
-    first = classes[0][0]
-    name, sizes = first.tensors[0].name, extents(first)
+    assert classes is not None
+    first, axes = classes[0][0], _points(group.members).axes
+    name, sizes, axes = first.tensors[0].name, extents(first), first.axes[: len(axes)]
     members = [m for alike in classes for m in alike]
-    if first.axes:
-        d.add(d.schedule.together(*(m.tensors[0].name for m in members), into=first.axes))
-    binders = list(_shared_binders(d, classes))
+    last_is_first = (*members[1:], first)
+    if axes:
+        d.add(d.schedule.together(*(m.tensors[0].name for m in members), into=axes))
+    binders = list(_shared_binders(d, classes, len(axes)))
     if shared.position is None:
         inner = binders[-1].rpartition(".")[2]
         d.add(d.schedule.split(binders[-1], shared.lanes, (f"{inner}_o", f"{inner}_v")))
         d.add(d.schedule.vectorize(full(name, f"{inner}_v")))
+        mark_parallel(d, last_is_first, list(axes), sizes)
         return
-    axis = first.axes[shared.position]
-    last_is_first = (*members[1:], first)
+    axis = axes[shared.position]
     if sizes[axis] is not None and (sizes[axis] or 0) < 2:
-        mark_parallel(d, last_is_first, list(first.axes), sizes)
+        mark_parallel(d, last_is_first, list(axes), sizes)
         return
-    outer = [*(a for a in first.axes if a != axis), f"{axis}_o"]
+    outer = [*(a for a in axes if a != axis), f"{axis}_o"]
     d.add(d.schedule.split(full(name, axis), shared.lanes, (f"{axis}_o", f"{axis}_v")))
     loops = [*(full(name, loop) for loop in outer), *binders, full(name, f"{axis}_v")]
     d.add(d.schedule.order(*loops) if len(loops) > 1 else d.schedule)
@@ -243,29 +381,53 @@ def derive_fused(d: Deriver, group: FusionGroup) -> None:
     d.add(d.schedule.stream(*results) if results else d.schedule)
 
 
-def _in_turn(members: Sequence[Definition]) -> list[list[Definition]]:
+def _in_turn(members: Sequence[Definition]) -> list[list[Definition]] | None:
     """Return the members in an order in which each comes behind what it reads, those together that share the loops of their sums: of sums
-    over the same ranges all, where no term of one needs another."""
-    alike = [c for c in _classes(members) if len(c) > 1 and not any(_needs_in_terms(m, c) for m in c)]
-    while (found := _ordered(members, alike)) is None:
+    over the same ranges all, where no term of one needs another, behind what is made for these terms. None where several loops need that.
+    """
+    inner = {m.tensors[0].name: m for m in _inner(members)}
+    others = [m for m in members if m.tensors[0].name not in inner]
+    needed = {id(m): _needed(definition_reads(m), inner) for m in others}
+    alike = [c for c in _classes(others) if len(c) > 1 and not any(_needs_in_terms(m, c, inner) for m in c)]
+    while (found := _ordered(others, alike, needed)) is None:
+        if not alike:
+            return None
         alike = alike[:-1]
+    made = [inner.keys() & set[str]().union(*(needed[id(m)] for m in part)) for part in found]
+    if sum(map(len, made)) > len(inner):
+        return None
+    return [[*(m for name, m in inner.items() if name in own), *part] for own, part in zip(made, found, strict=True)]
+
+
+def _needed(read: Iterable[str], inner: Mapping[str, Definition]) -> set[str]:
+    """Return what is read, and what those of it need that are made for terms."""
+    found: set[str] = set()
+    waiting = [*read]
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += definition_reads(inner[name]) if name in inner else ()
     return found
 
 
-def _needs_in_terms(definition: Definition, others: Sequence[Definition]) -> bool:
+def _needs_in_terms(definition: Definition, others: Sequence[Definition], inner: Mapping[str, Definition]) -> bool:
     names = {m.tensors[0].name for m in others}
-    return any(read.tensor in names for r in reduces(definition.pieces[0].value) for b in r.body for read in reads(b))
+    terms = (read.tensor for r in reduces(definition.pieces[0].value) for b in r.body for read in reads(b))
+    return not names.isdisjoint(_needed(terms, inner))
 
 
-def _ordered(members: Sequence[Definition], alike: Sequence[list[Definition]]) -> list[list[Definition]] | None:
-    """Return the members in parts, each behind all that it reads; None where parts need each other."""
+def _ordered(
+    members: Sequence[Definition], alike: Sequence[list[Definition]], needed: Mapping[int, Set[str]]
+) -> list[list[Definition]] | None:
+    """Return the members in parts, each behind all that it needs; None where parts need each other."""
     shared = {id(m) for c in alike for m in c}
     left = [*alike, *([m] for m in members if id(m) not in shared)]
     left.sort(key=lambda part: members.index(part[0]))
     found: list[list[Definition]] = []
     while left:
         waiting = {id(part): {m.tensors[0].name for other in left if other is not part for m in other} for part in left}
-        ready = next((part for part in left if not any(waiting[id(part)] & {*definition_reads(m)} for m in part)), None)
+        ready = next((part for part in left if not any(waiting[id(part)] & needed[id(m)] for m in part)), None)
         if ready is None:
             return None
         found.append(ready)
@@ -273,11 +435,12 @@ def _ordered(members: Sequence[Definition], alike: Sequence[list[Definition]]) -
     return found
 
 
-def _shared_binders(d: Deriver, classes: Sequence[Sequence[Definition]]) -> Iterator[str]:
-    """Let sums over the same ranges share their loops; yield the loops of all sums by their full names."""
+def _shared_binders(d: Deriver, classes: Sequence[Sequence[Definition]], count: int) -> Iterator[str]:
+    """Let sums over the same ranges share their loops, with what is made for their terms; yield the loops of all sums by their full names.
+    `count`: how many axes all share."""
     for alike in classes:
-        found = _sum(alike[0])
-        names = [b.name for b in found.binders] if found is not None else []
+        first = alike[0]
+        names = _terms(first)[count:] or first.axes[count:]
         if len(alike) > 1 and names:
             d.add(d.schedule.together(*(m.tensors[0].name for m in alike), into=names))
-        yield from (full(alike[0].tensors[0].name, n) for n in names)
+        yield from (full(first.tensors[0].name, n) for n in names)

@@ -11,7 +11,8 @@
 
 Conditions first leave the loops that they do not depend on, then the equations among them become bounds. Of comparisons that all of a loop
 stands under, also inside its lanes, the bounds follow, and the comparison stays. Only serial loops are pinned: of lanes, threads and copies
-there have to be as many as was said.
+there have to be as many as was said. But lanes that would all write one element have a condition that leaves one of them: they run one
+after the other.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from functools import reduce
 
 from codegen.loops.nodes import (
     Add,
+    Alloc,
     Binary,
     Compare,
     Expr,
@@ -44,6 +46,7 @@ from codegen.loops.nodes import (
     ValueIndex,
     Var,
 )
+from codegen.loops.verify import is_reduction
 from codegen.loops.walk import binders, free_vars, names, rename, runs_at_least_once, stores, walk
 
 _LEAVES = ("serial", "vector", "unroll")
@@ -80,12 +83,26 @@ def _block(body: Iterable[Stmt]) -> tuple[Stmt, ...]:
     for stmt in body:
         match stmt:
             case For():
-                out += _pinned(replace(stmt, body=_block(stmt.body)))
+                kind = "serial" if stmt.kind == "vector" and _leaves_one_lane(stmt) else stmt.kind
+                out += _pinned(replace(stmt, kind=kind, body=_block(stmt.body)))
             case If():
                 out.append(replace(stmt, then=_block(stmt.then), orelse=_block(stmt.orelse)))
             case _:
                 out.append(stmt)
     return tuple(out)
+
+
+def _leaves_one_lane(loop: For) -> bool:
+    """Tell whether all lanes write one element, where no two of them may: a condition leaves only one of them something to do."""
+    own = {s.buffer.name for s in walk(*loop.body) if isinstance(s, Alloc)}
+    varying = {loop.var} | {s.var for s in walk(*loop.body) if isinstance(s, For)}
+    return any(
+        s.buffer not in own
+        and varying.isdisjoint(free_vars(*s.index))
+        and not any(isinstance(part, ValueIndex) for part in walk(*s.index))
+        and not is_reduction(s)
+        for s in stores(*loop.body)
+    )
 
 
 def _pinned(loop: For) -> tuple[Stmt, ...]:

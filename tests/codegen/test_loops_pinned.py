@@ -197,3 +197,11 @@ def test_all_terms_of_a_range_that_data_say_are_gone_through(ids: list[int], siz
 )
 def test_other_comparisons_leave_a_loop_as_it_is(condition: str) -> None:
     assert "for k in 0 .. 5" in after(f"for i in 0 .. 5 {{ for k in 0 .. 5 {{ if {condition} {{ y[i, 0] = u[k, 0] }} }} }}")
+
+
+def test_lanes_of_which_a_condition_leaves_one_run_one_after_the_other() -> None:
+    lanes = "for j in 1 .. 3 vector 2 { if index(j + 1) == 2_i64 { y[N - 1, j // 3] = u[0, j] } else { y[0, j] = u[1, j] } }"
+    function = pinned(parse(f"{HEAD}{lanes.replace('j // 3', '0')}\n}}"))
+    verify(function)
+    assert "for j in 1 .. 3 serial 2" in show(function)
+    assert "vector 2" in after(lanes)

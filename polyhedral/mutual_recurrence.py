@@ -170,16 +170,28 @@ class _Search:
         return None
 
     def _first_needs(self, forms: Mapping[str, Form], pairs: Sequence[Pairs]) -> dict[str, int]:
-        """Return the offsets with which the first elements that need others run at 0, of tensors that are started apart; 0 for
-        all where these depend on sizes."""
+        """Return the offsets with which the first elements that need others run at 0, of tensors that are started apart; 0 for all where
+        these depend on sizes, and where some need others at many distances, which no offset brings closer."""
         started = {name: form for name, form in forms.items() if name in self.started}
+        if any(not self._is_uniform(p, forms) for p in pairs if p.target in started and p.source in forms):
+            return dict.fromkeys(forms, 0)
         firsts = {name: [self.recurrence.least(p, form) for p in pairs if p.target == name] for name, form in started.items()}
         known = {name: min(found) for name, found in firsts.items() if found and None not in found}  # type: ignore[type-var]
         return {name: -(known.get(name) or 0) if len(known) == len(started) else 0 for name in forms}
 
+    def _is_uniform(self, pair: Pairs, forms: Mapping[str, Form]) -> bool:
+        """Tell whether all pairs lie at one distance from each other along the forms."""
+        target, source = forms[pair.target], forms[pair.source]
+        falls, rises = self._fall(pair, target, source), self.recurrence.least_fall(pair, _backwards(target), _backwards(source))
+        return falls is not None and rises == -falls
+
     def _level(self, pairs: Sequence[Pairs], forms: Mapping[str, Form], offsets: Mapping[str, int]) -> list[Pairs]:
         left = [self.recurrence.level(p, forms, offsets) for p in pairs]
         return [p for p in left if not p.relation.is_empty()]
+
+
+def _backwards(form: Form) -> Form:
+    return tuple(-factor for factor in form)
 
 
 def _candidates(rank: int, free: frozenset[int]) -> Iterator[Form]:

@@ -145,22 +145,23 @@ def _add(joint: _Joint, parts: Mapping[str, _Part], turn: LoopNest) -> None:
                 )
         case Shared(forms, offsets, inside):
             members = [parts[alone.tensor] for alone in _alone(turn)]
-            shared, value, about = _shared_loop(joint, members, forms)
+            first = next(part for part in members if any(forms[part.stage.name]))
+            shared, value, about = _shared_loop(joint, first, members, forms)
             joint.loops.append(shared)
             joint.extents[shared], joint.forward[shared] = None, value
             joint.members[shared] = frozenset(s.name for part in members for s in part.stage.statements)
             for part in members:
-                _share(part, shared, forms[part.stage.name], affine.add(about, offsets[part.stage.name]))
+                later = offsets[part.stage.name] - offsets[first.stage.name]
+                _share(part, shared, forms[part.stage.name], affine.add(about, later))
             for inner in inside:
                 _add(joint, parts, inner)
         case _:
             assert_never(turn)
 
 
-def _shared_loop(joint: _Joint, members: Sequence[_Part], forms: Mapping[str, Form]) -> tuple[str, Affine, Affine]:
-    """Return the name of a loop that `members` share, what it is in terms of the first tensor that has an axis for it, and what it counts
-    from: where all of them go backwards, from the end."""
-    first = next(part for part in members if any(forms[part.stage.name]))
+def _shared_loop(joint: _Joint, first: _Part, members: Sequence[_Part], forms: Mapping[str, Form]) -> tuple[str, Affine, Affine]:
+    """Return the name of a loop that `members` share, what it is in terms of `first`, which has an axis for it, and what it counts from:
+    where all of them go backwards, from the end."""
     form = forms[first.stage.name]
     axis = _taken(first, form)
     assert axis is not None

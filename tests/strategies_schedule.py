@@ -460,7 +460,7 @@ def _fuse(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
 
 def _distribute(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     stage = d.stage()
-    return s.distribute(stage, d.loop(stage) if d.random.random() < 0.5 else None)
+    return s.distribute(stage, at=d.loop(stage) if d.random.random() < 0.5 else None)
 
 
 def _skew(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
@@ -519,7 +519,7 @@ def _own_loops(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     if len(some) > 1 and d.random.random() < 0.4:
         return s.order(*some)
     loops = d.random.sample(seen.loops[stage], min(len(seen.loops[stage]), d.random.choice((1, 2))))
-    return s.distribute_statements(*some, at=loops, into=[d.fresh(loop, "w")[0] for loop in loops]) if loops else None
+    return s.distribute(*some, at=loops, into=[d.fresh(loop, "w")[0] for loop in loops]) if loops else None
 
 
 def _partition(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:

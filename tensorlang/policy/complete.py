@@ -148,7 +148,7 @@ class _Completion:
         said = any(d.name == "distribute" and name in _names(d) for d in self.schedule.directives)
         if len(definition.pieces) > 1 and not said and name in seen.loops:
             for loop in (None, *seen.loops[name]):
-                (directive,) = Schedule("").distribute(name, loop).directives
+                (directive,) = Schedule("").distribute(name, at=loop).directives
                 if self.tried(directive, why="each clause has loops of its own, and asks nothing"):
                     return
 

@@ -78,13 +78,11 @@ class Schedule:
     def fuse(self, outer: str, inner: str, into: str) -> Schedule:
         return self.then(_directive("fuse", [outer, inner], [], [into]))
 
-    def distribute(self, tensor: str, at: str | None = None, into: Sequence[str] = ()) -> Schedule:
-        """Give each clause of `tensor` loops of its own from loop `at` inwards; or, with `into`, a sum, named by its range."""
-        return self.then(_directive("distribute", [tensor], [("at", [at])] if at else [], into))
-
-    def distribute_statements(self, *statements: str, at: Sequence[str], into: Sequence[str]) -> Schedule:
-        """Give `statements`, as trees print them, loops of their own in the place of those that they share."""
-        return self.then(_directive("distribute", statements, [("at", at)], into))
+    def distribute(self, *what: str, at: str | Sequence[str] | None = None, into: Sequence[str] = ()) -> Schedule:
+        """Give each clause of a tensor loops of its own, all of them or those from `at` inwards; or, with `into`, give statements as trees
+        print them, or sums by their ranges, loops of their own in the place of each loop of `at`."""
+        loops = [at] if isinstance(at, str) else at
+        return self.then(_directive("distribute", what, [("at", loops)] if loops else [], into))
 
     def together(self, *tensors: str, into: Sequence[str]) -> Schedule:
         """Make one loop each of the outermost loops of `tensors`, as many as `into` names."""

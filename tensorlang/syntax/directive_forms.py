@@ -17,8 +17,8 @@ FORMS = {
     "cluster": "write `cluster LOOP by COUNT`, about a loop that is bound to blocks",
     "cut": "write `cut LOOP at POINT, … -> PART, …`, or without names for parts that are shaped alike",
     "derive": "write `derive` alone as the last line, or `derive TENSOR, …`: what is not said of them is derived",
-    "distribute": "write `distribute TENSOR`, `distribute TENSOR at LOOP`, or `distribute BINDER at LOOP -> LOOP, …` for a sum, "
-    "`distribute STATEMENT, … at LOOP, … -> LOOP, …` for statements",
+    "distribute": "write `distribute TENSOR` or `distribute TENSOR at LOOP` for all its clauses, or "
+    "`distribute STATEMENT, … at LOOP, … -> LOOP, …`, where a sum is called by its range",
     "flatten": "write `flatten` alone, before the directives that name loops",
     "fold": "write `fold TENSOR at AXIS by COUNT`",
     "fuse": "write `fuse OUTER, INNER -> LOOP`",

@@ -85,11 +85,11 @@ def test_a_factorisation_adds_up_whole_blocks_in_registers_before_the_elements_o
         "split m.i by 8 -> i_b, i_t",
         "split m.j by 8 -> j_b, j_t",
         "order m.j_b, m.i_b, m.k, m.k_1, m.j_t, m.i_t, m.k.rest, m.k_1.rest",
-        "distribute m.k at m.j_t -> j_u, i_u",
+        "distribute m.k at m.j_t, m.i_t -> j_u, i_u",
         "order m.i_u, m.j_u",
         "unroll m.i_u",
         "vectorize m.j_u",
-        "distribute m.k_1 at m.j_t -> j_u1, i_u1",
+        "distribute m.k_1 at m.j_t, m.i_t -> j_u1, i_u1",
         "order m.i_u1, m.j_u1",
         "unroll m.i_u1",
         "vectorize m.j_u1",
@@ -169,15 +169,15 @@ def refused(directive: str, rows: int = 4) -> str:
 @pytest.mark.parametrize(
     ("directive", "code"),
     [
-        ("distribute l.k at l.ii -> iu", "S0102"),
+        ("distribute l.k at l.ii, l.ji -> iu", "S0102"),
         ("distribute l.ii at l.ji -> iu", "S0205"),
-        ("distribute l.k at l.k.rest -> iu", "S0205"),
+        ("distribute l.k at l.k.rest -> iu", "S0206"),
         ("distribute l.k -> iu, ju", "S0102"),
-        ("distribute l.k at l.ii -> jo, ju", "S0106"),
-        ("distribute l.k at l.ii -> ii, ji", "S0106"),
-        ("distribute l.k at l.ii -> iu, iu", "S0106"),
-        ("vectorize l.ji\\n    distribute l.k at l.ii -> iu, ju", "S0213"),
-        ("distribute l.k.rest at l.ii -> iu, ju", "S0301"),
+        ("distribute l.k at l.ii, l.ji -> jo, ju", "S0106"),
+        ("distribute l.k at l.ii, l.ji -> ii, ji", "S0106"),
+        ("distribute l.k at l.ii, l.ji -> iu, iu", "S0102"),
+        ("vectorize l.ji\\n    distribute l.k at l.ii, l.ji -> iu, ju", "S0213"),
+        ("distribute l.k.rest at l.ii, l.ji -> iu, ju", "S0301"),
     ],
 )
 def test_loops_of_a_sums_own_that_make_no_sense_are_refused(directive: str, code: str) -> None:
@@ -187,8 +187,42 @@ def test_loops_of_a_sums_own_that_make_no_sense_are_refused(directive: str, code
 def test_a_block_longer_than_a_tile_needs_is_refused_where_a_term_is_not_made_yet() -> None:
     with pytest.raises(CompileError) as caught:
         legal(
-            TRIANGLE.replace("block k by 4", "block k by 2").replace("DIRECTIVE", "distribute l.k at l.ii -> iu, ju").replace("ROWS", "4")
+            TRIANGLE.replace("block k by 4", "block k by 2").replace("DIRECTIVE", "distribute l.k at l.ii, l.ji -> iu, ju").replace("ROWS", "4")
         )
+    assert caught.value.diagnostics[0].code == "S0301"
+
+
+APART = """op factors(a: i32[N, N]) -> (l: i32[N, N], u: i32[N, N]) {
+    l[i, j] = a[i, j] - sum(k in 0..j) l[i, k] * u[k, j]   for j < i
+    l[i, j] = 1                                            for i == j
+    l[i, j] = 0                                            otherwise
+    u[i, j] = a[i, j] - sum(q in 0..i) l[i, q] * u[q, j]   for i <= j
+    u[i, j] = 0                                            otherwise
+}
+schedule factors for cpu {
+    block k by BLOCK
+    block q by BLOCK
+    together l, u -> j
+    tile l (i, j) by (4, 4) -> io, jo, ii, ji
+    order jo, io, l.k, u.q, ji, ii, l.k.rest, u.q.rest
+    distribute l.k at ji, ii -> jl, il
+    distribute u.q at ji, ii -> ju, iu
+    order il, jl
+    order iu, ju
+    unroll il, iu
+    vectorize jl, ju
+}"""
+
+
+def test_tensors_that_need_each_other_far_back_run_in_blocks_of_one_nest() -> None:
+    found, plan = legal(APART.replace("BLOCK", "4"))
+    for n in (0, 1, 3, 9):
+        assert_same(found.program, plan, {"N": n})
+
+
+def test_blocks_that_do_not_end_where_tiles_do_are_refused() -> None:
+    with pytest.raises(CompileError) as caught:
+        legal(APART.replace("BLOCK", "3"))
     assert caught.value.diagnostics[0].code == "S0301"
 
 

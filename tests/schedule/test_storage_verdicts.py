@@ -109,7 +109,7 @@ def test_a_copy_is_not_inlined_again() -> None:
 
 def test_loops_that_cannot_be_built_are_refused_in_words() -> None:
     p = program("scan", M=3, N=4)
-    schedule = Schedule("scan").pack("x", (), "y.j").distribute("y", "y.i")
+    schedule = Schedule("scan").pack("x", (), "y.j").distribute("y", at="y.i")
     assert "`x.pack` cannot be computed at `y.j`" in refusal(Case(p, {}, schedule))
 
 

@@ -2,7 +2,7 @@
 
     m[i, j] = a[i, j] - sum(k in 0..j) m[i, k] * m[k, j]          block k by 8
                                                                   tile m (i, j) by (8, 8) -> i_b, j_b, i_t, j_t
-    for each tile:  all terms of whole blocks, in lanes           distribute m.k at m.j_t -> j_u, i_u
+    for each tile:  all terms of whole blocks, in lanes           distribute m.k at m.j_t, m.i_t -> j_u, i_u
                     then element by element the few that are left
 
 Tiles need those before them in their row and their column. On several threads, squares of tiles of one diagonal run at the same time.
@@ -148,7 +148,7 @@ def _directives(d: Deriver, definition: Definition, found: Blocks, columns_first
     s = s.parallel(full(name, fronts[1])) if shared else s
     for number, loop in enumerate(whole):
         own = {axis: f"{axis}_u{number or ''}" for axis in (row, column)}
-        s = s.distribute(full(name, loop), full(name, points[0]), tuple(own[p.removesuffix("_t")] for p in points))
+        s = s.distribute(full(name, loop), at=[full(name, p) for p in points], into=[own[p.removesuffix("_t")] for p in points])
         rows, columns = full(name, own[row]), full(name, own[column])
         s = s.order(rows, columns) if along_columns and not found.by_terms else s
         s = s.unroll(rows, columns) if found.by_terms else s.unroll(rows).vectorize(columns)

@@ -263,7 +263,7 @@ def _derive_steps(d: Deriver, plan: Plan, group: Sequence[Definition]) -> bool:
     d.add(in_order(d.schedule, first, within))
     for member, loops, one in zip(group, known, inner, strict=True):
         outer = add_inner_loops(d, member, loops.axes[1:], one)
-        d.add(d.schedule.distribute(loops.name, full(loops.name, outer[0])) if len(member.pieces) > 1 else d.schedule)
+        d.add(d.schedule.distribute(loops.name, at=full(loops.name, outer[0])) if len(member.pieces) > 1 else d.schedule)
     placed = apply(d.program, d.since, d.layouts)
     for member in group:
         for name, axis, count in folded(placed, member, member.axes):
@@ -545,10 +545,10 @@ def _derive_member(
     if tile is not None:
         within = add_time_tile(d, definition, tile)
         add_inner_loops(d, definition, [*within, *order[2:]], replace(chosen.inner, rows=()))
-        d.add(d.schedule.distribute(name, full(name, within[-1])) if len(definition.pieces) > 1 else d.schedule)
+        d.add(d.schedule.distribute(name, at=full(name, within[-1])) if len(definition.pieces) > 1 else d.schedule)
         return None
     if separate is not None and separate < len(loops.of(order)) and separate >= len(loops.outside):
-        d.add(d.schedule.distribute(name, loops.of(order)[separate] if separate else None))
+        d.add(d.schedule.distribute(name, at=loops.of(order)[separate] if separate else None))
     outer = add_inner_loops(d, definition, order, chosen.inner)
     _add_parallel(d, definition, loops, order, separate, outer)
     return None
@@ -597,7 +597,7 @@ def _derive_named(d: Deriver, definition: Definition, loops: _Loops) -> bool:
     order = (*outer, *inner)
     separate = _separation(definition, loops, order)
     if separate is not None and len(loops.outside) <= separate < len(loops.of(order)):
-        d.add(d.schedule.distribute(loops.name, loops.of(order)[separate] if separate else None))
+        d.add(d.schedule.distribute(loops.name, at=loops.of(order)[separate] if separate else None))
     d.add(in_order(d.schedule, loops.name, [*outer, *binders, *inner]))
     _add_parallel(d, definition, loops, order, separate, outer)
     return True

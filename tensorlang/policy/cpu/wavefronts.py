@@ -262,9 +262,9 @@ def add_wavefront(d: Deriver, definition: Definition, found: Wavefront, *, neste
     d.add(in_order(d.schedule, name, [*found.outer, *inner]))
     d.add(d.schedule.unroll(full(name, point)) if found.rows else d.schedule.vectorize(full(name, point)))
     if len(definition.pieces) > 1 and found.passing:
-        d.add(d.schedule.distribute(name, full(name, inner[1])))
+        d.add(d.schedule.distribute(name, at=full(name, inner[1])))
     elif len(definition.pieces) > 1 and found.separate:
-        d.add(d.schedule.distribute(name, full(name, inner[0]) if nested or found.outer else None))
+        d.add(d.schedule.distribute(name, at=full(name, inner[0]) if nested or found.outer else None))
 
 
 def _add_shared(d: Deriver, name: str, found: Wavefront, block: str, inner: Sequence[str]) -> None:

@@ -24,13 +24,10 @@ class StoredAt:
 
 
 def _distribute(state: State, directive: syntax.Directive) -> None:
-    if directive.results and statement_of(state, operands.names(directive, directive.operands)[0]) is not None:
+    if directive.results:
         _own_loops(state, directive)
         return
     name = operands.only_name(directive)
-    if directive.results:
-        _distribute_sum(state, directive, name)
-        return
     stage = stage_of(state, directive, name)
     loop = ""
     if operands.phrase(directive, "at") is not None:
@@ -40,42 +37,17 @@ def _distribute(state: State, directive: syntax.Directive) -> None:
     put(state, replace(stage, distributed=stage.distributed | {loop}))
 
 
-def _distribute_sum(state: State, directive: syntax.Directive, name: str) -> None:
-    """Give a sum, with its start, loops of its own from one inwards: it is complete before anything else runs there."""
-    stage, binder = loop_of(state, directive, name)
-    owner, at = loop_of(state, directive, operands.name(directive, operands.the(directive, "at")))
-    if owner is not stage or binder not in stage.reductions or at in stage.reductions:
-        title = (
-            f"`{binder}` is no range of a sum" if binder not in stage.reductions else f"`{at}` is no loop of `{stage.name}` over elements"
-        )
-        raise error("S0205", title, directive.span, help=f"its sums are over {', '.join(sorted(stage.reductions)) or 'nothing'}")
-    named = [s for s in stage.statements if s.name in stage.members[binder]]
-    accumulators = {s.accumulator.name for s in named if s.accumulator is not None}
-    sums = [s for s in stage.statements if s.accumulator is not None and s.accumulator.name in accumulators]
-    members = frozenset(s.name for s in sums)
-    loops = [loop for loop in stage.loops[stage.loops.index(at) :] if loop not in stage.reductions and members <= stage.members[loop]]
-    if len(directive.results) != len(loops):
-        operands.bad(directive, f"there are {len(loops)} loops from `{at}` inwards, {', '.join(loops)}: name as many")
-    if any(loop in stage.marks for loop in loops) or stage.cuts or stage.inside is not None or len(stage.definitions) != 1:
-        title = f"loops of `{stage.name}` are peeled, shared, or run in a way of their own already"
-        raise error("S0213", title, directive.span, help="`distribute` first, then say how loops run")
-    for loop, result in zip(loops, directive.results, strict=True):
-        own = fresh_loop(state, directive, stage, result)
-        stage = stage.with_loops(members, {loop: own})
-    others = tuple(s for s in stage.statements if s not in sums)
-    put(state, replace(stage, statements=(*sums, *others)))
-
-
 def _own_loops(state: State, directive: syntax.Directive) -> None:
-    """`distribute STATEMENT, … at LOOP, … -> OWN, …`: give statements loops of their own in the place of those that they share."""
-    found = [_statement(state, directive, name) for name in operands.names(directive, directive.operands)]
-    stage, statements = found[0][0], frozenset(name for _, name in found)
+    """`distribute STATEMENT, … at LOOP, … -> OWN, …`: give statements loops of their own in the place of those that they share. A sum,
+    which is called by its range, is complete before anything else runs there."""
+    found = [_meant(state, directive, name) for name in operands.names(directive, directive.operands)]
+    stage, statements = found[0].stage, frozenset(name for one in found for name in one.statements)
     loops = [loop_of(state, directive, name) for name in operands.names(directive, operands.phrase(directive, "at") or (), at_least=0)]
     if not loops or len(loops) != len(directive.results) or len({*directive.results}) < len(loops):
         operands.bad(directive, "it gives a name of its own to each loop after `at`")
-    for owner, name in (*found, *loops):
+    for owner, name in (*((one.stage, one.name) for one in found), *loops):
         if owner is not stage:
-            raise error("S0205", f"`{name}` belongs to `{owner.name}`, `{found[0][1]}` to `{stage.name}`", directive.span)
+            raise error("S0205", f"`{name}` belongs to `{owner.name}`, `{found[0].name}` to `{stage.name}`", directive.span)
     for _, loop in loops:
         without = sorted(statements - stage.members[loop])
         if without:
@@ -86,17 +58,41 @@ def _own_loops(state: State, directive: syntax.Directive) -> None:
     for loop, name in own.items():
         if name == loop and stage.members[loop] != statements:
             raise error("S0106", f"`{loop}` is what the others run in", directive.span, help="choose another name")
-    if all(stage.members[loop] == statements for loop in own):
+    sums = frozenset(name for one in found if one.is_sum for name in one.statements)
+    first = tuple(s for s in stage.statements if s.name in sums)
+    ordered = replace(stage, statements=(*first, *(s for s in stage.statements if s.name not in sums)))
+    if all(stage.members[loop] == statements for loop in own) and ordered.statements == stage.statements:
         state.idle.append(idle_message(directive, "nothing else runs in these loops"))
-    put(state, stage.with_loops(statements, {loop: name for loop, name in own.items() if name != loop}))
+    put(state, ordered.with_loops(statements, {loop: name for loop, name in own.items() if name != loop}))
 
 
-def _statement(state: State, directive: syntax.Directive, name: str) -> tuple[Stage, str]:
+@dataclass(frozen=True, slots=True)
+class _Meant:
+    """What a name in `distribute` stands for."""
+
+    stage: Stage
+    name: str
+    statements: frozenset[str]
+    is_sum: bool
+
+
+def _meant(state: State, directive: syntax.Directive, name: str) -> _Meant:
+    """Return the statement, or the start and the steps of the sum over the range, that is called `name`."""
     found = statement_of(state, name)
-    if found is None:
+    if found is not None:
+        stage, statement = found
+        return _Meant(stage, statement, frozenset((statement,)), is_sum=False)
+    if not any(name in (loop, stage.local(loop)) for stage in state.stages.values() for loop in stage.loops):
         known = ", ".join(s.name for stage in state.stages.values() for s in stage.statements)
         raise error("S0105", f"`{name}` is no statement of this operator", directive.span, help=f"its statements are {known}")
-    return found
+    stage, binder = loop_of(state, directive, name)
+    if binder not in stage.reductions:
+        help = f"its sums are over {', '.join(sorted(stage.reductions)) or 'nothing'}"
+        raise error("S0205", f"`{binder}` is no range of a sum", directive.span, help=help)
+    named = [s for s in stage.statements if s.name in stage.members[binder]]
+    accumulators = {s.accumulator.name for s in named if s.accumulator is not None}
+    own = frozenset(s.name for s in stage.statements if s.accumulator is not None and s.accumulator.name in accumulators)
+    return _Meant(stage, binder, own, is_sum=True)
 
 
 def _idle(state: State) -> Iterator[str]:

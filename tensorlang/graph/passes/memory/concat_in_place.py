@@ -20,6 +20,7 @@ from itertools import accumulate
 from math import prod
 
 from polyhedral import affine
+from polyhedral.expr import Cond
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name
 from polyhedral.sets import bounds
@@ -101,10 +102,20 @@ def segment(program: Program, definition: Definition, piece: Piece, layouts: Map
     target = _cell(program, result.name, layouts)
     box = affine.conj(*(affine.within(axis, 0, n) for axis, n in zip(definition.axes, result.shape, strict=True)), piece.guard)
     start = affine.difference(target, source)
-    if start is None:
+    if start is None and not _differs(definition, box, affine.sub(target, source)):
         low, high = bounds((), definition.axes, box, affine.sub(target, source))
         start = affine.constant(low) if low is not None and low == high else None
     return None if start is None else Segment(value.tensor, start)
+
+
+def _differs(definition: Definition, box: Cond, distance: Affine) -> bool:
+    """Tell whether a distance is seen to be another at two elements: a corner, one of its neighbours, or the corner across. isl proves that
+    it is the same everywhere, and takes long where boundaries of many axes meet."""
+    last = [(affine.constant(n) or 1) - 1 for n in definition.tensors[0].shape]
+    points = [[0] * len(last), last, [n // 2 for n in last]]
+    points += [[*p[:k], abs(p[k] - 1), *p[k + 1 :]] for p in points for k, n in enumerate(last) if n]
+    seen = (dict(zip(definition.axes, p, strict=True)) for p in points)
+    return len({affine.evaluate(distance, at) for at in seen if affine.holds(box, at)}) > 1
 
 
 def _cell(program: Program, name: str, layouts: Mapping[str, Layout]) -> Affine:

@@ -70,9 +70,24 @@ def _float_to_int(b: Builder, x: Value, to: DType) -> Value:
         return _without_nan(b, x, _truncated(b, whole, to))
     signed = to.kind == "int"
     register = Value(to, "", x.lanes)
+    if x.lanes > 1 and b.target.is_x86:
+        return _saturated(b, x, Value(to, b.pure(f"fpto{'s' if signed else 'u'}i {x.typed} to {register.type}"), x.lanes))
     fn = b.declare(f"llvm.fpto{'s' if signed else 'u'}i.sat.{suffix(register)}.{suffix(x)}", f"{register.type} @({x.type})")
-    result = Value(to, b.pure(f"call {register.type} {fn}({x.typed})"), x.lanes)
-    return result
+    return Value(to, b.pure(f"call {register.type} {fn}({x.typed})"), x.lanes)
+
+
+def _saturated(b: Builder, x: Value, whole: Value) -> Value:
+    """Return `whole`, made of `x` where that is in the range of its type, elsewhere the nearest number of that; 0 for NaN. x86 has no
+    such instruction, and LLVM would convert the lanes of its own one by one."""
+    (low, high), kind = integer_range(whole.dtype), of_lanes("i1", x.lanes)
+
+    def where(condition: str, limit: float, this: str, that: str) -> str:
+        holds = b.pure(f"fcmp {condition} {x.typed}, {constant(x, limit)}")
+        return b.pure(f"select {kind} {holds}, {whole.type} {this}, {whole.type} {that}")
+
+    text = where("oge", float(low), whole.text, constant(whole, low))
+    text = where("oge", float(high + 1), constant(whole, high), text)
+    return _without_nan(b, x, Value(whole.dtype, text, x.lanes))
 
 
 def rounded(b: Builder, x: Value, offset: int, to: DType) -> Value:

@@ -7,7 +7,7 @@ from llvm_run import LEVELS, check, values
 from codegen.dtypes import DTYPES, DType
 from codegen.llvm.arithmetic import ALL_OR_BOTH
 from codegen.llvm.emit import emit
-from codegen.llvm.jit import compile_object
+from codegen.llvm.jit import assembly, compile_object
 from codegen.llvm.target import Target, named
 from codegen.loops.parser import parse
 
@@ -232,3 +232,10 @@ def test_other_processors_have_extremes_as_instructions() -> None:
     text = "func f()(x: f32[4], y: f32[4], out z: f32[4]) { for j in 0 .. 4 vector 4 { z[j] = max(x[j], y[j]) } }"
     module = emit(parse(text), named("aarch64"))
     assert "llvm.maximum.v4f32" in module and compile_object(module, named("aarch64"))
+
+
+@pytest.mark.parametrize(("source", "to", "lanes", "one"), [("f32", "i32", 16, "vcvttps2dq"), ("f64", "i64", 8, "vcvttpd2qq")])
+def test_lanes_of_floats_become_integers_by_one_instruction_that_limits_are_chosen_over(source: str, to: str, lanes: int, one: str) -> None:
+    text = f"func f()(x: {source}[{lanes}], out z: {to}[{lanes}]) {{ for j in 0 .. {lanes} vector {lanes} {{ z[j] = {to}(x[j]) }} }}"
+    made = assembly(emit(parse(text), named("x86-64-v4")), named("x86-64-v4"))
+    assert made.count(one) == 1 and "vcvtts" not in made

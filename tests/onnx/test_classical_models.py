@@ -231,3 +231,53 @@ def test_support_vectors(kernel: str, one_class: int) -> None:
     x, vectors, weights = random.standard_normal((6, 3)).astype(F32), random.standard_normal(12), random.standard_normal(4)
     given = {"coefficients": weights, "rho": [0.25], "kernel_params": [0.5, 0.25, 3.0], "one_class": one_class}
     check("SVMRegressor", x, version=1, support_vectors=vectors, n_supports=4, kernel_type=kernel, **given)
+
+
+@pytest.mark.parametrize("kernel", ["LINEAR", "POLY", "RBF", "SIGMOID"])
+@pytest.mark.parametrize("per_class", [[3, 2], [2, 4, 1], [1, 2, 0, 3]])
+@pytest.mark.parametrize("certain", [False, True])
+def test_machines_of_pairs_of_classes_vote(kernel: str, per_class: list[int], certain: bool) -> None:
+    classes, count, random = len(per_class), sum(per_class), np.random.default_rng(len(per_class))
+    pairs = classes * (classes - 1) // 2
+    given: dict[str, Any] = {
+        "support_vectors": random.standard_normal(count * 3),
+        "coefficients": random.standard_normal(count * (classes - 1)),
+        "rho": random.standard_normal(pairs) / 4,
+        "kernel_params": [0.5, 0.25, 3.0],
+    }
+    if certain:
+        given |= {"prob_a": -1 - random.random(pairs), "prob_b": random.standard_normal(pairs) / 4}
+    x = random.standard_normal((7, 3)).astype(F32)
+    labels = [10 * k for k in range(classes)]
+    check("SVMClassifier", x, outputs=2, version=1, classlabels_ints=labels, vectors_per_class=per_class, kernel_type=kernel, **given)
+
+
+@pytest.mark.parametrize("transform", ["NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO"])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_scores_of_machines_are_transformed(classes: int, transform: str) -> None:
+    random, pairs = np.random.default_rng(7), classes * (classes - 1) // 2
+    given = {"support_vectors": random.standard_normal(6 * 3), "coefficients": random.standard_normal(6 * (classes - 1))}
+    words = ["a", "b", "c"][:classes]
+    x, rho, per_class = random.standard_normal((5, 3)).astype(F32), random.standard_normal(pairs), [6 // classes] * classes
+    check(
+        "SVMClassifier", x, outputs=2, version=1, classlabels_strings=words, vectors_per_class=per_class, rho=rho,
+        kernel_params=[0.3, 0.0, 3.0], kernel_type="RBF", post_transform=transform, **given,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("positive", [False, True])
+@pytest.mark.parametrize("classes", [1, 2, 3])
+def test_classes_without_vectors_have_linear_scores(classes: int, positive: bool) -> None:
+    random = np.random.default_rng(classes)
+    w, x = random.standard_normal(4 * classes), random.standard_normal((9, 4)).astype(F32)
+    w = np.abs(w) if positive else w
+    linear = {"kernel_type": "LINEAR", "kernel_params": [0.0, 0.0, 0.0], "coefficients": w, "rho": [0.125]}
+    check("SVMClassifier", x, outputs=2, version=1, classlabels_ints=list(range(classes)), **linear)
+
+
+def test_machines_that_do_not_fit_their_classes_are_refused() -> None:
+    given = {"support_vectors": [0.0] * 6, "coefficients": [1.0] * 3, "rho": [0.0], "classlabels_ints": [0, 1], "vectors_per_class": [1, 2]}
+    x = rows(4, 2)
+    for change in ({"rho": [0.0, 1.0]}, {"coefficients": [1.0]}, {"vectors_per_class": [3]}, {"support_vectors": [0.0]}, {"prob_a": [1.0]}):
+        with pytest.raises(CompileError, match="O012"):
+            tl.compile(model("SVMClassifier", {"x": x}, 2, 1, **{**given, **change}))

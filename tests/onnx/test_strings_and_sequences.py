@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
@@ -103,6 +104,37 @@ def test_a_pattern_that_looks_back_is_refused() -> None:
     nodes = [helper.make_node("RegexFullMatch", ["a"], ["y"], pattern=r"(a)\1")]
     with pytest.raises(CompileError, match="RE2"):
         compiled(nodes, [value("a", STRING, [1])], [value("y", TensorProto.BOOL, [1])])(words("aa"))
+
+
+def test_classes_of_characters_are_those_of_ascii() -> None:
+    nodes = [helper.make_node("RegexFullMatch", ["x"], ["y"], pattern="[[:alpha:]_]+|\\d+")]
+    found = compiled(nodes, [value("x", STRING, ["n"])], [value("y", TensorProto.BOOL, ["n"])])
+    assert found.run({"x": words("ab_c", "12", "\u0664", "\u00e9", "")})["y"].tolist() == [True, True, False, False, False]
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"separators": [" "], "mincharnum": 1},
+        {"separators": [" ", ",+", "[0-9]"], "mincharnum": 2},
+        {"separators": ["a|ab"], "mincharnum": 1},
+        {"separators": [""], "mincharnum": 1},
+        {"tokenexp": "[a-zA-Z0-9_]+", "mincharnum": 2},
+        {"tokenexp": "a|ab|abc", "mincharnum": 1},
+        {"tokenexp": "a*(ab)*", "mincharnum": 1},
+        {"tokenexp": ".", "mincharnum": 1},
+        {"tokenexp": "\\w", "mincharnum": 1},
+    ],
+)
+@pytest.mark.parametrize("mark", [0, 1])
+def test_strings_are_split_into_words(attributes: dict[str, Any], mark: int) -> None:
+    node = helper.make_node("Tokenizer", ["x"], ["y"], domain="com.microsoft", pad_value="#", mark=mark, **attributes)
+    graph = helper.make_graph([node], "g", [value("x", STRING, [None, None])], [value("y", STRING, None)])
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("com.microsoft", 1)]
+    made = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    given = np.array([["one two,, three4five", " a  ab abc aabab"], ["", "\u00e9t\u00e9 !"]], object)
+    (expected,) = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, {"x": given})
+    assert tl.compile(made, threads=1).run({"x": given})["y"].tolist() == expected.tolist()
 
 
 def test_sequences_go_in_and_come_out_as_lists_of_any_length() -> None:

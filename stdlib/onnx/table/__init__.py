@@ -32,6 +32,7 @@ from stdlib.onnx.table import (
     shapes,
     spectral,
     strings,
+    support_vectors,
     training,
     trees,
 )
@@ -61,6 +62,7 @@ for _module in (
     strings,
     training,
     features,
+    support_vectors,
     trees,
     legacy,
     microsoft,

@@ -53,24 +53,31 @@ def labelled(n: Site, scores: Value, labels: Array, transform: str, above: float
     rows = scores.shape[0]
     if above is None:
         best = n.op("arg_max", scores, axis=1)
-        return _taken(n, labels, n.view(best, (rows,))), transformed(n, scores, transform)
+        return labels_at(n, labels, n.view(best, (rows,))), transformed(n, scores, transform)
     label = label_of_two(n, scores, labels, above)
     if transform == "PROBIT":
         return label, transformed(n, scores, transform)
+    return label, both_scores(n, scores, transform, share)
+
+
+def both_scores(n: Site, scores: Value, transform: str, share: bool) -> Value:
+    """Return the scores of two classes from those of the second: of the first the negative, before a LOGISTIC transform too, or, of a share,
+    what is left of 1."""
     first = n.op("map", scores, f="negate")
     if transform == "LOGISTIC":
         first, scores = (n.op("map", value, f="sigmoid") for value in (first, scores))
     elif share:
         first = n.op("sub", n.filled((), scores.dtype, 1), scores)
-    return label, joined(n, (first, scores), 1)
+    return joined(n, (first, scores), 1)
 
 
 def label_of_two(n: Site, sums: Value, labels: Array, above: float) -> Value:
     """Return the second label for rows whose sum, one column, is greater than `above`, the first for others."""
     second = n.op("greater", sums, n.filled((), sums.dtype, above))
-    return _taken(n, labels, n.view(n.op("cast_i64", second), (sums.shape[0],)))
+    return labels_at(n, labels, n.view(n.op("cast_i64", second), (sums.shape[0],)))
 
 
-def _taken(n: Site, labels: Array, at: Value) -> Value:
+def labels_at(n: Site, labels: Array, at: Value) -> Value:
+    """Return the labels of classes by their numbers."""
     table = n.constant(labels)
     return n.of_texts(n.op("gather", table, at, axis=0), table)

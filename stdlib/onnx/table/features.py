@@ -9,7 +9,7 @@ import numpy as np
 from codegen.dtypes import DTYPES
 from stdlib.onnx.model import Array
 from stdlib.onnx.site import Result, Site
-from stdlib.onnx.table.classes import ML, labelled, labels_of, transformed, transformed_results
+from stdlib.onnx.table.classes import ML, labelled, labels_of, transformed_results
 from stdlib.onnx.table.elementwise import cast
 from stdlib.onnx.table.entry import Entry
 from stdlib.onnx.table.moving import joined
@@ -20,19 +20,19 @@ FEW = 32
 """Tables of so many keys at most are searched from the front."""
 
 
-def _reals(n: Site, name: str, default: tuple[float, ...] = ()) -> Array:
+def reals(n: Site, name: str, default: tuple[float, ...] = ()) -> Array:
     found = n.node.attributes.get(name, default)
     return np.array(found if isinstance(found, tuple) else (), np.float32)
 
 
-def _rows(n: Site) -> Value:
+def feature_rows(n: Site) -> Value:
     x = n.arg(0)
     if len(x.shape) not in (1, 2):
         raise n.wrong(f"the shape {list(x.shape)} is not that of rows of features")
     return cast(n, x if len(x.shape) == 2 else n.view(x, (1, *x.shape)), F32)
 
 
-def _linear(n: Site, x: Value, coefficients: Array, intercepts: Array, targets: int) -> Value:
+def linear(n: Site, x: Value, coefficients: Array, intercepts: Array, targets: int) -> Value:
     if coefficients.size != targets * x.shape[1] or intercepts.size not in (0, targets):
         raise n.wrong(f"{coefficients.size} coefficients and {intercepts.size} intercepts for {x.shape[1]} features and {targets} results")
     y = n.op("matmul", x, n.constant(np.ascontiguousarray(coefficients.reshape(targets, x.shape[1]).T)))
@@ -41,14 +41,14 @@ def _linear(n: Site, x: Value, coefficients: Array, intercepts: Array, targets: 
 
 def linear_regressor(n: Site) -> Result:
     targets = n.integer("targets", 1, low=1)
-    return transformed_results(n, _linear(n, _rows(n), _reals(n, "coefficients"), _reals(n, "intercepts"), targets))
+    return transformed_results(n, linear(n, feature_rows(n), reals(n, "coefficients"), reals(n, "intercepts"), targets))
 
 
 def linear_classifier(n: Site) -> Result:
-    labels, intercepts = labels_of(n, "classlabels_ints", "classlabels_strings"), _reals(n, "intercepts")
-    x, coefficients, transform = _rows(n), _reals(n, "coefficients"), n.text("post_transform", "NONE")
+    labels, intercepts = labels_of(n, "classlabels_ints", "classlabels_strings"), reals(n, "intercepts")
+    x, coefficients, transform = feature_rows(n), reals(n, "coefficients"), n.text("post_transform", "NONE")
     scores = coefficients.size // max(1, x.shape[1])
-    y = _linear(n, x, coefficients, intercepts, scores)
+    y = linear(n, x, coefficients, intercepts, scores)
     if scores == 1 and len(labels) == 2:
         return labelled(n, y, labels, transform, 0.0, share=True)
     if scores != len(labels):
@@ -56,41 +56,10 @@ def linear_classifier(n: Site) -> Result:
     return labelled(n, y, labels, transform)
 
 
-def kernel_regressor(n: Site) -> Result:
-    """Sums of likenesses to vectors, by a kernel; without vectors a linear model."""
-    x, count = _rows(n), n.integer("n_supports", 0, low=0)
-    coefficients, rho = _reals(n, "coefficients"), _reals(n, "rho")
-    if not count:
-        y = _linear(n, x, coefficients, rho, 1)
-    else:
-        vectors = _reals(n, "support_vectors")
-        if vectors.size != count * x.shape[1] or coefficients.size != count or rho.size != 1:
-            raise n.wrong(f"{vectors.size} numbers and {coefficients.size} coefficients for {count} vectors of {x.shape[1]} features")
-        likeness = _likeness(n, x, vectors.reshape(count, x.shape[1]))
-        y = n.op("add", n.op("matmul", likeness, n.constant(coefficients.reshape(count, 1))), n.constant(rho))
-    if n.flag("one_class"):
-        positive = n.op("greater", y, n.filled((), y.dtype))
-        return n.op("select", positive, n.filled((), y.dtype, 1), n.filled((), y.dtype, -1))
-    return transformed(n, y, n.text("post_transform", "NONE"))
-
-
-def _likeness(n: Site, x: Value, vectors: Array) -> Value:
-    gamma, offset, degree = (*_reals(n, "kernel_params").tolist(), 0.0, 0.0, 0.0)[:3]
-    match n.text("kernel_type", "LINEAR", ("LINEAR", "POLY", "RBF", "SIGMOID")):
-        case "LINEAR":
-            return n.op("matmul", x, n.constant(np.ascontiguousarray(vectors.T)))
-        case "RBF":
-            return n.op("radial_kernel", x, n.constant(vectors), gamma=gamma)
-        case "POLY":
-            return n.op("polynomial_kernel", x, n.constant(vectors), gamma=gamma, offset=offset, degree=degree)
-        case _:
-            return n.op("tangent_kernel", x, n.constant(vectors), gamma=gamma, offset=offset)
-
-
 def scaler(n: Site) -> Result:
     x = cast(n, n.arg(0), F32)
     for operator, name in (("sub", "offset"), ("mul", "scale")):
-        table = _reals(n, name)
+        table = reals(n, name)
         if table.size not in (0, 1) and table.shape != x.shape[-1:]:
             raise n.wrong(f"{table.size} numbers as {name} for the shape {list(x.shape)}")
         x = n.op(operator, x, n.constant(table if table.size > 1 else table.reshape(()))) if table.size else x
@@ -227,7 +196,6 @@ def looked_up(n: Site, x: Value, keys: Array, values: Array, default: Array) -> 
 RULES = (
     Entry("LinearRegressor", 1, 1, linear_regressor, ML),
     Entry("LinearClassifier", 1, 1, linear_classifier, ML),
-    Entry("SVMRegressor", 1, 1, kernel_regressor, ML),
     Entry("Scaler", 1, 1, scaler, ML),
     Entry("Normalizer", 1, 1, normalizer, ML),
     Entry("Binarizer", 1, 1, binarizer, ML),

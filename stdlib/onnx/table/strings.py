@@ -11,7 +11,7 @@ import numpy as np
 from codegen.dtypes import DTYPES, DType
 from stdlib.onnx.model import Array, Node
 from stdlib.onnx.site import Result, Site
-from stdlib.onnx.table.entry import Entry
+from stdlib.onnx.table.entry import Entry, microsoft
 from tensorlang.diagnostics import CompileError
 from tensorlang.graph.nodes import Value
 
@@ -29,7 +29,7 @@ _TAKES = frozenset(
         "Cast", "CastLike", "CastMap", "CategoryMapper", "DictVectorizer", "Equal", "If", "LabelEncoder",
         "Loop", "OneHotEncoder", "OptionalHasElement",
         "RegexFullMatch", "Scan", "SequenceLength", "SequenceMap", "Shape", "Size", "StringConcat", "StringNormalizer",
-        "StringSplit", "TfIdfVectorizer",
+        "StringSplit", "TfIdfVectorizer", "Tokenizer",
     )
 )  # fmt: skip
 """Others that take strings, and what they return says each itself."""
@@ -98,21 +98,100 @@ def split(n: Site) -> Result:
 
 
 _BEYOND_RE2 = re.compile(r"\(\?(=|!|<=|<!|>|P=|\()|(?<!\\)(\\\\)*\\[1-9]|[*+?}]\+")
+_CLASSES = {
+    "alnum": "0-9A-Za-z", "alpha": "A-Za-z", "blank": r"\t ", "digit": "0-9", "lower": "a-z", "punct": r"!-/:-@\[-`{-~", "space": r"\t-\r ",
+    "upper": "A-Z", "word": r"\w", "xdigit": "0-9A-Fa-f",
+}  # fmt: skip
+"""The classes of characters that RE2 has in brackets, and Python's expressions do not."""
+
+
+def _pattern(n: Site, pattern: str) -> re.Pattern[str]:
+    """Return a regular expression of RE2, whose classes are those of ASCII."""
+    if _BEYOND_RE2.search(pattern):
+        raise n.wrong(f"the pattern {pattern!r} looks around or back, which RE2 does not")
+    python = re.sub(r"\[:(\w+):\]", lambda found: _CLASSES.get(found[1], found[0]), pattern)
+    if "[:" in python:
+        raise n.unsupported(f"the pattern {pattern!r}")
+    try:
+        return re.compile(python, re.ASCII)
+    except (re.error, OverflowError, RecursionError) as problem:
+        raise n.wrong(f"the pattern {pattern!r} is none: {problem}") from problem
 
 
 def full_match(n: Site) -> Result:
-    pattern = n.text("pattern", "")
-    if _BEYOND_RE2.search(pattern):
-        raise n.wrong(f"the pattern {pattern!r} looks around or back, which RE2 does not")
-    try:
-        compiled = re.compile(pattern)
-    except (re.error, OverflowError, RecursionError) as problem:
-        raise n.wrong(f"the pattern {pattern!r} is none: {problem}") from problem
+    compiled = _pattern(n, n.text("pattern", ""))
 
     def matches(array: Array) -> tuple[Array]:
         return (np.array([compiled.fullmatch(t) is not None for t in array.flat], np.bool_).reshape(array.shape),)
 
     return n.hosted(matches, _text(n, 0))
+
+
+def tokens(n: Site) -> Result:
+    """The words of each string along a new axis: what matches an expression, or what is left between separators. Tokenizer of onnxruntime."""
+    separators, expression = n.node.attributes.get("separators", ()), n.text("tokenexp", "")
+    marked, filler, shortest = n.flag("mark"), n.text("pad_value", ""), n.integer("mincharnum", 1, low=1)
+    given = [str(separator) for separator in separators] if isinstance(separators, tuple) else []
+    x = _text(n, 0)
+    if len(x.shape) not in (1, 2) or bool(given) == bool(expression):
+        raise n.wrong(f"strings of the shape {list(x.shape)}, {len(given)} separators and the expression {expression!r}")
+    single = expression == "." or given == [""]
+    between = [] if single else [_pattern(n, separator) for separator in given]
+    word = _pattern(n, expression) if expression and not single else None
+
+    def of_one(text: str) -> list[str]:
+        if single:
+            return list(text)
+        if word is not None:
+            return [text[at:end] for at, end in _longest_matches(word, text) if end - at >= shortest]
+        parts = [text]
+        for separator in between:
+            parts = [part for whole in parts for part in _parts(separator, whole) if len(part) >= shortest]
+        return parts
+
+    def split_up(array: Array) -> tuple[Array]:
+        rows = [of_one(text) for text in array.flat]
+        width = max(map(len, rows), default=0)
+        if marked and width:
+            rows, width = [["\x02", *row, "\x03"] for row in rows], width + 2
+        padded = [part for row in rows for part in (*row, *[filler] * (width - len(row)))]
+        return (_strings(padded, (*array.shape, width)),)
+
+    return n.hosted(split_up, x)
+
+
+def _parts(separator: re.Pattern[str], text: str) -> list[str]:
+    """Return what is left of a string between separators."""
+    found = _longest_matches(separator, text)
+    starts, ends = [0, *(end if end > at else end + 1 for at, end in found)], [*(at for at, _ in found), len(text)]
+    return [text[start:end] for start, end in zip(starts, ends, strict=True)]
+
+
+def _longest_matches(pattern: re.Pattern[str], text: str) -> list[tuple[int, int]]:
+    """Return where matches begin and end, the first first, and of several that begin at a place the longest."""
+    found, start = [], 0
+    greedy = _is_greedy(pattern)
+    while start <= len(text):
+        match = pattern.search(text, start)
+        if match is None:
+            break
+        at, end = match.span()
+        if not greedy:
+            end = next(last for last in range(len(text), end - 1, -1) if last == end or pattern.fullmatch(text, at, last))
+        found.append((at, end))
+        start = max(end, at + 1)
+    return found
+
+
+_ONE_CHARACTER = re.compile(r"(\\[dDsSwW\\.+*?()\[\]{}|^$-]|\[(\\.|[^\]\\])(\\.|[^\]\\])*\]|[^\\.+*?()\[\]{}|^$])")
+
+
+def _is_greedy(pattern: re.Pattern[str]) -> bool:
+    """Tell whether an expression is so simple, characters of which the last may be repeated, that the first match is the longest."""
+    rest = pattern.pattern
+    while found := _ONE_CHARACTER.match(rest):
+        rest = rest[found.end() :]
+    return rest in ("", "+", "*", "?")
 
 
 def to_numbers(n: Site, x: Value, dtype: DType) -> Value:
@@ -195,4 +274,5 @@ RULES = (
     Entry("StringSplit", 20, 20, split),
     Entry("RegexFullMatch", 20, 20, full_match),
     Entry("TfIdfVectorizer", 9, 9, tf_idf),
+    microsoft("Tokenizer", tokens),
 )

@@ -18,6 +18,7 @@ from stdlib.onnx.table import (
     maps,
     microsoft,
     microsoft_attention,
+    microsoft_experts,
     microsoft_moving,
     microsoft_quantised,
     moving,
@@ -69,6 +70,7 @@ for _module in (
     legacy,
     microsoft,
     microsoft_attention,
+    microsoft_experts,
     microsoft_moving,
     microsoft_quantised,
 ):

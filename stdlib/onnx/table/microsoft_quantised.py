@@ -187,9 +187,9 @@ def gather_blocks(n: Site) -> Value:
         raise n.unsupported(f"elements of {x.dtype}")
     middle = 0
     if x.dtype == DTYPES["u8"]:
-        x, middle = _rows_of_numbers(n, x, bits), 1 << (bits - 1)
+        x, middle = rows_of_numbers(n, x, bits), 1 << (bits - 1)
         if zeros is not None:
-            zeros = slice_axis(n, _rows_of_numbers(n, zeros, bits), rank - 1, 0, scales.shape[-1])
+            zeros = slice_axis(n, rows_of_numbers(n, zeros, bits), rank - 1, 0, scales.shape[-1])
     blocks = tuple(-(-extent // size) if k == along else extent for k, extent in enumerate(x.shape))
     if scales.shape != blocks or (zeros is not None and zeros.shape != blocks):
         raise n.wrong(f"scales of the shape {list(scales.shape)} for the shape {list(x.shape)} in blocks of {size} along axis {along}")
@@ -200,7 +200,7 @@ def gather_blocks(n: Site) -> Value:
     return n.op("dequantise", taken[0], scale, zero)
 
 
-def _rows_of_numbers(n: Site, x: Value, bits: int) -> Value:
+def rows_of_numbers(n: Site, x: Value, bits: int) -> Value:
     """Return the numbers of a few bits in rows of bytes."""
     shape = (*x.shape[:-1], x.shape[-1] * 8 // bits)
     return n.view(_numbers(n, x, bits, prod(shape)), shape)

@@ -1,0 +1,137 @@
+"""Mixtures of experts: each row goes through the few networks that a router chooses for it. Domain com.microsoft."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf, prod
+
+from codegen.dtypes import DTYPES
+from stdlib.onnx.site import Site
+from stdlib.onnx.table.elementwise import cast
+from stdlib.onnx.table.entry import microsoft
+from stdlib.onnx.table.indexing import top_k_options
+from stdlib.onnx.table.microsoft import gated
+from stdlib.onnx.table.microsoft_quantised import rows_of_numbers
+from stdlib.onnx.table.moving import slice_axis
+from tensorlang.graph.nodes import Value
+
+Layer = Callable[[Value, Value], Value]
+"""What of [rows, experts or 1, width] and the numbers of the experts makes [rows, experts, width]."""
+_ACTIVATIONS = {"relu": "relu", "gelu": "gelu_tanh", "silu": "silu", "identity": ""}
+
+
+def experts(n: Site) -> Value:
+    """Shares are those of a softmax of all experts, made to add up to 1 where the node says so."""
+    if n.maybe(6) is not None or n.maybe(7) is not None:
+        raise n.unsupported("a third layer of its own")
+    shares, at = _chosen(n, n.op("softmax", cast(n, n.arg(1), DTYPES["f32"]), axis=1))
+    if n.flag("normalize_routing_weights"):
+        shares = _of_one(n, shares)
+    return _mixed(n, shares, at, _layer(n, 2, 3), _layer(n, 4, 5))
+
+
+def quantised_experts(n: Site) -> Value:
+    """Shares are those of a softmax of the chosen ones, or given."""
+    if any(n.maybe(k) is not None for k in (8, 9, 10, 13)) or any(n.maybe(k) is not None for k in range(15, 21)):
+        raise n.unsupported("a third layer of its own, or scales of all weights or of activations")
+    if n.text("quant_type", "int") != "int":
+        raise n.unsupported(f"weights of the kind {n.text('quant_type', 'int')}")
+    if n.integer("weights_prepacked", -1) == 1:
+        raise n.unsupported("weights in the layout of one device")
+    n.without_effect("accuracy_level", "weights_prepacked", "fc3_expert_weight_bits")
+    shares, at = _chosen(n, cast(n, n.arg(1), DTYPES["f32"]))
+    given, normalised = n.maybe(14), n.flag("normalize_routing_weights")
+    if given is None:
+        shares = n.op("softmax", shares, axis=1)
+    else:
+        shares = n.op("gather_elements", cast(n, given, DTYPES["f32"]), at, axis=1)
+        shares = _of_one(n, shares) if normalised else shares
+    bits = n.integer("expert_weight_bits", 4)
+    layers = [
+        _quantised_layer(n, k, bias, zeros, n.integer(f"fc{name}_expert_weight_bits", bits))
+        for name, k, bias, zeros in ((1, 2, 4, 11), (2, 5, 7, 12))
+    ]
+    return _mixed(n, shares, at, *layers)
+
+
+def _chosen(n: Site, scores: Value) -> tuple[Value, Value]:
+    """Return the greatest scores of each row, and the numbers of their experts."""
+    count = n.integer("k", 1, low=1)
+    if n.flag("use_sparse_mixer"):
+        raise n.unsupported("use_sparse_mixer = 1")
+    if len(scores.shape) != 2 or count > scores.shape[1]:
+        raise n.wrong(f"{count} experts of scores of the shape {list(scores.shape)}")
+    found = n.ops("top_largest", scores, axis=1, count=count, **top_k_options(scores.shape[1], count, scores.dtype))
+    return found[0], found[1]
+
+
+def _of_one(n: Site, shares: Value) -> Value:
+    return n.op("div", shares, n.view(n.op("reduce_sum", shares, axis=1), (shares.shape[0], 1)))
+
+
+def _mixed(n: Site, shares: Value, at: Value, first: Layer, second: Layer) -> Value:
+    """Return what the chosen experts make of each row, by their shares."""
+    x = n.arg(0)
+    rows = prod(x.shape[:-1])
+    if len(x.shape) not in (2, 3) or rows != shares.shape[0]:
+        raise n.wrong(f"scores of {shares.shape[0]} rows for the shape {list(x.shape)}")
+    found = second(_activated(n, first(n.view(cast(n, x, DTYPES["f32"]), (rows, 1, x.shape[-1])), at)), at)
+    y = n.op("matmul", n.view(shares, (rows, 1, shares.shape[1])), found)
+    return cast(n, n.view(y, (*x.shape[:-1], y.shape[2])), x.dtype)
+
+
+def _activated(n: Site, x: Value) -> Value:
+    """Return what follows the first layer; of `swiglu` it has two halves, which alternate or stand one behind the other."""
+    how = n.text("activation_type", "relu", (*_ACTIVATIONS, "swiglu"))
+    alpha, beta, limit = n.real("activation_alpha", 1.0), n.real("activation_beta", 0.0), n.real("swiglu_limit", inf)
+    fusion = n.integer("swiglu_fusion", 0, 0, 2)
+    if n.flag("swiglu_limit_after_activation"):
+        raise n.unsupported("swiglu_limit_after_activation = 1")
+    if how != "swiglu":
+        return n.op("map", x, f=_ACTIVATIONS[how]) if how != "identity" else x
+    if not fusion or x.shape[2] % 2:
+        raise n.unsupported("swiglu_fusion = 0")
+    rows, count, width = x.shape
+    axis, shape = (3, (rows, count, width // 2, 2)) if fusion == 1 else (2, (rows, count, 2, width // 2))
+    halves = n.view(x, shape)
+    gate, up = (n.view(slice_axis(n, halves, axis, k, 1), (rows, count, width // 2)) for k in (0, 1))
+    return gated(n, gate, up, alpha, beta, limit)
+
+
+def _bias(n: Site, k: int, count: int, width: int) -> Value:
+    bias = n.maybe(k)
+    if bias is not None and bias.shape != (count, width):
+        raise n.wrong(f"a bias of the shape {list(bias.shape)} for {count} layers of {width} elements")
+    return n.filled((1, 1), DTYPES["f32"]) if bias is None else cast(n, bias, DTYPES["f32"])
+
+
+def _layer(n: Site, k: int, bias: int) -> Layer:
+    w = n.arg(k)
+    if len(w.shape) != 3:
+        raise n.wrong(f"weights of the shape {list(w.shape)}")
+    weights, more = cast(n, w, DTYPES["f32"]), _bias(n, bias, *w.shape[:2])
+    return lambda x, at: n.op("chosen_linear", x, weights, more, at)
+
+
+def _quantised_layer(n: Site, k: int, bias: int, zeros: int, bits: int) -> Layer:
+    packed, scale, zero = n.arg(k), n.arg(k + 1), n.maybe(zeros)
+    if len(packed.shape) != 3 or scale.shape[:2] != packed.shape[:2]:
+        raise n.wrong(f"weights of the shape {list(packed.shape)} and scales of {list(scale.shape)}")
+    count, width = packed.shape[:2]
+    weights = rows_of_numbers(n, packed, bits)
+    size = n.integer("block_size", 0) or weights.shape[2]
+    blocks = -(-weights.shape[2] // size)
+    scales = n.view(cast(n, scale, DTYPES["f32"]), (count, width, blocks))
+    if zero is None:
+        middle = n.filled((1, 1, 1), weights.dtype, 1 << (bits - 1))
+    else:
+        each = rows_of_numbers(n, zero, bits)  # of whole bytes: in rows of blocks, or all of an expert in one
+        middle = n.view(slice_axis(n, each, len(each.shape) - 1, 0, width if len(each.shape) == 2 else blocks), (count, width, blocks))
+    more = _bias(n, bias, count, width)
+    return lambda x, at: n.op("chosen_quantised_linear", x, weights, scales, middle, more, at, block=size)
+
+
+RULES = (
+    microsoft("MoE", experts),
+    microsoft("QMoE", quantised_experts),
+)

@@ -1,0 +1,70 @@
+"""Mixtures of experts compute what onnxruntime computes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from microsoft_operators import Array, check, draw, model
+
+import tensorlang as tl
+from tensorlang.diagnostics import CompileError
+
+ROWS, EXPERTS, WIDTH, INNER = 3, 4, 16, 8
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu", "silu", "identity"])
+@pytest.mark.parametrize("normalised", [0, 1])
+def test_rows_go_through_the_experts_chosen_for_them(activation: str, normalised: int) -> None:
+    x, scores = draw(1, ROWS, WIDTH), draw(ROWS, EXPERTS)
+    first, second = draw(EXPERTS, INNER, WIDTH) / 4, draw(EXPERTS, WIDTH, INNER) / 4
+    check(
+        "MoE", x, scores, first, draw(EXPERTS, INNER), second, draw(EXPERTS, WIDTH), k=2, activation_type=activation,
+        normalize_routing_weights=normalised,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("more", [{}, {"activation_alpha": 1.702, "activation_beta": 1.0, "swiglu_limit": 0.5}])
+def test_experts_may_be_gated(more: dict[str, float]) -> None:
+    first, second = draw(EXPERTS, 2 * INNER, WIDTH) / 4, draw(EXPERTS, WIDTH, INNER) / 4
+    x, scores = draw(ROWS, WIDTH), draw(ROWS, EXPERTS)
+    check("MoE", x, scores, first, None, second, k=1, activation_type="swiglu", swiglu_fusion=1, **more)
+
+
+def packed(numbers: Array, bits: int) -> Array:
+    each = 8 // bits
+    rows = np.pad(numbers, [(0, 0)] * (numbers.ndim - 1) + [(0, -numbers.shape[-1] % each)]).reshape(*numbers.shape[:-1], -1, each)
+    return np.asarray(sum(rows[..., k] << (bits * k) for k in range(each)), np.uint8)
+
+
+def quantised(rows: int, columns: int, bits: int, blocks: int, seed: int) -> tuple[Array, Array, Array]:
+    random = np.random.default_rng(seed)
+    numbers, zeros = (random.integers(0, 1 << bits, (EXPERTS, rows, n)).astype(np.uint8) for n in (columns, blocks))
+    return packed(numbers, bits), random.random((EXPERTS, rows, blocks), np.float32) / 64, zeros
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize(("block", "zeros"), [(0, False), (0, True), (16, False), (16, True)])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_weights_of_experts_may_be_quantised(bits: int, block: int, zeros: bool, weighted: bool) -> None:
+    x, scores, size = draw(ROWS, 32) / 4, draw(ROWS, EXPERTS), {"block_size": block} if block else {}
+    blocks = 32 // block if block else 1
+    first, second = quantised(32, 32, bits, blocks, 1), quantised(32, 32, bits, blocks, 2)
+    scales = [one[1] if block else one[1][..., 0] for one in (first, second)]
+    middles: list[Array | None] = [packed(one[2] if block else one[2][..., 0], bits) if zeros else None for one in (first, second)]
+    tail = [*middles, None, np.abs(draw(ROWS, EXPERTS, seed=5))] if weighted else middles if zeros else []
+    coarse = bits == 8 and block > 0  # onnxruntime multiplies integers of 8 bits there
+    check(
+        "QMoE", x, scores, first[0], scales[0], None, second[0], scales[1], *[None] * (4 if tail else 0), *tail, constants=(2, 3, 5, 6),
+        tolerance=0.05 if coarse else 1e-4, k=2, expert_weight_bits=bits, activation_type="silu", weights_prepacked=0, normalize_routing_weights=1, **size,
+    )  # fmt: skip
+
+
+def test_experts_of_another_form_are_refused() -> None:
+    arrays: dict[str, Array] = {"x": draw(2, 4), "r": draw(2, 3), "a": draw(3, 8, 4), "b": draw(3, 4, 4)}
+    for more in ({"activation_type": "swiglu"}, {"use_sparse_mixer": 1}, {"swiglu_limit_after_activation": 1}):
+        attributes: dict[str, Any] = {"k": 1, **more}
+        made = model("MoE", arrays, ["x", "r", "a", "", "b"], 1, [], "com.microsoft", **attributes)
+        with pytest.raises(CompileError, match="O010"):
+            tl.compile(made)

@@ -322,7 +322,7 @@ class _Reader:
                 raise Refusal("O005", f"{what} refers to an attribute of a function, outside of one")
             if not attribute.type:
                 raise Refusal("O005", f"{what} does not say its type")
-            found[attribute.name] = self._attribute(attribute, what, int(attribute.type))
+            found[attribute.name] = self._attribute(attribute, what, int(attribute.type), nan=True)
         # What onnxruntime adds to operators of ONNX it adds to the newest ones, whatever the version of its own domain
         since = 1 if (domain, node.op_type) in UNDEFINED else NEWEST_OPSET if domain in OPEN_DOMAINS else version
         names = tuple(node.input), tuple(node.output)

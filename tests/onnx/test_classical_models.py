@@ -201,6 +201,14 @@ def test_features_are_scaled_and_filled() -> None:
     check("FeatureVectorizer", x, x[:, :2], version=1, inputdimensions=[3, 2])
 
 
+def test_attributes_may_be_nan_where_the_number_of_rows_is_open() -> None:
+    x = rows(4, 2)
+    made = model("Imputer", {"x": x}, 1, 1, imputed_value_floats=[1.0, 2.0], replaced_value_float=float("nan"))
+    made.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "rows"
+    (found,) = tl.compile(typed_like(made, [x]), threads=1).run({"x": x}).values()
+    assert found.tolist() == np.where(np.isnan(x), np.array([1, 2], F32), x).tolist()
+
+
 @pytest.mark.parametrize("norm", ["MAX", "L1", "L2"])
 def test_rows_are_normalised(norm: str) -> None:
     check("Normalizer", np.array([[1, -2, 3], [0, 0, 0], [4, 0.5, 2]], F32), version=1, norm=norm)

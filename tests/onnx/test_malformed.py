@@ -257,10 +257,6 @@ def initializer_of_another_type_than_its_input(m: ModelProto) -> None:
     m.graph.input.append(helper.make_tensor_value_info("w", TensorProto.INT64, [2, 1, 3, 3]))
 
 
-def output_of_another_shape(m: ModelProto) -> None:
-    m.graph.output[0].type.tensor_type.shape.dim[1].dim_value = 15
-
-
 def output_of_another_type(m: ModelProto) -> None:
     m.graph.output[0].type.tensor_type.elem_type = TensorProto.INT8
 
@@ -369,7 +365,7 @@ FAULTS: dict[Callable[[ModelProto], None], str] = {
     huge_input: "O014", overflowing_dimensions_of_an_initializer: "O014", huge_constant_declared_in_a_few_bytes: "O014",
     too_few_bytes: "O003", too_many_bytes: "O003", elements_twice: "O003", elements_in_the_wrong_field: "O003", too_few_elements: "O003",
     unknown_element_type: "O003", input_without_a_type: "O003", input_of_an_unknown_type: "O003",
-    initializer_that_contradicts_its_input: "O003", initializer_of_another_type_than_its_input: "O003", output_of_another_shape: "O012",
+    initializer_that_contradicts_its_input: "O003", initializer_of_another_type_than_its_input: "O003",
     output_of_another_type: "O012", reshape_that_does_not_fill: "O012", reshape_with_two_unknowns: "O012",
     reshape_to_a_negative_extent: "O012", reshape_by_data: "O013", reshape_by_floats: "O012", kernel_of_another_rank: "O012",
     channels_that_do_not_fit: "O012", operands_of_two_types: "O012", operands_that_do_not_broadcast: "O012",
@@ -385,6 +381,16 @@ def test_a_fault_is_refused_with_its_code(fault: Callable[[ModelProto], None]) -
     model = sound()
     fault(model)
     assert FAULTS[fault] in refused(model)
+
+
+@pytest.mark.parametrize("shape", [[2, 15], [32], None])
+def test_an_output_declared_of_another_shape_has_the_computed_one(shape: list[int] | None, caplog: pytest.LogCaptureFixture) -> None:
+    model = sound()
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", F, shape))
+    graph = Importer().load(model)
+    assert graph.values["y"].shape == (2, 16)
+    told = [record.getMessage() for record in caplog.records]
+    assert told == ([] if shape is None else [f"output `y` is declared f32{shape} and computed as [2, 16]"])
 
 
 def test_bytes_that_are_no_model_are_refused() -> None:

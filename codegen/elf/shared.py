@@ -3,7 +3,8 @@
     [ headers, symbols, read-only data | code, stubs of imports | tables of addresses, data, zeros ]      each part on pages of its own
 
 What is imported is bound when the library is loaded (no lazy binding), by the names of symbols, in the libraries that are `needed` or in
-whatever the process has loaded already. Position-independent code of LLVM uses no other relocations than these; any other one is refused.
+whatever the process has loaded already. How a processor's instructions hold addresses is in `codegen/elf/machines.py`; relocations that
+are not there are refused.
 """
 
 from __future__ import annotations
@@ -12,15 +13,10 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from codegen.elf.objects import EXECUTE, WRITE, X86_64, Object, ObjectError, Relocation, Section
+from codegen.elf.machines import Field, Of, machine_of
+from codegen.elf.objects import EXECUTE, WRITE, Object, ObjectError, Relocation, Section
 
-_PAGES = {X86_64: 4096}
-_LARGEST = 1 << 16
-"""The largest pages that systems have on other machines."""
 _READ, _WRITE, _RUN = 4, 2, 1
-_ABS64, _PC32, _PLT32, _GOTPCREL, _PC64, _GOTPCRELX, _REX_GOTPCRELX = 1, 2, 4, 9, 24, 41, 42
-_GLOB_DAT, _RELATIVE = 6, 8
-_THROUGH_TABLE = (_GOTPCREL, _GOTPCRELX, _REX_GOTPCRELX)
 _STUB = 16
 _HEAD = struct.Struct("<16sHHIQQQIHHHHHH")
 _SEGMENT = struct.Struct("<IIQQQQQQ")
@@ -32,9 +28,7 @@ _RELOCATION = struct.Struct("<QQq")
 def shared_library(made: Object, exported: Sequence[str], name: str, needed: Sequence[str] = ()) -> bytes:
     """Return a shared library with the symbols in `exported`, to be called `name`; `needed` are the libraries that it loads.
 
-    Raises ObjectError for relocations that position-independent code has no use for, and for any of another machine than x86-64."""
-    if made.machine != X86_64 and any(section.relocations for section in made.sections):
-        raise ObjectError("shared libraries with relocations are written for x86-64 alone")
+    Raises ObjectError for relocations that position-independent code has no use for, and for a machine that there are none for."""
     return _Linked(made, tuple(exported), name, tuple(needed)).written()
 
 
@@ -53,7 +47,7 @@ class _Linked:
         self.made, self.exported, self.name, self.needed = made, exported, name, needed
         self.imports = made.undefined
         self._end = 0
-        self._page = _PAGES.get(made.machine, _LARGEST)
+        self.machine = machine_of(made.machine)
         self.slots = self._slots()
         self.places: dict[str, int] = {}
         self.sizes: dict[str, int] = {}
@@ -65,8 +59,8 @@ class _Linked:
         found: dict[int, None] = {}
         for section in self.made.sections:
             for r in section.relocations:
-                calls_import = r.kind == _PLT32 and self.made.symbols[r.symbol].section is None
-                if r.kind in _THROUGH_TABLE or calls_import:
+                of = None if r.kind == self.machine.absolute else self._field(section, r).of
+                if of is Of.SLOT or (of is Of.CALLED and self.made.symbols[r.symbol].section is None):
                     found[r.symbol] = None
         return list(found)
 
@@ -97,7 +91,7 @@ class _Linked:
             own = {name: (size, 8) for name, size in tables.items()}
             start = 0
         else:
-            start = at = -(-self._end // self._page) * self._page
+            start = at = -(-self._end // self.machine.page) * self.machine.page
             if rights & _RUN:
                 own = {"stubs": (_STUB * len(self.slots), 16)}
             else:
@@ -153,7 +147,7 @@ class _Linked:
         return struct.pack(f"<{3 + count}I", 1, count, 1 if count > 1 else 0, *chain)
 
     def _count_dynamic(self) -> int:
-        return len(self.slots) + sum(r.kind == _ABS64 for s in self.made.sections for r in s.relocations)
+        return len(self.slots) + sum(r.kind == self.machine.absolute for s in self.made.sections for r in s.relocations)
 
     # ------------------------------------------------------------ bytes
 
@@ -162,13 +156,11 @@ class _Linked:
         for k, section in enumerate(self.made.sections):
             at = self.places[f"section {k}"]
             image[at : at + len(section.data)] = section.data
-        for k, section in enumerate(self.made.sections):
-            for r in section.relocations:
-                self._relocate(image, section, self.places[f"section {k}"], r)
+        self._relocate(image)
         for n, symbol in enumerate(self.slots):
             slot, stub = self.places["table"] + 8 * n, self.places["stubs"] + _STUB * n
-            image[stub : stub + 6] = b"\xff\x25" + struct.pack("<i", slot - stub - 6)  # jmp *slot(%rip)
-            self._bound(image, slot, symbol, 0, _GLOB_DAT)
+            image[stub : stub + _STUB] = self.machine.stub(stub, slot)
+            self._bound(image, slot, symbol, 0, self.machine.imported)
 
         def put(name: str, data: bytes) -> None:
             if len(data) != self.sizes[name]:
@@ -185,22 +177,42 @@ class _Linked:
         self._heads(image, parts, len(image), count)
         return bytes(image) + table
 
-    def _relocate(self, image: bytearray, section: Section, start: int, r: Relocation) -> None:
-        at = start + r.offset
-        if r.kind == _ABS64:
-            if not section.flags & WRITE:
-                raise ObjectError(f"an address in `{section.name}`, which is only read")
-            self._bound(image, at, r.symbol, r.addend, _ABS64)
-        elif r.kind in _THROUGH_TABLE:
-            _put32(image, at, self.places["table"] + 8 * self.slots.index(r.symbol) + r.addend - at)
-        elif r.kind == _PLT32 and self.made.symbols[r.symbol].section is None:
-            _put32(image, at, self.places["stubs"] + _STUB * self.slots.index(r.symbol) + r.addend - at)
-        elif r.kind in (_PC32, _PLT32):
-            _put32(image, at, self._address(r.symbol) + r.addend - at)
-        elif r.kind == _PC64:
-            image[at : at + 8] = struct.pack("<q", self._address(r.symbol) + r.addend - at)
-        else:
+    def _relocate(self, image: bytearray) -> None:
+        """Write all addresses, or let the loader write them. Lower bits of an address are counted from the instruction that holds its upper
+        ones."""
+        split: dict[int, int] = {}
+        lower: list[tuple[Field, int, int]] = []
+        for k, section in enumerate(self.made.sections):
+            for r in section.relocations:
+                at = self.places[f"section {k}"] + r.offset
+                if r.kind == self.machine.absolute:
+                    if not section.flags & WRITE:
+                        raise ObjectError(f"an address in `{section.name}`, which is only read")
+                    self._bound(image, at, r.symbol, r.addend, r.kind)
+                    continue
+                field = self._field(section, r)
+                if field.of is Of.PAIRED:
+                    lower.append((field, at, self._address(r.symbol)))
+                else:
+                    split[at] = self._meant(field.of, r.symbol) + r.addend
+                    field.write(image, at, split[at], at)
+        for field, at, origin in lower:
+            if origin not in split:
+                raise ObjectError("lower bits of an address without upper ones")
+            field.write(image, at, split[origin], origin)
+
+    def _field(self, section: Section, r: Relocation) -> Field:
+        if r.kind not in self.machine.fields:
             raise ObjectError(f"relocation type {r.kind} in `{section.name}` is not supported")
+        return self.machine.fields[r.kind]
+
+    def _meant(self, of: Of, symbol: int) -> int:
+        """Return the address that a field is to hold."""
+        if of is Of.SLOT:
+            return self.places["table"] + 8 * self.slots.index(symbol)
+        if of is Of.CALLED and self.made.symbols[symbol].section is None:
+            return self.places["stubs"] + _STUB * self.slots.index(symbol)
+        return self._address(symbol)
 
     def _bound(self, image: bytearray, at: int, symbol: int, addend: int, kind: int) -> None:
         """Let the loader write the address of a symbol at a place."""
@@ -208,7 +220,7 @@ class _Linked:
         if found.section is None:
             self.dynamic.append((at, kind, 1 + self.imports.index(found.name), addend))
         else:
-            self.dynamic.append((at, _RELATIVE, 0, self._address(symbol) + addend))
+            self.dynamic.append((at, self.machine.relative, 0, self._address(symbol) + addend))
 
     def _dynamic_section(self) -> bytes:
         place, size = self.places, self.sizes
@@ -254,7 +266,7 @@ class _Linked:
         return b"".join(packed) + names, count
 
     def _heads(self, image: bytearray, parts: Sequence[_Part], table: int, count: int) -> None:
-        segments = [(1, p.rights, p.start, p.start, p.start, p.file_end - p.start, p.end - p.start, self._page) for p in parts]
+        segments = [(1, p.rights, p.start, p.start, p.start, p.file_end - p.start, p.end - p.start, self.machine.page) for p in parts]
         dynamic = self.places["dynamic"]
         segments.append((2, _READ | _WRITE, dynamic, dynamic, dynamic, self.sizes["dynamic"], self.sizes["dynamic"], 8))
         segments.append((0x6474E551, _READ | _WRITE, 0, 0, 0, 0, 0, 16))  # no executable stack
@@ -283,9 +295,3 @@ class _Linked:
 def _with_section(row: bytes, defined: bool) -> bytes:
     name, info, other, _, value, size = _SYMBOL.unpack(row)
     return _SYMBOL.pack(name, info, other, 1 if defined else 0, value, size)
-
-
-def _put32(image: bytearray, at: int, value: int) -> None:
-    if not -(2**31) <= value < 2**31:
-        raise ObjectError("parts of a library are too far apart: put the weights beside the code")
-    image[at : at + 4] = struct.pack("<i", value)

@@ -81,8 +81,7 @@ def _check_family(manifest: Manifest) -> None:
         title = f"this was built for {', '.join(sorted(families))}, and this machine is {here}"
         raise SavedError("R0404", title, "build it for this machine: `tensorlang build --target host`")
     if not manifest.library:
-        title = "this holds no shared library, which are made for x86-64 alone"
-        raise SavedError("R0404", title, f"link one: `cc -shared -Wl,--whole-archive lib{manifest.name}.a`, and call it from C")
+        raise SavedError("R0402", f"`{manifest.name}` has a manifest that names no library", "build it again")
 
 
 def _content(folder: str, name: str) -> bytes:

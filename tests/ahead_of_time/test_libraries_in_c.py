@@ -12,7 +12,6 @@ import pytest
 
 import tensorlang as tl
 from codegen.elf.objects import ObjectError, archive, data_object, merged, parse, written
-from codegen.elf.shared import shared_library
 from codegen.llvm.jit import compile_object
 from codegen.llvm.target import named
 
@@ -111,13 +110,6 @@ def test_what_is_no_whole_object_is_refused() -> None:
     for spoilt in (b"", data[:20], data[:100], b"\x7fELF\x01" + data[5:]):
         with pytest.raises(ObjectError):
             parse(spoilt)
-
-
-def test_a_shared_library_for_another_machine_may_have_no_relocations() -> None:
-    target = named("aarch64")
-    text = f'target triple = "{target.triple}"\ndeclare i32 @far()\ndefine i32 @f() {{ %r = call i32 @far() ret i32 %r }}'
-    with pytest.raises(ObjectError, match="x86-64 alone"):
-        shared_library(parse(compile_object(text, target)), ["f"], "libf.so")
 
 
 def test_an_archive_lists_the_symbols_that_linkers_look_for(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from codegen.elf.objects import X86_64, archive
+from codegen.elf.objects import archive
 from codegen.elf.shared import shared_library
 from codegen.gpu.names import Identifiers
 from codegen.llvm.c_interface import FIRST_OWN, Argument, Code, Interface, error_texts
@@ -84,15 +84,13 @@ def write_folder(files: Mapping[str, bytes | memoryview], folder: Path) -> Path:
 
 def _files(library: Library, model: str, version: str, rows: package.Rows) -> Mapping[str, bytes | memoryview]:
     of, made = library.interface, library.object
+    shared = f"lib{of.name}.so"
     files: dict[str, bytes | memoryview] = {
         f"lib{of.name}.a": archive([(f"{of.name[:12]}.o", made)]),
         f"{of.name}.h": header(of, model, version).encode(),
-        f"{of.name}-config.cmake": _cmake(of, shared=made.machine == X86_64).encode(),
+        f"{of.name}-config.cmake": _cmake(of).encode(),
+        shared: shared_library(made, of.functions, shared),
     }
-    shared = ""
-    if made.machine == X86_64:
-        shared = f"lib{of.name}.so"
-        files[shared] = shared_library(made, of.functions, shared)
     if library.weights is not None:
         files[f"{of.name}.weights"] = library.weights.data
     manifest = package.Manifest(
@@ -263,7 +261,7 @@ def _comment(text: str) -> str:
 # ---------------------------------------------------------------- CMake
 
 
-def _cmake(of: Interface, shared: bool) -> str:
+def _cmake(of: Interface) -> str:
     name = of.name
     threads = "set_property(TARGET {0} PROPERTY INTERFACE_LINK_LIBRARIES Threads::Threads)\n" if of.threads > 1 else ""
     found = "include(CMakeFindDependencyMacro)\nfind_dependency(Threads)\n" if threads else ""
@@ -275,9 +273,7 @@ set_target_properties({name}::{name} PROPERTIES
   IMPORTED_LOCATION "${{_{name}_folder}}/lib{name}.a"
   IMPORTED_LINK_INTERFACE_LANGUAGES C
   INTERFACE_INCLUDE_DIRECTORIES "${{_{name}_folder}}")
-{threads.format(f"{name}::{name}")}"""
-    if shared:
-        text += f"""add_library({name}::shared SHARED IMPORTED)
+{threads.format(f"{name}::{name}")}add_library({name}::shared SHARED IMPORTED)
 set_target_properties({name}::shared PROPERTIES
   IMPORTED_LOCATION "${{_{name}_folder}}/lib{name}.so"
   IMPORTED_SONAME "lib{name}.so"

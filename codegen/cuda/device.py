@@ -11,8 +11,8 @@ Everything is asked for in order and happens in order on `device.stream`; `downl
 `device.on(stream)` is the same device with another stream, such as that of the caller. What is missing (packages, driver, device) is
 `Unavailable`; what the driver refuses is `DeviceError`. A host thread that did not make the device calls `use` first.
 
-Written against cuda-core 1.2 and tested with a stand-in for it that records calls, and with cuda-core over a driver that computes nothing:
-not run on a device yet. Kernels are launched through the driver's own function: what cuda-core has for tensor maps does not lie where the
+Written against cuda-core 1.2 and tested with a stand-in for it that records calls, with cuda-core over a driver that computes nothing, and
+on an H200. Kernels are launched through the driver's own function: what cuda-core has for tensor maps does not lie where the
 driver takes them.
 """
 
@@ -323,9 +323,10 @@ def _launch(stream: Any, work: Sequence[Work]) -> None:
 
 
 def _is_known_to_driver(address: int) -> bool:
-    """Tell whether memory of the host is page-locked or managed: then it is read while the copy goes on, and not before it begins."""
-    status, _ = driver.cuPointerGetAttribute(driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address)
-    return bool(status == driver.CUresult.CUDA_SUCCESS)
+    """Tell whether memory of the host is page-locked or managed: then it is read while the copy goes on, and not before it begins. Asked for
+    several attributes, the driver takes memory that it does not know for no error."""
+    status, (kind,) = driver.cuPointerGetAttributes(1, [driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE], address)
+    return bool(status == driver.CUresult.CUDA_SUCCESS and int(kind) != 0)
 
 
 def _succeeded(answer: tuple[Any, ...]) -> None:

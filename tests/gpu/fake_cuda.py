@@ -58,7 +58,7 @@ class FakeCuda:
             ObjectCode=SimpleNamespace(from_cubin=self._cubin),
             Stream=SimpleNamespace(from_handle=lambda handle: _Stream(self, handle)),
         )
-        success, invalid = driver.CUresult.CUDA_SUCCESS, driver.CUresult.CUDA_ERROR_INVALID_VALUE
+        success = driver.CUresult.CUDA_SUCCESS
         self._encoded = tensor_maps._ENCODE(self._encode)
         encode = ctypes.cast(self._encoded, ctypes.c_void_p).value
         self.driver = SimpleNamespace(
@@ -72,7 +72,7 @@ class FakeCuda:
             cuGetProcAddress=lambda name, version, flags: (success, {b"cuTensorMapEncodeTiled": encode}[name], 0),
             cuLaunchKernel=self._launched,
             CUpointer_attribute=SimpleNamespace(CU_POINTER_ATTRIBUTE_MEMORY_TYPE="type"),
-            cuPointerGetAttribute=lambda what, address: (success if address in self.locked else invalid, 1),
+            cuPointerGetAttributes=lambda count, what, address: (success, [int(address in self.locked)] * count),
             CUfunction_attribute=SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="shared"),
             cuDriverGetVersion=lambda: (success, 13000),
             cuKernelSetAttribute=lambda attribute, value, kernel, device: self._answer(f"{kernel} may ask for {value} {attribute}"),

@@ -171,13 +171,15 @@ TL_FUNCTION tl_f8e5m2 tl_f8e5m2_from_f64(tl_f64 x) {
 TL_WITHOUT_NEGATIVE_ZERO(f8e4m3fnuz, 3, 8)
 TL_WITHOUT_NEGATIVE_ZERO(f8e5m2fnuz, 2, 16)
 
-// Without infinities and NaN: what is too large is the largest number, NaN is a zero of the other sign.
-TL_FUNCTION tl_f4e2m1 tl_f4e2m1_from_f64(tl_f64 x) {
+// Without infinities and NaN: what is too large is the largest number, NaN is a zero of the other sign. The sign is that of the number as it
+// was given: hardware that widens a NaN may lose it.
+TL_FUNCTION tl_f4e2m1 tl_f4e2m1_signed(tl_f64 x, tl_u32 sign) {
     tl_u32 size = x != x ? 8u : x - x != 0.0 ? 7u : tl_narrowed(x, 1, 1);
-    tl_f4e2m1 result = {(tl_u8)((tl_sign_f64(x) << 3) ^ (x == x && size > 7u ? 7u : size))};
+    tl_f4e2m1 result = {(tl_u8)((sign << 3) ^ (x == x && size > 7u ? 7u : size))};
     return result;
 }
-TL_FUNCTION tl_f4e2m1 tl_f4e2m1_from_f32(tl_f32 x) { return tl_f4e2m1_from_f64((tl_f64)x); }
+TL_FUNCTION tl_f4e2m1 tl_f4e2m1_from_f64(tl_f64 x) { return tl_f4e2m1_signed(x, tl_sign_f64(x)); }
+TL_FUNCTION tl_f4e2m1 tl_f4e2m1_from_f32(tl_f32 x) { return tl_f4e2m1_signed((tl_f64)x, tl_bits_f32(x) >> 31); }
 TL_FUNCTION tl_f32 tl_f32_from_f4e2m1(tl_f4e2m1 x) {
     return tl_f32_from_bits(tl_bits_f32(tl_widened(x.bits & 7u, 1, 1)) | (tl_u32)(x.bits >> 3 & 1) << 31);
 }

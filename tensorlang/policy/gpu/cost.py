@@ -43,6 +43,8 @@ class Work:
     global_bytes: float
     row_bytes: int
     latency_cycles: float
+    start_cycles: float = START_CYCLES
+    """Before the first products of a block and after the last, as far as no other work hides it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ def cost(work: Work, machine: GpuMachine) -> Cost:
         terms * global_cycles(work, together, machine),
         terms * work.latency_cycles,
         waves * work.barriers * BARRIER_CYCLES,
-        waves * START_CYCLES,
+        waves * work.start_cycles,
     )
 
 

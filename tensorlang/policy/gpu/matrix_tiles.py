@@ -12,14 +12,14 @@ from itertools import product
 
 from codegen.gpu.matrix import INSTRUCTIONS, Instruction, may_lie_across
 from tensorlang.policy.gpu.candidates import AxisTile, Candidate, Level, Tile
-from tensorlang.policy.gpu.cost import Work, cost, resident_blocks
-from tensorlang.policy.gpu.forms import Form, Kind
+from tensorlang.policy.gpu.cost import START_CYCLES, Work, cost, resident_blocks
+from tensorlang.policy.gpu.forms import VECTOR_BYTES, Form, Kind
 from tensorlang.policy.machine import GpuMachine
 
 ROW_BYTES = (64, 32)
 """Of what is copied of an operand's row at a time, the wish first."""
-WARPGROUP_ROW_BYTES = 128
-"""The same where four warps multiply: a row of the widest order in which shared memory is exchanged."""
+WARPGROUP_ROW_BYTES = (128, 64)
+"""The same where four warps multiply: rows of the orders in which shared memory is exchanged."""
 STAGES = 4
 """Stretches of the sum that are copied or on their way."""
 SHARED_BYTES = 72 * 1024
@@ -40,6 +40,8 @@ PANELS = (64, 32, 16)
 """Elements of 16 bits of a panel that lies across the sum: a row of each order in which shared memory is exchanged."""
 WARPGROUP_SUMS = 128
 """Of a thread at most where four warps multiply."""
+OTHER_REGISTERS = 90
+"""Of a thread of four warps, beside its sums."""
 LEAST_PART = 128
 """Terms that each part of a cut sum keeps."""
 PAD_BYTES = 16
@@ -49,6 +51,9 @@ LATENCY_CYCLES = 2
 STRETCH_CYCLES, WARPGROUP_STRETCH_CYCLES = 64, 128
 """Of a stretch of the sum, hidden like the latency of its terms: a barrier, and the first loads; of four warps, which wait for each
 other."""
+GATHER_CYCLES = 80
+"""Of 16 bytes that a thread which multiplies copies itself, from where windows see them: some sixteen instructions, each of which waits for
+the one before; measured on an H200."""
 
 
 def by_warps(form: Form, parts: int, machine: GpuMachine) -> Iterator[Candidate]:
@@ -120,35 +125,55 @@ def _window_tiles(form: Form) -> Iterator[Tile]:
 
 def by_warpgroups(form: Form, parts: int, machine: GpuMachine) -> Iterator[Candidate]:
     """Yield the tiles of four warps together for a form, each of whose sums is cut into `parts`."""
-    depth, block = _depth(form, parts), WARPGROUP_ROW_BYTES // form.element_bytes
-    if not machine.warpgroups or not form.is_vectored or depth is None or depth < 2 * block:
+    depth = _depth(form, parts)
+    if not machine.warpgroups or not form.is_vectored or depth is None or not _is_by_rows(form):
         return
-    if not _is_by_rows(form):
+    row_bytes = next((n for n in WARPGROUP_ROW_BYTES if depth * form.element_bytes >= 2 * n), None)
+    if row_bytes is None:  # copies are hidden behind products, and there are none before the last stretch
         return
+    block = row_bytes // form.element_bytes
     known = {i.shape[1]: i for i in _instructions(form) if i.warps > 1 and (may_lie_across(i) or not any(form.across))}
     panels = {width: next((p for p in PANELS if width % p == 0), 0) if form.across[1] else 0 for width in known}
     known = {width: i for width, i in known.items() if panels[width] or not form.across[1]}
-    for width, groups, times in product(sorted(known), (1, 2), (1, 2)):
+    gathered = form.kind is Kind.IMPLICIT_GEMM or not machine.boxes
+    for width, groups, times, most in product(sorted(known), (1, 2), (1, 2), (STAGES, STAGES - 1) if gathered else (STAGES,)):
         tile = Tile(AxisTile(groups, 1, times, WARPGROUP_ROWS), AxisTile(each=width))
-        copied_bytes = _copied_bytes(form, tile, WARPGROUP_ROW_BYTES)
+        copied_bytes = _copied_bytes(form, tile, row_bytes)
         wide = width in WARPGROUP_COLUMNS or width == form.columns
         fits = tile.rows.tile <= form.rows and width <= form.columns and 2 * copied_bytes <= WARPGROUP_SHARED_BYTES
         if not (wide and fits) or width * times > 2 * WARPGROUP_SUMS or (parts > 1 and depth % block):
             continue
-        stages = min(STAGES, WARPGROUP_SHARED_BYTES // copied_bytes, -(-depth // block))
+        beside = not gathered and groups == 2  # a thread beside those that multiply asks for the next tile's copies meanwhile
+        turns = -(-tile.blocks(form, parts) // machine.blocks) if beside else 1
+        stages = min(most, WARPGROUP_SHARED_BYTES // copied_bytes, turns * -(-depth // block))
+        threads = 4 * machine.warp * tile.warps
+        stretch_cycles = WARPGROUP_STRETCH_CYCLES + (copied_bytes / VECTOR_BYTES / threads * GATHER_CYCLES if gathered else 0)
         work = Work(
             blocks=tile.blocks(form, parts),
             warps=4 * tile.warps,
-            resident=resident_blocks(machine, 4 * tile.warps, STAGES * copied_bytes),
+            resident=resident_blocks(machine, 4 * tile.warps, most * copied_bytes, _registers_of(tile)),
             terms=depth * form.taps,
             barriers=0,
             issue_cycles=_multiplied_cycles(form, tile, 4 * tile.warps, machine.rates.warpgroup_products, machine),
-            shared_bytes=0,  # what they read while they multiply takes no longer than what is copied for them
+            shared_bytes=form.element_bytes * _shared_elements(tile),
             global_bytes=copied_bytes / (block * form.taps),
-            row_bytes=WARPGROUP_ROW_BYTES,
-            latency_cycles=LATENCY_CYCLES + WARPGROUP_STRETCH_CYCLES / (block * form.taps),
+            row_bytes=row_bytes,
+            latency_cycles=LATENCY_CYCLES + (0 if beside else stretch_cycles / (block * form.taps)),
+            start_cycles=START_CYCLES / 2 if beside else START_CYCLES,
         )
-        yield Candidate(form, Level.WARPGROUP, tile, block, stages, cost(work, machine), known[width], WARPGROUP_ROW_BYTES, panels[width])
+        yield Candidate(form, Level.WARPGROUP, tile, block, stages, cost(work, machine), known[width], row_bytes, panels[width])
+
+
+def _shared_elements(tile: Tile) -> int:
+    """Return how many elements of both operands shared memory moves for a term: every product of four warps reads its rows and columns, and
+    copies write each once."""
+    read = tile.rows.warps * tile.rows.times * (WARPGROUP_ROWS + tile.columns.tile)
+    return read + tile.rows.tile + tile.columns.tile
+
+
+def _registers_of(tile: Tile) -> int:
+    """Return the registers of a thread of four warps: of its sums, and some for all else."""
+    return tile.rows.times * tile.columns.tile // 2 + OTHER_REGISTERS
 
 
 def _instructions(form: Form) -> Iterator[Instruction]:

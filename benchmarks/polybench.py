@@ -3,6 +3,7 @@
     python benchmarks/polybench.py                           all of them, 1 and 2 threads
     python benchmarks/polybench.py lu adi --threads 1        those whose names begin so
     python benchmarks/polybench.py --against gcc=gcc.json    beside what others take: `{"gemm": seconds, ...}`, measured at `SIZES`
+    python benchmarks/polybench.py --memory                  what a call takes of memory beside its arguments and results, each in a process
 
 Every run finds its arguments in memory: as the suite's programs do, caches are filled with something else before it. Results are checked
 against plain NumPy where that takes seconds rather than minutes. Time steps are fewer than the suite's, and so are the rows of kernels that
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -76,12 +78,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--against", nargs="*", default=[], metavar="NAME=FILE", help="seconds of others, by kernel")
     parser.add_argument("--urgent", action="store_true", help="measure before all other work of the machine; needs the right to")
     parser.add_argument("--unchecked", action="store_true", help="compare nothing with NumPy")
+    parser.add_argument("--memory", action="store_true", help="measure memory and no time, on the most threads that are asked for")
     parser.add_argument("--out", help="write <out>.json and <out>.md")
     given = parser.parse_args(argv)
     if given.urgent and not urgent():
         parser.error("--urgent needs the right to raise priorities")
     counts = [t for t in given.threads if t <= available_threads()]
     others = {name: json.loads(Path(path).read_text("utf-8")) for name, _, path in (a.partition("=") for a in given.against)}
+    if given.memory:
+        return memory([n for n in SIZES if not given.kernels or n.startswith(tuple(given.kernels))], counts[-1], given.out)
     references = _references()
     operators, results = {count: _operators(references.FILES, count) for count in counts}, []
     for name in (n for n in SIZES if not given.kernels or n.startswith(tuple(given.kernels))):
@@ -123,6 +128,54 @@ def measure(
             pairs = zip(outs, expected if isinstance(expected, tuple) else (expected,), strict=True)
             found["error"] = max(found.get("error", 0.0), *(error_of(np.asarray(one), wanted) for one, wanted in pairs))
     return found
+
+
+def memory(names: Sequence[str], threads: int, out: str | None) -> int:
+    """Print, and write, what calls take of memory; return 0."""
+    results = [_apart(name, threads) for name in names]
+    rows = [[r["name"], *(f"{r[k] / 1e6:.2f}" for k in ("inputs", "results", "more")), f"{_share(r):.2f}"] for r in results]
+    lines = [table(["kernel", "inputs MB", "results MB", "more MB", "in all"], rows), ""]
+    lines.append(
+        f"more: resident memory at most while a call runs on {threads} threads, less what it was before; in all: over inputs and results."
+    )
+    write(out, "PolyBench, memory", results, "\n".join(lines))
+    return 0
+
+
+def _share(r: Mapping[str, Any]) -> float:
+    known = r["inputs"] + r["results"]
+    return (known + r["more"]) / known
+
+
+def _apart(name: str, threads: int) -> dict[str, Any]:
+    """Return the bytes of a kernel's arguments and results, and those that a call takes beside them, measured in a process of its own."""
+    code = f"import polybench; print(polybench.json.dumps(polybench.peak({name!r}, {threads})))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parent, stdout=subprocess.PIPE, text=True, check=True)
+    found: dict[str, Any] = json.loads(done.stdout)
+    print(name, f"{found['more'] / 1e6:.2f}", file=sys.stderr, flush=True)
+    return found
+
+
+def peak(name: str, threads: int) -> dict[str, Any]:
+    """Return the bytes of a kernel's arguments and results, and by how many the memory that is resident while its code runs for the first
+    time exceeds at most what was resident before, arguments and results among it."""
+    operator = _operators(_references().FILES, threads)[name]
+    given = arguments(name)
+    call = operator.call(**given)
+    compiled = operator.compiled(call)
+    outs = tuple(np.ones(port.shape, port.dtype.numpy) for port in compiled.outputs)
+    Path("/proc/self/clear_refs").write_text("5")  # the most so far is what is resident now
+    before = _status("VmRSS")
+    _into(operator, given, outs)()
+    inputs = sum(a.nbytes for a in given.values() if isinstance(a, np.ndarray))
+    more = max(0, _status("VmHWM") - before)
+    return {"name": name, "inputs": inputs, "results": sum(o.nbytes for o in outs), "more": more}
+
+
+def _status(key: str) -> int:
+    """Return one of the sizes that the system tells of this process, in bytes."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{key}:"))
 
 
 def _into(operator: Callable[..., Any], given: Mapping[str, Any], outs: tuple[Array, ...]) -> Run:

@@ -142,7 +142,7 @@ def memory(names: Sequence[str], threads: int, out: str | None) -> int:
     return 0
 
 
-def _share(r: Mapping[str, Any]) -> float:
+def _share(r: Mapping[str, Any]) -> Any:
     known = r["inputs"] + r["results"]
     return (known + r["more"]) / known
 
@@ -159,7 +159,7 @@ def _apart(name: str, threads: int) -> dict[str, Any]:
 def peak(name: str, threads: int) -> dict[str, Any]:
     """Return the bytes of a kernel's arguments and results, and by how many the memory that is resident while its code runs for the first
     time exceeds at most what was resident before, arguments and results among it."""
-    operator = _operators(_references().FILES, threads)[name]
+    operator: Any = _operators(_references().FILES, threads)[name]
     given = arguments(name)
     call = operator.call(**given)
     compiled = operator.compiled(call)

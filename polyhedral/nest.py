@@ -19,7 +19,7 @@ from polyhedral import affine
 from polyhedral.errors import NestError
 from polyhedral.expr import Add, Cond, Expr, Floor, Int, Mod, Name, Scale
 from polyhedral.model import Scop, Statement
-from polyhedral.space import DT, Frame, integer, smallest_point, val
+from polyhedral.space import DT, Frame, OperationLimit, integer, limited, smallest_point, val
 
 LARGEST = 2**48
 """Loops count in no larger steps: nothing has more iterations, and positions have to stay in 64 bits."""
@@ -95,6 +95,23 @@ class Nest:
         low = frame.piecewise(points.dim_min(position).gist_params(self.context))
         high = frame.piecewise(points.dim_max(position).add_constant_val(val(1)).gist_params(self.context))
         return None if low is None or high is None else (low, high)
+
+    def ascends(self, e: Expr, cell: Sequence[Expr]) -> bool:
+        """Return whether, of points that agree on `cell`, each later one is known to have a greater value of `e`, over iterators both."""
+        exprs = self.iter_exprs()
+        try:
+            with limited():
+                points = self.points.intersect_params(self.context)
+                keys, values = (
+                    isl.Map.from_pw_multi_aff(self.frame.multi_pw_aff(affine.substitute(part, exprs) for part in parts))
+                    for parts in (cell, (e,))
+                )
+                later = keys.apply_range(keys.reverse()).intersect(isl.Map.lex_lt(points.get_space()))
+                later = later.intersect_domain(points).intersect_range(points)
+                pairs = later.apply_domain(values).apply_range(values)
+                return bool(pairs.is_subset(pairs.order_lt(DT.in_, 0, DT.out, 0)))
+        except OperationLimit:
+            return False
 
     def split(self, loop: str, factor: int, outer: str, inner: str) -> Nest:
         """Replace `loop` by `factor * outer + inner`, 0 <= inner < factor."""

@@ -38,7 +38,7 @@ from tensorlang.tensor import nodes as tensor
 from tensorlang.tensor import notation
 from tensorlang.tensor.scop import Accumulator, StatementInfo
 from tensorlang.tensor.types import Types
-from tensorlang.tensor.walk import tensor_table
+from tensorlang.tensor.walk import map_children, tensor_table
 
 _STATIC = THREADS | {"unroll", "vector", "tensor", "tile"}
 """Marks of loops whose number of iterations has a constant bound."""
@@ -335,12 +335,48 @@ def _update(kernel: _Kernel, info: StatementInfo, placement: str, point: Point, 
     if memory.lanes:  # updates outside of vectors add to the first lane
         cell = (*cell, lane or loops.Int(0))
     olds = tuple(loops.Load(b.name, cell) for b in memory.buffers)
+    if is_flagged(acc):
+        reducer = _in_ascending_order(kernel, acc, placement)
     stmts = _combine(kernel, reducer, olds, acc.reduce.body, point, memory, cell, is_flagged(acc))
     if acc.reduce.filter is not None:
         test = Point(point.iters, point.names, point.types, point.element, {}, point.fresh)
         cond = value(acc.reduce.filter, test)
         return [*test.before, loops.If(cond, (*point.before, *stmts))]
     return [*point.before, *stmts]
+
+
+def _in_ascending_order(kernel: _Kernel, acc: Accumulator, placement: str) -> tensor.Reducer:
+    """Return the reducer of an accumulator with what is known of indices that it keeps, those of terms before the one at hand: where terms
+    come in the order of such an index, the one that is kept is less."""
+    reducer, plan = acc.reduce.reducer, kernel.plan
+    nests = plan.placed.nests
+    updates = [p for p in plan.placed.accessing(acc.name) if plan.placed.statements[nests[p].statement].role == "update"]
+    if updates != [placement]:
+        return reducer
+    less: dict[tensor.Expr, bool] = {}
+    for e, old, new, combined in zip(acc.reduce.body, reducer.left, reducer.right, reducer.combine, strict=True):
+        if isinstance(e, tensor.IndexValue) and _chooses(combined, old, new) and nests[placement].ascends(e.index, acc.cell):
+            less |= {tensor.Compare(op, tensor.Name(old), tensor.Name(new)): holds for op, holds in _WHERE_LESS.items()}
+
+    def decided(e: tensor.Expr) -> tensor.Expr:
+        return tensor.Const(less[e], bool_) if e in less else map_children(decided, e)
+
+    return replace(reducer, combine=tuple(map(decided, reducer.combine))) if less else reducer
+
+
+_WHERE_LESS: dict[loops.CompareOp, bool] = {"<": True, "<=": True, "!=": True, ">": False, ">=": False, "==": False}
+"""What comparisons come to where the left side is less than the right."""
+
+
+def _chooses(e: tensor.Expr, old: str, new: str) -> bool:
+    """Tell whether a value is one of two names, whatever it is chosen by."""
+    match e:
+        case tensor.Select(_, then, orelse):
+            return _chooses(then, old, new) and _chooses(orelse, old, new)
+        case tensor.Name(name):
+            return name in (old, new)
+        case _:
+            return False
 
 
 def _combine(

@@ -104,6 +104,8 @@ class _Simplifier:
                 return self.loop(s, values)
             case Store(index=index, value=value):
                 place, stored = values.indices(index), values.expr(value)
+                if stored == Load(s.buffer, place):
+                    return ()
                 return (s if place is index and stored is value else replace(s, index=place, value=stored),)
             case Let(name, value):
                 bound = values.expr(value)

@@ -1,7 +1,7 @@
 """Where tensors live: one buffer per tensor (per component for the accumulator of a tuple reducer), and how its elements are addressed.
 
     parameter, result   the caller's block, in its layout
-    local at the root   a heap block of the whole tensor
+    local at the root   a heap block of the whole tensor, or the block of a result that has room for it as long as it is needed
     local in loops      the box of elements that one iteration touches; an element is addressed relative to the box's origin
 
 A local of constant extents whose elements are addressed by unrolled and vector loops alone, and that no parallel loop inside its own loops
@@ -10,7 +10,7 @@ uses, lives in registers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import islice
@@ -22,8 +22,9 @@ from codegen.loops.notes import Kept, Streamed, note_of
 from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Floor, Max, Mod, Name
-from polyhedral.model import Loop, Statement
+from polyhedral.model import BLOCKS, THREADS, Loop, Statement
 from polyhedral.region import Footprint, footprint
+from polyhedral.schedule import loops_in
 from polyhedral.sets import implies
 from polyhedral.storage import Cells, validate
 from polyhedral.verdict import Proven
@@ -36,7 +37,7 @@ from tensorlang.schedule.plan import Plan, Storage
 from tensorlang.schedule.shape import OPEN_EXTENT
 from tensorlang.tensor.nodes import Definition, Piece, Tensor, TupleOf
 from tensorlang.tensor.scop import Accumulator
-from tensorlang.tensor.walk import tensor_table
+from tensorlang.tensor.walk import definers, tensor_table
 
 REGISTER_ELEMENTS = 2048
 STACK_BYTES = 32 * 1024
@@ -88,21 +89,75 @@ def tensor_memory(plan: Plan, names: Names) -> dict[str, TensorMemory]:
         align = tensor.dtype.size_bytes if spaced else 64
         buffer = loops.Buffer(names.of("tensor", tensor.name), tensor.dtype, tuple(to_index(s, size) for s in shape), "param", align)
         out[tensor.name] = TensorMemory(tensor.name, (buffer,), axes, dims, ())
+    around: dict[str, str] = {}
+    summed: set[str] = set()
     for definition in plan.program.definitions:
         primary = definition.tensors[0].name
         for tensor in definition.tensors:
             if tensor.name not in out:
-                out[tensor.name] = _local(plan, names, tensor.name, primary, definition.axes, (tensor.dtype,))
+                result = _result_around(plan, definition, [r for r in plan.program.results if r not in {*around.values(), *summed}])
+                if result is None:
+                    out[tensor.name] = _local(plan, names, tensor.name, primary, definition.axes, (tensor.dtype,))
+                    continue
+                around[tensor.name] = result
+                kept = tuple(affine.to_expr(definition.axes[k]) for k in _kept_axes(plan, definition))
+                out[tensor.name] = TensorMemory(tensor.name, out[result].buffers, definition.axes, kept, ())
         for number in range(len(definition.pieces)):
             for acc in plan.stages.accumulators[primary, number]:
                 flag = (bool_,) if is_flagged(acc) else ()
                 where = _where_it_goes(plan, definition, number, acc)
-                if where is not None:
+                if where is not None and where not in {*around, *around.values()}:
+                    summed.add(where)
                     out[acc.name] = replace(out[where], tensor=acc.name)
                     continue
                 axes = tuple(e.name if isinstance(e, Name) else f"{primary}.cell{k}" for k, e in enumerate(acc.cell))
                 out[acc.name] = _local(plan, names, acc.name, acc.name, axes, (*acc.reduce.reducer.dtypes, *flag))
     return out
+
+
+def _result_around(plan: Plan, definition: Definition, results: Sequence[str]) -> str | None:
+    """Return the one of some results whose cells may be those of a local tensor: of its shape, but for axes of which one step is kept, and
+    written where nothing of the tensor is needed any more; None where it has memory of its own. Small ones and those of devices have."""
+    table, definitions = tensor_table(plan.program), definers(plan.program)
+    name, kept = definition.tensors[0].name, _kept_axes(plan, definition)
+    folds = [m for _, m in plan.folds.get(name, ())]
+    if (
+        len(definition.tensors) > 1
+        or plan.depth.get(name, 0)
+        or name in plan.layouts
+        or any(m != 1 for m in folds)
+        or not _is_large(plan, table[name])
+    ):
+        return None
+    if any(loop.mark in BLOCKS | THREADS for loop, _ in loops_in(plan.placed.tree)):
+        return None
+    shape = [table[name].shape[k] for k in kept]
+    for result in results:
+        made, own = table[result], definitions[result]
+        alike = made.dtype == table[name].dtype and len(made.shape) == len(shape) and all(map(affine.same, made.shape, shape))
+        if not alike or result in plan.layouts or len(own.tensors) > 1:
+            continue
+        cells = {
+            name: Cells(tuple(Name(definition.axes[k]) for k in kept), (None,) * len(kept), result),
+            result: Cells(tuple(map(Name, own.axes)), (None,) * len(kept), result),
+        }
+        axes = {name: definition.axes, result: own.axes}
+        if isinstance(validate(plan.placed, cells, axes=axes, outputs={result}, storage={name: 0, result: 0}), Proven):
+            return result
+    return None
+
+
+def _kept_axes(plan: Plan, definition: Definition) -> list[int]:
+    """Return the positions of the axes along which a tensor keeps more than one step."""
+    folded = {k for k, modulus in plan.folds.get(definition.tensors[0].name, ()) if modulus == 1}
+    return [k for k in range(len(definition.axes)) if k not in folded]
+
+
+def _is_large(plan: Plan, tensor: Tensor) -> bool:
+    """Tell whether a tensor, of which one step is kept along folded axes, is more than a stack has room for."""
+    folds = dict(plan.folds.get(tensor.name, ()))
+    extents = [folds.get(k) or affine.constant(n) for k, n in enumerate(tensor.shape)]
+    return None in extents or prod(n or 0 for n in extents) * tensor.dtype.size_bytes > STACK_BYTES
 
 
 def _where_it_goes(plan: Plan, definition: Definition, number: int, acc: Accumulator) -> str | None:

@@ -19,7 +19,8 @@ from tensorlang.tensor.walk import components, definition_reads, reads
 @dataclass(frozen=True, slots=True)
 class FusionGroup:
     """Definitions computed together: `head`, and `members` (it among them) that agree with it on `depth` leading axes, or that make up a
-    contraction between transformations, or attention in one pass over the keys. `fused`: they share all their loops."""
+    contraction between transformations, or attention in one pass over the keys. `fused`: they share all their loops; `joint`:
+    their steps."""
 
     head: Definition
     members: tuple[Definition, ...]
@@ -27,6 +28,7 @@ class FusionGroup:
     transformed: Transformed | None = None
     online: Online | None = None
     fused: bool = False
+    joint: bool = False
 
 
 def fusion_groups(d: Deriver, *, vectors: bool = True) -> list[FusionGroup]:

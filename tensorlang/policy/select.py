@@ -302,7 +302,7 @@ def _of_roles(request: _Request, wanted: Sequence[sx.Schedule], written: Sequenc
     found = fusion_groups(d, vectors=not on_device)
     own = any(s.role is not None for s in request.module.schedules[: request.module.declared_schedules])
     cut = [Strip(c) for c in found] if on_device or own else fused(d, found)
-    parts = [_Part(c.group, [] if c.rows or c.group.fused else _candidates(request, roles, d, c.group), c) for c in cut]
+    parts = [_Part(c.group, [] if c.rows or c.group.fused or c.group.joint else _candidates(request, roles, d, c.group), c) for c in cut]
     if not any(s in wanted for part in parts for s, _ in part.candidates):
         return None
     _settle_all(request, d, parts)

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tensorlang.policy.cpu.inner_loops import add_inner_loops, best_inner_loops
+from tensorlang.policy.cpu.joint_steps import derive_joint_steps
 from tensorlang.policy.cpu.loop_fusion import derive_fused, fused
 from tensorlang.policy.cpu.narrow_rows import derive_narrow_rows, has_narrow_rows
 from tensorlang.policy.cpu.nests import derive_nest, derive_recurrence, is_joined, scattered_axes
@@ -91,6 +92,10 @@ def _derive_group(d: Deriver, group: FusionGroup) -> None:
             _one(d, member)
     elif group.fused:
         derive_fused(d, group)
+    elif group.joint:
+        if not derive_joint_steps(d, group):
+            for head in group.members:
+                _derive_group(d, FusionGroup(head, (head,), len(head.axes)))
     elif group.transformed is not None:
         for definition in group.members:
             _one(d, definition)

@@ -33,6 +33,7 @@ from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.policy.cpu.cost import FAR_LOADS
 from tensorlang.policy.cpu.inner_loops import InnerLoops, best_inner_loops, cycles_of
+from tensorlang.policy.cpu.joint_steps import with_joint_steps
 from tensorlang.policy.cpu.narrow_rows import has_narrow_rows
 from tensorlang.policy.cpu.strips import Strip, strips
 from tensorlang.policy.deriver import Deriver, bytes_of, mark_parallel
@@ -65,7 +66,7 @@ def fused(d: Deriver, groups: Sequence[FusionGroup]) -> list[Strip]:
     if d.plain:
         return strips(d, groups)
     found: list[list[Strip]] = []
-    every = strips(d, _contracted(d, groups))
+    every = strips(d, _contracted(d, with_joint_steps(d, groups)))
     simple = {id(strip) for strip in every if _is_simple(d, strip)}
     for strip in every:
         others = (parts for parts in reversed(found) if id(parts[0]) in simple) if id(strip) in simple else ()
@@ -100,7 +101,7 @@ def _contracted(d: Deriver, groups: Sequence[FusionGroup]) -> list[FusionGroup]:
 
 def _is_own(group: FusionGroup) -> bool:
     """Tell whether a group is made of definitions alone."""
-    return group.transformed is None and group.online is None and not group.fused
+    return group.transformed is None and group.online is None and not group.fused and not group.joint
 
 
 def _made_for_terms(d: Deriver) -> list[set[str]]:
@@ -168,7 +169,7 @@ def _is_simple(d: Deriver, strip: Strip) -> bool:
     group = strip.group
     if strip.rows or group.transformed is not None or group.online is not None:
         return False
-    return group.fused or _may_share(d, group.members)
+    return group.fused or (not group.joint and _may_share(d, group.members))
 
 
 def _points(members: Sequence[Definition]) -> Definition:

@@ -103,7 +103,7 @@ def _has_edges(slot: Affine | Dynamic) -> bool:
 
 def _is_in_rows(d: Deriver, group: FusionGroup) -> bool:
     """Tell whether a group goes through its rows one after the other, and makes each of a few others."""
-    if group.transformed is not None or group.online is not None or group.fused:
+    if group.transformed is not None or group.online is not None or group.fused or group.joint:
         return False
     return all(_is_windowed(d, m) for m in group.members)
 

@@ -1,0 +1,298 @@
+"""Joint steps: recurrences along one axis of which others read each step run together, so that no step is kept for them.
+
+    s[t + 1, i] = f(s[t, i], u[t, i])          shift a.t by -1;  together s, a, y -> i;  together s, a -> t
+    a[t + 1, i] = a[t, i] + g(s[t, i])    →    split s.i by 64 -> i_o, i_v
+    y[i]        = a[T, i]                      order s.i_o, s.t, s.i_v;  fold s at t by 1
+
+All points but those along that axis are read at their own places alone: they do not need each other, and are lanes. Two forms:
+
+points outside  a few vectors of points go through all their steps, states in registers. Who reads the last step, or adds up all of them,
+                does so there. Where states fill the nearest cache, and points do not wait for themselves
+steps outside   each step for all points, as recurrences run by themselves
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from polyhedral import affine
+from polyhedral.directions import distances_of
+from polyhedral.expr import Name as AffineName
+from polyhedral.space import OperationLimit, limited
+from tensorlang.policy.cpu.cost import NEAR_BYTES
+from tensorlang.policy.cpu.inner_loops import InnerLoops, cycles_of
+from tensorlang.policy.cpu.nests import folded, is_local
+from tensorlang.policy.cpu.wavefronts import waiting_cycles
+from tensorlang.policy.deriver import PARALLEL_WORK, Deriver, bytes_of, mark_parallel, reads_itself
+from tensorlang.policy.groups import FusionGroup
+from tensorlang.schedule.apply import apply
+from tensorlang.schedule.directives.loops import MOST_LANES
+from tensorlang.schedule.plan import Plan, full
+from tensorlang.schedule.recurrence import legal_order
+from tensorlang.schedule.shape import OPEN_EXTENT, extents, unit_stride, work_of_definition
+from tensorlang.tensor.nodes import Definition, Dynamic, Read
+from tensorlang.tensor.walk import components, definition_reads, index_names, reads, reduces
+
+NEAREST_BYTES = 32 * 1024
+"""Of the first-level cache, for states."""
+FEW_STEPS = 16
+"""Rows of one tensor that are read side by side as fast as one after the other."""
+WAITING = 2.0
+"""How many times as long as points wait for themselves the work of those that go through their steps together has to take: estimates of
+latency are of no more than their order."""
+
+
+@dataclass(frozen=True, slots=True)
+class JointSteps:
+    """Recurrences and what is made of their steps, in the order in which tensors are computed: `count` axes behind the first are points.
+    `outside`: points are outside of steps."""
+
+    members: tuple[Definition, ...]
+    count: int
+    outside: bool
+    lanes: int
+
+    def stepped(self) -> list[Definition]:
+        """Return the members that have steps."""
+        return [m for m in self.members if len(m.axes) > self.count]
+
+    def points(self, member: Definition) -> tuple[str, ...]:
+        return member.axes[-self.count :]
+
+
+def with_joint_steps(d: Deriver, groups: Sequence[FusionGroup]) -> list[FusionGroup]:
+    """Return the groups with one for all that runs in joint steps."""
+    found = list(groups)
+    for nest in _nests(d):
+        names = {m.tensors[0].name for m in nest.members}
+        touched = [g for g in found if any(m.tensors[0].name in names for m in g.members)]
+        if all(len(g.members) == 1 and g.transformed is None for g in touched):
+            last = found.index(touched[-1])
+            found[last] = FusionGroup(nest.members[-1], nest.members, len(nest.members[-1].axes), joint=True)
+            found = [g for g in found if not any(g is other for other in touched)]
+    return found
+
+
+def _nests(d: Deriver) -> Iterator[JointSteps]:
+    """Yield what runs in joint steps, each tensor once."""
+    every, taken = components(d.program), set[str]()
+    for k, group in enumerate(every):
+        count = len(group[0].axes) - 1
+        recurs = len(group) > 1 or reads_itself(group[0])
+        if not recurs or count < 1 or taken & {m.tensors[0].name for m in group}:
+            continue
+        members = list(group)
+        if not all(_fits(d, m, members, count) and len(m.axes) > count for m in members):
+            continue
+        for later in every[k + 1 :]:
+            if any(_reads(m, members) for m in later) and all(_fits(d, m, [*members, *later], count) for m in later):
+                members += later if _is_free_between(every, [*members, *later]) else ()
+        nest = _chosen(d, members, count)
+        if nest is not None:
+            taken |= {m.tensors[0].name for m in nest.members}
+            yield nest
+
+
+def _reads(definition: Definition, members: Sequence[Definition]) -> bool:
+    return not {m.tensors[0].name for m in members}.isdisjoint(definition_reads(definition))
+
+
+def _is_free_between(every: Sequence[Sequence[Definition]], members: Sequence[Definition]) -> bool:
+    """Tell whether nothing that members need is made of others."""
+    names, made = {m.tensors[0].name for m in members}, set[str]()
+    for x in (x for group in every for x in group):
+        read = {*definition_reads(x)}
+        if x.tensors[0].name in names:
+            if read & made:
+                return False
+        elif read & (names | made):
+            made |= {t.name for t in x.tensors}
+    return True
+
+
+def _fits(d: Deriver, m: Definition, members: Sequence[Definition], count: int) -> bool:
+    """Tell whether a tensor may be one of those members: with steps, the conditions of which are about steps alone, or a point of the steps
+    of all; read by lanes of points, and reading others at its own points."""
+    (tensor, *others), points = m.tensors, m.axes[-count:]
+    if others or tensor.name in d.separate or d.layouts.keys() & {tensor.name, *definition_reads(m)}:
+        return False
+    box = members[0].tensors[0].shape[-count:]
+    same = (affine.same(x, y) for x, y in zip(tensor.shape[-count:], box, strict=False))
+    if len(m.axes) not in (count, count + 1) or not all(same):
+        return False
+    if any(affine.name_set(p.guard) & {*points} for p in m.pieces) or not _sums_steps(m, count):
+        return False
+    names = {x.tensors[0].name: x for x in members}
+    return all(_is_near(d, r, points, names, stepped=len(m.axes) > count) for p in m.pieces for r in reads(p.value))
+
+
+def _sums_steps(m: Definition, count: int) -> bool:
+    """Tell whether a tensor has no sum, or is one over a range of steps."""
+    found = [r for p in m.pieces for r in reduces(p.value)]
+    if not found:
+        return True
+    first = found[0]
+    plain = first.filter is None and first.init is None and len(first.binders) == 1
+    return len(found) == len(m.pieces) == 1 and len(m.axes) == count and plain and affine.constant(first.binders[0].lo) is not None
+
+
+def _is_near(d: Deriver, read: Read, points: Sequence[str], members: Mapping[str, Definition], *, stepped: bool) -> bool:
+    """Tell whether lanes of points read neighbours, or all the same; of members their own points."""
+    if read.tensor in members:
+        own = read.index[-len(points) :] == tuple(map(AffineName, points))
+        steps = read.index[: -len(points)]
+        is_step = len(members[read.tensor].axes) > len(points)
+        return own and not any(isinstance(s, Dynamic) or affine.name_set(s) & {*points} for s in steps) and (is_step or not stepped)
+    near = unit_stride(read.index, None, d.axes[read.tensor], points[-1])
+    return points[-1] not in index_names(read) or (near and not any(isinstance(s, Dynamic) for s in read.index))
+
+
+def _chosen(d: Deriver, members: Sequence[Definition], count: int) -> JointSteps | None:
+    """Return in which form members run; None where they had better run by themselves."""
+    stepped = [m for m in members if len(m.axes) > count]
+    local = [m for m in stepped if is_local(d, m)]
+    lanes = min(d.lanes_of(m) for m in members)
+    extent = extents(members[0])[members[0].axes[-1]] or OPEN_EXTENT
+    if not local or extent < lanes:
+        return None
+    room = d.machine.vector_registers // (2 * len(stepped))
+    vectors = next((n for n in (8, 4, 2) if n <= room and n * lanes <= min(extent, MOST_LANES)), 1)
+    width = lanes * vectors
+    work = width * sum(cycles_of(d, m, InnerLoops((m.axes[-1],), vectors)) for m in stepped)
+    waiting = WAITING * max(map(waiting_cycles, _components(d, stepped)))
+    sizes = [bytes_of(d, (m.tensors[0].name,)) // max(1, extents(m)[m.axes[0]] or OPEN_EXTENT) for m in local]
+    far = width * sum(2 * m.tensors[0].dtype.size_bytes for m in local) / NEAR_BYTES if sum(sizes) > NEAREST_BYTES else 0.0
+    if max(work, waiting) < work + far and _is_in_reach(d, members, count):
+        return JointSteps(tuple(members), count, True, width)
+    several = len(list(_components(d, stepped))) > 1 and any(_reads(m, [x]) for x in local for m in stepped if not _is_with(d, x, m))
+    return JointSteps(tuple(stepped), count, False, width) if several else None
+
+
+def _components(d: Deriver, stepped: Sequence[Definition]) -> Iterator[list[Definition]]:
+    """Yield those with steps, those together that need each other, in the order in which they are computed."""
+    for group in components(d.program):
+        if any(m is x for m in group for x in stepped):
+            yield list(group)
+
+
+def _is_with(d: Deriver, a: Definition, b: Definition) -> bool:
+    """Tell whether two tensors need each other."""
+    return any(any(x is a for x in group) and any(x is b for x in group) for group in components(d.program))
+
+
+def _is_in_reach(d: Deriver, members: Sequence[Definition], count: int) -> bool:
+    """Tell whether what each step reads and writes comes as fast where points go through all steps: there are few, or a near cache holds
+    all of it."""
+    stepped = [m for m in members if len(m.axes) > count]
+    own = {m.tensors[0].name for m in members}
+    far = {r for m in members for r in definition_reads(m)} - own | {m.tensors[0].name for m in stepped if not is_local(d, m)}
+    steps = max(extents(m)[m.axes[0]] or OPEN_EXTENT for m in stepped)
+    return steps <= FEW_STEPS or bytes_of(d, sorted(far)) <= d.machine.l2_bytes
+
+
+def derive_joint_steps(d: Deriver, group: FusionGroup) -> bool:
+    """Add the directives for what runs in joint steps; tell whether it may."""
+    nest = next((n for n in _nests(d) if n.members == group.members), None)
+    if nest is None:
+        return False
+    before = d.schedule
+    try:
+        with limited():
+            offsets = _offsets(d, nest)
+    except OperationLimit:
+        offsets = None
+    if offsets is None:
+        d.schedule = before
+        return False
+    first, step = _add_shared(d, nest, offsets)
+    name, points = first.tensors[0].name, list(nest.points(first))
+    *others, last = points
+    d.add(d.schedule.split(full(name, last), nest.lanes, (f"{last}_o", f"{last}_v")))
+    around = [*(full(name, a) for a in others), full(name, f"{last}_o")]
+    d.add(d.schedule.order(*((*around, step) if nest.outside else (step, *around)), full(name, f"{last}_v")))
+    d.add(d.schedule.vectorize(full(name, f"{last}_v")))
+    sizes = {**extents(first), f"{last}_o": -(-(extents(first)[last] or OPEN_EXTENT) // nest.lanes)}
+    steps = sizes[first.axes[0]] or OPEN_EXTENT
+    if nest.outside or sum(map(work_of_definition, nest.members)) >= steps * PARALLEL_WORK:
+        mark_parallel(d, (*nest.members, first), [*others, f"{last}_o"], sizes)
+    d.add(d.schedule.partition(step) if nest.outside else d.schedule)
+    placed = apply(d.program, d.since, d.layouts)
+    for member in (m for m in nest.stepped() if is_local(d, m)):
+        for tensor, axis, kept in folded(placed, member, member.axes[:1]):
+            d.add(d.schedule.fold(tensor, axis, kept))
+    return True
+
+
+def _offsets(d: Deriver, nest: JointSteps) -> dict[str, int] | None:
+    """Return how many steps each tensor with steps runs behind, so that it reads the latest that are there; None where there is no such
+    number, or an order is illegal."""
+    heads = [group[0] for group in _components(d, nest.stepped())]
+    zero = {m.tensors[0].name: 0 for m in heads}
+    before = d.schedule
+    first, step = _add_shared(d, nest, zero)
+    placed = apply(d.program, d.since, d.layouts)
+    parts = {m.tensors[0].name: k for k, group in enumerate(_components(d, nest.stepped())) for m in group}
+    own = {s.name: parts[n] for s in placed.stages.statements.values() if (n := s.definition.tensors[0].name) in parts}
+    distances = distances_of(placed.placed, own)
+    d.schedule = before
+    least = distances.closest(step)
+    found = [0] * len(heads)
+    for target in range(len(heads)):
+        behind = [n if n is None else found[p] - n for (p, q), n in least.items() if q == target and p < target]
+        if any(n is None for n in behind):
+            return None
+        found[target] = max((n for n in behind if n is not None), default=0)
+    offsets = {m.tensors[0].name: n for m, n in zip(heads, found, strict=True)}
+    if any(found):
+        before = d.schedule
+        first, step = _add_shared(d, nest, offsets)
+        distances = distances_of(apply(d.program, d.since, d.layouts).placed, own)
+        d.schedule = before
+    points = [full(first.tensors[0].name, a) for a in nest.points(first)]
+    order = [*points, step] if nest.outside else [step, *points]
+    return offsets if distances.is_legal(order) and {*points} <= {*distances.free(order)} else None
+
+
+def _add_shared(d: Deriver, nest: JointSteps, offsets: Mapping[str, int]) -> tuple[Definition, str]:
+    """Let all members share the loops over points, and those with steps that over steps; return the tensor whose points name the loops, and
+    the loop over steps."""
+    heads: list[tuple[Definition, str]] = []
+    for group in _components(d, nest.stepped()):
+        for m in group:
+            d.add(legal_order(d.schedule, d.program, m))
+        first, step = _joined(d, apply(d.program, d.since, d.layouts), group)
+        name = first.tensors[0].name
+        offset = offsets[group[0].tensors[0].name]
+        d.add(d.schedule.shift(step, offset) if offset else d.schedule)
+        d.add(d.schedule.order(*(full(name, a) for a in nest.points(first)), step) if nest.outside else d.schedule)
+        heads.append((first, step))
+    (first, step), name = heads[0], heads[0][0].tensors[0].name
+    points, stepped = nest.points(first), [m.tensors[0].name for m, _ in heads]
+    if nest.outside:
+        others = [m.tensors[0].name for m in nest.members if len(m.axes) == nest.count]
+        sums = [m.tensors[0].name for m in nest.members if any(True for p in m.pieces for _ in reduces(p.value))]
+        every = [*stepped, *others]
+        d.add(d.schedule.together(*every, into=points) if len(every) > 1 else d.schedule)
+        inside = [*stepped, *sums]
+        d.add(d.schedule.together(*inside, into=(first.axes[0],)) if len(inside) > 1 else d.schedule)
+    elif len(stepped) > 1:
+        d.add(d.schedule.together(*stepped, into=(step.rpartition(".")[2], *points)))
+    return first, step
+
+
+def _joined(d: Deriver, plan: Plan, group: Sequence[Definition]) -> tuple[Definition, str]:
+    """Let the tensors of a group that share the loop over steps share the others; return the tensor that these are called after, and the
+    loop over steps."""
+    loops = {m.tensors[0].name: next(n.loops for n in plan.placed.nests.values() if _makes(plan, n.statement, m)) for m in group}
+    by_name = {m.tensors[0].name: m for m in group}
+    step = next(iter(loops.values()))[0]
+    named = step.rpartition(".")[0]
+    ordered = sorted(loops, key=lambda name: name != named)
+    if len({found[1:] for found in loops.values()}) > 1:
+        d.add(d.schedule.together(*ordered, into=by_name[ordered[0]].axes[1:]))
+    return by_name[ordered[0]], step
+
+
+def _makes(plan: Plan, statement: str, m: Definition) -> bool:
+    return plan.stages.statements[statement].definition.tensors[0].name == m.tensors[0].name

@@ -1,0 +1,121 @@
+"""Recurrences of which others read each step run together, in vectors of points that do not need each other."""
+
+from __future__ import annotations
+
+import pytest
+from scheduled_programs import argument, assert_same, loops
+
+from codegen.loops.nodes import Alloc
+from codegen.loops.walk import walk
+from tensorlang.check.instantiate import instantiate
+from tensorlang.check.module import load_module
+from tensorlang.diagnostics import Source
+from tensorlang.policy.cpu import joint_steps
+from tensorlang.policy.cpu.derive import derive
+from tensorlang.policy.machine import Machine
+from tensorlang.schedule.check import proven
+from tensorlang.syntax.parse import parse
+from tensorlang.syntax.printer import show
+from tensorlang.tensor.nodes import Program
+
+MACHINE = Machine(target="cpu", threads=1)
+
+
+@pytest.fixture
+def far(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No cache is near enough for states."""
+    monkeypatch.setattr(joint_steps, "NEAREST_BYTES", 0)
+
+
+def operator(signature: str, body: str, sizes: dict[str, int] | None = None) -> Program:
+    module = load_module(parse(Source("f.tl", f"op f({signature} {{\n{body}\n}}")))
+    args = [argument(p, sizes or {}) for p in module.operators["f"].params]
+    return instantiate(module, "f", args, symbolic=sizes is None)
+
+
+def directives(program: Program) -> list[str]:
+    return [show(d) for d in derive(program, MACHINE).directives]
+
+
+CHAIN = """
+    s[0, i]     = x[i]
+    s[t + 1, i] = 3 * s[t, i] - u[t, i]                   for t in 0..T, i in 0..N
+    a[0, i]     = i32(0)
+    a[t + 1, i] = a[t, i] + s[t, i] * u[t, i]             for t in 0..T, i in 0..N
+    y[i]        = a[T, i]"""
+SIGNATURE = "x: i32[N], u: i32[T, N]) -> (y: i32[N])"
+
+
+def test_a_recurrence_that_reads_another_runs_in_its_loops_and_neither_is_kept() -> None:
+    program = operator(SIGNATURE, CHAIN, {"N": 20_000, "T": 3})
+    derived = directives(program)
+    assert {"shift a.t by -1", "together s, a, y -> i", "together s, a -> t", "fold s at t by 1", "fold a at t by 1"} <= {*derived}
+    assert "order s.i_o, s.t, s.i_v" in derived
+    buffers = [s.buffer for s in walk(*loops(proven(program, derive(program, MACHINE))).body) if isinstance(s, Alloc)]
+    assert {b.space for b in buffers} <= {"stack", "registers"}
+
+
+def test_where_states_are_near_each_step_is_made_of_all_points() -> None:
+    program = operator(SIGNATURE, CHAIN, {"N": 64, "T": 50})
+    derived = directives(program)
+    assert {"together s, a -> t, i", "order s.t, s.i_o, s.i_v", "fold s at t by 1"} <= {*derived}
+    assert_same(program, proven(program, derive(program, MACHINE)), {})
+
+
+@pytest.mark.usefixtures("far")
+@pytest.mark.parametrize("steps", [1, 2, 5])
+@pytest.mark.parametrize("n", [16, 70])
+def test_steps_of_any_number_are_those_of_the_equations(n: int, steps: int) -> None:
+    program = operator(SIGNATURE, CHAIN, {"N": n, "T": steps})
+    assert_same(program, proven(program, derive(program, MACHINE)), {})
+
+
+@pytest.mark.usefixtures("far")
+@pytest.mark.parametrize(("n", "steps"), [(0, 0), (1, 3), (37, 0), (37, 4)])
+def test_joint_steps_are_proven_for_all_sizes(n: int, steps: int) -> None:
+    program = operator(SIGNATURE, CHAIN)
+    assert_same(program, proven(program, derive(program, MACHINE)), {"N": n, "T": steps})
+
+
+@pytest.mark.usefixtures("far")
+def test_sums_over_all_steps_are_added_up_as_these_are_made() -> None:
+    body = """
+    s[0, i]     = x[i]
+    z[0, i]     = 2 * x[i]
+    s[t + 1, i] = s[t, i] * s[t, i] - z[t, i]             for t in 0..4, i in 0..N
+    z[t + 1, i] = s[t, i] * z[t, i] + x[i]                for t in 0..4, i in 0..N
+    y[i]        = sum(t in 0..5) (s[t, i] + z[t, i])"""
+    program = operator("x: i32[N]) -> (y: i32[N])", body, {"N": 70})
+    assert {"together s, y -> i", "together s, y -> t"} <= {*directives(program)}
+    assert_same(program, proven(program, derive(program, MACHINE)), {})
+
+
+@pytest.mark.usefixtures("far")
+@pytest.mark.parametrize(
+    ("signature", "body"),
+    [
+        pytest.param(
+            "x: i32[N]) -> (y: i32[N])",
+            "s[0, i] = x[i]\n s[t + 1, i] = s[t, i] + s[t, i + 1 | clamp] for t in 0..4, i in 0..N\n y[i] = s[4, i]",
+            id="neighbours",
+        ),
+        pytest.param(
+            "x: i32[N]) -> (y: i32[N])",
+            "s[0, i] = x[i]\n s[t + 1, i] = 2 * s[t, i] + 1 for t in 0..4, i in 0..N\n m = max(i) s[4, i]\n y[i] = s[4, i] - m",
+            id="a sum over points in between",
+        ),
+        pytest.param(
+            "x: i32[N]) -> (s: i32[5, N])",
+            "s[0, i] = x[i]\n s[t + 1, i] = 2 * s[t, i] + 1 for t in 0..4, i in 0..N",
+            id="a result",
+        ),
+        pytest.param(
+            "x: i32[N]) -> (y: i32[N])",
+            "s[4, i] = x[i]\n s[t, i] = 2 * s[t + 1, i] + 1 for t in 0..4, i in 0..N\n y[i] = s[0, i]",
+            id="backwards",
+        ),
+    ],
+)
+def test_recurrences_of_every_kind_are_those_of_the_equations(signature: str, body: str) -> None:
+    program = operator(signature, body, {"N": 37})
+    assert_same(program, proven(program, derive(program, MACHINE)), {})

@@ -78,6 +78,8 @@ def value(state: State, e: Expr, scope: Scope) -> Value:
             return _compare_with_data(state, op, poly(state, index, scope), value(state, data, scope), scope)
         case Compare("<" | "<=" | ">" | ">=" as op, data, IndexValue(index)):
             return _compare_with_data(state, FLIPPED[op], poly(state, index, scope), value(state, data, scope), scope)
+        case Compare("<" | "<=" | ">" | ">=" as op, Binary("+", IndexValue(index), Cast(_, x) as moved), limit) if _is_short(x, scope):
+            return _compare_moved(state, op, poly(state, index, scope), value(state, moved, scope), value(state, limit, scope), scope)
         case Compare(op, lhs, rhs):
             return arithmetic.compare(b, op, value(state, lhs, scope), value(state, rhs, scope))
         case Select() as choice if (short := shorter(choice)) is not choice:
@@ -427,6 +429,29 @@ def _compare_with_data(state: State, op: CompareOp, index: Poly, data: Value, sc
         count = b.pure(f"add nsw i64 {_clamped(b, distance, -1, lanes.count - 1, b.depth)}, 1")
     before = Value(bool_, _lanes_before(b, count, lanes.count, b.depth), lanes.count)
     return before if op in ("<", "<=") else arithmetic.negated(b, before)
+
+
+def _is_short(e: Expr, scope: Scope) -> bool:
+    """Tell whether a value has so few bits that an index to which it is added wraps nowhere."""
+    match e:
+        case Load(buffer):
+            dtype = scope.buffers[buffer].dtype
+        case Name(name):
+            dtype = scope.lets[name].dtype
+        case _:
+            return False
+    return not dtype.is_float and dtype.bits <= 32
+
+
+def _compare_moved(state: State, op: CompareOp, index: Poly, moved: Value, limit: Value, scope: Scope) -> Value:
+    """Return whether `index + moved op limit`: for a number that all lanes of an index share, what the index is compared with is that much
+    less."""
+    b, lanes = state.builder, scope.lanes
+    if lanes is None or moved.lanes or limit.lanes or memory.lane_stride(index, lanes, b) != 1:
+        return arithmetic.compare(b, op, arithmetic.binary(b, "+", *same_lanes(b, _index_value(state, index, scope), moved)), limit)
+    fn = b.declare("llvm.ssub.sat.i64", "i64 @(i64, i64)")
+    distance = Value(i64, b.pure(f"call i64 {fn}(i64 {limit.text}, i64 {moved.text})"))
+    return _compare_with_data(state, op, index, distance, scope)
 
 
 # ---------------------------------------------------------------- indices

@@ -77,6 +77,19 @@ def test_joint_steps_are_proven_for_all_sizes(n: int, steps: int) -> None:
     assert_same(program, proven(program, derive(program, MACHINE)), {"N": n, "T": steps})
 
 
+def test_recurrences_that_do_not_read_each_other_run_together_where_another_reads_both() -> None:
+    body = """
+    a[0, i]     = x[i]
+    a[t + 1, i] = 3 * a[t, i] + u[t, i]                   for t in 0..T, i in 0..N
+    b[0, i]     = 2 * x[i]
+    b[t + 1, i] = b[t, i] - u[t, i]                       for t in 0..T, i in 0..N
+    y[0, i]     = i32(0)
+    y[t + 1, i] = y[t, i] + a[t + 1, i] * b[t + 1, i]     for t in 0..T, i in 0..N"""
+    program = operator("x: i32[N], u: i32[T, N]) -> (y: i32[T + 1, N])", body, {"N": 37, "T": 4})
+    assert {"together a, b, y -> t, i", "fold a at t by 1", "fold b at t by 1"} <= {*directives(program)}
+    assert_same(program, proven(program, derive(program, MACHINE)), {})
+
+
 @pytest.mark.usefixtures("far")
 def test_sums_over_all_steps_are_added_up_as_these_are_made() -> None:
     body = """

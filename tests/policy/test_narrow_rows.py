@@ -38,6 +38,7 @@ def directives(program: Program) -> list[str]:
             "q[n, i] = a[n, (i + 1) % 3] * b[n, (i + 2) % 3] - a[n, (i + 2) % 3] * b[n, (i + 1) % 3]",
             id="cross product",
         ),
+        pytest.param("a: i32[N, 2]) -> (q: i32[N, 2])", "q[n, 0] = a[n, 0] + a[n, 1]\n q[n, 1] = a[n, 0] - a[n, 1]", id="an equation each"),
         pytest.param("a: i32[2, N, 4], b: i32[N]) -> (q: i32[2, N, 4])", "q[m, n, i] = max(a[m, n, 3 - i], 0) * b[n]", id="planes"),
     ],
 )

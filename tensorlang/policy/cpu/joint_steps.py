@@ -80,18 +80,42 @@ def _nests(d: Deriver) -> Iterator[JointSteps]:
     for k, group in enumerate(every):
         count = len(group[0].axes) - 1
         recurs = len(group) > 1 or reads_itself(group[0])
-        if not recurs or count < 1 or taken & {m.tensors[0].name for m in group}:
+        if not recurs or count < 1 or taken & {m.tensors[0].name for m in group} or not _steps_fit(d, group, group, count):
             continue
-        members = list(group)
-        if not all(_fits(d, m, members, count) and len(m.axes) > count for m in members):
-            continue
-        for later in every[k + 1 :]:
-            if any(_reads(m, members) for m in later) and all(_fits(d, m, [*members, *later], count) for m in later):
-                members += later if _is_free_between(every, [*members, *later]) else ()
-        nest = _chosen(d, members, count)
+        nest = _chosen(d, _grown(d, every[k:], count), count)
         if nest is not None:
             taken |= {m.tensors[0].name for m in nest.members}
             yield nest
+
+
+def _grown(d: Deriver, every: Sequence[Sequence[Definition]], count: int) -> list[Definition]:
+    """Return the first of some components with those that are made of its steps, and those with steps that these need beside them."""
+    members, beside = list(every[0]), list[Sequence[Definition]]()
+    for later in every[1:]:
+        if any(_reads(m, members) for m in later):
+            needed = [m for other in _needed(later, beside) for m in other]
+            joined = [*members, *needed, *later]
+            if all(_fits(d, m, joined, count) for m in later) and _is_free_between(every, joined):
+                members, beside = joined, [other for other in beside if not any(other[0] is m for m in needed)]
+        elif _steps_fit(d, later, later, count):
+            beside.append(later)
+    return sorted(members, key=lambda m: next(k for k, group in enumerate(every) if any(m is x for x in group)))
+
+
+def _needed(group: Sequence[Definition], beside: Sequence[Sequence[Definition]]) -> list[Sequence[Definition]]:
+    """Return those components of `beside` that a later one is made of."""
+    found: list[Sequence[Definition]] = []
+    reading = list(group)
+    for other in reversed(beside):
+        if any(_reads(m, other) for m in reading):
+            found.insert(0, other)
+            reading += other
+    return found
+
+
+def _steps_fit(d: Deriver, group: Sequence[Definition], members: Sequence[Definition], count: int) -> bool:
+    """Tell whether all of a component are tensors with steps that may be members."""
+    return all(len(m.axes) == count + 1 and _fits(d, m, members, count) for m in group)
 
 
 def _reads(definition: Definition, members: Sequence[Definition]) -> bool:

@@ -1,6 +1,6 @@
 """Rows of few elements, as points and colours have: lanes are rows, and the elements of each are written out.
 
-    q[n, i] = t[i] + sum(j) r[i, j] * p[n, j]        i, j in 0..3
+    q[n, i] = t[i] + sum(j) r[i, j] * p[n, j]        i, j in 0..3, or an equation for each i
                                                      split q.n by 16 -> n_o, n_v
                                                      order q.n_o, q.j, q.i_t, q.n_v;  unroll q.i_t, q.j;  vectorize q.n_v
 
@@ -20,7 +20,7 @@ from tensorlang.policy.deriver import Deriver, mark_parallel
 from tensorlang.policy.pointwise import moves_one_by_one
 from tensorlang.schedule.plan import full
 from tensorlang.schedule.shape import OPEN_EXTENT, extents
-from tensorlang.tensor.nodes import Definition, Dynamic, Read
+from tensorlang.tensor.nodes import Definition, Dynamic, Piece, Read
 from tensorlang.tensor.walk import definition_reads, index_names, reads, reduces, tensor_table
 
 MOST_ELEMENTS = 4
@@ -31,7 +31,9 @@ MOST_UNROLLED = 9
 
 def has_narrow_rows(d: Deriver, definition: Definition) -> bool:
     """Tell whether a tensor is made of many rows of few elements, and all that lanes of rows read lies as near."""
-    if len(definition.axes) < 2 or len(definition.pieces) != 1 or len(definition.tensors) != 1:
+    if len(definition.axes) < 2 or len(definition.tensors) != 1:
+        return False
+    if any(affine.name_set(p.guard) - {definition.axes[-1]} for p in definition.pieces) or len({*map(_sums, definition.pieces)}) > 1:
         return False
     if d.layouts.keys() & {definition.tensors[0].name, *definition_reads(definition)}:
         return False
@@ -39,8 +41,12 @@ def has_narrow_rows(d: Deriver, definition: Definition) -> bool:
     lanes = d.machine.lanes(compute_dtype(definition.tensors[0].dtype))
     if not 1 < (sizes[last] or 0) <= MOST_ELEMENTS or (sizes[rows] or OPEN_EXTENT) < 2 * lanes:
         return False
-    found = [r for r in reads(definition.pieces[0].value) if rows in index_names(r)]
+    found = [r for p in definition.pieces for r in reads(p.value) if rows in index_names(r)]
     return moves_one_by_one(definition, last) or all(_is_near(d, r, rows) for r in found)
+
+
+def _sums(piece: Piece) -> bool:
+    return any(True for _ in reduces(piece.value))
 
 
 def _is_near(d: Deriver, read: Read, axis: str) -> bool:
@@ -58,7 +64,7 @@ def derive_narrow_rows(d: Deriver, definition: Definition) -> None:
     sizes, (rows, last) = extents(definition), definition.axes[-2:]
     vector = () if moves_one_by_one(definition, last) else (rows,)
     outer = add_inner_loops(d, definition, definition.axes, InnerLoops(vector, rows=((last, sizes[last] or 1),)))
-    name, binders = definition.tensors[0].name, [b for r in reduces(definition.pieces[0].value) for b in r.binders]
+    name, binders = definition.tensors[0].name, [b for p in definition.pieces for r in reduces(p.value) for b in r.binders]
     if binders and prod(sizes[b.name] or MOST_UNROLLED + 1 for b in binders) <= MOST_UNROLLED:
         d.add(d.schedule.unroll(*(full(name, b.name) for b in binders)))
     lanes = d.machine.lanes(compute_dtype(definition.tensors[0].dtype))

@@ -188,16 +188,21 @@ reducers = st.builds(
 
 operands = items(small) | some(items(small)).map(Layout)
 phrases = st.builds(Phrase, st.sampled_from(["by", "at", "in", "as", "with", "to", "fold", "stages", ":"]), some(operands, 1, 2))
+group_names = st.sampled_from(PLAIN) | st.sampled_from(["batch..", "i..", "`for`..".replace("`", "")])
+roles = st.builds(Role, names, some(some(group_names, 1), 1, 2))
 directives = (
-    st.builds(Directive, names, some(operands), some(phrases, most=2), some(names), condition=maybe(exprs))
+    st.builds(Directive, names, some(operands), some(phrases, most=2), some(names), condition=maybe(exprs), pattern=maybe(roles))
     | st.builds(
-        Directive, names, some(arguments(small).filter(lambda a: not isinstance(a, From))), call=st.just(True), condition=maybe(exprs)
+        Directive,
+        names,
+        some(arguments(small).filter(lambda a: not isinstance(a, From))),
+        call=st.just(True),
+        condition=maybe(exprs),
+        pattern=maybe(roles),
     )
     | some(st.builds(Knob, names, some(small, 1)), 1, 2).map(Knobs)
 )
 bodies = some(directives)
-group_names = st.sampled_from(PLAIN) | st.sampled_from(["batch..", "i..", "`for`..".replace("`", "")])
-roles = st.builds(Role, names, some(some(group_names, 1), 1, 2))
 schedules = st.builds(Schedule, names, names, some(items(small), most=2), bodies) | roles.flatmap(
     lambda role: st.builds(Schedule, st.just(role.name), names, some(items(small), most=2), bodies, st.just(role))
 )

@@ -13,7 +13,7 @@ a role is a guess about shapes its author never saw, so it is proven here, and w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from polyhedral.expr import Name as AffineName
@@ -31,7 +31,7 @@ from tensorlang.policy.gpu.derive import derive_device_group, device_deriver
 from tensorlang.policy.groups import FusionGroup, fusion_groups
 from tensorlang.policy.machine import GpuMachine, Machine
 from tensorlang.policy.pointwise import stored_axis
-from tensorlang.policy.roles.match import Match, copies_of, guard_facts, match_role, matcher, spread_over
+from tensorlang.policy.roles.match import Match, copies_of, form_of, guard_facts, match_role, matcher, spread_over
 from tensorlang.schedule.cases import Choose, by_sizes, none_holds
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.expand import Scope, expand
@@ -217,6 +217,7 @@ def _expanded(request: _Request, operator: str | None, written: sx.Schedule, env
     declared: list[str] = []
     pick = picker(request.knobs, declared, None)
     scope = Scope(request.module, pick, packs=_packs(request, operator), env=env, choose=choose)
+    scope.find = _finder(request, declared)
     directives = expand(scope, written.body)
     for name in request.knobs:
         if name not in declared:
@@ -375,30 +376,70 @@ def _settle(request: _Request, d: Deriver, part: _Part, parts: Sequence[_Part]) 
         block = match_role(d, restrict_rows(part.group, inside.axis, inside.rows), schedule.role) if inside is not None else None
         if block is not None:
             match = replace(match, tiles=block.tiles, extents=block.extents, facts={**match.facts, "together": block.facts["together"]})
-        scope = Scope(
-            request.module,
-            picker(request.knobs, [], match.tiles),
-            names={n: tuple(sx.Id(x) for x in values) for n, values in match.names.items()},
-            role=True,
-            stages=dict(match.stages),
-            taken=frozenset(program_names(d.program)),
-            stored=frozenset(d.layouts),
-            extents=dict(match.extents),
-            axes=dict(match.axes),
-            indexed=match.indexed,
-            env={**guard_facts(schedule.role), **match.facts},
-        )
-        scope.names |= {n: (sx.Number(str(int(v))),) for n, v in match.facts.items() if isinstance(v, int)}
-        scope.copy_of = copies_of(d)
-        if isinstance(d.machine, GpuMachine):
-            scope.spread = None
-        elif inside is None:
+        scope = _scope_of(request, d, match, schedule.role)
+        if not isinstance(d.machine, GpuMachine) and inside is None:
             scope.spread = spread_over(d, part.group, scope)
         part.directives, part.origin = (*_distributed(part.group), *expand(scope, schedule.body)), where(schedule)
         part.knobs, part.left_out = scope.knobs, tuple(scope.left_out)
         _feed(d, part, scope, parts)
     if inside is not None:
         part.directives = (*(_copied(x, inside) for x in part.directives), *_computed_at(part, inside))
+
+
+def _scope_of(request: _Request, d: Deriver, match: Match, role: sx.Role, declared: list[str] | None = None) -> Scope:
+    """Return what the names of a role stand for in an equation that has it; `declared` is told which knobs there are."""
+    scope = Scope(
+        request.module,
+        picker(request.knobs, [] if declared is None else declared, match.tiles),
+        names={n: tuple(sx.Id(x) for x in values) for n, values in match.names.items()},
+        role=True,
+        stages=dict(match.stages),
+        taken=frozenset(program_names(d.program)),
+        stored=frozenset(d.layouts),
+        extents=dict(match.extents),
+        axes=dict(match.axes),
+        indexed=match.indexed,
+        env={**guard_facts(role), **match.facts},
+    )
+    scope.names |= {n: (sx.Number(str(int(v))),) for n, v in match.facts.items() if isinstance(v, int)}
+    scope.copy_of = copies_of(d)
+    if isinstance(d.machine, GpuMachine):
+        scope.spread = None
+    return scope
+
+
+def _finder(request: _Request, declared: list[str]) -> Callable[[sx.Role], Sequence[Scope]]:
+    """Return what finds the equations of a role in the program, as the operator has it, and what its names stand for in each."""
+
+    def find(role: sx.Role) -> list[Scope]:
+        form_of(request.target, role)
+        on_device = isinstance(request.machine, GpuMachine)
+        if isinstance(request.machine, GpuMachine):
+            d = device_deriver(request.program, request.machine, request.layouts)
+        else:
+            d = deriver(request.program, request.machine, request.layouts, request.constants, request.at)
+        out: list[Scope] = []
+        for group, match in _having(d, role, fusion_groups(d, vectors=not on_device)):
+            out.append(_scope_of(request, d, match, role, declared))
+            if not on_device:
+                out[-1].spread = spread_over(d, group, out[-1])
+        return out
+
+    return find
+
+
+def _having(d: Deriver, role: sx.Role, groups: Sequence[FusionGroup]) -> Iterator[tuple[FusionGroup, Match]]:
+    """Yield the groups that have a role and what its names stand for there; of a group that has not, the members that have it alone."""
+    for group in groups:
+        match = match_role(d, group, role)
+        if match is not None:
+            yield group, match
+            continue
+        for member in group.members if len(group.members) > 1 else ():
+            alone = FusionGroup(member, (member,), len(member.axes))
+            match = match_role(d, alone, role)
+            if match is not None:
+                yield alone, match
 
 
 def _distributed(group: FusionGroup) -> tuple[sx.Directive, ...]:

@@ -10,7 +10,7 @@ from tensorlang.check.module import Module
 from tensorlang.check.problems import did_you_mean
 from tensorlang.check.walk import descendants
 from tensorlang.diagnostics import CompileError, Diagnostic, Edit, Span, error
-from tensorlang.policy.roles.match import forms_of, guard_facts
+from tensorlang.policy.roles.match import form_of, guard_facts
 from tensorlang.schedule.expand import Scope, choices, expand
 from tensorlang.schedule.guards import Fact, evaluate, passed
 from tensorlang.schedule.knobs import no_knob
@@ -33,7 +33,7 @@ def check_written(module: Module, schedule: sx.Schedule, knobs: Mapping[str, int
     """Check a schedule of an operator and the names of `knobs`. Raises CompileError S05xx."""
     env = _check_guards(module, schedule)
     declared: set[str] = set()
-    _check_body(_Body(module, env, declared), schedule.body)
+    _check_body(_Body(module, env, declared, schedule.target), schedule.body)
     for name in knobs:
         if name not in declared:
             raise no_knob(name, sorted(declared), schedule)
@@ -53,7 +53,7 @@ def _check(module: Module, schedule: sx.Schedule) -> None:
         help = did_you_mean(schedule.operator, module.operators, there)
         raise error("S0501", f"there is no operator `{schedule.operator}`", _word(schedule, "schedule", schedule.operator), help=help)
     env = _check_role(schedule, schedule.role) if schedule.role is not None else _check_guards(module, schedule)
-    _check_body(_Body(module, env, set(), role=schedule.role is not None), schedule.body)
+    _check_body(_Body(module, env, set(), schedule.target, role=schedule.role is not None), schedule.body)
 
 
 _CALLED = {
@@ -74,13 +74,7 @@ def _word(schedule: sx.Schedule, before: str, word: str) -> Span:
 
 def _check_role(schedule: sx.Schedule, role: sx.Role) -> dict[str, Fact]:
     """Return what guards and conditions may ask for, once the guards are seen to."""
-    forms = forms_of(schedule.target)
-    form = forms.get(role.name)
-    if form is None:
-        help = did_you_mean(role.name, forms, f"the roles are {', '.join(forms)}")
-        raise error("S0511", f"there is no role `{role.name}` for `{schedule.target}`", role.span, help=help)
-    if not form.fits(role):
-        raise error("S0512", f"role `{role.name}` has other parameters", role.span, help=f"write `role {form.text}`")
+    form_of(schedule.target, role)
     env = guard_facts(role)
     for guard in schedule.guards:
         evaluate(guard, env)
@@ -109,6 +103,7 @@ class _Body:
     module: Module
     env: dict[str, Fact]
     knobs: set[str]
+    target: str
     calls: tuple[str, ...] = ()
     role: bool = False
 
@@ -124,10 +119,14 @@ def _check_body(where: _Body, body: Sequence[sx.Directive | sx.Knobs]) -> None:
                 where.knobs.add(knob.name)
                 where.env[knob.name] = None
             continue
+        at = where
+        if part.pattern is not None:
+            form_of(where.target, part.pattern)
+            at = replace(where, env={**where.env, **guard_facts(part.pattern)}, role=True)
         if part.condition is not None:
-            evaluate(part.condition, where.env, "a condition")
+            evaluate(part.condition, at.env, "a condition")
         if part.call:
-            _check_call(where, part)
+            _check_call(at, part)
 
 
 def _check_call(where: _Body, call: sx.Directive) -> None:
@@ -138,7 +137,7 @@ def _check_call(where: _Body, call: sx.Directive) -> None:
         return
     before = set(where.knobs)
     env = _counted(where, tactic, call) | passed(where.env, tactic.params, call.operands)
-    inside = _Body(where.module, env, where.knobs, (*where.calls, call.name), where.role)
+    inside = _Body(where.module, env, where.knobs, where.target, (*where.calls, call.name), where.role)
     _check_body(inside, tactic.body)
     where.env.update(dict.fromkeys(where.knobs - before))
 

@@ -6,7 +6,9 @@
         order batch.., io, k.., ii             split i by mr -> io, ii            order c.io, c.k, c.ii
     }                                      }
 
-A directive, or a call of a tactic, whose condition (`unroll k.. if prod(k..) <= 9`) does not hold is left out.
+A directive, or a call of a tactic, whose condition (`unroll k.. if prod(k..) <= 9`) does not hold is left out. One with a pattern
+(`rows(i, 4) for contraction(y, a, b; batch.., i.., j.., k..)`) is given once for each equation of that role, as the schedule of the role
+would have it.
 
 A name may stand for several loops or tensors, or for none: `k..` is all of them in order, `k` the last. In the schedule of a role a
 directive about loops that are not there is left out; a directive that takes one loop is repeated for each of several; `order` is
@@ -24,6 +26,7 @@ from typing import TypeAlias, assert_never
 
 from tensorlang.check.module import Module
 from tensorlang.check.problems import did_you_mean
+from tensorlang.check.walk import descendants
 from tensorlang.diagnostics import CompileError, Edit, Span, error
 from tensorlang.schedule.cases import Choose, assumed_in, decided, has_cases, none_holds, undecided_of
 from tensorlang.schedule.directives.operands import bad
@@ -65,6 +68,10 @@ class Scope:
     """The axis or binder that a loop is a part of."""
     indexed: Mapping[str, frozenset[str]] = field(default_factory=dict)
     knobs: dict[str, int] = field(default_factory=dict)
+    made: set[str] = field(default_factory=set)
+    """Names of loops that tactics make, which are there until the outermost of them ends: each time it is called they are others."""
+    declared: dict[str, sx.Knob] = field(default_factory=dict)
+    """Where knobs are declared: in a tactic, each time it is called."""
     env: Mapping[str, Fact] = field(default_factory=dict)
     """What conditions may ask for, besides knobs."""
     choose: Choose = none_holds
@@ -82,6 +89,8 @@ class Scope:
     """How many lines have been expanded, those of tactics each time they are called."""
     copy_of: Callable[[str], tuple[str, Mapping[str, int | None]]] = lambda tensor: (tensor, {})
     """The stage that copies a tensor, and the extents of its loops, outermost first."""
+    find: Callable[[sx.Role], Sequence[Scope]] = lambda pattern: ()
+    """Finds the equations of a role: what its names stand for in each."""
 
 
 def expand(scope: Scope, body: Sequence[sx.Directive | sx.Knobs]) -> list[sx.Directive]:
@@ -99,6 +108,8 @@ def expand(scope: Scope, body: Sequence[sx.Directive | sx.Knobs]) -> list[sx.Dir
             case sx.Knobs(knobs):
                 for knob in knobs:
                     _declare(scope, knob)
+            case sx.Directive(pattern=sx.Role() as pattern):
+                out += _for_each(scope, pattern, replace(part, pattern=None))
             case sx.Directive():
                 why = left_out(part, scope.env, role=scope.role, decide=lambda condition: decided(condition, scope.assumed, scope.env))
                 if why is None and has_cases(part):
@@ -120,6 +131,23 @@ def _in_case(scope: Scope, d: sx.Directive) -> Iterator[sx.Directive]:
     assumed = assumed_in(undecided, scope.choose(undecided))
     scope.assumed += assumed
     yield from (sx.Directive("assume", (condition,), span=d.span) for condition in assumed)
+
+
+def _for_each(scope: Scope, pattern: sx.Role, d: sx.Directive) -> list[sx.Directive]:
+    """Return the directives for each equation that the pattern finds. Raises CompileError S0102 in the schedule of a role."""
+    if scope.role:
+        bad(d, "in the schedule of a role, what it is about has been found", "leave out the pattern")
+    found = scope.find(pattern)
+    if not found:
+        scope.left_out.append(f"`{show(replace(d, pattern=pattern))}` is left out: no equation here is a `{pattern.name}`")
+    out: list[sx.Directive] = []
+    for inside in found:
+        inside.names, inside.env = {**scope.names, **inside.names}, {**scope.env, **inside.env}
+        inside.calls, inside.written = scope.calls, scope.written
+        out += expand(inside, [d])
+        scope.knobs, scope.written = {**inside.knobs, **scope.knobs}, inside.written
+        scope.left_out += inside.left_out
+    return out
 
 
 def _expanded(scope: Scope, d: sx.Directive) -> list[sx.Directive]:
@@ -161,9 +189,11 @@ def choices(knob: sx.Knob) -> tuple[int, ...]:
 
 
 def _declare(scope: Scope, knob: sx.Knob) -> None:
-    if knob.name in scope.knobs:
+    if knob.name in scope.knobs and scope.declared.get(knob.name) is not knob:
         raise error("S0510", f"knob `{knob.name}` is declared twice", knob.span, help="rename one of them, or delete it")
-    scope.knobs[knob.name] = scope.pick(knob, choices(knob))
+    if knob.name not in scope.knobs:
+        scope.knobs[knob.name] = scope.pick(knob, choices(knob))
+    scope.declared[knob.name] = knob
     scope.names[knob.name] = (sx.Number(str(scope.knobs[knob.name])),)
     scope.env = {**scope.env, knob.name: scope.knobs[knob.name]}
 
@@ -213,8 +243,9 @@ def _call(scope: Scope, call: sx.Directive) -> list[sx.Directive]:
     out = expand(scope, tactic.body)
     scope.calls = scope.calls[:-1]
     scope.env = {**outer, **{name: value for name, value in scope.knobs.items() if name not in before}}
-    for name in tactic.params:
+    for name in (*tactic.params, *(scope.made if not scope.calls else ())):
         scope.names.pop(name, None)
+    scope.made = scope.made if scope.calls else set()
     for name, values in outside.items():
         scope.names[name] = tuple(v for v in values if _text(v) not in scope.gone)
     return out
@@ -239,8 +270,13 @@ def _counted(scope: Scope, arguments: Mapping[str, tuple[Operand, ...]]) -> dict
 
 def _directive(scope: Scope, d: sx.Directive) -> list[sx.Directive]:
     if not scope.role:
-        operands = tuple(v for o in d.operands for v in _values(scope, o))
-        return [replace(d, operands=operands, phrases=_phrases(scope, d.phrases), results=tuple(_renamed(scope, r) for r in d.results))]
+        operands, phrases = tuple(v for o in d.operands for v in _values(scope, o)), _phrases(scope, d.phrases)
+        results = tuple(r if r in scope.made else _renamed(scope, r) for r in d.results)
+        owner = _owner(d.name, operands, phrases) if scope.calls else None
+        if owner is not None:
+            scope.made |= {r for r in d.results if r not in scope.names}
+            scope.names |= {r: (sx.Id(f"{owner}.{r}"),) for r in d.results if r in scope.made}
+        return [replace(d, operands=operands, phrases=phrases, results=results)]
     match d.name:
         case "tile":
             return _tile(scope, d)
@@ -261,10 +297,44 @@ def _directive(scope: Scope, d: sx.Directive) -> list[sx.Directive]:
             return _bind(scope, d)
         case "split" | "skew" | "shift" | "peel" | "at" | "pack" | "cache" | "fold" | "rfactor" | "persistent" | "split_k":
             return [x for v in _each(scope, d) for x in _one(scope, d, v)]
+        case "cut" | "affine" | "distribute" if d.results:
+            return _with_names(scope, d)
         case _:
             operands = tuple(v for o in d.operands for v in _values(scope, o))
             empty = d.operands and not operands
             return [] if empty else [replace(d, operands=operands, phrases=_phrases(scope, d.phrases))]
+
+
+def _owner(name: str, operands: Sequence[Operand], phrases: Sequence[sx.Phrase]) -> str | None:
+    """Return the tensor that the loops which a directive makes are named after, as far as it can be told from how it is written."""
+    if name not in ("split", "tile", "fuse", "cut", "affine", "raster", "distribute"):
+        return None
+    places = [o for p in phrases if p.preposition == "at" for o in p.operands] if name == "distribute" else operands
+    match places[:1]:
+        case [sx.Apply(tensor, _)]:
+            return tensor
+        case [sx.Id(loop)]:
+            return loop.rpartition(".")[0] or None
+        case _:
+            return None
+
+
+def _with_names(scope: Scope, d: sx.Directive) -> list[sx.Directive]:
+    """Return the directive with new names for the loops it makes; nothing where the loops that it is about are not there."""
+    operands, phrases = tuple(v for o in d.operands for v in _values(scope, o)), _phrases(scope, d.phrases)
+    about = operands if d.name != "distribute" else tuple(o for p in phrases for o in p.operands)
+    named = (node.name for operand in about for node in (operand, *descendants(operand)) if isinstance(node, sx.Id))
+    loops = [name for name in named if name in scope.stages]
+    if not loops:
+        return []
+    results: list[str] = []
+    for result in d.results:
+        local, full = _fresh(scope, scope.stages[loops[0]], result)
+        results.append(local)
+        scope.names[result], scope.axes[full], scope.extents[full] = (sx.Id(full),), scope.axes[loops[0]], None
+    for loop in loops if d.name != "distribute" else ():
+        _forget(scope, loop)
+    return [replace(d, operands=operands, phrases=phrases, results=tuple(results))]
 
 
 def _each(scope: Scope, d: sx.Directive) -> list[Operand]:
@@ -286,7 +356,7 @@ def _one(scope: Scope, d: sx.Directive, value: Operand) -> Iterator[sx.Directive
         d = replace(d, results=())
     for result in d.results:
         loop = _text(value)
-        local, full = _fresh(scope, scope.stages[loop], result)
+        local, full = _fresh(scope, _stage(scope, d, loop), result)
         results.append(local)
         scope.names[result] = (*scope.names[result], sx.Id(full))
         scope.axes[full] = scope.axes[loop]
@@ -338,7 +408,7 @@ def _fuse(scope: Scope, d: sx.Directive) -> list[sx.Directive]:
     out: list[sx.Directive] = []
     outer = loops[0] if loops else ""
     for inner in loops[1:]:
-        local, full = _fresh(scope, scope.stages[outer], result)
+        local, full = _fresh(scope, _stage(scope, d, outer), result)
         sizes = [scope.extents.get(loop) for loop in (outer, inner)]
         scope.extents[full] = None if None in sizes else prod(e for e in sizes if e is not None)
         scope.axes[full] = full
@@ -358,7 +428,7 @@ def _unfold(scope: Scope, d: sx.Directive) -> list[sx.Directive]:
     if len(d.results) != 1 or not tensors or not loops:
         raise error("S0102", "`unfold` cannot be read", d.span, help="write `unfold TENSOR, … in BINDER, … -> NAME`")
     (result,) = d.results
-    local, full = _fresh(scope, scope.stages[loops[0]], result)
+    local, full = _fresh(scope, _stage(scope, d, loops[0]), result)
     sizes = [scope.extents.get(loop) for loop in loops]
     scope.extents[full] = None if None in sizes else prod(e for e in sizes if e is not None)
     scope.axes[full] = local
@@ -386,7 +456,7 @@ def _raster(scope: Scope, d: sx.Directive) -> list[sx.Directive]:
     rows, columns = (side[-1] for side in sides)
     results = []
     for result in d.results:
-        local, full = _fresh(scope, scope.stages[rows], result)
+        local, full = _fresh(scope, _stage(scope, d, rows), result)
         scope.names[result] = (sx.Id(full),)
         scope.axes[full] = scope.axes[rows]
         results.append(local)
@@ -424,11 +494,19 @@ def _fresh(scope: Scope, stage: str, wanted: str) -> tuple[str, str]:
     return name, f"{stage}.{name}"
 
 
+def _stage(scope: Scope, d: sx.Directive, loop: str) -> str:
+    """Return the stage that a loop is of. Raises CompileError S0103 for what is no loop of the equation at hand."""
+    if loop not in scope.stages:
+        known = ", ".join(name for name, found in scope.names.items() if found and all(_text(v) in scope.stages for v in found))
+        raise error("S0103", f"there is no loop `{loop}` here", d.span, help=f"the names of loops here are {known or 'none'}")
+    return scope.stages[loop]
+
+
 def _order(scope: Scope, d: sx.Directive) -> list[sx.Directive]:
     stages: dict[str, list[Operand]] = {}
     for o in d.operands:
         for v in _values(scope, o):
-            stages.setdefault(scope.stages[_text(v)], []).append(v)
+            stages.setdefault(_stage(scope, d, _text(v)), []).append(v)
     return [replace(d, operands=tuple(loops)) for loops in stages.values() if len(loops) > 1]
 
 

@@ -59,7 +59,7 @@ FORMS = {
 """How each directive is written."""
 
 _INTRODUCING = frozenset(("by", "at", "in", "as", "with", "to", "fold", "stages", "->"))
-GENERAL_FORM = "`NAME operands (by|at|in|as|with|to|fold|stages operands) -> names if condition`"
+GENERAL_FORM = "`NAME operands (by|at|in|as|with|to|fold|stages operands) -> names for pattern if condition`"
 """What is common to the lines of all directives."""
 
 ELSEWHERE = {

@@ -340,9 +340,17 @@ class Layout(Node):
 
 
 @dataclass(frozen=True, slots=True)
+class Role(Node):
+    """`role contraction(y, a, b; batch.., i.., j.., k..)`: groups of parameter names, each possibly a pack (name ends in `..`)."""
+
+    name: str
+    groups: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Directive(Node):
-    """`NAME operands (by|at|in|as|with|to|… operands)* [-> names] [if condition]`. Tactic calls look the same with an Apply operand-less
-    name."""
+    """`NAME operands (by|at|in|as|with|to|… operands)* [-> names] [for pattern] [if condition]`. Tactic calls look the same with an Apply
+    operand-less name."""
 
     name: str
     operands: tuple[Expr | Layout, ...] = ()
@@ -352,6 +360,8 @@ class Directive(Node):
     """`gemm(s, q, k, i, j, e)`: a call of a tactic; operands are its arguments."""
     condition: Expr | None = None
     """The directive is left out where this does not hold."""
+    pattern: Role | None = None
+    """The directive is given once for each equation of this role, whose names stand for the tensors and loops of that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,14 +374,6 @@ class Knob(Node):
 @dataclass(frozen=True, slots=True)
 class Knobs(Node):
     knobs: tuple[Knob, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Role(Node):
-    """`role contraction(y, a, b; batch.., i.., j.., k..)`: groups of parameter names, each possibly a pack (name ends in `..`)."""
-
-    name: str
-    groups: tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)

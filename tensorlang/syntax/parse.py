@@ -627,13 +627,19 @@ class _Build:
         return Knob(_name(c[0]), _nodes(c), span=_span(c))
 
     def call(self, c: list[Any]) -> Directive:
-        return Directive(_name(c[0]), _nodes(c), call=True, condition=_parts(c).get("only_if"), span=_span(c))
+        parts = _parts(c)
+        pattern = parts.get("for_each")
+        return Directive(_name(c[0]), _nodes(c), call=True, condition=parts.get("only_if"), pattern=pattern, span=_span(c))
 
     def directive_line(self, c: list[Any]) -> Directive:
         phrases = tuple(child for child in c if isinstance(child, Phrase))
         name, *results = _names(c)
         parts = _parts(c)
-        return Directive(name, parts.get("operands", ()), phrases, tuple(results), condition=parts.get("only_if"), span=_span(c))
+        operands, condition, pattern = parts.get("operands", ()), parts.get("only_if"), parts.get("for_each")
+        return Directive(name, operands, phrases, tuple(results), condition=condition, pattern=pattern, span=_span(c))
+
+    def for_each(self, c: list[Any]) -> _Part:
+        return _Part("for_each", self.role(c), c)
 
     def only_if(self, c: list[Any]) -> _Part:
         return _Part("only_if", c[1], c)

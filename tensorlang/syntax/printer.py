@@ -422,12 +422,15 @@ class _Words:
                 return f"{self.name(name)} in {{{_commas(map(self.expr, choices))}}}"
             case Knobs(knobs):
                 return f"knobs {_commas(map(self.schedule_part, knobs))}"
-            case Role(name, groups):
-                return f"role {self.name(name)}({'; '.join(_commas(map(self._role_name, group)) for group in groups)})"
+            case Role():
+                return f"role {self._pattern(node)}"
             case Directive():
                 return self._directive(node)
             case _:
                 assert_never(node)
+
+    def _pattern(self, role: Role) -> str:
+        return f"{self.name(role.name)}({'; '.join(_commas(map(self._role_name, group)) for group in role.groups)})"
 
     def _role_name(self, name: str) -> str:
         return f"{self.name(name.removesuffix('..'))}.." if name.endswith("..") else self.name(name)
@@ -435,11 +438,12 @@ class _Words:
     def _directive(self, node: Directive) -> str:
         name = node.name if node.name in PREPOSITIONS else self.name(node.name)
         only_if = f" if {self.expr(node.condition, _OR)}" if node.condition is not None else ""
+        for_each = f" for {self._pattern(node.pattern)}" if node.pattern is not None else ""
         if node.call:
-            return f"{name}({self.items(_arguments(node))}){only_if}"
+            return f"{name}({self.items(_arguments(node))}){for_each}{only_if}"
         operands = f" {_commas(map(self.operand, node.operands))}" if node.operands else ""
         results = f" -> {_commas(map(self.name, node.results))}" if node.results else ""
-        return f"{name}{operands}{''.join(map(self.schedule_part, node.phrases))}{results}{only_if}"
+        return f"{name}{operands}{''.join(map(self.schedule_part, node.phrases))}{results}{for_each}{only_if}"
 
 
 def _arguments(node: Directive) -> tuple[Expr, ...]:

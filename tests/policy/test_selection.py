@@ -155,7 +155,7 @@ tactic inner(loop) { knobs u in {2}
     unroll loop }
 schedule matmul for cpu { rows(c, i, 6) }
 """
-    assert directives(chosen(text, M=64, K=64, N=64)) == ["split c.i by 6 -> io, ii", "unroll ii"]
+    assert directives(chosen(text, M=64, K=64, N=64)) == ["split c.i by 6 -> io, ii", "unroll c.ii"]
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,8 @@ from typing import TypeAlias
 from polyhedral import affine
 from polyhedral.expr import Name
 from tensorlang.bounded_cache import by_identity
+from tensorlang.check.problems import did_you_mean
+from tensorlang.diagnostics import error
 from tensorlang.policy.cpu.register_tiles import WIDTHS, tile_sizes
 from tensorlang.policy.deriver import PARALLEL_WORK, Deriver, bytes_of, is_threading_profitable, shared_loops
 from tensorlang.policy.groups import FusionGroup, recurs
@@ -203,6 +205,19 @@ def copies_of(d: Deriver) -> Callable[[str], tuple[str, Mapping[str, int | None]
 def _is_large(d: Deriver, tensor: str) -> bool:
     shape = tensor_table(d.program)[tensor].shape
     return prod(affine.constant(s) or OPEN_EXTENT for s in shape) >= PARALLEL_WORK
+
+
+def form_of(target: str, role: sx.Role) -> Form:
+    """Return the role that `role` names. Raises CompileError S0511 where schedules for `target` have none of that name, S0512 where it has
+    other parameters."""
+    forms = forms_of(target)
+    form = forms.get(role.name)
+    if form is None:
+        help = did_you_mean(role.name, forms, f"the roles are {', '.join(forms)}")
+        raise error("S0511", f"there is no role `{role.name}` for `{target}`", role.span, help=help)
+    if not form.fits(role):
+        raise error("S0512", f"role `{role.name}` has other parameters", role.span, help=f"write `role {form.text}`")
+    return form
 
 
 def forms_of(target: str) -> Mapping[str, Form]:

@@ -31,6 +31,7 @@ from tensorlang.replay import replay
 from tensorlang.schedule.blocks import from_block, to_block
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.plan import Storage
+from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.storage import axis_names
 from tensorlang.tensor.interp import interpret
 from tensorlang.tensor.nodes import Binary, Cast, Const, Definition, Expr, IndexValue, Name, Piece, Program, Reduce
@@ -86,10 +87,11 @@ def refusal(case: Case, refused: CompileError) -> Outcome:
         return Outcome("unknown", text)
     if not code.startswith("S03"):
         return Outcome("impossible", text)
-    for program in (case.program, distinct(case.program), sequential(distinct(case.program))):
+    programs = (case.program, distinct(case.program), sequential(distinct(case.program)))
+    for program, schedule in ((p, s) for s in (case.schedule, *apart(case.schedule, code)) for p in programs):
         for seed in range(4):
             try:
-                seen = replay(program, case.schedule, case.layouts, seed=seed)
+                seen = replay(program, schedule, case.layouts, seed=seed)
             except CompileError:
                 if program is case.program:
                     raise
@@ -97,6 +99,13 @@ def refusal(case: Case, refused: CompileError) -> Outcome:
             if seen is not None:
                 return Outcome("replayed", f"{code} {type(seen).__name__}")
     return Outcome("silent", text)
+
+
+def apart(schedule: Schedule, code: str) -> list[Schedule]:
+    """Return the schedule with a cell for each element, where it is refused for its order: in a shared cell there may be a value, and the
+    right one, before the element is computed."""
+    rest = tuple(d for d in schedule.directives if d.name != "fold")
+    return [replace(schedule, directives=rest)] if code != "S0308" and len(rest) < len(schedule.directives) else []
 
 
 def distinct(program: Program) -> Program:

@@ -205,6 +205,13 @@ op routed[T: num](x: T[N, M], ids: i64[K] in 0..L, near: i64[L] in 0..N) -> (y: 
     s[k]    = sum(m) (y[k, m] - x[near[ids[K - 1 - k]], m])
 }
 
+op factors[T: num](a: T[N, N]) -> (l: T[N, N], u: T[N, N]) {
+    l[i, j] = a[i, j] - sum(k in 0..j) l[i, k] * u[k, j]   for j < i
+    l[i, j] = 1                                            otherwise
+    u[i, j] = a[i, j] - sum(q in 0..i) l[i, q] * u[q, j]   for i <= j
+    u[i, j] = 0                                            otherwise
+}
+
 op norms[T: num](x: T[M, N]) -> (y: T[M, N], s: T[M], z: T[M, N]) {
     y[i, j] = x[i, j] * 2 - 1
     s[i]    = sum(j) y[i, j]
@@ -522,6 +529,28 @@ def _own_loops(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     return s.distribute(*some, at=loops, into=[d.fresh(loop, "w")[0] for loop in loops]) if loops else None
 
 
+def _own_sum(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
+    """Give a sum loops of its own, in the place of some of those around it."""
+    stage = d.stage()
+    sums = [loop for loop in seen.loops[stage] if loop in seen.reductions]
+    around = [loop for loop in seen.loops[stage] if loop not in seen.reductions]
+    if not sums or not around:
+        return None
+    loops = around[d.random.randrange(len(around)) :]
+    return s.distribute(d.random.choice(sums), at=loops, into=[d.fresh(loop, "u")[0] for loop in loops])
+
+
+def _join_loops(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
+    """Make one loop of two of a stage, of statements that have been given loops of their own most often."""
+    apart = _own_loops(s, seen, d) if d.random.random() < 0.7 else s
+    found = None if apart is None else outline_or_none(seen.program, apart)
+    loops = [] if found is None else list(found.loops.get(d.stage(), ()))
+    if apart is None or len(loops) < 2:
+        return None
+    one, other = d.random.sample(loops, 2)
+    return apart.together(one, other, into=d.fresh(one, "s"))
+
+
 def _partition(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     loop = d.loop()
     return s.partition(loop) if loop else None
@@ -627,6 +656,17 @@ def _inline(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
 def _rfactor(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     binders = [b.name for x in seen.program.definitions for p in x.pieces for r in reduces(p.value) for b in r.binders]
     return s.rfactor(d.random.choice(binders), d.factor(), chunked=d.random.random() < 0.5) if binders else None
+
+
+def _block(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
+    """Cut a sum at multiples of a block."""
+    binders = [b.name for x in seen.program.definitions for p in x.pieces for r in reduces(p.value) for b in r.binders]
+    return s.block(d.random.choice(binders), d.random.choice((2, 2, 3, 4))) if binders else None
+
+
+def _trust(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
+    """Trust what the proof does not decide: nothing here is so, and what is refuted stays refused."""
+    return s.trust("nobody knows") if not any(x.name == "trust" for x in s.directives) else None
 
 
 def _flatten(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
@@ -750,7 +790,7 @@ def outline_or_none(program: Program, schedule: Schedule, layouts: Mapping[str, 
         return None
 
 
-REWRITES = (_inline, _rfactor, _rfactor, _flatten, _pack, _pack_as, _unfold, _store, _hoist)
+REWRITES = (_inline, _rfactor, _rfactor, _block, _block, _flatten, _pack, _pack_as, _unfold, _store, _hoist)
 LOOPS = (
     *(
         _split,
@@ -770,11 +810,17 @@ LOOPS = (
         _cut,
         _affine,
         _affine,
+        _own_loops,
+        _own_loops,
+        _own_sum,
+        _own_sum,
+        _join_loops,
+        _join_loops,
     ),
     *(_at, _at_reader, _at_reader, _at_reader, _at_kept, _root, _store_at, _layout, _fold, _together, _together, _trim),
 )
 MARKS_ANYWHERE = (_unroll, _vectorize, _vectorize, _split, _pack)
 _MARKS = (
     *(_unroll, _vectorize, _vectorize, _parallel, _parallel, _split, _pack, _partition, _partition),
-    *(_stream, _prefetch, _prefetch, _stages, _tensorize, _tensorize, _tensorize),
+    *(_stream, _prefetch, _prefetch, _stages, _tensorize, _tensorize, _tensorize, _trust),
 )

@@ -154,7 +154,7 @@ class Stage:
         def also(known: frozenset[str]) -> frozenset[str]:
             return known | {name for loop, name in names.items() if loop in known}
 
-        renamed = tuple(Change((old,), _renaming(old, new), only=statements) for old, new in names.items())
+        renamed = tuple(Change((old,), renaming(old, new), only=statements) for old, new in names.items())
         return replace(
             self,
             loops=tuple(loops),
@@ -345,10 +345,10 @@ def make_stage(stages: Stages, definition: Definition) -> Stage:
 
 
 def _rename(old: str, new: str) -> Change:
-    return Change((old,), _renaming(old, new))
+    return Change((old,), renaming(old, new))
 
 
-def _renaming(old: str, new: str) -> Callable[[Nest], Nest]:
+def renaming(old: str, new: str) -> Callable[[Nest], Nest]:
     return lambda nest: nest.rename(old, new)
 
 

@@ -49,7 +49,7 @@ FORMS = {
     "stream": "write `stream TENSOR, …`",
     "tensorize": "write `tensorize LOOP, LOOP with INSTRUCTION`",
     "tile": "write `tile TENSOR (I, J) by (P, Q) -> IO, JO, II, JI`",
-    "together": "write `together TENSOR, TENSOR, … -> LOOP, …`",
+    "together": "write `together TENSOR, TENSOR, … -> LOOP, …`, or `together LOOP, LOOP, … -> LOOP` for loops of statements of one tensor",
     "trim": "write `trim LOOP, …`",
     "trust": 'write `trust "REASON"`: why what the proof does not decide is right',
     "unfold": "write `unfold TENSOR, … in BINDER, … -> NAME`",

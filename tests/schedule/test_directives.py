@@ -13,13 +13,14 @@ from codegen.loops.interp import run
 from codegen.loops.printer import show
 from codegen.loops.verify import verify
 from polyhedral.schedule import show as show_tree
+from tensorlang.diagnostics import CompileError
 from tensorlang.schedule.apply import outline
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.directives.table import DIRECTIVES
 from tensorlang.tensor.interp import interpret
 
 CASES = cases("schedules")
-NOT_EXACT = {"cholesky_by_rows", "cholesky_left_looking"}
+NOT_EXACT = {"cholesky_by_rows", "cholesky_left_looking", "cholesky_right_looking"}
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda p: p.stem)
@@ -108,3 +109,38 @@ def test_a_fused_loop_has_the_iterations_of_both(rows, columns):
     found, _ = legal(f"{operator}\nschedule f for cpu {{ fuse i, j -> ij }}")
     assert outline(found.program, found.schedule).extents["y.ij"] == rows * columns
     assert_same(found.program, proven(found.program, found.schedule.vectorize("y.ij")), {})
+
+
+SOLVE = """
+op solve(a: f32[N, N], b: f32[N]) -> (x: f32[N], y: f32[N]) {
+    x[i] = b[i] - sum(j in 0..i) a[i, j] * x[j]
+    y[i] = 2 * x[i]
+}
+schedule solve for cpu {
+    distribute x.acc.init at x.i -> i0
+    distribute x.acc at x.i -> ia
+    DIRECTIVE
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("directive", "code"),
+    [
+        ("together x.i, y.i -> p", "S0205"),
+        ("together x.i, j, ia -> p", "S0206"),
+        ("together x.i, ia -> p, q", "S0102"),
+        ("together x.i, ia -> j", "S0106"),
+        ("together x.i, j -> p", "S0301"),
+    ],
+)
+def test_loops_that_cannot_be_one_are_refused(directive, code):
+    with pytest.raises(CompileError) as caught:
+        legal(SOLVE.replace("DIRECTIVE", directive))
+    assert caught.value.diagnostics[0].code == code
+
+
+def test_a_new_loop_may_be_called_by_its_full_name():
+    apart = "    distribute x.acc.init at x.i -> i0\n    distribute x.acc at x.i -> ia\n"
+    _, plan = legal(SOLVE.replace(apart, "").replace("DIRECTIVE", "split y.i by 4 -> y.io, ii\n    parallel y.io"))
+    assert "parallel y.io {" in show_tree(plan.placed)

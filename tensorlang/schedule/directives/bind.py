@@ -9,6 +9,7 @@ from polyhedral.model import BLOCKS, THREADS, Mark
 from tensorlang.diagnostics import error
 from tensorlang.schedule.directives import operands
 from tensorlang.schedule.directives.kind import Kind, Placement
+from tensorlang.schedule.directives.loops import split_first
 from tensorlang.schedule.state import State, loop_of, put
 from tensorlang.syntax import nodes as syntax
 from tensorlang.syntax.directive_forms import FORMS
@@ -54,12 +55,12 @@ def bind(state: State, directive: syntax.Directive) -> None:
         extent = stage.extents[loop]
         most = target_of(state.target).lanes if place.startswith("lane") else MOST.get(place)
         if most is not None and extent is None:
-            help_ = f"split it first: `split {name} by {min(most, 256)} -> {name}o, {name}i`"
+            help_ = split_first(name, min(most, 256))
             raise error("S0207", f"`{name}` has no constant extent, so its iterations cannot be threads", directive.span, help=help_)
         if stage.inside is not None and most is not None:
             state.about_loops.put(loop, _Threads(most), directive)
         elif most is not None and extent is not None and extent > most:
-            help_ = f"split it first: `split {name} by {min(most, 256)} -> {name}o, {name}i`"
+            help_ = split_first(name, min(most, 256))
             raise error("S0207", f"`{name}` has {extent} iterations; `{place}` has at most {most}", directive.span, help=help_)
         put(state, stage.marked(loop, cast(Mark, place)))
 

@@ -264,18 +264,24 @@ def mark_as(mark: Mark) -> Callable[[State, syntax.Directive], None]:
                     "S0207",
                     f"`{name}` has no constant extent, so it cannot be {'vectorized' if mark == 'vector' else 'unrolled'}",
                     directive.span,
-                    help=f"split it first: `split {name} by 16 -> {name}o, {name}i`",
+                    help=split_first(name, 16),
                 )
             if limit is not None and extent is not None and extent > limit:
                 raise error(
                     "S0207",
                     f"`{name}` has {extent} iterations, too many to {'vectorize' if mark == 'vector' else 'unroll'} (at most {limit})",
                     directive.span,
-                    help=f"split it first: `split {name} by {16 if mark == 'vector' else 8} -> {name}o, {name}i`",
+                    help=split_first(name, 16 if mark == "vector" else 8),
                 )
             put(state, stage.marked(loop, mark))
 
     return directive_of
+
+
+def split_first(name: str, by: int) -> str:
+    """Return the advice to split a loop, with names for its parts."""
+    part = name.rpartition(".")[2]
+    return f"split it first: `split {name} by {by} -> {part}o, {part}i`"
 
 
 SHARED = 128

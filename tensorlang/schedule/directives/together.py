@@ -4,8 +4,12 @@ for h: for t: m[h, t]               for h:
 for h: for t: o[h, t]        →          for t: m[h, t]; o[h, t]             together m, o -> h, t
 for h: y[h]                             y[h]                                together m, y -> h
 
+for k: for i: a[i] += …             for p:
+for j: for i: l[i, j]        →          for i: l[i, p]                          together j, k -> p, after `order l.0, l.0.acc`
+                                        for i: a[i] += …
+
 In an iteration the tensors are computed in the order in which they are named. What is computed inside such a loop runs before the first of
-them that needs it. Recurrences that advance together, and whoever reads their last elements, can so share the loops of a block of rows.
+them that needs it; loops of statements of one tensor become one where they are named, around the statements in their order. Recurrences that advance together, and whoever reads their last elements, can so share the loops of a block of rows.
 """
 
 from __future__ import annotations
@@ -18,9 +22,9 @@ from polyhedral.model import Mark
 from tensorlang.diagnostics import error
 from tensorlang.schedule.directives import operands
 from tensorlang.schedule.directives.kind import Kind
-from tensorlang.schedule.directives.loops import DONE, LIMITS
-from tensorlang.schedule.plan import Change, Stage, full
-from tensorlang.schedule.state import State, put, stage_of
+from tensorlang.schedule.directives.loops import DONE, LIMITS, unmarked
+from tensorlang.schedule.plan import Change, Stage, full, renaming
+from tensorlang.schedule.state import State, fresh_loop, loop_of, put, stage_of
 from tensorlang.syntax import nodes as syntax
 from tensorlang.syntax.directive_forms import FORMS
 from tensorlang.tensor.scop import StatementInfo
@@ -30,6 +34,9 @@ from tensorlang.tensor.walk import definition_reads
 def together(state: State, directive: syntax.Directive) -> None:
     """Make one stage of those of several tensors."""
     names = operands.names(directive, directive.operands, 2)
+    if not any(name in {t.name for d in stage.definitions for t in d.tensors} for stage in state.stages.values() for name in names):
+        put(state, _joined_loops(state, directive, names))
+        return
     parts = list({stage.name: stage for stage in (stage_of(state, directive, name) for name in names)}.values())
     count = len(directive.results)
     if not count or len(set(directive.results)) < count:
@@ -63,6 +70,37 @@ def _made_of(stages: Sequence[Stage], tensors: set[str]) -> list[Stage]:
             found.append(stage)
             made |= {t.name for d in stage.definitions for t in d.tensors}
     return found
+
+
+def _joined_loops(state: State, directive: syntax.Directive, names: Sequence[str]) -> Stage:
+    """Return a stage in which loops that enclose different statements are one, at the place of the outermost of them."""
+    found = [loop_of(state, directive, name) for name in names]
+    stage, loops = found[0][0], tuple(loop for _, loop in found)
+    for owner, loop in found:
+        if owner is not stage:
+            title = f"`{loop}` belongs to `{owner.name}`, `{loops[0]}` to `{stage.name}`"
+            raise error("S0205", title, directive.span, help="name the tensors: `together A, B -> LOOP`")
+    if len(directive.results) != 1 or len({*loops}) < len(loops):
+        operands.bad(directive, "of loops it makes one, with a name")
+    if stage.distributed & {*loops} or any(cut.loops & {*loops} for cut in stage.cuts):
+        raise error("S0205", f"`{stage.name}` has several copies of its loops, which cannot be shared", directive.span)
+    both = next((s for s in stage.statements if sum(s.name in stage.members[loop] for loop in loops) > 1), None)
+    if both is not None:
+        help = f"`distribute {both.name} at LOOP -> OWN` gives it loops of its own"
+        raise error("S0206", f"`{both.name}` runs in more than one of these loops", directive.span, help=help)
+    name = fresh_loop(state, directive, stage, directive.results[0], loops)
+    stage = unmarked(directive, stage, *loops)
+    renamed = tuple(Change((old,), renaming(old, name), only=stage.members[old]) for old in loops if old != name)
+    members, extents = frozenset().union(*(stage.members[loop] for loop in loops)), {stage.extents[loop] for loop in loops}
+    return replace(
+        stage,
+        loops=tuple(dict.fromkeys(name if loop in loops else loop for loop in stage.loops)),
+        members={**{loop: found for loop, found in stage.members.items() if loop not in loops}, name: members},
+        extents={**{x: e for x, e in stage.extents.items() if x not in loops}, name: extents.pop() if len(extents) == 1 else None},
+        forward={**{x: value for x, value in stage.forward.items() if x not in loops}, name: stage.forward[loops[0]]},
+        reductions=stage.reductions - {*loops} | ({name} if {*loops} <= stage.reductions else set()),
+        changes=(*stage.changes, *renamed),
+    )
 
 
 def _joined_inside(directive: syntax.Directive, stage: Stage, names: Sequence[str]) -> Stage:
@@ -196,7 +234,7 @@ def _in_order(parts: Sequence[Stage], count: int) -> Iterator[StatementInfo]:
 
 
 def _rename(old: str, new: str) -> Change:
-    return Change((old,), lambda nest: nest.rename(old, new))
+    return Change((old,), renaming(old, new))
 
 
 TOGETHER = Kind(

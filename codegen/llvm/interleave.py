@@ -18,7 +18,7 @@ from codegen.loops.nodes import For, Let, Load, Store
 from codegen.loops.walk import walk
 from codegen.polynomials import number
 
-MOST_ELEMENTS = 4
+MOST_ELEMENTS = 8
 """Of a row."""
 
 

@@ -21,7 +21,7 @@ from codegen.llvm.arithmetic import byte_text
 from codegen.llvm.builder import Builder
 from codegen.llvm.emitted import LaneReads
 from codegen.llvm.facts import Poly
-from codegen.llvm.interleave import Interleaved, in_rows
+from codegen.llvm.interleave import MOST_ELEMENTS, Interleaved, in_rows
 from codegen.llvm.register_transpose import transpose
 from codegen.llvm.state import EmitError, Lanes, Memory, Scope, State
 from codegen.llvm.values import Value, memory_type, of_lanes
@@ -60,7 +60,7 @@ def lane_reads(b: Builder, poly: Poly, scope: Scope) -> LaneReads | None:
     stride = lane_stride(poly, scope.lanes, b)
     if stride in (0, 1, -1):
         return None
-    return "strided" if scope.mask is None and stride in (2, 3, 4) else "lanes"
+    return "strided" if scope.mask is None and stride is not None and 2 <= stride <= MOST_ELEMENTS else "lanes"
 
 
 def load(state: State, memory: Memory, poly: Poly, scope: Scope) -> Value:

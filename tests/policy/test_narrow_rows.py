@@ -79,3 +79,13 @@ def test_terms_that_data_send_to_narrow_rows_go_where_they_belong() -> None:
     program = operator("x: i32[N, 2], ids: i32[K] in 0..N, u: i32[K, 2]) -> (y: i32[N, 2])", body, {"N": 64, "K": 9})
     assert "order y.k, y.n, y.c" in directives(program)
     assert_same(program, proven(program, derive(program, MACHINE)), {})
+
+
+@pytest.mark.parametrize("few", [2, 3, 5])
+def test_terms_are_lanes_where_several_tensors_are_reduced_along_an_axis_before_few_elements(few: int) -> None:
+    body = """most[a, b] = max(j in 0..60) x[a, j, b]
+        y[a, j, b] = most[a, b] - x[a, j, b]"""
+    program = operator("x: i32[4, 60, F]) -> (y: i32[4, 60, F])", body, {"F": few})
+    found = directives(program)
+    assert {"vectorize most.j_v", "unroll most.b_t"} <= {*found}
+    assert_same(program, proven(program, derive(program, MACHINE)), {})

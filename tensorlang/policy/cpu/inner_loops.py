@@ -43,7 +43,7 @@ from tensorlang.tensor.facts import conjuncts
 from tensorlang.tensor.nodes import Binary, Call, Definition, Dynamic, Expr, IndexValue, Piece, Read, Reduce, Select
 from tensorlang.tensor.nodes import Compare as TensorCompare
 from tensorlang.tensor.scop import in_order as keeps_order
-from tensorlang.tensor.walk import index_names, nodes, reads, reduces, tensor_names
+from tensorlang.tensor.walk import index_names, nodes, reads, reduces, tensor_names, tensor_table
 
 VECTORS = (1, 2, 4, 8, 12)
 """How many registers may lie side by side along the lanes of an axis; of a sum no more than one vector of the language holds."""
@@ -53,7 +53,7 @@ MOST_TOGETHER = 24
 """And of two axes."""
 MOST_PHASES = 4
 """Phases of an axis that have loops of their own."""
-MOST_STRIDE = 4
+MOST_STRIDE = 8
 """Elements that neighbours of a vector lie apart at most to be taken out of whole vectors."""
 USES_OF_A_COPY = 8
 """Of each element, from which on it is worth a copy in another order."""
@@ -156,7 +156,12 @@ def cycles_of(d: Deriver, definition: Definition, inner: InnerLoops) -> float:
 
 def _rows(axes: Sequence[tuple[str, float]]) -> Iterator[tuple[tuple[str, int], ...]]:
     """Yield which axes have several points computed together: none, one of them, or two."""
-    one = [((axis, count),) for axis, extent in axes for count in UNROLLED if count <= extent]
+    one = [
+        ((axis, n),)
+        for axis, extent in axes
+        for n in sorted({*UNROLLED, *((int(extent),) if extent <= MOST_STRIDE else ())})
+        if 1 < n <= extent
+    ]
     yield ()
     yield from one
     for first, second in combinations(one, 2):
@@ -288,6 +293,7 @@ class _Cost:
     def __init__(self, d: Deriver, definition: Definition) -> None:
         self.d, self.definition = d, definition
         self.lanes = d.lanes_of(definition)
+        self.tensors = tensor_table(d.program)
         self.sizes = {
             axis: float(affine.constant(extent) or OPEN_EXTENT)
             for axis, extent in zip(definition.axes, definition.tensors[0].shape, strict=True)
@@ -345,12 +351,16 @@ class _Cost:
 
     def _strides(self, read: Read) -> dict[str, int]:
         """Return the loops along which elements lie a few apart in a row-major tensor, and how many."""
-        if not read.index or any(isinstance(slot, Dynamic) for slot in read.index):
-            return {}
-        *others, last = (slot for slot in read.index if not isinstance(slot, Dynamic))
-        form = affine.affine_form(last)
-        used = {n for slot in others for n in affine.names(slot)}
-        return {n: step for n, step in form[0].items() if 2 <= step <= MOST_STRIDE and n not in used} if form is not None else {}
+        apart: dict[str, int] = {}
+        pitch = 1
+        for slot, extent in zip(reversed(read.index), reversed(self.tensors[read.tensor].shape), strict=True):
+            form = affine.affine_form(slot) if not isinstance(slot, Dynamic) else None
+            if form is None:
+                return {}
+            for n, step in form[0].items():
+                apart[n] = apart.get(n, 0) + step * pitch
+            pitch *= affine.constant(extent) or OPEN_EXTENT
+        return {n: step for n, step in apart.items() if 2 <= step <= MOST_STRIDE}
 
     # ------------------------------------------------ candidates
 
@@ -417,8 +427,17 @@ class _Cost:
         if axis is None:
             return store_cycles(together)
         near = axis in self.stored_near or self.definition.tensors[0].name in c.packed
+        if not near and c.vectors == c.phases == 1 and self._is_interleaved(c, axis):
+            return store_cycles(together * (self.sizes[self.definition.axes[-1]] - 1))  # shuffles of each vector
         far = self.lanes if near else FAR_LOADS * self.lanes
         return store_cycles(together * c.vectors * (1 if near and c.phases == 1 else far))
+
+    def _is_interleaved(self, c: InnerLoops, axis: str) -> bool:
+        """Tell whether vectors along an axis are stored between those of all elements of its rows, which are few: whole vectors are put
+        together of them."""
+        *_, last = self.definition.axes
+        few = self.sizes[last] <= MOST_STRIDE and (last, self.sizes[last]) in c.rows
+        return few and axis in self.definition.axes[-2:-1] and self.definition.tensors[0].name not in self.d.layouts
 
     def crossed(self, vector: tuple[str, ...]) -> tuple[str, ...]:
         """Return the tensors that a copy may have neighbours along `vector` of, where they are used often enough to be worth one."""

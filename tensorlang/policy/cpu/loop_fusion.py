@@ -35,6 +35,7 @@ from tensorlang.policy.cpu.cost import FAR_LOADS
 from tensorlang.policy.cpu.inner_loops import InnerLoops, best_inner_loops, cycles_of
 from tensorlang.policy.cpu.joint_steps import with_joint_steps
 from tensorlang.policy.cpu.narrow_rows import has_narrow_rows
+from tensorlang.policy.cpu.row_lanes import has_row_lanes
 from tensorlang.policy.cpu.strips import Strip, strips
 from tensorlang.policy.deriver import Deriver, bytes_of, mark_parallel
 from tensorlang.policy.groups import FusionGroup, recurs
@@ -167,7 +168,7 @@ def _may_share(d: Deriver, members: Sequence[Definition]) -> bool:
 def _is_simple(d: Deriver, strip: Strip) -> bool:
     """Tell whether each member of a group may share its loops."""
     group = strip.group
-    if strip.rows or group.transformed is not None or group.online is not None:
+    if strip.rows or group.transformed is not None or group.online is not None or has_row_lanes(d, group):
         return False
     return group.fused or (not group.joint and _may_share(d, group.members))
 

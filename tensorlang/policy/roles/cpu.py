@@ -244,6 +244,8 @@ def _rows(d: Deriver, group: FusionGroup) -> Shape | None:
             spread += full(name, _lanes(d, m))
             continue
         extent = extents(m)[inner[-1]]
+        if extent is not None and extent < d.machine.lanes(compute_dtype(m.tensors[0].dtype)) and _binders(m):
+            return None  # a vector along so few has empty lanes: cycles tell whether terms had better be lanes
         if extent is not None and extent < 4:
             continue
         vectors.append(f"{name}.{inner[-1]}")

@@ -20,9 +20,8 @@ from itertools import accumulate
 from math import prod
 
 from polyhedral import affine
-from polyhedral.expr import Cond
+from polyhedral.expr import Cond, Name
 from polyhedral.expr import Expr as Affine
-from polyhedral.expr import Name
 from polyhedral.sets import bounds
 from tensorlang.graph.edit import Additions, members, size_bytes
 from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Part, View

@@ -49,6 +49,16 @@ def test_elements_are_selected_alike_whichever_way(dtype: str, way: dict[str, in
         np.testing.assert_array_equal(op(x, count=9, **way)[1], expected(x, 1, descending=descending)[:, :9])
 
 
+@pytest.mark.parametrize("dtype", ["f4", "f2", "i8", "u1"])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_one_element_is_the_first_of_all_in_their_order(dtype: str, axis: int) -> None:
+    x = numbers((23, 41), dtype, 6)
+    for op, descending in ((tl.std.top_largest, True), (tl.std.top_smallest, False)):
+        np.testing.assert_array_equal(op(x, axis=axis, count=1)[1], expected(x, axis, descending=descending).take([0], axis))
+    assert "few." not in tl.std.top_largest.explain(x, axis=axis, count=1)
+
+
 def test_few_elements_are_compared_with_all_and_rows_that_are_not_long_have_short_blocks() -> None:
     assert top_k_options(100, 10, f32) == {"way": 1} and top_k_options(1097, 9, f32) == {"block": 16}
+    assert top_k_options(100, 1, f32) == {}
     assert top_k_options(50_257, 50, f32) == {} and top_k_options(None, 5, f32) == {}

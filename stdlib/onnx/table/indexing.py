@@ -129,7 +129,7 @@ def top_k_options(extent: Any, count: Any, dtype: DType) -> dict[str, int]:
         return {"way": SORTED}
     if isinstance(extent, Size):
         return {"way": SORTED if 32 * count > extent.sample + 1_000 else PICKED}
-    if not isinstance(extent, int):
+    if not isinstance(extent, int) or count == 1:
         return {}
     compared = extent * extent * dtype.bits
     if compared <= 40_000 * count and compared <= 1_250 * (extent + 1_000):

@@ -22,11 +22,12 @@ from codegen.llvm import arithmetic, memory, registers, tiles
 from codegen.llvm.branches import fork
 from codegen.llvm.builder import Builder, Text, quoted
 from codegen.llvm.emitted import Emitted
-from codegen.llvm.expressions import address, first_lanes, masked, poly, positive, row_major, value
+from codegen.llvm.expressions import address, masked, poly, row_major, value
 from codegen.llvm.facts import Atom, Poly
 from codegen.llvm.fills import checked, filled, in_vectors
 from codegen.llvm.frame import LINE, LOOP, Emitter, Module, chunk, entry, identifier, letters, pointer_parameter, with_prologue
 from codegen.llvm.interleave import Interleaved, interleaved_buffer
+from codegen.llvm.masks import first_lanes, positive
 from codegen.llvm.register_transpose import Copies, unconditional_loads
 from codegen.llvm.state import EmitError, Lanes, Memory, Registers, Scope, State, Storage
 from codegen.llvm.straight_line import allocate, finish_streams, require, store
@@ -259,7 +260,7 @@ def _vector(e: Emitter, loop: For, lo: Poly, hi: Poly, scope: Scope) -> None:
     inner = replace(_bind(scope, loop.var, lo + atom_poly(atom)), lanes=Lanes(atom, lanes))
     if not b.facts.at_least(hi - lo, lanes):
         mask = first_lanes(b, hi - lo, lanes)
-        inner = replace(inner, mask=mask, lanes=Lanes(atom, lanes, trips, mask))
+        inner = replace(inner, mask=mask, lanes=Lanes(atom, lanes, hi - lo, mask))
     if not b.facts.at_least(hi - lo, 1):
         inner = replace(inner, guard=positive(b, hi - lo))
     _block(e, loop.body, inner)

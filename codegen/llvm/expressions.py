@@ -16,6 +16,7 @@ from codegen.llvm.builder import Builder
 from codegen.llvm.choices import shorter
 from codegen.llvm.convert import cast, nearest_bf16, nearest_tf32
 from codegen.llvm.facts import Atom, Poly
+from codegen.llvm.masks import clamped, first_lanes, lanes_before, positive
 from codegen.llvm.memory import vector_index
 from codegen.llvm.state import EmitError, Memory, Registers, Scope, State, Storage, Tiles, mask_and, same_lanes, splat
 from codegen.llvm.values import Literal, Value, integer_range, literal, of_lanes
@@ -158,7 +159,7 @@ def _turned(state: State, e: Load, scope: Scope) -> Value | None:
     storage, copies, lanes = scope.buffers[e.buffer], scope.copies, scope.lanes
     if copies is None or lanes is None or copies.count != lanes.count or not isinstance(storage, Memory) or e not in copies.loads:
         return None
-    if scope.mask is not None or scope.guard is not None or scope.vector_guard is not None:
+    if not memory.takes_first_lanes(scope) or scope.vector_guard is not None or (scope.mask is None and scope.guard is not None):
         return None
     corner = address(state, storage, e.index, scope) - number(copies.step)
     if not memory.has_rows(corner, lanes, state.builder):
@@ -176,7 +177,7 @@ def _turned(state: State, e: Load, scope: Scope) -> Value | None:
 def _picked(state: State, e: Load, scope: Scope) -> Value | None:
     """Return a vector whose lanes lie near each other in an order that is known, as at the edge of an array; None where that is not so."""
     storage, lanes = scope.buffers[e.buffer], scope.lanes
-    if lanes is None or not isinstance(storage, Memory) or scope.mask not in (None, lanes.mask) or not any(map(_steps, e.index)):
+    if lanes is None or not isinstance(storage, Memory) or not memory.takes_first_lanes(scope) or not any(map(_steps, e.index)):
         return None
     count = lanes.count if scope.mask is None else lanes.active
     along = [name for name, p in scope.vars.items() if lanes.atom in p.atoms()]
@@ -380,36 +381,6 @@ def _is_positive(state: State, p: Poly, scope: Scope) -> Value:
     return arithmetic.negated(b, Value(bool_, first_lanes(b, ONE - rest, scope.lanes.count), scope.lanes.count))
 
 
-def positive(b: Builder, p: Poly) -> str:
-    """Return whether `p > 0`, for a `p` that all lanes share; computed as far out as possible."""
-    return b.pure(f"icmp sgt i64 {b.index(p)}, 0", b.poly_depth(p))
-
-
-def first_lanes(b: Builder, count: Poly, lanes: int) -> str:
-    """Return the mask of the lanes whose number is less than `count`."""
-    constant = count.constant
-    if constant is not None:
-        return "<" + ", ".join(f"i1 {'true' if i < constant else 'false'}" for i in range(lanes)) + ">"
-    return _lanes_before(b, _clamped(b, b.index(count), 0, lanes, b.poly_depth(count)), lanes, b.poly_depth(count))
-
-
-def _lanes_before(b: Builder, count: str, lanes: int, at: int) -> str:
-    """Return the mask of the lanes whose number is less than `count`, an i64 between 0 and `lanes`."""
-    short = b.pure(f"trunc i64 {count} to i32", at)
-    vector = of_lanes("i32", lanes)
-    first = b.pure(f"insertelement {vector} poison, i32 {short}, i64 0", at)
-    limit = b.pure(f"shufflevector {vector} {first}, {vector} poison, {vector} zeroinitializer", at)
-    numbers = "<" + ", ".join(f"i32 {i}" for i in range(lanes)) + ">"
-    return b.pure(f"icmp ult {vector} {numbers}, {limit}", at)
-
-
-def _clamped(b: Builder, x: str, least: int, most: int, at: int) -> str:
-    low = b.declare("llvm.smax.i64", "i64 @(i64, i64)")
-    high = b.declare("llvm.smin.i64", "i64 @(i64, i64)")
-    raised = b.pure(f"call i64 {low}(i64 {x}, i64 {least})", at)
-    return b.pure(f"call i64 {high}(i64 {raised}, i64 {most})", at)
-
-
 FLIPPED: Mapping[CompareOp, CompareOp] = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 """What the sides of a comparison are compared by once they have changed places."""
 
@@ -424,10 +395,10 @@ def _compare_with_data(state: State, op: CompareOp, index: Poly, data: Value, sc
     fn = b.declare("llvm.ssub.sat.i64", "i64 @(i64, i64)")
     distance = b.pure(f"call i64 {fn}(i64 {data.text}, i64 {b.index(first)})")
     if op in ("<", ">="):
-        count = _clamped(b, distance, 0, lanes.count, b.depth)
+        count = clamped(b, distance, 0, lanes.count, b.depth)
     else:
-        count = b.pure(f"add nsw i64 {_clamped(b, distance, -1, lanes.count - 1, b.depth)}, 1")
-    before = Value(bool_, _lanes_before(b, count, lanes.count, b.depth), lanes.count)
+        count = b.pure(f"add nsw i64 {clamped(b, distance, -1, lanes.count - 1, b.depth)}, 1")
+    before = Value(bool_, lanes_before(b, count, lanes.count, b.depth), lanes.count)
     return before if op in ("<", "<=") else arithmetic.negated(b, before)
 
 

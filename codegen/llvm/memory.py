@@ -2,7 +2,7 @@
 
     0            one scalar, shared by all lanes
     1, -1        one vector access (reversed)
-    2, 3, 4      as many vector reads, their elements picked by shuffles
+    2 to 8       as many vector reads, their elements picked by shuffles; of the first lanes alone no further than the last of them
     any, known   one vector access, its elements picked by a shuffle, where all lie within one vector
     otherwise    one scalar access per lane, or a masked gather or scatter
 
@@ -22,6 +22,7 @@ from codegen.llvm.builder import Builder
 from codegen.llvm.emitted import LaneReads
 from codegen.llvm.facts import Poly
 from codegen.llvm.interleave import MOST_ELEMENTS, Interleaved, in_rows
+from codegen.llvm.masks import first_lanes, positive
 from codegen.llvm.register_transpose import transpose
 from codegen.llvm.state import EmitError, Lanes, Memory, Scope, State
 from codegen.llvm.values import Value, memory_type, of_lanes
@@ -60,7 +61,12 @@ def lane_reads(b: Builder, poly: Poly, scope: Scope) -> LaneReads | None:
     stride = lane_stride(poly, scope.lanes, b)
     if stride in (0, 1, -1):
         return None
-    return "strided" if scope.mask is None and stride is not None and 2 <= stride <= MOST_ELEMENTS else "lanes"
+    return "strided" if takes_first_lanes(scope) and stride is not None and 2 <= stride <= MOST_ELEMENTS else "lanes"
+
+
+def takes_first_lanes(scope: Scope) -> bool:
+    """Tell whether the lanes that take part are the first ones, all of them or as many as the vector loop around has iterations."""
+    return scope.lanes is not None and scope.mask in (None, scope.lanes.mask)
 
 
 def load(state: State, memory: Memory, poly: Poly, scope: Scope) -> Value:
@@ -88,14 +94,14 @@ def load_group(state: State, memory: Memory, poly: Poly, count: int, scope: Scop
 
 
 def load_transposed(state: State, memory: Memory, poly: Poly, scope: Scope, column: int, is_needed: Callable[[], bool]) -> Value | None:
-    """Return one element per lane, `column` beyond element `poly`: all columns of the square are loaded at once, by rows. Where registers
-    do not hold the square yet, None unless `is_needed` says that every column of it is."""
+    """Return one element per lane, `column` beyond element `poly`: all columns of the square are loaded at once, by rows, those of lanes
+    that take part. Where registers do not hold the square yet, None unless `is_needed` says that every column of it is."""
     b, lanes = state.builder, scope.lanes
     assert lanes is not None
     parts = poly.split(lanes.atom)
     assert parts is not None
     places = [sorted(part.terms.items()) for part in parts]
-    key = f"square {memory.uid}.{state.versions.get(memory.uid, 0)} {places}"
+    key = f"square {memory.uid}.{state.versions.get(memory.uid, 0)} {places} {scope.mask}"
     found = next((region.memo[key] for region in b.regions if key in region.memo), None)
     if found is None:
         if not is_needed():
@@ -104,6 +110,7 @@ def load_transposed(state: State, memory: Memory, poly: Poly, scope: Scope, colu
 
         def piece(row: int, start: int, length: int) -> str:
             pointer = _lane_pointer(b, memory, poly + number(start), lanes, row)
+            pointer = _guarded(b, pointer, None if lanes.length is None else positive(b, lanes.length - number(row)))
             return b.op(f"load {of_lanes(element, length)}, ptr {pointer}, align {_align(memory, number(1))}")
 
         found = " ".join(transpose(b, piece, element, memory.dtype.size_bytes, lanes.count))
@@ -126,9 +133,7 @@ def load_picked(state: State, memory: Memory, poly: Poly, order: list[int], scop
     if span == count:
         text = b.op(f"load {vector}, ptr {pointer}, align {align}")
     else:
-        fn = b.declare(f"llvm.masked.load.v{count}{_suffix(element)}.p0", f"{vector} @(ptr, i32, <{count} x i1>, {vector})")
-        mask = ", ".join(f"i1 {int(i < span)}" for i in range(count))
-        text = b.op(f"call {vector} {fn}(ptr {pointer}, i32 {align}, <{count} x i1> <{mask}>, {vector} zeroinitializer)")
+        text = b.op(_masked_load(b, element, pointer, align, first_lanes(b, number(span), count), count))
     picks = ", ".join(f"i32 {order[i]}" if i < len(order) else "i32 poison" for i in range(count))
     text = b.pure(f"shufflevector {vector} {text}, {vector} poison, <{count} x i32> <{picks}>")
     value = _from_memory(b, memory.dtype, text, count)
@@ -223,8 +228,7 @@ def _load_contiguous(b: Builder, memory: Memory, poly: Poly, scope: Scope, strid
         text = b.read(f"load {vector}, ptr {pointer}, align {align}", early)
     else:
         mask = scope.mask if stride == 1 else _reversed(b, "i1", scope.mask, lanes)
-        fn = b.declare(f"llvm.masked.load.v{lanes}{_suffix(element)}.p0", f"{vector} @(ptr, i32, <{lanes} x i1>, {vector})")
-        text = b.op(f"call {vector} {fn}(ptr {pointer}, i32 {align}, <{lanes} x i1> {mask}, {vector} zeroinitializer)")
+        text = b.op(_masked_load(b, element, pointer, align, mask, lanes))
     return text if stride == 1 else _reversed(b, element, text, lanes)
 
 
@@ -247,9 +251,7 @@ def _load_group(b: Builder, memory: Memory, poly: Poly, count: int, scope: Scope
         align = _align(memory, first)
         if scope.mask is None:
             return Value(u32, b.read(f"load {vector}, ptr {pointer}, align {align}", early), lanes)
-        fn = b.declare(f"llvm.masked.load.v{lanes}i32.p0", f"{vector} @(ptr, i32, <{lanes} x i1>, {vector})")
-        masked = f"call {vector} {fn}(ptr {pointer}, i32 {align}, <{lanes} x i1> {scope.mask}, {vector} zeroinitializer)"
-        return Value(u32, b.op(masked), lanes)
+        return Value(u32, b.op(_masked_load(b, "i32", pointer, align, scope.mask, lanes)), lanes)
     align = _align(memory, number(1))
     if scope.mask is not None:
         fn = b.declare(f"llvm.masked.gather.v{lanes}i32.v{lanes}p0", f"{vector} @(<{lanes} x ptr>, i32, <{lanes} x i1>, {vector})")
@@ -280,7 +282,7 @@ def _load_strided(state: State, memory: Memory, poly: Poly, scope: Scope, stride
     taken = 0
     for part in range(stride):
         start = part * (lanes - 1) if offset is None else part * lanes - offset
-        read = _load_whole(state, memory, first + number(start), vector, scope)
+        read = _load_whole(state, memory, first + number(start), start, stride, scope)
         until = min(lanes, (start + lanes - 1) // stride + 1)
         order = [lane if lane < taken else lanes + lane * stride - start if lane < until else -1 for lane in range(lanes)]
         picks = ", ".join("i32 poison" if i < 0 else f"i32 {i}" for i in order)
@@ -297,16 +299,31 @@ def _place_in_row(memory: Memory, first: Poly, elements: int) -> int | None:
     return first.terms.get((), 0) % elements if known else None
 
 
-def _load_whole(state: State, memory: Memory, place: Poly, vector: str, scope: Scope) -> str:
-    """Return a vector of neighbours, which is read once for all that is picked from it."""
-    b = state.builder
-    key = f"row {memory.uid}.{state.versions.get(memory.uid, 0)} {sorted(place.terms.items())} {vector} {scope.vector_guard}"
+def _load_whole(state: State, memory: Memory, place: Poly, start: int, stride: int, scope: Scope) -> str:
+    """Return a vector of neighbours, which is read once for all that is picked from it: every `stride`-th element from `start` before it
+    on. Where only the first lanes take part, what lies behind the last of these is not read."""
+    b, lanes = state.builder, scope.lanes
+    assert lanes is not None
+    element = memory_type(memory.dtype)
+    vector, mask = of_lanes(element, lanes.count), None
+    if scope.mask is not None:
+        assert lanes.length is not None
+        mask = first_lanes(b, lanes.length.scaled(stride) - number(stride - 1 + start), lanes.count)
+    key = f"row {memory.uid}.{state.versions.get(memory.uid, 0)} {sorted(place.terms.items())} {vector} {mask} {scope.vector_guard}"
     found = next((region.memo[key] for region in b.regions if key in region.memo), None)
     if found is None:
         pointer = _guarded(b, pointer_to(b, memory, place), scope.vector_guard)
-        found = b.op(f"load {vector}, ptr {pointer}, align {_align(memory, place)}")
+        read = f"load {vector}, ptr {pointer}, align {_align(memory, place)}"
+        found = b.op(read if mask is None else _masked_load(b, element, pointer, _align(memory, place), mask, lanes.count))
         b.region.memo[key] = found
     return found
+
+
+def _masked_load(b: Builder, element: str, pointer: str, align: int, mask: str, lanes: int) -> str:
+    """Return the instruction that loads the lanes of `mask`, and makes all others zero."""
+    vector = of_lanes(element, lanes)
+    fn = b.declare(f"llvm.masked.load.v{lanes}{_suffix(element)}.p0", f"{vector} @(ptr, i32, <{lanes} x i1>, {vector})")
+    return f"call {vector} {fn}(ptr {pointer}, i32 {align}, <{lanes} x i1> {mask}, {vector} zeroinitializer)"
 
 
 def _gather(b: Builder, memory: Memory, poly: Poly, scope: Scope) -> str:

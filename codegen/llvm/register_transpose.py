@@ -3,7 +3,8 @@
     before   for i in 0 .. 16 unroll { for j in 0 .. 16 vector { … x[j, i] … } }      16 times 16 scalar loads
     after    the rows x[j, 0 .. 16] in pieces of 16 bytes, put together and shuffled: vector i is what copy i of the body reads
 
-Only where every copy of the body reads its vector whatever happens, so that no element is touched that was not asked for.
+Only where every copy of the body reads its vector whatever happens, so that no element is touched that was not asked for. Where lanes are
+left out, the rows of these are not touched.
 """
 
 from __future__ import annotations

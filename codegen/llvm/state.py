@@ -88,13 +88,18 @@ Storage = Memory | Registers | Tiles
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """The vector loop being emitted: `atom` stands for the lane number, 0 .. count - 1. Of these `active` take part, if it is known how
-    many, and `mask`, if there is one, leaves out the others."""
+    """The vector loop being emitted: `atom` stands for the lane number, 0 .. count - 1. `mask`, if there is one, leaves out all but the
+    first `length`."""
 
     atom: str
     count: int
-    active: int | None = None
+    length: Poly | None = None
     mask: str | None = None
+
+    @property
+    def active(self) -> int | None:
+        """How many take part, where some do not and it is known how many do."""
+        return None if self.length is None else self.length.constant
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from codegen.llvm.jit import CompileError, assembly, compile_object, load
 from codegen.llvm.probe import copy_bandwidth, fma_flops, fma_kernel, read_bandwidth
 from codegen.llvm.program import MOST_STORED, KernelCall, Number, Program, Slot, code_bits, emit_program, failed_call, sections
 from codegen.llvm.state import EmitError
-from codegen.llvm.target import Lacking, LevelError, TargetError, at_level, host, lacking, named
+from codegen.llvm.target import Lacking, LevelError, Target, TargetError, at_level, host, lacking, named
 from codegen.loops.parser import parse
 from codegen.loops.printer import show
 from codegen.store import Cache
@@ -175,6 +175,21 @@ def test_strided_reads_stay_between_their_first_and_last_element(stride: int) ->
         for target in LEVELS:
             assert run_native(parse(text), {}, {"x": walled(data, side), "y": y}, target) == 0
             np.testing.assert_array_equal(y, data[::stride])
+
+
+@pytest.mark.parametrize("stride", [2, 3, 4, 5])
+@pytest.mark.parametrize("target", LEVELS)
+def test_strided_reads_of_the_first_lanes_end_with_the_last_of_them(stride: int, target: Target) -> None:
+    text = f"func f(N)(x: f32[{stride}*N], out y: f32[N]) {{ for i in 0 .. N vector 16 {{ y[i] = x[{stride}*i] }} }}"
+    function = parse(text)
+    for count in (0, 1, 2, 7, 15, 16):
+        data = values("f32", max(0, stride * (count - 1) + 1))
+        for side in SIDES:
+            y = np.zeros(count, np.float32)
+            assert run_native(function, {"N": count}, {"x": walled(data, side), "y": y}, target) == 0
+            np.testing.assert_array_equal(y, data[::stride])
+    if stride < 5:
+        assert "gather" not in emit(function, host())
 
 
 def test_registers_addressed_from_a_lane_of_its_own_length_are_unrolled() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from guarded import SIDES, walled
 from llvm_run import run_native
 
 from codegen.llvm.emit import emit
@@ -40,6 +41,18 @@ def test_squares_of_buffers_of_open_sizes_are_turned(rows: int, columns: int) ->
     np.testing.assert_array_equal(y[:n, :m], x[:m, :n].T)
     assert not y[n:].any() and not y[:, m:].any()
     assert "insertelement <16 x" not in emit(parse(body), host())
+
+
+@pytest.mark.parametrize("rows", [0, 1, 7, 15, 16])
+def test_rows_that_are_left_over_are_turned_and_no_others_are_touched(rows: int) -> None:
+    function = parse("""func f(M)(x: f32[M, 16], out y: f32[16, M]) {
+        for i in 0 .. 16 unroll 16 { for j in 0 .. M vector 16 { y[i, j] = x[j, i] } } }""")
+    x = np.arange(rows * 16, dtype=np.float32).reshape(rows, 16)
+    for side in SIDES:
+        y = np.zeros((16, rows), np.float32)
+        assert run_native(function, {"M": rows}, {"x": walled(x, side), "y": y}, host()) == 0
+        np.testing.assert_array_equal(y, x.T)
+    assert "gather" not in emit(function, host())
 
 
 def test_what_only_some_copies_read_is_not_touched() -> None:

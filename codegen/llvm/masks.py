@@ -1,0 +1,38 @@
+"""Conditions that all lanes of a vector share, and masks of the first lanes: as many as a size says."""
+
+from __future__ import annotations
+
+from codegen.llvm.builder import Builder
+from codegen.llvm.facts import Poly
+from codegen.llvm.values import of_lanes
+
+
+def first_lanes(b: Builder, count: Poly, lanes: int) -> str:
+    """Return the mask of the lanes whose number is less than `count`."""
+    constant = count.constant
+    if constant is not None:
+        return "<" + ", ".join(f"i1 {'true' if i < constant else 'false'}" for i in range(lanes)) + ">"
+    return lanes_before(b, clamped(b, b.index(count), 0, lanes, b.poly_depth(count)), lanes, b.poly_depth(count))
+
+
+def positive(b: Builder, p: Poly) -> str:
+    """Return whether `p > 0`, for a `p` that all lanes share; computed as far out as possible."""
+    return b.pure(f"icmp sgt i64 {b.index(p)}, 0", b.poly_depth(p))
+
+
+def lanes_before(b: Builder, count: str, lanes: int, at: int) -> str:
+    """Return the mask of the lanes whose number is less than `count`, an i64 between 0 and `lanes`."""
+    short = b.pure(f"trunc i64 {count} to i32", at)
+    vector = of_lanes("i32", lanes)
+    first = b.pure(f"insertelement {vector} poison, i32 {short}, i64 0", at)
+    limit = b.pure(f"shufflevector {vector} {first}, {vector} poison, {vector} zeroinitializer", at)
+    numbers = "<" + ", ".join(f"i32 {i}" for i in range(lanes)) + ">"
+    return b.pure(f"icmp ult {vector} {numbers}, {limit}", at)
+
+
+def clamped(b: Builder, x: str, least: int, most: int, at: int) -> str:
+    """Return the i64 `x`, or the nearest number between `least` and `most`."""
+    low = b.declare("llvm.smax.i64", "i64 @(i64, i64)")
+    high = b.declare("llvm.smin.i64", "i64 @(i64, i64)")
+    raised = b.pure(f"call i64 {low}(i64 {x}, i64 {least})", at)
+    return b.pure(f"call i64 {high}(i64 {raised}, i64 {most})", at)

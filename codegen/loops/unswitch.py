@@ -7,7 +7,8 @@
              } else …
 
 Where a sum runs over copies whose number is only known at run time, every step of the sum would ask for each copy whether it is there. The
-number does not change while the loop runs, so it is asked once, before. Each sum takes the same steps in the same order as before.
+number does not change while the loop runs, so it is asked once, before. Each sum takes the same steps in the same order as before. The steps
+may be unrolled, as those of a small window are.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class _Copies:
 
 def _copies(body: tuple[Stmt, ...], algebra: Algebra) -> Iterator[_Copies]:
     """Yield numbers of copies, known before `body` runs, of which a sum in it asks in every step."""
-    found = [(s, loops) for s in body if isinstance(s, For) and s.kind == "serial" and (loops := tuple(_open_loops(s.body)))]
+    found = [(s, loops) for s in body if isinstance(s, For) and _has_steps(s) and (loops := tuple(_open_loops(s.body)))]
     bound = frozenset(binders(*body)) if found else frozenset[str]()
     seen: set[Index] = set()
     for inner in (n for s, loops in found if _sums(s) for n in loops):
@@ -89,7 +90,12 @@ def _copies(body: tuple[Stmt, ...], algebra: Algebra) -> Iterator[_Copies]:
 def _sums(loop: For) -> bool:
     """Tell whether iterations of a loop write the same elements of what is there before."""
     own = {n.buffer.name for n in statements(*loop.body) if isinstance(n, Alloc)}
-    return loop.kind == "serial" and any(loop.var not in free_vars(*s.index) for s in stores(*loop.body) if s.buffer not in own)
+    return any(loop.var not in free_vars(*s.index) for s in stores(*loop.body) if s.buffer not in own)
+
+
+def _has_steps(loop: For) -> bool:
+    """Tell whether a loop runs again and again, however that is written."""
+    return loop.kind == "serial" or (loop.kind == "unroll" and not _is_open(loop) and loop.hi != Int(1))
 
 
 def _versions(body: tuple[Stmt, ...], copies: _Copies, low: int, high: int, algebra: Algebra, room: int) -> tuple[Stmt, ...]:

@@ -41,6 +41,21 @@ func f(M, K)(a: f32[M, K], out y: f32[M]) {
 """
 
 
+WINDOW = """
+func f(M)(x: f32[M + 2, 16], w: f32[3], out y: f32[M, 16]) {
+    for io in 0 .. (M + 3) // 4 {
+        for r in 0 .. 3 unroll 3 {
+            for ii in 0 .. min(4, M - 4*io) unroll 4 {
+                for j in 0 .. 16 vector 16 {
+                    y[4*io + ii, j] = fma(x[4*io + ii + r, j], w[r], y[4*io + ii, j])
+                }
+            }
+        }
+    }
+}
+"""
+
+
 def unswitched(text: str) -> Function:
     function = simplify(parse(text))
     made = simplify(unswitch(function))
@@ -72,6 +87,18 @@ def test_every_number_of_rows_computes_the_same_bits(rows: int, steps: int) -> N
     assert run_native(promote_accumulators(unswitched(PRODUCT)), {"M": rows, "K": steps}, arrays, host()) == 0
     assert_same_bits(*found)
     assert_same_bits(found[0], arrays["y"])
+
+
+def test_the_number_of_copies_is_known_inside_a_sum_whose_steps_are_unrolled() -> None:
+    made = unswitched(WINDOW)
+    assert open_copies(simplify(parse(WINDOW))) and not open_copies(made)
+    rng = np.random.default_rng(1)
+    for rows in (0, 1, 3, 4, 6, 9):
+        arrays = {n: rng.standard_normal(s).astype(np.float32) for n, s in {"x": (rows + 2, 16), "w": (3,), "y": (rows, 16)}.items()}
+        expected, found = ({name: array.copy() for name, array in arrays.items()} for _ in range(2))
+        assert run(simplify(parse(WINDOW)), {"M": rows}, expected) == 0
+        assert run_native(promote_accumulators(made), {"M": rows}, found, host()) == 0
+        assert_same_bits(expected["y"], found["y"])
 
 
 def test_a_number_that_changes_during_the_sum_is_asked_for_in_every_step() -> None:

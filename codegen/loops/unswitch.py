@@ -7,8 +7,8 @@
              } else …
 
 Where a sum runs over copies whose number is only known at run time, every step of the sum would ask for each copy whether it is there. The
-number does not change while the loop runs, so it is asked once, before. Each sum takes the same steps in the same order as before. The steps
-may be unrolled, as those of a small window are.
+number does not change while the loop runs, so it is asked once, before. Each sum takes the same steps in the same order as before, and
+its steps may be unrolled, as those of a small window are.
 """
 
 from __future__ import annotations

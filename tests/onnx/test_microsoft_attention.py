@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 from microsoft_operators import I32, Array, check, draw, model
 from onnx_evaluate import staged
@@ -116,6 +117,49 @@ def test_heads_are_normalised_before_they_are_rotated(length: int, past: int) ->
 def test_groups_may_see_all_keys() -> None:
     arrays, attributes = grouped(5, 0)
     check("GroupQueryAttention", *arrays, causal=0, **attributes)
+
+
+@pytest.mark.parametrize("interleaved", [0, 1])
+@pytest.mark.parametrize("layout", [0, 1])
+@pytest.mark.parametrize("heads_first", [False, True])
+def test_positions_of_moments_rows_and_columns_rotate_together(layout: int, interleaved: int, heads_first: bool) -> None:
+    angles, places = draw(20, 8), np.random.default_rng(0).integers(0, 20, (3, 2, 5))
+    x = draw(2, 3, 5, 16) if heads_first else draw(2, 5, 48)
+    check(
+        "MRotaryEmbedding", x, places, np.cos(angles), np.sin(angles), mrope_section=[4, 2, 2], mrope_layout=layout, interleaved=interleaved,
+        **({} if heads_first else {"num_heads": 3, "rotary_embedding_dim": 16}),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("length", "past"), [(40, 0), (1, 30), (1, 39)])
+@pytest.mark.parametrize("rotary", [0, 1])
+@pytest.mark.parametrize("packed", [False, True])
+def test_queries_see_the_blocks_that_a_table_names(length: int, past: int, rotary: int, packed: bool) -> None:
+    room, size, heads, shared, total = 48, 16, 4, 2, length + past
+    q, k, v = draw(1, length, heads * size), draw(1, length, shared * size, seed=1), draw(1, length, shared * size, seed=2)
+    old = [np.where(np.arange(room)[:, None] < past, draw(1, shared, room, size, seed=s), 0).astype(np.float32) for s in (3, 4)]
+    rows, columns = np.asarray([[0, 1, 3, 5], [0, 1, 2, 4]], I32), np.asarray([[0, 0, 1, 0, 2], [0, 1, 1, 2, -1]], I32)
+    angles = draw(room, size // 2)
+    tables = [np.cos(angles), np.sin(angles)] if rotary else []
+    given = [np.concatenate([q, k, v], 2), None, None] if packed else [q, k, v]
+    arrays = [*given, *old, rows, columns, np.asarray([total], I32), np.asarray([total], I32), *tables]
+    more = {"num_heads": heads, "kv_num_heads": shared, "sparse_block_size": 16, "do_rotary": rotary}
+    same(computed("SparseAttention", *arrays, outputs=3, constants=(5, 6, 7), **more), with_caches_in_place(arrays, more))
+
+
+def with_caches_in_place(arrays: list[Array | None], attributes: dict[str, Any]) -> list[Array]:
+    """Return what onnxruntime computes, which has caches before and after a run in one memory."""
+    names, feeds = ["" if a is None else f"x{k}" for k, a in enumerate(arrays)], {f"x{k}": a for k, a in enumerate(arrays) if a is not None}
+    made = model("SparseAttention", feeds, names, 3, [], "com.microsoft", **attributes)
+    session = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    values, binding = {name: onnxruntime.OrtValue.ortvalue_from_numpy(a) for name, a in feeds.items()}, session.io_binding()
+    for name, value in values.items():
+        binding.bind_ortvalue_input(name, value)
+    binding.bind_output("y0")
+    binding.bind_ortvalue_output("y1", values["x3"])
+    binding.bind_ortvalue_output("y2", values["x4"])
+    session.run_with_iobinding(binding)
+    return list(binding.copy_outputs_to_cpu())
 
 
 def test_what_is_kept_in_fewer_bits_is_refused() -> None:

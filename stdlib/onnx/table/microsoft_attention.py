@@ -7,6 +7,7 @@ from math import sqrt
 import numpy as np
 
 from codegen.dtypes import DTYPES
+from stdlib.onnx.model import Array
 from stdlib.onnx.site import Item, Result, Site
 from stdlib.onnx.table.attend import rotated, scaled_product
 from stdlib.onnx.table.contract import product
@@ -206,16 +207,8 @@ def group_query_attention(n: Site) -> Result:
     if n.integer("qk_output", 0) or n.flag("sliding_window_cache") or any(n.text(f"{c}_quant_type", "NONE") != "NONE" for c in "kv"):
         raise n.unsupported("qk_output, sliding_window_cache or quantised keys and values")
     n.without_effect("kv_cache_bit_width")
-    x, ends, total = n.arg(0), n.arg(5), n.constant_ints(6) or (0,)
-    if n.maybe(1) is None:
-        if len(x.shape) != 3 or x.shape[2] % (heads + 2 * shared):
-            raise n.wrong(f"packed heads of the shape {list(x.shape)}")
-        size = x.shape[2] // (heads + 2 * shared)
-        starts, counts = (0, heads, heads + shared), (heads, shared, shared)
-        parts = [slice_axis(n, x, 2, start * size, count * size) for start, count in zip(starts, counts, strict=True)]
-    else:
-        parts = [x, n.arg(1), n.arg(2)]
-    q, k, v = (_rows(n, value, count) for value, count in zip(parts, (heads, shared, shared), strict=True))
+    ends, total = n.arg(5), n.constant_ints(6) or (0,)
+    q, k, v = _queries_keys_values(n, heads, shared)
     batch, queries, _, size = q.shape
     ends = cast(n, n.view(ends, (batch,)), DTYPES["i64"])
     first = queries > 1 and queries == total[0]
@@ -224,14 +217,9 @@ def group_query_attention(n: Site) -> Result:
         shown = n.real("qk_norm_epsilon", 1e-6)
         q = n.op("rms_norm", q, n.arg(14), axis=3, eps=n.real("q_norm_epsilon", shown))
         k = n.op("rms_norm", k, n.arg(15), axis=3, eps=n.real("k_norm_epsilon", shown))
-    interleaved = n.flag("rotary_interleaved")
     if n.flag("do_rotary"):
-        places = n.maybe(9) or n.op("positions_from", before, count=queries)
-        cosines, sines = (n.op("gather", n.arg(j), places, axis=0) for j in (7, 8))
-        width = 2 * cosines.shape[-1]
-        cosines, sines = (n.view(t, (batch, queries, 1, width // 2)) for t in (cosines, sines))
-        q, k = (rotated(n, value, cosines, sines, width, interleaved) for value in (q, k))
-    n.without_effect("qk_norm_epsilon", "q_norm_epsilon", "k_norm_epsilon", inputs=[7, 8, 9])
+        q, k = _turned(n, (q, k), (7, 8), n.maybe(9) or n.op("positions_from", before, count=queries))
+    n.without_effect("qk_norm_epsilon", "q_norm_epsilon", "k_norm_epsilon", "rotary_interleaved", inputs=[7, 8, 9])
     q, k, v = (transposed(n, value, (0, 2, 1, 3)) for value in (q, k, v))
     keys = max(total[0], 0 if n.maybe(3) is None else n.arg(3).shape[2])
     k, v = (_cached(n, n.maybe(j), value, before, keys) for j, value in ((3, k), (4, v)))
@@ -247,6 +235,28 @@ def group_query_attention(n: Site) -> Result:
         sink = n.filled((heads,), q.dtype)
     n.without_effect("smooth_softmax")
     return attended(n, q, k, v, _scale(n, size), biases, n.real("softcap", 0.0), sink), k, v
+
+
+def _queries_keys_values(n: Site, heads: int, shared: int) -> tuple[Value, Value, Value]:
+    """Return [batch, length, heads, size] of each: the first three inputs, or parts of the first."""
+    x = n.arg(0)
+    if n.maybe(1) is not None:
+        q, k, v = (_rows(n, n.arg(j), count) for j, count in enumerate((heads, shared, shared)))
+        return q, k, v
+    if len(x.shape) != 3 or x.shape[2] % (heads + 2 * shared):
+        raise n.wrong(f"packed heads of the shape {list(x.shape)}")
+    size = x.shape[2] // (heads + 2 * shared)
+    starts, counts = (0, heads, heads + shared), (heads, shared, shared)
+    q, k, v = (_rows(n, slice_axis(n, x, 2, start * size, count * size), count) for start, count in zip(starts, counts, strict=True))
+    return q, k, v
+
+
+def _turned(n: Site, values: tuple[Value, ...], tables: tuple[int, int], places: Value) -> tuple[Value, ...]:
+    """Return [batch, length, heads, size] each rotated by the angles that two inputs have for their places."""
+    cosines, sines = (n.op("gather", n.arg(j), places, axis=0) for j in tables)
+    (batch, length), half = values[0].shape[:2], cosines.shape[-1]
+    c, s = (n.view(t, (batch, length, 1, half)) for t in (cosines, sines))
+    return tuple(rotated(n, value, c, s, 2 * half, n.flag("rotary_interleaved")) for value in values)
 
 
 def _grouped_bias(n: Site, bias: Value | None, q: Value, shared: int, keys: int) -> list[Value]:
@@ -279,6 +289,44 @@ def _cached(n: Site, past: Value | None, new: Value, before: Value, keys: int) -
     return n.op("write_at", past, new, before, axis=1, circular=0)
 
 
+def sparse_attention(n: Site) -> Result:
+    """Each query sees the blocks of keys that a table names for the block that it stands in, and none that come later."""
+    heads, shared = n.integer("num_heads", 0, low=1), n.integer("kv_num_heads", 0, low=1)
+    x, size, total = n.arg(0), n.integer("sparse_block_size", 0, low=1), (n.constant_ints(7) or (0,))[0]
+    q, k, v = _queries_keys_values(n, heads, shared)
+    batch, queries, _, width = q.shape
+    ends = cast(n, n.view(n.arg(8), (batch,)), DTYPES["i64"])
+    first = queries > 1 and queries == total
+    before = n.filled((batch,), DTYPES["i64"]) if first else n.op("sub", ends, n.filled((), DTYPES["i64"], queries))
+    if n.flag("do_rotary"):
+        places = n.op("positions_from", before, count=queries)
+        q, k = _turned(n, (q, k), (9, 10), places)
+    n.without_effect("rotary_interleaved", inputs=[9, 10])
+    q, k, v = (transposed(n, value, (0, 2, 1, 3)) for value in (q, k, v))
+    room = n.arg(3).shape[2]
+    if total > room:
+        raise n.wrong(f"{total} keys and room for {room}")
+    present = [_cached(n, n.arg(j), value, before, room) for j, value in ((3, k), (4, v))]
+    k, v = (slice_axis(n, value, 2, 0, total) for value in present)
+    table = n.constant(_blocks(n, -(-total // size), heads))
+    seen = n.op("block_mask", before, table, queries=queries, keys=total, block=size, heads=heads)
+    bias = n.view(n.op("mask_bias", seen, n.filled((), q.dtype)), (batch, shared, heads // shared, queries, total))
+    return attended(n, q, k, v, _scale(n, width), [bias]), *present
+
+
+def _blocks(n: Site, count: int, heads: int) -> Array:
+    """Return for each layout which blocks of keys a block of queries sees: rows of the table end where the next begin."""
+    rows, columns = n.constant_of(5), n.constant_of(6)
+    if rows.ndim != 2 or columns.ndim != 2 or len(rows) != len(columns) or heads % max(1, len(rows)) or rows.shape[1] <= count:
+        raise n.wrong(f"a table of the shapes {list(rows.shape)} and {list(columns.shape)} for {heads} heads and {count} blocks")
+    table = np.zeros((len(rows), count, count), np.bool_)
+    for layout, (ends, names) in enumerate(zip(rows.tolist(), columns.tolist(), strict=True)):
+        for row in range(count):
+            named = names[ends[row] : ends[row + 1]]
+            table[layout, row, [column for column in named if 0 <= column < count]] = True
+    return table
+
+
 def rotary(n: Site) -> Value:
     """[batch, length, heads * size] or [batch, heads, length, size]; positions are one a row, or one an element."""
     x, positions, cosines, sines = n.args()
@@ -302,10 +350,48 @@ def rotary(n: Site) -> Value:
     return n.view(y, x.shape) if len(x.shape) == 3 else transposed(n, y, (0, 2, 1, 3))
 
 
+def rotary_of_three(n: Site) -> Value:
+    """Each element of a position has an angle of one of three positions: of a moment, a row or a column."""
+    x, positions, cosines, sines = n.args()
+    if n.real("scale", 1.0) != 1.0 or n.flag("is_packed_batching"):
+        raise n.unsupported("a scale, or is_packed_batching")
+    if len(positions.shape) != 3 or positions.shape[0] != 3 or len(cosines.shape) != 2 or sines.shape != cosines.shape:
+        raise n.wrong(f"positions of the shape {list(positions.shape)} and cosines of {list(cosines.shape)}")
+    half, (batch, length) = cosines.shape[1], positions.shape[1:]
+    streams = _streams(n, n.integers("mrope_section", low=0, count=3), half)
+    width = n.integer("rotary_embedding_dim", 0, low=0)
+    if len(x.shape) == 4:
+        work = transposed(n, x, (0, 2, 1, 3))
+    else:
+        work = _rows(n, x, n.integer("num_heads", 0, low=0) or max(1, x.shape[-1] // (width or 2 * half)))
+    n.without_effect("num_heads")
+    if work.shape[:2] != (batch, length) or 2 * half > work.shape[3]:
+        raise n.wrong(f"positions of the shape {list(positions.shape)} for the shape {list(x.shape)}")
+    which = n.constant(streams)
+    tables = [n.op("choose_streams", n.op("gather", table, positions, axis=0), which) for table in (cosines, sines)]
+    c, s = (n.view(t, (batch, length, 1, half)) for t in tables)
+    y = rotated(n, work, c, s, 2 * half, n.flag("interleaved"))
+    return n.view(y, x.shape) if len(x.shape) == 3 else transposed(n, y, (0, 2, 1, 3))
+
+
+def _streams(n: Site, sections: tuple[int, ...], half: int) -> Array:
+    """Return which of three positions each angle is of: in sections, or in turns as long as a section lasts."""
+    if sum(sections) != half:
+        raise n.wrong(f"sections of {list(sections)} of {half} angles")
+    if not n.integer("mrope_layout", 0, 0, 1):
+        return np.repeat(np.arange(3), sections)
+    streams = np.zeros(half, np.int64)
+    for stream in (1, 2):
+        streams[stream : 3 * sections[stream] : 3] = stream
+    return streams
+
+
 RULES = (
     microsoft("Attention", attention),
     microsoft("MultiHeadAttention", multi_head_attention),
     microsoft("DecoderMaskedMultiHeadAttention", decoder_attention),
     microsoft("GroupQueryAttention", group_query_attention),
+    microsoft("SparseAttention", sparse_attention),
     microsoft("RotaryEmbedding", rotary),
+    microsoft("MRotaryEmbedding", rotary_of_three),
 )

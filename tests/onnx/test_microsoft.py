@@ -259,7 +259,11 @@ def test_convolutions_with_channels_at_the_end() -> None:
     by_formula("NhwcConv", expected, x, w, b, group=2, pads=[1, 0, 1, 0], strides=[2, 1])
 
 
-def test_what_the_table_lacks_is_refused_by_name() -> None:
-    made = model("SparseAttention", {"x0": draw(2)}, ["x0"], 1, [], "com.microsoft")
-    with pytest.raises(CompileError, match=r"SparseAttention of the domain `com\.microsoft`"):
+@pytest.mark.parametrize(
+    ("op", "what"),
+    [("PagedAttention", r"PagedAttention of the domain `com\.microsoft`"), ("BeamSearch", "BeamSearch, which runs a decoder .*: import")],
+)
+def test_what_the_table_lacks_is_refused_by_name(op: str, what: str) -> None:
+    made = model(op, {"x0": draw(2)}, ["x0"], 1, [], "com.microsoft")
+    with pytest.raises(CompileError, match=what):
         Importer().load(made)

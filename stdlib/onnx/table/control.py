@@ -8,7 +8,7 @@ import numpy as np
 
 from codegen.dtypes import DTYPES
 from stdlib.onnx.site import Item, Result, Site
-from stdlib.onnx.table.entry import Entry
+from stdlib.onnx.table.entry import MICROSOFT, Entry, elsewhere
 from stdlib.onnx.table.moving import joined, slice_axis
 from tensorlang.graph.nodes import Value
 
@@ -113,8 +113,11 @@ def _element(n: Site, x: Value, axis: int, at: int) -> Value:
     return n.view(slice_axis(n, x, axis, at, 1), (*x.shape[:axis], *x.shape[axis + 1 :]))
 
 
+_DECODES = "runs a decoder until it has written all: import the model of the decoder, and call it for each word"
+
 RULES = (
     Entry("If", 1, 25, if_),
     Entry("Loop", 1, 25, loop),
     Entry("Scan", 8, 25, scan),
+    *(elsewhere(op, _DECODES, MICROSOFT) for op in ("BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch")),
 )

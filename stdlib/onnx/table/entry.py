@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from stdlib.onnx.problems import Unsupported, quoted
 from stdlib.onnx.site import Result, Rule, Site
 
 
@@ -36,3 +37,12 @@ def undefined(op: str, rule: Rule, domain: str = "") -> Entry:
         return made
 
     return Entry(op, 1, 1, whole, domain)
+
+
+def elsewhere(op: str, why: str, domain: str = "", last: int = 1 << 10) -> Entry:
+    """Return a row for an operator that is not computed here, with what it does and what to do instead."""
+
+    def refused(n: Site) -> Result:
+        raise Unsupported(f"node {quoted(n.node.label)}: operator {op}, which {why}")
+
+    return Entry(op, 1, last, refused, domain)

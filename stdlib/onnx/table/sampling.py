@@ -9,7 +9,7 @@ import numpy as np
 from codegen.dtypes import DTYPES
 from stdlib.onnx.site import Site
 from stdlib.onnx.table.elementwise import cast
-from stdlib.onnx.table.entry import Entry
+from stdlib.onnx.table.entry import Entry, elsewhere
 from stdlib.onnx.table.moving import slice_axis
 from stdlib.onnx.table.windows import spatial
 from tensorlang.graph.nodes import Value
@@ -147,4 +147,5 @@ RULES = (
     Entry("DeformConv", 19, 22, deform_conv),
     Entry("GridSample", 16, 22, grid_sample),
     Entry("Col2Im", 18, 18, col2im),
+    elsewhere("ImageDecoder", "reads files of pictures: give the model their elements, as an input behind it"),
 )

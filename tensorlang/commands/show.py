@@ -52,7 +52,7 @@ def show(
         no_precision(model_options.precision)
         named, text = stage or "syntax", _form_of_operator(file, arguments, stage or "syntax", threads, target, externs)
     else:
-        named, text = _form_of_model(file, stage, target, threads, model_options.chosen())
+        named, text = _form_of_model(file, arguments, stage, target, threads, model_options.chosen())
     data = {"file": None if file is None else str(file), "stage": named, "target": target, "text": text}
     say(data, text.rstrip(), as_json)
 
@@ -93,9 +93,11 @@ def _form_of_operator(file: Path, arguments: Sequence[str], stage: str, threads:
     return texts[stage]
 
 
-def _form_of_model(file: Path, stage: str | None, target: str, threads: int | None, chosen: Mapping[str, Any]) -> tuple[str, str]:
+def _form_of_model(
+    file: Path, arguments: Sequence[str], stage: str | None, target: str, threads: int | None, chosen: Mapping[str, Any]
+) -> tuple[str, str]:
     """Return a model's graph, the passes over that, or what its target makes of it: launches, the text of kernels, machine code; with the
-    stage's name."""
+    stage's name. Arrays and types among the arguments tell the shapes that the model leaves open."""
     from tensorlang.api import compile as compile_model
     from tensorlang.api import importer_of
     from tensorlang.backends.registry import tools_for
@@ -103,18 +105,20 @@ def _form_of_model(file: Path, stage: str | None, target: str, threads: int | No
     from tensorlang.graph.pass_manager import steps
     from tensorlang.graph.printer import show as show_graph
     from tensorlang.runtime.jobs import optimised
+    from tensorlang.shell.arguments import parsed
+    from tensorlang.shell.loading import shapes_of
     from tensorlang.shell.progress import Bar
 
-    tools = tools_for(target, threads, **chosen)
+    tools, shapes = tools_for(target, threads, **chosen), shapes_of(parsed(arguments))
     name = stage or (*tools.model_stages, "graph")[0]
     match name:
         case "graph":
-            return name, show_graph(optimised(importer_of(str(file)).load(str(file)), tools))
+            return name, show_graph(optimised(importer_of(str(file)).load(str(file), shapes), tools))
         case "passes":
-            return name, traced(steps(importer_of(str(file)).load(str(file)), tools.passes, tools.graph_options()))
+            return name, traced(steps(importer_of(str(file)).load(str(file), shapes), tools.passes, tools.graph_options()))
         case _ if name in tools.model_stages:
             with Bar() as bar:
-                return name, compile_model(str(file), target, threads=threads, progress=bar, **chosen).text(name)
+                return name, compile_model(str(file), target, threads=threads, shapes=shapes, progress=bar, **chosen).text(name)
         case _:
             raise _no_stage(name, "a model", ["graph", "passes", *tools.model_stages])
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tensorlang.check.foreign import nearest
-from tensorlang.diagnostics import CompileError, RunError, error
+from tensorlang.diagnostics import CompileError, RunError, error, plain_text
 from tensorlang.shell.options import ModelOptions
 from tensorlang.targets import HOST
 
 if TYPE_CHECKING:
+    from tensorlang.api import Importer
     from tensorlang.runtime.model import CompiledModel
     from tensorlang.runtime.operator import Operator, Operators
     from tensorlang.runtime.specialization import Sizes
@@ -79,8 +80,6 @@ def model_of(
     operators: Operators | None = None,
 ) -> tuple[CompiledModel, dict[str, Any]]:
     """Return a compiled model and what it is given; arrays tell the shapes that it leaves open."""
-    import numpy as np
-
     from tensorlang.api import compile as compile_model
     from tensorlang.shell.arguments import parsed
     from tensorlang.shell.progress import Bar
@@ -88,12 +87,18 @@ def model_of(
     if not any(argument.endswith((".tl", ".onnx")) for argument in arguments):  # of which one is the file, as is told below
         check_file(file)
     values = parsed(arguments)
-    shapes = {name: v.shape for name, v in values.items() if isinstance(v, np.ndarray)}
     with Bar() as bar:
         model = compile_model(
-            str(file), target, threads=threads, shapes=shapes or None, progress=bar, operators=operators, **options.chosen()
+            str(file), target, threads=threads, shapes=shapes_of(values), progress=bar, operators=operators, **options.chosen()
         )
     return model, values
+
+
+def shapes_of(values: Mapping[str, Any]) -> dict[str, tuple[int, ...]] | None:
+    """Return the shapes of the arrays among what a model is given, None where there are none."""
+    import numpy as np
+
+    return {name: v.shape for name, v in values.items() if isinstance(v, np.ndarray)} or None
 
 
 def check_file(file: Path) -> None:
@@ -138,16 +143,52 @@ def is_model(path: Path) -> bool:
 
 
 def waiting_for_shapes(path: Path) -> str:
-    """Import a model. Return why it has to wait for its shapes, "" where it has not. Raises CompileError for what is refused."""
+    """Import a model, with sizes that stay open where it leaves some open. Return why it has to wait for its shapes, "" where it has not.
+    Raises CompileError for what is refused whatever the sizes are."""
     from tensorlang.api import importer_of
     from tensorlang.runtime.saving import only_shapes_are_open
 
+    importer = importer_of(str(path))
     try:
-        importer_of(str(path)).load(str(path))
+        importer.load(str(path))
     except CompileError as problem:
         if not only_shapes_are_open(problem):
             raise
-        return "; ".join(d.title for d in problem.diagnostics)
+        why = "; ".join(d.title for d in problem.diagnostics)
+        refused = _refused_for_open_sizes(importer, path)
+        return f"{why}; while it is open, {refused}" if refused else why
+    return ""
+
+
+_OF_SIZES = frozenset(("O011", "O012", "O013", "O014"))
+"""Codes of what may be refused for some sizes alone."""
+_SAMPLE = 512
+"""What open sizes are where something has to be decided."""
+
+
+def _refused_for_open_sizes(importer: Importer, path: Path) -> str:
+    """Return what is refused of a model while its sizes are open, "" where nothing is or where they cannot be. Raises CompileError for what
+    no size would cure."""
+    from tensorlang.api import TellsSignatures
+    from tensorlang.graph.data_dependent import DataDependent
+    from tensorlang.graph.sizes import OpenSize, Symbols, UnequalSizes
+    from tensorlang.runtime.open_sizes import OpenShapes, samples_for
+
+    if not isinstance(importer, TellsSignatures):
+        return ""
+    open_shapes = OpenShapes(importer.signature(str(path)).inputs)
+    given, symbols = open_shapes.given(), Symbols(samples_for(dict.fromkeys(open_shapes.names.values(), _SAMPLE)))
+    if given is None:
+        return ""
+    try:
+        importer.load(str(path), *given.at({name: symbols.symbol(name) for name in symbols.samples}).arguments)
+    except (DataDependent, OpenSize, UnequalSizes):
+        return ""
+    except CompileError as problem:
+        surely = [d for d in problem.diagnostics if d.code not in _OF_SIZES]
+        if surely:
+            raise CompileError(*surely) from problem
+        return "; ".join(plain_text(d.title) for d in problem.diagnostics)
     return ""
 
 

@@ -71,6 +71,34 @@ def test_check_says_that_a_model_waits_for_its_shapes(capsys: Any, tmp_path: Pat
     assert out.splitlines()[-1] == "1 file checked, no mistakes; 1 not checked"
 
 
+@pytest.mark.parametrize(
+    ("node", "code", "told"),
+    [
+        (helper.make_node("Softmax", ["x"], ["y"], axis=7, name="odd"), 1, "error[O005]"),
+        (helper.make_node("MatMul", ["x", "x"], ["y"], name="odd"), 0, "while it is open, the inputs of node `odd` do not fit MatMul"),
+    ],
+)
+def test_check_reads_what_it_can_of_a_model_that_waits_for_its_shapes(
+    node: onnx.NodeProto, code: int, told: str, capsys: Any, tmp_path: Path
+) -> None:
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, ["batch", 3, 4]) for n in "xy")
+    path = tmp_path / "net.onnx"
+    opsets = [helper.make_opsetid("", 18)]
+    onnx.save(helper.make_model(helper.make_graph([node], "net", [x], [y]), opset_imports=opsets, ir_version=9), path)
+    found, out, err = run(capsys, "check", path)
+    assert found == code and told in out + err
+
+
+@pytest.mark.parametrize("stage", ["graph", "passes"])
+def test_a_model_is_shown_for_the_shapes_that_are_given(stage: str, capsys: Any, tmp_path: Path) -> None:
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, ["batch", 4]) for n in "xy")
+    path = tmp_path / "net.onnx"
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "net", [x], [y])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), path)
+    code, out, err = run(capsys, "show", path, "--stage", stage, "x=f32[3,4]")
+    assert (code, err) == (0, "") and ("f32[3, 4]" in out if stage == "graph" else "fuse" in out)
+
+
 def test_a_model_runs_on_files(capsys: Any, net: Path, tmp_path: Path) -> None:
     x = np.array([[1, -1, 0, 2], [0, 0, -3, 0]], np.float32)
     np.save(tmp_path / "x.npy", x)

@@ -231,6 +231,15 @@ def test_functions_of_gates(activations: list[str]) -> None:
         agree("LSTM", feeds, hidden_size=5, activations=activations, **more)
 
 
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+@pytest.mark.parametrize(("op", "gates", "after"), [("LSTM", 4, 0), ("GRU", 3, 0), ("GRU", 3, 1), ("RNN", 1, 0)])
+def test_what_goes_into_gates_is_kept_within_a_limit(op: str, gates: int, after: int, direction: str) -> None:
+    both = 1 + (direction == "bidirectional")
+    stored = {"w": 2 * noise(both, gates * 4, 3), "r": 2 * noise(both, gates * 4, 4), "b": noise(both, 2 * gates * 4)}
+    more = {"linear_before_reset": after} if op == "GRU" else {}
+    agree(op, {"x": noise(5, 2, 3)}, stored, hidden_size=4, clip=0.5, direction=direction, **more)
+
+
 @pytest.mark.parametrize("shape", [(4,), (1, 4), (3, 4), (2, 1, 4), (2, 3, 1)])
 @pytest.mark.parametrize("op", ["LayerNormalization", "RMSNormalization"])
 def test_scales_of_normalised_rows_broadcast(op: str, shape: tuple[int, ...]) -> None:

@@ -275,6 +275,8 @@ def embed_layer_norm(n: Site) -> Result:
 
 def _quantised_lstm(n: Site, x: Value, d: int, size: int, lengths: Value, names: Sequence[str], batch_first: bool) -> tuple[Value, ...]:
     """The input is quantised by its own range, as a whole, and states by theirs at each step."""
+    if n.has("clip"):
+        raise n.unsupported("clip")
     (bias, h0, c0, peep), attrs = lstm_states(n, d, size, x.shape[1], names, batch_first)
     w, w_scale, w_zero, r, r_scale, r_zero = (of_direction(n, k, d) for k in (1, 8, 9, 2, 10, 11))
     rows = n.view(x, (prod(x.shape[:2]), x.shape[2]))

@@ -42,8 +42,8 @@ def layer(gates: int, states: int, per_direction: int, cell: Cell, turned: bool 
             for k, width in ((1, x.shape[2]), (2, size))
         ):
             raise n.wrong(f"weights of the shapes {list(n.arg(1).shape)} and {list(n.arg(2).shape)} for {size} units in {count} directions")
-        if n.has("clip") or n.flag("input_forget"):
-            raise n.unsupported("clip or input_forget")
+        if n.flag("input_forget"):
+            raise n.unsupported("input_forget = 1")
         names = _activations(n, count * per_direction, per_direction)
         found = [
             _direction(n, x, d, size, (direction == "reverse") != (d == 1), names, per_direction, batch_first, cell) for d in range(count)
@@ -125,9 +125,17 @@ def lstm_states(
     return (bias, h0, c0, peep), dict(zip("fgh", names, strict=True))
 
 
+def _limit(n: Site) -> float:
+    """Return what bounds that which goes into the functions of gates, 0 where nothing does."""
+    limit = n.real("clip", 0.0)
+    if limit < 0:
+        raise n.wrong(f"a clip of {limit}")
+    return limit
+
+
 def _lstm(n: Site, x: Value, d: int, size: int, lengths: Value, names: Sequence[str], batch_first: bool) -> tuple[Value, ...]:
     (bias, h0, c0, peep), attrs = lstm_states(n, d, size, x.shape[1], names, batch_first)
-    return n.ops("lstm", x, of_direction(n, 1, d), of_direction(n, 2, d), bias, h0, c0, lengths, peep, **attrs)
+    return n.ops("lstm", x, of_direction(n, 1, d), of_direction(n, 2, d), bias, h0, c0, lengths, peep, limit=_limit(n), **attrs)
 
 
 def _gru(n: Site, x: Value, d: int, size: int, lengths: Value, names: Sequence[str], batch_first: bool) -> tuple[Value, ...]:
@@ -135,14 +143,14 @@ def _gru(n: Site, x: Value, d: int, size: int, lengths: Value, names: Sequence[s
     operator = "gru_reset_after" if n.flag("linear_before_reset") else "gru"
     h0 = _state(n, 5, d, x.shape[1], size, batch_first)
     attrs: dict[str, Attr] = dict(zip("fg", names, strict=True))
-    return n.ops(operator, x, of_direction(n, 1, d), of_direction(n, 2, d), first, second, h0, lengths, **attrs)
+    return n.ops(operator, x, of_direction(n, 1, d), of_direction(n, 2, d), first, second, h0, lengths, limit=_limit(n), **attrs)
 
 
 def _rnn(n: Site, x: Value, d: int, size: int, lengths: Value, names: Sequence[str], batch_first: bool) -> tuple[Value, ...]:
     first, second = _bias(n, d, size)
     bias = n.op("add", first, second) if n.maybe(3) is not None else first
     h0 = _state(n, 5, d, x.shape[1], size, batch_first)
-    return n.ops("rnn", x, of_direction(n, 1, d), of_direction(n, 2, d), bias, h0, lengths, f=names[0])
+    return n.ops("rnn", x, of_direction(n, 1, d), of_direction(n, 2, d), bias, h0, lengths, f=names[0], limit=_limit(n))
 
 
 def _assembled(n: Site, found: Sequence[tuple[Value, ...]], states: int, batch_first: bool) -> tuple[Value | None, ...]:

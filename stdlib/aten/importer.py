@@ -198,6 +198,7 @@ _INTEGERS: dict[str, Callable[..., Any]] = {
     "le": operator.le,
     "gt": operator.gt,
     "ge": operator.ge,
+    "sym_sum": sum,
     "sym_max": larger,
     "sym_min": smaller,
     **{

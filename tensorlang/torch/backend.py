@@ -23,6 +23,7 @@ from tensorlang.api import installed_importers
 from tensorlang.diagnostics import error
 from tensorlang.runtime.model import CompiledModel
 from tensorlang.torch.capture import decompositions, of_graph
+from tensorlang.torch.complex_numbers import as_real, complex_outputs, parts_of
 from tensorlang.torch.program import Array, Program, size_input
 from tensorlang.torch.tensors import array_of, tensor_of
 
@@ -105,8 +106,9 @@ def _compiled(graph: Any, options: Mapping[str, Any], importer: ReadsAten) -> _G
     if any(isinstance(value, torch.Tensor) and value.device.type != "cpu" for value in values):
         raise error("C0142", "this graph lies on a device", help="move the model and its inputs to the host: `model.cpu()`")
     names = [node.name for node in placeholders]
-    importer.check(of_graph(graph, {}, "graph"))
-    return _Graph(graph, names, _parameters(values), options, _integers(graph, names))
+    real = as_real(graph)
+    importer.check(of_graph(real, {}, "graph"))
+    return _Graph(real, names, _parameters(values), options, _integers(graph, names), complex_outputs(graph))
 
 
 def _parameters(values: Sequence[Any]) -> tuple[int, ...]:
@@ -154,6 +156,7 @@ class _Bound:
     sizes: tuple[tuple[int, str], ...]
     outputs: tuple[tuple[int, str], ...]
     width: int
+    complex_outputs: frozenset[int]
 
     def fits(self, args: Sequence[Any]) -> bool:
         for k, tensor, address, version in self.parameters:
@@ -162,13 +165,15 @@ class _Bound:
         return True
 
     def run(self, args: Sequence[Any]) -> list[Any]:
-        feeds: dict[str, Array] = {name: array_of(args[k]) for k, name in self.tensors}
+        feeds: dict[str, Array] = {name: array_of(parts_of(args[k])) for k, name in self.tensors}
         for k, name in self.sizes:
             feeds[name] = np.empty((args[k], 0), np.bool_)
         found = self.model.run(feeds)
         results: list[Any] = [None] * self.width
         for k, name in self.outputs:
             results[k] = tensor_of(found[name])
+        for k in self.complex_outputs:
+            results[k] = torch.view_as_complex(results[k])
         return results
 
 
@@ -181,6 +186,7 @@ class _Graph:
     parameters: tuple[int, ...]
     options: Mapping[str, Any]
     integers: Mapping[int, Callable[[Sequence[Any]], int]]
+    complex_outputs: frozenset[int]
     _bound: dict[tuple[int, ...], _Bound] = field(default_factory=dict)
     _last: _Bound | None = None
     _changes: int = 0
@@ -213,7 +219,7 @@ class _Graph:
     def _made(self, args: Sequence[Any]) -> _Bound:
         """Return the graph compiled for the parameters in a call."""
         fixed = [k for k in self.parameters if not args[k].is_inference()]  # of which torch counts no changes
-        constants = {self.names[k]: array_of(args[k]) for k in fixed}
+        constants = {self.names[k]: array_of(parts_of(args[k])) for k in fixed}
         program = of_graph(self.graph, constants, "graph")
         options = {"threads": torch.get_num_threads(), **self.options}
         model = compiled_model(program, sizes="symbolic" if program.is_open else "auto", **options)
@@ -225,4 +231,5 @@ class _Graph:
             tuple((k, size_input(name)) for k, name in enumerate(self.names) if size_input(name) in taken),
             tuple((k, a) for k, a in program.output_names()),
             len(program.outputs),
+            self.complex_outputs,
         )

@@ -11,6 +11,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from codegen.dtypes import DTYPES
 from tensorlang.diagnostics import CompileError, Diagnostic, error
 from tensorlang.runtime.operator import Operator
+from tensorlang.torch.complex_numbers import as_real, complex_outputs, is_complex, parts_of, place_of
 from tensorlang.torch.decompositions import table
 from tensorlang.torch.program import Argument, Array, Input, Node, Program, Ref, Type, size_input
 from tensorlang.torch.registration import registered
@@ -44,10 +45,21 @@ def of_export(exported: Any, serves: Serves) -> Program:
     constants: dict[str, Array] = {}
     for spec in found.graph_signature.input_specs:
         if spec.kind in (kinds.InputKind.PARAMETER, kinds.InputKind.BUFFER, kinds.InputKind.CONSTANT_TENSOR):
-            constants[spec.arg.name] = _array(held[spec.target], spec.target)
+            constants[spec.arg.name] = _array(parts_of(held[spec.target]), spec.target)
         elif spec.kind != kinds.InputKind.USER_INPUT:
             raise error("O010", f"the exported program takes `{spec.target}`, which is no tensor")
-    return of_graph(found.graph_module, constants, "exported")
+    _check_no_complex(found)
+    return of_graph(as_real(found.graph_module), constants, "exported")
+
+
+def _check_no_complex(exported: Any) -> None:
+    """Raise CompileError O010 where a program takes or returns complex numbers: arrays here have none."""
+    taken = set(exported.graph_signature.user_inputs)
+    nodes = exported.graph_module.graph.nodes
+    given = [n.name for n in nodes if n.op == "placeholder" and n.name in taken and n.meta["val"] is not None and is_complex(n.meta["val"])]
+    if given or complex_outputs(exported.graph_module):
+        title = f"the exported program takes complex numbers, `{given[0]}`" if given else "the exported program returns complex numbers"
+        raise error("O010", title, help="let it take and return both parts: `torch.view_as_real`, `torch.view_as_complex`")
 
 
 _CHANGING = tuple(
@@ -147,7 +159,7 @@ def _node(node: Any, operators: dict[str, Operator]) -> Node:
     if node.op != "call_function":
         raise error("O010", f"the graph calls the module or method `{node.target}`", help="let torch capture it: `torch.compile`")
     if node.target is torch.ops.aten.as_strided.default and not _lies_in_rows(node.args[0].meta["val"]):
-        raise error("O010", "the graph takes apart how a tensor lies in memory that is not all of it, row by row", notes=(_place(node),))
+        raise error("O010", "the graph takes apart how a tensor lies in memory that is not all of it, row by row", notes=(place_of(node),))
     op = operator_name(node.target)
     operator = registered(node.target)
     if operator is not None:
@@ -155,13 +167,7 @@ def _node(node: Any, operators: dict[str, Operator]) -> Node:
     value = node.meta.get("val")
     values = value if isinstance(value, tuple | list) else (value,)
     named = {key: _argument(a) for key, a in node.kwargs.items()}
-    return Node(node.name, op, tuple(map(_argument, node.args)), named, tuple(map(_type, values)), _place(node))
-
-
-def _place(node: Any) -> str:
-    """Return the line of Python that a node comes from; below it Python points at a part of the line."""
-    lines = [line.strip() for line in str(node.meta.get("stack_trace") or "").splitlines()]
-    return next((line for line in reversed(lines) if line.strip("^~")), "")
+    return Node(node.name, op, tuple(map(_argument, node.args)), named, tuple(map(_type, values)), place_of(node))
 
 
 def _lies_in_rows(value: torch.Tensor) -> bool:

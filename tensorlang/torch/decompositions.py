@@ -24,8 +24,10 @@ def table() -> dict[Any, Decomposition]:
     from torch._decomp import global_decomposition_table
 
     others = dict(global_decomposition_table["post_autograd"])
-    others.pop(aten.lift_fresh.default, None)  # of tensors that a function holds: those are read from the graph
-    return {**others, **torch.export.default_decompositions(), **_OURS}
+    found = {**others, **torch.export.default_decompositions(), **_OURS}
+    for op in _WHOLE:
+        found.pop(op, None)
+    return found
 
 
 # ---------------------------------------------------------------- blocks of transformers
@@ -213,8 +215,10 @@ def add_sum_of_products(x: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha
 # ---------------------------------------------------------------- others
 
 
-def angle(x: Tensor) -> Tensor:
+def angle(x: Tensor) -> Any:
     """Of numbers that are not complex."""
+    if x.is_complex():
+        return NotImplemented
     half_turn = torch.where(x < 0, pi, 0.0)
     return torch.where(x.isnan(), x, half_turn) if x.is_floating_point() else half_turn
 
@@ -232,6 +236,9 @@ def randomised_leaky_relu_and_noise(
     return NotImplemented if training else (F.leaky_relu(x, (lower + upper) / 2), noise.clone())
 
 
+_WHOLE = (aten.lift_fresh.default, aten.polar.default, aten.complex.default)
+"""What torch takes apart in a way that graphs cannot have: tensors that a function holds are read from the graph, and complex numbers
+become pairs of real ones, where torch would write into the parts of an empty tensor."""
 _OURS: dict[Any, Decomposition] = {
     aten._transformer_encoder_layer_fwd.default: transformer_encoder_layer,
     aten._native_multi_head_attention.default: multi_head_attention,

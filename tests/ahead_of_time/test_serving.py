@@ -17,6 +17,7 @@ from saved_libraries import IMAGE, X, network
 
 import tensorlang as tl
 from tensorlang.saved.package import Rows, Tensor
+from tensorlang.saved.workers import InProcess, WorkerDied
 
 
 class Doubling:
@@ -231,6 +232,41 @@ class Deadly(Doubling):
         if feeds["x"].min(initial=0) < 0:
             os._exit(3)
         return super().run(feeds)
+
+
+class Echo(Doubling):
+    """A model that returns what it is given, and what type its arrays have there."""
+
+    def __init__(self) -> None:
+        """It has nothing of a Doubling that a process could not be given."""
+
+    def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        if "wrong" in feeds:
+            raise ValueError(feeds["wrong"])
+        return {**feeds, "types": [type(value).__name__ for value in feeds.values()]}
+
+
+def test_arrays_of_every_size_order_and_type_go_to_a_process_and_come_back_as_they_are() -> None:
+    worker = InProcess(Echo())
+    drawn = np.random.default_rng(0).standard_normal((300, 400))
+    try:
+        for given in (drawn, drawn[:3, :2], np.repeat(drawn, 4, 0), drawn.T, drawn[::2, ::3], drawn.astype(np.float16), drawn[:0]):
+            given.flags.writeable = False
+            found = worker.run({"x": given, "y": drawn, "text": np.array(["a", "bc"], object), "n": 3})
+            assert found["x"].dtype == given.dtype and np.array_equal(found["x"], given) and np.array_equal(found["y"], drawn)
+            assert found["text"].tolist() == ["a", "bc"] and found["n"] == 3
+            kept = found["x"].copy()
+            worker.run({"x": -np.ones_like(given)})
+            assert np.array_equal(found["x"], kept)  # its memory is its own
+        with pytest.raises(ValueError, match="as told"):
+            worker.run({"wrong": "as told", "x": drawn})
+        assert worker.pid is not None
+        os.kill(worker.pid, signal.SIGKILL)
+        with pytest.raises(WorkerDied):
+            worker.run({"x": drawn})
+        assert np.array_equal(worker.run({"x": drawn})["x"], drawn)
+    finally:
+        worker.close()
 
 
 def test_a_request_that_kills_its_worker_fails_alone() -> None:

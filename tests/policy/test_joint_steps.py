@@ -108,6 +108,12 @@ def test_sums_over_all_steps_are_added_up_as_these_are_made() -> None:
     ("signature", "body"),
     [
         pytest.param(
+            "x: i32[N]) -> (y: i32[N], z: i32[N], m: i32[N])",
+            "s[0, i] = x[i]\n s[t + 1, i] = 2 * s[t, i] + 1 for t in 0..4, i in 0..N\n y[i] = s[4, i]\n z[i] = sum(t in 0..5) s[t, i]\n"
+            " m[i] = max(t in 0..5) (s[t, i] - y[i])",
+            id="sums beside last steps",
+        ),
+        pytest.param(
             "x: i32[N]) -> (y: i32[N])",
             "s[0, i] = x[i]\n s[t + 1, i] = s[t, i] + s[t, i + 1 | clamp] for t in 0..4, i in 0..N\n y[i] = s[4, i]",
             id="neighbours",

@@ -7,7 +7,7 @@
 All points but those along that axis are read at their own places alone: they do not need each other, and are lanes. Two forms:
 
 points outside  a few vectors of points go through all their steps, states in registers. Who reads the last step, or adds up all of them,
-                does so there. Where states fill the nearest cache, and points do not wait for themselves
+                does so there. Where states, or all steps that are added up, fill the nearest cache, and points do not wait for themselves
 steps outside   each step for all points, as recurrences run by themselves
 """
 
@@ -20,6 +20,7 @@ from polyhedral import affine
 from polyhedral.directions import distances_of
 from polyhedral.expr import Name as AffineName
 from polyhedral.space import OperationLimit, limited
+from tensorlang.diagnostics import CompileError
 from tensorlang.policy.cpu.cost import NEAR_BYTES
 from tensorlang.policy.cpu.inner_loops import InnerLoops, cycles_of
 from tensorlang.policy.cpu.nests import folded, is_local
@@ -148,7 +149,12 @@ def _fits(d: Deriver, m: Definition, members: Sequence[Definition], count: int) 
     if any(affine.name_set(p.guard) & {*points} for p in m.pieces) or not _sums_steps(m, count):
         return False
     names = {x.tensors[0].name: x for x in members}
-    return all(_is_near(d, r, points, names, stepped=len(m.axes) > count) for p in m.pieces for r in reads(p.value))
+    inside = len(m.axes) > count or _has_sums(m)
+    return all(_is_near(d, r, points, names, inside=inside) for p in m.pieces for r in reads(p.value))
+
+
+def _has_sums(m: Definition) -> bool:
+    return any(True for p in m.pieces for _ in reduces(p.value))
 
 
 def _sums_steps(m: Definition, count: int) -> bool:
@@ -161,13 +167,14 @@ def _sums_steps(m: Definition, count: int) -> bool:
     return len(found) == len(m.pieces) == 1 and len(m.axes) == count and plain and affine.constant(first.binders[0].lo) is not None
 
 
-def _is_near(d: Deriver, read: Read, points: Sequence[str], members: Mapping[str, Definition], *, stepped: bool) -> bool:
-    """Tell whether lanes of points read neighbours, or all the same; of members their own points."""
+def _is_near(d: Deriver, read: Read, points: Sequence[str], members: Mapping[str, Definition], *, inside: bool) -> bool:
+    """Tell whether lanes of points read neighbours, or all the same; of members their own points. `inside`: it is read in the loop over
+    steps, after which members without steps are made."""
     if read.tensor in members:
         own = read.index[-len(points) :] == tuple(map(AffineName, points))
         steps = read.index[: -len(points)]
         is_step = len(members[read.tensor].axes) > len(points)
-        return own and not any(isinstance(s, Dynamic) or affine.name_set(s) & {*points} for s in steps) and (is_step or not stepped)
+        return own and not any(isinstance(s, Dynamic) or affine.name_set(s) & {*points} for s in steps) and (is_step or not inside)
     near = unit_stride(read.index, None, d.axes[read.tensor], points[-1])
     return points[-1] not in index_names(read) or (near and not any(isinstance(s, Dynamic) for s in read.index))
 
@@ -185,7 +192,8 @@ def _chosen(d: Deriver, members: Sequence[Definition], count: int) -> JointSteps
     width = lanes * vectors
     work = width * sum(cycles_of(d, m, InnerLoops((m.axes[-1],), vectors)) for m in stepped)
     waiting = WAITING * max(map(waiting_cycles, _components(d, stepped)))
-    sizes = [bytes_of(d, (m.tensors[0].name,)) // max(1, extents(m)[m.axes[0]] or OPEN_EXTENT) for m in local]
+    summed = {read.tensor for m in members for p in m.pieces for e in reduces(p.value) for read in reads(e)}
+    sizes = [bytes_of(d, (name := m.tensors[0].name,)) // (1 if name in summed else extents(m)[m.axes[0]] or OPEN_EXTENT) for m in local]
     far = width * sum(2 * m.tensors[0].dtype.size_bytes for m in local) / NEAR_BYTES if sum(sizes) > NEAREST_BYTES else 0.0
     if max(work, waiting) < work + far and _is_in_reach(d, members, count):
         return JointSteps(tuple(members), count, True, width)
@@ -224,8 +232,8 @@ def derive_joint_steps(d: Deriver, group: FusionGroup) -> bool:
     try:
         with limited():
             offsets = _offsets(d, nest)
-    except OperationLimit:
-        offsets = None
+    except (OperationLimit, CompileError):
+        offsets = None  # Nobody has proven in time, or at all, that their loops can be shared.
     if offsets is None:
         d.schedule = before
         return False
@@ -294,9 +302,8 @@ def _add_shared(d: Deriver, nest: JointSteps, offsets: Mapping[str, int]) -> tup
     (first, step), name = heads[0], heads[0][0].tensors[0].name
     points, stepped = nest.points(first), [m.tensors[0].name for m, _ in heads]
     if nest.outside:
-        others = [m.tensors[0].name for m in nest.members if len(m.axes) == nest.count]
-        sums = [m.tensors[0].name for m in nest.members if any(True for p in m.pieces for _ in reduces(p.value))]
-        every = [*stepped, *others]
+        sums = [m.tensors[0].name for m in nest.members if _has_sums(m)]
+        every = [*stepped, *sums, *(m.tensors[0].name for m in nest.members if len(m.axes) == nest.count and not _has_sums(m))]
         d.add(d.schedule.together(*every, into=points) if len(every) > 1 else d.schedule)
         inside = [*stepped, *sums]
         d.add(d.schedule.together(*inside, into=(first.axes[0],)) if len(inside) > 1 else d.schedule)

@@ -522,3 +522,31 @@ def test_equations_for_one_of_a_few_elements_have_loops_of_their_own() -> None:
         found = directives(operator("x: i32[M]) -> (y: i32[M])", body, {"M": 192}))
         axis = tensor.split(".")[1]
         assert f"split {tensor} by {phases} -> {axis}_q, {axis}_r" in found and f"unroll {tensor}_r" in found
+
+
+THERE_AND_BACK = """
+    u[0, i, j] = a[i, j]
+    q[t, i, j] = u[t, j, i] + q[t, i, j - 1 | 0]            for t in 0..3, i in 0..N, j in 0..N
+    v[t, j, i] = q[t, i, j] - v[t, j + 1, i | 0]            for t in 0..3, i in 0..N, j in 0..N
+    s[t, i, j] = v[t, i, j] + s[t, i, j - 1 | 1]            for t in 0..3, i in 0..N, j in 0..N
+    u[t, i, j] = s[t - 1, i, j] - u[t, i, j + 1 | 2]        for t in 1..4, i in 0..N, j in 0..N
+    y[i, j]    = u[3, i, j]"""
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_lines_that_are_solved_there_and_back_are_kept_for_lanes_of_them_alone(threads: int) -> None:
+    machine = replace(NARROW, l2_bytes=2048, threads=threads)
+    program = operator("a: i32[N, N]) -> (y: i32[N, N]) where N >= 1", THERE_AND_BACK, {"N": 43})
+    found = directives(program, machine)
+    assert "together q, v -> i" in found and "together s, u -> i" in found
+    assert {"fold q at i by 8", "fold s at i by 8", "fold u at t by 1", "fold v at t by 1"} <= {*found}
+    assert_same(program, proven(program, derive(program, machine)), {"N": 43})
+    assert ("parallel q.i_o" in directives(operator("a: i32[N, N]) -> (y: i32[N, N])", THERE_AND_BACK, {"N": 400}), machine)) == (
+        threads > 1
+    )
+
+
+def test_lines_of_which_others_are_read_too_are_kept_for_a_step() -> None:
+    body = THERE_AND_BACK.replace("v[t, j, i] = q[t, i, j]", "v[t, j, i] = q[t, i, j] + q[t, i - 1, j | 0]")
+    found = directives(operator("a: i32[N, N]) -> (y: i32[N, N]) where N >= 1", body, {"N": 43}), replace(NARROW, l2_bytes=2048))
+    assert "together q, v -> i" not in found and "together s, u -> i" in found

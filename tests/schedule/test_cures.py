@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from cure_share import golden_refusals, random_refusals
 from golden_case import cases, source
-from scheduled_programs import assert_same, some_sizes, written
+from scheduled_programs import assert_same, legal, some_sizes, written
 
 from tensorlang.diagnostics import CompileError, Source
 from tensorlang.schedule.check import proven
@@ -140,3 +140,28 @@ def test_what_is_said_of_a_loop_of_one_statement_gives_it_a_loop_of_its_own() ->
     assert cured.text == PHASE.replace("    vectorize c.acc.j\n", "    distribute c.acc at c.j -> j_acc\n    vectorize j_acc\n")
     found = written(cured.text)
     assert_same(found.program, proven(found.program, found.schedule), {})
+
+
+WINDOW = """op blur(x: f32[N, M]) -> (y: f32[N, M]) {
+    h[i, j] = x[i, j - 1 | clamp] + x[i, j | clamp]   for i in 0..N, j in 0..M
+    g[i, j] = h[i - 1, j | clamp] + h[i + 1, j | clamp]   for i in 0..N, j in 0..M
+    y[i, j] = g[i, j] + g[i + 2, j | clamp]
+}
+
+schedule blur for cpu {
+    together h, g, y -> i
+    fold h at i by 4
+}
+"""
+
+
+def test_tensors_that_need_what_comes_later_share_a_loop_after_shifts() -> None:
+    with pytest.raises(CompileError) as caught:
+        legal(WINDOW)
+    assert "`shift g.i by 1`, `shift y.i by 3` first makes this order legal" in (caught.value.diagnostics[0].help or "")
+
+
+def test_another_loop_of_the_same_name_is_no_cure() -> None:
+    with pytest.raises(CompileError) as caught:
+        legal(WINDOW.replace("together h, g, y -> i", "parallel y.i").replace("fold h at i by 4", "split y.i by 8 -> io, ii"))
+    assert "h.i" not in (caught.value.diagnostics[0].help or "")

@@ -144,3 +144,26 @@ def test_a_new_loop_may_be_called_by_its_full_name():
     apart = "    distribute x.acc.init at x.i -> i0\n    distribute x.acc at x.i -> ia\n"
     _, plan = legal(SOLVE.replace(apart, "").replace("DIRECTIVE", "split y.i by 4 -> y.io, ii\n    parallel y.io"))
     assert "parallel y.io {" in show_tree(plan.placed)
+
+
+PLACED = """
+op blur(x: f32[N, M]) -> (y: f32[N - 2, M]) where N >= 2 {
+    h[i, j] = x[i, j] + x[i, j - 1 | 0]   for i in 0..N, j in 0..M
+    y[i, j] = h[i, j] + h[i + 1, j] + h[i + 2, j]
+}
+schedule blur for cpu {
+    tile y (i, j) by (4, COLUMNS) -> io, jo, ii, ji
+    at h at jo
+    vectorize ji, h.j
+    unroll h.i
+}
+"""
+
+
+def test_how_a_loop_runs_is_about_the_iterations_it_has_where_it_is_placed():
+    found, plan = legal(PLACED.replace("COLUMNS", "8"))
+    for sizes in some_sizes(found.program):
+        assert_same(found.program, plan, sizes)
+    with pytest.raises(CompileError) as caught:
+        legal(PLACED.replace("COLUMNS", "100").replace("ji, h.j", "h.j"))
+    assert caught.value.diagnostics[0].title == "`h.j` has 100 iterations here; there are at most 64 lanes for it"

@@ -11,10 +11,11 @@ from polyhedral.legality import Violation, suggest_skew
 from polyhedral.order import distance
 from tensorlang.diagnostics import CompileError
 from tensorlang.schedule.apply import Outline, apply
-from tensorlang.schedule.cures.refusal import Refusal, Replacement, listed, written
+from tensorlang.schedule.cures.refusal import Refusal, Replacement, listed, parsed, written
 from tensorlang.schedule.plan import Plan, full
 from tensorlang.schedule.recurrence import legal_order
 from tensorlang.schedule.schedule import Schedule
+from tensorlang.schedule.verdict import verdict_of
 from tensorlang.syntax import nodes as syntax
 from tensorlang.syntax.printer import show
 from tensorlang.tensor.nodes import Definition
@@ -22,6 +23,8 @@ from tensorlang.tensor.walk import definition_reads, reduces
 
 FACTORS = (1, 2, 3)
 """Of skews."""
+MOST_SHIFTS = 8
+"""Of loops that are to be shared, one after the other."""
 MODULI = (*range(2, 9), 12, 16, 32, 64)
 """Of folds."""
 LANES = 8
@@ -46,6 +49,7 @@ def orders(refusal: Refusal) -> Iterator[Replacement]:
     elif refusal.refuted.kind in ("race", "lane"):
         yield from _marks(refusal, seen, refusal.refuted)
     else:
+        yield from _shifts(refusal, seen)
         yield from _skews(refusal, seen, refusal.refuted)
         yield from _rewritten(refusal, seen)
         yield from _one_skew(refusal, refusal.refuted)
@@ -97,6 +101,30 @@ def _skews(refusal: Refusal, seen: Outline, violation: Violation) -> Iterator[Re
             amount = f"{factor} * " if factor > 1 else ""
             lines = [f"skew {name(full(stage, axis))} by {amount}{name(full(stage, by))}" for axis in backwards]
             yield Replacement(at, (*lines, kept))
+
+
+def _shifts(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
+    """Yield shifts of loops that tensors are to share, by as much as each needs elements of others that come later (retiming)."""
+    tensors = [o.name for o in refusal.directive.operands if isinstance(o, syntax.Id)]
+    if refusal.directive.name != "together" or not all(t in seen.loops for t in tensors):
+        return
+    shared, name = [full(tensors[0], result) for result in refusal.directive.results], _namer(seen, refusal)
+    by: dict[str, int] = {}
+    for _ in range(MOST_SHIFTS):
+        lines = [f"shift {name(loop)} by {count}" for loop, count in by.items()]
+        added = (*refusal.schedule.directives[: refusal.at], *map(parsed, lines), refusal.directive)
+        plan = apply(refusal.program, replace(refusal.schedule, directives=added), refusal.layouts, refusal.knobs)
+        found = verdict_of(plan)
+        if not isinstance(found, Violation):
+            yield refusal.here(*lines, refusal.text)
+            return
+        target = plan.stages.statements.get(found.target.statement)
+        own = seen.loops.get(target.definition.tensors[0].name, ()) if target is not None else ()
+        pairs = [(loop, found.source.loops.get(s, 0) - found.target.loops.get(s, 0)) for loop, s in zip(own, shared, strict=False)]
+        late = next(((loop, count) for loop, count in pairs if count), None)
+        if late is None or late[1] < 0:
+            return
+        by[late[0]] = by.get(late[0], 0) + late[1]
 
 
 def _least_distances(plan: Plan, definition: Definition) -> list[int | None]:

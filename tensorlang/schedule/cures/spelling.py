@@ -343,7 +343,8 @@ def _at_the_end(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
     whole = replace(refusal, at=len(refusal.schedule.directives)).before()
     for name in _names(refusal)[:1]:
         base = name.rsplit(".", 1)[-1]
-        made = [x for x in _loops(whole or seen) if x.rsplit(".", 1)[-1].startswith(base)]
+        stages = {x.rsplit(".", 1)[0] for x in _loops(seen) if name in (x, x.rsplit(".", 1)[-1])}
+        made = [x for x in _loops(whole or seen) if x.rsplit(".", 1)[-1].startswith(base) and x.rsplit(".", 1)[0] in stages]
         for loop in (name, *made):
             again = replace(d, operands=(syntax.Id(loop), *d.operands[1:]))
             yield Replacement(refusal.at, (show(again),), last=True)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import cast, get_args
 
 from polyhedral.model import BLOCKS, THREADS, Mark
 from tensorlang.diagnostics import error
 from tensorlang.schedule.directives import operands
-from tensorlang.schedule.directives.kind import Kind, Placement
-from tensorlang.schedule.directives.loops import split_first
+from tensorlang.schedule.directives.kind import Kind
+from tensorlang.schedule.directives.loops import AtMost, split_first
 from tensorlang.schedule.state import State, loop_of, put
 from tensorlang.syntax import nodes as syntax
 from tensorlang.syntax.directive_forms import FORMS
@@ -20,13 +19,6 @@ MOST = {"thread.x": 1024, "thread.y": 1024, "thread.z": 64, "thread": 1024, "war
 }
 """How many iterations a loop over threads may have (CUDA C++ Programming Guide, technical specifications per compute capability); over
 lanes as many as a warp of the target has threads."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Threads:
-    """How many threads there may be for a loop of what is computed inside another one."""
-
-    most: int
 
 
 _CUDA = {"threadIdx": "thread", "blockIdx": "block", "vthread": "thread", "tid": "thread", "bid": "block", "program_id": "block"}
@@ -58,23 +50,11 @@ def bind(state: State, directive: syntax.Directive) -> None:
             help_ = split_first(name, min(most, 256))
             raise error("S0207", f"`{name}` has no constant extent, so its iterations cannot be threads", directive.span, help=help_)
         if stage.inside is not None and most is not None:
-            state.about_loops.put(loop, _Threads(most), directive)
+            state.about_loops.put(loop, AtMost(most, "threads"), directive)
         elif most is not None and extent is not None and extent > most:
             help_ = split_first(name, min(most, 256))
             raise error("S0207", f"`{name}` has {extent} iterations; `{place}` has at most {most}", directive.span, help=help_)
         put(state, stage.marked(loop, cast(Mark, place)))
-
-
-def _check(state: State, placement: Placement) -> None:
-    """Raise CompileError S0207 where loops over threads, of what is computed inside other loops, have more iterations there than there can
-    be threads."""
-    for said in state.about_loops.of(_Threads):
-        loop, most = said.about, said.what.most
-        for nest in placement.placed.nests.values():
-            extent = nest.extent(loop) if loop in nest.loops else 0
-            if extent is None or extent > most:
-                title = f"`{loop}` has {extent or 'no constant number of'} iterations here; there are at most {most} threads for it"
-                raise error("S0207", title, said.directive.span, help=f"split it first: `split {loop} by {min(most, 256)} -> …, …`")
 
 
 BIND = Kind(
@@ -83,5 +63,4 @@ BIND = Kind(
     bind,
     target="cuda",
     instead="`parallel` gives iterations to threads of a processor",
-    check=_check,
 )

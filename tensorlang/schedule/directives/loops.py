@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from codegen.loops.notes import Note, Partitioned
 from polyhedral import affine
@@ -13,8 +13,8 @@ from polyhedral.nest import Nest
 from tensorlang.diagnostics import error
 from tensorlang.schedule.annotations import origin_of
 from tensorlang.schedule.directives import operands
-from tensorlang.schedule.directives.kind import Kind, idle_message, runs_once
-from tensorlang.schedule.plan import Change, Stage, current_nest, full
+from tensorlang.schedule.directives.kind import Kind, Placement, idle_message, runs_once
+from tensorlang.schedule.plan import Change, Stage, common_extent, current_nest, full
 from tensorlang.schedule.state import State, fresh_loop, loop_of, put, stage_of, statement_of
 from tensorlang.syntax import nodes as syntax
 from tensorlang.syntax.directive_forms import FORMS
@@ -259,14 +259,16 @@ def mark_as(mark: Mark) -> Callable[[State, syntax.Directive], None]:
                 raise error("S0213", title, directive.span, help="say it once")
             limit = LIMITS.get(mark)
             extent = stage.extents[loop]
-            if limit is not None and extent is None:
+            if limit is not None and stage.inside is not None and (extent is None or extent > limit):
+                state.about_loops.put(loop, AtMost(limit, "lanes" if mark == "vector" else "copies"), directive)
+            elif limit is not None and extent is None:
                 raise error(
                     "S0207",
                     f"`{name}` has no constant extent, so it cannot be {'vectorized' if mark == 'vector' else 'unrolled'}",
                     directive.span,
                     help=split_first(name, 16),
                 )
-            if limit is not None and extent is not None and extent > limit:
+            elif limit is not None and extent is not None and extent > limit:
                 raise error(
                     "S0207",
                     f"`{name}` has {extent} iterations, too many to {'vectorize' if mark == 'vector' else 'unroll'} (at most {limit})",
@@ -276,6 +278,24 @@ def mark_as(mark: Mark) -> Callable[[State, syntax.Directive], None]:
             put(state, stage.marked(loop, mark))
 
     return directive_of
+
+
+@dataclass(frozen=True, slots=True)
+class AtMost:
+    """How many iterations a loop of what is computed inside another one may have there, and what they become."""
+
+    most: int
+    what: str
+
+
+def check_placed(state: State, placement: Placement) -> None:
+    """Raise CompileError S0207 where loops of what is computed inside other loops have more iterations there than they may."""
+    for said in state.about_loops.of(AtMost):
+        loop, most = said.about, said.what.most
+        extent = common_extent([nest for nest in placement.placed.nests.values() if loop in nest.loops and nest.extent(loop) != 0], loop)
+        if extent is None or extent > most:
+            title = f"`{loop}` has {extent or 'no constant number of'} iterations here; there are at most {most} {said.what.what} for it"
+            raise error("S0207", title, said.directive.span, help=split_first(loop, min(most, 256 if said.what.what == "threads" else 16)))
 
 
 def split_first(name: str, by: int) -> str:
@@ -387,6 +407,7 @@ UNROLL = Kind(
     "unroll",
     FORMS["unroll"],
     mark_as("unroll"),
+    check=check_placed,
 )
 VECTORIZE = Kind(
     "vectorize",

@@ -292,10 +292,10 @@ def _load_strided(state: State, memory: Memory, poly: Poly, scope: Scope, stride
 
 
 def _place_in_row(memory: Memory, first: Poly, elements: int) -> int | None:
-    """Return which element of a row `first` is, where rows of a tensor have so many elements; None where they have more, or it is not
-    known."""
+    """Return which of so many elements `first` is, where rows of a tensor are made of whole stretches of these, none of which goes beyond
+    it; None where they are not, or it is not known."""
     row = memory.buffer.shape[-1] if memory.buffer.shape else None
-    known = isinstance(row, Int) and row.value == elements and all(not atoms or k % elements == 0 for atoms, k in first.terms.items())
+    known = isinstance(row, Int) and row.value % elements == 0 and all(not atoms or k % elements == 0 for atoms, k in first.terms.items())
     return first.terms.get((), 0) % elements if known else None
 
 

@@ -51,3 +51,12 @@ def test_a_row_that_is_read_while_it_is_written_is_written_element_by_element() 
         for i in 0 .. 3 unroll 3 { for n in 0 .. 16 vector 16 { y[n, i] = x[n, i] + y[n, 2 - i] } }
     }"""
     check(text, x=values("f32", 48).reshape(16, 3), y=np.zeros((16, 3), np.float32))
+
+
+def test_what_lies_between_elements_a_few_apart_is_loaded_once_for_all_that_are_taken_of_it() -> None:
+    """Rows of 32 elements are stretches of four."""
+    text = """func f()(x: f32[2, 32], out y: f32[2, 8]) { for b in 0 .. 2 { for i in 0 .. 8 vector 8 {
+        y[b, i] = max(max(x[b, 4*i], x[b, 4*i + 1]), max(x[b, 4*i + 2], x[b, 4*i + 3]))
+    } } }"""
+    assert emit(parse(text), host()).count("load <8 x float>") == 4
+    check(text, x=values("f32", 64).reshape(2, 32), y=np.zeros((2, 8), np.float32))

@@ -89,3 +89,10 @@ def test_terms_are_lanes_where_several_tensors_are_reduced_along_an_axis_before_
     found = directives(program)
     assert {"vectorize most.j_v", "unroll most.b_t"} <= {*found}
     assert_same(program, proven(program, derive(program, MACHINE)), {})
+
+
+def test_terms_of_short_windows_are_written_out_where_vectors_are_of_elements_a_few_apart() -> None:
+    program = operator("x: i32[4, 200]) -> (y: i32[4, 50])", "y[b, i] = max(j in 0..4) x[b, 4*i + j]", {})
+    found = directives(program)
+    assert any(d.startswith("unroll") and d.endswith("y.j") for d in found) and "vectorize y.i_v" in found
+    assert_same(program, proven(program, derive(program, MACHINE)), {})

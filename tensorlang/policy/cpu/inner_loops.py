@@ -57,6 +57,10 @@ MOST_STRIDE = 8
 """Elements that neighbours of a vector lie apart at most to be taken out of whole vectors."""
 USES_OF_A_COPY = 8
 """Of each element, from which on it is worth a copy in another order."""
+MOST_TERMS = 9
+"""Terms of a sum that are written out."""
+MOST_COPIES = 72
+"""And of all that is computed together."""
 NOTHING: Mapping[str, int] = MappingProxyType({})
 COPY_SHARE = 0.005
 """Of the cycles of a block that each copy of its instructions costs in the cache that holds them: between equals, the shorter code."""
@@ -192,6 +196,7 @@ def add_inner_loops(d: Deriver, definition: Definition, order: Sequence[str], in
     binders = [b for b in binders if d.at_once.get(full(name, b)) != 1]
     lanes = d.lanes_of(definition)
     outer, within, innermost = list(order), list(binders), list[str]()
+    written_out = _is_written_out(d, definition, inner)
     for axis, count in inner.rows:
         d.add(d.schedule.split(full(name, axis), count, (f"{axis}_o", f"{axis}_t")))
         outer[outer.index(axis)] = f"{axis}_o"
@@ -213,6 +218,9 @@ def add_inner_loops(d: Deriver, definition: Definition, order: Sequence[str], in
             innermost.append(f"{loop}_u")
         there[there.index(loop)] = f"{loop}_o"
         innermost.append(f"{loop}_v")
+    if written_out:
+        within, innermost = [], [*innermost[:-1], *within, innermost[-1]]
+        unrolled += binders
     if innermost or list(order) != [a for a in definition.axes if a in order]:
         d.add(in_order(d.schedule, name, [*outer, *within, *innermost]))
     if unrolled:
@@ -222,6 +230,20 @@ def add_inner_loops(d: Deriver, definition: Definition, order: Sequence[str], in
     for tensor in inner.packed:
         _add_copy(d, definition, tensor, inner.vector, lanes * inner.vectors)
     return outer
+
+
+def _is_written_out(d: Deriver, definition: Definition, inner: InnerLoops) -> bool:
+    """Tell whether the terms of a sum are written out: few of them, for vectors of elements a few apart, so that what lies between these is
+    loaded once for all terms that take some of it."""
+    cost = _Cost(d, definition)
+    (piece, *others), along = cost.pieces, inner.vector[:1]
+    if others or len(piece.sums) != 1 or inner.phases > 1 or not along or along[0] not in definition.axes:
+        return False
+    (found,) = piece.sums
+    copies = found.steps * inner.vectors * prod(count for _, count in inner.rows)
+    constant = all(affine.difference(b.hi, b.lo) is not None for r in reduces(definition.pieces[0].value) for b in r.binders)
+    apart = any(e.near.get(along[0], 1) > 1 and e.names & {*found.binders} for e in found.work.elements)
+    return constant and apart and found.steps <= MOST_TERMS and copies <= MOST_COPIES
 
 
 def _meets_blocks(d: Deriver, definition: Definition, loop: str, width: int) -> bool:

@@ -15,6 +15,7 @@ from onnx_evaluate import Array, evaluate
 from stdlib.onnx import Importer
 from stdlib.onnx.table.einsum import contraction_path
 from tensorlang.diagnostics import CompileError
+from tensorlang.graph.nodes import Kernel
 
 SOME = settings(max_examples=25, deadline=None, derandomize=True)
 
@@ -247,6 +248,13 @@ def test_scales_of_normalised_rows_broadcast(op: str, shape: tuple[int, ...]) ->
     if op == "RMSNormalization":
         del feeds["b"]
     agree(op, feeds, opset=23)
+
+
+@pytest.mark.parametrize("axes", [(0,), (1,), (0, 1), (1, 2), (0, 2), (0, 2, 3), (3,)])
+def test_mean_and_variance_are_normalised_over_any_axes(axes: tuple[int, ...]) -> None:
+    agree("MeanVarianceNormalization", {"x": noise(3, 4, 5, 6)}, axes=axes)
+    made = Importer().load(model("MeanVarianceNormalization", {"x": noise(3, 4, 5, 6)}, {}, {"axes": axes}))
+    assert ("transpose" in {k.operator for k in made.nodes if isinstance(k, Kernel)}) == (axes in [(0, 2), (0, 2, 3)]), "axes side by side stay where they are"
 
 
 def test_functions_of_onnx_know_the_defaults_of_their_attributes() -> None:

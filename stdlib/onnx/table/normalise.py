@@ -117,14 +117,16 @@ def lp_norm(n: Site) -> Value:
 
 
 def mean_variance(n: Site) -> Value:
+    """Axes that do not lie side by side are moved to the end, and back."""
     x = n.arg(0)
     rank = len(x.shape)
     axes = sorted(n.axes_of(n.integers("axes", (0, 2, 3)), rank))
+    if axes and axes[-1] - axes[0] + 1 == len(axes):
+        return n.op("standardise", x, axis=axes[0], count=len(axes), eps=1e-9)
     rest = [k for k in range(rank) if k not in axes]
     perm = (*rest, *axes)
-    moved = n.op("transpose", x, perm=perm) if perm != tuple(range(rank)) else x
-    y = n.op("standardise", moved, axis=len(rest), eps=1e-9)
-    return n.op("transpose", y, perm=tuple(perm.index(k) for k in range(rank))) if moved is not x else y
+    y = n.op("standardise", n.op("transpose", x, perm=perm), axis=len(rest), count=len(axes), eps=1e-9)
+    return n.op("transpose", y, perm=tuple(perm.index(k) for k in range(rank)))
 
 
 def softmax(operator: str) -> Rule:

@@ -126,29 +126,25 @@ def _as_bias(n: Site, mask: Value, q: Value) -> Value:
 def rotary(n: Site) -> Value:
     x, cosines, sines = n.arg(0), n.arg(1), n.arg(2)
     flat = len(x.shape) == 3
-    work = n.view(x, (*x.shape[:2], *_split(n, x))) if flat else transposed(n, x, (0, 2, 1, 3))
+    work = n.view(x, (*x.shape[:2], *_split(n, x))) if flat else x
     size = work.shape[3]
     width = n.integer("rotary_embedding_dim", 0, low=0, high=size) or size
     if width % 2:
         raise n.wrong(f"{width} elements cannot be rotated in pairs")
     if n.maybe(3) is not None:
         cosines, sines = (n.op("gather", table, n.arg(3), axis=0) for table in (cosines, sines))
-    cosines, sines = (n.view(t, (*t.shape[:-1], 1, t.shape[-1])) for t in (cosines, sines))
-    y = rotated(n, work, cosines, sines, width, n.flag("interleaved"))
-    return n.view(y, x.shape) if flat else transposed(n, y, (0, 2, 1, 3))
+    heads = -1 if flat else 1
+    cosines, sines = (n.view(t, (*t.shape[:heads], 1, *t.shape[heads:])) for t in (cosines, sines))
+    return n.view(rotated(n, work, cosines, sines, width, n.flag("interleaved")), x.shape)
 
 
 def rotated(n: Site, work: Value, cosines: Value, sines: Value, width: int, pairs: bool) -> Value:
-    """Return [batch, length, heads, size] with the first `width` elements rotated, neighbours together (`pairs`) or one of either half.
-    Cosines and sines are [batch, length, 1, width / 2] or broadcast to that."""
+    """Return a value of rank four with the first `width` elements of its rows rotated, neighbours together (`pairs`) or one of either half.
+    Cosines and sines are of its shape, of half the width or broadcast to that."""
     size = work.shape[3]
     turned, rest = slice_axis(n, work, 3, 0, width), slice_axis(n, work, 3, width, size - width) if width < size else None
     parts = n.view(turned, (*work.shape[:3], width // 2, 2) if pairs else (*work.shape[:3], 2, width // 2))
-    axis = 4 if pairs else 3
-    first, second = (n.view(slice_axis(n, parts, axis, k, 1), (*work.shape[:3], width // 2)) for k in (0, 1))
-    both = tuple(n.op(f"rotate_{which}", first, second, cosines, sines) for which in ("first", "second"))
-    shape = (*work.shape[:3], width // 2, 1) if pairs else (*work.shape[:3], 1, width // 2)
-    y = n.view(joined(n, tuple(n.view(part, shape) for part in both), axis), turned.shape)
+    y = n.view(n.op("rotate_pairs" if pairs else "rotate_halves", parts, cosines, sines), turned.shape)
     return y if rest is None else joined(n, (y, rest), 3)
 
 

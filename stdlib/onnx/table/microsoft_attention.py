@@ -333,21 +333,19 @@ def rotary(n: Site) -> Value:
     n.without_effect("num_heads", "rotary_embedding_dim")
     if n.real("scale", 1.0) != 1.0 or n.flag("is_packed_batching"):
         raise n.unsupported("a scale, or is_packed_batching")
-    if len(x.shape) == 4:
-        work = transposed(n, x, (0, 2, 1, 3))
-    else:
+    flat, work = len(x.shape) == 3, x
+    if flat:
         width = n.integer("rotary_embedding_dim", 0, low=0)
         heads = n.integer("num_heads", 0, low=0) if width else x.shape[-1] // (2 * cosines.shape[-1])
         work = _rows(n, x, max(1, heads))
-    batch, length = work.shape[:2]
+    batch, length = work.shape[0], work.shape[1 if flat else 2]
     if positions.shape in ((), (1,)):
         start = n.op("add", n.filled((batch,), positions.dtype), n.view(positions, ()))
         positions = n.op("positions_from", cast(n, start, DTYPES["i64"]), count=length)
     tables = [n.op("gather", table, positions, axis=0) for table in (cosines, sines)]
     half = cosines.shape[-1]
-    c, s = (n.view(t, (batch, length, 1, half)) for t in tables)
-    y = rotated(n, work, c, s, 2 * half, n.flag("interleaved"))
-    return n.view(y, x.shape) if len(x.shape) == 3 else transposed(n, y, (0, 2, 1, 3))
+    c, s = (n.view(t, (batch, length, 1, half) if flat else (batch, 1, length, half)) for t in tables)
+    return n.view(rotated(n, work, c, s, 2 * half, n.flag("interleaved")), x.shape)
 
 
 def rotary_of_three(n: Site) -> Value:

@@ -125,10 +125,9 @@ def test_groups_may_see_all_keys() -> None:
 def test_positions_of_moments_rows_and_columns_rotate_together(layout: int, interleaved: int, heads_first: bool) -> None:
     angles, places = draw(20, 8), np.random.default_rng(0).integers(0, 20, (3, 2, 5))
     x = draw(2, 3, 5, 16) if heads_first else draw(2, 5, 48)
-    check(
-        "MRotaryEmbedding", x, places, np.cos(angles), np.sin(angles), mrope_section=[4, 2, 2], mrope_layout=layout, interleaved=interleaved,
-        **({} if heads_first else {"num_heads": 3, "rotary_embedding_dim": 16}),
-    )  # fmt: skip
+    more = {} if heads_first else {"num_heads": 3, "rotary_embedding_dim": 16}
+    more |= {"mrope_layout": layout, "interleaved": interleaved}
+    check("MRotaryEmbedding", x, places, np.cos(angles), np.sin(angles), mrope_section=[4, 2, 2], **more)
 
 
 @pytest.mark.parametrize(("length", "past"), [(40, 0), (1, 30), (1, 39)])

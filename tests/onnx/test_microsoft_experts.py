@@ -55,10 +55,9 @@ def test_weights_of_experts_may_be_quantised(bits: int, block: int, zeros: bool,
     middles: list[Array | None] = [packed(one[2] if block else one[2][..., 0], bits) if zeros else None for one in (first, second)]
     tail = [*middles, None, np.abs(draw(ROWS, EXPERTS, seed=5))] if weighted else middles if zeros else []
     coarse = bits == 8 and block > 0  # onnxruntime multiplies integers of 8 bits there
-    check(
-        "QMoE", x, scores, first[0], scales[0], None, second[0], scales[1], *[None] * (4 if tail else 0), *tail, constants=(2, 3, 5, 6),
-        tolerance=0.05 if coarse else 1e-4, k=2, expert_weight_bits=bits, activation_type="silu", weights_prepacked=0, normalize_routing_weights=1, **size,
-    )  # fmt: skip
+    more: dict[str, Any] = {"activation_type": "silu", "weights_prepacked": 0, "normalize_routing_weights": 1, "k": 2, **size}
+    arrays = [x, scores, first[0], scales[0], None, second[0], scales[1], *[None] * (4 if tail else 0), *tail]
+    check("QMoE", *arrays, constants=(2, 3, 5, 6), tolerance=0.05 if coarse else 1e-4, expert_weight_bits=bits, **more)
 
 
 def test_experts_of_another_form_are_refused() -> None:

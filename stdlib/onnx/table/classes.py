@@ -61,8 +61,8 @@ def labelled(n: Site, scores: Value, labels: Array, transform: str, above: float
 
 
 def both_scores(n: Site, scores: Value, transform: str, share: bool) -> Value:
-    """Return the scores of two classes from those of the second: of the first the negative, before a LOGISTIC transform too, or, of a share,
-    what is left of 1."""
+    """Return the scores of two classes from those of the second: of the first the negative, before a LOGISTIC transform too, or, of a
+    share, what is left of 1."""
     first = n.op("map", scores, f="negate")
     if transform == "LOGISTIC":
         first, scores = (n.op("map", value, f="sigmoid") for value in (first, scores))

@@ -97,7 +97,9 @@ def causal_convolution(n: Site) -> Result:
     if n.text("activation", "none", ("none", "silu", "swish")) != "none":
         y = n.op("map_with", y, f="swish", a=1.0)
     present = slice_axis(n, whole, 2, length, before)
-    return tuple(n.view(transposed(n, v, (0, 2, 1)), (batch, size, *shape[2:])) if last else v for v, size in ((y, length), (present, before)))
+    if last:
+        y, present = (n.view(transposed(n, v, (0, 2, 1)), (batch, v.shape[2], *shape[2:])) for v in (y, present))
+    return y, present
 
 
 def _channels_second(n: Site, x: Value, channels: int, last: bool) -> Value:

@@ -292,7 +292,7 @@ def _cached(n: Site, past: Value | None, new: Value, before: Value, keys: int) -
 def sparse_attention(n: Site) -> Result:
     """Each query sees the blocks of keys that a table names for the block that it stands in, and none that come later."""
     heads, shared = n.integer("num_heads", 0, low=1), n.integer("kv_num_heads", 0, low=1)
-    x, size, total = n.arg(0), n.integer("sparse_block_size", 0, low=1), (n.constant_ints(7) or (0,))[0]
+    size, total = n.integer("sparse_block_size", 0, low=1), (n.constant_ints(7) or (0,))[0]
     q, k, v = _queries_keys_values(n, heads, shared)
     batch, queries, _, width = q.shape
     ends = cast(n, n.view(n.arg(8), (batch,)), DTYPES["i64"])

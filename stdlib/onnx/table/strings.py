@@ -128,7 +128,7 @@ def full_match(n: Site) -> Result:
 
 
 def tokens(n: Site) -> Result:
-    """The words of each string along a new axis: what matches an expression, or what is left between separators. Tokenizer of onnxruntime."""
+    """The words of each string along a new axis: what matches an expression, or is left between separators. Tokenizer of onnxruntime."""
     separators, expression = n.node.attributes.get("separators", ()), n.text("tokenexp", "")
     marked, filler, shortest = n.flag("mark"), n.text("pad_value", ""), n.integer("mincharnum", 1, low=1)
     given = [str(separator) for separator in separators] if isinstance(separators, tuple) else []

@@ -85,11 +85,10 @@ def causal_convolution(n: Site) -> Result:
     if rank > 1 or len(w.shape) != 3 or w.shape[1] != 1:
         raise n.unsupported(f"ndim = {rank} and a kernel of the shape {list(w.shape)}")
     shape = x.shape
-    x, past = (None if v is None else _channels_second(n, v, w.shape[0], last) for v in (x, past))
-    assert x is not None
+    x = _channels_second(n, x, w.shape[0], last)
     batch, channels, length = x.shape
     before = (w.shape[2] - 1) * dilation
-    past = n.filled((batch, channels, before), x.dtype) if past is None else past
+    past = n.filled((batch, channels, before), x.dtype) if past is None else _channels_second(n, past, channels, last)
     if channels != w.shape[0] or past.shape != (batch, channels, before):
         raise n.wrong(f"an input of the shape {list(shape)} and a state of {list(past.shape)} for a kernel of {list(w.shape)}")
     whole = joined(n, (past, x), 2) if before else x

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from codegen.dtypes import DType
 from polyhedral import affine
 from polyhedral.expr import FALSE, TRUE, Cond
 from polyhedral.expr import Expr as Affine
@@ -24,7 +23,7 @@ from polyhedral.expr import Name as AffineName
 from tensorlang.tensor.guarded import guarded
 from tensorlang.tensor.idioms import redefined
 from tensorlang.tensor.nested import Lifting, lift_nested
-from tensorlang.tensor.nodes import Binary, Definition, Expr, Piece, Program, Read, Reduce, Select, Tensor
+from tensorlang.tensor.nodes import Binary, Definition, Expr, Piece, Program, Project, Read, Reduce, Select, Tensor, TupleOf
 from tensorlang.tensor.prove import reads_in_bounds
 from tensorlang.tensor.walk import fresh_for, index_names, map_children, tensor_names, value_names
 
@@ -85,31 +84,37 @@ class _Invariant(Lifting):
                 return replace(e, cond=self.lifted(cond, around))
             case Binary("and" | "or", lhs):
                 return replace(e, lhs=self.lifted(lhs, around))
+            case Project(value, position):
+                found = self.lifted(value, around)
+                return found.items[position] if isinstance(found, TupleOf) else replace(e, value=found)
             case _:
                 return map_children(lambda child: self.lifted(child, around), e)
 
     def _outlined(self, e: Reduce, around: _Around) -> Expr:
-        """Return an element of a tensor that holds `e`, or `e` where it needs all the axes, or what is known only here."""
+        """Return an element of a tensor that holds `e`, a tuple of them where it has several parts, or `e` where it needs all the axes, or
+        what is known only here."""
         axes, extents, guard = around.axes, around.extents, around.guard
         used = tuple(a for a in axes if a in index_names(e))
         free = set(affine.names(guard)) & set(axes)
         if used == axes or not free <= set(used) or any(a not in extents for a in used):
             return e
         own = {t.name for t in self.definition.tensors}
-        if value_names(e) or tensor_names(e) & own or len(e.body) != 1 or (guard != TRUE and e.reducer.identity is None):
+        if value_names(e) or tensor_names(e) & own or (guard != TRUE and e.reducer.identity is None):
             return e
         inside = affine.conj(*(c for c in affine.conjuncts(guard) if set(affine.names(c)) & set(used)))
-        name = self.fresh(f"{self.definition.tensors[0].name}.{e.reducer.name}")
-        made = _outline(name, e, used, extents, inside)
+        stem = f"{self.definition.tensors[0].name}.{e.reducer.name}"
+        names = tuple(self.fresh(stem if not k else f"{stem}.{k}") for k in range(len(e.body)))
+        made = _outline(names, e, used, extents, inside)
         if not self._may_run(made, inside, around):
             # It reads what is there only where something asks for it.
             dropped = [c for a, c in around.some.items() if a not in used and not set(affine.names(c)) & (set(axes) - set(used))]
             inside = affine.conj(guard, *dropped)
-            made = _outline(name, e, used, extents, inside)
+            made = _outline(names, e, used, extents, inside)
             if inside == FALSE or e.reducer.identity is None or not reads_in_bounds(self.program_with(made), made):
                 return e
         self.made.append(made)
-        return Read(made.tensors[0].name, tuple(AffineName(a) for a in used), span=e.span)
+        reads = tuple(Read(name, tuple(AffineName(a) for a in used), span=e.span) for name in names)
+        return reads[0] if len(reads) == 1 else TupleOf(reads, span=e.span)
 
     def _may_run(self, made: Definition, inside: Cond, around: _Around) -> bool:
         """Tell whether `made` reads what is there wherever `inside` holds, also for sizes for which nothing asks for an element."""
@@ -117,11 +122,12 @@ class _Invariant(Lifting):
         return asked or reads_in_bounds(self.program_with(made), made)
 
 
-def _outline(name: str, e: Reduce, used: tuple[str, ...], extents: dict[str, Affine], inside: Cond) -> Definition:
-    """Return a tensor over `used` that holds `e` where `inside`."""
-    dtype: DType = e.reducer.dtypes[0]
-    tensor = Tensor(name, dtype, tuple(extents[a] for a in used), span=e.span)
+def _outline(names: tuple[str, ...], e: Reduce, used: tuple[str, ...], extents: dict[str, Affine], inside: Cond) -> Definition:
+    """Return tensors over `used` that hold the components of `e` where `inside`."""
+    shape = tuple(extents[a] for a in used)
+    tensors = tuple(Tensor(name, dtype, shape, span=e.span) for name, dtype in zip(names, e.reducer.dtypes, strict=True))
     pieces = [Piece(e, inside, span=e.span)]
     if inside != TRUE and e.reducer.identity is not None:
-        pieces.append(Piece(e.reducer.identity[0], affine.negate(inside), otherwise=True, span=e.span))
-    return Definition((tensor,), used, tuple(pieces), span=e.span)
+        start = e.reducer.identity[0] if len(names) == 1 else TupleOf(e.reducer.identity)
+        pieces.append(Piece(start, affine.negate(inside), otherwise=True, span=e.span))
+    return Definition(tensors, used, tuple(pieces), span=e.span)

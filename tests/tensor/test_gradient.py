@@ -169,6 +169,15 @@ CASES = {
         " s[t + 1, i] = s[t, i]   otherwise\n u[i] = s[3, i]\n}",
         {"N": 7},
     ),
+    "reducers of several parts inside of others": (
+        "op f(x: f64[N, C]) -> (y: f64, z: f64[N]) {\n y = mean(n) sq(mean(c) x[n, c])\n"
+        " z[n] = sum(j) x[n, j] * (logsumexp(c) x[n, c]) * sq(mean(c) x[n, c])\n}",
+        {"N": 3, "C": 4},
+    ),
+    "reducers of several parts beside what has more axes": (
+        "op f(x: f64[N, C]) -> (y: f64[N, C]) { y[n, j] = x[n, j] / (logsumexp(c) x[n, c]) + mean(c) sq(x[n, c]) }",
+        {"N": 3, "C": 4},
+    ),
     "several results of several steps": (
         "op f(x: f64[N]) -> (y: f64[N], z: f64) {\n y[i] = exp(x[i])\n z = sum(i) y[i] * y[i]\n}",
         {"N": 4},

@@ -64,6 +64,14 @@ def test_a_reduction_that_does_not_need_an_axis_gets_a_tensor_without_it() -> No
     assert [len(d.tensors[0].shape) for d in lifted.definitions] == [1, 2]
 
 
+@pytest.mark.parametrize("reduction", ["mean(k) e[d, k]", "logsumexp(k) e[d, k]"])
+def test_a_reduction_of_several_parts_that_does_not_need_an_axis_gets_tensors_without_it(reduction: str) -> None:
+    whole = program(f"op f(e: f32[A, N]) -> (y: f32[A, N]) {{ y[d, j] = e[d, j] / ({reduction}) }}", X[0])
+    lifted = lift(whole)
+    assert [[len(t.shape) for t in d.tensors] for d in lifted.definitions] == [[1, 1], [2]]
+    assert interpret(lifted, {}, {"e": X[0]})["y"].tobytes() == interpret(whole, {}, {"e": X[0]})["y"].tobytes()
+
+
 def test_a_reduction_that_needs_every_axis_stays() -> None:
     whole = program("op f(x: f32[N, K]) -> (y: f32[N]) { y[i] = sum(k) x[i, k] }", X[0])
     assert lift(whole) == whole

@@ -70,11 +70,28 @@ def normal_form(program: Program, active: frozenset[str]) -> Program:
     lifted = lift(program)
     fresh, out = fresh_for(lifted), list[Definition]()
     known = set(active) | {t.name for d in lifted.definitions for t in d.tensors if t.name not in {n.name for n in _tensors(program)}}
-    for definition in lifted.definitions:
+    for definition in (part for d in lifted.definitions for part in _by_components(d, fresh)):
         work = _Outlining(lifted, definition, fresh, lambda e: not tensor_names(e).isdisjoint(known))
         rewritten = work.whole()
         out += [*work.made, rewritten]
     return redefined(lifted, (step for d in out for step in _stepwise(d, fresh)))
+
+
+def _by_components(definition: Definition, fresh: Fresh) -> list[Definition]:
+    """Return a definition of several sums as one for each of them, any other as it is."""
+    values = [p.value for p in definition.pieces]
+    if len(definition.tensors) < 2 or not any(isinstance(v, Reduce) for v in values):
+        return [definition]
+    if not all(_adds(v.reducer) if isinstance(v, Reduce) else isinstance(v, TupleOf) for v in values):
+        return [definition]
+
+    def of(value: Expr, k: int) -> Expr:
+        return _single(value, k, fresh) if isinstance(value, Reduce) else value.items[k] if isinstance(value, TupleOf) else value
+
+    return [
+        replace(definition, tensors=(tensor,), pieces=tuple(replace(p, value=of(p.value, k)) for p in definition.pieces))
+        for k, tensor in enumerate(definition.tensors)
+    ]
 
 
 def _tensors(program: Program) -> list[Tensor]:
@@ -150,6 +167,8 @@ class _Outlining:
             parts = tuple(self.component(e.value, k, guard) for k in range(len(e.value.body)))
             return _projected(e.body, e.name, parts)
         bound = self.value(e.value, guard)
+        if isinstance(bound, TupleOf):
+            return _projected(e.body, e.name, bound.items)
         return substitute_names(e.body, {e.name: bound})
 
     def component(self, e: Reduce, position: int, guard: Cond) -> Expr:
@@ -302,6 +321,8 @@ def without_lets(e: Expr) -> Expr:
     match e:
         case Let(name, value, body):
             return without_lets(substitute_names(body, {name: without_lets(value)}))
+        case Project(TupleOf(items), position):
+            return without_lets(items[position])
         case _:
             return map_children(without_lets, e)
 

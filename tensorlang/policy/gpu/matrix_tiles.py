@@ -158,8 +158,8 @@ def by_warpgroups(form: Form, parts: int, machine: GpuMachine) -> Iterator[Candi
             shared_bytes=form.element_bytes * _shared_elements(tile),
             global_bytes=copied_bytes / (block * form.taps),
             row_bytes=row_bytes,
-            latency_cycles=LATENCY_CYCLES + (0 if beside else stretch_cycles / (block * form.taps)),
-            start_cycles=START_CYCLES / 2 if beside else START_CYCLES,
+            latency_cycles=LATENCY_CYCLES + stretch_cycles / (block * form.taps),
+            start_cycles=START_CYCLES / 2 if turns > 1 else START_CYCLES,
         )
         yield Candidate(form, Level.WARPGROUP, tile, block, stages, cost(work, machine), known[width], row_bytes, panels[width])
 

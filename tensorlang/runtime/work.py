@@ -13,17 +13,22 @@ from codegen.dtypes import DType
 from codegen.loops import dots
 from tensorlang.graph.programs import result_tensors
 from tensorlang.tensor import walk
-from tensorlang.tensor.contraction import Factor, contractions
+from tensorlang.tensor.contraction import ROUNDINGS, Factor, contractions
 from tensorlang.tensor.nodes import Binary, Call, Expr, Program, Reduce, Tensor, Unary
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """`flops` counts arithmetic of values, an elementary function as one; selects, casts and index arithmetic are free."""
+    """`flops` counts arithmetic of values, an elementary function as one; selects, casts, roundings and index arithmetic are free. `matrix_flops` are
+    those of them that units for matrices may take, sums of products of narrow elements, as if each element had 16 bits: half as many of
+    bytes, twice as many of f32 that is rounded to tf32."""
 
     flops: int
     read_bytes: int
     written_bytes: int
+    matrix_flops: float = 0.0
+    wide_flops: int | None = None
+    """The operations that no unit for matrices takes; None: all of them."""
 
     @property
     def moved_bytes(self) -> int:
@@ -35,7 +40,18 @@ class Work:
         return self.flops / self.moved_bytes if self.moved_bytes else 0.0
 
     def __add__(self, other: Work) -> Work:
-        return Work(self.flops + other.flops, self.read_bytes + other.read_bytes, self.written_bytes + other.written_bytes)
+        return Work(
+            self.flops + other.flops,
+            self.read_bytes + other.read_bytes,
+            self.written_bytes + other.written_bytes,
+            self.matrix_flops + other.matrix_flops,
+            self.other_flops + other.other_flops,
+        )
+
+    @property
+    def other_flops(self) -> int:
+        """Operations that units for matrices do not take."""
+        return self.flops if self.wide_flops is None else self.wide_flops
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +68,29 @@ def work_of(program: Program) -> Work:
     for definition in program.definitions:
         points = prod(walk.shape_of(definition.tensors[0], {}))
         flops += points * sum(_operations(piece.value) for piece in definition.pieces) // max(1, len(definition.pieces))
-    return Work(flops, sum(map(_bytes, program.params)), sum(map(_bytes, result_tensors(program))))
+    narrow, matrix_flops = _of_matrices(program)
+    read, written = sum(map(_bytes, program.params)), sum(map(_bytes, result_tensors(program)))
+    return Work(flops, read, written, matrix_flops, max(0, flops - narrow))
+
+
+_MATRIX_BITS = 16
+"""Of the elements that operations of units for matrices are counted in."""
+_ROUNDED_BITS = {"round_bf16": 16, "round_tf32": 32}
+"""In which a unit for matrices takes what is rounded first."""
+
+
+def _of_matrices(program: Program) -> tuple[int, float]:
+    """Return how many operations are those of sums of products of narrow elements, and how many these are as if of 16 bits."""
+    types = {t.name: t.dtype for t in walk.tensors(program)}
+    count, weighted = 0, 0.0
+    for definition, found in contractions(program):
+        bits = [_ROUNDED_BITS[f.rounding] if f.rounding else types[f.read.tensor].bits for f in found.factors]
+        if max(bits) <= _MATRIX_BITS or all(f.rounding for f in found.factors):
+            points = prod(walk.shape_of(definition.tensors[0], {}))
+            terms = prod(1 if b.extent is None else max(0, b.extent) for b in found.reduce.binders)
+            count += 2 * points * terms
+            weighted += 2 * points * terms * max(bits) / _MATRIX_BITS
+    return count, weighted
 
 
 def narrow_products(program: Program) -> tuple[DType, DType] | None:
@@ -78,6 +116,8 @@ def _operations(e: Expr) -> int:
         case Reduce():
             count = prod(1 if b.extent is None else max(0, b.extent) for b in e.binders)
             return count * (inner + sum(isinstance(n, (Binary, Call)) for c in e.reducer.combine for n in walk.nodes(c)))
+        case Call(fn) if fn in ROUNDINGS:
+            return inner
         case Binary() | Unary() | Call():
             return inner + 1
         case _:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+import tensorlang as tl
 from codegen.cuda.arch import named
+from codegen.dtypes import DTYPES
 from codegen.gpu.limits import Excess, Usage, exceeded, exceeded_at, exceeded_by, resident_blocks
 from codegen.gpu.program import Kernel, Launch, Program
 from codegen.loops.nodes import Add, FloorDiv, Index, Int, Var
 from tensorlang.backends.gpu.limits import limits_of
 from tensorlang.backends.gpu.vendor import Board
-from tensorlang.runtime.work import Work
+from tensorlang.runtime.work import Work, work_of
 
 SM_80, SM_86, SM_90 = (named(f"cuda:{name}").limits for name in ("sm_80", "sm_86", "sm_90"))
 FINE = Kernel("k", "", ("x", "y"), ("N",), (256, 1, 1), 16 * 1024)
@@ -106,6 +109,24 @@ def test_few_resident_threads_are_told_with_what_is_scarce(kernel: Kernel, usage
     assert str(roofline) == "bound by memory: at best 0.0 us on board (10 operations, 100 bytes)"
     assert [limit.kind for limit in others] == ["occupancy"] * len(found)
     assert all(f"for want of {scarce}; try " in str(limit) for scarce, limit in zip(found, others, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "factor", "result", "rate"),
+    [
+        ("f32", "{}", "f32", 1e12),
+        ("bf16", "f32({})", "f32", 2e12),
+        ("f16", "f32({})", "f32", 2e12),
+        ("i8", "i32({})", "i32", 4e12),
+        ("f32", "round_tf32({})", "f32", 1e12),
+    ],
+)
+def test_products_are_bounded_by_what_units_for_matrices_take_of_their_elements(dtype: str, factor: str, result: str, rate: float) -> None:
+    a, b = factor.format("a[i, k]"), factor.format("b[k, j]")
+    text = f"op f(a: {dtype}[M, K], b: {dtype}[K, N]) -> (y: {result}[M, N]) {{ y[i, j] = sum(k) {a} * {b} }}"
+    work = work_of(tl.parse(text).f.program(*(np.zeros((512, 512), DTYPES[dtype].numpy) for _ in range(2))))
+    assert work.flops == 2 * 512**3
+    assert BOARD.seconds(work) == pytest.approx(2 * 512**3 / rate) and BOARD.seconds(work + work) == pytest.approx(4 * 512**3 / rate)
 
 
 def test_spills_are_told_with_the_bytes_that_each_thread_moves() -> None:

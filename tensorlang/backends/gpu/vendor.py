@@ -31,11 +31,15 @@ class Board:
     bandwidth: float
 
     def seconds(self, work: Work) -> float:
-        """Return the shortest time for `work`: nothing is kept in caches, arithmetic is f32."""
-        return max(work.flops / self.flops, work.moved_bytes / self.bandwidth)
+        """Return the shortest time for `work`: nothing is kept in caches, units for matrices take what they can, other arithmetic is f32."""
+        return max(self._computing(work), work.moved_bytes / self.bandwidth)
 
     def bound_by(self, work: Work) -> str:
-        return "compute" if work.flops / self.flops >= work.moved_bytes / self.bandwidth else "memory"
+        return "compute" if self._computing(work) >= work.moved_bytes / self.bandwidth else "memory"
+
+    def _computing(self, work: Work) -> float:
+        """Return the shortest time for the arithmetic: both kinds go on at the same time."""
+        return max(work.other_flops / self.flops, work.matrix_flops / self.bf16_flops)
 
     def bound(self, work: Work) -> str:
         """Return what bounds `work`, and the shortest time for it, in words."""

@@ -156,6 +156,7 @@ def test_what_is_made_for_terms_may_need_what_is_made_for_their_points() -> None
     [
         pytest.param("x: i32[N]) -> (a: i32[N], w: i32[N, N])", "w[i, j] = x[i] * x[j]\n a[i] = max(j) w[i, j]", id="a result"),
         pytest.param("x: i32[N]) -> (a: i32[N])", "w[i, j] = x[i] - x[j]\n a[i] = sum(j) w[j, i]", id="turned"),
+        pytest.param("x: i32[N]) -> (a: i32[N])", "a[i] = 2 * x[i]\n w[i, j] = a[i] - x[j]", id="read by nobody"),
         pytest.param("x: i32[N]) -> (a: i32[N])", "w[i, j] = x[i] - x[j]\n a[i] = sum(j in 0..i) w[i, j]", id="some of them"),
         pytest.param(
             "x: i32[N]) -> (a: i32[N])",

@@ -67,3 +67,10 @@ def test_rows_are_copied_where_neighbours_lie_too_far_apart_for_shuffles(rows: i
 @pytest.mark.parametrize(("rows", "columns"), [(31, 5), (64, 64)], ids=["few rows", "long rows"])
 def test_vectors_run_along_other_rows(rows: int, columns: int) -> None:
     assert "vectorize y.a_v" not in directives(program(SMALLEST, rows, columns))
+
+
+def test_what_others_read_too_is_not_copied_for_the_rows_of_some() -> None:
+    text = SMALLEST.replace("y: i32[{lead}N])", "y: i32[{lead}N], z: {type}[K, {lead}N])") + "\n    z[j, {at}a] = 2 * x[{at}a, j]"
+    made = program(text, 64, 9)
+    assert not any(d.startswith("pack x") for d in directives(made))
+    assert_same(made, proven(made, derive(made, MACHINE)), {})

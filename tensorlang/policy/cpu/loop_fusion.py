@@ -161,7 +161,8 @@ def _may_share(d: Deriver, members: Sequence[Definition]) -> bool:
     if len(inner) < len(_inner(members)) or not all(_is_single(d, m, inner) and _has_box_of(m, points) for m in members):
         return False
     own = {m.tensors[0].name for m in members}
-    alone = not inner & {*d.program.results} and all({*found} <= own for name, found in readers(d.program).items() if name in inner)
+    readers_of = readers(d.program)
+    alone = not inner & {*d.program.results} and all(name in readers_of and {*readers_of[name]} <= own for name in inner)
     return alone and all(_reads_own_points(m, own) and _sums_whole(m, members) for m in members) and _in_turn(members) is not None
 
 

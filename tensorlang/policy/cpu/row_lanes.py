@@ -21,7 +21,7 @@ from tensorlang.policy.deriver import Deriver, in_order, mark_parallel
 from tensorlang.policy.groups import FusionGroup
 from tensorlang.schedule.pack import axes_of_copy
 from tensorlang.schedule.plan import full
-from tensorlang.schedule.shape import OPEN_EXTENT, extents
+from tensorlang.schedule.shape import OPEN_EXTENT, extents, readers
 from tensorlang.tensor.nodes import Definition, Dynamic, Read
 from tensorlang.tensor.walk import definition_reads, reads, reduces, tensor_table
 
@@ -39,7 +39,13 @@ def has_row_lanes(d: Deriver, group: FusionGroup) -> bool:
     lanes, rows = _lanes(d, group), extents(group.head)[group.head.axes[group.depth - 1]]
     if (rows or 0) < 2 * lanes:
         return False
-    return all(_is_narrow(d, m, group.depth, lanes) for m in group.members)
+    return all(_is_narrow(d, m, group.depth, lanes) for m in group.members) and _copies_alone(d, group)
+
+
+def _copies_alone(d: Deriver, group: FusionGroup) -> bool:
+    """Tell whether nothing outside of a group reads what is copied for its blocks of rows."""
+    own = {m.tensors[0].name for m in group.members}
+    return all(own.issuperset(readers(d.program)[tensor]) for tensor in {read.tensor for read in _crossed(d, group)})
 
 
 def _lanes(d: Deriver, group: FusionGroup) -> int:

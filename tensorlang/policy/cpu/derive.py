@@ -1,7 +1,8 @@
 """A schedule for a program that nobody scheduled, chosen without search from the shape of its equations.
 
     strips          chains of maps and windows over large tensors: a few rows of all of them at a time (`strips`)
-    fused           tensors that need each other at their own points alone: in one loop nest (`loop_fusion`)
+    fused           tensors that need each other at their own points alone, or for the terms of sums: in one loop nest (`loop_fusion`)
+    joint           recurrences along one axis and what is made of their steps: in the same loops over steps and points (`joint_steps`)
     short rows      several tensors of rows that fill no vector: lanes are rows (`row_lanes`)
     rows            several tensors that agree on their leading axes (softmax, layer norm): computed row by row, rows in parallel
     recurrence      in an order that the dependences allow: by blocks, diagonals, tiles of steps, or what each loop carries (`nests`)

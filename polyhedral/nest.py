@@ -96,7 +96,7 @@ class Nest:
         high = frame.piecewise(points.dim_max(position).add_constant_val(val(1)).gist_params(self.context))
         return None if low is None or high is None else (low, high)
 
-    def ascends(self, e: Expr, cell: Sequence[Expr]) -> bool:
+    def grows(self, e: Expr, cell: Sequence[Expr]) -> bool:
         """Return whether, of points that agree on `cell`, each later one is known to have a greater value of `e`, over iterators both."""
         exprs = self.iter_exprs()
         try:

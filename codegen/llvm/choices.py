@@ -1,4 +1,4 @@
-"""Choices written with fewer instructions, each equal to what was there: what loops say in the words of their equations, masks say shorter.
+"""Choices written with fewer instructions, each equal to what was there: what loops say in the words of their equations, in few of them.
 
 select(c, true, d)                   c or d
 select(c, d, false)                  c and d
@@ -14,7 +14,7 @@ from codegen.loops.nodes import Binary, BinaryOp, Compare, Const, Expr, Select
 _TRUE, _FALSE = Const(True, bool_), Const(False, bool_)
 
 
-def shorter(e: Select) -> Expr:
+def simplified(e: Select) -> Expr:
     """Return a choice in as few instructions as are known to do, itself where there are none better."""
     then, orelse = _part(e.then), _part(e.orelse)
     if then == _TRUE:
@@ -29,7 +29,7 @@ def shorter(e: Select) -> Expr:
 
 
 def _part(e: Expr) -> Expr:
-    return shorter(e) if isinstance(e, Select) else e
+    return simplified(e) if isinstance(e, Select) else e
 
 
 def _logic(op: BinaryOp, lhs: Expr, rhs: Expr) -> Expr:

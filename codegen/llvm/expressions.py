@@ -13,7 +13,7 @@ from typing import assert_never
 from codegen.dtypes import DType, bf16, bool_, f32, i64
 from codegen.llvm import arithmetic, convert, dot, math, memory, registers
 from codegen.llvm.builder import Builder
-from codegen.llvm.choices import shorter
+from codegen.llvm.choices import simplified
 from codegen.llvm.convert import cast, nearest_bf16, nearest_tf32
 from codegen.llvm.facts import Atom, Poly
 from codegen.llvm.masks import clamped, first_lanes, lanes_before, positive
@@ -83,8 +83,8 @@ def value(state: State, e: Expr, scope: Scope) -> Value:
             return _compare_moved(state, op, poly(state, index, scope), value(state, moved, scope), value(state, limit, scope), scope)
         case Compare(op, lhs, rhs):
             return arithmetic.compare(b, op, value(state, lhs, scope), value(state, rhs, scope))
-        case Select() as choice if (short := shorter(choice)) is not choice:
-            return value(state, short, scope)
+        case Select() as choice if (simple := simplified(choice)) is not choice:
+            return value(state, simple, scope)
         case Select(cond, then, orelse):
             return _select(state, value(state, cond, scope), then, orelse, scope)
         case Cast(dtype, Binary("+", Call("round", (x,)), Const(offset))) if _is_small(dtype, offset):

@@ -355,7 +355,7 @@ def _in_ascending_order(kernel: _Kernel, acc: Accumulator, placement: str) -> te
         return reducer
     less: dict[tensor.Expr, bool] = {}
     for e, old, new, combined in zip(acc.reduce.body, reducer.left, reducer.right, reducer.combine, strict=True):
-        if isinstance(e, tensor.IndexValue) and _chooses(combined, old, new) and nests[placement].ascends(e.index, acc.cell):
+        if isinstance(e, tensor.IndexValue) and _chooses(combined, old, new) and nests[placement].grows(e.index, acc.cell):
             less |= {tensor.Compare(op, tensor.Name(old), tensor.Name(new)): holds for op, holds in _WHERE_LESS.items()}
 
     def decided(e: tensor.Expr) -> tensor.Expr:

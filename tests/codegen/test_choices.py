@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from codegen.dtypes import bool_, f32
-from codegen.llvm.choices import shorter
+from codegen.llvm.choices import simplified
 from codegen.loops.nodes import Binary, Compare, Const, Expr, Name, Select
 
 X, Y, D = Name("x"), Name("y"), Name("d")
@@ -26,7 +26,7 @@ OTHERS = (Select(D, X, Y), Select(D, Const(1.0, f32), X), Select(D, Select(SAME,
 
 @pytest.mark.parametrize(("long", "short"), CASES.values(), ids=CASES)
 def test_a_choice_is_said_in_fewer_instructions(long: Select, short: Expr) -> None:
-    assert shorter(long) == short
+    assert simplified(long) == short
     values = (0.0, -0.0, 1.0, float("inf"), float("nan"))
     for x, y, d in product(values, values, (False, True)):
         at = {"x": x, "y": y, "d": d}
@@ -35,7 +35,7 @@ def test_a_choice_is_said_in_fewer_instructions(long: Select, short: Expr) -> No
 
 @pytest.mark.parametrize("e", OTHERS)
 def test_any_other_choice_stays(e: Select) -> None:
-    assert shorter(e) is e
+    assert simplified(e) is e
 
 
 def evaluated(e: Expr, at: dict[str, float]) -> float | bool:

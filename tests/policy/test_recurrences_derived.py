@@ -550,3 +550,14 @@ def test_lines_of_which_others_are_read_too_are_kept_for_a_step() -> None:
     body = THERE_AND_BACK.replace("v[t, j, i] = q[t, i, j]", "v[t, j, i] = q[t, i, j] + q[t, i - 1, j | 0]")
     found = directives(operator("a: i32[N, N]) -> (y: i32[N, N]) where N >= 1", body, {"N": 43}), replace(NARROW, l2_bytes=2048))
     assert "together q, v -> i" not in found and "together s, u -> i" in found
+
+
+def test_tiles_of_steps_have_fewer_rows_where_rows_are_large() -> None:
+    body = """
+    u[0, i, j, k] = a[i, j, k]
+    u[t, i, j, k] = u[t - 1, i - 1, j, k | 0] + u[t - 1, i, j + 1, k | 0] + u[t - 1, i + 1, j, k - 1 | 0]
+                    for t in 1..17, i in 0..N, j in 0..N, k in 0..N
+    y[i, j, k]    = u[16, i, j, k]"""
+    for size, tile in ((180, "(8, 8)"), (340, "(4, 4)")):
+        found = directives(operator("a: f32[N, N, N]) -> (y: f32[N, N, N])", body, {"N": size}), Machine(target="cpu", threads=2))
+        assert f"tile u (t, i) by {tile} -> t_b, i_b, t_s, i_s" in found, found

@@ -29,7 +29,9 @@ from tensorlang.tensor.nodes import Definition
 STEPS = (8, 4)
 """How many steps a tile may take."""
 ROWS = (64, 32, 16, 8)
-"""And of how many rows, where the second-level cache holds them; else it has the fewest of these."""
+"""And of how many rows, where the second-level cache holds them."""
+FAR_ROWS = (8, 4)
+"""And of how many where only a share of the last cache holds them: planes of a field in three dimensions are large."""
 KEPT_STEPS = 2
 """Steps that are kept at the same time, as a rule."""
 NEAR_STEPS = 2
@@ -101,7 +103,7 @@ def _is_large(d: Deriver, group: Sequence[Definition], time: str, spaces: Sequen
 def _largest(d: Deriver, group: Sequence[Definition], tile: TimeTile, spaces: Sequence[str]) -> TimeTile | None:
     row, count = _row_bytes(group, tile.time, spaces) or 0, extents(group[0])[tile.time] or 0
     near, far = d.machine.l2_bytes, CACHE_SHARE * d.machine.cache_bytes / d.machine.threads
-    for room, counts in ((near, ROWS), (far, ROWS[-1:])):
+    for room, counts in ((near, ROWS), (far, FAR_ROWS)):
         for steps in (s for s in STEPS if 2 * s <= count):
             for rows in (r for r in counts if (r + tile.factor * steps + max(tile.offsets)) * row <= room):
                 return replace(tile, steps=steps, rows=rows)

@@ -19,6 +19,9 @@ PIECES = "op f(x: f32[8]) -> (y: f32[8]) {\n    y[i] = x[i] for i < 4\n    y[i] 
 EDGES = "op f(a: f32[8, 8], b: f32[8, 8]) -> (y: f32[8, 8]) { y[i, j] = a[i - 1, j | clamp] * b[i, j] }"
 NOTHING = "there is no range of `{}` in which more is decided about edges than elsewhere"
 
+LAST = """ordered reducer last a b from none = b
+op f(a: f32[8, 8], b: f32[8, 8]) -> (y: f32[8]) { y[i] = last(j, a[i, j] > 0, from 0) b[i, j] }"""
+
 
 def explained(text: str, schedule: str) -> list[str]:
     operator = tl.parse(text, threads=1).f.schedule(schedule)
@@ -35,6 +38,15 @@ def explained(text: str, schedule: str) -> list[str]:
         (PRODUCT, "distribute c", ["# `distribute c` changes nothing: `c` has one piece"]),
         (PIECES, "distribute y", []),
         (EDGES, "partition i", []),
+        (
+            PIECES,
+            "cut i at 0 -> a, b\npartition a",
+            [
+                "# `cut i at 0 -> a, b` changes nothing: no iteration of `y.i` is in one of the parts",
+                f"# `partition a` changes nothing: {NOTHING.format('y.a')}",
+            ],
+        ),
+        (LAST, "stream y", ["# `stream y` changes nothing: nothing stores `y` in one go: it is added up where it lies, or has no elements"]),
         (EDGES, "partition j", [f"# `partition j` changes nothing: {NOTHING.format('y.j')}"]),
         (EDGES, "split i by 5 -> a, b\npartition b", []),
         (EDGES, "split j by 3 -> a, b\nvectorize b\npartition b", [f"# `partition b` changes nothing: {NOTHING.format('y.b')}"]),

@@ -43,7 +43,7 @@ from codegen.loops.stages import staged
 from codegen.loops.tiles import tiled
 from codegen.loops.unswitch import unswitch
 from codegen.loops.verify import verify
-from codegen.loops.walk import without
+from codegen.loops.walk import noted_loops, stores, without
 from codegen.store import Cache
 from polyhedral.schedule import show as show_tree
 from tensorlang.artifact import DERIVED_FIRST, DERIVED_FOR_SAMPLES, DERIVED_PLAIN, Artifact, Requirement
@@ -57,6 +57,7 @@ from tensorlang.policy.cpu.layouts import derive_layouts
 from tensorlang.policy.machine import Machine
 from tensorlang.room import check_buffers
 from tensorlang.schedule.directives.loops import idle_in_loops
+from tensorlang.schedule.directives.placing import idle_streams
 from tensorlang.schedule.layout import Layout
 from tensorlang.schedule.plan import Plan, Storage
 from tensorlang.schedule.schedule import Schedule
@@ -219,7 +220,11 @@ def loops_of(
         raise error("S0218", "there is nothing to run ahead", notes=(refused.reason,)) from None
     ahead = simplify(pinned(simplify(ahead)))
     split = partition(ahead)
-    idle = tuple(idle_in_loops(idle_notes(ahead, split)))
+    there = {id(note) for _, note in noted_loops(Partitioned, *ahead.body)}
+    gone = (note for notes in plan.about_loops.values() for note in notes if isinstance(note, Partitioned) and id(note) not in there)
+    told = {sentence.partition(" changes nothing")[0] for sentence in plan.idle}
+    found = idle_in_loops((*idle_notes(ahead, split), *gone))
+    idle = tuple(sentence for sentence in found if sentence.partition(" changes nothing")[0] not in told)
     split = simplify(unswitch(simplify(without(split, Partitioned))))
     function: Function = demote(carried(hoist(promote_accumulators(demote(tiled(combine(pinned(split))))))))
     if not contracts:
@@ -233,7 +238,9 @@ def loops_of(
     clock("bounds")
     if dump is not None:
         dump("loops", show_loops(function))
-    return replace(lowered, function=function, idle=idle)
+    streamed = {s.buffer for s in stores(*function.body) if s.stream}
+    kept = {name for p, name in zip(function.params, lowered.params, strict=True) if p.name not in streamed}
+    return replace(lowered, function=function, idle=(*idle, *idle_streams(plan, kept)))
 
 
 def preferred_layouts(

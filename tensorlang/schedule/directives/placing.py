@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
-from codegen.loops.notes import Streamed
+from codegen.loops.notes import Streamed, note_of
 from tensorlang.diagnostics import error
+from tensorlang.schedule.annotations import origin_of
 from tensorlang.schedule.directives import operands
 from tensorlang.schedule.directives.kind import Kind, idle_message
 from tensorlang.schedule.directives.loops import unmarked
-from tensorlang.schedule.plan import Stage, full
+from tensorlang.schedule.plan import Plan, Stage, full
 from tensorlang.schedule.state import State, fresh_loop, loop_of, put, stage_of, statement_of
 from tensorlang.syntax import nodes as syntax
 from tensorlang.syntax.directive_forms import FORMS
@@ -163,6 +164,15 @@ def _stream(state: State, directive: syntax.Directive) -> None:
     for name in operands.names(directive, directive.operands):
         stage_of(state, directive, name)
         state.about_tensors.put(name, Streamed(), directive)
+
+
+def idle_streams(plan: Plan, kept: Collection[str]) -> Iterator[str]:
+    """Yield a sentence for each `stream` of one of the tensors `kept`, of which no store goes past the caches."""
+    for tensor, notes in plan.about_tensors.items():
+        note = note_of(notes, Streamed)
+        if note is not None and tensor in kept:
+            why = f"nothing stores `{tensor}` in one go: it is added up where it lies, or has no elements"
+            yield idle_message(origin_of(note).directive, why)
 
 
 DISTRIBUTE = Kind(

@@ -129,7 +129,9 @@ def _within(directive: syntax.Directive, name: str) -> Span:
 
 
 def fresh_loop(state: State, directive: syntax.Directive, stage: Stage, name: str, gone: tuple[str, ...] = ()) -> str:
-    """Return the full name of a loop that is made in the place of those that are `gone`; `name` may be that. Raises S0106 where it is taken."""
+    """Return the full name of a loop that is made in the place of those that are `gone`; `name` may be that.
+
+    Raises CompileError S0106 where it is taken."""
     owner = (stage.owner(gone[0]) if gone else None) or stage.name
     loop = name if name.startswith(f"{owner}.") else full(owner, name)
     if loop in stage.loops and loop not in gone:

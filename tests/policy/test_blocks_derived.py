@@ -187,7 +187,9 @@ def test_loops_of_a_sums_own_that_make_no_sense_are_refused(directive: str, code
 def test_a_block_longer_than_a_tile_needs_is_refused_where_a_term_is_not_made_yet() -> None:
     with pytest.raises(CompileError) as caught:
         legal(
-            TRIANGLE.replace("block k by 4", "block k by 2").replace("DIRECTIVE", "distribute l.k at l.ii, l.ji -> iu, ju").replace("ROWS", "4")
+            TRIANGLE.replace("block k by 4", "block k by 2")
+            .replace("DIRECTIVE", "distribute l.k at l.ii, l.ji -> iu, ju")
+            .replace("ROWS", "4")
         )
     assert caught.value.diagnostics[0].code == "S0301"
 

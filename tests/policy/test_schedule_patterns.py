@@ -74,7 +74,12 @@ def test_a_tactic_is_handed_the_loops_of_each_equation_that_a_pattern_finds() ->
 
 
 def test_a_directive_alone_has_a_pattern_too() -> None:
-    assert directives(f"parallel i for {PRODUCT}", f"reverse j.. for {MAP}") == ["parallel h.i", "parallel y.i", "reverse r.j", "reverse q.j"]
+    assert directives(f"parallel i for {PRODUCT}", f"reverse j.. for {MAP}") == [
+        "parallel h.i",
+        "parallel y.i",
+        "reverse r.j",
+        "reverse q.j",
+    ]
 
 
 def test_equations_that_share_rows_are_found_one_by_one() -> None:

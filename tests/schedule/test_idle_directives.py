@@ -46,7 +46,11 @@ def explained(text: str, schedule: str) -> list[str]:
                 f"# `partition a` changes nothing: {NOTHING.format('y.a')}",
             ],
         ),
-        (LAST, "stream y", ["# `stream y` changes nothing: nothing stores `y` in one go: it is added up where it lies, or has no elements"]),
+        (
+            LAST,
+            "stream y",
+            ["# `stream y` changes nothing: nothing stores `y` in one go: it is added up where it lies, or has no elements"],
+        ),
         (EDGES, "partition j", [f"# `partition j` changes nothing: {NOTHING.format('y.j')}"]),
         (EDGES, "split i by 5 -> a, b\npartition b", []),
         (EDGES, "split j by 3 -> a, b\nvectorize b\npartition b", [f"# `partition b` changes nothing: {NOTHING.format('y.b')}"]),

@@ -153,7 +153,9 @@ def _fold(state: State, directive: syntax.Directive) -> None:
         raise error("S0209", f"`{name}` is a result: all of it has to be stored", directive.span, help=help)
     modulus = operands.positive(directive, operands.the(directive, "by"), state.knobs)
     if name in state.layouts:
-        raise error("S0209", f"`{name}` has a layout already", directive.span, help=f"write the modulus in the layout: `{axis} % {modulus}`")
+        raise error(
+            "S0209", f"`{name}` has a layout already", directive.span, help=f"write the modulus in the layout: `{axis} % {modulus}`"
+        )
     folded = state.folds.setdefault(name, [])
     if any(definition.axes[k] == axis for k, _ in folded):
         raise error("S0209", f"`{name}` is folded along `{axis}` already", directive.span, help="say it once")

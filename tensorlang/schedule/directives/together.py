@@ -9,7 +9,8 @@ for j: for i: l[i, j]        →          for i: l[i, p]                        
                                         for i: a[i] += …
 
 In an iteration the tensors are computed in the order in which they are named. What is computed inside such a loop runs before the first of
-them that needs it; loops of statements of one tensor become one where they are named, around the statements in their order. Recurrences that advance together, and whoever reads their last elements, can so share the loops of a block of rows.
+them that needs it. Recurrences that advance together, and whoever reads their last elements, can so share the loops of a block of rows.
+Loops of statements of one tensor become one where they are named, around the statements in their order.
 """
 
 from __future__ import annotations

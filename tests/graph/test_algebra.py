@@ -54,6 +54,15 @@ def test_a_constant_that_would_only_grow_is_not_computed() -> None:
     assert [n.name for n in g.nodes] == ["expand y"]
 
 
+@pytest.mark.parametrize(("times", "is_folded"), [(3, True), (5, False)])
+def test_constants_that_grow_a_little_are_computed_now(times: int, is_folded: bool) -> None:
+    """Filters in whole classes of a stride are, so that they are laid out once for the product that reads them."""
+    n = 40_000
+    repeated = single("repeat", [tensor("w", n)], tensor("y", times, n), "ki", at("w", "i"))
+    g = fold(graph({}, [kernel(repeated, "w", "y")], ["y"], {"w": np.zeros(n, np.float32)}))
+    assert ("y" in g.constants) == is_folded
+
+
 def test_transposes_cancel_and_views_merge() -> None:
     nodes = [
         kernel(transpose_program(f32, (2, 3, 4), (2, 0, 1)), "x", "a"),

@@ -254,7 +254,8 @@ def test_scales_of_normalised_rows_broadcast(op: str, shape: tuple[int, ...]) ->
 def test_mean_and_variance_are_normalised_over_any_axes(axes: tuple[int, ...]) -> None:
     agree("MeanVarianceNormalization", {"x": noise(3, 4, 5, 6)}, axes=axes)
     made = Importer().load(model("MeanVarianceNormalization", {"x": noise(3, 4, 5, 6)}, {}, {"axes": axes}))
-    assert ("transpose" in {k.operator for k in made.nodes if isinstance(k, Kernel)}) == (axes in [(0, 2), (0, 2, 3)]), "axes side by side stay where they are"
+    is_moved = any(k.operator == "transpose" for k in made.nodes if isinstance(k, Kernel))
+    assert is_moved == (axes in [(0, 2), (0, 2, 3)]), "axes side by side stay where they are"
 
 
 def test_functions_of_onnx_know_the_defaults_of_their_attributes() -> None:

@@ -219,7 +219,7 @@ def _names(feeds: Mapping[str, object], values: Sequence[Place], what: str = "in
 
 def name_mismatches(feeds: Mapping[str, object], values: Sequence[tuple[str, str]], what: str = "input") -> Iterator[Diagnostic]:
     """Yield what is given and is none of `values` (each a name and what it is), and which of these are missing."""
-    known = [name for name, _ in values]
+    known = dict.fromkeys(name for name, _ in values)
     missing, strange = [name for name in known if name not in feeds], [name for name in feeds if name not in known]
     for name in strange:
         meant = _meant(str(name), missing) if len(missing) > 1 or len(strange) > 1 else next(iter(missing), None)
@@ -228,8 +228,9 @@ def name_mismatches(feeds: Mapping[str, object], values: Sequence[tuple[str, str
         notes = (f"the {what}s are {', '.join(f'`{n}`' for n in known)}" if known else f"there are no {what}s",)
         help = f"did you mean `{meant}`?" if meant is not None else "leave it out" if not missing else None
         yield Diagnostic("R0302", f"there is no {what} `{name}`", notes=notes, help=help)
+    absent = frozenset(missing)
     for name, described in values:
-        if name in missing:
+        if name in absent:
             help = f"give it by its name: `{{'{name}': array}}`, or on the command line `{name}=…`"
             yield Diagnostic("R0301", f"{what} `{name}` is missing", notes=(f"it is {described}",), help=help)
 

@@ -220,7 +220,7 @@ def _in_squares(state: State, directive: syntax.Directive, copy: Stage, order: l
     extents = copy.extents[last], copy.extents[along] if along is not None else None
     if state.target != "cpu" or along is None or source is None or source in affine.names(copy.forward[last]):
         return order
-    if extents[0] is None or extents[1] is None or extents[0] % SQUARE or extents[1] < SQUARE:
+    if extents[0] is None or extents[0] % SQUARE or (extents[1] is not None and extents[1] < SQUARE):
         return order
     outer, inner = _halves(state, directive, copy, along)
     at = order.index(along)

@@ -87,6 +87,22 @@ def test_a_copy_whose_vectors_lie_across_what_it_reads_is_made_in_squares(inner)
     assert_same(program, plan, {})
 
 
+def test_a_copy_of_open_sizes_that_lies_across_what_it_reads_is_made_in_squares():
+    text = """
+    op nt(a: f32[M, K], b: f32[N, K]) -> (y: f32[M, N]) { y[i, j] = sum(k) a[i, k] * b[j, k] }
+    schedule nt for cpu {
+        split j by 32 -> jo, ji
+        order jo, i, k, ji
+        pack b as [jo, k, ji]
+    }
+    """
+    found, plan = legal(text)
+    copy = show_tree(plan.placed).split("y.jo")[0]
+    assert "vector b.pack.jit" in copy and "unroll b.pack.kt" in copy
+    for k in (0, 7, 40):
+        assert_same(found.program, plan, {"M": 3, "K": k, "N": 70})
+
+
 @pytest.mark.parametrize(("extent", "factor", "tiles"), [(12, 4, 3), (13, 4, 4), (3, 4, 1)])
 def test_a_split_loop_has_a_tile_for_what_is_left_over(extent, factor, tiles):
     text = f"op f(x: f32[{extent}]) -> (y: f32[{extent}]) {{ y[i] = 2 * x[i] }}\nschedule f for cpu {{ split i by {factor} -> io, ii }}"

@@ -35,11 +35,10 @@ def linear_attention(n: Site) -> Result:
     if state.shape != (batch, heads, keys, v.shape[3]):
         raise n.wrong(f"a state of the shape {list(state.shape)} for {heads} heads of {keys} by {v.shape[3]}")
     keep = _decay(n, batch, length, heads, keys) if rule.startswith("gated") else n.filled((1, 1, 1, 1), F32, 1)
-    operands = [q, k, v, keep]
-    if rule.endswith("delta"):
-        operands.append(_rate(n, batch, length, heads))
+    corrected = rule.endswith("delta")
+    rate = _rate(n, batch, length, heads) if corrected else n.filled((1, 1, 1), F32, 1)
     n.without_effect(inputs=[4, 5])
-    y, last = n.ops(f"{'delta' if rule.endswith('delta') else 'linear'}_attention", *operands, state)
+    y, last = n.ops("linear_attention", q, k, v, keep, rate, state, n.filled((), DTYPES["bool"], corrected))
     y = n.op("mul", y, n.filled((), F32, n.real("scale", 0.0) or 1 / sqrt(keys)))
     y = n.view(y, (batch, length, max(queries, heads) * v.shape[3]))
     return cast(n, y, n.arg(0).dtype), cast(n, last, (n.arg(0) if past is None else past).dtype)

@@ -34,7 +34,7 @@ def test_gates_of_attention() -> None:
 
 @pytest.mark.parametrize("dilation", [1, 2])
 @pytest.mark.parametrize("activation", ["none", "silu"])
-@pytest.mark.parametrize("length", [1, 6])
+@pytest.mark.parametrize("length", [0, 1, 6])
 def test_convolutions_remember(dilation: int, activation: str, length: int) -> None:
     x, w, bias, past = draw(2, 3, length), draw(3, 1, 4), draw(3), draw(2, 3, 3 * dilation)
     check("CausalConvWithState", x, w, bias, past, outputs=2, dilation=dilation, activation=activation)

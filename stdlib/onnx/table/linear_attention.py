@@ -91,7 +91,7 @@ def causal_convolution(n: Site) -> Result:
     if channels != w.shape[0] or past.shape != (batch, channels, before):
         raise n.wrong(f"an input of the shape {list(shape)} and a state of {list(past.shape)} for a kernel of {list(w.shape)}")
     whole = joined(n, (past, x), 2) if before else x
-    y = convolution_of(n.like(group=channels, dilations=(dilation,)), whole, w, bias)
+    y = x if 0 in x.shape else convolution_of(n.like(group=channels, dilations=(dilation,)), whole, w, bias)
     if n.text("activation", "none", ("none", "silu", "swish")) != "none":
         y = n.op("map_with", y, f="swish", a=1.0)
     present = slice_axis(n, whole, 2, length, before)

@@ -161,9 +161,9 @@ def places_in_order(
     side: str | None = None,
     sorter: Value | None = None,
 ) -> Value:
-    """Where values would stand in a vector in order."""
-    if sorter is not None or len(sorted_sequence.shape) != 1:
-        raise n.unsupported("a sorter, or rows of several sequences")
+    """Where values would stand in a vector in order, or each row of them in one of its own."""
+    if sorter is not None:
+        raise n.unsupported("a sorter")
     dtype = promoted((sorted_sequence, x))
     return n.cast(n.op("searchsorted", n.cast(sorted_sequence, dtype), n.value(x, dtype), right=int(right or side == "right")), n.dtype)
 

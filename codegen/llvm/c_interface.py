@@ -609,7 +609,9 @@ def _run_ir(of: Interface, codes: _Codes) -> str:
         f.require(f.new(f"or i1 {there}, {empty}"), codes.arguments + 2 * k)
         low = f.new(f"and i64 {address}, {argument.dtype.size_bytes - 1}")
         f.require(f.new(f"icmp eq i64 {low}, 0"), codes.arguments + 2 * k + 1)
-        spans.append((address, f.new(f"add i64 {address}, {size}"), empty))
+        end = f.new(f"add i64 {address}, {size}")
+        f.require(f.new(f"icmp uge i64 {end}, {address}"), Code.ROOM)  # no array goes on at address 0
+        spans.append((address, end, empty))
     for k in range(len(of.outputs)):
         own = len(of.inputs) + k
         for other in range(own):

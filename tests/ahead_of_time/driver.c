@@ -116,6 +116,8 @@ static void by_a_loop_of_the_caller(void) {
     CHECK(strstr(product_error_text(product_run(context, &inputs, &outputs)), "shares memory"));
     outputs.c = a + 4095;
     CHECK(strstr(product_error_text(product_run(context, &inputs, &outputs)), "shares memory"));
+    outputs.c = (float *)(UINTPTR_MAX - 63); /* it would go on at address 0 */
+    CHECK(product_run(context, &inputs, &outputs) == PRODUCT_ROOM);
     inputs.b = a; /* inputs may be one array */
     outputs.c = c;
     CHECK(!product_run(context, &inputs, &outputs));

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TypeAlias
 
 from codegen.gpu.limits import exceeded, exceeded_at
@@ -26,7 +25,6 @@ from tensorlang.graph.precisions import Precision
 from tensorlang.graph.programs import result_tensors
 from tensorlang.lower.kernel import Lowered
 from tensorlang.planning import Dump, Rules, Scheduled
-from tensorlang.policy.gpu.horizontal_fusion import is_profitable
 from tensorlang.policy.gpu.layouts import derive_device_layouts
 from tensorlang.policy.machine import GpuMachine
 from tensorlang.runtime.jobs import Job, distinct
@@ -125,8 +123,7 @@ def device_options(machine: GpuMachine, precision: Precision, online: bool) -> O
     def derive(program: Program, constants: frozenset[str], fixed: frozenset[str], layouts: Layouts, at: Mapping[str, int]) -> Layouts:
         return derive_device_layouts(program, machine, constants, fixed - constants)
 
-    together = partial(is_profitable, machine=machine)
-    return Options(prefer_derived(derive), is_fusion_profitable=together, precision=precision, one_pass=online)
+    return Options(prefer_derived(derive), precision=precision, one_pass=online)
 
 
 def device_model(

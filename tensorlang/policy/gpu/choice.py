@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from tensorlang.policy.deriver import Deriver, device_of
 from tensorlang.policy.gpu.candidates import Candidate, Level
@@ -26,35 +25,14 @@ def least(d: Deriver, definition: Definition, kind: Kind, level: Level) -> Candi
 
 def cut(d: Deriver, definition: Definition) -> tuple[str, int] | None:
     """Return a reduction and how much of it one block sums up, where blocks are too few for the device, or None where they are not."""
-    found = _best(d, definition)
-    return None if found is None or found.parts == 1 else (found.candidate.form.deep, found.candidate.form.depth // found.parts)
-
-
-def least_cycles(d: Deriver, definition: Definition) -> float | None:
-    """Return the cycles of the least candidate for a tensor by itself, its sums cut into parts where that is faster; None where there is
-    none."""
-    found = _best(d, definition)
-    return None if found is None else found.cycles
-
-
-@dataclass(frozen=True, slots=True)
-class _Best:
-    """A candidate whose sums are cut into `parts`; `cycles` with those of adding these up."""
-
-    candidate: Candidate
-    parts: int
-    cycles: float
-
-
-def _best(d: Deriver, definition: Definition) -> _Best | None:
     machine, found = device_of(d), [*forms(d, definition)]
     whole = _least(_candidates(found, 1, machine))
     if whole is None:
         return None
     results = whole.form.grid * whole.form.rows * whole.form.columns * whole.form.lines
     in_parts = [(c, n) for n in PARTS if (c := _least(_candidates(found, n, machine))) is not None]
-    every = [_Best(c, n, c.cycles + adding_cycles(n, results, machine)) for c, n in [(whole, 1), *in_parts]]
-    return min(every, key=lambda best: best.cycles)
+    best, parts = min([(whole, 1), *in_parts], key=lambda x: x[0].cycles + adding_cycles(x[1], results, machine))
+    return (best.form.deep, best.form.depth // parts) if parts > 1 else None
 
 
 def _candidates(found: list[Form], parts: int, machine: GpuMachine) -> Iterator[Candidate]:

@@ -55,7 +55,7 @@ class Distances:
                 found[loop] = min(found.get(loop, integer(least)), integer(least)) if least.is_int() else 1
         return found
 
-    def closest(self, loop: str) -> dict[tuple[int, int], int | None]:
+    def least_between(self, loop: str) -> dict[tuple[int, int], int | None]:
         """Return for each pair of parts of which one needs the other the least distance along a loop; None where there is no least."""
         position = self.loops.index(loop)
         return {pair: _least(d, position, position, 0) for pair, d in self.between.items() if not d.is_empty()}

@@ -268,7 +268,7 @@ def _offsets(d: Deriver, nest: JointSteps) -> dict[str, int] | None:
     own = {s.name: parts[n] for s in placed.stages.statements.values() if (n := s.definition.tensors[0].name) in parts}
     distances = distances_of(placed.placed, own)
     d.schedule = before
-    least = distances.closest(step)
+    least = distances.least_between(step)
     found = [0] * len(heads)
     for target in range(len(heads)):
         behind = [n if n is None else found[p] - n for (p, q), n in least.items() if q == target and p < target]

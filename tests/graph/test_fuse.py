@@ -189,6 +189,16 @@ def test_what_data_chooses_from_is_stored() -> None:
     check(g, [["exp t"], ["take y"]], x=random(5), i=np.array([4, 0, 2]))
 
 
+def test_what_a_kernel_checks_is_made_before_it() -> None:
+    """Of indices that it computed itself, it would not know that they lie in what it reads."""
+    index = replace(tensor("i", 3, dtype=i64), declared_range=(Int(0), Int(5)))
+    taken = single("take", [tensor("x", 5), index], tensor("y", 3), "k", Read("x", (Dynamic(at("i", "k")),)))
+    twice = single("twice", [tensor("h", 3, dtype=i64)], tensor("i", 3, dtype=i64), "k", Binary("+", at("h", "k"), at("h", "k")))
+    values = {n: Value(n, i64 if n in "hi" else f32, (5 if n == "x" else 3,)) for n in "xhiy"}
+    nodes = (Kernel("twice i", twice, ("h",), ("i",)), Kernel("take y", taken, ("x", "i"), ("y",)))
+    check(Graph("g", ("x", "h"), ("y",), values, {}, nodes), [["twice i"], ["take y"]], x=random(5), h=np.array([2, 0, 1]))
+
+
 @pytest.mark.parametrize("length", [3, 40])
 def test_long_chains_stay_within_a_limit(length: int) -> None:
     nodes = [kernel(unary("tanh", 3), f"v{k}", f"v{k + 1}") for k in range(length)]

@@ -88,3 +88,12 @@ def test_images_of_which_few_channels_are_made_are_read_along_rows() -> None:
     along_rows = derive_layouts(tl.parse(text).f.program(x, few), MACHINE, {}, frozenset({"w"}))["x"]
     in_blocks = derive_layouts(tl.parse(text).f.program(x, many), MACHINE, {}, frozenset({"w"}))["x"]
     assert along_rows.shape == x.shape and len(in_blocks.shape) == 5
+
+
+def test_nothing_is_wished_of_what_goes_where_data_say() -> None:
+    """In blocks of terms, all of these would be asked for every element whether they are for it."""
+    text = """op f(x: f32[24, 6, 10, 3], ids: i64[40] in 0..24, u: f32[40, 6, 10, 3]) -> (y: f32[24, 6, 10, 3]) {
+        y[n, a, b, c] = sum(k, ids[k] == n, from x[n, a, b, c]) u[k, a, b, c]
+    }"""
+    x, u = np.zeros((24, 6, 10, 3), np.float32), np.zeros((40, 6, 10, 3), np.float32)
+    assert derive_layouts(tl.parse(text).f.program(x, np.zeros(40, np.int64), u), MACHINE, {}, frozenset()) == {}

@@ -8,6 +8,7 @@ from codegen.dtypes import compute_dtype
 from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
+from tensorlang.policy.cpu.nests import scattered_axes
 from tensorlang.policy.cpu.register_tiles import blocked_binder, grouped, row_counts, tile_sizes, tiled
 from tensorlang.policy.cpu.row_major import left_row_major
 from tensorlang.policy.cpu.winograd import Transformed, blocks_of, transformed
@@ -159,6 +160,8 @@ def _channels(d: Deriver, definition: Definition) -> dict[str, Layout]:
     found = [r for p in definition.pieces for r in reduces(p.value)]
     if len(found) != 1 or len(definition.axes) < 4 or name not in d.program.results or name in d.layouts:
         return {}
+    if scattered_axes(definition) is not None:
+        return {}  # its terms go where data say, row by row
     sizes = extents(definition)
     lanes = d.machine.lanes(compute_dtype(found[0].reducer.dtypes[0]))
     windowed = [

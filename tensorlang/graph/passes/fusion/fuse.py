@@ -16,7 +16,8 @@ A group is at most one anchor (a program that reduces: contraction, convolution,
                  before any other reduction    movements and cheap programs
 
 A value that is read outside its group, or returned by the graph, is materialised. Views stay nodes of their own: they cost nothing.
-Programs that recur, return several results, or choose elements by data are not fused with what reads them out of place.
+Programs that recur, return several results, or choose elements by data are not fused with what reads them out of place. What a kernel
+checks when it is entered is made before it.
 """
 
 from __future__ import annotations
@@ -114,7 +115,9 @@ def kind_of(program: Program) -> Kind:
         movement=movement,
         transpose=permutation(program) is not None,
         operations=sum(_cost(e) for e in expressions(program)),
-        in_place=frozenset(p.name for p in program.params if reads_in_place(program, p.name)) if pointwise else frozenset(),
+        in_place=frozenset(p.name for p in program.params if p.declared_range is None and reads_in_place(program, p.name))
+        if pointwise
+        else frozenset(),
     )
 
 
@@ -248,10 +251,16 @@ def _chosen_by_data(reader: Kernel, value: str) -> bool:
     return any(isinstance(slot, Dynamic) for e in reads for slot in e.index)
 
 
+def _is_checked(reader: Kernel, value: str) -> bool:
+    """Tell whether a kernel checks what `value` holds when it is entered: what it computes itself it could not."""
+    return any(p.declared_range is not None for p, v in zip(reader.program.params, reader.inputs, strict=True) if v == value)
+
+
 def _suits(facts: _Facts, node: Kernel, reader: Kernel) -> bool:
     """Tell whether `reader` may compute the elements of `node` where it reads them."""
     kind, wanted = facts.kind[node.name], facts.kind[reader.name]
-    if node.program.mode != reader.program.mode or _chosen_by_data(reader, node.outputs[0]):
+    value = node.outputs[0]
+    if node.program.mode != reader.program.mode or _chosen_by_data(reader, value) or _is_checked(reader, value):
         return False
     if wanted.contraction:
         return kind.transpose
@@ -259,7 +268,7 @@ def _suits(facts: _Facts, node: Kernel, reader: Kernel) -> bool:
         return kind.cheap
     if not wanted.pointwise:
         return False
-    if facts.reads_in_place(reader, {node.outputs[0]}):
+    if facts.reads_in_place(reader, {value}):
         return True
     grows = sample_of(elements(facts.graph.values[reader.outputs[0]])) > sample_of(elements(facts.graph.values[node.outputs[0]]))
     return kind.movement or kind.cheap or not grows

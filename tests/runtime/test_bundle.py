@@ -27,9 +27,13 @@ from tensorlang.runtime.bundle import Draft
 
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return saved(tmp_path, monkeypatch, 2)
+
+
+def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int | str) -> Path:
     monkeypatch.setenv("TENSORLANG_CACHE", str(tmp_path / "cache"))
     weights = numpy_helper.from_array(np.arange(12, dtype=np.float32).reshape(4, 3), "w")
-    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("x", [2, 4]), ("y", [2, 3])))
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("x", [rows, 4]), ("y", [rows, 3])))
     graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g", [x], [y], [weights])
     path = tmp_path / "m.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
@@ -47,11 +51,15 @@ def bundles(path: Path) -> list[Path]:
     return sorted((path.parent / "cache" / "models").iterdir())
 
 
-def test_a_second_process_imports_neither_the_model_nor_the_compiler_again(model: Path) -> None:
-    np.testing.assert_array_equal(answer(model), EXPECTED)
+@pytest.mark.parametrize(("rows", "sizes"), [(2, "auto"), ("rows", "symbolic")])
+def test_a_second_process_imports_neither_the_model_nor_the_compiler_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int | str, sizes: str
+) -> None:
+    model = saved(tmp_path, monkeypatch, rows)
+    np.testing.assert_array_equal(tl.compile(model, threads=1, sizes=sizes).run({"x": np.ones((2, 4), np.float32)})["y"], EXPECTED)
     code = (
         "import sys, numpy as np, tensorlang as tl\n"
-        f"y = tl.compile({str(model)!r}, threads=1).run({{'x': np.ones((2, 4), np.float32)}})['y']\n"
+        f"y = tl.compile({str(model)!r}, threads=1, sizes={sizes!r}).run({{'x': np.ones((2, 4), np.float32)}})['y']\n"
         "assert y.tolist() == [[18, 22, 26], [18, 22, 26]], y\n"
         "found = {'onnx', 'lark', 'islpy', 'tensorlang.planning', 'tensorlang.backends.cpu.driver'} & set(sys.modules)\n"
         "assert not found, found\n"

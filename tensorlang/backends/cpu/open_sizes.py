@@ -3,6 +3,8 @@
 kernels     programs with sizes, as those of operators (`sized.py`): an argument each, which the entry point hands on
 numbers     what the entry point is told besides addresses: sizes, and the offsets of values and scratch memory
 at(sizes)   shapes and the memory plan are evaluated, once for each combination, and nothing is compiled
+
+What was compiled before is run without what compiles: that is imported where it is needed.
 """
 
 from __future__ import annotations
@@ -19,7 +21,6 @@ from codegen.llvm.program import Program as Entry
 from codegen.llvm.workspace import plan as workspace_plan
 from codegen.loops.evaluate import evaluate as evaluated
 from codegen.loops.nodes import Index, Int
-from codegen.loops.parser import parse as parse_loops
 from polyhedral import affine
 from tensorlang.artifact import Artifact
 from tensorlang.backends.cpu import extern
@@ -29,14 +30,11 @@ from tensorlang.backends.cpu.toolchain import Toolchain
 from tensorlang.diagnostics import CompileError, InternalError
 from tensorlang.graph.edit import size_bytes
 from tensorlang.graph.nodes import Buffer, Extern, Graph, Join, Kernel, Node, Part, Value
-from tensorlang.graph.passes.memory.append_in_place import append_in_place
 from tensorlang.graph.plan import Arena, Constant, Input, Output, Place, Plan, planned
 from tensorlang.graph.sizes import Symbols, evaluate, value_at
-from tensorlang.graph.verify import verify
 from tensorlang.room import check_room
 from tensorlang.runtime.bundle import BundleKey, Draft
 from tensorlang.runtime.constants import Places, Weights, in_memory, places_of, without_constants
-from tensorlang.runtime.jobs import distinct, job_of, optimised
 from tensorlang.runtime.protocol import Progress
 
 Array = np.ndarray[Any, Any]
@@ -140,6 +138,10 @@ def open_executable(made: OpenParts, toolchain: Toolchain) -> OpenExecutable:
 def built_open(loaded: Graph, toolchain: Toolchain, progress: Progress, key: BundleKey | None, shared: Mapping[str, str]) -> OpenExecutable:
     """Return an imported graph of open sizes compiled, and keep it under `key` where that is given. `shared[output]` is the input in whose
     memory an output is to lie, behind it."""
+    from tensorlang.graph.passes.memory.append_in_place import append_in_place
+    from tensorlang.graph.verify import verify
+    from tensorlang.runtime.jobs import optimised
+
     outputs, graph = loaded.outputs, optimised(loaded, toolchain)
     if shared:
         of_graph = {graph.outputs[outputs.index(name)]: name for name in shared}
@@ -197,6 +199,8 @@ def _compiled(
     graph: Graph, kernels: Sequence[Kernel], toolchain: Toolchain, progress: Progress, bounded: bool
 ) -> tuple[Sequence[Artifact], Sequence[int]]:
     """Return the different kernels, compiled, and which of them each one is."""
+    from tensorlang.runtime.jobs import distinct, job_of
+
     jobs, positions = distinct([job_of(graph, node, bounded) for node in kernels])
     return toolchain.compile(jobs, progress), positions
 
@@ -211,7 +215,9 @@ def _workspace(node: Kernel, artifact: Artifact, most: int | None) -> Workspace 
     """Return the scratch memory that a kernel needs where a pool has `most` threads, None for none."""
     if artifact.scratch_bytes == (0, 0):
         return None
-    found = workspace_plan(parse_loops(artifact.loops))
+    from codegen.loops.parser import parse
+
+    found = workspace_plan(parse(artifact.loops))
     sizes = tuple(zip(artifact.sizes, node.program.sizes, strict=True))
     if found.shared_bytes == found.thread_bytes == Int(0):
         return None

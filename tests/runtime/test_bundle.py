@@ -23,6 +23,7 @@ from stdlib.onnx.external import external_files
 from tensorlang import api
 from tensorlang.memory_map import MappedFile
 from tensorlang.runtime.bundle import Draft
+from tensorlang.runtime.specialization import Sizes
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ def bundles(path: Path) -> list[Path]:
 
 @pytest.mark.parametrize(("rows", "sizes"), [(2, "auto"), ("rows", "symbolic")])
 def test_a_second_process_imports_neither_the_model_nor_the_compiler_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int | str, sizes: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int | str, sizes: Sizes
 ) -> None:
     model = saved(tmp_path, monkeypatch, rows)
     np.testing.assert_array_equal(tl.compile(model, threads=1, sizes=sizes).run({"x": np.ones((2, 4), np.float32)})["y"], EXPECTED)

@@ -57,10 +57,10 @@ def labelled(n: Site, scores: Value, labels: Array, transform: str, above: float
     label = label_of_two(n, scores, labels, above)
     if transform == "PROBIT":
         return label, transformed(n, scores, transform)
-    return label, both_scores(n, scores, transform, share)
+    return label, scores_of_two(n, scores, transform, share)
 
 
-def both_scores(n: Site, scores: Value, transform: str, share: bool) -> Value:
+def scores_of_two(n: Site, scores: Value, transform: str, share: bool) -> Value:
     """Return the scores of two classes from those of the second: of the first the negative, before a LOGISTIC transform too, or, of a
     share, what is left of 1."""
     first = n.op("map", scores, f="negate")

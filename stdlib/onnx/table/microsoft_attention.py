@@ -348,7 +348,7 @@ def rotary(n: Site) -> Value:
     return n.view(rotated(n, work, c, s, 2 * half, n.flag("interleaved")), x.shape)
 
 
-def rotary_of_three(n: Site) -> Value:
+def rotary_by_streams(n: Site) -> Value:
     """Each element of a position has an angle of one of three positions: of a moment, a row or a column."""
     x, positions, cosines, sines = n.args()
     if n.real("scale", 1.0) != 1.0 or n.flag("is_packed_batching"):
@@ -391,5 +391,5 @@ RULES = (
     microsoft("GroupQueryAttention", group_query_attention),
     microsoft("SparseAttention", sparse_attention),
     microsoft("RotaryEmbedding", rotary),
-    microsoft("MRotaryEmbedding", rotary_of_three),
+    microsoft("MRotaryEmbedding", rotary_by_streams),
 )

@@ -9,7 +9,7 @@ import numpy as np
 from codegen.dtypes import DTYPES
 from stdlib.onnx.model import Array
 from stdlib.onnx.site import Result, Site
-from stdlib.onnx.table.classes import ML, both_scores, labels_at, labels_of, transformed
+from stdlib.onnx.table.classes import ML, labels_at, labels_of, scores_of_two, transformed
 from stdlib.onnx.table.entry import Entry
 from stdlib.onnx.table.features import feature_rows, linear, reals
 from tensorlang.graph.nodes import Value
@@ -68,7 +68,7 @@ def classifier(n: Site) -> Result:
     if not slopes.size and count == 2:
         if transform == "PROBIT":
             raise n.unsupported("two classes, no probabilities and the transform PROBIT")
-        return label, both_scores(n, scores, transform, share=transform != "NONE")
+        return label, scores_of_two(n, scores, transform, share=transform != "NONE")
     if not slopes.size:
         return label, transformed(n, scores, transform)
     certain = n.op("add", n.op("mul", scores, n.constant(slopes)), n.constant(shifts))

@@ -236,6 +236,18 @@ def randomised_leaky_relu_and_noise(
     return NotImplemented if training else (F.leaky_relu(x, (lower + upper) / 2), noise.clone())
 
 
+def fake_quantized_by_channel(
+    x: Tensor, scale: Tensor, zero_point: Tensor, axis: int, quant_min: int, quant_max: int
+) -> tuple[Tensor, Tensor]:
+    """What is left of numbers that are rounded to integers, with a scale and a zero point of each channel, and which of them fit."""
+    shape = [1] * x.dim()
+    shape[axis] = -1
+    scale, zero_point = scale.reshape(shape), zero_point.reshape(shape)
+    whole = torch.round(x * (1 / scale)) + zero_point
+    fits = (whole >= quant_min) & (whole <= quant_max)
+    return ((whole.clamp(quant_min, quant_max) - zero_point) * scale).to(x.dtype), fits
+
+
 _WHOLE = (aten.lift_fresh.default, aten.polar.default, aten.complex.default)
 """What torch takes apart in a way that graphs cannot have: tensors that a function holds are read from the graph, and complex numbers
 become pairs of real ones, where torch would write into the parts of an empty tensor."""
@@ -255,6 +267,7 @@ _OURS: dict[Any, Decomposition] = {
     aten._trilinear.default: trilinear,
     aten.addbmm.default: add_sum_of_products,
     aten.angle.default: angle,
+    aten.fake_quantize_per_channel_affine_cachemask.default: fake_quantized_by_channel,
     aten.rrelu_with_noise.default: randomised_leaky_relu,
     aten.rrelu_with_noise_functional.default: randomised_leaky_relu_and_noise,
 }

@@ -198,6 +198,10 @@ REDUCTIONS: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "running extremes": (lambda a: (*a.cummax(1), *a.cummin(-1)), (X,)),
     "running extremes of NaN": (lambda a: (*a.cummax(0), *a.cummin(0)), (torch.tensor([1, 1, nan, 3, nan]),)),
     "running logsumexp": (lambda a: torch.logcumsumexp(a, 1), (torch.cat([X, torch.full((2, 1, 4), -inf)], 1),)),
+    "rounding by channels": (
+        lambda a, s: torch.fake_quantize_per_channel_affine(a, s, torch.tensor([0, 1, -1], dtype=torch.int32), 1, -8, 7),
+        (X, torch.tensor([0.1, 0.2, 0.05])),
+    ),
     "places in rows in order": (lambda a, b: (torch.searchsorted(b, a), torch.searchsorted(b, a, side="right")), (X, X[:, :3].sort(-1)[0])),
     "places in order": (lambda a, b: (torch.searchsorted(b, a), torch.bucketize(a, b, right=True, out_int32=True)), (X, made(7).sort()[0])),
     "histc": (lambda a: torch.histc(a, 5, -1.0, 1.0), (X,)),

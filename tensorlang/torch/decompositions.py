@@ -236,16 +236,14 @@ def randomised_leaky_relu_and_noise(
     return NotImplemented if training else (F.leaky_relu(x, (lower + upper) / 2), noise.clone())
 
 
-def fake_quantized_by_channel(
-    x: Tensor, scale: Tensor, zero_point: Tensor, axis: int, quant_min: int, quant_max: int
-) -> tuple[Tensor, Tensor]:
-    """What is left of numbers that are rounded to integers, with a scale and a zero point of each channel, and which of them fit."""
+def rounded_by_channel(x: Tensor, scale: Tensor, zero_point: Tensor, axis: int, least: int, most: int) -> tuple[Tensor, Tensor]:
+    """What is left of numbers that become integers, with a scale and a zero point of each channel, and which of them are in range."""
     shape = [1] * x.dim()
     shape[axis] = -1
     scale, zero_point = scale.reshape(shape), zero_point.reshape(shape)
     whole = torch.round(x * (1 / scale)) + zero_point
-    fits = (whole >= quant_min) & (whole <= quant_max)
-    return ((whole.clamp(quant_min, quant_max) - zero_point) * scale).to(x.dtype), fits
+    fits = (whole >= least) & (whole <= most)
+    return ((whole.clamp(least, most) - zero_point) * scale).to(x.dtype), fits
 
 
 _WHOLE = (aten.lift_fresh.default, aten.polar.default, aten.complex.default)
@@ -267,7 +265,7 @@ _OURS: dict[Any, Decomposition] = {
     aten._trilinear.default: trilinear,
     aten.addbmm.default: add_sum_of_products,
     aten.angle.default: angle,
-    aten.fake_quantize_per_channel_affine_cachemask.default: fake_quantized_by_channel,
+    aten.fake_quantize_per_channel_affine_cachemask.default: rounded_by_channel,
     aten.rrelu_with_noise.default: randomised_leaky_relu,
     aten.rrelu_with_noise_functional.default: randomised_leaky_relu_and_noise,
 }

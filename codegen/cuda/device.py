@@ -323,8 +323,8 @@ def _launch(stream: Any, work: Sequence[Work]) -> None:
 
 
 def _is_known_to_driver(address: int) -> bool:
-    """Tell whether memory of the host is page-locked or managed: then it is read while the copy goes on, and not before it begins. Asked for
-    several attributes, the driver takes memory that it does not know for no error."""
+    """Tell whether memory of the host is page-locked or managed: then it is read while the copy goes on, and not before it begins. Asked
+    for a list of attributes, the driver takes memory that it does not know for no error."""
     status, (kind,) = driver.cuPointerGetAttributes(1, [driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE], address)
     return bool(status == driver.CUresult.CUDA_SUCCESS and int(kind) != 0)
 

@@ -398,14 +398,14 @@ class _Collector:
                 instruction = matrix.named(name)
                 height, width, depth = instruction.shape
                 for operand, count, across in zip((rows, columns), (height, width), instruction.across, strict=True):
-                    sides: tuple[tuple[str, int], ...] = ("product row", count), ("product element", depth)
+                    axes = [("product row", count), ("product element", depth)]
                     if across:
                         panel = self._row(operand.buffer)
-                        sides = ("product panel", -(-count // panel)), ("product element", depth), ("product row", min(panel, count))
-                    bounds = (b for side, extent in sides for b in within(side, loops.Int(0), loops.Int(extent)))
-                    read = replace(around, variables=(*around.variables, *(side for side, _ in sides)), when=(*around.when, *bounds))
-                    at = (loops.Add(e, loops.Var(side)) for e, (side, _) in zip(operand.index[-len(sides) :], sides, strict=True))
-                    self._touch(operand.buffer, (*operand.index[: -len(sides)], *at), False, read, self._under(around), "products")
+                        axes = [("product panel", -(-count // panel)), ("product element", depth), ("product row", min(panel, count))]
+                    bounds = (b for side, extent in axes for b in within(side, loops.Int(0), loops.Int(extent)))
+                    read = replace(around, variables=(*around.variables, *(side for side, _ in axes)), when=(*around.when, *bounds))
+                    at = (loops.Add(e, loops.Var(side)) for e, (side, _) in zip(operand.index[-len(axes) :], axes, strict=True))
+                    self._touch(operand.buffer, (*operand.index[: -len(axes)], *at), False, read, self._under(around), "products")
                 if around.flying:
                     self._touch(sums.buffer, sums.index, True, around, self._under(around), "products")
             case loops.Boxes(barriers, number, boxes):

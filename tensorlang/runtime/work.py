@@ -19,9 +19,9 @@ from tensorlang.tensor.nodes import Binary, Call, Expr, Program, Reduce, Tensor,
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """`flops` counts arithmetic of values, an elementary function as one; selects, casts, roundings and index arithmetic are free. `matrix_flops` are
-    those of them that units for matrices may take, sums of products of narrow elements, as if each element had 16 bits: half as many of
-    bytes, twice as many of f32 that is rounded to tf32."""
+    """`flops` counts arithmetic of values, an elementary function as one; selects, casts, roundings and index arithmetic are free.
+    `matrix_flops` are those of them that units for matrices may take, sums of products of narrow elements, as if each element had 16
+    bits: half as many of bytes, twice as many of f32 that is rounded to tf32."""
 
     flops: int
     read_bytes: int

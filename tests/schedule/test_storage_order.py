@@ -14,12 +14,12 @@ from tensorlang.backends.cuda.machine import like
 from tensorlang.backends.gpu.build import device_kernel
 from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.module import load_module
+from tensorlang.diagnostics import Source
 from tensorlang.graph.relayout import to_layout
 from tensorlang.planning import Rules
 from tensorlang.schedule.layout import Layout
 from tensorlang.schedule.storage_order import in_storage_order
 from tensorlang.syntax.parse import parse
-from tensorlang.diagnostics import Source
 from tensorlang.tensor.flatten import flatten
 from tensorlang.tensor.interp import interpret
 from tensorlang.tensor.nodes import Program
@@ -84,7 +84,9 @@ def test_points_of_all_lines_and_samples_are_one_axis_then_in_tensors_between_to
     "other",
     [
         Layout(("n", "c", "h", "w"), (Name("n"), Name("h"), affine.add(Name("w"), 1), Name("c")), (2, 5, 10, 64)),
-        Layout(("n", "c", "h", "w"), (Name("n"), affine.floor(Name("c"), 8), Name("h"), Name("w"), affine.mod(Name("c"), 8)), (2, 8, 5, 8, 8)),
+        Layout(
+            ("n", "c", "h", "w"), (Name("n"), affine.floor(Name("c"), 8), Name("h"), Name("w"), affine.mod(Name("c"), 8)), (2, 8, 5, 8, 8)
+        ),
     ],
     ids=["with room around", "in blocks of channels"],
 )

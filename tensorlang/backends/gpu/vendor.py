@@ -31,7 +31,7 @@ class Board:
     bandwidth: float
 
     def seconds(self, work: Work) -> float:
-        """Return the shortest time for `work`: nothing is kept in caches, units for matrices take what they can, other arithmetic is f32."""
+        """Return the shortest time for `work`: nothing is kept in caches, units for matrices take what they can, the rest is f32."""
         return max(self._computing(work), work.moved_bytes / self.bandwidth)
 
     def bound_by(self, work: Work) -> str:

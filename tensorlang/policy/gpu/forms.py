@@ -94,7 +94,7 @@ class Form:
 
     `deep` is the longest reduction, of an implicit GEMM the channels; `others` are the rest, in order. `dtypes` are those of a, b and the
     sums. `is_direct`: operands are read at the very points of the loops, apart from stretches of a sum. `is_vectored`: both lie along the
-    sum or their last axis in whole VECTOR_BYTES; `across`: which of them lie along their last axis. `is_exact`: elements are multiplied as they are, or
+    sum or their last axis in whole VECTOR_BYTES; `across`: which lie along that. `is_exact`: elements are multiplied as they are, or
     widened, or, where `is_rounded`, rounded to tf32: as instructions for matrices do, in another order than `is_strict` allows."""
 
     kind: Kind

@@ -73,8 +73,8 @@ def head() -> str:
 {time.strftime("%Y-%m-%d")}, `python benchmarks/loops.py`: the machine code that NVRTC generates for `{TARGET}`, in the innermost
 hot loop of one kernel of each family. products: the instruction that multiplies, and how often it occurs; then the number of instructions
 per product, and how often the instructions that move data occur. Code for tiles at the edge of a tensor, which stands next to the code for
-interior tiles, counts as well. shared bytes: shared memory that a warp reads and writes per product. measured: by `scripts/device.py`;
-empty if no device has run it."""
+interior tiles, counts as well. shared bytes: shared memory that a warp reads and writes per product. measured: by `scripts/device.py`,
+of the kernel as it was then (tiles may be others by now); empty if no device has run it."""
 
 
 def rates(lines: str) -> dict[str, str]:

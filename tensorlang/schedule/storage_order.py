@@ -16,7 +16,8 @@ from dataclasses import replace
 from math import prod
 
 from polyhedral import affine
-from polyhedral.expr import Expr, Name
+from polyhedral.expr import Expr as Affine
+from polyhedral.expr import Name
 from tensorlang.schedule.layout import Layout
 from tensorlang.schedule.storage import axis_names, to_storage
 from tensorlang.tensor.idioms import redefined
@@ -75,7 +76,7 @@ def order_of(program: Program, name: str, layout: Layout) -> Order | None:
     if len(extents) < len(shape) or prod(layout.shape) != prod(extents):
         return None
     storage, axes = to_storage(program, name, layout), axis_names(program, name)
-    place: Expr = affine.ZERO
+    place: Affine = affine.ZERO
     for dim, extent in zip(storage.dims, layout.shape, strict=True):
         place = affine.add(affine.scale(extent, place), dim)
     form = affine.affine_form(place)

@@ -53,7 +53,7 @@ STRETCH_CYCLES, WARPGROUP_STRETCH_CYCLES = 64, 128
 other."""
 GATHER_CYCLES = 80
 """Of 16 bytes that a thread which multiplies copies itself, from where windows see them: some sixteen instructions, each of which waits for
-the one before; measured on an H200."""
+the one before. Estimated from times of whole kernels on an H200."""
 
 
 def by_warps(form: Form, parts: int, machine: GpuMachine) -> Iterator[Candidate]:

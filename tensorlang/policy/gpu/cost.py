@@ -4,8 +4,8 @@
 
 A wave is the blocks that run at the same time, as many on each multiprocessor as its registers, threads and shared memory have room for.
 Of every term of its sums a block issues instructions, reads operands from shared memory, and has them brought there; what takes longest
-hides the others. Rates are facts of devices (`GpuMachine.rates`), what is estimated is told. Of the formula itself, times on an H200 bear out
-no more than that large products run fastest in tiles of 128 x 256.
+hides the others. Rates are facts of devices (`GpuMachine.rates`), what is estimated is told. Of the formula itself, times on an H200 bear
+out no more than that large products run fastest in tiles of 128 x 256.
 """
 
 from __future__ import annotations

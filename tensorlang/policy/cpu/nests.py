@@ -208,7 +208,7 @@ def _join(d: Deriver, member: Definition, loops: Sequence[str], found: Sequence[
         if kept and binders:
             # Loops that the whole sum is in may be skewed by others, which its end is not in.
             ends = [f"{a}_{name.replace('.', '_')}" for a in kept]
-            d.add(d.schedule.distribute_statements(f"{name}.0", at=[full(owner, a) for a in kept], into=ends))
+            d.add(d.schedule.distribute(f"{name}.0", at=[full(owner, a) for a in kept], into=ends))
     return True
 
 
@@ -343,7 +343,7 @@ def _add_lines(d: Deriver, found: _Lines) -> None:
     inner = [full(x.tensors[0].name, a) for x, order in both for a in order[1:]]
     for x, order in both:
         own = x.tensors[0].name
-        d.add(d.schedule.distribute(own, full(own, order[1])) if len(x.pieces) > 1 else d.schedule)
+        d.add(d.schedule.distribute(own, at=full(own, order[1])) if len(x.pieces) > 1 else d.schedule)
     lanes = LINES * min(d.lanes_of(x) for x, _ in both)
     d.add(d.schedule.split(full(name, line), lanes, (f"{line}_o", f"{line}_v")))
     d.add(d.schedule.order(full(name, f"{line}_o"), *inner, full(name, f"{line}_v")))

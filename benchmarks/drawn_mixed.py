@@ -427,6 +427,11 @@ _FLOATING = (
 )
 MIXED: dict[str, Kind] = {
     **dict.fromkeys(_FLOATING, ("elements", unary(FLOATS, 0.1, 4.0))),
+    **dict.fromkeys(
+        ("Cos", "Atan", "Sinh", "Mish", "HardSwish", "Softsign", "Selu", "Celu", "LeakyRelu"), ("elements", unary(("f4", "f4", "f8")))
+    ),
+    **dict.fromkeys(("IsNaN", "ThresholdedRelu"), ("elements", unary(("f4",)))),
+    **dict.fromkeys(("And", "Or", "Xor"), ("elements", binary(("?",)))),
     **dict.fromkeys(("Relu", "Abs", "Neg", "Sign"), ("elements", unary((*SIGNED, "i1")))),
     **dict.fromkeys(("Add", "Sub", "Mul"), ("elements", binary(NUMBERS))),
     **dict.fromkeys(("Div", "Pow"), ("elements", binary(("f4", "f8", "i4", "i8"), 0.5, 2.0))),
@@ -445,7 +450,7 @@ MIXED: dict[str, Kind] = {
     **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax", "LpNormalization"), ("rows", _along)),
     "LayerNormalization": ("rows", _layer_norm),
     "MeanVarianceNormalization": ("rows", _variance),
-    "SoftmaxCrossEntropyLoss": ("rows", _loss),
+    **dict.fromkeys(("SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss"), ("rows", _loss)),
     **dict.fromkeys(("MatMul", "MatMul again"), ("products", _matmul)),
     "Gemm": ("products", _gemm),
     **dict.fromkeys(("Einsum", "Einsum again"), ("products", _einsum)),
@@ -457,6 +462,7 @@ MIXED: dict[str, Kind] = {
     "AveragePool": ("pools", pooled()),
     "AveragePool with pads": ("pools", pooled(count_include_pad=1)),
     "LpPool": ("pools", pooled(p=1)),
+    "GlobalLpPool": ("pools", lambda d: node(d.normal(2, d.extent(32), d.extent(20), d.extent(20)), p=int(d.one(1, 2)))),
     "MaxRoiPool": (
         "pools",
         lambda d: node(d.normal(1, 32, 30, 30), d.near(0, 29, 20, 5) * np.array([0, 1, 1, 1, 1], np.float32), pooled_shape=[6, 6]),

@@ -133,8 +133,8 @@ def test_a_copy_is_arranged_by_the_names_that_its_first_reader_gives_its_axes() 
     t[p, q] = u64(a[p, q // 14]) for p in 0..M, q in 0..M
     u[i, j] = if j >= 1 and j - 1 < M then sum(k in 0..M) t[j - 1, k] * u64(a[k, i]) else 3 for i in 0..N, j in 0..K
     y[j]    = sum(i) u[i, j]"""
-    sizes = {"K": 40, "M": 40, "N": 3}
-    program = operator("a: f32[M, N], s: u64[K]) -> (y: u64[K])", body, sizes)
+    sizes = {"K": 40, "M": 40, "N": 3, "W": 40}
+    program = operator("a: f32[M, W], s: u64[K], n: u64[N]) -> (y: u64[K])", body, sizes)
     schedule = schedule_of(program)
     assert any(d.name == "pack" for d in schedule.directives)
     assert_same(program, proven(program, schedule), sizes)

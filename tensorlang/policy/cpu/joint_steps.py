@@ -140,7 +140,7 @@ def _fits(d: Deriver, m: Definition, members: Sequence[Definition], count: int) 
     """Tell whether a tensor may be one of those members: with steps, the conditions of which are about steps alone, or a point of the steps
     of all; read by lanes of points, and reading others at its own points."""
     (tensor, *others), points = m.tensors, m.axes[-count:]
-    if others or tensor.name in d.separate or d.layouts.keys() & {tensor.name, *definition_reads(m)}:
+    if others or d.layouts.keys() & {tensor.name, *definition_reads(m)}:
         return False
     box = members[0].tensors[0].shape[-count:]
     same = (affine.same(x, y) for x, y in zip(tensor.shape[-count:], box, strict=False))
@@ -258,7 +258,7 @@ def derive_joint_steps(d: Deriver, group: FusionGroup) -> bool:
 
 def _offsets(d: Deriver, nest: JointSteps) -> dict[str, int] | None:
     """Return how many steps each tensor with steps runs behind, so that it reads the latest that are there; None where there is no such
-    number, or an order is illegal."""
+    number, or only one of most steps, or an order is illegal."""
     heads = [group[0] for group in _components(d, nest.stepped())]
     zero = {m.tensors[0].name: 0 for m in heads}
     before = d.schedule
@@ -275,6 +275,8 @@ def _offsets(d: Deriver, nest: JointSteps) -> dict[str, int] | None:
         if any(n is None for n in behind):
             return None
         found[target] = max((n for n in behind if n is not None), default=0)
+    if 2 * max(found) >= (extents(heads[0])[heads[0].axes[0]] or OPEN_EXTENT):
+        return None  # Most steps would be kept all the same.
     offsets = {m.tensors[0].name: n for m, n in zip(heads, found, strict=True)}
     if any(found):
         before = d.schedule

@@ -322,9 +322,19 @@ class _Prover:
             place = self.index(e, around)
             last = affine.sub(affine.sub(extent, sets.Int(width if axis == len(index) - 1 else 1)), place)
             for side, claim in (("below", place), ("beyond", last)):
-                if not self.nonnegative(claim, around):
+                if not self.nonnegative(claim, around) and not self.nonnegative(claim, self._as_before(e, around)):
                     shape = show_buffer(around.env.buffers[buffer])
                     _fail(f"`{show_index(e)}` is not proven not to lie {side} `{shape}` in `{_shown(what)}`")
+
+    def _as_before(self, e: loops.Index, around: _Around) -> _Around:
+        """Return what is known where sums and products of data in `e`, which cannot wrap here, are what they were when nothing said so: a
+        check of `ids[q] + 1` is one of the number after `ids[q]` once that is checked, too."""
+        for value in (part for data in _data(e) for part in walk(data) if isinstance(part, loops.Binary | loops.Unary | loops.Cast)):
+            if (dtype := dtype_of(value, around.env)).is_integer:
+                before, now = self._names.get(self._of_any_value(value, dtype, around)), self._exact(value, around)
+                if before is not None and before.name in around.scope.bounds and now is not None and now != before:
+                    around = self.assuming(sets.Compare("==", before, now), around)
+        return around
 
     def index(self, e: loops.Index, around: _Around) -> Expr:
         """Return `e` over the names in scope, proven to stay in 64 bits on the way."""
@@ -379,16 +389,20 @@ class _Prover:
         exact = self._exact(e, around)
         if exact is not None:
             return exact
-        dtype = dtype_of(e, around.env)
-        low, high = _limits(dtype)
         element = self._element(e, around) if isinstance(e, loops.Load) else None
         if element is not None:
             return self._named((e, self._versions(e, around)), *element)
-        if high >= _REACH - 1:
-            wide = self._named((e, self._versions(e, around)), None, None)
-            self._wide.add(wide.name)
-            return wide
-        return self._named((e, self._versions(e, around)), sets.Int(low), sets.Int(high))
+        key, low, high, _ = self._of_any_value(e, dtype_of(e, around.env), around)
+        name = self._named(key, low, high)
+        if low is None:
+            self._wide.add(name.name)
+        return name
+
+    def _of_any_value(self, e: loops.Expr, dtype: DType, around: _Around) -> tuple[object, Expr | None, Expr | None, Chosen]:
+        """Return by what the name is found of an integer of which nothing but its type is known."""
+        low, high = _limits(dtype)
+        key = (e, self._versions(e, around))
+        return (key, None, None, ()) if high >= _REACH - 1 else (key, sets.Int(low), sets.Int(high), ())
 
     def _exact(self, e: loops.Expr, around: _Around) -> Expr | None:
         match e:

@@ -125,6 +125,17 @@ def test_indices_from_data_that_nothing_keeps_inside(body: str) -> None:
     assert "`x: f32[N]`" in refusal(GATHER, body)
 
 
+@pytest.mark.parametrize("dtype", ["i64", "i32"])
+def test_sums_of_data_that_are_checked_before_their_parts_are(dtype: str) -> None:
+    numbers = (f"i64(ids[q] + 1_{dtype})", "i64(ids[q])")
+    checks = [f"require {n} >= 0_i64 and {n} < index(N) else 1" for n in numbers]
+    reads = "y[q] = {}".format(" * ".join(f"x[value({n})]" for n in numbers))
+    header = f"(N, Q)(x: f32[N], ids: {dtype}[Q], out y: f32[Q])"
+    for order in (checks, checks[::-1]):
+        prove(header, f"for q in 0 .. Q {{ {chr(10).join([*order, reads])} }}")
+    assert f"x[value(i64(ids[q] + 1_{dtype}))]" in refusal(header, f"for q in 0 .. Q {{ {checks[1]}\n{reads} }}")
+
+
 def test_a_remainder_of_nothing_is_zero() -> None:
     at = "ids[q] % index(2*N - 2)"
     read = f"for q in 0 .. Q {{ y[q] = x[value(min({at}, index(2*N - 2) - {at}))] }}"

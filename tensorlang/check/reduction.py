@@ -321,12 +321,13 @@ def _component_types(
     if all(d is None for d in out) and not any(isinstance(v, Val) for v in lifted):
         if node.acc:
             return list(_accumulators(ctx, scope, node, out))
+        dtype = "f32" if any(isinstance(v, Num) and isinstance(v.value, float) for v in lifted) else "i64"
         raise error(
             "T0117",
             "the terms of this reduction have no type: they are only numbers",
             node.span,
             "which type?",
-            help=f"cast the body: `i64(1)`, or name the accumulator: `{reducer.name}[i64](k) …`",
+            help=f"cast the body: `{dtype}(1)`, or name the accumulator: `{reducer.name}[{dtype}](k) …`",
         )
     return out
 

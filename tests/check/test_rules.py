@@ -378,6 +378,11 @@ def test_the_terms_of_a_reduction_that_are_numbers_take_the_type_of_its_accumula
     assert (found.code, found.help) == ("T0117", "cast the body: `i64(1)`, or name the accumulator: `prod[i64](k) …`")
 
 
+def test_terms_that_are_numbers_with_a_point_are_asked_for_a_type_that_has_one() -> None:
+    (found,) = mistakes("op f(x: f32[N]) -> (y: f32) {\n y = sum(i in 0..N) 1.0\n}")
+    assert (found.code, found.help) == ("T0117", "cast the body: `f32(1)`, or name the accumulator: `sum[f32](k) …`")
+
+
 def test_a_recurrence_of_numbers_alone_is_asked_for_a_type_that_fits_the_result() -> None:
     (found,) = mistakes("op f(x: f64[N]) -> (y: f64[N]) {\n s[0] = 1\n s[i] = sum(k in 0..i) s[k]   for i in 1..N\n y[i] = s[i] * x[i]\n}")
     assert (found.code, found.help) == ("T0117", "cast one: `s[0] = f64(1)`")

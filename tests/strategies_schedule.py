@@ -233,6 +233,10 @@ class Case:
     layouts: Mapping[str, Storage] = field(default_factory=dict)
     """How the caller stores inputs and results that are not row-major."""
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Print no nodes of programs, as hypothesis would."""
+        printer.text(str(self))
+
     def __str__(self) -> str:
         layouts = "".join(f"{n} stored as [{', '.join(map(notation.show, s.dims))}]\n" for n, s in self.layouts.items())
         return f"{show(self.program)}\nsizes {self.sizes}\n{layouts}{self.schedule}"

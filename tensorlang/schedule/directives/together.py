@@ -159,6 +159,14 @@ def _check(directive: syntax.Directive, part: Stage, count: int) -> None:
         raise error("S0205", title, directive.span, help=f"its loops are {', '.join(part.loops) or 'none'}")
     if part.cuts or part.distributed & {"", *part.loops[:count]}:
         raise error("S0205", f"`{part.name}` has several copies of its loops, which cannot be shared", directive.span)
+    if not _within(part, count):
+        title = f"no statement of `{part.name}` is in all of {', '.join(f'`{loop}`' for loop in part.loops[:count])}"
+        raise error("S0205", title, directive.span, help="share fewer loops, or order them first")
+
+
+def _within(part: Stage, count: int) -> frozenset[str]:
+    """Return the statements that are in all of the first loops of a stage."""
+    return frozenset.intersection(*(part.members[loop] for loop in part.loops[:count]))
 
 
 def _check_marks(
@@ -226,7 +234,7 @@ def _joined(parts: list[Stage], shared: Mapping[str, Mapping[str, str]], count: 
 
 def _in_order(parts: Sequence[Stage], count: int) -> Iterator[StatementInfo]:
     """Yield the statements of all parts: those before the loops that they are to share, those in these loops, and those after them."""
-    within = [frozenset.intersection(*(part.members[loop] for loop in part.loops[:count])) for part in parts]
+    within = [_within(part, count) for part in parts]
     for phase in range(3):
         for part, inside in zip(parts, within, strict=True):
             first = next(k for k, s in enumerate(part.statements) if s.name in inside)

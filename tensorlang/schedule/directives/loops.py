@@ -292,7 +292,8 @@ def check_placed(state: State, placement: Placement) -> None:
     """Raise CompileError S0207 where loops of what is computed inside other loops have more iterations there than they may."""
     for said in state.about_loops.of(AtMost):
         loop, most = said.about, said.what.most
-        extent = common_extent([nest for nest in placement.placed.nests.values() if loop in nest.loops and nest.extent(loop) != 0], loop)
+        nests = [nest for nest in placement.placed.nests.values() if loop in nest.loops and nest.extent(loop) != 0]
+        extent = common_extent(nests, loop) if nests else 0
         if extent is None or extent > most:
             title = f"`{loop}` has {extent or 'no constant number of'} iterations here; there are at most {most} {said.what.what} for it"
             raise error("S0207", title, said.directive.span, help=split_first(loop, min(most, 256 if said.what.what == "threads" else 16)))

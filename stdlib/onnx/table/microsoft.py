@@ -11,7 +11,7 @@ from stdlib.onnx.site import Item, Result, Rule, Site
 from stdlib.onnx.table.contract import conv, conv_transpose, convolution_of, gemm, product
 from stdlib.onnx.table.elementwise import cast, dropout
 from stdlib.onnx.table.entry import microsoft, undefined
-from stdlib.onnx.table.moving import joined, slice_axis, transposed
+from stdlib.onnx.table.moving import slice_axis, transposed
 from stdlib.onnx.table.normalise import layer_normalised, rms_norm
 from stdlib.onnx.table.reducing import reduced
 from stdlib.onnx.table.spectral import transform
@@ -271,11 +271,11 @@ def complex_product(conjugate: bool) -> Rule:
         a, b = n.arg(0), n.arg(1)
         if a.shape[-1:] != (2,) or b.shape[-1:] != (2,):
             raise n.wrong(f"no complex numbers in the shapes {list(a.shape)} and {list(b.shape)}")
-        parts = [n.view(slice_axis(n, v, len(v.shape) - 1, k, 1), v.shape[:-1]) for v in (a, b) for k in (0, 1)]
+        real, imaginary = (slice_axis(n, b, len(b.shape) - 1, k, 1) for k in (0, 1))
         if conjugate:
-            parts[3] = n.op("map", parts[3], f="negate")
-        both = [n.op(f"rotate_{which}", *parts) for which in ("first", "second")]
-        return joined(n, tuple(n.view(v, (*v.shape, 1)) for v in both), len(both[0].shape))
+            imaginary = n.op("map", imaginary, f="negate")
+        product = n.op("rotate_pairs", n.view(a, (*a.shape[:-1], 1, 2)), real, imaginary)
+        return n.view(product, (*product.shape[:-2], 2))
 
     return rule
 

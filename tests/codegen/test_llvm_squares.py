@@ -78,9 +78,9 @@ def test_a_store_between_the_copies_is_seen() -> None:
 
 @pytest.mark.parametrize("column", ["max(0, i - 1)", "min(i, 2)", "(i + 1) % 4", "i // 2"])
 def test_columns_that_are_neighbours_in_some_copies_alone_are_read_one_by_one(column: str) -> None:
-    body = f"""func f()(x: i8[4, 5], out y: i8[4, 4]) {{
+    body = f"""func f()(x: i8[4, 9], out y: i8[4, 4]) {{
         for i in 0 .. 4 unroll 4 {{ for j in 0 .. 4 vector 4 {{ y[i, j] = x[j, {column}] }} }} }}"""
-    x, y = np.arange(20, dtype=np.int8).reshape(4, 5), np.zeros((4, 4), np.int8)
+    x, y = np.arange(36, dtype=np.int8).reshape(4, 9), np.zeros((4, 4), np.int8)
     assert run_native(parse(body), {}, {"x": x, "y": y}, host()) == 0
     places = {"max": [0, 0, 1, 2], "min": [0, 1, 2, 2], "(i ": [1, 2, 3, 0], "i /": [0, 0, 1, 1]}[column[:3]]
     np.testing.assert_array_equal(y, x[:, places].T)

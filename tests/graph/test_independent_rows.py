@@ -145,6 +145,7 @@ MIXED: dict[str, tuple[dict[str, Any], str]] = {
         },
         "(softmax): `m[0]` reads `x[0, 0]` and `x[5, 0]`",
     ),
+    "sums over the batch": ({"nodes": [node("CumSum", ["x", "a"], ["y"])], "a": np.int64(0)}, "which are of rows 0 and 1"),
     "a scale of the whole batch": (
         {"nodes": [node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]), node("DequantizeLinear", ["q", "s", "z"], ["y"])]},
         "which are of rows 0 and 1",
@@ -160,10 +161,6 @@ def test_an_element_that_reads_two_rows_is_named(case: str) -> None:
 
 
 UNPROVEN: dict[str, tuple[dict[str, Any], str]] = {
-    "sums over the batch": (
-        {"nodes": [node("CumSum", ["x", "a"], ["y"])], "a": np.int64(0)},
-        "`c[1, 0, 0]`, of row 1, reads `y[0, 0, 0]`, of row 0",
-    ),
     "the rows in reverse": (
         {"nodes": [node("Slice", ["x", "a", "e", "z", "a"], ["y"])], "a": ints(-1), "e": ints(-(2**31)), "z": ints(0)},
         "`y[0, 0, 0]`, of row 0, reads `x[1, 0, 0]`, of row 1",

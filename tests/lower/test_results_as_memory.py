@@ -47,7 +47,7 @@ APART = {
         y[i, j] = u[N - 1 - i, j]""",
     "neighbours": """
         u[i, j] = a[i, j] + u[i - 1, j | 0]
-        y[i, j] = u[i, j] + u[i - 1, j | 0]""",
+        y[i, j] = u[i, j] + u[i - 1, j - 1 | 0]""",
     "two steps": """
         u[0, i, j] = a[i, j]
         u[t, i, j] = u[t - 1, i - 1, j | 0] + u[t - 1, i + 1, j | 0] for t in 1..3, i in 0..N, j in 0..N

@@ -130,7 +130,7 @@ def _is_windowed(d: Deriver, definition: Definition) -> bool:
 
 
 def _span(d: Deriver, name: str, reach: Mapping[str, tuple[int, int]]) -> tuple[int, int] | None:
-    """Return which rows of a tensor, about a row of the strip, its readers need; None where these are not a few."""
+    """Return which rows of a tensor, about a row of the strip, its readers need; None where these are not a few, or none."""
     found: list[tuple[int, int]] = []
     for reader in (x for x in d.program.definitions if x.tensors[0].name in {*reach} - {name} and name in definition_reads(x)):
         low, high = reach[reader.tensors[0].name]
@@ -139,7 +139,7 @@ def _span(d: Deriver, name: str, reach: Mapping[str, tuple[int, int]]) -> tuple[
             if not distances:
                 return None
             found.append((low + min(distances), high + max(distances)))
-    return min(low for low, _ in found), max(high for _, high in found)
+    return (min(low for low, _ in found), max(high for _, high in found)) if found else None
 
 
 def _distances(reader: Definition, read: Read) -> Iterator[int]:

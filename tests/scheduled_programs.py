@@ -65,6 +65,13 @@ def declared(module: Module, operator: str, **sizes: int) -> Program:
     return instantiate(module, operator, args, {}, {p.name: p.name for p in declaration.params if p.kind == "size"}, symbolic=not sizes)
 
 
+def operator(signature: str, body: str, sizes: dict[str, int] | None = None) -> Program:
+    """Return the program of `op f(SIGNATURE { BODY }`, of these sizes, or of any."""
+    module = load_module(parse(Source("f.tl", f"op f({signature} {{\n{body}\n}}")))
+    args = [argument(p, sizes or {}) for p in module.operators["f"].params]
+    return instantiate(module, "f", args, symbolic=sizes is None)
+
+
 def argument(param: sx.Param, sizes: Mapping[str, int]) -> ArgType:
     assert isinstance(param.type, sx.TensorType)
     dims: list[int | str] = []

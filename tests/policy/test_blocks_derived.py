@@ -7,18 +7,15 @@ from dataclasses import replace
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from scheduled_programs import argument, assert_same, legal, loops
+from scheduled_programs import assert_same, legal, loops, operator
 
 from codegen.loops.nodes import Alloc, For
 from codegen.loops.walk import walk
-from tensorlang.check.instantiate import instantiate
-from tensorlang.check.module import load_module
-from tensorlang.diagnostics import CompileError, Source
+from tensorlang.diagnostics import CompileError
 from tensorlang.policy.cpu.derive import derive
 from tensorlang.policy.machine import Machine
 from tensorlang.schedule.block import block
 from tensorlang.schedule.check import proven
-from tensorlang.syntax.parse import parse
 from tensorlang.syntax.printer import show
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.prove import prove
@@ -26,12 +23,6 @@ from tensorlang.tensor.prove import prove
 WIDE = Machine(target="cpu", threads=1)
 NARROW = Machine(target="cpu", vector_bytes=16, vector_registers=16, threads=1)
 TWO = replace(NARROW, threads=2)
-
-
-def operator(signature: str, body: str, sizes: dict[str, int] | None = None) -> Program:
-    module = load_module(parse(Source("f.tl", f"op f({signature} {{\n{body}\n}}")))
-    args = [argument(p, sizes or {}) for p in module.operators["f"].params]
-    return instantiate(module, "f", args, symbolic=sizes is None)
 
 
 def directives(program: Program, machine: Machine = NARROW) -> list[str]:

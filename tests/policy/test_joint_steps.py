@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from scheduled_programs import argument, assert_same, loops
+from scheduled_programs import assert_same, loops, operator
 
 from codegen.loops.nodes import Alloc
 from codegen.loops.walk import walk
-from tensorlang.check.instantiate import instantiate
-from tensorlang.check.module import load_module
-from tensorlang.diagnostics import Source
 from tensorlang.policy.cpu import joint_steps
 from tensorlang.policy.cpu.derive import derive
 from tensorlang.policy.machine import Machine
 from tensorlang.schedule.check import proven
-from tensorlang.syntax.parse import parse
 from tensorlang.syntax.printer import show
 from tensorlang.tensor.nodes import Program
 
@@ -25,12 +21,6 @@ MACHINE = Machine(target="cpu", threads=1)
 def far(monkeypatch: pytest.MonkeyPatch) -> None:
     """No cache is near enough for states."""
     monkeypatch.setattr(joint_steps, "NEAREST_BYTES", 0)
-
-
-def operator(signature: str, body: str, sizes: dict[str, int] | None = None) -> Program:
-    module = load_module(parse(Source("f.tl", f"op f({signature} {{\n{body}\n}}")))
-    args = [argument(p, sizes or {}) for p in module.operators["f"].params]
-    return instantiate(module, "f", args, symbolic=sizes is None)
 
 
 def directives(program: Program) -> list[str]:

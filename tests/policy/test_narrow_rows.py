@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from scheduled_programs import argument, assert_same
+from scheduled_programs import assert_same, operator
 
-from tensorlang.check.instantiate import instantiate
-from tensorlang.check.module import load_module
-from tensorlang.diagnostics import Source
 from tensorlang.policy.cpu.derive import derive
 from tensorlang.policy.machine import Machine
 from tensorlang.schedule.check import proven
-from tensorlang.syntax.parse import parse
 from tensorlang.syntax.printer import show
 from tensorlang.tensor.nodes import Program
 
 MACHINE = Machine(target="cpu", threads=2)
-
-
-def operator(signature: str, body: str, sizes: dict[str, int]) -> Program:
-    module = load_module(parse(Source("f.tl", f"op f({signature} {{\n{body}\n}}")))
-    return instantiate(module, "f", [argument(p, sizes) for p in module.operators["f"].params])
 
 
 def directives(program: Program) -> list[str]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scheduled_programs import argument, assert_same, loops
+from scheduled_programs import argument, assert_same, loops, operator
 
 from codegen.loops.printer import show as show_loops
 from tensorlang.artifact import DERIVED_FIRST, DERIVED_PLAIN
@@ -27,12 +27,6 @@ from tensorlang.tensor.prove import prove
 
 WIDE = Machine(target="cpu", threads=1)
 NARROW = Machine(target="cpu", vector_bytes=16, vector_registers=16, threads=2)
-
-
-def operator(signature: str, body: str, sizes: dict[str, int] | None = None) -> Program:
-    module = load_module(parse(Source("f.tl", f"op f({signature} {{\n{body}\n}}")))
-    args = [argument(p, sizes or {}) for p in module.operators["f"].params]
-    return instantiate(module, "f", args, symbolic=sizes is None)
 
 
 def directives(program: Program, machine: Machine = WIDE) -> list[str]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scheduled_programs import argument, assert_same
+from scheduled_programs import argument, assert_same, operator
 
 import tensorlang as tl
 from tensorlang.check.instantiate import instantiate
@@ -30,12 +30,6 @@ SWEEPS = """
     u[t, i, j] = (u[t, i - 1, j + 1] + u[t, i - 1, j] + u[t, i, j - 1] + u[t - 1, i, j + 1] + u[t - 1, i + 1, j]) / 5.0
         for t in 1..9, i in 1..N-1, j in 1..N-1
     y[i, j]    = u[8, i, j]"""
-
-
-def operator(signature: str, body: str, sizes: dict[str, int] | None = None) -> Program:
-    module = load_module(parse(Source("f.tl", f"op f({signature} {{\n{body}\n}}")))
-    args = [argument(p, sizes or {}) for p in module.operators["f"].params]
-    return instantiate(module, "f", args, symbolic=sizes is None)
 
 
 def directives(program: Program, machine: Machine = WIDE) -> list[str]:

@@ -69,17 +69,19 @@ def test_sizes_known_when_compiling_give_the_same_results():
     assert_same(program, proven(program, found.schedule), {})
 
 
+ACROSS = """
+op nt(a: f32[M, K], b: f32[N, K]) -> (y: f32[M, N]) { y[i, j] = sum(k) a[i, k] * b[j, k] }
+schedule nt for cpu {
+    split j by 32 -> jo, ji
+    order jo, i, k, ji
+    pack b as [jo, k, ji]
+}
+"""
+
+
 @pytest.mark.parametrize("inner", [40, 7], ids=["long rows", "rows shorter than a square"])
 def test_a_copy_whose_vectors_lie_across_what_it_reads_is_made_in_squares(inner):
-    text = """
-    op nt(a: f32[M, K], b: f32[N, K]) -> (y: f32[M, N]) { y[i, j] = sum(k) a[i, k] * b[j, k] }
-    schedule nt for cpu {
-        split j by 32 -> jo, ji
-        order jo, i, k, ji
-        pack b as [jo, k, ji]
-    }
-    """
-    found, _ = legal(text)
+    found, _ = legal(ACROSS)
     program = declared(found.module, "nt", M=3, K=inner, N=70)
     plan = proven(program, found.schedule)
     copy = show_tree(plan.placed).split("y.jo")[0]
@@ -88,15 +90,7 @@ def test_a_copy_whose_vectors_lie_across_what_it_reads_is_made_in_squares(inner)
 
 
 def test_a_copy_of_open_sizes_that_lies_across_what_it_reads_is_made_in_squares():
-    text = """
-    op nt(a: f32[M, K], b: f32[N, K]) -> (y: f32[M, N]) { y[i, j] = sum(k) a[i, k] * b[j, k] }
-    schedule nt for cpu {
-        split j by 32 -> jo, ji
-        order jo, i, k, ji
-        pack b as [jo, k, ji]
-    }
-    """
-    found, plan = legal(text)
+    found, plan = legal(ACROSS)
     copy = show_tree(plan.placed).split("y.jo")[0]
     assert "vector b.pack.jit" in copy and "unroll b.pack.kt" in copy
     for k in (0, 7, 40):

@@ -87,12 +87,13 @@ def _derive_inside(d: Deriver, group: FusionGroup) -> None:
 
 
 def _derive_group(d: Deriver, group: FusionGroup) -> None:
-    joined = {id(m) for m in group.members if not (d.plain or group.joint or recurs(d.program, m)) and is_joined(d, m)}
     if group.joint:
         if not derive_joint_steps(d, group):
             for head in group.members:
                 _derive_group(d, FusionGroup(head, (head,), len(head.axes)))
-    elif joined:
+        return
+    joined = {id(m) for m in group.members if not d.plain and not recurs(d.program, m) and is_joined(d, m)}
+    if joined:
         for member in (m for m in group.members if id(m) not in joined):
             _one(d, member)
     elif group.fused:

@@ -13,6 +13,9 @@ lane, so that each row begins with a cell of its own:
     acc [24][7], read and written 7 lanes at a time              ->   acc [24][8]: 24 cells of <8 x float>
 
 Nobody reads what is added, so writes need no mask there.
+
+Loops are proven to stay inside their buffers, so a copy of an unrolled loop that names an element beyond the cells stands where code never
+comes: what it reads is poison, and it writes nothing.
 """
 
 from __future__ import annotations
@@ -42,7 +45,7 @@ def _held(state: State, storage: Registers, poly: Poly, scope: Scope) -> Value:
     stride, offset = _place(b, storage, poly, scope)
     cells = state.cells[storage.uid]
     if storage.private_lanes:
-        return Value(storage.dtype, cells[offset], storage.private_lanes)
+        return Value(storage.dtype, cells[offset] if storage.has(offset) else "poison", storage.private_lanes)
     if stride == 0:
         return Value(storage.dtype, _element(b, storage, cells, offset))
     assert scope.lanes is not None
@@ -57,6 +60,8 @@ def write(state: State, storage: Registers, poly: Poly, value: Value, scope: Sco
         value = unary(b, "neg", value)
     stride, offset = _place(b, storage, poly, scope)
     cells = state.cells[storage.uid]
+    if stride == 0 and not storage.has(offset):
+        return
     if storage.private_lanes:
         cells[offset] = _masked(b, splat(b, value, storage.private_lanes), cells[offset], scope)
         return
@@ -136,6 +141,8 @@ def _place(b: Builder, storage: Registers, poly: Poly, scope: Scope) -> tuple[in
 
 
 def _element(b: Builder, storage: Registers, cells: list[str], place: int) -> str:
+    if not storage.has(place):
+        return "poison"
     cell, lane = storage.find(place)
     if storage.size(cell) == 1:
         return cells[cell]
@@ -151,15 +158,15 @@ def _put(b: Builder, storage: Registers, cells: list[str], place: int, value: Va
 
 
 def _gathered(b: Builder, storage: Registers, cells: list[str], places: list[int]) -> str:
-    """Return the elements at `places` as a vector; those beyond the buffer are poison."""
+    """Return the elements at `places` as a vector."""
     whole = _whole_cells(storage, places)
     if whole is not None:
         return _joined(b, storage, [cells[c] for c in whole], storage.size(whole[0]))
     text = "poison"
     element = scalar_type(storage.dtype)
     for lane, place in enumerate(places):
-        if 0 <= place < storage.cell_starts[-1]:
-            part = _element(b, storage, cells, place)
+        part = _element(b, storage, cells, place)
+        if part != "poison":
             text = b.pure(f"insertelement {of_lanes(element, len(places))} {text}, {element} {part}, i64 {lane}")
     return text
 
@@ -176,7 +183,7 @@ def _scattered(b: Builder, storage: Registers, cells: list[str], places: list[in
             cells[cell] = b.pure(f"shufflevector {value.typed}, {value.type} poison, <{size} x i32> <{order}>")
         return
     for lane, place in enumerate(places):
-        if 0 <= place < storage.cell_starts[-1]:
+        if storage.has(place):
             part = b.pure(f"extractelement {value.typed}, i64 {lane}")
             _put(b, storage, cells, place, Value(value.dtype, part))
 
@@ -184,7 +191,7 @@ def _scattered(b: Builder, storage: Registers, cells: list[str], places: list[in
 def _whole_cells(storage: Registers, places: list[int]) -> list[int] | None:
     """Return the cells that `places` are, in order, or None when they are not whole cells of one size."""
     first, count = places[0], len(places)
-    if count == 1 or not 0 <= first < storage.cell_starts[-1] or places != list(range(first, first + count)):
+    if count == 1 or not storage.has(first) or places != list(range(first, first + count)):
         return None
     cell, lane = storage.find(first)
     size = storage.size(cell)

@@ -51,6 +51,10 @@ class Registers:
     def dtype(self) -> DType:
         return self.buffer.dtype
 
+    def has(self, place: int) -> bool:
+        """Tell whether any cell has element `place`."""
+        return 0 <= place < self.cell_starts[-1]
+
     def find(self, place: int) -> tuple[int, int]:
         """Return which cell element `place` is in, and where in it."""
         cell = bisect_right(self.cell_starts, place) - 1

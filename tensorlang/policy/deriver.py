@@ -122,11 +122,12 @@ def _rounded(n: int) -> int:
 
 
 def sampled(d: Deriver, at: Mapping[str, int] | None) -> Deriver:
-    """Return the state with samples in place of open sizes."""
+    """Return the state with samples in place of open sizes. Where more reductions would get tensors of their own for the samples than do
+    for all sizes, directives for the one program would make no sense for the other: the sizes stay open."""
     to = {name: Int(n) for name, n in samples_of(d.program, at or {}).items()}
-    if not to:
-        return d
     program = substitute_sizes(d.program, to)
+    if not to or lift(program) != program:
+        return d
     opened: dict[str, int] = {}
     for before, after in zip(d.program.definitions, program.definitions, strict=True):
         known, name = extents(before), before.tensors[0].name

@@ -139,6 +139,8 @@ def test_rows_in_registers_that_end_in_a_shorter_vector(count: int) -> None:
         "alloc t: f32[16] heap for i in 0 .. 16 { t[i] = x[i] } for i in 0 .. 16 vector 16 { y[i] = t[15 - i] }",
         "for o in 0 .. 4 unroll 4 { if index(o) < index(N) { y[o] = x[o] } }",
         "for o in N .. 8 unroll 8 { y[o] = x[o] }",
+        """if index(N) <= index(2) { alloc t: f32[2] registers
+            for o in 0 .. N unroll 3 { t[o] = x[o] } for o in 0 .. N unroll 3 { y[o] = t[o] } }""",
         "prefetch x[3] locality 3 for i in 0 .. 16 vector 16 { prefetch write y[2*i] locality 2 y[i] = 1.0_f32 }",
         "for i in 0 .. 16 vector 16 { y[i] = f32(index(i * N)) }",
         "for i in 0 .. 16 vector 16 { y[i] = x[i] stream }",

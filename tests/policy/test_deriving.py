@@ -32,6 +32,16 @@ def test_single_numbers_between_tensors_are_scheduled_like_all_else(text: str, s
     assert_same(program, proven(program, derive(program, Machine(target="cpu"))), sizes)
 
 
+def test_samples_are_not_used_where_they_would_give_more_sums_a_tensor_of_their_own() -> None:
+    text = """op f(x: f32[N, 1], ids: u8[M] in 0..N) -> (y: f32[M, M]) where N >= 1 {
+        y[i, j] = max(k in 0..M) x[ids[i], ids[i] | clamp]
+    }"""
+    program = declared(load_module(parse(Source("f.tl", text))), "f")
+    schedule = derive(program, Machine(target="cpu"), at={"N": 2, "M": 3})
+    assert schedule == derive(program, Machine(target="cpu"))
+    proven(program, schedule)
+
+
 @pytest.mark.parametrize("second", ["min(k) (a[i, k] + b[j, k])", "sum(k) a[k, i] * b[j, k]", "sum(k) a[i, k] * b[k, j]"])
 def test_a_tensor_is_copied_once_in_each_order_in_which_sums_read_it(second: str) -> None:
     text = "op f(a: f32[24, 24], b: f32[24, 24]) -> (y: f32[24, 24], z: f32[24, 24]) {\n"

@@ -54,7 +54,6 @@ class Binder:
     attrs: dict[str, Value] = field(default_factory=dict)
     packs: frozenset[str] = frozenset()
     each_sizes: frozenset[str] = frozenset()
-    invented: list[str] = field(default_factory=list)
     context: px.Cond = px.TRUE
 
     def length(self, name: str) -> int:

@@ -72,8 +72,9 @@ def checked(module: Module) -> Checked:
     what of them was not checked."""
     examined = [examine(module, name) for name in module.operators if name in module.declared]
     called = {n.name for o in module.operators.values() for c in o.clauses for n in descendants(c) if isinstance(n, sx.Apply)}
-    out = [problem for found in examined for problem in found.problems]
-    out += [problem for name in sorted(module.declared - called) for problem in unbound_sizes(module.operators[name])]
+    unbound = {name: list(unbound_sizes(module.operators[name])) for name in sorted(module.declared - called)}
+    out = [problem for found in examined for problem in found.problems if problem.code != "R0210" or not unbound.get(found.operator)]
+    out += [problem for problems in unbound.values() for problem in problems]
     out += [problem for name in module.reducers if name in module.declared_reducers for problem in _laws(module, name)]
     return Checked(tuple(without_repetition(out)), tuple(e for e in examined if not e.problems and (e.assumed or e.unchecked)))
 
@@ -398,6 +399,8 @@ class _StandIn:
                 return affine.add(self.extent(lhs, position), self.extent(rhs, position))
             case sx.Binary("-", lhs, rhs):
                 return affine.sub(self.extent(lhs, position), self.extent(rhs, position))
+            case sx.Binary("//" | "%" as op, lhs, rhs) if (by := affine.constant(self.extent(rhs, position)) or 0) > 0:
+                return (affine.floor if op == "//" else affine.mod)(self.extent(lhs, position), by)
             case sx.Binary("*", lhs, rhs) if (whole := affine.mul(self.extent(lhs, position), self.extent(rhs, position))) is not None:
                 return whole
             case _:

@@ -10,10 +10,11 @@ Lengths are integers or unknown; what is known of them are equations:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from tensorlang.check.problems import counted, error, labelled
+from tensorlang.check.types import CONSTANTS
 from tensorlang.check.walk import descendants, repeated_names
 from tensorlang.diagnostics import NOWHERE, Span
 from tensorlang.syntax import nodes as sx
@@ -242,18 +243,37 @@ def constrain(
 
 def dimension_names(operator: sx.Operator) -> Iterator[tuple[str, bool]]:
     """Yield (size variable, is a pack) of everything the parameters and results of an operator introduce as sizes."""
+    attrs = {p.name for p in operator.params if p.kind == "attr"}
     for param in operator.params:
         if param.kind == "size":
             yield param.name, param.pack
         elif isinstance(param.type, sx.TensorType):
             for dim in param.type.dims or ():
-                yield from _introduced(dim)
+                yield from _introduced(dim, attrs)
 
 
-def _introduced(dim: sx.Node) -> Iterator[tuple[str, bool]]:
+def linear_names(dim: sx.Node) -> Iterator[str]:
+    """Yield the names that a dimension may tell, a sum of products: `M + 1`, `2*N + K`. Neither a square nor what stands under
+    `//` or `%` is told."""
+    match dim:
+        case sx.Id(name):
+            yield name
+        case sx.Unary("-" | "+", value):
+            yield from linear_names(value)
+        case sx.Binary("+" | "-", lhs, rhs):
+            yield from linear_names(lhs)
+            yield from linear_names(rhs)
+        case sx.Binary("*", lhs, rhs):
+            sides = [*linear_names(lhs)], [*linear_names(rhs)]
+            yield from (name for side, other in (sides, sides[::-1]) for name in side if name not in other)
+        case _:
+            return
+
+
+def _introduced(dim: sx.Node, attrs: Collection[str]) -> Iterator[tuple[str, bool]]:
     match dim:
         case sx.Broadcast(value):
-            yield from _introduced(value)
+            yield from _introduced(value, attrs)
         case sx.Each(name):
             yield name, True
         case sx.Pack(sx.Id(name)):
@@ -262,8 +282,10 @@ def _introduced(dim: sx.Node) -> Iterator[tuple[str, bool]]:
             yield name, False
         case sx.TupleOf(items):
             for item in items:
-                yield from _introduced(item)
+                yield from _introduced(item, attrs)
         case sx.Apply("sum", (sx.Pack(sx.Id(name)),)):
             yield name, True
+        case sx.Unary() | sx.Binary():
+            yield from ((name, False) for name in linear_names(dim) if name not in attrs and name not in CONSTANTS)
         case _:
             return

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from polyhedral import affine
 from polyhedral.expr import FALSE, TRUE, Cond
 from polyhedral.verdict import Proven
+from tensorlang.check.binder import dims_of
 from tensorlang.check.lint import warning
-from tensorlang.check.packs import dimension_names
+from tensorlang.check.packs import dimension_names, linear_names
 from tensorlang.check.problems import error, labelled
 from tensorlang.check.walk import descendants
 from tensorlang.diagnostics import Diagnostic
@@ -21,38 +22,33 @@ from tensorlang.tensor.nodes import Program
 
 
 def unbound_sizes(operator: sx.Operator) -> Iterator[Diagnostic]:
-    """Yield T0158 for each dimension of several sizes of which more than one stands nowhere else."""
-    composite: list[tuple[sx.Param, sx.TupleOf]] = []
+    """Yield T0158 for each dimension of several sizes of which more than one is told nowhere else."""
+    dims = [(p, d.value if isinstance(d, sx.Broadcast) else d) for p in operator.params for d in dims_of(p)]
+    sizes = {name for name, pack in dimension_names(operator) if not pack}
     known = {p.name for p in operator.params if p.kind != "tensor"}
-    for param in operator.params:
-        if not isinstance(param.type, sx.TensorType):
-            continue
-        for dim in param.type.dims or ():
-            inner = dim.value if isinstance(dim, sx.Broadcast) else dim
-            if isinstance(inner, sx.TupleOf):
-                composite.append((param, inner))
-            else:
-                known |= {n.name for n in descendants(inner) if isinstance(n, sx.Id | sx.Each)}
-    while True:
-        told = {names[0] for _, dim in composite if len(names := _unknown(dim, known)) == 1}
-        if not told:
-            break
+    known |= {n.name for _, dim in dims if not isinstance(dim, _PRODUCTS) for n in descendants(dim) if isinstance(n, sx.Id | sx.Each)}
+    mixed = [(param, dim, told) for param, dim in dims if isinstance(dim, _PRODUCTS) for told in (_told(dim) & sizes,)]
+    while told := {name for _, _, names in mixed if len(names - known) == 1 for name in names} - known:
         known |= told
-    for param, dim in composite:
-        names = _unknown(dim, known)
-        if len(names) > 1 and param.default is None:
-            listed = " and ".join(f"`{n}`" for n in names)
-            same = next((c for w in operator.where for c in _equal_to(w, names)), None)
-            help = f"use the attribute itself: write `{same[1]}` for `{same[0]}`" if same else f"declare one of them: `size {names[0]}`"
-            title = f"no call of `{operator.name}` can tell {listed}"
-            labels = [(dim.span, "a shape says their product alone")]
-            yield labelled("T0158", title, labels, help=help).diagnostics[0]
+    for param, dim, names in mixed:
+        unknown = [n for n in dict.fromkeys(i.name for i in descendants(dim) if isinstance(i, sx.Id)) if n in names - known]
+        if len(unknown) > 1 and param.default is None:
+            listed = " and ".join(f"`{n}`" for n in unknown)
+            same = next((c for w in operator.where for c in _equal_to(w, unknown)), None)
+            help = f"use the attribute itself: write `{same[1]}` for `{same[0]}`" if same else f"declare one of them: `size {unknown[0]}`"
+            what = "product" if isinstance(dim, sx.TupleOf) else "sum" if isinstance(dim, sx.Binary) and dim.op != "*" else "product"
+            labels = [(dim.span, f"a shape says their {what} alone")]
+            yield labelled("T0158", f"no call of `{operator.name}` can tell {listed}", labels, help=help).diagnostics[0]
 
 
-def _unknown(dim: sx.TupleOf, known: set[str]) -> list[str]:
-    if not all(isinstance(item, sx.Id) for item in dim.items):
-        return []
-    return [item.name for item in dim.items if isinstance(item, sx.Id) and item.name not in known]
+_PRODUCTS = (sx.TupleOf, sx.Binary, sx.Unary)
+"""What may have several sizes in one dimension."""
+
+
+def _told(dim: sx.Node) -> set[str]:
+    """Return the sizes that a dimension may tell."""
+    items = dim.items if isinstance(dim, sx.TupleOf) else (dim,)
+    return {name for item in items for name in linear_names(item)}
 
 
 def _equal_to(cond: sx.Node, names: list[str]) -> Iterator[tuple[str, str]]:

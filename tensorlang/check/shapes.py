@@ -10,7 +10,7 @@ from polyhedral import expr as px
 from tensorlang.check import typed
 from tensorlang.check.binder import Binder, args_of, dims_of, pack_names, show_shape, tensor_params, wrong_rank
 from tensorlang.check.bindings import Arg
-from tensorlang.check.packs import dimension_names
+from tensorlang.check.packs import dimension_names, linear_names
 from tensorlang.check.problems import NeedsStatic, did_you_mean, error, labelled
 from tensorlang.check.scalar import value
 from tensorlang.check.scope import Scope
@@ -19,6 +19,7 @@ from tensorlang.check.values import Idx, Num, Packed, Val
 from tensorlang.check.walk import children, descendants
 from tensorlang.diagnostics import Edit
 from tensorlang.syntax import nodes as sx
+from tensorlang.syntax.printer import show
 from tensorlang.tensor.notation import bare
 
 
@@ -71,7 +72,7 @@ def match_shapes(b: Binder) -> None:
     for param in tensor_params(b.operator):
         for copy, arg in enumerate(args_of(b, param)):
             met += _aligned(b, param, arg, copy)
-    pending = [m for m in met if not _is_one(m)]
+    pending = sorted((m for m in met if not _is_one(m)), key=lambda m: not isinstance(m.expected.node, sx.Id | sx.TupleOf))
     progress = True
     while pending and progress:
         left = [m for m in pending if not _meet(b, m)]
@@ -92,7 +93,7 @@ def match_shapes(b: Binder) -> None:
                 f"`{b.operator.name}`: a dimension of `{m.param.name}` does not tell its sizes",
                 m.param.span,
                 f"given shape [{show_shape(m.arg)}]",
-                help=told.help if told is not None else "at most one factor of a composite dimension may be unknown",
+                help=told.help if told is not None else "at most one size of a dimension may be unknown",
             )
 
 
@@ -226,21 +227,11 @@ def _meet_composite(b: Binder, m: MatchedDim, items: Sequence[sx.Node]) -> bool:
             )
         return True
     node, position = parts[unknown[0]]
-    assert isinstance(node, sx.Id)
-    b.sizes[_key(b, node, position)] = _quotient(b, m, whole, known_product, node.name)
-    b.sources[_key(b, node, position)] = (m.param.name, show_shape(m.arg))
-    return True
-
-
-def _quotient(b: Binder, m: MatchedDim, whole: px.Expr, divisor: px.Expr, name: str) -> px.Expr:
-    d = affine.constant(divisor)
+    d = affine.constant(known_product)
     if d is None:
-        raise NeedsStatic(affine.name_set(divisor), m.param.span, "is a factor of a composite dimension")
-    if d == 0:
-        return affine.ZERO
-    if affine.mod(whole, d) == affine.ZERO:
-        return affine.floor(whole, d)
-    if affine.constant(whole) is not None:
+        raise NeedsStatic(affine.name_set(known_product), m.param.span, "is a factor of a composite dimension")
+    part = affine.ZERO if d == 0 else _quotient(b, m, whole, d, node.name if isinstance(node, sx.Id) else show(node))
+    if part is None:
         raise error(
             "R0203",
             f"`{b.operator.name}`: {bare(whole)} elements of `{m.param.name}` do not divide into {d} equal parts",
@@ -248,10 +239,73 @@ def _quotient(b: Binder, m: MatchedDim, whole: px.Expr, divisor: px.Expr, name: 
             f"given shape [{show_shape(m.arg)}]",
             help=f"make the dimension a multiple of {d}",
         )
+    if isinstance(node, sx.Id):
+        _tell(b, m, _key(b, node, position), part)
+        return True
+    return _solved(b, m, node, position, part)
+
+
+def _tell(b: Binder, m: MatchedDim, key: str, size: px.Expr) -> None:
+    b.sizes[key] = size
+    b.sources[key] = (m.param.name, show_shape(m.arg))
+
+
+def _quotient(b: Binder, m: MatchedDim, whole: px.Expr, divisor: int, name: str) -> px.Expr | None:
+    """Return what the size `name` is, a part of `whole`; None where `divisor` does not divide it. Raises NeedsStatic where a caller's sizes
+    do not say so."""
+    if affine.mod(whole, divisor) == affine.ZERO:
+        return affine.floor(whole, divisor)
+    if affine.constant(whole) is not None:
+        return None
     if not b.given.checks_ranges:
-        raise NeedsStatic(affine.name_set(whole), m.param.span, f"must be a multiple of {d}")
-    b.invented.append(name)
+        raise NeedsStatic(affine.name_set(whole), m.param.span, f"must be a multiple of {divisor}")
     return px.Name(name)
+
+
+def _solved(b: Binder, m: MatchedDim, node: sx.Node, position: int | None, whole: px.Expr) -> bool:
+    """Solve `node == whole` for the one size that is not known, which stands in it once or several times with a factor that is a number:
+    `2*N + 1`. False where there are several, or none that the dimension tells. Raises R0203 where no whole number solves it."""
+    scope = b.scope()
+    unknown = {n for n in linear_names(node) if n not in scope.values and n not in b.packs}
+    if len(unknown) != 1:
+        return False
+    (name,) = unknown
+    hidden = f"?{name}"
+    try:
+        form = evaluate(b, Scope({**scope.values, name: Idx(px.Name(hidden), True)}), node, position)
+    except NeedsStatic as need:
+        if need.sizes <= {hidden}:  # a product of the size with itself
+            return False
+        raise NeedsStatic(need.sizes - {hidden}, need.span, need.what) from None
+    if form is None:
+        return False
+    factor = affine.terms(form)[0].get(px.Name(hidden), 0)
+    rest = affine.sub(form, affine.scale(factor, px.Name(hidden)))
+    if factor == 0 or hidden in affine.name_set(rest):
+        return False
+    difference = affine.sub(whole, rest) if factor > 0 else affine.sub(rest, whole)
+    number, size = affine.constant(difference), _quotient(b, m, difference, abs(factor), name)
+    if size is None or (number is not None and number < 0):
+        raise _no_size(b, m, node, name, factor, rest, whole)
+    if number is None:
+        b.context = affine.conj(b.context, affine.compare(">=", difference, affine.ZERO))
+    _tell(b, m, name, size)
+    return True
+
+
+def _no_size(b: Binder, m: MatchedDim, node: sx.Node, name: str, factor: int, rest: px.Expr, whole: px.Expr) -> Exception:
+    """Return R0203 for an extent that `factor*name + rest` is for no size."""
+    least, extent = affine.constant(rest), affine.constant(whole)
+    assert least is not None and extent is not None
+    lower = max((extent - least) // factor, 0)
+    near = [n for k in (lower, lower + 1) if (n := factor * k + least) >= 0 and n != extent]
+    return error(
+        "R0203",
+        f"`{b.operator.name}`: a dimension of `{m.param.name}` is {extent}, and `{show(node)}` is that for no whole `{name}`",
+        m.param.span,
+        f"given shape [{show_shape(m.arg)}]",
+        help=f"it may be {' or '.join(map(str, sorted(near)))}",
+    )
 
 
 def parts_of(b: Binder, items: Sequence[sx.Node]) -> list[tuple[sx.Node, int | None]]:
@@ -295,7 +349,7 @@ def evaluate(b: Binder, scope: Scope, node: sx.Node, position: int | None) -> px
             f"no parameter tells the size `{strange[0]}`",
             node.span,
             "used here",
-            help=did_you_mean(strange[0], known, f"use it in the shape of a parameter, or declare `size {strange[0]}`"),
+            help=did_you_mean(strange[0], known, _how_to_tell(node, strange[0])),
         )
     scalar = next((p for p in tensor_params(b.operator) if p.name in mentioned and p.name not in scope.values), None)
     if scalar is not None:
@@ -319,6 +373,12 @@ def evaluate(b: Binder, scope: Scope, node: sx.Node, position: int | None) -> px
             raise error("T0151", "a size is a whole number", node.span, "not whole", help="use `//` to divide sizes")
 
 
+def _how_to_tell(node: sx.Node, name: str) -> str:
+    if isinstance(node, sx.Id):
+        return f"use it in the shape of a parameter, or declare `size {name}`"
+    return f"declare `size {name}`: `{show(node)}` does not tell it"
+
+
 def _indexed(node: sx.Node, name: str) -> bool:
     """Return whether a pack is mentioned only as `name[…]`, folded, or asked for its rank, so that it is not projected."""
     return not any(isinstance(n, sx.Id) and n.name == name for n in _outside_packs(node))
@@ -336,8 +396,10 @@ def _outside_packs(node: sx.Node) -> list[sx.Node]:
 def _meet_expression(b: Binder, m: MatchedDim, last: bool) -> bool:
     want = evaluate(b, b.scope(), m.expected.node, m.expected.position)
     whole = affine.product(m.sizes)
-    if want is None or whole is None:
+    if whole is None:
         return False
+    if want is None:
+        return _solved(b, m, m.expected.node, m.expected.position, whole)
     if want == whole:
         return True
     if _differ(want, whole):

@@ -10,6 +10,8 @@ from checking import load, run
 
 from codegen.dtypes import f32, f64, i8, i32
 from polyhedral.expr import Int, Name
+from polyhedral.text import show, show_cond
+from tensorlang.check.definition import check_module
 from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.diagnostics import CompileError, Diagnostic
 
@@ -36,6 +38,12 @@ op bent(x: f32[A.., B..], attr axis: int) -> (y: f32[A.., B..]) where rank(A) ==
 op cast_to[U](x: f32[N]) -> (y: U[N]) {
     y[i] = U(x[i])
 }
+op table(t: f32[2*N + 1, D]) -> (y: f32[N, D]) {
+    y[i, j] = t[2*i + 1, j]
+}
+op rows(offsets: i32[M + 1]) -> (y: i32[M]) {
+    y[i] = offsets[i + 1] - offsets[i]
+}
 """)
 
 
@@ -61,6 +69,8 @@ CALLS = [
     ("R0201", "linear", [a(2), a(5, 4)], {}, {}, "`x` has 1 dimension"),
     ("R0201", "linear", [a(2, 3), a(5, 3), a(5, 1)], {}, {}, "`b` has 2 dimensions"),
     ("R0203", "grouped", [a(10)], {"group": 3}, {}, "10 elements of `x` do not divide into 3 equal parts"),
+    ("R0203", "table", [a(8, 2)], {}, {}, "a dimension of `t` is 8, and `2*N + 1` is that for no whole `N`"),
+    ("R0203", "rows", [ArgType(i32, (0,))], {}, {}, "a dimension of `offsets` is 0, and `M + 1` is that for no whole `M`"),
     ("R0204", "linear", [ArgType(i32, (2, 3)), ArgType(i32, (5, 3))], {}, {}, "`x` is `i32`, but `T` is float"),
     ("R0204", "linear", [a(2, 3), ArgType(f64, (5, 3))], {}, {}, "`w` is `f64`, but `T` is `f32` already"),
     ("R0204", "grouped", [ArgType(i8, (4,))], {}, {}, "`x` is `i8`, but must be `f32`"),
@@ -100,6 +110,42 @@ def test_a_call_that_does_not_fit_is_refused(code: str, operator: str, args: lis
 def test_a_misspelt_name_is_corrected() -> None:
     assert refusal("grouped", [a(4)], {"grup": 2}).help == "did you mean `group`?"
     assert refusal("liner", []).help == "did you mean `linear`?"
+
+
+@pytest.mark.parametrize(
+    ("dimensions", "shapes", "sizes"),
+    [
+        (["M + 1"], [(6,)], {"M": 5}),
+        (["2*N + 1", "N - 1"], [(7,), (2,)], {"N": 3}),
+        (["10 - N"], [(10,)], {"N": 0}),
+        (["N + K", "K"], [(7,), (3,)], {"N": 4, "K": 3}),
+        (["2 * K * N", "K"], [(12,), (3,)], {"N": 2, "K": 3}),
+        (["N + N - 3"], [(5,)], {"N": 4}),
+        (["(K, 2*N)", "K"], [(12,), (3,)], {"N": 2, "K": 3}),
+        (["N + K", "K + L", "L - 1"], [(7,), (5,), (1,)], {"N": 4, "K": 3, "L": 2}),
+    ],
+)
+def test_a_dimension_tells_the_one_size_in_it_that_nothing_else_does(dimensions: list[str], shapes: Any, sizes: dict[str, int]) -> None:
+    params = ", ".join(f"x{k}: f32[{dim}]" for k, dim in enumerate(dimensions))
+    module = load(f"op f({params}) -> (y: f32[{', '.join(sizes)}]) {{ y[{', '.join('ijk'[: len(sizes)])}] = 0 }}")
+    program = instantiate(module, "f", [a(*shape) for shape in shapes])
+    assert program.definitions[0].tensors[0].shape == tuple(map(Int, sizes.values()))
+
+
+def test_a_size_that_a_dimension_tells_stays_open() -> None:
+    assert [*map(show, instantiate(LIBRARY, "table", [a(7, 2)], symbolic=True).params[0].shape)] == ["2*N + 1", "D"]
+    module = load("op gaps(x: i32[K]) -> (y: i32[K - 1]) { y = rows(x) } op rows(o: i32[M + 1]) -> (y: i32[M]) { y[i] = o[i + 1] - o[i] }")
+    program = instantiate(module, "gaps", [ArgType(i32, ("K",))])
+    assert program.sizes == ("K",)
+    assert show_cond(program.context) == "K - 1 >= 0"
+
+
+@pytest.mark.parametrize(("dimension", "code"), [("N // 2", "T0154"), ("N * N", "T0154"), ("N + K", "T0158"), ("N * K", "T0158")])
+def test_a_dimension_that_does_not_tell_its_sizes_is_refused_where_it_is_declared(dimension: str, code: str) -> None:
+    module = load(f"op f(x: f32[{dimension}]) -> (y: f32[N]) {{ y[i] = x[i | 0] }}")
+    (found,) = check_module(module)
+    assert found.code == code
+    assert "`size N`" in str(found.help)
 
 
 def test_an_omitted_parameter_reads_as_its_default() -> None:

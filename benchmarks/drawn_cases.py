@@ -32,7 +32,8 @@ TOKENS = (
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A node with its inputs, of which the last `weights` are constants of the model."""
+    """A node with its inputs, of which the last `weights` are constants of the model; graphs within the node, and nobody else, read the
+    last `outer` arrays."""
 
     kind: str
     group: str
@@ -41,12 +42,15 @@ class Drawn:
     weights: int = 0
     outputs: int = 1
     domain: str = ""
+    outer: int = 0
+    opset: int = OPSET
 
     @property
     def name(self) -> str:
-        """Return what tells it from others: its operator, attributes that are short, and shapes."""
-        said = [f"{k}={v}" for k, v in self.attributes.items() if not isinstance(v, list) or len(set(v)) > 1 or set(v) - {0, 1}]
-        return " ".join([self.kind, *("x".join(map(str, a.shape)) or "()" for a in self.arrays), *said])
+        """Return what tells it from others: its operator, shapes, types other than f32, and attributes that are short."""
+        short = {k: v for k, v in self.attributes.items() if not isinstance(v, onnx.GraphProto)}
+        said = [f"{k}={v}" for k, v in short.items() if not isinstance(v, list) or len(set(v)) > 1 or set(v) - {0, 1}]
+        return " ".join([self.kind, *map(_written, self.arrays), *said])
 
     def model(self) -> onnx.ModelProto:
         """Return a model of this node alone."""
@@ -55,11 +59,18 @@ class Drawn:
         kinds = [helper.np_dtype_to_tensor_dtype(a.dtype) for a in self.arrays]
         inputs = [helper.make_tensor_value_info(names[k], kinds[k], list(a.shape)) for k, a in enumerate(self.arrays[:inside])]
         constants = [numpy_helper.from_array(a, n) for n, a in list(zip(names, self.arrays, strict=True))[inside:] if n]
-        node = helper.make_node(self.kind, names, [f"y{k}" for k in range(self.outputs)], domain=self.domain, **self.attributes)
+        given = names[: len(names) - self.outer]
+        node = helper.make_node(self.kind, given, [f"y{k}" for k in range(self.outputs)], domain=self.domain, **self.attributes)
         results = [helper.make_empty_tensor_value_info(f"y{k}") for k in range(self.outputs)]
         graph = helper.make_graph([node], "drawn", inputs, results, constants)
-        made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)
+        domains = [helper.make_opsetid("", self.opset), *([helper.make_opsetid(self.domain, 1)] if self.domain else [])]
+        made = helper.make_model(graph, opset_imports=domains, ir_version=10)
         return onnx.shape_inference.infer_shapes(made, data_prop=True)
+
+
+def _written(array: Array) -> str:
+    kind = "" if array.dtype == np.float32 else f":{array.dtype}"
+    return ("x".join(map(str, array.shape)) or "()") + kind
 
 
 def drawn(seed: int, rounds: int = 3, kinds: Mapping[str, Kind] | None = None) -> Iterator[Drawn]:

@@ -4,13 +4,13 @@
     python benchmarks/operators.py --quick softmax         those whose names begin with softmax
     python benchmarks/operators.py --sample 40 --seed 7    forty rows drawn from everything
     python benchmarks/operators.py --of drawn users        only these: `chosen` (cases.py), `drawn` (drawn_cases.py), `mixed`
-                                                           (drawn_mixed.py), `users` (users.py)
+                                                           (drawn_mixed.py), `others` (drawn_others.py), `users` (users.py)
     python benchmarks/operators.py --target x86-64-v3      with the instructions of that level alone, ours and what peers can be limited to
 
 `chosen` rows stand beside the multiply-add ceiling or the speed of a copy. `drawn` rows are nodes of ONNX, every operator with shapes of
-real models and with odd ones, and `--seed` draws others. Of `mixed` rows types, ranks, axes and attributes are drawn, too. `users` rows are
-operators of the language that no library has. Kernels write into arrays that exist already, ours and theirs; where weights are known
-beforehand both sides get a model of one node. Nothing is scheduled by hand.
+real models and with odd ones, and `--seed` draws others. Of `mixed` rows types, ranks, axes and attributes are drawn, too; `others`, which
+are among them, are of kinds that `drawn` has not. `users` rows are operators of the language that no library has. Kernels write into arrays
+that exist already, ours and theirs; where weights are known beforehand both sides get a model of one node. Nothing is scheduled by hand.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ from harness import (  # isort: skip
 from cases import Case, cases, torch  # isort: skip
 from drawn_cases import KINDS, Drawn, Kind, drawn  # isort: skip
 from drawn_mixed import MIXED  # isort: skip
+from drawn_others import OTHERS  # isort: skip
 from torch_models import torch_model  # isort: skip
 from users import User, loop_of, users  # isort: skip
 
@@ -146,7 +147,13 @@ def _users(seed: int) -> Iterator[Subject]:
         yield Subject(user.name, "users", lambda count, user=user: _of_user(user, seed, count))
 
 
-SOURCES = {"chosen": _chosen, "drawn": _drawn, "mixed": lambda seed: _drawn(seed, MIXED), "users": _users}
+SOURCES = {
+    "chosen": _chosen,
+    "drawn": _drawn,
+    "mixed": lambda seed: _drawn(seed, MIXED | OTHERS),
+    "others": lambda seed: _drawn(seed, OTHERS),
+    "users": _users,
+}
 
 
 def measure(subject: Subject, count: int, peak: float, seconds: float, first: bool, against: Sequence[Peer]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import cost_model
 import drawn_cases
 import drawn_mixed
+import drawn_others
 import harness
 import inputs
 import numpy as np
@@ -99,7 +100,7 @@ def test_a_drawn_operator_and_a_users_one_are_measured_and_what_fails_is_a_row()
     assert operators._means(found).splitlines()[-1].endswith(" 1 |") and "no such shape" in operators._report(found)
 
 
-@pytest.mark.parametrize("kinds", [drawn_cases.KINDS, drawn_mixed.MIXED], ids=["drawn", "mixed"])
+@pytest.mark.parametrize("kinds", [drawn_cases.KINDS, drawn_mixed.MIXED | drawn_others.OTHERS], ids=["drawn", "mixed"])
 def test_rows_are_drawn_from_every_operator_and_are_the_same_for_the_same_seed(kinds: dict[str, drawn_cases.Kind]) -> None:
     rows = list(drawn_cases.drawn(7, kinds=kinds))
     assert len(rows) >= 300 and {r.kind for r in rows} >= {"Conv", "LSTM", "TopK", "ScatterND", "Einsum"}

@@ -376,6 +376,8 @@ def _settle(request: _Request, d: Deriver, part: _Part, parts: Sequence[_Part]) 
         block = match_role(d, restrict_rows(part.group, inside.axis, inside.rows), schedule.role) if inside is not None else None
         if block is not None:
             match = replace(match, tiles=block.tiles, extents=block.extents, facts={**match.facts, "together": block.facts["together"]})
+        if inside is not None:  # all blocks of rows read what is copied once
+            match = replace(match, facts={n: 0 if n.endswith(".apart") else fact for n, fact in match.facts.items()})
         scope = _scope_of(request, d, match, schedule.role)
         if not isinstance(d.machine, GpuMachine) and inside is None:
             scope.spread = spread_over(d, part.group, scope)

@@ -144,7 +144,7 @@ def _directed(
     state.scop = stages.scop
     for group in components(state.program):
         stage = make_stage(stages, group[0]) if len(group) == 1 else shared_stage(state.program, stages, group)
-        put(state, replace(stage, synthetic=stage.name in state.copies.values()))
+        put(state, replace(stage, synthetic=stage.name in state.packed.values()))
     for directive in schedule.directives:
         _check_phrases(directive)
         _done(TABLE[directive.name].apply, state, directive)

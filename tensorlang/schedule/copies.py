@@ -14,7 +14,7 @@ from tensorlang.diagnostics import error
 from tensorlang.schedule.directives import operands
 from tensorlang.schedule.directives.kind import Kind
 from tensorlang.schedule.directives.loops import permute, split_loop
-from tensorlang.schedule.pack import pack
+from tensorlang.schedule.pack import Along, pack
 from tensorlang.schedule.plan import Stage, Storage
 from tensorlang.schedule.shape import extents, innermost_axis
 from tensorlang.schedule.state import State, loop_of, put
@@ -33,15 +33,32 @@ def pack_rewrite(state: State, directive: syntax.Directive) -> None:
     name = operands.only_name(directive)
     if name not in tensor_table(state.program):
         raise error("S0105", f"`{name}` is no tensor of this operator", directive.span)
-    made = pack(state.program, name)
+    made = pack(state.program, name, _along(state, directive))
     if isinstance(made, str):
         raise error("S0203", f"`{name}` cannot be packed: {made}", directive.span)
     state.program, state.copies[name] = made
+    state.packed[directive] = state.copies[name]
+
+
+def _along(state: State, directive: syntax.Directive) -> Along | None:
+    """Return which reads a directive names by an axis or a binder of the equation that has them; None where it names none."""
+    if directive.name != "pack" or operands.phrase(directive, "in") is None:
+        return None
+    name = operands.name(directive, operands.the(directive, "in"))
+    reader, _, last = name.rpartition(".")
+    tensor = operands.only_name(directive)
+    of = [d for d in state.program.definitions if tensor in definition_reads(d) and reader in ("", *(t.name for t in d.tensors))]
+    having = [d for d in of if last in extents(d)]
+    if len(having) != 1:
+        several = " and ".join(f"`{d.tensors[0].name}`" for d in having)
+        why = f"`{name}` is in {several}" if having else f"no equation that reads `{tensor}` has `{name}`"
+        operands.bad(directive, why, "after `in` it takes an axis of the equation that reads the tensor, or what that sums over: `y.j`")
+    return Along(having[0].tensors[0].name, last)
 
 
 def pack_directive(state: State, directive: syntax.Directive) -> None:
     name = operands.only_name(directive)
-    copy = state.stages[state.copies[name]]
+    copy = state.stages[state.packed[directive]]
     definition = copy.definitions[0]
     reader = next(s for s in state.stages.values() if s is not copy and any(copy.name in definition_reads(d) for d in s.definitions))
     if operands.phrase(directive, "at") is not None:
@@ -53,7 +70,7 @@ def pack_directive(state: State, directive: syntax.Directive) -> None:
         _store_alike(state, directive, copy, name)
         return
     env: dict[str, Affine] = {axis: AffineName(axis) for axis in definition.axes}
-    env |= _reader_names(state, copy, reader)
+    env |= _reader_names(state, copy.name, definition.axes, reader)
     dims = tuple(operands.dimension(directive, e, env, state.knobs) for e in operands.items(operands.the(directive, "as")))
     state.layouts[copy.name] = storage_of(directive, definition.axes, definition.tensors[0].shape, dims, copy.inside is not None)
     _shape_copy(state, directive, copy, dims)
@@ -85,15 +102,14 @@ def _copy_rows_as_vectors(state: State, directive: syntax.Directive, copy: Stage
         put(state, made.marked(lanes, "vector"))
 
 
-def _reader_names(state: State, copy: Stage, reader: Stage) -> dict[str, Affine]:
-    """Return what the loops of the reader mean along the axes of the copy, for axes that one iterator of the reader indexes directly, or
+def _reader_names(state: State, tensor: str, axes: tuple[str, ...], reader: Stage) -> dict[str, Affine]:
+    """Return what the loops of the reader mean along the axes of a tensor, for axes that one iterator of the reader indexes directly, or
     two of them, one in whole stretches of the other."""
-    axes = copy.definitions[0].axes
     out: dict[str, Affine] = {}
     to: dict[str, Affine] = {}
     for statement in _statements_of(state, reader):
         for access in statement.reads:
-            if access.tensor == copy.name:
+            if access.tensor == tensor:
                 for axis, slot in zip(axes, access.index, strict=True):
                     if isinstance(slot, AffineName):
                         to.setdefault(slot.name, AffineName(axis))
@@ -295,7 +311,11 @@ def layout_directive(state: State, directive: syntax.Directive) -> None:
     if name in state.folds:
         raise error("S0212", f"`{name}` is folded already", directive.span, help="write the modulus in the layout: `t % 2`")
     axes = definition.axes
-    env: dict[str, Affine] = {axis: AffineName(axis) for axis in axes}
+    env: dict[str, Affine] = {}
+    for stage in reversed([s for s in state.stages.values() if definition not in s.definitions]):
+        if any(name in definition_reads(d) for d in stage.definitions):
+            env |= _reader_names(state, name, axes, stage)
+    env |= {axis: AffineName(axis) for axis in axes}
     dims = tuple(operands.dimension(directive, e, env, state.knobs) for e in operands.items(operands.the(directive, "as")))
     state.layouts[name] = storage_of(directive, axes, tensor.shape, dims, False)
 

@@ -295,7 +295,7 @@ def _directive(scope: Scope, d: sx.Directive) -> list[sx.Directive]:
             return _unfold(scope, d)
         case "bind":
             return _bind(scope, d)
-        case "split" | "skew" | "shift" | "peel" | "at" | "pack" | "cache" | "fold" | "rfactor" | "persistent" | "split_k":
+        case "split" | "skew" | "shift" | "peel" | "at" | "pack" | "cache" | "layout" | "fold" | "rfactor" | "persistent" | "split_k":
             return [x for v in _each(scope, d) for x in _one(scope, d, v)]
         case "cut" | "affine" | "distribute" if d.results:
             return _with_names(scope, d)
@@ -350,7 +350,8 @@ def _one(scope: Scope, d: sx.Directive, value: Operand) -> Iterator[sx.Directive
     """Yield the directive for one loop or tensor, with new names for the loops it makes."""
     results = []
     place = tuple(p for p in d.phrases if d.name == "cache" and p.preposition == "in")  # `registers` is a place here, not a fact
-    phrases = (*place, *_phrases(scope, [p for p in d.phrases if p not in place]))
+    along = tuple(_along(scope, p) for p in d.phrases if d.name == "pack" and p.preposition == "in")
+    phrases = (*place, *along, *_phrases(scope, [p for p in d.phrases if p.preposition != "in" or d.name not in ("cache", "pack")]))
     if d.name == "pack" and d.results:
         _note_copy(scope, _text(value), d.results)
         d = replace(d, results=())
@@ -362,11 +363,18 @@ def _one(scope: Scope, d: sx.Directive, value: Operand) -> Iterator[sx.Directive
         scope.axes[full] = scope.axes[loop]
     if d.name == "split" and len(d.results) == 2:
         _split(scope, _text(value), phrases)
-    if d.name in ("pack", "cache"):
+    if d.name in ("pack", "cache", "layout"):
         phrases = tuple(replace(p, operands=tuple(_arranged(scope, _text(value), o) for o in p.operands)) for p in phrases)
         if d.name == "pack" and not any(p.preposition == "at" for p in phrases):
             scope.copied.add(_text(value))
     yield replace(d, operands=(value,), phrases=phrases, results=tuple(results))
+
+
+def _along(scope: Scope, phrase: sx.Phrase) -> sx.Phrase:
+    """Return the phrase with the axis that a loop is a part of: tensors are copied before loops are split."""
+    loops = [_text(v) for o in phrase.operands for v in _values(scope, o)]
+    axes = (f"{scope.stages[loop]}.{scope.axes[loop]}" if loop in scope.stages and loop in scope.axes else loop for loop in loops)
+    return replace(phrase, operands=tuple(map(sx.Id, axes)))
 
 
 def _split(scope: Scope, loop: str, phrases: Sequence[sx.Phrase]) -> None:

@@ -5,8 +5,8 @@
              y[n, f, p] = sum(c, r) x.pack[n, c, p + r] * w[f, c, r]
 
 Where every read of the tensor is padded in the same way, the copy holds the padding and its readers need no condition. Otherwise the copy
-is the tensor itself. Equations that the tensor depends on (its own recurrence) go on reading the tensor. How the copy is stored and where
-it is computed are decided by the schedule.
+is the tensor itself. Equations that the tensor depends on (its own recurrence) go on reading the tensor, and so do all reads but those
+along one axis of an equation where such an axis is named. How the copy is stored and where it is computed are decided by the schedule.
 """
 
 from __future__ import annotations
@@ -37,13 +37,28 @@ class _Padded:
     ranges: Ranges
 
 
-def pack(program: Program, tensor: str) -> tuple[Program, str] | str:
-    """Return the program with a copy of `tensor` and the copy's name, or the reason why there is none to be made."""
+@dataclass(frozen=True, slots=True)
+class Along:
+    """The reads in the equation of `reader` whose subscripts have its axis or binder `name`."""
+
+    reader: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.reader}.{self.name}"
+
+
+def pack(program: Program, tensor: str, along: Along | None = None) -> tuple[Program, str] | str:
+    """Return the program with a copy of `tensor` for its readers, or for those reads alone, and the copy's name; or the reason why there is
+    none to be made."""
     table = tensor_table(program)
     own = _needed_for(program, tensor)
-    found = [r for d in program.definitions if d not in own for p in d.pieces for r in _padded(p.value, tensor, table[tensor], _axes(d))]
+    redirected = [d for d in program.definitions if d not in own and (along is None or d.tensors[0].name == along.reader)]
+    padded = (r for d in redirected for p in d.pieces for r in _padded(p.value, tensor, table[tensor], _axes(d)))
+    found = [r for r in padded if _is_along(r.index, along)]
     if not found:
-        return f"no equation {'outside its own recurrence ' if own else ''}reads `{tensor}` at an index that is known at compile time"
+        who = f"no equation {'outside its own recurrence ' if own else ''}" if along is None else f"along `{along}` nothing "
+        return f"{who}reads `{tensor}` at an index that is known at compile time"
     fills = {r.fill for r in found}
     fill = next(iter(fills)) if len(fills) == 1 else None
     fill = fill if fill is not None and _is_the_same_everywhere(fill, program) else None
@@ -69,23 +84,28 @@ def pack(program: Program, tensor: str) -> tuple[Program, str] | str:
 
     def redirect(e: Expr) -> Expr:
         skipped = _skipped(e, tensor, source)
-        if isinstance(e, Reduce) and skipped is not None and box is not None and skipped.fill == fill:
+        if isinstance(e, Reduce) and skipped is not None and box is not None and skipped.fill == fill and _is_along(skipped.index, along):
             return replace(e, where=TRUE, body=(Read(name, _moved(skipped.index, lows), span=e.body[0].span),))
         match e:
             case Select(Holds(cond), Read(t, idx), other) if (
-                t == tensor and box is not None and other == fill and in_range(cond, idx, source)
+                t == tensor and box is not None and other == fill and in_range(cond, idx, source) and _is_along(idx, along)
             ):
                 return Read(name, _moved(idx, lows), span=e.span)
-            case Read(t, idx) if t == tensor and all(not isinstance(s, Dynamic) for s in idx):
+            case Read(t, idx) if t == tensor and all(not isinstance(s, Dynamic) for s in idx) and _is_along(idx, along):
                 return Read(name, _moved(idx, lows), span=e.span)
             case _:
                 return map_children(redirect, e)
 
     definitions = tuple(
-        d if d in own else replace(d, pieces=tuple(replace(p, value=redirect(p.value)) for p in d.pieces)) for d in program.definitions
+        replace(d, pieces=tuple(replace(p, value=redirect(p.value)) for p in d.pieces)) if d in redirected else d
+        for d in program.definitions
     )
     first = next(k for k, (old, new) in enumerate(zip(program.definitions, definitions, strict=True)) if old != new)
     return redefined(program, (*definitions[:first], copy, *definitions[first:])), name
+
+
+def _is_along(index: tuple[Affine | Dynamic, ...], along: Along | None) -> bool:
+    return along is None or any(along.name in affine.name_set(s) for s in index if not isinstance(s, Dynamic))
 
 
 def _is_the_same_everywhere(fill: Expr, program: Program) -> bool:

@@ -197,10 +197,10 @@ class Schedule:
     def store_at(self, tensor: str, loop: str) -> Schedule:
         return self.then(_directive("store_at", [tensor], [("at", [loop])]))
 
-    def pack(self, tensor: str, as_: Sequence[str] = (), at: str | None = None) -> Schedule:
-        """Copy `tensor` into a buffer arranged as `as_` (loops of its reader or expressions over its axes), inside loop `at` or
-        at the root."""
-        phrases: list[tuple[str, Sequence[object]]] = [("at", [at])] if at else []
+    def pack(self, tensor: str, as_: Sequence[str] = (), at: str | None = None, in_: str | None = None) -> Schedule:
+        """Copy `tensor`, or what is read of it along the axis `in_` of an equation, into a buffer arranged as `as_` (loops of its reader or
+        expressions over its axes), inside loop `at` or at the root."""
+        phrases: list[tuple[str, Sequence[object]]] = [(word, [name]) for word, name in (("in", in_), ("at", at)) if name]
         if as_:
             phrases.append(("as", [_layout(as_)]))
         return self.then(_directive("pack", [tensor], phrases))

@@ -36,7 +36,9 @@ class State:
     stages: dict[str, Stage] = field(default_factory=dict)
     """First tensor of each stage → stage."""
     copies: dict[str, str] = field(default_factory=dict)
-    """Packed tensor → its copy."""
+    """Packed tensor → its copy, the last where it has several."""
+    packed: dict[syntax.Directive, str] = field(default_factory=dict)
+    """Directive that packs → the copy that it makes."""
     unfolded: set[str] = field(default_factory=set)
     """Tensors that are rows of windows, written out."""
     numbered: dict[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)

@@ -27,7 +27,8 @@ FORMS = {
     "layout": "write `layout TENSOR as [DIM, …]`",
     "multicast": "write `multicast TENSOR, … at LOOP`, about a loop over blocks of a cluster",
     "order": "write `order LOOP, LOOP, …`, outermost first, or `order STATEMENT, STATEMENT, …`",
-    "pack": "write `pack TENSOR as [DIM, …]`, `pack TENSOR at LOOP as [DIM, …]` or `pack TENSOR at LOOP -> LOOP, …`",
+    "pack": "write `pack TENSOR as [DIM, …]`, `pack TENSOR at LOOP as [DIM, …]` or `pack TENSOR at LOOP -> LOOP, …`, "
+    "and `pack TENSOR in AXIS …` for what is read along that",
     "parallel": "write `parallel LOOP, …`, or `parallel TENSOR` for its outer loops",
     "partition": "write `partition LOOP, …`",
     "peel": "write `peel LOOP by COUNT`",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from scheduled_programs import argument, assert_same, loops
 
@@ -125,7 +127,24 @@ def test_the_directives_are_those_of_a_product() -> None:
     program = operator(SIGNATURE, TRIANGLE, {"N": 416, "M": 300})
     found = [show(d) for d in schedule_of(program).directives]
     assert found[0] == "distribute y"
-    assert "pack a as [y.jo, y.k, y.jt]" in found
+    assert "pack a in y.j at y.jo as [y.jo, y.k, y.jt]" in found
+
+
+@pytest.mark.parametrize(
+    ("body", "threads", "arranged"),
+    [
+        ("y[i, j] = sum(k) a[i, k] * b[j, k]", 1, "pack b in y.j at y.jo as [y.jo, y.k, y.jt]"),
+        ("y[i, j] = sum(k) a[i, k] * b[j, k]", 4, "pack b as [y.jo, y.k, y.jt]"),
+        ("y[i, j] = sum(k) b[i, k] * b[j, k]", 1, "pack b in y.j at y.jo as [y.jo, y.k, y.jt]"),
+        ("y[i, j] = sum(k) b[k, i] * b[k, j]", 1, "pack b as [y.jo, y.k, y.jt]"),
+        ("c[i, j] = 2 * b[i, j]\n    y[i, j] = sum(k) a[i, k] * c[k, j]", 1, "layout c as [y.jo, y.k, y.jt]"),
+    ],
+    ids=["apart", "read by several threads", "twice, once along rows", "twice across", "made for it"],
+)
+def test_no_more_of_an_operand_is_copied_at_a_time_than_need_be(body: str, threads: int, arranged: str) -> None:
+    program = operator("a: f64[640, 640], b: f64[640, 640]) -> (y: f64[640, 640])", body, {})
+    found = schedule_of(program, replace(MACHINES[0], threads=threads)).directives
+    assert [show(d) for d in found if d.name in ("pack", "layout")] == [arranged]
 
 
 def test_a_copy_is_arranged_by_the_names_that_its_first_reader_gives_its_axes() -> None:

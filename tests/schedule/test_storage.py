@@ -166,6 +166,23 @@ def test_a_copy_of_what_is_stored_without_dimensions_is_packed_again() -> None:
     assert outcome == Outcome("accepted"), outcome.text
 
 
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "pack a in y.i at y.i",
+        "pack a in y.i at y.i as [y.k]\n    pack a in y.j at y.jo as [y.k, y.jt]",
+        "layout b as [y.jo, y.k, y.jt]\n    pack a in y.k",
+    ],
+    ids=["one of two reads", "each read by itself", "a layout in the loops of what reads it"],
+)
+def test_reads_of_one_tensor_are_arranged_one_by_one(lines: str) -> None:
+    body = "b[i, j] = a[i, j] + 1 for i in 0..N, j in 0..N\n    y[i, j] = sum(k) a[i, k] * (a[k, j] + b[k, j])"
+    text = f"op f(a: f32[N, N]) -> (y: f32[N, N]) {{\n    {body}\n}}\n"
+    text += f"schedule f for cpu {{\n    split y.j by 4 -> jo, jt\n    order y.jo, y.i, y.jt\n    {lines}\n}}"
+    a = np.arange(49, dtype=np.float32).reshape(7, 7) % 5
+    assert np.array_equal(tl.parse(text).f(a), a @ (2 * a + 1))
+
+
 def test_divisions_that_the_extents_of_axes_decide_are_carried_out_wherever_they_stand() -> None:
     grouped = program(3, 326)
     apart, along = affine.floor(Name("n"), 326), affine.mod(Name("n"), 326)

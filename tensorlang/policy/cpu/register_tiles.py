@@ -10,7 +10,7 @@ from codegen.loops import dots
 from polyhedral import affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.policy.cpu.cost import covered_cycles
-from tensorlang.policy.deriver import Deriver
+from tensorlang.policy.deriver import ITERATIONS_PER_THREAD, Deriver, is_threading_profitable
 from tensorlang.schedule.shape import OPEN_EXTENT, Contraction, block_of, extents, innermost_axis, unit_stride
 from tensorlang.tensor.nodes import Definition
 from tensorlang.tensor.walk import tensor_table
@@ -166,6 +166,14 @@ def is_packing_profitable(d: Deriver, c: Contraction, reuse: int, contiguous: bo
     for extent in w.shape if w is not None else ():
         size *= affine.constant(extent) or OPEN_EXTENT
     return reuse >= PACKED_FROM and size > d.machine.l2_bytes
+
+
+def is_read_apart(d: Deriver, definition: Definition, around: int, columns: int | None, width: int) -> bool:
+    """Tell whether every block of `width` columns, so many `around` them, is computed by one thread: there is but one, or there are blocks
+    enough for all of them to share (`shared_loops`)."""
+    if not is_threading_profitable(d, (definition,)):
+        return True
+    return columns is not None and around * -(-columns // width) >= ITERATIONS_PER_THREAD * d.machine.threads
 
 
 def is_prefetch_profitable(d: Deriver, c: Contraction, definition: Definition, rows: Sequence[str], tile: tuple[int, int]) -> bool:

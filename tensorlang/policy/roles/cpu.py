@@ -25,7 +25,9 @@ What guards and directives may ask for: `lanes`, `registers`, `threads`, `cache`
 (`y.bytes`, 0 where they are not known), the extent of a loop (`i.extent`), how many loops (`rank(batch)`)
 and their iterations (`prod(i..)`), in a pointwise tensor `together` (how many points of m or n; in rows, how many of i), `partial` (over
 how many partial results to spread r), and for a contraction `b.reuse` (how often an element of b is used), `b.unit` (whether it is
-contiguous along j), `b.pack` (whether to copy it first into the order of the tile), `b.stored` (whether the caller stores it as it is
+contiguous along j), `b.pack` (whether to copy it first into the order of the tile), `b.made` (1 where the operator
+computes it along j and for y alone, and may store it in that order at once, else 0), `b.apart` (1 where each block of its columns is read
+by one thread alone, which may then copy it when it comes to that block, else 0), `b.stored` (whether the caller stores it as it is
 read), `b.across` (whether sums along k in vectors take a copy of b), `b.ahead` (1 where it is worth asking for the next columns while
 tiles go through these, else 0), `a.padded`, `a.block`, `a.group`: how many neighbours along c the machine multiplies and adds in one
 instruction, or 1, where it multiplies whole tiles `a.rows` (rows of one, else 0), `a.depth` (groups along c) and `b.vectors` (tiles of
@@ -51,6 +53,7 @@ from tensorlang.policy.cpu.register_tiles import (
     grouped,
     is_packing_profitable,
     is_prefetch_profitable,
+    is_read_apart,
     row_counts,
     tile_sizes,
     tiled,
@@ -61,7 +64,7 @@ from tensorlang.policy.cpu.row_lanes import has_row_lanes
 from tensorlang.policy.cpu.vector_sums import sums_along
 from tensorlang.policy.cpu.winograd import blocks_of
 from tensorlang.policy.deriver import Deriver, bytes_of
-from tensorlang.policy.groups import FusionGroup, fusion_groups
+from tensorlang.policy.groups import FusionGroup, fusion_groups, recurs
 from tensorlang.policy.pointwise import (
     crossing_axis,
     lanes_along,
@@ -74,9 +77,9 @@ from tensorlang.policy.pointwise import (
 )
 from tensorlang.policy.roles.parameters import Facts, Form, Loops, Shape, full
 from tensorlang.schedule.pack import is_padding, pack
-from tensorlang.schedule.shape import OPEN_EXTENT, Contraction, block_of, contraction, extents, summing, unit_stride
+from tensorlang.schedule.shape import OPEN_EXTENT, Contraction, block_of, contraction, extents, readers, summing, unit_stride
 from tensorlang.tensor.nodes import Definition, Dynamic
-from tensorlang.tensor.walk import index_names, reads, reduces
+from tensorlang.tensor.walk import definers, index_names, reads, reduces
 
 
 def _contraction(d: Deriver, group: FusionGroup) -> Shape | None:
@@ -105,6 +108,13 @@ def _contraction(d: Deriver, group: FusionGroup) -> Shape | None:
     sums = sums_along(d, definition, c, axis, lanes) if channel is None else None
     height, width = tile_sizes(*tile, lanes, d.machine.vector_registers, heights)
     tiles = tiled(d, c, *tile, lanes)
+    copied = is_packing_profitable(d, c, reuse, unit)
+    again = c.x == c.w and not unit_stride(c.x_read.index, None, None, inner[-1] if inner else "")  # both reads are worth a copy
+    around = prod(sizes[n] or OPEN_EXTENT for n in (*batch, *columns[:-1]))
+    apart = copied and c.w not in d.layouts and not outside and not again
+    apart = apart and is_read_apart(d, definition, around, settled[axis], width * lanes)
+    made = unit and _is_arrangeable(d, c.w) and readers(d.program)[c.w] == [own]
+    ahead = not (apart and not made) and is_prefetch_profitable(d, c, definition, rows[outside:], (height, width * lanes))
     is_whole = len(group.head.pieces) == 1 and c.x != c.w  # else what comes next is not the same for all tiles
     facts: dict[str, Facts] = {
         "a": {
@@ -118,10 +128,12 @@ def _contraction(d: Deriver, group: FusionGroup) -> Shape | None:
         "b": {
             "reuse": reuse,
             "unit": unit,
-            "pack": is_packing_profitable(d, c, reuse, unit),
+            "pack": copied,
+            "made": int(made),
+            "apart": int(apart),
             "stored": c.w in d.layouts,
             "across": sums is not None and sums.copies,
-            "ahead": int(is_whole and is_prefetch_profitable(d, c, definition, rows[outside:], (height, width * lanes))),
+            "ahead": int(is_whole and ahead),
             "vectors": tiles.vectors if tiles is not None else 0,
         },
         "k": {"block": sums.block if sums is not None else 0},
@@ -141,6 +153,12 @@ def _outside(d: Deriver, c: Contraction, batch: Sequence[str], outer: Sequence[s
         return 0 if x <= near else len(outer)
     left = [x // prod(sizes[n] or 1 for n in outer[:k]) for k in range(len(outer))]
     return next((k for k, size in enumerate(left) if size <= near), len(outer))
+
+
+def _is_arrangeable(d: Deriver, tensor: str) -> bool:
+    """Tell whether the operator makes a tensor for itself, not through itself, and nobody has said how it is stored."""
+    definition = definers(d.program).get(tensor)
+    return definition is not None and tensor not in (*d.program.results, *d.layouts) and not recurs(d.program, definition)
 
 
 def _is_contraction(d: Deriver, definition: Definition) -> bool:

@@ -40,7 +40,7 @@ def cache(state: State, directive: syntax.Directive) -> None:
         state.about_tensors.put(name, kept, directive)
         return
     pack_directive(state, directive)
-    copy = state.copies[name]
+    copy = state.packed[directive]
     state.about_tensors.put(copy, kept, directive)
     _arrange_rows(state, directive, copy, kept)
 
@@ -116,7 +116,7 @@ def _rewrite(state: State, directive: syntax.Directive) -> None:
         return
     name = operands.only_name(directive)
     if name in state.unfolded:
-        state.copies[name] = name
+        state.copies[name] = state.packed[directive] = name
     else:
         pack_rewrite(state, directive)
 

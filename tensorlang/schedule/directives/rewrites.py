@@ -28,7 +28,7 @@ def _inline(state: State, directive: syntax.Directive) -> None:
         if definition is None or name in state.program.results:
             why = "a result has to be stored" if name in state.program.results else "it is no tensor defined here"
             raise error("S0202", f"`{name}` cannot be inlined: {why}", directive.span)
-        if name in state.copies.values():
+        if name in state.packed.values():
             raise error("S0202", f"`{name}` cannot be inlined: it is a copy that `pack` makes", directive.span, help="leave out the `pack`")
         made = inline(state.program, name) if can_inline(definition) else absorbed(state.program, definition)
         if made is None:

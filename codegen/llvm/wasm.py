@@ -235,11 +235,6 @@ def linked(objects: Sequence[bytes], exports: Sequence[str]) -> bytes:
     return _Module([_read(data) for data in objects]).text(exports)
 
 
-def imported(objects: Sequence[bytes]) -> tuple[str, ...]:
-    """Return the functions that objects call and none of them has."""
-    return tuple(_Module([_read(data) for data in objects]).imports)
-
-
 class _Module:
     """Objects with numbers for all that is in them: functions that are imported first, then those of each object; data one after the
     other."""

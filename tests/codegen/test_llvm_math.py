@@ -53,7 +53,7 @@ UNARY = {
     "cos": (np.cos, [(-10, 10), (-1e6, 1e6), (-1e10, 1e10)], 1.6),
     "sqrt": (np.sqrt, [(0, 1e30)], 0.51),
     "rsqrt": (lambda x: 1 / np.sqrt(x), [(0, 1e30)], 1.5),
-    "tan": (np.tan, [(-3, 3)], 1.1),
+    "tan": (np.tan, [(-3, 3), (-1e6, 1e6), (-1e10, 1e10)], 3.5),
     "asin": (np.arcsin, [(-1, 1), (-0.5, 0.5), (-1e-3, 1e-3)], 2.0),
     "acos": (np.arccos, [(-1, 1), (-0.5, 0.5), (0.99, 1)], 1.6),
     "atan": (np.arctan, [(-9, 9), (-1, 1), (-1e-3, 1e-3), (-1e30, 1e30)], 2.2),
@@ -70,7 +70,7 @@ UNARY = {
 BINARY = {
     "pow": (np.power, [(0, 20), (-20, 20)], 0.51),
     "fmod": (np.fmod, [(-99, 99), (-9, 9)], 0.0),
-    "atan2": (np.arctan2, [(-9, 9), (-9, 9)], 1.1),
+    "atan2": (np.arctan2, [(-9, 9), (-9, 9)], 3.0),
 }
 
 
@@ -163,21 +163,26 @@ def test_special_arguments(fn: str, target: Target) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS[::2], ids=lambda t: t.name)
-def test_powers_of_special_numbers(target: Target) -> None:
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("fn", ["pow", "atan2"])
+def test_functions_of_two_special_numbers(fn: str, dtype: type, target: Target) -> None:
     numbers = [0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5, 3.0, -3.0, 2.5, -2.5, INF, -INF, NAN, 1e-45, 3e38, -1e30]
-    x, y = (a.ravel().astype(np.float32) for a in np.meshgrid(numbers, numbers))
+    numbers += [5e-324, 1e-310, -1e308, 1e300] if dtype == np.float64 else []
+    x, y = (a.ravel().astype(dtype) for a in np.meshgrid(numbers, numbers))
     with np.errstate(all="ignore"):
-        expected = np.power(x.astype(np.float64), y.astype(np.float64)).astype(np.float32)
-    np.testing.assert_allclose(evaluate("pow", [x, y], target), expected, rtol=1e-6, atol=2e-45)
+        expected = BINARY[fn][0](x.astype(np.longdouble), y.astype(np.longdouble)).astype(dtype)
+    tolerance = {"rtol": 1e-6, "atol": 2e-45} if dtype == np.float32 else {"rtol": 1e-15, "atol": 5e-324}
+    np.testing.assert_allclose(evaluate(fn, [x, y], target), expected, **tolerance)
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
-def test_remainders_are_exact_whatever_the_quotient_and_have_the_sign_of_the_dividend(target: Target) -> None:
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_remainders_are_exact_whatever_the_quotient_and_have_the_sign_of_the_dividend(dtype: type, target: Target) -> None:
     random = np.random.default_rng(5)
     numbers = [0.0, -0.0, 1.0, -1.0, 3.0, 0.1, -0.3, 1e-45, 5e-40, 1e-38, 7e20, 3.4e38, -3.4e38, INF, -INF, NAN]
-    x, y = (a.ravel().astype(np.float32) for a in np.meshgrid(numbers, numbers))
-    close = random.integers(1, 4000, 2048).astype(np.float32) * np.float32(0.1)
-    x, y = np.concatenate([x, close, np.nextafter(close, 0)]), np.concatenate([y, np.full(4096, 0.1, np.float32)])
+    x, y = (a.ravel().astype(dtype) for a in np.meshgrid(numbers, numbers))
+    close = random.integers(1, 4000, 2048).astype(dtype) * dtype(0.1)
+    x, y = np.concatenate([x, close, np.nextafter(close, dtype(0))]), np.concatenate([y, np.full(4096, 0.1, dtype)])
     with np.errstate(all="ignore"):
         assert_same_bits(np.abs(evaluate("fmod", [x, y], target)), np.abs(np.fmod(x, y)))
         kept = np.isfinite(x) & (y != 0) & (y == y)
@@ -217,10 +222,25 @@ def test_bits_are_those_of_the_number_and_of_one_nan(dtype: type) -> None:
 F64 = {
     # name: (reference, arguments, largest error in ulp)
     "exp": (np.exp, [(-745, 709.7), (-1, 1), (-1e-9, 1e-9)], 1.0),
+    "exp2": (np.exp2, [(-1074, 1023.9), (-1, 1), (-1e-9, 1e-9)], 1.1),
     "expm1": (np.expm1, [(-40, 709), (-0.5, 0.5), (-1e-9, 1e-9)], 2.0),
     "log": (np.log, [(0, 3), (0.9, 1.1), (1e-320, 1e-300), (1, 1e300)], 1.1),
+    "log2": (np.log2, [(0, 3), (0.9, 1.1), (1e-320, 1e-300), (1, 1e300)], 1.1),
+    "log1p": (np.log1p, [(-1, 3), (-0.1, 0.1), (-1e-9, 1e-9), (1, 1e300)], 1.6),
     "tanh": (np.tanh, [(-22, 22), (-0.6, 0.6), (-1e-9, 1e-9)], 3.0),
+    "erf": (np.vectorize(math.erf), [(-6, 6), (-1, 1), (-1e-9, 1e-9)], 3.0),  # of them one may be the reference's
     "sigmoid": (lambda x: np.exp(-np.logaddexp(np.longdouble(0), -x)), [(-700, 40), (-1, 1)], 2.5),
+    "sin": (np.sin, [(-10, 10), (-1e6, 1e6), (-1e10, 1e10)], 1.0),
+    "cos": (np.cos, [(-10, 10), (-1e6, 1e6), (-1e10, 1e10)], 1.0),
+    "tan": (np.tan, [(-10, 10), (-1e6, 1e6), (-1e10, 1e10)], 2.0),
+    "asin": (np.arcsin, [(-1, 1), (-0.5, 0.5), (-1e-9, 1e-9)], 2.0),
+    "acos": (np.arccos, [(-1, 1), (-0.5, 0.5), (0.99, 1)], 1.6),
+    "atan": (np.arctan, [(-9, 9), (-1, 1), (-1e-9, 1e-9), (-1e300, 1e300)], 2.2),
+    "sinh": (np.sinh, [(-710, 710), (-1.5, 1.5), (-1e-9, 1e-9)], 2.0),
+    "cosh": (np.cosh, [(-710, 710), (-1.5, 1.5)], 2.0),
+    "asinh": (np.arcsinh, [(-9, 9), (-1e-9, 1e-9), (-3e9, 3e9), (-8e307, 8e307)], 3.0),
+    "acosh": (np.arccosh, [(1, 9), (1, 1.001), (1, 3e9), (1, 1e308)], 3.0),
+    "atanh": (np.arctanh, [(-1, 1), (-1e-9, 1e-9), (0.99, 1)], 3.0),
 }
 
 
@@ -236,6 +256,27 @@ def test_the_error_of_f64_functions_is_bounded(fn: str, target: Target) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+@pytest.mark.parametrize(
+    ("fn", "ranges", "limit"),
+    [
+        ("pow", [(0.04, 20), (-200, 200)], 1.1),
+        ("pow", [(0.999, 1.001), (-6e5, 6e5)], 1.1),
+        ("pow", [(1e-320, 1e-300), (-1, 1)], 1.1),
+        ("atan2", [(-9, 9), (-9, 9)], 3.0),
+        ("fmod", [(-99, 99), (-1e-9, 1e-9)], 0.0),
+    ],
+)
+def test_the_error_of_f64_functions_of_two_arguments_is_bounded(
+    fn: str, ranges: list[tuple[float, float]], limit: float, target: Target
+) -> None:
+    reference, _, _ = BINARY[fn]
+    x, y = (np.random.default_rng(8).uniform(low, high, 5003) for low, high in ranges)
+    exact = reference(x.astype(np.longdouble), y.astype(np.longdouble))
+    unit = np.maximum(np.spacing(np.abs(exact).astype(np.float64)), 2.0**-1074)
+    assert np.max(np.abs(evaluate(fn, [x, y], target) - exact) / unit) <= limit
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
 @pytest.mark.parametrize("fn", F64)
 def test_special_arguments_of_f64_functions(fn: str, target: Target) -> None:
     x = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 710.5, -746.5, 1e308, -1e308, 5e-324, -5e-324, 2.2e-308] * 3)
@@ -243,7 +284,7 @@ def test_special_arguments_of_f64_functions(fn: str, target: Target) -> None:
         exact = F64[fn][0](x.astype(np.longdouble)).astype(np.float64)
     got = evaluate(fn, [x], target)
     np.testing.assert_allclose(got, exact, rtol=1e-15, atol=5e-324)
-    if fn in ("expm1", "tanh"):
+    if fn in ("expm1", "tanh", "erf", "asin", "atan", "sinh", "asinh", "atanh"):
         np.testing.assert_array_equal(np.signbit(got[:2]), [False, True])
 
 

@@ -11,7 +11,7 @@ const ARRAYS = {
   f64: Float64Array, f32: Float32Array, f16: Uint16Array, bf16: Uint16Array, i64: BigInt64Array, u64: BigUint64Array,
   i32: Int32Array, u32: Uint32Array, i16: Int16Array, u16: Uint16Array, i8: Int8Array, u8: Uint8Array, bool: Uint8Array,
 };
-const FUNCTIONS = { fmod: (x, y) => x % y, exp2: x => 2 ** x };
+const FUNCTIONS = { fmod: (x, y) => x % y };
 const functionOf = name => FUNCTIONS[name] ?? Math[name] ?? FUNCTIONS[name.slice(0, -1)] ?? Math[name.slice(0, -1)];
 
 async function beside(file) {

@@ -16,23 +16,14 @@ from typing import Any
 from codegen.llvm.c_interface import Argument
 from codegen.llvm.jit import compile_object
 from codegen.llvm.program import code_bits, emit_program
-from codegen.llvm.wasm import imported, linked
+from codegen.llvm.wasm import linked
 from codegen.loops.nodes import Int
 from tensorlang.backends.cpu.native_library import Compiled
 from tensorlang.diagnostics import error
 
-OF_JAVASCRIPT = frozenset(
-    (
-        *("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cos", "cosh", "sin", "sinh", "tan", "tanh"),
-        *("exp", "exp2", "expm1", "fmod", "log", "log1p", "log2", "pow"),
-    )
-)
-"""Functions of the C library that `NAME.js` has for kernels."""
-
 
 def module_files(name: str, levels: Sequence[Compiled]) -> dict[str, bytes]:
-    """Return the files of a library for WebAssembly, by their names. Raises CompileError C0131 for open sizes, and for functions that
-    JavaScript lacks."""
+    """Return the files of a library for WebAssembly, by their names. Raises CompileError C0131 for open sizes."""
     found: dict[str, bytes] = {}
     about = [_level(name, level, found) for level in levels]
     first = levels[0]
@@ -49,10 +40,6 @@ def _level(name: str, level: Compiled, found: dict[str, bytes]) -> dict[str, Any
         raise error("C0131", title, help="fix the sizes: `shapes={…}`, or the shapes of all inputs on the command line")
     entry = compile_object(emit_program(level.entry, level.target), level.target)
     objects = [entry, *level.objects.values()]
-    lacking = [f for f in imported(objects) if not {f, f.removesuffix("f")} & OF_JAVASCRIPT]
-    if lacking:
-        title = f"not supported yet: a module that calls {', '.join(f'`{f}`' for f in lacking)} of the C library"
-        raise error("C0131", title, help="compute it in f32, for which most functions are part of the code")
     code = f"{name}-{level.target.name}.wasm"
     found[code] = linked(objects, [level.entry.name])
     held = None if level.weights is None else level.weights.tobytes()

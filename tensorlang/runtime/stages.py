@@ -121,11 +121,34 @@ class Stages:
             return lambda: self.run(feeds)
         outputs = [Value(name, t.dtype, t.shape) for name, t in ((n, _typed(a)) for n, a in self.run(feeds).items())]
         arrays = dict(zip((v.name for v in outputs), in_place(results, outputs, "output"), strict=True))
+        return self._copied_into(feeds, arrays) if self._problem.calls else self._prepared_parts(feeds, results)
+
+    def _copied_into(self, feeds: Mapping[str, object], arrays: dict[str, Array]) -> Callable[[], dict[str, Any]]:
+        """Return runs whose results are copied: what the host computes lies elsewhere in every run."""
 
         def run() -> dict[str, Any]:
             for name, array in self.run(feeds).items():
                 np.copyto(arrays[name], array)
             return arrays
+
+        return run
+
+    def _prepared_parts(self, feeds: Mapping[str, object], results: Mapping[str, object]) -> Callable[[], dict[str, Any]]:
+        """Return runs of parts that are prepared, each rest when its elements first come: arrays are where they were, and nothing is asked
+        but which elements decide."""
+        first = None if self._first is None else self._first.prepared(_those(self._first, feeds), None)
+        rests: BoundedCache[tuple[object, ...], Callable[[], dict[str, Any]]] = BoundedCache(self._made.limit)
+
+        def run() -> dict[str, Any]:
+            found = {} if first is None else first()
+            given = {name: as_array(found[name] if name in found else feeds[name], name) for name in self._problem.wanted}
+
+            def rest() -> Callable[[], dict[str, Any]]:
+                made = self._made_for({name: np.array(a, order="C") for name, a in given.items()}, {})
+                carried = {name: found[name] for name in self._problem.carried}
+                return made.prepared(_those(made, {**feeds, **carried}), results)
+
+            return rests.used(tuple(map(_key, given.values())), rest)()
 
         return run
 
@@ -149,6 +172,11 @@ class Stages:
 
 def _those(part: Runs, feeds: Mapping[str, object]) -> dict[str, object]:
     return {value.name: feeds[value.name] for value in part.inputs}
+
+
+def _key(array: Array) -> object:
+    """Return what tells an array from others of its type and shape."""
+    return array.tobytes() if array.dtype != object else tuple(array.flat)
 
 
 def _elements(value: object, name: str) -> Array:

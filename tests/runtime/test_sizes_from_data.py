@@ -93,3 +93,28 @@ def test_an_axis_that_must_be_a_number_is_told_and_compiled_for_each(caplog: pyt
     with caplog.at_level(logging.INFO, "tensorlang.compile"):
         check(model, data, [{"x": x, "axes": np.array([k])} for k in (0, 1, 2, -1)])
     assert any("`axes_0` is a number" in r.getMessage() for r in caplog.records)
+
+
+def test_a_prepared_run_goes_on_with_the_elements_that_it_finds_and_refuses_results_of_another_shape() -> None:
+    feeds = {"x": rows(40, 3), "start": np.array([2]), "end": np.array([7])}
+    model = tl.compile(cut(), threads=1)
+    results = {name: np.empty_like(array) for name, array in model.run(feeds).items()}
+    again = model.prepared(feeds, results)
+    for start in (2, 10, 2):
+        feeds["start"][:], feeds["end"][:] = start, start + 5
+        assert again().keys() == results.keys()
+        np.testing.assert_allclose(next(iter(results.values())), np.exp(feeds["x"][start : start + 5]), rtol=1e-6)
+    feeds["end"][:] = 8
+    with pytest.raises(tl.RunError, match="R0304"):
+        again()
+
+
+def test_a_prepared_run_reads_what_a_first_stage_finds_anew() -> None:
+    feeds = {"x": rows(7, 6)}
+    model = tl.compile(counted(), threads=1)
+    results = {name: np.empty_like(array) for name, array in model.run(feeds).items()}
+    again = model.prepared(feeds, results)
+    feeds["x"][:] = np.roll(feeds["x"], 3, axis=0)
+    again()
+    for mine, fresh in zip(results.values(), model.run(feeds).values(), strict=True):
+        np.testing.assert_array_equal(mine, fresh)

@@ -15,7 +15,7 @@ from polyhedral import affine
 from polyhedral.expr import TRUE, Int, Name
 from polyhedral.expr import Expr as Affine
 from tensorlang.graph.nodes import Graph, Kernel, Value
-from tensorlang.graph.sizes import evaluate, to_expr
+from tensorlang.graph.sizes import to_expr
 from tensorlang.tensor import walk
 from tensorlang.tensor.contraction import sums_products
 from tensorlang.tensor.nodes import Binary, Cast, Definition, Dynamic, Expr, IndexValue, Piece, Program, Read, Reduce, Tensor
@@ -43,8 +43,7 @@ def constant_params(graph: Graph, kernel: Kernel) -> frozenset[str]:
 
 def samples_in(graph: Graph, program: Program) -> dict[str, int]:
     """Return a sample for each size that the program of a kernel leaves open."""
-    symbols = graph.symbols
-    return {} if symbols is None else {name: evaluate(symbols.formula(name), symbols.samples) for name in program.sizes}
+    return {} if graph.symbols is None else graph.symbols.samples_of(program.sizes)
 
 
 def at_samples(graph: Graph, program: Program) -> Program:

@@ -15,7 +15,7 @@ symbols is a symbol of its own, and `Symbols.size` reads it back.
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import permutations
 from math import gcd, prod
@@ -137,6 +137,10 @@ class Symbols:
     def formula(self, name: str) -> Formula:
         """Return what a symbol stands for."""
         return self.products.get(name) or atom_poly(name)
+
+    def samples_of(self, names: Iterable[str]) -> dict[str, int]:
+        """Return a sample for each of these symbols."""
+        return {name: evaluate(self.formula(name), self.samples) for name in names}
 
     def size(self, e: Expr) -> Extent:
         """Return what an expression of a program stands for."""

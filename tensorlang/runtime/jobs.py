@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from polyhedral import affine
+from tensorlang.graph.merged_axes import merged_axes
 from tensorlang.graph.nodes import Graph, Kernel
 from tensorlang.graph.passes.memory.layout import layouts_of
 from tensorlang.graph.pipeline import optimise
@@ -45,10 +46,12 @@ def optimised(loaded: Graph, tools: Tools) -> Graph:
 
 def job_of(graph: Graph, kernel: Kernel, bounded: bool = False) -> Job:
     """Return what is to be compiled for a kernel: of open sizes it knows what was assumed of them, limits where they are `bounded`."""
-    program, samples = kernel.program, samples_in(graph, kernel.program)
+    program = kernel.program
+    layouts: Mapping[str, Layout] = layouts_of(graph, kernel)
     if graph.symbols is not None and program.sizes:
         program = replace(program, context=affine.conj(program.context, *graph.symbols.conditions(program.sizes, bounded)))
-    return Job(program, layouts_of(graph, kernel), constant_params(graph, kernel), at=samples)
+        program, layouts = merged_axes(program, layouts, graph.symbols)
+    return Job(program, layouts, constant_params(graph, kernel), at=samples_in(graph, program))
 
 
 def distinct(jobs: Sequence[Job]) -> tuple[list[Job], list[int]]:

@@ -18,20 +18,23 @@ from polyhedral.expr import Name
 from tensorlang.schedule.plan import Storage
 from tensorlang.schedule.shape import is_product
 from tensorlang.schedule.storage import axis_names
-from tensorlang.tensor.flatten import Dims, merge_once
+from tensorlang.tensor.flatten import Dims, Product, merge_once
 from tensorlang.tensor.nodes import Program, Tensor
 from tensorlang.tensor.walk import tensor_table
 
 
-def flattened(program: Program, layouts: Mapping[str, Storage], *, products: bool = False) -> tuple[Program, dict[str, Storage]]:
-    """Return `program` with such axes merged until none are left, and the layouts of its tensors; `products`: those of products, too."""
+def flattened(
+    program: Program, layouts: Mapping[str, Storage], *, products: bool = False, product: Product = affine.mul
+) -> tuple[Program, dict[str, Storage]]:
+    """Return `program` with such axes merged until none are left, and the layouts of its tensors; `products`: those of products, too;
+    `product`: what multiplies extents."""
     layouts = dict(layouts)
     while True:
-        merged = merge_once(program, _kept(program, layouts, products))
+        merged = merge_once(program, _kept(program, layouts, products), product)
         if merged is None:
             return program, layouts
         flat, places = merged
-        layouts = {name: _without(storage, program, flat, name, places.get(name)) for name, storage in layouts.items()}
+        layouts = {name: _without(storage, program, flat, name, places.get(name), product) for name, storage in layouts.items()}
         program = flat
 
 
@@ -52,14 +55,14 @@ def _is_one_piece(program: Program, tensor: Tensor, storage: Storage, k: int) ->
     return not any({first.name, second.name} & set(affine.names(e)) for e in others)
 
 
-def _without(storage: Storage, program: Program, flat: Program, name: str, merged: int | None) -> Storage:
+def _without(storage: Storage, program: Program, flat: Program, name: str, merged: int | None, product: Product) -> Storage:
     """Return the layout of a tensor with dimensions `merged` and `merged + 1` as one, over the names that `flat` has for them."""
     old, new = axis_names(program, name), axis_names(flat, name)
     if merged is None:
         return storage
     to: dict[str, Affine] = {a: Name(b) for a, b in zip((*old[:merged], *old[merged + 1 :]), new, strict=True)}
     at = storage.dims.index(Name(old[merged]))
-    size = affine.mul(*storage.shape[at : at + 2])
+    size = product(*storage.shape[at : at + 2])
     assert size is not None
     dims = tuple(affine.substitute(e, to) for e in (*storage.dims[:at], *storage.dims[at + 1 :]))
     return replace(storage, dims=dims, shape=(*storage.shape[:at], size, *storage.shape[at + 2 :]))

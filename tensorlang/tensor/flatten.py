@@ -8,7 +8,7 @@ row-major order the merged dimension is the same memory, so only loops change: o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from polyhedral import affine
@@ -18,6 +18,8 @@ from tensorlang.tensor.idioms import redefined
 from tensorlang.tensor.nodes import Binder, Definition, Dynamic, Expr, Holds, IndexValue, Program, Read, Reduce, Tensor
 from tensorlang.tensor.walk import children, fresh_for, index_names, map_children, reads, reduces, tensor_table
 
+Product = Callable[[Affine, Affine], Affine | None]
+"""Returns the product of two extents, None where there is no expression for it."""
 Dims = tuple[str, int]
 """A tensor and the first of two neighbouring dimensions."""
 Vars = tuple[int, str, str]
@@ -45,12 +47,14 @@ def _pairs(definition: Definition) -> Iterator[tuple[str, str, Affine, Affine]]:
                     yield a.name, b.name, a.hi, b.hi
 
 
-def merge_once(program: Program, keep: frozenset[Dims] = frozenset()) -> tuple[Program, Mapping[str, int]] | None:
+def merge_once(
+    program: Program, keep: frozenset[Dims] = frozenset(), product: Product = affine.mul
+) -> tuple[Program, Mapping[str, int]] | None:
     """Return `program` with one pair of axes merged wherever they occur, and the tensors that have a dimension less with the first of the
-    two that it was; None when no axes merge. Dimensions in `keep` stay as they are."""
+    two that it was; None when no axes merge. Dimensions in `keep` stay as they are, and those of which there is no `product`."""
     table = tensor_table(program)
     dims: set[Dims] = {(t.name, k) for t in table.values() for k in range(len(t.shape) - 1)} - keep
-    dims = {d for d in dims if affine.mul(*table[d[0]].shape[d[1] : d[1] + 2]) is not None}
+    dims = {d for d in dims if product(*table[d[0]].shape[d[1] : d[1] + 2]) is not None}
     variables: dict[Vars, tuple[Affine, Affine]] = {
         (n, u, v): (a, b) for n, definition in enumerate(program.definitions) for u, v, a, b in _pairs(definition)
     }
@@ -77,7 +81,7 @@ def merge_once(program: Program, keep: frozenset[Dims] = frozenset()) -> tuple[P
                         dims.discard((read.tensor, k))
         alone = {v for v in live if v[0] == n and any(counted.get(name, 0) != together.get(v, 0) for name in v[1:])}
         live -= alone
-    return _apply(program, table, _stable(dims, live, joins))
+    return _apply(program, table, _stable(dims, live, joins), product)
 
 
 def _count(e: Expr, counted: dict[str, int]) -> None:
@@ -116,7 +120,9 @@ def _stable(dims: set[Dims], live: set[Vars], joins: set[tuple[Dims, Vars]]) -> 
         live = live - gone_vars
 
 
-def _apply(program: Program, table: dict[str, Tensor], good: set[tuple[Dims, Vars]]) -> tuple[Program, Mapping[str, int]] | None:
+def _apply(
+    program: Program, table: dict[str, Tensor], good: set[tuple[Dims, Vars]], product: Product
+) -> tuple[Program, Mapping[str, int]] | None:
     if not good:
         return None
     seed = min(good)
@@ -139,7 +145,7 @@ def _apply(program: Program, table: dict[str, Tensor], good: set[tuple[Dims, Var
         k = by_tensor.get(tensor.name)
         if k is None:
             return tensor
-        merged = affine.mul(tensor.shape[k], tensor.shape[k + 1])
+        merged = product(tensor.shape[k], tensor.shape[k + 1])
         assert merged is not None
         return replace(tensor, shape=(*tensor.shape[:k], merged, *tensor.shape[k + 2 :]), grouping=())
 
@@ -147,7 +153,7 @@ def _apply(program: Program, table: dict[str, Tensor], good: set[tuple[Dims, Var
     for n, definition in enumerate(program.definitions):
         mine = {(u, v): name for (m, u, v), name in names.items() if m == n}
         axes = _joined(definition.axes, mine)
-        pieces = tuple(replace(p, value=_rewrite(p.value, by_tensor, mine)) for p in definition.pieces)
+        pieces = tuple(replace(p, value=_rewrite(p.value, by_tensor, mine, product)) for p in definition.pieces)
         definitions.append(replace(definition, tensors=tuple(map(shaped, definition.tensors)), axes=axes, pieces=pieces))
     return redefined(replace(program, params=tuple(map(shaped, program.params))), definitions), by_tensor
 
@@ -159,8 +165,8 @@ def _joined(names: tuple[str, ...], merged: dict[tuple[str, str], str]) -> tuple
     return names
 
 
-def _rewrite(e: Expr, dims: dict[str, int], merged: dict[tuple[str, str], str]) -> Expr:
-    e = map_children(lambda child: _rewrite(child, dims, merged), e)
+def _rewrite(e: Expr, dims: dict[str, int], merged: dict[tuple[str, str], str], product: Product) -> Expr:
+    e = map_children(lambda child: _rewrite(child, dims, merged, product), e)
     match e:
         case Read(tensor, index) if tensor in dims:
             k = dims[tensor]
@@ -172,9 +178,9 @@ def _rewrite(e: Expr, dims: dict[str, int], merged: dict[tuple[str, str], str]) 
             for k in range(len(binders) - 1):
                 name = merged.get((binders[k].name, binders[k + 1].name))
                 if name is not None:
-                    product = affine.mul(binders[k].hi, binders[k + 1].hi)
-                    assert product is not None
-                    binders[k : k + 2] = [Binder(name, affine.ZERO, product)]
+                    extent = product(binders[k].hi, binders[k + 1].hi)
+                    assert extent is not None
+                    binders[k : k + 2] = [Binder(name, affine.ZERO, extent)]
                     break
             return replace(e, binders=tuple(binders))
         case _:

@@ -32,7 +32,7 @@ from tensorlang.tensor.contraction import contractions
 from tensorlang.tensor.facts import binder_cond, box
 from tensorlang.tensor.idioms import redefined
 from tensorlang.tensor.nodes import Binary, Binder, Const, Definition, Dynamic, Expr, Holds, Piece, Program, Read, Reduce, Select, Tensor
-from tensorlang.tensor.simplify import inline_all
+from tensorlang.tensor.simplify import inline_all, unguarded
 from tensorlang.tensor.walk import (
     Fresh,
     components,
@@ -78,22 +78,13 @@ def by_phases(program: Program) -> Program:
 
 def _in_phases(program: Program, fresh: Fresh) -> Program:
     for given in program.definitions:
-        definition = _unguarded(given, program.sizes)
+        definition = unguarded(given, program.sizes) if any(True for p in given.pieces for _ in reduces(p.value)) else given
         for reduce, found in _strided_filters(definition, program.sizes):
-            unguarded = program if definition is given else _with(program, given, definition)
-            cut = _cut(unguarded, definition, reduce, found, fresh)
+            whole = program if definition is given else _with(program, given, definition)
+            cut = _cut(whole, definition, reduce, found, fresh)
             if cut is not None:
                 return _in_phases(cut, fresh)
     return program
-
-
-def _unguarded(definition: Definition, sizes: Sequence[str]) -> Definition:
-    """Return a definition of one piece without its guard where that always holds."""
-    if len(definition.pieces) != 1 or definition.pieces[0].guard == TRUE or not any(True for _ in reduces(definition.pieces[0].value)):
-        return definition
-    [piece] = definition.pieces
-    holds = implies(sizes, definition.axes, box(definition), piece.guard)
-    return replace(definition, pieces=(replace(piece, guard=TRUE),)) if isinstance(holds, Proven) else definition
 
 
 def _strided_filters(definition: Definition, sizes: Sequence[str]) -> Iterator[tuple[Reduce, StridedFilter]]:

@@ -133,6 +133,15 @@ def _range_names(slot: Dynamic) -> frozenset[str]:
     return frozenset(n for b in (slot.lo, slot.hi) if b is not None for n in affine.names(b))
 
 
+def unguarded(definition: Definition, sizes: Sequence[str]) -> Definition:
+    """Return a definition of one piece without its guard where that always holds."""
+    if len(definition.pieces) != 1 or definition.pieces[0].guard == TRUE:
+        return definition
+    [piece] = definition.pieces
+    holds = implies(sizes, definition.axes, box(definition), piece.guard)
+    return replace(definition, pieces=(replace(piece, guard=TRUE),)) if isinstance(holds, Proven) else definition
+
+
 def inline_all(program: Program, cost_rule: Callable[[Definition, int], bool]) -> Program:
     """Return `program` with every definition inlined that can be and for which `cost_rule(definition, number of reads)` says yes.
 

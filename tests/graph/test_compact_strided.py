@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
@@ -17,6 +20,7 @@ from tensorlang.graph.nodes import Graph
 from tensorlang.graph.options import Options
 from tensorlang.graph.passes.memory.compact_strided import compact_strided
 from tensorlang.graph.pipeline import optimise
+from tensorlang.graph.sizes import Symbols
 
 RNG = np.random.default_rng(5)
 
@@ -42,10 +46,10 @@ def loaded(m: onnx.ModelProto) -> Graph:
     return Importer().load(m.SerializeToString(), None, {})
 
 
-def kernels(m: onnx.ModelProto) -> list[str]:
+def kernels(m: onnx.ModelProto, shapes: Mapping[str, tuple[Any, ...]] | None = None) -> list[str]:
     """Return the names of the programs that are run, in order."""
-    tools = toolchain(threads=1, cache=False)
-    return [node.program.name for node in optimise(loaded(m), Options(tools.preferred_layouts, tools.tiles)).nodes]  # type: ignore[union-attr]
+    tools, graph = toolchain(threads=1, cache=False), Importer().load(m.SerializeToString(), shapes, {})
+    return [node.program.name for node in optimise(graph, Options(tools.preferred_layouts, tools.tiles)).nodes]  # type: ignore[union-attr]
 
 
 def test_a_convolution_of_one_point_is_a_product_where_its_input_and_result_lie() -> None:
@@ -68,6 +72,17 @@ def test_what_a_stride_meets_of_padding_is_not_in_the_sample(pads: list[int]) ->
 
 def test_of_an_input_only_what_a_stride_meets_is_laid_out() -> None:
     assert kernels(model(32, 16, 64, 1, 2)) == ["sample", "conv"]
+
+
+def test_of_an_input_of_open_sizes_only_what_a_stride_meets_is_laid_out() -> None:
+    symbols = Symbols({"size.n": 2, "size.h": 16, "size.w": 18})
+    n, h, w = map(symbols.symbol, symbols.samples)
+    m = model(32, 16, 64, 1, 2)
+    for value, shape in ((m.graph.input[0], "nchw"), (m.graph.output[0], "nfpq")):
+        for dim, name in zip(value.type.tensor_type.shape.dim, shape, strict=True):
+            dim.dim_param = name
+    assert kernels(m, {"x": (n, 32, h, w)}) == ["sample", "conv"]
+    assert all(condition.holds({"size.n": 1, "size.h": 1, "size.w": 1}) for condition in symbols.assumed)
 
 
 def test_what_another_kernel_makes_is_not_sampled() -> None:

@@ -171,17 +171,17 @@ def _parts(graph: Graph, toolchain: Toolchain, progress: Progress, places: Place
     assert graph.symbols is not None, "a graph of open sizes has symbols"
     kernels, steps = tuple(node for node in graph.nodes if isinstance(node, Kernel)), steps_of(graph)
     try:
-        made, positions = _compiled(graph, kernels, toolchain, progress, bounded=False)
+        compiled = _compiled(graph, kernels, toolchain, progress, bounded=False)
     except CompileError:  # what is read may be there only as far as limits of sizes say
-        made, positions = _compiled(graph, kernels, toolchain, progress, bounded=True)
-    artifacts = tuple(made[position] for position in positions)
+        compiled = _compiled(graph, kernels, toolchain, progress, bounded=True)
+    artifacts = tuple(one.artifact for one in compiled)
     told_of = {node.name: _told_sizes(node, graph.symbols) for node in steps if isinstance(node, Extern)}
     sizes = all_sizes(graph.symbols, graph.symbols.samples)
-    spaces = {node.name: _workspace(node, artifact, toolchain.pool_threads) for node, artifact in zip(kernels, artifacts, strict=True)}
+    spaces = {node.name: _workspace(one, toolchain.pool_threads) for node, one in zip(kernels, compiled, strict=True)}
     needed = {name: space for name, space in spaces.items() if space is not None}
     plan = planned(graph_at(graph, sizes), dict.fromkeys(needed, 1))
     table = _Table(graph, plan, places.offsets)
-    of = {node.name: artifact for node, artifact in zip(kernels, artifacts, strict=True)}
+    of = {node.name: one for node, one in zip(kernels, compiled, strict=True)}
     calls = tuple(
         table.call(node, of[node.name], needed)
         if isinstance(node, Kernel)
@@ -195,14 +195,22 @@ def _parts(graph: Graph, toolchain: Toolchain, progress: Progress, places: Place
     return OpenParts(parts, tuple(table.told), needed)
 
 
-def _compiled(
-    graph: Graph, kernels: Sequence[Kernel], toolchain: Toolchain, progress: Progress, bounded: bool
-) -> tuple[Sequence[Artifact], Sequence[int]]:
-    """Return the different kernels, compiled, and which of them each one is."""
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A compiled kernel; `sizes`: the symbols that it is told the values of, in the order of the artifact's own."""
+
+    artifact: Artifact
+    sizes: tuple[str, ...]
+
+
+def _compiled(graph: Graph, kernels: Sequence[Kernel], toolchain: Toolchain, progress: Progress, bounded: bool) -> Sequence[_Made]:
+    """Return the kernels, compiled, equal ones once."""
     from tensorlang.runtime.jobs import distinct, job_of
 
-    jobs, positions = distinct([job_of(graph, node, bounded) for node in kernels])
-    return toolchain.compile(jobs, progress), positions
+    every = [job_of(graph, node, bounded) for node in kernels]
+    jobs, positions = distinct(every)
+    made = toolchain.compile(jobs, progress)
+    return [_Made(made[position], job.program.sizes) for job, position in zip(every, positions, strict=True)]
 
 
 def _told_sizes(node: Extern, symbols: Symbols) -> tuple[int | str, ...]:
@@ -211,14 +219,15 @@ def _told_sizes(node: Extern, symbols: Symbols) -> tuple[int | str, ...]:
     return tuple(symbols.name_of(size) if number is None else number for size, number in known)
 
 
-def _workspace(node: Kernel, artifact: Artifact, most: int | None) -> Workspace | None:
+def _workspace(made: _Made, most: int | None) -> Workspace | None:
     """Return the scratch memory that a kernel needs where a pool has `most` threads, None for none."""
+    artifact = made.artifact
     if artifact.scratch_bytes == (0, 0):
         return None
     from codegen.loops.parser import parse
 
     found = workspace_plan(parse(artifact.loops))
-    sizes = tuple(zip(artifact.sizes, node.program.sizes, strict=True))
+    sizes = tuple(zip(artifact.sizes, made.sizes, strict=True))
     if found.shared_bytes == found.thread_bytes == Int(0):
         return None
     return Workspace(found.shared_bytes, found.thread_bytes, workspace_threads(artifact, most), sizes)
@@ -276,12 +285,12 @@ class _Table:
             self.told.append(told)
         return Number(self._first + self.told.index(told))
 
-    def call(self, node: Kernel, artifact: Artifact, scratch: Mapping[str, object]) -> KernelCall:
+    def call(self, node: Kernel, made: _Made, scratch: Mapping[str, object]) -> KernelCall:
         names = (*(p.name for p in node.program.params), *node.program.results)
         bound = dict(zip(names, (*node.inputs, *node.outputs), strict=True))
         workspace = Slot(-1, shift=self.number(("scratch", node.name))) if node.name in scratch else None
-        buffers = tuple(self.slot(bound[name], self.plan.places[bound[name]]) for name in artifact.params)
-        return KernelCall(artifact.symbol, buffers, tuple(self.number(("size", size)) for size in node.program.sizes), workspace)
+        buffers = tuple(self.slot(bound[name], self.plan.places[bound[name]]) for name in made.artifact.params)
+        return KernelCall(made.artifact.symbol, buffers, tuple(self.number(("size", size)) for size in made.sizes), workspace)
 
     def extern(self, node: Extern, symbol: str, sizes: Sequence[int | str]) -> KernelCall:
         """Return the call of a kernel that is not in the language: results first, then the sizes that it is told with each call."""

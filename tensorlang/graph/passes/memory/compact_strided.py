@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from math import prod
+from typing import Any
 
 from polyhedral import affine
 from polyhedral.expr import Expr as Affine
@@ -19,7 +20,7 @@ from polyhedral.expr import Int, Name
 from tensorlang.graph.edit import Additions
 from tensorlang.graph.nodes import Graph, Kernel, Node, Value, View
 from tensorlang.graph.programs import axes_of, is_contraction, single
-from tensorlang.graph.sizes import sample_of, to_expr
+from tensorlang.graph.sizes import Extent, Symbols, same, sample_of, to_expr
 from tensorlang.tensor import walk
 from tensorlang.tensor.idioms import redefined
 from tensorlang.tensor.nodes import Definition, Dynamic, Expr, Program, Read, Slot, Tensor
@@ -32,7 +33,7 @@ def compact_strided(graph: Graph) -> Graph:
     for node in graph.nodes:
         if isinstance(node, Kernel) and is_contraction(node.program):
             for position, name in enumerate(node.inputs):
-                found = _strided(node.program, position) if name in given else None
+                found = _strided(node.program, position, graph.symbols) if name in given else None
                 node = _split(state, node, position, found) if found is not None else node
         state.nodes.append(node)
     return state.new.rebuilt(state.nodes)
@@ -54,26 +55,27 @@ class _Strided:
 
 @dataclass(frozen=True, slots=True)
 class _Dim:
-    """`extent` places of an axis are in the parameter: others, of padding, are not read."""
+    """`extent` places of an axis are in the parameter, `count` as programs have it: others, of padding, are not read."""
 
     axis: str
-    extent: int
+    extent: Extent
+    count: Affine
     stride: int
     offset: int
 
 
-def _strided(program: Program, position: int) -> _Strided | None:
+def _strided(program: Program, position: int, symbols: Symbols | None) -> _Strided | None:
     """Return how the program reads a parameter, when that is once, at strides along some dimensions."""
     param = program.params[position]
     found = [(d, r) for d in program.definitions for p in d.pieces for r in walk.reads(p.value) if r.tensor == param.name]
     if len(found) != 1 or param.declared_range is not None:
         return None
     [(definition, read)] = found
-    dims = tuple(_dim(definition, slot, size) for slot, size in zip(read.index, param.shape, strict=True))
+    dims = tuple(_dim(definition, slot, size, symbols) for slot, size in zip(read.index, param.shape, strict=True))
     return _Strided(read, dims) if any(dims) else None
 
 
-def _dim(definition: Definition, slot: Slot, size: Affine) -> _Dim | None:
+def _dim(definition: Definition, slot: Slot, size: Affine, symbols: Symbols | None) -> _Dim | None:
     form = None if isinstance(slot, Dynamic) else affine.affine_form(slot)
     match form:
         case ({**terms}, int(offset)) if len(terms) == 1 and offset >= 0:
@@ -81,10 +83,16 @@ def _dim(definition: Definition, slot: Slot, size: Affine) -> _Dim | None:
         case _:
             return None
     extents = dict(zip(definition.axes, definition.tensors[0].shape, strict=True))
-    extent, whole = affine.constant(extents[axis]) if axis in extents else None, affine.constant(size)
-    if extent is None or whole is None or stride < 2:
+    if axis not in extents or stride < 2:
         return None
-    return _Dim(axis, min(extent, max(0, -(-(whole - offset) // stride))), stride, offset)
+    extent, whole = (affine.constant(n) if symbols is None else symbols.size(n) for n in (extents[axis], size))
+    if extent is None or whole is None:
+        return None
+    inside = -(-(whole - offset) // stride)
+    if isinstance(extent, int) and isinstance(inside, int):
+        there = min(extent, max(0, inside))
+        return _Dim(axis, there, Int(there), stride, offset)
+    return _Dim(axis, extent, extents[axis], stride, offset) if same(extent, inside) else None
 
 
 def _split(state: _State, node: Kernel, position: int, found: _Strided) -> Kernel:
@@ -102,7 +110,7 @@ def _split(state: _State, node: Kernel, position: int, found: _Strided) -> Kerne
         return read if e == found.read else walk.map_children(rewritten, e)
 
     definitions = tuple(replace(d, pieces=tuple(replace(p, value=rewritten(p.value)) for p in d.pieces)) for d in node.program.definitions)
-    extents = tuple(n if dim is None else Int(dim.extent) for n, dim in zip(param.shape, found.dims, strict=True))
+    extents = tuple(n if dim is None else dim.count for n, dim in zip(param.shape, found.dims, strict=True))
     params = tuple(replace(p, shape=extents) if k == position else p for k, p in enumerate(node.program.params))
     inputs = tuple(name if k == position else v for k, v in enumerate(node.inputs))
     return replace(node, program=redefined(replace(node.program, params=params), definitions), inputs=inputs)
@@ -116,7 +124,7 @@ def _ungrouped(found: _Strided, param: Tensor) -> tuple[_Dim | None, ...] | None
     return tuple(g[0] if len(g) == 1 else None for g in groups)
 
 
-def _sizes(shape: tuple[int, ...], dims: tuple[_Dim | None, ...]) -> tuple[int, ...]:
+def _sizes(shape: tuple[int, ...], dims: tuple[_Dim | None, ...]) -> tuple[Any, ...]:
     return tuple(n if dim is None else dim.extent for n, dim in zip(shape, dims, strict=True))
 
 

@@ -26,6 +26,7 @@ from polyhedral import affine
 from polyhedral.expr import Expr, Floor, Int, Mod, Name
 from tensorlang.diagnostics import InternalError
 from tensorlang.graph.edit import fresh, reads, rebuilt, writes
+from tensorlang.graph.merged_axes import merged_axes
 from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Node, Part, Value, View
 from tensorlang.graph.programs import constant_params, copy_program, is_contraction, program_key, recurs, samples_in, single_value
 from tensorlang.graph.sizes import Symbols, is_one, is_open, laid_out, same, same_shape, sample_of
@@ -91,7 +92,10 @@ def _preferred(
     shapes: dict[str, tuple[Any, ...]] = {name: symbols.shape(table[name]) for name in at_samples}
     found = {name: retargeted(at_samples[name], shape) for name, shape in shapes.items() if is_open(shape)}
     chosen = {name: layout for name, layout in found.items() if layout is not None}
-    return {**derive(program, {name: laid_out(layout) for name, layout in chosen.items()}, samples), **chosen}
+    flat, moved = merged_axes(program, {name: laid_out(layout) for name, layout in chosen.items()}, symbols)
+    merged = {name for name, tensor in walk.tensor_table(flat).items() if tensor.shape != table[name].shape}
+    derived = derive(flat, moved, symbols.samples_of(flat.sizes))
+    return {**{name: layout for name, layout in derived.items() if name not in merged}, **chosen}
 
 
 def _derived(

@@ -15,7 +15,7 @@ symbols is a symbol of its own, and `Symbols.size` reads it back.
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import permutations
 from math import gcd, prod
@@ -211,12 +211,13 @@ class Symbols:
         self.products[name] = formula
         return name
 
-    def conditions(self, sizes: Container[str], bounded: bool = False) -> Iterator[Cond]:
+    def conditions(self, sizes: Collection[str], bounded: bool = False) -> Iterator[Cond]:
         """Yield what was assumed of these sizes of programs alone; `bounded`: also that they are no larger than some number, as large as
         which scratch memory would be made."""
+        products = (formula.terms for name, formula in self.products.items() if name in sizes)
+        symbols = {monomial for terms in products for monomial in terms if list(terms.values()) == [1]}
         for condition in self.assumed:
-            terms = condition.formula.terms
-            linear = all(len(m) <= 1 and _is_affine(a, sizes) for m in terms for a in m)
+            linear = all(m in symbols or (len(m) <= 1 and all(_is_affine(a, sizes) for a in m)) for m in condition.formula.terms)
             if linear and condition.relation != "!=" and (bounded or not condition.is_limit):
                 yield affine.compare(condition.relation, self.expression(condition.formula), 0)
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polyhedral import affine
+from polyhedral.expr import Name
 from tensorlang.graph.sizes import (
     OpenSize,
     Size,
@@ -159,6 +160,15 @@ def test_kernels_are_told_what_was_assumed_of_quotients_of_their_sizes() -> None
     assert (known.symbol("size.seq") + 15) // 40 - 2 >= 0
     assert list(known.conditions(("size.seq",)))
     assert not list(known.conditions(("size.batch",)))
+
+
+def test_kernels_are_told_what_was_assumed_of_products_that_are_their_sizes() -> None:
+    known = symbols()
+    rows = known.symbol("size.batch") * known.symbol("size.seq")
+    name = known.name_of(rows.expression)
+    assert rows >= 1
+    assert list(known.conditions((name,))) == [affine.compare(">=", affine.sub(Name(name), affine.to_expr(1)), 0)]
+    assert not list(known.conditions(("size.batch", "size.seq")))
 
 
 def test_names_of_dimensions_become_names_of_programs_that_differ() -> None:

@@ -12,15 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Literal, TypeAlias
 
 import islpy as isl
 
 from polyhedral import affine
 from polyhedral.expr import Compare, Cond, Expr, Int, Name
-from polyhedral.model import Access, Scop, Statement
+from polyhedral.model import Access, Coordinate, Scop, Statement, Within
 from polyhedral.nest import context_of
-from polyhedral.space import DT, Frame, universe_map, val
+from polyhedral.space import DT, Frame, universe_map
 
 Kind: TypeAlias = Literal["RAW", "WAR", "WAW", "RED"]
 
@@ -67,7 +68,7 @@ def _between_writers(first: Statement, write: isl.Map, second: Statement, other:
         return [Dep("RAW", first.name, second.name, tensor, pairs)]
     if first.role == "update" and second.role == "update":
         return [_among_updates(first, second, pairs)]
-    if first.role == second.role == "define" and (None in first.write.index or None in second.write.index):
+    if first.role == second.role == "define" and not (first.write.is_exact and second.write.is_exact):
         different = pairs if first.name != second.name else pairs.subtract(identity(pairs))
         return [Dep("WAW", first.name, second.name, tensor, different, hard=False)]
     return []
@@ -91,17 +92,22 @@ def earlier(pairs: isl.Map) -> isl.Map:
 
 
 def access_map(scop: Scop, statement: Statement, access: Access) -> isl.Map:
-    """Return `{ S[i] -> [x] }` over the instances that make the access; an index of None is any coordinate of its axis."""
+    """Return `{ S[i] -> [x] }` over the instances that make the access."""
     frame = Frame(scop.params, statement.iters)
     shape = next((t.shape for t in scop.tensors if t.name == access.tensor), None)
-    relation = universe_map(scop.params, len(statement.iters), len(access.index))
+    relation = cells_at(frame, access.index)
     for axis, index in enumerate(access.index):
-        if index is not None:
-            relation = relation.intersect(_axis_equals(frame, len(access.index), axis, frame.pw_aff(index)))
-        elif shape is not None:
-            extent = Frame(scop.params, statement.iters).pw_aff(shape[axis])
-            relation = relation.lower_bound_val(DT.out, axis, val(0)).intersect(_axis_below(frame, len(access.index), axis, extent))
+        if isinstance(index, Within) and shape is not None:
+            relation = relation.intersect(_coordinate(frame, len(access.index), axis, Within(Int(0), shape[axis])))
     return relation.intersect_domain(instances(scop, statement, access.when))
+
+
+def cells_at(frame: Frame, index: Sequence[Coordinate]) -> isl.Map:
+    """Return `{ [names] -> [x] }` the cells that an index may be, for all values of the names."""
+    relation = universe_map(frame.params, len(frame.dims), len(index))
+    for axis, x in enumerate(index):
+        relation = relation.intersect(_coordinate(frame, len(index), axis, x))
+    return relation
 
 
 def elements(scop: Scop, shape: Sequence[Expr]) -> isl.Set:
@@ -117,11 +123,15 @@ def instances(scop: Scop, statement: Statement, when: Cond) -> isl.Set:
     return frame.set(statement.domain).intersect(frame.set(when))
 
 
-def _axis_equals(frame: Frame, rank: int, axis: int, value: isl.PwAff) -> isl.Map:
-    one = isl.Map.from_pw_aff(value)
-    return one.insert_dims(DT.out, 1, rank - axis - 1).insert_dims(DT.out, 0, axis)
-
-
-def _axis_below(frame: Frame, rank: int, axis: int, value: isl.PwAff) -> isl.Map:
-    one = isl.Map.from_pw_aff(value).apply_range(isl.Map.lex_gt(Frame(frame.params, ("x",)).space))
+def _coordinate(frame: Frame, rank: int, axis: int, x: Coordinate) -> isl.Map:
+    """Return `{ [names] -> [x] }` of which one coordinate is, or lies in, what is said of it."""
+    line = Frame(frame.params, ("x",)).space
+    match x:
+        case Within(lo, hi):
+            least = isl.Map.from_pw_aff(frame.pw_aff(lo)).apply_range(isl.Map.lex_le(line)) if lo is not None else None
+            below = isl.Map.from_pw_aff(frame.pw_aff(hi)).apply_range(isl.Map.lex_gt(line)) if hi is not None else None
+            sides = [side for side in (least, below) if side is not None]
+            one = reduce(isl.Map.intersect, sides, universe_map(frame.params, len(frame.dims), 1))
+        case _:
+            one = isl.Map.from_pw_aff(frame.pw_aff(x))
     return one.insert_dims(DT.out, 1, rank - axis - 1).insert_dims(DT.out, 0, axis)

@@ -5,7 +5,7 @@ then combined into by any number of instances (`update`, a reduction). Readers o
 
     context    conditions on the parameters alone (sizes are >= 0 unless it says more)
     domain     { S[i] : ... }           instances of a statement
-    access     { S[i] -> A[x] : when }  `index` entries of None are data-dependent: any coordinate of that axis may be touched
+    access     { S[i] -> A[x] : when }  `index` entries that are `Within` depend on data: any coordinate in it may be touched
 
 A schedule places statements in a tree of loops. One statement may be placed several times (index-set splitting); each placement owns a
 nest: the loops around it, outermost first, the set of loop points it runs at, and the affine map from loops back to iterators.
@@ -41,11 +41,29 @@ class Tensor:
 
 
 @dataclass(frozen=True, slots=True)
+class Within:
+    """A coordinate that data decide: of its axis, and one of lo <= x < hi as far as these are known."""
+
+    lo: Expr | None = None
+    hi: Expr | None = None
+
+
+ANYWHERE = Within()
+
+Coordinate: TypeAlias = Expr | Within
+
+
+@dataclass(frozen=True, slots=True)
 class Access:
     tensor: str
-    index: tuple[Expr | None, ...]
+    index: tuple[Coordinate, ...]
     when: Cond = TRUE
     """Condition over the statement's iterators under which the access happens."""
+
+    @property
+    def is_exact(self) -> bool:
+        """Tell whether no coordinate depends on data."""
+        return not any(isinstance(x, Within) for x in self.index)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ import islpy as isl
 
 from polyhedral.affine import evaluate
 from polyhedral.deps import Dep, access_map, dependences, elements
-from polyhedral.model import AT_ONCE, COMBINING, Access, Loop, Mark, Statement
+from polyhedral.model import AT_ONCE, COMBINING, Access, Loop, Mark, Statement, Within
 from polyhedral.nest import Nest, context_of
 from polyhedral.record import each, named, note
 from polyhedral.schedule import Schedule, loops_in, placements_in, validate
@@ -172,7 +172,7 @@ class Checker:
         scop = self.schedule.scop
         for access in reader.reads:
             there = self._there(access.tensor)
-            if there is None or (None in access.index and access.tensor not in scop.inputs):
+            if there is None or (not access.is_exact and access.tensor not in scop.inputs):
                 continue
             read = access_map(scop, reader, access).intersect_params(context_of(scop))
             lost = read.subtract_range(there)
@@ -344,7 +344,7 @@ class Checker:
     def _cell(self, tensor: str, at: Instance, params: Mapping[str, int]) -> tuple[str, tuple[int | None, ...]]:
         write: Access = self.schedule.statements[at.statement].write
         values = {**params, **at.iters}
-        return tensor, tuple(None if e is None else evaluate(e, values) for e in write.index)
+        return tensor, tuple(None if isinstance(e, Within) else evaluate(e, values) for e in write.index)
 
 
 def _in_words(statement: Statement, *instances: isl.Set) -> list[isl.Set]:

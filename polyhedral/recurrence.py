@@ -19,7 +19,9 @@ from typing import NamedTuple
 import islpy as isl
 
 from polyhedral import affine
+from polyhedral.deps import cells_at
 from polyhedral.expr import And, Compare, Cond, Expr, Int, Name
+from polyhedral.model import Coordinate, Within
 from polyhedral.record import each, note
 from polyhedral.space import DT, Frame, OperationLimit, integer, limited, smallest_point, val
 from polyhedral.text import show
@@ -31,11 +33,10 @@ Form = tuple[int, ...]
 
 
 class Edge(NamedTuple):
-    """`target[target_axes]` is computed from `source[indices]` for all values of `extra` where `condition` holds. An index of None is any
-    coordinate."""
+    """`target[target_axes]` is computed from `source[indices]` for all values of `extra` where `condition` holds."""
 
     source: str
-    indices: Sequence[Expr | None]
+    indices: Sequence[Coordinate]
     target: str
     target_axes: Sequence[str]
     extra: Sequence[str]
@@ -57,7 +58,7 @@ def well_founded(
     params: Sequence[str],
     context: Cond,
     nodes: Mapping[str, tuple[Sequence[str], Cond]],
-    edges: Sequence[Edge | tuple[str, Sequence[Expr | None], str, Sequence[str], Sequence[str], Cond]],
+    edges: Sequence[Edge | tuple[str, Sequence[Coordinate], str, Sequence[str], Sequence[str], Cond]],
 ) -> Verdict:
     """Return whether no element depends on itself: proven with the ranking found, or refuted with a cycle of elements."""
     try:
@@ -93,15 +94,10 @@ class Recurrence:
     def pairs(self, edge: Edge) -> Pairs:
         """Return the pairs of an edge, the extra iterators projected out."""
         frame = Frame(self.params, (*edge.target_axes, *edge.extra))
-        n, rank = len(edge.target_axes), len(edge.indices)
-        relation = isl.Map.universe(frame.space.map_from_domain_and_range(Frame(self.params, ("",) * rank).space))
-        for axis, index in enumerate(edge.indices):
-            if index is not None:
-                one = isl.Map.from_pw_aff(frame.pw_aff(index))
-                relation = relation.intersect(one.insert_dims(DT.out, 1, rank - axis - 1).insert_dims(DT.out, 0, axis))
-        relation = relation.intersect_domain(frame.set(edge.condition)).project_out(DT.in_, n, len(edge.extra))
+        relation = cells_at(frame, edge.indices).intersect_domain(frame.set(edge.condition))
+        relation = relation.project_out(DT.in_, len(edge.target_axes), len(edge.extra))
         relation = relation.intersect_domain(self.domains[edge.target]).intersect_range(self.domains[edge.source])
-        return Pairs(edge.source, edge.target, relation, None not in edge.indices)
+        return Pairs(edge.source, edge.target, relation, not any(isinstance(x, Within) for x in edge.indices))
 
     def _rank(self, pairs: list[Pairs]) -> list[Pairs]:
         """Settle the pairs of one group component by component; return what is left when no component helps."""

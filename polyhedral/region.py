@@ -18,7 +18,7 @@ from polyhedral import affine
 from polyhedral.deps import access_map
 from polyhedral.errors import NestError
 from polyhedral.expr import TRUE, Add, Expr, Int, Name
-from polyhedral.model import Access, Statement
+from polyhedral.model import Access, Statement, Within
 from polyhedral.nest import Nest
 from polyhedral.schedule import Schedule
 from polyhedral.space import DT, Frame, integer, val
@@ -134,7 +134,7 @@ def _origins(statement: Statement, box: Footprint) -> dict[str, tuple[Expr, int 
     """Return where each iterator starts and how far it goes, for iterators that are coordinates of the written cell plus a constant."""
     result: dict[str, tuple[Expr, int | Expr | None]] = {i: (Int(0), None) for i in statement.iters}
     for axis, index in enumerate(statement.write.index):
-        if index is None:
+        if isinstance(index, Within):
             continue
         form = affine.linear(index)
         match form.terms:
@@ -243,7 +243,7 @@ def _side(touched: isl.Map, axis: int, frame: Frame, context: isl.Set) -> tuple[
     greatest = width.dim_max_val(0)
     if _is_known(greatest, frame):
         return origin, integer(greatest) + 1
-    if not width.dim_has_any_upper_bound(DT.set, 0):
+    if not width.dim_has_upper_bound(DT.set, 0):
         return None
     extent = Frame(frame.params, ()).piecewise(width.dim_max(0).gist_params(context))
     if extent is not None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import islpy as isl
 
 from polyhedral.affine import evaluate, holds
-from polyhedral.model import AT_ONCE, Access
+from polyhedral.model import AT_ONCE, Access, Within
 from polyhedral.nest import Nest
 from polyhedral.order import Instance
 from polyhedral.schedule import Schedule
@@ -115,8 +115,8 @@ def element_of(access: Access, at: Mapping[str, int]) -> tuple[int, ...] | None:
     """Return what is accessed, or None where it is not, or depends on data."""
     if not holds(access.when, at):
         return None
-    index = [None if e is None else evaluate(e, at) for e in access.index]
-    return None if None in index else tuple(e for e in index if e is not None)
+    exact = [e for e in access.index if not isinstance(e, Within)]
+    return tuple(evaluate(e, at) for e in exact) if len(exact) == len(access.index) else None
 
 
 def _cell(cells: Cells, axes: Sequence[str], element: tuple[int, ...], sizes: Mapping[str, int]) -> tuple[int, ...]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from codegen.dtypes import i64, u64
 from polyhedral import affine
 from polyhedral import expr as px
 from tensorlang.check import arith, bounds
 from tensorlang.check.scope import Context, Scope
 from tensorlang.check.values import Idx, Num, Val, Value
 from tensorlang.syntax import nodes as sx
+from tensorlang.tensor import nodes as ir
 
 
 def under(ctx: Context, scope: Scope, cond: sx.Node, holds: bool) -> Scope:
@@ -18,9 +20,15 @@ def under(ctx: Context, scope: Scope, cond: sx.Node, holds: bool) -> Scope:
     for op, a, b in _facts(ctx, scope, cond, holds):
         for op_, x, y in ((op, a, b), (_FLIPPED[op], b, a)):
             if isinstance(x, Val) and isinstance(y, Num | Idx):
-                lo, hi = facts.get(x.expr, (x.lo, x.hi))
-                facts[x.expr] = _narrowed(op_, lo, hi, arith.interval(y)[0], scope.ranges)
+                for same in _spellings(x):
+                    facts[same] = _narrowed(op_, *facts.get(same, (None, None)), arith.interval(y)[0], scope.ranges)
     return replace(scope, refined=facts)
+
+
+def _spellings(value: Val) -> tuple[ir.Expr, ...]:
+    """Return the expressions for an integer outside of brackets and inside, where it is widened. What is beyond `i64` is another there."""
+    narrow = value.dtype is not None and value.dtype.is_integer and value.dtype not in (i64, u64)
+    return (value.expr, ir.Cast(i64, value.expr)) if narrow else (value.expr,)
 
 
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "=="}

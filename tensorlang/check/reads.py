@@ -189,7 +189,7 @@ def element(ctx: Context, scope: Scope, tensor: Tensor, entries: list[Entry], no
         placed = [e if word is None else replace(e, at=_brought_in(ctx, scope, e, word)) for e in entries]
         return _plain(ctx, scope, tensor, placed, node.span)
     inside = _inside(scope, entries, node.span)
-    guarded = [replace(e, at=_known_inside(e)) for e in entries]
+    guarded = [replace(e, at=_known_inside(scope, e)) for e in entries]
     value = _plain(ctx, scope, tensor, guarded, node.span)
     if word == "skip" and "skip" not in scope.values:
         if scope.skips is None:
@@ -237,8 +237,8 @@ def _inside(scope: Scope, entries: list[Entry], span: Span) -> Value:
     return out
 
 
-def _known_inside(entry: Entry) -> Idx | Val:
-    return entry.at if isinstance(entry.at, Idx) else replace(entry.at, lo=affine.ZERO, hi=entry.size)
+def _known_inside(scope: Scope, entry: Entry) -> Idx | Val:
+    return entry.at if isinstance(entry.at, Idx) else bounded(scope, entry.at, affine.ZERO, entry.size)
 
 
 MOST_PERIODS = 9
@@ -343,11 +343,15 @@ def typed_read(scope: Scope, expr: ir.Expr, dtype: DType | None, tensor: Tensor)
 
 def refine(scope: Scope, value: Val) -> Val:
     """Return the value with what conditions around it say."""
-    known = scope.refined.get(value.expr)
-    if known is None:
-        return value
-    lo, hi = known
-    return replace(value, lo=lo if lo is not None else value.lo, hi=hi if hi is not None else value.hi)
+    lo, hi = scope.refined.get(value.expr, (None, None))
+    return bounded(scope, value, lo, hi)
+
+
+def bounded(scope: Scope, value: Val, lo: px.Expr | None, hi: px.Expr | None) -> Val:
+    """Return the value with what is known of it, and that it lies in [lo, hi), as far as these are given."""
+    least = value.lo if lo is None else lo if value.lo is None else bounds.larger(value.lo, lo, scope.ranges)
+    end = value.hi if hi is None else hi if value.hi is None else bounds.smaller(value.hi, hi, scope.ranges)
+    return replace(value, lo=least, hi=end)
 
 
 __all__ = ["bool_", "check_rank", "compute_dtype", "dynamic", "element", "find_tensor", "index_in_bounds", "read", "refine", "show_dims"]

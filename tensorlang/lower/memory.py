@@ -22,7 +22,7 @@ from codegen.loops.notes import Kept, Streamed, note_of
 from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Floor, Max, Mod, Name
-from polyhedral.model import BLOCKS, THREADS, Loop, Statement
+from polyhedral.model import BLOCKS, THREADS, Loop, Statement, Within
 from polyhedral.region import Footprint, footprint
 from polyhedral.schedule import loops_in
 from polyhedral.sets import implies
@@ -391,7 +391,7 @@ def _axes_of_lanes(plan: Plan, array: str, placement: str) -> Iterator[tuple[int
     for access, weight in ((statement.write, WRITTEN), *((read, 1) for read in dict.fromkeys(statement.reads))):
         if access.tensor == array:
             slots = enumerate(access.index)
-            along = (k for k, e in slots if e is not None and vectors & set(affine.names(affine.substitute(e, exprs))))
+            along = (k for k, e in slots if not isinstance(e, Within) and vectors & set(affine.names(affine.substitute(e, exprs))))
             yield from ((k, weight) for k in islice(along, 1))
 
 
@@ -421,7 +421,7 @@ def lane_loop(plan: Plan, placement: str, statement: Statement) -> Loop | None:
     exprs = nest.iter_exprs()
     mentioned: set[str] = set()
     for slot in statement.write.index:
-        if slot is not None:
+        if not isinstance(slot, Within):
             mentioned |= set(affine.names(affine.substitute(slot, exprs)))
     inner = plan.placed.places[placement].loops[plan.depth[statement.write.tensor] :]
     return next((loop for loop in inner if loop.mark == "vector" and loop.name not in mentioned), None)
@@ -468,7 +468,7 @@ def _addressed_at_compile_time(plan: Plan, array: str, touching: list[str], dept
             if access.tensor != array:
                 continue
             for slot in access.index:
-                if slot is None:
+                if isinstance(slot, Within):
                     return False
                 if any(marks.get(n) in ("serial", "parallel") for n in affine.names(affine.substitute(slot, exprs))):
                     return False

@@ -16,13 +16,15 @@ from dataclasses import replace
 from polyhedral import affine
 from polyhedral.expr import TRUE, And, Compare, Cond, Floor, Name, Or
 from polyhedral.expr import Expr as Affine
+from polyhedral.model import Within
 from polyhedral.sets import implies
 from polyhedral.verdict import Proven
 from tensorlang.schedule.plan import Stage
 from tensorlang.schedule.state import State
+from tensorlang.tensor.facts import has_gather
 from tensorlang.tensor.nodes import Binary, Definition, Piece, Reduce
 from tensorlang.tensor.scop import Accumulator, Stages, to_scop
-from tensorlang.tensor.walk import definition_reads, nodes, reads, reduces
+from tensorlang.tensor.walk import definition_reads, nodes, reduces
 
 IN_REGISTERS = ("unroll", "vector")
 
@@ -146,7 +148,7 @@ def _is_total(reduce: Reduce) -> bool:
     whole = not any(t.is_float for t in reduce.reducer.dtypes)
     divides = any(isinstance(n, Binary) and n.op in ("/", "//", "%") for b in reduce.body for n in nodes(b))
     plain = reduce.init is None and not any(True for b in reduce.body for _ in reduces(b))
-    return plain and not (whole and divides) and all(s is not None for b in reduce.body for r in reads(b) for s in r.index)
+    return plain and not (whole and divides) and not any(map(has_gather, reduce.body))
 
 
 def _reads_inside(stages: Stages, accumulators: tuple[Accumulator, ...]) -> bool:
@@ -155,11 +157,10 @@ def _reads_inside(stages: Stages, accumulators: tuple[Accumulator, ...]) -> bool
     names = {acc.name for acc in accumulators}
     for statement in (s for s in stages.scop.statements if s.name in names):
         for read in statement.reads:
-            if any(slot is None for slot in read.index):
+            exact = [slot for slot in read.index if not isinstance(slot, Within)]
+            if len(exact) < len(read.index):
                 return False
-            inside = affine.conj(
-                *(affine.within(slot, 0, n) for slot, n in zip(read.index, shapes[read.tensor], strict=True) if slot is not None)
-            )
+            inside = affine.conj(*(affine.within(slot, 0, n) for slot, n in zip(exact, shapes[read.tensor], strict=True)))
             given = affine.conj(stages.scop.context, statement.domain, read.when)
             if not isinstance(implies(stages.scop.params, statement.iters, given, inside), Proven):
                 return False

@@ -21,6 +21,7 @@ from polyhedral import affine
 from polyhedral.expr import FALSE, TRUE, Cond
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
+from polyhedral.model import Within
 from polyhedral.record import is_recording, subject
 from polyhedral.verdict import Proven, Refuted, Unknown
 from tensorlang.bounded_cache import BoundedCache
@@ -30,7 +31,7 @@ from tensorlang.tensor.clause_coverage import overlapping, slab, together
 from tensorlang.tensor.facts import Place, binder_cond, box, follows, visits
 from tensorlang.tensor.nodes import Definition, Dynamic, Expr, Holds, IndexValue, Piece, Program, Read, Reduce, Tensor
 from tensorlang.tensor.segments import segments
-from tensorlang.tensor.walk import components, definition_reads, reads, tensor_table
+from tensorlang.tensor.walk import components, coordinate, definition_reads, reads, tensor_table
 from tensorlang.tensor.widths import BOUND, LARGEST, compared, greatest, pieces, within_bound
 
 if TYPE_CHECKING:
@@ -398,6 +399,8 @@ class Prover:
                 self._problem("T0304", f"`{notation.element(*via[0])}` depends on itself{_when(params)}", labels, help=help)
             case Unknown(reason):
                 help = "let one axis of the tensor count the steps, and read only earlier ones: `axis - 1`"
+                if any(isinstance(x, Within) for edge in edges for x in edge.indices):
+                    help += "; an index from data is known to be earlier under a condition, `if at[i] < i then y[at[i]] else 0`"
                 self._problem(
                     "T0307",
                     f"cannot prove that no element of `{group[0].tensors[0].name}` depends on itself",
@@ -417,7 +420,7 @@ class Prover:
             known = affine.conj(self.context, box(definition), piece.guard)
             for read, place in visits(piece.value, Place(known, definition.axes)):
                 if isinstance(read, Read) and read.tensor in primary:
-                    index = [None if isinstance(s, Dynamic) else s for s in read.index]
+                    index = list(map(coordinate, read.index))
                     yield Edge(primary[read.tensor], index, target, definition.axes, place.scope[len(definition.axes) :], place.context)
 
     # ------------------------------------------------ problems

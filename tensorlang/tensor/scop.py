@@ -20,20 +20,12 @@ from typing import Literal, TypeAlias
 from polyhedral import affine
 from polyhedral.expr import TRUE, Cond
 from polyhedral.expr import Expr as Affine
-from polyhedral.model import Access, Scop, Statement
+from polyhedral.model import Access, Scop, Statement, Within
 from polyhedral.model import Tensor as Array
 from tensorlang.tensor import notation
 from tensorlang.tensor.facts import Place, context_of, parts, possible, reductions
-from tensorlang.tensor.nodes import (
-    Definition,
-    Dynamic,
-    Expr,
-    Piece,
-    Program,
-    Read,
-    Reduce,
-    Reducer,
-)
+from tensorlang.tensor.nodes import Definition, Expr, Piece, Program, Read, Reduce, Reducer
+from tensorlang.tensor.walk import coordinate
 
 Phase: TypeAlias = Literal["init", "update", "define"]
 
@@ -191,7 +183,7 @@ def _accesses(e: Expr, primary: dict[str, str], place: Place, accs: dict[Reduce,
         case Reduce():
             raise ValueError("a reduction inside a reduction's body has to be lifted before to_scop")
         case Read(tensor, index):
-            yield Access(primary.get(tensor, tensor), tuple(None if isinstance(s, Dynamic) else s for s in index), place.context)
+            yield Access(primary.get(tensor, tensor), tuple(map(coordinate, index)), place.context)
         case _:
             pass
     for child, there in parts(e, place):
@@ -214,6 +206,6 @@ def show(stages: Stages) -> str:
 
 def _show_access(access: Access) -> str:
     """Return an access; `?` stands for an index that depends on data."""
-    index = ", ".join("?" if slot is None else notation.show(slot) for slot in access.index)
+    index = ", ".join("?" if isinstance(slot, Within) else notation.show(slot) for slot in access.index)
     when = "" if access.when == TRUE else f" when {notation.show_cond(access.when)}"
     return f"{access.tensor}[{index}]{when}"

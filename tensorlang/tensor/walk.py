@@ -16,6 +16,7 @@ from polyhedral import affine
 from polyhedral.expr import Cond
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
+from polyhedral.model import Coordinate, Within
 from tensorlang.bounded_cache import by_identity
 from tensorlang.tensor.nodes import (
     Binary,
@@ -98,6 +99,11 @@ def _rebuild_slot(slot: Slot, on_expr: OnExpr, on_affine: OnAffine) -> Slot:
     lo = None if slot.lo is None else on_affine(slot.lo)
     hi = None if slot.hi is None else on_affine(slot.hi)
     return replace(slot, value=on_expr(slot.value), lo=lo, hi=hi)
+
+
+def coordinate(slot: Slot) -> Coordinate:
+    """Return which cells of an axis a slot may be."""
+    return Within(slot.lo, slot.hi) if isinstance(slot, Dynamic) else slot
 
 
 def map_children(f: OnExpr, e: Expr) -> Expr:

@@ -2,9 +2,9 @@
 
     drawn = Drawing(Random(7)).program()
 
-Maps, pieces, interleaving and joining, recurrences (forwards, backwards, in two dimensions, in time, of two tensors at once), sums of all
-shapes, `mean`, `any`, `all`, reducers of pairs, choices, reads with every way to say what lies outside, reads whose index is data, sums
-inside of conditions that keep their reads inside, several results, tuples, calls of operators with packs.
+Maps, pieces, interleaving and joining, recurrences (forwards, backwards, in two dimensions, in time, of two tensors at once, along links
+that are data), sums of all shapes, `mean`, `any`, `all`, reducers of pairs, choices, reads with every way to say what lies outside, reads
+whose index is data, sums inside of conditions that keep their reads inside, several results, tuples, calls of operators with packs.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class Drawing:
     def define(self, name: str, declared: bool) -> list[str]:
         """Add the equations of a tensor; return the names of all that they define."""
         forms = [self.map, self.map, self.map, self.pieces, self.interleaved, self.joined, self.forward, self.backward, self.plane]
-        forms += [self.in_time, self.prefix, self.pair, self.tuple_of, self.both_ways, self.ends]
+        forms += [self.in_time, self.prefix, self.pair, self.tuple_of, self.both_ways, self.ends, self.linked]
         return self.random.choice(forms)(name, declared)
 
     def add(
@@ -230,6 +230,31 @@ class Drawing:
         index = (Arith("+", Var(first), ONE), *(Var(n) for n in scope if n != first))
         before = Read(name, index, self.dtype, self.const())
         value = Bin(self.random.choice(("+", "-", "min")), self.value(scope, 1), before, self.dtype)
+        return self.add([name], shape, [Clause(slots, (value,), ranges)], declared)
+
+    def linked(self, name: str, declared: bool) -> list[str]:
+        """Each element from one that data name, of those before it or of those behind it."""
+        found = next((p for p in self.params if p.name == "ids"), None)
+        if found is None or found.dtype == "u64":
+            return self.forward(name, declared)
+        shape = (found.shape[0], *self.shape()[:1])
+        slots, scope, ranges = self.axes(shape)
+        first, *rest = scope
+        i, data = Var(first), Data(Read("ids", (Var(first),), found.dtype))
+        others = tuple(self.other_place(n, scope) for n in rest)
+        before: Value
+        match self.random.randrange(3):
+            case 0:
+                inside = Both("and", Relation(">=", data, ZERO), Relation("<", data, i))
+                before = If(inside, Read(name, (data, *others), self.dtype), self.const(), self.dtype)
+            case 1:
+                inside = Both("and", Relation(">", data, i), Relation("<", data, shape[0]))
+                before = If(inside, Read(name, (data, *others), self.dtype), self.const(), self.dtype)
+            case _:
+                place: Index = Arith("-", Arith("-", i, ONE), data)
+                inside = Relation(">=", data, ZERO)
+                before = If(inside, Read(name, (place, *others), self.dtype, self.const()), self.const(), self.dtype)
+        value = Bin(self.random.choice(("+", "-", "max")), before, self.value(scope, 1), self.dtype)
         return self.add([name], shape, [Clause(slots, (value,), ranges)], declared)
 
     def both_ways(self, name: str, declared: bool) -> list[str]:

@@ -555,3 +555,27 @@ def test_tiles_of_steps_have_fewer_rows_where_rows_are_large() -> None:
     for size, tile in ((180, "(8, 8)"), (340, "(4, 4)")):
         found = directives(operator("a: f32[N, N, N]) -> (y: f32[N, N, N])", body, {"N": size}), Machine(target="cpu", threads=2))
         assert f"tile u (t, i) by {tile} -> t_b, i_b, t_s, i_s" in found, found
+
+
+LINKS = "at: i32[N] in 0..N, lag: i32[N] in 1..4, x: f32[N]) -> (y: f32[N])"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "y[i] = x[i] + (if at[i] < i then y[at[i]] else 0)",
+        "y[i] = x[i] + (if i < at[i] then y[at[i]] else 0)",
+        "y[i] = x[i] + (let p = at[i] in (if p >= i then 0 else y[p]))",
+        "y[0] = x[0]\n    y[i] = x[i] + y[min(at[i], i - 1)] for i in 1..N",
+        "y[i] = x[i] + y[i - lag[i] | 0]",
+        "y[i] = x[i] + (max(k in 0..N) (if lag[k] <= i then y[i - lag[k]] else 0))",
+    ],
+)
+def test_recurrences_run_along_links_that_data_name_where_all_are_known_to_come_earlier_or_all_later(body: str) -> None:
+    program = operator(LINKS, f"\n    {body}\n")
+    assert_same(program, proven(program, derive(program, WIDE)), {"N": 7})
+
+
+def test_as_much_of_a_recurrence_is_kept_as_data_may_go_back() -> None:
+    program = operator(LINKS, "\n    u[i] = x[i] + 0.5 * u[i - lag[i] | 0]\n    y[i] = u[N - 1]\n", {"N": 40})
+    assert "fold u at i by 3" in directives(program)

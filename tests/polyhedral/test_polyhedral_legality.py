@@ -33,7 +33,7 @@ from polyhedral.deps import dependences
 from polyhedral.errors import NestError, ScheduleError
 from polyhedral.expr import TRUE, Add, And, Cond, Expr, Int, Name, Or
 from polyhedral.legality import Violation, check, distances, parallel_loops, suggest_skew
-from polyhedral.model import Access, Leaf, Loop, Mark, Scop, Statement, Tensor, Tree
+from polyhedral.model import ANYWHERE, Access, Leaf, Loop, Mark, Scop, Statement, Tensor, Tree, Within
 from polyhedral.nest import Nest
 from polyhedral.region import place_at
 from polyhedral.schedule import Schedule, parse, show
@@ -141,7 +141,7 @@ def test_readers_wait_for_every_update_of_a_reduction() -> None:
 
 
 def test_a_data_dependent_read_waits_for_the_whole_axis() -> None:
-    gather = Statement("g", ("i",), box(i=N), Access("g", (i,)), (Access("a", (None,)),))
+    gather = Statement("g", ("i",), box(i=N), Access("g", (i,)), (Access("a", (ANYWHERE,)),))
     define = Statement("a", ("i",), box(i=N), Access("a", (i,)))
     scop = Scop(("N",), TRUE, (Tensor("a", (N,)), Tensor("g", (N,))), frozenset(), (define, gather))
     assert isinstance(check(in_sequence(scop, nest(scop, "a"), nest(scop, "g"))), Proven)
@@ -149,15 +149,24 @@ def test_a_data_dependent_read_waits_for_the_whole_axis() -> None:
     assert refused(together).kind == "order"
 
 
+def test_a_data_dependent_read_waits_for_no_more_than_it_may_be_of() -> None:
+    gather = Statement("g", ("i",), box(i=N), Access("g", (i,)), (Access("a", (Within(None, plus(i, 1)),)),))
+    define = Statement("a", ("i",), box(i=N), Access("a", (i,)))
+    scop = Scop(("N",), TRUE, (Tensor("a", (N,)), Tensor("g", (N,))), frozenset(), (define, gather))
+    nests = {"a": nest(scop, "a"), "g": nest(scop, "g")}
+    assert isinstance(check(Schedule(scop, nests, under(["i"], (Leaf("a"), Leaf("g"))))), Proven)
+    assert refused(Schedule(scop, nests, under(["i"], (Leaf("g"), Leaf("a"))))).cell == ("a", (0,))
+
+
 def test_a_data_dependent_read_may_be_of_the_first_element() -> None:
-    gather = Statement("g", ("i",), box(i=N), Access("g", (i,)), (Access("a", (None,)),))
+    gather = Statement("g", ("i",), box(i=N), Access("g", (i,)), (Access("a", (ANYWHERE,)),))
     define = Statement("a", ("j",), box(j=Int(1)), Access("a", (j,)))
     scop = Scop(("N",), TRUE, (Tensor("a", (Int(1),)), Tensor("g", (N,))), frozenset(), (define, gather))
     assert refused(in_sequence(scop, nest(scop, "g"), nest(scop, "a"))).cell == ("a", (0,))
 
 
 def test_scattered_writes_may_not_run_in_parallel() -> None:
-    scatter = Statement("a", ("i",), box(i=N), Access("a", (None,)))
+    scatter = Statement("a", ("i",), box(i=N), Access("a", (ANYWHERE,)))
     scop = Scop(("N",), TRUE, (Tensor("a", (N,)),), frozenset(), (scatter,))
     assert isinstance(check(in_sequence(scop, nest(scop, "a"))), Proven)
     assert refused(in_sequence(scop, nest(scop, "a"), marks={"i": "parallel"})).kind == "race"

@@ -34,7 +34,7 @@ from polyhedral.affine import evaluate, holds
 from polyhedral.errors import NestError
 from polyhedral.expr import TRUE, Add, And, Expr, Floor, Int, Mod, Name, Scale
 from polyhedral.legality import check
-from polyhedral.model import Access, Leaf, Loop, Mark, Scop, Statement, Tensor
+from polyhedral.model import ANYWHERE, Access, Leaf, Loop, Mark, Scop, Statement, Tensor
 from polyhedral.region import Footprint, footprint, place_at
 from polyhedral.schedule import Schedule
 from polyhedral.storage import Cells, Clobber, Collision, Outside, fold_factor, injective, laid_out, validate
@@ -87,7 +87,7 @@ def test_padding_as_a_domain_keeps_the_footprint_constant() -> None:
 
 
 def test_a_data_dependent_axis_is_taken_whole() -> None:
-    statement = Statement("S", ("i", "j"), box(i=N, j=M), Access("o", (i, j)), (Access("x", (None, j)),))
+    statement = Statement("S", ("i", "j"), box(i=N, j=M), Access("o", (i, j)), (Access("x", (ANYWHERE, j)),))
     scop = Scop(("N", "M"), TRUE, (Tensor("x", (N, M)), Tensor("o", (N, M))), frozenset({"x"}), (statement,))
     schedule = in_sequence(scop, nest(scop, "S").split("j", 4, "jo", "ji").reorder(["jo", "i", "ji"]))
     assert texts(footprint(schedule, "x", ["S"], 2)) == (["0", "4*jo"], ["N", "4"])

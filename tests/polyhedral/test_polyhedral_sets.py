@@ -13,6 +13,7 @@ from polyhedral import affine, sets
 from polyhedral.affine import evaluate, holds
 from polyhedral.errors import NestError
 from polyhedral.expr import FALSE, TRUE, Add, And, Compare, Cond, Expr, Floor, Int, Max, Min, Mod, Name, Not, Or, Scale
+from polyhedral.model import ANYWHERE, Within
 from polyhedral.space import Frame, OperationLimit, limited
 from polyhedral.text import show, show_cond
 from polyhedral.verdict import Proven, Refuted, Unknown
@@ -176,7 +177,15 @@ def test_a_distance_that_grows_with_the_size_ranks_nothing() -> None:
 
 
 def test_a_data_dependent_self_reference_is_unknown() -> None:
-    assert isinstance(sets.well_founded(["N"], TRUE, _Y, [("y", [None], "y", ["i"], [], TRUE)]), Unknown)
+    assert isinstance(sets.well_founded(["N"], TRUE, _Y, [("y", [ANYWHERE], "y", ["i"], [], TRUE)]), Unknown)
+
+
+@pytest.mark.parametrize(("least", "end", "proven"), [(None, i, True), (plus(i, 1), N, True), (plus(i, -3), plus(i, 1), False)])
+def test_a_data_dependent_self_reference_is_well_founded_where_all_that_it_may_be_comes_earlier(
+    least: Expr | None, end: Expr, proven: bool
+) -> None:
+    verdict = sets.well_founded(["N"], TRUE, _Y, [("y", [Within(least, end)], "y", ["i"], [], TRUE)])
+    assert isinstance(verdict, Proven if proven else Unknown)
 
 
 @settings(max_examples=60, deadline=None)

@@ -163,6 +163,10 @@ CASES = {
         "op f(x: f64[N]) -> (y: f64[N]) {\n y[0] = x[0]\n y[i] = y[i - 1] * tanh(x[i]) + x[i]   for i in 1..N\n}",
         {"N": 6},
     ),
+    "a recurrence along links that data name": (
+        "op f(x: f64[N], ids: i64[N] in 0..N) -> (y: f64[N]) { y[i] = x[i] * x[i] + (if ids[i] < i then y[ids[i]] * x[i] else 0) }",
+        {"N": 3},
+    ),
     "steps of a stencil": (
         "op f(u0: f64[N]) -> (u: f64[N]) {\n s[0, i] = u0[i]\n"
         " s[t + 1, i] = s[t, i] + 0.1 * s[t, i - 1] * s[t, i + 1]   for t in 0..3, i in 1..N - 1\n"

@@ -75,7 +75,7 @@ def _checked(prefetch: Prefetch, placed: Placed, depth: Mapping[str, int]) -> Pr
         if depth.get(tensor, 0) >= outer:
             raise _refused(prefetch, f"each iteration of `{loop}` has a `{tensor}` of its own", f"`store_at {tensor}` at a loop outside")
         accesses = [a for a in placed.statements[placed.nests[reader].statement].reads if a.tensor == tensor]
-        if any(slot is None for access in accesses for slot in access.index):
+        if not all(access.is_exact for access in accesses):
             raise _refused(prefetch, f"`{tensor}` is read at indices from data")
         try:
             box = footprint(placed, tensor, [reader], outer)

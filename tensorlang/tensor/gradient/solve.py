@@ -62,7 +62,9 @@ def solved(term: Term, target: Target) -> Iterator[Solved]:
     """Yield what a term adds to the element of its tensor at the axes of `target`."""
     named = tuple(_named(slot, axis, target) for slot, axis in zip(term.index, target.axes, strict=True) if isinstance(slot, Dynamic))
     plain = [(s, a) for s, a in zip(term.index, target.axes, strict=True) if not isinstance(s, Dynamic)]
-    for side in _without_extrema(_System(term.variables, tuple(plain), term.where, term.tests, named, term.value)):
+    dynamic = ((slot, axis) for slot, axis in zip(term.index, target.axes, strict=True) if isinstance(slot, Dynamic))
+    where = affine.conj(term.where, *(c for slot, axis in dynamic for c in _known(slot, axis)))
+    for side in _without_extrema(_System(term.variables, tuple(plain), where, term.tests, named, term.value)):
         found = _finished(_eliminated(side, target), target)
         if found is not None:
             yield found
@@ -71,6 +73,14 @@ def solved(term: Term, target: Target) -> Iterator[Solved]:
 def _named(slot: Dynamic, axis: str, target: Target) -> Expr:
     value = slot.value if scalar_dtype(slot.value, target.types) == i64 else Cast(i64, slot.value)
     return equal(value, IndexValue(AffineName(axis)))
+
+
+def _known(slot: Dynamic, axis: str) -> Iterator[Cond]:
+    """Yield between which elements of an axis data say where something is added."""
+    if slot.lo is not None:
+        yield affine.compare("<=", slot.lo, AffineName(axis))
+    if slot.hi is not None:
+        yield affine.compare("<", AffineName(axis), slot.hi)
 
 
 @dataclass(frozen=True, slots=True)

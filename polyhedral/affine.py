@@ -462,6 +462,11 @@ def names(of: Expr | Cond) -> Iterator[str]:
         yield from names(part)
 
 
+def has_choice(of: Expr | Cond) -> bool:
+    """Tell whether `of` takes the smaller or the larger of two anywhere."""
+    return isinstance(of, Min | Max) or any(map(has_choice, parts(of)))
+
+
 @lru_cache(maxsize=1 << 14)
 def name_set(of: Expr | Cond) -> frozenset[str]:
     """Return the names in `of`."""

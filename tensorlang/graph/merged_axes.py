@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from polyhedral import affine
-from polyhedral.expr import Add, Floor, Max, Min, Mod, Name, Scale
 from polyhedral.expr import Expr as Affine
+from polyhedral.expr import Name
 from tensorlang.graph.sizes import Symbols, formula_of
 from tensorlang.schedule.flattened import flattened
 from tensorlang.schedule.layout import Layout
@@ -30,7 +30,7 @@ def merged_axes(program: Program, layouts: Mapping[str, Layout], symbols: Symbol
     """Return a program with axes merged, and the layouts of its tensors; both as they are where `flatten` merges as many."""
 
     def product(a: Affine, b: Affine) -> Affine | None:
-        if _chooses(a) or _chooses(b):
+        if affine.has_choice(a) or affine.has_choice(b):  # which of two is larger would have to be assumed
             return affine.mul(a, b)
         return symbols.expression(formula_of(symbols.size(a)).times(formula_of(symbols.size(b)), repr))
 
@@ -45,19 +45,6 @@ def merged_axes(program: Program, layouts: Mapping[str, Layout], symbols: Symbol
     return _with_its_sizes(flat), {
         name: layout if after[name].shape == old[name].shape else _laid_out(flat, name, moved[name]) for name, layout in layouts.items()
     }
-
-
-def _chooses(e: Affine) -> bool:
-    """Tell whether an extent is the larger or smaller of two, which a size is not without an assumption."""
-    match e:
-        case Min() | Max():
-            return True
-        case Add(lhs, rhs):
-            return _chooses(lhs) or _chooses(rhs)
-        case Scale(_, value) | Floor(value, _) | Mod(value, _):
-            return _chooses(value)
-        case _:
-            return False
 
 
 def _laid_out(program: Program, name: str, storage: Storage) -> Layout:

@@ -375,15 +375,16 @@ def is_one(n: Extent) -> bool:
 
 def larger(a: Any, b: Any) -> Any:
     """Return the larger of two extents. Nothing is assumed where one of them always is."""
-    return a if _is_least(a - b) else b if _is_least(b - a) else max(a, b)
+    return a if is_least(a - b) else b if is_least(b - a) else max(a, b)
 
 
 def smaller(a: Any, b: Any) -> Any:
     """Return the smaller of two extents, as `larger` does."""
-    return b if _is_least(a - b) else a if _is_least(b - a) else min(a, b)
+    return b if is_least(a - b) else a if is_least(b - a) else min(a, b)
 
 
-def _is_least(n: Extent) -> bool:
+def is_least(n: Extent) -> bool:
+    """Tell whether an extent is 0 or more whatever the sizes are."""
     return n >= 0 if isinstance(n, int) else range_of(n.formula)[0] >= 0
 
 

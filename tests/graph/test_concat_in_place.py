@@ -20,6 +20,7 @@ from tensorlang.graph.passes.memory.concat_in_place import concat_in_place, part
 from tensorlang.graph.passes.memory.copy_outputs import copy_outputs
 from tensorlang.graph.plan import Arena, Output, planned
 from tensorlang.graph.relayout import to_layout
+from tensorlang.graph.sizes import Symbols
 from tensorlang.graph.verify import verify
 from tensorlang.schedule.layout import Layout
 from tensorlang.tensor.nodes import Definition, Piece, Program
@@ -48,6 +49,26 @@ def blocked(shape: tuple[int, ...], axis: int, block: int) -> Layout:
 
 
 # ---- what is proven
+
+
+@pytest.mark.parametrize(
+    ("whole", "second", "axis", "starts"),
+    [("1, M + N, 16", "1, N, 16", "j", ["0", "16*M"]), ("2, M + N, 16", "2, N, 16", "j", None), ("B, M, 32", "B, M, 16", "k", None)],
+    ids=["rows", "rows of several", "columns"],
+)
+def test_of_open_sizes_parts_lie_in_a_row_where_cells_are_as_many_behind_for_all(
+    whole: str, second: str, axis: str, starts: list[str] | None
+) -> None:
+    first, edge = (second.replace("N", "M"), "M") if axis == "j" else (second, "16")
+    index = "i, j, k".replace(axis, f"{axis} - {edge}")
+    text = f"""op f(a: f32[{first}], b: f32[{second}]) -> (y: f32[{whole}]) {{
+        y[i, j, k] = a[i, j, k]  for {axis} in 0..{edge}
+        y[i, j, k] = b[{index}]  for {axis} >= {edge}
+    }}"""
+    program = tl.parse(text).f.symbolic_program({})
+    found = parts_of(program, {}, Symbols({"B": 2, "M": 5, "N": 7}))
+    assert (None if found is None else [str(part.start) for part in found]) == starts
+    assert parts_of(program, {}) is None
 
 
 @st.composite

@@ -117,3 +117,4 @@ def test_blocks_are_of_about_one_size_and_there_are_as_many_for_each_thread() ->
     assert rows_at_once(128, 4 * 384, two, shared=True) == 64
     assert rows_at_once(197, 4 * 768, two, shared=True) == 52
     assert rows_at_once(8, 4 * 768, two, shared=True) == 0
+    assert rows_at_once(0, 4 * 768, one, shared=False) == 0

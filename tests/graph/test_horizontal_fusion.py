@@ -8,15 +8,20 @@ import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
+import tensorlang as tl
 from stdlib.onnx.importer import Importer
 from tensorlang.backends.cpu.build import build
+from tensorlang.backends.cpu.open_sizes import built_parts, open_executable
 from tensorlang.backends.cpu.toolchain import toolchain
 from tensorlang.graph.nodes import Graph, Kernel, Part
 from tensorlang.graph.options import Options
 from tensorlang.graph.pipeline import optimise
 from tensorlang.graph.programs import is_contraction
+from tensorlang.graph.sizes import Symbols
 from tensorlang.policy.cpu.horizontal_fusion import is_profitable, product_cycles
 from tensorlang.policy.machine import Machine
+from tensorlang.runtime.constants import in_memory
+from tensorlang.runtime.protocol import quiet
 from tensorlang.tensor.nodes import Program
 
 RNG = np.random.default_rng(17)
@@ -83,6 +88,27 @@ def test_products_of_one_shape_lie_one_after_another_along_an_axis_of_their_own(
     for y, (w, b) in zip(got, pairs, strict=True):
         e = np.exp(x @ w + b - (x @ w + b).max(-1, keepdims=True))
         np.testing.assert_allclose(y, e / e.sum(-1, keepdims=True), rtol=1e-4, atol=1e-6)
+
+
+def test_products_of_as_many_rows_as_come_lie_one_after_another() -> None:
+    m, _ = heads(8, (48, 48, 48))
+    m.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "rows"
+    known, asked = Symbols({"size.rows": 8}), list[Program]()
+
+    def noted(apart: Sequence[Program], together: Program) -> bool:
+        asked.extend((*apart, together))
+        return True
+
+    loaded = Importer().load(m, {"x": (1, known.symbol("size.rows"), 32)})
+    tools = toolchain(threads=1)
+    graph = optimise(loaded, Options(tools.preferred_layouts, is_fusion_profitable=noted))
+    assert (contractions(graph), parts(graph)) == (1, 3)
+    assert asked and not any(p.sizes for p in asked)
+    made = open_executable(built_parts(graph, tools, quiet, loaded.outputs, in_memory), tools)
+    for rows in (0, 1, 8, 13):
+        x = RNG.standard_normal((1, rows, 32)).astype(np.float32)
+        for name, want in tl.compile(m, threads=1, sizes="static").run({"x": x}).items():
+            np.testing.assert_allclose(made.at({"size.rows": rows}).run({"x": x})[name], want, rtol=1e-5, atol=1e-5)
 
 
 def test_convolutions_of_one_image_are_put_together_along_their_channels() -> None:

@@ -62,7 +62,7 @@ def rows_at_once(rows: int, width_bytes: int, machine: Machine, *, shared: bool)
     """Return into blocks of how many to cut `rows`: as many as the cache holds, and no more than there are for each thread where they are
     `shared` among them; blocks are of about one size, a multiple of four."""
     limit = max(LEAST_ROWS, machine.l2_bytes // SHARE // max(1, width_bytes))
-    blocks = -(-rows // limit)
+    blocks = max(1, -(-rows // limit))
     if shared and machine.threads > 1:
         blocks = -(-blocks // machine.threads) * machine.threads
     each = -(-rows // blocks)

@@ -11,7 +11,7 @@ parameters are constants: those are put one after another now. The results lie o
 one element comes before that axis, or along an axis of their own when they are of one shape; so what reads them reads a part of the memory
 (pass `concat_in_place`). What is concatenated next has its place already, and stays apart.
 
-Whether a wider contraction pays is decided by `is_fusion_profitable(separate, fused)`.
+Whether a wider contraction pays is decided by `is_fusion_profitable(separate, fused)`, for samples of sizes that are open.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from polyhedral.expr import Int, Name
 from tensorlang.graph.edit import Additions, consumers, fresh, members, size_bytes, uses
 from tensorlang.graph.nodes import Graph, Kernel, Node, Value
 from tensorlang.graph.plan import ALIGNMENT
-from tensorlang.graph.programs import axes_of, is_product, program_key, single, tensor_of
-from tensorlang.graph.sizes import is_open, shape_in
+from tensorlang.graph.programs import at_samples, axes_of, is_product, program_key, single, tensor_of
+from tensorlang.graph.sizes import same, shape_in
 from tensorlang.tensor import walk
 from tensorlang.tensor.nodes import Definition, Expr, Program, Read, Tensor
 
@@ -48,7 +48,7 @@ def horizontal_fusion(graph: Graph, is_fusion_profitable: ProfitableFusion) -> G
     state = _State(graph)
     for group in groups.values():
         made = _together(group)
-        if made is not None and is_fusion_profitable([p.kernel.program for p in group], made.program):
+        if made is not None and is_fusion_profitable([at_samples(graph, p.kernel.program) for p in group], at_samples(graph, made.program)):
             state.put(group, made)
     return state.new.rebuilt(state.all_nodes())
 
@@ -94,7 +94,7 @@ def _products(graph: Graph) -> list[_Product]:
 
 def _aligned(value: Value) -> bool:
     """Tell whether another value may begin where this one ends, whatever the sizes are."""
-    return not is_open(value.shape) and size_bytes(value) % ALIGNMENT == 0
+    return same(size_bytes(value) % ALIGNMENT, 0)
 
 
 def _concatenates(node: Node) -> bool:

@@ -6,7 +6,8 @@
 A kernel that only copies becomes a `Join` when the memory of its result is that of its parameters, one after another. This is proven, not
 read off the operator: wherever the program copies element i of a parameter to element j of the result, the cell of j is the cell of i plus
 the same number; nothing has cells without elements, and each parameter is copied once. So it holds for channels in blocks and one image,
-for rows, for whatever else lies in one piece, and not for columns of a matrix.
+for rows, for whatever else lies in one piece, and not for columns of a matrix. Where sizes are open, cells are polynomials in them and in
+the indices, and the number is the same where their difference has no indices in it.
 
 A value has one place. Inputs, constants, what the graph returns and what is already part of another value are copied into place, which pays
 while more bytes are written in place than copied.
@@ -14,10 +15,11 @@ while more bytes are written in place than copied.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import prod
+from typing import Any
 
 from polyhedral import affine
 from polyhedral.expr import Cond, Name
@@ -28,10 +30,11 @@ from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Part, View
 from tensorlang.graph.passes.memory.layout import layouts_of
 from tensorlang.graph.plan import ALIGNMENT
 from tensorlang.graph.programs import copy_program
+from tensorlang.graph.sizes import Extent, Symbols, same, same_shape, sample_of
 from tensorlang.schedule.layout import Layout
 from tensorlang.schedule.storage import axis_names, to_storage
 from tensorlang.tensor.nodes import Definition, Dynamic, Piece, Program, Read
-from tensorlang.tensor.walk import tensor_table
+from tensorlang.tensor.walk import reads, tensor_table, tensors
 
 
 def concat_in_place(graph: Graph) -> Graph:
@@ -49,18 +52,21 @@ class Segment:
     """Parameter `param` fills the cells of the result from number `start` on."""
 
     param: str
-    start: int
+    start: Extent
 
 
-def parts_of(program: Program, layouts: Mapping[str, Layout]) -> tuple[Segment, ...] | None:
-    """Return the parameters in the order in which their memory makes up that of the result, or None when it does not."""
-    if len(program.definitions) != 1 or len(program.results) != 1 or not all(is_dense(program, name, layouts) for name in _names(program)):
+def parts_of(program: Program, layouts: Mapping[str, Layout], symbols: Symbols | None = None) -> tuple[Segment, ...] | None:
+    """Return the parameters in the order in which their memory makes up that of the result, or None when it does not. `symbols`: what the
+    sizes of the program are, where it has some."""
+    if len(program.definitions) != 1 or len(program.results) != 1:
+        return None
+    if not all(is_dense(program, name, layouts, symbols) for name in _names(program)):
         return None
     [definition] = program.definitions
-    found = [segment(program, definition, piece, layouts) for piece in definition.pieces]
-    parts = sorted((part for part in found if part is not None), key=lambda part: part.start)
-    ends = list(accumulate((_count(program, part.param) for part in parts), initial=0))
-    in_a_row = [part.start for part in parts] == ends[:-1] and ends[-1] == _count(program, program.results[0])
+    found = [segment(program, definition, piece, layouts, symbols) for piece in definition.pieces]
+    parts = sorted((part for part in found if part is not None), key=lambda part: sample_of(part.start))
+    ends: list[Extent] = list(accumulate((_count(program, part.param, symbols) for part in parts), initial=0))
+    in_a_row = same_shape([*(part.start for part in parts), _count(program, program.results[0], symbols)], ends)
     once = len({part.param for part in parts}) == len(found) == len(program.params)
     return tuple(parts) if in_a_row and once else None
 
@@ -72,24 +78,39 @@ def _names(program: Program) -> tuple[str, ...]:
     return (*(p.name for p in program.params), *program.results)
 
 
-def _count(program: Program, name: str) -> int:
-    return prod(affine.constant(n) or 0 for n in tensor_table(program)[name].shape)
+def _extent(n: Affine, symbols: Symbols | None) -> Any:
+    """Return an extent of a program, 0 where it is not known."""
+    return affine.constant(n) or 0 if symbols is None else symbols.size(n)
 
 
-def is_dense(program: Program, name: str, layouts: Mapping[str, Layout]) -> bool:
-    """Tell whether a tensor of the result's element type has elements, and no cells without them, whatever the sizes are."""
-    if program.sizes:
+def _count(program: Program, name: str, symbols: Symbols | None) -> Extent:
+    return prod(_extent(n, symbols) for n in tensor_table(program)[name].shape)
+
+
+def is_dense(program: Program, name: str, layouts: Mapping[str, Layout], symbols: Symbols | None = None) -> bool:
+    """Tell whether a tensor of the result's element type has no cells without elements, whatever the sizes are, and where none is open any
+    elements at all."""
+    if program.sizes and (symbols is None or _chooses(program)):
         return False
-    table = tensor_table(program)
-    count = _count(program, name)
-    cells = prod(layouts[name].shape) if name in layouts else count
-    return count == cells > 0 and table[name].dtype == table[program.results[0]].dtype
+    table, open_sizes = tensor_table(program), symbols if program.sizes else None
+    count = _count(program, name, open_sizes)
+    cells: Extent = prod(_extent(affine.to_expr(n), open_sizes) for n in layouts[name].shape) if name in layouts else count
+    return same(count, cells) and not same(count, 0) and table[name].dtype == table[program.results[0]].dtype
 
 
-def segment(program: Program, definition: Definition, piece: Piece, layouts: Mapping[str, Layout]) -> Segment | None:
+def _chooses(program: Program) -> bool:
+    """Tell whether an extent or an index of a program is the larger or smaller of two, which is no polynomial."""
+    shapes = (n for tensor in tensors(program) for n in tensor.shape)
+    slots = (slot for d in program.definitions for p in d.pieces for r in reads(p.value) for slot in r.index)
+    return any(not isinstance(e, Dynamic) and affine.has_choice(e) for e in (*shapes, *slots))
+
+
+def segment(
+    program: Program, definition: Definition, piece: Piece, layouts: Mapping[str, Layout], symbols: Symbols | None = None
+) -> Segment | None:
     """Return how many cells what a piece writes lies behind what it reads, when that is the same for all and both have one type."""
     value = piece.value
-    if program.sizes:  # it is not known yet which cells those are
+    if program.sizes and (symbols is None or _chooses(program)):  # it is not known yet which cells those are
         return None
     if not isinstance(value, Read) or any(isinstance(slot, Dynamic) for slot in value.index):
         return None
@@ -97,6 +118,14 @@ def segment(program: Program, definition: Definition, piece: Piece, layouts: Map
     if tensor_table(program)[value.tensor].dtype != result.dtype:
         return None  # a narrow float is widened where it is read
     here = [slot for slot in value.index if not isinstance(slot, Dynamic)]
+    if program.sizes:
+        assert symbols is not None
+        only: dict[str, Affine] = {a: affine.ZERO for a, n in zip(definition.axes, result.shape, strict=True) if affine.constant(n) == 1}
+        there = [only.get(a, Name(a)) for a in definition.axes]
+        read = [affine.substitute(slot, only) for slot in here]
+        behind = _open_cell(program, result.name, layouts, symbols, there) - _open_cell(program, value.tensor, layouts, symbols, read)
+        fixed = isinstance(behind, int) or not behind.names & {*definition.axes}
+        return Segment(value.tensor, behind) if fixed else None
     source = affine.substitute(_cell(program, value.tensor, layouts), dict(zip(axis_names(program, value.tensor), here, strict=True)))
     target = _cell(program, result.name, layouts)
     box = affine.conj(*(affine.within(axis, 0, n) for axis, n in zip(definition.axes, result.shape, strict=True)), piece.guard)
@@ -115,6 +144,20 @@ def _differs(definition: Definition, box: Cond, distance: Affine) -> bool:
     points += [[*p[:k], abs(p[k] - 1), *p[k + 1 :]] for p in points for k, n in enumerate(last) if n]
     seen = (dict(zip(definition.axes, p, strict=True)) for p in points)
     return len({affine.evaluate(distance, at) for at in seen if affine.holds(box, at)}) > 1
+
+
+def _open_cell(program: Program, name: str, layouts: Mapping[str, Layout], symbols: Symbols, index: Sequence[Affine]) -> Any:
+    """Return the number of the cell in which the element of a tensor at an index lies, over the names in that and sizes."""
+    axes, shape = axis_names(program, name), tensor_table(program)[name].shape
+    dims: tuple[Affine, ...] = tuple(map(Name, axes))
+    if name in layouts:
+        storage = to_storage(program, name, layouts[name])
+        dims, shape = storage.dims, storage.shape
+    to = dict(zip(axes, index, strict=True))
+    total: Any = 0
+    for dim, extent in zip(dims, shape, strict=True):
+        total = total * symbols.size(extent) + symbols.size(affine.substitute(dim, to))
+    return total
 
 
 def _cell(program: Program, name: str, layouts: Mapping[str, Layout]) -> Affine:
@@ -157,7 +200,7 @@ class _State:
         layouts = layouts_of(self.graph, node)
         key = (id(node.program), tuple(layouts.items()))
         if key not in self.known:
-            self.known[key] = parts_of(node.program, layouts)
+            self.known[key] = parts_of(node.program, layouts, self.graph.symbols)
         parts = self.known[key]
         if parts is None or len(parts) < 2:
             return None
@@ -167,8 +210,8 @@ class _State:
         roots = [self._root(name) for name in inputs]
         first = {root: k for k, root in reversed(list(enumerate(roots)))}
         free = [root not in self.taken and first[root] == k for k, root in enumerate(roots)]
-        copied = sum(size for size, ok in zip(sizes, free, strict=True) if not ok)
-        if any(size % ALIGNMENT for size in sizes) or 2 * copied >= sum(sizes):
+        copied = sum(sample_of(size) for size, ok in zip(sizes, free, strict=True) if not ok)
+        if not all(same(size % ALIGNMENT, 0) for size in sizes) or 2 * copied >= sum(map(sample_of, sizes)):
             return None
         self.taken |= {root for root, ok in zip(roots, free, strict=True) if ok}
         copies = [None if ok else self._copied(name) for name, ok in zip(inputs, free, strict=True)]

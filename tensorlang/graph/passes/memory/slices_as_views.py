@@ -9,12 +9,15 @@ which is proven as for joins, and when that is where a value may begin. What is 
 
 from __future__ import annotations
 
+from typing import Any
+
 from tensorlang.graph.edit import members, rebuilt
 from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Part, View
 from tensorlang.graph.passes.memory.concat_in_place import is_dense, segment
 from tensorlang.graph.passes.memory.layout import layouts_of
 from tensorlang.graph.plan import ALIGNMENT
 from tensorlang.graph.programs import is_single
+from tensorlang.graph.sizes import is_least, same
 
 
 def slices_as_views(graph: Graph) -> Graph:
@@ -42,10 +45,14 @@ def _part(graph: Graph, node: Node, joined: set[str]) -> Node:
         return node
     program, layouts = node.program, layouts_of(graph, node)
     [definition] = program.definitions
-    if node.inputs[0] in graph.constants or node.outputs[0] in graph.outputs or not is_dense(program, program.results[0], layouts):
+    if node.inputs[0] in graph.constants or node.outputs[0] in graph.outputs:
         return node
-    found = segment(program, definition, definition.pieces[0], layouts)
-    if found is None or found.start > 0:
+    if not is_dense(program, program.results[0], layouts, graph.symbols):
         return node
-    start = -found.start * definition.tensors[0].dtype.size_bytes
-    return node if start % ALIGNMENT else Part(node.name, node.inputs[0], node.outputs[0], start, members(node))
+    found = segment(program, definition, definition.pieces[0], layouts, graph.symbols)
+    if found is None:
+        return node
+    start: Any = found.start * -definition.tensors[0].dtype.size_bytes
+    return (
+        Part(node.name, node.inputs[0], node.outputs[0], start, members(node)) if is_least(start) and same(start % ALIGNMENT, 0) else node
+    )

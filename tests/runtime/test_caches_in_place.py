@@ -142,8 +142,15 @@ def perceptron() -> bytes:
     return n.model({"x": ["rows", 8]}, n.op("Relu", n.op("MatMul", "x", n.weight(8, 5))))
 
 
-def test_sizes_up_to_a_limit_run_on_the_first_part_of_arrays() -> None:
-    data = perceptron()
+def side_by_side() -> bytes:
+    """Two products one after the other, each of which is written where it lies in the whole."""
+    n = Net()
+    whole = n.op("Concat", n.op("MatMul", "x", n.weight(8, 16)), n.op("MatMul", "x", n.weight(8, 16)), axis=0)
+    return n.model({"x": ["rows", 8]}, n.op("MatMul", whole, n.weight(16, 16)))
+
+
+@pytest.mark.parametrize("data", [perceptron(), side_by_side()], ids=["perceptron", "side by side"])
+def test_sizes_up_to_a_limit_run_on_the_first_part_of_arrays(data: bytes) -> None:
     model, session = tl.compile(data, threads=1), onnxruntime.InferenceSession(data)
     x = np.random.default_rng(0).standard_normal((30, 8)).astype(np.float32)
     run = model.prepared({"x": x}, max={"rows": 30})

@@ -5,53 +5,39 @@
 
 `bases` is an array of addresses (inputs, outputs, arena, weights ...). A slot of a call names one of them and a byte offset, so the plan of
 buffers is compiled in. A result other than 0 is `call << 16 | code`: which call failed, counted from 0, and the code it returned. (The code
-has fewer bits in a program of more than 32 767 calls.) Times are nanoseconds of the monotonic clock.
+has fewer bits in a program of more than 32 767 calls.) Times are nanoseconds of the monotonic clock; a call that is made again and again
+began with the first of them, and took as long as all of them together.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from codegen.llvm.builder import quoted
+from codegen.llvm.calls import Call, Repetition, address, call_count, kernel_calls, loaded_bases, loaded_number, slots_of, with_numbers
+from codegen.llvm.calls import KernelCall as KernelCall
+from codegen.llvm.calls import Number as Number
+from codegen.llvm.calls import Slot as Slot
+from codegen.llvm.repetition import COPY, repetition_ir
 from codegen.llvm.target import Target
 
 BEGIN = "tl_begin"
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
-    """The buffer at `offset` bytes from base number `base`, and as many more as `shift` says where that is given."""
-
-    base: int
-    offset: int = 0
-    shift: Number | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Number:
-    """The i64 that stands in the place of base number `base`: a size that the caller tells."""
-
-    base: int
-
-
-@dataclass(frozen=True, slots=True)
-class KernelCall:
-    """One call: the kernel's buffers in the order of its parameters, its sizes, and its workspace."""
-
-    symbol: str
-    buffers: tuple[Slot, ...]
-    sizes: tuple[int | Number, ...] = ()
-    workspace: Slot | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Program:
     """A straight line of calls. With more than one of `threads`, parallel loops use so many, and sleeping workers are woken first."""
 
-    calls: tuple[KernelCall, ...]
+    calls: tuple[Call, ...]
     name: str = "run"
     threads: int = 1
+
+    @property
+    def kernel_calls(self) -> tuple[KernelCall, ...]:
+        """The calls of kernels by their numbers, those of repetitions among them."""
+        return tuple(kernel_calls(self.calls))
 
 
 def emit_program(program: Program, target: Target, *, timed: bool = False) -> str:
@@ -59,8 +45,8 @@ def emit_program(program: Program, target: Target, *, timed: bool = False) -> st
 
     The calls of a long program are cut into sections, each a function of its own: what LLVM does to a function takes more than twice as
     long for one that is twice as long."""
-    symbols = sorted({call.symbol for call in program.calls})
-    declared = [f"declare i32 @{quoted(symbol)}(ptr, ptr)" for symbol in symbols]
+    kernels = program.kernel_calls
+    declared = [f"declare i32 @{quoted(symbol)}(ptr, ptr)" for symbol in sorted({call.symbol for call in kernels})]
     woken = program.threads > 1
     if woken:
         declared.append(f"declare void @{BEGIN}(i64)")
@@ -68,32 +54,26 @@ def emit_program(program: Program, target: Target, *, timed: bool = False) -> st
         declared.append("declare i32 @clock_gettime(i32, ptr)")
     name = program.name + ("_timed" if timed else "")
     wake = [f"  call void @{BEGIN}(i64 {program.threads})"] if woken else []
-    cuts = sections(program)
-    if len(cuts) == 1:
-        functions = [_function(program, cuts[0], f"@{quoted(name)}", wake, timed)]
-    else:
-        names = [f"@{quoted(f'{name}.{k}')}" for k in range(len(cuts))]
-        functions = [_function(program, cut, own, [], timed, linkage="internal ") for own, cut in zip(names, cuts, strict=True)]
-        functions = [_functions_of(names, name), *functions, _in_turn(len(names), name, wake, timed)]
+    functions = _Emission(code_bits(len(kernels)), timed).sequence(program.calls, 0, name, wake)
     head = f'target triple = "{target.triple}"\n\n' + "\n".join(declared)
-    clock = NOW if timed else ""
-    return "\n".join([head, clock, *functions])
+    helpers = [NOW if timed else "", *([COPY] if any(isinstance(call, Repetition) for call in program.calls) else [])]
+    return "\n".join([head, *helpers, *functions])
 
 
 MOST_STORED = 1024
 """How many addresses and results the calls of a section have at most, unless it is one call."""
 
 
-def sections(program: Program) -> tuple[range, ...]:
-    """Return the numbers of the calls of each section, in order."""
+def sections(calls: Sequence[Call]) -> tuple[range, ...]:
+    """Return the positions of the calls of each section, in order."""
     starts, stored = [0], 0
-    for number, call in enumerate(program.calls):
-        size = len(call.buffers) + len(call.sizes) + 2
+    for position, call in enumerate(calls):
+        size = len(call.buffers) + len(call.sizes) + 2 if isinstance(call, KernelCall) else 2
         if stored and stored + size > MOST_STORED:
-            starts.append(number)
+            starts.append(position)
             stored = 0
         stored += size
-    return tuple(range(a, b) for a, b in pairwise([*starts, len(program.calls)]))
+    return tuple(range(a, b) for a, b in pairwise([*starts, len(calls)]))
 
 
 def failed_call(result: int, calls: int = 1) -> tuple[int, int]:
@@ -107,24 +87,111 @@ def code_bits(calls: int) -> int:
     return 31 - max(15, calls.bit_length())
 
 
-def _function(program: Program, numbers: range, name: str, first: list[str], timed: bool, linkage: str = "") -> str:
-    """Return the function of some of the calls, which begins with the instructions `first`."""
-    calls = [program.calls[number] for number in numbers]
-    slots = max((len(call.buffers) + len(call.sizes) for call in calls), default=0)
-    body = ["entry:", f"  %args = alloca [{max(slots, 1)} x i64], align 8"]
-    if timed:
-        body.append("  %clock = alloca [2 x i64], align 8")
-    body += first
-    for base in sorted({slot.base for call in calls for slot in _slots(call)}):
-        body.append(f"  %bp{base} = getelementptr i64, ptr %bases, i64 {base}")
-        body.append(f"  %b{base} = load ptr, ptr %bp{base}, align 8")
-    if timed:
-        body.append(f"  %t{numbers.start} = call i64 @now(ptr %clock)")
-    for number, call in zip(numbers, calls, strict=True):
-        body += _call(number, call, timed)
-    body += ["  ret i32 0", *_failures(numbers, code_bits(len(program.calls)))]
-    text = "\n".join(body)
-    return f"define {linkage}i32 {name}({_parameters(timed)}) nounwind {{\n{text}\n}}\n"
+@dataclass(frozen=True, slots=True)
+class _Emission:
+    """What all functions of an entry point agree on."""
+
+    bits: int
+    timed: bool
+
+    def sequence(self, calls: Sequence[Call], start: int, name: str, wake: list[str], linkage: str = "", again: bool = False) -> list[str]:
+        """Return the functions that make calls, numbered from `start` on, in order; `name` is the last of them. `again`: they are made
+        more than once."""
+        numbered = list(with_numbers(calls, start))
+        cuts = sections(calls)
+        inner = [text for number, call in numbered for text in self._repeated(number, call, name, again)]
+        if len(cuts) == 1:
+            return [*inner, self._function(numbered, name, name, wake, linkage, again)]
+        names = [f"{name}.{k}" for k in range(len(cuts))]
+        functions = [
+            self._function([numbered[k] for k in cut], own, name, [], "internal ", again) for own, cut in zip(names, cuts, strict=True)
+        ]
+        return [_functions_of(names, name), *inner, *functions, _in_turn(len(names), name, wake, self.timed, linkage)]
+
+    def _repeated(self, number: int, call: Call, name: str, again: bool) -> list[str]:
+        """Return the functions of a call that is a repetition: what it repeats, and what runs it."""
+        if isinstance(call, KernelCall):
+            return []
+        own = _name_of(name, number)
+        numbers = None if not self.timed or again else range(number, number + call_count(call))
+        body = self.sequence(call.calls, number, f"{own}.turn", [], "internal ", again=True)
+        return [*body, repetition_ir(call, own, f"{own}.turn", _parameters(self.timed), numbers)]
+
+    def _function(self, numbered: Sequence[tuple[int, Call]], name: str, of: str, first: list[str], linkage: str, again: bool) -> str:
+        """Return the function of some of the calls of the sequence `of`, which begins with the instructions `first`."""
+        kernels = [call for _, call in numbered if isinstance(call, KernelCall)]
+        slots = max((len(call.buffers) + len(call.sizes) for call in kernels), default=0)
+        body = ["entry:", f"  %args = alloca [{max(slots, 1)} x i64], align 8"]
+        if self.timed:
+            body.append("  %clock = alloca [2 x i64], align 8")
+        body += [*first, *loaded_bases(chain.from_iterable(map(slots_of, kernels)))]
+        if self.timed:
+            body.append(f"  %t{numbered[0][0] if numbered else 0} = call i64 @now(ptr %clock)")
+        for number, call in numbered:
+            body += self._call(number, call, again) if isinstance(call, KernelCall) else self._repetition(number, call, of)
+        body += ["  ret i32 0", *_failures([number for number, call in numbered if isinstance(call, KernelCall)], self.bits)]
+        text = "\n".join(body)
+        return f"define {linkage}i32 @{quoted(name)}({_parameters(self.timed)}) nounwind {{\n{text}\n}}\n"
+
+    def _call(self, number: int, call: KernelCall, again: bool) -> list[str]:
+        lines: list[str] = []
+        for i, slot in enumerate(call.buffers):
+            lines += address(f"c{number}.a{i}", slot)
+            lines += _argument(number, i, f"ptr %c{number}.a{i}")
+        for i, size in enumerate(call.sizes, start=len(call.buffers)):
+            if isinstance(size, Number):
+                name = f"%c{number}.s{i}"
+                lines += loaded_number(name, size)
+                lines += _argument(number, i, f"i64 {name}")
+            else:
+                lines += _argument(number, i, f"i64 {size}")
+        workspace = "null"
+        if call.workspace is not None:
+            lines += address(f"c{number}.w", call.workspace)
+            workspace = f"%c{number}.w"
+        lines.append(f"  %c{number}.r = call i32 @{quoted(call.symbol)}(ptr %args, ptr {workspace})")
+        if self.timed:
+            lines += [f"  %t{number + 1} = call i64 @now(ptr %clock)", *_noted(number, again)]
+        lines.append(f"  %c{number}.ok = icmp eq i32 %c{number}.r, 0")
+        lines.append(f"  br i1 %c{number}.ok, label %after{number}, label %failed{number}")
+        lines.append(f"after{number}:")
+        return lines
+
+    def _repetition(self, number: int, call: Call, of: str) -> list[str]:
+        arguments, end = _parameters(self.timed), number + call_count(call)
+        return [
+            f"  %c{number}.r = call i32 @{quoted(_name_of(of, number))}({arguments})",
+            *([f"  %t{end} = call i64 @now(ptr %clock)"] if self.timed else []),
+            f"  %c{number}.ok = icmp eq i32 %c{number}.r, 0",
+            f"  br i1 %c{number}.ok, label %after{number}, label %stopped{number}",
+            f"stopped{number}:",
+            f"  ret i32 %c{number}.r",
+            f"after{number}:",
+        ]
+
+
+def _name_of(sequence: str, number: int) -> str:
+    """Return the name of the function of a repetition among the calls of a sequence."""
+    return f"{sequence}.again{number}"
+
+
+def _noted(number: int, again: bool) -> list[str]:
+    """Return the instructions that store when a call began and ended; of one that is made `again`, how long it took is added."""
+    lines = [f"  %c{number}.e = getelementptr i64, ptr %times, i64 {2 * number + 1}"]
+    if again:
+        return [
+            *lines,
+            f"  %c{number}.took = sub i64 %t{number + 1}, %t{number}",
+            f"  %c{number}.so = load i64, ptr %c{number}.e, align 8",
+            f"  %c{number}.far = add i64 %c{number}.so, %c{number}.took",
+            f"  store i64 %c{number}.far, ptr %c{number}.e, align 8",
+        ]
+    return [
+        f"  %c{number}.b = getelementptr i64, ptr %times, i64 {2 * number}",
+        f"  store i64 %t{number}, ptr %c{number}.b, align 8",
+        *lines,
+        f"  store i64 %t{number + 1}, ptr %c{number}.e, align 8",
+    ]
 
 
 def _parameters(timed: bool) -> str:
@@ -132,15 +199,15 @@ def _parameters(timed: bool) -> str:
 
 
 def _functions_of(names: list[str], name: str) -> str:
-    table = ", ".join(f"ptr {own}" for own in names)
+    table = ", ".join(f"ptr @{quoted(own)}" for own in names)
     return f"@{quoted(f'{name}.sections')} = internal constant [{len(names)} x ptr] [{table}]\n"
 
 
-def _in_turn(count: int, name: str, first: list[str], timed: bool) -> str:
+def _in_turn(count: int, name: str, first: list[str], timed: bool, linkage: str) -> str:
     """Return the entry point that calls the sections in order until one does not return 0."""
     arguments = _parameters(timed)
     lines = [
-        f"define i32 @{quoted(name)}({arguments}) nounwind {{",
+        f"define {linkage}i32 @{quoted(name)}({arguments}) nounwind {{",
         "entry:",
         *first,
         "  br label %next",
@@ -177,59 +244,12 @@ entry:
 """
 
 
-def _slots(call: KernelCall) -> tuple[Slot, ...]:
-    return call.buffers if call.workspace is None else (*call.buffers, call.workspace)
-
-
-def _call(number: int, call: KernelCall, timed: bool) -> list[str]:
-    lines: list[str] = []
-    for i, slot in enumerate(call.buffers):
-        lines += _address(f"c{number}.a{i}", slot)
-        lines += _argument(number, i, f"ptr %c{number}.a{i}")
-    for i, size in enumerate(call.sizes, start=len(call.buffers)):
-        if isinstance(size, Number):
-            name = f"%c{number}.s{i}"
-            lines += _number(name, size)
-            lines += _argument(number, i, f"i64 {name}")
-        else:
-            lines += _argument(number, i, f"i64 {size}")
-    workspace = "null"
-    if call.workspace is not None:
-        lines += _address(f"c{number}.w", call.workspace)
-        workspace = f"%c{number}.w"
-    lines.append(f"  %c{number}.r = call i32 @{quoted(call.symbol)}(ptr %args, ptr {workspace})")
-    if timed:
-        lines += [
-            f"  %t{number + 1} = call i64 @now(ptr %clock)",
-            f"  %c{number}.b = getelementptr i64, ptr %times, i64 {2 * number}",
-            f"  store i64 %t{number}, ptr %c{number}.b, align 8",
-            f"  %c{number}.e = getelementptr i64, ptr %times, i64 {2 * number + 1}",
-            f"  store i64 %t{number + 1}, ptr %c{number}.e, align 8",
-        ]
-    lines.append(f"  %c{number}.ok = icmp eq i32 %c{number}.r, 0")
-    lines.append(f"  br i1 %c{number}.ok, label %after{number}, label %failed{number}")
-    lines.append(f"after{number}:")
-    return lines
-
-
-def _failures(numbers: range, bits: int) -> list[str]:
+def _failures(numbers: Sequence[int], bits: int) -> list[str]:
     lines: list[str] = []
     for number in numbers:
         code = f"  %c{number}.code = or i32 %c{number}.r, {number << bits}"
         lines += [f"failed{number}:", code, f"  ret i32 %c{number}.code"]
     return lines
-
-
-def _address(name: str, slot: Slot) -> list[str]:
-    base, lines = f"%b{slot.base}", list[str]()
-    if slot.shift is not None:
-        lines = [*_number(f"%{name}.n", slot.shift), f"  %{name}.b = getelementptr i8, ptr {base}, i64 %{name}.n"]
-        base = f"%{name}.b"
-    return [*lines, f"  %{name} = getelementptr i8, ptr {base}, i64 {slot.offset}"]
-
-
-def _number(name: str, number: Number) -> list[str]:
-    return [f"  {name}.p = getelementptr i64, ptr %bases, i64 {number.base}", f"  {name} = load i64, ptr {name}.p, align 8"]
 
 
 def _argument(number: int, index: int, typed: str) -> list[str]:

@@ -389,7 +389,7 @@ class _Import:
         except Unsupported as missing:
             if not is_function(node):
                 raise
-            del self.builder.nodes[start:]
+            self.builder.cut(start)
             result = self._inlined(node, inputs, missing)
         self._bind(node, result, start)
         if text and moves_text(node):

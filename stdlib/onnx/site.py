@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
@@ -33,7 +34,7 @@ from tensorlang.diagnostics import CompileError
 from tensorlang.graph.data_dependent import HostCall, Known
 from tensorlang.graph.edit import reads, writes
 from tensorlang.graph.externs import inputs_of
-from tensorlang.graph.nodes import Attr, Extern, Join, Kernel, Part, Value, View
+from tensorlang.graph.nodes import Attr, Extern, Join, Kernel, Loop, Part, Value, View
 from tensorlang.graph.nodes import Node as GraphNode
 from tensorlang.graph.passes.clean.fold import LARGEST_WORK, work
 from tensorlang.graph.programs import axes_of, result_tensors, single
@@ -178,6 +179,8 @@ class Builder:
         self.fills: dict[str, float | int | bool] = {}
         """What all elements are of values of open shapes that are filled with a number."""
         self.nodes: list[GraphNode] = []
+        self.turns = 0
+        """In how many loops nodes are made that run in every turn."""
         self.texts: set[str] = set()
         """Values that are strings: numbers that stand for them."""
         self.taken = taken
@@ -210,7 +213,7 @@ class Builder:
     def bound(self, start: int) -> None:
         """Note which values that the nodes from number `start` on make depend on constants alone: they have the names that they keep."""
         for node in self.nodes[start:]:
-            if not isinstance(node, Extern) and all(name in self.constants or name in self._makers for name in reads(node)):
+            if not isinstance(node, Extern | Loop) and all(name in self.constants or name in self._makers for name in reads(node)):
                 self._makers |= dict.fromkeys(writes(node), node)
 
     def maker(self, name: str) -> GraphNode | None:
@@ -264,7 +267,7 @@ class Builder:
                 self._computed |= {v: np.asarray(made[result]) for v, result in zip(node.outputs, found.results, strict=True)}
             case View():
                 self._computed[node.output] = arrays[0].reshape(results[0].shape)
-            case Join() | Part() | Extern():
+            case Join() | Part() | Extern() | Loop():
                 raise AssertionError("nothing that is computed here")
 
     def value(self, name: str, dtype: DType, shape: tuple[int, ...]) -> Value:
@@ -280,6 +283,13 @@ class Builder:
         self.stored.add(name)
         value = self.values[name]
         self.nodes.append(Kernel(self.label(f"sizes {name}"), sizes_program(value, self.sizes[name]), (), (name,)))
+
+    def cut(self, start: int) -> tuple[GraphNode, ...]:
+        """Take the nodes from number `start` on out of the graph, and return them."""
+        nodes = tuple(self.nodes[start:])
+        del self.nodes[start:]
+        self.stored -= {name for node in nodes for name in writes(node) if name in self.sizes}
+        return nodes
 
     def note_elements(self, value: Value, array: Array) -> None:
         """Note what the elements of a value are that a node computes."""
@@ -321,7 +331,7 @@ def _renamed(node: GraphNode, names: Mapping[str, str]) -> GraphNode:
     match node:
         case Join() | Part():
             return node  # importers make none
-        case Kernel() | Extern():
+        case Kernel() | Extern() | Loop():
             return replace(
                 node,
                 inputs=tuple(names.get(v, v) for v in node.inputs),
@@ -418,18 +428,32 @@ class Site:
             raise Refusal("O005", f"node {quoted(self.node.label)} lacks the attribute {quoted(attribute)}")
         return self.run_block(self.node, block, inputs, f"{attribute}{which}")
 
+    @contextmanager
+    def tracing(self) -> Iterator[None]:
+        """Note that what is run here runs in every turn of a loop: nothing that it computes is known when the model is compiled."""
+        self.builder.turns += 1
+        try:
+            yield
+        finally:
+            self.builder.turns -= 1
+
+    @property
+    def is_traced(self) -> bool:
+        """Whether the node runs in every turn of a loop."""
+        return self.builder.turns > 0
+
     def tried(self, attribute: str, inputs: Sequence[Item]) -> tuple[Item, ...]:
         """Return what the outputs of a block of the node would be like, of which nothing is computed."""
         start = len(self.builder.nodes)
         found = self.run(attribute, inputs, " for its types")
-        del self.builder.nodes[start:]
+        self.builder.cut(start)
         return found
 
-    def elements(self, value: Value) -> Array:
-        """Return the elements of a value that decides what the node becomes. Raises Unknown."""
+    def elements(self, value: Value, *notes: str) -> Array:
+        """Return the elements of a value that decides what the node becomes. Raises Unknown, with what else there is to say."""
         array = self.builder.elements(value.name)
         if array is None:
-            raise Unknown(value.name, f"what node {quoted(self.node.label)} ({self.node.op}) runs depends on the data")
+            raise Unknown(value.name, f"what node {quoted(self.node.label)} ({self.node.op}) runs depends on the data", *notes)
         self.small(array.size, f"value {quoted(value.name)}")
         return array
 
@@ -742,6 +766,10 @@ class Site:
 
     def unsupported(self, what: str) -> Unsupported:
         return Unsupported(f"node {quoted(self.node.label)}: {self.node.op} with {what}")
+
+    def result(self, dtype: DType, shape: tuple[int, ...]) -> Value:
+        """Return a new value, for a node of the graph to define."""
+        return self.builder.value(self._fresh(), dtype, shape)
 
     def _fresh(self) -> str:
         return self.builder.fresh(next((o for o in self.node.outputs if o), self.node.label) + ".part")

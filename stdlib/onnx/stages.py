@@ -14,7 +14,7 @@ from stdlib.onnx.site import Builder
 from tensorlang.diagnostics import Diagnostic
 from tensorlang.graph.data_dependent import DataDependent, HostCall
 from tensorlang.graph.edit import reads, writes
-from tensorlang.graph.nodes import Extern, Graph, Value
+from tensorlang.graph.nodes import Extern, Graph, Loop, Value
 from tensorlang.graph.nodes import Node as GraphNode
 
 SMALL_INPUT = 16
@@ -43,7 +43,7 @@ def data_dependent(
     for value in unknown.keys() - {call.stem for call in calls}:
         above = _above(builder.nodes, makers, value)
         roots = [v for v in _read(builder.nodes, above, value) if v in taken]
-        if all(_is_small(taken[v]) for v in roots) and not any(isinstance(builder.nodes[k], Extern) for k in above):
+        if all(_is_small(taken[v]) for v in roots) and not any(isinstance(builder.nodes[k], Extern | Loop) for k in above):
             wanted |= dict.fromkeys(roots)
         else:
             wanted[value] = None

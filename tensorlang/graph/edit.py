@@ -16,13 +16,13 @@ from typing import Any, assert_never
 import numpy as np
 
 from tensorlang.diagnostics import InternalError
-from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Node, Part, Value, View
+from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Loop, Node, Part, Value, View
 
 
 def reads(node: Node) -> tuple[str, ...]:
     """Return the names of the values the node reads, in order, repetitions included."""
     match node:
-        case Kernel() | Extern():
+        case Kernel() | Extern() | Loop():
             return node.inputs
         case View() | Part():
             return (node.input,)
@@ -35,7 +35,7 @@ def reads(node: Node) -> tuple[str, ...]:
 def writes(node: Node) -> tuple[str, ...]:
     """Return the names of the values the node defines, in order."""
     match node:
-        case Kernel() | Extern():
+        case Kernel() | Extern() | Loop():
             return node.outputs
         case View() | Join() | Part():
             return (node.output,)
@@ -48,7 +48,7 @@ def with_reads(node: Node, names: Mapping[str, str]) -> Node:
     if not any(name in names for name in reads(node)):
         return node
     match node:
-        case Kernel() | Join() | Extern():
+        case Kernel() | Join() | Extern() | Loop():
             return replace(node, inputs=tuple(names.get(v, v) for v in node.inputs))
         case View() | Part():
             return replace(node, input=names.get(node.input, node.input))

@@ -5,6 +5,7 @@
              | Join (values whose memory, one after another, is the memory of one value; no data moves)
              | Part (a stretch of the memory of another value; no data moves)
              | Extern (a kernel that is not in the language bound to values, all of them row-major)
+             | Loop (a graph that runs again and again, each turn on what the one before has left; all that it is bound to is row-major)
 
 Shapes are numbers, or, in the graph of a model whose sizes stay open, expressions over its symbols (`tensorlang.graph.sizes`), which the
 programs of kernels have as sizes under the same names. A value is defined once: as an input, as a constant, or by one node. `layout` of
@@ -17,6 +18,7 @@ that cancel) match on them; fusion and code generation look at the program only.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -111,7 +113,70 @@ class Extern:
     members: tuple[str, ...] = ()
 
 
-Node: TypeAlias = Kernel | View | Join | Part | Extern
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """Turns of `body`, numbered from 0 on, in each of which it finds what it left behind in the one before:
+
+        body     (turn: i64[], carried …, a row of each of `scanned` …, captured …) -> ([condition: bool[],] carried …, rows …)
+        inputs   ([limit: i64[],] [condition: bool[],] carried …, scanned …, captured …)
+        outputs  (turns: i64[], carried …, rows …)
+
+    There are at most `limit` turns, and no more than rows, and there is another one as long as a condition holds: that of the inputs before
+    the first turn, afterwards what the body says. What is scanned has a row for each turn, and so have the rows that the body makes; in the
+    other direction where `scanned` or `made` say so. Rows of turns that never were are zeros."""
+
+    name: str
+    body: Graph
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    has_limit: bool
+    has_condition: bool
+    asks: bool
+    """Whether the body returns a condition."""
+    scanned: tuple[bool, ...] = ()
+    """For each input that is gone through row by row whether that begins with the last."""
+    made: tuple[bool, ...] = ()
+    """For each output that is made of rows whether the first turn makes the last."""
+    members: tuple[str, ...] = ()
+
+    @property
+    def limit(self) -> str | None:
+        return self.inputs[0] if self.has_limit else None
+
+    @property
+    def condition(self) -> str | None:
+        return self.inputs[self.has_limit] if self.has_condition else None
+
+    @property
+    def carried(self) -> int:
+        """How many values a turn hands to the next."""
+        return len(self.outputs) - 1 - len(self.made)
+
+    @property
+    def handed(self) -> tuple[str, ...]:
+        """The inputs that the body has inputs for."""
+        return self.inputs[self.has_limit + self.has_condition :]
+
+    @property
+    def initial(self) -> tuple[str, ...]:
+        return self.handed[: self.carried]
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The inputs that are gone through row by row."""
+        return self.handed[self.carried :][: len(self.scanned)]
+
+    @property
+    def captured(self) -> tuple[str, ...]:
+        return self.handed[self.carried + len(self.scanned) :]
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """The outputs that are made of rows."""
+        return self.outputs[1 + self.carried :]
+
+
+Node: TypeAlias = Kernel | View | Join | Part | Extern | Loop
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -127,6 +192,20 @@ class Graph:
     nodes: tuple[Node, ...]
     symbols: Symbols | None = None
     """What shapes are expressions over, None where all are numbers."""
+
+
+def loops_of(graph: Graph) -> tuple[Loop, ...]:
+    """Return the loops among the nodes of a graph, in order; those within their bodies are not among them."""
+    return tuple(node for node in graph.nodes if isinstance(node, Loop))
+
+
+def steps_of(graph: Graph) -> Iterator[tuple[Graph, Kernel | Extern]]:
+    """Yield what runs of a graph and of the bodies of its loops, in order, each with the graph that it is a node of."""
+    for node in graph.nodes:
+        if isinstance(node, Kernel | Extern):
+            yield graph, node
+        elif isinstance(node, Loop):
+            yield from steps_of(node.body)
 
 
 @dataclass(frozen=True, slots=True)

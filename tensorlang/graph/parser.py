@@ -21,9 +21,9 @@ from tensorlang.check.module import load_module
 from tensorlang.diagnostics import CompileError, Source, error
 from tensorlang.externs import CSymbol, CUDASource, LLVMText
 from tensorlang.externs import Kernel as Native
-from tensorlang.graph.nodes import Attr, Extern, Graph, Join, Kernel, Node, Part, Value, View
+from tensorlang.graph.nodes import Attr, Extern, Graph, Join, Kernel, Loop, Node, Part, Value, View
 from tensorlang.graph.passes.clean.cse import digest
-from tensorlang.graph.printer import DIGITS
+from tensorlang.graph.printer import DIGITS, INDENT
 from tensorlang.graph.sizes import Condition, Symbols, formula_of, to_expr
 from tensorlang.schedule.layout import Layout
 from tensorlang.syntax import nodes as sx
@@ -136,9 +136,15 @@ class _Line:
 
 
 def parse(text: str, constants: Mapping[str, Array]) -> Graph:
-    """Return the graph that `show` printed as `text`, with `constants` by name.
+    """Return the graph that `show` printed as `text`, with `constants` by name, as `printer.constants_of` has them.
 
     Raises CompileError: O0002 for a line that is no part of a graph, O0003 for a constant that is missing or is another one."""
+    return _graph(text, constants, None)
+
+
+def _graph(text: str, constants: Mapping[str, Array], outer: Symbols | None) -> Graph:
+    """Return a graph; one that is the body of another has the symbols of that."""
+    text, *inner = re.split(r"^body (\w+)\n", text, flags=re.MULTILINE)
     head, *bodies = re.split(r"^program (\w+)\n", text, flags=re.MULTILINE)
     programs = {label: _program(label, body) for label, body in zip(bodies[::2], bodies[1::2], strict=True)}
     lines = [line for line in head.split("\n") if line]
@@ -146,11 +152,13 @@ def parse(text: str, constants: Mapping[str, Array]) -> Graph:
     arrays: dict[str, Array] = {}
     assumed: dict[Condition, None] = {}
     nodes: list[Node] = []
-    symbols = Symbols({}) if any(line.startswith("size ") for line in lines) else None
+    symbols = outer or (Symbols({}) if any(line.startswith("size ") for line in lines) else None)
     for line in map(_Line, lines[3:]):
         kind = line.word()
         line.expect(" ")
         match kind:
+            case "size" | "assume" if outer is not None:
+                pass  # as those of the graph around this one
             case "size" if symbols is not None:
                 _size_line(line, symbols)
             case "assume" if symbols is not None:
@@ -164,6 +172,8 @@ def parse(text: str, constants: Mapping[str, Array]) -> Graph:
                 nodes.append(_kernel(line, programs))
             case "extern":
                 nodes.append(_extern(line, symbols))
+            case "loop":
+                nodes.append(_loop(line, dict(zip(inner[::2], inner[1::2], strict=True)), constants, symbols))
             case "join":
                 nodes.append(_join(line, symbols))
             case "part":
@@ -173,7 +183,7 @@ def parse(text: str, constants: Mapping[str, Array]) -> Graph:
             case _:
                 raise _broken(line.text)
     name, inputs, outputs = _heading(lines)
-    if symbols is not None:
+    if symbols is not None and outer is None:
         symbols.assumed = assumed
     return Graph(name[0], inputs, outputs, values, arrays, tuple(nodes), symbols)
 
@@ -373,6 +383,23 @@ def _extern(line: _Line, symbols: Symbols | None) -> Extern:
     kernel = _native(line, line.value(dict)) if line.takes(" kernel ") else None
     call = ExternCall(operator, arguments, results, sizes, attributes, kernel, symbol, counts, signature)
     return Extern(name, call, inputs, outputs, line.members())
+
+
+def _loop(line: _Line, bodies: Mapping[str, str], constants: Mapping[str, Array], symbols: Symbols | None) -> Loop:
+    name = line.name()
+    line.expect(" ")
+    inputs = line.enclosed()
+    line.expect(" -> ")
+    outputs = line.enclosed()
+    limit, condition, asks = (line.takes(f" {flag}") for flag in ("limit", "condition", "asks"))
+    scanned, made = (tuple(map(bool, line.numbers())) if line.takes(f" {flag} ") else () for flag in ("scanned", "made"))
+    line.expect(" = ")
+    label = line.word()
+    if label not in bodies:
+        raise _broken(line.text)
+    own = {key.removeprefix(f"{label}/"): array for key, array in constants.items() if key.startswith(f"{label}/")}
+    body = _graph(re.sub(f"^{INDENT}", "", bodies[label], flags=re.MULTILINE), own, symbols)
+    return Loop(name, body, inputs, outputs, limit, condition, asks, scanned, made, line.members())
 
 
 def _signature(line: _Line, given: dict[str, Any]) -> ExternSignature:

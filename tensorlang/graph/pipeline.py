@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
-from tensorlang.graph.nodes import Graph
+from tensorlang.graph.nodes import Graph, loops_of
 from tensorlang.graph.options import Options
 from tensorlang.graph.pass_manager import Condition, Pass, PassStage, Pipeline, steps
 from tensorlang.graph.passes.algebra.fold_scales import fold_scales
@@ -20,6 +21,7 @@ from tensorlang.graph.passes.clean.dce import dce
 from tensorlang.graph.passes.clean.fold import fold
 from tensorlang.graph.passes.clean.inline_locals import inline_locals
 from tensorlang.graph.passes.clean.parametrize_constants import parametrize_constants
+from tensorlang.graph.passes.clean.unroll import unroll
 from tensorlang.graph.passes.fusion.duplicate_casts import duplicate_casts
 from tensorlang.graph.passes.fusion.fuse import fuse
 from tensorlang.graph.passes.fusion.fuse_attention import fuse_attention
@@ -70,6 +72,7 @@ LOWERED = Condition("another precision than f32 is used", lambda options: option
 ONE_PASS = Condition("attention may go through the keys once", lambda options: options.one_pass)
 CACHED = Condition("a core's own cache is known", lambda options: options.near_bytes > 0)
 
+LOOPS = PassStage("loops", (_plain(unroll, "write out the turns of loops, which devices do not run"),))
 CLEAN = PassStage("clean", (DCE, _plain(inline_locals, "write local tensors of pointwise programs where they are read"), CSE))
 QUANTISED = PassStage(
     "quantised",
@@ -169,12 +172,13 @@ PREPARED: Pipeline = (CLEAN, QUANTISED, ALGEBRA, VIEWS, COPIES, FUSION)
 MEMORY = PassStage("memory", (LAYOUT, BATCH_TILING, SLICES, SHARED_COPIES, *IN_PLACE))
 DEVICE_MEMORY = PassStage("memory", (LAYOUT, SLICES, *IN_PLACE))
 PROCESSOR: Pipeline = (*PREPARED, ATTENTION, CONTRACTIONS, PRECISION, MEMORY)
-DEVICE: Pipeline = (*PREPARED, ONLINE_ATTENTION, OPERANDS, PRECISION, DEVICE_MEMORY)
+DEVICE: Pipeline = (LOOPS, *PREPARED, ONLINE_ATTENTION, OPERANDS, PRECISION, DEVICE_MEMORY)
 
 
 def optimise(graph: Graph, options: Options | None = None, pipeline: Pipeline = PROCESSOR) -> Graph:
-    """Return a graph that computes the same with fewer, larger kernels, ready to be planned. Raises InternalError that names the pass
+    """Return a graph that computes the same with fewer, larger kernels, ready to be planned, and so the bodies of its loops. Raises InternalError that names the pass
     that went wrong."""
     for step in steps(graph, pipeline, options or Options()):
         graph = step.after
-    return graph
+    bodies = {loop.name: replace(loop, body=optimise(loop.body, options, pipeline)) for loop in loops_of(graph)}
+    return replace(graph, nodes=tuple(bodies.get(node.name, node) for node in graph.nodes)) if bodies else graph

@@ -19,12 +19,12 @@ next to 109 MiB of weights) and nothing in five, and every such kernel would hav
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias, assert_never
 
 from tensorlang.diagnostics import InternalError
 from tensorlang.graph.edit import reads, size_bytes, writes
-from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Part, View
+from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Loop, Part, View
 
 ALIGNMENT = 64
 
@@ -70,11 +70,13 @@ class Storage:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`places` holds every value of the graph, `workspaces` the arena offset of each kernel's scratch memory."""
+    """`places` holds every value of the graph, `workspaces` the arena offset of the scratch memory of each kernel and loop, `bodies` the
+    plan of each loop's body, whose arena lies there (`LoopMemory`)."""
 
     arena_bytes: int
     places: dict[str, Place]
     workspaces: dict[str, int]
+    bodies: dict[str, Plan] = field(default_factory=dict)
 
 
 def planned(graph: Graph, workspaces: Mapping[str, int] | None = None) -> Plan:
@@ -92,6 +94,40 @@ def planned(graph: Graph, workspaces: Mapping[str, int] | None = None) -> Plan:
     offsets = assign(moving)
     places = {name: _within(fixed[h.root] if h.root in fixed else Arena(offsets[h.root]), h) for name, h in placements.items()}
     return Plan(_aligned(arena_bytes(moving, offsets)), places, {name: offsets[f"scratch of {name}"] for name in scratch})
+
+
+def planned_with_bodies(graph: Graph, scratch: Iterator[int]) -> Plan:
+    """Return where each value lives, in the bodies of loops too; `scratch` yields the scratch memory that each kernel asks for, in bytes, in
+    the order of `steps_of`."""
+    needed: dict[str, int] = {}
+    bodies: dict[str, Plan] = {}
+    for node in graph.nodes:
+        if isinstance(node, Kernel):
+            needed[node.name] = next(scratch)
+        elif isinstance(node, Loop):
+            bodies[node.name] = planned_with_bodies(node.body, scratch)
+            needed[node.name] = loop_memory(graph, node).arena + bodies[node.name].arena_bytes
+    return replace(planned(graph, needed), bodies=bodies)
+
+
+@dataclass(frozen=True, slots=True)
+class LoopMemory:
+    """Where things are in the scratch memory of a loop: the number of the turn, whether another one follows, memory for each of the values
+    that are carried, beside that of the result, and the arena of the body."""
+
+    turn: int
+    again: int
+    spares: tuple[int, ...]
+    arena: int
+
+
+def loop_memory(graph: Graph, loop: Loop) -> LoopMemory:
+    """Return where things are in the scratch memory of a loop of a graph."""
+    spares, end = list[int](), ALIGNMENT
+    for name in loop.initial:
+        spares.append(end)
+        end += _aligned(size_bytes(graph.values[name]))
+    return LoopMemory(0, ALIGNMENT // 2, tuple(spares), end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +161,7 @@ def placements_of(graph: Graph) -> dict[str, Placement]:
                     offset += size_bytes(graph.values[name])
             case Part():
                 owner[node.output] = Placement(node.input, node.start)
-            case Kernel() | Extern():
+            case Kernel() | Extern() | Loop():
                 pass
             case _:
                 assert_never(node)

@@ -12,9 +12,14 @@
     part "n4" "c" at 64 -> "d"
     extern "n5" ("d") -> ("e", "f") = "topk" "topk_f32" arguments ["x", null] results [["y", "f32", [5, 2], []], …] sizes [5, 8, 2]
 
+    loop "n7" ("limit", "x") -> ("turns", "y") limit = b0
+
     program p0
     op matmul(a: f32[2, 3], b: f32[3, 4]) -> (y: f32[2, 4]) {
         …
+
+The flags of a loop are those of `Loop`: `limit`, `condition`, `asks`, and lists `scanned`, `made`. Its body stands behind all programs, as
+`body b0` and the indented text of a graph.
 
 Names are JSON strings: a model may call its values anything. Constants are summarised by a hash. Equal programs are printed once.
 Where sizes are open, the symbols stand before the values, each with its sample or with what it stands for, and what was assumed of them:
@@ -28,14 +33,17 @@ Where sizes are open, the symbols stand before the values, each with its sample 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
-from typing import assert_never
+from textwrap import indent
+from typing import Any, assert_never
+
+import numpy as np
 
 from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from tensorlang.externs import PythonFunction
-from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Node, Part, Value, View
+from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Loop, Node, Part, Value, View, loops_of
 from tensorlang.graph.passes.clean.cse import digest
 from tensorlang.graph.programs import program_key
 from tensorlang.graph.sizes import Extent, Formula, Quotient, Symbols, to_expr
@@ -44,6 +52,7 @@ from tensorlang.tensor import notation
 from tensorlang.tensor.nodes import ExternCall
 from tensorlang.tensor.printer import show as show_program
 
+INDENT = "    "
 DIGITS = 16
 """How much of a hash is printed."""
 
@@ -53,10 +62,21 @@ def show(graph: Graph) -> str:
     programs: dict[str, tuple[str, str]] = {}
     head = [f"graph {_text(graph.name)}", f"inputs {_texts(graph.inputs)}".rstrip(), f"outputs {_texts(graph.outputs)}".rstrip()]
     values = [_value(graph, value) for value in graph.values.values()]
-    nodes = [_node(node, programs) for node in graph.nodes]
+    labels = {node.name: f"b{k}" for k, node in enumerate(loops_of(graph))}
+    nodes = [_node(node, programs, labels) for node in graph.nodes]
     sizes = [] if graph.symbols is None else _symbols(graph.symbols)  # behind the others, which may name products
     bodies = [line for label, text in programs.values() for line in ("", f"program {label}", text.rstrip())]
+    for node in loops_of(graph):
+        bodies += ["", f"body {labels[node.name]}", indent(show(node.body), INDENT).rstrip()]
     return "\n".join([*head, *sizes, *values, *nodes, *bodies]) + "\n"
+
+
+def constants_of(graph: Graph) -> dict[str, np.ndarray[Any, Any]]:
+    """Return the constants that the text of a graph is about: those of bodies behind the names of these, as `b0/w`."""
+    found = dict(graph.constants)
+    for k, node in enumerate(loops_of(graph)):
+        found |= {f"b{k}/{name}": array for name, array in constants_of(node.body).items()}
+    return found
 
 
 def _symbols(symbols: Symbols) -> list[str]:
@@ -95,7 +115,7 @@ def show_layout(layout: Layout) -> str:
     return f"[{', '.join(layout.axes)}] -> [{', '.join(notation.show(e) for e in layout.dims)}] in {_extents(layout.shape)}"
 
 
-def _node(node: Node, programs: dict[str, tuple[str, str]]) -> str:
+def _node(node: Node, programs: dict[str, tuple[str, str]], labels: Mapping[str, str]) -> str:
     match node:
         case Kernel():
             key = f"{node.program.name} {program_key(node.program)}"
@@ -104,6 +124,9 @@ def _node(node: Node, programs: dict[str, tuple[str, str]]) -> str:
         case Extern(call=call):
             made = f"({_texts(node.inputs)}) -> ({_texts(node.outputs)})"
             return f"extern {_text(node.name)} {made} = {' '.join(_call(call))}{_members(node)}"
+        case Loop():
+            made = f"({_texts(node.inputs)}) -> ({_texts(node.outputs)})"
+            return f"loop {_text(node.name)} {made}{''.join(_flags(node))} = {labels[node.name]}{_members(node)}"
         case View():
             return f"view {_text(node.name)} {_text(node.input)} -> {_text(node.output)}{_members(node)}"
         case Join():
@@ -121,6 +144,13 @@ def _origin(node: Kernel) -> Iterator[str]:
     if node.attrs:
         yield f" attrs {json.dumps(dict(node.attrs))}"
     yield _members(node)
+
+
+def _flags(node: Loop) -> Iterator[str]:
+    flags = {"limit": node.has_limit, "condition": node.has_condition, "asks": node.asks}
+    yield from (f" {name}" for name, is_set in flags.items() if is_set)
+    directions = {"scanned": node.scanned, "made": node.made}
+    yield from (f" {name} {json.dumps([int(back) for back in backwards])}" for name, backwards in directions.items() if backwards)
 
 
 def _members(node: Node) -> str:

@@ -3,6 +3,7 @@
 names       nodes have distinct names; a value is defined once, by the inputs, the constants, or one node, before it is read
 constants   arrays have the dtype and the shape their value declares
 externs     as kernels, and no value of theirs has a layout
+loops       a body is a graph for which all of this holds; it takes and returns what is bound to it, row by row where that is said
 kernels     inputs match the parameters and outputs the results of the program, in number, dtype and shape; its idioms hold
 views       both sides hold the same number of elements of one dtype, in row-major order
 joins       their parts are of one dtype and together as large as the whole, or rows in its block of storage; a part lies within its whole
@@ -13,16 +14,16 @@ borders     inputs and outputs of the graph have no layout, unless they are row-
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from math import prod
 from typing import TypeAlias, assert_never
 
-from codegen.dtypes import DType
+from codegen.dtypes import DTYPES, DType
 from polyhedral.expr import Name
 from tensorlang.diagnostics import InternalError
 from tensorlang.graph.edit import reads, size_bytes, writes
-from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Node, Part, Value, View
+from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Loop, Node, Part, Value, View
 from tensorlang.graph.programs import result_tensors
 from tensorlang.graph.sizes import Symbols, is_one, laid_out, same_shape, shape_in, to_expr
 from tensorlang.schedule.injective import fault
@@ -125,6 +126,8 @@ def _node(graph: Graph, node: Node, seen: dict[int, Signature]) -> Iterator[str]
                 for name in (*node.inputs, *node.outputs)
                 if graph.values[name].layout is not None
             )
+        case Loop():
+            yield from _loop(graph, node)
         case View():
             source, result = graph.values[node.input], graph.values[node.output]
             if source.dtype != result.dtype or prod(source.shape) != prod(result.shape):
@@ -144,6 +147,47 @@ def _node(graph: Graph, node: Node, seen: dict[int, Signature]) -> Iterator[str]
                 yield f"part `{node.name}` is {_type(part)} from byte {node.start} of {_type(whole)}"
         case _:
             assert_never(node)
+
+
+def _loop(graph: Graph, node: Loop) -> Iterator[str]:
+    body = node.body
+    yield from (f"body of `{node.name}`: {what}" for what in problems(body))
+    if body.symbols is not graph.symbols:
+        yield f"loop `{node.name}` has a body of other sizes"
+    taken, returned = body.inputs[1:], body.outputs[node.asks :]
+    if len(taken) != len(node.handed) or len(returned) != len(node.outputs) - 1 or len(node.initial) != node.carried or not body.inputs:
+        yield f"loop `{node.name}` binds {len(node.handed)} inputs and {len(node.outputs)} outputs to a body of {len(taken)} and {len(returned)}"
+        return
+    numbers = [v for v in (node.limit, node.outputs[0]) if v is not None]
+    truths = [v for v in (node.condition,) if v is not None]
+    yield from _scalars(graph, node, numbers, "i64")
+    yield from _scalars(graph, node, truths, "bool")
+    yield from _scalars(body, node, body.inputs[:1], "i64")
+    yield from _scalars(body, node, body.outputs[: node.asks], "bool")
+    by_row = len(node.initial), len(node.initial) + len(node.sources)
+    pairs = [(v, inner, by_row[0] <= k < by_row[1]) for k, (v, inner) in enumerate(zip(node.handed, taken, strict=True))]
+    pairs += [(v, inner, k >= node.carried) for k, (v, inner) in enumerate(zip(node.outputs[1:], returned, strict=True))]
+    pairs += [(v, inner, False) for v, inner in zip(node.initial, returned, strict=False)]
+    for name, inner, by_rows in pairs:
+        value, own = graph.values[name], body.values[inner]
+        shape = value.shape[1:] if by_rows else value.shape
+        if value.dtype != own.dtype or not same_shape(shape, own.shape) or (by_rows and not value.shape):
+            yield f"loop `{node.name}` binds `{name}` of {_type(value)} to `{inner}` of {_type(own)}"
+    counts = [graph.values[v].shape[:1] for v in (*node.sources, *node.rows)]
+    if any(not same_shape(count, counts[0]) for count in counts):
+        yield f"loop `{node.name}` goes through {', '.join(map(str, counts))} rows"
+    yield from (
+        f"`{name}` is not row-major, as loop `{node.name}` needs it"
+        for name in (*node.inputs, *node.outputs)
+        if graph.values[name].layout is not None
+    )
+
+
+def _scalars(graph: Graph, node: Loop, names: Sequence[str], dtype: str) -> Iterator[str]:
+    for name in names:
+        value = graph.values[name]
+        if value.dtype != DTYPES[dtype] or value.shape != ():
+            yield f"loop `{node.name}` takes `{name}` of {_type(value)} for one {dtype}"
 
 
 def _in_order(value: Value) -> bool:

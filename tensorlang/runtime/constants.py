@@ -9,15 +9,16 @@ file leaves the process as soon as it is laid out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from tensorlang.graph.blocks import aligned_block
 from tensorlang.graph.edit import size_bytes
-from tensorlang.graph.nodes import Graph, Value
+from tensorlang.graph.nodes import Graph, Loop, Value, loops_of
 from tensorlang.graph.plan import ALIGNMENT
 from tensorlang.graph.relayout import lay_out
 from tensorlang.memory_map import forget
@@ -27,18 +28,35 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The offset of each constant in a block of `size` bytes."""
+    """The offset of each constant in a block of `size` bytes, and those of the constants of each loop's body."""
 
     offsets: dict[str, int]
     size: int
+    bodies: dict[str, Places] = field(default_factory=dict)
+
+    @property
+    def all_offsets(self) -> tuple[int, ...]:
+        """The offsets of all constants in the order in which they lie in the block."""
+        return (*self.offsets.values(), *(offset for body in self.bodies.values() for offset in body.all_offsets))
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """The constants of a graph and their values. Whoever places them takes the arrays out: nobody else holds them then."""
+    """The constants of a graph and of the bodies of its loops, in the order of their places: values and elements. Whoever places them takes
+    the arrays out: nobody else holds them then."""
 
-    values: dict[str, Value]
-    arrays: dict[str, Array]
+    values: list[Value]
+    arrays: deque[Array]
+
+
+def weights_of(graph: Graph) -> Weights:
+    """Return the constants of a graph."""
+    found = Weights([graph.values[name] for name in graph.constants], deque(graph.constants.values()))
+    for loop in loops_of(graph):
+        inner = weights_of(loop.body)
+        found.values.extend(inner.values)
+        found.arrays.extend(inner.arrays)
+    return found
 
 
 _PLACED = np.empty(0, np.uint8)
@@ -47,17 +65,31 @@ _PLACED = np.empty(0, np.uint8)
 def without_constants(graph: Graph) -> Graph:
     """Return a graph with placeholders for its constants, whose elements are laid out elsewhere: all that is asked of them is that they
     are constants."""
-    return replace(graph, constants=dict.fromkeys(graph.constants, _PLACED))
+    return _with_constants(graph, lambda constants: dict.fromkeys(constants, _PLACED))
 
 
-def places_of(graph: Graph) -> Places:
-    """Return where each constant of the graph goes, in their order."""
+def stripped(graph: Graph) -> Graph:
+    """Return a graph that knows nothing of its constants any more."""
+    return _with_constants(graph, lambda constants: {})
+
+
+def _with_constants(graph: Graph, change: Callable[[dict[str, Array]], dict[str, Array]]) -> Graph:
+    nodes = tuple(replace(n, body=_with_constants(n.body, change)) if isinstance(n, Loop) else n for n in graph.nodes)
+    return replace(graph, constants=change(graph.constants), nodes=nodes)
+
+
+def places_of(graph: Graph, start: int = 0) -> Places:
+    """Return where each constant of the graph goes, in their order, from `start` on; then those of the bodies of its loops."""
     offsets: dict[str, int] = {}
-    end = 0
+    bodies: dict[str, Places] = {}
+    end = start
     for name in graph.constants:
         offsets[name] = end
         end += -(-size_bytes(graph.values[name]) // ALIGNMENT) * ALIGNMENT
-    return Places(offsets, end)
+    for loop in loops_of(graph):
+        bodies[loop.name] = places_of(loop.body, end)
+        end += bodies[loop.name].size
+    return Places(offsets, end - start, bodies)
 
 
 def cells_of(values: Mapping[str, Value], places: Places, block: Array) -> dict[str, Array]:
@@ -68,10 +100,8 @@ def cells_of(values: Mapping[str, Value], places: Places, block: Array) -> dict[
 def in_memory(weights: Weights, places: Places) -> Array:
     """Return a new block with all constants, whose arrays are gone then."""
     block = aligned_block(places.size)
-    while weights.arrays:
-        name = next(iter(weights.arrays))
-        array = weights.arrays.pop(name)
-        value, start = weights.values[name], places.offsets[name]
+    for start, value in zip(places.all_offsets, weights.values, strict=True):
+        array = weights.arrays.popleft()
         cells = block[start : start + size_bytes(value)].view(value.dtype.numpy)
         _laid_out(array, value, cells)
         forget(array)
@@ -80,8 +110,7 @@ def in_memory(weights: Weights, places: Places) -> Array:
 
 def pieces(weights: Weights) -> Iterator[memoryview]:
     """Yield the bytes of the block from its start to its end."""
-    for name, array in weights.arrays.items():
-        value = weights.values[name]
+    for value, array in zip(weights.values, weights.arrays, strict=True):
         if value.layout is None and array.flags.c_contiguous and array.dtype.isnative:
             cells = array.reshape(-1)
         else:

@@ -110,15 +110,15 @@ class Profile(Sequence[KernelTime]):
 
 
 def profile_of(
-    graph: Graph, target: str, nodes: Sequence[Kernel | Extern], seconds: Sequence[float], run: RunTrace | None = None
+    name: str, target: str, nodes: Sequence[tuple[Graph, Kernel | Extern]], seconds: Sequence[float], run: RunTrace | None = None
 ) -> Profile:
-    """Return the profile of a model whose kernels take so many seconds; of those that are not in the language it is known only what they
-    read and write. `run`: of one run of it."""
+    """Return the profile of a model whose kernels, each a node of a graph, take so many seconds; of those that are not in the language it
+    is known only what they read and write. `run`: of one run of it."""
     times = (
         KernelTime(kernel_name(k), members(k), graph.values[k.outputs[0]], taken, _work(graph, k))
-        for k, taken in zip(nodes, seconds, strict=True)
+        for (graph, k), taken in zip(nodes, seconds, strict=True)
     )
-    return Profile(graph.name, target, tuple(times), run)
+    return Profile(name, target, tuple(times), run)
 
 
 def _work(graph: Graph, node: Kernel | Extern) -> Work:

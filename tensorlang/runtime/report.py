@@ -11,13 +11,13 @@ from tensorlang.graph.precisions import Precision
 
 
 def report(
-    title: str, graph: Graph, nodes: Sequence[Kernel | Extern], about: Iterable[Iterable[str]], precision: Precision, totals: Sequence[str]
+    title: str, nodes: Sequence[tuple[Graph, Kernel | Extern]], about: Iterable[Iterable[str]], precision: Precision, totals: Sequence[str]
 ) -> str:
     """Return the title, what `precision` came to, each kernel with what there is to say `about` it, and what is said of them all."""
     lines = [title]
     if precision.used != precision.requested:
         lines.append(f"      precision {precision.requested}: contractions stay {precision.used}; {precision.reason}")
-    for k, (node, texts) in enumerate(zip(nodes, about, strict=True)):
+    for k, ((graph, node), texts) in enumerate(zip(nodes, about, strict=True)):
         result = graph.values[node.outputs[0]]
         lines.append(f"{k:4}  {kernel_name(node)}: {result.dtype}{list(result.shape)}  =  {' + '.join(members(node))}")
         lines += [f"          {text}" for text in texts]

@@ -35,7 +35,7 @@ from codegen.loops.domain import Symbols as LoopSymbols
 from codegen.loops.interp import evaluate_index, run
 from codegen.loops.terms import Exceeded, Term, Terms, exact, key, show
 from tensorlang.diagnostics import InternalError, RunError
-from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Part, Value, View
+from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Loop, Part, Value, View
 from tensorlang.graph.relayout import to_layout
 from tensorlang.tensor.interp import Evaluator
 from tensorlang.tensor.operation_count import operations
@@ -118,6 +118,8 @@ def expected_results(graph: Graph, inputs: Mapping[str, Array], terms: Terms) ->
                 values[node.output] = values[node.input].reshape(graph.values[node.output].shape)
             case Extern():
                 raise LookupError(f"nothing is known of `{node.call.operator}`")
+            case Loop():
+                raise LookupError(f"how often loop `{node.name}` runs is not known")
             case Join() | Part():
                 raise InternalError("validate", f"`{node.name}` stands in a graph that was only imported")
             case _:

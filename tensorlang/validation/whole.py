@@ -22,7 +22,7 @@ from codegen.loops.fingerprints import PRIME, storage_dtype, uninitialised
 from tensorlang.diagnostics import InternalError, RunError
 from tensorlang.graph.blocks import aligned_array
 from tensorlang.graph.edit import reads, size_bytes
-from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Part, Value, View
+from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Loop, Part, Value, View
 from tensorlang.graph.relayout import restored, to_layout
 from tensorlang.validation.compiled import Compiled, check_disjoint
 from tensorlang.validation.fingerprints import expected_results, run, unfit
@@ -90,6 +90,8 @@ def _means(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
                 values[node.output] = _from_bytes(block[node.start :], graph.values[node.output])
             case Extern():
                 raise LookupError(f"nothing is known of `{node.call.operator}`")
+            case Loop():
+                raise LookupError(f"how often loop `{node.name}` runs is not known")
             case _:
                 assert_never(node)
         for name in sources:

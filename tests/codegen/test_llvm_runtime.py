@@ -22,6 +22,7 @@ from codegen.errors import ArgumentError, InternalError
 from codegen.llvm import jit, pool
 from codegen.llvm.cache import cache_key
 from codegen.llvm.call import Callable, Port
+from codegen.llvm.calls import Carried, Repetition, Rows
 from codegen.llvm.emit import emit
 from codegen.llvm.jit import CompileError, assembly, compile_object, load
 from codegen.llvm.probe import copy_bandwidth, fma_flops, fma_kernel, read_bandwidth
@@ -309,6 +310,45 @@ def test_a_program_runs_its_calls_in_order_over_one_arena() -> None:
     assert (np.diff(times.reshape(-1)) >= 0).all() and times[0, 0] > 0 and times[2, 1] - times[0, 0] < 10**9
 
 
+@pytest.mark.parametrize(("outer", "inner"), [(0, 3), (1, 1), (2, 3), (5, 0)])
+def test_calls_run_again_and_again(outer: int, inner: int) -> None:
+    """A repetition doubles what it carries `inner` times, one around it does that `outer` times; both count their turns."""
+    double = parse("func double()(x: f32[1], out y: f32[1]) { y[0] = x[0] + x[0] }")
+    kept, work, other, turns = Slot(0), Slot(0, 4), Slot(0, 8), Slot(1)
+    within = Repetition(
+        (KernelCall("double", (Slot(4), Slot(5))),),
+        4,
+        Slot(1, 16),
+        Slot(1, 24),
+        Slot(1, 40),
+        carried=(Carried(Slot(2), Slot(3), other, 4),),
+    )
+    around = Repetition((within,), 2, Slot(1, 8), turns, Slot(1, 32), carried=(Carried(Slot(0, 12), kept, work, 4),))
+    program = Program((around,))
+    assert program.kernel_calls == within.calls
+    texts = [emit(double, host()), emit_program(program, host()), emit_program(program, host(), timed=True)]
+    library = load([compile_object(text, host()) for text in texts])
+    values, counts, times = np.float32([0, 0, 0, 1]), np.asarray([0, 0, 0, 0, outer, inner]), np.zeros((1, 2), np.int64)
+    bases = (ctypes.c_void_p * 2)(values.ctypes.data, counts.ctypes.data)
+    assert ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(library.address("run"))(ctypes.addressof(bases)) == 0
+    assert (values[0], counts[0]) == (2 ** (outer * inner), outer)
+    timed = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)(library.address("run_timed"))
+    assert timed(ctypes.addressof(bases), times.ctypes.data) == 0
+    assert 0 < times[0, 0] <= times[0, 1]
+
+
+def test_a_call_that_fails_in_a_turn_ends_the_program() -> None:
+    checked = parse("func checked()(x: f32[1], out y: f32[1]) { require x[0] > 0.0_f32 else 5 y[0] = x[0] }")
+    row = KernelCall("checked", (Slot(2), Slot(0)))
+    again = Repetition((row,), 2, Slot(1), Slot(1, 8), most=4, rows=(Rows(Slot(0, 16), 4),))
+    program = Program((KernelCall("checked", (Slot(0, 16), Slot(0))), again))
+    library = load([compile_object(emit(checked, host()), host()), compile_object(emit_program(program, host()), host())])
+    values, counts = np.float32([0, 0, 0, 0, 1, 2, -3, 4]), np.zeros(2, np.int64)
+    bases = (ctypes.c_void_p * 2)(values.ctypes.data, counts.ctypes.data)
+    result = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(library.address("run"))(ctypes.addressof(bases))
+    assert failed_call(result, 2) == (1, 5) and counts[0] == 2 and values[0] == 2
+
+
 def test_a_size_may_stand_among_the_bases() -> None:
     program = Program((KernelCall("scale", (Slot(0), Slot(1)), (Number(2),)),))
     library = load([compile_object(emit(parse(SCALE), host()), host()), compile_object(emit_program(program, host()), host())])
@@ -341,7 +381,7 @@ def test_a_long_program_runs_its_sections_in_order_and_says_which_call_failed(ba
     if bad is not None:
         calls = (*calls[:bad], KernelCall("checked", (Slot(1), Slot(0, 4 * bad + 4))), *calls[bad + 1 :])
     program = Program(calls)
-    cuts = sections(program)
+    cuts = sections(program.calls)
     assert len(cuts) > 2 and [k for cut in cuts for k in cut] == list(range(600))
     texts = [emit(parse(CHECKED), host()), emit_program(program, host()), emit_program(program, host(), timed=True)]
     library = load([compile_object(text, host()) for text in texts])

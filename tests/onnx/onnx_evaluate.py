@@ -16,7 +16,7 @@ from onnx.backend.test.loader import load_model_tests
 from codegen.dtypes import DTYPES, from_numpy
 from stdlib.onnx import Importer
 from tensorlang.graph.data_dependent import DataDependent, Known
-from tensorlang.graph.nodes import Graph, Kernel, Value, View
+from tensorlang.graph.nodes import Graph, Kernel, Loop, Value, View
 from tensorlang.graph.texts import texts_of_a_run
 from tensorlang.graph.verify import verify
 from tensorlang.runtime.structured import flat_feeds, is_structured, structured_results
@@ -27,7 +27,11 @@ Array = np.ndarray[Any, Any]
 
 def evaluate(graph: Graph, feeds: Mapping[str, Array]) -> list[Array]:
     """Return the outputs of a graph, every kernel interpreted."""
-    values: dict[str, Array] = {**graph.constants, **{name: feeds[name] for name in graph.inputs}}
+    return _evaluated(graph, {name: feeds[name] for name in graph.inputs})
+
+
+def _evaluated(graph: Graph, around: Mapping[str, Array]) -> list[Array]:
+    values: dict[str, Array] = {**graph.constants, **around}
     for node in graph.nodes:
         match node:
             case Kernel(program=program, inputs=inputs, outputs=outputs):
@@ -37,7 +41,27 @@ def evaluate(graph: Graph, feeds: Mapping[str, Array]) -> list[Array]:
                     values[name] = np.asarray(results[result])
             case View(input=source, output=result):
                 values[result] = values[source].reshape(graph.values[result].shape)
+            case Loop():
+                values |= zip(node.outputs, _looped(graph, node, values), strict=True)
     return [values[name] for name in graph.outputs]
+
+
+def _looped(graph: Graph, loop: Loop, values: Mapping[str, Array]) -> list[Array]:
+    """Return the results of a loop: how many turns there were, what was carried, rows."""
+    carried, sources = [values[v] for v in loop.initial], [values[v] for v in loop.sources]
+    rows = [np.zeros(graph.values[v].shape, graph.values[v].dtype.numpy) for v in loop.rows]
+    most = [len(a) for a in (*sources, *rows)][:1] + [int(values[v]) for v in (loop.limit,) if v is not None]
+    turn, goes_on = 0, loop.condition is None or bool(values[loop.condition])
+    while goes_on and all(turn < count for count in most):
+        at = [-1 - turn if back else turn for back in loop.scanned]
+        given = [np.asarray(turn), *carried, *(a[k] for a, k in zip(sources, at, strict=True)), *(values[v] for v in loop.captured)]
+        found = _evaluated(loop.body, dict(zip(loop.body.inputs, given, strict=True)))
+        goes_on = bool(found[0]) if loop.asks else True
+        carried = found[loop.asks :][: loop.carried]
+        for out, row, back in zip(rows, found[loop.asks + loop.carried :], loop.made, strict=True):
+            out[-1 - turn if back else turn] = row
+        turn += 1
+    return [np.asarray(turn), *carried, *rows]
 
 
 def run(model: ModelProto, inputs: Sequence[Any]) -> list[Any]:

@@ -108,15 +108,90 @@ def test_a_loop_ends_when_its_data_say_so() -> None:
     check(made, x=x)
 
 
-def test_a_loop_without_end_is_refused() -> None:
-    inside = [node("Add", ["v", "v"], ["next"]), node("ReduceMax", ["next"], ["m"], keepdims=0), node("Less", ["m", "limit"], ["on2"])]
+def test_a_loop_whose_values_grow_is_refused_when_it_has_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importer, "MOST_DECIDED", 5)
+    inside = [
+        node("Concat", ["v", "x"], ["next"], axis=0),
+        node("ReduceMax", ["next"], ["m"], keepdims=0),
+        node("Less", ["m", "limit"], ["on2"]),
+    ]
     turn = block(inside, [value("k", type=I), value("on", type=B), untyped("v")], [value("on2", type=B), untyped("next")])
     made = model(
-        [node("Loop", ["", "c", "x"], ["y"], body=turn)], [value("x", 1)], [untyped("y")], {"c": np.asarray(True), "limit": np.float32(70)}
+        [node("Loop", ["", "c", "x"], ["y"], body=turn)], [value("x", 20)], [untyped("y")], {"c": np.asarray(True), "limit": np.float32(70)}
     )
     with pytest.raises(CompileError) as refused:
-        staged(made, {"x": np.zeros(1, np.float32)})
-    assert refused.value.diagnostics[0].code == "O014"
+        staged(made, {"x": np.zeros(20, np.float32)})
+    diagnostic = refused.value.diagnostics[0]
+    assert diagnostic.code == "O014"
+    assert diagnostic.notes == ("its turns are written out, as a turn takes f32[20] and hands on f32[40]",)
+
+
+def compiled(made: ModelProto, *calls: dict[str, Array]) -> None:
+    """Compare what the compiled model returns with onnxruntime."""
+    session = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    model = tl.compile(made.SerializeToString(), threads=1)
+    for feeds in calls:
+        found = model.run(feeds)
+        for output, expected in zip(session.get_outputs(), session.run(None, feeds), strict=True):
+            assert (found[output.name].dtype, found[output.name].shape) == (expected.dtype, expected.shape)
+            np.testing.assert_allclose(found[output.name], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_one_compiled_loop_serves_whatever_its_limit_and_condition_are() -> None:
+    loop = node("Loop", ["n", "c", "x"], ["last"], body=body())
+    made = model([loop], [value("x", 2, 3), value("n", 1, type=I), value("c", type=B)], [untyped("last")])
+    compiled(made, *({"x": x, "n": np.asarray([n]), "c": np.asarray(c)} for n in (-1, 0, 1, 2, 1000) for c in (True, False)))
+
+
+def test_a_loop_makes_as_many_rows_as_its_data_say() -> None:
+    inside = [node("Mul", ["v", "two"], ["next"]), node("ReduceMax", ["next"], ["m"], keepdims=0), node("Less", ["m", "most"], ["on2"])]
+    turn = block(inside, [value("k", type=I), value("on", type=B), untyped("v")], [value("on2", type=B), untyped("next"), untyped("next")])
+    loop = node("Loop", ["n", "c", "x"], ["last", "rows"], body=turn)
+    constants = {"two": np.float32(2), "c": np.asarray(True)}
+    made = model([loop], [value("x", 2, 3), value("n", type=I), value("most")], [untyped("last"), value("rows", "r", 2, 3)], constants)
+    compiled(made, *({"x": x, "n": np.asarray(n), "most": np.asarray(m, np.float32)} for n in (1, 3, 500) for m in (0, 100)))
+
+
+def test_loops_and_branches_nest_in_loops() -> None:
+    """What is carried changes places; each turn runs a loop of its own, which reads the number of the turn around it."""
+    flip = {
+        "then_branch": block([node("Sub", ["a", "x"], ["p"])], [], [untyped("p")]),
+        "else_branch": block([node("Identity", ["b"], ["q"])], [], [untyped("q")]),
+    }
+    inner = block(
+        [node("If", ["even"], ["s"], **flip), node("Mul", ["w", "s"], ["w2"]), node("Less", ["j", "k"], ["on3"])],
+        [value("j", type=I), value("on2", type=B), untyped("w")],
+        [value("on3", type=B), untyped("w2")],
+    )
+    inside = [
+        node("Mod", ["k", "two"], ["r"]),
+        node("Equal", ["r", "zero"], ["even"]),
+        node("Loop", ["", "on", "a"], ["w3"], body=inner),
+        node("Tanh", ["w3"], ["b2"]),
+        node("Identity", ["b"], ["a2"]),
+        node("Identity", ["on"], ["on4"]),
+    ]
+    names = [value("k", type=I), value("on", type=B), untyped("a"), untyped("b")]
+    turn = block(inside, names, [value("on4", type=B), untyped("a2"), untyped("b2"), untyped("a2")])
+    loop = node("Loop", ["n", "", "x", "half"], ["y", "z", "rows"], body=turn)
+    constants = {"two": np.asarray(2), "zero": np.asarray(0), "half": np.full((2, 3), 0.5, np.float32)}
+    made = model([loop], [value("x", 2, 3), value("n", type=I)], [untyped("y"), untyped("z"), value("rows", "r", 2, 3)], constants)
+    compiled(made, {"x": x, "n": np.asarray(7)})
+
+
+def test_a_scan_over_rows_of_any_number_runs_as_it_is() -> None:
+    inside = [
+        node("Add", ["s", "e"], ["t"]),
+        node("MatMul", ["t", "m"], ["u"]),
+        node("Tanh", ["u"], ["s2"]),
+        node("Mul", ["s2", "e"], ["r"]),
+    ]
+    turn = block(inside, [untyped("s"), untyped("e")], [untyped("s2"), untyped("r")], {"m": np.float32([[1, 2], [-1, 0.5]])})
+    attributes = {"scan_input_axes": [1], "scan_output_axes": [1], "scan_input_directions": [1]}
+    scan = node("Scan", ["s0", "x"], ["last", "rows"], body=turn, num_scan_inputs=1, **attributes)
+    made = model([scan], [value("s0", 2), value("x", 2, "t")], [untyped("last"), untyped("rows")])
+    rng = np.random.default_rng(0)
+    compiled(made, *({"s0": np.float32([1, 2]), "x": rng.standard_normal((2, n), np.float32)} for n in (50, 1, 60)))
 
 
 @pytest.mark.parametrize("directions", [(0, 0), (1, 1)])

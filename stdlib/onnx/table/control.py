@@ -1,26 +1,69 @@
-"""Operators that run graphs of their own: If, Loop, Scan. Which branch and how many turns is decided before the model is compiled."""
+"""Operators that run graphs of their own: If, Loop, Scan.
+
+What a loop hands from turn to turn has one type: it is a loop of the compiled model, which ends when its data say so. A loop of few turns
+that are known is written out, and so is one whose values change their shapes: how often that runs, and which branch an If outside of loops
+takes, is decided before the model is compiled, by a first stage of it where that depends on data.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from codegen.dtypes import DTYPES
+from stdlib.onnx.bodies import NotFixed, Rows, Taken, Traced, check_carried, scalar, tensors, traced
 from stdlib.onnx.site import Item, Result, Site
 from stdlib.onnx.table.entry import MICROSOFT, Entry, elsewhere
-from stdlib.onnx.table.moving import joined, slice_axis
+from stdlib.onnx.table.moving import joined, slice_axis, transposed
 from tensorlang.graph.nodes import Value
+from tensorlang.graph.shape_arithmetic import int_or_size
+
+FEW_NODES = 128
+"""Turns whose number is known are written out when they come to no more nodes: what is constant in them folds away."""
+MOST_TURNS = 1 << 32
+"""More turns than this are not run, unless data may end them before."""
 
 
 def if_(n: Site) -> Result:
-    return n.run("then_branch" if _truth(n, n.arg(0)) else "else_branch", ())
+    condition = n.arg(0)
+    if n.is_traced and n.builder.elements(condition.name) is None:
+        return _branches(n, condition)
+    return n.run("then_branch" if _truth(n, condition) else "else_branch", ())
 
 
-def _truth(n: Site, item: Item) -> bool:
+def _branches(n: Site, condition: Value) -> tuple[Item, ...]:
+    """Return what one of two branches gives, inside of a loop: each is a loop of one turn at most, and the second keeps what the first has
+    made. Raises NotFixed where they do not give values of the same types."""
+    truth = scalar(n, condition, "bool")
+    one = n.constant(np.asarray(1, np.int64))
+    then = traced(n, "then_branch", Taken(), numbered=False)
+    first = [then.returned(k) for k in range(len(then.found))]
+    made = [n.result(value.dtype, (1, *value.shape)) for value in first]
+    _, *rows = then.loop(Taken(limit=one, condition=truth), first, [n.result(DTYPES["i64"], ()), *made], [Rows(v) for v in made])
+    kept = tuple(n.of_texts(n.view(row, value.shape), value) for row, value in zip(rows, first, strict=True))
+    taken = Taken(kept, limit=one, condition=n.op("logical_not", truth))
+    other = traced(n, "else_branch", Taken(), numbered=False)
+    second = [other.returned(k) for k in range(len(other.found))]
+    check_carried(first, second)
+    return _fixed(n, replace(other, given=(*other.given, *(n.result(v.dtype, v.shape) for v in kept))), taken, second)
+
+
+def _fixed(n: Site, turn: Traced, taken: Taken, returned: Sequence[Value], rows: Sequence[Rows] = ()) -> tuple[Item, ...]:
+    """Return the results of a loop: what is carried, and its rows."""
+    after = returned[taken.asks :][: len(taken.carried)]
+    fixed = [n.result(DTYPES["i64"], ()), *(n.result(v.dtype, v.shape) for v in taken.carried), *(made.value for made in rows)]
+    _, *found = turn.loop(taken, returned, fixed, rows)
+    sources = (*after, *returned[taken.asks + len(taken.carried) :])
+    return tuple(n.of_texts(value, source) for value, source in zip(found, sources, strict=True))
+
+
+def _truth(n: Site, item: Item, reason: str = "") -> bool:
     if not isinstance(item, Value) or item.dtype != DTYPES["bool"]:
         raise n.wrong("a condition is one truth value")
-    array = n.elements(item)
+    array = n.elements(item, *([f"its turns are written out, as {reason}"] if reason else []))
     if array.size != 1:
         raise n.wrong(f"a condition is one truth value, not {list(array.shape)}")
     return bool(array.reshape(()))
@@ -28,6 +71,72 @@ def _truth(n: Site, item: Item) -> bool:
 
 def loop(n: Site) -> Result:
     """The body takes the number of the turn, the condition and what is carried; it returns the condition, that, and rows of results."""
+    start = len(n.builder.nodes)
+    try:
+        found = _compiled(n)
+    except NotFixed as reason:
+        n.builder.cut(start)
+        return _written_out(n, str(reason))
+    return _written_out(n) if found is None else found
+
+
+def _compiled(n: Site) -> tuple[Item, ...] | None:
+    """Return the results of a loop that runs as it is, None where it is better written out. Raises NotFixed."""
+    limit = n.maybe(0) and scalar(n, n.arg(0), "i64")
+    condition = n.maybe(1) and scalar(n, n.arg(1), "bool")
+    known = n.builder.elements(limit.name) if limit is not None else None
+    most = None if known is None else int_or_size(known.reshape(-1)[0])
+    starts = True if condition is None else n.builder.elements(condition.name)
+    if starts is not None and (starts is not True and not bool(starts)):
+        return None
+    taken = Taken(tensors(n.inputs[2:]), (), limit, None if starts is not None else condition)
+    turn = traced(n, "body", taken, numbered=True)
+    returned = [turn.returned(k) for k in range(len(turn.found))]
+    check_carried(taken.carried, returned[1:])
+    again, *results = returned
+    held = turn.elements(again)
+    if held is not None and not bool(held.reshape(-1)[0]):
+        return None
+    if held is None and again.shape != ():
+        raise NotFixed("its condition is no scalar")
+    asks = held is None
+    ends = asks or taken.condition is not None
+    if not asks and ((most is None and limit is None) or (isinstance(most, int) and most > MOST_TURNS)):
+        return None
+    if not ends and isinstance(most, int) and 0 < most * max(1, len(turn.nodes)) <= FEW_NODES:
+        return None
+    count, rows = len(taken.carried), results[len(taken.carried) :]
+    wanted = [k for k in range(len(rows)) if n.has_output(count + k)]
+    if wanted:
+        turns = _turns(n, turn, replace(taken, asks=asks), again, results[:count]) if ends else _whole(n)
+        taken, asks = replace(taken, limit=n.of_sizes(np.asarray(turns, object), DTYPES["i64"]), condition=None), False
+        made = [Rows(n.result(rows[k].dtype, (turns, *rows[k].shape))) for k in wanted]
+    else:
+        made = []
+    kept = [again] * asks + results[:count] + [rows[k] for k in wanted]
+    found = _fixed(n, turn, replace(taken, asks=asks), kept, made)
+    table = dict(zip(wanted, found[count:], strict=True))
+    return (*found[:count], *(table.get(k) for k in range(len(rows))))
+
+
+def _whole(n: Site) -> Any:
+    """Return how many turns a loop has that runs as often as it is told, an integer or a size. Raises Unknown."""
+    limit = n.constant_ints(0)
+    assert limit is not None
+    return int_or_size(max(limit[0], 0))
+
+
+def _turns(n: Site, turn: Traced, taken: Taken, again: Value, carried: Sequence[Value]) -> Any:
+    """Return how many turns a loop has, which it runs once to find that out: as many rows are made. Raises Unknown."""
+    if n.is_traced:
+        raise NotFixed("how many rows it makes depends on the data")
+    fixed = [n.result(DTYPES["i64"], ()), *(n.result(v.dtype, v.shape) for v in taken.carried)]
+    turns, *_ = turn.loop(taken, [*([again] * taken.asks), *carried], fixed)
+    return n.decided(turns)
+
+
+def _written_out(n: Site, reason: str = "") -> tuple[Item, ...]:
+    """Return the results of a loop whose turns are nodes of their own; `reason` says why it cannot run as it is."""
     limit = n.constant_ints(0)
     if limit is not None and len(limit) != 1:
         raise n.wrong("the number of turns must be one integer")
@@ -35,7 +144,7 @@ def loop(n: Site) -> Result:
     carried: tuple[Item, ...] = n.inputs[2:]
     rows: list[tuple[Item, ...]] = []
     turn = 0
-    while (limit is None or turn < limit[0]) and _truth(n, condition):
+    while (limit is None or turn < limit[0]) and _truth(n, condition, reason):
         condition, *rest = n.run("body", (_number(n, turn), condition, *carried), f" {turn}")
         carried, results = tuple(rest[: len(carried)]), tuple(rest[len(carried) :])
         rows.append(results)
@@ -78,9 +187,61 @@ def scan(n: Site) -> Result:
 
 
 def _scanned(n: Site, values: tuple[Value, ...], which: str) -> tuple[Item, ...]:
+    start = len(n.builder.nodes)
+    try:
+        found = _scan_compiled(n, values, which)
+    except NotFixed:
+        n.builder.cut(start)
+        found = None
+    return _scan_written_out(n, values, which) if found is None else found
+
+
+def _scan_compiled(n: Site, values: tuple[Value, ...], which: str) -> tuple[Item, ...] | None:
+    """Return the results of a scan that runs as it is, None where it is better written out. Raises NotFixed."""
+    shape = _scan_shape(n, values)
+    sources = [Rows(_first(n, v, axis), bool(back)) for v, axis, back in zip(shape.sources, shape.axes, shape.backwards, strict=True)]
+    taken = Taken(shape.carried, tuple(sources))
+    turn = traced(n, "body", taken, numbered=False, which=which)
+    returned = [turn.returned(k) for k in range(len(turn.found))]
+    check_carried(taken.carried, returned)
+    if isinstance(shape.length, int) and 0 < shape.length * max(1, len(turn.nodes)) <= FEW_NODES:
+        return None
+    count = len(taken.carried)
+    made = [
+        Rows(n.result(v.dtype, (shape.length, *v.shape)), bool(back)) for v, back in zip(returned[count:], shape.out_backwards, strict=True)
+    ]
+    found = _fixed(n, turn, taken, returned, made)
+    rows = [_moved(n, v, 0, axis) for v, axis in zip(tensors(found[count:]), shape.out_axes, strict=True)]
+    return (*found[:count], *rows)
+
+
+def _first(n: Site, x: Value, axis: int) -> Value:
+    return _moved(n, x, axis, 0)
+
+
+def _moved(n: Site, x: Value, axis: int, to: int) -> Value:
+    """Return a value with an axis in another place."""
+    order = [k for k in range(len(x.shape)) if k != axis]
+    order.insert(n.axis_of(to, len(x.shape)), axis)
+    return transposed(n, x, tuple(order))
+
+
+@dataclass(frozen=True, slots=True)
+class _ScanShape:
+    """What a scan carries and goes through, how, and how it puts its rows together."""
+
+    carried: tuple[Value, ...]
+    sources: tuple[Value, ...]
+    length: int
+    axes: tuple[int, ...]
+    backwards: tuple[int, ...]
+    out_axes: tuple[int, ...]
+    out_backwards: tuple[int, ...]
+
+
+def _scan_shape(n: Site, values: tuple[Value, ...]) -> _ScanShape:
     count = n.integer("num_scan_inputs", 0, 1, len(values))
-    carried: tuple[Item, ...] = values[: len(values) - count]
-    over = values[len(values) - count :]
+    carried, over = values[: len(values) - count], values[len(values) - count :]
     modern = n.node.since >= 9
     axes = n.integers("scan_input_axes", (0,) * count, count=count) if modern else (0,) * count
     axes = tuple(n.axis_of(axis, len(v.shape)) for axis, v in zip(axes, over, strict=True))
@@ -88,6 +249,18 @@ def _scanned(n: Site, values: tuple[Value, ...], which: str) -> tuple[Item, ...]
     length = over[0].shape[axes[0]]
     if any(v.shape[axis] != length for v, axis in zip(over, axes, strict=True)):
         raise n.wrong("the inputs that are gone through have different lengths")
+    found = len(n.node.outputs) - len(carried)
+    out_axes = n.integers("scan_output_axes", (0,) * found, count=found) if modern else (0,) * found
+    out_backwards = n.integers("scan_output_directions", (0,) * found, count=found) if modern else (0,) * found
+    return _ScanShape(carried, over, length, axes, backwards, out_axes, out_backwards)
+
+
+def _scan_written_out(n: Site, values: tuple[Value, ...], which: str) -> tuple[Item, ...]:
+    """Return the results of a scan whose turns are nodes of their own."""
+    shape = _scan_shape(n, values)
+    carried: tuple[Item, ...] = shape.carried
+    over, axes, backwards, length = shape.sources, shape.axes, shape.backwards, shape.length
+    out_axes, out_backwards = shape.out_axes, shape.out_backwards
     rows: list[tuple[Item, ...]] = []
     for turn in range(length):
         steps = (length - 1 - turn if back else turn for back in backwards)
@@ -95,9 +268,6 @@ def _scanned(n: Site, values: tuple[Value, ...], which: str) -> tuple[Item, ...]
         rest = n.run("body", (*carried, *slices), f"{which} {turn}")
         carried, results = tuple(rest[: len(carried)]), tuple(rest[len(carried) :])
         rows.append(results)
-    found = len(n.node.outputs) - len(carried)
-    out_axes = n.integers("scan_output_axes", (0,) * found, count=found) if modern else (0,) * found
-    out_backwards = n.integers("scan_output_directions", (0,) * found, count=found) if modern else (0,) * found
     if not rows:
         slices = [n.filled((*v.shape[:axis], *v.shape[axis + 1 :]), v.dtype) for v, axis in zip(over, axes, strict=True)]
         shapes = n.tried("body", (*carried, *slices))[len(carried) :]

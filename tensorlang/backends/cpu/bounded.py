@@ -15,7 +15,7 @@ import numpy as np
 
 from codegen.loops.nodes import Add, FloorDiv, Index, Int, Max, Min, Mod, Mul, ValueIndex, Var
 from codegen.polynomials import number
-from tensorlang.backends.cpu.executable import refusal, steps_of
+from tensorlang.backends.cpu.executable import nodes_of, refusal
 from tensorlang.graph.blocks import aligned_block
 from tensorlang.graph.edit import size_bytes
 from tensorlang.graph.plan import Arena, Plan, placements_of
@@ -53,7 +53,7 @@ def bound(
         numbers[0].into(told, sizes)
         code = entry(base)
         if code:
-            raise refusal(steps_of(graph), parts.artifacts, code)
+            raise refusal(nodes_of(graph), parts.artifacts, code)
 
     return run
 

@@ -5,30 +5,33 @@ slots    every buffer of every kernel is one of the bases of the entry point plu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from math import prod
+from typing import Any, assert_never
 
 import numpy as np
 
-from codegen.llvm.program import KernelCall, Slot, code_bits
+from codegen.llvm.calls import Call, Carried, KernelCall, Repetition, Rows, Slot
 from codegen.llvm.program import Program as Entry
+from codegen.llvm.program import code_bits
 from tensorlang.artifact import Artifact
 from tensorlang.backends.cpu.driver import machine_of
-from tensorlang.backends.cpu.executable import Executable, Parts, assembled, steps_of, workspace_threads
+from tensorlang.backends.cpu.executable import Executable, Parts, assembled, workspace_threads
 from tensorlang.backends.cpu.extern import symbol_of
 from tensorlang.backends.cpu.toolchain import Toolchain
 from tensorlang.backends.cpu.validated import check_model
 from tensorlang.diagnostics import InternalError
-from tensorlang.graph.nodes import Extern, Graph, Kernel
+from tensorlang.graph.edit import size_bytes
+from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Loop, Part, Value, View, steps_of
 from tensorlang.graph.options import Options
-from tensorlang.graph.plan import Arena, Constant, Input, Output, Place, Plan, planned
+from tensorlang.graph.plan import Arena, Constant, Input, Output, Place, Plan, loop_memory, planned_with_bodies
 from tensorlang.policy.cpu.horizontal_fusion import is_profitable
 from tensorlang.policy.cpu.row_epilogues import is_row_epilogue_profitable
 from tensorlang.runtime.bundle import BundleKey, Draft
-from tensorlang.runtime.constants import Places, Weights, in_memory, places_of, without_constants
+from tensorlang.runtime.constants import Places, Weights, in_memory, places_of, stripped, weights_of, without_constants
 from tensorlang.runtime.jobs import distinct, job_of, optimised
 from tensorlang.runtime.protocol import Progress, quiet
 
@@ -72,7 +75,7 @@ def build(
     """Return a graph that went through the pipeline as an executable. Kernels with equal programs are compiled once. `names`: what the
     model calls the outputs, when that differs; `place` puts the constants into one block, while the kernels are compiled."""
     places = places_of(graph)
-    weights = Weights(graph.values, dict(graph.constants))
+    weights = weights_of(graph)
     with ThreadPoolExecutor(1) as beside:
         block = beside.submit(place, weights, places)
         parts = parts_of(without_constants(graph), toolchain, progress, places)
@@ -81,25 +84,28 @@ def build(
 
 def parts_of(graph: Graph, toolchain: Toolchain, progress: Progress, places: Places) -> Parts:
     """Return the compiled kernels and the plan of a graph, without its constants."""
-    kernels = tuple(node for node in graph.nodes if isinstance(node, Kernel))
-    jobs, numbers = distinct([job_of(graph, node) for node in kernels])
+    steps = tuple(steps_of(graph))
+    kernels = tuple((owner, node) for owner, node in steps if isinstance(node, Kernel))
+    jobs, numbers = distinct([job_of(owner, node) for owner, node in kernels])
     made = toolchain.compile(jobs, progress)
     artifacts = tuple(made[number] for number in numbers)
-    scratch = {
-        node.name: made.workspace_bytes(workspace_threads(made, toolchain.pool_threads))
-        for node, made in zip(kernels, artifacts, strict=True)
-    }
-    plan = planned(graph, scratch)
-    slots, made_of = _Slots(graph, plan, places.offsets), {n.name: made for n, made in zip(kernels, artifacts, strict=True)}
-    steps = steps_of(graph)
-    calls = tuple(
-        slots.call(n, made_of[n.name]) if isinstance(n, Kernel) else slots.extern(n, symbol_of(n.call, len(steps), toolchain.target))
-        for n in steps
+    plan = planned_with_bodies(graph, (made.workspace_bytes(workspace_threads(made, toolchain.pool_threads)) for made in artifacts))
+    outputs, inputs = len(graph.outputs), len(graph.inputs)
+    slots = _Slots(
+        graph,
+        plan,
+        places,
+        tuple(map(Slot, range(outputs))),
+        tuple(map(Slot, range(outputs, outputs + inputs))),
+        Slot(outputs + inputs),
+        Slot(outputs + inputs + 1),
+        outputs + inputs + 2,
+        lambda node: symbol_of(node.call, len(steps), toolchain.target),
     )
-    if any(len(made.requirements) >> code_bits(len(calls)) for made in artifacts):
-        raise InternalError("link", f"a kernel of {len(calls)} checks more than what its result has bits for")
-    entry = Entry(calls, threads=toolchain.threads)
-    return Parts(replace(graph, constants={}), plan, kernels, artifacts, np.empty(0, np.uint8), entry, graph.outputs)
+    if any(len(made.requirements) >> code_bits(len(steps)) for made in artifacts):
+        raise InternalError("link", f"a kernel of {len(steps)} checks more than what its result has bits for")
+    entry = Entry(slots.calls(iter(artifacts)), threads=toolchain.threads)
+    return Parts(stripped(graph), plan, tuple(node for _, node in kernels), artifacts, np.empty(0, np.uint8), entry, graph.outputs)
 
 
 # ---------------------------------------------------------------- slots
@@ -107,11 +113,75 @@ def parts_of(graph: Graph, toolchain: Toolchain, progress: Progress, places: Pla
 
 @dataclass(frozen=True, slots=True)
 class _Slots:
-    """Places as bases and offsets."""
+    """Places as bases and offsets, in a graph or in the body of a loop: where its outputs and inputs are, the block of constants, and the
+    arena. There are so many `bases`."""
 
     graph: Graph
     plan: Plan
-    constants: Mapping[str, int]
+    constants: Places
+    outputs: tuple[Slot, ...]
+    inputs: tuple[Slot, ...]
+    block: Slot
+    arena: Slot
+    bases: int
+    symbol: Callable[[Extern], str]
+
+    def calls(self, artifacts: Iterator[Artifact]) -> tuple[Call, ...]:
+        """Return the calls of the graph; `artifacts` yields those of its kernels."""
+        found: list[Call] = []
+        for node in self.graph.nodes:
+            match node:
+                case Kernel():
+                    found.append(self.call(node, next(artifacts)))
+                case Extern():
+                    found.append(self.extern(node, self.symbol(node)))
+                case Loop():
+                    found.append(self.repetition(node, artifacts))
+                case View() | Join() | Part():
+                    pass  # nothing runs
+                case _:
+                    assert_never(node)
+        return tuple(found)
+
+    def repetition(self, node: Loop, artifacts: Iterator[Artifact]) -> Repetition:
+        """Return the calls of a loop, which run again and again."""
+        graph, memory, start = self.graph, loop_memory(self.graph, node), self.plan.workspaces[node.name]
+        scratch, values = _moved(self.arena, start), graph.values
+        turn, again = _moved(scratch, memory.turn), _moved(scratch, memory.again) if node.asks else None
+        carried = tuple(
+            Carried(self.value(initial), self.value(result), _moved(scratch, spare), size_bytes(values[result]))
+            for initial, result, spare in zip(node.initial, node.outputs[1:], memory.spares, strict=False)
+        )
+        scanned = [Rows(self.value(v), _row_bytes(values[v]), False, back) for v, back in zip(node.sources, node.scanned, strict=True)]
+        made = [Rows(self.value(v), _row_bytes(values[v]), True, back) for v, back in zip(node.rows, node.made, strict=True)]
+        each = tuple(map(Slot, range(self.bases, self.bases + 2 * len(carried) + len(scanned) + len(made))))
+        (read, written), rows = (each[side : 2 * len(carried) : 2] for side in (0, 1)), each[2 * len(carried) :]
+        body = replace(
+            self,
+            graph=node.body,
+            plan=self.plan.bodies[node.name],
+            constants=self.constants.bodies[node.name],
+            outputs=(*([again] if again is not None else []), *written, *rows[len(scanned) :]),
+            inputs=(turn, *read, *rows[: len(scanned)], *map(self.value, node.captured)),
+            arena=_moved(scratch, memory.arena),
+            bases=self.bases + len(each),
+        )
+        counts = [values[v].shape[0] for v in (*node.sources, *node.rows)]
+        return Repetition(
+            body.calls(artifacts),
+            self.bases,
+            turn,
+            self.value(node.outputs[0]),
+            None if node.limit is None else self.value(node.limit),
+            counts[0] if counts else None,
+            None if node.condition is None else self.value(node.condition),
+            again,
+            carried,
+            (*scanned, *made),
+        )
+
+    def value(self, name: str) -> Slot:
+        return self.slot(self.plan.places[name])
 
     def call(self, node: Kernel, artifact: Artifact) -> KernelCall:
         names = (*(p.name for p in node.program.params), *node.program.results)
@@ -123,20 +193,28 @@ class _Slots:
             )
         scratch = self.plan.workspaces.get(node.name)
         workspace = None if scratch is None else self.slot(Arena(scratch))
-        return KernelCall(artifact.symbol, tuple(self.slot(self.plan.places[bound[name]]) for name in artifact.params), (), workspace)
+        return KernelCall(artifact.symbol, tuple(self.value(bound[name]) for name in artifact.params), (), workspace)
 
     def extern(self, node: Extern, symbol: str) -> KernelCall:
         """Return the call of a kernel that is not in the language: results first."""
-        return KernelCall(symbol, tuple(self.slot(self.plan.places[v]) for v in (*node.outputs, *node.inputs)))
+        return KernelCall(symbol, tuple(map(self.value, (*node.outputs, *node.inputs))))
 
     def slot(self, place: Place) -> Slot:
-        outputs, inputs = len(self.graph.outputs), len(self.graph.inputs)
         match place:
             case Output(position, offset):
-                return Slot(position, offset)
+                return _moved(self.outputs[position], offset)
             case Input(position, offset):
-                return Slot(outputs + position, offset)
+                return _moved(self.inputs[position], offset)
             case Constant(name, offset):
-                return Slot(outputs + inputs, self.constants[name] + offset)
+                return _moved(self.block, self.constants.offsets[name] + offset)
             case Arena(offset):
-                return Slot(outputs + inputs + 1, offset)
+                return _moved(self.arena, offset)
+
+
+def _moved(slot: Slot, offset: int) -> Slot:
+    return replace(slot, offset=slot.offset + offset)
+
+
+def _row_bytes(value: Value) -> int:
+    """Return how many bytes each of the rows of a value takes."""
+    return prod(value.shape[1:]) * value.dtype.size_bytes

@@ -17,9 +17,10 @@ import numpy as np
 from codegen.llvm import pool, pool_trace
 from codegen.llvm.call import Callable as Native
 from codegen.llvm.call import Port
+from codegen.llvm.calls import Slot
 from codegen.llvm.jit import Library, kept_object
 from codegen.llvm.program import Program as Entry
-from codegen.llvm.program import Slot, emit_program, failed_call
+from codegen.llvm.program import emit_program, failed_call
 from polyhedral.expr import Int
 from tensorlang.artifact import Artifact
 from tensorlang.backends.cpu.extern import imports_of, status_error, symbol_of
@@ -28,7 +29,7 @@ from tensorlang.backends.cpu.loading import failure_on, loaded
 from tensorlang.diagnostics import RunError, counted
 from tensorlang.graph.blocks import aligned_block
 from tensorlang.graph.edit import size_bytes
-from tensorlang.graph.nodes import Extern, Graph, Kernel, Value
+from tensorlang.graph.nodes import Extern, Graph, Kernel, Loop, Value, steps_of
 from tensorlang.graph.plan import ALIGNMENT, Plan
 from tensorlang.graph.relayout import restored
 from tensorlang.runtime.feeds import row_major
@@ -80,10 +81,14 @@ class Executable:
     @property
     def graph(self) -> Graph:
         """The graph, with kernels of known sizes."""
-        graph = self.parts.graph
-        return replace(graph, nodes=tuple(self._known(node) for node in graph.nodes)) if self.parts.sizes else graph
+        return self._sized(self.parts.graph) if self.parts.sizes else self.parts.graph
+
+    def _sized(self, graph: Graph) -> Graph:
+        return replace(graph, nodes=tuple(self._known(node) for node in graph.nodes))
 
     def _known(self, node: Any) -> Any:
+        if isinstance(node, Loop):
+            return replace(node, body=self._sized(node.body))
         if isinstance(node, Extern):
             here = {name: Int(value) for name, value in self.parts.sizes.items()}
             return replace(node, call=call_at(node.call, here))
@@ -106,8 +111,13 @@ class Executable:
 
     @property
     def steps(self) -> tuple[Kernel | Extern, ...]:
-        """What the entry point calls, in order."""
-        return steps_of(self.graph)
+        """What the entry point calls, in order, those of the bodies of loops among them."""
+        return tuple(node for _, node in self.placed_steps)
+
+    @property
+    def placed_steps(self) -> tuple[tuple[Graph, Kernel | Extern], ...]:
+        """The steps, each with the graph that it is a node of."""
+        return tuple(steps_of(self.graph))
 
     @property
     def constants(self) -> Array:
@@ -143,20 +153,20 @@ def bound_to(parts: Parts, library: Library, toolchain: Toolchain, workers: pool
         constants=(parts.constants,),
         numbers=parts.numbers,
         scratch_bytes=max(parts.plan.arena_bytes, 1 if parts.numbers else 0),  # which stands behind the numbers
-        failure=failure_on(toolchain.target, lambda code: refusal(steps_of(graph), artifacts, code)),
+        failure=failure_on(toolchain.target, lambda code: refusal(nodes_of(graph), artifacts, code)),
         pool=workers,
     )
     return Executable(parts, native, library, toolchain)
 
 
-def steps_of(graph: Graph) -> tuple[Kernel | Extern, ...]:
-    """Return what the entry point of a graph calls, in order."""
-    return tuple(node for node in graph.nodes if isinstance(node, Kernel | Extern))
+def nodes_of(graph: Graph) -> tuple[Kernel | Extern, ...]:
+    """Return what the entry point of a graph calls, in order, those of the bodies of loops among them."""
+    return tuple(node for _, node in steps_of(graph))
 
 
 def externs_of(graph: Graph) -> tuple[Extern, ...]:
     """Return the calls of kernels that are not in the language."""
-    return tuple(node for node in graph.nodes if isinstance(node, Extern))
+    return tuple(node for node in nodes_of(graph) if isinstance(node, Extern))
 
 
 def timed(executable: Executable, inputs: Sequence[Array]) -> tuple[list[float], RunTrace]:
@@ -180,7 +190,7 @@ def calls_timer(executable: Executable, inputs: Sequence[Array]) -> Callable[[],
 
 def _traced(executable: Executable, inputs: Sequence[Array]) -> tuple[Library, Callable[[], Array]]:
     library = _loaded(executable.entry, executable.parts.graph, executable.artifacts, executable.toolchain, traced=True)
-    return library, executable.call.timed(library.address(f"{executable.entry.name}_timed"), len(executable.entry.calls), inputs)
+    return library, executable.call.timed(library.address(f"{executable.entry.name}_timed"), len(executable.steps), inputs)
 
 
 def least_times(run: Callable[[], Array]) -> list[float]:
@@ -206,7 +216,7 @@ def profiled(executable: Executable, inputs: Sequence[Array]) -> Profile:
     tools = executable.toolchain
     target = f"{tools.name}, {counted(tools.threads, 'thread')}"
     seconds, run = timed(executable, inputs)
-    return profile_of(executable.graph, target, executable.steps, seconds, run)
+    return profile_of(executable.graph.name, target, executable.placed_steps, seconds, run)
 
 
 def refusal(steps: Sequence[Kernel | Extern], artifacts: Sequence[Artifact], result: int) -> BaseException:
@@ -230,7 +240,7 @@ def check_failed(steps: Sequence[Kernel | Extern], artifacts: Sequence[Artifact]
 def with_element(executable: Executable, refused: RunError, inputs: Sequence[Array]) -> RunError:
     """Return R0306 with the element of the data that is at fault, where a run with these inputs meets one: it is run once more on memory
     of its own, which then holds what the kernel read that stopped. `refused` as it is where that is not known."""
-    graph, steps = executable.graph, executable.steps
+    graph, steps = executable.graph, executable.placed_steps
     sizes = [size_bytes(graph.values[name]) for name in graph.outputs]
     numbers = executable.parts.numbers
     memory = [*map(aligned_block, sizes), *(row_major(a) for a in inputs), executable.constants, aligned_block(executable.plan.arena_bytes)]
@@ -241,11 +251,11 @@ def with_element(executable: Executable, refused: RunError, inputs: Sequence[Arr
     if not result:
         return refused
     number, _ = failed_call(result, len(steps))
-    node = steps[number]
-    if isinstance(node, Extern):
+    owner, node = steps[number]
+    if isinstance(node, Extern) or owner is not graph:  # what a turn of a loop read is gone
         return refused
-    made = executable.artifacts[sum(isinstance(step, Kernel) for step in steps[:number])]
-    slots = dict(zip(made.params, executable.entry.calls[number].buffers, strict=False))
+    made = executable.artifacts[sum(isinstance(step, Kernel) for _, step in steps[:number])]
+    slots = dict(zip(made.params, executable.entry.kernel_calls[number].buffers, strict=False))
     first = len(memory) - 1
 
     def elements(value: str, slot: Slot) -> Array:
@@ -274,7 +284,7 @@ def linked(parts: Parts, toolchain: Toolchain) -> Library:
 def _loaded(entry: Entry, graph: Graph, artifacts: Sequence[Artifact], toolchain: Toolchain, traced: bool = False) -> Library:
     """Return an entry point with all that it calls; `traced`: with its timed form, and what notes the pieces of parallel loops. Raises
     CompileError C0114 to C0116 for kernels that are not to be had."""
-    externs, calls = externs_of(graph), len(steps_of(graph))
+    externs, calls = externs_of(graph), len(nodes_of(graph))
     objects = {made.symbol: made.object for made in artifacts}
     for node in externs:
         symbol = symbol_of(node.call, calls, toolchain.target)

@@ -18,7 +18,7 @@ from tensorlang.backends.cpu.roofline import Bound, bound_of, ceilings_for
 from tensorlang.diagnostics import plain_text
 from tensorlang.graph.edit import members
 from tensorlang.graph.externs import trusted_call
-from tensorlang.graph.nodes import Extern, Kernel
+from tensorlang.graph.nodes import Extern, Graph, Kernel
 from tensorlang.graph.passes.precision.explain import product_precisions
 from tensorlang.runtime.report import bytes_text, report, us
 from tensorlang.runtime.work import Work, work_of
@@ -31,57 +31,61 @@ def explained(executable: Executable, inputs: Sequence[Array] | None) -> str:
     with `inputs` also the times they take."""
     profile = profiled(executable, inputs) if inputs is not None else None
     times = None if profile is None else [k.seconds for k in profile]
-    graph, kernels, toolchain = executable.graph, executable.kernels, executable.toolchain
+    kernels, toolchain, placed = executable.kernels, executable.toolchain, executable.placed_steps
     works = [work_of(k.program) for k in kernels]
     if not runs_here(toolchain.target):
         return _unmeasured(executable, works)
     bounds = [bound_of(w, ceilings_for(k.program, toolchain.threads, toolchain.target)) for w, k in zip(works, kernels, strict=True)]
-    number = {node.name: k for k, node in enumerate(kernels)}
+    steps = _kernel_numbers(placed)
 
     def about(step: int) -> Iterator[str]:
-        node = executable.steps[step]
+        node = placed[step][1]
         if isinstance(node, Extern):
             yield trusted_call(node.call)
             if times is not None:
                 yield f"took {us(times[step])}"
             return
-        k = number[node.name]
+        k = steps.index(step)
         yield _roofline(works[k], bounds[k])
         if times is not None:
             yield _took(works[k], bounds[k], times[step])
         yield from _schedule(executable.artifacts[k])
         yield from product_precisions(kernels[k].program, toolchain.precision)
 
-    known = [times[executable.steps.index(k)] for k in kernels] if times is not None else [b.seconds for b in bounds]
+    known = [times[step] for step in steps] if times is not None else [b.seconds for b in bounds]
     limits = _limits(kernels, bounds, known, "took" if times is not None else "at best")
     title = _title(executable)
     best = sum(b.seconds for b in bounds)
     total = f"in all {sum(w.flops for w in works):.3g} operations, at best {us(best)}"
     if times is not None:
         total += f", took {us(sum(times))}, {_share(best, sum(times))} of the roofline"
-    text = report(title, graph, executable.steps, map(about, range(len(executable.steps))), toolchain.precision, (total,))
+    text = report(title, placed, map(about, range(len(placed))), toolchain.precision, (total,))
     report_of_kernels = "\n".join((*limits, "", text)) if limits else text
     return report_of_kernels if profile is None else f"{report_of_kernels}\n\n{profile.table()}"
 
 
 def _unmeasured(executable: Executable, works: Sequence[Work]) -> str:
     """Return the report of a model for a machine that this one is not: what its kernels have to do, and no times."""
-    graph, toolchain = executable.graph, executable.toolchain
-    number = {node.name: k for k, node in enumerate(executable.kernels)}
+    placed, toolchain = executable.placed_steps, executable.toolchain
+    steps = _kernel_numbers(placed)
 
     def about(step: int) -> Iterator[str]:
-        node = executable.steps[step]
+        node = placed[step][1]
         if isinstance(node, Extern):
             yield trusted_call(node.call)
             return
-        k = number[node.name]
+        k = steps.index(step)
         yield _amount(works[k])
         yield from _schedule(executable.artifacts[k])
         yield from product_precisions(node.program, toolchain.precision)
 
     total = f"in all {sum(w.flops for w in works):.3g} operations; {not_measured(toolchain.target)}"
-    steps = range(len(executable.steps))
-    return report(_title(executable), graph, executable.steps, map(about, steps), toolchain.precision, (total,))
+    return report(_title(executable), placed, map(about, range(len(placed))), toolchain.precision, (total,))
+
+
+def _kernel_numbers(placed: Sequence[tuple[Graph, Kernel | Extern]]) -> list[int]:
+    """Return which steps are kernels of the language, in order."""
+    return [k for k, (_, node) in enumerate(placed) if isinstance(node, Kernel)]
 
 
 def _title(executable: Executable) -> str:

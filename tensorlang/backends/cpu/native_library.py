@@ -39,7 +39,7 @@ from codegen.loops.parser import parse as parse_loops
 from polyhedral.expr import TRUE, And, Cond, Expr
 from tensorlang.artifact import Artifact
 from tensorlang.backends.cpu.bounded import formulas, grows_with_sizes
-from tensorlang.backends.cpu.executable import Parts, check_failed, externs_of, steps_of, workspace_threads
+from tensorlang.backends.cpu.executable import Parts, check_failed, externs_of, nodes_of, workspace_threads
 from tensorlang.backends.cpu.extern import no_library
 from tensorlang.backends.cpu.library_signature import identity
 from tensorlang.backends.cpu.open_sizes import OpenParts
@@ -198,7 +198,7 @@ def _model(
     numbers: tuple[Index, ...],
     arena: int,
 ) -> Compiled:
-    steps = steps_of(parts.graph)
+    steps = nodes_of(parts.graph)
     if called := externs_of(parts.graph):
         raise no_library("a model", [node.call for node in called])
 
@@ -327,7 +327,7 @@ def linked(name: str, levels: Sequence[Compiled], *, inside: bool = False) -> Li
                 level.room,
                 place,
                 level.checks,
-                code_bits(len(level.entry.calls)),
+                code_bits(len(level.entry.kernel_calls)),
             )
             for level, entry, place in zip(levels, entries, places, strict=True)
         ),

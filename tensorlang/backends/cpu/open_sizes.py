@@ -24,7 +24,7 @@ from codegen.loops.nodes import Index, Int
 from polyhedral import affine
 from tensorlang.artifact import Artifact
 from tensorlang.backends.cpu import extern
-from tensorlang.backends.cpu.executable import Parts, bound_to, linked, steps_of, workspace_threads
+from tensorlang.backends.cpu.executable import Parts, bound_to, linked, nodes_of, workspace_threads
 from tensorlang.backends.cpu.model import Specialised, specialised
 from tensorlang.backends.cpu.toolchain import Toolchain
 from tensorlang.diagnostics import CompileError, InternalError
@@ -34,7 +34,7 @@ from tensorlang.graph.plan import Arena, Constant, Input, Output, Place, Plan, p
 from tensorlang.graph.sizes import Symbols, evaluate, value_at
 from tensorlang.room import check_room
 from tensorlang.runtime.bundle import BundleKey, Draft
-from tensorlang.runtime.constants import Places, Weights, in_memory, places_of, without_constants
+from tensorlang.runtime.constants import Places, Weights, in_memory, places_of, weights_of, without_constants
 from tensorlang.runtime.protocol import Progress
 
 Array = np.ndarray[Any, Any]
@@ -163,13 +163,13 @@ def built_parts(
     constants into one block."""
     places = places_of(graph)
     made = _parts(without_constants(graph), toolchain, progress, places)
-    block = place(Weights(graph.values, dict(graph.constants)), places)
+    block = place(weights_of(graph), places)
     return replace(made, parts=replace(made.parts, constants=block, names=tuple(names)))
 
 
 def _parts(graph: Graph, toolchain: Toolchain, progress: Progress, places: Places) -> OpenParts:
     assert graph.symbols is not None, "a graph of open sizes has symbols"
-    kernels, steps = tuple(node for node in graph.nodes if isinstance(node, Kernel)), steps_of(graph)
+    kernels, steps = tuple(node for node in graph.nodes if isinstance(node, Kernel)), nodes_of(graph)
     try:
         compiled = _compiled(graph, kernels, toolchain, progress, bounded=False)
     except CompileError:  # what is read may be there only as far as limits of sizes say

@@ -21,7 +21,7 @@ from tensorlang.graph.nodes import Graph
 from tensorlang.graph.precisions import chosen
 from tensorlang.graph.sizes import OpenSize
 from tensorlang.planning import ScheduleRequest
-from tensorlang.runtime.constants import Weights, in_memory, places_of, without_constants
+from tensorlang.runtime.constants import in_memory, places_of, weights_of, without_constants
 from tensorlang.runtime.jobs import optimised
 from tensorlang.runtime.protocol import Progress
 from tensorlang.runtime.saving import SaveOptions
@@ -55,7 +55,7 @@ def save_model(tools: Toolchain, load: Callable[[], Graph], progress: Progress, 
             return of_open_model(built_parts(graph, here, progress, names, in_memory), here, options.most)
         places = places_of(graph)
         parts = parts_of(without_constants(graph), here, progress, places)
-        block = in_memory(Weights(graph.values, dict(graph.constants)), places)
+        block = in_memory(weights_of(graph), places)
         return of_model(replace(parts, constants=block, names=names), here)
 
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from codegen.loops.parser import parse as parse_loops
 from tensorlang.backends.cpu.executable import Executable, workspace_threads
-from tensorlang.graph.nodes import Extern, Graph
+from tensorlang.graph.nodes import Extern, Graph, loops_of
 from tensorlang.runtime.constants import places_of
 from tensorlang.validation.budget import validation_budget
 from tensorlang.validation.compiled import Call, Compiled
@@ -16,6 +16,8 @@ def check_model(imported: Graph, graph: Graph, executable: Executable) -> ModelO
 
     Raises InternalError when the model computes something else than the imported graph says."""
     budget = validation_budget()
+    if budget and loops_of(graph):
+        return ModelOutcome(reason="how often its loops run is not known")
     trusted = sorted({node.call.operator for node in graph.nodes if isinstance(node, Extern)})
     if budget and trusted:
         return ModelOutcome(reason=f"nothing is known of what {', '.join(f'`{name}`' for name in trusted)} computes")
@@ -27,7 +29,7 @@ def compiled_of(graph: Graph, executable: Executable) -> Compiled:
     functions = {made.symbol: parse_loops(made.loops) for made in executable.artifacts}
     calls = tuple(
         Call(node.name, functions[made.symbol], call, made.workspace_bytes(workspace_threads(made)))
-        for node, made, call in zip(executable.kernels, executable.artifacts, executable.entry.calls, strict=True)
+        for node, made, call in zip(executable.kernels, executable.artifacts, executable.entry.kernel_calls, strict=True)
     )
     places = places_of(graph)
     return Compiled(graph, graph.constants, places.offsets, places.size, executable.plan.arena_bytes, calls)

@@ -52,7 +52,7 @@ def _level(name: str, level: Compiled, found: dict[str, bytes]) -> dict[str, Any
         "weights": weights,
         "bases": bases,
         "checks": level.checks,
-        "bits": code_bits(len(level.entry.calls)),
+        "bits": code_bits(len(level.entry.kernel_calls)),
     }
 
 

@@ -54,7 +54,7 @@ def explained(
     title = f"model `{graph.name}` for {arch.target}: {len(nodes)} kernels ({len(model.kernels)} distinct), {launches} launches, "
     title += f"{bytes_text(constants)} of constants, {bytes_text(model.plan.arena_bytes)} for values in between"
     totals = () if times is None else (f"took {us(sum(times))} in all",)
-    text = report(title, graph, nodes, map(about, range(len(nodes))), precision, totals)
+    text = report(title, [(graph, node) for node in nodes], map(about, range(len(nodes))), precision, totals)
     return text if profile is None else f"{text}\n\n{profile.table()}"
 
 

@@ -33,7 +33,7 @@ from tensorlang.graph.precisions import F32, Precision, chosen_on
 from tensorlang.graph.relayout import restored
 from tensorlang.policy.machine import GpuMachine as Machine
 from tensorlang.runtime.bundle import BundleKey, Draft, kept
-from tensorlang.runtime.constants import Weights, cells_of, places_of, without_constants
+from tensorlang.runtime.constants import cells_of, places_of, weights_of, without_constants
 from tensorlang.runtime.feeds import Place, as_array, check_names, checked, row_major
 from tensorlang.runtime.kernel_log import log_kernel
 from tensorlang.runtime.limits import Explained, limit_lines, proven_lines, tried_lines
@@ -304,7 +304,7 @@ def _built(loaded: Graph, tools: DeviceTools, progress: Progress, key: BundleKey
     graph = model.graph
     places, without = places_of(graph), replace(model, graph=without_constants(graph))
     with Draft(key, tools.store) as draft:
-        block = draft.place(Weights(graph.values, dict(graph.constants)), places)
+        block = draft.place(weights_of(graph), places)
         draft.finish((without, built.code, places))
     return Built(without, built.code, cells_of(graph.values, places, block))
 
@@ -399,7 +399,8 @@ class OnDevice:
 
     def profile(self, feeds: Mapping[str, object]) -> Profile:
         model = self.built.model
-        return profile_of(model.graph, self.tools.name, [call.node for call in model.calls], self.times(self._arrays(feeds)))
+        placed = [(model.graph, call.node) for call in model.calls]
+        return profile_of(model.graph.name, self.tools.name, placed, self.times(self._arrays(feeds)))
 
     def roofline(self) -> Roofline:
         return self.tools.roofline([call.node.program for call in self.built.model.calls if isinstance(call.node, Kernel)])

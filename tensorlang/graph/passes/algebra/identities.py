@@ -18,7 +18,7 @@ from typing import assert_never
 
 from codegen.dtypes import DType
 from tensorlang.graph.edit import members, producers, reads, rebuilt, writes
-from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Node, Part, View
+from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Loop, Node, Part, View
 from tensorlang.graph.programs import (
     axes_of,
     here,
@@ -50,7 +50,7 @@ def identities(graph: Graph) -> Graph:
             case Kernel():
                 node = _through_kernel(graph, node, made, replaced, skipped)
                 node = _as_view(node)
-            case Join() | Part() | Extern():
+            case Join() | Part() | Extern() | Loop():
                 pass
             case _:
                 assert_never(node)

@@ -16,7 +16,7 @@ from typing import Any, assert_never
 import numpy as np
 
 from tensorlang.graph.edit import rebuilt, with_reads, writes
-from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Node, Part, View
+from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Loop, Node, Part, View
 from tensorlang.graph.programs import program_key
 
 Array = np.ndarray[Any, Any]
@@ -71,8 +71,8 @@ def _key(graph: Graph, node: Node, keys: dict[int, str]) -> object:
             text = keys.setdefault(id(program), "") or program_key(program)
             keys[id(program)] = text
             return ("kernel", text, node.inputs, tuple(graph.values[name].layout for name in node.outputs))
-        case Extern():
-            return ("extern", node.name)  # nobody says that it computes the same twice
+        case Extern() | Loop():
+            return (type(node).__name__, node.name)  # nobody says that it computes the same twice
         case View():
             return ("view", node.input, replace(graph.values[node.output], name=""))
         case Join():

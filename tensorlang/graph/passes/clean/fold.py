@@ -17,7 +17,7 @@ import numpy as np
 from polyhedral import affine
 from polyhedral.expr import Int
 from tensorlang.graph.edit import rebuilt
-from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Node, Part, View
+from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Loop, Node, Part, View
 from tensorlang.graph.programs import permutation
 from tensorlang.tensor import walk
 from tensorlang.tensor.interp import interpret
@@ -57,7 +57,7 @@ def _evaluated(graph: Graph, node: Node, constants: dict[str, Array]) -> dict[st
             return _run(node, [constants[name] for name in node.inputs])
         case Join() | Part():
             return None  # what they are made of is never constant
-        case Extern():
+        case Extern() | Loop():
             return None  # it runs where it was made for
         case _:
             assert_never(node)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from polyhedral import affine
 from polyhedral.expr import Int, Name
 from tensorlang.graph.edit import Additions, consumers, members, reads, size_bytes, writes
-from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Node, Part, Value, View
+from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Loop, Node, Part, Value, View
 from tensorlang.graph.plan import ALIGNMENT
 from tensorlang.graph.programs import constant_params
 from tensorlang.graph.sizes import is_open
@@ -259,7 +259,7 @@ class _State:
                 return replace(node, name=label, program=made.program, inputs=inputs, outputs=outputs, members=members(node))
             case View():
                 return replace(node, name=label, input=names[node.input], output=names[node.output], members=members(node))
-            case Join() | Part() | Extern():
+            case Join() | Part() | Extern() | Loop():
                 raise AssertionError("runs are made of kernels and views")
 
 

@@ -27,7 +27,7 @@ from polyhedral.expr import Expr, Floor, Int, Mod, Name
 from tensorlang.diagnostics import InternalError
 from tensorlang.graph.edit import fresh, reads, rebuilt, writes
 from tensorlang.graph.merged_axes import merged_axes
-from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Node, Part, Value, View
+from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Loop, Node, Part, Value, View
 from tensorlang.graph.programs import constant_params, copy_program, is_contraction, program_key, recurs, samples_in, single_value
 from tensorlang.graph.sizes import Symbols, is_one, is_open, laid_out, same, same_shape, sample_of
 from tensorlang.schedule.layout import Layout
@@ -52,7 +52,7 @@ def layout(graph: Graph, preferred_layouts: PreferredLayouts) -> Graph:
                 state.nodes.append(replace(node, input=state.arranged(node.input, None)))
             case Kernel():
                 _kernel(state, node)
-            case Extern():
+            case Extern() | Loop():
                 state.nodes.append(replace(node, inputs=tuple(state.arranged(v, None) for v in node.inputs)))
             case Join() | Part():
                 raise InternalError("layout", f"`{node.name}` is about the memory of values whose layouts are still to be chosen")
@@ -139,7 +139,7 @@ class RowMajor:
     @staticmethod
     def of(graph: Graph) -> RowMajor:
         """Return such values of a graph."""
-        fixed = [node for node in graph.nodes if isinstance(node, View | Extern)]
+        fixed = [node for node in graph.nodes if isinstance(node, View | Extern | Loop)]
         given = {*graph.inputs, *(name for node in fixed for name in writes(node))} - graph.constants.keys()
         samples = (n for n in graph.nodes if isinstance(n, Kernel) and set(n.inputs) <= given and isinstance(single_value(n.program), Read))
         given |= {v for node in list(samples) for v in node.outputs}
@@ -164,7 +164,7 @@ def _canonical(graph: Graph, node: Kernel, preferred: Mapping[str, Layout]) -> P
 def _demands(graph: Graph, preferred: Mapping[str, Preference]) -> dict[str, Layout]:
     """Return the layouts that readers prefer for values, the first preference for each; values that are returned or viewed are left out."""
     out: dict[str, Layout] = {}
-    fixed = set(graph.outputs) | {name for node in graph.nodes if isinstance(node, View | Extern) for name in reads(node)}
+    fixed = set(graph.outputs) | {name for node in graph.nodes if isinstance(node, View | Extern | Loop) for name in reads(node)}
     for node in graph.nodes:
         for name, found in preferred.get(node.name, {}).items():
             if found is not None and name not in fixed and name in reads(node):

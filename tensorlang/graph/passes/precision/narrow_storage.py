@@ -19,7 +19,7 @@ import numpy as np
 
 from codegen.dtypes import DType, bf16, f32, largest
 from tensorlang.graph.edit import Additions, producers
-from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Node, Part, Value, View
+from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Loop, Node, Part, Value, View
 from tensorlang.graph.passes.precision.products import is_of_floats, products
 from tensorlang.graph.programs import axes_of, here, single, tensor_of
 from tensorlang.tensor import walk
@@ -62,7 +62,7 @@ def _classes(graph: Graph) -> dict[str, frozenset[str]]:
             case Join(inputs=sources, output=result):
                 for source in sources:
                     _unite(found, source, result)
-            case Kernel() | Extern():
+            case Kernel() | Extern() | Loop():
                 pass
     return found
 
@@ -157,7 +157,7 @@ def _is_made(state: _State, value: str) -> bool:
     if together & {*graph.inputs, *graph.outputs, *graph.constants} or any(graph.values[v].dtype != f32 for v in together):
         return False
     for node in graph.nodes:
-        if isinstance(node, Extern) and together & {*node.inputs, *node.outputs}:
+        if isinstance(node, Extern | Loop) and together & {*node.inputs, *node.outputs}:
             return False
         if isinstance(node, Kernel) and together & {*node.inputs, *node.outputs}:
             if node.program.mode == "strict":

@@ -1,0 +1,172 @@
+"""Graphs of nodes that stay graphs: run once on values that stand for those of each turn, and cut out of the graph that grows.
+
+    a loop, what it carries, what it goes through, what else its graph reads  ─►  graph IR `Loop`
+
+`NotFixed` says why a graph cannot be: what it hands to the next turn is of another type or shape than what it was given, shapes in it
+depend on what it is given, or it is about values that are no tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from codegen.dtypes import DTYPES
+from stdlib.onnx.model import Array
+from stdlib.onnx.problems import Unknown, quoted
+from stdlib.onnx.site import Item, Site, TensorSequence
+from tensorlang.graph.edit import reads, writes
+from tensorlang.graph.nodes import Graph, Kernel, Loop, Value, View
+from tensorlang.graph.nodes import Node as GraphNode
+from tensorlang.graph.sizes import OpenSize, same_shape
+
+
+class NotFixed(Exception):
+    """Why a graph of a node is not run as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """A graph of a node as it runs in each turn: its nodes, the values that stand for what it is given, and what it returns."""
+
+    site: Site
+    nodes: tuple[GraphNode, ...]
+    given: tuple[Value, ...]
+    found: tuple[Item, ...]
+
+    def returned(self, k: int) -> Value:
+        """Return result `k`. Raises NotFixed where that is no tensor."""
+        item = self.found[k]
+        if not isinstance(item, Value):
+            raise NotFixed("it returns what is no tensor")
+        return item
+
+    def elements(self, value: Value) -> Array | None:
+        """Return the elements of a result that is the same in every turn and known, None for others."""
+        return self.site.builder.constants.get(value.name)
+
+    def loop(self, taken: Taken, returned: Sequence[Value], fixed: Sequence[Value], made: Sequence[Rows] = ()) -> tuple[Value, ...]:
+        """Add the loop of the graph, whose inputs stand for the number of the turn, what is carried, and rows of what is scanned; `returned`
+        are those of its results that are read, and `fixed` what it returns: the number of turns, what is carried, rows."""
+        b = self.site.builder
+        if b.symbols is not None:
+            sizes = [b.symbols.symbol(name) for name in b.symbols.samples]
+            raise OpenSize(*sizes, why=f"node {quoted(self.site.node.label)} ({self.site.node.op}) runs a graph again and again")
+        nodes, before = self._parted()
+        own = {name for node in nodes for name in writes(node)} | {value.name for value in self.given}
+        outputs, views = list[str](), list[GraphNode]()
+        for value in returned:
+            name = b.fresh(f"{value.name}.turn")
+            b.value(name, value.dtype, value.shape)
+            views.append(View(b.label(self.site.node.label), value.name, name, (self.site.node.label,)))
+            outputs.append(name)
+        read = dict.fromkeys(name for node in (*nodes, *views) for name in reads(node) if name not in own)
+        constants = {name: b.constants[name] for name in read if name in b.constants}
+        captured = tuple(name for name in read if name not in constants)
+        inputs = (*(value.name for value in self.given), *captured)
+        b.nodes += [node for node in before if b.stored.isdisjoint(writes(node))]
+        b.stored |= {name for node in before for name in writes(node)}
+        for name in (*captured, *taken.names):
+            b.store_sizes(name)
+        used = {*inputs, *outputs, *read, *own}
+        values = {name: value for name, value in b.values.items() if name in used}
+        label = b.label(self.site.node.label)
+        body = Graph(label, inputs, tuple(outputs), values, constants, (*nodes, *views), b.symbols)
+        b.nodes.append(
+            Loop(
+                label,
+                body,
+                (*taken.names, *captured),
+                tuple(value.name for value in fixed),
+                taken.limit is not None,
+                taken.condition is not None,
+                taken.asks,
+                tuple(rows.backwards for rows in taken.scanned),
+                tuple(rows.backwards for rows in made),
+                (self.site.node.label,),
+            )
+        )
+        return tuple(fixed)
+
+    def _parted(self) -> tuple[tuple[GraphNode, ...], tuple[GraphNode, ...]]:
+        """Return the nodes of the graph, and those that are made of sizes alone: these are there before the first turn."""
+        sizes = {node.name for node in self.nodes if isinstance(node, Kernel) and not node.inputs}
+        return tuple(n for n in self.nodes if n.name not in sizes), tuple(n for n in self.nodes if n.name in sizes)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A value that a loop has a row of for each turn, from the first or, `backwards`, from the last on."""
+
+    value: Value
+    backwards: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What a loop takes, but for what its graph reads of the graphs around it. `asks`: its graph says whether another turn follows."""
+
+    carried: tuple[Value, ...] = ()
+    scanned: tuple[Rows, ...] = ()
+    limit: Value | None = None
+    condition: Value | None = None
+    asks: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        ends = (value.name for value in (self.limit, self.condition) if value is not None)
+        return (*ends, *(value.name for value in self.carried), *(rows.value.name for rows in self.scanned))
+
+
+def traced(n: Site, attribute: str, taken: Taken, numbered: bool, which: str = "") -> Traced:
+    """Return a graph of the node, run on values that stand for those of a turn: with its number and a truth value before them where it is
+    `numbered`. Raises NotFixed; Unknown for what depends on elements of values around it."""
+    b = n.builder
+    known, start = set(b.values), len(b.nodes)
+    turn = b.value(b.fresh(f"{n.node.label}: turn"), DTYPES["i64"], ())
+    given = [turn, *(_like(n, value, value.shape) for value in taken.carried)]
+    given += [_like(n, rows.value, rows.value.shape[1:]) for rows in taken.scanned]
+    inputs: list[Item] = [turn, n.constant(np.asarray(True)), *given[1:]] if numbered else list(given[1:])
+    try:
+        with n.tracing():
+            found = n.run(attribute, inputs, f" as it is{which}")
+        return Traced(n, b.cut(start), tuple(given), found)
+    except Unknown as unknown:
+        if unknown.value in known and unknown.value not in {value.name for value in given}:
+            raise
+        raise NotFixed(unknown.diagnostic.title) from None
+
+
+def tensors(items: Sequence[Item]) -> tuple[Value, ...]:
+    """Return items that are tensors. Raises NotFixed for others."""
+    return tuple(_tensors(items))
+
+
+def _tensors(items: Sequence[Item]) -> Iterator[Value]:
+    for item in items:
+        if not isinstance(item, Value):
+            raise NotFixed(f"it carries {'a sequence' if isinstance(item, TensorSequence) else 'what is no tensor'}")
+        yield item
+
+
+def check_carried(before: Sequence[Value], after: Sequence[Value]) -> None:
+    """Raise NotFixed where a turn hands something else to the next than it was given; `after` may have more behind that."""
+    if len(after) < len(before):
+        raise NotFixed(f"a turn takes {len(before)} values and hands on {len(after)}")
+    for a, b in zip(before, after, strict=False):
+        if a.dtype != b.dtype or not same_shape(a.shape, b.shape):
+            raise NotFixed(f"a turn takes {a.dtype}{list(a.shape)} and hands on {b.dtype}{list(b.shape)}")
+
+
+def scalar(n: Site, value: Value, dtype: str) -> Value:
+    """Return the one element of a value. Raises Refusal for another type and for several elements."""
+    if value.dtype != DTYPES[dtype]:
+        raise n.wrong(f"`{value.name}` is {value.dtype} and must be {dtype}")
+    return n.view(value, ())
+
+
+def _like(n: Site, value: Value, shape: tuple[int, ...]) -> Value:
+    made = n.builder.value(n.builder.fresh(f"{n.node.label}: {value.name}"), value.dtype, shape)
+    return n.of_texts(made, value) if n.is_text(value) else made

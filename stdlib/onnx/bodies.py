@@ -48,8 +48,9 @@ class Traced:
         return self.site.builder.constants.get(value.name)
 
     def loop(self, taken: Taken, returned: Sequence[Value], fixed: Sequence[Value], made: Sequence[Rows] = ()) -> tuple[Value, ...]:
-        """Add the loop of the graph, whose inputs stand for the number of the turn, what is carried, and rows of what is scanned; `returned`
-        are those of its results that are read, and `fixed` what it returns: the number of turns, what is carried, rows."""
+        """Add the loop of the graph, whose inputs stand for the number of the turn, what is carried, and rows of what is scanned.
+
+        `returned` are those of its results that are read, `fixed` what the loop returns: the number of turns, what is carried, rows."""
         b = self.site.builder
         if b.symbols is not None:
             sizes = [b.symbols.symbol(name) for name in b.symbols.samples]
@@ -73,7 +74,7 @@ class Traced:
         used = {*inputs, *outputs, *read, *own}
         values = {name: value for name, value in b.values.items() if name in used}
         label = b.label(self.site.node.label)
-        body = Graph(label, inputs, tuple(outputs), values, constants, (*nodes, *views), b.symbols)
+        body = Graph(self.site.node.label, inputs, tuple(outputs), values, constants, (*nodes, *views), b.symbols)
         b.nodes.append(
             Loop(
                 label,

@@ -176,8 +176,8 @@ DEVICE: Pipeline = (LOOPS, *PREPARED, ONLINE_ATTENTION, OPERANDS, PRECISION, DEV
 
 
 def optimise(graph: Graph, options: Options | None = None, pipeline: Pipeline = PROCESSOR) -> Graph:
-    """Return a graph that computes the same with fewer, larger kernels, ready to be planned, and so the bodies of its loops. Raises InternalError that names the pass
-    that went wrong."""
+    """Return a graph that computes the same with fewer, larger kernels, ready to be planned, and so the bodies of its loops. Raises
+    InternalError that names the pass that went wrong."""
     for step in steps(graph, pipeline, options or Options()):
         graph = step.after
     bodies = {loop.name: replace(loop, body=optimise(loop.body, options, pipeline)) for loop in loops_of(graph)}

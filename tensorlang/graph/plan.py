@@ -97,8 +97,8 @@ def planned(graph: Graph, workspaces: Mapping[str, int] | None = None) -> Plan:
 
 
 def planned_with_bodies(graph: Graph, scratch: Iterator[int]) -> Plan:
-    """Return where each value lives, in the bodies of loops too; `scratch` yields the scratch memory that each kernel asks for, in bytes, in
-    the order of `steps_of`."""
+    """Return where each value lives, in the bodies of loops too; `scratch` yields the scratch memory that each kernel asks for, in bytes,
+    in the order of `steps_of`."""
     needed: dict[str, int] = {}
     bodies: dict[str, Plan] = {}
     for node in graph.nodes:

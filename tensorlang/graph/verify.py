@@ -156,7 +156,8 @@ def _loop(graph: Graph, node: Loop) -> Iterator[str]:
         yield f"loop `{node.name}` has a body of other sizes"
     taken, returned = body.inputs[1:], body.outputs[node.asks :]
     if len(taken) != len(node.handed) or len(returned) != len(node.outputs) - 1 or len(node.initial) != node.carried or not body.inputs:
-        yield f"loop `{node.name}` binds {len(node.handed)} inputs and {len(node.outputs)} outputs to a body of {len(taken)} and {len(returned)}"
+        bound = f"{len(node.handed)} inputs and {len(node.outputs)} outputs"
+        yield f"loop `{node.name}` binds {bound} to a body of {len(taken)} and {len(returned)}"
         return
     numbers = [v for v in (node.limit, node.outputs[0]) if v is not None]
     truths = [v for v in (node.condition,) if v is not None]

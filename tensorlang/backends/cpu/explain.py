@@ -39,7 +39,8 @@ def explained(executable: Executable, inputs: Sequence[Array] | None) -> str:
     steps = _kernel_numbers(placed)
 
     def about(step: int) -> Iterator[str]:
-        node = placed[step][1]
+        owner, node = placed[step]
+        yield from _place(owner, executable)
         if isinstance(node, Extern):
             yield trusted_call(node.call)
             if times is not None:
@@ -70,7 +71,8 @@ def _unmeasured(executable: Executable, works: Sequence[Work]) -> str:
     steps = _kernel_numbers(placed)
 
     def about(step: int) -> Iterator[str]:
-        node = placed[step][1]
+        owner, node = placed[step]
+        yield from _place(owner, executable)
         if isinstance(node, Extern):
             yield trusted_call(node.call)
             return
@@ -81,6 +83,12 @@ def _unmeasured(executable: Executable, works: Sequence[Work]) -> str:
 
     total = f"in all {sum(w.flops for w in works):.3g} operations; {not_measured(toolchain.target)}"
     return report(_title(executable), placed, map(about, range(len(placed))), toolchain.precision, (total,))
+
+
+def _place(owner: Graph, executable: Executable) -> Iterator[str]:
+    """Yield where a kernel stands that is in the body of a loop."""
+    if owner.name != executable.parts.graph.name:
+        yield f"in each turn of loop `{plain_text(owner.name)}`"
 
 
 def _kernel_numbers(placed: Sequence[tuple[Graph, Kernel | Extern]]) -> list[int]:

@@ -15,12 +15,15 @@ import numpy as np
 
 from codegen.dtypes import DTYPES
 from stdlib.onnx.model import Array
-from stdlib.onnx.problems import Unknown, quoted
+from stdlib.onnx.problems import Unknown
 from stdlib.onnx.site import Item, Site, TensorSequence
 from tensorlang.graph.edit import reads, writes
 from tensorlang.graph.nodes import Graph, Kernel, Loop, Value, View
 from tensorlang.graph.nodes import Node as GraphNode
-from tensorlang.graph.sizes import OpenSize, same_shape
+from tensorlang.graph.sizes import same_shape
+
+FEW_NODES = 128
+"""Turns whose number is known are written out when they come to no more nodes: what is constant in them folds away."""
 
 
 class NotFixed(Exception):
@@ -47,14 +50,16 @@ class Traced:
         """Return the elements of a result that is the same in every turn and known, None for others."""
         return self.site.builder.constants.get(value.name)
 
+    def is_short(self, turns: int) -> bool:
+        """Tell whether so many turns are better written out: they come to a few nodes, none of which runs a graph again."""
+        short = 0 < turns * max(1, len(self.nodes)) <= FEW_NODES
+        return short and not any(isinstance(node, Loop) for node in self.nodes)
+
     def loop(self, taken: Taken, returned: Sequence[Value], fixed: Sequence[Value], made: Sequence[Rows] = ()) -> tuple[Value, ...]:
         """Add the loop of the graph, whose inputs stand for the number of the turn, what is carried, and rows of what is scanned.
 
         `returned` are those of its results that are read, `fixed` what the loop returns: the number of turns, what is carried, rows."""
         b = self.site.builder
-        if b.symbols is not None:
-            sizes = [b.symbols.symbol(name) for name in b.symbols.samples]
-            raise OpenSize(*sizes, why=f"node {quoted(self.site.node.label)} ({self.site.node.op}) runs a graph again and again")
         nodes, before = self._parted()
         own = {name for node in nodes for name in writes(node)} | {value.name for value in self.given}
         outputs, views = list[str](), list[GraphNode]()

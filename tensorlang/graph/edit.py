@@ -169,6 +169,11 @@ def _in_order(nodes: tuple[Node, ...]) -> bool:
     return True
 
 
+def row_bytes(value: Value) -> int:
+    """Return how many bytes each of the rows takes that a row-major value consists of."""
+    return prod(value.shape[1:]) * value.dtype.size_bytes
+
+
 def fresh(taken: Container[str], stem: str) -> str:
     """Return `stem`, or the first of `stem.1`, `stem.2`, … that is not taken. `taken` is asked, not copied: a set, or a `ChainMap` of all
     the tables that names are in."""

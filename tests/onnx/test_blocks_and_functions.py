@@ -173,10 +173,10 @@ def test_loops_and_branches_nest_in_loops() -> None:
     ]
     names = [value("k", type=I), value("on", type=B), untyped("a"), untyped("b")]
     turn = block(inside, names, [value("on4", type=B), untyped("a2"), untyped("b2"), untyped("a2")])
-    loop = node("Loop", ["n", "", "x", "half"], ["y", "z", "rows"], body=turn)
-    constants = {"two": np.asarray(2), "zero": np.asarray(0), "half": np.full((2, 3), 0.5, np.float32)}
-    made = model([loop], [value("x", 2, 3), value("n", type=I)], [untyped("y"), untyped("z"), value("rows", "r", 2, 3)], constants)
-    compiled(made, {"x": x, "n": np.asarray(7)})
+    loop = node("Loop", ["n", "", "x", "x"], ["y", "z", "rows"], body=turn)
+    constants = {"two": np.asarray(2), "zero": np.asarray(0)}
+    made = model([loop], [value("x", "b", 3), value("n", type=I)], [untyped("y"), untyped("z"), value("rows", "r", "b", 3)], constants)
+    compiled(made, *({"x": np.resize(x, (rows, 3)), "n": np.asarray(n)} for rows, n in ((2, 7), (3, 5), (1, 8), (4, 1))))
 
 
 def test_a_scan_over_rows_of_any_number_runs_as_it_is() -> None:

@@ -21,8 +21,6 @@ from stdlib.onnx.table.moving import joined, slice_axis, transposed
 from tensorlang.graph.nodes import Value
 from tensorlang.graph.shape_arithmetic import int_or_size
 
-FEW_NODES = 128
-"""Turns whose number is known are written out when they come to no more nodes: what is constant in them folds away."""
 MOST_TURNS = 1 << 32
 """More turns than this are not run, unless data may end them before."""
 
@@ -103,7 +101,7 @@ def _compiled(n: Site) -> tuple[Item, ...] | None:
     ends = asks or taken.condition is not None
     if not asks and ((most is None and limit is None) or (isinstance(most, int) and most > MOST_TURNS)):
         return None
-    if not ends and isinstance(most, int) and 0 < most * max(1, len(turn.nodes)) <= FEW_NODES:
+    if not ends and isinstance(most, int) and turn.is_short(most):
         return None
     count, rows = len(taken.carried), results[len(taken.carried) :]
     wanted = [k for k in range(len(rows)) if n.has_output(count + k)]
@@ -204,7 +202,7 @@ def _scan_compiled(n: Site, values: tuple[Value, ...], which: str) -> tuple[Item
     turn = traced(n, "body", taken, numbered=False, which=which)
     returned = [turn.returned(k) for k in range(len(turn.found))]
     check_carried(taken.carried, returned)
-    if isinstance(shape.length, int) and 0 < shape.length * max(1, len(turn.nodes)) <= FEW_NODES:
+    if isinstance(shape.length, int) and turn.is_short(shape.length):
         return None
     count = len(taken.carried)
     made = [

@@ -18,12 +18,13 @@ from codegen.polynomials import number
 from tensorlang.backends.cpu.executable import nodes_of, refusal
 from tensorlang.graph.blocks import aligned_block
 from tensorlang.graph.edit import size_bytes
+from tensorlang.graph.nodes import loops_of
 from tensorlang.graph.plan import Arena, Plan, placements_of
 from tensorlang.graph.sizes import Atom, Formula, Quotient, evaluate, formula_of
 from tensorlang.room import check_room
 
 if TYPE_CHECKING:
-    from tensorlang.backends.cpu.open_sizes import OpenExecutable, OpenParts
+    from tensorlang.backends.cpu.open_sizes import OpenExecutable, OpenParts, Told
 
 Array = np.ndarray[Any, Any]
 
@@ -40,17 +41,18 @@ def bound(
     words = np.zeros(len(addresses) + len(made.made.told) + 1, np.int64)
     told, base = words[len(addresses) : -1], words.ctypes.data
     entry = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(made.library.address(parts.entry.name))
-    numbers = [_Numbers(formulas(made.made, plan))]
+    grows = grows_with_sizes(made.made, plan)
+    numbers = _Numbers(formulas(made.made, plan)) if grows else None
     scratch = [aligned_block(max(1, plan.arena_bytes))]
     words[: len(addresses)], words[-1] = addresses, scratch[0].ctypes.data
-    grows = grows_with_sizes(made.made, plan)
 
     def run(sizes: Mapping[str, int], kept: object = (made, tuple(inputs), tuple(outputs))) -> None:
-        if not grows:
-            here = made.made.planned(sizes)
-            numbers[0], scratch[0] = _Numbers(formulas(made.made, here)), aligned_block(max(1, here.arena_bytes))
+        if numbers is not None:
+            numbers.into(told, sizes)
+        else:
+            here, told[:] = made.made.told_for(sizes)
+            scratch[0] = aligned_block(max(1, here.arena_bytes))
             words[-1] = scratch[0].ctypes.data
-        numbers[0].into(told, sizes)
         code = entry(base)
         if code:
             raise refusal(nodes_of(graph), parts.artifacts, code)
@@ -59,18 +61,18 @@ def bound(
 
 
 def formulas(made: OpenParts, plan: Plan) -> list[Formula]:
-    """Return what the entry point is told where the arena is planned."""
+    """Return what the entry point of a model without loops is told where the arena is planned."""
     offsets = placements_of(made.parts.graph)
 
-    def formula(kind: str, name: str) -> Formula:
-        if kind == "size":
-            return made.symbols.formula(name)
-        if kind == "scratch":
-            return number(plan.workspaces.get(name, 0))
-        root = plan.places[offsets[name].root]
-        return number(root.offset if isinstance(root, Arena) else 0) + formula_of(offsets[name].offset)
+    def formula(told: Told) -> Formula:
+        if told.kind == "size":
+            return made.symbols.formula(told.name)
+        if told.kind == "scratch":
+            return number(plan.workspaces.get(told.name, 0))
+        root = plan.places[offsets[told.name].root]
+        return number(root.offset if isinstance(root, Arena) else 0) + formula_of(offsets[told.name].offset)
 
-    return [formula(kind, name) for kind, name in made.told]
+    return list(map(formula, made.told))
 
 
 class _Numbers:
@@ -97,10 +99,12 @@ def _value(atom: Atom, sizes: Mapping[str, int]) -> int:
 
 
 def grows_with_sizes(made: OpenParts, plan: Plan) -> bool:
-    """Tell whether no value in the arena and no scratch memory is larger where a size is smaller."""
+    """Tell whether no value in the arena and no scratch memory is larger where a size is smaller; of loops that is not looked at."""
     graph = made.parts.graph
+    if loops_of(graph):
+        return False
     values = (graph.values[name] for name, place in plan.places.items() if isinstance(place, Arena))
-    spaces = made.workspaces.values()
+    spaces = (space for space in made.workspaces if space is not None)
     scratch = all(_index_grows(space.shared) and _index_grows(space.private) for space in spaces)
     return scratch and all(_formula_grows(formula_of(size_bytes(value))) for value in values)
 

@@ -9,23 +9,23 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from math import prod
 from typing import Any, assert_never
 
 import numpy as np
 
-from codegen.llvm.calls import Call, Carried, KernelCall, Repetition, Rows, Slot
+from codegen.llvm.calls import Call, KernelCall, Repetition, Slot
 from codegen.llvm.program import Program as Entry
 from codegen.llvm.program import code_bits
 from tensorlang.artifact import Artifact
 from tensorlang.backends.cpu.driver import machine_of
 from tensorlang.backends.cpu.executable import Executable, Parts, assembled, workspace_threads
 from tensorlang.backends.cpu.extern import symbol_of
+from tensorlang.backends.cpu.loop_slots import LoopSlots, loop_bases
 from tensorlang.backends.cpu.toolchain import Toolchain
 from tensorlang.backends.cpu.validated import check_model
 from tensorlang.diagnostics import InternalError
-from tensorlang.graph.edit import size_bytes
-from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Loop, Part, Value, View, steps_of
+from tensorlang.graph.edit import row_bytes, size_bytes
+from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Loop, Part, View, steps_of
 from tensorlang.graph.options import Options
 from tensorlang.graph.plan import Arena, Constant, Input, Output, Place, Plan, loop_memory, planned_with_bodies
 from tensorlang.policy.cpu.horizontal_fusion import is_profitable
@@ -145,40 +145,30 @@ class _Slots:
 
     def repetition(self, node: Loop, artifacts: Iterator[Artifact]) -> Repetition:
         """Return the calls of a loop, which run again and again."""
-        graph, memory, start = self.graph, loop_memory(self.graph, node), self.plan.workspaces[node.name]
-        scratch, values = _moved(self.arena, start), graph.values
-        turn, again = _moved(scratch, memory.turn), _moved(scratch, memory.again) if node.asks else None
-        carried = tuple(
-            Carried(self.value(initial), self.value(result), _moved(scratch, spare), size_bytes(values[result]))
-            for initial, result, spare in zip(node.initial, node.outputs[1:], memory.spares, strict=False)
+        memory, values = loop_memory(self.graph, node), self.graph.values
+        scratch = _moved(self.arena, self.plan.workspaces[node.name])
+        loop = LoopSlots(
+            self.value,
+            _moved(scratch, memory.turn),
+            _moved(scratch, memory.again) if node.asks else None,
+            tuple(_moved(scratch, spare) for spare in memory.spares),
+            lambda name: size_bytes(values[name]),
+            lambda name: row_bytes(values[name]),
+            lambda name: values[name].shape[0],
         )
-        scanned = [Rows(self.value(v), _row_bytes(values[v]), False, back) for v, back in zip(node.sources, node.scanned, strict=True)]
-        made = [Rows(self.value(v), _row_bytes(values[v]), True, back) for v, back in zip(node.rows, node.made, strict=True)]
-        each = tuple(map(Slot, range(self.bases, self.bases + 2 * len(carried) + len(scanned) + len(made))))
-        (read, written), rows = (each[side : 2 * len(carried) : 2] for side in (0, 1)), each[2 * len(carried) :]
+        bases = tuple(map(Slot, range(self.bases, self.bases + loop_bases(node))))
+        outputs, inputs = loop.of_body(node, bases)
         body = replace(
             self,
             graph=node.body,
             plan=self.plan.bodies[node.name],
             constants=self.constants.bodies[node.name],
-            outputs=(*([again] if again is not None else []), *written, *rows[len(scanned) :]),
-            inputs=(turn, *read, *rows[: len(scanned)], *map(self.value, node.captured)),
+            outputs=outputs,
+            inputs=inputs,
             arena=_moved(scratch, memory.arena),
-            bases=self.bases + len(each),
+            bases=self.bases + len(bases),
         )
-        counts = [values[v].shape[0] for v in (*node.sources, *node.rows)]
-        return Repetition(
-            body.calls(artifacts),
-            self.bases,
-            turn,
-            self.value(node.outputs[0]),
-            None if node.limit is None else self.value(node.limit),
-            counts[0] if counts else None,
-            None if node.condition is None else self.value(node.condition),
-            again,
-            carried,
-            (*scanned, *made),
-        )
+        return loop.repetition(node, body.calls(artifacts), self.bases)
 
     def value(self, name: str) -> Slot:
         return self.slot(self.plan.places[name])
@@ -213,8 +203,3 @@ class _Slots:
 
 def _moved(slot: Slot, offset: int) -> Slot:
     return replace(slot, offset=slot.offset + offset)
-
-
-def _row_bytes(value: Value) -> int:
-    """Return how many bytes each of the rows of a value takes."""
-    return prod(value.shape[1:]) * value.dtype.size_bytes

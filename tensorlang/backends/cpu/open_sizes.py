@@ -9,28 +9,30 @@ What was compiled before is run without what compiles: that is imported where it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, assert_never
 
 import numpy as np
 
+from codegen.llvm.calls import Call, KernelCall, Number, Repetition, Slot
 from codegen.llvm.jit import Library
-from codegen.llvm.program import KernelCall, Number, Slot, code_bits
 from codegen.llvm.program import Program as Entry
+from codegen.llvm.program import code_bits
 from codegen.llvm.workspace import plan as workspace_plan
 from codegen.loops.evaluate import evaluate as evaluated
 from codegen.loops.nodes import Index, Int
 from polyhedral import affine
 from tensorlang.artifact import Artifact
 from tensorlang.backends.cpu import extern
-from tensorlang.backends.cpu.executable import Parts, bound_to, linked, nodes_of, workspace_threads
+from tensorlang.backends.cpu.executable import Parts, bound_to, linked, workspace_threads
+from tensorlang.backends.cpu.loop_slots import LoopSlots, loop_bases
 from tensorlang.backends.cpu.model import Specialised, specialised
 from tensorlang.backends.cpu.toolchain import Toolchain
 from tensorlang.diagnostics import CompileError, InternalError
-from tensorlang.graph.edit import size_bytes
-from tensorlang.graph.nodes import Buffer, Extern, Graph, Join, Kernel, Node, Part, Value
-from tensorlang.graph.plan import Arena, Constant, Input, Output, Place, Plan, planned
+from tensorlang.graph.edit import row_bytes, size_bytes
+from tensorlang.graph.nodes import Buffer, Extern, Graph, Join, Kernel, Loop, Node, Part, Value, View, loops_of, steps_of
+from tensorlang.graph.plan import Arena, Constant, Input, Output, Plan, loop_memory, planned_with_bodies
 from tensorlang.graph.sizes import Symbols, evaluate, value_at
 from tensorlang.room import check_room
 from tensorlang.runtime.bundle import BundleKey, Draft
@@ -38,8 +40,18 @@ from tensorlang.runtime.constants import Places, Weights, in_memory, places_of, 
 from tensorlang.runtime.protocol import Progress
 
 Array = np.ndarray[Any, Any]
-Told: TypeAlias = tuple[Literal["size", "value", "scratch"], str]
-"""What a number is: a size by its name, the offset of a value in the arena or in what it is a part of, that of scratch memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a number is: a `size` by its name; of a `value` the offset in the arena or in what it is a part of, the `bytes` that it takes,
+    those of a `row`, how many `rows` it has; of a kernel or loop the offset of its `scratch` memory, and in that of a loop, of the number
+    of the `turn`, of whether there is another one, `again`, of the `spare` memory of what is carried. `path`: the loops around it."""
+
+    kind: Literal["size", "value", "bytes", "row", "rows", "scratch", "turn", "again", "spare"]
+    name: str
+    path: tuple[str, ...] = ()
+    index: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +75,8 @@ class OpenParts:
 
     parts: Parts
     told: tuple[Told, ...]
-    workspaces: dict[str, Workspace]
-    """The scratch memory of kernels that need some."""
+    workspaces: tuple[Workspace | None, ...]
+    """The scratch memory of each kernel, None where it needs none."""
     buffers: tuple[Buffer, ...] = ()
     """The inputs that share memory with outputs."""
 
@@ -80,8 +92,22 @@ class OpenParts:
 
     def planned(self, sizes: Mapping[str, int]) -> Plan:
         """Return where values lie for these sizes."""
+        return self.told_for(sizes)[0]
+
+    def told_for(self, sizes: Mapping[str, int]) -> tuple[Plan, tuple[int, ...]]:
+        """Return where values lie for these sizes, and what the entry point is told."""
         values = self.values(sizes)
-        return planned(graph_at(self.parts.graph, values), {name: space.at(values) for name, space in self.workspaces.items()})
+        graph = graph_at(self.parts.graph, values)
+        plan = self.planned_for(graph, values)
+        return plan, self.numbers(graph, plan, values)
+
+    def planned_for(self, graph: Graph, values: Mapping[str, int]) -> Plan:
+        """Return where the values of a graph of known sizes lie."""
+        return planned_with_bodies(graph, (0 if space is None else space.at(values) for space in self.workspaces))
+
+    def numbers(self, graph: Graph, plan: Plan, values: Mapping[str, int]) -> tuple[int, ...]:
+        """Return what the entry point is told where a graph of known sizes is planned so."""
+        return tuple(_number(told, values, ((graph, plan),)) for told in self.told)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,8 +136,8 @@ class OpenExecutable:
         graph = graph_at(parts.graph, values)
         for value in graph.values.values():
             check_room(graph.name, size_bytes(value))
-        plan = planned(graph, {name: space.at(values) for name, space in self.made.workspaces.items()})
-        numbers = tuple(_number(told, values, plan) for told in self.made.told)
+        plan = self.made.planned_for(graph, values)
+        numbers = self.made.numbers(graph, plan, values)
         bound = replace(parts, graph=graph, plan=plan, numbers=numbers, sizes=values)
         return specialised(bound_to(bound, self.library, self.toolchain))
 
@@ -169,30 +195,32 @@ def built_parts(
 
 def _parts(graph: Graph, toolchain: Toolchain, progress: Progress, places: Places) -> OpenParts:
     assert graph.symbols is not None, "a graph of open sizes has symbols"
-    kernels, steps = tuple(node for node in graph.nodes if isinstance(node, Kernel)), nodes_of(graph)
+    steps = tuple(steps_of(graph))
+    kernels = tuple((owner, node) for owner, node in steps if isinstance(node, Kernel))
     try:
-        compiled = _compiled(graph, kernels, toolchain, progress, bounded=False)
+        compiled = _compiled(kernels, toolchain, progress, bounded=False)
     except CompileError:  # what is read may be there only as far as limits of sizes say
-        compiled = _compiled(graph, kernels, toolchain, progress, bounded=True)
+        compiled = _compiled(kernels, toolchain, progress, bounded=True)
     artifacts = tuple(one.artifact for one in compiled)
-    told_of = {node.name: _told_sizes(node, graph.symbols) for node in steps if isinstance(node, Extern)}
     sizes = all_sizes(graph.symbols, graph.symbols.samples)
-    spaces = {node.name: _workspace(one, toolchain.pool_threads) for node, one in zip(kernels, compiled, strict=True)}
-    needed = {name: space for name, space in spaces.items() if space is not None}
-    plan = planned(graph_at(graph, sizes), dict.fromkeys(needed, 1))
-    table = _Table(graph, plan, places.offsets)
-    of = {node.name: one for node, one in zip(kernels, compiled, strict=True)}
-    calls = tuple(
-        table.call(node, of[node.name], needed)
-        if isinstance(node, Kernel)
-        else table.extern(node, extern.symbol_of(node.call, len(steps), toolchain.target), told_of[node.name])
-        for node in steps
+    spaces = tuple(_workspace(one, toolchain.pool_threads) for one in compiled)
+    plan = planned_with_bodies(graph_at(graph, sizes), (int(space is not None) for space in spaces))
+    outputs, inputs = len(graph.outputs), len(graph.inputs)
+    numbers = _Numbers(outputs + inputs + 1, lambda node: extern.symbol_of(node.call, len(steps), toolchain.target))
+    table = _Table(
+        graph,
+        plan,
+        places,
+        tuple(map(Slot, range(outputs))),
+        tuple(map(Slot, range(outputs, outputs + inputs))),
+        Slot(outputs + inputs),
+        numbers,
     )
-    if any(len(artifact.requirements) >> code_bits(len(calls)) for artifact in artifacts):
-        raise InternalError("link", f"a kernel of {len(calls)} checks more than what its result has bits for")
-    entry = Entry(table.finished(calls), threads=toolchain.threads)
-    parts = Parts(graph, plan, kernels, artifacts, np.empty(0, np.uint8), entry, graph.outputs)
-    return OpenParts(parts, tuple(table.told), needed)
+    if any(len(artifact.requirements) >> code_bits(len(steps)) for artifact in artifacts):
+        raise InternalError("link", f"a kernel of {len(steps)} checks more than what its result has bits for")
+    entry = Entry(numbers.finished(table.calls(iter(zip(compiled, spaces, strict=True)))), threads=toolchain.threads)
+    parts = Parts(graph, plan, tuple(node for _, node in kernels), artifacts, np.empty(0, np.uint8), entry, graph.outputs)
+    return OpenParts(parts, tuple(numbers.told), spaces)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,11 +231,11 @@ class _Made:
     sizes: tuple[str, ...]
 
 
-def _compiled(graph: Graph, kernels: Sequence[Kernel], toolchain: Toolchain, progress: Progress, bounded: bool) -> Sequence[_Made]:
+def _compiled(kernels: Sequence[tuple[Graph, Kernel]], toolchain: Toolchain, progress: Progress, bounded: bool) -> Sequence[_Made]:
     """Return the kernels, compiled, equal ones once."""
     from tensorlang.runtime.jobs import distinct, job_of
 
-    every = [job_of(graph, node, bounded) for node in kernels]
+    every = [job_of(owner, node, bounded) for owner, node in kernels]
     jobs, positions = distinct(every)
     made = toolchain.compile(jobs, progress)
     return [_Made(made[position], job.program.sizes) for job, position in zip(every, positions, strict=True)]
@@ -257,70 +285,223 @@ def _node_at(node: Node, sizes: Mapping[str, int]) -> Node:
             return replace(node, start=value_at(node.start, sizes))
         case Join(starts=starts) if starts is not None:
             return replace(node, starts=tuple(value_at(start, sizes) for start in starts))
+        case Loop():
+            return replace(node, body=graph_at(node.body, sizes))
         case _:
             return node
 
 
-def _number(told: Told, sizes: Mapping[str, int], plan: Plan) -> int:
-    match told:
-        case "size", name:
-            return sizes[name]
-        case "value", name:
-            place = plan.places[name]
+Frames: TypeAlias = tuple[tuple[Graph, Plan], ...]
+"""A graph of known sizes with its plan, and so the bodies of loops, one in the other."""
+
+
+def _number(told: Told, sizes: Mapping[str, int], frames: Frames) -> int:
+    """Return a number for these sizes."""
+    for name in told.path:
+        graph, plan = frames[-1]
+        frames = (*frames, (_loop(graph, name).body, plan.bodies[name]))
+    graph, plan = frames[-1]
+    match told.kind:
+        case "size":
+            return sizes[told.name]
+        case "value":
+            return _offset(told.name, told.path, frames)
+        case "bytes":
+            return size_bytes(graph.values[told.name])
+        case "row":
+            return row_bytes(graph.values[told.name])
+        case "rows":
+            return graph.values[told.name].shape[0]
+        case "scratch":
+            return _start(told.path, frames) + plan.workspaces.get(told.name, 0)
+    memory = loop_memory(graph, _loop(graph, told.name))
+    within = {"turn": memory.turn, "again": memory.again}.get(told.kind)
+    return _start(told.path, frames) + plan.workspaces[told.name] + (memory.spares[told.index] if within is None else within)
+
+
+def _start(path: tuple[str, ...], frames: Frames) -> int:
+    """Return where the arena of the innermost graph begins in that of the outermost."""
+    around = zip(path, frames, strict=False)
+    return sum(plan.workspaces[name] + loop_memory(graph, _loop(graph, name)).arena for name, (graph, plan) in around)
+
+
+def _offset(value: str, path: tuple[str, ...], frames: Frames) -> int:
+    """Return where a value lies in the arena, or in what it is a part of."""
+    _, plan = frames[-1]
+    place = plan.places[value]
+    match place:
+        case Arena(offset):
+            return _start(path, frames) + offset
+        case Input() | Output() if path:
+            return place.offset + _outside(place, path, frames[:-1])
+        case _:
             return place.offset
-        case _, name:
-            return plan.workspaces.get(name, 0)
 
 
-class _Table:
-    """The numbers of an entry point as they are asked for, and its slots."""
+def _outside(place: Input | Output, path: tuple[str, ...], around: Frames) -> int:
+    """Return where what is an input or output of a loop's body lies outside of it, in the arena or in what it is a part of there."""
+    graph, plan = around[-1]
+    loop = _loop(graph, path[-1])
+    memory, start = loop_memory(graph, loop), _start(path[:-1], around) + plan.workspaces[loop.name]
+    own = len(loop.body.inputs) - len(loop.captured)
+    match place:
+        case Input(0):
+            return start + memory.turn
+        case Input(position) if position >= own:
+            return _offset(loop.captured[position - own], path[:-1], around)
+        case Output(0) if loop.asks:
+            return start + memory.again
+        case _:
+            return 0  # its base is told in each turn
 
-    def __init__(self, graph: Graph, plan: Plan, constants: Mapping[str, int]) -> None:
-        self.graph, self.plan, self.constants = graph, plan, constants
+
+def _loop(graph: Graph, name: str) -> Loop:
+    return next(loop for loop in loops_of(graph) if loop.name == name)
+
+
+class _Numbers:
+    """The numbers of an entry point as they are asked for, behind `first` bases. The arena stands behind them all, and behind that what
+    turns of loops are told: their slots have negative bases until all numbers are known."""
+
+    def __init__(self, first: int, symbol: Callable[[Extern], str]) -> None:
         self.told: list[Told] = []
-        self._first = len(graph.outputs) + len(graph.inputs) + 1
+        self.symbol = symbol
+        self._first = first
 
     def number(self, told: Told) -> Number:
         if told not in self.told:
             self.told.append(told)
         return Number(self._first + self.told.index(told))
 
-    def call(self, node: Kernel, made: _Made, scratch: Mapping[str, object]) -> KernelCall:
+    def finished(self, calls: Sequence[Call]) -> tuple[Call, ...]:
+        """Return the calls with the bases that are behind all numbers."""
+        return tuple(map(self._finished, calls))
+
+    def _finished(self, call: Call) -> Call:
+        if isinstance(call, KernelCall):
+            return replace(call, buffers=tuple(map(self._placed, call.buffers)), workspace=self._placed_or_none(call.workspace))
+        return replace(
+            call,
+            calls=self.finished(call.calls),
+            first_base=self._base(call.first_base),
+            turn=self._placed(call.turn),
+            turns=self._placed(call.turns),
+            limit=self._placed_or_none(call.limit),
+            condition=self._placed_or_none(call.condition),
+            again=self._placed_or_none(call.again),
+            carried=tuple(
+                replace(c, initial=self._placed(c.initial), result=self._placed(c.result), spare=self._placed(c.spare))
+                for c in call.carried
+            ),
+            rows=tuple(replace(rows, whole=self._placed(rows.whole)) for rows in call.rows),
+        )
+
+    def _placed(self, slot: Slot) -> Slot:
+        return replace(slot, base=self._base(slot.base))
+
+    def _placed_or_none(self, slot: Slot | None) -> Slot | None:
+        return None if slot is None else self._placed(slot)
+
+    def _base(self, base: int) -> int:
+        return self._first + len(self.told) - 1 - base if base < 0 else base
+
+
+_ARENA = -1
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """The slots of a graph, or of the body of a loop, whose numbers are told."""
+
+    graph: Graph
+    plan: Plan
+    constants: Places
+    outputs: tuple[Slot, ...]
+    inputs: tuple[Slot, ...]
+    block: Slot
+    numbers: _Numbers
+    path: tuple[str, ...] = ()
+    next_base: int = _ARENA - 1
+
+    def calls(self, made: Iterator[tuple[_Made, Workspace | None]]) -> tuple[Call, ...]:
+        """Return the calls of the graph; `made` yields its kernels, and the scratch memory of each."""
+        found: list[Call] = []
+        for node in self.graph.nodes:
+            match node:
+                case Kernel():
+                    found.append(self.call(node, *next(made)))
+                case Extern():
+                    found.append(self.extern(node))
+                case Loop():
+                    found.append(self.repetition(node, made))
+                case View() | Join() | Part():
+                    pass  # nothing runs
+                case _:
+                    assert_never(node)
+        return tuple(found)
+
+    def call(self, node: Kernel, made: _Made, space: Workspace | None) -> KernelCall:
         names = (*(p.name for p in node.program.params), *node.program.results)
         bound = dict(zip(names, (*node.inputs, *node.outputs), strict=True))
-        workspace = Slot(-1, shift=self.number(("scratch", node.name))) if node.name in scratch else None
-        buffers = tuple(self.slot(bound[name], self.plan.places[bound[name]]) for name in made.artifact.params)
-        return KernelCall(made.artifact.symbol, buffers, tuple(self.number(("size", size)) for size in made.sizes), workspace)
+        workspace = None if space is None else self.told_slot("scratch", node.name)
+        buffers = tuple(self.value(bound[name]) for name in made.artifact.params)
+        return KernelCall(made.artifact.symbol, buffers, tuple(map(self.size, made.sizes)), workspace)
 
-    def extern(self, node: Extern, symbol: str, sizes: Sequence[int | str]) -> KernelCall:
+    def extern(self, node: Extern) -> KernelCall:
         """Return the call of a kernel that is not in the language: results first, then the sizes that it is told with each call."""
-        buffers = tuple(self.slot(value, self.plan.places[value]) for value in (*node.outputs, *node.inputs))
-        return KernelCall(symbol, buffers, tuple(size if isinstance(size, int) else self.number(("size", size)) for size in sizes))
+        assert self.graph.symbols is not None, "a graph of open sizes has symbols"
+        sizes = _told_sizes(node, self.graph.symbols)
+        buffers = tuple(map(self.value, (*node.outputs, *node.inputs)))
+        return KernelCall(self.numbers.symbol(node), buffers, tuple(size if isinstance(size, int) else self.size(size) for size in sizes))
 
-    def slot(self, value: str, place: Place) -> Slot:
-        outputs, inputs = len(self.graph.outputs), len(self.graph.inputs)
-        match place:
-            case Constant(name, offset):
-                return Slot(outputs + inputs, self.constants[name] + offset)
-            case Arena():
-                return Slot(-1, shift=self.number(("value", value)))
-            case Output(position, _):
-                return self._within(position, value)
-            case Input(position, _):
-                return self._within(outputs + position, value)
-
-    def _within(self, base: int, value: str) -> Slot:
-        """Return the slot of a value in the memory of an input or output: where a part begins is told."""
-        whole = value in (*self.graph.inputs, *self.graph.outputs)
-        return Slot(base) if whole else Slot(base, shift=self.number(("value", value)))
-
-    def finished(self, calls: Sequence[KernelCall]) -> tuple[KernelCall, ...]:
-        """Return the calls with the base of the arena, which stands behind all numbers."""
-        arena = self._first + len(self.told)
-
-        def placed(slot: Slot) -> Slot:
-            return replace(slot, base=arena) if slot.base < 0 else slot
-
-        return tuple(
-            replace(c, buffers=tuple(map(placed, c.buffers)), workspace=None if c.workspace is None else placed(c.workspace)) for c in calls
+    def repetition(self, node: Loop, made: Iterator[tuple[_Made, Workspace | None]]) -> Repetition:
+        """Return the calls of a loop, which run again and again."""
+        loop = LoopSlots(
+            self.value,
+            self.told_slot("turn", node.name),
+            self.told_slot("again", node.name) if node.asks else None,
+            tuple(self.told_slot("spare", node.name, k) for k in range(node.carried)),
+            lambda name: self.amount("bytes", name),
+            lambda name: self.amount("row", name),
+            lambda name: self.amount("rows", name),
         )
+        bases = tuple(Slot(self.next_base - k) for k in range(loop_bases(node)))
+        outputs, inputs = loop.of_body(node, bases)
+        body = replace(
+            self,
+            graph=node.body,
+            plan=self.plan.bodies[node.name],
+            constants=self.constants.bodies[node.name],
+            outputs=outputs,
+            inputs=inputs,
+            path=(*self.path, node.name),
+            next_base=self.next_base - len(bases),
+        )
+        return loop.repetition(node, body.calls(made), self.next_base)
+
+    def size(self, name: str) -> Number:
+        return self.numbers.number(Told("size", name))
+
+    def amount(self, kind: Literal["bytes", "row", "rows"], name: str) -> Number:
+        return self.numbers.number(Told(kind, name, self.path))
+
+    def told_slot(self, kind: Literal["value", "scratch", "turn", "again", "spare"], name: str, index: int = 0) -> Slot:
+        return Slot(_ARENA, shift=self.numbers.number(Told(kind, name, self.path, index)))
+
+    def value(self, name: str) -> Slot:
+        place = self.plan.places[name]
+        match place:
+            case Constant(constant, offset):
+                return replace(self.block, offset=self.constants.offsets[constant] + offset)
+            case Arena():
+                return self.told_slot("value", name)
+            case Output(position, _):
+                return self._within(self.outputs[position], name)
+            case Input(position, _):
+                return self._within(self.inputs[position], name)
+
+    def _within(self, whole: Slot, name: str) -> Slot:
+        """Return the slot of a value in the memory of an input or output: where a part begins is told."""
+        if name in self.graph.inputs or name in self.graph.outputs:
+            return whole
+        return replace(whole, shift=self.numbers.number(Told("value", name, self.path)))

@@ -90,6 +90,16 @@ def test_images_of_which_few_channels_are_made_are_read_along_rows() -> None:
     assert along_rows.shape == x.shape and len(in_blocks.shape) == 5
 
 
+def test_heads_of_attention_are_no_channels_however_many_there_are() -> None:
+    text = """op f(q: f32[B, H, S, D], k: f32[B, H, T, D]) -> (y: f32[B, H, S, T]) {
+        y[n, h, i, j] = sum(c) q[n, h, i, c] * k[n, h, j, c]
+    }"""
+    for heads, queries in ((16, 1), (32, 17)):
+        q, k = np.zeros((1, heads, queries, 32), np.float32), np.zeros((1, heads, 100, 32), np.float32)
+        wished = derive_layouts(tl.parse(text).f.program(q, k), MACHINE, {}, frozenset())
+        assert all(layout.shape in (q.shape, k.shape) for layout in wished.values()) and "y" not in wished
+
+
 def test_nothing_is_wished_of_what_goes_where_data_say() -> None:
     """In blocks of terms, all of these would be asked for every element whether they are for it."""
     text = """op f(x: f32[24, 6, 10, 3], ids: i64[40] in 0..24, u: f32[40, 6, 10, 3]) -> (y: f32[24, 6, 10, 3]) {

@@ -167,7 +167,8 @@ def _channels(d: Deriver, definition: Definition) -> dict[str, Layout]:
     windowed = [
         r for b in found[0].body for r in reads(b) if any(not isinstance(s, AffineName | Dynamic) for s in r.index) or len(r.index) >= 4
     ]
-    if not windowed:
+    slides = any(not isinstance(s, AffineName | Dynamic) for r in windowed for s in r.index)
+    if not windowed or (not slides and _multiplies_matrices(d, definition)):
         return {}
     column = _channel_axis(definition, d.constants, sizes, lanes)
     result = None if column is None else in_blocks(definition.tensors[0], definition.axes.index(column), lanes)
@@ -210,6 +211,13 @@ def _channel_axis(definition: Definition, constants: frozenset[str], sizes: Mapp
             return axis
     plain = [a for a in definition.axes[1:] if (sizes[a] or 0) >= lanes and _plain_everywhere(definition, a)]
     return plain[0] if plain else None
+
+
+def _multiplies_matrices(d: Deriver, definition: Definition) -> bool:
+    """Tell whether a definition is a product of two tensors that are made anew each time: heads of attention, which both lie along rows, and
+    not channels."""
+    products = (contraction(definition, axis) for axis in definition.axes)
+    return any(c is not None and not {c.x, c.w} & d.constants for c in products)
 
 
 def _plain_everywhere(definition: Definition, axis: str) -> bool:

@@ -62,9 +62,9 @@ def sums_along(d: Deriver, definition: Definition, c: Contraction, axis: str, la
     if any(sizes[n] is None for n in (*c.batch, *c.rows, *c.columns, *c.inner)) or (sizes[binder] or 0) < lanes:
         return None
     known = {n: sizes[n] or 0 for n in sizes}
-    others = prod(known[n] for n in (*c.batch, *c.inner) if n != binder)
+    batch, others = prod(known[n] for n in c.batch), prod(known[n] for n in (*c.batch, *c.inner) if n != binder)
     rows, columns, length = prod(known[r] for r in c.rows), prod(known[j] for j in c.columns), known[binder]
-    copied = 0.0 if unit_stride(_long(c.w_read.index, sizes), None, None, binder) else TURNED_CYCLES * columns * length
+    copied = 0.0 if unit_stride(_long(c.w_read.index, sizes), None, None, binder) else TURNED_CYCLES * columns * length * batch
     found = min(_tiles(d.machine.vector_registers, rows, columns, -(-length // lanes)), default=None)
     if found is None:
         return None
@@ -72,7 +72,7 @@ def sums_along(d: Deriver, definition: Definition, c: Contraction, axis: str, la
     plain = product_step_cycles(d, c, sizes, axis, lanes) * length
     if c.w not in d.constants and not unit_stride(c.w_read.index, None, None, axis):
         plain += columns * length * (TURNED_CYCLES if rows >= 4 else GATHERED_CYCLES)
-    if cost * others + ACROSS_CYCLES * rows * columns * prod(known[n] for n in c.batch) + copied >= plain * others:
+    if cost * others + ACROSS_CYCLES * rows * columns * batch + copied >= plain * others:
         return None
     if min(rows, columns) == 1 and bytes_of(d, (c.x if columns == 1 else c.w,)) <= d.machine.cache_bytes:
         r = q = 1

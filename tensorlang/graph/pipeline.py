@@ -29,6 +29,7 @@ from tensorlang.graph.passes.fusion.fuse_normalisation import fuse_normalisation
 from tensorlang.graph.passes.fusion.horizontal_fusion import horizontal_fusion
 from tensorlang.graph.passes.fusion.live_out import live_out
 from tensorlang.graph.passes.fusion.online_attention import online_attention
+from tensorlang.graph.passes.fusion.read_repeated import read_repeated
 from tensorlang.graph.passes.fusion.sink_views import sink_views
 from tensorlang.graph.passes.memory.alias_operands import alias_operands
 from tensorlang.graph.passes.memory.batch_tiling import batch_tiling
@@ -122,6 +123,8 @@ OPERANDS = PassStage(
 CONTRACTIONS = PassStage(
     "contractions",
     (
+        _plain(read_repeated, "read what is repeated for a product where it lies"),
+        DCE,
         _plain(phases, "sum what a congruence leaves of a sum one class of residues at a time"),
         FOLD,
         Pass("winograd", "compute convolutions by minimal filtering, where that pays", _filtered),

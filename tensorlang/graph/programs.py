@@ -70,6 +70,18 @@ def is_single(program: Program) -> bool:
     )
 
 
+def places_of(value: Expr, axis: str) -> dict[str, int] | None:
+    """Return which axis of each tensor is read at `axis`; None where it is read in another way."""
+    found: dict[str, int] = {}
+    for r in walk.reads(value):
+        at = [k for k, slot in enumerate(r.index) if slot == Name(axis)]
+        if axis in walk.index_names(replace(r, index=tuple(s for s in r.index if s != Name(axis)))) or len(at) > 1:
+            return None
+        if at and found.setdefault(r.tensor, at[0]) != at[0]:
+            return None
+    return found
+
+
 def single_value(program: Program) -> Expr | None:
     """Return the expression of a program that is one."""
     return program.definitions[0].pieces[0].value if is_single(program) else None

@@ -214,8 +214,8 @@ def _channel_axis(definition: Definition, constants: frozenset[str], sizes: Mapp
 
 
 def _multiplies_matrices(d: Deriver, definition: Definition) -> bool:
-    """Tell whether a definition is a product of two tensors that are made anew each time: heads of attention, which both lie along rows, and
-    not channels."""
+    """Tell whether a definition is a product of two tensors that are made anew each time: its batch are heads of attention, say, which both
+    lie along rows, and no channels."""
     products = (contraction(definition, axis) for axis in definition.axes)
     return any(c is not None and not {c.x, c.w} & d.constants for c in products)
 

@@ -28,10 +28,10 @@ from polyhedral.expr import Int, Name
 from tensorlang.graph.edit import Additions, consumers, fresh, members, size_bytes, uses
 from tensorlang.graph.nodes import Graph, Kernel, Node, Value
 from tensorlang.graph.plan import ALIGNMENT
-from tensorlang.graph.programs import at_samples, axes_of, is_product, program_key, single, tensor_of
+from tensorlang.graph.programs import at_samples, axes_of, is_product, places_of, program_key, single, tensor_of
 from tensorlang.graph.sizes import same, shape_in
 from tensorlang.tensor import walk
-from tensorlang.tensor.nodes import Definition, Expr, Program, Read, Tensor
+from tensorlang.tensor.nodes import Definition, Program, Read, Tensor
 
 Array = np.ndarray[Any, Any]
 ProfitableFusion: TypeAlias = Callable[[Sequence[Program], Program], bool]
@@ -109,24 +109,12 @@ def _product(node: Kernel, position: int) -> _Product | None:
     for k in reversed(range(len(definition.axes))):
         axis = definition.axes[k]
         elsewhere = walk.index_names(walk.substitute_reads(value, lambda r: replace(r, index=())))
-        places = _places(value, axis)
+        places = places_of(value, axis)
         if axis in elsewhere or places is None or source in places or not places or definition.tensors[0].shape[k] == Int(1):
             continue
         marked = _resized(program, k, places, Int(0))
         return _Product(node, node.inputs[position], k, places, (node.inputs[position], position, k, program_key(marked)))
     return None
-
-
-def _places(value: Expr, axis: str) -> dict[str, int] | None:
-    """Return which axis of each tensor is read at `axis`; None where it is read in another way."""
-    found: dict[str, int] = {}
-    for r in walk.reads(value):
-        at = [k for k, slot in enumerate(r.index) if slot == Name(axis)]
-        if axis in walk.index_names(replace(r, index=tuple(s for s in r.index if s != Name(axis)))) or len(at) > 1:
-            return None
-        if at and found.setdefault(r.tensor, at[0]) != at[0]:
-            return None
-    return found
 
 
 def _resized(program: Program, axis: int, places: Mapping[str, int], extent: Affine) -> Program:

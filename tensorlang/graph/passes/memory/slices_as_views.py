@@ -53,6 +53,6 @@ def _part(graph: Graph, node: Node, joined: set[str]) -> Node:
     if found is None:
         return node
     start: Any = found.start * -definition.tensors[0].dtype.size_bytes
-    return (
-        Part(node.name, node.inputs[0], node.outputs[0], start, members(node)) if is_least(start) and same(start % ALIGNMENT, 0) else node
-    )
+    if not is_least(start) or not same(start % ALIGNMENT, 0):
+        return node
+    return Part(node.name, node.inputs[0], node.outputs[0], start, members(node))

@@ -15,8 +15,8 @@ import numpy as np
 
 from codegen.dtypes import DTYPES
 from stdlib.onnx.model import Array
-from stdlib.onnx.problems import Unknown
-from stdlib.onnx.site import Item, Site, TensorSequence
+from stdlib.onnx.problems import NotFixed, Unknown
+from stdlib.onnx.site import GrowingSequence, Item, Site, TensorSequence
 from tensorlang.graph.edit import reads, writes
 from tensorlang.graph.nodes import Graph, Kernel, Loop, Value, View
 from tensorlang.graph.nodes import Node as GraphNode
@@ -24,10 +24,6 @@ from tensorlang.graph.sizes import same_shape
 
 FEW_NODES = 128
 """Turns whose number is known are written out when they come to no more nodes: what is constant in them folds away."""
-
-
-class NotFixed(Exception):
-    """Why a graph of a node is not run as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,15 +122,20 @@ class Taken:
         return (*ends, *(value.name for value in self.carried), *(rows.value.name for rows in self.scanned))
 
 
-def traced(n: Site, attribute: str, taken: Taken, numbered: bool, which: str = "") -> Traced:
-    """Return a graph of the node, run on values that stand for those of a turn: with its number and a truth value before them where it is
-    `numbered`. Raises NotFixed; Unknown for what depends on elements of values around it."""
+def traced(n: Site, attribute: str, taken: Taken, which: str = "", carried: Sequence[Item] | None = None) -> Traced:
+    """Return a graph of the node, run on values that stand for those of a turn.
+
+    Of a Loop, `carried` are the arguments that it carries, with sequences among them: its graph takes the number of the turn and a truth
+    value before these. Raises NotFixed; Unknown for what depends on elements of values around it."""
     b = n.builder
     known, start = set(b.values), len(b.nodes)
     turn = b.value(b.fresh(f"{n.node.label}: turn"), DTYPES["i64"], ())
     given = [turn, *(_like(n, value, value.shape) for value in taken.carried)]
     given += [_like(n, rows.value, rows.value.shape[1:]) for rows in taken.scanned]
-    inputs: list[Item] = [turn, n.constant(np.asarray(True)), *given[1:]] if numbered else list(given[1:])
+    inputs: list[Item] = list(given[1:])
+    if carried is not None:
+        values = iter(given[1:])
+        inputs = [turn, n.constant(np.asarray(True)), *(GrowingSequence() if _is_empty(item) else next(values) for item in carried)]
     try:
         with n.tracing():
             found = n.run(attribute, inputs, f" as it is{which}")
@@ -143,6 +144,22 @@ def traced(n: Site, attribute: str, taken: Taken, numbered: bool, which: str = "
         if unknown.value in known and unknown.value not in {value.name for value in given}:
             raise
         raise NotFixed(unknown.diagnostic.title) from None
+
+
+def _is_empty(item: Item) -> bool:
+    return isinstance(item, TensorSequence) and not item.items
+
+
+def carried_tensors(items: Sequence[Item]) -> tuple[Value, ...]:
+    """Return what a loop carries but for sequences that are empty at first. Raises NotFixed for what else is no tensor."""
+    return tensors([item for item in items if not _is_empty(item)])
+
+
+def appended(item: Item) -> Value:
+    """Return what a turn has put at the end of the sequence that it was given. Raises NotFixed where that is not one tensor."""
+    if not isinstance(item, GrowingSequence) or len(item.appended) != 1:
+        raise NotFixed("it does not put one tensor at the end of each sequence that it carries")
+    return item.appended[0]
 
 
 def tensors(items: Sequence[Item]) -> tuple[Value, ...]:

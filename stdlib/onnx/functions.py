@@ -13,7 +13,7 @@ from onnx import AttributeProto, FunctionProto, NodeProto, TypeProto, helper
 
 from codegen.dtypes import DType
 from stdlib.onnx.model import Node
-from stdlib.onnx.site import Item, Maps
+from stdlib.onnx.site import GrowingSequence, Item, Maps, RowSequence, TensorSequence
 from stdlib.onnx.tensors import ELEMENT_TYPES
 from tensorlang.graph.nodes import Value
 
@@ -92,7 +92,10 @@ def type_of(item: Item) -> TypeProto:
         case Value():
             made: TypeProto = helper.make_tensor_type_proto(NUMBERS[item.dtype], item.shape)
             return made
-        case _:
-            inner = TypeProto() if item.dtype is None else helper.make_tensor_type_proto(NUMBERS[item.dtype], None)
+        case GrowingSequence():
+            return helper.make_sequence_type_proto(TypeProto())
+        case TensorSequence() | RowSequence():
+            dtype = item.dtype if isinstance(item, TensorSequence) else item.rows.dtype
+            inner = TypeProto() if dtype is None else helper.make_tensor_type_proto(NUMBERS[dtype], None)
             made = helper.make_sequence_type_proto(inner)
             return made

@@ -25,7 +25,7 @@ from stdlib.onnx.model import Array, Block, Declared, Model, Node
 from stdlib.onnx.problems import Hosted, Refusal, Unknown, Unsupported, quoted
 from stdlib.onnx.reader import AnyDomain, read
 from stdlib.onnx.scope import Scope
-from stdlib.onnx.site import Builder, Item, Maps, Result, Rule, Site, TensorSequence, tensors_of
+from stdlib.onnx.site import Builder, GrowingSequence, Item, Maps, Result, RowSequence, Rule, Site, TensorSequence, tensors_of
 from stdlib.onnx.stages import data_dependent
 from stdlib.onnx.table import rule_for
 from stdlib.onnx.table.strings import moves_text, takes_text
@@ -385,7 +385,8 @@ class _Import:
         if text and not takes_text(node):
             raise Unsupported(f"node {quoted(node.label)}: {node.op} of strings")
         try:
-            result = rule(Site(self.builder, node, inputs, self._run, self.scope.path))
+            site = Site(self.builder, node, inputs, self._run, self.scope.path)
+            result = self._as_outputs(site, rule(site))
         except Unsupported as missing:
             if not is_function(node):
                 raise
@@ -395,6 +396,17 @@ class _Import:
         if text and moves_text(node):
             found = [value for name in node.outputs if name for value in tensors_of(self.scope[name])]
             self.builder.texts |= {value.name for value in found if value.dtype == TEXT}
+
+    def _as_outputs(self, site: Site, result: Result) -> Result:
+        """Return results of a node, sequences taken apart where they are outputs of the model."""
+        if self.scope is not self.top or not isinstance(result, tuple):
+            return result
+        names = {output.name for output in self.model.outputs}
+        outputs = site.node.outputs
+        return tuple(
+            site.taken_apart(item) if isinstance(item, RowSequence) and k < len(outputs) and outputs[k] in names else item
+            for k, item in enumerate(result)
+        )
 
     def _bind(self, node: Node, result: Result, start: int) -> None:
         """Give what the rule made the names that the model uses. What it only passed on keeps its name."""
@@ -426,6 +438,10 @@ class _Import:
                     stem = self._name(name)
                     items = tuple(named(value, self.builder.fresh(f"{stem}[{at}]")) for at, value in enumerate(item.items))
                     found[name] = replace(item, items=items)
+                case RowSequence():
+                    found[name] = RowSequence(named(item.rows, self._name(name)))
+                case GrowingSequence():
+                    found[name] = GrowingSequence(tuple(named(value, self.builder.fresh(self._name(name))) for value in item.appended))
                 case Maps():
                     stem = self._name(name)
                     found[name] = Maps(named(item.keys, keys_of(stem)), named(item.values, values_of(stem)))
@@ -461,7 +477,7 @@ class _Import:
             return
         is_sequence = isinstance(item, TensorSequence)
         if is_sequence != declared.is_sequence or (item is None and not declared.is_optional):
-            found = "a sequence" if is_sequence else "nothing" if item is None else "a tensor"
+            found = "a tensor" if isinstance(item, Value) else "nothing" if item is None else "a sequence"
             raise Unsupported(f"output {quoted(declared.name)}, which is {found}, declared a {declared.form}")
         if isinstance(item, TensorSequence):
             for k, value in enumerate(item.items):
@@ -469,7 +485,7 @@ class _Import:
                 if value.name != part.name and part.name in self.builder.values:
                     raise Unsupported(f"{quoted(part.name)} as a name of a value")
                 self._tensor_output(part, value)
-        elif item is not None:
+        elif isinstance(item, Value):
             self._tensor_output(declared, item)
 
     def _tensor_output(self, declared: Declared, value: Value) -> None:

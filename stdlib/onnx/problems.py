@@ -38,6 +38,10 @@ class Hosted(Unknown):
         self.call = call
 
 
+class NotFixed(Exception):
+    """Why a graph of a node is not run as it is in each turn of a loop. Nobody sees it but the rule of that node."""
+
+
 class Unsupported(Exception):
     """A sentence about something that is valid and that the importer does not know yet. Collected over the whole model."""
 

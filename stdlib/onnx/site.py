@@ -26,7 +26,7 @@ from polyhedral import affine
 from polyhedral.expr import And, Compare, Cond, Expr, Int, Not, Or
 from stdlib.library import library
 from stdlib.onnx.model import Array, Attribute, Block, Node
-from stdlib.onnx.problems import Hosted, Refusal, Unknown, Unsupported, quoted
+from stdlib.onnx.problems import Hosted, NotFixed, Refusal, Unknown, Unsupported, quoted
 from stdlib.onnx.tensors import check_size
 from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.types import limits
@@ -61,7 +61,7 @@ KNOWN_ELEMENTS = 1 << 24
 
 Type: TypeAlias = tuple[DType, tuple[int, ...]]
 Argument: TypeAlias = "Value | tuple[Value, ...] | None"
-Item: TypeAlias = "Value | TensorSequence | Maps | None"
+Item: TypeAlias = "Value | TensorSequence | RowSequence | GrowingSequence | Maps | None"
 Result: TypeAlias = "Item | tuple[Item, ...]"
 Rule: TypeAlias = "Callable[[Site], Result]"
 
@@ -72,6 +72,20 @@ class TensorSequence:
 
     items: tuple[Value, ...]
     dtype: DType | None
+
+
+@dataclass(frozen=True, slots=True)
+class RowSequence:
+    """A sequence whose tensors are the rows of a value, one for each turn of a loop that has made it: how many may be a size."""
+
+    rows: Value
+
+
+@dataclass(frozen=True, slots=True)
+class GrowingSequence:
+    """A sequence that a turn of a loop is given, and what it has put at its end: of what was there before nothing is known."""
+
+    appended: tuple[Value, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +166,10 @@ def tensors_of(item: Item) -> tuple[Value, ...]:
             return ()
         case TensorSequence():
             return item.items
+        case RowSequence():
+            return (item.rows,)
+        case GrowingSequence():
+            return item.appended
         case Maps():
             return item.keys, item.values
         case Value():
@@ -385,7 +403,7 @@ class Site:
 
     def maybe(self, k: int) -> Value | None:
         item = self.item(k)
-        if isinstance(item, TensorSequence):
+        if isinstance(item, TensorSequence | RowSequence | GrowingSequence):
             raise self.wrong(f"input {k} is a sequence")
         if isinstance(item, Maps):
             raise self.wrong(f"input {k} is a map")
@@ -399,9 +417,24 @@ class Site:
     def sequence(self, k: int) -> TensorSequence:
         """Return argument `k`, which must be a sequence."""
         item = self.item(k)
+        if isinstance(item, GrowingSequence):
+            raise NotFixed(f"{self.node.op} reads a sequence that grows")
+        if isinstance(item, RowSequence):
+            return self.taken_apart(item)
         if not isinstance(item, TensorSequence):
             raise self.wrong(f"input {k} is no sequence")
         return item
+
+    def taken_apart(self, sequence: RowSequence) -> TensorSequence:
+        """Return a sequence with each of its tensors as a value of its own. Raises OpenSize where it is not known how many these are."""
+        rows = sequence.rows
+        count, *shape = rows.shape
+        if isinstance(count, Size):
+            raise OpenSize(count, why=f"node {quoted(self.node.label)} ({self.node.op}) takes a sequence apart")
+        parts = [
+            self.op("slice", rows, start=(k, *(0 for _ in shape)), step=(1,) * len(rows.shape), length=(1, *shape)) for k in range(count)
+        ]
+        return TensorSequence(tuple(self.view(part, shape) for part in parts), rows.dtype)
 
     def map(self, k: int) -> Maps:
         """Return argument `k`, which must be a map."""

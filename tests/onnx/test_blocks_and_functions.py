@@ -179,6 +179,33 @@ def test_loops_and_branches_nest_in_loops() -> None:
     compiled(made, *({"x": np.resize(x, (rows, 3)), "n": np.asarray(n)} for rows, n in ((2, 7), (3, 5), (1, 8), (4, 1))))
 
 
+def test_a_list_that_a_loop_appends_to_is_rows() -> None:
+    """As torch writes `ys.append(v)`: any number of turns takes no more code than one."""
+    inside = [
+        node("Add", ["v", "x"], ["u"]),
+        node("Tanh", ["u"], ["next"]),
+        node("SequenceInsert", ["s", "next"], ["s2"]),
+        node("Identity", ["on"], ["on2"]),
+    ]
+    lists = [helper.make_tensor_sequence_value_info(name, F, None) for name in ("s", "s2")]
+    turn = block(
+        inside,
+        [value("k", type=I), value("on", type=B), lists[0], untyped("v")],
+        [value("on2", type=B), lists[1], untyped("next")],
+    )
+    nodes = [
+        node("SequenceEmpty", [], ["none"]),
+        node("Loop", ["n", "", "none", "x"], ["all", "last"], body=turn),
+        node("ConcatFromSequence", ["all"], ["stacked"], axis=1, new_axis=1),
+        node("ConcatFromSequence", ["all"], ["joined"], axis=-1),
+        node("SequenceAt", ["all", "place"], ["one"]),
+        node("SequenceLength", ["all"], ["count"]),
+    ]
+    outputs = [untyped("last"), untyped("stacked"), untyped("joined"), untyped("one"), value("count", type=I)]
+    made = model(nodes, [value("x", 2, 3), value("n", type=I), value("place", type=I)], outputs)
+    compiled(made, *({"x": x, "n": np.asarray(n), "place": np.asarray(at)} for n, at in ((200, -1), (3, 2), (90, -90))))
+
+
 def test_a_scan_over_rows_of_any_number_runs_as_it_is() -> None:
     inside = [
         node("Add", ["s", "e"], ["t"]),

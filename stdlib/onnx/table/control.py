@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from codegen.dtypes import DTYPES
-from stdlib.onnx.bodies import NotFixed, Rows, Taken, Traced, check_carried, scalar, tensors, traced
-from stdlib.onnx.site import Item, Result, Site
+from stdlib.onnx.bodies import Rows, Taken, Traced, appended, carried_tensors, check_carried, scalar, tensors, traced
+from stdlib.onnx.problems import NotFixed
+from stdlib.onnx.site import GrowingSequence, Item, Result, RowSequence, Site
 from stdlib.onnx.table.entry import MICROSOFT, Entry, elsewhere
-from stdlib.onnx.table.moving import joined, slice_axis, transposed
+from stdlib.onnx.table.moving import axis_moved, joined, slice_axis
 from tensorlang.graph.nodes import Value
 from tensorlang.graph.shape_arithmetic import int_or_size
 
@@ -37,13 +38,13 @@ def _branches(n: Site, condition: Value) -> tuple[Item, ...]:
     made. Raises NotFixed where they do not give values of the same types."""
     truth = scalar(n, condition, "bool")
     one = n.constant(np.asarray(1, np.int64))
-    then = traced(n, "then_branch", Taken(), numbered=False)
+    then = traced(n, "then_branch", Taken())
     first = [then.returned(k) for k in range(len(then.found))]
     made = [n.result(value.dtype, (1, *value.shape)) for value in first]
     _, *rows = then.loop(Taken(limit=one, condition=truth), first, [n.result(DTYPES["i64"], ()), *made], [Rows(v) for v in made])
     kept = tuple(n.of_texts(n.view(row, value.shape), value) for row, value in zip(rows, first, strict=True))
     taken = Taken(kept, limit=one, condition=n.op("logical_not", truth))
-    other = traced(n, "else_branch", Taken(), numbered=False)
+    other = traced(n, "else_branch", Taken())
     second = [other.returned(k) for k in range(len(other.found))]
     check_carried(first, second)
     return _fixed(n, replace(other, given=(*other.given, *(n.result(v.dtype, v.shape) for v in kept))), taken, second)
@@ -87,11 +88,17 @@ def _compiled(n: Site) -> tuple[Item, ...] | None:
     starts = True if condition is None else n.builder.elements(condition.name)
     if starts is not None and (starts is not True and not bool(starts)):
         return None
-    taken = Taken(tensors(n.inputs[2:]), (), limit, None if starts is not None else condition)
-    turn = traced(n, "body", taken, numbered=True)
-    returned = [turn.returned(k) for k in range(len(turn.found))]
-    check_carried(taken.carried, returned[1:])
-    again, *results = returned
+    items = n.inputs[2:]
+    taken = Taken(carried_tensors(items), (), limit, None if starts is not None else condition)
+    turn = traced(n, "body", taken, carried=items)
+    again, *found = turn.found
+    handed, made = found[: len(items)], found[len(items) :]
+    grown = [k for k, item in enumerate(handed) if isinstance(item, GrowingSequence)]
+    carried = tensors([item for item in handed if not isinstance(item, GrowingSequence)])
+    check_carried(taken.carried, carried)
+    rows = (*tensors(made), *(appended(handed[k]) for k in grown))
+    places = (*range(len(items), len(found)), *grown)
+    again = turn.returned(0)
     held = turn.elements(again)
     if held is not None and not bool(held.reshape(-1)[0]):
         return None
@@ -103,18 +110,18 @@ def _compiled(n: Site) -> tuple[Item, ...] | None:
         return None
     if not ends and isinstance(most, int) and turn.is_short(most):
         return None
-    count, rows = len(taken.carried), results[len(taken.carried) :]
-    wanted = [k for k in range(len(rows)) if n.has_output(count + k)]
+    wanted = [k for k, place in enumerate(places) if n.has_output(place)]
+    outputs: list[Rows] = []
     if wanted:
-        turns = _turns(n, turn, replace(taken, asks=asks), again, results[:count]) if ends else _whole(n)
+        turns = _turns(n, turn, replace(taken, asks=asks), again, carried) if ends else _whole(n)
         taken, asks = replace(taken, limit=n.of_sizes(np.asarray(turns, object), DTYPES["i64"]), condition=None), False
-        made = [Rows(n.result(rows[k].dtype, (turns, *rows[k].shape))) for k in wanted]
-    else:
-        made = []
-    kept = [again] * asks + results[:count] + [rows[k] for k in wanted]
-    found = _fixed(n, turn, replace(taken, asks=asks), kept, made)
-    table = dict(zip(wanted, found[count:], strict=True))
-    return (*found[:count], *(table.get(k) for k in range(len(rows))))
+        outputs = [Rows(n.result(rows[k].dtype, (turns, *rows[k].shape))) for k in wanted]
+    results = iter(_fixed(n, turn, replace(taken, asks=asks), [*([again] * asks), *carried, *(rows[k] for k in wanted)], outputs))
+    kept = {k: next(results) for k in range(len(items)) if k not in grown}
+    kept |= {
+        places[k]: RowSequence(value) if places[k] in grown else value for k, value in zip(wanted, tensors(list(results)), strict=True)
+    }
+    return tuple(kept.get(place) for place in range(len(found)))
 
 
 def _whole(n: Site) -> Any:
@@ -199,7 +206,7 @@ def _scan_compiled(n: Site, values: tuple[Value, ...], which: str) -> tuple[Item
     shape = _scan_shape(n, values)
     sources = [Rows(_first(n, v, axis), bool(back)) for v, axis, back in zip(shape.sources, shape.axes, shape.backwards, strict=True)]
     taken = Taken(shape.carried, tuple(sources))
-    turn = traced(n, "body", taken, numbered=False, which=which)
+    turn = traced(n, "body", taken, which)
     returned = [turn.returned(k) for k in range(len(turn.found))]
     check_carried(taken.carried, returned)
     if isinstance(shape.length, int) and turn.is_short(shape.length):
@@ -209,19 +216,12 @@ def _scan_compiled(n: Site, values: tuple[Value, ...], which: str) -> tuple[Item
         Rows(n.result(v.dtype, (shape.length, *v.shape)), bool(back)) for v, back in zip(returned[count:], shape.out_backwards, strict=True)
     ]
     found = _fixed(n, turn, taken, returned, made)
-    rows = [_moved(n, v, 0, axis) for v, axis in zip(tensors(found[count:]), shape.out_axes, strict=True)]
+    rows = [axis_moved(n, v, 0, axis) for v, axis in zip(tensors(found[count:]), shape.out_axes, strict=True)]
     return (*found[:count], *rows)
 
 
 def _first(n: Site, x: Value, axis: int) -> Value:
-    return _moved(n, x, axis, 0)
-
-
-def _moved(n: Site, x: Value, axis: int, to: int) -> Value:
-    """Return a value with an axis in another place."""
-    order = [k for k in range(len(x.shape)) if k != axis]
-    order.insert(n.axis_of(to, len(x.shape)), axis)
-    return transposed(n, x, tuple(order))
+    return axis_moved(n, x, axis, 0)
 
 
 @dataclass(frozen=True, slots=True)

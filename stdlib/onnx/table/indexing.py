@@ -22,7 +22,11 @@ LONG_ROW = 1_500
 
 def gather(n: Site) -> Value:
     x, ids = n.arg(0), n.arg(1)
-    axis = n.axis("axis", 0, len(x.shape))
+    return gathered(n, x, ids, n.axis("axis", 0, len(x.shape)))
+
+
+def gathered(n: Site, x: Value, ids: Value, axis: int) -> Value:
+    """Return the slices of `x` at the places along an axis that indices name."""
     return n.op("gather", x, _checked(n, ids, x.shape[axis]), axis=axis)
 
 

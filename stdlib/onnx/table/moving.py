@@ -90,6 +90,13 @@ def transposed(n: Site, x: Value, perm: tuple[int, ...]) -> Value:
     return n.op("transpose", x, perm=perm)
 
 
+def axis_moved(n: Site, x: Value, axis: int, to: int) -> Value:
+    """Return a value with an axis in another place."""
+    order = [k for k in range(len(x.shape)) if k != axis]
+    order.insert(n.axis_of(to, len(x.shape)), axis)
+    return transposed(n, x, tuple(order))
+
+
 MOST_JOINED = 64
 """Values that one kernel puts side by side: a program has a piece for each, and what is asked of pieces is asked of pairs of them."""
 

@@ -6,10 +6,11 @@ from itertools import accumulate
 
 import numpy as np
 
-from codegen.dtypes import DType
-from stdlib.onnx.site import Item, Result, Site, TensorSequence
+from codegen.dtypes import DTYPES, DType
+from stdlib.onnx.site import GrowingSequence, Item, Result, RowSequence, Site, TensorSequence
 from stdlib.onnx.table.entry import Entry
-from stdlib.onnx.table.moving import joined, slice_axis
+from stdlib.onnx.table.indexing import gathered
+from stdlib.onnx.table.moving import axis_moved, joined, slice_axis
 from stdlib.onnx.tensors import STRING, TEXT, element_type
 from tensorlang.graph.nodes import Value
 
@@ -41,6 +42,9 @@ def _position(n: Site, k: int, count: int) -> int | None:
 
 
 def at(n: Site) -> Result:
+    found = n.item(0)
+    if isinstance(found, RowSequence):
+        return gathered(n, found.rows, n.arg(1), 0)
     items = n.sequence(0).items
     position = _position(n, 1, len(items))
     if position is None:
@@ -49,6 +53,9 @@ def at(n: Site) -> Result:
 
 
 def insert(n: Site) -> Result:
+    growing = n.item(0)
+    if isinstance(growing, GrowingSequence) and n.maybe(2) is None:
+        return GrowingSequence((*growing.appended, n.arg(1)))
     found = n.sequence(0)
     items = found.items
     given = n.constant_ints(2)
@@ -67,6 +74,9 @@ def erase(n: Site) -> Result:
 
 
 def length(n: Site) -> Result:
+    found = n.item(0)
+    if isinstance(found, RowSequence):
+        return n.of_sizes(np.asarray(found.rows.shape[0], object), DTYPES["i64"])
     return n.constant(np.asarray(len(n.sequence(0).items), np.int64))
 
 
@@ -90,6 +100,9 @@ def split(n: Site) -> Result:
 
 
 def concat(n: Site) -> Result:
+    found = n.item(0)
+    if isinstance(found, RowSequence):
+        return _of_rows(n, found.rows)
     items = n.sequence(0).items
     if not items:
         raise n.wrong("there is nothing in the sequence")
@@ -101,14 +114,24 @@ def concat(n: Site) -> Result:
     return joined(n, items, axis)
 
 
+def _of_rows(n: Site, rows: Value) -> Value:
+    """Return the rows of a value as the tensors of a sequence that is put together."""
+    new = n.flag("new_axis")
+    axis = n.axis_of(n.integer("axis", 0), len(rows.shape) - 1 + new)
+    moved = axis_moved(n, rows, 0, axis)
+    shape = moved.shape
+    return moved if new else n.view(moved, (*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :]))
+
+
 def mapped(n: Site) -> Result:
     """The body runs on the tensors of each place, those of inputs that are no sequences every time."""
+    given_sequences = [n.sequence(k) if isinstance(item, RowSequence) else item for k, item in enumerate(n.inputs)]
     count = len(n.sequence(0).items)
-    if any(isinstance(item, TensorSequence) and len(item.items) != count for item in n.inputs):
+    if any(isinstance(item, TensorSequence) and len(item.items) != count for item in given_sequences):
         raise n.wrong("the sequences have different lengths")
     rows = []
     for k in range(count):
-        given: list[Item] = [item.items[k] if isinstance(item, TensorSequence) else item for item in n.inputs]
+        given: list[Item] = [item.items[k] if isinstance(item, TensorSequence) else item for item in given_sequences]
         rows.append(n.run("body", given, f" {k}"))
     if not rows:
         return tuple(TensorSequence((), None) for _ in n.node.outputs)

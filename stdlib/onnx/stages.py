@@ -69,6 +69,13 @@ def data_dependent(
     return DataDependent(*unknown.values(), wanted=tuple(wanted), inputs=tuple(inputs), stage=stage, carried=carried, calls=held)
 
 
+def is_of_small_inputs(builder: Builder, value: str) -> bool:
+    """Tell whether a value is computed of small inputs alone, whose elements a model is compiled for."""
+    makers = {v: k for k, node in enumerate(builder.nodes) for v in writes(node)}
+    roots = set(_read(builder.nodes, _above(builder.nodes, makers, value), value)) - makers.keys() - builder.constants.keys()
+    return all(_is_small(builder.values[v]) for v in roots)
+
+
 def _is_small(value: Value) -> bool:
     return len(value.shape) <= 1 and prod(value.shape) <= SMALL_INPUT
 

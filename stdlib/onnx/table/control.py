@@ -15,8 +15,9 @@ import numpy as np
 
 from codegen.dtypes import DTYPES
 from stdlib.onnx.bodies import Rows, Taken, Traced, appended, carried_tensors, check_carried, scalar, tensors, traced
-from stdlib.onnx.problems import NotFixed
+from stdlib.onnx.problems import NotFixed, Refusal, Unsupported
 from stdlib.onnx.site import GrowingSequence, Item, Result, RowSequence, Site
+from stdlib.onnx.stages import is_of_small_inputs
 from stdlib.onnx.table.entry import MICROSOFT, Entry, elsewhere
 from stdlib.onnx.table.moving import axis_moved, joined, slice_axis
 from tensorlang.graph.nodes import Value
@@ -27,15 +28,20 @@ MOST_TURNS = 1 << 32
 
 
 def if_(n: Site) -> Result:
-    condition = n.arg(0)
-    if n.is_traced and n.builder.elements(condition.name) is None:
-        return _branches(n, condition)
+    condition, start = n.arg(0), len(n.builder.nodes)
+    if n.builder.elements(condition.name) is None and (n.is_traced or not is_of_small_inputs(n.builder, condition.name)):
+        try:
+            return _branches(n, condition)
+        except (NotFixed, Refusal, Unsupported):
+            if n.is_traced:
+                raise
+            n.builder.cut(start)
     return n.run("then_branch" if _truth(n, condition) else "else_branch", ())
 
 
 def _branches(n: Site, condition: Value) -> tuple[Item, ...]:
-    """Return what one of two branches gives, inside of a loop: each is a loop of one turn at most, and the second keeps what the first has
-    made. Raises NotFixed where they do not give values of the same types."""
+    """Return what one of two branches gives: each is a loop of one turn at most, and the second keeps what the first has made. Raises
+    NotFixed where they do not give values of the same types."""
     truth = scalar(n, condition, "bool")
     one = n.constant(np.asarray(1, np.int64))
     then = traced(n, "then_branch", Taken())

@@ -18,7 +18,7 @@ from tensorlang.tensor.interp import interpret
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.printer import show
 from tensorlang.tensor.prove import prove
-from tensorlang.tensor.walk import caller_shape, tensor_table
+from tensorlang.tensor.walk import caller_shape, nodes, tensor_table
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 STEP = 1e-6
@@ -193,6 +193,35 @@ CASES = {
 def test_derivatives_are_those_that_differences_show(case: str) -> None:
     text, sizes = CASES[case]
     check(text, sizes, **({"ids": np.array([2, 0, 2])} if "ids" in text else {}))
+
+
+CHAIN = """
+fn bent(x) = if x < 1 then x * (1 + x * (0.5 - x * (0.25 + x * (0.125 - x * 0.0625)))) else log(x) * sqrt(x) + 1.15
+fn twice(x) = bent(bent(x) + x * bent(x))
+fn chain(x) = bent(twice(x) * 0.5)
+"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "op f(x: f64[N]) -> (y: f64[N]) { y[i] = chain(x[i]) * x[i] }",
+        "op f(x: f64[N], w: f64[N]) -> (y: f64) { y = sum(i) chain(x[i] * w[i]) * w[i] }",
+        "op f(x: f64[N]) -> (y: f64[N]) { y[i] = chain(sum(j) x[j] * x[i]) * x[i] }",
+        "op f(x: f64[N]) -> (y: f64[N]) { y[i] = let c = chain(x[i]) in c * (if i >= 1 then x[i - 1] * c else c) + c * (sum(j) x[j] * c) }",
+    ],
+)
+def test_derivatives_of_functions_of_functions_grow_with_them_and_not_with_the_ways_through_them(text: str) -> None:
+    check(CHAIN + text, {"N": 3})
+    definitions = reversed_program(program(CHAIN + text)).definitions
+    assert sum(1 for d in definitions for p in d.pieces for _ in nodes(p.value)) < 2500
+
+
+def test_a_side_that_is_not_taken_adds_nothing_though_its_derivative_is_infinite() -> None:
+    forward = program(CHAIN + "op f(x: f64[N]) -> (y: f64[N]) { y[i] = if x[i] > 0 then sqrt(x[i]) * chain(x[i]) else x[i] }")
+    out = interpret(reversed_program(forward), {"N": 3}, {"x": np.array([0.0, -1.0, 2.0]), "d_y": np.ones(3)})
+    assert out["d_x"][:2].tolist() == [1, 1]
+    assert np.isfinite(out["d_x"]).all()
 
 
 def test_what_data_name_is_added_where_they_name_it() -> None:

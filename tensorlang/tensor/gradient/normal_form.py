@@ -7,7 +7,8 @@
 
 A sum stays where it is added, subtracted, negated, or multiplied with what does not vary: its derivative never asks for its value. Of what
 is left no value of a reduction is computed twice. Reducers whose components are added one by one, such as `mean`, become sums; other
-reducers that choose none of their terms, such as `prod`, become recurrences, whose derivatives are recurrences again.
+reducers that choose none of their terms, such as `prod`, become recurrences, whose derivatives are recurrences again. Names of values are written
+out but where that would make an expression large: `terms` go through such a `let` once, whatever its name is used for.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from polyhedral.expr import TRUE, Cond
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.diagnostics import CompileError, Span, error
+from tensorlang.tensor.depth import LARGE
 from tensorlang.tensor.facts import facts, negative_facts
 from tensorlang.tensor.gradient.algebra import conjunction, sum_reducer
 from tensorlang.tensor.idioms import redefined
@@ -49,11 +51,13 @@ from tensorlang.tensor.walk import (
     Fresh,
     fresh_for,
     map_children,
+    nodes,
     reduces,
     refresh,
     substitute,
     substitute_names,
     tensor_names,
+    value_names,
 )
 
 IsActive = Callable[[Expr], bool]
@@ -115,7 +119,7 @@ class _Outlining:
         definition = self.definition
         match definition.pieces:
             case (Piece(Reduce() as e, guard),) if guard == TRUE and len(definition.tensors) == len(e.reducer.dtypes):
-                return replace(definition, pieces=(replace(definition.pieces[0], value=without_lets(e)),))
+                return replace(definition, pieces=(replace(definition.pieces[0], value=with_large_lets(e)),))
         pieces = tuple(replace(p, value=self.linear(p.value, p.guard)) for p in definition.pieces)
         return replace(definition, pieces=pieces)
 
@@ -123,7 +127,7 @@ class _Outlining:
         """Return `e`, which is added to its definition."""
         match e:
             case Reduce() if e.reducer.kind == "sum" or _adds(e.reducer):
-                return without_lets(e) if e.reducer.kind == "sum" else self.outlined(e, guard)
+                return with_large_lets(e) if e.reducer.kind == "sum" else self.outlined(e, guard)
             case Binary("+" | "-", lhs, rhs):
                 return replace(e, lhs=self.linear(lhs, guard), rhs=self.linear(rhs, guard))
             case Binary("*", lhs, rhs) if not self.is_active(rhs):
@@ -142,7 +146,8 @@ class _Outlining:
             case TupleOf(items):
                 return replace(e, items=tuple(self.linear(i, guard) for i in items))
             case Let():
-                return self.linear(self.opened(e, guard), guard)
+                kept = self.kept(e, guard)
+                return self.linear(self.opened(e, guard), guard) if kept is None else kept
             case _:
                 return self.value(e, guard)
 
@@ -154,12 +159,20 @@ class _Outlining:
             case Project(Reduce() as of, position):
                 return self.component(of, position, guard)
             case Let():
-                return self.value(self.opened(e, guard), guard)
+                kept = self.kept(e, guard)
+                return self.value(self.opened(e, guard), guard) if kept is None else kept
             case Select(cond, then, orelse):
                 yes, no = affine.conj(guard, facts(cond)), affine.conj(guard, negative_facts(cond))
                 return replace(e, cond=self.value(cond, guard), then=self.value(then, yes), orelse=self.value(orelse, no))
             case _:
                 return map_children(lambda c: self.value(c, guard), e)
+
+    def kept(self, e: Let, guard: Cond) -> Let | None:
+        """Return `e` with what it reduces outlined where it is to keep its name; None where its value is to stand in the name's places."""
+        if isinstance(e.value, Reduce):
+            return None
+        bound = self.value(e.value, guard)
+        return replace(e, value=bound, body=self.value(e.body, guard)) if _keeps_its_name(e, bound) else None
 
     def opened(self, e: Let, guard: Cond) -> Expr:
         """Return the body of `e` with its value in place of its name."""
@@ -186,7 +199,7 @@ class _Outlining:
                 return _elements(made, definition.axes)
         stem = f"{like.name}_{e.reducer.name}"
         tensors = tuple(Tensor(self.fresh(stem), dtype, like.shape, span=e.span) for dtype in e.reducer.dtypes)
-        pieces = [Piece(without_lets(e), guard, span=e.span)]
+        pieces = [Piece(with_large_lets(e), guard, span=e.span)]
         if guard != TRUE:
             start = e.reducer.identity or tuple(Const(dtype.zero, dtype) for dtype in e.reducer.dtypes)
             pieces.append(Piece(start[0] if len(start) == 1 else TupleOf(start), affine.negate(guard), otherwise=True, span=e.span))
@@ -325,6 +338,30 @@ def without_lets(e: Expr) -> Expr:
             return without_lets(items[position])
         case _:
             return map_children(without_lets, e)
+
+
+def with_large_lets(e: Expr) -> Expr:
+    """Return `e` with values in place of the names that stand for small ones: what is written out in each place grows with every name
+    that is made of others."""
+    match e:
+        case Let(name, value, body):
+            bound = with_large_lets(value)
+            if _keeps_its_name(e, bound):
+                return replace(e, value=bound, body=with_large_lets(body))
+            return with_large_lets(substitute_names(body, {name: bound}))
+        case Project(TupleOf(items), position):
+            return with_large_lets(items[position])
+        case _:
+            return map_children(with_large_lets, e)
+
+
+def _keeps_its_name(e: Let, value: Expr) -> bool:
+    """Tell whether the name of `value` stays, large as that is in all its places: a number that no reduction and no index in the body of
+    `e` mentions."""
+    uses = sum(1 for n in nodes(e.body) if n == Name(e.name))
+    if isinstance(value, TupleOf) or uses < 2 or uses * sum(1 for _ in nodes(value)) < LARGE:
+        return False
+    return not any(isinstance(n, Reduce | Read | Project) and e.name in value_names(n) for n in nodes(e.body))
 
 
 def has_reduction(e: Expr) -> bool:

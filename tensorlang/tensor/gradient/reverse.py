@@ -42,7 +42,7 @@ from tensorlang.tensor.nodes import (
 from tensorlang.tensor.renaming import rename_program
 from tensorlang.tensor.types import types_of
 from tensorlang.tensor.verify import verify
-from tensorlang.tensor.walk import Fresh, children, definers, fresh_for, rename_binders, tensor_names, tensor_table
+from tensorlang.tensor.walk import Fresh, bound_names, children, definers, fresh_for, refresh, rename_binders, tensor_names, tensor_table
 
 
 def gradient(program: Program, by: Sequence[str], names: Mapping[str, str], name: str) -> Program:
@@ -312,6 +312,7 @@ class _Reversal:
         value: Expr = number(0, dtype)
         for part in (*parts, *sums):
             value = total(value, part)
+        value = self.with_own_names(value)
         out = replace(tensor, name=self.derivatives[name], declared_range=None, dtype=tensor.dtype if name in self.by else dtype)
         if name not in self.by:
             out = replace(out, grouping=())
@@ -320,8 +321,13 @@ class _Reversal:
     def apart(self, name: str, k: int, axes: tuple[str, ...], tensor: Tensor, e: Expr, dtype: DType) -> Expr:
         """Return an element of a tensor of its own that holds one of several sums."""
         own = Tensor(self.fresh(f"{self.derivatives[name]}_{k}"), dtype, tensor.shape)
-        self.extra.append(Definition((own,), axes, (Piece(e),)))
+        self.extra.append(Definition((own,), axes, (Piece(self.with_own_names(e)),)))
         return Read(own.name, tuple(map(AffineName, axes)))
+
+    def with_own_names(self, e: Expr) -> Expr:
+        """Return `e`, of which parts are equal, with another name for each value and index that it binds."""
+        bound = list(bound_names(e))
+        return refresh(e, self.fresh) if len(set(bound)) < len(bound) else e
 
     def with_derivatives(self) -> Program:
         """Return the program with the derivatives declared, for their types."""

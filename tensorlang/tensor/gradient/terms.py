@@ -17,9 +17,10 @@ from codegen.dtypes import DType
 from polyhedral import affine
 from polyhedral.expr import TRUE, Cond
 from polyhedral.expr import Name as AffineName
+from tensorlang.tensor.depth import is_deep, is_large
 from tensorlang.tensor.gradient import functions
-from tensorlang.tensor.gradient.algebra import chosen, equal, negative, number, product, quotient
-from tensorlang.tensor.gradient.normal_form import not_differentiable
+from tensorlang.tensor.gradient.algebra import chosen, equal, negative, number, product, quotient, total
+from tensorlang.tensor.gradient.normal_form import not_differentiable, without_lets
 from tensorlang.tensor.nodes import (
     Binary,
     Binder,
@@ -42,7 +43,7 @@ from tensorlang.tensor.nodes import (
     Unary,
 )
 from tensorlang.tensor.types import Types, scalar_dtype
-from tensorlang.tensor.walk import rename_binders, substitute, tensor_names
+from tensorlang.tensor.walk import children, nodes, reduces, rename_binders, substitute, tensor_names, value_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +85,12 @@ class Reverse:
     active: frozenset[str]
     whole: Mapping[Expr, Expr]
     variable: Callable[[str], str]
+    lets: frozenset[str] | None = None
+    """The names of values that depend on `active`; None in an expression so small that `terms` may be as many as there are ways to a read.
+    In any other they are one for each element that is read."""
 
     def is_active(self, e: Expr) -> bool:
-        return not tensor_names(e).isdisjoint(self.active)
+        return not tensor_names(e).isdisjoint(self.active) or not value_names(e).isdisjoint(self.lets or ())
 
     def known(self, e: Expr) -> Expr:
         """Return `e` as what holds it, where something does."""
@@ -95,6 +99,11 @@ class Reverse:
     def terms(self, e: Expr, by: Expr, around: Around) -> Iterator[Term]:
         """Yield what the reads of `e` add, where `by` is the derivative by `e`."""
         if not self.is_active(e):
+            return
+        if self.lets is None and is_large(e, children) and not any(isinstance(n, Reduce | Holds) for n in nodes(e)):
+            self = replace(self, lets=frozenset())
+        if self.lets is not None and is_deep(by, children):
+            yield from self.named(e, by, around)
             return
         match e:
             case Read(tensor, index):
@@ -106,6 +115,8 @@ class Reverse:
                 yield from self.terms(value, product(by, functions.absolute(value, self.dtype(value))), around)
             case Binary(op, lhs, rhs):
                 yield from self.binary(e, op, lhs, rhs, by, around)
+            case Select(cond, then, orelse) if self.lets is not None:
+                yield from self.sides(cond, then, orelse, by, around)
             case Select(cond, then, orelse):
                 yield from self.terms(then, by, around.under(cond, True))
                 yield from self.terms(orelse, by, around.under(cond, False))
@@ -120,8 +131,45 @@ class Reverse:
                 yield from self.sum(e, by, around)
             case Compare() | Holds() | IndexValue() | Const():
                 return
-            case Let() | Name() | Project() | TupleOf():
+            case Let() if any(reduces(e)):
+                yield from self.terms(without_lets(e), by, around)
+            case Let():
+                yield from self.let(e, by, around)
+            case Name(name):
+                yield Term(name, (), around.variables, around.where, around.tests, by)
+            case Project() | TupleOf():
                 raise not_differentiable("this expression", "it is a tuple, or names one", e.span)
+
+    def let(self, e: Let, by: Expr, around: Around) -> Iterator[Term]:
+        """Yield what each element that a `let` reads adds: the derivative by its value is a number of its own, of which those by what the
+        value is made of are products."""
+        of_value, lets = self.dtype(e.value), self.lets or frozenset()
+        inside = replace(self, lets=lets | {e.name} if self.is_active(e.value) else lets, types=self.types.bind([e.name], [of_value]))
+        found = _collected(inside.terms(e.body, by, around))
+        own = found.pop((e.name, ()), None)
+        if own is not None:
+            slope = self.variable(f"d_{e.name}")
+            further = replace(self, lets=lets, types=self.types.bind([slope], [of_value]))
+            for place, value in _collected(further.terms(e.value, Name(slope), around)).items():
+                named = Let(slope, own, value)
+                found[place] = total(found[place], named) if place in found else named
+        for (tensor, index), value in found.items():
+            yield Term(tensor, index, around.variables, around.where, around.tests, Let(e.name, e.value, value))
+
+    def named(self, e: Expr, by: Expr, around: Around) -> Iterator[Term]:
+        """Yield what reads add, where the derivative by `e` gets a name."""
+        slope = self.variable("d")
+        inside = replace(self, types=self.types.bind([slope], [self.dtype(e)]))
+        for (tensor, index), value in _collected(inside.terms(e, Name(slope), around)).items():
+            yield Term(tensor, index, around.variables, around.where, around.tests, Let(slope, by, value))
+
+    def sides(self, cond: Expr, then: Expr, orelse: Expr, by: Expr, around: Around) -> Iterator[Term]:
+        """Yield what each element that a choice reads adds."""
+        zero = number(0, self.dtype(then))
+        yes, no = (_collected(self.terms(side, by, around)) for side in (then, orelse))
+        for tensor, index in {**yes, **no}:
+            value = chosen(cond, yes.get((tensor, index), zero), no.get((tensor, index), zero))
+            yield Term(tensor, index, around.variables, around.where, around.tests, value)
 
     def dtype(self, e: Expr) -> DType:
         return scalar_dtype(e, self.types)
@@ -195,6 +243,15 @@ class Reverse:
             if start is not None:
                 tests = (*around.tests, *map(equal, e.init or (), results))
                 yield from self.terms(start, slope, replace(around, tests=tests))
+
+
+def _collected(terms: Iterator[Term]) -> dict[tuple[str, tuple[Slot, ...]], Expr]:
+    """Return what terms that stand under the same conditions add to each place."""
+    found: dict[tuple[str, tuple[Slot, ...]], Expr] = {}
+    for term in terms:
+        place = term.tensor, term.index
+        found[place] = total(found[place], term.value) if place in found else term.value
+    return found
 
 
 def equal_terms(e: Reduce, results: tuple[Expr, ...], dtype: DType) -> tuple[Expr, Expr]:

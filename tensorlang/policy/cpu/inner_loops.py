@@ -339,20 +339,20 @@ class _Cost:
         """Return what a piece takes; its elements are one along an axis that its guard has an equation for."""
         pinned = {a for a in self.definition.axes if _pins(piece.guard, a)}
         found = list(reduces(piece.value))
-        inside = {id(n) for r in found for b in r.body for n in nodes(b)}
+        inside = {id(n) for r in found for n in _of_a_term(r)}
         value = self._work([n for n in nodes(piece.value) if id(n) not in inside and not isinstance(n, Reduce)])
         elements = prod(self.sizes[a] for a in self.definition.axes if a not in pinned)
         phases = {a: m.divisor for m in _remainders(piece.guard) for a in affine.name_set(m)}
         return _Piece(elements, value, tuple(map(self._sum, found)), phases)
 
     def _sum(self, reduce: Reduce) -> _Sum:
-        work = self._work([n for b in reduce.body for n in nodes(b)])
+        work = self._work(_of_a_term(reduce), conditional=reduce.filter is not None)
         fused = reduce.reducer.kind == "sum" and isinstance(reduce.body[0], Binary) and reduce.body[0].op == "*"
         work = replace(work, operations=work.operations + (not fused), accumulators=len(reduce.reducer.dtypes))
         return _Sum(tuple(b.name for b in reduce.binders), prod(self.sizes[b.name] for b in reduce.binders), work)
 
-    def _work(self, found: Sequence[Expr]) -> _Work:
-        operations = 0
+    def _work(self, found: Sequence[Expr], *, conditional: bool = False) -> _Work:
+        operations = int(conditional)
         for n in found:
             match n:
                 case Binary("/" | "%" | "//") | Call():
@@ -361,7 +361,7 @@ class _Cost:
                     operations += 1
                 case _:
                     pass
-        guarded = {r for n in found if isinstance(n, Select) for r in reads(n)}
+        guarded = {r for n in found if conditional or isinstance(n, Select) for r in reads(n)}
         distinct = dict.fromkeys(n for n in found if isinstance(n, Read))
         return _Work(tuple(self._element(n, guarded=n in guarded) for n in distinct), operations)
 
@@ -474,6 +474,11 @@ class _Cost:
         once = {r.index for p in self.definition.pieces for r in reads(p.value) if r.tensor == tensor} == {index}
         uses = prod(self.sizes[a] for a in self.definition.axes if a not in element.names)
         return plain and once and tensor not in made and tensor not in self.d.layouts and uses >= USES_OF_A_COPY
+
+
+def _of_a_term(reduce: Reduce) -> list[Expr]:
+    """Return what is computed for each term of a reduction, and to tell whether there is one."""
+    return [n for e in (*reduce.body, *([reduce.filter] if reduce.filter is not None else ())) for n in nodes(e)]
 
 
 def _covered(extent: float, step: int) -> float:

@@ -225,3 +225,17 @@ def test_groups_of_one_shape_share_one_program() -> None:
     made = [n for n in fuse(g).nodes if isinstance(n, Kernel)]
     assert len(made) == 3 and len({id(n.program) for n in made}) == 1
     check(g, [[n.name for n in nodes[k : k + LARGEST_GROUP]] for k in range(0, len(nodes), LARGEST_GROUP)], v0=random(4))
+
+
+@pytest.mark.parametrize(("rows", "expected"), [(1, [["mul u", "matmul y"]]), (2, [["mul u"], ["matmul y"]])])
+def test_arithmetic_on_a_matrix_joins_its_product_with_a_vector_where_no_element_is_used_again(
+    rows: int, expected: list[list[str]]
+) -> None:
+    nodes = [kernel(binary("*", 3, 5), "w s", "u"), kernel(matmul(rows, 5, 3), "x u", "y")]
+    shapes = {"x": (rows, 3), "w": (3, 5), "s": (3, 5)}
+    check(graph(shapes, nodes, ["y"]), expected, **{k: random(*s, seed=i) for i, (k, s) in enumerate(shapes.items())})
+
+
+def test_a_vector_that_every_column_reads_stays_outside_of_its_product() -> None:
+    nodes = [kernel(unary("relu", 1, 3), "x", "u"), kernel(matmul(1, 5, 3), "u w", "y")]
+    check(graph({"x": (1, 3), "w": (3, 5)}, nodes, ["y"]), [["relu u"], ["matmul y"]], x=random(1, 3), w=random(3, 5))

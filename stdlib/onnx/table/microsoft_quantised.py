@@ -158,8 +158,12 @@ def matmul_bits(n: Site) -> Value:
             found = n.view(_numbers(n, zeros, bits, columns * width), (columns, width))
             zero = n.view(slice_axis(n, found, 1, 0, blocks), (columns, blocks, 1))
         matrix = n.op("dequantise", elements, scale, zero)
-    matrix = slice_axis(n, n.view(matrix, (columns, blocks * size)), 1, 0, rows)
-    y = n.op("gemm_nt", n.view(a, (prod(a.shape[:-1]), rows)), matrix, n.maybe(5) and n.view(n.arg(5), (1, columns)))
+    bias, count = n.maybe(5) and n.view(n.arg(5), (1, columns)), prod(a.shape[:-1])
+    if blocks * size == rows:
+        y = n.op("gemm_nt_blocks", n.view(a, (count, blocks, size)), matrix, bias)
+    else:
+        whole = slice_axis(n, n.view(matrix, (columns, blocks * size)), 1, 0, rows)
+        y = n.op("gemm_nt", n.view(a, (count, rows)), whole, bias)
     return n.view(y, (*a.shape[:-1], columns))
 
 

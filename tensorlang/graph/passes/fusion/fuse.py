@@ -12,7 +12,8 @@ A group is at most one anchor (a program that reduces: contraction, convolution,
                A transpose after it that leaves the last axis where it is joins a contraction, too.
     prologue   pointwise kernels all of whose readers are in one group, when reading them again costs less than storing them:
                  before pointwise readers      anything read in place; movements; cheap programs
-                 before a contraction          transposes alone: arithmetic would be repeated for every use of the element
+                 before a contraction          transposes; arithmetic where each element is multiplied once, as a matrix by a vector:
+                                               it would be repeated for every use of the element
                  before any other reduction    movements and cheap programs
 
 A value that is read outside its group, or returned by the graph, is materialised. Views stay nodes of their own: they cost nothing.
@@ -26,6 +27,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+from polyhedral import affine
+from polyhedral.expr import Int, Name
 from tensorlang.graph.compose import composed
 from tensorlang.graph.edit import consumers, members, rebuilt
 from tensorlang.graph.nodes import Graph, Kernel, Node
@@ -42,6 +45,7 @@ from tensorlang.graph.programs import (
     single_value,
 )
 from tensorlang.graph.sizes import sample_of
+from tensorlang.tensor import walk
 from tensorlang.tensor.nodes import Binary, Call, Dynamic, Program, Read, Select, Unary
 
 LARGEST_GROUP = 24
@@ -93,6 +97,8 @@ class Kind:
     contraction: bool
     movement: bool
     transpose: bool
+    elementary: bool
+    """Whether it is arithmetic on elements, chooses none, and takes few operations."""
     operations: int
     in_place: frozenset[str] = field(default_factory=frozenset)
 
@@ -108,13 +114,16 @@ def kind_of(program: Program) -> Kind:
     pointwise = fusible and is_pointwise(program) and is_single(program)
     indices = [slot for e in expressions(program) if isinstance(e, Read) for slot in e.index]
     movement = pointwise and isinstance(value, Read) and not any(isinstance(slot, Dynamic) for slot in indices)
+    operations = sum(_cost(e) for e in expressions(program))
+    chooses = any(isinstance(e, Select) for e in expressions(program))
     return Kind(
         anchor=fusible and reduces(program),
         pointwise=pointwise,
         contraction=fusible and is_contraction(program),
         movement=movement,
         transpose=permutation(program) is not None,
-        operations=sum(_cost(e) for e in expressions(program)),
+        elementary=pointwise and not movement and not chooses and operations <= CHEAP_OPERATIONS,
+        operations=operations,
         in_place=frozenset(p.name for p in program.params if p.declared_range is None and reads_in_place(program, p.name))
         if pointwise
         else frozenset(),
@@ -256,6 +265,22 @@ def _is_checked(reader: Kernel, value: str) -> bool:
     return any(p.declared_range is not None for p, v in zip(reader.program.params, reader.inputs, strict=True) if v == value)
 
 
+def _is_multiplied_once(reader: Kernel, value: str) -> bool:
+    """Tell whether each element of `value` is read for one term of one element of a contraction."""
+    if not is_single(reader.program):
+        return False
+    [definition] = reader.program.definitions
+    [piece] = definition.pieces
+    params = {p.name for p, v in zip(reader.program.params, reader.inputs, strict=True) if v == value}
+    found = [e for e in expressions(reader.program) if isinstance(e, Read) and e.tensor in params]
+    extents = dict(zip(definition.axes, map(affine.constant, definition.tensors[0].shape), strict=True))
+    extents |= {b.name: b.extent for reduce in walk.reduces(piece.value) for b in reduce.binders}
+    if len(found) != 1 or not all(isinstance(slot, Name | Int) for slot in found[0].index):
+        return False
+    names = walk.index_names(found[0])
+    return all(extent == 1 for name, extent in extents.items() if name not in names)
+
+
 def _suits(facts: _Facts, node: Kernel, reader: Kernel) -> bool:
     """Tell whether `reader` may compute the elements of `node` where it reads them."""
     kind, wanted = facts.kind[node.name], facts.kind[reader.name]
@@ -263,7 +288,7 @@ def _suits(facts: _Facts, node: Kernel, reader: Kernel) -> bool:
     if node.program.mode != reader.program.mode or _chosen_by_data(reader, value) or _is_checked(reader, value):
         return False
     if wanted.contraction:
-        return kind.transpose
+        return kind.transpose or (kind.elementary and _is_multiplied_once(reader, value))
     if wanted.anchor:
         return kind.cheap
     if not wanted.pointwise:

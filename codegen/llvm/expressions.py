@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import assert_never
+from typing import Literal as Word
+from typing import NamedTuple, assert_never
 
 from codegen.dtypes import DType, bf16, bool_, f32, i64
 from codegen.llvm import arithmetic, convert, dot, math, memory, registers
@@ -75,12 +76,14 @@ def value(state: State, e: Expr, scope: Scope) -> Value:
             return arithmetic.binary(b, op, value(state, lhs, scope), value(state, rhs, scope))
         case Compare(op, IndexValue() | Const() as lhs, IndexValue() | Const() as rhs) if _is_index(lhs) and _is_index(rhs):
             return _compare_indices(state, op, _as_poly(state, lhs, scope), _as_poly(state, rhs, scope), scope)
+        case Compare("<" | "<=" | ">" | ">=" as op, Binary() as moved, limit) if (place := _moved(state, moved, scope)) is not None:
+            return _compare_moved(state, op, place, value(state, limit, scope), scope)
+        case Compare("<" | "<=" | ">" | ">=" as op, limit, Binary() as moved) if (place := _moved(state, moved, scope)) is not None:
+            return _compare_moved(state, FLIPPED[op], place, value(state, limit, scope), scope)
         case Compare("<" | "<=" | ">" | ">=" as op, IndexValue(index), data):
             return _compare_with_data(state, op, poly(state, index, scope), value(state, data, scope), scope)
         case Compare("<" | "<=" | ">" | ">=" as op, data, IndexValue(index)):
             return _compare_with_data(state, FLIPPED[op], poly(state, index, scope), value(state, data, scope), scope)
-        case Compare("<" | "<=" | ">" | ">=" as op, Binary("+", IndexValue(index), Cast(_, x) as moved), limit) if _is_short(x, scope):
-            return _compare_moved(state, op, poly(state, index, scope), value(state, moved, scope), value(state, limit, scope), scope)
         case Compare(op, lhs, rhs):
             return arithmetic.compare(b, op, value(state, lhs, scope), value(state, rhs, scope))
         case Select() as choice if (simple := simplified(choice)) is not choice:
@@ -414,15 +417,33 @@ def _is_short(e: Expr, scope: Scope) -> bool:
     return not dtype.is_float and dtype.bits <= 32
 
 
-def _compare_moved(state: State, op: CompareOp, index: Poly, moved: Value, limit: Value, scope: Scope) -> Value:
-    """Return whether `index + moved op limit`: for a number that all lanes of an index share, what the index is compared with is that much
-    less."""
+class Moved(NamedTuple):
+    """`at + by`, or `at - by`, as `sign` says, which wraps nowhere."""
+
+    at: Poly
+    sign: Word["+", "-"]
+    by: Value
+
+
+def _moved(state: State, e: Binary, scope: Scope) -> Moved | None:
+    """Return an index that is moved by few bits, None for another value."""
+    match e:
+        case Binary("+" | "-" as sign, IndexValue(index), Cast(_, x) as by) | Binary("+" as sign, Cast(_, x) as by, IndexValue(index)):
+            return Moved(poly(state, index, scope), sign, value(state, by, scope)) if _is_short(x, scope) else None
+        case _:
+            return None
+
+
+def _compare_moved(state: State, op: CompareOp, moved: Moved, limit: Value, scope: Scope) -> Value:
+    """Return whether `moved op limit`: for a number that all lanes of an index share, what the index is compared with is that much less, or
+    more."""
     b, lanes = state.builder, scope.lanes
-    if lanes is None or moved.lanes or limit.lanes or memory.lane_stride(index, lanes, b) != 1:
-        return arithmetic.compare(b, op, arithmetic.binary(b, "+", *same_lanes(b, _index_value(state, index, scope), moved)), limit)
-    fn = b.declare("llvm.ssub.sat.i64", "i64 @(i64, i64)")
-    distance = Value(i64, b.pure(f"call i64 {fn}(i64 {limit.text}, i64 {moved.text})"))
-    return _compare_with_data(state, op, index, distance, scope)
+    if lanes is None or moved.by.lanes or limit.lanes or memory.lane_stride(moved.at, lanes, b) != 1:
+        sum_ = arithmetic.binary(b, moved.sign, *same_lanes(b, _index_value(state, moved.at, scope), moved.by))
+        return arithmetic.compare(b, op, sum_, limit)
+    fn = b.declare(f"llvm.s{'sub' if moved.sign == '+' else 'add'}.sat.i64", "i64 @(i64, i64)")
+    distance = Value(i64, b.pure(f"call i64 {fn}(i64 {limit.text}, i64 {moved.by.text})"))
+    return _compare_with_data(state, op, moved.at, distance, scope)
 
 
 # ---------------------------------------------------------------- indices

@@ -71,23 +71,35 @@ def takes_first_lanes(scope: Scope) -> bool:
 
 def load(state: State, memory: Memory, poly: Poly, scope: Scope) -> Value:
     """Return element `poly` of the buffer, or one element per lane."""
-    condition = f"{scope.mask} {scope.guard} {scope.vector_guard}"
-    key = f"load {memory.uid}.{state.versions.get(memory.uid, 0)} {sorted(poly.terms.items())} {condition}"
-    for region in state.builder.regions:
-        if key in region.memo:
-            return _remembered(memory.dtype, region.memo[key])
+    place = f"load {memory.uid}.{state.versions.get(memory.uid, 0)} {sorted(poly.terms.items())}"
+    key = f"{place} {_condition(scope)}"
+    # What was read whatever holds is there under any condition.
+    found = _found(state.builder, key, f"{place} {ALWAYS}")
+    if found is not None:
+        return _remembered(memory.dtype, found)
     value = _load(state, memory, poly, scope)
     state.builder.region.memo[key] = f"{value.lanes} {value.text}"
     return value
 
 
+ALWAYS = (None, None, None)
+
+
+def _condition(scope: Scope) -> tuple[str | None, str | None, str | None]:
+    return scope.mask, scope.guard, scope.vector_guard
+
+
+def _found(b: Builder, *keys: str) -> str | None:
+    """Return what is remembered under the first of some keys, in the regions around."""
+    return next((region.memo[key] for key in keys for region in b.regions if key in region.memo), None)
+
+
 def load_group(state: State, memory: Memory, poly: Poly, count: int, scope: Scope) -> Value:
     """Return `count` elements from `poly` on, next to each other in 32 bits, as one number, or one per lane."""
-    condition = f"{scope.mask} {scope.guard} {scope.vector_guard}"
-    key = f"group {memory.uid}.{state.versions.get(memory.uid, 0)} {sorted(poly.terms.items())} {condition}"
-    for region in state.builder.regions:
-        if key in region.memo:
-            return _remembered(u32, region.memo[key])
+    key = f"group {memory.uid}.{state.versions.get(memory.uid, 0)} {sorted(poly.terms.items())} {_condition(scope)}"
+    found = _found(state.builder, key)
+    if found is not None:
+        return _remembered(u32, found)
     value = _load_group(state.builder, memory, poly, count, scope)
     state.builder.region.memo[key] = f"{value.lanes} {value.text}"
     return value
@@ -102,7 +114,7 @@ def load_transposed(state: State, memory: Memory, poly: Poly, scope: Scope, colu
     assert parts is not None
     places = [sorted(part.terms.items()) for part in parts]
     key = f"square {memory.uid}.{state.versions.get(memory.uid, 0)} {places} {scope.mask}"
-    found = next((region.memo[key] for region in b.regions if key in region.memo), None)
+    found = _found(b, key)
     if found is None:
         if not is_needed():
             return None
@@ -124,7 +136,7 @@ def load_picked(state: State, memory: Memory, poly: Poly, order: list[int], scop
     b, lanes = state.builder, scope.lanes
     assert lanes is not None
     key = f"picked {memory.uid}.{state.versions.get(memory.uid, 0)} {sorted(poly.terms.items())} {order} {scope.vector_guard}"
-    found = next((region.memo[key] for region in b.regions if key in region.memo), None)
+    found = _found(b, key)
     if found is not None:
         return _remembered(memory.dtype, found)
     element, count, span = memory_type(memory.dtype), lanes.count, max(order) + 1

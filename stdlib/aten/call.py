@@ -21,11 +21,12 @@ from stdlib.onnx.site import Builder, Item, Site
 from stdlib.onnx.table import TABLE
 from stdlib.onnx.table.elementwise import cast
 from tensorlang.graph.nodes import Value
+from tensorlang.graph.ratios import Ratio
 from tensorlang.graph.sizes import Size, same
 from tensorlang.torch.program import Node
 
 Number: TypeAlias = "int | float | bool | Size"
-Operand: TypeAlias = "Value | Number"
+Operand: TypeAlias = "Value | Number | Ratio"
 Rule: TypeAlias = "Callable[..., Any]"
 
 
@@ -66,6 +67,8 @@ class Call(Site):
             held = np.empty((), object)
             held[()] = x
             return self.value(self.of_sizes(held, DTYPES["i64"]), dtype)
+        if isinstance(x, Ratio):
+            return self.cast(self.op("div", *self.operands(x.numerator, x.divisor, dtype=DTYPES["f64"])), dtype or DTYPES["f64"])
         return self.filled((), dtype or _of_number(x), x)
 
     def operands(self, *xs: Operand, dtype: DType | None = None) -> tuple[Value, ...]:
@@ -109,8 +112,8 @@ def _no_blocks(*_: object) -> tuple[Item, ...]:
     raise AssertionError("programs of ATen have no blocks")
 
 
-def _of_number(x: Number) -> DType:
-    return DTYPES["bool" if isinstance(x, bool) else "f32" if isinstance(x, float) else "i64"]
+def _of_number(x: Number | Ratio) -> DType:
+    return DTYPES["bool" if isinstance(x, bool) else "f32" if isinstance(x, (float, Ratio)) else "i64"]
 
 
 _CATEGORY = {"bool": 0, "uint": 1, "int": 1, "float": 2}

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from stdlib.aten.call import Call
+from stdlib.aten.numbers import ARITHMETIC
 from stdlib.aten.table import rule_for
 from stdlib.onnx.problems import Refusal, Unsupported, quoted
 from stdlib.onnx.site import Argument, Builder, argument_type, flat
@@ -22,7 +23,7 @@ from tensorlang.check.instantiate import instantiate
 from tensorlang.diagnostics import CompileError, Diagnostic
 from tensorlang.graph.edit import reads, writes
 from tensorlang.graph.nodes import Graph, Value, View
-from tensorlang.graph.sizes import Size, UnequalSizes, larger, smaller
+from tensorlang.graph.sizes import Size, UnequalSizes
 from tensorlang.runtime.operator import Operator
 from tensorlang.runtime.signature import extents_text
 from tensorlang.tensor.prove import prove
@@ -39,7 +40,7 @@ def imported(program: Program, shapes: Shapes | None) -> Graph:
 
 def check_operators(program: Program) -> None:
     """Raise CompileError O010 with every operator that nothing is there for."""
-    missing = [n for n in program.nodes if n.op not in _INTEGERS and n.op not in program.operators and rule_for(n.op) is None]
+    missing = [n for n in program.nodes if not (n.op in _INTEGERS or n.op in ARITHMETIC or n.op in program.operators or rule_for(n.op))]
     if missing:
         notes = tuple(dict.fromkeys(f"operator {n.op}" + ("" if "::" in n.op else " of ATen") for n in missing))
         help = (
@@ -121,6 +122,8 @@ class _Import:
         if node.op in _INTEGERS:
             return _INTEGERS[node.op](*args)
         site = Call(self.builder, node, self.used.get(node.name, ()))
+        if node.op in ARITHMETIC:
+            return ARITHMETIC[node.op](site, *args)
         given = self.program.operators.get(node.op)
         result = _applied(site, given, args, named) if given is not None else self._by_rule(site, node, args, named)
         _check_types(node, result)
@@ -185,29 +188,13 @@ _INTEGERS: dict[str, Callable[..., Any]] = {
     "getitem": operator.getitem,
     "sym_size.int": _extent,
     "sym_numel.default": lambda x: int(np.prod(x.shape)),
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
-    "floordiv": operator.floordiv,
-    "mod": operator.mod,
-    "neg": operator.neg,
-    "pow": operator.pow,
-    "eq": operator.eq,
-    "ne": operator.ne,
-    "lt": operator.lt,
-    "le": operator.le,
-    "gt": operator.gt,
-    "ge": operator.ge,
-    "sym_sum": sum,
-    "sym_max": larger,
-    "sym_min": smaller,
     **{
         f"{check}.{overload}": lambda *_, **__: None
         for check in ("_assert_scalar", "_assert_async", "_assert_tensor_metadata", "sym_constrain_range", "sym_constrain_range_for_size")
         for overload in ("default", "msg")
     },
 }
-"""What programs do with integers, by what torch calls it."""
+"""What programs ask of values and of integers, by what torch calls it."""
 
 
 # ---------------------------------------------------------------- operators of the language

@@ -588,6 +588,8 @@ class Site:
 
     def integer(self, name: str, default: int, low: int | None = None, high: int | None = None) -> int:
         value = self.node.attributes.get(name, default)
+        if isinstance(value, Size):
+            raise OpenSize(value)
         assert isinstance(value, int)
         if (low is not None and value < low) or (high is not None and value > high):
             bounds = f"{'…' if low is None else low} to {'…' if high is None else high}"
@@ -685,9 +687,16 @@ class Site:
         return made
 
     def _agree(self, found: Program, inputs: Sequence[Value]) -> None:
-        """See to it that open sizes are equal which a program takes for one. Raises Refusal."""
+        """See to it that open sizes are equal which a program takes for one. Raises Refusal, and OpenSize where a size of the program's own
+        follows from none of them, such as how many channels a group has."""
         for tensor, value in zip(found.params, inputs, strict=True):
-            if is_open(value.shape) and shape_in(tensor, self.builder.symbols) != value.shape:
+            if not is_open(value.shape):
+                continue
+            symbols = self.builder.symbols
+            if symbols is not None and not all(symbols.knows(name) for e in tensor.shape for name in affine.names(e)):
+                extents: Sequence[Any] = value.shape
+                raise OpenSize(*(n for n in extents if isinstance(n, Size)), why=f"{self.node.op} takes an extent apart")
+            if shape_in(tensor, self.builder.symbols) != value.shape:
                 shapes = ", ".join(f"{quoted(v.name)}: {v.dtype}{list(v.shape)}" for v in inputs)
                 raise Refusal("O012", f"the inputs of node {quoted(self.node.label)} do not fit {self.node.op}", f"they are {shapes}")
 

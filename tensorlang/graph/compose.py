@@ -38,14 +38,14 @@ def composed(graph: Graph, group: tuple[Kernel, ...], kept: tuple[str, ...] = ()
     program = Program(
         name[:60].rstrip("_"),
         tuple(dict.fromkeys(size for node in group for size in node.program.sizes)),
-        tuple(state.params.values()),
+        tuple(param for _, param in state.params),
         tuple(state.made[value].tensor.name for value in (*kept, group[-1].outputs[0])),
         tuple(state.definitions),
         affine.conj(*(node.program.context for node in group)),
         group[0].program.mode,
         tuple(state.idioms),
     )
-    return absorb(redefined(program, program.definitions)), tuple(state.params)
+    return absorb(redefined(program, program.definitions)), tuple(value for value, _ in state.params)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,8 @@ class _Made:
 class _State:
     shared: frozenset[str]
     fresh: Fresh = field(default_factory=Fresh)
-    params: dict[str, Tensor] = field(default_factory=dict)
+    params: list[tuple[str, Tensor]] = field(default_factory=list)
+    """Values, each with the parameter that it is bound to; with several where these are declared to lie in different ranges."""
     made: dict[str, _Made] = field(default_factory=dict)
     definitions: list[Definition] = field(default_factory=list)
     idioms: list[Idiom] = field(default_factory=list)
@@ -97,7 +98,14 @@ def _add(state: _State, node: Kernel, *, last: bool) -> None:
 def _source(state: _State, param: Tensor, value: str) -> _Made:
     if value in state.made:
         return state.made[value]
-    return _Made(state.params.setdefault(value, param))
+    declared = param.declared_range
+    for k, (other, known) in enumerate(state.params):
+        if other == value and (declared is None or known.declared_range in (None, declared)):
+            if known.declared_range is None and declared is not None:
+                state.params[k] = value, replace(known, declared_range=declared, span=param.span)
+            return _Made(known)
+    state.params.append((value, param))
+    return _Made(param)
 
 
 def _read(state: _State, r: Read, param: Tensor, source: _Made) -> Expr:

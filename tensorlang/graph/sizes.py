@@ -199,10 +199,12 @@ class Symbols:
                 return self._named(formula)
 
     def _named(self, formula: Formula) -> str:
-        """Return the name of the symbol that stands for a formula."""
+        """Return the name of the symbol that stands for a formula, which is none below 0: sizes of programs are not. Raises OpenSize."""
         for name, known in self.products.items():
             if known == formula:
                 return name
+        if not self.decided(formula, ">="):
+            raise OpenSize(Size(formula, self), why=f"{show(formula)} is below 0")
         stem = PREFIX + _legal("_".join(sorted(names_in(formula))))
         name, k = stem, 1
         while name in self.products or name in self.samples:
@@ -272,7 +274,12 @@ class Size:
     def __truediv__(self, other: object) -> Any:
         raise OpenSize(self)
 
-    __rtruediv__ = __pow__ = __rpow__ = __truediv__
+    __rtruediv__ = __rpow__ = __truediv__
+
+    def __pow__(self, other: object) -> Any:
+        if not isinstance(other, int) or other < 0:
+            raise OpenSize(self)
+        return prod([self] * other)
 
     def _with(self, formula: Formula) -> Extent:
         return of_formula(formula, self.symbols)

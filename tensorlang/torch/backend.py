@@ -17,15 +17,19 @@ import numpy as np
 import torch
 from torch._dynamo.backends.common import aot_autograd
 
+from codegen.errors import InternalError as InternalErrorOfCode
 from codegen.forks import Lock
+from codegen.log import log_of
 from tensorlang.api import compile as compiled_model
 from tensorlang.api import installed_importers
-from tensorlang.diagnostics import error
+from tensorlang.diagnostics import CompileError, InternalError, error, warn_of_fault
 from tensorlang.runtime.model import CompiledModel
-from tensorlang.torch.capture import decompositions, of_graph
+from tensorlang.torch.capture import decompositions, kept_whole, of_graph
 from tensorlang.torch.complex_numbers import as_real, complex_outputs, parts_of
 from tensorlang.torch.program import Array, Program, size_input
 from tensorlang.torch.tensors import array_of, tensor_of
+
+_log = log_of("compile")
 
 MOST_BOUND = 64
 """For how many sets of parameters a graph keeps code: layers alike share a graph."""
@@ -70,7 +74,8 @@ def tensorlang(
         decompositions=decompositions(importer.serves),
         keep_inference_input_mutations=False,
     )
-    return made(module, inputs)  # type: ignore[no-any-return]
+    with kept_whole(importer.serves):
+        return made(module, inputs)  # type: ignore[no-any-return]
 
 
 def _importer() -> ReadsAten:
@@ -145,13 +150,37 @@ def _is_size(node: Any) -> bool:
     return isinstance(node.meta.get("val"), torch.SymInt)
 
 
+@dataclass(slots=True)
+class _Served:
+    """A program, compiled once for open sizes or, where that cannot be, for each combination of sizes."""
+
+    program: Program
+    options: Mapping[str, Any]
+    model: CompiledModel
+    is_open: bool
+
+    def run(self, feeds: Mapping[str, Array]) -> Mapping[str, Array]:
+        try:
+            return self.model.run(feeds)
+        except CompileError as refused:
+            if not self.is_open:
+                raise
+            _log.info("sizes are numbers: %s", refused.diagnostics[0].title)
+        except (InternalError, InternalErrorOfCode) as broken:
+            if not self.is_open:
+                raise
+            warn_of_fault(f"a graph of torch is compiled for each combination of sizes: {broken}")
+        self.model, self.is_open = compiled_model(self.program, sizes="static", **self.options), False
+        return self.model.run(feeds)
+
+
 @dataclass(frozen=True, slots=True)
 class _Bound:
     """A graph compiled for parameters, as they were; the other inputs are taken from each call."""
 
     parameters: tuple[tuple[int, torch.Tensor, int, int], ...]
     """Where a parameter is among the inputs, itself, where its memory begins, and how often it had changed."""
-    model: CompiledModel
+    model: _Served
     tensors: tuple[tuple[int, str], ...]
     sizes: tuple[tuple[int, str], ...]
     outputs: tuple[tuple[int, str], ...]
@@ -223,10 +252,11 @@ class _Graph:
         program = of_graph(self.graph, constants, "graph")
         options = {"threads": torch.get_num_threads(), **self.options}
         model = compiled_model(program, sizes="symbolic" if program.is_open else "auto", **options)
+        served = _Served(program, options, model, program.is_open)
         taken = {i.name for i in program.inputs}
         return _Bound(
             tuple((k, args[k], args[k].data_ptr(), args[k]._version) for k in fixed),
-            model,
+            served,
             tuple((k, name) for k, name in enumerate(self.names) if name in taken),
             tuple((k, size_input(name)) for k, name in enumerate(self.names) if size_input(name) in taken),
             tuple((k, a) for k, a in program.output_names()),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch._decomp.decompositions import upsample_compute_output_size
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from codegen.dtypes import DTYPES
@@ -24,6 +26,48 @@ Serves = Callable[[str], bool]
 def decompositions(serves: Serves) -> dict[Any, Callable[..., Any]]:
     """Return how operators are taken apart that are not read as they are."""
     return {op: how for op, how in table().items() if not serves(operator_name(op))}
+
+
+@contextmanager
+def kept_whole(serves: Serves) -> Iterator[None]:
+    """Let torch, while it captures a graph, keep operators whole that make images of another size and are read as they are. Before it asks
+    for decompositions it has kernels in Python take them apart, into elements that data name."""
+    given = {op: dict(op.py_kernels) for op in table() if _resizes(op) and serves(operator_name(op))}
+    try:
+        for op, kernels in given.items():
+            if op._overloadname == "vec":
+                _replace_kernels(op, kernels | dict.fromkeys(_TAKING_APART & kernels.keys(), _of_sizes(op)))
+            else:
+                _replace_kernels(op, {key: kernel for key, kernel in kernels.items() if key not in _TAKING_APART})
+        yield
+    finally:
+        for op, kernels in given.items():
+            _replace_kernels(op, kernels)
+
+
+def _resizes(op: Any) -> bool:
+    return isinstance(op, torch._ops.OpOverload) and "upsample" in op._schema.name and op._overloadname in ("vec", "default")
+
+
+_TAKING_APART = {torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd}
+
+
+def _replace_kernels(op: Any, kernels: Mapping[Any, Any]) -> None:
+    op.py_kernels.clear()
+    op.py_kernels.update(kernels)
+    op._dispatch_cache.clear()
+
+
+def _of_sizes(op: Any) -> Callable[..., Any]:
+    """Return how an image is resized by the operator that is given the sizes, where `op` is given sizes or scales."""
+    whole = getattr(torch.ops.aten, op._schema.name.removeprefix("aten::")).default
+
+    def resized(x: Any, output_size: Any, *options_and_scales: Any) -> Any:
+        *options, scales = options_and_scales
+        sizes = upsample_compute_output_size(x.shape, output_size, scales)
+        return whole(x, sizes, *options, *(scales or [None] * len(sizes)))
+
+    return resized
 
 
 def operator_name(op: Any) -> str:

@@ -168,6 +168,13 @@ def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     return torch.where(mask, source.reshape(-1)[at].reshape(x.shape), x)
 
 
+def diagonal_scatter(x: Tensor, source: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    moved = x.movedim((dim1, dim2), (0, 1))
+    at = torch.arange(source.shape[-1], device=x.device)
+    found = moved.index_put((at + max(0, -offset), at + max(0, offset)), source.movedim(-1, 0))
+    return found.movedim((0, 1), (dim1, dim2))
+
+
 def put(x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
     return x.reshape(-1).index_put((index,), source.reshape(index.shape), accumulate).reshape(x.shape)
 
@@ -258,6 +265,7 @@ _OURS: dict[Any, Decomposition] = {
     aten.nanmedian.dim: nan_median,
     aten.nanmedian.default: nan_median_of_all,
     aten.masked_scatter.default: masked_scatter,
+    aten.diagonal_scatter.default: diagonal_scatter,
     aten.put.default: put,
     aten.index_reduce.default: index_reduce,
     aten._cdist_forward.default: distances,

@@ -155,6 +155,15 @@ def test_products_of_sizes_are_symbols_of_their_own_in_programs() -> None:
     assert str(found.size(e)) == "4*batch*seq"
 
 
+def test_symbols_of_programs_are_none_below_zero() -> None:
+    known = symbols()
+    batch, seq = known.symbol("size.batch"), known.symbol("size.seq")
+    to_expr((batch * seq - 2) // batch)
+    assert [str(c) for c in known.assumed if c.relation == ">="] == ["((batch*seq - 2)//batch) >= 0"]
+    with pytest.raises(OpenSize, match="is below 0"):
+        to_expr((2 - batch * seq) // batch)
+
+
 def test_kernels_are_told_what_was_assumed_of_quotients_of_their_sizes() -> None:
     known = symbols((3, 70, 11))
     assert (known.symbol("size.seq") + 15) // 40 - 2 >= 0

@@ -239,6 +239,8 @@ WINDOWS: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "antialiased": (lambda a: [F.interpolate(a, (4, 3), mode=m, antialias=True) for m in ("bilinear", "bicubic")], (IMAGE,)),
     "unpool": (lambda a: F.max_unpool2d(*F.max_pool2d(a, 2, return_indices=True), 2), (IMAGE,)),
     "fold": (lambda a: F.fold(F.unfold(a, 2, stride=2, padding=1), (6, 6), 2, stride=2, padding=1), (IMAGE,)),
+    "roll": (lambda a: (a.roll(1, 2), a.roll((-1, 9), (2, 3)), a.roll(5)), (IMAGE,)),
+    "diagonal": (lambda a: a.diagonal_scatter(a[:, 0, :, :4], 1, 1, 2), (IMAGE,)),
     "grid": (lambda a, g: F.grid_sample(a, g, align_corners=False), (IMAGE, made(1, 3, 3, 2))),
 }
 

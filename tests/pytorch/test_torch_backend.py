@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -15,8 +16,8 @@ from torch_networks import network
 
 import tensorlang as tl
 from stdlib.aten import Importer
-from tensorlang.diagnostics import CompileError
-from tensorlang.torch import custom_op
+from tensorlang.diagnostics import CompileError, RunError
+from tensorlang.torch import backend, custom_op
 from tensorlang.torch.backend import tensorlang
 
 pytestmark = [
@@ -79,6 +80,46 @@ def test_a_size_that_can_be_one_number_alone_is_that_number(caplog: pytest.LogCa
             assert fast(torch.ones(rows, 4)).shape == (rows, 3)
     (made,) = (r.getMessage() for r in caplog.records if "compiled in" in r.getMessage() or "found in the cache" in r.getMessage())
     assert ", 4]" in made and "== 4" not in made
+
+
+def sized(x: Tensor) -> tuple[Any, ...]:
+    rows, columns = x.shape
+    return x * (rows / (columns + 1)), x.new_full((int(rows * 1.5),), columns), torch.arange(2, x.numel(), rows), x.roll((1, -2), (0, 1))
+
+
+def test_sizes_that_are_divided_and_rounded_stay_open(caplog: pytest.LogCaptureFixture) -> None:
+    fast = compiled(sized, dynamic=True)
+    with torch.no_grad(), caplog.at_level(logging.INFO, "tensorlang.compile"):
+        for shape in ((5, 4), (3, 7)):
+            close(fast(made := torch.randn(shape)), sized(made))
+    assert len([r for r in caplog.records if "compiled in" in r.getMessage() or "found in the cache" in r.getMessage()]) == 1
+
+
+def test_sizes_that_cannot_be_open_are_numbers() -> None:
+    fast = compiled(lambda x: x[: int(x.shape[0] * 0.7)] + 1, dynamic=True)
+    with torch.no_grad():
+        for rows in (10, 21):
+            close(fast(x := torch.randn(rows)), x[: int(rows * 0.7)] + 1)
+
+
+def test_images_of_another_size_are_no_elements_that_data_name() -> None:
+    x, read = torch.randn(1, 2, 4, 5), []
+    for mode in ("nearest", "bicubic"):
+        fast = torch.compile(lambda x, mode=mode: F.interpolate(x, scale_factor=2, mode=mode), backend=tensorlang, dynamic=True)
+        with torch.no_grad(), mock.patch.object(backend, "of_graph", side_effect=backend.of_graph) as captured:
+            close(fast(x), F.interpolate(x, scale_factor=2, mode=mode))
+        read += [node.op for node in captured.call_args.args[0].graph.nodes if node.op == "call_function" and "index" in str(node.target)]
+    assert not read
+
+
+def test_indices_that_are_compared_and_looked_up_are_checked() -> None:
+    bag = nn.EmbeddingBag(5, 3, mode="sum", padding_idx=0)
+    ids, starts = torch.tensor([1, 0, 4, 2]), torch.tensor([0, 2])
+    fast = compiled(bag)
+    with torch.no_grad():
+        close(fast(ids, starts), bag(ids, starts))
+        with pytest.raises(RunError, match=r"(?s)R0306.*ids: I"):
+            fast(ids + 1, starts)
 
 
 def test_layers_that_torch_has_in_one_operator_are_taken_apart() -> None:

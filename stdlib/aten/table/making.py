@@ -10,9 +10,10 @@ import numpy as np
 
 from codegen.dtypes import DTYPES
 from polyhedral import affine
-from stdlib.aten.call import Call, Number, Rule
+from stdlib.aten.call import Call, Number, Operand, Rule
 from tensorlang.graph.nodes import Value
 from tensorlang.graph.programs import single
+from tensorlang.graph.ratios import Ratio
 from tensorlang.graph.sizes import Size, larger, to_expr
 from tensorlang.tensor.nodes import IndexValue, Tensor
 
@@ -41,18 +42,16 @@ def new(value: float) -> Rule:
     return lambda n, x, size, **_: _filled(n, tuple(size), value)
 
 
-def _filled(n: Call, shape: tuple[int, ...], value: Number) -> Value:
-    if isinstance(value, Size):
+def _filled(n: Call, shape: tuple[int, ...], value: Operand) -> Value:
+    if isinstance(value, (Size, Ratio, Value)):
         from stdlib.aten.table.moving import expand
 
         return expand(n, n.value(value, n.dtype), shape)
     return n.filled(shape, n.dtype, value)
 
 
-def fill(n: Call, x: Value, value: Number | Value) -> Value:
-    from stdlib.aten.table.moving import expand
-
-    return expand(n, n.value(value, x.dtype), x.shape) if isinstance(value, Value) else _filled(n, x.shape, value)
+def fill(n: Call, x: Value, value: Operand) -> Value:
+    return _filled(n, x.shape, value)
 
 
 def scalar(n: Call, value: Number, **_: Any) -> Value:
@@ -60,7 +59,7 @@ def scalar(n: Call, value: Number, **_: Any) -> Value:
 
 
 def arange(n: Call, start: Number, end: Number, step: Number = 1, **_: Any) -> Value:
-    if any(isinstance(v, Size) for v in (start, end, step)):
+    if any(isinstance(v, (Size, Ratio, Value)) for v in (start, end, step)):
         return _open_range(n, start, end, step)
     whole = all(isinstance(v, int) for v in (start, end, step))
     count = max(0, -int((start - end) // step) if whole else ceil((end - start) / step))
@@ -75,12 +74,15 @@ def arange_to(n: Call, end: Number, **named: Any) -> Value:
 
 def _open_range(n: Call, first: Any, last: Any, by: Any) -> Value:
     """Return a range whose bounds depend on open sizes: what it holds is computed when the model runs."""
-    if not isinstance(by, int) or by == 0:
-        raise n.unsupported("a step that is no number")
-    count = larger(-((first - last) // by), 0)
-    index = IndexValue(affine.add(to_expr(first), affine.scale(by, "i0")))
+    if not all(isinstance(v, (int, Size)) for v in (first, last, by)):
+        raise n.unsupported("floats that depend on open sizes")
+    count = larger((last - first + by - 1) // by if by > 0 else (first - last - by - 1) // -by, 0)
+    step = by if isinstance(by, int) else 1
+    index = IndexValue(affine.add(to_expr(first if step == by else 0), affine.scale(step, "i0")))
     result = Tensor("y", DTYPES["i64"], (to_expr(count),))
     (made,) = n.apply(single("range", (), result, ("i0",), index), ())
+    if not isinstance(by, int):
+        made = n.op("add", n.op("mul", made, n.value(by, DTYPES["i64"])), n.value(first, DTYPES["i64"]))
     return n.cast(made, n.dtype)
 
 

@@ -183,7 +183,9 @@ def roll(n: Call, x: Value, shifts: Sequence[int], dims: Sequence[int] = ()) -> 
 
 def _rolled(n: Call, x: Value, shift: int, axis: int) -> Value:
     extent = x.shape[axis]
-    at = -shift % extent if extent else 0
+    if not extent:
+        return x
+    at = -shift % extent if extent <= abs(shift) else extent - shift if shift > 0 else -shift
     if same(at, 0):
         return x
     return joined(n, (slice_axis(n, x, axis, at, extent - at), slice_axis(n, x, axis, 0, at)), axis)

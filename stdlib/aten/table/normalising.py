@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 from codegen.dtypes import DTYPES
-from stdlib.aten.call import Call, Rule
+from stdlib.aten.call import Call, Rule, wider
 from stdlib.aten.table.reducing import variance_and_mean
 from stdlib.onnx.table.moving import transposed
 from tensorlang.graph.nodes import Value
@@ -35,7 +36,14 @@ def safe_softmax(n: Call, x: Value, dim: int, dtype: Any = None) -> Value:
 def layer_norm(
     n: Call, x: Value, normalized_shape: Sequence[int], weight: Value | None = None, bias: Value | None = None, eps: float = 1e-5, *_: Any
 ) -> Value:
-    return n.op("layer_norm", x, weight, bias, axis=len(x.shape) - len(normalized_shape), eps=eps)
+    y = n.op("layer_norm", *_in_one_type(n, x, weight, bias), axis=len(x.shape) - len(normalized_shape), eps=eps)
+    return n.cast(y, n.dtype)
+
+
+def _in_one_type(n: Call, *given: Value | None) -> list[Value | None]:
+    """Return values in the widest of their types: under `torch.autocast` parameters are wider than what they scale."""
+    widest = reduce(wider, (v.dtype for v in given if v is not None))
+    return [v and n.cast(v, widest) for v in given]
 
 
 def native_layer_norm(
@@ -44,16 +52,17 @@ def native_layer_norm(
     if not (n.uses(1) or n.uses(2)):
         return layer_norm(n, x, normalized_shape, weight, bias, eps), None, None
     axis = len(x.shape) - len(normalized_shape)
-    y, mean, inverse = n.ops("layer_norm_statistics", x, weight, bias, axis=axis, eps=eps)
+    y, mean, inverse = n.ops("layer_norm_statistics", *_in_one_type(n, x, weight, bias), axis=axis, eps=eps)
     kept = (*x.shape[:axis], *(1 for _ in normalized_shape))
-    return y, n.view(mean, kept), n.view(inverse, kept)
+    return tuple(n.cast(v, dtype) for v, dtype in zip((y, n.view(mean, kept), n.view(inverse, kept)), n.dtypes, strict=True))
 
 
 def rms_norm(n: Call, x: Value, normalized_shape: Sequence[int], weight: Value | None = None, eps: float | None = None) -> Value:
     from numpy import finfo
 
     given = float(finfo(x.dtype.numpy).eps) if eps is None else eps
-    return n.op("rms_norm", x, weight, axis=len(x.shape) - len(normalized_shape), eps=given)
+    y = n.op("rms_norm", *_in_one_type(n, x, weight), axis=len(x.shape) - len(normalized_shape), eps=given)
+    return n.cast(y, n.dtype)
 
 
 def fused_rms_norm(
@@ -106,9 +115,9 @@ def batch_norm(
 
 def _batch_norm(n: Call, x: Value, weight: Value | None, bias: Value | None, mean: Value, variance: Value, eps: float) -> Value:
     channels = x.shape[1:2]
-    scale = n.filled(channels, x.dtype, 1) if weight is None else n.cast(weight, x.dtype)
-    offset = n.filled(channels, x.dtype, 0) if bias is None else n.cast(bias, x.dtype)
-    return n.op("batch_norm", x, scale, offset, n.cast(mean, x.dtype), n.cast(variance, x.dtype), eps=eps)
+    scale = n.filled(channels, x.dtype, 1) if weight is None else weight
+    offset = n.filled(channels, x.dtype, 0) if bias is None else bias
+    return n.cast(n.op("batch_norm", *_in_one_type(n, x, scale, offset, mean, variance), eps=eps), n.dtypes[0])
 
 
 def statistics_of_the_batch(
@@ -141,7 +150,7 @@ def group_norm(
     channels = x.shape[1:2]
     scale = n.filled(channels, x.dtype, 1) if weight is None else weight
     offset = n.filled(channels, x.dtype, 0) if bias is None else bias
-    return n.op("group_norm", x, scale, offset, groups=num_groups, eps=eps)
+    return n.cast(n.op("group_norm", *_in_one_type(n, x, scale, offset), groups=num_groups, eps=eps), n.dtypes[0])
 
 
 RULES: dict[str, Rule] = {

@@ -13,15 +13,22 @@ Ranges = Mapping[str, tuple[Expr, Expr]]
 
 def proven_nonnegative(e: Expr, ranges: Ranges) -> bool:
     """Return whether `e >= 0` follows from the ranges of indices and from sizes being >= 0. A quick, incomplete test: it only decides
-    whether a condition need be written down; what is written down is proven elsewhere."""
+    whether a condition need be written down; what is written down is proven elsewhere.
+
+    Atoms are replaced by their bounds one after the other: quotients first, or indices, whose bounds may hold the same quotients:
+    `(n + 3)//4 - 1 - i` for `i` in `0..(n + 3)//4`."""
+    return _proven(e, ranges, indices_first=False) or _proven(e, ranges, indices_first=True)
+
+
+def _proven(e: Expr, ranges: Ranges, indices_first: bool) -> bool:
     for _ in range(8):
         factors, const = affine.terms(e)
         if all(f > 0 and isinstance(a, Name) and a.name not in ranges for a, f in factors.items()):
             return const >= 0
-        index = next(((a, f) for a, f in reversed(factors.items()) if not isinstance(a, Name) or a.name in ranges), None)
-        if index is None:
+        bounded = [(a, f) for a, f in reversed(factors.items()) if not isinstance(a, Name) or a.name in ranges]
+        if not bounded:
             return False
-        atom, factor = index
+        atom, factor = next((b for b in bounded if indices_first and isinstance(b[0], Name)), bounded[0])
         bound = _bound(atom, factor > 0, ranges)
         if bound is None:
             return False

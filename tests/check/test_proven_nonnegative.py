@@ -33,3 +33,8 @@ def test_a_condition_is_left_out_only_where_it_holds(e: px.Expr, lo: int, extent
     ranges = {"i": (px.Int(lo), px.Int(lo + extent)), "j": (px.Int(0), px.Name("n"))}
     if bounds.proven_nonnegative(affine.normal(e), ranges):
         assert all(affine.evaluate(e, {"i": i, "j": j, "n": n}) >= 0 for i in range(lo, lo + extent) for j in range(n))
+
+
+def test_an_index_is_below_an_extent_that_is_a_quotient() -> None:
+    extent = px.Floor(affine.add(px.Name("n"), px.Int(3)), 4)
+    assert bounds.in_box(px.Name("i"), extent, {"i": (affine.ZERO, extent)}) == px.TRUE

@@ -17,6 +17,7 @@ from tensorlang.schedule.plan import Storage
 from tensorlang.schedule.shape import contraction
 from tensorlang.syntax.parse import parse
 from tensorlang.syntax.printer import show
+from tensorlang.tensor.walk import substitute_sizes
 
 
 @pytest.mark.parametrize(
@@ -30,6 +31,28 @@ from tensorlang.syntax.printer import show
 def test_single_numbers_between_tensors_are_scheduled_like_all_else(text: str, sizes: dict[str, int]) -> None:
     program = declared(load_module(parse(Source("f.tl", text))), "f")
     assert_same(program, proven(program, derive(program, Machine(target="cpu"))), sizes)
+
+
+@pytest.mark.parametrize(("edges", "term", "vectors"), [(12, "v[e] * x[src[e]]", 0), (500, "v[e] * x[src[e]]", 1), (40, "v[e] * v[e]", 1)])
+def test_terms_that_data_share_out_run_in_lanes_where_a_row_has_enough_of_them(edges: int, term: str, vectors: int) -> None:
+    text = """op f(start: i32[M] in 0..E + 1, src: i32[E] in 0..N, v: f32[E], x: f32[N]) -> (y: f32[N]) where M >= N + 1 {
+        y[i] = sum(e in 0..E, start[i] <= e and e < start[i + 1]) TERM
+    }""".replace("TERM", term)
+    program = substitute_sizes(
+        declared(load_module(parse(Source("f.tl", text))), "f"), {"N": Int(200), "M": Int(201), "E": Int(200 * edges)}
+    )
+    schedule = derive(program, Machine(target="cpu"))
+    assert len([d for d in schedule.directives if d.name == "vectorize"]) == vectors
+    proven(program, schedule)
+
+
+@pytest.mark.parametrize("second", ["x[c, 2 * m + 1 | clamp]", "(if 2 * m + 1 < N then x[c, 2 * m + 1] else 0)"])
+def test_elements_a_few_apart_are_read_in_lanes_though_they_end_at_an_edge(second: str) -> None:
+    text = f"op f(x: f32[C, N]) -> (y: f32[C, 64]) where N >= 127 {{ y[c, m] = x[c, 2 * m] + {second} }}"
+    text = text.replace("y[c, m] = x[c, 2 * m] + ", "y[c, m] = x[c, 2 * m] * (sum(k in 0..3) x[c, 2 * m + k - 1 | clamp]) + ")
+    program = substitute_sizes(declared(load_module(parse(Source("f.tl", text))), "f"), {"N": Int(127), "C": Int(4)})
+    schedule = derive(program, Machine(target="cpu"))
+    assert [show(d) for d in schedule.directives if d.name == "vectorize"] == ["vectorize y.m_v"]
 
 
 def test_samples_are_not_used_where_they_would_give_more_sums_a_tensor_of_their_own() -> None:

@@ -24,6 +24,8 @@ CENTRED = """x: {type}[{lead}N, K]) -> (y: {type}[{lead}N, K])
     apart[{at}a, j] = max(x[{at}a, j] * {type}(K) - total[{at}a], x[{at}a, j])
     most[{at}a] = max(j in 0..K) apart[{at}a, j]
     y[{at}a, j] = most[{at}a] - apart[{at}a, j]"""
+PLACE = """x: {type}[{lead}N, K]) -> (y: i64[{lead}N])
+    y[{at}a] = argmin(j in 0..K) (if x[{at}a, j] > {type}(2) then x[{at}a, j] else -x[{at}a, j])"""
 NEAREST = """x: {type}[{lead}N, 3], c: {type}[K, 3]) -> (y: i32[{lead}N])
     far[{at}a, k] = sum(j in 0..3) (x[{at}a, j] - c[k, j]) * (x[{at}a, j] - c[k, j])
     least[{at}a] = min(k in 0..K) far[{at}a, k]
@@ -73,4 +75,12 @@ def test_what_others_read_too_is_not_copied_for_the_rows_of_some() -> None:
     text = SMALLEST.replace("y: i32[{lead}N])", "y: i32[{lead}N], z: {type}[K, {lead}N])") + "\n    z[j, {at}a] = 2 * x[{at}a, j]"
     made = program(text, 64, 9)
     assert not any(d.startswith("pack x") for d in directives(made))
+    assert_same(made, proven(made, derive(made, MACHINE)), {})
+
+
+@pytest.mark.parametrize(("columns", "lead"), [(20, False), (37, True), (600, False)])
+def test_lanes_of_rows_of_which_a_place_is_looked_for_are_rows(columns: int, lead: bool) -> None:
+    made = program(PLACE, 40, columns, lead)
+    row = "b_a" if lead else "a"
+    assert {f"vectorize y.{row}_v", f"pack x at y.{row}_o as [j, {row}]"} <= {*directives(made)}
     assert_same(made, proven(made, derive(made, MACHINE)), {})

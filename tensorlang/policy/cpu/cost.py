@@ -22,12 +22,16 @@ LOOP_CYCLES = 1.0
 """Of an iteration of an innermost loop, beside what it computes."""
 FAR_LOADS = 2
 """Instructions for each lane whose element is no neighbour of the others': its load, and putting it into its place."""
+MASKED_LOADS = 4
+"""The same under a mask, which is looked at lane by lane: measured, sums over rows of sparse matrices."""
 STRIDED_LOADS = 2
 """Instructions for each vector that elements are taken out of which lie a few apart: its load, and putting some of it into place."""
 SPILL_CYCLES = 2.0
 """Of a step for each value that finds no register."""
 LATENCY_CYCLES = 4.0
 """Of a multiply-add: a register tile of fewer sums than keep both units busy waits for it."""
+OVERLAPPED_STEPS = 64
+"""Of a short sum, about: a processor begins the next sum before this one ends, and nothing waits for the accumulator."""
 SHUFFLE_CYCLES = 3.0
 """Of a permutation of lanes, until the next can use it."""
 LOAD_CYCLES = 5.0

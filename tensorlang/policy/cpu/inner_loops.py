@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import combinations
 from math import ceil, log2, prod
 from types import MappingProxyType
@@ -27,6 +28,8 @@ from tensorlang.policy.cpu.cost import (
     FAR_LOADS,
     LATENCY_CYCLES,
     LOOP_CYCLES,
+    MASKED_LOADS,
+    OVERLAPPED_STEPS,
     SPILL_CYCLES,
     STRIDED_LOADS,
     load_cycles,
@@ -38,8 +41,8 @@ from tensorlang.policy.deriver import Deriver, in_order
 from tensorlang.schedule.directives.loops import MOST_LANES
 from tensorlang.schedule.pack import axes_of_copy
 from tensorlang.schedule.plan import full
-from tensorlang.schedule.shape import OPEN_EXTENT, block_of, unit_stride
-from tensorlang.tensor.facts import conjuncts
+from tensorlang.schedule.shape import OPEN_EXTENT, block_of, step_inside, unit_stride
+from tensorlang.tensor.facts import conjuncts, is_of_indices
 from tensorlang.tensor.nodes import Binary, Call, Definition, Dynamic, Expr, IndexValue, Piece, Read, Reduce, Select
 from tensorlang.tensor.nodes import Compare as TensorCompare
 from tensorlang.tensor.scop import in_order as keeps_order
@@ -137,19 +140,33 @@ def ranges_of_data(definition: Definition) -> dict[str, frozenset[str]]:
     indexed by: points along such an axis have little in common."""
     found: dict[str, frozenset[str]] = {}
     for reduce in (r for p in definition.pieces for r in reduces(p.value) if r.filter is not None):
-        binders, limits = {b.name for b in reduce.binders}, dict[str, dict[bool, frozenset[str]]]()
-        for part in conjuncts(reduce.filter) if reduce.filter is not None else ():
-            match part:
-                case TensorCompare("<" | "<=" | ">" | ">=" as op, IndexValue(AffineName(k)), data):
-                    lower = op in (">", ">=")
-                case TensorCompare("<" | "<=" | ">" | ">=" as op, data, IndexValue(AffineName(k))):
-                    lower = op in ("<", "<=")
-                case _:
-                    continue
-            if k in binders and tensor_names(data) and index_names(data).isdisjoint(binders):
-                limits.setdefault(k, {})[lower] = index_names(data) & {*definition.axes}
+        limits: dict[str, dict[bool, frozenset[str]]] = {}
+        for limit in map(partial(_limit, reduce), conjuncts(reduce.filter)):
+            if limit is not None:
+                limits.setdefault(limit.binder, {})[limit.lower] = index_names(limit.data) & {*definition.axes}
         found |= {k: sides[False] | sides[True] for k, sides in limits.items() if len(sides) == 2}
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Limit:
+    """A condition of a sum by which data say where its terms begin, or else end."""
+
+    binder: str
+    lower: bool
+    data: Expr
+
+
+def _limit(reduce: Reduce, condition: Expr) -> _Limit | None:
+    match condition:
+        case TensorCompare("<" | "<=" | ">" | ">=" as op, IndexValue(AffineName(k)), data):
+            found = _Limit(k, op in (">", ">="), data)
+        case TensorCompare("<" | "<=" | ">" | ">=" as op, data, IndexValue(AffineName(k))):
+            found = _Limit(k, op in ("<", "<="), data)
+        case _:
+            return None
+    binders = {b.name for b in reduce.binders}
+    return found if found.binder in binders and tensor_names(found.data) and index_names(found.data).isdisjoint(binders) else None
 
 
 def cycles_of(d: Deriver, definition: Definition, inner: InnerLoops) -> float:
@@ -323,6 +340,10 @@ class _Cost:
         for reduce in (r for p in definition.pieces for r in reduces(p.value)):
             for b in reduce.binders:
                 self.sizes[b.name] = max(1.0, self._middle(b.hi) - self._middle(b.lo))
+        self.ranged = ranges_of_data(definition)
+        for binder, axes in self.ranged.items():
+            # Rows share the terms out.
+            self.sizes[binder] = max(1.0, self.sizes[binder] / prod(self.sizes[a] for a in axes))
         name = definition.tensors[0].name
         self.sizes |= {n: min(size, float(d.at_once[full(name, n)])) for n, size in self.sizes.items() if full(name, n) in d.at_once}
         point = tuple(AffineName(a) for a in definition.axes)
@@ -339,17 +360,23 @@ class _Cost:
         """Return what a piece takes; its elements are one along an axis that its guard has an equation for."""
         pinned = {a for a in self.definition.axes if _pins(piece.guard, a)}
         found = list(reduces(piece.value))
-        inside = {id(n) for r in found for n in _of_a_term(r)}
+        inside = {id(n) for r in found for e in (*r.body, *conjuncts(r.filter)) for n in nodes(e)}
         value = self._work([n for n in nodes(piece.value) if id(n) not in inside and not isinstance(n, Reduce)])
         elements = prod(self.sizes[a] for a in self.definition.axes if a not in pinned)
         phases = {a: m.divisor for m in _remainders(piece.guard) for a in affine.name_set(m)}
         return _Piece(elements, value, tuple(map(self._sum, found)), phases)
 
     def _sum(self, reduce: Reduce) -> _Sum:
-        work = self._work(_of_a_term(reduce), conditional=reduce.filter is not None)
+        asked = [c for c in conjuncts(reduce.filter) if not is_of_indices(c) and not self._bounds(reduce, c)]
+        work = self._work([n for e in (*reduce.body, *asked) for n in nodes(e)], conditional=bool(asked))
         fused = reduce.reducer.kind == "sum" and isinstance(reduce.body[0], Binary) and reduce.body[0].op == "*"
         work = replace(work, operations=work.operations + (not fused), accumulators=len(reduce.reducer.dtypes))
         return _Sum(tuple(b.name for b in reduce.binders), prod(self.sizes[b.name] for b in reduce.binders), work)
+
+    def _bounds(self, reduce: Reduce, condition: Expr) -> bool:
+        """Tell whether a condition is where a loop begins or ends, and asked of no term."""
+        limit = _limit(reduce, condition)
+        return limit is not None and limit.binder in self.ranged
 
     def _work(self, found: Sequence[Expr], *, conditional: bool = False) -> _Work:
         operations = int(conditional)
@@ -361,7 +388,8 @@ class _Cost:
                     operations += 1
                 case _:
                     pass
-        guarded = {r for n in found if conditional or isinstance(n, Select) for r in reads(n)}
+        # Loops are split where indices decide.
+        guarded = {r for n in found if conditional or (isinstance(n, Select) and not is_of_indices(n.cond)) for r in reads(n)}
         distinct = dict.fromkeys(n for n in found if isinstance(n, Read))
         return _Work(tuple(self._element(n, guarded=n in guarded) for n in distinct), operations)
 
@@ -372,17 +400,18 @@ class _Cost:
         return _Element(read, names, near if guarded or storage is not None else {**near, **self._strides(read)})
 
     def _strides(self, read: Read) -> dict[str, int]:
-        """Return the loops along which elements lie a few apart in a row-major tensor, and how many."""
+        """Return the loops along which elements lie a few apart in a row-major tensor, away from edges, and how many."""
+        slots = [slot for slot in read.index if not isinstance(slot, Dynamic)]
+        if len(slots) < len(read.index):
+            return {}
+        pitches = [prod(affine.constant(e) or OPEN_EXTENT for e in self.tensors[read.tensor].shape[k + 1 :]) for k in range(len(slots))]
         apart: dict[str, int] = {}
-        pitch = 1
-        for slot, extent in zip(reversed(read.index), reversed(self.tensors[read.tensor].shape), strict=True):
-            form = affine.affine_form(slot) if not isinstance(slot, Dynamic) else None
-            if form is None:
-                return {}
-            for n, step in form[0].items():
-                apart[n] = apart.get(n, 0) + step * pitch
-            pitch *= affine.constant(extent) or OPEN_EXTENT
-        return {n: step for n, step in apart.items() if 2 <= step <= MOST_STRIDE}
+        for n in sorted(index_names(read)):
+            steps = [step_inside(slot, n) for slot in slots]
+            known = [step * pitch for step, pitch in zip(steps, pitches, strict=True) if step is not None]
+            if len(known) == len(slots) and 2 <= sum(known) <= MOST_STRIDE:
+                apart[n] = sum(known)
+        return apart
 
     # ------------------------------------------------ candidates
 
@@ -400,20 +429,24 @@ class _Cost:
             binder = next((b for b in reduction.binders if b in c.vector), None)
             if binder is not None:
                 width = self.lanes * c.vectors
-                cycles += reduction.steps / width * _covered(self.sizes[binder], width) * self._step(reduction.work, c, binder)
+                # What data say begins anywhere in a vector, and ends anywhere.
+                covered = reduction.steps / width * _covered(self.sizes[binder], width)
+                steps = reduction.steps / width + 1 if binder in self.ranged else covered
+                cycles += steps * self._step(reduction.work, c, binder)
                 cycles += together * (c.vectors + 2 * log2(self.lanes))
             else:
-                cycles += reduction.steps * self._step(reduction.work, c, axis)
+                short = not self.ranged.keys().isdisjoint(reduction.binders) and reduction.steps <= OVERLAPPED_STEPS
+                cycles += reduction.steps * self._step(reduction.work, c, axis, LOOP_CYCLES if short else LATENCY_CYCLES)
         if axis is not None:
             cycles *= _covered(self.sizes[axis] / c.phases, self.lanes)
         cycles *= prod(_covered(self.sizes[a], count) for a, count in c.rows)
         points = together * (self.lanes * c.vectors if axis is not None else 1)
         return cycles / points * (1 + COPY_SHARE * together * c.vectors)
 
-    def _step(self, work: _Work, c: InnerLoops, along: str | None) -> float:
-        """Return the cycles of one step of a reduction for all points of a block."""
+    def _step(self, work: _Work, c: InnerLoops, along: str | None, latency: float = LATENCY_CYCLES) -> float:
+        """Return the cycles of one step of a reduction for all points of a block, at least `latency`."""
         accumulators = work.accumulators * prod(count for _, count in c.rows) * (c.vectors if along is not None else 1)
-        return max(self._block(work, c, along, accumulators), LATENCY_CYCLES)
+        return max(self._block(work, c, along, accumulators), latency)
 
     def _block(self, work: _Work, c: InnerLoops, along: str | None, accumulators: int = 0) -> float:
         """Return the cycles of `work` for all points of a block, with vectors along a loop."""
@@ -430,7 +463,8 @@ class _Cost:
         apart = (
             1 if element.read.tensor in c.packed else element.near.get(along) if c.phases == 1 else self._in_phase(element, along, c.phases)
         )
-        return again * c.vectors * (FAR_LOADS * self.lanes if apart is None else apart if apart == 1 else STRIDED_LOADS * apart)
+        far = MASKED_LOADS if along in self.ranged else FAR_LOADS
+        return again * c.vectors * (far * self.lanes if apart is None else apart if apart == 1 else STRIDED_LOADS * apart)
 
     def _in_phase(self, element: _Element, along: str, phases: int) -> int | None:
         """Return how far elements lie apart of which one is read for every so many along an axis; None where that is far."""
@@ -474,11 +508,6 @@ class _Cost:
         once = {r.index for p in self.definition.pieces for r in reads(p.value) if r.tensor == tensor} == {index}
         uses = prod(self.sizes[a] for a in self.definition.axes if a not in element.names)
         return plain and once and tensor not in made and tensor not in self.d.layouts and uses >= USES_OF_A_COPY
-
-
-def _of_a_term(reduce: Reduce) -> list[Expr]:
-    """Return what is computed for each term of a reduction, and to tell whether there is one."""
-    return [n for e in (*reduce.body, *([reduce.filter] if reduce.filter is not None else ())) for n in nodes(e)]
 
 
 def _covered(extent: float, step: int) -> float:

@@ -1,4 +1,5 @@
 """Short rows of several tensors: softmax over a few classes, the greatest of a few scores. Lanes are rows, a block of which is transposed.
+So are rows of any length of which one place is looked for, `argmin(j) x[a, j]`: no lanes along a row are combined to that.
 
     best[a] = max(j) x[a, j]      y[a] = min(j, x[a, j] == best[a]) j        j in 0..8
                                                                              split y.a by 16 -> a_o, a_v;  vectorize y.a_v
@@ -16,9 +17,10 @@ from math import prod
 from codegen.dtypes import compute_dtype
 from polyhedral import affine
 from polyhedral.expr import Name as AffineName
+from tensorlang.policy.cpu.inner_loops import MOST_STRIDE
 from tensorlang.policy.cpu.narrow_rows import MOST_ELEMENTS
 from tensorlang.policy.deriver import Deriver, in_order, mark_parallel
-from tensorlang.policy.groups import FusionGroup
+from tensorlang.policy.groups import FusionGroup, recurs
 from tensorlang.schedule.pack import axes_of_copy
 from tensorlang.schedule.plan import full
 from tensorlang.schedule.shape import OPEN_EXTENT, extents, readers
@@ -32,9 +34,11 @@ MOST_VECTORS = 3
 
 
 def has_row_lanes(d: Deriver, group: FusionGroup) -> bool:
-    """Tell whether several tensors are made of many rows together, none of which fills a vector, and all that lanes of rows read is read at
-    their own row."""
-    if len(group.members) < 2 or group.depth < 1 or group.fused or group.transformed is not None or group.online is not None:
+    """Tell whether several tensors are made of many rows together, none of which fills a vector, or one by reducers of several parts, and
+    all that lanes of rows read is read at their own row."""
+    if group.depth < 1 or group.fused or group.transformed is not None or group.online is not None:
+        return False
+    if len(group.members) < 2 and (not _has_parts(group.head) or recurs(d.program, group.head) or not _crossed(d, group, MOST_STRIDE)):
         return False
     lanes, rows = _lanes(d, group), extents(group.head)[group.head.axes[group.depth - 1]]
     if (rows or 0) < 2 * lanes:
@@ -49,18 +53,28 @@ def _copies_alone(d: Deriver, group: FusionGroup) -> bool:
 
 
 def _lanes(d: Deriver, group: FusionGroup) -> int:
-    return max(d.machine.lanes(compute_dtype(m.tensors[0].dtype)) for m in group.members)
+    """Return how many of the narrowest elements that are made or looked for a vector holds."""
+    made = [m.tensors[0].dtype for m in group.members]
+    looked_for = [r.reducer.dtypes[0] for m in group.members if _has_parts(m) for p in m.pieces for r in reduces(p.value)]
+    return max(d.machine.lanes(compute_dtype(dtype)) for dtype in (*made, *looked_for))
 
 
 def _is_narrow(d: Deriver, definition: Definition, depth: int, lanes: int) -> bool:
     if len(definition.pieces) != 1 or d.layouts.keys() & {definition.tensors[0].name, *definition_reads(definition)}:
         return False
     sizes, inner, row = extents(definition), definition.axes[depth:], definition.axes[depth - 1]
-    limits = {**dict.fromkeys(_binders(definition), MOST_VECTORS * lanes + 1), **dict.fromkeys(inner, lanes)}
+    near = d.machine.l2_bytes // (2 * lanes * compute_dtype(definition.tensors[0].dtype).size_bytes)
+    longest = near if _has_parts(definition) else MOST_VECTORS * lanes + 1
+    limits = {**dict.fromkeys(_binders(definition), longest), **dict.fromkeys(inner, lanes)}
     if any((sizes[n] or OPEN_EXTENT) >= limit for n, limit in limits.items()) or prod(sizes[a] or 1 for a in inner) > MOST_UNROLLED:
         return False
     places = (s for r in reads(definition.pieces[0].value) for s in r.index)
     return all(s == AffineName(row) or (not isinstance(s, Dynamic) and row not in affine.name_set(s)) for s in places)
+
+
+def _has_parts(definition: Definition) -> bool:
+    """Tell whether a definition reduces to several values at once."""
+    return any(len(r.body) > 1 for p in definition.pieces for r in reduces(p.value))
 
 
 def _binders(definition: Definition) -> list[str]:
@@ -87,8 +101,9 @@ def derive_row_lanes(d: Deriver, group: FusionGroup) -> None:
     mark_parallel(d, (*(m for m in group.members if m is not head), head), outer, {**extents(head), f"{head.axes[at]}_o": blocks})
 
 
-def _crossed(d: Deriver, group: FusionGroup) -> dict[Read, str]:
-    """Return the first read of each tensor from outside whose rows lie too far apart for shuffles, with the name of their axis in it."""
+def _crossed(d: Deriver, group: FusionGroup, near: int = MOST_ELEMENTS) -> dict[Read, str]:
+    """Return the first read of each tensor from outside whose rows lie more than `near` elements apart, too far for shuffles, with the name
+    of their axis in it."""
     table, found = tensor_table(d.program), dict[str, tuple[Read, str]]()
     own = {m.tensors[0].name for m in group.members}
     for member in group.members:
@@ -99,7 +114,7 @@ def _crossed(d: Deriver, group: FusionGroup) -> dict[Read, str]:
             place = read.index.index(AffineName(row))
             behind = [affine.constant(n) for n in table[read.tensor].shape[place + 1 :]]
             apart = prod(n or OPEN_EXTENT for n in behind)
-            if read.index.count(AffineName(row)) == 1 and apart > MOST_ELEMENTS:
+            if read.index.count(AffineName(row)) == 1 and apart > near:
                 found.setdefault(read.tensor, (read, row))
     return dict(found.values())
 

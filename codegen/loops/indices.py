@@ -370,6 +370,16 @@ class Algebra:
             lo, hi = (lo + scale * first, hi + scale * last) if scale > 0 else (lo + scale * last, hi + scale * first)
         return lo, hi
 
+    def most_copies(self, lo: Index, hi: Index, extent: int | None) -> int | None:
+        """Return how many values there are at most from `lo` to below `hi`, `extent` or fewer. What is known here may decide a minimum, and
+        take away the number in it: the copies of an unrolled loop have to be told before that."""
+        if isinstance(hi, Min):
+            for side in (hi.lhs, hi.rhs):
+                extent = self.most_copies(lo, side, extent)
+            return extent
+        most = self.interval(self.poly(hi) - self.poly(lo))[1]
+        return extent if extent is None else max(0, int(min(most, extent)))
+
     def _product_interval(self, monomial: Monomial) -> _Interval:
         match monomial:
             case ():

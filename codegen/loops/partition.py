@@ -554,6 +554,8 @@ def _over(loop: For, lo: Index, hi: Index, algebra: Algebra) -> For:
     low, high = algebra.simplify(lo), algebra.simplify(hi)
     trips = (algebra.poly(high) - algebra.poly(low)).constant
     extent = None if loop.extent is None else loop.extent if trips is None else max(0, min(trips, loop.extent))
+    if loop.kind == "unroll":
+        extent = algebra.most_copies(lo, hi, extent)
     return replace(loop, lo=low, hi=high, extent=extent)
 
 

@@ -151,7 +151,8 @@ class _Simplifier:
             once = tuple(new for s in self.unshared(body) for new in self.stmt(shared(s), values))
             return (replace(loop, lo=lo, hi=hi, body=once),) if loop.kind in BLOCKS and once else once
         body = self.block(loop.body, values.algebra.with_loop(loop.var, lo, hi, loop.extent))
-        return (replace(loop, lo=lo, hi=hi, body=body),) if body else ()
+        extent = algebra.most_copies(loop.lo, loop.hi, loop.extent) if loop.kind == "unroll" else loop.extent
+        return (replace(loop, lo=lo, hi=hi, extent=extent, body=body),) if body else ()
 
     def choice(self, cond: Expr, then: tuple[Stmt, ...], orelse: tuple[Stmt, ...], values: _Values) -> tuple[Stmt, ...]:
         if cond in (_TRUE, _FALSE):

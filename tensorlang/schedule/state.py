@@ -95,13 +95,15 @@ def statement_of(state: State, name: str) -> tuple[Stage, str] | None:
     return None
 
 
-def loop_of(state: State, directive: syntax.Directive, name: str) -> tuple[Stage, str]:
-    """Return the loop called `name`, in full or by its last part where that is unique."""
+def loop_of(state: State, directive: syntax.Directive, name: str, outside: Stage | None = None) -> tuple[Stage, str]:
+    """Return the loop called `name`, in full or by its last part where that is unique: one that is not of the stage `outside` before one
+    that is."""
     for stage in state.stages.values():
         if name in stage.loops:
             return stage, name
     found = [(s, loop) for s in state.stages.values() if not s.synthetic for loop in s.loops if s.local(loop) == name]
     found = found or [(s, loop) for s in state.stages.values() for loop in s.loops if s.local(loop) == name]
+    found = [(s, loop) for s, loop in found if s is not outside] or found
     if len(found) == 1:
         return found[0]
     if found:

@@ -150,6 +150,43 @@ def test_loops_that_cannot_be_one_are_refused(directive, code):
     assert caught.value.diagnostics[0].code == code
 
 
+FACTORS = """
+op lu(a: f64[N, N]) -> (l: f64[N, N], u: f64[N, N]) {
+    u[i, j] = a[i, j] - sum(k in 0..i) l[i, k] * u[k, j]                   for i <= j
+    u[i, j] = 0                                                            otherwise
+    l[i, j] = (a[i, j] - sum(k in 0..j) l[i, k] * u[k, j]) / u[j, j]       for j < i
+    l[i, j] = if i == j then f64(1) else 0                                 otherwise
+}
+schedule lu for cpu {
+    DIRECTIVE
+}
+"""
+
+
+@pytest.mark.parametrize("names", ["q, p", "k, j", "j, k"])
+def test_loops_that_tensors_share_inside_others_get_the_names_that_are_written(names):
+    found, plan = legal(FACTORS.replace("DIRECTIVE", f"together u, l -> {names}"))
+    assert all(f"u.{name} {{" in show_tree(plan.placed) for name in names.split(", "))
+    assert "together" in str(found.schedule)
+
+
+def test_loops_that_tensors_share_already_are_not_named_again():
+    with pytest.raises(CompileError, match=r"`u` and `l` share `l\.i` already, and the names are of loops inside it"):
+        legal(FACTORS.replace("DIRECTIVE", "together u, l -> i, j"))
+
+
+def test_loops_of_a_tile_are_found_by_whichever_tensor_they_belong_to():
+    text = "op f(x: f32[M, N]) -> (y: f32[M, N], z: f32[M, N]) {\n    y[i, j] = 2 * x[i, j]\n    z[i, j] = y[i, j] + x[i, j]\n}\n"
+    _, plan = legal(text + "schedule f for cpu {\n    together y, z -> i\n    tile z (i, j) by (4, 4) -> io, jo, ii, ji\n}\n")
+    assert "z.ji {" in show_tree(plan.placed)
+
+
+def test_a_tensor_is_computed_in_a_loop_of_another_though_it_has_one_of_that_name():
+    text = "op f(x: f32[M, N]) -> (y: f32[M]) {\n    t[i, j] = x[i, j] * x[i, j]\n    y[i] = sum(j) t[i, j]\n}\n"
+    _, plan = legal(text + "schedule f for cpu {\n    at t at j\n}\n")
+    assert "y.j {" in show_tree(plan.placed)
+
+
 def test_a_new_loop_may_be_called_by_its_full_name():
     apart = "    distribute x.acc.init at x.i -> i0\n    distribute x.acc at x.i -> ia\n"
     _, plan = legal(SOLVE.replace(apart, "").replace("DIRECTIVE", "split y.i by 4 -> y.io, ii\n    parallel y.io"))

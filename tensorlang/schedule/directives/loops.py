@@ -76,12 +76,13 @@ def tile(state: State, directive: syntax.Directive) -> None:
     stage = stage_of(state, directive, tensor)
     found: list[str] = []
     for name in loops:
-        loop = name if name in stage.loops else full(stage.name, name)
-        if loop not in stage.loops:
+        called = [loop for loop in stage.loops if name in (loop, stage.local(loop))]
+        own = next((loop for loop in (name, full(tensor, name), full(stage.name, name)) if loop in called), None)
+        if own is None and len(called) != 1:
             raise error(
                 "S0103", f"`{tensor}` has no loop `{name}` at this point", directive.span, help=f"its loops are {', '.join(stage.loops)}"
             )
-        found.append(loop)
+        found.append(own or called[0])
     if len(set(found)) != len(found):
         operands.bad(directive, "a loop is named twice")
     outers, inners = results[: len(loops)], results[len(loops) :]

@@ -110,14 +110,15 @@ def _at(state: State, directive: syntax.Directive) -> None:
     reader = operands.phrase(directive, "in")
     if reader is not None and len(reader) == 1:
         wanted = full(operands.name(directive, reader[0]), wanted.rsplit(".", 1)[-1])
-    consumer, loop = loop_of(state, directive, wanted)
+    consumer, loop = loop_of(state, directive, wanted, outside=stage)
     if consumer is stage:
         raise error("S0208", f"`{name}` cannot be computed inside its own loop `{loop}`", directive.span)
     made = [t.name for d in stage.definitions for t in d.tensors]
     result = next((t for t in made if t in state.program.results), None)
     if result is not None:
         with_it = "" if result == name else f", and `{name}` is computed with it"
-        raise error("S0208", f"`{result}` is a result: it is computed at the root{with_it}", directive.span)
+        help = f"share loops with it: `together {name}, {consumer.name} -> LOOP`, of equal steps (`split` the longer one)"
+        raise error("S0208", f"`{result}` is a result: it is computed at the root{with_it}", directive.span, help=help)
     if len(stage.definitions) > 1:
         title = f"{', '.join(f'`{d.tensors[0].name}`' for d in stage.definitions)} share their loops: they are computed at the root"
         raise error("S0208", title, directive.span)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from polyhedral.expr import Expr as Affine
 from polyhedral.model import Mark
@@ -31,6 +32,8 @@ from tensorlang.syntax.directive_forms import FORMS
 from tensorlang.tensor.scop import StatementInfo
 from tensorlang.tensor.walk import definition_reads
 
+V = TypeVar("V")
+
 
 def together(state: State, directive: syntax.Directive) -> None:
     """Make one stage of those of several tensors."""
@@ -43,7 +46,7 @@ def together(state: State, directive: syntax.Directive) -> None:
     if not count or len(set(directive.results)) < count:
         operands.bad(directive, "it gives a name to each loop that they share")
     if len(parts) < 2:
-        put(state, _joined_inside(directive, parts[0], names))
+        put(state, _joined_inside(state, directive, parts[0], names))
         return
     for part in parts:
         _check(directive, part, count)
@@ -55,7 +58,7 @@ def together(state: State, directive: syntax.Directive) -> None:
     stages = list(state.stages.values())
     last = max(k for k, stage in enumerate(stages) if stage.name in shared)
     between = [stage for stage in stages[:last] if stage.name not in shared]
-    after = _made_of(between, {t.name for d in joint.definitions for t in d.tensors})
+    after = _needing(between, {t.name for d in joint.definitions for t in d.tensors})
     ordered = [*(stage for stage in between if stage not in after), joint, *after, *stages[last + 1 :]]
     state.stages.clear()
     for stage in ordered:
@@ -63,7 +66,7 @@ def together(state: State, directive: syntax.Directive) -> None:
         put(state, replace(stage, inside=(joint.name, shared[owner].get(loop, loop))) if owner in shared else stage)
 
 
-def _made_of(stages: Sequence[Stage], tensors: set[str]) -> list[Stage]:
+def _needing(stages: Sequence[Stage], tensors: set[str]) -> list[Stage]:
     """Return those of `stages` that need some tensors, or each other because of them: they run after them."""
     made, found = set(tensors), list[Stage]()
     for stage in stages:
@@ -84,7 +87,7 @@ def _joined_loops(state: State, directive: syntax.Directive, names: Sequence[str
     if len(directive.results) != 1 or len({*loops}) < len(loops):
         operands.bad(directive, "of loops it makes one, with a name")
     if stage.distributed & {*loops} or any(cut.loops & {*loops} for cut in stage.cuts):
-        raise error("S0205", f"`{stage.name}` has several copies of its loops, which cannot be shared", directive.span)
+        raise _several_copies(directive, stage)
     both = next((s for s in stage.statements if sum(s.name in stage.members[loop] for loop in loops) > 1), None)
     if both is not None:
         help = f"`distribute {both.name} at LOOP -> OWN` gives it loops of its own"
@@ -104,7 +107,7 @@ def _joined_loops(state: State, directive: syntax.Directive, names: Sequence[str
     )
 
 
-def _joined_inside(directive: syntax.Directive, stage: Stage, names: Sequence[str]) -> Stage:
+def _joined_inside(state: State, directive: syntax.Directive, stage: Stage, names: Sequence[str]) -> Stage:
     """Return a stage in which tensors share loops with the loops that these have inside those."""
     own = [{s.name for s in stage.statements if name in {t.name for t in s.definition.tensors}} for name in names]
     inside = [[loop for loop in stage.loops if stage.members[loop] & mine and not set().union(*own) <= stage.members[loop]] for mine in own]
@@ -112,14 +115,21 @@ def _joined_inside(directive: syntax.Directive, stage: Stage, names: Sequence[st
     inside = [inside[0], *([loop for loop in loops if loop not in inside[0][:count]] for loops in inside[1:])]
     if any(len(loops) < count for loops in inside):
         operands.bad(directive, f"{' and '.join(f'`{n}`' for n in names)} share their loops already")
-    renamed = {loop: kept for loops in inside[1:] for loop, kept in zip(loops[:count], inside[0][:count], strict=True) if loop != kept}
-    if stage.distributed & renamed.keys() or any(cut.loops & renamed.keys() for cut in stage.cuts):
-        raise error("S0205", f"`{stage.name}` has several copies of its loops, which cannot be shared", directive.span)
-    _check_marks(directive, stage.marks, renamed.items(), stage.extents)
-    members = {loop: found for loop, found in stage.members.items() if loop not in renamed}
-    for loop, kept in renamed.items():
-        members[kept] |= stage.members[loop]
-    within = members[inside[0][count - 1]]
+    common = {stage.local(loop): loop for loop in stage.loops if set().union(*own) <= stage.members[loop]}
+    again = [common[name] for name in directive.results if name in common]
+    if again:
+        listed = " and ".join(f"`{n}`" for n in names)
+        operands.bad(directive, f"{listed} share `{again[0]}` already, and the names are of loops inside it")
+    kept, others = inside[0][:count], [loop for loops in inside[1:] for loop in loops[:count]]
+    shared = [fresh_loop(state, directive, stage, name, (*kept, *others)) for name in directive.results]
+    if stage.distributed & {*kept, *others} or any(cut.loops & {*kept, *others} for cut in stage.cuts):
+        raise _several_copies(directive, stage)
+    _check_marks(directive, stage.marks, zip(*(loops[:count] for loops in inside), strict=True), stage.extents)
+    members = {loop: found for loop, found in stage.members.items() if loop not in others}
+    for loops in inside[1:]:
+        for loop, into in zip(loops[:count], kept, strict=True):
+            members[into] |= stage.members[loop]
+    within = members[kept[-1]]
     last = max(k for k, s in enumerate(stage.statements) if s.name in within)
     first = min(k for k, s in enumerate(stage.statements) if s.name in within)
     apart = [(k, s) for k, s in enumerate(stage.statements) if s.name not in within]
@@ -128,20 +138,42 @@ def _joined_inside(directive: syntax.Directive, stage: Stage, names: Sequence[st
         what = between.definition.tensors[0].name
         raise error("S0205", f"`{what}` is computed between {' and '.join(f'`{n}`' for n in names)}, so they share no loop", directive.span)
     finishing = {s.name for k, s in apart if k > last or any(_follows(stage, k, mine & within) for mine in own if s.name in mine)}
-    return replace(
+    joint = replace(
         stage,
         statements=(
             *(s for _, s in apart if s.name not in finishing),
             *(s for s in stage.statements if s.name in within),
             *(s for _, s in apart if s.name in finishing),
         ),
-        loops=tuple(loop for loop in stage.loops if loop not in renamed),
+        loops=tuple(loop for loop in stage.loops if loop not in others),
         members=members,
-        extents={loop: extent for loop, extent in stage.extents.items() if loop not in renamed},
-        forward={loop: value for loop, value in stage.forward.items() if loop not in renamed},
-        reductions=stage.reductions - renamed.keys(),
-        changes=(*stage.changes, *(_rename(old, new) for old, new in renamed.items())),
+        extents={loop: extent for loop, extent in stage.extents.items() if loop not in others},
+        forward={loop: value for loop, value in stage.forward.items() if loop not in others},
+        marks={loop: mark for loop, mark in stage.marks.items() if loop not in others},
+        reductions=stage.reductions - {*others},
+        changes=(*stage.changes, *(_rename(loop, into) for loops in inside[1:] for loop, into in zip(loops[:count], kept, strict=True))),
         together=True,
+    )
+    return _called(joint, dict(zip(kept, shared, strict=True)))
+
+
+def _called(stage: Stage, names: Mapping[str, str]) -> Stage:
+    """Return a stage whose loops have other names, by those that they have: all at once, so that names may change places."""
+    names = {old: new for old, new in names.items() if old != new}
+
+    def named(by_loop: Mapping[str, V]) -> dict[str, V]:
+        return {names.get(loop, loop): value for loop, value in by_loop.items()}
+
+    apart = {old: f"{new}?" for old, new in names.items()}
+    return replace(
+        stage,
+        loops=tuple(names.get(loop, loop) for loop in stage.loops),
+        members=named(stage.members),
+        extents=named(stage.extents),
+        forward=named(stage.forward),
+        marks=named(stage.marks),
+        reductions=frozenset(names.get(loop, loop) for loop in stage.reductions),
+        changes=(*stage.changes, *(_rename(old, apart[old]) for old in names), *(_rename(apart[old], new) for old, new in names.items())),
     )
 
 
@@ -158,10 +190,14 @@ def _check(directive: syntax.Directive, part: Stage, count: int) -> None:
         title = f"`{part.name}` has {len(part.loops)} loop{'s' * (len(part.loops) != 1)}, and {count} are to be shared"
         raise error("S0205", title, directive.span, help=f"its loops are {', '.join(part.loops) or 'none'}")
     if part.cuts or part.distributed & {"", *part.loops[:count]}:
-        raise error("S0205", f"`{part.name}` has several copies of its loops, which cannot be shared", directive.span)
+        raise _several_copies(directive, part)
     if not _within(part, count):
         title = f"no statement of `{part.name}` is in all of {', '.join(f'`{loop}`' for loop in part.loops[:count])}"
         raise error("S0205", title, directive.span, help="share fewer loops, or order them first")
+
+
+def _several_copies(directive: syntax.Directive, stage: Stage) -> Exception:
+    return error("S0205", f"`{stage.name}` has several copies of its loops, which cannot be shared", directive.span)
 
 
 def _within(part: Stage, count: int) -> frozenset[str]:

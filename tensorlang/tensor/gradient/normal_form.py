@@ -7,8 +7,8 @@
 
 A sum stays where it is added, subtracted, negated, or multiplied with what does not vary: its derivative never asks for its value. Of what
 is left no value of a reduction is computed twice. Reducers whose components are added one by one, such as `mean`, become sums; other
-reducers that choose none of their terms, such as `prod`, become recurrences, whose derivatives are recurrences again. Names of values are written
-out but where that would make an expression large: `terms` go through such a `let` once, whatever its name is used for.
+reducers that choose none of their terms, such as `prod`, become recurrences, whose derivatives are recurrences again. Names of values are
+written out but where that would make an expression large: `terms` go through such a `let` once, whatever its name is used for.
 """
 
 from __future__ import annotations

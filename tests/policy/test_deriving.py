@@ -76,6 +76,14 @@ def test_a_tensor_is_copied_once_in_each_order_in_which_sums_read_it(second: str
     assert_same(program, proven(program, schedule), {})
 
 
+@pytest.mark.parametrize("value", ["any(j) (x[i, j] > 0)", "all(j) (x[i, j] != x[j, j])", "not any(j in 0..i) (x[i, j] > 1 and y[j])"])
+def test_whether_any_or_all_hold_is_asked_of_a_vector_of_terms(value: str) -> None:
+    program = declared(load_module(parse(Source("f.tl", f"op f(x: f32[40, 40]) -> (y: bool[40]) {{ y[i] = {value} }}"))), "f")
+    schedule = derive(program, Machine(target="cpu"))
+    assert "vectorize y.j_v" in map(show, schedule.directives)
+    assert_same(program, proven(program, schedule), {})
+
+
 @pytest.mark.parametrize("sum_of", ["k, a[i, k] < b[j, k]) i32(1", "k, b[j, k] > 0) i32(a[i, k]"])
 def test_a_tensor_that_tells_which_terms_are_summed_is_copied_so_that_lanes_read_neighbours(sum_of: str) -> None:
     text = f"op f(a: f32[32, 24], b: f32[48, 24]) -> (y: i32[32, 48]) {{ y[i, j] = sum({sum_of}) }}"

@@ -193,7 +193,7 @@ def _rows(axes: Sequence[tuple[str, float]]) -> Iterator[tuple[tuple[str, int], 
 def _shared_binders(d: Deriver, definition: Definition) -> Iterator[tuple[str, ...]]:
     """Yield the innermost binder of each reduction, where their iterations may be lanes, and of a single one its other binders."""
     found = [r for p in definition.pieces for r in reduces(p.value)]
-    simple = all(r.reducer.kind in ("sum", "prod", "min", "max") and len(r.body) == 1 and r.binders for r in found)
+    simple = all(r.reducer.kind is not None and len(r.body) == 1 and r.binders for r in found)
     if not found or not simple or any(keeps_order(r.reducer, d.program.mode) for r in found):
         return
     yield tuple(dict.fromkeys(r.binders[-1].name for r in found))

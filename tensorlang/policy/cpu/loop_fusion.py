@@ -212,7 +212,7 @@ def _is_regroupable(d: Deriver, definition: Definition) -> bool:
     found = _sum(definition)
     if found is None:
         return False
-    return found.reducer.kind in ("sum", "prod", "min", "max") and len(found.body) == 1 and not keeps_order(found.reducer, d.program.mode)
+    return found.reducer.kind is not None and len(found.body) == 1 and not keeps_order(found.reducer, d.program.mode)
 
 
 def _sum(definition: Definition) -> Reduce | None:

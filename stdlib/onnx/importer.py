@@ -123,7 +123,7 @@ class _Import:
         """The inputs of the graph that are not known."""
         self.returned: list[str] = []
         self.made: list[tuple[Node, range]] = []
-        """Which nodes of the graph each node of the model has become."""
+        """Which nodes of the graph each node of the model has become: none, where it is still to be made, of what it reads."""
 
     def run(self, shapes: Mapping[str, tuple[int, ...]]) -> Graph:
         self._inputs(shapes)
@@ -133,9 +133,9 @@ class _Import:
             for name, array in self.model.initializers.items():
                 self._guard(self._initializer, name, array)
             for node in self.model.nodes:
-                start = len(self.builder.nodes)
+                start, unknown = len(self.builder.nodes), len(self.unknown)
                 self._guard(self._node, node)
-                self.made.append((node, range(start, len(self.builder.nodes))))
+                self.made.append((node, range(start, len(self.builder.nodes) if len(self.unknown) == unknown else start)))
         if not self.problems and not self.missing and not self.unknown:
             for output in self.model.outputs:
                 self._guard(self._output, output)

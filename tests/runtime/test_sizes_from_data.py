@@ -118,3 +118,12 @@ def test_a_prepared_run_reads_what_a_first_stage_finds_anew() -> None:
     again()
     for mine, fresh in zip(results.values(), model.run(feeds).values(), strict=True):
         np.testing.assert_array_equal(mine, fresh)
+
+
+def test_what_a_count_is_made_of_is_computed_once() -> None:
+    n = Net()
+    at = n.op("NonZero", n.op("MatMul", "x", n.weight(6, 5)))
+    data = n.model({"x": ["n", 6]}, at, types={at: INTS})
+    model, feeds = tl.compile(data, threads=1), {"x": rows(7, 6)}
+    check(model, data, [feeds])
+    assert sum("MatMul_0" in kernel.members for kernel in model.profile(feeds)) == 1

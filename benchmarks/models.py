@@ -4,6 +4,8 @@
     python benchmarks/models.py --quick resnet50 gpt2    two of them, for a first impression
     python benchmarks/models.py resnet50@8               at another batch
     python benchmarks/models.py resnet50:int8            quantised
+    python benchmarks/models.py --networks               those of torch_networks.py, as torch exports them
+    python benchmarks/models.py torch:yolo               one of these
     python benchmarks/models.py --out docs/benchmarks/data/models
 
 Of each model: the largest error relative to the largest value, medians and our ratio to the best f32 peer and to OpenVINO in the precision
@@ -40,6 +42,8 @@ BATCHED = ("resnet50@8",)
 """Models that are measured at another batch too."""
 QUANTISED = ("resnet50:int8", "bert_base:int8")
 """Models that are measured in bytes, too, quantised with u8 activations (`:signed`: i8), where onnxruntime's quantiser is installed."""
+EXPORTED = "torch:"
+"""What names of networks of torch begin with."""
 SATURATED = 16
 """A softmax with fewer distinct values than this says nothing about what is before it."""
 
@@ -51,7 +55,7 @@ def main() -> None:
         return
     counts = [t for t in arguments.threads if t <= available_threads()]
     results: list[dict[str, Any]] = []
-    for name in arguments.models or [*models.names(), *BATCHED, *QUANTISED]:
+    for name in arguments.models or (_networks() if arguments.networks else [*models.names(), *BATCHED, *QUANTISED]):
         found = _model(name, counts, arguments)
         results.append(found)
         print(_line(found), file=sys.stderr, flush=True)
@@ -63,6 +67,7 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("models", nargs="*", help="names (default: all)")
+    parser.add_argument("--networks", action="store_true", help="all networks of torch_networks.py; needs torch")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--seconds", type=float, default=10.0, help="how long to measure each pair")
     parser.add_argument("--quick", action="store_true", help="measure for a second, and no start-up")
@@ -114,6 +119,8 @@ def _model(name: str, counts: list[int], arguments: argparse.Namespace) -> dict[
 
 def make(arguments: argparse.Namespace) -> dict[str, Any]:
     """Write the model, and random inputs for it."""
+    if arguments.models[0].startswith(EXPORTED):
+        return _export(arguments.models[0].removeprefix(EXPORTED), arguments)
     name, _, batch = arguments.models[0].partition("@")
     name, _, form = name.partition(":")
     model = models.load(name, 7)
@@ -123,6 +130,21 @@ def make(arguments: argparse.Namespace) -> dict[str, Any]:
         model = importlib.import_module("quantising").quantised(model, signed=form == "signed")
     onnx.save(model, arguments.file)
     np.savez(arguments.feeds, **random_inputs(model))  # type: ignore[arg-type]  # the names of arrays are arguments
+    return {}
+
+
+def _networks() -> list[str]:
+    return [f"{EXPORTED}{name}" for name in importlib.import_module("torch_networks").NETWORKS]
+
+
+def _export(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Write a network of torch as torch exports it, and the inputs that come with it."""
+    torch = importlib.import_module("torch")
+    network, inputs = importlib.import_module("torch_networks").network(name)
+    names = [f"input_{k}" for k in range(len(inputs))]
+    torch.onnx.export(network, inputs, arguments.file, input_names=names, dynamo=True, external_data=False, verbose=False)
+    taken = {i.name for i in onnx.load(arguments.file).graph.input}
+    np.savez(arguments.feeds, **{n: t.numpy() for n, t in zip(names, inputs, strict=True) if n in taken})
     return {}
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import harness  # the repository root comes first
 import torch
-from torch_networks import NETWORKS, network
+from torch_networks import COMMON, network
 
 from tensorlang.torch.backend import tensorlang
 
@@ -28,7 +28,7 @@ TOLERANCE = 1e-4
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("names", nargs="*", default=[name for name in NETWORKS if name != "gru"])
+    parser.add_argument("names", nargs="*", default=[name for name in COMMON if name != "gru"])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--no-autotune", action="store_true")

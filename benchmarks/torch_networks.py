@@ -10,23 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import log
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-
-Made = tuple[nn.Module, tuple[Any, ...]]
-
-
-def _conv_norm(a: int, b: int, kernel: int, stride: int = 1, groups: int = 1, act: type[nn.Module] | None = nn.ReLU) -> nn.Sequential:
-    layers = [nn.Conv2d(a, b, kernel, stride, kernel // 2, groups=groups, bias=False), nn.BatchNorm2d(b)]
-    return nn.Sequential(*layers, *([act()] if act else []))
-
-
-def _image(small: bool, size: int = 224) -> Tensor:
-    return torch.randn(1, 3, 16 if small else size, 16 if small else size)
-
+from torch_blocks import Block, Made, RMSNorm, conv_norm, image
+from torch_sequence_networks import SEQUENCES
+from torch_vision_networks import VISION
 
 # ---------------------------------------------------------------- convolutions
 
@@ -35,8 +25,8 @@ class Bottleneck(nn.Module):
     def __init__(self, a: int, mid: int, stride: int) -> None:
         super().__init__()
         b = 4 * mid
-        self.body = nn.Sequential(_conv_norm(a, mid, 1), _conv_norm(mid, mid, 3, stride), _conv_norm(mid, b, 1, act=None))
-        self.short = nn.Identity() if a == b and stride == 1 else _conv_norm(a, b, 1, stride, act=None)
+        self.body = nn.Sequential(conv_norm(a, mid, 1), conv_norm(mid, mid, 3, stride), conv_norm(mid, b, 1, act=None))
+        self.short = nn.Identity() if a == b and stride == 1 else conv_norm(a, b, 1, stride, act=None)
 
     def forward(self, x: Tensor) -> Tensor:
         return F.relu(self.body(x) + self.short(x))
@@ -44,14 +34,14 @@ class Bottleneck(nn.Module):
 
 def resnet(small: bool) -> Made:
     depths, width = ((1, 1), 8) if small else ((3, 4, 6, 3), 64)
-    layers: list[nn.Module] = [_conv_norm(3, width, 7, 2), nn.MaxPool2d(3, 2, 1)]
+    layers: list[nn.Module] = [conv_norm(3, width, 7, 2), nn.MaxPool2d(3, 2, 1)]
     channels = width
     for k, depth in enumerate(depths):
         for i in range(depth):
             layers.append(Bottleneck(channels, width << k, 2 if k and not i else 1))
             channels = 4 * (width << k)
     layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 10 if small else 1000)]
-    return nn.Sequential(*layers), (_image(small),)
+    return nn.Sequential(*layers), (image(small),)
 
 
 class SqueezeExcite(nn.Module):
@@ -68,10 +58,10 @@ class Inverted(nn.Module):
         super().__init__()
         mid = 4 * a
         self.body = nn.Sequential(
-            _conv_norm(a, mid, 1, act=nn.Hardswish),
-            _conv_norm(mid, mid, kernel, stride, mid, nn.Hardswish),
+            conv_norm(a, mid, 1, act=nn.Hardswish),
+            conv_norm(mid, mid, kernel, stride, mid, nn.Hardswish),
             SqueezeExcite(mid),
-            _conv_norm(mid, b, 1, act=None),
+            conv_norm(mid, b, 1, act=None),
         )
         self.keeps = a == b and stride == 1
 
@@ -81,13 +71,13 @@ class Inverted(nn.Module):
 
 def mobilenet(small: bool) -> Made:
     plan = [(8, 2)] if small else [(16, 1), (24, 2), (24, 1), (40, 2), (40, 1), (80, 2), (80, 1), (112, 1), (160, 2), (160, 1)]
-    layers: list[nn.Module] = [_conv_norm(3, plan[0][0], 3, 2, act=nn.Hardswish)]
+    layers: list[nn.Module] = [conv_norm(3, plan[0][0], 3, 2, act=nn.Hardswish)]
     channels = plan[0][0]
     for out, stride in plan:
         layers.append(Inverted(channels, out, 5 if out > 24 else 3, stride))
         channels = out
     layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 10 if small else 1000)]
-    return nn.Sequential(*layers), (_image(small),)
+    return nn.Sequential(*layers), (image(small),)
 
 
 class Dense(nn.Module):
@@ -107,15 +97,15 @@ class Dense(nn.Module):
 def densenet(small: bool) -> Made:
     growth, blocks = (4, (2, 2)) if small else (32, (6, 12, 16))
     channels = 2 * growth
-    layers: list[nn.Module] = [_conv_norm(3, channels, 7, 2), nn.MaxPool2d(3, 2, 1)]
+    layers: list[nn.Module] = [conv_norm(3, channels, 7, 2), nn.MaxPool2d(3, 2, 1)]
     for count in blocks:
         layers += [
             Dense(channels, growth, count),
-            _conv_norm(channels + count * growth, (channels + count * growth) // 2, 1),
+            conv_norm(channels + count * growth, (channels + count * growth) // 2, 1),
             nn.AvgPool2d(2),
         ]
         channels = (channels + count * growth) // 2
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 10)), (_image(small),)
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 10)), (image(small),)
 
 
 class ConvNextBlock(nn.Module):
@@ -136,7 +126,7 @@ def convnext(small: bool) -> Made:
     for k, (dim, depth) in enumerate(zip(dims, depths, strict=True)):
         layers += [nn.Conv2d(dims[k - 1], dim, 2, 2)] if k else []
         layers += [ConvNextBlock(dim) for _ in range(depth)]
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(dims[-1], 10)), (_image(small),)
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(dims[-1], 10)), (image(small),)
 
 
 class UNet(nn.Module):
@@ -161,33 +151,10 @@ class UNet(nn.Module):
 
 
 def unet(small: bool) -> Made:
-    return UNet(4, 2) if small else UNet(32, 4), (_image(small, 128),)
+    return UNet(4, 2) if small else UNet(32, 4), (image(small, 128),)
 
 
 # ---------------------------------------------------------------- transformers
-
-
-class Attention(nn.Module):
-    def __init__(self, dim: int, heads: int, causal: bool = False) -> None:
-        super().__init__()
-        self.qkv, self.out, self.heads, self.causal = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim), heads, causal
-
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        batch, length, dim = x.shape
-        q, k, v = self.qkv(x).view(batch, length, 3, self.heads, dim // self.heads).permute(2, 0, 3, 1, 4)
-        y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=self.causal)
-        return self.out(y.transpose(1, 2).reshape(batch, length, dim))
-
-
-class Block(nn.Module):
-    def __init__(self, dim: int, heads: int, causal: bool = False) -> None:
-        super().__init__()
-        self.first, self.second, self.attention = nn.LayerNorm(dim), nn.LayerNorm(dim), Attention(dim, heads, causal)
-        self.mlp = nn.Sequential(nn.Linear(dim, 4 * dim), nn.GELU(), nn.Linear(4 * dim, dim))
-
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        x = x + self.attention(self.first(x), mask)
-        return x + self.mlp(self.second(x))
 
 
 class ViT(nn.Module):
@@ -207,7 +174,7 @@ class ViT(nn.Module):
 
 
 def vit(small: bool) -> Made:
-    return (ViT(16, 8, 16, 2, 1) if small else ViT(224, 16, 384, 6, 12)), (_image(small),)
+    return (ViT(16, 8, 16, 2, 1) if small else ViT(224, 16, 384, 6, 12)), (image(small),)
 
 
 class Bert(nn.Module):
@@ -259,15 +226,6 @@ def gpt(small: bool) -> Made:
     words, dim, heads, depth, past = (50, 16, 2, 2, 5) if small else (5000, 512, 8, 6, 128)
     states = tuple(torch.randn(1, heads, past, dim // heads) for _ in range(2 * depth))
     return GPT(words, dim, heads, depth), (torch.randint(0, words, (1, 1)), *states)
-
-
-class RMSNorm(nn.Module):
-    def __init__(self, dim: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(dim))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6))
 
 
 class LlamaBlock(nn.Module):
@@ -377,17 +335,20 @@ def wave(small: bool) -> Made:
     return Wave(4 if small else 64, 2 if small else 8), (torch.randn(1, 1, 32 if small else 4096),)
 
 
-NETWORKS: dict[str, Callable[[bool], Made]] = {
+COMMON: dict[str, Callable[[bool], Made]] = {
     made.__name__: made for made in (resnet, mobilenet, densenet, convnext, unet, vit, bert, gpt, llama, lstm, gru, mixer, wave)
 }
+NETWORKS = {**COMMON, **VISION, **SEQUENCES}
 
 
 def network(name: str, small: bool = False, seed: int = 0) -> Made:
     """Return a network for inference, and inputs for it."""
     torch.manual_seed(seed)
     model, inputs = NETWORKS[name](small)
+    with torch.no_grad():
+        model.eval()(*inputs)  # shapes of what is lazy
     for module in model.modules():
-        if isinstance(module, nn.BatchNorm2d):
+        if isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d)):
             module.running_mean.normal_(0, 0.1)
             module.running_var.uniform_(0.5, 1.5)
-    return model.eval(), inputs
+    return model, inputs

@@ -25,7 +25,7 @@ from stdlib.onnx.model import Array, Block, Declared, Model, Node
 from stdlib.onnx.problems import Hosted, Refusal, Unknown, Unsupported, quoted
 from stdlib.onnx.reader import AnyDomain, read
 from stdlib.onnx.scope import Scope
-from stdlib.onnx.site import Builder, GrowingSequence, Item, Maps, Result, RowSequence, Rule, Site, TensorSequence, tensors_of
+from stdlib.onnx.site import Builder, GrowingSequence, Item, Maps, Result, RowSequence, Rule, Site, TensorSequence, is_small, tensors_of
 from stdlib.onnx.stages import data_dependent
 from stdlib.onnx.table import rule_for
 from stdlib.onnx.table.strings import moves_text, takes_text
@@ -303,7 +303,9 @@ class _Import:
             self.builder.texts.add(declared.name)
         if array is None:
             self.taken.append(declared.name)
-            self._define(declared.name, self.builder.value(declared.name, declared.dtype, shape))
+            value = self.builder.value(declared.name, declared.dtype, shape)
+            self.builder.decidable |= {value.name} if is_small(value) else set()
+            self._define(declared.name, value)
         else:
             self._define(declared.name, self.builder.of_elements(declared.name, declared.dtype, array))
 

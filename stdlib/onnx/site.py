@@ -56,6 +56,9 @@ FOLDED_OPERATIONS = 1 << 22
 FOLDED_SIZES = 1 << 8
 """And on sizes that are open, when neither arguments nor results have more elements."""
 
+SMALL_INPUT = 16
+"""Inputs of so many elements at most hold sizes, axes and the like: a model is compiled for their elements as it is for shapes."""
+
 KNOWN_ELEMENTS = 1 << 24
 """Rules look at the elements of constants, and make tables, up to this size."""
 
@@ -181,6 +184,11 @@ def flat(arguments: Sequence[Argument]) -> list[Value]:
     return [v for a in arguments if a is not None for v in ((a,) if isinstance(a, Value) else a)]
 
 
+def is_small(value: Value) -> bool:
+    """Tell whether an input holds sizes, axes and the like."""
+    return len(value.shape) <= 1 and prod(value.shape) <= SMALL_INPUT
+
+
 class Builder:
     """The graph under construction. `taken` holds every name that a value or node may not get."""
 
@@ -197,6 +205,8 @@ class Builder:
         self.fills: dict[str, float | int | bool] = {}
         """What all elements are of values of open shapes that are filled with a number."""
         self.nodes: list[GraphNode] = []
+        self.decidable: set[str] = set()
+        """Small inputs, and values that are computed of such alone: a model may be compiled for their elements."""
         self.turns = 0
         """In how many loops nodes are made that run in every turn."""
         self.texts: set[str] = set()
@@ -229,10 +239,16 @@ class Builder:
         return name
 
     def bound(self, start: int) -> None:
-        """Note which values that the nodes from number `start` on make depend on constants alone: they have the names that they keep."""
+        """Note which values that the nodes from number `start` on make depend on constants alone, or on small inputs: they have the names
+        that they keep."""
         for node in self.nodes[start:]:
-            if not isinstance(node, Extern | Loop) and all(name in self.constants or name in self._makers for name in reads(node)):
+            if isinstance(node, Extern | Loop):
+                continue
+            others = [name for name in reads(node) if name not in self.constants and name not in self._makers]
+            if not others:
                 self._makers |= dict.fromkeys(writes(node), node)
+            elif self.decidable.issuperset(others):
+                self.decidable.update(writes(node))
 
     def maker(self, name: str) -> GraphNode | None:
         """Return the node that makes a value, None where no node does."""

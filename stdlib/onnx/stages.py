@@ -6,19 +6,15 @@ values whose elements decide  ─►  DataDependent: small inputs that they are 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from math import prod
 
 from stdlib.onnx.model import Node
 from stdlib.onnx.scope import Scope
-from stdlib.onnx.site import Builder
+from stdlib.onnx.site import Builder, is_small
 from tensorlang.diagnostics import Diagnostic
 from tensorlang.graph.data_dependent import DataDependent, HostCall
 from tensorlang.graph.edit import reads, writes
 from tensorlang.graph.nodes import Extern, Graph, Loop, Value
 from tensorlang.graph.nodes import Node as GraphNode
-
-SMALL_INPUT = 16
-"""Inputs of so many elements at most hold sizes, axes and the like: a model is compiled for their elements as it is for shapes."""
 
 
 def data_dependent(
@@ -43,7 +39,7 @@ def data_dependent(
     for value in unknown.keys() - {call.stem for call in calls}:
         above = _above(builder.nodes, makers, value)
         roots = [v for v in _read(builder.nodes, above, value) if v in taken]
-        if all(_is_small(taken[v]) for v in roots) and not any(isinstance(builder.nodes[k], Extern | Loop) for k in above):
+        if all(is_small(taken[v]) for v in roots) and not any(isinstance(builder.nodes[k], Extern | Loop) for k in above):
             wanted |= dict.fromkeys(roots)
         else:
             wanted[value] = None
@@ -67,17 +63,6 @@ def data_dependent(
         builder.symbols,
     )
     return DataDependent(*unknown.values(), wanted=tuple(wanted), inputs=tuple(inputs), stage=stage, carried=carried, calls=held)
-
-
-def is_of_small_inputs(builder: Builder, value: str) -> bool:
-    """Tell whether a value is computed of small inputs alone, whose elements a model is compiled for."""
-    makers = {v: k for k, node in enumerate(builder.nodes) for v in writes(node)}
-    roots = set(_read(builder.nodes, _above(builder.nodes, makers, value), value)) - makers.keys() - builder.constants.keys()
-    return all(_is_small(builder.values[v]) for v in roots)
-
-
-def _is_small(value: Value) -> bool:
-    return len(value.shape) <= 1 and prod(value.shape) <= SMALL_INPUT
 
 
 def _above(nodes: Sequence[GraphNode], makers: Mapping[str, int], value: str) -> set[int]:

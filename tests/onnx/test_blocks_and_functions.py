@@ -126,6 +126,14 @@ def test_a_loop_whose_values_grow_is_refused_when_it_has_no_end(monkeypatch: pyt
     assert diagnostic.notes == ("its turns are written out, as a turn takes f32[20] and hands on f32[40]",)
 
 
+@pytest.mark.parametrize("limit", ["", "n"])
+def test_a_loop_that_nothing_can_end_is_refused(limit: str) -> None:
+    made = model([node("Loop", [limit, "", "x"], ["y"], body=body())], [value("x", 2, 3)], [untyped("y")], {"n": np.asarray(2**63 - 1)})
+    with pytest.raises(CompileError) as refused:
+        staged(made, {"x": x})
+    assert refused.value.diagnostics[0].code == "O014"
+
+
 def compiled(made: ModelProto, *calls: dict[str, Array]) -> None:
     """Compare what the compiled model returns with onnxruntime."""
     session = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])

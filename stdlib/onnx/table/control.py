@@ -15,9 +15,8 @@ import numpy as np
 
 from codegen.dtypes import DTYPES
 from stdlib.onnx.bodies import Rows, Taken, Traced, appended, carried_tensors, check_carried, scalar, tensors, traced
-from stdlib.onnx.problems import NotFixed, Refusal, Unsupported
+from stdlib.onnx.problems import NotFixed, Refusal, Unsupported, quoted
 from stdlib.onnx.site import GrowingSequence, Item, Result, RowSequence, Site
-from stdlib.onnx.stages import is_of_small_inputs
 from stdlib.onnx.table.entry import MICROSOFT, Entry, elsewhere
 from stdlib.onnx.table.moving import axis_moved, joined, slice_axis
 from tensorlang.graph.nodes import Value
@@ -29,7 +28,7 @@ MOST_TURNS = 1 << 32
 
 def if_(n: Site) -> Result:
     condition, start = n.arg(0), len(n.builder.nodes)
-    if n.builder.elements(condition.name) is None and (n.is_traced or not is_of_small_inputs(n.builder, condition.name)):
+    if n.builder.elements(condition.name) is None and (n.is_traced or condition.name not in n.builder.decidable):
         try:
             return _branches(n, condition)
         except (NotFixed, Refusal, Unsupported):
@@ -52,6 +51,8 @@ def _branches(n: Site, condition: Value) -> tuple[Item, ...]:
     taken = Taken(kept, limit=one, condition=n.op("logical_not", truth))
     other = traced(n, "else_branch", Taken())
     second = [other.returned(k) for k in range(len(other.found))]
+    if len(second) != len(first):
+        raise NotFixed("its branches give different numbers of values")
     check_carried(first, second)
     return _fixed(n, replace(other, given=(*other.given, *(n.result(v.dtype, v.shape) for v in kept))), taken, second)
 
@@ -112,8 +113,9 @@ def _compiled(n: Site) -> tuple[Item, ...] | None:
         raise NotFixed("its condition is no scalar")
     asks = held is None
     ends = asks or taken.condition is not None
-    if not asks and ((most is None and limit is None) or (isinstance(most, int) and most > MOST_TURNS)):
-        return None
+    if not asks and (limit is None or (isinstance(most, int) and most > MOST_TURNS)):
+        title = f"node {quoted(n.node.label)} (Loop) has {'no end' if most is None else f'{most} turns'}"
+        raise Refusal("O014", title, f"without a condition that data may end it by, at most {MOST_TURNS} are taken")
     if not ends and isinstance(most, int) and turn.is_short(most):
         return None
     wanted = [k for k, place in enumerate(places) if n.has_output(place)]

@@ -25,7 +25,7 @@ from tensorlang.backends.cpu.kernels import FROM_BOOK
 from tensorlang.backends.cpu.toolchain import Toolchain
 from tensorlang.diagnostics import CompileError, RunError
 from tensorlang.digest import compiler_digest
-from tensorlang.graph.nodes import Kernel
+from tensorlang.graph.nodes import Kernel, steps_of
 from tensorlang.policy.cpu.alternatives import alternatives
 from tensorlang.runtime.constants import places_of, without_constants
 from tensorlang.runtime.jobs import Job, distinct, job_of, optimised
@@ -151,10 +151,11 @@ class _ModelTrials:
         self._own = build(graph, self._tools)
         self._inputs = [np.ascontiguousarray(feeds[name]) for name in graph.inputs]
         self._expected = [np.array(a) for a in self._own(self._inputs)]
-        kernels = [node for node in self._bare.nodes if isinstance(node, Kernel)]
-        self._jobs, numbers = distinct([job_of(self._bare, node) for node in kernels])
-        number_of = {node.name: number for node, number in zip(kernels, numbers, strict=True)}
-        self._calls = [[k for k, step in enumerate(self._own.steps) if number_of.get(step.name) == n] for n in range(len(self._jobs))]
+        steps = list(steps_of(self._bare))
+        self._jobs, numbers = distinct([job_of(owner, node) for owner, node in steps if isinstance(node, Kernel)])
+        of_kernels = iter(numbers)
+        number_of = [next(of_kernels) if isinstance(node, Kernel) else None for _, node in steps]
+        self._calls = [[k for k, number in enumerate(number_of) if number == n] for n in range(len(self._jobs))]
         self._time = calls_timer(self._own, self._inputs)
         taken = np.min([self._time() for _ in range(3)], axis=0)
         made = dict(zip(numbers, self._own.artifacts, strict=True))

@@ -26,6 +26,7 @@ from tensorlang.diagnostics import CompileError, InternalError, error, warn_of_f
 from tensorlang.runtime.model import CompiledModel
 from tensorlang.torch.capture import decompositions, kept_whole, of_graph
 from tensorlang.torch.complex_numbers import as_real, complex_outputs, parts_of
+from tensorlang.torch.effects import Effect, without_effects
 from tensorlang.torch.program import Array, Program, size_input
 from tensorlang.torch.tensors import array_of, tensor_of
 
@@ -111,9 +112,11 @@ def _compiled(graph: Any, options: Mapping[str, Any], importer: ReadsAten) -> _G
     if any(isinstance(value, torch.Tensor) and value.device.type != "cpu" for value in values):
         raise error("C0142", "this graph lies on a device", help="move the model and its inputs to the host: `model.cpu()`")
     names = [node.name for node in placeholders]
+    width = len(graph.graph.output_node().args[0])
+    effects = without_effects(graph)
     real = as_real(graph)
     importer.check(of_graph(real, {}, "graph"))
-    return _Graph(real, names, _parameters(values), options, _integers(graph, names), complex_outputs(graph))
+    return _Graph(real, names, _parameters(values), options, _integers(graph, names), complex_outputs(graph), effects, width)
 
 
 def _parameters(values: Sequence[Any]) -> tuple[int, ...]:
@@ -216,6 +219,9 @@ class _Graph:
     options: Mapping[str, Any]
     integers: Mapping[int, Callable[[Sequence[Any]], int]]
     complex_outputs: frozenset[int]
+    effects: tuple[Effect, ...]
+    width: int
+    """How many outputs torch knows of; behind them stand those that effects are called on."""
     _bound: dict[tuple[int, ...], _Bound] = field(default_factory=dict)
     _last: _Bound | None = None
     _changes: int = 0
@@ -227,7 +233,9 @@ class _Graph:
         results = bound.run(args)
         for k, evaluate in self.integers.items():
             results[k] = evaluate(args)
-        return results
+        for effect in self.effects:
+            effect.run(results)
+        return results[: self.width]
 
     def _for(self, args: Sequence[Any]) -> _Bound:
         with self._lock:

@@ -70,11 +70,19 @@ class Matcher:
             return _ring(f, w)
         if self.fast and f.op == "fma" and w.op == "+":
             return _paired(f, w)
+        if w.op == "/" != f.op and _counts_one(w.args[1]):
+            return [(f, w.args[0])]
         if f.op != w.op or f.payload != w.payload or len(f.args) != len(w.args):
             return None
         if w.op in IDEMPOTENT:
             return _each_once(f, w) or (_decisive(f, w) if self.decides and w.op in ("and", "or") else None)
         return _paired(f, w) if w.op in COMMUTATIVE or w.op == "fma" else list(zip(f.args, w.args, strict=True))
+
+
+def _counts_one(t: Term) -> bool:
+    """Tell whether a reducer has counted to 1, by which loops do not divide."""
+    parts = list(_folded(t)) if t.op == "sum" else []
+    return bool(parts) and all(part.op == "const" for part in parts) and sum(float(part.concrete) for part in parts) == 1
 
 
 def _paired(f: Term, w: Term) -> list[Pair]:
@@ -181,10 +189,16 @@ def _is_never_minus_zero(w: Term) -> bool:
 
 
 def _summed(f: Term, w: Term) -> list[Pair] | None:
-    left, zero_wanted, zero_found = _Left(_SUMS), False, False
     parts = list(_folded(w))
     if f.op == "const" and all(t.op == "const" for t in parts):
         return [] if math.isclose(f.concrete, sum(float(t.concrete) for t in parts), rel_tol=1e-6) else None
+    found = _added(f, parts)
+    return _added(f, parts, zero_first=True) if found is None else found
+
+
+def _added(f: Term, parts: Sequence[Term], zero_first: bool = False) -> list[Pair] | None:
+    """Return the parts of a sum, each with what it is of `f`. `zero_first`: of `0.0 + x`, where that or `x` may be a part, it is `x`."""
+    left, zero_wanted, zero_found = _Left(_SUMS), False, False
     for t in parts:
         if _is(t, 0.0):
             zero_wanted = True
@@ -197,6 +211,9 @@ def _summed(f: Term, w: Term) -> list[Pair] | None:
         if _is(t, 0.0):
             zero_found = True
             stack += left.parts(t)
+            continue
+        if zero_first and zero_wanted and not zero_found and t.op == "+" and _adds_zero(t):
+            stack += t.args
             continue
         taken = left.take(t)
         if taken is not None:

@@ -122,6 +122,14 @@ def test_indices_that_are_compared_and_looked_up_are_checked() -> None:
             fast(ids + 1, starts)
 
 
+def test_matrices_without_an_inverse_are_refused_as_torch_does() -> None:
+    inverse = compiled(torch.linalg.inv)
+    with torch.no_grad():
+        close(inverse(a := torch.tensor([[0.0, 2.0], [4.0, 1.0]])), torch.linalg.inv(a))
+        with pytest.raises(torch.linalg.LinAlgError, match="element 2 is zero"):
+            inverse(torch.ones(2, 2))
+
+
 def test_layers_that_torch_has_in_one_operator_are_taken_apart() -> None:
     layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
     padding = torch.tensor([[False, False, True], [False, False, False]])

@@ -285,6 +285,15 @@ def test_derivatives_have_derivatives() -> None:
     assert second(np.array([1.0, 2, 3]), np.array(1.0), np.array([1.0, 0, 2])).tolist() == [6, 0, 36]
 
 
+def test_steps_of_a_ring_are_compiled_backwards() -> None:
+    text = """op f(x: f64[N]) -> (y: f64[N]) {
+        u[0, k]     = x[k]                                           for k in 0..N
+        u[t + 1, k] = u[t, k - 1 | wrap] + 2 * u[t, k + 1 | wrap]    for t in 0..2, k in 0..N
+        y[k]        = u[2, k]
+    }"""
+    assert tl.parse(text).f.gradient("x")(np.ones(5), np.arange(5.0)).tolist() == [14, 23, 17, 16, 20]
+
+
 def test_names_that_are_taken_are_not_given_twice() -> None:
     ops = tl.parse("op f(x: f64[N], d_y: f64[N]) -> (y: f64[N]) {\n d_x[i] = x[i] * d_y[i]\n y[i] = d_x[i] * x[i]\n}")
     backward = ops.f.gradient("x", "d_y")

@@ -10,6 +10,7 @@ from stdlib.aten.call import Rule
 from stdlib.aten.table import (
     attention,
     elementwise,
+    factoring,
     indexing,
     making,
     moving,
@@ -22,7 +23,7 @@ from stdlib.aten.table import (
 )
 
 TABLE: dict[str, Rule] = {}
-for _module in (attention, elementwise, indexing, making, moving, normalising, pooling, products, recurrent, reducing, resizing):
+for _module in (attention, elementwise, factoring, indexing, making, moving, normalising, pooling, products, recurrent, reducing, resizing):
     TABLE |= _module.RULES
 
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from codegen.dtypes import DTYPES
+from codegen.dtypes import DTYPES, DType
 from polyhedral import affine
 from stdlib.aten.call import Call, Number, Operand, Rule
 from tensorlang.graph.nodes import Value
 from tensorlang.graph.programs import single
 from tensorlang.graph.ratios import Ratio
-from tensorlang.graph.sizes import Size, larger, to_expr
+from tensorlang.graph.sizes import Size, is_open, larger, to_expr
 from tensorlang.tensor.nodes import IndexValue, Tensor
 
 
@@ -98,7 +98,15 @@ def linspace(n: Call, start: float | Value, end: float | Value, steps: int, **_:
 
 
 def eye(n: Call, rows: int, columns: int | None = None, **_: Any) -> Value:
-    return n.constant(np.eye(rows, columns).astype(n.dtype.numpy))
+    return identity(n, rows, n.dtype, columns)
+
+
+def identity(n: Call, rows: int, dtype: DType, columns: int | None = None) -> Value:
+    """Return the matrix whose diagonal is 1 and all else 0."""
+    shape = (rows, rows if columns is None else columns)
+    if is_open(shape):
+        return n.op("triangle_lower", n.op("triangle_upper", n.filled(shape, dtype, 1), k=0), k=0)
+    return n.constant(np.eye(*shape).astype(dtype.numpy))
 
 
 RULES: dict[str, Rule] = {

@@ -178,12 +178,6 @@ def histogram(n: Call, x: Value, bins: int = 100, min: float = 0, max: float = 0
     return n.cast(n.op("histogram", x, bins=bins, low=float(min), high=float(max)), n.dtype)
 
 
-def determinant(n: Call, x: Value) -> tuple[Value | None, ...]:
-    if n.uses(1) or n.uses(2):
-        raise n.unsupported("the factors of a determinant")
-    return n.onnx("Det", x), None, None
-
-
 def top_k(n: Call, x: Value, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Value, ...]:
     if not x.shape:
         return tuple(n.view(part, (k,) if k == 0 else ()) for part in top_k(n, n.view(x, (1,)), k))
@@ -235,7 +229,6 @@ RULES: dict[str, Rule] = {
     "searchsorted": places_in_order,
     "bucketize": buckets,
     "histc": histogram,
-    "_linalg_det": determinant,
     "topk": top_k,
     "argsort": argsort,
     "sort.stable": stable_sort,

@@ -279,7 +279,7 @@ def _quotient_step(system: _System, target: Target) -> _System | None:
 
 def _split(system: _System, atom: Floor | Mod, name: str, factor: int, ranges: dict[str, Binder], target: Target) -> _System:
     inner, divisor = atom.value, atom.divisor
-    quotient, digit = target.variable(f"{_stem(name)}_o"), target.variable(f"{_stem(name)}_i")
+    quotient, digit = target.variable(f"{_stem(name)}_q"), target.variable(f"{_stem(name)}_r")
     rest = affine.sub(inner, affine.scale(factor, name))
     at = affine.add(affine.scale(divisor, quotient), digit)
     value = affine.scale(factor, affine.sub(at, rest))

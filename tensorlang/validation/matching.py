@@ -213,7 +213,8 @@ def _added(f: Term, parts: Sequence[Term], zero_first: bool = False) -> list[Pai
             stack += left.parts(t)
             continue
         if zero_first and zero_wanted and not zero_found and t.op == "+" and _adds_zero(t):
-            stack += t.args
+            zero_found = True
+            stack.append(t.args[_is(t.args[0], 0.0)])
             continue
         taken = left.take(t)
         if taken is not None:

@@ -159,3 +159,25 @@ def test_what_is_needed_elsewhere_has_loops_of_its_own(signature: str, body: str
     program = operator(signature, body, {"N": 37})
     assert not any(d.startswith("together") and " w" in d for d in directives(program))
     assert_same(program, proven(program, derive(program, MACHINE)), {})
+
+
+NEAREST = """
+    far[i, k] = sum(c in 0..3) abs(x[i, c] - p[k, c])
+    y[i]      = READER"""
+
+
+@pytest.mark.parametrize("reader", ["argmin(k in 0..7) far[i, k]", "min(k in 0..7) far[i, k]", "sum(k in 0..7) far[i, k] * far[i, k]"])
+@pytest.mark.parametrize("n", [0, 1, 16, 45])
+def test_few_terms_of_what_is_made_for_the_terms_of_others_are_written_out(reader: str, n: int) -> None:
+    signature = "x: i32[N, 3], p: i32[7, 3]) -> (y: i64[N])".replace("i64", "i64" if reader.startswith("arg") else "i32")
+    program = operator(signature, NEAREST.replace("READER", reader))
+    assert {"together far, y -> i", "together far, y -> k", "unroll far.c"} <= {*directives(program)}
+    plan = proven(program, derive(program, MACHINE))
+    assert {s.buffer.space for s in walk(*loops(plan).body) if isinstance(s, Alloc)} == {"registers"}
+    assert_same(program, plan, {"N": n})
+
+
+def test_products_and_many_terms_keep_the_tiles_of_their_own_loops() -> None:
+    for term in ("sum(c in 0..3) x[i, c] * p[k, c]", "sum(c in 0..16) abs(x[i, c | 0] - p[k, c | 0])"):
+        body = NEAREST.replace("sum(c in 0..3) abs(x[i, c] - p[k, c])", term).replace("READER", "min(k in 0..7) far[i, k]")
+        assert not any(d.startswith("together") for d in directives(operator("x: i32[N, 3], p: i32[7, 3]) -> (y: i32[N])", body)))

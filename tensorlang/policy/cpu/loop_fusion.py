@@ -18,6 +18,8 @@ contraction).
     a[i]    = sum(j) w[i, j] * u[j]   →          together w, a, b -> j
     b[i]    = sum(j) w[i, j] * v[j]              order w.i_o, w.j, w.i_v
 
+Where it sums few terms itself, `w[i, j] = sum(c in 0..3) abs(x[i, c] - z[j, c])`, these are written out there.
+
 Only tensors of one box, whose elements lie along memory like those that they read: there is nothing to turn. Products, which find register
 tiles of their own, and sums along rows of several tensors stay as they are.
 """
@@ -26,13 +28,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, prod
 
 from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.policy.cpu.cost import FAR_LOADS
-from tensorlang.policy.cpu.inner_loops import InnerLoops, best_inner_loops, cycles_of
+from tensorlang.policy.cpu.inner_loops import MOST_TERMS, InnerLoops, best_inner_loops, cycles_of
 from tensorlang.policy.cpu.joint_steps import with_joint_steps
 from tensorlang.policy.cpu.narrow_rows import has_narrow_rows
 from tensorlang.policy.cpu.row_lanes import has_row_lanes
@@ -115,13 +117,20 @@ def _made_for_terms(d: Deriver) -> list[set[str]]:
     for x in reversed(_computed(d)):
         name = x.tensors[0].name
         read_by = readers_of.get(name, [])
-        if name in d.program.results or not read_by or any(True for p in x.pieces for _ in reduces(p.value)):
+        if name in d.program.results or not read_by or not _is_written_out(x):
             continue
         if all(len(by_name[r].axes if r in inner else _terms(by_name[r])) == len(x.axes) for r in read_by):
             inner.add(name)
             joined = [names for names in found if names & {name, *read_by}]
             found = [*(names for names in found if names not in joined), {name, *read_by}.union(*joined)]
     return found
+
+
+def _is_written_out(definition: Definition) -> bool:
+    """Tell whether a definition sums nothing, or few terms, which stand one behind the other where they are needed."""
+    found = [r for p in definition.pieces for r in reduces(p.value)]
+    lengths = (affine.difference(b.hi, b.lo) or OPEN_EXTENT for r in found for b in r.binders)
+    return len(definition.pieces) == 1 and len(found) <= 1 and prod(lengths) <= MOST_TERMS
 
 
 def _terms(definition: Definition) -> tuple[str, ...]:
@@ -157,7 +166,7 @@ def _may_share(d: Deriver, members: Sequence[Definition]) -> bool:
     their own points, and nothing outside has to run in between."""
     if len(members) > MOST_FUSED or not _has_own_binders(members) or not _is_free_between(d, members):
         return False
-    points, inner = _points(members), {m.tensors[0].name for m in _inner(members) if _sum(m) is None}
+    points, inner = _points(members), {m.tensors[0].name for m in _inner(members) if _is_written_out(m)}
     if len(inner) < len(_inner(members)) or not all(_is_single(d, m, inner) and _has_box_of(m, points) for m in members):
         return False
     own = {m.tensors[0].name for m in members}
@@ -227,7 +236,9 @@ def _has_box_of(definition: Definition, points: Definition) -> bool:
 
 def _has_own_binders(members: Sequence[Definition]) -> bool:
     """Tell whether no range of a sum depends on where it is, and no binder is called like an axis of what sums."""
-    axes = {a for m in members if _sum(m) is not None or m.axes == _points(members).axes for a in m.axes}
+    inner = {m.tensors[0].name for m in _inner(members)}
+    own = [m for m in members if m.tensors[0].name not in inner and (_sum(m) is not None or m.axes == _points(members).axes)]
+    axes = {a for m in own for a in m.axes}
     found = [b for m in members for r in reduces(m.pieces[0].value) for b in r.binders]
     return not any(b.name in axes or axes & (affine.name_set(b.lo) | affine.name_set(b.hi)) for b in found)
 
@@ -284,7 +295,8 @@ def shared_loops_of(d: Deriver, members: Sequence[Definition]) -> SharedLoops | 
 
 def _loops_of_terms(d: Deriver, members: Sequence[Definition], lanes: int) -> SharedLoops | None:
     """Return how sums run together with what is made for their terms: in vectors of points, or of terms, whichever takes fewer loads."""
-    points, sums, inner = _points(members), [m for m in members if _sum(m) is not None], _inner(members)
+    points, inner = _points(members), _inner(members)
+    sums = [m for m in members if _sum(m) is not None and len(m.axes) == len(points.axes)]
     sizes = extents(points)
     found = [(k, sizes[a] or OPEN_EXTENT, tuple(m.axes[k] for m in members)) for k, a in enumerate(points.axes)]
     if len(_in_turn(members) or ()) == 1 and all(_is_regroupable(d, m) for m in sums):
@@ -362,10 +374,11 @@ def derive_fused(d: Deriver, group: FusionGroup) -> None:
     last_is_first = (*members[1:], first)
     if axes:
         d.add(d.schedule.together(*(m.tensors[0].name for m in members), into=axes))
-    binders = list(_shared_binders(d, classes, len(axes)))
+    binders, written_out = list(_shared_binders(d, classes, len(axes))), _written_out(group.members)
     if shared.position is None:
         inner = binders[-1].rpartition(".")[2]
         d.add(d.schedule.split(binders[-1], shared.lanes, (f"{inner}_o", f"{inner}_v")))
+        d.add(d.schedule.unroll(*written_out) if written_out else d.schedule)
         d.add(d.schedule.vectorize(full(name, f"{inner}_v")))
         mark_parallel(d, last_is_first, list(axes), sizes)
         return
@@ -375,13 +388,19 @@ def derive_fused(d: Deriver, group: FusionGroup) -> None:
         return
     outer = [*(a for a in axes if a != axis), f"{axis}_o"]
     d.add(d.schedule.split(full(name, axis), shared.lanes, (f"{axis}_o", f"{axis}_v")))
-    loops = [*(full(name, loop) for loop in outer), *binders, full(name, f"{axis}_v")]
+    loops = [*(full(name, loop) for loop in outer), *binders, full(name, f"{axis}_v"), *written_out]
     d.add(d.schedule.order(*loops) if len(loops) > 1 else d.schedule)
+    d.add(d.schedule.unroll(*written_out) if written_out else d.schedule)
     d.add(d.schedule.vectorize(full(name, f"{axis}_v")))
     mark_parallel(d, last_is_first, outer, {**sizes, f"{axis}_o": -(-(sizes[axis] or OPEN_EXTENT) // shared.lanes)})
     large = [m.tensors[0].name for m in members if bytes_of(d, (m.tensors[0].name,)) > d.machine.cache_bytes]
     results = [n for n in large if n in d.program.results]
     d.add(d.schedule.stream(*results) if results else d.schedule)
+
+
+def _written_out(members: Sequence[Definition]) -> list[str]:
+    """Return the loops over few terms of what is made for each term of other sums, by their full names."""
+    return [full(m.tensors[0].name, b.name) for m in _inner(members) for r in reduces(m.pieces[0].value) for b in r.binders]
 
 
 def _in_turn(members: Sequence[Definition]) -> list[list[Definition]] | None:
@@ -443,7 +462,7 @@ def _shared_binders(d: Deriver, classes: Sequence[Sequence[Definition]], count: 
     `count`: how many axes all share."""
     for alike in classes:
         first = alike[0]
-        names = _terms(first)[count:] or first.axes[count:]
+        names = first.axes[count:] or _terms(first)[count:]
         if len(alike) > 1 and names:
             d.add(d.schedule.together(*(m.tensors[0].name for m in alike), into=names))
         yield from (full(first.tensors[0].name, n) for n in names)

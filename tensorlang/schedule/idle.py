@@ -46,8 +46,21 @@ def same_plan(one: Plan, other: Plan) -> bool:
         kept = (plan.layouts, plan.folds, plan.depth, plan.prefetches, plan.about_loops, plan.about_tensors)
         return (plan.program, plan.placed.tree, loops, *kept, plan.named, plan.requirements, plan.trust is None)
 
-    return outline(one) == outline(other) and all(_same_points(n, other.placed.nests[p]) for p, n in one.placed.nests.items())
+    if outline(one) != outline(other):
+        return False
+    offsets: dict[str, int] = {}
+    for placement, nest in one.placed.nests.items():
+        found = _offsets(nest, other.placed.nests[placement])
+        if found is None or any(offsets.setdefault(loop, offset) != offset for loop, offset in found.items()):
+            return False
+    return True
 
 
-def _same_points(one: Nest, other: Nest) -> bool:
-    return bool(one.points.is_equal(other.points) and one.iter_exprs() == other.iter_exprs() and one.box.is_equal(other.box))
+def _offsets(one: Nest, other: Nest) -> dict[str, int] | None:
+    """Return by how much loops count further in the other nest; None where it runs other iterations, in another order or other steps. All
+    that share a loop have to agree on it: then it runs as it did."""
+    if one.points.is_equal(other.points) and one.iter_exprs() == other.iter_exprs():
+        return dict.fromkeys(one.loops, 0) if one.box.is_equal(other.box) else None
+    if any(one.extent(loop) != other.extent(loop) for loop in one.loops):
+        return None
+    return one.offsets_to(other)

@@ -9,6 +9,7 @@ from scheduled_programs import written
 
 import tensorlang as tl
 from tensorlang.schedule.apply import apply
+from tensorlang.schedule.idle import idle_directives
 
 CLUSTER = source(GOLDEN / "schedules" / "cluster.tl")
 
@@ -82,10 +83,25 @@ SAME = "changes nothing: the other directives make the same plan"
         ("cut y.i at 3 -> top, low\nparallel low", []),
         ("affine y (i + j, j) -> d, j", []),
         ("affine y (i, j) -> i, j", ["affine y (i, j) -> i, j"]),
+        ("shift y.i by 2", ["shift y.i by 2"]),
+        ("reverse y.i", []),
+        ("skew y.j by y.i", []),
+        ("together h, y -> i", []),
+        ("shift y.i by 1\ntogether h, y -> i", []),
     ],
 )
 def test_what_another_directive_undoes_or_what_was_so_is_said(schedule: str, said: list[str]) -> None:
     assert explained(BLUR, schedule) == [f"# `{directive}` {SAME}" for directive in said]
+
+
+@pytest.mark.parametrize(
+    ("directive", "idle"), [("skew y.i by y.j", True), ("shift y.j by 1", True), ("reverse y.j", True), ("reverse y.i", False)]
+)
+def test_what_is_said_of_a_loop_of_one_iteration_changes_nothing(directive: str, idle: bool) -> None:
+    operator = "op f(x: f32[9, 1]) -> (y: f32[9, 1]) {\n    y[i, j] = 2 * x[i, j]\n}\n"
+    found = written(f"{operator}schedule f for cpu {{\n    {directive}\n}}\n")
+    told = list(idle_directives(found.program, found.schedule, apply(found.program, found.schedule)))
+    assert told == [f"`{directive}` {SAME}"] * idle
 
 
 def test_parts_without_iterations_are_said() -> None:

@@ -15,6 +15,7 @@ from tensorlang.schedule.plan import Plan, Stage, full
 from tensorlang.schedule.state import State, fresh_loop, loop_of, put, stage_of, statement_of
 from tensorlang.syntax import nodes as syntax
 from tensorlang.syntax.directive_forms import FORMS
+from tensorlang.tensor.walk import definition_reads
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,8 @@ def _at(state: State, directive: syntax.Directive) -> None:
     result = next((t for t in made if t in state.program.results), None)
     if result is not None:
         with_it = "" if result == name else f", and `{name}` is computed with it"
-        help = f"share loops with it: `together {name}, {consumer.name} -> LOOP`, of equal steps (`split` the longer one)"
+        read = any(result in definition_reads(d) for d in consumer.definitions)
+        help = f"share loops of as many iterations: `together {name}, {consumer.name} -> LOOP`" if read else None
         raise error("S0208", f"`{result}` is a result: it is computed at the root{with_it}", directive.span, help=help)
     if len(stage.definitions) > 1:
         title = f"{', '.join(f'`{d.tensors[0].name}`' for d in stage.definitions)} share their loops: they are computed at the root"

@@ -181,13 +181,18 @@ def _quiet(ctx: Context, scope: Scope, node: sx.Node) -> Value | None:
 
 
 def near_size(ctx: Context, scope: Scope, nodes: Iterable[sx.Node], name: str) -> px.Expr | None:
-    """Return the size of the one dimension that an index of this name takes part in indexing, `x[i - 1, 2*j]`, in expressions."""
+    """Return the size of the one dimension that an index of this name takes part in indexing, `x[i - 1, 2*j]`, in expressions: by the name
+    that a parameter declares it with, whatever number it is here."""
     sizes = set()
+    declared = {p.name: p.type.dims or () for p in ctx.operator.params if isinstance(p.type, sx.TensorType)}
     for read in (r for node in nodes for r in descendants(node) if isinstance(r, sx.Index)):
         tensor = scope.values.get(read.name) or ctx.tensors.get(read.name)
         if isinstance(tensor, Tensor) and len(tensor.dims) == len(read.slots):
             used = (any(isinstance(n, sx.Id) and n.name == name for n in descendants(slot)) for slot in read.slots)
-            sizes |= {dim.sizes[0] for dim, uses in zip(tensor.dims, used, strict=True) if uses and len(dim.sizes) == 1}
+            names = declared.get(read.name, ())
+            written = names if len(names) == len(tensor.dims) else (None,) * len(tensor.dims)
+            found = ((dim, node) for dim, node, uses in zip(tensor.dims, written, used, strict=True) if uses and len(dim.sizes) == 1)
+            sizes |= {px.Name(node.name) if isinstance(node, sx.Id) else dim.sizes[0] for dim, node in found}
     return sizes.pop() if len(sizes) == 1 else None
 
 

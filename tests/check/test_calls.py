@@ -148,6 +148,13 @@ def test_a_dimension_that_does_not_tell_its_sizes_is_refused_where_it_is_declare
     assert "`size N`" in str(found.help)
 
 
+def test_a_range_to_write_is_said_by_the_name_of_a_size_and_not_by_its_number() -> None:
+    module = load("op f(x: f32[H, W]) -> (y: f32[H, W]) { h[i, j] = x[i, j - 1 | clamp]  y[i, j] = h[i, j] }".replace("  ", "\n"))
+    with pytest.raises(CompileError) as caught:
+        instantiate(module, "f", [a(3, 4)])
+    assert caught.value.diagnostics[0].help == "write its range after the expression: `for j in 0..W`"
+
+
 def test_an_omitted_parameter_reads_as_its_default() -> None:
     program = instantiate(LIBRARY, "linear", [a(2, 3), a(5, 3)])
     assert [p.name for p in program.params] == ["x", "w"]

@@ -262,8 +262,10 @@ def _whole_tensor(found: Diagnostic, scope: Scope, operands: Sequence[tuple[Span
 def _index_as_float(found: Diagnostic, op: str, operands: Sequence[tuple[Span, Value]]) -> Diagnostic:
     index = next(((s, v) for s, v in operands if isinstance(v, Idx)), None)
     other = next(((s, v.dtype) for s, v in operands if isinstance(v, Val) and v.dtype is not None), None)
-    if index is None or other is None or NOWHERE in (index[0], other[0]):
+    if index is None or index[0] is NOWHERE:
         return found
+    if other is None or other[0] is NOWHERE:
+        return replace(found, help=f"cast it: `f32({written(index[0])})`")
     cast = f"{other[1]}({written(index[0])})"
     what = "size" if isinstance(index[1], Idx) and index[1].size else "index"
     help = f"cast it: `{cast}`"

@@ -155,6 +155,12 @@ def test_a_range_to_write_is_said_by_the_name_of_a_size_and_not_by_its_number() 
     assert caught.value.diagnostics[0].help == "write its range after the expression: `for j in 0..W`"
 
 
+def test_a_size_that_meets_a_fraction_is_cast_by_its_name() -> None:
+    with pytest.raises(CompileError) as caught:
+        instantiate(load("op f(x: f32[N]) -> (y: f32) { y = (sum(i) x[i]) / (sqrt(2 * pi) * N) }"), "f", [a(4)])
+    assert [(d.code, d.help) for d in caught.value.diagnostics] == [("T0112", "cast it: `f32(N)`")]
+
+
 def test_an_omitted_parameter_reads_as_its_default() -> None:
     program = instantiate(LIBRARY, "linear", [a(2, 3), a(5, 3)])
     assert [p.name for p in program.params] == ["x", "w"]

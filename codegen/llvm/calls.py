@@ -39,11 +39,11 @@ class KernelCall:
 @dataclass(frozen=True, slots=True)
 class Carried:
     """What one turn of a repetition hands to the next, `size_bytes` of it: the first turn reads `initial`, the last leaves it in `result`.
-    Turns read one of two blocks of memory and write the other: `result` and `spare`."""
+    Turns read one of two blocks of memory and write the other: `result` and `scratch`."""
 
     initial: Slot
     result: Slot
-    spare: Slot
+    scratch: Slot
     size_bytes: int | Number
 
 
@@ -61,20 +61,20 @@ class Rows:
 @dataclass(frozen=True, slots=True)
 class Repetition:
     """Calls that run again and again: at most as often as `limit` (i64) and `most` say, and as long as a truth value holds, which the first
-    turn finds in `condition`, and later ones where the calls leave it, in `again`. None: nothing ends them there. `turns` (i64) becomes how
-    often they ran, `turn` (i64) is the number of the turn that runs.
+    iteration finds in `condition`, and later ones where the calls leave it, in `next_condition`. None: nothing ends them there. `trip_count`
+    (i64) becomes how often they ran, `iteration` (i64) is the number of the one that runs.
 
     The calls see the bases of those around, and behind them, from number `first_base` on, for each of `carried` what is read and what is
-    written, then the row of each of `rows`. Rows that no turn writes are zeros."""
+    written, then the row of each of `rows`. Rows that no iteration writes are zeros."""
 
     calls: tuple[Call, ...]
     first_base: int
-    turn: Slot
-    turns: Slot
+    iteration: Slot
+    trip_count: Slot
     limit: Slot | None = None
     most: int | Number | None = None
     condition: Slot | None = None
-    again: Slot | None = None
+    next_condition: Slot | None = None
     carried: tuple[Carried, ...] = ()
     rows: tuple[Rows, ...] = ()
 

@@ -1,7 +1,7 @@
 """A repetition as a function of LLVM IR: it runs the function of its calls turn by turn, and tells each where its memory is.
 
 words    the bases of the caller, then those of this turn: two for each of `carried`, one for each of `rows`
-turn k   reads what turn k - 1 wrote: `initial`, then `result` and `spare` in turns
+turn k   reads what turn k - 1 wrote: `initial`, then `result` and `scratch` in turns
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def repetition_ir(r: Repetition, name: str, body: str, parameters: str, times: r
         "  %runs = and i1 %within, %go",
         "  br i1 %runs, label %turn, label %done",
         "turn:",
-        "  store i64 %k, ptr %a.turn, align 8",
+        "  store i64 %k, ptr %a.iteration, align 8",
         "  %isfirst = icmp eq i64 %k, 0",
         "  %parity = and i64 %k, 1",
         "  %odd = icmp ne i64 %parity, 0",
@@ -96,10 +96,10 @@ def repetition_ir(r: Repetition, name: str, body: str, parameters: str, times: r
         "  ret i32 %code",
         "ran:",
         "  %next = add i64 %k, 1",
-        *_truth("more", "a.again", r.again),
+        *_truth("more", "a.next", r.next_condition),
         "  br label %again",
         "done:",
-        "  store i64 %k, ptr %a.turns, align 8",
+        "  store i64 %k, ptr %a.trip_count, align 8",
         "  %none = icmp eq i64 %k, 0",
         "  %last = and i64 %k, 1",
         "  %inplace = icmp ne i64 %last, 0",
@@ -113,10 +113,16 @@ def repetition_ir(r: Repetition, name: str, body: str, parameters: str, times: r
 
 def _named_slots(r: Repetition) -> Iterator[tuple[str, Slot]]:
     """Yield the slots of a repetition, each with the name that its address has."""
-    named = {"a.turn": r.turn, "a.turns": r.turns, "a.limit": r.limit, "a.condition": r.condition, "a.again": r.again}
+    named = {
+        "a.iteration": r.iteration,
+        "a.trip_count": r.trip_count,
+        "a.limit": r.limit,
+        "a.condition": r.condition,
+        "a.next": r.next_condition,
+    }
     yield from ((label, slot) for label, slot in named.items() if slot is not None)
     for j, carried in enumerate(r.carried):
-        yield from ((f"a.initial{j}", carried.initial), (f"a.result{j}", carried.result), (f"a.spare{j}", carried.spare))
+        yield from ((f"a.initial{j}", carried.initial), (f"a.result{j}", carried.result), (f"a.scratch{j}", carried.scratch))
     yield from ((f"a.rows{j}", rows.whole) for j, rows in enumerate(r.rows))
 
 
@@ -165,9 +171,9 @@ def _truth(name: str, place: str, slot: Slot | None) -> list[str]:
 def _carried(r: Repetition, j: int) -> list[str]:
     base = r.first_base + 2 * j
     return [
-        f"  %before{j} = select i1 %odd, ptr %a.result{j}, ptr %a.spare{j}",
+        f"  %before{j} = select i1 %odd, ptr %a.result{j}, ptr %a.scratch{j}",
         f"  %read{j} = select i1 %isfirst, ptr %a.initial{j}, ptr %before{j}",
-        f"  %written{j} = select i1 %odd, ptr %a.spare{j}, ptr %a.result{j}",
+        f"  %written{j} = select i1 %odd, ptr %a.scratch{j}, ptr %a.result{j}",
         *_told(f"read{j}", base),
         *_told(f"written{j}", base + 1),
     ]
@@ -190,7 +196,7 @@ def _told(pointer: str, base: int) -> list[str]:
 def _finished(j: int) -> list[str]:
     """Return the instructions that bring what is carried where it is to be in the end."""
     return [
-        f"  %last{j} = select i1 %none, ptr %a.initial{j}, ptr %a.spare{j}",
+        f"  %last{j} = select i1 %none, ptr %a.initial{j}, ptr %a.scratch{j}",
         f"  %bytes{j} = select i1 %inplace, i64 0, i64 %n.carried{j}",
         f"  call void @copy(ptr %a.result{j}, ptr %last{j}, i64 %bytes{j})",
     ]

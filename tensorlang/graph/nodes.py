@@ -153,22 +153,22 @@ class Loop:
         return len(self.outputs) - 1 - len(self.made)
 
     @property
-    def handed(self) -> tuple[str, ...]:
+    def passed(self) -> tuple[str, ...]:
         """The inputs that the body has inputs for."""
         return self.inputs[self.has_limit + self.has_condition :]
 
     @property
     def initial(self) -> tuple[str, ...]:
-        return self.handed[: self.carried]
+        return self.passed[: self.carried]
 
     @property
     def sources(self) -> tuple[str, ...]:
         """The inputs that are gone through row by row."""
-        return self.handed[self.carried :][: len(self.scanned)]
+        return self.passed[self.carried :][: len(self.scanned)]
 
     @property
     def captured(self) -> tuple[str, ...]:
-        return self.handed[self.carried + len(self.scanned) :]
+        return self.passed[self.carried + len(self.scanned) :]
 
     @property
     def rows(self) -> tuple[str, ...]:

@@ -115,19 +115,19 @@ class LoopMemory:
     """Where things are in the scratch memory of a loop: the number of the turn, whether another one follows, memory for each of the values
     that are carried, beside that of the result, and the arena of the body."""
 
-    turn: int
-    again: int
-    spares: tuple[int, ...]
+    iteration: int
+    next_condition: int
+    carried: tuple[int, ...]
     arena: int
 
 
 def loop_memory(graph: Graph, loop: Loop) -> LoopMemory:
     """Return where things are in the scratch memory of a loop of a graph."""
-    spares, end = list[int](), ALIGNMENT
+    carried, end = list[int](), ALIGNMENT
     for name in loop.initial:
-        spares.append(end)
+        carried.append(end)
         end += _aligned(size_bytes(graph.values[name]))
-    return LoopMemory(0, ALIGNMENT // 2, tuple(spares), end)
+    return LoopMemory(0, ALIGNMENT // 2, tuple(carried), end)
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,8 +155,8 @@ def _loop(graph: Graph, node: Loop) -> Iterator[str]:
     if body.symbols is not graph.symbols:
         yield f"loop `{node.name}` has a body of other sizes"
     taken, returned = body.inputs[1:], body.outputs[node.asks :]
-    if len(taken) != len(node.handed) or len(returned) != len(node.outputs) - 1 or len(node.initial) != node.carried or not body.inputs:
-        bound = f"{len(node.handed)} inputs and {len(node.outputs)} outputs"
+    if len(taken) != len(node.passed) or len(returned) != len(node.outputs) - 1 or len(node.initial) != node.carried or not body.inputs:
+        bound = f"{len(node.passed)} inputs and {len(node.outputs)} outputs"
         yield f"loop `{node.name}` binds {bound} to a body of {len(taken)} and {len(returned)}"
         return
     numbers = [v for v in (node.limit, node.outputs[0]) if v is not None]
@@ -166,7 +166,7 @@ def _loop(graph: Graph, node: Loop) -> Iterator[str]:
     yield from _scalars(body, node, body.inputs[:1], "i64")
     yield from _scalars(body, node, body.outputs[: node.asks], "bool")
     by_row = len(node.initial), len(node.initial) + len(node.sources)
-    pairs = [(v, inner, by_row[0] <= k < by_row[1]) for k, (v, inner) in enumerate(zip(node.handed, taken, strict=True))]
+    pairs = [(v, inner, by_row[0] <= k < by_row[1]) for k, (v, inner) in enumerate(zip(node.passed, taken, strict=True))]
     pairs += [(v, inner, k >= node.carried) for k, (v, inner) in enumerate(zip(node.outputs[1:], returned, strict=True))]
     pairs += [(v, inner, False) for v, inner in zip(node.initial, returned, strict=False)]
     for name, inner, by_rows in pairs:

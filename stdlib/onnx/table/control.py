@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from codegen.dtypes import DTYPES
-from stdlib.onnx.bodies import Rows, Taken, Traced, appended, carried_tensors, check_carried, scalar, tensors, traced
 from stdlib.onnx.problems import NotFixed, Refusal, Unsupported, quoted
 from stdlib.onnx.site import GrowingSequence, Item, Result, RowSequence, Site
 from stdlib.onnx.table.entry import MICROSOFT, Entry, elsewhere
 from stdlib.onnx.table.moving import axis_moved, joined, slice_axis
+from stdlib.onnx.traced_body import Rows, Taken, Traced, appended, carried_tensors, check_carried, scalar, tensors, traced
 from tensorlang.graph.nodes import Value
 from tensorlang.graph.shape_arithmetic import int_or_size
 
@@ -116,7 +116,7 @@ def _compiled(n: Site) -> tuple[Item, ...] | None:
     if not asks and (limit is None or (isinstance(most, int) and most > MOST_TURNS)):
         title = f"node {quoted(n.node.label)} (Loop) has {'no end' if most is None else f'{most} turns'}"
         raise Refusal("O014", title, f"without a condition that data may end it by, at most {MOST_TURNS} are taken")
-    if not ends and isinstance(most, int) and turn.is_short(most):
+    if not ends and isinstance(most, int) and turn.is_cheap(most):
         return None
     wanted = [k for k, place in enumerate(places) if n.has_output(place)]
     outputs: list[Rows] = []
@@ -217,7 +217,7 @@ def _scan_compiled(n: Site, values: tuple[Value, ...], which: str) -> tuple[Item
     turn = traced(n, "body", taken, which)
     returned = [turn.returned(k) for k in range(len(turn.found))]
     check_carried(taken.carried, returned)
-    if isinstance(shape.length, int) and turn.is_short(shape.length):
+    if isinstance(shape.length, int) and turn.is_cheap(shape.length):
         return None
     count = len(taken.carried)
     made = [

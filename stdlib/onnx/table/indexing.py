@@ -25,9 +25,9 @@ def gather(n: Site) -> Value:
     return gathered(n, x, ids, n.axis("axis", 0, len(x.shape)))
 
 
-def gathered(n: Site, x: Value, ids: Value, axis: int) -> Value:
+def gathered(n: Site, x: Value, indices: Value, axis: int) -> Value:
     """Return the slices of `x` at the places along an axis that indices name."""
-    return n.op("gather", x, _checked(n, ids, x.shape[axis]), axis=axis)
+    return n.op("gather", x, _checked(n, indices, x.shape[axis]), axis=axis)
 
 
 def gather_elements(n: Site) -> Value:

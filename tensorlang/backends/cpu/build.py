@@ -149,9 +149,9 @@ class _Slots:
         scratch = _moved(self.arena, self.plan.workspaces[node.name])
         loop = LoopSlots(
             self.value,
-            _moved(scratch, memory.turn),
-            _moved(scratch, memory.again) if node.asks else None,
-            tuple(_moved(scratch, spare) for spare in memory.spares),
+            _moved(scratch, memory.iteration),
+            _moved(scratch, memory.next_condition) if node.asks else None,
+            tuple(_moved(scratch, start) for start in memory.carried),
             lambda name: size_bytes(values[name]),
             lambda name: row_bytes(values[name]),
             lambda name: values[name].shape[0],

@@ -17,12 +17,12 @@ from tensorlang.graph.nodes import Loop
 @dataclass(frozen=True, slots=True)
 class LoopSlots:
     """The memory of a loop: `value` tells where a value of the graph around it lies, `size_bytes`, `row_bytes` and `rows` what is known of
-    one; `turn`, `again` and `spares` lie in its scratch memory."""
+    one; `iteration`, `next_condition` and `scratch` lie in the scratch memory of the loop."""
 
     value: Callable[[str], Slot]
-    turn: Slot
-    again: Slot | None
-    spares: tuple[Slot, ...]
+    iteration: Slot
+    next_condition: Slot | None
+    scratch: tuple[Slot, ...]
     size_bytes: Callable[[str], int | Number]
     row_bytes: Callable[[str], int | Number]
     rows: Callable[[str], int | Number]
@@ -31,25 +31,25 @@ class LoopSlots:
         """Return where the outputs and the inputs of the body lie. `bases` are those of a turn (`loop_bases`)."""
         pairs, rows = bases[: 2 * loop.carried], bases[2 * loop.carried :]
         made = (*pairs[1::2], *rows[len(loop.sources) :])
-        given = (self.turn, *pairs[::2], *rows[: len(loop.sources)], *map(self.value, loop.captured))
-        return ((*([self.again] if self.again is not None else []), *made), given)
+        given = (self.iteration, *pairs[::2], *rows[: len(loop.sources)], *map(self.value, loop.captured))
+        return ((*([self.next_condition] if self.next_condition is not None else []), *made), given)
 
     def repetition(self, loop: Loop, calls: tuple[Call, ...], first_base: int) -> Repetition:
         """Return the calls of the body, which run again and again."""
         by_row = (*loop.sources, *loop.rows)
-        carried = zip(loop.initial, loop.outputs[1:], self.spares, strict=False)
+        carried = zip(loop.initial, loop.outputs[1:], self.scratch, strict=False)
         scanned = (Rows(self.value(v), self.row_bytes(v), False, back) for v, back in zip(loop.sources, loop.scanned, strict=True))
         made = (Rows(self.value(v), self.row_bytes(v), True, back) for v, back in zip(loop.rows, loop.made, strict=True))
         return Repetition(
             calls,
             first_base,
-            self.turn,
+            self.iteration,
             self.value(loop.outputs[0]),
             None if loop.limit is None else self.value(loop.limit),
             self.rows(by_row[0]) if by_row else None,
             None if loop.condition is None else self.value(loop.condition),
-            self.again,
-            tuple(Carried(self.value(v), self.value(result), spare, self.size_bytes(result)) for v, result, spare in carried),
+            self.next_condition,
+            tuple(Carried(self.value(v), self.value(result), other, self.size_bytes(result)) for v, result, other in carried),
             (*scanned, *made),
         )
 

@@ -46,9 +46,9 @@ Array = np.ndarray[Any, Any]
 class Told:
     """What a number is: a `size` by its name; of a `value` the offset in the arena or in what it is a part of, the `bytes` that it takes,
     those of a `row`, how many `rows` it has; of a kernel or loop the offset of its `scratch` memory, and in that of a loop, of the number
-    of the `turn`, of whether there is another one, `again`, of the `spare` memory of what is carried. `path`: the loops around it."""
+    of the `iteration`, of the `next_condition`, of the second block of what is `carried`. `path`: the loops around it."""
 
-    kind: Literal["size", "value", "bytes", "row", "rows", "scratch", "turn", "again", "spare"]
+    kind: Literal["size", "value", "bytes", "row", "rows", "scratch", "iteration", "next_condition", "carried"]
     name: str
     path: tuple[str, ...] = ()
     index: int = 0
@@ -315,8 +315,8 @@ def _number(told: Told, sizes: Mapping[str, int], frames: Frames) -> int:
         case "scratch":
             return _start(told.path, frames) + plan.workspaces.get(told.name, 0)
     memory = loop_memory(graph, _loop(graph, told.name))
-    within = {"turn": memory.turn, "again": memory.again}.get(told.kind)
-    return _start(told.path, frames) + plan.workspaces[told.name] + (memory.spares[told.index] if within is None else within)
+    within = {"iteration": memory.iteration, "next_condition": memory.next_condition}.get(told.kind)
+    return _start(told.path, frames) + plan.workspaces[told.name] + (memory.carried[told.index] if within is None else within)
 
 
 def _start(path: tuple[str, ...], frames: Frames) -> int:
@@ -346,11 +346,11 @@ def _outside(place: Input | Output, path: tuple[str, ...], around: Frames) -> in
     own = len(loop.body.inputs) - len(loop.captured)
     match place:
         case Input(0):
-            return start + memory.turn
+            return start + memory.iteration
         case Input(position) if position >= own:
             return _offset(loop.captured[position - own], path[:-1], around)
         case Output(0) if loop.asks:
-            return start + memory.again
+            return start + memory.next_condition
         case _:
             return 0  # its base is told in each turn
 
@@ -384,13 +384,13 @@ class _Numbers:
             call,
             calls=self.finished(call.calls),
             first_base=self._base(call.first_base),
-            turn=self._placed(call.turn),
-            turns=self._placed(call.turns),
+            iteration=self._placed(call.iteration),
+            trip_count=self._placed(call.trip_count),
             limit=self._placed_or_none(call.limit),
             condition=self._placed_or_none(call.condition),
-            again=self._placed_or_none(call.again),
+            next_condition=self._placed_or_none(call.next_condition),
             carried=tuple(
-                replace(c, initial=self._placed(c.initial), result=self._placed(c.result), spare=self._placed(c.spare))
+                replace(c, initial=self._placed(c.initial), result=self._placed(c.result), scratch=self._placed(c.scratch))
                 for c in call.carried
             ),
             rows=tuple(replace(rows, whole=self._placed(rows.whole)) for rows in call.rows),
@@ -458,9 +458,9 @@ class _Table:
         """Return the calls of a loop, which run again and again."""
         loop = LoopSlots(
             self.value,
-            self.told_slot("turn", node.name),
-            self.told_slot("again", node.name) if node.asks else None,
-            tuple(self.told_slot("spare", node.name, k) for k in range(node.carried)),
+            self.told_slot("iteration", node.name),
+            self.told_slot("next_condition", node.name) if node.asks else None,
+            tuple(self.told_slot("carried", node.name, k) for k in range(node.carried)),
             lambda name: self.amount("bytes", name),
             lambda name: self.amount("row", name),
             lambda name: self.amount("rows", name),
@@ -485,7 +485,7 @@ class _Table:
     def amount(self, kind: Literal["bytes", "row", "rows"], name: str) -> Number:
         return self.numbers.number(Told(kind, name, self.path))
 
-    def told_slot(self, kind: Literal["value", "scratch", "turn", "again", "spare"], name: str, index: int = 0) -> Slot:
+    def told_slot(self, kind: Literal["value", "scratch", "iteration", "next_condition", "carried"], name: str, index: int = 0) -> Slot:
         return Slot(_ARENA, shift=self.numbers.number(Told(kind, name, self.path, index)))
 
     def value(self, name: str) -> Slot:

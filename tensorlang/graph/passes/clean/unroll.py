@@ -16,8 +16,8 @@ import numpy as np
 
 from polyhedral import affine
 from polyhedral.expr import Int
-from tensorlang.diagnostics import CompileError, Diagnostic
-from tensorlang.graph.edit import Additions, with_reads, writes
+from tensorlang.diagnostics import CompileError, Diagnostic, plain_text
+from tensorlang.graph.edit import Additions, members, with_reads, writes
 from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Loop, Node, Part, Value, View, loops_of
 from tensorlang.graph.programs import axes_of, single
 from tensorlang.tensor.nodes import Definition, Piece, Program, Read, Tensor
@@ -79,9 +79,10 @@ def _count(graph: Graph, loop: Loop) -> int:
         counts.append(max(int(graph.constants[loop.limit]), 0))
     ends = loop.asks or loop.condition is not None or (loop.limit is not None and loop.limit not in graph.constants)
     if ends or not counts or min(counts) * len(loop.body.nodes) > MOST_NODES:
-        why = f"loop `{loop.name}` ends when data say so" if ends else f"loop `{loop.name}` comes to more than {MOST_NODES} nodes"
-        help = "compile the model for a processor"
-        raise CompileError(Diagnostic("O010", "a loop of this model cannot be written out", (), (why,), help))
+        name = " + ".join(map(plain_text, members(loop)))
+        why = f"loop `{name}` ends when data say so" if ends else f"loop `{name}` comes to more than {MOST_NODES} nodes"
+        title = "this model needs what is not supported yet on devices: loops that run there"
+        raise CompileError(Diagnostic("O010", title, (), (why,), "compile the model for a processor"))
     return min(counts)
 
 

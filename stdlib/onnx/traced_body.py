@@ -46,10 +46,10 @@ class Traced:
         """Return the elements of a result that is the same in every turn and known, None for others."""
         return self.site.builder.constants.get(value.name)
 
-    def is_short(self, turns: int) -> bool:
+    def is_cheap(self, count: int) -> bool:
         """Tell whether so many turns are better written out: they come to a few nodes, none of which runs a graph again."""
-        short = 0 < turns * max(1, len(self.nodes)) <= FEW_NODES
-        return short and not any(isinstance(node, Loop) for node in self.nodes)
+        few = 0 < count * max(1, len(self.nodes)) <= FEW_NODES
+        return few and not any(isinstance(node, Loop) for node in self.nodes)
 
     def loop(self, taken: Taken, returned: Sequence[Value], fixed: Sequence[Value], made: Sequence[Rows] = ()) -> tuple[Value, ...]:
         """Add the loop of the graph, whose inputs stand for the number of the turn, what is carried, and rows of what is scanned.

@@ -60,9 +60,9 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Repetition:
-    """Calls that run again and again: at most as often as `limit` (i64) and `most` say, and as long as a truth value holds, which the first
-    iteration finds in `condition`, and later ones where the calls leave it, in `next_condition`. None: nothing ends them there. `trip_count`
-    (i64) becomes how often they ran, `iteration` (i64) is the number of the one that runs.
+    """Calls that run again and again: at most as often as `limit` (i64) and `most` say, and as long as a truth value holds, which the
+    first iteration finds in `condition`, and later ones where the calls leave it, in `next_condition`. None: nothing ends them there.
+    `trip_count` (i64) becomes how often they ran, `iteration` (i64) is the number of the one that runs.
 
     The calls see the bases of those around, and behind them, from number `first_base` on, for each of `carried` what is read and what is
     written, then the row of each of `rows`. Rows that no iteration writes are zeros."""

@@ -2,6 +2,7 @@
 
     [ headers, symbols, read-only data | code, stubs of imports | tables of addresses, data, zeros ]      each part on pages of its own
 
+In the file parts lie one behind the other, however large the pages are: an address is its place in the file and a number of whole pages.
 What is imported is bound when the library is loaded (no lazy binding), by the names of symbols, in the libraries that are `needed` or in
 whatever the process has loaded already. How a processor's instructions hold addresses is in `codegen/elf/machines.py`; relocations that
 are not there are refused.
@@ -18,6 +19,8 @@ from codegen.elf.objects import EXECUTE, WRITE, Object, ObjectError, Relocation,
 
 _READ, _WRITE, _RUN = 4, 2, 1
 _STUB = 16
+_ALIGNED = 64
+"""Multiples of which parts begin at in the file."""
 _HEAD = struct.Struct("<16sHHIQQQIHHHHHH")
 _SEGMENT = struct.Struct("<IIQQQQQQ")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
@@ -34,19 +37,21 @@ def shared_library(made: Object, exported: Sequence[str], name: str, needed: Seq
 
 @dataclass(slots=True)
 class _Part:
-    """Pages with the same rights: sections, and tables of this library's own, by their names."""
+    """Pages with the same rights: sections, and tables of this library's own, by their names. What it has up to `file_end` lies at `offset`
+    in the file."""
 
     rights: int
-    start: int = 0
-    end: int = 0
-    file_end: int = 0
+    start: int
+    end: int
+    file_end: int
+    offset: int
 
 
 class _Linked:
     def __init__(self, made: Object, exported: tuple[str, ...], name: str, needed: tuple[str, ...]) -> None:
         self.made, self.exported, self.name, self.needed = made, exported, name, needed
         self.imports = made.undefined
-        self._end = 0
+        self._end = self._file_end = 0
         self.machine = machine_of(made.machine)
         self.slots = self._slots()
         self.places: dict[str, int] = {}
@@ -91,7 +96,7 @@ class _Linked:
             own = {name: (size, 8) for name, size in tables.items()}
             start = 0
         else:
-            start = at = -(-self._end // self.machine.page) * self.machine.page
+            start = at = -(-self._end // self.machine.page) * self.machine.page + self._file_end % self.machine.page
             if rights & _RUN:
                 own = {"stubs": (_STUB * len(self.slots), 16)}
             else:
@@ -107,8 +112,9 @@ class _Linked:
             self.places[f"section {k}"] = at
             at += section.size
             file_end = file_end if section.is_zero else at
-        self._end = at
-        return _Part(rights, start, at, file_end)
+        part = _Part(rights, start, at, file_end, self._file_end)
+        self._end, self._file_end = at, -(-(part.offset + file_end - start) // _ALIGNED) * _ALIGNED
+        return part
 
     def _address(self, symbol: int) -> int:
         found = self.made.symbols[symbol]
@@ -172,10 +178,13 @@ class _Linked:
         put("strings", texts)
         put("relocations", b"".join(_RELOCATION.pack(at, s << 32 | kind, addend) for at, kind, s, addend in self.dynamic))
         put("dynamic", self._dynamic_section())
-        image += bytes(-len(image) % 8)
-        table, count = self._section_table(len(image))
-        self._heads(image, parts, len(image), count)
-        return bytes(image) + table
+        end = self._file_end
+        table, count = self._section_table(end, parts)
+        self._heads(image, parts, end, count)
+        file = bytearray(end)
+        for part in parts:
+            file[part.offset : part.offset + part.file_end - part.start] = image[part.start : part.file_end]
+        return bytes(file) + table
 
     def _relocate(self, image: bytearray) -> None:
         """Write all addresses, or let the loader write them. Lower bits of an address are counted from the instruction that holds its upper
@@ -240,7 +249,7 @@ class _Linked:
         ]
         return b"".join(struct.pack("<qQ", *entry) for entry in entries)
 
-    def _section_table(self, start: int) -> tuple[bytes, int]:
+    def _section_table(self, start: int, parts: Sequence[_Part]) -> tuple[bytes, int]:
         """Return the table of sections that lies at `start`, with the names behind it, and how many these are. Loaders do not look at it;
         linkers find symbols by it."""
         code = next((k for k, s in enumerate(self.made.sections) if s.flags & EXECUTE), None)
@@ -261,14 +270,14 @@ class _Linked:
         count = len(rows) + 2
         packed = [_SECTION.pack(*(0,) * 10)]
         for offset, (_, kind, flags, address, length, link, info, align, each) in zip(offsets, rows, strict=False):
-            packed.append(_SECTION.pack(offset, kind, flags, address, address, length, link, info, align, each))
+            packed.append(_SECTION.pack(offset, kind, flags, address, _in_file(address, parts), length, link, info, align, each))
         packed.append(_SECTION.pack(offsets[-1], 3, 0, 0, start + count * _SECTION.size, len(names), 0, 0, 1, 0))
         return b"".join(packed) + names, count
 
     def _heads(self, image: bytearray, parts: Sequence[_Part], table: int, count: int) -> None:
-        segments = [(1, p.rights, p.start, p.start, p.start, p.file_end - p.start, p.end - p.start, self.machine.page) for p in parts]
+        segments = [(1, p.rights, p.offset, p.start, p.start, p.file_end - p.start, p.end - p.start, self.machine.page) for p in parts]
         dynamic = self.places["dynamic"]
-        segments.append((2, _READ | _WRITE, dynamic, dynamic, dynamic, self.sizes["dynamic"], self.sizes["dynamic"], 8))
+        segments.append((2, _READ | _WRITE, _in_file(dynamic, parts), dynamic, dynamic, self.sizes["dynamic"], self.sizes["dynamic"], 8))
         segments.append((0x6474E551, _READ | _WRITE, 0, 0, 0, 0, 0, 16))  # no executable stack
         ident = b"\x7fELF\x02\x01\x01" + bytes(9)
         head = (
@@ -290,6 +299,12 @@ class _Linked:
         for k, (kind, rights, offset, address, physical, in_file, in_memory, align) in enumerate(segments):
             row = (kind, rights, offset, address, physical, in_file, in_memory, align)
             _SEGMENT.pack_into(image, _HEAD.size + k * _SEGMENT.size, *row)
+
+
+def _in_file(address: int, parts: Sequence[_Part]) -> int:
+    """Return where in the file something lies."""
+    part = next(p for p in reversed(parts) if p.start <= address)
+    return part.offset + address - part.start
 
 
 def _with_section(row: bytes, defined: bool) -> bytes:

@@ -45,8 +45,12 @@ class Facts:
 
     def __init__(self) -> None:
         self.atoms: dict[str, Atom] = {}
+        self._lower: dict[tuple[Poly, int], int | None] = {}
+        """What was found of polynomials, with so much budget."""
 
     def add(self, atom: Atom) -> Poly:
+        if atom.name in self.atoms:
+            self._lower.clear()
         self.atoms[atom.name] = atom
         return atom_poly(atom.name)
 
@@ -72,6 +76,13 @@ class Facts:
             return constant
         if budget == 0:
             return None
+        key = poly, budget
+        if key not in self._lower:
+            self._lower[key] = self._lower_of_last(poly, budget)
+        return self._lower[key]
+
+    def _lower_of_last(self, poly: Poly, budget: int) -> int | None:
+        """Return a bound of `poly` from what is known of the last of its atoms to be defined."""
         name = max(poly.atoms(), key=lambda a: self.atoms[a].rank)
         parts = poly.split(name)
         if parts is None:

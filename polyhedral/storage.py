@@ -13,7 +13,7 @@ of them may put different elements into one cell.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, reduce
 from typing import TypeAlias
 
@@ -21,8 +21,9 @@ import islpy as isl
 
 from polyhedral import affine
 from polyhedral.deps import access_map
-from polyhedral.expr import Compare, Cond, Expr, Int, Mod, Name
+from polyhedral.expr import TRUE, Compare, Cond, Expr, Int, Mod, Name
 from polyhedral.model import AT_ONCE, Access, Statement
+from polyhedral.nest import Nest
 from polyhedral.record import each, note
 from polyhedral.schedule import Schedule, loops_in, placements_in
 from polyhedral.space import DT, Frame, OperationLimit, integer, limited, smallest_point
@@ -154,6 +155,21 @@ def _collision(frame: Frame, layout: isl.Map) -> Collision | None:
 
 
 @dataclass(slots=True)
+class _Met:
+    """For `pairs` of elements of two tensors, which accesses of the first meet which writes of the second, `{ [loops] -> [loops] }`."""
+
+    pairs: isl.Map
+    found: dict[tuple[str, str], isl.Map] = field(default_factory=dict)
+
+    def of(self, accessed: tuple[str, isl.Map], written: tuple[str, isl.Map]) -> isl.Map:
+        """Return that of two placements, each with `{ [loops] -> [owner loops, x] }`."""
+        key = accessed[0], written[0]
+        if key not in self.found:
+            self.found[key] = accessed[1].apply_range(self.pairs).apply_range(written[1].reverse())
+        return self.found[key]
+
+
+@dataclass(slots=True)
 class _Lives:
     """Writes and accesses of each mapped tensor against time: `{ [time] -> [owner loops, x] }`."""
 
@@ -191,14 +207,14 @@ class _Lives:
         same = self._same_cell(tensor, tensor)
         space = same.get_space().domain()
         later, earlier = same.intersect(isl.Map.lex_lt(space)).coalesce(), same.intersect(isl.Map.lex_gt(space)).coalesce()
-        return any(all(found.is_empty() for found, _, _ in self._written_first(tensor, pairs)) for pairs in (later, earlier))
+        return any(all(found.is_empty() for found, _, _ in self._written_first(tensor, _Met(pairs))) for pairs in (later, earlier))
 
-    def _written_first(self, tensor: str, pairs: isl.Map) -> Iterator[tuple[isl.Map, isl.Map, isl.Map]]:
-        """Yield the accesses of an element that run after writes of another, `{ [loops] -> [loops] }` for `pairs` of elements, for two
+    def _written_first(self, tensor: str, met: _Met) -> Iterator[tuple[isl.Map, isl.Map, isl.Map]]:
+        """Yield the accesses of an element that run after writes of another, `{ [loops] -> [loops] }` for pairs of elements, for two
         placements and a loop that they share at a time; and `{ [loops] -> [owner loops, x] }` of either placement."""
         for first, accessed in self._placed(tensor, writes=False):
             for second, written in self._placed(tensor, writes=True):
-                found = accessed.apply_range(pairs).apply_range(written.reverse())
+                found = met.of((first, accessed), (second, written))
                 for level in range(self.schedule.shared(first, second)):
                     if found.is_empty():
                         break
@@ -207,7 +223,7 @@ class _Lives:
                 if self.schedule.before(second, first):
                     yield found, accessed, written
 
-    def _at_once(self, first: str, second: str, pairs: isl.Map) -> Iterator[tuple[isl.Map, isl.Map, isl.Map]]:
+    def _at_once(self, first: str, second: str, met: _Met) -> Iterator[tuple[isl.Map, isl.Map, isl.Map]]:
         """Yield the same for iterations of each concurrent loop that does not own the copy of a tensor."""
         for node, depth in loops_in(self.schedule.tree):
             if node.mark not in AT_ONCE | {"vector"} or depth < self.storage.get(first, 0):
@@ -217,7 +233,7 @@ class _Lives:
                 for another, written in self._placed(second, writes=True):
                     if not {one, another} <= under:
                         continue
-                    found = accessed.apply_range(pairs).apply_range(written.reverse())
+                    found = met.of((one, accessed), (another, written))
                     for level in range(depth):
                         found = found.equate(DT.in_, level, DT.out, level)
                     if not found.is_empty():
@@ -234,9 +250,9 @@ class _Lives:
                 points = nest.points.intersect_params(nest.context)
                 loops = isl.Map.from_multi_aff(nest.frame.multi_aff(Name(n) for n in nest.loops[:owner]))
                 accesses = (statement.write, *(() if writes else statement.reads))
-                cells = [access_map(self.schedule.scop, statement, a) for a in dict.fromkeys(accesses) if a.tensor == tensor]
+                cells = [self._elements(nest, statement, a) for a in dict.fromkeys(accesses) if a.tensor == tensor]
                 if cells:
-                    total = reduce(isl.Map.union, cells).coalesce().preimage_domain_multi_aff(nest.back)
+                    total = reduce(isl.Map.union, cells).coalesce()
                     found.append((name, loops.flat_range_product(total).intersect_domain(points)))
             self.placed[tensor, writes] = found
         return self.placed[tensor, writes]
@@ -257,7 +273,7 @@ class _Lives:
                     continue
                 same = self._same_cell(lost, other)
                 different = same.subtract(isl.Map.identity(same.get_space())) if lost == other else same
-                for found, accessed, written in self._at_once(lost, other, different):
+                for found, accessed, written in self._at_once(lost, other, _Met(different)):
                     if not found.is_empty():
                         pairs = found.apply_domain(accessed).apply_range(written).intersect(different)
                         return self._evidence(lost, other, pairs)
@@ -273,11 +289,12 @@ class _Lives:
         for position in range(space.dim(DT.in_)):
             along = along if position == dim else along.equate(DT.in_, position, DT.out, position)
         later, earlier = along.order_lt(DT.in_, dim, DT.out, dim), along.order_gt(DT.in_, dim, DT.out, dim)
-        found = [_furthest(self._written_first(tensor, pairs), pairs, dim, most) for pairs in (later, earlier)]
+        sides = _Met(later), _Met(earlier)
+        found = [_furthest(self._written_first(tensor, met), met.pairs, dim, most) for met in sides]
         known = [distance for distance in found if distance is not None]
         if not known:
             return None
-        together = [_furthest(self._at_once(tensor, tensor, pairs), pairs, dim, most) for pairs in (later, earlier)]
+        together = [_furthest(self._at_once(tensor, tensor, met), met.pairs, dim, most) for met in sides]
         return None if None in together else 1 + max(min(known), *(distance or 0 for distance in together))
 
     def _live(self, tensor: str) -> isl.Map:
@@ -316,7 +333,7 @@ class _Lives:
             nest = self.schedule.nests[name]
             statement = self.schedule.statements[nest.statement]
             for access in (a for a in of(statement) if a.tensor == tensor):
-                cells = access_map(self.schedule.scop, statement, access).preimage_domain_multi_aff(nest.back)
+                cells = self._elements(nest, statement, access)
                 loops = isl.Map.from_multi_aff(nest.frame.multi_aff(Name(n) for n in nest.loops[:owner]))
                 found = self._time(name).reverse().apply_range(loops.flat_range_product(cells))
                 total = found if total is None else total.union(found)
@@ -326,6 +343,10 @@ class _Lives:
         clock = next(iter(self.schedule.places))
         params = self.schedule.scop.params
         return isl.Map.empty(self._time(clock).range().get_space().map_from_domain_and_range(Frame(params, ("",) * rank).space))
+
+    def _elements(self, nest: Nest, statement: Statement, access: Access) -> isl.Map:
+        """Return `{ [loops] -> [x] }` of an access, wherever its statement may run: the points of `nest` say where it does."""
+        return access_map(self.schedule.scop, replace(statement, domain=TRUE), access).preimage_domain_multi_aff(nest.back)
 
     def _time(self, placement: str) -> isl.Map:
         if placement not in self.times:

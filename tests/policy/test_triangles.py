@@ -147,6 +147,12 @@ def test_no_more_of_an_operand_is_copied_at_a_time_than_need_be(body: str, threa
     assert [show(d) for d in found if d.name in ("pack", "layout")] == [arranged]
 
 
+def test_a_product_of_open_sizes_is_packed_as_one_of_known_sizes_is() -> None:
+    program = operator("a: f64[M, K], b: f64[K, N]) -> (y: f64[M, N])", "y[i, j] = sum(k) a[i, k] * b[k, j]", None)
+    chosen = search(roles(), None, program, {}, "cpu", replace(MACHINES[0], threads=2), at={"M": 1000, "K": 1200, "N": 1100}).chosen
+    assert chosen is not None and "pack b in y.j at y.jo as [y.jo, y.k, y.jt]" in [show(d) for d in chosen.schedule.directives]
+
+
 def test_a_copy_is_arranged_by_the_names_that_its_first_reader_gives_its_axes() -> None:
     body = """
     t[p, q] = u64(a[p, q // 14]) for p in 0..M, q in 0..M

@@ -11,7 +11,7 @@ from polyhedral import affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.policy.cpu.cost import covered_cycles
 from tensorlang.policy.deriver import ITERATIONS_PER_THREAD, Deriver, is_threading_profitable
-from tensorlang.schedule.shape import OPEN_EXTENT, Contraction, block_of, extents, innermost_axis, unit_stride
+from tensorlang.schedule.shape import OPEN_EXTENT, Contraction, block_of, innermost_axis, unit_stride
 from tensorlang.tensor.nodes import Definition
 from tensorlang.tensor.walk import tensor_table
 
@@ -168,18 +168,19 @@ def is_packing_profitable(d: Deriver, c: Contraction, reuse: int, contiguous: bo
     return reuse >= PACKED_FROM and size > d.machine.l2_bytes
 
 
-def is_read_apart(d: Deriver, definition: Definition, around: int, columns: int | None, width: int) -> bool:
+def is_read_apart(d: Deriver, definition: Definition, around: int, columns: int, width: int) -> bool:
     """Tell whether every block of `width` columns, so many `around` them, is computed by one thread: there is but one, or there are blocks
     enough for all of them to share (`shared_loops`)."""
     if not is_threading_profitable(d, (definition,)):
         return True
-    return columns is not None and around * -(-columns // width) >= ITERATIONS_PER_THREAD * d.machine.threads
+    return around * -(-columns // width) >= ITERATIONS_PER_THREAD * d.machine.threads
 
 
 def is_prefetch_profitable(d: Deriver, c: Contraction, definition: Definition, rows: Sequence[str], tile: tuple[int, int]) -> bool:
     """Tell whether to ask for the next columns of w while register tiles of (rows, columns) go through these: several tiles of `rows`
-    read them, the first of which would wait for memory alone, and the second-level cache holds both."""
-    sizes = extents(definition)
+    read them, the first of which would wait for memory alone, and the second-level cache holds both. How often loops run is known then: all
+    of them share what is asked for."""
+    sizes = d.settled(definition)
     height, width = tile
     if any(sizes[name] is None for name in (*definition.axes, *c.inner)):
         return False

@@ -112,7 +112,7 @@ def _contraction(d: Deriver, group: FusionGroup) -> Shape | None:
     again = c.x == c.w and not unit_stride(c.x_read.index, None, None, inner[-1] if inner else "")  # both reads are worth a copy
     around = prod(sizes[n] or OPEN_EXTENT for n in (*batch, *columns[:-1]))
     apart = copied and c.w not in d.layouts and not outside and not again
-    apart = apart and is_read_apart(d, definition, around, settled[axis], width * lanes)
+    apart = apart and is_read_apart(d, definition, around, sizes[axis] or OPEN_EXTENT, width * lanes)
     made = unit and _is_arrangeable(d, c.w) and readers(d.program)[c.w] == [own]
     ahead = not (apart and not made) and is_prefetch_profitable(d, c, definition, rows[outside:], (height, width * lanes))
     is_whole = len(group.head.pieces) == 1 and c.x != c.w  # else what comes next is not the same for all tiles

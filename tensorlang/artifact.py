@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+
+from codegen.loops.evaluate import evaluate
+from codegen.loops.nodes import Index, Int
 
 DERIVED_FIRST = "what is derived first"
 """How `Artifact.tried` calls the derived schedule that a plainer one stands in for, because its proof did not end."""
@@ -55,8 +58,8 @@ class Artifact(Validated):
 
     trusted: str = ""
     """What of the schedule is not proven, and why somebody trusts it; "" where all is proven."""
-    scratch_bytes: tuple[int, int] | None = None
-    """What one thread needs of the workspace, and each further one; None where it depends on `sizes`."""
+    scratch: tuple[Index, Index] = (Int(0), Int(0))
+    """What all threads share of the workspace, and what each needs for itself: bytes, over `sizes`."""
     validated: str = ""
     validation_budget: int = 0
 
@@ -65,8 +68,8 @@ class Artifact(Validated):
         """Whether the schedule is a plainer one than what would be derived first."""
         return any(told.startswith(DERIVED_FIRST) for told in self.tried)
 
-    def workspace_bytes(self, threads: int) -> int:
-        """Return what so many threads need of the workspace; there are no `sizes`."""
-        assert self.scratch_bytes is not None, "a kernel of open sizes: what it needs depends on them"
-        first, further = self.scratch_bytes
-        return first + (threads - 1) * further
+    def workspace_bytes(self, threads: int, sizes: Sequence[int] = ()) -> int:
+        """Return what so many threads need of the workspace where `sizes` are these."""
+        known = dict(zip(self.sizes, sizes, strict=True))
+        shared, private = (evaluate(part, known) for part in self.scratch)
+        return shared + threads * private

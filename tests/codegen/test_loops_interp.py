@@ -1,3 +1,4 @@
+import json
 import math
 from fractions import Fraction
 
@@ -9,8 +10,9 @@ from hypothesis import strategies as st
 
 from codegen.dtypes import DTYPES, DType, bf16, f32, f64, i8, i32, u8
 from codegen.errors import InternalError
+from codegen.loops.evaluate import packed, unpacked
 from codegen.loops.interp import run
-from codegen.loops.parser import parse
+from codegen.loops.parser import parse, parse_index
 from codegen.loops.printer import show
 from codegen.loops.scalars import Value, binary, call, cast, fma, nearest
 from codegen.loops.verify import verify
@@ -268,3 +270,9 @@ def test_copies_land_when_they_are_waited_for() -> None:
 def test_a_copy_that_may_not_have_landed_cannot_be_read(worse: str) -> None:
     with pytest.raises(InternalError, match="written"):
         run(parse(worse), {}, {"x": np.zeros(4, np.float32), "y": np.zeros(4, np.float32)})
+
+
+@pytest.mark.parametrize("text", ["7", "N", "(N*M + 63) // 64 * 64", "min(N, 3) + max(M % 4, N)"])
+def test_an_index_is_the_same_once_it_was_kept_as_json(text: str) -> None:
+    index = parse_index(text)
+    assert unpacked(json.loads(json.dumps(packed(index)))) == index

@@ -25,8 +25,6 @@ from codegen.llvm.jit import Library
 from codegen.llvm.pool import pool_imports
 from codegen.llvm.program import KernelCall, Number, Slot, code_bits, emit_program, failed_call
 from codegen.llvm.program import Program as Entry
-from codegen.llvm.workspace import workspace_bytes
-from codegen.loops.parser import parse as parse_loops
 from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name
@@ -75,8 +73,7 @@ class Part:
         return f"scratch of {self.program.name}"
 
     def workspace_bytes(self, sizes: Sizes) -> int:
-        known = dict(zip(self.artifact.sizes, sizes.values(), strict=True)) if self.artifact.sizes else {}
-        return workspace_bytes(parse_loops(self.artifact.loops), self.threads, known)
+        return self.artifact.workspace_bytes(self.threads, (*sizes.values(),) if self.artifact.sizes else ())
 
 
 Step = Part | ExternCall

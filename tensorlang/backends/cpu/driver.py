@@ -24,12 +24,13 @@ from codegen.llvm.emit import emit
 from codegen.llvm.jit import assembly, compile_object
 from codegen.llvm.target import Target
 from codegen.llvm.tile_forms import tile_pairs
-from codegen.llvm.workspace import workspace_bytes
+from codegen.llvm.workspace import plan as workspace_plan
 from codegen.loops.carried import carried
 from codegen.loops.combine import combine
 from codegen.loops.contract import contract, separate
 from codegen.loops.demote import demote
 from codegen.loops.dots import BITS
+from codegen.loops.evaluate import packed, unpacked
 from codegen.loops.hoist import hoist
 from codegen.loops.nodes import Function
 from codegen.loops.notes import Partitioned
@@ -123,7 +124,7 @@ def compile_kernel(
         dump("asm", assembly(text, target))
     code = compile_object(text, target)
     clock("llvm")
-    sizes = lowered.function.sizes
+    sizes, needed = lowered.function.sizes, workspace_plan(lowered.function)
     artifact = Artifact(
         symbol,
         code,
@@ -136,20 +137,13 @@ def compile_kernel(
         origin=scheduled.origin,
         tried=scheduled.tried,
         trusted=scheduled.plan.trusted,
-        scratch_bytes=_scratch_bytes(lowered.function),
+        scratch=(needed.shared_bytes, needed.thread_bytes),
         validated=outcome,
         validation_budget=validation_budget(),
     )
     if store is not None:
         store.put(key, _pack(artifact))
     return artifact
-
-
-def _scratch_bytes(function: Function) -> tuple[int, int] | None:
-    if function.sizes:
-        return None
-    first, second = (workspace_bytes(function, threads) for threads in (1, 2))
-    return first, second - first
 
 
 def stored_kernel(
@@ -298,7 +292,7 @@ def _pack(artifact: Artifact) -> bytes:
         "origin": artifact.origin,
         "tried": artifact.tried,
         "trusted": artifact.trusted,
-        "scratch_bytes": artifact.scratch_bytes,
+        "scratch": [packed(part) for part in artifact.scratch],
         "validated": artifact.validated,
         "validation_budget": artifact.validation_budget,
     }
@@ -309,6 +303,7 @@ def _pack(artifact: Artifact) -> bytes:
 def _unpack(data: bytes) -> Artifact:
     size = int.from_bytes(data[:8], "little")
     head = json.loads(data[8 : 8 + size])
+    shared, private = map(unpacked, head["scratch"])
     return Artifact(
         head["symbol"],
         data[8 + size :],
@@ -322,7 +317,7 @@ def _unpack(data: bytes) -> Artifact:
         origin=head["origin"],
         tried=tuple(head["tried"]),
         trusted=head["trusted"],
-        scratch_bytes=head["scratch_bytes"] and tuple(head["scratch_bytes"]),
+        scratch=(shared, private),
         validated=head["validated"],
         validation_budget=head["validation_budget"],
     )

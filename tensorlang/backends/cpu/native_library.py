@@ -31,11 +31,8 @@ from codegen.llvm.jit import compile_object
 from codegen.llvm.program import Program as Entry
 from codegen.llvm.program import code_bits, emit_program
 from codegen.llvm.target import Target, named
-from codegen.llvm.workspace import plan as workspace_plan
-from codegen.llvm.workspace import workspace_bytes
 from codegen.loops import nodes as loops
 from codegen.loops.nodes import Index
-from codegen.loops.parser import parse as parse_loops
 from polyhedral.expr import TRUE, And, Cond, Expr
 from tensorlang.artifact import Artifact
 from tensorlang.backends.cpu.bounded import formulas, grows_with_sizes
@@ -135,20 +132,18 @@ def _scratch(program: Program, artifact: Artifact, tools: Toolchain, most: Mappi
     threads = workspace_threads(artifact, tools.pool_threads)
     if not program.sizes:
         return None, artifact.workspace_bytes(threads)
-    function = parse_loops(artifact.loops)
-    found = workspace_plan(function)
-    needed: Index = loops.Add(found.shared_bytes, loops.Mul(loops.Int(threads), found.thread_bytes))
-    if found.shared_bytes == found.thread_bytes == loops.Int(0):
+    shared, private = artifact.scratch
+    if shared == private == loops.Int(0):
         return None, 0
+    needed: Index = loops.Add(shared, loops.Mul(loops.Int(threads), private))
     missing = [name for name in program.sizes if name not in most]
     if missing:
         names = ", ".join(f"`{name}`" for name in missing)
         limits = " ".join(f"--max {name}=4096" for name in missing)
         title = f"`{program.name}` needs scratch memory, and nothing limits {names}"
         raise error("C0132", title, help=f"memory is allocated once, for the largest sizes: `{limits}`, or `max={{…}}`")
-    at = dict(zip(artifact.sizes, (most[name] for name in program.sizes), strict=True))
     called = dict(zip(artifact.sizes, program.sizes, strict=True))
-    return _renamed(needed, called), workspace_bytes(function, threads, at)
+    return _renamed(needed, called), artifact.workspace_bytes(threads, [most[name] for name in program.sizes])
 
 
 def _renamed(e: Index, names: Mapping[str, str]) -> Index:

@@ -19,7 +19,6 @@ from codegen.llvm.calls import Call, KernelCall, Number, Repetition, Slot
 from codegen.llvm.jit import Library
 from codegen.llvm.program import Program as Entry
 from codegen.llvm.program import code_bits
-from codegen.llvm.workspace import plan as workspace_plan
 from codegen.loops.evaluate import evaluate as evaluated
 from codegen.loops.nodes import Index, Int
 from polyhedral import affine
@@ -249,16 +248,10 @@ def _told_sizes(node: Extern, symbols: Symbols) -> tuple[int | str, ...]:
 
 def _workspace(made: _Made, most: int | None) -> Workspace | None:
     """Return the scratch memory that a kernel needs where a pool has `most` threads, None for none."""
-    artifact = made.artifact
-    if artifact.scratch_bytes == (0, 0):
+    if made.artifact.scratch == (Int(0), Int(0)):
         return None
-    from codegen.loops.parser import parse
-
-    found = workspace_plan(parse(artifact.loops))
-    sizes = tuple(zip(artifact.sizes, made.sizes, strict=True))
-    if found.shared_bytes == found.thread_bytes == Int(0):
-        return None
-    return Workspace(found.shared_bytes, found.thread_bytes, workspace_threads(artifact, most), sizes)
+    shared, private = made.artifact.scratch
+    return Workspace(shared, private, workspace_threads(made.artifact, most), tuple(zip(made.artifact.sizes, made.sizes, strict=True)))
 
 
 def all_sizes(symbols: Symbols, sizes: Mapping[str, int]) -> dict[str, int]:

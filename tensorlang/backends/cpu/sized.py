@@ -21,9 +21,6 @@ import numpy as np
 from codegen.llvm.call import Callable as Native
 from codegen.llvm.call import Port
 from codegen.llvm.target import Target
-from codegen.llvm.workspace import workspace_bytes
-from codegen.loops.nodes import Function
-from codegen.loops.parser import parse as parse_loops
 from polyhedral import affine
 from tensorlang.artifact import Artifact
 from tensorlang.backends.cpu.executable import workspace_threads
@@ -48,7 +45,6 @@ class Variant:
     artifact: Artifact
     fixed: Sizes
     address: int
-    scratch: Function
     threads: int
     """For how many of them it needs scratch memory."""
     available: int
@@ -67,7 +63,7 @@ class Variant:
         """Return the native code for arrays of these sizes. Raises RunError R0315 when no machine holds what it makes, or
         a size is beyond what proofs are about, as only arrays without elements can have it."""
         numbers = checked_numbers(self.program, sizes)
-        scratch = workspace_bytes(self.scratch, self.threads, dict(zip(self.artifact.sizes, numbers, strict=True)))
+        scratch = self.artifact.workspace_bytes(self.threads, numbers)
         inputs, outputs = ([_port(t, sizes) for t in tensors] for tensors in (self.program.params, result_tensors(self.program)))
         for size_bytes in (scratch, *(prod(port.shape) * port.dtype.size_bytes for port in outputs)):
             check_room(self.program.name, size_bytes)
@@ -80,8 +76,7 @@ def variant(program: Program, artifact: Artifact, sizes: Sizes, tools: Toolchain
     """Return `artifact`, made of `program`, loaded. `sizes` are all of the operator's at the call it was made for."""
     address = linked(program, artifact, tools, numbers=len(artifact.sizes), scratch=True)
     fixed = {name: value for name, value in sizes.items() if name not in program.sizes}
-    threads, loops = workspace_threads(artifact, tools.pool_threads), parse_loops(artifact.loops)
-    return Variant(program, artifact, fixed, address, loops, threads, tools.threads, tools.target)
+    return Variant(program, artifact, fixed, address, workspace_threads(artifact, tools.pool_threads), tools.threads, tools.target)
 
 
 def serves(program: Program, fixed: Sizes, sizes: Sizes, arrays: Sequence[Array]) -> bool:

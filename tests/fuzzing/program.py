@@ -321,6 +321,17 @@ def _batched(node: Any) -> Any:
             return made
 
 
+def resized(node: Any, size: str, extent: Index) -> Any:
+    """Return a program, or a part of one, with `extent` wherever it says a size."""
+    if node == Var(size):
+        return extent
+    if isinstance(node, tuple):
+        return tuple(resized(part, size, extent) for part in node)
+    if not is_dataclass(node) or isinstance(node, type):
+        return node
+    return replace(node, **{f.name: resized(getattr(node, f.name), size, extent) for f in fields(node)})
+
+
 def _within(p: Param) -> str:
     return f" in {index(p.within[0])}..{index(p.within[1])}" if p.within else ""
 

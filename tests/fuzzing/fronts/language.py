@@ -21,17 +21,21 @@ from fuzzing.drawing import Drawing
 from fuzzing.front import Outcome
 from fuzzing.native import between_walls
 from fuzzing.program import (
+    Arith,
     Call,
     Define,
     Evaluation,
+    Int,
     Outside,
     Param,
     Program,
     TooMuch,
+    Var,
     batched,
     is_float,
     limits,
     numpy_type,
+    resized,
     simpler,
     text,
 )
@@ -46,7 +50,8 @@ Array = np.ndarray[Any, Any]
 @dataclass(frozen=True)
 class Case:
     """`sizes`: those of each call, one after the other. `wild`: how far values of index tensors may lie outside. `outer`: the axes that a
-    pack in the signature stands for, None where there is no pack."""
+    pack in the signature stands for, None where there is no pack. `told`: the size that is written as a multiple of another one plus a
+    number, with both, None where every size has its name."""
 
     program: Program
     sizes: tuple[Mapping[str, int], ...]
@@ -55,11 +60,16 @@ class Case:
     wild: bool
     threads: int
     outer: tuple[int, ...] | None = None
+    told: tuple[str, int, int] | None = None
 
     @property
     def text(self) -> str:
         """The program as it is compiled."""
-        return text(self.program if self.outer is None else batched(self.program))
+        program = self.program if self.outer is None else batched(self.program)
+        if self.told is None:
+            return text(program)
+        size, factor, shift = self.told
+        return text(resized(program, size, Arith("+", Arith("*", Int(factor), Var("H")), Int(shift))))
 
 
 class Language:
@@ -82,7 +92,8 @@ class Language:
         sizes = tuple(_sizes(program, random) for _ in range(3 if symbolic else 1))
         case = Case(program, sizes, symbolic, seed % 10**6, random.random() < 0.3, random.choice((1, 1, 2)))
         packed = program.params and not any(isinstance(d, Call) for d in program.defines) and random.random() < 0.15
-        return replace(case, outer=random.choice(((), (1,), (2,), (3,), (2, 3), (0,)))) if packed else case
+        case = replace(case, outer=random.choice(((), (1,), (2,), (3,), (2, 3), (0,)))) if packed else case
+        return _with_told(case, random) if random.random() < 0.15 else case
 
     def run(self, case: Case) -> Outcome:
         try:
@@ -122,6 +133,8 @@ class Language:
             yield replace(case, outer=None)
         if case.outer:
             yield replace(case, outer=case.outer[1:])
+        if case.told is not None:
+            yield replace(case, told=None)
         if case.wild:
             yield replace(case, wild=False)
         for defines in without_some(program.defines):
@@ -144,7 +157,7 @@ class Language:
         for k, sizes in enumerate(case.sizes):
             for name, size in sizes.items():
                 for less in sorted({0, 1, 2, size - 1}):
-                    if 0 <= less < size:
+                    if 0 <= less < size and (case.told is None or case.told[0] != name):
                         changed = {**sizes, name: less}
                         yield replace(case, sizes=(*case.sizes[:k], changed, *case.sizes[k + 1 :]))
         if case.symbolic:
@@ -194,6 +207,16 @@ def _sizes(program: Program, random: Random) -> dict[str, int]:
         sizes = {n: max(least, random.choice((0, 1, 2, 3, 3, 4, 5, 6, 7, 9))) for n in names}
         if int(np.prod([max(s, 1) for s in sizes.values()])) <= 250:
             return sizes
+
+
+def _with_told(case: Case, random: Random) -> Case:
+    """Return the case with one of its sizes written as `factor * H + shift`, and made such a number where it is none."""
+    size, (factor, shift) = random.choice(sorted(case.sizes[0])), random.choice(((1, 1), (1, 2), (2, 0), (2, 1), (3, 1), (-1, 9)))
+    if factor < 0:
+        return replace(case, told=(size, factor, shift))
+    least = 1 if case.program.where and not shift else 0
+    fitting = ({**sizes, size: factor * max(least, (sizes[size] - shift) // factor) + shift} for sizes in case.sizes)
+    return replace(case, sizes=tuple(fitting), told=(size, factor, shift))
 
 
 def arrays_of(case: Case, sizes: Mapping[str, int]) -> dict[str, Array]:

@@ -272,7 +272,7 @@ def _wide_log2(t: Lane, size: Value) -> Value:
     series = t.mad(t.mul(square, t.poly(square, _ATANH)), s, s)
     result = t.add(t.convert("sitofp", e, f64), t.mul(series, 2 * _LOG2E))
     edge = t.convert("fpext", t.where(t.test("==", size, 0.0), -inf, size), f64)
-    return t.where(t.both(t.test(">", size, 0.0), t.test("<", size, inf)), result, edge)
+    return t.where(t.conjunction(t.test(">", size, 0.0), t.test("<", size, inf)), result, edge)
 
 
 def _wide_exp2(t: Lane, x: Value) -> Value:
@@ -293,7 +293,7 @@ def _wide_exp2(t: Lane, x: Value) -> Value:
 def magnitude(t: Lane, size: Value, y: Value) -> Value:
     """Return |x|^y: in f64 the product y log2|x| keeps enough digits for an f32 result."""
     exponent = t.mul(t.convert("fpext", y, f64), _wide_log2(t, size))
-    of_one = t.both(t.test("==", size, 1.0), t.test("==", y, y))
+    of_one = t.conjunction(t.test("==", size, 1.0), t.test("==", y, y))
     limited = t.at_most(t.at_least(t.where(of_one, t.of(0.0, f64), exponent), -200.0), 200.0)
     return t.convert("fptrunc", _wide_exp2(t, limited), f32)
 

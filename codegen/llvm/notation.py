@@ -63,7 +63,7 @@ class Lane:
         bits = self.bits(x)
         return self.test("<", bits, self.of(0, bits.dtype))
 
-    def both(self, x: Value, y: Value) -> Value:
+    def conjunction(self, x: Value, y: Value) -> Value:
         """Return whether two conditions hold."""
         return Value(bool_, self.b.pure(f"and {x.typed}, {y.text}"), self.lanes)
 
@@ -71,16 +71,16 @@ class Lane:
         """Return |x| with the sign of another number."""
         return intrinsic(self.b, "copysign", x, sign)
 
-    def quadrant(self, sine: Value, cosine: Value, turns: Value, quarter: int) -> Value:
-        """Return the sine of an angle and `turns + quarter` quarters of a turn, of the sine and the cosine of the angle."""
-        turns = self.op("add", turns, quarter)
-        value = self.where(self.test("!=", self.op("and", turns, 1), self.of(0, turns.dtype)), cosine, sine)
-        flip = self.op("shl", self.op("and", turns, 2), 30 if turns.dtype == i32 else 62)
+    def quadrant(self, sine: Value, cosine: Value, count: Value, more: int) -> Value:
+        """Return the sine of an angle and `count + more` quarters of a turn, of the sine and the cosine of the angle."""
+        count = self.op("add", count, more)
+        value = self.where(self.test("!=", self.op("and", count, 1), self.of(0, count.dtype)), cosine, sine)
+        flip = self.op("shl", self.op("and", count, 2), 30 if count.dtype == i32 else 62)
         return self.float(self.op("xor", self.bits(value), flip))
 
-    def slope(self, sine: Value, cosine: Value, turns: Value) -> Value:
-        """Return the tangent of an angle and `turns` quarters of a turn, of the sine and the cosine of the angle."""
-        odd = self.test("!=", self.op("and", turns, 1), self.of(0, turns.dtype))
+    def slope(self, sine: Value, cosine: Value, count: Value) -> Value:
+        """Return the tangent of an angle and `count` quarters of a turn, of the sine and the cosine of the angle."""
+        odd = self.test("!=", self.op("and", count, 1), self.of(0, count.dtype))
         opposite = Value(sine.dtype, self.b.pure(f"fneg {cosine.typed}"), self.lanes)
         return self.div(self.where(odd, opposite, sine), self.where(odd, sine, cosine))
 

@@ -97,7 +97,7 @@ class Kind:
     contraction: bool
     movement: bool
     transpose: bool
-    elementary: bool
+    arithmetic: bool
     """Whether it is arithmetic on elements, chooses none, and takes few operations."""
     operations: int
     in_place: frozenset[str] = field(default_factory=frozenset)
@@ -122,7 +122,7 @@ def kind_of(program: Program) -> Kind:
         contraction=fusible and is_contraction(program),
         movement=movement,
         transpose=permutation(program) is not None,
-        elementary=pointwise and not movement and not chooses and operations <= CHEAP_OPERATIONS,
+        arithmetic=pointwise and not movement and not chooses and operations <= CHEAP_OPERATIONS,
         operations=operations,
         in_place=frozenset(p.name for p in program.params if p.declared_range is None and reads_in_place(program, p.name))
         if pointwise
@@ -288,7 +288,7 @@ def _suits(facts: _Facts, node: Kernel, reader: Kernel) -> bool:
     if node.program.mode != reader.program.mode or _chosen_by_data(reader, value) or _is_checked(reader, value):
         return False
     if wanted.contraction:
-        return kind.transpose or (kind.elementary and _is_multiplied_once(reader, value))
+        return kind.transpose or (kind.arithmetic and _is_multiplied_once(reader, value))
     if wanted.anchor:
         return kind.cheap
     if not wanted.pointwise:

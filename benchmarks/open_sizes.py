@@ -337,6 +337,12 @@ def cut(model: onnx.ModelProto, layers: int) -> onnx.ModelProto:
     norms = [n.output[0] for n in model.graph.node if n.op_type == "LayerNormalization"]
     del model.graph.output[:]
     model.graph.output.append(helper.make_tensor_value_info(norms[2 * layers], TensorProto.FLOAT, None))
+    needed = {o.name for o in model.graph.output}
+    for node in reversed(list(model.graph.node)):  # others read what the model has at its own sizes alone
+        if needed & {*node.output}:
+            needed |= {*node.input}
+        else:
+            model.graph.node.remove(node)
     return model
 
 

@@ -84,7 +84,8 @@ def _extent(n: Affine, symbols: Symbols | None) -> Any:
 
 
 def _count(program: Program, name: str, symbols: Symbols | None) -> Extent:
-    return prod(_extent(n, symbols) for n in tensor_table(program)[name].shape)
+    count: Extent = prod(_extent(n, symbols) for n in tensor_table(program)[name].shape)
+    return count
 
 
 def is_dense(program: Program, name: str, layouts: Mapping[str, Layout], symbols: Symbols | None = None) -> bool:

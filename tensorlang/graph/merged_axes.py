@@ -22,7 +22,7 @@ from tensorlang.schedule.plan import Storage
 from tensorlang.schedule.storage import axis_names, to_storage
 from tensorlang.tensor.idioms import redefined
 from tensorlang.tensor.nodes import Program
-from tensorlang.tensor.simplify import unguarded
+from tensorlang.tensor.simplify import without_guard
 from tensorlang.tensor.walk import index_names, tensor_table, tensors
 
 
@@ -35,7 +35,7 @@ def merged_axes(program: Program, layouts: Mapping[str, Layout], symbols: Symbol
         return symbols.expression(formula_of(symbols.size(a)).times(formula_of(symbols.size(b)), repr))
 
     stored = {name: to_storage(program, name, layout) for name, layout in layouts.items()}
-    given, program = program, redefined(program, [unguarded(x, program.sizes) for x in program.definitions])
+    given, program = program, redefined(program, [without_guard(x, program.sizes) for x in program.definitions])
     before = tensor_table(flattened(program, stored)[0])
     flat, moved = flattened(program, stored, product=product)
     after = tensor_table(flat)

@@ -32,7 +32,7 @@ from tensorlang.tensor.contraction import contractions
 from tensorlang.tensor.facts import binder_cond, box
 from tensorlang.tensor.idioms import redefined
 from tensorlang.tensor.nodes import Binary, Binder, Const, Definition, Dynamic, Expr, Holds, Piece, Program, Read, Reduce, Select, Tensor
-from tensorlang.tensor.simplify import inline_all, unguarded
+from tensorlang.tensor.simplify import inline_all, without_guard
 from tensorlang.tensor.walk import (
     Fresh,
     components,
@@ -78,7 +78,7 @@ def by_phases(program: Program) -> Program:
 
 def _in_phases(program: Program, fresh: Fresh) -> Program:
     for given in program.definitions:
-        definition = unguarded(given, program.sizes) if any(True for p in given.pieces for _ in reduces(p.value)) else given
+        definition = without_guard(given, program.sizes) if any(True for p in given.pieces for _ in reduces(p.value)) else given
         for reduce, found in _strided_filters(definition, program.sizes):
             whole = program if definition is given else _with(program, given, definition)
             cut = _cut(whole, definition, reduce, found, fresh)

@@ -133,7 +133,7 @@ def _range_names(slot: Dynamic) -> frozenset[str]:
     return frozenset(n for b in (slot.lo, slot.hi) if b is not None for n in affine.names(b))
 
 
-def unguarded(definition: Definition, sizes: Sequence[str]) -> Definition:
+def without_guard(definition: Definition, sizes: Sequence[str]) -> Definition:
     """Return a definition of one piece without its guard where that always holds."""
     if len(definition.pieces) != 1 or definition.pieces[0].guard == TRUE:
         return definition

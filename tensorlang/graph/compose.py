@@ -127,11 +127,13 @@ def _rounded(value: Expr, tensor: Tensor) -> Expr:
 
 
 def _with_bindings(state: _State, definition: Definition) -> Definition:
-    """Return the last definition with every shared value bound around it, the first outermost."""
-    value = definition.pieces[0].value
+    """Return the last definition with every shared value bound around it, the first outermost; where one has other axes for the same
+    dimensions, at the place that those of the last are."""
+    [last], value = definition.tensors, definition.pieces[0].value
     for made in reversed(state.made.values()):
         if made.bound is not None and made.value is not None:
-            to = dict(zip(made.axes, here(definition.axes), strict=True))
+            place = reindexed(here(definition.axes), last, made.tensor)
+            to = {axis: slot for axis, slot in zip(made.axes, place, strict=True) if not isinstance(slot, Dynamic)}
             value = Let(made.bound.name, _rounded(walk.substitute(made.value, to), made.tensor), value)
     return replace(definition, pieces=(Piece(value),))
 

@@ -112,6 +112,16 @@ def test_images_of_another_size_are_no_elements_that_data_name() -> None:
     assert not read
 
 
+def test_what_is_read_twice_beside_channels_in_groups_is_computed_once() -> None:
+    def mixed(x: Tensor, w: Tensor, a: Tensor) -> Tensor:
+        y, b = F.conv2d(x, w, groups=2), a * 3 + 1
+        return (y + b) * (y - b)
+
+    given = torch.randn(1, 4, 3, 3), torch.randn(4, 2, 1, 1), torch.randn(1, 4, 3, 3)
+    with torch.no_grad():
+        close(compiled(mixed)(*given), mixed(*given))
+
+
 def test_indices_that_are_compared_and_looked_up_are_checked() -> None:
     bag = nn.EmbeddingBag(5, 3, mode="sum", padding_idx=0)
     ids, starts = torch.tensor([1, 0, 4, 2]), torch.tensor([0, 2])

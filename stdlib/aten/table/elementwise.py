@@ -346,6 +346,7 @@ RULES: dict[str, Rule] = {
     "rsub": subtract_from,
     "mul": multiply,
     "div": divide,
+    "true_divide": divide,
     "floor_divide": floor_divide,
     "fmod": modulo("remainder", "remainder_int"),
     "remainder": modulo("mod", "mod_int"),

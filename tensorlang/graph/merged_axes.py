@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name
-from tensorlang.graph.sizes import Symbols, formula_of
+from tensorlang.graph.sizes import Symbols, is_least, to_expr
 from tensorlang.schedule.flattened import flattened
 from tensorlang.schedule.layout import Layout
 from tensorlang.schedule.plan import Storage
@@ -32,7 +33,9 @@ def merged_axes(program: Program, layouts: Mapping[str, Layout], symbols: Symbol
     def product(a: Affine, b: Affine) -> Affine | None:
         if affine.has_choice(a) or affine.has_choice(b):  # which of two is larger would have to be assumed
             return affine.mul(a, b)
-        return symbols.expression(formula_of(symbols.size(a)).times(formula_of(symbols.size(b)), repr))
+        extent: Any = symbols.size(a) * symbols.size(b)  # type: ignore[operator]
+        # Of n*n - n, two symbols, a kernel does not know that it is no less than 0.
+        return to_expr(extent) if is_least(extent) else affine.mul(a, b)
 
     stored = {name: to_storage(program, name, layout) for name, layout in layouts.items()}
     given, program = program, redefined(program, [without_guard(x, program.sizes) for x in program.definitions])

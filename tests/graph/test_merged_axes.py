@@ -46,8 +46,9 @@ def merged(given: Program, layouts: Mapping[str, Layout] | None = None) -> tuple
         ("op f(x: f32[N, H, W]) -> (y: f32[N]) { y[n] = sum(h, w) x[n, h, w] }", ["N"]),
         ("op f(x: f32[N, H, W]) -> (y: f32[N, W, H]) { y[n, w, h] = x[n, h, w] }", ["N", "W", "H"]),
         ("op f(x: f32[N, 8, 4, W]) -> (y: f32[8, N, 4, W]) { y[c, n, h, w] = x[n, c, h, w] }", ["8", "N", "4", "W"]),
+        ("op f(x: f32[N, N]) -> (y: f32[N - 1, N]) where N >= 1 { y[i, j] = x[i + 1, j] }", ["N - 1", "N"]),
     ],
-    ids=["pointwise", "some", "terms", "transposed", "left to a schedule"],
+    ids=["pointwise", "some", "terms", "transposed", "left to a schedule", "a difference"],
 )
 def test_axes_merge_whose_extents_have_a_symbol_for_their_product(text: str, expected: list[str]) -> None:
     given = program(text)

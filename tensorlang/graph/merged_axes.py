@@ -33,7 +33,7 @@ def merged_axes(program: Program, layouts: Mapping[str, Layout], symbols: Symbol
     def product(a: Affine, b: Affine) -> Affine | None:
         if affine.has_choice(a) or affine.has_choice(b):  # which of two is larger would have to be assumed
             return affine.mul(a, b)
-        extent: Any = symbols.size(a) * symbols.size(b)  # type: ignore[operator]
+        extent: Any = symbols.size(a) * symbols.size(b)
         # Of n*n - n, two symbols, a kernel does not know that it is no less than 0.
         return to_expr(extent) if is_least(extent) else affine.mul(a, b)
 

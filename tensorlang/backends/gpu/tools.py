@@ -180,6 +180,13 @@ class DeviceTools:
     def shown(self, program: Program, name: str, request: ScheduleRequest, dump: Dump, stages: Sequence[str]) -> Built:
         from tensorlang.backends.gpu.build import single
 
+        if program.sizes:
+            named = " and ".join(f"`{size}`" for size in program.sizes)
+            raise error(
+                "C0105",
+                f"not supported yet: code for `{self.vendor.name}` for any {named}",
+                help=f"give {'it a number' if len(program.sizes) == 1 else 'them numbers'}: `{' '.join(f'{n}=64' for n in program.sizes)}`",
+            )
         built = coded(single(program, self._kernel(program, name, request, dump)), self)
         dump("launches", "\n".join(built.launches(self)))
         for stage in self.vendor.code_stages:

@@ -222,13 +222,19 @@ def _on_the_box_of_what_it_reads(state: _State, program: Program, bound: Mapping
             position = _merged([slot for k in theirs for slot in here((axes[k],))], [made.tensor.shape[k] for k in theirs])
             parts = _divided(position, [result.shape[k] for k in mine])
             to |= dict(zip((definition.axes[k] for k in mine), parts, strict=True))
-        in_place = Read(param.name, here(axes))
+        alike = {p.name for p in program.params if _is_on_the_box(state, program, p.name, bound[p.name], made.tensor)}
 
-        def read(r: Read, name: str = param.name, place: Read = in_place) -> Expr:
-            return place if r.tensor == name else r
+        def read(r: Read, names: frozenset[str] = frozenset(alike), place: tuple[Slot, ...] = here(axes)) -> Expr:
+            return replace(r, index=place) if r.tensor in names else r
 
         value = walk.substitute_reads(walk.substitute(definition.pieces[0].value, to), read)
         tensor = replace(result, shape=made.tensor.shape, grouping=made.tensor.grouping)
-        params = tuple(replace(p, shape=tensor.shape, grouping=tensor.grouping) if p == param else p for p in program.params)
+        params = tuple(replace(p, shape=tensor.shape, grouping=tensor.grouping) if p.name in alike else p for p in program.params)
         return replace(program, params=params, definitions=(Definition((tensor,), axes, (Piece(value),)),))
     return program
+
+
+def _is_on_the_box(state: _State, program: Program, param: str, value: str, box: Tensor) -> bool:
+    """Tell whether a pointwise program reads a value of the group in place that has the axes of `box`."""
+    made = state.made.get(value)
+    return made is not None and same_box(made.tensor, box) and reads_in_place(program, param)

@@ -180,6 +180,23 @@ def test_what_follows_a_grouped_convolution_takes_over_its_axes() -> None:
     assert [len(d.axes) for d in fused.program.definitions] == [4]
 
 
+@pytest.mark.parametrize("groups", [1, 2])
+def test_what_reads_a_grouped_convolution_and_what_is_made_of_it_takes_over_its_axes_once(groups: int) -> None:
+    nodes = [
+        kernel(grouped_conv(2, groups, 5, 3, 4), "x w", "t"),
+        kernel(unary("sigmoid", 2, 3 * groups, 4), "t", "s"),
+        kernel(binary("*", 2, 3 * groups, 4), "t s", "y"),
+    ]
+    shapes = {"x": (2, 5 * groups, 4), "w": (3 * groups, 5)}
+    values = {k: random(*s, seed=i) for i, (k, s) in enumerate(shapes.items())}
+    base = graph({**shapes, **dict.fromkeys("tsy", (2, 3 * groups, 4))}, [], [])
+    done = check(Graph("g", tuple(shapes), ("y",), base.values, {}, tuple(nodes)), [[n.name for n in nodes]], **values)
+    [fused] = done.nodes
+    assert isinstance(fused, Kernel)
+    [definition] = fused.program.definitions
+    assert len(definition.axes) == 4 and sum(isinstance(e, Reduce) for e in expressions(fused.program)) == 1
+
+
 def test_what_data_chooses_from_is_stored() -> None:
     row = single("take", [tensor("x", 5), tensor("i", 3, dtype=i64)], tensor("y", 3), "k", Read("x", (Dynamic(at("i", "k")),)))
     nodes = [kernel(unary("exp", 5), "x", "t"), Kernel("take y", row, ("t", "i"), ("y",))]

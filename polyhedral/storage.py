@@ -121,15 +121,22 @@ def injective(params: Sequence[str], axes: Sequence[str], domain: Cond, exprs: S
 
 @lru_cache(maxsize=1 << 14)
 def laid_out(
-    params: tuple[str, ...], axes: tuple[str, ...], extents: tuple[Expr, ...], dims: tuple[Expr, ...], block: tuple[Expr, ...]
+    params: tuple[str, ...],
+    axes: tuple[str, ...],
+    extents: tuple[Expr, ...],
+    dims: tuple[Expr, ...],
+    block: tuple[Expr, ...],
+    context: Cond = TRUE,
 ) -> Proven | Collision | Outside | Unknown:
     """Return whether `dims`, over `axes`, give every element of the box of `extents` a cell of its own in a block of shape `block`; no
-    size is negative."""
+    size is negative, and `context` holds of them."""
     frame = Frame(params, axes)
     sizes = [Compare(">=", Name(name), Int(0)) for name in params]
     try:
         with limited():
-            box = frame.set(affine.conj(*sizes, *(_within(Name(axis), extent) for axis, extent in zip(axes, extents, strict=True))))
+            box = frame.set(
+                affine.conj(context, *sizes, *(_within(Name(axis), extent) for axis, extent in zip(axes, extents, strict=True)))
+            )
             outside = box.subtract(frame.set(affine.conj(*(_within(e, extent) for e, extent in zip(dims, block, strict=True)))))
             if not outside.is_empty():
                 where, element = smallest_point(outside)

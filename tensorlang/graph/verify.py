@@ -20,13 +20,15 @@ from math import prod
 from typing import TypeAlias, assert_never
 
 from codegen.dtypes import DTYPES, DType
+from polyhedral import affine
 from polyhedral.expr import Name
 from tensorlang.diagnostics import InternalError
 from tensorlang.graph.edit import reads, size_bytes, writes
 from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Loop, Node, Part, Value, View
 from tensorlang.graph.programs import result_tensors
 from tensorlang.graph.sizes import Symbols, is_one, laid_out, same_shape, shape_in, to_expr
-from tensorlang.schedule.injective import fault
+from tensorlang.schedule.injective import fault, sizes_in
+from tensorlang.schedule.layout import Layout
 from tensorlang.tensor.idioms import refusal
 from tensorlang.tensor.nodes import Program, Tensor
 
@@ -51,12 +53,21 @@ def problems(graph: Graph) -> Iterator[str]:
         if all(name in graph.values for name in (*reads(node), *writes(node))):
             yield from _node(graph, node, seen)
     for value in graph.values.values():
-        wrong = None if value.layout is None else fault(laid_out(value.layout), tuple(map(to_expr, value.shape)))
+        wrong = None if value.layout is None else _fault(value, value.layout, graph.symbols)
         if wrong is not None:
             yield f"the layout of `{value.name}` loses elements: {wrong}"
     for name in (*graph.inputs, *graph.outputs):
         if name in graph.values and not _in_order(graph.values[name]):
             yield f"`{name}` is an input or output and must be row-major"
+
+
+def _fault(value: Value, layout: Layout, symbols: Symbols | None) -> str | None:
+    """Return why a value's layout does not keep its elements, whatever the sizes are, as far as is assumed of them."""
+    stored, shape = laid_out(layout), tuple(map(to_expr, value.shape))
+    found = fault(stored, shape)
+    if found is None or symbols is None:
+        return found
+    return fault(stored, shape, affine.conj(*symbols.conditions(sizes_in(stored, shape))))
 
 
 def _names(graph: Graph) -> Iterator[str]:

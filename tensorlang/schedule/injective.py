@@ -6,27 +6,37 @@ from collections.abc import Iterator
 from typing import assert_never
 
 from polyhedral import affine
-from polyhedral.expr import Expr
+from polyhedral.expr import TRUE, Cond, Expr
 from polyhedral.storage import Collision, Outside, laid_out
 from polyhedral.verdict import Proven, Unknown
 from tensorlang.schedule.layout import Layout
 
 
-def fault(layout: Layout, shape: tuple[int | Expr, ...]) -> str | None:
-    """Return why `layout` does not keep the elements of an array of `shape`, whatever its sizes are; None when it is proven to."""
+def fault(layout: Layout, shape: tuple[int | Expr, ...], context: Cond = TRUE) -> str | None:
+    """Return why `layout` does not keep the elements of an array of `shape`, whatever those of its sizes are of which `context` holds; None
+    when it is proven to."""
     if len(layout.axes) != len(shape) or len(layout.dims) != len(layout.shape):
         return f"a layout of {len(layout.axes)} axes in {len(layout.shape)} dimensions is given to an array of {len(shape)}"
     extents, block = (tuple(map(affine.to_expr, numbers)) for numbers in (shape, layout.shape))
-    sizes = tuple(dict.fromkeys(name for n in (*extents, *block) for name in sorted(affine.name_set(n))))
-    return fault_of(sizes, layout.axes, extents, layout.dims, block)
+    return fault_of(sizes_in(layout, shape), layout.axes, extents, layout.dims, block, context)
+
+
+def sizes_in(layout: Layout, shape: tuple[int | Expr, ...]) -> tuple[str, ...]:
+    """Return the sizes that are open of an array in a layout."""
+    return tuple(dict.fromkeys(name for n in (*shape, *layout.shape) for name in sorted(affine.name_set(affine.to_expr(n)))))
 
 
 def fault_of(
-    sizes: tuple[str, ...], axes: tuple[str, ...], extents: tuple[Expr, ...], dims: tuple[Expr, ...], block: tuple[Expr, ...]
+    sizes: tuple[str, ...],
+    axes: tuple[str, ...],
+    extents: tuple[Expr, ...],
+    dims: tuple[Expr, ...],
+    block: tuple[Expr, ...],
+    context: Cond = TRUE,
 ) -> str | None:
     """Return why `dims`, over `axes`, do not give each element of the box of `extents` a cell of its own in a block of the shape `block`,
-    whatever the sizes; None when they are proven to."""
-    match laid_out(sizes, axes, extents, dims, block):
+    whatever the sizes of which `context` holds; None when they are proven to."""
+    match laid_out(sizes, axes, extents, dims, block, context):
         case Proven():
             return None
         case Collision(params, first, second):

@@ -38,7 +38,7 @@ def stored_as(program: Program, layouts: Mapping[str, Layout]) -> dict[str, Stor
     found = {name: to_storage(program, name, layout) for name, layout in layouts.items()}
     for name, storage in found.items():
         axes, extents = axis_names(program, name), tensor_table(program)[name].shape
-        wrong = fault_of(program.sizes, axes, extents, storage.dims, storage.shape)
+        wrong = fault_of(program.sizes, axes, extents, storage.dims, storage.shape, program.context)
         if wrong is not None:
             raise InternalError("layout", f"`{name}` of `{program.name}` as [{', '.join(map(notation.show, storage.dims))}]: {wrong}")
     return found

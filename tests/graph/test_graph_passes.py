@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 from small_graphs import binary, graph, kernel, unary
 
+from codegen.dtypes import f32
 from polyhedral.expr import Expr, Floor, Name
 from tensorlang.diagnostics import InternalError
-from tensorlang.graph.nodes import Graph, View
+from tensorlang.graph.nodes import Graph, Value, View
 from tensorlang.graph.passes.clean.cse import cse
 from tensorlang.graph.passes.clean.dce import dce
+from tensorlang.graph.sizes import Symbols
 from tensorlang.graph.verify import problems, verify
 from tensorlang.schedule.layout import Layout
 
@@ -82,3 +84,14 @@ def test_a_broken_graph_is_refused_with_what_is_broken(change, message: str) -> 
     assert list(problems(g)) == []
     with pytest.raises(InternalError, match=message):
         verify(change(g))
+
+
+def test_a_layout_keeps_elements_as_far_as_is_assumed_of_open_sizes() -> None:
+    symbols = Symbols({"size.h": 8})
+    h = symbols.symbol("size.h")
+    rows, block = (h + 7) // 8, (h + 3) // 8
+    value = Value("x", f32, (rows,), Layout(("i",), (Name("i"),), (block,)))  # type: ignore[arg-type]
+    inner = Graph("g", (), (), {"x": value}, {}, (), symbols)
+    assert [str(problem) for problem in problems(inner) if "lies outside its block where size.h = 1" in problem]
+    assert rows == block
+    assert not [problem for problem in problems(inner) if "outside" in problem]

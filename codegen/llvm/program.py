@@ -97,9 +97,9 @@ class _Emission:
     def sequence(self, calls: Sequence[Call], start: int, name: str, wake: list[str], linkage: str = "", again: bool = False) -> list[str]:
         """Return the functions that make calls, numbered from `start` on, in order; `name` is the last of them. `again`: they are made
         more than once."""
-        numbered = list(with_numbers(calls, start))
+        numbered = [(k, number, call) for k, (number, call) in enumerate(with_numbers(calls, start))]
         cuts = sections(calls)
-        inner = [text for number, call in numbered for text in self._repeated(number, call, name, again)]
+        inner = [text for k, number, call in numbered for text in self._repeated(number, call, _name_of(name, k), again)]
         if len(cuts) == 1:
             return [*inner, self._function(numbered, name, name, wake, linkage, again)]
         names = [f"{name}.{k}" for k in range(len(cuts))]
@@ -108,28 +108,30 @@ class _Emission:
         ]
         return [_functions_of(names, name), *inner, *functions, _in_turn(len(names), name, wake, self.timed, linkage)]
 
-    def _repeated(self, number: int, call: Call, name: str, again: bool) -> list[str]:
-        """Return the functions of a call that is a repetition: what it repeats, and what runs it."""
+    def _repeated(self, number: int, call: Call, own: str, again: bool) -> list[str]:
+        """Return the functions of a call that is a repetition: what it repeats, and `own`, which runs it."""
         if isinstance(call, KernelCall):
             return []
-        own = _name_of(name, number)
         numbers = None if not self.timed or again else range(number, number + call_count(call))
         body = self.sequence(call.calls, number, f"{own}.turn", [], "internal ", again=True)
         return [*body, repetition_ir(call, own, f"{own}.turn", _parameters(self.timed), numbers)]
 
-    def _function(self, numbered: Sequence[tuple[int, Call]], name: str, of: str, first: list[str], linkage: str, again: bool) -> str:
-        """Return the function of some of the calls of the sequence `of`, which begins with the instructions `first`."""
-        kernels = [call for _, call in numbered if isinstance(call, KernelCall)]
+    def _function(
+        self, numbered: Sequence[tuple[int, int, Call]], name: str, of: str, first: list[str], linkage: str, again: bool
+    ) -> str:
+        """Return the function of some of the calls of the sequence `of`, by their positions and numbers, which begins with the instructions
+        `first`."""
+        kernels = [call for _, _, call in numbered if isinstance(call, KernelCall)]
         slots = max((len(call.buffers) + len(call.sizes) for call in kernels), default=0)
         body = ["entry:", f"  %args = alloca [{max(slots, 1)} x i64], align 8"]
         if self.timed:
             body.append("  %clock = alloca [2 x i64], align 8")
         body += [*first, *loaded_bases(chain.from_iterable(map(slots_of, kernels)))]
         if self.timed:
-            body.append(f"  %t{numbered[0][0] if numbered else 0} = call i64 @now(ptr %clock)")
-        for number, call in numbered:
-            body += self._call(number, call, again) if isinstance(call, KernelCall) else self._repetition(number, call, of)
-        body += ["  ret i32 0", *_failures([number for number, call in numbered if isinstance(call, KernelCall)], self.bits)]
+            body.append(f"  %t{numbered[0][1] if numbered else 0} = call i64 @now(ptr %clock)")
+        for k, number, call in numbered:
+            body += self._call(number, call, again) if isinstance(call, KernelCall) else self._repetition(k, number, call, of)
+        body += ["  ret i32 0", *_failures([number for _, number, call in numbered if isinstance(call, KernelCall)], self.bits)]
         text = "\n".join(body)
         return f"define {linkage}i32 @{quoted(name)}({_parameters(self.timed)}) nounwind {{\n{text}\n}}\n"
 
@@ -157,22 +159,23 @@ class _Emission:
         lines.append(f"after{number}:")
         return lines
 
-    def _repetition(self, number: int, call: Call, of: str) -> list[str]:
-        arguments, end = _parameters(self.timed), number + call_count(call)
+    def _repetition(self, position: int, number: int, call: Repetition, of: str) -> list[str]:
+        arguments, count = _parameters(self.timed), call_count(call)
         return [
-            f"  %c{number}.r = call i32 @{quoted(_name_of(of, number))}({arguments})",
-            *([f"  %t{end} = call i64 @now(ptr %clock)"] if self.timed else []),
-            f"  %c{number}.ok = icmp eq i32 %c{number}.r, 0",
-            f"  br i1 %c{number}.ok, label %after{number}, label %stopped{number}",
-            f"stopped{number}:",
-            f"  ret i32 %c{number}.r",
-            f"after{number}:",
+            f"  %r{position} = call i32 @{quoted(_name_of(of, position))}({arguments})",
+            *([f"  %t{number + count} = call i64 @now(ptr %clock)"] if self.timed and count else []),
+            f"  %r{position}.ok = icmp eq i32 %r{position}, 0",
+            f"  br i1 %r{position}.ok, label %ran{position}, label %stopped{position}",
+            f"stopped{position}:",
+            f"  ret i32 %r{position}",
+            f"ran{position}:",
         ]
 
 
-def _name_of(sequence: str, number: int) -> str:
-    """Return the name of the function of a repetition among the calls of a sequence."""
-    return f"{sequence}.again{number}"
+def _name_of(sequence: str, position: int) -> str:
+    """Return the name of the function of a repetition among the calls of a sequence. It may repeat no calls, only count: its number is
+    that of the call behind it then."""
+    return f"{sequence}.again{position}"
 
 
 def _noted(number: int, again: bool) -> list[str]:

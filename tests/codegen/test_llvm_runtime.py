@@ -337,6 +337,20 @@ def test_calls_run_again_and_again(outer: int, inner: int) -> None:
     assert 0 < times[0, 0] <= times[0, 1]
 
 
+def test_repetitions_that_repeat_no_calls_only_count() -> None:
+    """Two of them before a call, whose number none of them takes."""
+    double = parse("func double()(x: f32[1], out y: f32[1]) { y[0] = x[0] + x[0] }")
+    counting = [Repetition((), 2, Slot(1), Slot(1, 8 * k), most=k) for k in (1, 2)]
+    program = Program((*counting, KernelCall("double", (Slot(0), Slot(0, 4)))))
+    texts = [emit(double, host()), emit_program(program, host()), emit_program(program, host(), timed=True)]
+    library = load([compile_object(text, host()) for text in texts])
+    values, counts, times = np.float32([3, 0]), np.zeros(3, np.int64), np.zeros((1, 2), np.int64)
+    bases = (ctypes.c_void_p * 2)(values.ctypes.data, counts.ctypes.data)
+    timed = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)(library.address("run_timed"))
+    assert timed(ctypes.addressof(bases), times.ctypes.data) == 0
+    assert (values[1], counts[1], counts[2]) == (6, 1, 2) and 0 < times[0, 0] <= times[0, 1]
+
+
 def test_a_call_that_fails_in_a_turn_ends_the_program() -> None:
     checked = parse("func checked()(x: f32[1], out y: f32[1]) { require x[0] > 0.0_f32 else 5 y[0] = x[0] }")
     row = KernelCall("checked", (Slot(2), Slot(0)))

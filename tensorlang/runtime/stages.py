@@ -119,17 +119,17 @@ class Stages:
     def prepared(self, feeds: Mapping[str, object], results: Mapping[str, object] | None) -> Callable[[], dict[str, Any]]:
         if results is None:
             return lambda: self.run(feeds)
-        outputs = [Value(name, t.dtype, t.shape) for name, t in ((n, _typed(a)) for n, a in self.run(feeds).items())]
-        arrays = dict(zip((v.name for v in outputs), in_place(results, outputs, "output"), strict=True))
-        return self._copied_into(feeds, arrays) if self._problem.calls else self._prepared_parts(feeds, results)
+        _places_for(self.run(feeds), results)
+        return self._copied_into(feeds, results) if self._problem.calls else self._prepared_parts(feeds, results)
 
-    def _copied_into(self, feeds: Mapping[str, object], arrays: dict[str, Array]) -> Callable[[], dict[str, Any]]:
+    def _copied_into(self, feeds: Mapping[str, object], results: Mapping[str, object]) -> Callable[[], dict[str, Any]]:
         """Return runs whose results are copied: what the host computes lies elsewhere in every run."""
 
         def run() -> dict[str, Any]:
-            for name, array in self.run(feeds).items():
-                np.copyto(arrays[name], array)
-            return arrays
+            found = self.run(feeds)
+            for array, place in zip(found.values(), _places_for(found, results), strict=True):
+                np.copyto(place, array)
+            return {name: results[name] for name in found}
 
         return run
 
@@ -172,6 +172,11 @@ class Stages:
 
 def _those(part: Runs, feeds: Mapping[str, object]) -> dict[str, object]:
     return {value.name: feeds[value.name] for value in part.inputs}
+
+
+def _places_for(found: Mapping[str, object], results: Mapping[str, object]) -> list[Array]:
+    """Return the arrays in `results` for what a run has found. Raises RunError for those that are of another type or shape."""
+    return in_place(results, [replace(_typed(array), name=name) for name, array in found.items()], "output")
 
 
 def _key(array: Array) -> object:

@@ -109,6 +109,22 @@ def test_a_prepared_run_goes_on_with_the_elements_that_it_finds_and_refuses_resu
         again()
 
 
+def test_a_prepared_run_refuses_results_of_another_shape_where_the_host_computes_a_part() -> None:
+    n = Net()
+    kept = n.op("StringNormalizer", n.op("Cast", "x", to=TensorProto.STRING), stopwords=["1"])
+    result = n.op("Cast", kept, to=INTS)
+    model, feeds = tl.compile(n.model({"x": [4]}, result, types={"x": INTS, result: INTS}), threads=1), {"x": np.array([2, 1, 3, 4])}
+    results = {name: np.empty_like(array) for name, array in model.run(feeds).items()}
+    again = model.prepared(feeds, results)
+    feeds["x"][:] = 5, 6, 1, 7
+    assert again()[result].tolist() == [5, 6, 7]
+    for found in ([1, 1, 1, 8], [5, 6, 7, 8]):  # the one element of the first would fit in each place
+        feeds["x"][:] = found
+        with pytest.raises(tl.RunError, match="R0304"):
+            again()
+    assert results[result].tolist() == [5, 6, 7]
+
+
 def test_a_prepared_run_reads_what_a_first_stage_finds_anew() -> None:
     feeds = {"x": rows(7, 6)}
     model = tl.compile(counted(), threads=1)

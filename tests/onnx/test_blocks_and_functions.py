@@ -12,7 +12,7 @@ from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, 
 from onnx_evaluate import staged
 
 import tensorlang as tl
-from stdlib.onnx import Importer, importer
+from stdlib.onnx import Importer, importer, traced_body
 from tensorlang.diagnostics import CompileError
 
 F, I, B = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
@@ -212,6 +212,18 @@ def test_a_list_that_a_loop_appends_to_is_rows() -> None:
     outputs = [untyped("last"), untyped("stacked"), untyped("joined"), untyped("one"), value("count", type=I)]
     made = model(nodes, [value("x", 2, 3), value("n", type=I), value("place", type=I)], outputs)
     compiled(made, *({"x": x, "n": np.asarray(n), "place": np.asarray(at)} for n, at in ((200, -1), (3, 2), (90, -90))))
+
+
+@pytest.mark.parametrize("seed", [{}, {"seed": 3.0}])
+def test_turns_draw_random_numbers_of_their_own_without_a_seed(seed: dict[str, float], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(traced_body, "FEW_NODES", 0)
+    inside = [node("RandomNormalLike", ["v"], ["r"], **seed), node("Add", ["v", "r"], ["next"]), node("Identity", ["on"], ["on2"])]
+    turn = block(inside, [value("k", type=I), value("on", type=B), untyped("v")], [value("on2", type=B), untyped("next"), untyped("r")])
+    loop = node("Loop", ["n", "", "x"], ["y", "rows"], body=turn)
+    made = model([loop], [value("x", 2, 3)], [untyped("y"), value("rows", "r", 2, 3)], {"n": np.asarray(4)})
+    found = tl.compile(made.SerializeToString(), threads=1).run({"x": x})
+    assert len({row.tobytes() for row in found["rows"]}) == (1 if seed else 4)
+    np.testing.assert_allclose(found["y"], x + found["rows"].sum(axis=0), rtol=1e-3, atol=1e-3)
 
 
 def test_a_scan_over_rows_of_any_number_runs_as_it_is() -> None:

@@ -116,9 +116,7 @@ class _Emission:
         body = self.sequence(call.calls, number, f"{own}.turn", [], "internal ", again=True)
         return [*body, repetition_ir(call, own, f"{own}.turn", _parameters(self.timed), numbers)]
 
-    def _function(
-        self, numbered: Sequence[tuple[int, int, Call]], name: str, of: str, first: list[str], linkage: str, again: bool
-    ) -> str:
+    def _function(self, numbered: Sequence[tuple[int, int, Call]], name: str, of: str, first: list[str], linkage: str, again: bool) -> str:
         """Return the function of some of the calls of the sequence `of`, by their positions and numbers, which begins with the instructions
         `first`."""
         kernels = [call for _, _, call in numbered if isinstance(call, KernelCall)]

@@ -31,7 +31,7 @@ from tensorlang.backends.cpu.toolchain import Toolchain
 from tensorlang.diagnostics import CompileError, InternalError
 from tensorlang.graph.edit import row_bytes, size_bytes
 from tensorlang.graph.nodes import Buffer, Extern, Graph, Join, Kernel, Loop, Node, Part, Value, View, loops_of, steps_of
-from tensorlang.graph.plan import Arena, Constant, Input, Output, Plan, loop_memory, planned_with_bodies
+from tensorlang.graph.plan import Arena, Constant, Input, LoopMemory, Output, Plan, loop_memory, planned_with_bodies
 from tensorlang.graph.sizes import Symbols, evaluate, value_at
 from tensorlang.room import check_room
 from tensorlang.runtime.bundle import BundleKey, Draft
@@ -106,7 +106,8 @@ class OpenParts:
 
     def numbers(self, graph: Graph, plan: Plan, values: Mapping[str, int]) -> tuple[int, ...]:
         """Return what the entry point is told where a graph of known sizes is planned so."""
-        return tuple(_number(told, values, ((graph, plan),)) for told in self.told)
+        around = _frame(graph, plan)
+        return tuple(_number(told, values, (around,)) for told in self.told)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -284,16 +285,32 @@ def _node_at(node: Node, sizes: Mapping[str, int]) -> Node:
             return node
 
 
-Frames: TypeAlias = tuple[tuple[Graph, Plan], ...]
-"""A graph of known sizes with its plan, and so the bodies of loops, one in the other."""
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """A graph of known sizes with its plan. Of each loop, `memory` tells where things are in its scratch memory, `bodies` what it runs."""
+
+    graph: Graph
+    plan: Plan
+    loops: Mapping[str, Loop]
+    memory: Mapping[str, LoopMemory]
+    bodies: Mapping[str, _Frame]
+
+
+Frames: TypeAlias = tuple[_Frame, ...]
+"""A graph, and the bodies of loops, one in the other."""
+
+
+def _frame(graph: Graph, plan: Plan) -> _Frame:
+    loops = {loop.name: loop for loop in loops_of(graph)}
+    memory = {name: loop_memory(graph, loop) for name, loop in loops.items()}
+    return _Frame(graph, plan, loops, memory, {name: _frame(loop.body, plan.bodies[name]) for name, loop in loops.items()})
 
 
 def _number(told: Told, sizes: Mapping[str, int], frames: Frames) -> int:
     """Return a number for these sizes."""
     for name in told.path:
-        graph, plan = frames[-1]
-        frames = (*frames, (_loop(graph, name).body, plan.bodies[name]))
-    graph, plan = frames[-1]
+        frames = (*frames, frames[-1].bodies[name])
+    graph, plan = frames[-1].graph, frames[-1].plan
     match told.kind:
         case "size":
             return sizes[told.name]
@@ -307,21 +324,19 @@ def _number(told: Told, sizes: Mapping[str, int], frames: Frames) -> int:
             return graph.values[told.name].shape[0]
         case "scratch":
             return _start(told.path, frames) + plan.workspaces.get(told.name, 0)
-    memory = loop_memory(graph, _loop(graph, told.name))
+    memory = frames[-1].memory[told.name]
     within = {"iteration": memory.iteration, "next_condition": memory.next_condition}.get(told.kind)
     return _start(told.path, frames) + plan.workspaces[told.name] + (memory.carried[told.index] if within is None else within)
 
 
 def _start(path: tuple[str, ...], frames: Frames) -> int:
     """Return where the arena of the innermost graph begins in that of the outermost."""
-    around = zip(path, frames, strict=False)
-    return sum(plan.workspaces[name] + loop_memory(graph, _loop(graph, name)).arena for name, (graph, plan) in around)
+    return sum(frame.plan.workspaces[name] + frame.memory[name].arena for name, frame in zip(path, frames, strict=False))
 
 
 def _offset(value: str, path: tuple[str, ...], frames: Frames) -> int:
     """Return where a value lies in the arena, or in what it is a part of."""
-    _, plan = frames[-1]
-    place = plan.places[value]
+    place = frames[-1].plan.places[value]
     match place:
         case Arena(offset):
             return _start(path, frames) + offset
@@ -333,9 +348,8 @@ def _offset(value: str, path: tuple[str, ...], frames: Frames) -> int:
 
 def _outside(place: Input | Output, path: tuple[str, ...], around: Frames) -> int:
     """Return where what is an input or output of a loop's body lies outside of it, in the arena or in what it is a part of there."""
-    graph, plan = around[-1]
-    loop = _loop(graph, path[-1])
-    memory, start = loop_memory(graph, loop), _start(path[:-1], around) + plan.workspaces[loop.name]
+    loop, memory = around[-1].loops[path[-1]], around[-1].memory[path[-1]]
+    start = _start(path[:-1], around) + around[-1].plan.workspaces[loop.name]
     own = len(loop.body.inputs) - len(loop.captured)
     match place:
         case Input(0):
@@ -348,23 +362,18 @@ def _outside(place: Input | Output, path: tuple[str, ...], around: Frames) -> in
             return 0  # its base is told in each turn
 
 
-def _loop(graph: Graph, name: str) -> Loop:
-    return next(loop for loop in loops_of(graph) if loop.name == name)
-
-
 class _Numbers:
     """The numbers of an entry point as they are asked for, behind `first` bases. The arena stands behind them all, and behind that what
     turns of loops are told: their slots have negative bases until all numbers are known."""
 
     def __init__(self, first: int, symbol: Callable[[Extern], str]) -> None:
-        self.told: list[Told] = []
+        self.told: dict[Told, int] = {}
+        """By each number its position among them."""
         self.symbol = symbol
         self._first = first
 
     def number(self, told: Told) -> Number:
-        if told not in self.told:
-            self.told.append(told)
-        return Number(self._first + self.told.index(told))
+        return Number(self._first + self.told.setdefault(told, len(self.told)))
 
     def finished(self, calls: Sequence[Call]) -> tuple[Call, ...]:
         """Return the calls with the bases that are behind all numbers."""

@@ -214,6 +214,29 @@ def test_a_list_that_a_loop_appends_to_is_rows() -> None:
     compiled(made, *({"x": x, "n": np.asarray(n), "place": np.asarray(at)} for n, at in ((200, -1), (3, 2), (90, -90))))
 
 
+@pytest.mark.parametrize("read", ["past", "present"])
+def test_a_loop_reads_a_cache_that_is_written_in_place(read: str) -> None:
+    inside = [
+        node("ReduceSum", [read, "axis"], ["s"], keepdims=0),
+        node("Add", ["v", "s"], ["a"]),
+        node("Tanh", ["a"], ["next"]),
+        node("Identity", ["on"], ["on2"]),
+    ]
+    turn = block(inside, [value("k", type=I), value("on", type=B), untyped("v")], [value("on2", type=B), untyped("next")])
+    nodes = [node("Concat", ["past", "new"], ["present"], axis=1), node("Loop", ["n", "", "x"], ["y"], body=turn)]
+    inputs = [value("past", 2, "p", 4), value("new", 2, 1, 4), value("x", 2, 4), value("n", type=I)]
+    data = model(nodes, inputs, [untyped("present"), untyped("y")], {"axis": np.array([1])}).SerializeToString()
+    session, rng = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"]), np.random.default_rng(0)
+    cache, new, start = (rng.standard_normal(shape, np.float32) for shape in ((2, 8, 4), (2, 1, 4), (2, 4)))
+    feeds = {"new": new, "x": start, "n": np.asarray(3)}
+    run = tl.compile(data, threads=1).prepared({"past": cache, **feeds}, {"present": cache}, max={"p": 7})
+    for p in (2, 5, 3):
+        expected = session.run(None, {"past": cache[:, :p].copy(), **feeds})
+        found = run(p=p)
+        np.testing.assert_array_equal(found["present"][:, : p + 1], expected[0])
+        np.testing.assert_allclose(found["y"], expected[1], rtol=1e-5)
+
+
 @pytest.mark.parametrize("seed", [{}, {"seed": 3.0}])
 def test_turns_draw_random_numbers_of_their_own_without_a_seed(seed: dict[str, float], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(traced_body, "FEW_NODES", 0)

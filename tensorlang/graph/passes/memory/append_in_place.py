@@ -6,12 +6,12 @@
 A buffer has more rows than are used: a symbol of its own says how many. Its layout is row-major with these rows among the others, so that
 `past` is the first part of `p` in the same cells. This is proven of the program that makes `p`, not read off an operator: along one axis,
 up to the extent of `past`, it copies each element to its own place, and behind that it does not read `past`. So whoever reads `past` finds
-it unchanged before and after, and what is run costs the new rows alone.
+it unchanged before and after, and what is run costs the new rows alone. Loops read a copy without room.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -21,8 +21,9 @@ from polyhedral.expr import Cond, Name
 from polyhedral.sets import implies, is_empty
 from polyhedral.verdict import Proven
 from tensorlang.diagnostics import CompileError, error
-from tensorlang.graph.edit import Additions, members
-from tensorlang.graph.nodes import Buffer, Graph, Join, Kernel, Node, Value, View
+from tensorlang.graph.edit import Additions, members, reads, with_reads
+from tensorlang.graph.nodes import Buffer, Extern, Graph, Join, Kernel, Loop, Node, Value, View
+from tensorlang.graph.programs import copy_program
 from tensorlang.graph.sizes import Size, Symbols, same, to_expr
 from tensorlang.schedule.layout import Layout
 from tensorlang.tensor import walk
@@ -39,7 +40,7 @@ def append_in_place(graph: Graph, shared: Mapping[str, str]) -> tuple[Graph, tup
     state = _State(graph, symbols)
     buffers = [state.appended(output, taken) for output, taken in shared.items()]
     nodes = [n for node in graph.nodes for n in state.replaced.get(node.name, [node])]
-    graph = replace(state.new.rebuilt(nodes), symbols=symbols)
+    graph = replace(state.new.rebuilt(_with_copies(nodes, state.new)), symbols=symbols)
     return _with_rooms(graph), tuple(buffers)
 
 
@@ -139,8 +140,8 @@ def _append(node: Kernel, taken: str) -> _Append | None:
     for piece in definition.pieces:
         is_copy = piece.value == here
         within = affine.conj(box, old if not is_copy else affine.negate(old), piece.guard)
-        reads = any(read.tensor == param.name for read in walk.reads(piece.value))
-        if reads and not is_copy:
+        reads_old = any(read.tensor == param.name for read in walk.reads(piece.value))
+        if reads_old and not is_copy:
             return None
         if not isinstance(is_empty(program.sizes, definition.axes, within), Proven):
             return None  # it would write something else where the old rows are, or nothing where the new ones are
@@ -164,6 +165,20 @@ def _rows(program: Program, found: _Append, start: Any, count: Any) -> Program:
     params = tuple(p for p in program.params if p.name != found.param)
     made = Program(f"{program.name}_rows", program.sizes, params, program.results, (Definition((tensor,), definition.axes, tuple(pieces)),))
     return replace(made, mode=program.mode, context=program.context)
+
+
+def _with_copies(nodes: Sequence[Node], new: Additions) -> Iterator[Node]:
+    """Yield nodes, and in front of loops and kernels that are not in the language, which take values row by row, copies of buffers."""
+    copies: dict[str, str] = {}
+    for node in nodes:
+        if isinstance(node, Loop | Extern):
+            for name in dict.fromkeys(reads(node)):
+                value = new[name]
+                if value.layout is not None and name not in copies:
+                    copies[name] = new.add(replace(value, name=f"{name} without room", layout=None))
+                    yield Kernel(new.label(f"copy {name}"), copy_program(value.dtype, value.shape), (name,), (copies[name],))
+            node = with_reads(node, copies)
+        yield node
 
 
 def _with_rooms(graph: Graph) -> Graph:

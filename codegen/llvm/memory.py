@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import gcd
+from typing import TypeAlias
 
 from codegen import polynomials
 from codegen.dtypes import DType, bool_, u32
@@ -71,10 +72,9 @@ def takes_first_lanes(scope: Scope) -> bool:
 
 def load(state: State, memory: Memory, poly: Poly, scope: Scope) -> Value:
     """Return element `poly` of the buffer, or one element per lane."""
-    place = f"load {memory.uid}.{state.versions.get(memory.uid, 0)} {sorted(poly.terms.items())}"
-    key = f"{place} {_condition(scope)}"
-    # What was read whatever holds is there under any condition.
-    found = _found(state.builder, key, f"{place} {ALWAYS}")
+    key = _load_key(state, memory, poly, _condition(scope))
+    # What was read or written whatever holds is there under any condition.
+    found = _found(state.builder, key, _load_key(state, memory, poly, ALWAYS))
     if found is not None:
         return _remembered(memory.dtype, found)
     value = _load(state, memory, poly, scope)
@@ -82,11 +82,17 @@ def load(state: State, memory: Memory, poly: Poly, scope: Scope) -> Value:
     return value
 
 
-ALWAYS = (None, None, None)
+Condition: TypeAlias = tuple[str | None, str | None, str | None]
+ALWAYS: Condition = (None, None, None)
 
 
-def _condition(scope: Scope) -> tuple[str | None, str | None, str | None]:
+def _condition(scope: Scope) -> Condition:
     return scope.mask, scope.guard, scope.vector_guard
+
+
+def _load_key(state: State, memory: Memory, poly: Poly, condition: Condition) -> str:
+    """Return under what an element is remembered that was read, or written, where a condition holds."""
+    return f"load {memory.uid}.{state.versions.get(memory.uid, 0)} {sorted(poly.terms.items())} {condition}"
 
 
 def _found(b: Builder, *keys: str) -> str | None:
@@ -180,9 +186,8 @@ def store(state: State, memory: Memory, poly: Poly, value: Value, scope: Scope, 
             b.write(f"store {element} {part}, ptr {pointer}, align {_align(memory, number(1))}")
     else:
         _scatter(b, memory, poly, stored, scope)
-    if stride == 1 and scope.mask is None:
-        key = f"load {memory.uid}.{state.versions[memory.uid]} {sorted(poly.terms.items())} None None None"
-        b.region.memo[key] = f"{lanes} {value.text}"
+    if stride == 1 and _condition(scope) == ALWAYS:
+        b.region.memo[_load_key(state, memory, poly, ALWAYS)] = f"{lanes} {value.text}"
 
 
 def prefetch(state: State, memory: Memory, poly: Poly, scope: Scope, write: bool, locality: int) -> None:

@@ -162,6 +162,11 @@ def test_statement(body: str) -> None:
     )
 
 
+def test_a_vector_that_was_written_is_not_read_again() -> None:
+    text = "for i in 0 .. 16 vector 16 { y[i] = x[i] + 1.0_f32 z[i] = y[i] * y[i] }"
+    assert emit(parse(f"func f()(x: f32[16], out y: f32[16], out z: f32[16]) {{ {text} }}"), named("x86-64-v4")).count("= load <") == 1
+
+
 def test_a_vector_is_as_aligned_as_its_first_element() -> None:
     function = parse("func f()(x: f32[32] align 64, out y: f32[32] align 64) { for i in 0 .. 8 vector 8 { y[i + 1] = x[i + 4] } }")
     text = emit(function, named("x86-64-v3"))

@@ -254,11 +254,12 @@ def _unless_large(t: Lane, x: Value, near: Value, name: str) -> Value:
 
 def _wave(t: Lane, x: Value, quarter: int, name: str) -> Value:
     """Return sin(x + quarter * pi/2)."""
-    return _unless_large(t, x, t.quadrant(*_sine_and_cosine(t, x), quarter), name)
+    near = t.quadrant(*_sine_and_cosine(t, x), quarter)
+    return _unless_large(t, x, near if quarter else t.zero_kept(x, near), name)
 
 
 def _tan(t: Lane, x: Value) -> Value:
-    return _unless_large(t, x, t.slope(*_sine_and_cosine(t, x)), "tan")
+    return _unless_large(t, x, t.zero_kept(x, t.slope(*_sine_and_cosine(t, x))), "tan")
 
 
 # ---------------------------------------------------------------- remainders and powers

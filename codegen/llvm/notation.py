@@ -84,6 +84,10 @@ class Lane:
         opposite = Value(sine.dtype, self.b.pure(f"fneg {cosine.typed}"), self.lanes)
         return self.div(self.where(odd, opposite, sine), self.where(odd, sine, cosine))
 
+    def zero_kept(self, x: Value, result: Value) -> Value:
+        """Return `result`, but `x` where that is a zero: of an odd function, whose sums lose the sign of it."""
+        return self.where(self.test("==", x, 0.0), x, result)
+
     def abs(self, x: Value) -> Value:
         return intrinsic(self.b, "fabs", x)
 

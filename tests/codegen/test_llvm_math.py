@@ -284,8 +284,17 @@ def test_special_arguments_of_f64_functions(fn: str, target: Target) -> None:
         exact = F64[fn][0](x.astype(np.longdouble)).astype(np.float64)
     got = evaluate(fn, [x], target)
     np.testing.assert_allclose(got, exact, rtol=1e-15, atol=5e-324)
-    if fn in ("expm1", "tanh", "erf", "asin", "atan", "sinh", "asinh", "atanh"):
-        np.testing.assert_array_equal(np.signbit(got[:2]), [False, True])
+
+
+ODD = ("expm1", "log1p", "tanh", "erf", "sin", "tan", "asin", "atan", "sinh", "asinh", "atanh")
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+@pytest.mark.parametrize("fn", ODD)
+def test_functions_that_are_zero_at_zero_keep_its_sign(fn: str, target: Target, dtype: type) -> None:
+    got = evaluate(fn, [np.array([0.0, -0.0] * 17, dtype)], target)
+    np.testing.assert_array_equal(np.signbit(got), [False, True] * 17)
 
 
 @pytest.mark.parametrize("fn", [*UNARY, *BINARY])

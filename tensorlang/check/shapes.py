@@ -296,15 +296,19 @@ def _solved(b: Binder, m: MatchedDim, node: sx.Node, position: int | None, whole
 def _no_size(b: Binder, m: MatchedDim, node: sx.Node, name: str, factor: int, rest: px.Expr, whole: px.Expr) -> Exception:
     """Return R0203 for an extent that `factor*name + rest` is for no size."""
     least, extent = affine.constant(rest), affine.constant(whole)
-    assert least is not None and extent is not None
-    lower = max((extent - least) // factor, 0)
-    near = [n for k in (lower, lower + 1) if (n := factor * k + least) >= 0 and n != extent]
+    step, side = abs(factor), "more" if factor > 0 else "less"
+    if least is None or extent is None:
+        may_be = f"`{bare(rest)}` or {side}" if step == 1 else f"`{bare(rest)}`, or a multiple of {step} {side}"
+    else:
+        lower = max((extent - least) // factor, 0)
+        near = [n for k in (lower, lower + 1) if (n := factor * k + least) >= 0 and n != extent]
+        may_be = " or ".join(map(str, sorted(near)))
     return error(
         "R0203",
-        f"`{b.operator.name}`: a dimension of `{m.param.name}` is {extent}, and `{show(node)}` is that for no whole `{name}`",
+        f"`{b.operator.name}`: a dimension of `{m.param.name}` is {bare(whole)}, and `{show(node)}` is that for no whole `{name}`",
         m.param.span,
         f"given shape [{show_shape(m.arg)}]",
-        help=f"it may be {' or '.join(map(str, sorted(near)))}",
+        help=f"it may be {may_be}",
     )
 
 

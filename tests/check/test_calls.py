@@ -140,6 +140,22 @@ def test_a_size_that_a_dimension_tells_stays_open() -> None:
     assert show_cond(program.context) == "K - 1 >= 0"
 
 
+@pytest.mark.parametrize(
+    ("dimension", "given", "extent", "may_be"),
+    [
+        ("2*N + M", "K + 1", "K + 1", "`K`, or a multiple of 2 more"),
+        ("N + M", "K - 1", "K - 1", "`K` or more"),
+        ("M - 3*N", "K + 3", "K + 3", "`K`, or a multiple of 3 less"),
+    ],
+)
+def test_sizes_of_a_caller_that_no_size_fits_are_said_by_their_names(dimension: str, given: str, extent: str, may_be: str) -> None:
+    called = f"op g(x: f32[M], y: f32[{dimension}]) -> (z: f32[M]) {{ z[i] = x[i] }}"
+    module = load(f"{called} op f(a: f32[K], b: f32[{given}]) -> (z: f32[K]) {{ z = g(a, b) }}")
+    (found,) = check_module(module)
+    assert f"is {extent}, and `{dimension}` is that for no whole `N`" in found.title
+    assert found.help == f"it may be {may_be}"
+
+
 @pytest.mark.parametrize(("dimension", "code"), [("N // 2", "T0154"), ("N * N", "T0154"), ("N + K", "T0158"), ("N * K", "T0158")])
 def test_a_dimension_that_does_not_tell_its_sizes_is_refused_where_it_is_declared(dimension: str, code: str) -> None:
     module = load(f"op f(x: f32[{dimension}]) -> (y: f32[N]) {{ y[i] = x[i | 0] }}")

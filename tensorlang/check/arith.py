@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+from types import MappingProxyType
+from typing import TypeAlias
 
 from codegen.dtypes import DType, bool_, compute_dtype, extreme, i64, u64
 from polyhedral import affine
@@ -15,6 +17,7 @@ from tensorlang.check.types import limits
 from tensorlang.check.values import Choice, Cnd, Fn, Idx, Limit, Num, Packed, Str, Tensor, Tup, Val, Value
 from tensorlang.diagnostics import NOWHERE, Span
 from tensorlang.tensor import nodes as ir
+from tensorlang.tensor.widths import LARGEST
 
 _BITS = frozenset(("bitand", "bitor", "bitxor", "shl", "shr"))
 
@@ -22,8 +25,8 @@ _BITS = frozenset(("bitand", "bitor", "bitxor", "shl", "shr"))
 # ---------------------------------------------------------------- binary operations
 
 
-def binary(op: str, a: Value, b: Value, span: Span) -> Value:
-    """Return `a op b` for arithmetic, `min`, `max` and bit operations."""
+def binary(op: str, a: Value, b: Value, span: Span, ranges: bounds.Ranges = MappingProxyType({})) -> Value:
+    """Return `a op b` for arithmetic, `min`, `max` and bit operations; `ranges` are those of indices."""
     for side in (a, b):
         if isinstance(side, Tup | Packed | Str | Fn | Tensor):
             raise not_scalar(side, span)
@@ -33,13 +36,13 @@ def binary(op: str, a: Value, b: Value, span: Span) -> Value:
         case (Idx() | Num(), Idx() | Num()):
             return _indices(op, a, b, span)
         case (Choice(cond, then, orelse), Num() | Limit()):
-            return Choice(cond, binary(op, then, b, span), binary(op, orelse, b, span))
+            return Choice(cond, binary(op, then, b, span, ranges), binary(op, orelse, b, span, ranges))
         case (Num() | Limit(), Choice(cond, then, orelse)):
-            return Choice(cond, binary(op, a, then, span), binary(op, a, orelse, span))
+            return Choice(cond, binary(op, a, then, span, ranges), binary(op, a, orelse, span, ranges))
         case (Num() | Limit() | Choice(), Num() | Limit() | Choice()):
             raise error("T0117", "this has no type: only numbers meet here", span, "which type?", help="cast one side: `f32(…)`")
         case _:
-            return _values(op, a, b, span)
+            return _values(op, a, b, span, ranges)
 
 
 def _fold(op: str, x: int | float | bool, y: int | float | bool, span: Span) -> int | float:
@@ -152,14 +155,15 @@ def _general(op: str, x: px.Expr, y: px.Expr, span: Span) -> Val:
     )
 
 
-def _values(op: str, a: Value, b: Value, span: Span) -> Value:
+def _values(op: str, a: Value, b: Value, span: Span, ranges: bounds.Ranges) -> Value:
     dtype = common_type(a, b, span)
     if dtype is not None:
         _require_defined(op, dtype, span)
     lhs, rhs = _operand(a, dtype, span), _operand(b, dtype, span)
-    lo, hi = _interval(op, a, b) if dtype == i64 or op == "bitand" else (None, None)
+    lo, hi = _interval(op, a, b, ranges) if dtype == i64 or op == "bitand" else (None, None)
     factors = (a.factors if isinstance(a, Val) else frozenset()) | (b.factors if isinstance(b, Val) else frozenset())
-    return Val(ir.Binary(op, lhs, rhs, span=span), dtype, lo, hi, factors)  # type: ignore[arg-type]
+    narrow = op in ("min", "max") and all(_has_few_bits(x) for x in (a, b)) and dtype == i64
+    return Val(ir.Binary(op, lhs, rhs, span=span), dtype, lo, hi, factors, narrow)  # type: ignore[arg-type]
 
 
 def _operand(value: Value, dtype: DType | None, span: Span) -> ir.Expr:
@@ -207,16 +211,18 @@ def _require_defined(op: str, dtype: DType, span: Span) -> None:
         raise undefined(op, f"`{dtype}`", span)
 
 
-def _interval(op: str, a: Value, b: Value) -> tuple[px.Expr | None, px.Expr | None]:
+Interval: TypeAlias = tuple[px.Expr | None, px.Expr | None]
+
+
+def _interval(op: str, a: Value, b: Value, ranges: bounds.Ranges) -> Interval:
     """Return [lo, hi) of an i64 operation, where it is simple. Bounds may be indices, which may be negative: nothing is known of names."""
     (alo, ahi), (blo, bhi) = interval(a), interval(b)
     match op:
         case "+":
-            return _plus(alo, blo), None if ahi is None or bhi is None else affine.sub(affine.add(ahi, bhi), affine.ONE)
+            return _sum(a, b, (blo, bhi), ranges)
         case "-":
-            return (
-                None if alo is None or bhi is None else affine.add(affine.sub(alo, bhi), affine.ONE),
-                None if ahi is None or blo is None else affine.sub(ahi, blo),
+            return _sum(
+                a, b, (None if bhi is None else affine.sub(affine.ONE, bhi), None if blo is None else affine.sub(affine.ONE, blo)), ranges
             )
         case "max":
             lo = alo if blo is None else blo if alo is None else affine.maximum(alo, blo)
@@ -230,6 +236,39 @@ def _interval(op: str, a: Value, b: Value) -> tuple[px.Expr | None, px.Expr | No
             return affine.ZERO, divisor
         case _:
             return None, None
+
+
+def _sum(a: Value, b: Value, added: Interval, ranges: bounds.Ranges) -> Interval:
+    """Return [lo, hi) of `a` and what is `added`, `b` or its opposite. The sum wraps at the ends of `i64`, so that it is known to be no less
+    than the sum of two least values only where it cannot be too large: both have bounds above, or one of them is at most 0."""
+    (alo, ahi), (blo, bhi) = interval(a), added
+    above, below = _bounded(a, ahi) and _bounded(b, bhi), _bounded(a, alo) and _bounded(b, blo)
+    lo = _plus(alo, blo) if above or any(e is not None and _is_nonnegative(affine.sub(affine.ONE, e), ranges) for e in (ahi, bhi)) else None
+    hi = _plus(ahi, bhi) if below or any(e is not None and _is_nonnegative(e, ranges) for e in (alo, blo)) else None
+    return lo, None if hi is None else affine.sub(hi, affine.ONE)
+
+
+def _is_nonnegative(e: px.Expr, ranges: bounds.Ranges) -> bool:
+    """Tell whether an expression over numbers and indices of known ranges is 0 or more."""
+    return affine.name_set(e) <= ranges.keys() and bounds.proven_nonnegative(e, ranges)
+
+
+def _bounded(value: Value, end: px.Expr | None) -> bool:
+    """Tell whether a value, or its opposite, ends far from where `i64` does, on the side of `end`."""
+    if end is None:
+        return _has_few_bits(value)
+    factors, const = affine.terms(end)
+    return abs(const) < LARGEST_INDEX // 2 and sum(map(abs, factors.values())) * LARGEST < LARGEST_INDEX // 2
+
+
+def _has_few_bits(value: Value) -> bool:
+    """Tell whether a value was of a narrower type than `i64`, or is an index."""
+    return value.narrow if isinstance(value, Val) else isinstance(value, Num | Idx)
+
+
+def is_narrow(dtype: DType | None) -> bool:
+    """Tell whether a type holds fewer integers than `i64`, and no others."""
+    return dtype is not None and dtype.is_integer and dtype not in (i64, u64)
 
 
 def _is_positive(lo: px.Expr | None, hi: px.Expr | None) -> bool:
@@ -248,7 +287,7 @@ def _plus(a: px.Expr | None, b: px.Expr | None) -> px.Expr | None:
     return None if a is None or b is None else affine.add(a, b)
 
 
-def interval(value: Value) -> tuple[px.Expr | None, px.Expr | None]:
+def interval(value: Value) -> Interval:
     """Return what is known of an integer value: it lies in [lo, hi)."""
     match value:
         case Val(_, _, lo, hi):
@@ -398,7 +437,7 @@ def cast(value: Value, dtype: DType, span: Span, saturate: bool = False) -> Valu
                 return value
             if own is not None and compute_dtype(own) == dtype:
                 return Val(expr, dtype)
-            return Val(ir.Cast(dtype, expr, saturate, span=span), dtype, lo, hi)
+            return Val(ir.Cast(dtype, expr, saturate, span=span), dtype, lo, hi, narrow=dtype == i64 and is_narrow(own))
         case _:
             raise not_scalar(value, span)
 

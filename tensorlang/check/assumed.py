@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from codegen.dtypes import i64, u64
+from codegen.dtypes import i64
 from polyhedral import affine
 from polyhedral import expr as px
 from tensorlang.check import arith, bounds
@@ -27,8 +27,7 @@ def under(ctx: Context, scope: Scope, cond: sx.Node, holds: bool) -> Scope:
 
 def _spellings(value: Val) -> tuple[ir.Expr, ...]:
     """Return the expressions for an integer outside of brackets and inside, where it is widened. What is beyond `i64` is another there."""
-    narrow = value.dtype is not None and value.dtype.is_integer and value.dtype not in (i64, u64)
-    return (value.expr, ir.Cast(i64, value.expr)) if narrow else (value.expr,)
+    return (value.expr, ir.Cast(i64, value.expr)) if arith.is_narrow(value.dtype) else (value.expr,)
 
 
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "=="}

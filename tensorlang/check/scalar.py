@@ -139,7 +139,7 @@ def _binary(ctx: Context, scope: Scope, op: str, lhs: sx.Node, rhs: sx.Node, spa
         return arith.logic(op, a, b, span)
     b = value(ctx, scope, rhs)
     try:
-        return arith.binary(op, a, b, span)
+        return arith.binary(op, a, b, span, scope.ranges)
     except CompileError as problem:
         raise at_operands(problem, scope, op, span, (lhs.span, a), (rhs.span, b)) from None
 
@@ -154,7 +154,7 @@ def _chain(ctx: Context, scope: Scope, node: sx.Chain) -> Value:
     for link in node.rest:
         rhs = value(ctx, scope, link.rhs)
         try:
-            out = arith.binary(link.op, run.named(out), rhs, link.span)
+            out = arith.binary(link.op, run.named(out), rhs, link.span, scope.ranges)
         except CompileError as problem:
             raise at_operands(problem, scope, link.op, link.span, (left, out), (link.rhs.span, rhs)) from None
         left = link.span

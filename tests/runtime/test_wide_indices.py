@@ -30,6 +30,29 @@ def test_an_index_that_leaves_64_bits_is_refused(form: str, sizes: str) -> None:
     assert {d.code for d in refused.value.diagnostics} == {"T0308"}
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "if at[i] > i then y[at[i] + at[i] + at[i] + at[i] | 0] + x[i] else x[i]",
+        "if at[i] < i then y[at[i] + at[i] | 0] + x[i] else x[i]",
+        "if at[i] < 0 then y[i - at[i] - at[i] | 0] + x[i] else x[i]",
+    ],
+)
+def test_sums_of_data_that_wrap_name_no_elements_that_come_earlier_or_later(body: str) -> None:
+    with pytest.raises(CompileError, match="T0307"):
+        tl.parse(f"op f(at: i64[N], x: f32[N]) -> (y: f32[N]) {{ y[i] = {body} }}").f(np.full(8, 2**62), W)
+
+
+@pytest.mark.parametrize(("dtype", "lag"), [("i32", "w[i]"), ("i64", "w[i]"), ("u32", "max(w[i], 1)"), ("i32", "max(w[i], 1)")])
+def test_differences_of_an_index_and_data_that_cannot_wrap_name_what_comes_earlier(dtype: str, lag: str) -> None:
+    w = np.array([1, 2, 3, 1, 2, 3, 1, 2])
+    text = f"op f(w: {dtype}[N], x: f32[N]) -> (y: f32[N]) {{ y[i] = x[i] + (if w[i] > 0 then y[i - {lag} | 0] else 0) }}"
+    expected = np.zeros(8, np.float32)
+    for i in range(8):
+        expected[i] = W[i] + (expected[i - w[i]] if w[i] <= i else 0)
+    np.testing.assert_array_equal(tl.parse(text).f(w.astype({"i32": np.int32, "i64": np.int64, "u32": np.uint32}[dtype]), W), expected)
+
+
 NARROW = {
     "a division": "op f(x: f32[N]) -> (y: f32[N]) { y[i] = x[i * 4096 // 4096] }",
     "a remainder": "op f(x: f32[N]) -> (y: f32[N]) { y[i] = x[(i + 4611686018427387) % 461168601842738790 | 0] }",

@@ -342,8 +342,8 @@ class _Prover:
             self.expr(value, around)
         result = to_expr(e, lambda other: self._opaque_index(other, around))
         assert result is not None
-        scope = self._complete(around.scope, result)
-        if not _fits(result, scope):
+        # What data come to is known step by step: a step that is not proven to stay in 64 bits is a number of its own.
+        if not isinstance(e, loops.ValueIndex) and not _fits(result, self._complete(around.scope, result)):
             _fail(f"the index `{show_index(e)}` is not proven to stay in 64 bits")
         return result
 

@@ -53,6 +53,17 @@ def test_differences_of_an_index_and_data_that_cannot_wrap_name_what_comes_earli
     np.testing.assert_array_equal(tl.parse(text).f(w.astype({"i32": np.int32, "i64": np.int64, "u32": np.uint32}[dtype]), W), expected)
 
 
+@pytest.mark.parametrize("place", ["i - max(w[i], 1)", "max(w[i], 1) - i", "i + min(w[i], 1)", "min(i - max(w[i], 1), i - 2)"])
+@pytest.mark.parametrize("outside", ["0", "clamp"])
+def test_data_of_64_bits_move_an_index_by_at_least_or_at_most(place: str, outside: str) -> None:
+    text = f"op f(w: i64[N], x: f32[N]) -> (y: f32[N]) {{ y[i] = x[{place} | {outside}] }}"
+    w = np.array([1, -2, 3, 2**62, 2, 2**63 - 1, -(2**63), 2])
+    at = [eval(place, {"i": i, "w": w.tolist(), "max": max, "min": min}) for i in range(8)]
+    near = W[np.clip(np.array(at, object), 0, 7).astype(int)]
+    expected = near if outside == "clamp" else np.where([0 <= k < 8 for k in at], near, 0)
+    np.testing.assert_array_equal(tl.parse(text).f(w, W), expected)
+
+
 NARROW = {
     "a division": "op f(x: f32[N]) -> (y: f32[N]) { y[i] = x[i * 4096 // 4096] }",
     "a remainder": "op f(x: f32[N]) -> (y: f32[N]) { y[i] = x[(i + 4611686018427387) % 461168601842738790 | 0] }",

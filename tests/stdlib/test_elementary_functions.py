@@ -231,7 +231,7 @@ def test_special_values_of_functions_of_the_library() -> None:
 
 BINARY = {
     "hypot": np.hypot, "copysign": np.copysign, "floor_mod": np.remainder, "logaddexp": np.logaddexp, "logaddexp2": np.logaddexp2,
-    "fmax": np.fmax, "fmin": np.fmin, "heaviside": np.heaviside,
+    "fmax": np.fmax, "fmin": np.fmin, "heaviside": np.heaviside, "fdim": lambda x, y: np.where(x <= y, 0, x - y),
 }  # fmt: skip
 
 

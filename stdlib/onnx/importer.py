@@ -386,28 +386,29 @@ class _Import:
         text = any(value.name in self.builder.texts for item in inputs for value in tensors_of(item))
         if text and not takes_text(node):
             raise Unsupported(f"node {quoted(node.label)}: {node.op} of strings")
+        site = Site(self.builder, node, inputs, self._run, self.scope.path)
         try:
-            site = Site(self.builder, node, inputs, self._run, self.scope.path)
-            result = self._as_outputs(site, rule(site))
+            result = rule(site)
         except Unsupported as missing:
             if not is_function(node):
                 raise
             self.builder.cut(start)
             result = self._inlined(node, inputs, missing)
-        self._bind(node, result, start)
+        self._bind(node, self._as_outputs(site, result), start)
         if text and moves_text(node):
             found = [value for name in node.outputs if name for value in tensors_of(self.scope[name])]
             self.builder.texts |= {value.name for value in found if value.dtype == TEXT}
 
     def _as_outputs(self, site: Site, result: Result) -> Result:
         """Return results of a node, sequences taken apart where they are outputs of the model."""
-        if self.scope is not self.top or not isinstance(result, tuple):
+        results = result if isinstance(result, tuple) else (result,)
+        if self.scope is not self.top or not any(isinstance(item, RowSequence) for item in results):
             return result
         names = {output.name for output in self.model.outputs}
         outputs = site.node.outputs
         return tuple(
             site.taken_apart(item) if isinstance(item, RowSequence) and k < len(outputs) and outputs[k] in names else item
-            for k, item in enumerate(result)
+            for k, item in enumerate(results)
         )
 
     def _bind(self, node: Node, result: Result, start: int) -> None:

@@ -249,6 +249,23 @@ def test_turns_draw_random_numbers_of_their_own_without_a_seed(seed: dict[str, f
     np.testing.assert_allclose(found["y"], x + found["rows"].sum(axis=0), rtol=1e-3, atol=1e-3)
 
 
+def test_a_list_that_a_loop_appends_to_is_passed_on_as_an_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(traced_body, "FEW_NODES", 0)
+    inside = [node("Tanh", ["v"], ["next"]), node("SequenceInsert", ["s", "next"], ["s2"]), node("Identity", ["on"], ["on2"])]
+    lists = [helper.make_tensor_sequence_value_info(name, F, None) for name in ("s", "s2", "given")]
+    turn = block(
+        inside,
+        [value("k", type=I), value("on", type=B), lists[0], untyped("v")],
+        [value("on2", type=B), lists[1], untyped("next")],
+    )
+    loop = node("Loop", ["n", "", "none", "x"], ["all", "last"], body=turn)
+    nodes = [node("SequenceEmpty", [], ["none"]), loop, node("Identity", ["all"], ["given"])]
+    made = model(nodes, [value("x", 2, 3)], [lists[2]], {"n": np.asarray(3)})
+    [found] = tl.compile(made.SerializeToString(), threads=1).run({"x": x}).values()
+    for row, expected in zip(found, (np.tanh(x), np.tanh(np.tanh(x)), np.tanh(np.tanh(np.tanh(x)))), strict=True):
+        np.testing.assert_allclose(row, expected, rtol=1e-5)
+
+
 def test_a_scan_over_rows_of_any_number_runs_as_it_is() -> None:
     inside = [
         node("Add", ["s", "e"], ["t"]),

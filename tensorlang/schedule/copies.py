@@ -47,7 +47,9 @@ def _along(state: State, directive: syntax.Directive) -> Along | None:
     name = operands.name(directive, operands.the(directive, "in"))
     reader, _, last = name.rpartition(".")
     tensor = operands.only_name(directive)
-    of = [d for d in state.program.definitions if tensor in definition_reads(d) and reader in ("", *(t.name for t in d.tensors))]
+    copies = {*state.packed.values()}
+    made = [d for d in state.program.definitions if d.tensors[0].name not in copies]
+    of = [d for d in made if tensor in definition_reads(d) and reader in ("", *(t.name for t in d.tensors))]
     having = [d for d in of if last in extents(d)]
     if len(having) != 1:
         several = " and ".join(f"`{d.tensors[0].name}`" for d in having)

@@ -183,6 +183,13 @@ def test_reads_of_one_tensor_are_arranged_one_by_one(lines: str) -> None:
     assert np.array_equal(tl.parse(text).f(a), a @ (2 * a + 1))
 
 
+def test_a_copy_of_one_read_does_not_stand_in_the_way_of_another_by_the_name_of_an_axis() -> None:
+    text = "op f(a: f32[N, K]) -> (y: f32[N, N]) {\n    y[i, j] = sum(k) a[i, k] * a[j, k]\n}\n"
+    a = np.arange(35, dtype=np.float32).reshape(7, 5)
+    square = tl.parse(text + "schedule f for cpu {\n    pack a in j as [k, j]\n    pack a in i as [k, i]\n}").f
+    assert np.array_equal(square(a), a @ a.T)
+
+
 def test_divisions_that_the_extents_of_axes_decide_are_carried_out_wherever_they_stand() -> None:
     grouped = program(3, 326)
     apart, along = affine.floor(Name("n"), 326), affine.mod(Name("n"), 326)

@@ -201,10 +201,13 @@ def _meet_composite(b: Binder, m: MatchedDim, items: Sequence[sx.Node]) -> bool:
     for node, position in parts:
         sizes.append(_known_size(b, scope, node, position))
     if len(m.sizes) == len(parts) > 1 and all(known in (None, size) for known, size in zip(sizes, m.sizes, strict=True)):
+        told = True
         for (node, position), size, known in zip(parts, m.sizes, sizes, strict=True):
             if known is None and isinstance(node, sx.Id):
                 _unify(b, m, _key(b, node, position), size)
-        return True
+            elif known is None:
+                told &= _solved(b, m, node, position, size)
+        return told
     unknown = [k for k, s in enumerate(sizes) if s is None]
     if len(unknown) > 1:
         return False

@@ -132,6 +132,14 @@ def test_a_dimension_tells_the_one_size_in_it_that_nothing_else_does(dimensions:
     assert program.definitions[0].tensors[0].shape == tuple(map(Int, sizes.values()))
 
 
+def test_a_factor_of_a_dimension_tells_the_size_in_it_where_a_caller_has_the_factors() -> None:
+    text = "op f(x: f32[(K, 2*N)], w: f32[K]) -> (y: f32[N]) { y[i] = sum(k) x[(k, 2*i)] * w[k] }"
+    assert not check_module(load(text))
+    again = "op g(x: f32[(K, M)], w: f32[K]) -> (y: f32[M // 2]) where M % 2 == 0 { y = f(x, w) }"
+    program = instantiate(load(f"{text} {again}"), "g", [a(12), a(3)])
+    assert program.definitions[-1].tensors[0].shape == (Int(2),)
+
+
 def test_a_size_that_a_dimension_tells_stays_open() -> None:
     assert [*map(show, instantiate(LIBRARY, "table", [a(7, 2)], symbolic=True).params[0].shape)] == ["2*N + 1", "D"]
     module = load("op gaps(x: i32[K]) -> (y: i32[K - 1]) { y = rows(x) } op rows(o: i32[M + 1]) -> (y: i32[M]) { y[i] = o[i + 1] - o[i] }")

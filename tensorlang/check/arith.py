@@ -239,8 +239,8 @@ def _interval(op: str, a: Value, b: Value, ranges: bounds.Ranges) -> Interval:
 
 
 def _sum(a: Value, b: Value, added: Interval, ranges: bounds.Ranges) -> Interval:
-    """Return [lo, hi) of `a` and what is `added`, `b` or its opposite. The sum wraps at the ends of `i64`, so that it is known to be no less
-    than the sum of two least values only where it cannot be too large: both have bounds above, or one of them is at most 0."""
+    """Return [lo, hi) of `a` and what is `added`, `b` or its opposite. The sum wraps at the ends of `i64`, so that it is known to be no
+    less than the sum of two least values only where it cannot be too large: both have bounds above, or one of them is at most 0."""
     (alo, ahi), (blo, bhi) = interval(a), added
     above, below = _bounded(a, ahi) and _bounded(b, bhi), _bounded(a, alo) and _bounded(b, blo)
     lo = _plus(alo, blo) if above or any(e is not None and _is_nonnegative(affine.sub(affine.ONE, e), ranges) for e in (ahi, bhi)) else None

@@ -47,7 +47,7 @@ class Cnd:
 @dataclass(frozen=True, slots=True)
 class Val:
     """`dtype` None: not known yet (a local that is being inferred). `lo`, `hi`: the value lies in [lo, hi) when both are known.
-    `factors`: sizes that would have to be numbers for this to be an index expression. `narrow`: it was of a type narrower than its `i64`."""
+    `factors`: sizes that would have to be numbers for this to be an index expression. `narrow`: it was of a type narrower than `i64`."""
 
     expr: ir.Expr
     dtype: DType | None

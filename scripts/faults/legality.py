@@ -88,8 +88,8 @@ FAULTS = (
     Fault(
         "one-scattered-write",
         "polyhedral/deps.py",
-        "(None in first.write.index or None in second.write.index)",
-        "(None in first.write.index and None in second.write.index and first.name != second.name)",
+        "not (first.write.is_exact and second.write.is_exact)",
+        "not (first.write.is_exact or second.write.is_exact or first.name == second.name)",
         "writes at indices from data never meet",
         LEGALITY,
     ),
@@ -104,8 +104,8 @@ FAULTS = (
     Fault(
         "data-from-element-one",
         "polyhedral/deps.py",
-        "relation.lower_bound_val(DT.out, axis, val(0))",
-        "relation.lower_bound_val(DT.out, axis, val(1))",
+        "Within(Int(0), shape[axis])",
+        "Within(Int(1), shape[axis])",
         "an index from data is never 0",
         LEGALITY,
     ),

@@ -101,7 +101,7 @@ FAULTS = (
     Fault(
         "fold-factor-without-lanes",
         "polyhedral/storage.py",
-        "together = [_furthest(self._at_once(tensor, tensor, pairs), pairs, dim, most) for pairs in (later, earlier)]",
+        "together = [_furthest(self._at_once(tensor, tensor, met), met.pairs, dim, most) for met in sides]",
         "together = [0, 0]",
         "a fold is derived that lanes of a vector overwrite",
         ("tests/polyhedral/test_polyhedral_region.py",),

@@ -185,8 +185,8 @@ def flat(arguments: Sequence[Argument]) -> list[Value]:
 
 
 def is_small(value: Value) -> bool:
-    """Tell whether an input holds sizes, axes and the like."""
-    return len(value.shape) <= 1 and prod(value.shape) <= SMALL_INPUT
+    """Tell whether an input holds sizes, axes and the like, of which there are as many in each run."""
+    return len(value.shape) <= 1 and not is_open(value.shape) and prod(value.shape) <= SMALL_INPUT
 
 
 class Builder:

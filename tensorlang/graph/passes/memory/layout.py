@@ -26,7 +26,6 @@ from polyhedral import affine
 from polyhedral.expr import Expr, Floor, Int, Mod, Name
 from tensorlang.diagnostics import InternalError
 from tensorlang.graph.edit import fresh, reads, rebuilt, writes
-from tensorlang.graph.merged_axes import merged_axes
 from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Loop, Node, Part, Value, View
 from tensorlang.graph.programs import constant_params, copy_program, is_contraction, program_key, recurs, samples_in, single_value
 from tensorlang.graph.sizes import Symbols, is_one, is_open, laid_out, same, same_shape, sample_of
@@ -87,6 +86,8 @@ def _preferred(
     """Return the layouts that a program prefers. Of what has open sizes they are those that it would have for the samples."""
     if symbols is None or not program.sizes:
         return derive(program, {}, {})
+    from tensorlang.graph.merged_axes import merged_axes
+
     known = {name: Int(n) for name, n in samples.items()}
     at_samples, table = derive(walk.substitute_sizes(program, known), {}, {}), walk.tensor_table(program)
     shapes: dict[str, tuple[Any, ...]] = {name: symbols.shape(table[name]) for name in at_samples}

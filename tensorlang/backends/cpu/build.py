@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, assert_never
+from typing import Any
 
 import numpy as np
 
@@ -20,12 +20,12 @@ from tensorlang.artifact import Artifact
 from tensorlang.backends.cpu.driver import machine_of
 from tensorlang.backends.cpu.executable import Executable, Parts, assembled, workspace_threads
 from tensorlang.backends.cpu.extern import symbol_of
-from tensorlang.backends.cpu.loop_slots import LoopSlots, loop_bases
+from tensorlang.backends.cpu.loop_slots import LoopSlots, calls_of, loop_bases
 from tensorlang.backends.cpu.toolchain import Toolchain
 from tensorlang.backends.cpu.validated import check_model
 from tensorlang.diagnostics import InternalError
 from tensorlang.graph.edit import row_bytes, size_bytes
-from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Loop, Part, View, steps_of
+from tensorlang.graph.nodes import Extern, Graph, Kernel, Loop, steps_of
 from tensorlang.graph.options import Options
 from tensorlang.graph.plan import Arena, Constant, Input, Output, Place, Plan, loop_memory, planned_with_bodies
 from tensorlang.policy.cpu.horizontal_fusion import is_profitable
@@ -128,20 +128,12 @@ class _Slots:
 
     def calls(self, artifacts: Iterator[Artifact]) -> tuple[Call, ...]:
         """Return the calls of the graph; `artifacts` yields those of its kernels."""
-        found: list[Call] = []
-        for node in self.graph.nodes:
-            match node:
-                case Kernel():
-                    found.append(self.call(node, next(artifacts)))
-                case Extern():
-                    found.append(self.extern(node, self.symbol(node)))
-                case Loop():
-                    found.append(self.repetition(node, artifacts))
-                case View() | Join() | Part():
-                    pass  # nothing runs
-                case _:
-                    assert_never(node)
-        return tuple(found)
+        return calls_of(
+            self.graph,
+            lambda node: self.call(node, next(artifacts)),
+            lambda node: self.extern(node, self.symbol(node)),
+            lambda node: self.repetition(node, artifacts),
+        )
 
     def repetition(self, node: Loop, artifacts: Iterator[Artifact]) -> Repetition:
         """Return the calls of a loop, which run again and again."""

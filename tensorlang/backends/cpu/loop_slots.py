@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import assert_never
 
 from codegen.llvm.calls import Call, Carried, Number, Repetition, Rows, Slot
-from tensorlang.graph.nodes import Loop
+from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Loop, Part, View
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,26 @@ class LoopSlots:
             tuple(Carried(self.value(v), self.value(result), other, self.size_bytes(result)) for v, result, other in carried),
             (*scanned, *made),
         )
+
+
+def calls_of(
+    graph: Graph, kernel: Callable[[Kernel], Call], extern: Callable[[Extern], Call], loop: Callable[[Loop], Call]
+) -> tuple[Call, ...]:
+    """Return what is called for the nodes of a graph, or of the body of a loop, in their order."""
+    found: list[Call] = []
+    for node in graph.nodes:
+        match node:
+            case Kernel():
+                found.append(kernel(node))
+            case Extern():
+                found.append(extern(node))
+            case Loop():
+                found.append(loop(node))
+            case View() | Join() | Part():
+                pass  # nothing runs
+            case _:
+                assert_never(node)
+    return tuple(found)
 
 
 def loop_bases(loop: Loop) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias, assert_never
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -25,12 +25,12 @@ from polyhedral import affine
 from tensorlang.artifact import Artifact
 from tensorlang.backends.cpu import extern
 from tensorlang.backends.cpu.executable import Parts, bound_to, linked, workspace_threads
-from tensorlang.backends.cpu.loop_slots import LoopSlots, loop_bases
+from tensorlang.backends.cpu.loop_slots import LoopSlots, calls_of, loop_bases
 from tensorlang.backends.cpu.model import Specialised, specialised
 from tensorlang.backends.cpu.toolchain import Toolchain
 from tensorlang.diagnostics import CompileError, InternalError
 from tensorlang.graph.edit import row_bytes, size_bytes
-from tensorlang.graph.nodes import Buffer, Extern, Graph, Join, Kernel, Loop, Node, Part, Value, View, loops_of, steps_of
+from tensorlang.graph.nodes import Buffer, Extern, Graph, Join, Kernel, Loop, Node, Part, Value, loops_of, steps_of
 from tensorlang.graph.plan import Arena, Constant, Input, LoopMemory, Output, Plan, loop_memory, planned_with_bodies
 from tensorlang.graph.sizes import Symbols, evaluate, value_at
 from tensorlang.room import check_room
@@ -427,20 +427,7 @@ class _Table:
 
     def calls(self, made: Iterator[tuple[_Made, Workspace | None]]) -> tuple[Call, ...]:
         """Return the calls of the graph; `made` yields its kernels, and the scratch memory of each."""
-        found: list[Call] = []
-        for node in self.graph.nodes:
-            match node:
-                case Kernel():
-                    found.append(self.call(node, *next(made)))
-                case Extern():
-                    found.append(self.extern(node))
-                case Loop():
-                    found.append(self.repetition(node, made))
-                case View() | Join() | Part():
-                    pass  # nothing runs
-                case _:
-                    assert_never(node)
-        return tuple(found)
+        return calls_of(self.graph, lambda node: self.call(node, *next(made)), self.extern, lambda node: self.repetition(node, made))
 
     def call(self, node: Kernel, made: _Made, space: Workspace | None) -> KernelCall:
         names = (*(p.name for p in node.program.params), *node.program.results)

@@ -156,6 +156,7 @@ def _general(op: str, x: px.Expr, y: px.Expr, span: Span) -> Val:
 
 
 def _values(op: str, a: Value, b: Value, span: Span, ranges: bounds.Ranges) -> Value:
+    a, b = met(a, b)
     dtype = common_type(a, b, span)
     if dtype is not None:
         _require_defined(op, dtype, span)
@@ -170,6 +171,17 @@ def _operand(value: Value, dtype: DType | None, span: Span) -> ir.Expr:
     if isinstance(value, Idx) and dtype is not None and dtype.is_integer and dtype != i64:
         return ir.Cast(dtype, ir.IndexValue(value.expr, span=span), span=span)
     return coerce(value, dtype, span)
+
+
+def met(a: Value, b: Value) -> tuple[Value, Value]:
+    """Return two values that meet, an element that was widened in brackets in the type that it was read in where the other is of that type:
+    `table[bitxor(x[i], u32(7))]` computes in `u32`, in brackets as outside."""
+    x, y = dtype_of(a), dtype_of(b)
+    if isinstance(a, Val) and a.as_read is not None and y == a.as_read.dtype:
+        return a.as_read, b
+    if isinstance(b, Val) and b.as_read is not None and x == b.as_read.dtype:
+        return a, b.as_read
+    return a, b
 
 
 def common_type(a: Value, b: Value, span: Span) -> DType | None:
@@ -332,6 +344,7 @@ def _compare_values(op: str, a: Value, b: Value, span: Span) -> Value:
         return Val(ir.Compare(op, _widened(a, span), ir.IndexValue(b.expr, span=span), span=span), bool_)  # type: ignore[arg-type]
     if x is None and y is None and not isinstance(a, Val) and not isinstance(b, Val):
         raise error("T0117", "this has no type: only numbers meet here", span, "which type?", help="cast one side: `f32(…)`")
+    a, b = met(a, b)
     dtype = common_type(a, b, span)
     return Val(ir.Compare(op, coerce(a, dtype, span), coerce(b, dtype, span), span=span), bool_)  # type: ignore[arg-type]
 
@@ -406,6 +419,7 @@ def choose(cond: Value, then: Value, orelse: Value, span: Span) -> Value:
         return then if then == orelse else Choice(test, then, orelse)
     if isinstance(then, Cnd | Num) and isinstance(orelse, Cnd | Num):
         return Val(ir.Select(test, coerce(then, bool_, span), coerce(orelse, bool_, span), span=span), bool_)
+    then, orelse = met(then, orelse)
     dtype = common_type(then, orelse, span)
     (tlo, thi), (elo, ehi) = interval(then), interval(orelse)
     lo = None if tlo is None or elo is None else affine.minimum(tlo, elo)

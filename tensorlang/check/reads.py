@@ -336,7 +336,8 @@ def typed_read(scope: Scope, expr: ir.Expr, dtype: DType | None, tensor: Tensor)
     """Return the read as a value: integers inside brackets are widened to i64, declared ranges are remembered."""
     if scope.indexing and dtype is not None and dtype.is_integer:
         wide = expr if dtype == i64 else ir.Cast(i64, expr, span=expr.span)
-        return refine(scope, Val(wide, i64, tensor.lo, tensor.hi, narrow=arith.is_narrow(dtype)))
+        as_read = None if dtype == i64 else Val(expr, dtype)
+        return refine(scope, Val(wide, i64, tensor.lo, tensor.hi, narrow=arith.is_narrow(dtype), as_read=as_read))
     keep = dtype == i64
     return refine(scope, Val(expr, dtype, tensor.lo if keep else None, tensor.hi if keep else None))
 

@@ -47,7 +47,8 @@ class Cnd:
 @dataclass(frozen=True, slots=True)
 class Val:
     """`dtype` None: not known yet (a local that is being inferred). `lo`, `hi`: the value lies in [lo, hi) when both are known.
-    `factors`: sizes that would have to be numbers for this to be an index expression. `narrow`: it was of a type narrower than `i64`."""
+    `factors`: sizes that would have to be numbers for this to be an index expression. `narrow`: it was of a type narrower than `i64`.
+    `as_read`: the same in the type that it was read in, of an element that was widened because it stands in brackets."""
 
     expr: ir.Expr
     dtype: DType | None
@@ -55,6 +56,7 @@ class Val:
     hi: px.Expr | None = None
     factors: frozenset[str] = frozenset()
     narrow: bool = False
+    as_read: Val | None = None
 
 
 @dataclass(frozen=True, slots=True)

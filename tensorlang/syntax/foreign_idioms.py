@@ -76,6 +76,25 @@ def _condition_of_a_clause(p: Stopped) -> Diagnostic | None:
     return None
 
 
+def _condition_of_a_reduction(p: Stopped) -> Diagnostic | None:
+    """`sum(k where x[k] > 0)`, and with `if`, `when` or a bar."""
+    if p.is_schedule or p.inside() != "LPAR" or not p.has_operand or not (p.token.type in ("WHERE", "IF", "VBAR") or p.token.value == "when"):
+        return None
+    opening = p.brackets()[-1]
+    closing = p.closing_of(opening)
+    if p.tokens[opening - 1].value not in _REDUCERS or closing is None:
+        return None
+    first, second = p.tokens[opening + 1 : opening + 3]
+    binds = first.type == "NAME" and (second.type in ("COMMA", "IN") or second is p.token)
+    if not binds or any(t.type == "ELSE" for t in p.tokens[p.position : closing]):
+        return None
+    binders = p.source.text[p.tokens[opening].end : p.previous.end].strip()
+    condition = p.source.text[p.token.end : p.tokens[closing].start].strip()
+    help = f"a condition is one more item of the list: `{p.tokens[opening - 1].value}({binders}, {condition})`"
+    edits = (Edit(Span(p.source, p.previous.end, p.token.end), ","),)
+    return Diagnostic("P010", f"conditions of a reduction follow a comma, not `{p.token.value}`", (Label(p.span),), help=help, edits=edits)
+
+
 def _range_call(p: Stopped) -> Diagnostic | None:
     """`in range(N)`: what follows `in` is a range."""
     if "RANGE" not in p.accepted or p.previous.type != "RPAR":
@@ -506,6 +525,7 @@ def _part_of_a_loop(p: Stopped) -> Diagnostic | None:
 
 FOREIGN_IDIOMS: tuple[Callable[[Stopped], Diagnostic | None], ...] = (
     _condition_of_a_clause,
+    _condition_of_a_reduction,
     _range_call,
     _beside_an_operand,
     _dimensions,

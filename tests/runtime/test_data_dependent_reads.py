@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import Any
 
 import numpy as np
@@ -90,6 +91,25 @@ def test_comparing_an_index_with_u64_is_exact() -> None:
     y, z = tl.parse(text).f(np.arange(4, dtype=np.float32), np.array([2**64 - 1, 3, 2**63, 4, 0], np.uint64))
     assert y.tolist() == [9, 3, 9, 9, 0]
     assert z.tolist() == [True, True, True, True, False]
+
+
+def test_integers_in_brackets_compute_in_their_own_type_where_they_meet_it() -> None:
+    """A checksum by a table, and a hash whose product is cut off at 32 bits: as outside of brackets."""
+    ops = tl.parse("""
+    op checksum(table: u32[256], x: u8[N]) -> (y: u32) {
+        c[0] = u32(4294967295)
+        c[i + 1] = bitxor(table[bitand(bitxor(c[i], u32(x[i])), 255)], shr(c[i], 8))   for i in 0..N
+        y = bitnot(c[N])
+    }
+    op hashed(table: f32[256], x: u32[N]) -> (y: f32[N]) { y[i] = table[shr(x[i] * u32(2654435761), 24)] }
+    """)
+    table = np.arange(256, dtype=np.uint32)
+    for _ in range(8):
+        table = np.where(table & 1, (table >> 1) ^ np.uint32(0xEDB88320), table >> 1)
+    data = np.arange(1000).astype(np.uint8)
+    assert ops.checksum(table, data) == zlib.crc32(data.tobytes())
+    x, halves = np.arange(0, 2**32, 2**22 + 12345, dtype=np.uint32), np.arange(256, dtype=np.float32)
+    np.testing.assert_array_equal(ops.hashed(halves, x), halves[x * np.uint32(2654435761) >> 24])
 
 
 @pytest.mark.parametrize(("end", "legal"), [(1, True), (2, False)])

@@ -597,10 +597,11 @@ def _loaded(state: State, v: Value) -> Poly:
 def _atom(
     state: State, name: str, depth: int, lower: tuple[Poly, ...], upper: tuple[Poly, ...], floor: tuple[Poly, int] | None, lanes: int
 ) -> Poly:
-    """Return `name` as an atom. What was first an index in an inner region may have been loaded in an outer one, where it is one again."""
+    """Return `name` as an atom. What was first an index in an inner region may have been loaded in an outer one, where it is one again.
+    Of vectors, lanes that take part are bounded, and loops of other lanes may share one: there other bounds hold of it."""
     facts = state.builder.facts
     known = facts.atoms.get(name)
-    if known is None or depth < known.depth:
+    if known is None or depth < known.depth or lanes:
         rank = facts.next_rank() if known is None else known.rank
         facts.add(Atom(name, depth, rank, lower, upper, floor=floor, lanes=lanes))
     return atom_poly(name)

@@ -66,7 +66,10 @@ def _binding(b: Binder) -> Binding:
     parameters: list[ir.Tensor] = []
     params: dict[str, Tensor | tuple[Tensor, ...]] = {}
     for param in tensor_params(b.operator):
+        first = len(parameters)
         params[param.name] = _parameter(b, values, param, parameters)
+        for tensor in parameters[first:]:
+            _check_extents(b, param, tensor.shape)
     results: dict[str, Tensor | tuple[Tensor, ...]] = {}
     names: list[str] = []
     for param in b.operator.results:

@@ -287,6 +287,12 @@ def test_a_number_that_is_an_index_in_an_inner_loop_first_is_one_outside_afterwa
     check(FIRST_INSIDE, {}, x=x, p=np.array([3], np.int64), y=np.zeros(9, np.float32))
 
 
+def test_quotients_of_lanes_that_take_no_part_in_one_loop_are_wrapped_in_the_next() -> None:
+    rows = (f"for j in 0 .. {n} vector {n} {{ y[{k}, j] = x[(j // 2 + 3) % 6, j // 2] }}" for k, n in enumerate((5, 7)))
+    text = f"func f()(x: f32[6, 9], out y: f32[2, 8]) {{ {' '.join(rows)} }}"
+    check(text, {}, x=values("f32", 54).reshape(6, 9), y=np.zeros((2, 8), np.float32))
+
+
 @pytest.mark.parametrize("count", ["N", "N - 9", "37", "0", "3"])
 @pytest.mark.parametrize(("element", "dtype"), [("7_i32", "i32"), ("-0.0_f64", "f64"), ("true", "bool"), ("1.5_f32", "f32")])
 def test_a_loop_that_fills_a_row_stores_whole_vectors(count: str, element: str, dtype: str) -> None:

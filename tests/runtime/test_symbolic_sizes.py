@@ -228,6 +228,12 @@ def test_empty_rows_do_not_move_other_tensors_out_of_scratch_memory() -> None:
     assert (y == 0).all() and (v == 4).all()
 
 
+@pytest.mark.parametrize("extent", ["9 - H", "H - 3", "2*H - 4"])
+def test_a_size_that_a_dimension_tells_leaves_it_no_less_than_empty(extent: str) -> None:
+    ones = tl.parse(f"op f(x: f32[{extent}, K]) -> (y: f32[K]) {{ y[i] = 1 }}", sizes="symbolic").f
+    assert [ones(np.zeros(shape, np.float32)).shape for shape in ((2, 3), (0, 1), (4, 0))] == [(3,), (1,), (0,)]
+
+
 def test_a_size_beyond_what_proofs_are_about_is_refused() -> None:
     swapped = tl.parse("op f(x: f32[M, N]) -> (z: f32[N, M]) { z[j, i] = x[i, j] }", sizes="symbolic").f
     assert swapped(np.ones((2, 3), np.float32)).shape == (3, 2)

@@ -307,7 +307,7 @@ def index_in_bounds(ctx: Context, at: Idx | Val, size: px.Expr, word: str, span:
 
 
 def _reflected(at: Idx | Val, last: Value, span: Span) -> Value:
-    """Return `at` mirrored at 0 and at `last`, as often as needed; once where the size is symbolic."""
+    """Return `at` mirrored at 0 and at `last`, as often as needed; once where the size is symbolic, and 0 where `last` is 0."""
     period = arith.binary("*", Num(2), last, span)
     number = affine.constant(period.expr) if isinstance(period, Idx) else None
     if number is not None and number <= 0:
@@ -316,7 +316,8 @@ def _reflected(at: Idx | Val, last: Value, span: Span) -> Value:
         within = arith.binary("%", at, period, span)
         return arith.binary("min", within, arith.binary("-", period, within, span), span)
     positive = arith.binary("max", at, arith.minus(at, span), span)
-    return arith.binary("min", positive, arith.binary("-", period, positive, span), span)
+    above = arith.binary("max", arith.binary("-", period, positive, span), arith.minus(last, span), span)  # < 0 for more than one element
+    return arith.binary("min", positive, above, span)
 
 
 def _plain(ctx: Context, scope: Scope, tensor: Tensor, entries: list[Entry], span: Span) -> Val:

@@ -64,6 +64,15 @@ def test_windows_that_wrap_are_proven_and_compiled_for_any_sizes(name: str) -> N
         agrees(program, integers(shape), symbolic=True)
 
 
+def test_a_single_element_mirrors_itself_whatever_sizes_are_open() -> None:
+    program = "op f(x: f32[N]) -> (y: f32[N]) { y[i] = x[i - 1 | reflect] + 2 * x[i + 1 | reflect] }"
+    assert check_source(Source("f.tl", program)).partly == ()
+    operator = only(tl.parse(program, sizes="symbolic"))
+    for size in (1, 2, 5):
+        x = np.arange(size, dtype=np.float32) + 1
+        assert np.array_equal(operator(x), only(tl.parse(program))(x))
+
+
 def test_what_is_declared_of_indices_holds_of_those_that_wrap() -> None:
     program = "op f(x: f32[V], ids: i64[N] in 0..V) -> (y: f32[N]) { y[i] = x[ids[i + 1 | wrap]] }"
     loops = {}

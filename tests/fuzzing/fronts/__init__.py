@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from fuzzing.front import Front
 from fuzzing.fronts.cuda import Cuda
+from fuzzing.fronts.derived import Derived
 from fuzzing.fronts.files import Files
 from fuzzing.fronts.language import Language
 from fuzzing.fronts.models import Models
@@ -14,6 +15,7 @@ from fuzzing.fronts.schedules import Schedules
 
 FRONTS: dict[str, Callable[[], Front]] = {
     "language": Language,
+    "derived": Derived,
     "schedules": Schedules,
     "models": Models,
     "sizes": OpenSizes,

@@ -207,6 +207,8 @@ class Builder:
         self.nodes: list[GraphNode] = []
         self.decidable: set[str] = set()
         """Small inputs, and values that are computed of such alone: a model may be compiled for their elements."""
+        self.kept: list[str] = []
+        """Values that a node reads again once the shapes of its results are known."""
         self.turns = 0
         """In how many loops nodes are made that run in every turn."""
         self.texts: set[str] = set()
@@ -405,7 +407,7 @@ class Site:
     ) -> None:
         """`run(node, block, inputs, which)` returns the outputs of a block of the node; `path` says in which blocks the node stands."""
         self.builder, self.node, self.inputs = builder, replace(node, attributes=Noted(node.attributes)), tuple(inputs)
-        self.run_block, self.path, self._asked = run, path, 0
+        self.run_block, self.path, self._asked, self._kept = run, path, 0, 0
         self._unread = {k for k, item in enumerate(inputs) if item is not None}
 
     # ---- arguments
@@ -518,6 +520,20 @@ class Site:
         self.builder.value(name, value.dtype, value.shape)
         self.builder.nodes.append(View(self.builder.label(self.node.label), value.name, name, (self.node.label,)))
         raise Unknown(name, f"the shapes of the results of node {quoted(self.node.label)} depend on the data")
+
+    def kept(self, value: Value) -> Value:
+        """Return a value that this node computes and reads again once the shapes of its results are known: it is carried over then, and not
+        computed anew."""
+        known = self.builder.known.carried
+        if any(value in tensors_of(item) for item in self.inputs) or value.name in {*self.builder.constants, *self.builder.kept, *known}:
+            return value
+        name = f"{self.path}{self.node.label}: keeps {self._kept}"
+        self._kept += 1
+        if name in known:
+            return known[name]
+        self.builder.kept.append(name)
+        self.builder.nodes.append(View(self.builder.label(self.node.label), value.name, name, (self.node.label,)))
+        return self.builder.value(name, value.dtype, value.shape)
 
     def is_text(self, value: Value) -> bool:
         """Tell whether the elements of a value are strings."""

@@ -84,8 +84,9 @@ def _read(nodes: Sequence[GraphNode], above: set[int], value: str) -> Iterator[s
 
 
 def _carried(builder: Builder, needed: set[int], made: Sequence[tuple[Node, range]], outputs: Sequence[str], scope: Scope) -> Iterator[str]:
-    """Yield the values of the model that the stage computes and that something else reads as well."""
+    """Yield the values that the stage computes and that something else reads as well: those of the model, and what nodes keep."""
     computed = {v for k in needed for v in writes(builder.nodes[k])}
+    yield from (name for name in builder.kept if name in computed)
     later = [v for node, numbers in made if not numbers or not needed.issuperset(numbers) for v in node.reads()]
     for name in (*later, *outputs):
         item = scope.items.get(name)

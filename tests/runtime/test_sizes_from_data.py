@@ -143,3 +143,11 @@ def test_what_a_count_is_made_of_is_computed_once() -> None:
     model, feeds = tl.compile(data, threads=1), {"x": rows(7, 6)}
     check(model, data, [feeds])
     assert sum("MatMul_0" in kernel.members for kernel in model.profile(feeds)) == 1
+
+
+def test_what_a_node_counts_and_reads_again_is_computed_once() -> None:
+    n = Net()
+    data = n.model({"x": ["n"]}, n.op("Unique", "x"))
+    model, feeds = tl.compile(data, threads=1), {"x": rows(40)}
+    check(model, data, [feeds])
+    assert [kernel.name for kernel in model.profile(feeds)].count("argsort") == 1

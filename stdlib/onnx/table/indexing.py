@@ -176,6 +176,7 @@ def _where(n: Site, chosen: Value) -> Value:
     """Return where in a vector those stand that hold: as many as the data say."""
     if same(prod(chosen.shape), 0):
         return n.filled((0,), DTYPES["i64"])
+    chosen = n.kept(chosen)
     count = n.decided(n.op("count_where", chosen))
     return n.filled((0,), DTYPES["i64"]) if same(count, 0) else n.op("places_where", chosen, count=count)
 
@@ -202,7 +203,7 @@ def non_max_suppression(n: Site) -> Value:
     if n.maybe(2) is None or any(same(extent, 0) for extent in scores.shape):
         return n.filled((0, 3), DTYPES["i64"])
     most, overlap = _number(n, 2, 0, "i64"), _number(n, 3, 0.0, "f32")
-    order = n.op("argsort", scores, axis=2, descending=1)
+    order = n.kept(n.op("argsort", scores, axis=2, descending=1))
     threshold = _number(n, 4, -float("inf"), "f32")
     center = n.integer("center_point_box", 0, 0, 1)
     kept = n.op("non_max_suppression", boxes, scores, order, most, overlap, threshold, center=center)
@@ -240,9 +241,9 @@ def unique(n: Site) -> tuple[Value | None, ...]:
     if same(total, 0) or same(prod(rest), 0):
         raise n.unsupported("no elements")
     rows = n.view(slices, (total, prod(rest)))
-    order = n.op("argsort", n.view(x, (total,)), axis=0) if flat else n.op("inverse_permutation", n.op("places_of_rows", rows))
+    order = n.kept(n.op("argsort", n.view(x, (total,)), axis=0) if flat else n.op("inverse_permutation", n.op("places_of_rows", rows)))
     in_order = n.op("gather", rows, order, axis=0)
-    begins = n.op("begins_run", in_order)
+    begins = n.kept(n.op("begins_run", in_order))
     run = n.op("runs_of", begins)
     starts = _where(n, begins)
     first = n.op("gather", order, starts, axis=0)

@@ -1,7 +1,8 @@
 """The arguments of a call of an operator, sorted out: which tensors, attributes and sizes it is given, and of what types.
 
 R0311  too many tensors     R0312  no such parameter, or given twice     R0313  a tensor or a size is missing
-R0314  a size that is no whole number, or too large     R0305  not an array     R0303  elements of a type that the language lacks
+R0314  a size that is no whole number, or too large     R0305  not an array
+R0303  elements of a type that the language lacks, a number that a type does not hold
 R0309  `out` has another number of arrays than there are results
 """
 
@@ -9,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import isinf
 from typing import Any
 
 import numpy as np
 
-from codegen.dtypes import DTYPES, from_numpy
+from codegen.dtypes import DTYPES, bool_, from_numpy
 from tensorlang.check.foreign import nearest
 from tensorlang.check.instantiate import ArgType
 from tensorlang.diagnostics import CompileError, Diagnostic, Label, counted, exception
@@ -179,9 +181,7 @@ def _types(param: sx.Param, value: Any, arrays: list[Array]) -> ArgType | tuple[
 
 
 def _type(param: sx.Param, value: Any, arrays: list[Array]) -> ArgType:
-    array = as_array(value, param.name)
-    if isinstance(value, (int, float, list, tuple)):
-        array = _as_declared(array, param)
+    array = as_tensor(value, param)
     dtype = from_numpy(array.dtype.newbyteorder("="))
     if dtype is None:
         title = f"`{param.name}` has the element type {array.dtype}, which the language does not have"
@@ -192,10 +192,23 @@ def _type(param: sx.Param, value: Any, arrays: list[Array]) -> ArgType:
     return ArgType(dtype, tuple(array.shape))
 
 
-def _as_declared(array: Array, param: sx.Param) -> Array:
-    """Return an array made of Python numbers in the type a parameter names, or in f32 where any float will do."""
-    expected = param.type.dtype if isinstance(param.type, sx.TensorType) else ""
-    found = DTYPES.get(expected)
-    if found is not None:
-        return array.astype(found.numpy)
-    return array.astype(np.float32) if array.dtype == np.float64 else array
+def as_tensor(value: Any, param: sx.Param) -> Array:
+    """Return what is given for a parameter as an array; numbers and nested lists of them in the type that it names, or in f32 where any
+    float will do. Raises RunError R0305, and R0303 for a number that the type does not hold."""
+    array = as_array(value, param.name)
+    if not isinstance(value, (int, float, list, tuple)):
+        return array
+    found = DTYPES.get(param.type.dtype if isinstance(param.type, sx.TensorType) else "")
+    if found is None:
+        found = DTYPES["f32"] if array.dtype == np.float64 else None
+    if found is None or array.dtype == found.numpy:
+        return array
+    with np.errstate(all="ignore"):
+        made = array.astype(found.numpy)
+    pairs = zip(array.ravel().tolist(), made.ravel().tolist(), strict=True)
+    lost = [given for given, held in pairs if given != held and (not found.is_float or isinf(held))]
+    if lost:
+        title = f"`{param.name}` is {lost[0]}, which no `{found}` is"
+        help = "give `True` or `False`" if found == bool_ else f"give what `{found}` holds, or declare `{param.name}` of another type"
+        raise exception(Diagnostic("R0303", title, (Label(param.span, "declared here"),), help=help))
+    return made

@@ -1,7 +1,8 @@
 """Calls like those that were made before: native code found by what is given, without sorting arguments out.
 
     form      the arguments of a call without their arrays: which tensors are given, where or by which name, and the values of attributes
-              and sizes, each with its type: `1`, `1.0` and `True` are equal and mean different code, as `0.0` and `-0.0` do
+              and sizes, each with its type: `1`, `1.0` and `True` are equal and mean different code, as `0.0` and `-0.0` do. Numbers that
+              are given for tensors are arrays
     shapes    the element types and shapes of its arrays, in the order they are given
 
 The code that a form had last is tried first: it looks at its arrays itself.
@@ -18,7 +19,7 @@ import numpy as np
 
 from codegen.forks import Lock
 from tensorlang.diagnostics import RunError
-from tensorlang.runtime.arguments import Call
+from tensorlang.runtime.arguments import as_tensor
 from tensorlang.runtime.feeds import as_array
 from tensorlang.runtime.protocol import Direct
 from tensorlang.syntax import nodes as sx
@@ -31,6 +32,7 @@ KEPT_SHAPES = 512
 
 T = TypeVar("T")
 _PLAIN = frozenset((int, bool, str, type(None)))
+_NUMBERS = frozenset((int, bool, float))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,10 @@ class _Entry:
 class CallCache:
     """What an operator was called with. Several threads may ask and remember at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, declaration: sx.Operator | None) -> None:
+        tensors = [p for p in declaration.params if p.kind == "tensor"] if declaration is not None else []
+        self._order = {p.name: k for k, p in enumerate(tensors)}
+        self._tensors: dict[object, sx.Param] = {**dict(enumerate(tensors)), **{p.name: p for p in tensors}}
         self._last: dict[Form, _Entry] = {}
         self._at: dict[tuple[object, ...], _Entry] = {}
         self._lock = Lock()
@@ -56,7 +61,7 @@ class CallCache:
 
     def result(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
         """Return what a call returns, or `NotImplemented` for one that is not known. Raises RunError as the code does."""
-        read = _read(args, named)
+        read = self._read(args, named)
         entry = None if read is None else self._last.get(read[0])
         if read is None or entry is None:
             return NotImplemented
@@ -76,7 +81,7 @@ class CallCache:
     def written(self, args: tuple[Any, ...], named: Mapping[str, Any], out: Any) -> Any:
         """Return what a call that writes into `out` returns, or `NotImplemented` for what is not known or does not fit. Raises RunError as
         the code does."""
-        read = _read(args, named)
+        read = self._read(args, named)
         if read is None:
             return NotImplemented
         form, arrays = read
@@ -88,15 +93,15 @@ class CallCache:
                 self._use(form, entry)
         return found
 
-    def remember(self, declaration: sx.Operator, args: tuple[Any, ...], named: Mapping[str, Any], call: Call, native: Direct) -> None:
+    def remember(self, args: tuple[Any, ...], named: Mapping[str, Any], native: Direct) -> None:
         """Keep the code that serves a call, where arrays are all it is about."""
-        read = _read(args, named)
+        read = self._read(args, named)
         if read is None:
             return
         form, arrays = read
-        order = _order(declaration, args, named)
+        order = self._places(args, named)
         if not len(order) == len(arrays) == len(native.inputs):
-            return  # some were made of numbers or lists
+            return  # some were made of lists
         if any(_shape(arrays[k]) != (port.dtype.numpy, port.shape) for k, port in zip(order, native.inputs, strict=True)):
             return
         entry = _Entry(native, None if list(order) == sorted(order) else tuple(order))
@@ -112,47 +117,52 @@ class CallCache:
         if entry.order is None and form == tuple(range(len(entry.native.inputs))):
             self.positional = entry.native.quick
 
-
-def _read(args: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Form, list[Array]] | None:
-    """Return the form of a call and its arrays as they are given; None for what has to be looked at: numbers in lists, NumPy's scalars."""
-    form: list[object] = []
-    arrays: list[Array] = []
-    for name, value in chain(enumerate(args), named.items()):
-        kind = type(value)
-        form.append(name)
-        if kind is np.ndarray:
-            arrays.append(value)
-        elif kind in _PLAIN:
-            form += (kind, value)
-        elif kind is float:
-            form += (kind, value or str(value))
-        elif kind is tuple or kind is list:
-            first = type(value[0]) if value else None
-            if (first is not np.ndarray and first is not int) or any(type(item) is not first for item in value):
-                return None
-            if first is int:
-                form += (kind, tuple(value))
+    def _read(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Form, list[Array]] | None:
+        """Return the form of a call and its arrays as they are given; None for what has to be looked at: numbers in lists."""
+        form: list[object] = []
+        arrays: list[Array] = []
+        for name, value in chain(enumerate(args), named.items()):
+            kind = type(value)
+            form.append(name)
+            if kind is np.ndarray:
+                arrays.append(value)
+            elif (param := self._tensors.get(name)) is not None and (kind in _NUMBERS or issubclass(kind, np.generic)):
+                if param.each:
+                    return None
+                try:
+                    arrays.append(as_tensor(value, param))
+                except RunError:
+                    return None
+            elif kind in _PLAIN:
+                form += (kind, value)
+            elif kind is float:
+                form += (kind, value or str(value))
+            elif kind is tuple or kind is list:
+                first = type(value[0]) if value else None
+                if (first is not np.ndarray and first is not int) or any(type(item) is not first for item in value):
+                    return None
+                if first is int:
+                    form += (kind, tuple(value))
+                else:
+                    form += (kind, len(value))
+                    arrays += value
+            elif hasattr(kind, "__dlpack__") and not isinstance(value, np.ndarray):
+                try:
+                    arrays.append(as_array(value, str(name)))
+                except RunError:
+                    return None
             else:
-                form += (kind, len(value))
-                arrays += value
-        elif hasattr(kind, "__dlpack__") and not isinstance(value, np.ndarray):
-            try:
-                arrays.append(as_array(value, str(name)))
-            except RunError:
                 return None
-        else:
-            return None
-    return tuple(form), arrays
+        return tuple(form), arrays
 
-
-def _order(declaration: sx.Operator, args: tuple[Any, ...], named: Mapping[str, Any]) -> Sequence[int]:
-    """Return the places of a call's arrays in the order of the parameters they are given for."""
-    tensors = [p.name for p in declaration.params if p.kind == "tensor"]
-    places: list[int] = []
-    for name, value in chain(zip(tensors, args, strict=False), named.items()):
-        if name in tensors and value is not None:
-            places += [tensors.index(name)] * (len(value) if isinstance(value, tuple | list) else 1)
-    return sorted(range(len(places)), key=places.__getitem__)
+    def _places(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> Sequence[int]:
+        """Return the places of a call's arrays in the order of the parameters they are given for."""
+        order = self._order
+        places: list[int] = []
+        for name, value in chain(zip(order, args, strict=False), named.items()):
+            if name in order and value is not None:
+                places += [order[name]] * (len(value) if isinstance(value, tuple | list) else 1)
+        return sorted(range(len(places)), key=places.__getitem__)
 
 
 def _written(entry: _Entry | None, arrays: Sequence[Array], out: Any) -> Any:

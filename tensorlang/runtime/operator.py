@@ -100,13 +100,14 @@ class Operator:
     _made: dict[tuple[object, ...], Ready] = field(default_factory=dict, repr=False)
     _variants: dict[tuple[object, ...], list[AnySizes]] = field(default_factory=dict, repr=False)
     _specializations: dict[tuple[object, ...], Specialization] = field(default_factory=dict, repr=False)
-    _calls: CallCache = field(default_factory=CallCache, repr=False)
+    _calls: CallCache = field(init=False, repr=False)
     _lock: Lock = field(default_factory=Lock, repr=False)
 
     def __post_init__(self) -> None:
         if self.sizes == "symbolic":
             self.tools.check_any_sizes()
         declared = self.module.operators.get(self.name)
+        self._calls = CallCache(declared)
         self._takes_out = declared is not None and any(p.name == "out" for p in declared.params)
         if declared is not None:
             self.__doc__, self.__name__, self.__qualname__ = documentation(declared), self.name, self.name
@@ -181,7 +182,7 @@ class Operator:
         call = self.call(*args, **named)
         made = self.compiled(call)
         if made.direct is not None:
-            self._calls.remember(self.declaration, args, named, call, made.direct)
+            self._calls.remember(args, named, made.direct)
         return made(call.arrays) if out is None else made.into(call.arrays, results_given(self.name, out, made.outputs))
 
     def _out(self, named: dict[str, Any]) -> Any:

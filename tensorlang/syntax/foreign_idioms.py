@@ -78,7 +78,8 @@ def _condition_of_a_clause(p: Stopped) -> Diagnostic | None:
 
 def _condition_of_a_reduction(p: Stopped) -> Diagnostic | None:
     """`sum(k where x[k] > 0)`, and with `if`, `when` or a bar."""
-    if p.is_schedule or p.inside() != "LPAR" or not p.has_operand or not (p.token.type in ("WHERE", "IF", "VBAR") or p.token.value == "when"):
+    asks = p.token.type in ("WHERE", "IF", "VBAR") or p.token.value == "when"
+    if p.is_schedule or not asks or p.inside() != "LPAR" or not p.has_operand:
         return None
     opening = p.brackets()[-1]
     closing = p.closing_of(opening)

@@ -15,6 +15,7 @@ TEXT = """
 op linear[T: float](x: T[M, K], w: T[N, K], b: T[N] = 0) -> (y: T[M, N]) { y[i, j] = b[j] + sum(k) x[i, k] * w[j, k] }
 op scaled[T: float](x: T[N], attr by: float = 2.0, attr plus: int = 0) -> (y: T[N]) { y[i] = x[i] * by + plus }
 op squared(x: f32[]) -> (y: f32[]) { y = x * x }
+op axpy(a: f32, x: f32[N], y: f32[N]) -> (z: f32[N]) { z[i] = a * x[i] + y[i] }
 op less(x: f32[N], y: f32[N]) -> (z: f32[N]) { z[i] = x[i] - y[i] }
 op divided(x: f32[N], attr by: float) -> (y: f32[N]) { y[i] = x[i] / by }
 op first(x: f32[N], size k in 0..N) -> (y: f32[k]) { y[i] = x[i] for i in 0..k }
@@ -58,6 +59,22 @@ def test_call_cache_by_name_are_not_sorted_out_again(ops: tl.Operators, monkeypa
     sorted_out_never(ops.linear, monkeypatch)
     for found, call in zip(first, calls, strict=True):
         np.testing.assert_array_equal(call(), found)
+
+
+def test_numbers_for_tensors_are_not_sorted_out_again(ops: tl.Operators, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = random(5), random(5, seed=1)
+    calls = {a: (lambda a=a: ops.axpy(a, x, y=y)) for a in (2, 0.5, np.float32(3))}
+    calls[-0.0] = lambda: ops.axpy(x=x, y=y, a=-0.0)
+    for call in calls.values():
+        call()
+    sorted_out_never(ops.axpy, monkeypatch)
+    for a, call in calls.items():
+        np.testing.assert_allclose(call(), a * x + y, rtol=1e-6)
+    out = np.empty(5, np.float32)
+    assert ops.axpy(7, x, y=y, out=out) is out
+    np.testing.assert_allclose(out, 7 * x + y, rtol=1e-6)
+    with pytest.raises(AssertionError, match="sorted out again"):
+        ops.axpy(1e300, x, y=y)
 
 
 def test_values_that_are_equal_and_differ_in_type_or_sign_are_different_calls(ops: tl.Operators) -> None:

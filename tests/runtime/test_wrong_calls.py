@@ -18,6 +18,7 @@ OPS = tl.parse(
     "op moved(x: f32[N], attr k: int in 0..4) -> (y: f32[N]) where k < N { y[i] = x[(i + k) % N] }\n"
     "op halved[T: float](x: T[N]) -> (y: T[N]) { y[i] = x[i] / 2 }\n"
     "op begun(x: f32[N], size n in 0..N) -> (y: f32[n]) { y[i] = x[i]   for i in 0..n }\n"
+    "op counted(n: u8) -> (y: u8) { y = n }\n"
     "op mapped(x: f32[N], attr f: fn) -> (y: f32[N]) { y[i] = f(x[i]) }\n"
     "op softer(x: f32[M, N], attr axis: int = 1) -> (y: f32[M, N]) where axis < 2 { y[i, j] = x[i, j] }\n"
 )
@@ -34,6 +35,9 @@ OPS = tl.parse(
         (lambda: OPS.softer(X.reshape(2, 2), dim=0), "R0312", "`softer` has no `dim`", "did you mean `axis`?", True),
         (lambda: OPS.same(X.astype(complex)), "R0303", "element type complex128", "give its parts apart: `x.real` and `x.imag`", True),
         (lambda: OPS.same(np.array([None])), "R0303", "element type object", "convert it: `x.astype(np.float32)`", True),
+        (lambda: OPS.same([1e300]), "R0303", "`x` is 1e+300, which no `f32` is", "declare `x` of another type", True),
+        (lambda: OPS.counted(300), "R0303", "`n` is 300, which no `u8` is", "give what `u8` holds", True),
+        (lambda: OPS.counted(n=2.5), "R0303", "`n` is 2.5, which no `u8` is", "give what `u8` holds", True),
         (lambda: OPS.same("x.npy"), "R0305", "`x` is no array of numbers", "in Python pass a NumPy array", False),
         (lambda: OPS.same(X, x=X), "R0312", "`same` is given `x` twice", "it is called `same(x)`", True),
         (lambda: OPS.same(X.astype(np.float64)), "R0204", "`x` is `f64`, but must be `f32`", "`x.astype('float32')`", True),
@@ -89,7 +93,7 @@ def test_numbers_in_a_list_are_arrays_every_time(given: Any) -> None:
 
 def test_names_that_are_not_there_are_told_what_to_write() -> None:
     for asked, told in (
-        (lambda: OPS(X), r"`ops\.begun\(…\)`; there are begun, halved, mapped, moved, same, softer"),
+        (lambda: OPS(X), r"`ops\.begun\(…\)`; there are begun, counted, halved, mapped, moved, same, softer"),
         (lambda: OPS["smae"], "did you mean `same`"),
         (lambda: tl.jit, r"tl\.parse\(text\)"),
         (lambda: tl.lod, "did you mean `load`"),

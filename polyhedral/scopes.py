@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import assert_never
+from typing import TypeAlias, assert_never
 
 from polyhedral import affine
 from polyhedral.expr import FALSE, TRUE, And, Compare, Cond, Expr, Floor, Int, Max, Min, Name, Not, Or, Scale
@@ -19,7 +19,7 @@ from polyhedral.ranges import Range, range_of
 from polyhedral.sets import implies
 from polyhedral.verdict import Proven
 
-_STEPS = 400
+_STEPS = 100
 """How many expressions one question looks at before isl is asked."""
 _DEEPEST = 24
 """How many operands of minima and maxima one question chooses between, one inside the other."""
@@ -98,16 +98,14 @@ class Scope:
         return self._eliminated(e) or self.implied(Compare(">=", e, Int(0)))
 
     def _eliminated(self, e: Expr) -> bool:
-        form = affine.linear(e)
-        terms = dict(form.terms)
-        if _Elimination(self).least(terms, form.constant, 1, 0):
+        elimination = _Elimination(self)
+        terms, constant = elimination.form(e)
+        if elimination.proves(terms, constant):
             return True
-        goal = set(terms)
-        for known, constant in self._known():
-            if goal & known.keys():
-                less = _less(terms, known)
-                if _Elimination(self).least(less, form.constant - constant, 1, 0):
-                    return True
+        for known, least in self._known():
+            less = elimination.form_of(known)
+            if not terms.keys().isdisjoint(less) and elimination.proves(_plus(terms, -1, less), constant - least):
+                return True
         return False
 
     def _known(self) -> Iterator[tuple[dict[Expr, int], int]]:
@@ -141,59 +139,111 @@ class Scope:
         return tuple(sorted(needed)), [c for c, of in zip(conds, mentioned, strict=True) if of <= needed]
 
 
-@dataclass(slots=True)
+_Form: TypeAlias = tuple[dict[int, int], int]
+"""A sum: the coefficient of each atom, by its number, and a constant."""
+
+
 class _Elimination:
-    """One question, with what is left of its steps."""
+    """Questions about one scope. Atoms of sums are numbers here: they are looked up far more often than there are any."""
 
-    scope: Scope
-    steps: int = _STEPS
-    order: dict[str, int] = field(init=False)
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+        self._order = {name: level for level, name in enumerate(scope.bounds)}
+        self._numbers: dict[Expr, int] = {}
+        self._atoms: list[Expr] = []
+        self._levels: list[tuple[int, int]] = []
+        self._forms: dict[tuple[int, bool], _Form | None] = {}
+        self._steps = 0
 
-    def __post_init__(self) -> None:
-        self.order = {name: level for level, name in enumerate(self.scope.bounds)}
+    def form(self, e: Expr) -> _Form:
+        linear = affine.linear(e)
+        return self.form_of(dict(linear.terms)), linear.constant
 
-    def least(self, terms: dict[Expr, int], constant: int, scale: int, depth: int) -> bool:
+    def form_of(self, terms: Mapping[Expr, int]) -> dict[int, int]:
+        """Return the coefficients of a sum by numbers of atoms."""
+        return {self._number(atom): factor for atom, factor in terms.items()}
+
+    def proves(self, terms: dict[int, int], constant: int) -> bool:
+        """Return whether `terms + constant >= 0` is proven."""
+        self._steps = _STEPS
+        return self._least(terms, constant, 1, 0)
+
+    def _number(self, atom: Expr) -> int:
+        found = self._numbers.get(atom)
+        if found is None:
+            found = self._numbers[atom] = len(self._atoms)
+            self._atoms.append(atom)
+            # What mentions the innermost name comes out first, and of that what is no name itself.
+            inner = max((self._order.get(name, -1) for name in affine.name_set(atom)), default=-1)
+            self._levels.append((inner, 0 if isinstance(atom, Name) else 1))
+        return found
+
+    def _least(self, terms: dict[int, int], constant: int, scale: int, depth: int) -> bool:
         """Return whether `terms + constant`, which is `scale` times an integer or less than that, proves this integer not negative."""
-        self.steps -= 1
-        if self.steps < 0 or depth > _DEEPEST:
+        self._steps -= 1
+        if self._steps < 0 or depth > _DEEPEST:
             return False
         if not terms:
             return constant + scale - 1 >= 0
-        atom = max(terms, key=self._level)
-        factor = terms[atom]
-        rest = {t: f for t, f in terms.items() if t != atom}
-        match atom:
-            case Name(name):
-                low, high = self.scope.bounds.get(name, (None, None))
-                bound = low if factor > 0 else high
+        atom = max(terms, key=self._levels.__getitem__)
+        rest = dict(terms)
+        factor = rest.pop(atom)
+        match self._atoms[atom]:
+            case Name():
+                bound = self._side(atom, factor > 0)
                 return bound is not None and self._put(rest, constant, factor, bound, scale, depth)
             case Floor(value, divisor):
-                low_number, high_number = self.scope.range_of(value)
+                low_number, high_number = self._scope.range_of(value)
                 number = low_number if factor > 0 else high_number
-                if number is not None and self.least(rest, constant + factor * (number // divisor), scale, depth):
+                if number is not None and self._least(rest, constant + factor * (number // divisor), scale, depth):
                     return True
                 wider = {t: f * divisor for t, f in rest.items()}
-                inner = affine.add(value, Int(1 - divisor)) if factor > 0 else value
+                inner = self._side(atom, factor > 0)
+                assert inner is not None
                 return self._put(wider, constant * divisor, factor, inner, scale * divisor, depth)
-            case Min(lhs, rhs) | Max(lhs, rhs):
-                either = isinstance(atom, Min) == (factor < 0)
-                found = (self._put(rest, constant, factor, side, scale, depth + 1) for side in (lhs, rhs))
+            case Min() | Max() as extreme:
+                either = isinstance(extreme, Min) == (factor < 0)
+                sides = (self._side(atom, first) for first in (True, False))
+                found = (side is not None and self._put(rest, constant, factor, side, scale, depth + 1) for side in sides)
                 return any(found) if either else all(found)
             case _:
                 return False
 
-    def _put(self, rest: dict[Expr, int], constant: int, factor: int, value: Expr, scale: int, depth: int) -> bool:
-        """Go on with `value` in the place of what was taken out of `rest`."""
-        form = affine.linear(value)
-        terms = dict(rest)
-        for term, by in form.terms:
-            terms[term] = terms.get(term, 0) + factor * by
-        return self.least({t: f for t, f in terms.items() if f}, constant + factor * form.constant, scale, depth)
+    def _side(self, atom: int, first: bool) -> _Form | None:
+        """Return what may stand in the place of an atom: its lower bound, and its upper one where not `first`, times the divisor for a
+        quotient; an operand of a minimum or maximum. None where there is none."""
+        if (atom, first) not in self._forms:
+            side = self._written_side(self._atoms[atom], first)
+            self._forms[atom, first] = None if side is None else self.form(side)
+        return self._forms[atom, first]
 
-    def _level(self, atom: Expr) -> tuple[int, int]:
-        """Return what comes out first: what mentions the innermost name, and of those what is no name itself."""
-        inner = max((self.order.get(name, -1) for name in affine.name_set(atom)), default=-1)
-        return inner, 0 if isinstance(atom, Name) else 1
+    def _written_side(self, atom: Expr, first: bool) -> Expr | None:
+        match atom:
+            case Name(name):
+                return self._scope.bounds.get(name, (None, None))[0 if first else 1]
+            case Floor(value, divisor):
+                return affine.add(value, Int(1 - divisor)) if first else value
+            case Min(lhs, rhs) | Max(lhs, rhs):
+                return lhs if first else rhs
+            case _:
+                return None
+
+    def _put(self, rest: dict[int, int], constant: int, factor: int, value: _Form, scale: int, depth: int) -> bool:
+        """Go on with `value` in the place of what was taken out of `rest`."""
+        terms, offset = value
+        return self._least(_plus(rest, factor, terms), constant + factor * offset, scale, depth)
+
+
+def _plus(terms: Mapping[int, int], factor: int, others: Mapping[int, int]) -> dict[int, int]:
+    """Return `terms + factor * others` without zeros."""
+    result = dict(terms)
+    for atom, by in others.items():
+        total = result.get(atom, 0) + factor * by
+        if total:
+            result[atom] = total
+        else:
+            result.pop(atom, None)
+    return result
 
 
 def _conjuncts(cond: Cond) -> Iterator[Cond]:
@@ -212,13 +262,6 @@ def _conjuncts(cond: Cond) -> Iterator[Cond]:
 def _terms(e: Expr) -> tuple[dict[Expr, int], int]:
     form = affine.linear(e)
     return dict(form.terms), form.constant
-
-
-def _less(terms: Mapping[Expr, int], known: Mapping[Expr, int]) -> dict[Expr, int]:
-    result = dict(terms)
-    for term, factor in known.items():
-        result[term] = result.get(term, 0) - factor
-    return {t: f for t, f in result.items() if f}
 
 
 def _expression(terms: Mapping[Expr, int], constant: int) -> Expr:

@@ -222,26 +222,29 @@ def _unroll(e: Emitter, loop: For, lo: Poly, hi: Poly, scope: Scope) -> None:
     if extent is None:
         raise EmitError(f"loop `{loop.var}` is unrolled, so it needs an extent")
     row = _row_to_store(loop, scope) if trips == extent else None
-    scope = replace(scope, interleaved=row) if row is not None else scope
+    scope = replace(scope, interleaved=row[1]) if row is not None else scope
     loads = unconditional_loads(loop) if trips is not None and extent in (4, 8, 16) and scope.lanes is None else frozenset()
     for copy in range(extent):
         here = lo + number(copy)
         if facts.at_most(hi - here, 0):
-            return
+            break
         inner = _bind(scope, loop.var, here)
         inner = replace(inner, copies=Copies(loop.var, copy, extent, loads)) if loads else inner
         if facts.at_least(hi - here, 1):
             _block(e, loop.body, inner)
         else:
             fork(e, positive(e.b, hi - here), lambda inner=inner: _block(e, loop.body, inner), None)  # type: ignore[misc]
+    if row is not None:
+        storage, rows = row
+        memory.store_rows(e.b, storage, rows)
 
 
-def _row_to_store(loop: For, scope: Scope) -> Interleaved | None:
-    """Return what the copies of an unrolled loop store together, where that is rows of as many elements."""
+def _row_to_store(loop: For, scope: Scope) -> tuple[Memory, Interleaved] | None:
+    """Return what the copies of an unrolled loop store together, and where, if that is rows of as many elements."""
     if scope.lanes is not None or scope.guard is not None or loop.extent is None:
         return None
     storage = scope.buffers.get(interleaved_buffer(loop) or "")
-    return Interleaved(storage.uid, loop.extent) if isinstance(storage, Memory) else None
+    return (storage, Interleaved(storage.uid, loop.extent)) if isinstance(storage, Memory) else None
 
 
 def _vector(e: Emitter, loop: For, lo: Poly, hi: Poly, scope: Scope) -> None:

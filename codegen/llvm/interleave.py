@@ -24,11 +24,12 @@ MOST_ELEMENTS = 8
 
 @dataclass(slots=True)
 class Interleaved:
-    """What the copies of an unrolled loop have stored so far to a buffer: where their first lane lies, and the vectors."""
+    """What the copies of an unrolled loop have yet to store to a buffer: where their first lane lies, the vectors, and their lanes. Copies
+    of which some lanes do not run have stored theirs."""
 
     uid: int
     count: int
-    parts: list[tuple[Poly, str]] = field(default_factory=list)
+    parts: list[tuple[Poly, str, int]] = field(default_factory=list)
 
     def takes(self, uid: int, stride: int | None) -> bool:
         """Tell whether a store of lanes so far apart is one of a row."""
@@ -36,8 +37,9 @@ class Interleaved:
 
     def is_whole(self) -> bool:
         """Tell whether all elements of the rows are there, one beside the other."""
-        first = self.parts[0][0]
-        return len(self.parts) == self.count and all(at - first == number(k) for k, (at, _) in enumerate(self.parts))
+        first, _, lanes = self.parts[0]
+        beside = all(at - first == number(k) and own == lanes for k, (at, _, own) in enumerate(self.parts))
+        return len(self.parts) == self.count and beside
 
 
 def interleaved_buffer(loop: For) -> str | None:

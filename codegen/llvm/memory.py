@@ -177,7 +177,7 @@ def store(state: State, memory: Memory, poly: Poly, value: Value, scope: Scope, 
     if stride in (1, -1):
         _store_contiguous(b, memory, poly, stored, scope, stride, stream)
     elif scope.mask is None and scope.interleaved is not None and scope.interleaved.takes(memory.uid, stride):
-        _store_of_row(b, memory, poly, stored, scope.lanes, scope.interleaved)
+        scope.interleaved.parts.append((_first(poly, scope.lanes, scope.interleaved.count), stored, lanes))
     elif scope.mask is None:
         element = memory_type(memory.dtype)
         for lane in range(lanes):
@@ -396,21 +396,19 @@ def _store_contiguous(b: Builder, memory: Memory, poly: Poly, stored: str, scope
     b.write(f"call void {fn}({vector} {stored}, ptr {pointer}, i32 {align}, <{lanes} x i1> {mask})")
 
 
-def _store_of_row(b: Builder, memory: Memory, poly: Poly, stored: str, lanes: Lanes, rows: Interleaved) -> None:
-    """Store one element of the row of each lane: all of the rows together once they are there, or each where they do not lie side by
-    side."""
-    rows.parts.append((_first(poly, lanes, rows.count), stored))
-    if len(rows.parts) < rows.count:
+def store_rows(b: Builder, memory: Memory, rows: Interleaved) -> None:
+    """Store what the copies of an unrolled loop have left: whole rows, or each copy's element of the rows where these are not whole."""
+    if not rows.parts:
         return
     element = memory_type(memory.dtype)
     if not rows.is_whole():
-        for first, text in rows.parts:
-            _store_lanes(b, memory, first, rows.count, text, lanes.count)
+        for first, text, lanes in rows.parts:
+            _store_lanes(b, memory, first, rows.count, text, lanes)
         return
-    start = rows.parts[0][0]
-    for part, text in enumerate(in_rows(b, [text for _, text in rows.parts], element, lanes.count)):
-        place = start + number(part * lanes.count)
-        b.write(f"store {of_lanes(element, lanes.count)} {text}, ptr {pointer_to(b, memory, place)}, align {_align(memory, place)}")
+    start, _, lanes = rows.parts[0]
+    for part, text in enumerate(in_rows(b, [text for _, text, _ in rows.parts], element, lanes)):
+        place = start + number(part * lanes)
+        b.write(f"store {of_lanes(element, lanes)} {text}, ptr {pointer_to(b, memory, place)}, align {_align(memory, place)}")
 
 
 def _store_lanes(b: Builder, memory: Memory, first: Poly, stride: int, stored: str, lanes: int) -> None:

@@ -45,6 +45,14 @@ def test_rows_are_written_as_whole_vectors() -> None:
     assert text.count("load <16 x float>") == 3
 
 
+@pytest.mark.parametrize("first", ["i", "(i + 1) // 2", "8*(i // 2)", "i // 2"])
+def test_copies_that_write_fewer_rows_than_others_each_write_theirs(first: str) -> None:
+    text = f"""func f()(x: f32[16, 3], out y: f32[16, 3]) {{
+        for i in 0 .. 3 unroll 3 {{ for n in {first} .. 16 vector 16 {{ y[n, i] = x[n, i] + 1.0_f32 }} }}
+    }}"""
+    check(text, x=values("f32", 48).reshape(16, 3), y=np.zeros((16, 3), np.float32))
+
+
 def test_a_row_that_is_read_while_it_is_written_is_written_element_by_element() -> None:
     text = """func f()(x: f32[16, 3], out y: f32[16, 3]) {
         for i in 0 .. 3 unroll 3 { for n in 0 .. 16 vector 16 { y[n, i] = x[n, i] } }

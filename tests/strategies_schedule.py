@@ -37,6 +37,7 @@ from tensorlang.policy.machine import Machine
 from tensorlang.schedule.apply import Outline, apply, outline
 from tensorlang.schedule.instructions import instruction
 from tensorlang.schedule.plan import Storage
+from tensorlang.schedule.scan import growths
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.storage import axis_names, to_storage
 from tensorlang.syntax import nodes as syntax
@@ -644,6 +645,17 @@ def _hoist(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     return s.hoist(f"{local}.{d.random.choice(definition.axes)}") if definition is not None and definition.axes else None
 
 
+def _scan(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
+    """Run a reduction along an axis: one that it grows along, or any."""
+    axes = [(x, a) for x in seen.program.definitions for a in x.axes]
+    growing = [(x, a) for x, a in axes if next(growths(seen.program, x, a), None) is not None]
+    some = growing if growing and d.random.random() < 0.9 else axes
+    if not some:
+        return None
+    definition, axis = d.random.choice(some)
+    return s.scan(f"{definition.tensors[0].name}.{axis}")
+
+
 def _store(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     results = seen.program.results
     if len(results) < 2:
@@ -794,7 +806,7 @@ def outline_or_none(program: Program, schedule: Schedule, layouts: Mapping[str, 
         return None
 
 
-REWRITES = (_inline, _rfactor, _rfactor, _block, _block, _flatten, _pack, _pack_as, _unfold, _store, _hoist)
+REWRITES = (_inline, _rfactor, _rfactor, _block, _block, _flatten, _pack, _pack_as, _unfold, _store, _hoist, _scan, _scan)
 LOOPS = (
     *(
         _split,

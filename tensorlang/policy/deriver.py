@@ -13,17 +13,23 @@ from tensorlang.policy.machine import GpuMachine, Machine
 from tensorlang.schedule.flattened import flattened
 from tensorlang.schedule.plan import Storage
 from tensorlang.schedule.rfactor import rfactor
+from tensorlang.schedule.scan import growths, scanned
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.shape import OPEN_EXTENT, extents, is_product, work_of_definition
 from tensorlang.tensor.invariant_axes import invariant_axes, without_axes
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Cast, Definition, IndexValue, Program, Read, Reduce
-from tensorlang.tensor.walk import components, definition_reads, nodes, reads, reduces, substitute_sizes, tensor_table
+from tensorlang.tensor.prove import problems_since
+from tensorlang.tensor.walk import components, definition_reads, index_names, nodes, reads, reduces, substitute_sizes, tensor_table
 
 PARALLEL_WORK = 16_000
 """Scalar operations below which handing a part to another thread costs more than it saves."""
 PRODUCTS_PER_OPERATION = 8
 """How many products and sums of a register tile take as long as one operation elsewhere."""
+LONG_ALONE = 64
+"""Steps of a running reduction whose additions take as long, one after the other, as all terms of each in vectors."""
+LONG_BESIDE_OTHERS = 8
+"""The same, where so many run side by side."""
 ITERATIONS_PER_THREAD = 32
 """How many iterations a parallel loop shall have for each thread: then their shares differ little, and one that is late costs little."""
 
@@ -106,7 +112,7 @@ def deriver(
     lifted = lift(program)
     flat, stored = flattened(lifted, layouts)
     schedule = Schedule(program.name)
-    d = _partial(_hoisted(deriver_of(flat, machine, stored, constants, schedule if flat == lifted else schedule.flatten())))
+    d = _partial(_scanned(_hoisted(deriver_of(flat, machine, stored, constants, schedule if flat == lifted else schedule.flatten()))))
     return sampled(_with_separate(d), at)
 
 
@@ -159,6 +165,31 @@ def _hoisted(d: Deriver) -> Deriver:
             if not isinstance(made, str):
                 d = deriver_of(made, d.machine, d.layouts, d.constants, d.schedule.hoist(*(f"{tensor}.{axis}" for tensor, axis in axes)))
     return d
+
+
+def _scanned(d: Deriver) -> Deriver:
+    """Return the state with reductions whose terms grow along an axis as running ones, where that axis is long enough to pay for steps that
+    wait for each other."""
+    for definition in d.program.definitions:
+        for axis in definition.axes:
+            growth = next(growths(d.program, definition, axis), None)
+            if growth is None or not _is_long(definition, axis, growth.reduce):
+                continue
+            name = definition.tensors[0].name
+            made = scanned(d.program, name, axis)
+            if not isinstance(made, str) and not problems_since(d.program, made):
+                return _scanned(deriver_of(made, d.machine, d.layouts, d.constants, d.schedule.scan(f"{name}.{axis}")))
+    return d
+
+
+def _is_long(definition: Definition, axis: str, e: Reduce) -> bool:
+    """Tell whether steps along an axis take less time than all terms anew: they wait for each other, but side by side along others."""
+    sizes = extents(definition)
+    steps, beside = sizes[axis], 1
+    for other in index_names(e) & set(definition.axes) - {axis}:
+        extent = sizes[other]
+        beside *= OPEN_EXTENT if extent is None else extent
+    return steps is None or steps >= (LONG_BESIDE_OTHERS if beside >= LONG_BESIDE_OTHERS else LONG_ALONE)
 
 
 def _partial(d: Deriver) -> Deriver:

@@ -138,6 +138,10 @@ class Schedule:
         """Compute tensors once where they do not differ along axes, `p.t`."""
         return self.then(_directive("hoist", axes))
 
+    def scan(self, *axes: str) -> Schedule:
+        """Compute reductions whose terms grow along axes, `y.i`, as running ones."""
+        return self.then(_directive("scan", axes))
+
     def unfold(self, *tensors: str, over: Sequence[str], into: str) -> Schedule:
         """Write the factors of a sum over several names as rows of matrices, and the sum as one over `into`."""
         return self.then(_directive("unfold", tensors, [("in", over)], [into]))

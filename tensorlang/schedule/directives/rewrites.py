@@ -1,5 +1,5 @@
 """Directives that rewrite the program before it has loops: `inline`, `store`, `rfactor`, `block`, `flatten`,
-`hoist`, `unfold`."""
+`hoist`, `scan`, `unfold`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from tensorlang.schedule.directives import operands
 from tensorlang.schedule.directives.kind import Kind
 from tensorlang.schedule.flattened import flattened
 from tensorlang.schedule.rfactor import rfactor
+from tensorlang.schedule.scan import scanned
 from tensorlang.schedule.state import State
 from tensorlang.syntax import nodes as syntax
 from tensorlang.syntax.directive_forms import FORMS
@@ -52,6 +53,15 @@ def _hoist(state: State, directive: syntax.Directive) -> None:
     if isinstance(made, str):
         raise error("S0204", f"{', '.join(f'`{n}`' for n in names)} cannot be hoisted: {made}", directive.span)
     state.program = made
+
+
+def _scan(state: State, directive: syntax.Directive) -> None:
+    for name in operands.names(directive, directive.operands):
+        tensor, _, axis = name.rpartition(".")
+        made = scanned(state.program, tensor, axis)
+        if isinstance(made, str):
+            raise error("S0204", f"`{name}` cannot be scanned: {made}", directive.span)
+        state.program = made
 
 
 def _unfold(state: State, directive: syntax.Directive) -> None:
@@ -120,6 +130,11 @@ HOIST = Kind(
     "hoist",
     FORMS["hoist"],
     rewrite=_hoist,
+)
+SCAN = Kind(
+    "scan",
+    FORMS["scan"],
+    rewrite=_scan,
 )
 UNFOLD = Kind(
     "unfold",

@@ -1,0 +1,178 @@
+"""Reductions whose terms grow along an axis as running ones: each element takes up where its neighbour ended (prefix sums; for several
+axes, summed areas).
+
+    before   y[i] = sum(k in 0..i) x[k]                                              scan y.i
+    after    y[0] = 0                                     y[i] = y[i - 1] + x[i - 1]
+
+    before   s[i, j] = max(a in 0..i + 1, b in 0..j + 1) x[a, b]                     scan s.i, s.j
+    after    s.scan[i, 0] = x[i, 0]                       s.scan[i, j] = max(s.scan[i, j - 1], x[i, j])
+             s[0, j] = s.scan[0, j]                       s[i, j] = max(s[i - 1, j], s.scan[i, j])
+
+What is reduced has to be the same for both neighbours, the range of one of them inside of that of the other, and the terms that come new
+few. Where the reduction is a part of an equation, or is rounded when it is stored, it gets a tensor of its own. Terms keep their order,
+and sums are grouped otherwise than a `strict` operator allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from codegen.dtypes import bool_, compute_dtype
+from polyhedral import affine, sets
+from polyhedral.expr import TRUE, Cond
+from polyhedral.expr import Expr as Affine
+from polyhedral.expr import Name as AffineName
+from polyhedral.verdict import Proven
+from tensorlang.schedule.block import OPERATIONS
+from tensorlang.tensor.facts import Place, box, context_of, reductions
+from tensorlang.tensor.idioms import redefined
+from tensorlang.tensor.nodes import Binary, Binder, Const, Definition, Expr, Holds, Piece, Program, Read, Reduce, Select, Tensor
+from tensorlang.tensor.walk import Fresh, definers, fresh_for, index_names, refresh, replaced, substitute, value_names
+
+FEW = 4
+"""How many terms more than its neighbour an element may have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """How a reduction in a piece grows along an axis: its elements begin with those `step` before, and the terms that are new are those for
+    which `binder` is in `new`, after the others or `first`."""
+
+    piece: Piece
+    reduce: Reduce
+    step: int
+    binder: Binder
+    new: tuple[Affine, Affine]
+    first: bool
+
+
+def scanned(program: Program, tensor: str, axis: str) -> Program | str:
+    """Return the program with a reduction of `tensor` as one that runs along `axis`, or the reason why there is none."""
+    definition = definers(program).get(tensor)
+    if definition is None or axis not in definition.axes:
+        return f"there is no tensor `{tensor}` with an axis `{axis}` defined here"
+    if program.mode == "strict":
+        return "the operator is `strict`: its reductions keep their order"
+    growth = next(growths(program, definition, axis), None)
+    if growth is None:
+        return f"no reduction of `{tensor}` has the terms of its neighbour along `{axis}`, and few more"
+    made = _running(program, definition, axis, growth)
+    at = program.definitions.index(definition)
+    return redefined(program, (*program.definitions[:at], *made, *program.definitions[at + 1 :]))
+
+
+def growths(program: Program, definition: Definition, axis: str) -> Iterator[Growth]:
+    """Yield the reductions of a definition that grow along an axis."""
+    if len(definition.tensors) > 1:
+        return
+    for piece in definition.pieces:
+        around = Place(affine.conj(box(definition), piece.guard), definition.axes)
+        for reduce, places in reductions(piece.value, around).items():
+            if _is_same_along(reduce, axis):
+                context = affine.conj(program.context, *(affine.compare(">=", s, 0) for s in program.sizes), context_of(places))
+                growth = _growth(program.sizes, definition.axes, piece, reduce, axis, context)
+                if growth is not None:
+                    yield growth
+
+
+def _is_same_along(e: Reduce, axis: str) -> bool:
+    """Tell whether nothing but the ranges of a reduction that can go on differs along an axis."""
+    parts = (*e.body, *(() if e.filter is None else (e.filter,)))
+    fixed = all(axis not in index_names(part) and not value_names(part) for part in parts) and axis not in affine.name_set(e.where)
+    return fixed and len(e.body) == 1 and e.init is None and _operation(e) is not None
+
+
+def _operation(e: Reduce) -> str | None:
+    return {"any": "or", "all": "and"}.get(e.reducer.kind or "", OPERATIONS.get(e.reducer.kind))
+
+
+def _growth(sizes: tuple[str, ...], axes: tuple[str, ...], piece: Piece, e: Reduce, axis: str, context: Cond) -> Growth | None:
+    bounds = [(b, is_end) for b in e.binders for is_end, bound in ((False, b.lo), (True, b.hi)) if axis in affine.name_set(bound)]
+    if len(bounds) != 1 or any(b.name in affine.name_set(o.lo) | affine.name_set(o.hi) for o in e.binders for b, _ in bounds):
+        return None
+    binder, is_end = bounds[0]
+    outer = e.binders[: e.binders.index(binder)]
+    known = affine.conj(context, *(affine.within(b.name, b.lo, b.hi) for b in outer))
+    names = (*axes, *(b.name for b in outer))
+    for step in (1, -1):
+        before = {axis: affine.sub(axis, step)}
+        if is_end:
+            lo, hi = affine.substitute(binder.hi, before), binder.hi
+        else:
+            lo, hi = binder.lo, affine.substitute(binder.lo, before)
+        count = affine.sub(hi, lo)
+        claim = affine.conj(affine.compare(">=", count, 0), affine.compare("<=", count, FEW))
+        if affine.constant(count) == 0 or not isinstance(sets.implies(sizes, names, known, claim), Proven):
+            continue
+        after = affine.conj(known, _has_neighbour(axis, step, piece.guard))
+        if isinstance(sets.is_empty(sizes, names, after), Proven):
+            continue
+        inside = affine.compare("<=", binder.lo, lo) if is_end else affine.compare("<=", hi, binder.hi)
+        if not isinstance(sets.implies(sizes, names, after, inside), Proven):
+            lo, hi = (affine.maximum(binder.lo, lo), hi) if is_end else (lo, affine.minimum(hi, binder.hi))
+        if e.reducer.identity is None and (affine.difference(hi, lo) or 0) < 1:
+            continue
+        return Growth(piece, e, step, binder, (lo, hi), not is_end)
+    return None
+
+
+def _has_neighbour(axis: str, step: int, guard: Cond, extent: Affine | None = None) -> Cond:
+    """Return the condition that the element `step` before is there, and comes from an equation with the same guard."""
+    before = affine.sub(axis, step)
+    there = affine.compare(">=", before, 0) if step > 0 else TRUE if extent is None else affine.compare("<", before, extent)
+    return affine.conj(there, affine.substitute_cond(guard, {axis: before}))
+
+
+def _running(program: Program, definition: Definition, axis: str, growth: Growth) -> tuple[Definition, ...]:
+    """Return what `definition` becomes, after the tensor that holds the running reduction where that is one of its own."""
+    fresh, e, tensor = fresh_for(program), growth.reduce, definition.tensors[0]
+    dtype = e.reducer.dtypes[0]
+    if growth.piece.value == e and tensor.dtype == dtype and compute_dtype(dtype) == dtype:
+        pieces = _pieces(growth, tensor, definition.axes, axis, growth.piece.guard, fresh)
+        kept = tuple(p for old in definition.pieces for p in (pieces if old is growth.piece else (old,)))
+        return (replace(definition, pieces=kept),)
+    used = index_names(e) | {axis}
+    guard = affine.conj(*(c for c in affine.conjuncts(growth.piece.guard) if affine.name_set(c) & set(definition.axes) <= used))
+    shape = dict(zip(definition.axes, tensor.shape, strict=True))
+    axes = tuple(a for a in definition.axes if a in used)
+    run = Tensor(fresh(f"{tensor.name}.scan"), dtype, tuple(shape[a] for a in axes), span=e.span)
+    pieces = _pieces(growth, run, axes, axis, guard, fresh)
+    if guard != TRUE:
+        nothing = e.reducer.identity[0] if e.reducer.identity is not None else Const(False if dtype == bool_ else 0, dtype)
+        pieces = (*pieces, Piece(nothing, affine.negate(guard), otherwise=True, span=e.span))
+    read = Read(run.name, tuple(map(AffineName, axes)), span=e.span)
+    asked = tuple(replace(p, value=replaced(p.value, e, read)) if p is growth.piece else p for p in definition.pieces)
+    return Definition((run,), axes, pieces, span=definition.span), replace(definition, pieces=asked)
+
+
+def _pieces(growth: Growth, tensor: Tensor, axes: tuple[str, ...], axis: str, guard: Cond, fresh: Fresh) -> tuple[Piece, ...]:
+    """Return the equations of a running reduction where `guard` holds: without the neighbour all terms, elsewhere the new ones."""
+    e, binder, extent = growth.reduce, growth.binder, tensor.shape[axes.index(axis)]
+    neighbour = _has_neighbour(axis, growth.step, guard, extent)
+    start = affine.ZERO if growth.step > 0 else affine.sub(extent, 1)
+    at_start = {} if axis in affine.name_set(guard) else {axis: start}
+    first = _terms(e, binder, affine.substitute(binder.lo, at_start), affine.substitute(binder.hi, at_start), fresh)
+    before = Read(tensor.name, tuple(affine.sub(a, growth.step) if a == axis else AffineName(a) for a in axes), span=e.span)
+    new = _terms(e, binder, *growth.new, fresh)
+    both = (new, before) if growth.first else (before, new)
+    return (
+        Piece(first, affine.conj(guard, affine.negate(neighbour)), span=e.span),
+        Piece(Binary(_operation(e), *both, span=e.span), affine.conj(guard, neighbour), span=e.span),  # type: ignore[arg-type]
+    )
+
+
+def _terms(e: Reduce, binder: Binder, lo: Affine, hi: Affine, fresh: Fresh) -> Expr:
+    """Return the reduction of the terms for which `binder` is in `lo..hi`: a term where there is one, the identity where there is none."""
+    nothing, count = e.reducer.identity[0] if e.reducer.identity is not None else None, affine.difference(hi, lo)
+    if count is not None and count <= 0 and nothing is not None:
+        return nothing
+    to, rest = {binder.name: lo}, tuple(b for b in e.binders if b is not binder)
+    if count != 1 or (not rest and nothing is None and (e.where != TRUE or e.filter is not None)):
+        return refresh(replace(e, binders=tuple(replace(b, lo=lo, hi=hi) if b is binder else b for b in e.binders)), fresh)
+    body, where = substitute(e.body[0], to), affine.substitute_cond(e.where, to)
+    chosen = None if e.filter is None else substitute(e.filter, to)
+    if rest:
+        return refresh(replace(e, binders=rest, body=(body,), where=where, filter=chosen), fresh)
+    condition = chosen if where == TRUE else Holds(where) if chosen is None else Binary("and", Holds(where), chosen)
+    return refresh(body if condition is None else Select(condition, body, nothing, span=e.span), fresh)  # type: ignore[arg-type]

@@ -1,0 +1,67 @@
+"""Reductions that grow along an axis as running ones: which do, the same values, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from scheduled_programs import assert_same, operator
+
+from tensorlang.diagnostics import CompileError
+from tensorlang.policy.cpu.derive import derive
+from tensorlang.policy.machine import Machine
+from tensorlang.schedule.apply import apply
+from tensorlang.schedule.check import proven
+from tensorlang.schedule.schedule import Schedule
+from tensorlang.syntax.printer import show
+
+MACHINE = Machine(target="cpu", threads=1)
+VECTOR, MATRIX = "x: f32[N]", "x: f32[N, M]"
+CASES = {
+    "before": (VECTOR, "f32[N + 1]", "y[i] = sum(k in 0..i) x[k] for i in 0..N+1", ("y.i",)),
+    "after": (VECTOR, "f32[N]", "y[i] = max(k in i..N) x[k]", ("y.i",)),
+    "shrinking": (VECTOR, "f32[N]", "y[i] = sum(k in 0..N-i) x[k]", ("y.i",)),
+    "beginning earlier": (VECTOR, "f32[N]", "y[i] = min(k in N-1-i..N) x[k]", ("y.i",)),
+    "two at a time": (VECTOR, "f32[N]", "y[i] = prod(k in 0..2*i, k < N) x[k]", ("y.i",)),
+    "up to an end": (VECTOR, "f32[N]", "y[i] = sum(k in 0..min(i+3, N)) x[k]", ("y.i",)),
+    "not from the start": (VECTOR, "f32[N]", "y[i] = sum(k in 2..i) x[k]", ("y.i",)),
+    "a condition on data": (VECTOR, "f32[N]", "y[i] = sum(k in 0..i+1, x[k] > 0) x[k]", ("y.i",)),
+    "a truth": (VECTOR, "bool[N]", "y[i] = any(k in 0..i+1) (x[k] > 2)", ("y.i",)),
+    "a part of an equation": (VECTOR, "f32[N]", "y[i] = x[i] - sum(k in 0..i+1) x[k] / f32(i + 1)", ("y.i",)),
+    "rounded": (VECTOR, "bf16[N]", "y[i] = bf16(sum(k in 0..i+1) x[k])", ("y.i",)),
+    "a piece": (VECTOR, "f32[N]", "y[i] = sum(k in 0..i) x[k] for i in 2..N, i % 2 == 0\n y[i] = x[i] otherwise", ()),
+    "a stretch": (VECTOR, "f32[N]", "y[i] = sum(k in 0..i) x[k] for i in 3..N\n y[i] = x[i] otherwise", ("y.i",)),
+    "made of itself": (VECTOR, "f32[N]", "y[i] = x[i] + sum(k in 0..i) y[k]", ("y.i",)),
+    "rows": (MATRIX, "f32[N, M]", "y[i, j] = sum(k in 0..j+1) x[i, k]", ("y.j",)),
+    "rectangles": (MATRIX, "f32[N + 1, M + 1]", "y[i, j] = sum(a in 0..i, b in 0..j) x[a, b] for i in 0..N+1, j in 0..M+1", ("y.i", "y.j")),
+    "corners": (MATRIX, "f32[N, M]", "y[i, j] = max(a in 0..i+1, b in j..M) x[a, b]", ("y.i", "y.j")),
+    "terms that differ": (VECTOR, "f32[N]", "y[i] = sum(k in 0..i) x[k] * f32(i)", ()),
+    "a window": (VECTOR, "f32[N]", "y[i] = sum(k in max(i-2, 0)..i+1) x[k]", ()),
+    "many more terms": (VECTOR, "f32[N]", "y[i] = sum(k in 0..5*i, k < N) x[k]", ()),
+    "the same for all": (VECTOR, "f32[N]", "y[i] = x[i] + sum(k) x[k]", ()),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_reductions_that_grow_along_an_axis_run_and_compute_the_same(case: tuple[str, str, str, tuple[str, ...]]) -> None:
+    given, result, equations, axes = case
+    program = operator(f"{given}) -> (y: {result})", equations)
+    schedule = derive(program, MACHINE)
+    assert tuple(dict.fromkeys(show(d).removeprefix("scan ") for d in schedule.directives if d.name == "scan")) == axes
+    if axes:
+        apply(program, Schedule("f").scan(*axes))
+    for sizes in ({"N": 0, "M": 3}, {"N": 1, "M": 1}, {"N": 9, "M": 6}):
+        known = {name: n for name, n in sizes.items() if name in program.sizes}
+        assert_same(program, proven(program, schedule), known)
+
+
+def test_a_strict_operator_keeps_how_its_sums_are_grouped() -> None:
+    program = replace(operator("x: f32[N]) -> (y: f32[N])", "y[i] = sum(k in 0..i) x[k]"), mode="strict")
+    assert all(directive.name != "scan" for directive in derive(program, MACHINE).directives)
+    with pytest.raises(CompileError, match=r"`y.i` cannot be scanned: the operator is `strict`"):
+        apply(program, Schedule("f").scan("y.i"))
+
+
+def test_short_axes_are_left_as_they_are() -> None:
+    short = operator("x: f32[N]) -> (y: f32[N])", "y[i] = sum(k in 0..i) x[k]", {"N": 16})
+    assert all(directive.name != "scan" for directive in derive(short, MACHINE).directives)

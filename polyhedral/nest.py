@@ -96,22 +96,6 @@ class Nest:
         high = frame.piecewise(points.dim_max(position).add_constant_val(val(1)).gist_params(self.context))
         return None if low is None or high is None else (low, high)
 
-    def offsets_to(self, other: Nest) -> dict[str, int] | None:
-        """Return by how much the loops of `other`, which has the same, count further than these where they run the same instance. None
-        where that is no constant, or one of the nests runs others; nothing is told of nests without iterations."""
-        points, others = (n.points.intersect_params(n.context) for n in (self, other))
-        if points.is_empty() and others.is_empty():
-            return {}
-        run, there = (isl.Map.from_multi_aff(n.back).intersect_domain(p) for n, p in ((self, points), (other, others)))
-        same = run.apply_range(there.reverse())
-        if not (same.domain().is_equal(points) and same.range().is_equal(others)):
-            return None
-        apart = same.deltas()
-        ends = [(apart.dim_min_val(p), apart.dim_max_val(p)) for p in range(len(self.loops))]
-        if not all(low.is_int() and low.eq(high) for low, high in ends):
-            return None
-        return {loop: integer(low) for loop, (low, _) in zip(self.loops, ends, strict=True)}
-
     def grows(self, e: Expr, cell: Sequence[Expr]) -> bool:
         """Return whether, of points that agree on `cell`, each later one is known to have a greater value of `e`, over iterators both."""
         exprs = self.iter_exprs()

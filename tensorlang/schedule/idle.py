@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from polyhedral.nest import Nest
+from polyhedral.alike import runs_alike
 from tensorlang.diagnostics import CompileError
 from tensorlang.schedule.apply import apply
 from tensorlang.schedule.directives.kind import idle_message
@@ -41,26 +41,8 @@ def idle_directives(
 def same_plan(one: Plan, other: Plan) -> bool:
     """Return whether two plans run the same iterations in the same order, from and to the same memory."""
 
-    def outline(plan: Plan) -> tuple[object, ...]:
-        loops = {p: (n.statement, n.loops) for p, n in plan.placed.nests.items()}
-        kept = (plan.layouts, plan.folds, plan.depth, plan.prefetches, plan.about_loops, plan.about_tensors)
-        return (plan.program, plan.placed.tree, loops, *kept, plan.named, plan.requirements, plan.trust is None)
+    def kept(plan: Plan) -> tuple[object, ...]:
+        memory = (plan.program, plan.layouts, plan.folds, plan.depth, plan.prefetches)
+        return (*memory, plan.about_loops, plan.about_tensors, plan.named, plan.requirements, plan.trust is None)
 
-    if outline(one) != outline(other):
-        return False
-    offsets: dict[str, int] = {}
-    for placement, nest in one.placed.nests.items():
-        found = _offsets(nest, other.placed.nests[placement])
-        if found is None or any(offsets.setdefault(loop, offset) != offset for loop, offset in found.items()):
-            return False
-    return True
-
-
-def _offsets(one: Nest, other: Nest) -> dict[str, int] | None:
-    """Return by how much loops count further in the other nest; None where it runs other iterations, in another order or other steps. All
-    that share a loop have to agree on it: then it runs as it did."""
-    if one.points.is_equal(other.points) and one.iter_exprs() == other.iter_exprs():
-        return dict.fromkeys(one.loops, 0) if one.box.is_equal(other.box) else None
-    if any(one.extent(loop) != other.extent(loop) for loop in one.loops):
-        return None
-    return one.offsets_to(other)
+    return kept(one) == kept(other) and runs_alike(one.placed, other.placed)

@@ -85,7 +85,9 @@ SAME = "changes nothing: the other directives make the same plan"
         ("affine y (i, j) -> i, j", ["affine y (i, j) -> i, j"]),
         ("shift y.i by 2", ["shift y.i by 2"]),
         ("reverse y.i", []),
-        ("skew y.j by y.i", []),
+        ("skew y.j by y.i", ["skew y.j by y.i"]),
+        ("skew y.j by y.i\norder y.j, y.i", []),
+        ("skew y.i by y.j", []),
         ("together h, y -> i", []),
         ("shift y.i by 1\ntogether h, y -> i", []),
     ],
@@ -95,7 +97,18 @@ def test_what_another_directive_undoes_or_what_was_so_is_said(schedule: str, sai
 
 
 @pytest.mark.parametrize(
-    ("directive", "idle"), [("skew y.i by y.j", True), ("shift y.j by 1", True), ("reverse y.j", True), ("reverse y.i", False)]
+    ("directive", "idle"),
+    [
+        ("skew y.i by y.j", True),
+        ("skew y.j by y.i", True),
+        ("shift y.j by 1", True),
+        ("reverse y.j", True),
+        ("unroll y.j", True),
+        ("vectorize y.j", True),
+        ("parallel y.j", True),
+        ("reverse y.i", False),
+        ("unroll y.i", False),
+    ],
 )
 def test_what_is_said_of_a_loop_of_one_iteration_changes_nothing(directive: str, idle: bool) -> None:
     operator = "op f(x: f32[9, 1]) -> (y: f32[9, 1]) {\n    y[i, j] = 2 * x[i, j]\n}\n"

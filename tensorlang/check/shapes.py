@@ -88,13 +88,36 @@ def match_shapes(b: Binder) -> None:
             from tensorlang.check.reachability import unbound_sizes  # which needs more than a call does
 
             told = next(unbound_sizes(b.operator), None)
+            note, help = _untold(b, m)
             raise error(
                 "R0210",
                 f"`{b.operator.name}`: a dimension of `{m.param.name}` does not tell its sizes",
                 m.param.span,
                 f"given shape [{show_shape(m.arg)}]",
-                help=told.help if told is not None else "at most one size of a dimension may be unknown",
+                notes=(note,) if note else (),
+                help=told.help if told is not None else help,
             )
+
+
+def _untold(b: Binder, m: MatchedDim) -> tuple[str, str]:
+    """Return why a dimension does not tell the sizes in it that nothing else tells, and what to do about it."""
+    mentioned = dict.fromkeys(n.name for n in descendants(m.expected.node) if isinstance(n, sx.Id))
+    unknown = [name for name in mentioned if name not in b.sizes and name not in b.attrs]
+    left_out = {
+        name: param.name
+        for param in reversed(tensor_params(b.operator))
+        for name in unknown
+        if sx.Id(name) in dims_of(param) and not args_of(b, param)
+    }
+    if left_out:
+        size, param = next(iter(left_out.items()))
+        return f"`{param}`, which tells {size}, is left out", f"pass `{param}`, or declare `size {size}` and pass that"
+    if len(unknown) == 1:
+        (size,) = unknown
+        known = ", ".join(f"{name} = {bare(b.sizes[name])}" for name in mentioned if name in b.sizes)
+        same = f"`{show(m.expected.node)}` is {bare(affine.product(m.sizes) or px.Int(0))} for every {size}"
+        return same + (f" where {known}" if known else ""), f"declare `size {size}` and pass it"
+    return "", "at most one size of a dimension may be unknown"
 
 
 def _take_given(b: Binder) -> None:

@@ -107,6 +107,28 @@ def test_a_call_that_does_not_fit_is_refused(code: str, operator: str, args: lis
     assert found.help
 
 
+@pytest.mark.parametrize(
+    ("params", "given", "size", "why", "what"),
+    [
+        ("x: f32[N * K], w: f32[K]", [a(0), a(0)], "N", "`N * K` is 0 for every N where K = 0", "declare `size N` and pass it"),
+        (
+            "x: f32[N + M], w: f32[M] = 0",
+            [a(7)],
+            "M",
+            "`w`, which tells M, is left out",
+            "pass `w`, or declare `size M` and pass that",
+        ),
+    ],
+)
+def test_a_dimension_that_does_not_tell_its_sizes_says_which_and_why(params: str, given: list[Any], size: str, why: str, what: str) -> None:
+    text = "op f({}) -> (y: f32[N]) {{ y[i] = sum(k) w[k | 0] * x[i | 0] }}"
+    with pytest.raises(CompileError) as caught:
+        instantiate(load(text.format(params)), "f", given)
+    (found,) = caught.value.diagnostics
+    assert (found.code, found.notes, found.help) == ("R0210", (why,), what)
+    instantiate(load(text.format(f"{params}, size {size}")), "f", given, sizes={size: 3})  # as the help says
+
+
 def test_a_misspelt_name_is_corrected() -> None:
     assert refusal("grouped", [a(4)], {"grup": 2}).help == "did you mean `group`?"
     assert refusal("liner", []).help == "did you mean `linear`?"

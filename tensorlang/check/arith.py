@@ -164,7 +164,8 @@ def _values(op: str, a: Value, b: Value, span: Span, ranges: bounds.Ranges) -> V
     lo, hi = _interval(op, a, b, ranges) if dtype == i64 or op == "bitand" else (None, None)
     factors = (a.factors if isinstance(a, Val) else frozenset()) | (b.factors if isinstance(b, Val) else frozenset())
     narrow = op in ("min", "max") and all(_has_few_bits(x) for x in (a, b)) and dtype == i64
-    return Val(ir.Binary(op, lhs, rhs, span=span), dtype, lo, hi, factors, narrow)  # type: ignore[arg-type]
+    within = _within(op, a, b) if dtype == i64 and op in ("+", "-") else (None, None)
+    return Val(ir.Binary(op, lhs, rhs, span=span), dtype, lo, hi, factors, narrow, within)  # type: ignore[arg-type]
 
 
 def _operand(value: Value, dtype: DType | None, span: Span) -> ir.Expr:
@@ -258,6 +259,25 @@ def _sum(a: Value, b: Value, added: Interval, ranges: bounds.Ranges) -> Interval
     lo = _plus(alo, blo) if above or any(e is not None and _is_nonnegative(affine.sub(affine.ONE, e), ranges) for e in (ahi, bhi)) else None
     hi = _plus(ahi, bhi) if below or any(e is not None and _is_nonnegative(e, ranges) for e in (alo, blo)) else None
     return lo, None if hi is None else affine.sub(hi, affine.ONE)
+
+
+def _within(op: str, a: Value, b: Value) -> Interval:
+    """Return [lo, hi) of `a + b` or `a - b` where that comes out as an index of a tensor. One side may be any `i64`, and the other is far
+    from its ends, so that a sum that wraps is nowhere near an index."""
+    if _has_few_bits(a) == _has_few_bits(b):
+        return None, None
+    (alo, ahi), (blo, bhi) = (_interval_within(x) for x in (a, b))
+    if op == "-":
+        blo, bhi = (None if e is None else affine.sub(affine.ONE, e) for e in (bhi, blo))
+    hi = _plus(ahi, bhi)
+    return _plus(alo, blo), None if hi is None else affine.sub(hi, affine.ONE)
+
+
+def _interval_within(value: Value) -> Interval:
+    """Return what is known of an operand of a sum that did not wrap."""
+    lo, hi = interval(value)
+    low, high = value.within if isinstance(value, Val) else (None, None)
+    return low if lo is None else lo, high if hi is None else hi
 
 
 def _is_nonnegative(e: px.Expr, ranges: bounds.Ranges) -> bool:

@@ -238,7 +238,8 @@ def _inside(scope: Scope, entries: list[Entry], span: Span) -> Value:
 
 
 def _known_inside(scope: Scope, entry: Entry) -> Idx | Val:
-    return entry.at if isinstance(entry.at, Idx) else bounded(scope, entry.at, affine.ZERO, entry.size)
+    at = entry.at
+    return at if isinstance(at, Idx) else bounded(scope, bounded(scope, at, *at.within), affine.ZERO, entry.size)
 
 
 MOST_PERIODS = 9

@@ -48,7 +48,8 @@ class Cnd:
 class Val:
     """`dtype` None: not known yet (a local that is being inferred). `lo`, `hi`: the value lies in [lo, hi) when both are known.
     `factors`: sizes that would have to be numbers for this to be an index expression. `narrow`: it was of a type narrower than `i64`.
-    `as_read`: the same in the type that it was read in, of an element that was widened because it stands in brackets."""
+    `as_read`: the same in the type that it was read in, of an element that was widened because it stands in brackets.
+    `within`: what takes the place of `lo` and `hi` where the value is known to be an index of a tensor, and so did not wrap."""
 
     expr: ir.Expr
     dtype: DType | None
@@ -57,6 +58,7 @@ class Val:
     factors: frozenset[str] = frozenset()
     narrow: bool = False
     as_read: Val | None = None
+    within: tuple[px.Expr | None, px.Expr | None] = (None, None)
 
 
 @dataclass(frozen=True, slots=True)

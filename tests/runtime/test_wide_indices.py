@@ -64,6 +64,21 @@ def test_data_of_64_bits_move_an_index_by_at_least_or_at_most(place: str, outsid
     np.testing.assert_array_equal(tl.parse(text).f(w, W), expected)
 
 
+@pytest.mark.parametrize(
+    ("condition", "place"), [("at[i] <= i", "at[i] - 1"), ("at[i] > 0", "i - at[i]"), ("at[i] >= 0", "i - 1 - at[i] + 1 - 1")]
+)
+def test_one_that_data_name_and_numbers_move_comes_earlier_also_where_the_sum_could_wrap(condition: str, place: str) -> None:
+    ends = np.iinfo(np.int64)
+    at = np.array([ends.min, ends.max, 0, 1, ends.min + 1, 2, 3, 9])
+    text = f"op f(at: i64[N], x: f32[N]) -> (y: f32[N]) {{ y[i] = x[i] + (if {condition} then y[{place} | 0] else 0) }}"
+    expected = np.zeros(8, np.float32)
+    for i in range(8):
+        named = int(eval(place, {"at": list(map(int, at)), "i": i}))
+        holds = eval(condition, {"at": at, "i": i})
+        expected[i] = W[i] + (expected[named] if holds and 0 <= named < i else 0)
+    np.testing.assert_array_equal(tl.parse(text).f(at, W), expected)
+
+
 NARROW = {
     "a division": "op f(x: f32[N]) -> (y: f32[N]) { y[i] = x[i * 4096 // 4096] }",
     "a remainder": "op f(x: f32[N]) -> (y: f32[N]) { y[i] = x[(i + 4611686018427387) % 461168601842738790 | 0] }",

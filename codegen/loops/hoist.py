@@ -5,8 +5,9 @@
              for e in 0 .. 768 { y[m, e] = (x[m, e] - mean[]) / h }
 
 Only expressions with a division or an elementary function in them move, since a value kept across a loop costs a register. An expression
-moves when it mentions neither the loop's variable nor anything the body binds or stores to, when it is evaluated in every iteration, and
-when the loop is known to run at all, so that nothing is read or divided that was not before. What is read at an index from data stays
+moves when it mentions neither the loop's variable nor anything the body binds or stores to, and when it is evaluated in every iteration.
+A serial loop that may not run at all stands under a condition then, with what is computed before it, so that nothing is read or divided that
+was not before: `if 0 < N // 16 { let h = sqrt(v[] + eps) for jo in 0 .. N // 16 { … } }`. What is read at an index from data stays
 behind the checks of the loop. Parallel loops are left alone: their bodies become functions.
 """
 
@@ -15,7 +16,24 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from codegen.loops.nodes import Binary, Call, Expr, For, Function, If, Let, Load, Name, Require, Select, Stmt, Store, ValueIndex
+from codegen.loops.nodes import (
+    Binary,
+    Call,
+    Compare,
+    Expr,
+    For,
+    Function,
+    If,
+    IndexValue,
+    Let,
+    Load,
+    Name,
+    Require,
+    Select,
+    Stmt,
+    Store,
+    ValueIndex,
+)
 from codegen.loops.walk import Fresh, binders, free_vars, map_expr, names, runs_at_least_once, statements, stores, walk
 
 _DIVISIONS = ("/", "//", "%")
@@ -32,13 +50,24 @@ def _block(body: Iterable[Stmt], fresh: Fresh) -> tuple[Stmt, ...]:
     for stmt in body:
         match stmt:
             case For():
-                loop = replace(stmt, body=_block(stmt.body, fresh))
-                out.append(_hoisted(loop, fresh, out) if stmt.kind != "parallel" and runs_at_least_once(loop) else loop)
+                out += _before(replace(stmt, body=_block(stmt.body, fresh)), fresh)
             case If():
                 out.append(replace(stmt, then=_block(stmt.then, fresh), orelse=_block(stmt.orelse, fresh)))
             case _:
                 out.append(stmt)
     return tuple(out)
+
+
+def _before(loop: For, fresh: Fresh) -> tuple[Stmt, ...]:
+    """Return a loop behind what is computed before it, both under a condition where it may not run."""
+    runs = runs_at_least_once(loop)
+    if loop.kind == "parallel" or not (runs or loop.kind == "serial"):
+        return (loop,)
+    lets: list[Stmt] = []
+    hoisted = _hoisted(loop, fresh, lets)
+    if runs or not lets:
+        return (*lets, hoisted)
+    return (If(Compare("<", IndexValue(loop.lo), IndexValue(loop.hi)), (*lets, hoisted)),)
 
 
 def _hoisted(loop: For, fresh: Fresh, before: list[Stmt]) -> For:

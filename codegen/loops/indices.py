@@ -15,7 +15,7 @@ difference. Bounds come from intervals of the variables and, where those do not 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import TypeAlias, assert_never
@@ -353,6 +353,13 @@ class Algebra:
                 return self.nonnegative(poly.without((Var(name),)).plus(low if scale > 0 else high, scale), depth)
         for monomial, scale in poly.terms.items():
             match monomial:
+                case (FloorDiv(value, Int(q)),) if q > 0 and scale > 0:
+                    for other, least in self._differences(poly, value, q, scale):
+                        return self.nonnegative(poly.without(monomial, other) + number(scale * least), depth)
+                case _:
+                    pass
+        for monomial, scale in poly.terms.items():
+            match monomial:
                 case (FloorDiv(value, Int(q)),) if q > 0 and scale % q == 0:
                     # value - q + 1 <= q*(value // q) <= value
                     bound = self.poly(value) if scale < 0 else self.poly(value) - number(q - 1)
@@ -360,6 +367,17 @@ class Algebra:
                 case _:
                     pass
         return False
+
+    def _differences(self, poly: Poly, value: Index, q: int, scale: int) -> Iterator[tuple[Monomial, int]]:
+        """Yield the quotients p // q that `poly` has `-scale` times where `value - p` is a number, and what value // q - p // q is at least."""
+        for monomial, found in poly.terms.items():
+            match monomial:
+                case (FloorDiv(p, Int(divisor)),) if found == -scale and divisor == q:
+                    apart = (self.poly(value) - self.poly(p)).constant
+                    if apart is not None:
+                        yield monomial, apart // q
+                case _:
+                    pass
 
     def interval(self, poly: Poly) -> _Interval:
         """Return bounds of `poly` from the intervals of its atoms alone."""

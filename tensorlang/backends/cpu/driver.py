@@ -25,6 +25,7 @@ from codegen.llvm.jit import assembly, compile_object
 from codegen.llvm.target import Target
 from codegen.llvm.tile_forms import tile_pairs
 from codegen.llvm.workspace import plan as workspace_plan
+from codegen.loops.at_most_once import at_most_once
 from codegen.loops.carried import carried
 from codegen.loops.combine import combine
 from codegen.loops.contract import contract, separate
@@ -219,7 +220,7 @@ def loops_of(
     told = {sentence.partition(" changes nothing")[0] for sentence in plan.idle}
     found = idle_in_loops((*idle_notes(ahead, split), *gone))
     idle = tuple(sentence for sentence in found if sentence.partition(" changes nothing")[0] not in told)
-    split = simplify(unswitch(simplify(without(split, Partitioned))))
+    split = simplify(at_most_once(unswitch(simplify(without(split, Partitioned)))))
     function: Function = demote(carried(hoist(promote_accumulators(demote(tiled(combine(pinned(split))))))))
     if not contracts:
         function = separate(function)

@@ -6,9 +6,9 @@
 
 Only expressions with a division or an elementary function in them move, since a value kept across a loop costs a register. An expression
 moves when it mentions neither the loop's variable nor anything the body binds or stores to, and when it is evaluated in every iteration.
-A serial loop that may not run at all stands under a condition then, with what is computed before it, so that nothing is read or divided that
-was not before: `if 0 < N // 16 { let h = sqrt(v[] + eps) for jo in 0 .. N // 16 { … } }`. What is read at an index from data stays
-behind the checks of the loop. Parallel loops are left alone: their bodies become functions.
+A serial loop that may not run at all stands under a condition then, with what is computed before it: nothing is read or divided that was
+not before (`if 0 < N // 16 { let h = sqrt(v[] + eps) for jo in 0 .. N // 16 { … } }`). What is read at an index from data stays behind
+the checks of the loop. Parallel loops are left alone: their bodies become functions.
 """
 
 from __future__ import annotations

@@ -369,7 +369,7 @@ class Algebra:
         return False
 
     def _differences(self, poly: Poly, value: Index, q: int, scale: int) -> Iterator[tuple[Monomial, int]]:
-        """Yield the quotients p // q that `poly` has `-scale` times where `value - p` is a number, and what value // q - p // q is at least."""
+        """Yield the quotients p // q that `poly` has `-scale` times, `value - p` a number, and what value // q - p // q is at least."""
         for monomial, found in poly.terms.items():
             match monomial:
                 case (FloorDiv(p, Int(divisor)),) if found == -scale and divisor == q:

@@ -63,7 +63,7 @@ def _absorbed(program: Program, definition: Definition, reader: Definition) -> E
     if to is None:
         return None
     tensor = definition.tensors[0]
-    value = substitute(definition.pieces[0].value, to)
+    value = substitute(definition.pieces[0].value, {**{axis: AffineName(axis) for axis in reader.axes}, **to})  # no binder hides an axis
     if compute_dtype(tensor.dtype) != tensor.dtype:
         value = Cast(tensor.dtype, value)
     if len(everywhere) == 1:

@@ -113,6 +113,13 @@ def test_a_sum_that_its_reader_uses_twice_is_computed_once() -> None:
     assert clauses(absorb(before))[0].count("let t_1 = sum(k in 0..4)") == 1
 
 
+def test_an_index_of_a_sum_makes_way_for_an_axis_of_its_reader() -> None:
+    before = program("op f(x: f32[M, N]) -> (y: f32[M, N]) {\n t[i] = 1 / sum(j) x[i, j]\n y[i, j] = x[i, j] * t[i]\n}", X[0, :, :1])
+    (definition,) = absorb(before).definitions
+    (reduction,) = reduces(definition.pieces[0].value)
+    assert not {b.name for b in reduction.binders} & set(definition.axes)
+
+
 @pytest.mark.parametrize(
     "text",
     [

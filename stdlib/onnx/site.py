@@ -699,6 +699,16 @@ class Site:
         known = frozen if self.builder.symbols is None else tuple(item for item in attrs.items() if _plain(item[1]) == item[1])
         return self.apply(found, flat(args), operator, known)
 
+    def table(self, operator: str, **attrs: Attr) -> tuple[Value, ...]:
+        """Return the results of a library operator without inputs: constants, or computed when the model runs where sizes are open. Raises
+        Refusal O014 when constants are too many to be stored."""
+        found = program(operator, (), tuple((name, _plain(given)) for name, given in attrs.items()))
+        shapes = [shape_in(t, self.builder.symbols) for t in result_tensors(found)]
+        if any(map(is_open, shapes)) or found.sizes:
+            return self.apply(found, ())
+        self.small(sum(map(prod, shapes)), "the table")
+        return self._evaluated(found, ())
+
     def apply(
         self, found: Program, inputs: Sequence[Value], operator: str = "", attrs: tuple[tuple[str, Attr], ...] = ()
     ) -> tuple[Value, ...]:

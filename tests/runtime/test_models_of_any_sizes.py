@@ -81,6 +81,17 @@ def detector() -> bytes:
     return n.model({"image": ["batch", 3, "height", "width"]}, kept, found, types={kept: TensorProto.INT64})
 
 
+def tables_of_sizes() -> bytes:
+    """Operators that are made of a table as large as their input: masks of a band, windows, cosines and sines, a unit matrix."""
+    n = Net()
+    length = n.size("x", 2)
+    band = n.op("Attention", "x", "x", "x", is_causal=1)
+    tapered = n.op("Mul", "x", n.op("Unsqueeze", n.op("HannWindow", n.op("Squeeze", length, n.ints(0))), n.ints(1)))
+    heard = n.op("DFT", n.op("Unsqueeze", tapered, n.ints(-1)), "", n.constant(np.int64(2)), onesided=1)
+    square = n.op("ConstantOfShape", n.op("Concat", length, length, axis=0))
+    return n.model({"x": ["batch", 2, "length", 4]}, band, heard, n.op("MatMul", n.op("EyeLike", square, k=1), "x"), opset=23)
+
+
 MODELS: dict[str, tuple[Callable[[], bytes], dict[str, tuple[int, int]], int]] = {
     "an encoder with a mask": (masked_encoder, {"batch": (1, 5), "seq": (1, 60)}, 1),
     "a causal transformer": (lambda: attention(causal=True), {"batch": (1, 5), "seq": (1, 60)}, 1),
@@ -91,6 +102,7 @@ MODELS: dict[str, tuple[Callable[[], bytes], dict[str, tuple[int, int]], int]] =
     ),
     "images": (lambda: convolutions("height", "width"), {"batch": (1, 4), "height": (5, 40), "width": (5, 40)}, 1),
     "an encoder and a decoder": (encoder_and_decoder, {"batch": (1, 3), "frames": (4, 60), "seq": (1, 30)}, 1),
+    "tables of sizes": (tables_of_sizes, {"batch": (1, 3), "length": (1, 40)}, 1),
     "a detector": (detector, {"batch": (1, 2), "height": (8, 50), "width": (8, 50)}, 2),
 }
 """Each with its sizes, and in how many stages it is compiled."""

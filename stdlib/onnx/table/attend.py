@@ -7,11 +7,10 @@ from math import sqrt
 import numpy as np
 
 from codegen.dtypes import DTYPES
-from stdlib.onnx.model import Array
 from stdlib.onnx.site import Site
 from stdlib.onnx.table.elementwise import cast
 from stdlib.onnx.table.entry import Entry
-from stdlib.onnx.table.moving import joined, slice_axis, transposed
+from stdlib.onnx.table.moving import joined, on_diagonals, slice_axis, transposed
 from stdlib.onnx.tensors import element_type
 from tensorlang.graph.nodes import Value
 
@@ -89,22 +88,15 @@ def _biases(n: Site, q: Value, shared: int, group: int, keys: int, past: int) ->
         raise n.unsupported("a window together with nonpad_kv_seqlen")
     causal = causal and lengths is None
     if causal or left >= 0 or right >= 0:
-        n.small(queries * keys, "the mask")
-        seen = _window(queries, keys, past, causal, left, right)
-        found.append(n.constant(np.where(seen, 0, -np.inf).astype(q.dtype.numpy)))
+        found.append(window_bias(n, q, keys, past, left, 0 if causal else right))
     return found
 
 
-def _window(queries: int, keys: int, past: int, causal: bool, left: int, right: int) -> Array:
-    distance = np.arange(queries)[:, None] + past - np.arange(keys)[None, :]
-    seen = np.ones((queries, keys), np.bool_)
-    if causal:
-        seen &= distance >= 0
-    if left >= 0:
-        seen &= distance <= left
-    if right >= 0:
-        seen &= -distance <= right
-    return seen
+def window_bias(n: Site, q: Value, keys: int, past: int, left: int = -1, right: int = -1) -> Value:
+    """Return what is added to scores of queries that stand behind `past` keys: 0 for keys that are no more than `left` before and `right`
+    after the query, where these are not negative, else -inf."""
+    every = n.filled((q.shape[2], keys), DTYPES["bool"], 1)
+    return _as_bias(n, on_diagonals(n, every, past - left if left >= 0 else None, past + right if right >= 0 else None), q)
 
 
 def _widened(n: Site, mask: Value, keys: int) -> Value:

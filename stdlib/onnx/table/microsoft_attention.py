@@ -9,7 +9,7 @@ import numpy as np
 from codegen.dtypes import DTYPES
 from stdlib.onnx.model import Array
 from stdlib.onnx.site import Item, Result, Site
-from stdlib.onnx.table.attend import rotated, scaled_product
+from stdlib.onnx.table.attend import rotated, scaled_product, window_bias
 from stdlib.onnx.table.contract import product
 from stdlib.onnx.table.elementwise import cast
 from stdlib.onnx.table.entry import microsoft
@@ -49,10 +49,7 @@ def _scale(n: Site, size: int) -> float:
 def _causal(n: Site, q: Value, keys: int) -> list[Value]:
     if not n.flag("unidirectional"):
         return []
-    queries = q.shape[2]
-    n.small(queries * keys, "the mask")
-    seen = np.arange(keys)[None, :] <= np.arange(queries)[:, None] + (keys - queries)
-    return [n.constant(np.where(seen, 0, -np.inf).astype(q.dtype.numpy))]
+    return [window_bias(n, q, keys, keys - q.shape[2], right=0)]
 
 
 def _mask(n: Site, mask: Value | None, q: Value, keys: int) -> list[Value]:

@@ -327,10 +327,16 @@ def trilu(n: Site) -> Value:
     k = n.constant_ints(1) or (0,)
     if len(k) != 1:
         raise n.wrong("the diagonal must be one integer")
+    return on_diagonals(n, x, k[0], None) if n.flag("upper", True) else on_diagonals(n, x, None, k[0])
+
+
+def on_diagonals(n: Site, x: Value, first: int | None, last: int | None) -> Value:
+    """Return matrices with 0 below their diagonal `first` and above `last`, None for all there are."""
     bound = sum(x.shape[-2:])
-    return n.op(
-        "triangle_upper" if n.flag("upper", True) else "triangle_lower", x, k=k[0] if is_open(x.shape) else max(-bound, min(bound, k[0]))
-    )
+    for operator, k in (("triangle_upper", first), ("triangle_lower", last)):
+        if k is not None:
+            x = n.op(operator, x, k=k if is_open((*x.shape, k)) else max(-bound, min(bound, k)))
+    return x
 
 
 def depth_to_space(n: Site) -> Value:

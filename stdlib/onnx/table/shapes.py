@@ -12,7 +12,9 @@ from polyhedral import affine
 from polyhedral.expr import Name
 from stdlib.onnx.model import Array
 from stdlib.onnx.site import Rule, Site
+from stdlib.onnx.table.elementwise import cast
 from stdlib.onnx.table.entry import Entry
+from stdlib.onnx.table.moving import on_diagonals
 from stdlib.onnx.tensors import element_type
 from tensorlang.graph.nodes import Value
 from tensorlang.graph.programs import single
@@ -116,9 +118,8 @@ def eye_like(n: Site) -> Value:
     if len(x.shape) != 2:
         raise n.wrong("the input must have two dimensions")
     dtype = element_type(n.integer("dtype", 0), "the result") if n.has("dtype") else x.dtype
-    n.small(prod(x.shape), "the result")
-    k = max(-sum(x.shape), min(sum(x.shape), n.integer("k", 0)))
-    return n.constant(np.eye(*x.shape, k=k).astype(dtype.numpy))
+    k = n.integer("k", 0)
+    return on_diagonals(n, n.filled(x.shape, dtype, 1), k, k)
 
 
 def window(weights: tuple[float, float, float]) -> Rule:
@@ -128,11 +129,11 @@ def window(weights: tuple[float, float, float]) -> Rule:
         size = n.constant_ints(0)
         if size is None or len(size) != 1 or size[0] < 0:
             raise n.wrong("one size is needed")
-        n.small(size[0], "the window")
         dtype = element_type(n.integer("output_datatype", 1), "the result")
-        angle = np.arange(size[0]) * (2 * np.pi / max(1, size[0] if n.flag("periodic", True) else size[0] - 1))
+        period = larger(1, size[0] if n.flag("periodic", True) else size[0] - 1)
         a, b, c = weights
-        return n.constant((a - b * np.cos(angle) + c * np.cos(2 * angle)).astype(dtype.numpy))
+        (y,) = n.table("cosine_window", count=size[0], period=period, a=a, b=b, c=c)
+        return cast(n, y, dtype)
 
     return rule
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from math import prod
 
-import numpy as np
-
 from codegen.dtypes import DTYPES
-from stdlib.onnx.model import Array
 from stdlib.onnx.site import Site
 from stdlib.onnx.table.elementwise import cast
 from stdlib.onnx.table.entry import Entry
 from stdlib.onnx.table.moving import joined, slice_axis, transposed
 from tensorlang.graph.nodes import Value
+from tensorlang.graph.sizes import smaller
 
 
 def dft(n: Site) -> Value:
@@ -40,16 +38,11 @@ def transform(n: Site, x: Value, axis: int, length: int, inverse: bool, onesided
         raise n.wrong("the inverse of half a transform takes complex numbers")
     rows, columns = length // 2 + 1 if real else length, length // 2 + 1 if onesided and not inverse else length
     rank = len(x.shape)
-    kept = min(rows, x.shape[axis])
+    kept = smaller(rows, x.shape[axis])
     wide = cast(n, slice_axis(n, x, axis, 0, kept), DTYPES["f64"])
     order = (*(k for k in range(rank) if k not in (axis, rank - 1)), rank - 1, axis)
     moved = transposed(n, wide, order)
-    n.small(2 * kept * 2 * columns, "the table of cosines and sines")
-    angle = np.outer(np.arange(kept), np.arange(columns)) % length * (2 * np.pi / length) * (1 if inverse else -1)
-    weight = np.ones((kept, 1)) / (length if inverse else 1)
-    if real:  # of every pair of conjugates one is there
-        weight[[k for k in range(kept) if 0 < 2 * k < length]] *= 2
-    cosines, sines = weight * np.cos(angle), weight * np.sin(angle)
+    cosines, sines = n.table("dft_matrix", rows=kept, columns=columns, length=length, inverse=int(inverse), half=int(real))
     parts = [n.view(slice_axis(n, moved, rank - 2, k, 1), (*moved.shape[:-2], kept)) for k in range(x.shape[-1])]
     re = _product(n, parts[0], cosines)
     im = None if real else _product(n, parts[0], sines)
@@ -62,9 +55,9 @@ def transform(n: Site, x: Value, axis: int, length: int, inverse: bool, onesided
     return cast(n, transposed(n, y, back), x.dtype)
 
 
-def _product(n: Site, x: Value, table: Array) -> Value:
+def _product(n: Site, x: Value, table: Value) -> Value:
     flat = n.view(x, (prod(x.shape[:-1]), x.shape[-1]))
-    return n.view(n.op("matmul", flat, n.constant(table)), (*x.shape[:-1], table.shape[1]))
+    return n.view(n.op("matmul", flat, table), (*x.shape[:-1], table.shape[1]))
 
 
 def stft(n: Site) -> Value:

@@ -17,7 +17,7 @@ from onnx import NodeProto
 
 from codegen.dtypes import DTYPES, DType
 from stdlib.onnx.model import Node as OnnxNode
-from stdlib.onnx.site import Builder, Item, Site
+from stdlib.onnx.site import Builder, Site
 from stdlib.onnx.table import TABLE
 from stdlib.onnx.table.elementwise import cast
 from tensorlang.graph.nodes import Value
@@ -36,7 +36,7 @@ class Call(Site):
     def __init__(self, builder: Builder, call: Node, used: Collection[int] = ()) -> None:
         """`used`: which of several results the program reads."""
         node = _onnx_node(call.name, call.op, (call.name,), {}, 1)
-        super().__init__(builder, node, (), _no_blocks)
+        super().__init__(builder, node, (), None)
         self.call, self._used = call, used
 
     def uses(self, k: int) -> bool:
@@ -81,7 +81,7 @@ class Call(Site):
         entry = max((e for e in TABLE[op] if not e.domain), key=lambda e: e.last)
         names = tuple(f"{self.call.name} {k}" for k in range(outputs))
         node = _onnx_node(self.node.label, op, names, attributes, entry.last)
-        found = entry.rule(Site(self.builder, node, inputs, _no_blocks))
+        found = entry.rule(Site(self.builder, node, inputs, None))
         results: tuple[Any, ...] = found if isinstance(found, tuple) else (found,)
         return results[0] if outputs == 1 else results[:outputs]
 
@@ -106,10 +106,6 @@ class Call(Site):
 
 def _onnx_node(label: str, op: str, outputs: tuple[str, ...], attributes: dict[str, Any], since: int) -> OnnxNode:
     return OnnxNode(label, "", op, since, since, (), outputs, attributes, NodeProto())
-
-
-def _no_blocks(*_: object) -> tuple[Item, ...]:
-    raise AssertionError("programs of ATen have no blocks")
 
 
 def _of_number(x: Number | Ratio) -> DType:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import ParamSpec
 
@@ -32,7 +32,7 @@ from stdlib.onnx.table.strings import moves_text, takes_text
 from stdlib.onnx.tensors import TEXT
 from tensorlang.check.foreign import nearest
 from tensorlang.diagnostics import CompileError, Diagnostic, error
-from tensorlang.graph.data_dependent import HostCall, Known
+from tensorlang.graph.data_dependent import HostCall, Known, Submodel, TypeOfInput
 from tensorlang.graph.edit import reads, writes
 from tensorlang.graph.nodes import Graph, Value, View
 from tensorlang.graph.shape_arithmetic import int_or_size
@@ -79,7 +79,22 @@ def with_constants(model: Model, constants: Mapping[str, Array]) -> Model:
     return replace(model, inputs=kept, initializers={**model.initializers, **constants})
 
 
-def to_graph(model: Model, shapes: Mapping[str, tuple[int, ...]], custom: CustomNodes | None = None, known: Known | None = None) -> Graph:
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a model stands that is a part of another one: in which blocks, and which of its inputs are the numbers of turns of the loops
+    around it."""
+
+    path: str = ""
+    turns: tuple[str, ...] = ()
+
+
+def to_graph(
+    model: Model,
+    shapes: Mapping[str, tuple[int, ...]],
+    custom: CustomNodes | None = None,
+    known: Known | None = None,
+    place: Place | None = None,
+) -> Graph:
     """Return the graph of a model that was read; `custom` has operators of domains that ONNX does not have. Raises CompileError (O010 to
     O014) with everything that was found, `DataDependent` where nothing is wrong but that shapes depend on elements."""
     known = known or Known()
@@ -87,7 +102,7 @@ def to_graph(model: Model, shapes: Mapping[str, tuple[int, ...]], custom: Custom
     elements = (n for array in known.elements.values() if array.dtype == object for n in array.flat)
     extents: Iterable[object] = chain((n for shape in shapes.values() for n in shape), elements, carried)
     symbols = next((n.symbols for n in extents if isinstance(n, Size)), None)
-    return _Import(model, custom or CustomNodes(), known, symbols).run(shapes)
+    return _Import(model, custom or CustomNodes(), known, symbols, place or Place()).run(shapes)
 
 
 def is_onnx_model(data: bytes) -> bool:
@@ -107,10 +122,11 @@ MOST_DECIDED = 128
 
 
 class _Import:
-    def __init__(self, model: Model, custom: CustomNodes, known: Known, symbols: Symbols | None = None) -> None:
-        self.model, self.custom, self.known = model, custom, known
+    def __init__(self, model: Model, custom: CustomNodes, known: Known, symbols: Symbols | None, place: Place) -> None:
+        self.model, self.custom, self.known, self.place = model, custom, known, place
         names = {i.name for i in model.inputs} | set(model.initializers) | {o for n in model.nodes for o in n.outputs}
         self.builder = Builder(names, known, symbols)
+        self.builder.within = place.path
         self.scope = self.top = Scope()
         self.bound: set[str] = set()
         """The values that have a name of the model."""
@@ -130,6 +146,7 @@ class _Import:
         self._unknown_operators()
         self._stop_if(bool(self.problems) and not self.missing)
         if not self.problems:
+            self.builder.turns += [item for name in self.place.turns if isinstance(item := self.scope[name], Value)]
             for name, array in self.model.initializers.items():
                 self._guard(self._initializer, name, array)
             for node in self.model.nodes:
@@ -347,9 +364,9 @@ class _Import:
             raise Refusal("O007", f"node {quoted(node.label)} has {what}", f"the function {quoted(function.name)} has fewer")
         given = [*inputs, *(None for _ in block.inputs[len(inputs) :])]
         asked = tuple(name if result else "" for name, result in zip(block.outputs, node.outputs, strict=False))
-        return self._run(node, replace(block, outputs=asked), given, "body", Scope())
+        return self.run_block(node, replace(block, outputs=asked), given, "body", Scope())
 
-    def _run(self, node: Node, block: Block, inputs: Sequence[Item], which: str, outer: Scope | None = None) -> tuple[Item, ...]:
+    def run_block(self, node: Node, block: Block, inputs: Sequence[Item], which: str, outer: Scope | None = None) -> tuple[Item, ...]:
         """Return the outputs of a block of a node, which sees the names of the blocks around it, or of `outer`."""
         if len(inputs) != len(block.inputs):
             raise Refusal("O007", f"a graph of node {quoted(node.label)} takes {len(block.inputs)} inputs and is given {len(inputs)}")
@@ -369,6 +386,35 @@ class _Import:
         finally:
             self.scope = before
 
+    def captured(self, block: Block) -> dict[str, Item]:
+        """Return what a block reads of the blocks around it. Raises Refusal O002 for what nothing defines."""
+        found: dict[str, Item] = {}
+        for name in block.free():
+            if name not in self.scope:
+                raise Refusal("O002", f"{quoted(name)} is read, which nothing defines", f"in {quoted(self.scope.path)}")
+            found[name] = self.scope[name]
+        return found
+
+    def submodel(
+        self, label: str, block: Block, inputs: Sequence[TypeOfInput], constants: Mapping[str, Array], turns: Sequence[str]
+    ) -> Submodel:
+        """Return a block as a model of its own, whose `inputs` are those of the block and what it reads around it but for `constants`;
+        `turns` of them are the numbers of turns of the loops around it."""
+        returned, place = tuple(dict.fromkeys(block.outputs)), Place(f"{self.builder.within}{self.scope.path}{label}/", tuple(turns))
+        whole = replace(
+            self.model,
+            name=label,
+            inputs=tuple(Declared(*type_) for type_ in inputs),
+            outputs=tuple(Declared(name, None, None) for name in returned),
+            initializers={**constants, **block.initializers},
+            nodes=block.nodes,
+        )
+
+        def load(shapes: Mapping[str, tuple[int, ...]] | None = None, known: Known | None = None) -> Graph:
+            return to_graph(whole, shapes or {}, self.custom, known, place)
+
+        return Submodel(label, load, tuple(inputs), returned, f"{place.path} {inputs}")
+
     def _found(self, name: str, node: Node) -> Item:
         if name not in self.scope:
             raise Refusal("O002", f"a graph of node {quoted(node.label)} returns {quoted(name)}, which nothing defines")
@@ -386,7 +432,7 @@ class _Import:
         text = any(value.name in self.builder.texts for item in inputs for value in tensors_of(item))
         if text and not takes_text(node):
             raise Unsupported(f"node {quoted(node.label)}: {node.op} of strings")
-        site = Site(self.builder, node, inputs, self._run, self.scope.path)
+        site = Site(self.builder, node, inputs, self, self.scope.path)
         try:
             result = rule(site)
         except Unsupported as missing:

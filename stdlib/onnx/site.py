@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from stdlib.onnx.tensors import check_size
 from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.types import limits
 from tensorlang.diagnostics import CompileError
-from tensorlang.graph.data_dependent import HostCall, Known
+from tensorlang.graph.data_dependent import HostCall, Known, Submodel, TypeOfInput
 from tensorlang.graph.edit import reads, writes
 from tensorlang.graph.externs import inputs_of
 from tensorlang.graph.nodes import Attr, Extern, Join, Kernel, Loop, Part, Value, View
@@ -209,8 +209,12 @@ class Builder:
         """Small inputs, and values that are computed of such alone: a model may be compiled for their elements."""
         self.kept: list[str] = []
         """Values that a node reads again once the shapes of its results are known."""
-        self.turns = 0
-        """In how many loops nodes are made that run in every turn."""
+        self.turns: list[Value] = []
+        """The numbers of the turns that nodes are made for: of the loops around them that run as they are, from the outermost on."""
+        self.traced = 0
+        """How many of these are loops of the graph."""
+        self.within = ""
+        """In which blocks of the model the whole graph stands."""
         self.texts: set[str] = set()
         """Values that are strings: numbers that stand for them."""
         self.taken = taken
@@ -394,6 +398,25 @@ class Noted(Mapping[str, Attribute]):
         return len(self._attributes)
 
 
+class Blocks(Protocol):
+    """What there is to do with blocks of a node."""
+
+    def run_block(self, node: Node, block: Block, inputs: Sequence[Item], which: str) -> tuple[Item, ...]:
+        """Return the outputs of a block, of which `which` tells one run from another."""
+        ...
+
+    def captured(self, block: Block) -> dict[str, Item]:
+        """Return what a block reads of the blocks around it, by the names that it has there."""
+        ...
+
+    def submodel(
+        self, label: str, block: Block, inputs: Sequence[TypeOfInput], constants: Mapping[str, Array], turns: Sequence[str]
+    ) -> Submodel:
+        """Return a block as a model of its own, whose `inputs` are those of the block and what it reads of the blocks around it but for
+        `constants`; `turns` of them are the numbers of turns of the loops around it, from the outermost on."""
+        ...
+
+
 class Site:
     """A node of the model: its arguments, its attributes, and the means to say what becomes of it."""
 
@@ -402,12 +425,12 @@ class Site:
         builder: Builder,
         node: Node,
         inputs: Sequence[Item],
-        run: Callable[[Node, Block, Sequence[Item], str], tuple[Item, ...]],
+        blocks: Blocks | None,
         path: str = "",
     ) -> None:
-        """`run(node, block, inputs, which)` returns the outputs of a block of the node; `path` says in which blocks the node stands."""
+        """`blocks` is what there is to do with blocks of nodes, None where they have none; `path` says in which blocks the node stands."""
         self.builder, self.node, self.inputs = builder, replace(node, attributes=Noted(node.attributes)), tuple(inputs)
-        self.run_block, self.path, self._asked, self._kept = run, path, 0, 0
+        self.blocks, self.path, self._asked, self._kept = blocks, path, 0, 0
         self._unread = {k for k, item in enumerate(inputs) if item is not None}
 
     # ---- arguments
@@ -474,24 +497,32 @@ class Site:
 
     def run(self, attribute: str, inputs: Sequence[Item], which: str = "") -> tuple[Item, ...]:
         """Return the outputs of the block that an attribute is. `which` tells one run of it from another."""
+        assert self.blocks is not None, "a node with a block"
+        return self.blocks.run_block(self.node, self.block(attribute), inputs, f"{attribute}{which}")
+
+    def block(self, attribute: str) -> Block:
+        """Return the block that an attribute is."""
         block = self.node.attributes.get(attribute)
         if not isinstance(block, Block):
             raise Refusal("O005", f"node {quoted(self.node.label)} lacks the attribute {quoted(attribute)}")
-        return self.run_block(self.node, block, inputs, f"{attribute}{which}")
+        return block
 
     @contextmanager
-    def tracing(self) -> Iterator[None]:
-        """Note that what is run here runs in every turn of a loop: nothing that it computes is known when the model is compiled."""
-        self.builder.turns += 1
+    def tracing(self, turn: Value) -> Iterator[None]:
+        """Note that what is run here runs in every turn of a loop, whose number is `turn`: nothing that it computes is known when the model
+        is compiled."""
+        self.builder.turns.append(turn)
+        self.builder.traced += 1
         try:
             yield
         finally:
-            self.builder.turns -= 1
+            self.builder.traced -= 1
+            self.builder.turns.pop()
 
     @property
     def is_traced(self) -> bool:
         """Whether the node runs in every turn of a loop."""
-        return self.builder.turns > 0
+        return self.builder.traced > 0
 
     def tried(self, attribute: str, inputs: Sequence[Item]) -> tuple[Item, ...]:
         """Return what the outputs of a block of the node would be like, of which nothing is computed."""
@@ -545,13 +576,13 @@ class Site:
             self.builder.texts.add(value.name)
         return value
 
-    def hosted(self, compute: Callable[..., Sequence[Array]], *args: Value) -> tuple[Value, ...]:
+    def hosted(self, compute: Callable[..., Sequence[Array]], *args: Value, body: Submodel | None = None) -> tuple[Value, ...]:
         """Return what `compute` makes of the elements of values, strings as objects: by itself, between two stages of compiled code, since
-        what it does is not in the language. Raises Hosted where the elements are not known yet and it has not run."""
+        what it does is not in the language, or runs a `body`. Raises Hosted where the elements are not known yet and it has not run."""
         arrays = [self.builder.elements(v.name) for v in args]
         reads_text = [self.is_text(v) for v in args]
-        call = HostCall(compute, tuple(v.name for v in args), tuple(reads_text), f"{self.path}{self.node.label}: host")
-        if all(a is not None for a in arrays):
+        call = HostCall(compute, tuple(v.name for v in args), tuple(reads_text), f"{self.path}{self.node.label}: host", body=body)
+        if body is None and all(a is not None for a in arrays):
             return tuple(self.constant(a) for a in call.results([a for a in arrays if a is not None]))
         known = [self.builder.known.carried[name] for name in call.names(self.builder.known.carried)]
         if not known:
@@ -594,7 +625,7 @@ class Site:
     def like(self, *inputs: Item, **attributes: Attribute) -> Site:
         """Return this node with other arguments, and with more attributes, for a rule that computes a part of what it does."""
         more = ChainMap(attributes, self.node.attributes)  # type: ignore[arg-type]
-        made = Site(self.builder, replace(self.node, attributes=more), inputs, self.run_block, self.path)
+        made = Site(self.builder, replace(self.node, attributes=more), inputs, self.blocks, self.path)
         self._unread.clear()
         return made
 

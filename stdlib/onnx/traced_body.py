@@ -137,7 +137,7 @@ def traced(n: Site, attribute: str, taken: Taken, which: str = "", carried: Sequ
         values = iter(given[1:])
         inputs = [turn, n.constant(np.asarray(True)), *(GrowingSequence() if _is_empty(item) else next(values) for item in carried)]
     try:
-        with n.tracing():
+        with n.tracing(turn):
             found = n.run(attribute, inputs, f" as it is{which}")
         return Traced(n, b.cut(start), tuple(given), found)
     except Unknown as unknown:

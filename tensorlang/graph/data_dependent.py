@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import sha256
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from codegen.dtypes import DType
 from tensorlang.diagnostics import CompileError, Diagnostic
 from tensorlang.graph.nodes import Graph, Value
 from tensorlang.graph.sizes import Extent, with_sizes
@@ -61,16 +63,39 @@ def _elements_at(array: Array, sizes: Mapping[str, Extent]) -> Array:
     return found
 
 
+Run: TypeAlias = Callable[[Mapping[str, Array]], Mapping[str, Array]]
+"""A model as a function of named arrays."""
+TypeOfInput: TypeAlias = tuple[str, DType, tuple[int | None, ...]]
+"""Name, type and shape of an input, None for an extent that each run brings."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Submodel:
+    """A part of a model that is compiled as a model of its own: `load` imports it as importers do, `key` tells it from others of the same
+    model."""
+
+    name: str
+    load: Callable[..., Graph]
+    inputs: tuple[TypeOfInput, ...]
+    outputs: tuple[str, ...]
+    key: str
+
+
 @dataclass(frozen=True, slots=True)
 class HostCall:
     """What the host computes between two stages: `compute` of the elements of `inputs`, those of texts (`reads_text`) as objects, is values
-    that are called after `stem`, and are carried over."""
+    that are called after `stem`, and are carried over. Where there is a `body`, `compute` takes the run of that first."""
 
     compute: Callable[..., Sequence[Array]]
     inputs: tuple[str, ...]
     reads_text: tuple[bool, ...]
     stem: str
     constants: Mapping[str, Array] = field(default_factory=dict)
+    body: Submodel | None = None
+
+    def on(self, compiled: Callable[[Submodel], Run]) -> HostCall:
+        """Return the call with its body compiled."""
+        return self if self.body is None else replace(self, compute=partial(self.compute, compiled(self.body)), body=None)
 
     def with_constants(self, constants: Mapping[str, Array]) -> HostCall:
         """Return the call with the elements of those inputs that are the same in every run."""

@@ -16,7 +16,7 @@ Whole numbers in the data that decide shapes are sizes, too: those of small inpu
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from logging import INFO, WARNING
 from time import perf_counter
 from typing import Any, TypeAlias
@@ -28,7 +28,7 @@ from codegen.forks import Lock
 from codegen.log import log_of
 from tensorlang.bounded_cache import BoundedCache
 from tensorlang.diagnostics import CompileError, Diagnostic, InternalError, RunError, counted, error, plain_text, warn_of_fault
-from tensorlang.graph.data_dependent import DataDependent, Known, value_at
+from tensorlang.graph.data_dependent import DataDependent, Known, Run, Submodel, value_at
 from tensorlang.graph.nodes import Graph, Value
 from tensorlang.graph.sizes import (
     PREFIX,
@@ -102,6 +102,8 @@ class Compiling:
     """For how many combinations of elements code stays in memory."""
     tell: Callable[[int, str], None]
     """Notes what becomes of sizes."""
+    submodel: Callable[[Submodel], Run]
+    """Returns the run of a part of the model that is one of its own."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -361,6 +363,7 @@ class Rest:
     def __init__(self, compiling: Compiling, given: Given, problem: DataDependent, opened: frozenset[str] = frozenset()) -> None:
         """`given` is what the model is imported for so far, in which the symbols `opened` are sizes."""
         self._compiling, self._given, self._problem, self._opened = compiling, given, problem, opened
+        self._calls = tuple(call.on(compiling.submodel) for call in problem.calls)
         self._made: BoundedCache[bytes, OpenSizes] = BoundedCache(compiling.kept)
         self._lock = Lock()
 
@@ -372,20 +375,21 @@ class Rest:
         def following(elements: Mapping[str, Array], hosted: Mapping[str, Value]) -> Runs:
             return self._runs(sizes, elements, hosted)
 
-        return Stages(self._problem, inputs, first, following, how.kept, how.tools.shape_of)
+        return Stages(self._problem, self._calls, inputs, first, following, how.kept, how.tools.shape_of)
 
     def _runs(self, sizes: Numbers, elements: Mapping[str, Array], hosted: Mapping[str, Value]) -> Runs:
         names, numbers = dict.fromkeys(self._opened), dict[str, int]()
         symbols, split = Symbols({}), dict[str, Array]()
         for value, array in elements.items():
             split[value] = _with_symbols(value, array, symbols, names, numbers)
-        known = self._given.known
-        open_ = Known({**known.elements, **split}, {**known.carried, **self._problem.carried_values(), **hosted})
-        key = Known(split, hosted).digest()
+        made = {name: _of_any_extents(value, symbols, names, numbers) for name, value in hosted.items()}
+        known, carried = self._given.known, {**self._given.known.carried, **self._problem.carried_values()}
+        open_ = Known({**known.elements, **split}, {**carried, **made})
+        key = Known(split, made).digest()
         with self._lock:
             opened = self._made.used(key, lambda: OpenSizes(self._compiling, Given(self._given.shapes, open_), self._opened))
             found = opened.runs({**sizes, **numbers})
-        exact = Given(self._given.shapes, Known({**known.elements, **elements}, open_.carried))
+        exact = Given(self._given.shapes, Known({**known.elements, **elements}, {**carried, **hosted}))
         return found if found is not None else self._compiling.compiled(exact.at(sizes))
 
 
@@ -401,6 +405,16 @@ def _with_symbols(value: str, array: Array, symbols: Symbols, names: dict[str, N
             names[name], numbers[name] = None, int(element)
             found[place] = symbols.symbol(name)
     return found
+
+
+def _of_any_extents(value: Value, symbols: Symbols, names: dict[str, None], numbers: dict[str, int]) -> Value:
+    """Return a value with sizes for its extents, of which `names` and `numbers` are told."""
+    shape: list[Any] = []
+    for k, extent in enumerate(value.shape):
+        name = symbol_name(f"{value.name}_{k}", names)
+        names[name], numbers[name] = None, extent
+        shape.append(symbols.symbol(name))
+    return replace(value, shape=tuple(shape))
 
 
 # ---------------------------------------------------------------- samples, words

@@ -15,7 +15,7 @@ import numpy as np
 from codegen.forks import Lock
 from tensorlang.bounded_cache import BoundedCache
 from tensorlang.diagnostics import RunError
-from tensorlang.graph.data_dependent import DataDependent, Known
+from tensorlang.graph.data_dependent import DataDependent, HostCall, Known
 from tensorlang.graph.nodes import Value
 from tensorlang.runtime.feeds import as_array, in_place
 from tensorlang.runtime.profile import Profile
@@ -33,17 +33,18 @@ class Stages:
     def __init__(
         self,
         problem: DataDependent,
+        calls: Sequence[HostCall],
         inputs: tuple[Value, ...],
         first: Runs | None,
         following: Callable[[Mapping[str, Array], Mapping[str, Value]], Runs],
         kept: int,
         shape_of: Callable[[object, str], tuple[int, ...]],
     ) -> None:
-        """`inputs` are those of the problem for sizes that are known; `following(elements, hosted)` is the rest for elements that were
-        found and values that the host computed, of which code stays in memory for `kept` at most; `shape_of` tells the shape of an input,
-        wherever it lies."""
+        """`calls` are those of the problem, their bodies compiled, `inputs` its inputs for sizes that are known;
+        `following(elements, hosted)` is the rest for elements that were found and values that the host computed, of which code stays in
+        memory for `kept` at most; `shape_of` tells the shape of an input, wherever it lies."""
         self.inputs, self.outputs = inputs, ()
-        self._problem, self._first, self._following = problem, first, following
+        self._problem, self._calls, self._first, self._following = problem, calls, first, following
         self._shape_of = shape_of
         self._taken = tuple(TensorSignature(v.name, v.dtype, v.shape) for v in inputs)
         self._made: BoundedCache[bytes, Runs] = BoundedCache(kept)
@@ -59,7 +60,7 @@ class Stages:
         def following(elements: Mapping[str, Array], carried: Mapping[str, Value]) -> Runs:
             return self._used(elements, carried).on(workers)
 
-        return Stages(self._problem, self.inputs, first, following, self._made.limit, self._shape_of)
+        return Stages(self._problem, self._calls, self.inputs, first, following, self._made.limit, self._shape_of)
 
     @property
     def summary(self) -> ModelSummary:
@@ -87,9 +88,9 @@ class Stages:
         check_feeds(feeds, self._taken, self._shape_of)
         found = {} if self._first is None else self._first.run(_those(self._first, feeds), stream)
         carried = {name: found[name] for name in self._problem.carried}
-        read = dict.fromkeys(v for call in self._problem.calls for v in call.inputs if v not in call.constants)
+        read = dict.fromkeys(v for call in self._calls for v in call.inputs if v not in call.constants)
         given = {name: _elements(found[name] if name in found else feeds[name], name) for name in (*self._problem.wanted, *read)}
-        hosted = {name: array for call in self._problem.calls for name, array in call.named(given).items()}
+        hosted = {name: array for call in self._calls for name, array in call.named(given).items()}
         made = self._made_for({name: given[name] for name in self._problem.wanted}, hosted)
         return made, _those(made, {**feeds, **carried, **hosted})
 
@@ -120,7 +121,7 @@ class Stages:
         if results is None:
             return lambda: self.run(feeds)
         _places_for(self.run(feeds), results)
-        return self._copied_into(feeds, results) if self._problem.calls else self._prepared_parts(feeds, results)
+        return self._copied_into(feeds, results) if self._calls else self._prepared_parts(feeds, results)
 
     def _copied_into(self, feeds: Mapping[str, object], results: Mapping[str, object]) -> Callable[[], dict[str, Any]]:
         """Return runs whose results are copied: what the host computes lies elsewhere in every run."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -15,7 +15,7 @@ from onnx.backend.test.loader import load_model_tests
 
 from codegen.dtypes import DTYPES, from_numpy
 from stdlib.onnx import Importer
-from tensorlang.graph.data_dependent import DataDependent, Known
+from tensorlang.graph.data_dependent import DataDependent, Known, Submodel
 from tensorlang.graph.nodes import Graph, Kernel, Loop, Value, View
 from tensorlang.graph.texts import texts_of_a_run
 from tensorlang.graph.verify import verify
@@ -81,17 +81,26 @@ def staged(model: ModelProto, feeds: Mapping[str, Array]) -> list[Array]:
 
 
 def _staged(model: ModelProto, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    return _found(lambda shapes, known: Importer().load(model, shapes, known=known), feeds)
+
+
+def _run_of(part: Submodel) -> Callable[[Mapping[str, Array]], Mapping[str, Array]]:
+    return lambda feeds: _found(part.load, feeds)
+
+
+def _found(load: Callable[..., Graph], feeds: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the outputs of a model by name: what its shapes depend on is computed first."""
     shapes = {name: array.shape for name, array in feeds.items()}
     values, known = dict(feeds), Known()
     while True:
         try:
-            graph = verify(Importer().load(model, shapes, known=known))
+            graph = verify(load(shapes, known))
             return dict(zip(graph.outputs, evaluate(graph, values), strict=True))
         except DataDependent as problem:
             if problem.stage is not None:
                 values |= dict(zip(problem.stage.outputs, evaluate(verify(problem.stage), values), strict=True))
             elements = {name: values[name] for name in problem.wanted}
-            hosted = {name: array for call in problem.calls for name, array in call.named(values).items()}
+            hosted = {name: array for call in problem.calls for name, array in call.on(_run_of).named(values).items()}
             values |= hosted
             carried = {} if problem.stage is None else {name: problem.stage.values[name] for name in problem.carried}
             carried |= {name: Value(name, DTYPES[str(from_numpy(array.dtype))], array.shape) for name, array in hosted.items()}

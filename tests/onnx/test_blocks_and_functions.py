@@ -108,22 +108,43 @@ def test_a_loop_ends_when_its_data_say_so() -> None:
     check(made, x=x)
 
 
-def test_a_loop_whose_values_grow_is_refused_when_it_has_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_that_is_read_in_each_turn_is_refused_when_it_has_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importer, "MOST_DECIDED", 5)
     inside = [
-        node("Concat", ["v", "x"], ["next"], axis=0),
-        node("ReduceMax", ["next"], ["m"], keepdims=0),
+        node("SequenceAt", ["s", "first"], ["v"]),
+        node("SequenceInsert", ["s", "v"], ["s2"]),
+        node("ReduceMax", ["v"], ["m"], keepdims=0),
         node("Less", ["m", "limit"], ["on2"]),
     ]
-    turn = block(inside, [value("k", type=I), value("on", type=B), untyped("v")], [value("on2", type=B), untyped("next")])
-    made = model(
-        [node("Loop", ["", "c", "x"], ["y"], body=turn)], [value("x", 20)], [untyped("y")], {"c": np.asarray(True), "limit": np.float32(70)}
-    )
+    lists = [helper.make_tensor_sequence_value_info(name, F, None) for name in ("s", "s2")]
+    turn = block(inside, [value("k", type=I), value("on", type=B), lists[0]], [value("on2", type=B), lists[1]])
+    nodes = [
+        node("SequenceConstruct", ["x"], ["one"]),
+        node("Loop", ["", "c", "one"], ["all"], body=turn),
+        node("SequenceLength", ["all"], ["y"]),
+    ]
+    constants = {"c": np.asarray(True), "limit": np.float32(70), "first": np.asarray(0)}
+    made = model(nodes, [value("x", 20)], [untyped("y")], constants)
     with pytest.raises(CompileError) as refused:
         staged(made, {"x": np.zeros(20, np.float32)})
     diagnostic = refused.value.diagnostics[0]
     assert diagnostic.code == "O014"
-    assert diagnostic.notes == ("its turns are written out, as a turn takes f32[20] and hands on f32[40]",)
+    assert diagnostic.notes == ("its turns are written out, as it carries a sequence",)
+
+
+def test_a_loop_whose_values_grow_runs_as_often_as_its_data_say() -> None:
+    inside = [
+        node("Concat", ["v", "w"], ["next"], axis=0),
+        node("ReduceSum", ["next"], ["row"], keepdims=0),
+        node("Less", ["row", "limit"], ["on2"]),
+    ]
+    turn = block(inside, [value("k", type=I), value("on", type=B), untyped("v")], [value("on2", type=B), untyped("next"), untyped("row")])
+    loop = node("Loop", ["n", "c", "x"], ["y", "rows"], body=turn)
+    inputs = [value("x", 3), value("w", 2), value("n", type=I), value("c", type=B)]
+    made = model([loop, node("Neg", ["y"], ["z"])], inputs, [untyped("z"), untyped("rows")], {"limit": np.float32(600)})
+    x, w = np.ones(3, np.float32), np.array([1, 2], np.float32)
+    turns = ((1000, True), (0, True), (20, False))
+    compiled(made, *({"x": x, "w": w, "n": np.asarray(n), "c": np.asarray(c)} for n, c in turns))
 
 
 @pytest.mark.parametrize("limit", ["", "n"])
@@ -237,16 +258,18 @@ def test_a_loop_reads_a_cache_that_is_written_in_place(read: str) -> None:
         np.testing.assert_allclose(found["y"], expected[1], rtol=1e-5)
 
 
+@pytest.mark.parametrize("joined", ["Add", "Concat"])
 @pytest.mark.parametrize("seed", [{}, {"seed": 3.0}])
-def test_turns_draw_random_numbers_of_their_own_without_a_seed(seed: dict[str, float], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(traced_body, "FEW_NODES", 0)
-    inside = [node("RandomNormalLike", ["v"], ["r"], **seed), node("Add", ["v", "r"], ["next"]), node("Identity", ["on"], ["on2"])]
+def test_turns_draw_random_numbers_of_their_own_without_a_seed(seed: dict[str, float], joined: str) -> None:
+    axis = {"axis": 0} if joined == "Concat" else {}
+    inside = [node("RandomNormalLike", ["x"], ["r"], **seed), node(joined, ["v", "r"], ["next"], **axis), node("Identity", ["on"], ["on2"])]
     turn = block(inside, [value("k", type=I), value("on", type=B), untyped("v")], [value("on2", type=B), untyped("next"), untyped("r")])
     loop = node("Loop", ["n", "", "x"], ["y", "rows"], body=turn)
-    made = model([loop], [value("x", 2, 3)], [untyped("y"), value("rows", "r", 2, 3)], {"n": np.asarray(4)})
-    found = tl.compile(made.SerializeToString(), threads=1).run({"x": x})
+    made = model([loop], [value("x", 2, 3), value("n", type=I)], [untyped("y"), value("rows", "r", 2, 3)])
+    found = tl.compile(made.SerializeToString(), threads=1).run({"x": x, "n": np.asarray(4)})
     assert len({row.tobytes() for row in found["rows"]}) == (1 if seed else 4)
-    np.testing.assert_allclose(found["y"], x + found["rows"].sum(axis=0), rtol=1e-3, atol=1e-3)
+    expected = x + found["rows"].sum(axis=0) if joined == "Add" else np.concatenate([x, *found["rows"]])
+    np.testing.assert_allclose(found["y"], expected, rtol=1e-3, atol=1e-3)
 
 
 def test_a_list_that_a_loop_appends_to_is_passed_on_as_an_output(monkeypatch: pytest.MonkeyPatch) -> None:

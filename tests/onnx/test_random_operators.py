@@ -29,8 +29,8 @@ def drawn(op: str, *inputs: Array, name: str = "", opset: int = 22, compiled: bo
 
 
 def test_the_words_are_those_of_philox() -> None:
-    program = instantiate(library(), "random_bits", (ArgType(DTYPES["f32"], (2,)),), {"seed": 0})
-    (words,) = interpret(program, {}, {"like": np.zeros(2, np.float32)}).values()
+    program = instantiate(library(), "random_bits", (ArgType(DTYPES["f32"], (2,)), ArgType(DTYPES["u32"], ())), {"seed": 0})
+    (words,) = interpret(program, {}, {"like": np.zeros(2, np.float32), "turn": np.uint32(0)}).values()
     assert [hex(word) for word in np.asarray(words)[0]] == ["0x6627e8d5", "0xe169c58d"]  # the known answer for a counter and a key of zeros
 
 

@@ -1,8 +1,9 @@
 """Operators that run graphs of their own: If, Loop, Scan.
 
 What a loop hands from turn to turn has one type: it is a loop of the compiled model, which ends when its data say so. A loop of few turns
-that are known is written out, and so is one whose values change their shapes: how often that runs, and which branch an If outside of loops
-takes, is decided before the model is compiled, by a first stage of it where that depends on data.
+that are known is written out; one whose values change their shapes is run by the host, turn by turn, its body compiled for any sizes, and
+written out where it is about sequences or in another loop. How often that runs, and which branch an If outside of loops takes, is decided
+before the model is compiled, by a first stage of it where that depends on data.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from stdlib.onnx.site import GrowingSequence, Item, Result, RowSequence, Site
 from stdlib.onnx.table.entry import MICROSOFT, Entry, elsewhere
 from stdlib.onnx.table.moving import axis_moved, joined, slice_axis
 from stdlib.onnx.traced_body import Rows, Taken, Traced, appended, carried_tensors, check_carried, scalar, tensors, traced
+from tensorlang.graph.host_loop import HostLoop
 from tensorlang.graph.nodes import Value
 from tensorlang.graph.shape_arithmetic import int_or_size
 
@@ -82,7 +84,8 @@ def loop(n: Site) -> Result:
         found = _compiled(n)
     except NotFixed as reason:
         n.builder.cut(start)
-        return _written_out(n, str(reason))
+        found = _run_by_host(n)
+        return _written_out(n, str(reason)) if found is None else found
     return _written_out(n) if found is None else found
 
 
@@ -130,6 +133,37 @@ def _compiled(n: Site) -> tuple[Item, ...] | None:
         places[k]: RowSequence(value) if places[k] in grown else value for k, value in zip(wanted, tensors(list(results)), strict=True)
     }
     return tuple(kept.get(place) for place in range(len(found)))
+
+
+FEW_TURNS = 16
+"""So many turns, where nothing but their number ends a loop, are written out when what they hand on changes its shape."""
+
+
+def _run_by_host(n: Site) -> tuple[Item, ...] | None:
+    """Return the results of a loop that the host runs, whose body is a model of its own; None for one whose turns are written out: they
+    are in a loop themselves, they carry or read what is no tensor, or they are few."""
+    items, block = n.inputs[2:], n.block("body")
+    assert n.blocks is not None, "a node with a block"
+    around = n.blocks.captured(block)
+    known = n.builder.elements(n.arg(0).name) if n.maybe(0) is not None else None
+    if n.is_traced or not all(isinstance(item, Value) and not n.is_text(item) for item in (*items, *around.values())):
+        return None
+    if known is not None and int_or_size(known.reshape(-1)[0]) <= FEW_TURNS:
+        return None
+    read = {name: item for name, item in around.items() if isinstance(item, Value)}
+    elements = {name: n.builder.elements(value.name) for name, value in read.items()}
+    constants = {name: array for name, array in elements.items() if array is not None and array.dtype != object}
+    turns = {f"{n.node.label}: turn around, number {k}": turn for k, turn in enumerate(n.builder.turns)}
+    captured = {name: value for name, value in read.items() if name not in constants} | turns
+    carried = tensors(items)
+    types = [(DTYPES["i64"], ()), (DTYPES["bool"], ()), *((v.dtype, (None,) * len(v.shape)) for v in carried)]
+    own = [(name, *type_) for name, type_ in zip(block.inputs, types, strict=True)]
+    outside = [(name, v.dtype, tuple(extent if isinstance(extent, int) else None for extent in v.shape)) for name, v in captured.items()]
+    body = n.blocks.submodel(n.node.label, block, [*own, *outside], constants, [*turns, block.inputs[0]])
+    ends = [v for v in (n.maybe(0), n.maybe(1)) if v is not None]
+    has_limit, has_condition = n.maybe(0) is not None, n.maybe(1) is not None
+    run = HostLoop(n.node.label, (*block.inputs, *captured), block.outputs, len(carried), has_limit, has_condition)
+    return n.hosted(run, *ends, *carried, *captured.values(), body=body)
 
 
 def _whole(n: Site) -> Any:

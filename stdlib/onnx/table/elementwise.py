@@ -9,7 +9,6 @@ from zlib import crc32
 import numpy as np
 
 from codegen.dtypes import DTYPES, DType
-from stdlib.onnx.problems import NotFixed
 from stdlib.onnx.site import Item, Rule, Site
 from stdlib.onnx.table.entry import Entry
 from stdlib.onnx.table.strings import to_numbers, to_strings
@@ -196,17 +195,25 @@ def _dropped(n: Site) -> tuple[Value | None, ...]:
     x = n.arg(0)
     ratio = n.filled((), x.dtype, 0.5) if n.maybe(1) is None else cast(n, n.view(n.arg(1), ()), x.dtype)
     flat = n.view(x, (prod(x.shape),))
-    seed = n.integer("seed", 0, low=0, high=2**32 - 1) if n.has("seed") else seed_of_name(n)
-    y, mask = n.ops("dropout", flat, ratio, seed=seed)
+    if n.builder.turns and not n.has("seed"):
+        u = n.op("uniform", flat, turn_of(n), seed=seed_of_name(n), low=0.0, high=1.0)
+        y, mask = n.ops("dropout_by", flat, ratio, u)
+    else:
+        y, mask = n.ops("dropout", flat, ratio, seed=n.integer("seed", 0, low=0, high=2**32 - 1) if n.has("seed") else seed_of_name(n))
     return n.view(y, x.shape), n.view(mask, x.shape)
 
 
 def seed_of_name(n: Site) -> int:
-    """Return 32 bits for a node that has no seed: others than another node's, and the same in each run. Raises NotFixed for a node that
-    runs in every turn of a loop: it has a name in each only where turns are written out."""
-    if n.is_traced:
-        raise NotFixed("each draws random numbers of its own")
-    return crc32(f"{n.path}{n.node.label}".encode())
+    """Return 32 bits for a node that has no seed: others than another node's, and the same in each run."""
+    return crc32(f"{n.builder.within}{n.path}{n.node.label}".encode())
+
+
+def turn_of(n: Site) -> Value:
+    """Return what tells the turn of a node that has no seed from others, a u32: 0 outside of loops."""
+    turn = n.filled((), DTYPES["u32"])
+    for number in () if n.has("seed") else n.builder.turns:
+        turn = n.op("add", n.op("mul", turn, n.filled((), DTYPES["u32"], 2654435769)), cast(n, number, DTYPES["u32"]))
+    return turn
 
 
 def _keeps_all(n: Site) -> bool:

@@ -26,6 +26,7 @@ import numpy as np
 from codegen.dtypes import DType
 from codegen.errors import ArgumentError
 from codegen.forks import Lock
+from codegen.llvm.interruption import STOPPED, raised
 from codegen.llvm.pool import Pool
 from codegen.llvm.stub import SCRATCH_WORD, Description, description, into, named, positional
 
@@ -153,6 +154,8 @@ class Callable:
 
     def failed(self, code: int) -> BaseException:
         """Return the exception for a native function that returned `code`."""
+        if code & ((1 << 32) - 1) == STOPPED:
+            return raised()
         return self._failure(code) if self._failure else RuntimeError(f"the native code returned {code}")
 
     def _with_care(self, arrays: Sequence[Any]) -> Any:

@@ -20,6 +20,7 @@ from codegen.llvm.calls import Call, Repetition, address, call_count, kernel_cal
 from codegen.llvm.calls import KernelCall as KernelCall
 from codegen.llvm.calls import Number as Number
 from codegen.llvm.calls import Slot as Slot
+from codegen.llvm.interruption import ASK
 from codegen.llvm.repetition import COPY, repetition_ir
 from codegen.llvm.target import Target
 
@@ -40,8 +41,9 @@ class Program:
         return tuple(kernel_calls(self.calls))
 
 
-def emit_program(program: Program, target: Target, *, timed: bool = False) -> str:
-    """Return the LLVM IR of the entry point, `<name>` or `<name>_timed`; the kernels are linked to it by name.
+def emit_program(program: Program, target: Target, *, timed: bool = False, interruptible: bool = False) -> str:
+    """Return the LLVM IR of the entry point, `<name>` or `<name>_timed`; the kernels are linked to it by name. `interruptible`: signals
+    may stop what is made again and again, in a process of Python (`interruption.py`).
 
     The calls of a long program are cut into sections, each a function of its own: what LLVM does to a function takes more than twice as
     long for one that is twice as long."""
@@ -50,13 +52,15 @@ def emit_program(program: Program, target: Target, *, timed: bool = False) -> st
     woken = program.threads > 1
     if woken:
         declared.append(f"declare void @{BEGIN}(i64)")
-    if timed:
+    repeats = any(isinstance(call, Repetition) for call in program.calls)
+    asks = interruptible and repeats
+    if timed or asks:
         declared.append("declare i32 @clock_gettime(i32, ptr)")
     name = program.name + ("_timed" if timed else "")
     wake = [f"  call void @{BEGIN}(i64 {program.threads})"] if woken else []
-    functions = _Emission(code_bits(len(kernels)), timed).sequence(program.calls, 0, name, wake)
+    functions = _Emission(code_bits(len(kernels)), timed, asks).sequence(program.calls, 0, name, wake)
     head = f'target triple = "{target.triple}"\n\n' + "\n".join(declared)
-    helpers = [NOW if timed else "", *([COPY] if any(isinstance(call, Repetition) for call in program.calls) else [])]
+    helpers = [NOW if timed or asks else "", *([COPY] if repeats else []), *([ASK] if asks else [])]
     return "\n".join([head, *helpers, *functions])
 
 
@@ -93,6 +97,7 @@ class _Emission:
 
     bits: int
     timed: bool
+    asks: bool
 
     def sequence(self, calls: Sequence[Call], start: int, name: str, wake: list[str], linkage: str = "", again: bool = False) -> list[str]:
         """Return the functions that make calls, numbered from `start` on, in order; `name` is the last of them. `again`: they are made
@@ -114,7 +119,7 @@ class _Emission:
             return []
         numbers = None if not self.timed or again else range(number, number + call_count(call))
         body = self.sequence(call.calls, number, f"{own}.turn", [], "internal ", again=True)
-        return [*body, repetition_ir(call, own, f"{own}.turn", _parameters(self.timed), numbers)]
+        return [*body, repetition_ir(call, own, f"{own}.turn", _parameters(self.timed), numbers, self.asks)]
 
     def _function(self, numbered: Sequence[tuple[int, int, Call]], name: str, of: str, first: list[str], linkage: str, again: bool) -> str:
         """Return the function of some of the calls of the sequence `of`, by their positions and numbers, which begins with the instructions

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from codegen.llvm.builder import quoted
 from codegen.llvm.calls import Number, Repetition, Slot, address, loaded_bases, loaded_number
+from codegen.llvm.interruption import ASKED, STOPPED
 
 COPY = """
 ; Copies so many bytes, from lower to higher addresses.
@@ -62,9 +63,13 @@ done:
 """
 
 
-def repetition_ir(r: Repetition, name: str, body: str, parameters: str, times: range | None) -> str:
+SOON, LATE = 10_000_000, 100_000_000
+"""After how many nanoseconds signals are asked for, and after how many that should have been sooner."""
+
+
+def repetition_ir(r: Repetition, name: str, body: str, parameters: str, times: range | None, asks: bool) -> str:
     """Return the function `name`, which runs the function `body` of the calls of a repetition. `times`: the calls that are timed as
-    beginning now, None where none is, or an outer repetition has done so."""
+    beginning now, None where none is, or an outer repetition has done so. `asks`: signals may stop it (`interruption.py`)."""
     lines = [
         f"define internal i32 @{quoted(name)}({parameters}) nounwind {{",
         "entry:",
@@ -75,10 +80,11 @@ def repetition_ir(r: Repetition, name: str, body: str, parameters: str, times: r
         f"  call void @copy(ptr %words, ptr %bases, i64 {8 * r.first_base})",
         *_times(times),
         *_limit(r),
+        *(_CLOCK if asks else ()),
         "  br label %again",
         "again:",
-        "  %k = phi i64 [ 0, %entry ], [ %next, %ran ]",
-        "  %go = phi i1 [ %first, %entry ], [ %more, %ran ]",
+        "  %k = phi i64 [ 0, %entry ], [ %next, %calm ]",
+        "  %go = phi i1 [ %first, %entry ], [ %more, %calm ]",
         "  %within = icmp slt i64 %k, %limit",
         "  %runs = and i1 %within, %go",
         "  br i1 %runs, label %turn, label %done",
@@ -97,6 +103,8 @@ def repetition_ir(r: Repetition, name: str, body: str, parameters: str, times: r
         "ran:",
         "  %next = add i64 %k, 1",
         *_truth("more", "a.next", r.next_condition),
+        *(_ASKED if asks else ("  br label %calm",)),
+        "calm:",
         "  br label %again",
         "done:",
         "  store i64 %k, ptr %a.trip_count, align 8",
@@ -109,6 +117,47 @@ def repetition_ir(r: Repetition, name: str, body: str, parameters: str, times: r
         "}",
     ]
     return "\n".join([*lines, ""])
+
+
+_CLOCK = (
+    "  %asked.clock = alloca [2 x i64], align 8",
+    "  %asked.at = alloca i64, align 8",
+    "  %asked.turn = alloca i64, align 8",
+    "  %asked.stride = alloca i64, align 8",
+    "  %asked.start = call i64 @now(ptr %asked.clock)",
+    "  store i64 %asked.start, ptr %asked.at, align 8",
+    "  store i64 1, ptr %asked.turn, align 8",
+    "  store i64 1, ptr %asked.stride, align 8",
+)
+"""Notes when signals were last asked for, the turn before which the clock is looked at again, and how many turns lie between."""
+_ASKED = (
+    "  %asked.due = load i64, ptr %asked.turn, align 8",
+    "  %asked.wait = icmp ult i64 %next, %asked.due",
+    "  br i1 %asked.wait, label %calm, label %look",
+    "look:",
+    "  %asked.now = call i64 @now(ptr %asked.clock)",
+    "  %asked.before = load i64, ptr %asked.at, align 8",
+    "  %asked.since = sub i64 %asked.now, %asked.before",
+    "  %asked.n = load i64, ptr %asked.stride, align 8",
+    "  %asked.twice = mul i64 %asked.n, 2",
+    f"  %asked.soon = icmp ult i64 %asked.since, {SOON}",
+    "  %asked.more = add i64 %asked.n, 1",
+    "  %asked.half = udiv i64 %asked.more, 2",
+    f"  %asked.late = icmp ugt i64 %asked.since, {LATE}",
+    "  %asked.less = select i1 %asked.late, i64 %asked.half, i64 %asked.n",
+    "  %asked.m = select i1 %asked.soon, i64 %asked.twice, i64 %asked.less",
+    "  store i64 %asked.m, ptr %asked.stride, align 8",
+    "  %asked.then = add i64 %next, %asked.m",
+    "  store i64 %asked.then, ptr %asked.turn, align 8",
+    "  br i1 %asked.soon, label %calm, label %ask",
+    "ask:",
+    "  store i64 %asked.now, ptr %asked.at, align 8",
+    f"  %asked.stop = call i32 @{ASKED}()",
+    "  %asked.calm = icmp eq i32 %asked.stop, 0",
+    "  br i1 %asked.calm, label %calm, label %stopped",
+    "stopped:",
+    f"  ret i32 {STOPPED - (1 << 32)}",
+)
 
 
 def _named_slots(r: Repetition) -> Iterator[tuple[str, Slot]]:

@@ -29,6 +29,8 @@ from typing import Any
 
 import numpy as np
 
+from codegen.llvm import interruption
+from codegen.llvm.interruption import STOPPED
 from codegen.llvm.jit import kept_object, load
 from codegen.llvm.target import host
 from codegen.store import Cache
@@ -81,9 +83,22 @@ class _Stubs:
 
     def __init__(self, new_array: int) -> None:
         imports = {name: _address(name) for name in _PYTHON}
-        imports |= {"tl_new_array": new_array, "tl_array_type": id(np.ndarray), "tl_dict_type": id(dict), "tl_refused": id(NotImplemented)}
+        imports |= {
+            "tl_raised": interruption.kept_at(),
+            "tl_new_array": new_array,
+            "tl_array_type": id(np.ndarray),
+            "tl_dict_type": id(dict),
+            "tl_refused": id(NotImplemented),
+        }
         target = host()
-        self._library = load([kept_object("stubs", _STUBS.replace("<TRIPLE>", target.triple), target, Cache())], imports)
+        self._library = load(
+            [
+                kept_object(
+                    "stubs", _STUBS.replace("<TRIPLE>", target.triple).replace("<STOPPED>", str(STOPPED - (1 << 32))), target, Cache()
+                )
+            ],
+            imports,
+        )
         self._methods: dict[str, _Method] = {}
         self._new = ctypes.pythonapi.PyCFunction_NewEx
         self._new.argtypes, self._new.restype = (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p), ctypes.py_object
@@ -134,6 +149,7 @@ _PYTHON = (
     "PyDict_GetItemWithError",
     "PyDict_SetItem",
     "PyErr_Occurred",
+    "PyErr_Restore",
 )
 
 
@@ -160,6 +176,8 @@ declare i64 @PyDict_Size(ptr)
 declare ptr @PyDict_GetItemWithError(ptr, ptr)
 declare i32 @PyDict_SetItem(ptr, ptr, ptr)
 declare ptr @PyErr_Occurred()
+declare void @PyErr_Restore(ptr, ptr, ptr)
+@tl_raised = external global [3 x ptr]
 
 ; Whether an object is an array of just the dtype and shape of a port, dense and aligned.
 define internal i1 @fits(ptr %o, ptr %port) nounwind {
@@ -365,6 +383,17 @@ check:
   br i1 %good, label %done, label %bad
 bad:
   call void @drop(ptr %results, i64 %outputs)
+  %stopped = icmp eq i32 %code, <STOPPED>
+  br i1 %stopped, label %interrupted, label %numbered
+interrupted:
+  %valuep = getelementptr ptr, ptr @tl_raised, i64 1
+  %tracep = getelementptr ptr, ptr @tl_raised, i64 2
+  %kind = load ptr, ptr @tl_raised, align 8
+  %value = load ptr, ptr %valuep, align 8
+  %trace = load ptr, ptr %tracep, align 8
+  call void @PyErr_Restore(ptr %kind, ptr %value, ptr %trace)
+  ret ptr inttoptr (i64 -1 to ptr)
+numbered:
   %wide = zext i32 %code to i64
   %number = call ptr @PyLong_FromLong(i64 %wide)
   ret ptr %number

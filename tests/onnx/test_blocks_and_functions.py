@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -153,6 +154,28 @@ def test_a_loop_that_nothing_can_end_is_refused(limit: str) -> None:
     with pytest.raises(CompileError) as refused:
         staged(made, {"x": x})
     assert refused.value.diagnostics[0].code == "O014"
+
+
+def test_a_signal_stops_a_loop_that_its_data_do_not_end() -> None:
+    inside = [node("Sin", ["v"], ["next"]), node("ReduceMax", ["next"], ["m"], keepdims=0), node("Less", ["m", "two"], ["on2"])]
+    turn = block(inside, [value("k", type=I), value("on", type=B), untyped("v")], [value("on2", type=B), untyped("next")])
+    made = model(
+        [node("Loop", ["", "c", "x"], ["y"], body=turn)], [value("x", 2, 3), value("c", type=B)], [untyped("y")], {"two": np.float32(2)}
+    )
+    loop, feeds = tl.compile(made.SerializeToString(), threads=1), {"x": x, "c": np.asarray(True)}
+
+    def stop(*_: object) -> None:
+        raise ZeroDivisionError
+
+    before = signal.signal(signal.SIGALRM, stop)
+    try:
+        for run in (lambda: loop.run(feeds), loop.prepared(feeds, {"y": np.empty_like(x)})):
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            with pytest.raises(ZeroDivisionError):
+                run()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    np.testing.assert_array_equal(loop.run({"x": x, "c": np.asarray(False)})["y"], x)
 
 
 def compiled(made: ModelProto, *calls: dict[str, Array]) -> None:

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from codegen.llvm import pool, pool_trace
+from codegen.llvm import interruption, pool, pool_trace
 from codegen.llvm.call import Callable as Native
 from codegen.llvm.call import Port
 from codegen.llvm.calls import Slot
 from codegen.llvm.jit import Library, kept_object
 from codegen.llvm.program import Program as Entry
 from codegen.llvm.program import emit_program, failed_call
+from codegen.llvm.target import runs_here
 from polyhedral.expr import Int
 from tensorlang.artifact import Artifact
 from tensorlang.backends.cpu.extern import imports_of, status_error, symbol_of
@@ -294,7 +295,9 @@ def _loaded(entry: Entry, graph: Graph, artifacts: Sequence[Artifact], toolchain
     if traced:
         imports[pool_trace.UNTRACED] = imports.pop(pool.ENTRY)
         between = [kept_object("pool trace", pool_trace.trace_ir(toolchain.target), toolchain.target, toolchain.store)]
-    text = emit_program(entry, toolchain.target, timed=traced)
+    asks = interruption.is_possible() and runs_here(toolchain.target)
+    imports |= interruption.imports() if asks else {}
+    text = emit_program(entry, toolchain.target, timed=traced, interruptible=asks)
     return loaded([object_of(text, toolchain), *objects.values(), *between], imports, entry.name, toolchain.target)
 
 

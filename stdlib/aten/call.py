@@ -8,7 +8,7 @@ Tensors are values of the graph, sizes are integers or open sizes. Whoever wants
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from math import prod
 from typing import Any, TypeAlias
 
@@ -23,21 +23,23 @@ from stdlib.onnx.table.elementwise import cast
 from tensorlang.graph.nodes import Value
 from tensorlang.graph.ratios import Ratio
 from tensorlang.graph.sizes import Size, same
-from tensorlang.torch.program import Node
+from tensorlang.torch.program import Block, Node
 
 Number: TypeAlias = "int | float | bool | Size"
 Operand: TypeAlias = "Value | Number | Ratio"
 Rule: TypeAlias = "Callable[..., Any]"
+RunsBlock: TypeAlias = "Callable[[Block, Sequence[Any]], tuple[Any, ...]]"
+Graph: TypeAlias = "Callable[..., Sequence[Item]]"
 
 
 class Call(Site):
     """A node of a program of ATen, and the means to say what becomes of it."""
 
-    def __init__(self, builder: Builder, call: Node, used: Collection[int] = ()) -> None:
-        """`used`: which of several results the program reads."""
+    def __init__(self, builder: Builder, call: Node, used: Collection[int] = (), run: RunsBlock | None = None) -> None:
+        """`used`: which of several results the program reads; `run` returns what a graph of the program returns for arguments."""
         node = _onnx_node(call.name, call.op, (call.name,), {}, 1)
         super().__init__(builder, node, (), None)
-        self.call, self._used = call, used
+        self.call, self._used, self._run_graph = call, used, run
 
     def uses(self, k: int) -> bool:
         """Tell whether the program reads result `k` of several."""
@@ -85,6 +87,22 @@ class Call(Site):
         results: tuple[Any, ...] = found if isinstance(found, tuple) else (found,)
         return results[0] if outputs == 1 else results[:outputs]
 
+    def returned(self, block: Block, args: Sequence[Any]) -> tuple[Any, ...]:
+        """Return what a graph of the program returns for arguments."""
+        assert self._run_graph is not None
+        return self._run_graph(block, args)
+
+    def controlled(
+        self, op: str, inputs: Sequence[Value | None], outputs: int, graphs: Mapping[str, Graph], **attributes: Any
+    ) -> tuple[Value, ...]:
+        """Return what the rule of an operator of ONNX makes that runs graphs; these are functions of what they are given."""
+        entry = max(TABLE[op], key=lambda e: e.last)
+        names = tuple(f"{self.call.name} {k}" for k in range(outputs))
+        node = _onnx_node(self.node.label, op, names, attributes, entry.last)
+        found = entry.rule(_Controlled(self.builder, node, inputs, graphs))
+        results = found if isinstance(found, tuple) else (found,)
+        return results[:outputs]  # type: ignore[return-value]
+
     def ints(self, *given: Number) -> Value:
         """Return integers as a vector."""
         return self.constant(np.asarray(given, np.int64))
@@ -102,6 +120,17 @@ class Call(Site):
         """Return the elements under another shape, of which one extent may be -1."""
         rest = prod(n for n in shape if not same(n, -1))
         return self.view(x, tuple(prod(x.shape) // rest if same(n, -1) else n for n in shape))
+
+
+class _Controlled(Site):
+    """A node of ONNX whose graphs are functions."""
+
+    def __init__(self, builder: Builder, node: OnnxNode, inputs: Sequence[Item], graphs: Mapping[str, Graph]) -> None:
+        super().__init__(builder, node, inputs, None)
+        self._graphs = graphs
+
+    def run(self, attribute: str, inputs: Sequence[Item], which: str = "") -> tuple[Item, ...]:
+        return tuple(self._graphs[attribute](*inputs))
 
 
 def _onnx_node(label: str, op: str, outputs: tuple[str, ...], attributes: dict[str, Any], since: int) -> OnnxNode:

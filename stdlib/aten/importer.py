@@ -27,7 +27,7 @@ from tensorlang.graph.sizes import Size, UnequalSizes
 from tensorlang.runtime.operator import Operator
 from tensorlang.runtime.signature import extents_text
 from tensorlang.tensor.prove import prove
-from tensorlang.torch.program import Node, Program, Ref, resolved
+from tensorlang.torch.program import Block, Node, Program, Ref, resolved
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -40,7 +40,9 @@ def imported(program: Program, shapes: Shapes | None) -> Graph:
 
 def check_operators(program: Program) -> None:
     """Raise CompileError O010 with every operator that nothing is there for."""
-    missing = [n for n in program.nodes if not (n.op in _INTEGERS or n.op in ARITHMETIC or n.op in program.operators or rule_for(n.op))]
+    missing = [
+        n for n in program.all_nodes() if not (n.op in _INTEGERS or n.op in ARITHMETIC or n.op in program.operators or rule_for(n.op))
+    ]
     if missing:
         notes = tuple(dict.fromkeys(f"operator {n.op}" + ("" if "::" in n.op else " of ATen") for n in missing))
         help = (
@@ -52,13 +54,14 @@ def check_operators(program: Program) -> None:
 class _Import:
     def __init__(self, program: Program, shapes: Shapes) -> None:
         self.program, self.shapes = program, shapes
-        names = {i.name for i in program.inputs} | set(program.constants) | {node.name for node in program.nodes}
+        nodes = list(program.all_nodes())
+        names = {i.name for i in program.inputs} | set(program.constants) | {node.name for node in nodes}
         extents: list[object] = [n for shape in shapes.values() for n in shape]
         symbols = next((n.symbols for n in extents if isinstance(n, Size)), None)
         self.builder = Builder(names, None, symbols)
         self.used: dict[str, set[int]] = {}
         """Which of several results of a node are read."""
-        for node in program.nodes:
+        for node in nodes:
             if node.op == "getitem" and isinstance(node.args[0], Ref):
                 self.used.setdefault(node.args[0].name, set()).add(node.args[1])
         self.found: dict[str, Any] = {}
@@ -73,9 +76,7 @@ class _Import:
             if self.builder.symbols is not None:
                 self.builder.symbols.unequal = None
             try:
-                start = len(self.builder.nodes)
-                self.found[node.name] = self._result(node)
-                self.builder.bound(start)
+                self._run(node)
             except Refusal as refused:
                 raise self._refused(CompileError(_placed(refused.diagnostic, node))) from None
             except Unsupported as missing:
@@ -83,6 +84,18 @@ class _Import:
                     Diagnostic("O010", "this model needs what is not supported yet", (), (f"{missing}{_at(node)}",))
                 ) from None
         return self._graph()
+
+    def _run(self, node: Node) -> None:
+        start = len(self.builder.nodes)
+        self.found[node.name] = self._result(node)
+        self.builder.bound(start)
+
+    def _returned(self, block: Block, args: Sequence[Any]) -> tuple[Any, ...]:
+        """Return what a graph inside of the program returns for arguments."""
+        self.found |= zip(block.inputs, args, strict=True)
+        for node in block.nodes:
+            self._run(node)
+        return tuple(resolved(a, self.found.__getitem__) for a in block.outputs)
 
     def _refused(self, problem: CompileError) -> Exception:
         """Return what is raised for a problem: where sizes are not equal, they may be one symbol the next time."""
@@ -121,7 +134,7 @@ class _Import:
         named = {name: resolved(a, self.found.__getitem__) for name, a in node.named.items()}
         if node.op in _INTEGERS:
             return _INTEGERS[node.op](*args)
-        site = Call(self.builder, node, self.used.get(node.name, ()))
+        site = Call(self.builder, node, self.used.get(node.name, ()), self._returned)
         if node.op in ARITHMETIC:
             return ARITHMETIC[node.op](site, *args)
         given = self.program.operators.get(node.op)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from tensorlang.diagnostics import CompileError, Diagnostic, error
 from tensorlang.runtime.operator import Operator
 from tensorlang.torch.complex_numbers import as_real, complex_outputs, is_complex, parts_of, place_of
 from tensorlang.torch.decompositions import table
-from tensorlang.torch.program import Argument, Array, Input, Node, Program, Ref, Type, size_input
+from tensorlang.torch.program import Argument, Array, Block, Input, Node, Program, Ref, Type, size_input
 from tensorlang.torch.registration import registered
 from tensorlang.torch.tensors import array_of, dtype_of
 
@@ -117,22 +118,94 @@ def of_graph(module: Any, constants: Mapping[str, Array], name: str) -> Program:
     """Return a graph of ATen's operators; the inputs among `constants` have these elements. Raises CompileError O010."""
     inputs: list[Input] = []
     sizes: dict[str, str | int] = {}
-    nodes: list[Node] = []
-    held = dict(constants)
-    operators: dict[str, Operator] = {}
-    outputs: tuple[Argument, ...] = ()
-    for node in module.graph.nodes:
-        match node.op:
-            case "placeholder":
-                if node.name not in held:
-                    _enter_input(node, inputs, sizes)
-            case "get_attr":
-                held[node.name] = _attribute(module, node)
-            case "output":
-                outputs = tuple(map(_output, node.args[0])) if isinstance(node.args[0], tuple | list) else (_output(node.args[0]),)
+    for node in module.graph.find_nodes(op="placeholder"):
+        if node.name not in constants:
+            _enter_input(node, inputs, sizes)
+    reader = _Reader(dict(constants))
+    body = reader.block(module, "")
+    integers = {n.name for n in module.graph.nodes if isinstance(n.meta.get("val"), torch.SymInt)}
+    outputs = tuple(None if isinstance(a, Ref) and a.name in integers else a for a in body.outputs)  # which follow from the inputs
+    given = tuple(_with_sizes_of(inputs, sizes))
+    return Program(name, given, sizes, reader.held, body.nodes, outputs, reader.operators, _least(module))
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """What is read of a graph and of the graphs inside of it: tensors that they hold, and operators of the language."""
+
+    held: dict[str, Array]
+    operators: dict[str, Operator] = field(default_factory=dict)
+    blocks: dict[str, Block] = field(default_factory=dict)
+
+    def block(self, module: Any, prefix: str) -> Block:
+        """Return a graph, whose values are called what torch calls them, with a prefix."""
+        nodes: list[Node] = []
+        outputs: tuple[Argument, ...] = ()
+        for node in module.graph.nodes:
+            match node.op:
+                case "placeholder":
+                    pass
+                case "get_attr":
+                    self._hold(module, node, prefix)
+                case "output":
+                    returned = node.args[0] if isinstance(node.args[0], tuple | list) else (node.args[0],)
+                    outputs = tuple(self._argument(a, prefix) for a in returned)
+                case _:
+                    nodes.append(self._node(node, prefix))
+        return Block(tuple(prefix + n.name for n in module.graph.find_nodes(op="placeholder")), tuple(nodes), outputs)
+
+    def _hold(self, module: Any, node: Any, prefix: str) -> None:
+        value = module
+        for part in node.target.split("."):
+            value = getattr(value, part)
+        name = prefix + node.name
+        if isinstance(value, torch.fx.GraphModule):
+            if _meets_complex(value):
+                raise error("O010", f"the graph `{node.target}` inside of another takes or returns complex numbers")
+            self.blocks[name] = self.block(as_real(value), f"{name}.")
+        elif isinstance(value, torch.Tensor):
+            self.held[name] = _array(value, node.target)
+        else:
+            raise error("O010", f"the graph holds a `{type(value).__name__}`, `{node.target}`")
+
+    def _node(self, node: Any, prefix: str) -> Node:
+        if node.op != "call_function":
+            raise error("O010", f"the graph calls the module or method `{node.target}`", help="let torch capture it: `torch.compile`")
+        if node.target is torch.ops.aten.as_strided.default and not _lies_in_rows(node.args[0].meta["val"]):
+            title = "the graph takes apart how a tensor lies in memory that is not all of it, row by row"
+            raise error("O010", title, notes=(place_of(node),))
+        op = operator_name(node.target)
+        operator = registered(node.target)
+        if operator is not None:
+            self.operators[op] = operator
+        value = node.meta.get("val")
+        values = value if isinstance(value, tuple | list) else (value,)
+        args = tuple(self._argument(a, prefix) for a in node.args)
+        named = {key: self._argument(a, prefix) for key, a in node.kwargs.items()}
+        return Node(prefix + node.name, op, args, named, tuple(map(_type, values)), place_of(node))
+
+    def _argument(self, value: Any, prefix: str) -> Argument:
+        match value:
+            case torch.fx.Node():
+                name = prefix + value.name
+                return self.blocks.get(name) or Ref(name)
+            case tuple() | list():
+                return tuple(self._argument(a, prefix) for a in value)
+            case torch.dtype():
+                return dtype_of(value, "a value")
+            case None | bool() | int() | float() | str():
+                return value
+            case slice():
+                raise CompileError(Diagnostic("O010", "the graph holds a slice of Python's"))
             case _:
-                nodes.append(_node(node, operators))
-    return Program(name, tuple(_with_sizes_of(inputs, sizes)), sizes, held, tuple(nodes), outputs, operators, _least(module))
+                return str(value)
+
+
+def _meets_complex(module: Any) -> bool:
+    """Tell whether a graph takes or returns complex numbers."""
+    (output,) = module.graph.find_nodes(op="output")
+    nodes = (*module.graph.find_nodes(op="placeholder"), *output.all_input_nodes)
+    return any(is_complex(node.meta.get("val")) for node in nodes)
 
 
 def _least(module: Any) -> dict[str, int]:
@@ -145,20 +218,6 @@ def _least(module: Any) -> dict[str, int]:
                 low = extent.node.shape_env.bound_sympy(extent.node.expr).lower
                 found[str(extent.node.expr)] = int(low) if low.is_integer and low >= 0 else 0
     return found
-
-
-def _output(given: Any) -> Argument:
-    """Return a tensor that is returned; integers, which follow from the inputs, are left to whoever calls the program."""
-    return None if isinstance(given, torch.fx.Node) and isinstance(given.meta.get("val"), torch.SymInt) else _argument(given)
-
-
-def _attribute(module: Any, node: Any) -> Array:
-    value = module
-    for part in node.target.split("."):
-        value = getattr(value, part)
-    if not isinstance(value, torch.Tensor):
-        raise error("O010", f"the graph holds a `{type(value).__name__}`, `{node.target}`: control flow is not supported")
-    return _array(value, node.target)
 
 
 def _array(tensor: torch.Tensor, name: str) -> Array:
@@ -199,21 +258,6 @@ def _with_sizes_of(inputs: Sequence[Input], sizes: Mapping[str, str | int]) -> I
             yield Input(size_input(name), DTYPES["bool"], (symbol, 0))
 
 
-def _node(node: Any, operators: dict[str, Operator]) -> Node:
-    if node.op != "call_function":
-        raise error("O010", f"the graph calls the module or method `{node.target}`", help="let torch capture it: `torch.compile`")
-    if node.target is torch.ops.aten.as_strided.default and not _lies_in_rows(node.args[0].meta["val"]):
-        raise error("O010", "the graph takes apart how a tensor lies in memory that is not all of it, row by row", notes=(place_of(node),))
-    op = operator_name(node.target)
-    operator = registered(node.target)
-    if operator is not None:
-        operators[op] = operator
-    value = node.meta.get("val")
-    values = value if isinstance(value, tuple | list) else (value,)
-    named = {key: _argument(a) for key, a in node.kwargs.items()}
-    return Node(node.name, op, tuple(map(_argument, node.args)), named, tuple(map(_type, values)), place_of(node))
-
-
 def _lies_in_rows(value: torch.Tensor) -> bool:
     """Tell whether a tensor is all of its memory, row by row."""
     size = value.untyped_storage().size()
@@ -227,19 +271,3 @@ def _type(value: Any) -> Type | None:
         return dtype_of(value.dtype, "a value"), tuple(n if isinstance(n, int) else None for n in map(_dim, value.shape))
     except CompileError:
         return None  # refused where an operator returns it
-
-
-def _argument(value: Any) -> Argument:
-    match value:
-        case torch.fx.Node():
-            return Ref(value.name)
-        case tuple() | list():
-            return tuple(map(_argument, value))
-        case torch.dtype():
-            return dtype_of(value, "a value")
-        case None | bool() | int() | float() | str():
-            return value
-        case slice():
-            raise CompileError(Diagnostic("O010", "the graph holds a slice of Python's"))
-        case _:
-            return str(value)

@@ -134,8 +134,8 @@ class _Rewriting:
                 return self._complex_call(node)
             case _:
                 copied = self.graph.node_copy(node, self.found.__getitem__)
-                if node.op == "get_attr" and "val" not in copied.meta:
-                    copied.meta["val"] = self.mode.from_tensor(_held(self.module, node.target))
+                if node.op == "get_attr" and isinstance(held := _held(self.module, node.target), torch.Tensor):
+                    copied.meta.setdefault("val", self.mode.from_tensor(held))
                 return copied
 
     def _complex_call(self, node: Node) -> Any:

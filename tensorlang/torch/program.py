@@ -2,7 +2,7 @@
 
 program ::= inputs, constants, nodes in topological order, outputs
 node    ::= an operator of ATen (`add.Tensor`), or one of the language; arguments by position and by name; the types of its results
-argument ::= a value (`Ref`), a number, a truth, a text, an element type, None, or several
+argument ::= a value (`Ref`), a number, a truth, a text, an element type, a graph that the node runs (`Block`), None, or several
 
 Integers that are not known yet are values, too: inputs of their own, extents of tensors (`sym_size.int`), and what is computed from these.
 """
@@ -10,7 +10,7 @@ Integers that are not known yet are values, too: inputs of their own, extents of
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -54,6 +54,16 @@ class Node:
     place: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A graph that a node runs, such as a branch or what a loop repeats. Names of its values are those of no other graph of the program;
+    its constants are the program's."""
+
+    inputs: tuple[str, ...]
+    nodes: tuple[Node, ...]
+    outputs: tuple[Argument, ...]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Program:
     """`sizes` are the symbols or the numbers that integer values of the program stand for, by the names of these; `operators` are those of
@@ -72,6 +82,10 @@ class Program:
     def is_open(self) -> bool:
         """Whether an input has a dimension that is no number."""
         return any(not isinstance(n, int) for i in self.inputs for n in i.dims)
+
+    def all_nodes(self) -> Iterator[Node]:
+        """Yield the nodes, and those of the graphs that nodes run."""
+        return nodes_within(self.nodes)
 
     def output_names(self) -> list[tuple[int, str]]:
         """Return what the outputs that are tensors are called, and which of the outputs they are."""
@@ -108,6 +122,15 @@ def _meaning(operators: Mapping[str, Operator]) -> bytes | None:
 def size_input(name: str) -> str:
     """Return what the input is called whose shape tells an integer that no tensor tells."""
     return f"{name} size"
+
+
+def nodes_within(nodes: Iterable[Node]) -> Iterator[Node]:
+    """Yield nodes, and those of the graphs that they run."""
+    for node in nodes:
+        yield node
+        for argument in (*node.args, *node.named.values()):
+            if isinstance(argument, Block):
+                yield from nodes_within(argument.nodes)
 
 
 def references(argument: Argument) -> Iterator[str]:

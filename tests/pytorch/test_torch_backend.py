@@ -10,7 +10,11 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
+from onnx_evaluate import evaluate
 from torch import Tensor, nn
+from torch._higher_order_ops import while_loop
+from torch._higher_order_ops.map import map as map_rows
+from torch._higher_order_ops.scan import scan
 from torch.nn import functional as F
 from torch_networks import network
 
@@ -276,3 +280,57 @@ def test_a_program_that_changes_what_it_is_given_is_refused() -> None:
     exported = torch.export.export(Counting(), (torch.ones(2, 3),))
     with pytest.raises(CompileError, match=r"O010.*changes `count`"):
         tl.compile(exported, importers=[Importer()])
+
+
+def steered(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+    """Steps as long as something is large, in one of two directions; what is left of rows, from the last on; rows by themselves."""
+
+    def is_large(k: Tensor, z: Tensor) -> Tensor:
+        return (k < 9) & (z.abs().max() > 0.1)
+
+    def step(k: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+        return k + 1, torch.cond(z.sum() > 0, lambda z: z / 2, lambda z: z / 3 - y, (z,))
+
+    k, z = while_loop(is_large, step, (torch.tensor(0), x))
+    left, rows = scan(lambda m, row: (m * 0.5 + row, m * row), torch.zeros(x.shape[1]), z, reverse=True)
+    return k, left, rows, map_rows(lambda row, w: row.sum() + w, x, y)
+
+
+def test_branches_and_loops_run_as_the_data_say_for_any_sizes(caplog: pytest.LogCaptureFixture) -> None:
+    fast = compiled(steered, dynamic=True)
+    with torch.no_grad(), caplog.at_level(logging.INFO, "tensorlang.compile"):
+        for shape in ((4, 3), (6, 5)):
+            close(fast(x := torch.randn(shape), y := torch.randn(shape[1])), steered(x, y))
+    assert len([r for r in caplog.records if "compiled in" in r.getMessage() or "found in the cache" in r.getMessage()]) == 1
+
+
+class Guarded(nn.Module):
+    """A part without gradients, one in another precision, and a branch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.no_grad():
+            y = self.layer(x)
+        with torch.autocast("cpu", torch.bfloat16):
+            z = self.layer(x)
+        return torch.cond(x.sum() > 0, lambda y: y + 1, lambda y: y - 1, (y,)), z
+
+
+def test_an_exported_program_may_hold_graphs_of_its_own() -> None:
+    model, x = Guarded(), torch.randn(3, 4)
+    graph = Importer().load(torch.export.export(model, (x,)))
+    for found, wanted in zip(evaluate(graph, {graph.inputs[0]: x.numpy()}), model(x), strict=True):
+        np.testing.assert_allclose(found.astype(np.float32), wanted.detach().float().numpy(), rtol=1e-2, atol=1e-2)
+
+
+def test_complex_numbers_stand_beside_branches_but_not_in_what_they_take_or_return() -> None:
+    fast = compiled(lambda x, z: z * torch.cond(x.sum() > 0, lambda x: x * 2, lambda x: x + 1, (x,)))
+    refused = compiled(lambda x, z: torch.cond(x.sum() > 0, lambda z: z * 2, lambda z: z + 1, (z,)))
+    x, z = torch.ones(2), torch.ones(2, dtype=torch.complex64)
+    with torch.no_grad():
+        close(fast(x, z), 2 * z)
+        with pytest.raises(Exception, match="operator cond of complex numbers"):
+            refused(x, z)

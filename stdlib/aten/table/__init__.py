@@ -9,6 +9,7 @@ from __future__ import annotations
 from stdlib.aten.call import Rule
 from stdlib.aten.table import (
     attention,
+    control,
     elementwise,
     factoring,
     indexing,
@@ -23,7 +24,9 @@ from stdlib.aten.table import (
 )
 
 TABLE: dict[str, Rule] = {}
-for _module in (attention, elementwise, factoring, indexing, making, moving, normalising, pooling, products, recurrent, reducing, resizing):
+for _module in (
+    attention, control, elementwise, factoring, indexing, making, moving, normalising, pooling, products, recurrent, reducing, resizing,
+):  # fmt: skip
     TABLE |= _module.RULES
 
 

@@ -145,6 +145,21 @@ def nan_median_of_all(x: Tensor) -> Tensor:
     return nan_median(x.reshape(-1), 0)[0]
 
 
+def most_frequent(x: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """The least of those that are there most often, and the last place of it."""
+    if not x.dim():
+        return _taken(x, None, dim, keepdim)
+    order = _order(x, dim)
+    y, count = x.gather(dim, order), x.shape[dim]
+    shape = [1] * x.dim()
+    shape[dim] = count
+    places = torch.arange(count, device=x.device).view(shape)
+    before, after = y.narrow(dim, 0, count - 1), y.narrow(dim, 1, count - 1)
+    is_first = torch.cat([torch.ones_like(y.narrow(dim, 0, 1), dtype=torch.bool), after != before], dim)
+    since = torch.where(is_first, places, 0).cummax(dim).values
+    return _taken(x, order.gather(dim, (places - since).argmax(dim, keepdim=True)), dim, keepdim)
+
+
 def _order(x: Tensor, dim: int) -> Tensor:
     return torch.sort(x, stable=True, dim=dim).indices
 
@@ -185,6 +200,14 @@ def index_reduce(x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str
     shape[dim] = -1
     reduce = {"amax": "amax", "amin": "amin", "mean": "mean", "prod": "prod"}[reduce]
     return x.scatter_reduce(dim, index.view(shape).expand(source.shape), source, reduce, include_self=include_self)
+
+
+def repeated_places(repeats: Tensor, *, output_size: int | None = None) -> Any:
+    """Each place as often as `repeats` says."""
+    if output_size is None:
+        return NotImplemented
+    ends, places = repeats.cumsum(0), torch.arange(output_size, device=repeats.device)
+    return torch.searchsorted(ends, places, right=True).to(repeats.dtype)
 
 
 # ---------------------------------------------------------------- products, distances
@@ -264,6 +287,8 @@ _OURS: dict[Any, Decomposition] = {
     aten.median.default: median_of_all,
     aten.nanmedian.dim: nan_median,
     aten.nanmedian.default: nan_median_of_all,
+    aten.mode.default: most_frequent,
+    aten.repeat_interleave.Tensor: repeated_places,
     aten.masked_scatter.default: masked_scatter,
     aten.diagonal_scatter.default: diagonal_scatter,
     aten.put.default: put,

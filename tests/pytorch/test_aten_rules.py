@@ -109,6 +109,18 @@ ELEMENTWISE: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "angle": (torch.angle, (torch.tensor([1, -2, 0, nan]),)),
     "signs": (lambda a, b: (torch.copysign(a, b), b.signbit()), (P, torch.tensor([0.0, -0.0, -2]))),
     "rrelu": (F.rrelu, (X,)),
+    "functions of analysis": (
+        lambda p, x: (
+            torch.lgamma(p), torch.digamma(p), torch.polygamma(0, p), torch.polygamma(1, p), torch.erfc(x), torch.special.erfcx(x),
+            torch.i0(x), torch.special.i0e(x), torch.special.i1(x), torch.special.i1e(x), torch.special.ndtr(x), torch.special.log_ndtr(x),
+        ),
+        (P, X),
+    ),
+    "inverse functions of analysis": (lambda x: (torch.erfinv(x), torch.special.ndtri(x.abs())), (X / 4,)),
+    "divisors": (
+        lambda a, b: (torch.gcd(a, b), torch.lcm(a, b), torch.gcd(a.to(torch.uint8), b.to(torch.uint8))),
+        (torch.tensor([0, 0, 12, -18, 7, 2**40, 255]), torch.tensor([0, 5, 18, 12, 0, 3 * 2**38, 34])),
+    ),
 }  # fmt: skip
 
 SHAPES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
@@ -276,6 +288,10 @@ INDICES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "put several where": (lambda a, c, v: (a.index_put((c,), v), a.index_put((c[:, 0],), v)), (P, B, made(3))),
     "put where": (lambda a, c: a.index_put((c,), torch.tensor(9.0)), (P, B)),
     "scatter": (lambda a, i: a.scatter(1, i, 5.0), (X, whole(2, 1, 4, low=0, high=3))),
+    "scatter into a number": (
+        lambda a, i: (a.scatter(0, i, 2.0), a.scatter_add(0, i, a), a.scatter_reduce(0, i, a, "mean")),
+        (torch.tensor(1.5), torch.tensor(0)),
+    ),
     "scatter_add": (lambda a, i: a.scatter_add(1, i, a), (X, whole(2, 3, 4, low=0, high=3))),
     "scatter_reduce": (lambda a, i: a.scatter_reduce(1, i, a, "amax"), (X, whole(2, 3, 4, low=0, high=3))),
     **{
@@ -309,6 +325,11 @@ INDICES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "bags of weights": (
         lambda w, i, s: F.embedding_bag(i, w, mode="sum", per_sample_weights=s),
         (made(5, 4), whole(2, 3, low=0, high=5), made(2, 3)),
+    ),
+    "repeat each": (lambda a, c: a.repeat_interleave(c, 1, output_size=4), (X, torch.tensor([0, 3, 1]))),
+    "most frequent": (
+        lambda a: (*a.mode(1), *a.mode(0, keepdim=True), *a.float().mode()),
+        (torch.tensor([[3, 1, 1, 3, 2], [4, 4, 4, 0, 0], [5, 9, 7, 8, 6]]),),
     ),
     "index_copy": (lambda a, i: a.index_copy(1, i, made(2, 2, 4)), (X, torch.tensor([2, 0]))),
     "index_add": (lambda a, i: a.index_add(1, i, made(2, 2, 4), alpha=2), (X, torch.tensor([2, 2]))),

@@ -109,6 +109,15 @@ def modulo(floats: str, integers: str) -> Rule:
     return lambda n, a, b: n.op(floats if n.dtype.is_float else integers, *n.operands(a, b, dtype=n.dtype))
 
 
+def greatest_divisor(n: Call, a: Operand, b: Operand) -> Value:
+    return n.op("gcd", *n.operands(a, b, dtype=n.dtype), steps=2 * n.dtype.bits)
+
+
+def divide_alike(n: Call, a: Operand, b: Operand) -> Value:
+    """Integers make integers."""
+    return divide(n, a, b, rounding_mode=None if n.dtype.is_float else "trunc")
+
+
 def power(n: Call, a: Operand, b: Operand) -> Value:
     exponent = b if isinstance(b, int | float) and not isinstance(b, bool) else None
     if isinstance(a, Value) and a.dtype == n.dtype and exponent in (0.5, 1, 2, 3, -1):
@@ -157,6 +166,12 @@ def rounded(n: Call, x: Value, *, decimals: int) -> Value:
 
 def power_of_two(n: Call, x: Value) -> Value:
     return n.op("map", n.op("mul", n.cast(x, n.dtype), n.filled((), n.dtype, log(2))), f="exp")
+
+
+def derivative_of_digamma(n: Call, order: int, x: Value) -> Value:
+    if order > 1:
+        raise n.unsupported(f"derivative {order} of digamma")
+    return mapped("trigamma" if order else "digamma")(n, x)  # type: ignore[no-any-return]
 
 
 def two_sided_arc(n: Call, y: Value, x: Value) -> Value:
@@ -333,6 +348,8 @@ MAPPED = {
     "asin": "asin", "acos": "acos", "atan": "atan", "sinh": "sinh", "cosh": "cosh", "tanh": "tanh", "asinh": "asinh", "acosh": "acosh",
     "atanh": "atanh", "sigmoid": "sigmoid", "log1p": "log1p", "expm1": "expm1", "abs": "magnitude", "neg": "negate", "relu": "relu",
     "silu": "silu", "mish": "mish", "hardswish": "hard_swish",
+    "erfc": "erfc", "erfinv": "erfinv", "lgamma": "lgamma", "digamma": "digamma", "i0": "i0",
+    **{f"special_{f}": f for f in ("erfcx", "i0e", "i1", "i1e", "ndtr", "ndtri", "log_ndtr")},
 }  # fmt: skip
 
 RULES: dict[str, Rule] = {
@@ -351,6 +368,9 @@ RULES: dict[str, Rule] = {
     "fmod": modulo("remainder", "remainder_int"),
     "remainder": modulo("mod", "mod_int"),
     "pow": power,
+    "gcd": greatest_divisor,
+    "polygamma": derivative_of_digamma,
+    "prims::div": divide_alike,
     "square": square,
     "rsqrt": rsqrt,
     "log2": logarithm(2),

@@ -147,6 +147,9 @@ def _scattered(n: Call, x: Value, dim: int, index: Value, src: Value | Number, h
     """Of `src`, as much counts as there are indices."""
     if not isinstance(src, Value):
         src = expand(n, n.value(src, x.dtype), index.shape)
+    if not x.shape:
+        index, src = (n.view(v, (1,)) if not v.shape else v for v in (index, src))
+        return n.view(_scattered(n, n.view(x, (1,)), dim, index, src, how), ())
     for axis, extent in enumerate(index.shape):
         src = slice_axis(n, src, axis, 0, extent)
     if same(prod(index.shape), 0):

@@ -22,7 +22,7 @@ from codegen.llvm import arithmetic, memory, registers, tiles
 from codegen.llvm.branches import fork
 from codegen.llvm.builder import Builder, Text, quoted
 from codegen.llvm.emitted import Emitted
-from codegen.llvm.expressions import address, masked, poly, row_major, value
+from codegen.llvm.expressions import address, is_heavy, masked, poly, row_major, value
 from codegen.llvm.facts import Atom, Poly
 from codegen.llvm.fills import checked, filled, in_vectors
 from codegen.llvm.frame import LINE, LOOP, Emitter, Module, chunk, entry, identifier, letters, pointer_parameter, with_prologue
@@ -167,11 +167,22 @@ def _if(e: Emitter, cond: Value, then: tuple[Stmt, ...], orelse: tuple[Stmt, ...
         fork(e, cond.text, lambda: _block(e, then, scope), (lambda: _block(e, orelse, scope)) if orelse else None)
         return
     for side, holds in ((then, cond), (orelse, arithmetic.negated(e.b, cond))):
-        if side:
-            inner = masked(e.state, holds, scope)
-            assert inner.guard is not None
-            # Inside, some lane takes part: what all lanes share may be read.
-            fork(e, inner.guard, lambda side=side, inner=inner: _block(e, side, replace(inner, guard=None)), None)  # type: ignore[misc]
+        if not side:
+            continue
+        inner = masked(e.state, holds, scope)
+        if all(_is_cheap(s, scope) for s in side):
+            _block(e, side, inner)
+            continue
+        assert inner.guard is not None
+        # Inside, some lane takes part: what all lanes share may be read.
+        fork(e, inner.guard, lambda side=side, inner=inner: _block(e, side, replace(inner, guard=None)), None)  # type: ignore[misc]
+
+
+def _is_cheap(s: Stmt, scope: Scope) -> bool:
+    """Tell whether to execute `s` for no lane costs less than to ask whether there is any: what it stores stays in registers."""
+    if not isinstance(s, Store) or not isinstance(scope.buffers.get(s.buffer), Registers):
+        return False
+    return not is_heavy(s.value) and not any(isinstance(n, ValueIndex) for n in walk(s))
 
 
 # ---------------------------------------------------------------- loops

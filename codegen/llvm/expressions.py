@@ -17,6 +17,7 @@ from codegen.llvm.builder import Builder
 from codegen.llvm.choices import simplified
 from codegen.llvm.convert import cast, nearest_bf16, nearest_tf32
 from codegen.llvm.facts import Atom, Poly
+from codegen.llvm.interleave import MOST_ELEMENTS
 from codegen.llvm.masks import clamped, first_lanes, lanes_before, positive
 from codegen.llvm.memory import vector_index
 from codegen.llvm.state import EmitError, Memory, Registers, Scope, State, Storage, Tiles, mask_and, same_lanes, splat
@@ -61,7 +62,8 @@ def value(state: State, e: Expr, scope: Scope) -> Value:
         case Const(number_, dtype):
             return literal(number_, dtype)
         case Load(buffer, index):
-            return _turned(state, e, scope) or _picked(state, e, scope) or read(state, scope.buffers[buffer], index, scope)
+            where = _where_read(state, e, scope)
+            return _turned(state, e, where) or _picked(state, e, where) or read(state, scope.buffers[buffer], index, where)
         case IndexValue(index):
             return _index_value(state, poly(state, index, scope), scope)
         case Name(name):
@@ -146,6 +148,26 @@ def read(state: State, storage: Storage, index: tuple[Index, ...], scope: Scope)
     if state.record is not None and apart is not None:
         state.record.reads[Load(storage.buffer.name, index)] = apart
     return memory.load(state, storage, where, scope)
+
+
+def _where_read(state: State, e: Load, scope: Scope) -> Scope:
+    """Return where `e` is read: under no condition but those of the loops around where it lies in its buffer whether or not one holds, and
+    lanes are near each other. What no lane needs is then read with what others do, and thrown away."""
+    storage, lanes, b = scope.buffers[e.buffer], scope.lanes, state.builder
+    least = None if lanes is None else lanes.mask
+    if not isinstance(storage, Memory) or (scope.mask, scope.guard, scope.vector_guard) == (least, None, None):
+        return scope
+    runs = lanes is None or lanes.length is None or b.facts.at_least(lanes.length, 1)
+    if not runs or not free_vars(*storage.buffer.shape) <= scope.vars.keys():
+        return scope
+    for i, extent in zip(e.index, storage.buffer.shape, strict=True):
+        place = poly(state, i, scope)
+        if not b.facts.at_least(place, 0) or not b.facts.at_least(poly(state, extent, scope) - place, 1):
+            return scope
+    anywhere = replace(scope, mask=least, guard=None, vector_guard=None)
+    distance = memory.lane_stride(address(state, storage, e.index, scope), lanes, b)
+    is_near = distance is not None and abs(distance) <= MOST_ELEMENTS
+    return anywhere if is_near or _picked(state, e, anywhere) is not None else scope
 
 
 def _group(state: State, e: Load, count: int, scope: Scope) -> dot.Group:
@@ -264,7 +286,7 @@ def _select(state: State, cond: Value, then: Expr, orelse: Expr, scope: Scope) -
     b = state.builder
     if isinstance(cond, Literal):
         return value(state, then if cond.number else orelse, scope)
-    if not cond.lanes and (_is_heavy(then) or _is_heavy(orelse)):
+    if not cond.lanes and (is_heavy(then) or is_heavy(orelse)):
         return _branch(state, cond, then, orelse, scope)
     x = value(state, then, _under(state, cond, scope) if _reads_memory(then, scope) else scope)
     y = value(state, orelse, _under(state, arithmetic.negated(b, cond), scope) if _reads_memory(orelse, scope) else scope)
@@ -326,7 +348,7 @@ def _reads_memory(node: Node, scope: Scope) -> bool:
     return any(_reads_memory(child, scope) for child in children(node))
 
 
-def _is_heavy(e: Expr) -> bool:
+def is_heavy(e: Expr) -> bool:
     """Return whether a branch is cheaper than evaluating `e` for nothing."""
     nodes = list(walk(e))
     return len(nodes) > 24 or any(isinstance(n, Call) for n in nodes)

@@ -293,6 +293,23 @@ def test_quotients_of_lanes_that_take_no_part_in_one_loop_are_wrapped_in_the_nex
     check(text, {}, x=values("f32", 54).reshape(6, 9), y=np.zeros((2, 8), np.float32))
 
 
+COUNTED = """func f(N, M)(x: f32[N, 2], out y: i32[16]) {
+    alloc acc: i32[16] registers
+    for j in 0 .. 16 vector 16 { acc[j] = 0_i32 }
+    for o in 0 .. N // 16 {
+        for j in 0 .. 16 vector 16 { if x[16*o + j, 0] > 0.0_f32 and x[16*o + j, 1] > x[5, 0] { acc[j] = acc[j] + 1_i32 } }
+    }
+    for j in 0 .. 16 vector 16 { y[j] = acc[j] }
+}"""
+
+
+@pytest.mark.parametrize("rows", ["N", "M"])
+def test_what_lies_in_its_buffer_is_read_whether_or_not_a_condition_holds(rows: str) -> None:
+    text = COUNTED.replace("f32[N, 2]", f"f32[{rows}, 2]")
+    check(text, {"N": 48, "M": 48}, x=values("f32", 96).reshape(48, 2), y=np.zeros(16, np.int32))
+    assert ("masked" in emit(parse(text), named("x86-64-v4"))) == (rows == "M")
+
+
 @pytest.mark.parametrize("count", ["N", "N - 9", "37", "0", "3"])
 @pytest.mark.parametrize(("element", "dtype"), [("7_i32", "i32"), ("-0.0_f64", "f64"), ("true", "bool"), ("1.5_f32", "f32")])
 def test_a_loop_that_fills_a_row_stores_whole_vectors(count: str, element: str, dtype: str) -> None:

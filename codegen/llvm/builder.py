@@ -31,6 +31,7 @@ class Region:
 
     preheader  for the body of a loop, the place just before its first iteration, as long as that iteration is sure to get here
     constant   the buffers that exist outside the loop and that it does not write to
+    repeats    whether it is the body of a loop
     """
 
     depth: int
@@ -39,6 +40,7 @@ class Region:
     memo: dict[str, str] = field(default_factory=dict)
     preheader: Text | None = None
     constant: frozenset[int] = frozenset()
+    repeats: bool = False
 
 
 class Builder:
@@ -175,12 +177,19 @@ class Builder:
     def address(self, base: str, base_depth: int, element: str, poly: Poly, early: bool = False) -> str:
         """Return the address of element `poly` of the array at `base`; the constant part comes last so that it fits an address mode.
 
-        With `early` the address is not computed here but, like its parts, as far out as possible."""
+        With `early` the address is not computed here but, like its parts, as far out as possible.
+
+        What of it several products of numbers add up to outside the loop around is one number for LLVM inside: its strength reduction would
+        take the sum apart in every way, with that of every other address, which takes it longer than all its other passes together."""
+        groups = _by_depth(poly, self.facts)
+        inside = max((region.depth for region in self.regions if region.repeats), default=0)
+        outside = [m for depth, terms in groups if max(base_depth, depth) < inside for m in terms.terms if len(m) > 1]
         pointer, at = base, base_depth
-        for depth, terms in _by_depth(poly, self.facts):
+        for k, (depth, terms) in enumerate(groups, 1):
             at = max(at, depth)
-            offset = self._sum(terms, at)
-            pointer = self.pure(f"getelementptr {element}, ptr {pointer}, i64 {offset}", at)
+            pointer = self.pure(f"getelementptr {element}, ptr {pointer}, i64 {self._sum(terms, at)}", at)
+            if len(outside) > 1 and at < inside and all(later >= inside for later, _ in groups[k:]):
+                pointer = self.pure(f"freeze ptr {pointer}", at)
         if poly.offset:
             pointer = self.pure(f"getelementptr {element}, ptr {pointer}, i64 {poly.offset}", at if early else None)
         return pointer

@@ -345,7 +345,7 @@ def _serial(e: Emitter, loop: For, lo: Poly, hi: Poly, scope: Scope) -> None:
     b.region.code.append(preheader)
     b.write(f"br label %{head}")
     region = b.enter()
-    region.preheader = preheader
+    region.preheader, region.repeats = preheader, True
     region.constant = frozenset(s.uid for s in scope.buffers.values()) - frozenset(s.uid for s in written)
     b.start(head)
     if state.record is not None:

@@ -344,3 +344,19 @@ def test_a_loop_that_stores_what_depends_on_it_does_so_one_by_one() -> None:
     text = "func f(N)(out y: i64[8, 8]) { for i in 0 .. N { y[i, i] = 1_i64 } for i in 0 .. N { y[i, 7] = 2_i64 } }"
     check(text, {"N": 6}, y=np.zeros((8, 8), np.int64))
     assert "store <" not in emit(parse(text), host())
+
+
+STRIPES = """
+func stripes(M, N)(x: f32[M, N], out y: f32[M, N]) {
+    for o in 0 .. M // 4 {
+        for i in 0 .. 2 { for j in 0 .. N { for r in 0 .. 2 unroll 2 { y[4*o + 2*i + r, j] = x[4*o + 2*i + r, j] + 1.0_f32 } } }
+    }
+}"""
+
+
+def test_what_products_add_up_to_outside_a_loop_is_one_number_inside() -> None:
+    x = values("f32", 40).reshape(8, 5)
+    check(STRIPES, {"M": 8, "N": 5}, x=x, y=np.zeros((8, 5), np.float32))
+    before, _, inside = emit(parse(STRIPES), host()).rpartition("\nloop")
+    rows = re.findall(r"getelementptr float, ptr (%\w+), i64 %\w+", inside[: inside.index("\nend")])
+    assert rows and set(rows) == set(re.findall(r"(%\w+) = freeze ptr", before)), "rows of N elements, the same from two loops outside"

@@ -17,7 +17,7 @@ from onnx import NodeProto
 
 from codegen.dtypes import DTYPES, DType
 from stdlib.onnx.model import Node as OnnxNode
-from stdlib.onnx.site import Builder, Site
+from stdlib.onnx.site import Builder, Item, Site
 from stdlib.onnx.table import TABLE
 from stdlib.onnx.table.elementwise import cast
 from tensorlang.graph.nodes import Value

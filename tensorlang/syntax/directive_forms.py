@@ -76,7 +76,7 @@ ELSEWHERE = {
     "shared_memory": "cache", "local": "cache", "scratchpad": "cache", "launch_bounds": "bind", "grid": "bind",
     "program_id": "bind", "thread_block": "bind", "blockDim": "bind", "gridDim": "bind",
     "unroll_and_jam": "unroll", "unroll_jam": "unroll",
-    "licm": "hoist", "prefix": "scan", "running": "scan", "cumulate": "scan", "incremental": "scan", "invariant": "hoist", "precompute": "at",
+    "licm": "hoist", "prefix": "scan", "running": "scan", "incremental": "scan", "invariant": "hoist", "precompute": "at",
     "compute": "at", "memoize": "at", "realize": "at", "hoist_storage": "store_at", "wavefront": "skew",
     "blocks": "bind", "decompose_reduction": "rfactor", "storage_align": "layout", "transform_layout": "layout", "pad": "layout",
     "warp_specialize": "specialize", "specialise": "specialize", "tensor_core": "tensorize", "tensorise": "tensorize", "mma": "tensorize",

@@ -51,9 +51,7 @@ class Net:
         """Return one dimension of a value as a vector of one element, as exporters write it."""
         return self.op("Unsqueeze", self.op("Gather", self.op("Shape", value), self.constant(np.array(axis, np.int64))), self.ints(0))
 
-    def model(
-        self, inputs: Mapping[str, Sequence[Any]], *outputs: str, types: Mapping[str, int] | None = None, opset: int = 18
-    ) -> bytes:
+    def model(self, inputs: Mapping[str, Sequence[Any]], *outputs: str, types: Mapping[str, int] | None = None, opset: int = 18) -> bytes:
         kinds = types or {}
         taken = [helper.make_tensor_value_info(n, kinds.get(n, TensorProto.FLOAT), list(s)) for n, s in inputs.items()]
         found = [helper.make_tensor_value_info(n, kinds.get(n, TensorProto.FLOAT), None) for n in outputs]

@@ -15,7 +15,7 @@ from tensorlang.schedule.directives import operands
 from tensorlang.schedule.directives.kind import Kind
 from tensorlang.schedule.directives.loops import permute, split_loop
 from tensorlang.schedule.pack import Along, pack
-from tensorlang.schedule.plan import Stage, Storage
+from tensorlang.schedule.plan import Stage, Storage, owned
 from tensorlang.schedule.shape import extents, innermost_axis
 from tensorlang.schedule.state import State, loop_of, put
 from tensorlang.schedule.storage import axis_names
@@ -45,17 +45,17 @@ def _along(state: State, directive: syntax.Directive) -> Along | None:
     if directive.name != "pack" or operands.phrase(directive, "in") is None:
         return None
     name = operands.name(directive, operands.the(directive, "in"))
-    reader, _, last = name.rpartition(".")
     tensor = operands.only_name(directive)
     copies = {*state.packed.values()}
     made = [d for d in state.program.definitions if d.tensors[0].name not in copies]
-    of = [d for d in made if tensor in definition_reads(d) and reader in ("", *(t.name for t in d.tensors))]
-    having = [d for d in of if last in extents(d)]
+    parts = {d.tensors[0].name: owned(name, (t.name for t in d.tensors))[1] for d in made if tensor in definition_reads(d)}
+    having = [d for d in made if parts.get(d.tensors[0].name) in extents(d)]
     if len(having) != 1:
         several = " and ".join(f"`{d.tensors[0].name}`" for d in having)
         why = f"`{name}` is in {several}" if having else f"no equation that reads `{tensor}` has `{name}`"
         operands.bad(directive, why, "after `in` it takes an axis of the equation that reads the tensor, or what that sums over: `y.j`")
-    return Along(having[0].tensors[0].name, last)
+    reader = having[0].tensors[0].name
+    return Along(reader, parts[reader])
 
 
 def pack_directive(state: State, directive: syntax.Directive) -> None:

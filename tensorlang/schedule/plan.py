@@ -17,7 +17,7 @@ them have encloses just those:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import TypeAlias, TypeVar
@@ -117,13 +117,14 @@ class Stage:
 
     def local(self, loop: str) -> str:
         """Return a loop's name without the tensor it belongs to."""
-        owner = self.owner(loop)
-        return loop if owner is None else loop[len(owner) + 1 :]
+        return owned(loop, self._tensors())[1]
 
     def owner(self, loop: str) -> str | None:
         """Return the tensor that a loop is named after: `p.e` of `p.e.k`, though there may be a `p`."""
-        owners = [d.tensors[0].name for d in self.definitions if loop.startswith(d.tensors[0].name + ".")]
-        return max(owners, key=len, default=None)
+        return owned(loop, self._tensors())[0] or None
+
+    def _tensors(self) -> list[str]:
+        return [d.tensors[0].name for d in self.definitions]
 
     def then(self, change: Change, forward: Mapping[str, Affine], extents: Mapping[str, int | None]) -> Stage:
         """Return the stage after one more change, which gives loops, new ones perhaps, other meanings and extents."""
@@ -316,6 +317,13 @@ def common_extent(nests: Sequence[Nest], loop: str) -> int | None:
 
 def full(stage: str, loop: str) -> str:
     return f"{stage}.{loop}"
+
+
+def owned(loop: str, tensors: Iterable[str]) -> tuple[str, str]:
+    """Return which of some tensors a loop is named after, and its name without that: `p.e` and `d.0` of `p.e.d.0`, though there may be a
+    `p`; no tensor and the whole name where there is none."""
+    owner = max((t for t in tensors if loop.startswith(f"{t}.")), key=len, default="")
+    return owner, loop.removeprefix(f"{owner}.")
 
 
 def make_stage(stages: Stages, definition: Definition) -> Stage:

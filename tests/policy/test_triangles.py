@@ -7,12 +7,13 @@ from dataclasses import replace
 import pytest
 from scheduled_programs import argument, assert_same, loops
 
+from codegen.dtypes import DTYPES
 from codegen.loops.nodes import Alloc, For, Function, Int, Store
 from codegen.loops.printer import show as show_loops
 from codegen.loops.verify import is_reduction
 from codegen.loops.walk import walk
 from stdlib.library import roles
-from tensorlang.check.instantiate import instantiate
+from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import Source
 from tensorlang.policy.cpu.derive import derive
@@ -145,6 +146,13 @@ def test_no_more_of_an_operand_is_copied_at_a_time_than_need_be(body: str, threa
     program = operator("a: f64[640, 640], b: f64[640, 640]) -> (y: f64[640, 640])", body, {})
     found = schedule_of(program, replace(MACHINES[0], threads=threads)).directives
     assert [show(d) for d in found if d.name in ("pack", "layout")] == [arranged]
+
+
+def test_an_operand_is_copied_where_axes_are_those_of_a_pack() -> None:
+    body = "op f(a: f64[D.., K], b: f64[E.., K]) -> (y: f64[D.., E..]) {\n    y[d.., e..] = sum(k) a[d.., k] * b[e.., k]\n}"
+    program = instantiate(load_module(parse(Source("f.tl", body))), "f", [ArgType(DTYPES["f64"], (640, 640))] * 2)
+    found = [show(d) for d in schedule_of(program).directives]
+    assert "pack b in y.e.0 at y.jo as [y.jo, y.k, y.jt]" in found
 
 
 def test_a_product_of_open_sizes_is_packed_as_one_of_known_sizes_is() -> None:

@@ -29,7 +29,7 @@ from tensorlang.policy.deriver import PARALLEL_WORK, Deriver, bytes_of, mark_par
 from tensorlang.policy.groups import FusionGroup
 from tensorlang.schedule.apply import apply
 from tensorlang.schedule.directives.loops import MOST_LANES
-from tensorlang.schedule.plan import Plan, full
+from tensorlang.schedule.plan import Plan, full, owned
 from tensorlang.schedule.recurrence import legal_order
 from tensorlang.schedule.shape import OPEN_EXTENT, extents, unit_stride, work_of_definition
 from tensorlang.tensor.nodes import Definition, Dynamic, Read
@@ -310,7 +310,7 @@ def _add_shared(d: Deriver, nest: JointSteps, offsets: Mapping[str, int]) -> tup
         inside = [*stepped, *sums]
         d.add(d.schedule.together(*inside, into=(first.axes[0],)) if len(inside) > 1 else d.schedule)
     elif len(stepped) > 1:
-        d.add(d.schedule.together(*stepped, into=(step.rpartition(".")[2], *points)))
+        d.add(d.schedule.together(*stepped, into=(owned(step, stepped)[1], *points)))
     return first, step
 
 
@@ -320,7 +320,7 @@ def _joined(d: Deriver, plan: Plan, group: Sequence[Definition]) -> tuple[Defini
     loops = {m.tensors[0].name: next(n.loops for n in plan.placed.nests.values() if _makes(plan, n.statement, m)) for m in group}
     by_name = {m.tensors[0].name: m for m in group}
     step = next(iter(loops.values()))[0]
-    named = step.rpartition(".")[0]
+    named, _ = owned(step, loops)
     ordered = sorted(loops, key=lambda name: name != named)
     if len({found[1:] for found in loops.values()}) > 1:
         d.add(d.schedule.together(*ordered, into=by_name[ordered[0]].axes[1:]))

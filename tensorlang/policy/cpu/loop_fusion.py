@@ -43,7 +43,7 @@ from tensorlang.policy.deriver import Deriver, bytes_of, mark_parallel
 from tensorlang.policy.groups import FusionGroup, recurs
 from tensorlang.policy.pointwise import accesses_along, crossing_axis
 from tensorlang.schedule.directives.loops import MOST_LANES
-from tensorlang.schedule.plan import full
+from tensorlang.schedule.plan import full, owned
 from tensorlang.schedule.shape import OPEN_EXTENT, extents, is_product, readers, unit_stride
 from tensorlang.tensor.nodes import Definition, Dynamic, Read, Reduce
 from tensorlang.tensor.scop import in_order as keeps_order
@@ -376,7 +376,7 @@ def derive_fused(d: Deriver, group: FusionGroup) -> None:
         d.add(d.schedule.together(*(m.tensors[0].name for m in members), into=axes))
     binders, written_out = list(_shared_binders(d, classes, len(axes))), _written_out(group.members)
     if shared.position is None:
-        inner = binders[-1].rpartition(".")[2]
+        inner = owned(binders[-1], (m.tensors[0].name for m in members))[1]
         d.add(d.schedule.split(binders[-1], shared.lanes, (f"{inner}_o", f"{inner}_v")))
         d.add(d.schedule.unroll(*written_out) if written_out else d.schedule)
         d.add(d.schedule.vectorize(full(name, f"{inner}_v")))

@@ -38,13 +38,13 @@ from tensorlang.policy.deriver import PARALLEL_WORK, Deriver, bytes_of, in_order
 from tensorlang.policy.followers import accumulations, followers, may_follow
 from tensorlang.schedule.apply import apply
 from tensorlang.schedule.check import verdict_of
-from tensorlang.schedule.plan import Plan, full
+from tensorlang.schedule.plan import Plan, full, owned
 from tensorlang.schedule.recurrence import legal_order
 from tensorlang.schedule.shape import OPEN_EXTENT, extents, work_of_definition
 from tensorlang.syntax import nodes as syntax
 from tensorlang.tensor.facts import conjuncts
 from tensorlang.tensor.nodes import Compare, Definition, Expr, IndexValue, Read, Select
-from tensorlang.tensor.walk import components, definition_reads, index_names, reads, reduces, tensor_names
+from tensorlang.tensor.walk import components, definition_reads, index_names, reads, reduces, tensor_names, tensor_table
 
 MOST_AXES = 5
 """Of which all orders are looked at."""
@@ -122,7 +122,8 @@ def _derive_accumulated(d: Deriver, plan: Plan, group: Sequence[Definition]) -> 
 
 def _in_legal_order(d: Deriver) -> Deriver:
     """Return the state with recurrences in an order that is legal about which no directive says anything yet."""
-    said = {o.name.rpartition(".")[0] for x in d.since.directives for o in x.operands if isinstance(o, syntax.Id)}
+    tensors = tensor_table(d.program)
+    said = {owned(o.name, tensors)[0] for x in d.since.directives for o in x.operands if isinstance(o, syntax.Id)}
     found = replace(d)
     for member in (x for group in components(d.program) for x in group if x.tensors[0].name not in said):
         found.add(legal_order(found.schedule, d.program, member))
@@ -148,7 +149,7 @@ def _derive_followed(d: Deriver, plan: Plan, group: Sequence[Definition]) -> boo
     """Add the directives for a recurrence with what needs single steps of it in its loop over steps, where no near cache holds all steps
     and a few then do; tell whether it runs so."""
     first, before = plan.placed.nests[_statements(plan, group[0])[0]].loops[0], d.schedule
-    owner, _, time = first.rpartition(".")
+    owner, time = owned(first, tensor_table(d.program))
     if any(time not in x.axes for x in group) or any(plan.placed.nests[s].loops[0] != first for x in group for s in _statements(plan, x)):
         return False
     own = {t.name: x.axes.index(time) for x in group for t in x.tensors}
@@ -190,7 +191,8 @@ def _derive_followed(d: Deriver, plan: Plan, group: Sequence[Definition]) -> boo
 def _join(d: Deriver, member: Definition, loops: Sequence[str], found: Sequence[Definition]) -> bool:
     """Let sums and maps of all elements of a recurrence run in its loops, those of `member`, after whose axes they are called; tell whether
     they can."""
-    owner, axes = loops[0].rpartition(".")[0], [loop.rpartition(".")[2] for loop in loops]
+    tensors = tensor_table(d.program)
+    owner, axes = owned(loops[0], tensors)[0], [owned(loop, tensors)[1] for loop in loops]
     table = {t.name: x for x in d.program.definitions for t in x.tensors}
     turned = {o.name for x in d.since.directives if x.name in ("reverse", "skew") for o in x.operands if isinstance(o, syntax.Id)}
     if any(x.name == "skew" and x.operands[0] in [syntax.Id(loop) for loop in loops] for x in d.since.directives):
@@ -239,7 +241,7 @@ def _derive_steps(d: Deriver, plan: Plan, group: Sequence[Definition]) -> bool:
     if any(loops.free(loops.axes, None) != list(loops.axes) for loops in known):
         return False
     (step,) = known[0].outside
-    first, _, time = step.rpartition(".")
+    first, time = owned(step, tensor_table(d.program))
     group = sorted(group, key=lambda member: member.tensors[0].name != first)
     known.sort(key=lambda loops: loops.name != first)
     names, spaces = [loops.name for loops in known], [loops.axes[0] for loops in known]
@@ -392,12 +394,12 @@ def _joined(plan: Plan, group: Sequence[Definition]) -> dict[str, str]:
     """Return tensors with the axis of their innermost loop, one for each such loop, where the tensors of a group share all others: first
     the one after which these are called."""
     loops = {m.tensors[0].name: plan.placed.nests[_statements(plan, m)[0]].loops for m in group}
-    every = list(loops.values())
-    if len({x[:-1] for x in every}) > 1 or len({x[-1].rpartition(".")[2] for x in every}) > 1 or len(set(every)) == 1:
+    every, last = list(loops.values()), {name: owned(found[-1], loops)[1] for name, found in loops.items()}
+    if len({x[:-1] for x in every}) > 1 or len({*last.values()}) > 1 or len(set(every)) == 1:
         return {}
-    first = every[0][0].rpartition(".")[0]
+    first = owned(every[0][0], loops)[0]
     names = {found[-1]: name for name, found in reversed(loops.items())}.values()
-    return {x: loops[x][-1].rpartition(".")[2] for x in sorted(names, key=lambda name: name != first)}
+    return {x: last[x] for x in sorted(names, key=lambda name: name != first)}
 
 
 def _best_shared(
@@ -409,8 +411,9 @@ def _best_shared(
     try:
         with limited():
             distances = distances_of(plan.placed, own)
-            called = {loop.rpartition(".")[0] for loop in distances.loops}
-            axes = [loop.rpartition(".")[2] for loop in distances.loops]
+            tensors = tensor_table(d.program)
+            called = {owned(loop, tensors)[0] for loop in distances.loops}
+            axes = [owned(loop, tensors)[1] for loop in distances.loops]
             ordered = sorted(group, key=lambda member: member.tensors[0].name not in called)
             alike = all(set(member.axes) == set(axes) for member in group)
             if not alike or len(axes) < 2 or called != {ordered[0].tensors[0].name}:

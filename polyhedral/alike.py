@@ -60,8 +60,8 @@ def _in_step(one: Schedule, other: Schedule) -> bool:
 
 
 def _same_instances(one: Nest, other: Nest) -> isl.Map | None:
-    """Return { [loops] -> [loops of other] } where they run the same instance, which each may run more than once only where both count alike;
-    None where one of the two runs others."""
+    """Return { [loops] -> [loops of other] } where they run the same instance, which each may run more than once only where both count
+    alike; None where one of the two runs others."""
     if one.points.is_equal(other.points) and one.iter_exprs() == other.iter_exprs():
         return one.points.identity() if one.box.is_equal(other.box) else None
     points, others = (n.points.intersect_params(n.context) for n in (one, other))

@@ -141,9 +141,10 @@ FEW_TURNS = 16
 
 def _run_by_host(n: Site) -> tuple[Item, ...] | None:
     """Return the results of a loop that the host runs, whose body is a model of its own; None for one whose turns are written out: they
-    are in a loop themselves, they carry or read what is no tensor, or they are few."""
+    are in a loop themselves, they carry or read what is no tensor, they are few, or the body is no block of a model."""
+    if n.blocks is None:
+        return None
     items, block = n.inputs[2:], n.block("body")
-    assert n.blocks is not None, "a node with a block"
     around = n.blocks.captured(block)
     known = n.builder.elements(n.arg(0).name) if n.maybe(0) is not None else None
     if n.is_traced or not all(isinstance(item, Value) and not n.is_text(item) for item in (*items, *around.values())):

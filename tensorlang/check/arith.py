@@ -165,7 +165,7 @@ def _values(op: str, a: Value, b: Value, span: Span, ranges: bounds.Ranges) -> V
     factors = (a.factors if isinstance(a, Val) else frozenset()) | (b.factors if isinstance(b, Val) else frozenset())
     narrow = op in ("min", "max") and all(_has_few_bits(x) for x in (a, b)) and dtype == i64
     within = _within(op, a, b) if dtype == i64 and op in ("+", "-") else (None, None)
-    return Val(ir.Binary(op, lhs, rhs, span=span), dtype, lo, hi, factors, narrow, within)  # type: ignore[arg-type]
+    return Val(ir.Binary(op, lhs, rhs, span=span), dtype, lo, hi, factors, narrow, within=within)  # type: ignore[arg-type]
 
 
 def _operand(value: Value, dtype: DType | None, span: Span) -> ir.Expr:

@@ -24,7 +24,8 @@ from codegen.loops.walk import binders, free_vars, map_stmt, statements, stores,
 
 MOST_COPIES = 13
 """Of a loop, for all numbers of rows and of vectors."""
-MOST_NODES = 60_000
+MOST_NODES = 150_000
+"""Of a function, every copy of an unrolled loop counted."""
 
 
 def unswitch(function: Function) -> Function:
@@ -33,7 +34,22 @@ def unswitch(function: Function) -> Function:
         return function
     sizes = {e.name: (0, None) for p in function.params for e in p.shape if isinstance(e, Var)}
     made = replace(function, body=_block(function.body, Algebra.of(sizes)))
-    return made if sum(1 for _ in walk(*made.body)) <= MOST_NODES else function
+    return made if _expanded(made.body) <= MOST_NODES else function
+
+
+def _expanded(body: tuple[Stmt, ...]) -> int:
+    """Return how many nodes there are in `body` once loops are unrolled."""
+    return sum(map(_expanded_nodes, body))
+
+
+def _expanded_nodes(s: Stmt) -> int:
+    match s:
+        case For(_, lo, hi, kind=kind, extent=extent):
+            return sum(1 for _ in walk(lo, hi)) + _expanded(s.body) * (extent or 1 if kind == "unroll" else 1)
+        case If(cond, then, orelse):
+            return sum(1 for _ in walk(cond)) + _expanded(then) + _expanded(orelse)
+        case _:
+            return sum(1 for _ in walk(s))
 
 
 def _is_open(loop: For) -> bool:

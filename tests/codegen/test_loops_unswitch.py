@@ -110,3 +110,9 @@ def test_loops_that_sum_nothing_are_left_alone() -> None:
     text = PRODUCT.replace("fma(a[4*io + ii, k], b[k, j], y[4*io + ii, j])", "b[k, j]").replace("y[4*io + ii, j] =", "y[k, j] =")
     function = simplify(parse(text.replace("out y: f32[M, 16]", "out y: f32[K, 16]")))
     assert unswitch(function) == function
+
+
+def test_copies_count_for_how_large_a_function_may_get(monkeypatch: pytest.MonkeyPatch) -> None:
+    function = simplify(parse(PRODUCT))
+    monkeypatch.setattr("codegen.loops.unswitch.MOST_NODES", sum(1 for _ in walk(*unswitch(function).body)))
+    assert unswitch(function) == function, "each sum of two rows and more is written row by row"

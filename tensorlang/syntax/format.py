@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice, takewhile
 
 from tensorlang.diagnostics import Source
 from tensorlang.syntax import printer, scanner
@@ -220,14 +221,18 @@ def _definition(text: str) -> list[str]:
     tokens = _tokens(text)
     outer = [token for token, depth in zip(tokens, _depths(tokens), strict=True) if depth == 0]
     equals = next(token.end for token in outer if token.type == "EQUAL")
-    parts_of = ("lift", "yield") if text.startswith(("reducer ", "ordered ")) else ()
+    parts_of = _PARTS if text.startswith(("reducer ", "ordered ")) else ()
     cuts = [equals, *(token.start for token in outer if token.start > equals and token.value in parts_of)]
     parts = [text[a:b].strip() for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
-    return [*_wrap(parts[0], 0, 8), *(f"    {line}" for part in parts[1:] for line in _wrap(part, 4, 4))]
+    return [
+        *_wrap(parts[0], 0, 8),
+        *(f"    {line}" for part in parts[1:] for line in _wrap(part, 4, 4, parts=0 if part.startswith("let ") else 4)),
+    ]
 
 
-def _wrap(text: str, indent: int, hang: int, first: int = 0) -> list[str]:
-    """Return the text cut where a line may end, so that it fits after `indent` columns; later lines begin with `hang` spaces.
+def _wrap(text: str, indent: int, hang: int, first: int = 0, parts: int | None = None) -> list[str]:
+    """Return the text cut where a line may end, so that it fits after `indent` columns; later lines begin with `hang` spaces, those of
+    `_branches` with `parts`.
 
     The first line is not cut before `first`."""
     room = WIDTH - indent
@@ -235,7 +240,7 @@ def _wrap(text: str, indent: int, hang: int, first: int = 0) -> list[str]:
         return [text]
     lines: list[str] = []
     for part in _branches(text):
-        rest = " " * hang + part if lines else part
+        rest = " " * (hang if parts is None else parts) + part if lines else part
         while len(rest) > room and (cut := _best_cut(rest, room, hang if lines else first)) is not None:
             lines.append(rest[:cut].rstrip())
             rest = " " * hang + rest[cut:].lstrip()
@@ -244,10 +249,14 @@ def _wrap(text: str, indent: int, hang: int, first: int = 0) -> list[str]:
 
 
 def _branches(text: str) -> list[str]:
-    """Return the text cut before each `else` that stands outside of brackets."""
+    """Return the text cut before each `else` that stands outside of brackets, and behind each `let … in` before the first `if`."""
     tokens = _tokens(text)
-    cuts = [token.start for token, depth in zip(tokens, _depths(tokens), strict=True) if depth == 0 and token.type == "ELSE"]
-    return [text[a:b].rstrip() for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+    outer = [token for token, depth in zip(tokens, _depths(tokens), strict=True) if depth == 0]
+    bound = list(takewhile(lambda token: token.type != "IF", outer))
+    lets = sum(token.type == "LET" for token in bound)
+    cuts = [token.end for token in islice((token for token in bound if token.type == "IN"), lets)]
+    cuts += [token.start for token in outer if token.type == "ELSE"]
+    return [text[a:b].strip() for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
 
 
 _LOOSE = {"FOR": 0, "OTHERWISE": 0, "LIFT": 0, "YIELD": 0, "ARROW": 0, "THEN": 1, "ELSE": 1, "OR": 2, "AND": 3, "COMPARE": 4, "SIGN": 5}
@@ -258,19 +267,27 @@ def _best_cut(text: str, room: int, start: int) -> int | None:
     tokens = _tokens(text)
     cuts: list[tuple[int, int, int]] = []
     for before, after, depth in zip(tokens, tokens[1:], _depths(tokens)[1:], strict=False):
-        if before.end == after.start or before.end <= start or not _may_break(before.type, after, depth):
+        if before.end == after.start or before.end <= start or not _may_break(before, after, depth):
             continue
-        cuts.append((depth, 1 if before.type == "COMMA" else _LOOSE.get(after.type, 6), before.end))
+        cuts.append((depth, 1 if before.type == "COMMA" or _is_bound(before, after) else _LOOSE.get(after.type, 6), before.end))
     fitting = [cut for cut in cuts if cut[2] <= room]
     if fitting:
         return min(fitting, key=lambda cut: (cut[0], cut[1], -cut[2]))[2]
     return min((cut[2] for cut in cuts), default=None)
 
 
-def _may_break(before: str, after: scanner.Token, depth: int) -> bool:
-    if after.type == "VBAR" or before == "EQUAL" or before in ("SIGN", "TIMES", "DIVIDE", "COMPARE", "ARROW"):
+_PARTS = ("lift", "yield")
+
+
+def _may_break(before: scanner.Token, after: scanner.Token, depth: int) -> bool:
+    if after.type == "VBAR" or before.type in ("EQUAL", "SIGN", "TIMES", "DIVIDE", "COMPARE", "ARROW"):
         return False
-    return depth > 0 or before == "COMMA" or after.type in scanner.JOINS_PREVIOUS or after.value in ("lift", "yield")
+    return depth > 0 or before.type == "COMMA" or _is_bound(before, after) or after.type in scanner.JOINS_PREVIOUS or after.value in _PARTS
+
+
+def _is_bound(before: scanner.Token, after: scanner.Token) -> bool:
+    """Tell whether a `let` ends between two tokens, and another one or an `if` is next."""
+    return before.type == "IN" and after.type in ("LET", "IF")
 
 
 def _tokens(text: str) -> list[scanner.Token]:

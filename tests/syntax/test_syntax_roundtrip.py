@@ -195,3 +195,23 @@ def test_long_functions_may_be_called_like_the_parts_of_reducers():
     laid_out = fmt(Source("t.tl", text))
     assert laid_out.startswith("fn yield(lift) =\n    lift + ")
     assert read(laid_out) == read(text)
+
+
+BOUND = """op f(x: f32[N], w: f32[N], b: f32[N]) -> (y: f32[N]) {
+    y[i] = let weighted = x[i] * w[i] + b[i] in
+           let other = max(weighted, b[i]) in
+           if weighted > 0 and other > w[i] then weighted - other
+           else let squared = x[i] * x[i] in squared + other
+}
+
+fn bend(x, alpha, beta) =
+    let inner = alpha*x + beta * x * x * x in
+    let outer = inner*alpha + inner * inner * beta in
+    if outer > 0 then outer
+    else outer * alpha
+"""
+
+
+def test_what_is_bound_for_an_if_stands_line_by_line_where_one_line_is_too_short():
+    assert fmt(Source("t.tl", BOUND)) == BOUND
+    assert fmt(Source("t.tl", BOUND.replace("in\n", "in ").replace("\n           ", " "))) == BOUND

@@ -215,7 +215,7 @@ def _asked(random: Random) -> Asked:
     machine = Machine(
         random.choice((16, 32, 64)),
         random.choice((8, 16, 32)),
-        random.choice((1, 1, 2, 4)),
+        random.choice((1, 1, 2)),
         random.choice((64, 256, 1024, 4096, 1 << 20)),
         cache_bytes=random.choice((256, 4096, 1 << 16, 1 << 25)),
         target="cpu",

@@ -12,7 +12,7 @@ from tensorlang.policy.followers import accumulations
 from tensorlang.policy.machine import GpuMachine, Machine
 from tensorlang.schedule.flattened import flattened
 from tensorlang.schedule.plan import Storage
-from tensorlang.schedule.rfactor import rfactor
+from tensorlang.schedule.rfactor import name_of, rfactor
 from tensorlang.schedule.scan import growths, scanned
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.shape import OPEN_EXTENT, extents, is_product, work_of_definition
@@ -197,9 +197,10 @@ def _partial(d: Deriver) -> Deriver:
     own = _with_separate(d).separate
     for definition in (x for x in d.program.definitions if x.tensors[0].name not in own):
         binder, length = _stretches(d, definition)
-        factored = rfactor(d.program, binder, length, chunked=True) if length else ""
+        called = name_of(d.program, definition, binder) if length else ""
+        factored = rfactor(d.program, called, length, chunked=True) if length else ""
         if not isinstance(factored, str):
-            d = deriver_of(factored, d.machine, d.layouts, d.constants, d.schedule.rfactor(binder, length, chunked=True))
+            d = deriver_of(factored, d.machine, d.layouts, d.constants, d.schedule.rfactor(called, length, chunked=True))
     return d
 
 

@@ -28,12 +28,12 @@ OPERATIONS: dict[str | None, Operation] = {"sum": "+", "prod": "*", "min": "min"
 """What puts the parts of a reduction together, by its kind."""
 
 
-def block(program: Program, binder: str, by: int) -> Program | str:
-    """Return the program with the reduction over `binder` cut at multiples of `by`, or the reason why it cannot be."""
-    found = reduction_over(program, binder)
+def block(program: Program, called: str, by: int) -> Program | str:
+    """Return the program with the reduction over a range that is `called` so cut at multiples of `by`, or the reason why it cannot be."""
+    found = reduction_over(program, called)
     if isinstance(found, str):
         return found
-    definition, piece, reduce = found
+    definition, piece, reduce, binder = found.definition, found.piece, found.reduce, found.binder.name
     operation = OPERATIONS.get(reduce.reducer.kind)
     if (
         operation is None

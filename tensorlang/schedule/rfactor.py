@@ -15,7 +15,8 @@ are the identity.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from polyhedral import affine
 from polyhedral.expr import TRUE
@@ -26,30 +27,57 @@ from tensorlang.tensor.nodes import Binder, Definition, Holds, Piece, Program, R
 from tensorlang.tensor.walk import fresh_for, reduces, replaced, substitute
 
 
-def reduction_over(program: Program, binder: str) -> tuple[Definition, Piece, Reduce] | str:
-    """Return the reduction over `binder`, with the definition and the piece that it stands in, or the reason why its terms may not be
-    taken in another order."""
-    found = [(d, p, r) for d in program.definitions for p in d.pieces for r in reduces(p.value) if any(b.name == binder for b in r.binders)]
-    if not found:
-        return f"there is no reduction over `{binder}`"
-    if program.mode == "strict":
-        return "the operator is `strict`: its reductions keep their order"
-    return found[0]
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A reduction over a range, and the equation that it stands in."""
+
+    definition: Definition
+    piece: Piece
+    reduce: Reduce
+    binder: Binder
 
 
-def rfactor(program: Program, binder: str, by: int, *, chunked: bool = False) -> Program | str:
-    """Return the program with the reduction over `binder` factored into `by` interleaved partial results, or, where it is
+def reduction_over(program: Program, called: str) -> Found | str:
+    """Return the first reduction over a range that is called so, or the reason why its terms may not be taken in another order. The range
+    `k` of a sum in `s` is `k`, or `s.k` where one before it is called so."""
+    found = next((f for f in _reductions(program) if called == f.binder.name), None)
+    found = found or next((f for f in _reductions(program) if called in _full_names(f)), None)
+    if found is None:
+        return f"there is no reduction over `{called}`"
+    return "the operator is `strict`: its reductions keep their order" if program.mode == "strict" else found
+
+
+def name_of(program: Program, definition: Definition, binder: str) -> str:
+    """Return what a range of a definition's reductions is called: its own name, or its full one where that is another definition's first."""
+    first = next(f for f in _reductions(program) if f.binder.name == binder)
+    own = definition.tensors[0].name
+    return binder if first.definition.tensors[0].name == own else f"{own}.{binder}"
+
+
+def _reductions(program: Program) -> Iterator[Found]:
+    for definition in program.definitions:
+        for piece in definition.pieces:
+            for reduce in reduces(piece.value):
+                yield from (Found(definition, piece, reduce, binder) for binder in reduce.binders)
+
+
+def _full_names(found: Found) -> Iterator[str]:
+    yield from (f"{tensor.name}.{found.binder.name}" for tensor in found.definition.tensors)
+
+
+def rfactor(program: Program, called: str, by: int, *, chunked: bool = False) -> Program | str:
+    """Return the program with the reduction over a range that is `called` so factored into `by` interleaved partial results, or, where it is
     `chunked`, one for each run of so many neighbours, or the reason why it cannot be."""
-    found = reduction_over(program, binder)
+    found = reduction_over(program, called)
     if isinstance(found, str):
         return found
-    definition, piece, reduce = found
+    definition, piece, reduce, old = found.definition, found.piece, found.reduce, found.binder
     if not reduce.reducer.commutative or reduce.reducer.identity is None:
         return f"`{reduce.reducer.name}` is not commutative or has no identity"
     if len(reduce.body) != 1 or len(definition.pieces) != 1 or piece.guard != TRUE:
         return "only a reduction of one value in a tensor with a single unguarded equation can be factored"
     fresh = fresh_for(program)
-    old = next(b for b in reduce.binders if b.name == binder)
+    binder = old.name
     outer, inner = fresh(f"{binder}.out"), fresh(f"{binder}.in")
     k = affine.add(old.lo, affine.scale(by, AffineName(outer)), inner)
     count = affine.ceil_div(affine.sub(old.hi, old.lo), by)

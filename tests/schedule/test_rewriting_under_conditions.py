@@ -74,3 +74,35 @@ def test_rows_numbered_along_an_empty_axis(axes: tuple[int, int]) -> None:
 def test_partial_results_of_a_sum_whose_length_the_row_says(directive: str, symbolic: bool) -> None:
     text = "op f(a: f32[N, N], b: f32[N, N]) -> (y: f32[N, N]) {\n y[i, j] = sum(k in j..i + 1) a[i, k] * b[k, j]\n}"
     agrees(text, numbers(5, 5), numbers(5, 5), schedule=directive, symbolic=symbolic)
+
+
+TWO = """op f(x: f32[M, N], u: f32[N, N]) -> (y: f32[M, N], l: f32[N, N]) where N >= 1 {
+    m[i]    = max(j) x[i, j]
+    s[i]    = sum(j) (x[i, j] - m[i])
+    y[i, j] = x[i, j] + s[i]
+    l[i, j] = u[i, j] - sum(j2 in 0..j) l[i, j2]
+}"""
+
+
+@pytest.mark.parametrize(
+    ("schedule", "made"),
+    [
+        ("rfactor j by 4", "m.part"),
+        ("rfactor m.j by 4", "m.part"),
+        ("rfactor s.j to 4", "s.part"),
+        ("rfactor s.j by 2\nrfactor j by 2", "s.part"),
+    ],
+)
+def test_ranges_of_one_name_are_told_apart_by_the_tensor_that_is_summed(schedule: str, made: str) -> None:
+    operator = only(tl.parse(TWO))
+    stages: dict[str, str] = {}
+    inputs = numbers(5, 6), numbers(6, 6)
+    operator.schedule(schedule).stages(*inputs, dump=stages.__setitem__)
+    assert made in stages["schedule"] and ("s.part" in stages["schedule"]) == ("s.j" in schedule)
+    for found, expected in zip(operator.schedule(schedule)(*inputs), operator(*inputs), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_a_range_is_cut_into_blocks_by_its_full_name() -> None:
+    operator = only(tl.parse(TWO)).schedule("block l.j2 by 4")
+    np.testing.assert_array_equal(operator(numbers(5, 6), numbers(6, 6))[1], only(tl.parse(TWO))(numbers(5, 6), numbers(6, 6))[1])

@@ -30,7 +30,7 @@ from tensorlang.schedule.check import proven
 from tensorlang.schedule.flattened import flattened
 from tensorlang.schedule.plan import Storage
 from tensorlang.schedule.recurrence import legal_order
-from tensorlang.schedule.rfactor import rfactor
+from tensorlang.schedule.rfactor import name_of, rfactor
 from tensorlang.schedule.schedule import Instruction, Schedule
 from tensorlang.schedule.shape import extents, is_product, unit_stride
 from tensorlang.tensor.absorb import absorbed
@@ -222,10 +222,11 @@ def _stretched(d: Deriver) -> Deriver:
         length = max(LONG, 1 << (extent * count // ENOUGH).bit_length()) if across and extent is not None else STRETCH
         if extent is None or extent < 2 * length or (count >= ENOUGH if across else count >= LONG) or found[0].filter is not None:
             continue
-        made = rfactor(d.program, binder.name, length, chunked=True)
+        called = name_of(d.program, definition, binder.name)
+        made = rfactor(d.program, called, length, chunked=True)
         if not isinstance(made, str):
             parts = {x.tensors[0].name for x in made.definitions} - {x.tensors[0].name for x in d.program.definitions}
-            schedule = d.schedule.rfactor(binder.name, length, chunked=True)
+            schedule = d.schedule.rfactor(called, length, chunked=True)
             d = replace(deriver_of(made, d.machine, d.layouts, d.constants, schedule), separate=d.separate | parts)
     return d
 

@@ -84,3 +84,12 @@ def test_lanes_of_rows_of_which_a_place_is_looked_for_are_rows(columns: int, lea
     row = "b_a" if lead else "a"
     assert {f"vectorize y.{row}_v", f"pack x at y.{row}_o as [j, {row}]"} <= {*directives(made)}
     assert_same(made, proven(made, derive(made, MACHINE)), {})
+
+
+def test_a_row_whose_place_is_looked_for_is_copied_for_that_alone_where_others_read_it() -> None:
+    both = """x: f32[N, K]) -> (y: i64[N], top: f32[N])
+    y[a] = argmax(j) x[a, j]
+    top[a] = max(j) x[a, j]"""
+    made = program(both, 40, 50)
+    assert "pack x in y.a at y.a_o as [j, a]" in directives(made)
+    assert_same(made, proven(made, derive(made, MACHINE)), {})

@@ -43,13 +43,13 @@ def has_row_lanes(d: Deriver, group: FusionGroup) -> bool:
     lanes, rows = _lanes(d, group), extents(group.head)[group.head.axes[group.depth - 1]]
     if (rows or 0) < 2 * lanes:
         return False
-    return all(_is_narrow(d, m, group.depth, lanes) for m in group.members) and _copies_alone(d, group)
+    alone = all(_is_read_alone(d, group, read.tensor) for read in _crossed(d, group))
+    return all(_is_narrow(d, m, group.depth, lanes) for m in group.members) and (alone or len(group.members) == 1)
 
 
-def _copies_alone(d: Deriver, group: FusionGroup) -> bool:
-    """Tell whether nothing outside of a group reads what is copied for its blocks of rows."""
-    own = {m.tensors[0].name for m in group.members}
-    return all(own.issuperset(readers(d.program)[tensor]) for tensor in {read.tensor for read in _crossed(d, group)})
+def _is_read_alone(d: Deriver, group: FusionGroup, tensor: str) -> bool:
+    """Tell whether nothing outside of a group reads a tensor: then it may be copied for all that reads it."""
+    return {m.tensors[0].name for m in group.members}.issuperset(readers(d.program)[tensor])
 
 
 def _lanes(d: Deriver, group: FusionGroup) -> int:
@@ -95,7 +95,7 @@ def derive_row_lanes(d: Deriver, group: FusionGroup) -> None:
             d.add(d.schedule.unroll(*(full(name, a) for a in inner)))
         d.add(d.schedule.vectorize(full(name, f"{row}_v")))
     for read, row in _crossed(d, group).items():
-        _add_transposed(d, read, row, lanes, block)
+        _add_transposed(d, read, row, lanes, block, None if _is_read_alone(d, group, read.tensor) else full(head.tensors[0].name, row))
     outer = [*head.axes[:at], f"{head.axes[at]}_o"]
     blocks = -(-(extents(head)[head.axes[at]] or OPEN_EXTENT) // lanes)
     mark_parallel(d, (*(m for m in group.members if m is not head), head), outer, {**extents(head), f"{head.axes[at]}_o": blocks})
@@ -119,13 +119,14 @@ def _crossed(d: Deriver, group: FusionGroup, near: int = MOST_ELEMENTS) -> dict[
     return dict(found.values())
 
 
-def _add_transposed(d: Deriver, read: Read, row: str, lanes: int, block: str) -> None:
-    """Copy what a block of rows reads of a tensor, neighbouring rows next to each other."""
+def _add_transposed(d: Deriver, read: Read, row: str, lanes: int, block: str, along: str | None) -> None:
+    """Copy what a block of rows reads of a tensor, `along` an axis of one equation or wherever it is read, neighbouring rows next to each
+    other."""
     place = read.index.index(AffineName(row))
     called = axes_of_copy(d.program, read.tensor, len(read.index))
     rows, last, name = called[place], called[-1], f"{read.tensor}.pack"
     others = [a for a in called if a != rows]
-    d.add(d.schedule.pack(read.tensor, (*others, rows), at=block))
+    d.add(d.schedule.pack(read.tensor, (*others, rows), at=block, in_=along))
     if (affine.constant(tensor_table(d.program)[read.tensor].shape[-1]) or lanes) >= lanes:
         return  # copies go in squares where these are whole
     d.add(d.schedule.split(full(name, rows), lanes, (f"{rows}_o", f"{rows}_v")))

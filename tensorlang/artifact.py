@@ -22,6 +22,15 @@ class Requirement:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class SizeCase:
+    """Loops of a kernel that run for a range of sizes: `why` they are others, and the schedule of them."""
+
+    range: str
+    why: str
+    schedule: str
+
+
 class Validated:
     """What was, or was not, validated against its equations (`tensorlang.validation`)."""
 
@@ -62,6 +71,9 @@ class Artifact(Validated):
     """What all threads share of the workspace, and what each needs for itself: bytes, over `sizes`."""
     validated: str = ""
     validation_budget: int = 0
+    cases: tuple[SizeCase, ...] = ()
+    """The ranges of open sizes that have loops of their own, the first that holds; none where all sizes run the same. `schedule` is that of
+    the last one."""
 
     @property
     def is_plain(self) -> bool:

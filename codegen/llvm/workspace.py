@@ -2,16 +2,18 @@
 
     workspace   [ buffers outside parallel loops | thread 0 | thread 1 | ... ]      each buffer and each part a multiple of 64 bytes
 
-Every allocation has its own place: offsets are index expressions over the sizes, and `$thread` is the number of the running thread.
+Every allocation has its own place, but for those on the two sides of a condition on sizes, of which one runs: they begin at one offset.
+Offsets are index expressions over the sizes, and `$thread` is the number of the running thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from codegen.loops.evaluate import evaluate
-from codegen.loops.nodes import Add, Alloc, Buffer, FloorDiv, For, Function, If, Index, Int, Mul, Stmt, Var
+from codegen.loops.nodes import Add, Alloc, Buffer, FloorDiv, For, Function, If, Index, Int, Load, Max, Mul, Stmt, Var
+from codegen.loops.walk import free_vars, walk
 
 THREAD = "$thread"
 _ALIGN = 64
@@ -28,18 +30,8 @@ class Plan:
 
 def plan(function: Function) -> Plan:
     """Return where each heap allocation of `function` lies."""
-    allocations = list(_heap(function.body, False))
-    shared: Index = Int(0)
-    private: Index = Int(0)
     places: list[tuple[Alloc, Index, bool]] = []
-    for alloc, in_parallel in allocations:
-        size = _size(alloc.buffer)
-        if in_parallel:
-            places.append((alloc, private, True))
-            private = _add(private, size)
-        else:
-            places.append((alloc, shared, False))
-            shared = _add(shared, size)
+    shared, private = _placed(function.body, (Int(0), Int(0)), False, frozenset(function.sizes), places)
     offsets: dict[int, Index] = {}
     for alloc, offset, in_parallel in places:
         offsets[id(alloc)] = _add(_add(shared, offset), Mul(Var(THREAD), private)) if in_parallel else offset
@@ -53,18 +45,32 @@ def workspace_bytes(function: Function, threads: int, sizes: Mapping[str, int] |
     return evaluate(layout.shared_bytes, known) + threads * evaluate(layout.thread_bytes, known)
 
 
-def _heap(block: tuple[Stmt, ...], in_parallel: bool) -> Iterator[tuple[Alloc, bool]]:
+def _placed(
+    block: tuple[Stmt, ...], start: tuple[Index, Index], in_parallel: bool, sizes: frozenset[str], places: list[tuple[Alloc, Index, bool]]
+) -> tuple[Index, Index]:
+    """Return how far the heap buffers of a block reach that begin at `start`, those of all threads and those of each; `places` is told
+    where they lie."""
+    shared, private = start
     for stmt in block:
         match stmt:
             case Alloc(buffer) if buffer.space == "heap":
-                yield stmt, in_parallel
+                places.append((stmt, private if in_parallel else shared, in_parallel))
+                size = _size(buffer)
+                shared, private = (shared, _add(private, size)) if in_parallel else (_add(shared, size), private)
             case For(_, _, _, body, kind):
-                yield from _heap(body, in_parallel or kind == "parallel")
-            case If(_, then, orelse):
-                yield from _heap(then, in_parallel)
-                yield from _heap(orelse, in_parallel)
+                shared, private = _placed(body, (shared, private), in_parallel or kind == "parallel", sizes, places)
+            case If(cond, then, orelse):
+                one = _placed(then, (shared, private), in_parallel, sizes, places)
+                alike = free_vars(cond) <= sizes and not any(isinstance(n, Load) for n in walk(cond))
+                other = _placed(orelse, (shared, private) if alike else one, in_parallel, sizes, places)
+                shared, private = (_most(a, b) for a, b in zip(one, other, strict=True)) if alike else other
             case _:
                 pass
+    return shared, private
+
+
+def _most(x: Index, y: Index) -> Index:
+    return x if x == y else Int(max(x.value, y.value)) if isinstance(x, Int) and isinstance(y, Int) else Max(x, y)
 
 
 def _size(buffer: Buffer) -> Index:

@@ -67,9 +67,12 @@ def _values(loop: For, ranges: _Ranges) -> range:
 
 
 def _share(cond: Expr, ranges: _Ranges) -> float:
-    """Return the share of the values of its only loop variable that a condition holds for; 1 where it depends on more."""
+    """Return the share of the values of its only loop variable that a condition holds for; 1 where it depends on more, or on data."""
     names = [name for name in free_vars(cond) if len(ranges.get(name, ())) > 1]
     fixed = {name: values[0] for name, values in ranges.items() if len(values) == 1}
+    if not names:
+        known = _holds(cond, fixed)
+        return 1.0 if known is None else float(known)
     if len(names) != 1:
         return 1.0
     values = ranges[names[0]]

@@ -79,6 +79,8 @@ def explain(
         for loop, (taken, _) in zip(cycles, analysed, strict=False):
             loop["llvm_mca"] = taken
         about = {"file": str(file), "operator": operator.name, "target": target, "limits": limits, "cycles": cycles}
+        if found.cases:
+            about["sizes"] = [asdict(case) for case in found.cases]
         if near is not None:
             text = f"{text}\n\n{tried_text(operator.name, operator.scheduled_for, near)}"
             about["faster"] = [{"ratio": f.ratio, "change": f.variant.change, "schedule": f.variant.lines} for f in near.faster]

@@ -11,6 +11,9 @@ from tensorlang.tensor import notation
 from tensorlang.tensor.nodes import Program
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tensorlang.artifact import SizeCase
     from tensorlang.runtime.protocol import Tools
 
 _log = log_of("compile")
@@ -22,3 +25,9 @@ def log_kernel(program: Program, how: str, schedule: str, seconds: float, tools:
         shapes = ", ".join(f"{p.name}: {p.dtype}[{', '.join(map(notation.show, p.shape))}]" for p in program.params)
         where = f"{tools.name}, {counted(tools.threads, 'thread')}"
         _log.info("`%s` for %s: %s in %.1f ms, %s, for %s", program.name, shapes, how, seconds * 1e3, schedule, where)
+
+
+def log_cases(name: str, cases: Sequence[SizeCase]) -> None:
+    """Log the ranges of open sizes that have loops of their own in a kernel, and why."""
+    for case in cases[:-1]:
+        _log.info("`%s` has other loops for %s: %s", name, case.range, case.why)

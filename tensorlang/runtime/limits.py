@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from tensorlang.artifact import SizeCase
 from tensorlang.diagnostics import counted
 
 LimitKind = Literal["roofline", "reads", "scalar", "spills", "latency", "threads", "occupancy"]
@@ -64,6 +65,8 @@ class Explained:
     text: str
     limits: tuple[Limit, ...] = ()
     cycles: tuple[LoopCycles, ...] = ()
+    cases: tuple[SizeCase, ...] = ()
+    """The ranges of open sizes that have loops of their own."""
 
 
 def limit_lines(limits: Sequence[Limit]) -> list[str]:
@@ -81,6 +84,12 @@ def cycles_lines(cycles: Sequence[LoopCycles]) -> list[str]:
 
 def _section(title: str, lines: Sequence[str]) -> list[str]:
     return [f"{title if k == 0 else '':10} {line}" for k, line in enumerate(lines)]
+
+
+def case_lines(cases: Sequence[SizeCase]) -> list[str]:
+    """Return the table of the ranges of open sizes that have loops of their own, and why; nothing where all run the same."""
+    widths = max((len(case.range) for case in cases), default=0)
+    return _section("sizes", [f"{case.range:{widths}}  {case.why}" for case in cases])
 
 
 def tried_lines(tried: Sequence[str], roles: bool) -> list[str]:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 
+from codegen.dtypes import f32
 from codegen.errors import Unfit
 from codegen.llvm.cache import cache_key
 from codegen.llvm.dot import pairs
@@ -48,7 +49,8 @@ from codegen.loops.verify import verify
 from codegen.loops.walk import noted_loops, stores, without
 from codegen.store import Cache
 from polyhedral.schedule import show as show_tree
-from tensorlang.artifact import DERIVED_FIRST, DERIVED_FOR_SAMPLES, DERIVED_PLAIN, Artifact, Requirement
+from tensorlang.artifact import DERIVED_FIRST, DERIVED_FOR_SAMPLES, DERIVED_PLAIN, Artifact, Requirement, SizeCase
+from tensorlang.backends.cpu.size_cases import Planned, with_cases
 from tensorlang.diagnostics import error
 from tensorlang.digest import compiler_digest
 from tensorlang.lower.bounds import prove_bounds
@@ -110,15 +112,33 @@ def compile_kernel(
         return found
     symbol = f"tl_{key[:24]}"
     clock = _Clock()
-    scheduled = plan_kernel(program, machine_of(target, threads), schedule, knobs, layouts, constants, dump, rules)
+    machine = machine_of(target, threads)
+
+    def scheduled_by(rules: Rules | None) -> Scheduled:
+        return plan_kernel(program, machine, schedule, knobs, layouts, constants, dump, rules)
+
+    scheduled = scheduled_by(rules)
     clock("schedule")
     lowered = loops_of(scheduled.plan, symbol, dump, threads, clock, contracts=target.contracts)
+    cases: tuple[SizeCase, ...] = ()
+    added: tuple[Scheduled, ...] = ()
+    if rules is not None and rules.at and schedule is None and (scheduled.of_roles or scheduled.origin == "derived"):
+        lowered, cases, added = with_cases(
+            Planned(scheduled, lowered),
+            rules.at,
+            lambda at: scheduled_by(replace(rules, at=at)),
+            lambda other: loops_of(other.plan, symbol, None, threads, contracts=target.contracts),
+            machine.lanes(f32),
+            threads,
+        )
+        clock("cases")
     outcome = validated(scheduled.plan.served(program), lowered.function, lowered.params, layouts)
     if outcome:
         clock("validate")
     if dump is not None and outcome:
         dump("validate", outcome)
-    text = emit(lowered.function, target, usable(scheduled.plan.named, target))
+    named = tuple(dict.fromkeys(n for made in (scheduled, *added) for n in made.plan.named))
+    text = emit(lowered.function, target, usable(named, target))
     clock("emit")
     if dump is not None:
         dump("llvm", text)
@@ -141,6 +161,7 @@ def compile_kernel(
         scratch=(needed.shared_bytes, needed.thread_bytes),
         validated=outcome,
         validation_budget=validation_budget(),
+        cases=cases,
     )
     if store is not None:
         store.put(key, _pack(artifact))
@@ -296,6 +317,7 @@ def _pack(artifact: Artifact) -> bytes:
         "scratch": [packed(part) for part in artifact.scratch],
         "validated": artifact.validated,
         "validation_budget": artifact.validation_budget,
+        "cases": [asdict(case) for case in artifact.cases],
     }
     text = json.dumps(head).encode()
     return len(text).to_bytes(8, "little") + text + artifact.object
@@ -321,6 +343,7 @@ def _unpack(data: bytes) -> Artifact:
         scratch=(shared, private),
         validated=head["validated"],
         validation_budget=head["validation_budget"],
+        cases=tuple(SizeCase(**case) for case in head["cases"]),
     )
 
 

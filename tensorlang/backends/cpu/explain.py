@@ -143,5 +143,6 @@ def _share(best: float, seconds: float) -> str:
 
 
 def _schedule(artifact: Artifact) -> tuple[str, ...]:
-    """Return where a kernel's schedule came from, and what was refused before."""
-    return (artifact.origin, *(f"not {tried}" for tried in artifact.tried if ": refused: " in tried))
+    """Return where a kernel's schedule came from, what was refused before, and which ranges of open sizes have loops of their own."""
+    refused = (f"not {tried}" for tried in artifact.tried if ": refused: " in tried)
+    return (artifact.origin, *refused, *(f"for {case.range}: {case.why}" for case in artifact.cases))

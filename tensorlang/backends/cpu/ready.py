@@ -31,7 +31,7 @@ from tensorlang.backends.cpu.toolchain import Toolchain
 from tensorlang.diagnostics import Diagnostic, RunError
 from tensorlang.graph.programs import result_tensors
 from tensorlang.runtime.feeds import check_disjoint, in_place, named_arrays, row_major
-from tensorlang.runtime.limits import Explained, Limit, cycles_lines, limit_lines, proven_lines, tried_lines
+from tensorlang.runtime.limits import Explained, Limit, case_lines, cycles_lines, limit_lines, proven_lines, tried_lines
 from tensorlang.runtime.protocol import Timer
 from tensorlang.runtime.report import bytes_text
 from tensorlang.runtime.timing import best_time, mean_time
@@ -101,6 +101,8 @@ class Compiled:
                 "",
                 f"schedule   {artifact.origin}",
                 *tried_lines(artifact.tried, roles),
+                *case_lines(artifact.cases),
+                *(f"\n# {case.range}\n{case.schedule}" for case in artifact.cases[:-1]),
                 "",
                 artifact.loops.rstrip(),
                 "",
@@ -109,7 +111,7 @@ class Compiled:
                 *measured,
             ]
         )
-        return Explained(text, limits, cycles)
+        return Explained(text, limits, cycles, artifact.cases)
 
     def _measured(self, program: Program, work: Work, arrays: Sequence[Array]) -> tuple[Limit, list[str]]:
         """Return what the roofline says of a run, and the lines about its time."""

@@ -23,7 +23,7 @@ from tensorlang.graph.passes.memory.layout import prefer_derived
 from tensorlang.graph.precisions import F32, Precision, chosen
 from tensorlang.runtime.bundle import BundleKey, kept
 from tensorlang.runtime.feeds import as_array
-from tensorlang.runtime.kernel_log import log_kernel
+from tensorlang.runtime.kernel_log import log_cases, log_kernel
 from tensorlang.runtime.protocol import AnySizes, Progress, Ready, Roles, installed_roles
 from tensorlang.runtime.threads import default_threads
 from tensorlang.runtime.work import Roofline
@@ -85,7 +85,10 @@ class Toolchain:
         """Return the compiled kernels of jobs, in order."""
         from tensorlang.backends.cpu.kernels import compiled_with
 
-        return compiled_with(self.roles(), jobs, self.target, self.threads, self.store, progress, self.schedules)
+        made = compiled_with(self.roles(), jobs, self.target, self.threads, self.store, progress, self.schedules)
+        for job, artifact in zip(jobs, made, strict=True):
+            log_cases(job.program.name, artifact.cases)
+        return made
 
     def preferred_layouts(self, graph: Graph) -> Callable[[Kernel], Mapping[str, Layout]]:
         """Return what tells the layouts that a kernel of the graph would like."""
@@ -189,6 +192,7 @@ class Toolchain:
             dump=dump,
         )
         log_kernel(program, "found in the cache" if made.cached else "compiled", made.origin, perf_counter() - start, self)
+        log_cases(program.name, made.cases)
         return made
 
     def planned(self, program: Program, request: ScheduleRequest) -> Plan:

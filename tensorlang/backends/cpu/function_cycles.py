@@ -1,0 +1,78 @@
+"""What loops take at given sizes, predicted from their text alone, in cycles of one thread: to compare loops that compute the same.
+
+Of each innermost nest (`codegen.loops.innermost`): vectors that are computed, loaded and stored by the rates of `policy.cpu.cost`, the
+longest of these, and what its loops take beside. Lanes run together; a load that copies share is there once; registers are no memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import ceil, prod
+
+from codegen.loops.indices import coefficients
+from codegen.loops.innermost import Nest, innermost, trips
+from codegen.loops.nodes import Alloc, Binary, Call, Compare, Expr, Fma, For, Function, Index, Load, Select, Store, Var
+from codegen.loops.walk import free_vars, statements, walk
+from tensorlang.policy.cpu.cost import (
+    CALL_OPERATIONS,
+    FAR_LOADS,
+    LOOP_CYCLES,
+    STRIDED_LOADS,
+    kernel_cycles,
+    load_cycles,
+    multiply_cycles,
+    store_cycles,
+)
+
+_NEAR_STEP = 4
+"""How far lanes lie apart at most that several vectors are loaded for and picked from."""
+
+
+def predicted_cycles(function: Function, sizes: Mapping[str, int], lanes: int, threads: int) -> float:
+    """Return about how many cycles a run of `function` takes at these sizes, where vectors have so many `lanes` of 32 bits."""
+    registers = {s.buffer.name for s in statements(*function.body) if isinstance(s, Alloc) and s.buffer.space in ("registers", "tiles")}
+    own, shared = 0.0, 0.0
+    for nest in innermost(function, sizes):
+        taken = _nest_cycles(nest, sizes, lanes, registers)
+        if any(loop.kind == "parallel" for loop in nest.path):
+            shared += taken
+        else:
+            own += taken
+    return own + (kernel_cycles(shared, threads) if shared else kernel_cycles(0.0, 1))
+
+
+def _nest_cycles(nest: Nest, sizes: Mapping[str, int], lanes: int, registers: set[str]) -> float:
+    vector = next((loop for loop in nest.path if loop.kind == "vector"), None)
+    copies = {loop.var: max(1, trips(loop, sizes)) for loop in nest.path if loop.kind == "unroll"}
+    width = max(1, trips(vector, sizes)) if vector is not None else 1
+    turns = nest.iterations / (width * prod(copies.values()))
+    vectors = ceil(width / lanes) if vector is not None else 1
+    body = list(walk(*nest.path[-1].body))
+    operations = sum(CALL_OPERATIONS if _is_slow(n) else 1 for n in body if isinstance(n, (Binary, Fma, Call, Select, Compare)))
+    read = {n for n in body if isinstance(n, Load) and n.buffer not in registers}
+    written = [n for n in body if isinstance(n, Store) and n.buffer not in registers]
+    loaded = sum(_accesses(n.index, vector, vectors, width) * _copies(n.index, copies) for n in read)
+    stored = sum(_accesses(n.index, vector, vectors, width) * _copies(n.index, copies) for n in written)
+    computed = operations * vectors * prod(copies.values())
+    return turns * (max(multiply_cycles(computed), load_cycles(loaded), store_cycles(stored)) + LOOP_CYCLES)
+
+
+def _is_slow(n: Expr) -> bool:
+    return isinstance(n, Call) or (isinstance(n, Binary) and n.op in ("/", "//", "%"))
+
+
+def _copies(index: tuple[Index, ...], copies: Mapping[str, int]) -> int:
+    """Return how many of the copies of a loop touch elements of their own."""
+    names = free_vars(*index)
+    return prod(count for name, count in copies.items() if name in names)
+
+
+def _accesses(index: tuple[Index, ...], vector: For | None, vectors: int, width: int) -> float:
+    """Return how many loads or stores the lanes need: one for all where they share an element."""
+    if vector is None or vector.var not in free_vars(*index):
+        return 1
+    terms = coefficients(index[-1]) if vector.var not in free_vars(*index[:-1]) else None
+    step = abs(terms[0].get(Var(vector.var), 0)) if terms is not None else 0
+    if step == 1:
+        return vectors
+    return vectors * STRIDED_LOADS * step if 0 < step <= _NEAR_STEP else width * FAR_LOADS

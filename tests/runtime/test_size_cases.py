@@ -1,0 +1,107 @@
+"""Kernels of open sizes have loops of their own for sizes far from the samples, where these are predicted to pay."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+import pytest
+
+import tensorlang as tl
+from codegen.llvm.target import named
+from codegen.llvm.workspace import plan as workspace_plan
+from codegen.loops.evaluate import evaluate
+from codegen.loops.interp import run
+from codegen.loops.parser import parse as parse_loops
+from tensorlang.artifact import Artifact
+from tensorlang.backends.cpu.driver import compile_kernel, loops_of, machine_of, plan_kernel
+from tensorlang.backends.cpu.function_cycles import predicted_cycles
+from tensorlang.backends.cpu.size_cases import MOST_CASES
+from tensorlang.runtime.library import installed_roles, rules_of
+from tensorlang.runtime.limits import case_lines
+from tensorlang.tensor.nodes import Program
+
+SUMS = "op sums(x: f32[M, N]) -> (y: f32[N]) { y[j] = sum(i) x[i, j] }"
+TARGET = named("x86-64-v4")
+
+
+def program() -> Program:
+    """Return the operator with open sizes."""
+    operator = tl.parse(SUMS).sums
+    return operator._checked(operator.call(np.ones((2, 2), np.float32)), symbolic=True)
+
+
+@lru_cache
+def compiled(rows: int, columns: int, threads: int = 1) -> Artifact:
+    """Return the operator compiled at so many rows and columns."""
+    rules = replace(rules_of(installed_roles()), at={"M": rows, "N": columns})
+    return compile_kernel(program(), TARGET, rules=rules, threads=threads)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(3, 33), (3, 70), (70, 5), (0, 70), (1, 1)])
+def test_every_case_computes_the_same(rows: int, columns: int) -> None:
+    made = compiled(3000, 33)
+    assert len(made.cases) == 2, "so that sizes on both sides of the limit are tried"
+    x = np.random.default_rng(1).standard_normal((rows, columns)).astype(np.float32)
+    y = np.full(columns, np.nan, np.float32)
+    assert run(parse_loops(made.loops), {"M": rows, "N": columns}, {"x": x, "y": y}) == 0
+    np.testing.assert_allclose(y, x.sum(axis=0, dtype=np.float32), 1e-5, 1e-5)
+
+
+def test_the_table_names_ranges_and_reasons_and_ends_with_all_others() -> None:
+    first, last = compiled(3000, 33).cases
+    assert first.range.startswith("N >= ") and "predicted to take" in first.why
+    assert (last.range, last.why) == ("all others", "scheduled for M = 3000, N = 33")
+    assert first.schedule != last.schedule
+
+
+def test_sizes_that_would_be_scheduled_alike_have_no_cases() -> None:
+    assert compiled(1024, 1024).cases == ()
+
+
+@pytest.mark.parametrize("sizes", [(3000, 33), (40, 40)])
+def test_there_are_few_cases(sizes: tuple[int, int]) -> None:
+    assert len(compiled(*sizes, threads=8).cases) <= MOST_CASES
+
+
+def test_a_large_array_has_threads_where_the_first_was_small() -> None:
+    made = compiled(40, 40, threads=8)
+    assert " parallel" in made.loops and any("parallel" in case.schedule for case in made.cases[:-1])
+    assert "parallel" not in made.cases[-1].schedule
+
+
+def test_explain_lists_the_cases() -> None:
+    first, last = compiled(3000, 33).cases
+    assert case_lines((first, last)) == [f"sizes      {first.range:10}  {first.why}", f"           {last.range:10}  {last.why}"]
+
+
+def cycles(sizes: Mapping[str, int], rows: int, columns: int) -> float:
+    """Return what the loops that are derived for so many rows and columns are predicted to take."""
+    rules = replace(rules_of(installed_roles()), at={"M": rows, "N": columns})
+    planned = plan_kernel(program(), machine_of(TARGET, 1), rules=rules)
+    return predicted_cycles(loops_of(planned.plan, "kernel", threads=1).function, sizes, 16, 1)
+
+
+def test_more_rows_are_predicted_to_take_longer_and_what_is_scheduled_for_sizes_the_least() -> None:
+    assert cycles({"M": 3000, "N": 264}, 3000, 33) > cycles({"M": 300, "N": 264}, 3000, 33)
+    assert cycles({"M": 3000, "N": 264}, 3000, 264) < cycles({"M": 3000, "N": 264}, 3000, 33)
+
+
+def test_memory_of_the_two_sides_of_a_condition_on_sizes_is_shared() -> None:
+    def scratch(condition: str) -> int:
+        copies = "{ alloc p: f32[N] heap align 64\n p[0] = 1.0_f32\n y[0] = p[0] }"
+        larger = copies.replace("f32[N]", "f32[2*N]")
+        function = parse_loops(f"func f(N)(out y: f32[N]) {{ for i in 0 .. N {{ if {condition} {copies} else {larger} }} }}")
+        return evaluate(workspace_plan(function).shared_bytes, {"N": 16})
+
+    assert scratch("index(N) < 8_i64") == 128
+    assert scratch("index(i) < 8_i64") == 64 + 128
+
+
+def test_code_with_cases_runs_here() -> None:
+    sums = tl.parse(SUMS, threads=1, sizes="symbolic").sums
+    for shape in ((3000, 33), (3000, 300), (2, 7)):
+        x = np.random.default_rng(2).standard_normal(shape).astype(np.float32)
+        np.testing.assert_allclose(sums(x), x.sum(axis=0), 1e-3, 1e-3)

@@ -17,7 +17,7 @@ from codegen.loops.interp import run
 from codegen.loops.parser import parse as parse_loops
 from tensorlang.artifact import Artifact
 from tensorlang.backends.cpu.driver import compile_kernel, loops_of, machine_of, plan_kernel
-from tensorlang.backends.cpu.function_cycles import predicted_cycles
+from tensorlang.backends.cpu.function_cycles import function_cycles
 from tensorlang.backends.cpu.size_cases import MOST_CASES
 from tensorlang.runtime.library import installed_roles, rules_of
 from tensorlang.runtime.limits import case_lines
@@ -81,7 +81,7 @@ def cycles(sizes: Mapping[str, int], rows: int, columns: int) -> float:
     """Return what the loops that are derived for so many rows and columns are predicted to take."""
     rules = replace(rules_of(installed_roles()), at={"M": rows, "N": columns})
     planned = plan_kernel(program(), machine_of(TARGET, 1), rules=rules)
-    return predicted_cycles(loops_of(planned.plan, "kernel", threads=1).function, sizes, 16, 1)
+    return function_cycles(loops_of(planned.plan, "kernel", threads=1).function, sizes, 16, 1)
 
 
 def test_more_rows_are_predicted_to_take_longer_and_what_is_scheduled_for_sizes_the_least() -> None:

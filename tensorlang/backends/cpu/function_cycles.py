@@ -28,7 +28,7 @@ _NEAR_STEP = 4
 """How far lanes lie apart at most that several vectors are loaded for and picked from."""
 
 
-def predicted_cycles(function: Function, sizes: Mapping[str, int], lanes: int, threads: int) -> float:
+def function_cycles(function: Function, sizes: Mapping[str, int], lanes: int, threads: int) -> float:
     """Return about how many cycles a run of `function` takes at these sizes, where vectors have so many `lanes` of 32 bits."""
     registers = {s.buffer.name for s in statements(*function.body) if isinstance(s, Alloc) and s.buffer.space in ("registers", "tiles")}
     own, shared = 0.0, 0.0

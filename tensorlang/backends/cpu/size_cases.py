@@ -20,7 +20,7 @@ from codegen.loops.nodes import Binary, Compare, Const, Expr, Function, If, Inde
 from codegen.loops.verify import verify
 from codegen.loops.walk import binders, fresh_for, map_stmt, rename, walk
 from tensorlang.artifact import SizeCase
-from tensorlang.backends.cpu.function_cycles import predicted_cycles
+from tensorlang.backends.cpu.function_cycles import function_cycles
 from tensorlang.diagnostics import CompileError
 from tensorlang.lower.kernel import Lowered
 from tensorlang.planning import Scheduled
@@ -95,7 +95,7 @@ def with_cases(
     named = dict(zip(base.scheduled.plan.program.sizes, base.lowered.function.sizes, strict=True))
 
     def cycles(planned: Planned, sizes: Mapping[str, int]) -> float:
-        return predicted_cycles(planned.lowered.function, {named[n]: size for n, size in sizes.items() if n in named}, lanes, threads)
+        return function_cycles(planned.lowered.function, {named[n]: size for n, size in sizes.items() if n in named}, lanes, threads)
 
     cases: list[_Case] = []
     seen = {base.scheduled.schedule.directives: base}

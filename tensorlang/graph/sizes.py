@@ -105,10 +105,10 @@ class Condition:
 
     @property
     def is_limit(self) -> bool:
-        """Whether it says that sizes are no larger than some number."""
+        """Whether it says that sizes are no larger than some number, and not which number they are."""
         factors = [c for m, c in self.formula.terms.items() if m]
-        above = self.relation in ("<", "<=", "==") and all(c > 0 for c in factors)
-        return above or (self.relation in (">", ">=", "==") and all(c < 0 for c in factors))
+        above = self.relation in ("<", "<=") and all(c > 0 for c in factors)
+        return above or (self.relation in (">", ">=") and all(c < 0 for c in factors))
 
     def __str__(self) -> str:
         left = Poly({m: c for m, c in self.formula.terms.items() if m and c > 0})

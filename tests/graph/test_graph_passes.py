@@ -95,3 +95,13 @@ def test_a_layout_keeps_elements_as_far_as_is_assumed_of_open_sizes() -> None:
     assert [str(problem) for problem in problems(inner) if "lies outside its block where size.h = 1" in problem]
     assert rows == block
     assert not [problem for problem in problems(inner) if "outside" in problem]
+
+
+def test_a_layout_keeps_as_many_elements_as_open_sizes_are_assumed_to_make() -> None:
+    symbols = Symbols({"size.h": 4})
+    count = symbols.symbol("size.h") * symbols.symbol("size.h")
+    value = Value("x", f32, (count,), Layout(("i",), (Name("i"),), (16,)))
+    inner = Graph("g", (), (), {"x": value}, {}, (), symbols)
+    assert [str(problem) for problem in problems(inner) if "outside" in problem]
+    assert count == 16
+    assert not [problem for problem in problems(inner) if "outside" in problem]

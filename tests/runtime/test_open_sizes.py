@@ -71,7 +71,7 @@ def perceptron() -> bytes:
 def convolutions(*spatial: Any) -> bytes:
     n = Net()
     first = n.op("Relu", n.op("Conv", "x", n.weight(16, 3, 3, 3), n.weight(16), pads=[1, 1, 1, 1]))
-    pooled = n.op("MaxPool", first, kernel_shape=[2, 2], strides=[2, 2])
+    pooled = n.op("MaxPool", first, kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1)
     last = n.op("Conv", pooled, n.weight(8, 16, 3, 3), strides=[2, 2], pads=[1, 1, 1, 1])
     flat = n.op("Flatten", n.op("GlobalAveragePool", last))
     return n.model({"x": ["batch", 3, *spatial]}, n.op("Gemm", flat, n.weight(5, 8), transB=1))

@@ -9,6 +9,7 @@ from stdlib.onnx.table.entry import Entry
 from stdlib.onnx.table.reducing import reduced
 from stdlib.onnx.table.windows import pads, spatial
 from tensorlang.graph.nodes import Value
+from tensorlang.graph.sizes import same_shape
 
 Ints = tuple[int, ...]
 
@@ -29,11 +30,9 @@ def _window(n: Site) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints]:
 
 def _ceiling(h: int, kernel: int, stride: int, dilation: int, lo: int, hi: int) -> int:
     """Return the extra padding that makes room for one more window, if that window starts inside the input or its left padding."""
-    left = (h + lo + hi - dilation * (kernel - 1) - 1) % stride
-    if left == 0:
-        return 0
-    next_start = h + lo + hi - dilation * (kernel - 1) - 1 - left + stride
-    return stride - left if next_start < h + lo else 0
+    extent = dilation * (kernel - 1) + 1
+    extra = (extent - h - lo - hi) % stride
+    return extra if stride - 1 < extent - hi or extra < extent - hi else 0
 
 
 def max_pool(n: Site) -> tuple[Value | None, ...]:
@@ -57,10 +56,9 @@ def averaged(n: Site, x: Value) -> Value:
     """Return the means of windows on `x`, which has the shape of the first argument, as the attributes of the node say."""
     kernel, stride, dilation, lo, hi, extra = _window(n)
     include = n.flag("count_include_pad")
-    unpadded = not any((*lo, *hi))
-    if not any(extra) and (include or unpadded):
+    unpadded, none = not any((*lo, *hi)), (0,) * len(kernel)
+    if same_shape(extra, none) and (include or unpadded):
         return n.op("average_pool", x, kernel=kernel, stride=stride, dilation=dilation, lo=lo, hi=hi)
-    none = (0,) * len(kernel)
     before, after = (lo, hi) if include else (none, none)
     return n.op(
         "average_pool_counted", x, kernel=kernel, stride=stride, dilation=dilation, lo=lo, hi=hi, extra=extra, before=before, after=after

@@ -127,6 +127,22 @@ def expansions() -> bytes:
     return n.model({"x": ["batch", 4]}, twice, cut, back, n.op("Shape", twice), types={"v12": TensorProto.INT64})
 
 
+def halved_until_small() -> bytes:
+    """A loop that begins where not all rows are done: none is, however many there are."""
+    n = Net()
+    none = n.op("ConstantOfShape", n.size("x", 0), value=numpy_helper.from_array(np.array([0], np.int64)))
+    begins = n.op("Not", n.op("Cast", n.op("ReduceMax", none, keepdims=0), to=TensorProto.BOOL))
+    half, one = n.constant(np.float32(0.5)), n.constant(np.float32(1))
+    nodes = [
+        helper.make_node("Mul", ["before", half], ["after"]),
+        helper.make_node("ReduceMax", ["after"], ["most"], keepdims=0),
+        helper.make_node("Greater", ["most", one], ["again"]),
+    ]
+    kinds = {"turn": TensorProto.INT64, "asked": TensorProto.BOOL, "before": None, "again": TensorProto.BOOL, "after": None}
+    infos = [helper.make_tensor_value_info(name, kind or TensorProto.FLOAT, [] if kind else ["batch", 4]) for name, kind in kinds.items()]
+    return n.model({"x": ["batch", 4]}, n.op("Loop", "", begins, "x", body=helper.make_graph(nodes, "turn", infos[:3], infos[3:])))
+
+
 def resized() -> bytes:
     """An image twice as large, made as large as a little more than another way around, and in bytes by its own range."""
     n = Net()
@@ -236,6 +252,7 @@ def compilations(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 MODELS = {
     "perceptron": (perceptron, combinations(batch=[3, 8, 1, 0, 17, 64])),
+    "a loop until all are done": (halved_until_small, combinations(batch=[2, 5, 1])),
     "batches of images": (lambda: convolutions(12, 12), combinations(batch=[2, 5, 1, 0, 9])),
     "images of any size": (lambda: convolutions("height", "width"), combinations(batch=[2, 1], height=[12, 9, 31], width=[10, 16])),
     "a transformer": (attention, combinations(batch=[2, 3, 1], seq=[7, 16, 1, 33])),

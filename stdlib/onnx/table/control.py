@@ -23,6 +23,7 @@ from stdlib.onnx.traced_body import Rows, Taken, Traced, appended, carried_tenso
 from tensorlang.graph.host_loop import HostLoop
 from tensorlang.graph.nodes import Value
 from tensorlang.graph.shape_arithmetic import int_or_size
+from tensorlang.graph.sizes import OpenSize
 
 MOST_TURNS = 1 << 32
 """More turns than this are not run, unless data may end them before."""
@@ -95,8 +96,8 @@ def _compiled(n: Site) -> tuple[Item, ...] | None:
     condition = n.maybe(1) and scalar(n, n.arg(1), "bool")
     known = n.builder.elements(limit.name) if limit is not None else None
     most = None if known is None else int_or_size(known.reshape(-1)[0])
-    starts = True if condition is None else n.builder.elements(condition.name)
-    if starts is not None and (starts is not True and not bool(starts)):
+    starts = True if condition is None else _known_truth(n, condition)
+    if starts is False:
         return None
     items = n.inputs[2:]
     taken = Taken(carried_tensors(items), (), limit, None if starts is not None else condition)
@@ -165,6 +166,15 @@ def _run_by_host(n: Site) -> tuple[Item, ...] | None:
     has_limit, has_condition = n.maybe(0) is not None, n.maybe(1) is not None
     run = HostLoop(n.node.label, (*block.inputs, *captured), block.outputs, len(carried), has_limit, has_condition)
     return n.hosted(run, *ends, *carried, *captured.values(), body=body)
+
+
+def _known_truth(n: Site, condition: Value) -> bool | None:
+    """Return a truth that constants and sizes alone decide; None where data do, or sizes in a way that expressions do not have."""
+    try:
+        known = n.builder.elements(condition.name)
+    except OpenSize:
+        return None
+    return None if known is None else bool(known)
 
 
 def _whole(n: Site) -> Any:

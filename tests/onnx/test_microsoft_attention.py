@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
-from microsoft_operators import I32, Array, check, draw, model
+from microsoft_operators import F32, I8, I32, U8, Array, check, draw, model
 from onnx_evaluate import staged
 
 from stdlib.onnx import Importer
@@ -112,6 +112,15 @@ def test_heads_are_normalised_before_they_are_rotated(length: int, past: int) ->
     expected = [normalised(x, g) for x, g in zip(arrays[:2], norms, strict=True)]
     one = computed("GroupQueryAttention", *arrays, *[None] * 7, *norms, constants=(6,), **attributes)
     same(one, computed("GroupQueryAttention", *expected, *arrays[2:], constants=(6,), **attributes))
+
+
+@pytest.mark.parametrize("kind", ["PER_TENSOR", "PER_CHANNEL"])
+@pytest.mark.parametrize("bits", [4, 8])
+def test_keys_and_values_of_the_past_are_kept_in_few_bits(bits: int, kind: str) -> None:
+    arrays, attributes = grouped(1, 5, k_quant_type=kind, v_quant_type=kind, kv_cache_bit_width=bits)
+    kept: list[Array] = [draw(2, 2, 5, 16, seed=s, dtype=I8) if bits == 8 else draw(2, 2, 5, 8, seed=s, dtype=U8) for s in range(2)]
+    scales = [np.abs(draw(*([1] if kind == "PER_TENSOR" else [1, 2, 1, 16]), seed=s)) / 2**bits + F32(1e-3) for s in range(2)]
+    check("GroupQueryAttention", *arrays[:3], *kept, *arrays[5:], *[None] * 5, *scales, **attributes)
 
 
 def test_groups_may_see_all_keys() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from math import sqrt
+from dataclasses import dataclass
+from math import prod, sqrt
 
 import numpy as np
 
@@ -201,9 +202,9 @@ def _packed(n: Site, x: Value, k: int, count: int) -> Value:
 def group_query_attention(n: Site) -> Result:
     """Each row of the batch has keys of its own length, `seqlens_k` + 1 with those that are new; the new ones stand behind the others."""
     heads, shared = n.integer("num_heads", 0, low=1), n.integer("kv_num_heads", 0, low=1)
-    if n.integer("qk_output", 0) or n.flag("sliding_window_cache") or any(n.text(f"{c}_quant_type", "NONE") != "NONE" for c in "kv"):
-        raise n.unsupported("qk_output, sliding_window_cache or quantised keys and values")
-    n.without_effect("kv_cache_bit_width")
+    if n.integer("qk_output", 0) or n.flag("sliding_window_cache"):
+        raise n.unsupported("qk_output or sliding_window_cache")
+    forms = [_cache_form(n, "k", 12), _cache_form(n, "v", 13)]
     ends, total = n.arg(5), n.constant_ints(6) or (0,)
     q, k, v = _queries_keys_values(n, heads, shared)
     batch, queries, _, size = q.shape
@@ -219,7 +220,9 @@ def group_query_attention(n: Site) -> Result:
     n.without_effect("qk_norm_epsilon", "q_norm_epsilon", "k_norm_epsilon", "rotary_interleaved", inputs=[7, 8, 9])
     q, k, v = (transposed(n, value, (0, 2, 1, 3)) for value in (q, k, v))
     keys = max(total[0], 0 if n.maybe(3) is None else n.arg(3).shape[2])
-    k, v = (_cached(n, n.maybe(j), value, before, keys) for j, value in ((3, k), (4, v)))
+    news = [form.stored(n, value) for form, value in zip(forms, (k, v), strict=True)]
+    present = [_cached(n, n.maybe(j), value, before, keys) for j, value in enumerate(news, 3)]
+    k, v = (form.numbers(n, value) for form, value in zip(forms, present, strict=True))
     window = n.integer("local_window_size", -1)
     if n.flag("causal", True):
         seen = n.op("cached_mask", before, queries=queries, keys=keys, width=window)
@@ -231,7 +234,50 @@ def group_query_attention(n: Site) -> Result:
     if sink is None and n.integer("smooth_softmax", -1) == 1:
         sink = n.filled((heads,), q.dtype)
     n.without_effect("smooth_softmax")
-    return attended(n, q, k, v, _scale(n, size), biases, n.real("softcap", 0.0), sink), k, v
+    return attended(n, q, k, v, _scale(n, size), biases, n.real("softcap", 0.0), sink), *present
+
+
+@dataclass(frozen=True, slots=True)
+class _CacheForm:
+    """How keys or values of the past are stored: as they are, or as so many bits each, which a scale makes numbers of."""
+
+    scale: Value | None = None
+    bits: int = 8
+
+    def stored(self, n: Site, x: Value) -> Value:
+        """Return numbers, [batch, heads, length, size], as they are stored: two of four bits are one byte, the first in its low bits."""
+        if self.scale is None:
+            return x
+        dtype = DTYPES["i8" if self.bits == 8 else "i4"]
+        y = n.op("quantise", x, self.scale, n.filled((), dtype))
+        if self.bits == 8:
+            return y
+        if x.shape[3] % 2:
+            raise n.wrong(f"heads of {x.shape[3]} elements, of which pairs are stored")
+        above = cast(n, n.op("add", cast(n, y, DTYPES["i8"]), n.filled((), DTYPES["i8"], 8)), DTYPES["u8"])
+        return n.view(n.op("pack_pairs", n.view(above, (prod(x.shape),))), (*x.shape[:3], x.shape[3] // 2))
+
+    def numbers(self, n: Site, x: Value) -> Value:
+        """Return the numbers that are stored."""
+        if self.scale is None:
+            return x
+        if self.bits == 4:
+            pairs = n.op("unpack_bits", n.view(x, (prod(x.shape),)), bits=4)
+            above = cast(n, n.view(pairs, (*x.shape[:3], 2 * x.shape[3])), DTYPES["i8"])
+            x = n.op("sub", above, n.filled((), DTYPES["i8"], 8))
+        return n.op("dequantise", x, self.scale, n.filled((), DTYPES["i8"]))
+
+
+def _cache_form(n: Site, which: str, k: int) -> _CacheForm:
+    """Return how keys ("k") or values ("v") of the past are stored; input `k` is their scale."""
+    kind, bits = n.text(f"{which}_quant_type", "NONE", ("NONE", "PER_TENSOR", "PER_CHANNEL")), n.integer("kv_cache_bit_width", 8)
+    if kind == "NONE":
+        n.without_effect(inputs=[k])
+        return _CacheForm()
+    if bits not in (4, 8):
+        raise n.wrong(f"keys and values of {bits} bits")
+    scale = cast(n, n.arg(k), n.arg(0).dtype)
+    return _CacheForm(n.view(scale, ()) if kind == "PER_TENSOR" else scale, bits)
 
 
 def _queries_keys_values(n: Site, heads: int, shared: int) -> tuple[Value, Value, Value]:

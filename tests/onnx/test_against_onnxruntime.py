@@ -241,6 +241,15 @@ def test_what_goes_into_gates_is_kept_within_a_limit(op: str, gates: int, after:
     agree(op, {"x": noise(5, 2, 3)}, stored, hidden_size=4, clip=0.5, direction=direction, **more)
 
 
+@pytest.mark.parametrize("direction", ["reverse", "bidirectional"])
+def test_what_is_forgotten_may_be_what_comes(direction: str) -> None:
+    both = 1 + (direction == "bidirectional")
+    feeds = {"w": noise(both, 16, 3), "r": noise(both, 16, 4), "b": noise(both, 32)}
+    states = {"h": noise(both, 2, 4), "c": noise(both, 2, 4), "p": noise(both, 12)}
+    lengths = {"lengths": np.array([5, 3], np.int32)}
+    agree("LSTM", {"x": noise(5, 2, 3)}, feeds | lengths | states, hidden_size=4, direction=direction, input_forget=1)
+
+
 @pytest.mark.parametrize("shape", [(4,), (1, 4), (3, 4), (2, 1, 4), (2, 3, 1)])
 @pytest.mark.parametrize("op", ["LayerNormalization", "RMSNormalization"])
 def test_scales_of_normalised_rows_broadcast(op: str, shape: tuple[int, ...]) -> None:

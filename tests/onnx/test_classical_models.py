@@ -19,8 +19,8 @@ F32, I64 = np.float32, np.int64
 
 def model(op: str, arrays: Mapping[str, Array], outputs: int, version: int, **attributes: Any) -> ModelProto:
     node = helper.make_node(op, list(arrays), [f"y{k}" for k in range(outputs)], domain="ai.onnx.ml", **attributes)
-    numbers = {"f": TensorProto.FLOAT, "i": TensorProto.INT64, "O": TensorProto.STRING}
-    inputs = [helper.make_tensor_value_info(name, numbers[a.dtype.kind], a.shape) for name, a in arrays.items()]
+    numbers = [TensorProto.STRING if a.dtype.kind == "O" else helper.np_dtype_to_tensor_dtype(a.dtype) for a in arrays.values()]
+    inputs = [helper.make_tensor_value_info(name, number, a.shape) for (name, a), number in zip(arrays.items(), numbers, strict=True)]
     results = [helper.make_empty_tensor_value_info(f"y{k}") for k in range(outputs)]
     opsets = [helper.make_opsetid("", 18), helper.make_opsetid("ai.onnx.ml", version)]
     return helper.make_model(helper.make_graph([node], "g", inputs, results), opset_imports=opsets, ir_version=9)
@@ -107,12 +107,12 @@ def test_trees_are_brought_together(aggregate: str, targets: int) -> None:
 
 
 @pytest.mark.parametrize("transform", ["NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO"])
-@pytest.mark.parametrize("classes", [3, 4])
-def test_trees_that_classify(transform: str, classes: int) -> None:
+@pytest.mark.parametrize(("classes", "dtype"), [(3, F32), (4, F32), (4, np.float64)])
+def test_trees_that_classify(transform: str, classes: int, dtype: Any) -> None:
     trees = forest("class", 6, 3, 4, classes, "BRANCH_LT")
     check(
         "TreeEnsembleClassifier",
-        rows(9, 4),
+        rows(9, 4).astype(dtype),
         outputs=2,
         classlabels_int64s=[10 * k for k in range(classes)],
         post_transform=transform,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from stdlib.onnx.model import Array
-from stdlib.onnx.site import Result, Site
+from stdlib.onnx.site import Site
 from stdlib.onnx.table.moving import joined
 from tensorlang.graph.nodes import Value
 
@@ -47,7 +47,7 @@ def transformed_results(n: Site, y: Value) -> Value:
     return y if y.shape[1] == 1 and how != "PROBIT" else transformed(n, y, how)
 
 
-def labelled(n: Site, scores: Value, labels: Array, transform: str, above: float | None = None, share: bool = False) -> Result:
+def labelled(n: Site, scores: Value, labels: Array, transform: str, above: float | None = None, share: bool = False) -> tuple[Value, Value]:
     """Return the label of each row and its scores: the class of the greatest score or, where one number stands for two classes, the second
     where that is greater than `above`. `share`: that number is what the second class has of 1."""
     rows = scores.shape[0]

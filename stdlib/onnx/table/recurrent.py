@@ -42,7 +42,7 @@ def layer(gates: int, states: int, per_direction: int, cell: Cell, turned: bool 
             for k, width in ((1, x.shape[2]), (2, size))
         ):
             raise n.wrong(f"weights of the shapes {list(n.arg(1).shape)} and {list(n.arg(2).shape)} for {size} units in {count} directions")
-        if n.flag("input_forget"):
+        if n.flag("input_forget") and cell is not _lstm:
             raise n.unsupported("input_forget = 1")
         names = _activations(n, count * per_direction, per_direction)
         found = [
@@ -135,7 +135,19 @@ def _limit(n: Site) -> float:
 
 def _lstm(n: Site, x: Value, d: int, size: int, lengths: Value, names: Sequence[str], batch_first: bool) -> tuple[Value, ...]:
     (bias, h0, c0, peep), attrs = lstm_states(n, d, size, x.shape[1], names, batch_first)
-    return n.ops("lstm", x, of_direction(n, 1, d), of_direction(n, 2, d), bias, h0, c0, lengths, peep, limit=_limit(n), **attrs)
+    w, r = of_direction(n, 1, d), of_direction(n, 2, d)
+    if n.flag("input_forget"):
+        if names[0] != "sigmoid":
+            raise n.unsupported(f"input_forget = 1 and gates of {names[0]}")
+        w, r, bias, peep = (_forgets_what_comes(n, value, size) for value in (w, r, bias, peep))
+    return n.ops("lstm", x, w, r, bias, h0, c0, lengths, peep, limit=_limit(n), **attrs)
+
+
+def _forgets_what_comes(n: Site, x: Value, size: int) -> Value:
+    """Return what goes into the gates i, o, f and c, or what peeps into the first three, with that of f made of that of i, so that the gate
+    f is 1 - i: sigmoid(-z) is 1 - sigmoid(z)."""
+    before, after = slice_axis(n, x, 0, 0, 2 * size), slice_axis(n, x, 0, 3 * size, x.shape[0] - 3 * size)
+    return joined(n, (before, n.op("map", slice_axis(n, x, 0, 0, size), f="negate"), after), 0)
 
 
 def _gru(n: Site, x: Value, d: int, size: int, lengths: Value, names: Sequence[str], batch_first: bool) -> tuple[Value, ...]:

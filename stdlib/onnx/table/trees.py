@@ -258,13 +258,15 @@ def classifier(n: Site) -> Result:
     if classes != forest.weights.shape[1] or base.size not in (0, 1, classes):
         raise n.wrong(f"{base.size} base values and weights for {forest.weights.shape[1]} results for {classes} classes")
     if classes == 2 and ids:
-        return _of_two(n, x, forest, labels, ids, base)
-    if classes == 1 or base.size == 1:
+        label, scores = _of_two(n, x, forest, labels, ids, base)
+    elif classes == 1 or base.size == 1:
         raise n.unsupported(f"{classes} class labels and {base.size} base values")
-    return labelled(n, sums(n, x, forest, "SUM", base), labels, transform)
+    else:
+        label, scores = labelled(n, sums(n, x, forest, "SUM", base), labels, transform)
+    return label, cast(n, scores, DTYPES["f32"])
 
 
-def _of_two(n: Site, x: Value, forest: Forest, labels: Array, ids: set[int], base: Array) -> Result:
+def _of_two(n: Site, x: Value, forest: Forest, labels: Array, ids: set[int], base: Array) -> tuple[Value, Value]:
     """Return which of two classes, and the scores of both: leaves for the first alone say what speaks for the second."""
     transform, positive = n.text("post_transform", "NONE"), bool(np.all(_numbers(n, "class_weights", x.dtype) >= 0))
     above = 0.5 if positive and len(ids) == 1 else 0.0

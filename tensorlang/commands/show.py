@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from tensorlang.diagnostics import CompileError, error
+from tensorlang.diagnostics import error
+from tensorlang.runtime.report import no_stage
 from tensorlang.shell import options
 from tensorlang.shell.loading import no_precision, operator_of
 from tensorlang.shell.options import ModelOptions
@@ -89,7 +90,7 @@ def _form_of_operator(file: Path, arguments: Sequence[str], stage: str, threads:
     else:
         operator.stages(dump=texts.__setitem__, requested=(stage,), **values)
     if stage not in texts:
-        raise _no_stage(stage, "an operator", ["syntax", "extern", "tensor", *texts])
+        raise no_stage(stage, "an operator", ["syntax", "extern", "tensor", *texts])
     return texts[stage]
 
 
@@ -120,7 +121,7 @@ def _form_of_model(
             with Bar() as bar:
                 return name, compile_model(str(file), target, threads=threads, shapes=shapes, progress=bar, **chosen).text(name)
         case _:
-            raise _no_stage(name, "a model", ["graph", "passes", *tools.model_stages])
+            raise no_stage(name, "a model", ["graph", "passes", *tools.model_stages])
 
 
 def _passes(stage: str | None, target: str) -> str:
@@ -131,7 +132,3 @@ def _passes(stage: str | None, target: str) -> str:
     if stage != "passes":
         raise error("C0211", "there is no file to show", help="name a `.tl` file or a model; `--stage passes` alone needs none")
     return listed(tools_for(target).passes)
-
-
-def _no_stage(stage: str, what: str, there: Sequence[str]) -> CompileError:
-    return error("C0212", f"there is no stage `{stage}` of {what}", help=f"known are {', '.join(f'`{t}`' for t in there)}")

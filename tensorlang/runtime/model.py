@@ -34,6 +34,7 @@ from tensorlang.runtime.growing import Growing
 from tensorlang.runtime.open_sizes import Compiling, Given, OpenShapes, OpenSizes, Rest
 from tensorlang.runtime.profile import Profile
 from tensorlang.runtime.protocol import MemoryUse, Progress, Runs, Timer, Tools, quiet
+from tensorlang.runtime.report import no_stage
 from tensorlang.runtime.rows import model_rows
 from tensorlang.runtime.saving import graphs_of, only_shapes_are_open, save_options
 from tensorlang.runtime.signature import OpenModel, Signature, TensorSignature, check_feeds, named_inputs, signature_of
@@ -442,7 +443,14 @@ class CompiledModel:
         return found.roofline()
 
     def text(self, stage: str) -> str:
-        """Return a stage of the code, one of its back end's `model_stages`. Raises RunError while shapes are open."""
+        """Return a stage of the model: "graph", as its importer reads it, or one of its back end's `model_stages`. Raises RunError while
+        shapes are open, CompileError C0212 for what is no stage."""
+        if stage == "graph":
+            from tensorlang.graph.printer import show
+
+            return show(self._graph_of(self._known()))
+        if stage not in self._tools.model_stages:
+            raise no_stage(stage, "a model", ["graph", *self._tools.model_stages])
         return self.made.text(stage)
 
     @property
@@ -453,7 +461,9 @@ class CompiledModel:
     def graph(self, feeds: Mapping[str, object]) -> Graph:
         """Return the model as its importer reads it, for inputs of such shapes. Raises CompileError, and RunError as `run` does for inputs
         that do not fit; DataDependent where elements of inputs decide shapes."""
-        made = self._known() if self._static is not None else self._for(self._flat(feeds))
+        return self._graph_of(self._known() if self._static is not None else self._for(self._flat(feeds)))
+
+    def _graph_of(self, made: Runs) -> Graph:
         return self._load(self._given_shapes if self._static is not None else {v.name: v.shape for v in made.inputs})
 
     def under(self, schedules: ScheduleBook) -> CompiledModel:

@@ -172,6 +172,15 @@ def test_a_model_says_in_a_few_lines_what_it_is(tmp_path: Path) -> None:
     ]
 
 
+def test_a_model_shows_its_graph_and_no_stage_that_there_is_not(tmp_path: Path) -> None:
+    model = tl.compile(layer(tmp_path), threads=1)
+    model(X)
+    assert model.text("graph").splitlines()[:4] == ['graph "layer"', 'inputs "x"', 'outputs "y"', 'value "x": f32[2, 4]']
+    with pytest.raises(tl.CompileError, match="C0212") as refused:
+        model.text("ptx")
+    assert refused.value.diagnostics[0].help == "known are `graph`"
+
+
 def test_an_open_model_says_for_which_shapes_it_is_compiled(tmp_path: Path) -> None:
     model = tl.compile(layer(tmp_path), threads=2)
     *_, line = repr(model).splitlines()

@@ -230,6 +230,11 @@ def test_labels_are_looked_up(count: int) -> None:
 def test_categories_become_columns() -> None:
     check("OneHotEncoder", np.array(["a", "c", "?"], object), version=1, cats_strings=["a", "b", "c"], zeros=1)
     check("OneHotEncoder", np.array([[1], [5], [2]]), version=1, cats_int64s=[1, 2], zeros=1)
+    check("OneHotEncoder", np.array([["b"], ["a"]], object), version=1, cats_strings=["a", "b", "c"], zeros=0)
+    check("OneHotEncoder", np.array([[2.0, 1.0]], F32), version=1, cats_int64s=[1, 2], zeros=0)
+    only_known = model("OneHotEncoder", {"x": np.array([1])}, 1, 1, cats_int64s=[1, 2], zeros=0)
+    with pytest.raises(tl.RunError, match="R0306"):
+        tl.compile(only_known, threads=1).run({"x": np.array([5])})
 
 
 @pytest.mark.parametrize("kernel", ["LINEAR", "POLY", "RBF", "SIGMOID"])

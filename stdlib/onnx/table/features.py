@@ -99,10 +99,14 @@ def one_hot_encoder(n: Site) -> Result:
     keys = n.constant(table)
     if n.is_text(x) != n.is_text(keys):
         raise n.wrong("the categories are of another type than the values")
-    if not n.flag("zeros", True):
-        raise n.unsupported("zeros = 0")
     value = n.view(x if n.is_text(x) else cast(n, x, keys.dtype), (*x.shape, 1))
-    return cast(n, n.op("equal", value, keys), F32)
+    same = n.op("equal", value, keys)
+    if n.flag("zeros", True):
+        return cast(n, same, F32)
+    count, rank = len(table), len(x.shape)
+    known, first = n.op("reduce_any", same, axis=rank), n.op("arg_max", cast(n, same, F32), axis=rank)
+    place = n.op("select", n.view(known, x.shape), n.view(first, x.shape), n.filled((), DTYPES["i64"], count))
+    return n.op("gather", n.constant(np.eye(count, dtype=np.float32)), place, axis=0)  # behind the last row nothing is read
 
 
 def feature_vectorizer(n: Site) -> Result:

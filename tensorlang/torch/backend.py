@@ -27,7 +27,7 @@ from tensorlang.runtime.model import CompiledModel
 from tensorlang.torch.capture import decompositions, kept_whole, of_graph
 from tensorlang.torch.complex_numbers import as_real, complex_outputs, parts_of
 from tensorlang.torch.effects import Effect, without_effects
-from tensorlang.torch.program import Array, Program, size_input
+from tensorlang.torch.program import DRAW, Array, Program, size_input
 from tensorlang.torch.tensors import array_of, tensor_of
 
 _log = log_of("compile")
@@ -189,6 +189,8 @@ class _Bound:
     outputs: tuple[tuple[int, str], ...]
     width: int
     complex_outputs: frozenset[int]
+    draws: bool
+    """Whether a call takes random numbers, which follow from torch's generator."""
 
     def fits(self, args: Sequence[Any]) -> bool:
         for k, tensor, address, version in self.parameters:
@@ -200,6 +202,8 @@ class _Bound:
         feeds: dict[str, Array] = {name: array_of(parts_of(args[k])) for k, name in self.tensors}
         for k, name in self.sizes:
             feeds[name] = np.empty((args[k], 0), np.bool_)
+        if self.draws:
+            feeds[DRAW] = array_of(torch.randint(1 << 32, (), dtype=torch.uint32))
         found = self.model.run(feeds)
         results: list[Any] = [None] * self.width
         for k, name in self.outputs:
@@ -270,4 +274,5 @@ class _Graph:
             tuple((k, a) for k, a in program.output_names()),
             len(program.outputs),
             self.complex_outputs,
+            DRAW in taken,
         )

@@ -16,7 +16,7 @@ from tensorlang.diagnostics import CompileError, Diagnostic, error
 from tensorlang.runtime.operator import Operator
 from tensorlang.torch.complex_numbers import as_real, complex_outputs, is_complex, parts_of, place_of
 from tensorlang.torch.decompositions import table
-from tensorlang.torch.program import Argument, Array, Block, Input, Node, Program, Ref, Type, size_input
+from tensorlang.torch.program import DRAW, Argument, Array, Block, Input, Node, Program, Ref, Type, nodes_within, size_input
 from tensorlang.torch.registration import registered
 from tensorlang.torch.tensors import array_of, dtype_of
 
@@ -125,6 +125,8 @@ def of_graph(module: Any, constants: Mapping[str, Array], name: str) -> Program:
     body = reader.block(module, "")
     integers = {n.name for n in module.graph.nodes if isinstance(n.meta.get("val"), torch.SymInt)}
     outputs = tuple(None if isinstance(a, Ref) and a.name in integers else a for a in body.outputs)  # which follow from the inputs
+    if any("draw" in node.named for node in nodes_within(body.nodes)):
+        inputs.append(Input(DRAW, DTYPES["u32"], ()))
     given = tuple(_with_sizes_of(inputs, sizes))
     return Program(name, given, sizes, reader.held, body.nodes, outputs, reader.operators, _least(module))
 
@@ -182,6 +184,8 @@ class _Reader:
         values = value if isinstance(value, tuple | list) else (value,)
         args = tuple(self._argument(a, prefix) for a in node.args)
         named = {key: self._argument(a, prefix) for key, a in node.kwargs.items()}
+        if _draws(node):
+            named = {"draw": Ref(DRAW), **{key: a for key, a in named.items() if key != "generator"}}
         return Node(prefix + node.name, op, args, named, tuple(map(_type, values)), place_of(node))
 
     def _argument(self, value: Any, prefix: str) -> Argument:
@@ -256,6 +260,16 @@ def _with_sizes_of(inputs: Sequence[Input], sizes: Mapping[str, str | int]) -> I
     for name, symbol in sizes.items():
         if isinstance(symbol, str) and symbol not in told:
             yield Input(size_input(name), DTYPES["bool"], (symbol, 0))
+
+
+def _draws(node: Any) -> bool:
+    """Tell whether a node draws random numbers: some operators do where an argument says so alone."""
+    op = node.target
+    if not isinstance(op, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded not in op.tags:
+        return False
+    given = {a.name: a.default_value for a in op._schema.arguments}
+    given |= {**dict(zip(given, node.args, strict=False)), **node.kwargs}
+    return all(given.get(name, True) for name in ("train", "training", "dropout_p"))
 
 
 def _lies_in_rows(value: torch.Tensor) -> bool:

@@ -145,7 +145,7 @@ def nan_median_of_all(x: Tensor) -> Tensor:
     return nan_median(x.reshape(-1), 0)[0]
 
 
-def most_frequent(x: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+def mode(x: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     """The least of those that are there most often, and the last place of it."""
     if not x.dim():
         return _taken(x, None, dim, keepdim)
@@ -287,7 +287,7 @@ _OURS: dict[Any, Decomposition] = {
     aten.median.default: median_of_all,
     aten.nanmedian.dim: nan_median,
     aten.nanmedian.default: nan_median_of_all,
-    aten.mode.default: most_frequent,
+    aten.mode.default: mode,
     aten.repeat_interleave.Tensor: repeated_places,
     aten.masked_scatter.default: masked_scatter,
     aten.diagonal_scatter.default: diagonal_scatter,

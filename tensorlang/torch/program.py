@@ -119,6 +119,11 @@ def _meaning(operators: Mapping[str, Operator]) -> bytes | None:
     return custom_digest(custom) if are_told(custom) else None
 
 
+DRAW = "random draw"
+"""What the input is called that a program takes which draws random numbers: another number in each call. Operators that draw have it as
+`draw`."""
+
+
 def size_input(name: str) -> str:
     """Return what the input is called whose shape tells an integer that no tensor tells."""
     return f"{name} size"

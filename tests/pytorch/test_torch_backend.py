@@ -334,3 +334,22 @@ def test_complex_numbers_stand_beside_branches_but_not_in_what_they_take_or_retu
         close(fast(x, z), 2 * z)
         with pytest.raises(Exception, match="operator cond of complex numbers"):
             refused(x, z)
+
+
+def test_random_numbers_are_others_in_each_call_and_follow_from_the_seed_of_torch() -> None:
+    fast, x = compiled(lambda x: (torch.randn_like(x), F.dropout(x, 0.25, training=True))), torch.ones(60, 5)
+    with torch.no_grad():
+        torch.manual_seed(1)
+        first, second = fast(x), fast(x)
+        torch.manual_seed(1)
+        assert all(map(torch.equal, first, fast(x)))
+    assert not any(map(torch.equal, first, second))
+
+
+def test_an_exported_program_takes_a_number_for_random_ones_only_where_it_draws_some() -> None:
+    taken = {}
+    for training in (False, True):
+        model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5)).train(training)
+        taken[training] = Importer().signature(torch.export.export(model, (torch.ones(2, 4),))).inputs
+    assert [i.name for i in taken[False]] == ["input"]
+    assert [i.name for i in taken[True]] == ["input", "random draw"]

@@ -10,6 +10,7 @@ from stdlib.aten.call import Rule
 from stdlib.aten.table import (
     attention,
     control,
+    drawing,
     elementwise,
     factoring,
     indexing,
@@ -25,7 +26,8 @@ from stdlib.aten.table import (
 
 TABLE: dict[str, Rule] = {}
 for _module in (
-    attention, control, elementwise, factoring, indexing, making, moving, normalising, pooling, products, recurrent, reducing, resizing,
+    attention, control, drawing, elementwise, factoring, indexing, making, moving, normalising, pooling, products, recurrent, reducing,
+    resizing,
 ):  # fmt: skip
     TABLE |= _module.RULES
 

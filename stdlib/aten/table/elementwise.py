@@ -113,7 +113,7 @@ def greatest_divisor(n: Call, a: Operand, b: Operand) -> Value:
     return n.op("gcd", *n.operands(a, b, dtype=n.dtype), steps=2 * n.dtype.bits)
 
 
-def divide_alike(n: Call, a: Operand, b: Operand) -> Value:
+def divide_within(n: Call, a: Operand, b: Operand) -> Value:
     """Integers make integers."""
     return divide(n, a, b, rounding_mode=None if n.dtype.is_float else "trunc")
 
@@ -168,7 +168,8 @@ def power_of_two(n: Call, x: Value) -> Value:
     return n.op("map", n.op("mul", n.cast(x, n.dtype), n.filled((), n.dtype, log(2))), f="exp")
 
 
-def derivative_of_digamma(n: Call, order: int, x: Value) -> Value:
+def derivative(n: Call, order: int, x: Value) -> Value:
+    """Of digamma, the one of order 0 or 1."""
     if order > 1:
         raise n.unsupported(f"derivative {order} of digamma")
     return mapped("trigamma" if order else "digamma")(n, x)  # type: ignore[no-any-return]
@@ -301,12 +302,6 @@ def converted(n: Call, x: Value, *_: Any, **__: Any) -> Value:
     return n.cast(x, n.dtype) if n.dtypes else x
 
 
-def dropout(n: Call, x: Value, p: float = 0.5, train: bool | None = False) -> Any:
-    if train and p > 0:
-        raise n.unsupported("train = True")
-    return (x, n.filled(x.shape, BOOL, 1)) if len(n.dtypes) > 1 else x
-
-
 def is_nan(n: Call, x: Value) -> Value:
     return n.op("is_nan", x) if x.dtype.is_float else n.filled(x.shape, BOOL, 0)
 
@@ -369,8 +364,8 @@ RULES: dict[str, Rule] = {
     "remainder": modulo("mod", "mod_int"),
     "pow": power,
     "gcd": greatest_divisor,
-    "polygamma": derivative_of_digamma,
-    "prims::div": divide_alike,
+    "polygamma": derivative,
+    "prims::div": divide_within,
     "square": square,
     "rsqrt": rsqrt,
     "log2": logarithm(2),
@@ -432,6 +427,4 @@ RULES: dict[str, Rule] = {
     "detach": converted,
     "detach_": converted,
     "lift_fresh_copy": converted,
-    "dropout": dropout,
-    "native_dropout": dropout,
 }  # fmt: skip

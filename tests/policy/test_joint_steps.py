@@ -128,3 +128,25 @@ def test_sums_over_all_steps_are_added_up_as_these_are_made() -> None:
 def test_recurrences_of_every_kind_are_those_of_the_equations(signature: str, body: str) -> None:
     program = operator(signature, body, {"N": 37})
     assert_same(program, proven(program, derive(program, MACHINE)), {})
+
+
+AXES = {"last": "b, k, {}", "between": "b, {}, k"}
+
+
+@pytest.mark.parametrize("axes", AXES.values(), ids=AXES)
+def test_steps_are_whichever_axis_the_recurrence_goes_along(axes: str) -> None:
+    first, last, t, following = map(axes.format, ("0", "T", "t", "t + 1"))
+    body = f"""
+    h[{first}]     = i32(0)                                 for b in 0..B, k in 0..N
+    h[{following}] = h[{t}] * w[k] + x[b, t]                for b in 0..B, k in 0..N, t in 0..T
+    g[{first}]     = w[k]                                   for b in 0..B, k in 0..N
+    g[{following}] = g[{t}] + h[{t}]                        for b in 0..B, k in 0..N, t in 0..T
+    y[b, k]        = g[{last}]"""
+    signature = "x: i32[B, T], w: i32[N]) -> (y: i32[B, N])"
+    program = operator(signature, body, {"B": 2, "N": 37, "T": 4})
+    assert {"fold h at t by 1", "fold g at t by 1", "vectorize h.k_v"} <= {*directives(program)}
+    assert_same(program, proven(program, derive(program, MACHINE)), {})
+    program = operator(signature, body)
+    plan = proven(program, derive(program, MACHINE))
+    for b, n, t in ((0, 1, 3), (2, 0, 1), (1, 19, 0), (3, 16, 5)):
+        assert_same(program, plan, {"B": b, "N": n, "T": t})

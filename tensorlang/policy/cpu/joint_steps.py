@@ -4,7 +4,8 @@
     a[t + 1, i] = a[t, i] + g(s[t, i])    →    split s.i by 64 -> i_o, i_v
     y[i]        = a[T, i]                      order s.i_o, s.t, s.i_v;  fold s at t by 1
 
-All points but those along that axis are read at their own places alone: they do not need each other, and are lanes. Two forms:
+All points but those along that axis, whichever of a tensor it is, are read at their own places alone: they do not need each other, and are
+lanes. Two forms:
 
 points outside  a few vectors of points go through all their steps, states in registers. Who reads the last step, or adds up all of them,
                 does so there. Where states, or all steps that are added up, fill the nearest cache, and points do not wait for themselves
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from polyhedral import affine
 from polyhedral.directions import distances_of
@@ -35,6 +37,7 @@ from tensorlang.schedule.shape import OPEN_EXTENT, extents, unit_stride, work_of
 from tensorlang.tensor.nodes import Definition, Dynamic, Read
 from tensorlang.tensor.walk import components, definition_reads, index_names, reads, reduces
 
+T = TypeVar("T")
 NEAREST_BYTES = 32 * 1024
 """Of the first-level cache, for states."""
 FEW_STEPS = 16
@@ -45,21 +48,39 @@ latency are of no more than their order."""
 
 
 @dataclass(frozen=True, slots=True)
+class Steps:
+    """Which axes of tensors are steps and points: of one more axis than there are points the one `at` that place is of steps."""
+
+    at: int
+    count: int
+
+    def has(self, m: Definition) -> bool:
+        """Tell whether a tensor has steps."""
+        return len(m.axes) > self.count
+
+    def points(self, of_axes: tuple[T, ...]) -> tuple[T, ...]:
+        """Return what is there for the points, of what is there for each axis of a tensor."""
+        return of_axes[: self.at] + of_axes[self.at + 1 :] if len(of_axes) > self.count else of_axes
+
+
+@dataclass(frozen=True, slots=True)
 class JointSteps:
-    """Recurrences and what is made of their steps, in the order in which tensors are computed: `count` axes behind the first are points.
-    `outside`: points are outside of steps."""
+    """Recurrences and what is made of their steps, in the order in which tensors are computed. `outside`: points are outside of steps."""
 
     members: tuple[Definition, ...]
-    count: int
+    steps: Steps
     outside: bool
     lanes: int
 
     def stepped(self) -> list[Definition]:
         """Return the members that have steps."""
-        return [m for m in self.members if len(m.axes) > self.count]
+        return [m for m in self.members if self.steps.has(m)]
 
     def points(self, member: Definition) -> tuple[str, ...]:
-        return member.axes[-self.count :]
+        return self.steps.points(member.axes)
+
+    def step(self, member: Definition) -> str:
+        return member.axes[self.steps.at]
 
 
 def with_joint_steps(d: Deriver, groups: Sequence[FusionGroup]) -> list[FusionGroup]:
@@ -79,26 +100,27 @@ def _nests(d: Deriver) -> Iterator[JointSteps]:
     """Yield what runs in joint steps, each tensor once."""
     every, taken = components(d.program), set[str]()
     for k, group in enumerate(every):
-        count = len(group[0].axes) - 1
         recurs = len(group) > 1 or reads_itself(group[0])
-        if not recurs or count < 1 or taken & {m.tensors[0].name for m in group} or not _steps_fit(d, group, group, count):
+        if not recurs or len(group[0].axes) < 2 or taken & {m.tensors[0].name for m in group}:
             continue
-        nest = _chosen(d, _grown(d, every[k:], count), count)
+        each = (Steps(at, len(group[0].axes) - 1) for at in range(len(group[0].axes)))
+        found = (_chosen(d, _grown(d, every[k:], steps), steps) for steps in each if _steps_fit(d, group, group, steps))
+        nest = next((n for n in found if n is not None), None)
         if nest is not None:
             taken |= {m.tensors[0].name for m in nest.members}
             yield nest
 
 
-def _grown(d: Deriver, every: Sequence[Sequence[Definition]], count: int) -> list[Definition]:
+def _grown(d: Deriver, every: Sequence[Sequence[Definition]], steps: Steps) -> list[Definition]:
     """Return the first of some components with those that are made of its steps, and those with steps that these need beside them."""
     members, beside = list(every[0]), list[Sequence[Definition]]()
     for later in every[1:]:
         if any(_reads(m, members) for m in later):
             needed = [m for other in _needed(later, beside) for m in other]
             joined = [*members, *needed, *later]
-            if all(_fits(d, m, joined, count) for m in later) and _is_free_between(every, joined):
+            if all(_fits(d, m, joined, steps) for m in later) and _is_free_between(every, joined):
                 members, beside = joined, [other for other in beside if not any(other[0] is m for m in needed)]
-        elif _steps_fit(d, later, later, count):
+        elif _steps_fit(d, later, later, steps):
             beside.append(later)
     return sorted(members, key=lambda m: next(k for k, group in enumerate(every) if any(m is x for x in group)))
 
@@ -114,9 +136,10 @@ def _needed(group: Sequence[Definition], beside: Sequence[Sequence[Definition]])
     return found
 
 
-def _steps_fit(d: Deriver, group: Sequence[Definition], members: Sequence[Definition], count: int) -> bool:
-    """Tell whether all of a component are tensors with steps that may be members."""
-    return all(len(m.axes) == count + 1 and _fits(d, m, members, count) for m in group)
+def _steps_fit(d: Deriver, group: Sequence[Definition], members: Sequence[Definition], steps: Steps) -> bool:
+    """Tell whether all of a component are tensors with steps that may be members. Those that need each other share their first loop, which
+    is that over steps."""
+    return (steps.at == 0 or len(group) == 1) and all(steps.has(m) and _fits(d, m, members, steps) for m in group)
 
 
 def _reads(definition: Definition, members: Sequence[Definition]) -> bool:
@@ -136,21 +159,20 @@ def _is_free_between(every: Sequence[Sequence[Definition]], members: Sequence[De
     return True
 
 
-def _fits(d: Deriver, m: Definition, members: Sequence[Definition], count: int) -> bool:
+def _fits(d: Deriver, m: Definition, members: Sequence[Definition], steps: Steps) -> bool:
     """Tell whether a tensor may be one of those members: with steps, the conditions of which are about steps alone, or a point of the steps
     of all; read by lanes of points, and reading others at its own points."""
-    (tensor, *others), points = m.tensors, m.axes[-count:]
-    if others or d.layouts.keys() & {tensor.name, *definition_reads(m)}:
+    (tensor, *others), points = m.tensors, steps.points(m.axes)
+    if others or d.layouts.keys() & {tensor.name, *definition_reads(m)} or len(points) != steps.count:
         return False
-    box = members[0].tensors[0].shape[-count:]
-    same = (affine.same(x, y) for x, y in zip(tensor.shape[-count:], box, strict=False))
-    if len(m.axes) not in (count, count + 1) or not all(same):
-        return False
-    if any(affine.name_set(p.guard) & {*points} for p in m.pieces) or not _sums_steps(m, count):
+    if m.axes[-1] != points[-1] and not is_local(d, m):
+        return False  # Lanes would be stored far from each other.
+    same = (affine.same(x, y) for x, y in zip(steps.points(tensor.shape), steps.points(members[0].tensors[0].shape), strict=True))
+    if not all(same) or any(affine.name_set(p.guard) & {*points} for p in m.pieces) or not _sums_steps(m, steps.count):
         return False
     names = {x.tensors[0].name: x for x in members}
-    inside = len(m.axes) > count or _has_sums(m)
-    return all(_is_near(d, r, points, names, inside=inside) for p in m.pieces for r in reads(p.value))
+    inside = steps.has(m) or _has_sums(m)
+    return all(_is_near(d, r, points, names, steps, inside=inside) for p in m.pieces for r in reads(p.value))
 
 
 def _has_sums(m: Definition) -> bool:
@@ -167,38 +189,42 @@ def _sums_steps(m: Definition, count: int) -> bool:
     return len(found) == len(m.pieces) == 1 and len(m.axes) == count and plain and affine.constant(first.binders[0].lo) is not None
 
 
-def _is_near(d: Deriver, read: Read, points: Sequence[str], members: Mapping[str, Definition], *, inside: bool) -> bool:
+def _is_near(d: Deriver, read: Read, points: Sequence[str], members: Mapping[str, Definition], steps: Steps, *, inside: bool) -> bool:
     """Tell whether lanes of points read neighbours, or all the same; of members their own points. `inside`: it is read in the loop over
     steps, after which members without steps are made."""
     if read.tensor in members:
-        own = read.index[-len(points) :] == tuple(map(AffineName, points))
-        steps = read.index[: -len(points)]
-        is_step = len(members[read.tensor].axes) > len(points)
-        return own and not any(isinstance(s, Dynamic) or affine.name_set(s) & {*points} for s in steps) and (is_step or not inside)
+        own = steps.points(read.index) == tuple(map(AffineName, points))
+        has_steps = steps.has(members[read.tensor])
+        step = read.index[steps.at] if has_steps else None
+        plain = step is None or not (isinstance(step, Dynamic) or affine.name_set(step) & {*points})
+        return own and plain and (has_steps or not inside)
     near = unit_stride(read.index, None, d.axes[read.tensor], points[-1])
     return points[-1] not in index_names(read) or (near and not any(isinstance(s, Dynamic) for s in read.index))
 
 
-def _chosen(d: Deriver, members: Sequence[Definition], count: int) -> JointSteps | None:
+def _chosen(d: Deriver, members: Sequence[Definition], steps: Steps) -> JointSteps | None:
     """Return in which form members run; None where they had better run by themselves."""
-    stepped = [m for m in members if len(m.axes) > count]
+    stepped = [m for m in members if steps.has(m)]
     local = [m for m in stepped if is_local(d, m)]
     lanes = min(d.lanes_of(m) for m in members)
-    extent = extents(members[0])[members[0].axes[-1]] or OPEN_EXTENT
+    extent = extents(members[0])[steps.points(members[0].axes)[-1]] or OPEN_EXTENT
     if not local or extent < lanes:
         return None
     room = d.machine.vector_registers // (2 * len(stepped))
     vectors = next((n for n in (8, 4, 2) if n <= room and n * lanes <= min(extent, MOST_LANES)), 1)
     width = lanes * vectors
-    work = width * sum(cycles_of(d, m, InnerLoops((m.axes[-1],), vectors)) for m in stepped)
+    work = width * sum(cycles_of(d, m, InnerLoops((steps.points(m.axes)[-1],), vectors)) for m in stepped)
     waiting = WAITING * max(map(waiting_cycles, _components(d, stepped)))
     summed = {read.tensor for m in members for p in m.pieces for e in reduces(p.value) for read in reads(e)}
-    sizes = [bytes_of(d, (name := m.tensors[0].name,)) // (1 if name in summed else extents(m)[m.axes[0]] or OPEN_EXTENT) for m in local]
+    steps_of = {m.tensors[0].name: extents(m)[m.axes[steps.at]] or OPEN_EXTENT for m in local}
+    sizes = [bytes_of(d, (name,)) // (1 if name in summed else kept) for name, kept in steps_of.items()]
     far = width * sum(2 * m.tensors[0].dtype.size_bytes for m in local) / NEAR_BYTES if sum(sizes) > NEAREST_BYTES else 0.0
-    if max(work, waiting) < work + far and _is_in_reach(d, members, count):
-        return JointSteps(tuple(members), count, True, width)
-    several = len(list(_components(d, stepped))) > 1 and any(_reads(m, [x]) for x in local for m in stepped if not _is_with(d, x, m))
-    return JointSteps(tuple(stepped), count, False, width) if several else None
+    apart = steps.at == steps.count  # Each by itself, points would not be lanes: steps are stored beside each other.
+    if (apart or max(work, waiting) < work + far) and _is_in_reach(d, members, steps):
+        return JointSteps(tuple(members), steps, True, width)
+    shared = any(_reads(m, [x]) for x in local for m in stepped if not _is_with(d, x, m))
+    several = len(list(_components(d, stepped))) > 1 and shared
+    return JointSteps(tuple(stepped), steps, False, width) if apart or several else None
 
 
 def _components(d: Deriver, stepped: Sequence[Definition]) -> Iterator[list[Definition]]:
@@ -213,14 +239,14 @@ def _is_with(d: Deriver, a: Definition, b: Definition) -> bool:
     return any(any(x is a for x in group) and any(x is b for x in group) for group in components(d.program))
 
 
-def _is_in_reach(d: Deriver, members: Sequence[Definition], count: int) -> bool:
+def _is_in_reach(d: Deriver, members: Sequence[Definition], steps: Steps) -> bool:
     """Tell whether what each step reads and writes comes as fast where points go through all steps: there are few, or a near cache holds
     all of it."""
-    stepped = [m for m in members if len(m.axes) > count]
+    stepped = [m for m in members if steps.has(m)]
     own = {m.tensors[0].name for m in members}
     far = {r for m in members for r in definition_reads(m)} - own | {m.tensors[0].name for m in stepped if not is_local(d, m)}
-    steps = max(extents(m)[m.axes[0]] or OPEN_EXTENT for m in stepped)
-    return steps <= FEW_STEPS or bytes_of(d, sorted(far)) <= d.machine.l2_bytes
+    many = max(extents(m)[m.axes[steps.at]] or OPEN_EXTENT for m in stepped)
+    return many <= FEW_STEPS or bytes_of(d, sorted(far)) <= d.machine.l2_bytes
 
 
 def derive_joint_steps(d: Deriver, group: FusionGroup) -> bool:
@@ -245,13 +271,13 @@ def derive_joint_steps(d: Deriver, group: FusionGroup) -> bool:
     d.add(d.schedule.order(*((*around, step) if nest.outside else (step, *around)), full(name, f"{last}_v")))
     d.add(d.schedule.vectorize(full(name, f"{last}_v")))
     sizes = {**extents(first), f"{last}_o": -(-(extents(first)[last] or OPEN_EXTENT) // nest.lanes)}
-    steps = sizes[first.axes[0]] or OPEN_EXTENT
+    steps = sizes[nest.step(first)] or OPEN_EXTENT
     if nest.outside or sum(map(work_of_definition, nest.members)) >= steps * PARALLEL_WORK:
         mark_parallel(d, (*nest.members, first), [*others, f"{last}_o"], sizes)
     d.add(d.schedule.partition(step) if nest.outside else d.schedule)
     placed = apply(d.program, d.since, d.layouts)
     for member in (m for m in nest.stepped() if is_local(d, m)):
-        for tensor, axis, kept in folded(placed, member, member.axes[:1]):
+        for tensor, axis, kept in folded(placed, member, (nest.step(member),)):
             d.add(d.schedule.fold(tensor, axis, kept))
     return True
 
@@ -275,7 +301,7 @@ def _offsets(d: Deriver, nest: JointSteps) -> dict[str, int] | None:
         if any(n is None for n in behind):
             return None
         found[target] = max((n for n in behind if n is not None), default=0)
-    if 2 * max(found) >= (extents(heads[0])[heads[0].axes[0]] or OPEN_EXTENT):
+    if 2 * max(found) >= (extents(heads[0])[nest.step(heads[0])] or OPEN_EXTENT):
         return None  # Most steps would be kept all the same.
     offsets = {m.tensors[0].name: n for m, n in zip(heads, found, strict=True)}
     if any(found):
@@ -295,31 +321,32 @@ def _add_shared(d: Deriver, nest: JointSteps, offsets: Mapping[str, int]) -> tup
     for group in _components(d, nest.stepped()):
         for m in group:
             d.add(legal_order(d.schedule, d.program, m))
-        first, step = _joined(d, apply(d.program, d.since, d.layouts), group)
+        first, step = _joined(d, apply(d.program, d.since, d.layouts), nest, group)
         name = first.tensors[0].name
         offset = offsets[group[0].tensors[0].name]
         d.add(d.schedule.shift(step, offset) if offset else d.schedule)
-        d.add(d.schedule.order(*(full(name, a) for a in nest.points(first)), step) if nest.outside else d.schedule)
+        points = [full(name, a) for a in nest.points(first)]
+        d.add(d.schedule.order(*points, step) if nest.outside else d.schedule.order(step, *points) if nest.steps.at else d.schedule)
         heads.append((first, step))
     (first, step), name = heads[0], heads[0][0].tensors[0].name
-    points, stepped = nest.points(first), [m.tensors[0].name for m, _ in heads]
+    stepped = [m.tensors[0].name for m, _ in heads]
     if nest.outside:
         sums = [m.tensors[0].name for m in nest.members if _has_sums(m)]
-        every = [*stepped, *sums, *(m.tensors[0].name for m in nest.members if len(m.axes) == nest.count and not _has_sums(m))]
-        d.add(d.schedule.together(*every, into=points) if len(every) > 1 else d.schedule)
+        every = [*stepped, *sums, *(m.tensors[0].name for m in nest.members if not nest.steps.has(m) and not _has_sums(m))]
+        d.add(d.schedule.together(*every, into=nest.points(first)) if len(every) > 1 else d.schedule)
         inside = [*stepped, *sums]
-        d.add(d.schedule.together(*inside, into=(first.axes[0],)) if len(inside) > 1 else d.schedule)
+        d.add(d.schedule.together(*inside, into=(nest.step(first),)) if len(inside) > 1 else d.schedule)
     elif len(stepped) > 1:
-        d.add(d.schedule.together(*stepped, into=(owned(step, stepped)[1], *points)))
+        d.add(d.schedule.together(*stepped, into=(owned(step, stepped)[1], *nest.points(first))))
     return first, step
 
 
-def _joined(d: Deriver, plan: Plan, group: Sequence[Definition]) -> tuple[Definition, str]:
+def _joined(d: Deriver, plan: Plan, nest: JointSteps, group: Sequence[Definition]) -> tuple[Definition, str]:
     """Let the tensors of a group that share the loop over steps share the others; return the tensor that these are called after, and the
     loop over steps."""
     loops = {m.tensors[0].name: next(n.loops for n in plan.placed.nests.values() if _makes(plan, n.statement, m)) for m in group}
     by_name = {m.tensors[0].name: m for m in group}
-    step = next(iter(loops.values()))[0]
+    step = next(iter(loops.values()))[0] if nest.steps.at == 0 else full(group[0].tensors[0].name, nest.step(group[0]))
     named, _ = owned(step, loops)
     ordered = sorted(loops, key=lambda name: name != named)
     if len({found[1:] for found in loops.values()}) > 1:

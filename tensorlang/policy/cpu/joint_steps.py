@@ -219,12 +219,12 @@ def _chosen(d: Deriver, members: Sequence[Definition], steps: Steps) -> JointSte
     steps_of = {m.tensors[0].name: extents(m)[m.axes[steps.at]] or OPEN_EXTENT for m in local}
     sizes = [bytes_of(d, (name,)) // (1 if name in summed else kept) for name, kept in steps_of.items()]
     far = width * sum(2 * m.tensors[0].dtype.size_bytes for m in local) / NEAR_BYTES if sum(sizes) > NEAREST_BYTES else 0.0
-    apart = steps.at == steps.count  # Each by itself, points would not be lanes: steps are stored beside each other.
-    if (apart or max(work, waiting) < work + far) and _is_in_reach(d, members, steps):
+    last = steps.at == steps.count  # Points are no neighbours in memory, steps are: without this, points would run one by one.
+    if last or (max(work, waiting) < work + far and _is_in_reach(d, members, steps)):
         return JointSteps(tuple(members), steps, True, width)
     shared = any(_reads(m, [x]) for x in local for m in stepped if not _is_with(d, x, m))
     several = len(list(_components(d, stepped))) > 1 and shared
-    return JointSteps(tuple(stepped), steps, False, width) if apart or several else None
+    return JointSteps(tuple(stepped), steps, False, width) if several else None
 
 
 def _components(d: Deriver, stepped: Sequence[Definition]) -> Iterator[list[Definition]]:

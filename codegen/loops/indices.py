@@ -331,8 +331,10 @@ class Algebra:
         if self.interval(poly)[0] >= 0:
             return True
         products = poly.products
+        boundless = frozenset(m for m, scale in poly.terms.items() if math.isinf(self._product_interval(m)[scale < 0]))
         for fact in self.facts:
-            if not products.isdisjoint(fact.products) and self.interval(poly - fact)[0] >= 0:
+            decides = boundless <= fact.products and not products.isdisjoint(fact.products)
+            if decides and self.interval(poly - fact)[0] >= 0:
                 return True
         return depth > 0 and self._nonnegative_when_bounded(poly, depth - 1)
 
@@ -347,10 +349,11 @@ class Algebra:
                     return some(self.nonnegative(rest.plus(self.poly(side), scale), depth) for side in (lhs, rhs))
                 case _:
                     pass
-        for name, (low, high) in reversed(list(self.bounds.items())):
-            scale = poly.terms.get((Var(name),), 0)
-            if scale:
-                return self.nonnegative(poly.without((Var(name),)).plus(low if scale > 0 else high, scale), depth)
+        alone = {m[0].name: m for m in poly.terms if len(m) == 1 and isinstance(m[0], Var)}
+        for name in reversed(self.bounds):
+            if name in alone:
+                (low, high), scale = self.bounds[name], poly.terms[alone[name]]
+                return self.nonnegative(poly.without(alone[name]).plus(low if scale > 0 else high, scale), depth)
         for monomial, scale in poly.terms.items():
             match monomial:
                 case (FloorDiv(value, Int(q)),) if q > 0 and scale > 0:

@@ -48,7 +48,7 @@ def reduction_over(program: Program, called: str) -> Found | str:
 
 
 def name_of(program: Program, definition: Definition, binder: str) -> str:
-    """Return what a range of a definition's reductions is called: its own name, or its full one where that is another definition's first."""
+    """Return what a range of a definition's reductions is called: its own name, or its full one where another definition has that first."""
     first = next(f for f in _reductions(program) if f.binder.name == binder)
     own = definition.tensors[0].name
     return binder if first.definition.tensors[0].name == own else f"{own}.{binder}"
@@ -66,8 +66,8 @@ def _full_names(found: Found) -> Iterator[str]:
 
 
 def rfactor(program: Program, called: str, by: int, *, chunked: bool = False) -> Program | str:
-    """Return the program with the reduction over a range that is `called` so factored into `by` interleaved partial results, or, where it is
-    `chunked`, one for each run of so many neighbours, or the reason why it cannot be."""
+    """Return the program with the reduction over a range that is `called` so factored into `by` interleaved partial results, or, where it
+    is `chunked`, one for each run of so many neighbours, or the reason why it cannot be."""
     found = reduction_over(program, called)
     if isinstance(found, str):
         return found

@@ -350,7 +350,7 @@ class Algebra:
                 case _:
                     pass
         alone = {m[0].name: m for m in poly.terms if len(m) == 1 and isinstance(m[0], Var)}
-        for name in reversed(self.bounds):
+        for name in reversed(tuple(self.bounds)):
             if name in alone:
                 (low, high), scale = self.bounds[name], poly.terms[alone[name]]
                 return self.nonnegative(poly.without(alone[name]).plus(low if scale > 0 else high, scale), depth)

@@ -42,6 +42,8 @@ NEAREST_BYTES = 32 * 1024
 """Of the first-level cache, for states."""
 FEW_STEPS = 16
 """Rows of one tensor that are read side by side as fast as one after the other."""
+BESIDE = 4
+"""Points whose steps are computed beside each other where they are no lanes: as many additions as follow each other while one is made."""
 WAITING = 2.0
 """How many times as long as points wait for themselves the work of those that go through their steps together has to take: estimates of
 latency are of no more than their order."""
@@ -49,10 +51,12 @@ latency are of no more than their order."""
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Which axes of tensors are steps and points: of one more axis than there are points the one `at` that place is of steps."""
+    """Which axes of tensors are steps and points: of one more axis than there are points the one `at` that place is of steps. `near`:
+    points are neighbours in memory; otherwise steps are, and some points are computed beside each other."""
 
     at: int
     count: int
+    near: bool = True
 
     def has(self, m: Definition) -> bool:
         """Tell whether a tensor has steps."""
@@ -103,7 +107,8 @@ def _nests(d: Deriver) -> Iterator[JointSteps]:
         recurs = len(group) > 1 or reads_itself(group[0])
         if not recurs or len(group[0].axes) < 2 or taken & {m.tensors[0].name for m in group}:
             continue
-        each = (Steps(at, len(group[0].axes) - 1) for at in range(len(group[0].axes)))
+        count = len(group[0].axes) - 1
+        each = (*(Steps(at, count) for at in range(count + 1)), Steps(count, count, near=False))
         found = (_chosen(d, _grown(d, every[k:], steps), steps) for steps in each if _steps_fit(d, group, group, steps))
         nest = next((n for n in found if n is not None), None)
         if nest is not None:
@@ -165,7 +170,7 @@ def _fits(d: Deriver, m: Definition, members: Sequence[Definition], steps: Steps
     (tensor, *others), points = m.tensors, steps.points(m.axes)
     if others or d.layouts.keys() & {tensor.name, *definition_reads(m)} or len(points) != steps.count:
         return False
-    if m.axes[-1] != points[-1] and not is_local(d, m):
+    if steps.near and m.axes[-1] != points[-1] and not is_local(d, m):
         return False  # Lanes would be stored far from each other.
     same = (affine.same(x, y) for x, y in zip(steps.points(tensor.shape), steps.points(members[0].tensors[0].shape), strict=True))
     if not all(same) or any(affine.name_set(p.guard) & {*points} for p in m.pieces) or not _sums_steps(m, steps.count):
@@ -199,7 +204,7 @@ def _is_near(d: Deriver, read: Read, points: Sequence[str], members: Mapping[str
         plain = step is None or not (isinstance(step, Dynamic) or affine.name_set(step) & {*points})
         return own and plain and (has_steps or not inside)
     near = unit_stride(read.index, None, d.axes[read.tensor], points[-1])
-    return points[-1] not in index_names(read) or (near and not any(isinstance(s, Dynamic) for s in read.index))
+    return not steps.near or points[-1] not in index_names(read) or (near and not any(isinstance(s, Dynamic) for s in read.index))
 
 
 def _chosen(d: Deriver, members: Sequence[Definition], steps: Steps) -> JointSteps | None:
@@ -208,6 +213,10 @@ def _chosen(d: Deriver, members: Sequence[Definition], steps: Steps) -> JointSte
     local = [m for m in stepped if is_local(d, m)]
     lanes = min(d.lanes_of(m) for m in members)
     extent = extents(members[0])[steps.points(members[0].axes)[-1]] or OPEN_EXTENT
+    shared = any(_reads(m, [x]) for x in local for m in stepped if not _is_with(d, x, m))
+    several = len(list(_components(d, stepped))) > 1 and shared
+    if not steps.near:
+        return JointSteps(tuple(members), steps, True, BESIDE) if several and extent >= BESIDE else None
     if not local or extent < lanes:
         return None
     room = d.machine.vector_registers // (2 * len(stepped))
@@ -222,8 +231,6 @@ def _chosen(d: Deriver, members: Sequence[Definition], steps: Steps) -> JointSte
     last = steps.at == steps.count  # Points are no neighbours in memory, steps are: without this, points would run one by one.
     if last or (max(work, waiting) < work + far and _is_in_reach(d, members, steps)):
         return JointSteps(tuple(members), steps, True, width)
-    shared = any(_reads(m, [x]) for x in local for m in stepped if not _is_with(d, x, m))
-    several = len(list(_components(d, stepped))) > 1 and shared
     return JointSteps(tuple(stepped), steps, False, width) if several else None
 
 
@@ -266,10 +273,11 @@ def derive_joint_steps(d: Deriver, group: FusionGroup) -> bool:
     first, step = _add_shared(d, nest, offsets)
     name, points = first.tensors[0].name, list(nest.points(first))
     *others, last = points
-    d.add(d.schedule.split(full(name, last), nest.lanes, (f"{last}_o", f"{last}_v")))
+    inner = f"{last}_v" if nest.steps.near else f"{last}_t"
+    d.add(d.schedule.split(full(name, last), nest.lanes, (f"{last}_o", inner)))
     around = [*(full(name, a) for a in others), full(name, f"{last}_o")]
-    d.add(d.schedule.order(*((*around, step) if nest.outside else (step, *around)), full(name, f"{last}_v")))
-    d.add(d.schedule.vectorize(full(name, f"{last}_v")))
+    d.add(d.schedule.order(*((*around, step) if nest.outside else (step, *around)), full(name, inner)))
+    d.add(d.schedule.vectorize(full(name, inner)) if nest.steps.near else d.schedule.unroll(full(name, inner)))
     sizes = {**extents(first), f"{last}_o": -(-(extents(first)[last] or OPEN_EXTENT) // nest.lanes)}
     steps = sizes[nest.step(first)] or OPEN_EXTENT
     if nest.outside or sum(map(work_of_definition, nest.members)) >= steps * PARALLEL_WORK:

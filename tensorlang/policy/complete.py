@@ -99,7 +99,10 @@ class _Completion:
         open_ = [d for d in seen.program.definitions if not self.named or self.named & {t.name for t in d.tensors}]
         untouched = [d for d in open_ if not _is_touched(pinned, seen, d)]
         if rest is not None and untouched:
-            self._add_rest(rest(), {t.name for d in untouched for t in d.tensors}, {t.name for d in open_ for t in d.tensors})
+            known = {t.name for d in open_ for t in d.tensors}
+            self._add_rest(rest(), {t.name for d in untouched for t in d.tensors}, known)
+            rewritten = self._seen(self.schedule).program.definitions
+            open_ = [d for d in rewritten if known & {t.name for t in d.tensors}]
         for definition in open_:
             self._distribute(definition)
         for definition in open_:

@@ -101,6 +101,19 @@ def test_a_tensor_that_no_line_is_about_has_the_tile_that_it_has_alone() -> None
     assert (y == 61).all() and (z == 600).all()
 
 
+@pytest.mark.parametrize("sizes", ["static", "symbolic"])
+def test_a_tensor_that_the_rest_computes_along_fewer_axes_is_completed_as_it_is_then(sizes: str) -> None:
+    text = """op f(x: f32[N, N]) -> (y: f32[N, N]) {
+        t[i, j] = max(t[i, j - 1 | 1], x[j, j])   for i in 0..N
+        y[i, j] = max(y[i - 1, j | 0], t[i, j])
+    }"""
+    x = np.arange(81, dtype=np.float32).reshape(9, 9) % 7
+    f = tl.parse(text, sizes=sizes).f  # type: ignore[arg-type]  # one of both
+    partial = f.schedule("distribute y\nderive")
+    assert "hoist t.i" in partial.explain(x)
+    np.testing.assert_array_equal(partial(x), f(x))
+
+
 @pytest.mark.parametrize(
     ("directives", "code", "said"),
     [

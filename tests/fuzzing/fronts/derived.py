@@ -69,7 +69,6 @@ class Derived:
         np.seterr(all="ignore")
         sys.setrecursionlimit(20000)
         installed_roles(), library()
-        self.run(self.draw(0))
 
     def draw(self, seed: int) -> Case:
         random = Random(f"derived:{seed}")

@@ -613,6 +613,8 @@ def _loaded(state: State, v: Value) -> Poly:
         high = () if v.dtype.bits > 32 else (number(integer_range(v.dtype)[1]),)
         low = (number(integer_range(v.dtype)[0]),) if v.dtype.bits <= 32 else low
         return _atom(state, wide.text, b.depth, low, high, None, wide.lanes)
+    if wide.text.removeprefix("-").isdigit():
+        return number(int(wide.text))
     raise EmitError(f"an index of the constant value {wide.text}")
 
 

@@ -310,6 +310,15 @@ def test_what_lies_in_its_buffer_is_read_whether_or_not_a_condition_holds(rows: 
     assert ("masked" in emit(parse(text), named("x86-64-v4"))) == (rows == "M")
 
 
+def test_a_number_that_a_register_is_known_to_hold_is_an_index() -> None:
+    text = """func f()(x: f32[7], out y: f32[7]) {
+        alloc seen: i64[1] registers
+        seen[0] = 0_i64
+        for n in max(0, value(seen[0])) .. max(-1, min(6, value(seen[0]))) + 1 { y[n] = x[n] }
+    }"""
+    check(text, {}, x=values("f32", 7), y=np.zeros(7, np.float32))
+
+
 @pytest.mark.parametrize("count", ["N", "N - 9", "37", "0", "3"])
 @pytest.mark.parametrize(("element", "dtype"), [("7_i32", "i32"), ("-0.0_f64", "f64"), ("true", "bool"), ("1.5_f32", "f32")])
 def test_a_loop_that_fills_a_row_stores_whole_vectors(count: str, element: str, dtype: str) -> None:

@@ -576,6 +576,16 @@ def test_recurrences_run_along_links_that_data_name_where_all_are_known_to_come_
     assert_same(program, proven(program, derive(program, WIDE)), {"N": 7})
 
 
+def test_elements_go_where_a_count_says_in_the_steps_that_count() -> None:
+    body = """
+    seen[0]     = i64(0)
+    seen[k + 1] = seen[k] + (if x[k] > 0 then i64(1) else i64(0)) for k in 0..N
+    y[i]        = last(k in 0..N, x[k] > 0, seen[k] == i, from 0) x[k]"""
+    program = operator("x: f32[N]) -> (y: f32[N])", body, {"N": 40})
+    assert {"together seen, y -> k", "fold seen at k by 1"} <= {*directives(program)}
+    assert_same(program, proven(program, derive(program, WIDE)), {})
+
+
 def test_as_much_of_a_recurrence_is_kept_as_data_may_go_back() -> None:
     program = operator(LINKS, "\n    u[i] = x[i] + 0.5 * u[i - lag[i] | 0]\n    y[i] = u[N - 1]\n", {"N": 40})
     assert "fold u at i by 3" in directives(program)

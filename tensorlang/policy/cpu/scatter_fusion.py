@@ -16,8 +16,10 @@ from dataclasses import replace
 from polyhedral.expr import Name
 from tensorlang.policy.cpu.nests import folded, is_local, is_proven, scattered_axes
 from tensorlang.policy.deriver import Deriver
+from tensorlang.policy.groups import recurs
 from tensorlang.schedule.apply import apply, outline
 from tensorlang.schedule.schedule import Schedule
+from tensorlang.syntax import nodes as syntax
 from tensorlang.tensor.nodes import Definition, Read
 from tensorlang.tensor.walk import components, reads, reduces
 
@@ -31,7 +33,7 @@ def with_fused_scatters(d: Deriver, schedule: Schedule) -> Schedule:
 
 def fuse_scatters(d: Deriver) -> None:
     """Add the directives that let scatters share the steps of the recurrences that say where their terms go."""
-    groups = [g for g in components(d.program) if len(g) > 1]
+    groups = [g for g in components(d.program) if recurs(d.program, g[0])]
     for definition in d.program.definitions if groups else ():
         for group in groups:
             step = _step(definition, group)
@@ -52,6 +54,7 @@ def _step(definition: Definition, group: tuple[Definition, ...]) -> tuple[Read, 
 
 def _fuse(d: Deriver, definition: Definition, group: tuple[Definition, ...], step: Read, binder: str) -> None:
     name, started = definition.tensors[0].name, d.schedule
+    d.add(_undistributed(started, group) if len(group) == 1 else started)
     for _ in range(sum(1 for p in definition.pieces for _ in reduces(p.value))):
         loops = outline(d.program, d.since, d.layouts).loops
         stage = next(s for s in (m.tensors[0].name for m in group) if s in loops)
@@ -64,6 +67,12 @@ def _fuse(d: Deriver, definition: Definition, group: tuple[Definition, ...], ste
     for schedule in _kept_for_a_step(d, group):
         if _is_proven(d, schedule):
             d.add(schedule)
+
+
+def _undistributed(schedule: Schedule, group: tuple[Definition, ...]) -> Schedule:
+    """Return the schedule with the pieces of a recurrence in one loop: loops of each by itself are not shared."""
+    apart = [syntax.Id(m.tensors[0].name) for m in group]
+    return replace(schedule, directives=tuple(x for x in schedule.directives if x.name != "distribute" or x.operands[0] not in apart))
 
 
 def _kept_for_a_step(d: Deriver, group: tuple[Definition, ...]) -> Iterator[Schedule]:

@@ -89,6 +89,21 @@ def test_more_rows_are_predicted_to_take_longer_and_what_is_scheduled_for_sizes_
     assert cycles({"M": 3000, "N": 264}, 3000, 264) < cycles({"M": 3000, "N": 264}, 3000, 33)
 
 
+@pytest.mark.parametrize(
+    "read",
+    [
+        "for j in 0 .. 16 vector 16 { if index(j) < 9_i64 { y[j] = x[2*j] } }",
+        "for j in 0 .. 16 vector 16 { y[j] = select(index(j) < 9_i64, x[2*j], 0.0_f32) }",
+        "for j in 0 .. min(16, N) vector 16 { y[j] = x[2*j] }",
+    ],
+)
+def test_elements_apart_that_some_lanes_read_are_predicted_to_take_longer_than_those_of_all_lanes(read: str) -> None:
+    def taken(body: str) -> float:
+        return function_cycles(parse_loops(f"func f(N)(x: f32[32], out y: f32[16]) {{ {body} }}"), {"N": 16}, 16, 1)
+
+    assert taken(read) > taken("for j in 0 .. 16 vector 16 { y[j] = x[2*j] }")
+
+
 def test_memory_of_the_two_sides_of_a_condition_on_sizes_is_shared() -> None:
     def scratch(condition: str) -> int:
         copies = "{ alloc p: f32[N] heap align 64\n p[0] = 1.0_f32\n y[0] = p[0] }"

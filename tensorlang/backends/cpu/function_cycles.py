@@ -6,17 +6,18 @@ longest of these, and what its loops take beside. Lanes run together; a load tha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import ceil, prod
 
 from codegen.loops.indices import coefficients
 from codegen.loops.innermost import Nest, innermost, trips
-from codegen.loops.nodes import Alloc, Binary, Call, Compare, Expr, Fma, For, Function, Index, Load, Select, Store, Var
-from codegen.loops.walk import free_vars, statements, walk
+from codegen.loops.nodes import Alloc, Binary, Call, Compare, Expr, Fma, For, Function, If, Index, Int, Load, Select, Store, Var
+from codegen.loops.walk import free_vars, loads, statements, walk
 from tensorlang.policy.cpu.cost import (
     CALL_OPERATIONS,
     FAR_LOADS,
     LOOP_CYCLES,
+    MASKED_LOADS,
     STRIDED_LOADS,
     kernel_cycles,
     load_cycles,
@@ -51,10 +52,17 @@ def _nest_cycles(nest: Nest, sizes: Mapping[str, int], lanes: int, registers: se
     operations = sum(CALL_OPERATIONS if _is_slow(n) else 1 for n in body if isinstance(n, (Binary, Fma, Call, Select, Compare)))
     read = {n for n in body if isinstance(n, Load) and n.buffer not in registers}
     written = [n for n in body if isinstance(n, Store) and n.buffer not in registers]
-    loaded = sum(_accesses(n.index, vector, vectors, width) * _copies(n.index, copies) for n in read)
+    masked = {n for s in body if isinstance(s, (Select, If)) for n in _loads_of_sides(s)}
+    is_part = vector is not None and not (isinstance(vector.lo, Int) and isinstance(vector.hi, Int))  # some lanes alone, perhaps
+    loaded = sum(_accesses(n.index, vector, vectors, width, is_part or n in masked) * _copies(n.index, copies) for n in read)
     stored = sum(_accesses(n.index, vector, vectors, width) * _copies(n.index, copies) for n in written)
     computed = operations * vectors * prod(copies.values())
     return turns * (max(multiply_cycles(computed), load_cycles(loaded), store_cycles(stored)) + LOOP_CYCLES)
+
+
+def _loads_of_sides(s: Select | If) -> Iterator[Load]:
+    """Yield what is read where a condition holds, or where it does not."""
+    return loads(*s.then, *s.orelse) if isinstance(s, If) else loads(s.then, s.orelse)
 
 
 def _is_slow(n: Expr) -> bool:
@@ -67,12 +75,15 @@ def _copies(index: tuple[Index, ...], copies: Mapping[str, int]) -> int:
     return prod(count for name, count in copies.items() if name in names)
 
 
-def _accesses(index: tuple[Index, ...], vector: For | None, vectors: int, width: int) -> float:
-    """Return how many loads or stores the lanes need: one for all where they share an element."""
+def _accesses(index: tuple[Index, ...], vector: For | None, vectors: int, width: int, is_masked: bool = False) -> float:
+    """Return how many loads or stores the lanes need: one for all where they share an element. Under a mask, lanes whose elements are no
+    neighbours are looked at one by one."""
     if vector is None or vector.var not in free_vars(*index):
         return 1
     terms = coefficients(index[-1]) if vector.var not in free_vars(*index[:-1]) else None
     step = abs(terms[0].get(Var(vector.var), 0)) if terms is not None else 0
     if step == 1:
         return vectors
+    if is_masked:
+        return width * MASKED_LOADS
     return vectors * STRIDED_LOADS * step if 0 < step <= _NEAR_STEP else width * FAR_LOADS

@@ -36,7 +36,7 @@ MOST_CASES = 3
 """Cases of a kernel, the one for the samples among them."""
 MOST_NODES = 12_000
 """Of the loops of all cases, those for the samples counted twice: those of larger kernels take too long to make several times."""
-GAIN = 0.8
+GAIN = 0.7
 """What a case has to take, at its sample, of what the loops for the samples at hand are predicted to take there."""
 
 

@@ -194,14 +194,17 @@ def better_half() -> bytes:
 
 
 def padded_by_floats() -> bytes:
-    """Rows made as long as a multiple of fourteen, as floats compute it, with their places behind them and the place of each in floats."""
+    """Rows made as long as a multiple of fourteen, as floats compute it, with their places behind them and the place of each in floats,
+    from the first on and from the last."""
     n = Net()
     length = n.op("Cast", n.size("x", 1), to=TensorProto.FLOAT)
     whole = n.op("Mul", n.op("Ceil", n.op("Div", length, n.constant(np.array([14], np.float32)))), n.constant(np.array([14], np.float32)))
     more = n.op("Cast", n.op("Sub", whole, length), to=TensorProto.INT64)
     zero, one = n.constant(np.float32(0)), n.constant(np.float32(0.5))
-    places = n.op("Range", zero, n.op("Squeeze", length, n.ints(0)), one)
-    return n.model({"x": ["batch", "length"]}, n.op("Pad", "x", n.op("Concat", n.ints(0, 0, 0), more, axis=0)), places)
+    end = n.op("Squeeze", length, n.ints(0))
+    places = n.op("Range", zero, end, one)
+    back = n.op("Range", n.op("Sub", end, n.constant(np.float32(1))), n.constant(np.float32(-1)), n.constant(np.float32(-1)))
+    return n.model({"x": ["batch", "length"]}, n.op("Pad", "x", n.op("Concat", n.ints(0, 0, 0), more, axis=0)), places, back)
 
 
 def all_places() -> bytes:

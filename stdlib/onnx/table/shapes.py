@@ -92,12 +92,13 @@ def _open_range(n: Site, first: Any, last: Any, by: Any) -> Value:
 
 
 def _open_range_of_floats(n: Site, *bounds: Any) -> Value:
-    """Return a range of floats of which the last bound is open, in steps of a number from a number on."""
+    """Return a range of floats of which bounds are open, in steps of a number from a number or a size on."""
     dtype = n.arg(0).dtype
     try:
         first, last, by = (as_float(bound, dtype) for bound in bounds)
         count = ((last - first) / by).ceil().whole
-        start, step = Const(first.number, dtype), Const(by.number, dtype)
+        step = Const(by.number, dtype)
+        start: Expr = Const(first.number, dtype) if isinstance(first.numerator, int) else Cast(dtype, IndexValue(to_expr(first.whole)))
     except Inexact:
         raise OpenSize(*(b.numerator for b in bounds if isinstance(b, Ratio) and isinstance(b.numerator, Size))) from None
     return _range(n, dtype, count, Binary("+", start, Binary("*", Cast(dtype, IndexValue(Name("i0"))), step)))

@@ -78,6 +78,12 @@ def test_distinct_elements_with_their_places_and_numbers(sorted_: int, kind: int
     check(data, *({"x": rng.integers(-3, 4, (n, 3)).astype(np.float32 if kind == 1 else np.int64)} for n in (4, 1, 9)))
 
 
+@pytest.mark.parametrize("along", [{}, {"axis": 0}])
+def test_of_nothing_nothing_is_distinct(along: dict[str, int]) -> None:
+    data = model("Unique", {"x": (1, [0, 3])}, ["y", "first", "back", "count"], {}, **along)
+    check(data, {"x": np.empty((0, 3), np.float32)})
+
+
 @pytest.mark.parametrize("axis", [0, 1, -1])
 def test_distinct_slices_along_an_axis(axis: int) -> None:
     data = model("Unique", {"x": (1, [6, 5, 2])}, ["y", "first", "back", "count"], {}, axis=axis)

@@ -36,6 +36,8 @@ def attention(n: Site) -> tuple[Value | None, ...]:
     for bias in _biases(n, q, shared, group, keys, past):
         product = n.op("add", product, bias)
     precision = element_type(n.integer("softmax_precision", 0), "the softmax") if n.integer("softmax_precision", 0) else q.dtype
+    if not precision.is_float:
+        raise n.unsupported(f"a softmax of {precision}")
     weights = cast(n, n.op("masked_softmax", cast(n, product, precision)), q.dtype)
     y = n.view(n.op("matmul", weights, n.view(v, (batch, shared, 1, keys, v.shape[3]))), (batch, heads, queries, v.shape[3]))
     if len(n.arg(0).shape) == 3:

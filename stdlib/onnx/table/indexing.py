@@ -238,8 +238,11 @@ def unique(n: Site) -> tuple[Value | None, ...]:
     rest = () if flat else (*x.shape[:axis], *x.shape[axis + 1 :])
     slices = x if flat or axis == 0 else n.op("transpose", x, perm=(axis, *(k for k in range(len(x.shape)) if k != axis)))
     total = prod(x.shape) if flat else x.shape[axis]
-    if same(total, 0) or same(prod(rest), 0):
-        raise n.unsupported("no elements")
+    if same(total, 0):
+        none = n.filled((0,), DTYPES["i64"])
+        return n.view(x, (0,)) if flat else x, none, none, none
+    if same(prod(rest), 0):
+        raise n.unsupported("slices without elements")
     rows = n.view(slices, (total, prod(rest)))
     order = n.kept(n.op("argsort", n.view(x, (total,)), axis=0) if flat else n.op("inverse_permutation", n.op("places_of_rows", rows)))
     in_order = n.op("gather", rows, order, axis=0)

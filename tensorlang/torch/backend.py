@@ -27,6 +27,7 @@ from tensorlang.runtime.model import CompiledModel
 from tensorlang.torch.capture import decompositions, kept_whole, of_graph
 from tensorlang.torch.complex_numbers import as_real, complex_outputs, parts_of
 from tensorlang.torch.effects import Effect, without_effects
+from tensorlang.torch.output_layouts import OutputLayout, output_layouts
 from tensorlang.torch.program import DRAW, Array, Program, size_input
 from tensorlang.torch.tensors import array_of, tensor_of
 
@@ -116,7 +117,8 @@ def _compiled(graph: Any, options: Mapping[str, Any], importer: ReadsAten) -> _G
     effects = without_effects(graph)
     real = as_real(graph)
     importer.check(of_graph(real, {}, "graph"))
-    return _Graph(real, names, _parameters(values), options, _integers(graph, names), complex_outputs(graph), effects, width)
+    layouts = output_layouts(graph)
+    return _Graph(real, names, _parameters(values), options, _integers(graph, names), complex_outputs(graph), layouts, effects, width)
 
 
 def _parameters(values: Sequence[Any]) -> tuple[int, ...]:
@@ -223,6 +225,7 @@ class _Graph:
     options: Mapping[str, Any]
     integers: Mapping[int, Callable[[Sequence[Any]], int]]
     complex_outputs: frozenset[int]
+    layouts: Mapping[int, OutputLayout]
     effects: tuple[Effect, ...]
     width: int
     """How many outputs torch knows of; behind them stand those that effects are called on."""
@@ -237,6 +240,8 @@ class _Graph:
         results = bound.run(args)
         for k, evaluate in self.integers.items():
             results[k] = evaluate(args)
+        for k, layout in self.layouts.items():
+            results[k] = layout.made(args)
         for effect in self.effects:
             effect.run(results)
         return results[: self.width]

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch._decomp.decompositions import upsample_compute_output_size
 from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from codegen.dtypes import DTYPES
 from tensorlang.diagnostics import CompileError, Diagnostic, error
@@ -274,8 +275,8 @@ def _draws(node: Any) -> bool:
 
 def _lies_in_rows(value: torch.Tensor) -> bool:
     """Tell whether a tensor is all of its memory, row by row."""
-    size = value.untyped_storage().size()
-    return value.is_contiguous() and isinstance(size, int) and size == value.numel() * value.element_size()
+    size: Any = value.untyped_storage().size()
+    return value.is_contiguous() and bool(statically_known_true(size == value.numel() * value.element_size()))
 
 
 def _type(value: Any) -> Type | None:

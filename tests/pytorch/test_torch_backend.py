@@ -88,7 +88,14 @@ def test_a_size_that_can_be_one_number_alone_is_that_number(caplog: pytest.LogCa
 
 def sized(x: Tensor) -> tuple[Any, ...]:
     rows, columns = x.shape
-    return x * (rows / (columns + 1)), x.new_full((int(rows * 1.5),), columns), torch.arange(2, x.numel(), rows), x.roll((1, -2), (0, 1))
+    diagonals = x.as_strided((rows - 1, 2), (columns + 1, 1), 1)
+    return (
+        diagonals,
+        x * (rows / (columns + 1)),
+        x.new_full((int(rows * 1.5),), columns),
+        torch.arange(2, x.numel(), rows),
+        x.roll((1, -2), (0, 1)),
+    )
 
 
 def test_sizes_that_are_divided_and_rounded_stay_open(caplog: pytest.LogCaptureFixture) -> None:
@@ -353,3 +360,20 @@ def test_an_exported_program_takes_a_number_for_random_ones_only_where_it_draws_
         taken[training] = Importer().signature(torch.export.export(model, (torch.ones(2, 4),))).inputs
     assert [i.name for i in taken[False]] == ["input"]
     assert [i.name for i in taken[True]] == ["input", "random draw"]
+
+
+def views(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+    rows, columns = x.shape
+    x.add_(1)
+    return x[:, columns - 2 :], y[1 : rows // 2].t(), y.as_strided((rows - 1, 2), (columns + 1, 1), 1), y[0].expand(rows, -1), y * 2
+
+
+def test_outputs_that_are_views_by_sizes_lie_where_torch_has_them() -> None:
+    fast = compiled(views, dynamic=True)
+    with torch.no_grad():
+        for x in (torch.randn(6, 4), torch.randn(8, 9)):
+            y = torch.randn_like(x)
+            found, wanted = fast(x.clone(), y), views(x.clone(), y)
+            close(found, wanted)
+            assert [(a.stride(), a.storage_offset()) for a in found] == [(a.stride(), a.storage_offset()) for a in wanted]
+            assert [a.data_ptr() for a in found[1:4]] == [a.data_ptr() for a in wanted[1:4]]

@@ -124,7 +124,8 @@ def power(n: Call, a: Operand, b: Operand) -> Value:
         return _simple_power(n, a, float(exponent))
     if n.dtype.is_float:
         return n.op("power", *n.operands(a, b, dtype=n.dtype))
-    return n.cast(n.op("power", *n.operands(a, b, dtype=DTYPES["f64"])), n.dtype)
+    bits = exponent.bit_length() if isinstance(exponent, int) else n.dtype.bits
+    return n.op("power_int", *n.operands(a, b, dtype=n.dtype), bits=bits)
 
 
 def _simple_power(n: Call, x: Value, exponent: float) -> Value:

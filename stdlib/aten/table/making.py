@@ -60,7 +60,9 @@ def scalar(n: Call, value: Number, **_: Any) -> Value:
 
 def arange(n: Call, start: Number, end: Number, step: Number = 1, **_: Any) -> Value:
     if any(isinstance(v, (Size, Ratio, Value)) for v in (start, end, step)):
-        return _open_range(n, start, end, step)
+        return open_range(n, start, end, step)
+    if n.dtype == DTYPES["i64"]:  # the one type whose bounds torch rounds
+        start, end, step = int(start), int(end), int(step)
     whole = all(isinstance(v, int) for v in (start, end, step))
     count = max(0, -int((start - end) // step) if whole else ceil((end - start) / step))
     n.small(count, "the range")
@@ -72,7 +74,7 @@ def arange_to(n: Call, end: Number, **named: Any) -> Value:
     return arange(n, 0, end, **named)
 
 
-def _open_range(n: Call, first: Any, last: Any, by: Any) -> Value:
+def open_range(n: Call, first: Any, last: Any, by: Any, dtype: DType | None = None) -> Value:
     """Return a range whose bounds depend on open sizes: what it holds is computed when the model runs."""
     if not all(isinstance(v, (int, Size)) for v in (first, last, by)):
         raise n.unsupported("floats that depend on open sizes")
@@ -83,7 +85,7 @@ def _open_range(n: Call, first: Any, last: Any, by: Any) -> Value:
     (made,) = n.apply(single("range", (), result, ("i0",), index), ())
     if not isinstance(by, int):
         made = n.op("add", n.op("mul", made, n.value(by, DTYPES["i64"])), n.value(first, DTYPES["i64"]))
-    return n.cast(made, n.dtype)
+    return n.cast(made, dtype or n.dtype)
 
 
 def iota(n: Call, length: int, *, start: int = 0, step: int = 1, **_: Any) -> Value:

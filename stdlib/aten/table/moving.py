@@ -10,9 +10,10 @@ import numpy as np
 
 from codegen.dtypes import DTYPES
 from stdlib.aten.call import Call, Rule
+from stdlib.aten.table.making import open_range
 from stdlib.onnx.table.moving import clamped, joined, repeated, slice_axis, transposed
 from tensorlang.graph.nodes import Value
-from tensorlang.graph.sizes import is_one, same
+from tensorlang.graph.sizes import is_one, is_open, same
 
 LARGEST = 2**63 - 1
 """What torch writes for the end of an axis."""
@@ -243,15 +244,21 @@ def unfold(n: Call, x: Value, dimension: int, size: int, step: int) -> Value:
 
 def strided(n: Call, x: Value, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Value:
     """Elements by where they lie in memory, which are those of `x` row by row."""
-    if not all(isinstance(k, int) for k in (*size, *stride, *x.shape)):
-        raise n.unsupported("open sizes")
-    places = np.full(tuple(size), storage_offset or 0, np.int64)
+    start = storage_offset or 0
+    flat = n.view(x, (prod(x.shape),))
+    if is_open((*size, *stride, start, *x.shape)):
+        at = n.value(start, DTYPES["i64"])
+        for axis, (extent, step) in enumerate(zip(size, stride, strict=True)):
+            along = n.op("mul", open_range(n, 0, extent, 1, DTYPES["i64"]), n.value(step, DTYPES["i64"]))
+            at = n.op("add", at, n.view(along, (extent, *(1 for _ in size[axis + 1 :]))))
+        return n.op("gather", flat, at, axis=0)
+    places = np.full(tuple(size), start, np.int64)
     for axis, (extent, step) in enumerate(zip(size, stride, strict=True)):
         places += (np.arange(extent) * step).reshape((extent,) + (1,) * (len(size) - 1 - axis))
     n.small(places.size, "the view")
     if places.size and not 0 <= places.min() <= places.max() < prod(x.shape):
         raise n.wrong("elements outside of the tensor")
-    return n.op("gather", n.view(x, (prod(x.shape),)), n.constant(places), axis=0)
+    return n.op("gather", flat, n.constant(places), axis=0)
 
 
 def pixel_shuffle(n: Call, x: Value, upscale_factor: int) -> Value:

@@ -152,11 +152,12 @@ def test_steps_are_whichever_axis_the_recurrence_goes_along(axes: str) -> None:
         assert_same(program, plan, {"B": b, "N": n, "T": t})
 
 
-def test_points_whose_steps_lie_beside_each_other_in_memory_are_written_out() -> None:
-    body = """
+@pytest.mark.parametrize("reducer", ["sum(t)", "max(t, from 3)"])
+def test_points_whose_steps_lie_beside_each_other_in_memory_are_written_out(reducer: str) -> None:
+    body = f"""
     c[a, t] = c[a, t - 1 | 0] + r[a, t]
     p[a, t] = max(p[a, t - 1 | 0], c[a, t])
-    y[a]    = sum(t) (p[a, t] - c[a, t])"""
+    y[a]    = {reducer} (p[a, t] - c[a, t])"""
     signature = "r: i32[N, T]) -> (y: i32[N])"
     program = operator(signature, body, {"N": 9, "T": 5})
     assert {"together c, p, y -> a", "unroll c.a_t", "fold c at t by 1", "fold p at t by 1"} <= {*directives(program)}

@@ -34,7 +34,7 @@ from tensorlang.schedule.directives.loops import MOST_LANES
 from tensorlang.schedule.plan import Plan, full, owned
 from tensorlang.schedule.recurrence import legal_order
 from tensorlang.schedule.shape import OPEN_EXTENT, extents, unit_stride, work_of_definition
-from tensorlang.tensor.nodes import Definition, Dynamic, Read
+from tensorlang.tensor.nodes import Const, Definition, Dynamic, Read
 from tensorlang.tensor.walk import components, definition_reads, index_names, reads, reduces
 
 T = TypeVar("T")
@@ -185,12 +185,13 @@ def _has_sums(m: Definition) -> bool:
 
 
 def _sums_steps(m: Definition, count: int) -> bool:
-    """Tell whether a tensor has no sum, or is one over a range of steps."""
+    """Tell whether a tensor has no sum, or is one over a range of steps, from a number on if from any."""
     found = [r for p in m.pieces for r in reduces(p.value)]
     if not found:
         return True
     first = found[0]
-    plain = first.filter is None and first.init is None and len(first.binders) == 1
+    from_number = all(isinstance(e, Const) for e in first.init or ())
+    plain = first.filter is None and from_number and len(first.binders) == 1
     return len(found) == len(m.pieces) == 1 and len(m.axes) == count and plain and affine.constant(first.binders[0].lo) is not None
 
 

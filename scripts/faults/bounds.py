@@ -123,8 +123,8 @@ FAULTS = (
     Fault(
         "scope-quotient",
         "polyhedral/scopes.py",
-        "inner = affine.add(value, Int(1 - divisor)) if factor > 0 else value",
-        "inner = value",
+        "return affine.add(value, Int(1 - divisor)) if first else value",
+        "return value",
         "a quotient counts as exact",
         SCOPES,
     ),
@@ -139,8 +139,8 @@ FAULTS = (
     Fault(
         "scope-some-or-all",
         "polyhedral/scopes.py",
-        "either = isinstance(atom, Min) == (factor < 0)",
-        "either = isinstance(atom, Min) == (factor > 0)",
+        "either = isinstance(extreme, Min) == (factor < 0)",
+        "either = isinstance(extreme, Min) == (factor > 0)",
         "one operand of a minimum has to do where all have to",
         SCOPES,
     ),

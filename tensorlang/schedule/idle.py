@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from polyhedral.alike import runs_alike
+from polyhedral.same_order import in_same_order
 from tensorlang.diagnostics import CompileError
 from tensorlang.schedule.apply import apply
 from tensorlang.schedule.directives.kind import idle_message
@@ -45,4 +45,4 @@ def same_plan(one: Plan, other: Plan) -> bool:
         memory = (plan.program, plan.layouts, plan.folds, plan.depth, plan.prefetches)
         return (*memory, plan.about_loops, plan.about_tensors, plan.named, plan.requirements, plan.trust is None)
 
-    return kept(one) == kept(other) and runs_alike(one.placed, other.placed)
+    return kept(one) == kept(other) and in_same_order(one.placed, other.placed)

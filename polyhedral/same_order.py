@@ -14,7 +14,7 @@ from polyhedral.schedule import Schedule
 from polyhedral.space import DT, OperationLimit, limited
 
 
-def runs_alike(one: Schedule, other: Schedule) -> bool:
+def in_same_order(one: Schedule, other: Schedule) -> bool:
     """Return whether two schedules run the same iterations in the same order and way; False where that takes too long to know."""
     if _shape(one) != _shape(other):
         return False

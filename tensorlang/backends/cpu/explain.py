@@ -20,6 +20,7 @@ from tensorlang.graph.edit import members
 from tensorlang.graph.externs import trusted_call
 from tensorlang.graph.nodes import Extern, Graph, Kernel
 from tensorlang.graph.passes.precision.explain import product_precisions
+from tensorlang.graph.sizes import PREFIX
 from tensorlang.runtime.report import bytes_text, report, us
 from tensorlang.runtime.work import Work, work_of
 
@@ -145,4 +146,5 @@ def _share(best: float, seconds: float) -> str:
 def _schedule(artifact: Artifact) -> tuple[str, ...]:
     """Return where a kernel's schedule came from, what was refused before, and which ranges of open sizes have loops of their own."""
     refused = (f"not {tried}" for tried in artifact.tried if ": refused: " in tried)
-    return (artifact.origin, *refused, *(f"for {case.range}: {case.why}" for case in artifact.cases))
+    cases = (f"for {case.range}: {case.why}".replace(PREFIX, "") for case in artifact.cases)
+    return (artifact.origin, *refused, *cases)

@@ -26,8 +26,8 @@ import numpy as np
 from codegen.dtypes import DType
 from codegen.errors import ArgumentError
 from codegen.forks import Lock
-from codegen.llvm.interruption import STOPPED, raised
 from codegen.llvm.pool import Pool
+from codegen.llvm.signals import STOPPED, kept_exception
 from codegen.llvm.stub import SCRATCH_WORD, Description, description, into, named, positional
 
 Array = np.ndarray[Any, Any]
@@ -155,7 +155,7 @@ class Callable:
     def failed(self, code: int) -> BaseException:
         """Return the exception for a native function that returned `code`."""
         if code & ((1 << 32) - 1) == STOPPED:
-            return raised()
+            return kept_exception()
         return self._failure(code) if self._failure else RuntimeError(f"the native code returned {code}")
 
     def _with_care(self, arrays: Sequence[Any]) -> Any:

@@ -20,8 +20,8 @@ from codegen.llvm.calls import Call, Repetition, address, call_count, kernel_cal
 from codegen.llvm.calls import KernelCall as KernelCall
 from codegen.llvm.calls import Number as Number
 from codegen.llvm.calls import Slot as Slot
-from codegen.llvm.interruption import ASK
 from codegen.llvm.repetition import COPY, repetition_ir
+from codegen.llvm.signals import ASK
 from codegen.llvm.target import Target
 
 BEGIN = "tl_begin"
@@ -41,9 +41,9 @@ class Program:
         return tuple(kernel_calls(self.calls))
 
 
-def emit_program(program: Program, target: Target, *, timed: bool = False, interruptible: bool = False) -> str:
-    """Return the LLVM IR of the entry point, `<name>` or `<name>_timed`; the kernels are linked to it by name. `interruptible`: signals
-    may stop what is made again and again, in a process of Python (`interruption.py`).
+def emit_program(program: Program, target: Target, *, timed: bool = False, asks_signals: bool = False) -> str:
+    """Return the LLVM IR of the entry point, `<name>` or `<name>_timed`; the kernels are linked to it by name. `asks_signals`: signals
+    may stop what is made again and again, in a process of Python (`signals.py`).
 
     The calls of a long program are cut into sections, each a function of its own: what LLVM does to a function takes more than twice as
     long for one that is twice as long."""
@@ -53,7 +53,7 @@ def emit_program(program: Program, target: Target, *, timed: bool = False, inter
     if woken:
         declared.append(f"declare void @{BEGIN}(i64)")
     repeats = any(isinstance(call, Repetition) for call in program.calls)
-    asks = interruptible and repeats
+    asks = asks_signals and repeats
     if timed or asks:
         declared.append("declare i32 @clock_gettime(i32, ptr)")
     name = program.name + ("_timed" if timed else "")

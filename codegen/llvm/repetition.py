@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from codegen.llvm.builder import quoted
 from codegen.llvm.calls import Number, Repetition, Slot, address, loaded_bases, loaded_number
-from codegen.llvm.interruption import ASKED, STOPPED
+from codegen.llvm.signals import ASKED, STOPPED
 
 COPY = """
 ; Copies so many bytes, from lower to higher addresses.
@@ -69,7 +69,7 @@ SOON, LATE = 10_000_000, 100_000_000
 
 def repetition_ir(r: Repetition, name: str, body: str, parameters: str, times: range | None, asks: bool) -> str:
     """Return the function `name`, which runs the function `body` of the calls of a repetition. `times`: the calls that are timed as
-    beginning now, None where none is, or an outer repetition has done so. `asks`: signals may stop it (`interruption.py`)."""
+    beginning now, None where none is, or an outer repetition has done so. `asks`: signals may stop it (`signals.py`)."""
     lines = [
         f"define internal i32 @{quoted(name)}({parameters}) nounwind {{",
         "entry:",

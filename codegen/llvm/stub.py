@@ -29,9 +29,9 @@ from typing import Any
 
 import numpy as np
 
-from codegen.llvm import interruption
-from codegen.llvm.interruption import STOPPED
+from codegen.llvm import signals
 from codegen.llvm.jit import kept_object, load
+from codegen.llvm.signals import STOPPED
 from codegen.llvm.target import host
 from codegen.store import Cache
 
@@ -84,7 +84,7 @@ class _Stubs:
     def __init__(self, new_array: int) -> None:
         imports = {name: _address(name) for name in _PYTHON}
         imports |= {
-            "tl_raised": interruption.kept_at(),
+            "tl_raised": signals.kept_at(),
             "tl_new_array": new_array,
             "tl_array_type": id(np.ndarray),
             "tl_dict_type": id(dict),

@@ -32,7 +32,7 @@ from stdlib.onnx.table.strings import moves_text, takes_text
 from stdlib.onnx.tensors import TEXT
 from tensorlang.check.foreign import nearest
 from tensorlang.diagnostics import CompileError, Diagnostic, error
-from tensorlang.graph.data_dependent import HostCall, Known, Submodel, TypeOfInput
+from tensorlang.graph.data_dependent import HostCall, Known, ModelPart, TypeOfInput
 from tensorlang.graph.edit import reads, writes
 from tensorlang.graph.nodes import Graph, Value, View
 from tensorlang.graph.shape_arithmetic import int_or_size
@@ -85,7 +85,7 @@ class Place:
     around it."""
 
     path: str = ""
-    turns: tuple[str, ...] = ()
+    iterations: tuple[str, ...] = ()
 
 
 def to_graph(
@@ -146,7 +146,7 @@ class _Import:
         self._unknown_operators()
         self._stop_if(bool(self.problems) and not self.missing)
         if not self.problems:
-            self.builder.turns += [item for name in self.place.turns if isinstance(item := self.scope[name], Value)]
+            self.builder.iterations += [item for name in self.place.iterations if isinstance(item := self.scope[name], Value)]
             for name, array in self.model.initializers.items():
                 self._guard(self._initializer, name, array)
             for node in self.model.nodes:
@@ -395,12 +395,12 @@ class _Import:
             found[name] = self.scope[name]
         return found
 
-    def submodel(
-        self, label: str, block: Block, inputs: Sequence[TypeOfInput], constants: Mapping[str, Array], turns: Sequence[str]
-    ) -> Submodel:
+    def model_part(
+        self, label: str, block: Block, inputs: Sequence[TypeOfInput], constants: Mapping[str, Array], iterations: Sequence[str]
+    ) -> ModelPart:
         """Return a block as a model of its own, whose `inputs` are those of the block and what it reads around it but for `constants`;
-        `turns` of them are the numbers of turns of the loops around it."""
-        returned, place = tuple(dict.fromkeys(block.outputs)), Place(f"{self.builder.within}{self.scope.path}{label}/", tuple(turns))
+        `iterations` of them are the numbers of turns of the loops around it."""
+        returned, place = tuple(dict.fromkeys(block.outputs)), Place(f"{self.builder.within}{self.scope.path}{label}/", tuple(iterations))
         whole = replace(
             self.model,
             name=label,
@@ -413,7 +413,7 @@ class _Import:
         def load(shapes: Mapping[str, tuple[int, ...]] | None = None, known: Known | None = None) -> Graph:
             return to_graph(whole, shapes or {}, self.custom, known, place)
 
-        return Submodel(label, load, tuple(inputs), returned, f"{place.path} {inputs}")
+        return ModelPart(label, load, tuple(inputs), returned, f"{place.path} {inputs}")
 
     def _found(self, name: str, node: Node) -> Item:
         if name not in self.scope:

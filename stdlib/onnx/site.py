@@ -31,7 +31,7 @@ from stdlib.onnx.tensors import check_size
 from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.types import limits
 from tensorlang.diagnostics import CompileError
-from tensorlang.graph.data_dependent import HostCall, Known, Submodel, TypeOfInput
+from tensorlang.graph.data_dependent import HostCall, Known, ModelPart, TypeOfInput
 from tensorlang.graph.edit import reads, writes
 from tensorlang.graph.externs import inputs_of
 from tensorlang.graph.nodes import Attr, Extern, Join, Kernel, Loop, Part, Value, View
@@ -209,7 +209,7 @@ class Builder:
         """Small inputs, and values that are computed of such alone: a model may be compiled for their elements."""
         self.kept: list[str] = []
         """Values that a node reads again once the shapes of its results are known."""
-        self.turns: list[Value] = []
+        self.iterations: list[Value] = []
         """The numbers of the turns that nodes are made for: of the loops around them that run as they are, from the outermost on."""
         self.traced = 0
         """How many of these are loops of the graph."""
@@ -409,11 +409,11 @@ class Blocks(Protocol):
         """Return what a block reads of the blocks around it, by the names that it has there."""
         ...
 
-    def submodel(
-        self, label: str, block: Block, inputs: Sequence[TypeOfInput], constants: Mapping[str, Array], turns: Sequence[str]
-    ) -> Submodel:
+    def model_part(
+        self, label: str, block: Block, inputs: Sequence[TypeOfInput], constants: Mapping[str, Array], iterations: Sequence[str]
+    ) -> ModelPart:
         """Return a block as a model of its own, whose `inputs` are those of the block and what it reads of the blocks around it but for
-        `constants`; `turns` of them are the numbers of turns of the loops around it, from the outermost on."""
+        `constants`; `iterations` of them are the numbers of turns of the loops around it, from the outermost on."""
         ...
 
 
@@ -508,16 +508,16 @@ class Site:
         return block
 
     @contextmanager
-    def tracing(self, turn: Value) -> Iterator[None]:
-        """Note that what is run here runs in every turn of a loop, whose number is `turn`: nothing that it computes is known when the model
-        is compiled."""
-        self.builder.turns.append(turn)
+    def tracing(self, number: Value) -> Iterator[None]:
+        """Note that what is run here runs in every turn of a loop, which `number` counts: nothing of it is known when the model is
+        compiled."""
+        self.builder.iterations.append(number)
         self.builder.traced += 1
         try:
             yield
         finally:
             self.builder.traced -= 1
-            self.builder.turns.pop()
+            self.builder.iterations.pop()
 
     @property
     def is_traced(self) -> bool:
@@ -576,7 +576,7 @@ class Site:
             self.builder.texts.add(value.name)
         return value
 
-    def hosted(self, compute: Callable[..., Sequence[Array]], *args: Value, body: Submodel | None = None) -> tuple[Value, ...]:
+    def hosted(self, compute: Callable[..., Sequence[Array]], *args: Value, body: ModelPart | None = None) -> tuple[Value, ...]:
         """Return what `compute` makes of the elements of values, strings as objects: by itself, between two stages of compiled code, since
         what it does is not in the language, or runs a `body`. Raises Hosted where the elements are not known yet and it has not run."""
         arrays = [self.builder.elements(v.name) for v in args]

@@ -70,7 +70,7 @@ TypeOfInput: TypeAlias = tuple[str, DType, tuple[int | None, ...]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Submodel:
+class ModelPart:
     """A part of a model that is compiled as a model of its own: `load` imports it as importers do, `key` tells it from others of the same
     model."""
 
@@ -91,9 +91,9 @@ class HostCall:
     reads_text: tuple[bool, ...]
     stem: str
     constants: Mapping[str, Array] = field(default_factory=dict)
-    body: Submodel | None = None
+    body: ModelPart | None = None
 
-    def on(self, compiled: Callable[[Submodel], Run]) -> HostCall:
+    def on(self, compiled: Callable[[ModelPart], Run]) -> HostCall:
         """Return the call with its body compiled."""
         return self if self.body is None else replace(self, compute=partial(self.compute, compiled(self.body)), body=None)
 

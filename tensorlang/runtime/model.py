@@ -23,7 +23,7 @@ from tensorlang.absent import model_told
 from tensorlang.bounded_cache import BoundedCache
 from tensorlang.diagnostics import CompileError, Diagnostic, RunError, counted, error, exception, plain_text, trimmed
 from tensorlang.garbage import fewer_collections
-from tensorlang.graph.data_dependent import DataDependent, Run, Submodel
+from tensorlang.graph.data_dependent import DataDependent, ModelPart, Run
 from tensorlang.graph.nodes import Graph
 from tensorlang.graph.texts import texts_of_a_run
 from tensorlang.room import no_room, within_room
@@ -83,7 +83,7 @@ class CompiledModel:
         self._origin, self._threads, self._workers = self, tools.threads, tools.workers(tools.threads)
         self._given_shapes, self._given_limits, self._declared = shapes, most or {}, signature
         self._shared: dict[str, Any] = {}
-        self._submodels: dict[str, CompiledModel] = {}
+        self._parts_alone: dict[str, CompiledModel] = {}
         self._facts: dict[str, Rows] = {}
         self._again = made
         self._made: BoundedCache[tuple[tuple[str, tuple[int, ...]], ...], Runs] = BoundedCache(tools.combinations)
@@ -102,7 +102,7 @@ class CompiledModel:
             self._compiled,
             self._tools.combinations,
             self._tell,
-            self._submodel,
+            self._model_part,
         )
         self._opened: tuple[OpenShapes, OpenSizes] | None = None
         self._growing: Growing | None = None
@@ -530,15 +530,15 @@ class CompiledModel:
         self._log(made, "compiled" if found is None else "found in the cache", perf_counter() - start)
         return made
 
-    def _submodel(self, part: Submodel) -> Run:
+    def _model_part(self, part: ModelPart) -> Run:
         """Return the run of a part of the model that is one of its own, compiled when it first runs."""
-        if part.key not in self._submodels:
+        if part.key not in self._parts_alone:
             inputs = tuple(TensorSignature(name, dtype, shape) for name, dtype, shape in part.inputs)
             signature = Signature(part.name, inputs, tuple(TensorSignature(name, None, None) for name in part.outputs))
             how = self._compiling
             made = CompiledModel(part.load, how.tools, progress=how.progress, signature=lambda: signature, sizes=how.sizes)
-            self._submodels[part.key] = made
-        return self._submodels[part.key].run
+            self._parts_alone[part.key] = made
+        return self._parts_alone[part.key].run
 
     def _log(self, made: Runs, how: str, seconds: float) -> None:
         if _log.isEnabledFor(INFO):

@@ -28,7 +28,7 @@ from codegen.forks import Lock
 from codegen.log import log_of
 from tensorlang.bounded_cache import BoundedCache
 from tensorlang.diagnostics import CompileError, Diagnostic, InternalError, RunError, counted, error, plain_text, warn_of_fault
-from tensorlang.graph.data_dependent import DataDependent, Known, Run, Submodel, value_at
+from tensorlang.graph.data_dependent import DataDependent, Known, ModelPart, Run, value_at
 from tensorlang.graph.nodes import Graph, Value
 from tensorlang.graph.sizes import (
     PREFIX,
@@ -102,7 +102,7 @@ class Compiling:
     """For how many combinations of elements code stays in memory."""
     tell: Callable[[int, str], None]
     """Notes what becomes of sizes."""
-    submodel: Callable[[Submodel], Run]
+    model_part: Callable[[ModelPart], Run]
     """Returns the run of a part of the model that is one of its own."""
 
 
@@ -363,7 +363,7 @@ class Rest:
     def __init__(self, compiling: Compiling, given: Given, problem: DataDependent, opened: frozenset[str] = frozenset()) -> None:
         """`given` is what the model is imported for so far, in which the symbols `opened` are sizes."""
         self._compiling, self._given, self._problem, self._opened = compiling, given, problem, opened
-        self._calls = tuple(call.on(compiling.submodel) for call in problem.calls)
+        self._calls = tuple(call.on(compiling.model_part) for call in problem.calls)
         self._made: BoundedCache[bytes, OpenSizes] = BoundedCache(compiling.kept)
         self._lock = Lock()
 

@@ -43,6 +43,6 @@ def us(seconds: float) -> str:
     return f"{seconds * 1e6:.1f} us"
 
 
-def no_stage(stage: str, what: str, there: Sequence[str]) -> CompileError:
-    """Return C0212 for a stage that `what` has not; `there` are those that it has."""
-    return error("C0212", f"there is no stage `{stage}` of {what}", help=f"known are {', '.join(f'`{t}`' for t in there)}")
+def no_stage(stage: str, what: str, known: Sequence[str]) -> CompileError:
+    """Return C0212 for a stage that `what` has not; `known` are those that it has."""
+    return error("C0212", f"there is no stage `{stage}` of {what}", help=f"known are {', '.join(f'`{t}`' for t in known)}")

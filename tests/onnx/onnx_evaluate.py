@@ -15,7 +15,7 @@ from onnx.backend.test.loader import load_model_tests
 
 from codegen.dtypes import DTYPES, from_numpy
 from stdlib.onnx import Importer
-from tensorlang.graph.data_dependent import DataDependent, Known, Submodel
+from tensorlang.graph.data_dependent import DataDependent, Known, ModelPart
 from tensorlang.graph.nodes import Graph, Kernel, Loop, Value, View
 from tensorlang.graph.texts import texts_of_a_run
 from tensorlang.graph.verify import verify
@@ -84,7 +84,7 @@ def _staged(model: ModelProto, feeds: Mapping[str, Array]) -> dict[str, Array]:
     return _found(lambda shapes, known: Importer().load(model, shapes, known=known), feeds)
 
 
-def _run_of(part: Submodel) -> Callable[[Mapping[str, Array]], Mapping[str, Array]]:
+def _run_of(part: ModelPart) -> Callable[[Mapping[str, Array]], Mapping[str, Array]]:
     return lambda feeds: _found(part.load, feeds)
 
 

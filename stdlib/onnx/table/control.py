@@ -155,13 +155,13 @@ def _run_by_host(n: Site) -> tuple[Item, ...] | None:
     read = {name: item for name, item in around.items() if isinstance(item, Value)}
     elements = {name: n.builder.elements(value.name) for name, value in read.items()}
     constants = {name: array for name, array in elements.items() if array is not None and array.dtype != object}
-    turns = {f"{n.node.label}: turn around, number {k}": turn for k, turn in enumerate(n.builder.turns)}
+    turns = {f"{n.node.label}: turn around, number {k}": turn for k, turn in enumerate(n.builder.iterations)}
     captured = {name: value for name, value in read.items() if name not in constants} | turns
     carried = tensors(items)
     types = [(DTYPES["i64"], ()), (DTYPES["bool"], ()), *((v.dtype, (None,) * len(v.shape)) for v in carried)]
     own = [(name, *type_) for name, type_ in zip(block.inputs, types, strict=True)]
     outside = [(name, v.dtype, tuple(extent if isinstance(extent, int) else None for extent in v.shape)) for name, v in captured.items()]
-    body = n.blocks.submodel(n.node.label, block, [*own, *outside], constants, [*turns, block.inputs[0]])
+    body = n.blocks.model_part(n.node.label, block, [*own, *outside], constants, [*turns, block.inputs[0]])
     ends = [v for v in (n.maybe(0), n.maybe(1)) if v is not None]
     has_limit, has_condition = n.maybe(0) is not None, n.maybe(1) is not None
     run = HostLoop(n.node.label, (*block.inputs, *captured), block.outputs, len(carried), has_limit, has_condition)

@@ -195,8 +195,8 @@ def _dropped(n: Site) -> tuple[Value | None, ...]:
     x = n.arg(0)
     ratio = n.filled((), x.dtype, 0.5) if n.maybe(1) is None else cast(n, n.view(n.arg(1), ()), x.dtype)
     flat = n.view(x, (prod(x.shape),))
-    if n.builder.turns and not n.has("seed"):
-        u = n.op("uniform", flat, turn_of(n), seed=seed_of_name(n), low=0.0, high=1.0)
+    if n.builder.iterations and not n.has("seed"):
+        u = n.op("uniform", flat, iteration_of(n), seed=seed_of_name(n), low=0.0, high=1.0)
         y, mask = n.ops("dropout_by", flat, ratio, u)
     else:
         y, mask = n.ops("dropout", flat, ratio, seed=n.integer("seed", 0, low=0, high=2**32 - 1) if n.has("seed") else seed_of_name(n))
@@ -208,10 +208,10 @@ def seed_of_name(n: Site) -> int:
     return crc32(f"{n.builder.within}{n.path}{n.node.label}".encode())
 
 
-def turn_of(n: Site) -> Value:
+def iteration_of(n: Site) -> Value:
     """Return what tells the turn of a node that has no seed from others, a u32: 0 outside of loops."""
     turn = n.filled((), DTYPES["u32"])
-    for number in () if n.has("seed") else n.builder.turns:
+    for number in () if n.has("seed") else n.builder.iterations:
         turn = n.op("add", n.op("mul", turn, n.filled((), DTYPES["u32"], 2654435769)), cast(n, number, DTYPES["u32"]))
     return turn
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from codegen.dtypes import DTYPES, DType
 from stdlib.onnx.site import Rule, Site
-from stdlib.onnx.table.elementwise import cast, seed_of_name, turn_of
+from stdlib.onnx.table.elementwise import cast, iteration_of, seed_of_name
 from stdlib.onnx.table.entry import Entry
 from stdlib.onnx.tensors import element_type
 from tensorlang.graph.nodes import Value
@@ -42,7 +42,7 @@ def drawn(operator: str, like: bool, first: tuple[str, float], second: tuple[str
         if not prod(shape):
             return n.filled(shape, dtype)
         flat = n.filled((prod(shape),), DTYPES["f32"])
-        y = n.op(operator, flat, turn_of(n), seed=seed_of(n), **numbers)
+        y = n.op(operator, flat, iteration_of(n), seed=seed_of(n), **numbers)
         return n.view(cast(n, y, dtype), shape)
 
     return rule
@@ -57,7 +57,7 @@ def bernoulli(n: Site) -> Value:
     dtype = element_type(n.integer("dtype", 1), "the result") if n.has("dtype") else p.dtype
     if not prod(p.shape):
         return n.filled(p.shape, dtype)
-    u = n.op("uniform", n.filled((prod(p.shape),), DTYPES["f32"]), turn_of(n), seed=seed_of(n), low=0.0, high=1.0)
+    u = n.op("uniform", n.filled((prod(p.shape),), DTYPES["f32"]), iteration_of(n), seed=seed_of(n), low=0.0, high=1.0)
     return cast(n, n.op("less", n.view(u, p.shape), cast(n, p, DTYPES["f32"])), dtype)
 
 
@@ -68,7 +68,7 @@ def multinomial(n: Site) -> Value:
     dtype = element_type(n.integer("dtype", 6), "the result")
     if dtype not in (DTYPES["i32"], DTYPES["i64"]):
         raise n.unsupported(f"classes of type {dtype}")
-    return cast(n, n.op("multinomial", x, turn_of(n), seed=seed_of(n), count=count), dtype)
+    return cast(n, n.op("multinomial", x, iteration_of(n), seed=seed_of(n), count=count), dtype)
 
 
 _UNIFORM = (("low", 0.0), ("high", 1.0))

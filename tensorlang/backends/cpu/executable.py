@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from codegen.llvm import interruption, pool, pool_trace
+from codegen.llvm import pool, pool_trace, signals
 from codegen.llvm.call import Callable as Native
 from codegen.llvm.call import Port
 from codegen.llvm.calls import Slot
@@ -295,9 +295,9 @@ def _loaded(entry: Entry, graph: Graph, artifacts: Sequence[Artifact], toolchain
     if traced:
         imports[pool_trace.UNTRACED] = imports.pop(pool.ENTRY)
         between = [kept_object("pool trace", pool_trace.trace_ir(toolchain.target), toolchain.target, toolchain.store)]
-    asks = interruption.is_possible() and runs_here(toolchain.target)
-    imports |= interruption.imports() if asks else {}
-    text = emit_program(entry, toolchain.target, timed=traced, interruptible=asks)
+    asks = signals.is_possible() and runs_here(toolchain.target)
+    imports |= signals.imports() if asks else {}
+    text = emit_program(entry, toolchain.target, timed=traced, asks_signals=asks)
     return loaded([object_of(text, toolchain), *objects.values(), *between], imports, entry.name, toolchain.target)
 
 

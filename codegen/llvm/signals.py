@@ -1,8 +1,9 @@
 """Signals that arrive while native code repeats calls: it asks Python for them every few milliseconds, and stops where a handler raises.
 
-    stop = interrupted()        32 bits, other than 0 where what a handler raised is kept for `raised`
+    stop = interrupted()        32 bits, other than 0 where what a handler raised is kept for `kept_exception`
 
-Whoever gets `STOPPED` back from an entry point raises what `raised` returns. Only the main thread runs handlers; in others nothing stops.
+Whoever gets `STOPPED` back from an entry point raises what `kept_exception` returns. Only the main thread runs handlers; in others nothing
+stops.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def kept_at() -> int:
     return ctypes.addressof(_raised)
 
 
-def raised() -> BaseException:
+def kept_exception() -> BaseException:
     """Return what the handler raised that stopped native code."""
     held = [_raised[k] for k in range(3)]
     for k in range(3):

@@ -71,7 +71,7 @@ def growths(program: Program, definition: Definition, axis: str) -> Iterator[Gro
         for reduce, places in reductions(piece.value, around).items():
             if _is_same_along(reduce, axis):
                 context = affine.conj(program.context, *(affine.compare(">=", s, 0) for s in program.sizes), context_of(places))
-                growth = _growth(program.sizes, definition.axes, piece, reduce, axis, context)
+                growth = _growth(program.sizes, definition, piece, reduce, axis, context)
                 if growth is not None:
                     yield growth
 
@@ -87,7 +87,8 @@ def _operation(e: Reduce) -> str | None:
     return {"any": "or", "all": "and"}.get(e.reducer.kind or "", OPERATIONS.get(e.reducer.kind))
 
 
-def _growth(sizes: tuple[str, ...], axes: tuple[str, ...], piece: Piece, e: Reduce, axis: str, context: Cond) -> Growth | None:
+def _growth(sizes: tuple[str, ...], definition: Definition, piece: Piece, e: Reduce, axis: str, context: Cond) -> Growth | None:
+    axes, extent = definition.axes, definition.tensors[0].shape[definition.axes.index(axis)]
     bounds = [(b, is_end) for b in e.binders for is_end, bound in ((False, b.lo), (True, b.hi)) if axis in affine.name_set(bound)]
     if len(bounds) != 1 or any(b.name in affine.name_set(o.lo) | affine.name_set(o.hi) for o in e.binders for b, _ in bounds):
         return None
@@ -105,7 +106,7 @@ def _growth(sizes: tuple[str, ...], axes: tuple[str, ...], piece: Piece, e: Redu
         claim = affine.conj(affine.compare(">=", count, 0), affine.compare("<=", count, FEW))
         if affine.constant(count) == 0 or not isinstance(sets.implies(sizes, names, known, claim), Proven):
             continue
-        after = affine.conj(known, _has_neighbour(axis, step, piece.guard))
+        after = affine.conj(known, _has_neighbour(axis, step, piece.guard, extent))
         if isinstance(sets.is_empty(sizes, names, after), Proven):
             continue
         inside = affine.compare("<=", binder.lo, lo) if is_end else affine.compare("<=", hi, binder.hi)
@@ -117,10 +118,10 @@ def _growth(sizes: tuple[str, ...], axes: tuple[str, ...], piece: Piece, e: Redu
     return None
 
 
-def _has_neighbour(axis: str, step: int, guard: Cond, extent: Affine | None = None) -> Cond:
+def _has_neighbour(axis: str, step: int, guard: Cond, extent: Affine) -> Cond:
     """Return the condition that the element `step` before is there, and comes from an equation with the same guard."""
     before = affine.sub(axis, step)
-    there = affine.compare(">=", before, 0) if step > 0 else TRUE if extent is None else affine.compare("<", before, extent)
+    there = affine.compare(">=", before, 0) if step > 0 else affine.compare("<", before, extent)
     return affine.conj(there, affine.substitute_cond(guard, {axis: before}))
 
 

@@ -31,6 +31,7 @@ CASES = {
     "rounded": (VECTOR, "bf16[N]", "y[i] = bf16(sum(k in 0..i+1) x[k])", ("y.i",)),
     "a piece": (VECTOR, "f32[N]", "y[i] = sum(k in 0..i) x[k] for i in 2..N, i % 2 == 0\n y[i] = x[i] otherwise", ()),
     "a stretch": (VECTOR, "f32[N]", "y[i] = sum(k in 0..i) x[k] for i in 3..N\n y[i] = x[i] otherwise", ("y.i",)),
+    "a stretch from the end": (VECTOR, "f32[N]", "y[i] = max(k in max(i-1, 0)..N) x[k] for i in 1..N-1\n y[i] = x[i] otherwise", ("y.i",)),
     "made of itself": (VECTOR, "f32[N]", "y[i] = x[i] + sum(k in 0..i) y[k]", ("y.i",)),
     "rows": (MATRIX, "f32[N, M]", "y[i, j] = sum(k in 0..j+1) x[i, k]", ("y.j",)),
     "rectangles": (MATRIX, "f32[N + 1, M + 1]", "y[i, j] = sum(a in 0..i, b in 0..j) x[a, b] for i in 0..N+1, j in 0..M+1", ("y.i", "y.j")),

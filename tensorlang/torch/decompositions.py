@@ -238,7 +238,7 @@ def trilinear(
 
 
 def add_sum_of_products(x: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
-    found = alpha * (a @ b).sum(0)
+    found = alpha * (a.movedim(0, 1).flatten(1) @ b.flatten(0, 1))  # one sum, rounded once
     return found if beta == 0 else beta * x + found
 
 
@@ -250,7 +250,7 @@ def angle(x: Tensor) -> Any:
     if x.is_complex():
         return NotImplemented
     half_turn = torch.where(x < 0, pi, 0.0)
-    return torch.where(x.isnan(), x, half_turn) if x.is_floating_point() else half_turn
+    return torch.where(x.isnan(), x, half_turn.to(x.dtype)) if x.is_floating_point() else half_turn
 
 
 def randomised_leaky_relu(

@@ -111,7 +111,7 @@ ELEMENTWISE: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     ),
     "hypot": (torch.hypot, (torch.tensor([3.0, 0, 1e30, 1e-30, inf]), torch.tensor([4.0, 0, 1e30, 1e-30, 1]))),
     "round to decimals": (lambda a: (a.round(decimals=2), (a * 1000).round(decimals=-2)), (X,)),
-    "angle": (torch.angle, (torch.tensor([1, -2, 0, nan]),)),
+    "angle": (lambda a: (a.angle(), a.bfloat16().angle().float()), (torch.tensor([1, -2, 0, nan]),)),
     "signs": (lambda a, b: (torch.copysign(a, b), b.signbit()), (P, torch.tensor([0.0, -0.0, -2]))),
     "rrelu": (F.rrelu, (X,)),
     "functions of analysis": (

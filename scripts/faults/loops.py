@@ -82,8 +82,8 @@ FAULTS = (
     Fault(
         "hoist-from-empty-loops",
         "codegen/loops/hoist.py",
-        'if stmt.kind != "parallel" and runs_at_least_once(loop) else loop',
-        'if stmt.kind != "parallel" else loop',
+        "if runs or not lets:",
+        "if runs or lets or not lets:",
         "what an empty loop would read is read",
         HOIST,
     ),

@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 from tensorlang.diagnostics import error
-from tensorlang.runtime.report import no_stage
 from tensorlang.shell import options
 from tensorlang.shell.loading import no_precision, operator_of
 from tensorlang.shell.options import ModelOptions
@@ -90,6 +89,8 @@ def _form_of_operator(file: Path, arguments: Sequence[str], stage: str, threads:
     else:
         operator.stages(dump=texts.__setitem__, requested=(stage,), **values)
     if stage not in texts:
+        from tensorlang.runtime.report import no_stage
+
         raise no_stage(stage, "an operator", ["syntax", "extern", "tensor", *texts])
     return texts[stage]
 
@@ -121,6 +122,8 @@ def _form_of_model(
             with Bar() as bar:
                 return name, compile_model(str(file), target, threads=threads, shapes=shapes, progress=bar, **chosen).text(name)
         case _:
+            from tensorlang.runtime.report import no_stage
+
             raise no_stage(name, "a model", ["graph", "passes", *tools.model_stages])
 
 

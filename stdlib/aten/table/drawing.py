@@ -10,7 +10,7 @@ from zlib import crc32
 
 from codegen.dtypes import DTYPES, DType
 from stdlib.aten.call import Call, Operand, Rule
-from stdlib.onnx.table.elementwise import turn_of
+from stdlib.onnx.table.elementwise import iteration_of
 from tensorlang.graph.nodes import Value
 
 F32, BOOL = DTYPES["f32"], DTYPES["bool"]
@@ -20,7 +20,7 @@ def _drawn(n: Call, operator: str, shape: Sequence[int], dtype: DType, draw: Val
     """Return as many numbers as a shape has elements."""
     if not prod(shape):
         return n.filled(tuple(shape), dtype)
-    y = n.op(operator, n.filled((prod(shape),), F32), turn_of(n), draw, seed=_seed(n), **attrs)
+    y = n.op(operator, n.filled((prod(shape),), F32), iteration_of(n), draw, seed=_seed(n), **attrs)
     return n.cast(n.view(y, tuple(shape)), dtype)
 
 
@@ -94,7 +94,7 @@ def classes(n: Call, x: Value, num_samples: int, replacement: bool = False, *, d
     if not replacement and num_samples > 1:
         raise n.unsupported("classes that are drawn once")
     rows = x if len(x.shape) > 1 else n.view(x, (1, *x.shape))
-    y = n.op("multinomial", n.op("map", rows, f="log"), turn_of(n), draw, seed=_seed(n), count=num_samples)
+    y = n.op("multinomial", n.op("map", rows, f="log"), iteration_of(n), draw, seed=_seed(n), count=num_samples)
     return y if len(x.shape) > 1 else n.view(y, y.shape[1:])
 
 

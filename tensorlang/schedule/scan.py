@@ -25,10 +25,10 @@ from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from polyhedral.verdict import Proven
 from tensorlang.schedule.block import OPERATIONS
-from tensorlang.tensor.facts import Place, box, context_of, reductions
+from tensorlang.tensor.facts import Place, box, context_of, has_gather, reductions
 from tensorlang.tensor.idioms import redefined
-from tensorlang.tensor.nodes import Binary, Binder, Const, Definition, Expr, Holds, Piece, Program, Read, Reduce, Select, Tensor
-from tensorlang.tensor.walk import Fresh, definers, fresh_for, index_names, refresh, replaced, substitute, value_names
+from tensorlang.tensor.nodes import Binary, Binder, Const, Definition, Expr, Holds, Piece, Program, Read, Reduce, Select, Tensor, TupleOf
+from tensorlang.tensor.walk import Fresh, definers, fresh_for, index_names, refresh, replaced, substitute, substitute_names, value_names
 
 FEW = 4
 """How many terms more than its neighbour an element may have."""
@@ -69,7 +69,7 @@ def growths(program: Program, definition: Definition, axis: str) -> Iterator[Gro
     for piece in definition.pieces:
         around = Place(affine.conj(box(definition), piece.guard), definition.axes)
         for reduce, places in reductions(piece.value, around).items():
-            if _is_same_along(reduce, axis):
+            if _is_same_along(reduce, axis) and not any(place.given for place in places) and _asks_for_all(definition, piece, reduce, axis):
                 context = affine.conj(program.context, *(affine.compare(">=", s, 0) for s in program.sizes), context_of(places))
                 growth = _growth(program.sizes, definition, piece, reduce, axis, context)
                 if growth is not None:
@@ -80,10 +80,23 @@ def _is_same_along(e: Reduce, axis: str) -> bool:
     """Tell whether nothing but the ranges of a reduction that can go on differs along an axis."""
     parts = (*e.body, *(() if e.filter is None else (e.filter,)))
     fixed = all(axis not in index_names(part) and not value_names(part) for part in parts) and axis not in affine.name_set(e.where)
-    return fixed and len(e.body) == 1 and e.init is None and _operation(e) is not None
+    return fixed and e.init is None
+
+
+def _asks_for_all(definition: Definition, piece: Piece, e: Reduce, axis: str) -> bool:
+    """Tell whether a running reduction reads nothing at an index from data that no element of the definition asks for."""
+    guard = affine.conjuncts(piece.guard)
+    return not has_gather(e) or (set(definition.axes) <= index_names(e) | {axis} and len(_own(guard, definition, e, axis)) == len(guard))
+
+
+def _own(guard: tuple[Cond, ...], definition: Definition, e: Reduce, axis: str) -> tuple[Cond, ...]:
+    """Return the conditions that speak of no axes but those along which a running reduction differs."""
+    used = index_names(e) | {axis}
+    return tuple(c for c in guard if affine.name_set(c) & set(definition.axes) <= used)
 
 
 def _operation(e: Reduce) -> str | None:
+    """Return what puts parts of a reduction together, None where only the reducer says it, and term by term."""
     return {"any": "or", "all": "and"}.get(e.reducer.kind or "", OPERATIONS.get(e.reducer.kind))
 
 
@@ -112,7 +125,10 @@ def _growth(sizes: tuple[str, ...], definition: Definition, piece: Piece, e: Red
         inside = affine.compare("<=", binder.lo, lo) if is_end else affine.compare("<=", hi, binder.hi)
         if not isinstance(sets.implies(sizes, names, after, inside), Proven):
             lo, hi = (affine.maximum(binder.lo, lo), hi) if is_end else (lo, affine.minimum(hi, binder.hi))
-        if e.reducer.identity is None and (affine.difference(hi, lo) or 0) < 1:
+        one = affine.difference(hi, lo) == 1
+        if e.reducer.identity is None and not one and (affine.difference(hi, lo) or 0) < 1:
+            continue
+        if _operation(e) is None and not (one and is_end and e.binders == (binder,)):
             continue
         return Growth(piece, e, step, binder, (lo, hi), not is_end)
     return None
@@ -128,52 +144,64 @@ def _has_neighbour(axis: str, step: int, guard: Cond, extent: Affine) -> Cond:
 def _running(program: Program, definition: Definition, axis: str, growth: Growth) -> tuple[Definition, ...]:
     """Return what `definition` becomes, after the tensor that holds the running reduction where that is one of its own."""
     fresh, e, tensor = fresh_for(program), growth.reduce, definition.tensors[0]
-    dtype = e.reducer.dtypes[0]
-    if growth.piece.value == e and tensor.dtype == dtype and compute_dtype(dtype) == dtype:
-        pieces = _pieces(growth, tensor, definition.axes, axis, growth.piece.guard, fresh)
+    if growth.piece.value == e and tensor.dtype == e.reducer.dtypes[0] == compute_dtype(tensor.dtype):
+        pieces = _pieces(growth, (tensor,), definition.axes, axis, growth.piece.guard, fresh)
         kept = tuple(p for old in definition.pieces for p in (pieces if old is growth.piece else (old,)))
         return (replace(definition, pieces=kept),)
     used = index_names(e) | {axis}
-    guard = affine.conj(*(c for c in affine.conjuncts(growth.piece.guard) if affine.name_set(c) & set(definition.axes) <= used))
+    guard = affine.conj(*_own(affine.conjuncts(growth.piece.guard), definition, e, axis))
     shape = dict(zip(definition.axes, tensor.shape, strict=True))
     axes = tuple(a for a in definition.axes if a in used)
-    run = Tensor(fresh(f"{tensor.name}.scan"), dtype, tuple(shape[a] for a in axes), span=e.span)
-    pieces = _pieces(growth, run, axes, axis, guard, fresh)
+    runs = tuple(Tensor(fresh(f"{tensor.name}.scan"), dtype, tuple(shape[a] for a in axes), span=e.span) for dtype in e.reducer.dtypes)
+    pieces = _pieces(growth, runs, axes, axis, guard, fresh)
     if guard != TRUE:
-        nothing = e.reducer.identity[0] if e.reducer.identity is not None else Const(False if dtype == bool_ else 0, dtype)
-        pieces = (*pieces, Piece(nothing, affine.negate(guard), otherwise=True, span=e.span))
-    read = Read(run.name, tuple(map(AffineName, axes)), span=e.span)
+        nothing = e.reducer.identity or tuple(Const(False if dtype == bool_ else 0, dtype) for dtype in e.reducer.dtypes)
+        pieces = (*pieces, Piece(_whole(nothing), affine.negate(guard), otherwise=True, span=e.span))
+    read = _whole(tuple(Read(run.name, tuple(map(AffineName, axes)), span=e.span) for run in runs))
     asked = tuple(replace(p, value=replaced(p.value, e, read)) if p is growth.piece else p for p in definition.pieces)
-    return Definition((run,), axes, pieces, span=definition.span), replace(definition, pieces=asked)
+    return Definition(runs, axes, pieces, span=definition.span), replace(definition, pieces=asked)
 
 
-def _pieces(growth: Growth, tensor: Tensor, axes: tuple[str, ...], axis: str, guard: Cond, fresh: Fresh) -> tuple[Piece, ...]:
+def _whole(parts: tuple[Expr, ...]) -> Expr:
+    """Return the value that has these parts."""
+    return parts[0] if len(parts) == 1 else TupleOf(parts, span=parts[0].span)
+
+
+def _pieces(growth: Growth, runs: tuple[Tensor, ...], axes: tuple[str, ...], axis: str, guard: Cond, fresh: Fresh) -> tuple[Piece, ...]:
     """Return the equations of a running reduction where `guard` holds: without the neighbour all terms, elsewhere the new ones."""
-    e, binder, extent = growth.reduce, growth.binder, tensor.shape[axes.index(axis)]
+    e, binder, extent = growth.reduce, growth.binder, runs[0].shape[axes.index(axis)]
     neighbour = _has_neighbour(axis, growth.step, guard, extent)
     start = affine.ZERO if growth.step > 0 else affine.sub(extent, 1)
     at_start = {} if axis in affine.name_set(guard) else {axis: start}
     first = _terms(e, binder, affine.substitute(binder.lo, at_start), affine.substitute(binder.hi, at_start), fresh)
-    before = Read(tensor.name, tuple(affine.sub(a, growth.step) if a == axis else AffineName(a) for a in axes), span=e.span)
-    new = _terms(e, binder, *growth.new, fresh)
-    both = (new, before) if growth.first else (before, new)
-    return (
-        Piece(first, affine.conj(guard, affine.negate(neighbour)), span=e.span),
-        Piece(Binary(_operation(e), *both, span=e.span), affine.conj(guard, neighbour), span=e.span),  # type: ignore[arg-type]
-    )
+    index = tuple(affine.sub(a, growth.step) if a == axis else AffineName(a) for a in axes)
+    before = tuple(Read(run.name, index, span=e.span) for run in runs)
+    new, operation = _terms(e, binder, *growth.new, fresh), _operation(e)
+    if operation is None:
+        terms = new.items if isinstance(new, TupleOf) else (new,)
+        to = dict(zip((*e.reducer.left, *e.reducer.right), (*before, *terms), strict=True))
+        value = _whole(tuple(refresh(substitute_names(part, to), fresh) for part in e.reducer.combine))
+    else:
+        both = (new, before[0]) if growth.first else (before[0], new)
+        value = Binary(operation, *both, span=e.span)  # type: ignore[arg-type]
+    return Piece(first, affine.conj(guard, affine.negate(neighbour)), span=e.span), Piece(value, affine.conj(guard, neighbour), span=e.span)
 
 
 def _terms(e: Reduce, binder: Binder, lo: Affine, hi: Affine, fresh: Fresh) -> Expr:
     """Return the reduction of the terms for which `binder` is in `lo..hi`: a term where there is one, the identity where there is none."""
-    nothing, count = e.reducer.identity[0] if e.reducer.identity is not None else None, affine.difference(hi, lo)
+    nothing, count = _whole(e.reducer.identity) if e.reducer.identity is not None else None, affine.difference(hi, lo)
     if count is not None and count <= 0 and nothing is not None:
         return nothing
     to, rest = {binder.name: lo}, tuple(b for b in e.binders if b is not binder)
     if count != 1 or (not rest and nothing is None and (e.where != TRUE or e.filter is not None)):
         return refresh(replace(e, binders=tuple(replace(b, lo=lo, hi=hi) if b is binder else b for b in e.binders)), fresh)
-    body, where = substitute(e.body[0], to), affine.substitute_cond(e.where, to)
+    body, where = tuple(substitute(part, to) for part in e.body), affine.substitute_cond(e.where, to)
     chosen = None if e.filter is None else substitute(e.filter, to)
     if rest:
-        return refresh(replace(e, binders=rest, body=(body,), where=where, filter=chosen), fresh)
+        return refresh(replace(e, binders=rest, body=body, where=where, filter=chosen), fresh)
     condition = chosen if where == TRUE else Holds(where) if chosen is None else Binary("and", Holds(where), chosen)
-    return refresh(body if condition is None else Select(condition, body, nothing, span=e.span), fresh)  # type: ignore[arg-type]
+    if condition is None:
+        return refresh(_whole(body), fresh)
+    assert e.reducer.identity is not None
+    chosen_parts = zip(body, e.reducer.identity, strict=True)
+    return refresh(_whole(tuple(Select(condition, part, none, span=e.span) for part, none in chosen_parts)), fresh)

@@ -40,7 +40,9 @@ class Growth:
     which `binder` is in `new`, after the others or `first`."""
 
     piece: Piece
+    written: Reduce
     reduce: Reduce
+    """The same, with conditions on its binders as their ranges."""
     step: int
     binder: Binder
     new: tuple[Affine, Affine]
@@ -68,12 +70,38 @@ def growths(program: Program, definition: Definition, axis: str) -> Iterator[Gro
         return
     for piece in definition.pieces:
         around = Place(affine.conj(box(definition), piece.guard), definition.axes)
-        for reduce, places in reductions(piece.value, around).items():
+        for written, places in reductions(piece.value, around).items():
+            if axis not in index_names(written):
+                continue
+            context = affine.conj(program.context, *(affine.compare(">=", s, 0) for s in program.sizes), context_of(places))
+            reduce = _ranged(program.sizes, definition.axes, written, axis, context)
             if _is_same_along(reduce, axis) and not any(place.given for place in places) and _asks_for_all(definition, piece, reduce, axis):
-                context = affine.conj(program.context, *(affine.compare(">=", s, 0) for s in program.sizes), context_of(places))
-                growth = _growth(program.sizes, definition, piece, reduce, axis, context)
+                growth = _growth(program.sizes, definition, piece, (written, reduce), axis, context)
                 if growth is not None:
                     yield growth
+
+
+def _ranged(sizes: tuple[str, ...], axes: tuple[str, ...], e: Reduce, axis: str, context: Cond) -> Reduce:
+    """Return a reduction with what its conditions say of one binder and an axis as a bound of that binder."""
+    binders, kept = {b.name: b for b in e.binders}, list[Cond]()
+    for cond in affine.conjuncts(e.where):
+        rest = list(affine.inequalities(cond))
+        form = affine.affine_form(rest[0]) if len(rest) == 1 else None
+        own = [name for name in form[0] if name in binders] if form is not None and axis in form[0] else []
+        if form is None or len(own) != 1 or abs(form[0][own[0]]) != 1:
+            kept.append(cond)
+            continue
+        binder, factor = binders[own[0]], form[0][own[0]]
+        bound = affine.sub(rest[0], affine.scale(factor, binder.name))
+        if factor > 0:
+            lo = affine.neg(bound)
+            inside = isinstance(sets.implies(sizes, axes, context, affine.compare(">=", lo, binder.lo)), Proven)
+            binders[binder.name] = replace(binder, lo=lo if inside else affine.maximum(lo, binder.lo))
+        else:
+            hi = affine.add(bound, 1)
+            inside = isinstance(sets.implies(sizes, axes, context, affine.compare("<=", hi, binder.hi)), Proven)
+            binders[binder.name] = replace(binder, hi=hi if inside else affine.minimum(hi, binder.hi))
+    return replace(e, binders=tuple(binders.values()), where=affine.conj(*kept)) if len(kept) < len(affine.conjuncts(e.where)) else e
 
 
 def _is_same_along(e: Reduce, axis: str) -> bool:
@@ -100,7 +128,10 @@ def _operation(e: Reduce) -> str | None:
     return {"any": "or", "all": "and"}.get(e.reducer.kind or "", OPERATIONS.get(e.reducer.kind))
 
 
-def _growth(sizes: tuple[str, ...], definition: Definition, piece: Piece, e: Reduce, axis: str, context: Cond) -> Growth | None:
+def _growth(
+    sizes: tuple[str, ...], definition: Definition, piece: Piece, forms: tuple[Reduce, Reduce], axis: str, context: Cond
+) -> Growth | None:
+    e = forms[1]
     axes, extent = definition.axes, definition.tensors[0].shape[definition.axes.index(axis)]
     bounds = [(b, is_end) for b in e.binders for is_end, bound in ((False, b.lo), (True, b.hi)) if axis in affine.name_set(bound)]
     if len(bounds) != 1 or any(b.name in affine.name_set(o.lo) | affine.name_set(o.hi) for o in e.binders for b, _ in bounds):
@@ -130,7 +161,7 @@ def _growth(sizes: tuple[str, ...], definition: Definition, piece: Piece, e: Red
             continue
         if _operation(e) is None and not (one and is_end and e.binders == (binder,)):
             continue
-        return Growth(piece, e, step, binder, (lo, hi), not is_end)
+        return Growth(piece, *forms, step, binder, (lo, hi), not is_end)
     return None
 
 
@@ -144,7 +175,7 @@ def _has_neighbour(axis: str, step: int, guard: Cond, extent: Affine) -> Cond:
 def _running(program: Program, definition: Definition, axis: str, growth: Growth) -> tuple[Definition, ...]:
     """Return what `definition` becomes, after the tensor that holds the running reduction where that is one of its own."""
     fresh, e, tensor = fresh_for(program), growth.reduce, definition.tensors[0]
-    if growth.piece.value == e and tensor.dtype == e.reducer.dtypes[0] == compute_dtype(tensor.dtype):
+    if growth.piece.value == growth.written and tensor.dtype == e.reducer.dtypes[0] == compute_dtype(tensor.dtype):
         pieces = _pieces(growth, (tensor,), definition.axes, axis, growth.piece.guard, fresh)
         kept = tuple(p for old in definition.pieces for p in (pieces if old is growth.piece else (old,)))
         return (replace(definition, pieces=kept),)
@@ -158,7 +189,7 @@ def _running(program: Program, definition: Definition, axis: str, growth: Growth
         nothing = e.reducer.identity or tuple(Const(False if dtype == bool_ else 0, dtype) for dtype in e.reducer.dtypes)
         pieces = (*pieces, Piece(_whole(nothing), affine.negate(guard), otherwise=True, span=e.span))
     read = _whole(tuple(Read(run.name, tuple(map(AffineName, axes)), span=e.span) for run in runs))
-    asked = tuple(replace(p, value=replaced(p.value, e, read)) if p is growth.piece else p for p in definition.pieces)
+    asked = tuple(replace(p, value=replaced(p.value, growth.written, read)) if p is growth.piece else p for p in definition.pieces)
     return Definition(runs, axes, pieces, span=definition.span), replace(definition, pieces=asked)
 
 

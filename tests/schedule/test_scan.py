@@ -25,6 +25,8 @@ CASES = {
     "two at a time": (VECTOR, "f32[N]", "y[i] = prod(k in 0..2*i, k < N) x[k]", ("y.i",)),
     "up to an end": (VECTOR, "f32[N]", "y[i] = sum(k in 0..min(i+3, N)) x[k]", ("y.i",)),
     "not from the start": (VECTOR, "f32[N]", "y[i] = sum(k in 2..i) x[k]", ("y.i",)),
+    "conditions on places": (VECTOR, "f32[N]", "y[i] = sum(k, k <= i, k >= 1, k % 3 != 1) x[k]", ("y.i",)),
+    "two ends": (VECTOR, "f32[N]", "y[i] = max(k in 0..N, k >= i, k < N - 1) x[k] for i in 0..N-1\n y[i] = x[i] otherwise", ("y.i",)),
     "a condition on data": (VECTOR, "f32[N]", "y[i] = sum(k in 0..i+1, x[k] > 0) x[k]", ("y.i",)),
     "a truth": (VECTOR, "bool[N]", "y[i] = any(k in 0..i+1) (x[k] > 2)", ("y.i",)),
     "a part of an equation": (VECTOR, "f32[N]", "y[i] = x[i] - sum(k in 0..i+1) x[k] / f32(i + 1)", ("y.i",)),

@@ -25,7 +25,7 @@ from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from polyhedral.verdict import Proven
 from tensorlang.schedule.block import OPERATIONS
-from tensorlang.tensor.facts import Place, box, context_of, has_gather, reductions
+from tensorlang.tensor.facts import Place, has_gather, reductions
 from tensorlang.tensor.idioms import redefined
 from tensorlang.tensor.nodes import Binary, Binder, Const, Definition, Expr, Holds, Piece, Program, Read, Reduce, Select, Tensor, TupleOf
 from tensorlang.tensor.walk import Fresh, definers, fresh_for, index_names, refresh, replaced, substitute, substitute_names, value_names
@@ -37,12 +37,16 @@ FEW = 4
 @dataclass(frozen=True, slots=True)
 class Growth:
     """How a reduction in a piece grows along an axis: its elements begin with those `step` before, and the terms that are new are those for
-    which `binder` is in `new`, after the others or `first`."""
+    which `binder` is in `new`, after the others or `first`. It runs in a tensor over `axes` where `guard` holds: in that of the piece,
+    where it is the `whole` of it, or in one of its own, which knows nothing of other axes and of conditions around the reduction. `reduce`
+    is what is `written`, with conditions on its binders as their ranges."""
 
     piece: Piece
     written: Reduce
     reduce: Reduce
-    """The same, with conditions on its binders as their ranges."""
+    whole: bool
+    axes: tuple[str, ...]
+    guard: Cond
     step: int
     binder: Binder
     new: tuple[Affine, Affine]
@@ -69,14 +73,9 @@ def growths(program: Program, definition: Definition, axis: str) -> Iterator[Gro
     if len(definition.tensors) > 1:
         return
     for piece in definition.pieces:
-        around = Place(affine.conj(box(definition), piece.guard), definition.axes)
-        for written, places in reductions(piece.value, around).items():
-            if axis not in index_names(written):
-                continue
-            context = affine.conj(program.context, *(affine.compare(">=", s, 0) for s in program.sizes), context_of(places))
-            reduce = _ranged(program.sizes, definition.axes, written, axis, context)
-            if _is_same_along(reduce, axis) and not any(place.given for place in places) and _asks_for_all(definition, piece, reduce, axis):
-                growth = _growth(program.sizes, definition, piece, (written, reduce), axis, context)
+        for written, places in reductions(piece.value, Place()).items():
+            if axis in index_names(written) and written.init is None:
+                growth = _growth(program, definition, piece, written, axis, any(place.given for place in places))
                 if growth is not None:
                     yield growth
 
@@ -105,22 +104,9 @@ def _ranged(sizes: tuple[str, ...], axes: tuple[str, ...], e: Reduce, axis: str,
 
 
 def _is_same_along(e: Reduce, axis: str) -> bool:
-    """Tell whether nothing but the ranges of a reduction that can go on differs along an axis."""
+    """Tell whether nothing but the ranges of a reduction differs along an axis."""
     parts = (*e.body, *(() if e.filter is None else (e.filter,)))
-    fixed = all(axis not in index_names(part) and not value_names(part) for part in parts) and axis not in affine.name_set(e.where)
-    return fixed and e.init is None
-
-
-def _asks_for_all(definition: Definition, piece: Piece, e: Reduce, axis: str) -> bool:
-    """Tell whether a running reduction reads nothing at an index from data that no element of the definition asks for."""
-    guard = affine.conjuncts(piece.guard)
-    return not has_gather(e) or (set(definition.axes) <= index_names(e) | {axis} and len(_own(guard, definition, e, axis)) == len(guard))
-
-
-def _own(guard: tuple[Cond, ...], definition: Definition, e: Reduce, axis: str) -> tuple[Cond, ...]:
-    """Return the conditions that speak of no axes but those along which a running reduction differs."""
-    used = index_names(e) | {axis}
-    return tuple(c for c in guard if affine.name_set(c) & set(definition.axes) <= used)
+    return all(axis not in index_names(part) and not value_names(part) for part in parts) and axis not in affine.name_set(e.where)
 
 
 def _operation(e: Reduce) -> str | None:
@@ -128,15 +114,26 @@ def _operation(e: Reduce) -> str | None:
     return {"any": "or", "all": "and"}.get(e.reducer.kind or "", OPERATIONS.get(e.reducer.kind))
 
 
-def _growth(
-    sizes: tuple[str, ...], definition: Definition, piece: Piece, forms: tuple[Reduce, Reduce], axis: str, context: Cond
-) -> Growth | None:
-    e = forms[1]
-    axes, extent = definition.axes, definition.tensors[0].shape[definition.axes.index(axis)]
+def _growth(program: Program, definition: Definition, piece: Piece, written: Reduce, axis: str, is_asked_for: bool) -> Growth | None:
+    """Return how a reduction grows, None where it does not. `is_asked_for`: it stands under a condition."""
+    sizes, tensor = program.sizes, definition.tensors[0]
+    whole = piece.value == written and tensor.dtype == written.reducer.dtypes[0] == compute_dtype(tensor.dtype)
+    shape = dict(zip(definition.axes, tensor.shape, strict=True))
+    axes = definition.axes if whole else tuple(a for a in definition.axes if a == axis or a in index_names(written))
+    guards = affine.conjuncts(piece.guard)
+    kept = tuple(c for c in guards if affine.name_set(c) & shape.keys() <= set(axes))
+    if has_gather(written) and (is_asked_for or len(axes) < len(shape) or len(kept) < len(guards)):
+        return None  # it would read at indices from data that no element asks for
+    guard = affine.conj(*kept)
+    ranges = (*(affine.compare(">=", s, 0) for s in sizes), *(affine.within(a, 0, shape[a]) for a in axes))
+    context = affine.conj(program.context, *ranges, guard)
+    e = _ranged(sizes, axes, written, axis, context)
     bounds = [(b, is_end) for b in e.binders for is_end, bound in ((False, b.lo), (True, b.hi)) if axis in affine.name_set(bound)]
-    if len(bounds) != 1 or any(b.name in affine.name_set(o.lo) | affine.name_set(o.hi) for o in e.binders for b, _ in bounds):
+    if not _is_same_along(e, axis) or len(bounds) != 1:
         return None
     binder, is_end = bounds[0]
+    if any(binder.name in affine.name_set(other.lo) | affine.name_set(other.hi) for other in e.binders):
+        return None
     outer = e.binders[: e.binders.index(binder)]
     known = affine.conj(context, *(affine.within(b.name, b.lo, b.hi) for b in outer))
     names = (*axes, *(b.name for b in outer))
@@ -150,7 +147,7 @@ def _growth(
         claim = affine.conj(affine.compare(">=", count, 0), affine.compare("<=", count, FEW))
         if affine.constant(count) == 0 or not isinstance(sets.implies(sizes, names, known, claim), Proven):
             continue
-        after = affine.conj(known, _has_neighbour(axis, step, piece.guard, extent))
+        after = affine.conj(known, _has_neighbour(axis, step, guard, shape[axis]))
         if isinstance(sets.is_empty(sizes, names, after), Proven):
             continue
         inside = affine.compare("<=", binder.lo, lo) if is_end else affine.compare("<=", hi, binder.hi)
@@ -161,7 +158,7 @@ def _growth(
             continue
         if _operation(e) is None and not (one and is_end and e.binders == (binder,)):
             continue
-        return Growth(piece, *forms, step, binder, (lo, hi), not is_end)
+        return Growth(piece, written, e, whole, axes, guard, step, binder, (lo, hi), not is_end)
     return None
 
 
@@ -174,23 +171,20 @@ def _has_neighbour(axis: str, step: int, guard: Cond, extent: Affine) -> Cond:
 
 def _running(program: Program, definition: Definition, axis: str, growth: Growth) -> tuple[Definition, ...]:
     """Return what `definition` becomes, after the tensor that holds the running reduction where that is one of its own."""
-    fresh, e, tensor = fresh_for(program), growth.reduce, definition.tensors[0]
-    if growth.piece.value == growth.written and tensor.dtype == e.reducer.dtypes[0] == compute_dtype(tensor.dtype):
-        pieces = _pieces(growth, (tensor,), definition.axes, axis, growth.piece.guard, fresh)
+    fresh, e, tensor, guard = fresh_for(program), growth.reduce, definition.tensors[0], growth.guard
+    if growth.whole:
+        pieces = _pieces(growth, (tensor,), axis, fresh)
         kept = tuple(p for old in definition.pieces for p in (pieces if old is growth.piece else (old,)))
         return (replace(definition, pieces=kept),)
-    used = index_names(e) | {axis}
-    guard = affine.conj(*_own(affine.conjuncts(growth.piece.guard), definition, e, axis))
-    shape = dict(zip(definition.axes, tensor.shape, strict=True))
-    axes = tuple(a for a in definition.axes if a in used)
-    runs = tuple(Tensor(fresh(f"{tensor.name}.scan"), dtype, tuple(shape[a] for a in axes), span=e.span) for dtype in e.reducer.dtypes)
-    pieces = _pieces(growth, runs, axes, axis, guard, fresh)
+    shape = tuple(s for a, s in zip(definition.axes, tensor.shape, strict=True) if a in growth.axes)
+    runs = tuple(Tensor(fresh(f"{tensor.name}.scan"), dtype, shape, span=e.span) for dtype in e.reducer.dtypes)
+    pieces = _pieces(growth, runs, axis, fresh)
     if guard != TRUE:
         nothing = e.reducer.identity or tuple(Const(False if dtype == bool_ else 0, dtype) for dtype in e.reducer.dtypes)
         pieces = (*pieces, Piece(_whole(nothing), affine.negate(guard), otherwise=True, span=e.span))
-    read = _whole(tuple(Read(run.name, tuple(map(AffineName, axes)), span=e.span) for run in runs))
+    read = _whole(tuple(Read(run.name, tuple(map(AffineName, growth.axes)), span=e.span) for run in runs))
     asked = tuple(replace(p, value=replaced(p.value, growth.written, read)) if p is growth.piece else p for p in definition.pieces)
-    return Definition(runs, axes, pieces, span=definition.span), replace(definition, pieces=asked)
+    return Definition(runs, growth.axes, pieces, span=definition.span), replace(definition, pieces=asked)
 
 
 def _whole(parts: tuple[Expr, ...]) -> Expr:
@@ -198,13 +192,17 @@ def _whole(parts: tuple[Expr, ...]) -> Expr:
     return parts[0] if len(parts) == 1 else TupleOf(parts, span=parts[0].span)
 
 
-def _pieces(growth: Growth, runs: tuple[Tensor, ...], axes: tuple[str, ...], axis: str, guard: Cond, fresh: Fresh) -> tuple[Piece, ...]:
-    """Return the equations of a running reduction where `guard` holds: without the neighbour all terms, elsewhere the new ones."""
-    e, binder, extent = growth.reduce, growth.binder, runs[0].shape[axes.index(axis)]
+def _pieces(growth: Growth, runs: tuple[Tensor, ...], axis: str, fresh: Fresh) -> tuple[Piece, ...]:
+    """Return the equations of a running reduction where it runs: without the neighbour all terms, elsewhere the new ones."""
+    e, binder, axes, guard = growth.reduce, growth.binder, growth.axes, growth.guard
+    extent = runs[0].shape[axes.index(axis)]
     neighbour = _has_neighbour(axis, growth.step, guard, extent)
     start = affine.ZERO if growth.step > 0 else affine.sub(extent, 1)
     at_start = {} if axis in affine.name_set(guard) else {axis: start}
     first = _terms(e, binder, affine.substitute(binder.lo, at_start), affine.substitute(binder.hi, at_start), fresh)
+    nothing = None if e.reducer.identity is None else e.reducer.identity[0]
+    if _operation(e) == "+" and runs[0].dtype.is_float and nothing is not None and not isinstance(first, Reduce) and first is not nothing:
+        first = Binary("+", nothing, first, span=e.span)  # the sum of -0 alone is 0
     index = tuple(affine.sub(a, growth.step) if a == axis else AffineName(a) for a in axes)
     before = tuple(Read(run.name, index, span=e.span) for run in runs)
     new, operation = _terms(e, binder, *growth.new, fresh), _operation(e)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
+import scheduled_programs
 from scheduled_programs import assert_same, operator
 
 from tensorlang.diagnostics import CompileError
@@ -49,6 +51,13 @@ CASES = {
         "y[i] = if x[i] > 1 then sum(k in 0..i+1) x[clamp(i64(x[k]), 0, N - 1)] else x[i]",
         (),
     ),
+    "growing under a condition": (VECTOR, "f32[N]", "y[i] = if i >= 6 then 1 + sum(k in 0..max(5-i, i-5), k < N) x[k] else 0", ()),
+    "growing where another axis says": (
+        "x: f32[N], z: f32[M]",
+        "f32[N, M]",
+        "y[i, j] = z[j] + sum(k in 0..max(5-i, i-5), k < N) x[k] for i in 0..N, j in 0..M, i >= j + 6\n y[i, j] = 0 otherwise",
+        (),
+    ),
     "terms that differ": (VECTOR, "f32[N]", "y[i] = sum(k in 0..i) x[k] * f32(i)", ()),
     "a window": (VECTOR, "f32[N]", "y[i] = sum(k in max(i-2, 0)..i+1) x[k]", ()),
     "many more terms": (VECTOR, "f32[N]", "y[i] = sum(k in 0..5*i, k < N) x[k]", ()),
@@ -74,6 +83,13 @@ def test_a_strict_operator_keeps_how_its_sums_are_grouped() -> None:
     assert all(directive.name != "scan" for directive in derive(program, MACHINE).directives)
     with pytest.raises(CompileError, match=r"`y.i` cannot be scanned: the operator is `strict`"):
         apply(program, Schedule("f").scan("y.i"))
+
+
+@pytest.mark.parametrize("terms", ["0..i+1", "i..N"])
+def test_a_sum_of_a_single_negative_zero_is_zero(terms: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = operator("x: f32[N]) -> (y: f32[N])", f"y[i] = sum(k in {terms}) x[k]")
+    monkeypatch.setattr(scheduled_programs, "small", lambda rng, shape, dtype: np.full(shape, -0.0, dtype))
+    assert_same(program, proven(program, derive(program, MACHINE)), {"N": 3})
 
 
 def test_short_axes_are_left_as_they_are() -> None:

@@ -413,7 +413,8 @@ class _Import:
         def load(shapes: Mapping[str, tuple[int, ...]] | None = None, known: Known | None = None) -> Graph:
             return to_graph(whole, shapes or {}, self.custom, known, place)
 
-        return ModelPart(label, load, tuple(inputs), returned, f"{place.path} {inputs}")
+        others = Known({k: array for k, array in constants.items() if array is not self.model.initializers.get(k)})  # of this run alone
+        return ModelPart(label, load, tuple(inputs), returned, f"{place.path} {inputs} {others.digest().hex()}")
 
     def _found(self, name: str, node: Node) -> Item:
         if name not in self.scope:

@@ -42,6 +42,10 @@ class NotFixed(Exception):
     """Why a graph of a node is not run as it is in each turn of a loop. Nobody sees it but the rule of that node."""
 
 
+class OtherKind(NotFixed):
+    """A turn of a loop hands on another number of values than it takes, or values of another type or with more or fewer axes."""
+
+
 class Unsupported(Exception):
     """A sentence about something that is valid and that the importer does not know yet. Collected over the whole model."""
 

@@ -586,6 +586,8 @@ class Site:
             return tuple(self.constant(a) for a in call.results([a for a in arrays if a is not None]))
         known = [self.builder.known.carried[name] for name in call.names(self.builder.known.carried)]
         if not known:
+            for value in args:
+                self.builder.store_sizes(value.name)
             raise Hosted(call, f"node {quoted(self.node.label)} ({self.node.op}) is computed between two stages of the model")
         self.builder.texts |= {v.name for v in known if v.name.endswith(" text")}
         return tuple(known)

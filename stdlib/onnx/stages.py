@@ -45,8 +45,9 @@ def data_dependent(
             wanted[value] = None
             needed |= above
     nodes = tuple(builder.nodes[k] for k in sorted(needed))
-    constants = {v: builder.elements(v) for v in read}
-    held = tuple(call.with_constants({v: a for v, a in constants.items() if a is not None}) for call in calls)
+    elements = {v: builder.elements(v) for v in read}
+    constants = {v: array for v, array in elements.items() if array is not None and array.dtype != object}
+    held = tuple(call.with_constants(constants) for call in calls)
     if not nodes:
         return DataDependent(*unknown.values(), wanted=tuple(wanted), inputs=tuple(inputs), calls=held)
     carried = tuple(v for v in dict.fromkeys(_carried(builder, needed, made, outputs, scope)) if v not in wanted)

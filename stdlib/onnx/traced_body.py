@@ -15,7 +15,7 @@ import numpy as np
 
 from codegen.dtypes import DTYPES
 from stdlib.onnx.model import Array
-from stdlib.onnx.problems import NotFixed, Unknown
+from stdlib.onnx.problems import NotFixed, OtherKind, Unknown
 from stdlib.onnx.site import GrowingSequence, Item, Site, TensorSequence
 from tensorlang.graph.edit import reads, writes
 from tensorlang.graph.nodes import Graph, Kernel, Loop, Value, View
@@ -175,12 +175,20 @@ def _tensors(items: Sequence[Item]) -> Iterator[Value]:
 
 
 def check_carried(before: Sequence[Value], after: Sequence[Value]) -> None:
-    """Raise NotFixed where a turn hands something else to the next than it was given; `after` may have more behind that."""
+    """Raise NotFixed where a turn hands something else to the next than it was given, OtherKind where no sizes of that are the same;
+    `after` may have more behind that."""
     if len(after) < len(before):
-        raise NotFixed(f"a turn takes {len(before)} values and hands on {len(after)}")
-    for a, b in zip(before, after, strict=False):
+        raise OtherKind(f"a turn takes {len(before)} values and hands on {len(after)}")
+    pairs = list(zip(before, after, strict=False))
+    for a, b in sorted(pairs, key=lambda pair: _is_one_kind(*pair)):
         if a.dtype != b.dtype or not same_shape(a.shape, b.shape):
-            raise NotFixed(f"a turn takes {a.dtype}{list(a.shape)} and hands on {b.dtype}{list(b.shape)}")
+            raised = NotFixed if _is_one_kind(a, b) else OtherKind
+            raise raised(f"a turn takes {a.dtype}{list(a.shape)} and hands on {b.dtype}{list(b.shape)}")
+
+
+def _is_one_kind(a: Value, b: Value) -> bool:
+    """Tell whether two values have one element type, and as many axes."""
+    return a.dtype == b.dtype and len(a.shape) == len(b.shape)
 
 
 def scalar(n: Site, value: Value, dtype: str) -> Value:

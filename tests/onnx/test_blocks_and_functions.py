@@ -148,6 +148,36 @@ def test_a_loop_whose_values_grow_runs_as_often_as_its_data_say() -> None:
     compiled(made, *({"x": x, "w": w, "n": np.asarray(n), "c": np.asarray(c)} for n, c in turns))
 
 
+GROWING = [value("k", type=I), value("on", type=B), untyped("v")], [value("on", type=B), untyped("next")]
+"""What the body of a loop takes and returns that carries one value, which it makes longer."""
+
+
+def test_a_loop_whose_values_grow_reads_what_this_run_has_found_before() -> None:
+    inside = [node("Cast", ["c"], ["one"], to=F), node("Add", ["v", "one"], ["sum"]), node("Concat", ["sum", "x"], ["next"], axis=0)]
+    longer = block([node("Concat", ["x", "x"], ["twice"], axis=0)], [], [untyped("twice")])
+    shorter = block([node("Neg", ["x"], ["less"])], [], [untyped("less")])
+    nodes = [
+        node("If", ["c"], ["first"], then_branch=longer, else_branch=shorter),
+        node("Loop", ["n", "", "first"], ["y"], body=block(inside, *GROWING)),
+    ]
+    made = model(nodes, [value("c", type=B), value("x", 2), value("n", type=I)], [untyped("y")])
+    feeds = {"x": np.ones(2, np.float32), "n": np.asarray(20)}
+    compiled(made, *({"c": np.asarray(c), **feeds} for c in (True, False, True)))
+
+
+def test_a_loop_whose_values_grow_runs_as_often_as_an_open_size_says() -> None:
+    loop = node("Loop", ["n", "", "x"], ["y"], body=block([node("Concat", ["v", "x"], ["next"], axis=0)], *GROWING))
+    made = model([node("Shape", ["z"], ["n"]), loop], [value("x", 2), value("z", "N")], [untyped("y")])
+    compiled(made, *({"x": np.ones(2, np.float32), "z": np.zeros(n, np.float32)} for n in (20, 3, 17, 0)))
+
+
+def test_a_loop_may_make_a_vector_of_a_number() -> None:
+    inside = [node("Reshape", ["v", "flat"], ["row"]), node("Concat", ["row", "x"], ["next"], axis=0)]
+    loop = node("Loop", ["n", "", "s"], ["y"], body=block(inside, *GROWING))
+    made = model([loop], [value("x", 2), value("s"), value("n", type=I)], [untyped("y")], {"flat": np.array([-1])})
+    compiled(made, {"x": np.ones(2, np.float32), "s": np.asarray(3, np.float32), "n": np.asarray(4)})
+
+
 @pytest.mark.parametrize("limit", ["", "n"])
 def test_a_loop_that_nothing_can_end_is_refused(limit: str) -> None:
     made = model([node("Loop", [limit, "", "x"], ["y"], body=body())], [value("x", 2, 3)], [untyped("y")], {"n": np.asarray(2**63 - 1)})

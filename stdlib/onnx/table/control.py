@@ -2,8 +2,8 @@
 
 What a loop hands from turn to turn has one type: it is a loop of the compiled model, which ends when its data say so. A loop of few turns
 that are known is written out; one whose values change their shapes is run by the host, turn by turn, its body compiled for any sizes, and
-written out where it is about sequences or in another loop. How often that runs, and which branch an If outside of loops takes, is decided
-before the model is compiled, by a first stage of it where that depends on data.
+written out where they change their types or get axes, where it is about sequences, and in another loop. How often that runs, and which
+branch an If outside of loops takes, is decided before the model is compiled, by a first stage of it where that depends on data.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from codegen.dtypes import DTYPES
-from stdlib.onnx.problems import NotFixed, Refusal, Unsupported, quoted
+from stdlib.onnx.problems import NotFixed, OtherKind, Refusal, Unsupported, quoted
 from stdlib.onnx.site import GrowingSequence, Item, Result, RowSequence, Site
 from stdlib.onnx.table.entry import MICROSOFT, Entry, elsewhere
 from stdlib.onnx.table.moving import axis_moved, joined, slice_axis
@@ -85,7 +85,7 @@ def loop(n: Site) -> Result:
         found = _compiled(n)
     except NotFixed as reason:
         n.builder.cut(start)
-        found = _run_by_host(n)
+        found = None if isinstance(reason, OtherKind) else _run_by_host(n)
         return _written_out(n, str(reason)) if found is None else found
     return _written_out(n) if found is None else found
 

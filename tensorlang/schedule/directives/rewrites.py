@@ -8,6 +8,7 @@ from tensorlang.schedule.block import block
 from tensorlang.schedule.directives import operands
 from tensorlang.schedule.directives.kind import Kind
 from tensorlang.schedule.flattened import flattened
+from tensorlang.schedule.plan import owned
 from tensorlang.schedule.rfactor import rfactor
 from tensorlang.schedule.scan import scanned
 from tensorlang.schedule.state import State
@@ -47,9 +48,20 @@ def _store(state: State, directive: syntax.Directive) -> None:
     state.program = made
 
 
+def _axis_of(state: State, directive: syntax.Directive, name: str) -> tuple[str, str]:
+    """Return the tensor and the axis that are written `y.i`, or `y.d.0` for an axis of a pack."""
+    tensors = tensor_table(state.program)
+    tensor, axis = owned(name, tensors)
+    if not tensor:
+        made = next((d for d in state.program.definitions if name in {*d.axes, *(t.name for t in d.tensors)} and d.axes), None)
+        help = f"write the tensor and the axis: `{directive.name} {made.tensors[0].name}.{made.axes[0]}`" if made else None
+        operands.bad(directive, f"`{name}` is no axis of a tensor", help)
+    return tensor, axis
+
+
 def _hoist(state: State, directive: syntax.Directive) -> None:
     names = operands.names(directive, directive.operands)
-    made = without_axes(state.program, [(tensor, axis) for tensor, _, axis in (n.rpartition(".") for n in names)])
+    made = without_axes(state.program, [_axis_of(state, directive, n) for n in names])
     if isinstance(made, str):
         raise error("S0204", f"{', '.join(f'`{n}`' for n in names)} cannot be hoisted: {made}", directive.span)
     state.program = made
@@ -57,8 +69,7 @@ def _hoist(state: State, directive: syntax.Directive) -> None:
 
 def _scan(state: State, directive: syntax.Directive) -> None:
     for name in operands.names(directive, directive.operands):
-        tensor, _, axis = name.rpartition(".")
-        made = scanned(state.program, tensor, axis)
+        made = scanned(state.program, *_axis_of(state, directive, name))
         if isinstance(made, str):
             raise error("S0204", f"`{name}` cannot be scanned: {made}", directive.span)
         state.program = made

@@ -102,9 +102,9 @@ class Scope:
         terms, constant = elimination.form(e)
         if elimination.proves(terms, constant):
             return True
-        for known, least in self._known():
+        for known, offset in self._known():
             less = elimination.form_of(known)
-            if not terms.keys().isdisjoint(less) and elimination.proves(_plus(terms, -1, less), constant - least):
+            if not terms.keys().isdisjoint(less) and elimination.proves(_plus(terms, -1, less), constant - offset):
                 return True
         return False
 

@@ -18,6 +18,7 @@ import numpy as np
 from codegen.dtypes import DTYPES, bool_, from_numpy
 from tensorlang.check.foreign import nearest
 from tensorlang.check.instantiate import ArgType
+from tensorlang.check.types import limits
 from tensorlang.diagnostics import CompileError, Diagnostic, Label, counted, exception
 from tensorlang.runtime.feeds import Place, as_array, kind_of
 from tensorlang.syntax import nodes as sx
@@ -203,10 +204,18 @@ def as_tensor(value: Any, param: sx.Param) -> Array:
         found = DTYPES["f32"] if array.dtype == np.float64 else None
     if found is None or array.dtype == found.numpy:
         return array
-    with np.errstate(all="ignore"):
-        made = array.astype(found.numpy)
-    pairs = zip(array.ravel().tolist(), made.ravel().tolist(), strict=True)
-    lost = [given for given, held in pairs if given != held and (not found.is_float or isinf(held))]
+    if found.is_integer and array.dtype.kind == "f":
+        array = np.asarray(value, object)  # 2**63 and 1 in one list are floats to NumPy
+    given = array.ravel().tolist()
+    if found.is_integer:
+        low, high = limits(found)
+        lost = [number for number in given if not (low <= number <= high and number == int(number))]
+        made = array if lost else array.astype(found.numpy)
+    else:
+        with np.errstate(all="ignore"):
+            made = array.astype(found.numpy)
+        pairs = zip(given, made.ravel().tolist(), strict=True)
+        lost = [number for number, held in pairs if number != held and (found == bool_ or isinf(held))]
     if lost:
         title = f"`{param.name}` is {lost[0]}, which no `{found}` is"
         help = "give `True` or `False`" if found == bool_ else f"give what `{found}` holds, or declare `{param.name}` of another type"

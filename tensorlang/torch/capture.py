@@ -270,7 +270,7 @@ def _draws(node: Any) -> bool:
         return False
     given = {a.name: a.default_value for a in op._schema.arguments}
     given |= {**dict(zip(given, node.args, strict=False)), **node.kwargs}
-    return all(given.get(name, True) for name in ("train", "training", "dropout_p"))
+    return all(given.get(name) is None or given[name] for name in ("train", "training", "dropout_p"))  # a `train` of None is True
 
 
 def _lies_in_rows(value: torch.Tensor) -> bool:

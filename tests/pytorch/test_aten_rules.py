@@ -390,6 +390,18 @@ def test_random_numbers_are_of_the_distributions_of_torch() -> None:
     assert not any(np.array_equal(a, b) for k, a in enumerate(found) for b in found[:k])
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_random_numbers_of_narrow_floats_are_below_one_as_well(dtype: torch.dtype) -> None:
+    (found,) = computed(lambda x: torch.rand_like(x, dtype=dtype), (torch.ones(100, 100),))
+    wide = found.astype(np.float32)
+    assert wide.max() < 1 and abs(wide.mean() - 0.5) < 0.02
+
+
+def test_dropout_that_is_not_told_whether_it_trains_does() -> None:
+    y, kept = computed(lambda x: torch.native_dropout(x, 0.5, None), (torch.ones(20, 20),))
+    assert 0 < kept.sum() < kept.size and set(np.unique(y)) == {0, 2}
+
+
 @pytest.mark.parametrize("a", ["bool", "u8", "i8", "i16", "i32", "i64", "f16", "bf16", "f32", "f64"])
 def test_types_are_promoted_as_torch_does(a: str) -> None:
     for b in ("bool", "u8", "i8", "i16", "i32", "i64", "f16", "bf16", "f32", "f64"):

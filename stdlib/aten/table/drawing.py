@@ -8,7 +8,7 @@ from math import prod
 from typing import Any
 from zlib import crc32
 
-from codegen.dtypes import DTYPES, DType
+from codegen.dtypes import DTYPES, FORMATS, DType
 from stdlib.aten.call import Call, Operand, Rule
 from stdlib.onnx.table.elementwise import iteration_of
 from tensorlang.graph.nodes import Value
@@ -30,7 +30,12 @@ def _seed(n: Call) -> int:
 
 
 def _uniform(n: Call, shape: Sequence[int], dtype: DType, draw: Value, low: float = 0.0, high: float = 1.0) -> Value:
-    return _drawn(n, "uniform", shape, dtype, draw, low=float(low), high=float(high))
+    if dtype.bits >= F32.bits:
+        return _drawn(n, "uniform", shape, dtype, draw, low=float(low), high=float(high))
+    parts = float(2 << FORMATS[dtype.name].mantissa_bits)  # no number that is rounded to `high`
+    y = n.op("map", _drawn(n, "uniform", shape, F32, draw, low=0.0, high=parts), f="floor")
+    scaled = n.op("mul", y, n.filled((), F32, (high - low) / parts))
+    return n.cast(n.op("add", scaled, n.filled((), F32, float(low))), dtype)
 
 
 def _normal(n: Call, shape: Sequence[int], dtype: DType, draw: Value, mean: float = 0.0, scale: float = 1.0) -> Value:
@@ -58,8 +63,9 @@ def normal_of_shape(n: Call, size: Sequence[int], *, draw: Value, **options: Any
 
 
 def exponential(n: Call, x: Value, rate: float = 1.0, *, draw: Value, **_: Any) -> Value:
-    logarithm = n.op("map", _uniform(n, x.shape, n.dtype, draw), f="log")
-    return n.op("mul", logarithm, n.filled((), n.dtype, -1 / rate))
+    wide = n.dtype if n.dtype.bits >= F32.bits else F32
+    logarithm = n.op("map", _uniform(n, x.shape, wide, draw), f="log")
+    return n.cast(n.op("mul", logarithm, n.filled((), wide, -1 / rate)), n.dtype)
 
 
 def integers(n: Call, low: int, high: int, shape: Sequence[int], draw: Value) -> Value:
@@ -80,8 +86,8 @@ def _is_below(n: Call, shape: Sequence[int], p: Operand, draw: Value) -> Value:
 
 
 def dropout(n: Call, x: Value, p: float = 0.5, train: bool | None = False, *, draw: Value | None = None) -> Any:
-    """The result, and which elements it keeps where torch asks for that."""
-    if not train or p == 0 or draw is None:
+    """The result, and which elements it keeps where torch asks for that; there is nothing to draw where it does not train."""
+    if p == 0 or draw is None:
         kept, y = n.filled(x.shape, BOOL, 1), x
     else:
         kept = _is_below(n, x.shape, 1 - p, draw)

@@ -83,7 +83,8 @@ class CompiledModel:
         self._origin, self._threads, self._workers = self, tools.threads, tools.workers(tools.threads)
         self._given_shapes, self._given_limits, self._declared = shapes, most or {}, signature
         self._shared: dict[str, Any] = {}
-        self._parts_alone: dict[str, CompiledModel] = {}
+        self._parts_alone: BoundedCache[str, CompiledModel] = BoundedCache(tools.combinations)
+        self._parts_lock = Lock()
         self._facts: dict[str, Rows] = {}
         self._again = made
         self._made: BoundedCache[tuple[tuple[str, tuple[int, ...]], ...], Runs] = BoundedCache(tools.combinations)
@@ -532,13 +533,15 @@ class CompiledModel:
 
     def _model_part(self, part: ModelPart) -> Run:
         """Return the run of a part of the model that is one of its own, compiled when it first runs."""
-        if part.key not in self._parts_alone:
+
+        def made() -> CompiledModel:
             inputs = tuple(TensorSignature(name, dtype, shape) for name, dtype, shape in part.inputs)
             signature = Signature(part.name, inputs, tuple(TensorSignature(name, None, None) for name in part.outputs))
             how = self._compiling
-            made = CompiledModel(part.load, how.tools, progress=how.progress, signature=lambda: signature, sizes=how.sizes)
-            self._parts_alone[part.key] = made
-        return self._parts_alone[part.key].run
+            return CompiledModel(part.load, how.tools, progress=how.progress, signature=lambda: signature, sizes=how.sizes)
+
+        with self._parts_lock:
+            return self._parts_alone.used(part.key, made).run
 
     def _log(self, made: Runs, how: str, seconds: float) -> None:
         if _log.isEnabledFor(INFO):

@@ -12,6 +12,9 @@ Full tiles. For loops that are vectors or unrolled, each constraint of the domai
 *cut* on its innermost other loop. There the loop is peeled at the cut, one constraint at a time: before (cut fails from below), main, after
 (cut fails from above). In the main part the context implies the constraint, so inner trip counts are constants. Sets are never subtracted.
 A parallel loop is not peeled: its body is guarded by the cut instead.
+
+Holes. A loop over a union of sets is one loop for each, where these follow each other. A vector stays whole where its parts would be as long
+as the loops around decide, `{ [j] : j != i }`: the lanes that are left out are the guard's, which loops around often know to hold.
 """
 
 from __future__ import annotations
@@ -103,7 +106,10 @@ class _Scanner:
         cuts = [c for c in _merged(self.cuts[p] for p, _ in live) if c.depth == depth]
         if node.mark in AT_ONCE:
             return self._guarded(_Step(node, depth, around, points.coalesce(), frame), cuts)
-        parts = _in_order(points.intersect(around).coalesce(), depth)
+        inside = points.intersect(around).coalesce()
+        parts = _in_order(inside, depth)
+        if node.mark == "vector" and len(live) == 1 and len(parts) > 1 and not all(_has_constant_range(p, depth) for p in parts):
+            parts = [inside]
         steps = [_Step(node, depth, around, part, frame) for part in parts]
         return tuple(found for step in steps for found in self._peeled(step, cuts))
 
@@ -318,6 +324,13 @@ def _in_order(points: isl.Set, depth: int) -> list[isl.Set]:
         result.append(first)
         pieces.remove(first)
     return result
+
+
+def _has_constant_range(points: isl.Set, depth: int) -> bool:
+    """Tell whether neither parameters nor the loops around decide where the loop at `depth` over a convex set begins and ends."""
+    (basic,) = points.get_basic_sets()
+    on_loop = [c for c in basic.get_constraints() if c.involves_dims(DT.set, depth, 1)]
+    return not any(c.involves_dims(DT.set, 0, depth) or c.involves_dims(DT.param, 0, basic.dim(DT.param)) for c in on_loop)
 
 
 def _reaches_past(first: isl.Set, second: isl.Set, depth: int) -> bool:

@@ -331,7 +331,13 @@ def _distinct(affs: Sequence[isl.Aff]) -> list[isl.Aff]:
 
 
 def cond_of(domain: isl.Set, frame: Frame) -> Cond:
+    """Return a condition that holds just in `domain`: that something is unequal in one comparison, as passes over loops ask about it."""
     domain = domain.coalesce().compute_divs()
+    if domain.n_basic_set() == 2 and all(b.dim(DT.div) == 0 for b in domain.get_basic_sets()):
+        left_out = domain.complement().coalesce().get_basic_sets()
+        outside = basic_conds(left_out[0], frame) if len(left_out) == 1 else []
+        if len(outside) == 1 and isinstance(outside[0], Compare) and outside[0].op == "==":
+            return affine.negate(outside[0])
     pieces = tuple(And(tuple(basic_conds(b, frame))) for b in domain.get_basic_sets())
     if not pieces:
         return FALSE

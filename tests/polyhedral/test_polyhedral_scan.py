@@ -176,6 +176,15 @@ def test_a_domain_with_holes_runs_only_its_points() -> None:
         )
 
 
+@pytest.mark.parametrize("n", [0, 1, 4, 7, 9])
+def test_a_vector_of_which_one_lane_is_left_out_that_loops_around_decide_is_one_loop(n: int) -> None:
+    scop = one(("N",), ("i", "j"), And((box(i=N, j=N), Compare("!=", i, j))))
+    schedule = in_sequence(scop, nest(scop, "S").split("j", 4, "jo", "ji"), marks={"ji": "vector"})
+    check_scan(schedule, {"N": n})
+    assert extents(scan(schedule, sizes={"N": 8}), "ji") == [4]
+    assert "!=" in loops.show(scan(schedule, sizes={"N": 8}))
+
+
 def test_boundary_clauses_do_not_walk_the_interior() -> None:
     sizes = {"T": 5, "N": 50}
     program = scan(in_sequence(HEAT, nest(HEAT, "edge")))

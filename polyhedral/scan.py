@@ -13,8 +13,8 @@ Full tiles. For loops that are vectors or unrolled, each constraint of the domai
 (cut fails from above). In the main part the context implies the constraint, so inner trip counts are constants. Sets are never subtracted.
 A parallel loop is not peeled: its body is guarded by the cut instead.
 
-Holes. A loop over a union of sets is one loop for each, where these follow each other. A vector stays whole where its parts would be as long
-as the loops around decide, `{ [j] : j != i }`: the lanes that are left out are the guard's, which loops around often know to hold.
+Holes. A loop over a union of sets is one loop for each, where these follow each other. A vector stays whole where its parts are as long
+as loops around decide, `{ [j] : j != i }`: the lanes that are left out are the guard's, which loops around often know to hold.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ def test_a_recurrence_runs_in_its_order(ops: tl.Operators) -> None:
 def test_large_and_small_integers_in_one_list_are_not_rounded() -> None:
     same = tl.parse("op same(x: u64[N]) -> (y: u64[N]) { y[i] = x[i] }").same
     assert same([2**63 + 1, 1]).tolist() == [2**63 + 1, 1]
-    with pytest.raises(tl.RunError, match="`x` is 0.5, which no `u64` is"):
+    with pytest.raises(tl.RunError, match=r"`x` is 0.5, which no `u64` is"):
         same([2**63 + 1, 0.5])
 
 

@@ -8,11 +8,11 @@ if M % 8 != 0 { ... }
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, assert_never
 
-from polyhedral import text
+from polyhedral import affine, text
 from polyhedral.expr import Cond, Expr
 from polyhedral.model import Mark
 
@@ -43,6 +43,23 @@ class Run:
 
 
 Node: TypeAlias = For | If | Run
+
+
+def substitute(nodes: Sequence[Node], to: Mapping[str, Expr]) -> tuple[Node, ...]:
+    """Return `nodes` with parameters replaced simultaneously in bounds and conditions."""
+    return tuple(_substitute(node, to) for node in nodes)
+
+
+def _substitute(node: Node, to: Mapping[str, Expr]) -> Node:
+    match node:
+        case For(name, lo, hi, mark, extent, body):
+            return For(name, affine.substitute(lo, to), affine.substitute(hi, to), mark, extent, substitute(body, to))
+        case If(cond, body):
+            return If(affine.substitute_cond(cond, to), substitute(body, to))
+        case Run():
+            return node
+        case _:
+            assert_never(node)
 
 
 def show(nodes: Sequence[Node]) -> str:

@@ -27,9 +27,10 @@ import islpy as isl
 from polyhedral import affine
 from polyhedral.errors import ScheduleError
 from polyhedral.expr import And, Compare, Cond, Expr, Int, Name
-from polyhedral.loops import For, If, Node, Run
+from polyhedral.loops import For, If, Node, Run, substitute
 from polyhedral.model import AT_ONCE, Leaf, Loop, Tree
 from polyhedral.nest import Nest, context_of
+from polyhedral.quotients import name_quotients
 from polyhedral.schedule import Schedule, placements_in, validate
 from polyhedral.space import DT, Frame, basic_conds, cond_of, constraint_terms, integer, val, without_context
 
@@ -39,7 +40,8 @@ def scan(schedule: Schedule, *, sizes: Mapping[str, int] | None = None, separate
     `max_separated` loops around each statement. Raises `ScheduleError` when tree and nests do not fit together."""
     validate(schedule)
     scanner = _Scanner(schedule, sizes or {}, max_separated if separate else 0)
-    return scanner.sequence(schedule.tree, 0, scanner.context)
+    nodes = scanner.sequence(schedule.tree, 0, scanner.context)
+    return substitute(nodes, scanner.quotients) if scanner.quotients else nodes
 
 
 OF_TILES = ("vector", "unroll", "tensor")
@@ -61,11 +63,12 @@ class _Cut:
 class _Scanner:
     def __init__(self, schedule: Schedule, sizes: Mapping[str, int], max_separated: int) -> None:
         self.schedule = schedule
-        self.params = tuple(p for p in schedule.scop.params if p not in sizes)
-        self.context = _fix_sizes(
+        params = tuple(p for p in schedule.scop.params if p not in sizes)
+        context = _fix_sizes(
             isl.Set.universe(Frame(schedule.scop.params, ()).space).intersect_params(context_of(schedule.scop)), schedule.scop.params, sizes
         )
-        self.domains = {name: self._domain(nest, sizes) for name, nest in schedule.nests.items()}
+        named = name_quotients({name: (nest.loops, self._domain(nest, sizes)) for name, nest in schedule.nests.items()}, params, context)
+        self.params, self.context, self.domains, self.quotients = named.params, named.context, named.domains, named.meaning
         self.projections = {name: _projections(d, len(schedule.nests[name].loops)) for name, d in self.domains.items()}
         self.cuts: dict[str, list[_Cut]] = {n: self._cuts(n, max_separated) if max_separated else [] for n in schedule.nests}
 

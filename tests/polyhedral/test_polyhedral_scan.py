@@ -31,7 +31,7 @@ from work_done import calls_made
 from polyhedral import loops
 from polyhedral.affine import evaluate, holds
 from polyhedral.errors import NestError
-from polyhedral.expr import TRUE, Add, And, Compare, Cond, Int, Name, Not, Or, Scale
+from polyhedral.expr import TRUE, Add, And, Compare, Cond, Expr, Floor, Int, Mod, Name, Not, Or, Scale
 from polyhedral.loops import For, If, Node
 from polyhedral.model import Access, Leaf, Mark, Scop, Statement, Tensor, Tree
 from polyhedral.nest import Nest
@@ -202,6 +202,26 @@ def iterations(nodes: tuple[Node, ...], values: Mapping[str, int]) -> int:
             case If(cond, body) if holds(cond, values):
                 total += iterations(body, values)
     return total
+
+
+@pytest.mark.parametrize(
+    ("extent", "context", "lanes"),
+    [
+        (Scale(8, Floor(Add(N, Int(7)), 8)), TRUE, [16, 8]),
+        (Scale(16, Floor(Add(N, Int(15)), 16)), TRUE, [16]),
+        (Add(N, Scale(-1, Mod(N, 8))), TRUE, [16, 8]),
+        (Scale(5, Floor(Add(Floor(N, 4), Int(2)), 3)), TRUE, [16, None]),
+        (Scale(3, Floor(N, 8)), Compare("==", Mod(N, 8), Int(3)), [16, None]),
+    ],
+)
+def test_full_tiles_of_an_extent_that_holds_a_quotient_of_a_size_ask_nothing(extent: Expr, context: Cond, lanes: list[int | None]) -> None:
+    scop = one(("N",), ("i",), box(i=extent), context)
+    schedule = in_sequence(scop, nest(scop, "S").split("i", 16, "io", "ii"), marks={"ii": "vector"})
+    program = scan(schedule)
+    assert extents(program, "ii") == lanes
+    assert "if" not in loops.show(program)
+    for n in (3, 11, 35) if context != TRUE else (0, 1, 15, 16, 17, 40):
+        check_scan(schedule, {"N": n})
 
 
 @pytest.mark.parametrize("n", [0, 1, 7, 8, 9])

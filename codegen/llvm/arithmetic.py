@@ -240,6 +240,13 @@ def _greatest(b: Builder, x: Value, y: Value) -> Value:
     """Return the maximum: minus the minimum of `-x` and `-y`, which a chain of maxima keeps as it is."""
     kind = to_bits(b, x)
     width = kind.dtype.bits * x.lanes
+    if not collects_negated(b.target) and x.lanes == 0:
+        # The instruction is one of vectors: of the smallest, the first lane is a register of one number as it is.
+        lanes = 128 // kind.dtype.bits
+        first, second = (
+            Value(v.dtype, b.pure(f"insertelement {of_lanes(memory_type(v.dtype), lanes)} poison, {v.typed}, i64 0"), lanes) for v in (x, y)
+        )
+        return Value(x.dtype, b.pure(f"extractelement {_greatest(b, first, second).typed}, i64 0"))
     if collects_negated(b.target) or width not in (128, 256, 512):
         return unary(b, "neg", _least(b, unary(b, "neg", x), unary(b, "neg", y)))
     # As for the minimum, but for the sign: one instruction takes those that both have, and of the other bits all.

@@ -194,11 +194,12 @@ ZEROS = [0.0, -0.0, 1.0, -1.0, INF, -INF, NAN, 1e-45]
 @pytest.mark.parametrize("level", LEVELS, ids=lambda level: level.name)
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
 @pytest.mark.parametrize("op", ["min", "max"])
-def test_an_extreme_is_the_same_zero_whichever_side_it_comes_from(op: str, dtype: str, level: Target) -> None:
+@pytest.mark.parametrize("how", ["vector 8", "serial 8"])
+def test_an_extreme_is_the_same_zero_whichever_side_it_comes_from(how: str, op: str, dtype: str, level: Target) -> None:
     n = len(ZEROS) ** 2
     x, y = (a.ravel().astype(DTYPES[dtype].numpy) for a in np.meshgrid(ZEROS, ZEROS))
     text = f"""func f()(x: {dtype}[{n}], y: {dtype}[{n}], out z: {dtype}[{n}], out p: {dtype}[{n}], out m: {dtype}[{n}]) {{
-        for i in 0 .. {n // 8} {{ for j in 0 .. 8 vector 8 {{
+        for i in 0 .. {n // 8} {{ for j in 0 .. 8 {how} {{
             z[8*i + j] = {op}(x[8*i + j], y[8*i + j])
             p[8*i + j] = {op}(x[8*i + j], 0.0_{dtype})
             m[8*i + j] = {op}(-0.0_{dtype}, x[8*i + j]) }} }} }}"""
@@ -223,9 +224,10 @@ def test_one_instruction_of_wide_processors_joins_all_bits_but_the_sign() -> Non
     """Bit `4a + 2b + c` is what the instruction makes of bits a, b and c: where c is set, of the sign, both, elsewhere any."""
     for a, b, c in np.ndindex(2, 2, 2):
         assert ALL_OR_BOTH >> (4 * a + 2 * b + c) & 1 == (a & b if c else a | b)
-    text = "func f()(x: f32[16], y: f32[16], out z: f32[16]) { for j in 0 .. 16 vector 16 { z[j] = max(x[j], y[j]) } }"
-    module = emit(parse(text), named("x86-64-v4"))
-    assert "llvm.x86.avx512.pternlog.d.512" in module and compile_object(module, named("x86-64-v4"))
+    for how, bits in (("vector 16", 512), ("serial 16", 128)):
+        text = f"func f()(x: f32[16], y: f32[16], out z: f32[16]) {{ for j in 0 .. 16 {how} {{ z[j] = max(x[j], y[j]) }} }}"
+        module = emit(parse(text), named("x86-64-v4"))
+        assert f"llvm.x86.avx512.pternlog.d.{bits}" in module and compile_object(module, named("x86-64-v4"))
 
 
 def test_other_processors_have_extremes_as_instructions() -> None:

@@ -97,6 +97,29 @@ def test_the_least_and_the_greatest_element_are_found_in_one_loop(n: int) -> Non
     assert_same(program, proven(program, derive(program, MACHINE)), {"N": n})
 
 
+@pytest.mark.parametrize(
+    ("signature", "value", "shared"),
+    [
+        pytest.param(
+            "x: i32[N], w: i32[N]) -> (y: i32)", "(sum(i) x[i] * w[i]) * (sum(j) x[j]) - sum(k) w[k]", ["y.i, y.j, y.k -> i"], id="scalar"
+        ),
+        pytest.param("x: i32[N, M]) -> (y: i32[N])", "(max(j) x[i, j]) - min(k) x[i, k]", ["y.j, y.k -> j"], id="extremes of rows"),
+        pytest.param(
+            "x: i32[N, M], w: i32[M]) -> (y: i32)",
+            "(sum(a, b) x[a, b] * w[b]) - sum(c, d) x[c, d]",
+            ["y.a, y.c -> a", "y.b, y.d -> b"],
+            id="two ranges",
+        ),
+        pytest.param("x: i32[N], w: i32[N]) -> (y: i32)", "(sum(i) x[i]) - sum(j) w[j]", [], id="nothing read in common"),
+        pytest.param("x: i32[N]) -> (y: i32)", "(sum(i) x[i]) - sum(j in 0..N//2) x[j]", [], id="other ranges"),
+    ],
+)
+def test_sums_of_one_equation_over_the_same_ranges_share_their_loops(signature: str, value: str, shared: list[str]) -> None:
+    program = operator(signature, f"y{'[i]' if 'y: i32[N]' in signature else ''} = {value}", {"N": 37, "M": 21})
+    assert [d for d in directives(program) if d.startswith("together")] == [f"together {loops}" for loops in shared]
+    assert_same(program, proven(program, derive(program, MACHINE)), {})
+
+
 def test_sums_whose_terms_need_one_another_keep_loops_of_their_own() -> None:
     body = """
     n[i] = sum(p in 0..3) x[i + p | clamp]   for i in 0..N

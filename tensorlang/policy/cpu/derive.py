@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tensorlang.policy.cpu.inner_loops import add_inner_loops, best_inner_loops
+from tensorlang.policy.cpu.inner_loops import add_inner_loops, best_inner_loops, shared_sums
 from tensorlang.policy.cpu.joint_steps import derive_joint_steps
 from tensorlang.policy.cpu.loop_fusion import derive_fused, fused
 from tensorlang.policy.cpu.narrow_rows import derive_narrow_rows, has_narrow_rows
@@ -115,7 +115,8 @@ def _one(d: Deriver, definition: Definition) -> None:
     """Schedule one definition at the root."""
     if not definition.axes:
         before = d.schedule
-        reduction_lanes(d, definition)
+        if d.plain or not shared_sums(d, definition):
+            reduction_lanes(d, definition)
         if d.schedule == before and not d.plain and _is_row_major(d, definition):
             add_inner_loops(d, definition, (), best_inner_loops(d, definition, ()))
         return

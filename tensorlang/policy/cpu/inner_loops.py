@@ -6,6 +6,11 @@
     rows        axes of which several points are computed together
     packed      tensors that are copied before everything else, so that lanes read neighbours
 
+Sums of one equation over the same ranges that read an element in common share their loops: what several read is loaded once.
+
+    y[i] = (sum(j) x[i, j] * w[j]) / (sum(k) x[i, k])   →   order y.0.acc.init, y.0.acc1.init, y.0.acc, y.0.acc1
+                                                            together y.j, y.k -> j
+
 A candidate's cycles are the largest of what its loads, its stores and its arithmetic take (ports), and of what one accumulator after
 the other takes (latency). Elements that all lanes read alike are one load, neighbours one load a register, others some for each lane.
 """
@@ -37,16 +42,16 @@ from tensorlang.policy.cpu.cost import (
     store_cycles,
 )
 from tensorlang.policy.cpu.padded import root_copy
-from tensorlang.policy.deriver import Deriver, in_order
+from tensorlang.policy.deriver import Deriver, in_order, reads_itself
 from tensorlang.schedule.directives.loops import MOST_LANES
 from tensorlang.schedule.pack import axes_of_copy
 from tensorlang.schedule.plan import full
 from tensorlang.schedule.shape import OPEN_EXTENT, block_of, step_inside, unit_stride
-from tensorlang.tensor.facts import conjuncts, is_of_indices
+from tensorlang.tensor.facts import Place, conjuncts, is_of_indices, reductions
 from tensorlang.tensor.nodes import Binary, Call, Definition, Dynamic, Expr, IndexValue, Piece, Read, Reduce, Select
 from tensorlang.tensor.nodes import Compare as TensorCompare
 from tensorlang.tensor.scop import in_order as keeps_order
-from tensorlang.tensor.walk import index_names, nodes, reads, reduces, tensor_names, tensor_table
+from tensorlang.tensor.walk import components, index_names, nodes, reads, reduces, substitute, tensor_names, tensor_table
 
 VECTORS = (1, 2, 4, 8, 12)
 """How many registers may lie side by side along the lanes of an axis; of a sum no more than one vector of the language holds."""
@@ -196,7 +201,8 @@ def _shared_binders(d: Deriver, definition: Definition) -> Iterator[tuple[str, .
     simple = all(r.reducer.kind is not None and len(r.body) == 1 and r.binders for r in found)
     if not found or not simple or any(keeps_order(r.reducer, d.program.mode) for r in found):
         return
-    yield tuple(dict.fromkeys(r.binders[-1].name for r in found))
+    to = _names_of_shared(shared_sums(d, definition))
+    yield tuple(dict.fromkeys(to.get(r.binders[-1].name, r.binders[-1].name) for r in found))
     if len(found) == 1 and not definition.axes:
         yield from ((b.name,) for b in found[0].binders[:-1] if _is_independent(b.name, found[0]))
 
@@ -209,7 +215,8 @@ def _is_independent(name: str, reduce: Reduce) -> bool:
 def add_inner_loops(d: Deriver, definition: Definition, order: Sequence[str], inner: InnerLoops) -> list[str]:
     """Split and mark the inner loops of a definition, inside its axes in this order; return the loops outside of them, outermost first."""
     name = definition.tensors[0].name
-    binders = list(dict.fromkeys(b.name for p in definition.pieces for r in reduces(p.value) for b in r.binders))
+    shared = add_shared_sums(d, definition)
+    binders = list(dict.fromkeys(shared.get(b.name, b.name) for p in definition.pieces for r in reduces(p.value) for b in r.binders))
     binders = [b for b in binders if d.at_once.get(full(name, b)) != 1]
     lanes = d.lanes_of(definition)
     outer, within, innermost = list(order), list(binders), list[str]()
@@ -247,6 +254,59 @@ def add_inner_loops(d: Deriver, definition: Definition, order: Sequence[str], in
     for tensor in inner.packed:
         _add_copy(d, definition, tensor, inner.vector, lanes * inner.vectors)
     return outer
+
+
+def shared_sums(d: Deriver, definition: Definition) -> list[list[Reduce]]:
+    """Return the sums of a definition that share their loops: those over the same ranges, each of which reads an element that one before it
+    reads. Nothing outside says how they run, and no data say which terms they have."""
+    name, found = definition.tensors[0].name, list[list[Reduce]]()
+    if len(definition.pieces) != 1 or any(loop.startswith(f"{name}.") for loop in d.at_once):
+        return []
+    for reduce in reductions(definition.pieces[0].value, Place()):
+        if reduce.filter is None and reduce.binders:
+            read = _reads_of_terms(reduce, reduce)
+            into = next((c for c in found if _ranges_alike(c[0], reduce) and any(read & _reads_of_terms(r, reduce) for r in c)), None)
+            if into is None:
+                found.append([reduce])
+            else:
+                into.append(reduce)
+    found = [c for c in found if len(c) > 1]
+    recurs = found and (reads_itself(definition) or any(len(g) > 1 and definition in g for g in components(d.program)))
+    return [] if recurs else found
+
+
+def _as_in(reduce: Reduce, other: Reduce) -> dict[str, Affine]:
+    """Return the binders of one sum as those of another."""
+    return {b.name: AffineName(o.name) for b, o in zip(reduce.binders, other.binders, strict=False)}
+
+
+def _ranges_alike(first: Reduce, second: Reduce) -> bool:
+    to = _as_in(second, first)
+    ranges = [(affine.substitute(b.lo, to), affine.substitute(b.hi, to)) for b in second.binders]
+    return ranges == [(b.lo, b.hi) for b in first.binders] and affine.substitute_cond(second.where, to) == first.where
+
+
+def _reads_of_terms(reduce: Reduce, other: Reduce) -> set[Read]:
+    """Return what terms of a sum read, with the binders of another, of as many, in the place of its own."""
+    return {r for b in reduce.body for r in reads(substitute(b, _as_in(reduce, other)))}
+
+
+def _names_of_shared(classes: Sequence[Sequence[Reduce]]) -> dict[str, str]:
+    """Return the loops of sums that share those of another, by their own names."""
+    return {b.name: o.name for first, *others in classes for r in others for b, o in zip(r.binders, first.binders, strict=True)}
+
+
+def add_shared_sums(d: Deriver, definition: Definition) -> dict[str, str]:
+    """Let sums share their loops; return what loops are called that are gone, by their own names."""
+    name, classes = definition.tensors[0].name, shared_sums(d, definition)
+    numbers = {e: k for k, e in enumerate(reductions(definition.pieces[0].value, Place()))} if classes else {}
+    for alike in classes:
+        updates = [f"{name}.0.acc{numbers[e] or ''}" for e in alike]
+        d.add(d.schedule.order(*(f"{update}.init" for update in updates), *updates))
+        for binders in zip(*(r.binders for r in alike), strict=True):
+            loops = list(dict.fromkeys(full(name, b.name) for b in binders))
+            d.add(d.schedule.together(*loops, into=(binders[0].name,)) if len(loops) > 1 else d.schedule)
+    return _names_of_shared(classes)
 
 
 def _is_written_out(d: Deriver, definition: Definition, inner: InnerLoops) -> bool:
@@ -364,14 +424,27 @@ class _Cost:
         value = self._work([n for n in nodes(piece.value) if id(n) not in inside and not isinstance(n, Reduce)])
         elements = prod(self.sizes[a] for a in self.definition.axes if a not in pinned)
         phases = {a: m.divisor for m in _remainders(piece.guard) for a in affine.name_set(m)}
-        return _Piece(elements, value, tuple(map(self._sum, found)), phases)
+        alike = shared_sums(self.d, self.definition)
+        shared = {r for c in alike for r in c}
+        sums = (*(self._sum_of([r]) for r in dict.fromkeys(found) if r not in shared), *map(self._sum_of, alike))
+        return _Piece(elements, value, sums, phases)
 
-    def _sum(self, reduce: Reduce) -> _Sum:
+    def _sum_of(self, alike: Sequence[Reduce]) -> _Sum:
+        """Return what sums take that share the loops of the first of them."""
+        first, *others = (self._sum(r, alike[0]) for r in alike)
+        works = [s.work for s in (first, *others)]
+        elements = {e.read: e for w in works for e in w.elements}
+        work = _Work(tuple(elements.values()), sum(w.operations for w in works), sum(w.accumulators for w in works))
+        return replace(first, work=work)
+
+    def _sum(self, reduce: Reduce, other: Reduce) -> _Sum:
+        """Return what a sum takes in the loops of another."""
         asked = [c for c in conjuncts(reduce.filter) if not is_of_indices(c) and not self._bounds(reduce, c)]
-        work = self._work([n for e in (*reduce.body, *asked) for n in nodes(e)], conditional=bool(asked))
+        parts = [e if reduce is other else substitute(e, _as_in(reduce, other)) for e in (*reduce.body, *asked)]
+        work = self._work([n for e in parts for n in nodes(e)], conditional=bool(asked))
         fused = reduce.reducer.kind == "sum" and isinstance(reduce.body[0], Binary) and reduce.body[0].op == "*"
         work = replace(work, operations=work.operations + (not fused), accumulators=len(reduce.reducer.dtypes))
-        return _Sum(tuple(b.name for b in reduce.binders), prod(self.sizes[b.name] for b in reduce.binders), work)
+        return _Sum(tuple(b.name for b in other.binders), prod(self.sizes[b.name] for b in other.binders), work)
 
     def _bounds(self, reduce: Reduce, condition: Expr) -> bool:
         """Tell whether a condition is where a loop begins or ends, and asked of no term."""

@@ -8,7 +8,8 @@ A reduction that decides whether another one is asked for, which for that has to
 What is asked for under a condition takes the condition along, where an index from data may be in its range for no other reason.
 
 The tensor has the axes and outer indices that the inner reduction uses, each over the smallest range from zero that holds its values; all
-axes and outer indices in scope, where fewer would lose a condition that keeps its reads in bounds or its range from being empty.
+axes and outer indices in scope, where fewer would lose a condition that keeps its reads in bounds or its range from being empty. What
+`j != i` leaves out is computed all the same, where its reads are in bounds: then a sum that reads the tensor can make it in its own loops.
 
     before   let v = f(x[i]) in sum(k) v * w[k]
     after    let v = f(x[i]) in sum(k) f(x[i]) * w[k]
@@ -21,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from polyhedral import affine
-from polyhedral.expr import TRUE, Cond
+from polyhedral.expr import TRUE, Compare, Cond
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from polyhedral.sets import bounds, is_empty
@@ -162,9 +163,11 @@ class _Nested(Lifting):
         least = tuple(n for n in place.scope if n in used)
         candidates = [least] if least == place.scope else [least, place.scope]
         shapes = {n: bounds(self.program.sizes, place.scope, self._given(place.ranges), AffineName(n)) for n in place.scope}
-        for names in candidates:
-            made = self._definition(e, value, names, known, shapes)
-            if names == place.scope or is_sound(self.program_with(made), made):
+        conditions = dict.fromkeys((known if has_gather(e) else _without_holes(known), known))
+        tries = [(names, cond) for names in candidates for cond in conditions]
+        for names, cond in tries:
+            made = self._definition(e, value, names, cond, shapes)
+            if (names, cond) == tries[-1] or is_sound(self.program_with(made), made):
                 self.made.append(made)
                 index = tuple(affine.sub(n, _low(shapes[n][0], n)) for n in names)
                 reads = tuple(Read(t.name, index, span=e.span) for t in made.tensors)
@@ -190,6 +193,11 @@ class _Nested(Lifting):
         if inside != TRUE:
             pieces.append(Piece(_never(e), affine.negate(inside), otherwise=True, span=e.span))
         return Definition(tensors, tuple(axes[n] for n in names), tuple(pieces), span=e.span)
+
+
+def _without_holes(known: Cond) -> Cond:
+    """Return what is known but for `j != i` and the like: the few elements that this leaves out are sooner computed than asked about."""
+    return affine.conj(*(c for c in affine.conjuncts(known) if not (isinstance(c, Compare) and c.op == "!=")))
 
 
 def _box(axes: dict[str, str], names: tuple[str, ...], shape: tuple[Affine, ...]) -> Cond:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,6 +11,7 @@ from strategies_tensor import Case, cases, definition, max_of, read, sum_of, ten
 
 from codegen.dtypes import f32, i64
 from polyhedral import affine
+from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Int
 from polyhedral.expr import Name as N
 from tensorlang.tensor.interp import interpret
@@ -99,6 +102,20 @@ def test_a_triangular_sum_becomes_a_tensor_over_the_index_it_uses() -> None:
         "    y[i] = sum(k in 0..i) x[k] * `y.sum`[k]",
         "    `y.sum`[k_1] = sum(j in 0..k_1 + 1) x[j] for k_1 in 0..n - 1",
     ]
+
+
+@pytest.mark.parametrize(
+    ("inner", "left_out", "pieces"),
+    [
+        pytest.param(total(Binary("*", read("a", "k", "j"), read("a", "i", "j")), f32, ("j", 0, N("m"))), N("i"), 1, id="read in bounds"),
+        pytest.param(BEFORE, Int(0), 2, id="not read at all"),
+    ],
+)
+def test_elements_that_an_inequation_leaves_out_are_computed_where_they_can_be(inner: Expr, left_out: Affine, pieces: int) -> None:
+    outer = replace(total(Binary("*", X, inner), f32, ("k", 0, N("n"))), where=affine.compare("!=", N("k"), left_out))
+    lifted = lift_nested(of(outer))
+    assert_lifted(of(outer), lifted)
+    assert len(lifted.definitions[-1].pieces) == pieces
 
 
 @given(case=cases())

@@ -33,7 +33,7 @@ from tensorlang.schedule.apply import Outline, apply, outline
 from tensorlang.schedule.check import kept_legal, proven
 from tensorlang.schedule.directives.loops import MOST_LANES
 from tensorlang.schedule.directives.operands import bad
-from tensorlang.schedule.plan import Plan, Storage, full
+from tensorlang.schedule.plan import Plan, Storage, full, last_part
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.shape import OPEN_EXTENT
 from tensorlang.syntax import nodes as syntax
@@ -257,7 +257,7 @@ def _listed(loops: Sequence[str]) -> str:
 
 
 def _fresh(seen: Outline, base: str) -> str:
-    used = {loop.rsplit(".", 1)[-1] for loops in seen.loops.values() for loop in loops}
+    used = {last_part(loop) for loops in seen.loops.values() for loop in loops}
     return next(name for name in (base, *(f"{base}{n}" for n in range(2, 100))) if name not in used)
 
 

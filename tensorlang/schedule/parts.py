@@ -17,6 +17,7 @@ from tensorlang.check.walk import descendants
 from tensorlang.diagnostics import CompileError, error
 from tensorlang.schedule.apply import Outline, outline, unknown_directive
 from tensorlang.schedule.directives.table import TABLE
+from tensorlang.schedule.plan import last_part
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.syntax import nodes as syntax
 from tensorlang.syntax.printer import show
@@ -39,7 +40,7 @@ class _Part:
 
     def called(self, name: str) -> list[str]:
         """Return the loops that are meant by a name: in full, or by its last part."""
-        return [loop for loop in self.loops if loop == name] or [loop for loop in self.loops if loop.rsplit(".", 1)[-1] == name]
+        return [loop for loop in self.loops if loop == name] or [loop for loop in self.loops if last_part(loop) == name]
 
     def has(self, name: str) -> bool:
         """Tell whether a name is a loop of this part, or a tensor that it defines."""

@@ -326,6 +326,12 @@ def owned(loop: str, tensors: Iterable[str]) -> tuple[str, str]:
     return owner, loop.removeprefix(f"{owner}.")
 
 
+def last_part(loop: str) -> str:
+    """Return a loop's name without the tensor that it may begin with, as far as the name tells: `i` of `y.i`, `d.0` of `y.d.0`."""
+    rest, _, last = loop.rpartition(".")
+    return f"{last_part(rest)}.{last}" if rest and last[:1].isdigit() else last
+
+
 def make_stage(stages: Stages, definition: Definition) -> Stage:
     """Return the stage of one definition before any directive."""
     name = definition.tensors[0].name

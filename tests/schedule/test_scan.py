@@ -9,18 +9,13 @@ import pytest
 import scheduled_programs
 from scheduled_programs import assert_same, operator
 
-from codegen.dtypes import f32
-from tensorlang.check.instantiate import ArgType, instantiate
-from tensorlang.check.module import load_module
-from tensorlang.diagnostics import CompileError, Source
+from tensorlang.diagnostics import CompileError
 from tensorlang.policy.cpu.derive import derive
 from tensorlang.policy.machine import Machine
 from tensorlang.schedule.apply import apply
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.schedule import Schedule
-from tensorlang.syntax.parse import parse
 from tensorlang.syntax.printer import show
-from tensorlang.tensor.nodes import Program
 
 MACHINE = Machine(target="cpu", threads=1)
 VECTOR, MATRIX = "x: f32[N]", "x: f32[N, M]"
@@ -88,28 +83,6 @@ def test_a_strict_operator_keeps_how_its_sums_are_grouped() -> None:
     assert all(directive.name != "scan" for directive in derive(program, MACHINE).directives)
     with pytest.raises(CompileError, match=r"`y.i` cannot be scanned: the operator is `strict`"):
         apply(program, Schedule("f").scan("y.i"))
-
-
-def over_packs(equations: str) -> Program:
-    text = f"op f(x: f32[D.., T], w: f32[T]) -> (y: f32[D.., T]) {{\n{equations}\n}}"
-    return instantiate(load_module(parse(Source("f.tl", text))), "f", [ArgType(f32, ("A", "B", "T")), ArgType(f32, ("T",))], symbolic=True)
-
-
-@pytest.mark.parametrize(
-    ("first", "equations"),
-    [
-        ("scan y.d.0", "y[d.., t] = w[t] * sum(e.. in 0..d) x[e.., t]"),
-        (
-            "hoist p.d.0, p.d.1",
-            "p[d.., t] = (if t == 0 then w[t] else w[t] + p[d.., t-1]) for d.. in 0..D, t in 0..T\n y[d.., t] = x[d.., t] * p[d.., t]",
-        ),
-    ],
-)
-def test_axes_of_packs_are_axes_as_any(first: str, equations: str) -> None:
-    program = over_packs(equations)
-    schedule = derive(program, MACHINE)
-    assert show(schedule.directives[0]) == first
-    assert_same(program, proven(program, schedule), dict(zip(program.sizes, (9, 3, 4), strict=True)))
 
 
 @pytest.mark.parametrize("written", ["y", "i"])

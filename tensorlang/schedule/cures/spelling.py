@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from tensorlang.schedule.apply import Outline
 from tensorlang.schedule.cures.refusal import Refusal, Replacement, listed, written
-from tensorlang.schedule.plan import full
+from tensorlang.schedule.plan import full, last_part
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.syntax import nodes as syntax
 from tensorlang.syntax.directive_forms import directive_called
@@ -62,7 +62,7 @@ def _results(seen: Outline) -> list[str]:
 
 
 def _fresh(seen: Outline, base: str, taken: frozenset[str] = frozenset()) -> str:
-    used = {loop.rsplit(".", 1)[-1] for loop in _loops(seen)} | taken
+    used = {last_part(loop) for loop in _loops(seen)} | taken
     return next(name for name in (base, *(f"{base}{n}" for n in range(2, 100))) if name not in used)
 
 
@@ -72,24 +72,25 @@ def _fresh(seen: Outline, base: str, taken: frozenset[str] = frozenset()) -> str
 def _no_loop(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
     """Yield the directive about loops that are there, those with a similar name first."""
     loops = _loops(seen)
-    called = {*loops, *(loop.rsplit(".", 1)[-1] for loop in loops)}
+    called = {*loops, *(last_part(loop) for loop in loops)}
     spoken = [*_names(refusal), *(o.name for p in refusal.directive.phrases for o in p.operands if isinstance(o, syntax.Id))]
     missing = [name for name in spoken if name not in called and name not in _results(seen)]
     for name in missing[:1]:
         yield from _own_loop(refusal, seen, name)
         near = get_close_matches(name, loops, 3, 0.5)
-        parts = [loop for loop in loops if loop.rsplit(".", 1)[-1].startswith(name)]
+        parts = [loop for loop in loops if last_part(loop).startswith(name)]
         for loop in dict.fromkeys((*parts, *near)):
             yield refusal.here(refusal.renamed(name, written(loop)))
 
 
 def _own_loop(refusal: Refusal, seen: Outline, name: str) -> Iterator[Replacement]:
     """Yield a loop of its own for a statement, and the directive about that: `vectorize c.acc.j` is about the sum alone."""
-    whose, _, last = name.rpartition(".")
+    last = last_part(name)
+    whose = name.removesuffix(last).removesuffix(".")
     for stage, statements in seen.statements.items():
         rest = whose.removeprefix(f"{stage}.")
         if {whose, f"{stage}.0.{rest}"} & {*statements} and full(stage, last) in seen.loops[stage]:
-            own = written(_fresh(seen, f"{last}_{rest.rpartition('.')[2]}" if rest else last))
+            own = written(_fresh(seen, f"{last}_{last_part(rest)}" if rest else last))
             yield refusal.here(f"distribute {written(whose)} at {written(full(stage, last))} -> {own}", refusal.renamed(name, own))
 
 
@@ -139,14 +140,14 @@ def _completed_names(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
     d = refusal.directive
     match d.name:
         case "split":
-            bases = [f"{name.rsplit('.', 1)[-1]}{letter}" for name in _names(refusal)[:1] for letter in "oi"]
+            bases = [f"{last_part(name)}{letter}" for name in _names(refusal)[:1] for letter in "oi"]
         case "tile":
             args = [show(a) for o in d.operands if isinstance(o, syntax.Apply) for a in o.args]
-            bases = [f"{name.rsplit('.', 1)[-1]}{letter}" for letter in "oi" for name in args]
+            bases = [f"{last_part(name)}{letter}" for letter in "oi" for name in args]
         case "together":
             bases = _shared_names(refusal, seen, 9)
         case "fuse":
-            bases = ["".join(name.rsplit(".", 1)[-1] for name in _names(refusal))]
+            bases = ["".join(last_part(name) for name in _names(refusal))]
         case _:
             return
     results: list[str] = []
@@ -201,10 +202,10 @@ def _split_first(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
     """Yield a split of the loop, and the directive about the inner part."""
     names = _names(refusal)
     for name in names:
-        loop = next((x for x in _loops(seen) if name in (x, x.rsplit(".", 1)[-1])), None)
+        loop = next((x for x in _loops(seen) if name in (x, last_part(x))), None)
         if loop is None:
             continue
-        base = loop.rsplit(".", 1)[-1]
+        base = last_part(loop)
         outer, inner = _fresh(seen, f"{base}o"), _fresh(seen, f"{base}i")
         others = tuple(syntax.Id(n) for n in names if n != name)
         about = show(replace(refusal.directive, operands=(*others, syntax.Id(inner))))
@@ -240,7 +241,7 @@ def _not_possible(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
                 yield refusal.here(f"affine {written(tensor)} ({whole}, {written(local)}) -> {written(results[0])}, {written(kept)}")
         case syntax.Directive(name="fuse", results=(result,)) if len(_names(refusal)) == 2:
             outer, inner = _names(refusal)
-            base = inner.rsplit(".", 1)[-1]
+            base = last_part(inner)
             o, i = _fresh(seen, f"{base}o"), _fresh(seen, f"{base}i")
             split = f"split {written(inner)} by {WIDTH} -> {o}, {i}"
             yield refusal.here(split, f"order {o}, {written(outer)}", f"fuse {written(outer)}, {i} -> {written(result)}")
@@ -254,7 +255,7 @@ def _stages_apart(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
     owners = {n: next((s for s, loops in seen.loops.items() if n in loops or full(s, n) in loops), None) for n in names}
     stages = [s for s in dict.fromkeys(owners.values()) if s is not None]
     if refusal.directive.name == "order" and len(stages) == 2:
-        local = [n.rsplit(".", 1)[-1] for n in names]
+        local = [last_part(n) for n in names]
         yield from (refusal.here(f"together {listed(pair)} -> {written(local[0])}") for pair in (stages, stages[::-1]))
     if refusal.directive.name == "together":
         shared = _shared_names(refusal, seen, len(refusal.directive.results) - 1)
@@ -325,7 +326,7 @@ def _prefetched(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
     for name in _names(refusal)[:1]:
         over = [o.name for p in refusal.directive.phrases if p.preposition == "at" for o in p.operands if isinstance(o, syntax.Id)]
         for loop in over:
-            yield from (refusal.here(refusal.renamed(loop, written(x))) for x in _loops(seen) if x.rsplit(".", 1)[-1] != loop)
+            yield from (refusal.here(refusal.renamed(loop, written(x))) for x in _loops(seen) if last_part(x) != loop)
         yield refusal.here(f"store_at {written(name)} at root", refusal.text)
 
 
@@ -342,9 +343,9 @@ def _at_the_end(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
     d = refusal.directive
     whole = replace(refusal, at=len(refusal.schedule.directives)).before()
     for name in _names(refusal)[:1]:
-        base = name.rsplit(".", 1)[-1]
-        stages = {x.rsplit(".", 1)[0] for x in _loops(seen) if name in (x, x.rsplit(".", 1)[-1])}
-        made = [x for x in _loops(whole or seen) if x.rsplit(".", 1)[-1].startswith(base) and x.rsplit(".", 1)[0] in stages]
+        base = last_part(name)
+        stages = {x.removesuffix(f".{last_part(x)}") for x in _loops(seen) if name in (x, last_part(x))}
+        made = [x for x in _loops(whole or seen) if last_part(x).startswith(base) and x.removesuffix(f".{last_part(x)}") in stages]
         for loop in (name, *made):
             again = replace(d, operands=(syntax.Id(loop), *d.operands[1:]))
             yield Replacement(refusal.at, (show(again),), last=True)
@@ -352,12 +353,12 @@ def _at_the_end(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
 
 def _instructed(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
     """Yield loops of the lengths that an instruction has, and operands in the order in which it takes them."""
-    loops = [next((x for x in _loops(seen) if name in (x, x.rsplit(".", 1)[-1])), name) for name in _names(refusal)]
+    loops = [next((x for x in _loops(seen) if name in (x, last_part(x))), name) for name in _names(refusal)]
     for widths in ((16, 2), (16, 4), (8, 2), (8, 4), (4, 2), (4, 4)) if len(loops) == 2 else ():
         lines: list[str] = []
         inner: list[str] = []
         for loop, width in zip(loops, widths, strict=True):
-            base = loop.rsplit(".", 1)[-1]
+            base = last_part(loop)
             if seen.extents.get(loop) == width:
                 inner.append(loop)
                 continue
@@ -365,7 +366,7 @@ def _instructed(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
             lines.append(f"split {written(loop)} by {width} -> {written(o)}, {written(i)}")
             inner.append(i)
         about = show(replace(refusal.directive, operands=tuple(map(syntax.Id, inner))))
-        stage = loops[0].rsplit(".", 1)[0]
+        stage = loops[0].removesuffix(f".{last_part(loops[0])}")
         outer = [x for x in seen.loops.get(stage, ()) if x not in loops]
         order = [*outer, *(o.split(" -> ")[1].split(",")[0] for o in lines), *inner]
         yield refusal.here(*lines, f"order {listed(order)}", about)

@@ -14,7 +14,7 @@ from tensorlang.diagnostics import error
 from tensorlang.schedule.annotations import origin_of
 from tensorlang.schedule.directives import operands
 from tensorlang.schedule.directives.kind import Kind, Placement, idle_message, runs_once
-from tensorlang.schedule.plan import Change, Stage, common_extent, current_nest, full
+from tensorlang.schedule.plan import Change, Stage, common_extent, current_nest, full, last_part
 from tensorlang.schedule.state import State, fresh_loop, loop_of, put, stage_of, statement_of
 from tensorlang.syntax import nodes as syntax
 from tensorlang.syntax.directive_forms import FORMS
@@ -302,7 +302,7 @@ def check_placed(state: State, placement: Placement) -> None:
 
 def split_first(name: str, by: int) -> str:
     """Return the advice to split a loop, with names for its parts."""
-    part = name.rpartition(".")[2]
+    part = last_part(name)
     return f"split it first: `split {name} by {by} -> {part}o, {part}i`"
 
 

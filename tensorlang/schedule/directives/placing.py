@@ -11,11 +11,11 @@ from tensorlang.schedule.annotations import origin_of
 from tensorlang.schedule.directives import operands
 from tensorlang.schedule.directives.kind import Kind, idle_message
 from tensorlang.schedule.directives.loops import unmarked
-from tensorlang.schedule.plan import Plan, Stage, full
+from tensorlang.schedule.plan import Plan, Stage, full, owned
 from tensorlang.schedule.state import State, fresh_loop, loop_of, put, stage_of, statement_of
 from tensorlang.syntax import nodes as syntax
 from tensorlang.syntax.directive_forms import FORMS
-from tensorlang.tensor.walk import definition_reads
+from tensorlang.tensor.walk import definition_reads, tensor_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def _at(state: State, directive: syntax.Directive) -> None:
     wanted = operands.name(directive, operands.the(directive, "at"))
     reader = operands.phrase(directive, "in")
     if reader is not None and len(reader) == 1:
-        wanted = full(operands.name(directive, reader[0]), wanted.rsplit(".", 1)[-1])
+        wanted = full(operands.name(directive, reader[0]), owned(wanted, tensor_table(state.program))[1])
     consumer, loop = loop_of(state, directive, wanted, outside=stage)
     if consumer is stage:
         raise error("S0208", f"`{name}` cannot be computed inside its own loop `{loop}`", directive.span)

@@ -16,6 +16,7 @@ from strategies_schedule import random_case, some_program
 import tensorlang as tl
 from tensorlang.diagnostics import CompileError, Source
 from tensorlang.policy.complete import completed
+from tensorlang.policy.cpu.derive import derive
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.shell.checking import check_source
@@ -99,6 +100,27 @@ def test_a_tensor_that_no_line_is_about_has_the_tile_that_it_has_alone() -> None
     assert "unroll h.ii" in report or "unroll h.i_t" in report
     y, z = f(x, w)
     assert (y == 61).all() and (z == 600).all()
+
+
+RUNNING = """op f(x: f32[N, M]) -> (y: f32[N, M], z: f32[N, M]) {
+    y[i, j] = 2 * sum(k in 0..i+1) x[k, j]
+    z[i, j] = 3 * y[i, j] + max(k in j..M) x[i, k]
+}
+"""
+
+
+def test_what_directives_make_of_a_tensor_runs_in_lanes_too() -> None:
+    found, _ = filled(RUNNING, "scan y.i", "derive y")
+    assert "vectorize y.j_v" in found
+
+
+def test_what_a_tensor_has_alone_is_kept_as_far_as_it_needs_no_other() -> None:
+    found = written(f"{RUNNING}schedule f for cpu {{\nsplit z.i by 8 -> a, b\n}}\n")
+    made = completed(found.program, found.schedule.derive(), MACHINE, rest=lambda: derive(found.program, MACHINE))
+    lines = [show(d) for d in made.schedule.directives]
+    assert "scan y.i" in lines and "vectorize y.scan.j_v" in lines and not any("fold" in line for line in lines)
+    assert any(line.startswith("not derived: `scan y.i`") for line in made.sentences)
+    assert_same(found.program, proven(found.program, made.schedule), {"N": 9, "M": 6})
 
 
 @pytest.mark.parametrize("sizes", ["static", "symbolic"])

@@ -353,6 +353,18 @@ def test_random_numbers_are_others_in_each_call_and_follow_from_the_seed_of_torc
     assert not any(map(torch.equal, first, second))
 
 
+def test_weights_of_attention_are_dropped_in_training() -> None:
+    class Attending(nn.Module):
+        def forward(self, q: Tensor, v: Tensor) -> Tensor:
+            return F.scaled_dot_product_attention(q, q, v, dropout_p=0.25)
+
+    q = torch.zeros(1, 2, 50, 4)
+    model = tl.compile(torch.export.export(Attending(), (q, torch.eye(50).expand(1, 2, 50, 50))))
+    weights = model.run({"q": q.numpy(), "v": np.eye(50, dtype=np.float32)[None, None].repeat(2, 1), "random draw": np.uint32(5)})["output_0"]
+    assert set(np.unique(weights.round(5))) == {np.float32(0), (np.float32(1 / 50) / np.float32(0.75)).round(5)}
+    assert abs((weights == 0).mean() - 0.25) < 0.03
+
+
 def test_an_exported_program_takes_a_number_for_random_ones_only_where_it_draws_some() -> None:
     taken = {}
     for training in (False, True):

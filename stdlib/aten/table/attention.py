@@ -7,6 +7,7 @@ from typing import Any
 
 from codegen.dtypes import DTYPES
 from stdlib.aten.call import Call, Rule
+from stdlib.aten.table.drawing import dropped
 from stdlib.onnx.table.attend import scaled_product
 from tensorlang.graph.nodes import Value
 
@@ -22,10 +23,9 @@ def attention(
     *,
     scale: float | None = None,
     enable_gqa: bool = False,
+    draw: Value | None = None,
 ) -> Value:
     """Groups of query heads may share a head of keys, which are then [batch, heads, keys, size] as the queries are."""
-    if dropout_p > 0:
-        raise n.unsupported("dropout")
     scale = 1 / sqrt(q.shape[-1]) if scale is None else scale
     grouped = len(q.shape) == 4 and q.shape[1] != k.shape[1]
     product = scaled_product(n, q, k, scale) if grouped else _scores(n, q, k, scale)
@@ -33,6 +33,7 @@ def attention(
     if mask is not None:
         product = n.op("add", product, _bias(n, mask, q, k, grouped))
     weights = n.op("softmax", product, axis=len(product.shape) - 1) if mask is None else n.op("masked_softmax", product)
+    weights, _ = dropped(n, weights, dropout_p, draw)
     if not grouped:
         return n.op("matmul", weights, v)
     values = n.view(v, (*v.shape[:2], 1, *v.shape[2:]))
@@ -69,10 +70,11 @@ def flash_attention(
     *,
     attn_mask: Value | None = None,
     scale: float | None = None,
+    draw: Value | None = None,
 ) -> tuple[Value | None, ...]:
     if n.uses(1):
         raise n.unsupported("the logarithms of the sums as a result")
-    return attention(n, q, k, v, attn_mask, dropout_p, is_causal, scale=scale), None
+    return attention(n, q, k, v, attn_mask, dropout_p, is_causal, scale=scale, draw=draw), None
 
 
 def math_attention(

@@ -87,12 +87,17 @@ def _is_below(n: Call, shape: Sequence[int], p: Operand, draw: Value) -> Value:
 
 def dropout(n: Call, x: Value, p: float = 0.5, train: bool | None = False, *, draw: Value | None = None) -> Any:
     """The result, and which elements it keeps where torch asks for that; there is nothing to draw where it does not train."""
-    if p == 0 or draw is None:
-        kept, y = n.filled(x.shape, BOOL, 1), x
-    else:
-        kept = _is_below(n, x.shape, 1 - p, draw)
-        y = n.op("mul", n.op("mul", x, n.cast(kept, x.dtype)), n.filled((), x.dtype, 0 if p == 1 else 1 / (1 - p)))
+    y, kept = dropped(n, x, p, draw)
     return (y, kept) if len(n.dtypes) > 1 else y
+
+
+def dropped(n: Call, x: Value, p: float, draw: Value | None) -> tuple[Value, Value]:
+    """Return elements of which a share `p` is left out and the others make up for it, and which are kept; all where nothing is drawn."""
+    if p == 0 or draw is None:
+        return x, n.filled(x.shape, BOOL, 1)
+    kept = _is_below(n, x.shape, 1 - p, draw)
+    scaled = n.op("mul", n.op("mul", x, n.cast(kept, x.dtype)), n.filled((), x.dtype, 0 if p == 1 else 1 / (1 - p)))
+    return scaled, kept
 
 
 def classes(n: Call, x: Value, num_samples: int, replacement: bool = False, *, draw: Value, **_: Any) -> Value:

@@ -360,7 +360,9 @@ def test_weights_of_attention_are_dropped_in_training() -> None:
 
     q = torch.zeros(1, 2, 50, 4)
     model = tl.compile(torch.export.export(Attending(), (q, torch.eye(50).expand(1, 2, 50, 50))))
-    weights = model.run({"q": q.numpy(), "v": np.eye(50, dtype=np.float32)[None, None].repeat(2, 1), "random draw": np.uint32(5)})["output_0"]
+    weights = model.run({"q": q.numpy(), "v": np.eye(50, dtype=np.float32)[None, None].repeat(2, 1), "random draw": np.uint32(5)})[
+        "output_0"
+    ]
     assert set(np.unique(weights.round(5))) == {np.float32(0), (np.float32(1 / 50) / np.float32(0.75)).round(5)}
     assert abs((weights == 0).mean() - 0.25) < 0.03
 

@@ -556,7 +556,8 @@ class Site:
         """Return a value that this node computes and reads again once the shapes of its results are known: it is carried over then, and not
         computed anew."""
         known = self.builder.known.carried
-        if any(value in tensors_of(item) for item in self.inputs) or value.name in {*self.builder.constants, *self.builder.kept, *known}:
+        lasts = any(value.name in names for names in (self.builder.constants, self.builder.kept, known))
+        if lasts or any(value in tensors_of(item) for item in self.inputs):
             return value
         name = f"{self.path}{self.node.label}: keeps {self._kept}"
         self._kept += 1

@@ -208,6 +208,13 @@ def _is_near(d: Deriver, read: Read, points: Sequence[str], members: Mapping[str
     return not steps.near or points[-1] not in index_names(read) or (near and not any(isinstance(s, Dynamic) for s in read.index))
 
 
+def _are_kept(d: Deriver, members: Sequence[Definition], stepped: Sequence[Definition], steps: Steps) -> bool:
+    """Tell whether definitions beside `members` read more than one step of a tensor that has steps."""
+    made, beside = {m.tensors[0].name for m in stepped}, (x for x in d.program.definitions if x not in members)
+    slots = (r.index[steps.at] for x in beside for p in x.pieces for r in reads(p.value) if r.tensor in made)
+    return any(isinstance(slot, Dynamic) or affine.name_set(slot) - {*d.program.sizes} for slot in slots)
+
+
 def _chosen(d: Deriver, members: Sequence[Definition], steps: Steps) -> JointSteps | None:
     """Return in which form members run; None where they had better run by themselves."""
     stepped = [m for m in members if steps.has(m)]
@@ -216,6 +223,8 @@ def _chosen(d: Deriver, members: Sequence[Definition], steps: Steps) -> JointSte
     extent = extents(members[0])[steps.points(members[0].axes)[-1]] or OPEN_EXTENT
     shared = any(_reads(m, [x]) for x in local for m in stepped if not _is_with(d, x, m))
     several = len(list(_components(d, stepped))) > 1 and shared
+    if steps.at == steps.count and _are_kept(d, members, stepped, steps):
+        return None  # Rows of steps are what others read: these are made row by row, or several rows in lanes.
     if not steps.near:
         return JointSteps(tuple(members), steps, True, BESIDE) if several and extent >= BESIDE else None
     if not local or extent < lanes:

@@ -98,7 +98,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """The program for processors with some instructions. `entry` takes outputs, inputs, weights where there are any, numbers and the
+    """The program for processors with some instructions. `entry` takes outputs, inputs, weights where it `takes_weights`, numbers and the
     arena. `room`: what of the arena a run needs, where that depends on sizes. `checks`: for each call of the entry, what its checks say."""
 
     needs: Needs
@@ -107,9 +107,10 @@ class Level:
     arena_bytes: int
     room: Index | None
     weights: tuple[int, int] | None
-    """Where its weights begin in the file of weights, and how many bytes these are."""
+    """Where its weights begin in the file of weights, and how many bytes these are; None where there are none."""
     checks: tuple[tuple[str, ...], ...]
     code_bits: int
+    takes_weights: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -637,13 +638,13 @@ def _run_ir(of: Interface, codes: _Codes) -> str:
 def _level_ir(of: Interface, number: int, first: int) -> str:
     """Return the function that runs one level on arguments that are checked. `first`: the result for the first of its checks."""
     level, f = of.levels[number], _Function()
-    count = len(of.arguments) + (level.weights is not None) + len(level.numbers) + 1
+    count = len(of.arguments) + level.takes_weights + len(level.numbers) + 1
     f.lines.append(f"  %bases = alloca [{count} x i64], align 8")
     env = {size.name: f.word("%inputs", k) for k, size in enumerate(of.sizes)}
     words = [f.word("%outputs", k) for k in range(len(of.outputs))]
     words += [f.word("%inputs", len(of.sizes) + k) for k in range(len(of.inputs))]
-    if level.weights is not None:
-        words.append(f.word("%context", _WEIGHTS_AT))
+    if level.takes_weights:
+        words.append("0" if level.weights is None else f.word("%context", _WEIGHTS_AT))
     words += [f.index(e, env) for e in level.numbers]
     words.append(f.word("%context", _ARENA_AT))
     if level.room is not None:

@@ -16,6 +16,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 from saved_libraries import IMAGE, X, network
 
 import tensorlang as tl
@@ -59,6 +60,17 @@ def test_a_saved_model_of_open_sizes_serves_all_up_to_its_limits(folder: Path) -
         found = model(np.resize(IMAGE, (batch, 3, 8, 8)))
         np.testing.assert_allclose(found, np.resize(expected, (batch, 4)), rtol=1e-5, atol=1e-6)
     refusal("R0306", model, np.resize(IMAGE, (5, 3, 8, 8)))
+
+
+@pytest.mark.parametrize("rows", ["rows", 3])
+def test_a_saved_model_may_have_no_weights(rows: int | str, tmp_path: Path) -> None:
+    given, result = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [rows, 8]) for name in "xy")
+    nodes = [helper.make_node("Softmax", ["x"], ["s"], axis=0), helper.make_node("CumSum", ["s", "axis"], ["y"])]
+    axis = numpy_helper.from_array(np.asarray(0), "axis")
+    made = helper.make_model(helper.make_graph(nodes, "g", [given], [result], [axis]), opset_imports=[helper.make_opsetid("", 18)])
+    model, x = tl.compile(made.SerializeToString(), "x86-64-v2", threads=1), np.random.default_rng(0).random((3, 8), np.float32)
+    model.save(tmp_path / "g", **({"max": {"rows": 5}} if rows == "rows" else {}))
+    np.testing.assert_array_equal(tl.load_model(tmp_path / "g").run({"x": x})["y"], model.run({"x": x})["y"])
 
 
 def test_a_saved_operator_of_open_sizes_takes_sizes_that_no_array_tells(folder: Path) -> None:

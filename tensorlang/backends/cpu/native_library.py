@@ -323,6 +323,7 @@ def linked(name: str, levels: Sequence[Compiled], *, inside: bool = False) -> Li
                 place,
                 level.checks,
                 code_bits(len(level.entry.kernel_calls)),
+                level.weights is not None,
             )
             for level, entry, place in zip(levels, entries, places, strict=True)
         ),

@@ -440,7 +440,8 @@ def _define(kernel: _Kernel, info: StatementInfo, placement: str, point: Point) 
         cell = _cell(kernel, memory, acc.cell, point)
         if memory.lanes:
             made, result = _across_lanes(kernel, acc, memory, cell, point)
-            before += made
+            before += [*point.before, *made]  # what it starts from may be read at an index that is checked
+            point.before.clear()
             reductions[acc.reduce] = (result,)
         else:
             reductions[acc.reduce] = tuple(loops.Load(b.name, cell) for b in memory.buffers[: len(acc.reduce.reducer.dtypes)])

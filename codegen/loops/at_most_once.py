@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from codegen.loops.indices import Algebra
-from codegen.loops.nodes import Compare, For, Function, If, IndexValue, Stmt, ValueIndex, Var
+from codegen.loops.nodes import Compare, For, Function, If, IndexValue, Stmt, ValueIndex
 from codegen.loops.simplify import assuming
 from codegen.loops.walk import substitution, walk
 from codegen.polynomials import ONE
@@ -20,8 +20,7 @@ from codegen.polynomials import ONE
 def at_most_once(function: Function) -> Function:
     """Return a function that does the same as `function`, in simplified form, in which serial loops that run once at most, as far as sizes
     and loops around tell, are conditions."""
-    sizes = {e.name: (0, None) for p in function.params for e in p.shape if isinstance(e, Var)}
-    return replace(function, body=_block(function.body, Algebra.of(sizes)))
+    return replace(function, body=_block(function.body, Algebra.outside(function)))
 
 
 def _block(body: tuple[Stmt, ...], algebra: Algebra) -> tuple[Stmt, ...]:

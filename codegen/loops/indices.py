@@ -28,6 +28,7 @@ from codegen.loops.nodes import (
     Const,
     Expr,
     FloorDiv,
+    Function,
     Index,
     IndexValue,
     Int,
@@ -95,6 +96,13 @@ class Algebra:
     @staticmethod
     def of(ranges: Ranges) -> Algebra:
         return Algebra({name: (_low(lo), _high(hi)) for name, (lo, hi) in ranges.items()})
+
+    @staticmethod
+    def outside(function: Function, ranges: Ranges | None = None) -> Algebra:
+        """Return the algebra outside of all loops of a function: a size that is the extent of a parameter is not negative, and variables of
+        `ranges` lie in these."""
+        sizes: Ranges = {e.name: (0, None) for p in function.params for e in p.shape if isinstance(e, Var)}
+        return Algebra.of({**sizes, **(ranges or {})})
 
     # ------------------------------------------------------------ scopes
 

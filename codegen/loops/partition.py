@@ -100,14 +100,13 @@ def partition(function: Function) -> Function:
     if not _asks(function):
         return function
     before = sum(1 for _ in walk(*function.body))
-    sizes = {e.name: (0, None) for p in function.params for e in p.shape if isinstance(e, Var)}
     sample = dict.fromkeys(function.sizes, LARGE)
     spaces = {p.name: p.space for p in function.params}
     asked = any(isinstance(n, For) and _is_asked(n) for n in statements(*function.body))
     for level in (*_LEVELS, 0) if asked else _LEVELS:
         body = _Partition(
             level, spaces | {n.buffer.name: n.buffer.space for n in statements(*function.body) if isinstance(n, Alloc)}
-        ).block(function.body, _Scope(Algebra.of(sizes), sample))
+        ).block(function.body, _Scope(Algebra.outside(function), sample))
         if sum(1 for _ in walk(*body)) <= (min(MOST_GROWTH * before, MOST_NODES) if level else MOST_NODES):
             return replace(function, body=body)
     return function

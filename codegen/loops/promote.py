@@ -94,9 +94,8 @@ REGISTER_BYTES = 32 * 64
 
 def promote_accumulators(function: Function) -> Function:
     """Return `function` with accumulation loops working in registers."""
-    sizes = {e.name: (0, None) for p in function.params for e in p.shape if isinstance(e, Var)}
     pass_ = _Promotion(fresh_for(function))
-    body = pass_.block(function.body, Algebra.of(sizes), {p.name: p for p in function.params})
+    body = pass_.block(function.body, Algebra.outside(function), {p.name: p for p in function.params})
     return replace(function, body=body)
 
 

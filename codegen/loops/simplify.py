@@ -64,7 +64,6 @@ from codegen.loops.nodes import (
     Store,
     Unary,
     ValueIndex,
-    Var,
     Wait,
     WaitBoxes,
 )
@@ -80,10 +79,8 @@ def simplify(function: Function, sizes: Mapping[str, Range] | None = None) -> Fu
     """Return a function that does the same as `function` whenever `sizes` lie in the given ranges.
 
     A size that is the extent of a parameter is known not to be negative."""
-    ranges: dict[str, Range] = {e.name: (0, None) for p in function.params for e in p.shape if isinstance(e, Var)}
     simplifier = _Simplifier(fresh_for(function), Counter(binders(*function.body)))
-    algebra = Algebra.of({**ranges, **(sizes or {})})
-    return replace(function, body=simplifier.block(function.body, algebra))
+    return replace(function, body=simplifier.block(function.body, Algebra.outside(function, sizes)))
 
 
 class _Simplifier:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 from codegen.dtypes import i64
 from codegen.loops.indices import Algebra
-from codegen.loops.nodes import Alloc, Compare, Const, For, Function, If, Index, IndexValue, Int, Stmt, ValueIndex, Var
+from codegen.loops.nodes import Alloc, Compare, Const, For, Function, If, Index, IndexValue, Int, Stmt, ValueIndex
 from codegen.loops.simplify import assuming
 from codegen.loops.walk import binders, free_vars, map_stmt, statements, stores, walk
 
@@ -32,8 +32,7 @@ def unswitch(function: Function) -> Function:
     """Return a function that does the same as `function`, in simplified form, in whose sums the number of copies is known."""
     if not any(_open_loops(function.body)):
         return function
-    sizes = {e.name: (0, None) for p in function.params for e in p.shape if isinstance(e, Var)}
-    made = replace(function, body=_block(function.body, Algebra.of(sizes)))
+    made = replace(function, body=_block(function.body, Algebra.outside(function)))
     return made if _expanded(made.body) <= MOST_NODES else function
 
 

@@ -55,6 +55,19 @@ def walled(array: Array, side: Side = "high", *, align: int = 1) -> Array:
     return inside
 
 
+class Walled:
+    """An array next to a page without access, alternately on either side."""
+
+    count = 0
+
+    def __init__(self, values: Array, align: int) -> None:
+        Walled.count += 1
+        self.inside = walled(values, SIDES[Walled.count % 2], align=align)
+
+    def intact(self) -> bool:
+        return True
+
+
 def in_child(task: Callable[[], T], seconds: int = 60) -> T:
     """Return what `task` returns, or raise what it raises, run in a process of its own. Raises `Killed` when the process dies of a signal
     or runs for longer than `seconds`."""

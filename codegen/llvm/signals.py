@@ -51,8 +51,12 @@ def is_possible() -> bool:
 def imports() -> dict[str, int]:
     """Return the addresses that `ASK` needs."""
     names = ("PyGILState_Ensure", "PyGILState_Release", "PyErr_CheckSignals", "PyErr_Fetch")
-    found = {name: int(ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0) for name in names}
-    return {**found, "tl_raised": kept_at()}
+    return {**{name: address_of(name) for name in names}, "tl_raised": kept_at()}
+
+
+def address_of(name: str) -> int:
+    """Return the address of a function of Python's interface for C."""
+    return int(ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0)
 
 
 def kept_at() -> int:

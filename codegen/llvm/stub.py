@@ -82,7 +82,7 @@ class _Stubs:
     """The stubs, loaded."""
 
     def __init__(self, new_array: int) -> None:
-        imports = {name: _address(name) for name in _PYTHON}
+        imports = {name: signals.address_of(name) for name in _PYTHON}
         imports |= {
             "tl_raised": signals.kept_at(),
             "tl_new_array": new_array,
@@ -151,10 +151,6 @@ _PYTHON = (
     "PyErr_Occurred",
     "PyErr_Restore",
 )
-
-
-def _address(name: str) -> int:
-    return int(ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0)
 
 
 _STUBS = """

@@ -10,10 +10,9 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Any
 
 import numpy as np
-from guarded import SIDES, walled
+from guarded import Walled
 from schedule_trial import first_difference, native
 from strategies_schedule import Arrays, random_schedule, small_arrays
 
@@ -101,8 +100,8 @@ class Derived:
             if text in seen:
                 continue
             seen.add(text)
-            _Walled.count = case.seed + k
-            found, damage = native(program, lowered, sizes, inputs, threads=asked.machine.threads, placed=_Walled)
+            Walled.count = case.seed + k
+            found, damage = native(program, lowered, sizes, inputs, threads=asked.machine.threads, placed=Walled)
             runs += 1
             problem_ = damage or first_difference(found, _finite(expected, found))
             if problem_:
@@ -156,19 +155,6 @@ class Derived:
             schedule=schedule,
             named=named,
         )
-
-
-class _Walled:
-    """An array next to a page without access, alternately on either side."""
-
-    count = 0
-
-    def __init__(self, values: Any, align: int) -> None:
-        _Walled.count += 1
-        self.inside = walled(values, SIDES[_Walled.count % 2], align=align)
-
-    def intact(self) -> bool:
-        return True
 
 
 def program_of(module: Module, case: Case, open_: bool) -> Program:

@@ -7,9 +7,8 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
-from typing import Any
 
-from guarded import SIDES, walled
+from guarded import Walled
 from schedule_trial import Outcome as Trial
 from schedule_trial import trial
 from strategies_schedule import Case, allowed, families, family, random_case, small_arrays, some_program
@@ -40,8 +39,8 @@ class Schedules:
         return drawn(seed)
 
     def run(self, case: Case) -> Outcome:
-        _Walled.count = number(case)  # so that a case is placed alike whatever was tried before it
-        return judged(trial(case, number(case), natively=True, placed=_Walled))
+        Walled.count = number(case)  # so that a case is placed alike whatever was tried before it
+        return judged(trial(case, number(case), natively=True, placed=Walled))
 
     def smaller(self, case: Case) -> Iterator[Case]:
         for directives in without_some(case.schedule.directives):
@@ -70,19 +69,6 @@ class Schedules:
         )
         stored = "".join(f"# layouts: {line}\n" for line in str(case).splitlines() if " stored as " in line)
         return stored + body
-
-
-class _Walled:
-    """An array next to a page without access, alternately on either side."""
-
-    count = 0
-
-    def __init__(self, values: Any, align: int) -> None:
-        _Walled.count += 1
-        self.inside = walled(values, SIDES[_Walled.count % 2], align=align)
-
-    def intact(self) -> bool:
-        return True
 
 
 def number(case: Case) -> int:

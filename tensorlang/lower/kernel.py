@@ -418,15 +418,12 @@ def _combine(
     return [loops.Store(b.name, cell, v) for b, v in zip(memory.buffers, results, strict=True)]
 
 
-_OPERATION: dict[str, loops.BinaryOp] = {"sum": "+", "prod": "*", "min": "min", "max": "max", "any": "or", "all": "and"}
-
-
 def _combined(kernel: _Kernel, reducer: tensor.Reducer, old: loops.Expr, body: tensor.Expr, point: Point) -> loops.Expr:
     assert reducer.kind is not None
     is_float = compute_dtype(reducer.dtypes[0]).is_float
     if reducer.kind == "sum" and is_float and kernel.plan.program.mode != "strict" and isinstance(body, tensor.Binary) and body.op == "*":
         return loops.Fma(value(body.lhs, point), value(body.rhs, point), old)
-    return loops.Binary(_OPERATION[reducer.kind], old, value(body, point))
+    return loops.Binary(tensor.OPERATIONS[reducer.kind], old, value(body, point))
 
 
 def _define(kernel: _Kernel, info: StatementInfo, placement: str, point: Point) -> list[loops.Stmt]:
@@ -492,6 +489,6 @@ def _across_lanes(
     start = value(_start(acc)[0], point)
     lane = kernel.names.fresh("lane")
     partial = loops.Load(memory.buffers[0].name, (*cell, loops.Var(lane)))
-    combined = loops.Binary(_OPERATION[reducer.kind], loops.Load(total.name, ()), partial)
+    combined = loops.Binary(tensor.OPERATIONS[reducer.kind], loops.Load(total.name, ()), partial)
     loop = loops.For(lane, loops.Int(0), loops.Int(memory.lanes), (loops.Store(total.name, (), combined),), "vector", memory.lanes)
     return [loops.Alloc(total), loops.Store(total.name, (), start), loop], loops.Load(total.name, ())

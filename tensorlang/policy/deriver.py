@@ -13,7 +13,7 @@ from tensorlang.policy.machine import GpuMachine, Machine
 from tensorlang.schedule.flattened import flattened
 from tensorlang.schedule.plan import Storage
 from tensorlang.schedule.rfactor import name_of, rfactor
-from tensorlang.schedule.scan import growths, scanned
+from tensorlang.schedule.scan import growths, running
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.shape import OPEN_EXTENT, extents, is_product, work_of_definition
 from tensorlang.tensor.invariant_axes import invariant_axes, without_axes
@@ -175,10 +175,10 @@ def _scanned(d: Deriver) -> Deriver:
             growth = next(growths(d.program, definition, axis), None)
             if growth is None or not _is_long(definition, axis, growth.reduce):
                 continue
-            name = definition.tensors[0].name
-            made = scanned(d.program, name, axis)
-            if not isinstance(made, str) and not problems_since(d.program, made):
-                return _scanned(deriver_of(made, d.machine, d.layouts, d.constants, d.schedule.scan(f"{name}.{axis}")))
+            made = running(d.program, definition, axis, growth)
+            if not problems_since(d.program, made):
+                scan = d.schedule.scan(f"{definition.tensors[0].name}.{axis}")
+                return _scanned(deriver_of(made, d.machine, d.layouts, d.constants, scan))
     return d
 
 

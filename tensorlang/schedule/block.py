@@ -13,19 +13,17 @@ with an identity, and for a program that is not `strict`.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
 
 from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.schedule.rfactor import reduction_over
 from tensorlang.tensor.idioms import redefined
-from tensorlang.tensor.nodes import Binary, Binder, Definition, Expr, Piece, Program, Reduce
+from tensorlang.tensor.nodes import OPERATIONS, Binary, Binder, Definition, Expr, Piece, Program, Reduce
 from tensorlang.tensor.walk import fresh_for, replaced, substitute
 
-Operation = Literal["+", "*", "min", "max"]
-OPERATIONS: dict[str | None, Operation] = {"sum": "+", "prod": "*", "min": "min", "max": "max"}
-"""What puts the parts of a reduction together, by its kind."""
+_CUT = ("sum", "prod", "min", "max")
+"""The kinds of reductions that can be cut."""
 
 
 def block(program: Program, called: str, by: int) -> Program | str:
@@ -34,7 +32,7 @@ def block(program: Program, called: str, by: int) -> Program | str:
     if isinstance(found, str):
         return found
     definition, piece, reduce, binder = found.definition, found.piece, found.reduce, found.binder.name
-    operation = OPERATIONS.get(reduce.reducer.kind)
+    operation = OPERATIONS[reduce.reducer.kind] if reduce.reducer.kind in _CUT else None
     if (
         operation is None
         or reduce.reducer.identity is None

@@ -18,16 +18,31 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from codegen.dtypes import bool_, compute_dtype
+from codegen.dtypes import compute_dtype
 from polyhedral import affine, sets
 from polyhedral.expr import TRUE, Cond
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from polyhedral.verdict import Proven
-from tensorlang.schedule.block import OPERATIONS
 from tensorlang.tensor.facts import Place, has_gather, reductions
 from tensorlang.tensor.idioms import redefined
-from tensorlang.tensor.nodes import Binary, Binder, Const, Definition, Expr, Holds, Piece, Program, Read, Reduce, Select, Tensor, TupleOf
+from tensorlang.tensor.nodes import (
+    OPERATIONS,
+    Binary,
+    Binder,
+    Const,
+    Definition,
+    Expr,
+    Holds,
+    Piece,
+    Program,
+    Read,
+    Reduce,
+    Select,
+    Tensor,
+    TupleOf,
+    as_value,
+)
 from tensorlang.tensor.walk import Fresh, definers, fresh_for, index_names, refresh, replaced, substitute, substitute_names, value_names
 
 FEW = 4
@@ -63,14 +78,19 @@ def scanned(program: Program, tensor: str, axis: str) -> Program | str:
     growth = next(growths(program, definition, axis), None)
     if growth is None:
         return f"no reduction of `{tensor}` has the terms of its neighbour along `{axis}`, and few more"
-    made = _running(program, definition, axis, growth)
+    return running(program, definition, axis, growth)
+
+
+def running(program: Program, definition: Definition, axis: str, growth: Growth) -> Program:
+    """Return the program with a reduction of `definition` that grows along an axis as one that runs."""
     at = program.definitions.index(definition)
+    made = _running(program, definition, axis, growth)
     return redefined(program, (*program.definitions[:at], *made, *program.definitions[at + 1 :]))
 
 
 def growths(program: Program, definition: Definition, axis: str) -> Iterator[Growth]:
-    """Yield the reductions of a definition that grow along an axis."""
-    if len(definition.tensors) > 1:
+    """Yield the reductions of a definition that grow along an axis; none of an operator that keeps their order."""
+    if program.mode == "strict" or len(definition.tensors) > 1:
         return
     for piece in definition.pieces:
         for written, places in reductions(piece.value, Place()).items():
@@ -107,11 +127,6 @@ def _is_same_along(e: Reduce, axis: str) -> bool:
     """Tell whether nothing but the ranges of a reduction differs along an axis."""
     parts = (*e.body, *(() if e.filter is None else (e.filter,)))
     return all(axis not in index_names(part) and not value_names(part) for part in parts) and axis not in affine.name_set(e.where)
-
-
-def _operation(e: Reduce) -> str | None:
-    """Return what puts parts of a reduction together, None where only the reducer says it, and term by term."""
-    return {"any": "or", "all": "and"}.get(e.reducer.kind or "", OPERATIONS.get(e.reducer.kind))
 
 
 def _growth(program: Program, definition: Definition, piece: Piece, written: Reduce, axis: str, is_asked_for: bool) -> Growth | None:
@@ -156,7 +171,7 @@ def _growth(program: Program, definition: Definition, piece: Piece, written: Red
         one = affine.difference(hi, lo) == 1
         if e.reducer.identity is None and not one and (affine.difference(hi, lo) or 0) < 1:
             continue
-        if _operation(e) is None and not (one and is_end and e.binders == (binder,)):
+        if OPERATIONS.get(e.reducer.kind) is None and not (one and is_end and e.binders == (binder,)):
             continue
         return Growth(piece, written, e, whole, axes, guard, step, binder, (lo, hi), not is_end)
     return None
@@ -180,16 +195,11 @@ def _running(program: Program, definition: Definition, axis: str, growth: Growth
     runs = tuple(Tensor(fresh(f"{tensor.name}.scan"), dtype, shape, span=e.span) for dtype in e.reducer.dtypes)
     pieces = _pieces(growth, runs, axis, fresh)
     if guard != TRUE:
-        nothing = e.reducer.identity or tuple(Const(False if dtype == bool_ else 0, dtype) for dtype in e.reducer.dtypes)
-        pieces = (*pieces, Piece(_whole(nothing), affine.negate(guard), otherwise=True, span=e.span))
-    read = _whole(tuple(Read(run.name, tuple(map(AffineName, growth.axes)), span=e.span) for run in runs))
+        nothing = e.reducer.identity or tuple(Const(dtype.zero, dtype) for dtype in e.reducer.dtypes)
+        pieces = (*pieces, Piece(as_value(nothing), affine.negate(guard), otherwise=True, span=e.span))
+    read = as_value(tuple(Read(run.name, tuple(map(AffineName, growth.axes)), span=e.span) for run in runs))
     asked = tuple(replace(p, value=replaced(p.value, growth.written, read)) if p is growth.piece else p for p in definition.pieces)
     return Definition(runs, growth.axes, pieces, span=definition.span), replace(definition, pieces=asked)
-
-
-def _whole(parts: tuple[Expr, ...]) -> Expr:
-    """Return the value that has these parts."""
-    return parts[0] if len(parts) == 1 else TupleOf(parts, span=parts[0].span)
 
 
 def _pieces(growth: Growth, runs: tuple[Tensor, ...], axis: str, fresh: Fresh) -> tuple[Piece, ...]:
@@ -200,25 +210,25 @@ def _pieces(growth: Growth, runs: tuple[Tensor, ...], axis: str, fresh: Fresh) -
     start = affine.ZERO if growth.step > 0 else affine.sub(extent, 1)
     at_start = {} if axis in affine.name_set(guard) else {axis: start}
     first = _terms(e, binder, affine.substitute(binder.lo, at_start), affine.substitute(binder.hi, at_start), fresh)
-    nothing = None if e.reducer.identity is None else e.reducer.identity[0]
-    if _operation(e) == "+" and runs[0].dtype.is_float and nothing is not None and not isinstance(first, Reduce) and first is not nothing:
+    operation, nothing = OPERATIONS.get(e.reducer.kind), None if e.reducer.identity is None else e.reducer.identity[0]
+    if operation == "+" and runs[0].dtype.is_float and nothing is not None and not isinstance(first, Reduce) and first is not nothing:
         first = Binary("+", nothing, first, span=e.span)  # the sum of -0 alone is 0
     index = tuple(affine.sub(a, growth.step) if a == axis else AffineName(a) for a in axes)
     before = tuple(Read(run.name, index, span=e.span) for run in runs)
-    new, operation = _terms(e, binder, *growth.new, fresh), _operation(e)
+    new = _terms(e, binder, *growth.new, fresh)
     if operation is None:
         terms = new.items if isinstance(new, TupleOf) else (new,)
         to = dict(zip((*e.reducer.left, *e.reducer.right), (*before, *terms), strict=True))
-        value = _whole(tuple(refresh(substitute_names(part, to), fresh) for part in e.reducer.combine))
+        value = as_value(tuple(refresh(substitute_names(part, to), fresh) for part in e.reducer.combine))
     else:
         both = (new, before[0]) if growth.first else (before[0], new)
-        value = Binary(operation, *both, span=e.span)  # type: ignore[arg-type]
+        value = Binary(operation, *both, span=e.span)
     return Piece(first, affine.conj(guard, affine.negate(neighbour)), span=e.span), Piece(value, affine.conj(guard, neighbour), span=e.span)
 
 
 def _terms(e: Reduce, binder: Binder, lo: Affine, hi: Affine, fresh: Fresh) -> Expr:
     """Return the reduction of the terms for which `binder` is in `lo..hi`: a term where there is one, the identity where there is none."""
-    nothing, count = _whole(e.reducer.identity) if e.reducer.identity is not None else None, affine.difference(hi, lo)
+    nothing, count = as_value(e.reducer.identity) if e.reducer.identity is not None else None, affine.difference(hi, lo)
     if count is not None and count <= 0 and nothing is not None:
         return nothing
     to, rest = {binder.name: lo}, tuple(b for b in e.binders if b is not binder)
@@ -230,7 +240,7 @@ def _terms(e: Reduce, binder: Binder, lo: Affine, hi: Affine, fresh: Fresh) -> E
         return refresh(replace(e, binders=rest, body=body, where=where, filter=chosen), fresh)
     condition = chosen if where == TRUE else Holds(where) if chosen is None else Binary("and", Holds(where), chosen)
     if condition is None:
-        return refresh(_whole(body), fresh)
+        return refresh(as_value(body), fresh)
     assert e.reducer.identity is not None
     chosen_parts = zip(body, e.reducer.identity, strict=True)
-    return refresh(_whole(tuple(Select(condition, part, none, span=e.span) for part, none in chosen_parts)), fresh)
+    return refresh(as_value(tuple(Select(condition, part, none, span=e.span) for part, none in chosen_parts)), fresh)

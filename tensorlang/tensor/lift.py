@@ -23,7 +23,7 @@ from polyhedral.expr import Name as AffineName
 from tensorlang.tensor.guarded import guarded
 from tensorlang.tensor.idioms import redefined
 from tensorlang.tensor.nested import Lifting, lift_nested
-from tensorlang.tensor.nodes import Binary, Definition, Expr, Piece, Program, Project, Read, Reduce, Select, Tensor, TupleOf
+from tensorlang.tensor.nodes import Binary, Definition, Expr, Piece, Program, Project, Read, Reduce, Select, Tensor, TupleOf, as_value
 from tensorlang.tensor.prove import reads_in_bounds
 from tensorlang.tensor.walk import fresh_for, index_names, map_children, tensor_names, value_names
 
@@ -114,7 +114,7 @@ class _Invariant(Lifting):
                 return e
         self.made.append(made)
         reads = tuple(Read(name, tuple(AffineName(a) for a in used), span=e.span) for name in names)
-        return reads[0] if len(reads) == 1 else TupleOf(reads, span=e.span)
+        return as_value(reads, e.span)
 
     def _may_run(self, made: Definition, inside: Cond, around: _Around) -> bool:
         """Tell whether `made` reads what is there wherever `inside` holds, also for sizes for which nothing asks for an element."""
@@ -128,6 +128,6 @@ def _outline(names: tuple[str, ...], e: Reduce, used: tuple[str, ...], extents: 
     tensors = tuple(Tensor(name, dtype, shape, span=e.span) for name, dtype in zip(names, e.reducer.dtypes, strict=True))
     pieces = [Piece(e, inside, span=e.span)]
     if inside != TRUE and e.reducer.identity is not None:
-        start = e.reducer.identity[0] if len(names) == 1 else TupleOf(e.reducer.identity)
+        start = as_value(e.reducer.identity)
         pieces.append(Piece(start, affine.negate(inside), otherwise=True, span=e.span))
     return Definition(tensors, used, tuple(pieces), span=e.span)

@@ -43,6 +43,7 @@ from tensorlang.tensor.nodes import (
     Select,
     Tensor,
     TupleOf,
+    as_value,
 )
 from tensorlang.tensor.prove import is_sound
 from tensorlang.tensor.walk import (
@@ -171,7 +172,7 @@ class _Nested(Lifting):
                 self.made.append(made)
                 index = tuple(affine.sub(n, _low(shapes[n][0], n)) for n in names)
                 reads = tuple(Read(t.name, index, span=e.span) for t in made.tensors)
-                return reads[0] if len(reads) == 1 else TupleOf(reads, span=e.span)
+                return as_value(reads, e.span)
         raise AssertionError("the last candidate is always taken")
 
     def _given(self, known: Cond) -> Cond:
@@ -224,5 +225,4 @@ def _component(value: Expr, position: int) -> Expr:
 
 def _never(e: Reduce) -> Expr:
     """Return a value of the type of `e` for where it is not asked for."""
-    parts = tuple(Const(d.zero, d) for d in e.reducer.dtypes)
-    return parts[0] if len(parts) == 1 else TupleOf(parts)
+    return as_value(tuple(Const(d.zero, d) for d in e.reducer.dtypes))

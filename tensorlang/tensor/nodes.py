@@ -21,6 +21,7 @@ turn into an equal program.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal, TypeAlias
@@ -186,6 +187,11 @@ class Reducer(Node):
     kind: str | None = None
 
 
+Operation: TypeAlias = Literal["+", "*", "min", "max", "and", "or"]
+OPERATIONS: Mapping[str | None, Operation] = {"sum": "+", "prod": "*", "min": "min", "max": "max", "any": "or", "all": "and"}
+"""What `combine` is, by the kind of a reducer; nothing for a reducer without a kind."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reduce(Node):
     """Left fold of `body` (one expression a component, already lifted, in the accumulator's dtypes) over the points of `binders` that
@@ -203,6 +209,12 @@ class Reduce(Node):
 Expr: TypeAlias = (
     Const | IndexValue | Read | Name | Unary | Binary | Compare | Holds | Select | Cast | Call | Let | TupleOf | Project | Reduce
 )
+
+
+def as_value(parts: tuple[Expr, ...], span: Span = NOWHERE) -> Expr:
+    """Return the value that has these parts: the only one, or a tuple."""
+    return parts[0] if len(parts) == 1 else TupleOf(parts, span=span)
+
 
 # ---------------------------------------------------------------- programs
 

@@ -26,7 +26,6 @@ OUTSIDE = 1
 _NUMBERS: dict[str, loops.Index] = {}
 _closed: Names = _NUMBERS.__getitem__
 """Sizes are numbers here: no name stands in a shape."""
-_COMBINES: Mapping[str, loops.BinaryOp] = {"sum": "+", "prod": "*", "min": "min", "max": "max", "any": "or", "all": "and"}
 _START = (loops.Int(0),)
 
 
@@ -220,7 +219,7 @@ class _Writer:
         bodies = tuple(self._named(self.value(b, out, place), out) for b in e.body)
         combined: list[loops.Stmt] = []
         if e.reducer.kind:
-            results: Values = (loops.Binary(_COMBINES[e.reducer.kind], totals[0], bodies[0]),)
+            results: Values = (loops.Binary(tensor.OPERATIONS[e.reducer.kind], totals[0], bodies[0]),)
         else:
             names = (*e.reducer.left, *e.reducer.right)
             left = tuple(self._named(t, combined) for t in totals)

@@ -46,6 +46,7 @@ from tensorlang.tensor.nodes import (
     Tensor,
     TupleOf,
     Unary,
+    as_value,
 )
 from tensorlang.tensor.walk import (
     Fresh,
@@ -202,14 +203,13 @@ class _Outlining:
         pieces = [Piece(with_large_lets(e), guard, span=e.span)]
         if guard != TRUE:
             start = e.reducer.identity or tuple(Const(dtype.zero, dtype) for dtype in e.reducer.dtypes)
-            pieces.append(Piece(start[0] if len(start) == 1 else TupleOf(start), affine.negate(guard), otherwise=True, span=e.span))
+            pieces.append(Piece(as_value(start), affine.negate(guard), otherwise=True, span=e.span))
         self.made.append(Definition(tensors, axes, tuple(pieces), span=e.span))
         return _elements(self.made[-1], definition.axes)
 
 
 def _elements(made: Definition, axes: tuple[str, ...]) -> Expr:
-    reads = tuple(Read(t.name, tuple(map(AffineName, axes)), span=made.span) for t in made.tensors)
-    return reads[0] if len(reads) == 1 else TupleOf(reads)
+    return as_value(tuple(Read(t.name, tuple(map(AffineName, axes)), span=made.span) for t in made.tensors))
 
 
 def _projected(e: Expr, name: str, parts: tuple[Expr, ...]) -> Expr:
@@ -293,12 +293,12 @@ def _stepwise(definition: Definition, fresh: Fresh) -> list[Definition]:
     if asked is not None:
         after = tuple(Select(asked, a, b) for a, b in zip(after, before, strict=True))
     first = affine.compare("==", step, 0)
-    pieces = [Piece(_tuple(start), first, span=e.span), Piece(_tuple(after), affine.negate(first), otherwise=True, span=e.span)]
+    pieces = [Piece(as_value(start), first, span=e.span), Piece(as_value(after), affine.negate(first), otherwise=True, span=e.span)]
     if guard != TRUE:
         begins = affine.disj(first, affine.negate(guard))
-        pieces = [Piece(_tuple(after), affine.negate(begins), span=e.span), Piece(_tuple(start), begins, otherwise=True, span=e.span)]
+        pieces = [Piece(as_value(after), affine.negate(begins), span=e.span), Piece(as_value(start), begins, otherwise=True, span=e.span)]
     recurrence = Definition(states, (step, *definition.axes), tuple(pieces), span=e.span)
-    last = _tuple(tuple(Read(s.name, (length, *axes), span=e.span) for s in states))
+    last = as_value(tuple(Read(s.name, (length, *axes), span=e.span) for s in states))
     return [recurrence, replace(definition, pieces=(replace(definition.pieces[0], value=last), *definition.pieces[1:]))]
 
 
@@ -323,10 +323,6 @@ def _counted(binders: tuple[Binder, ...], number: Affine, axes: tuple[str, ...])
         place[binder.name] = affine.add(binder.lo, digit)
         total = product
     return total, place
-
-
-def _tuple(items: tuple[Expr, ...]) -> Expr:
-    return items[0] if len(items) == 1 else TupleOf(items)
 
 
 def without_lets(e: Expr) -> Expr:

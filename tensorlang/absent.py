@@ -1,9 +1,11 @@
-"""What to write for names that the package does not have: other libraries have them, or they are misspelled."""
+"""What is said of names that there are not: other libraries have them, or they are misspelled."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from difflib import get_close_matches
+
+from tensorlang.diagnostics import CompileError, error
 
 _OPERATORS = "operators are written in the language: `tl.parse(text)`, `tl.load('file.tl')`"
 _ARRAYS = "arrays are NumPy's, or of any library that speaks DLPack"
@@ -52,3 +54,8 @@ def told(name: str, names: Sequence[str]) -> str:
         return f"; {_SAID[name]}"
     close = get_close_matches(name, names, 1)
     return f"; did you mean `{close[0]}`?" if close else ""
+
+
+def no_stage(stage: str, what: str, known: Sequence[str]) -> CompileError:
+    """Return C0212 for a stage that `what` has not; `known` are those that it has."""
+    return error("C0212", f"there is no stage `{stage}` of {what}", help=f"known are {', '.join(f'`{t}`' for t in known)}")

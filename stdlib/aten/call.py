@@ -80,12 +80,8 @@ class Call(Site):
 
     def onnx(self, op: str, *inputs: Value | None, outputs: int = 1, **attributes: Any) -> Any:
         """Return what the rule of an operator of ONNX makes of inputs and attributes: the result, or all where there are several."""
-        entry = max((e for e in TABLE[op] if not e.domain), key=lambda e: e.last)
-        names = tuple(f"{self.call.name} {k}" for k in range(outputs))
-        node = _onnx_node(self.node.label, op, names, attributes, entry.last)
-        found = entry.rule(Site(self.builder, node, inputs, None))
-        results: tuple[Any, ...] = found if isinstance(found, tuple) else (found,)
-        return results[0] if outputs == 1 else results[:outputs]
+        results = self._by_rule(op, outputs, attributes, lambda node: Site(self.builder, node, inputs, None))
+        return results[0] if outputs == 1 else results
 
     def returned(self, block: Block, args: Sequence[Any]) -> tuple[Any, ...]:
         """Return what a graph of the program returns for arguments."""
@@ -96,12 +92,15 @@ class Call(Site):
         self, op: str, inputs: Sequence[Value | None], outputs: int, graphs: Mapping[str, Graph], **attributes: Any
     ) -> tuple[Value, ...]:
         """Return what the rule of an operator of ONNX makes that runs graphs; these are functions of what they are given."""
-        entry = max(TABLE[op], key=lambda e: e.last)
+        return self._by_rule(op, outputs, attributes, lambda node: _Controlled(self.builder, node, inputs, graphs))
+
+    def _by_rule(self, op: str, outputs: int, attributes: dict[str, Any], site: Callable[[OnnxNode], Site]) -> tuple[Any, ...]:
+        """Return what the newest rule of an operator of ONNX makes at the site of a node."""
+        entry = max((e for e in TABLE[op] if not e.domain), key=lambda e: e.last)
         names = tuple(f"{self.call.name} {k}" for k in range(outputs))
-        node = _onnx_node(self.node.label, op, names, attributes, entry.last)
-        found = entry.rule(_Controlled(self.builder, node, inputs, graphs))
+        found = entry.rule(site(_onnx_node(self.node.label, op, names, attributes, entry.last)))
         results = found if isinstance(found, tuple) else (found,)
-        return results[:outputs]  # type: ignore[return-value]
+        return results[:outputs]
 
     def ints(self, *given: Number) -> Value:
         """Return integers as a vector."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from tensorlang.absent import no_stage
 from tensorlang.diagnostics import error
 from tensorlang.shell import options
 from tensorlang.shell.loading import no_precision, operator_of
@@ -89,8 +90,6 @@ def _form_of_operator(file: Path, arguments: Sequence[str], stage: str, threads:
     else:
         operator.stages(dump=texts.__setitem__, requested=(stage,), **values)
     if stage not in texts:
-        from tensorlang.runtime.report import no_stage
-
         raise no_stage(stage, "an operator", ["syntax", "extern", "tensor", *texts])
     return texts[stage]
 
@@ -122,8 +121,6 @@ def _form_of_model(
             with Bar() as bar:
                 return name, compile_model(str(file), target, threads=threads, shapes=shapes, progress=bar, **chosen).text(name)
         case _:
-            from tensorlang.runtime.report import no_stage
-
             raise no_stage(name, "a model", ["graph", "passes", *tools.model_stages])
 
 

@@ -40,7 +40,6 @@ from tensorlang.syntax import nodes as syntax
 from tensorlang.syntax.printer import show
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Definition, Program
-from tensorlang.tensor.scop import StatementInfo
 
 DERIVE = "derive"
 
@@ -165,7 +164,7 @@ class _Completion:
     def _free(self, definition: Definition) -> tuple[Distances, list[str]] | None:
         """Return the distances of a definition's dependences, and the loops of all its statements that carry none, outermost first."""
         plan = self._plan()
-        own = {s.name: k for k, s in enumerate(_statements(plan, definition))}
+        own = {s.name: k for k, s in enumerate(plan.stages.of(definition))}
         try:
             distances = distances_of(plan.placed, own) if own else None
         except OperationLimit:
@@ -196,7 +195,7 @@ class _Completion:
     def _costs(self, definition: Definition, seen: Outline, free: Sequence[str]) -> Iterator[tuple[str, float]]:
         """Yield the free loops whose neighbours are those of an axis, with the cycles of an element in lanes along it."""
         d, plan = self._deriver(), self._plan()
-        nests = [n for s in _statements(plan, definition) if s.phase == "define" for n in plan.placed.placements(s.name)]
+        nests = [n for s in plan.stages.of(definition) if s.phase == "define" for n in plan.placed.placements(s.name)]
         for loop in reversed(free):
             axis = _axis_along(nests[0], loop) if nests else None
             if axis in definition.axes and axis is not None and seen.extents.get(loop) != 1:
@@ -250,12 +249,6 @@ def _axis_along(nest: Nest, loop: str) -> str | None:
     moving = {name: affine.linear(value).terms for name, value in nest.iter_exprs().items() if loop in affine.name_set(value)}
     (name, terms), *others = moving.items() if moving else (("", ()),)
     return name if not others and dict(terms).get(Name(loop)) == 1 else None
-
-
-def _statements(plan: Plan, definition: Definition) -> list[StatementInfo]:
-    """Return the statements of a definition, of a plan that may have made it anew: each one rewrites the program."""
-    name = definition.tensors[0].name
-    return [s for s in plan.stages.statements.values() if s.definition.tensors[0].name == name]
 
 
 def _loops(seen: Outline, definition: Definition) -> tuple[str, ...]:

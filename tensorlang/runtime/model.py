@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Never
 
 from codegen.forks import Lock
 from codegen.log import log_of
-from tensorlang.absent import model_told
+from tensorlang.absent import model_told, no_stage
 from tensorlang.bounded_cache import BoundedCache
 from tensorlang.diagnostics import CompileError, Diagnostic, RunError, counted, error, exception, plain_text, trimmed
 from tensorlang.garbage import fewer_collections
@@ -34,7 +34,6 @@ from tensorlang.runtime.growing import Growing
 from tensorlang.runtime.open_sizes import Compiling, Given, OpenShapes, OpenSizes, Rest
 from tensorlang.runtime.profile import Profile
 from tensorlang.runtime.protocol import MemoryUse, Progress, Runs, Timer, Tools, quiet
-from tensorlang.runtime.report import no_stage
 from tensorlang.runtime.rows import model_rows
 from tensorlang.runtime.saving import graphs_of, only_shapes_are_open, save_options
 from tensorlang.runtime.signature import OpenModel, Signature, TensorSignature, check_feeds, named_inputs, signature_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tensorlang.diagnostics import CompileError, counted, error
+from tensorlang.diagnostics import counted
 from tensorlang.graph.edit import members
 from tensorlang.graph.nodes import Extern, Graph, Kernel
 from tensorlang.graph.precisions import Precision
@@ -41,8 +41,3 @@ def kernel_name(node: Kernel | Extern) -> str:
 def us(seconds: float) -> str:
     """Return a time as people read it."""
     return f"{seconds * 1e6:.1f} us"
-
-
-def no_stage(stage: str, what: str, known: Sequence[str]) -> CompileError:
-    """Return C0212 for a stage that `what` has not; `known` are those that it has."""
-    return error("C0212", f"there is no stage `{stage}` of {what}", help=f"known are {', '.join(f'`{t}`' for t in known)}")

@@ -65,7 +65,9 @@ class Stages:
     """Per (first tensor of the definition, piece), in the order of their reductions in the piece's value."""
 
     def of(self, definition: Definition) -> list[StatementInfo]:
-        return [s for s in self.statements.values() if s.definition is definition]
+        """Return the statements of what makes a definition's tensors, which a directive may have made anew."""
+        name = definition.tensors[0].name
+        return [s for s in self.statements.values() if s.definition.tensors[0].name == name]
 
 
 Groups: TypeAlias = tuple[tuple[str, ...], ...]

@@ -223,7 +223,8 @@ def _chosen(d: Deriver, members: Sequence[Definition], steps: Steps) -> JointSte
     extent = extents(members[0])[steps.points(members[0].axes)[-1]] or OPEN_EXTENT
     shared = any(_reads(m, [x]) for x in local for m in stepped if not _is_with(d, x, m))
     several = len(list(_components(d, stepped))) > 1 and shared
-    if steps.at == steps.count and _are_kept(d, members, stepped, steps):
+    last = steps.at == steps.count
+    if last and _are_kept(d, members, stepped, steps):
         return None  # Rows of steps are what others read: these are made row by row, or several rows in lanes.
     if not steps.near:
         return JointSteps(tuple(members), steps, True, BESIDE) if several and extent >= BESIDE else None
@@ -238,7 +239,7 @@ def _chosen(d: Deriver, members: Sequence[Definition], steps: Steps) -> JointSte
     steps_of = {m.tensors[0].name: extents(m)[m.axes[steps.at]] or OPEN_EXTENT for m in local}
     sizes = [bytes_of(d, (name,)) // (1 if name in summed else kept) for name, kept in steps_of.items()]
     far = width * sum(2 * m.tensors[0].dtype.size_bytes for m in local) / NEAR_BYTES if sum(sizes) > NEAREST_BYTES else 0.0
-    last = steps.at == steps.count  # Points are no neighbours in memory, steps are: without this, points would run one by one.
+    # Where steps come last, they are neighbours in memory and points are not: without this, points would run one by one.
     if last or (max(work, waiting) < work + far and _is_in_reach(d, members, steps)):
         return JointSteps(tuple(members), steps, True, width)
     return JointSteps(tuple(stepped), steps, False, width) if several else None

@@ -688,9 +688,7 @@ def _derive_named(d: Deriver, definition: Definition, loops: _Loops) -> bool:
 
 
 def _statements(plan: Plan, definition: Definition) -> list[str]:
-    """Return the statements that make a tensor, whatever directives before have made of its definition: one that reads copies, say."""
-    name = definition.tensors[0].name
-    return [s.name for s in plan.stages.statements.values() if s.definition.tensors[0].name == name]
+    return [s.name for s in plan.stages.of(definition)]
 
 
 def _loops_of(plan: Plan, definition: Definition, group: Sequence[Definition]) -> _Loops | None:

@@ -6,11 +6,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from codegen.forks import import_whole
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -31,7 +33,7 @@ ONNX_OPERATORS = "tensorlang.onnx_operators"
 
 def offered(group: str) -> tuple[tuple[str, Callable[[], Any]], ...]:
     """Return the names of what installed packages offer under an entry-point group, and what imports each, in order of their names."""
-    return tuple((point.name, point.load) for point in sorted(_points(group), key=lambda p: p.name))
+    return tuple((point.name, partial(_load, point)) for point in sorted(_points(group), key=lambda p: p.name))
 
 
 def installed(group: str) -> tuple[Any, ...]:
@@ -78,6 +80,12 @@ def offers_digest() -> str:
     packages = sorted({point.value.split(":")[0].split(".")[0] for point in points})
     found = [spec for name in packages if (spec := find_spec(name)) is not None]
     return digest_of_folders(Path(folder) for spec in found for folder in spec.submodule_search_locations or ())
+
+
+def _load(point: EntryPoint) -> Any:
+    """Return what an entry point stands for, its module imported as a fork allows it."""
+    import_whole(point.module)
+    return point.load()
 
 
 def _points(group: str) -> Sequence[EntryPoint]:

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import ctypes
 import sys
-import sysconfig
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -113,7 +112,7 @@ class _Stubs:
 @cache
 def _stubs() -> _Stubs | None:
     """Return the stubs, or None for another interpreter, one without a global lock, or arrays laid out otherwise."""
-    if sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED") or object.__basicsize__ != 16:
+    if sys.implementation.name != "cpython" or object.__basicsize__ != 16:  # 32 bytes where there is no global lock
         return None
     probe = np.arange(6, dtype=np.float32).reshape(2, 3)
     words = (ctypes.c_int64 * 9).from_address(id(probe))

@@ -22,6 +22,7 @@ import numpy as np
 
 from codegen.dtypes import DType, bool_, extreme
 from codegen.errors import InternalError as LoopError
+from codegen.forks import import_whole
 from codegen.loops.domain import Symbols as LoopSymbols
 from codegen.loops.fingerprints import Unwritten
 from codegen.loops.interp import evaluate_index, run
@@ -77,7 +78,10 @@ def validate(program: Program, function: Function, params: Iterable[str], layout
 def validated(program: Program, function: Function, params: Iterable[str], layouts: Layouts | None = None) -> str:
     """Return what came of validating as `TENSORLANG_VALIDATE` says, "" when nobody asked. Raises InternalError as `validate` does."""
     budget = validation_budget()
-    return str(validate(program, function, params, layouts, budget)) if budget else ""
+    if not budget:
+        return ""
+    import_whole("numpy.random")  # which NumPy imports where it is first used
+    return str(validate(program, function, params, layouts, budget))
 
 
 def _validated_on_fingerprints(program: Program, function: Function, params: tuple[str, ...], layouts: Layouts, budget: int) -> Outcome:

@@ -112,3 +112,30 @@ def test_a_child_that_is_forked_while_another_thread_compiles_compiles_too() -> 
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=300, check=False)
     assert done.stdout.strip() == str([0] * 12), done.stderr
+
+
+def test_what_a_first_call_imports_is_imported_while_nobody_forks() -> None:
+    """A child would wait forever for a module that another thread was importing."""
+    script = """
+        import os, sys, tempfile
+        os.environ["TENSORLANG_CACHE"] = tempfile.mkdtemp()
+        import numpy as np
+        import tensorlang as tl
+        from codegen import forks
+
+        class Imports:
+            def find_spec(self, name, path=None, target=None):
+                if not forks._IMPORTING.locked():
+                    print(name)
+
+        row = "op row(x: f32[N]) -> (y: f32[N]) { y[i] = exp(x[i]) / sum(j in 0..i + 1) x[j] }"
+        half = "op half(x: bf16[N, M]) -> (y: bf16[N, M]) { y[i, j] = x[i, j] * 2 }"
+        known, unknown, halves = tl.parse(row, sizes="static").row, tl.parse(row, threads=2).row, tl.parse(half).half
+        sys.meta_path.insert(0, Imports())
+        known(np.ones(8, np.float32))
+        unknown(np.ones(8, np.float32))
+        unknown(np.ones(9, np.float32))
+        halves(np.ones((3, 4), "bfloat16"))
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=300, check=False)
+    assert (done.stdout, done.returncode) == ("", 0), done.stderr

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 
 import pytest
 
-from stdlib.library import library, sources
+from stdlib.library import checked, library, sources
 from stdlib.onnx.table import TABLE
 from tensorlang.check.definition import check_operator
 from tensorlang.diagnostics import render
@@ -23,5 +24,10 @@ def test_comments_name_operators_that_onnx_has_and_the_importer_serves() -> None
     assert [name for name in named if name not in TABLE] == []
 
 
-def test_the_library_is_loaded_once() -> None:
+def test_the_library_is_what_its_files_declare_though_each_is_read_when_it_is_asked_for() -> None:
     assert library() is library()
+    there, whole = library(), checked(sources())
+    modules = ("defining_modules", "reducer_modules")
+    for name in (f.name for f in fields(whole)):
+        lazy, read = getattr(there, name), getattr(whole, name)
+        assert (sorted(lazy) == sorted(read)) if name in modules else (dict(lazy) == read if isinstance(read, dict) else lazy == read), name

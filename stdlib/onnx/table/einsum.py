@@ -13,7 +13,6 @@ from functools import lru_cache
 from itertools import combinations
 from math import prod
 
-from stdlib.library import library
 from stdlib.onnx.site import Site, argument_type
 from stdlib.onnx.table.entry import Entry
 from tensorlang.check.instantiate import instantiate
@@ -110,7 +109,7 @@ def _letters(n: Site, equation: str, operands: tuple[Value, ...]) -> tuple[tuple
 
 @lru_cache(maxsize=256)
 def _module(terms: tuple[str, ...], result: str) -> Module:
-    return load_module(parse(Source("einsum.tl", program(terms, result))), (library(),))
+    return load_module(parse(Source("einsum.tl", program(terms, result))))
 
 
 def program(terms: tuple[str, ...], result: str) -> str:

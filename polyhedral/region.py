@@ -42,17 +42,18 @@ class Footprint:
 def place_at(
     schedule: Schedule,
     statements: Sequence[str],
-    tensor: str,
+    tensors: Sequence[str],
     consumers: Sequence[str],
     depth: int,
     names: Mapping[str, Mapping[str, str]] | None = None,
 ) -> tuple[Nest, ...]:
-    """Return nests that compute what the `consumers` (placements) touch of `tensor` within each iteration of their first `depth` loops.
-    Loops are those `depth` loops, then one for each iterator of the statement, called `names[statement][iter]`, or the iterator's name, or
-    `statement.iter` where that is taken. Raises `NestError` when the consumers do not share the loops."""
+    """Return nests that compute what the `consumers` (placements) touch of any of `tensors` within each iteration of their first `depth`
+    loops: of all tensors, which have as many axes, the same cells. Loops are those `depth` loops, then one for each iterator of the
+    statement, called `names[statement][iter]`, or the iterator's name, or `statement.iter` where that is taken. Raises `NestError` when the
+    consumers do not share the loops."""
     outer = _outer_loops(schedule, consumers, depth)
-    need = _need(schedule, tensor, consumers, depth)
-    box = footprint(schedule, tensor, consumers, depth)
+    need = _need(schedule, tensors, consumers, depth)
+    box = _box(schedule, tensors, consumers, depth)
     return tuple(_at(schedule, schedule.statements[s], need, outer, box, (names or {}).get(s, {})) for s in statements)
 
 
@@ -66,17 +67,17 @@ def _outer_loops(schedule: Schedule, placements: Sequence[str], depth: int) -> t
     return schedule.nests[first].loops[:depth]
 
 
-def _need(schedule: Schedule, tensor: str, placements: Sequence[str], depth: int) -> isl.Map:
+def _need(schedule: Schedule, tensors: Sequence[str], placements: Sequence[str], depth: int) -> isl.Map:
     """Return `{ [outer loops] -> [x] }`: convex where possible, which may be more than is touched."""
     total: isl.Map | None = None
     for name in placements:
         nest = schedule.nests[name]
         points = nest.points.intersect_params(nest.context)
-        for relation in _accesses(schedule, nest, tensor):
+        for relation in _accesses(schedule, nest, tensors):
             touched = relation.intersect_domain(points).project_out(DT.in_, depth, len(nest.loops) - depth)
             total = touched if total is None else total.union(touched)
     if total is None:
-        raise NestError(f"no consumer touches `{tensor}`")
+        raise NestError(f"no consumer touches {_listed(tensors)}")
     total = total.coalesce()
     if len(total.get_basic_maps()) == 1 and not _has_divs(total):
         return total
@@ -91,14 +92,14 @@ def _has_divs(relation: isl.Map) -> bool:
     return any(b.dim(DT.div) > 0 for b in relation.get_basic_maps())
 
 
-def _accesses(schedule: Schedule, nest: Nest, tensor: str) -> list[isl.Map]:
-    """Return `{ [loops] -> [x] }` of each access of the placement to `tensor`, without its domain."""
+def _accesses(schedule: Schedule, nest: Nest, tensors: Sequence[str]) -> list[isl.Map]:
+    """Return `{ [loops] -> [x] }` of each access of the placement to one of `tensors`, without its domain."""
     statement = schedule.statements[nest.statement]
-    return [access_map(schedule.scop, statement, a).preimage_domain_multi_aff(nest.back) for a in _touching(statement, tensor)]
+    return [access_map(schedule.scop, statement, a).preimage_domain_multi_aff(nest.back) for a in _touching(statement, tensors)]
 
 
-def _touching(statement: Statement, tensor: str) -> list[Access]:
-    return [a for a in (statement.write, *statement.reads) if a.tensor == tensor]
+def _touching(statement: Statement, tensors: Sequence[str]) -> list[Access]:
+    return [a for a in (statement.write, *statement.reads) if a.tensor in tensors]
 
 
 def _at(schedule: Schedule, statement: Statement, need: isl.Map, outer: tuple[str, ...], box: Footprint, names: Mapping[str, str]) -> Nest:
@@ -148,11 +149,15 @@ def _origins(statement: Statement, box: Footprint) -> dict[str, tuple[Expr, int 
 def footprint(schedule: Schedule, tensor: str, placements: Sequence[str], depth: int) -> Footprint:
     """Return the box of cells of `tensor` that the placements touch within one iteration of their first `depth` loops. An axis with no
     affine origin is taken whole."""
+    return _box(schedule, (tensor,), placements, depth)
+
+
+def _box(schedule: Schedule, tensors: Sequence[str], placements: Sequence[str], depth: int) -> Footprint:
     outer = _outer_loops(schedule, placements, depth)
     frame = Frame(schedule.scop.params, outer)
-    tile = _touched(schedule, tensor, placements, depth, clipped=False)
-    clipped = _touched(schedule, tensor, placements, depth, clipped=True)
-    shape = next(t.shape for t in schedule.scop.tensors if t.name == tensor)
+    tile = _touched(schedule, tensors, placements, depth, clipped=False)
+    clipped = _touched(schedule, tensors, placements, depth, clipped=True)
+    shape = next(t.shape for t in schedule.scop.tensors if t.name == tensors[0])
     context = schedule.nests[placements[0]].context
     sides = []
     for axis, whole in enumerate(shape):
@@ -170,18 +175,18 @@ def _smallest(sides: Sequence[tuple[Expr, int | Expr]]) -> tuple[Expr, int | Exp
     return best
 
 
-def _touched(schedule: Schedule, tensor: str, placements: Sequence[str], depth: int, *, clipped: bool) -> isl.Map:
+def _touched(schedule: Schedule, tensors: Sequence[str], placements: Sequence[str], depth: int, *, clipped: bool) -> isl.Map:
     """Return `{ [outer loops] -> [x] }` touched at the points of the domain, or over the whole tile."""
     total: isl.Map | None = None
     for name in placements:
         nest = schedule.nests[name]
         points = nest.points.intersect_params(nest.context) if clipped else _whole_tile(nest, depth)
-        for access in _touching(schedule.statements[nest.statement], tensor):
+        for access in _touching(schedule.statements[nest.statement], tensors):
             relation = _access(schedule, nest, access, clipped=clipped)
             touched = relation.intersect_domain(points).project_out(DT.in_, depth, len(nest.loops) - depth)
             total = touched if total is None else total.union(touched)
     if total is None:
-        raise NestError(f"no placement touches `{tensor}`")
+        raise NestError(f"no placement touches {_listed(tensors)}")
     return total.coalesce()
 
 
@@ -263,6 +268,10 @@ def _one_piece(pw: isl.PwAff, frame: Frame, context: isl.Set) -> Expr | None:
         if all(domain.is_subset(candidate.eq_set(other)) for domain, other in pieces):
             return frame.expr(candidate.gist(isl.Set.universe(candidate.get_domain_space()).intersect_params(context)))
     return None
+
+
+def _listed(tensors: Sequence[str]) -> str:
+    return " or ".join(f"`{t}`" for t in tensors)
 
 
 def _constant(expr: Expr) -> int | Expr:

@@ -145,12 +145,16 @@ def _region(stage: Stage, schedule: Placed, statements: Mapping[str, Statement])
         where = f"`{outside[0]}`, which does not run inside loop `{loop}`, reads it" if outside else f"nothing in `{consumer}` reads it"
         raise error("S0208", f"`{stage.name}` cannot be computed at `{loop}`: {where}", stage.definitions[0].span)
     depth = schedule.nests[readers[0]].loops.index(loop) + 1
-    names = {s.name: {i: full(stage.name, i) for i in s.iters} for s in stage.statements}
-    found = place_at(schedule, [s.name for s in stage.statements], stage.definitions[0].tensors[0].name, readers, depth, names)
+    names = {s.name: {i: full(s.definition.tensors[0].name, i) for i in s.iters} for s in stage.statements}
+    found = place_at(schedule, [s.name for s in stage.statements], sorted(made), readers, depth, names)
     return {p: n for s, nest in zip(stage.statements, found, strict=True) for p, n in nests_of(stage, s, nest, depth).items()}
 
 
 def _recurs(stage: Stage) -> bool:
+    """Tell whether a stage reads what it makes in other iterations than those that make it: not several tensors computed inside a loop of
+    others, which read one another at their own points."""
+    if stage.inside is not None and len(stage.definitions) > 1:
+        return False
     return any(_made(stage) & set(definition_reads(d)) for d in stage.definitions)
 
 

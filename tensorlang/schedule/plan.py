@@ -382,15 +382,14 @@ def nests_of(stage: Stage, statement: StatementInfo, base: Nest, prefix: int = 0
 
 
 def _nest_of(stage: Stage, statement: StatementInfo, base: Nest, prefix: int, peels: Peels) -> Nest:
-    nest = changed(stage, statement, base, prefix, peels)
+    nest = changed(stage, statement, base, peels)
     own = [loop for loop in stage.loops if loop in nest.loops[prefix:]]
     return nest.reorder((*base.loops[:prefix], *own))
 
 
-def changed(stage: Stage, statement: StatementInfo, base: Nest, prefix: int = 0, peels: Peels = ()) -> Nest:
+def changed(stage: Stage, statement: StatementInfo, base: Nest, peels: Peels = ()) -> Nest:
     """Return `base` after every change, its loops in whatever order."""
-    named = () if prefix else stage.base[statement.name]
-    return _after(base, (*named, *stage.changes), peels)
+    return _after(base, (*stage.base[statement.name], *stage.changes), peels)
 
 
 def current_nest(stage: Stage, statement: StatementInfo, base: Nest, peels: Peels) -> Nest:

@@ -70,7 +70,7 @@ def test_a_matmul_computed_at_the_tiles_of_its_activation() -> None:
     scop = relu_of_matmul()
     d = nest(scop, "D").split("i", 4, "io", "ii").split("j", 3, "jo", "ji").reorder(["io", "jo", "ii", "ji"])
     base = in_sequence(scop, nest(scop, "C.init"), nest(scop, "C"), d)
-    init, update = place_at(base, ["C.init", "C"], "C", ["D"], 2)
+    init, update = place_at(base, ["C.init", "C"], ["C"], ["D"], 2)
     assert update.loops == ("io", "jo", "i", "j", "k")
     marks: dict[str, Mark] = {"i": "unroll", "j": "vector", "ii": "unroll", "ji": "vector", "io": "parallel"}
     update = update.reorder(["io", "jo", "k", "i", "j"])
@@ -121,11 +121,11 @@ def test_random_chains_computed_at_tiles_find_their_values(
 ) -> None:
     c = nest(scop, "c").split("i", fi, "io", "ii").split("j", fj, "jo", "ji").reorder(["io", "jo", "ii", "ji"])
     base = in_sequence(scop, nest(scop, "a"), nest(scop, "b"), c)
-    (b,) = place_at(base, ["b"], "b", ["c"], at_c, {"b": {"i": "bi", "j": "bj"}})
+    (b,) = place_at(base, ["b"], ["b"], ["c"], at_c, {"b": {"i": "bi", "j": "bj"}})
     at_b = min(at_b, at_c)
     marks: dict[str, Mark] = {"ji": "vector", "bj": "vector", "aj": "unroll"} if vector else {}
     fused = Schedule(scop, {"a": nest(scop, "a"), "b": b, "c": c}, _tree(0, at_c, marks))
-    (a,) = place_at(fused, ["a"], "a", ["b"], at_b, {"a": {"i": "ai", "j": "aj"}})
+    (a,) = place_at(fused, ["a"], ["a"], ["b"], at_b, {"a": {"i": "ai", "j": "aj"}})
     schedule = Schedule(scop, {"a": a, "b": b, "c": c}, _tree(at_b, at_c, marks, a_placed=True))
     private = {"a": at_b, "b": at_c}
     verdict = check(schedule, storage=private, outputs=["c"])
@@ -164,7 +164,7 @@ def test_recomputation_is_accepted_exactly_when_every_read_finds_its_value(
 ) -> None:
     c = nest(scop, "c").split("i", fi, "io", "ii").split("j", fj, "jo", "ji").reorder(["io", "jo", "ii", "ji"])
     base = in_sequence(scop, nest(scop, "a"), nest(scop, "b"), c)
-    (b,) = place_at(base, ["b"], "b", ["c"], at, {"b": {"i": "bi", "j": "bj"}})
+    (b,) = place_at(base, ["b"], ["b"], ["c"], at, {"b": {"i": "bi", "j": "bj"}})
     b = b.restrict(le(Name("bi"), Int(2))) if short else b
     shared = ["io", "jo", "ii", "ji"]
     parts = [under(["bi", "bj"], (Leaf("b"),)), under(shared[at:], (Leaf("c"),))]

@@ -224,7 +224,7 @@ def test_an_instance_that_runs_twice_in_a_reduction_is_refused() -> None:
 def blur_at(depth: int, marks: Mapping[str, Mark]) -> tuple[Schedule, dict[str, int]]:
     consumer = nest(BLUR, "by")
     base = in_sequence(BLUR, nest(BLUR, "bx"), consumer)
-    (producer,) = place_at(base, ["bx"], "bx", ["by"], depth, {"bx": {"y": "py", "x": "px"}})
+    (producer,) = place_at(base, ["bx"], ["bx"], ["by"], depth, {"bx": {"y": "py", "x": "px"}})
     first = under(producer.loops[depth:], (Leaf("bx"),), marks)
     tree = under(consumer.loops[:depth], (*first, *under(consumer.loops[depth:], (Leaf("by"),), marks)), marks)
     return Schedule(BLUR, {"bx": producer, "by": consumer}, tree), {"bx": depth}

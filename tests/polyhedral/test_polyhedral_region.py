@@ -94,7 +94,7 @@ def test_a_data_dependent_axis_is_taken_whole() -> None:
 
 
 def test_a_producer_placed_at_a_tile_counts_from_its_origin() -> None:
-    (producer,) = place_at(tiled_blur(), ["bx"], "bx", ["by"], 2)
+    (producer,) = place_at(tiled_blur(), ["bx"], ["bx"], ["by"], 2)
     assert producer.loops == ("yo", "xo", "y", "x")
     assert {n: show(e) for n, e in producer.iter_exprs().items()} == {"y": "8*yo + y", "x": "16*xo + x"}
     assert (producer.extent("y"), producer.extent("x")) == (10, 16)
@@ -105,7 +105,7 @@ def test_a_producer_that_writes_beside_its_iterators_is_placed_by_what_it_writes
     reader = Statement("b", ("i",), box(i=N), Access("b", (i,)), (Access("a", (plus(i, 1),)),))
     scop = Scop(("N",), TRUE, (Tensor("a", (plus(N, 1),)), Tensor("b", (N,))), frozenset(), (define, reader))
     consumer = nest(scop, "b").split("i", 4, "io", "ii")
-    (producer,) = place_at(in_sequence(scop, nest(scop, "a"), consumer), ["a"], "a", ["b"], 1, {"a": {"i": "ai"}})
+    (producer,) = place_at(in_sequence(scop, nest(scop, "a"), consumer), ["a"], ["a"], ["b"], 1, {"a": {"i": "ai"}})
     assert (show(producer.iter_exprs()["i"]), producer.extent("ai")) == ("4*io + ai", 4)
     fused = Schedule(scop, {"a": producer, "b": consumer}, under(["io"], (*under(["ai"], (Leaf("a"),)), *under(["ii"], (Leaf("b"),)))))
     assert isinstance(check(fused, storage={"a": 1}, outputs=["b"]), Proven)
@@ -113,7 +113,7 @@ def test_a_producer_that_writes_beside_its_iterators_is_placed_by_what_it_writes
 
 def test_placing_at_loops_that_consumers_do_not_share_is_refused() -> None:
     with pytest.raises(NestError, match="do not share 1 loops"):
-        place_at(tiled_blur(), ["bx"], "bx", ["by", "bx"], 1)
+        place_at(tiled_blur(), ["bx"], ["bx"], ["by", "bx"], 1)
 
 
 def fused_heat() -> Schedule:
@@ -163,7 +163,7 @@ def test_a_sliding_window_of_a_blur_needs_three_rows() -> None:
 
 def sliding_blur(marks: Mapping[str, Mark]) -> Schedule:
     consumer = nest(BLUR, "by")
-    (producer,) = place_at(in_sequence(BLUR, nest(BLUR, "bx"), consumer), ["bx"], "bx", ["by"], 1, {"bx": {"y": "py", "x": "px"}})
+    (producer,) = place_at(in_sequence(BLUR, nest(BLUR, "bx"), consumer), ["bx"], ["bx"], ["by"], 1, {"bx": {"y": "py", "x": "px"}})
     tree = under(["y"], (*under(["py", "px"], (Leaf("bx"),)), *under(["x"], (Leaf("by"),))), marks)
     return Schedule(BLUR, {"bx": slide(producer, "y"), "by": consumer}, tree)
 

@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from codegen.loops.notes import Streamed, note_of
+from polyhedral import affine
+from polyhedral.expr import Name
 from tensorlang.diagnostics import error
 from tensorlang.schedule.annotations import origin_of
 from tensorlang.schedule.directives import operands
@@ -15,7 +17,7 @@ from tensorlang.schedule.plan import Plan, Stage, full, owned
 from tensorlang.schedule.state import State, fresh_loop, loop_of, put, stage_of, statement_of
 from tensorlang.syntax import nodes as syntax
 from tensorlang.syntax.directive_forms import FORMS
-from tensorlang.tensor.walk import definition_reads, tensor_table
+from tensorlang.tensor.walk import definition_reads, reads, tensor_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +123,21 @@ def _at(state: State, directive: syntax.Directive) -> None:
         read = any(result in definition_reads(d) for d in consumer.definitions)
         help = f"share loops of as many iterations: `together {name}, {consumer.name} -> LOOP`" if read else None
         raise error("S0208", f"`{result}` is a result: it is computed at the root{with_it}", directive.span, help=help)
-    if len(stage.definitions) > 1:
-        title = f"{', '.join(f'`{d.tensors[0].name}`' for d in stage.definitions)} share their loops: they are computed at the root"
-        raise error("S0208", title, directive.span)
+    if len(stage.definitions) > 1 and not _is_point_by_point(stage):
+        names = ", ".join(f"`{d.tensors[0].name}`" for d in stage.definitions)
+        title = f"{names} share their loops, and are not of one shape or need each other at other points than their own"
+        raise error("S0208", title, directive.span, help="compute them at the root")
     put(state, replace(stage, inside=(consumer.name, loop)))
+
+
+def _is_point_by_point(stage: Stage) -> bool:
+    """Tell whether tensors that share loops have one shape, and read one another at their own points alone: what others need of any of
+    them is then computed of all."""
+    made = {t.name for d in stage.definitions for t in d.tensors}
+    shape = stage.definitions[0].tensors[0].shape
+    alike = (len(d.axes) == len(shape) and all(map(affine.same, d.tensors[0].shape, shape)) for d in stage.definitions)
+    own = ((tuple(map(Name, d.axes)), r) for d in stage.definitions for p in d.pieces for r in reads(p.value) if r.tensor in made)
+    return stage.together and all(alike) and all(r.index == point for point, r in own)
 
 
 def _root(state: State, directive: syntax.Directive) -> None:

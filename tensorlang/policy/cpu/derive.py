@@ -21,7 +21,7 @@ from dataclasses import replace
 
 from tensorlang.policy.cpu.inner_loops import add_inner_loops, best_inner_loops, shared_sums
 from tensorlang.policy.cpu.joint_steps import derive_joint_steps
-from tensorlang.policy.cpu.loop_fusion import derive_fused, fused
+from tensorlang.policy.cpu.loop_fusion import derive_fused, fused, named_after
 from tensorlang.policy.cpu.narrow_rows import derive_narrow_rows, has_narrow_rows
 from tensorlang.policy.cpu.nests import derive_nest, derive_recurrence, is_joined, scattered_axes
 from tensorlang.policy.cpu.row_lanes import derive_row_lanes, has_row_lanes
@@ -31,7 +31,7 @@ from tensorlang.policy.deriver import Deriver, deriver, mark_parallel
 from tensorlang.policy.groups import FusionGroup, derive_rows, fusion_groups, recurs
 from tensorlang.policy.machine import Machine
 from tensorlang.policy.pointwise import derive_pointwise, reduction_lanes
-from tensorlang.schedule.plan import Storage
+from tensorlang.schedule.plan import Storage, full
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.shape import extents
 from tensorlang.tensor.nodes import Definition, Program
@@ -68,12 +68,23 @@ def _derive_strip(d: Deriver, strip: Strip) -> None:
     if not strip.rows or d.plain:
         _derive_group(d, strip.group)
         return
-    over, within = add_strip(d, strip), inside_of(d, strip)
-    for group in (*strip.inside, strip.group):
-        _derive_inside(within, group)
+    first = named_after(strip.group)
+    if strip.group.fused:
+        _derive_alone(d, strip, strip.group)
+    over = add_strip(d, strip, first)
+    for group in (*strip.inside, *(() if strip.group.fused else (strip.group,))):
+        _derive_alone(d, strip, group)
+        if group.fused:
+            d.add(d.schedule.at(named_after(group).tensors[0].name, full(first.tensors[0].name, over)))
+    members = [m for group in (*strip.inside, strip.group) for m in group.members if m is not first]
+    mark_parallel(d, [*members, first], [over], {over: (extents(first)[first.axes[0]] or 0) // strip.rows})
+
+
+def _derive_alone(d: Deriver, strip: Strip, group: FusionGroup) -> None:
+    """Schedule a group of a strip, by one thread."""
+    within = inside_of(d, strip)
+    _derive_inside(within, group)
     d.add(within.schedule)
-    members = [m for group in (*strip.inside, strip.group) for m in group.members]
-    mark_parallel(d, members, [over], {over: (extents(strip.group.head)[strip.group.head.axes[0]] or 0) // strip.rows})
 
 
 def _derive_inside(d: Deriver, group: FusionGroup) -> None:

@@ -38,7 +38,7 @@ from tensorlang.policy.cpu.inner_loops import MOST_TERMS, InnerLoops, best_inner
 from tensorlang.policy.cpu.joint_steps import with_joint_steps
 from tensorlang.policy.cpu.narrow_rows import has_narrow_rows
 from tensorlang.policy.cpu.row_lanes import has_row_lanes
-from tensorlang.policy.cpu.strips import Strip, strips
+from tensorlang.policy.cpu.strips import Strip, sized, strips
 from tensorlang.policy.deriver import Deriver, bytes_of, mark_parallel
 from tensorlang.policy.groups import FusionGroup, recurs
 from tensorlang.policy.pointwise import accesses_along, crossing_axis
@@ -68,9 +68,30 @@ def fused(d: Deriver, groups: Sequence[FusionGroup]) -> list[Strip]:
     """Return the strips of groups with those joined that may share a loop nest, each where the last of its members was."""
     if d.plain:
         return strips(d, groups)
+    return _gathered(d, [_in_shared_loops(d, strip) for strip in strips(d, _contracted(d, with_joint_steps(d, groups)))])
+
+
+def _in_shared_loops(d: Deriver, strip: Strip) -> Strip:
+    """Return a strip whose groups share their loops in it where they may: not those of which it keeps rows that move."""
+    if not strip.rows:
+        return strip
+    moving = {t.name for x, _ in strip.kept for t in x.tensors}
+    *inside, last = (part.group for part in _gathered(d, [Strip(group) for group in (*strip.inside, strip.group)], moving))
+    return sized(d, replace(strip, group=last, inside=tuple(inside)), _points_alone(d, (*inside, last)))
+
+
+def _points_alone(d: Deriver, groups: Sequence[FusionGroup]) -> set[str]:
+    """Return the tensors that are read in the loops alone that make them."""
+    readers_of = readers(d.program)
+    fused_names = [{m.tensors[0].name for m in g.members} for g in groups if g.fused]
+    return {n for names in fused_names for n in names if n not in d.program.results and {*readers_of.get(n, ())} <= names}
+
+
+def _gathered(d: Deriver, every: Sequence[Strip], apart: Set[str] = frozenset()) -> list[Strip]:
+    """Return the strips with the groups joined that may share a loop nest, each where the last of its members was. `apart`: tensors that
+    stay as they are."""
     found: list[list[Strip]] = []
-    every = strips(d, _contracted(d, with_joint_steps(d, groups)))
-    simple = {id(strip) for strip in every if _is_simple(d, strip)}
+    simple = {id(s) for s in every if _is_simple(d, s) and not any(m.tensors[0].name in apart for m in s.group.members)}
     for strip in every:
         others = (parts for parts in reversed(found) if id(parts[0]) in simple) if id(strip) in simple else ()
         into = next((parts for parts in others if _may_join(d, parts, strip)), None)
@@ -360,6 +381,12 @@ def _position(d: Deriver, members: Sequence[Definition]) -> int | None:
     count = len(members[0].axes)
     best = min(reversed(range(count)), key=lambda k: sum(accesses_along(d, m, m.axes[k]) for m in members))
     return best if all(crossing_axis(d, m, m.axes[best]) is None for m in members) else None
+
+
+def named_after(group: FusionGroup) -> Definition:
+    """Return the definition that the loops of a group are named after."""
+    classes = _in_turn(group.members) if group.fused else None
+    return classes[0][0] if classes else group.head
 
 
 def derive_fused(d: Deriver, group: FusionGroup) -> None:

@@ -10,8 +10,8 @@ lanes are the rows of a strip, which has as many at least.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from itertools import product
 from math import prod
 
@@ -39,12 +39,14 @@ MOST_TERMS = 128
 @dataclass(frozen=True, slots=True)
 class Strip:
     """A group of definitions, in strips of so many `rows` of its head, with those that are computed inside them; 0 rows: as it is.
-    `kept`: how many rows are kept of tensors of which a strip at an edge needs others than one in the middle."""
+    `kept`: how many rows are kept of tensors of which a strip at an edge needs others than one in the middle; `reach`: which rows of each
+    tensor, about a row of the head, are needed."""
 
     group: FusionGroup
     inside: tuple[FusionGroup, ...] = ()
     rows: int = 0
     kept: tuple[tuple[Definition, int], ...] = ()
+    reach: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
 def strips(d: Deriver, groups: Sequence[FusionGroup]) -> list[Strip]:
@@ -77,8 +79,16 @@ def _strip(d: Deriver, group: FusionGroup, groups: Sequence[FusionGroup]) -> Str
         if span is not None and span[1] - span[0] <= ROWS[0]:
             inside.append(made)
             reach |= {m.tensors[0].name: span for m in made.members}
-    rows = _rows(d, group, inside, reach)
-    return Strip(group, tuple(reversed(inside)), rows, tuple(_kept(d, inside, reach, rows))) if rows else Strip(group)
+    made = tuple(m.tensors[0].name for g in inside for m in g.members)
+    if not inside or bytes_of(d, made) <= d.machine.l2_bytes:
+        return Strip(group)
+    return sized(d, Strip(group, tuple(reversed(inside)), reach=reach))
+
+
+def sized(d: Deriver, strip: Strip, points: Set[str] = frozenset()) -> Strip:
+    """Return a strip with as many rows as fit; its group alone where too few do. `points`: tensors that are kept for a point alone."""
+    rows = _rows(d, strip, points)
+    return replace(strip, rows=rows, kept=tuple(_kept(d, strip.inside[::-1], strip.reach, rows))) if rows else Strip(strip.group)
 
 
 def _kept(d: Deriver, inside: Sequence[FusionGroup], reach: Mapping[str, tuple[int, int]], rows: int) -> Iterator[tuple[Definition, int]]:
@@ -158,34 +168,38 @@ def _distances(reader: Definition, read: Read) -> Iterator[int]:
         yield int(affine.evaluate(slot, {axis: middle, **dict(zip(windows, ends, strict=True))})) - middle
 
 
-def _rows(d: Deriver, group: FusionGroup, inside: Sequence[FusionGroup], reach: Mapping[str, tuple[int, int]]) -> int:
-    """Return how many rows a strip has; 0 where it saves nothing, or too few fit a near cache."""
-    made = [m.tensors[0].name for g in inside for m in g.members]
-    if not inside or bytes_of(d, made) <= d.machine.l2_bytes:
-        return 0
+def _rows(d: Deriver, strip: Strip, points: Set[str]) -> int:
+    """Return how many rows a strip has; 0 where too few fit a near cache."""
+    group, inside, reach = strip.group, strip.inside, strip.reach
     table = tensor_table(d.program)
-    every = {*made, *(m.tensors[0].name for m in group.members)}
+    every = {m.tensors[0].name for g in (*inside, group) for m in g.members}
     every |= {n for x in d.program.definitions if x.tensors[0].name in every for n in definition_reads(x)}
+    every -= points
+    single = {m.tensors[0].name for g in (*inside, group) if g.depth and not g.fused for m in g.members if m is not g.head}
     height = extents(group.head)[group.head.axes[0]] or 0
     row = {n: bytes_of(d, (n,)) // max(1, affine.constant(table[n].shape[0]) or 1) for n in every if table[n].shape}
     low, high = min(a for a, _ in reach.values()), max(b for _, b in reach.values())
     needed = max((d.lanes_of(g.head) for g in inside if recurs(d.program, g.head)), default=1)
     near, far = CACHE_SHARE * d.machine.l2_bytes, CACHE_SHARE * d.machine.cache_bytes / d.machine.threads
+
+    def size_bytes(rows: int) -> int:
+        return sum(size if name in single else size * (rows + high - low) for name, size in row.items())
+
     for room, counts in ((near, ROWS), (far, (needed,) if needed > 1 else ())):
-        fits = (r for r in counts if needed <= r and 2 * r <= height and sum(size * (r + high - low) for size in row.values()) <= room)
+        fits = (r for r in counts if needed <= r and 2 * r <= height and size_bytes(r) <= room)
         rows = next(fits, 0)
         if rows:
             return rows if rows >= WORTH_ROWS * (high - low) else 0
     return 0
 
 
-def add_strip(d: Deriver, strip: Strip) -> str:
-    """Cut the rows of a strip and compute in each what is inside; return the loop over strips. The loops inside a strip have the names that
-    they had."""
-    name, axis = strip.group.head.tensors[0].name, strip.group.head.axes[0]
+def add_strip(d: Deriver, strip: Strip, loops: Definition) -> str:
+    """Cut the rows of a strip and compute in each what is inside and shares no loops yet; return the loop over strips. The loops inside a
+    strip have the names that they had. `loops`: whose name those of the strip have."""
+    name, axis = loops.tensors[0].name, loops.axes[0]
     over = f"{axis}_b"
     d.add(d.schedule.split(full(name, axis), strip.rows, (over, axis)))
-    for made in strip.inside:
+    for made in (g for g in strip.inside if not g.fused):
         d.add(d.schedule.at(made.head.tensors[0].name, full(name, over)))
     for definition, count in strip.kept:
         d.add(d.schedule.fold(definition.tensors[0].name, definition.axes[0], count))

@@ -3,7 +3,8 @@
     before   for jo in N // 16 .. (N + 15) // 16 { for jv in 0 .. N - 16*jo vector 16 { y[16*jo + jv] = x[16*jo + jv] } }
     after    if N // 16 < (N + 15) // 16 { for jv in 0 .. N % 16 vector 16 { y[16*(N // 16) + jv] = x[16*(N // 16) + jv] } }
 
-Then the numbers of lanes, their masks and addresses depend on no loop but those around, and are computed before these begin.
+Then the numbers of lanes, their masks and addresses depend on no loop but those around, and are computed before these begin. A loop that begins
+at the greatest of three numbers or more stays: its variable stands for that in every index, and in what is proven of these.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from codegen.loops.indices import Algebra
-from codegen.loops.nodes import Compare, For, Function, If, IndexValue, Stmt, ValueIndex
+from codegen.loops.nodes import Compare, For, Function, If, IndexValue, Max, Min, Stmt, ValueIndex
 from codegen.loops.simplify import assuming
 from codegen.loops.walk import substitution, walk
 from codegen.polynomials import ONE
@@ -44,5 +45,7 @@ def _stmt(s: Stmt, algebra: Algebra) -> Stmt:
 
 def _runs_at_most_once(loop: For, algebra: Algebra) -> bool:
     if loop.kind != "serial" or loop.notes or any(isinstance(n, ValueIndex) for end in (loop.lo, loop.hi) for n in walk(end)):
+        return False
+    if sum(isinstance(n, Min | Max) for n in walk(loop.lo)) > 1:
         return False
     return algebra.nonnegative(algebra.poly(loop.lo) + algebra.poly(loop.hi).scaled(-1) + ONE)

@@ -50,6 +50,7 @@ def test_a_loop_of_one_iteration_at_most_becomes_a_condition(loop: str) -> None:
         "for jo in N // 16 .. (N + 15) // 8",
         "for jo in N // 16 .. N // 16 + 1 + N % 2",
         "for jo in N // 16 .. (N + 15) // 16 parallel",
+        "for jo in max(max(1, N // 7), (N + 1) // 16) .. (N + 2) // 16",
     ],
 )
 def test_others_stay_loops(loop: str) -> None:

@@ -7,11 +7,11 @@ R0304  the shape differs           R0305  not an array            R0307  it woul
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from itertools import permutations
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -22,11 +22,18 @@ from tensorlang.diagnostics import CompileError, Diagnostic, RunError, counted, 
 Array = np.ndarray[Any, Any]
 
 
-class Place(Protocol):
-    """What an input or output is called, and what it holds."""
+class Named(Protocol):
+    """What has a name."""
 
     @property
     def name(self) -> str: ...
+
+
+N = TypeVar("N", bound=Named)
+
+
+class Place(Named, Protocol):
+    """What an input or output is called, and what it holds."""
 
     @property
     def dtype(self) -> DType: ...
@@ -214,12 +221,16 @@ def row_major(array: Array) -> Array:
 
 
 def _names(feeds: Mapping[str, object], values: Sequence[Place], what: str = "input") -> Iterator[Diagnostic]:
-    return name_mismatches(feeds, [(v.name, describe(v.dtype, v.shape)) for v in values], what)
+    return name_mismatches(feeds, values, lambda value: describe(value.dtype, value.shape), what)
 
 
-def name_mismatches(feeds: Mapping[str, object], values: Sequence[tuple[str, str]], what: str = "input") -> Iterator[Diagnostic]:
-    """Yield what is given and is none of `values` (each a name and what it is), and which of these are missing."""
-    known = dict.fromkeys(name for name, _ in values)
+def name_mismatches(
+    feeds: Mapping[str, object], values: Sequence[N], described: Callable[[N], str], what: str = "input"
+) -> Iterator[Diagnostic]:
+    """Yield what is given and is none of `values`, and which of these, `described` as what they are, are missing."""
+    known = {value.name: value for value in values}
+    if feeds.keys() == known.keys():
+        return
     missing, strange = [name for name in known if name not in feeds], [name for name in feeds if name not in known]
     for name in strange:
         meant = _meant(str(name), missing) if len(missing) > 1 or len(strange) > 1 else next(iter(missing), None)
@@ -228,11 +239,9 @@ def name_mismatches(feeds: Mapping[str, object], values: Sequence[tuple[str, str
         notes = (f"the {what}s are {', '.join(f'`{n}`' for n in known)}" if known else f"there are no {what}s",)
         help = f"did you mean `{meant}`?" if meant is not None else "leave it out" if not missing else None
         yield Diagnostic("R0302", f"there is no {what} `{name}`", notes=notes, help=help)
-    absent = frozenset(missing)
-    for name, described in values:
-        if name in absent:
-            help = f"give it by its name: `{{'{name}': array}}`, or on the command line `{name}=…`"
-            yield Diagnostic("R0301", f"{what} `{name}` is missing", notes=(f"it is {described}",), help=help)
+    for name in missing:
+        help = f"give it by its name: `{{'{name}': array}}`, or on the command line `{name}=…`"
+        yield Diagnostic("R0301", f"{what} `{name}` is missing", notes=(f"it is {described(known[name])}",), help=help)
 
 
 def _meant(name: str, missing: Sequence[str]) -> str | None:

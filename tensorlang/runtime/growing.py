@@ -51,7 +51,7 @@ class Growing:
         arrays that do not fit, R0317 for limits that do not; CompileError C0122 for an output that cannot be written behind an input, C0123
         where sizes cannot be open."""
         check_named(feeds)
-        problems = tuple(name_mismatches(feeds, [(t.name, t.type_text) for t in self._inputs]))
+        problems = tuple(name_mismatches(feeds, self._inputs, lambda tensor: tensor.type_text))
         if problems:
             raise exception(*problems)
         limits = self._open_shapes.limits(most)

@@ -120,7 +120,7 @@ def check_feeds(feeds: object, inputs: Sequence[TensorSignature], shape_of: Call
     the shape of an input, wherever it lies."""
     check_named(feeds)
     assert isinstance(feeds, Mapping)
-    problems = list(name_mismatches(feeds, [(t.name, t.type_text) for t in inputs]))
+    problems = list(name_mismatches(feeds, inputs, lambda tensor: tensor.type_text))
     symbols: dict[str, tuple[int, str]] = {}
     for tensor in inputs:
         if tensor.name in feeds:

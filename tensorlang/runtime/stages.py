@@ -15,7 +15,7 @@ import numpy as np
 from codegen.forks import Lock
 from tensorlang.bounded_cache import BoundedCache
 from tensorlang.diagnostics import RunError
-from tensorlang.graph.data_dependent import DataDependent, HostCall, Known
+from tensorlang.graph.data_dependent import DataDependent, HostCall
 from tensorlang.graph.nodes import Value
 from tensorlang.runtime.feeds import as_array, in_place
 from tensorlang.runtime.profile import Profile
@@ -47,12 +47,14 @@ class Stages:
         self._problem, self._calls, self._first, self._following = problem, calls, first, following
         self._shape_of = shape_of
         self._taken = tuple(TensorSignature(v.name, v.dtype, v.shape) for v in inputs)
-        self._made: BoundedCache[bytes, Runs] = BoundedCache(kept)
+        self._exact = tuple((v.name, v.shape, v.dtype.numpy) for v in inputs)
+        self._read = tuple(dict.fromkeys(v for call in calls for v in call.inputs if v not in call.constants))
+        self._made: BoundedCache[tuple[object, ...], Runs] = BoundedCache(kept)
         self._lock = Lock()
 
     @property
     def quick(self) -> Callable[[Mapping[str, object]], Any]:
-        return lambda feeds: NotImplemented
+        return lambda feeds: self._found(feeds, None) if self._fit(feeds) else NotImplemented
 
     def on(self, workers: Workers | None) -> Stages:
         first = None if self._first is None else self._first.on(workers)
@@ -69,7 +71,23 @@ class Stages:
 
     def run(self, feeds: Mapping[str, object], stream: object = None) -> dict[str, Any]:
         """Return the outputs by name. Raises RunError for arrays that do not fit, CompileError for a rest that cannot be compiled."""
-        made, given = self._rest(feeds, stream)
+        if not self._fit(feeds):
+            check_feeds(feeds, self._taken, self._shape_of)
+        return self._found(feeds, stream)
+
+    def _fit(self, feeds: Mapping[str, object]) -> bool:
+        """Tell whether inputs surely fit: arrays of NumPy, of these very types and shapes. Others may fit, too."""
+        if type(feeds) is not dict or len(feeds) != len(self._exact):
+            return False
+        for name, shape, dtype in self._exact:
+            array = feeds.get(name)
+            if type(array) is not np.ndarray or array.shape != shape or array.dtype != dtype:
+                return False
+        return True
+
+    def _found(self, feeds: Mapping[str, object], stream: object) -> dict[str, Any]:
+        """Return the outputs for inputs that fit."""
+        made, given = self._after_first(feeds, stream)
         return made.run(given, stream)
 
     def with_element(self, refused: RunError, feeds: Mapping[str, object]) -> RunError:
@@ -83,25 +101,33 @@ class Stages:
             return refused
         return made.with_element(refused, given)
 
-    def _rest(self, feeds: Mapping[str, object], stream: object = None) -> tuple[Runs, Mapping[str, object]]:
-        """Return what is left of the model when the elements of these inputs are known, and the inputs of that."""
+    def _rest(self, feeds: Mapping[str, object]) -> tuple[Runs, Mapping[str, object]]:
+        """Return what is left of the model when the elements of these inputs are known, and the inputs of that. Raises RunError for inputs
+        that do not fit."""
         check_feeds(feeds, self._taken, self._shape_of)
+        return self._after_first(feeds, None)
+
+    def _after_first(self, feeds: Mapping[str, object], stream: object) -> tuple[Runs, Mapping[str, object]]:
+        """Run the first stage on inputs that fit; return what is left of the model, and the inputs of that."""
         found = {} if self._first is None else self._first.run(_those(self._first, feeds), stream)
-        carried = {name: found[name] for name in self._problem.carried}
-        read = dict.fromkeys(v for call in self._calls for v in call.inputs if v not in call.constants)
-        given = {name: _elements(found[name] if name in found else feeds[name], name) for name in (*self._problem.wanted, *read)}
-        hosted = {name: array for call in self._calls for name, array in call.named(given).items()}
-        made = self._made_for({name: given[name] for name in self._problem.wanted}, hosted)
-        return made, _those(made, {**feeds, **carried, **hosted})
+        known = {**feeds, **found}
+        wanted = {name: as_array(known[name], name) for name in self._problem.wanted}
+        hosted: dict[str, Array] = {}
+        if self._calls:
+            read = {name: _elements(known[name], name) for name in (*self._problem.wanted, *self._read)}
+            for call in self._calls:
+                hosted |= call.named(read)
+        made = self._made_for(wanted, hosted)
+        return made, _those(made, {**feeds, **{name: found[name] for name in self._problem.carried}, **hosted})
 
     def _made_for(self, elements: Mapping[str, Array], hosted: Mapping[str, Array]) -> Runs:
-        carried = {name: replace(_typed(array), name=name) for name, array in hosted.items()}
-        return self._used(elements, carried)
+        return self._used(elements, {name: replace(_typed(array), name=name) for name, array in hosted.items()})
 
     def _used(self, elements: Mapping[str, Array], carried: Mapping[str, Value]) -> Runs:
-        key = Known(elements, carried).digest()
+        """Return the code for the rest of the model where these are the elements that decide, and such values what the host computed."""
+        key = (*map(_key, elements.values()), *((name, value.dtype.name, value.shape) for name, value in carried.items()))
         with self._lock:
-            return self._made.used(key, lambda: self._following(elements, carried))
+            return self._made.used(key, lambda: self._following({name: np.array(a, order="C") for name, a in elements.items()}, carried))
 
     def _parts(self) -> Sequence[Runs]:
         """Return what there is code for and ran last, in order."""
@@ -145,7 +171,7 @@ class Stages:
             given = {name: as_array(found[name] if name in found else feeds[name], name) for name in self._problem.wanted}
 
             def rest() -> Callable[[], dict[str, Any]]:
-                made = self._made_for({name: np.array(a, order="C") for name, a in given.items()}, {})
+                made = self._made_for(given, {})
                 carried = {name: found[name] for name in self._problem.carried}
                 return made.prepared(_those(made, {**feeds, **carried}), results)
 
@@ -181,8 +207,8 @@ def _places_for(found: Mapping[str, object], results: Mapping[str, object]) -> l
 
 
 def _key(array: Array) -> object:
-    """Return what tells an array from others of its type and shape."""
-    return array.tobytes() if array.dtype != object else tuple(array.flat)
+    """Return what tells an array from others of its type."""
+    return array.shape, array.tobytes() if array.dtype != object else tuple(array.flat)
 
 
 def _elements(value: object, name: str) -> Array:

@@ -200,7 +200,8 @@ def _turned(state: State, e: Load, scope: Scope) -> Value | None:
 
 
 def _picked(state: State, e: Load, scope: Scope) -> Value | None:
-    """Return a vector whose lanes lie near each other in an order that is known, as at the edge of an array; None where that is not so."""
+    """Return a vector whose lanes lie in an order that is known, near each other as at the edge of an array, or in few groups of lanes that
+    do, as where rows are interleaved; None where that is not so."""
     storage, lanes = scope.buffers[e.buffer], scope.lanes
     if lanes is None or not isinstance(storage, Memory) or not memory.takes_first_lanes(scope) or not any(map(_steps, e.index)):
         return None
@@ -217,7 +218,7 @@ def _picked(state: State, e: Load, scope: Scope) -> Value | None:
             if apart is None:
                 return None
             order = [offset + stride.offset * step for offset, step in zip(order, apart, strict=True)]
-    if max(order) - min(order) >= lanes.count or order == list(range(count)):
+    if not memory.in_few_vectors(order, lanes.count) or order == list(range(count)):
         return None
     start = address(state, storage, e.index, replace(scope, vars={**scope.vars, along[0]: first})) + number(min(order))
     if any(state.builder.facts.atoms[a].lanes for a in start.atoms()):

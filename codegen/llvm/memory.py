@@ -3,7 +3,7 @@
     0            one scalar, shared by all lanes
     1, -1        one vector access (reversed)
     2 to 8       as many vector reads, their elements picked by shuffles; of the first lanes alone no further than the last of them
-    any, known   one vector access, its elements picked by a shuffle, where all lie within one vector
+    any, known   vector accesses, their elements picked by shuffles, where all lie within few vectors
     otherwise    one scalar access per lane, or a masked gather or scatter
 
 A masked access touches only the lanes in the mask. An access that all lanes share, under a condition that may be false, goes to a spare
@@ -137,26 +137,48 @@ def load_transposed(state: State, memory: Memory, poly: Poly, scope: Scope, colu
 
 
 def load_picked(state: State, memory: Memory, poly: Poly, order: list[int], scope: Scope) -> Value:
-    """Return for each lane the element that lies as far from element `poly` as `order` says, of as many as a vector has, all of which lie
-    between elements that are read. Lanes beyond `order` take no part."""
+    """Return for each lane the element that lies as far from element `poly` as `order` says, picked from vectors between elements that are
+    read. Lanes beyond `order` take no part.
+
+    order 0 9 1 10    [0 1]        [9 10]     -> 0 9 1 10
+    """
     b, lanes = state.builder, scope.lanes
     assert lanes is not None
     key = f"picked {memory.uid}.{state.versions.get(memory.uid, 0)} {sorted(poly.terms.items())} {order} {scope.vector_guard}"
-    found = _found(b, key)
+    found = _found(state.builder, key)
     if found is not None:
         return _remembered(memory.dtype, found)
-    element, count, span = memory_type(memory.dtype), lanes.count, max(order) + 1
-    vector, align = of_lanes(element, count), _align(memory, poly)
-    pointer = _guarded(b, pointer_to(b, memory, poly), scope.vector_guard)
-    if span == count:
-        text = b.op(f"load {vector}, ptr {pointer}, align {align}")
-    else:
-        text = b.op(_masked_load(b, element, pointer, align, first_lanes(b, number(span), count), count))
-    picks = ", ".join(f"i32 {order[i]}" if i < len(order) else "i32 poison" for i in range(count))
-    text = b.pure(f"shufflevector {vector} {text}, {vector} poison, <{count} x i32> <{picks}>")
+    element, count = memory_type(memory.dtype), lanes.count
+    vector, text = of_lanes(element, count), "poison"
+    for start, span in _stretches(order, count):
+        place = poly + number(start)
+        pointer, align = _guarded(b, pointer_to(b, memory, place), scope.vector_guard), _align(memory, place)
+        if span == count:
+            read = b.op(f"load {vector}, ptr {pointer}, align {align}")
+        else:
+            read = b.op(_masked_load(b, element, pointer, align, first_lanes(b, number(span), count), count))
+        inside = [count + at - start if start <= at < start + span else lane for lane, at in enumerate(order)]
+        picks = ", ".join(f"i32 {inside[i]}" if i < len(inside) else "i32 poison" for i in range(count))
+        text = b.pure(f"shufflevector {vector} {text}, {vector} {read}, <{count} x i32> <{picks}>")
     value = _from_memory(b, memory.dtype, text, count)
     b.region.memo[key] = f"{value.lanes} {value.text}"
     return value
+
+
+def in_few_vectors(order: list[int], lanes: int) -> bool:
+    """Tell whether elements at these places are picked from vectors of so many lanes sooner than read one by one."""
+    return len(_stretches(order, lanes)) <= max(2, lanes // 4)
+
+
+def _stretches(places: list[int], lanes: int) -> list[tuple[int, int]]:
+    """Return the first element and the length of stretches of at most `lanes` elements that cover all `places`, each from one to another."""
+    found: list[tuple[int, int]] = []
+    for place in sorted(set(places)):
+        if found and place - found[-1][0] < lanes:
+            found[-1] = (found[-1][0], place - found[-1][0] + 1)
+        else:
+            found.append((place, 1))
+    return found
 
 
 def store(state: State, memory: Memory, poly: Poly, value: Value, scope: Scope, stream: bool) -> None:

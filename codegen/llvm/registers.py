@@ -5,7 +5,11 @@ A buffer is cut into cells of consecutive elements, chosen so that the vector ac
     acc [14][32], read and written 16 lanes at a time            ->   28 cells of <16 x float>
     acc [14][24], read and written 16 and then 8 lanes at a time ->   14 cells of <16 x float> and 14 of <8 x float> between them
 
-Accesses that do not fit the cells are still right, only slower: they are put together from single elements.
+Accesses that do not fit the cells are still right, only slower. One of as many lanes as a cell has takes a shuffle of the two cells it lies
+in; others are put together from single elements. Where vectors begin at the edge of a row, cells are those of the accesses that begin at
+multiples of their lanes:
+
+    acc [4][16], 16 lanes from 0 and 15 from 1    ->   4 cells of <16 x float>, shuffled by one lane for what begins at 1
 
 Vectors have a power of two of lanes, of which the last are masked in shorter loops. Rows that such loops walk get an element for every
 lane, so that each row begins with a cell of its own:
@@ -50,7 +54,8 @@ def _held(state: State, storage: Registers, poly: Poly, scope: Scope) -> Value:
         return Value(storage.dtype, _element(b, storage, cells, offset))
     assert scope.lanes is not None
     lanes = scope.lanes.count
-    return Value(storage.dtype, _gathered(b, storage, cells, [offset + stride * i for i in range(lanes)]), lanes)
+    places = [offset + stride * i for i in range(lanes)]
+    return Value(storage.dtype, _gathered(b, storage, cells, places, scope.lanes.active or lanes), lanes)
 
 
 def write(state: State, storage: Registers, poly: Poly, value: Value, scope: Scope) -> None:
@@ -74,8 +79,12 @@ def write(state: State, storage: Registers, poly: Poly, value: Value, scope: Sco
     lanes = scope.lanes.count
     places = [offset + stride * i for i in range(lanes)]
     new = splat(b, value, lanes)
+    active = scope.lanes.active or lanes
     if scope.mask is not None and not _pads(storage, scope.lanes, scope.mask, stride, offset):
-        new = Value(new.dtype, _masked(b, new, _gathered(b, storage, cells, places), scope), lanes)
+        if scope.mask == scope.lanes.mask and _neighbouring_cells(storage, places, active) is not None:
+            _shuffled_in(b, storage, cells, places, active, new)
+            return
+        new = Value(new.dtype, _masked(b, new, _gathered(b, storage, cells, places, active), scope), lanes)
     _scattered(b, storage, cells, places, new)
 
 
@@ -89,7 +98,8 @@ def _pads(storage: Registers, lanes: Lanes, mask: str, stride: int, offset: int)
 
 
 def pitch(buffer: Alloc, block: tuple[Node, ...]) -> int | None:
-    """Return how many elements a row takes where it is longer than its extent, from the vector accesses in the statements that follow."""
+    """Return how many elements a row takes where it is longer than its extent, from the vector accesses in the statements that follow:
+    those that begin at multiples of their lanes."""
     shape = buffer.buffer.shape
     extent = shape[-1] if shape else None
     if not isinstance(extent, Int) or extent.value < 2:
@@ -98,7 +108,7 @@ def pitch(buffer: Alloc, block: tuple[Node, ...]) -> int | None:
     pieces = {piece for node in block for piece in _pieces(node, buffer.buffer.name, wide, {}, None)}
     if not pieces or None in pieces:
         return None
-    end = max(p[0] % _WIDE + p[1] for p in pieces if p is not None)
+    end = max((p[0] % _WIDE + p[1] for p in pieces if p is not None and p[0] % _WIDE % p[1] == 0), default=0)
     return end if extent.value < end < 2 * extent.value else None
 
 
@@ -114,10 +124,9 @@ def cell_starts(buffer: Alloc, block: tuple[Node, ...], count: int) -> tuple[int
     exact = _disjoint({piece for node in block for piece in _pieces(node, name, shape, {}, None)}, count)
     if exact is not None:
         return exact
-    size = 0
-    for lanes, steps in _vector_accesses(name, block, shape):
-        size = gcd(size, lanes, steps)
-    size = max(size, 1)
+    accesses = set(_vector_accesses(name, block, shape))
+    at_multiples = [(lanes, steps) for lanes, steps in accesses if steps % lanes == 0]
+    size = max(gcd(*(n for access in at_multiples or accesses for n in access)), 1)
     return tuple(range(0, -(-count // size) * size + 1, size))
 
 
@@ -157,11 +166,17 @@ def _put(b: Builder, storage: Registers, cells: list[str], place: int, value: Va
         cells[cell] = b.pure(f"insertelement {storage.type_of(cell)} {cells[cell]}, {value.typed}, i64 {lane}")
 
 
-def _gathered(b: Builder, storage: Registers, cells: list[str], places: list[int]) -> str:
-    """Return the elements at `places` as a vector."""
+def _gathered(b: Builder, storage: Registers, cells: list[str], places: list[int], active: int) -> str:
+    """Return the elements at `places` as a vector, of which the first `active` count."""
     whole = _whole_cells(storage, places)
     if whole is not None:
         return _joined(b, storage, [cells[c] for c in whole], storage.size(whole[0]))
+    near = _neighbouring_cells(storage, places, active)
+    if near is not None:
+        size, start = len(places), places[0] - storage.cell_starts[near[0]]
+        kind = storage.type_of(near[0])
+        order = ", ".join(f"i32 {start + lane}" if lane < active else "i32 poison" for lane in range(size))
+        return b.pure(f"shufflevector {kind} {cells[near[0]]}, {kind} {cells[near[-1]]}, <{size} x i32> <{order}>")
     text = "poison"
     element = scalar_type(storage.dtype)
     for lane, place in enumerate(places):
@@ -182,10 +197,35 @@ def _scattered(b: Builder, storage: Registers, cells: list[str], places: list[in
             order = ", ".join(f"i32 {i * size + lane}" for lane in range(size))
             cells[cell] = b.pure(f"shufflevector {value.typed}, {value.type} poison, <{size} x i32> <{order}>")
         return
+    if _neighbouring_cells(storage, places, len(places)) is not None:
+        _shuffled_in(b, storage, cells, places, len(places), value)
+        return
     for lane, place in enumerate(places):
         if storage.has(place):
             part = b.pure(f"extractelement {value.typed}, i64 {lane}")
             _put(b, storage, cells, place, Value(value.dtype, part))
+
+
+def _shuffled_in(b: Builder, storage: Registers, cells: list[str], places: list[int], active: int, value: Value) -> None:
+    """Make the first `active` lanes of `value` the elements at `places`, which lie in one cell or two."""
+    near = _neighbouring_cells(storage, places, active)
+    assert near is not None
+    size = len(places)
+    for cell in near:
+        lane_of = {places[lane] - storage.cell_starts[cell]: lane for lane in range(active)}
+        order = ", ".join(f"i32 {size + lane_of[j] if j in lane_of else j}" for j in range(size))
+        kind = storage.type_of(cell)
+        cells[cell] = b.pure(f"shufflevector {kind} {cells[cell]}, {value.typed}, <{size} x i32> <{order}>")
+
+
+def _neighbouring_cells(storage: Registers, places: list[int], active: int) -> list[int] | None:
+    """Return the cell or two in which the first `active` of `places` lie, if these follow each other and the cells have as many elements
+    as there are places."""
+    first, count = places[0], len(places)
+    if count == 1 or places != list(range(first, first + count)) or not (storage.has(first) and storage.has(first + active - 1)):
+        return None
+    near = sorted({storage.find(p)[0] for p in (first, first + active - 1)})
+    return near if near[-1] - near[0] <= 1 and all(storage.size(c) == count for c in near) else None
 
 
 def _whole_cells(storage: Registers, places: list[int]) -> list[int] | None:

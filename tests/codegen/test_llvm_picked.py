@@ -1,4 +1,4 @@
-"""Lanes that lie near each other in a known order are one read and a shuffle, and nothing beyond them is touched."""
+"""Lanes in a known order that lie in few vectors are reads of these and shuffles, and nothing beyond them is touched."""
 
 import numpy as np
 import pytest
@@ -28,6 +28,22 @@ def test_picked_elements_are_those_that_lanes_read(order: str, dtype: str) -> No
         x=values(dtype, 48).reshape(3, 16),
         y=np.zeros((3, 16), values(dtype, 1).dtype),
     )
+
+
+APART = {"two rows": "(j + 1) % 2, j // 2", "four rows": "j % 4, j // 4", "halves": "j // 8, 20 - j % 8"}
+
+
+@pytest.mark.parametrize("lanes", [4, 11, 16])
+@pytest.mark.parametrize("place", APART.values(), ids=APART)
+def test_elements_of_few_vectors_are_those_that_lanes_read(place: str, lanes: int) -> None:
+    text = f"func f()(x: f32[4, 21], out y: f32[16]) {{ for j in 0 .. {lanes} vector {lanes} {{ y[j] = x[{place}] }} }}"
+    check(text, x=values("f32", 84).reshape(4, 21), y=np.zeros(16, np.float32))
+
+
+def test_rows_that_are_interleaved_are_a_vector_each() -> None:
+    text = "func f()(x: f32[2, 99], out y: f32[16]) { for j in 0 .. 16 vector 16 { y[j] = x[j % 2, j // 2 + 7] } }"
+    written = emit(parse(text), named("x86-64-v4"))
+    assert written.count("shufflevector") == 2 and "insertelement" not in written
 
 
 @pytest.mark.parametrize("lanes", [2, 3, 5, 11, 13])

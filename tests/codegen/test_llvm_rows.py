@@ -9,7 +9,7 @@ import pytest
 from llvm_run import LEVELS, check
 
 from codegen.llvm.emit import emit
-from codegen.llvm.target import host
+from codegen.llvm.target import host, named
 from codegen.loops.parser import parse
 
 
@@ -52,6 +52,25 @@ def test_lanes_that_a_condition_leaves_out_keep_what_they_hold(columns: int) -> 
         .replace("acc[i, 16*u + j]) } } } }", "acc[i, 16*u + j]) } } } } }", 1)
     )
     check(guarded, rtol=1e-5, targets=[host()], **arrays(columns))
+
+
+@pytest.mark.parametrize(("rows", "start", "lanes"), [(1, 1, 15), (4, 1, 15), (4, 3, 13), (4, 2, 9), (3, 1, 8)])
+def test_accumulators_stay_vectors_where_loops_begin_within_a_row(rows: int, start: int, lanes: int) -> None:
+    whole = f"for i in 0 .. {rows} unroll {rows} {{ for j in 0 .. 16 vector 16 {{"
+    text = f"""func f()(a: f32[9], x: f32[{rows}, 16], out y: f32[{rows}, 16]) {{
+        alloc acc: f32[{rows}, 16] registers
+        {whole} acc[i, j] = 1.0_f32 }} }}
+        for k in 0 .. 9 {{
+            for i in 0 .. {rows} unroll {rows} {{ for j in {start} .. {start + lanes} vector {lanes} {{
+                acc[i, j] = acc[i, j] + select(x[i, j] < a[k], a[k], x[i, j - 1]) }} }}
+            {whole} if x[i, j] < a[k] {{ acc[i, j] = acc[i, j] * 0.5_f32 }} }} }}
+        }}
+        {whole} y[i, j] = acc[i, j] }} }} }}"""
+    random = np.random.default_rng(rows)
+    x, a = random.standard_normal((rows, 16)).astype(np.float32), random.standard_normal(9).astype(np.float32)
+    check(text, a=a, x=x, y=np.zeros_like(x))
+    loop = emit(parse(text), named("x86-64-v4"))
+    assert "phi <16 x float>" in loop and "phi float" not in loop
 
 
 def test_rows_that_loops_of_several_lengths_walk() -> None:

@@ -10,7 +10,7 @@ uses, lives in registers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import islice
@@ -21,7 +21,7 @@ from codegen.loops import nodes as loops
 from codegen.loops.notes import Kept, Streamed, note_of
 from polyhedral import affine
 from polyhedral.expr import Expr as Affine
-from polyhedral.expr import Floor, Max, Mod, Name
+from polyhedral.expr import Floor, Max, Min, Mod, Name
 from polyhedral.model import BLOCKS, THREADS, Loop, Statement, Within
 from polyhedral.region import Footprint, footprint
 from polyhedral.schedule import loops_in
@@ -384,15 +384,30 @@ def _axes_of_lanes(plan: Plan, array: str, placement: str) -> Iterator[tuple[int
     """Yield, for each access of a placement to `array` along a vector loop, the axis that it is along, and what it counts."""
     nest = plan.placed.nests[placement]
     statement = plan.placed.statements[nest.statement]
-    vectors = {loop.name for loop in plan.placed.places[placement].loops if loop.mark == "vector"}
+    vectors = {loop.name: nest.extent(loop.name) or OPEN_EXTENT for loop in plan.placed.places[placement].loops if loop.mark == "vector"}
     if not vectors:
         return
     exprs = nest.iter_exprs()
     for access, weight in ((statement.write, WRITTEN), *((read, 1) for read in dict.fromkeys(statement.reads))):
         if access.tensor == array:
             slots = enumerate(access.index)
-            along = (k for k, e in slots if not isinstance(e, Within) and vectors & set(affine.names(affine.substitute(e, exprs))))
+            along = (k for k, e in slots if not isinstance(e, Within) and _moves(affine.substitute(e, exprs), vectors))
             yield from ((k, weight) for k in islice(along, 1))
+
+
+def _moves(e: Affine, vectors: Mapping[str, int]) -> bool:
+    """Tell whether the lanes of vector loops of so many iterations differ in `e`: not in a quotient by as many or more."""
+    return any(_is_moved(atom, vectors) for atom in affine.terms(e)[0])
+
+
+def _is_moved(atom: Affine, vectors: Mapping[str, int]) -> bool:
+    match atom:
+        case Floor(value, divisor):
+            return _moves(value, {loop: extent for loop, extent in vectors.items() if extent > divisor})
+        case Max(lhs, rhs) | Min(lhs, rhs):
+            return _moves(lhs, vectors) or _moves(rhs, vectors)
+        case _:
+            return not vectors.keys().isdisjoint(affine.names(atom))
 
 
 def _points(plan: Plan, placement: str) -> int:

@@ -480,6 +480,17 @@ def test_a_tensor_is_stored_along_the_axis_along_which_lanes_touch_most_of_its_e
     assert_same(program, plan, {})
 
 
+def test_lanes_that_all_read_one_row_do_not_say_how_a_tensor_is_stored() -> None:
+    body = """
+    s[u, v, z] = max(x[u, v, z - 1 | 0], x[u, v, z])   for u in 0..3, v in 0..3, z in 0..18
+    low[i, j]  = i64(at[i, j])
+    y[i, j]    = s[i // 16, j // 16, low[i, j] | clamp] + at[i, j] * s[i // 16, j // 16, low[i, j] + 1 | clamp]"""
+    program = operator("x: i32[3, 3, 18], at: i32[N, M]) -> (y: i32[N, M]) where N == 48, M == 48", body, {"N": 48, "M": 48})
+    plan = proven(program, derive(program, WIDE))
+    assert "alloc s: i32[3, 3, 18]" in show_loops(loops(plan))
+    assert_same(program, plan, {})
+
+
 BUTTERFLIES = """
     a[0, k]           = x[k]
     a[s + 1, 2*k]     = a[s, k] + a[s, k + M//2]                   for s in 0..3, k in 0..M//2

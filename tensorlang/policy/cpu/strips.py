@@ -79,8 +79,7 @@ def _strip(d: Deriver, group: FusionGroup, groups: Sequence[FusionGroup]) -> Str
         if span is not None and span[1] - span[0] <= ROWS[0]:
             inside.append(made)
             reach |= {m.tensors[0].name: span for m in made.members}
-    made = tuple(m.tensors[0].name for g in inside for m in g.members)
-    if not inside or bytes_of(d, made) <= d.machine.l2_bytes:
+    if not inside or bytes_of(d, [m.tensors[0].name for g in inside for m in g.members]) <= d.machine.l2_bytes:
         return Strip(group)
     return sized(d, Strip(group, tuple(reversed(inside)), reach=reach))
 

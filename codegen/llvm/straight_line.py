@@ -7,7 +7,7 @@ from dataclasses import replace
 from codegen.dtypes import bool_, f32, f64
 from codegen.llvm import arithmetic, memory, registers
 from codegen.llvm.expressions import address, any_lane, poly, read, row_major, value
-from codegen.llvm.facts import Poly
+from codegen.llvm.facts import Atom, Poly
 from codegen.llvm.frame import Emitter
 from codegen.llvm.lanes import reduction
 from codegen.llvm.reduce import horizontal, identity
@@ -20,6 +20,7 @@ from codegen.loops.nodes import (
     Stmt,
     Store,
 )
+from codegen.loops.notes import Begins
 from codegen.loops.walk import stores
 from codegen.polynomials import ZERO, number
 
@@ -38,6 +39,9 @@ def allocate(e: Emitter, stmt: Alloc, rest: tuple[Stmt, ...], scope: Scope) -> S
     if buffer.space == "heap":
         offset = poly(e.state, e.module.plan.offsets[id(stmt)], replace(scope, vars={**scope.vars, **_plan_vars(e, scope)}))
         pointer = b.address(e.workspace, 0, "i8", offset)
+        note = buffer.note(Begins)
+        if note is not None:
+            return _beginning(e, uid, buffer, scope.buffers[note.parameter], pointer, strides)
         return Memory(uid, replace(buffer, align=64), pointer, b.depth, strides)
     count = 1
     for extent in shape:
@@ -60,6 +64,17 @@ def allocate(e: Emitter, stmt: Alloc, rest: tuple[Stmt, ...], scope: Scope) -> S
     align = max(buffer.align & -buffer.align, 64)
     b.prologue.append(f"  {pointer} = alloca [{max(count, 1)} x {memory_type(buffer.dtype)}], align {align}")
     return Memory(uid, replace(buffer, align=align), pointer, 0, strides)
+
+
+def _beginning(e: Emitter, uid: int, buffer: Buffer, first: Storage, second: str, strides: tuple[Poly, ...]) -> Memory:
+    """Return the memory of a buffer of two rows, the first that of a parameter: how far the second lies from it is the stride."""
+    assert isinstance(first, Memory)
+    b = e.b
+    ends = [b.op(f"ptrtoint ptr {pointer} to i64") for pointer in (second, first.pointer)]
+    apart = b.op(f"sub i64 {', '.join(ends)}")
+    stride = b.op(f"sdiv exact i64 {apart}, {buffer.dtype.size_bytes}")
+    between = b.facts.add(Atom(stride, b.depth, b.facts.next_rank()))
+    return Memory(uid, replace(buffer, align=first.buffer.align), first.pointer, first.depth, (between, *strides[1:]))
 
 
 def _holds_opposites(e: Emitter, buffer: Buffer, rest: tuple[Stmt, ...]) -> bool:

@@ -3,6 +3,7 @@
     workspace   [ buffers outside parallel loops | thread 0 | thread 1 | ... ]      each buffer and each part a multiple of 64 bytes
 
 Every allocation has its own place, but for those on the two sides of a condition on sizes, of which one runs: they begin at one offset.
+Of a buffer whose first row lies in a parameter (`Begins`), the other has one.
 Offsets are index expressions over the sizes, and `$thread` is the number of the running thread.
 """
 
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 
 from codegen.loops.evaluate import evaluate
 from codegen.loops.nodes import Add, Alloc, Buffer, FloorDiv, For, Function, If, Index, Int, Load, Max, Mul, Stmt, Var
+from codegen.loops.notes import Begins
 from codegen.loops.walk import free_vars, walk
 
 THREAD = "$thread"
@@ -75,7 +77,7 @@ def _most(x: Index, y: Index) -> Index:
 
 def _size(buffer: Buffer) -> Index:
     size: Index = Int(buffer.dtype.size_bytes)
-    for extent in buffer.shape:
+    for extent in buffer.shape if buffer.note(Begins) is None else buffer.shape[1:]:
         size = Int(size.value * extent.value) if isinstance(size, Int) and isinstance(extent, Int) else Mul(size, extent)
     align = max(_ALIGN, buffer.align & -buffer.align)
     if isinstance(size, Int):

@@ -3,8 +3,8 @@
     before   for jo in N // 16 .. (N + 15) // 16 { for jv in 0 .. N - 16*jo vector 16 { y[16*jo + jv] = x[16*jo + jv] } }
     after    if N // 16 < (N + 15) // 16 { for jv in 0 .. N % 16 vector 16 { y[16*(N // 16) + jv] = x[16*(N // 16) + jv] } }
 
-Then the numbers of lanes, their masks and addresses depend on no loop but those around, and are computed before these begin. A loop that begins
-at the greatest of three numbers or more stays: its variable stands for that in every index, and in what is proven of these.
+Then the numbers of lanes, their masks and addresses depend on no loop but those around, and are computed before these begin. A loop that
+begins at the greatest of three numbers or more stays: its variable stands for that in every index, and in what is proven of these.
 """
 
 from __future__ import annotations

@@ -137,8 +137,18 @@ class Streamed(Note):
     about = "buffer"
 
 
+@dataclass(frozen=True, slots=True)
+class Begins(Note):
+    """The first of the two rows of a heap buffer may lie in the memory of a parameter that is row-major, too, as large, and written with
+    nothing but copies of that row, after which nothing is stored to the buffer."""
+
+    word = "begins"
+    about = "buffer"
+    parameter: str
+
+
 KINDS: dict[str, type[Note]] = {
-    k.word: k for k in (Staged, Specialized, Persistent, Clustered, Edge, Partitioned, Kept, Multicast, Streamed)
+    k.word: k for k in (Staged, Specialized, Persistent, Clustered, Edge, Partitioned, Kept, Multicast, Streamed, Begins)
 }
 """The kinds of notes by their words."""
 

@@ -60,7 +60,7 @@ from codegen.loops.nodes import (
     Wait,
     WaitBoxes,
 )
-from codegen.loops.notes import Note
+from codegen.loops.notes import Begins, Note
 from codegen.loops.printer import show_buffer, show_expr, show_index, show_stmt
 from codegen.loops.swizzle import swizzle_problem
 from codegen.loops.walk import Node, free_vars, loads, walk
@@ -524,6 +524,19 @@ def _check_buffer(buffer: Buffer, env: Env) -> None:
     if buffer.swizzle:
         _check_swizzle(buffer)
     _check_notes(show_buffer(buffer), buffer.notes, "buffer")
+    begin = buffer.note(Begins)
+    if begin is not None and not _is_row(env.buffers.get(begin.parameter), buffer):
+        _fail(f"`{begin.parameter}` is no parameter with room for one of the two rows of `{show_buffer(buffer)}`")
+
+
+def _is_row(parameter: Buffer | None, buffer: Buffer) -> bool:
+    """Tell whether a parameter holds what each of the two rows of a heap buffer does."""
+    return (
+        parameter is not None
+        and (parameter.space, buffer.space) == ("param", "heap")
+        and parameter.dtype == buffer.dtype
+        and buffer.shape == (Int(2), *parameter.shape)
+    )
 
 
 def _check_notes(what: str, notes: tuple[Note, ...], about: Literal["loop", "buffer"]) -> None:

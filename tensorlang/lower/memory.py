@@ -1,7 +1,8 @@
 """Where tensors live: one buffer per tensor (per component for the accumulator of a tuple reducer), and how its elements are addressed.
 
     parameter, result   the caller's block, in its layout
-    local at the root   a heap block of the whole tensor, or the block of a result that has room for it as long as it is needed
+    local at the root   a heap block of the whole tensor, or the block of a result that has room for it as long as it is needed; of two
+                        steps that take turns, the last in the block of the result that is a copy of it
     local in loops      the box of elements that one iteration touches; an element is addressed relative to the box's origin
 
 A local of constant extents whose elements are addressed by unrolled and vector loops alone, and that no parallel loop inside its own loops
@@ -18,7 +19,7 @@ from math import prod
 
 from codegen.dtypes import DType, bool_, compute_dtype
 from codegen.loops import nodes as loops
-from codegen.loops.notes import Kept, Streamed, note_of
+from codegen.loops.notes import Begins, Kept, Streamed, note_of
 from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Floor, Max, Min, Mod, Name
@@ -35,7 +36,7 @@ from tensorlang.schedule.annotations import origin_of
 from tensorlang.schedule.copies import upper_bound
 from tensorlang.schedule.plan import Plan, Storage
 from tensorlang.schedule.shape import OPEN_EXTENT
-from tensorlang.tensor.nodes import Definition, Piece, Tensor, TupleOf
+from tensorlang.tensor.nodes import Definition, Dynamic, Piece, Read, Tensor, TupleOf
 from tensorlang.tensor.scop import Accumulator
 from tensorlang.tensor.walk import definers, tensor_table
 
@@ -93,26 +94,86 @@ def tensor_memory(plan: Plan, names: Names) -> dict[str, TensorMemory]:
     summed: set[str] = set()
     for definition in plan.program.definitions:
         primary = definition.tensors[0].name
+        sums = [(k, acc) for k in range(len(definition.pieces)) for acc in plan.stages.accumulators[primary, k]]
+        goes = {acc.name: _where_it_goes(plan, definition, k, acc) for k, acc in sums}
         for tensor in definition.tensors:
             if tensor.name not in out:
-                result = _result_around(plan, definition, [r for r in plan.program.results if r not in {*around.values(), *summed}])
+                left = [r for r in plan.program.results if r not in {*around.values(), *summed}]
+                result = _result_around(plan, definition, left)
+                turns = _taking_turns(plan, definition, left) if result is None and not any(goes.values()) else None
+                if turns is not None:
+                    around[tensor.name] = turns.result
+                    out[tensor.name] = _two_steps(names, tensor, definition, turns, out[turns.result].buffers[0])
+                    continue
                 if result is None:
                     out[tensor.name] = _local(plan, names, tensor.name, primary, definition.axes, (tensor.dtype,))
                     continue
                 around[tensor.name] = result
                 kept = tuple(affine.to_expr(definition.axes[k]) for k in _kept_axes(plan, definition))
                 out[tensor.name] = TensorMemory(tensor.name, out[result].buffers, definition.axes, kept, ())
-        for number in range(len(definition.pieces)):
-            for acc in plan.stages.accumulators[primary, number]:
-                flag = (bool_,) if is_flagged(acc) else ()
-                where = _where_it_goes(plan, definition, number, acc)
-                if where is not None and where not in {*around, *around.values()}:
-                    summed.add(where)
-                    out[acc.name] = replace(out[where], tensor=acc.name)
-                    continue
-                axes = tuple(e.name if isinstance(e, Name) else f"{primary}.cell{k}" for k, e in enumerate(acc.cell))
-                out[acc.name] = _local(plan, names, acc.name, acc.name, axes, (*acc.reduce.reducer.dtypes, *flag))
+        for _, acc in sums:
+            flag = (bool_,) if is_flagged(acc) else ()
+            where = goes[acc.name]
+            if where is not None and where not in {*around, *around.values()}:
+                summed.add(where)
+                out[acc.name] = replace(out[where], tensor=acc.name)
+                continue
+            axes = tuple(e.name if isinstance(e, Name) else f"{primary}.cell{k}" for k, e in enumerate(acc.cell))
+            out[acc.name] = _local(plan, names, acc.name, acc.name, axes, (*acc.reduce.reducer.dtypes, *flag))
     return out
+
+
+@dataclass(frozen=True, slots=True)
+class _Turns:
+    """The axis along which two steps of a tensor are kept, and the result that is a copy of the step `last`."""
+
+    result: str
+    axis: int
+    last: Affine
+
+
+def _taking_turns(plan: Plan, definition: Definition, results: Sequence[str]) -> _Turns | None:
+    """Return which one of some results is a copy of one step of a tensor of which two are kept, and is written where no other is needed any
+    more; None where there is none."""
+    table, definitions = tensor_table(plan.program), definers(plan.program)
+    name, folds = definition.tensors[0].name, plan.folds.get(definition.tensors[0].name, ())
+    if [m for _, m in folds] != [2] or not _may_lie_in_results(plan, definition):
+        return None
+    ((axis, _),) = folds
+    for result in results:
+        own = definitions[result]
+        match own.pieces:
+            case (Piece(value=Read(tensor, index)),) if tensor == name and len(index) == len(definition.axes):
+                last, *others = index[axis], *index[:axis], *index[axis + 1 :]
+            case _:
+                continue
+        same = table[result].dtype == table[name].dtype and others == [Name(a) for a in own.axes]
+        kept = [n for k, n in enumerate(table[name].shape) if k != axis]
+        if not same or isinstance(last, Dynamic) or affine.name_set(last) - {*plan.program.sizes} or not _is_plain(plan, own):
+            continue
+        found = _Turns(result, axis, last)
+        cells = {
+            name: Cells(_step_and_point(definition, found), (2, *(None for _ in kept)), result),
+            result: Cells((affine.ZERO, *map(Name, own.axes)), (None,) * len(definition.axes), result),
+        }
+        if all(map(affine.same, table[result].shape, kept)) and _is_kept(plan, cells, definition, own):
+            return found
+    return None
+
+
+def _step_and_point(definition: Definition, turns: _Turns) -> tuple[Affine, ...]:
+    """Return how many steps an element lies after the last, up to a multiple of two, and at which point it lies."""
+    known = affine.constant(turns.last)
+    after = affine.sub(Name(definition.axes[turns.axis]), turns.last if known is None else affine.to_expr(known % 2))
+    return (after, *(Name(a) for k, a in enumerate(definition.axes) if k != turns.axis))
+
+
+def _two_steps(names: Names, tensor: Tensor, definition: Definition, turns: _Turns, result: loops.Buffer) -> TensorMemory:
+    """Return the memory of a tensor of which two steps are kept, the last of them in a result."""
+    step, *point = _step_and_point(definition, turns)
+    shape = (loops.Int(2), *result.shape)
+    buffer = loops.Buffer(names.fresh(tensor.name), tensor.dtype, shape, "heap", 64, notes=(Begins(result.name),))
+    return TensorMemory(tensor.name, (buffer,), definition.axes, (affine.mod(step, 2), *point), ())
 
 
 def _result_around(plan: Plan, definition: Definition, results: Sequence[str]) -> str | None:
@@ -120,31 +181,39 @@ def _result_around(plan: Plan, definition: Definition, results: Sequence[str]) -
     written where nothing of the tensor is needed any more; None where it has memory of its own. Small ones and those of devices have."""
     table, definitions = tensor_table(plan.program), definers(plan.program)
     name, kept = definition.tensors[0].name, _kept_axes(plan, definition)
-    folds = [m for _, m in plan.folds.get(name, ())]
-    if (
-        len(definition.tensors) > 1
-        or plan.depth.get(name, 0)
-        or name in plan.layouts
-        or any(m != 1 for m in folds)
-        or not _is_large(plan, table[name])
-    ):
-        return None
-    if any(loop.mark in BLOCKS | THREADS for loop, _ in loops_in(plan.placed.tree)):
+    if any(m != 1 for _, m in plan.folds.get(name, ())) or not _may_lie_in_results(plan, definition):
         return None
     shape = [table[name].shape[k] for k in kept]
     for result in results:
         made, own = table[result], definitions[result]
         alike = made.dtype == table[name].dtype and len(made.shape) == len(shape) and all(map(affine.same, made.shape, shape))
-        if not alike or result in plan.layouts or len(own.tensors) > 1:
+        if not alike or not _is_plain(plan, own):
             continue
         cells = {
             name: Cells(tuple(Name(definition.axes[k]) for k in kept), (None,) * len(kept), result),
             result: Cells(tuple(map(Name, own.axes)), (None,) * len(kept), result),
         }
-        axes = {name: definition.axes, result: own.axes}
-        if isinstance(validate(plan.placed, cells, axes=axes, outputs={result}, storage={name: 0, result: 0}), Proven):
+        if _is_kept(plan, cells, definition, own):
             return result
     return None
+
+
+def _may_lie_in_results(plan: Plan, definition: Definition) -> bool:
+    """Tell whether a tensor is a large one at the root of loops for a processor, and stored as it is defined."""
+    (tensor, *others), on_device = definition.tensors, any(loop.mark in BLOCKS | THREADS for loop, _ in loops_in(plan.placed.tree))
+    return not (others or plan.depth.get(tensor.name, 0) or tensor.name in plan.layouts or on_device) and _is_large(plan, tensor)
+
+
+def _is_plain(plan: Plan, definition: Definition) -> bool:
+    """Tell whether a definition is that of one tensor, which is stored as it is defined."""
+    return len(definition.tensors) == 1 and definition.tensors[0].name not in plan.layouts
+
+
+def _is_kept(plan: Plan, cells: Mapping[str, Cells], *definitions: Definition) -> bool:
+    """Tell whether nothing that is needed is lost where a local tensor and a result, in this order, share cells."""
+    local, result = ({d.tensors[0].name: d.axes} for d in definitions)
+    verdict = validate(plan.placed, cells, axes=local | result, outputs={*result}, storage=dict.fromkeys(cells, 0))
+    return isinstance(verdict, Proven)
 
 
 def _kept_axes(plan: Plan, definition: Definition) -> list[int]:

@@ -43,7 +43,7 @@ from codegen.loops.nodes import (
     ValueIndex,
     Var,
 )
-from codegen.loops.notes import Clustered, Edge, Kept, Multicast, Note, Persistent, Specialized, Staged, Streamed
+from codegen.loops.notes import Begins, Clustered, Edge, Kept, Multicast, Note, Persistent, Specialized, Staged, Streamed
 
 names = st.sampled_from(["i", "jo", "N", "acc", "x_1", "for", "index", "f32", "min", "a.b", "inf", "out"])
 dtypes = st.sampled_from(list(DTYPES.values()))
@@ -106,7 +106,12 @@ _about = {
         st.builds(Clustered, _counts),
         st.builds(Edge, st.sampled_from(["guard", "zfill"])),
     ),
-    "buffer": st.one_of(st.builds(Kept, st.sampled_from(["shared", "registers"])), st.just(Multicast()), st.just(Streamed())),
+    "buffer": st.one_of(
+        st.builds(Kept, st.sampled_from(["shared", "registers"])),
+        st.just(Multicast()),
+        st.just(Streamed()),
+        st.builds(Begins, names),
+    ),
 }
 
 

@@ -78,6 +78,8 @@ BAD = {
     "two notes of one kind": ("for i in 0 .. 4 (stages 2, stages 3) {}", "two notes of one kind"),
     "a note about buffers on a loop": ("for i in 0 .. 4 (kept shared) {}", "`kept shared` is about one"),
     "a note about loops on a buffer": ("alloc t: f32[4] stack (cluster 2)", "`cluster 2` is about one"),
+    "two rows that begin in no parameter": ("alloc t: f32[2, 8] heap (begins u)", "`u` is no parameter with room for one"),
+    "two rows that begin in a smaller parameter": ("alloc t: f32[2, 9, N] heap (begins c)", "`c` is no parameter with room for one"),
     "an odd alignment": ("alloc t: f32[4] stack align 3", "no power of two"),
 }
 

@@ -131,6 +131,18 @@ def test_neighbours_in_blocks_are_lanes_and_no_vector_lies_in_two_blocks(width: 
     assert any(" by 16 " in d for d in lanes) or width % 64 == 0
 
 
+@pytest.mark.parametrize(("columns", "copied"), [(1024, ["u", "v"]), (96, [])])
+def test_columns_that_rows_read_again_are_copied_where_the_second_level_cache_does_not_keep_them(columns: int, copied: list[str]) -> None:
+    text = """op f(x: f32[M, 512], u: f32[512, N], v: f32[512, N]) -> (y: f32[M, N]) {
+        y[i, j] = (sum(k) x[i, k] * u[k, j]) * (sum(k) x[i, k] * v[k, j])
+    }"""
+    program = substitute_sizes(declared(load_module(parse(Source("f.tl", text))), "f"), {"M": Int(128), "N": Int(columns)})
+    schedule = derive(program, Machine(target="cpu"))
+    assert [show(d).split()[1] for d in schedule.directives if d.name == "pack"] == copied
+    outer = next(show(d) for d in schedule.directives if d.name == "order" and "y.k" in show(d))
+    assert outer.startswith("order y.j_o, y.i_o") == bool(copied)
+
+
 def test_a_sum_of_everything_runs_in_lanes_along_whatever_range_reads_neighbours() -> None:
     text = "op f(a: f32[70, 50], b: f32[50, 70]) -> (y: f32[]) { y[] = sum(i, j) a[i, j] * b[j, i] }"
     program = declared(load_module(parse(Source("f.tl", text))), "f")

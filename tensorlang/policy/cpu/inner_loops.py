@@ -13,6 +13,8 @@ Sums of one equation over the same ranges that read an element in common share t
 
 A candidate's cycles are the largest of what its loads, its stores and its arithmetic take (ports), and of what one accumulator after
 the other takes (latency). Elements that all lanes read alike are one load, neighbours one load a register, others some for each lane.
+What sums read again is loaded from memory again where the loops in between touch more than the second-level cache holds (`_Cost.again`):
+that depends on the order of all loops, and rows that lie a power of two apart use a few sets of the cache, unless they are copied.
 """
 
 from __future__ import annotations
@@ -21,15 +23,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
-from math import ceil, log2, prod
+from math import ceil, gcd, log2, prod
 from types import MappingProxyType
 
 from polyhedral import affine
 from polyhedral.expr import Compare, Cond, Mod, Scale
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
+from tensorlang.lower.prefetch import LINE_BYTES
 from tensorlang.policy.cpu.cost import (
     CALL_OPERATIONS,
+    COPY_BYTES,
+    FAR_BYTES,
     FAR_LOADS,
     LATENCY_CYCLES,
     LOOP_CYCLES,
@@ -42,6 +47,7 @@ from tensorlang.policy.cpu.cost import (
     store_cycles,
 )
 from tensorlang.policy.cpu.padded import root_copy
+from tensorlang.policy.cpu.register_tiles import ROWS_IN_A_SET
 from tensorlang.policy.deriver import Deriver, in_order, reads_itself
 from tensorlang.schedule.directives.loops import MOST_LANES
 from tensorlang.schedule.pack import axes_of_copy
@@ -96,11 +102,27 @@ class InnerLoops:
 def best_inner_loops(d: Deriver, definition: Definition, free: Sequence[str], distances: Mapping[str, int] = NOTHING) -> InnerLoops:
     """Return the cheapest candidate. `free`: the axes whose loops carry no dependence. `distances`: of others, of which so many points,
     one after the other, need none of each other."""
-    return min(candidates(d, definition, free, distances), key=lambda c: c.cycles)
+    return best_in_order(d, definition, [*candidates(d, definition, free, distances)], definition.axes)
+
+
+def best_in_order(d: Deriver, definition: Definition, found: Sequence[InnerLoops], order: Sequence[str]) -> InnerLoops:
+    """Return the cheapest of some candidates where the loops outside of them run over the axes in this order: a processor computes while
+    memory sends what is loaded again, and before copies are made it does neither."""
+    cost = _Cost(d, definition)
+    if cost.is_near:
+        return min(found, key=lambda c: c.cycles)
+    best: InnerLoops | None = None
+    for c in sorted(found, key=lambda c: c.cycles):
+        if best is not None and c.cycles >= best.cycles:
+            break
+        taken = replace(c, cycles=max(c.cycles, cost.again(c, order)) + cost.copying(c))
+        best = taken if best is None or taken.cycles < best.cycles else best
+    assert best is not None
+    return best
 
 
 def candidates(d: Deriver, definition: Definition, free: Sequence[str], distances: Mapping[str, int] = NOTHING) -> Iterator[InnerLoops]:
-    """Yield what may run innermost, the simplest first."""
+    """Yield what may run innermost, the simplest first; what is loaded from memory again is no part of their cycles."""
     cost = _Cost(d, definition)
     ranges = ranges_of_data(definition)
     free = [a for a in free if not any(a in names for names in ranges.values())]
@@ -109,6 +131,7 @@ def candidates(d: Deriver, definition: Definition, free: Sequence[str], distance
     for vector in ((), *((a,) for a in reversed(free)), *((a,) for a in reversed(wide)), *_shared_binders(d, definition)):
         extent = max((cost.sizes[loop] for loop in vector), default=1)
         crossed = cost.crossed(vector)
+        copies = dict.fromkeys(((), crossed, (*crossed, *cost.panels(vector))))
         for vectors in VECTORS if vector else (1,):
             if vectors > 1 and (extent < vectors * cost.lanes or (vectors * cost.lanes > MOST_LANES and vector[0] not in free)):
                 continue
@@ -122,7 +145,7 @@ def candidates(d: Deriver, definition: Definition, free: Sequence[str], distance
                     found = InnerLoops(vector, vectors, phases=phases)
                     yield replace(found, cycles=cost.cycles(found))
             for rows in _rows([(a, cost.sizes[a]) for a in reversed(free) if a not in vector]):
-                for packed in ((), crossed) if crossed else ((),):
+                for packed in copies:
                     found = InnerLoops(vector, vectors, rows, packed)
                     yield replace(found, cycles=cost.cycles(found))
 
@@ -568,6 +591,77 @@ class _Cost:
         few = self.sizes[last] <= MOST_STRIDE and (last, self.sizes[last]) in c.rows
         return few and axis in self.definition.axes[-2:-1] and self.definition.tensors[0].name not in self.d.layouts
 
+    # ------------------------------------------------ what is loaded again
+
+    @property
+    def is_near(self) -> bool:
+        """Tell whether the second-level cache holds all that sums read."""
+        return sum(self._bytes(e) for e in self._summed()) <= self.d.machine.l2_bytes
+
+    def again(self, c: InnerLoops, order: Sequence[str]) -> float:
+        """Return the cycles of an element that it takes to load from memory again what sums read, where loops over blocks of the axes run
+        in this order around those of each sum: what the loops inside of one touch is there in its next turn if the second-level cache
+        holds it."""
+        total, cycles = sum(piece.elements for piece in self.pieces), 0.0
+        for piece in self.pieces:
+            for reduction in piece.sums:
+                loops, elements = [*order, *reduction.binders], reduction.work.elements
+                inside = len(loops)
+                while inside and sum(self._touched(e, c, frozenset(loops[inside - 1 :])) for e in elements) <= self.d.machine.l2_bytes:
+                    inside -= 1
+                if inside:
+                    cycles += sum(self._loaded(e, c, loops, inside) - self._bytes(e) for e in elements) / FAR_BYTES
+        return cycles / total
+
+    def copying(self, c: InnerLoops) -> float:
+        """Return the cycles of an element that copies take."""
+        copied = sum(self._bytes(e) for e in self._summed() if e.read.tensor in c.packed)
+        return copied / COPY_BYTES / sum(piece.elements for piece in self.pieces)
+
+    def _summed(self) -> list[_Element]:
+        """Return what terms of sums read, once each."""
+        return list({e.read: e for p in self.pieces for s in p.sums for e in s.work.elements}.values())
+
+    def _bytes(self, element: _Element) -> float:
+        return prod(self.sizes[n] for n in element.names if n in self.sizes) * self.tensors[element.read.tensor].dtype.size_bytes
+
+    def _loaded(self, element: _Element, c: InnerLoops, loops: Sequence[str], inside: int) -> float:
+        """Return the bytes of an element's tensor that are loaded where the cache holds what the loops from number `inside` on touch: what
+        stands beside it in a line is there for the next turn of the loop around these."""
+        around, within = loops[inside - 1], frozenset(loops[inside:])
+        kept = within | {around} if around in element.names else within
+        turns = prod(max(1.0, self.sizes[n] / self._together(c, n)) for n in loops[: inside - 1])
+        return turns * self._touched(element, c, kept, lines=True)
+
+    def _together(self, c: InnerLoops, name: str) -> int:
+        """Return how many iterations of a loop are one block."""
+        rows = dict(c.rows).get(name, 1) * (c.phases if name in c.vector else 1)
+        return rows * (c.vectors * self.lanes if name in c.vector else 1)
+
+    def _touched(self, element: _Element, c: InnerLoops, loops: frozenset[str], *, lines: bool = False) -> float:
+        """Return the bytes of an element's tensor that some loops touch in a turn of those around them: as many as the cache has where they
+        can lie, since rows a power of two apart use a few of its sets, or those of the `lines` that they are in."""
+        tensor = self.tensors[element.read.tensor]
+        size, own = tensor.dtype.size_bytes, [n for n in element.names if n in self.sizes]
+        extent = {n: self.sizes[n] if n in loops else min(self.sizes[n], self._together(c, n)) for n in own}
+        if tensor.name in c.packed:
+            return prod(extent.values()) * size
+        row = prod(n for n in (affine.constant(e) or OPEN_EXTENT for e in tensor.shape[-1:])) * size
+        along = min(row, sum(extent[n] - 1 for n in own if element.near.get(n) == 1) * size + size)
+        rows = prod(extent[n] for n in own if element.near.get(n) != 1)
+        if rows == 1:
+            return along
+        width = max(along, min(row, LINE_BYTES))
+        return rows * (width if lines else max(width, gcd(row, self.d.machine.l2_bytes // ROWS_IN_A_SET)))
+
+    def panels(self, vector: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the tensors of whose rows lanes read neighbours, and other columns only for other elements, where the second-level cache
+        does not hold all that sums read: copied, these columns lie one after the other."""
+        if self.is_near:
+            return ()
+        rows = [e for e in self._summed() for loop in vector if loop in self.definition.axes and e.near.get(loop) == 1 and len(e.names) > 1]
+        return tuple(dict.fromkeys(e.read.tensor for e in rows if self._is_worth_copying(e)))
+
     def crossed(self, vector: tuple[str, ...]) -> tuple[str, ...]:
         """Return the tensors that a copy may have neighbours along `vector` of, where they are used often enough to be worth one."""
         summed = [e for p in self.pieces for s in p.sums for e in s.work.elements]
@@ -578,7 +672,7 @@ class _Cost:
         tensor, index = element.read.tensor, element.read.index
         made = {t.name for x in self.d.program.definitions for t in x.tensors}
         plain = all(isinstance(slot, AffineName) for slot in index) and len(set(index)) == len(index)
-        once = {r.index for p in self.definition.pieces for r in reads(p.value) if r.tensor == tensor} == {index}
+        once = len({r.index for p in self.definition.pieces for r in reads(p.value) if r.tensor == tensor}) == 1
         uses = prod(self.sizes[a] for a in self.definition.axes if a not in element.names)
         return plain and once and tensor not in made and tensor not in self.d.layouts and uses >= USES_OF_A_COPY
 

@@ -1,7 +1,7 @@
 """Which cells a part of the loop tree touches, and nests that compute just those.
 
     need        { [outer loops] -> A[x] }      cells that consumers touch below the first `depth` loops, the inner loops projected out
-    place_at    { [outer loops, i] : write(i) in need(outer loops) }
+    place_at    { [outer loops, i] : write(i) in need(outer loops) }, of a recurrence with the steps before those that consumers touch
     footprint   A[origin + y], 0 <= y < extent     of the whole tile (splits without the domain), so that extents stay constant
 
 A producer placed this way runs once for each iteration of the outer loops; its own loops count from the origin of the footprint.
@@ -54,6 +54,9 @@ def place_at(
     outer = _outer_loops(schedule, consumers, depth)
     need = _need(schedule, tensors, consumers, depth)
     box = _box(schedule, tensors, consumers, depth)
+    carried = _carried(schedule, statements, tensors, need)
+    if carried:
+        need, box = _whole_along(need, carried), _with_whole_sides(schedule, tensors[0], box, carried)
     return tuple(_at(schedule, schedule.statements[s], need, outer, box, (names or {}).get(s, {})) for s in statements)
 
 
@@ -86,6 +89,35 @@ def _need(schedule: Schedule, tensors: Sequence[str], placements: Sequence[str],
     both = hull.wrap().flatten()
     bounded = all(both.dim_is_bounded(DT.set, p) for p in range(both.dim(DT.set)))
     return hull if bounded else total
+
+
+def _carried(schedule: Schedule, statements: Sequence[str], tensors: Sequence[str], need: isl.Map) -> tuple[int, ...]:
+    """Return the axes along which the statements read `tensors` elsewhere than where they write; none where what they read for the cells of
+    `need` is among these."""
+    scop, own = schedule.scop, [schedule.statements[s] for s in statements]
+    accesses = [(s, a) for s in own for a in s.reads if a.tensor in tensors]
+    reads = [access_map(scop, s, s.write).reverse().apply_range(access_map(scop, s, a)) for s, a in accesses]
+    if all(need.apply_range(read).is_subset(need) for read in reads):
+        return ()
+    same = [isl.Map.universe(read.get_space()).equate(DT.in_, k, DT.out, k) for read in reads[:1] for k in range(read.dim(DT.out))]
+    return tuple(k for k, at_own in enumerate(same) if not all(read.is_subset(at_own) for read in reads))
+
+
+def _whole_along(need: isl.Map, axes: Sequence[int]) -> isl.Map:
+    """Return `{ [outer loops] -> [x] }` with any coordinates along `axes` beside the others of each cell."""
+    rank = need.dim(DT.out)
+    line = isl.Map.universe(need.get_space().range().map_from_set())
+    for k in set(range(rank)) - set(axes):
+        line = line.equate(DT.in_, k, DT.out, k)
+    return need.apply_range(line).coalesce()
+
+
+def _with_whole_sides(schedule: Schedule, tensor: str, box: Footprint, axes: Sequence[int]) -> Footprint:
+    shape = next(t.shape for t in schedule.scop.tensors if t.name == tensor)
+    origin = tuple(Int(0) if k in axes else x for k, x in enumerate(box.origin))
+    return Footprint(
+        origin, tuple(_constant(whole) if k in axes else x for k, (x, whole) in enumerate(zip(box.extent, shape, strict=True)))
+    )
 
 
 def _has_divs(relation: isl.Map) -> bool:

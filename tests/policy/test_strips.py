@@ -98,6 +98,18 @@ def test_recurrences_along_rows_are_computed_in_strips_of_as_many_rows_as_there_
     assert_same(program, proven(program, schedule), SIZES)
 
 
+def test_steps_of_a_recurrence_before_the_one_that_is_read_are_computed_in_strips_too() -> None:
+    body = """
+    at[i, j, 0] = 0
+    at[i, j, t + 1] = 2 * at[i, j, t] + x[i, (at[i, j, t] + j) % 8]   for i in 0..M, j in 0..N, t in 0..4
+    y[i, j] = at[i, j, 4] - x[i, 0]"""
+    program = operator("x: i32[M, N]) -> (y: i32[M, N]) where N >= 8", body)
+    schedule = derive(program, replace(SMALL, l2_bytes=7000))
+    said = [show(d) for d in schedule.directives]
+    assert said[1] == "at `at` at y.i_b" and "fold `at` at t by 1" in said
+    assert_same(program, proven(program, schedule), SIZES)
+
+
 def test_recurrences_along_columns_are_computed_whole() -> None:
     body = FILTERED.replace("f[i, j - 1 | 0]", "f[i - 1, j | 0]").replace("b[i, j + 1 | 0]", "b[i + 1, j | 0]")
     said = directives(operator("x: i32[M, N]) -> (y: i32[M, N])", body), replace(SMALL, l2_bytes=5000))

@@ -111,6 +111,16 @@ def test_a_producer_that_writes_beside_its_iterators_is_placed_by_what_it_writes
     assert isinstance(check(fused, storage={"a": 1}, outputs=["b"]), Proven)
 
 
+def test_a_recurrence_placed_where_its_last_step_is_read_has_the_steps_before() -> None:
+    first = Statement("first", ("i", "t"), box(i=N, t=Int(1)), Access("a", (i, t)))
+    step = Statement("step", ("i", "t"), And((box(i=N, t=Int(5)), le(Int(1), t))), Access("a", (i, t)), (Access("a", (i, plus(t, -1))),))
+    reader = Statement("b", ("i",), box(i=N), Access("b", (i,)), (Access("a", (i, Int(4))),))
+    scop = Scop(("N",), TRUE, (Tensor("a", (N, Int(5))), Tensor("b", (N,))), frozenset(), (first, step, reader))
+    whole = in_sequence(scop, nest(scop, "first"), nest(scop, "step"), nest(scop, "b").split("i", 4, "io", "ii"))
+    placed = place_at(whole, ["first", "step"], ["a"], ["b"], 1, {s: {"i": "ai"} for s in ("first", "step")})
+    assert [(producer.extent("ai"), producer.extent("t")) for producer in placed] == [(4, 5), (4, 5)]
+
+
 def test_placing_at_loops_that_consumers_do_not_share_is_refused() -> None:
     with pytest.raises(NestError, match="do not share 1 loops"):
         place_at(tiled_blur(), ["bx"], ["bx"], ["by", "bx"], 1)

@@ -350,9 +350,9 @@ def _reads_memory(node: Node, scope: Scope) -> bool:
 
 
 def is_heavy(e: Expr) -> bool:
-    """Return whether a branch is cheaper than evaluating `e` for nothing."""
-    nodes = list(walk(e))
-    return len(nodes) > 24 or any(isinstance(n, Call) for n in nodes)
+    """Return whether a branch, which may be taken in vain, is cheaper than evaluating `e` for nothing. Where elements lie costs little."""
+    nodes = [n for n in walk(e) if not isinstance(n, Index)]
+    return len(nodes) > 16 or any(isinstance(n, Call) for n in nodes)
 
 
 # ---------------------------------------------------------------- comparisons of indices

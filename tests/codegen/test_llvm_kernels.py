@@ -310,6 +310,25 @@ def test_what_lies_in_its_buffer_is_read_whether_or_not_a_condition_holds(rows: 
     assert ("masked" in emit(parse(text), named("x86-64-v4"))) == (rows == "M")
 
 
+def test_where_elements_lie_makes_no_branch_of_a_choice() -> None:
+    text = """
+func f(N)(a: i32[9], b: i32[N], t: i32[16, N + 1], out y: i32[8, N]) {
+    for o in 0 .. 2 { for j in 1 .. N { for r in 0 .. 4 unroll 4 {
+        y[4*o + r, j] = select(a[4*o + r] == b[j], t[4*o + r, j] + 1_i32, max(t[4*o + r + 3, j + 1 - o], t[4*o + r + 1, j + 1 - o]))
+    } } }
+}"""
+    assert " phi i32 " not in emit(parse(text), host()), "both sides are computed"
+    n = 9
+    check(
+        text,
+        {"N": n},
+        a=values("i32", 9) % 2,
+        b=values("i32", n, 1) % 2,
+        t=values("i32", 16 * n + 16).reshape(16, n + 1),
+        y=np.zeros((8, n), np.int32),
+    )
+
+
 def test_a_number_that_a_register_is_known_to_hold_is_an_index() -> None:
     text = """func f()(x: f32[7], out y: f32[7]) {
         alloc seen: i64[1] registers

@@ -72,8 +72,9 @@ from codegen.polynomials import ONE, number
 LARGE = 5003
 """What a size counts as where the order of bounds is not known: a prime, which leaves something over in every tile."""
 MOST_GROWTH = 12
-"""How many times its nodes a function may get."""
+"""How many times its code a function may get."""
 MOST_NODES = 60_000
+"""Of code, where unrolled loops count as often as they run: LLVM takes some seconds for as many."""
 MOST_BLOCKS = 4
 """How many multiples of a divisor a dividend may reach within a loop to be worth a range for each."""
 LEAST_SHARE = 0.25
@@ -99,7 +100,7 @@ def partition(function: Function) -> Function:
     """Return a function that does the same as `function`, in simplified form, in whose interiors no index is asked about the edges."""
     if not _asks(function):
         return function
-    before = sum(1 for _ in walk(*function.body))
+    before = _code(function.body)
     sample = dict.fromkeys(function.sizes, LARGE)
     spaces = {p.name: p.space for p in function.params}
     asked = any(isinstance(n, For) and _is_asked(n) for n in statements(*function.body))
@@ -107,9 +108,23 @@ def partition(function: Function) -> Function:
         body = _Partition(
             level, spaces | {n.buffer.name: n.buffer.space for n in statements(*function.body) if isinstance(n, Alloc)}
         ).block(function.body, _Scope(Algebra.outside(function), sample))
-        if sum(1 for _ in walk(*body)) <= (min(MOST_GROWTH * before, MOST_NODES) if level else MOST_NODES):
+        if _code(body) <= (min(MOST_GROWTH * before, MOST_NODES) if level else MOST_NODES):
             return replace(function, body=body)
     return function
+
+
+def _code(body: Iterable[Stmt]) -> int:
+    """Return how many nodes of code statements are: those of unrolled loops as often as they run."""
+    total = 0
+    for s in body:
+        match s:
+            case For():
+                total += 1 + _code(s.body) * (s.extent or 1 if s.kind == "unroll" else 1)
+            case If(cond, then, orelse):
+                total += sum(1 for _ in walk(cond)) + _code((*then, *orelse))
+            case _:
+                total += sum(1 for _ in walk(s))
+    return total
 
 
 def _asks(function: Function) -> bool:

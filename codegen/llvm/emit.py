@@ -45,6 +45,7 @@ from codegen.loops.nodes import (
     Function,
     If,
     Index,
+    Int,
     Let,
     Load,
     LoadMatrix,
@@ -61,9 +62,10 @@ from codegen.loops.nodes import (
     Wait,
     WaitBoxes,
 )
+from codegen.loops.notes import Begins
 from codegen.loops.pinned import only_iteration
 from codegen.loops.tiles import plain, without_tiles
-from codegen.loops.walk import free_vars, names, stores, walk
+from codegen.loops.walk import free_vars, names, noted_buffers, stores, walk
 from codegen.polynomials import ONE, ZERO, atom_poly, number
 
 POOL_ENTRY = "tl_parallel"
@@ -74,10 +76,30 @@ def emit(function: Function, target: Target, intrinsics: tuple[Intrinsic, ...] =
 
     Raises EmitError for what code generation does not do, and the auditing event `tensorlang.emit` with the target."""
     sys.audit("tensorlang.emit", target)
-    function = function if tiles.has_all(function, target.features) else without_tiles(function)
+    function = _without_own_copies(function if tiles.has_all(function, target.features) else without_tiles(function))
     module = Module(target, plan(function), intrinsics, record=record)
     _kernel(module, function)
     return module.text()
+
+
+def _without_own_copies(function: Function) -> Function:
+    """Return the function without copies of rows to the parameters that these lie in."""
+    home = {buffer.name: note.parameter for buffer, note in noted_buffers(Begins, *function.body)}
+
+    def kept(s: Stmt) -> tuple[Stmt, ...]:
+        match s:
+            case Store(copy, index, Load(buffer, (Int(0), *point))) if home.get(buffer) == copy and point == [*index]:
+                return ()
+            case For(body=body):
+                left = tuple(x for inner in body for x in kept(inner))
+                return (replace(s, body=left),) if left else ()
+            case If(_, then, orelse):
+                parts = [tuple(x for inner in part for x in kept(inner)) for part in (then, orelse)]
+                return (replace(s, then=parts[0], orelse=parts[1]),) if any(parts) else ()
+            case _:
+                return (s,)
+
+    return replace(function, body=tuple(x for s in function.body for x in kept(s))) if home else function
 
 
 # ---------------------------------------------------------------- functions

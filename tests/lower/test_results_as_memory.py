@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scheduled_programs import argument, assert_same, loops
 
 import tensorlang
+from codegen.llvm.emit import emit
+from codegen.llvm.target import host
 from codegen.llvm.workspace import workspace_bytes
-from codegen.loops.nodes import Alloc
+from codegen.loops.nodes import Alloc, For
 from codegen.loops.printer import show
-from codegen.loops.walk import statements
+from codegen.loops.walk import statements, stores
 from tensorlang.check.instantiate import instantiate
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import Source
@@ -119,3 +123,10 @@ def test_results_of_another_type_and_small_tensors_are_left_alone() -> None:
 def test_a_result_that_holds_the_last_step_is_not_copied_to_itself() -> None:
     program = operator("y: i32[N, N]", KEPT["one step of a sweep in place"])
     assert "y[y_i, y_j] = y[y_i, y_j]" not in show(loops(proven(program, derive(program, MACHINES[0]))))
+
+
+def test_the_last_step_is_not_copied_to_where_it_lies() -> None:
+    program = operator("y: i32[N, N]", TURNS.replace("steps", "4"))
+    function = loops(proven(program, derive(program, MACHINES[0])))
+    rows = [s for s in function.body if not (isinstance(s, For) and all(x.buffer == "y" for x in stores(s)))]
+    assert len(rows) < len(function.body) and emit(function, host()) == emit(replace(function, body=tuple(rows)), host())

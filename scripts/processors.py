@@ -125,7 +125,7 @@ def compiled(name: str, model: Any, inputs: Mapping[str, Array], expected: Seque
     objects |= {a.symbol: a.object for a in parts.artifacts}
     graph = parts.graph
     fed = [np.ascontiguousarray(inputs[n]) for n in graph.inputs]
-    bases = (*(a.nbytes for a in expected), *fed, parts.constants, *parts.numbers, parts.plan.arena_bytes)
+    bases = (*(a.nbytes for a in expected), *fed, parts.constants, *parts.numbers, parts.arena_bytes)
     return Case(name, entry.name, objects, bases, tuple(expected))
 
 

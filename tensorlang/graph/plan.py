@@ -90,10 +90,10 @@ def planned(graph: Graph, workspaces: Mapping[str, int] | None = None) -> Plan:
             raise InternalError("plan", f"output `{name}` is not the result of a kernel of its own")
         fixed[roots[name]] = Output(k)
     scratch = {name: size for name, size in (workspaces or {}).items() if size > 0}
-    moving = [*lifetimes(graph, roots, fixed), *_scratch(graph, scratch)]
+    moving = [*lifetimes(graph, roots, fixed), *scratch_storages(graph, scratch)]
     offsets = assign(moving)
     places = {name: _within(fixed[h.root] if h.root in fixed else Arena(offsets[h.root]), h) for name, h in placements.items()}
-    return Plan(_aligned(arena_bytes(moving, offsets)), places, {name: offsets[f"scratch of {name}"] for name in scratch})
+    return Plan(aligned(arena_bytes(moving, offsets)), places, {name: offsets[f"scratch of {name}"] for name in scratch})
 
 
 def planned_with_bodies(graph: Graph, scratch: Iterator[int]) -> Plan:
@@ -126,7 +126,7 @@ def loop_memory(graph: Graph, loop: Loop) -> LoopMemory:
     carried, end = list[int](), ALIGNMENT
     for name in loop.initial:
         carried.append(end)
-        end += _aligned(size_bytes(graph.values[name]))
+        end += aligned(size_bytes(graph.values[name]))
     return LoopMemory(0, ALIGNMENT // 2, tuple(carried), end)
 
 
@@ -284,13 +284,15 @@ def _tightest(taken: list[tuple[int, int]], size: int) -> int:
         gap = start - end
         if gap >= size and (best is None or gap < best[0]):
             best = (gap, end)
-        end = max(end, _aligned(stop))
+        end = max(end, aligned(stop))
     return end if best is None else best[1]
 
 
-def _scratch(graph: Graph, sizes: Mapping[str, int]) -> list[Storage]:
+def scratch_storages(graph: Graph, sizes: Mapping[str, int]) -> list[Storage]:
+    """Return the storages of the scratch memory of nodes, in the order of the graph."""
     return [Storage(f"scratch of {n.name}", sizes[n.name], k, k) for k, n in enumerate(graph.nodes) if n.name in sizes]
 
 
-def _aligned(size: int) -> int:
+def aligned(size: int) -> int:
+    """Return the least multiple of `ALIGNMENT` that holds `size` bytes."""
     return -(-size // ALIGNMENT) * ALIGNMENT

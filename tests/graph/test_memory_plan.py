@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -27,6 +28,7 @@ from tensorlang.graph.plan import (
     placements_of,
     planned,
 )
+from tensorlang.graph.stacking import stacking
 from tensorlang.graph.verify import verify
 
 storages = st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 30), st.integers(0, 8)), max_size=40).map(
@@ -47,6 +49,26 @@ def test_storages_that_live_at_one_time_never_overlap(items: list[Storage]) -> N
     sharing = [(a, b) for (a, lo, end), (b, start, stop) in combinations(placed, 2) if a.overlaps(b) and lo < stop and start < end]
     assert sharing == []
     assert all(offset % ALIGNMENT == 0 for offset in offsets.values())
+
+
+@given(storages, st.data())
+def test_storages_stacked_for_samples_never_overlap_at_any_sizes_and_take_no_more_at_the_samples(
+    items: list[Storage], data: st.DataObject
+) -> None:
+    planned = assign(items)
+    stack = stacking(items, planned)
+    by_name = {s.name: s for s in items}
+    order = [by_name[name] for name in stack.names]
+    assert stack.offsets([s.size_bytes for s in order])[1] <= -(-arena_bytes(items, planned) // ALIGNMENT) * ALIGNMENT
+    sized = [replace(s, size_bytes=data.draw(st.integers(0, 5000))) for s in order]
+    offsets, whole = stack.offsets([s.size_bytes for s in sized])
+    placed = list(zip(sized, offsets, strict=True))
+    assert not [
+        (a, b)
+        for (a, lo), (b, start) in combinations(placed, 2)
+        if a.overlaps(b) and lo < start + b.size_bytes and start < lo + a.size_bytes
+    ]
+    assert all(offset % ALIGNMENT == 0 and offset + s.size_bytes <= whole for s, offset in placed)
 
 
 @given(storages)

@@ -199,7 +199,7 @@ def test_the_memory_that_is_told_is_the_memory_that_is_taken(tmp_path: Path) -> 
     blocks = [made.executable for made in model._made.values()]
     said = model.memory
     assert said.weights_bytes == sum(b.constants.nbytes for b in blocks) >= 2 * 48
-    assert said.arena_bytes == sum(b.plan.arena_bytes for b in blocks)
+    assert said.arena_bytes == sum(b.arena_bytes for b in blocks)
     assert f"{said.weights_bytes} bytes of weights" in repr(model)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
-from math import prod
 from typing import TYPE_CHECKING, Any, assert_never
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy as np
 from codegen.loops.nodes import Add, FloorDiv, Index, Int, Max, Min, Mod, Mul, ValueIndex, Var
 from codegen.polynomials import number
 from tensorlang.backends.cpu.executable import nodes_of, refusal
+from tensorlang.backends.cpu.told_numbers import Formulas
 from tensorlang.graph.blocks import aligned_block
 from tensorlang.graph.edit import size_bytes
 from tensorlang.graph.nodes import loops_of
@@ -42,13 +42,13 @@ def bound(
     told, base = words[len(addresses) : -1], words.ctypes.data
     entry = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(made.library.address(parts.entry.name))
     grows = grows_with_sizes(made.made, plan)
-    numbers = _Numbers(formulas(made.made, plan)) if grows else None
+    numbers = Formulas(formulas(made.made, plan)) if grows else None
     scratch = [aligned_block(max(1, plan.arena_bytes))]
     words[: len(addresses)], words[-1] = addresses, scratch[0].ctypes.data
 
     def run(sizes: Mapping[str, int], kept: object = (made, tuple(inputs), tuple(outputs))) -> None:
         if numbers is not None:
-            numbers.into(told, sizes)
+            told[:] = numbers.at(sizes)
         else:
             here, told[:] = made.made.told_for(sizes)
             scratch[0] = aligned_block(max(1, here.arena_bytes))
@@ -73,26 +73,6 @@ def formulas(made: OpenParts, plan: Plan) -> list[Formula]:
         return number(root.offset if isinstance(root, Arena) else 0) + formula_of(offsets[told.name].offset)
 
     return list(map(formula, made.told))
-
-
-class _Numbers:
-    """Formulas, evaluated together."""
-
-    def __init__(self, formulas: Sequence[Formula]) -> None:
-        self._monomials = list(dict.fromkeys(m for formula in formulas for m in formula.terms))
-        self._matrix = np.zeros((len(formulas), len(self._monomials)), np.int64)
-        for k, formula in enumerate(formulas):
-            for monomial, factor in formula.terms.items():
-                self._matrix[k, self._monomials.index(monomial)] = factor
-
-    def into(self, out: Array, sizes: Mapping[str, int]) -> None:
-        values = [prod([_value(atom, sizes) for atom in monomial]) for monomial in self._monomials]
-        if values:
-            np.dot(self._matrix, values, out=out)
-
-
-def _value(atom: Atom, sizes: Mapping[str, int]) -> int:
-    return sizes[atom] if isinstance(atom, str) else evaluate(atom.value, sizes) // max(1, evaluate(atom.divisor, sizes))
 
 
 # ---------------------------------------------------------------- what grows with sizes

@@ -30,6 +30,7 @@ from tensorlang.backends.cpu.loading import failure_on, loaded
 from tensorlang.diagnostics import RunError, counted
 from tensorlang.graph.blocks import aligned_block
 from tensorlang.graph.edit import size_bytes
+from tensorlang.graph.known_sizes import graph_at, sized
 from tensorlang.graph.nodes import Extern, Graph, Kernel, Loop, Value, steps_of
 from tensorlang.graph.plan import ALIGNMENT, Plan
 from tensorlang.graph.relayout import restored
@@ -67,7 +68,13 @@ class Parts:
     numbers: tuple[int, ...] = ()
     """What the entry point is told besides addresses, where sizes are open."""
     sizes: Mapping[str, int] = field(default_factory=dict)
-    """What the sizes are that the programs of its kernels leave open."""
+    """What the sizes are that the graph and the programs of its kernels leave open."""
+    arena: int | None = None
+    """The bytes of the arena for these sizes, None for those of the plan."""
+
+    @property
+    def arena_bytes(self) -> int:
+        return self.plan.arena_bytes if self.arena is None else self.arena
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,8 +88,8 @@ class Executable:
 
     @property
     def graph(self) -> Graph:
-        """The graph, with kernels of known sizes."""
-        return self._sized(self.parts.graph) if self.parts.sizes else self.parts.graph
+        """The graph, its values and kernels of known sizes."""
+        return self._sized(graph_at(self.parts.graph, self.parts.sizes)) if self.parts.sizes else self.parts.graph
 
     def _sized(self, graph: Graph) -> Graph:
         return replace(graph, nodes=tuple(self._known(node) for node in graph.nodes))
@@ -99,8 +106,8 @@ class Executable:
         return replace(node, program=substitute_sizes(node.program, sizes))
 
     @property
-    def plan(self) -> Plan:
-        return self.parts.plan
+    def arena_bytes(self) -> int:
+        return self.parts.arena_bytes
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
@@ -149,11 +156,11 @@ def bound_to(parts: Parts, library: Library, toolchain: Toolchain, workers: pool
     graph, artifacts = parts.graph, parts.artifacts
     native = Native(
         library.address(parts.entry.name),
-        [_port(graph.values[name], name) for name in graph.inputs],
-        [_port(graph.values[value], name) for value, name in zip(graph.outputs, parts.names, strict=True)],
+        [_port(sized(graph.values[name], parts.sizes), name) for name in graph.inputs],
+        [_port(sized(graph.values[value], parts.sizes), name) for value, name in zip(graph.outputs, parts.names, strict=True)],
         constants=(parts.constants,),
         numbers=parts.numbers,
-        scratch_bytes=max(parts.plan.arena_bytes, 1 if parts.numbers else 0),  # which stands behind the numbers
+        scratch_bytes=max(parts.arena_bytes, 1 if parts.numbers else 0),  # which stands behind the numbers
         failure=failure_on(toolchain.target, lambda code: refusal(nodes_of(graph), artifacts, code)),
         pool=workers,
     )
@@ -244,7 +251,7 @@ def with_element(executable: Executable, refused: RunError, inputs: Sequence[Arr
     graph, steps = executable.graph, executable.placed_steps
     sizes = [size_bytes(graph.values[name]) for name in graph.outputs]
     numbers = executable.parts.numbers
-    memory = [*map(aligned_block, sizes), *(row_major(a) for a in inputs), executable.constants, aligned_block(executable.plan.arena_bytes)]
+    memory = [*map(aligned_block, sizes), *(row_major(a) for a in inputs), executable.constants, aligned_block(executable.arena_bytes)]
     run = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(executable.library.address(executable.entry.name))
     words = [a.ctypes.data for a in memory]
     bases = np.array([*words[:-1], *numbers, words[-1]], np.uint64)

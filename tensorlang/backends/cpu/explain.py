@@ -100,7 +100,7 @@ def _kernel_numbers(placed: Sequence[tuple[Graph, Kernel | Extern]]) -> list[int
 def _title(executable: Executable) -> str:
     distinct = len({a.symbol for a in executable.artifacts})
     title = f"model `{executable.graph.name}`: {len(executable.kernels)} kernels ({distinct} distinct), "
-    memory = f"{bytes_text(executable.weights_bytes)} of constants, {bytes_text(executable.plan.arena_bytes)} for values in between"
+    memory = f"{bytes_text(executable.weights_bytes)} of constants, {bytes_text(executable.arena_bytes)} for values in between"
     return title + memory
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from tensorlang.backends.cpu.executable import Executable, bound_to, profiled, with_element
 from tensorlang.diagnostics import Diagnostic, InternalError, RunError
+from tensorlang.graph.known_sizes import sized
 from tensorlang.graph.nodes import Value
 from tensorlang.runtime.feeds import check_disjoint, checked, in_place, named_arrays
 from tensorlang.runtime.profile import Profile
@@ -69,9 +70,7 @@ class Specialised:
     @property
     def summary(self) -> ModelSummary:
         made = self.executable
-        return ModelSummary(
-            made.parts.graph.name, len(made.parts.kernels), MemoryUse(made.weights_bytes, made.plan.arena_bytes), made.constants
-        )
+        return ModelSummary(made.parts.graph.name, len(made.parts.kernels), MemoryUse(made.weights_bytes, made.arena_bytes), made.constants)
 
     def explain(self, feeds: Mapping[str, object] | None) -> str:
         from tensorlang.backends.cpu.explain import explained
@@ -94,9 +93,9 @@ class Specialised:
 
 def specialised(executable: Executable) -> Specialised:
     """Return an executable as a model, under the names that the model has for its outputs."""
-    graph = executable.parts.graph
+    graph, sizes = executable.parts.graph, executable.parts.sizes
     return Specialised(
-        tuple(graph.values[name] for name in graph.inputs),
-        tuple(replace(graph.values[v], name=name) for v, name in zip(graph.outputs, executable.parts.names, strict=True)),
+        tuple(sized(graph.values[name], sizes) for name in graph.inputs),
+        tuple(replace(sized(graph.values[v], sizes), name=name) for v, name in zip(graph.outputs, executable.parts.names, strict=True)),
         executable,
     )

@@ -2,7 +2,7 @@
 
 kernels     programs with sizes, as those of operators (`sized.py`): an argument each, which the entry point hands on
 numbers     what the entry point is told besides addresses: sizes, and the offsets of values and scratch memory
-at(sizes)   shapes and the memory plan are evaluated, once for each combination, and nothing is compiled
+at(sizes)   what it is told is evaluated, once for each combination, and nothing is planned or compiled (`told_numbers.py`)
 
 What was compiled before is run without what compiles: that is imported where it is needed.
 """
@@ -27,12 +27,14 @@ from tensorlang.backends.cpu import extern
 from tensorlang.backends.cpu.executable import Parts, bound_to, linked, workspace_threads
 from tensorlang.backends.cpu.loop_slots import LoopSlots, calls_of, loop_bases
 from tensorlang.backends.cpu.model import Specialised, specialised
+from tensorlang.backends.cpu.told_numbers import ToldNumbers
 from tensorlang.backends.cpu.toolchain import Toolchain
 from tensorlang.diagnostics import CompileError, InternalError
 from tensorlang.graph.edit import row_bytes, size_bytes
-from tensorlang.graph.nodes import Buffer, Extern, Graph, Join, Kernel, Loop, Node, Part, Value, loops_of, steps_of
+from tensorlang.graph.known_sizes import graph_at
+from tensorlang.graph.nodes import Buffer, Extern, Graph, Kernel, Loop, Value, loops_of, steps_of
 from tensorlang.graph.plan import Arena, Constant, Input, LoopMemory, Output, Plan, loop_memory, planned_with_bodies
-from tensorlang.graph.sizes import Symbols, evaluate, value_at
+from tensorlang.graph.sizes import Symbols, evaluate
 from tensorlang.room import check_room
 from tensorlang.runtime.bundle import BundleKey, Draft
 from tensorlang.runtime.constants import Places, Weights, in_memory, places_of, weights_of, without_constants
@@ -117,6 +119,7 @@ class OpenExecutable:
     made: OpenParts
     library: Library
     toolchain: Toolchain
+    numbers: ToldNumbers | None
 
     @property
     def inputs(self) -> tuple[Value, ...]:
@@ -132,14 +135,18 @@ class OpenExecutable:
         return self.made.symbols
 
     def at(self, sizes: Mapping[str, int]) -> Specialised:
-        parts, values = self.made.parts, self.made.values(sizes)
-        graph = graph_at(parts.graph, values)
+        values = self.made.values(sizes)
+        arena, numbers = self._told(values) if self.numbers is None else self.numbers.at(values)
+        bound = replace(self.made.parts, arena=arena, numbers=numbers, sizes=values)
+        return specialised(bound_to(bound, self.library, self.toolchain))
+
+    def _told(self, values: Mapping[str, int]) -> tuple[int, tuple[int, ...]]:
+        """Return the bytes of an arena that is planned anew, and what the entry point is told."""
+        graph = graph_at(self.made.parts.graph, values)
         for value in graph.values.values():
             check_room(graph.name, size_bytes(value))
         plan = self.made.planned_for(graph, values)
-        numbers = self.made.numbers(graph, plan, values)
-        bound = replace(parts, graph=graph, plan=plan, numbers=numbers, sizes=values)
-        return specialised(bound_to(bound, self.library, self.toolchain))
+        return plan.arena_bytes, self.made.numbers(graph, plan, values)
 
     @property
     def outputs(self) -> tuple[Value, ...]:
@@ -158,7 +165,7 @@ class OpenExecutable:
 
 def open_executable(made: OpenParts, toolchain: Toolchain) -> OpenExecutable:
     """Return parts made now or by another process, loaded."""
-    return OpenExecutable(made, linked(made.parts, toolchain), toolchain)
+    return OpenExecutable(made, linked(made.parts, toolchain), toolchain, ToldNumbers.of(made))
 
 
 def built_open(loaded: Graph, toolchain: Toolchain, progress: Progress, key: BundleKey | None, shared: Mapping[str, str]) -> OpenExecutable:
@@ -204,7 +211,7 @@ def _parts(graph: Graph, toolchain: Toolchain, progress: Progress, places: Place
     artifacts = tuple(one.artifact for one in compiled)
     sizes = all_sizes(graph.symbols, graph.symbols.samples)
     spaces = tuple(_workspace(one, toolchain.pool_threads) for one in compiled)
-    plan = planned_with_bodies(graph_at(graph, sizes), (int(space is not None) for space in spaces))
+    plan = planned_with_bodies(graph_at(graph, sizes), (0 if space is None else max(1, space.at(sizes)) for space in spaces))
     outputs, inputs = len(graph.outputs), len(graph.inputs)
     numbers = _Numbers(outputs + inputs + 1, lambda node: extern.symbol_of(node.call, len(steps), toolchain.target))
     table = _Table(
@@ -258,31 +265,6 @@ def _workspace(made: _Made, most: int | None) -> Workspace | None:
 def all_sizes(symbols: Symbols, sizes: Mapping[str, int]) -> dict[str, int]:
     """Return the values of all symbols: those of inputs, and what stands for products of them."""
     return {**sizes, **{name: evaluate(formula, sizes) for name, formula in symbols.products.items()}}
-
-
-def graph_at(graph: Graph, sizes: Mapping[str, int]) -> Graph:
-    """Return the graph with the shapes that its values have for these sizes; programs of kernels keep their symbols."""
-    values = {
-        name: replace(value, shape=tuple(value_at(n, sizes) for n in value.shape), layout=_layout(value, sizes))
-        for name, value in graph.values.items()
-    }
-    return replace(graph, values=values, nodes=tuple(_node_at(node, sizes) for node in graph.nodes))
-
-
-def _layout(value: Any, sizes: Mapping[str, int]) -> Any:
-    return value.layout and replace(value.layout, shape=tuple(value_at(n, sizes) for n in value.layout.shape))
-
-
-def _node_at(node: Node, sizes: Mapping[str, int]) -> Node:
-    match node:
-        case Part():
-            return replace(node, start=value_at(node.start, sizes))
-        case Join(starts=starts) if starts is not None:
-            return replace(node, starts=tuple(value_at(start, sizes) for start in starts))
-        case Loop():
-            return replace(node, body=graph_at(node.body, sizes))
-        case _:
-            return node
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,4 +32,4 @@ def compiled_of(graph: Graph, executable: Executable) -> Compiled:
         for node, made, call in zip(executable.kernels, executable.artifacts, executable.entry.kernel_calls, strict=True)
     )
     places = places_of(graph)
-    return Compiled(graph, graph.constants, places.offsets, places.size, executable.plan.arena_bytes, calls)
+    return Compiled(graph, graph.constants, places.offsets, places.size, executable.arena_bytes, calls)

@@ -171,7 +171,7 @@ def in_few_vectors(order: list[int], lanes: int) -> bool:
 
 
 def _stretches(places: list[int], lanes: int) -> list[tuple[int, int]]:
-    """Return the first element and the length of stretches of at most `lanes` elements that cover all `places`, each from one to another."""
+    """Return the first element and the length of stretches of at most `lanes` elements that cover `places`, each from one to another."""
     found: list[tuple[int, int]] = []
     for place in sorted(set(places)):
         if found and place - found[-1][0] < lanes:

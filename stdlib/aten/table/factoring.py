@@ -48,7 +48,8 @@ def _unpacked(n: Call, lu: Value, order: Value) -> tuple[Value, Value, Value]:
 
 def determinant(n: Call, x: Value) -> tuple[Value | None, ...]:
     _check_no_factors(n, 1, 2)
-    return n.op("det", x), None, None
+    factors, rows, _ = _factors(n, x)
+    return n.op("det_of_factors", factors, rows), None, None
 
 
 def logarithm_of_determinant(n: Call, x: Value) -> tuple[Value | None, ...]:

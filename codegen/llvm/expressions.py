@@ -5,7 +5,7 @@ Inside a vector loop an expression is evaluated once for all lanes. What does no
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Literal as Word
@@ -26,6 +26,7 @@ from codegen.loops.evaluate import evaluate
 from codegen.loops.nodes import (
     Add,
     Binary,
+    BinaryOp,
     Call,
     Cast,
     Compare,
@@ -74,6 +75,8 @@ def value(state: State, e: Expr, scope: Scope) -> Value:
             return _lazy(state, op, lhs, rhs, scope)
         case Binary("shl" | "shr" as op, lhs, Cast(_, IndexValue(index)) as rhs) if _is_near(state, index, rhs.dtype, scope):
             return arithmetic.near_shift(b, op, *same_lanes(b, value(state, lhs, scope), value(state, rhs, scope)))
+        case Binary("min" | "max", _, Const()) if (chain := _limits(e)) is not None:
+            return _limited(state, *chain, scope)
         case Binary(op, lhs, rhs):
             return arithmetic.binary(b, op, value(state, lhs, scope), value(state, rhs, scope))
         case Compare(op, IndexValue() | Const() as lhs, IndexValue() | Const() as rhs) if _is_index(lhs) and _is_index(rhs):
@@ -116,6 +119,29 @@ def value(state: State, e: Expr, scope: Scope) -> Value:
             return dot.dot(b, _group(state, x, count, scope), _group(state, y, count, scope), total)
         case _:
             assert_never(e)
+
+
+def _limits(e: Expr) -> tuple[Cast, list[tuple[BinaryOp, Const]]] | None:
+    """Return an integer that is made i64, and the constants that then are its least or greatest, the first first; None for what is no such
+    thing."""
+    match e:
+        case Cast(dtype, _, False) if dtype == i64:
+            return e, []
+        case Binary("min" | "max" as op, inner, Const() as limit) if (found := _limits(inner)) is not None:
+            return found[0], [*found[1], (op, limit)]
+        case _:
+            return None
+
+
+def _limited(state: State, wide: Cast, limits: Sequence[tuple[BinaryOp, Const]], scope: Scope) -> Value:
+    """Return an integer within limits, as i64: of more lanes at a time where its own type has the limits, too."""
+    b, x = state.builder, value(state, wide.value, scope)
+    low, high = integer_range(x.dtype) if x.dtype.is_integer and not isinstance(x, Literal) else (0, -1)
+    narrow = all(low <= limit.value <= high for _, limit in limits)
+    x = x if narrow else cast(b, x, wide.dtype, False)
+    for op, limit in limits:
+        x = arithmetic.binary(b, op, x, literal(limit.value, x.dtype))
+    return cast(b, x, wide.dtype, False) if narrow else x
 
 
 def _is_near(state: State, amount: Index, dtype: DType, scope: Scope) -> bool:

@@ -4,6 +4,7 @@
     1, -1        one vector access (reversed)
     2 to 8       as many vector reads, their elements picked by shuffles; of the first lanes alone no further than the last of them
     any, known   vector accesses, their elements picked by shuffles, where all lie within few vectors
+    data         a gather of what vectors of places name, where processors may have an instruction for elements of this width
     otherwise    one scalar access per lane, or a masked gather or scatter
 
 A masked access touches only the lanes in the mask. An access that all lanes share, under a condition that may be false, goes to a spare
@@ -32,6 +33,9 @@ from codegen.polynomials import ZERO, number
 
 SPARE_BYTES = 2048
 SPARE = f"@tl.spare = internal constant [{SPARE_BYTES} x i8] zeroinitializer, align 64"
+
+GATHERED_BYTES = (4, 8)
+"""Of elements that processors gather; LLVM takes them one by one where this one does not, or no faster so."""
 
 
 def lane_stride(poly: Poly, lanes: Lanes | None, b: Builder) -> int | None:
@@ -242,7 +246,7 @@ def _load(state: State, memory: Memory, poly: Poly, scope: Scope) -> Value:
         text = _load_contiguous(b, memory, poly, scope, stride)
     elif stride is not None and lane_reads(b, poly, scope) == "strided":
         text = _load_strided(state, memory, poly, scope, stride)
-    elif scope.mask is None:
+    elif scope.mask is None and (memory.dtype.size_bytes not in GATHERED_BYTES or _distance(poly, scope.lanes, b) is not None):
         text = "poison"
         for lane in range(lanes):
             pointer = _guarded(b, _lane_pointer(b, memory, poly, scope.lanes, lane), scope.vector_guard)
@@ -366,7 +370,7 @@ def _masked_load(b: Builder, element: str, pointer: str, align: int, mask: str, 
 
 
 def _gather(b: Builder, memory: Memory, poly: Poly, scope: Scope) -> str:
-    assert scope.lanes is not None and scope.mask is not None
+    assert scope.lanes is not None
     lanes = scope.lanes.count
     element = memory_type(memory.dtype)
     vector = of_lanes(element, lanes)
@@ -375,7 +379,7 @@ def _gather(b: Builder, memory: Memory, poly: Poly, scope: Scope) -> str:
     )
     pointers = _pointers(b, memory, poly, scope.lanes)
     align = _align(memory, number(1))
-    mask = _taking_part(b, scope.mask, scope.vector_guard, lanes)
+    mask = _taking_part(b, scope.mask or "splat (i1 true)", scope.vector_guard, lanes)
     return b.op(f"call {vector} {fn}(<{lanes} x ptr> {pointers}, i32 {align}, <{lanes} x i1> {mask}, {vector} zeroinitializer)")
 
 

@@ -85,3 +85,20 @@ def test_data_that_each_lane_has_in_a_register_name_places_of_their_own() -> Non
         }
     }"""
     check(text, p=np.arange(16, dtype=np.int32)[::-1] * 3 % 16, x=values("f32", 16), y=np.zeros(16, np.float32))
+
+
+LOOKED_UP = "for j in 0 .. 16 vector 16 { y[j] = x[value(min(max(i64(n[j]), 0_i64), 299_i64))] }"
+
+
+@pytest.mark.parametrize("places", ["i8", "u8", "i16", "i32", "i64"])
+@pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "u8"])
+def test_elements_that_data_name_are_those_within_limits_whatever_type_the_places_have(dtype: str, places: str) -> None:
+    n = np.array([0, 1, 3, 127, -1, -128, 299, 300, 2, 50, 49, 48, 47, 255, -300, 9]).astype(values(places, 1).dtype)
+    y = np.zeros(16, values(dtype, 1).dtype)
+    check(f"func f()(x: {dtype}[300], n: {places}[16], out y: {dtype}[16]) {{ {LOOKED_UP} }}", x=values(dtype, 300), n=n, y=y)
+
+
+def test_elements_that_data_name_are_gathered_by_places_of_their_own_width() -> None:
+    written = emit(parse(f"func f()(x: f32[300], n: i32[16], out y: f32[16]) {{ {LOOKED_UP} }}"), named("x86-64-v4"))
+    assert "@llvm.masked.gather.v16f32" in written and "insertelement" not in written
+    assert "@llvm.smin.v16i32" in written and "v16i64" not in written

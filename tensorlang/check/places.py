@@ -25,6 +25,8 @@ from tensorlang.syntax.printer import show
 
 SCOPES = {"warp": 32, "warpgroup": 128}
 """How many threads run an instruction together."""
+MOST_ELEMENTS = 1 << 16
+"""Of an operand, of which each is looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,8 @@ def _spread(operator: sx.Operator, place: sx.Place) -> Spread:
     extents = _extents(param)
     if extents is None:
         return spread
+    if prod(extents) > MOST_ELEMENTS:
+        raise _wrong(place, f"`{name}` has more than {MOST_ELEMENTS} elements", "instructions work on a few hundred")
     each, rest = divmod(prod(extents), threads)
     if rest:
         raise _wrong(place, f"{prod(extents)} elements of `{name}` cannot be shared by {threads} threads")

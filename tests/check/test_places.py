@@ -41,6 +41,7 @@ def test_operands_of_every_instruction_of_the_library_lie_with_one_lane_each():
         ("b[n, k] in", "b[n, n] in", r"`b\[n, n\]` is no element of an operand"),
         ("b[n, k] in", "a[n, k] in", "`a` has a place already"),
         ("b[n, k] in", "d[n, k] in", "`d` is no operand of `dot`"),
+        ("a: bf16[16, 16]", "a: bf16[16, 10000000000000000000000]", "`a` has more than 65536 elements"),
         ("b[n, k] in warp", "b[n, k] in team", "there are no threads `team`"),
         (",\n        b[n, k] in warp(4*n + k % 8 // 2, k % 2 + 2 * (k // 8))", "", "`b` has no place"),
     ],

@@ -72,6 +72,12 @@ def test_a_sweep_in_two_directions_is_cured_by_a_wavefront_with_one_command() ->
     assert after == [*before[:7], "    skew i by j", "    parallel j  # fast", "}"]
 
 
+def test_a_tile_whose_loops_need_quotes_is_left_as_it_is_where_its_names_are_not_what_is_wrong() -> None:
+    text = WAVEFRONT.replace("parallel j  # fast", "tile y (y.i, y.j) by (1e-5, 1) -> jo, jo, ji, ji")
+    cured, _ = fixed(Source("f.tl", text))
+    assert cured.text == text
+
+
 LATER = """op heat(u0: f32[N], size T) -> (u: f32[N]) {
     s[0, i]     = u0[i]
     s[t + 1, i] = s[t, i - 1] + s[t, i + 1]   for t in 0..T, i in 1..N-1

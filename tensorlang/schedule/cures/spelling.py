@@ -142,7 +142,7 @@ def _completed_names(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
         case "split":
             bases = [f"{last_part(name)}{letter}" for name in _names(refusal)[:1] for letter in "oi"]
         case "tile":
-            args = [show(a) for o in d.operands if isinstance(o, syntax.Apply) for a in o.args]
+            args = [a.name for o in d.operands if isinstance(o, syntax.Apply) for a in o.args if isinstance(a, syntax.Id)]
             bases = [f"{last_part(name)}{letter}" for letter in "oi" for name in args]
         case "together":
             bases = _shared_names(refusal, seen, 9)

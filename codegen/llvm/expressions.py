@@ -137,7 +137,7 @@ def _limited(state: State, wide: Cast, limits: Sequence[tuple[BinaryOp, Const]],
     """Return an integer within limits, as i64: of more lanes at a time where its own type has the limits, too."""
     b, x = state.builder, value(state, wide.value, scope)
     low, high = integer_range(x.dtype) if x.dtype.is_integer and not isinstance(x, Literal) else (0, -1)
-    narrow = all(low <= limit.value <= high for _, limit in limits)
+    narrow = low < high < 1 << 63 and all(low <= limit.value <= high for _, limit in limits)  # more may wrap in i64
     x = x if narrow else cast(b, x, wide.dtype, False)
     for op, limit in limits:
         x = arithmetic.binary(b, op, x, literal(limit.value, x.dtype))

@@ -90,7 +90,7 @@ def test_data_that_each_lane_has_in_a_register_name_places_of_their_own() -> Non
 LOOKED_UP = "for j in 0 .. 16 vector 16 { y[j] = x[value(min(max(i64(n[j]), 0_i64), 299_i64))] }"
 
 
-@pytest.mark.parametrize("places", ["i8", "u8", "i16", "i32", "i64"])
+@pytest.mark.parametrize("places", ["i8", "u8", "i16", "i32", "i64", "u64"])
 @pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "u8"])
 def test_elements_that_data_name_are_those_within_limits_whatever_type_the_places_have(dtype: str, places: str) -> None:
     n = np.array([0, 1, 3, 127, -1, -128, 299, 300, 2, 50, 49, 48, 47, 255, -300, 9]).astype(values(places, 1).dtype)

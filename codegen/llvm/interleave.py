@@ -8,14 +8,14 @@ Only where every copy surely writes all its lanes, and nothing that is computed 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from codegen.llvm.builder import Builder
 from codegen.llvm.facts import Poly
 from codegen.llvm.values import of_lanes
-from codegen.loops.nodes import For, Let, Load, Store
-from codegen.loops.walk import walk
+from codegen.loops.nodes import For, If, Let, Load, Name, Stmt, Store
+from codegen.loops.walk import free_vars, walk
 from codegen.polynomials import number
 
 MOST_ELEMENTS = 8
@@ -43,17 +43,31 @@ class Interleaved:
 
 
 def interleaved_buffer(loop: For) -> str | None:
-    """Return the buffer that an unrolled loop of few copies stores to, where each copy does nothing but to compute and to store one vector;
-    None for any other loop."""
+    """Return the buffer that an unrolled loop of few copies stores to, where each copy does nothing but to compute and to store vectors, and
+    its number alone says which; None for any other loop."""
     match loop:
-        case For(body=(For(kind="vector", body=(*lets, Store(buffer, stream=False) as stored)),)) if (
-            1 < (loop.extent or 0) <= MOST_ELEMENTS
-        ):
+        case For(body=(For(kind="vector", body=body),)) if 1 < (loop.extent or 0) <= MOST_ELEMENTS:
+            stored = list(_stored(body, loop.var))
             reading = {n.buffer for n in walk(*loop.body) if isinstance(n, Load)}
-            simple = all(isinstance(s, Let) for s in lets) and stored.buffer not in reading
-            return buffer if simple else None
+            simple = None not in stored and len({*stored}) == 1 and not reading & {*stored}
+            return stored[0] if simple else None
         case _:
             return None
+
+
+def _stored(body: Sequence[Stmt], copy: str) -> Iterator[str | None]:
+    """Yield the buffers that statements store to, and None for one that does something else. Conditions are those that each `copy` decides
+    when its code is written."""
+    for s in body:
+        match s:
+            case Let():
+                pass
+            case Store(buffer, stream=False):
+                yield buffer
+            case If(cond, then, orelse) if free_vars(cond) <= {copy} and not any(isinstance(n, Load | Name) for n in walk(cond)):
+                yield from _stored((*then, *orelse), copy)
+            case _:
+                yield None
 
 
 def in_rows(b: Builder, texts: list[str], element: str, lanes: int) -> Iterator[str]:

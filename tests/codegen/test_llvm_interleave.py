@@ -61,6 +61,22 @@ def test_a_row_that_is_read_while_it_is_written_is_written_element_by_element() 
     check(text, x=values("f32", 48).reshape(16, 3), y=np.zeros((16, 3), np.float32))
 
 
+PHASES = """func f()(x: f32[32], out y: f32[64]) {{
+    for i in 0 .. 2 unroll 2 {{ for n in 0 .. 32 vector 32 {{
+        let more = x[5] > {least}
+        if {cond} {{ y[2*n + i] = x[n] + 1.0_f32 }} else {{ if index(i) == 1_i64 {{ y[2*n + i] = x[n] - 1.0_f32 }} }}
+    }} }}
+}}"""
+
+
+@pytest.mark.parametrize("least", ["-10.0_f32", "10.0_f32"])
+@pytest.mark.parametrize(("cond", "together"), [("index(i) == 0_i64", True), ("more", False), ("more and index(i) == 0_i64", False)])
+def test_copies_whose_number_says_what_they_store_write_rows_together(cond: str, together: bool, least: str) -> None:
+    text = PHASES.format(cond=cond, least=least)
+    check(text, x=values("f32", 32), y=np.zeros(64, np.float32))
+    assert ("shufflevector" in emit(parse(text), host())) == together
+
+
 def test_what_lies_between_elements_a_few_apart_is_loaded_once_for_all_that_are_taken_of_it() -> None:
     """Rows of 32 elements are stretches of four."""
     text = """func f()(x: f32[2, 32], out y: f32[2, 8]) { for b in 0 .. 2 { for i in 0 .. 8 vector 8 {

@@ -527,6 +527,7 @@ def test_equations_for_one_of_a_few_elements_have_loops_of_their_own() -> None:
         found = directives(operator("x: i32[M]) -> (y: i32[M])", body, {"M": 192}))
         axis = tensor.split(".")[1]
         assert f"split {tensor} by {phases} -> {axis}_q, {axis}_r" in found and f"unroll {tensor}_r" in found
+        assert any(d.startswith("distribute") for d in found) == (body is BUTTERFLIES), "all that is computed of a row is written together"
 
 
 THERE_AND_BACK = """

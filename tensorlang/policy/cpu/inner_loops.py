@@ -157,6 +157,14 @@ def phases_along(definition: Definition, axis: str) -> tuple[int, ...]:
     return tuple(sorted(m for m in found if 2 <= m <= MOST_PHASES))
 
 
+def pieces_are_phases(definition: Definition, inner: InnerLoops) -> bool:
+    """Tell whether the pieces of a definition are the phases of its vectors, each of one remainder wherever the other axes are: the copies
+    of one loop then write whole rows between them."""
+    along = {*inner.vector}
+    phases = [[m for m in _remainders(p.guard) if m.divisor == inner.phases and affine.name_set(m) == along] for p in definition.pieces]
+    return inner.phases > 1 and len(phases) == inner.phases and all(phases)
+
+
 def _remainders(guard: Cond) -> Iterator[Mod]:
     for c in affine.conjuncts(guard):
         if isinstance(c, Compare) and c.op == "==":

@@ -23,7 +23,7 @@ from polyhedral.storage import Cells, fold_factor, validate
 from polyhedral.verdict import Proven
 from tensorlang.diagnostics import CompileError
 from tensorlang.policy.cpu.blocks import derive_blocks
-from tensorlang.policy.cpu.inner_loops import InnerLoops, add_inner_loops, best_in_order, best_inner_loops, candidates
+from tensorlang.policy.cpu.inner_loops import InnerLoops, add_inner_loops, best_in_order, best_inner_loops, candidates, pieces_are_phases
 from tensorlang.policy.cpu.time_tiles import TimeTile, add_time_tile, best_shared_tile, best_time_tile
 from tensorlang.policy.cpu.wavefronts import (
     Wavefront,
@@ -631,6 +631,8 @@ def _derive_member(
         add_inner_loops(d, definition, [*within, *order[2:]], replace(chosen.inner, rows=()))
         d.add(d.schedule.distribute(name, at=full(name, within[-1])) if len(definition.pieces) > 1 else d.schedule)
         return None
+    if pieces_are_phases(definition, chosen.inner) and {*chosen.inner.vector} <= {*loops.free(order, None)}:
+        separate = None
     if separate is not None and separate < len(loops.of(order)) and separate >= len(loops.outside):
         d.add(d.schedule.distribute(name, at=loops.of(order)[separate] if separate else None))
     outer = add_inner_loops(d, definition, order, chosen.inner)

@@ -43,8 +43,8 @@ class Interleaved:
 
 
 def interleaved_buffer(loop: For) -> str | None:
-    """Return the buffer that an unrolled loop of few copies stores to, where each copy does nothing but to compute and to store vectors, and
-    its number alone says which; None for any other loop."""
+    """Return the buffer that an unrolled loop of few copies stores to, where each copy does nothing but to compute and to store vectors,
+    and its number alone says which; None for any other loop."""
     match loop:
         case For(body=(For(kind="vector", body=body),)) if 1 < (loop.extent or 0) <= MOST_ELEMENTS:
             stored = list(_stored(body, loop.var))

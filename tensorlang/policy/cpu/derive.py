@@ -88,12 +88,12 @@ def _derive_alone(d: Deriver, strip: Strip, group: FusionGroup) -> None:
 
 
 def _derive_inside(d: Deriver, group: FusionGroup) -> None:
-    """Schedule a group in the loop over strips: what carries dependences is looked at where it stands alone."""
-    if not recurs(d.program, group.head):
-        _derive_group(d, group)
-        return
+    """Schedule a group in the loop over strips as where it stands alone: what others are computed in says nothing about its loops."""
     alone = replace(d, schedule=replace(d.schedule, directives=d.schedule.directives[: d.rewritten]))
-    derive_recurrence(alone, group.head)
+    if recurs(d.program, group.head):
+        derive_recurrence(alone, group.head)
+    else:
+        _derive_group(alone, group)
     d.add(replace(d.schedule, directives=(*d.schedule.directives, *alone.since.directives)))
 
 

@@ -121,6 +121,16 @@ CASES = {
         "op f(x: f64[M, N]) -> (y: f64[M], at: i64[M]) { y[i], at[i] = first_max(k) (x[i, k], k) }",
         {"M": 3, "N": 4},
     ),
+    "products that grow": ("op f(x: f64[N, 2]) -> (y: f64[N]) { y[i] = prod(a in 0..i+1, b in 0..2) x[a, b] }", {"N": 3}),
+    "products over a window, and over a triangle": (
+        "op f(x: f64[N, N], w: f64[3, 3]) -> (y: f64[N]) {\n"
+        " y[i] = (prod(j in max(0, i - 1)..min(N, i + 2)) x[i, j]) + prod(a in 0..3, b in 0..a) (w[a, b] + x[i, i]) }",
+        {"N": 4},
+    ),
+    "logarithms of sums up to each": (
+        "op f(x: f64[M, N]) -> (y: f64[M, N]) { y[i, j] = logsumexp(k in j//2..N) x[i, k] }",
+        {"M": 3, "N": 4},
+    ),
     "products": ("op f(x: f64[M, N]) -> (y: f64[M]) { y[i] = prod(k) x[i, k] }", {"M": 3, "N": 4}),
     "a reset that another recurrence multiplies": (
         "op f(x: f64[L, H], r: f64[H, H]) -> (y: f64[L, H]) {\n h[0, j] = f64(0.5)   for j in 0..H\n"

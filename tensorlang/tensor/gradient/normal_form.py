@@ -13,11 +13,12 @@ written out but where that would make an expression large: `terms` go through su
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import assert_never
 
 from polyhedral import affine
-from polyhedral.expr import TRUE, Cond
+from polyhedral.expr import TRUE, Add, Cond, Floor, Int, Max, Min, Mod, Scale
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.diagnostics import CompileError, Span, error
@@ -274,11 +275,13 @@ def _stepwise(definition: Definition, fresh: Fresh) -> list[Definition]:
     start, guard = e.init or e.reducer.identity, definition.pieces[0].guard
     if start is None:
         return [definition]
-    step = fresh(f"{e.binders[0].name}_step")
-    found = _counted(e.binders, affine.sub(step, 1), definition.axes)
-    if found is None:
+    step, shape = fresh(f"{e.binders[0].name}_step"), definition.tensors[0].shape
+    widened = _widened(e.binders, dict(zip(definition.axes, shape, strict=True)))
+    found = None if widened is None else _counted(widened[0], affine.sub(step, 1))
+    if widened is None or found is None:
         return [definition]
-    (length, place), shape = found, definition.tensors[0].shape
+    length, place = found
+    where = affine.conj(widened[1], e.where)
     states = tuple(
         Tensor(fresh(f"{t.name}_partial"), dtype, (affine.add(length, 1), *shape), span=e.span)
         for t, dtype in zip(definition.tensors, e.reducer.dtypes, strict=True)
@@ -288,7 +291,7 @@ def _stepwise(definition: Definition, fresh: Fresh) -> list[Definition]:
     term = tuple(substitute(b, place) for b in e.body)
     names: dict[str, Expr] = dict(zip((*e.reducer.left, *e.reducer.right), (*before, *term), strict=True))
     after = tuple(without_lets(substitute_names(c, names)) for c in e.reducer.combine)
-    tests = (*(() if e.where == TRUE else (Holds(e.where),)), *(() if e.filter is None else (e.filter,)))
+    tests = (*(() if where == TRUE else (Holds(where),)), *(() if e.filter is None else (e.filter,)))
     asked = conjunction(tuple(substitute(test, place) for test in tests))
     if asked is not None:
         after = tuple(Select(asked, a, b) for a, b in zip(after, before, strict=True))
@@ -302,14 +305,57 @@ def _stepwise(definition: Definition, fresh: Fresh) -> list[Definition]:
     return [recurrence, replace(definition, pieces=(replace(definition.pieces[0], value=last), *definition.pieces[1:]))]
 
 
-def _counted(binders: tuple[Binder, ...], number: Affine, axes: tuple[str, ...]) -> tuple[Affine, dict[str, Affine]] | None:
+def _widened(binders: tuple[Binder, ...], extents: Mapping[str, Affine]) -> tuple[tuple[Binder, ...], Cond] | None:
+    """Return binders whose ranges are those for all values of axes with these extents, and of binders before them, and where they are those
+    of `binders`.
+
+        j in 0..i    with i in 0..N    ->    j in 0..N-1 where j < i
+
+    None where a bound is made of remainders of such names."""
+    limits = {name: (affine.ZERO, affine.sub(extent, 1)) for name, extent in extents.items()}
+    made, inside = [], []
+    for binder in binders:
+        lo, hi = _extreme(binder.lo, limits, 0), _extreme(binder.hi, limits, 1)
+        if lo is None or hi is None:
+            return None
+        if (lo, hi) != (binder.lo, binder.hi):
+            inside.append(affine.within(binder.name, binder.lo, binder.hi))
+            hi = affine.maximum(lo, hi)
+        limits[binder.name] = (lo, affine.sub(hi, 1))
+        made.append(replace(binder, lo=lo, hi=hi))
+    return tuple(made), affine.conj(*inside)
+
+
+def _extreme(e: Affine, limits: Mapping[str, tuple[Affine, Affine]], side: int) -> Affine | None:
+    """Return no more than the least (`side` 0), or no less than the greatest (1), value of `e` over names between `limits`; None of
+    remainders of them."""
+    match e:
+        case AffineName(name):
+            return limits[name][side] if name in limits else e
+        case Scale(factor, value):
+            inner = _extreme(value, limits, side if factor > 0 else 1 - side)
+            return None if inner is None else affine.scale(factor, inner)
+        case Floor(value, divisor):
+            inner = _extreme(value, limits, side)
+            return None if inner is None else affine.floor(inner, divisor)
+        case Add(lhs, rhs) | Min(lhs, rhs) | Max(lhs, rhs):
+            left, right = _extreme(lhs, limits, side), _extreme(rhs, limits, side)
+            if left is None or right is None:
+                return None
+            combine = {Add: affine.add, Min: affine.minimum, Max: affine.maximum}[type(e)]
+            return combine(left, right)
+        case Int() | Mod():
+            return None if affine.name_set(e) & limits.keys() else e
+        case _:
+            assert_never(e)
+
+
+def _counted(binders: tuple[Binder, ...], number: Affine) -> tuple[Affine, dict[str, Affine]] | None:
     """Return how many values binders take together, and each of them for the one with a `number`, the last running fastest; None where that
     is no expression over sizes."""
     place: dict[str, Affine] = {}
     total: Affine = affine.ONE
     for binder in reversed(binders):
-        if {*affine.names(binder.lo), *affine.names(binder.hi)} & {*axes, *(b.name for b in binders)}:
-            return None
         extent, before = affine.sub(binder.hi, binder.lo), affine.constant(total)
         product = affine.mul(total, extent)
         if product is None or before is None or before < 1:

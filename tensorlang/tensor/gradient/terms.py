@@ -219,7 +219,7 @@ class Reverse:
         """Yield what a sum adds: each of its terms is one of the equation's."""
         if e.reducer.kind != "sum":
             raise not_differentiable(
-                f"the reducer `{e.reducer.name}`", "it neither adds nor chooses, and goes over several indices", e.span
+                f"the reducer `{e.reducer.name}`", "it neither adds nor chooses, and its terms are in no order that sizes tell", e.span
             )
         for start in e.init or ():
             yield from self.terms(start, by, around)

@@ -312,7 +312,7 @@ def _widened(binders: tuple[Binder, ...], extents: Mapping[str, Affine]) -> tupl
         j in 0..i    with i in 0..N    ->    j in 0..N-1 where j < i
 
     None where a bound is made of remainders of such names."""
-    limits = {name: (affine.ZERO, affine.sub(extent, 1)) for name, extent in extents.items()}
+    limits: dict[str, tuple[Affine, Affine]] = {name: (affine.ZERO, affine.sub(extent, 1)) for name, extent in extents.items()}
     made, inside = [], []
     for binder in binders:
         lo, hi = _extreme(binder.lo, limits, 0), _extreme(binder.hi, limits, 1)

@@ -13,8 +13,8 @@ Sums of one equation over the same ranges that read an element in common share t
 
 A candidate's cycles are the largest of what its loads, its stores and its arithmetic take (ports), and of what one accumulator after
 the other takes (latency). Elements that all lanes read alike are one load, neighbours one load a register, others some for each lane.
-What sums read again is loaded from memory again where the loops in between touch more than the second-level cache holds (`_Cost.again`):
-that depends on the order of all loops, and rows that lie a power of two apart use a few sets of the cache, unless they are copied.
+What sums read again is loaded again where the loops in between touch more than a cache holds, the first or the second (`_Cost.again`): that
+depends on the order of all loops, and rows that lie a power of two apart use a few sets of the cache, unless they are copied.
 """
 
 from __future__ import annotations
@@ -36,9 +36,11 @@ from tensorlang.policy.cpu.cost import (
     COPY_BYTES,
     FAR_BYTES,
     FAR_LOADS,
+    L1_BYTES,
     LATENCY_CYCLES,
     LOOP_CYCLES,
     MASKED_LOADS,
+    NEAR_BYTES,
     OVERLAPPED_STEPS,
     SPILL_CYCLES,
     STRIDED_LOADS,
@@ -603,23 +605,33 @@ class _Cost:
 
     @property
     def is_near(self) -> bool:
-        """Tell whether the second-level cache holds all that sums read."""
-        return sum(self._bytes(e) for e in self._summed()) <= self.d.machine.l2_bytes
+        """Tell whether the first-level cache holds all that sums read."""
+        return self._fits(L1_BYTES)
+
+    def _fits(self, cache_bytes: int) -> bool:
+        return sum(self._bytes(e) for e in self._summed()) <= cache_bytes
 
     def again(self, c: InnerLoops, order: Sequence[str]) -> float:
-        """Return the cycles of an element that it takes to load from memory again what sums read, where loops over blocks of the axes run
-        in this order around those of each sum: what the loops inside of one touch is there in its next turn if the second-level cache
-        holds it."""
-        total, cycles = sum(piece.elements for piece in self.pieces), 0.0
+        """Return the cycles of an element that it takes to load again what sums read, from the second-level cache or from memory, where
+        loops over blocks of the axes run in this order around those of each sum: what the loops inside of one touch is there in its next
+        turn if the cache holds it."""
+        near = self._again(c, order, L1_BYTES) / NEAR_BYTES
+        return max(near, self._again(c, order, self.d.machine.l2_bytes) / FAR_BYTES) / sum(piece.elements for piece in self.pieces)
+
+    def _again(self, c: InnerLoops, order: Sequence[str], cache_bytes: int) -> float:
+        """Return the bytes that a cache of so many loads again."""
+        if self._fits(cache_bytes):
+            return 0.0
+        loaded = 0.0
         for piece in self.pieces:
             for reduction in piece.sums:
                 loops, elements = [*order, *reduction.binders], reduction.work.elements
                 inside = len(loops)
-                while inside and sum(self._touched(e, c, frozenset(loops[inside - 1 :])) for e in elements) <= self.d.machine.l2_bytes:
+                while inside and sum(self._touched(e, c, frozenset(loops[inside - 1 :]), cache_bytes) for e in elements) <= cache_bytes:
                     inside -= 1
                 if inside:
-                    cycles += sum(self._loaded(e, c, loops, inside) - self._bytes(e) for e in elements) / FAR_BYTES
-        return cycles / total
+                    loaded += sum(self._loaded(e, c, loops, inside) - self._bytes(e) for e in elements)
+        return loaded
 
     def copying(self, c: InnerLoops) -> float:
         """Return the cycles of an element that copies take."""
@@ -639,16 +651,16 @@ class _Cost:
         around, within = loops[inside - 1], frozenset(loops[inside:])
         kept = within | {around} if around in element.names else within
         turns = prod(max(1.0, self.sizes[n] / self._together(c, n)) for n in loops[: inside - 1])
-        return turns * self._touched(element, c, kept, lines=True)
+        return turns * self._touched(element, c, kept)
 
     def _together(self, c: InnerLoops, name: str) -> int:
         """Return how many iterations of a loop are one block."""
         rows = dict(c.rows).get(name, 1) * (c.phases if name in c.vector else 1)
         return rows * (c.vectors * self.lanes if name in c.vector else 1)
 
-    def _touched(self, element: _Element, c: InnerLoops, loops: frozenset[str], *, lines: bool = False) -> float:
-        """Return the bytes of an element's tensor that some loops touch in a turn of those around them: as many as the cache has where they
-        can lie, since rows a power of two apart use a few of its sets, or those of the `lines` that they are in."""
+    def _touched(self, element: _Element, c: InnerLoops, loops: frozenset[str], cache_bytes: int = 0) -> float:
+        """Return the bytes of the lines of an element's tensor that some loops touch in a turn of those around them. Of a cache of so many
+        bytes, as many as it has where these can lie: rows a power of two apart use a few of its sets."""
         tensor = self.tensors[element.read.tensor]
         size, own = tensor.dtype.size_bytes, [n for n in element.names if n in self.sizes]
         extent = {n: self.sizes[n] if n in loops else min(self.sizes[n], self._together(c, n)) for n in own}
@@ -660,12 +672,12 @@ class _Cost:
         if rows == 1:
             return along
         width = max(along, min(row, LINE_BYTES))
-        return rows * (width if lines else max(width, gcd(row, self.d.machine.l2_bytes // ROWS_IN_A_SET)))
+        return rows * max(width, gcd(row, cache_bytes // ROWS_IN_A_SET) if cache_bytes else 0)
 
     def panels(self, vector: tuple[str, ...]) -> tuple[str, ...]:
         """Return the tensors of whose rows lanes read neighbours, and other columns only for other elements, where the second-level cache
         does not hold all that sums read: copied, these columns lie one after the other."""
-        if self.is_near:
+        if self._fits(self.d.machine.l2_bytes):
             return ()
         rows = [e for e in self._summed() for loop in vector if loop in self.definition.axes and e.near.get(loop) == 1 and len(e.names) > 1]
         return tuple(dict.fromkeys(e.read.tensor for e in rows if self._is_worth_copying(e)))

@@ -5,7 +5,8 @@
                 union over T of depends^-1(needed(T))           elsewhere
 
 Statements that depend on each other are settled together, by the transitive closure of the dependences between them. Where isl knows the
-closure only roughly, the result is larger than it has to be; it always contains all that its own instances depend on.
+closure only roughly, or does not find it in as many steps as a proof may take, the result is larger than it has to be; it always contains
+all that its own instances depend on.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import islpy as isl
 from polyhedral.deps import Dep, dependences
 from polyhedral.model import Scop, Statement
 from polyhedral.nest import context_of
-from polyhedral.space import Frame
+from polyhedral.space import Frame, OperationLimit, limited
 
 
 def needed(scop: Scop, roots: Collection[str]) -> Mapping[str, isl.Set]:
@@ -28,7 +29,11 @@ def needed(scop: Scop, roots: Collection[str]) -> Mapping[str, isl.Set]:
     found: dict[str, isl.Set] = {}
     for group in _consumers_first([s.name for s in scop.statements], reads):
         start = {name: _asked(name, domains, reads, found, name in roots) for name in group}
-        found |= _closed(group, start, domains, [d for d in reads if d.source in group and d.target in group])
+        try:
+            with limited():
+                found |= _closed(group, start, domains, [d for d in reads if d.source in group and d.target in group])
+        except OperationLimit:
+            found |= {name: domains[name] for name in group}
     return found
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
+from polyhedral import needed as module
 from polyhedral.expr import TRUE, Add, And, Compare, Floor, Int, Name, Scale
 from polyhedral.model import Access, Scop, Statement, Tensor
 from polyhedral.needed import needed
-from polyhedral.space import Frame
+from polyhedral.space import Frame, limited
 
 I, T = Name("i"), Name("t")
 BOX = And((Compare(">=", I, Int(0)), Compare("<", I, Int(12)), Compare(">=", T, Int(0)), Compare("<", T, Int(12))))
@@ -45,3 +48,8 @@ def test_steps_up_to_the_one_that_is_asked_for_are_needed(asked, begins, wanted)
 def test_what_nobody_reads_is_not_needed_and_roots_are() -> None:
     assert needed(scop(Int(3)), set())["s"].is_empty()
     assert needed(scop(Int(3)), {"s"})["s"].is_equal(Frame((), ("i", "t")).set(BOX))
+
+
+def test_all_steps_are_needed_where_it_takes_too_long_to_tell_which(monkeypatch) -> None:
+    monkeypatch.setattr(module, "limited", partial(limited, 10))
+    assert needed(scop(I), {"y"})["s"].is_equal(Frame((), ("i", "t")).set(BOX))

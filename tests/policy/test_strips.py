@@ -61,7 +61,7 @@ def test_what_is_made_and_read_at_its_own_points_shares_loops_in_a_strip_and_is_
     assert other.index("together v, y -> i, j") < other.index("at u at v.i_b")
 
 
-SUMS_INSIDE = {
+INSIDE = {
     "read by a window and at its own point": """
         u[i, j] = sum(p in 0..3, q in 0..2) x[i + p - 1, j + q | 0]   for i in 0..M, j in 0..N
         v[i, j] = u[i - 2, j | clamp] + u[i, j] * 3                   for i in 0..M, j in 0..N
@@ -73,14 +73,20 @@ SUMS_INSIDE = {
         w[i, j] = u[i, j] * 2 - x[i, j]
         s[i, j] = max(v[i, j], w[i + 1, j | clamp])
         y[i, j] = s[i, j - 1 | clamp] - v[i, j + 2 | 0]""",
+    "over rows of recurrences that two strips need": """
+        t[i, j] = x[i, j] - t[i, j - 1 | 0]
+        u[i, j] = t[i, j] * 2 - x[i, j]
+        v[i, j] = sum(p in 0..3, q in 0..4) u[i + p - 1, j + q | 0]   for i in 0..M, j in 0..N
+        w[i, j] = sum(p in 0..3, q in 0..4) v[i + p - 1, j + q | 0]   for i in 0..M, j in 0..N
+        y[i, j] = w[i, j] + v[i, j]""",
 }
 
 
 @pytest.mark.parametrize("l2_bytes", [4000, 9000, 14000])
-@pytest.mark.parametrize("body", SUMS_INSIDE.values(), ids=SUMS_INSIDE)
-def test_sums_in_strips_are_looked_at_where_they_stand_alone(body: str, l2_bytes: int) -> None:
+@pytest.mark.parametrize("body", INSIDE.values(), ids=INSIDE)
+def test_sums_and_recurrences_run_in_strips(body: str, l2_bytes: int) -> None:
     program = operator("x: i32[M, N]) -> (y: i32[M, N])", body)
-    assert_same(program, proven(program, derive(program, replace(SMALL, l2_bytes=l2_bytes))), SIZES)
+    assert_same(program, proven(program, derive(program, replace(SMALL, l2_bytes=l2_bytes, threads=2))), SIZES)
 
 
 def test_threads_share_strips() -> None:

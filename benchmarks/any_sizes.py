@@ -231,6 +231,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("names", nargs="*", help="beginnings of names, `steps` for the decoder step by step (default: all)")
     parser.add_argument("--count", type=int, default=50, help="how many combinations of sizes")
+    parser.add_argument("--timed", type=int, help="how many of them are timed (default: all)")
     parser.add_argument("--seconds", type=float, default=0.1, help="how long to measure each combination")
     parser.add_argument("--layers", type=int, default=22, help="of the decoder that goes step by step")
     parser.add_argument("--rows", type=int, default=2048, help="that its cache grows to")
@@ -243,7 +244,8 @@ def main() -> None:
     def asked(name: str) -> bool:
         return not arguments.names or name.startswith(tuple(arguments.names))
 
-    rows = [_drawn(case, arguments.count, arguments.seconds, said) for case in cases() if asked(case.name)]
+    timed = arguments.count if arguments.timed is None else arguments.timed
+    rows = [_drawn(case, arguments.count, timed, arguments.seconds, said) for case in cases() if asked(case.name)]
     if rows:
         heads = ("model", "sizes", "compiled again", "difference", "times as fast as onnxruntime", "least", "most")
         print(table(heads, rows))
@@ -251,8 +253,8 @@ def main() -> None:
         _steps(arguments.layers, arguments.rows, said)
 
 
-def _drawn(case: Case, count: int, seconds: float, said: Compilations) -> tuple[str, ...]:
-    """Return what a table says of a model at so many combinations of sizes."""
+def _drawn(case: Case, count: int, timed: int, seconds: float, said: Compilations) -> tuple[str, ...]:
+    """Return what a table says of a model at so many combinations of sizes, of which the first are `timed`."""
     rng, data = np.random.default_rng(11), case.data()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
@@ -261,12 +263,14 @@ def _drawn(case: Case, count: int, seconds: float, said: Compilations) -> tuple[
     drawn = [{name: int(rng.integers(low, high + 1)) for name, (low, high) in case.sizes.items()} for _ in range(count)]
     model.run(case.feeds(**drawn[0]))
     before, ratios, worst = said.count, list[float](), 0.0
-    for sizes in drawn:
+    for number, sizes in enumerate(drawn):
         feeds = case.feeds(**sizes)
         for mine, theirs in zip(model.run(feeds).values(), session.run(None, feeds), strict=True):
             assert mine.shape == theirs.shape, (case.name, sizes, mine.shape, theirs.shape)
             largest = max(float(np.abs(theirs).max(initial=0)), 1e-6)
             worst = max(worst, float(np.abs(mine - theirs).max(initial=0)) / largest)
+        if number >= timed:
+            continue
         runs = {"own": with_threads(1, lambda: model.run(feeds)), "onnxruntime": lambda: session.run(None, feeds)}  # noqa: B023
         own, theirs_time = (t.best for t in paired(runs, seconds))
         ratios.append(theirs_time / own)

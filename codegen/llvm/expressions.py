@@ -244,7 +244,7 @@ def _picked(state: State, e: Load, scope: Scope) -> Value | None:
             if apart is None:
                 return None
             order = [offset + stride.offset * step for offset, step in zip(order, apart, strict=True)]
-    if not memory.in_few_vectors(order, lanes.count) or order == list(range(count)):
+    if not memory.is_picked(order, lanes.count) or order == list(range(count)):
         return None
     start = address(state, storage, e.index, replace(scope, vars={**scope.vars, along[0]: first})) + number(min(order))
     if any(state.builder.facts.atoms[a].lanes for a in start.atoms()):

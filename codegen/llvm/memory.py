@@ -169,8 +169,8 @@ def load_picked(state: State, memory: Memory, poly: Poly, order: list[int], scop
     return value
 
 
-def in_few_vectors(order: list[int], lanes: int) -> bool:
-    """Tell whether elements at these places are picked from vectors of so many lanes sooner than read one by one."""
+def is_picked(order: list[int], lanes: int) -> bool:
+    """Tell whether elements at these places are picked from vectors of so many lanes rather than read one by one."""
     return len(_stretches(order, lanes)) <= max(2, lanes // 4)
 
 

@@ -634,8 +634,9 @@ class _Cost:
         return loaded
 
     def copying(self, c: InnerLoops) -> float:
-        """Return the cycles of an element that copies take."""
-        copied = sum(self._bytes(e) for e in self._summed() if e.read.tensor in c.packed)
+        """Return the cycles of an element that copies of panels take; others are repaid by what reading across would take."""
+        panels = self.panels(c.vector)
+        copied = sum(self._bytes(e) for e in self._summed() if e.read.tensor in c.packed and e.read.tensor in panels)
         return copied / COPY_BYTES / sum(piece.elements for piece in self.pieces)
 
     def _summed(self) -> list[_Element]:

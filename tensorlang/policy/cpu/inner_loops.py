@@ -634,9 +634,11 @@ class _Cost:
         return loaded
 
     def copying(self, c: InnerLoops) -> float:
-        """Return the cycles of an element that copies of panels take; others are repaid by what reading across would take."""
-        panels = self.panels(c.vector)
-        copied = sum(self._bytes(e) for e in self._summed() if e.read.tensor in c.packed and e.read.tensor in panels)
+        """Return the cycles of an element that copies take where the second-level cache does not hold all that sums read; elsewhere what
+        reading across would take repays them."""
+        if self._fits(self.d.machine.l2_bytes):
+            return 0.0
+        copied = sum(self._bytes(e) for e in self._summed() if e.read.tensor in c.packed)
         return copied / COPY_BYTES / sum(piece.elements for piece in self.pieces)
 
     def _summed(self) -> list[_Element]:

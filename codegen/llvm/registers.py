@@ -81,7 +81,8 @@ def write(state: State, storage: Registers, poly: Poly, value: Value, scope: Sco
     new = splat(b, value, lanes)
     active = scope.lanes.active or lanes
     if scope.mask is not None and not _pads(storage, scope.lanes, scope.mask, stride, offset):
-        if scope.mask == scope.lanes.mask and _neighbouring_cells(storage, places, active) is not None:
+        known = scope.mask == scope.lanes.mask and scope.lanes.active is not None
+        if known and _neighbouring_cells(storage, places, active) is not None:
             _shuffled_in(b, storage, cells, places, active, new)
             return
         new = Value(new.dtype, _masked(b, new, _gathered(b, storage, cells, places, active), scope), lanes)

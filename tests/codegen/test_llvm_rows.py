@@ -73,6 +73,17 @@ def test_accumulators_stay_vectors_where_loops_begin_within_a_row(rows: int, sta
     assert "phi <16 x float>" in loop and "phi float" not in loop
 
 
+@pytest.mark.parametrize("start", [0, 3])
+def test_lanes_that_sizes_leave_out_keep_what_they_hold(start: int) -> None:
+    text = f"""func f(N)(out y: f32[16]) {{
+        alloc acc: f32[16] registers
+        for j in 0 .. 16 vector 16 {{ acc[j] = 1.0_f32 }}
+        for j in {start} .. min(N, 16) vector 16 {{ acc[j] = acc[j] + 2.0_f32 }}
+        for j in 0 .. 16 vector 16 {{ y[j] = acc[j] }} }}"""
+    for size in (2, 9):
+        check(text, {"N": size}, targets=[host()], y=np.zeros(16, np.float32))
+
+
 def test_rows_that_loops_of_several_lengths_walk() -> None:
     text = """func f()(x: f32[2, 13], out y: f32[2, 13]) {
         alloc t: f32[2, 13] registers

@@ -254,7 +254,7 @@ def _unroll(e: Emitter, loop: For, lo: Poly, hi: Poly, scope: Scope) -> None:
     extent = loop.extent if trips is None else trips
     if extent is None:
         raise EmitError(f"loop `{loop.var}` is unrolled, so it needs an extent")
-    row = _row_to_store(loop, scope) if trips == extent else None
+    row = _row_to_store(loop, lo, scope) if trips == extent else None
     scope = replace(scope, interleaved=row[1]) if row is not None else scope
     loads = unconditional_loads(loop) if trips is not None and extent in (4, 8, 16) and scope.lanes is None else frozenset()
     for copy in range(extent):
@@ -272,11 +272,11 @@ def _unroll(e: Emitter, loop: For, lo: Poly, hi: Poly, scope: Scope) -> None:
         memory.store_rows(e.b, storage, rows)
 
 
-def _row_to_store(loop: For, scope: Scope) -> tuple[Memory, Interleaved] | None:
+def _row_to_store(loop: For, lo: Poly, scope: Scope) -> tuple[Memory, Interleaved] | None:
     """Return what the copies of an unrolled loop store together, and where, if that is rows of as many elements."""
     if scope.lanes is not None or scope.guard is not None or loop.extent is None:
         return None
-    storage = scope.buffers.get(interleaved_buffer(loop) or "")
+    storage = scope.buffers.get(interleaved_buffer(loop, lo.constant is not None) or "")
     return (storage, Interleaved(storage.uid, loop.extent)) if isinstance(storage, Memory) else None
 
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from codegen.dtypes import i64
 from codegen.llvm.builder import Builder
 from codegen.llvm.facts import Poly
 from codegen.llvm.values import of_lanes
-from codegen.loops.nodes import For, If, Let, Load, Name, Stmt, Store
+from codegen.loops.nodes import Binary, Compare, Const, Expr, For, If, IndexValue, Let, Load, Stmt, Store, Unary, ValueIndex
 from codegen.loops.walk import free_vars, walk
 from codegen.polynomials import number
 
@@ -42,12 +43,12 @@ class Interleaved:
         return len(self.parts) == self.count and beside
 
 
-def interleaved_buffer(loop: For) -> str | None:
+def interleaved_buffer(loop: For, is_numbered: bool) -> str | None:
     """Return the buffer that an unrolled loop of few copies stores to, where each copy does nothing but to compute and to store vectors,
-    and its number alone says which; None for any other loop."""
+    and its number alone says which, a constant where the loop `is_numbered`; None for any other loop."""
     match loop:
         case For(body=(For(kind="vector", body=body),)) if 1 < (loop.extent or 0) <= MOST_ELEMENTS:
-            stored = list(_stored(body, loop.var))
+            stored = list(_stored(body, frozenset((loop.var,)) if is_numbered else frozenset()))
             reading = {n.buffer for n in walk(*loop.body) if isinstance(n, Load)}
             simple = None not in stored and len({*stored}) == 1 and not reading & {*stored}
             return stored[0] if simple else None
@@ -55,19 +56,33 @@ def interleaved_buffer(loop: For) -> str | None:
             return None
 
 
-def _stored(body: Sequence[Stmt], copy: str) -> Iterator[str | None]:
-    """Yield the buffers that statements store to, and None for one that does something else. Conditions are those that each `copy` decides
-    when its code is written."""
+def _stored(body: Sequence[Stmt], known: frozenset[str]) -> Iterator[str | None]:
+    """Yield the buffers that statements store to, and None for one that does something else. Conditions are those that variables decide
+    which are `known` when code is written."""
     for s in body:
         match s:
             case Let():
                 pass
             case Store(buffer, stream=False):
                 yield buffer
-            case If(cond, then, orelse) if free_vars(cond) <= {copy} and not any(isinstance(n, Load | Name) for n in walk(cond)):
-                yield from _stored((*then, *orelse), copy)
+            case If(cond, then, orelse) if _is_decided(cond) and free_vars(cond) <= known:
+                yield from _stored((*then, *orelse), known)
             case _:
                 yield None
+
+
+def _is_decided(cond: Expr) -> bool:
+    """Tell whether indices alone decide a condition."""
+    match cond:
+        case Binary("and" | "or", lhs, rhs):
+            return _is_decided(lhs) and _is_decided(rhs)
+        case Unary("not", inner):
+            return _is_decided(inner)
+        case Compare(_, lhs, rhs):
+            sides = all(isinstance(side, IndexValue) or (isinstance(side, Const) and side.dtype == i64) for side in (lhs, rhs))
+            return sides and not any(isinstance(n, ValueIndex) for n in walk(cond))
+        case _:
+            return False
 
 
 def in_rows(b: Builder, texts: list[str], element: str, lanes: int) -> Iterator[str]:

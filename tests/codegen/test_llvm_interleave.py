@@ -77,6 +77,14 @@ def test_copies_whose_number_says_what_they_store_write_rows_together(cond: str,
     assert ("shufflevector" in emit(parse(text), host())) == together
 
 
+@pytest.mark.parametrize(("first", "cond"), [("N", "index(c % 2) == 0_i64"), ("0", "f32(index(c)) * 2.0_f32 > 1.0_f32")])
+def test_copies_that_do_not_know_what_they_store_each_store_it(first: str, cond: str) -> None:
+    text = f"""func f(N)(x: f32[32], out y: f32[16, 3]) {{ for c in {first} .. {first} + 3 unroll 3 {{ for n in 0 .. 16 vector 16 {{
+        if {cond} {{ y[n, c - {first}] = x[n] }} else {{ y[n, c - {first}] = x[n + 16] }}
+    }} }} }}"""
+    check(text, {"N": 5}, targets=[host()], x=values("f32", 32), y=np.zeros((16, 3), np.float32))
+
+
 def test_what_lies_between_elements_a_few_apart_is_loaded_once_for_all_that_are_taken_of_it() -> None:
     """Rows of 32 elements are stretches of four."""
     text = """func f()(x: f32[2, 32], out y: f32[2, 8]) { for b in 0 .. 2 { for i in 0 .. 8 vector 8 {

@@ -41,7 +41,7 @@ def allocate(e: Emitter, stmt: Alloc, rest: tuple[Stmt, ...], scope: Scope) -> S
         pointer = b.address(e.workspace, 0, "i8", offset)
         note = buffer.note(Begins)
         if note is not None:
-            return _beginning(e, uid, buffer, scope.buffers[note.parameter], pointer, strides)
+            return _beginning(e, buffer, scope.buffers[note.parameter], pointer, strides)
         return Memory(uid, replace(buffer, align=64), pointer, b.depth, strides)
     count = 1
     for extent in shape:
@@ -66,15 +66,16 @@ def allocate(e: Emitter, stmt: Alloc, rest: tuple[Stmt, ...], scope: Scope) -> S
     return Memory(uid, replace(buffer, align=align), pointer, 0, strides)
 
 
-def _beginning(e: Emitter, uid: int, buffer: Buffer, first: Storage, second: str, strides: tuple[Poly, ...]) -> Memory:
-    """Return the memory of a buffer of two rows, the first that of a parameter: how far the second lies from it is the stride."""
+def _beginning(e: Emitter, buffer: Buffer, first: Storage, second: str, strides: tuple[Poly, ...]) -> Memory:
+    """Return the memory of a buffer of two rows, the first that of a parameter, of which it is a part: how far the second lies from it is
+    the stride."""
     assert isinstance(first, Memory)
     b = e.b
     ends = [b.op(f"ptrtoint ptr {pointer} to i64") for pointer in (second, first.pointer)]
     apart = b.op(f"sub i64 {', '.join(ends)}")
     stride = b.op(f"sdiv exact i64 {apart}, {buffer.dtype.size_bytes}")
     between = b.facts.add(Atom(stride, b.depth, b.facts.next_rank()))
-    return Memory(uid, replace(buffer, align=first.buffer.align), first.pointer, first.depth, (between, *strides[1:]))
+    return Memory(first.uid, replace(buffer, align=first.buffer.align), first.pointer, first.depth, (between, *strides[1:]))
 
 
 def _holds_opposites(e: Emitter, buffer: Buffer, rest: tuple[Stmt, ...]) -> bool:

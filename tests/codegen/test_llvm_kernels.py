@@ -388,3 +388,13 @@ def test_what_products_add_up_to_outside_a_loop_is_one_number_inside() -> None:
     before, _, inside = emit(parse(STRIPES), host()).rpartition("\nloop")
     rows = re.findall(r"getelementptr float, ptr (%\w+), i64 %\w+", inside[: inside.index("\nend")])
     assert rows and set(rows) == set(re.findall(r"(%\w+) = freeze ptr", before)), "rows of N elements, the same from two loops outside"
+
+
+def test_what_is_read_of_a_parameter_is_what_the_row_that_lies_in_it_got() -> None:
+    text = """func f()(a: f32[8], out y: f32[8], out z: f32[8]) {
+        alloc u: f32[2, 8] heap align 64 (begins y)
+        for i in 0 .. 8 { u[0, i] = a[i] * 2.0_f32
+            y[i] = u[0, i]
+            z[i] = y[0] }
+    }"""
+    check(text, a=values("f32", 8), y=np.zeros(8, np.float32), z=np.zeros(8, np.float32))

@@ -13,6 +13,8 @@ class Machine:
     vector_bytes: int = 64
     vector_registers: int = 32
     threads: int = 1
+    l1_bytes: int = 32 * 1024
+    """Of the first-level cache for data."""
     l2_bytes: int = 1024 * 1024
     dots: frozenset[tuple[DType, DType]] = frozenset()
     """Pairs of narrow types of whose neighbouring elements it adds up products in one instruction, or in a few."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from scheduled_programs import assert_same, loops, operator
 
 from codegen.loops.nodes import Alloc
 from codegen.loops.walk import walk
-from tensorlang.policy.cpu import joint_steps
 from tensorlang.policy.cpu.derive import derive
 from tensorlang.policy.machine import Machine
 from tensorlang.schedule.check import proven
@@ -15,16 +16,12 @@ from tensorlang.syntax.printer import show
 from tensorlang.tensor.nodes import Program
 
 MACHINE = Machine(target="cpu", threads=1)
+FAR = replace(MACHINE, l1_bytes=0)
+"""No cache is near enough for states."""
 
 
-@pytest.fixture
-def far(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No cache is near enough for states."""
-    monkeypatch.setattr(joint_steps, "NEAREST_BYTES", 0)
-
-
-def directives(program: Program) -> list[str]:
-    return [show(d) for d in derive(program, MACHINE).directives]
+def directives(program: Program, machine: Machine = MACHINE) -> list[str]:
+    return [show(d) for d in derive(program, machine).directives]
 
 
 CHAIN = """
@@ -52,19 +49,17 @@ def test_where_states_are_near_each_step_is_made_of_all_points() -> None:
     assert_same(program, proven(program, derive(program, MACHINE)), {})
 
 
-@pytest.mark.usefixtures("far")
 @pytest.mark.parametrize("steps", [1, 2, 5])
 @pytest.mark.parametrize("n", [16, 70])
 def test_steps_of_any_number_are_those_of_the_equations(n: int, steps: int) -> None:
     program = operator(SIGNATURE, CHAIN, {"N": n, "T": steps})
-    assert_same(program, proven(program, derive(program, MACHINE)), {})
+    assert_same(program, proven(program, derive(program, FAR)), {})
 
 
-@pytest.mark.usefixtures("far")
 @pytest.mark.parametrize(("n", "steps"), [(0, 0), (1, 3), (37, 0), (37, 4)])
 def test_joint_steps_are_proven_for_all_sizes(n: int, steps: int) -> None:
     program = operator(SIGNATURE, CHAIN)
-    assert_same(program, proven(program, derive(program, MACHINE)), {"N": n, "T": steps})
+    assert_same(program, proven(program, derive(program, FAR)), {"N": n, "T": steps})
 
 
 def test_recurrences_that_do_not_read_each_other_run_together_where_another_reads_both() -> None:
@@ -80,7 +75,6 @@ def test_recurrences_that_do_not_read_each_other_run_together_where_another_read
     assert_same(program, proven(program, derive(program, MACHINE)), {})
 
 
-@pytest.mark.usefixtures("far")
 def test_sums_over_all_steps_are_added_up_as_these_are_made() -> None:
     body = """
     s[0, i]     = x[i]
@@ -89,11 +83,10 @@ def test_sums_over_all_steps_are_added_up_as_these_are_made() -> None:
     z[t + 1, i] = s[t, i] * z[t, i] + x[i]                for t in 0..4, i in 0..N
     y[i]        = sum(t in 0..5) (s[t, i] + z[t, i])"""
     program = operator("x: i32[N]) -> (y: i32[N])", body, {"N": 70})
-    assert {"together s, y -> i", "together s, y -> t"} <= {*directives(program)}
-    assert_same(program, proven(program, derive(program, MACHINE)), {})
+    assert {"together s, y -> i", "together s, y -> t"} <= {*directives(program, FAR)}
+    assert_same(program, proven(program, derive(program, FAR)), {})
 
 
-@pytest.mark.usefixtures("far")
 @pytest.mark.parametrize(
     ("signature", "body"),
     [
@@ -127,7 +120,7 @@ def test_sums_over_all_steps_are_added_up_as_these_are_made() -> None:
 )
 def test_recurrences_of_every_kind_are_those_of_the_equations(signature: str, body: str) -> None:
     program = operator(signature, body, {"N": 37})
-    assert_same(program, proven(program, derive(program, MACHINE)), {})
+    assert_same(program, proven(program, derive(program, FAR)), {})
 
 
 AXES = {"last": "b, k, {}", "between": "b, {}, k"}

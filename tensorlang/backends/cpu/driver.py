@@ -82,6 +82,7 @@ def machine_of(target: Target, threads: int) -> Machine:
         target.vector_bits // 8,
         target.vector_registers,
         threads,
+        l1_bytes=near.l1_bytes,
         l2_bytes=near.l2_bytes,
         dots=dots,
         tiles=tile_pairs(target.features) & dots,

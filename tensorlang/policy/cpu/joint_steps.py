@@ -38,8 +38,6 @@ from tensorlang.tensor.nodes import Const, Definition, Dynamic, Read
 from tensorlang.tensor.walk import components, definition_reads, index_names, reads, reduces
 
 T = TypeVar("T")
-NEAREST_BYTES = 32 * 1024
-"""Of the first-level cache, for states."""
 FEW_STEPS = 16
 """Rows of one tensor that are read side by side as fast as one after the other."""
 BESIDE = 4
@@ -238,7 +236,7 @@ def _chosen(d: Deriver, members: Sequence[Definition], steps: Steps) -> JointSte
     summed = {read.tensor for m in members for p in m.pieces for e in reduces(p.value) for read in reads(e)}
     steps_of = {m.tensors[0].name: extents(m)[m.axes[steps.at]] or OPEN_EXTENT for m in local}
     sizes = [bytes_of(d, (name,)) // (1 if name in summed else kept) for name, kept in steps_of.items()]
-    far = width * sum(2 * m.tensors[0].dtype.size_bytes for m in local) / NEAR_BYTES if sum(sizes) > NEAREST_BYTES else 0.0
+    far = width * sum(2 * m.tensors[0].dtype.size_bytes for m in local) / NEAR_BYTES if sum(sizes) > d.machine.l1_bytes else 0.0
     # Where steps come last, they are neighbours in memory and points are not: without this, points would run one by one.
     if last or (max(work, waiting) < work + far and _is_in_reach(d, members, steps)):
         return JointSteps(tuple(members), steps, True, width)

@@ -46,8 +46,6 @@ FORWARD_CYCLES = 5.0
 """From a store until a load of the same element has it."""
 VECTOR_CYCLES = 0.15
 """Of a step of a register tile for each vector of its columns, whose loads cross lines: measured, as the rest of a step was taken off."""
-L1_BYTES = 32 * 1024
-"""Of the first-level cache, at least."""
 NEAR_BYTES = 32.0
 """Bytes a cycle from the second-level cache."""
 STREAM_BYTES = 40.0

@@ -13,17 +13,17 @@ Sums of one equation over the same ranges that read an element in common share t
 
 A candidate's cycles are the largest of what its loads, its stores and its arithmetic take (ports), and of what one accumulator after
 the other takes (latency). Elements that all lanes read alike are one load, neighbours one load a register, others some for each lane.
-What sums read again is loaded again where the loops in between touch more than a cache holds, the first or the second (`_Cost.again`): that
+What sums read again is loaded again where the loops in between touch more than a cache holds, the first or the second (`_Reloads`): that
 depends on the order of all loops, and rows that lie a power of two apart use a few sets of the cache, unless they are copied.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import combinations
-from math import ceil, gcd, log2, prod
+from math import ceil, gcd, inf, log2, prod
 from types import MappingProxyType
 
 from polyhedral import affine
@@ -36,7 +36,6 @@ from tensorlang.policy.cpu.cost import (
     COPY_BYTES,
     FAR_BYTES,
     FAR_LOADS,
-    L1_BYTES,
     LATENCY_CYCLES,
     LOOP_CYCLES,
     MASKED_LOADS,
@@ -104,23 +103,33 @@ class InnerLoops:
 def best_inner_loops(d: Deriver, definition: Definition, free: Sequence[str], distances: Mapping[str, int] = NOTHING) -> InnerLoops:
     """Return the cheapest candidate. `free`: the axes whose loops carry no dependence. `distances`: of others, of which so many points,
     one after the other, need none of each other."""
-    return best_in_order(d, definition, [*candidates(d, definition, free, distances)], definition.axes)
+    return ByOrder(d, definition, candidates(d, definition, free, distances)).best(definition.axes)
 
 
-def best_in_order(d: Deriver, definition: Definition, found: Sequence[InnerLoops], order: Sequence[str]) -> InnerLoops:
-    """Return the cheapest of some candidates where the loops outside of them run over the axes in this order: a processor computes while
-    memory sends what is loaded again, and before copies are made it does neither."""
-    cost = _Cost(d, definition)
-    if cost.is_near:
-        return min(found, key=lambda c: c.cycles)
-    best: InnerLoops | None = None
-    for c in sorted(found, key=lambda c: c.cycles):
-        if best is not None and c.cycles >= best.cycles:
-            break
-        taken = replace(c, cycles=max(c.cycles, cost.again(c, order)) + cost.copying(c))
-        best = taken if best is None or taken.cycles < best.cycles else best
-    assert best is not None
-    return best
+class ByOrder:
+    """Some candidates, at least one, of which the cheapest depends on the order of the loops outside of them."""
+
+    def __init__(self, d: Deriver, definition: Definition, found: Iterable[InnerLoops]) -> None:
+        self._cost = _Cost(d, definition)
+        self._found = sorted(found, key=lambda c: c.cycles)
+        self._reloads: list[_Reloads] = []
+
+    def best(self, order: Sequence[str]) -> InnerLoops:
+        """Return the cheapest where the loops outside run over the axes in this order: a processor computes while memory sends what is
+        loaded again, and while copies are made it does neither."""
+        cheapest, *_ = self._found
+        if self._cost.is_near:
+            return cheapest
+        least = inf
+        for k, c in enumerate(self._found):
+            if c.cycles >= least:
+                break
+            if k == len(self._reloads):
+                self._reloads.append(_Reloads(self._cost, c))
+            cycles = max(c.cycles, self._reloads[k].cycles(order)) + self._reloads[k].copying
+            if cycles < least:
+                cheapest, least = c, cycles
+        return replace(cheapest, cycles=least)
 
 
 def candidates(d: Deriver, definition: Definition, free: Sequence[str], distances: Mapping[str, int] = NOTHING) -> Iterator[InnerLoops]:
@@ -383,11 +392,13 @@ def _add_copy(d: Deriver, definition: Definition, tensor: str, vector: Sequence[
 @dataclass(frozen=True, slots=True)
 class _Element:
     """What is read: `names` that its index depends on, and along which of them neighbours are neighbours in memory, or lie a few elements
-    apart."""
+    apart. `size_bytes`: of one, `row_bytes`: of a row of its tensor."""
 
     read: Read
     names: frozenset[str]
     near: Mapping[str, int]
+    size_bytes: int
+    row_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -503,7 +514,10 @@ class _Cost:
         names, storage, axes = index_names(read), self.d.layouts.get(read.tensor), self.d.axes.get(read.tensor)
         near = {n: 1 for n in names if unit_stride(read.index, storage, axes, n)}
         # Lanes under a condition load what lies apart one by one.
-        return _Element(read, names, near if guarded or storage is not None else {**near, **self._strides(read)})
+        near = near if guarded or storage is not None else {**near, **self._strides(read)}
+        tensor = self.tensors[read.tensor]
+        row = prod(affine.constant(e) or OPEN_EXTENT for e in tensor.shape[-1:])
+        return _Element(read, names, near, tensor.dtype.size_bytes, row * tensor.dtype.size_bytes)
 
     def _strides(self, read: Read) -> dict[str, int]:
         """Return the loops along which elements lie a few apart in a row-major tensor, away from edges, and how many."""
@@ -522,9 +536,9 @@ class _Cost:
     # ------------------------------------------------ candidates
 
     def cycles(self, c: InnerLoops) -> float:
-        total = sum(piece.elements for piece in self.pieces)
         along = c.vector[0] if c.phases > 1 else ""
-        return sum(p.elements / (c.phases if p.phases.get(along) == c.phases else 1) * self._of_piece(p, c) for p in self.pieces) / total
+        cycles = (p.elements / (c.phases if p.phases.get(along) == c.phases else 1) * self._of_piece(p, c) for p in self.pieces)
+        return sum(cycles) / self.elements
 
     def _of_piece(self, piece: _Piece, c: InnerLoops) -> float:
         """Return the cycles of an element of a piece."""
@@ -601,88 +615,48 @@ class _Cost:
         few = self.sizes[last] <= MOST_STRIDE and (last, self.sizes[last]) in c.rows
         return few and axis in self.definition.axes[-2:-1] and self.definition.tensors[0].name not in self.d.layouts
 
-    # ------------------------------------------------ what is loaded again
+    # ------------------------------------------------ copies
+
+    @cached_property
+    def elements(self) -> float:
+        """How many elements are computed, about."""
+        return sum(piece.elements for piece in self.pieces)
+
+    @cached_property
+    def summed(self) -> tuple[_Element, ...]:
+        """What terms of sums read, once each."""
+        return tuple({e.read: e for p in self.pieces for s in p.sums for e in s.work.elements}.values())
+
+    def fits(self, cache_bytes: int) -> bool:
+        """Tell whether a cache of so many bytes holds all that sums read."""
+        return self._summed_bytes <= cache_bytes
+
+    @cached_property
+    def _summed_bytes(self) -> float:
+        return sum(map(self.bytes_of, self.summed))
 
     @property
     def is_near(self) -> bool:
-        """Tell whether the first-level cache holds all that sums read."""
-        return self._fits(L1_BYTES)
+        """Whether the first-level cache holds all that sums read."""
+        return self.fits(self.d.machine.l1_bytes)
 
-    def _fits(self, cache_bytes: int) -> bool:
-        return sum(self._bytes(e) for e in self._summed()) <= cache_bytes
-
-    def again(self, c: InnerLoops, order: Sequence[str]) -> float:
-        """Return the cycles of an element that it takes to load again what sums read, from the second-level cache or from memory, where
-        loops over blocks of the axes run in this order around those of each sum: what the loops inside of one touch is there in its next
-        turn if the cache holds it."""
-        near = self._again(c, order, L1_BYTES) / NEAR_BYTES
-        return max(near, self._again(c, order, self.d.machine.l2_bytes) / FAR_BYTES) / sum(piece.elements for piece in self.pieces)
-
-    def _again(self, c: InnerLoops, order: Sequence[str], cache_bytes: int) -> float:
-        """Return the bytes that a cache of so many loads again."""
-        if self._fits(cache_bytes):
-            return 0.0
-        loaded = 0.0
-        for piece in self.pieces:
-            for reduction in piece.sums:
-                loops, elements = [*order, *reduction.binders], reduction.work.elements
-                inside = len(loops)
-                while inside and sum(self._touched(e, c, frozenset(loops[inside - 1 :]), cache_bytes) for e in elements) <= cache_bytes:
-                    inside -= 1
-                if inside:
-                    loaded += sum(self._loaded(e, c, loops, inside) - self._bytes(e) for e in elements)
-        return loaded
+    def bytes_of(self, element: _Element) -> float:
+        """Return the bytes of all elements that are read as this one is."""
+        return prod(self.sizes[n] for n in element.names if n in self.sizes) * element.size_bytes
 
     def copying(self, c: InnerLoops) -> float:
         """Return the cycles of an element that copies take where the second-level cache does not hold all that sums read; elsewhere what
         reading across would take repays them."""
-        if self._fits(self.d.machine.l2_bytes):
+        if not c.packed or self.fits(self.d.machine.l2_bytes):
             return 0.0
-        copied = sum(self._bytes(e) for e in self._summed() if e.read.tensor in c.packed)
-        return copied / COPY_BYTES / sum(piece.elements for piece in self.pieces)
-
-    def _summed(self) -> list[_Element]:
-        """Return what terms of sums read, once each."""
-        return list({e.read: e for p in self.pieces for s in p.sums for e in s.work.elements}.values())
-
-    def _bytes(self, element: _Element) -> float:
-        return prod(self.sizes[n] for n in element.names if n in self.sizes) * self.tensors[element.read.tensor].dtype.size_bytes
-
-    def _loaded(self, element: _Element, c: InnerLoops, loops: Sequence[str], inside: int) -> float:
-        """Return the bytes of an element's tensor that are loaded where the cache holds what the loops from number `inside` on touch: what
-        stands beside it in a line is there for the next turn of the loop around these."""
-        around, within = loops[inside - 1], frozenset(loops[inside:])
-        kept = within | {around} if around in element.names else within
-        turns = prod(max(1.0, self.sizes[n] / self._together(c, n)) for n in loops[: inside - 1])
-        return turns * self._touched(element, c, kept)
-
-    def _together(self, c: InnerLoops, name: str) -> int:
-        """Return how many iterations of a loop are one block."""
-        rows = dict(c.rows).get(name, 1) * (c.phases if name in c.vector else 1)
-        return rows * (c.vectors * self.lanes if name in c.vector else 1)
-
-    def _touched(self, element: _Element, c: InnerLoops, loops: frozenset[str], cache_bytes: int = 0) -> float:
-        """Return the bytes of the lines of an element's tensor that some loops touch in a turn of those around them. Of a cache of so many
-        bytes, as many as it has where these can lie: rows a power of two apart use a few of its sets."""
-        tensor = self.tensors[element.read.tensor]
-        size, own = tensor.dtype.size_bytes, [n for n in element.names if n in self.sizes]
-        extent = {n: self.sizes[n] if n in loops else min(self.sizes[n], self._together(c, n)) for n in own}
-        if tensor.name in c.packed:
-            return prod(extent.values()) * size
-        row = prod(n for n in (affine.constant(e) or OPEN_EXTENT for e in tensor.shape[-1:])) * size
-        along = min(row, sum(extent[n] - 1 for n in own if element.near.get(n) == 1) * size + size)
-        rows = prod(extent[n] for n in own if element.near.get(n) != 1)
-        if rows == 1:
-            return along
-        width = max(along, min(row, LINE_BYTES))
-        return rows * max(width, gcd(row, cache_bytes // ROWS_IN_A_SET) if cache_bytes else 0)
+        return sum(self.bytes_of(e) for e in self.summed if e.read.tensor in c.packed) / COPY_BYTES / self.elements
 
     def panels(self, vector: tuple[str, ...]) -> tuple[str, ...]:
         """Return the tensors of whose rows lanes read neighbours, and other columns only for other elements, where the second-level cache
         does not hold all that sums read: copied, these columns lie one after the other."""
-        if self._fits(self.d.machine.l2_bytes):
+        if self.fits(self.d.machine.l2_bytes):
             return ()
-        rows = [e for e in self._summed() for loop in vector if loop in self.definition.axes and e.near.get(loop) == 1 and len(e.names) > 1]
+        rows = [e for e in self.summed for loop in vector if loop in self.definition.axes and e.near.get(loop) == 1 and len(e.names) > 1]
         return tuple(dict.fromkeys(e.read.tensor for e in rows if self._is_worth_copying(e)))
 
     def crossed(self, vector: tuple[str, ...]) -> tuple[str, ...]:
@@ -698,6 +672,76 @@ class _Cost:
         once = len({r.index for p in self.definition.pieces for r in reads(p.value) if r.tensor == tensor}) == 1
         uses = prod(self.sizes[a] for a in self.definition.axes if a not in element.names)
         return plain and once and tensor not in made and tensor not in self.d.layouts and uses >= USES_OF_A_COPY
+
+
+class _Reloads:
+    """What sums load again from caches, for one candidate, whatever order the loops around its blocks have: how much that is depends on
+    which loops are inside of another, and not on their order, so each set of them is looked at once."""
+
+    def __init__(self, cost: _Cost, candidate: InnerLoops) -> None:
+        self._cost, self._packed, self.copying = cost, frozenset(candidate.packed), cost.copying(candidate)
+        rows = dict(candidate.rows)
+        self._together = {
+            n: rows.get(n, 1) * (candidate.phases * candidate.vectors * cost.lanes if n in candidate.vector else 1) for n in cost.sizes
+        }
+        self._sums = [s for p in cost.pieces for s in p.sums]
+        self._inside: dict[tuple[int, int, frozenset[str]], float] = {}
+        self._loaded: dict[tuple[int, str, frozenset[str]], float] = {}
+
+    def cycles(self, order: Sequence[str]) -> float:
+        """Return the cycles of an element that it takes to load again what sums read, from the second-level cache or from memory, where
+        loops over blocks of the axes run in this order around those of each sum: what the loops inside of one touch is there in its next
+        turn if the cache holds it."""
+        machine = self._cost.d.machine
+        near, far = self._again(order, machine.l1_bytes) / NEAR_BYTES, self._again(order, machine.l2_bytes) / FAR_BYTES
+        return max(near, far) / self._cost.elements
+
+    def _again(self, order: Sequence[str], cache_bytes: int) -> float:
+        """Return the bytes that a cache of so many loads again."""
+        if self._cost.fits(cache_bytes):
+            return 0.0
+        loaded = 0.0
+        for number, reduction in enumerate(self._sums):
+            loops, inside = [*order, *reduction.binders], frozenset[str]()
+            while loops and self._touched_inside(number, inside | {loops[-1]}, cache_bytes) <= cache_bytes:
+                inside |= {loops.pop()}
+            if loops:
+                loaded += self._loaded_again(number, loops[-1], inside)
+        return loaded
+
+    def _touched_inside(self, number: int, loops: frozenset[str], cache_bytes: int) -> float:
+        """Return the bytes of a cache of so many that loops touch in the terms of a sum."""
+        key = number, cache_bytes, loops
+        if key not in self._inside:
+            self._inside[key] = sum(self._touched(e, loops, cache_bytes) for e in self._sums[number].work.elements)
+        return self._inside[key]
+
+    def _loaded_again(self, number: int, around: str, within: frozenset[str]) -> float:
+        """Return the bytes that the terms of a sum load again where the cache holds what the loops `within` touch, and not what the one
+        `around` them does: what stands beside an element in a line is there for the next turn of that."""
+        key = number, around, within
+        if key not in self._loaded:
+            reduction, sizes = self._sums[number], self._cost.sizes
+            every = {*self._cost.definition.axes, *reduction.binders}
+            turns = prod(max(1.0, sizes[n] / self._together[n]) for n in sorted(every - within - {around}))
+            kept = {e.read: within | {around} if around in e.names else within for e in reduction.work.elements}
+            loaded = (turns * self._touched(e, kept[e.read]) - self._cost.bytes_of(e) for e in reduction.work.elements)
+            self._loaded[key] = sum(loaded)
+        return self._loaded[key]
+
+    def _touched(self, element: _Element, loops: frozenset[str], cache_bytes: int = 0) -> float:
+        """Return the bytes of the lines of an element's tensor that some loops touch in a turn of those around them. Of a cache of so many
+        bytes, as many as it has where these can lie: rows a power of two apart use a few of its sets."""
+        sizes, size, row = self._cost.sizes, element.size_bytes, element.row_bytes
+        extent = {n: sizes[n] if n in loops else min(sizes[n], self._together[n]) for n in element.names if n in sizes}
+        if element.read.tensor in self._packed:
+            return prod(extent.values()) * size
+        along = min(row, sum(n - 1 for name, n in extent.items() if element.near.get(name) == 1) * size + size)
+        rows = prod(n for name, n in extent.items() if element.near.get(name) != 1)
+        if rows == 1:
+            return along
+        width = max(along, min(row, LINE_BYTES))
+        return rows * max(width, gcd(row, cache_bytes // ROWS_IN_A_SET) if cache_bytes else 0)
 
 
 def _covered(extent: float, step: int) -> float:

@@ -34,7 +34,7 @@ from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.policy.cpu.cost import FAR_LOADS
-from tensorlang.policy.cpu.inner_loops import MOST_TERMS, InnerLoops, best_in_order, best_inner_loops, cycles_of
+from tensorlang.policy.cpu.inner_loops import MOST_TERMS, ByOrder, InnerLoops, best_inner_loops, cycles_of
 from tensorlang.policy.cpu.joint_steps import with_joint_steps
 from tensorlang.policy.cpu.narrow_rows import has_narrow_rows
 from tensorlang.policy.cpu.row_lanes import has_row_lanes
@@ -309,7 +309,7 @@ def shared_loops_of(d: Deriver, members: Sequence[Definition]) -> SharedLoops | 
     extent = extents(members[0])[members[0].axes[position]] or OPEN_EXTENT
     vectors = next((n for n in (4, 2) if n <= vectors and n * lanes <= extent), 1)
     shared = [(m, InnerLoops((m.axes[position],), vectors)) for m in sums]
-    together = [best_in_order(d, m, [replace(c, cycles=cycles_of(d, m, c))], m.axes).cycles for m, c in shared]
+    together = [ByOrder(d, m, [replace(c, cycles=cycles_of(d, m, c))]).best(m.axes).cycles for m, c in shared]
     most = WORTH_FUSING if all(_reads_alike(alike) for alike in _classes(members)) else 1.0
     worth = not any(x.packed for x in own) and sum(together) <= most * sum(x.cycles for x in own)
     return SharedLoops(position, lanes * vectors) if worth else None

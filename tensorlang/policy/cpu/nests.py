@@ -23,7 +23,7 @@ from polyhedral.storage import Cells, fold_factor, validate
 from polyhedral.verdict import Proven
 from tensorlang.diagnostics import CompileError
 from tensorlang.policy.cpu.blocks import derive_blocks
-from tensorlang.policy.cpu.inner_loops import InnerLoops, add_inner_loops, best_in_order, best_inner_loops, candidates, pieces_are_phases
+from tensorlang.policy.cpu.inner_loops import ByOrder, InnerLoops, add_inner_loops, best_inner_loops, candidates, pieces_are_phases
 from tensorlang.policy.cpu.time_tiles import TimeTile, add_time_tile, best_shared_tile, best_time_tile
 from tensorlang.policy.cpu.wavefronts import (
     Wavefront,
@@ -714,15 +714,16 @@ def _chosen(d: Deriver, definition: Definition, loops: _Loops) -> _Order | None:
     """Return the legal order of the axes that takes the fewest cycles of all threads; None where there is none."""
     best: _Order | None = None
     least = 0.0
-    known: dict[tuple[frozenset[str], frozenset[tuple[str, int]]], list[InnerLoops]] = {}
+    known: dict[tuple[frozenset[str], frozenset[tuple[str, int]]], ByOrder] = {}
     for axes in _orders(loops.axes):
         if loops.distances.is_legal(loops.of(axes)):
             separate = _separation(definition, loops, axes)
             free, distances = frozenset(loops.free(axes, separate)), loops.least_distances(axes, separate)
             key = free, frozenset(distances.items())
             if key not in known:
-                known[key] = [*candidates(d, definition, [a for a in definition.axes if a in free], distances)]
-            inner = best_in_order(d, definition, known[key], axes)
+                found = candidates(d, definition, [a for a in definition.axes if a in free], distances)
+                known[key] = ByOrder(d, definition, found)
+            inner = known[key].best(axes)
             taken = inner.cycles / (d.machine.threads if _parallel(d, definition, loops, axes, separate, axes) else 1)
             if best is None or taken < WORTH_TURNING * least:
                 best, least = _Order(axes, separate, inner), taken

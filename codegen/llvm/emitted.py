@@ -1,6 +1,6 @@
 """What emission decided, for whoever explains a kernel: which reads take an element for each lane, and which label a loop begins at.
 
-for y_iv in 0 .. 16 vector 16 { y[y_iv] = x[value(ids[y_iv])] }        x[value(ids[y_iv])]: lanes        ids[y_iv]: not there
+for y_iv in 0 .. 16 vector 16 { y[y_iv] = x[value(ids[y_iv])] }        x[value(ids[y_iv])]: gathered     ids[y_iv]: not there
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Literal
 
 from codegen.loops.nodes import Load
 
-LaneReads = Literal["strided", "lanes"]
-"""Of a vector: taken out of whole vectors that lie a few elements apart, or one element after the other for each lane."""
+LaneReads = Literal["strided", "gathered", "lanes"]
+"""Of a vector: taken out of whole vectors that lie a few elements apart, gathered, or one element after the other for each lane."""
 
 
 @dataclass(slots=True)

@@ -170,7 +170,7 @@ def read(state: State, storage: Storage, index: tuple[Index, ...], scope: Scope)
         return registers.read(state, storage, where, scope)
     if isinstance(storage, Tiles):
         raise EmitError(f"`{storage.buffer.name}` is in tiles, which only products of tiles and whole copies touch")
-    apart = None if state.record is None else memory.lane_reads(state.builder, where, scope)
+    apart = None if state.record is None else memory.lane_reads(state.builder, storage.dtype, where, scope)
     if state.record is not None and apart is not None:
         state.record.reads[Load(storage.buffer.name, index)] = apart
     return memory.load(state, storage, where, scope)

@@ -61,12 +61,14 @@ def _distance(poly: Poly, lanes: Lanes | None, b: Builder) -> Poly | None:
     return None if parts is None else parts[0]
 
 
-def lane_reads(b: Builder, poly: Poly, scope: Scope) -> LaneReads | None:
+def lane_reads(b: Builder, dtype: DType, poly: Poly, scope: Scope) -> LaneReads | None:
     """Return how a vector is read whose elements are no neighbours; None for one whose elements are, and for what all lanes share."""
     stride = lane_stride(poly, scope.lanes, b)
     if stride in (0, 1, -1):
         return None
-    return "strided" if takes_first_lanes(scope) and stride is not None and 2 <= stride <= MOST_ELEMENTS else "lanes"
+    if takes_first_lanes(scope) and stride is not None and 2 <= stride <= MOST_ELEMENTS:
+        return "strided"
+    return "gathered" if dtype.size_bytes in GATHERED_BYTES and _distance(poly, scope.lanes, b) is None else "lanes"
 
 
 def takes_first_lanes(scope: Scope) -> bool:
@@ -241,12 +243,12 @@ def _load(state: State, memory: Memory, poly: Poly, scope: Scope) -> Value:
         text = b.read(f"load {element}, ptr {pointer}, align {_align(memory, poly)}", early)
         return _from_memory(b, memory.dtype, text, 0)
     assert scope.lanes is not None
-    lanes = scope.lanes.count
+    lanes, how = scope.lanes.count, lane_reads(b, memory.dtype, poly, scope)
     if stride in (1, -1):
         text = _load_contiguous(b, memory, poly, scope, stride)
-    elif stride is not None and lane_reads(b, poly, scope) == "strided":
+    elif stride is not None and how == "strided":
         text = _load_strided(state, memory, poly, scope, stride)
-    elif scope.mask is None and (memory.dtype.size_bytes not in GATHERED_BYTES or _distance(poly, scope.lanes, b) is not None):
+    elif how == "lanes" and scope.mask is None:
         text = "poison"
         for lane in range(lanes):
             pointer = _guarded(b, _lane_pointer(b, memory, poly, scope.lanes, lane), scope.vector_guard)

@@ -51,11 +51,12 @@ def test_where_loops_are_vectors_nothing_but_the_roofline_is_left() -> None:
     assert limit_lines([Limit("roofline", "bound by compute")])[1].split() == ["nothing", "else", "was", "found", "that", "limits", "it"]
 
 
-def test_a_gather_in_lanes_is_named_with_its_place() -> None:
-    text = "op pick(x: f32[N], ids: u8[M] in 0..N) -> (y: f32[M]) { y[i] = x[ids[i]] }\n"
+@pytest.mark.parametrize(("dtype", "how"), [("f32", "is gathered"), ("u8", "is read one lane after the other")])
+def test_elements_that_data_name_are_told_with_their_place_and_how_lanes_read_them(dtype: str, how: str) -> None:
+    text = f"op pick(x: {dtype}[N], ids: u8[M] in 0..N) -> (y: {dtype}[M]) {{ y[i] = x[ids[i]] }}\n"
     text += "schedule pick for cpu { split y.i by 16 -> o, v\n vectorize y.v }"
-    found = limits(text, row(256), np.zeros(1600, np.uint8))
-    assert any(line.startswith("y.v: `x[ids[i]]` is read one lane after the other: data say where each element lies (") for line in found)
+    found = limits(text, np.ones(256, np.float32 if dtype == "f32" else np.uint8), np.zeros(1600, np.uint8))
+    assert any(line.startswith(f"y.v: `x[ids[i]]` {how}: data say where each element lies (") for line in found)
 
 
 def test_a_column_is_named_with_how_far_its_elements_lie_apart() -> None:

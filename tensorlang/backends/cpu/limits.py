@@ -142,17 +142,18 @@ def _read_limit(kernel: Kernel, name: str, loop: For, load: Load, how: LaneReads
     is_data = any(isinstance(n, ValueIndex) for n in walk(*load.index))
     text, place = source_read(kernel.program, load.buffer, is_data)
     distance = lane_distance(kernel.function, load, loop.var)
+    read = f"`{text}` is gathered" if how == "gathered" else f"`{text}` is read one lane after the other"
     if is_data:
-        return Limit("reads", f"`{text}` is read one lane after the other: data say where each element lies", name, place)
+        return Limit("reads", f"{read}: data say where each element lies", name, place)
     if how == "strided":
         return Limit("reads", f"`{text}` is picked out of {distance} vectors: elements lie {distance} apart", name, place)
     if distance is not None:
         help = f"lanes along which `{load.buffer}` is contiguous, or `pack {load.buffer} as [...]`"
-        return Limit("reads", f"`{text}` is read one lane after the other: elements lie {distance} apart", name, place, help)
+        return Limit("reads", f"{read}: elements lie {distance} apart", name, place, help)
     bent = any(isinstance(n, (Min, Max)) for n in walk(*load.index))
     why = "its index is bent at an edge" if bent else "its index is no multiple of the lane's number"
     help = "an equation of its own for the border" if bent else ""
-    return Limit("reads", f"`{text}` is read one lane after the other: {why}", name, place, help)
+    return Limit("reads", f"{read}: {why}", name, place, help)
 
 
 def lane_distance(function: Function, load: Load, var: str) -> int | None:
@@ -240,7 +241,7 @@ def _free_limit(kernel: Kernel, nest: Nest, name: str, along: str) -> Limit:
     gathered = next((load for load in loads(*nest.path[-1].body) if any(isinstance(n, ValueIndex) for n in walk(*load.index))), None)
     if gathered is not None:
         text, place = source_read(kernel.program, gathered.buffer, True)
-        return Limit("scalar", f"runs element by element: data say where `{text}` lies, which vectors read lane by lane", name, place)
+        return Limit("scalar", f"runs element by element: data say where `{text}` lies, which vectors gather", name, place)
     reason = f"runs element by element: no directive makes vectors of {along}, which carries no dependence"
     return Limit("scalar", reason, name, "", _lanes_of(kernel, along))
 

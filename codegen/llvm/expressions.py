@@ -53,6 +53,9 @@ from codegen.loops.nodes import (
 from codegen.loops.walk import Node, children, free_vars, walk
 from codegen.polynomials import ONE, ZERO, atom_poly, number
 
+MOST_IN_VAIN = 16
+"""Nodes that are evaluated for nothing rather than branched around: about as many instructions as a wrong guess costs cycles."""
+
 # ---------------------------------------------------------------- values
 
 
@@ -376,9 +379,10 @@ def _reads_memory(node: Node, scope: Scope) -> bool:
 
 
 def is_heavy(e: Expr) -> bool:
-    """Return whether a branch, which may be taken in vain, is cheaper than evaluating `e` for nothing. Where elements lie costs little."""
+    """Tell whether a branch, which the processor may guess wrong, is cheaper than evaluating `e` for nothing. Where elements lie costs
+    little."""
     nodes = [n for n in walk(e) if not isinstance(n, Index)]
-    return len(nodes) > 16 or any(isinstance(n, Call) for n in nodes)
+    return len(nodes) > MOST_IN_VAIN or any(isinstance(n, Call) for n in nodes)
 
 
 # ---------------------------------------------------------------- comparisons of indices

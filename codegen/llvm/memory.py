@@ -34,6 +34,9 @@ from codegen.polynomials import ZERO, number
 SPARE_BYTES = 2048
 SPARE = f"@tl.spare = internal constant [{SPARE_BYTES} x i8] zeroinitializer, align 64"
 
+LANES_OF_A_STRETCH = 4
+"""How many lanes each vector serves at least, on the average, where elements are picked from more than two: one by one, lanes take a load
+and an insertion each, a vector a load and a shuffle."""
 GATHERED_BYTES = (4, 8)
 """Of elements that processors gather; LLVM takes them one by one where this one does not, or no faster so."""
 
@@ -173,7 +176,7 @@ def load_picked(state: State, memory: Memory, poly: Poly, order: list[int], scop
 
 def is_picked(order: list[int], lanes: int) -> bool:
     """Tell whether elements at these places are picked from vectors of so many lanes rather than read one by one."""
-    return len(_stretches(order, lanes)) <= max(2, lanes // 4)
+    return len(_stretches(order, lanes)) <= max(2, lanes // LANES_OF_A_STRETCH)
 
 
 def _stretches(places: list[int], lanes: int) -> list[tuple[int, int]]:

@@ -32,6 +32,11 @@ Array = np.ndarray[Any, Any]
 class ToldNumbers:
     """What is told of a model without loops, for any sizes."""
 
+    @staticmethod
+    def of(made: OpenParts) -> ToldNumbers | None:
+        """Return what is told of a model; None of one with loops."""
+        return None if loops_of(made.parts.graph) else ToldNumbers(made)
+
     def __init__(self, made: OpenParts) -> None:
         graph, plan = made.parts.graph, made.parts.plan
         at_samples = graph_at(graph, made.values(made.symbols.samples))  # nothing is asked, and so assumed, of open sizes
@@ -47,45 +52,39 @@ class ToldNumbers:
         self._stack = stacking([*storages, *scratch], offsets)
         position = {name: k for k, name in enumerate(self._stack.names)}
         self._values = [(position[s.name], k) for k, s in enumerate(storages)]
-        distinct = dict.fromkeys(spaces.values())
-        number_of = {space: k for k, space in enumerate(distinct)}
-        self._spaces = tuple(distinct)
+        self._spaces = tuple(dict.fromkeys(spaces.values()))
+        number_of = {space: k for k, space in enumerate(self._spaces)}
         self._scratch = [(position[s.name], number_of[spaces[name]]) for s, name in zip(scratch, spaces, strict=True)]
 
-        def told(told: Told) -> tuple[int | None, Formula]:
-            """Return the storage that a number is an offset in, None for none, and what is added to where that begins."""
+        def row(told: Told) -> tuple[int | None, Formula]:
+            """Return the position of the storage that a number is an offset in, None for none, and what is added to where that begins."""
             if told.kind == "size":
                 return None, made.symbols.formula(told.name)
             if told.kind == "scratch":
-                at = f"scratch of {told.name}"
-                return position.get(at), number(0)
+                return position.get(f"scratch of {told.name}"), number(0)
             assert told.kind == "value", "the other kinds are of loops"
             placement = placements[told.name]
             return position.get(placement.root), formula_of(placement.offset)
 
-        rows = list(map(told, made.told))
+        rows = list(map(row, made.told))
         self._starts = [start for start, _ in rows]
         bytes_of = {name: formula_of(size_bytes(value)) for name, value in graph.values.items()}
         self._formulas = Formulas([*(bytes_of[s.name] for s in storages), *(formula for _, formula in rows), *bytes_of.values()])
 
-    @staticmethod
-    def of(made: OpenParts) -> ToldNumbers | None:
-        return None if loops_of(made.parts.graph) else ToldNumbers(made)
-
     def at(self, sizes: Mapping[str, int]) -> tuple[int, tuple[int, ...]]:
         """Return how many bytes the arena takes for these sizes, those of products among them, and what is told. Raises RunError R0315 for
         values that no machine can hold."""
-        found = self._formulas.at(sizes)
-        check_room(self._name, max(found[len(self._values) + len(self._starts) :], default=0))
+        found, spaces = self._formulas.at(sizes), [space.at(sizes) for space in self._spaces]
+        first, last = len(self._values), len(self._values) + len(self._starts)
+        check_room(self._name, max(found[last:], default=0))
         taken = [0] * len(self._stack.names)
         for position, k in self._values:
             taken[position] = found[k]
-        spaces = [space.at(sizes) for space in self._spaces]
         for position, k in self._scratch:
             taken[position] = spaces[k]
         offsets, end = self._stack.offsets(taken)
-        within = found[len(self._values) :]
-        return aligned(end), tuple([n if start is None else offsets[start] + n for start, n in zip(self._starts, within, strict=False)])
+        within = zip(self._starts, found[first:last], strict=True)
+        return aligned(end), tuple([n if start is None else offsets[start] + n for start, n in within])
 
 
 class Formulas:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import inf, prod
 
 from polyhedral.expr import Int
 from polyhedral.expr import Name as AffineName
@@ -21,9 +22,10 @@ from tensorlang.tensor.nodes import Definition
 from tensorlang.tensor.walk import definition_reads
 
 LEAST_ROWS = 8
-BLOCK_BYTES = 1 << 19
-"""What a block of rows may take of the second-level cache."""
+CACHE_SHARE = 0.5
+"""Of the second-level cache, for a block of rows and what is made of them."""
 TALLEST_TILE = 28
+"""Rows of the tallest register tile, of one vector, where there are 32 registers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +64,10 @@ def tiles_of_rows(d: Deriver, found: Sequence[FusionGroup], head: Definition, c:
     made = row_chain(d, found, head, c)
     if made is None:
         return 0
-    longest = 0
-    for group in made.groups:
-        for member in group.members:
-            inner = 1
-            for axis in member.axes[made.groups[-1].depth :]:
-                inner *= extents(member)[axis] or BLOCK_BYTES
-            longest = max(longest, inner * member.tensors[0].dtype.size_bytes)
-    return 2 if 2 * TALLEST_TILE * longest * 2 <= BLOCK_BYTES else 1
+    depth = made.groups[-1].depth
+    members = [m for group in made.groups for m in group.members]
+    longest = max(prod(extents(m)[a] or inf for a in m.axes[depth:]) * m.tensors[0].dtype.size_bytes for m in members)
+    return 2 if 2 * TALLEST_TILE * longest * 2 <= CACHE_SHARE * d.machine.l2_bytes else 1
 
 
 def restrict_rows(group: FusionGroup, axis: int, rows: int) -> FusionGroup:

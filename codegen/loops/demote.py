@@ -16,6 +16,7 @@ from codegen.loops.nodes import Alloc, Buffer, FloorDiv, For, Function, If, Inde
 from codegen.loops.walk import Node, free_vars, map_stmt, statements, walk
 
 STACK_BYTES = 32 * 1024
+"""Of the largest buffer that lies on the stack of a thread."""
 
 
 def demote(function: Function) -> Function:

@@ -19,6 +19,7 @@ from math import prod
 
 from codegen.dtypes import DType, bool_, compute_dtype
 from codegen.loops import nodes as loops
+from codegen.loops.demote import STACK_BYTES
 from codegen.loops.notes import Begins, Kept, Streamed, note_of
 from polyhedral import affine
 from polyhedral.expr import Expr as Affine
@@ -41,7 +42,6 @@ from tensorlang.tensor.scop import Accumulator
 from tensorlang.tensor.walk import definers, tensor_table
 
 REGISTER_ELEMENTS = 2048
-STACK_BYTES = 32 * 1024
 WRITTEN = 2
 """How many times as much as a read a write counts whose lanes lie apart: measured, as a table of 2003 by 57 that lanes cross takes half
 the time where they are written as neighbours."""

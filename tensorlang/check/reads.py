@@ -231,10 +231,21 @@ def _inside(scope: Scope, entries: list[Entry], span: Span) -> Value:
             case Idx(at):
                 out = arith.logic("and", out, Cnd(bounds.in_box(at, entry.size, scope.ranges)), span)
             case Val():
-                below = arith.compare(">=", entry.at, Num(0), span)
-                above = arith.compare("<", entry.at, Idx(entry.size, True), span)
-                out = arith.logic("and", out, arith.logic("and", below, above, span), span)
+                below, above = _known_halves(scope, entry)
+                if not below:
+                    out = arith.logic("and", out, arith.compare(">=", entry.at, Num(0), span), span)
+                if not above:
+                    out = arith.logic("and", out, arith.compare("<", entry.at, Idx(entry.size, True), span), span)
     return out
+
+
+def _known_halves(scope: Scope, entry: Entry) -> tuple[bool, bool]:
+    """Return whether an index is surely 0 or more, and whether it is surely below its extent, by what is known of it."""
+    lo, hi = arith.interval(entry.at)
+    return (
+        lo is not None and bounds.proven_nonnegative(lo, scope.ranges),
+        hi is not None and bounds.proven_nonnegative(affine.sub(entry.size, hi), scope.ranges),
+    )
 
 
 def _known_inside(scope: Scope, entry: Entry) -> Idx | Val:
@@ -287,7 +298,7 @@ def _in_periods(ctx: Context, scope: Scope, tensor: Tensor, entries: list[Entry]
 
 def _brought_in(ctx: Context, scope: Scope, entry: Entry, word: str) -> Idx | Val:
     """Return the index that `clamp`, `wrap` or `reflect` reads instead."""
-    if isinstance(entry.at, Idx) and bounds.in_box(entry.at.expr, entry.size, scope.ranges) == px.TRUE:
+    if all(_known_halves(scope, entry)):
         return entry.at
     return index_in_bounds(ctx, entry.at, entry.size, word, entry.span)
 

@@ -186,6 +186,29 @@ def test_only_the_indices_that_can_leave_are_guarded() -> None:
     assert chosen.cond.cond == Compare(">=", Add(Name("j"), Int(-1)), Int(0))
 
 
+@pytest.mark.parametrize("mode", ["clamp", "wrap", "reflect", "-1"])
+@pytest.mark.parametrize(
+    ("read", "asked"),
+    [
+        ("if i >= w[i] then x[i - w[i] | MODE] else 0", False),
+        ("if i < w[i] then x[i - w[i] | MODE] else 0", True),
+        ("x[ids[i] | MODE]", False),
+        ("x[ids[i] + 1 | MODE]", True),
+    ],
+)
+def test_what_is_known_of_data_says_whether_an_index_is_asked_about_the_edges(read: str, asked: bool, mode: str) -> None:
+    text = f"op f(x: f32[N], w: i64[N] in 1..9, ids: i32[N] in 0..N) -> (y: f32[N]) {{ y[i] = {read.replace('MODE', mode)} }}"
+    made = program(text, X, np.array([1, 2, 2, 4, 8, 1]), np.array([5, 4, 3, 0, 1, 2], np.int32), symbolic=True)
+    (slot,) = next(n for n in nodes(made.definitions[0].pieces[0].value) if isinstance(n, ir.Read) and n.tensor == "x").index
+    conditions = [n for n in nodes(made.definitions[0].pieces[0].value) if isinstance(n, ir.Select)]
+    plain = (
+        isinstance(slot, ir.Dynamic)
+        and (not isinstance(slot.value, ir.Binary) or slot.value.op in "+-")
+        and len(conditions) == ("if" in read)
+    )
+    assert plain == (not asked)
+
+
 def test_skip_becomes_a_condition_of_the_reduction() -> None:
     (made,) = reduces(program("op f(x: f32[N]) -> (y: f32[N]) { y[i] = sum(r in 0..3) x[i + r - 1 | skip] }", X))
     assert made.where != TRUE

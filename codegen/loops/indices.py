@@ -40,6 +40,7 @@ from codegen.loops.nodes import (
     Var,
 )
 from codegen.loops.printer import show_index
+from codegen.loops.walk import free_vars
 from codegen.polynomials import ONE, atom_poly, number
 
 Range: TypeAlias = tuple[int | None, int | None]
@@ -358,6 +359,10 @@ class Algebra:
                 case _:
                     pass
         alone = {m[0].name: m for m in poly.terms if len(m) == 1 and isinstance(m[0], Var)}
+        for (quotient, *_), bounded in self._without_quotients(poly):
+            # A bound of a variable would part it from the quotient that it stands beside: j - 32*(j // 32).
+            if not alone.keys().isdisjoint(free_vars(quotient)) and self.nonnegative(bounded, depth):
+                return True
         for name in reversed(tuple(self.bounds)):
             if name in alone:
                 (low, high), scale = self.bounds[name], poly.terms[alone[name]]
@@ -369,15 +374,20 @@ class Algebra:
                         return self.nonnegative(poly.without(monomial, other) + number(scale * least), depth)
                 case _:
                     pass
+        for _, bounded in self._without_quotients(poly):
+            return self.nonnegative(bounded, depth)
+        return False
+
+    def _without_quotients(self, poly: Poly) -> Iterator[tuple[Monomial, Poly]]:
+        """Yield the quotients of `poly`, each with a polynomial that has a bound in its place and is no larger."""
         for monomial, scale in poly.terms.items():
             match monomial:
                 case (FloorDiv(value, Int(q)),) if q > 0 and scale % q == 0:
                     # value - q + 1 <= q*(value // q) <= value
                     bound = self.poly(value) if scale < 0 else self.poly(value) - number(q - 1)
-                    return self.nonnegative(poly.without(monomial).plus(bound, scale // q), depth)
+                    yield monomial, poly.without(monomial).plus(bound, scale // q)
                 case _:
                     pass
-        return False
 
     def _differences(self, poly: Poly, value: Index, q: int, scale: int) -> Iterator[tuple[Monomial, int]]:
         """Yield the quotients p // q that `poly` has `-scale` times, `value - p` a number, and what value // q - p // q is at least."""

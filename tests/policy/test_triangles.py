@@ -124,6 +124,14 @@ def test_sums_of_both_sides_of_a_triangle_stay_in_registers_beside_it() -> None:
     assert found == {True: {"registers"}, False: {"stack"}}
 
 
+@pytest.mark.parametrize("part", ["j > i", "j < i", "j <= i"])
+def test_a_sum_over_all_of_a_triangle_stays_in_registers(part: str) -> None:
+    program = operator("a: f32[N, N]) -> (y: f32)", f"y = sum(i, j, {part}) a[i, j] * a[i, j]", {"N": 75})
+    plan = derived(program)
+    assert {s.buffer.space for s in walk(*loops(plan).body) if isinstance(s, Alloc)} == {"registers"}
+    assert_same(program, plan, {"N": 75})
+
+
 def test_the_directives_are_those_of_a_product() -> None:
     program = operator(SIGNATURE, TRIANGLE, {"N": 416, "M": 300})
     found = [show(d) for d in schedule_of(program).directives]

@@ -26,6 +26,7 @@ from codegen.llvm.jit import assembly, compile_object
 from codegen.llvm.target import Target
 from codegen.llvm.tile_forms import tile_pairs
 from codegen.llvm.workspace import plan as workspace_plan
+from codegen.loops.anchored_lanes import anchored_lanes
 from codegen.loops.at_most_once import at_most_once
 from codegen.loops.carried import carried
 from codegen.loops.combine import combine
@@ -243,7 +244,7 @@ def loops_of(
     found = idle_in_loops((*idle_notes(ahead, split), *gone))
     idle = tuple(sentence for sentence in found if sentence.partition(" changes nothing")[0] not in told)
     split = simplify(at_most_once(unswitch(simplify(without(split, Partitioned)))))
-    function: Function = demote(carried(hoist(promote_accumulators(demote(tiled(combine(pinned(split))))))))
+    function: Function = demote(carried(hoist(promote_accumulators(demote(tiled(combine(anchored_lanes(pinned(split)))))))))
     if not contracts:
         function = separate(function)
     elif plan.program.mode == "fast":

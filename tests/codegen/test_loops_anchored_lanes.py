@@ -1,0 +1,68 @@
+"""Lanes along registers begin at the first element, and a condition leaves out those that have nothing to do."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from bits import assert_same_bits
+
+from codegen.loops.anchored_lanes import anchored_lanes
+from codegen.loops.demote import demote
+from codegen.loops.interp import run
+from codegen.loops.nodes import Function
+from codegen.loops.parser import parse
+from codegen.loops.printer import show
+from codegen.loops.simplify import simplify
+from codegen.loops.verify import verify
+
+TEXT = """func f(n)(x: f32[40, 40], out y: f32[8]) {{
+    alloc a: f32[8] {space}
+    for v in 0 .. 8 vector 8 {{ a[v] = 0.0_f32 }}
+    for i in 0 .. 32 {{
+        {loop} {{ {body} }}
+    }}
+    for v in 0 .. 8 vector 8 {{ y[v] = a[v] }}
+}}
+"""
+SUM = "a[v] = a[v] + x[i, v]"
+
+
+def function_of(loop: str, body: str = SUM, space: str = "registers") -> Function:
+    return simplify(parse(TEXT.format(loop=loop, body=body, space=space)))
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "for v in i % 8 .. 8 vector 8",
+        "for v in i + 1 - 8*((i + 1) // 8) .. 8 vector 8",
+        "for v in max(0, i - 24) .. 5 vector 8",
+        "for v in i // 8 .. min(8, i + 1) vector 8",
+    ],
+)
+def test_a_sum_whose_lanes_begin_anywhere_stays_in_registers(loop: str) -> None:
+    function = function_of(loop)
+    after = anchored_lanes(function)
+    verify(after)
+    assert "stack" in show(demote(function)) and "stack" not in show(demote(after))
+    results = []
+    for f in (function, after):
+        arrays = {"x": np.linspace(-2, 3, 1600, dtype=np.float32).reshape(40, 40), "y": np.zeros(8, np.float32)}
+        assert run(f, {"n": 3}, arrays) == 0
+        results.append(arrays["y"])
+    assert_same_bits(*results)
+
+
+@pytest.mark.parametrize(
+    ("loop", "body", "space"),
+    [
+        ("for v in i % 8 .. 8 vector 8", SUM, "stack"),
+        ("for v in i % 8 .. 8 vector 8", "y[v] = a[0] + x[i, v]", "registers"),
+        ("for v in i .. i + 8 vector 8", "a[v - i] = a[v - i] + x[i, v]", "registers"),
+        ("for v in 2 .. 8 vector 8", SUM, "registers"),
+        ("for v in i % 8 .. 8", SUM, "registers"),
+    ],
+)
+def test_other_loops_stay(loop: str, body: str, space: str) -> None:
+    function = function_of(loop, body, space)
+    assert anchored_lanes(function) == function

@@ -26,7 +26,6 @@ from codegen.llvm.jit import assembly, compile_object
 from codegen.llvm.target import Target
 from codegen.llvm.tile_forms import tile_pairs
 from codegen.llvm.workspace import plan as workspace_plan
-from codegen.loops.anchored_lanes import anchored_lanes
 from codegen.loops.at_most_once import at_most_once
 from codegen.loops.carried import carried
 from codegen.loops.combine import combine
@@ -35,6 +34,7 @@ from codegen.loops.demote import demote
 from codegen.loops.dots import BITS
 from codegen.loops.evaluate import packed, unpacked
 from codegen.loops.hoist import hoist
+from codegen.loops.masked_lanes import masked_lanes
 from codegen.loops.nodes import Function
 from codegen.loops.notes import Partitioned
 from codegen.loops.partition import idle_notes, partition
@@ -244,7 +244,7 @@ def loops_of(
     found = idle_in_loops((*idle_notes(ahead, split), *gone))
     idle = tuple(sentence for sentence in found if sentence.partition(" changes nothing")[0] not in told)
     split = simplify(at_most_once(unswitch(simplify(without(split, Partitioned)))))
-    function: Function = demote(carried(hoist(promote_accumulators(demote(tiled(combine(anchored_lanes(pinned(split)))))))))
+    function: Function = demote(carried(hoist(promote_accumulators(demote(tiled(combine(masked_lanes(pinned(split)))))))))
     if not contracts:
         function = separate(function)
     elif plan.program.mode == "fast":

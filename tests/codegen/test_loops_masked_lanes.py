@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from bits import assert_same_bits
 
-from codegen.loops.anchored_lanes import anchored_lanes
 from codegen.loops.demote import demote
 from codegen.loops.interp import run
+from codegen.loops.masked_lanes import masked_lanes
 from codegen.loops.nodes import Function
 from codegen.loops.parser import parse
 from codegen.loops.printer import show
@@ -42,7 +42,7 @@ def function_of(loop: str, body: str = SUM, space: str = "registers") -> Functio
 )
 def test_a_sum_whose_lanes_begin_anywhere_stays_in_registers(loop: str) -> None:
     function = function_of(loop)
-    after = anchored_lanes(function)
+    after = masked_lanes(function)
     verify(after)
     assert "stack" in show(demote(function)) and "stack" not in show(demote(after))
     results = []
@@ -65,4 +65,4 @@ def test_a_sum_whose_lanes_begin_anywhere_stays_in_registers(loop: str) -> None:
 )
 def test_other_loops_stay(loop: str, body: str, space: str) -> None:
     function = function_of(loop, body, space)
-    assert anchored_lanes(function) == function
+    assert masked_lanes(function) == function

@@ -18,7 +18,7 @@ from codegen.loops.walk import free_vars, statements, walk
 from codegen.polynomials import number
 
 
-def anchored_lanes(function: Function) -> Function:
+def masked_lanes(function: Function) -> Function:
     """Return a function that does the same as `function`, in simplified form, in which lanes that have elements of registers begin at 0."""
     registers = frozenset(s.buffer.name for s in statements(*function.body) if isinstance(s, Alloc) and s.buffer.space == "registers")
     return replace(function, body=_block(function.body, Algebra.outside(function), registers)) if registers else function

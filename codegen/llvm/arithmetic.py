@@ -314,6 +314,11 @@ def _float_divide(b: Builder, op: BinaryOp, x: Value, y: Value) -> Value:
 
 
 def _divide(b: Builder, op: BinaryOp, x: Value, y: Value) -> Value:
+    bits = power_of_two(y.text)
+    if bits is not None and op == "//":
+        return near_shift(b, "shr", x, Value(x.dtype, constant(x, bits), x.lanes))
+    if bits is not None:
+        return Value(x.dtype, b.pure(f"and {x.typed}, {constant(x, (1 << bits) - 1)}"), x.lanes)
     kind = of_lanes("i1", x.lanes)
     zero, one = constant(x, 0), constant(x, 1)
     signed = x.dtype.kind == "int"
@@ -342,6 +347,16 @@ def _divide(b: Builder, op: BinaryOp, x: Value, y: Value) -> Value:
             rest = b.pure(f"select {kind} {is_minus}, {x.type} {zero}, {x.type} {floored}")
     result = quotient if op == "//" else rest
     return wrapped(b, Value(x.dtype, b.pure(f"select {kind} {bad}, {x.type} {zero}, {x.type} {result}"), x.lanes))
+
+
+def power_of_two(text: str) -> int | None:
+    """Return of which power of two an integer in the text of LLVM is a constant; None of other numbers. To divide by one, rounded down, is to
+    shift, and the remainder is what is shifted out, whatever the sign."""
+    number = int(found[1]) if (found := _CONSTANT.fullmatch(text)) else 0
+    return number.bit_length() - 1 if number and not number & (number - 1) else None
+
+
+_CONSTANT = re.compile(r"(?:splat \(i\d+ )?(\d+)\)?")
 
 
 def _quotient(b: Builder, x: Value, divisor: str, is_known: bool) -> str:

@@ -575,6 +575,8 @@ def _divisor(b: Builder, y: Poly) -> str:
 def _scalar_quotient(b: Builder, x: str, y: str, is_natural: bool, depth: int) -> str:
     if is_natural:
         return b.pure(f"udiv i64 {x}, {y}", depth)
+    if (bits := arithmetic.power_of_two(y)) is not None:
+        return b.pure(f"ashr i64 {x}, {bits}", depth)
     quotient = b.pure(f"sdiv i64 {x}, {y}", depth)
     rest = b.pure(f"srem i64 {x}, {y}", depth)
     below = b.pure(f"icmp slt i64 {rest}, 0", depth)

@@ -83,10 +83,12 @@ def test_a_fused_multiply_add_rounds_once_with_and_without_the_instruction() -> 
     check(text, targets=LEVELS, x=x.astype(np.float32), y=y.astype(np.float32), z=z, r=np.zeros(n, np.float32))
 
 
-@pytest.mark.parametrize("divisor", [1, 3, 4, -1, -5, 0])
+@pytest.mark.parametrize(
+    ("dtype", "divisor"), [*(("i32", n) for n in (1, 3, 4, -1, -5, 0)), ("i64", 1 << 40), ("i8", -128), ("u8", 128), ("i4", 4), ("i4", -8)]
+)
 @pytest.mark.parametrize("op", ["//", "%"])
-def test_division_by_a_constant(op: str, divisor: int) -> None:
-    binary("i32", f"x[i] {op} {divisor}_i32" if divisor >= 0 else f"x[i] {op} -{-divisor}_i32")
+def test_division_by_a_constant(op: str, dtype: str, divisor: int) -> None:
+    binary(dtype, f"x[i] {op} {divisor}_{dtype}")
 
 
 @pytest.mark.parametrize("dtype", ["i8", "u8", "i16", "u16", "i32", "u32"])

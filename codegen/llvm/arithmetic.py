@@ -350,8 +350,8 @@ def _divide(b: Builder, op: BinaryOp, x: Value, y: Value) -> Value:
 
 
 def power_of_two(text: str) -> int | None:
-    """Return of which power of two an integer in the text of LLVM is a constant; None of other numbers. To divide by one, rounded down, is to
-    shift, and the remainder is what is shifted out, whatever the sign."""
+    """Return the exponent of a power of two that is a constant in the text of LLVM, None of anything else. To divide by one, rounded down,
+    is to shift, and the remainder is what is shifted out, whatever the sign."""
     number = int(found[1]) if (found := _CONSTANT.fullmatch(text)) else 0
     return number.bit_length() - 1 if number and not number & (number - 1) else None
 

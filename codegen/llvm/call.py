@@ -12,10 +12,9 @@ the outputs and calls. All others come here: they are copied where they are not 
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections.abc import Callable as Function
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -25,13 +24,12 @@ import numpy as np
 
 from codegen.dtypes import DType
 from codegen.errors import ArgumentError
-from codegen.forks import Lock
 from codegen.llvm.pool import Pool
+from codegen.llvm.scratch import ALIGN, Scratch, aligned
 from codegen.llvm.signals import STOPPED, kept_exception
-from codegen.llvm.stub import SCRATCH_WORD, Description, description, into, named, positional
+from codegen.llvm.stub import Description, description, into, named, positional
 
 Array = np.ndarray[Any, Any]
-_ALIGN = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +46,13 @@ class Callable:
 
     bases    outputs, inputs, `constants`, `numbers` (sizes, as they are), scratch. Arrays not aligned or not dense are copied first.
     pool     the threads that parallel loops run on, None for those that all calls share
+    scratch  the memory that it shares with other functions, of which it needs `scratch_bytes`; None for some of its own
     failure  turns a result other than 0 into the exception to raise
     quick    the same as a built-in function, which returns `NotImplemented` where it is not sure, and the number of a failure
     by_name  `quick` for a dictionary of arrays; both are None for an interpreter that has no room for them
     writes   `quick` for arrays to write into and those to read
 
-    Several Python threads may call at once: one of them has the scratch memory of the built-in functions, the others one of their own."""
+    Several Python threads may call at once: one of them has the scratch memory of the built-in functions, the others some of their own."""
 
     def __init__(
         self,
@@ -64,6 +63,7 @@ class Callable:
         constants: Sequence[Array] = (),
         numbers: Sequence[int] = (),
         scratch_bytes: int = 0,
+        scratch: Scratch | None = None,
         failure: Function[[int], BaseException] | None = None,
         pool: Pool | None = None,
     ) -> None:
@@ -76,14 +76,12 @@ class Callable:
         self._rest = (*(constant.ctypes.data for constant in constants), *numbers)
         self._scratch_bytes = scratch_bytes
         self._failure = failure
-        self._local = threading.local()
-        self._lock = Lock()
-        self._shared: Array | None = None
-        self._words = _described(address, inputs, outputs, self._rest, scratch_bytes > 0, pool)
-        self._words.kept += [constants, pool]
-        self.quick = positional(self._words)
-        self.by_name = named(self._words)
-        self.writes = into(self._words)
+        self.scratch = Scratch() if scratch is None else scratch
+        words = _described(address, inputs, outputs, self._rest, (self.scratch, scratch_bytes), pool)
+        words.kept += [constants, pool]
+        self.quick = positional(words)
+        self.by_name = named(words)
+        self.writes = into(words)
 
     def __call__(self, *arrays: Array) -> Array | tuple[Array, ...]:
         """Return the outputs, freshly allocated: an array, or a tuple when there are several."""
@@ -99,7 +97,7 @@ class Callable:
         aligned; results can be written to and share no memory with other arrays."""
         found: Any = self.writes(*results, *arrays) if self.writes is not None else NotImplemented
         if found is NotImplemented:
-            self._share_scratch()
+            self.scratch.make_room(self._scratch_bytes)
             found = self._interpreted(arrays, results)
         if type(found) is int:
             raise self.failed(found)
@@ -147,8 +145,8 @@ class Callable:
     def _bases(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> tuple[int, object]:
         """Return the address of the words that the native function takes for these arrays and scratch memory of its own, and what must be
         kept as long as they are used."""
-        scratch = np.empty(self._scratch_bytes + _ALIGN, np.uint8)
-        words = (*(array.ctypes.data for array in (*outputs, *inputs)), *self._rest, _aligned(scratch))
+        scratch = np.empty(self._scratch_bytes + ALIGN, np.uint8)
+        words = (*(array.ctypes.data for array in (*outputs, *inputs)), *self._rest, aligned(scratch))
         bases = (ctypes.c_size_t * len(words))(*words)
         return ctypes.addressof(bases), (inputs, outputs, scratch, bases)
 
@@ -161,15 +159,15 @@ class Callable:
     def _with_care(self, arrays: Sequence[Any]) -> Any:
         """Return what `quick` does, for any arrays. Raises ArgumentError when they do not fit."""
         fitted = self._all_fitted(arrays)
-        self._share_scratch()
+        self.scratch.make_room(self._scratch_bytes)
         found = self.quick(*fitted) if self.quick is not None else NotImplemented
         return found if found is not NotImplemented else self._interpreted(fitted)
 
     def _interpreted(self, arrays: Sequence[Array], given: Sequence[Array] | None = None) -> Any:
         """Return what `quick` does, with this thread's own scratch memory; in the arrays that are `given`, or in new ones."""
         results = given if given is not None else self._new_outputs()
-        with self._own_scratch() as scratch:
-            words = (*(array.ctypes.data for array in (*results, *arrays)), *self._rest, _aligned(scratch))
+        with self.scratch.own(self._scratch_bytes) as scratch:
+            words = (*(array.ctypes.data for array in (*results, *arrays)), *self._rest, scratch)
             bases = (ctypes.c_size_t * len(words))(*words)
             code = self._entry(ctypes.addressof(bases))
         return code or (results[0] if len(results) == 1 else tuple(results))
@@ -195,38 +193,15 @@ class Callable:
         dense = np.require(array, requirements=["C", "A", "E"])
         return dense if type(dense) is np.ndarray and dense.dtype is dtype else dense.view(np.ndarray).view(dtype)
 
-    def _share_scratch(self) -> None:
-        """Give the built-in functions scratch memory, the first time it takes some."""
-        with self._lock:
-            if self._shared is None:
-                self._shared = np.empty(self._scratch_bytes + _ALIGN, np.uint8)
-                self._words.kept.append(self._shared)
-                self._words[SCRATCH_WORD] = _aligned(self._shared)
-
-    @contextmanager
-    def _own_scratch(self) -> Iterator[Array]:
-        """Lend this thread's scratch memory; while it is lent, as where native code calls a function that calls this one again, another."""
-        found: Array | None = self._local.__dict__.pop("scratch", None)
-        if found is None:
-            found = np.empty(self._scratch_bytes + _ALIGN, np.uint8)
-        try:
-            yield found
-        finally:
-            self._local.scratch = found
-
-
-def _aligned(memory: Array) -> int:
-    return -(-int(memory.ctypes.data) // _ALIGN) * _ALIGN
-
 
 def _described(
-    entry: int, inputs: Sequence[Port], outputs: Sequence[Port], rest: Sequence[int], needs_scratch: bool, pool: Pool | None
+    entry: int, inputs: Sequence[Port], outputs: Sequence[Port], rest: Sequence[int], scratch: tuple[Scratch, int], pool: Pool | None
 ) -> Description:
     """Return the words that the stubs read."""
     ports = (*outputs, *inputs)
     extents = [np.array(port.shape, np.int64) for port in ports]
-    words = [entry, len(outputs), len(inputs), len(rest), 0, int(needs_scratch)]
+    words = [entry, len(outputs), len(inputs), len(rest), scratch[0].place.ctypes.data, scratch[1]]
     words += [0, 0] if pool is None else [pool.address, pool.call_address]
     for port, shape in zip(ports, extents, strict=True):
         words += [id(port.dtype.numpy), len(port.shape), shape.ctypes.data, id(port.name), prod(port.shape) * port.dtype.size_bytes]
-    return description([*words, *rest], [ports, extents])
+    return description([*words, *rest], [ports, extents, scratch])

@@ -6,16 +6,17 @@
 
 A description is one block of words that tells the stub what to compare arrays with and what to call:
 
-    entry, outputs, inputs, rest, scratch, needs scratch, pool, its call, then five words a port, outputs first, then the rest: constants
+    entry, outputs, inputs, rest, scratch, its bytes, pool, its call, then five words a port, outputs first, then the rest: constants
     and numbers
+    scratch the address of two words: that of a block, 0 while a call has it, and the bytes of that; how many of them a call needs follows
     pool    0, or where the threads are that run it (`pool.Pool`), and the function that calls an entry on them
     port    dtype object, rank, address of the extents, name object, bytes
 
 The stub reads array objects as NumPy's C interface lays them out, makes the outputs or takes those that are given, lets other Python
 threads run, and calls `entry` with the addresses of outputs, inputs, rest and scratch. It returns `NotImplemented` for arguments that are
-not just what is expected (another shape, not dense, a list, an output that is read-only or shares memory with another array) and while
-another thread has the scratch memory; a number when the native code failed with it. Whoever calls it has a slower way for the first, and
-an exception for the second.
+not just what is expected (another shape, not dense, a list, an output that is read-only or shares memory with another array), while another
+call has the scratch memory, and where there is not enough of it; a number when the native code failed with it. Whoever calls it has a
+slower way for the first, and an exception for the second.
 """
 
 from __future__ import annotations
@@ -33,8 +34,6 @@ from codegen.llvm.jit import kept_object, load
 from codegen.llvm.signals import STOPPED
 from codegen.llvm.target import host
 from codegen.store import Cache
-
-SCRATCH_WORD = 4
 
 
 class Description(np.ndarray[Any, np.dtype[np.int64]]):
@@ -68,6 +67,12 @@ def into(words: Description) -> Callable[..., Any] | None:
     return None if stubs is None else stubs.function("tl_into", _FASTCALL, words)
 
 
+def taken(place: np.ndarray[Any, np.dtype[np.int64]]) -> int:
+    """Return the address at a place of scratch memory, which is the caller's now; 0 where a call has it."""
+    stubs = _stubs()
+    return 0 if stubs is None else int(stubs.take(place.ctypes.data))
+
+
 _FASTCALL, _ONE = 0x80, 0x8
 
 
@@ -98,6 +103,7 @@ class _Stubs:
             ],
             imports,
         )
+        self.take = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(self._library.address("tl_take"))
         self._methods: dict[str, _Method] = {}
         self._new = ctypes.pythonapi.PyCFunction_NewEx
         self._new.argtypes, self._new.restype = (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p), ctypes.py_object
@@ -248,6 +254,12 @@ entry:
   ret ptr @tl_refused
 }
 
+define i64 @tl_take(ptr %place) nounwind {
+entry:
+  %address = atomicrmw xchg ptr %place, i64 0 acquire
+  ret i64 %address
+}
+
 ; Run on arrays that fit. Returns null with the outputs in %results, those in %given or new ones where that is null; or what the stub is to
 ; return instead: refused, a number, or (void*)-1 after an exception.
 define internal ptr @launch(ptr %d, ptr %args, ptr %given, ptr %results) nounwind {
@@ -259,7 +271,8 @@ entry:
   %inputs = load i64, ptr %ip, align 8
   %rp = getelementptr i64, ptr %d, i64 3
   %rest = load i64, ptr %rp, align 8
-  %scratch_slot = getelementptr i64, ptr %d, i64 4
+  %slotp = getelementptr i64, ptr %d, i64 4
+  %scratch_slot = load ptr, ptr %slotp, align 8
   %np = getelementptr i64, ptr %d, i64 5
   %needs = load i64, ptr %np, align 8
   %ports = getelementptr i64, ptr %d, i64 8
@@ -344,13 +357,21 @@ memory:
 claim:
   %mine = atomicrmw xchg ptr %scratch_slot, i64 0 acquire
   %taken = icmp eq i64 %mine, 0
-  br i1 %taken, label %busy, label %run
+  br i1 %taken, label %busy, label %measure
+measure:
+  %roomp = getelementptr i64, ptr %scratch_slot, i64 1
+  %room = load i64, ptr %roomp, align 8
+  %short = icmp slt i64 %room, %needs
+  br i1 %short, label %back, label %run
+back:
+  store atomic i64 %mine, ptr %scratch_slot release, align 8
+  br label %busy
 busy:
   call void @drop(ptr %results, i64 %outputs)
   %r0 = call ptr @refused()
   ret ptr %r0
 run:
-  %scratch = phi i64 [ 0, %memory ], [ %mine, %claim ]
+  %scratch = phi i64 [ 0, %memory ], [ %mine, %measure ]
   %last = getelementptr i64, ptr %bases, i64 %n1
   store i64 %scratch, ptr %last, align 8
   %poolp = getelementptr i64, ptr %d, i64 6

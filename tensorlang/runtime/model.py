@@ -33,7 +33,7 @@ from tensorlang.runtime.feeds import check_named, describe, only_inputs
 from tensorlang.runtime.growing import Growing
 from tensorlang.runtime.open_sizes import Compiling, Given, OpenShapes, OpenSizes, Rest
 from tensorlang.runtime.profile import Profile
-from tensorlang.runtime.protocol import MemoryUse, Progress, Runs, Timer, Tools, quiet
+from tensorlang.runtime.protocol import MemoryUse, Progress, Runs, Timer, Tools, memory_of, quiet
 from tensorlang.runtime.rows import model_rows
 from tensorlang.runtime.saving import graphs_of, only_shapes_are_open, save_options
 from tensorlang.runtime.signature import OpenModel, Signature, TensorSignature, check_feeds, named_inputs, signature_of
@@ -222,12 +222,7 @@ class CompiledModel:
     @property
     def memory(self) -> MemoryUse:
         """The memory of all combinations of shapes that code is held for."""
-        total, seen = MemoryUse(0, 0), set[int]()
-        for found in (made.summary for made in self._held()):
-            shared = found.weights is not None and id(found.weights) in seen
-            total += MemoryUse(0, found.memory.arena_bytes) if shared else found.memory
-            seen.add(id(found.weights))
-        return total
+        return memory_of([made.summary for made in self._held()])
 
     def _held(self) -> Sequence[Runs]:
         """Return what there is code for, what was used last at the end."""

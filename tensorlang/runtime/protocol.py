@@ -157,9 +157,6 @@ class MemoryUse:
     weights_bytes: int
     arena_bytes: int
 
-    def __add__(self, other: MemoryUse) -> MemoryUse:
-        return MemoryUse(self.weights_bytes + other.weights_bytes, self.arena_bytes + other.arena_bytes)
-
 
 @dataclass(frozen=True, slots=True)
 class ModelSummary:
@@ -170,6 +167,18 @@ class ModelSummary:
     memory: MemoryUse
     weights: object = None
     """What holds the weights: the same where several combinations of shapes share them."""
+    arena: object = None
+    """What holds values in between: the same where several combinations share that."""
+
+
+def memory_of(models: Sequence[ModelSummary]) -> MemoryUse:
+    """Return what models take together: what several share counts once, an arena as the largest needs it."""
+    weights, arenas = dict[int, int](), dict[int, int]()
+    for found in models:
+        weights[id(found if found.weights is None else found.weights)] = found.memory.weights_bytes
+        arena = id(found if found.arena is None else found.arena)
+        arenas[arena] = max(found.memory.arena_bytes, arenas.get(arena, 0))
+    return MemoryUse(sum(weights.values()), sum(arenas.values()))
 
 
 class Runs(Protocol):
@@ -190,7 +199,8 @@ class Runs(Protocol):
         ...
 
     def on(self, workers: Workers | None) -> Runs:
-        """Return it with the same code and weights, its parallel loops on these threads; on those that all models share for None."""
+        """Return it with the same code and weights, its parallel loops on these threads and values in between in their memory; on threads
+        that all models share and in memory of its own for None."""
         ...
 
     def run(self, feeds: Mapping[str, object], stream: object = None) -> dict[str, Any]: ...
@@ -215,7 +225,8 @@ class Runs(Protocol):
 
 
 class Workers(Protocol):
-    """Threads of a model's own. They begin with the first parallel loop and end with this object."""
+    """What a model has of its own to run on: threads, which begin with the first parallel loop and end with this object, and memory for
+    values in between, which all combinations of shapes share."""
 
     def entered(self) -> AbstractContextManager[None]:
         """Have the parallel loops that the calling thread comes to meanwhile on these threads."""
@@ -364,7 +375,7 @@ class Tools(Protocol):
         ...
 
     def workers(self, threads: int) -> Workers | None:
-        """Return so many threads for a model of its own, None where its code has no use for any."""
+        """Return so many threads for a model of its own, and memory for values in between; None where its code has no use for either."""
         ...
 
     def kept(self, key: str, shared: dict[str, Any] | None) -> Runs | None:

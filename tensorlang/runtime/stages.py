@@ -19,7 +19,7 @@ from tensorlang.graph.data_dependent import DataDependent, HostCall
 from tensorlang.graph.nodes import Value
 from tensorlang.runtime.feeds import as_array, in_place
 from tensorlang.runtime.profile import Profile
-from tensorlang.runtime.protocol import MemoryUse, ModelSummary, Runs, Timer, Workers
+from tensorlang.runtime.protocol import ModelSummary, Runs, Timer, Workers, memory_of
 from tensorlang.runtime.signature import TensorSignature, check_feeds
 from tensorlang.runtime.timing import mean_time
 from tensorlang.runtime.work import Roofline, Work
@@ -67,7 +67,7 @@ class Stages:
     @property
     def summary(self) -> ModelSummary:
         parts = [part.summary for part in self._parts()]
-        return ModelSummary(parts[-1].name if parts else "", sum(p.kernels for p in parts), sum((p.memory for p in parts), MemoryUse(0, 0)))
+        return ModelSummary(parts[-1].name if parts else "", sum(p.kernels for p in parts), memory_of(parts))
 
     def run(self, feeds: Mapping[str, object], stream: object = None) -> dict[str, Any]:
         """Return the outputs by name. Raises RunError for arrays that do not fit, CompileError for a rest that cannot be compiled."""

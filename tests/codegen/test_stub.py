@@ -12,13 +12,15 @@ from codegen.llvm.call import Callable, Port
 from codegen.llvm.emit import emit
 from codegen.llvm.jit import compile_object, load
 from codegen.llvm.program import KernelCall, Program, Slot, emit_program
+from codegen.llvm.scratch import ALIGN, Scratch
+from codegen.llvm.stub import taken
 from codegen.llvm.target import host
 from codegen.loops.parser import parse
 
 _LIBRARIES: list[object] = []
 
 
-def callable_of(text: str, inputs: list[Port], outputs: list[Port], scratch_bytes: int = 0) -> Callable:
+def callable_of(text: str, inputs: list[Port], outputs: list[Port], scratch_bytes: int = 0, scratch: Scratch | None = None) -> Callable:
     """Return the function whose parameters are `inputs` and then `outputs`."""
     function = parse(text)
     n = len(outputs)
@@ -27,7 +29,7 @@ def callable_of(text: str, inputs: list[Port], outputs: list[Port], scratch_byte
     program = Program((KernelCall(function.name, slots, (), workspace),))
     library = load([compile_object(text, host()) for text in (emit(function, host()), emit_program(program, host()))])
     _LIBRARIES.append(library)
-    return Callable(library.address("run"), inputs, outputs, scratch_bytes=scratch_bytes)
+    return Callable(library.address("run"), inputs, outputs, scratch_bytes=scratch_bytes, scratch=scratch)
 
 
 @pytest.fixture(scope="module")
@@ -129,22 +131,49 @@ def test_every_element_type_goes_through(name: str) -> None:
     np.testing.assert_array_equal(found, x)
 
 
+def slow(n: int, scratch: Scratch | None = None) -> Callable:
+    """Return a function of `n` numbers that adds 2000 to each, in scratch memory, one by one."""
+    text = f"""func slow()(x: i32[{n}], out y: i32[{n}]) {{
+        alloc t: i32[{n}] heap align 64
+        for i in 0 .. {n} {{ t[i] = x[i] }}
+        for k in 0 .. 2000 {{ for i in 0 .. {n} {{ t[i] = t[i] + 1_i32 }} }}
+        for i in 0 .. {n} {{ y[i] = t[i] }} }}"""
+    return callable_of(text, [Port("x", i32, (n,))], [Port("y", i32, (n,))], 4 * n, scratch)
+
+
+def test_scratch_memory_that_functions_share_grows_to_the_largest() -> None:
+    scratch = Scratch()
+    small, large = slow(64, scratch), slow(256, scratch)
+    for function, n in ((small, 64), (large, 256), (small, 64)):
+        np.testing.assert_array_equal(function(np.zeros(n, np.int32)), 2000)
+        assert scratch.place[1] >= 4 * n and scratch.place[0] % ALIGN == 0
+    assert scratch.place[1] == 4 * 256
+    assert small.quick(np.zeros(64, np.int32)) is not NotImplemented
+
+
+def test_scratch_memory_that_a_call_has_stays_as_it_is() -> None:
+    scratch = Scratch()
+    small, large = slow(64, scratch), slow(256, scratch)
+    small(np.zeros(64, np.int32))
+    address = taken(scratch.place)
+    np.testing.assert_array_equal(large(np.zeros(256, np.int32)), 2000)  # in memory of its thread's own
+    assert list(scratch.place) == [0, 4 * 64]
+    scratch.place[0] = address
+    large(np.zeros(256, np.int32))
+    assert scratch.place[1] == 4 * 256
+
+
 def test_threads_that_want_the_same_scratch_memory_get_their_own() -> None:
-    text = """func slow()(x: i32[64], out y: i32[64]) {
-        alloc t: i32[64] heap align 64
-        for i in 0 .. 64 { t[i] = x[i] }
-        for k in 0 .. 2000 { for i in 0 .. 64 { t[i] = t[i] + 1_i32 } }
-        for i in 0 .. 64 { y[i] = t[i] } }"""
-    slow = callable_of(text, [Port("x", i32, (64,))], [Port("y", i32, (64,))], 256)
-    wrong: list[int] = []
+    scratch, wrong = Scratch(), list[int]()
+    functions = {n: slow(n, scratch) for n in (64, 128)}
 
     def work(start: int) -> None:
-        x = np.full(64, start, np.int32)
-        for _ in range(50):
-            if not (slow(x) == start + 2000).all():
+        for turn in range(50):
+            n = 64 << (turn + start) % 2
+            if not (functions[n](np.full(n, start, np.int32)) == start + 2000).all():
                 wrong.append(start)
 
-    workers = [threading.Thread(target=work, args=(10_000 * k,)) for k in range(4)]
+    workers = [threading.Thread(target=work, args=(10_001 * k,)) for k in range(4)]
     for w in workers:
         w.start()
     for w in workers:

@@ -480,3 +480,18 @@ def test_scratch_memory_is_as_large_as_sizes_need_it_not_as_limits_of_theirs() -
     model = tl.compile(data, threads=1, sizes="symbolic")
     check(model, data, combinations(rows=[12, 5], columns=[7, 30]))
     assert model.memory.arena_bytes < 1 << 16
+
+
+def test_all_combinations_of_sizes_share_one_arena_which_a_clone_has_of_its_own() -> None:
+    n = Net()
+    data = n.model({"x": ["rows", 64]}, n.op("Softmax", n.op("MatMul", n.op("Softmax", "x", axis=0), n.weight(64, 64)), axis=0))
+    model = tl.compile(data, threads=1, sizes="symbolic")
+    found = {rows: model.run({"x": np.full((rows, 64), 0.5, np.float32)}) for rows in (3, 40)}
+    most = model.memory.arena_bytes
+    check(model, data, combinations(rows=[7, 40, 3]))
+    assert 0 < most == model.memory.arena_bytes
+    clone = model.clone()
+    for rows, results in found.items():
+        for name, result in clone.run({"x": np.full((rows, 64), 0.5, np.float32)}).items():
+            np.testing.assert_array_equal(result, results[name])
+    assert clone.memory.arena_bytes == most

@@ -2,13 +2,15 @@
 
     bases    outputs, inputs, constants, arena: the addresses that the entry point is called with
 
-Values in between live in the arena, which belongs to the calling thread: several threads may run one executable at once.
+Values in between live in the arena, which the executables of a model share and one call has at a time: several threads may run them at
+once, each with an arena of its own.
 """
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +23,7 @@ from codegen.llvm.calls import Slot
 from codegen.llvm.jit import Library, kept_object
 from codegen.llvm.program import Program as Entry
 from codegen.llvm.program import emit_program, failed_call
+from codegen.llvm.scratch import Scratch
 from codegen.llvm.target import runs_here
 from polyhedral.expr import Int
 from tensorlang.artifact import Artifact
@@ -151,7 +154,19 @@ def assembled(parts: Parts, toolchain: Toolchain) -> Executable:
     return bound_to(parts, linked(parts, toolchain), toolchain)
 
 
-def bound_to(parts: Parts, library: Library, toolchain: Toolchain, workers: pool.Pool | None = None) -> Executable:
+@dataclass(frozen=True, slots=True, eq=False)
+class Workers:
+    """What a model has of its own to run on (`tensorlang.runtime.protocol.Workers`). `pool`: its threads, None for those that all models
+    share; `scratch`: the memory for values in between, at any sizes."""
+
+    pool: pool.Pool | None
+    scratch: Scratch
+
+    def entered(self) -> AbstractContextManager[None]:
+        return nullcontext() if self.pool is None else self.pool.entered()
+
+
+def bound_to(parts: Parts, library: Library, toolchain: Toolchain, workers: Workers | None = None) -> Executable:
     """Return the executable of parts whose code is loaded. `workers` run its parallel loops, None: those that all models share."""
     graph, artifacts = parts.graph, parts.artifacts
     native = Native(
@@ -162,7 +177,8 @@ def bound_to(parts: Parts, library: Library, toolchain: Toolchain, workers: pool
         numbers=parts.numbers,
         scratch_bytes=max(parts.arena_bytes, 1 if parts.numbers else 0),  # which stands behind the numbers
         failure=failure_on(toolchain.target, lambda code: refusal(nodes_of(graph), artifacts, code)),
-        pool=workers,
+        pool=None if workers is None else workers.pool,
+        scratch=None if workers is None else workers.scratch,
     )
     return Executable(parts, native, library, toolchain)
 

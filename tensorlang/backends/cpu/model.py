@@ -70,7 +70,8 @@ class Specialised:
     @property
     def summary(self) -> ModelSummary:
         made = self.executable
-        return ModelSummary(made.parts.graph.name, len(made.parts.kernels), MemoryUse(made.weights_bytes, made.arena_bytes), made.constants)
+        memory = MemoryUse(made.weights_bytes, made.arena_bytes)
+        return ModelSummary(made.parts.graph.name, len(made.parts.kernels), memory, made.constants, made.call.scratch)
 
     def explain(self, feeds: Mapping[str, object] | None) -> str:
         from tensorlang.backends.cpu.explain import explained

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from codegen.forks import import_whole
 from codegen.llvm import pool
+from codegen.llvm.scratch import Scratch
 from codegen.llvm.target import LEVEL, LevelError, Target, TargetError, host, named, runs_here
 from codegen.store import Cache
 from tensorlang.artifact import Artifact
-from tensorlang.backends.cpu.executable import assembled
+from tensorlang.backends.cpu.executable import Workers, assembled
 from tensorlang.diagnostics import error
 from tensorlang.graph.nodes import Graph, Kernel
 from tensorlang.graph.passes.memory.layout import prefer_derived
@@ -206,8 +207,8 @@ class Toolchain:
 
         return roofline_of(programs, self.threads, self.target)
 
-    def workers(self, threads: int) -> pool.Pool | None:
-        return pool.Pool(threads) if self.threads > 1 and runs_here(self.target) else None
+    def workers(self, threads: int) -> Workers:
+        return Workers(pool.Pool(threads) if self.threads > 1 and runs_here(self.target) else None, Scratch())
 
     def kept(self, key: str, shared: dict[str, Any] | None) -> Specialised | None:
         from tensorlang.backends.cpu.model import specialised

@@ -217,7 +217,7 @@ def row_major(array: Array) -> Array:
     """Return the array itself when its elements lie in row-major order in native byte order, or a copy that does."""
     if array.flags.c_contiguous and array.dtype.isnative:
         return array
-    return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
+    return np.array(array, array.dtype.newbyteorder("="), order="C")
 
 
 def _names(feeds: Mapping[str, object], values: Sequence[Place], what: str = "input") -> Iterator[Diagnostic]:

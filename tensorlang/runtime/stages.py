@@ -17,7 +17,7 @@ from tensorlang.bounded_cache import BoundedCache
 from tensorlang.diagnostics import RunError
 from tensorlang.graph.data_dependent import DataDependent, HostCall
 from tensorlang.graph.nodes import Value
-from tensorlang.runtime.feeds import as_array, in_place
+from tensorlang.runtime.feeds import as_array, in_place, row_major
 from tensorlang.runtime.profile import Profile
 from tensorlang.runtime.protocol import ModelSummary, Runs, Timer, Workers, memory_of
 from tensorlang.runtime.signature import TensorSignature, check_feeds
@@ -111,7 +111,7 @@ class Stages:
         """Run the first stage on inputs that fit; return what is left of the model, and the inputs of that."""
         found = {} if self._first is None else self._first.run(_those(self._first, feeds), stream)
         known = {**feeds, **found}
-        wanted = {name: as_array(known[name], name) for name in self._problem.wanted}
+        wanted = {name: row_major(as_array(known[name], name)) for name in self._problem.wanted}
         hosted: dict[str, Array] = {}
         if self._calls:
             read = {name: _elements(known[name], name) for name in (*self._problem.wanted, *self._read)}
@@ -127,7 +127,7 @@ class Stages:
         """Return the code for the rest of the model where these are the elements that decide, and such values what the host computed."""
         key = (*map(_key, elements.values()), *((name, value.dtype.name, value.shape) for name, value in carried.items()))
         with self._lock:
-            return self._made.used(key, lambda: self._following({name: np.array(a, order="C") for name, a in elements.items()}, carried))
+            return self._made.used(key, lambda: self._following({name: np.array(a) for name, a in elements.items()}, carried))
 
     def _parts(self) -> Sequence[Runs]:
         """Return what there is code for and ran last, in order."""
@@ -168,7 +168,7 @@ class Stages:
 
         def run() -> dict[str, Any]:
             found = {} if first is None else first()
-            given = {name: as_array(found[name] if name in found else feeds[name], name) for name in self._problem.wanted}
+            given = {name: row_major(as_array(found[name] if name in found else feeds[name], name)) for name in self._problem.wanted}
 
             def rest() -> Callable[[], dict[str, Any]]:
                 made = self._made_for(given, {})
@@ -207,12 +207,12 @@ def _places_for(found: Mapping[str, object], results: Mapping[str, object]) -> l
 
 
 def _key(array: Array) -> object:
-    """Return what tells an array from others of its type."""
+    """Return what tells a row-major array from others of its type."""
     return array.shape, array.tobytes() if array.dtype != object else tuple(array.flat)
 
 
 def _elements(value: object, name: str) -> Array:
-    return np.array(as_array(value, name), order="C")
+    return np.array(row_major(as_array(value, name)))
 
 
 def _typed(array: object) -> Value:

@@ -125,3 +125,10 @@ def test_a_model_of_stages_is_pickled_as_what_it_was_made_of() -> None:
 def test_an_array_of_other_order_decides_like_its_copy() -> None:
     made = tl.compile(reshaped(3, 4), threads=1)
     assert made(np.asfortranarray(x), np.asarray([0, 2, 0, 6])[1::2]).shape == (2, 6)
+
+
+def test_an_array_of_another_byte_order_decides_by_its_elements() -> None:
+    kept = model([helper.make_node("Slice", ["x", "zero", "s"], ["y"])], [value("x", 3, 4), value("s", 1, type=I)], zero=[0])
+    made = tl.compile(kept, threads=1)
+    same_bytes = np.asarray([1 << 56]), np.asarray([1], ">i8")
+    assert [made(x, end).shape for end in same_bytes] == [(3, 4), (1, 4)]

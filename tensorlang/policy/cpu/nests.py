@@ -313,11 +313,12 @@ def _lines_of(d: Deriver, plan: Plan, group: Sequence[Definition], first: Defini
     """Return how two tensors share lines that are recurrences; None where they do not, or a near cache holds all lines of a step."""
     name, sizes = first.tensors[0].name, extents(first)
     readers = [x for x in d.program.definitions if x is not first and name in definition_reads(x)]
-    own, other = _loops_of(plan, first, group), _loops_of(plan, second, group)
-    if [id(x) for x in readers] != [id(second)] or own is None or other is None or own.outside != other.outside or not own.outside:
+    if [id(x) for x in readers] != [id(second)] or not is_local(d, first) or not _has_no_sums(first) or not _has_no_sums(second):
         return None
-    large = prod(sizes[a] or OPEN_EXTENT for a in own.axes) * first.tensors[0].dtype.size_bytes > d.machine.l2_bytes
-    if not large or not is_local(d, first) or not _has_no_sums(first) or not _has_no_sums(second):
+    own, other = _loops_of(plan, first, group), _loops_of(plan, second, group)
+    if own is None or other is None or own.outside != other.outside or not own.outside:
+        return None
+    if prod(sizes[a] or OPEN_EXTENT for a in own.axes) * first.tensors[0].dtype.size_bytes <= d.machine.l2_bytes:
         return None
     turned = {o for x in d.since.directives if x.name in ("reverse", "skew", "order") for o in x.operands}
     there = [r for p in second.pieces for r in reads(p.value) if r.tensor == name]

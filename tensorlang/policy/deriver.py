@@ -55,6 +55,8 @@ class Deriver:
     """Whether directives are for one group alone, beside others that are not seen."""
     at_once: Mapping[str, int] = field(default_factory=dict)
     """Axes and binders, by their full names, of which loops around take so many elements at a time: of a binder one."""
+    beside: dict[tuple[object, ...], Schedule] = field(default_factory=dict, repr=False, compare=False)
+    """What recurrences get by themselves, by all that decides it: states that are made of this one know it, too."""
 
     @property
     def since(self) -> Schedule:

@@ -40,6 +40,7 @@ from tensorlang.schedule.apply import apply
 from tensorlang.schedule.check import verdict_of
 from tensorlang.schedule.plan import Plan, full, owned
 from tensorlang.schedule.recurrence import legal_order
+from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.shape import OPEN_EXTENT, extents, work_of_definition
 from tensorlang.syntax import nodes as syntax
 from tensorlang.tensor.facts import conjuncts
@@ -216,20 +217,26 @@ def _join(d: Deriver, member: Definition, loops: Sequence[str], found: Sequence[
 
 def is_joined(d: Deriver, definition: Definition) -> bool:
     """Tell whether a definition runs in loops of a recurrence that it is made of."""
-    if _names_together(d, definition) or not d.alone:
-        return _names_together(d, definition)
-    for group in components(d.program):
-        if may_follow(d.program, group, definition):
-            beside = replace(d, schedule=replace(d.schedule, directives=d.schedule.directives[: d.rewritten]))
-            derive_recurrence(beside, group[0])
-            if _names_together(beside, definition):
-                return True
-    return False
+    if _names_together(d.since, definition) or not d.alone:
+        return _names_together(d.since, definition)
+    found = (group for group in components(d.program) if may_follow(d.program, group, definition))
+    return any(_names_together(_beside(d, group[0]), definition) for group in found)
 
 
-def _names_together(d: Deriver, definition: Definition) -> bool:
+def _beside(d: Deriver, first: Definition) -> Schedule:
+    """Return the directives that a recurrence gets by itself, whose tensors need `first` and are needed by it: once for all that asks."""
+    alone = replace(d, schedule=replace(d.schedule, directives=d.schedule.directives[: d.rewritten]))
+    asked = first.tensors[0].name, alone.schedule, d.program, d.machine, d.separate, d.constants, d.plain
+    key = *asked, *(frozenset(m.items()) for m in (d.layouts, d.at_once, d.open_extents))
+    if key not in d.beside:
+        derive_recurrence(alone, first)
+        d.beside[key] = alone.since
+    return d.beside[key]
+
+
+def _names_together(schedule: Schedule, definition: Definition) -> bool:
     name = syntax.Id(definition.tensors[0].name)
-    return any(x.name == "together" and name in x.operands for x in d.since.directives)
+    return any(x.name == "together" and name in x.operands for x in schedule.directives)
 
 
 def _derive_steps(d: Deriver, plan: Plan, group: Sequence[Definition]) -> bool:

@@ -26,8 +26,8 @@ FAULTS = (
     Fault(
         "plan-nested-ranges",
         "tensorlang/graph/plan.py",
-        "end = max(end, _aligned(stop))",
-        "end = _aligned(stop)",
+        "end = max(end, aligned(stop))",
+        "end = aligned(stop)",
         "a range inside another hides its end",
         PLAN,
     ),

@@ -26,7 +26,7 @@ from tensorlang.policy.cpu.narrow_rows import derive_narrow_rows, has_narrow_row
 from tensorlang.policy.cpu.nests import derive_nest, derive_recurrence, is_joined, scattered_axes
 from tensorlang.policy.cpu.row_lanes import derive_row_lanes, has_row_lanes
 from tensorlang.policy.cpu.scatter_fusion import fuse_scatters
-from tensorlang.policy.cpu.strips import Strip, add_strip, computes_recurrences_again, inside_of
+from tensorlang.policy.cpu.strips import Strip, add_strip, inside_of, repeats_recurrences
 from tensorlang.policy.deriver import Deriver, deriver, mark_parallel
 from tensorlang.policy.groups import FusionGroup, derive_rows, fusion_groups, recurs
 from tensorlang.policy.machine import Machine
@@ -76,7 +76,7 @@ def _derive_strip(d: Deriver, strip: Strip) -> None:
         _derive_alone(d, strip, group)
         if group.fused:
             d.add(d.schedule.at(named_after(group).tensors[0].name, full(first.tensors[0].name, over)))
-    if computes_recurrences_again(d, strip):
+    if repeats_recurrences(d, strip):
         return
     members = [m for group in (*strip.inside, strip.group) for m in group.members if m is not first]
     mark_parallel(d, [*members, first], [over], {over: (extents(first)[first.axes[0]] or 0) // strip.rows})

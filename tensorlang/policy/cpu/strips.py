@@ -205,7 +205,7 @@ def add_strip(d: Deriver, strip: Strip, loops: Definition) -> str:
     return over
 
 
-def computes_recurrences_again(d: Deriver, strip: Strip) -> bool:
+def repeats_recurrences(d: Deriver, strip: Strip) -> bool:
     """Tell whether two strips compute a row of a recurrence, of which not every one then has memory of its own."""
     rows = (strip.reach[g.head.tensors[0].name] for g in strip.inside if recurs(d.program, g.head))
     return any(low < high for low, high in rows)

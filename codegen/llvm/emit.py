@@ -24,7 +24,7 @@ from codegen.llvm.builder import Builder, Text, quoted
 from codegen.llvm.emitted import Emitted
 from codegen.llvm.expressions import address, is_heavy, masked, poly, row_major, value
 from codegen.llvm.facts import Atom, Poly
-from codegen.llvm.fills import checked, filled, in_vectors
+from codegen.llvm.fills import checked, filled, in_vectors, range_checked
 from codegen.llvm.frame import LINE, LOOP, Emitter, Module, chunk, entry, identifier, letters, pointer_parameter, with_prologue
 from codegen.llvm.interleave import Interleaved, interleaved_buffer
 from codegen.llvm.masks import first_lanes, positive
@@ -121,11 +121,13 @@ def _kernel(module: Module, function: Function) -> None:
 def _body(module: Module, function: Function, suffix: str) -> str:
     """Write the function's body and return its name."""
     b = Builder(module.target, module.declarations, intrinsics=module.intrinsics)
+    written = function.written | {s.buffer for s in stores(*function.body)}
     emitter = Emitter(
         module,
         State(b, module.record),
         function.name,
         shares_work=any(isinstance(n, For) and n.kind == "parallel" for n in walk(*function.body)),
+        unchanged={p.name: p for p in function.params if p.name not in written},
     )
     sizes = {name: f"%n{i}.{identifier(name)}" for i, name in enumerate(function.sizes)}
     scope = Scope(vars={name: b.facts.add(Atom(text, 0, i, lower=(ZERO,))) for i, (name, text) in enumerate(sizes.items())})
@@ -140,7 +142,6 @@ def _body(module: Module, function: Function, suffix: str) -> str:
     finish_streams(emitter, function.body)
     tiles.release(emitter)
     b.write("ret i32 0")
-    written = function.written | {s.buffer for s in stores(*function.body)}
     params = [pointer_parameter(p, pointers[p.name], p.name not in written) for p in function.params]
     params += [f"i64 {text}" for text in sizes.values()] + ["ptr noalias align 64 %workspace"]
     body = quoted(f"{function.name}.{suffix}")
@@ -162,6 +163,7 @@ def _block(e: Emitter, block: tuple[Stmt, ...], scope: Scope) -> None:
                 scope = replace(scope, buffers={**scope.buffers, buffer.name: found or allocate(e, stmt, block[i + 1 :], scope)})
             case For():
                 _loop(e, stmt, scope)
+                scope = _after_check(e, stmt, scope)
             case Store():
                 store(e, stmt, scope)
             case If(cond, then, orelse):
@@ -172,10 +174,17 @@ def _block(e: Emitter, block: tuple[Stmt, ...], scope: Scope) -> None:
                     memory.prefetch(e.state, storage, address(e.state, storage, index, scope), scope, write, locality)
             case Require(cond, code):
                 require(e, value(e.state, cond, scope), code, scope)
+                scope = _after_check(e, stmt, scope)
             case Barrier() | Commit() | Wait() | LoadMatrix() | Mma() | Boxes() | WaitBoxes() | Release() | Reclaim() | Producer():
                 raise EmitError("what threads do together needs a graphics processor")
             case _:
                 assert_never(stmt)
+
+
+def _after_check(e: Emitter, s: Stmt, scope: Scope) -> Scope:
+    """Return the scope of what follows a statement, in which the elements are known that it has checked."""
+    found = range_checked(s, e.unchanged) if scope.lanes is None and scope.guard is None else None
+    return scope if found is None else replace(scope, elements={**scope.elements, found[0]: found[1:]})
 
 
 # ---------------------------------------------------------------- branches
@@ -334,6 +343,9 @@ def _once(e: Emitter, loop: For, value: Expr, first: Index, last: Index, scope: 
     """Run the only iteration of a loop, where `value` lies between `first` and `last`."""
     b = e.b
     at, low, size = poly(e.state, ValueIndex(value), scope), poly(e.state, first, scope), poly(e.state, last, scope) + ONE
+    if b.facts.at_least(at - low, 0) and b.facts.at_least(size - at, 1):
+        _block(e, loop.body, _bind(scope, loop.var, at))
+        return
     if low == ZERO and b.facts.at_least(size, 0):
         inside = b.op(f"icmp ult i64 {b.index(at)}, {b.index(size)}")
     else:

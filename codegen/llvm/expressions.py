@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Literal as Word
 from typing import NamedTuple, assert_never
 
-from codegen.dtypes import DType, bf16, bool_, f32, i64
+from codegen.dtypes import DType, bf16, bool_, f32, holds, i64
 from codegen.llvm import arithmetic, convert, dot, math, memory, registers
 from codegen.llvm.builder import Builder
 from codegen.llvm.choices import simplified
@@ -92,6 +92,8 @@ def value(state: State, e: Expr, scope: Scope) -> Value:
             return _compare_with_data(state, op, poly(state, index, scope), value(state, data, scope), scope)
         case Compare("<" | "<=" | ">" | ">=" as op, data, IndexValue(index)):
             return _compare_with_data(state, FLIPPED[op], poly(state, index, scope), value(state, data, scope), scope)
+        case Compare(op, Cast(dtype, Load() as narrow, False), Const(limit)) if dtype.is_integer:
+            return _compare_widened(state, op, value(state, narrow, scope), limit, dtype)
         case Compare(op, lhs, rhs):
             return arithmetic.compare(b, op, value(state, lhs, scope), value(state, rhs, scope))
         case Select() as choice if (simple := simplified(choice)) is not choice:
@@ -458,6 +460,15 @@ def _compare_with_data(state: State, op: CompareOp, index: Poly, data: Value, sc
     return before if op in ("<", "<=") else arithmetic.negated(b, before)
 
 
+def _compare_widened(state: State, op: CompareOp, x: Value, limit: float, dtype: DType) -> Value:
+    """Return whether `dtype(x) op limit`, in the type of `x` where that has both: there are more lanes in a register."""
+    if x.dtype.is_integer and holds(dtype, x.dtype):
+        least, most = integer_range(x.dtype)
+        if least <= limit <= most:
+            return arithmetic.compare(state.builder, op, x, literal(limit, x.dtype))
+    return arithmetic.compare(state.builder, op, cast(state.builder, x, dtype, False), literal(limit, dtype))
+
+
 def _is_short(e: Expr, scope: Scope) -> bool:
     """Tell whether a value has so few bits that an index to which it is added wraps nowhere."""
     match e:
@@ -529,9 +540,27 @@ def poly(state: State, e: Index, scope: Scope) -> Poly:
         case ValueIndex(Binary("-", IndexValue(index), data)):
             return poly(state, index, scope) - poly(state, ValueIndex(data), scope)
         case ValueIndex(inner):
-            return _loaded(state, value(state, inner, scope))
+            return _loaded(state, value(state, inner, scope), *_bounds_of_element(state, inner, scope))
         case _:
             assert_never(e)
+
+
+def _bounds_of_element(state: State, e: Expr, scope: Scope) -> tuple[tuple[Poly, ...], tuple[Poly, ...]]:
+    """Return bounds, inclusive, of an element of a parameter whose elements were checked, where it is read whatever is asked around."""
+    match e:
+        case Cast(dtype, Load() as load) if dtype == i64:
+            pass
+        case Load() as load:
+            pass
+        case _:
+            return (), ()
+    if load.buffer not in scope.elements or scope.lanes is not None:
+        return (), ()
+    where = _where_read(state, load, scope)
+    if where.guard is not None or where.vector_guard is not None:
+        return (), ()  # a spare element is read where the condition is false
+    low, high = (poly(state, end, scope) for end in scope.elements[load.buffer])
+    return (low,), (high - ONE,)
 
 
 def _floor_div(state: State, x: Poly, y: Poly, scope: Scope) -> Poly:
@@ -636,7 +665,8 @@ def _extremum(state: State, name: str, x: Poly, y: Poly, scope: Scope) -> Poly:
     return atom_poly(text)
 
 
-def _loaded(state: State, v: Value) -> Poly:
+def _loaded(state: State, v: Value, least: tuple[Poly, ...], most: tuple[Poly, ...]) -> Poly:
+    """Return an integer as an index, of which bounds are known that its type does not tell."""
     b = state.builder
     if isinstance(v, Literal):
         return number(int(v.number))
@@ -645,7 +675,7 @@ def _loaded(state: State, v: Value) -> Poly:
         low = () if v.dtype.kind == "int" else (ZERO,)
         high = () if v.dtype.bits > 32 else (number(integer_range(v.dtype)[1]),)
         low = (number(integer_range(v.dtype)[0]),) if v.dtype.bits <= 32 else low
-        return _atom(state, wide.text, b.depth, low, high, None, wide.lanes)
+        return _atom(state, wide.text, b.depth, (*low, *least), (*high, *most), None, wide.lanes)
     if wide.text.removeprefix("-").isdigit():
         return number(int(wide.text))
     raise EmitError(f"an index of the constant value {wide.text}")

@@ -7,9 +7,32 @@ after    for io in 0 .. N // 16 { for iv in 0 .. 16 vector 16 { y[k, 16*io + iv]
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
-from codegen.loops.nodes import Add, Const, Expr, FloorDiv, For, Index, Int, Load, Max, Mod, Mul, Require, Store, Var
+from codegen.dtypes import holds, i64
+from codegen.loops.nodes import (
+    Add,
+    Binary,
+    Buffer,
+    Cast,
+    Compare,
+    Const,
+    Expr,
+    FloorDiv,
+    For,
+    Index,
+    IndexValue,
+    Int,
+    Load,
+    Max,
+    Mod,
+    Mul,
+    Require,
+    Stmt,
+    Store,
+    Var,
+)
 from codegen.loops.walk import free_vars, loads, substitute
 
 NARROW_ROW = 4
@@ -51,6 +74,35 @@ def _checked(cond: Expr, var: str, inside: tuple[str, ...]) -> str | None:
         if same and load.index[len(around) :] == index and not free_vars(*around) & {var, *inside}:
             return buffer
     return None
+
+
+def range_checked(s: Stmt, params: Mapping[str, Buffer]) -> tuple[str, Index, Index] | None:
+    """Return the parameter of which a statement checks all elements, with the range [low, high) in which it requires them to lie; None
+    where it does anything else."""
+    path: list[For] = []
+    while isinstance(s, For) and s.lo == Int(0) and len(s.body) == 1:
+        path.append(s)
+        (s,) = s.body
+    match s:
+        case Require(Binary("and", Compare(">=", Cast(to, Load(name, index)) as element, low), Compare("<", again, high))):
+            pass
+        case _:
+            return None
+    param, first, end = params.get(name), _as_index(low), _as_index(high)
+    if param is None or first is None or end is None or element != again or to != i64 or not holds(i64, param.dtype):
+        return None
+    covers = index == tuple(Var(loop.var) for loop in path) and param.shape == tuple(loop.hi for loop in path)
+    return (name, first, end) if covers else None
+
+
+def _as_index(e: Expr) -> Index | None:
+    match e:
+        case IndexValue(index):
+            return index
+        case Const(number, dtype) if dtype == i64:
+            return Int(int(number))
+        case _:
+            return None
 
 
 def in_vectors(loop: For, lanes: int) -> tuple[For, For]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from codegen.intrinsics import Intrinsic
@@ -68,6 +69,8 @@ class Emitter:
     """Whether parts of the function run on the pool."""
     tiles: tuple[int, int, int] | None = None
     """The sizes of tiles that it configures: rows, columns, groups."""
+    unchanged: Mapping[str, Buffer] = field(default_factory=dict)
+    """The parameters that it does not write, by name."""
 
     @property
     def b(self) -> Builder:

@@ -12,7 +12,7 @@ from codegen.llvm.facts import Poly
 from codegen.llvm.interleave import Interleaved
 from codegen.llvm.register_transpose import Copies
 from codegen.llvm.values import Value, of_lanes, scalar_type
-from codegen.loops.nodes import Buffer
+from codegen.loops.nodes import Buffer, Index
 
 
 class EmitError(Exception):
@@ -123,6 +123,8 @@ class Scope:
     guard: str | None = None
     vector_guard: str | None = None
     parallel: bool = False
+    elements: dict[str, tuple[Index, Index]] = field(default_factory=dict)
+    """The range [low, high) of all elements of a parameter, where it was checked."""
     copies: Copies | None = None
     """The unrolled loop around, where its copies may read together what each of them reads across rows."""
     interleaved: Interleaved | None = None

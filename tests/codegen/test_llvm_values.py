@@ -109,6 +109,12 @@ def test_comparisons(dtype: str, op: str) -> None:
     binary(dtype, f"x[i] {op} y[i]", "bool")
 
 
+@pytest.mark.parametrize("limit", [-129, -128, 127, 256])
+@pytest.mark.parametrize("dtype", ["i8", "u8", "u64"])
+def test_comparisons_of_what_was_widened(dtype: str, limit: int) -> None:
+    binary(dtype, f"i64(x[i]) < {limit}_i64", "bool")
+
+
 @pytest.mark.parametrize(
     "expression",
     ["not x[i]", "x[i] and y[i]", "x[i] or y[i]", "x[i] == y[i]", "select(x[i], y[i], not y[i])", "x[i] & y[i]", "x[i] ^ y[i]"],

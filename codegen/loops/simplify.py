@@ -35,6 +35,7 @@ from codegen.loops.nodes import (
     Barrier,
     Binary,
     Boxes,
+    Buffer,
     Call,
     Cast,
     Commit,
@@ -67,7 +68,7 @@ from codegen.loops.nodes import (
     Wait,
     WaitBoxes,
 )
-from codegen.loops.walk import Fresh, Shared, binders, fresh_for, map_expr, rename, substitute, substitution, walk
+from codegen.loops.walk import Fresh, Shared, binders, fresh_for, loads, map_expr, names, rename, substitute, substitution, walk
 from codegen.polynomials import ONE
 
 _TRUE, _FALSE = Const(True, bool_), Const(False, bool_)
@@ -92,7 +93,7 @@ class _Simplifier:
 
     def block(self, body: tuple[Stmt, ...], algebra: Algebra) -> tuple[Stmt, ...]:
         values = _Values(algebra)
-        return _live([new for s in body for new in self.stmt(s, values)])
+        return _live(_required_once([new for s in body for new in self.stmt(s, values)]))
 
     def stmt(self, s: Stmt, values: _Values) -> tuple[Stmt, ...]:
         """Return what becomes of `s`: nothing, one statement, or the statements of a block that is dissolved."""
@@ -389,6 +390,26 @@ def _without_identity(e: Binary) -> Expr:
 
 
 # ---------------------------------------------------------------- what is dead
+
+
+def _required_once(block: list[Stmt]) -> list[Stmt]:
+    """Return `block` without what it has required before, of elements that nothing has been stored to since."""
+    if sum(isinstance(s, Require) for s in block) < 2:
+        return block
+    kept: list[Stmt] = []
+    required: set[Expr] = set()
+    for s in block:
+        match s:
+            case Require(cond) if cond in required:
+                continue
+            case Require(cond):
+                required.add(cond)
+            case Store(buffer=name) | Alloc(Buffer(name=name)) | Let(name):
+                required = {e for e in required if name not in names(e) and all(read.buffer != name for read in loads(e))}
+            case _:
+                required.clear()
+        kept.append(s)
+    return kept
 
 
 def _live(block: list[Stmt]) -> tuple[Stmt, ...]:

@@ -131,6 +131,15 @@ def simplified(body: str) -> str:
     return show(simplify(parse(f"func f(N)(out c: f32[N]) {{ {body} }}")))
 
 
+@pytest.mark.parametrize(
+    ("between", "count"),
+    [("", 1), ("c[0] = 1.0_f32", 1), ("k[0] = 3_i64", 2), ("for i in 0 .. N { k[i] = 3_i64 }", 2), ("let a = 2_i64", 1)],
+)
+def test_what_was_required_is_required_again_only_of_what_has_changed(between: str, count: int) -> None:
+    required = "require k[0] < 9_i64 else 1"
+    assert simplified(f"alloc k: i64[N] heap k[0] = 2_i64 {required} {between} {required} c[0] = f32(k[0])").count("require") == count
+
+
 def test_what_is_known_on_one_side_of_a_choice_is_false_on_the_other() -> None:
     small = "index(i) < 3_i64"
     text = simplified(f"for i in 0 .. N {{ c[i] = select({small}, select({small}, 1.0_f32, 2.0_f32), select({small}, 3.0_f32, 4.0_f32)) }}")

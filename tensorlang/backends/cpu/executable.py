@@ -12,6 +12,7 @@ import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -81,13 +82,41 @@ class Parts:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Workers:
+    """What a model has of its own to run on (`tensorlang.runtime.protocol.Workers`). `pool`: its threads, None for those that all models
+    share; `scratch`: the memory for values in between, at any sizes."""
+
+    pool: pool.Pool | None
+    scratch: Scratch
+
+    def entered(self) -> AbstractContextManager[None]:
+        return nullcontext() if self.pool is None else self.pool.entered()
+
+
+@dataclass(frozen=True, eq=False)
 class Executable:
-    """Ready to run: `call(*inputs)` returns the outputs, an array or a tuple of arrays."""
+    """Parts whose code is loaded. `workers` run its parallel loops, None: those that all models share."""
 
     parts: Parts
-    call: Native
     library: Library
     toolchain: Toolchain
+    workers: Workers | None = None
+
+    @cached_property
+    def call(self) -> Native:
+        """Return the native function of the inputs, which returns the outputs: an array or a tuple of arrays."""
+        parts, graph, workers = self.parts, self.parts.graph, self.workers
+        return Native(
+            self.library.address(parts.entry.name),
+            [_port(sized(graph.values[name], parts.sizes), name) for name in graph.inputs],
+            [_port(sized(graph.values[value], parts.sizes), name) for value, name in zip(graph.outputs, parts.names, strict=True)],
+            constants=(parts.constants,),
+            numbers=parts.numbers,
+            scratch_bytes=max(parts.arena_bytes, 1 if parts.numbers else 0),  # which stands behind the numbers
+            failure=failure_on(self.toolchain.target, lambda code: refusal(nodes_of(graph), parts.artifacts, code)),
+            pool=None if workers is None else workers.pool,
+            scratch=None if workers is None else workers.scratch,
+        )
 
     @property
     def graph(self) -> Graph:
@@ -151,36 +180,7 @@ class Executable:
 
 def assembled(parts: Parts, toolchain: Toolchain) -> Executable:
     """Return the executable of parts made now or by another process: objects linked, the entry point ready to call."""
-    return bound_to(parts, linked(parts, toolchain), toolchain)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Workers:
-    """What a model has of its own to run on (`tensorlang.runtime.protocol.Workers`). `pool`: its threads, None for those that all models
-    share; `scratch`: the memory for values in between, at any sizes."""
-
-    pool: pool.Pool | None
-    scratch: Scratch
-
-    def entered(self) -> AbstractContextManager[None]:
-        return nullcontext() if self.pool is None else self.pool.entered()
-
-
-def bound_to(parts: Parts, library: Library, toolchain: Toolchain, workers: Workers | None = None) -> Executable:
-    """Return the executable of parts whose code is loaded. `workers` run its parallel loops, None: those that all models share."""
-    graph, artifacts = parts.graph, parts.artifacts
-    native = Native(
-        library.address(parts.entry.name),
-        [_port(sized(graph.values[name], parts.sizes), name) for name in graph.inputs],
-        [_port(sized(graph.values[value], parts.sizes), name) for value, name in zip(graph.outputs, parts.names, strict=True)],
-        constants=(parts.constants,),
-        numbers=parts.numbers,
-        scratch_bytes=max(parts.arena_bytes, 1 if parts.numbers else 0),  # which stands behind the numbers
-        failure=failure_on(toolchain.target, lambda code: refusal(nodes_of(graph), artifacts, code)),
-        pool=None if workers is None else workers.pool,
-        scratch=None if workers is None else workers.scratch,
-    )
-    return Executable(parts, native, library, toolchain)
+    return Executable(parts, linked(parts, toolchain), toolchain)
 
 
 def nodes_of(graph: Graph) -> tuple[Kernel | Extern, ...]:

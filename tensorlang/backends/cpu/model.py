@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorlang.backends.cpu.executable import Executable, bound_to, profiled, with_element
+from tensorlang.backends.cpu.executable import Executable, profiled, with_element
 from tensorlang.diagnostics import Diagnostic, InternalError, RunError
 from tensorlang.graph.known_sizes import sized
 from tensorlang.graph.nodes import Value
@@ -35,8 +35,7 @@ class Specialised:
         return by_name if by_name is not None else lambda feeds: NotImplemented
 
     def on(self, workers: Any) -> Specialised:
-        made = self.executable
-        return replace(self, executable=bound_to(made.parts, made.library, made.toolchain, workers))
+        return replace(self, executable=replace(self.executable, workers=workers))
 
     def run(self, feeds: Mapping[str, object], stream: object = None) -> dict[str, Array]:
         if stream is not None:
@@ -70,8 +69,9 @@ class Specialised:
     @property
     def summary(self) -> ModelSummary:
         made = self.executable
+        arena = None if made.workers is None else made.workers.scratch
         memory = MemoryUse(made.weights_bytes, made.arena_bytes)
-        return ModelSummary(made.parts.graph.name, len(made.parts.kernels), memory, made.constants, made.call.scratch)
+        return ModelSummary(made.parts.graph.name, len(made.parts.kernels), memory, made.constants, arena)
 
     def explain(self, feeds: Mapping[str, object] | None) -> str:
         from tensorlang.backends.cpu.explain import explained

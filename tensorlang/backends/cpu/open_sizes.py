@@ -24,7 +24,7 @@ from codegen.loops.nodes import Index, Int
 from polyhedral import affine
 from tensorlang.artifact import Artifact
 from tensorlang.backends.cpu import extern
-from tensorlang.backends.cpu.executable import Parts, bound_to, linked, workspace_threads
+from tensorlang.backends.cpu.executable import Executable, Parts, linked, workspace_threads
 from tensorlang.backends.cpu.loop_slots import LoopSlots, calls_of, loop_bases
 from tensorlang.backends.cpu.model import Specialised, specialised
 from tensorlang.backends.cpu.told_numbers import ToldNumbers
@@ -138,7 +138,7 @@ class OpenExecutable:
         values = self.made.values(sizes)
         arena, numbers = self._told(values) if self.numbers is None else self.numbers.at(values)
         bound = replace(self.made.parts, arena=arena, numbers=numbers, sizes=values)
-        return specialised(bound_to(bound, self.library, self.toolchain))
+        return specialised(Executable(bound, self.library, self.toolchain))
 
     def _told(self, values: Mapping[str, int]) -> tuple[int, tuple[int, ...]]:
         """Return the bytes of an arena that is planned anew, and what the entry point is told."""

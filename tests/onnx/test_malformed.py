@@ -223,6 +223,26 @@ def too_many_bytes(m: ModelProto) -> None:
     m.graph.initializer[0].raw_data += b"\0\0\0\0"
 
 
+def quantised(m: ModelProto, kind: int, **data: bytes | list[int]) -> None:
+    """Have the weights of the convolution quantised, with these data for 18 elements."""
+    m.graph.initializer[0].CopyFrom(TensorProto(name="w quantised", data_type=kind, dims=[2, 1, 3, 3], **data))
+    m.graph.initializer.append(numpy_helper.from_array(np.array(0.5, np.float32), "w scale"))
+    m.graph.node.insert(0, helper.make_node("DequantizeLinear", ["w quantised", "w scale"], ["w"]))
+    m.opset_import[0].version, m.ir_version = 21, 10
+
+
+def too_few_bytes_of_a_quantised_initializer(m: ModelProto) -> None:
+    quantised(m, TensorProto.INT8, raw_data=bytes(17))
+
+
+def too_few_bytes_of_elements_that_share_bytes(m: ModelProto) -> None:
+    quantised(m, TensorProto.UINT4, raw_data=bytes(8))
+
+
+def too_few_elements_of_a_quantised_initializer(m: ModelProto) -> None:
+    quantised(m, TensorProto.INT8, int32_data=[1] * 17)
+
+
 def elements_twice(m: ModelProto) -> None:
     m.graph.initializer[0].float_data.extend([0.0] * 18)
 
@@ -363,7 +383,8 @@ FAULTS: dict[Callable[[ModelProto], None], str] = {
     group_of_zero: "O005", too_few_pads: "O005", huge_pads: "O012", window_larger_than_the_input: "O012", axis_out_of_range: "O005",
     blocks_of_astronomic_size: "O012", negative_dimension_of_an_input: "O003", negative_dimension_of_an_initializer: "O003",
     huge_input: "O014", overflowing_dimensions_of_an_initializer: "O014", huge_constant_declared_in_a_few_bytes: "O014",
-    too_few_bytes: "O003", too_many_bytes: "O003", elements_twice: "O003", elements_in_the_wrong_field: "O003", too_few_elements: "O003",
+    too_few_bytes_of_a_quantised_initializer: "O003", too_few_bytes_of_elements_that_share_bytes: "O003",
+    too_few_elements_of_a_quantised_initializer: "O003", too_few_bytes: "O003", too_many_bytes: "O003", elements_twice: "O003", elements_in_the_wrong_field: "O003", too_few_elements: "O003",
     unknown_element_type: "O003", input_without_a_type: "O003", input_of_an_unknown_type: "O003",
     initializer_that_contradicts_its_input: "O003", initializer_of_another_type_than_its_input: "O003",
     output_of_another_type: "O012", reshape_that_does_not_fill: "O012", reshape_with_two_unknowns: "O012",
@@ -391,6 +412,13 @@ def test_an_output_declared_of_another_shape_has_the_computed_one(shape: list[in
     assert graph.values["y"].shape == (2, 16)
     told = [record.getMessage() for record in caplog.records]
     assert told == ([] if shape is None else [f"output `y` is declared f32{shape} and computed as [2, 16]"])
+
+
+@pytest.mark.parametrize(("kind", "count"), [(TensorProto.INT8, 18), (TensorProto.UINT4, 9)])
+def test_a_quantised_initializer_with_all_its_bytes_is_sound(kind: int, count: int) -> None:
+    model = sound()
+    quantised(model, kind, raw_data=bytes(count))
+    assert Importer().load(model).values["y"].shape == (2, 16)
 
 
 def test_bytes_that_are_no_model_are_refused() -> None:

@@ -195,6 +195,7 @@ def test_a_model_may_be_limited_for_all_runs() -> None:
     with pytest.raises(tl.RunError, match="R0317") as refused:
         limited(np.zeros((5, 8), np.float32))
     assert "`rows` is 5" in str(refused.value)
+    assert limited(np.zeros((3, 8), np.float32)).shape == (3, 5)
     with pytest.raises(CompileError, match="C0123"):
         tl.compile(perceptron(), max={"columns": 4})
     with pytest.raises(CompileError, match="C0123"):

@@ -223,6 +223,17 @@ def test_no_scratch_memory_is_less_than_none(shape: tuple[int, int]) -> None:
     assert re.search(r"alloc a: f64\[(.*, )?max\(0, ", stages["loops"])
 
 
+def test_calls_at_sizes_that_grow_and_shrink_share_scratch_memory() -> None:
+    text = """op f(x: f32[M, N]) -> (y: f32[M]) {
+        a[m, j] = x[m, j] * 2
+        y[m] = sum(j) a[m, j] * a[m, N - 1 - j]
+    }"""
+    f = tl.parse(text, sizes="symbolic").f
+    for shape in ((3, 4), (50, 600), (3, 4), (51, 601)):
+        x = np.random.default_rng(0).integers(0, 9, shape).astype(np.float32)
+        np.testing.assert_array_equal(f(x), (4 * x * x[:, ::-1]).sum(axis=1))
+
+
 def test_empty_rows_do_not_move_other_tensors_out_of_scratch_memory() -> None:
     y, v = in_child(lambda: tl.parse(TRIANGLE, sizes="symbolic").f(np.ones((10**6, 0)), np.ones(10**6)))
     assert (y == 0).all() and (v == 4).all()

@@ -25,6 +25,7 @@ from codegen.llvm.jit import Library
 from codegen.llvm.pool import pool_imports
 from codegen.llvm.program import KernelCall, Number, Slot, code_bits, emit_program, failed_call
 from codegen.llvm.program import Program as Entry
+from codegen.llvm.scratch import Scratch
 from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name
@@ -149,6 +150,8 @@ class AnySizesComposite:
     numbering: _Numbering = field(init=False)
     entry: Entry = field(init=False)
     library: Library = field(init=False)
+    scratch: Scratch = field(init=False, default_factory=Scratch)
+    """What calls at all sizes share."""
 
     def __post_init__(self) -> None:
         self.numbering = _numbering(self.program, self.steps)
@@ -178,7 +181,15 @@ class AnySizesComposite:
         inputs, outputs = ports
         address = self.library.address(self.entry.name)
         failure = failure_on(self.tools.target, partial(_refusal, program, self.steps))
-        native = Native(address, inputs, outputs, numbers=numbers, scratch_bytes=max(1, plan.arena_bytes), failure=failure)
+        native = Native(
+            address,
+            inputs,
+            outputs,
+            numbers=numbers,
+            scratch_bytes=max(1, plan.arena_bytes),
+            scratch=self.scratch,
+            failure=failure,
+        )
         return Composite(self, native, tuple(numbers), plan.arena_bytes, graph)
 
     def linked(self, timed: bool) -> Library:

@@ -11,7 +11,7 @@ those are another kernel (`Variant.fits`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from math import prod
 from typing import Any
@@ -20,6 +20,7 @@ import numpy as np
 
 from codegen.llvm.call import Callable as Native
 from codegen.llvm.call import Port
+from codegen.llvm.scratch import Scratch
 from codegen.llvm.target import Target
 from polyhedral import affine
 from tensorlang.artifact import Artifact
@@ -50,6 +51,8 @@ class Variant:
     available: int
     """How many run it."""
     target: Target
+    scratch: Scratch = field(default_factory=Scratch)
+    """What calls at all sizes share."""
 
     @property
     def is_plain(self) -> bool:
@@ -68,7 +71,7 @@ class Variant:
         for size_bytes in (scratch, *(prod(port.shape) * port.dtype.size_bytes for port in outputs)):
             check_room(self.program.name, size_bytes)
         failure = failure_on(self.target, partial(refusal_of, self.program, self.artifact))
-        native = Native(self.address, inputs, outputs, numbers=numbers, scratch_bytes=scratch, failure=failure)
+        native = Native(self.address, inputs, outputs, numbers=numbers, scratch_bytes=scratch, scratch=self.scratch, failure=failure)
         return Compiled(self.program, self.artifact, native, self.available, self.target)
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import assert_never, get_args
 
 import islpy as isl
@@ -21,6 +20,7 @@ from polyhedral.errors import ScheduleError
 from polyhedral.expr import Expr, Int, Name
 from polyhedral.model import Leaf, Loop, Mark, Scop, Statement, Tree
 from polyhedral.nest import Nest
+from polyhedral.once import once
 
 MARKS: tuple[Mark, ...] = get_args(Mark)
 
@@ -39,12 +39,12 @@ class Schedule:
     nests: Mapping[str, Nest]
     tree: tuple[Tree, ...]
 
-    @cached_property
+    @once
     def places(self) -> dict[str, Place]:
         """Return where each placement stands, in order of execution."""
         return dict(_places(self.tree, (), ()))
 
-    @cached_property
+    @once
     def statements(self) -> dict[str, Statement]:
         return {s.name: s for s in self.scop.statements}
 
@@ -52,7 +52,7 @@ class Schedule:
         """Return the nests of `statement` in order of execution."""
         return self._by_statement.get(statement, [])
 
-    @cached_property
+    @once
     def _by_statement(self) -> dict[str, list[Nest]]:
         found: dict[str, list[Nest]] = {}
         for placement in self.places:
@@ -63,7 +63,7 @@ class Schedule:
         """Return the placements whose statements read or write `tensor`, in order of execution."""
         return self._by_tensor.get(tensor, [])
 
-    @cached_property
+    @once
     def _by_tensor(self) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
         for placement in self.places:

@@ -12,7 +12,6 @@ import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +26,7 @@ from codegen.llvm.program import emit_program, failed_call
 from codegen.llvm.scratch import Scratch
 from codegen.llvm.target import runs_here
 from polyhedral.expr import Int
+from polyhedral.once import once
 from tensorlang.artifact import Artifact
 from tensorlang.backends.cpu.extern import imports_of, status_error, symbol_of
 from tensorlang.backends.cpu.extern import object_of as extern_object
@@ -102,7 +102,7 @@ class Executable:
     toolchain: Toolchain
     workers: Workers | None = None
 
-    @cached_property
+    @once
     def call(self) -> Native:
         """Return the native function of the inputs, which returns the outputs: an array or a tuple of arrays."""
         parts, graph, workers = self.parts, self.parts.graph, self.workers

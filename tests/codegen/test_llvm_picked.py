@@ -108,3 +108,10 @@ def test_elements_that_data_name_are_gathered_by_places_of_their_own_width() -> 
     written = emit(parse(f"func f()(x: f32[300], n: i32[16], out y: f32[16]) {{ {LOOKED_UP} }}"), named("x86-64-v4"))
     assert "@llvm.masked.gather.v16f32" in written and "insertelement" not in written
     assert "@llvm.smin.v16i32" in written and "v16i64" not in written
+
+
+@pytest.mark.parametrize("twice", ["x[j // 2] + x[j // 2]", "2_u8 * x[j // 2]", "x[j // 2] << 1_u8"])
+def test_picked_bytes_are_doubled_in_time(twice: str) -> None:
+    """LLVM comes to no end with a shuffle of 64 bytes that it sees added to itself."""
+    text = f"func f()(x: u8[64], out y: u8[64]) {{ for j in 0 .. 64 vector 64 {{ y[j] = {twice} }} }}"
+    check(text, targets=[host()], x=values("u8", 64), y=np.zeros(64, np.uint8))

@@ -64,8 +64,6 @@ def binary(b: Builder, op: BinaryOp, left: Value, right: Value) -> Value:
         if x.dtype not in (f32, f64):
             raise EmitError(f"`{op}` of {x.dtype}: narrow floats are computed as f32")
         return _float(b, op, x, y)
-    if _doubles(b, op, x, y):
-        return _doubled(b, y if x.text == _byte(x, 2) else x)
     match op:
         case "+" | "-" | "*" | "and" | "or" | "bitand" | "bitor" | "bitxor":
             return wrapped(b, Value(x.dtype, b.pure(f"{_INT[op]} {x.typed}, {y.text}"), x.lanes))
@@ -80,24 +78,6 @@ def binary(b: Builder, op: BinaryOp, left: Value, right: Value) -> Value:
             raise EmitError(f"`/` of {x.dtype}: only floats divide exactly")
         case _:
             assert_never(op)
-
-
-_ENDLESS = 64
-"""Bytes of a vector whose doubling LLVM moves before a shuffle and behind it again, without end, where `vpermb` is an instruction."""
-
-
-def _doubles(b: Builder, op: BinaryOp, x: Value, y: Value) -> bool:
-    """Tell whether an operation adds bytes to themselves in a vector of as many as LLVM does not come to an end with."""
-    if x.dtype.size_bytes != 1 or x.lanes != _ENDLESS or "+avx512vbmi" not in b.target.features.split(","):
-        return False
-    twice = _byte(x, 2)
-    return (op == "+" and x.text == y.text) or (op == "*" and twice in (x.text, y.text)) or (op == "shl" and y.text == _byte(x, 1))
-
-
-def _doubled(b: Builder, x: Value) -> Value:
-    """Return a vector added to itself, which LLVM does not see to be itself."""
-    same = b.pure(f'call {x.type} asm "", "=v,0"({x.typed})')
-    return wrapped(b, Value(x.dtype, b.pure(f"add {x.typed}, {same}"), x.lanes))
 
 
 def compare(b: Builder, op: CompareOp, left: Value, right: Value) -> Value:
@@ -408,8 +388,6 @@ def _shift(b: Builder, op: BinaryOp, x: Value, y: Value) -> Value:
 
 def near_shift(b: Builder, op: BinaryOp, x: Value, y: Value) -> Value:
     """Return a shift by fewer bits than the type has."""
-    if _doubles(b, op, x, y):
-        return _doubled(b, x)
     how = "shl" if op == "shl" else "ashr" if x.dtype.kind == "int" else "lshr"
     return wrapped(b, Value(x.dtype, b.pure(f"{how} {x.typed}, {y.text}"), x.lanes))
 

@@ -169,6 +169,9 @@ def load_picked(state: State, memory: Memory, poly: Poly, order: list[int], scop
         inside = [count + at - start if start <= at < start + span else lane for lane, at in enumerate(order)]
         picks = ", ".join(f"i32 {inside[i]}" if i < len(inside) else "i32 poison" for i in range(count))
         text = b.pure(f"shufflevector {vector} {text}, {vector} {read}, <{count} x i32> <{picks}>")
+    if vector == "<64 x i8>" and "+avx512vbmi" in b.target.features.split(","):
+        # LLVM moves what is done to bytes before `vpermb` and behind it again, without end.
+        text = b.pure(f'call {vector} asm "", "=v,0"({vector} {text})')
     value = _from_memory(b, memory.dtype, text, count)
     b.region.memo[key] = f"{value.lanes} {value.text}"
     return value

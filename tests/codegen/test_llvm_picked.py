@@ -110,8 +110,8 @@ def test_elements_that_data_name_are_gathered_by_places_of_their_own_width() -> 
     assert "@llvm.smin.v16i32" in written and "v16i64" not in written
 
 
-@pytest.mark.parametrize("twice", ["x[j // 2] + x[j // 2]", "2_u8 * x[j // 2]", "x[j // 2] << 1_u8"])
-def test_picked_bytes_are_doubled_in_time(twice: str) -> None:
-    """LLVM comes to no end with a shuffle of 64 bytes that it sees added to itself."""
+@pytest.mark.parametrize("twice", ["x[j // 2] + x[j // 2]", "2_u8 * x[j // 2]", "x[j // 2] + x[j // 2 + 1]"])
+def test_picked_bytes_are_added_in_time(twice: str) -> None:
+    """LLVM comes to no end with sums of bytes that it sees to be picked in one order of 64."""
     text = f"func f()(x: u8[64], out y: u8[64]) {{ for j in 0 .. 64 vector 64 {{ y[j] = {twice} }} }}"
     check(text, targets=[host()], x=values("u8", 64), y=np.zeros(64, np.uint8))

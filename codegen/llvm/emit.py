@@ -127,7 +127,7 @@ def _body(module: Module, function: Function, suffix: str) -> str:
         State(b, module.record),
         function.name,
         shares_work=any(isinstance(n, For) and n.kind == "parallel" for n in walk(*function.body)),
-        unchanged={p.name: p for p in function.params if p.name not in written},
+        inputs={p.name: p for p in function.params if p.name not in written},
     )
     sizes = {name: f"%n{i}.{identifier(name)}" for i, name in enumerate(function.sizes)}
     scope = Scope(vars={name: b.facts.add(Atom(text, 0, i, lower=(ZERO,))) for i, (name, text) in enumerate(sizes.items())})
@@ -183,7 +183,7 @@ def _block(e: Emitter, block: tuple[Stmt, ...], scope: Scope) -> None:
 
 def _after_check(e: Emitter, s: Stmt, scope: Scope) -> Scope:
     """Return the scope of what follows a statement, in which the elements are known that it has checked."""
-    found = range_checked(s, e.unchanged) if scope.lanes is None and scope.guard is None else None
+    found = range_checked(s, e.inputs) if scope.lanes is None and scope.guard is None else None
     return scope if found is None else replace(scope, elements={**scope.elements, found[0]: found[1:]})
 
 

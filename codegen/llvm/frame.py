@@ -69,7 +69,7 @@ class Emitter:
     """Whether parts of the function run on the pool."""
     tiles: tuple[int, int, int] | None = None
     """The sizes of tiles that it configures: rows, columns, groups."""
-    unchanged: Mapping[str, Buffer] = field(default_factory=dict)
+    inputs: Mapping[str, Buffer] = field(default_factory=dict)
     """The parameters that it does not write, by name."""
 
     @property

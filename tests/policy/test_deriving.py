@@ -56,7 +56,7 @@ def test_elements_a_few_apart_are_read_in_lanes_though_they_end_at_an_edge(secon
 
 
 def test_samples_are_not_used_where_they_would_give_more_sums_a_tensor_of_their_own() -> None:
-    text = """op f(x: f32[N, 1], ids: u8[M] in 0..N) -> (y: f32[M, M]) where N >= 1 {
+    text = """op f(x: f32[N, 1], ids: u8[M]) -> (y: f32[M, M]) where N >= 1 {
         y[i, j] = max(k in 0..M) x[ids[i], ids[i] | clamp]
     }"""
     program = declared(load_module(parse(Source("f.tl", text))), "f")

@@ -25,7 +25,7 @@ import numpy as np
 from codegen.dtypes import DType
 from codegen.errors import ArgumentError
 from codegen.llvm.pool import Pool
-from codegen.llvm.scratch import ALIGN, Scratch, aligned
+from codegen.llvm.scratch import Scratch, aligned, block
 from codegen.llvm.signals import STOPPED, kept_exception
 from codegen.llvm.stub import Description, description, into, named, positional
 
@@ -145,7 +145,7 @@ class Callable:
     def _bases(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> tuple[int, object]:
         """Return the address of the words that the native function takes for these arrays and scratch memory of its own, and what must be
         kept as long as they are used."""
-        scratch = np.empty(self._scratch_bytes + ALIGN, np.uint8)
+        scratch = block(self._scratch_bytes)
         words = (*(array.ctypes.data for array in (*outputs, *inputs)), *self._rest, aligned(scratch))
         bases = (ctypes.c_size_t * len(words))(*words)
         return ctypes.addressof(bases), (inputs, outputs, scratch, bases)

@@ -42,7 +42,7 @@ class Scratch:
                 return
             size_bytes = max(size_bytes, int(self.place[1]) * 3 // 2)  # sizes that go up one by one take new pages now and then
             self._block, self.place[1] = None, 0
-            self._block = _block(size_bytes)
+            self._block = block(size_bytes)
             self.place[1] = size_bytes
             self.place[0] = aligned(self._block)
 
@@ -53,14 +53,15 @@ class Scratch:
         found: Array | None = self._local.__dict__.pop("block", None)
         if found is None or found.nbytes < size_bytes + ALIGN:
             found = None  # before there are two
-            found = _block(size_bytes)
+            found = block(size_bytes)
         try:
             yield aligned(found)
         finally:
             self._local.block = found
 
 
-def _block(size_bytes: int) -> Array:
+def block(size_bytes: int) -> Array:
+    """Return memory with room for so many bytes from its first aligned address on."""
     return np.empty(size_bytes + ALIGN, np.uint8)
 
 

@@ -11,9 +11,9 @@ import hashlib
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
+from polyhedral.once import once
 from tensorlang.bounded_cache import BoundedCache
 from tensorlang.check.definition import Examined, examining, representative_program, unreachable_in, without_repetition
 from tensorlang.check.laws import check_laws
@@ -93,7 +93,7 @@ class Analysis:
         found = [c for c in self.chunks if c.span.start <= offset]
         return found[-1] if found else None
 
-    @cached_property
+    @once
     def comments(self) -> Mapping[int, str]:
         """The comment right above each declaration, by where that begins."""
         return {d.span.start: comment_above(self.file, d) for d in self.file.declarations}

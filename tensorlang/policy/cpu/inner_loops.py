@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import combinations
 from math import ceil, gcd, inf, log2, prod
 from types import MappingProxyType
@@ -30,6 +30,7 @@ from polyhedral import affine
 from polyhedral.expr import Compare, Cond, Mod, Scale
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
+from polyhedral.once import once
 from tensorlang.lower.prefetch import LINE_BYTES
 from tensorlang.policy.cpu.cost import (
     CALL_OPERATIONS,
@@ -617,12 +618,12 @@ class _Cost:
 
     # ------------------------------------------------ copies
 
-    @cached_property
+    @once
     def elements(self) -> float:
         """How many elements are computed, about."""
         return sum(piece.elements for piece in self.pieces)
 
-    @cached_property
+    @once
     def summed(self) -> tuple[_Element, ...]:
         """What terms of sums read, once each."""
         return tuple({e.read: e for p in self.pieces for s in p.sums for e in s.work.elements}.values())
@@ -631,7 +632,7 @@ class _Cost:
         """Tell whether a cache of so many bytes holds all that sums read."""
         return self._summed_bytes <= cache_bytes
 
-    @cached_property
+    @once
     def _summed_bytes(self) -> float:
         return sum(map(self.bytes_of, self.summed))
 
@@ -669,9 +670,9 @@ class _Cost:
         tensor, index = element.read.tensor, element.read.index
         made = {t.name for x in self.d.program.definitions for t in x.tensors}
         plain = all(isinstance(slot, AffineName) for slot in index) and len(set(index)) == len(index)
-        once = len({r.index for p in self.definition.pieces for r in reads(p.value) if r.tensor == tensor}) == 1
+        alike = len({r.index for p in self.definition.pieces for r in reads(p.value) if r.tensor == tensor}) == 1
         uses = prod(self.sizes[a] for a in self.definition.axes if a not in element.names)
-        return plain and once and tensor not in made and tensor not in self.d.layouts and uses >= USES_OF_A_COPY
+        return plain and alike and tensor not in made and tensor not in self.d.layouts and uses >= USES_OF_A_COPY
 
 
 class _Reloads:

@@ -1,4 +1,5 @@
-"""Sets everything up and runs what has to hold before a change is merged: layout, lints, types, imports, tests.
+"""Sets everything up and runs what has to hold before a change is merged: layout, lints, types, imports, places of
+planted faults, tests.
 
 python3 scripts/check.py [--fast]        without the tests
 """
@@ -15,6 +16,7 @@ STATIC = {
     "types": ("-m", "mypy"),
     "types of a user's program": ("-m", "mypy", "--strict", "examples/13_typed.py"),
     "imports": ("-c", "from importlinter.cli import lint_imports_command; lint_imports_command()", "--no-logo"),
+    "places of planted faults": ("-m", "pytest", "-q", "-n0", "tests/test_faults.py"),
 }
 TESTS = WHOLE
 

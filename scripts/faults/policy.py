@@ -357,7 +357,7 @@ FAULTS = (
     Fault(
         "copies-read-in-two-ways",
         "tensorlang/policy/cpu/inner_loops.py",
-        "return plain and once and tensor not in made",
+        "return plain and alike and tensor not in made",
         "return plain and tensor not in made",
         "an operand that is read in two ways is copied for one of them",
         ("tests/policy/test_recurrences_derived.py",),

@@ -64,6 +64,7 @@ from codegen.loops.nodes import (
     Wait,
     WaitBoxes,
 )
+from codegen.loops.notes import Begins
 from codegen.loops.printer import show_expr, show_index, show_stmt
 from codegen.loops.scalars import Scalar, Value, fail, wrapped
 
@@ -72,14 +73,28 @@ Array: TypeAlias = np.ndarray[Any, Any]
 
 @dataclass(slots=True)
 class _Memory:
-    """A buffer at run time. `written` is None for parameters, which the caller has filled. `serial` numbers allocations."""
+    """A buffer at run time. `written` is None for parameters, which the caller has filled. `serial` numbers allocations. The first of the
+    rows of one lies in the parameter `first`, which knows it as `rows`: what is stored to either is seen in both."""
 
     buffer: Buffer
     array: Array
     written: Array | None
     serial: int
+    first: _Memory | None = None
+    rows: _Memory | None = None
 
     def put(self, place: tuple[int, ...], scalar: Scalar) -> None:
+        self._put(place, scalar)
+        if self.first is not None and place[0] == 0:
+            self.first._put(place[1:], scalar)
+        if self.rows is not None:
+            self.rows._put((0, *place), scalar)
+
+    def home(self, place: tuple[int, ...]) -> tuple[_Memory, tuple[int, ...]]:
+        """Return whose memory a place lies in, and where in it."""
+        return (self, place) if self.first is None or place[0] else (self.first, place[1:])
+
+    def _put(self, place: tuple[int, ...], scalar: Scalar) -> None:
         self.array[place] = scalar
         if self.written is not None:
             self.written[place] = True
@@ -208,7 +223,11 @@ class _Machine:
                 if min(shape, default=0) < 0:
                     fail(f"`{show_stmt(s)}` has the negative shape {shape}")
                 array, written = self._domain.blank(shape, buffer.dtype), np.zeros(shape, np.bool_)
-                scope.memory[buffer.name] = _Memory(buffer, array, written, next(self._serials))
+                begin = buffer.note(Begins)
+                first = None if begin is None else scope.memory[begin.parameter]
+                scope.memory[buffer.name] = memory = _Memory(buffer, array, written, next(self._serials), first)
+                if first is not None:
+                    first.rows = memory
             case Prefetch() | Barrier():
                 pass
             case Commit("products") | Wait(of="products"):
@@ -259,6 +278,7 @@ class _Machine:
         fail(f"`{_text(node)}` touches {node.buffer}{list(place)}, outside its shape {shape}, where {scope.indices}")
 
     def note_write(self, memory: _Memory, place: tuple[int, ...], node: Store) -> None:
+        memory, place = memory.home(place)
         key = (memory.serial, place)
         for team in self._teams:
             if memory.serial >= team.first_private:
@@ -269,6 +289,7 @@ class _Machine:
             team.writers[key] = now
 
     def note_read(self, memory: _Memory, place: tuple[int, ...], node: Load) -> None:
+        memory, place = memory.home(place)
         key = (memory.serial, place)
         for team in self._teams:
             if memory.serial >= team.first_private:

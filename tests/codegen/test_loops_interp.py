@@ -35,6 +35,32 @@ def _name(array: np.ndarray) -> str:
     return next(d.name for d in DTYPES.values() if d.numpy == array.dtype)
 
 
+def test_the_first_row_of_a_buffer_and_the_parameter_that_it_lies_in_are_one_memory() -> None:
+    function = parse("""
+        func f()(out y: f32[4], out seen: f32[4]) {
+            alloc u: f32[2, 4] heap (begins y)
+            for i in 0 .. 4 { u[0, i] = 1.0_f32 }
+            y[1] = 2.0_f32
+            u[1, 2] = 3.0_f32
+            for i in 0 .. 4 { seen[i] = u[0, i] }
+        }""")
+    verify(function)
+    y, seen = (np.zeros(4, np.float32) for _ in range(2))
+    assert run(function, {}, {"y": y, "seen": seen}) == 0
+    assert y.tolist() == seen.tolist() == [1, 2, 1, 1]
+
+    racing = parse("""
+        func f()(out y: f32[4]) {
+            alloc u: f32[2, 4] heap (begins y)
+            for i in 0 .. 4 { u[0, i] = 1.0_f32 }
+            for i in 0 .. 3 parallel {
+                y[i] = u[0, i + 1]
+            }
+        }""")
+    with pytest.raises(InternalError, match=r"races: y\[1\] is touched by iterations 0 and 1"):
+        run(racing, {}, {"y": y})
+
+
 def test_a_tiled_product_is_a_product() -> None:
     function = parse("""
         func matmul(M, N, K)(a: f32[M, K], b: f32[K, N], out c: f32[M, N]) {

@@ -6,10 +6,12 @@ A buffer is cut into cells of consecutive elements, chosen so that the vector ac
     acc [14][24], read and written 16 and then 8 lanes at a time ->   14 cells of <16 x float> and 14 of <8 x float> between them
 
 Accesses that do not fit the cells are still right, only slower. One of as many lanes as a cell has takes a shuffle of the two cells it lies
-in; others are put together from single elements. Where vectors begin at the edge of a row, cells are those of the accesses that begin at
-multiples of their lanes:
+in, one of fewer lanes inside of a cell takes a shuffle of it; others are put together from single elements. Where vectors begin at the edge
+of a row, cells are those of the accesses that begin at multiples of their lanes; where loops walk whole vectors and what is left of a row
+comes behind them, once, cells are those of the accesses in most loops:
 
     acc [4][16], 16 lanes from 0 and 15 from 1    ->   4 cells of <16 x float>, shuffled by one lane for what begins at 1
+    acc [4][16], 16 lanes in a loop, then 2       ->   4 cells of <16 x float>, of which the last step takes and changes 2 lanes
 
 Vectors have a power of two of lanes, of which the last are masked in shorter loops. Rows that such loops walk get an element for every
 lane, so that each row begins with a cell of its own:
@@ -25,6 +27,7 @@ comes: what it reads is poison, and it writes nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from math import gcd
 
 from codegen.llvm.arithmetic import unary
@@ -126,8 +129,9 @@ def cell_starts(buffer: Alloc, block: tuple[Node, ...], count: int) -> tuple[int
     if exact is not None:
         return exact
     accesses = set(_vector_accesses(name, block, shape))
-    at_multiples = [(lanes, steps) for lanes, steps in accesses if steps % lanes == 0]
-    size = max(gcd(*(n for access in at_multiples or accesses for n in access)), 1)
+    at_multiples = [access for access in accesses if access.steps % access.lanes == 0] or accesses
+    deepest = max((access.depth for access in at_multiples), default=0)
+    size = max(gcd(*(n for access in at_multiples if access.depth == deepest for n in (access.lanes, access.steps))), 1)
     return tuple(range(0, -(-count // size) * size + 1, size))
 
 
@@ -178,6 +182,12 @@ def _gathered(b: Builder, storage: Registers, cells: list[str], places: list[int
         kind = storage.type_of(near[0])
         order = ", ".join(f"i32 {start + lane}" if lane < active else "i32 poison" for lane in range(size))
         return b.pure(f"shufflevector {kind} {cells[near[0]]}, {kind} {cells[near[-1]]}, <{size} x i32> <{order}>")
+    within = _cell_around(storage, places)
+    if within is not None:
+        order = ", ".join(f"i32 {place - storage.cell_starts[within]}" for place in places)
+        return b.pure(
+            f"shufflevector {storage.type_of(within)} {cells[within]}, {storage.type_of(within)} poison, <{len(places)} x i32> <{order}>"
+        )
     text = "poison"
     element = scalar_type(storage.dtype)
     for lane, place in enumerate(places):
@@ -200,6 +210,15 @@ def _scattered(b: Builder, storage: Registers, cells: list[str], places: list[in
         return
     if _neighbouring_cells(storage, places, len(places)) is not None:
         _shuffled_in(b, storage, cells, places, len(places), value)
+        return
+    within = _cell_around(storage, places)
+    if within is not None:
+        first, size, kind = places[0] - storage.cell_starts[within], storage.size(within), storage.type_of(within)
+        lane_of = {first + lane: lane for lane in range(len(places))}
+        widened = ", ".join(f"i32 {lane_of[j]}" if j in lane_of else "i32 poison" for j in range(size))
+        wide = b.pure(f"shufflevector {value.typed}, {value.type} poison, <{size} x i32> <{widened}>")
+        order = ", ".join(f"i32 {size + j if j in lane_of else j}" for j in range(size))
+        cells[within] = b.pure(f"shufflevector {kind} {cells[within]}, {kind} {wide}, <{size} x i32> <{order}>")
         return
     for lane, place in enumerate(places):
         if storage.has(place):
@@ -241,6 +260,15 @@ def _whole_cells(storage: Registers, places: list[int]) -> list[int] | None:
     whole = list(range(cell, cell + count // size))
     fits = whole[-1] + 1 < len(storage.cell_starts) and all(storage.size(c) == size for c in whole)
     return whole if fits else None
+
+
+def _cell_around(storage: Registers, places: list[int]) -> int | None:
+    """Return the cell that all of `places` lie in, if these follow each other and it has more elements."""
+    first, count = places[0], len(places)
+    if places != list(range(first, first + count)) or not (storage.has(first) and storage.has(first + count - 1)):
+        return None
+    cell = storage.find(first)[0]
+    return cell if cell == storage.find(first + count - 1)[0] and storage.size(cell) > count > 1 else None
 
 
 def _joined(b: Builder, storage: Registers, parts: list[str], lanes: int) -> str:
@@ -355,29 +383,39 @@ def _constant(index: Index | Expr, known: dict[str, int]) -> int | None:
             return None
 
 
-def _vector_accesses(name: str, block: tuple[Node, ...], shape: tuple[Index, ...]) -> Iterator[tuple[int, int]]:
-    """Yield (lanes, what the address of the first lane is a multiple of) for every access to `name` with neighbouring lanes."""
+@dataclass(frozen=True, slots=True)
+class _Access:
+    """Neighbouring `lanes`; `steps`: what the address of the first is a multiple of, `depth`: how many loops run around it."""
+
+    lanes: int
+    steps: int
+    depth: int
+
+
+def _vector_accesses(name: str, block: tuple[Node, ...], shape: tuple[Index, ...]) -> Iterator[_Access]:
+    """Yield every access to `name` with neighbouring lanes."""
     for node in block:
-        yield from _accesses_below(node, name, shape, {}, None)
+        yield from _accesses_below(node, name, shape, {}, None, 0)
 
 
 def _accesses_below(
-    node: Node, name: str, shape: tuple[Index, ...], known: dict[str, Poly], vector: tuple[str, int] | None
-) -> Iterator[tuple[int, int]]:
+    node: Node, name: str, shape: tuple[Index, ...], known: dict[str, Poly], vector: tuple[str, int] | None, depth: int
+) -> Iterator[_Access]:
     match node:
         case For(var, lo, hi, _, kind, extent):
             low = _poly(lo, known)
             known = {**known, var: atom_poly(var) + low if low is not None and low.constant is not None else atom_poly(var)}
             if kind == "vector" and extent is not None:
                 vector = (var, lane_count(_trips(lo, hi, extent, known)))
+            depth += kind not in ("vector", "unroll")
         case Load(buffer, index) | Store(buffer, index) if buffer == name and vector is not None:
             found = _neighbours(index, shape, known, vector)
             if found is not None:
-                yield found
+                yield _Access(*found, depth)
         case _:
             pass
     for child in children(node):
-        yield from _accesses_below(child, name, shape, known, vector)
+        yield from _accesses_below(child, name, shape, known, vector, depth)
 
 
 def _trips(lo: Index, hi: Index, extent: int, known: dict[str, Poly]) -> int:

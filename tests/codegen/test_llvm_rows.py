@@ -73,6 +73,21 @@ def test_accumulators_stay_vectors_where_loops_begin_within_a_row(rows: int, sta
     assert "phi <16 x float>" in loop and "phi float" not in loop
 
 
+@pytest.mark.parametrize(("length", "lanes"), [(50, 2), (51, 3), (57, 9), (56, 8)])
+def test_accumulators_stay_vectors_where_what_is_left_of_a_row_comes_behind_a_loop(length: int, lanes: int) -> None:
+    rows = "for i in 0 .. 2 unroll 2"
+    text = f"""func f()(x: f32[2, {length}], out y: f32[2, 16]) {{
+        alloc acc: f32[2, 16] registers
+        {rows} {{ for j in 0 .. 16 vector 16 {{ acc[i, j] = 0.0_f32 }} }}
+        for k in 0 .. 3 {{ {rows} {{ for j in 0 .. 16 vector 16 {{ acc[i, j] = acc[i, j] + x[i, 16*k + j] }} }} }}
+        {rows} {{ for j in 0 .. {lanes} vector {lanes} {{ acc[i, j] = acc[i, j] + x[i, j + 48] }} }}
+        {rows} {{ for j in 0 .. 16 vector 16 {{ y[i, j] = acc[i, j] }} }} }}"""
+    x = np.random.default_rng(length).standard_normal((2, length)).astype(np.float32)
+    check(text, targets=[host(), LEVELS[1]], x=x, y=np.zeros((2, 16), np.float32))
+    written = emit(parse(text), named("x86-64-v4"))
+    assert written.count("phi <16 x float>") == 2 and "phi <2" not in written and "insertelement" not in written
+
+
 @pytest.mark.parametrize("start", [0, 3])
 def test_lanes_that_sizes_leave_out_keep_what_they_hold(start: int) -> None:
     text = f"""func f(N)(out y: f32[16]) {{

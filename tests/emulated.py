@@ -53,31 +53,52 @@ def computed(program: Program, target: Target, arrays: Mapping[str, Array]) -> d
     return results
 
 
-def run_module(folder: Path, name: str, target: str, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """Return what the module of a folder computes that was built for WebAssembly, called as its JavaScript does."""
+def run_module(
+    folder: Path, name: str, target: str, inputs: Mapping[str, Array], sizes: Mapping[str, int] | None = None
+) -> dict[str, Array]:
+    """Return what the module of a folder computes that was built for WebAssembly, called as its JavaScript does. Raises ValueError with the
+    text of what is refused."""
     [line] = [line for line in (folder / f"{name}.js").read_text("utf-8").splitlines() if line.startswith("const ABOUT = ")]
     about = json.loads(line.removeprefix("const ABOUT = ").rstrip(";"))
     level = next(level for level in about["levels"] if level["target"] == target)
-    weights = (folder / level["weights"]).read_bytes() if level["weights"] else b""
-    data = [b"" for _ in about["outputs"]] + [inputs[i["name"]].tobytes() for i in about["inputs"]] + [weights]
-    starts, memory = [], bytearray()
-    for k, size in enumerate(level["bases"]):
-        starts.append(len(memory))
-        memory += _padded((data[k] if k < len(data) else b"").ljust(size, b"\xab"))
     store = wasmtime.Store(_ENGINE)
     exports = wasmtime.Instance(store, wasmtime.Module(_ENGINE, (folder / level["code"]).read_bytes()), []).exports(store)
     own: Any = exports["memory"]
     base = -(-exports["__heap_base"].value(store) // 64) * 64  # type: ignore[union-attr]
-    table = struct.pack(f"<{len(starts)}q", *(base + start for start in starts))
+    both = [*about["inputs"], *about["outputs"]]
+    shapes, numbers = [a["shape"] for a in both], []
+    if about["sizes"]:
+        words = sum(map(len, shapes)) + level["numbers"]
+        own.grow(store, -(-8 * (len(about["sizes"]) + words) // PAGE))
+        own.write(store, struct.pack(f"<{len(about['sizes'])}q", *((sizes or {})[n] for n in about["sizes"])), base)
+        measure: Any = exports["sizes"]
+        place = base + 8 * len(about["sizes"])
+        if refused := measure(store, base, place):
+            raise ValueError(level["refused"][str(refused)])
+        told = iter(struct.unpack(f"<{words}q", own.read(store, place, place + 8 * words)))
+        shapes, numbers = [[next(told) for _ in shape] for shape in shapes], list(told)
+    shapes = [*shapes[len(inputs) :], *shapes[: len(inputs)]]
+    both = [*about["outputs"], *about["inputs"]]
+    weights = (folder / level["weights"]).read_bytes() if level["weights"] else b""
+    data = [b"" for _ in about["outputs"]] + [inputs[i["name"]].tobytes() for i in about["inputs"]] + [weights, b""]
+    lengths: list[int | None] = [int(np.prod(shape)) * a["bytes"] for a, shape in zip(both, shapes, strict=True)]
+    starts, memory = [], bytearray()
+    for content, length in zip(data, [*lengths, level["weightsBytes"], level["arenaBytes"]], strict=True):
+        if length is not None:
+            starts.append(base + len(memory))
+            memory += _padded(content.ljust(length, b"\xab"))
+    starts[-1:-1] = numbers
+    table = struct.pack(f"<{len(starts)}q", *starts)
     own.grow(store, -(-(base + len(memory) + len(table)) // PAGE))
     own.write(store, bytes(memory) + table, base)
     call: Any = exports["run"]
-    assert call(store, base + len(memory)) == 0
+    if code := call(store, base + len(memory)):
+        raise ValueError(level["checks"][code >> level["bits"]][(code & (1 << level["bits"]) - 1) - 1])
     found = {}
-    for output, start in zip(about["outputs"], starts, strict=False):
+    for output, shape, start in zip(about["outputs"], shapes, starts, strict=False):
         dtype = DTYPES[output["dtype"]].numpy
-        flat = own.read(store, base + start, base + start + int(np.prod(output["shape"])) * dtype.itemsize)
-        found[output["name"]] = np.frombuffer(bytes(flat), dtype).reshape(output["shape"])
+        flat = own.read(store, start, start + int(np.prod(shape)) * dtype.itemsize)
+        found[output["name"]] = np.frombuffer(bytes(flat), dtype).reshape(shape)
     return found
 
 

@@ -282,6 +282,7 @@ class _Function:
                 raise InternalError("link", f"a condition on sizes has {type(e).__name__}")
 
 
+_MINIMA = "declare i64 @llvm.smin.i64(i64, i64)\ndeclare i64 @llvm.smax.i64(i64, i64)"
 _RELATIONS = {"<": "slt", "<=": "sle", "==": "eq", "!=": "ne", ">=": "sge", ">": "sgt"}
 
 
@@ -292,7 +293,7 @@ def interface_ir(of: Interface, target: Target) -> str:
     parts = [
         f'target triple = "{target.triple}"\n',
         "declare ptr @malloc(i64)\ndeclare void @free(ptr)",
-        "declare i64 @llvm.smin.i64(i64, i64)\ndeclare i64 @llvm.smax.i64(i64, i64)",
+        _MINIMA,
         "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)",
         *(f"declare i32 @{level.entry}(ptr)" for level in of.levels),
         _strings(texts, of),
@@ -587,9 +588,11 @@ def _bytes(f: _Function, argument: Argument, env: Mapping[str, str]) -> str:
             continue
         value = f.index(extent, env)
         f.require(f.new(f"icmp ule i64 {value}, {LARGEST}"), Code.ROOM)
-        wide = f.new(f"mul i128 {f.new(f'zext i64 {count} to i128')}, {f.new(f'zext i64 {value} to i128')}")
-        f.require(f.new(f"icmp ule i128 {wide}, {LARGEST}"), Code.ROOM)
-        count = f.new(f"trunc i128 {wide} to i64")
+        divisor = f.new(f"select i1 {f.new(f'icmp eq i64 {value}, 0')}, i64 1, i64 {value}")
+        f.require(
+            f.new(f"icmp ule i64 {count}, {f.new(f'udiv i64 {LARGEST}, {divisor}')}"), Code.ROOM
+        )  # no product of 128 bits on WebAssembly
+        count = f.new(f"mul i64 {count}, {value}")
     if isinstance(count, int):
         return str(count * argument.dtype.size_bytes)
     return f.new(f"mul i64 {count}, {argument.dtype.size_bytes}")
@@ -647,8 +650,7 @@ def _level_ir(of: Interface, number: int, first: int) -> str:
         words.append("0" if level.weights is None else f.word("%context", _WEIGHTS_AT))
     words += [f.index(e, env) for e in level.numbers]
     words.append(f.word("%context", _ARENA_AT))
-    if level.room is not None:
-        f.require(f.new(f"icmp ule i64 {f.index(level.room, env)}, {level.arena_bytes}"), Code.ROOM)
+    _room_required(f, level, env)
     for k, word in enumerate(words):
         f.put("%bases", k, f"i64 {word}")
     result = f.new(f"call i32 @{level.entry}(ptr %bases)")
@@ -666,6 +668,12 @@ def _level_ir(of: Interface, number: int, first: int) -> str:
     return head + "\n".join(f.lines) + "\n}\n"
 
 
+def _room_required(f: _Function, level: Level, env: Mapping[str, str]) -> None:
+    """Return `ROOM` from the function where the arena is too small for these sizes."""
+    if level.room is not None:
+        f.require(f.new(f"icmp ule i64 {f.index(level.room, env)}, {level.arena_bytes}"), Code.ROOM)
+
+
 # ---------------------------------------------------------------- questions
 
 
@@ -674,15 +682,43 @@ def _extents_ir(of: Interface, codes: _Codes) -> str:
     pointers = [*(["%sizes"] if of.sizes else []), *(["%extents"] if any(a.extents for a in of.arguments) else [])]
     for pointer in pointers:
         f.require(f.new(f"icmp ne ptr {pointer}, null"), Code.NULL_ARGUMENT)
-    env = _sizes_checked(f, of, codes, "%sizes")
-    at = 0
-    for argument in of.arguments:
-        _bytes(f, argument, env)
-        for extent in argument.extents:
-            f.put("%extents", at, f"i64 {f.index(extent, env)}")
-            at += 1
+    _extents_put(f, of, _sizes_checked(f, of, codes, "%sizes"))
     f.do("ret i32 0")
     return f"define i32 @{of.name}_extents(ptr %sizes, ptr %extents) nounwind {{\nentry:\n" + "\n".join(f.lines) + "\n}\n"
+
+
+def _extents_put(f: _Function, of: Interface, env: Mapping[str, str]) -> int:
+    """Write the extents of all arrays, whose sizes are looked at, to `%extents`. Return how many there are."""
+    extents = []
+    for argument in of.arguments:
+        _bytes(f, argument, env)
+        extents += [f.index(extent, env) for extent in argument.extents]
+    for k, extent in enumerate(extents):
+        f.put("%extents", k, f"i64 {extent}")
+    return len(extents)
+
+
+def sizes_ir(of: Interface, target: Target) -> str:
+    """Return the function of a module of WebAssembly that looks at sizes, as LLVM IR, for an interface of one level:
+
+        i32 sizes(ptr sizes, ptr extents)      the extents of all arrays for some sizes, and behind them the numbers that its entry is told
+
+    What it refuses is a result of `size_texts`."""
+    f, codes, [level] = _Function(), _Codes(of), of.levels
+    env = _sizes_checked(f, of, codes, "%sizes")
+    first = _extents_put(f, of, env)
+    for k, number in enumerate(level.numbers, start=first):
+        f.put("%extents", k, f"i64 {f.index(number, env)}")
+    _room_required(f, level, env)
+    f.do("ret i32 0")
+    head = f'target triple = "{target.triple}"\n{_MINIMA}\ndefine i32 @sizes(ptr %sizes, ptr %extents) nounwind {{\nentry:\n'
+    return head + "\n".join(f.lines) + "\n}\n"
+
+
+def size_texts(of: Interface) -> dict[int, str]:
+    """Return what each result of `sizes_ir` means that refuses sizes."""
+    refused = range(FIRST_OWN, _Codes(of).arguments)
+    return {code: text for code, text in error_texts(of).items() if code == Code.ROOM or code in refused}
 
 
 def _text_ir(of: Interface, texts: Mapping[int, str]) -> str:

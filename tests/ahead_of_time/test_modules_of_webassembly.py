@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from emulated import run_module
+from saved_libraries import IMAGE, network
 
 import tensorlang as tl
 
@@ -44,7 +45,7 @@ def test_each_level_has_a_module_that_computes_the_operator(operators: tl.Operat
 def test_javascript_is_told_what_refused_data_means(operators: tl.Operators, tmp_path: Path) -> None:
     folder = operators.pick.save(tmp_path / "pick", {"x": A[0], "at": np.array([0, 1])}, targets="wasm32")
     assert "`pick` cannot go on with this data" in (folder / "pick.js").read_text("utf-8")
-    with pytest.raises(AssertionError):
+    with pytest.raises(ValueError, match="lies outside"):
         run_module(folder, "pick", "wasm32", {"x": A[0], "at": np.array([0, 4])})
 
 
@@ -54,6 +55,23 @@ def test_modules_compute_what_javascript_has_no_function_for(operators: tl.Opera
     np.testing.assert_allclose(run_module(folder, "bell", "wasm32", {"x": x})["y"], operators.bell(x), rtol=1e-15)
 
 
-def test_modules_with_open_sizes_are_refused(operators: tl.Operators, tmp_path: Path) -> None:
-    with pytest.raises(tl.CompileError, match=r"C0131.*open sizes"):
-        operators.pick.save(tmp_path / "x", {"x": A[0], "at": np.array([0])}, symbolic=True, targets="wasm32")
+def test_modules_of_open_sizes_are_told_them_and_refuse_what_they_are_not_for(operators: tl.Operators, tmp_path: Path) -> None:
+    folder = operators.product.save(tmp_path / "product", {"a": A, "b": A.T.copy()}, symbolic=True, targets="wasm32", max={"M": 2**40})
+    for m, k, n in ((3, 4, 3), (13, 0, 5), (0, 4, 9), (9, 17, 6)):
+        a, b = (np.arange(p * q, dtype=np.float32).reshape(p, q) % 7 for p, q in ((m, k), (k, n)))
+        found = run_module(folder, "product", "wasm32", {"a": a, "b": b}, {"M": m, "K": k, "N": n})
+        np.testing.assert_array_equal(found["c"], a @ b)
+    for sizes, said in (({"M": -1}, "`M` is not between 0 and 1099511627776"), ({"M": 2**40, "K": 2**40}, "larger than any memory")):
+        with pytest.raises(ValueError, match=said):
+            run_module(folder, "product", "wasm32", {"a": A, "b": A}, {"M": 1, "K": 1, "N": 1, **sizes})
+
+
+def test_a_model_of_an_open_batch_runs_as_a_module(tmp_path: Path) -> None:
+    folder = tl.build(network("batch"), tmp_path / "net", targets="wasm32-relaxed", library="net", max={"batch": 4}, threads=1)
+    compiled = tl.compile(network("batch"))
+    for batch in (1, 4):
+        image = np.concatenate([IMAGE, IMAGE[::-1]])[:batch]
+        found = run_module(folder, "net", "wasm32-relaxed", {"image": image}, {"batch": batch})["label"]
+        np.testing.assert_allclose(found, compiled.run({"image": image})["label"], rtol=1e-5, atol=1e-6)
+    with pytest.raises(ValueError, match="`batch` is not between 0 and 4"):
+        run_module(folder, "net", "wasm32-relaxed", {"image": IMAGE}, {"batch": 5})

@@ -32,8 +32,7 @@ def write_library(library: Library, folder: Path, model: str, version: str, rows
 
 
 def write_modules(name: str, levels: Sequence[Compiled], folder: Path, model: str, version: str, rows: package.Rows) -> Path:
-    """Write modules of WebAssembly, one for each level, into a folder. Return the folder. Raises CompileError C0131 as `module_files` does,
-    and as `write_folder` does."""
+    """Write modules of WebAssembly, one for each level, into a folder. Return the folder. Raises as `write_folder` does."""
     files, first = module_files(name, levels), levels[0]
     proofs = {proof.symbol: proof for level in levels for proof in level.proofs}
     manifest = package.Manifest(
@@ -41,7 +40,7 @@ def write_modules(name: str, levels: Sequence[Compiled], folder: Path, model: st
         plain_text(model),
         0,
         f"{version} {compiler_digest()}",
-        (),
+        sizes(first.sizes),
         tensors(first.inputs),
         tensors(first.outputs),
         tuple(_level(level.target.needs) for level in levels),
@@ -98,7 +97,7 @@ def _files(library: Library, model: str, version: str, rows: package.Rows) -> Ma
         plain_text(model),
         of.identity,
         f"{version} {compiler_digest()}",
-        sizes(of),
+        sizes(of.sizes),
         tensors(of.inputs),
         tensors(of.outputs),
         tuple(_level(x.needs) for x in of.levels),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from codegen.llvm.c_interface import Argument, Interface
+from codegen.llvm.c_interface import Argument, Interface, Size
 from codegen.loops.nodes import Int, Var
 from codegen.loops.printer import show_index
 from tensorlang.saved import package
@@ -20,11 +20,11 @@ def tensors(arguments: Sequence[Argument]) -> tuple[package.Tensor, ...]:
     return tuple(package.Tensor(a.name, a.dtype.name, shape_of(a)) for a in arguments)
 
 
-def sizes(of: Interface) -> tuple[package.Size, ...]:
+def sizes(told: Sequence[Size]) -> tuple[package.Size, ...]:
     """Return the sizes that runs tell as a manifest has them."""
-    return tuple(package.Size(size.name, size.most) for size in of.sizes)
+    return tuple(package.Size(size.name, size.most) for size in told)
 
 
 def identity(of: Interface) -> int:
     """Return 64 bits that tell what is to be known of a library to call it."""
-    return package.identity_of(of.name, sizes(of), tensors(of.inputs), tensors(of.outputs))
+    return package.identity_of(of.name, sizes(of.sizes), tensors(of.inputs), tensors(of.outputs))

@@ -299,14 +299,38 @@ def _proof(artifact: Artifact) -> Proof:
 def linked(name: str, levels: Sequence[Compiled], *, inside: bool = False) -> Library:
     """Return the library of a program that was compiled for each of some levels of instructions, those with more of them first. `name` is
     an identifier of C, with which all names in it begin; `inside`: the weights are part of the object."""
-    first, base = levels[0], _base(levels)
-    conditions = {condition.text: condition for level in levels for condition in level.conditions}
+    base = _base(levels)
     blocks = [level.weights if level.weights is not None and level.weights.nbytes > 1 else None for level in levels]
     weights, places = _weights(blocks)
     head = b"" if weights is None else weights[:HEAD_BYTES].tobytes()
     symbol = f"{name}_weights" if inside and weights is not None else None
     entries = [replace(level.entry, name=f"{name}_level{k}") for k, level in enumerate(levels)]
-    interface = Interface(
+    interface = replace(
+        interface_of(name, levels, entries, places),
+        weights_head=head,
+        weights_bytes=0 if weights is None else weights.nbytes,
+        weights_symbol=symbol,
+    )
+    interface = replace(interface, identity=identity(interface))
+    texts = [(interface_ir(interface, base), base)]
+    if interface.threads > 1:
+        texts.append((context_pool_ir(base), base))
+    texts += [(emit_program(entry, level.target), level.target) for entry, level in zip(entries, levels, strict=True)]
+    made = [compile_object(text, target) for text, target in texts]
+    kernels = {symbol: data for level in levels for symbol, data in level.objects.items()}
+    objects = [parse(data) for data in (*made, *kernels.values())]
+    if symbol is not None and weights is not None:
+        objects.append(data_object(objects[0].machine, symbol, weights.tobytes(), _PAGE, objects[0].flags))
+    proofs = {proof.symbol: proof for level in levels for proof in level.proofs}
+    return Library(interface, merged(objects, interface.functions), None if inside else weights, tuple(proofs.values()))
+
+
+def interface_of(name: str, levels: Sequence[Compiled], entries: Sequence[Entry], places: Sequence[tuple[int, int] | None]) -> Interface:
+    """Return the interface of a program that was compiled for each of some levels, without its weights: `entries` are their entry points,
+    `places` where the weights of each lie."""
+    first = levels[0]
+    conditions = {condition.text: condition for level in levels for condition in level.conditions}
+    return Interface(
         name,
         0,
         first.sizes,
@@ -328,22 +352,7 @@ def linked(name: str, levels: Sequence[Compiled], *, inside: bool = False) -> Li
             for level, entry, place in zip(levels, entries, places, strict=True)
         ),
         threads=max(level.threads for level in levels),
-        weights_head=head,
-        weights_bytes=0 if weights is None else weights.nbytes,
-        weights_symbol=symbol,
     )
-    interface = replace(interface, identity=identity(interface))
-    texts = [(interface_ir(interface, base), base)]
-    if interface.threads > 1:
-        texts.append((context_pool_ir(base), base))
-    texts += [(emit_program(entry, level.target), level.target) for entry, level in zip(entries, levels, strict=True)]
-    made = [compile_object(text, target) for text, target in texts]
-    kernels = {symbol: data for level in levels for symbol, data in level.objects.items()}
-    objects = [parse(data) for data in (*made, *kernels.values())]
-    if symbol is not None and weights is not None:
-        objects.append(data_object(objects[0].machine, symbol, weights.tobytes(), _PAGE, objects[0].flags))
-    proofs = {proof.symbol: proof for level in levels for proof in level.proofs}
-    return Library(interface, merged(objects, interface.functions), None if inside else weights, tuple(proofs.values()))
 
 
 def _base(levels: Sequence[Compiled]) -> Target:

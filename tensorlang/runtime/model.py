@@ -313,7 +313,10 @@ class CompiledModel:
         check_named(feeds)
         with texts_of_a_run():
             flat = flat_feeds(feeds, self.inputs)
-            return structured_results(self._made_for(flat).run(flat, stream), self.outputs)
+            if stream is not None:
+                return structured_results(self._made_for(flat).run(flat, stream), self.outputs)
+            found = self._quick(flat)
+            return structured_results(found if type(found) is dict else self._run(flat), self.outputs)
 
     def _run(self, feeds: Mapping[str, object]) -> dict[str, Any]:
         made = self._made_for(feeds)

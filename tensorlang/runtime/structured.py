@@ -141,14 +141,24 @@ def structured_results(found: Mapping[str, Any], outputs: Sequence[TensorSignatu
 def _result(found: Mapping[str, Any], t: TensorSignature) -> Any:
     if t.is_map:
         keys, rows = found[keys_of(t.name)], _told(found[values_of(t.name)], t)
-        names = (texts(keys) if t.text_keys else keys).tolist()
-        return [dict(zip(names, row, strict=True)) for row in rows.tolist()]
+        return _dictionaries((texts(keys) if t.text_keys else keys).tolist(), rows)
     if t.is_sequence:
         items: list[Any] = []
         while item_of(t.name, len(items)) in found:
             items.append(_told(found[item_of(t.name, len(items))], t))
         return items
     return _told(found[t.name], t) if t.name in found else None
+
+
+def _dictionaries(keys: list[Any], rows: Any) -> list[dict[Any, Any]]:
+    """Return a dictionary for each row. A copy of one that has the keys, into which columns are written, is made in a third of the time of
+    one that is built of pairs."""
+    empty = dict.fromkeys(keys)
+    found: list[dict[Any, Any]] = [empty.copy() for _ in rows]
+    for key, column in zip(keys, rows.T.tolist(), strict=True):
+        for row, value in zip(found, column, strict=True):
+            row[key] = value
+    return found
 
 
 def _told(array: Any, t: TensorSignature) -> Any:

@@ -52,9 +52,9 @@ def test_scores_become_dictionaries(kind: str, labels: list[Any], shape: tuple[i
 def test_labels_are_remembered_from_run_to_run() -> None:
     y = mapped("y", STRING, FLOAT, several=True)
     made = tl.compile(model("ZipMap", tensor("x", shape=("n", 2)), y, classlabels_strings=["left", "right"]), threads=1)
-    x = np.array([[0.25, 0.75]], F32)
-    for _ in range(2):
-        assert made.run({"x": x})["y"] == [{"left": 0.25, "right": 0.75}]
+    row = {"left": 0.25, "right": 0.75}
+    for rows in (1, 1, 3, 3, 1):
+        assert made.run({"x": np.array([[0.25, 0.75]] * rows, F32)})["y"] == [row] * rows
 
 
 def test_labels_that_do_not_fit_the_scores_are_refused() -> None:

@@ -8,7 +8,7 @@ is open) is not evaluated: kernels compute it when the model runs.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from tensorlang.graph.ratios import Inexact, Ratio, ratio
 from tensorlang.graph.sizes import OpenSize
 from tensorlang.tensor.arith import Array
 from tensorlang.tensor.interp import Evaluator
-from tensorlang.tensor.nodes import Program
+from tensorlang.tensor.nodes import Program, Reducer
 
 
 class _Beyond(Exception):
@@ -130,6 +130,9 @@ class _Sizes:
 
     def joined(self, kind: str, left: Array, right: Array, dtype: DType) -> Array | None:
         return None
+
+    def met(self, reducer: Reducer, left: Sequence[Array], right: Sequence[Array]) -> None:
+        pass
 
 
 def int_or_size(value: Any) -> Any:

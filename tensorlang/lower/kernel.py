@@ -36,6 +36,7 @@ from tensorlang.lower.value import Point, components, value
 from tensorlang.schedule.plan import Plan
 from tensorlang.tensor import nodes as tensor
 from tensorlang.tensor import notation
+from tensorlang.tensor.facts import is_choice, is_one_of
 from tensorlang.tensor.scop import Accumulator, StatementInfo
 from tensorlang.tensor.types import Types
 from tensorlang.tensor.walk import map_children, tensor_table
@@ -304,17 +305,16 @@ def _init(kernel: _Kernel, info: StatementInfo, placement: str, point: Point) ->
     assert acc is not None
     memory = kernel.memory[acc.name].of(placement)
     cell = _cell(kernel, memory, acc.cell, point)
+    values = [value(e, point) for e in (_neutral(acc.reduce.reducer) if memory.lanes else _start(acc))]
+    if is_flagged(acc, memory.lanes):
+        values.append(loops.Const(False, bool_))
     if memory.lanes:
-        if len(memory.buffers) != 1 or acc.reduce.reducer.kind is None:
+        if acc.reduce.reducer.kind is None and not is_choice(acc.reduce.reducer):
             title = f"a reduction with `{acc.reduce.reducer.name}` cannot be spread over vector lanes yet"
             raise error("S0211", title, acc.reduce.span, help="vectorize another loop")
-        values = [value(e, point) for e in _neutral(acc.reduce.reducer)]
         lane = kernel.names.fresh("lane")
         stores = tuple(loops.Store(b.name, (*cell, loops.Var(lane)), v) for b, v in zip(memory.buffers, values, strict=True))
         return [*point.before, loops.For(lane, loops.Int(0), loops.Int(memory.lanes), stores, "vector", memory.lanes)]
-    values = [value(e, point) for e in _start(acc)]
-    if is_flagged(acc):
-        values.append(loops.Const(False, bool_))
     return [*point.before, *(loops.Store(b.name, cell, v) for b, v in zip(memory.buffers, values, strict=True))]
 
 
@@ -335,9 +335,10 @@ def _update(kernel: _Kernel, info: StatementInfo, placement: str, point: Point, 
     if memory.lanes:  # updates outside of vectors add to the first lane
         cell = (*cell, lane or loops.Int(0))
     olds = tuple(loops.Load(b.name, cell) for b in memory.buffers)
-    if is_flagged(acc):
+    flagged = is_flagged(acc, memory.lanes)
+    if flagged:
         reducer = _in_ascending_order(kernel, acc, placement)
-    stmts = _combine(kernel, reducer, olds, acc.reduce.body, point, memory, cell, is_flagged(acc))
+    stmts = _combine(kernel, reducer, olds, acc.reduce.body, point, memory, cell, flagged)
     if acc.reduce.filter is not None:
         test = Point(point.iters, point.names, point.types, point.element, {}, point.fresh)
         cond = value(acc.reduce.filter, test)
@@ -355,7 +356,7 @@ def _in_ascending_order(kernel: _Kernel, acc: Accumulator, placement: str) -> te
         return reducer
     less: dict[tensor.Expr, bool] = {}
     for e, old, new, combined in zip(acc.reduce.body, reducer.left, reducer.right, reducer.combine, strict=True):
-        if isinstance(e, tensor.IndexValue) and _chooses(combined, old, new) and nests[placement].grows(e.index, acc.cell):
+        if isinstance(e, tensor.IndexValue) and is_one_of(combined, old, new) and nests[placement].grows(e.index, acc.cell):
             less |= {tensor.Compare(op, tensor.Name(old), tensor.Name(new)): holds for op, holds in _WHERE_LESS.items()}
 
     def decided(e: tensor.Expr) -> tensor.Expr:
@@ -366,17 +367,6 @@ def _in_ascending_order(kernel: _Kernel, acc: Accumulator, placement: str) -> te
 
 _WHERE_LESS: dict[loops.CompareOp, bool] = {"<": True, "<=": True, "!=": True, ">": False, ">=": False, "==": False}
 """What comparisons come to where the left side is less than the right."""
-
-
-def _chooses(e: tensor.Expr, old: str, new: str) -> bool:
-    """Tell whether a value is one of two names, whatever it is chosen by."""
-    match e:
-        case tensor.Select(_, then, orelse):
-            return _chooses(then, old, new) and _chooses(orelse, old, new)
-        case tensor.Name(name):
-            return name in (old, new)
-        case _:
-            return False
 
 
 def _combine(
@@ -392,30 +382,41 @@ def _combine(
     """Return the stores of the combination of `olds` with the values of `body`; the first value is taken as it is where a flag says so."""
     if reducer.kind is not None and len(olds) == 1:
         return [loops.Store(memory.buffers[0].name, cell, _combined(kernel, reducer, olds[0], body[0], point))]
-    new: list[loops.Expr] = []
-    for k, e in enumerate(body):
-        name = kernel.names.fresh(f"new{k}")
-        point.before.append(loops.Let(name, value(e, point)))
-        new.append(loops.Name(name))
-    old: list[loops.Expr] = []
-    for k, e_old in enumerate(olds):
-        name = kernel.names.fresh(f"old{k}")
-        point.before.append(loops.Let(name, e_old))
-        old.append(loops.Name(name))
-    point.values.update(zip(reducer.left, old[: len(body)], strict=True))
-    point.values.update(zip(reducer.right, new, strict=True))
-    point.types = point.types.bind((*reducer.left, *reducer.right), (*reducer.dtypes, *reducer.dtypes))
-    results: list[loops.Expr] = []
-    for k, e in enumerate(reducer.combine):
-        name = kernel.names.fresh(f"both{k}")
-        results.append(loops.Name(name))
-        combined = value(e, point)
-        if flagged:
-            combined = loops.Select(old[-1], combined, new[k])
-        point.before.append(loops.Let(name, combined))
-    if flagged:
-        results.append(loops.Const(True, bool_))
+    new = _named(kernel, "new", [value(e, point) for e in body], point)
+    old = _named(kernel, "old", olds, point)
+    results = _reduced(kernel, reducer, old, [*new, loops.Const(True, bool_)] if flagged else new, point)
     return [loops.Store(b.name, cell, v) for b, v in zip(memory.buffers, results, strict=True)]
+
+
+def _named(kernel: _Kernel, prefix: str, values: Sequence[loops.Expr], point: Point) -> list[loops.Expr]:
+    """Return names for values, which are computed before what stands at `point`."""
+    names = [kernel.names.fresh(f"{prefix}{k}") for k in range(len(values))]
+    point.before += map(loops.Let, names, values)
+    return [loops.Name(name) for name in names]
+
+
+def _reduced(
+    kernel: _Kernel, reducer: tensor.Reducer, old: Sequence[loops.Expr], new: Sequence[loops.Expr], point: Point
+) -> list[loops.Expr]:
+    """Return two accumulators combined. Where they have one component more than the reducer, it is the flag that says whether they hold a
+    value yet."""
+    count = len(reducer.dtypes)
+    point.values.update(zip(reducer.left, old[:count], strict=True))
+    point.values.update(zip(reducer.right, new[:count], strict=True))
+    point.types = point.types.bind((*reducer.left, *reducer.right), (*reducer.dtypes, *reducer.dtypes))
+    results = [value(e, point) for e in reducer.combine]
+    if len(old) == count:
+        return _named(kernel, "both", results, point)
+    is_old, is_new = old[count], new[count]
+    results = [_chosen(is_old, _chosen(is_new, both, o), n) for both, o, n in zip(results, old, new, strict=False)]
+    return [*_named(kernel, "both", results, point), is_new if is_new == _TRUE else loops.Binary("or", is_old, is_new)]
+
+
+_TRUE = loops.Const(True, bool_)
+
+
+def _chosen(cond: loops.Expr, then: loops.Expr, orelse: loops.Expr) -> loops.Expr:
+    return then if cond == _TRUE else loops.Select(cond, then, orelse)
 
 
 def _combined(kernel: _Kernel, reducer: tensor.Reducer, old: loops.Expr, body: tensor.Expr, point: Point) -> loops.Expr:
@@ -436,10 +437,10 @@ def _define(kernel: _Kernel, info: StatementInfo, placement: str, point: Point) 
         memory = kernel.memory[acc.name].of(placement)
         cell = _cell(kernel, memory, acc.cell, point)
         if memory.lanes:
-            made, result = _across_lanes(kernel, acc, memory, cell, point)
+            made, results_of_lanes = _across_lanes(kernel, acc, memory, cell, point)
             before += [*point.before, *made]  # what it starts from may be read at an index that is checked
             point.before.clear()
-            reductions[acc.reduce] = (result,)
+            reductions[acc.reduce] = results_of_lanes
         else:
             reductions[acc.reduce] = tuple(loops.Load(b.name, cell) for b in memory.buffers[: len(acc.reduce.reducer.dtypes)])
     point.reductions = reductions
@@ -480,15 +481,32 @@ def _all_before_storing(kernel: _Kernel, stores: list[loops.Stmt], point: Point)
 
 def _across_lanes(
     kernel: _Kernel, acc: Accumulator, memory: TensorMemory, cell: tuple[loops.Index, ...], point: Point
-) -> tuple[list[loops.Stmt], loops.Expr]:
-    """Return statements that combine the partial results of all lanes, and where the result is."""
-    reducer = acc.reduce.reducer
-    assert reducer.kind is not None
-    dtype = memory.buffers[0].dtype
-    total = loops.Buffer(kernel.names.fresh("total"), dtype, (), "registers", dtype.size_bytes)
-    start = value(_start(acc)[0], point)
-    lane = kernel.names.fresh("lane")
-    partial = loops.Load(memory.buffers[0].name, (*cell, loops.Var(lane)))
-    combined = loops.Binary(tensor.OPERATIONS[reducer.kind], loops.Load(total.name, ()), partial)
-    loop = loops.For(lane, loops.Int(0), loops.Int(memory.lanes), (loops.Store(total.name, (), combined),), "vector", memory.lanes)
-    return [loops.Alloc(total), loops.Store(total.name, (), start), loop], loops.Load(total.name, ())
+) -> tuple[list[loops.Stmt], tuple[loops.Expr, ...]]:
+    """Return statements that combine the partial results of all lanes, and where the results are."""
+    reducer, called = acc.reduce.reducer, kernel.names.fresh
+    totals = [loops.Buffer(called("total"), b.dtype, (), "registers", b.dtype.size_bytes) for b in memory.buffers]
+    start = [value(e, point) for e in _start(acc)]
+    if is_flagged(acc, memory.lanes):
+        start.append(loops.Const(acc.reduce.init is not None, bool_))
+    made: list[loops.Stmt] = [loops.Alloc(t) for t in totals]
+    made += (loops.Store(t.name, (), v) for t, v in zip(totals, start, strict=True))
+    lane, count = called("lane"), loops.Int(memory.lanes)
+    partials = [loops.Load(b.name, (*cell, loops.Var(lane))) for b in memory.buffers]
+    results = tuple(loops.Load(t.name, ()) for t in totals)
+    if reducer.kind is not None:
+        combined = loops.Binary(tensor.OPERATIONS[reducer.kind], results[0], partials[0])
+        made.append(loops.For(lane, loops.Int(0), count, (loops.Store(totals[0].name, (), combined),), "vector", memory.lanes))
+        return made, results
+    # One after the other, from memory: registers are not indexed.
+    rows = [loops.Buffer(called("lanes"), b.dtype, (count,), "stack", 64) for b in memory.buffers]
+    made += map(loops.Alloc, rows)
+    copies = tuple(loops.Store(r.name, (loops.Var(lane),), p) for r, p in zip(rows, partials, strict=True))
+    made.append(loops.For(lane, loops.Int(0), count, copies, "vector", memory.lanes))
+    inside = Point(point.iters, point.names, point.types, point.element, {}, point.fresh)
+    turn = called("lane")
+    old = _named(kernel, "old", results, inside)
+    new = _named(kernel, "new", [loops.Load(r.name, (loops.Var(turn),)) for r in rows], inside)
+    both = _reduced(kernel, reducer, old, new, inside)
+    stores = (loops.Store(t.name, (), v) for t, v in zip(totals, both, strict=True))
+    made.append(loops.For(turn, loops.Int(0), count, (*inside.before, *stores)))
+    return made, results[: len(reducer.dtypes)]

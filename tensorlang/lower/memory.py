@@ -67,10 +67,11 @@ class TensorMemory:
         return next((other for other in self.others if placement in other.placements), self)
 
 
-def is_flagged(acc: Accumulator) -> bool:
-    """Tell whether an accumulator needs a flag that says whether it holds a value yet: a last buffer of type bool."""
+def is_flagged(acc: Accumulator, lanes: int = 0) -> bool:
+    """Tell whether an accumulator needs a flag that says whether it holds a value yet: a last buffer of type bool. In `lanes` each of these
+    does, as what the reduction starts from joins it once, when they are combined."""
     reducer = acc.reduce.reducer
-    return reducer.identity is None and acc.reduce.init is None and reducer.kind not in ("min", "max")
+    return reducer.identity is None and (acc.reduce.init is None or lanes > 0) and reducer.kind not in ("min", "max")
 
 
 def tensor_memory(plan: Plan, names: Names) -> dict[str, TensorMemory]:
@@ -112,7 +113,7 @@ def tensor_memory(plan: Plan, names: Names) -> dict[str, TensorMemory]:
                 kept = tuple(affine.to_expr(definition.axes[k]) for k in _kept_axes(plan, definition))
                 out[tensor.name] = TensorMemory(tensor.name, out[result].buffers, definition.axes, kept, ())
         for _, acc in sums:
-            flag = (bool_,) if is_flagged(acc) else ()
+            flag = (bool_,) if is_flagged(acc, _lanes(plan, acc.name, plan.placed.accessing(acc.name))) else ()
             where = goes[acc.name]
             if where is not None and where not in {*around, *around.values()}:
                 summed.add(where)

@@ -26,6 +26,7 @@ from tensorlang.tensor.nodes import (
     Name,
     Read,
     Reduce,
+    Reducer,
     Select,
     Unary,
 )
@@ -286,3 +287,20 @@ def conjuncts(condition: Expr | None) -> Iterator[Expr]:
     if isinstance(condition, Binary) and condition.op == "and":
         yield from conjuncts(condition.lhs)
         yield from conjuncts(condition.rhs)
+
+
+def is_choice(reducer: Reducer) -> bool:
+    """Tell whether what a reducer comes to is always one of its terms, as the greatest with its place is: grouped in another way, terms are
+    compared in other pairs, and nothing is rounded."""
+    return all(map(is_one_of, reducer.combine, reducer.left, reducer.right))
+
+
+def is_one_of(e: Expr, left: str, right: str) -> bool:
+    """Tell whether a value is one of two names, whatever it is chosen by."""
+    match e:
+        case Select(_, then, orelse):
+            return is_one_of(then, left, right) and is_one_of(orelse, left, right)
+        case Name(name):
+            return name in (left, right)
+        case _:
+            return False

@@ -561,6 +561,7 @@ class Evaluator:
             if joined is not None:
                 total[0][positions] = joined
                 return
+        self.carried.met(reducer, left, bodies)
         names = (*reducer.left, *reducer.right)
         types = self.types.bind(names, (*reducer.dtypes, *reducer.dtypes))
         values_of = dict(zip(names, (*left, *bodies), strict=True))

@@ -7,16 +7,18 @@ where nothing is has no value (`hole`). Where data decides what is read at all (
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
 from codegen.dtypes import DType, bool_, compute_dtype, f32, i64
-from codegen.loops.terms import Symbolic, Term, concrete_value
+from codegen.loops.terms import Symbolic, Term, concrete_value, key
 from tensorlang.tensor import arith
 from tensorlang.tensor.arith import Array
+from tensorlang.tensor.facts import is_choice
+from tensorlang.tensor.nodes import Reducer
 
 
 class Carried(Protocol):
@@ -64,6 +66,10 @@ class Carried(Protocol):
         """Return one step of a fold, or None where it is what the reducer's own expressions are."""
         ...
 
+    def met(self, reducer: Reducer, left: Sequence[Array], right: Sequence[Array]) -> None:
+        """Take notice of what a reducer combines by its own expressions."""
+        ...
+
 
 class Numbers:
     """Elements are numbers, carried as `arith` says."""
@@ -105,6 +111,9 @@ class Numbers:
     def joined(self, kind: str, left: Array, right: Array, dtype: DType) -> Array | None:
         return None
 
+    def met(self, reducer: Reducer, left: Sequence[Array], right: Sequence[Array]) -> None:
+        pass
+
 
 _FREE = {"sum": "sum", "prod": "prod", "min": "min", "max": "max", "any": "or", "all": "and"}
 _ORDERED = {**_FREE, "sum": "+", "prod": "*"}
@@ -112,9 +121,11 @@ _ORDERED = {**_FREE, "sum": "+", "prod": "*"}
 
 @dataclass(slots=True)
 class Symbols(Symbolic):
-    """Elements are terms. `free`: sums and products of reducers may be regrouped, and say so by nodes of their own."""
+    """Elements are terms. `free`: sums and products of reducers may be regrouped, and say so by nodes of their own. `choices`: by reducer,
+    the keys of terms that it chooses among in any order."""
 
     free: bool = field(kw_only=True)
+    choices: dict[Reducer, set[int]] = field(default_factory=dict)
 
     def load(self, array: Array, dtype: DType) -> Array:
         return self._each(lambda x: self.terms.cast(compute_dtype(dtype), x), array)
@@ -170,6 +181,10 @@ class Symbols(Symbolic):
 
     def joined(self, kind: str, left: Array, right: Array, dtype: DType) -> Array | None:
         return self._step(kind, left, right)
+
+    def met(self, reducer: Reducer, left: Sequence[Array], right: Sequence[Array]) -> None:
+        if self.free and reducer.commutative and is_choice(reducer):
+            self.choices.setdefault(reducer, set()).update(key(t) for values in (*left, *right) for t in values.flat)
 
     def _step(self, kind: str, left: Array, right: Array) -> Array:
         op = (_FREE if self.free else _ORDERED)[kind]

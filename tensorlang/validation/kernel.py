@@ -14,8 +14,9 @@ it runs on fingerprints then (`fingerprints`), which tell less, or is not valida
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from codegen.loops.fingerprints import Unwritten
 from codegen.loops.interp import evaluate_index, run
 from codegen.loops.nodes import Function
 from codegen.loops.printer import show as show_loops
-from codegen.loops.terms import COMPARISONS, Exceeded, Term, Terms, chain, comparison, concrete_value, show
+from codegen.loops.terms import COMPARISONS, Exceeded, Term, Terms, chain, comparison, concrete_value, key, show
 from polyhedral import affine
 from tensorlang.diagnostics import InternalError, RunError
 from tensorlang.graph.relayout import restored, to_layout
@@ -154,7 +155,7 @@ def _agrees(
             return False
         raise mismatch(program, show_loops(function), sizes, differs)
     for condition in (*domain.decided.values(), *(cond for k, cond in terms.chosen.items() if k not in chosen)):
-        if not _asks(condition, compared):
+        if not _asks(condition, compared, [*meaning.choices.values()]):
             raise mismatch(
                 program,
                 show_loops(function),
@@ -166,13 +167,16 @@ def _agrees(
     return True
 
 
-def _asks(condition: Term, compared: Container[tuple[object, ...]]) -> bool:
-    """Tell whether all that decides a condition is `compared`: of an `and` that is false, or an `or` that is true, one part."""
+def _asks(condition: Term, compared: Container[tuple[object, ...]], choices: Sequence[Container[int]]) -> bool:
+    """Tell whether all that decides a condition is `compared`, or compares what a reducer chooses among: of an `and` that is false, or an
+    `or` that is true, one part."""
+    asks = partial(_asks, compared=compared, choices=choices)
     if condition.op in COMPARISONS:
-        return comparison(condition) in compared
+        x, y = map(key, condition.args)
+        return comparison(condition) in compared or any(x in among and y in among for among in choices)
     if condition.op in ("and", "or") and bool(concrete_value(condition)) == (condition.op == "or"):
-        return any(_asks(part, compared) for part in chain(condition) if bool(concrete_value(part)) == (condition.op == "or"))
-    return condition.op not in ("not", "and", "or", "select") or all(_asks(part, compared) for part in condition.args)
+        return any(asks(part) for part in chain(condition) if bool(concrete_value(part)) == (condition.op == "or"))
+    return condition.op not in ("not", "and", "or", "select") or all(map(asks, condition.args))
 
 
 def expected_results(

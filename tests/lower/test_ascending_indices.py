@@ -19,6 +19,7 @@ SCHEDULES = {
     "in pieces, in order": ("split j by 8 -> jo, ji", False),
     "rows in lanes": ("split i by 8 -> io, iv\n order io, j, iv\n vectorize iv", False),
     "backwards": ("reverse j", True),
+    "terms in lanes, each in order": ("split j by 8 -> jo, jv\n vectorize jv", False),
     "pieces of all rows in another order": ("split j by 8 -> jo, ji\n order i, ji, jo", True),
 }
 
@@ -30,9 +31,39 @@ def test_indices_are_compared_where_a_later_term_may_have_a_lower_one(directives
     assert ("old1 < new1" in text) == compares, text
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (3, 5), (17, 40), (40, 17), (100, 3)])
-def test_the_index_is_the_first_of_the_greatest_and_of_what_is_no_number(shape: tuple[int, int]) -> None:
-    op = tl.parse(NEAREST).nearest
+IN_LANES = f"{NEAREST}schedule nearest for cpu {{\n split j by 8 -> jo, jv\n vectorize jv\n}}\n"
+JOINED = """
+reducer nearer (d, p) (e, q) from none = if d < e or d == e and p < q then (d, p) else (e, q)
+
+op least(x: i32[M, N]) -> (d: i32[M], p: i64[M]) {
+    d[i], p[i] = nearer(j in 0..N, x[i, j] > 0, from (4, -1)) (x[i, j], j)
+}
+
+schedule least for cpu {
+    split j by 8 -> jo, jv
+    vectorize jv
+}
+"""
+
+
+@pytest.mark.parametrize("text", [NEAREST, IN_LANES], ids=["derived", "terms in lanes"])
+@pytest.mark.parametrize("shape", [(1, 1), (3, 5), (17, 40), (40, 17), (100, 3), (2, 700)])
+def test_the_index_is_the_first_of_the_greatest_and_of_what_is_no_number(shape: tuple[int, int], text: str) -> None:
+    op = tl.parse(text).nearest
     x = np.random.default_rng(sum(shape)).integers(-2, 3, shape).astype(np.float32)
     x[::2, shape[1] // 2 :: 3] = np.nan
     np.testing.assert_array_equal(op(x), np.argmax(x, axis=1))
+
+
+@pytest.mark.parametrize("columns", [0, 5, 8, 61])
+def test_what_a_reduction_starts_from_joins_its_lanes_once(columns: int) -> None:
+    x = np.random.default_rng(columns).integers(-9, 9, (12, columns), np.int32)
+    least = [min([(4, -1), *((v, j) for j, v in enumerate(row) if v > 0)]) for row in x.tolist()]
+    found = tl.parse(JOINED).least(x)
+    assert [*zip(*(f.tolist() for f in found), strict=True)] == least
+
+
+def test_lanes_of_a_reduction_that_computes_with_its_terms_are_refused() -> None:
+    text = IN_LANES.replace("argmax", "logsumexp").replace("i64", "f32")
+    with pytest.raises(tl.CompileError, match="S0211"):
+        tl.parse(text).nearest(np.ones((2, 20), np.float32))

@@ -55,7 +55,7 @@ from tensorlang.schedule.directives.loops import MOST_LANES
 from tensorlang.schedule.pack import axes_of_copy
 from tensorlang.schedule.plan import full
 from tensorlang.schedule.shape import OPEN_EXTENT, block_of, step_inside, unit_stride
-from tensorlang.tensor.facts import Place, conjuncts, is_of_indices, reductions
+from tensorlang.tensor.facts import Place, conjuncts, is_choice, is_of_indices, reductions
 from tensorlang.tensor.nodes import Binary, Call, Definition, Dynamic, Expr, IndexValue, Piece, Read, Reduce, Select
 from tensorlang.tensor.nodes import Compare as TensorCompare
 from tensorlang.tensor.scop import in_order as keeps_order
@@ -241,7 +241,7 @@ def _rows(axes: Sequence[tuple[str, float]]) -> Iterator[tuple[tuple[str, int], 
 def _shared_binders(d: Deriver, definition: Definition) -> Iterator[tuple[str, ...]]:
     """Yield the innermost binder of each reduction, where their iterations may be lanes, and of a single one its other binders."""
     found = [r for p in definition.pieces for r in reduces(p.value)]
-    simple = all(r.reducer.kind is not None and len(r.body) == 1 and r.binders for r in found)
+    simple = all(r.binders and ((r.reducer.kind is not None and len(r.body) == 1) or is_choice(r.reducer)) for r in found)
     if not found or not simple or any(keeps_order(r.reducer, d.program.mode) for r in found):
         return
     to = _names_of_shared(shared_sums(d, definition))
@@ -413,11 +413,13 @@ class _Work:
 
 @dataclass(frozen=True, slots=True)
 class _Sum:
-    """A reduction: so many `steps`, with `work` in each."""
+    """A reduction: so many `steps`, with `work` in each. `joining`: the cycles of taking a lane to what lanes before it came to, where that
+    is no instruction of its own; lanes are then taken one after the other."""
 
     binders: tuple[str, ...]
     steps: float
     work: _Work
+    joining: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -480,7 +482,7 @@ class _Cost:
         works = [s.work for s in (first, *others)]
         elements = {e.read: e for w in works for e in w.elements}
         work = _Work(tuple(elements.values()), sum(w.operations for w in works), sum(w.accumulators for w in works))
-        return replace(first, work=work)
+        return replace(first, work=work, joining=sum(s.joining for s in (first, *others)))
 
     def _sum(self, reduce: Reduce, other: Reduce) -> _Sum:
         """Return what a sum takes in the loops of another."""
@@ -488,8 +490,12 @@ class _Cost:
         parts = [e if reduce is other else substitute(e, _as_in(reduce, other)) for e in (*reduce.body, *asked)]
         work = self._work([n for e in parts for n in nodes(e)], conditional=bool(asked))
         fused = reduce.reducer.kind == "sum" and isinstance(reduce.body[0], Binary) and reduce.body[0].op == "*"
-        work = replace(work, operations=work.operations + (not fused), accumulators=len(reduce.reducer.dtypes))
-        return _Sum(tuple(b.name for b in other.binders), prod(self.sizes[b.name] for b in other.binders), work)
+        reducer = reduce.reducer
+        combine = dict.fromkeys(n for e in reducer.combine for n in nodes(e)) if reducer.kind is None else ()
+        joining = self._work([*combine]).operations
+        operations = work.operations + (not fused if reducer.kind is not None else joining)
+        work = replace(work, operations=operations, accumulators=len(reducer.dtypes))
+        return _Sum(tuple(b.name for b in other.binders), prod(self.sizes[b.name] for b in other.binders), work, joining)
 
     def _bounds(self, reduce: Reduce, condition: Expr) -> bool:
         """Tell whether a condition is where a loop begins or ends, and asked of no term."""
@@ -554,7 +560,7 @@ class _Cost:
                 covered = reduction.steps / width * _covered(self.sizes[binder], width)
                 steps = reduction.steps / width + 1 if binder in self.ranged else covered
                 cycles += steps * self._step(reduction.work, c, binder)
-                cycles += together * (c.vectors + 2 * log2(self.lanes))
+                cycles += together * (reduction.joining * width or c.vectors + 2 * log2(self.lanes))
             else:
                 short = not self.ranged.keys().isdisjoint(reduction.binders) and reduction.steps <= OVERLAPPED_STEPS
                 cycles += reduction.steps * self._step(reduction.work, c, axis, LOOP_CYCLES if short else LATENCY_CYCLES)

@@ -1,4 +1,4 @@
-"""Keep in a register what the next iteration reads back, so that it does not wait for memory (scalar replacement).
+"""Keep in a register what later iterations read back, so that they do not wait for memory (scalar replacement).
 
     before   for c in 1 .. 257 { first[c] = first[c - 1] + count[c - 1] }
 
@@ -10,13 +10,16 @@
                  last[0] = next
              }
 
-A serial loop that does nothing but store to one buffer, and reads of it the element of the iteration before alone. Elements are of types
-that are computed as they are stored.
+A serial loop that does nothing but store, each buffer at one place, and reads of some of them what the iterations just before
+stored. Loops that are written out, or are lanes, may stand in between. What only conditions of data say to read has to be there before the
+loop, whatever they are. Elements are of types that are computed as they are stored.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
 
 from codegen.dtypes import bool_
 from codegen.loops.indices import Algebra
@@ -27,43 +30,56 @@ from codegen.loops.nodes import (
     Buffer,
     Compare,
     Expr,
+    FloorDiv,
     For,
     Function,
     If,
-    Index,
     IndexValue,
     Int,
     Let,
     Load,
+    Mod,
     Name,
     Select,
     Stmt,
     Store,
     Var,
 )
-from codegen.loops.walk import Fresh, fresh_for, loads, map_expr, runs_at_least_once, statements, substitute, walk
+from codegen.loops.walk import (
+    Fresh,
+    certain_loads,
+    fresh_for,
+    loads,
+    map_expr,
+    runs_at_least_once,
+    statements,
+    substitute,
+    walk,
+)
 
 WIDE = 32
 """Bits of the narrowest type that is computed as it is stored."""
+MOST_STEPS = 4
+"""How many iterations back an element may be read."""
+MOST_BYTES = 512
+"""Of all that goes from iteration to iteration: sixteen registers of 32 bytes."""
 
 
 def carried(function: Function) -> Function:
-    """Return `function` with elements that go from one iteration to the next in registers."""
+    """Return `function` with elements that go from one iteration to later ones in registers."""
     allocated = (n.buffer for n in statements(*function.body) if isinstance(n, Alloc))
     memory = {b.name: b for b in (*function.params, *allocated) if b.space in ("param", "heap", "stack")}
     return replace(function, body=_block(function.body, memory, fresh_for(function)))
 
 
-def _block(body: tuple[Stmt, ...], memory: dict[str, Buffer], fresh: Fresh) -> tuple[Stmt, ...]:
+def _block(body: tuple[Stmt, ...], memory: Mapping[str, Buffer], fresh: Fresh) -> tuple[Stmt, ...]:
     out: list[Stmt] = []
     for stmt in body:
         match stmt:
-            case For(body=(Store(stream=False, across=False, later=False) as store,), kind="serial") if not stmt.notes:
-                buffer = memory.get(store.buffer)
-                before = None if buffer is None else _read_back(stmt.var, store)
-                out += (stmt,) if buffer is None or before is None else _in_register(stmt, store, buffer, before, fresh)
             case For():
-                out.append(replace(stmt, body=_block(stmt.body, memory, fresh)))
+                inner, steps = _steps(stmt)
+                found = [*_recurrences(stmt, inner, steps, memory)] if stmt.kind == "serial" and not stmt.notes else []
+                out += _in_registers(stmt, inner, steps, found, fresh) if found else (replace(stmt, body=_block(stmt.body, memory, fresh)),)
             case If():
                 out.append(replace(stmt, then=_block(stmt.then, memory, fresh), orelse=_block(stmt.orelse, memory, fresh)))
             case _:
@@ -71,32 +87,135 @@ def _block(body: tuple[Stmt, ...], memory: dict[str, Buffer], fresh: Fresh) -> t
     return tuple(out)
 
 
-def _read_back(var: str, store: Store) -> Load | None:
-    """Return the only read of the buffer that a loop stores to, where it is of what the iteration before stored."""
-    found = {load for load in loads(store.value) if load.buffer == store.buffer}
+@dataclass(frozen=True, slots=True)
+class _Recurrence:
+    """A buffer of which iterations read what was stored so many iterations before: each of `reads` that many, from 1 on."""
+
+    buffer: Buffer
+    store: Store
+    reads: Mapping[Load, int]
+
+
+def _steps(loop: For) -> tuple[tuple[For, ...], tuple[Stmt, ...]]:
+    """Return the loops inside of one that are written out or are lanes, and the statements inside of these."""
+    inner: list[For] = []
+    body = loop.body
+    while len(body) == 1 and isinstance(body[0], For) and body[0].kind in ("unroll", "vector") and not body[0].notes:
+        inner.append(body[0])
+        body = body[0].body
+    return tuple(inner), body
+
+
+def _recurrences(loop: For, inner: Sequence[For], steps: Sequence[Stmt], memory: Mapping[str, Buffer]) -> Iterator[_Recurrence]:
+    """Yield the buffers that a loop reads back, as far as registers hold their elements."""
+    if not all(isinstance(s, Let) or (isinstance(s, Store) and not (s.stream or s.across or s.later)) for s in steps):
+        return
+    if not all(f.lo == Int(0) and isinstance(f.hi, Int) for f in inner):
+        return
+    stored, left = [s for s in steps if isinstance(s, Store)], MOST_BYTES
+    for store in stored:
+        buffer = memory.get(store.buffer)
+        if buffer is None or buffer.dtype == bool_ or buffer.dtype.bits < WIDE or sum(s.buffer == store.buffer for s in stored) > 1:
+            continue
+        reads = _read_back(loop.var, store, steps)
+        size = prod(f.hi.value for f in inner if isinstance(f.hi, Int)) * buffer.dtype.bits // 8 * max(reads.values(), default=0)
+        if reads and size <= left and _is_there_before(loop, buffer, store, steps, reads):
+            left -= size
+            yield _Recurrence(buffer, store, reads)
+
+
+def _read_back(var: str, store: Store, steps: Sequence[Stmt]) -> dict[Load, int]:
+    """Return the reads of what iterations before stored, each with how many before; nothing where some of these are left out."""
+    algebra, found = Algebra.of({}), dict[Load, int]()
+    # Of what is stored over others, only the last is known.
+    turns = any(isinstance(n, Mod | FloorDiv) for n in walk(*store.index))
+    before = [tuple(algebra.poly(substitute(i, {var: Add(Var(var), Int(-k))})) for i in store.index) for k in range(MOST_STEPS + 1)]
+    if before[1] == before[0]:
+        return {}
+    for load in loads(*steps):
+        if load.buffer == store.buffer:
+            at = tuple(map(algebra.poly, load.index))
+            back = next((k for k in range(1, 2 if turns else MOST_STEPS + 1) if at == before[k]), 0)
+            if back:
+                found[load] = back
+    return found if {*found.values()} == {*range(1, max(found.values(), default=0) + 1)} else {}
+
+
+def _is_there_before(loop: For, buffer: Buffer, store: Store, steps: Sequence[Stmt], reads: Mapping[Load, int]) -> bool:
+    """Tell whether what the first iterations read back may be read before them: it is read whatever conditions say, or conditions of data
+    alone decide that and it lies in the buffer."""
+    certain = certain_loads(*steps)
+    return all(
+        load in certain or (_is_inside(loop, buffer, load) and not any(_is_asked_by_index(load, s) for s in steps)) for load in reads
+    )
+
+
+def _is_inside(loop: For, buffer: Buffer, load: Load) -> bool:
     algebra = Algebra.of({})
-    earlier = {var: Add(Var(var), Int(-1))}
-    if len(found) != 1 or any(isinstance(n, Select) or (isinstance(n, Binary) and n.op in ("and", "or")) for n in walk(store.value)):
-        return None
-    (load,) = found
-    same = all(algebra.poly(substitute(a, earlier)) == algebra.poly(b) for a, b in zip(store.index, load.index, strict=True))
-    return load if same and load.index != store.index else None
+    first = [algebra.simplify(substitute(i, {loop.var: loop.lo})) for i in load.index]
+    sides = zip(first, buffer.shape, strict=True)
+    return all(isinstance(i, Int) and isinstance(n, Int) and 0 <= i.value < n.value for i, n in sides)
 
 
-def _in_register(loop: For, store: Store, buffer: Buffer, before: Load, fresh: Fresh) -> tuple[Stmt, ...]:
-    if buffer.dtype == bool_ or buffer.dtype.bits < WIDE:
-        return (loop,)
-    last, new = Buffer(fresh(f"{loop.var}_last"), buffer.dtype, (Int(1),), "registers"), fresh(f"{loop.var}_new")
-    kept = Load(last.name, (Int(0),))
+def _is_asked_by_index(load: Load, root: Stmt | Expr) -> bool:
+    """Tell whether a condition that asks for indices decides somewhere whether an element is read."""
+    for n in walk(root):
+        match n:
+            case Select(cond, then, orelse):
+                chosen: tuple[Expr, ...] = (then, orelse)
+            case Binary("and" | "or", cond, rhs):
+                chosen = (rhs,)
+            case _:
+                continue
+        if any(isinstance(c, IndexValue) for c in walk(cond)) and load in set(loads(*chosen)):
+            return True
+    return False
+
+
+def _in_registers(loop: For, inner: Sequence[For], steps: Sequence[Stmt], found: Sequence[_Recurrence], fresh: Fresh) -> tuple[Stmt, ...]:
+    last, new = dict[str, Buffer](), dict[str, str]()
+    for r in found:
+        sides = tuple(f.hi for f in inner)
+        last[r.buffer.name] = Buffer(fresh(f"{loop.var}_last"), r.buffer.dtype, (Int(max(r.reads.values())), *sides), "registers")
+        new[r.buffer.name] = fresh(f"{loop.var}_new")
+    at = tuple(Var(f.var) for f in inner)
+    kept = {load: Load(last[r.buffer.name].name, (Int(k - 1), *at)) for r in found for load, k in r.reads.items()}
 
     def value(e: Expr) -> Expr:
-        return kept if e == before else map_expr(e, index, value)
+        return kept[e] if isinstance(e, Load) and e in kept else map_expr(e, lambda i: i, value)
 
-    def index(e: Index) -> Index:
-        return e
-
-    body = (Let(new, value(store.value)), replace(store, value=Name(new)), Store(last.name, (Int(0),), Name(new)))
-    first = Load(before.buffer, tuple(Algebra.of({}).simplify(substitute(i, {loop.var: loop.lo})) for i in before.index))
-    made = (Alloc(last), Store(last.name, (Int(0),), first), replace(loop, body=body))
+    body: list[Stmt] = []
+    for s in steps:
+        match s:
+            case Let(name, e):
+                body.append(Let(name, value(e)))
+            case Store(buffer) if buffer in new:
+                body += (Let(new[buffer], value(s.value)), replace(s, value=Name(new[buffer])))
+                kept[Load(buffer, s.index)] = Name(new[buffer])
+            case Store():
+                body.append(replace(s, value=value(s.value)))
+    before: list[Stmt] = []
+    for r in found:
+        kept_in, count = last[r.buffer.name], max(r.reads.values())
+        for k in reversed(range(1, count)):
+            body.append(Store(kept_in.name, (Int(k), *at), Load(kept_in.name, (Int(k - 1), *at))))
+        body.append(Store(kept_in.name, (Int(0), *at), Name(new[r.buffer.name])))
+        before.append(Alloc(kept_in))
+        firsts = []
+        for k in range(1, count + 1):
+            there = {loop.var: Add(loop.lo, Int(-k))}
+            index = tuple(Algebra.of({}).simplify(substitute(i, there)) for i in r.store.index)
+            firsts.append(Store(kept_in.name, (Int(k - 1), *at), Load(r.buffer.name, index)))
+        renamed = {f.var: Var(fresh(f.var)) for f in inner}
+        before += _around([replace(f, var=renamed[f.var].name) for f in inner], [substitute(s, renamed) for s in firsts])
+    made = (*before, replace(loop, body=_around(inner, body)))
     runs = Compare("<", IndexValue(loop.lo), IndexValue(loop.hi))
     return made if runs_at_least_once(loop) else (If(runs, made, ()),)
+
+
+def _around(inner: Sequence[For], body: Sequence[Stmt]) -> tuple[Stmt, ...]:
+    """Return statements with loops around them."""
+    made = tuple(body)
+    for f in reversed(inner):
+        made = (replace(f, body=made),)
+    return made

@@ -32,10 +32,39 @@ def test_a_running_sum_keeps_its_last_element_in_a_register() -> None:
     assert "let i_new = i_last[0] + x[i]" in text
 
 
-@pytest.mark.parametrize("n", [1, 2, 37])
-def test_a_carried_element_has_the_bits_that_memory_had(n: int) -> None:
+BODIES = {
+    "one step": "y[0] = x[0]\nfor i in 1 .. N { y[i] = y[i - 1] * 0.5_f32 + x[i] }",
+    "two steps": "for i in 0 .. min(N, 2) { y[i] = x[i] }\nfor i in 2 .. N { y[i] = y[i - 1] * 0.5_f32 + x[i] - y[i - 2] }",
+    "two buffers": """
+        alloc z: f32[64] stack
+        y[0] = x[0]
+        z[0] = 1.0_f32
+        for i in 1 .. N { let s = z[i - 1] + x[i]
+            y[i] = y[i - 1] * s
+            z[i] = y[i] - s }""",
+    "where data say": """
+        alloc z: f32[64] stack
+        z[0] = x[0]
+        for i in 1 .. 38 { z[i] = select(x[min(i, N - 1)] > 0.0_f32, z[i - 1] + 1.0_f32, 0.25_f32) }
+        for i in 0 .. N { y[i] = z[i] }""",
+    "four beside each other": """
+        alloc z: f32[8, 4] stack
+        for t in 0 .. 4 vector 4 { z[0, t] = 1.0_f32 }
+        for i in 1 .. 8 { for t in 0 .. 4 vector 4 { z[i, t] = z[i - 1, t] * x[0] + 0.5_f32 } }
+        for i in 0 .. min(N, 8) { y[i] = z[i, 3] }""",
+    "two rows that take turns": """
+        alloc z: f32[2] stack
+        z[0] = x[0]
+        for i in 1 .. 9 { z[i % 2] = z[(i - 1) % 2] + x[0] }
+        y[0] = z[0]""",
+}
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
+@pytest.mark.parametrize("n", [1, 37])
+def test_a_carried_element_has_the_bits_that_memory_had(n: int, body: str) -> None:
     x = np.random.default_rng(n).standard_normal(n).astype(np.float32)
-    body = "y[0] = x[0]\nfor i in 1 .. N { y[i] = y[i - 1] * 0.5_f32 + x[i] }"
+    assert "_last" in show(after(body))
     before = check(f"{HEAD}{body}\n}}", {"N": n}, targets=[host()], x=x, y=np.zeros(n, np.float32))
     made = check(show(after(body)), {"N": n}, x=x, y=np.zeros(n, np.float32))
     assert_same_bits(made["y"], before["y"], "carried")
@@ -45,7 +74,8 @@ def test_a_carried_element_has_the_bits_that_memory_had(n: int) -> None:
     "body",
     [
         "for i in 2 .. N { y[i] = y[i - 2] + x[i] }",
-        "for i in 1 .. N { y[i] = y[i - 1] + y[0] }",
+        "for i in 3 .. N { y[i % 3] = y[(i - 2) % 3] + x[i] }",
+        "for i in 1 .. N { y[i] = select(x[i] > 0.0_f32, y[i - 1], x[i]) }\n    for i in 0 .. N { y[i] = x[i] }",
         "for i in 0 .. N { y[i] = select(index(i) >= 1_i64, y[max(0, i - 1)], x[i]) }",
         "for i in 1 .. N { y[i] = x[i] }",
         "for i in 1 .. N { y[N - i] = y[N - i - 1] + x[i] }",

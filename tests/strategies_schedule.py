@@ -645,6 +645,13 @@ def _hoist(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     return s.hoist(f"{local}.{d.random.choice(definition.axes)}") if definition is not None and definition.axes else None
 
 
+def _lift(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
+    """Give the reductions of an equation tensors of their own: of one that has several, or of any."""
+    several = [x for x in seen.program.definitions if sum(1 for p in x.pieces for _ in reduces(p.value)) > 1]
+    chosen = d.random.choice(several if several and d.random.random() < 0.8 else seen.program.definitions)
+    return s.lift(chosen.tensors[0].name)
+
+
 def _scan(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     """Run a reduction along an axis: one that it grows along, or any."""
     axes = [(x, a) for x in seen.program.definitions for a in x.axes]
@@ -806,7 +813,7 @@ def outline_or_none(program: Program, schedule: Schedule, layouts: Mapping[str, 
         return None
 
 
-REWRITES = (_inline, _rfactor, _rfactor, _block, _block, _flatten, _pack, _pack_as, _unfold, _store, _hoist, _scan, _scan)
+REWRITES = (_inline, _rfactor, _rfactor, _block, _block, _flatten, _pack, _pack_as, _unfold, _store, _hoist, _scan, _scan, _lift)
 LOOPS = (
     *(
         _split,

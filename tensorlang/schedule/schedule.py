@@ -142,6 +142,10 @@ class Schedule:
         """Compute reductions whose terms grow along axes, `y.i`, as running ones."""
         return self.then(_directive("scan", axes))
 
+    def lift(self, *tensors: str) -> Schedule:
+        """Give the reductions of the equations of tensors tensors of their own."""
+        return self.then(_directive("lift", tensors))
+
     def unfold(self, *tensors: str, over: Sequence[str], into: str) -> Schedule:
         """Write the factors of a sum over several names as rows of matrices, and the sum as one over `into`."""
         return self.then(_directive("unfold", tensors, [("in", over)], [into]))

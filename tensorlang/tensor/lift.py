@@ -104,12 +104,12 @@ class _Invariant(Lifting):
         inside = affine.conj(*(c for c in affine.conjuncts(guard) if set(affine.names(c)) & set(used)))
         stem = f"{self.definition.tensors[0].name}.{e.reducer.name}"
         names = tuple(self.fresh(stem if not k else f"{stem}.{k}") for k in range(len(e.body)))
-        made = _outline(names, e, used, extents, inside)
+        made = outlined(names, e, used, extents, inside)
         if not self._may_run(made, inside, around):
             # It reads what is there only where something asks for it.
             dropped = [c for a, c in around.some.items() if a not in used and not set(affine.names(c)) & (set(axes) - set(used))]
             inside = affine.conj(guard, *dropped)
-            made = _outline(names, e, used, extents, inside)
+            made = outlined(names, e, used, extents, inside)
             if inside == FALSE or e.reducer.identity is None or not reads_in_bounds(self.program_with(made), made):
                 return e
         self.made.append(made)
@@ -122,8 +122,8 @@ class _Invariant(Lifting):
         return asked or reads_in_bounds(self.program_with(made), made)
 
 
-def _outline(names: tuple[str, ...], e: Reduce, used: tuple[str, ...], extents: dict[str, Affine], inside: Cond) -> Definition:
-    """Return tensors over `used` that hold the components of `e` where `inside`."""
+def outlined(names: tuple[str, ...], e: Reduce, used: tuple[str, ...], extents: dict[str, Affine], inside: Cond) -> Definition:
+    """Return tensors of these names, over `used`, that hold the components of `e` where `inside`."""
     shape = tuple(extents[a] for a in used)
     tensors = tuple(Tensor(name, dtype, shape, span=e.span) for name, dtype in zip(names, e.reducer.dtypes, strict=True))
     pieces = [Piece(e, inside, span=e.span)]

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from codegen.dtypes import DType, bool_, compute_dtype
+from codegen.dtypes import DType, bool_, compute_dtype, i64
 from polyhedral import affine
 from polyhedral.expr import FALSE, TRUE, Cond
 from polyhedral.expr import Name as AffineName
@@ -35,6 +35,7 @@ from tensorlang.tensor.nodes import (
     Dynamic,
     Expr,
     Holds,
+    IndexValue,
     Let,
     Name,
     Program,
@@ -116,14 +117,21 @@ def value_at(definition: Definition, index: Sequence[Slot], fresh: Fresh) -> Exp
 
 
 def _with_dynamic(e: Expr, moving: Mapping[str, Dynamic]) -> Expr | None:
-    """Return `e` with axes replaced by indices from data, which is possible where an axis is all of an index of a read."""
+    """Return `e` with axes replaced by indices from data, which is possible where an axis is all of an index of a read, or a value of its
+    own and the index is known to lie inside: nothing else would look at it."""
     if not moving:
         return e
 
-    def on_read(read: Read) -> Expr:
-        return replace(read, index=tuple(moving.get(s.name, s) if isinstance(s, AffineName) else s for s in read.index))
+    def replaced(e: Expr) -> Expr:
+        match map_children(replaced, e):
+            case Read(_, index) as read:
+                return replace(read, index=tuple(moving.get(s.name, s) if isinstance(s, AffineName) else s for s in index))
+            case IndexValue(AffineName(name)) as value if name in moving and None not in (moving[name].lo, moving[name].hi):
+                return Cast(i64, moving[name].value, span=value.span)
+            case other:
+                return other
 
-    out = substitute_reads(e, on_read)
+    out = replaced(e)
     brought = frozenset[str]().union(*(index_names(s.value) | _range_names(s) for s in moving.values()))
     left = index_names(out) & set(moving)
     return None if left - brought or left & brought else out

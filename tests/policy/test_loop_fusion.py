@@ -204,3 +204,21 @@ def test_products_and_many_terms_keep_the_tiles_of_their_own_loops() -> None:
     for term in ("sum(c in 0..3) x[i, c] * p[k, c]", "sum(c in 0..16) abs(x[i, c | 0] - p[k, c | 0])"):
         body = NEAREST.replace("sum(c in 0..3) abs(x[i, c] - p[k, c])", term).replace("READER", "min(k in 0..7) far[i, k]")
         assert not any(d.startswith("together") for d in directives(operator("x: i32[N, 3], p: i32[7, 3]) -> (y: i32[N])", body)))
+
+
+@pytest.mark.parametrize("sizes", [{"N": 23, "K": 5}, {}])
+def test_sums_of_one_equation_share_the_loops_of_what_is_made_for_their_terms(sizes: dict[str, int]) -> None:
+    body = """
+    w[i, k] = 1 + x[i, k] * x[i, k]
+    y[i]    = sum(k) w[i, k] * v[k] - sum(k) w[i, k] * w[i, k]"""
+    program = operator("x: i32[N, K], v: i32[K]) -> (y: i32[N])", body, sizes)
+    schedule = derive(program, MACHINE)
+    assert [show(x) for x in schedule.directives[:2]] == ["lift y", "together w, y.sum, y.sum_1, y -> i"]
+    assert_same(program, proven(program, schedule), sizes or {"N": 23, "K": 5})
+
+
+def test_sums_of_one_equation_stay_where_others_read_their_terms() -> None:
+    program = operator(
+        "x: i32[N, K]) -> (y: i32[N], w: i32[N, K])", "w[i, k] = 1 + x[i, k]\n y[i] = sum(k) w[i, k] + max(k, from 0) w[i, k]"
+    )
+    assert not any(x.startswith("lift") for x in directives(program))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 
 import numpy as np
 import pytest
@@ -18,9 +19,26 @@ from tensorlang.diagnostics import InternalError
 from tensorlang.tensor.dead_code import eliminate_dead
 from tensorlang.tensor.interp import interpret
 from tensorlang.tensor.lift import lift
-from tensorlang.tensor.nodes import Binary, Call, Cast, Const, Definition, Dynamic, Expr, Holds, Let, Piece, Program, Read, Select, Unary
+from tensorlang.tensor.nodes import (
+    Binary,
+    Call,
+    Cast,
+    Const,
+    Definition,
+    Dynamic,
+    Expr,
+    Holds,
+    IndexValue,
+    Let,
+    Piece,
+    Program,
+    Read,
+    Select,
+    Unary,
+)
 from tensorlang.tensor.prove import prove
 from tensorlang.tensor.simplify import can_inline, common_subexpressions, inline, inline_all, simplify
+from tensorlang.tensor.sums_apart import sums_apart
 from tensorlang.tensor.verify import verify
 
 rng = np.random.default_rng(3)
@@ -41,12 +59,18 @@ def same_bits(before: Program, after: Program, case: Case) -> None:
     assert {n: a.tobytes() for n, a in old.items()} == {n: a.tobytes() for n, a in new.items()}
 
 
+def _apart(program: Program, tensor: str) -> Program:
+    made = sums_apart(program, tensor)
+    return program if isinstance(made, str) else made
+
+
 PASSES: dict[str, Callable[[Program], Program]] = {
     "inline": lambda p: inline_all(p, lambda d, uses: True),
     "dead": eliminate_dead,
     "simplify": simplify,
     "common": common_subexpressions,
     "lift": lift,
+    "apart": lambda p: reduce(_apart, (t.name for d in p.definitions for t in d.tensors), p),
     "all": lambda p: common_subexpressions(simplify(eliminate_dead(inline_all(p, lambda d, uses: uses < 3)))),
 }
 
@@ -94,6 +118,18 @@ def test_an_index_from_data_is_inlined_where_it_is_a_whole_index() -> None:
     y = definition(tensor("y", f32, "n"), ("i",), Read("t", (at,)))
     assert value(inline(Program("p", ("n",), params, ("y",), (plain, y)), "t")) == Unary("neg", Read("x", (at,)))
     kept = Program("p", ("n",), params, ("y",), (shifted, y))
+    assert inline(kept, "t") == kept
+
+
+def test_an_index_from_data_is_inlined_as_a_value_where_it_is_known_to_lie_inside() -> None:
+    params = (tensor("x", f32, "n"), tensor("ids", i64, "n"))
+    numbers = definition(tensor("t", f32, "n"), ("j",), Cast(f32, IndexValue(N("j"))))
+    inside, anywhere = Dynamic(read("ids", "i"), Int(0), N("n")), Dynamic(read("ids", "i"))
+    found, kept = (
+        Program("p", ("n",), params, ("y",), (numbers, definition(tensor("y", f32, "n"), ("i",), Read("t", (at,)))))
+        for at in (inside, anywhere)
+    )
+    assert value(inline(found, "t")) == Cast(f32, Cast(i64, read("ids", "i")))
     assert inline(kept, "t") == kept
 
 

@@ -21,7 +21,7 @@ from dataclasses import replace
 
 from tensorlang.policy.cpu.inner_loops import add_inner_loops, best_inner_loops, shared_sums
 from tensorlang.policy.cpu.joint_steps import derive_joint_steps
-from tensorlang.policy.cpu.loop_fusion import derive_fused, fused, named_after
+from tensorlang.policy.cpu.loop_fusion import derive_fused, fused, named_after, with_sums_apart
 from tensorlang.policy.cpu.narrow_rows import derive_narrow_rows, has_narrow_rows
 from tensorlang.policy.cpu.nests import derive_nest, derive_recurrence, is_joined, scattered_axes
 from tensorlang.policy.cpu.row_lanes import derive_row_lanes, has_row_lanes
@@ -50,6 +50,7 @@ def derive(
     """Return a schedule for `program` on `machine`. Inputs in `constants` are stored as `derive_layouts` says, if anywhere. `plain`: loops
     of sums, pieces and recurrences run in an order that is legal, and nothing else is asked of them. `at`: samples of open sizes."""
     d = replace(deriver(program, machine, layouts or {}, constants, at), plain=plain)
+    d = d if plain else with_sums_apart(d)
     for strip in fused(d, fusion_groups(d)):
         _derive_strip(d, strip)
     if not plain:

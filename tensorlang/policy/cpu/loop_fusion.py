@@ -40,13 +40,14 @@ from tensorlang.policy.cpu.narrow_rows import has_narrow_rows
 from tensorlang.policy.cpu.row_lanes import has_row_lanes
 from tensorlang.policy.cpu.strips import Strip, sized, strips
 from tensorlang.policy.deriver import Deriver, bytes_of, mark_parallel
-from tensorlang.policy.groups import FusionGroup, recurs
+from tensorlang.policy.groups import FusionGroup, fusion_groups, recurs
 from tensorlang.policy.pointwise import accesses_along, crossing_axis
 from tensorlang.schedule.directives.loops import MOST_LANES
 from tensorlang.schedule.plan import full, owned
 from tensorlang.schedule.shape import OPEN_EXTENT, extents, is_product, readers, unit_stride
 from tensorlang.tensor.nodes import Definition, Dynamic, Read, Reduce
 from tensorlang.tensor.scop import in_order as keeps_order
+from tensorlang.tensor.sums_apart import sums_apart
 from tensorlang.tensor.walk import components, definition_reads, index_names, reads, reduces
 
 MOST_FUSED = 24
@@ -121,6 +122,37 @@ def _contracted(d: Deriver, groups: Sequence[FusionGroup]) -> list[FusionGroup]:
             found[last] = FusionGroup(members[-1], members, len(members[-1].axes), fused=True)
             found = [g for g in found if not any(g is other for other in touched)]
     return found
+
+
+def with_sums_apart(d: Deriver) -> Deriver:
+    """Return the state in which the sums of an equation are tensors of their own, where what is made for their terms may then share their
+    loops."""
+    made_for = {read_by[0] for read_by in map(readers(d.program).get, d.axes.keys() - {p.name for p in d.program.params}) if read_by}
+    for name in (x.tensors[0].name for x in d.program.definitions if _sums(x) > 1 and x.tensors[0].name in made_for):
+        apart = _apart(d, name)
+        if apart is not None:
+            return with_sums_apart(apart)
+    return d
+
+
+def _sums(definition: Definition) -> int:
+    return sum(1 for p in definition.pieces for _ in reduces(p.value))
+
+
+def _apart(d: Deriver, name: str) -> Deriver | None:
+    """Return the state with the sums of a tensor's equation as tensors of their own; None where they share no loops with what is made
+    for their terms."""
+    made = sums_apart(d.program, name)
+    if isinstance(made, str):
+        return None
+    axes = {m.tensors[0].name: m.axes for m in made.definitions if m.tensors[0].name not in d.axes}
+    of_sums = {loop.removeprefix(f"{name}."): n for loop, n in d.open_extents.items() if owned(loop, d.axes)[0] == name}
+    opened = {full(m, loop): n for m in axes for loop, n in of_sums.items()}
+    schedule = d.schedule.lift(name)
+    apart = replace(d, program=made, schedule=schedule, rewritten=len(schedule.directives))
+    apart = replace(apart, axes={**d.axes, **axes}, open_extents={**d.open_extents, **opened})
+    shared = (g for g in _contracted(apart, fusion_groups(apart)) if g.fused)
+    return apart if any(axes.keys() <= {m.tensors[0].name for m in g.members} for g in shared) else None
 
 
 def _is_own(group: FusionGroup) -> bool:

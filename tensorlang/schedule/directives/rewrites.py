@@ -1,5 +1,5 @@
 """Directives that rewrite the program before it has loops: `inline`, `store`, `rfactor`, `block`, `flatten`,
-`hoist`, `scan`, `unfold`."""
+`hoist`, `scan`, `lift`, `unfold`."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from tensorlang.tensor.dead_code import eliminate_dead
 from tensorlang.tensor.invariant_axes import without_axes
 from tensorlang.tensor.live_out import store_together
 from tensorlang.tensor.simplify import can_inline, inline
+from tensorlang.tensor.sums_apart import sums_apart
 from tensorlang.tensor.unfold import unfold
 from tensorlang.tensor.walk import definers, tensor_table
 
@@ -72,6 +73,14 @@ def _scan(state: State, directive: syntax.Directive) -> None:
         made = scanned(state.program, *_axis_of(state, directive, name))
         if isinstance(made, str):
             raise error("S0204", f"`{name}` cannot be scanned: {made}", directive.span)
+        state.program = made
+
+
+def _lift(state: State, directive: syntax.Directive) -> None:
+    for name in operands.names(directive, directive.operands):
+        made = sums_apart(state.program, name)
+        if isinstance(made, str):
+            raise error("S0204", f"`{name}` cannot be lifted: {made}", directive.span)
         state.program = made
 
 
@@ -146,6 +155,11 @@ SCAN = Kind(
     "scan",
     FORMS["scan"],
     rewrite=_scan,
+)
+LIFT = Kind(
+    "lift",
+    FORMS["lift"],
+    rewrite=_lift,
 )
 UNFOLD = Kind(
     "unfold",

@@ -32,7 +32,7 @@ from tensorlang.lower.index import to_bool, to_index
 from tensorlang.lower.memory import TensorMemory, is_flagged, lane_loop, tensor_memory
 from tensorlang.lower.names import Names
 from tensorlang.lower.prefetch import to_prefetches
-from tensorlang.lower.value import Point, components, value
+from tensorlang.lower.value import Point, bind, components, value
 from tensorlang.schedule.plan import Plan
 from tensorlang.tensor import nodes as tensor
 from tensorlang.tensor import notation
@@ -420,7 +420,11 @@ def _chosen(cond: loops.Expr, then: loops.Expr, orelse: loops.Expr) -> loops.Exp
 
 
 def _combined(kernel: _Kernel, reducer: tensor.Reducer, old: loops.Expr, body: tensor.Expr, point: Point) -> loops.Expr:
+    """Return an accumulator with a term taken into it; a product that is added is rounded together with the sum."""
     assert reducer.kind is not None
+    if isinstance(body, tensor.Let):
+        bind(body.name, body.value, point)
+        return _combined(kernel, reducer, old, body.body, point)
     is_float = compute_dtype(reducer.dtypes[0]).is_float
     if reducer.kind == "sum" and is_float and kernel.plan.program.mode != "strict" and isinstance(body, tensor.Binary) and body.op == "*":
         return loops.Fma(value(body.lhs, point), value(body.rhs, point), old)

@@ -80,7 +80,7 @@ def value(e: tensor.Expr, point: Point) -> loops.Expr:
         case tensor.Call(fn, args):
             return loops.Call(fn, tuple(value(a, point) for a in args))
         case tensor.Let(name, bound, body):
-            _bind(name, bound, point)
+            bind(name, bound, point)
             return value(body, point)
         case tensor.Project(inner, position):
             return components(inner, point)[position]
@@ -102,7 +102,7 @@ def components(e: tensor.Expr, point: Point) -> tuple[loops.Expr, ...]:
         case tensor.Name(name) if name in point.tuples:
             return point.tuples[name]
         case tensor.Let(name, bound, body):
-            _bind(name, bound, point)
+            bind(name, bound, point)
             return components(body, point)
         case tensor.Select(cond, then, orelse) if _is_tuple(then, point):
             test = value(cond, point)
@@ -140,7 +140,8 @@ def _under(cond: loops.Expr, e: tensor.Expr, point: Point) -> loops.Expr:
     return result
 
 
-def _bind(name: str, bound: tensor.Expr, point: Point) -> None:
+def bind(name: str, bound: tensor.Expr, point: Point) -> None:
+    """Give a value its name, for what is computed behind it."""
     dtype = dtype_of(bound, point.types)
     if _is_tuple(bound, point):
         assert isinstance(dtype, tuple)

@@ -8,7 +8,11 @@ import numpy as np
 import pytest
 
 import tensorlang as tl
+from codegen.loops.printer import show
+from tensorlang.backends.cpu.driver import loops_of
 from tensorlang.diagnostics import CompileError
+from tensorlang.schedule.check import proven
+from tensorlang.schedule.schedule import Schedule
 from tensorlang.tensor.interp import interpret
 
 Array = np.ndarray[Any, Any]
@@ -111,6 +115,13 @@ def test_a_schedule_that_regroups_a_strict_sum_is_refused(strict: tl.Operators) 
         with pytest.raises(CompileError) as refused:
             strict.matmul.schedule(schedule)(x, x.T.copy())
         assert refused.value.diagnostics[0].code == code, refused.value
+
+
+@pytest.mark.parametrize("mode", ["reduce", "strict"])
+def test_a_product_that_is_summed_is_rounded_with_the_sum_whatever_its_factors_are_called(mode: str) -> None:
+    text = "{} op f(x: f32[N], w: f32[N]) -> (y: f32) {{ y = sum(i) sq(x[i] - w[i]) }}"
+    program = tl.parse(text.format(mode)).f.program(values(np.float32, 40), values(np.float32, 40))
+    assert ("fma(x_1, x_1, " in show(loops_of(proven(program, Schedule("f")), "f").function)) == (mode == "reduce")
 
 
 def test_a_fast_operator_rounds_a_product_and_a_sum_once() -> None:

@@ -10,6 +10,7 @@ from polyhedral.expr import Int, Name
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import Source
 from tensorlang.policy.cpu.derive import derive
+from tensorlang.policy.cpu.inner_loops import InnerLoops, add_inner_loops
 from tensorlang.policy.deriver import deriver
 from tensorlang.policy.machine import Machine
 from tensorlang.schedule.check import proven
@@ -141,6 +142,32 @@ def test_columns_that_rows_read_again_are_copied_where_the_second_level_cache_do
     assert [show(d).split()[1] for d in schedule.directives if d.name == "pack"] == copied
     outer = next(show(d) for d in schedule.directives if d.name == "order" and "y.k" in show(d))
     assert outer.startswith("order y.j_o, y.i_o") == bool(copied)
+
+
+@pytest.mark.parametrize(
+    ("term", "rows", "columns"),
+    [
+        ("sq(a[i, k] - b[k, j])", 6, 16),
+        ("(a[i, k] * b[k, j] - c[i, k] * e[k, j])", 4, 16),  # vectors of both tensors are read by all rows
+    ],
+)
+def test_tiles_of_sums_have_as_many_rows_as_find_registers_beside_what_rows_share(term: str, rows: int, columns: int) -> None:
+    text = f"""op f(a: f32[48, 50], c: f32[48, 50], b: f32[50, 96], e: f32[50, 96], w: f32[50]) -> (y: f32[48, 96]) {{
+        y[i, j] = sum(k) {term}
+    }}"""
+    program = declared(load_module(parse(Source("f.tl", text))), "f")
+    schedule = derive(program, Machine(target="cpu", vector_bytes=32, vector_registers=16))
+    found = [show(d) for d in schedule.directives if d.name == "split"]
+    assert found == [f"split y.i by {rows} -> i_o, i_t", f"split y.j by {columns} -> j_o, j_v"]
+
+
+def test_a_copy_for_lanes_along_the_range_of_a_sum_holds_each_element_once() -> None:
+    text = "op f(a: f32[8, 48], b: f32[48, 8]) -> (y: f32[8, 8]) { y[i, j] = sum(k) a[i, k] * b[k, j] }"
+    d = deriver(declared(load_module(parse(Source("f.tl", text))), "f"), Machine(target="cpu"), {}, frozenset())
+    (definition,) = d.program.definitions
+    add_inner_loops(d, definition, definition.axes, InnerLoops(("k",), packed=("b",)))
+    assert [show(x) for x in d.schedule.directives if x.name == "pack"] == ["pack b as [j, k // 16, k % 16]"]
+    assert_same(d.program, proven(d.program, d.schedule), {})
 
 
 def test_a_sum_of_everything_runs_in_lanes_along_whatever_range_reads_neighbours() -> None:

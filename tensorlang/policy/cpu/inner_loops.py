@@ -33,10 +33,10 @@ from polyhedral.expr import Name as AffineName
 from polyhedral.once import once
 from tensorlang.lower.prefetch import LINE_BYTES
 from tensorlang.policy.cpu.cost import (
-    CALL_OPERATIONS,
     COPY_BYTES,
     FAR_BYTES,
     FAR_LOADS,
+    FORWARD_CYCLES,
     LATENCY_CYCLES,
     LOOP_CYCLES,
     MASKED_LOADS,
@@ -50,16 +50,26 @@ from tensorlang.policy.cpu.cost import (
 )
 from tensorlang.policy.cpu.padded import root_copy
 from tensorlang.policy.cpu.register_tiles import ROWS_IN_A_SET
+from tensorlang.policy.cpu.values import Value, Values, folding
 from tensorlang.policy.deriver import Deriver, in_order, reads_itself
 from tensorlang.schedule.directives.loops import MOST_LANES
 from tensorlang.schedule.pack import axes_of_copy
 from tensorlang.schedule.plan import full
 from tensorlang.schedule.shape import OPEN_EXTENT, block_of, step_inside, unit_stride
 from tensorlang.tensor.facts import Place, conjuncts, is_choice, is_of_indices, reductions
-from tensorlang.tensor.nodes import Binary, Call, Definition, Dynamic, Expr, IndexValue, Piece, Read, Reduce, Select
 from tensorlang.tensor.nodes import Compare as TensorCompare
+from tensorlang.tensor.nodes import (
+    Definition,
+    Dynamic,
+    Expr,
+    IndexValue,
+    Piece,
+    Read,
+    Reduce,
+    Select,
+)
 from tensorlang.tensor.scop import in_order as keeps_order
-from tensorlang.tensor.walk import components, index_names, nodes, reads, reduces, substitute, tensor_names, tensor_table
+from tensorlang.tensor.walk import components, index_names, reads, reduces, substitute, tensor_names, tensor_table
 
 VECTORS = (1, 2, 4, 8, 12)
 """How many registers may lie side by side along the lanes of an axis; of a sum no more than one vector of the language holds."""
@@ -79,7 +89,8 @@ MOST_COPIES = 72
 """And of all that is computed together."""
 NOTHING: Mapping[str, int] = MappingProxyType({})
 COPY_SHARE = 0.005
-"""Of the cycles of a block that each copy of its instructions costs in the cache that holds them: between equals, the shorter code."""
+"""Of the cycles of a block that each copy of its instructions costs in the cache that holds them: between equals, the shorter code. And of
+the cycles in which a cache is sent what was there before: between equals, what asks for less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +127,9 @@ class ByOrder:
         self._reloads: list[_Reloads] = []
 
     def best(self, order: Sequence[str]) -> InnerLoops:
-        """Return the cheapest where the loops outside run over the axes in this order: a processor computes while memory sends what is
-        loaded again, and while copies are made it does neither."""
+        """Return the cheapest where the loops outside run over the axes in this order: a processor computes while it loads, and the
+        first-level cache takes what it is sent again in cycles in which it answers no loads (the execution-cache-memory model: Treibig and
+        Hager 2009). While copies are made it does neither."""
         cheapest, *_ = self._found
         if self._cost.is_near:
             return cheapest
@@ -127,7 +139,9 @@ class ByOrder:
                 break
             if k == len(self._reloads):
                 self._reloads.append(_Reloads(self._cost, c))
-            cycles = max(c.cycles, self._reloads[k].cycles(order)) + self._reloads[k].copying
+            again = self._reloads[k].cycles(order)
+            sent = again + self._reloads[k].loading if again else 0.0
+            cycles = max(c.cycles, sent) + COPY_SHARE * sent + self._reloads[k].copying
             if cycles < least:
                 cheapest, least = c, cycles
         return replace(cheapest, cycles=least)
@@ -384,7 +398,7 @@ def _add_copy(d: Deriver, definition: Definition, tensor: str, vector: Sequence[
     along = next(n for n in names if n in vector)
     binders = {b.name for p in definition.pieces for e in reduces(p.value) for b in e.binders}
     outer = [axis for n, axis in names.items() if n != along and n not in binders]
-    summed = [axis for n, axis in names.items() if n in binders]
+    summed = [axis for n, axis in names.items() if n in binders and n != along]
     dims = (*outer, f"{names[along]} // {width}", *summed, f"{names[along]} % {width}")
     there = d.schedule.pack(tensor, dims).directives[-1] in d.schedule.directives
     d.add(d.schedule if there else root_copy(d, d.schedule, tensor, dims))
@@ -404,22 +418,32 @@ class _Element:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What is done for each point: distinct elements, instructions, and accumulators."""
+    """What is done for each point: distinct elements, instructions by the names that their values depend on, and accumulators. `step`: the
+    binder of the innermost loop of a sum, if any, `kept` the names of values that are the same in each step of it, `values` the others."""
 
     elements: tuple[_Element, ...]
-    operations: int
+    operations: Mapping[frozenset[str], int]
     accumulators: int = 0
+    step: frozenset[str] = frozenset()
+    kept: tuple[frozenset[str], ...] = ()
+    values: tuple[Value, ...] = ()
+
+    def varies(self, element: _Element) -> bool:
+        """Tell whether an element is another one in each step."""
+        return not self.step or not self.step.isdisjoint(element.names)
 
 
 @dataclass(frozen=True, slots=True)
 class _Sum:
-    """A reduction: so many `steps`, with `work` in each. `joining`: the cycles of taking a lane to what lanes before it came to, where that
-    is no instruction of its own; lanes are then taken one after the other."""
+    """A reduction: so many `steps`, with `work` in each, and so many times what is done `before` its innermost loop. `joining`: the cycles
+    of taking a lane to what lanes before it came to, where that is no instruction of its own; lanes are then taken one after the other."""
 
     binders: tuple[str, ...]
     steps: float
     work: _Work
-    joining: float = 0.0
+    times: float
+    before: _Work
+    joining: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -467,8 +491,7 @@ class _Cost:
         """Return what a piece takes; its elements are one along an axis that its guard has an equation for."""
         pinned = {a for a in self.definition.axes if _pins(piece.guard, a)}
         found = list(reduces(piece.value))
-        inside = {id(n) for r in found for e in (*r.body, *conjuncts(r.filter)) for n in nodes(e)}
-        value = self._work([n for n in nodes(piece.value) if id(n) not in inside and not isinstance(n, Reduce)])
+        value, _ = self._work((piece.value,))
         elements = prod(self.sizes[a] for a in self.definition.axes if a not in pinned)
         phases = {a: m.divisor for m in _remainders(piece.guard) for a in affine.name_set(m)}
         alike = shared_sums(self.d, self.definition)
@@ -478,44 +501,38 @@ class _Cost:
 
     def _sum_of(self, alike: Sequence[Reduce]) -> _Sum:
         """Return what sums take that share the loops of the first of them."""
-        first, *others = (self._sum(r, alike[0]) for r in alike)
-        works = [s.work for s in (first, *others)]
-        elements = {e.read: e for w in works for e in w.elements}
-        work = _Work(tuple(elements.values()), sum(w.operations for w in works), sum(w.accumulators for w in works))
-        return replace(first, work=work, joining=sum(s.joining for s in (first, *others)))
-
-    def _sum(self, reduce: Reduce, other: Reduce) -> _Sum:
-        """Return what a sum takes in the loops of another."""
-        asked = [c for c in conjuncts(reduce.filter) if not is_of_indices(c) and not self._bounds(reduce, c)]
-        parts = [e if reduce is other else substitute(e, _as_in(reduce, other)) for e in (*reduce.body, *asked)]
-        work = self._work([n for e in parts for n in nodes(e)], conditional=bool(asked))
-        fused = reduce.reducer.kind == "sum" and isinstance(reduce.body[0], Binary) and reduce.body[0].op == "*"
-        reducer = reduce.reducer
-        combine = dict.fromkeys(n for e in reducer.combine for n in nodes(e)) if reducer.kind is None else ()
-        joining = self._work([*combine]).operations
-        operations = work.operations + (not fused if reducer.kind is not None else joining)
-        work = replace(work, operations=operations, accumulators=len(reducer.dtypes))
-        return _Sum(tuple(b.name for b in other.binders), prod(self.sizes[b.name] for b in other.binders), work, joining)
+        terms: list[Expr] = []
+        folds, accumulators, other = 0, 0, alike[0]
+        for reduce in alike:
+            asked = [c for c in conjuncts(reduce.filter) if not is_of_indices(c) and not self._bounds(reduce, c)]
+            terms += (e if reduce is other else substitute(e, _as_in(reduce, other)) for e in (*reduce.body, *asked))
+            folds += folding(reduce) + bool(asked)
+            accumulators += len(reduce.reducer.dtypes)
+        conditional = any(not is_of_indices(c) and not self._bounds(r, c) for r in alike for c in conjuncts(r.filter))
+        binders = tuple(b.name for b in other.binders)
+        work, before = self._work(terms, binders[-1:], conditional=conditional)
+        every = frozenset((*self.definition.axes, *binders))
+        operations = {**work.operations, every: work.operations.get(every, 0) + folds}
+        steps, times = (prod(self.sizes[n] for n in some) for some in (binders, binders[:-1]))
+        joining = sum(folding(r) for r in alike if r.reducer.kind is None)
+        return _Sum(binders, steps, replace(work, operations=operations, accumulators=accumulators), times, before, joining)
 
     def _bounds(self, reduce: Reduce, condition: Expr) -> bool:
         """Tell whether a condition is where a loop begins or ends, and asked of no term."""
         limit = _limit(reduce, condition)
         return limit is not None and limit.binder in self.ranged
 
-    def _work(self, found: Sequence[Expr], *, conditional: bool = False) -> _Work:
-        operations = int(conditional)
-        for n in found:
-            match n:
-                case Binary("/" | "%" | "//") | Call():
-                    operations += CALL_OPERATIONS
-                case Binary() | Select():
-                    operations += 1
-                case _:
-                    pass
+    def _work(self, roots: Sequence[Expr], step: Sequence[str] = (), *, conditional: bool = False) -> tuple[_Work, _Work]:
+        """Return what some expressions take, without the reductions in them, and what is done before the innermost loop, whose binder is
+        `step`: all that does not depend on it."""
+        values = Values(roots, {*step})
         # Loops are split where indices decide.
-        guarded = {r for n in found if conditional or (isinstance(n, Select) and not is_of_indices(n.cond)) for r in reads(n)}
-        distinct = dict.fromkeys(n for n in found if isinstance(n, Read))
-        return _Work(tuple(self._element(n, guarded=n in guarded) for n in distinct), operations)
+        asking = (n for n in values.names if conditional or (isinstance(n, Select) and not is_of_indices(n.cond)))
+        guarded = {r for n in asking for r in reads(n)}
+        elements = tuple(self._element(n, guarded=n in guarded) for n in values.names if isinstance(n, Read))
+        kept, taken = values.taken({*self.definition.axes, *step})
+        work = _Work(elements, values.operations(before=False), step=frozenset(step), kept=kept, values=taken)
+        return work, _Work(tuple(e for e in elements if not work.varies(e)), values.operations(before=True))
 
     def _element(self, read: Read, *, guarded: bool) -> _Element:
         names, storage, axes = index_names(read), self.d.layouts.get(read.tensor), self.d.axes.get(read.tensor)
@@ -547,12 +564,26 @@ class _Cost:
         cycles = (p.elements / (c.phases if p.phases.get(along) == c.phases else 1) * self._of_piece(p, c) for p in self.pieces)
         return sum(cycles) / self.elements
 
+    def loading(self, c: InnerLoops) -> float:
+        """Return the cycles of an element in which the steps of sums load from the first-level cache."""
+        axis = next((a for a in c.vector if a in self.definition.axes), None)
+        width = self.lanes * c.vectors
+        points = prod(count for _, count in c.rows) * (width if axis is not None else 1)
+        total = 0.0
+        for piece in self.pieces:
+            for s in piece.sums:
+                binder = next((b for b in s.binders if b in c.vector), None)
+                loads = sum(self._loads(e, c, binder or axis) for e in s.work.elements if s.work.varies(e))
+                total += piece.elements * s.steps / (width if binder is not None else 1) * load_cycles(loads) / points
+        return total / self.elements
+
     def _of_piece(self, piece: _Piece, c: InnerLoops) -> float:
         """Return the cycles of an element of a piece."""
         axis = next((a for a in c.vector if a in self.definition.axes), None)
         together = prod(count for _, count in c.rows)
         cycles = self._block(piece.value, c, axis) + self._stores(c, axis)
         for reduction in piece.sums:
+            cycles += reduction.times * (self._block(reduction.before, c, axis) - LOOP_CYCLES)
             binder = next((b for b in reduction.binders if b in c.vector), None)
             if binder is not None:
                 width = self.lanes * c.vectors
@@ -573,15 +604,25 @@ class _Cost:
     def _step(self, work: _Work, c: InnerLoops, along: str | None, latency: float = LATENCY_CYCLES) -> float:
         """Return the cycles of one step of a reduction for all points of a block, at least `latency`."""
         accumulators = work.accumulators * prod(count for _, count in c.rows) * (c.vectors if along is not None else 1)
-        return max(self._block(work, c, along, accumulators), latency)
+        waiting = latency + (FORWARD_CYCLES if accumulators + _live(work, c, along) > self.d.machine.vector_registers else 0.0)
+        return max(self._block(work, c, along, accumulators), waiting)
 
     def _block(self, work: _Work, c: InnerLoops, along: str | None, accumulators: int = 0) -> float:
         """Return the cycles of `work` for all points of a block, with vectors along a loop."""
         width = c.vectors if along is not None else 1
-        loads = sum(self._loads(e, c, along) for e in work.elements)
-        operations = work.operations * width * prod(count for _, count in c.rows)
-        spilled = max(0, accumulators + width + 1 - self.d.machine.vector_registers)
-        return max(load_cycles(loads), multiply_cycles(operations)) + LOOP_CYCLES + spilled * SPILL_CYCLES
+
+        def times(names: frozenset[str]) -> int:
+            """Return how many values a block has of one that depends on some names."""
+            return prod(count for axis, count in c.rows if axis in names) * (width if along in names else 1)
+
+        loads = sum(self._loads(e, c, along) for e in work.elements if work.varies(e))
+        operations = sum(count * times(names) for names, count in work.operations.items())
+        if along is not None:
+            # A number that is computed once for all lanes is put into each.
+            operations += sum(times(v.names) for v in work.values if v.is_computed and along in v.taken_for - v.names)
+        left = self.d.machine.vector_registers - accumulators - _live(work, c, along)
+        again = max(0, sum(map(times, work.kept)) - max(0, left))
+        return max(load_cycles(loads + again), multiply_cycles(operations)) + LOOP_CYCLES + max(0, -left) * SPILL_CYCLES
 
     def _loads(self, element: _Element, c: InnerLoops, along: str | None) -> float:
         again = prod(count for axis, count in c.rows if axis in element.names)
@@ -652,11 +693,19 @@ class _Cost:
         return prod(self.sizes[n] for n in element.names if n in self.sizes) * element.size_bytes
 
     def copying(self, c: InnerLoops) -> float:
-        """Return the cycles of an element that copies take where the second-level cache does not hold all that sums read; elsewhere what
-        reading across would take repays them."""
-        if not c.packed or self.fits(self.d.machine.l2_bytes):
-            return 0.0
-        return sum(self.bytes_of(e) for e in self.summed if e.read.tensor in c.packed) / COPY_BYTES / self.elements
+        """Return the cycles of an element that copies take: of rows where the second-level cache does not hold all that sums read, and of
+        columns, whose elements are taken out of a line each."""
+        return sum(self._copying(e, c.vector) for e in self.summed if e.read.tensor in c.packed) / self.elements
+
+    def _copying(self, element: _Element, vector: tuple[str, ...]) -> float:
+        size = self.bytes_of(element)
+        across = [n for n in vector if n in element.names and element.near.get(n) != 1]
+        if not across:
+            return 0.0 if self.fits(self.d.machine.l2_bytes) else size / COPY_BYTES
+        machine = self.d.machine
+        lines = prod(self.sizes[n] for n in across) * max(LINE_BYTES, gcd(element.row_bytes, machine.l1_bytes // ROWS_IN_A_SET))
+        again = 0.0 if lines <= machine.l1_bytes else LINE_BYTES / (NEAR_BYTES if lines <= machine.l2_bytes else FAR_BYTES)
+        return size / element.size_bytes * (load_cycles(FAR_LOADS) + again)
 
     def panels(self, vector: tuple[str, ...]) -> tuple[str, ...]:
         """Return the tensors of whose rows lanes read neighbours, and other columns only for other elements, where the second-level cache
@@ -686,7 +735,8 @@ class _Reloads:
     which loops are inside of another, and not on their order, so each set of them is looked at once."""
 
     def __init__(self, cost: _Cost, candidate: InnerLoops) -> None:
-        self._cost, self._packed, self.copying = cost, frozenset(candidate.packed), cost.copying(candidate)
+        self._cost, self._packed = cost, frozenset(candidate.packed)
+        self.copying, self.loading = cost.copying(candidate), cost.loading(candidate)
         rows = dict(candidate.rows)
         self._together = {
             n: rows.get(n, 1) * (candidate.phases * candidate.vectors * cost.lanes if n in candidate.vector else 1) for n in cost.sizes
@@ -749,6 +799,26 @@ class _Reloads:
             return along
         width = max(along, min(row, LINE_BYTES))
         return rows * max(width, gcd(row, cache_bytes // ROWS_IN_A_SET) if cache_bytes else 0)
+
+
+def _live(work: _Work, c: InnerLoops, along: str | None) -> int:
+    """Return how many registers a step of a block needs beside its accumulators: for vectors that several sums or rows take, for an
+    element that all lanes take, and for what is on its way. Of what the rows of one sum take, what there is most of comes one by one."""
+    width = c.vectors if along is not None else 1
+    shared, own = 1, dict[int, list[int]]()
+    for value in work.values:
+        wider = value.taken_for - value.names
+        if along is not None and along not in value.names:
+            held = int(along in wider or any(a in wider for a, _ in c.rows))
+        elif value.term is None or any(a in wider for a, _ in c.rows):
+            held = width * prod(count for a, count in c.rows if a in value.names)
+        else:
+            held = int(value.times > 1)
+        if value.term is None:
+            shared += held
+        else:
+            own.setdefault(value.term, []).append(held)
+    return shared + sum(sum(held) - max(held) + min(max(held), width) for held in own.values())
 
 
 def _covered(extent: float, step: int) -> float:

@@ -8,6 +8,7 @@ fronts   language    operators as text, compiled without a schedule, static and 
          derived     programs of several equations, each under schedules derived for machines with the smallest caches, or completed
          schedules   random directives on families of programs: whatever is accepted computes what the operator says, natively too
          models      random ONNX graphs of mixed types, operators of many versions, against onnx's reference evaluator and onnxruntime
+         seldom      the same with operators that few models have: com.microsoft, ai.onnx.ml, control flow, sequences, sampling, spectra
          sizes       random ONNX graphs whose sizes stay open, for several combinations of sizes with zero and one, against onnxruntime
          files       broken `.tl` texts, schedules, ONNX bytes, folders of models and caches: success or a coded diagnostic, in time
          cuda        random binds, their kernels run by the emulator on this processor (where there is a C++ compiler)
@@ -32,7 +33,7 @@ for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
     os.environ.setdefault(_name, "1")  # threads of a parent do not live in its children
 
 ROOT = Path(__file__).parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "device")]
+sys.path[:0] = [str(ROOT), *(str(ROOT / "tests" / folder) for folder in (".", "device", "onnx"))]
 
 from fuzzing.campaign import CUTTING, Campaign  # noqa: E402  # the path has to be set first
 from fuzzing.front import Front, tried  # noqa: E402

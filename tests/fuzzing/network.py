@@ -55,6 +55,8 @@ _RUNTIME_ONLY = (
     *("ConvTranspose", "Resize"),
 )
 """Operators of which the reference leaves something out: directions and lengths, axes beyond two, signs. onnxruntime's values count."""
+DOMAINS = {"com.microsoft": 1, "ai.onnx.ml": 3}
+"""Which versions of other sets of operators are drawn."""
 _FLAT_ONCE = ("Softmax", "LogSoftmax", "Hardmax")
 """Operators whose early versions the reference takes for later ones."""
 
@@ -81,7 +83,10 @@ class Net:
         outputs = [self._info(n, [None] * self.values[n].ndim if open_ else None) for n in self.outputs]
         constants = [tensor(self.values[n], n) for n in self.constants]
         graph = helper.make_graph(list(self.nodes), "drawn", infos, outputs, constants)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=10)
+        return helper.make_model(graph, opset_imports=self.opsets(), ir_version=10)
+
+    def opsets(self) -> list[onnx.OperatorSetIdProto]:
+        return _opsets(self.nodes, self.opset)
 
     def _info(self, name: str, extents: Sequence[str | None] | None) -> onnx.ValueInfoProto:
         a = self.values[name]
@@ -92,13 +97,32 @@ def tensor(a: Array, name: str) -> onnx.TensorProto:
     return helper.make_tensor(name, TYPES[type_of(a)][0], a.shape, a.tobytes(), raw=True)
 
 
+def reads(nodes: Sequence[onnx.NodeProto]) -> list[str]:
+    """Return the names that nodes, and graphs within them, take from around them, each once."""
+    made, found = set[str](), dict[str, None]()
+    for node in nodes:
+        found.update(dict.fromkeys(n for n in node.input if n and n not in made))
+        for attribute in node.attribute:
+            for graph in (attribute.g, *attribute.graphs):
+                own = {i.name for i in graph.input} | {i.name for i in graph.initializer}
+                inner = [*reads(graph.node), *(o.name for o in graph.output)]
+                own.update(o for n in graph.node for o in n.output)
+                found.update(dict.fromkeys(n for n in inner if n not in own and n not in made))
+        made.update(node.output)
+    return list(found)
+
+
 def evaluated(node: onnx.NodeProto, values: Mapping[str, Array], opset: int) -> list[Array]:
     """Return what a node computes of known values: by onnx's reference evaluator, by onnxruntime where that cannot. Raises whatever they
     raise, what the checker raises of nodes that are not valid, and ValueError where the two disagree on shapes or types."""
-    model = _alone(node, values, opset)
+    model = _alone([node], values, opset)
+    feeds = {n: values[n] for n in reads([node])}
+    if node.domain == "com.microsoft" or not onnx.defs.has(node.op_type, node.domain):
+        return _by_runtime(model, feeds)
     onnx.checker.check_node(node, _context(opset))
     onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True)
-    feeds = {n: values[n] for n in dict.fromkeys(node.input) if n}
+    if node.domain:
+        return _by_runtime(model, feeds)
     if node.op_type == "Hardmax" and any(np.isnan(a).any() for a in feeds.values()):
         raise ValueError("whether a NaN is the largest, each library settles for itself")
     if node.op_type in _RUNTIME_ONLY or (opset < 13 and node.op_type in _FLAT_ONCE):
@@ -119,15 +143,20 @@ def evaluated(node: onnx.NodeProto, values: Mapping[str, Array], opset: int) -> 
 @cache
 def _context(opset: int) -> onnx.checker.C.CheckerContext:
     context = onnx.checker.C.CheckerContext()
-    context.ir_version, context.opset_imports = 10, {"": opset}
+    context.ir_version, context.opset_imports = 10, {"": opset, **DOMAINS}
     return context
 
 
-def _alone(node: onnx.NodeProto, values: Mapping[str, Array], opset: int) -> onnx.ModelProto:
-    names = [n for n in dict.fromkeys(node.input) if n]
-    infos = [helper.make_tensor_value_info(n, TYPES[type_of(values[n])][0], values[n].shape) for n in names]
-    graph = helper.make_graph([node], "one", infos, [onnx.ValueInfoProto(name=n) for n in node.output if n])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+def _alone(nodes: Sequence[onnx.NodeProto], values: Mapping[str, Array], opset: int) -> onnx.ModelProto:
+    """Return a model of nodes whose last one makes the results."""
+    infos = [helper.make_tensor_value_info(n, TYPES[type_of(values[n])][0], values[n].shape) for n in reads(nodes)]
+    graph = helper.make_graph(nodes, "one", infos, [onnx.ValueInfoProto(name=n) for n in nodes[-1].output if n])
+    return helper.make_model(graph, opset_imports=_opsets(nodes, opset), ir_version=10)
+
+
+def _opsets(nodes: Sequence[onnx.NodeProto], opset: int) -> list[onnx.OperatorSetIdProto]:
+    domains = sorted({node.domain for node in nodes} - {""})
+    return [helper.make_opsetid("", opset), *(helper.make_opsetid(domain, DOMAINS[domain]) for domain in domains)]
 
 
 def _by_reference(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> list[Array]:
@@ -151,21 +180,22 @@ def differently(net: Net, close: Callable[[str, Array, Array], bool]) -> Iterato
     disputed: list[int] = []
     for k, node in enumerate(net.nodes):
         try:
-            other = _by_runtime(_alone(node, net.values, net.opset), {n: net.values[n] for n in node.input if n})
+            other = _by_runtime(_alone([node], net.values, net.opset), {n: net.values[n] for n in reads([node])})
         except Exception:
             continue
-        if not all(close(n, a, net.values[n]) for n, a in zip([n for n in node.output if n], other, strict=True)):
+        named = zip([n for n in node.output if n], other, strict=True)
+        if not all(close(n, a, net.values[n]) for n, a in named if n in net.values):
             disputed.append(k)
     for count in range(1, min(3, len(disputed)) + 1):
         for some in combinations(disputed, count):
             values = {n: net.values[n] for n in (*net.feeds, *net.constants)}
             try:
                 for k, node in enumerate(net.nodes):
-                    if not node.input:
+                    if not reads([node]):
                         values.update((n, net.values[n]) for n in node.output)
                         continue
-                    feeds = {n: values[n] for n in node.input if n}
-                    model = _alone(node, values, net.opset)
+                    feeds = {n: values[n] for n in reads([node])}
+                    model = _alone([node], values, net.opset)
                     found = _by_runtime(model, feeds) if k in some else evaluated(node, values, net.opset)
                     values.update(zip([n for n in node.output if n], found, strict=True))
             except Exception:
@@ -181,6 +211,8 @@ class NetDrawing:
     feeds: list[str] = field(default_factory=list)
     constants: list[str] = field(default_factory=list)
     rough: set[str] = field(default_factory=set)
+    late: dict[str, Array] = field(default_factory=dict)
+    """Values that no other node reads: bytes that two roundings leave one apart."""
     count: int = 0
     opset: int = 21
 
@@ -190,8 +222,10 @@ class NetDrawing:
         for _ in range(5 * size):
             if len(self.nodes) < size:
                 self.random.choice(rules)(self)
-        made = [n for node in self.nodes for n in node.output if n]
-        ends = [n for n in made if not any(n in node.input for node in self.nodes)]
+        self.values |= self.late
+        made = [n for node in self.nodes for n in node.output if n in self.values]
+        read = {n for node in self.nodes for n in reads([node])}
+        ends = [n for n in made if n not in read]
         outputs = dict.fromkeys([*ends[:4], *self.random.sample(made, min(len(made), self.random.choice((0, 1, 2))))])
         rough = frozenset(self.rough)
         return pruned(Net(tuple(self.nodes), tuple(self.feeds), tuple(self.constants), tuple(outputs), self.values, rough, self.opset))
@@ -251,33 +285,62 @@ class NetDrawing:
             return None
         return self.random.choice(found[-4:] if self.random.random() < 0.6 else found)
 
-    def add(self, kind: str, inputs: Sequence[str | None], outputs: int = 1, *, rough: bool = False, left: int = 0, **attrs: Any) -> None:
+    def add(
+        self,
+        kind: str,
+        inputs: Sequence[str | None],
+        outputs: int = 1,
+        *,
+        rough: bool = False,
+        decided: bool = False,
+        late: bool = False,
+        left: int = 0,
+        domain: str = "",
+        **attrs: Any,
+    ) -> None:
         """Append a node if somebody can evaluate it and its values stay exact and few. `left`: how many outputs before the last are left
-        out."""
+        out; `decided`: whole numbers that a rough node makes are exact all the same; `late`: its results are read by no other node."""
         if None in inputs:
             return
         given = [n or "" for n in inputs]
         while given and not given[-1]:
             given.pop()
         names = ["" if outputs - left <= k + 1 < outputs else self.fresh("v") for k in range(outputs)]
-        node = helper.make_node(kind, given, names, name=self.fresh("n"), **attrs)
+        node = helper.make_node(kind, given, names, name=self.fresh("n"), domain=domain, **attrs)
         try:
             found = evaluated(node, self.values, self.opset)
         except Exception:
-            return
-        if any(a.size > 600 or a.dtype not in _BY_NUMPY for a in found):
             return
         if kind in _NEVER_EMPTY and _vanishes(kind, self.values[given[0]], found[0]):
             return
         if kind.startswith("Reduce") and found[0].dtype != self.values[given[0]].dtype:
             return  # the reference sums squares of i32 in i64, which ONNX does not say
-        made_rough = rough or any(n in self.rough for n in given)
-        if any(not _is_sound(a, made_rough) for a in found):
+        self._keep([node], found, rough, decided, late)
+
+    def add_several(self, nodes: Sequence[onnx.NodeProto], *, rough: bool = False) -> None:
+        """Append nodes of which the last one's results are values, if onnxruntime, or else the reference, can evaluate them together."""
+        try:
+            model = _alone(nodes, self.values, self.opset)
+            feeds = {n: self.values[n] for n in reads(nodes)}
+            try:
+                found = _by_runtime(model, feeds)
+            except Exception:
+                found = _by_reference(model, feeds)
+        except Exception:
             return
-        self.nodes.append(node)
-        for name, a in zip([n for n in names if n], found, strict=True):
-            self.values[name] = a
-            if made_rough and a.dtype.kind not in "iub":
+        self._keep(nodes, found, rough, False, False)
+
+    def _keep(self, nodes: Sequence[onnx.NodeProto], found: Sequence[Array], rough: bool, decided: bool, late: bool) -> None:
+        if any(a.size > 600 or a.dtype not in _BY_NUMPY for a in found):
+            return
+        read_rough = any(n in self.rough for n in reads(nodes))
+        made_rough = rough or read_rough
+        if not late and any(not _is_sound(a, read_rough or (rough and not (decided and a.dtype.kind in "iub"))) for a in found):
+            return
+        self.nodes += nodes
+        for name, a in zip([n for n in nodes[-1].output if n], found, strict=True):
+            (self.late if late else self.values)[name] = a
+            if late or (made_rough and a.dtype.kind not in "iub"):
                 self.rough.add(name)
 
     def ints(self, *values: int) -> str:
@@ -310,7 +373,7 @@ def pruned(net: Net) -> Net:
     for node in reversed(net.nodes):
         if needed & set(node.output):
             kept.append(node)
-            needed |= set(node.input)
+            needed |= set(reads([node]))
     return Net(
         tuple(reversed(kept)),
         tuple(n for n in net.feeds if n in needed),

@@ -71,16 +71,17 @@ def run(model: ModelProto, inputs: Sequence[Any]) -> list[Any]:
     if not is_structured(signature):
         return staged(model, feeds)
     with texts_of_a_run():
-        found = _staged(model, {name: np.asarray(a) for name, a in flat_feeds(feeds, signature.inputs).items()})
+        found = named_results(model, {name: np.asarray(a) for name, a in flat_feeds(feeds, signature.inputs).items()})
         return list(structured_results(found, signature.outputs).values())
 
 
 def staged(model: ModelProto, feeds: Mapping[str, Array]) -> list[Array]:
     """Return what a model of tensors computes: what its shapes depend on is computed first."""
-    return list(_staged(model, feeds).values())
+    return list(named_results(model, feeds).values())
 
 
-def _staged(model: ModelProto, feeds: Mapping[str, Array]) -> dict[str, Array]:
+def named_results(model: ModelProto, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the same by the names of the outputs."""
     return _found(lambda shapes, known: Importer().load(model, shapes, known=known), feeds)
 
 

@@ -218,6 +218,9 @@ def test_rows_of_a_table_of_four_bits() -> None:
 def test_products_that_turn_or_end_in_an_activation() -> None:
     check("FusedGemm", draw(3, 4), draw(4, 5), draw(5), activation="Relu", alpha=0.5)
     check("FusedGemm", draw(3, 4), draw(5, 4), draw(3, 1), activation="LeakyRelu", activation_alpha=0.2, transB=1)
+    for name, parameters in (("Elu", {"alpha": 0.7}), ("HardSigmoid", {"alpha": 0.3, "beta": 0.4}), ("Selu", {"alpha": 1.5, "gamma": 1.1})):
+        given = {f"activation_{which}": value for which, value in parameters.items()}
+        check("FusedGemm", draw(3, 4), draw(4, 5), draw(5), activation=name, **given)
     check("TransposeMatMul", draw(2, 4, 3), draw(2, 4, 5), transA=1, alpha=2.0)
 
 

@@ -21,6 +21,18 @@ def test_masks_say_where_rows_begin_or_which_places_see_each_other(causal: int) 
     check("Attention", x, w, b, None, None, draw(1, 2, 4, 4), num_heads=2, unidirectional=causal)
 
 
+def test_the_first_query_stands_at_the_first_key_where_there_is_no_past() -> None:
+    q, k, v = draw(2, 4, 8), draw(2, 2, 8), draw(2, 2, 8, seed=1)
+    check("MultiHeadAttention", q, k, v, num_heads=2, unidirectional=1)
+
+
+def test_a_bias_says_nothing_of_keys_that_there_is_only_room_for() -> None:
+    q, k, v = (draw(2, 1, 8, seed=s) for s in range(3))
+    room, bias = (draw(2, 2, 6, 4), draw(2, 2, 6, 4, seed=5)), draw(1, 2, 1, 4)
+    length = np.asarray([3], I32)
+    check("DecoderMaskedMultiHeadAttention", q, k, v, None, bias, *room, length, outputs=3, num_heads=2, past_present_share_buffer=1)
+
+
 def computed(op: str, *arrays: Array | None, outputs: int = 1, constants: tuple[int, ...] = (), **attributes: Any) -> list[Array]:
     feeds = {f"x{k}": a for k, a in enumerate(arrays) if a is not None}
     names = ["" if a is None else f"x{k}" for k, a in enumerate(arrays)]

@@ -46,6 +46,20 @@ def test_weights_of_a_few_bits(bits: int, points: bool) -> None:
     check("MatMulNBits", *arrays, constants=range(1, len(arrays)), K=rows, N=columns, bits=bits, block_size=size, accuracy_level=1)
 
 
+@pytest.mark.parametrize("fixed", [(), (1,), (3,)])
+def test_weights_and_their_points_are_each_given_when_a_model_is_made_or_runs(fixed: tuple[int, ...]) -> None:
+    arrays = [draw(3, 40), draw(6, 3, 8, dtype=U8), np.abs(draw(18)), draw(6, 2, dtype=U8)]
+    check("MatMulNBits", *arrays, constants=fixed, K=40, N=6, bits=4, block_size=16, accuracy_level=1)
+    table = [draw(4, 16, dtype=U8), np.asarray([1, 3]), np.abs(draw(4, 2)), draw(4, 1, dtype=U8)]
+    check("GatherBlockQuantized", *table, constants=[0 if k == 1 else k for k in fixed], block_size=16, bits=4, quantize_axis=1)
+
+
+def test_an_input_says_in_which_block_each_row_of_weights_lies() -> None:
+    order = np.asarray([0, 2, 1, 0] * 12, I32)
+    arrays = [draw(3, 48), draw(6, 3, 8, dtype=U8), np.abs(draw(6, 3)), None, order, draw(6)]
+    check("MatMulNBits", *arrays, constants=[1, 2, 4], K=48, N=6, bits=4, block_size=16)
+
+
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("points", [True, False])
 def test_rows_of_tables_of_a_few_bits(bits: int, points: bool) -> None:

@@ -77,6 +77,10 @@ def shift(n: Site) -> Value:
     return n.op("shift_left" if left else "shift_right", n.arg(0), n.arg(1), bits=n.arg(0).dtype.bits)
 
 
+SELU = 1.67326319217681884765625, 1.05070102214813232421875
+"""The alpha and the gamma of Selu where a model gives none."""
+
+
 def with_alpha(f: str, alpha: float) -> Rule:
     return lambda n: n.op("map_with", n.arg(0), f=f, a=n.real("alpha", alpha))
 
@@ -248,7 +252,7 @@ RULES = (
     Entry("Celu", 12, 28, with_alpha("celu", 1.0)),
     Entry("ThresholdedRelu", 10, 22, with_alpha("thresholded_relu", 1.0)),
     Entry("Swish", 24, 24, with_alpha("swish", 1.0)),
-    Entry("Selu", 6, 22, with_two("selu", ("alpha", 1.67326319217681884765625), ("gamma", 1.05070102214813232421875))),
+    Entry("Selu", 6, 22, with_two("selu", ("alpha", SELU[0]), ("gamma", SELU[1]))),
     Entry("HardSigmoid", 6, 22, with_two("hard_sigmoid", ("alpha", 0.2), ("beta", 0.5))),
     Entry("Shrink", 9, 9, with_two("soft_shrink", ("bias", 0.0), ("lambd", 0.5))),
     Entry("Clip", 1, 6, clip_attributes),

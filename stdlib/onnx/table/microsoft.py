@@ -9,7 +9,7 @@ import numpy as np
 from codegen.dtypes import DTYPES
 from stdlib.onnx.site import Item, Result, Rule, Site
 from stdlib.onnx.table.contract import conv, conv_transpose, convolution_of, gemm, product
-from stdlib.onnx.table.elementwise import cast, dropout
+from stdlib.onnx.table.elementwise import SELU, cast, dropout
 from stdlib.onnx.table.entry import microsoft, undefined
 from stdlib.onnx.table.moving import slice_axis, transposed
 from stdlib.onnx.table.normalise import layer_normalised, rms_norm
@@ -86,24 +86,33 @@ def nhwc_conv(n: Site) -> Value:
 
 
 _PLAIN = {"Relu": "relu", "Tanh": "tanh", "Sigmoid": "sigmoid", "Softplus": "softplus", "Softsign": "softsign"}
+_OF_ONE = {"LeakyRelu": ("leaky_relu", 0.01), "Elu": ("elu", 1.0), "Celu": ("celu", 1.0), "ThresholdedRelu": ("thresholded_relu", 1.0)}
+_OF_TWO = {"HardSigmoid": ("hard_sigmoid", ("alpha", 0.2), ("beta", 0.5)), "Selu": ("selu", ("alpha", SELU[0]), ("gamma", SELU[1]))}
+"""Activations with their parameters and what these are by default, as for the operators of these names."""
 
 
 def activated(n: Site, y: Value) -> Value:
-    """Return what the attribute `activation` makes of a value."""
+    """Return what the attribute `activation` makes of a value: its parameters are one list, or attributes of their own."""
     name = n.text("activation", "")
     given = n.node.attributes.get("activation_params", ())
-    params = [float(p) for p in given] if isinstance(given, tuple) else []
-    match name, params:
-        case "", _:
+    params = iter(float(p) for p in given) if isinstance(given, tuple) else iter(())
+
+    def parameter(which: str, default: float) -> float:
+        return next(params, n.real(f"activation_{which}", default))
+
+    match name:
+        case "":
             return y
-        case _, _ if name in _PLAIN:
+        case _ if name in _PLAIN:
             return n.op("map", y, f=_PLAIN[name])
-        case "LeakyRelu", _:
-            return n.op("map_with", y, f="leaky_relu", a=params[0] if params else n.real("activation_alpha", 0.01))
-        case "Clip", [low, high]:
-            return n.op("clip", y, lo=low, hi=high)
-        case "HardSigmoid", [alpha, beta]:
-            return n.op("map_with_two", y, f="hard_sigmoid", a=alpha, b=beta)
+        case _ if name in _OF_ONE:
+            f, default = _OF_ONE[name]
+            return n.op("map_with", y, f=f, a=parameter("alpha", default))
+        case _ if name in _OF_TWO:
+            f, first, second = _OF_TWO[name]
+            return n.op("map_with_two", y, f=f, a=parameter(*first), b=parameter(*second))
+        case "Clip":
+            return n.op("clip", y, lo=parameter("alpha", -inf), hi=parameter("beta", inf))
         case _:
             raise n.unsupported(f"the activation {name}")
 

@@ -47,10 +47,9 @@ def _scale(n: Site, size: int) -> float:
     return n.real("scale", 0.0) or 1 / sqrt(size)
 
 
-def _causal(n: Site, q: Value, keys: int) -> list[Value]:
-    if not n.flag("unidirectional"):
-        return []
-    return [window_bias(n, q, keys, keys - q.shape[2], right=0)]
+def _causal(n: Site, q: Value, keys: int, past: int) -> list[Value]:
+    """Return what hides keys after a query, which stands behind the `past` first of them."""
+    return [window_bias(n, q, keys, past, right=0)] if n.flag("unidirectional") else []
 
 
 def _mask(n: Site, mask: Value | None, q: Value, keys: int) -> list[Value]:
@@ -110,11 +109,12 @@ def attended_heads(n: Site, found: Value, mask: Value | None, past: Value | None
         raise n.wrong(f"queries, keys and values of {list(sizes)} elements in {found.shape[-1]}")
     starts = (0, sizes[0], sizes[0] + sizes[1])
     q, k, v = (heads_of(n, slice_axis(n, found, 2, start, size), heads) for start, size in zip(starts, sizes, strict=True))
+    new = k.shape[2]
     if past is not None:
         old = [n.view(slice_axis(n, past, 0, j, 1), past.shape[1:]) for j in (0, 1)]
         k, v = joined(n, (old[0], k), 2), joined(n, (old[1], v), 2)
     keys = k.shape[2]
-    biases = [*_mask(n, mask, q, keys), *_bias(n, bias, q, keys), *_causal(n, q, keys)]
+    biases = [*_mask(n, mask, q, keys), *_bias(n, bias, q, keys), *_causal(n, q, keys, keys - new)]
     y = attended(n, q, k, v, _scale(n, q.shape[3]), biases)
     present: Item = None
     if n.has_output(1):
@@ -136,10 +136,11 @@ def multi_head_attention(n: Site) -> Result:
         raise n.wrong("there are no keys or values")
     q, k, v = _biased(n, bias, q, k, v)
     q, k, v = (value if len(value.shape) == 4 else heads_of(n, value, heads) for value in (q, k, v))
+    new = k.shape[2]
     if n.maybe(6) is not None:
         k, v = joined(n, (n.arg(6), k), 2), joined(n, (n.arg(7), v), 2)
     keys = k.shape[2]
-    biases = [*_mask(n, n.maybe(4), q, keys), *_bias(n, n.maybe(5), q, keys), *_causal(n, q, keys)]
+    biases = [*_mask(n, n.maybe(4), q, keys), *_bias(n, n.maybe(5), q, keys), *_causal(n, q, keys, keys - new)]
     y = attended(n, q, k, v, _scale(n, q.shape[3]), biases)
     return y, k if n.has_output(1) else None, v if n.has_output(2) else None
 
@@ -174,19 +175,21 @@ def decoder_attention(n: Site) -> Result:
     own = len(k.shape) == 3
     q, k, v = (value if len(value.shape) == 4 else heads_of(n, value, heads) for value in (q, k, v))
     biases: list[Value] = []
+    bias = n.maybe(4)
     if n.flag("past_present_share_buffer") and own and past is not None:
         batch, keys = q.shape[0], past.shape[2]
         before = n.op("add", n.filled((batch,), DTYPES["i64"]), cast(n, n.view(n.arg(7), ()), DTYPES["i64"]))
         k, v = (_cached(n, n.arg(j), value, before, keys) for j, value in ((5, k), (6, v)))
         seen = n.op("cached_mask", before, queries=q.shape[2], keys=keys)
         biases.append(n.view(n.op("mask_bias", seen, n.filled((), q.dtype)), (batch, 1, 1, q.shape[2], keys)))
+        mask, bias = (None if value is None else _with_room(n, value, keys) for value in (mask, bias))
         if mask is not None and mask.shape != (batch, keys):
             raise n.unsupported(f"a mask of the shape {list(mask.shape)} for room for {keys} keys")
     elif own and past is not None:
         k, v = joined(n, (past, k), 2), joined(n, (n.arg(6), v), 2)
     n.without_effect(inputs=[5, 6, 7])
     keys = k.shape[2]
-    biases += [*_mask(n, mask, q, keys), *_bias(n, n.maybe(4), q, keys)]
+    biases += [*_mask(n, mask, q, keys), *_bias(n, bias, q, keys)]
     y = attended(n, q, k, v, _scale(n, q.shape[3]), biases)
     return y, k if n.has_output(1) else None, v if n.has_output(2) else None
 
@@ -309,10 +312,17 @@ def _grouped_bias(n: Site, bias: Value | None, q: Value, shared: int, keys: int)
     heads, queries = q.shape[1:3]
     if len(bias.shape) != 4 or bias.shape[1] not in (1, heads) or bias.shape[2] != queries or bias.shape[3] > keys:
         raise n.wrong(f"a bias of the shape {list(bias.shape)} for {heads} heads, {queries} queries and {keys} keys")
-    if bias.shape[3] < keys:
-        bias = n.op("pad", bias, n.filled((), bias.dtype), lo=(0,) * 4, hi=(0, 0, 0, keys - bias.shape[3]))
+    bias = _with_room(n, bias, keys)
     groups = (1, 1) if bias.shape[1] == 1 else (shared, heads // shared)
     return [n.view(bias, (bias.shape[0], *groups, queries, keys))]
+
+
+def _with_room(n: Site, x: Value, keys: int) -> Value:
+    """Return a mask or a bias that says nothing of keys behind those of its last axis, for which there is only room."""
+    last = len(x.shape) - 1
+    if last < 0 or x.shape[last] >= keys:
+        return x
+    return n.op("pad", x, n.filled((), x.dtype), lo=(0,) * (last + 1), hi=(*(0,) * last, keys - x.shape[last]))
 
 
 def _rows(n: Site, x: Value, count: int) -> Value:

@@ -7,7 +7,7 @@ from math import prod
 
 import numpy as np
 
-from codegen.dtypes import DTYPES
+from codegen.dtypes import DTYPES, DType
 from stdlib.onnx.site import Result, Rule, Site
 from stdlib.onnx.table.elementwise import cast
 from stdlib.onnx.table.entry import microsoft
@@ -145,26 +145,37 @@ def matmul_bits(n: Site) -> Value:
     blocks = -(-rows // size)
     if a.shape[-1:] != (rows,) or int(np.prod(w.shape)) != columns * blocks * size * bits // 8:
         raise n.wrong(f"values of the shapes {list(a.shape)} and {list(w.shape)} for {rows} rows and {columns} columns of {bits} bits")
-    elements = n.view(_numbers(n, w, bits, columns * blocks * size), (columns, blocks, size))
-    scale = cast(n, n.view(scales, (columns, blocks, 1)), a.dtype)
-    if zeros is not None and zeros.dtype.is_float:
-        real = n.op("sub", cast(n, elements, a.dtype), cast(n, n.view(zeros, (columns, blocks, 1)), a.dtype))
-        matrix = n.op("mul", real, scale)
-    else:
-        if zeros is None:
-            zero = n.constant(np.asarray(1 << (bits - 1), elements.dtype.numpy))
-        else:
-            width = int(np.prod(zeros.shape)) * 8 // bits // columns
-            found = n.view(_numbers(n, zeros, bits, columns * width), (columns, width))
-            zero = n.view(slice_axis(n, found, 1, 0, blocks), (columns, blocks, 1))
-        matrix = n.op("dequantise", elements, scale, zero)
+    elements = n.view(_numbers(n, w, bits, columns * blocks * size), (columns, blocks * size))
+    if zeros is None:
+        zeros = n.constant(np.asarray(1 << (bits - 1), elements.dtype.numpy))
+    elif not zeros.dtype.is_float:
+        width = int(np.prod(zeros.shape)) * 8 // bits // columns
+        found = n.view(_numbers(n, zeros, bits, columns * width), (columns, width))
+        zeros = cast(n, slice_axis(n, found, 1, 0, blocks), elements.dtype)
+    each = [value if value.shape == () else n.view(value, (columns, blocks)) for value in (scales, zeros)]
+    order = n.maybe(4)
     bias, count = n.maybe(5) and n.view(n.arg(5), (1, columns)), prod(a.shape[:-1])
-    if blocks * size == rows:
-        y = n.op("gemm_nt_blocks", n.view(a, (count, blocks, size)), matrix, bias)
+    if order is not None:  # rows lie in blocks that it names
+        each = [n.op("gather", value, slice_axis(n, order, 0, 0, rows), axis=1) if value.shape else value for value in each]
+        elements = slice_axis(n, elements, 1, 0, rows)
+        y = n.op("gemm_nt", n.view(a, (count, rows)), _weights(n, a.dtype, elements, *each), bias)
     else:
-        whole = slice_axis(n, n.view(matrix, (columns, blocks * size)), 1, 0, rows)
-        y = n.op("gemm_nt", n.view(a, (count, rows)), whole, bias)
+        each = [n.view(value, (columns, blocks, 1)) if value.shape else value for value in each]
+        matrix = _weights(n, a.dtype, n.view(elements, (columns, blocks, size)), *each)
+        if blocks * size == rows:
+            y = n.op("gemm_nt_blocks", n.view(a, (count, blocks, size)), matrix, bias)
+        else:
+            whole = slice_axis(n, n.view(matrix, (columns, blocks * size)), 1, 0, rows)
+            y = n.op("gemm_nt", n.view(a, (count, rows)), whole, bias)
     return n.view(y, (*a.shape[:-1], columns))
+
+
+def _weights(n: Site, dtype: DType, elements: Value, scale: Value, zero: Value) -> Value:
+    """Return the floats that quantised elements stand for; a zero point may be a float."""
+    scale = cast(n, scale, dtype)
+    if not zero.dtype.is_float:
+        return n.op("dequantise", elements, scale, zero)
+    return n.op("mul", n.op("sub", cast(n, elements, dtype), cast(n, zero, dtype)), scale)
 
 
 def _numbers(n: Site, packed: Value, bits: int, count: int) -> Value:
@@ -197,7 +208,7 @@ def gather_blocks(n: Site) -> Value:
     blocks = tuple(-(-extent // size) if k == along else extent for k, extent in enumerate(x.shape))
     if scales.shape != blocks or (zeros is not None and zeros.shape != blocks):
         raise n.wrong(f"scales of the shape {list(scales.shape)} for the shape {list(x.shape)} in blocks of {size} along axis {along}")
-    zeros = n.filled(scales.shape, x.dtype, middle) if zeros is None else zeros
+    zeros = n.filled(scales.shape, x.dtype, middle) if zeros is None else cast(n, zeros, x.dtype)
     taken = [n.op("gather", value, ids, axis=axis) for value in (x, scales, zeros)]
     place = along if along < axis else along + len(ids.shape) - 1
     scale, zero = (_spread(n, value, place, size, taken[0].shape[place]) for value in taken[1:])

@@ -9,7 +9,7 @@ from fuzzing.fronts.cuda import Cuda
 from fuzzing.fronts.derived import Derived
 from fuzzing.fronts.files import Files
 from fuzzing.fronts.language import Language
-from fuzzing.fronts.models import Models
+from fuzzing.fronts.models import Models, Seldom
 from fuzzing.fronts.open_sizes import OpenSizes
 from fuzzing.fronts.schedules import Schedules
 
@@ -18,6 +18,7 @@ FRONTS: dict[str, Callable[[], Front]] = {
     "derived": Derived,
     "schedules": Schedules,
     "models": Models,
+    "seldom": Seldom,
     "sizes": OpenSizes,
     "files": Files,
     "cuda": Cuda,

@@ -10,8 +10,12 @@ from __future__ import annotations
 from fuzzing.network import Rule
 from fuzzing.operators import (
     attention,
+    classical,
+    control,
     elementwise,
     indices,
+    microsoft,
+    microsoft_attention,
     moving,
     normalisation,
     products,
@@ -19,9 +23,14 @@ from fuzzing.operators import (
     recurrent,
     reductions,
     resizing,
+    sampling,
     windows,
 )
 
 _KINDS = (elementwise, moving, indices, reductions, products, windows, normalisation, quantised, recurrent, resizing, attention)
 
 OPERATORS: tuple[Rule, ...] = tuple(rule for kind in _KINDS for rule in kind.RULES)
+
+SELDOM: tuple[Rule, ...] = tuple(rule for kind in (control, sampling, microsoft, microsoft_attention, classical) for rule in kind.RULES)
+"""Rules for operators that few models have: graphs within graphs, sequences, sampled and data-dependent ones, those of onnxruntime's own
+set, and those of classical models."""

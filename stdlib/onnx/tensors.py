@@ -200,11 +200,27 @@ def _from_fields(tensor: TensorProto, dtype: DType, shape: tuple[int, ...], fiel
     expected = -(-count * dtype.bits // 8) if dtype.bits < 8 else count
     if stored != expected:
         raise Refusal("O003", f"{what} stores {stored} elements where its shape {list(shape)} has {count}")
+    limits = _limits(dtype)
+    if limits is not None:
+        numbers = np.array(getattr(tensor, wanted), np.uint64 if wanted == "uint64_data" else np.int64)
+        beyond = numbers[(numbers < limits[0]) | (numbers > limits[1])]
+        if beyond.size:
+            raise Refusal("O003", f"{what} stores {beyond[0]} in {wanted}, where {dtype} takes {limits[0]} to {limits[1]}")
     try:
         array = numpy_helper.to_array(tensor)
     except (ValueError, TypeError, OverflowError) as problem:
         raise Refusal("O003", f"{what} cannot be read", str(problem)) from problem
     return np.asarray(array, dtype.numpy).reshape(shape)
+
+
+def _limits(dtype: DType) -> tuple[int, int] | None:
+    """Return between which numbers an element lies in a field of wider integers: numbers of its type, the bits of a float, or a byte that
+    holds several. None where the field has the type itself, or only says what is not zero."""
+    if dtype.kind == "bool" or dtype.size_bytes > 4 or dtype.name in ("f32", "i32"):
+        return None
+    bits = 8 * dtype.size_bytes
+    low = -(1 << bits - 1) if dtype.kind == "int" and dtype.bits == bits else 0
+    return low, low + (1 << bits) - 1
 
 
 def _external(tensor: TensorProto, dtype: DType, shape: tuple[int, ...], folder: Folder | None, what: str) -> memoryview:

@@ -243,6 +243,22 @@ def too_few_elements_of_a_quantised_initializer(m: ModelProto) -> None:
     quantised(m, TensorProto.INT8, int32_data=[1] * 17)
 
 
+def numbers_beyond_a_byte(m: ModelProto) -> None:
+    quantised(m, TensorProto.INT8, int32_data=[1] * 17 + [300])
+
+
+def numbers_beyond_an_unsigned_byte(m: ModelProto) -> None:
+    quantised(m, TensorProto.UINT8, int32_data=[-1] * 18)
+
+
+def numbers_beyond_the_bits_of_a_float(m: ModelProto) -> None:
+    quantised(m, TensorProto.FLOAT16, int32_data=[1 << 16] * 18)
+
+
+def numbers_beyond_a_byte_of_two(m: ModelProto) -> None:
+    quantised(m, TensorProto.INT4, int32_data=[256] * 9)
+
+
 def elements_twice(m: ModelProto) -> None:
     m.graph.initializer[0].float_data.extend([0.0] * 18)
 
@@ -384,7 +400,8 @@ FAULTS: dict[Callable[[ModelProto], None], str] = {
     blocks_of_astronomic_size: "O012", negative_dimension_of_an_input: "O003", negative_dimension_of_an_initializer: "O003",
     huge_input: "O014", overflowing_dimensions_of_an_initializer: "O014", huge_constant_declared_in_a_few_bytes: "O014",
     too_few_bytes_of_a_quantised_initializer: "O003", too_few_bytes_of_elements_that_share_bytes: "O003",
-    too_few_elements_of_a_quantised_initializer: "O003",
+    too_few_elements_of_a_quantised_initializer: "O003", numbers_beyond_a_byte: "O003", numbers_beyond_an_unsigned_byte: "O003",
+    numbers_beyond_the_bits_of_a_float: "O003", numbers_beyond_a_byte_of_two: "O003",
     too_few_bytes: "O003", too_many_bytes: "O003", elements_twice: "O003", elements_in_the_wrong_field: "O003", too_few_elements: "O003",
     unknown_element_type: "O003", input_without_a_type: "O003", input_of_an_unknown_type: "O003",
     initializer_that_contradicts_its_input: "O003", initializer_of_another_type_than_its_input: "O003",

@@ -12,9 +12,10 @@ separated.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from itertools import product
+from typing import TypeAlias
 
 import islpy as isl
 
@@ -25,6 +26,15 @@ from polyhedral.space import DT, integer, limited, val
 
 MOST_SKEW = 4
 """Of one loop by another, by how much it is tried."""
+_Pair: TypeAlias = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Along:
+    """Where some distances point along a loop: whether any does backwards, and the least of those forwards, 0 where there is none."""
+
+    backwards: bool
+    forwards: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,26 +43,25 @@ class Distances:
 
     loops: tuple[str, ...]
     between: Mapping[tuple[int, int], isl.Set]
+    _left: dict[tuple[_Pair, frozenset[str]], isl.Set] = field(default_factory=dict, init=False, repr=False)
+    _along: dict[tuple[_Pair, frozenset[str], str], _Along] = field(default_factory=dict, init=False, repr=False)
 
     def is_legal(self, order: Sequence[str]) -> bool:
         """Tell whether loops in this order, with all parts in all of them, keep every dependence."""
-        return all(not any(self._backwards(left, loop) for loop, left in self._levels(order, [d])) for d in self.between.values())
+        return not any(found.backwards for pair in self.between for _, found in self._levels(order, pair))
 
     def free(self, order: Sequence[str], separate: int | None = None) -> tuple[str, ...]:
         """Return the loops that carry nothing. `separate`: the number of loops outside those that each part has by itself."""
-        carrying = {loop for loop, left in self._carried(order, separate) if self._differs(left, loop)}
+        carrying = {loop for loop, found in self._carried(order, separate) if found.backwards or found.forwards}
         return tuple(loop for loop in order if loop not in carrying)
 
     def least_distances(self, order: Sequence[str], separate: int | None = None) -> dict[str, int]:
         """Return the loops that carry dependences in a legal order, each with the least distance of them: so many iterations, one after
         the other, need none of each other. `separate`: as `free` has it."""
         found: dict[str, int] = {}
-        for loop, left in self._carried(order, separate):
-            position = self.loops.index(loop)
-            forwards = left.lower_bound_val(DT.set, position, val(1))
-            if not forwards.is_empty():
-                least = forwards.dim_min_val(position)
-                found[loop] = min(found.get(loop, integer(least)), integer(least)) if least.is_int() else 1
+        for loop, along in self._carried(order, separate):
+            if along.forwards:
+                found[loop] = min(found.get(loop, along.forwards), along.forwards)
         return found
 
     def least_between(self, loop: str) -> dict[tuple[int, int], int | None]:
@@ -62,9 +71,9 @@ class Distances:
 
     def separable(self, order: Sequence[str]) -> int | None:
         """Return the least number of outer loops inside which the parts may run one after the other, or None when they may not at all."""
-        backwards = [d for (p, q), d in self.between.items() if p > q]
+        backwards = [(p, q) for p, q in self.between if p > q]
         for depth in range(len(order) + 1):
-            if all(self._level(d, order[:depth]).is_empty() for d in backwards):
+            if all(self._level(pair, order[:depth]).is_empty() for pair in backwards):
                 return depth
         return None
 
@@ -72,9 +81,9 @@ class Distances:
         """Return the least multiple of `along` (`MOST_SKEW` at most) that, added to `skewed`, makes every distance point forwards along it
         that the loops `outer` do not settle, so that `along` carries nothing inside; None where none does. `separate`: parts run one
         after the other inside `outer`."""
-        if any(self._backwards(left, loop) for loop, left in self._levels(outer, self.between.values())):
+        if not self.is_legal(outer):
             return None
-        inner = [self._level(d, outer) for (p, q), d in self.between.items() if p == q or not separate]
+        inner = [self._level((p, q), outer) for p, q in self.between if p == q or not separate]
         first, second = self.loops.index(skewed), self.loops.index(along)
         found = (f for f in range(1, MOST_SKEW + 1) if all(_goes_on(left, first, second, f) for left in inner))
         return next(found, None)
@@ -82,7 +91,7 @@ class Distances:
     def permutable_skew(self, skewed: str, along: str) -> int | None:
         """Return the least multiple of `along` (from 0 to `MOST_SKEW`) that, added to `skewed`, leaves no distance backwards along either,
         so that both loops may be tiled; None where none does."""
-        if any(self._backwards(d, along) for d in self.between.values()):
+        if any(self._found(pair, frozenset(), along).backwards for pair in self.between):
             return None
         first, second = self.loops.index(skewed), self.loops.index(along)
         found = (f for f in range(MOST_SKEW + 1) if all(_below(d, first, second, f, 0).is_empty() for d in self.between.values()))
@@ -91,7 +100,7 @@ class Distances:
     def permutable_offsets(self, skewed: str, along: str) -> tuple[int, Mapping[int, int]] | None:
         """Return the least multiple of `along` (from 0 to `MOST_SKEW`), and for each part the least offset, that, added to `skewed`, leave
         no distance backwards along either, so that both loops of all parts may be tiled; None where none do."""
-        if any(self._backwards(d, along) for d in self.between.values()):
+        if any(self._found(pair, frozenset(), along).backwards for pair in self.between):
             return None
         first, second = self.loops.index(skewed), self.loops.index(along)
         known = {pair: d for pair, d in self.between.items() if not d.is_empty()}
@@ -102,28 +111,39 @@ class Distances:
                 return factor, offsets
         return None
 
-    def _carried(self, order: Sequence[str], separate: int | None) -> Iterable[tuple[str, isl.Set]]:
+    def _carried(self, order: Sequence[str], separate: int | None) -> Iterable[tuple[str, _Along]]:
         """Yield each loop with the distances that those outside it leave, of parts as far as they share loops, and of each by itself."""
-        own = [d for (p, q), d in self.between.items() if p == q]
-        yield from self._levels(order[: len(order) if separate is None else separate], self.between.values())
-        yield from self._levels(order, own)
+        for p, q in self.between:
+            yield from self._levels(order if p == q else order[:separate], (p, q))
 
-    def _levels(self, order: Sequence[str], found: Iterable[isl.Set]) -> Iterable[tuple[str, isl.Set]]:
-        """Yield each loop with the distances that the loops outside it leave."""
-        for distances in found:
-            for loop in order:
-                yield loop, distances
-                distances = self._level(distances, [loop])
+    def _levels(self, order: Sequence[str], pair: _Pair) -> Iterable[tuple[str, _Along]]:
+        """Yield each loop with the distances of a pair of parts that the loops outside it leave."""
+        for depth, loop in enumerate(order):
+            yield loop, self._found(pair, frozenset(order[:depth]), loop)
 
-    def _level(self, distances: isl.Set, loops: Sequence[str]) -> isl.Set:
-        return reduce(lambda left, loop: left.fix_val(DT.set, self.loops.index(loop), val(0)), loops, distances)
+    def _level(self, pair: _Pair, settled: Iterable[str]) -> isl.Set:
+        """Return the distances of a pair of parts that some loops leave."""
+        key = pair, frozenset(settled)
+        if key not in self._left:
+            none = val(0)
+            self._left[key] = reduce(lambda d, loop: d.fix_val(DT.set, self.loops.index(loop), none), key[1], self.between[pair])
+        return self._left[key]
 
-    def _backwards(self, distances: isl.Set, loop: str) -> bool:
-        return not distances.upper_bound_val(DT.set, self.loops.index(loop), val(-1)).is_empty()
+    def _found(self, pair: _Pair, settled: frozenset[str], loop: str) -> _Along:
+        """Return where the distances of a pair of parts that some loops leave point along another one."""
+        key = pair, settled, loop
+        if key not in self._along:
+            self._along[key] = _along_loop(self._level(pair, settled), self.loops.index(loop))
+        return self._along[key]
 
-    def _differs(self, distances: isl.Set, loop: str) -> bool:
-        forwards = distances.lower_bound_val(DT.set, self.loops.index(loop), val(1))
-        return self._backwards(distances, loop) or not forwards.is_empty()
+
+def _along_loop(distances: isl.Set, position: int) -> _Along:
+    backwards = not distances.upper_bound_val(DT.set, position, val(-1)).is_empty()
+    forwards = distances.lower_bound_val(DT.set, position, val(1))
+    if forwards.is_empty():
+        return _Along(backwards, 0)
+    least = forwards.dim_min_val(position)
+    return _Along(backwards, integer(least) if least.is_int() else 1)
 
 
 def distances_of(schedule: Schedule, parts: Mapping[str, int]) -> Distances:

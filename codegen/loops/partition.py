@@ -104,11 +104,16 @@ def partition(function: Function) -> Function:
     sample = dict.fromkeys(function.sizes, LARGE)
     spaces = {p.name: p.space for p in function.params}
     asked = any(isinstance(n, For) and _is_asked(n) for n in statements(*function.body))
-    for level in (*_LEVELS, 0) if asked else _LEVELS:
-        body = _Partition(
-            level, spaces | {n.buffer.name: n.buffer.space for n in statements(*function.body) if isinstance(n, Alloc)}
-        ).block(function.body, _Scope(Algebra.outside(function), sample))
-        if _code(body) <= (min(MOST_GROWTH * before, MOST_NODES) if level else MOST_NODES):
+    spaces |= {n.buffer.name: n.buffer.space for n in statements(*function.body) if isinstance(n, Alloc)}
+    deepest = max((_depth(n.body) for n in statements(*function.body) if isinstance(n, For)), default=0)
+    levels = dict.fromkeys(min(level, deepest + 1) for level in _LEVELS)  # those that are around all loops are the same
+    for level in (*levels, 0) if asked else levels:
+        most = min(MOST_GROWTH * before, MOST_NODES) if level else MOST_NODES
+        try:
+            body = _Partition(level, spaces, most).block(function.body, _Scope(Algebra.outside(function), sample))
+        except _TooLong:
+            continue
+        if _code(body) <= most:
             return replace(function, body=body)
     return function
 
@@ -119,12 +124,17 @@ def _code(body: Iterable[Stmt]) -> int:
     for s in body:
         match s:
             case For():
-                total += 1 + _code(s.body) * (s.extent or 1 if s.kind == "unroll" else 1)
+                total += 1 + _code(s.body) * _copies(s)
             case If(cond, then, orelse):
                 total += sum(1 for _ in walk(cond)) + _code((*then, *orelse))
             case _:
                 total += sum(1 for _ in walk(s))
     return total
+
+
+def _copies(loop: For) -> int:
+    """Return how often the body of a loop is there once it is unrolled."""
+    return loop.extent or 1 if loop.kind == "unroll" else 1
 
 
 def _asks(function: Function) -> bool:
@@ -162,15 +172,18 @@ class _Inside:
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """What is known where we are. `sample`: a value for every variable and size, for comparing bounds that have no known order."""
+    """What is known where we are. `sample`: a value for every variable and size, for comparing bounds that have no known order; `copies`:
+    how often what stands here is there once the loops around it are unrolled."""
 
     algebra: Algebra
     sample: Mapping[str, int]
+    copies: int = 1
 
     def inside(self, loop: For) -> _Scope:
         lo, hi = (evaluated(e, self.sample) for e in (loop.lo, loop.hi))
         middle = 0 if lo is None or hi is None else (lo + max(lo, hi - 1)) // 2
-        return _Scope(self.algebra.with_loop(loop.var, loop.lo, loop.hi, loop.extent), {**self.sample, loop.var: middle})
+        copies = self.copies * _copies(loop)
+        return _Scope(self.algebra.with_loop(loop.var, loop.lo, loop.hi, loop.extent), {**self.sample, loop.var: middle}, copies)
 
     def assuming(self, cond: Expr, truth: bool) -> _Scope:
         return replace(self, algebra=assuming(self.algebra, cond, truth))
@@ -409,12 +422,17 @@ def _length(half: _Half, bound: int, lo: int, hi: int) -> int:
 # ---------------------------------------------------------------- splitting
 
 
-class _Partition:
-    """Splits loops around at most `level` others."""
+class _TooLong(Exception):
+    """There is more code than there may be."""
 
-    def __init__(self, level: int, spaces: Mapping[str, str]) -> None:
+
+class _Partition:
+    """Splits loops around at most `level` others. Raises `_TooLong` as soon as it has made more than `most` nodes of code."""
+
+    def __init__(self, level: int, spaces: Mapping[str, str], most: int) -> None:
         self.level = level
         self.spaces = spaces
+        self.left = most
 
     def block(self, body: tuple[Stmt, ...], scope: _Scope) -> tuple[Stmt, ...]:
         return tuple(new for s in body for new in self._stmt(s, scope))
@@ -424,10 +442,17 @@ class _Partition:
             case For():
                 return self._loop(s, scope)
             case If(cond, then, orelse):
+                self._count(cond, scope)
                 then, orelse = self.block(then, scope.assuming(cond, True)), self.block(orelse, scope.assuming(cond, False))
                 return (replace(s, then=then, orelse=orelse),)
             case _:
+                self._count(s, scope)
                 return (s,)
+
+    def _count(self, node: Stmt | Expr, scope: _Scope) -> None:
+        self.left -= scope.copies * sum(1 for _ in walk(node))
+        if self.left < 0:
+            raise _TooLong
 
     def _loop(self, loop: For, scope: _Scope, guards: tuple[Expr, ...] = (), parts: int = 0) -> tuple[Stmt, ...]:
         interior = _interior(loop, scope) if self._may_split(loop, scope) else None

@@ -160,8 +160,8 @@ FAULTS = (
     Fault(
         "distances-of-parts-alone",
         "polyhedral/directions.py",
-        "yield from self._levels(order[: len(order) if separate is None else separate], self.between.values())",
-        "yield from self._levels(order[:0], self.between.values())",
+        "yield from self._levels(order if p == q else order[:separate], (p, q))",
+        "yield from self._levels(order if p == q else order[:0], (p, q))",
         "pieces that share loops are thought to depend on themselves alone",
         ("tests/polyhedral/test_polyhedral_directions.py",),
     ),

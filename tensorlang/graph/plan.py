@@ -18,13 +18,13 @@ next to 109 MiB of weights) and nothing in five, and every such kernel would hav
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias, assert_never
 
 from tensorlang.diagnostics import InternalError
 from tensorlang.graph.edit import reads, size_bytes, writes
-from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Loop, Part, View
+from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Loop, Part, Value, View
 
 ALIGNMENT = 64
 
@@ -53,6 +53,7 @@ class Arena:
 
 
 Place: TypeAlias = Input | Output | Constant | Arena
+BytesOf: TypeAlias = Callable[[Value], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +80,9 @@ class Plan:
     bodies: dict[str, Plan] = field(default_factory=dict)
 
 
-def planned(graph: Graph, workspaces: Mapping[str, int] | None = None) -> Plan:
-    """Return where each value lives; `workspaces[node]` is the scratch memory a kernel asks for, in bytes."""
+def planned(graph: Graph, workspaces: Mapping[str, int] | None = None, bytes_of: BytesOf = size_bytes) -> Plan:
+    """Return where each value lives; `workspaces[node]` is the scratch memory a kernel asks for, in bytes. `bytes_of`: how much room a
+    value is to have, at least what it takes; of open sizes, offsets of parts are formulas."""
     placements = placements_of(graph)
     roots = {name: placement.root for name, placement in placements.items()}
     fixed: dict[str, Place] = {name: Constant(name) for name in graph.constants}
@@ -90,24 +92,24 @@ def planned(graph: Graph, workspaces: Mapping[str, int] | None = None) -> Plan:
             raise InternalError("plan", f"output `{name}` is not the result of a kernel of its own")
         fixed[roots[name]] = Output(k)
     scratch = {name: size for name, size in (workspaces or {}).items() if size > 0}
-    moving = [*lifetimes(graph, roots, fixed), *scratch_storages(graph, scratch)]
+    moving = [*lifetimes(graph, roots, fixed, bytes_of), *scratch_storages(graph, scratch)]
     offsets = assign(moving)
     places = {name: _within(fixed[h.root] if h.root in fixed else Arena(offsets[h.root]), h) for name, h in placements.items()}
     return Plan(aligned(arena_bytes(moving, offsets)), places, {name: offsets[f"scratch of {name}"] for name in scratch})
 
 
-def planned_with_bodies(graph: Graph, scratch: Iterator[int]) -> Plan:
+def planned_with_bodies(graph: Graph, scratch: Iterator[int], bytes_of: BytesOf = size_bytes) -> Plan:
     """Return where each value lives, in the bodies of loops too; `scratch` yields the scratch memory that each kernel asks for, in bytes,
-    in the order of `steps_of`."""
+    in the order of `steps_of`. `bytes_of` is as in `planned`."""
     needed: dict[str, int] = {}
     bodies: dict[str, Plan] = {}
     for node in graph.nodes:
         if isinstance(node, Kernel):
             needed[node.name] = next(scratch)
         elif isinstance(node, Loop):
-            bodies[node.name] = planned_with_bodies(node.body, scratch)
-            needed[node.name] = loop_memory(graph, node).arena + bodies[node.name].arena_bytes
-    return replace(planned(graph, needed), bodies=bodies)
+            bodies[node.name] = planned_with_bodies(node.body, scratch, bytes_of)
+            needed[node.name] = loop_memory(graph, node, bytes_of).arena + bodies[node.name].arena_bytes
+    return replace(planned(graph, needed, bytes_of), bodies=bodies)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +123,12 @@ class LoopMemory:
     arena: int
 
 
-def loop_memory(graph: Graph, loop: Loop) -> LoopMemory:
-    """Return where things are in the scratch memory of a loop of a graph."""
+def loop_memory(graph: Graph, loop: Loop, bytes_of: BytesOf = size_bytes) -> LoopMemory:
+    """Return where things are in the scratch memory of a loop of a graph. `bytes_of` is as in `planned`."""
     carried, end = list[int](), ALIGNMENT
     for name in loop.initial:
         carried.append(end)
-        end += aligned(size_bytes(graph.values[name]))
+        end += aligned(bytes_of(graph.values[name]))
     return LoopMemory(0, ALIGNMENT // 2, tuple(carried), end)
 
 
@@ -195,8 +197,8 @@ def _within(place: Place, placement: Placement) -> Place:
             assert_never(place)
 
 
-def lifetimes(graph: Graph, roots: Mapping[str, str], fixed: Mapping[str, Place]) -> list[Storage]:
-    """Return the storages that need room in the arena."""
+def lifetimes(graph: Graph, roots: Mapping[str, str], fixed: Mapping[str, Place], bytes_of: BytesOf = size_bytes) -> list[Storage]:
+    """Return the storages that need room in the arena. `bytes_of` is as in `planned`."""
     first: dict[str, int] = {}
     last: dict[str, int] = {}
     for position, node in enumerate(graph.nodes):
@@ -205,9 +207,7 @@ def lifetimes(graph: Graph, roots: Mapping[str, str], fixed: Mapping[str, Place]
         for name in (*reads(node), *writes(node)):
             last[roots[name]] = position
     return [
-        Storage(root, size_bytes(graph.values[root]), first[root], last[root])
-        for root in dict.fromkeys(roots.values())
-        if root not in fixed
+        Storage(root, bytes_of(graph.values[root]), first[root], last[root]) for root in dict.fromkeys(roots.values()) if root not in fixed
     ]
 
 

@@ -446,25 +446,25 @@ def _value(atom: Atom, sizes: Mapping[str, int]) -> int:
     return sizes[atom] if isinstance(atom, str) else evaluate(atom.value, sizes) // max(1, evaluate(atom.divisor, sizes))
 
 
-def range_of(formula: Formula) -> tuple[int, int]:
-    """Return between which numbers a formula lies, both included, whatever the sizes are."""
+def range_of(formula: Formula, most: Mapping[str, int] | None = None) -> tuple[int, int]:
+    """Return between which numbers a formula lies, both included, whatever the sizes are, of which those in `most` are no larger."""
     low = high = 0
     for monomial, factor in formula.terms.items():
         lo, hi = 1, 1
         for atom in monomial:
-            a, b = _range(atom)
+            a, b = _range(atom, most or {})
             corners = (lo * a, lo * b, hi * a, hi * b)
             lo, hi = min(corners), max(corners)
         low, high = low + min(factor * lo, factor * hi), high + max(factor * lo, factor * hi)
     return low, high
 
 
-def _range(atom: Atom) -> tuple[int, int]:
+def _range(atom: Atom, most: Mapping[str, int]) -> tuple[int, int]:
     if isinstance(atom, str):
-        return 0, LARGEST
-    (lo, hi), (least, most) = range_of(atom.value), range_of(atom.divisor)
-    least = max(1, least)
-    return min(lo // least, lo // most), max(hi // least, hi // most)
+        return 0, most.get(atom, LARGEST)
+    (lo, hi), (least, largest) = range_of(atom.value, most), range_of(atom.divisor, most)
+    least, largest = max(1, least), max(1, largest)
+    return min(lo // least, lo // largest), max(hi // least, hi // largest)
 
 
 def show(formula: Formula) -> str:

@@ -10,13 +10,16 @@ import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 from saved_libraries import IMAGE, X, network
 
 import tensorlang as tl
@@ -71,6 +74,45 @@ def test_a_saved_model_may_have_no_weights(rows: int | str, tmp_path: Path) -> N
     model, x = tl.compile(made.SerializeToString(), "x86-64-v2", threads=1), np.random.default_rng(0).random((3, 8), np.float32)
     model.save(tmp_path / "g", **({"max": {"rows": 5}} if rows == "rows" else {}))
     np.testing.assert_array_equal(tl.load_model(tmp_path / "g").run({"x": x})["y"], model.run({"x": x})["y"])
+
+
+def _corners() -> onnx.ModelProto:
+    """Return running sums along both axes of H x W pixels but for two rows and columns: (H - 2) * (W - 2) sums are in between."""
+    given, result = (helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in (("x", ["H", "W"]), ("y", None)))
+    nodes = [
+        helper.make_node("Slice", ["x", "starts", "ends"], ["part"]),
+        helper.make_node("CumSum", ["part", "rows"], ["sums"]),
+        helper.make_node("CumSum", ["sums", "columns"], ["y"]),
+    ]
+    numbers = {"starts": [2, 2], "ends": [2**31, 2**31], "rows": 0, "columns": 1}
+    constants = [numpy_helper.from_array(np.array(value, np.int64), name) for name, value in numbers.items()]
+    return helper.make_model(helper.make_graph(nodes, "corners", [given], [result], constants), opset_imports=[helper.make_opsetid("", 18)])
+
+
+def _steps() -> onnx.ModelProto:
+    """Return a loop over rows that adds each to what it carries, tanh of which is negated behind the loop."""
+    info = helper.make_tensor_value_info
+    row = [info(name, TensorProto.FLOAT, ["W"]) for name in ("s", "r", "s2", "t")]
+    inside = [helper.make_node("Add", ["s", "r"], ["s2"]), helper.make_node("Tanh", ["s2"], ["t"])]
+    body = helper.make_graph(inside, "body", row[:2], row[2:])
+    nodes = [
+        helper.make_node("Scan", ["first", "x"], ["last", "rows"], body=body, num_scan_inputs=1),
+        helper.make_node("Neg", ["rows"], ["y"]),
+    ]
+    given = [info("first", TensorProto.FLOAT, ["W"]), info("x", TensorProto.FLOAT, ["H", "W"])]
+    graph = helper.make_graph(nodes, "steps", given, [info("y", TensorProto.FLOAT, ["H", "W"]), info("last", TensorProto.FLOAT, ["W"])])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+
+
+@pytest.mark.parametrize("made", [_corners, _steps], ids=["a part", "a loop"])
+def test_memory_has_room_for_the_most_that_values_take_for_any_sizes(made: Callable[[], onnx.ModelProto], tmp_path: Path) -> None:
+    saved = tl.load_model(tl.build(made(), tmp_path / "saved", targets="x86-64-v2", max={"H": 40, "W": 30}, threads=1))
+    meaning, rng = ReferenceEvaluator(made()), np.random.default_rng(0)
+    for h, w in ((40, 30), (7, 30), (40, 5), (3, 4)):
+        sizes = {"H": h, "W": w}
+        feeds = {t.name: rng.standard_normal([sizes.get(str(n), n) for n in t.shape]).astype(np.float32) for t in saved.inputs}
+        for found, expected in zip(saved.run(feeds).values(), meaning.run(None, feeds), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_a_saved_operator_of_open_sizes_takes_sizes_that_no_array_tells(folder: Path) -> None:

@@ -35,7 +35,7 @@ from codegen.loops import nodes as loops
 from codegen.loops.nodes import Index
 from polyhedral.expr import TRUE, And, Cond, Expr
 from tensorlang.artifact import Artifact
-from tensorlang.backends.cpu.bounded import formulas, grows_with_sizes
+from tensorlang.backends.cpu.bounded import planned_up_to
 from tensorlang.backends.cpu.executable import Parts, check_failed, externs_of, nodes_of, workspace_threads
 from tensorlang.backends.cpu.extern import no_library
 from tensorlang.backends.cpu.library_signature import identity
@@ -169,17 +169,13 @@ def of_model(parts: Parts, tools: Toolchain) -> Compiled:
 
 
 def of_open_model(made: OpenParts, tools: Toolchain, most: Mapping[str, int]) -> Compiled:
-    """Return a model of open sizes, each with a limit, for which its memory is planned. Raises CompileError C0131 where a smaller size
-    takes more memory."""
+    """Return a model of open sizes, each with a limit, for which its memory is planned."""
     parts, symbols = made.parts, made.symbols
-    plan = made.planned(most)
-    if not grows_with_sizes(made, plan):
-        title = "not supported yet: memory that is planned anew for each combination of sizes"
-        raise error("C0131", title, help="fix the sizes: `shapes={…}`, or the shapes of all inputs on the command line")
+    plan, told = planned_up_to(made, most)
     sizes = tuple(Size(name.removeprefix(PREFIX), most[name]) for name in symbols.samples)
     conditions = tuple(_assumed(condition) for condition in symbols.assumed)
     inputs = tuple(_value(parts.graph.values[name], name) for name in parts.graph.inputs)
-    numbers = tuple(_of_formula(f) for f in formulas(made, plan))
+    numbers = tuple(map(_of_formula, told))
     return _model(parts, tools, sizes, conditions, inputs, _outputs(parts), numbers, max(plan.arena_bytes, 1))
 
 

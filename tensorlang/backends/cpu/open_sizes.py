@@ -33,7 +33,7 @@ from tensorlang.diagnostics import CompileError, InternalError
 from tensorlang.graph.edit import row_bytes, size_bytes
 from tensorlang.graph.known_sizes import graph_at
 from tensorlang.graph.nodes import Buffer, Extern, Graph, Kernel, Loop, Value, loops_of, steps_of
-from tensorlang.graph.plan import Arena, Constant, Input, LoopMemory, Output, Plan, loop_memory, planned_with_bodies
+from tensorlang.graph.plan import Arena, BytesOf, Constant, Input, LoopMemory, Output, Plan, loop_memory, planned_with_bodies
 from tensorlang.graph.sizes import Symbols, evaluate
 from tensorlang.room import check_room
 from tensorlang.runtime.bundle import BundleKey, Draft
@@ -91,24 +91,14 @@ class OpenParts:
         """Return the values of all symbols, those of products among them."""
         return all_sizes(self.symbols, {name: sizes[name] for name in self.symbols.samples})
 
-    def planned(self, sizes: Mapping[str, int]) -> Plan:
-        """Return where values lie for these sizes."""
-        return self.told_for(sizes)[0]
-
-    def told_for(self, sizes: Mapping[str, int]) -> tuple[Plan, tuple[int, ...]]:
-        """Return where values lie for these sizes, and what the entry point is told."""
-        values = self.values(sizes)
-        graph = graph_at(self.parts.graph, values)
-        plan = self.planned_for(graph, values)
-        return plan, self.numbers(graph, plan, values)
-
     def planned_for(self, graph: Graph, values: Mapping[str, int]) -> Plan:
         """Return where the values of a graph of known sizes lie."""
         return planned_with_bodies(graph, (0 if space is None else space.at(values) for space in self.workspaces))
 
-    def numbers(self, graph: Graph, plan: Plan, values: Mapping[str, int]) -> tuple[int, ...]:
-        """Return what the entry point is told where a graph of known sizes is planned so."""
-        around = _frame(graph, plan)
+    def numbers(self, graph: Graph, plan: Plan, values: Mapping[str, int], bytes_of: BytesOf = size_bytes) -> tuple[int, ...]:
+        """Return what the entry point is told where a graph, whose symbols have these values, is planned so. `bytes_of` is as in
+        `tensorlang.graph.plan.planned`."""
+        around = _frame(graph, plan, bytes_of)
         return tuple(_number(told, values, (around,)) for told in self.told)
 
 
@@ -269,7 +259,7 @@ def all_sizes(symbols: Symbols, sizes: Mapping[str, int]) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """A graph of known sizes with its plan. Of each loop, `memory` tells where things are in its scratch memory, `bodies` what it runs."""
+    """A graph with its plan. Of each loop, `memory` tells where things are in its scratch memory, `bodies` what it runs."""
 
     graph: Graph
     plan: Plan
@@ -282,10 +272,10 @@ Frames: TypeAlias = tuple[_Frame, ...]
 """A graph, and the bodies of loops, one in the other."""
 
 
-def _frame(graph: Graph, plan: Plan) -> _Frame:
+def _frame(graph: Graph, plan: Plan, bytes_of: BytesOf) -> _Frame:
     loops = {loop.name: loop for loop in loops_of(graph)}
-    memory = {name: loop_memory(graph, loop) for name, loop in loops.items()}
-    return _Frame(graph, plan, loops, memory, {name: _frame(loop.body, plan.bodies[name]) for name, loop in loops.items()})
+    memory = {name: loop_memory(graph, loop, bytes_of) for name, loop in loops.items()}
+    return _Frame(graph, plan, loops, memory, {name: _frame(loop.body, plan.bodies[name], bytes_of) for name, loop in loops.items()})
 
 
 def _number(told: Told, sizes: Mapping[str, int], frames: Frames) -> int:

@@ -325,8 +325,8 @@ FAULTS = (
     Fault(
         "inner-loops-without-latency",
         "tensorlang/policy/cpu/inner_loops.py",
-        "accumulators), waiting)",
-        "accumulators), 0.0)",
+        "along, left), waiting)",
+        "along, left), 0.0)",
         "sums of one accumulator wait for nothing",
         ("tests/policy/test_policy_golden.py", "tests/policy/test_recurrences_derived.py"),
     ),

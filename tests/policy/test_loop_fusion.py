@@ -222,3 +222,15 @@ def test_sums_of_one_equation_stay_where_others_read_their_terms() -> None:
         "x: i32[N, K]) -> (y: i32[N], w: i32[N, K])", "w[i, k] = 1 + x[i, k]\n y[i] = sum(k) w[i, k] + max(k, from 0) w[i, k]"
     )
     assert not any(x.startswith("lift") for x in directives(program))
+
+
+def test_sums_that_read_the_same_rows_and_columns_share_a_tile_of_several_rows() -> None:
+    body = """
+    r[i, j] = sum(k) (a[i, k] * b[k, j] - c[i, k] * e[k, j])
+    s[i, j] = sum(q) (a[i, q] * e[q, j] + c[i, q] * b[q, j])"""
+    signature = "a: i32[M, K], c: i32[M, K], b: i32[K, N], e: i32[K, N]) -> (r: i32[M, N], s: i32[M, N])"
+    program = operator(signature, body, {"M": 8, "K": 5, "N": 37})
+    schedule = derive(program, Machine(target="cpu", vector_bytes=32, vector_registers=16))
+    found = [show(d) for d in schedule.directives]
+    assert found[:4] == ["together r, s -> i, j", "together r, s -> k", "split r.i by 2 -> i_o, i_t", "split r.j by 16 -> j_o, j_v"]
+    assert_same(program, proven(program, schedule), {})

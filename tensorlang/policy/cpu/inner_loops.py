@@ -57,8 +57,8 @@ from tensorlang.schedule.pack import axes_of_copy
 from tensorlang.schedule.plan import full
 from tensorlang.schedule.shape import OPEN_EXTENT, block_of, step_inside, unit_stride
 from tensorlang.tensor.facts import Place, conjuncts, is_choice, is_of_indices, reductions
-from tensorlang.tensor.nodes import Compare as TensorCompare
 from tensorlang.tensor.nodes import (
+    Binary,
     Definition,
     Dynamic,
     Expr,
@@ -68,6 +68,7 @@ from tensorlang.tensor.nodes import (
     Reduce,
     Select,
 )
+from tensorlang.tensor.nodes import Compare as TensorCompare
 from tensorlang.tensor.scop import in_order as keeps_order
 from tensorlang.tensor.walk import components, index_names, reads, reduces, substitute, tensor_names, tensor_table
 
@@ -90,7 +91,7 @@ MOST_COPIES = 72
 NOTHING: Mapping[str, int] = MappingProxyType({})
 COPY_SHARE = 0.005
 """Of the cycles of a block that each copy of its instructions costs in the cache that holds them: between equals, the shorter code. And of
-the cycles in which a cache is sent what was there before: between equals, what asks for less."""
+the cycles in which it loads: between equals, what loads less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +124,7 @@ class ByOrder:
 
     def __init__(self, d: Deriver, definition: Definition, found: Iterable[InnerLoops]) -> None:
         self._cost = _Cost(d, definition)
-        self._found = sorted(found, key=lambda c: c.cycles)
+        self._found = sorted(found, key=lambda c: c.cycles + (self._cost.copying(c) if self._cost.is_near else 0.0))
         self._reloads: list[_Reloads] = []
 
     def best(self, order: Sequence[str]) -> InnerLoops:
@@ -141,20 +142,24 @@ class ByOrder:
                 self._reloads.append(_Reloads(self._cost, c))
             again = self._reloads[k].cycles(order)
             sent = again + self._reloads[k].loading if again else 0.0
-            cycles = max(c.cycles, sent) + COPY_SHARE * sent + self._reloads[k].copying
+            cycles = max(c.cycles, sent) + COPY_SHARE * again + self._reloads[k].copying
             if cycles < least:
                 cheapest, least = c, cycles
         return replace(cheapest, cycles=least)
 
 
-def candidates(d: Deriver, definition: Definition, free: Sequence[str], distances: Mapping[str, int] = NOTHING) -> Iterator[InnerLoops]:
-    """Yield what may run innermost, the simplest first; what is loaded from memory again is no part of their cycles."""
+def candidates(
+    d: Deriver, definition: Definition, free: Sequence[str], distances: Mapping[str, int] = NOTHING, along: str | None = None
+) -> Iterator[InnerLoops]:
+    """Yield what may run innermost, the simplest first; what is loaded from memory again is no part of their cycles. `along`: the axis of
+    which neighbours are lanes, where that is known."""
     cost = _Cost(d, definition)
     ranges = ranges_of_data(definition)
     free = [a for a in free if not any(a in names for names in ranges.values())]
     wide = [a for a in definition.axes if distances.get(a, 0) >= cost.lanes and not any(a in names for names in ranges.values())]
     sums = any(True for p in definition.pieces for _ in reduces(p.value))
-    for vector in ((), *((a,) for a in reversed(free)), *((a,) for a in reversed(wide)), *_shared_binders(d, definition)):
+    every = ((), *((a,) for a in reversed(free)), *((a,) for a in reversed(wide)), *_shared_binders(d, definition))
+    for vector in every if along is None else ((along,),):
         extent = max((cost.sizes[loop] for loop in vector), default=1)
         crossed = cost.crossed(vector)
         copies = dict.fromkeys(((), crossed, (*crossed, *cost.panels(vector))))
@@ -273,9 +278,14 @@ def add_inner_loops(d: Deriver, definition: Definition, order: Sequence[str], in
     """Split and mark the inner loops of a definition, inside its axes in this order; return the loops outside of them, outermost first."""
     name = definition.tensors[0].name
     shared = add_shared_sums(d, definition)
-    binders = list(dict.fromkeys(shared.get(b.name, b.name) for p in definition.pieces for r in reduces(p.value) for b in r.binders))
-    binders = [b for b in binders if d.at_once.get(full(name, b)) != 1]
-    lanes = d.lanes_of(definition)
+    binders = dict.fromkeys(shared.get(b.name, b.name) for p in definition.pieces for r in reduces(p.value) for b in r.binders)
+    return add_blocks(d, definition, order, [b for b in binders if d.at_once.get(full(name, b)) != 1], inner)
+
+
+def add_blocks(d: Deriver, definition: Definition, order: Sequence[str], binders: Sequence[str], inner: InnerLoops) -> list[str]:
+    """Split and mark the loops over the axes of a definition, in this order, and over binders inside of them; return the loops outside of
+    these, outermost first."""
+    name, lanes = definition.tensors[0].name, d.lanes_of(definition)
     outer, within, innermost = list(order), list(binders), list[str]()
     written_out = _is_written_out(d, definition, inner)
     for axis, count in inner.rows:
@@ -330,6 +340,21 @@ def shared_sums(d: Deriver, definition: Definition) -> list[list[Reduce]]:
     found = [c for c in found if len(c) > 1]
     recurs = found and (reads_itself(definition) or any(len(g) > 1 and definition in g for g in components(d.program)))
     return [] if recurs else found
+
+
+def as_one(definitions: Sequence[Definition]) -> Definition:
+    """Return the sums of several definitions of one box, over the same ranges, as one equation of the first of them."""
+    first, *_ = definitions
+    ranges = next(r for p in first.pieces for r in reduces(p.value))
+    value: Expr | None = None
+    for definition in definitions:
+        to = {a: AffineName(b) for a, b in zip(definition.axes, first.axes, strict=True)}
+        for r in (r for p in definition.pieces for r in reduces(p.value)):
+            body = tuple(substitute(b, {**to, **_as_in(r, ranges)}) for b in r.body)
+            e = replace(r, binders=ranges.binders, body=body)
+            value = e if value is None else Binary("+", value, e)
+    assert value is not None
+    return replace(first, pieces=(replace(first.pieces[0], value=value),))
 
 
 def _as_in(reduce: Reduce, other: Reduce) -> dict[str, Affine]:
@@ -562,7 +587,7 @@ class _Cost:
     def cycles(self, c: InnerLoops) -> float:
         along = c.vector[0] if c.phases > 1 else ""
         cycles = (p.elements / (c.phases if p.phases.get(along) == c.phases else 1) * self._of_piece(p, c) for p in self.pieces)
-        return sum(cycles) / self.elements
+        return sum(cycles) / self.elements + COPY_SHARE * self.loading(c)
 
     def loading(self, c: InnerLoops) -> float:
         """Return the cycles of an element in which the steps of sums load from the first-level cache."""
@@ -604,11 +629,12 @@ class _Cost:
     def _step(self, work: _Work, c: InnerLoops, along: str | None, latency: float = LATENCY_CYCLES) -> float:
         """Return the cycles of one step of a reduction for all points of a block, at least `latency`."""
         accumulators = work.accumulators * prod(count for _, count in c.rows) * (c.vectors if along is not None else 1)
-        waiting = latency + (FORWARD_CYCLES if accumulators + _live(work, c, along) > self.d.machine.vector_registers else 0.0)
-        return max(self._block(work, c, along, accumulators), waiting)
+        left = self.d.machine.vector_registers - accumulators - _live(work, c, along)
+        waiting = latency + (FORWARD_CYCLES if left < 0 else 0.0)
+        return max(self._block(work, c, along, left), waiting)
 
-    def _block(self, work: _Work, c: InnerLoops, along: str | None, accumulators: int = 0) -> float:
-        """Return the cycles of `work` for all points of a block, with vectors along a loop."""
+    def _block(self, work: _Work, c: InnerLoops, along: str | None, left: int = 0) -> float:
+        """Return the cycles of `work` for all points of a block, with vectors along a loop, where so many registers are `left`."""
         width = c.vectors if along is not None else 1
 
         def times(names: frozenset[str]) -> int:
@@ -620,7 +646,6 @@ class _Cost:
         if along is not None:
             # A number that is computed once for all lanes is put into each.
             operations += sum(times(v.names) for v in work.values if v.is_computed and along in v.taken_for - v.names)
-        left = self.d.machine.vector_registers - accumulators - _live(work, c, along)
         again = max(0, sum(map(times, work.kept)) - max(0, left))
         return max(load_cycles(loads + again), multiply_cycles(operations)) + LOOP_CYCLES + max(0, -left) * SPILL_CYCLES
 
@@ -810,10 +835,10 @@ def _live(work: _Work, c: InnerLoops, along: str | None) -> int:
         wider = value.taken_for - value.names
         if along is not None and along not in value.names:
             held = int(along in wider or any(a in wider for a, _ in c.rows))
-        elif value.term is None or any(a in wider for a, _ in c.rows):
+        elif any(a in wider for a, _ in c.rows):
             held = width * prod(count for a, count in c.rows if a in value.names)
         else:
-            held = int(value.times > 1)
+            held = width if value.term is None else int(value.times > 1)
         if value.term is None:
             shared += held
         else:

@@ -34,7 +34,7 @@ from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.policy.cpu.cost import FAR_LOADS
-from tensorlang.policy.cpu.inner_loops import MOST_TERMS, ByOrder, InnerLoops, best_inner_loops, cycles_of
+from tensorlang.policy.cpu.inner_loops import MOST_TERMS, ByOrder, InnerLoops, add_blocks, as_one, best_inner_loops, candidates, cycles_of
 from tensorlang.policy.cpu.joint_steps import with_joint_steps
 from tensorlang.policy.cpu.narrow_rows import has_narrow_rows
 from tensorlang.policy.cpu.row_lanes import has_row_lanes
@@ -59,10 +59,12 @@ computed once is taken off: measured, as sums of a window and of its squares tak
 
 @dataclass(frozen=True, slots=True)
 class SharedLoops:
-    """How tensors run together: vectors of `lanes` elements along the axis at `position`, or along the last binder of sums (None)."""
+    """How tensors run together: vectors of `lanes` elements along the axis at `position`, or along the last binder of sums (None). `tile`:
+    what else of sums over the same ranges is computed together, and copied."""
 
     position: int | None
     lanes: int
+    tile: InnerLoops | None = None
 
 
 def fused(d: Deriver, groups: Sequence[FusionGroup]) -> list[Strip]:
@@ -338,6 +340,9 @@ def shared_loops_of(d: Deriver, members: Sequence[Definition]) -> SharedLoops | 
         along = all(x.vector == (_last_binder(m),) for m, x in zip(sums, own, strict=True))
         one = not members[0].axes and len(_in_turn(members) or ()) == 1
         return SharedLoops(None, lanes * vectors) if along and one else None
+    tile = _tile(d, members, position)
+    if tile is not None and (d.is_cut or tile.cycles <= sum(x.cycles for x in own)):
+        return SharedLoops(position, lanes * tile.vectors, tile)
     extent = extents(members[0])[members[0].axes[position]] or OPEN_EXTENT
     vectors = next((n for n in (4, 2) if n <= vectors and n * lanes <= extent), 1)
     shared = [(m, InnerLoops((m.axes[position],), vectors)) for m in sums]
@@ -345,6 +350,16 @@ def shared_loops_of(d: Deriver, members: Sequence[Definition]) -> SharedLoops | 
     most = WORTH_FUSING if all(_reads_alike(alike) for alike in _classes(members)) else 1.0
     worth = not any(x.packed for x in own) and sum(together) <= most * sum(x.cycles for x in own)
     return SharedLoops(position, lanes * vectors) if worth else None
+
+
+def _tile(d: Deriver, members: Sequence[Definition], position: int) -> InnerLoops | None:
+    """Return the cheapest block of points in vectors along an axis whose sums run in one loop; None where they take several."""
+    first, *_ = _in_turn(members) or [[]]
+    if len(first) != sum(_sum(m) is not None for m in members) or any(_sum(m) is None for m in first) or (d.is_cut and position == 0):
+        return None
+    every = as_one(first)
+    found = (c for c in candidates(d, every, every.axes, along=every.axes[position]) if not (d.is_cut and every.axes[0] in dict(c.rows)))
+    return ByOrder(d, every, found).best(every.axes)
 
 
 def _loops_of_terms(d: Deriver, members: Sequence[Definition], lanes: int) -> SharedLoops | None:
@@ -445,6 +460,11 @@ def derive_fused(d: Deriver, group: FusionGroup) -> None:
     axis = axes[shared.position]
     if sizes[axis] is not None and (sizes[axis] or 0) < 2:
         mark_parallel(d, last_is_first, list(axes), sizes)
+        return
+    if shared.tile is not None:
+        counts = {**dict(shared.tile.rows), axis: shared.lanes}
+        outer = add_blocks(d, as_one(classes[0]), axes, [owned(b, (name,))[1] for b in binders], shared.tile)
+        mark_parallel(d, last_is_first, outer, {**sizes, **{f"{a}_o": -(-(sizes[a] or OPEN_EXTENT) // n) for a, n in counts.items()}})
         return
     outer = [*(a for a in axes if a != axis), f"{axis}_o"]
     d.add(d.schedule.split(full(name, axis), shared.lanes, (f"{axis}_o", f"{axis}_v")))

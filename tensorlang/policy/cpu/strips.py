@@ -214,4 +214,4 @@ def repeats_recurrences(d: Deriver, strip: Strip) -> bool:
 def inside_of(d: Deriver, strip: Strip) -> Deriver:
     """Return the state in which what is inside a strip is derived: by one thread, and of recurrences so many rows."""
     rows = {full(g.head.tensors[0].name, g.head.axes[0]): strip.rows for g in strip.inside if recurs(d.program, g.head)}
-    return replace(d, machine=replace(d.machine, threads=1), at_once=rows)
+    return replace(d, machine=replace(d.machine, threads=1), at_once=rows, is_cut=True)

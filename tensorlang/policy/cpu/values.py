@@ -62,13 +62,16 @@ class Values:
         operations take, or accumulators, which there are for each `point`, where they are others in each step."""
         kept, found = dict[Expr, None](), dict[Expr, Value]()
         for number, root in enumerate(self._roots):
-            taking: dict[Expr, list[frozenset[str]]] = {root: [frozenset(point)]}
-            for e in dict.fromkeys(nodes(root)):
-                if e in self.names and not isinstance(e, Read | Reduce):
-                    for child in dict.fromkeys(children(e)):
-                        taking.setdefault(child, []).append(self.names[e])
+            taking, rest = {root: [frozenset(point)]}, [root]
+            while rest:
+                e = rest.pop()
+                # What a sum before this one takes is computed already.
+                for child in () if e in found or isinstance(e, Read | Reduce) else dict.fromkeys(children(e)):
+                    if child not in taking:
+                        rest.append(child)
+                    taking.setdefault(child, []).append(self.names[e])
             for e, by in taking.items():
-                if isinstance(e, Const) or e not in self.names:
+                if isinstance(e, Const):
                     continue
                 if self._step and not self.names[e] & self._step:
                     kept.update({e: None} if any(names & self._step for names in by) else {})

@@ -118,6 +118,32 @@ def _kind(s: object) -> str:
     return s.kind if isinstance(s, For) else type(s).__name__
 
 
+COLUMNS = {
+    "forwards": ("m[i] = b[i] - 2 * (sum(k in 0..i) a[k, i] * m[k])", [], "rest"),
+    "backwards": ("m[i] = b[i] - sum(k in i+1..N) a[k, i] * m[k] for i in 0..N", ["reverse m.i_b", "reverse m.i_t"], "first"),
+}
+
+
+@pytest.mark.parametrize("n", [35, None])
+@pytest.mark.parametrize(("body", "backwards", "left"), COLUMNS.values(), ids=COLUMNS)
+def test_substitution_by_columns_of_a_triangle_adds_up_rows_of_vectors(body: str, backwards: list[str], left: str, n: int | None) -> None:
+    signature = "a: i32[N, N], b: i32[N]) -> (m: i32[N])"
+    program = operator(signature, body, None if n is None else {"N": n})
+    found = [
+        "block k by 8",
+        "split m.i by 8 -> i_b, i_t",
+        *backwards,
+        f"order m.i_b, m.k, m.i_t, m.k.{left}",
+        "distribute m.k at m.i_t -> i_u",
+        "vectorize m.i_u",
+    ]
+    assert directives(program) == found
+    for size in (n,) if n is not None else (0, 1, 3, 18):
+        assert_same(program, proven(program, derive(program, NARROW)), {"N": size})
+    along = operator(signature, body.replace("a[k, i]", "a[i, k]"), {"N": 35})
+    assert not any(d.startswith("block") for d in directives(along))
+
+
 def test_a_sum_from_a_value_is_not_cut_nor_one_of_a_strict_operator_nor_few_elements() -> None:
     assert not any(d.startswith("block") for d in directives(integers(STARTED, {"N": 400})))
     program = operator(SIGNATURE.replace("{T}", "f32"), FACTORS, {"N": 400})

@@ -8,7 +8,8 @@
 Tiles need those before them in their row and their column. On several threads, squares of tiles of one diagonal run at the same time.
 Elements of a tile need each other, so their sums could only run one after the other: factorisations, and dynamic programming over
 parts. Sums of whole blocks need nothing of the tile. Their lanes are columns where one operand lies along them and the other does not
-have them, or terms where both lie along those.
+have them, or terms where both lie along those. A recurrence of one axis, such as substitution by columns of a triangle, has tiles of a row
+of a few vectors; where its matrix lies along the terms, it is a sum like others.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ FEWEST_TILES = 4
 """Along each axis, that are worth blocks."""
 SHARED_ROWS = 64
 """Rows and columns of what a thread takes at once: what its tiles read of earlier columns is read from near for all rows but the first."""
+VECTORS_OF_A_ROW = 2
+"""Of a tile that has no other rows: a sum waits for the one before it."""
 TILES_PER_THREAD = 8
 """Of those along each axis, at least, so that diagonals are long enough for all threads."""
 
@@ -73,7 +76,7 @@ def derive_blocks(d: Deriver, definition: Definition) -> bool:
 
 def _blocks(d: Deriver, definition: Definition) -> Blocks | None:
     name, own = definition.tensors[0].name, {t.name for t in definition.tensors}
-    if len(definition.axes) != 2 or len(own) != 1 or name in d.layouts or d.program.mode == "strict":
+    if len(definition.axes) not in (1, 2) or len(own) != 1 or name in d.layouts or d.program.mode == "strict":
         return None
     lanes = d.machine.lanes(compute_dtype(definition.tensors[0].dtype))
     sums = [r for p in definition.pieces if not _has_equation(p.guard) for r in reduces(p.value)]
@@ -82,19 +85,23 @@ def _blocks(d: Deriver, definition: Definition) -> Blocks | None:
     if len(forms) != 1 or len(heavy) != len(sums) or lanes < FEWEST_LANES or None in forms:
         return None
     (by_terms,) = forms
-    tile = TILE_OF_SUMS if by_terms else lanes
+    single = len(definition.axes) == 1
+    if single and by_terms:
+        return None
+    tile = TILE_OF_SUMS if by_terms else lanes * VECTORS_OF_A_ROW if single else lanes
     sizes = extents(definition)
     order = legal_order(Schedule(d.program.name), d.program, definition).directives
     small = any((sizes[a] or OPEN_EXTENT) < FEWEST_TILES * max(tile, lanes) for a in definition.axes)
     if small or any(x.name != "reverse" for x in order):
         return None
     reversed_axes = {o.name.removeprefix(f"{name}.") for x in order for o in x.operands if isinstance(o, syntax.Id)}
-    return Blocks(tuple(r.binders[0].name for r in heavy), tile, lanes, bool(by_terms), frozenset(reversed_axes))
+    cut = tile if single else lanes
+    return Blocks(tuple(r.binders[0].name for r in heavy), tile, cut, bool(by_terms), frozenset(reversed_axes))
 
 
 def _tiles_shared(d: Deriver, definition: Definition, found: Blocks) -> int:
     """Return how many tiles along each axis a thread takes at once; 0 where there are too few for threads."""
-    if not is_threading_profitable(d, (definition,)):
+    if len(definition.axes) == 1 or not is_threading_profitable(d, (definition,)):
         return 0
     tiles = min((extents(definition)[a] or OPEN_EXTENT) // found.tile for a in definition.axes)
     most = max(1, SHARED_ROWS // found.tile)
@@ -125,33 +132,35 @@ def _directives(d: Deriver, definition: Definition, found: Blocks, columns_first
     """Return the directives. `columns_first`: tiles of a column run one after the other, else those of a row; `along_columns`: elements
     of a tile run column after column; `shared`: tiles along each axis that one thread takes, where threads share those of a diagonal, or
     0."""
-    name, (row, column) = definition.tensors[0].name, definition.axes
+    name, axes = definition.tensors[0].name, definition.axes
     s = d.schedule
     for binder in found.binders:
         s = s.block(binder, found.block)
-    for axis in (row, column):
+    for axis in axes:
         s = s.split(full(name, axis), found.tile, (f"{axis}_b", f"{axis}_t"))
         for loop in (f"{axis}_b", f"{axis}_t") if axis in found.reversed_axes else ():
             s = s.reverse(full(name, loop))
     for binder in found.binders if found.by_terms else ():
         s = s.split(full(name, binder), found.block, (f"{binder}_o", f"{binder}_v"))
-    blocks = [f"{column}_b", f"{row}_b"] if columns_first else [f"{row}_b", f"{column}_b"]
+    blocks = [f"{axis}_b" for axis in (reversed(axes) if columns_first else axes)]
+    fronts: list[str] = []
     if shared:
-        for axis in (row, column):
+        row, column = axes
+        for axis in axes:
             s = s.split(full(name, f"{axis}_b"), shared, (f"{axis}_w", f"{axis}_b"))
         s = s.skew(full(name, f"{column}_w"), full(name, f"{row}_w"))
-    fronts = [f"{column}_w", f"{row}_w"] if shared else []
-    points = [f"{column}_t", f"{row}_t"] if along_columns else [f"{row}_t", f"{column}_t"]
+        fronts = [f"{column}_w", f"{row}_w"]
+    points = [f"{axis}_t" for axis in (reversed(axes) if along_columns else axes)]
     whole = [f"{b}_o" if found.by_terms else b for b in found.binders]
     lanes = [f"{b}_v" for b in found.binders] if found.by_terms else []
     s = in_order(s, name, [*fronts, *blocks, *whole, *points, *_binders(d.program, definition, found), *lanes])
     s = s.parallel(full(name, fronts[1])) if shared else s
     for number, loop in enumerate(whole):
-        own = {axis: f"{axis}_u{number or ''}" for axis in (row, column)}
+        own = {axis: f"{axis}_u{number or ''}" for axis in axes}
         s = s.distribute(full(name, loop), at=[full(name, p) for p in points], into=[own[p.removesuffix("_t")] for p in points])
-        rows, columns = full(name, own[row]), full(name, own[column])
-        s = s.order(rows, columns) if along_columns and not found.by_terms else s
-        s = s.unroll(rows, columns) if found.by_terms else s.unroll(rows).vectorize(columns)
+        *rows, columns = (full(name, own[axis]) for axis in axes)
+        s = s.order(*rows, columns) if rows and along_columns and not found.by_terms else s
+        s = s.unroll(*rows, columns) if found.by_terms else (s.unroll(*rows) if rows else s).vectorize(columns)
     return s.vectorize(*(full(name, loop) for loop in lanes)) if lanes else s
 
 

@@ -179,6 +179,14 @@ def test_elements_that_need_only_those_far_before_them_are_lanes(machine: Machin
         assert_same(program, plan, {"T": count})
 
 
+@pytest.mark.parametrize("steps", [2, 3, 7])
+def test_elements_that_need_one_a_few_before_them_run_as_many_at_a_time(steps: int) -> None:
+    text = f"y[i] = x[i] for i in 0..{steps}\ny[i] = 3 * y[i - {steps}] - x[i] for i in {steps}..N"
+    program = operator(f"x: i32[N]) -> (y: i32[N]) where N >= {steps}", text, {"N": 61})
+    assert {f"split y.i by {steps} -> i_o, i_t", "unroll y.i_t"} <= {*directives(program)}
+    assert_same(program, proven(program, derive(program, WIDE)), {})
+
+
 def test_sums_along_a_row_run_for_several_rows_at_once() -> None:
     program = operator("x: f32[M, N]) -> (y: f32[M, N])", "y[i, 0] = x[i, 0]\ny[i, j] = x[i, j] + y[i, j - 1] for j in 1..N")
     assert directives(program)[:2] == ["distribute y", "split y.i by 8 -> i_o, i_t"]

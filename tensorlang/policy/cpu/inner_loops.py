@@ -158,6 +158,8 @@ def candidates(
     free = [a for a in free if not any(a in names for names in ranges.values())]
     wide = [a for a in definition.axes if distances.get(a, 0) >= cost.lanes and not any(a in names for names in ranges.values())]
     sums = any(True for p in definition.pieces for _ in reduces(p.value))
+    # Fewer than lanes are steps that do not wait for each other.
+    near = [((a, n),) for a, n in distances.items() if 1 < n < cost.lanes and n <= min(MOST_STRIDE, cost.sizes.get(a, 0))]
     every = ((), *((a,) for a in reversed(free)), *((a,) for a in reversed(wide)), *_shared_binders(d, definition))
     for vector in every if along is None else ((along,),):
         extent = max((cost.sizes[loop] for loop in vector), default=1)
@@ -175,7 +177,7 @@ def candidates(
                 if extent >= phases * vectors * cost.lanes and (vectors == 1 or not sums):
                     found = InnerLoops(vector, vectors, phases=phases)
                     yield replace(found, cycles=cost.cycles(found))
-            for rows in _rows([(a, cost.sizes[a]) for a in reversed(free) if a not in vector]):
+            for rows in (*_rows([(a, cost.sizes[a]) for a in reversed(free) if a not in vector]), *(() if vector else near)):
                 for packed in copies:
                     found = InnerLoops(vector, vectors, rows, packed)
                     yield replace(found, cycles=cost.cycles(found))

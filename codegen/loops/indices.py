@@ -18,6 +18,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
+from itertools import takewhile
 from typing import TypeAlias, assert_never
 
 from codegen import polynomials
@@ -365,8 +366,8 @@ class Algebra:
                 return True
         for name in reversed(tuple(self.bounds)):
             if name in alone:
-                (low, high), scale = self.bounds[name], poly.terms[alone[name]]
-                return self.nonnegative(poly.without(alone[name]).plus(low if scale > 0 else high, scale), depth)
+                scale, rest = poly.terms[alone[name]], poly.without(alone[name])
+                return any(self.nonnegative(rest.plus(bound, scale), depth) for bound in self._bounds_of(name, below=scale > 0))
         for monomial, scale in poly.terms.items():
             match monomial:
                 case (FloorDiv(value, Int(q)),) if q > 0 and scale > 0:
@@ -377,6 +378,17 @@ class Algebra:
         for _, bounded in self._without_quotients(poly):
             return self.nonnegative(bounded, depth)
         return False
+
+    def _bounds_of(self, name: str, *, below: bool) -> Iterator[Poly]:
+        """Yield what a loop variable is no less than, or (not `below`) no more than: what is known of it, in terms of the loops around
+        that, and where its loop begins or ends."""
+        variable, sign = (Var(name),), 1 if below else -1
+        for fact in (f for f in self.facts if f.terms.get(variable) == sign):
+            bound = fact.without(variable).scaled(-sign)
+            inside = {name, *takewhile(lambda other: other != name, reversed(self.bounds))}
+            if all(inside.isdisjoint(free_vars(atom)) for atom in bound.atoms()):
+                yield bound
+        yield self.bounds[name][0 if below else 1]
 
     def _without_quotients(self, poly: Poly) -> Iterator[tuple[Monomial, Poly]]:
         """Yield the quotients of `poly`, each with a polynomial that has a bound in its place and is no larger."""

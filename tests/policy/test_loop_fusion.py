@@ -234,3 +234,14 @@ def test_sums_that_read_the_same_rows_and_columns_share_a_tile_of_several_rows()
     found = [show(d) for d in schedule.directives]
     assert found[:4] == ["together r, s -> i, j", "together r, s -> k", "split r.i by 2 -> i_o, i_t", "split r.j by 16 -> j_o, j_v"]
     assert_same(program, proven(program, schedule), {})
+
+
+@pytest.mark.parametrize("n", [0, 1, 16, 45])
+def test_sums_of_the_terms_that_data_choose_share_loops_with_those_that_read_them(n: int) -> None:
+    body = """
+    c[i] = sum(k in 0..5, (w[k] > x[i]) != (w[k + 1] > x[i])) w[k]
+    y[i] = c[i] % 2"""
+    program = operator("x: i32[N], w: i32[6]) -> (y: i32[N])", body)
+    schedule = derive(program, MACHINE)
+    assert {"together c, y -> i", "vectorize c.i_v"} <= {show(d) for d in schedule.directives}
+    assert_same(program, proven(program, schedule), {"N": n})

@@ -352,8 +352,9 @@ def as_one(definitions: Sequence[Definition]) -> Definition:
     for definition in definitions:
         to = {a: AffineName(b) for a, b in zip(definition.axes, first.axes, strict=True)}
         for r in (r for p in definition.pieces for r in reduces(p.value)):
-            body = tuple(substitute(b, {**to, **_as_in(r, ranges)}) for b in r.body)
-            e = replace(r, binders=ranges.binders, body=body)
+            names = {**to, **_as_in(r, ranges)}
+            body, asked = tuple(substitute(b, names) for b in r.body), r.filter
+            e = replace(r, binders=ranges.binders, body=body, filter=None if asked is None else substitute(asked, names))
             value = e if value is None else Binary("+", value, e)
     assert value is not None
     return replace(first, pieces=(replace(first.pieces[0], value=value),))

@@ -34,9 +34,20 @@ from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.policy.cpu.cost import FAR_LOADS
-from tensorlang.policy.cpu.inner_loops import MOST_TERMS, ByOrder, InnerLoops, add_blocks, as_one, best_inner_loops, candidates, cycles_of
+from tensorlang.policy.cpu.inner_loops import (
+    MOST_TERMS,
+    ByOrder,
+    InnerLoops,
+    add_blocks,
+    as_one,
+    best_inner_loops,
+    candidates,
+    cycles_of,
+    ranges_of_data,
+)
 from tensorlang.policy.cpu.joint_steps import with_joint_steps
 from tensorlang.policy.cpu.narrow_rows import has_narrow_rows
+from tensorlang.policy.cpu.nests import scattered_axes
 from tensorlang.policy.cpu.row_lanes import has_row_lanes
 from tensorlang.policy.cpu.strips import Strip, sized, strips
 from tensorlang.policy.deriver import Deriver, bytes_of, mark_parallel
@@ -262,7 +273,7 @@ def _is_single(d: Deriver, definition: Definition, inner: Set[str]) -> bool:
     if not found:
         return bool(definition.axes)
     (first, *others) = found
-    plain = first.filter is None and first.init is None
+    plain = first.init is None and (first.filter is None or not (scattered_axes(definition) or ranges_of_data(definition)))
     return plain and not others and (bool(inner & {*definition_reads(definition)}) or _is_plain_sum(d, definition))
 
 

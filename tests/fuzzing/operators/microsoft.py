@@ -223,7 +223,7 @@ def _bytes(d: NetDrawing) -> None:
             )
         case "QLinearAveragePool":
             attrs: dict[str, Any] = {"kernel_shape": draw.dims(d, 2, 1, 3), **draw.maybe(d, 0.5, strides=draw.dims(d, 2, 1, 2))}
-            attrs |= draw.maybe(d, 0.4, count_include_pad=1) | draw.maybe(d, 0.3, ceil_mode=1) | draw.maybe(d, 0.3, channels_last=1)
+            attrs |= d.random.choice(({}, {"count_include_pad": 1}, {"ceil_mode": 1})) | draw.maybe(d, 0.3, channels_last=1)
             attrs |= draw.maybe(d, 0.3, pads=draw.dims(d, 4, 0, min(attrs["kernel_shape"]) - 1))
             add([x, scale(), _point(d, dtype), *to], **attrs)
 

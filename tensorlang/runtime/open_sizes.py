@@ -179,15 +179,16 @@ class OpenSizes:
         return None
 
     def _tried(self, sizes: Numbers, wanted: set[str], samples: Numbers, last: bool) -> _Variant | None:
-        """Return the model compiled for open sizes. What is refused for samples may be right for the sizes at hand, the `last` to try."""
+        """Return the model compiled for open sizes. What is refused for samples, or assumed of them, may be right for the sizes at hand,
+        the `last` to try: None where something else is to be tried, or sizes are given up."""
         equal: dict[str, Formula] = {}
         reasons: list[str] = []
         while names := sorted(wanted - self._fixed):
             symbols = Symbols({name: samples[name] for name in names})
             numbers = {name: size for name, size in sizes.items() if name not in symbols.samples}
             try:
-                made = self._built(self.given.at({**sizes, **sizes_of(symbols, equal)}), symbols)
-                return _Variant(made, numbers)
+                made = self._built(self.given.at({**sizes, **sizes_of(symbols, equal)}), symbols, None if last else sizes)
+                return None if made is None else _Variant(made, numbers)
             except OpenSize as need:
                 fixed = (need.names & set(names)) or set(names)
                 self._fixed |= fixed
@@ -226,14 +227,26 @@ class OpenSizes:
             self._refusal = refused
             raise refused
 
-    def _built(self, given: Given, symbols: Symbols) -> OpenRuns:
+    def _built(self, given: Given, symbols: Symbols, needed: Numbers | None) -> OpenRuns | None:
+        """Return the model compiled, None where the importer assumes what does not hold for the sizes that are `needed`: a decoder's step
+        of one token has no use for code for several, which takes as long to compile as its own."""
         how = self.compiling
         key, start = how.key(*given.arguments) if how.key is not None and not self.made else None, perf_counter()
         found = how.tools.kept_open_sizes(key.name) if key is not None else None
         made: OpenRuns
+
+        def serves() -> bool:
+            return needed is None or all(condition.holds(needed) for condition in symbols.assumed)
+
         try:
-            made = found if found is not None else how.tools.built_open_sizes(how.load(*given.arguments), how.progress, key)
+            if found is None:
+                graph = how.load(*given.arguments)
+                if not serves():
+                    return None
+            made = found if found is not None else how.tools.built_open_sizes(graph, how.progress, key)
         except DataDependent as problem:
+            if not serves():
+                return None
             first = None if problem.stage is None else how.tools.built_open_sizes(problem.stage, how.progress, None)
             made = OpenStages(how, given, problem, first, symbols)
         self._log(made, "compiled" if found is None else "found in the cache", perf_counter() - start)

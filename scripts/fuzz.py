@@ -5,6 +5,7 @@
     python scripts/fuzz.py --replay language:4711                        one case again: what it is, how it fares, the smallest like it
 
 fronts   language    operators as text, compiled without a schedule, static and for any sizes, against an evaluator of their elements
+         operators   operators as text, compiled once for any sizes, for sizes past vectors and tiles, against those compiled for each
          derived     programs of several equations, each under schedules derived for machines with the smallest caches, or completed
          schedules   random directives on families of programs: whatever is accepted computes what the operator says, natively too
          models      random ONNX graphs of mixed types, operators of many versions, against onnx's reference evaluator and onnxruntime

@@ -155,7 +155,7 @@ def test_cutting_down_ends_with_nothing_left_to_leave_out() -> None:
     assert len(tried) < 100
 
 
-SMOKE = {"language": 6, "derived": 1, "schedules": 2, "models": 4, "seldom": 3, "files": 60, "cuda": 1, "sizes": 2}
+SMOKE = {"language": 6, "derived": 1, "schedules": 2, "models": 4, "seldom": 3, "files": 60, "cuda": 1, "sizes": 2, "operators": 1}
 
 
 @pytest.mark.parametrize("name", sorted(FRONTS))

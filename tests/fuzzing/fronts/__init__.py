@@ -10,11 +10,13 @@ from fuzzing.fronts.derived import Derived
 from fuzzing.fronts.files import Files
 from fuzzing.fronts.language import Language
 from fuzzing.fronts.models import Models, Seldom
+from fuzzing.fronts.open_operators import OpenOperators
 from fuzzing.fronts.open_sizes import OpenSizes
 from fuzzing.fronts.schedules import Schedules
 
 FRONTS: dict[str, Callable[[], Front]] = {
     "language": Language,
+    "operators": OpenOperators,
     "derived": Derived,
     "schedules": Schedules,
     "models": Models,

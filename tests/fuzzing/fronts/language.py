@@ -258,7 +258,7 @@ def _place(p: Param, case: Case, sizes: Mapping[str, int], random: Random) -> in
     least, most = (int(n) for n in limits(p.dtype))
     if case.wild and random.random() < 0.15:
         return random.choice([n for n in (low - 1, high, least, most, 10**7, -7) if least <= n <= most])
-    return random.randint(max(low, least), max(high - 1, low, least)) if high > low else max(low, least)
+    return min(most, random.randint(max(low, least), max(high - 1, low, least)) if high > low else max(low, least))
 
 
 # ---------------------------------------------------------------- comparing

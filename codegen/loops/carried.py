@@ -19,10 +19,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
+from math import inf, prod
 
 from codegen.dtypes import bool_
-from codegen.loops.indices import Algebra
+from codegen.loops.indices import Algebra, coefficients
 from codegen.loops.nodes import (
     Add,
     Alloc,
@@ -119,7 +119,7 @@ def _recurrences(loop: For, inner: Sequence[For], steps: Sequence[Stmt], memory:
             continue
         reads = _read_back(loop.var, store, steps)
         size = prod(f.hi.value for f in inner if isinstance(f.hi, Int)) * buffer.dtype.bits // 8 * max(reads.values(), default=0)
-        if reads and size <= left and _is_there_before(loop, buffer, store, steps, reads):
+        if reads and size <= left and _is_apart(loop, inner, store) and _is_there_before(loop, buffer, store, steps, reads):
             left -= size
             yield _Recurrence(buffer, store, reads)
 
@@ -139,6 +139,22 @@ def _read_back(var: str, store: Store, steps: Sequence[Stmt]) -> dict[Load, int]
             if back:
                 found[load] = back
     return found if {*found.values()} == {*range(1, max(found.values(), default=0) + 1)} else {}
+
+
+def _is_apart(loop: For, inner: Sequence[For], store: Store) -> bool:
+    """Tell whether no two iterations of the inner loops, of one iteration of the outer or of neighbours, store to one element: along some
+    side, each step of a loop is further than all of those of less stride together."""
+    reach, known = {loop.var: inf, **{f.var: f.hi.value - 1 for f in inner if isinstance(f.hi, Int)}}, set[str]()
+    for side in map(coefficients, store.index):
+        found = side[0].items() if side is not None else ()
+        strides = sorted((abs(c), reach[n.name], n.name) for n, c in found if isinstance(n, Var) and n.name in reach)
+        before = 0.0
+        for stride, steps, name in strides:
+            if stride <= before:
+                return False
+            before += stride * steps
+            known.add(name)
+    return all(f.var in known for f in inner)
 
 
 def _is_there_before(loop: For, buffer: Buffer, store: Store, steps: Sequence[Stmt], reads: Mapping[Load, int]) -> bool:
@@ -179,7 +195,7 @@ def _in_registers(loop: For, inner: Sequence[For], steps: Sequence[Stmt], found:
         last[r.buffer.name] = Buffer(fresh(f"{loop.var}_last"), r.buffer.dtype, (Int(max(r.reads.values())), *sides), "registers")
         new[r.buffer.name] = fresh(f"{loop.var}_new")
     at = tuple(Var(f.var) for f in inner)
-    kept = {load: Load(last[r.buffer.name].name, (Int(k - 1), *at)) for r in found for load, k in r.reads.items()}
+    kept: dict[Load, Expr] = {load: Load(last[r.buffer.name].name, (Int(k - 1), *at)) for r in found for load, k in r.reads.items()}
 
     def value(e: Expr) -> Expr:
         return kept[e] if isinstance(e, Load) and e in kept else map_expr(e, lambda i: i, value)

@@ -74,6 +74,8 @@ def test_a_carried_element_has_the_bits_that_memory_had(n: int, body: str) -> No
     "body",
     [
         "for i in 2 .. N { y[i] = y[i - 2] + x[i] }",
+        "for i in 1 .. N - 4 { for t in 0 .. 4 unroll 4 { y[i + t] = y[i + t - 1] + x[i] } }",
+        "for i in 1 .. N { for t in 0 .. 4 unroll 4 { y[i] = y[i - 1] + x[t] } }",
         "for i in 3 .. N { y[i % 3] = y[(i - 2) % 3] + x[i] }",
         "for i in 1 .. N { y[i] = select(x[i] > 0.0_f32, y[i - 1], x[i]) }\n    for i in 0 .. N { y[i] = x[i] }",
         "for i in 0 .. N { y[i] = select(index(i) >= 1_i64, y[max(0, i - 1)], x[i]) }",

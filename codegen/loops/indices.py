@@ -385,7 +385,7 @@ class Algebra:
         variable, sign = (Var(name),), 1 if below else -1
         for fact in (f for f in self.facts if f.terms.get(variable) == sign):
             bound = fact.without(variable).scaled(-sign)
-            inside = {name, *takewhile(lambda other: other != name, reversed(self.bounds))}
+            inside = {name, *takewhile(lambda other: other != name, reversed(tuple(self.bounds)))}
             if all(inside.isdisjoint(free_vars(atom)) for atom in bound.atoms()):
                 yield bound
         yield self.bounds[name][0 if below else 1]

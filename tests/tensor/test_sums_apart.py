@@ -20,7 +20,10 @@ PARTS = {
 KEPT = {
     "a whole equation": ("y[i] = sum(k) x[i, k]", "no reduction is a part of the equation of `y`"),
     "a side of a choice": ("y[i] = if x[i, 0 | 0] > 2 then sum(k) x[i, k] else 0", "no reduction is a part of the equation of `y`"),
-    "what needs a value": ("y[i] = let s = m[0 | 0] * m[0 | 0] in s + sum(k) (s + x[i, k])", "no reduction is a part of the equation of `y`"),
+    "what needs a value": (
+        "y[i] = let s = m[0 | 0] * m[0 | 0] in s + sum(k) (s + x[i, k])",
+        "no reduction is a part of the equation of `y`",
+    ),
     "a recurrence": ("y[i] = y[i - 1 | 0] + sum(k) x[i, k]", "`y` is a recurrence"),
     "pieces": ("y[i] = 1 + sum(k) x[i, k] for i in 1..N\ny[i] = 0 otherwise", "`y` is computed in pieces, or with others"),
 }

@@ -145,6 +145,10 @@ def _int_to_int(b: Builder, x: Value, to: DType, saturate: bool) -> Value:
     have, want = bits_of(x.dtype), bits_of(to)
     text = x.text
     if have < want:
+        if x.dtype == bool_ and x.lanes and b.target.is_x86 and b.target.vector_bits == 256:
+            # A comparison makes all bits of a lane: what is added to a sum is taken off as it is.
+            mask = b.pure(f"sext {x.typed} to {_type(to, x)}")
+            return Value(to, b.pure(f"sub {_type(to, x)} zeroinitializer, {mask}"), x.lanes)
         text = b.pure(f"{'sext' if x.dtype.kind == 'int' else 'zext'} {x.typed} to {_type(to, x)}")
     elif have > want:
         text = b.pure(f"trunc {x.typed} to {_type(to, x)}")

@@ -249,3 +249,14 @@ def test_lanes_of_floats_become_integers_by_one_instruction_that_limits_are_chos
     text = f"func f()(x: {source}[{lanes}], out z: {to}[{lanes}]) {{ for j in 0 .. {lanes} vector {lanes} {{ z[j] = {to}(x[j]) }} }}"
     made = assembly(emit(parse(text), named("x86-64-v4")), named("x86-64-v4"))
     assert made.count(one) == 1 and "vcvtts" not in made
+
+
+def test_what_compares_is_added_as_the_mask_that_it_is() -> None:
+    text = """func f()(x: u8[3, 16], out y: i32[16]) {
+        alloc n: i32[16] registers
+        for j in 0 .. 16 vector 16 { n[j] = 0_i32 }
+        for i in 0 .. 3 { for j in 0 .. 16 vector 16 { n[j] = n[j] + i32(x[i, j] == 2_u8) } }
+        for j in 0 .. 16 vector 16 { y[j] = n[j] } }"""
+    x = np.random.default_rng(1).integers(0, 4, (3, 16)).astype(np.uint8)
+    check(text, targets=LEVELS, x=x, y=np.zeros(16, np.int32))
+    assert "sext <16 x i1>" in emit(parse(text), named("x86-64-v3"))

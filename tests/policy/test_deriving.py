@@ -161,6 +161,15 @@ def test_tiles_of_sums_have_as_many_rows_as_find_registers_beside_what_rows_shar
     assert found == [f"split y.i by {rows} -> i_o, i_t", f"split y.j by {columns} -> j_o, j_v"]
 
 
+def test_lanes_of_elements_a_few_apart_share_the_lines_that_they_are_loaded_from() -> None:
+    text = """op f(x: f32[32, 112, 112]) -> (y: f32[32, 56, 56]) {
+        y[c, i, j] = max(a in 0..2, b in 0..2) x[c, 2*i + a, 2*j + b]
+    }"""
+    program = declared(load_module(parse(Source("f.tl", text))), "f")
+    schedule = derive(program, Machine(target="cpu", vector_bytes=32, vector_registers=16))
+    assert [show(d) for d in schedule.directives if d.name == "vectorize"] == ["vectorize y.j_v"]
+
+
 def test_a_copy_for_lanes_along_the_range_of_a_sum_holds_each_element_once() -> None:
     text = "op f(a: f32[8, 48], b: f32[48, 8]) -> (y: f32[8, 8]) { y[i, j] = sum(k) a[i, k] * b[k, j] }"
     d = deriver(declared(load_module(parse(Source("f.tl", text))), "f"), Machine(target="cpu"), {}, frozenset())

@@ -821,8 +821,8 @@ class _Reloads:
         extent = {n: sizes[n] if n in loops else min(sizes[n], self._together[n]) for n in element.names if n in sizes}
         if element.read.tensor in self._packed:
             return prod(extent.values()) * size
-        along = min(row, sum(n - 1 for name, n in extent.items() if element.near.get(name) == 1) * size + size)
-        rows = prod(n for name, n in extent.items() if element.near.get(name) != 1)
+        along = min(row, sum((n - 1) * element.near[name] for name, n in extent.items() if name in element.near) * size + size)
+        rows = prod(n for name, n in extent.items() if name not in element.near)
         if rows == 1:
             return along
         width = max(along, min(row, LINE_BYTES))

@@ -97,6 +97,13 @@ def test_a_loop_runs_as_often_as_the_call_says(count: int) -> None:
     check(made, x=x, n=np.asarray(count))
 
 
+def test_a_loop_that_a_constant_keeps_from_running_makes_no_rows() -> None:
+    more = node("Mul", ["next", "next"], ["row"])
+    loop = node("Loop", ["", "never", "x"], ["last", "rows"], body=body(more, outputs=[value("row", 2, 3)]))
+    made = model([loop], [value("x", 2, 3)], [untyped("last"), untyped("rows")], {"never": np.asarray(False)})
+    check(made, x=x)
+
+
 def test_a_loop_ends_when_its_data_say_so() -> None:
     inside = [node("Add", ["v", "v"], ["next"]), node("ReduceMax", ["next"], ["m"], keepdims=0), node("Less", ["m", "limit"], ["on2"])]
     turn = block(inside, [value("k", type=I), value("on", type=B), untyped("v")], [value("on2", type=B), untyped("next")])

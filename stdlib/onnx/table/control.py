@@ -219,15 +219,14 @@ def _number(n: Site, turn: int) -> Value:
 
 def _stacked(n: Site, items: Sequence[Item], axis: int, empty: Item = None) -> Value:
     """Return values side by side along a new axis; `empty` is what one would be like where there is none."""
-    values = []
-    for item in items or (empty,):
-        if not isinstance(item, Value):
-            raise n.wrong("a sequence cannot be put into a row of results")
-        at = n.axis_of(axis, len(item.shape) + 1)
-        values.append(n.view(item, (*item.shape[:at], 1, *item.shape[at:])))
-    if not items:
-        return n.filled((*values[0].shape[:at], 0, *values[0].shape[at + 1 :]), values[0].dtype)
-    return joined(n, tuple(values), at)
+    first = items[0] if items else empty
+    if not isinstance(first, Value) or not all(isinstance(item, Value) for item in items):
+        raise n.wrong("a sequence cannot be put into a row of results")
+    at = n.axis_of(axis, len(first.shape) + 1)
+    if not items:  # what `empty` is of was tried, and is not in the graph
+        return n.filled((*first.shape[:at], 0, *first.shape[at:]), first.dtype)
+    values = tensors(items)
+    return joined(n, tuple(n.view(value, (*value.shape[:at], 1, *value.shape[at:])) for value in values), at)
 
 
 def scan(n: Site) -> Result:

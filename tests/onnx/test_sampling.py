@@ -160,6 +160,17 @@ def test_maxima_go_back_to_where_they_were() -> None:
     check("MaxUnpool", pooled, at, opset=11, kernel_shape=[2, 2], strides=[2, 2])
 
 
+@pytest.mark.parametrize("extents", [(5,), (4, 5), (3, 4, 5)])
+def test_places_of_maxima_are_counted_by_columns(extents: tuple[int, ...]) -> None:
+    x = draw(2, 2, *extents)
+    made = model("MaxPool", [x], kernel_shape=[2] * len(extents), storage_order=1)
+    made.graph.node[0].output.append("at")
+    made.graph.output.append(helper.make_tensor_value_info("at", TensorProto.INT64, None))
+    expected = onnxruntime.InferenceSession(made.SerializeToString()).run(None, {"x0": x})
+    for a, b in zip(staged(made, {"x0": x}), expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 def test_what_is_dropped_follows_from_the_seed() -> None:
     x = np.ones((40, 50), np.float32)
     made = model("Dropout", [x, np.array(0.25, np.float32), np.array(True)], 13, seed=7)

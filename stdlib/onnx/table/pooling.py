@@ -42,10 +42,10 @@ def max_pool(n: Site) -> tuple[Value | None, ...]:
     y, at = n.ops("max_pool_at", n.arg(0), kernel=kernel, stride=stride, dilation=dilation, lo=lo, hi=hi, extra=extra)
     if not n.integer("storage_order", 0, 0, 1) or len(kernel) == 1:
         return y, at
-    if len(kernel) != 2:
-        raise n.unsupported("storage_order = 1 in other than two dimensions")
-    height, width = n.arg(0).shape[2:]
-    return y, n.op("column_major", at, height=height, width=width)
+    if len(kernel) > 3:
+        raise n.unsupported("storage_order = 1 in more than three dimensions")
+    extents = dict(zip(("height", "width", "depth"), n.arg(0).shape[2:], strict=False))
+    return y, n.op("column_major", at, **extents)
 
 
 def average_pool(n: Site) -> Value:

@@ -26,10 +26,14 @@ Array = np.ndarray[Any, Any]
 @dataclass(frozen=True, slots=True, eq=False)
 class Known:
     """What was computed of a model before the rest of it is compiled: the `elements` of values, which are constants now, or sizes where the
-    array is one of objects, and values that are `carried` over, which are inputs now."""
+    array is one of objects, and values that are `carried` over, which are inputs now: none whose elements are known."""
 
     elements: Mapping[str, Array] = field(default_factory=dict)
     carried: Mapping[str, Value] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.elements.keys() & self.carried.keys():  # carried over by one stage, and what the next one asks for
+            object.__setattr__(self, "carried", {name: value for name, value in self.carried.items() if name not in self.elements})
 
     def digest(self) -> bytes:
         """Return a digest of all there is to say about it."""

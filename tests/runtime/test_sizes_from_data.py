@@ -151,3 +151,15 @@ def test_what_a_node_counts_and_reads_again_is_computed_once() -> None:
     model, feeds = tl.compile(data, threads=1), {"x": rows(40)}
     check(model, data, [feeds])
     assert [kernel.name for kernel in model.profile(feeds)].count("argsort") == 1
+
+
+def test_what_one_stage_computes_may_be_an_input_of_the_next_and_decide_what_follows() -> None:
+    n = Net()
+    counts = n.op("Cast", n.op("ReduceMax", "x", n.ints(1), keepdims=0), to=INTS)
+    ones = n.op("ConstantOfShape", n.op("ReduceSum", counts, n.ints(0), keepdims=1))
+    of_each = n.op("Concat", n.ints(1), n.op("Slice", counts, n.ints(0), n.ints(1)), axis=0)
+    spread = n.op("Expand", n.op("Unsqueeze", ones, n.ints(1)), of_each)
+    data = n.model({"x": [3, 2000]}, n.op("Sin", n.op("Add", spread, n.op("Cast", n.op("ReduceMax", counts), to=TensorProto.FLOAT))))
+    tried = [np.array(x, np.float32) for x in ((2.5, 1.2, 3.7), (4.1, 2, 2), (1, 1, 1))]
+    for sizes in ("auto", "static"):
+        check(tl.compile(data, threads=1, sizes=sizes), data, [{"x": np.repeat(x[:, None], 2000, 1)} for x in tried])

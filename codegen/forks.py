@@ -7,6 +7,7 @@ inside of LLVM: a fork waits until nobody is there.
 
 from __future__ import annotations
 
+import logging  # noqa: F401  what is registered first is taken last, and modules that are imported take its lock
 import os
 import threading
 from importlib import import_module
@@ -53,14 +54,63 @@ class Guard(Protocol):
 def lock_at_fork(guard: Guard) -> None:
     """Have whoever forks hold `guard` meanwhile. Guards are taken last registered first, so one that is held while another is taken is
     registered after it."""
-
-    def release() -> None:
-        guard.__exit__(None, None, None)
-
-    os.register_at_fork(before=guard.__enter__, after_in_parent=release, after_in_child=release)
+    _guards.append(guard)
 
 
-_IMPORTING = threading.Lock()
+_guards: list[Guard] = []
+_held: list[Guard] = []
+"""Those that the thread which forks holds."""
+
+
+def _before_fork() -> None:
+    _IMPORTS.wait()  # before all guards, and the lock of `logging`: an import may take them
+    for guard in reversed(_guards):
+        guard.__enter__()
+        _held.append(guard)
+
+
+def _after_fork() -> None:
+    while _held:
+        _held.pop().__exit__(None, None, None)
+    _IMPORTS.go_on()
+
+
+class _Imports:
+    """How many imports there are, in all threads. Whoever forks waits until there is none but those that it is in itself; imports wait for
+    no other import, so one that another module makes never waits for the first."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition(threading.Lock())
+        self._count = 0
+        self._own = threading.local()
+
+    @property
+    def running(self) -> int:
+        """How many imports this thread is in."""
+        found: int = getattr(self._own, "count", 0)
+        return found
+
+    def __enter__(self) -> None:
+        with self._changed:
+            self._count += 1
+        self._own.count = self.running + 1
+
+    def __exit__(self, *_: object) -> None:
+        self._own.count = self.running - 1
+        with self._changed:
+            self._count -= 1
+            self._changed.notify_all()
+
+    def wait(self) -> None:
+        """Wait until no other thread imports, and let none begin before `go_on`."""
+        self._changed.acquire()
+        self._changed.wait_for(lambda: self._count == self.running)
+
+    def go_on(self) -> None:
+        self._changed.release()
+
+
+_IMPORTS = _Imports()
 _IMPORTED: set[str] = set()
 
 
@@ -68,10 +118,10 @@ def import_whole(*modules: str) -> None:
     """Import modules while nobody forks: a child would wait forever for one that another thread was importing."""
     if _IMPORTED.issuperset(modules):
         return
-    with _IMPORTING:
+    with _IMPORTS:
         for name in modules:
             import_module(name)
         _IMPORTED.update(modules)
 
 
-lock_at_fork(_IMPORTING)
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)

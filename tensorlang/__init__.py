@@ -16,6 +16,8 @@ from tensorlang.installation import require
 
 require()
 
+from codegen.forks import import_whole  # noqa: E402  `codegen` is known to be ours
+
 __version__ = "0.1.0"
 __all__ = [
     "CompileError",
@@ -81,6 +83,7 @@ _PLACES = {
 def __getattr__(name: str) -> object:
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}{import_module('tensorlang.absent').told(name, __all__)}")
+    import_whole(_PLACES[name])
     found = getattr(import_module(_PLACES[name]), name)
     globals()[name] = found
     return found

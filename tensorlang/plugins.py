@@ -96,6 +96,7 @@ def _points(group: str) -> Sequence[EntryPoint]:
 @lru_cache(maxsize=1)
 def _all_points(folders: tuple[tuple[str, int], ...]) -> Any:
     """Return the entry points of what is installed in folders as they are since they last changed."""
+    import_whole("importlib.metadata")
     from importlib.metadata import entry_points
 
     return entry_points()

@@ -47,7 +47,7 @@ def _levels(folder: Path) -> dict[int, int]:
     found: dict[int, int] = {}
     for index in sorted(folder.glob("index*")):
         try:
-            level, kind, size = ((index / part).read_text("ascii").strip() for part in ("level", "type", "size"))
+            level, kind, size = ((index / part).read_text("utf-8").strip() for part in ("level", "type", "size"))
             if kind != "Instruction":
                 found[int(level)] = int(size.rstrip("KMG")) * {"K": _KIB, "M": _MIB, "G": 1024 * _MIB}.get(size[-1:], 1)
         except (OSError, ValueError):  # a container may hide or empty some of them

@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from codegen.forks import import_whole
 from stdlib.onnx.external import external_files
 from tensorlang.diagnostics import error
 from tensorlang.graph.data_dependent import Known
@@ -48,6 +49,7 @@ class Importer:
             case str() | os.PathLike():
                 return Path(source).suffix.lower() in SUFFIXES
             case bytes() if has_onnx():
+                import_whole("stdlib.onnx.importer")
                 from stdlib.onnx.importer import is_onnx_model
 
                 return is_onnx_model(source)
@@ -70,12 +72,14 @@ class Importer:
         if not has_onnx():
             what = f"`{source}`" if isinstance(source, (str, os.PathLike)) else "the model"
             raise error("O0001", f"{what} cannot be read: the package `onnx` is not installed", help=INSTALL)
+        import_whole("stdlib.onnx.importer")
         from stdlib.onnx.importer import imported
 
         return imported(source, shapes or {}, fixed or {}, operators, known)
 
     def signature(self, source: str | os.PathLike[str] | bytes | ModelProto) -> Signature:
         """Return what the model takes and returns, with the symbols that it declares. Raises CompileError as `load` does."""
+        import_whole("stdlib.onnx.importer")
         from stdlib.onnx.importer import signature_of
 
         return signature_of(source)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from codegen.forks import import_whole
 from tensorlang.diagnostics import InternalError, error
 from tensorlang.runtime.protocol import Tools
 from tensorlang.targets import TARGETS, target_of
@@ -50,6 +51,7 @@ def tools_for(
 ) -> Tools:
     """Return what compiles for a target; the options are those of `tensorlang.compile`. Raises CompileError C0101 to C0103, C0107, C0108
     and C0145."""
+    import_whole("tensorlang.backends.cpu.toolchain")
     from tensorlang.backends.cpu.toolchain import check_options, toolchain
 
     if not is_device(target):

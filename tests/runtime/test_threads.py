@@ -5,9 +5,12 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper
 
 import tensorlang as tl
 from codegen.llvm import pool
@@ -114,28 +117,42 @@ def test_a_child_that_is_forked_while_another_thread_compiles_compiles_too() -> 
     assert done.stdout.strip() == str([0] * 12), done.stderr
 
 
-def test_what_a_first_call_imports_is_imported_while_nobody_forks() -> None:
+OPERATORS = """
+row = "op row(x: f32[N]) -> (y: f32[N]) { y[i] = exp(x[i]) / sum(j in 0..i + 1) x[j] }"
+half = "op half(x: bf16[N, M]) -> (y: bf16[N, M]) { y[i, j] = x[i, j] * 2 }"
+known, unknown, halves = tl.parse(row, sizes="static").row, tl.parse(row, threads=2).row, tl.parse(half).half
+known(np.ones(8, np.float32))
+unknown(np.ones(8, np.float32))
+unknown(np.ones(9, np.float32))
+halves(np.ones((3, 4), "bfloat16"))
+"""
+MODELS = """
+for file in ("known.onnx", "open.onnx", "known.onnx"):
+    tl.compile(file, threads=2).run({"x": np.ones((2, 8), np.float32)})
+"""
+
+
+@pytest.mark.parametrize("first_calls", [OPERATORS, MODELS], ids=["of operators", "of models"])
+def test_what_a_first_call_imports_is_imported_while_nobody_forks(first_calls: str, tmp_path: Path) -> None:
     """A child would wait forever for a module that another thread was importing."""
+    for name, rows in (("known", 2), ("open", "rows")):
+        x, y = (helper.make_tensor_value_info(value, TensorProto.FLOAT, [rows, 8]) for value in "xy")
+        graph = helper.make_graph([helper.make_node("Softmax", ["x"], ["y"])], name, [x], [y])
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), tmp_path / f"{name}.onnx")
     script = """
-        import os, sys, tempfile
-        os.environ["TENSORLANG_CACHE"] = tempfile.mkdtemp()
-        import numpy as np
-        import tensorlang as tl
-        from codegen import forks
+import os, sys, traceback
+os.environ["TENSORLANG_CACHE"] = os.getcwd()
+import numpy as np
+import tensorlang as tl
+from codegen import forks
 
-        class Imports:
-            def find_spec(self, name, path=None, target=None):
-                if not forks._IMPORTING.locked():
-                    print(name)
+class Imports:
+    def find_spec(self, name, path=None, target=None):
+        if not forks._IMPORTS.running and any(frame.name == "_find_and_load" for frame in traceback.extract_stack()):
+            print(name)
 
-        row = "op row(x: f32[N]) -> (y: f32[N]) { y[i] = exp(x[i]) / sum(j in 0..i + 1) x[j] }"
-        half = "op half(x: bf16[N, M]) -> (y: bf16[N, M]) { y[i, j] = x[i, j] * 2 }"
-        known, unknown, halves = tl.parse(row, sizes="static").row, tl.parse(row, threads=2).row, tl.parse(half).half
-        sys.meta_path.insert(0, Imports())
-        known(np.ones(8, np.float32))
-        unknown(np.ones(8, np.float32))
-        unknown(np.ones(9, np.float32))
-        halves(np.ones((3, 4), "bfloat16"))
-    """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=300, check=False)
+sys.meta_path.insert(0, Imports())
+"""
+    command = [sys.executable, "-c", script + first_calls]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=tmp_path)
     assert (done.stdout, done.returncode) == ("", 0), done.stderr

@@ -211,6 +211,7 @@ class Toolchain:
         return Workers(pool.Pool(threads) if self.threads > 1 and runs_here(self.target) else None, Scratch())
 
     def kept(self, key: str, shared: dict[str, Any] | None) -> Specialised | None:
+        import_whole("tensorlang.backends.cpu.model")
         from tensorlang.backends.cpu.model import specialised
 
         found = kept(key, self.store)
@@ -220,6 +221,7 @@ class Toolchain:
         return specialised(assembled(replace(parts, constants=block), self))
 
     def kept_open_sizes(self, key: str) -> OpenExecutable | None:
+        import_whole("tensorlang.backends.cpu.open_sizes")
         from tensorlang.backends.cpu.open_sizes import open_executable
 
         found = kept(key, self.store)
@@ -241,15 +243,21 @@ class Toolchain:
     def built_open_sizes(
         self, loaded: Graph, progress: Progress, key: BundleKey | None, shared: Mapping[str, str] | None = None
     ) -> OpenExecutable:
+        import_whole("tensorlang.backends.cpu.open_sizes", *_BUILDING)
         from tensorlang.backends.cpu.open_sizes import built_open
 
         return built_open(loaded, self, progress, key, shared or {})
 
     def built(self, loaded: Graph, progress: Progress, key: BundleKey | None, shared: dict[str, Any] | None) -> Specialised:
+        import_whole(*_BUILDING)
         from tensorlang.backends.cpu.build import built
         from tensorlang.backends.cpu.model import specialised
 
         return specialised(built(loaded, self, progress, key))
+
+
+_BUILDING = ("ml_dtypes", *(f"tensorlang.backends.cpu.{name}" for name in ("build", "driver", "kernels", "model")))
+"""What compiles models."""
 
 
 def toolchain(

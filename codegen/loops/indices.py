@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import takewhile
 from typing import TypeAlias, assert_never
 
 from codegen import polynomials
+from codegen.dtypes import DType
 from codegen.loops.nodes import (
     Add,
     Binary,
@@ -33,6 +34,7 @@ from codegen.loops.nodes import (
     Index,
     IndexValue,
     Int,
+    Load,
     Max,
     Min,
     Mod,
@@ -85,12 +87,14 @@ class Algebra:
     `bounds`     symbolic lower and upper bounds (inclusive) of loop variables, outermost loop first
     `facts`      polynomials that are known not to be negative
     `value`      what is done to the values inside data-dependent indices
+    `elements`   what the elements of each parameter lie in that are integers: the numbers of their type
     """
 
     intervals: Mapping[str, _Interval]
     bounds: Mapping[str, tuple[Poly, Poly]] = field(default_factory=dict)
     facts: tuple[Poly, ...] = ()
     value: Callable[[Expr], Expr] = lambda e: e
+    elements: Mapping[str, _Interval] = field(default_factory=dict)
     _polys: dict[Index, Poly] = field(default_factory=dict)
     _texts: dict[Index, str] = field(default_factory=dict)
     _intervals: dict[Monomial, _Interval] = field(default_factory=dict)
@@ -104,7 +108,8 @@ class Algebra:
         """Return the algebra outside of all loops of a function: a size that is the extent of a parameter is not negative, and variables of
         `ranges` lie in these."""
         sizes: Ranges = {e.name: (0, None) for p in function.params for e in p.shape if isinstance(e, Var)}
-        return Algebra.of({**sizes, **(ranges or {})})
+        elements = {p.name: _of_type(p.dtype) for p in function.params if p.dtype.is_integer}
+        return replace(Algebra.of({**sizes, **(ranges or {})}), elements=elements)
 
     # ------------------------------------------------------------ scopes
 
@@ -115,7 +120,7 @@ class Algebra:
         most = last[1] if extent is None else min(last[1], first[1] + extent - 1)
         intervals = {**self.intervals, var: (first[0], most)}
         bounds = {**self.bounds, var: (low, high)}
-        return Algebra(intervals, bounds, (*self.facts, high - low), self.value, {}, self._texts)
+        return Algebra(intervals, bounds, (*self.facts, high - low), self.value, self.elements, {}, self._texts)
 
     def with_fact(self, fact: Poly) -> Algebra:
         """Return the algebra where `fact >= 0` is known."""
@@ -129,7 +134,7 @@ class Algebra:
                 intervals[name] = (lo, min(hi, fact.offset))
             case _:
                 pass
-        return Algebra(intervals, self.bounds, (*self.facts, fact), self.value, {}, self._texts)
+        return Algebra(intervals, self.bounds, (*self.facts, fact), self.value, self.elements, {}, self._texts)
 
     # ------------------------------------------------------------ canonical form
 
@@ -479,11 +484,17 @@ class Algebra:
                 return int(value), int(value)
             case IndexValue(index):
                 return self.interval(self.poly(index))
+            case Load(buffer):
+                return self.elements.get(buffer, _EVERYTHING)
             case Cast(dtype, value) if dtype.is_integer:
-                low = -(1 << (dtype.bits - 1)) if dtype.kind == "int" else 0
-                high = low + (1 << dtype.bits) - 1
+                low, high = _of_type(dtype)
                 first, last = self.value_interval(value)
                 return (first, last) if low <= first and last <= high else (low, high)
+            case Binary("+" | "-" as op, Cast(dtype) as lhs, rhs) if dtype.is_integer:
+                (lhs_low, lhs_high), (rhs_low, rhs_high) = self.value_interval(lhs), self.value_interval(rhs)
+                ends = (lhs_low + rhs_low, lhs_high + rhs_high) if op == "+" else (lhs_low - rhs_high, lhs_high - rhs_low)
+                low, high = _of_type(dtype)
+                return ends if low <= ends[0] and ends[1] <= high else (low, high)
             case Binary("bitand", _, Const(mask)) | Binary("bitand", Const(mask), _) if mask >= 0:
                 return 0, mask
             case _:
@@ -515,6 +526,12 @@ def _term(monomial: Monomial, scale: int) -> Index:
 
 
 # ---------------------------------------------------------------- intervals
+
+
+def _of_type(dtype: DType) -> tuple[int, int]:
+    """Return the least and the greatest number of an integer type."""
+    low = -(1 << (dtype.bits - 1)) if dtype.kind == "int" else 0
+    return low, low + (1 << dtype.bits) - 1
 
 
 def _low(bound: int | None) -> float:

@@ -183,3 +183,24 @@ def test_what_was_rounded_is_not_rounded_again() -> None:
         kept = "f32" if before.startswith("f32") else before[: before.index("(")]
         function = parse(f"func f()(a: f32[8], out c: {kept}[8]) {{ for i in 0 .. 8 {{ c[i] = {before} }} }}")
         assert f"= {after}\n" in show(simplify(function))
+
+
+@pytest.mark.parametrize(
+    ("element", "index", "stays"),
+    [
+        ("u8", "i64(a[i])", False),
+        ("i8", "i64(a[i]) + 128_i64", False),
+        ("u8", "255_i64 - i64(a[i])", True),
+        ("i16", "i64(a[i])", True),
+    ],
+)
+def test_no_index_is_checked_that_its_type_keeps_inside(element: str, index: str, stays: bool) -> None:
+    text = f"""
+func look_up()(a: {element}[9], t: f32[256], out y: f32[9]) {{
+    for i in 0 .. 9 {{
+        require {index} >= 0_i64 and {index} < 256_i64 else 1
+        y[i] = t[value({index})]
+    }}
+}}
+"""
+    assert ("require" in show(simplify(parse(text)))) == stays

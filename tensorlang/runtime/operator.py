@@ -385,6 +385,9 @@ class Operator:
         sizes_given(self.declaration, call)
         at, _, fixed = self._at(call)
         program = self._checked(call, symbolic=symbolic, static=fixed)
+        if symbolic and not program.sizes and dimension_names(self.declaration):
+            title = f"not supported yet: a library of `{self.name}` for any sizes, each of which has to be a number"
+            raise error("C0131", title, help="build it for these sizes: leave `--symbolic`, or `symbolic=True`, out")
         limits = _limits(program, max or {})
         options = save_options(self.name, library, self.tools.name if targets is None else targets, limits, threads=threads)
         return self.tools.save_operator(program, self._request(program, call, at if symbolic else None), Path(folder), options)

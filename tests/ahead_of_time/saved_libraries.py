@@ -14,6 +14,7 @@ op both(N: f32[D.., N], M: i8[M]) -> (y: f32[D.., N], z: i8[M]) {
     y[i.., j] = N[i.., j]
     z[i] = M[i]
 }
+op stretched(x: f32[N], size by) -> (y: f32[N*by]) { y[i] = x[i // by]   for i in 0..N*by }
 op product(a: f32[M, K], b: f32[K, N]) -> (c: f32[M, N]) { c[i, j] = sum(k) a[i, k] * b[k, j] }
 """
 LEVELS = ("x86-64-v3", "x86-64-v2", "x86-64")

@@ -53,6 +53,7 @@ def test_an_operator_and_a_model_are_built(file: Path, capsys: pytest.CaptureFix
         ("net.onnx image=f32[2,3,8,8] --target aarch64 --target x86-64", "C0133"),
         ("ops.tl scaled x=f32[5] --target x86-64-amx", "C0131"),
         ("ops.tl scaled x=f32[5] --inside", "C0133"),
+        ("ops.tl stretched x=f32[2] by=3 --symbolic", "C0131"),
         ("ops.tl scaled x=f32[5] --name 7", "C0133"),
         ("ops.tl scaled", "R0313"),
     ],

@@ -120,10 +120,11 @@ def best_inner_loops(d: Deriver, definition: Definition, free: Sequence[str], di
 
 
 class ByOrder:
-    """Some candidates, at least one, of which the cheapest depends on the order of the loops outside of them."""
+    """Some candidates, at least one, of which the cheapest depends on the order of the loops outside of them. `joined`: as in
+    `candidates`."""
 
-    def __init__(self, d: Deriver, definition: Definition, found: Iterable[InnerLoops]) -> None:
-        self._cost = _Cost(d, definition)
+    def __init__(self, d: Deriver, definition: Definition, found: Iterable[InnerLoops], *, joined: bool = False) -> None:
+        self._cost = _Cost(d, definition, joined=joined)
         self._found = sorted(found, key=lambda c: c.cycles + (self._cost.copying(c) if self._cost.is_near else 0.0))
         self._reloads: list[_Reloads] = []
 
@@ -149,11 +150,17 @@ class ByOrder:
 
 
 def candidates(
-    d: Deriver, definition: Definition, free: Sequence[str], distances: Mapping[str, int] = NOTHING, along: str | None = None
+    d: Deriver,
+    definition: Definition,
+    free: Sequence[str],
+    distances: Mapping[str, int] = NOTHING,
+    along: str | None = None,
+    *,
+    joined: bool = False,
 ) -> Iterator[InnerLoops]:
     """Yield what may run innermost, the simplest first; what is loaded from memory again is no part of their cycles. `along`: the axis of
-    which neighbours are lanes, where that is known."""
-    cost = _Cost(d, definition)
+    which neighbours are lanes, where that is known. `joined`: whether all sums share their loops, whatever they read."""
+    cost = _Cost(d, definition, joined=joined)
     ranges = ranges_of_data(definition)
     free = [a for a in free if not any(a in names for names in ranges.values())]
     wide = [a for a in definition.axes if distances.get(a, 0) >= cost.lanes and not any(a in names for names in ranges.values())]
@@ -486,10 +493,10 @@ class _Piece:
 
 
 class _Cost:
-    """What blocks of a definition cost, in cycles."""
+    """What blocks of a definition cost, in cycles. `joined`: whether all sums share their loops, whatever they read."""
 
-    def __init__(self, d: Deriver, definition: Definition) -> None:
-        self.d, self.definition = d, definition
+    def __init__(self, d: Deriver, definition: Definition, *, joined: bool = False) -> None:
+        self.d, self.definition, self.joined = d, definition, joined
         self.lanes = d.lanes_of(definition)
         self.tensors = tensor_table(d.program)
         self.sizes = {
@@ -522,7 +529,7 @@ class _Cost:
         value, _ = self._work((piece.value,))
         elements = prod(self.sizes[a] for a in self.definition.axes if a not in pinned)
         phases = {a: m.divisor for m in _remainders(piece.guard) for a in affine.name_set(m)}
-        alike = shared_sums(self.d, self.definition)
+        alike = [list(dict.fromkeys(found))] if self.joined else shared_sums(self.d, self.definition)
         shared = {r for c in alike for r in c}
         sums = (*(self._sum_of([r]) for r in dict.fromkeys(found) if r not in shared), *map(self._sum_of, alike))
         return _Piece(elements, value, sums, phases)

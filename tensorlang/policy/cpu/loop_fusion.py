@@ -369,8 +369,9 @@ def _tile(d: Deriver, members: Sequence[Definition], position: int) -> InnerLoop
     if len(first) != sum(_sum(m) is not None for m in members) or any(_sum(m) is None for m in first) or (d.is_cut and position == 0):
         return None
     every = as_one(first)
-    found = (c for c in candidates(d, every, every.axes, along=every.axes[position]) if not (d.is_cut and every.axes[0] in dict(c.rows)))
-    return ByOrder(d, every, found).best(every.axes)
+    found = candidates(d, every, every.axes, along=every.axes[position], joined=True)
+    legal = (c for c in found if not (d.is_cut and every.axes[0] in dict(c.rows)))
+    return ByOrder(d, every, legal, joined=True).best(every.axes)
 
 
 def _loops_of_terms(d: Deriver, members: Sequence[Definition], lanes: int) -> SharedLoops | None:

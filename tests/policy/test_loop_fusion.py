@@ -248,7 +248,9 @@ def test_sums_of_the_terms_that_data_choose_share_loops_with_those_that_read_the
 
 
 def test_accumulators_of_sums_that_share_a_tile_and_read_nothing_in_common_fit_in_registers() -> None:
-    body = "".join(f"\n    {s}[i, j] = sum(p in 0..3, q in 0..3) {x}[i + p, j + q] for i in 0..H-2, j in 0..W-2" for s, x in ("au", "bv", "cw"))
+    body = "".join(
+        f"\n    {s}[i, j] = sum(p in 0..3, q in 0..3) {x}[i + p, j + q] for i in 0..H-2, j in 0..W-2" for s, x in ("au", "bv", "cw")
+    )
     signature = "u: i32[H, W], v: i32[H, W], w: i32[H, W]) -> (y: i32[H - 2, W - 2])"
     program = operator(signature, f"{body}\n    y[i, j] = a[i, j] * c[i, j] - b[i, j]", {"H": 3, "W": 400})
     schedule = derive(program, Machine(target="cpu", vector_bytes=32, vector_registers=32))

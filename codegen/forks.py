@@ -75,9 +75,14 @@ def _after_fork() -> None:
     _IMPORTS.go_on()
 
 
+def _after_fork_in_child() -> None:
+    _IMPORTS.keep_own()
+    _after_fork()
+
+
 class _Imports:
-    """How many imports there are, in all threads. Whoever forks waits until there is none but those that it is in itself; imports wait for
-    no other import, so one that another module makes never waits for the first."""
+    """How many imports there are, in all threads. Whoever forks waits until there is none, but inside of an import for none: others may
+    wait for what it imports. Imports wait for no other import, so one that another module makes never waits for the first."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition(threading.Lock())
@@ -102,12 +107,16 @@ class _Imports:
             self._changed.notify_all()
 
     def wait(self) -> None:
-        """Wait until no other thread imports, and let none begin before `go_on`."""
+        """Wait until no other thread imports, unless this one does, and let none begin before `go_on`."""
         self._changed.acquire()
-        self._changed.wait_for(lambda: self._count == self.running)
+        self._changed.wait_for(lambda: not self._count or self.running)
 
     def go_on(self) -> None:
         self._changed.release()
+
+    def keep_own(self) -> None:
+        """Forget the imports of other threads, which are not there in the child of a fork."""
+        self._count = self.running
 
 
 _IMPORTS = _Imports()
@@ -124,4 +133,4 @@ def import_whole(*modules: str) -> None:
         _IMPORTED.update(modules)
 
 
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork_in_child)

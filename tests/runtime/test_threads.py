@@ -156,3 +156,35 @@ sys.meta_path.insert(0, Imports())
     command = [sys.executable, "-c", script + first_calls]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=tmp_path)
     assert (done.stdout, done.returncode) == ("", 0), done.stderr
+
+
+def test_a_fork_inside_of_an_import_waits_for_no_import_that_waits_for_it(tmp_path: Path) -> None:
+    """Nor does its child, when that forks in turn."""
+    forking = """
+import os, threading, time
+from codegen import forks
+
+other = threading.Thread(target=forks.import_whole, args=("waiting",))
+other.start()
+while forks._IMPORTS._count < 2:
+    time.sleep(0.001)
+child = os.fork()
+"""
+    (tmp_path / "forking.py").write_text(forking)
+    (tmp_path / "waiting.py").write_text("import forking")
+    script = """
+import os, sys
+sys.path.insert(0, os.getcwd())
+from codegen.forks import import_whole
+
+import_whole("forking")
+from forking import child, other
+if not child:
+    grandchild = os.fork()
+    os._exit(os.waitpid(grandchild, 0)[1] if grandchild else 0)
+other.join()
+print(os.waitpid(child, 0)[1])
+"""
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path)
+    assert done.stdout.strip() == "0", done.stderr

@@ -19,8 +19,8 @@ depends on the order of all loops, and rows that lie a power of two apart use a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import combinations
 from math import ceil, gcd, inf, log2, prod
@@ -104,6 +104,14 @@ class InnerLoops:
     packed: tuple[str, ...] = ()
     cycles: float = 0.0
     phases: int = 1
+
+    def points(self, names: Collection[str] | None = None) -> int:
+        """Return how many of its points differ in some axes, or how many there are, beside neighbours along vectors."""
+        found = 1
+        for axis, count in self.rows:
+            if names is None or axis in names:
+                found *= count
+        return found
 
     def __str__(self) -> str:
         along = f"{self.vectors} vectors along {', '.join(self.vector)}" if self.vector else "no vectors"
@@ -409,7 +417,7 @@ def _is_written_out(d: Deriver, definition: Definition, inner: InnerLoops) -> bo
     if others or len(piece.sums) != 1 or inner.phases > 1 or not along or along[0] not in definition.axes:
         return False
     (found,) = piece.sums
-    copies = found.steps * inner.vectors * prod(count for _, count in inner.rows)
+    copies = found.steps * inner.vectors * inner.points()
     constant = all(affine.difference(b.hi, b.lo) is not None for r in reduces(definition.pieces[0].value) for b in r.binders)
     apart = any(e.near.get(along[0], 1) > 1 and e.names & {*found.binders} for e in found.work.elements)
     return constant and apart and found.steps <= MOST_TERMS and copies <= MOST_COPIES
@@ -454,14 +462,15 @@ class _Element:
 @dataclass(frozen=True, slots=True)
 class _Work:
     """What is done for each point: distinct elements, instructions by the names that their values depend on, and accumulators. `step`: the
-    binder of the innermost loop of a sum, if any, `kept` the names of values that are the same in each step of it, `values` the others."""
+    binder of the innermost loop of a sum, if any, `kept` the names of values that are the same in each step of it, `values` the others, and
+    how many there are of those that are alike."""
 
     elements: tuple[_Element, ...]
     operations: Mapping[frozenset[str], int]
     accumulators: int = 0
     step: frozenset[str] = frozenset()
     kept: tuple[frozenset[str], ...] = ()
-    values: tuple[Value, ...] = ()
+    values: Mapping[Value, int] = field(default_factory=dict)
 
     def varies(self, element: _Element) -> bool:
         """Tell whether an element is another one in each step."""
@@ -562,9 +571,9 @@ class _Cost:
         `step`: all that does not depend on it."""
         values = Values(roots, {*step})
         # Loops are split where indices decide.
-        asking = (n for n in values.names if conditional or (isinstance(n, Select) and not is_of_indices(n.cond)))
+        asking = (n for n in values.computed if isinstance(n, Select) and not is_of_indices(n.cond))
         guarded = {r for n in asking for r in reads(n)}
-        elements = tuple(self._element(n, guarded=n in guarded) for n in values.names if isinstance(n, Read))
+        elements = tuple(self._element(n, guarded=conditional or n in guarded) for n in values.computed if isinstance(n, Read))
         kept, taken = values.taken({*self.definition.axes, *step})
         work = _Work(elements, values.operations(before=False), step=frozenset(step), kept=kept, values=taken)
         return work, _Work(tuple(e for e in elements if not work.varies(e)), values.operations(before=True))
@@ -603,7 +612,7 @@ class _Cost:
         """Return the cycles of an element in which the steps of sums load from the first-level cache."""
         axis = next((a for a in c.vector if a in self.definition.axes), None)
         width = self.lanes * c.vectors
-        points = prod(count for _, count in c.rows) * (width if axis is not None else 1)
+        points = c.points() * (width if axis is not None else 1)
         total = 0.0
         for piece in self.pieces:
             for s in piece.sums:
@@ -615,10 +624,11 @@ class _Cost:
     def _of_piece(self, piece: _Piece, c: InnerLoops) -> float:
         """Return the cycles of an element of a piece."""
         axis = next((a for a in c.vector if a in self.definition.axes), None)
-        together = prod(count for _, count in c.rows)
+        together = c.points()
         cycles = self._block(piece.value, c, axis) + self._stores(c, axis)
         for reduction in piece.sums:
-            cycles += reduction.times * (self._block(reduction.before, c, axis) - LOOP_CYCLES)
+            if reduction.before.elements or reduction.before.operations:
+                cycles += reduction.times * (self._block(reduction.before, c, axis) - LOOP_CYCLES)
             binder = next((b for b in reduction.binders if b in c.vector), None)
             if binder is not None:
                 width = self.lanes * c.vectors
@@ -638,7 +648,7 @@ class _Cost:
 
     def _step(self, work: _Work, c: InnerLoops, along: str | None, latency: float = LATENCY_CYCLES) -> float:
         """Return the cycles of one step of a reduction for all points of a block, at least `latency`."""
-        accumulators = work.accumulators * prod(count for _, count in c.rows) * (c.vectors if along is not None else 1)
+        accumulators = work.accumulators * c.points() * (c.vectors if along is not None else 1)
         left = self.d.machine.vector_registers - accumulators - _live(work, c, along)
         waiting = latency + (FORWARD_CYCLES if left < 0 else 0.0)
         return max(self._block(work, c, along, left), waiting)
@@ -649,18 +659,18 @@ class _Cost:
 
         def times(names: frozenset[str]) -> int:
             """Return how many values a block has of one that depends on some names."""
-            return prod(count for axis, count in c.rows if axis in names) * (width if along in names else 1)
+            return c.points(names) * (width if along in names else 1)
 
         loads = sum(self._loads(e, c, along) for e in work.elements if work.varies(e))
         operations = sum(count * times(names) for names, count in work.operations.items())
         if along is not None:
             # A number that is computed once for all lanes is put into each.
-            operations += sum(times(v.names) for v in work.values if v.is_computed and along in v.taken_for - v.names)
+            operations += sum(n * times(v.names) for v, n in work.values.items() if v.is_computed and along in v.taken_for - v.names)
         again = max(0, sum(map(times, work.kept)) - max(0, left))
         return max(load_cycles(loads + again), multiply_cycles(operations)) + LOOP_CYCLES + max(0, -left) * SPILL_CYCLES
 
     def _loads(self, element: _Element, c: InnerLoops, along: str | None) -> float:
-        again = prod(count for axis, count in c.rows if axis in element.names)
+        again = c.points(element.names)
         if along is None or along not in element.names:
             return again
         apart = (
@@ -682,7 +692,7 @@ class _Cost:
         return step if step is not None and 1 <= step <= MOST_STRIDE else None
 
     def _stores(self, c: InnerLoops, axis: str | None) -> float:
-        together = prod(count for _, count in c.rows)
+        together = c.points()
         if axis is None:
             return store_cycles(together)
         near = axis in self.stored_near or self.definition.tensors[0].name in c.packed
@@ -840,20 +850,21 @@ def _live(work: _Work, c: InnerLoops, along: str | None) -> int:
     """Return how many registers a step of a block needs beside its accumulators: for vectors that several sums or rows take, for an
     element that all lanes take, and for what is on its way. Of what the rows of one sum take, what there is most of comes one by one."""
     width = c.vectors if along is not None else 1
-    shared, own = 1, dict[int, list[int]]()
-    for value in work.values:
+    shared, own = 1, dict[int, list[tuple[int, int]]]()
+    for value, count in work.values.items():
         wider = value.taken_for - value.names
         if along is not None and along not in value.names:
             held = int(along in wider or any(a in wider for a, _ in c.rows))
         elif any(a in wider for a, _ in c.rows):
-            held = width * prod(count for a, count in c.rows if a in value.names)
+            held = width * c.points(value.names)
         else:
-            held = width if value.term is None else int(value.times > 1)
+            held = width if value.term is None else int(value.again)
         if value.term is None:
-            shared += held
+            shared += held * count
         else:
-            own.setdefault(value.term, []).append(held)
-    return shared + sum(sum(held) - max(held) + min(max(held), width) for held in own.values())
+            own.setdefault(value.term, []).append((held, count))
+    most = {term: max(held for held, _ in values) for term, values in own.items()}
+    return shared + sum(sum(held * n for held, n in values) - most[term] + min(most[term], width) for term, values in own.items())
 
 
 def _covered(extent: float, step: int) -> float:

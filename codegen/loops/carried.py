@@ -30,15 +30,14 @@ from codegen.loops.nodes import (
     Buffer,
     Compare,
     Expr,
-    FloorDiv,
     For,
     Function,
     If,
+    Index,
     IndexValue,
     Int,
     Let,
     Load,
-    Mod,
     Name,
     Select,
     Stmt,
@@ -127,18 +126,26 @@ def _recurrences(loop: For, inner: Sequence[For], steps: Sequence[Stmt], memory:
 def _read_back(var: str, store: Store, steps: Sequence[Stmt]) -> dict[Load, int]:
     """Return the reads of what iterations before stored, each with how many before; nothing where some of these are left out."""
     algebra, found = Algebra.of({}), dict[Load, int]()
-    # Of what is stored over others, only the last is known.
-    turns = any(isinstance(n, Mod | FloorDiv) for n in walk(*store.index))
     before = [tuple(algebra.poly(substitute(i, {var: Add(Var(var), Int(-k))})) for i in store.index) for k in range(MOST_STEPS + 1)]
     if before[1] == before[0]:
         return {}
+    own = any(_is_own(var, side) for side in store.index)
     for load in loads(*steps):
         if load.buffer == store.buffer:
             at = tuple(map(algebra.poly, load.index))
-            back = next((k for k in range(1, 2 if turns else MOST_STEPS + 1) if at == before[k]), 0)
+            # Of what is stored over others, only the last is known.
+            back = next((k for k in range(1, MOST_STEPS + 1 if own else 2) if at == before[k]), 0)
             if back:
                 found[load] = back
+    if not own and not found.keys().isdisjoint(loads(*steps[steps.index(store) + 1 :])):
+        return {}
     return found if {*found.values()} == {*range(1, max(found.values(), default=0) + 1)} else {}
+
+
+def _is_own(var: str, side: Index) -> bool:
+    """Tell whether an index is another one in each iteration of a loop: a multiple of its variable, and what does not change."""
+    found = coefficients(side)
+    return found is not None and all((atom == Var(var)) == (Var(var) in {*walk(atom)}) for atom in found[0]) and Var(var) in found[0]
 
 
 def _is_apart(loop: For, inner: Sequence[For], store: Store) -> bool:

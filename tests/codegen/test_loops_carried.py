@@ -57,6 +57,12 @@ BODIES = {
         z[0] = x[0]
         for i in 1 .. 9 { z[i % 2] = z[(i - 1) % 2] + x[0] }
         y[0] = z[0]""",
+    "one element again and again": """
+        alloc z: f32[6] stack
+        z[0] = x[0]
+        z[1] = x[0] * 2.0_f32
+        for i in 2 .. 12 { z[min(i, 5)] = z[min(i - 1, 5)] + z[min(i - 2, 5)] * 0.5_f32 }
+        y[0] = z[5]""",
 }
 
 
@@ -80,6 +86,7 @@ def test_a_carried_element_has_the_bits_that_memory_had(n: int, body: str) -> No
         "for i in 1 .. N { y[i] = select(x[i] > 0.0_f32, y[i - 1], x[i]) }\n    for i in 0 .. N { y[i] = x[i] }",
         "for i in 0 .. N { y[i] = select(index(i) >= 1_i64, y[max(0, i - 1)], x[i]) }",
         "for i in 1 .. N { y[i] = x[i] }",
+        "alloc z: f32[64] stack\n for i in 1 .. 64 { y[i // 64] = x[0]\n z[i] = y[(i - 1) // 64] }",
         "for i in 1 .. N { y[N - i] = y[N - i - 1] + x[i] }",
     ],
 )

@@ -589,9 +589,9 @@ def _bytes(f: _Function, argument: Argument, env: Mapping[str, str]) -> str:
         value = f.index(extent, env)
         f.require(f.new(f"icmp ule i64 {value}, {LARGEST}"), Code.ROOM)
         divisor = f.new(f"select i1 {f.new(f'icmp eq i64 {value}, 0')}, i64 1, i64 {value}")
-        f.require(
-            f.new(f"icmp ule i64 {count}, {f.new(f'udiv i64 {LARGEST}, {divisor}')}"), Code.ROOM
-        )  # no product of 128 bits on WebAssembly
+        # By a division: a product of 128 bits is a function of a library, which WebAssembly has not.
+        most = f.new(f"udiv i64 {LARGEST}, {divisor}")
+        f.require(f.new(f"icmp ule i64 {count}, {most}"), Code.ROOM)
         count = f.new(f"mul i64 {count}, {value}")
     if isinstance(count, int):
         return str(count * argument.dtype.size_bytes)

@@ -77,8 +77,13 @@ def shift(n: Site) -> Value:
     return n.op("shift_left" if left else "shift_right", n.arg(0), n.arg(1), bits=n.arg(0).dtype.bits)
 
 
-SELU = 1.67326319217681884765625, 1.05070102214813232421875
-"""The alpha and the gamma of Selu where a model gives none."""
+WITH_ALPHA = {"LeakyRelu": ("leaky_relu", 0.01), "Elu": ("elu", 1.0), "Celu": ("celu", 1.0), "ThresholdedRelu": ("thresholded_relu", 1.0)}
+"""Activations of one parameter, `alpha`, and what it is where a model gives none."""
+WITH_TWO = {
+    "HardSigmoid": ("hard_sigmoid", ("alpha", 0.2), ("beta", 0.5)),
+    "Selu": ("selu", ("alpha", 1.67326319217681884765625), ("gamma", 1.05070102214813232421875)),
+}
+"""Activations of two parameters, and what these are where a model gives none."""
 
 
 def with_alpha(f: str, alpha: float) -> Rule:
@@ -247,13 +252,13 @@ RULES = (
     Entry("Min", 6, 13, chain("minimum")),
     Entry("PRelu", 1, 16, prelu),
     Entry("Gelu", 20, 20, gelu),
-    Entry("LeakyRelu", 1, 16, with_alpha("leaky_relu", 0.01)),
-    Entry("Elu", 1, 22, with_alpha("elu", 1.0)),
-    Entry("Celu", 12, 28, with_alpha("celu", 1.0)),
-    Entry("ThresholdedRelu", 10, 22, with_alpha("thresholded_relu", 1.0)),
+    Entry("LeakyRelu", 1, 16, with_alpha(*WITH_ALPHA["LeakyRelu"])),
+    Entry("Elu", 1, 22, with_alpha(*WITH_ALPHA["Elu"])),
+    Entry("Celu", 12, 28, with_alpha(*WITH_ALPHA["Celu"])),
+    Entry("ThresholdedRelu", 10, 22, with_alpha(*WITH_ALPHA["ThresholdedRelu"])),
     Entry("Swish", 24, 24, with_alpha("swish", 1.0)),
-    Entry("Selu", 6, 22, with_two("selu", ("alpha", SELU[0]), ("gamma", SELU[1]))),
-    Entry("HardSigmoid", 6, 22, with_two("hard_sigmoid", ("alpha", 0.2), ("beta", 0.5))),
+    Entry("Selu", 6, 22, with_two(*WITH_TWO["Selu"])),
+    Entry("HardSigmoid", 6, 22, with_two(*WITH_TWO["HardSigmoid"])),
     Entry("Shrink", 9, 9, with_two("soft_shrink", ("bias", 0.0), ("lambd", 0.5))),
     Entry("Clip", 1, 6, clip_attributes),
     Entry("Clip", 11, 13, clip),

@@ -9,7 +9,7 @@ import numpy as np
 from codegen.dtypes import DTYPES
 from stdlib.onnx.site import Item, Result, Rule, Site
 from stdlib.onnx.table.contract import conv, conv_transpose, convolution_of, gemm, product
-from stdlib.onnx.table.elementwise import SELU, cast, dropout
+from stdlib.onnx.table.elementwise import WITH_ALPHA, WITH_TWO, cast, dropout
 from stdlib.onnx.table.entry import microsoft, undefined
 from stdlib.onnx.table.moving import slice_axis, transposed
 from stdlib.onnx.table.normalise import layer_normalised, rms_norm
@@ -86,13 +86,12 @@ def nhwc_conv(n: Site) -> Value:
 
 
 _PLAIN = {"Relu": "relu", "Tanh": "tanh", "Sigmoid": "sigmoid", "Softplus": "softplus", "Softsign": "softsign"}
-_OF_ONE = {"LeakyRelu": ("leaky_relu", 0.01), "Elu": ("elu", 1.0), "Celu": ("celu", 1.0), "ThresholdedRelu": ("thresholded_relu", 1.0)}
-_OF_TWO = {"HardSigmoid": ("hard_sigmoid", ("alpha", 0.2), ("beta", 0.5)), "Selu": ("selu", ("alpha", SELU[0]), ("gamma", SELU[1]))}
-"""Activations with their parameters and what these are by default, as for the operators of these names."""
+"""Activations without parameters."""
 
 
 def activated(n: Site, y: Value) -> Value:
-    """Return what the attribute `activation` makes of a value: its parameters are one list, or attributes of their own."""
+    """Return what the attribute `activation` makes of a value: its parameters are one list, or attributes of their own, and by default
+    those of the operator of this name."""
     name = n.text("activation", "")
     given = n.node.attributes.get("activation_params", ())
     params = iter(float(p) for p in given) if isinstance(given, tuple) else iter(())
@@ -105,11 +104,11 @@ def activated(n: Site, y: Value) -> Value:
             return y
         case _ if name in _PLAIN:
             return n.op("map", y, f=_PLAIN[name])
-        case _ if name in _OF_ONE:
-            f, default = _OF_ONE[name]
+        case _ if name in WITH_ALPHA:
+            f, default = WITH_ALPHA[name]
             return n.op("map_with", y, f=f, a=parameter("alpha", default))
-        case _ if name in _OF_TWO:
-            f, first, second = _OF_TWO[name]
+        case _ if name in WITH_TWO:
+            f, first, second = WITH_TWO[name]
             return n.op("map_with_two", y, f=f, a=parameter(*first), b=parameter(*second))
         case "Clip":
             return n.op("clip", y, lo=parameter("alpha", -inf), hi=parameter("beta", inf))

@@ -169,7 +169,8 @@ def of_model(parts: Parts, tools: Toolchain) -> Compiled:
 
 
 def of_open_model(made: OpenParts, tools: Toolchain, most: Mapping[str, int]) -> Compiled:
-    """Return a model of open sizes, each with a limit, for which its memory is planned."""
+    """Return a model of open sizes, each with a limit, for which its memory is planned. Raises RunError R0315 where that takes more memory
+    than any machine has."""
     parts, symbols = made.parts, made.symbols
     plan, told = planned_up_to(made, most)
     sizes = tuple(Size(name.removeprefix(PREFIX), most[name]) for name in symbols.samples)

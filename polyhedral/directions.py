@@ -138,6 +138,7 @@ class Distances:
 
 
 def _along_loop(distances: isl.Set, position: int) -> _Along:
+    """Return where distances point along the loop at a position; the least forwards is 1 where it is not known."""
     backwards = not distances.upper_bound_val(DT.set, position, val(-1)).is_empty()
     forwards = distances.lower_bound_val(DT.set, position, val(1))
     if forwards.is_empty():

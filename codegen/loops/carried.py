@@ -118,7 +118,7 @@ def _recurrences(loop: For, inner: Sequence[For], steps: Sequence[Stmt], memory:
             continue
         reads = _read_back(loop.var, store, steps)
         size = prod(f.hi.value for f in inner if isinstance(f.hi, Int)) * buffer.dtype.bits // 8 * max(reads.values(), default=0)
-        if reads and size <= left and _is_apart(loop, inner, store) and _is_there_before(loop, buffer, store, steps, reads):
+        if reads and size <= left and _is_apart(loop, inner, store) and _is_there_before(loop, buffer, steps, reads):
             left -= size
             yield _Recurrence(buffer, store, reads)
 
@@ -164,7 +164,7 @@ def _is_apart(loop: For, inner: Sequence[For], store: Store) -> bool:
     return all(f.var in known for f in inner)
 
 
-def _is_there_before(loop: For, buffer: Buffer, store: Store, steps: Sequence[Stmt], reads: Mapping[Load, int]) -> bool:
+def _is_there_before(loop: For, buffer: Buffer, steps: Sequence[Stmt], reads: Mapping[Load, int]) -> bool:
     """Tell whether what the first iterations read back may be read before them: it is read whatever conditions say, or conditions of data
     alone decide that and it lies in the buffer."""
     certain = certain_loads(*steps)
@@ -174,6 +174,7 @@ def _is_there_before(loop: For, buffer: Buffer, store: Store, steps: Sequence[St
 
 
 def _is_inside(loop: For, buffer: Buffer, load: Load) -> bool:
+    """Tell whether what the first iteration reads is known to lie in a buffer."""
     algebra = Algebra.of({})
     first = [algebra.simplify(substitute(i, {loop.var: loop.lo})) for i in load.index]
     sides = zip(first, buffer.shape, strict=True)
@@ -196,6 +197,7 @@ def _is_asked_by_index(load: Load, root: Stmt | Expr) -> bool:
 
 
 def _in_registers(loop: For, inner: Sequence[For], steps: Sequence[Stmt], found: Sequence[_Recurrence], fresh: Fresh) -> tuple[Stmt, ...]:
+    """Return a loop that keeps what it reads back in registers, behind what fills these with what the first iterations read."""
     last, new = dict[str, Buffer](), dict[str, str]()
     for r in found:
         sides = tuple(f.hi for f in inner)

@@ -318,8 +318,10 @@ class NetDrawing:
         self._keep([node], found, rough, decided, late)
 
     def add_several(self, nodes: Sequence[onnx.NodeProto], *, rough: bool = False) -> None:
-        """Append nodes of which the last one's results are values, if onnxruntime can evaluate them together; the reference gives optionals
-        one more axis."""
+        """Name nodes and append them, of which the last one's results are values, if onnxruntime can evaluate them together; the reference
+        gives optionals one more axis."""
+        for node in nodes:
+            node.name = self.fresh("n")
         try:
             model = _alone(nodes, self.values, self.opset)
             feeds = {n: self.values[n] for n in reads(nodes)}

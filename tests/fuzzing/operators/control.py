@@ -46,7 +46,7 @@ def _branches(d: NetDrawing) -> None:
             nodes[-1].output[0] = f"{y}_{k}m"
             nodes.append(helper.make_node("Identity", [f"{y}_{k}m"], [f"{y}_{k}"]))
         graphs.append(helper.make_graph(nodes, "branch", [], [_info(f"{y}_{k}", dtype, shape)]))
-    d.add_several([helper.make_node("If", [c], [y], name=d.fresh("n"), then_branch=graphs[0], else_branch=graphs[1])])
+    d.add_several([helper.make_node("If", [c], [y], then_branch=graphs[0], else_branch=graphs[1])])
 
 
 def _loop(d: NetDrawing) -> None:
@@ -68,7 +68,7 @@ def _loop(d: NetDrawing) -> None:
         outs.append(_info(f"{y}_s", dtype, shape))
     body = helper.make_graph(nodes, "body", ins, outs)
     names = [y, *([d.fresh("v")] if scanned else [])]
-    d.add_several([helper.make_node("Loop", [count, go, x], names, name=d.fresh("n"), body=body)])
+    d.add_several([helper.make_node("Loop", [count, go, x], names, body=body)])
 
 
 def _scan(d: NetDrawing) -> None:
@@ -90,7 +90,7 @@ def _scan(d: NetDrawing) -> None:
     attrs |= draw.maybe(d, 0.4, scan_output_axes=[d.random.randrange(rank)])
     body = helper.make_graph(nodes, "body", ins, outs)
     names = [y, d.fresh("v")]
-    d.add_several([helper.make_node("Scan", [state, x], names, name=d.fresh("n"), num_scan_inputs=1, body=body, **attrs)])
+    d.add_several([helper.make_node("Scan", [state, x], names, num_scan_inputs=1, body=body, **attrs)])
 
 
 def _sequence(d: NetDrawing) -> None:
@@ -142,8 +142,6 @@ def _sequence(d: NetDrawing) -> None:
             nodes.append(helper.make_node("SequenceAt", [f"{y}_{at}", _place(d, d.random.randrange(-size, size))], [y]))
         case _:
             nodes.append(helper.make_node("SequenceLength", [f"{y}_{at}"], [y]))
-    for node in nodes:
-        node.name = d.fresh("n")
     d.add_several(nodes)
 
 
@@ -168,8 +166,6 @@ def _grown(d: NetDrawing) -> None:
         helper.make_node("Loop", [count, "", f"{y}_0"], [f"{y}_1"], body=helper.make_graph(inner, "body", ins, outs)),
         helper.make_node("ConcatFromSequence", [f"{y}_1"], [y], axis=0, new_axis=1),
     ]
-    for node in nodes:
-        node.name = d.fresh("n")
     d.add_several(nodes)
 
 
@@ -177,9 +173,9 @@ def _optional(d: NetDrawing) -> None:
     if d.opset < 15:
         return
     x, y = _input(d), d.fresh("v")
-    nodes = [helper.make_node("Optional", [x], [f"{y}_o"], name=d.fresh("n"))]
+    nodes = [helper.make_node("Optional", [x], [f"{y}_o"])]
     kind = d.random.choice(("OptionalHasElement", "OptionalGetElement"))
-    nodes.append(helper.make_node(kind, [f"{y}_o"], [y], name=d.fresh("n")))
+    nodes.append(helper.make_node(kind, [f"{y}_o"], [y]))
     d.add_several(nodes)
 
 
@@ -200,7 +196,7 @@ def _nested(d: NetDrawing) -> None:
     ins = [_info(f"{y}_i", "i64", ()), _info(f"{y}_c", "bool", ()), _info(f"{y}_in", dtype, shape)]
     outs = [_info(f"{y}_d", "bool", ()), _info(f"{y}_out", dtype, shape)]
     count = draw.put(d, np.array(d.random.choice((0, 1, 3))), 0.5)
-    d.add_several([helper.make_node("Loop", [count, "", x], [y], name=d.fresh("n"), body=helper.make_graph(inner, "body", ins, outs))])
+    d.add_several([helper.make_node("Loop", [count, "", x], [y], body=helper.make_graph(inner, "body", ins, outs))])
 
 
 RULES: tuple[Rule, ...] = (

@@ -15,10 +15,12 @@ from tensorlang.graph.nodes import Graph, Kernel
 from tensorlang.graph.passes.memory.layout import layouts_of
 from tensorlang.graph.pipeline import optimise
 from tensorlang.graph.programs import constant_params, program_key, samples_in
+from tensorlang.graph.sizes import is_least
 from tensorlang.planning import Rules
 from tensorlang.runtime.protocol import Tools
 from tensorlang.schedule.layout import Layout
 from tensorlang.tensor.nodes import Program
+from tensorlang.tensor.walk import tensors
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +47,14 @@ def optimised(loaded: Graph, tools: Tools) -> Graph:
 
 
 def job_of(graph: Graph, kernel: Kernel, bounded: bool = False) -> Job:
-    """Return what is to be compiled for a kernel: of open sizes it knows what was assumed of them, limits where they are `bounded`."""
+    """Return what is to be compiled for a kernel: of open sizes it knows what was assumed of them, limits where they are `bounded`, or
+    where an extent is what a limit leaves, `6 - past`."""
     program = kernel.program
     layouts: Mapping[str, Layout] = layouts_of(graph, kernel)
     if graph.symbols is not None and program.sizes:
-        program = replace(program, context=affine.conj(program.context, *graph.symbols.conditions(program.sizes, bounded)))
+        extents = (graph.symbols.size(e) for tensor in tensors(program) for e in tensor.shape)
+        known = graph.symbols.conditions(program.sizes, bounded or not all(map(is_least, extents)))
+        program = replace(program, context=affine.conj(program.context, *known))
         program, layouts = merged_axes(program, layouts, graph.symbols)
     return Job(program, layouts, constant_params(graph, kernel), at=samples_in(graph, program))
 

@@ -15,7 +15,7 @@ Whole numbers in the data that decide shapes are sizes, too: those of small inpu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from logging import INFO, WARNING
 from time import perf_counter
@@ -41,6 +41,7 @@ from tensorlang.graph.sizes import (
     evaluate,
     names_in,
     of_formula,
+    range_of,
     substituted,
     symbol_name,
     with_sizes,
@@ -118,6 +119,14 @@ class _Variant:
         return same and all(condition.holds(sizes) for condition in self.made.symbols.assumed)
 
 
+class _Tied(Exception):
+    """Sizes that are numbers will differ when those do that are open."""
+
+    def __init__(self, names: set[str]) -> None:
+        super().__init__(_listed(names))
+        self.names = names
+
+
 @dataclass(slots=True)
 class OpenSizes:
     """The code of one model for open sizes. `given` has a size for each of its symbols. `opened`: those that are open from the start."""
@@ -187,8 +196,10 @@ class OpenSizes:
             symbols = Symbols({name: samples[name] for name in names})
             numbers = {name: size for name, size in sizes.items() if name not in symbols.samples}
             try:
-                made = self._built(self.given.at({**sizes, **sizes_of(symbols, equal)}), symbols, None if last else sizes)
+                made = self._built(self.given.at({**sizes, **sizes_of(symbols, equal)}), symbols, numbers, None if last else sizes)
                 return None if made is None else _Variant(made, numbers)
+            except _Tied as need:
+                wanted, equal = wanted | need.names, {}
             except OpenSize as need:
                 fixed = (need.names & set(names)) or set(names)
                 self._fixed |= fixed
@@ -201,6 +212,9 @@ class OpenSizes:
                     self._refused_for(need.refused, last)
                     return None
                 name, formula = found
+                if range_of(formula)[0] < 0 and (tied := self._tied([formula], numbers)):
+                    wanted, equal = wanted | tied, {}
+                    continue
                 equal = {**{n: substituted(f, name, formula) for n, f in equal.items()}, name: formula}
             except CompileError as refused:
                 self._refused_for(refused, last)
@@ -218,6 +232,12 @@ class OpenSizes:
             raise self._refusal
         return None
 
+    def _tied(self, formulas: Iterable[Formula], numbers: Numbers) -> set[str]:
+        """Return which sizes are numbers that formulas have beside sizes that are open, `6 - past`: they will differ when those do. What is
+        0 or 1 says nothing."""
+        beside = {abs(formula.offset) for formula in formulas} - {0, 1}
+        return {name for name, number in numbers.items() if number in beside and name not in self._fixed}
+
     def _refused_for(self, refused: CompileError, last: bool) -> None:
         """Give open sizes up where these samples were the `last` to try. Raises CompileError where sizes are asked to be open."""
         if not last:
@@ -227,9 +247,10 @@ class OpenSizes:
             self._refusal = refused
             raise refused
 
-    def _built(self, given: Given, symbols: Symbols, needed: Numbers | None) -> OpenRuns | None:
+    def _built(self, given: Given, symbols: Symbols, numbers: Numbers, needed: Numbers | None) -> OpenRuns | None:
         """Return the model compiled, None where the importer assumes what does not hold for the sizes that are `needed`: a decoder's step
-        of one token has no use for code for several, which takes as long to compile as its own."""
+        of one token has no use for code for several, which takes as long to compile as its own. Raises `_Tied` where it assumes that open
+        sizes are no larger than one of the `numbers`."""
         how = self.compiling
         key, start = how.key(*given.arguments) if how.key is not None and not self.made else None, perf_counter()
         found = how.tools.kept_open_sizes(key.name) if key is not None else None
@@ -243,6 +264,9 @@ class OpenSizes:
                 graph = how.load(*given.arguments)
                 if not serves():
                     return None
+                tied = self._tied((c.formula for c in symbols.assumed if c.is_limit), numbers)
+                if tied:
+                    raise _Tied(tied)
             made = found if found is not None else how.tools.built_open_sizes(graph, how.progress, key)
         except DataDependent as problem:
             if not serves():

@@ -47,6 +47,50 @@ def counted() -> bytes:
     return n.model({"x": ["n", 6]}, at, n.op("GatherND", "x", n.op("Transpose", at, perm=[1, 0])), types={at: INTS})
 
 
+def padded() -> bytes:
+    """The past, and zeros up to the number of all keys."""
+    n = Net()
+    more = n.op("Unsqueeze", n.op("Sub", "total", n.op("Gather", n.op("Shape", "past"), n.constant(np.int64(2)))), n.ints(0))
+    zeros = n.op("ConstantOfShape", n.op("Concat", n.ints(1, 1), more, n.ints(8), axis=0))
+    keys = n.op("Concat", "past", zeros, axis=2)
+    y = n.op("Add", keys, n.op("ReduceMax", "new", n.ints(2)))
+    return n.model({"new": [1, 1, "s", 8], "past": [1, 1, "p", 8], "total": []}, y, types={"total": INTS})
+
+
+def cut_at_the_end() -> bytes:
+    n = Net()
+    keys = n.op("Concat", "past", "new", axis=2)
+    length = n.op("Unsqueeze", "total", n.ints(0))
+    places = n.op("Slice", n.weight(1, 1, 30, 8), n.ints(0), length, n.ints(2))
+    return n.model({"new": [1, 1, "s", 8], "past": [1, 1, "p", 8], "total": []}, n.op("Add", keys, places), types={"total": INTS})
+
+
+def ranged() -> bytes:
+    n = Net()
+    shape = n.op("Concat", n.op("Unsqueeze", "total", n.ints(0)), n.ints(8), axis=0)
+    places = n.op("Cast", n.op("Range", n.constant(np.int64(0)), "total", n.constant(np.int64(1))), to=TensorProto.FLOAT)
+    spread = n.op("Expand", n.op("Reshape", places, n.ints(-1, 1)), shape)
+    keys = n.op("Reshape", n.op("Concat", "past", "new", axis=2), shape)
+    return n.model({"new": [1, 1, "s", 8], "past": [1, 1, "p", 8], "total": []}, n.op("Sub", keys, spread), types={"total": INTS})
+
+
+@pytest.mark.parametrize("make", [padded, cut_at_the_end, ranged])
+def test_a_decoder_that_is_told_how_many_tokens_there_are_compiles_nothing_after_its_first_step(
+    make: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = make()
+    model = tl.compile(data, threads=1)
+
+    def feeds(s: int, p: int) -> dict[str, Array]:
+        return {"new": rows(1, 1, s, 8), "past": rows(1, 1, p, 8), "total": np.array(p + s)}
+
+    with caplog.at_level(logging.INFO, "tensorlang.compile"):
+        check(model, data, [feeds(5, 0), feeds(1, 5)])
+        made = len(compilations(caplog))
+        check(model, data, [feeds(1, p) for p in range(6, 25)])
+    assert len(compilations(caplog)) == made
+
+
 def test_the_numbers_of_a_shape_input_become_sizes_when_they_differ(caplog: pytest.LogCaptureFixture) -> None:
     data = reshaped()
     model, x = tl.compile(data, threads=1), rows(2, 12)
@@ -54,6 +98,17 @@ def test_the_numbers_of_a_shape_input_become_sizes_when_they_differ(caplog: pyte
         check(model, data, [{"x": x, "shape": np.array(s)} for s in ([4, 6], [6, 4], [3, 8], [8, 3], [2, 12], [12, 2])])
     assert len(compilations(caplog)) == 2
     assert "as long as" in compilations(caplog)[1]
+
+
+def test_rows_that_are_left_of_a_known_number_are_open(caplog: pytest.LogCaptureFixture) -> None:
+    n = Net()
+    left = n.op("Sub", n.ints(40), n.size("past", 1))
+    zeros = n.op("ConstantOfShape", n.op("Concat", n.ints(2), left, n.ints(8), axis=0))
+    data = n.model({"past": [2, "p", 8]}, n.op("Concat", "past", zeros, axis=1))
+    model = tl.compile(data, threads=1, sizes="symbolic")
+    with caplog.at_level(logging.INFO, "tensorlang.compile"):
+        check(model, data, [{"past": rows(2, p, 8)} for p in (5, 1, 0, 40, 17)])
+    assert len(compilations(caplog)) == 1
 
 
 def test_a_negative_number_is_compiled_for_itself_and_the_rest_stays_open(caplog: pytest.LogCaptureFixture) -> None:

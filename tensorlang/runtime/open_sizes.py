@@ -26,6 +26,7 @@ import numpy as np
 from codegen.errors import InternalError as InternalErrorOfCode
 from codegen.forks import Lock
 from codegen.log import log_of
+from codegen.store import key_of
 from tensorlang.bounded_cache import BoundedCache
 from tensorlang.diagnostics import CompileError, Diagnostic, InternalError, RunError, counted, error, plain_text, warn_of_fault
 from tensorlang.graph.data_dependent import DataDependent, Known, ModelPart, Run, value_at
@@ -115,8 +116,7 @@ class _Variant:
     numbers: Numbers
 
     def fits(self, sizes: Numbers) -> bool:
-        same = all(sizes[name] == number for name, number in self.numbers.items())
-        return same and all(condition.holds(sizes) for condition in self.made.symbols.assumed)
+        return all(sizes[name] == number for name, number in self.numbers.items()) and _hold(self.made.symbols, sizes)
 
 
 class _Tied(Exception):
@@ -138,6 +138,8 @@ class OpenSizes:
     _first: dict[str, int] = field(default_factory=dict)
     _different: set[str] = field(default_factory=set)
     _fixed: set[str] = field(default_factory=set)
+    _read: dict[str, int] = field(default_factory=dict)
+    """How many variants of each key of the model were made or read."""
     _count: int = 0
     _refused: bool = False
     _refusal: CompileError | None = None
@@ -196,7 +198,7 @@ class OpenSizes:
             symbols = Symbols({name: samples[name] for name in names})
             numbers = {name: size for name, size in sizes.items() if name not in symbols.samples}
             try:
-                made = self._built(self.given.at({**sizes, **sizes_of(symbols, equal)}), symbols, numbers, None if last else sizes)
+                made = self._built(self.given.at({**sizes, **sizes_of(symbols, equal)}), symbols, numbers, sizes, last)
                 return None if made is None else _Variant(made, numbers)
             except _Tied as need:
                 wanted, equal = wanted | need.names, {}
@@ -247,34 +249,48 @@ class OpenSizes:
             self._refusal = refused
             raise refused
 
-    def _built(self, given: Given, symbols: Symbols, numbers: Numbers, needed: Numbers | None) -> OpenRuns | None:
-        """Return the model compiled, None where the importer assumes what does not hold for the sizes that are `needed`: a decoder's step
-        of one token has no use for code for several, which takes as long to compile as its own. Raises `_Tied` where it assumes that open
-        sizes are no larger than one of the `numbers`."""
-        how = self.compiling
-        key, start = how.key(*given.arguments) if how.key is not None and not self.made else None, perf_counter()
-        found = how.tools.kept_open_sizes(key.name) if key is not None else None
+    def _built(self, given: Given, symbols: Symbols, numbers: Numbers, sizes: Numbers, last: bool) -> OpenRuns | None:
+        """Return the model compiled, or as it is kept on disk. None where it is not the `last` to try, and the importer assumes what does not
+        hold for `sizes`: a decoder's step of one token has no use for code for several, which takes as long to compile as its own. Raises
+        `_Tied` where it assumes that open sizes are no larger than one of the `numbers`."""
+        how, start = self.compiling, perf_counter()
+        key = how.key(*given.arguments) if how.key is not None else None
+        found, place = (None, None) if key is None else self._kept(key, numbers, sizes)
+        if found is not None:
+            return found
         made: OpenRuns
-
-        def serves() -> bool:
-            return needed is None or all(condition.holds(needed) for condition in symbols.assumed)
-
         try:
-            if found is None:
-                graph = how.load(*given.arguments)
-                if not serves():
-                    return None
-                tied = self._tied((c.formula for c in symbols.assumed if c.is_limit), numbers)
-                if tied:
-                    raise _Tied(tied)
-            made = found if found is not None else how.tools.built_open_sizes(graph, how.progress, key)
+            graph = how.load(*given.arguments)
+            if not (last or _hold(symbols, sizes)):
+                return None
+            tied = self._tied((c.formula for c in symbols.assumed if c.is_limit), numbers)
+            if tied:
+                raise _Tied(tied)
+            made = how.tools.built_open_sizes(graph, how.progress, place)
+            if key is not None:
+                self._read[key.name] = self._read.get(key.name, 0) + 1
         except DataDependent as problem:
-            if not serves():
+            if not (last or _hold(symbols, sizes)):
                 return None
             first = None if problem.stage is None else how.tools.built_open_sizes(problem.stage, how.progress, None)
             made = OpenStages(how, given, problem, first, symbols)
-        self._log(made, "compiled" if found is None else "found in the cache", perf_counter() - start)
+        self._log(made, "compiled", perf_counter() - start)
         return made
+
+    def _kept(self, key: BundleKey, numbers: Numbers, sizes: Numbers) -> tuple[OpenRuns | None, BundleKey]:
+        """Return the model as it is kept under `key`, for what it is given, with assumptions that hold for `sizes`, and the key of one that
+        is not kept yet: each of them rests on other assumptions, and has a number. Those that were read on the way are among `made`."""
+        while True:
+            count = self._read.get(key.name, 0)
+            numbered, start = BundleKey(key_of((key.name, "variant", str(count))), key.check), perf_counter()
+            found = self.compiling.tools.kept_open_sizes(numbered.name) if len(self.made) < MOST_COMPILED else None
+            if found is None:
+                return None, numbered
+            self._read[key.name] = count + 1
+            self._log(found, "found in the cache", perf_counter() - start)
+            if _hold(found.symbols, sizes):
+                return found, numbered
+            self.made.append(_Variant(found, numbers))
 
     def _log(self, made: OpenRuns, how: str, seconds: float) -> None:
         tools = self.compiling.tools
@@ -481,6 +497,11 @@ def sizes_of(symbols: Symbols, equal: Mapping[str, Formula]) -> dict[str, Extent
         symbols.samples[name] = evaluate(formula, symbols.samples)
         symbols.assumed[Condition(symbols.symbol(name).formula - formula, "==")] = None
     return {**sizes, **{name: of_formula(formula, symbols) for name, formula in equal.items()}}
+
+
+def _hold(symbols: Symbols, sizes: Numbers) -> bool:
+    """Tell whether all that was assumed of symbols holds for sizes."""
+    return all(condition.holds(sizes) for condition in symbols.assumed)
 
 
 def _listed(names: Any) -> str:

@@ -609,3 +609,15 @@ def test_elements_go_where_a_count_says_in_the_steps_that_count() -> None:
 def test_as_much_of_a_recurrence_is_kept_as_data_may_go_back() -> None:
     program = operator(LINKS, "\n    u[i] = x[i] + 0.5 * u[i - lag[i] | 0]\n    y[i] = u[N - 1]\n", {"N": 40})
     assert "fold u at i by 3" in directives(program)
+
+
+def test_accumulators_of_sums_that_load_a_matrix_again_in_each_step_fit_in_registers() -> None:
+    body = """
+    q[t, g, i] = sum(k) w[g, i, k] * h[t, k] for t in 0..T
+    h[0, i]    = 0 * x[0, i]
+    h[t, i]    = x[t, i] + q[t - 1, 0, i] * q[t - 1, G - 1, i] for t in 1..T"""
+    program = operator("x: f32[T, N], w: f32[G, N, N]) -> (h: f32[T, N])", body, {"T": 100, "G": 4, "N": 256})
+    assert directives(program, Machine(target="cpu", vector_bytes=32, vector_registers=16))[:2] == [
+        "split q.i by 3 -> i_o, i_t",
+        "split q.g by 4 -> g_o, g_t",
+    ]

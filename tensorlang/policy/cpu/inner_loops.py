@@ -26,6 +26,7 @@ from itertools import combinations
 from math import ceil, gcd, inf, log2, prod
 from types import MappingProxyType
 
+from codegen.dtypes import compute_dtype
 from polyhedral import affine
 from polyhedral.expr import Compare, Cond, Mod, Scale
 from polyhedral.expr import Expr as Affine
@@ -461,13 +462,13 @@ class _Element:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What is done for each point: distinct elements, instructions by the names that their values depend on, and accumulators. `step`: the
-    binder of the innermost loop of a sum, if any, `kept` the names of values that are the same in each step of it, `values` the others, and
-    how many there are of those that are alike."""
+    """What is done for each point: distinct elements, instructions by the names that their values depend on, and accumulators, each as the
+    share of a register that lanes of it take. `step`: the binder of the innermost loop of a sum, if any, `kept` the names of values that
+    are the same in each step of it, `values` the others, and how many there are of those that are alike."""
 
     elements: tuple[_Element, ...]
     operations: Mapping[frozenset[str], int]
-    accumulators: int = 0
+    accumulators: tuple[float, ...] = ()
     step: frozenset[str] = frozenset()
     kept: tuple[frozenset[str], ...] = ()
     values: Mapping[Value, int] = field(default_factory=dict)
@@ -546,17 +547,18 @@ class _Cost:
     def _sum_of(self, alike: Sequence[Reduce]) -> _Sum:
         """Return what sums take that share the loops of the first of them."""
         terms: list[Expr] = []
-        folds, accumulators, other = 0, 0, alike[0]
+        folds, other = 0, alike[0]
         for reduce in alike:
             asked = [c for c in conjuncts(reduce.filter) if not is_of_indices(c) and not self._bounds(reduce, c)]
             terms += (e if reduce is other else substitute(e, _as_in(reduce, other)) for e in (*reduce.body, *asked))
             folds += folding(reduce) + bool(asked)
-            accumulators += len(reduce.reducer.dtypes)
         conditional = any(not is_of_indices(c) and not self._bounds(r, c) for r in alike for c in conjuncts(r.filter))
         binders = tuple(b.name for b in other.binders)
         work, before = self._work(terms, binders[-1:], conditional=conditional)
         every = frozenset((*self.definition.axes, *binders))
         operations = {**work.operations, every: work.operations.get(every, 0) + folds}
+        kept = (compute_dtype(t).size_bytes for reduce in alike for t in reduce.reducer.dtypes)
+        accumulators = tuple(self.lanes * size / self.d.machine.vector_bytes for size in kept)
         steps, times = (prod(self.sizes[n] for n in some) for some in (binders, binders[:-1]))
         joining = sum(folding(r) for r in alike if r.reducer.kind is None)
         return _Sum(binders, steps, replace(work, operations=operations, accumulators=accumulators), times, before, joining)
@@ -609,7 +611,8 @@ class _Cost:
         return sum(cycles) / self.elements + COPY_SHARE * self.loading(c)
 
     def loading(self, c: InnerLoops) -> float:
-        """Return the cycles of an element in which the steps of sums load from the first-level cache."""
+        """Return the cycles of an element in which the steps of sums load from the first-level cache, and what registers do not hold goes
+        there and back."""
         axis = next((a for a in c.vector if a in self.definition.axes), None)
         width = self.lanes * c.vectors
         points = c.points() * (width if axis is not None else 1)
@@ -617,8 +620,9 @@ class _Cost:
         for piece in self.pieces:
             for s in piece.sums:
                 binder = next((b for b in s.binders if b in c.vector), None)
-                loads = sum(self._loads(e, c, binder or axis) for e in s.work.elements if s.work.varies(e))
-                total += piece.elements * s.steps / (width if binder is not None else 1) * load_cycles(loads) / points
+                left = self._registers_left(s.work, c, binder or axis)
+                cycles = self._loading(s.work, c, binder or axis, left) + max(0, -left) * SPILL_CYCLES
+                total += piece.elements * s.steps / (width if binder is not None else 1) * cycles / points
         return total / self.elements
 
     def _of_piece(self, piece: _Piece, c: InnerLoops) -> float:
@@ -648,26 +652,31 @@ class _Cost:
 
     def _step(self, work: _Work, c: InnerLoops, along: str | None, latency: float = LATENCY_CYCLES) -> float:
         """Return the cycles of one step of a reduction for all points of a block, at least `latency`."""
-        accumulators = work.accumulators * c.points() * (c.vectors if along is not None else 1)
-        left = self.d.machine.vector_registers - accumulators - _live(work, c, along)
+        left = self._registers_left(work, c, along)
         waiting = latency + (FORWARD_CYCLES if left < 0 else 0.0)
         return max(self._block(work, c, along, left), waiting)
 
+    def _registers_left(self, work: _Work, c: InnerLoops, along: str | None) -> int:
+        """Return how many registers a step of a block leaves; less than none where it needs more than there are."""
+        width = c.vectors if along is not None else 1
+        accumulators = c.points() * sum(ceil(width * share) for share in work.accumulators)
+        return self.d.machine.vector_registers - accumulators - _live(work, c, along)
+
+    def _loading(self, work: _Work, c: InnerLoops, along: str | None, left: int) -> float:
+        """Return the cycles in which a step of a block loads what it reads, and what is the same in all steps and finds no register."""
+        loads = sum(self._loads(e, c, along) for e in work.elements if work.varies(e))
+        kept = sum(_times(names, c, along) for names in work.kept)
+        return load_cycles(loads + max(0, kept - max(0, left)))
+
     def _block(self, work: _Work, c: InnerLoops, along: str | None, left: int = 0) -> float:
         """Return the cycles of `work` for all points of a block, with vectors along a loop, where so many registers are `left`."""
-        width = c.vectors if along is not None else 1
-
-        def times(names: frozenset[str]) -> int:
-            """Return how many values a block has of one that depends on some names."""
-            return c.points(names) * (width if along in names else 1)
-
-        loads = sum(self._loads(e, c, along) for e in work.elements if work.varies(e))
-        operations = sum(count * times(names) for names, count in work.operations.items())
+        operations = sum(count * _times(names, c, along) for names, count in work.operations.items())
         if along is not None:
             # A number that is computed once for all lanes is put into each.
-            operations += sum(n * times(v.names) for v, n in work.values.items() if v.is_computed and along in v.taken_for - v.names)
-        again = max(0, sum(map(times, work.kept)) - max(0, left))
-        return max(load_cycles(loads + again), multiply_cycles(operations)) + LOOP_CYCLES + max(0, -left) * SPILL_CYCLES
+            operations += sum(
+                n * _times(v.names, c, along) for v, n in work.values.items() if v.is_computed and along in v.taken_for - v.names
+            )
+        return max(self._loading(work, c, along, left), multiply_cycles(operations)) + LOOP_CYCLES + max(0, -left) * SPILL_CYCLES
 
     def _loads(self, element: _Element, c: InnerLoops, along: str | None) -> float:
         again = c.points(element.names)
@@ -844,6 +853,11 @@ class _Reloads:
             return along
         width = max(along, min(row, LINE_BYTES))
         return rows * max(width, gcd(row, cache_bytes // ROWS_IN_A_SET) if cache_bytes else 0)
+
+
+def _times(names: frozenset[str], c: InnerLoops, along: str | None) -> int:
+    """Return how many values a block has of one that depends on some names, with vectors along a loop."""
+    return c.points(names) * (c.vectors if along is not None and along in names else 1)
 
 
 def _live(work: _Work, c: InnerLoops, along: str | None) -> int:

@@ -344,7 +344,7 @@ def test_a_sum_from_where_data_begin_to_where_they_end_goes_through_these_terms_
     program = operator(ROWS, body)
     plan = proven(program, derive(program, WIDE))
     text = show_loops(loops(plan))
-    assert "in max(0, min(" in text and "value(i64(begin[y_i])" in text
+    assert "in max(0, value(i64(begin[y_i]))) .. min(E, value(i64(end[y_i])))" in text
     for sizes in ({"M": 0, "E": 0, "N": 8, "D": 1}, {"M": 4, "E": 11, "N": 8, "D": 18}):
         assert_same(program, plan, sizes)
 

@@ -60,6 +60,15 @@ def test_boxes_that_overlap_a_better_one_are_left_out(center: int, most: int, io
     check(data, boxes(1, 20, 1, 0, bool(center)), boxes(2, 9, 3, 1, bool(center)), boxes(1, 1, 1, 2, bool(center)), sizes="symbolic")
 
 
+@pytest.mark.parametrize("most", [3, 17])
+def test_without_a_threshold_no_score_is_too_low(most: int) -> None:
+    limits = thresholds(most, 0.5, 0)
+    del limits["score"]
+    given = boxes(1, 4, 1, 0)
+    given["scores"][0, 0, :3] = -np.inf
+    check(model("NonMaxSuppression", BOXES, ["kept"], limits), given)
+
+
 def test_without_limits_no_box_is_kept() -> None:
     check(model("NonMaxSuppression", BOXES, ["kept"], {}), boxes(1, 5, 1, 0))
 

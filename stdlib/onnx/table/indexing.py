@@ -203,14 +203,14 @@ def non_max_suppression(n: Site) -> Value:
     if n.maybe(2) is None or any(same(extent, 0) for extent in scores.shape):
         return n.filled((0, 3), DTYPES["i64"])
     most, overlap, threshold = _number(n, 2, 0, "i64"), _number(n, 3, 0.0, "f32"), _number(n, 4, -float("inf"), "f32")
-    center = n.integer("center_point_box", 0, 0, 1)
+    how = {"center": n.integer("center_point_box", 0, 0, 1), "every": int(n.maybe(4) is None)}
     known = n.array(most)
     if known is not None and 0 < known <= FEW_BOXES:
         count = int(known)
-        order, kept = n.ops("best_boxes", boxes, scores, overlap, threshold, most=count, center=center)
+        order, kept = n.ops("best_boxes", boxes, scores, overlap, threshold, most=count, **how)
     else:
         count, order = scores.shape[2], n.op("argsort", scores, axis=2, descending=1)
-        kept = n.op("non_max_suppression", boxes, scores, order, most, overlap, threshold, center=center)
+        kept = n.op("non_max_suppression", boxes, scores, order, most, overlap, threshold, **how)
     order, places = n.kept(order), prod(kept.shape)
     at = _where(n, n.view(kept, (places,)))
     if same(at.shape[0], 0):

@@ -170,12 +170,17 @@ def test_lanes_of_elements_a_few_apart_share_the_lines_that_they_are_loaded_from
     assert [show(d) for d in schedule.directives if d.name == "vectorize"] == ["vectorize y.j_v"]
 
 
-def test_a_copy_for_lanes_along_the_range_of_a_sum_holds_each_element_once() -> None:
-    text = "op f(a: f32[8, 48], b: f32[48, 8]) -> (y: f32[8, 8]) { y[i, j] = sum(k) a[i, k] * b[k, j] }"
+@pytest.mark.parametrize(
+    ("value", "axis"),
+    [("sum(k) a[i, k] * b[k, j]", "k"), ("(sum(k) a[i, k] * a[j, k]) + sum(k) a[i, k] * b[k, j]", "k_1")],
+    ids=["of one sum", "of the second sum"],
+)
+def test_a_copy_for_lanes_along_the_range_of_a_sum_holds_each_element_once(value: str, axis: str) -> None:
+    text = f"op f(a: f32[8, 48], b: f32[48, 8]) -> (y: f32[8, 8]) {{ y[i, j] = {value} }}"
     d = deriver(declared(load_module(parse(Source("f.tl", text))), "f"), Machine(target="cpu"), {}, frozenset())
     (definition,) = d.program.definitions
     add_inner_loops(d, definition, definition.axes, InnerLoops(("k",), packed=("b",)))
-    assert [show(x) for x in d.schedule.directives if x.name == "pack"] == ["pack b as [j, k // 16, k % 16]"]
+    assert [show(x) for x in d.schedule.directives if x.name == "pack"] == [f"pack b as [j, {axis} // 16, {axis} % 16]"]
     assert_same(d.program, proven(d.program, d.schedule), {})
 
 

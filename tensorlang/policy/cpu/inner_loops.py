@@ -438,7 +438,8 @@ def _add_copy(d: Deriver, definition: Definition, tensor: str, vector: Sequence[
     """Copy a tensor before everything else, so that its elements along the vectors are neighbours, unless that is done already."""
     read = next(r for p in definition.pieces for e in reduces(p.value) for r in reads(e) if r.tensor == tensor)
     called = dict(zip(read.index, axes_of_copy(d.program, tensor, len(read.index)), strict=True))
-    names = {slot.name: axis for slot, axis in called.items() if isinstance(slot, AffineName)}
+    to = _names_of_shared(shared_sums(d, definition))
+    names = {to.get(slot.name, slot.name): axis for slot, axis in called.items() if isinstance(slot, AffineName)}
     along = next(n for n in names if n in vector)
     binders = {b.name for p in definition.pieces for e in reduces(p.value) for b in e.binders}
     outer = [axis for n, axis in names.items() if n != along and n not in binders]

@@ -103,6 +103,12 @@ FORMATS: dict[str, Format] = {
 }
 
 
+def limits(dtype: DType) -> tuple[int, int]:
+    """Return the least and the greatest number of an integer type."""
+    low = -(1 << (dtype.bits - 1)) if dtype.kind == "int" else 0
+    return low, low + (1 << dtype.bits) - 1
+
+
 def holds(wide: DType, narrow: DType) -> bool:
     """Tell whether every value of one type is one of the other."""
     if narrow.kind == "bool" or wide == narrow:

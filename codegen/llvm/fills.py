@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from codegen.dtypes import holds, i64
+from codegen.dtypes import holds, i64, limits
 from codegen.loops.nodes import (
     Add,
-    Binary,
     Buffer,
     Cast,
-    Compare,
     Const,
     Expr,
     FloorDiv,
@@ -33,7 +31,7 @@ from codegen.loops.nodes import (
     Store,
     Var,
 )
-from codegen.loops.walk import free_vars, loads, substitute
+from codegen.loops.walk import free_vars, loads, range_of_condition, substitute
 
 NARROW_ROW = 4
 """Elements of a row at most, of which vectors take one of several rows."""
@@ -83,13 +81,16 @@ def range_checked(s: Stmt, params: Mapping[str, Buffer]) -> tuple[str, Index, In
     while isinstance(s, For) and s.lo == Int(0) and len(s.body) == 1:
         path.append(s)
         (s,) = s.body
-    match s:
-        case Require(Binary("and", Compare(">=", Cast(to, Load(name, index)) as element, low), Compare("<", again, high))):
-            pass
+    asked = range_of_condition(s.cond) if isinstance(s, Require) else None
+    match asked:
+        case (Cast(to, Load(name, index)), low, high) if to == i64 and name in params and holds(i64, params[name].dtype):
+            param = params[name]
         case _:
             return None
-    param, first, end = params.get(name), _as_index(low), _as_index(high)
-    if param is None or first is None or end is None or element != again or to != i64 or not holds(i64, param.dtype):
+    least, most = limits(param.dtype)
+    first = Int(least) if low is None else _as_index(low)
+    end = Int(most + 1) if high is None else _as_index(high)
+    if first is None or end is None or (high is None and param.dtype == i64):
         return None
     covers = index == tuple(Var(loop.var) for loop in path) and param.shape == tuple(loop.hi for loop in path)
     return (name, first, end) if covers else None

@@ -22,7 +22,7 @@ from itertools import takewhile
 from typing import TypeAlias, assert_never
 
 from codegen import polynomials
-from codegen.dtypes import DType
+from codegen.dtypes import limits
 from codegen.loops.nodes import (
     Add,
     Binary,
@@ -108,7 +108,7 @@ class Algebra:
         """Return the algebra outside of all loops of a function: a size that is the extent of a parameter is not negative, and variables of
         `ranges` lie in these."""
         sizes: Ranges = {e.name: (0, None) for p in function.params for e in p.shape if isinstance(e, Var)}
-        elements = {p.name: _of_type(p.dtype) for p in function.params if p.dtype.is_integer}
+        elements = {p.name: limits(p.dtype) for p in function.params if p.dtype.is_integer}
         return replace(Algebra.of({**sizes, **(ranges or {})}), elements=elements)
 
     # ------------------------------------------------------------ scopes
@@ -487,13 +487,13 @@ class Algebra:
             case Load(buffer):
                 return self.elements.get(buffer, _EVERYTHING)
             case Cast(dtype, value) if dtype.is_integer:
-                low, high = _of_type(dtype)
+                low, high = limits(dtype)
                 first, last = self.value_interval(value)
                 return (first, last) if low <= first and last <= high else (low, high)
             case Binary("+" | "-" as op, Cast(dtype) as lhs, rhs) if dtype.is_integer:
                 (lhs_low, lhs_high), (rhs_low, rhs_high) = self.value_interval(lhs), self.value_interval(rhs)
                 ends = (lhs_low + rhs_low, lhs_high + rhs_high) if op == "+" else (lhs_low - rhs_high, lhs_high - rhs_low)
-                low, high = _of_type(dtype)
+                low, high = limits(dtype)
                 return ends if low <= ends[0] and ends[1] <= high else (low, high)
             case Binary("bitand", _, Const(mask)) | Binary("bitand", Const(mask), _) if mask >= 0:
                 return 0, mask
@@ -526,12 +526,6 @@ def _term(monomial: Monomial, scale: int) -> Index:
 
 
 # ---------------------------------------------------------------- intervals
-
-
-def _of_type(dtype: DType) -> tuple[int, int]:
-    """Return the least and the greatest number of an integer type."""
-    low = -(1 << (dtype.bits - 1)) if dtype.kind == "int" else 0
-    return low, low + (1 << dtype.bits) - 1
 
 
 def _low(bound: int | None) -> float:

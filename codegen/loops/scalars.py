@@ -16,7 +16,7 @@ from typing import Any, Never, TypeAlias
 
 import numpy as np
 
-from codegen.dtypes import DType, bf16, bool_, called_dtype, f32, f64, float_bits, largest, nearest_tf32
+from codegen.dtypes import DType, bf16, bool_, called_dtype, f32, f64, float_bits, largest, limits, nearest_tf32
 from codegen.errors import InternalError
 
 Scalar: TypeAlias = Any
@@ -197,25 +197,20 @@ def _to_odd(x: Scalar) -> Scalar:
 def _truncate(x: float, dtype: DType) -> int:
     if math.isnan(x):
         return 0
-    low, high = _limits(dtype)
+    low, high = limits(dtype)
     if math.isinf(x):
         return high if x > 0 else low
     return _clamp(math.trunc(x), dtype)
 
 
-def _limits(dtype: DType) -> tuple[int, int]:
-    low = -(1 << (dtype.bits - 1)) if dtype.kind == "int" else 0
-    return low, low + (1 << dtype.bits) - 1
-
-
 def _clamp(x: int, dtype: DType) -> int:
-    low, high = _limits(dtype)
+    low, high = limits(dtype)
     return min(max(x, low), high)
 
 
 def wrapped(x: int, dtype: DType) -> int:
     """Return the value of an integer type that equals `x` modulo its range."""
-    low, _ = _limits(dtype)
+    low, _ = limits(dtype)
     return (x - low) % (1 << dtype.bits) + low
 
 

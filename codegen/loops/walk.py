@@ -312,6 +312,20 @@ def runs_at_least_once(loop: For) -> bool:
     return isinstance(loop.lo, Int) and isinstance(loop.hi, Int) and loop.lo.value < loop.hi.value
 
 
+def range_of_condition(cond: Expr) -> tuple[Expr, Expr | None, Expr | None] | None:
+    """Return the value that a condition asks to lie in a range `low <= value < high`, with these: None for one that it does not ask for, as
+    where the type of the value keeps it. None where it asks anything else."""
+    match cond:
+        case Binary("and", Compare(">=", value, low), Compare("<", again, high)) if value == again:
+            return value, low, high
+        case Compare(">=", value, low):
+            return value, low, None
+        case Compare("<", value, high):
+            return value, None, high
+        case _:
+            return None
+
+
 def names(*roots: Node) -> frozenset[str]:
     """Return the `Let` names that `roots` mention."""
     return frozenset(node.name for node in walk(*roots) if isinstance(node, Name))

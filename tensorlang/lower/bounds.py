@@ -24,7 +24,7 @@ from codegen.errors import InternalError
 from codegen.loops import nodes as loops
 from codegen.loops.printer import show_buffer, show_expr, show_index, show_stmt
 from codegen.loops.verify import Env, dtype_of
-from codegen.loops.walk import children, free_vars, loads, names, runs_at_least_once, statements, walk
+from codegen.loops.walk import children, free_vars, loads, names, range_of_condition, runs_at_least_once, statements, walk
 from polyhedral import affine
 from polyhedral import expr as sets
 from polyhedral.expr import FALSE, TRUE, Cond, Expr
@@ -214,22 +214,22 @@ class _Prover:
         return affine.conj(*(self.truths(cond, around)[0] for cond in asked))
 
     def _checked(self, s: loops.Stmt, inner: _Around) -> dict[str, _Elements]:
-        """Return the range of the elements of a parameter where `s` is nothing but a check of all of them, or of the only one."""
+        """Return the range of the elements of a parameter where `s` is nothing but a check of all of them, or of the only one. An end that
+        it does not ask for is that of their type."""
         path: dict[str, loops.For] = {}
         while isinstance(s, loops.For) and len(body := [b for b in s.body if not isinstance(b, loops.Barrier)]) == 1:
             path[s.var] = s
             s = body[0]
-        match s:
-            case loops.Require(
-                loops.Binary(
-                    "and",
-                    loops.Compare(">=", checked, loops.IndexValue() | loops.Const() as low),
-                    loops.Compare("<", again, loops.IndexValue() | loops.Const() as high),
-                )
-            ) if checked == again and self._is_ordered(checked, inner) and self._is_of_sizes(low, high):
-                pass
-            case _:
-                return {}
+        asked = range_of_condition(s.cond) if isinstance(s, loops.Require) else None
+        if asked is None:
+            return {}
+        checked, *ends = asked
+        low, high = ends
+        given = [e for e in ends if e is not None]
+        if not all(isinstance(e, loops.IndexValue | loops.Const) for e in given) or not self._is_of_sizes(*given):
+            return {}
+        if not self._is_ordered(checked, inner):
+            return {}
         load = checked.value if isinstance(checked, loops.Cast) and _keeps(checked, dtype_of(checked.value, inner.env)) else checked
         blocks = _covered(load, path, inner.env) if isinstance(load, loops.Load) else None
         if not isinstance(load, loops.Load) or blocks is None or load.buffer in self._changing:
@@ -237,9 +237,13 @@ class _Prover:
         known = inner.elements.get(load.buffer)
         if not self._is_of_sizes(*(end for end, *_ in blocks)) or (blocks and known is not None and not known.blocks):
             return {}
-        first, end = self.number(low, inner), self.number(high, inner)
         found = tuple(_Block(outer, inside, size, self.index(extent, inner)) for extent, outer, inside, size in blocks)
-        return {load.buffer: _Elements(first, affine.sub(end, sets.Int(1)), found)}
+        if known is not None and len(given) == 1:
+            return {}  # both of its ends may be known
+        least, most = _limits(dtype_of(load, inner.env))
+        first = sets.Int(least) if low is None else self.number(low, inner)
+        last = sets.Int(most) if high is None else affine.sub(self.number(high, inner), sets.Int(1))
+        return {load.buffer: _Elements(first, last, found)}
 
     def _is_of_sizes(self, *nodes: loops.Index | loops.Expr) -> bool:
         """Tell whether `nodes` are the same everywhere in the function: no variables of loops in them, and nothing from data."""

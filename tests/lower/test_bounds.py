@@ -338,6 +338,14 @@ def test_small_types_bound_what_they_hold() -> None:
     assert "below" in refusal("(Q)(x: f32[256], ids: i8[Q], out y: f32[Q])", "for q in 0 .. Q { y[q] = x[value(ids[q])] }")
 
 
+@pytest.mark.parametrize(("element", "asked", "size"), [("u8", "i64(ids[q]) < index(N)", "N"), ("i8", "i64(ids[q]) >= 0_i64", "128")])
+def test_a_check_of_one_end_and_the_type_bound_what_is_read_behind_it(element: str, asked: str, size: str) -> None:
+    header = f"(N, Q)(x: f32[{size}], n: f32[N], ids: {element}[Q], out y: f32[Q])"
+    read = "for q in 0 .. Q { y[q] = x[value(i64(ids[q]))] }"
+    prove(header, f"for q in 0 .. Q {{ require {asked} else 1 }}\n{read}")
+    assert "is not proven" in refusal(header, read)
+
+
 def test_what_may_wrap_is_not_the_number_that_it_looks_like() -> None:
     header = "(Q)(x: f32[300], ids: i8[Q], out y: f32[Q])"
     body = "for q in 0 .. Q {{ if ids[q] >= 0_i8 and ids[q] <= {most}_i8 {{ y[q] = x[value(ids[q] + 100_i8)] }} }}"

@@ -183,7 +183,7 @@ def _block(e: Emitter, block: tuple[Stmt, ...], scope: Scope) -> None:
 
 def _after_check(e: Emitter, s: Stmt, scope: Scope) -> Scope:
     """Return the scope of what follows a statement, in which the elements are known that it has checked."""
-    found = range_checked(s, e.inputs) if scope.lanes is None and scope.guard is None else None
+    found = range_checked(s, e.inputs, scope.elements) if scope.lanes is None and scope.guard is None else None
     return scope if found is None else replace(scope, elements={**scope.elements, found[0]: found[1:]})
 
 

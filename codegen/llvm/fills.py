@@ -7,7 +7,7 @@ after    for io in 0 .. N // 16 { for iv in 0 .. 16 vector 16 { y[k, 16*io + iv]
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import replace
 
 from codegen.dtypes import holds, i64, limits
@@ -74,9 +74,9 @@ def _checked(cond: Expr, var: str, inside: tuple[str, ...]) -> str | None:
     return None
 
 
-def range_checked(s: Stmt, params: Mapping[str, Buffer]) -> tuple[str, Index, Index] | None:
-    """Return the parameter of which a statement checks all elements, with the range [low, high) in which it requires them to lie; None
-    where it does anything else."""
+def range_checked(s: Stmt, params: Mapping[str, Buffer], known: Container[str]) -> tuple[str, Index, Index] | None:
+    """Return the parameter of which a statement checks all elements, with the range [low, high) in which they lie behind it: an end that
+    it does not ask for is that of their type. None where it does anything else, or asks for one end where a range is `known`."""
     path: list[For] = []
     while isinstance(s, For) and s.lo == Int(0) and len(s.body) == 1:
         path.append(s)
@@ -90,7 +90,8 @@ def range_checked(s: Stmt, params: Mapping[str, Buffer]) -> tuple[str, Index, In
     least, most = limits(param.dtype)
     first = Int(least) if low is None else _as_index(low)
     end = Int(most + 1) if high is None else _as_index(high)
-    if first is None or end is None or (high is None and param.dtype == i64):
+    one_end = low is None or high is None
+    if first is None or end is None or (one_end and (param.dtype == i64 or name in known)):
         return None
     covers = index == tuple(Var(loop.var) for loop in path) and param.shape == tuple(loop.hi for loop in path)
     return (name, first, end) if covers else None

@@ -10,7 +10,9 @@ from llvm_run import LEVELS, check, run_native, values
 
 from codegen.dtypes import DTYPES, i32
 from codegen.llvm.emit import emit
+from codegen.llvm.fills import range_checked
 from codegen.llvm.target import host, named
+from codegen.loops.nodes import Index, Int, Var
 from codegen.loops.parser import parse
 
 ADD = """
@@ -366,6 +368,23 @@ def test_a_loop_that_checks_every_element_looks_at_whole_vectors(rows: int, shap
             other = x.copy()
             other.flat[place] = wrong
             assert native_code(other) == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "element", "known", "found"),
+    [
+        ("i64(x[i]) >= 2_i64 and i64(x[i]) < index(N)", "i32", ("x",), ("x", Int(2), Var("N"))),
+        ("i64(x[i]) < index(N)", "u8", (), ("x", Int(0), Var("N"))),
+        ("i64(x[i]) >= 2_i64", "i8", (), ("x", Int(2), Int(128))),
+        ("i64(x[i]) < index(N)", "u8", ("x",), None),
+        ("i64(x[i]) < i64(x[0])", "u8", (), None),
+    ],
+)
+def test_a_check_of_all_elements_says_where_they_lie(
+    asked: str, element: str, known: tuple[str, ...], found: tuple[str, Index, Index] | None
+) -> None:
+    function = parse(f"func f(N)(x: {element}[N], out y: i32[1]) {{ for i in 0 .. N {{ require {asked} else 1 }} y[0] = 1_i32 }}")
+    assert range_checked(function.body[0], {p.name: p for p in function.params}, known) == found
 
 
 def test_a_loop_that_stores_what_depends_on_it_does_so_one_by_one() -> None:

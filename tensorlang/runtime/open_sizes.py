@@ -250,9 +250,9 @@ class OpenSizes:
             raise refused
 
     def _built(self, given: Given, symbols: Symbols, numbers: Numbers, sizes: Numbers, last: bool) -> OpenRuns | None:
-        """Return the model compiled, or as it is kept on disk. None where it is not the `last` to try, and the importer assumes what does not
-        hold for `sizes`: a decoder's step of one token has no use for code for several, which takes as long to compile as its own. Raises
-        `_Tied` where it assumes that open sizes are no larger than one of the `numbers`."""
+        """Return the model compiled, or as it is kept on disk. None where it is not the `last` to try and the importer assumes what does
+        not hold for `sizes`: a decoder's step of one token has no use for code for several, which takes as long to compile as its own.
+        Raises `_Tied` where it assumes that open sizes are no larger than one of the `numbers`."""
         how, start = self.compiling, perf_counter()
         key = how.key(*given.arguments) if how.key is not None else None
         found, place = (None, None) if key is None else self._kept(key, numbers, sizes)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 from typing import Any, TypeAlias, assert_never
 
@@ -60,6 +61,17 @@ def check_laws(module: Module, name: str) -> list[Diagnostic]:
         return list(problem.diagnostics)
     with np.errstate(all="ignore"):
         return _laws(reducer, made, _samples(ctx, reducer, made))
+
+
+@lru_cache(maxsize=256)
+def keeps_its_promises(reducer: ir.Reducer) -> bool:
+    """Tell whether a reducer is associative and commutative on values of all kinds, to the bit: one that forgets NaN is not."""
+    with np.errstate(all="ignore"):
+        random = np.random.default_rng(20)
+        a, b, c = (tuple(_random(random, dtype, _TRIPLES) for dtype in reducer.dtypes) for _ in range(3))
+        ab = combine(reducer, a, b)
+        alike = ((combine(reducer, ab, c), combine(reducer, a, combine(reducer, b, c))), (ab, combine(reducer, b, a)))
+        return all(bool(np.all(_equal(x, y, np.zeros(_TRIPLES)))) for left, right in alike for x, y in zip(left, right, strict=True))
 
 
 def keeps_start(module: Module, name: str) -> bool:

@@ -67,3 +67,12 @@ def test_lanes_of_a_reduction_that_computes_with_its_terms_are_refused() -> None
     text = IN_LANES.replace("argmax", "logsumexp").replace("i64", "f32")
     with pytest.raises(tl.CompileError, match="S0211"):
         tl.parse(text).nearest(np.ones((2, 20), np.float32))
+
+
+@pytest.mark.parametrize(("rule", "found"), [("a != 0", 3), ("a > b", 9)], ids=["the first", "the greatest"])
+def test_lanes_share_what_chooses_the_same_in_any_order_alone(rule: str, found: int) -> None:
+    """The first is what a reducer promises to be no different from the last: nobody asked for lanes, so there are none."""
+    op = tl.parse(f"reducer chosen a b from 0 = if {rule} then a else b\nop f(x: i32[N]) -> (y: i32) {{ y = chosen(i) x[i] }}").f
+    x = np.array([0, 0, 3, *[0] * 61, *[9] * 100], np.int32)
+    assert op(x) == found
+    assert ("\n    vectorize y.i" in op.explain(x)) == (rule == "a > b")

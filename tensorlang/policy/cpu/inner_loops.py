@@ -32,6 +32,7 @@ from polyhedral.expr import Compare, Cond, Mod, Scale
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from polyhedral.once import once
+from tensorlang.check.laws import keeps_its_promises
 from tensorlang.lower.prefetch import LINE_BYTES
 from tensorlang.policy.cpu.cost import (
     COPY_BYTES,
@@ -67,6 +68,7 @@ from tensorlang.tensor.nodes import (
     Piece,
     Read,
     Reduce,
+    Reducer,
     Select,
 )
 from tensorlang.tensor.nodes import Compare as TensorCompare
@@ -278,7 +280,7 @@ def _rows(axes: Sequence[tuple[str, float]]) -> Iterator[tuple[tuple[str, int], 
 def _shared_binders(d: Deriver, definition: Definition) -> Iterator[tuple[str, ...]]:
     """Yield the innermost binder of each reduction, where their iterations may be lanes, and of a single one its other binders."""
     found = [r for p in definition.pieces for r in reduces(p.value)]
-    simple = all(r.binders and ((r.reducer.kind is not None and len(r.body) == 1) or is_choice(r.reducer)) for r in found)
+    simple = all(r.binders and ((r.reducer.kind is not None and len(r.body) == 1) or _may_choose_in_lanes(r.reducer)) for r in found)
     if not found or not simple or any(keeps_order(r.reducer, d.program.mode) for r in found):
         return
     to = _names_of_shared(shared_sums(d, definition))
@@ -390,6 +392,12 @@ def _ranges_alike(first: Reduce, second: Reduce) -> bool:
 def _reads_of_terms(reduce: Reduce, other: Reduce) -> set[Read]:
     """Return what terms of a sum read, with the binders of another, of as many, in the place of its own."""
     return {r for b in reduce.body for r in reads(substitute(b, _as_in(reduce, other)))}
+
+
+def _may_choose_in_lanes(reducer: Reducer) -> bool:
+    """Tell whether a reducer comes to one of its terms, and to the same one whatever their order is. What it promises is trusted where a
+    schedule is written; nobody asked for lanes here."""
+    return is_choice(reducer) and keeps_its_promises(reducer)
 
 
 def _names_of_shared(classes: Sequence[Sequence[Reduce]]) -> dict[str, str]:

@@ -147,7 +147,9 @@ def _agrees(
     meaning, expected = expected_results(program, sizes, inputs, terms)
     compared, chosen = set(terms.compared), set(terms.chosen)
     domain = LoopSymbols(terms)
-    differs = _difference(program, function, params, layouts, sizes, inputs, domain, expected, terms)
+    choices = [*meaning.choices.values()]
+    matcher = Matcher(program.mode == "fast", terms.decides, choices)
+    differs = _difference(program, function, params, layouts, sizes, inputs, domain, expected, matcher)
     if not terms.decides:
         if domain.decided.keys() <= meaning.decided.keys() and not differs:
             return True
@@ -155,7 +157,7 @@ def _agrees(
             return False
         raise mismatch(program, show_loops(function), sizes, differs)
     for condition in (*domain.decided.values(), *(cond for k, cond in terms.chosen.items() if k not in chosen)):
-        if not _asks(condition, compared, [*meaning.choices.values()]):
+        if not _asks(condition, compared, choices):
             raise mismatch(
                 program,
                 show_loops(function),
@@ -198,11 +200,11 @@ def _difference(
     inputs: Mapping[str, Array],
     domain: LoopSymbols,
     expected: Mapping[str, Array],
-    terms: Terms,
+    matcher: Matcher,
 ) -> str:
     """Run the loops on `inputs`, and return where they compute something else than `expected`, "" where nowhere. Raises InternalError when
     they cannot run."""
-    at = dict(zip(function.sizes, (sizes[s] for s in program.sizes), strict=True))
+    terms, at = domain.terms, dict(zip(function.sizes, (sizes[s] for s in program.sizes), strict=True))
     blocks: dict[str, Array] = {}
     for buffer, name in zip(function.params, params, strict=True):
         shape = tuple(evaluate_index(e, at) for e in buffer.shape)
@@ -215,7 +217,6 @@ def _difference(
         raise mismatch(program, show_loops(function), sizes, f"the loops cannot run: {fault.detail}") from None
     if code:
         raise mismatch(program, show_loops(function), sizes, f"the loops refuse data that the equations accept, with {code}")
-    matcher = Matcher(program.mode == "fast", terms.decides)
     table = tensor_table(program)
     for buffer, name in zip(function.params, params, strict=True):
         if name in expected:

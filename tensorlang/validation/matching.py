@@ -16,8 +16,10 @@ Which part of a sum is which term is found by their keys (`codegen.loops.terms`)
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from codegen.loops.terms import COMMUTATIVE, IDEMPOTENT, Term, chain, concrete_value, key
 
@@ -31,10 +33,12 @@ _PRODUCTS = frozenset(("*", "prod"))
 @dataclass(slots=True)
 class Matcher:
     """Compares terms of one program. `fast`: products may be rounded with any sum they stand in. `decides`: concrete values decide
-    conditions, so beside one of `and` that is false, or of `or` that is true, the others say nothing."""
+    conditions, so beside one of `and` that is false, or of `or` that is true, the others say nothing. `choices`: the keys of terms among
+    which reducers choose in any order; of those with one concrete value it is any."""
 
     fast: bool = False
     decides: bool = False
+    choices: Sequence[Container[int]] = ()
     _same: set[tuple[int, int]] = field(default_factory=set)
 
     def difference(self, found: Term, expected: Term) -> Pair | None:
@@ -48,11 +52,17 @@ class Matcher:
                 continue
             seen.add(at)
             inner = self._parts(f, w)
-            if inner is None:
+            if inner is None and not self._are_equal_choices(f, w):
                 return f, w
-            pending += inner
+            pending += inner or []
         self._same |= seen
         return None
+
+    def _are_equal_choices(self, f: Term, w: Term) -> bool:
+        """Tell whether a reducer may come to either of two terms, which are the same number in all bits."""
+        if not self.decides or f.dtype != w.dtype or not any(key(f) in among and key(w) in among for among in self.choices):
+            return False
+        return np.asarray(concrete_value(f)).tobytes() == np.asarray(concrete_value(w)).tobytes()
 
     def _parts(self, f: Term, w: Term) -> list[Pair] | None:
         """Return the pairs that have to be the same for `f` to be `w`, or None when it is not."""

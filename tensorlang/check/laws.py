@@ -64,7 +64,7 @@ def check_laws(module: Module, name: str) -> list[Diagnostic]:
 
 
 @lru_cache(maxsize=256)
-def keeps_its_promises(reducer: ir.Reducer) -> bool:
+def is_commutative(reducer: ir.Reducer) -> bool:
     """Tell whether a reducer is associative and commutative on values of all kinds, to the bit: one that forgets NaN is not."""
     with np.errstate(all="ignore"):
         random = np.random.default_rng(20)

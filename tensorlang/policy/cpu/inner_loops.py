@@ -32,7 +32,7 @@ from polyhedral.expr import Compare, Cond, Mod, Scale
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from polyhedral.once import once
-from tensorlang.check.laws import keeps_its_promises
+from tensorlang.check.laws import is_commutative
 from tensorlang.lower.prefetch import LINE_BYTES
 from tensorlang.policy.cpu.cost import (
     COPY_BYTES,
@@ -397,7 +397,7 @@ def _reads_of_terms(reduce: Reduce, other: Reduce) -> set[Read]:
 def _may_choose_in_lanes(reducer: Reducer) -> bool:
     """Tell whether a reducer comes to one of its terms, and to the same one whatever their order is. What it promises is trusted where a
     schedule is written; nobody asked for lanes here."""
-    return is_choice(reducer) and keeps_its_promises(reducer)
+    return is_choice(reducer) and is_commutative(reducer)
 
 
 def _names_of_shared(classes: Sequence[Sequence[Reduce]]) -> dict[str, str]:
@@ -881,7 +881,7 @@ def _live(work: _Work, c: InnerLoops, along: str | None) -> int:
         elif any(a in wider for a, _ in c.rows):
             held = width * c.points(value.names)
         else:
-            held = width if value.term is None else int(value.again)
+            held = width if value.term is None else int(value.repeated)
         if value.term is None:
             shared += held * count
         else:

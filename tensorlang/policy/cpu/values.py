@@ -13,12 +13,12 @@ from tensorlang.tensor.walk import children, index_names, map_children, nodes
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value that some operations take: the names that it depends on, and those that they do. `again`: whether several of the last sum
+    """A value that some operations take: the names that it depends on, and those that they do. `repeated`: whether several of the last sum
     with such operations take it, `term`: the number of that sum; None where there are others."""
 
     names: frozenset[str]
     taken_for: frozenset[str]
-    again: bool
+    repeated: bool
     term: int | None
     is_computed: bool
 

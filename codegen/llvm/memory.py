@@ -165,7 +165,7 @@ def load_picked(state: State, memory: Memory, poly: Poly, order: list[int], scop
         if span == count:
             read = b.op(f"load {vector}, ptr {pointer}, align {align}")
         else:
-            read = b.op(_masked_load(b, element, pointer, align, first_lanes(b, number(span), count), count))
+            read = _masked_load(b, element, pointer, align, first_lanes(b, number(span), count), count)
         inside = [count + at - start if start <= at < start + span else lane for lane, at in enumerate(order)]
         picks = ", ".join(f"i32 {inside[i]}" if i < len(inside) else "i32 poison" for i in range(count))
         text = b.pure(f"shufflevector {vector} {text}, {vector} {read}, <{count} x i32> <{picks}>")
@@ -279,7 +279,7 @@ def _load_contiguous(b: Builder, memory: Memory, poly: Poly, scope: Scope, strid
         text = b.read(f"load {vector}, ptr {pointer}, align {align}", early)
     else:
         mask = scope.mask if stride == 1 else _reversed(b, "i1", scope.mask, lanes)
-        text = b.op(_masked_load(b, element, pointer, align, mask, lanes))
+        text = _masked_load(b, element, pointer, align, mask, lanes)
     return text if stride == 1 else _reversed(b, element, text, lanes)
 
 
@@ -302,7 +302,7 @@ def _load_group(b: Builder, memory: Memory, poly: Poly, count: int, scope: Scope
         align = _align(memory, first)
         if scope.mask is None:
             return Value(u32, b.read(f"load {vector}, ptr {pointer}, align {align}", early), lanes)
-        return Value(u32, b.op(_masked_load(b, "i32", pointer, align, scope.mask, lanes)), lanes)
+        return Value(u32, _masked_load(b, "i32", pointer, align, scope.mask, lanes), lanes)
     align = _align(memory, number(1))
     if scope.mask is not None:
         fn = b.declare(f"llvm.masked.gather.v{lanes}i32.v{lanes}p0", f"{vector} @(<{lanes} x ptr>, i32, <{lanes} x i1>, {vector})")
@@ -364,17 +364,45 @@ def _load_whole(state: State, memory: Memory, place: Poly, start: int, stride: i
     found = next((region.memo[key] for region in b.regions if key in region.memo), None)
     if found is None:
         pointer = _guarded(b, pointer_to(b, memory, place), scope.vector_guard)
-        read = f"load {vector}, ptr {pointer}, align {_align(memory, place)}"
-        found = b.op(read if mask is None else _masked_load(b, element, pointer, _align(memory, place), mask, lanes.count))
+        align = _align(memory, place)
+        if mask is None:
+            found = b.op(f"load {vector}, ptr {pointer}, align {align}")
+        else:
+            found = _masked_load(b, element, pointer, align, mask, lanes.count)
         b.region.memo[key] = found
     return found
 
 
 def _masked_load(b: Builder, element: str, pointer: str, align: int, mask: str, lanes: int) -> str:
-    """Return the instruction that loads the lanes of `mask`, and makes all others zero."""
+    """Load the lanes of `mask`, and make all others zero."""
     vector = of_lanes(element, lanes)
     fn = b.declare(f"llvm.masked.load.v{lanes}{_suffix(element)}.p0", f"{vector} @(ptr, i32, <{lanes} x i1>, {vector})")
-    return f"call {vector} {fn}(ptr {pointer}, i32 {align}, <{lanes} x i1> {mask}, {vector} zeroinitializer)"
+    found = b.op(f"call {vector} {fn}(ptr {pointer}, i32 {align}, <{lanes} x i1> {mask}, {vector} zeroinitializer)")
+    return _apart(b, element, found, lanes) if "+avx512f" in b.target.features.split(",") else found
+
+
+def _apart(b: Builder, element: str, loaded: str, lanes: int) -> str:
+    """Return what was loaded as something that LLVM does not know. With AVX-512 it makes one instruction of a load under a mask, what is
+    done to it and a choice by the same mask, and takes the load out of that again, without its mask, where another operand lives on."""
+    bits = _BITS_IN_VECTORS.get(element, 0)
+    if lanes * bits < 128:
+        return loaded
+    vector, count = of_lanes(element, lanes), min(lanes, 512 // bits)
+    kind, parts = of_lanes(element, count), []
+    for start in range(0, lanes, count):
+        order = ", ".join(f"i32 {lane}" for lane in range(start, start + count))
+        part = loaded if count == lanes else b.pure(f"shufflevector {vector} {loaded}, {vector} poison, <{count} x i32> <{order}>")
+        parts.append(b.pure(f'call {kind} asm "", "=v,0"({kind} {part})'))
+    while len(parts) > 1:
+        joined, order = of_lanes(element, count), ", ".join(f"i32 {lane}" for lane in range(2 * count))
+        pairs = zip(parts[::2], parts[1::2], strict=True)
+        parts = [b.pure(f"shufflevector {joined} {x}, {joined} {y}, <{2 * count} x i32> <{order}>") for x, y in pairs]
+        count *= 2
+    return parts[0]
+
+
+_BITS_IN_VECTORS = {"float": 32, "double": 64, "i8": 8, "i16": 16, "i32": 32, "i64": 64}
+"""Elements of which every AVX-512 has vectors."""
 
 
 def _gather(b: Builder, memory: Memory, poly: Poly, scope: Scope) -> str:

@@ -9,6 +9,7 @@ import pytest
 from llvm_run import LEVELS, check
 
 from codegen.llvm.emit import emit
+from codegen.llvm.jit import assembly
 from codegen.llvm.target import host, named
 from codegen.loops.parser import parse
 
@@ -106,3 +107,26 @@ def test_rows_that_loops_of_several_lengths_walk() -> None:
         for i in 0 .. 2 unroll 2 { for j in 0 .. 5 vector 5 { t[i, j + 4] = t[i, j + 4] * 2.0_f32 } }
         for i in 0 .. 2 unroll 2 { for j in 0 .. 13 vector 13 { y[i, j] = t[i, j] } } }"""
     check(text, targets=[host()], **dict(zip("xy", np.random.default_rng(0).random((2, 2, 13), np.float32), strict=True)))
+
+
+@pytest.mark.parametrize("start", [0, 1])
+def test_a_load_keeps_its_mask_where_a_sum_begins_with_it(start: int) -> None:
+    """LLVM made one instruction of the load, the product and the constant that other lanes keep, and took the load out of it unmasked."""
+    text = f"""func f(N)(x: f64[N], out y: f64[N]) {{
+        for i in 1 - N .. 1 {{
+            alloc acc: f64[8] registers
+            for j in 0 .. 8 vector 8 {{ acc[j] = {start}.0_f64 }}
+            if index(max(-1*i // 8 + 1, N // 8)) < index((N + 7) // 8) {{
+                for j in 0 .. N - 8*max(-1*i // 8 + 1, N // 8) vector 8 {{
+                    acc[j] = fma(x[8*max(-1*i // 8 + 1, N // 8) + j], 1.0_f64, acc[j])
+                }}
+            }}
+            alloc total: f64[] registers
+            total[] = 0.0_f64
+            for j in 0 .. 8 vector 8 {{ total[] = total[] + acc[j] }}
+            y[-1*i] = total[]
+        }} }}"""
+    v4 = named("x86-64-v4")
+    assert not re.findall(r"vmovupd\s+\(%\w+\), %zmm\d+$", assembly(emit(parse(text), v4), v4), re.MULTILINE)
+    x = np.random.default_rng(start).integers(-9, 9, 13).astype(np.float64)
+    check(text, {"N": 13}, targets=[host(), LEVELS[1]], x=x, y=np.zeros(13))

@@ -25,7 +25,7 @@ from codegen.llvm.emitted import LaneReads
 from codegen.llvm.facts import Poly
 from codegen.llvm.interleave import MOST_ELEMENTS, Interleaved, in_rows
 from codegen.llvm.masks import first_lanes, positive
-from codegen.llvm.register_transpose import transpose
+from codegen.llvm.register_transpose import joined, transpose
 from codegen.llvm.state import EmitError, Lanes, Memory, Scope, State
 from codegen.llvm.values import Value, memory_type, of_lanes
 from codegen.loops.nodes import Int
@@ -171,7 +171,7 @@ def load_picked(state: State, memory: Memory, poly: Poly, order: list[int], scop
         text = b.pure(f"shufflevector {vector} {text}, {vector} {read}, <{count} x i32> <{picks}>")
     if vector == "<64 x i8>" and "+avx512vbmi" in b.target.features.split(","):
         # LLVM moves what is done to bytes before `vpermb` and behind it again, without end.
-        text = b.pure(f'call {vector} asm "", "=v,0"({vector} {text})')
+        text = _apart(b, element, text, count)
     value = _from_memory(b, memory.dtype, text, count)
     b.region.memo[key] = f"{value.lanes} {value.text}"
     return value
@@ -374,7 +374,8 @@ def _load_whole(state: State, memory: Memory, place: Poly, start: int, stride: i
 
 
 def _masked_load(b: Builder, element: str, pointer: str, align: int, mask: str, lanes: int) -> str:
-    """Load the lanes of `mask`, and make all others zero."""
+    """Load the lanes of `mask`, and make all others zero. With AVX-512 LLVM makes one instruction of such a load, what is done to it and a
+    choice by the same mask, and takes the load out of that again, without its mask, where another operand lives on: so it stays apart."""
     vector = of_lanes(element, lanes)
     fn = b.declare(f"llvm.masked.load.v{lanes}{_suffix(element)}.p0", f"{vector} @(ptr, i32, <{lanes} x i1>, {vector})")
     found = b.op(f"call {vector} {fn}(ptr {pointer}, i32 {align}, <{lanes} x i1> {mask}, {vector} zeroinitializer)")
@@ -382,8 +383,7 @@ def _masked_load(b: Builder, element: str, pointer: str, align: int, mask: str, 
 
 
 def _apart(b: Builder, element: str, loaded: str, lanes: int) -> str:
-    """Return what was loaded as something that LLVM does not know. With AVX-512 it makes one instruction of a load under a mask, what is
-    done to it and a choice by the same mask, and takes the load out of that again, without its mask, where another operand lives on."""
+    """Return what was loaded as something that LLVM, which emits no instruction for that, does not know."""
     bits = _BITS_IN_VECTORS.get(element, 0)
     if lanes * bits < 128:
         return loaded
@@ -393,12 +393,7 @@ def _apart(b: Builder, element: str, loaded: str, lanes: int) -> str:
         order = ", ".join(f"i32 {lane}" for lane in range(start, start + count))
         part = loaded if count == lanes else b.pure(f"shufflevector {vector} {loaded}, {vector} poison, <{count} x i32> <{order}>")
         parts.append(b.pure(f'call {kind} asm "", "=v,0"({kind} {part})'))
-    while len(parts) > 1:
-        joined, order = of_lanes(element, count), ", ".join(f"i32 {lane}" for lane in range(2 * count))
-        pairs = zip(parts[::2], parts[1::2], strict=True)
-        parts = [b.pure(f"shufflevector {joined} {x}, {joined} {y}, <{2 * count} x i32> <{order}>") for x, y in pairs]
-        count *= 2
-    return parts[0]
+    return joined(b, parts, element, count)
 
 
 _BITS_IN_VECTORS = {"float": 32, "double": 64, "i8": 8, "i16": 16, "i32": 32, "i64": 64}

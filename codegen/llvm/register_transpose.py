@@ -69,12 +69,12 @@ def transpose(b: Builder, piece: Callable[[int, int, int], str], element: str, s
     columns: list[str] = []
     for start in range(0, count, per_lane):
         pieces = [[piece(row, start, per_lane) for row in range(first, count, per_lane)] for first in range(per_lane)]
-        columns += _transpose_lanes(b, [_concatenate(b, p, element, per_lane) for p in pieces], element, count, per_lane)
+        columns += _transpose_lanes(b, [joined(b, p, element, per_lane) for p in pieces], element, count, per_lane)
     return columns
 
 
-def _concatenate(b: Builder, pieces: list[str], element: str, length: int) -> str:
-    """Return the pieces one after the other; there are a power of two of them."""
+def joined(b: Builder, pieces: list[str], element: str, length: int) -> str:
+    """Return the pieces, vectors of so many elements, one after the other; there are a power of two of them."""
     while len(pieces) > 1:
         picks = list(range(2 * length))
         pieces = [_shuffle(b, pieces[i], pieces[i + 1], picks, element, length) for i in range(0, len(pieces), 2)]

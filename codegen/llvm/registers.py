@@ -34,6 +34,7 @@ from codegen.llvm.arithmetic import unary
 from codegen.llvm.builder import Builder
 from codegen.llvm.facts import Poly
 from codegen.llvm.memory import lane_stride
+from codegen.llvm.register_transpose import joined
 from codegen.llvm.state import EmitError, Lanes, Registers, Scope, State, splat
 from codegen.llvm.values import Value, of_lanes, scalar_type
 from codegen.loops.nodes import Add, Alloc, Expr, For, Index, Int, Load, Max, Min, Mul, Store, Var
@@ -175,7 +176,7 @@ def _gathered(b: Builder, storage: Registers, cells: list[str], places: list[int
     """Return the elements at `places` as a vector, of which the first `active` count."""
     whole = _whole_cells(storage, places)
     if whole is not None:
-        return _joined(b, storage, [cells[c] for c in whole], storage.size(whole[0]))
+        return joined(b, [cells[c] for c in whole], scalar_type(storage.dtype), storage.size(whole[0]))
     near = _neighbouring_cells(storage, places, active)
     if near is not None:
         size, start = len(places), places[0] - storage.cell_starts[near[0]]
@@ -269,20 +270,6 @@ def _cell_around(storage: Registers, places: list[int]) -> int | None:
         return None
     cell = storage.find(first)[0]
     return cell if cell == storage.find(first + count - 1)[0] and storage.size(cell) > count > 1 else None
-
-
-def _joined(b: Builder, storage: Registers, parts: list[str], lanes: int) -> str:
-    """Return the concatenation of a power of two of cells of so many lanes."""
-    element = scalar_type(storage.dtype)
-    while len(parts) > 1:
-        order = ", ".join(f"i32 {i}" for i in range(2 * lanes))
-        kind = of_lanes(element, lanes)
-        parts = [
-            b.pure(f"shufflevector {kind} {parts[i]}, {kind} {parts[i + 1]}, <{2 * lanes} x i32> <{order}>")
-            for i in range(0, len(parts), 2)
-        ]
-        lanes *= 2
-    return parts[0]
 
 
 def _masked(b: Builder, value: Value, old: str, scope: Scope) -> str:

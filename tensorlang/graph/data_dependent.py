@@ -31,9 +31,10 @@ class Known:
     elements: Mapping[str, Array] = field(default_factory=dict)
     carried: Mapping[str, Value] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        if self.elements.keys() & self.carried.keys():  # carried over by one stage, and what the next one asks for
-            object.__setattr__(self, "carried", {name: value for name, value in self.carried.items() if name not in self.elements})
+    def with_computed(self, elements: Mapping[str, Array], carried: Mapping[str, Value]) -> Known:
+        """Return what is known once another stage has computed the `elements` of some values, and others that are `carried` over, too."""
+        found = {**self.elements, **elements}
+        return Known(found, {name: value for name, value in {**self.carried, **carried}.items() if name not in found})
 
     def digest(self) -> bytes:
         """Return a digest of all there is to say about it."""

@@ -436,13 +436,13 @@ class Rest:
         for value, array in elements.items():
             split[value] = _with_symbols(value, array, symbols, names, numbers)
         made = {name: _of_any_extents(value, symbols, names, numbers) for name, value in hosted.items()}
-        known, carried = self._given.known, {**self._given.known.carried, **self._problem.carried_values()}
-        open_ = Known({**known.elements, **split}, {**carried, **made})
+        known, carried = self._given.known, self._problem.carried_values()
+        open_ = known.with_computed(split, {**carried, **made})
         key = Known(split, made).digest()
         with self._lock:
             opened = self._made.used(key, lambda: OpenSizes(self._compiling, Given(self._given.shapes, open_), self._opened))
             found = opened.runs({**sizes, **numbers})
-        exact = Given(self._given.shapes, Known({**known.elements, **elements}, {**carried, **hosted}))
+        exact = Given(self._given.shapes, known.with_computed(elements, {**carried, **hosted}))
         return found if found is not None else self._compiling.compiled(exact.at(sizes))
 
 

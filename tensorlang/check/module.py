@@ -45,6 +45,8 @@ class Module:
     declared_reducers: frozenset[str] = frozenset()
     declared_schedules: int = 0
     """How many of `schedules` are the file's own: the first ones."""
+    trusted: bool = False
+    """Whether reducers are what they promise without a test: the text is a form that the compiler wrote of a program of its own."""
     mode: sx.Mode = "reduce"
     """That of operators which state none."""
     instructions: Mapping[str, sx.Operator] = field(default_factory=dict)

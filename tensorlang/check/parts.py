@@ -15,7 +15,7 @@ from polyhedral import affine
 from polyhedral import expr as px
 from tensorlang.check.equations import Body, Equation, axis_sizes
 from tensorlang.check.problems import error
-from tensorlang.check.reduction import kind_of
+from tensorlang.check.reducers import kind_of
 from tensorlang.tensor import nodes as ir
 from tensorlang.tensor.walk import index_names as indices_of
 from tensorlang.tensor.walk import map_children, nodes, value_names

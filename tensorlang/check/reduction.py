@@ -9,8 +9,10 @@ from codegen.dtypes import DTYPES, DType, bool_, compute_dtype, f32
 from polyhedral import affine
 from polyhedral import expr as px
 from tensorlang.check import arith, typed
+from tensorlang.check.module import prelude
 from tensorlang.check.problems import NeedsStatic, did_you_mean, error, labelled, used_at
 from tensorlang.check.ranges import agreed, bound_names, near_size, places
+from tensorlang.check.reducers import make_reducer
 from tensorlang.check.scope import Context, Scope, expand_pack, no_shadowing
 from tensorlang.check.suggest import written
 from tensorlang.check.values import Cnd, Idx, Num, Packed, Tup, Val, Value
@@ -72,9 +74,20 @@ def _reduced(ctx: Context, scope: Scope, node: sx.Reduction, reducer: sx.Reducer
     if init is not None:
         start = tuple(_accumulated(v, lang, acc, node.span) for v, lang, acc in zip(init, langs, accs, strict=True))
     made = make_reducer(ctx, reducer, accs)
+    if not _may_regroup(ctx, reducer, made, start is not None):
+        made = replace(made, commutative=False, kind=None)
     reduce = ir.Reduce(made, terms.parts.binders, body, terms.where, terms.filter, start, span=node.span)
     results = tuple(acc if node.acc else lang for lang, acc in zip(langs, accs, strict=True))
     return _result(ctx, scope, reducer, reduce, results, node.span)
+
+
+def _may_regroup(ctx: Context, reducer: sx.Reducer, made: ir.Reducer, has_start: bool) -> bool:
+    """Tell whether terms may be combined in any grouping and order: by reducers of the library, and those that keep what they promise."""
+    if made.commutative and not ctx.module.trusted and reducer is not prelude().reducers.get(reducer.name):
+        from tensorlang.check.law_tests import keeps_laws  # imports NumPy
+
+        return keeps_laws(ctx, reducer, made.dtypes, has_start)
+    return made.commutative
 
 
 def _componentwise(ctx: Context, scope: Scope, node: sx.Reduction, reducer: sx.Reducer, terms: Terms) -> Value:
@@ -371,59 +384,6 @@ def _accumulated(value: Value, lang: DType | None, acc: DType, span: Span) -> ir
     return expr if have == acc or (compute_dtype(acc) == have and have != lang) else ir.Cast(acc, expr, span=span)
 
 
-def make_reducer(ctx: Context, reducer: sx.Reducer, dtypes: tuple[DType, ...]) -> ir.Reducer:
-    """Return the reducer for components of these types."""
-    generics = {g.name: dtypes[min(p, len(dtypes) - 1)] for p, g in enumerate(reducer.generics)}
-    inner = replace_dtypes(ctx, generics)
-    names = {name: Val(ir.Name(name), dtype) for side in (reducer.left, reducer.right) for name, dtype in zip(side, dtypes, strict=True)}
-    combined = inner.value(Scope(names), reducer.combine)
-    items = combined.items if isinstance(combined, Tup) else (combined,)
-    if len(items) != len(dtypes):
-        raise error(
-            "T0125",
-            f"reducer `{reducer.name}` combines {len(dtypes)} components into {len(items)}",
-            reducer.combine.span,
-            "here",
-            help="give as many as the operands have",
-        )
-    combine = tuple(typed.coerce(v, d, reducer.combine.span) for v, d in zip(items, dtypes, strict=True))
-    identity = _identity(inner, reducer, dtypes)
-    kind = None if reducer.ordered else kind_of(combine, reducer.left[0], reducer.right[0])
-    return ir.Reducer(reducer.name, reducer.left, reducer.right, dtypes, combine, identity, not reducer.ordered, kind)
-
-
-def replace_dtypes(ctx: Context, dtypes: dict[str, DType]) -> Context:
-    return replace(ctx, dtypes=dtypes)
-
-
-def _identity(ctx: Context, reducer: sx.Reducer, dtypes: tuple[DType, ...]) -> tuple[ir.Expr, ...] | None:
-    if isinstance(reducer.identity, sx.Id) and reducer.identity.name == "none":
-        return None
-    value = ctx.value(Scope({}), reducer.identity)
-    items = value.items if isinstance(value, Tup) else (value,)
-    if len(items) != len(dtypes):
-        raise error(
-            "T0125",
-            f"reducer `{reducer.name}` has {len(dtypes)} components and an identity of {len(items)}",
-            reducer.identity.span,
-            "here",
-            help="give one identity a component, or `from none`",
-        )
-    return tuple(typed.coerce(v, d, reducer.identity.span) for v, d in zip(items, dtypes, strict=True))
-
-
-_KINDS = {"+": "sum", "*": "prod", "min": "min", "max": "max", "or": "any", "and": "all"}
-
-
-def kind_of(combine: tuple[ir.Expr, ...], left: str, right: str) -> str | None:
-    """Return the shape that the code generators know, when combining `left` with `right` is exactly that operation."""
-    match combine:
-        case (ir.Binary(op, ir.Name(a), ir.Name(b)),) if {a, b} == {left, right}:
-            return _KINDS.get(op)
-        case _:
-            return None
-
-
 def _result(ctx: Context, scope: Scope, reducer: sx.Reducer, reduce: ir.Reduce, langs: tuple[DType | None, ...], span: Span) -> Value:
     """Return what the reducer yields. A component of a tensor whose type is being inferred has none: whatever it meets decides."""
     if len(reduce.body) == 1:
@@ -459,4 +419,4 @@ def _result(ctx: Context, scope: Scope, reducer: sx.Reducer, reduce: ir.Reduce, 
     return out
 
 
-__all__ = ["bound", "condition", "kind_of", "make_reducer", "reduction", "type_named", "unknown_length"]
+__all__ = ["bound", "condition", "reduction", "type_named", "unknown_length"]

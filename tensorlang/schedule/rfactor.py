@@ -73,7 +73,7 @@ def rfactor(program: Program, called: str, by: int, *, chunked: bool = False) ->
         return found
     definition, piece, reduce, old = found.definition, found.piece, found.reduce, found.binder
     if not reduce.reducer.commutative or reduce.reducer.identity is None:
-        return f"`{reduce.reducer.name}` is not commutative or has no identity"
+        return f"`{reduce.reducer.name}` is not associative, not commutative or has no identity for these types"
     if len(reduce.body) != 1 or len(definition.pieces) != 1 or piece.guard != TRUE:
         return "only a reduction of one value in a tensor with a single unguarded equation can be factored"
     fresh = fresh_for(program)

@@ -252,3 +252,40 @@ def test_a_call_can_be_measured_with_others_in_turns(ops: tl.Operators) -> None:
     arguments = random(4, 8), random(3, 8), random(3)
     timer = ops.linear.timer(*arguments)
     assert ops.linear.seconds(2, *arguments) > 0 and timer(3) > 0
+
+
+DIFFERENCE = """reducer difference a b from 0 = a - b
+op fold(x: f32[N]) -> (y: f32) { y = difference(i) x[i] }
+"""
+SPLIT = "schedule fold for cpu {\n    rfactor i by 8\n}\n"
+
+
+def test_terms_of_a_reducer_that_breaks_its_promise_are_combined_in_order(tmp_path: Path) -> None:
+    (tmp_path / "used.tl").write_text(DIFFERENCE, "utf-8")
+    (tmp_path / "uses.tl").write_text(f'use "used.tl"\nop f(x: f32[N]) -> (y: f32) {{ y = fold(x) }}\n{SPLIT}', "utf-8")
+    x, uses = np.arange(40, dtype=np.float32), tl.load(tmp_path / "uses.tl")
+    assert tl.parse(DIFFERENCE).fold(x) == uses.f(x) == -780
+    for split in (tl.parse(DIFFERENCE + SPLIT), uses):
+        with pytest.raises(tl.CompileError, match=r"S0204.*`difference` is not associative"):
+            split.fold(x)
+
+
+@pytest.mark.parametrize(("rule", "identity", "start", "splits"), [
+    ("if a > b then a else b", "lowest", "", "i32 i8"),  # what is no number is forgotten or kept, as the order has it
+    ("max(a, b)", "0", "", "f32 i32 i8"),  # changes what it is combined with, but not when combined twice
+    ("max(a, b)", "0", "from -5, ", ""),
+    ("a + b", "1", "", ""),
+    ("a * b", "1", "from 3, ", "f32 i32 i8"),
+])  # fmt: skip
+def test_whether_terms_may_be_regrouped_is_told_for_their_types(rule: str, identity: str, start: str, splits: str) -> None:
+    for dtype in ("f32", "i32", "i8"):
+        ops = tl.parse(
+            f"""reducer chosen a b from {identity} = {rule}
+op f(x: {dtype}[N]) -> (y: {dtype}) {{ y = chosen({start}i in 0..N) x[i] }}
+schedule f for cpu {{ rfactor i by 2 }}"""
+        )
+        if dtype in splits.split():
+            ops.f(np.ones(5, dtype.replace("f", "float").replace("i", "int")))
+        else:
+            with pytest.raises(tl.CompileError, match="S0204"):
+                ops.f(np.ones(5, dtype.replace("f", "float").replace("i", "int")))

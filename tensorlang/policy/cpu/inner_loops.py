@@ -32,7 +32,7 @@ from polyhedral.expr import Compare, Cond, Mod, Scale
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from polyhedral.once import once
-from tensorlang.check.laws import is_commutative
+from tensorlang.check.law_tests import is_commutative
 from tensorlang.lower.prefetch import LINE_BYTES
 from tensorlang.policy.cpu.cost import (
     COPY_BYTES,

@@ -68,6 +68,38 @@ def test_tensors_that_cannot_run_point_by_point_keep_loops_of_their_own(signatur
     assert_same(program, proven(program, derive(program, MACHINE)), {"N": 21, "M": 13})
 
 
+IN_PIECES = """
+    u[i, j] = x[i, j] + 3 * x[i + 1, j]     for i in 0..H-1, j in 0..W
+    z[i, j] = u[i, j] + x[i, j]             for i in 0..H-1, j in 0..W-1
+    z[i, j] = x[0, j]                       otherwise
+    y[i, j] = z[i, j] - x[i, j - 1]         for i in 1..H, j in 1..W
+    y[i, j] = 7 * x[i, j]                   otherwise"""
+
+
+def test_maps_in_pieces_at_the_ends_of_axes_share_a_loop_nest_whose_inside_asks_nothing() -> None:
+    sizes = {"H": 4, "W": 101}
+    program = operator("x: i32[H, W]) -> (z: i32[H, W], y: i32[H, W]) where H >= 2, W >= 2", IN_PIECES, sizes)
+    plan = proven(program, derive(program, MACHINE))
+    assert "together u, z, y -> i, j" in directives(program)
+    assert {s.buffer.space for s in walk(*loops(plan).body) if isinstance(s, Alloc)} == {"registers"}
+    assert_same(program, plan, {})
+
+
+@pytest.mark.parametrize(
+    ("guard", "width"),
+    [
+        pytest.param("j % 2 == 0", 101, id="other elements"),
+        pytest.param("j < i", 101, id="a triangle"),
+        pytest.param("j > 0", 40, id="short rows"),
+    ],
+)
+def test_maps_in_pieces_that_meet_in_most_vectors_keep_loops_of_their_own(guard: str, width: int) -> None:
+    body = f"y[i, j] = x[i, j] + 1 for i in 0..H, j in 0..W, {guard}\n y[i, j] = 2 * x[i, j] otherwise\n z[i, j] = y[i, j] + x[i, j]"
+    program = operator("x: i32[H, W]) -> (z: i32[H, W], y: i32[H, W])", body, {"H": 3, "W": width})
+    assert not any(d.startswith("together") for d in directives(program))
+    assert_same(program, proven(program, derive(program, MACHINE)), {})
+
+
 def test_elements_that_data_name_are_computed_with_in_lanes_and_fetched_one_by_one() -> None:
     table = operator("t: i32[V], at: i32[N] in 0..V) -> (y: i32[N])", "y[i] = 3 * t[at[i]] - 1", {"V": 9, "N": 35})
     assert any(d.startswith("vectorize y.i") for d in directives(table))

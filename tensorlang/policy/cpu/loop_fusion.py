@@ -20,8 +20,10 @@ contraction).
 
 Where it sums few terms itself, `w[i, j] = sum(c in 0..3) abs(x[i, c] - z[j, c])`, these are written out there.
 
-Only tensors of one box, whose elements lie along memory like those that they read: there is nothing to turn. Products, which find register
-tiles of their own, and sums along rows of several tensors stay as they are.
+Maps in pieces that lie at the ends of axes share loops like any other: the inside of all of them is split off where the loops are made.
+
+Only tensors of one box, or of boxes that end next to each other, whose elements lie along memory like those that they read: there is
+nothing to turn. Products, which find register tiles of their own, and sums along rows of several tensors stay as they are.
 """
 
 from __future__ import annotations
@@ -29,8 +31,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from math import ceil, prod
+from typing import assert_never
 
 from polyhedral import affine
+from polyhedral.expr import And, Compare, Cond, Not, Or
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.policy.cpu.cost import FAR_LOADS
@@ -63,6 +67,10 @@ from tensorlang.tensor.walk import components, definition_reads, index_names, re
 
 MOST_FUSED = 24
 """Tensors in one loop nest: what they compute for a point still finds registers, and what they read streams of the prefetcher."""
+MOST_BEYOND = 8
+"""Elements by which an axis of one map may be longer than that of another in the same loops."""
+LEAST_VECTORS = 5
+"""Along an axis whose ends are pieces of their own: all pieces are computed for a vector in which some of them meet."""
 WORTH_FUSING = 2.0
 """How many times the cycles of their own loops sums of the same elements may take in those that they share, before what is loaded and
 computed once is taken off: measured, as sums of a window and of its squares take 0.57 of the time of their own loops."""
@@ -233,7 +241,8 @@ def _may_share(d: Deriver, members: Sequence[Definition]) -> bool:
     if len(members) > MOST_FUSED or not _has_own_binders(members) or not _is_free_between(d, members):
         return False
     points, inner = _points(members), {m.tensors[0].name for m in _inner(members) if _is_written_out(m)}
-    if len(inner) < len(_inner(members)) or not all(_is_single(d, m, inner) and _has_box_of(m, points) for m in members):
+    most = 0 if any(map(_sums, members)) else MOST_BEYOND
+    if len(inner) < len(_inner(members)) or not all(_is_single(d, m, inner) and _has_box_of(m, points, most) for m in members):
         return False
     own = {m.tensors[0].name for m in members}
     readers_of = readers(d.program)
@@ -263,10 +272,12 @@ def _inner(members: Sequence[Definition]) -> list[Definition]:
 def _is_single(d: Deriver, definition: Definition, inner: Set[str]) -> bool:
     """Tell whether all elements of a tensor are computed alike, with one sum at most. `inner`: tensors that are made for terms of sums."""
     name = definition.tensors[0].name
-    if len(definition.pieces) != 1 or len(definition.tensors) != 1 or name in d.separate or recurs(d.program, definition):
+    if len(definition.tensors) != 1 or name in d.separate or recurs(d.program, definition):
         return False
     if d.layouts.keys() & {name, *definition_reads(definition)}:
         return False
+    if len(definition.pieces) > 1:
+        return not inner and _is_in_ranges(definition)
     found = list(reduces(definition.pieces[0].value))
     if not inner and has_narrow_rows(d, definition):
         return False
@@ -275,6 +286,25 @@ def _is_single(d: Deriver, definition: Definition, inner: Set[str]) -> bool:
     (first, *others) = found
     plain = first.init is None and (first.filter is None or not (scattered_axes(definition) or ranges_of_data(definition)))
     return plain and not others and (bool(inner & {*definition_reads(definition)}) or _is_plain_sum(d, definition))
+
+
+def _is_in_ranges(definition: Definition) -> bool:
+    """Tell whether a definition is a map whose pieces are told apart by the ranges that single axes are in."""
+    maps = not any(True for p in definition.pieces for _ in reduces(p.value))
+    return maps and all(_asks_for_ranges(p.guard, {*definition.axes}) for p in definition.pieces)
+
+
+def _asks_for_ranges(guard: Cond, axes: Set[str]) -> bool:
+    match guard:
+        case Compare(_, lhs, rhs):
+            asked = [atom for atom in affine.terms(affine.sub(lhs, rhs))[0] if axes & affine.name_set(atom)]
+            return len(asked) <= 1 and all(isinstance(atom, AffineName) for atom in asked)
+        case And(conds) | Or(conds):
+            return all(_asks_for_ranges(c, axes) for c in conds)
+        case Not(cond):
+            return _asks_for_ranges(cond, axes)
+        case _:
+            assert_never(guard)
 
 
 def _is_plain_sum(d: Deriver, definition: Definition) -> bool:
@@ -294,10 +324,10 @@ def _sum(definition: Definition) -> Reduce | None:
     return next(reduces(definition.pieces[0].value), None)
 
 
-def _has_box_of(definition: Definition, points: Definition) -> bool:
-    """Tell whether the first axes of a tensor are as long as those of another."""
-    shapes = zip(definition.tensors[0].shape, points.tensors[0].shape, strict=False)
-    return all(affine.same(x, y) for x, y in shapes)
+def _has_box_of(definition: Definition, points: Definition, most: int) -> bool:
+    """Tell whether the first axes of a tensor are as long as those of another, or up to `most` elements longer or shorter."""
+    found = zip(definition.tensors[0].shape, points.tensors[0].shape, strict=False)
+    return all(n is not None and abs(n) <= most for n in (affine.difference(x, y) for x, y in found))
 
 
 def _has_own_binders(members: Sequence[Definition]) -> bool:
@@ -344,7 +374,7 @@ def shared_loops_of(d: Deriver, members: Sequence[Definition]) -> SharedLoops | 
     sums = [m for m in members if _sum(m) is not None]
     position = _position(d, members) if members[0].axes else None
     if not sums:
-        return SharedLoops(position, lanes) if position is not None else None
+        return SharedLoops(position, lanes) if position is not None and _is_mostly_inside(members, position, lanes) else None
     own = [best_inner_loops(d, m, m.axes) for m in sums]
     vectors = max(1, min(MOST_LANES // lanes, d.machine.vector_registers // (2 * len(sums))))
     if position is None or any(x.vector != (m.axes[position],) for m, x in zip(sums, own, strict=True)):
@@ -361,6 +391,12 @@ def shared_loops_of(d: Deriver, members: Sequence[Definition]) -> SharedLoops | 
     most = WORTH_FUSING if all(_reads_alike(alike) for alike in _classes(members)) else 1.0
     worth = not any(x.packed for x in own) and sum(together) <= most * sum(x.cycles for x in own)
     return SharedLoops(position, lanes * vectors) if worth else None
+
+
+def _is_mostly_inside(members: Sequence[Definition], position: int, lanes: int) -> bool:
+    """Tell whether few of the vectors along an axis have elements of several pieces."""
+    extent = extents(members[0])[members[0].axes[position]] or OPEN_EXTENT
+    return extent >= LEAST_VECTORS * lanes or not any(m.axes[position] in affine.name_set(p.guard) for m in members for p in m.pieces)
 
 
 def _tile(d: Deriver, members: Sequence[Definition], position: int) -> InnerLoops | None:
@@ -440,7 +476,8 @@ def _position(d: Deriver, members: Sequence[Definition]) -> int | None:
     turned."""
     count = len(members[0].axes)
     best = min(reversed(range(count)), key=lambda k: sum(accesses_along(d, m, m.axes[k]) for m in members))
-    return best if all(crossing_axis(d, m, m.axes[best]) is None for m in members) else None
+    parts = (replace(m, pieces=(p,)) for m in members for p in m.pieces)
+    return best if all(crossing_axis(d, part, part.axes[best]) is None for part in parts) else None
 
 
 def named_after(group: FusionGroup) -> Definition:

@@ -187,6 +187,15 @@ def test_elements_that_need_one_a_few_before_them_run_as_many_at_a_time(steps: i
     assert_same(program, proven(program, derive(program, WIDE)), {})
 
 
+@pytest.mark.parametrize(("width", "rows"), [(2040, 32), (2048, 8)])
+def test_as_many_rows_of_a_filter_run_at_once_as_the_first_cache_holds_lines_of(width: int, rows: int) -> None:
+    body = "y[c, i] = a * x[c, i] + b * x[c, i - 1 | 0] - c1 * y[c, i - 1 | 0] - c2 * y[c, i - 2 | 0]"
+    signature = "x: f64[C, N], a: f64, b: f64, c1: f64, c2: f64) -> (y: f64[C, N])"
+    program = operator(signature, body, {"C": 32, "N": width})
+    machine = replace(WIDE, l1_bytes=48 * 1024)
+    assert directives(program, machine)[0].startswith(f"split y.c by {rows} ->")
+
+
 def test_sums_along_a_row_run_for_several_rows_at_once() -> None:
     program = operator("x: f32[M, N]) -> (y: f32[M, N])", "y[i, 0] = x[i, 0]\ny[i, j] = x[i, j] + y[i, j - 1] for j in 1..N")
     assert directives(program)[:2] == ["distribute y", "split y.i by 8 -> i_o, i_t"]

@@ -40,6 +40,7 @@ from tensorlang.policy.cpu.cost import (
     FAR_LOADS,
     FORWARD_CYCLES,
     LATENCY_CYCLES,
+    LOADS,
     LOOP_CYCLES,
     MASKED_LOADS,
     NEAR_BYTES,
@@ -694,8 +695,12 @@ class _Cost:
         apart = (
             1 if element.read.tensor in c.packed else element.near.get(along) if c.phases == 1 else self._in_phase(element, along, c.phases)
         )
-        far = MASKED_LOADS if along in self.ranged else FAR_LOADS
-        return again * c.vectors * (far * self.lanes if apart is None else apart if apart == 1 else STRIDED_LOADS * apart)
+        if apart is not None:
+            return again * c.vectors * (apart if apart == 1 else STRIDED_LOADS * apart)
+        far = float(MASKED_LOADS if along in self.ranged else FAR_LOADS)
+        if not any(isinstance(slot, Dynamic) for slot in element.read.index):
+            far += LOADS * self._line_cycles(again * c.vectors * self.lanes, element.row_bytes)
+        return again * c.vectors * self.lanes * far
 
     def _in_phase(self, element: _Element, along: str, phases: int) -> int | None:
         """Return how far elements lie apart of which one is read for every so many along an axis; None where that is far."""
@@ -716,8 +721,12 @@ class _Cost:
         near = axis in self.stored_near or self.definition.tensors[0].name in c.packed
         if not near and c.vectors == c.phases == 1 and self._is_interleaved(c, axis):
             return store_cycles(together * (self.sizes[self.definition.axes[-1]] - 1))  # shuffles of each vector
-        far = self.lanes if near else FAR_LOADS * self.lanes
-        return store_cycles(together * c.vectors * (1 if near and c.phases == 1 else far))
+        if near:
+            return store_cycles(together * c.vectors * (1 if c.phases == 1 else self.lanes))
+        stored = together * c.vectors * self.lanes
+        tensor = self.definition.tensors[0]
+        row_bytes = int(self.sizes[self.definition.axes[-1]]) * tensor.dtype.size_bytes
+        return store_cycles(stored * FAR_LOADS) + stored * self._line_cycles(stored, row_bytes)
 
     def _is_interleaved(self, c: InnerLoops, axis: str) -> bool:
         """Tell whether vectors along an axis are stored between those of all elements of its rows, which are few: whole vectors are put
@@ -765,10 +774,15 @@ class _Cost:
         across = [n for n in vector if n in element.names and element.near.get(n) != 1]
         if not across:
             return 0.0 if self.fits(self.d.machine.l2_bytes) else size / COPY_BYTES
-        machine = self.d.machine
-        lines = prod(self.sizes[n] for n in across) * max(LINE_BYTES, gcd(element.row_bytes, machine.l1_bytes // ROWS_IN_A_SET))
-        again = 0.0 if lines <= machine.l1_bytes else LINE_BYTES / (NEAR_BYTES if lines <= machine.l2_bytes else FAR_BYTES)
+        again = self._line_cycles(prod(self.sizes[n] for n in across), element.row_bytes)
         return size / element.size_bytes * (load_cycles(FAR_LOADS) + again)
+
+    def _line_cycles(self, rows: float, row_bytes: int) -> float:
+        """Return the cycles in which the line of an element comes again, where one of each of so many rows is touched before what is beside
+        it: none where the first-level cache holds all these lines, of which rows a power of two apart share few of its sets."""
+        machine = self.d.machine
+        lines = rows * max(LINE_BYTES, gcd(row_bytes, _way_bytes(machine.l1_bytes)))
+        return 0.0 if lines <= machine.l1_bytes else LINE_BYTES / (NEAR_BYTES if lines <= machine.l2_bytes else FAR_BYTES)
 
     def panels(self, vector: tuple[str, ...]) -> tuple[str, ...]:
         """Return the tensors of whose rows lanes read neighbours, and other columns only for other elements, where the second-level cache
@@ -861,7 +875,12 @@ class _Reloads:
         if rows == 1:
             return along
         width = max(along, min(row, LINE_BYTES))
-        return rows * max(width, gcd(row, cache_bytes // ROWS_IN_A_SET) if cache_bytes else 0)
+        return rows * max(width, gcd(row, _way_bytes(cache_bytes)) if cache_bytes else 0)
+
+
+def _way_bytes(cache_bytes: int) -> int:
+    """Return how far apart lines share a set of a cache: there is a power of two of sets, however many lines each of them holds."""
+    return 1 << (cache_bytes // ROWS_IN_A_SET).bit_length() - 1
 
 
 def _times(names: frozenset[str], c: InnerLoops, along: str | None) -> int:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from polyhedral import affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.policy.cpu.inner_loops import add_inner_loops, best_inner_loops
 from tensorlang.policy.cpu.nests import scattered_axes
@@ -12,8 +14,11 @@ from tensorlang.policy.deriver import Deriver, mark_parallel, reads_itself
 from tensorlang.policy.pointwise import vector_axis
 from tensorlang.schedule.shape import extents, is_product, readers
 from tensorlang.tensor.idioms import Online, online_of
-from tensorlang.tensor.nodes import Definition, Program
+from tensorlang.tensor.nodes import Definition, Dynamic, Program, Read
 from tensorlang.tensor.walk import components, definition_reads, reads
+
+FEWEST_LANES = 4
+"""Elements of a row of which vectors are made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +65,13 @@ def fusion_groups(d: Deriver, *, vectors: bool = True) -> list[FusionGroup]:
             if not readers_of.get(made) or not set(readers_of[made]) <= inside:
                 continue
             shared = min(depth, len(candidate.axes), *(agreement(m, candidate) for m in members if made in definition_reads(m)))
-            if vectors and shared == len(head.axes) and _walks_axes(d, candidate):
-                shared -= 1
+            if vectors:
+                shared = _rows_shared(d, candidate, shared, len(head.axes))
             if shared > 0 and candidate.tensors[0].shape[:shared] == head.tensors[0].shape[:shared]:
                 members.append(candidate)
                 depth = shared
+        if vectors and len(members) > 1 and not _has_lanes(members, depth):
+            members, depth = [head], len(head.axes)
         taken |= {m.tensors[0].name for m in members}
         out.append(FusionGroup(head, tuple(reversed(members)), depth))
     return list(reversed(out))
@@ -76,9 +83,33 @@ def recurs(program: Program, definition: Definition) -> bool:
     return len(group) > 1 or reads_itself(definition)
 
 
-def _walks_axes(d: Deriver, definition: Definition) -> bool:
-    """Tell whether vectors run along an axis of the definition rather than along what it reduces over."""
-    return vector_axis(d, definition) in definition.axes
+def _rows_shared(d: Deriver, definition: Definition, shared: int, count: int) -> int:
+    """Return how many of the `shared` leading axes of a definition and a reader with `count` axes remain, where vectors need one: of a
+    point of both not the last, and not the axis along which vectors compute windows, as they lie, for which there are neighbours to read.
+    """
+    along = vector_axis(d, definition)
+    if along not in definition.axes:
+        return shared
+    if along in definition.axes[:shared] and any(_is_window(r, along) for p in definition.pieces for r in reads(p.value)):
+        return definition.axes.index(along)
+    return shared - 1 if shared == count else shared
+
+
+def _has_lanes(members: Sequence[Definition], depth: int) -> bool:
+    """Tell whether lanes may be elements of rows, on `depth` axes, that members have or reduce, or rows, of which all read their own."""
+    extent_of = [(name, e) for m in members for name, e in extents(m).items() if name not in m.axes[:depth]]
+    return any(e is None or e >= FEWEST_LANES for _, e in extent_of) or all(reads_own_rows(m, m.axes[depth - 1]) for m in members)
+
+
+def reads_own_rows(definition: Definition, row: str) -> bool:
+    """Tell whether a definition reads along one axis at its own point alone, or what does not depend on that."""
+    places = (s for p in definition.pieces for r in reads(p.value) for s in r.index)
+    return all(s == AffineName(row) or (not isinstance(s, Dynamic) and row not in affine.name_set(s)) for s in places)
+
+
+def _is_window(read: Read, axis: str) -> bool:
+    """Tell whether what is read lies beside the point of an axis."""
+    return any(not isinstance(s, Dynamic) and axis in affine.name_set(s) and s != AffineName(axis) for s in read.index)
 
 
 def agreement(reader: Definition, read: Definition) -> int:

@@ -93,3 +93,27 @@ def test_a_row_whose_place_is_looked_for_is_copied_for_that_alone_where_others_r
     made = program(both, 40, 50)
     assert "pack x in y.a at y.a_o as [j, a]" in directives(made)
     assert_same(made, proven(made, derive(made, MACHINE)), {})
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        # what is read lies beside the point: neighbours are there to be lanes
+        """x: f32[N, K, 3], w: f32[N, K]) -> (y: f32[N, K, 3])
+    near[a, b] = (sum(p in -1..2, q in -1..2) w[a + p, b + q | clamp]) / 9   for a in 0..N, b in 0..K
+    y[a, b, c] = near[a, b] * x[a, b, c]""",
+        # data say what is read
+        """x: f32[N, K, 3], t: f32[8, 3]) -> (y: f32[N, K, 3])
+    low[a, b] = i64(x[a, b, 0] * 7) % 7
+    part[a, b] = x[a, b, 0] - x[a, b, 1]
+    y[a, b, c] = part[a, b] * t[low[a, b], c] + (1 - part[a, b]) * t[low[a, b] + 1, c]""",
+    ],
+    ids=["window", "table"],
+)
+def test_what_is_made_for_a_few_channels_of_a_point_has_points_for_lanes(image: str) -> None:
+    made = program(image, 19, 40)
+    found = directives(made)
+    first = made.definitions[0].tensors[0].name
+    assert any(d.startswith(f"vectorize {first}.") for d in found)
+    assert not any(d == f"at {first} at y.b" for d in found)
+    assert_same(made, proven(made, derive(made, MACHINE)), {})

@@ -20,11 +20,11 @@ from polyhedral.expr import Name as AffineName
 from tensorlang.policy.cpu.inner_loops import MOST_STRIDE
 from tensorlang.policy.cpu.narrow_rows import MOST_ELEMENTS
 from tensorlang.policy.deriver import Deriver, in_order, mark_parallel
-from tensorlang.policy.groups import FusionGroup, recurs
+from tensorlang.policy.groups import FusionGroup, reads_own_rows, recurs
 from tensorlang.schedule.pack import axes_of_copy
 from tensorlang.schedule.plan import full
 from tensorlang.schedule.shape import OPEN_EXTENT, extents, readers
-from tensorlang.tensor.nodes import Definition, Dynamic, Read
+from tensorlang.tensor.nodes import Definition, Read
 from tensorlang.tensor.walk import definition_reads, reads, reduces, tensor_table
 
 MOST_UNROLLED = 32
@@ -68,8 +68,7 @@ def _is_narrow(d: Deriver, definition: Definition, depth: int, lanes: int) -> bo
     limits = {**dict.fromkeys(_binders(definition), longest), **dict.fromkeys(inner, lanes)}
     if any((sizes[n] or OPEN_EXTENT) >= limit for n, limit in limits.items()) or prod(sizes[a] or 1 for a in inner) > MOST_UNROLLED:
         return False
-    places = (s for r in reads(definition.pieces[0].value) for s in r.index)
-    return all(s == AffineName(row) or (not isinstance(s, Dynamic) and row not in affine.name_set(s)) for s in places)
+    return reads_own_rows(definition, row)
 
 
 def _has_parts(definition: Definition) -> bool:

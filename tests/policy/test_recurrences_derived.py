@@ -630,3 +630,19 @@ def test_accumulators_of_sums_that_load_a_matrix_again_in_each_step_fit_in_regis
         "split q.i by 3 -> i_o, i_t",
         "split q.g by 4 -> g_o, g_t",
     ]
+
+
+@pytest.mark.parametrize(
+    ("place", "shape", "shared"),
+    [("i, j", "N, M", True), ("j, i", "M, N", False)],
+    ids=["along the lanes", "across them"],
+)
+def test_what_is_made_of_each_step_is_made_there_where_it_lies_along_the_lanes(place: str, shape: str, shared: bool) -> None:
+    filtered = f"""
+    b[N - 1, j] = x[N - 1, j]
+    b[i, j] = f32(0.5) * x[i, j] + f32(0.5) * b[i + 1, j]   for i in 0..N-1, j in 0..M
+    y[{place}] = 2 * b[i, j]"""
+    program = operator(f"x: f32[N, M]) -> (y: f32[{shape}]) where N >= 2, M >= 1", filtered, {"N": 40, "M": 600})
+    assert any(d.startswith("together b, y") for d in directives(program)) == shared
+    small = operator(f"x: f32[N, M]) -> (y: f32[{shape}]) where N >= 2, M >= 1", filtered, {"N": 19, "M": 37})
+    assert_same(small, proven(small, derive(small, NARROW)), {})

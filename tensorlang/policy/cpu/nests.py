@@ -22,6 +22,7 @@ from polyhedral.space import OperationLimit, limited
 from polyhedral.storage import Cells, fold_factor, validate
 from polyhedral.verdict import Proven
 from tensorlang.diagnostics import CompileError
+from tensorlang.lower.prefetch import LINE_BYTES
 from tensorlang.policy.cpu.blocks import derive_blocks
 from tensorlang.policy.cpu.inner_loops import ByOrder, InnerLoops, add_inner_loops, best_inner_loops, candidates, pieces_are_phases
 from tensorlang.policy.cpu.time_tiles import TimeTile, add_time_tile, best_shared_tile, best_time_tile
@@ -44,7 +45,7 @@ from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.shape import OPEN_EXTENT, extents, work_of_definition
 from tensorlang.syntax import nodes as syntax
 from tensorlang.tensor.facts import conjuncts
-from tensorlang.tensor.nodes import Compare, Definition, Expr, IndexValue, Read, Select
+from tensorlang.tensor.nodes import Compare, Definition, Expr, IndexValue, Read, Select, Slot
 from tensorlang.tensor.walk import components, definition_reads, index_names, reads, reduces, tensor_names, tensor_table
 
 MOST_AXES = 5
@@ -108,8 +109,13 @@ def _derive_accumulated(d: Deriver, plan: Plan, group: Sequence[Definition]) -> 
     if len(group) > 1:
         return _derive_shared(d, plan, group, found)
     (member,), before = group, d.schedule
+    loops = plan.placed.nests[_statements(plan, member)[0]].loops
+    time = owned(loops[0], tensor_table(d.program))[1]
+    found = [x for x in found if not _is_turned(member, time, x, _own_point(d, member, x)[time])]
+    if not found:
+        return False
     maps = not any(True for x in found for p in x.pieces for _ in reduces(p.value))
-    if not _join(d, member, plan.placed.nests[_statements(plan, member)[0]].loops, found):
+    if not _join(d, member, loops, found):
         return False
     front = _derive_member(d, apply(d.program, d.since, d.layouts), member, group, share=False, joined=found)
     start = len(d.schedule.directives)
@@ -159,6 +165,7 @@ def _derive_followed(d: Deriver, plan: Plan, group: Sequence[Definition]) -> boo
     large = [x for x in group if is_local(d, x) and bytes_of(d, (x.tensors[0].name,)) > d.machine.l2_bytes]
     found = followers(d.program, group, own) if large else ()
     found = found[: len(_own(d, group, [x.definition for x in found]))]
+    found = tuple(takewhile(lambda x: not _is_turned(group[0], time, x.definition, AffineName(x.step)), found))
     read = {r for x in found for r in definition_reads(x.definition)}
     if not any(x.tensors[0].name in read for x in large):
         return False
@@ -194,13 +201,11 @@ def _join(d: Deriver, member: Definition, loops: Sequence[str], found: Sequence[
     they can."""
     tensors = tensor_table(d.program)
     owner, axes = owned(loops[0], tensors)[0], [owned(loop, tensors)[1] for loop in loops]
-    table = {t.name: x for x in d.program.definitions for t in x.tensors}
     turned = {o.name for x in d.since.directives if x.name in ("reverse", "skew") for o in x.operands if isinstance(o, syntax.Id)}
     if any(x.name == "skew" and x.operands[0] in [syntax.Id(loop) for loop in loops] for x in d.since.directives):
         return False
     for x in found:
-        read = next(r for p in x.pieces for r in reads(p.value) if r.tensor in table and {*table[r.tensor].axes} == {*member.axes})
-        own = dict(zip(table[read.tensor].axes, read.index, strict=True))
+        own = _own_point(d, member, x)
         called = [slot.name for a in axes if isinstance(slot := own[a], AffineName)]
         name, binders = x.tensors[0].name, [b.name for p in x.pieces for r in reduces(p.value) for b in r.binders]
         for loop, there in zip(loops, called, strict=True):
@@ -213,6 +218,33 @@ def _join(d: Deriver, member: Definition, loops: Sequence[str], found: Sequence[
             ends = [f"{a}_{name.replace('.', '_')}" for a in kept]
             d.add(d.schedule.distribute(f"{name}.0", at=[full(owner, a) for a in kept], into=ends))
     return True
+
+
+def _own_point(d: Deriver, member: Definition, follower: Definition) -> dict[str, Slot]:
+    """Return by the axes of a recurrence at which point what is made of all its elements reads them."""
+    table = {t.name: x for x in d.program.definitions for t in x.tensors}
+    found = (r for p in follower.pieces for r in reads(p.value) if r.tensor in table and {*table[r.tensor].axes} == {*member.axes})
+    read = next(found)
+    return dict(zip(table[read.tensor].axes, read.index, strict=True))
+
+
+def _is_turned(member: Definition, time: str, follower: Definition, step: Slot) -> bool:
+    """Tell whether a recurrence lies in rows of a step, on axis `time`, and a map of it across them, steps next to each other: each would
+    write everywhere."""
+    across = any(step == AffineName(a) for a in _axes_of_line(follower)) and time not in _axes_of_line(member)
+    return across and len(follower.axes) == len(member.axes)
+
+
+def _axes_of_line(definition: Definition) -> set[str]:
+    """Return the last axes of a tensor whose elements it takes to fill a line of memory."""
+    sizes, size = extents(definition), definition.tensors[0].dtype.size_bytes
+    found: list[str] = []
+    for axis in reversed(definition.axes):
+        if size >= LINE_BYTES:
+            break
+        found.append(axis)
+        size *= sizes[axis] or OPEN_EXTENT
+    return {*found}
 
 
 def is_joined(d: Deriver, definition: Definition) -> bool:

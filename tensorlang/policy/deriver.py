@@ -87,8 +87,8 @@ class Deriver:
                     found = (dtype,)
                 case Reduce():
                     found = e.reducer.dtypes
-                case IndexValue():
-                    found = (i64,)
+                case IndexValue(index) if not affine.name_set(index).isdisjoint(definition.axes):
+                    found = (i64,)  # of binders it is one number for all lanes of an axis
                 case _:
                     continue
             widest = max(widest, *(compute_dtype(dtype).size_bytes for dtype in found))

@@ -98,6 +98,10 @@ class Builder:
         self.regions[at].memo[text] = name
         return name
 
+    def depth_of(self, name: str) -> int | None:
+        """Return how deep the region lies whose `pure` instruction made a value; None where no such instruction around did."""
+        return next((region.depth for region in self.regions if name in region.memo.values()), None)
+
     def loads_early(self, buffer: int, depth: int) -> bool:
         """Return whether a load here, from `buffer` at an address known in region `depth`, belongs before the loop around it.
 

@@ -15,6 +15,19 @@ def first_lanes(b: Builder, count: Poly, lanes: int) -> str:
     return lanes_before(b, clamped(b, b.index(count), 0, lanes, b.poly_depth(count)), lanes, b.poly_depth(count))
 
 
+def held(b: Builder, mask: str, bits: int, lanes: int) -> str:
+    """Return a mask for elements of so many bits. With AVX2, where masks are vectors, LLVM takes one that is made before a loop apart into
+    bits, and puts these together in each iteration: there it is held as numbers of that many bits."""
+    if not (b.target.is_x86 and b.target.vector_bits == 256):
+        return mask
+    made = b.depth_of(mask)
+    if made is None or not any(region.repeats for region in b.regions[made + 1 :]):
+        return mask
+    wide = of_lanes(f"i{bits}", lanes)
+    numbers = b.pure(f"sext {of_lanes('i1', lanes)} {mask} to {wide}", made)
+    return b.pure(f"icmp slt {wide} {numbers}, zeroinitializer")
+
+
 def positive(b: Builder, p: Poly) -> str:
     """Return whether `p > 0`, for a `p` that all lanes share; computed as far out as possible."""
     return b.pure(f"icmp sgt i64 {b.index(p)}, 0", b.poly_depth(p))

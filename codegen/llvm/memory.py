@@ -24,7 +24,7 @@ from codegen.llvm.builder import Builder
 from codegen.llvm.emitted import LaneReads
 from codegen.llvm.facts import Poly
 from codegen.llvm.interleave import MOST_ELEMENTS, Interleaved, in_rows
-from codegen.llvm.masks import first_lanes, positive
+from codegen.llvm.masks import first_lanes, held, positive
 from codegen.llvm.register_transpose import joined, transpose
 from codegen.llvm.state import EmitError, Lanes, Memory, Scope, State
 from codegen.llvm.values import Value, memory_type, of_lanes
@@ -377,6 +377,7 @@ def _masked_load(b: Builder, element: str, pointer: str, align: int, mask: str, 
     """Load the lanes of `mask`, and make all others zero. With AVX-512 LLVM makes one instruction of such a load, what is done to it and a
     choice by the same mask, and takes the load out of that again, without its mask, where another operand lives on: so it stays apart."""
     vector = of_lanes(element, lanes)
+    mask = held(b, mask, _BITS[element], lanes)
     fn = b.declare(f"llvm.masked.load.v{lanes}{_suffix(element)}.p0", f"{vector} @(ptr, i32, <{lanes} x i1>, {vector})")
     found = b.op(f"call {vector} {fn}(ptr {pointer}, i32 {align}, <{lanes} x i1> {mask}, {vector} zeroinitializer)")
     return _apart(b, element, found, lanes) if "+avx512f" in b.target.features.split(",") else found
@@ -384,7 +385,7 @@ def _masked_load(b: Builder, element: str, pointer: str, align: int, mask: str, 
 
 def _apart(b: Builder, element: str, loaded: str, lanes: int) -> str:
     """Return what was loaded as something that LLVM, which emits no instruction for that, does not know."""
-    bits = _BITS_IN_VECTORS.get(element, 0)
+    bits = _BITS[element]
     if lanes * bits < 128:
         return loaded
     vector, count = of_lanes(element, lanes), min(lanes, 512 // bits)
@@ -396,8 +397,8 @@ def _apart(b: Builder, element: str, loaded: str, lanes: int) -> str:
     return joined(b, parts, element, count)
 
 
-_BITS_IN_VECTORS = {"float": 32, "double": 64, "i8": 8, "i16": 16, "i32": 32, "i64": 64}
-"""Elements of which every AVX-512 has vectors."""
+_BITS = {"float": 32, "double": 64, "i8": 8, "i16": 16, "i32": 32, "i64": 64}
+"""How many of them elements in memory have."""
 
 
 def _gather(b: Builder, memory: Memory, poly: Poly, scope: Scope) -> str:
@@ -449,6 +450,7 @@ def _store_contiguous(b: Builder, memory: Memory, poly: Poly, stored: str, scope
         hint = ", !nontemporal !1" if stream and align % (lanes * memory.dtype.size_bytes) == 0 else ""
         b.write(f"store {vector} {stored}, ptr {pointer}, align {align}{hint}")
         return
+    mask = held(b, mask, _BITS[element], lanes)
     fn = b.declare(f"llvm.masked.store.v{lanes}{_suffix(element)}.p0", f"void @({vector}, ptr, i32, <{lanes} x i1>)")
     b.write(f"call void {fn}({vector} {stored}, ptr {pointer}, i32 {align}, <{lanes} x i1> {mask})")
 

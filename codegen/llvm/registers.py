@@ -33,6 +33,7 @@ from math import gcd
 from codegen.llvm.arithmetic import unary
 from codegen.llvm.builder import Builder
 from codegen.llvm.facts import Poly
+from codegen.llvm.masks import held
 from codegen.llvm.memory import lane_stride
 from codegen.llvm.register_transpose import joined
 from codegen.llvm.state import EmitError, Lanes, Registers, Scope, State, splat
@@ -84,7 +85,7 @@ def write(state: State, storage: Registers, poly: Poly, value: Value, scope: Sco
     places = [offset + stride * i for i in range(lanes)]
     new = splat(b, value, lanes)
     active = scope.lanes.active or lanes
-    if scope.mask is not None and not _pads(storage, scope.lanes, scope.mask, stride, offset):
+    if scope.mask is not None and not storage.same_lanes and not _pads(storage, scope.lanes, scope.mask, stride, offset):
         known = scope.mask == scope.lanes.mask and scope.lanes.active is not None
         if known and _neighbouring_cells(storage, places, active) is not None:
             _shuffled_in(b, storage, cells, places, active, new)
@@ -275,7 +276,8 @@ def _cell_around(storage: Registers, places: list[int]) -> int | None:
 def _masked(b: Builder, value: Value, old: str, scope: Scope) -> str:
     if scope.mask is None or old == "poison":
         return value.text
-    return b.pure(f"select <{value.lanes} x i1> {scope.mask}, {value.typed}, {value.type} {old}")
+    mask = held(b, scope.mask, 8 * value.dtype.size_bytes, value.lanes)
+    return b.pure(f"select <{value.lanes} x i1> {mask}, {value.typed}, {value.type} {old}")
 
 
 def _guarded(b: Builder, value: Value, storage: Registers, cells: list[str], place: int, scope: Scope) -> Value:

@@ -38,7 +38,8 @@ class Memory:
 class Registers:
     """A buffer in SSA values, cells: `cell_starts` are their first elements, and the end of the last. Inside a vector loop every
     lane has elements of its own (`private_lanes`). Rows may be longer than their extent, which `strides` tell. Cells may hold the opposite
-    of what their elements are (`negated`)."""
+    of what their elements are (`negated`). Where the same lanes do all that is done with a buffer (`same_lanes`), nobody sees what others
+    leave in its cells."""
 
     uid: int
     buffer: Buffer
@@ -46,6 +47,7 @@ class Registers:
     strides: tuple[Poly, ...]
     private_lanes: int = 0
     negated: bool = False
+    same_lanes: bool = False
 
     @property
     def dtype(self) -> DType:

@@ -130,3 +130,29 @@ def test_a_load_keeps_its_mask_where_a_sum_begins_with_it(start: int) -> None:
     assert not re.findall(r"vmovupd\s+\(%\w+\), %zmm\d+$", assembly(emit(parse(text), v4), v4), re.MULTILINE)
     x = np.random.default_rng(start).integers(-9, 9, 13).astype(np.float64)
     check(text, {"N": 13}, targets=[host(), LEVELS[1]], x=x, y=np.zeros(13))
+
+
+TRIANGLE = """func f(N)(x: f64[9, 8], out y: f64[8]) {
+    alloc acc: f64[8] registers
+    for j in 0 .. 8 vector 8 { if index(j) >= index(FIRST) { acc[PLACE] = 1.0_f64 } }
+    for k in 0 .. 9 { for j in 0 .. 8 vector 8 { if index(j) >= index(N) { acc[PLACE] = acc[PLACE] + x[k, j] } } }
+    for j in 0 .. 8 vector 8 { if index(j) >= index(FIRST) { y[j] = acc[PLACE] } }
+    }"""
+
+
+@pytest.mark.parametrize(("first", "place", "chosen"), [("N", "j", False), ("N - 1", "j", True), ("N", "7 - j", True)])
+def test_old_values_are_kept_where_other_lanes_see_them(first: str, place: str, chosen: bool) -> None:
+    text = TRIANGLE.replace("FIRST", first).replace("PLACE", place)
+    assert bool(re.search(r"select <8 x i1>.* double>", emit(parse(text), named("x86-64-v3")))) == chosen
+    x = np.random.default_rng(0).random((9, 8))
+    check(text, {"N": 3}, targets=[host(), LEVELS[1], LEVELS[2]], x=x, y=np.zeros(8))
+
+
+def test_masks_from_before_a_loop_are_vectors_in_it_on_processors_without_registers_for_them() -> None:
+    text = TRIANGLE.replace("FIRST", "N").replace("PLACE", "j").replace("x[k, j]", "x[k, j - N]")
+    v3 = named("x86-64-v3")
+    found = assembly(emit(parse(text), v3), v3)
+    loop = found[: found.index("\tj", found.index("vaddpd"))].rsplit("LBB", 1)[1]
+    assert "vmaskmovpd" in loop
+    assert not re.search("vpmovsx|vpslld|vpunpck", loop)
+    check(text, {"N": 3}, targets=[host(), *LEVELS], x=np.random.default_rng(0).random((9, 8)), y=np.zeros(8))

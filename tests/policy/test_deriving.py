@@ -161,6 +161,16 @@ def test_tiles_of_sums_have_as_many_rows_as_find_registers_beside_what_rows_shar
     assert found == [f"split y.i by {rows} -> i_o, i_t", f"split y.j by {columns} -> j_o, j_v"]
 
 
+def test_as_many_vectors_side_by_side_as_are_no_power_of_two_are_several_and_not_one_that_is_filled_up() -> None:
+    text = """op f(u: f64[1000], s: f64[1000, 1200]) -> (r: f64[1200]) {
+        r[j] = sum(i) u[i] * s[i, j] for j in 500..1200
+        r[j] = 0                     otherwise
+    }"""
+    program = declared(load_module(parse(Source("f.tl", text))), "f")
+    found = [show(d) for d in derive(program, Machine(target="cpu", vector_bytes=32, vector_registers=16)).directives]
+    assert {"split r.j by 48 -> j_o, j_w", "split r.j_w by 4 -> j_u, j_v"} <= {*found}
+
+
 def test_lanes_of_elements_a_few_apart_share_the_lines_that_they_are_loaded_from() -> None:
     text = """op f(x: f32[32, 112, 112]) -> (y: f32[32, 56, 56]) {
         y[c, i, j] = max(a in 0..2, b in 0..2) x[c, 2*i + a, 2*j + b]

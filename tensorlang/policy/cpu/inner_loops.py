@@ -185,7 +185,7 @@ def candidates(
         crossed = cost.crossed(vector)
         copies = dict.fromkeys(((), crossed, (*crossed, *cost.panels(vector))))
         for vectors in VECTORS if vector else (1,):
-            if vectors > 1 and (extent < vectors * cost.lanes or (vectors * cost.lanes > MOST_LANES and vector[0] not in free)):
+            if vectors > 1 and (extent < vectors * cost.lanes or (not _is_one_vector(vectors * cost.lanes) and vector[0] not in free)):
                 continue
             if vectors > 1 and any(vectors * cost.lanes > distances[loop] for loop in vector if loop in wide):
                 continue
@@ -321,7 +321,7 @@ def add_blocks(d: Deriver, definition: Definition, order: Sequence[str], binders
             whole = f"{loop}_q"
             unrolled.append(f"{loop}_r")
             innermost.append(f"{loop}_r")
-        if lanes * inner.vectors <= MOST_LANES and not _meets_blocks(d, definition, loop, lanes * inner.vectors):
+        if _is_one_vector(lanes * inner.vectors) and not _meets_blocks(d, definition, loop, lanes * inner.vectors):
             d.add(d.schedule.split(full(name, whole), lanes * inner.vectors, (f"{loop}_o", f"{loop}_v")))
         else:
             d.add(d.schedule.split(full(name, whole), lanes * inner.vectors, (f"{loop}_o", f"{loop}_w")))
@@ -431,6 +431,12 @@ def _is_written_out(d: Deriver, definition: Definition, inner: InnerLoops) -> bo
     constant = all(affine.difference(b.hi, b.lo) is not None for r in reduces(definition.pieces[0].value) for b in r.binders)
     apart = any(e.near.get(along[0], 1) > 1 and e.names & {*found.binders} for e in found.work.elements)
     return constant and apart and found.steps <= MOST_TERMS and copies <= MOST_COPIES
+
+
+def _is_one_vector(lanes: int) -> bool:
+    """Tell whether so many lanes are a vector of the language that registers hold as it is: other numbers are filled up to a power of
+    two."""
+    return lanes <= MOST_LANES and lanes & (lanes - 1) == 0
 
 
 def _meets_blocks(d: Deriver, definition: Definition, loop: str, width: int) -> bool:

@@ -199,6 +199,12 @@ def constant(e: Expr) -> int | None:
     return _decided(*terms(e))
 
 
+def multiple_of(e: Expr) -> int:
+    """Return a number that divides `e` wherever its names lie, 1 if none is known; 0 for the constant 0."""
+    coefficients, const = terms(e)
+    return gcd(const, *coefficients.values())
+
+
 def difference(a: Expr, b: Expr) -> int | None:
     """Return `a - b` if it is a constant."""
     out: Terms = {}

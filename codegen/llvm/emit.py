@@ -28,7 +28,7 @@ from codegen.llvm.fills import checked, filled, in_vectors, range_checked
 from codegen.llvm.frame import LINE, LOOP, Emitter, Module, chunk, entry, identifier, letters, pointer_parameter, with_prologue
 from codegen.llvm.interleave import Interleaved, interleaved_buffer
 from codegen.llvm.masks import first_lanes, positive
-from codegen.llvm.register_transpose import Copies, unconditional_loads
+from codegen.llvm.register_transpose import MOST_COPIES, Copies
 from codegen.llvm.state import EmitError, Lanes, Memory, Registers, Scope, State, Storage
 from codegen.llvm.straight_line import allocate, finish_streams, require, store
 from codegen.llvm.target import Target
@@ -265,13 +265,13 @@ def _unroll(e: Emitter, loop: For, lo: Poly, hi: Poly, scope: Scope) -> None:
         raise EmitError(f"loop `{loop.var}` is unrolled, so it needs an extent")
     row = _row_to_store(loop, lo, scope) if trips == extent else None
     scope = replace(scope, interleaved=row[1]) if row is not None else scope
-    loads = unconditional_loads(loop) if trips is not None and extent in (4, 8, 16) and scope.lanes is None else frozenset()
+    loads = e.module.loads_of_copies(loop) if trips is not None and 1 < extent <= MOST_COPIES and scope.lanes is None else frozenset()
     for copy in range(extent):
         here = lo + number(copy)
         if facts.at_most(hi - here, 0):
             break
         inner = _bind(scope, loop.var, here)
-        inner = replace(inner, copies=Copies(loop.var, copy, extent, loads)) if loads else inner
+        inner = replace(inner, copies=(Copies(loop.var, copy, extent, loads), *scope.copies)) if loads else inner
         if facts.at_least(hi - here, 1):
             _block(e, loop.body, inner)
         else:

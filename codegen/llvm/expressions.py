@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import takewhile
 from typing import Literal as Word
 from typing import NamedTuple, assert_never
 
@@ -20,6 +21,7 @@ from codegen.llvm.facts import Atom, Poly
 from codegen.llvm.interleave import MOST_ELEMENTS
 from codegen.llvm.masks import clamped, first_lanes, lanes_before, positive
 from codegen.llvm.memory import vector_index
+from codegen.llvm.register_transpose import Copies
 from codegen.llvm.state import EmitError, Memory, Registers, Scope, State, Storage, Tiles, mask_and, same_lanes, splat
 from codegen.llvm.values import Literal, Value, integer_range, literal, of_lanes
 from codegen.loops.evaluate import evaluate
@@ -67,7 +69,8 @@ def value(state: State, e: Expr, scope: Scope) -> Value:
             return literal(number_, dtype)
         case Load(buffer, index):
             where = _where_read(state, e, scope)
-            return _turned(state, e, where) or _picked(state, e, where) or read(state, scope.buffers[buffer], index, where)
+            found = _turned(state, e, where) or _picked(state, e, where)
+            return found or read(state, scope.buffers[buffer], index, where, partial(_beside, state, e, where))
         case IndexValue(index):
             return _index_value(state, poly(state, index, scope), scope)
         case Name(name):
@@ -168,8 +171,8 @@ def _rounded(state: State, e: Expr, offset: int, dtype: DType, scope: Scope) -> 
     return cast(state.builder, arithmetic.binary(state.builder, "+", whole, literal(float(offset), x.dtype)), dtype, False)
 
 
-def read(state: State, storage: Storage, index: tuple[Index, ...], scope: Scope) -> Value:
-    """Return an element of a buffer, or one per lane."""
+def read(state: State, storage: Storage, index: tuple[Index, ...], scope: Scope, beside: memory.Beside = memory.nothing_beside) -> Value:
+    """Return an element of a buffer, or one per lane. `beside`: what is surely read next to it, if anything."""
     where = address(state, storage, index, scope)
     if isinstance(storage, Registers):
         return registers.read(state, storage, where, scope)
@@ -178,7 +181,24 @@ def read(state: State, storage: Storage, index: tuple[Index, ...], scope: Scope)
     apart = None if state.record is None else memory.lane_reads(state.builder, storage.dtype, where, scope)
     if state.record is not None and apart is not None:
         state.record.reads[Load(storage.buffer.name, index)] = apart
-    return memory.load(state, storage, where, scope)
+    return memory.load(state, storage, where, scope, beside)
+
+
+def _beside(state: State, e: Load, scope: Scope) -> tuple[int, int]:
+    """Return how many elements before and behind the one that a lane reads copies of an unrolled loop around read in the same lane."""
+    storage, below, above = scope.buffers[e.buffer], 0, 0
+    at = address(state, storage, e.index, scope)
+    for copies in scope.copies:
+        if e in copies.loads and copies.var in free_vars(e.index[-1]):
+            here = scope.vars[copies.var]
+
+            def is_next(k: int, copies: Copies = copies, here: Poly = here) -> bool:
+                there = replace(scope, vars={**scope.vars, copies.var: here + number(k)})
+                return address(state, storage, e.index, there) == at + number(k)
+
+            below = max(below, sum(1 for _ in takewhile(is_next, range(-1, -copies.step - 1, -1))))
+            above = max(above, sum(1 for _ in takewhile(is_next, range(1, copies.count - copies.step))))
+    return below, above
 
 
 def _where_read(state: State, e: Load, scope: Scope) -> Scope:
@@ -212,8 +232,9 @@ def _group(state: State, e: Load, count: int, scope: Scope) -> dot.Group:
 
 def _turned(state: State, e: Load, scope: Scope) -> Value | None:
     """Return a vector across rows that the copies of the unrolled loop around load together, or None where they do not."""
-    storage, copies, lanes = scope.buffers[e.buffer], scope.copies, scope.lanes
-    if copies is None or lanes is None or copies.count != lanes.count or not isinstance(storage, Memory) or e not in copies.loads:
+    storage, lanes = scope.buffers[e.buffer], scope.lanes
+    copies = next((c for c in scope.copies if lanes is not None and c.count == lanes.count and e in c.loads), None)
+    if copies is None or lanes is None or not isinstance(storage, Memory):
         return None
     if not memory.takes_first_lanes(scope) or scope.vector_guard is not None or (scope.mask is None and scope.guard is not None):
         return None

@@ -11,6 +11,7 @@ from codegen.llvm import stamp
 from codegen.llvm.builder import Builder, quoted
 from codegen.llvm.emitted import Emitted
 from codegen.llvm.lanes import needs_scalars
+from codegen.llvm.register_transpose import unconditional_loads
 from codegen.llvm.state import State
 from codegen.llvm.target import Target
 from codegen.llvm.workspace import Plan
@@ -18,6 +19,7 @@ from codegen.loops.nodes import (
     Buffer,
     For,
     Function,
+    Load,
 )
 
 LINE = 64
@@ -44,11 +46,18 @@ class Module:
     record: Emitted | None = None
     scalar: dict[int, bool] = field(default_factory=dict)
     """The answers of `needs_scalars`, by the identity of the loop; unrolled copies ask again."""
+    unconditional: dict[int, tuple[For, frozenset[Load]]] = field(default_factory=dict)
+    """And those of `unconditional_loads`, each with its loop, so that no other one takes its identity."""
 
     def runs_one_by_one(self, loop: For) -> bool:
         if id(loop) not in self.scalar:
             self.scalar[id(loop)] = needs_scalars(loop)
         return self.scalar[id(loop)]
+
+    def loads_of_copies(self, loop: For) -> frozenset[Load]:
+        if id(loop) not in self.unconditional:
+            self.unconditional[id(loop)] = loop, unconditional_loads(loop)
+        return self.unconditional[id(loop)][1]
 
     def text(self) -> str:
         width = f'"prefer-vector-width"="{self.target.vector_bits}"' if self.target.is_x86 else ""

@@ -79,14 +79,22 @@ def takes_first_lanes(scope: Scope) -> bool:
     return scope.lanes is not None and scope.mask in (None, scope.lanes.mask)
 
 
-def load(state: State, memory: Memory, poly: Poly, scope: Scope) -> Value:
+Beside: TypeAlias = Callable[[], tuple[int, int]]
+"""Tells how many elements before and behind the one that a lane reads are surely read in that lane, too."""
+
+
+def nothing_beside() -> tuple[int, int]:
+    return 0, 0
+
+
+def load(state: State, memory: Memory, poly: Poly, scope: Scope, beside: Beside = nothing_beside) -> Value:
     """Return element `poly` of the buffer, or one element per lane."""
     key = _load_key(state, memory, poly, _condition(scope))
     # What was read or written whatever holds is there under any condition.
     found = _found(state.builder, key, _load_key(state, memory, poly, ALWAYS))
     if found is not None:
         return _remembered(memory.dtype, found)
-    value = _load(state, memory, poly, scope)
+    value = _load(state, memory, poly, scope, beside)
     state.builder.region.memo[key] = f"{value.lanes} {value.text}"
     return value
 
@@ -239,7 +247,7 @@ def prefetch(state: State, memory: Memory, poly: Poly, scope: Scope, write: bool
 # ---------------------------------------------------------------- reading
 
 
-def _load(state: State, memory: Memory, poly: Poly, scope: Scope) -> Value:
+def _load(state: State, memory: Memory, poly: Poly, scope: Scope, beside: Beside) -> Value:
     b = state.builder
     stride = lane_stride(poly, scope.lanes, b)
     element = memory_type(memory.dtype)
@@ -253,7 +261,7 @@ def _load(state: State, memory: Memory, poly: Poly, scope: Scope) -> Value:
     if stride in (1, -1):
         text = _load_contiguous(b, memory, poly, scope, stride)
     elif stride is not None and how == "strided":
-        text = _load_strided(state, memory, poly, scope, stride)
+        text = _load_strided(state, memory, poly, scope, stride, beside)
     elif how == "lanes" and scope.mask is None:
         text = "poison"
         for lane in range(lanes):
@@ -318,22 +326,26 @@ def _load_group(b: Builder, memory: Memory, poly: Poly, count: int, scope: Scope
     return Value(u32, text, lanes)
 
 
-def _load_strided(state: State, memory: Memory, poly: Poly, scope: Scope, stride: int) -> str:
-    """Return every `stride`-th element, from reads that lie between the first and the last of them, or in whole rows of so many elements.
+def _load_strided(state: State, memory: Memory, poly: Poly, scope: Scope, stride: int, beside: Beside) -> str:
+    """Return every `stride`-th element, from reads that lie between the first and the last of them, or in whole rows of so many elements
+    where all of these may be read: then what others read from them is loaded once.
 
-    stride 2, lanes 0 .. 3     [0 1 2 3]          -> 0 2
-                                     [3 4 5 6]    -> 4 6
+    stride 2, lanes 0 .. 3     [0 1 2 3]          -> 0 2        [0 1 2 3]          -> 0 2, 1 3
+                                     [3 4 5 6]    -> 4 6                [4 5 6 7]  -> 4 6, 5 7
     """
     assert scope.lanes is not None
     b, lanes = state.builder, scope.lanes.count
     vector = of_lanes(memory_type(memory.dtype), lanes)
     first = _first(poly, scope.lanes, stride)
-    offset = _place_in_row(memory, first, stride)
+    below, above = beside()
+    is_whole = below % stride + above >= stride - 1
+    offset = below % stride if is_whole else _place_in_row(memory, first, stride)
+    behind = 1 if offset is None else stride - offset
     picked = "poison"
     taken = 0
     for part in range(stride):
         start = part * (lanes - 1) if offset is None else part * lanes - offset
-        read = _load_whole(state, memory, first + number(start), start, stride, scope)
+        read = _load_whole(state, memory, first + number(start), stride, behind - start, scope)
         until = min(lanes, (start + lanes - 1) // stride + 1)
         order = [lane if lane < taken else lanes + lane * stride - start if lane < until else -1 for lane in range(lanes)]
         picks = ", ".join("i32 poison" if i < 0 else f"i32 {i}" for i in order)
@@ -350,16 +362,16 @@ def _place_in_row(memory: Memory, first: Poly, elements: int) -> int | None:
     return first.terms.get((), 0) % elements if known else None
 
 
-def _load_whole(state: State, memory: Memory, place: Poly, start: int, stride: int, scope: Scope) -> str:
-    """Return a vector of neighbours, which is read once for all that is picked from it: every `stride`-th element from `start` before it
-    on. Where only the first lanes take part, what lies behind the last of these is not read."""
+def _load_whole(state: State, memory: Memory, place: Poly, stride: int, behind: int, scope: Scope) -> str:
+    """Return a vector of neighbours, which is read once for all that is picked from it: every `stride`-th element. Where only the first
+    lanes take part, what lies from `place` on is read up to `behind` elements from where a single lane would be."""
     b, lanes = state.builder, scope.lanes
     assert lanes is not None
     element = memory_type(memory.dtype)
     vector, mask = of_lanes(element, lanes.count), None
     if scope.mask is not None:
         assert lanes.length is not None
-        mask = first_lanes(b, lanes.length.scaled(stride) - number(stride - 1 + start), lanes.count)
+        mask = first_lanes(b, lanes.length.scaled(stride) + number(behind - stride), lanes.count)
     key = f"row {memory.uid}.{state.versions.get(memory.uid, 0)} {sorted(place.terms.items())} {vector} {mask} {scope.vector_guard}"
     found = next((region.memo[key] for region in b.regions if key in region.memo), None)
     if found is None:

@@ -17,6 +17,8 @@ from codegen.llvm.values import of_lanes
 from codegen.loops.nodes import Binary, Expr, For, Let, Load, Select, Stmt, Store
 from codegen.loops.walk import binders, children, free_vars
 
+MOST_COPIES = 16
+"""Of loops whose copies read together: as many as the lanes of the widest squares."""
 LANE_BYTES = 16
 """Shuffles within so many bytes are cheap."""
 

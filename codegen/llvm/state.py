@@ -127,8 +127,8 @@ class Scope:
     parallel: bool = False
     elements: dict[str, tuple[Index, Index]] = field(default_factory=dict)
     """The range [low, high) of all elements of a parameter, where it was checked."""
-    copies: Copies | None = None
-    """The unrolled loop around, where its copies may read together what each of them reads across rows."""
+    copies: tuple[Copies, ...] = ()
+    """The unrolled loops around, the innermost first, where copies may read together what each of them reads, across rows or beside it."""
     interleaved: Interleaved | None = None
     """What copies of the unrolled loop around have stored, where they write rows together."""
 

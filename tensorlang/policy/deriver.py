@@ -50,6 +50,8 @@ class Deriver:
     """How many of the directives have made `program` what it is."""
     open_extents: Mapping[str, int] = field(default_factory=dict)
     """Axes and binders, by their full names, whose extents are open: `program` has samples for these, as many iterations."""
+    multiples: Mapping[str, int] = field(default_factory=dict)
+    """Axes, by their full names, whose extents are open, each with a number that divides its extent whatever the sizes are."""
 
     alone: bool = False
     """Whether directives are for one group alone, beside others that are not seen."""
@@ -139,9 +141,12 @@ def sampled(d: Deriver, at: Mapping[str, int] | None) -> Deriver:
     if not to or lift(program) != program:
         return d
     opened: dict[str, int] = {}
+    multiples: dict[str, int] = {}
     for before, after in zip(d.program.definitions, program.definitions, strict=True):
         known, name = extents(before), before.tensors[0].name
         opened |= {f"{name}.{a}": n for a, n in extents(after).items() if known[a] is None and n is not None}
+        shape = zip(before.axes, before.tensors[0].shape, strict=True)
+        multiples |= {f"{name}.{a}": affine.multiple_of(extent) for a, extent in shape if f"{name}.{a}" in opened}
     layouts = {
         name: replace(
             storage,
@@ -150,7 +155,7 @@ def sampled(d: Deriver, at: Mapping[str, int] | None) -> Deriver:
         )
         for name, storage in d.layouts.items()
     }
-    return replace(d, program=program, layouts=layouts, open_extents=opened)
+    return replace(d, program=program, layouts=layouts, open_extents=opened, multiples=multiples)
 
 
 def _with_separate(d: Deriver) -> Deriver:

@@ -193,6 +193,25 @@ def test_strided_reads_of_the_first_lanes_end_with_the_last_of_them(stride: int,
         assert "gather" not in emit(function, host())
 
 
+@pytest.mark.parametrize(("stride", "window"), [(2, 1), (2, 2), (2, 3), (2, 5), (3, 3), (3, 4), (4, 3)])
+def test_copies_that_read_beside_each_other_read_nothing_beyond_what_they_need(stride: int, window: int) -> None:
+    loops = f"for r in 0 .. {window} unroll {window} {{ for i in 0 .. N vector 16 {{ y[i] = y[i] + x[{stride}*i + r] }} }}"
+    function = parse(f"func f(N)(x: f32[{stride}*N + {window}], out y: f32[N]) {{ {loops} }}")
+    for target in (LEVELS[0], host()):
+        for count in (0, 1, 7, 16):
+            data = values("f32", count and stride * (count - 1) + window)
+            for side in SIDES:
+                x, y = walled(data, side), walled(np.zeros(count, np.float32), side)
+                assert run_native(function, {"N": count}, {"x": x, "y": y}, target) == 0
+                np.testing.assert_allclose(y, [data[stride * i :][:window].sum() for i in range(count)], rtol=1e-5)
+
+
+def test_copies_of_a_window_load_what_lies_between_each_other_once() -> None:
+    window = "for r in 0 .. 2 unroll 2 { for i in 0 .. 16 vector 16 { y[r, i] = x[2*i + r + 1] } }"
+    text = emit(parse(f"func f()(x: f32[40], out y: f32[2, 16]) {{ {window} }}"), host())
+    assert len(re.findall(r"= load <\d+ x float>", text)) == 2
+
+
 def test_registers_addressed_from_a_lane_of_its_own_length_are_unrolled() -> None:
     text = """func f()(x: f32[5], out y: f32[3]) {
         for i in 0 .. 3 vector 3 {

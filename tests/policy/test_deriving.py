@@ -66,6 +66,14 @@ def test_samples_are_not_used_where_they_would_give_more_sums_a_tensor_of_their_
     proven(program, schedule)
 
 
+def test_points_are_computed_together_along_an_axis_that_they_divide_whatever_the_sizes() -> None:
+    text = "op f(x: f32[B, 8, M, N]) -> (y: f32[B, 8, M // 2, N // 2]) {"
+    text += "y[b, c, i, j] = sum(r in 0..2, s in 0..2) x[b, c, 2 * i + r, 2 * j + s] }"
+    schedule = derive(declared(load_module(parse(Source("f.tl", text))), "f"), Machine(target="cpu"), at={"B": 8, "M": 64, "N": 64})
+    split = [show(d) for d in schedule.directives if d.name == "split"]
+    assert any(line.startswith("split y.b_c by 8 ") for line in split) and not any(line.startswith("split y.i ") for line in split)
+
+
 @pytest.mark.parametrize("second", ["sum(k) sq(a[i, k] - b[j, k])", "sum(k) a[k, i] * b[j, k]", "sum(k) a[i, k] * b[k, j]"])
 def test_a_tensor_is_copied_once_in_each_order_in_which_sums_read_it(second: str) -> None:
     text = "op f(a: i32[24, 24], b: i32[24, 24]) -> (y: i32[24, 24], z: i32[24, 24]) {\n"

@@ -219,6 +219,11 @@ def test_linear_expressions_give_their_coefficients_and_others_do_not() -> None:
     assert affine.mul(p, r) is None and affine.mul(Int(2), p) == affine.scale(2, p)
 
 
+def test_the_factors_that_all_terms_share_divide_a_sum() -> None:
+    assert affine.multiple_of(affine.add(affine.scale(12, p), affine.scale(8, affine.floor(r, 3)), 20)) == 4
+    assert affine.multiple_of(affine.add(p, 2)) == 1 and affine.multiple_of(Int(6)) == 6
+
+
 def test_conditions_are_decided_when_the_sides_differ_by_a_number() -> None:
     assert affine.compare("<", p, affine.add(p, 1)) == TRUE
     assert affine.compare("==", p, affine.add(p, 1)) == FALSE

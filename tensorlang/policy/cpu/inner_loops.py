@@ -662,9 +662,16 @@ class _Cost:
                 cycles += reduction.steps * self._step(reduction.work, c, axis, LOOP_CYCLES if short else LATENCY_CYCLES)
         if axis is not None:
             cycles *= _covered(self.sizes[axis] / c.phases, self.lanes)
-        cycles *= prod(_covered(self.sizes[a], count) for a, count in c.rows)
+        cycles *= prod(self._rows_covered(a, count) for a, count in c.rows)
         points = together * (self.lanes * c.vectors if axis is not None else 1)
         return cycles / points * (1 + COPY_SHARE * together * c.vectors)
+
+    def _rows_covered(self, axis: str, count: int) -> float:
+        """Return how many points of an axis blocks of `count` take, for each that there is. Of an open extent that they do not divide for
+        all sizes, on the average as much is left behind the last of them as in any other block."""
+        name, size = full(self.definition.tensors[0].name, axis), self.sizes[axis]
+        is_uneven = name not in self.d.at_once and self.d.multiples.get(name, count) % count > 0
+        return (size + (count - 1) / 2) / size if is_uneven else _covered(size, count)
 
     def _step(self, work: _Work, c: InnerLoops, along: str | None, latency: float = LATENCY_CYCLES) -> float:
         """Return the cycles of one step of a reduction for all points of a block, at least `latency`."""

@@ -207,7 +207,7 @@ def _pointwise(d: Deriver, group: FusionGroup) -> Shape | None:
     before, after = (others, ()) if block is None else (definition.axes[:at], definition.axes[at + 1 :])
     crossing = crossing_axis(d, definition, axis)
     row = next((a for a in reversed(others) if (sizes[a] or 0) >= 4), None) if binders else None
-    together = points_together(sizes[row]) if row is not None else 1
+    together = points_together(d.settled(definition)[row]) if row is not None else 1
     row = row if together > 1 else None
     classes = (
         tuple(a for a in before if a not in (crossing, row)),

@@ -125,6 +125,13 @@ def test_arithmetic_is_not_repeated_inside_a_product() -> None:
     check(g, [["exp z"], ["matmul y"]], p=random(4, 4), q=random(4, 4, seed=1))
 
 
+def test_arithmetic_is_not_repeated_inside_a_product_that_reads_it_through_transposes() -> None:
+    turned = transpose_program(f32, (4, 4), (1, 0))
+    chain = [kernel(unary("relu", 4, 4), "q", "u"), kernel(turned, "u", "v"), kernel(turned, "v", "z"), kernel(matmul(4, 4, 4), "p z", "y")]
+    g = graph({"p": (4, 4), "q": (4, 4)}, chain, ["y"])
+    check(g, [["relu u"], ["transpose v", "transpose z", "matmul y"]], p=random(4, 4), q=random(4, 4, seed=1))
+
+
 def test_a_cheap_mask_joins_the_softmax_behind_it_and_an_expensive_function_does_not() -> None:
     shapes = {"x": (4, 5), "m": (5,)}
     feeds = {"x": random(4, 5), "m": random(5, seed=1)}

@@ -13,7 +13,8 @@ A group is at most one anchor (a program that reduces: contraction, convolution,
     prologue   pointwise kernels all of whose readers are in one group, when reading them again costs less than storing them:
                  before pointwise readers      anything read in place; movements; cheap programs
                  before a contraction          transposes; arithmetic where each element is multiplied once, as a matrix by a vector:
-                                               it would be repeated for every use of the element
+                                               it would be repeated for every use of the element. Before a transpose that joined
+                                               a contraction transposes alone
                  before any other reduction    movements and cheap programs
 
 A value that is read outside its group, or returned by the graph, is materialised. Views stay nodes of their own: they cost nothing.
@@ -75,11 +76,17 @@ def groups(graph: Graph) -> list[tuple[Kernel, ...]]:
         if facts.kind[node.name].anchor and node.name not in assigned:
             run = _epilogue(facts, node, assigned)
             _claim([node, *run, *_moved(facts, [node, *run][-1], node, assigned)], assigned)
+    moved: set[str] = set()
     for node in reversed(facts.kernels):
         if node.name in assigned:
             continue
-        target = _prologue_of(facts, node, assigned)
-        _claim([node], assigned) if target is None else _join(node, target, assigned)
+        target = _prologue_of(facts, node, assigned, moved)
+        if target is None:
+            _claim([node], assigned)
+            continue
+        _join(node, target, assigned)
+        if facts.kind[node.name].transpose and any(facts.kind[r.name].contraction or r.name in moved for r in facts.readers[node.outputs[0]]):
+            moved.add(node.name)
     order = facts.order
     distinct = {id(group): sorted(group, key=lambda n: order[n.name]) for group in assigned.values()}
     return sorted((tuple(group) for group in distinct.values()), key=lambda group: order[group[-1].name])
@@ -239,8 +246,9 @@ def _after(facts: _Facts, anchor: Kernel) -> list[Kernel]:
 # ---------------------------------------------------------------- prologue
 
 
-def _prologue_of(facts: _Facts, node: Kernel, assigned: dict[str, list[Kernel]]) -> list[Kernel] | None:
-    """Return the group that `node` may join because all its readers are in it and it suits them all."""
+def _prologue_of(facts: _Facts, node: Kernel, assigned: dict[str, list[Kernel]], moved: set[str]) -> list[Kernel] | None:
+    """Return the group that `node` may join because all its readers are in it and it suits them all. `moved` are transposes whose elements
+    a contraction reads: what they would compute, it would compute for every use."""
     if not facts.kind[node.name].pointwise or node.outputs[0] in facts.returned:
         return None
     readers = facts.readers[node.outputs[0]]
@@ -248,6 +256,8 @@ def _prologue_of(facts: _Facts, node: Kernel, assigned: dict[str, list[Kernel]])
     if len(targets) != 1 or not all(isinstance(r, Kernel) and r.name in assigned for r in readers):
         return None
     group = next(iter(targets.values()))
+    if not facts.kind[node.name].transpose and any(r.name in moved for r in readers):
+        return None
     if len(group) >= LARGEST_GROUP or not all(_suits(facts, node, r) for r in readers if isinstance(r, Kernel)):
         return None
     return group

@@ -85,7 +85,8 @@ def groups(graph: Graph) -> list[tuple[Kernel, ...]]:
             _claim([node], assigned)
             continue
         _join(node, target, assigned)
-        if facts.kind[node.name].transpose and any(facts.kind[r.name].contraction or r.name in moved for r in facts.readers[node.outputs[0]]):
+        readers = facts.readers[node.outputs[0]]
+        if facts.kind[node.name].transpose and any(r.name in moved or facts.kind[r.name].contraction for r in readers):
             moved.add(node.name)
     order = facts.order
     distinct = {id(group): sorted(group, key=lambda n: order[n.name]) for group in assigned.values()}

@@ -321,7 +321,7 @@ class _Import:
         if array is None:
             self.taken.append(declared.name)
             value = self.builder.value(declared.name, declared.dtype, shape)
-            self.builder.decidable |= {value.name} if is_small(value) else set()
+            self.builder.decidable |= {value.name} if is_small(value) and not self.known.is_all else set()
             self._define(declared.name, value)
         else:
             self._define(declared.name, self.builder.of_elements(declared.name, declared.dtype, array))

@@ -30,15 +30,17 @@ class Known:
 
     elements: Mapping[str, Array] = field(default_factory=dict)
     carried: Mapping[str, Value] = field(default_factory=dict)
+    is_all: bool = False
+    """Whether nothing more will be computed first, so that the graph itself has to decide what data decide."""
 
     def with_computed(self, elements: Mapping[str, Array], carried: Mapping[str, Value]) -> Known:
         """Return what is known once another stage has computed the `elements` of some values, and others that are `carried` over, too."""
         found = {**self.elements, **elements}
-        return Known(found, {name: value for name, value in {**self.carried, **carried}.items() if name not in found})
+        return replace(self, elements=found, carried={n: v for n, v in {**self.carried, **carried}.items() if n not in found})
 
     def digest(self) -> bytes:
         """Return a digest of all there is to say about it."""
-        found = sha256()
+        found = sha256(b"all" if self.is_all else b"")
         for name, array in sorted(self.elements.items()):
             elements = repr(array.tolist()).encode() if array.dtype == object else array.tobytes()
             found.update(repr((name, array.dtype.name, array.shape)).encode() + elements)
@@ -47,12 +49,12 @@ class Known:
         return found.digest()
 
     def __bool__(self) -> bool:
-        return bool(self.elements or self.carried)
+        return bool(self.elements or self.carried or self.is_all)
 
     def at(self, sizes: Mapping[str, Extent]) -> Known:
         """Return what is known where the symbols are `sizes`, numbers and other sizes."""
         elements = {name: _elements_at(array, sizes) for name, array in self.elements.items()}
-        return Known(elements, {name: value_at(value, sizes) for name, value in self.carried.items()})
+        return replace(self, elements=elements, carried={name: value_at(value, sizes) for name, value in self.carried.items()})
 
 
 def value_at(value: Value, sizes: Mapping[str, Extent]) -> Value:

@@ -50,6 +50,11 @@ class GradientOperator(Operator):
     def __reduce__(self) -> tuple[Callable[..., Operator], tuple[object, ...]]:
         return GradientOperator, (self.forward, self.by, self.given, dict(self.knobs))
 
+    @property
+    def names(self) -> dict[str, str]:
+        """What the derivatives by results and parameters of the operator are called."""
+        return _names(self.forward.declaration, self.by)
+
     def _under(self, given: Schedule | sx.Schedule | None, knobs: Mapping[str, int]) -> Operator:
         return GradientOperator(self.forward, self.by, given, knobs)
 
@@ -83,7 +88,7 @@ class GradientOperator(Operator):
         return f"`{self.forward.name}.gradient({', '.join(rest)})`"
 
     def _reversed(self, program: Program) -> Program:
-        found = _names(self.forward.declaration, self.by)
+        found = self.names
         several = {p.name for p in (*self.forward.declaration.params, *self.forward.declaration.results) if p.each}
         table = tensor_table(program)
         by = [t for name in self.by for t in _tensors_of(name, (p.name for p in program.params), several)]

@@ -9,7 +9,7 @@ from typing import Any
 
 from codegen.gpu.names import Identifiers
 from tensorlang.diagnostics import CompileError, error
-from tensorlang.graph.data_dependent import DataDependent
+from tensorlang.graph.data_dependent import DataDependent, Known
 from tensorlang.graph.nodes import Graph
 from tensorlang.graph.sizes import Symbols, UnequalSizes
 from tensorlang.runtime.open_sizes import OpenShapes, samples_for
@@ -80,12 +80,12 @@ def graphs_of(
     Raises CompileError: C0123 for limits that are none, C0131 for a model whose sizes cannot be open yet, C0132 for a size without a limit,
     and as `load` does."""
     try:
-        loaded = load(shapes)
+        loaded = _whole(load, shapes)
         if most:
             raise error("C0123", "this model has no open sizes that could be limited", help="leave `max` out")
         return lambda: loaded, {}
-    except DataDependent:
-        raise _not_supported() from None
+    except DataDependent as problem:
+        raise _not_supported(problem) from None
     except CompileError as problem:
         if shapes is not None or not only_shapes_are_open(problem):
             raise
@@ -106,9 +106,9 @@ def graphs_of(
         symbols = Symbols(dict(samples))
         sizes: dict[str, Any] = {name: symbols.symbol(name) for name in samples}
         try:
-            return load(*given.at(sizes).arguments)
-        except DataDependent:
-            raise _not_supported() from None
+            return _whole(load, given.at(sizes).shapes)
+        except DataDependent as problem:
+            raise _not_supported(problem) from None
         except UnequalSizes as need:
             title = f"not supported yet: a library of a model with sizes that have to be equal and have names of their own: {need}"
             raise error("C0131", title, help="fix the shapes of its inputs, or give equal sizes one name in the model") from None
@@ -116,6 +116,16 @@ def graphs_of(
     return graph, limits
 
 
-def _not_supported() -> CompileError:
+def _whole(load: Callable[..., Graph], shapes: Mapping[str, Any] | None) -> Graph:
+    """Return the graph of all of a model: what a first stage of it would decide, the graph decides itself. Raises DataDependent where it
+    cannot, and as `load` does."""
+    try:
+        return load(shapes)
+    except DataDependent:
+        return load(shapes, Known(is_all=True))
+
+
+def _not_supported(problem: DataDependent | None = None) -> CompileError:
     title = "not supported yet: a library of a model whose shapes depend on data, or that takes sequences, texts or any rank"
-    return error("C0131", title, help="fix the shapes of its inputs, or run it in the process that compiles it")
+    notes = () if problem is None else tuple(d.title for d in problem.diagnostics)
+    return error("C0131", title, notes=notes, help="fix the shapes of its inputs, or run it in the process that compiles it")

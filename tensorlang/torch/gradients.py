@@ -15,7 +15,8 @@ from typing import Any
 import torch
 
 from codegen.dtypes import DTYPES
-from tensorlang.diagnostics import error
+from tensorlang.diagnostics import CompileError, error
+from tensorlang.runtime.gradient import GradientOperator
 from tensorlang.runtime.operator import Operator
 from tensorlang.syntax import nodes as sx
 
@@ -34,7 +35,9 @@ class Derivative:
     forward: sx.Operator
     of: Callable[[tuple[str, ...]], Operator]
     read: tuple[str, ...]
-    _known: dict[tuple[str, ...], tuple[sx.Operator, Any]] = field(default_factory=dict)
+    follows: bool
+    """Whether `of` follows from equations, so that its own derivatives do, too."""
+    _known: dict[tuple[str, ...], tuple[sx.Operator, Any, Mapping[str, str]]] = field(default_factory=dict)
     """What computes the gradients by some tensors; also by the names of all that it returns."""
 
     def register(self, qualified: str, register: Register) -> None:
@@ -53,29 +56,42 @@ class Derivative:
 
         def backward(ctx: Any, *cotangents: torch.Tensor | None) -> tuple[Any, ...]:
             given = dict(zip(ctx.kept, ctx.saved_tensors, strict=True))
-            for name, cotangent, (shape, dtype, device) in zip(results, cotangents, ctx.outputs, strict=True):
-                given[OF + name] = torch.zeros(shape, dtype=dtype, device=device) if cotangent is None else cotangent
             given_in_order = tensors[: len(ctx.needs_input_grad)]  # what is left out at the end, torch leaves out here, too
             wanted = tuple(name for name, needed in zip(given_in_order, ctx.needs_input_grad, strict=True) if needed)
-            declared, overload = self._overload(wanted, register)
+            declared, overload, called = self._overload(wanted, register)
+            for name, cotangent, (shape, dtype, device) in zip(results, cotangents, ctx.outputs, strict=True):
+                if name in called:  # integers have no derivatives
+                    given[called[name]] = torch.zeros(shape, dtype=dtype, device=device) if cotangent is None else cotangent
             read = [given.get(p.name) for p in declared.params if p.kind == "tensor"]
             numbers = {p.name: ctx.numbers[p.name] for p in declared.params if p.kind != "tensor" and p.name in ctx.numbers}
             found = overload(*read, **numbers)
-            names = [p.name.removeprefix(OF) for p in declared.results]
+            names = [p.name for p in declared.results]
             gradients = dict(zip(names, found if isinstance(found, tuple) else (found,), strict=True))
-            return tuple(gradients.get(name) if name in wanted else None for name in given_in_order)
+            return tuple(gradients.get(called[name]) if name in wanted else None for name in given_in_order)
 
         torch.library.register_autograd(qualified, backward, setup_context=setup)
 
-    def _overload(self, wanted: tuple[str, ...], register: Register) -> tuple[sx.Operator, Any]:
-        """Return what computes the gradients by some tensors, and its declaration."""
+    def differentiated(self, gradients: Operator) -> Derivative | None:
+        """Return how the `gradients` that `of` has returned are differentiated in turn; None where they are not."""
+        try:
+            return differentiated(gradients, None, self.follows)
+        except CompileError:
+            return None
+
+    def _overload(self, wanted: tuple[str, ...], register: Register) -> tuple[sx.Operator, Any, Mapping[str, str]]:
+        """Return the declaration of what computes the gradients by some tensors, that itself, and what it calls the derivatives by these
+        and by results."""
         found = self._known.get(wanted)
         if found is None:
             operator = self.of(wanted)
             names = tuple(p.name for p in operator.declaration.results)
-            found = self._known.get(names) or (operator.declaration, register(operator, "_".join(("backward", *names))))
+            called = operator.names if isinstance(operator, GradientOperator) else self._usual_names()
+            found = self._known.get(names) or (operator.declaration, register(operator, "_".join(("backward", *names))), called)
             self._known[wanted] = self._known[names] = found
         return found
+
+    def _usual_names(self) -> dict[str, str]:
+        return {p.name: OF + p.name for p in (*self.forward.params, *self.forward.results)}
 
 
 def refuse_gradients(qualified: str) -> None:
@@ -106,12 +122,12 @@ def differentiated(operator: Operator, backward: Operator | None, autograd: bool
         if not floats:
             raise error("C0141", f"`{operator.name}` cannot be differentiated: it takes no floats", help="leave `autograd` out")
         operator.gradient(*floats)
-        return Derivative(forward, lambda names: operator.gradient(*names), tensors)
+        return Derivative(forward, lambda names: operator.gradient(*names), tensors, follows=True)
     if not isinstance(backward, Operator):
         raise error("C0141", f"`backward` is a `{type(backward).__name__}`", help="pass an operator: `backward=ops.blur_back`")
     _check_names(forward, backward.declaration)
     known = {*tensors, *(p.name for p in forward.results)}
-    return Derivative(forward, lambda _: backward, tuple(p.name for p in backward.declaration.params if p.name in known))
+    return Derivative(forward, lambda _: backward, tuple(p.name for p in backward.declaration.params if p.name in known), follows=False)
 
 
 def _may_be_float(declared: sx.Operator, param: sx.Param) -> bool:

@@ -20,7 +20,7 @@ from tensorlang.diagnostics import error, trimmed
 from tensorlang.runtime.operator import Operator
 from tensorlang.runtime.protocol import Tools
 from tensorlang.syntax import nodes as sx
-from tensorlang.torch.gradients import differentiated, refuse_gradients
+from tensorlang.torch.gradients import Derivative, differentiated, refuse_gradients
 from tensorlang.torch.shapes import Argument, ResultTypes
 from tensorlang.torch.tensors import TORCH_DTYPES, array_of, dtype_of, tensor_of
 
@@ -59,9 +59,9 @@ def custom_op(operator: Operator, name: str | None = None, *, backward: Operator
     """Return `operator` as one of torch's, `torch.ops.tensorlang.<its name>.default` or what `name="mine::blur"` says: called with tensors,
     it works under `torch.compile`, in `torch.export`, and on tensors of the host and of CUDA's devices.
 
-    With `autograd` it can be differentiated by what `operator.gradient` returns. Or `backward` says how: an operator whose tensors are
-    named as those of `operator`, as its results, and as `d_<result>` for the cotangents of these; its results, `d_<tensor>`, are the
-    gradients, of the tensors that have some.
+    With `autograd` it can be differentiated, as often as there are derivatives, by what `operator.gradient` returns. Or `backward` says
+    how: an operator whose tensors are named as those of `operator`, as its results, and as `d_<result>` for the cotangents of these; its
+    results, `d_<tensor>`, are the gradients, of the tensors that have some.
 
     Raises CompileError C0140 for what is no operator or cannot have such a name, C0141 for a `backward` that does not fit, T0180 for what
     is not differentiable."""
@@ -78,12 +78,7 @@ def custom_op(operator: Operator, name: str | None = None, *, backward: Operator
     if known is not None or _is_taken(namespace, short):
         raise error("C0140", f"torch has an operator `{qualified}` already", help=f'give another name: `name="{namespace}::{short}2"`')
     made = differentiated(operator, backward, autograd)
-    registered = _register(operator, namespace, short, meaning)
-    if made is None:
-        refuse_gradients(qualified)
-    else:
-        made.register(qualified, lambda derivative, ending: _register(derivative, namespace, f"{short}_{ending}", None).overload)
-    return registered.overload
+    return _register(operator, namespace, short, meaning, made)
 
 
 def registered(overload: object) -> Operator | None:
@@ -110,7 +105,9 @@ def _meaning(operator: object) -> object:
     return operator.name, operator.module, operator.tools, repr(operator.given), tuple(sorted(operator.knobs.items())), operator.sizes
 
 
-def _register(operator: Operator, namespace: str, short: str, meaning: object) -> Registered:
+def _register(operator: Operator, namespace: str, short: str, meaning: object, derivative: Derivative | None) -> Any:
+    """Return an operator as one of torch's that is differentiated as `derivative` says, and refuses to be without one."""
+    qualified = f"{namespace}::{short}"
     library = torch.library.Library(namespace, "FRAGMENT")
     try:
         library.define(f"{short}{schema(operator.declaration)}", tags=(torch.Tag.pt2_compliant_tag,))
@@ -123,9 +120,14 @@ def _register(operator: Operator, namespace: str, short: str, meaning: object) -
     library.impl(short, _kernel(made, "cpu"), "CPU" if takes_tensors else "CompositeExplicitAutograd")
     if takes_tensors:
         library.impl(short, _kernel(made, "cuda"), "CUDA")
-    torch.library.register_fake(f"{namespace}::{short}", _fake(operator), lib=library)
-    _REGISTERED[f"{namespace}::{short}"] = made
-    return made
+    torch.library.register_fake(qualified, _fake(operator), lib=library)
+    if derivative is None:
+        refuse_gradients(qualified)
+    else:
+        then = derivative.differentiated
+        derivative.register(qualified, lambda of, ending: _register(of, namespace, f"{short}_{ending}", None, then(of)))
+    _REGISTERED[qualified] = made
+    return overload
 
 
 def _on(operator: Operator, tools: Tools) -> Operator:

@@ -104,7 +104,18 @@ def _steps() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
 
 
-@pytest.mark.parametrize("made", [_corners, _steps], ids=["a part", "a loop"])
+def _choice() -> onnx.ModelProto:
+    """Return tanh of all pixels or their negation, as the sign of a number says that a run brings."""
+    info, node = helper.make_tensor_value_info, helper.make_node
+    pixels = [info(name, TensorProto.FLOAT, ["H", "W"]) for name in "xtny"]
+    then, other = (helper.make_graph([node(op, ["x"], [out.name])], op, [], [out]) for op, out in (("Tanh", pixels[1]), ("Neg", pixels[2])))
+    zero = numpy_helper.from_array(np.float32(0), "zero")
+    nodes = [node("Greater", ["s", "zero"], ["positive"]), node("If", ["positive"], ["y"], then_branch=then, else_branch=other)]
+    graph = helper.make_graph(nodes, "choice", [info("s", TensorProto.FLOAT, []), pixels[0]], pixels[3:], [zero])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+
+
+@pytest.mark.parametrize("made", [_corners, _steps, _choice], ids=["a part", "a loop", "two branches"])
 def test_memory_has_room_for_the_most_that_values_take_for_any_sizes(made: Callable[[], onnx.ModelProto], tmp_path: Path) -> None:
     saved = tl.load_model(tl.build(made(), tmp_path / "saved", targets="x86-64-v2", max={"H": 40, "W": 30}, threads=1))
     meaning, rng = ReferenceEvaluator(made()), np.random.default_rng(0)

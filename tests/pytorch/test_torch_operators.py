@@ -28,6 +28,11 @@ op extremes_back[T: float](x: T[N], lo: T[], hi: T[], d_lo: T[], d_hi: T[]) -> (
     d_x[i] = (if x[i] == lo then d_lo else 0) + (if x[i] == hi then d_hi else 0)
 }
 op first(x: f32[N], size k in 0..N) -> (y: f32[k]) { y[i] = x[i]   for i in 0..k }
+op softmax(x: f64[N]) -> (y: f64[N], place: i64) where N >= 1 {
+    e[i] = exp(x[i] - max(j) x[j])
+    y[i] = e[i] / sum(j) e[j]
+    place = argmax(i) x[i]
+}
 op pairs[T](x: T[(N, 2)]) -> (y: T[N, 2]) { y[i, j] = x[(i, j)] }
 """)
 scaled = custom_op(OPS.scaled, "tests::scaled", backward=OPS.scaled_back)
@@ -86,9 +91,18 @@ def test_gradients_follow_from_the_equations_for_the_tensors_that_are_given() ->
     assert torch.autograd.gradcheck(linear, (a.detach(), b, c))
 
 
+def test_gradients_that_follow_from_equations_have_gradients_of_their_own() -> None:
+    softmax = custom_op(OPS.softmax, "tests::softmax", autograd=True)
+    assert torch.autograd.gradgradcheck(lambda x: softmax(x)[0], (numbers(3, dtype=torch.float64).div(3).requires_grad_(),))
+
+
 def test_gradients_that_nobody_asked_for_are_refused() -> None:
     with pytest.raises(CompileError, match=r"C0141.*`tests::first` was registered without gradients"):
         first(numbers(4).requires_grad_(), k=2).sum().backward()
+    x = numbers(4).requires_grad_()
+    (once,) = torch.autograd.grad(scaled(x, x).sum(), x, create_graph=True)
+    with pytest.raises(CompileError, match=r"C0141.*`tests::scaled_backward_d_x_d_w` was registered without gradients"):
+        once.sum().backward()
 
 
 def test_graphs_are_captured_whole_for_any_sizes() -> None:

@@ -15,11 +15,12 @@ import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from math import isqrt
+from math import isqrt, log
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
+import torch.utils._pytree as pytree
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 
 from tensorlang.diagnostics import CompileError, error
@@ -44,7 +45,8 @@ class _Pair:
 def as_real(module: Any) -> Any:
     """Return a graph of torch's without complex numbers, the same one where it has none. Raises CompileError O010 for operators of complex
     numbers that nothing is there for."""
-    if not any(is_complex(value) for node in module.graph.nodes for value in _values_of(node, module)):
+    nodes = module.graph.nodes
+    if not any(_has_number(node) or any(map(is_complex, _values_of(node, module))) for node in nodes):
         return module
     return _Rewriting(module).run()
 
@@ -71,6 +73,11 @@ def complex_outputs(module: Any) -> frozenset[int]:
 
 def is_complex(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.is_complex()
+
+
+def _has_number(node: Node) -> bool:
+    """Tell whether a complex number is among the arguments of a node."""
+    return any(isinstance(x, complex) for x in pytree.tree_leaves((node.args, node.kwargs)))
 
 
 def _values_of(node: Node, module: Any) -> tuple[Any, ...]:
@@ -117,7 +124,7 @@ class _Rewriting:
         )
 
     def _rewritten(self, node: Node) -> Any:
-        has_complex = any(map(is_complex, _values_of(node, self.module)))
+        has_complex = any(map(is_complex, _values_of(node, self.module))) or _has_number(node)
         match node.op:
             case "placeholder" if has_complex:
                 given = self.graph.placeholder(node.target)
@@ -194,6 +201,16 @@ class _Rewriting:
 
     # ------------------------------------------------------------ arithmetic
 
+    def like(self, *operands: Any) -> Node:
+        """Return a value of the element type that numbers beside operands have: the real part of a pair, or a real operand."""
+        pairs = _pairs(operands)
+        x: Node = pairs[0].re if pairs else next(x for x in operands if isinstance(x, torch.fx.Node))
+        return x if x.meta["val"].is_floating_point() else self.call(aten._to_copy.default, x, dtype=torch.get_default_dtype())
+
+    def numbers(self, *operands: Any) -> list[Any]:
+        """Return operands with complex numbers among them as pairs."""
+        return [self.pair(x, self.like(*operands)) if isinstance(x, complex) else x for x in operands]
+
     def pair(self, x: Any, like: Node) -> _Pair:
         """Return an operand as a pair; `like` tells the element type of numbers."""
         if isinstance(x, _Pair):
@@ -205,8 +222,8 @@ class _Rewriting:
         return _Pair(*(self.call(aten.full.default, [], float(part), dtype=dtype) for part in (complex(x).real, complex(x).imag)))
 
     def sum(self, op: Any, a: Any, b: Any, **named: Any) -> _Pair:
-        """Return a sum or a difference, one of whose operands is a pair."""
-        like = next(p.re for p in _pairs((a, b)))
+        """Return a sum or a difference of complex operands."""
+        like = self.like(a, b)
         a, b = self.pair(a, like), self.pair(b, like)
         return _Pair(self.call(op, a.re, b.re, **named), self.call(op, a.im, b.im, **named))
 
@@ -227,6 +244,7 @@ class _Rewriting:
                 return self.call(op, a, b)
 
     def quotient(self, a: Any, b: Any) -> Any:
+        """Return a quotient, one of whose operands is a pair."""
         if not isinstance(b, _Pair):
             return _Pair(self.call(aten.div.Tensor, a.re, b), self.call(aten.div.Tensor, a.im, b))
         return self.mul(a, self.reciprocal(b))
@@ -247,6 +265,14 @@ class _Rewriting:
 
     def logarithm(self, z: _Pair) -> _Pair:
         return _Pair(self.call(aten.log.default, self.size(z)), self.angle(z))
+
+    def exponential(self, z: _Pair) -> _Pair:
+        return self.polar(self.call(aten.exp.default, z.re), z.im)
+
+    def tanh(self, z: _Pair) -> _Pair:
+        tanh, tan = self.call(aten.tanh.default, z.re), self.call(aten.tan.default, z.im)
+        one = self.call(aten.ones_like.default, tanh)
+        return self.quotient(_Pair(tanh, tan), _Pair(one, self.call(aten.mul.Tensor, tanh, tan)))  # type: ignore[no-any-return]
 
     def conjugate(self, z: _Pair) -> _Pair:
         return _Pair(z.re, self.call(aten.neg.default, z.im))
@@ -278,17 +304,32 @@ class _Rewriting:
         return _Pair(f(z.re), f(z.im)) if isinstance(z, _Pair) else f(z)
 
     def _turns(self, rows: int, columns: int, n: int, sign: int, like: Node) -> _Pair:
-        angle = np.outer(np.arange(rows), np.arange(columns)) % n * (2 * np.pi / n)
-        return _Pair(self.table(np.cos(angle), like), self.table(sign * np.sin(angle), like))
+        """Return `exp(sign * 2 pi i j k / n)`, with zeros and ones that are exact at quarters of a turn: sums of real numbers that are real
+        have no trace of an imaginary part, whose sign their angle would depend on."""
+        share = np.outer(np.arange(rows), np.arange(columns)) % n / n
+        past = np.abs(share - np.round(share))
+        cosine, sine = np.sin((0.25 - past) * 2 * np.pi), np.sin((0.25 - np.abs(past - 0.25)) * 2 * np.pi)
+        signed = np.where(share > 0.5, -sign, sign) * sine + 0.0  # no zero has a sign
+        return _Pair(self.table(cosine, like), self.table(signed, like))
 
     def _open_turns(self, x: Node, sign: int) -> _Pair:
         n = self.shape(x)[-1]
         k = self.call(aten.arange.start_step, 0, n, 1, dtype=torch.int64)
         steps = self.call(aten.mul.Tensor, self.call(aten.unsqueeze.default, k, 1), k)
-        share = self.call(aten._to_copy.default, self.call(aten.remainder.Tensor, steps, self._number(n)), dtype=torch.float64)
-        angle = self.call(aten.mul.Tensor, self.call(aten.div.Tensor, share, self._number(n)), sign * 2 * np.pi)
-        dtype = x.meta["val"].dtype
-        return self.each(self.polar(1.0, angle), lambda part: self.call(aten._to_copy.default, part, dtype=dtype))  # type: ignore[no-any-return]
+        count = self.call(aten._to_copy.default, self.call(aten.remainder.Tensor, steps, self._number(n)), dtype=torch.float64)
+        share = self.call(aten.div.Tensor, count, self._number(n))
+        past = self.call(aten.abs.default, self.call(aten.sub.Tensor, share, self.call(aten.round.default, share)))
+        half = self.call(aten.abs.default, self.call(aten.sub.Tensor, past, 0.25))
+        sides = self.call(
+            aten.where.ScalarOther, self.call(aten.gt.Scalar, share, 0.5), self.call(aten.full_like.default, share, -sign), sign
+        )
+        return _Pair(self._sine(past, 1, x), self._sine(half, sides, x))
+
+    def _sine(self, short: Node, factor: Any, like: Node) -> Node:
+        """Return the sine of what is `short` of a quarter of a turn, times a factor."""
+        angle = self.call(aten.mul.Tensor, self.call(aten.rsub.Scalar, short, 0.25), 2 * np.pi)
+        sine = self.call(aten.mul.Tensor, self.call(aten.sin.default, angle), factor)
+        return self.call(aten._to_copy.default, sine, dtype=like.meta["val"].dtype)
 
     def _number(self, n: Any) -> Node:
         return self.call(aten.full.default, [], n, dtype=torch.int64)
@@ -328,8 +369,6 @@ Rule: TypeAlias = Callable[..., Any]
 
 
 def _of_both(r: _Rewriting, node: Node, *args: Any, **named: Any) -> Any:
-    like = next(p.re for p in _pairs((args, named)))
-
     def part(a: Any, im: bool) -> Any:
         match a:
             case _Pair():
@@ -337,7 +376,7 @@ def _of_both(r: _Rewriting, node: Node, *args: Any, **named: Any) -> Any:
             case tuple() | list():
                 return [part(x, im) for x in a]
             case torch.fx.Node() if im and isinstance(a.meta.get("val"), torch.Tensor) and a.meta["val"].is_floating_point():
-                return r.pair(a, like).im
+                return r.call(aten.zeros_like.default, a)
             case complex():
                 return a.imag if im else a.real
             case _:
@@ -348,6 +387,24 @@ def _of_both(r: _Rewriting, node: Node, *args: Any, **named: Any) -> Any:
     if not isinstance(value, tuple | list):
         return _Pair(re, im)
     return tuple(_Pair(r.call(operator.getitem, re, k), r.call(operator.getitem, im, k)) for k in range(len(value)))
+
+
+def _with_value(place: int) -> Rule:
+    """Return the rule for what writes a value, the argument number `place`: where that is a number, its imaginary part is written, too."""
+
+    def rule(r: _Rewriting, node: Node, *args: Any) -> Any:
+        numbers = [complex(a) if k == place and isinstance(a, int | float) else a for k, a in enumerate(args)]
+        return _of_both(r, node, *numbers)
+
+    return rule
+
+
+def _where(r: _Rewriting, node: Node, condition: Node, *values: Any) -> Any:
+    return _of_both(r, node, condition, *(r.pair(x, r.like(*values)) for x in values))
+
+
+def _cat(r: _Rewriting, node: Node, parts: Sequence[Any], *args: Any) -> Any:
+    return _of_both(r, node, [r.pair(x, r.like(*parts)) for x in parts], *args)
 
 
 def _pairs(given: Any) -> list[_Pair]:
@@ -369,13 +426,16 @@ def _sum(r: _Rewriting, node: Node, a: Any, b: Any, *, alpha: Any = 1) -> _Pair:
 # ---------------------------------------------------------------- what computes
 
 
+def _difference_from(r: _Rewriting, node: Node, a: Any, b: Any, alpha: Any = 1) -> _Pair:
+    return r.sum(aten.sub.Tensor, b, a, alpha=alpha)
+
+
 def _mul(r: _Rewriting, node: Node, a: Any, b: Any) -> Any:
-    like = next(p.re for p in _pairs((a, b)))
-    return r.mul(*(r.pair(x, like) if isinstance(x, complex) else x for x in (a, b)))
+    return r.mul(*r.numbers(a, b))
 
 
 def _div(r: _Rewriting, node: Node, a: Any, b: Any) -> Any:
-    like = next(p.re for p in _pairs((a, b)))
+    like = r.like(a, b)
     return r.quotient(r.pair(a, like), r.pair(b, like) if isinstance(b, complex) else b)
 
 
@@ -383,25 +443,87 @@ def _matmul(r: _Rewriting, node: Node, a: Any, b: Any) -> Any:
     return r.product(node.target, a, b)
 
 
-def _addmm(r: _Rewriting, node: Node, bias: Any, a: Any, b: Any) -> Any:
-    return r.sum(aten.add.Tensor, bias, r.product(aten.matmul.default, a, b))
+def _addmm(r: _Rewriting, node: Node, bias: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    bias, product = (
+        x if factor == 1 else r.mul(*r.numbers(x, factor)) for x, factor in ((bias, beta), (r.product(aten.matmul.default, a, b), alpha))
+    )
+    return r.sum(aten.add.Tensor, bias, product)
 
 
-def _pow(r: _Rewriting, node: Node, z: _Pair, exponent: Any) -> Any:
+def _pow(r: _Rewriting, node: Node, z: Any, exponent: Any) -> Any:
     if exponent == 2:
         return r.mul(z, z)
-    power = r.logarithm(z)
-    power = r.mul(power, exponent) if not isinstance(exponent, complex) else r.mul(power, r.pair(exponent, z.re))
-    return r.polar(r.call(aten.exp.default, power.re), power.im)
+    z, exponent = r.pair(z, r.like(z, exponent)), r.numbers(z, exponent)[1]
+    return r.exponential(r.mul(r.logarithm(z), exponent))
+
+
+def _lerp(r: _Rewriting, node: Node, a: Any, b: Any, weight: Any) -> _Pair:
+    return r.sum(aten.add.Tensor, a, r.mul(*r.numbers(r.sum(aten.sub.Tensor, b, a), weight)))
+
+
+def _addcmul(r: _Rewriting, node: Node, z: Any, a: Any, b: Any, *, value: Any = 1) -> _Pair:
+    return r.sum(aten.add.Tensor, z, r.mul(*r.numbers(r.mul(a, b), value)))
+
+
+def _fill(r: _Rewriting, node: Node, z: _Pair, value: Any) -> _Pair:
+    filling = r.pair(value, z.re)
+    return _Pair(*(r.call(aten.copy.default, x, part) for x, part in ((z.re, filling.re), (z.im, filling.im))))
+
+
+def _of_logarithm(base: float) -> Rule:
+    return lambda r, node, z: r.each(r.logarithm(z), lambda x: r.call(aten.div.Tensor, x, log(base)))
+
+
+def _turned(r: _Rewriting, z: _Pair) -> _Pair:
+    """Return a number times the imaginary unit."""
+    return _Pair(r.call(aten.neg.default, z.im), z.re)
+
+
+def _sinh(r: _Rewriting, node: Node, z: _Pair) -> _Pair:
+    return _Pair(*(r.call(aten.mul.Tensor, r.call(f, z.re), r.call(g, z.im)) for f, g in ((_SINH, _COS), (_COSH, _SIN))))
+
+
+def _cosh(r: _Rewriting, node: Node, z: _Pair) -> _Pair:
+    return _Pair(*(r.call(aten.mul.Tensor, r.call(f, z.re), r.call(g, z.im)) for f, g in ((_COSH, _COS), (_SINH, _SIN))))
+
+
+_SIN, _COS, _SINH, _COSH = aten.sin.default, aten.cos.default, aten.sinh.default, aten.cosh.default
+
+
+def _of_turned(hyperbolic: Rule) -> Rule:
+    """Return the rule of sin and tan: `f(z) = -i * hyperbolic(i * z)`."""
+
+    def rule(r: _Rewriting, node: Node, z: _Pair) -> _Pair:
+        found = hyperbolic(r, node, _turned(r, z))
+        return _Pair(found.im, r.call(aten.neg.default, found.re))
+
+    return rule
+
+
+def _tanh(r: _Rewriting, node: Node, z: _Pair) -> _Pair:
+    return r.tanh(z)
+
+
+def _sigmoid(r: _Rewriting, node: Node, z: _Pair) -> _Pair:
+    half = r.tanh(r.mul(z, 0.5))
+    return r.sum(aten.add.Tensor, r.mul(half, 0.5), 0.5)
+
+
+def _var(r: _Rewriting, node: Node, z: _Pair, *args: Any, **named: Any) -> Node:
+    return r.call(aten.add.Tensor, *(r.call(aten.var.correction, x, *args, **named) for x in (z.re, z.im)))
+
+
+def _norm(r: _Rewriting, node: Node, z: _Pair, *args: Any, **named: Any) -> Node:
+    return r.call(node.target, r.size(z), *args, **named)
+
+
+def _either(op: Any, joined: Any) -> Rule:
+    return lambda r, node, z: r.call(joined, r.call(op, z.re), r.call(op, z.im))
 
 
 def _sqrt(r: _Rewriting, node: Node, z: _Pair) -> _Pair:
     half = r.call(aten.mul.Tensor, r.angle(z), 0.5)
     return r.polar(r.call(aten.sqrt.default, r.size(z)), half)
-
-
-def _exp(r: _Rewriting, node: Node, z: _Pair) -> _Pair:
-    return r.polar(r.call(aten.exp.default, z.re), z.im)
 
 
 def _sgn(r: _Rewriting, node: Node, z: _Pair) -> _Pair:
@@ -411,7 +533,7 @@ def _sgn(r: _Rewriting, node: Node, z: _Pair) -> _Pair:
 
 
 def _equal(r: _Rewriting, node: Node, a: Any, b: Any) -> Node:
-    like = next(p.re for p in _pairs((a, b)))
+    like = r.like(a, b)
     a, b = r.pair(a, like), r.pair(b, like)
     joined = aten.logical_and.default if "eq" in str(node.target) else aten.logical_or.default
     return r.call(
@@ -478,12 +600,16 @@ def _c2r(r: _Rewriting, node: Node, z: _Pair, dims: Sequence[int], mode: int, la
 
 
 _BOTH = (
-    "_unsafe_view alias as_strided cat clone constant_pad_nd copy cumsum detach diagonal expand flip gather index index_put index_select "
-    "lift_fresh_copy mean neg permute repeat reshape roll scatter select select_scatter slice slice_scatter split split_with_sizes squeeze "
-    "stack sum t transpose tril triu unbind unfold unsqueeze view where"
+    "_unsafe_view alias as_strided clone copy cumsum detach diagonal expand flip gather index index_add index_put index_select "
+    "lift_fresh_copy mean neg permute repeat reshape roll select select_scatter slice slice_scatter split split_with_sizes squeeze "
+    "sum t transpose tril triu unbind unfold unsqueeze view"
 )
 _RULES: dict[str, Rule] = {
     **dict.fromkeys(_BOTH.split(), _of_both),
+    **dict.fromkeys(("constant_pad_nd", "masked_fill"), _with_value(2)),
+    "scatter": _with_value(3),
+    "where": _where,
+    **dict.fromkeys(("cat", "stack"), _cat),
     "add.Tensor": _sum,
     "sub.Tensor": _sum,
     "mul.Tensor": _mul,
@@ -493,10 +619,31 @@ _RULES: dict[str, Rule] = {
     "reciprocal": lambda r, node, z: r.reciprocal(z),
     **dict.fromkeys(("mm", "bmm", "matmul", "mv", "dot"), _matmul),
     "addmm": _addmm,
-    "pow.Tensor_Scalar": _pow,
+    "addcmul": _addcmul,
+    "lerp": _lerp,
+    "rsub": _difference_from,
+    "pow": _pow,
     "sqrt": _sqrt,
-    "exp": _exp,
+    "rsqrt": lambda r, node, z: r.reciprocal(_sqrt(r, node, z)),
+    "exp": lambda r, node, z: r.exponential(z),
+    "expm1": lambda r, node, z: r.sum(aten.sub.Tensor, r.exponential(z), 1),
     "log": lambda r, node, z: r.logarithm(z),
+    "log1p": lambda r, node, z: r.logarithm(r.sum(aten.add.Tensor, z, 1)),
+    "log2": _of_logarithm(2),
+    "log10": _of_logarithm(10),
+    "sinh": _sinh,
+    "cosh": _cosh,
+    "tanh": _tanh,
+    "sin": _of_turned(_sinh),
+    "cos": lambda r, node, z: _cosh(r, node, _turned(r, z)),
+    "tan": _of_turned(_tanh),
+    "sigmoid": _sigmoid,
+    "var": _var,
+    "std": lambda r, node, *args, **named: r.call(aten.sqrt.default, _var(r, node, *args, **named)),
+    "linalg_vector_norm": _norm,
+    "isnan": _either(aten.isnan.default, aten.logical_or.default),
+    "isinf": _either(aten.isinf.default, aten.logical_or.default),
+    "isfinite": _either(aten.isfinite.default, aten.logical_and.default),
     "sgn": _sgn,
     "abs": lambda r, node, z: r.size(z),
     "angle": lambda r, node, z: r.angle(z),
@@ -516,6 +663,9 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys(("_to_copy", "convert_element_type", "to"), _to),
     "full": _filled(),
     "full_like": _filled(),
+    "new_full": lambda r, node, z, size, value, **_: _filled(value)(r, node, size),
+    "fill": _fill,
+    "scalar_tensor": lambda r, node, value, **_: _filled(value)(r, node, []),
     **dict.fromkeys(("zeros", "zeros_like", "empty", "empty_like", "new_zeros"), _filled(0)),
     **dict.fromkeys(("ones", "ones_like"), _filled(1)),
     "_fft_r2c": _r2c,

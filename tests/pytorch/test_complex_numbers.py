@@ -36,6 +36,30 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "a choice": (lambda z, x: torch.where(x > 0, z, torch.zeros_like(z)) + torch.ones(3, 4, dtype=torch.complex64), (Z, X)),
     "comparisons": (lambda z, w: (z == z.clone(), z != w), (Z, W)),
     "another precision, and real numbers made complex": (lambda z, x: z.to(torch.complex128) + x.to(torch.complex64), (Z, X)),
+    "complex numbers beside real ones": (
+        lambda x, n: (1j * x, x - 1j, (1 - 2j) - n, 1j / x, (1 + 1j) ** x, x.double() * 1j, torch.where(x > 0, x, 1j), x == 1j),
+        (X, torch.arange(12).reshape(3, 4)),
+    ),
+    "powers of numbers": (lambda z, w, x: (z**w, z**x, x.abs() ** w, 2**z, 1j**z), (Z, W, X)),
+    "functions": (
+        lambda z: (z.sin(), z.cos(), z.tan(), z.sinh(), z.cosh(), z.tanh(), (40 * z).tanh(), z.sigmoid(), z.rsqrt(), z.expm1()),
+        (Z,),
+    ),
+    "logarithms": (lambda z: (z.log2(), z.log10(), z.log1p()), (Z,)),
+    "spread and norms": (lambda z: (z.var(1), z.std(), torch.linalg.norm(z), torch.linalg.vector_norm(z, 1, dim=0)), (Z,)),
+    "what is finite": (lambda z: tuple(f(z / z.real.relu()) for f in (torch.isnan, torch.isinf, torch.isfinite)), (Z,)),
+    "factors of sums": (lambda z, w: (torch.addmm(z[:, :3], z, w.mT, alpha=2j, beta=3), z.lerp(w, 0.3), z.addcmul(w, z, value=2)), (Z, W)),
+    "values that are written": (
+        lambda z, x: (
+            nn.functional.pad(z, (1, 2), value=1.5),
+            z.masked_fill(x > 0, 3),
+            z.scatter(1, torch.tensor([[1], [0], [1]]), 2.5j),
+            torch.fill(z, 2) + z.new_full((4,), 1j),
+            torch.where(x > 0, z, torch.arange(4)),
+            torch.cat([z, torch.arange(4)[None]]),
+        ),
+        (Z, X),
+    ),
     "writing into a part": (
         lambda z, w: torch.zeros(3, 4, dtype=torch.complex64).index_put((torch.tensor([0, 2]),), w[:2] * z[:2]),
         (Z, W),
@@ -68,6 +92,14 @@ def test_transforms_of_lengths_with_factors_and_without(n: int) -> None:
     z, x = torch.randn(2, n, dtype=torch.complex64), torch.randn(2, n)
     check(lambda z, x: (torch.fft.fft(z), torch.fft.ifft(z), torch.fft.rfft(x), torch.fft.fft(x, norm="ortho")), (z, x))
     check(lambda x: torch.fft.irfft(torch.fft.rfft(x), n=x.shape[-1]), (x,))
+
+
+@pytest.mark.parametrize("mode", ["fake", "symbolic"])
+@pytest.mark.parametrize("n", [6, 64])
+def test_sums_of_real_numbers_that_are_real_have_no_imaginary_part(n: int, mode: str) -> None:
+    x = torch.randn(5, n)
+    found = real(torch.fft.rfft, (x,), mode)(x)
+    assert not found[:, [0, n // 2], 1].any()
 
 
 def test_transforms_along_several_axes_and_cut_or_filled_ones() -> None:

@@ -30,6 +30,7 @@ _MAGIC = b"tlo2"
 _ENVIRONMENT = "TENSORLANG_CACHE"
 _USED_SECONDS = 60.0
 _log = log_of("cache")
+_warned: set[Path] = set()
 
 
 def default_directory() -> Path:
@@ -120,15 +121,18 @@ class Cache:
         return body if whole else None
 
     def put(self, key: str, data: bytes) -> str | None:
-        """Store `data` under `key`. Return what is wrong with the directory, the first time that something is."""
+        """Store `data` under `key`. Return what is wrong with the directory, the first time that something is; of each directory the process
+        is warned once."""
         if self.problem is not None:
             return None
         try:
             self._write(self._path(key), _head(key, data) + data)
         except OSError as error:
             self.problem = f"cannot write to the cache in {self.directory}: {error.strerror or error}"
-            if isinstance(error, NotPrivateError):
-                warnings.warn(f"the cache is not used: {error}", stacklevel=2)
+            if self.directory not in _warned:
+                _warned.add(self.directory)
+                unsafe = isinstance(error, NotPrivateError)
+                warnings.warn(f"the cache is not used: {error}" if unsafe else f"compiled code is not kept: {self.problem}", stacklevel=2)
             return self.problem
         return None
 

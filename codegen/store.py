@@ -121,8 +121,8 @@ class Cache:
         return body if whole else None
 
     def put(self, key: str, data: bytes) -> str | None:
-        """Store `data` under `key`. Return what is wrong with the directory, the first time that something is; of each directory the process
-        is warned once."""
+        """Store `data` under `key`. Return what is wrong with the directory, the first time that something is; a process is warned once of
+        each directory."""
         if self.problem is not None:
             return None
         try:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from codegen.arrays import negates_memory
 from codegen.cuda.bindings import core, utils
 from codegen.cuda.device import Device, Memory
 from codegen.cuda.errors import ArrayError
@@ -60,7 +61,10 @@ def current_stream(value: Any) -> object:
 
 def view_of(value: Any, device: Device) -> View:
     """Return where the elements of an array on `device` lie. What is asked for on `device` from now on sees what was asked for before on
-    the stream of whoever made it. Raises ArrayError for another device, for types that the language has not, for strides."""
+    the stream of whoever made it. Raises ArrayError for another device, for types that the language has not, for strides, for views that
+    negate."""
+    if negates_memory(value):
+        raise ArrayError("it is a view whose elements are those in memory with the other sign: pass `tensor.resolve_neg()`")
     if hasattr(value, "__dlpack__"):
         return _by_dlpack(value, device)
     return _by_interface(value, device)

@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from codegen.arrays import negates_memory
 from codegen.dtypes import DTYPES, DType, from_numpy
 from tensorlang.check.types import ELSEWHERE
 from tensorlang.diagnostics import CompileError, Diagnostic, RunError, counted, exception
@@ -81,6 +82,9 @@ _REFUSALS = (AttributeError, BufferError, RuntimeError, TypeError, ValueError)
 
 def _by_dlpack(value: Any, name: str, *, own: bool = False) -> Array:
     """Return an array over the memory of what speaks DLPack, read by NumPy where that can, and not by our `own` means."""
+    if negates_memory(value):
+        title, why = f"`{name}` cannot be read as an array", "it is a view whose elements are those in memory with the other sign"
+        raise exception(Diagnostic("R0305", title, notes=(why,), help="pass `tensor.resolve_neg()`"))
     if not own:
         try:
             return np.from_dlpack(value)

@@ -182,7 +182,7 @@ def _kernel(made: Registered, target: str) -> Callable[..., Any]:
 
 
 def _as_it_is(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().contiguous()
+    return tensor.detach().resolve_neg().contiguous()
 
 
 def _fake(operator: Operator) -> Callable[..., Any]:

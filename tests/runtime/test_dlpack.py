@@ -207,10 +207,18 @@ class Nonsense(Refusing):
         return object()
 
 
+class Negating(Counted):
+    """A view like `z.conj().imag` of torch: its elements are not what lies in memory, which the protocol does not say."""
+
+    def is_neg(self) -> bool:
+        return True
+
+
 @pytest.mark.parametrize(
     ("value", "told"),
     [
         (Refusing(), "tensor.detach()"),
+        (Negating(), "tensor.resolve_neg()"),
         (Nonsense(), "no capsule of a tensor"),
         (Counted(device=2), "it lies on a device (of DLPack's type 2)"),
         (Counted(code=17, bits=64), "DLPack's type 17 with 64 bits"),

@@ -122,7 +122,7 @@ op twins[T: num](x: T[N, M]) -> (y: T[M], z: T[M]) {
 
 op best[T: num](x: T[M, N]) -> (y: T[M], at: i64[M]) where N >= 1 { y[i], at[i] = first_max(j in 0..N) (x[i, j], j) }
 
-reducer first_max[T] (v1, i1) (v2, i2) from none = if v1 > v2 or v1 == v2 and i1 < i2 then (v1, i1) else (v2, i2)
+reducer first_max[T] (v1, i1) (v2, i2) from none = if before_max(v1, i1, v2, i2) then (v1, i1) else (v2, i2)
 
 op latest[T: num](x: T[M, N], keep: T[M, N]) -> (y: T[M]) { y[i] = last(j, keep[i, j] > 0, from 0) x[i, j] }
 

@@ -135,6 +135,10 @@ def _refusal(program: Program, schedule: Schedule, plan: Plan, count: int, final
         labels.append(Label(_written(target), f"{_at(final.target)} is computed here"))
     code, title = _TITLES[final.kind]
     notes = _notes(final)
+    if target is not None and target is source and target.accumulator is not None and not target.accumulator.reduce.reducer.commutative:
+        name = target.accumulator.reduce.reducer.name
+        promise = "is declared `ordered`, or breaks for these types what a reducer promises, as `tensorlang check` shows"
+        notes.append(f"terms of `{name}` are combined in order: it {promise}")
     if source is not None and source is not target:
         labels.append(Label(_written(source), f"{_at(final.source)} is computed here"))
     where = f" of `{program.name}`" if blamed is None else ""

@@ -217,6 +217,11 @@ def plan_kernel(
     return result
 
 
+def _simplified(changed: Function, before: Function) -> Function:
+    """Return what a pass made of a simplified function simplified again: the function itself where the pass found nothing to do."""
+    return before if changed == before else simplify(changed)
+
+
 def loops_of(
     plan: Plan,
     symbol: str,
@@ -233,17 +238,18 @@ def loops_of(
     lowered = lower(plan, symbol)
     lowered = replace(lowered, function=serial(lowered.function)) if threads == 1 else lowered
     try:
-        ahead = staged(simplify(lowered.function))
+        ahead = simplify(staged(simplify(lowered.function)))  # the second finds what the first has told of loops
     except Unfit as refused:
         raise error("S0218", "there is nothing to run ahead", notes=(refused.reason,)) from None
-    ahead = simplify(pinned(simplify(ahead)))
+    ahead = _simplified(pinned(ahead), ahead)
     split = partition(ahead)
     there = {id(note) for _, note in noted_loops(Partitioned, *ahead.body)}
     gone = (note for notes in plan.about_loops.values() for note in notes if isinstance(note, Partitioned) and id(note) not in there)
     told = {sentence.partition(" changes nothing")[0] for sentence in plan.idle}
     found = idle_in_loops((*idle_notes(ahead, split), *gone))
     idle = tuple(sentence for sentence in found if sentence.partition(" changes nothing")[0] not in told)
-    split = simplify(at_most_once(unswitch(simplify(without(split, Partitioned)))))
+    split = _simplified(without(split, Partitioned), ahead)
+    split = _simplified(at_most_once(unswitch(split)), split)
     function: Function = demote(carried(hoist(promote_accumulators(demote(tiled(combine(masked_lanes(pinned(split)))))))))
     if not contracts:
         function = separate(function)

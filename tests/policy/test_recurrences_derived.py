@@ -646,3 +646,22 @@ def test_what_is_made_of_each_step_is_made_there_where_it_lies_along_the_lanes(p
     assert any(d.startswith("together b, y") for d in directives(program)) == shared
     small = operator(f"x: f32[N, M]) -> (y: f32[{shape}]) where N >= 2, M >= 1", filtered, {"N": 19, "M": 37})
     assert_same(small, proven(small, derive(small, NARROW)), {})
+
+
+@pytest.mark.parametrize(
+    ("value", "phases"),
+    [
+        pytest.param("if i % 3 == 0 then 2 * x[i // 3 | clamp] else 7", 3, id="some elements read others"),
+        pytest.param("x[i // 2 | clamp] - 2 * x[(i + 1) // 2 | clamp]", 2, id="twice as many elements"),
+    ],
+)
+@pytest.mark.parametrize("width", [96, 201])
+def test_elements_that_read_by_quotients_run_phase_by_phase(value: str, phases: int, width: int) -> None:
+    program = operator(f"x: i32[N]) -> (y: i32[{width}]) where N >= 1", f"y[i] = {value} for i in 0..{width}", {"N": 40})
+    assert {f"split y.i by {phases} -> i_q, i_r", "unroll y.i_r"} <= {*directives(program)}
+    assert_same(program, proven(program, derive(program, WIDE)), {})
+
+
+def test_elements_that_choose_by_remainders_what_lies_side_by_side_run_in_plain_lanes() -> None:
+    program = operator("a: i32[N], b: i32[N]) -> (y: i32[N])", "y[i] = if i % 2 == 0 then a[i] else b[i]", {"N": 201})
+    assert not any("i_q" in d for d in directives(program))

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tensorlang.policy.cpu.inner_loops import add_inner_loops, best_inner_loops, shared_sums
+from tensorlang.policy.cpu.inner_loops import add_inner_loops, best_inner_loops, is_in_phases, shared_sums
 from tensorlang.policy.cpu.joint_steps import derive_joint_steps
 from tensorlang.policy.cpu.loop_fusion import derive_fused, fused, named_after, with_sums_apart
 from tensorlang.policy.cpu.narrow_rows import derive_narrow_rows, has_narrow_rows
@@ -136,11 +136,15 @@ def _one(d: Deriver, definition: Definition) -> None:
         return
     if not d.plain and scattered_axes(definition) is None and has_narrow_rows(d, definition):
         derive_narrow_rows(d, definition)
-    elif _is_row_major(d, definition) and (len(definition.pieces) > 1 or any(True for p in definition.pieces for _ in reduces(p.value))):
+    elif _is_row_major(d, definition) and (_has_sums_or_pieces(definition) or is_in_phases(d, definition)):
         derive_nest(d, definition)
     else:
         d.add(d.schedule.distribute(definition.tensors[0].name) if len(definition.pieces) > 1 else d.schedule)
         derive_pointwise(d, definition)
+
+
+def _has_sums_or_pieces(definition: Definition) -> bool:
+    return len(definition.pieces) > 1 or any(True for p in definition.pieces for _ in reduces(p.value))
 
 
 def _is_row_major(d: Deriver, definition: Definition) -> bool:

@@ -28,7 +28,7 @@ from types import MappingProxyType
 
 from codegen.dtypes import compute_dtype
 from polyhedral import affine
-from polyhedral.expr import Compare, Cond, Mod, Scale
+from polyhedral.expr import Compare, Cond, Floor, Mod, Scale
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from polyhedral.once import once
@@ -193,7 +193,9 @@ def candidates(
                 continue
             for phases in phases_along(definition, vector[0]) if vector and vector[0] in free else ():
                 # Accumulators lie as far apart as elements do: of more than one vector, registers do not hold them.
-                if extent >= phases * vectors * cost.lanes and (vectors == 1 or not sums):
+                # Of one piece, whole vectors are put together of what the phases of one vector of the language make.
+                together = len(definition.pieces) > 1 or vectors * cost.lanes <= MOST_LANES
+                if extent >= phases * vectors * cost.lanes and (vectors == 1 or not sums) and together:
                     found = InnerLoops(vector, vectors, phases=phases)
                     yield replace(found, cycles=cost.cycles(found))
             for rows in (*_rows([(a, cost.sizes[a]) for a in reversed(free) if a not in vector]), *(() if vector else near)):
@@ -204,9 +206,27 @@ def candidates(
 
 def phases_along(definition: Definition, axis: str) -> tuple[int, ...]:
     """Return of how many elements along an axis, one after the other, equations are for one: the divisors of the remainders that guards ask
-    for."""
+    for, and of the quotients by which a definition of one piece reads, `x[i // 2]`, which are others for each phase alone."""
     found = {m.divisor for p in definition.pieces for m in _remainders(p.guard) if axis in affine.name_set(m)}
+    if len(definition.pieces) == 1:
+        slots = (slot for read in reads(definition.pieces[0].value) for slot in read.index if not isinstance(slot, Dynamic))
+        found |= {q.divisor for slot in slots for q in _quotients(slot) if axis in affine.name_set(q)}
     return tuple(sorted(m for m in found if 2 <= m <= MOST_PHASES))
+
+
+def is_in_phases(d: Deriver, definition: Definition) -> bool:
+    """Tell whether a row-major map runs sooner phase by phase along an axis: what it reads then lies side by side for lanes."""
+    touched = {definition.tensors[0].name, *(r.tensor for p in definition.pieces for r in reads(p.value))}
+    if d.layouts.keys() & touched or not any(phases_along(definition, a) for a in definition.axes):
+        return False
+    return best_inner_loops(d, definition, definition.axes).phases > 1
+
+
+def _quotients(e: Affine | Cond) -> Iterator[Floor]:
+    if isinstance(e, Floor):
+        yield e
+    for part in affine.parts(e):
+        yield from _quotients(part)
 
 
 def pieces_are_phases(definition: Definition, inner: InnerLoops) -> bool:
@@ -721,10 +741,7 @@ class _Cost:
         if element.read.tensor in self.d.layouts or any(isinstance(slot, Dynamic) for slot in slots):
             return None
         *others, last = (affine.substitute(s, {along: Scale(phases, AffineName(along))}) for s in slots if not isinstance(s, Dynamic))
-        form = affine.affine_form(last)
-        if form is None or any(along in affine.name_set(slot) for slot in others):
-            return None
-        step = form[0].get(along)
+        step = step_inside(last, along) if not any(along in affine.name_set(slot) for slot in others) else None
         return step if step is not None and 1 <= step <= MOST_STRIDE else None
 
     def _stores(self, c: InnerLoops, axis: str | None) -> float:
@@ -735,7 +752,9 @@ class _Cost:
         if not near and c.vectors == c.phases == 1 and self._is_interleaved(c, axis):
             return store_cycles(together * (self.sizes[self.definition.axes[-1]] - 1))  # shuffles of each vector
         if near:
-            return store_cycles(together * c.vectors * (1 if c.phases == 1 else self.lanes))
+            # All phases of one piece are put together into whole vectors.
+            one = 1 if c.phases == 1 else STRIDED_LOADS if len(self.pieces) == 1 else self.lanes
+            return store_cycles(together * c.vectors * one)
         stored = together * c.vectors * self.lanes
         tensor = self.definition.tensors[0]
         row_bytes = int(self.sizes[self.definition.axes[-1]]) * tensor.dtype.size_bytes

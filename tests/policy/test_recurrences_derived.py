@@ -547,6 +547,14 @@ def test_equations_for_one_of_a_few_elements_have_loops_of_their_own() -> None:
         assert any(d.startswith("distribute") for d in found) == (body is BUTTERFLIES), "all that is computed of a row is written together"
 
 
+def test_phases_of_rows_that_differ_in_every_other_row_are_written_together() -> None:
+    body = "y[2*i, 2*j] = x[i, j]\ny[2*i, 2*j + 1] = 2 * x[i, j]\ny[2*i + 1, 2*j] = 3 * x[i, j]\ny[2*i + 1, 2*j + 1] = 5 * x[i, j]"
+    program = operator("x: i32[N, M]) -> (y: i32[2 * N, 2 * M])", body, {"N": 3, "M": 70})
+    found = directives(program)
+    assert "split y.a1 by 2 -> a1_q, a1_r" in found and not any(d.startswith("distribute") for d in found)
+    assert_same(program, proven(program, derive(program, WIDE)), {})
+
+
 THERE_AND_BACK = """
     u[0, i, j] = a[i, j]
     q[t, i, j] = u[t, j, i] + q[t, i, j - 1 | 0]            for t in 0..3, i in 0..N, j in 0..N

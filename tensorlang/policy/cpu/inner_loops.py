@@ -230,11 +230,11 @@ def _quotients(e: Affine | Cond) -> Iterator[Floor]:
 
 
 def pieces_are_phases(definition: Definition, inner: InnerLoops) -> bool:
-    """Tell whether the pieces of a definition are the phases of its vectors, each of one remainder wherever the other axes are: the copies
-    of one loop then write whole rows between them."""
+    """Tell whether the pieces of a definition are the phases of its vectors, each of one remainder, or as many for each part of the other
+    axes: the copies of one loop then write whole rows between them."""
     along = {*inner.vector}
     phases = [[m for m in _remainders(p.guard) if m.divisor == inner.phases and affine.name_set(m) == along] for p in definition.pieces]
-    return inner.phases > 1 and len(phases) == inner.phases and all(phases)
+    return inner.phases > 1 and len(phases) % inner.phases == 0 and all(phases)
 
 
 def _remainders(guard: Cond) -> Iterator[Mod]:

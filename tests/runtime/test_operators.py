@@ -268,7 +268,7 @@ def test_terms_of_a_reducer_that_breaks_its_promise_are_combined_in_order(tmp_pa
     for split in (tl.parse(DIFFERENCE + SPLIT), uses):
         with pytest.raises(tl.CompileError, match=r"S0204.*`difference` is not associative"):
             split.fold(x)
-    with pytest.raises(tl.CompileError, match=r"S0303[\s\S]*terms of `difference` are combined in order: it is declared `ordered`, or breaks"):
+    with pytest.raises(tl.CompileError, match=r"S0303[\s\S]*terms of `difference` are combined in order"):
         tl.parse(DIFFERENCE + SPLIT.replace("rfactor i by 8", "vectorize i")).fold(x)
 
 

@@ -46,17 +46,21 @@ def place_at(
     consumers: Sequence[str],
     depth: int,
     names: Mapping[str, Mapping[str, str]] | None = None,
+    kept: int | None = None,
 ) -> tuple[Nest, ...]:
     """Return nests that compute what the `consumers` (placements) touch of any of `tensors` within each iteration of their first `depth`
     loops: of all tensors, which have as many axes, the same cells. Loops are those `depth` loops, then one for each iterator of the
-    statement, called `names[statement][iter]`, or the iterator's name, or `statement.iter` where that is taken. Raises `NestError` when the
-    consumers do not share the loops."""
+    statement, called `names[statement][iter]`, or the iterator's name, or `statement.iter` where that is taken. Cells that are `kept` for
+    all iterations of loops after the first so many are computed in the first iteration that touches them (sliding windows), but those of a
+    recurrence. Raises `NestError` when the consumers do not share the loops."""
     outer = _outer_loops(schedule, consumers, depth)
     need = _need(schedule, tensors, consumers, depth)
     box = _box(schedule, tensors, consumers, depth)
     carried = _carried(schedule, statements, tensors, need)
     if carried:
         need, box = _whole_along(need, carried), _with_whole_sides(schedule, tensors[0], box, carried)
+    elif kept is not None and kept < depth:
+        need = _first(need, kept)
     return tuple(_at(schedule, schedule.statements[s], need, outer, box, (names or {}).get(s, {})) for s in statements)
 
 
@@ -89,6 +93,15 @@ def _need(schedule: Schedule, tensors: Sequence[str], placements: Sequence[str],
     both = hull.wrap().flatten()
     bounded = all(both.dim_is_bounded(DT.set, p) for p in range(both.dim(DT.set)))
     return hull if bounded else total
+
+
+def _first(need: isl.Map, kept: int) -> isl.Map:
+    """Return `{ [outer loops] -> [x] }` without what an iteration before, of the same first `kept` loops, needs as well."""
+    outer = need.get_space().domain().map_from_set()
+    before = isl.Map.lex_gt(outer.domain())
+    for k in range(kept):
+        before = before.equate(DT.in_, k, DT.out, k)
+    return need.subtract(before.apply_range(need)).coalesce()
 
 
 def _carried(schedule: Schedule, statements: Sequence[str], tensors: Sequence[str], need: isl.Map) -> tuple[int, ...]:

@@ -36,7 +36,7 @@ def place(state: State, stages: Stages) -> Plan:
             if stage.inside is None:
                 nests |= {p: n for s in stage.statements for p, n in nests_of(stage, s, Nest.identity(scop, statements[s.name])).items()}
             else:
-                nests |= _region(stage, Placed(scop, nests, _tree(order, statements, nests)), statements)
+                nests |= _region(stage, Placed(scop, nests, _tree(order, statements, nests)), statements, _stored(state, stage))
         except NestError as refused:
             where = f" at `{stage.inside[1]}`" if stage.inside is not None else ""
             raise error("S0208", f"`{stage.name}` cannot be computed{where}: {refused.reason}", stage.definitions[0].span) from None
@@ -134,8 +134,16 @@ def _feeds(stage: Stage, within: list[StatementInfo], statements: Mapping[str, S
     return any(a.tensor in _made(stage) for r in readers for a in statements[r].reads)
 
 
-def _region(stage: Stage, schedule: Placed, statements: Mapping[str, Statement]) -> dict[str, Nest]:
-    """Return the nests of a stage over the region that its readers need, under the outer loops it shares with them."""
+def _stored(state: State, stage: Stage) -> str | None:
+    """Return the loop, "" for none, for all of whose iterations a stage's tensors are kept, where directives say one for all of them."""
+    found = [state.about_tensors.about(name, StoredAt) for name in sorted(_made(stage))]
+    loops = {stored.what.loop if stored is not None else None for stored in found}
+    return loops.pop() if len(loops) == 1 else None
+
+
+def _region(stage: Stage, schedule: Placed, statements: Mapping[str, Statement], stored: str | None) -> dict[str, Nest]:
+    """Return the nests of a stage over the region that its readers need, under the outer loops it shares with them; of what is `stored` for
+    all iterations of a loop without what iterations before have made."""
     assert stage.inside is not None
     consumer, loop = stage.inside
     made = _made(stage)
@@ -146,7 +154,9 @@ def _region(stage: Stage, schedule: Placed, statements: Mapping[str, Statement])
         raise error("S0208", f"`{stage.name}` cannot be computed at `{loop}`: {where}", stage.definitions[0].span)
     depth = schedule.nests[readers[0]].loops.index(loop) + 1
     names = {s.name: {i: full(s.definition.tensors[0].name, i) for i in s.iters} for s in stage.statements}
-    found = place_at(schedule, [s.name for s in stage.statements], sorted(made), readers, depth, names)
+    around = schedule.nests[readers[0]].loops[:depth]
+    kept = around.index(stored) + 1 if stored in around else 0 if stored == "" else None
+    found = place_at(schedule, [s.name for s in stage.statements], sorted(made), readers, depth, names, kept)
     return {p: n for s, nest in zip(stage.statements, found, strict=True) for p, n in nests_of(stage, s, nest, depth).items()}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import product
 
+import islpy as isl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -162,6 +163,15 @@ def test_values_that_come_backwards_need_as_many_cells_as_those_that_come_forwar
 
 def test_an_output_may_not_be_folded_over_its_own_values() -> None:
     assert isinstance(validate(fused_heat(), {"A": Cells((t, i), (2, None))}, axes={"A": ("t", "i")}, outputs=["A"]), Clobber)
+
+
+@pytest.mark.parametrize(("kept", "rows"), [(None, 3 * 4), (2, 3 * 4), (1, 4 + 4), (0, 6)])
+def test_a_producer_makes_what_is_kept_in_the_first_iteration_that_needs_it(kept: int | None, rows: int) -> None:
+    """Strips of two rows of a blur of four rows and one column: each row needs three, each strip four."""
+    strips = in_sequence(BLUR, nest(BLUR, "bx"), nest(BLUR, "by").split("y", 2, "yo", "yi"))
+    (producer,) = place_at(strips, ["bx"], ["bx"], ["by"], 2, {"bx": {"y": "py", "x": "px"}}, kept)
+    made = producer.points.intersect_params(isl.Set("[H, W] -> { : H = 4 and W = 1 }"))
+    assert made.count_val().to_python() == rows
 
 
 def test_a_sliding_window_of_a_blur_needs_three_rows() -> None:

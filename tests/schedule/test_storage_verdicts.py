@@ -14,6 +14,7 @@ from tensorlang.backends.cpu.driver import loops_of
 from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import CompileError, Source
+from tensorlang.policy.select import read
 from tensorlang.replay import Difference, Hazard, replay
 from tensorlang.schedule.apply import outline
 from tensorlang.schedule.check import proven
@@ -63,10 +64,46 @@ def test_a_lost_element_is_seen_in_its_cell_whatever_the_values_are() -> None:
     assert str(seen) == "`y.sum.0.acc` at (k=0) reads `h[0]`, and its cell holds `h[2]`"
 
 
-def test_an_element_that_is_computed_again_before_each_read_may_be_overwritten_between() -> None:
-    """p[i, j] is made just before y[i, l] reads it, once for each l."""
-    schedule = Schedule("two").at("p", "y.j").store_at("p", "root").fold("p", "j", 1)
-    computes_the_same("two", schedule, M=3, N=4, K=2)
+def test_an_element_that_is_kept_for_later_iterations_is_made_once_and_may_not_be_overwritten_between() -> None:
+    """p[i, j] is read by y[i, l] for each l: kept at the root it is there, in its own loop it is made again."""
+    again = Schedule("two").at("p", "y.j")
+    computes_the_same("two", again, M=3, N=4, K=2)
+    kept = again.store_at("p", "root")
+    computes_the_same("two", kept, M=3, N=4, K=2)
+    assert "share one cell" in refusal(Case(program("two", M=3, N=4, K=2), {}, kept.fold("p", "j", 1)))
+
+
+SLIDING = """op f(x: f64[N, M]) -> (y: f64[N - 2, M]) where N >= 3 {
+    a[i, j] = x[i, j] + x[i, j - 1 | clamp]
+    h[i, j] = a[i, j] * a[i, j + 2 | clamp]
+    y[i, j] = h[i, j] + h[i + 1, j] * h[i + 2, j]
+}"""
+HALVING = """op f(x: f64[N, M]) -> (y: f64[N // 2 - 1, M]) where N >= 4 {
+    h[i, j] = 2 * x[i, j]   for i in 0..N, j in 0..M
+    y[i, j] = h[2 * i, j] - h[2*i + 1, j] * h[2*i + 3, j]   for i in 0..N // 2 - 1, j in 0..M
+}"""
+
+
+@pytest.mark.parametrize(
+    ("text", "directives", "made"),
+    [
+        (SLIDING, ["at h at y.i", "store_at h at root"], {"h": 99, "a": 99}),
+        (SLIDING, ["at h at y.i", "store_at h at root", "fold h at i by 3"], {"h": 99, "a": 99}),
+        (SLIDING, ["split y.i by 4 -> io, ii", "at h at ii", "store_at h at io", "parallel io"], {"h": 9 * (6 + 6 + 3), "a": 99}),
+        (SLIDING, ["at h at y.i", "store_at h at root", "at a at y.i", "store_at a at root"], {"h": 99, "a": 99}),
+        (SLIDING, ["at h at y.j", "store_at h at y.i"], {"h": 9 * 3 * 9, "a": 99}),
+        (SLIDING, ["tile y (i, j) by (4, 4) -> io, jo, ii, ji", "at h at jo", "store_at h at root"], {"h": 99, "a": 99}),
+        (HALVING, ["at h at y.i", "store_at h at root", "fold h at i by 4"], {"h": 10 * 9}),
+        (HALVING, ["reverse y.i", "at h at y.i", "store_at h at root"], {"h": 10 * 9}),
+    ],
+)
+def test_windows_slide_over_what_is_kept(text: str, directives: list[str], made: dict[str, int]) -> None:
+    module = load_module(parse(Source("f.tl", "\n".join([text, "schedule f for cpu {", *directives, "}"]))))
+    p = instantiate(module, "f", [ArgType(f64, (11 if text is SLIDING else 10, 9))])
+    plan = proven(p, read(module, module.schedules[0], p).schedule)
+    counted = {n: plan.placed.nests[f"{n}.0"].points.count_val().to_python() for n in made}
+    assert counted == made
+    assert not differs(p, loops_of(plan, "kernel"), {}, small_arrays(p, {}, 1), natively=len(directives) == 3)
 
 
 def test_a_layout_that_puts_two_elements_into_one_cell_is_refused() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from example_references import references
+from example_references import EXAMPLES, references
+
+import tensorlang as tl
 
 REFERENCES = references("pipelines")
 OPERATORS = REFERENCES.operators()
@@ -18,6 +20,13 @@ def test_an_operator_computes_what_its_reference_does(name: str, n: int) -> None
 @pytest.mark.parametrize("name", ["harris", "unsharp"])
 def test_a_pipeline_in_strips_computes_what_its_reference_does(name: str) -> None:
     REFERENCES.compare(OPERATORS[name], name, 500)
+
+
+def test_what_is_scheduled_by_hand_computes_what_its_reference_does() -> None:
+    written = tl.load(EXAMPLES / "pipelines" / "by_hand.tl")
+    assert sorted(dir(written)) == ["harris", "unsharp"]
+    for name in dir(written):
+        REFERENCES.compare(getattr(written, name), name, 40)
 
 
 def test_every_operator_of_the_files_is_compared() -> None:

@@ -43,6 +43,8 @@ _SOUND: BoundedCache[tuple[object, ...], bool] = BoundedCache(4096)
 """What was checked and found nothing."""
 _LOCK = Lock()
 
+MOST_REFLECTED = 64
+"""Of how many elements a message says that an axis has to have as many."""
 MOST_LABELS = 8
 """How many clauses a message points at."""
 
@@ -272,6 +274,24 @@ class Prover:
             elif not _is_plain(slot, extent, facts):
                 self._in_bounds(read, k, slot, extent, facts, scope)
 
+    def _long_enough(self, read: Read, known: Cond, scope: Sequence[str]) -> str | None:
+        """Return what sizes have to be for what lies outside to be read as a mode says, where that takes a number of elements."""
+        sides = zip(read.index, self.tensors[read.tensor].shape, strict=True)
+        found = [(n, e) for slot, e in sides if not isinstance(slot, Dynamic) and (n := self._fewest(slot, e, known, scope))]
+        named = ", ".join(f"{notation.show(extent)} >= {count}" for count, extent in found)
+        return f"there have to be more elements for what lies outside: `where {named}`" if found else None
+
+    def _fewest(self, slot: Affine, extent: Affine, known: Cond, scope: Sequence[str]) -> int:
+        """Return of how many elements on an index with a mode is in bounds; 0 where that is no number, or always."""
+        from polyhedral.sets import implies
+
+        if affine.affine_form(slot) is not None or affine.constant(extent) is not None:
+            return 0
+        enough = (affine.conj(known, affine.compare(">=", extent, count)) for count in range(MOST_REFLECTED))
+        inside = affine.within(slot, 0, extent)
+        proven = (k for k, facts in enumerate(enough) if isinstance(implies(self.program.sizes, scope, facts, inside), Proven))
+        return next(proven, 0)
+
     def _in_bounds(self, read: Read, k: int, slot: Affine, extent: Affine, known: Cond, scope: Sequence[str]) -> None:
         claim = affine.within(slot, 0, extent)
         from polyhedral.sets import implies
@@ -282,6 +302,7 @@ class Prover:
                 title = f"`{read.tensor}` is read outside its bounds{_when(params)}"
                 label = f"axis {k} is {value} here{_at(point)}, but has {limit} element{'s' if limit != 1 else ''}"
                 help = "say what lies outside: `| 0`, `| clamp`, `| wrap`, `| reflect` or `| skip` at the end of the bracket"
+                help = self._long_enough(read, known, scope) or help
                 help = _other_extent(read, k, slot, extent, known) or help
                 help = _counted_from_the_end(read, k, slot, extent) or help
                 number = affine.constant(slot)

@@ -97,6 +97,8 @@ def select(b: Builder, cond: Value, then: Value, orelse: Value) -> Value:
         x, y = splat(b, x, cond.lanes), splat(b, y, cond.lanes)
     if x.text == y.text:
         return x
+    if x.lanes and x.dtype == bool_:
+        cond = splat(b, cond, x.lanes)  # LLVM takes masks apart that one bit chooses between
     return Value(x.dtype, b.pure(f"select {cond.typed}, {x.typed}, {y.typed}"), x.lanes)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from codegen.llvm.builder import Builder
 from codegen.llvm.facts import Poly
+from codegen.llvm.target import Target
 from codegen.llvm.values import of_lanes
 
 
@@ -13,6 +14,11 @@ def first_lanes(b: Builder, count: Poly, lanes: int) -> str:
     if constant is not None:
         return "<" + ", ".join(f"i1 {'true' if i < constant else 'false'}" for i in range(lanes)) + ">"
     return lanes_before(b, clamped(b, b.index(count), 0, lanes, b.poly_depth(count)), lanes, b.poly_depth(count))
+
+
+def has_mask_registers(target: Target) -> bool:
+    """Tell whether a processor has registers for masks: elsewhere they are vectors, or single bits where LLVM knows no vector for them."""
+    return "+avx512f" in target.features.split(",") or target.family == "riscv64"
 
 
 def held(b: Builder, mask: str, bits: int, lanes: int) -> str:

@@ -30,7 +30,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import gcd
 
-from codegen.llvm.arithmetic import unary
+from codegen.llvm.arithmetic import byte_text, unary
 from codegen.llvm.builder import Builder
 from codegen.llvm.facts import Poly
 from codegen.llvm.masks import held
@@ -46,6 +46,8 @@ from codegen.polynomials import ONE, ZERO, atom_poly, number
 def read(state: State, storage: Registers, poly: Poly, scope: Scope) -> Value:
     """Return element `poly`, or one element per lane."""
     held = _held(state, storage, poly, scope)
+    if storage.in_bytes:
+        return Value(storage.dtype, state.builder.pure(f"icmp slt {held.typed}, {byte_text(0, held.lanes)}"), held.lanes)
     return unary(state.builder, "neg", held) if storage.negated else held
 
 
@@ -54,13 +56,13 @@ def _held(state: State, storage: Registers, poly: Poly, scope: Scope) -> Value:
     stride, offset = _place(b, storage, poly, scope)
     cells = state.cells[storage.uid]
     if storage.private_lanes:
-        return Value(storage.dtype, cells[offset] if storage.has(offset) else "poison", storage.private_lanes)
+        return Value(storage.kept, cells[offset] if storage.has(offset) else "poison", storage.private_lanes)
     if stride == 0:
-        return Value(storage.dtype, _element(b, storage, cells, offset))
+        return Value(storage.kept, _element(b, storage, cells, offset))
     assert scope.lanes is not None
     lanes = scope.lanes.count
     places = [offset + stride * i for i in range(lanes)]
-    return Value(storage.dtype, _gathered(b, storage, cells, places, scope.lanes.active or lanes), lanes)
+    return Value(storage.kept, _gathered(b, storage, cells, places, scope.lanes.active or lanes), lanes)
 
 
 def write(state: State, storage: Registers, poly: Poly, value: Value, scope: Scope) -> None:
@@ -68,6 +70,8 @@ def write(state: State, storage: Registers, poly: Poly, value: Value, scope: Sco
     b = state.builder
     if storage.negated:
         value = unary(b, "neg", value)
+    if storage.in_bytes:
+        value = Value(storage.kept, b.pure(f"sext {value.typed} to {of_lanes('i8', value.lanes)}"), value.lanes)
     stride, offset = _place(b, storage, poly, scope)
     cells = state.cells[storage.uid]
     if stride == 0 and not storage.has(offset):
@@ -177,7 +181,7 @@ def _gathered(b: Builder, storage: Registers, cells: list[str], places: list[int
     """Return the elements at `places` as a vector, of which the first `active` count."""
     whole = _whole_cells(storage, places)
     if whole is not None:
-        return joined(b, [cells[c] for c in whole], scalar_type(storage.dtype), storage.size(whole[0]))
+        return joined(b, [cells[c] for c in whole], scalar_type(storage.kept), storage.size(whole[0]))
     near = _neighbouring_cells(storage, places, active)
     if near is not None:
         size, start = len(places), places[0] - storage.cell_starts[near[0]]
@@ -191,7 +195,7 @@ def _gathered(b: Builder, storage: Registers, cells: list[str], places: list[int
             f"shufflevector {storage.type_of(within)} {cells[within]}, {storage.type_of(within)} poison, <{len(places)} x i32> <{order}>"
         )
     text = "poison"
-    element = scalar_type(storage.dtype)
+    element = scalar_type(storage.kept)
     for lane, place in enumerate(places):
         part = _element(b, storage, cells, place)
         if part != "poison":

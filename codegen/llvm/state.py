@@ -5,11 +5,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass, field
 
-from codegen.dtypes import DType
+from codegen.dtypes import DType, bool_, i8
 from codegen.llvm.builder import Builder
 from codegen.llvm.emitted import Emitted
 from codegen.llvm.facts import Poly
 from codegen.llvm.interleave import Interleaved
+from codegen.llvm.masks import has_mask_registers
 from codegen.llvm.register_transpose import Copies
 from codegen.llvm.values import Value, of_lanes, scalar_type
 from codegen.loops.nodes import Buffer, Index
@@ -49,9 +50,17 @@ class Registers:
     negated: bool = False
     same_lanes: bool = False
 
+    in_bytes: bool = False
+    """Whether truth values are kept as bytes, all bits of them alike, which are vectors in a loop where no registers hold masks."""
+
     @property
     def dtype(self) -> DType:
         return self.buffer.dtype
+
+    @property
+    def kept(self) -> DType:
+        """The type that cells have elements of."""
+        return i8 if self.in_bytes else self.dtype
 
     def has(self, place: int) -> bool:
         """Tell whether any cell has element `place`."""
@@ -67,7 +76,7 @@ class Registers:
 
     def type_of(self, cell: int) -> str:
         size = self.size(cell)
-        return of_lanes(scalar_type(self.dtype), self.private_lanes or (size if size > 1 else 0))
+        return of_lanes(scalar_type(self.kept), self.private_lanes or (size if size > 1 else 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +178,10 @@ def splat(b: Builder, value: Value, lanes: int) -> Value:
     element = scalar_type(value.dtype)
     if not value.text.startswith("%"):
         return Value(value.dtype, "poison" if value.text == "poison" else f"splat ({element} {value.text})", lanes)
+    if value.dtype == bool_ and not has_mask_registers(b.target):
+        # All bits of a byte, not one of them, are what comparisons of vectors make.
+        byte = Value(i8, b.pure(f"sext i1 {value.text} to i8"))
+        return Value(bool_, b.pure(f"icmp slt {splat(b, byte, lanes).typed}, zeroinitializer"), lanes)
     vector = of_lanes(element, lanes)
     first = b.pure(f"insertelement {vector} poison, {element} {value.text}, i64 0")
     return Value(value.dtype, b.pure(f"shufflevector {vector} {first}, {vector} poison, <{lanes} x i32> zeroinitializer"), lanes)

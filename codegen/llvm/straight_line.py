@@ -11,6 +11,7 @@ from codegen.llvm.facts import Atom, Poly
 from codegen.llvm.frame import Emitter
 from codegen.llvm.lanes import reduction
 from codegen.llvm.lanes_of_buffers import touched_by_the_same_lanes
+from codegen.llvm.masks import has_mask_registers
 from codegen.llvm.reduce import horizontal, identity
 from codegen.llvm.state import EmitError, Memory, Registers, Scope, Storage, Tiles, splat
 from codegen.llvm.values import Literal, Value, memory_type
@@ -58,7 +59,8 @@ def allocate(e: Emitter, stmt: Alloc, rest: tuple[Stmt, ...], scope: Scope) -> S
             strides, stmt = row_major((*shape[:-1], number(row))), Alloc(longer)
         cell_starts = tuple(range(count + 1)) if private else registers.cell_starts(stmt, rest, count)
         same = not private and touched_by_the_same_lanes(buffer.name, rest)
-        storage = Registers(uid, buffer, cell_starts, strides, private, _holds_opposites(e, buffer, rest), same)
+        in_bytes = buffer.dtype == bool_ and (private or len(cell_starts) <= count) and not has_mask_registers(b.target)
+        storage = Registers(uid, buffer, cell_starts, strides, private, _holds_opposites(e, buffer, rest), same, bool(in_bytes))
         e.state.cells[uid] = ["poison"] * (len(cell_starts) - 1)
         e.state.register_types[uid] = tuple(map(storage.type_of, range(len(cell_starts) - 1)))
         return storage

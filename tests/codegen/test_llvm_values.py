@@ -1,5 +1,7 @@
 """Arithmetic, comparison and conversion: one lane or eight, compiled code agrees with the interpreter bit for bit."""
 
+import re
+
 import numpy as np
 import pytest
 from llvm_run import LEVELS, check, values
@@ -260,3 +262,16 @@ def test_what_compares_is_added_as_the_mask_that_it_is() -> None:
     x = np.random.default_rng(1).integers(0, 4, (3, 16)).astype(np.uint8)
     check(text, targets=LEVELS, x=x, y=np.zeros(16, np.int32))
     assert "sext <16 x i1>" in emit(parse(text), named("x86-64-v3"))
+
+
+def test_truth_values_that_a_loop_carries_in_vectors_are_bytes_where_no_registers_hold_masks() -> None:
+    text = """func f()(a: bool[3, 9], b: bool[9, 64], out y: bool[3, 64]) {
+        for i in 0 .. 3 {
+            alloc acc: bool[64] registers
+            for j in 0 .. 64 vector 64 { acc[j] = false }
+            for k in 0 .. 9 { for j in 0 .. 64 vector 64 { acc[j] = acc[j] or a[i, k] and b[k, j] } }
+            for j in 0 .. 64 vector 64 { y[i, j] = acc[j] }
+        } }"""
+    assert not re.search(r"phi <\d+ x i1>", emit(parse(text), named("x86-64-v3")))
+    random = np.random.default_rng(0)
+    check(text, a=random.random((3, 9)) < 0.4, b=random.random((9, 64)) < 0.4, y=np.zeros((3, 64), bool))

@@ -39,6 +39,7 @@ from codegen.loops.nodes import (
     Min,
     Mod,
     Mul,
+    Select,
     ValueIndex,
     Var,
 )
@@ -497,6 +498,18 @@ class Algebra:
                 return ends if low <= ends[0] and ends[1] <= high else (low, high)
             case Binary("bitand", _, Const(mask)) | Binary("bitand", Const(mask), _) if mask >= 0:
                 return 0, mask
+            case Binary("%", _, Const(divisor, dtype)) if dtype.is_integer and divisor > 0:
+                return 0, divisor - 1
+            case Binary("//", lhs, Const(divisor, dtype)) if dtype.is_integer and divisor > 0:
+                return _divided(self.value_interval(lhs), (divisor, divisor))
+            case Binary("shr", lhs, Const(count, dtype)) if 0 <= count < dtype.bits:
+                return _divided(self.value_interval(lhs), (1 << int(count), 1 << int(count)))
+            case Binary("min" | "max" as op, lhs, rhs):
+                a, b = self.value_interval(lhs), self.value_interval(rhs)
+                return (min(a[0], b[0]), min(a[1], b[1])) if op == "min" else (max(a[0], b[0]), max(a[1], b[1]))
+            case Select(_, then, orelse):
+                a, b = self.value_interval(then), self.value_interval(orelse)
+                return min(a[0], b[0]), max(a[1], b[1])
             case _:
                 return _EVERYTHING
 

@@ -192,6 +192,14 @@ def test_what_was_rounded_is_not_rounded_again() -> None:
         ("i8", "i64(a[i]) + 128_i64", False),
         ("u8", "255_i64 - i64(a[i])", True),
         ("i16", "i64(a[i])", True),
+        ("u16", "i64(a[i]) // 256_i64", False),
+        ("i16", "i64(a[i]) // 256_i64", True),
+        ("i16", "i64(a[i] >> 8_i16) + 128_i64", False),
+        ("u16", "i64(a[i] >> 7_u16)", True),
+        ("i32", "i64(a[i] % 256_i32)", False),
+        ("i16", "max(min(i64(a[i]), 255_i64), 0_i64)", False),
+        ("u16", "min(i64(a[i]), 256_i64)", True),
+        ("u8", "select(a[i] < 9_u8, i64(a[i]) // 2_i64, 255_i64)", False),
     ],
 )
 def test_no_index_is_checked_that_its_type_keeps_inside(element: str, index: str, stays: bool) -> None:

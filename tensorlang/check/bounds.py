@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from polyhedral import affine
-from polyhedral.expr import TRUE, Cond, Expr, Floor, Int, Max, Min, Mod, Name
+from polyhedral.expr import TRUE, Compare, Cond, Expr, Floor, Int, Max, Min, Mod, Name
 
 Ranges = Mapping[str, tuple[Expr, Expr]]
 """Half-open ranges of indices. Names that are missing are sizes: integers >= 0."""
@@ -74,13 +74,15 @@ def in_box(e: Expr, extent: Expr, ranges: Ranges) -> Cond:
 
 
 _NO_INDICES: Ranges = {}
+_NO_SIZES: Mapping[str, int] = {}
 
 
-def larger(a: Expr, b: Expr, ranges: Ranges = _NO_INDICES) -> Expr:
-    """Return max(a, b) without `Max` where sizes being >= 0 and the ranges of indices decide it."""
-    if proven_nonnegative(affine.sub(a, b), ranges):
+def larger(a: Expr, b: Expr, ranges: Ranges = _NO_INDICES, least: Mapping[str, int] = _NO_SIZES) -> Expr:
+    """Return max(a, b) without `Max` where sizes being >= 0, or as large as `least` says, and the ranges of indices decide it."""
+    difference = affine.substitute(affine.sub(a, b), {n: affine.add(Name(n), Int(k)) for n, k in least.items()})
+    if proven_nonnegative(difference, ranges):
         return a
-    return b if proven_nonnegative(affine.sub(b, a), ranges) else affine.maximum(a, b)
+    return b if proven_nonnegative(affine.scale(-1, difference), ranges) else affine.maximum(a, b)
 
 
 def smaller(a: Expr, b: Expr, ranges: Ranges = _NO_INDICES) -> Expr:
@@ -88,3 +90,16 @@ def smaller(a: Expr, b: Expr, ranges: Ranges = _NO_INDICES) -> Expr:
     if proven_nonnegative(affine.sub(b, a), ranges):
         return a
     return b if proven_nonnegative(affine.sub(a, b), ranges) else affine.minimum(a, b)
+
+
+def least_sizes(context: Cond) -> dict[str, int]:
+    """Return how large sizes are at least, by the conditions that ask that of one of them alone."""
+    found: dict[str, int] = {}
+    for c in affine.conjuncts(context):
+        form = affine.affine_form(affine.sub(c.lhs, c.rhs)) if isinstance(c, Compare) else None
+        if form is None or len(form[0]) != 1 or not isinstance(c, Compare):
+            continue
+        ((name, factor),), constant = form[0].items(), form[1]
+        if (factor, c.op) in ((1, ">="), (1, ">"), (-1, "<="), (-1, "<")):
+            found[name] = max(found.get(name, 0), -factor * constant + (c.op in ("<", ">")))
+    return found

@@ -129,7 +129,8 @@ def _box(body: Body, name: str, known: frozenset[str], partial: bool) -> Tensor 
         for axis, upper in enumerate(uppers):
             extents[axis].append(upper)
     assert extents is not None
-    sizes = [_hull(e) for e in extents]
+    least = bounds.least_sizes(affine.conj(body.binding.context, body.context))
+    sizes = [_hull(e, least) for e in extents]
     if any(s is None for s in sizes):
         return None
     dims, axis = [], 0
@@ -139,11 +140,12 @@ def _box(body: Body, name: str, known: frozenset[str], partial: bool) -> Tensor 
     return Tensor(name, None, tuple(dims), axis, declared=False)
 
 
-def _hull(uppers: Iterable[px.Expr | None]) -> px.Expr | None:
+def _hull(uppers: Iterable[px.Expr | None], least: Mapping[str, int]) -> px.Expr | None:
+    """Return the largest of some extents, where sizes are at least so large."""
     out: px.Expr | None = None
     for upper in uppers:
         if upper is not None:
-            out = upper if out is None else bounds.larger(out, upper)
+            out = upper if out is None else bounds.larger(out, upper, least=least)
     return out
 
 

@@ -394,6 +394,16 @@ def test_a_recurrence_has_the_type_of_what_it_reads_besides_itself(equations: st
     assert mistakes(text) == []
 
 
+@pytest.mark.parametrize(
+    ("condition", "codes"),
+    [("N >= 2", []), ("1 < N", []), ("N > 5", []), ("M >= 2, N >= M", ["T0122"]), ("N >= 1", ["T0122"]), ("N <= 2", ["T0122"])],
+)
+def test_a_box_is_as_long_as_the_sizes_are_at_least(condition: str, codes: list[str]) -> None:
+    first = "m[0] = x[0]\n m[1] = x[0]\n m[i] = m[i - 1] + x[i]   for i in 2..N"
+    found = mistakes(f"op f(x: f64[N], z: f64[M]) -> (y: f64) where {condition} {{\n {first}\n y = z[0] * sum(k) m[k] * x[k]\n}}")
+    assert [m.code for m in found if m.code == "T0122"] == codes
+
+
 @pytest.mark.parametrize("body", ["1", "(if x[i] > 0 then 1 else 0)", "2 * 3"])
 def test_the_terms_of_a_reduction_that_are_numbers_take_the_type_of_its_accumulator(body: str) -> None:
     assert mistakes(f"op f(x: f32[N]) -> (y: i64) {{\n y = sum[i64](i in 0..N) {body}\n}}") == []

@@ -35,7 +35,8 @@ from tensorlang.artifact import Artifact
 from tensorlang.backends.cpu.driver import compile_kernel, machine_of
 from tensorlang.diagnostics import CompileError
 from tensorlang.policy.cpu.cost import MULTIPLY_ADDS
-from tensorlang.policy.cpu.inner_loops import InnerLoops, add_inner_loops, best_inner_loops, candidates
+from tensorlang.policy.cpu.inner_cost import InnerLoops
+from tensorlang.policy.cpu.inner_loops import add_inner_loops, best_inner_loops, candidates
 from tensorlang.policy.deriver import Deriver, deriver
 from tensorlang.runtime.operator import Operator
 from tensorlang.tensor.nodes import Program

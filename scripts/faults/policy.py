@@ -324,9 +324,9 @@ FAULTS = (
     ),
     Fault(
         "inner-loops-without-latency",
-        "tensorlang/policy/cpu/inner_loops.py",
-        "along, left), waiting)",
-        "along, left), 0.0)",
+        "tensorlang/policy/cpu/inner_cost.py",
+        "self.spilling, waiting)",
+        "self.spilling, 0.0)",
         "sums of one accumulator wait for nothing",
         ("tests/policy/test_policy_golden.py", "tests/policy/test_recurrences_derived.py"),
     ),
@@ -356,7 +356,7 @@ FAULTS = (
     ),
     Fault(
         "copies-read-in-two-ways",
-        "tensorlang/policy/cpu/inner_loops.py",
+        "tensorlang/policy/cpu/inner_cost.py",
         "return plain and alike and tensor not in made",
         "return plain and tensor not in made",
         "an operand that is read in two ways is copied for one of them",

@@ -25,7 +25,7 @@ from polyhedral.expr import Name
 from polyhedral.nest import Nest
 from polyhedral.space import OperationLimit
 from tensorlang.diagnostics import CompileError
-from tensorlang.policy.cpu.inner_loops import InnerLoops, cycles_of
+from tensorlang.policy.cpu.inner_cost import InnerLoops, cycles_of
 from tensorlang.policy.cpu.nests import folded, is_local
 from tensorlang.policy.deriver import PARALLEL_WORK, Deriver, deriver_of, is_threading_profitable, shared_loops
 from tensorlang.policy.machine import Machine

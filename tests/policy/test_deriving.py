@@ -10,7 +10,8 @@ from polyhedral.expr import Int, Name
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import Source
 from tensorlang.policy.cpu.derive import derive
-from tensorlang.policy.cpu.inner_loops import InnerLoops, add_inner_loops
+from tensorlang.policy.cpu.inner_cost import InnerLoops
+from tensorlang.policy.cpu.inner_loops import add_inner_loops
 from tensorlang.policy.deriver import deriver
 from tensorlang.policy.machine import Machine
 from tensorlang.schedule.check import proven

@@ -19,13 +19,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tensorlang.policy.cpu.inner_loops import add_inner_loops, best_inner_loops, is_in_phases, shared_sums
+from tensorlang.policy.cpu.inner_loops import add_inner_loops, best_inner_loops, is_in_phases
 from tensorlang.policy.cpu.joint_steps import derive_joint_steps
 from tensorlang.policy.cpu.loop_fusion import derive_fused, fused, named_after, with_sums_apart
 from tensorlang.policy.cpu.narrow_rows import derive_narrow_rows, has_narrow_rows
 from tensorlang.policy.cpu.nests import derive_nest, derive_recurrence, is_joined, scattered_axes
 from tensorlang.policy.cpu.row_lanes import derive_row_lanes, has_row_lanes
 from tensorlang.policy.cpu.scatter_fusion import fuse_scatters
+from tensorlang.policy.cpu.shared_sums import shared_sums
 from tensorlang.policy.cpu.strips import Strip, add_strip, inside_of, repeats_recurrences
 from tensorlang.policy.deriver import Deriver, deriver, mark_parallel
 from tensorlang.policy.groups import FusionGroup, derive_rows, fusion_groups, recurs

@@ -24,7 +24,7 @@ from polyhedral.expr import Name as AffineName
 from polyhedral.space import OperationLimit, limited
 from tensorlang.diagnostics import CompileError
 from tensorlang.policy.cpu.cost import NEAR_BYTES
-from tensorlang.policy.cpu.inner_loops import InnerLoops, cycles_of
+from tensorlang.policy.cpu.inner_cost import InnerLoops, cycles_of
 from tensorlang.policy.cpu.nests import folded, is_local
 from tensorlang.policy.cpu.wavefronts import waiting_cycles
 from tensorlang.policy.deriver import PARALLEL_WORK, Deriver, bytes_of, mark_parallel, reads_itself

@@ -38,21 +38,13 @@ from polyhedral.expr import And, Compare, Cond, Not, Or
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.policy.cpu.cost import FAR_LOADS
-from tensorlang.policy.cpu.inner_loops import (
-    MOST_TERMS,
-    ByOrder,
-    InnerLoops,
-    add_blocks,
-    as_one,
-    best_inner_loops,
-    candidates,
-    cycles_of,
-    ranges_of_data,
-)
+from tensorlang.policy.cpu.inner_cost import InnerLoops, cycles_of, ranges_of_data
+from tensorlang.policy.cpu.inner_loops import MOST_TERMS, ByOrder, add_blocks, best_inner_loops, candidates
 from tensorlang.policy.cpu.joint_steps import with_joint_steps
 from tensorlang.policy.cpu.narrow_rows import has_narrow_rows
 from tensorlang.policy.cpu.nests import scattered_axes
 from tensorlang.policy.cpu.row_lanes import has_row_lanes
+from tensorlang.policy.cpu.shared_sums import as_one
 from tensorlang.policy.cpu.strips import Strip, sized, strips
 from tensorlang.policy.deriver import Deriver, bytes_of, mark_parallel
 from tensorlang.policy.groups import FusionGroup, fusion_groups, recurs
@@ -127,7 +119,8 @@ def _gathered(d: Deriver, every: Sequence[Strip], apart: Set[str] = frozenset())
 
 def _joined(d: Deriver, parts: Sequence[Strip]) -> Strip:
     members = _members(d, [part.group for part in parts])
-    if len(members) < 2 or shared_loops_of(d, members) is None:
+    # Whether several parts share their loops was asked when the last of them came.
+    if len(parts) == 1 and (len(members) < 2 or shared_loops_of(d, members) is None):
         return parts[0]
     return Strip(FusionGroup(members[-1], members, len(members[-1].axes), fused=True))
 

@@ -15,7 +15,8 @@ from math import prod
 from codegen.dtypes import compute_dtype
 from polyhedral import affine
 from polyhedral.expr import Name as AffineName
-from tensorlang.policy.cpu.inner_loops import InnerLoops, add_inner_loops
+from tensorlang.policy.cpu.inner_cost import InnerLoops
+from tensorlang.policy.cpu.inner_loops import add_inner_loops
 from tensorlang.policy.deriver import Deriver, mark_parallel
 from tensorlang.policy.pointwise import moves_one_by_one
 from tensorlang.schedule.plan import full

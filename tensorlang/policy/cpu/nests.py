@@ -24,7 +24,8 @@ from polyhedral.verdict import Proven
 from tensorlang.diagnostics import CompileError
 from tensorlang.lower.prefetch import LINE_BYTES
 from tensorlang.policy.cpu.blocks import derive_blocks
-from tensorlang.policy.cpu.inner_loops import ByOrder, InnerLoops, add_inner_loops, best_inner_loops, candidates, pieces_are_phases
+from tensorlang.policy.cpu.inner_cost import InnerLoops
+from tensorlang.policy.cpu.inner_loops import ByOrder, add_inner_loops, best_inner_loops, candidates, pieces_are_phases
 from tensorlang.policy.cpu.time_tiles import TimeTile, add_time_tile, best_shared_tile, best_time_tile
 from tensorlang.policy.cpu.wavefronts import (
     Wavefront,

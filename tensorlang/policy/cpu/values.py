@@ -13,11 +13,11 @@ from tensorlang.tensor.walk import children, index_names, map_children, nodes
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value that some operations take: the names that it depends on, and those that they do. `repeated`: whether several of the last sum
-    with such operations take it, `term`: the number of that sum; None where there are others."""
+    """A value that some operations take: the names that it depends on, and the `wider` ones that they do beside. `repeated`: whether
+    several of the last sum with such operations take it, `term`: the number of that sum; None where there are others."""
 
     names: frozenset[str]
-    taken_for: frozenset[str]
+    wider: frozenset[str]
     repeated: bool
     term: int | None
     is_computed: bool
@@ -98,8 +98,8 @@ class Values:
                     kept.update({v: None} if any(n & self._step for n in by) else {})
                 else:
                     before = found.get(v)
-                    wide = frozenset().union(*by, before.taken_for if before else ())
-                    found[v] = Value(names, wide, len(by) > 1, None if before else term, instructions(e) > 0)
+                    wide = frozenset().union(*by, before.wider if before else ())
+                    found[v] = Value(names, wide - names, len(by) > 1, None if before else term, instructions(e) > 0)
         return tuple(self._names[v] for v in kept), Counter(found.values())
 
 

@@ -36,7 +36,7 @@ from tensorlang.policy.cpu.cost import (
     LATENCY_CYCLES,
     load_cycles,
 )
-from tensorlang.policy.cpu.inner_loops import InnerLoops, cycles_of
+from tensorlang.policy.cpu.inner_cost import InnerLoops, cycles_of
 from tensorlang.policy.deriver import Deriver, in_order, is_threading_profitable
 from tensorlang.schedule.plan import Plan, full
 from tensorlang.schedule.shape import OPEN_EXTENT, extents

@@ -1,0 +1,648 @@
+"""What an element costs in cycles where certain loops of its equation run innermost.
+
+The cycles are the largest of what a block's loads, its stores and its arithmetic take (ports), and of what one accumulator after the other
+takes (latency). Elements that all lanes read alike are one load, neighbours one load a register, others some for each lane. What sums read
+again is loaded again where the loops in between touch more than a cache holds, the first or the second (`Reloads`): that depends on the
+order of all loops, and rows that lie a power of two apart use a few sets of the cache, unless they are copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from math import ceil, gcd, log2, prod
+
+from codegen.dtypes import compute_dtype
+from polyhedral import affine
+from polyhedral.expr import Compare, Cond, Mod, Scale
+from polyhedral.expr import Expr as Affine
+from polyhedral.expr import Name as AffineName
+from polyhedral.once import once
+from tensorlang.lower.prefetch import LINE_BYTES
+from tensorlang.policy.cpu.cost import (
+    COPY_BYTES,
+    FAR_BYTES,
+    FAR_LOADS,
+    FORWARD_CYCLES,
+    LATENCY_CYCLES,
+    LOADS,
+    LOOP_CYCLES,
+    MASKED_LOADS,
+    NEAR_BYTES,
+    OVERLAPPED_STEPS,
+    SPILL_CYCLES,
+    STRIDED_LOADS,
+    load_cycles,
+    multiply_cycles,
+    store_cycles,
+)
+from tensorlang.policy.cpu.register_tiles import ROWS_IN_A_SET
+from tensorlang.policy.cpu.shared_sums import as_in, shared_sums
+from tensorlang.policy.cpu.values import Value, Values, folding
+from tensorlang.policy.deriver import Deriver
+from tensorlang.schedule.plan import full
+from tensorlang.schedule.shape import OPEN_EXTENT, step_inside, unit_stride
+from tensorlang.tensor.facts import conjuncts, is_of_indices
+from tensorlang.tensor.nodes import Compare as TensorCompare
+from tensorlang.tensor.nodes import (
+    Definition,
+    Dynamic,
+    Expr,
+    IndexValue,
+    Piece,
+    Read,
+    Reduce,
+    Select,
+)
+from tensorlang.tensor.walk import index_names, reads, reduces, substitute, tensor_names, tensor_table
+
+COPY_SHARE = 0.005
+"""Of the cycles of a block that each copy of its instructions costs in the cache that holds them: between equals, the shorter code. And of
+the cycles in which it loads: between equals, what loads less."""
+MOST_STRIDE = 8
+"""Elements that neighbours of a vector lie apart at most to be taken out of whole vectors."""
+USES_OF_A_COPY = 8
+"""Of each element, from which on it is worth a copy in another order."""
+
+
+@dataclass(frozen=True, slots=True)
+class InnerLoops:
+    """`rows`: axes with how many of their points. `cycles`: for each element of the tensor, on the average."""
+
+    vector: tuple[str, ...] = ()
+    vectors: int = 1
+    rows: tuple[tuple[str, int], ...] = ()
+    packed: tuple[str, ...] = ()
+    cycles: float = 0.0
+    phases: int = 1
+
+    def points(self, names: Collection[str] | None = None) -> int:
+        """Return how many of its points differ in some axes, or how many there are, beside neighbours along vectors."""
+        found = 1
+        for axis, count in self.rows:
+            if names is None or axis in names:
+                found *= count
+        return found
+
+    def __str__(self) -> str:
+        along = f"{self.vectors} vectors along {', '.join(self.vector)}" if self.vector else "no vectors"
+        along += f" in {self.phases} phases" if self.phases > 1 else ""
+        rows = "".join(f", {count} of {axis}" for axis, count in self.rows)
+        packed = f", {', '.join(self.packed)} packed" if self.packed else ""
+        return f"{along}{rows}{packed}: {self.cycles:.2f}"
+
+
+def cycles_of(d: Deriver, definition: Definition, inner: InnerLoops) -> float:
+    """Return the cycles of an element, on the average, where elements do not wait for each other. Lanes read neighbours of the tensors
+    that `inner` has packed, and write them."""
+    return BlockCost(d, definition).cycles(inner)
+
+
+def remainders(guard: Cond) -> Iterator[Mod]:
+    for c in affine.conjuncts(guard):
+        if isinstance(c, Compare) and c.op == "==":
+            yield from (e for e in (c.lhs, c.rhs) if isinstance(e, Mod))
+
+
+def ranges_of_data(definition: Definition) -> dict[str, frozenset[str]]:
+    """Return the binders of sums whose first and last terms data say, `start[i] <= k < start[i + 1]`, with the axes that these data are
+    indexed by: points along such an axis have little in common."""
+    found: dict[str, frozenset[str]] = {}
+    for reduce in (r for p in definition.pieces for r in reduces(p.value) if r.filter is not None):
+        limits: dict[str, dict[bool, frozenset[str]]] = {}
+        for limit in map(partial(_limit, reduce), conjuncts(reduce.filter)):
+            if limit is not None:
+                limits.setdefault(limit.binder, {})[limit.lower] = index_names(limit.data) & {*definition.axes}
+        found |= {k: sides[False] | sides[True] for k, sides in limits.items() if len(sides) == 2}
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Limit:
+    """A condition of a sum by which data say where its terms begin, or else end."""
+
+    binder: str
+    lower: bool
+    data: Expr
+
+
+def _limit(reduce: Reduce, condition: Expr) -> _Limit | None:
+    match condition:
+        case TensorCompare("<" | "<=" | ">" | ">=" as op, IndexValue(AffineName(k)), data):
+            found = _Limit(k, op in (">", ">="), data)
+        case TensorCompare("<" | "<=" | ">" | ">=" as op, data, IndexValue(AffineName(k))):
+            found = _Limit(k, op in ("<", "<="), data)
+        case _:
+            return None
+    binders = {b.name for b in reduce.binders}
+    return found if found.binder in binders and tensor_names(found.data) and index_names(found.data).isdisjoint(binders) else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Element:
+    """What is read: `names` that its index depends on, and along which of them neighbours are neighbours in memory, or lie a few elements
+    apart. `size_bytes`: of one, `row_bytes`: of a row of its tensor."""
+
+    read: Read
+    names: frozenset[str]
+    near: Mapping[str, int]
+    size_bytes: int
+    row_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What is done for each point: distinct elements, instructions by the names that their values depend on, and accumulators, each as the
+    share of a register that lanes of it take. `step`: the binder of the innermost loop of a sum, if any, `kept` the names of values that
+    are the same in each step of it, `values` the others, and how many there are of those that are alike."""
+
+    elements: tuple[_Element, ...]
+    operations: Mapping[frozenset[str], int]
+    accumulators: tuple[float, ...] = ()
+    step: frozenset[str] = frozenset()
+    kept: tuple[frozenset[str], ...] = ()
+    values: Mapping[Value, int] = field(default_factory=dict)
+
+    def varies(self, element: _Element) -> bool:
+        """Tell whether an element is another one in each step."""
+        return not self.step or not self.step.isdisjoint(element.names)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sum:
+    """A reduction: so many `steps`, with `work` in each, and so many times what is done `before` its innermost loop. `joining`: the cycles
+    of taking a lane to what lanes before it came to, where that is no instruction of its own; lanes are then taken one after the other."""
+
+    binders: tuple[str, ...]
+    steps: float
+    work: _Work
+    times: float
+    before: _Work
+    joining: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """What is computed for `elements` elements, about."""
+
+    elements: float
+    value: _Work
+    sums: tuple[_Sum, ...]
+    phases: Mapping[str, int]
+    """Axes of which it is for one of so many elements."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """The cycles of one step of a sum for all points of a block: of its loads, of its arithmetic, and of what registers do not hold.
+    `binder`: the one whose iterations are lanes, if any."""
+
+    binder: str | None
+    loading: float
+    computing: float
+    spilling: float
+
+    def cycles(self, latency: float) -> float:
+        """Return the cycles of the step, at least those until its accumulators are there again."""
+        waiting = latency + (FORWARD_CYCLES if self.spilling else 0.0)
+        return max(max(self.loading, self.computing) + LOOP_CYCLES + self.spilling, waiting)
+
+
+class BlockCost:
+    """What blocks of a definition cost, in cycles. `joined`: whether all sums share their loops, whatever they read."""
+
+    def __init__(self, d: Deriver, definition: Definition, *, joined: bool = False) -> None:
+        self.d, self.definition, self.joined = d, definition, joined
+        self.lanes = d.lanes_of(definition)
+        self.tensors = tensor_table(d.program)
+        self.sizes = {
+            axis: float(affine.constant(extent) or OPEN_EXTENT)
+            for axis, extent in zip(definition.axes, definition.tensors[0].shape, strict=True)
+        }
+        for reduce in (r for p in definition.pieces for r in reduces(p.value)):
+            for b in reduce.binders:
+                self.sizes[b.name] = max(1.0, self._middle(b.hi) - self._middle(b.lo))
+        self.ranged = ranges_of_data(definition)
+        for binder, axes in self.ranged.items():
+            # Rows share the terms out.
+            self.sizes[binder] = max(1.0, self.sizes[binder] / prod(self.sizes[a] for a in axes))
+        name = definition.tensors[0].name
+        self.sizes |= {n: min(size, float(d.at_once[full(name, n)])) for n, size in self.sizes.items() if full(name, n) in d.at_once}
+        point = tuple(AffineName(a) for a in definition.axes)
+        storage = d.layouts.get(definition.tensors[0].name)
+        self.stored_near = {a for a in definition.axes if unit_stride(point, storage, definition.axes, a)}
+        self.pieces = [self._piece(p) for p in definition.pieces]
+
+    def _middle(self, e: Affine) -> float:
+        """Return a bound in the middle of the loops around it."""
+        at = {n: int(self.sizes.get(n, 2 * OPEN_EXTENT)) // 2 for n in affine.name_set(e)}
+        return float(affine.evaluate(e, at))
+
+    def _piece(self, piece: Piece) -> _Piece:
+        """Return what a piece takes; its elements are one along an axis that its guard has an equation for."""
+        pinned = {a for a in self.definition.axes if _pins(piece.guard, a)}
+        found = list(reduces(piece.value))
+        value, _ = self._work((piece.value,))
+        elements = prod(self.sizes[a] for a in self.definition.axes if a not in pinned)
+        phases = {a: m.divisor for m in remainders(piece.guard) for a in affine.name_set(m)}
+        alike = [list(dict.fromkeys(found))] if self.joined else shared_sums(self.d, self.definition)
+        shared = {r for c in alike for r in c}
+        sums = (*(self._sum_of([r]) for r in dict.fromkeys(found) if r not in shared), *map(self._sum_of, alike))
+        return _Piece(elements, value, sums, phases)
+
+    def _sum_of(self, alike: Sequence[Reduce]) -> _Sum:
+        """Return what sums take that share the loops of the first of them."""
+        terms: list[Expr] = []
+        folds, other = 0, alike[0]
+        for reduce in alike:
+            asked = [c for c in conjuncts(reduce.filter) if not is_of_indices(c) and not self._bounds(reduce, c)]
+            terms += (e if reduce is other else substitute(e, as_in(reduce, other)) for e in (*reduce.body, *asked))
+            folds += folding(reduce) + bool(asked)
+        conditional = any(not is_of_indices(c) and not self._bounds(r, c) for r in alike for c in conjuncts(r.filter))
+        binders = tuple(b.name for b in other.binders)
+        work, before = self._work(terms, binders[-1:], conditional=conditional)
+        every = frozenset((*self.definition.axes, *binders))
+        operations = {**work.operations, every: work.operations.get(every, 0) + folds}
+        kept = (compute_dtype(t).size_bytes for reduce in alike for t in reduce.reducer.dtypes)
+        accumulators = tuple(self.lanes * size / self.d.machine.vector_bytes for size in kept)
+        steps, times = (prod(self.sizes[n] for n in some) for some in (binders, binders[:-1]))
+        joining = sum(folding(r) for r in alike if r.reducer.kind is None)
+        return _Sum(binders, steps, replace(work, operations=operations, accumulators=accumulators), times, before, joining)
+
+    def _bounds(self, reduce: Reduce, condition: Expr) -> bool:
+        """Tell whether a condition is where a loop begins or ends, and asked of no term."""
+        limit = _limit(reduce, condition)
+        return limit is not None and limit.binder in self.ranged
+
+    def _work(self, roots: Sequence[Expr], step: Sequence[str] = (), *, conditional: bool = False) -> tuple[_Work, _Work]:
+        """Return what some expressions take, without the reductions in them, and what is done before the innermost loop, whose binder is
+        `step`: all that does not depend on it."""
+        values = Values(roots, {*step})
+        # Loops are split where indices decide.
+        asking = (n for n in values.computed if isinstance(n, Select) and not is_of_indices(n.cond))
+        guarded = {r for n in asking for r in reads(n)}
+        elements = tuple(self._element(n, guarded=conditional or n in guarded) for n in values.computed if isinstance(n, Read))
+        kept, taken = values.taken({*self.definition.axes, *step})
+        work = _Work(elements, values.operations(before=False), step=frozenset(step), kept=kept, values=taken)
+        return work, _Work(tuple(e for e in elements if not work.varies(e)), values.operations(before=True))
+
+    def _element(self, read: Read, *, guarded: bool) -> _Element:
+        names, storage, axes = index_names(read), self.d.layouts.get(read.tensor), self.d.axes.get(read.tensor)
+        near = {n: 1 for n in names if unit_stride(read.index, storage, axes, n)}
+        # Lanes under a condition load what lies apart one by one.
+        near = near if guarded or storage is not None else {**near, **self._strides(read)}
+        tensor = self.tensors[read.tensor]
+        row = prod(affine.constant(e) or OPEN_EXTENT for e in tensor.shape[-1:])
+        return _Element(read, names, near, tensor.dtype.size_bytes, row * tensor.dtype.size_bytes)
+
+    def _strides(self, read: Read) -> dict[str, int]:
+        """Return the loops along which elements lie a few apart in a row-major tensor, away from edges, and how many."""
+        slots = [slot for slot in read.index if not isinstance(slot, Dynamic)]
+        if len(slots) < len(read.index):
+            return {}
+        pitches = [prod(affine.constant(e) or OPEN_EXTENT for e in self.tensors[read.tensor].shape[k + 1 :]) for k in range(len(slots))]
+        apart: dict[str, int] = {}
+        for n in sorted(index_names(read)):
+            steps = [step_inside(slot, n) for slot in slots]
+            known = [step * pitch for step, pitch in zip(steps, pitches, strict=True) if step is not None]
+            if len(known) == len(slots) and 2 <= sum(known) <= MOST_STRIDE:
+                apart[n] = sum(known)
+        return apart
+
+    # ------------------------------------------------ candidates
+
+    def counted(self, c: InnerLoops) -> InnerLoops:
+        """Return a candidate with its cycles."""
+        return InnerLoops(c.vector, c.vectors, c.rows, c.packed, self.cycles(c), c.phases)
+
+    def cycles(self, c: InnerLoops) -> float:
+        """Return the cycles of an element, on the average, where what is loaded from memory again is there."""
+        along, found = c.vector[0] if c.phases > 1 else "", 0.0
+        steps = self._steps(c)
+        for piece, taken in zip(self.pieces, steps, strict=True):
+            found += piece.elements / (c.phases if piece.phases.get(along) == c.phases else 1) * self._of_piece(piece, c, taken)
+        return found / self.elements + COPY_SHARE * self._loading_of(c, steps)
+
+    def loading(self, c: InnerLoops) -> float:
+        """Return the cycles of an element in which the steps of sums load from the first-level cache, and what registers do not hold goes
+        there and back."""
+        return self._loading_of(c, self._steps(c))
+
+    def _loading_of(self, c: InnerLoops, steps: Sequence[Sequence[_Step]]) -> float:
+        width = self.lanes * c.vectors
+        points = c.points() * (width if self._axis(c) is not None else 1)
+        total = 0.0
+        for piece, taken in zip(self.pieces, steps, strict=True):
+            for s, step in zip(piece.sums, taken, strict=True):
+                total += piece.elements * s.steps / (width if step.binder is not None else 1) * (step.loading + step.spilling) / points
+        return total / self.elements
+
+    def _axis(self, c: InnerLoops) -> str | None:
+        """Return the axis whose neighbours are lanes; None where lanes share sums, or there are none."""
+        return next((a for a in c.vector if a in self.definition.axes), None)
+
+    def _steps(self, c: InnerLoops) -> list[list[_Step]]:
+        """Return what a step of each sum takes, piece by piece."""
+        axis = self._axis(c)
+        return [[self._step(s, c, axis) for s in piece.sums] for piece in self.pieces]
+
+    def _of_piece(self, piece: _Piece, c: InnerLoops, taken: Sequence[_Step]) -> float:
+        """Return the cycles of an element of a piece, whose sums take so much in each step."""
+        axis = self._axis(c)
+        together = c.points()
+        cycles = self._block(piece.value, c, axis) + self._stores(c, axis)
+        for reduction, step in zip(piece.sums, taken, strict=True):
+            if reduction.before.elements or reduction.before.operations:
+                cycles += reduction.times * (self._block(reduction.before, c, axis) - LOOP_CYCLES)
+            if step.binder is not None:
+                width = self.lanes * c.vectors
+                # What data say begins anywhere in a vector, and ends anywhere.
+                covered = reduction.steps / width * _covered(self.sizes[step.binder], width)
+                steps = reduction.steps / width + 1 if step.binder in self.ranged else covered
+                cycles += steps * step.cycles(LATENCY_CYCLES)
+                cycles += together * (reduction.joining * width or c.vectors + 2 * log2(self.lanes))
+            else:
+                short = not self.ranged.keys().isdisjoint(reduction.binders) and reduction.steps <= OVERLAPPED_STEPS
+                cycles += reduction.steps * step.cycles(LOOP_CYCLES if short else LATENCY_CYCLES)
+        if axis is not None:
+            cycles *= _covered(self.sizes[axis] / c.phases, self.lanes)
+        cycles *= prod(self._rows_covered(a, count) for a, count in c.rows)
+        points = together * (self.lanes * c.vectors if axis is not None else 1)
+        return cycles / points * (1 + COPY_SHARE * together * c.vectors)
+
+    def _rows_covered(self, axis: str, count: int) -> float:
+        """Return how many points of an axis blocks of `count` take, for each that there is. Of an open extent that they do not divide for
+        all sizes, on the average as much is left behind the last of them as in any other block."""
+        name, size = full(self.definition.tensors[0].name, axis), self.sizes[axis]
+        is_uneven = name not in self.d.at_once and self.d.multiples.get(name, count) % count > 0
+        return (size + (count - 1) / 2) / size if is_uneven else _covered(size, count)
+
+    def _step(self, reduction: _Sum, c: InnerLoops, axis: str | None) -> _Step:
+        """Return what one step of a sum takes for all points of a block."""
+        binder = next((b for b in reduction.binders if b in c.vector), None)
+        along = binder or axis
+        left = self._registers_left(reduction.work, c, along)
+        return _Step(
+            binder,
+            self._loading(reduction.work, c, along, left),
+            multiply_cycles(self._operations(reduction.work, c, along)),
+            max(0, -left) * SPILL_CYCLES,
+        )
+
+    def _registers_left(self, work: _Work, c: InnerLoops, along: str | None) -> int:
+        """Return how many registers a step of a block leaves; less than none where it needs more than there are."""
+        width = c.vectors if along is not None else 1
+        accumulators = c.points() * sum(ceil(width * share) for share in work.accumulators)
+        return self.d.machine.vector_registers - accumulators - _live(work, c, along)
+
+    def _loading(self, work: _Work, c: InnerLoops, along: str | None, left: int) -> float:
+        """Return the cycles in which a step of a block loads what it reads, and what is the same in all steps and finds no register."""
+        loads = sum(self._loads(e, c, along) for e in work.elements if work.varies(e))
+        kept = sum(_times(names, c, along) for names in work.kept)
+        return load_cycles(loads + max(0, kept - max(0, left)))
+
+    def _operations(self, work: _Work, c: InnerLoops, along: str | None) -> float:
+        """Return how many instructions `work` takes for all points of a block, beside loads."""
+        found = sum(count * _times(names, c, along) for names, count in work.operations.items())
+        if along is not None:
+            # A number that is computed once for all lanes is put into each.
+            found += sum(n * _times(v.names, c, along) for v, n in work.values.items() if v.is_computed and along in v.wider)
+        return found
+
+    def _block(self, work: _Work, c: InnerLoops, along: str | None) -> float:
+        """Return the cycles of `work` that is no step of a sum for all points of a block, with vectors along a loop."""
+        return max(self._loading(work, c, along, 0), multiply_cycles(self._operations(work, c, along))) + LOOP_CYCLES
+
+    def _loads(self, element: _Element, c: InnerLoops, along: str | None) -> float:
+        again = c.points(element.names)
+        if along is None or along not in element.names:
+            return again
+        apart = (
+            1 if element.read.tensor in c.packed else element.near.get(along) if c.phases == 1 else self._in_phase(element, along, c.phases)
+        )
+        if apart is not None:
+            return again * c.vectors * (apart if apart == 1 else STRIDED_LOADS * apart)
+        far = float(MASKED_LOADS if along in self.ranged else FAR_LOADS)
+        if not any(isinstance(slot, Dynamic) for slot in element.read.index):
+            far += LOADS * self._line_cycles(again * c.vectors * self.lanes, element.row_bytes)
+        return again * c.vectors * self.lanes * far
+
+    def _in_phase(self, element: _Element, along: str, phases: int) -> int | None:
+        """Return how far elements lie apart of which one is read for every so many along an axis; None where that is far."""
+        slots = element.read.index
+        if element.read.tensor in self.d.layouts or any(isinstance(slot, Dynamic) for slot in slots):
+            return None
+        *others, last = (affine.substitute(s, {along: Scale(phases, AffineName(along))}) for s in slots if not isinstance(s, Dynamic))
+        step = step_inside(last, along) if not any(along in affine.name_set(slot) for slot in others) else None
+        return step if step is not None and 1 <= step <= MOST_STRIDE else None
+
+    def _stores(self, c: InnerLoops, axis: str | None) -> float:
+        together = c.points()
+        if axis is None:
+            return store_cycles(together)
+        near = axis in self.stored_near or self.definition.tensors[0].name in c.packed
+        if not near and c.vectors == c.phases == 1 and self._is_interleaved(c, axis):
+            return store_cycles(together * (self.sizes[self.definition.axes[-1]] - 1))  # shuffles of each vector
+        if near:
+            # All phases of one piece are put together into whole vectors.
+            one = 1 if c.phases == 1 else STRIDED_LOADS if len(self.pieces) == 1 else self.lanes
+            return store_cycles(together * c.vectors * one)
+        stored = together * c.vectors * self.lanes
+        tensor = self.definition.tensors[0]
+        row_bytes = int(self.sizes[self.definition.axes[-1]]) * tensor.dtype.size_bytes
+        return store_cycles(stored * FAR_LOADS) + stored * self._line_cycles(stored, row_bytes)
+
+    def _is_interleaved(self, c: InnerLoops, axis: str) -> bool:
+        """Tell whether vectors along an axis are stored between those of all elements of its rows, which are few: whole vectors are put
+        together of them."""
+        *_, last = self.definition.axes
+        few = self.sizes[last] <= MOST_STRIDE and (last, self.sizes[last]) in c.rows
+        return few and axis in self.definition.axes[-2:-1] and self.definition.tensors[0].name not in self.d.layouts
+
+    # ------------------------------------------------ copies
+
+    @once
+    def elements(self) -> float:
+        """How many elements are computed, about."""
+        return sum(piece.elements for piece in self.pieces)
+
+    @once
+    def summed(self) -> tuple[_Element, ...]:
+        """What terms of sums read, once each."""
+        return tuple({e.read: e for p in self.pieces for s in p.sums for e in s.work.elements}.values())
+
+    def fits(self, cache_bytes: int) -> bool:
+        """Tell whether a cache of so many bytes holds all that sums read."""
+        return self._summed_bytes <= cache_bytes
+
+    @once
+    def _summed_bytes(self) -> float:
+        return sum(map(self.bytes_of, self.summed))
+
+    @property
+    def is_near(self) -> bool:
+        """Whether the first-level cache holds all that sums read."""
+        return self.fits(self.d.machine.l1_bytes)
+
+    def bytes_of(self, element: _Element) -> float:
+        """Return the bytes of all elements that are read as this one is."""
+        return prod(self.sizes[n] for n in element.names if n in self.sizes) * element.size_bytes
+
+    def copying(self, c: InnerLoops) -> float:
+        """Return the cycles of an element that copies take: of rows where the second-level cache does not hold all that sums read, and of
+        columns, whose elements are taken out of a line each."""
+        return sum(self._copying(e, c.vector) for e in self.summed if e.read.tensor in c.packed) / self.elements
+
+    def _copying(self, element: _Element, vector: tuple[str, ...]) -> float:
+        size = self.bytes_of(element)
+        across = [n for n in vector if n in element.names and element.near.get(n) != 1]
+        if not across:
+            return 0.0 if self.fits(self.d.machine.l2_bytes) else size / COPY_BYTES
+        again = self._line_cycles(prod(self.sizes[n] for n in across), element.row_bytes)
+        return size / element.size_bytes * (load_cycles(FAR_LOADS) + again)
+
+    def _line_cycles(self, rows: float, row_bytes: int) -> float:
+        """Return the cycles in which the line of an element comes again, where one of each of so many rows is touched before what is beside
+        it: none where the first-level cache holds all these lines, of which rows a power of two apart share few of its sets."""
+        machine = self.d.machine
+        lines = rows * max(LINE_BYTES, gcd(row_bytes, _way_bytes(machine.l1_bytes)))
+        return 0.0 if lines <= machine.l1_bytes else LINE_BYTES / (NEAR_BYTES if lines <= machine.l2_bytes else FAR_BYTES)
+
+    def panels(self, vector: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the tensors of whose rows lanes read neighbours, and other columns only for other elements, where the second-level cache
+        does not hold all that sums read: copied, these columns lie one after the other."""
+        if self.fits(self.d.machine.l2_bytes):
+            return ()
+        rows = [e for e in self.summed for loop in vector if loop in self.definition.axes and e.near.get(loop) == 1 and len(e.names) > 1]
+        return tuple(dict.fromkeys(e.read.tensor for e in rows if self._is_worth_copying(e)))
+
+    def crossed(self, vector: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the tensors that a copy may have neighbours along `vector` of, where they are used often enough to be worth one."""
+        summed = [e for p in self.pieces for s in p.sums for e in s.work.elements]
+        far = [e for e in summed for loop in vector if loop in e.names and loop not in e.near]
+        return tuple(dict.fromkeys(e.read.tensor for e in far if self._is_worth_copying(e)))
+
+    def _is_worth_copying(self, element: _Element) -> bool:
+        tensor, index = element.read.tensor, element.read.index
+        made = {t.name for x in self.d.program.definitions for t in x.tensors}
+        plain = all(isinstance(slot, AffineName) for slot in index) and len(set(index)) == len(index)
+        alike = len({r.index for p in self.definition.pieces for r in reads(p.value) if r.tensor == tensor}) == 1
+        uses = prod(self.sizes[a] for a in self.definition.axes if a not in element.names)
+        return plain and alike and tensor not in made and tensor not in self.d.layouts and uses >= USES_OF_A_COPY
+
+
+class Reloads:
+    """What sums load again from caches, for one candidate, whatever order the loops around its blocks have: how much that is depends on
+    which loops are inside of another, and not on their order, so each set of them is looked at once."""
+
+    def __init__(self, cost: BlockCost, candidate: InnerLoops) -> None:
+        self._cost, self._packed = cost, frozenset(candidate.packed)
+        self.copying, self.loading = cost.copying(candidate), cost.loading(candidate)
+        rows = dict(candidate.rows)
+        self._together = {
+            n: rows.get(n, 1) * (candidate.phases * candidate.vectors * cost.lanes if n in candidate.vector else 1) for n in cost.sizes
+        }
+        self._sums = [s for p in cost.pieces for s in p.sums]
+        self._inside: dict[tuple[int, int, frozenset[str]], float] = {}
+        self._loaded: dict[tuple[int, str, frozenset[str]], float] = {}
+
+    def cycles(self, order: Sequence[str]) -> float:
+        """Return the cycles of an element that it takes to load again what sums read, from the second-level cache or from memory, where
+        loops over blocks of the axes run in this order around those of each sum: what the loops inside of one touch is there in its next
+        turn if the cache holds it."""
+        machine = self._cost.d.machine
+        near, far = self._again(order, machine.l1_bytes) / NEAR_BYTES, self._again(order, machine.l2_bytes) / FAR_BYTES
+        return max(near, far) / self._cost.elements
+
+    def _again(self, order: Sequence[str], cache_bytes: int) -> float:
+        """Return the bytes that a cache of so many loads again."""
+        if self._cost.fits(cache_bytes):
+            return 0.0
+        loaded = 0.0
+        for number, reduction in enumerate(self._sums):
+            loops, inside = [*order, *reduction.binders], frozenset[str]()
+            while loops and self._touched_inside(number, inside | {loops[-1]}, cache_bytes) <= cache_bytes:
+                inside |= {loops.pop()}
+            if loops:
+                loaded += self._loaded_again(number, loops[-1], inside)
+        return loaded
+
+    def _touched_inside(self, number: int, loops: frozenset[str], cache_bytes: int) -> float:
+        """Return the bytes of a cache of so many that loops touch in the terms of a sum."""
+        key = number, cache_bytes, loops
+        if key not in self._inside:
+            self._inside[key] = sum(self._touched(e, loops, cache_bytes) for e in self._sums[number].work.elements)
+        return self._inside[key]
+
+    def _loaded_again(self, number: int, around: str, within: frozenset[str]) -> float:
+        """Return the bytes that the terms of a sum load again where the cache holds what the loops `within` touch, and not what the one
+        `around` them does: what stands beside an element in a line is there for the next turn of that."""
+        key = number, around, within
+        if key not in self._loaded:
+            reduction, sizes = self._sums[number], self._cost.sizes
+            every = {*self._cost.definition.axes, *reduction.binders}
+            turns = prod(max(1.0, sizes[n] / self._together[n]) for n in sorted(every - within - {around}))
+            kept = {e.read: within | {around} if around in e.names else within for e in reduction.work.elements}
+            loaded = (turns * self._touched(e, kept[e.read]) - self._cost.bytes_of(e) for e in reduction.work.elements)
+            self._loaded[key] = sum(loaded)
+        return self._loaded[key]
+
+    def _touched(self, element: _Element, loops: frozenset[str], cache_bytes: int = 0) -> float:
+        """Return the bytes of the lines of an element's tensor that some loops touch in a turn of those around them. Of a cache of so many
+        bytes, as many as it has where these can lie: rows a power of two apart use a few of its sets."""
+        sizes, size, row = self._cost.sizes, element.size_bytes, element.row_bytes
+        extent = {n: sizes[n] if n in loops else min(sizes[n], self._together[n]) for n in element.names if n in sizes}
+        if element.read.tensor in self._packed:
+            return prod(extent.values()) * size
+        along = min(row, sum((n - 1) * element.near[name] for name, n in extent.items() if name in element.near) * size + size)
+        rows = prod(n for name, n in extent.items() if name not in element.near)
+        if rows == 1:
+            return along
+        width = max(along, min(row, LINE_BYTES))
+        return rows * max(width, gcd(row, _way_bytes(cache_bytes)) if cache_bytes else 0)
+
+
+def _way_bytes(cache_bytes: int) -> int:
+    """Return how far apart lines share a set of a cache: there is a power of two of sets, however many lines each of them holds."""
+    return 1 << (cache_bytes // ROWS_IN_A_SET).bit_length() - 1
+
+
+def _times(names: frozenset[str], c: InnerLoops, along: str | None) -> int:
+    """Return how many values a block has of one that depends on some names, with vectors along a loop."""
+    return c.points(names) * (c.vectors if along is not None and along in names else 1)
+
+
+def _live(work: _Work, c: InnerLoops, along: str | None) -> int:
+    """Return how many registers a step of a block needs beside its accumulators: for vectors that several sums or rows take, for an
+    element that all lanes take, and for what is on its way. Of what the rows of one sum take, what there is most of comes one by one."""
+    width = c.vectors if along is not None else 1
+    rows = {a for a, _ in c.rows}
+    shared, own = 1, dict[int, list[tuple[int, int]]]()
+    for value, count in work.values.items():
+        is_shared = not rows.isdisjoint(value.wider)
+        if along is not None and along not in value.names:
+            held = int(is_shared or along in value.wider)
+        elif is_shared:
+            held = width * c.points(value.names)
+        else:
+            held = width if value.term is None else int(value.repeated)
+        if value.term is None:
+            shared += held * count
+        else:
+            own.setdefault(value.term, []).append((held, count))
+    for values in own.values():
+        most = max(held for held, _ in values)
+        shared += sum(held * n for held, n in values) - most + min(most, width)
+    return shared
+
+
+def _covered(extent: float, step: int) -> float:
+    """Return how many iterations steps of so many take, for each that there is."""
+    return ceil(extent / step) * step / extent
+
+
+def _pins(guard: Cond, axis: str) -> bool:
+    """Tell whether a guard asks for one element along an axis; one of every few is no such thing."""
+    equations = (c for c in affine.conjuncts(guard) if isinstance(c, Compare) and c.op == "==")
+    return any(axis in affine.name_set(e) for c in equations for e in (c.lhs, c.rhs) if not isinstance(e, Mod))

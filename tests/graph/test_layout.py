@@ -10,6 +10,7 @@ from small_graphs import at, binary, conv1x1, graph, kernel, tensor, unary
 from codegen.dtypes import f32
 from polyhedral.expr import Add, Compare, Floor, Int, Mod, Name
 from tensorlang.graph.nodes import Graph, Kernel, View
+from tensorlang.graph.parser import parse
 from tensorlang.graph.passes.memory.layout import canonical, layout, layouts_of
 from tensorlang.graph.programs import transpose_program
 from tensorlang.graph.relayout import to_layout
@@ -152,3 +153,29 @@ def test_a_concatenation_of_whole_blocks_stays_in_blocks() -> None:
     u = done.values["u"].layout
     assert u is not None
     assert u.shape == (1, 2, 6, 4)
+
+
+def test_layouts_are_of_the_sizes_that_values_are_written_with() -> None:
+    """A program may write a size as another that it has to be equal to."""
+    text = """graph "g"
+inputs "x"
+outputs "y"
+size "size.n" sample 3
+size "size.m" sample 3
+assume ((1)*`size.m`) + ((-1)*`size.n`) == 0
+value "x": f32[`size.m`, 4]
+value "y": f32[`size.n`, 4]
+kernel "k" ("x") -> ("y") = p0
+
+program p0
+op f(x: f32[`size.n`, 4]) -> (y: f32[`size.n`, 4]) {
+    y[i, j] = x[i, j] + 1.0
+}
+"""
+    opened = parse(text, {})
+    assert opened.symbols is not None
+    n, m = (opened.symbols.symbol(f"size.{name}") for name in "nm")
+    rows, turned = (Layout(("i", "j"), tuple(map(Name, order)), block) for order, block in (("ij", (n, 4)), ("ji", (4, n))))  # type: ignore[arg-type]
+    assert names(verify(layout(opened, lambda _graph: lambda _node: {"x": rows}))) == ["k"]
+    done = verify(layout(opened, lambda _graph: lambda _node: {"x": turned}))
+    assert [v.layout.shape for v in done.values.values() if v.layout is not None] == [(4, m)]

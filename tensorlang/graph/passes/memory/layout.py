@@ -124,8 +124,12 @@ def _for_program(layout: Layout, shape: tuple[int, ...], tensor: Tensor | None, 
     """Return the layout of a value of this shape for the tensor that a program has for it."""
     if tensor is None or symbols is None:
         return layout
-    declared: tuple[Any, ...] = symbols.shape(tensor)
-    return layout if same_shape(declared, shape) else retargeted(layout, declared) or layout
+    return _moved(layout, shape, symbols.shape(tensor))
+
+
+def _moved(layout: Layout, shape: tuple[int, ...], to: tuple[Any, ...]) -> Layout:
+    """Return the layout of a tensor of `shape` for the same tensor where its shape is written `to`."""
+    return layout if same_shape(shape, to) else retargeted(layout, to) or layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +162,14 @@ Preference: TypeAlias = dict[str, Layout | None]
 
 
 def _canonical(graph: Graph, node: Kernel, preferred: Mapping[str, Layout]) -> Preference:
+    """Return the layouts that a kernel prefers, for values whose shapes may be written with other sizes than its program has for them."""
     names = zip((*(p.name for p in node.program.params), *node.program.results), (*node.inputs, *node.outputs), strict=True)
-    return {v: canonical(preferred[name], graph.values[v].shape) for name, v in names if name in preferred}
+    shapes = {v: (preferred[name], name, graph.values[v].shape) for name, v in names if name in preferred}
+    symbols = graph.symbols if any(is_open(shape) for _, _, shape in shapes.values()) else None
+    if symbols is None:
+        return {v: canonical(layout, shape) for v, (layout, _, shape) in shapes.items()}
+    table = walk.tensor_table(node.program)
+    return {v: canonical(_moved(layout, symbols.shape(table[name]), shape), shape) for v, (layout, name, shape) in shapes.items()}
 
 
 def _demands(graph: Graph, preferred: Mapping[str, Preference]) -> dict[str, Layout]:

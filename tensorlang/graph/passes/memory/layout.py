@@ -127,7 +127,7 @@ def _for_program(layout: Layout, shape: tuple[int, ...], tensor: Tensor | None, 
     return _moved(layout, shape, symbols.shape(tensor))
 
 
-def _moved(layout: Layout, shape: tuple[int, ...], to: tuple[Any, ...]) -> Layout:
+def _moved(layout: Layout, shape: tuple[Any, ...], to: tuple[Any, ...]) -> Layout:
     """Return the layout of a tensor of `shape` for the same tensor where its shape is written `to`."""
     return layout if same_shape(shape, to) else retargeted(layout, to) or layout
 

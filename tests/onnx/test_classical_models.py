@@ -67,7 +67,8 @@ def forest(
         while pending:
             node, level = pending.pop()
             leaf = level == depth or (level > 0 and random.random() < 0.2)
-            row = (tree, node, int(random.integers(features)), float(F32(random.integers(-3, 4) / 2)), "LEAF" if leaf else mode)
+            value = float(random.choice([-np.inf, -1.5, -1, -0.5, 0, 0.5, 1, 1.5, np.inf]))
+            row = (tree, node, int(random.integers(features)), value, "LEAF" if leaf else mode)
             for name, item in zip(nodes, (*row, 0 if leaf else count, 0 if leaf else count + 1), strict=True):
                 nodes[name].append(item)
             tracks.append(int(missing and random.random() < 0.5))
@@ -85,7 +86,7 @@ def forest(
 def rows(count: int, features: int, seed: int = 1) -> Array:
     x = np.random.default_rng(seed).integers(-4, 5, (count, features)).astype(F32) / 2
     if count > 2:
-        x[0, :], x[1, 0] = np.nan, np.inf
+        x[0, :], x[1, 0], x[2, :] = np.nan, np.inf, -np.inf
     return x
 
 

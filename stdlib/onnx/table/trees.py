@@ -107,18 +107,21 @@ def _depth(n: Site, forest: Forest) -> int:
 
 
 def _plain(forest: Forest, features: int) -> Forest | None:
-    """Return the trees with nothing but "not greater": less than a number is not greater than the one before it, and what is asked of x
-    from below is asked of -x, which stands behind x. None where NaN would go another way."""
-    inner, how = forest.how >= 0, forest.how
-    if np.any(inner & ((how > 3) | forest.nan)):
+    """Return the trees with nothing but "not greater", which holds of no NaN. Where NaN goes with those for which a condition holds, the
+    opposite is asked, of the children in turn. Less than a number is not greater than the one before it, than the least no number is; and
+    what is asked of x from below is asked of -x, which stands behind x. None where something is asked but for which side x lies on."""
+    inner = forest.how >= 0
+    if np.any(forest.how > 3):
         return None
-    negative = inner & (how >= 2)
+    opposite = inner & forest.nan
+    how = np.where(opposite, 3 - forest.how, forest.how)
+    negative, strict = inner & (how >= 2), inner & ((how == 1) | (how == 3))
     value = np.where(negative, -forest.value, forest.value)
-    strict = inner & ((how == 1) | (how == 3))
-    value = np.where(strict, np.nextafter(value, value.dtype.type(-np.inf)), value)
+    least = value.dtype.type(-np.inf)
+    value = np.where(strict, np.where(value == least, value.dtype.type(np.nan), np.nextafter(value, least)), value)
     feature = np.where(negative, forest.feature + features, forest.feature)
-    lost = strict & np.isneginf(forest.value * np.where(negative, -1, 1))
-    return None if np.any(lost) else replace(forest, feature=feature, value=value, how=np.where(inner, 0, -1))
+    yes, no = np.where(opposite, forest.no, forest.yes), np.where(opposite, forest.yes, forest.no)
+    return replace(forest, feature=feature, value=value, how=np.where(inner, 0, -1), yes=yes, no=no, nan=np.zeros_like(forest.nan))
 
 
 def _neighbours(forest: Forest) -> tuple[Forest, Array]:

@@ -11,6 +11,7 @@ import pytest
 from onnx import ModelProto, TensorProto, helper
 
 import tensorlang as tl
+from stdlib.onnx.table.trees import stages
 from tensorlang.diagnostics import CompileError
 
 Array = np.ndarray[Any, Any]
@@ -53,9 +54,9 @@ def typed_like(made: ModelProto, expected: Sequence[Any]) -> ModelProto:
 
 
 def forest(
-    kind: str, trees: int, depth: int, features: int, targets: int, mode: str, seed: int = 0, missing: bool = False
+    kind: str, trees: int, depth: int, features: int, targets: int, mode: str, seed: int = 0, missing: bool = False, ending: float = 0.2
 ) -> dict[str, Any]:
-    """Return the attributes of trees with some leaves before the last level."""
+    """Return the attributes of trees with some leaves before the last level, `ending` of the nodes."""
     random = np.random.default_rng(seed)
     nodes: dict[str, list[Any]] = {
         name: [] for name in ("treeids", "nodeids", "featureids", "values", "modes", "truenodeids", "falsenodeids")
@@ -66,7 +67,7 @@ def forest(
         pending, count = [(0, 0)], 1
         while pending:
             node, level = pending.pop()
-            leaf = level == depth or (level > 0 and random.random() < 0.2)
+            leaf = level == depth or (level > 0 and random.random() < ending)
             value = float(random.choice([-np.inf, -1.5, -1, -0.5, 0, 0.5, 1, 1.5, np.inf]))
             row = (tree, node, int(random.integers(features)), value, "LEAF" if leaf else mode)
             for name, item in zip(nodes, (*row, 0 if leaf else count, 0 if leaf else count + 1), strict=True):
@@ -98,6 +99,27 @@ MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRA
 def test_trees_compare_in_every_way(mode: str, missing: bool) -> None:
     trees = forest("target", 7, 4, 5, 1, mode, missing=missing)
     check("TreeEnsembleRegressor", rows(20, 5), n_targets=1, base_values=[0.5], **trees)
+
+
+@pytest.mark.parametrize("classes", [1, 3])
+def test_trees_of_different_depths_are_gone_through_in_several_lists(classes: int) -> None:
+    trees = forest("target", 60, 9, 5, 1, "BRANCH_LEQ", missing=True, ending=0.5)
+    trees["target_ids"] = [tree % classes for tree in trees["target_treeids"]]
+    check("TreeEnsembleRegressor", rows(20, 5), n_targets=classes, **trees)
+
+
+@pytest.mark.parametrize(
+    ("depths", "expected"),
+    [
+        ([5] * 40, [(0, 40)]),
+        ([9] * 16 + [3] * 20, [(0, 16), (16, 36)]),
+        ([9] * 4 + [3] * 30, [(0, 34)]),
+        ([9] * 20 + [8] * 20, [(0, 40)]),
+        ([40] * 16 + [30] * 16 + [20] * 16 + [10] * 16 + [5] * 16, [(0, 16), (16, 48), (48, 80)]),
+    ],
+)
+def test_trees_share_a_list_unless_a_list_of_their_own_saves_levels(depths: list[int], expected: list[tuple[int, int]]) -> None:
+    assert stages(np.array(depths), 16) == expected
 
 
 @pytest.mark.parametrize("aggregate", ["SUM", "AVERAGE", "MIN", "MAX"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations, pairwise
 
 import numpy as np
 
@@ -21,6 +22,10 @@ FILLED = 4
 """Trees are filled up to complete ones where that makes them no larger than so many times."""
 DEEPEST = 1 << 12
 """Trees of more levels are refused."""
+STAGES = 4
+"""Trees of different depths are gone through in at most so many lists, each as many levels down as its deepest tree has."""
+FEWEST = 16
+"""So many trees make a list of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,17 +98,35 @@ def _forest_of_lists(n: Site, kind: str, targets: int, dtype: DType, absent: flo
     return Forest(feature, value, how, yes, no, missing, weights, np.flatnonzero(~child))
 
 
-def _depth(n: Site, forest: Forest) -> int:
-    """Return how many nodes that are no leaves a way has at most."""
-    level, depth = forest.roots, 0
+def _depths(n: Site, forest: Forest) -> Array:
+    """Return for each tree how many nodes that are no leaves a way has at most."""
+    level, of, depths = forest.roots, np.arange(len(forest.roots)), np.zeros(len(forest.roots), np.int64)
     while True:
-        level = level[forest.how[level] >= 0]
+        inner = forest.how[level] >= 0
+        level, of = level[inner], of[inner]
         if not level.size:
-            return depth
-        depth += 1
-        if depth > DEEPEST or level.size > 2 * len(forest.how):
+            return depths
+        depths[of] += 1
+        if depths.max() > DEEPEST or level.size > 2 * len(forest.how):
             raise n.wrong(f"trees of more than {DEEPEST} levels, or with nodes of several parents")
-        level = np.concatenate([forest.yes[level], forest.no[level]])
+        level, of = np.concatenate([forest.yes[level], forest.no[level]]), np.concatenate([of, of])
+
+
+def stages(depths: Array, fewest: int) -> list[tuple[int, int]]:
+    """Return from where to where trees of these depths, the deepest first, are gone through together: in few lists of so many or more, and
+    of few levels in all."""
+    count = len(depths)
+    ends = [k for k in range(fewest, count - fewest + 1) if depths[k] < depths[k - 1]]
+    ends = ends[:: -(-len(ends) // 32) or 1]
+
+    def cut(at: Sequence[int]) -> list[tuple[int, int]]:
+        return list(pairwise((0, *at, count)))
+
+    def levels(at: Sequence[int]) -> int:
+        return sum((stop - start) * int(depths[start]) for start, stop in cut(at))
+
+    best = [min(combinations(ends, k), key=levels, default=()) for k in range(STAGES)]
+    return cut(next(at for at in best if 10 * levels(at) <= 11 * min(map(levels, best))))
 
 
 def _plain(forest: Forest, features: int) -> Forest | None:
@@ -155,28 +178,37 @@ def _completed(forest: Forest, depth: int) -> Forest:
     return replace(forest, feature=np.concatenate(features), value=value, weights=forest.weights[level])
 
 
-def leaves(n: Site, x: Value, forest: Forest) -> tuple[Value, Forest]:
-    """Return the leaf that each row comes to in each tree, and the trees with their nodes in the order that these are counted in."""
+def leaves(n: Site, x: Value, forest: Forest, groups: int) -> tuple[Value, Forest]:
+    """Return the leaf that each row comes to in each tree, those of each of as large `groups` along an axis of their own in any order, and
+    the trees with their nodes in the order that these are counted in."""
     inner = forest.how >= 0
     if np.any(inner & ((forest.feature < 0) | (forest.feature >= x.shape[1]))):
         raise n.wrong(f"features beyond the {x.shape[1]} that there are")
     n.small(len(forest.how), "the table of nodes")
-    depth = _depth(n, forest)
-    plain = _plain(forest, x.shape[1])
-    if plain is not None:
-        if np.any(plain.feature[inner] >= x.shape[1]):
-            x = n.op("concat", (x, n.op("map", x, f="negate")), axis=1)
-        if depth and len(forest.roots) << (depth + 1) <= FILLED * len(forest.how):
-            complete = _completed(plain, depth)
-            complete_tables = _i32(n, complete.feature), n.constant(complete.value)
-            return n.op("leaves_of_complete_trees", x, *complete_tables, trees=len(forest.roots), depth=depth), complete
-        ordered, first = _neighbours(plain)
-        tables = (_i32(n, ordered.feature), n.constant(ordered.value), _i32(n, first), _i32(n, ordered.roots))
-        return n.op("leaves_of_trees", x, *tables, depth=depth), ordered
-    same = np.where(inner, forest.how, 0)
-    features, values, nan = _i32(n, np.where(inner, forest.feature, 0)), n.constant(forest.value), n.constant(forest.nan)
-    children = [_i32(n, table) for table in (forest.yes, forest.no, forest.roots)]
-    return n.op("leaves_of_any_trees", x, features, values, _i32(n, same), nan, *children, depth=depth), forest
+    depths, count = _depths(n, forest).reshape(groups, -1), len(forest.roots) // groups
+    depth, plain = int(depths.max()), _plain(forest, x.shape[1])
+    if plain is None:
+        same = np.where(inner, forest.how, 0)
+        features, values, nan = _i32(n, np.where(inner, forest.feature, 0)), n.constant(forest.value), n.constant(forest.nan)
+        children = [_i32(n, table) for table in (forest.yes, forest.no, forest.roots)]
+        found = n.op("leaves_of_any_trees", x, features, values, _i32(n, same), nan, *children, depth=depth)
+        return n.view(found, (x.shape[0], groups, count)), forest
+    if np.any(plain.feature[inner] >= x.shape[1]):
+        x = n.op("concat", (x, n.op("map", x, f="negate")), axis=1)
+    if depth and len(forest.roots) << (depth + 1) <= FILLED * len(forest.how):
+        complete = _completed(plain, depth)
+        complete_tables = _i32(n, complete.feature), n.constant(complete.value)
+        found = n.op("leaves_of_complete_trees", x, *complete_tables, trees=len(forest.roots), depth=depth)
+        return n.view(found, (x.shape[0], groups, count)), complete
+    deepest_first = np.argsort(-depths, axis=1, kind="stable")
+    roots = np.take_along_axis(forest.roots.reshape(groups, count), deepest_first, axis=1)
+    ordered, first = _neighbours(replace(plain, roots=roots.reshape(-1)))
+    tables, roots = (_i32(n, ordered.feature), n.constant(ordered.value), _i32(n, first)), ordered.roots.reshape(groups, count)
+    deepest, parts = np.take_along_axis(depths, deepest_first, axis=1).max(axis=0), []
+    for start, stop in stages(deepest, max(1, FEWEST // groups)):
+        part = n.op("leaves_of_trees", x, *tables, _i32(n, roots[:, start:stop].reshape(-1)), depth=int(deepest[start]))
+        parts.append(n.view(part, (x.shape[0], groups, stop - start)))
+    return (n.op("concat", tuple(parts), axis=2) if len(parts) > 1 else parts[0]), ordered
 
 
 def _i32(n: Site, table: Array) -> Value:
@@ -189,14 +221,14 @@ def sums(n: Site, x: Value, forest: Forest, aggregate: str, base: Array) -> Valu
     grouped = None if aggregate in ("MIN", "MAX") else _by_targets(forest)
     if grouped is not None:
         forest = replace(forest, roots=forest.roots[grouped])
-    leaf, ordered = leaves(n, x, forest)
-    if aggregate in ("MIN", "MAX"):
-        y = n.op("least_of_rows" if aggregate == "MIN" else "greatest_of_rows", leaf, n.constant(ordered.weights))
-        y = n.op("select", n.op("is_inf", y, positive=True, negative=True), n.filled((), y.dtype), y)
-    elif grouped is not None:
-        y = n.op("sum_of_leaves", n.view(leaf, (x.shape[0], targets, trees // targets)), n.constant(ordered.weights.sum(axis=1)))
+    leaf, ordered = leaves(n, x, forest, targets if grouped is not None else 1)
+    if grouped is not None:
+        y = n.op("sum_of_leaves", leaf, n.constant(ordered.weights.sum(axis=1)))
     else:
-        y = n.op("sum_of_rows", leaf, n.constant(ordered.weights))
+        leaf = n.view(leaf, (x.shape[0], trees))
+        y = n.op({"MIN": "least_of_rows", "MAX": "greatest_of_rows"}.get(aggregate, "sum_of_rows"), leaf, n.constant(ordered.weights))
+    if aggregate in ("MIN", "MAX"):
+        y = n.op("select", n.op("is_inf", y, positive=True, negative=True), n.filled((), y.dtype), y)
     if aggregate == "AVERAGE":
         y = n.op("div", y, n.filled((), y.dtype, trees))
     return n.op("add", y, n.constant(base.astype(y.dtype.numpy))) if base.size and np.any(base) else y

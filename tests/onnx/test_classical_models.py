@@ -123,6 +123,21 @@ def test_trees_share_a_list_unless_a_list_of_their_own_saves_levels(depths: list
 
 
 @pytest.mark.parametrize("aggregate", ["SUM", "AVERAGE", "MIN", "MAX"])
+@pytest.mark.parametrize("targets", [1, 2])
+def test_a_leaf_may_hold_several_weights_for_a_target(aggregate: str, targets: int) -> None:
+    trees = forest("target", 3, 3, 4, targets, "BRANCH_LEQ")
+    twice = {name: [*trees[name], *trees[name]] for name in ("target_treeids", "target_nodeids", "target_ids")}
+    weights = [*trees["target_weights"], *(-2 * weight for weight in trees["target_weights"])]
+    check(
+        "TreeEnsembleRegressor",
+        rows(9, 4),
+        n_targets=targets,
+        aggregate_function=aggregate,
+        **{**trees, **twice, "target_weights": weights},
+    )
+
+
+@pytest.mark.parametrize("aggregate", ["SUM", "AVERAGE", "MIN", "MAX"])
 @pytest.mark.parametrize("targets", [1, 3])
 def test_trees_are_brought_together(aggregate: str, targets: int) -> None:
     trees = forest("target", 6, 3, 4, targets, "BRANCH_LEQ")

@@ -55,7 +55,8 @@ def _numbers(n: Site, name: str, dtype: DType) -> Array:
 
 
 def _forest_of_lists(n: Site, kind: str, targets: int, dtype: DType, absent: float = 0.0) -> Forest:
-    """Return the trees of versions 1 to 4: nodes by the numbers of their tree and their own. `absent` is held for other targets."""
+    """Return the trees of versions 1 to 4: nodes by the numbers of their tree and their own. `absent` is held for other targets. What a
+    leaf holds for a target several times is brought together as leaves are, but of a single target's the first counts, as in onnxruntime."""
     trees, ids = (np.array(_list(n, f"nodes_{name}"), np.int64) for name in ("treeids", "nodeids"))
     count = len(trees)
     modes = [str(mode) for mode in _list(n, "nodes_modes")]
@@ -90,9 +91,10 @@ def _forest_of_lists(n: Site, kind: str, targets: int, dtype: DType, absent: flo
         raise n.wrong(f"{len(amounts)} weights for {len(held[0])} leaves")
     if len(amounts) and not 0 <= held[2].min() <= held[2].max() < targets:
         raise n.wrong(f"weights for the results {held[2].min()} to {held[2].max()} of {targets}")
-    at = numbered(held[0].tolist(), held[1], "leaves"), held[2]
-    weights[at] = 0
-    np.add.at(weights, at, amounts)
+    node, target = numbered(held[0].tolist(), held[1], "leaves"), held[2]
+    counted = np.unique(node, return_index=True)[1] if targets == 1 else np.arange(len(amounts))
+    together = {np.inf: np.minimum, -np.inf: np.maximum}.get(absent, np.add)
+    together.at(weights, (node[counted], target[counted]), amounts[counted])
     child = np.zeros(count, np.bool_)
     child[yes[inner]] = child[no[inner]] = True
     return Forest(feature, value, how, yes, no, missing, weights, np.flatnonzero(~child))

@@ -56,7 +56,8 @@ def _numbers(n: Site, name: str, dtype: DType) -> Array:
 
 def _forest_of_lists(n: Site, kind: str, targets: int, dtype: DType, absent: float = 0.0) -> Forest:
     """Return the trees of versions 1 to 4: nodes by the numbers of their tree and their own. `absent` is held for other targets. What a
-    leaf holds for a target several times is brought together as leaves are, but of a single target's the first counts, as in onnxruntime."""
+    leaf holds for a target several times is brought together as leaves are, but of a single target's the first counts, as in
+    onnxruntime."""
     trees, ids = (np.array(_list(n, f"nodes_{name}"), np.int64) for name in ("treeids", "nodeids"))
     count = len(trees)
     modes = [str(mode) for mode in _list(n, "nodes_modes")]

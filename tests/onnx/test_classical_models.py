@@ -122,6 +122,16 @@ def test_trees_share_a_list_unless_a_list_of_their_own_saves_levels(depths: list
     assert stages(np.array(depths), 16) == expected
 
 
+@pytest.mark.parametrize("mode", ["BRANCH_LEQ", "BRANCH_EQ"])
+def test_several_nodes_may_lead_to_one(mode: str) -> None:
+    chain = {"treeids": [0] * 8, "nodeids": list(range(8)), "featureids": [0] * 8, "values": [0.5, 1.5, 2.5, 3.5, 4.5, 0.0, 0.0, 0.0]}
+    modes, true, false = [mode] * 5 + ["LEAF"] * 3, [5, 6, 5, 6, 5, 0, 0, 0], [1, 2, 3, 4, 7, 0, 0, 0]
+    held = {"treeids": [0] * 3, "nodeids": [5, 6, 7], "ids": [0] * 3, "weights": [1.0, 2.0, 4.0]}
+    nodes = {f"nodes_{name}": column for name, column in (chain | {"modes": modes, "truenodeids": true, "falsenodeids": false}).items()}
+    x = np.array([[0.5], [1.5], [2.5], [3.5], [4.5], [5.5], [0.0], [np.nan]], F32)
+    check("TreeEnsembleRegressor", x, n_targets=1, **nodes, **{f"target_{name}": column for name, column in held.items()})
+
+
 @pytest.mark.parametrize("aggregate", ["SUM", "AVERAGE", "MIN", "MAX"])
 @pytest.mark.parametrize("targets", [1, 2])
 def test_a_leaf_may_hold_several_weights_for_a_target(aggregate: str, targets: int) -> None:

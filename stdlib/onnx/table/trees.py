@@ -31,7 +31,8 @@ FEWEST = 16
 @dataclass(frozen=True, slots=True)
 class Forest:
     """Nodes of all trees by number: which feature is compared with which value, how (`_MODES`; -1 at a leaf), where rows go for which that
-    holds and where others, and whether NaN goes with those. `weights[node, target]` is what leaves hold; `roots` are the first nodes."""
+    holds and where others, and whether NaN goes with those. `weights[node, target]` is what leaves hold; `roots` are the first nodes.
+    Where `low` is given, "not greater" holds only of what is not less than that, either."""
 
     feature: Array
     value: Array
@@ -41,6 +42,7 @@ class Forest:
     nan: Array
     weights: Array
     roots: Array
+    low: Array | None = None
 
 
 def _list(n: Site, name: str) -> tuple[object, ...]:
@@ -134,38 +136,45 @@ def stages(depths: Array, fewest: int) -> list[tuple[int, int]]:
 
 def _plain(forest: Forest, features: int) -> Forest | None:
     """Return the trees with nothing but "not greater", which holds of no NaN. Where NaN goes with those for which a condition holds, the
-    opposite is asked, of the children in turn. Less than a number is not greater than the one before it, than the least no number is; and
-    what is asked of x from below is asked of -x, which stands behind x. None where something is asked but for which side x lies on."""
+    opposite is asked, of the children in turn. Less than a number is not greater than the one before it, than the least no number is; what
+    is asked of x from below is asked of -x, which stands behind x; and equal is neither greater nor less. None where NaN goes with one
+    number, or with what is compared with NaN."""
     inner = forest.how >= 0
-    if np.any(forest.how > 3):
+    if np.any(inner & forest.nan & ((forest.how == 4) | np.isnan(forest.value))):
         return None
-    opposite = inner & forest.nan
-    how = np.where(opposite, 3 - forest.how, forest.how)
-    negative, strict = inner & (how >= 2), inner & ((how == 1) | (how == 3))
+    opposite = inner & forest.nan & (forest.how <= 3)
+    how, exchanged = np.where(opposite, 3 - forest.how, forest.how), opposite | (forest.how == 5)
+    negative, strict, equal = inner & ((how == 2) | (how == 3)), inner & ((how == 1) | (how == 3)), inner & (how >= 4)
     value = np.where(negative, -forest.value, forest.value)
     least = value.dtype.type(-np.inf)
     value = np.where(strict, np.where(value == least, value.dtype.type(np.nan), np.nextafter(value, least)), value)
-    feature = np.where(negative, forest.feature + features, forest.feature)
-    yes, no = np.where(opposite, forest.no, forest.yes), np.where(opposite, forest.yes, forest.no)
-    return replace(forest, feature=feature, value=value, how=np.where(inner, 0, -1), yes=yes, no=no, nan=np.zeros_like(forest.nan))
+    return replace(
+        forest,
+        feature=np.where(negative, forest.feature + features, forest.feature),
+        value=value,
+        how=np.where(inner, 0, -1),
+        yes=np.where(exchanged, forest.no, forest.yes),
+        no=np.where(exchanged, forest.yes, forest.no),
+        nan=np.zeros_like(forest.nan),
+        low=np.where(equal, value, least) if np.any(equal) else None,
+    )
 
 
 def _neighbours(forest: Forest) -> tuple[Forest, Array]:
     """Return the nodes by levels of all trees, the two children of each as neighbours, and for each node the first of its children: of a
-    leaf the one before itself, to whose second child it leads."""
-    order, level = [forest.roots], forest.roots
+    leaf the one before itself, to whose second child it leads. A child of several nodes stands beside each of its siblings."""
+    order, firsts, level, start = [forest.roots], [], forest.roots, 0
     while level.size:
-        inner = level[forest.how[level] >= 0]
-        level = np.stack([forest.yes[inner], forest.no[inner]], axis=1).reshape(-1)
+        inner, after = forest.how[level] >= 0, start + len(level)
+        firsts.append(np.where(inner, after + 2 * np.cumsum(inner) - 2, np.arange(start, after) - 1))
+        level, start = np.stack([forest.yes[level[inner]], forest.no[level[inner]]], axis=1).reshape(-1), after
         order.append(level)
     nodes = np.concatenate(order)
-    place = np.empty(len(forest.how), np.int64)
-    place[nodes] = np.arange(len(nodes))
     inner = forest.how[nodes] >= 0
-    first = np.where(inner, place[forest.yes[nodes]], np.arange(len(nodes)) - 1)
     value = np.where(inner, forest.value[nodes], forest.value.dtype.type(np.nan))
     feature, roots = np.where(inner, forest.feature[nodes], 0), np.arange(len(forest.roots))
-    return replace(forest, feature=feature, value=value, how=forest.how[nodes], weights=forest.weights[nodes], roots=roots), first
+    how, weights, low = forest.how[nodes], forest.weights[nodes], None if forest.low is None else forest.low[nodes]
+    return replace(forest, feature=feature, value=value, how=how, weights=weights, roots=roots, low=low), np.concatenate(firsts)
 
 
 def _completed(forest: Forest, depth: int) -> Forest:
@@ -198,7 +207,7 @@ def leaves(n: Site, x: Value, forest: Forest, groups: int) -> tuple[Value, Fores
         return n.view(found, (x.shape[0], groups, count)), forest
     if np.any(plain.feature[inner] >= x.shape[1]):
         x = n.op("concat", (x, n.op("map", x, f="negate")), axis=1)
-    if depth and len(forest.roots) << (depth + 1) <= FILLED * len(forest.how):
+    if depth and plain.low is None and len(forest.roots) << (depth + 1) <= FILLED * len(forest.how):
         complete = _completed(plain, depth)
         complete_tables = _i32(n, complete.feature), n.constant(complete.value)
         found = n.op("leaves_of_complete_trees", x, *complete_tables, trees=len(forest.roots), depth=depth)
@@ -206,10 +215,12 @@ def leaves(n: Site, x: Value, forest: Forest, groups: int) -> tuple[Value, Fores
     deepest_first = np.argsort(-depths, axis=1, kind="stable")
     roots = np.take_along_axis(forest.roots.reshape(groups, count), deepest_first, axis=1)
     ordered, first = _neighbours(replace(plain, roots=roots.reshape(-1)))
-    tables, roots = (_i32(n, ordered.feature), n.constant(ordered.value), _i32(n, first)), ordered.roots.reshape(groups, count)
+    bounds = () if ordered.low is None else (n.constant(ordered.low),)
+    tables, roots = (_i32(n, ordered.feature), *bounds, n.constant(ordered.value), _i32(n, first)), ordered.roots.reshape(groups, count)
+    op = "leaves_of_trees_between" if bounds else "leaves_of_trees"
     deepest, parts = np.take_along_axis(depths, deepest_first, axis=1).max(axis=0), []
     for start, stop in stages(deepest, max(1, FEWEST // groups)):
-        part = n.op("leaves_of_trees", x, *tables, _i32(n, roots[:, start:stop].reshape(-1)), depth=int(deepest[start]))
+        part = n.op(op, x, *tables, _i32(n, roots[:, start:stop].reshape(-1)), depth=int(deepest[start]))
         parts.append(n.view(part, (x.shape[0], groups, stop - start)))
     return (n.op("concat", tuple(parts), axis=2) if len(parts) > 1 else parts[0]), ordered
 

@@ -24,7 +24,7 @@ DEEPEST = 1 << 12
 """Trees of more levels are refused."""
 STAGES = 4
 """Trees of different depths are gone through in at most so many lists, each as many levels down as its deepest tree has."""
-FEWEST = 16
+LEAST_TREES = 16
 """So many trees make a list of their own."""
 
 
@@ -117,11 +117,11 @@ def _depths(n: Site, forest: Forest) -> Array:
         level, of = np.concatenate([forest.yes[level], forest.no[level]]), np.concatenate([of, of])
 
 
-def stages(depths: Array, fewest: int) -> list[tuple[int, int]]:
+def stages(depths: Array, least: int) -> list[tuple[int, int]]:
     """Return from where to where trees of these depths, the deepest first, are gone through together: in few lists of so many or more, and
     of few levels in all."""
     count = len(depths)
-    ends = [k for k in range(fewest, count - fewest + 1) if depths[k] < depths[k - 1]]
+    ends = [k for k in range(least, count - least + 1) if depths[k] < depths[k - 1]]
     ends = ends[:: -(-len(ends) // 32) or 1]
 
     def cut(at: Sequence[int]) -> list[tuple[int, int]]:
@@ -130,7 +130,10 @@ def stages(depths: Array, fewest: int) -> list[tuple[int, int]]:
     def levels(at: Sequence[int]) -> int:
         return sum((stop - start) * int(depths[start]) for start, stop in cut(at))
 
-    best = [min(combinations(ends, k), key=levels, default=()) for k in range(STAGES)]
+    def suits(at: Sequence[int]) -> bool:
+        return all(stop - start >= least for start, stop in cut(at))
+
+    best = [min(filter(suits, combinations(ends, k)), key=levels, default=()) for k in range(STAGES)]
     return cut(next(at for at in best if 10 * levels(at) <= 11 * min(map(levels, best))))
 
 
@@ -219,7 +222,7 @@ def leaves(n: Site, x: Value, forest: Forest, groups: int) -> tuple[Value, Fores
     tables, roots = (_i32(n, ordered.feature), *bounds, n.constant(ordered.value), _i32(n, first)), ordered.roots.reshape(groups, count)
     op = "leaves_of_trees_between" if bounds else "leaves_of_trees"
     deepest, parts = np.take_along_axis(depths, deepest_first, axis=1).max(axis=0), []
-    for start, stop in stages(deepest, max(1, FEWEST // groups)):
+    for start, stop in stages(deepest, max(1, LEAST_TREES // groups)):
         part = n.op(op, x, *tables, _i32(n, roots[:, start:stop].reshape(-1)), depth=int(deepest[start]))
         parts.append(n.view(part, (x.shape[0], groups, stop - start)))
     return (n.op("concat", tuple(parts), axis=2) if len(parts) > 1 else parts[0]), ordered

@@ -23,6 +23,7 @@ from tensorlang.operators import load
 from tensorlang.plugins import ONNX_OPERATORS, offered
 from tensorlang.runtime.custom_nodes import EVERY_DOMAIN, ONNX_DOMAINS, Custom, Found
 from tensorlang.runtime.externs import has_python_functions, kernels_in
+from tensorlang.runtime.gradient import GradientOperator
 from tensorlang.runtime.operator import Operator, Operators, module_for
 
 File: TypeAlias = str | os.PathLike[str] | Operators
@@ -91,6 +92,9 @@ def _found(key: str, given: object, target: str) -> Found:
     if not isinstance(given, Operator):
         help = "give an operator of a file: `ops = tl.load('mine.tl')`, then `ops.blur`; a whole file goes to `operators`"
         raise error("C0119", f"`ops` holds a {type(given).__name__} for `{key}`", help=help)
+    if isinstance(given, GradientOperator):
+        title = f"not supported yet: a gradient, `{given.name}`, as the operator of nodes `{key}`"
+        raise error("C0119", title, help=f"give what it prints as an operator of a file: `tl.parse({given.forward.name}.gradient(…).text())`")
     if given.scheduled_for != target and kernels_in(given.module):
         title = f"the kernels of `{given.name}`, given for `{key}`, are for `{given.scheduled_for}`, not for `{target}`"
         raise error("C0119", title, help=f"load its file for the same target: `tl.load(…, target='{target}')`")

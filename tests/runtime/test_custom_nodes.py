@@ -102,6 +102,7 @@ def refused(proto: ModelProto, **options: Any) -> tuple[str, str]:
         ({"ai.onnx::Relu": OPS.blur}, "cannot be replaced"),
         ({"my.domain::Blur": OPS}, "holds a Operators"),
         ({"my.domain::Blur": "mine.tl"}, "holds a str"),
+        ({"my.domain::Blur": OPS.blur.gradient("x")}, "a gradient, `blur_gradient`"),
         ({"my.domain::Blur": {}}, "no operator for `my.domain::Blur`"),
         ({"my.domain::Blur": {0: OPS.blur}}, "for version 0"),
         ({"my.domain::Blur": {"1": OPS.blur}}, "for version '1'"),

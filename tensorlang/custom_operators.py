@@ -94,7 +94,7 @@ def _found(key: str, given: object, target: str) -> Found:
         raise error("C0119", f"`ops` holds a {type(given).__name__} for `{key}`", help=help)
     if isinstance(given, GradientOperator):
         title = f"not supported yet: a gradient, `{given.name}`, as the operator of nodes `{key}`"
-        raise error("C0119", title, help=f"give its equations as an operator of a file: `tl.parse({given.forward.name}.gradient(…).text())`")
+        raise error("C0119", title, help=f"give its equations as an operator of a file: `{given.forward.name}.gradient(…).text()`")
     if given.scheduled_for != target and kernels_in(given.module):
         title = f"the kernels of `{given.name}`, given for `{key}`, are for `{given.scheduled_for}`, not for `{target}`"
         raise error("C0119", title, help=f"load its file for the same target: `tl.load(…, target='{target}')`")

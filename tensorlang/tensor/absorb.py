@@ -19,7 +19,7 @@ from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.tensor.idioms import redefined
 from tensorlang.tensor.nodes import Cast, Definition, Dynamic, Expr, Let, Name, Program, Read, Reduce
-from tensorlang.tensor.walk import definition_reads, fresh_for, map_children, reads, reduces, substitute
+from tensorlang.tensor.walk import definition_reads, fresh_for, map_children, reads, reduces, refresh, substitute
 
 
 def absorb(program: Program) -> Program:
@@ -64,12 +64,18 @@ def _absorbed(program: Program, definition: Definition, reader: Definition) -> E
         return None
     tensor = definition.tensors[0]
     value = substitute(definition.pieces[0].value, {**{axis: AffineName(axis) for axis in reader.axes}, **to})  # no binder hides an axis
+    if _binders(value) & _binders(reader.pieces[0].value):
+        value = refresh(value, fresh_for(program))
     if compute_dtype(tensor.dtype) != tensor.dtype:
         value = Cast(tensor.dtype, value)
     if len(everywhere) == 1:
         return _replace(reader.pieces[0].value, everywhere[0], value)
     shared = fresh_for(program)(name)
     return Let(shared, value, _replace(reader.pieces[0].value, everywhere[0], Name(shared)))
+
+
+def _binders(e: Expr) -> set[str]:
+    return {binder.name for reduction in reduces(e) for binder in reduction.binders}
 
 
 def _point(definition: Definition, reader: Definition, read: Read) -> dict[str, Affine] | None:

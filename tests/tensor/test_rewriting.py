@@ -106,6 +106,16 @@ def test_a_sum_is_written_where_its_only_reader_reads_it() -> None:
     assert "sum(k in 0..4)" in clauses(after)[0] and "max(" in clauses(after)[0]
 
 
+def test_sums_that_are_written_in_one_equation_have_binders_of_different_names() -> None:
+    text = """op f(x: f32[M, K]) -> (y: f32[M]) {
+        p[i] = sum(k in 0..K, x[i, k] > 0) x[i, k]
+        q[i] = sum(k in 0..K, x[i, k] < 1) x[i, k] * 3
+        y[i] = p[i] - q[i]
+    }"""
+    (made,) = absorb(program(text, X[0])).definitions
+    assert len({b.name for e in reduces(made.pieces[0].value) for b in e.binders}) == 2
+
+
 def test_a_sum_that_its_reader_uses_twice_is_computed_once() -> None:
     before = program(LAYER.replace("t[i, j] + 1", "t[i, j] * t[i, j]"), X[0], X[0].T)
     (definition,) = absorb(before).definitions

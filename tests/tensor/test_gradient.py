@@ -251,8 +251,12 @@ def test_equal_ones_of_the_greatest_share_alike() -> None:
     assert ops.f.gradient("x")(np.array([1.0, 2, 2, 0]), np.array(3.0)).tolist() == [0, 1.5, 1.5, 0]
 
 
-def test_what_is_returned_is_a_program_that_can_be_read_back() -> None:
-    text, _ = CASES["a convolution"]
+@pytest.mark.parametrize(
+    "text",
+    [CASES["a convolution"][0], "op f(x: f64[B, V], t: i64[B] in 0..V) -> (y: f64[B]) { y[b] = x[b, t[b]] * x[b, t[b]] }"],
+    ids=["sums", "one element of each row"],
+)
+def test_what_is_returned_is_a_program_that_can_be_read_back(text: str) -> None:
     shown = show(reversed_program(program(text)))
     again = program(shown)
     prove(again)

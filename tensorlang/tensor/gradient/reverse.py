@@ -358,9 +358,11 @@ class _Reversal:
         """Return what is added to an element, as an expression over the axes of its tensor."""
         value = found.value
         zero = number(0, dtype)
-        for test in reversed(found.tests):
+        for test in reversed(found.tests if found.binders else (*found.named, *found.tests)):
             value = chosen(test, value, zero)
-        if found.binders or found.named:
+        if not found.binders and found.where != TRUE:
+            value = Select(Holds(found.where), value, zero)
+        if found.binders:
             summed = Reduce(sum_reducer(dtype), found.binders, (value,), found.where, conjunction(found.named))
             value = outside_of_sum(summed)
         given: Cond = found.given

@@ -605,7 +605,7 @@ class Reloads:
 
 def _way_bytes(cache_bytes: int) -> int:
     """Return how far apart lines share a set of a cache: there is a power of two of sets, however many lines each of them holds."""
-    return 1 << (cache_bytes // ROWS_IN_A_SET).bit_length() - 1
+    return 1 << max(1, cache_bytes // ROWS_IN_A_SET).bit_length() - 1
 
 
 def _times(names: frozenset[str], c: InnerLoops, along: str | None) -> int:

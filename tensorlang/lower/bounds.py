@@ -334,8 +334,8 @@ class _Prover:
         """Return what is known where sums and products of data in `e`, which cannot wrap here, are what they were when nothing said so: a
         check of `ids[q] + 1` is one of the number after `ids[q]` once that is checked, too."""
         for value in (part for data in _data(e) for part in walk(data) if isinstance(part, loops.Binary | loops.Unary | loops.Cast)):
-            if (dtype := dtype_of(value, around.env)).is_integer:
-                before, now = self._names.get(self._of_any_value(value, dtype, around)), self._exact(value, around)
+            if dtype_of(value, around.env).is_integer:
+                before, now = self._names.get(self._of_any_value(value, around)), self._exact(value, around)
                 if before is not None and before.name in around.scope.bounds and now is not None and now != before:
                     around = self.assuming(sets.Compare("==", before, now), around)
         return around
@@ -396,17 +396,19 @@ class _Prover:
         element = self._element(e, around) if isinstance(e, loops.Load) else None
         if element is not None:
             return self._named((e, self._versions(e, around)), *element)
-        key, low, high, _ = self._of_any_value(e, dtype_of(e, around.env), around)
+        key, low, high, _ = self._of_any_value(e, around)
         name = self._named(key, low, high)
         if low is None:
             self._wide.add(name.name)
         return name
 
-    def _of_any_value(self, e: loops.Expr, dtype: DType, around: _Around) -> tuple[object, Expr | None, Expr | None, Chosen]:
-        """Return by what the name is found of an integer of which nothing but its type is known."""
-        low, high = _limits(dtype)
+    def _of_any_value(self, e: loops.Expr, around: _Around) -> tuple[object, Expr | None, Expr | None, Chosen]:
+        """Return by what the name is found of an integer of which only its type and its form are known."""
+        low, high = _ends(e, around.env)
         key = (e, self._versions(e, around))
-        return (key, None, None, ()) if high >= _REACH - 1 else (key, sets.Int(low), sets.Int(high), ())
+        if high >= _REACH or (low, high) == _limits(i64):
+            return key, None, None, ()
+        return key, sets.Int(low), sets.Int(high), ()
 
     def _exact(self, e: loops.Expr, around: _Around) -> Expr | None:
         match e:
@@ -419,10 +421,10 @@ class _Prover:
                 return around.values.get(name)
             case loops.Cast(dtype) if dtype.is_integer:
                 return self._cast(e, around)
-            case loops.Binary("+" | "-" | "*" | "min" | "max" | "//" | "%" as op, lhs, rhs) if dtype_of(e, around.env).is_integer:
+            case loops.Binary("+" | "-" | "*" | "min" | "max" | "//" | "%" | "shr" as op, lhs, rhs) if dtype_of(e, around.env).is_integer:
                 return self._arithmetic(op, self.number(lhs, around), self.number(rhs, around), dtype_of(e, around.env), around, e)
-            case loops.Binary("bitand", _, loops.Const(mask)) | loops.Binary("bitand", loops.Const(mask), _) if 0 <= mask < _REACH:
-                return self._named((e, self._versions(e, around)), sets.Int(0), sets.Int(int(mask)))
+            case loops.Binary("bitand") if (ends := _ends(e, around.env))[0] >= 0 and ends[1] < _REACH:
+                return self._named((e, self._versions(e, around)), sets.Int(ends[0]), sets.Int(ends[1]))
             case loops.Unary() if dtype_of(e, around.env) == u64:
                 return None  # as of other arithmetic
             case loops.Unary("neg", value) if dtype_of(e, around.env).is_integer:
@@ -464,6 +466,8 @@ class _Prover:
                 return sets.Max(a, b)
             case "//" | "%", _, sets.Int(divisor) if divisor > 0:
                 return sets.Floor(a, divisor) if op == "//" else sets.Mod(a, divisor)
+            case "shr", _, sets.Int(count) if 0 <= count < dtype.bits:
+                return sets.Floor(a, 1 << count)
             case "%", _, _ if self.nonnegative(affine.sub(b, sets.Int(1)), around):
                 return self._named((e, self._versions(e, around)), sets.Int(0), affine.sub(b, sets.Int(1)))
             case "%", _, _ if self.nonnegative(b, around):  # what is left of a division by zero is zero
@@ -675,6 +679,37 @@ def _limits(dtype: DType) -> tuple[int, int]:
         bits = min(dtype.bits, i64.bits)
         return -(1 << (bits - 1)), (1 << (bits - 1)) - 1
     return 0, (1 << dtype.bits) - 1
+
+
+def _ends(e: loops.Expr, env: Env) -> tuple[int, int]:
+    """Return between which numbers an integer lies, whatever data are: it has one name under all conditions then."""
+    dtype = dtype_of(e, env)
+    low, high = (0, (1 << u64.bits) - 1) if dtype == u64 else _limits(dtype)
+    match e:
+        case loops.Const(value):
+            return int(value), int(value)
+        case loops.Binary("%", _, loops.Const(divisor)) if divisor > 0:
+            return 0, int(divisor) - 1
+        case loops.Binary("//", lhs, loops.Const(divisor)) if divisor > 0:
+            least, most = _ends(lhs, env)
+            return least // int(divisor), most // int(divisor)
+        case loops.Binary("shr", lhs, loops.Const(count)) if 0 <= count < dtype.bits:
+            least, most = _ends(lhs, env)
+            return least >> int(count), most >> int(count)
+        case loops.Binary("bitand", lhs, rhs):
+            mosts = [most for least, most in (_ends(lhs, env), _ends(rhs, env)) if least >= 0]
+            return (0, min(mosts)) if mosts else (low, high)
+        case loops.Binary("min" | "max" as op, lhs, rhs):
+            ends, choose = (_ends(lhs, env), _ends(rhs, env)), min if op == "min" else max
+            return choose(least for least, _ in ends), choose(most for _, most in ends)
+        case loops.Select(_, then, orelse):
+            ends = _ends(then, env), _ends(orelse, env)
+            return min(least for least, _ in ends), max(most for _, most in ends)
+        case loops.Cast(_, value) if dtype_of(value, env).is_integer and not e.saturate:
+            least, most = _ends(value, env)
+            return (least, most) if low <= least and most <= high else (low, high)
+        case _:
+            return low, high
 
 
 def _fits(e: Expr, scope: Scope) -> bool:

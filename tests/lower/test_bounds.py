@@ -338,6 +338,24 @@ def test_small_types_bound_what_they_hold() -> None:
     assert "below" in refusal("(Q)(x: f32[256], ids: i8[Q], out y: f32[Q])", "for q in 0 .. Q { y[q] = x[value(ids[q])] }")
 
 
+@pytest.mark.parametrize(
+    ("element", "index", "size"),
+    [
+        ("i64", "ids[q] % 4_i64 & 15_i64", 4),
+        ("u64", "i64((ids[q] >> 3_u64) % 8_u64)", 8),
+        ("u64", "i64(min(ids[q] >> 1_u64, 40_u64))", 41),
+        ("u64", "i64(ids[q] // 4_u64 & 6_u64)", 7),
+        ("u8", "i64(ids[q] >> 4_u8)", 16),
+        ("i8", "(i64(ids[q]) + 128_i64) >> 5_i64", 8),
+        ("u16", "select(ids[q] < 9_u16, i64(ids[q]) // 2_i64, i64(ids[q]) // 8192_i64)", 8),
+    ],
+)
+def test_the_form_of_an_integer_bounds_it(element: str, index: str, size: int) -> None:
+    header, body = f"(Q)(x: f32[SIZE], ids: {element}[Q], out y: f32[Q])", f"for q in 0 .. Q {{ y[q] = x[value({index})] }}"
+    prove(header.replace("SIZE", str(size)), body)
+    assert "beyond" in refusal(header.replace("SIZE", str(size - 1)), body)
+
+
 @pytest.mark.parametrize(("element", "asked", "size"), [("u8", "i64(ids[q]) < index(N)", "N"), ("i8", "i64(ids[q]) >= 0_i64", "128")])
 def test_a_check_of_one_end_and_the_type_bound_what_is_read_behind_it(element: str, asked: str, size: str) -> None:
     header = f"(N, Q)(x: f32[{size}], n: f32[N], ids: {element}[Q], out y: f32[Q])"

@@ -89,13 +89,21 @@ def write(state: State, storage: Registers, poly: Poly, value: Value, scope: Sco
     places = [offset + stride * i for i in range(lanes)]
     new = splat(b, value, lanes)
     active = scope.lanes.active or lanes
-    if scope.mask is not None and not storage.same_lanes and not _pads(storage, scope.lanes, scope.mask, stride, offset):
-        known = scope.mask == scope.lanes.mask and scope.lanes.active is not None
-        if known and _neighbouring_cells(storage, places, active) is not None:
+    if scope.mask is not None and not _is_unseen(storage, stride, lanes) and not _pads(storage, scope.lanes, scope.mask, stride, offset):
+        is_part = active < lanes and _neighbouring_cells(storage, places, active) is not None
+        if not is_part or scope.mask != scope.lanes.mask:
+            new = Value(new.dtype, _masked(b, new, _gathered(b, storage, cells, places, active), scope), lanes)
+        if is_part:
             _shuffled_in(b, storage, cells, places, active, new)
             return
-        new = Value(new.dtype, _masked(b, new, _gathered(b, storage, cells, places, active), scope), lanes)
     _scattered(b, storage, cells, places, new)
+
+
+def _is_unseen(storage: Registers, stride: int, lanes: int) -> bool:
+    """Tell whether nobody sees what lanes that take no part write: the same lanes do all that is done with the buffer, and even the last
+    one of a row lies before the next row."""
+    rows = (s.constant for s in storage.strides)
+    return storage.same_lanes and all(s is not None and (s <= stride or s >= stride * lanes) for s in rows)
 
 
 def _pads(storage: Registers, lanes: Lanes, mask: str, stride: int, offset: int) -> bool:

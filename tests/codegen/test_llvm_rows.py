@@ -148,6 +148,28 @@ def test_old_values_are_kept_where_other_lanes_see_them(first: str, place: str, 
     check(text, {"N": 3}, targets=[host(), LEVELS[1], LEVELS[2]], x=x, y=np.zeros(8))
 
 
+@pytest.mark.parametrize(
+    ("row", "loop", "condition"),
+    [
+        (16, "for j in 2 .. 16 vector 16", "index(j) >= index(N)"),
+        (14, "for j in 2 .. 14 vector 16", "x[0, j] > 0_i16"),
+        (5, "for j in 0 .. min(N, 5) vector 16", "true"),
+        (5, "for j in 0 .. min(N, 5) vector 16", "x[0, j] > 0_i16"),
+    ],
+)
+def test_lanes_beyond_a_row_of_registers_leave_the_next_row_as_it_is(row: int, loop: str, condition: str) -> None:
+    lanes, whole = f"{loop} {{ if {condition} {{ BODY }} }}", f"for j in 0 .. {row} vector {row} {{ BODY }}"
+    x = np.random.default_rng(row).integers(-9, 9, (2, row)).astype(np.int16)
+    for others in (lanes, whole):
+        text = f"""func f(N)(x: i16[2, {row}], out y: i16[2, {row}]) {{
+            alloc acc: i16[2, {row}] registers
+            for r in 0 .. 2 unroll 2 {{ {others.replace("BODY", "acc[1 - r, j] = x[1 - r, j]")} }}
+            for r in 0 .. 2 unroll 2 {{ {lanes.replace("BODY", "acc[1 - r, j] = acc[1 - r, j] + x[0, j]")} }}
+            for r in 0 .. 2 unroll 2 {{ {others.replace("BODY", "y[r, j] = acc[r, j]")} }}
+        }}"""
+        check(text, {"N": 4}, targets=[host(), *LEVELS[:1]], x=x, y=np.zeros((2, row), np.int16))
+
+
 def test_masks_from_before_a_loop_are_vectors_in_it_on_processors_without_registers_for_them() -> None:
     text = TRIANGLE.replace("FIRST", "N").replace("PLACE", "j").replace("x[k, j]", "x[k, j - N]")
     v3 = named("x86-64-v3")

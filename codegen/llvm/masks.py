@@ -18,7 +18,7 @@ def first_lanes(b: Builder, count: Poly, lanes: int) -> str:
 
 def has_mask_registers(target: Target) -> bool:
     """Tell whether a processor has registers for masks: elsewhere they are vectors, or single bits where LLVM knows no vector for them."""
-    return "+avx512f" in target.features.split(",") or target.family == "riscv64"
+    return target.has("avx512f") or target.family == "riscv64"
 
 
 def held(b: Builder, mask: str, bits: int, lanes: int) -> str:

@@ -177,7 +177,7 @@ def load_picked(state: State, memory: Memory, poly: Poly, order: list[int], scop
         inside = [count + at - start if start <= at < start + span else lane for lane, at in enumerate(order)]
         picks = ", ".join(f"i32 {inside[i]}" if i < len(inside) else "i32 poison" for i in range(count))
         text = b.pure(f"shufflevector {vector} {text}, {vector} {read}, <{count} x i32> <{picks}>")
-    if vector == "<64 x i8>" and "+avx512vbmi" in b.target.features.split(","):
+    if vector == "<64 x i8>" and b.target.has("avx512vbmi"):
         # LLVM moves what is done to bytes before `vpermb` and behind it again, without end.
         text = _apart(b, element, text, count)
     value = _from_memory(b, memory.dtype, text, count)
@@ -392,7 +392,7 @@ def _masked_load(b: Builder, element: str, pointer: str, align: int, mask: str, 
     mask = held(b, mask, _BITS[element], lanes)
     fn = b.declare(f"llvm.masked.load.v{lanes}{_suffix(element)}.p0", f"{vector} @(ptr, i32, <{lanes} x i1>, {vector})")
     found = b.op(f"call {vector} {fn}(ptr {pointer}, i32 {align}, <{lanes} x i1> {mask}, {vector} zeroinitializer)")
-    return _apart(b, element, found, lanes) if "+avx512f" in b.target.features.split(",") else found
+    return _apart(b, element, found, lanes) if b.target.has("avx512f") else found
 
 
 def _apart(b: Builder, element: str, loaded: str, lanes: int) -> str:

@@ -86,6 +86,10 @@ class Target:
         """Return how many elements of `dtype` one vector register holds."""
         return self.vector_bits // (8 * dtype.size_bytes)
 
+    def has(self, feature: str) -> bool:
+        """Tell whether it has a feature, by LLVM's name."""
+        return f"+{feature}" in self.features.split(",")
+
     @property
     def family(self) -> str:
         """The instruction set: `x86_64`, `aarch64`, `riscv64` or `wasm32`."""

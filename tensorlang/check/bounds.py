@@ -79,7 +79,9 @@ _NO_SIZES: Mapping[str, int] = {}
 
 def larger(a: Expr, b: Expr, ranges: Ranges = _NO_INDICES, least: Mapping[str, int] = _NO_SIZES) -> Expr:
     """Return max(a, b) without `Max` where sizes being >= 0, or as large as `least` says, and the ranges of indices decide it."""
-    difference = affine.substitute(affine.sub(a, b), {n: affine.add(Name(n), Int(k)) for n, k in least.items()})
+    beyond = {n: affine.add(Name(n), Int(k)) for n, k in least.items()}  # what is left of a size is >= 0, too
+    ranges = {n: (affine.substitute(lo, beyond), affine.substitute(hi, beyond)) for n, (lo, hi) in ranges.items()}
+    difference = affine.substitute(affine.sub(a, b), beyond)
     if proven_nonnegative(difference, ranges):
         return a
     return b if proven_nonnegative(affine.scale(-1, difference), ranges) else affine.maximum(a, b)
@@ -96,8 +98,10 @@ def least_sizes(context: Cond) -> dict[str, int]:
     """Return how large sizes are at least, by the conditions that ask that of one of them alone."""
     found: dict[str, int] = {}
     for c in affine.conjuncts(context):
-        form = affine.affine_form(affine.sub(c.lhs, c.rhs)) if isinstance(c, Compare) else None
-        if form is None or len(form[0]) != 1 or not isinstance(c, Compare):
+        if not isinstance(c, Compare):
+            continue
+        form = affine.affine_form(affine.sub(c.lhs, c.rhs))
+        if form is None or len(form[0]) != 1:
             continue
         ((name, factor),), constant = form[0].items(), form[1]
         if (factor, c.op) in ((1, ">="), (1, ">"), (-1, "<="), (-1, "<")):

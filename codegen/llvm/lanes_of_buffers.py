@@ -1,14 +1,14 @@
 """Which lanes touch a buffer in registers: where these are the same for all that reads or writes it, nobody sees what other lanes leave.
 
 for j in 0 .. 8 vector 8 { if j >= n { acc[j] = 0.0 } }
-for k in 0 .. K { for j in 0 .. 8 vector 8 { if j >= n { acc[j] = acc[j] + x[k, j] } } }    →    no choice between old and new values
+for k in 0 .. K { for j in 0 .. 8 vector 8 { if j >= n { acc[j] = acc[j] + x[k, j] } } }   →   no choice between old and new values
 for j in 0 .. 8 vector 8 { if j >= n { y[j] = acc[j] } }
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from codegen.loops.nodes import Expr, For, If, Index, Load, Name, Stmt, Store, ValueIndex, Var
 from codegen.loops.walk import Node, binders, free_vars, substitute, walk
@@ -18,7 +18,7 @@ _LANE = Var(" lane")
 
 @dataclass(frozen=True, slots=True)
 class _Around:
-    """What stands around an access: the vector loop, if there is one, what its lanes are asked, and what is read as it is written."""
+    """What stands around an access: the vector loop, if there is one, and the conditions of its lanes, each with whether it holds."""
 
     loop: For | None = None
     asked: tuple[tuple[Expr, bool], ...] = ()
@@ -31,11 +31,12 @@ class _Around:
 
 @dataclass(frozen=True, slots=True)
 class _Access:
-    """One access: the first lane and the end of its loop, what its lanes are asked, and its subscripts, all with one name for the lane."""
+    """One access: the first lane and the end of its loop, the conditions of its lanes, and its subscripts, all with one name for the lane.
+    Without a `loop` it is in none whose lanes could be told apart."""
 
     loop: tuple[Index, Index] | None
     asked: tuple[tuple[Expr, bool], ...] = ()
-    index: tuple[Index, ...] = field(default=())
+    index: tuple[Index, ...] = ()
 
 
 def touched_by_the_same_lanes(buffer: str, block: tuple[Stmt, ...]) -> bool:

@@ -44,7 +44,7 @@ _SOUND: BoundedCache[tuple[object, ...], bool] = BoundedCache(4096)
 _LOCK = Lock()
 
 MOST_REFLECTED = 64
-"""Of how many elements a message says that an axis has to have as many."""
+"""A message asks for fewer elements of an axis than so many."""
 MOST_LABELS = 8
 """How many clauses a message points at."""
 

@@ -26,6 +26,10 @@ STAGES = 4
 """Trees of different depths are gone through in at most so many lists, each as many levels down as its deepest tree has."""
 LEAST_TREES = 16
 """So many trees make a list of their own."""
+MOST_ENDS = 32
+"""Of so many places where lists may end, as far apart as each other, the best are chosen."""
+MORE_LEVELS = 1.1
+"""So many times as many levels as can be had are gone through where that takes fewer lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +126,7 @@ def stages(depths: Array, least: int) -> list[tuple[int, int]]:
     of few levels in all."""
     count = len(depths)
     ends = [k for k in range(least, count - least + 1) if depths[k] < depths[k - 1]]
-    ends = ends[:: -(-len(ends) // 32) or 1]
+    ends = ends[:: -(-len(ends) // MOST_ENDS) or 1]
 
     def cut(at: Sequence[int]) -> list[tuple[int, int]]:
         return list(pairwise((0, *at, count)))
@@ -134,7 +138,7 @@ def stages(depths: Array, least: int) -> list[tuple[int, int]]:
         return all(stop - start >= least for start, stop in cut(at))
 
     best = [min(filter(suits, combinations(ends, k)), key=levels, default=()) for k in range(STAGES)]
-    return cut(next(at for at in best if 10 * levels(at) <= 11 * min(map(levels, best))))
+    return cut(next(at for at in best if levels(at) <= MORE_LEVELS * min(map(levels, best))))
 
 
 def _plain(forest: Forest, features: int) -> Forest | None:

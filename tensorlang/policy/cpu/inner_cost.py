@@ -45,16 +45,7 @@ from tensorlang.schedule.plan import full
 from tensorlang.schedule.shape import OPEN_EXTENT, step_inside, unit_stride
 from tensorlang.tensor.facts import conjuncts, is_of_indices
 from tensorlang.tensor.nodes import Compare as TensorCompare
-from tensorlang.tensor.nodes import (
-    Definition,
-    Dynamic,
-    Expr,
-    IndexValue,
-    Piece,
-    Read,
-    Reduce,
-    Select,
-)
+from tensorlang.tensor.nodes import Definition, Dynamic, Expr, IndexValue, Piece, Read, Reduce, Select
 from tensorlang.tensor.walk import index_names, reads, reduces, substitute, tensor_names, tensor_table
 
 COPY_SHARE = 0.005
@@ -100,6 +91,7 @@ def cycles_of(d: Deriver, definition: Definition, inner: InnerLoops) -> float:
 
 
 def remainders(guard: Cond) -> Iterator[Mod]:
+    """Yield the remainders that a guard has equations for, as `i % 2 == 0`."""
     for c in affine.conjuncts(guard):
         if isinstance(c, Compare) and c.op == "==":
             yield from (e for e in (c.lhs, c.rhs) if isinstance(e, Mod))
@@ -314,7 +306,7 @@ class BlockCost:
 
     def counted(self, c: InnerLoops) -> InnerLoops:
         """Return a candidate with its cycles."""
-        return InnerLoops(c.vector, c.vectors, c.rows, c.packed, self.cycles(c), c.phases)
+        return replace(c, cycles=self.cycles(c))
 
     def cycles(self, c: InnerLoops) -> float:
         """Return the cycles of an element, on the average, where what is loaded from memory again is there."""

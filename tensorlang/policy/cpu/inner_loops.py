@@ -31,12 +31,7 @@ from tensorlang.schedule.pack import axes_of_copy
 from tensorlang.schedule.plan import full
 from tensorlang.schedule.shape import block_of
 from tensorlang.tensor.facts import is_choice
-from tensorlang.tensor.nodes import (
-    Definition,
-    Dynamic,
-    Reduce,
-    Reducer,
-)
+from tensorlang.tensor.nodes import Definition, Dynamic, Reduce, Reducer
 from tensorlang.tensor.scop import in_order as keeps_order
 from tensorlang.tensor.walk import reads, reduces
 

@@ -16,13 +16,7 @@ from polyhedral.expr import Name as AffineName
 from tensorlang.policy.deriver import Deriver, reads_itself
 from tensorlang.schedule.plan import full
 from tensorlang.tensor.facts import Place, reductions
-from tensorlang.tensor.nodes import (
-    Binary,
-    Definition,
-    Expr,
-    Read,
-    Reduce,
-)
+from tensorlang.tensor.nodes import Binary, Definition, Expr, Read, Reduce
 from tensorlang.tensor.walk import components, reads, reduces, substitute
 
 

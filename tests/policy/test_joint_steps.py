@@ -159,3 +159,14 @@ def test_points_whose_steps_lie_beside_each_other_in_memory_are_written_out(redu
     plan = proven(program, derive(program, MACHINE))
     for n, t in ((0, 3), (1, 0), (7, 1), (8, 4)):
         assert_same(program, plan, {"N": n, "T": t})
+
+
+def test_points_whose_steps_lie_beside_each_other_are_lanes_where_computing_takes_longer_than_loading_them_one_by_one() -> None:
+    body = """
+    g[a, t] = 0.5 * g[a, t - 1 | 0] + r[a, t]
+    h[a, t] = 0.25 * h[a, t - 1 | 0] - r[a, t]
+    y[a, t] = g[a, t] / (2 + h[a, t] * h[a, t])"""
+    signature = "r: f64[N, T]) -> (y: f64[N, T])"
+    program = operator(signature, body, {"N": 21, "T": 4})
+    assert {"together g, h, y -> t", "vectorize g.a_v", "fold g at t by 1", "fold h at t by 1"} <= {*directives(program)}
+    assert_same(program, proven(program, derive(program, MACHINE)), {})

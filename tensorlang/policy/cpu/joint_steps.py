@@ -42,6 +42,8 @@ FEW_STEPS = 16
 """Rows of one tensor that are read side by side as fast as one after the other."""
 BESIDE = 4
 """Points whose steps are computed beside each other where they are no lanes: as many additions as follow each other while one is made."""
+FEW_VECTORS = (1, 2)
+"""Vectors of points that lie apart, whose steps are computed beside each other."""
 WAITING = 2.0
 """How many times as long as points wait for themselves the work of those that go through their steps together has to take: estimates of
 latency are of no more than their order."""
@@ -50,7 +52,7 @@ latency are of no more than their order."""
 @dataclass(frozen=True, slots=True)
 class Steps:
     """Which axes of tensors are steps and points: of one more axis than there are points the one `at` that place is of steps. `near`:
-    points are neighbours in memory; otherwise steps are, and some points are computed beside each other."""
+    points are neighbours in memory; otherwise steps are."""
 
     at: int
     count: int
@@ -67,12 +69,14 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class JointSteps:
-    """Recurrences and what is made of their steps, in the order in which tensors are computed. `outside`: points are outside of steps."""
+    """Recurrences and what is made of their steps, in the order in which tensors are computed. `outside`: points are outside of steps;
+    `is_vector`: so many of them, `lanes`, are a vector, and not computed one by one."""
 
     members: tuple[Definition, ...]
     steps: Steps
     outside: bool
     lanes: int
+    is_vector: bool = True
 
     def stepped(self) -> list[Definition]:
         """Return the members that have steps."""
@@ -225,7 +229,7 @@ def _chosen(d: Deriver, members: Sequence[Definition], steps: Steps) -> JointSte
     if last and _are_kept(d, members, stepped, steps):
         return None  # Rows of steps are what others read: these are made row by row, or several rows in lanes.
     if not steps.near:
-        return JointSteps(tuple(members), steps, True, BESIDE) if several and extent >= BESIDE else None
+        return _apart(d, members, steps, extent) if several and extent >= BESIDE else None
     if not local or extent < lanes:
         return None
     room = d.machine.vector_registers // (2 * len(stepped))
@@ -241,6 +245,24 @@ def _chosen(d: Deriver, members: Sequence[Definition], steps: Steps) -> JointSte
     if last or (max(work, waiting) < work + far and _is_in_reach(d, members, steps)):
         return JointSteps(tuple(members), steps, True, width)
     return JointSteps(tuple(stepped), steps, False, width) if several else None
+
+
+def _apart(d: Deriver, members: Sequence[Definition], steps: Steps, extent: int) -> JointSteps:
+    """Return the form that takes the fewest cycles of points that lie apart: some of them computed beside each other, or lanes, which are
+    loaded and stored one by one."""
+    stepped = [m for m in members if steps.has(m)]
+    lanes = min(d.lanes_of(m) for m in members)
+    waiting = max(map(waiting_cycles, _components(d, stepped)))
+    kept = tuple(m.tensors[0].name for m in stepped if is_local(d, m))
+
+    def cycles(width: int, vectors: int) -> float:
+        along = (steps.points(m.axes)[-1] for m in stepped)
+        forms = (InnerLoops((a,), vectors, packed=kept) if vectors else InnerLoops(rows=((a, width),)) for a in along)
+        return max(sum(cycles_of(d, m, form) for m, form in zip(stepped, forms, strict=True)), waiting / width)
+
+    widths = [(BESIDE, 0), *((lanes * n, n) for n in FEW_VECTORS if lanes > 1 and lanes * n <= min(extent, MOST_LANES))]
+    width, vectors = min(widths, key=lambda of: cycles(*of))
+    return JointSteps(tuple(members), steps, True, width, is_vector=vectors > 0)
 
 
 def _components(d: Deriver, stepped: Sequence[Definition]) -> Iterator[list[Definition]]:
@@ -282,11 +304,11 @@ def derive_joint_steps(d: Deriver, group: FusionGroup) -> bool:
     first, step = _add_shared(d, nest, offsets)
     name, points = first.tensors[0].name, list(nest.points(first))
     *others, last = points
-    inner = f"{last}_v" if nest.steps.near else f"{last}_t"
+    inner = f"{last}_v" if nest.is_vector else f"{last}_t"
     d.add(d.schedule.split(full(name, last), nest.lanes, (f"{last}_o", inner)))
     around = [*(full(name, a) for a in others), full(name, f"{last}_o")]
     d.add(d.schedule.order(*((*around, step) if nest.outside else (step, *around)), full(name, inner)))
-    d.add(d.schedule.vectorize(full(name, inner)) if nest.steps.near else d.schedule.unroll(full(name, inner)))
+    d.add(d.schedule.vectorize(full(name, inner)) if nest.is_vector else d.schedule.unroll(full(name, inner)))
     sizes = {**extents(first), f"{last}_o": -(-(extents(first)[last] or OPEN_EXTENT) // nest.lanes)}
     steps = sizes[nest.step(first)] or OPEN_EXTENT
     if nest.outside or sum(map(work_of_definition, nest.members)) >= steps * PARALLEL_WORK:

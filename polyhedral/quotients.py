@@ -99,6 +99,8 @@ class _Quotients:
                 assert_never(e)
 
     def _quotient(self, written: Floor, named: Floor) -> Expr:
+        if (known := affine.constant(written)) is not None:
+            return Int(known)
         if not affine.name_set(written) <= self.params:
             return named
         name = show(written)

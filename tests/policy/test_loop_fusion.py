@@ -289,3 +289,12 @@ def test_accumulators_of_sums_that_share_a_tile_and_read_nothing_in_common_fit_i
     found = [show(d) for d in schedule.directives]
     assert found[:3] == ["together a, b, c, y -> i, j", "together a, b, c -> p, q", "split a.j by 64 -> j_o, j_v"]
     assert_same(program, proven(program, schedule), {})
+
+
+def test_quotients_of_constants_that_domains_leave_over_are_numbers() -> None:
+    body = """
+    y[i, j] = sum(k in 0..2) x[min(i + k, H - 1), j]                for i in 0..H, j in 0..W, j % 3 == 1
+    y[i, j] = x[(i * 3) % H, j] + x[i, max(j - 1, 0)]               otherwise
+    z[i, j] = y[i, j] + x[i, max(j - 3, 0)] + x[i, max(j - 2, 0)]"""
+    program = operator("x: i32[H, W]) -> (y: i32[H, W], z: i32[H, W])", body, {"H": 16, "W": 4})
+    assert_same(program, proven(program, derive(program, MACHINE)), {})

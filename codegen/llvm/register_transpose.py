@@ -9,13 +9,13 @@ left out, the rows of these are not touched.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from codegen.llvm.builder import Builder
 from codegen.llvm.values import of_lanes
-from codegen.loops.nodes import Binary, Expr, For, Let, Load, Select, Stmt, Store
-from codegen.loops.walk import binders, children, free_vars
+from codegen.loops.nodes import Binary, Expr, For, If, Let, Load, Select, Stmt, Store
+from codegen.loops.walk import binders, children, free_vars, walk
 
 MOST_COPIES = 16
 """Of loops whose copies read together: as many as the lanes of the widest squares."""
@@ -34,20 +34,37 @@ class Copies:
 
 
 def unconditional_loads(loop: For) -> frozenset[Load]:
-    """Return the loads inside vector loops of `loop` that happen in every copy of it, in as many lanes, whatever the data."""
+    """Return the loads inside vector loops of `loop` that happen in every copy of it, in as many lanes, whatever the data. What reads the
+    same in another vector loop is told from them by nobody, and has to happen there, too."""
     of_a_copy = frozenset((loop.var, *binders(*loop.body)))
-    return frozenset(load for stmt in loop.body for load in _executed(stmt, of_a_copy, inside=False))
+    found = [pair for stmt in loop.body for pair in _in_vectors(stmt, of_a_copy, True)]
+    return frozenset(load for sure, _ in found for load in sure if all(load in others for others, loads in found if load in loads))
 
 
-def _executed(stmt: Stmt, of_a_copy: frozenset[str], inside: bool) -> list[Load]:
+def _in_vectors(stmt: Stmt, of_a_copy: frozenset[str], surely: bool) -> Iterator[tuple[frozenset[Load], frozenset[Load]]]:
+    """Yield for each vector loop the loads that surely happen, in as many lanes in each copy, and all loads."""
     match stmt:
-        case For(lo=lo, hi=hi) if free_vars(lo, hi) & of_a_copy:
-            return []  # other copies go through it more or fewer times
-        case For(kind="vector", body=body):
-            return [load for s in body for load in _executed(s, of_a_copy, inside=True)]
-        case For(kind="unroll", body=body):
-            return [load for s in body for load in _executed(s, of_a_copy, inside)]
-        case Store(value=value) | Let(value=value) if inside:
+        case For(_, lo, hi, body, kind):
+            surely = surely and kind in ("vector", "unroll") and not free_vars(lo, hi) & of_a_copy
+            if kind == "vector":
+                sure = frozenset(load for s in body for load in _executed(s, of_a_copy)) if surely else frozenset()
+                yield sure, frozenset(n for n in walk(*body) if isinstance(n, Load))
+            else:
+                for s in body:
+                    yield from _in_vectors(s, of_a_copy, surely)
+        case If(_, then, orelse):
+            for s in (*then, *orelse):
+                yield from _in_vectors(s, of_a_copy, False)
+        case _:
+            return
+
+
+def _executed(stmt: Stmt, of_a_copy: frozenset[str]) -> list[Load]:
+    """Return the loads of a statement of a vector loop that happen in every copy and in all lanes."""
+    match stmt:
+        case For(lo=lo, hi=hi, body=body, kind="vector" | "unroll") if not free_vars(lo, hi) & of_a_copy:
+            return [load for s in body for load in _executed(s, of_a_copy)]
+        case Store(value=value) | Let(value=value):
             return _unconditional(value)
         case _:
             return []

@@ -29,6 +29,7 @@ from codegen.llvm.probe import copy_bandwidth, fma_flops, fma_kernel, read_bandw
 from codegen.llvm.program import MOST_STORED, KernelCall, Number, Program, Slot, code_bits, emit_program, failed_call, sections
 from codegen.llvm.state import EmitError
 from codegen.llvm.target import Lacking, LevelError, Target, TargetError, at_level, host, lacking, named
+from codegen.loops import interp
 from codegen.loops.parser import parse
 from codegen.loops.printer import show
 from codegen.store import Cache
@@ -204,6 +205,18 @@ def test_copies_that_read_beside_each_other_read_nothing_beyond_what_they_need(s
                 x, y = walled(data, side), walled(np.zeros(count, np.float32), side)
                 assert run_native(function, {"N": count}, {"x": x, "y": y}, target) == 0
                 np.testing.assert_allclose(y, [data[stride * i :][:window].sum() for i in range(count)], rtol=1e-5)
+
+
+@pytest.mark.parametrize("other", ["if index(r) < index(N) { for i in 0 .. 16 LANES }", "for i in 0 .. min(16 * N - r, 16) LANES"])
+def test_copies_read_nothing_beside_each_other_that_they_read_only_in_another_loop(other: str) -> None:
+    read = "vector 16 { y[OTHER, r, i] = x[2*i + r] }"
+    loops = f"for i in 0 .. 8 {read.replace('OTHER', '0')} {other.replace('LANES', read.replace('OTHER', '1'))}"
+    function = parse(f"func f(N)(x: f32[31], out y: f32[2, 2, 16]) {{ for r in 0 .. 2 unroll 2 {{ {loops} }} }}")
+    x = walled(values("f32", 31), "high")
+    for target in (LEVELS[0], host()):
+        y, expected = np.zeros((2, 2, 16), np.float32), np.zeros((2, 2, 16), np.float32)
+        assert run_native(function, {"N": 1}, {"x": x, "y": y}, target) == interp.run(function, {"N": 1}, {"x": x, "y": expected}) == 0
+        np.testing.assert_array_equal(y, expected)
 
 
 def test_copies_of_a_window_load_what_lies_between_each_other_once() -> None:

@@ -53,6 +53,8 @@ def binary(op: str, x: Value, y: Value) -> Value:
     table = _FLOAT if x.dtype.is_float else _INTEGER
     if op not in table:
         fail(f"{op!r} is not defined for {x.dtype}")
+    if table is _INTEGER:  # numbers of Python, which warn of nothing
+        return _integer_or_float(x.dtype, table[op](x.scalar, y.scalar, x.dtype))
     with np.errstate(all="ignore"):
         return _integer_or_float(x.dtype, table[op](x.scalar, y.scalar, x.dtype))
 

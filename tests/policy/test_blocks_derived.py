@@ -54,7 +54,7 @@ def integers(body: str, sizes: dict[str, int] | None = None) -> Program:
     return operator(SIGNATURE.replace("{T}", "i32"), body, sizes)
 
 
-SIZED = [(NARROW, 16), (NARROW, 21), (NARROW, 35), (NARROW, None), (TWO, 21), (TWO, 67), (TWO, None)]
+SIZED = [(NARROW, 16), (NARROW, 35), (NARROW, None), (TWO, 21), (TWO, 65), (TWO, None)]
 """Machines and sizes, None for an open one; work for two threads begins at 64."""
 
 

@@ -37,6 +37,16 @@ def needed(scop: Scop, roots: Collection[str]) -> Mapping[str, isl.Set]:
     return found
 
 
+def live(scop: Scop, roots: Collection[str]) -> frozenset[str]:
+    """Return the statements without those of which nobody needs any instance: those of `roots`, and what these read, directly or not."""
+    reads = [d for d in dependences(scop) if d.kind == "RAW"]
+    found, new = frozenset[str](), frozenset(roots)
+    while new:
+        found |= new
+        new = frozenset(d.source for d in reads if d.target in new) - found
+    return found
+
+
 def _domain(scop: Scop, statement: Statement) -> isl.Set:
     return Frame(scop.params, statement.iters).set(statement.domain)
 

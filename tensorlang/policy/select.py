@@ -26,6 +26,7 @@ from tensorlang.policy.cpu.row_chains import restrict_rows, row_chain
 from tensorlang.policy.cpu.row_epilogues import block_of_rows, finished
 from tensorlang.policy.cpu.scatter_fusion import with_fused_scatters
 from tensorlang.policy.cpu.strips import Strip
+from tensorlang.policy.cpu.unread import without_unread
 from tensorlang.policy.deriver import Deriver, deriver, samples_of
 from tensorlang.policy.gpu.derive import derive_device_group, device_deriver
 from tensorlang.policy.groups import FusionGroup, fusion_groups
@@ -311,7 +312,7 @@ def _of_roles(request: _Request, wanted: Sequence[sx.Schedule], written: Sequenc
         around_first = sorted(parts, key=lambda part: part.inside is not None)
         directives = (*d.schedule.directives, *(x for part in around_first for x in part.directives))
         schedule = Schedule(request.program.name, request.target, directives, named(request.module, directives))
-        schedule = schedule if on_device else with_fused_scatters(d, schedule)
+        schedule = schedule if on_device else without_unread(d, with_fused_scatters(d, schedule))
         several = sum(part.origin is not None for part in parts) > 1
         try:
             plan = proven(request.program, schedule, request.layouts, advised=False, blamed=several)

@@ -28,6 +28,7 @@ from tensorlang.policy.cpu.row_lanes import derive_row_lanes, has_row_lanes
 from tensorlang.policy.cpu.scatter_fusion import fuse_scatters
 from tensorlang.policy.cpu.shared_sums import shared_sums
 from tensorlang.policy.cpu.strips import Strip, add_strip, inside_of, repeats_recurrences
+from tensorlang.policy.cpu.unread import trim_unread
 from tensorlang.policy.deriver import Deriver, deriver, mark_parallel
 from tensorlang.policy.groups import FusionGroup, derive_rows, fusion_groups, recurs
 from tensorlang.policy.machine import Machine
@@ -56,6 +57,7 @@ def derive(
         _derive_strip(d, strip)
     if not plain:
         fuse_scatters(d)
+        trim_unread(d)
     return d.schedule
 
 

@@ -1,0 +1,34 @@
+"""Pieces of local tensors that nobody reads are left out, whichever loops the tensor has."""
+
+from __future__ import annotations
+
+import pytest
+from scheduled_programs import assert_same, operator
+
+from tensorlang.policy.cpu.derive import derive
+from tensorlang.policy.machine import Machine
+from tensorlang.schedule.check import proven
+from tensorlang.syntax.printer import show
+
+MACHINE = Machine(target="cpu", threads=1)
+TRIANGLE = """
+    m[i, j] = x[i] - x[j]                                 for i in 0..N, j in 0..i + 1
+    m[i, j] = 7 otherwise"""
+LATTICE = """
+    v[0, j] = x[j]                                        for j in 0..N
+    v[t, j] = v[t - 1, j] + 2 * v[t - 1, j + 1]           for t in 1..N, j in 0..N - t
+    v[t, j] = 7 otherwise"""
+PROGRAMS = {
+    "a triangle": (TRIANGLE, "y[i] = sum(j in 0..i + 1) m[i, j]", True),
+    "all of it": (TRIANGLE, "y[i] = sum(j in 0..N) m[i, j]", False),
+    "steps that grow shorter": (LATTICE, "y[i] = v[i, 0]", True),
+    "an element beside them": (LATTICE, "y[i] = v[i, 0] + v[N - 1, N - 1]", False),
+}
+
+
+@pytest.mark.parametrize(("made", "read", "is_trimmed"), PROGRAMS.values(), ids=PROGRAMS)
+def test_pieces_that_nobody_reads_are_left_out(made: str, read: str, is_trimmed: bool) -> None:
+    program = operator("x: i32[N]) -> (y: i32[N])", f"{made}\n    {read}", {"N": 6})
+    schedule = derive(program, MACHINE)
+    assert any(show(x).startswith("trim ") for x in schedule.directives) == is_trimmed
+    assert_same(program, proven(program, schedule), {})

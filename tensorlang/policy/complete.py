@@ -181,7 +181,7 @@ class _Completion:
         carried = [loop for loop in distances.loops if loop not in free]
         if carried:
             self.sentences.append(f"`{name}`: {_listed(carried)} carry dependences" + (f", {_listed(free)} none" if free else ""))
-        costs = dict(self._costs(definition, seen, [x for x in free if x not in seen.marks]))
+        costs = dict(self._costs(definition, seen, [x for x in free if x in loops and x not in seen.marks]))
         if not costs:
             return
         plain = cycles_of(self._deriver(), definition, InnerLoops())

@@ -71,6 +71,18 @@ def test_a_copy_that_is_filled_ahead_is_kept_whole() -> None:
     assert found[:2] == ["pack a at y.i", "stages y.i by 3"] and not any(line.startswith("fold a.pack") for line in found)
 
 
+def test_lanes_of_what_is_computed_inside_of_another_loop_are_along_loops_of_its_own() -> None:
+    text = """op f(x: i32[N, M]) -> (y: i32[N, M]) where M >= 1 {
+        h[i, j] = sum(n in 0..M, x[i, n] == i) x[n - n, n | 3] for i in 0..N, j in 0..M
+        y[i, j] = h[i, M - 1 - j] + x[i, j]
+    }
+    """
+    pinned = ["hoist h.j", "at h.sum at h.i", "store_at h.sum at root", "parallel h.sum.i"]
+    found, _ = filled(text, *pinned, "derive")
+    assert found[:4] == pinned
+    assert not any(line.startswith("vectorize h.i") for line in found)
+
+
 def test_what_is_pinned_stays_in_its_order() -> None:
     pins = ["split y.j by 4 -> jo, ji", "order jo, y.i, ji", "unroll ji"]
     found, _ = filled(TWO, *pins, "derive")

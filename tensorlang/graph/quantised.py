@@ -1,6 +1,6 @@
 """Quantised values: integers that stand for (q - zero) * scale. What passes ask of programs that make or read them, and those programs.
 
-    quantise     y[d..] = sat[Q](round(x[d..] * (1 / scale)) + zero)        or the same with a quotient, as models write it
+    quantise     y[d..] = sat[Q](round(x[d..] / scale) + zero)
     dequantise   y[d..] = f32(i32(x[d..]) - i32(zero[c])) * scale[c]        one number, or one an index of one dimension
 
 Programs are recognised by their structure; scale and zero have to be known when compiling, or the answer is None.
@@ -62,7 +62,7 @@ def quantising(graph: Graph, kernel: Kernel) -> Quantising | None:
         case _:
             return None
     match scaled:
-        case Binary("/" | "*" as op, Read(name) as read, factor) if reads_in_place(program, name):
+        case Binary("/", Read(name) as read, divisor) if reads_in_place(program, name):
             pass
         case _:
             return None
@@ -70,11 +70,10 @@ def quantising(graph: Graph, kernel: Kernel) -> Quantising | None:
     constants = _constants(graph, kernel)
     if name in constants or table[name].dtype != f32 or read.tensor != name or any(n != 1 for n in table[name].grouping):
         return None
-    by, zero = _number(program, factor, f32, constants), _number(program, shift, f32, constants)
-    if by is None or zero is None or not np.isfinite(by) or by <= 0:
+    scale, zero = _number(program, divisor, f32, constants), _number(program, shift, f32, constants)
+    if scale is None or zero is None or not np.isfinite(scale) or scale <= 0:
         return None
-    source = kernel.bound[name]
-    return Quantising(source, float(by) if op == "/" else float(1 / np.float64(by)), int(zero), dtype)
+    return Quantising(kernel.bound[name], scale, int(zero), dtype)
 
 
 def dequantising(graph: Graph, kernel: Kernel) -> Dequantising | None:
@@ -135,15 +134,15 @@ def _along(program: Program, e: Expr, dim: int | None, dtype: DType, constants: 
 
 
 def quantise_program(shape: tuple[int, ...], scale: float, zero: int, dtype: DType) -> Program:
-    """Return `y = sat[dtype](round(x * (1 / scale)) + zero)`: a product, which may differ from the quotient in the last bit."""
+    """Return `y = sat[dtype](round(x / scale) + zero)`."""
     source = tensor_of("x", Value("x", f32, shape))
     axes = axes_of(len(shape))
     return single("quantise", (source,), replace(source, name="y", dtype=dtype), axes, quantised(Read("x", here(axes)), scale, zero, dtype))
 
 
 def quantised(e: Expr, scale: float, zero: int, dtype: DType) -> Expr:
-    """Return `e` quantised; `scale` 1 stands for no product."""
-    scaled = e if scale == 1 else Binary("*", e, Const(float(np.float32(1 / np.float64(scale))), f32))
+    """Return `e` quantised; `scale` 1 stands for no quotient."""
+    scaled = e if scale == 1 else Binary("/", e, Const(float(np.float32(scale)), f32))
     return Cast(dtype, Binary("+", Call("round", (scaled,)), Const(float(zero), f32)), True)
 
 

@@ -77,7 +77,7 @@ def integer_contractions(graph: Graph) -> Graph:
 
 
 def _plain(state: State, node: Node) -> Node:
-    """Return a kernel that quantises or dequantises with its numbers written in its program, a product instead of a quotient."""
+    """Return a kernel that quantises or dequantises with its numbers written in its program."""
     if not isinstance(node, Kernel) or node.program.mode == "strict":
         return node
     graph = state.graph

@@ -1,19 +1,21 @@
 """What is done to a value before it is quantised, in few operations.
 
     detours      f32(i32(sat[u8](round(e) + 3)) - 3)       ->  min(max(round(e), -3), 252)
-    factors      round((x * a + y * b) * c)                ->  round(x * (a*c) + y * (b*c))        and relu(x * a) * c  ->  relu(x * (a*c))
-    offsets      f32(i32(q) - 128) * b                     ->  f32(i32(q)) * b - 128*b
     limits       sat[u8](round(relu(min(max(r, -9), 90) * 3)))   ->  sat[u8](round(r * 3))         for what saturates anyway
+    factors      round((f32(s) * a + y * b) / c)   ->  round(f32(s) * (a/c) + y * (b/c))       and relu(f32(s) * a) / c  ->  relu(f32(s) * (a/c))
+    offsets      f32(i32(q) - 128) * b                     ->  f32(i32(q)) * b - 128*b
 
-Integers of eight bits are floats, too, so the first and the last change nothing but what a NaN becomes, which bytes cannot hold. The others
-regroup products of constants: what is rounded to a byte moves by a few units in the last place of a float, so a byte by one unit at most.
-Programs in `strict` mode are left alone; the others may round a product and the sum it stands in once.
+Integers of eight bits are floats, too, so the first two change nothing but what a NaN becomes, which bytes cannot hold. The others
+regroup products of constants, where a sum `s` of integers takes part that stands for a sum of floats: no order of such a sum is the right
+one, and what is left of rounding is less than in any of them. What bytes alone are made into is computed as the model says, operation by
+operation: there are few values of it, those of one scale meet half of a unit again and again (bytes of a scale, added, in bytes of twice
+the scale), and the last bit of a float decides to which byte these round. Programs in `strict` mode are left alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -23,10 +25,23 @@ from tensorlang.graph.edit import rebuilt
 from tensorlang.graph.nodes import Graph, Kernel, Node
 from tensorlang.graph.quantised import is_byte
 from tensorlang.tensor import walk
-from tensorlang.tensor.nodes import Binary, Call, Cast, Const, Expr, Let, Program, Read, Unary
+from tensorlang.tensor.nodes import Binary, Call, Cast, Const, Expr, Let, Program, Read, Reduce, Unary
 
 Terms: TypeAlias = Sequence[tuple[float, Expr]]
 """A sum of expressions, each times a number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The tensors of a program that hold bytes, and those that hold integers of 32 bits, sums of products of bytes among them."""
+
+    bytes: frozenset[str] = frozenset()
+    sums: frozenset[str] = frozenset()
+
+    @staticmethod
+    def of(program: Program) -> Names:
+        tensors = tuple(walk.tensors(program))
+        return Names(frozenset(t.name for t in tensors if is_byte(t.dtype)), frozenset(t.name for t in tensors if t.dtype == i32))
 
 
 def requantise(graph: Graph) -> Graph:
@@ -44,9 +59,9 @@ def requantise(graph: Graph) -> Graph:
 
 def _program(program: Program) -> Program:
     """Return the program with its numbers brought together, or itself."""
-    narrow = frozenset(t.name for t in walk.tensors(program) if is_byte(t.dtype))
-    changed = walk.map_values(program, lambda e: regrouped(in_floats(e), narrow))
-    return program if changed == program else replace(changed, mode="fast")
+    names = Names.of(program)
+    changed = walk.map_values(program, lambda e: regrouped(in_floats(e), names))
+    return program if changed == program else changed
 
 
 # ---------------------------------------------------------------- detours
@@ -105,19 +120,35 @@ def _const(number: float) -> Const:
 # ---------------------------------------------------------------- factors, offsets, limits
 
 
-def regrouped(e: Expr, narrow: frozenset[str] = frozenset()) -> Expr:
-    """Return `e` with constants before every rounding to bytes brought together, and without limits that the bytes have anyway. `narrow`:
-    the tensors of bytes."""
-    match walk.map_children(lambda child: regrouped(child, narrow), e):
+def regrouped(e: Expr, names: Names) -> Expr:
+    """Return `e` with constants between a sum of integers and its rounding to a byte brought together, and without limits that the bytes
+    have anyway."""
+    match walk.map_children(lambda child: regrouped(child, names), e):
         case Cast(dtype, Binary("+", Call("round", (value,)), Const(zero)), True) as cast if is_byte(dtype) and zero == int(zero):
             low, high = _range(dtype)
-            inside = _unlimited(_sum(*_terms(value, 1.0, narrow)), low - int(zero), high - int(zero))
+            inside = _unlimited(_together(value, names), low - int(zero), high - int(zero))
             return replace(cast, value=Binary("+", Call("round", (inside,)), _const(zero)))
         case Binary("min", Binary("max", Call("round", (value,)), Const() as low_), Const() as high_):
-            inside = _sum(*_terms(value, 1.0, narrow))
-            return Binary("min", Binary("max", Call("round", (inside,)), low_), high_)
+            return Binary("min", Binary("max", Call("round", (_together(value, names),)), low_), high_)
         case other:
             return other
+
+
+def _together(e: Expr, names: Names) -> Expr:
+    return _sum(*_terms(e, 1.0, names.bytes)) if _holds_sum(e, names) else e
+
+
+def _holds_sum(e: Expr, names: Names) -> bool:
+    """Tell whether a sum of integers is part of `e`, other than one that is rounded to a byte before."""
+    match e:
+        case Call("round"):
+            return False
+        case Reduce(reducer):
+            return reducer.dtypes == (i32,)
+        case Read(tensor):
+            return tensor in names.sums
+        case _:
+            return any(_holds_sum(child, names) for child in walk.children(e))
 
 
 def _terms(e: Expr, factor: float, narrow: frozenset[str]) -> tuple[Terms, float]:
@@ -166,7 +197,9 @@ def _unlimited(e: Expr, low: int, high: int) -> Expr:
         case Binary("max", x, Const(0)) if low == 0:
             return _unlimited(x, low, high)
         case Binary("*", x, Const(factor)) if factor > 0:
-            return Binary("*", _within(x, low, high, float(factor)), _const(factor))
+            return replace(e, lhs=_within(x, low, high, float(factor)))
+        case Binary("/", x, Const(divisor)) if divisor > 0:
+            return replace(e, lhs=_within(x, low, high, 1 / float(divisor)))
         case _:
             return _within(e, low, high, 1.0)
 

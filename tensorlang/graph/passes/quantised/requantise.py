@@ -2,7 +2,7 @@
 
     detours      f32(i32(sat[u8](round(e) + 3)) - 3)       ->  min(max(round(e), -3), 252)
     limits       sat[u8](round(relu(min(max(r, -9), 90) * 3)))   ->  sat[u8](round(r * 3))         for what saturates anyway
-    factors      round((f32(s) * a + y * b) / c)   ->  round(f32(s) * (a/c) + y * (b/c))       and relu(f32(s) * a) / c  ->  relu(f32(s) * (a/c))
+    factors      round((f32(s) * a + y * b) / c)   ->  round(f32(s) * (a/c) + y * (b/c))     through relu, too
     offsets      f32(i32(q) - 128) * b                     ->  f32(i32(q)) * b - 128*b
 
 Integers of eight bits are floats, too, so the first two change nothing but what a NaN becomes, which bytes cannot hold. The others

@@ -187,14 +187,17 @@ def recurrences(draw: st.DrawFn) -> tuple[str, str]:
 @settings(max_examples=12, deadline=None)
 @given(recurrences(), st.sampled_from((WIDE, NARROW)), st.booleans())
 def test_whatever_is_derived_for_a_recurrence_is_proven_and_right(equations: tuple[str, str], machine: Machine, symbolic: bool) -> None:
-    for sizes in ({"T": 1, "M": 3, "N": 3}, {"T": 3, "M": 11, "N": 18}):
-        program = operator(*equations, None if symbolic else sizes)
+    small, large = {"T": 1, "M": 3, "N": 3}, {"T": 3, "M": 11, "N": 18}
+    for known, tried in ((None, (small, large)),) if symbolic else ((small, (small,)), (large, (large,))):
+        program = operator(*equations, known)
         prove(program)
-        assert_same(program, proven(program, derive(program, machine)), sizes)
+        plan = proven(program, derive(program, machine))
+        for sizes in tried:
+            assert_same(program, plan, sizes)
 
 
 @pytest.mark.parametrize("dtype", ["f64", "f32", "f16", "i8", "u64"])
-@pytest.mark.parametrize("shape", [(0, 0), (0, 5), (1, 1), (1, 40), (40, 1), (7, 9), (33, 17), (64, 64)])
+@pytest.mark.parametrize("shape", [(0, 5), (1, 1), (1, 40), (40, 1), (7, 9), (33, 17), (64, 64)])
 def test_paths_are_those_of_numpy_in_every_type_and_shape(dtype: str, shape: tuple[int, int]) -> None:
     body = """
     p[i, j] = x[i, j] + min(p[i - 1, j], p[i, j - 1])   for i in 1..M, j in 1..N
@@ -207,8 +210,6 @@ def test_paths_are_those_of_numpy_in_every_type_and_shape(dtype: str, shape: tup
         for i in range(1, shape[0]):
             for j in range(1, shape[1]):
                 expected[i, j] = x[i, j] + min(expected[i - 1, j], expected[i, j - 1])
-    if shape[1] == 0:
-        return
     found = tl.parse(f"op f(x: {dtype}[M, N]) -> (y: {dtype}[M]) where N >= 1 {{{body}\n}}").f(x)
     np.testing.assert_array_equal(found, expected[:, -1])
 

@@ -50,11 +50,13 @@ class Module:
     """And those of `unconditional_loads`, each with its loop, so that no other one takes its identity."""
 
     def runs_one_by_one(self, loop: For) -> bool:
+        """Tell whether the lanes of a vector loop run one after the other."""
         if id(loop) not in self.scalar:
             self.scalar[id(loop)] = needs_scalars(loop)
         return self.scalar[id(loop)]
 
     def loads_of_copies(self, loop: For) -> frozenset[Load]:
+        """Return what every copy of an unrolled loop loads, whatever holds."""
         if id(loop) not in self.unconditional:
             self.unconditional[id(loop)] = loop, unconditional_loads(loop)
         return self.unconditional[id(loop)][1]

@@ -84,6 +84,7 @@ Beside: TypeAlias = Callable[[], tuple[int, int]]
 
 
 def nothing_beside() -> tuple[int, int]:
+    """Return what is read beside an element that no copy of a loop reads."""
     return 0, 0
 
 

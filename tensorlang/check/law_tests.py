@@ -125,6 +125,9 @@ def _random(random: np.random.Generator, dtype: DType, count: int) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Law:
+    """An equation, `left` and `right` for each row of the samples that are `shown`; `what` a reducer is that keeps it, "" of an identity;
+    `code` and `cure` of the error where it does not hold."""
+
     code: str
     what: str
     left: Columns

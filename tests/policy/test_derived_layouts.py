@@ -79,6 +79,38 @@ def test_pictures_of_bytes_are_copied_into_blocks_where_neighbouring_channels_ar
     assert ("y" in wished) == dots
 
 
+@pytest.mark.parametrize(
+    ("size", "window", "stride", "outside", "in_blocks"),
+    [
+        (28, 2, 2, 0, False),  # 14 elements in vectors of 8: no copies for the sake of two lanes
+        (12, 2, 2, 0, False),  # 6 elements, all windows inside
+        (28, 3, 1, 1, False),
+        (7, 3, 1, 1, True),  # every vector along a row is read under a mask
+        (7, 3, 2, 1, True),
+    ],
+)
+def test_what_is_pooled_is_copied_into_blocks_where_masks_cost_more_than_the_copies(
+    size: int, window: int, stride: int, outside: int, in_blocks: bool
+) -> None:
+    made = (size + 2 * outside - window) // stride + 1
+    text = f"""op f(x: f32[1, C, H, W]) -> (y: f32[1, C, {made}, {made}]) {{
+        y[n, c, p, q] = sum(r in 0..{window}, s in 0..{window}) x[n, c, p*{stride} + r - {outside}, q*{stride} + s - {outside} | 0]
+    }}"""
+    program = tl.parse(text).f.program(np.zeros((1, 64, size, size), np.float32))
+    fixed, free = (derive_layouts(program, MACHINE, {}, frozenset(), frozenset(names)) for names in (("x", "y"), ()))
+    assert fixed.keys() == ({"x", "y"} if in_blocks else set())
+    assert free.keys() == {"x", "y"}, "between kernels nothing is copied"
+
+
+def test_weights_of_channels_that_are_loaded_for_each_vector_of_a_row_are_better_read_along_channels() -> None:
+    for size, in_blocks in ((3, False), (5, True)):
+        text = f"""op f(x: f32[1, C, H, W], w: f32[C, {size}, {size}]) -> (y: f32[1, C, H, W]) {{
+            y[n, c, p, q] = sum(r, s) x[n, c, p + r - {size // 2}, q + s - {size // 2} | 0] * w[c, r, s]
+        }}"""
+        program = tl.parse(text).f.program(np.zeros((1, 96, 20, 20), np.float32), np.zeros((96, size, size), np.float32))
+        assert ("y" in derive_layouts(program, MACHINE, {}, frozenset({"w"}), frozenset({"x", "y"}))) == in_blocks
+
+
 def test_images_of_which_few_channels_are_made_are_read_along_rows() -> None:
     text = """op f(x: f32[1, C, H, W], w: f32[F, C, R, S]) -> (y: f32[1, F, H - R + 1, W - S + 1]) {
         y[n, f, p, q] = sum(c, r, s) x[n, c, p + r, q + s] * w[f, c, r, s]

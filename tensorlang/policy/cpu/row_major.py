@@ -5,7 +5,8 @@
 What is row-major whatever the kernel prefers (what a model takes and returns) is copied into blocks before the kernel and out of them after
 it, which takes a fifth of the time of a convolution of one point. Rows of x can be read where they are in either case: scalars for vectors
 of channels, vectors for scalars of weights. So the copy of the result stands against what vectors of pixels waste on the last of them.
-Windows of every channel alone (depthwise convolution, pooling) slide along rows as well as along channels.
+Windows of every channel alone (depthwise convolution, pooling) slide along rows as well as along channels: there copies of both stand
+against lanes behind the end of a row, elements that windows lie apart, and masks at its ends.
 """
 
 from __future__ import annotations
@@ -16,15 +17,18 @@ from math import prod
 
 from codegen.dtypes import compute_dtype
 from codegen.loops.dots import group
-from tensorlang.policy.cpu.cost import COPY_BYTES, multiply_cycles
+from polyhedral import affine
+from polyhedral.ranges import range_of
+from tensorlang.policy.cpu.cost import COPY_BYTES, START_CYCLES, from_memory_cycles, load_cycles, multiply_cycles
+from tensorlang.policy.cpu.inner_loops import MOST_TERMS
 from tensorlang.policy.deriver import Deriver, bytes_of
 from tensorlang.schedule.layout import Layout
-from tensorlang.schedule.shape import Contraction, contraction, extents, unit_stride
-from tensorlang.tensor.nodes import Definition
-from tensorlang.tensor.walk import reads, tensor_table
+from tensorlang.schedule.shape import Contraction, contraction, extents, step_inside, unit_stride
+from tensorlang.tensor.nodes import Definition, Dynamic, Read
+from tensorlang.tensor.walk import reads, reduces, tensor_table
 
-WASTE = 1.2
-"""How many times the lanes of a row's vectors may be its elements."""
+MASKED_VECTOR = 3
+"""Instructions of a vector that is loaded under a mask: comparing places, the load, and putting what stands outside in place."""
 
 
 def left_row_major(d: Deriver, definition: Definition, blocked: Mapping[str, Layout], fixed: frozenset[str]) -> frozenset[str]:
@@ -35,7 +39,7 @@ def left_row_major(d: Deriver, definition: Definition, blocked: Mapping[str, Lay
     if not {*given, result.name} <= fixed:
         return frozenset()
     if c is None:
-        return frozenset(blocked) if _in_rows(d, definition) else frozenset()
+        return frozenset(blocked) if _slides_in_rows(d, definition, blocked) else frozenset()
     if not unit_stride(c.w_read.index, None, None, definition.axes[-1]):
         return frozenset()
     sizes = extents(definition)
@@ -56,14 +60,48 @@ def _dot_saves(d: Deriver, c: Contraction, sizes: Mapping[str, int | None], numb
     return multiply_cycles(number * prod(sizes[k] or 1 for k in c.inner) / lanes) * (1 - 1 / group(types[0]))
 
 
-def _in_rows(d: Deriver, definition: Definition) -> bool:
-    """Tell whether windows that every channel has for itself slide along rows of vectors: no products of two tensors along other axes, and
-    few lanes behind the end of a row."""
+def _slides_in_rows(d: Deriver, definition: Definition, blocked: Mapping[str, Layout]) -> bool:
+    """Tell whether windows that every channel has for itself slide along rows in no more cycles than through blocks of channels and the
+    copies around them: there are no products of two tensors along other axes. In blocks, points of a register tile share a vector of
+    weights; in rows these are loaded again in each step where the terms are too many to be written out."""
     sizes = extents(definition)
-    row = sizes[definition.axes[-1]] or 0
-    product = any(contraction(definition, axis) is not None for axis in definition.axes if sizes[axis] != 1)
-    lanes = d.machine.lanes(compute_dtype(definition.tensors[0].dtype))
-    return not product and row >= lanes and -(-row // lanes) * lanes <= WASTE * row
+    if any(contraction(definition, axis) is not None for axis in definition.axes if sizes[axis] != 1):
+        return False
+    reduce = next(r for p in definition.pieces for r in reduces(p.value))
+    lanes, row = d.machine.lanes(compute_dtype(reduce.reducer.dtypes[0])), definition.axes[-1]
+    terms = prod(sizes[b.name] or 1 for b in reduce.binders)
+    number = prod(sizes[a] or 0 for a in definition.axes) * terms
+    extent = sizes[row] or 1
+    read = [r for b in reduce.body for r in reads(b)]
+    windows = [r for r in read if not isinstance(r.index[-1], Dynamic) and row in affine.name_set(r.index[-1])]
+    weights = len(read) - len(windows)
+    loads = sum(_row_loads(d, definition, r, lanes) for r in windows)
+    if terms > MOST_TERMS:
+        loads += weights
+    vectors = number / extent * -(-extent // lanes)
+    in_rows = vectors * max(multiply_cycles(1), load_cycles(loads))
+    in_blocks = number / lanes * max(multiply_cycles(1), load_cycles(len(windows)))
+    return in_rows <= in_blocks + sum(_copy_cycles(d, name) for name in blocked.keys() - d.constants)
+
+
+def _row_loads(d: Deriver, definition: Definition, read: Read, lanes: int) -> float:
+    """Return the instructions that load a vector of windows along a row: a vector for each element that they lie apart. Where one vector is
+    longer than the row and windows begin or end outside, every load is under a mask."""
+    row, slot = definition.axes[-1], read.index[-1]
+    assert not isinstance(slot, Dynamic)
+    sizes = extents(definition)
+    ranges = {name: (0, n - 1) for name, n in sizes.items() if n is not None}
+    low, high = range_of(slot, ranges)
+    extent = affine.constant(tensor_table(d.program)[read.tensor].shape[-1])
+    inside = None not in (low, high, extent) and low >= 0 and high < extent  # type: ignore[operator]
+    masked = not inside and (sizes[row] or lanes) < lanes
+    return abs(step_inside(slot, row) or lanes) * (MASKED_VECTOR if masked else 1)
+
+
+def _copy_cycles(d: Deriver, name: str) -> float:
+    """Return what a kernel takes that copies a tensor into or out of blocks, each of whose elements is read and written."""
+    size = bytes_of(d, (name,))
+    return START_CYCLES + from_memory_cycles(2 * size, size, d.machine.l2_bytes)
 
 
 def _wasted(d: Deriver, definition: Definition, c: Contraction, sizes: Mapping[str, int | None]) -> float:

@@ -89,7 +89,8 @@ def write(state: State, storage: Registers, poly: Poly, value: Value, scope: Sco
     places = [offset + stride * i for i in range(lanes)]
     new = splat(b, value, lanes)
     active = scope.lanes.active or lanes
-    if scope.mask is not None and not _is_unseen(storage, stride, lanes) and not _pads(storage, scope.lanes, scope.mask, stride, offset):
+    unseen = _is_unseen(storage, stride, lanes) and not _idles(b, value, scope.lanes)
+    if scope.mask is not None and not unseen and not _pads(storage, scope.lanes, scope.mask, stride, offset):
         is_part = active < lanes and _neighbouring_cells(storage, places, active) is not None
         if not is_part or scope.mask != scope.lanes.mask:
             new = Value(new.dtype, _masked(b, new, _gathered(b, storage, cells, places, active), scope), lanes)
@@ -104,6 +105,12 @@ def _is_unseen(storage: Registers, stride: int, lanes: int) -> bool:
     one of a row lies before the next row."""
     rows = (s.constant for s in storage.strides)
     return storage.same_lanes and all(s is not None and (s <= stride or s >= stride * lanes) for s in rows)
+
+
+def _idles(b: Builder, value: Value, lanes: Lanes) -> bool:
+    """Tell whether no lane of a whole vector of the processor takes part: what keeps its old values lets LLVM compute no new ones for it."""
+    idle = lanes.count - (lanes.active or lanes.count)
+    return 8 * value.dtype.size_bytes * idle >= b.target.vector_bits
 
 
 def _pads(storage: Registers, lanes: Lanes, mask: str, stride: int, offset: int) -> bool:

@@ -170,6 +170,20 @@ def test_lanes_beyond_a_row_of_registers_leave_the_next_row_as_it_is(row: int, l
         check(text, {"N": 4}, targets=[host(), *LEVELS[:1]], x=x, y=np.zeros((2, row), np.int16))
 
 
+@pytest.mark.parametrize(("columns", "vectors"), [(36, 3), (52, 4)])
+def test_nothing_is_computed_in_whole_vectors_that_no_lane_takes_part_in(columns: int, vectors: int) -> None:
+    lanes = f"for j in 0 .. {columns} vector 64"
+    text = f"""func f()(x: i32[9, {columns}], out y: i32[{columns}]) {{
+        alloc acc: i32[64] registers
+        {lanes} {{ acc[j] = 1_i32 }}
+        for k in 0 .. 9 {{ {lanes} {{ acc[j] = acc[j] + x[k, j] }} }}
+        {lanes} {{ y[j] = acc[j] }}
+    }}"""
+    v4 = named("x86-64-v4")
+    assert len(re.findall(r"vpaddd\s.*%zmm", assembly(emit(parse(text), v4), v4))) == vectors
+    check(text, targets=[host(), *LEVELS], x=np.arange(9 * columns, dtype=np.int32).reshape(9, columns), y=np.zeros(columns, np.int32))
+
+
 def test_masks_from_before_a_loop_are_vectors_in_it_on_processors_without_registers_for_them() -> None:
     text = TRIANGLE.replace("FIRST", "N").replace("PLACE", "j").replace("x[k, j]", "x[k, j - N]")
     v3 = named("x86-64-v3")

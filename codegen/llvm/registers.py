@@ -108,7 +108,7 @@ def _is_unseen(storage: Registers, stride: int, lanes: int) -> bool:
 
 
 def _idles(b: Builder, value: Value, lanes: Lanes) -> bool:
-    """Tell whether no lane of a whole vector of the processor takes part: what keeps its old values lets LLVM compute no new ones for it."""
+    """Tell whether a whole vector of the processor has no lane that takes part: where it keeps old values, LLVM computes no new ones."""
     idle = lanes.count - (lanes.active or lanes.count)
     return 8 * value.dtype.size_bytes * idle >= b.target.vector_bits
 

@@ -93,13 +93,17 @@ def tensor_memory(plan: Plan, names: Names) -> dict[str, TensorMemory]:
         out[tensor.name] = TensorMemory(tensor.name, (buffer,), axes, dims, ())
     around: dict[str, str] = {}
     summed: set[str] = set()
+    copied = {r: of for r in plan.program.results if (of := _copied(definers(plan.program)[r])) is not None and of not in out}
     for definition in plan.program.definitions:
         primary = definition.tensors[0].name
         sums = [(k, acc) for k in range(len(definition.pieces)) for acc in plan.stages.accumulators[primary, k]]
         goes = {acc.name: _where_it_goes(plan, definition, k, acc) for k, acc in sums}
         for tensor in definition.tensors:
             if tensor.name not in out:
-                left = [r for r in plan.program.results if r not in {*around.values(), *summed}]
+                # A result that is a copy of a tensor is kept for that one: there is nothing to copy then.
+                left = [
+                    r for r in plan.program.results if r not in {*around.values(), *summed} and copied.get(r, tensor.name) == tensor.name
+                ]
                 result = _result_around(plan, definition, left)
                 turns = _taking_turns(plan, definition, left) if result is None and not any(goes.values()) else None
                 if turns is not None:
@@ -122,6 +126,15 @@ def tensor_memory(plan: Plan, names: Names) -> dict[str, TensorMemory]:
             axes = tuple(e.name if isinstance(e, Name) else f"{primary}.cell{k}" for k, e in enumerate(acc.cell))
             out[acc.name] = _local(plan, names, acc.name, acc.name, axes, (*acc.reduce.reducer.dtypes, *flag))
     return out
+
+
+def _copied(definition: Definition) -> str | None:
+    """Return the tensor that a definition copies elements of, if it does nothing else."""
+    match definition.pieces:
+        case (Piece(value=Read(tensor)),):
+            return tensor
+        case _:
+            return None
 
 
 @dataclass(frozen=True, slots=True)

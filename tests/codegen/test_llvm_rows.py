@@ -145,7 +145,7 @@ def test_old_values_are_kept_where_other_lanes_see_them(first: str, place: str, 
     text = TRIANGLE.replace("FIRST", first).replace("PLACE", place)
     assert bool(re.search(r"select <8 x i1>.* double>", emit(parse(text), named("x86-64-v3")))) == chosen
     x = np.random.default_rng(0).random((9, 8))
-    check(text, {"N": 3}, targets=[host(), LEVELS[1], LEVELS[2]], x=x, y=np.zeros(8))
+    check(text, {"N": 3}, targets=[host(), *LEVELS], x=x, y=np.zeros(8))
 
 
 @pytest.mark.parametrize(

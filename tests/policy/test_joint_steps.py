@@ -170,3 +170,5 @@ def test_points_whose_steps_lie_beside_each_other_are_lanes_where_computing_take
     program = operator(signature, body, {"N": 21, "T": 4})
     assert {"together g, h, y -> t", "vectorize g.a_v", "fold g at t by 1", "fold h at t by 1"} <= {*directives(program)}
     assert_same(program, proven(program, derive(program, MACHINE)), {})
+    apart = operator(signature, body, {"N": 21, "T": 512})  # lines of rows of 4 KB share sets, and 16 of them fill the cache
+    assert "unroll g.a_t" in directives(apart, replace(MACHINE, l1_bytes=32 << 10))

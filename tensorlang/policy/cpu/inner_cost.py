@@ -498,7 +498,7 @@ class BlockCost:
         """Return the cycles in which the line of an element comes again, where one of each of so many rows is touched before what is beside
         it: none where the first-level cache holds all these lines, of which rows a power of two apart share few of its sets."""
         machine = self.d.machine
-        lines = rows * max(LINE_BYTES, gcd(row_bytes, _way_bytes(machine.l1_bytes)))
+        lines = bytes_of_lines(rows, row_bytes, machine.l1_bytes)
         return 0.0 if lines <= machine.l1_bytes else LINE_BYTES / (NEAR_BYTES if lines <= machine.l2_bytes else FAR_BYTES)
 
     def panels(self, vector: tuple[str, ...]) -> tuple[str, ...]:
@@ -593,6 +593,11 @@ class Reloads:
             return along
         width = max(along, min(row, LINE_BYTES))
         return rows * max(width, gcd(row, _way_bytes(cache_bytes)) if cache_bytes else 0)
+
+
+def bytes_of_lines(rows: float, row_bytes: int, cache_bytes: int) -> float:
+    """Return how much of a cache of so many bytes a line of each of some rows takes: few sets are for rows a power of two apart."""
+    return rows * max(LINE_BYTES, gcd(row_bytes, _way_bytes(cache_bytes)))
 
 
 def _way_bytes(cache_bytes: int) -> int:

@@ -24,7 +24,7 @@ from polyhedral.expr import Name as AffineName
 from polyhedral.space import OperationLimit, limited
 from tensorlang.diagnostics import CompileError
 from tensorlang.policy.cpu.cost import NEAR_BYTES
-from tensorlang.policy.cpu.inner_cost import InnerLoops, cycles_of
+from tensorlang.policy.cpu.inner_cost import InnerLoops, bytes_of_lines, cycles_of
 from tensorlang.policy.cpu.nests import folded, is_local
 from tensorlang.policy.cpu.wavefronts import waiting_cycles
 from tensorlang.policy.deriver import PARALLEL_WORK, Deriver, bytes_of, mark_parallel, reads_itself
@@ -35,7 +35,7 @@ from tensorlang.schedule.plan import Plan, full, owned
 from tensorlang.schedule.recurrence import legal_order
 from tensorlang.schedule.shape import OPEN_EXTENT, extents, unit_stride, work_of_definition
 from tensorlang.tensor.nodes import Const, Definition, Dynamic, Read
-from tensorlang.tensor.walk import components, definition_reads, index_names, reads, reduces
+from tensorlang.tensor.walk import components, definition_reads, index_names, reads, reduces, tensor_table
 
 T = TypeVar("T")
 FEW_STEPS = 16
@@ -249,7 +249,7 @@ def _chosen(d: Deriver, members: Sequence[Definition], steps: Steps) -> JointSte
 
 def _apart(d: Deriver, members: Sequence[Definition], steps: Steps, extent: int) -> JointSteps:
     """Return the form that takes the fewest cycles of points that lie apart: some of them computed beside each other, or lanes, which are
-    loaded and stored one by one."""
+    loaded and stored one by one, as many as the first-level cache holds lines of."""
     stepped = [m for m in members if steps.has(m)]
     lanes = min(d.lanes_of(m) for m in members)
     waiting = max(map(waiting_cycles, _components(d, stepped)))
@@ -260,7 +260,10 @@ def _apart(d: Deriver, members: Sequence[Definition], steps: Steps, extent: int)
         forms = (InnerLoops((a,), vectors, packed=kept) if vectors else InnerLoops(rows=((a, width),)) for a in along)
         return max(sum(cycles_of(d, m, form) for m, form in zip(stepped, forms, strict=True)), waiting / width)
 
-    widths = [(BESIDE, 0), *((lanes * n, n) for n in FEW_VECTORS if lanes > 1 and lanes * n <= min(extent, MOST_LANES))]
+    table, touched = tensor_table(d.program), {r for m in stepped for r in (m.tensors[0].name, *definition_reads(m))} - {*kept}
+    rows = [(affine.constant(t.shape[-1]) or OPEN_EXTENT) * t.dtype.size_bytes for t in map(table.__getitem__, sorted(touched)) if t.shape]
+    near = [n for n in FEW_VECTORS if sum(bytes_of_lines(lanes * n, row, d.machine.l1_bytes) for row in rows) <= d.machine.l1_bytes]
+    widths = [(BESIDE, 0), *((lanes * n, n) for n in near if lanes > 1 and lanes * n <= min(extent, MOST_LANES))]
     width, vectors = min(widths, key=lambda of: cycles(*of))
     return JointSteps(tuple(members), steps, True, width, is_vector=vectors > 0)
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Never, assert_never
 
-from codegen.dtypes import DType, bool_, i64, u64
+from codegen.dtypes import DType, bool_, i64, limits, u64
 from codegen.errors import InternalError
 from codegen.loops import nodes as loops
 from codegen.loops.printer import show_buffer, show_expr, show_index, show_stmt
@@ -684,7 +684,7 @@ def _limits(dtype: DType) -> tuple[int, int]:
 def _ends(e: loops.Expr, env: Env) -> tuple[int, int]:
     """Return between which numbers an integer lies, whatever data are: it has one name under all conditions then."""
     dtype = dtype_of(e, env)
-    low, high = (0, (1 << u64.bits) - 1) if dtype == u64 else _limits(dtype)
+    low, high = limits(dtype) if dtype == u64 else _limits(dtype)
     match e:
         case loops.Const(value):
             return int(value), int(value)

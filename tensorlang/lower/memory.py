@@ -93,7 +93,8 @@ def tensor_memory(plan: Plan, names: Names) -> dict[str, TensorMemory]:
         out[tensor.name] = TensorMemory(tensor.name, (buffer,), axes, dims, ())
     around: dict[str, str] = {}
     summed: set[str] = set()
-    copied = {r: of for r in plan.program.results if (of := _copied(definers(plan.program)[r])) is not None and of not in out}
+    defined = definers(plan.program)
+    copied = {r: of for r in plan.program.results if (of := _copied(defined[r])) is not None and of not in out}
     for definition in plan.program.definitions:
         primary = definition.tensors[0].name
         sums = [(k, acc) for k in range(len(definition.pieces)) for acc in plan.stages.accumulators[primary, k]]

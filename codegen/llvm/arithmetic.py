@@ -9,10 +9,13 @@ from __future__ import annotations
 import math
 import re
 import struct
+from collections.abc import Callable
+from math import ceil
 from typing import assert_never
 
 from codegen.dtypes import DType, bool_, f32, f64, i32, i64
 from codegen.llvm.builder import Builder
+from codegen.llvm.register_transpose import joined
 from codegen.llvm.state import EmitError, same_lanes, splat
 from codegen.llvm.target import Target
 from codegen.llvm.values import Literal, Value, bits_of, constant_text, literal, memory_type, of_lanes
@@ -249,8 +252,10 @@ def _greatest(b: Builder, x: Value, y: Value) -> Value:
             Value(v.dtype, b.pure(f"insertelement {of_lanes(memory_type(v.dtype), lanes)} poison, {v.typed}, i64 0"), lanes) for v in (x, y)
         )
         return Value(x.dtype, b.pure(f"extractelement {_greatest(b, first, second).typed}, i64 0"))
-    if collects_negated(b.target) or width not in (128, 256, 512):
+    if collects_negated(b.target):
         return unary(b, "neg", _least(b, unary(b, "neg", x), unary(b, "neg", y)))
+    if width not in (128, 256, 512):
+        return _by_registers(b, _greatest, x, y)
     # As for the minimum, but for the sign: one instruction takes those that both have, and of the other bits all.
     sides = f"{to_bits(b, _either(b, 'max', x, y)).typed}, {to_bits(b, _either(b, 'max', y, x)).typed}"
     name = f"llvm.x86.avx512.pternlog.{'d' if x.dtype == f32 else 'q'}.{width}"
@@ -258,6 +263,25 @@ def _greatest(b: Builder, x: Value, y: Value) -> Value:
     sign = constant(kind, -1 << (kind.dtype.bits - 1))
     text = f"call {kind.type} {fn}({sides}, {kind.type} {sign}, i32 {ALL_OR_BOTH})"
     return from_bits(b, Value(kind.dtype, b.pure(text), x.lanes), x.dtype)
+
+
+def _by_registers(b: Builder, f: Callable[[Builder, Value, Value], Value], x: Value, y: Value) -> Value:
+    """Return what `f` makes of vectors of any length, one whole register of them after the other."""
+    register = min(b.target.vector_bits, max(128, 1 << (x.dtype.bits * x.lanes - 1).bit_length()))
+    lanes = register // x.dtype.bits
+    count = 1 << (ceil(x.lanes / lanes) - 1).bit_length()
+    parts = [f(b, *(_picked(b, v, range(k * lanes, (k + 1) * lanes)) for v in (x, y))) for k in range(count) if k * lanes < x.lanes]
+    element = memory_type(x.dtype)
+    texts = [part.text for part in parts] + ["poison"] * (count - len(parts))
+    return _picked(b, Value(x.dtype, joined(b, texts, element, lanes), count * lanes), range(x.lanes))
+
+
+def _picked(b: Builder, x: Value, lanes: range) -> Value:
+    """Return some lanes of a vector; those that it does not have hold anything."""
+    if lanes == range(x.lanes):
+        return x
+    picks = ", ".join(f"i32 {k if k < x.lanes else 'poison'}" for k in lanes)
+    return Value(x.dtype, b.pure(f"shufflevector {x.typed}, {x.type} poison, <{len(lanes)} x i32> <{picks}>"), len(lanes))
 
 
 def collects_negated(target: Target) -> bool:

@@ -22,7 +22,7 @@ from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.tensor.guarded import guarded
 from tensorlang.tensor.idioms import redefined
-from tensorlang.tensor.nested import Lifting, lift_nested
+from tensorlang.tensor.nested import Lifting, contiguous, lift_nested
 from tensorlang.tensor.nodes import Binary, Definition, Expr, Piece, Program, Project, Read, Reduce, Select, Tensor, TupleOf, as_value
 from tensorlang.tensor.prove import reads_in_bounds
 from tensorlang.tensor.walk import fresh_for, index_names, map_children, tensor_names, value_names
@@ -102,6 +102,7 @@ class _Invariant(Lifting):
         if value_names(e) or tensor_names(e) & own or (guard != TRUE and e.reducer.identity is None):
             return e
         inside = affine.conj(*(c for c in affine.conjuncts(guard) if set(affine.names(c)) & set(used)))
+        used = contiguous(used, e)
         stem = f"{self.definition.tensors[0].name}.{e.reducer.name}"
         names = tuple(self.fresh(stem if not k else f"{stem}.{k}") for k in range(len(e.body)))
         made = outlined(names, e, used, extents, inside)

@@ -8,7 +8,8 @@ A reduction that decides whether another one is asked for, which for that has to
 What is asked for under a condition takes the condition along, where an index from data may be in its range for no other reason.
 
 The tensor has the axes and outer indices that the inner reduction uses, each over the smallest range from zero that holds its values; all
-axes and outer indices in scope, where fewer would lose a condition that keeps its reads in bounds or its range from being empty. What
+axes and outer indices in scope, where fewer would lose a condition that keeps its reads in bounds or its range from being empty. The one
+along which most of what it reads lies side by side comes last, as neighbours then do in the tensor as well (`contiguous`). What
 `j != i` leaves out is computed all the same, where its reads are in bounds: then a sum that reads the tensor can make it in its own loops.
 
     before   let v = f(x[i]) in sum(k) v * w[k]
@@ -17,6 +18,7 @@ axes and outer indices in scope, where fewer would lose a condition that keeps i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
@@ -33,6 +35,7 @@ from tensorlang.tensor.idioms import redefined
 from tensorlang.tensor.nodes import (
     Const,
     Definition,
+    Dynamic,
     Expr,
     Let,
     Piece,
@@ -52,6 +55,7 @@ from tensorlang.tensor.walk import (
     fresh_for,
     index_names,
     map_children,
+    reads,
     reduces,
     refresh,
     substitute,
@@ -162,7 +166,7 @@ class _Nested(Lifting):
         value: Expr = e if condition is None else Select(condition, e, _never(e), span=e.span)
         used = index_names(value)
         least = tuple(n for n in place.scope if n in used)
-        candidates = [least] if least == place.scope else [least, place.scope]
+        candidates = [contiguous(names, value) for names in dict.fromkeys((least, place.scope))]
         shapes = {n: bounds(self.program.sizes, place.scope, self._given(place.ranges), AffineName(n)) for n in place.scope}
         conditions = dict.fromkeys((known if has_gather(e) else _without_holes(known), known))
         tries = [(names, cond) for names in candidates for cond in conditions]
@@ -171,8 +175,7 @@ class _Nested(Lifting):
             if (names, cond) == tries[-1] or is_sound(self.program_with(made), made):
                 self.made.append(made)
                 index = tuple(affine.sub(n, _low(shapes[n][0], n)) for n in names)
-                reads = tuple(Read(t.name, index, span=e.span) for t in made.tensors)
-                return as_value(reads, e.span)
+                return as_value(tuple(Read(t.name, index, span=e.span) for t in made.tensors), e.span)
         raise AssertionError("the last candidate is always taken")
 
     def _given(self, known: Cond) -> Cond:
@@ -194,6 +197,20 @@ class _Nested(Lifting):
         if inside != TRUE:
             pieces.append(Piece(_never(e), affine.negate(inside), otherwise=True, span=e.span))
         return Definition(tensors, tuple(axes[n] for n in names), tuple(pieces), span=e.span)
+
+
+def contiguous(names: tuple[str, ...], e: Expr) -> tuple[str, ...]:
+    """Return `names` with that one last along which fewest reads of `e` find elements that lie apart, in their order where it is last."""
+    apart = Counter(n for read in dict.fromkeys(reads(e)) for n in index_names(read) if not _is_contiguous(read, n))
+    last = min(reversed(names), key=lambda n: apart[n], default="")
+    return (*(n for n in names if n != last), *(n for n in names if n == last))
+
+
+def _is_contiguous(read: Read, name: str) -> bool:
+    """Tell whether neighbours lie side by side where `name`, which is used, grows by one."""
+    last = read.index[-1]
+    form = None if isinstance(last, Dynamic) else affine.affine_form(last)
+    return form is not None and abs(form[0].get(name, 0)) == 1 and name not in index_names(replace(read, index=read.index[:-1]))
 
 
 def _without_holes(known: Cond) -> Cond:

@@ -104,6 +104,19 @@ def test_a_triangular_sum_becomes_a_tensor_over_the_index_it_uses() -> None:
     ]
 
 
+def test_the_axis_along_which_what_is_read_lies_side_by_side_comes_last() -> None:
+    inner = total(Binary("*", read("a", "j", "i"), read("a", "k", "j")), f32, ("j", 0, N("n")))
+    program = Program(
+        "p",
+        ("n",),
+        (tensor("a", f32, "n", "n"),),
+        ("y",),
+        (definition(tensor("y", f32, "n"), ("i",), total(inner, f32, ("k", 0, N("n")))),),
+    )
+    prove(verify(program))
+    assert "`y.sum`[k_1, i_1] = sum(j in 0..n) a[j, i_1] * a[k_1, j]" in show(lift_nested(program))
+
+
 @pytest.mark.parametrize(
     ("inner", "left_out", "pieces"),
     [

@@ -14,6 +14,8 @@ from stdlib import models
 from tensorlang.graph.nodes import Value
 
 BOUND = 1e-4
+ALIKE = {"vgg16"}
+"""Models all of whose layers are those of another one, here of `light_vgg19`."""
 
 
 def feed(value: Value, rng: np.random.Generator) -> np.ndarray:
@@ -24,7 +26,7 @@ def feed(value: Value, rng: np.random.Generator) -> np.ndarray:
     return rng.integers(0, 1000, value.shape).astype(value.dtype.numpy)
 
 
-@pytest.mark.parametrize("name", models.names())
+@pytest.mark.parametrize("name", [name for name in models.names() if name not in ALIKE])
 def test_a_model_with_random_weights_agrees_with_onnxruntime(name: str) -> None:
     model = models.load(name, seed=11)
     compiled = tl.compile(model)

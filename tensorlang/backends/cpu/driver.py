@@ -48,6 +48,7 @@ from codegen.loops.tiles import tiled
 from codegen.loops.unswitch import unswitch
 from codegen.loops.verify import verify
 from codegen.loops.walk import noted_loops, stores, without
+from codegen.loops.written_out import written_out
 from codegen.store import Cache
 from polyhedral.schedule import show as show_tree
 from tensorlang.artifact import DERIVED_FIRST, DERIVED_FOR_SAMPLES, DERIVED_PLAIN, Artifact, Requirement, SizeCase
@@ -255,6 +256,7 @@ def loops_of(
         function = separate(function)
     elif plan.program.mode == "fast":
         function = contract(function)
+    function = written_out(function)
     verify(function)
     check_buffers(plan.program.name, function)
     clock("loops")

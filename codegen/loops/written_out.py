@@ -1,0 +1,68 @@
+"""Write short loops out, as terms of a sum that there are few of.
+
+    for k in 0 .. 3 { for j in 0 .. 16 vector 16 { s[j] = s[j] + x[j + k] } }
+    →    for k in 0 .. 3 unroll 3 { for j in 0 .. 16 vector 16 { s[j] = s[j] + x[j + k] } }
+
+What an iteration collects in registers then needs no loop to carry it, what iterations have in common is loaded once, and no branch at
+their end is guessed wrong. Only loops within others: what runs once is not worth the code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import ceil
+
+from codegen.loops.nodes import Alloc, For, Function, If, Int, Let, Stmt, Store
+from codegen.loops.walk import map_stmt, statements
+
+MOST_TERMS = 9
+"""Iterations of a loop that is written out: a window of three times three."""
+MOST_COPIES = 72
+"""Registers that all iterations of it compute together: the code of some hundred instructions, which processors keep decoded."""
+REGISTER_BYTES = 64
+"""Of the widest registers that there are: narrower ones take several instructions for as much."""
+
+
+def written_out(function: Function) -> Function:
+    """Return `function` with its short loops unrolled."""
+    made = (s.buffer for s in statements(*function.body) if isinstance(s, Alloc))
+    sizes = {buffer.name: buffer.dtype.size_bytes for buffer in (*function.params, *made)}
+    return replace(function, body=tuple(_stmt(s, sizes, within=False) for s in function.body))
+
+
+def _stmt(s: Stmt, sizes: Mapping[str, int], *, within: bool) -> Stmt:
+    repeated = within or (isinstance(s, For) and s.kind in ("serial", "parallel"))
+    made = map_stmt(s, lambda index: index, lambda expr: expr, lambda inner: _stmt(inner, sizes, within=repeated))
+    if not isinstance(made, For) or not within or made.kind != "serial" or made.notes:
+        return made
+    if not isinstance(made.lo, Int) or not isinstance(made.hi, Int):
+        return made
+    extent, copies = made.hi.value - made.lo.value, _copies(made.body, sizes)
+    if copies is None or not 1 < extent <= MOST_TERMS or extent * copies > MOST_COPIES:
+        return made
+    return replace(made, kind="unroll", extent=extent)
+
+
+def _copies(body: Sequence[Stmt], sizes: Mapping[str, int], lanes: int = 1) -> int | None:
+    """Return how many registers the stores of a block fill, each so many lanes; None where it is not straight code."""
+    found = 0
+    for s in body:
+        match s:
+            case Store(buffer=name):
+                inside: int | None = ceil(lanes * sizes[name] / REGISTER_BYTES)
+            case Let():
+                inside = 0
+            case If(then=then, orelse=orelse):
+                inside = _copies((*then, *orelse), sizes, lanes)
+            case For(kind="unroll", extent=int() as extent):
+                copies = _copies(s.body, sizes, lanes)
+                inside = None if copies is None else extent * copies
+            case For(kind="vector", extent=int() as extent):
+                inside = _copies(s.body, sizes, lanes * extent)
+            case _:
+                inside = None
+        if inside is None:
+            return None
+        found += inside
+    return found

@@ -5,7 +5,9 @@
              for e in 0 .. 768 { y[m, e] = (x[m, e] - mean[]) / h }
 
 Only expressions with a division or an elementary function in them move, since a value kept across a loop costs a register. An expression
-moves when it mentions neither the loop's variable nor anything the body binds or stores to, and when it is evaluated in every iteration.
+moves when it mentions neither the loop's variable nor anything the body binds or stores to, and when it is evaluated in every iteration,
+or in some lanes of vectors and reads what is there in any case. Of a buffer that the body stores to it may read elements that are proven to
+be others, as those of earlier columns are (`m[i, k] / m[k, k]` where `m[i, j]` is stored for `j > k`).
 A serial loop that may not run at all stands under a condition then, with what is computed before it: nothing is read or divided that was
 not before (`if 0 < N // 16 { let h = sqrt(v[] + eps) for jo in 0 .. N // 16 { … } }`). What is read at an index from data stays behind
 the checks of the loop. Parallel loops are left alone: their bodies become functions.
@@ -13,17 +15,21 @@ the checks of the loop. Parallel loops are left alone: their bodies become funct
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
+from codegen.loops.indices import Algebra
 from codegen.loops.nodes import (
+    Alloc,
     Binary,
+    Buffer,
     Call,
     Compare,
     Expr,
     For,
     Function,
     If,
+    Index,
     IndexValue,
     Let,
     Load,
@@ -34,77 +40,105 @@ from codegen.loops.nodes import (
     Store,
     ValueIndex,
 )
+from codegen.loops.simplify import assuming
 from codegen.loops.walk import Fresh, binders, free_vars, map_expr, names, runs_at_least_once, statements, stores, walk
+from codegen.polynomials import ONE
 
 _DIVISIONS = ("/", "//", "%")
+_TRAPPING = ("//", "%")
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """What is known around a statement: of indices, and of the buffers of the function."""
+
+    algebra: Algebra
+    buffers: Mapping[str, Buffer]
+    fresh: Fresh
+
+    def inside(self, loop: For) -> _Scope:
+        return replace(self, algebra=self.algebra.with_loop(loop.var, loop.lo, loop.hi, loop.extent))
+
+    def where(self, cond: Expr, truth: bool) -> _Scope:
+        return replace(self, algebra=assuming(self.algebra, cond, truth))
 
 
 def hoist(function: Function) -> Function:
     """Return `function` with such expressions bound before the outermost loop they do not depend on."""
     fresh = Fresh({*names(*function.body), *binders(*function.body), *(p.name for p in function.params), *function.sizes})
-    return replace(function, body=_block(function.body, fresh))
+    allocated = (n.buffer for n in statements(*function.body) if isinstance(n, Alloc))
+    buffers = {b.name: b for b in (*function.params, *allocated)}
+    return replace(function, body=_block(function.body, _Scope(Algebra.outside(function), buffers, fresh)))
 
 
-def _block(body: Iterable[Stmt], fresh: Fresh) -> tuple[Stmt, ...]:
+def _block(body: Iterable[Stmt], scope: _Scope) -> tuple[Stmt, ...]:
     out: list[Stmt] = []
     for stmt in body:
         match stmt:
             case For():
-                out += _before(replace(stmt, body=_block(stmt.body, fresh)), fresh)
-            case If():
-                out.append(replace(stmt, then=_block(stmt.then, fresh), orelse=_block(stmt.orelse, fresh)))
+                out += _before(replace(stmt, body=_block(stmt.body, scope.inside(stmt))), scope)
+            case If(cond):
+                then, orelse = _block(stmt.then, scope.where(cond, True)), _block(stmt.orelse, scope.where(cond, False))
+                out.append(replace(stmt, then=then, orelse=orelse))
             case _:
                 out.append(stmt)
     return tuple(out)
 
 
-def _before(loop: For, fresh: Fresh) -> tuple[Stmt, ...]:
+def _before(loop: For, scope: _Scope) -> tuple[Stmt, ...]:
     """Return a loop behind what is computed before it, both under a condition where it may not run."""
-    runs = runs_at_least_once(loop)
+    runs = runs_at_least_once(loop) or scope.algebra.nonnegative(scope.algebra.poly(loop.hi) - scope.algebra.poly(loop.lo) - ONE)
     if loop.kind == "parallel" or not (runs or loop.kind == "serial"):
         return (loop,)
     lets: list[Stmt] = []
-    hoisted = _hoisted(loop, fresh, lets)
+    hoisted = _hoisted(loop, scope, lets)
     if runs or not lets:
         return (*lets, hoisted)
     return (If(Compare("<", IndexValue(loop.lo), IndexValue(loop.hi)), (*lets, hoisted)),)
 
 
-def _hoisted(loop: For, fresh: Fresh, before: list[Stmt]) -> For:
+def _hoisted(loop: For, scope: _Scope, before: list[Stmt]) -> For:
     """Return `loop` without its invariant expressions, whose bindings are appended to `before`."""
     bound = {loop.var, *binders(*loop.body)}
     written = {s.buffer for s in stores(*loop.body)}
     checks = any(isinstance(s, Require) for s in statements(*loop.body))
     known: dict[Expr, Name] = {}
 
-    def movable(e: Expr) -> bool:
+    def movable(e: Expr, always: bool) -> bool:
         if not _expensive(e) or free_vars(e) & bound:
             return False
         parts = list(walk(e))
         if checks and any(isinstance(p, ValueIndex) for p in parts):
             return False
-        return not any((isinstance(p, Name) and p.name in bound) or (isinstance(p, Load) and p.buffer in written | bound) for p in parts)
+        if any(isinstance(p, Name) and p.name in bound for p in parts):
+            return False
+        loads = [p for p in parts if isinstance(p, Load)]
+        if not all(p.buffer not in written | bound or _is_kept(p, loop, scope) for p in loads):
+            return False
+        return always or (not any(isinstance(p, Binary) and p.op in _TRAPPING for p in parts) and all(_is_inside(p, scope) for p in loads))
 
-    def rewrite(e: Expr) -> Expr:
-        if movable(e):
+    def rewrite(e: Expr, always: bool = True) -> Expr:
+        if movable(e, always):
             if e not in known:
-                known[e] = Name(fresh("invariant"))
+                known[e] = Name(scope.fresh("invariant"))
                 before.append(Let(known[e].name, e))
             return known[e]
         match e:
             case Select(cond, then, orelse):
-                return replace(e, cond=rewrite(cond), then=then, orelse=orelse)
+                return replace(e, cond=rewrite(cond, always), then=then, orelse=orelse)
             case Binary("and" | "or", lhs, rhs):
-                return replace(e, lhs=rewrite(lhs), rhs=rhs)
+                return replace(e, lhs=rewrite(lhs, always), rhs=rhs)
             case _:
-                return map_expr(e, lambda index: index, rewrite)
+                return map_expr(e, lambda index: index, lambda child: rewrite(child, always))
 
-    def statement(s: Stmt) -> Stmt:
+    def statement(s: Stmt, always: bool = True) -> Stmt:
         match s:
             case Store():
-                return replace(s, value=rewrite(s.value))
+                return replace(s, value=rewrite(s.value, always))
             case Let():
-                return replace(s, value=rewrite(s.value))
+                return replace(s, value=rewrite(s.value, always))
+            case If(cond, then, ()) if loop.kind == "vector" and _asks_lanes(cond):
+                return replace(s, then=tuple(statement(inner, False) for inner in then))
             case _:
                 return s
 
@@ -113,3 +147,42 @@ def _hoisted(loop: For, fresh: Fresh, before: list[Stmt]) -> For:
 
 def _expensive(e: Expr) -> bool:
     return any(isinstance(p, Call) or (isinstance(p, Binary) and p.op in _DIVISIONS) for p in walk(e))
+
+
+def _asks_lanes(cond: Expr) -> bool:
+    """Tell whether a condition is about indices alone: it leaves out lanes at an edge, and seldom all."""
+    return not any(isinstance(p, Load | Name) for p in walk(cond))
+
+
+def _is_inside(load: Load, scope: _Scope) -> bool:
+    """Tell whether an element is known to lie in its buffer, whatever loops and conditions inside say."""
+    algebra, shape = scope.algebra, scope.buffers[load.buffer].shape
+    polys = zip(map(algebra.poly, load.index), map(algebra.poly, shape), strict=True)
+    return all(algebra.nonnegative(i) and algebra.nonnegative(extent - i - ONE) for i, extent in polys)
+
+
+def _is_kept(load: Load, loop: For, scope: _Scope) -> bool:
+    """Tell whether no iteration of `loop` stores to an element of a buffer: each store is to one further on or back along some axis."""
+    if any(isinstance(p, ValueIndex) for i in load.index for p in walk(i)):
+        return False
+    found = list(_stores_below((loop,), load.buffer, scope))
+    return all(isinstance(s, Store) and _is_apart(s.index, load.index, there.algebra) for s, there in found)
+
+
+def _stores_below(body: Sequence[Stmt], buffer: str, scope: _Scope) -> Iterator[tuple[Stmt, _Scope]]:
+    """Yield the statements that store to a buffer, each with what is known there."""
+    for s in body:
+        match s:
+            case For():
+                yield from _stores_below(s.body, buffer, scope.inside(s))
+            case If(cond):
+                yield from _stores_below(s.then, buffer, scope.where(cond, True))
+                yield from _stores_below(s.orelse, buffer, scope.where(cond, False))
+            case _:
+                if any(found.buffer == buffer for found in stores(s)):
+                    yield s, scope
+
+
+def _is_apart(first: Sequence[Index], second: Sequence[Index], algebra: Algebra) -> bool:
+    sides = (algebra.poly(a) - algebra.poly(b) for a, b in zip(first, second, strict=True))
+    return any(algebra.nonnegative(d - ONE) or algebra.nonnegative(d.scaled(-1) - ONE) for d in sides)

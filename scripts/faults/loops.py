@@ -74,8 +74,8 @@ FAULTS = (
     Fault(
         "hoist-what-is-stored",
         "codegen/loops/hoist.py",
-        "p.buffer in written | bound)",
-        "p.buffer in bound)",
+        "p.buffer not in written | bound or ",
+        "p.buffer not in bound or ",
         "what the loop stores is read before it",
         HOIST,
     ),
@@ -90,8 +90,8 @@ FAULTS = (
     Fault(
         "hoist-from-sides",
         "codegen/loops/hoist.py",
-        "return replace(e, cond=rewrite(cond), then=then, orelse=orelse)",
-        "return replace(e, cond=rewrite(cond), then=rewrite(then), orelse=orelse)",
+        "return replace(e, cond=rewrite(cond, always), then=then, orelse=orelse)",
+        "return replace(e, cond=rewrite(cond, always), then=rewrite(then), orelse=orelse)",
         "the side of a select is computed whatever is chosen",
         HOIST,
     ),

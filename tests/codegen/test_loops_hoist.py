@@ -39,6 +39,23 @@ def test_they_move_out_of_every_loop_they_do_not_depend_on() -> None:
     assert text.index("for i in") < text.index("exp(") < text.index("for j in")
 
 
+@pytest.mark.parametrize(
+    ("loop", "moves"),
+    [
+        ("for i in 4 .. 8 { c[i] = c[i] * (c[2] / c[3]) }", True),
+        ("for i in 3 .. 8 { c[i] = c[i] * (c[2] / c[3]) }", False),
+        ("for i in 0 .. 8 { if index(i) > 3_i64 { c[i] = a[i] } c[0] = exp(c[3]) }", True),
+        ("for i in 0 .. 8 vector 8 { if index(i) > 3_i64 { c[i] = c[i] * (c[2] / c[3]) } }", True),
+        ("for i in 0 .. 8 vector 8 { if a[i] > 3.0_f32 { c[i] = c[i] * (c[2] / c[3]) } }", False),
+        ("for i in 0 .. 8 vector 8 { if index(i) > 8_i64 { c[i] = exp(a[N]) } }", False),
+    ],
+    ids=["beside", "among", "under a condition", "in some lanes", "in lanes of data", "where nothing may be"],
+)
+def test_what_is_read_of_a_stored_buffer_moves_where_it_is_proven_to_stay(loop: str, moves: bool) -> None:
+    text = hoisted(loop)
+    assert ("let " in text and text.index("let ") < text.index("for i")) == moves
+
+
 def test_before_a_loop_that_may_not_run_it_is_computed_only_if_it_does() -> None:
     text = hoisted("for i in 0 .. N { c[0] = exp(a[0]) }")
     assert text.index("if index(0) < index(N)") < text.index("exp(") < text.index("for i in")

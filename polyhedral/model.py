@@ -69,7 +69,8 @@ class Access:
 @dataclass(frozen=True, slots=True)
 class Statement:
     """`role` says how it writes. An `update` reads and writes its own cell through `write` alone (not listed in `reads`).
-    `ordered`: updates of one cell must run in lexicographic order of `iters` (a reducer that is not commutative, or `strict`)."""
+    `ordered`: updates of one cell must run in lexicographic order of `iters` (a reducer that is not commutative, or `strict`).
+    `copied`: those of `reads` whose element is, where they happen, the very value that is written."""
 
     name: str
     iters: tuple[str, ...]
@@ -78,6 +79,7 @@ class Statement:
     reads: tuple[Access, ...] = ()
     role: Role = "define"
     ordered: bool = False
+    copied: tuple[Access, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

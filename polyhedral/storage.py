@@ -3,7 +3,7 @@
     cells      { A[x] -> buffer[f(x) mod m] }         folds, aliases, layouts
     live       A[x] from its first write to its last access (inputs from the start, outputs to the end); where it is computed again, from
                each write to the last access before the next
-    clobber    B[y] written strictly between, into the cell of A[x], B[y] != A[x]
+    clobber    B[y] written strictly between, into the cell of A[x], B[y] != A[x], and B[y] no copy of A[x] nor A[x] of it
 
 A statement reads before it writes, so an element may take the cell of one that the same instance reads last. Tensors with private copies
 (`storage`) conflict only within one iteration of the loops that own the copy. Iterations of a parallel or vector loop have no order: no two
@@ -187,6 +187,7 @@ class _Lives:
     storage: Storage
     times: dict[str, isl.Map] = field(default_factory=dict)
     placed: dict[tuple[str, bool], list[tuple[str, isl.Map]]] = field(default_factory=dict)
+    alike: dict[str, isl.Map] = field(default_factory=dict)
 
     def clobber(self) -> Clobber | None:
         for lost in self.maps:
@@ -211,7 +212,7 @@ class _Lives:
         runs after a write of a later one. That is quickly told, and so are most tensors."""
         if tensor in self.outputs or tensor in self.schedule.scop.inputs:
             return False
-        same = self._same_cell(tensor, tensor)
+        same = self._different(tensor, tensor)
         space = same.get_space().domain()
         later, earlier = same.intersect(isl.Map.lex_lt(space)).coalesce(), same.intersect(isl.Map.lex_gt(space)).coalesce()
         return any(all(found.is_empty() for found, _, _ in self._written_first(tensor, _Met(pairs))) for pairs in (later, earlier))
@@ -230,11 +231,14 @@ class _Lives:
                 if self.schedule.before(second, first):
                     yield found, accessed, written
 
-    def _at_once(self, first: str, second: str, met: _Met) -> Iterator[tuple[isl.Map, isl.Map, isl.Map]]:
-        """Yield the same for iterations of each concurrent loop that does not own the copy of a tensor."""
+    def _at_once(self, first: str, second: str, among: isl.Map) -> Iterator[tuple[isl.Map, isl.Map, isl.Map]]:
+        """Yield the same for iterations of each concurrent loop that does not own the copy of a tensor. Threads may not even write the
+        value that others read there."""
+        threads, lanes = _Met(among), _Met(self._unlike(first, second, among))
         for node, depth in loops_in(self.schedule.tree):
             if node.mark not in AT_ONCE | {"vector"} or depth < self.storage.get(first, 0):
                 continue
+            met = threads if node.mark in AT_ONCE else lanes
             under = set(placements_in(node))
             for one, accessed in self._placed(first, writes=False):
                 for another, written in self._placed(second, writes=True):
@@ -266,8 +270,7 @@ class _Lives:
 
     def _overwritten(self, lost: str, other: str, live: isl.Map) -> isl.Map:
         """Return the elements of `lost` with those of `other` that are written into their cell while they are live."""
-        pairs = live.reverse().apply_range(self._touches(other, writes=True)).intersect(self._same_cell(lost, other))
-        return pairs.subtract(isl.Map.identity(pairs.get_space())) if lost == other else pairs
+        return live.reverse().apply_range(self._touches(other, writes=True)).intersect(self._different(lost, other))
 
     def _is_computed_again(self, tensor: str) -> bool:
         return tensor not in self.schedule.scop.inputs and not self._touches(tensor, writes=True).reverse().is_single_valued()
@@ -280,7 +283,7 @@ class _Lives:
                     continue
                 same = self._same_cell(lost, other)
                 different = same.subtract(isl.Map.identity(same.get_space())) if lost == other else same
-                for found, accessed, written in self._at_once(lost, other, _Met(different)):
+                for found, accessed, written in self._at_once(lost, other, different):
                     if not found.is_empty():
                         pairs = found.apply_domain(accessed).apply_range(written).intersect(different)
                         return self._evidence(lost, other, pairs)
@@ -296,12 +299,13 @@ class _Lives:
         for position in range(space.dim(DT.in_)):
             along = along if position == dim else along.equate(DT.in_, position, DT.out, position)
         later, earlier = along.order_lt(DT.in_, dim, DT.out, dim), along.order_gt(DT.in_, dim, DT.out, dim)
-        sides = _Met(later), _Met(earlier)
-        found = [_furthest(self._written_first(tensor, met), met.pairs, dim, most) for met in sides]
+        sides = later, earlier
+        unlike = [_Met(self._unlike(tensor, tensor, pairs)) for pairs in sides]
+        found = [_furthest(self._written_first(tensor, met), met.pairs, dim, most) for met in unlike]
         known = [distance for distance in found if distance is not None]
         if not known:
             return None
-        together = [_furthest(self._at_once(tensor, tensor, met), met.pairs, dim, most) for met in sides]
+        together = [_furthest(self._at_once(tensor, tensor, pairs), pairs, dim, most) for pairs in sides]
         return None if None in together else 1 + max(min(known), *(distance or 0 for distance in together))
 
     def _live(self, tensor: str) -> isl.Map:
@@ -369,13 +373,45 @@ class _Lives:
         return self._layout(first).apply_range(self._layout(second).reverse())
 
     def _meanwhile(self, live: Callable[[str], isl.Map], lost: str, other: str) -> list[isl.Map]:
-        return self._shown(live(lost).reverse().apply_range(self._touches(other, writes=True)), lost, other)
+        meanwhile = live(lost).reverse().apply_range(self._touches(other, writes=True))
+        return self._shown(self._unlike(lost, other, meanwhile), lost, other)
 
     def _met(self, found: isl.Map, accessed: isl.Map, written: isl.Map, lost: str, other: str) -> list[isl.Map]:
         return self._shown(found.apply_domain(accessed).apply_range(written), lost, other)
 
     def _shown(self, pairs: isl.Map, first: str, second: str) -> list[isl.Map]:
         return [pairs, self._same_cell(first, second)]
+
+    def _different(self, first: str, second: str) -> isl.Map:
+        """Return the elements of two tensors that share a cell, and may have different values."""
+        same = self._same_cell(first, second)
+        same = same.subtract(isl.Map.identity(same.get_space())) if first == second else same
+        return self._unlike(first, second, same)
+
+    def _unlike(self, first: str, second: str, pairs: isl.Map) -> isl.Map:
+        """Return pairs of elements without those of which one is a copy of the other."""
+        return pairs.subtract(self._copies(first)) if first == second and self._copies_itself(first) else pairs
+
+    def _copies_itself(self, tensor: str) -> bool:
+        return any(a.tensor == s.write.tensor == tensor and a.is_exact for s in self.schedule.scop.statements for a in s.copied)
+
+    def _copies(self, tensor: str) -> isl.Map:
+        """Return `{ [owner loops, x] -> [owner loops, y] }` of elements that are copies of each other, as statements say, in one copy of
+        the tensor; copies of copies where isl knows them exactly."""
+        if tensor not in self.alike:
+            scop = self.schedule.scop
+            direct: isl.Map | None = None
+            for statement in scop.statements:
+                for access in (a for a in statement.copied if a.tensor == statement.write.tensor == tensor and a.is_exact):
+                    found = access_map(scop, statement, access).reverse().apply_range(access_map(scop, statement, statement.write))
+                    direct = found if direct is None else direct.union(found)
+            assert direct is not None, "asked for a tensor that copies itself"
+            every, exact = direct.coalesce().transitive_closure()
+            ahead = every if exact else direct
+            both = ahead.union(ahead.reverse()).coalesce()
+            owner = Frame(scop.params, ("",) * self.storage.get(tensor, 0)).space
+            self.alike[tensor] = isl.Map.identity(owner.map_from_set()).flat_product(both)
+        return self.alike[tensor]
 
     def _layout(self, tensor: str) -> isl.Map:
         owner, cells = self.storage.get(tensor, 0), self._cells(tensor)

@@ -23,8 +23,8 @@ from polyhedral.expr import Expr as Affine
 from polyhedral.model import Access, Scop, Statement, Within
 from polyhedral.model import Tensor as Array
 from tensorlang.tensor import notation
-from tensorlang.tensor.facts import Place, context_of, parts, possible, reductions
-from tensorlang.tensor.nodes import Definition, Expr, Piece, Program, Read, Reduce, Reducer
+from tensorlang.tensor.facts import Place, context_of, is_of_indices, parts, possible, reductions
+from tensorlang.tensor.nodes import Definition, Expr, Piece, Program, Read, Reduce, Reducer, Select
 from tensorlang.tensor.walk import coordinate
 
 Phase: TypeAlias = Literal["init", "update", "define"]
@@ -101,7 +101,8 @@ def to_scop(program: Program, numbered: Mapping[str, Groups] | None = None, summ
                     infos[info.name] = info
                     statements.append(statement)
             reads = (*_accesses(piece.value, primary, Place(), {a.reduce: a.name for a in accs}, sums),)
-            statement = Statement(f"{name}.{number}", definition.axes, domain, Access(name, cell), reads)
+            copied = tuple(_copied(piece.value, Place())) if len(definition.tensors) == 1 else ()
+            statement = Statement(f"{name}.{number}", definition.axes, domain, Access(name, cell), reads, copied=copied)
             infos[statement.name] = StatementInfo(statement.name, definition, number, "define", definition.axes)
             statements.append(statement)
     positive = [affine.compare(">=", size, 0) for size in program.sizes]
@@ -190,6 +191,18 @@ def _accesses(e: Expr, primary: dict[str, str], place: Place, accs: dict[Reduce,
             pass
     for child, there in parts(e, place):
         yield from _accesses(child, primary, there, accs, cell)
+
+
+def _copied(e: Expr, place: Place) -> Iterator[Access]:
+    """Yield the elements that the value of `e`, which stands at `place`, is a copy of, with all conditions under which it is."""
+    match e:
+        case Read(tensor, index):
+            yield Access(tensor, tuple(map(coordinate, index)), place.context)
+        case Select(cond, then, orelse) if is_of_indices(cond):
+            yield from _copied(then, place.where(cond))
+            yield from _copied(orelse, place.unless(cond))
+        case _:
+            pass
 
 
 def show(stages: Stages) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -385,6 +386,29 @@ def test_elements_that_data_name_one_by_one_are_those_of_the_equations(machine: 
 def test_an_axis_that_a_step_also_shifts_is_no_place_that_data_name() -> None:
     body = COUNTED.replace("else c[i, k, d]", "else c[i, k, 15 - d]")
     assert "fold c at k by 1" not in directives(operator("g: i32[M, N] in 0..16) -> (at: i32[M, N])", body))
+
+
+ELIMINATION = """
+    m[0, i, j]     = a[i, j]
+    m[k + 1, i, j] = if i > k and j > k then m[k, i, j] - m[k, i, k] / m[k, k, k] * m[k, k, j] else m[k, i, j]
+                     for k in 0..N-1, i in 0..N, j in 0..N
+    y[i, j]        = m[N - 1, i, j]"""
+
+
+def test_a_step_that_changes_a_part_of_a_matrix_changes_it_in_place_and_divides_once_a_row() -> None:
+    program = operator("a: f64[N, N]) -> (y: f64[N, N]) where N >= 1", ELIMINATION)
+    assert "fold m at k by 1" in directives(program)
+    text = show_loops(loops(plan := proven(program, derive(program, WIDE))))
+    steps = text[text.index("for m_k") :]
+    assert re.search(r"let \w+ = y\[\w+, m_k - 1\] / y\[m_k - 1, m_k - 1\]", steps)
+    assert "select" not in steps
+    for n in (1, 2, 19):
+        assert_same(program, plan, {"N": n})
+
+
+def test_a_step_that_data_decide_to_copy_keeps_the_one_before() -> None:
+    body = ELIMINATION.replace("i > k and j > k", "a[i, j] > 0")
+    assert "fold m at k by 2" in directives(operator("a: f64[N, N]) -> (y: f64[N, N]) where N >= 1", body))
 
 
 SORTED = """

@@ -165,6 +165,29 @@ def test_an_output_may_not_be_folded_over_its_own_values() -> None:
     assert isinstance(validate(fused_heat(), {"A": Cells((t, i), (2, None))}, axes={"A": ("t", "i")}, outputs=["A"]), Clobber)
 
 
+def elimination(mark: Mark, *, copied: bool) -> Schedule:
+    """`A[t, i]` is `A[t - 1, i]` for `i < t`, and made of that and `A[t - 1, t - 1]` for others."""
+    back = plus(t, -1)
+    before, pivot = Access("A", (back, i)), Access("A", (back, back), le(t, i))
+    kept = (Access("A", (back, i), lt(i, t)),) if copied else ()
+    first = Statement("first", ("t", "i"), box(t=Int(1), i=N), Access("A", (t, i)))
+    step = Statement("step", ("t", "i"), And((box(t=N, i=N), le(Int(1), t))), Access("A", (t, i)), (before, pivot), copied=kept)
+    scop = Scop(("N",), TRUE, (Tensor("A", (N, N)),), frozenset(), (first, step))
+    nests = {"first": nest(scop, "first"), "step": nest(scop, "step")}
+    inner = (*under(["i"], (Leaf("first"),), {"i": mark}), *under(["i"], (Leaf("step"),), {"i": mark}))
+    return Schedule(scop, nests, under(["t"], inner))
+
+
+@pytest.mark.parametrize(
+    ("mark", "copied", "planes"), [("serial", True, 1), ("vector", True, 1), ("parallel", True, 2), ("serial", False, 2)]
+)
+def test_copies_of_an_element_may_take_its_cell_while_it_is_read_unless_threads_write_them(mark: Mark, copied: bool, planes: int) -> None:
+    schedule = elimination(mark, copied=copied)
+    assert fold_factor(schedule, "A", 0) == planes
+    verdicts = [validate(schedule, {"A": Cells((t, i), (m, None))}, axes={"A": ("t", "i")}) for m in (1, 2)]
+    assert [isinstance(v, Proven) for v in verdicts] == [planes == 1, True]
+
+
 @pytest.mark.parametrize(("kept", "rows"), [(None, 3 * 4), (2, 3 * 4), (1, 4 + 4), (0, 6)])
 def test_a_producer_makes_what_is_kept_in_the_first_iteration_that_needs_it(kept: int | None, rows: int) -> None:
     """Strips of two rows of a blur of four rows and one column: each row needs three, each strip four."""

@@ -38,6 +38,7 @@ from codegen.loops.nodes import (
     Int,
     Let,
     Load,
+    Mod,
     Name,
     Select,
     Stmt,
@@ -137,9 +138,24 @@ def _read_back(var: str, store: Store, steps: Sequence[Stmt]) -> dict[Load, int]
             back = next((k for k in range(1, MOST_STEPS + 1 if own else 2) if at == before[k]), 0)
             if back:
                 found[load] = back
-    if not own and not found.keys().isdisjoint(loads(*steps[steps.index(store) + 1 :])):
+    later = set(loads(*steps[steps.index(store) + 1 :]))
+    if not own and any(load in later and not _in_turns(load.index, store.index) for load in found):
         return {}
     return found if {*found.values()} == {*range(1, max(found.values(), default=0) + 1)} else {}
+
+
+def _in_turns(first: Sequence[Index], second: Sequence[Index]) -> bool:
+    """Tell whether two elements are never the same, as those of neighbouring steps where few are kept: `n % 2` and `(n + 1) % 2`."""
+    algebra = Algebra.of({})
+    for a, b in zip(first, second, strict=True):
+        match a, b:
+            case Mod(x, Int(q)), Mod(y, Int(r)) if q == r:
+                apart = algebra.poly(x) - algebra.poly(y)
+                if not apart.terms.keys() - {()} and apart.offset % q:
+                    return True
+            case _:
+                pass
+    return False
 
 
 def _is_own(var: str, side: Index) -> bool:

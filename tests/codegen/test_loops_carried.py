@@ -57,6 +57,14 @@ BODIES = {
         z[0] = x[0]
         for i in 1 .. 9 { z[i % 2] = z[(i - 1) % 2] + x[0] }
         y[0] = z[0]""",
+    "what is read when the next one is stored": """
+        alloc z: f32[2] stack
+        alloc w: f32[2] stack
+        z[0] = x[0]
+        w[0] = 1.0_f32
+        for i in 1 .. 9 { z[i % 2] = z[(i - 1) % 2] + x[0]
+            w[i % 2] = w[(i - 1) % 2] * z[(i - 1) % 2] }
+        y[0] = w[0]""",
     "one element again and again": """
         alloc z: f32[6] stack
         z[0] = x[0]
@@ -88,6 +96,7 @@ def test_a_carried_element_has_the_bits_that_memory_had(n: int, body: str) -> No
         "for i in 1 .. N { y[i] = x[i] }",
         "alloc z: f32[64] stack\n for i in 1 .. 64 { y[i // 64] = x[0]\n z[i] = y[(i - 1) // 64] }",
         "for i in 1 .. N { y[N - i] = y[N - i - 1] + x[i] }",
+        "alloc z: f32[64] stack\n for i in 2 .. 64 { y[i % 1] = x[0]\n z[i] = y[(i - 1) % 1] }",
     ],
 )
 def test_other_loops_stay_as_they_are(body: str) -> None:

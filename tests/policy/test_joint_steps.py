@@ -172,3 +172,28 @@ def test_points_whose_steps_lie_beside_each_other_are_lanes_where_computing_take
     assert_same(program, proven(program, derive(program, MACHINE)), {})
     apart = operator(signature, body, {"N": 21, "T": 512})  # lines of rows of 4 KB share sets, and 16 of them fill the cache
     assert "unroll g.a_t" in directives(apart, replace(MACHINE, l1_bytes=32 << 10))
+
+
+LINES = """
+    a[i] = x[i] + (a[i - 1 | 0])
+    b[i] = a[i] + 2 * (b[i - 1 | 0])          for i in 0..N
+    c[i] = 3 * b[i] - x[i]                    for i in 0..N
+    d[i] = c[i] - (d[i - 1 | 0]) + (a[i - 2 | 0])   for i in 0..N
+    e[i] = d[i] + (e[i + 1 | 0])              for i in 0..N
+    y[i] = e[i] * d[i]
+    z    = sum(i) b[i]"""
+
+
+@pytest.mark.parametrize("n", [1, 2, 37])
+def test_recurrences_along_their_only_axis_run_in_one_loop_with_the_maps_between_as_far_as_they_go_one_way(n: int) -> None:
+    program = operator("x: i64[N]) -> (y: i64[N], z: i64)", LINES, {"N": n})
+    plan = proven(program, derive(program, MACHINE))
+    assert_same(program, plan, {})
+    assert n < 37 or "together a, b, c, d -> i" in directives(program)
+
+
+def test_recurrences_do_not_share_a_loop_with_one_that_asks_for_other_steps_than_those_around() -> None:
+    body = """
+    a[i] = x[i] + (a[i - 1 | 0])
+    b[i] = a[N - 1 - i] + (b[i - 1 | 0])      for i in 0..N"""
+    assert not any("together" in s for s in directives(operator("x: i64[N]) -> (b: i64[N])", body, {"N": 37})))

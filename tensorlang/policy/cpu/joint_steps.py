@@ -5,16 +5,18 @@
     y[i]        = a[T, i]                      order s.i_o, s.t, s.i_v;  fold s at t by 1
 
 All points but those along that axis, whichever of a tensor it is, are read at their own places alone: they do not need each other, and are
-lanes. Two forms:
+lanes. Three forms:
 
 points outside  a few vectors of points go through all their steps, states in registers. Who reads the last step, or adds up all of them,
                 does so there. Where states, or all steps that are added up, fill the nearest cache, and points do not wait for themselves
 steps outside   each step for all points, as recurrences run by themselves
+no points       recurrences along their only axis: while one waits for its step before, others compute theirs, with the maps between them
+                where that takes no longer than these take in vectors
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -23,7 +25,7 @@ from polyhedral.directions import distances_of
 from polyhedral.expr import Name as AffineName
 from polyhedral.space import OperationLimit, limited
 from tensorlang.diagnostics import CompileError
-from tensorlang.policy.cpu.cost import NEAR_BYTES
+from tensorlang.policy.cpu.cost import LOOP_CYCLES, NEAR_BYTES
 from tensorlang.policy.cpu.inner_cost import InnerLoops, bytes_of_lines, cycles_of
 from tensorlang.policy.cpu.nests import folded, is_local
 from tensorlang.policy.cpu.wavefronts import waiting_cycles
@@ -107,10 +109,10 @@ def _nests(d: Deriver) -> Iterator[JointSteps]:
     every, taken = components(d.program), set[str]()
     for k, group in enumerate(every):
         recurs = len(group) > 1 or reads_itself(group[0])
-        if not recurs or len(group[0].axes) < 2 or taken & {m.tensors[0].name for m in group}:
+        if not recurs or not group[0].axes or taken & {m.tensors[0].name for m in group}:
             continue
         count = len(group[0].axes) - 1
-        each = (*(Steps(at, count) for at in range(count + 1)), Steps(count, count, near=False))
+        each = (*(Steps(at, count) for at in range(count + 1 if count else 0)), Steps(count, count, near=False))
         found = (_chosen(d, _grown(d, every[k:], steps), steps) for steps in each if _steps_fit(d, group, group, steps))
         nest = next((n for n in found if n is not None), None)
         if nest is not None:
@@ -178,8 +180,32 @@ def _fits(d: Deriver, m: Definition, members: Sequence[Definition], steps: Steps
     if not all(same) or any(affine.name_set(p.guard) & {*points} for p in m.pieces) or not _sums_steps(m, steps.count):
         return False
     names = {x.tensors[0].name: x for x in members}
+    if not points:
+        if not all(map(steps.has, members)) or _has_sums(m) or not _keeps_pace(m, names):
+            return False
+        own = _own_steps(m)
+        serial = not own or (min(map(abs, own)) < d.lanes_of(m) and _direction(m) == _direction(members[0]))
+        return serial and affine.same(tensor.shape[0], members[0].tensors[0].shape[0])
     inside = steps.has(m) or _has_sums(m)
     return all(_is_near(d, r, points, names, steps, inside=inside) for p in m.pieces for r in reads(p.value))
+
+
+def _keeps_pace(m: Definition, members: Collection[str]) -> bool:
+    """Tell whether a tensor of one axis reads members so many steps before or after its own."""
+    slots = (r.index[0] for p in m.pieces for r in reads(p.value) if r.tensor in members)
+    return all(not isinstance(s, Dynamic) and affine.constant(affine.sub(s, m.axes[0])) is not None for s in slots)
+
+
+def _own_steps(m: Definition) -> list[int]:
+    """Return how many steps before its own each element is that a tensor of one axis reads of itself, as far as that is a number."""
+    slots = (r.index[0] for p in m.pieces for r in reads(p.value) if r.tensor == m.tensors[0].name)
+    found = (affine.constant(affine.sub(m.axes[0], s)) for s in slots if not isinstance(s, Dynamic))
+    return [n for n in found if n]
+
+
+def _direction(m: Definition) -> int:
+    """Return 1 for a tensor of one axis that reads itself at earlier steps, -1 at later ones, 0 where it does not."""
+    return next((1 if n > 0 else -1 for n in _own_steps(m)), 0)
 
 
 def _has_sums(m: Definition) -> bool:
@@ -220,6 +246,8 @@ def _are_kept(d: Deriver, members: Sequence[Definition], stepped: Sequence[Defin
 def _chosen(d: Deriver, members: Sequence[Definition], steps: Steps) -> JointSteps | None:
     """Return in which form members run; None where they had better run by themselves."""
     stepped = [m for m in members if steps.has(m)]
+    if not steps.count:
+        return _alone(d, stepped, steps)
     local = [m for m in stepped if is_local(d, m)]
     lanes = min(d.lanes_of(m) for m in members)
     extent = extents(members[0])[steps.points(members[0].axes)[-1]] or OPEN_EXTENT
@@ -245,6 +273,24 @@ def _chosen(d: Deriver, members: Sequence[Definition], steps: Steps) -> JointSte
     if last or (max(work, waiting) < work + far and _is_in_reach(d, members, steps)):
         return JointSteps(tuple(members), steps, True, width)
     return JointSteps(tuple(stepped), steps, False, width) if several else None
+
+
+def _alone(d: Deriver, stepped: Sequence[Definition], steps: Steps) -> JointSteps | None:
+    """Return recurrences along their only axis, with the maps that some of them are made of, where one loop for all takes fewer cycles than
+    one for each."""
+    every, kept = list(_components(d, stepped)), list[list[Definition]]()
+    for group in reversed(every):
+        if len(group) > 1 or reads_itself(group[0]) or any(_reads(m, group) for other in kept for m in other):
+            kept.insert(0, group)
+    recurring = [group for group in kept if len(group) > 1 or reads_itself(group[0])]
+    if len(recurring) < 2:
+        return None
+    waiting, work = [waiting_cycles(g) for g in recurring], [sum(cycles_of(d, m, InnerLoops()) for m in g) for g in kept]
+    own = dict(zip(map(id, kept), work, strict=True))
+    apart = sum(max(waits, own[id(g)]) for waits, g in zip(waiting, recurring, strict=True))
+    apart += sum(cycles_of(d, m, InnerLoops((m.axes[0],), 1)) for g in kept if g not in recurring for m in g)
+    together = max(*waiting, sum(work) - LOOP_CYCLES * (len(kept) - 1))
+    return JointSteps(tuple(m for g in kept for m in g), steps, False, 1) if together < apart else None
 
 
 def _apart(d: Deriver, members: Sequence[Definition], steps: Steps, extent: int) -> JointSteps:
@@ -305,6 +351,17 @@ def derive_joint_steps(d: Deriver, group: FusionGroup) -> bool:
         d.schedule = before
         return False
     first, step = _add_shared(d, nest, offsets)
+    if nest.steps.count:
+        _add_points(d, nest, first, step)
+    placed = apply(d.program, d.since, d.layouts)
+    for member in (m for m in nest.stepped() if is_local(d, m)):
+        for tensor, axis, kept in folded(placed, member, (nest.step(member),)):
+            d.add(d.schedule.fold(tensor, axis, kept))
+    return True
+
+
+def _add_points(d: Deriver, nest: JointSteps, first: Definition, step: str) -> None:
+    """Add the directives for the points of `first`, in lanes or some beside each other, in or around the loop over steps."""
     name, points = first.tensors[0].name, list(nest.points(first))
     *others, last = points
     inner = f"{last}_v" if nest.is_vector else f"{last}_t"
@@ -317,11 +374,6 @@ def derive_joint_steps(d: Deriver, group: FusionGroup) -> bool:
     if nest.outside or sum(map(work_of_definition, nest.members)) >= steps * PARALLEL_WORK:
         mark_parallel(d, (*nest.members, first), [*others, f"{last}_o"], sizes)
     d.add(d.schedule.partition(step) if nest.outside else d.schedule)
-    placed = apply(d.program, d.since, d.layouts)
-    for member in (m for m in nest.stepped() if is_local(d, m)):
-        for tensor, axis, kept in folded(placed, member, (nest.step(member),)):
-            d.add(d.schedule.fold(tensor, axis, kept))
-    return True
 
 
 def _offsets(d: Deriver, nest: JointSteps) -> dict[str, int] | None:

@@ -252,7 +252,7 @@ def test_threads_share_rows_of_which_each_is_a_recurrence_of_its_own() -> None:
 
 SUMMED = {
     "the greatest of all": ("y: f32", "y = max(i, j, from 0) h[i, j]"),
-    "the greatest of each row": ("y: f32[M]", "y[i] = max(j, from 0) h[i, j]"),
+    "the greatest and the sum of each row": ("y: f32[M], z: f32[M]", "y[i] = max(j, from 0) h[i, j]\n z[i] = sum(j) h[i, j]"),
     "the greatest of each column": ("y: f32[N]", "y[j] = max(i, from 0) h[i, j]"),
     "sums, and one element": ("y: f32, z: f32", "y = sum(i, j) h[i, j] * s[i, j]\n z = h[M - 1, N - 1]"),
     "two of them": ("y: f32, z: f32", "y = sum(i, j) h[i, j]\n z = max(i, j, from 0) h[i, j]"),

@@ -205,6 +205,7 @@ def _join(d: Deriver, member: Definition, loops: Sequence[str], found: Sequence[
     turned = {o.name for x in d.since.directives if x.name in ("reverse", "skew") for o in x.operands if isinstance(o, syntax.Id)}
     if any(x.name == "skew" and x.operands[0] in [syntax.Id(loop) for loop in loops] for x in d.since.directives):
         return False
+    ended: list[tuple[str, list[str]]] = []
     for x in found:
         own = _own_point(d, member, x)
         called = [slot.name for a in axes if isinstance(slot := own[a], AffineName)]
@@ -215,9 +216,11 @@ def _join(d: Deriver, member: Definition, loops: Sequence[str], found: Sequence[
         d.add(d.schedule.together(owner, name, into=axes))
         kept = [a for a in axes if own[a] in {AffineName(n) for n in x.axes}]
         if kept and binders:
-            # Loops that the whole sum is in may be skewed by others, which its end is not in.
-            ends = [f"{a}_{name.replace('.', '_')}" for a in kept]
-            d.add(d.schedule.distribute(f"{name}.0", at=[full(owner, a) for a in kept], into=ends))
+            ended.append((name, kept))
+    # Loops that the whole sum is in may be skewed by others, which its end is not in. All share their loops before one ends in others.
+    for name, kept in ended:
+        into = [f"{a}_{name.replace('.', '_')}" for a in kept]
+        d.add(d.schedule.distribute(f"{name}.0", at=[full(owner, a) for a in kept], into=into))
     return True
 
 

@@ -302,7 +302,7 @@ class Prover:
                 title = f"`{read.tensor}` is read outside its bounds{_when(params)}"
                 label = f"axis {k} is {value} here{_at(point)}, but has {limit} element{'s' if limit != 1 else ''}"
                 help = "say what lies outside: `| 0`, `| clamp`, `| wrap`, `| reflect` or `| skip` at the end of the bracket"
-                help = self._long_enough(read, known, scope) or help
+                help = self._long_enough(read, known, scope) or _enough_elements(slot, extent) or help
                 help = _other_extent(read, k, slot, extent, known) or help
                 help = _counted_from_the_end(read, k, slot, extent) or help
                 number = affine.constant(slot)
@@ -529,10 +529,22 @@ def _start_of(name: str, axes: Sequence[str], definition: Definition, first: Pie
     return None
 
 
+def _enough_elements(slot: Affine, extent: Affine) -> str | None:
+    """Return which sizes have the one element that a read names by its distance from either end, `x[0]` or `x[N - 1]`."""
+    from_start, from_end = affine.constant(slot), affine.constant(affine.sub(extent, slot))
+    if affine.constant(extent) is not None or (from_start is None and from_end is None):
+        return None
+    count = from_start + 1 if from_start is not None else from_end
+    if count is None or count < 1:
+        return None
+    needed = f"`where {notation.show(extent)} >= {count}` after the results"
+    return f"say that there are elements enough: {needed}; or what lies outside: `| 0` at the end of the bracket"
+
+
 def _counted_from_the_end(read: Read, k: int, slot: Affine, extent: Affine) -> str | None:
     """Return what to write where an index is `N - i` of an axis of N elements, which has no element N."""
     before = affine.sub(extent, slot)
-    if not isinstance(before, AffineName) or len(read.index) != 1:
+    if not isinstance(before, AffineName) or before == extent or len(read.index) != 1:
         return None
     last = notation.show(affine.sub(extent, affine.ONE))
     return f"the last element is `{last}`: write `{read.tensor}[{last} - {notation.show(before)}]`"

@@ -72,6 +72,17 @@ def test_a_result_made_of_single_elements_runs_in_all_loops_of_the_last_recurren
     assert_same(program, proven(program, derive(program, machine)), SIZES)
 
 
+def test_several_sums_along_the_rows_of_a_recurrence_run_in_its_loops() -> None:
+    body = """
+    f[i, t] = a[i] * g[t] + f[i, t - 1 | 0] - f[i - 1, t | 0]
+    y[i] = sum(t) f[i, t]
+    z[i] = max(t) f[i, t]"""
+    program = operator("y: i32[N], z: i32[N]", body)
+    found = directives(program)
+    assert {"together f, y -> i, t", "together f, z -> i, t"} <= {*found}
+    assert_same(program, proven(program, derive(program, SMALL)), SIZES)
+
+
 def test_what_needs_all_steps_at_once_or_is_sooner_computed_for_all_runs_after_them() -> None:
     for body in (
         "y[t] = sum(i) u[T - t, i] for t in 0..T",

@@ -72,7 +72,9 @@ from codegen.polynomials import ONE, number
 LARGE = 5003
 """What a size counts as where the order of bounds is not known: a prime, which leaves something over in every tile."""
 MOST_GROWTH = 12
-"""How many times its code a function may get."""
+"""How many times its code a function may get that is long then."""
+LONG_NODES = 24_000
+"""Of code: as much as LLVM compiles in a few tenths of a second, however much it grew."""
 MOST_NODES = 60_000
 """Of code, where unrolled loops count as often as they run: LLVM takes some seconds for as many."""
 MOST_BLOCKS = 4
@@ -108,7 +110,7 @@ def partition(function: Function) -> Function:
     deepest = max((_depth(n.body) for n in statements(*function.body) if isinstance(n, For)), default=0)
     levels = dict.fromkeys(min(level, deepest + 1) for level in _LEVELS)  # those that are around all loops are the same
     for level in (*levels, 0) if asked else levels:
-        most = min(MOST_GROWTH * before, MOST_NODES) if level else MOST_NODES
+        most = min(max(MOST_GROWTH * before, LONG_NODES), MOST_NODES) if level else MOST_NODES
         try:
             body = _Partition(level, spaces, most).block(function.body, _Scope(Algebra.outside(function), sample))
         except _TooLong:

@@ -15,10 +15,10 @@ from loops_strategies import running_functions
 
 from codegen.llvm.target import host
 from codegen.loops.interp import run
-from codegen.loops.nodes import For, Function, Max, Min, Mod, Stmt
+from codegen.loops.nodes import For, Function, If, Max, Min, Mod, Stmt
 from codegen.loops.notes import Partitioned
 from codegen.loops.parser import parse
-from codegen.loops.partition import MOST_GROWTH, idle_notes, partition
+from codegen.loops.partition import LONG_NODES, MOST_GROWTH, idle_notes, partition
 from codegen.loops.printer import show
 from codegen.loops.simplify import simplify
 from codegen.loops.verify import verify
@@ -162,12 +162,15 @@ def test_a_loop_that_is_asked_for_loses_its_note_where_it_is_split_and_keeps_it_
     ) == "partition"
 
 
-def test_code_that_would_grow_beyond_measure_is_split_in_its_inner_loops_alone() -> None:
-    reads = " + ".join(f"select(index(l{k}) >= 1_i64, x[l{k} - 1], 0.0_f32)" for k in range(6))
-    text = f"y[l0, l1, l2, l3, l4, l5] = {reads}"
-    for k in reversed(range(6)):
+@pytest.mark.parametrize(("depth", "around"), [(6, True), (9, False)])
+def test_code_that_would_grow_beyond_measure_is_split_in_its_inner_loops_alone(depth: int, around: bool) -> None:
+    reads = " + ".join(f"select(index(l{k}) >= 1_i64, x[l{k} - 1], 0.0_f32)" for k in range(depth))
+    text = f"y[{', '.join(f'l{k}' for k in range(depth))}] = {reads}"
+    for k in reversed(range(depth)):
         text = f"for l{k} in 0 .. 9 {{ {text} }}"
-    function = parse(f"func f()(x: f32[9], out y: f32[9, 9, 9, 9, 9, 9]) {{ {text} }}")
+    function = parse(f"func f()(x: f32[9], out y: f32[{', '.join('9' * depth)}]) {{ {text} }}")
     parted = partition(simplify(function))
     before, after = (sum(1 for _ in walk(*f.body)) for f in (function, parted))
-    assert before < after <= MOST_GROWTH * before
+    assert MOST_GROWTH * before < after <= LONG_NODES
+    (outermost,) = parted.body
+    assert isinstance(outermost, For) and around == isinstance(outermost.body[0], If)

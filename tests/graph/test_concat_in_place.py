@@ -171,6 +171,15 @@ def test_parts_get_their_places_in_the_whole() -> None:
     assert plan.arena_bytes == 8 * ROWS * 4
 
 
+def test_parts_in_another_layout_get_no_place_in_memory_of_the_caller() -> None:
+    nodes: list[Node] = [kernel(unary("exp", 1, 16, 1), "x", name) for name in "ab"]
+    g = graph({"x": (1, 16, 1)}, [*nodes, kernel(concat(1, (1, 16, 1), (1, 16, 1)), "a b", "c")], ["c"])
+    in_blocks = {name: replace(g.values[name], layout=blocked((1, 16, 1), 1, 16)) for name in "ab"}
+    ready = verify(copy_outputs(verify(concat_in_place(replace(g, values={**g.values, **in_blocks})))))
+    assert kinds(ready) == ["Kernel", "Kernel", "Join", "Kernel"]
+    assert [planned(ready).places[name] for name in ("a", "b", *ready.outputs)] == [Arena(0), Arena(64), Output(0)]
+
+
 def test_a_join_of_joins_is_one_memory() -> None:
     nodes = [exp("x", "a"), exp("x", "b"), pair("a b", "c", 4, 4), exp("x", "d"), pair("c d", "e", 8, 4), exp("e", "y", 12)]
     plan = planned(joined(nodes, ["y"]))

@@ -4,7 +4,8 @@
     after    output x' = copy(x)       y = view(t)   output t, y' = copy(y)
 
 The caller provides the memory of outputs; an output that is an input, a constant, a view of one, a part of another value, or shares its
-memory with another output is therefore copied. All other views stay views.
+memory with another output is therefore copied, and so is one that holds a value in another layout than row-major: kernels expect that to
+begin at a multiple of the alignment, and the caller's memory begins anywhere. All other views stay views.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tensorlang.graph.programs import copy_program
 def copy_outputs(graph: Graph) -> Graph:
     """Return the graph with every output (named once each) the sole output on its storage."""
     roots = storages(graph)
-    taken = {*graph.inputs, *graph.constants}
+    taken = {*graph.inputs, *graph.constants, *(roots[name] for name, value in graph.values.items() if value.layout is not None)}
     copies: list[Kernel] = []
     new = Additions(graph)
     names: list[str] = []

@@ -11,6 +11,7 @@ from dataclasses import replace
 from tensorlang.graph.nodes import Graph, loops_of
 from tensorlang.graph.options import Options
 from tensorlang.graph.pass_manager import Condition, Pass, PassStage, Pipeline, steps
+from tensorlang.graph.passes.algebra.drop_zero_terms import drop_zero_terms
 from tensorlang.graph.passes.algebra.fold_scales import fold_scales
 from tensorlang.graph.passes.algebra.identities import identities
 from tensorlang.graph.passes.algebra.inline_constants import inline_constants
@@ -90,6 +91,7 @@ ALGEBRA = PassStage(
     (
         _plain(inline_constants, "write constants of one value into the programs that read them"),
         IDENTITIES,
+        _plain(drop_zero_terms, "sum only over the taps of a filter that some element of the result meets"),
         _plain(fold_scales, "fold scales and offsets of channels into the weights before them"),
         DCE,
         FOLD,

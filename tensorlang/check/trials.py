@@ -101,7 +101,8 @@ def _values(operator: sx.Operator, param: sx.Param, small: Sequence[int]) -> lis
         case "float":
             return [0.5]
         case "fn":
-            arity = next((len(n.args) for n in descendants(operator) if isinstance(n, sx.Apply) and n.name == param.name), 1)
+            calls = (n.args for n in descendants(operator) if isinstance(n, sx.Apply) and n.name == param.name)
+            arity = next((sum(not isinstance(a, sx.Pack) for a in args) for args in calls), 1)
             return [_FUNCTIONS[arity]] if arity in _FUNCTIONS else []
         case "int" if param.pack:
             return [Pack(0, 1), Pack(0, 1, backwards=True), *map(Pack, small)]

@@ -434,7 +434,7 @@ class _Build:
         return IfElse(c[1], c[3], c[5], span=_span(c))
 
     def parens(self, c: list[Any]) -> Node:
-        """`(e)` is `e` with the parentheses in its span; `(e..)`, `(a, b)` and `(a,)` are tuples."""
+        """`(e)` is `e` with the parentheses in its span; `(e..)`, `(a, b)`, `(a,)` and `()` are tuples."""
         if len(c) == 3 and not isinstance(c[1], Pack):
             node: Node = _with_span(c[1], _span(c))
             return node

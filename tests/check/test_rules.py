@@ -304,6 +304,15 @@ op g(x: f32[N], attr h: fn = relu, attr c: float = 3.0) -> (y: f32[N]) { y = map
     assert run(load(text), "g", X - 3).tolist() == [0, 0, 0, 0, 3, 6]
 
 
+def test_a_pack_of_attributes_is_empty_where_its_default_is() -> None:
+    text = """
+op mapped(x: f32[N], attr f: fn = relu, attr of_f..: float = ()) -> (y: f32[N]) { y[i] = f(x[i], of_f..) }
+op g(x: f32[N], attr h: fn = relu, attr of_h..: float = ()) -> (y: f32[N]) { y = mapped(x, f = h, of_f = of_h) }"""
+    for name, given in (("mapped", {"f": "leaky_relu", "of_f": (0.5,)}), ("g", {"h": "leaky_relu", "of_h": (0.5,)})):
+        assert run(load(text), name, X[:4] - 2).tolist() == [0, 0, 0, 1]
+        assert run(load(text), name, X[:4] - 2, **given).tolist() == [-1, -0.5, 0, 1]
+
+
 def test_the_own_operator_of_a_file_hides_a_library_function() -> None:
     text = "op relu(x: f32[N]) -> (y: f32[N]) { y[i] = max(x[i], 1) }\nop f(x: f32[N]) -> (y: f32[N]) { y = relu(x) }"
     assert run(load(text), "f", X[:3]).tolist() == [1, 1, 2]

@@ -232,6 +232,18 @@ def test_functions_of_gates(activations: list[str]) -> None:
         agree("LSTM", feeds, hidden_size=5, activations=activations, **more)
 
 
+def test_functions_of_gates_take_the_numbers_of_the_layer() -> None:
+    one = {"activations": ["Affine", "LeakyRelu"], "activation_alpha": [0.7, 0.2], "activation_beta": [0.1]}
+    agree("GRU", {"x": noise(3, 2, 4), "w": noise(1, 15, 4), "r": noise(1, 15, 5)}, hidden_size=5, **one)
+    two = {"activations": ["ScaledTanh", "ThresholdedRelu"], "activation_alpha": [0.7, 0.2], "activation_beta": [0.4]}
+    agree("RNN", {"x": noise(3, 2, 4), "w": noise(2, 5, 4), "r": noise(2, 5, 5)}, hidden_size=5, direction="bidirectional", **two)
+    nothing = model(
+        "RNN", {"x": noise(3, 2, 4), "w": noise(1, 5, 4), "r": noise(1, 5, 5)}, {}, {"hidden_size": 5, "activations": ["Affine"]}
+    )
+    with pytest.raises(CompileError, match="no alpha for the activation affine"):
+        Importer().load(nothing)
+
+
 @pytest.mark.parametrize("direction", ["forward", "bidirectional"])
 @pytest.mark.parametrize(("op", "gates", "after"), [("LSTM", 4, 0), ("GRU", 3, 0), ("GRU", 3, 1), ("RNN", 1, 0)])
 def test_what_goes_into_gates_is_kept_within_a_limit(op: str, gates: int, after: int, direction: str) -> None:

@@ -16,7 +16,7 @@ from stdlib.onnx.table.microsoft_attention import attended_heads
 from stdlib.onnx.table.moving import joined, repeated, slice_axis, transposed
 from stdlib.onnx.table.pooling import averaged, max_pool
 from stdlib.onnx.table.quantised import dequantise, integer_product, qlinear_conv, quantise
-from stdlib.onnx.table.recurrent import layer, lstm_states, of_direction
+from stdlib.onnx.table.recurrent import Activation, layer, lstm_states, of_direction
 from stdlib.onnx.table.reducing import reduced
 from stdlib.onnx.tensors import unpacked
 from tensorlang.graph.nodes import Value
@@ -288,11 +288,13 @@ def embed_layer_norm(n: Site) -> Result:
     return embedded(n.like(n.item(0), n.item(1), *tables, n.item(7)))
 
 
-def _quantised_lstm(n: Site, x: Value, d: int, size: int, lengths: Value, names: Sequence[str], batch_first: bool) -> tuple[Value, ...]:
+def _quantised_lstm(
+    n: Site, x: Value, d: int, size: int, lengths: Value, chosen: Sequence[Activation], batch_first: bool
+) -> tuple[Value, ...]:
     """The input is quantised by its own range, as a whole, and states by theirs at each step."""
     if n.has("clip"):
         raise n.unsupported("clip")
-    (bias, h0, c0, peep), attrs = lstm_states(n, d, size, x.shape[1], names, batch_first)
+    (bias, h0, c0, peep), attrs = lstm_states(n, d, size, x.shape[1], chosen, batch_first)
     w, w_scale, w_zero, r, r_scale, r_zero = (of_direction(n, k, d) for k in (1, 8, 9, 2, 10, 11))
     rows = n.view(x, (prod(x.shape[:2]), x.shape[2]))
     a_scale, a_zero = n.ops("dynamic_scale", n.view(x, (prod(x.shape),)))

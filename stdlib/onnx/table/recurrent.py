@@ -11,14 +11,17 @@ from stdlib.onnx.table.entry import Entry
 from stdlib.onnx.table.moving import joined, slice_axis, transposed
 from tensorlang.graph.nodes import Attr, Value
 
-Cell = Callable[[Site, Value, int, int, Value, Sequence[str], bool], tuple[Value, ...]]
+Activation = tuple[str, tuple[float, ...]]
+"""A function of gates, and the numbers that it takes after that of the gate."""
+Cell = Callable[[Site, Value, int, int, Value, Sequence[Activation], bool], tuple[Value, ...]]
 
-_FUNCTIONS: dict[str, tuple[str, float | None, float | None]] = {
-    "sigmoid": ("sigmoid", None, None), "tanh": ("tanh", None, None), "relu": ("relu", None, None), "softsign": ("softsign", None, None),
-    "softplus": ("softplus", None, None), "hardsigmoid": ("hard_sigmoid_gate", 0.2, 0.5), "leakyrelu": ("leaky_relu_gate", 0.01, None),
-    "elu": ("elu_gate", 1.0, None), "thresholdedrelu": ("thresholded_relu_gate", 1.0, None),
+_FUNCTIONS: dict[str, tuple[str, tuple[float | None, ...]]] = {
+    "sigmoid": ("sigmoid", ()), "tanh": ("tanh", ()), "relu": ("relu", ()), "softsign": ("softsign", ()), "softplus": ("softplus", ()),
+    "hardsigmoid": ("hard_sigmoid", (0.2, 0.5)), "leakyrelu": ("leaky_relu", (0.01,)), "elu": ("elu", (1.0,)),
+    "thresholdedrelu": ("thresholded_relu", (1.0,)), "affine": ("affine", (None, None)), "scaledtanh": ("scaled_tanh", (None, None)),
 }  # fmt: skip
-"""The functions of gates, and which alpha and beta they have: those of the operators of these names."""
+"""The functions of gates, and what alpha and beta of those that have them are where a layer gives none: as in the operators of these
+names. ONNX has no such operator for the last two."""
 
 
 def layer(gates: int, states: int, per_direction: int, cell: Cell, turned: bool = False) -> Rule:
@@ -44,30 +47,41 @@ def layer(gates: int, states: int, per_direction: int, cell: Cell, turned: bool 
             raise n.wrong(f"weights of the shapes {list(n.arg(1).shape)} and {list(n.arg(2).shape)} for {size} units in {count} directions")
         if n.flag("input_forget") and cell is not _lstm:
             raise n.unsupported("input_forget = 1")
-        names = _activations(n, count * per_direction, per_direction)
+        chosen = _activations(n, count * per_direction, per_direction)
         found = [
-            _direction(n, x, d, size, (direction == "reverse") != (d == 1), names, per_direction, batch_first, cell) for d in range(count)
+            _direction(n, x, d, size, (direction == "reverse") != (d == 1), chosen, per_direction, batch_first, cell) for d in range(count)
         ]
         return _assembled(n, found, states, batch_first)
 
     return rule
 
 
-def _activations(n: Site, wanted: int, per_direction: int) -> tuple[str, ...]:
+def _activations(n: Site, wanted: int, per_direction: int) -> tuple[Activation, ...]:
     default = {1: ("Tanh",), 2: ("Sigmoid", "Tanh"), 3: ("Sigmoid", "Tanh", "Tanh")}[per_direction]
     given = n.node.attributes.get("activations", default * (wanted // per_direction))
     names = tuple(str(name).lower() for name in given)  # type: ignore[union-attr]
     if len(names) != wanted:
         raise n.wrong(f"{len(names)} activations for {wanted}")
-    numbers = [iter(_reals(n, f"activation_{which}")) for which in ("alpha", "beta")]
+    given_numbers = {which: iter(_reals(n, f"activation_{which}")) for which in ("alpha", "beta")}
+    found: list[Activation] = []
     for name in names:
         if name not in _FUNCTIONS:
             raise n.unsupported(f"the activation {name}")
-        for which, own, rest in zip(("alpha", "beta"), _FUNCTIONS[name][1:], numbers, strict=True):
-            found = own if own is None else next(rest, own)
-            if found != own and abs((found or 0.0) - (own or 0.0)) > 1e-6:
-                raise n.unsupported(f"the {which} {found} of the activation {name}")
-    return tuple(_FUNCTIONS[name][0] for name in names)
+        function, defaults = _FUNCTIONS[name]
+        numbers: list[float] = []
+        for which, default in zip(given_numbers, defaults, strict=False):
+            number = next(given_numbers[which], default)
+            if number is None:
+                raise n.wrong(f"no {which} for the activation {name}")
+            numbers.append(number)
+        found.append((function, tuple(numbers)))
+    return tuple(found)
+
+
+def _attributes(chosen: Sequence[Activation]) -> dict[str, Attr]:
+    """Return the functions f, g and h of a cell, and what each takes after the number of the gate."""
+    of: dict[str, Attr] = {f"of_{f}": numbers for f, (_, numbers) in zip("fgh", chosen, strict=False) if numbers}
+    return {f: function for f, (function, _) in zip("fgh", chosen, strict=False)} | of
 
 
 def _reals(n: Site, name: str) -> tuple[float, ...]:
@@ -76,12 +90,12 @@ def _reals(n: Site, name: str) -> tuple[float, ...]:
 
 
 def _direction(
-    n: Site, x: Value, d: int, size: int, backward: bool, names: Sequence[str], per_direction: int, batch_first: bool, cell: Cell
+    n: Site, x: Value, d: int, size: int, backward: bool, chosen: Sequence[Activation], per_direction: int, batch_first: bool, cell: Cell
 ) -> tuple[Value, ...]:
     steps, batch, _ = x.shape
     lengths = n.maybe(4) or n.filled((batch,), DTYPES["i32"], steps)
     source = n.op("reverse_sequence", x, cast(n, lengths, DTYPES["i64"])) if backward else x
-    own = names[d * per_direction : (d + 1) * per_direction]
+    own = chosen[d * per_direction : (d + 1) * per_direction]
     y, *states = cell(n, source, d, size, lengths, own, batch_first)
     return (n.op("reverse_sequence", y, cast(n, lengths, DTYPES["i64"])) if backward else y, *states)
 
@@ -115,14 +129,14 @@ def _state(n: Site, k: int, d: int, batch: int, size: int, batch_first: bool) ->
 
 
 def lstm_states(
-    n: Site, d: int, size: int, batch: int, names: Sequence[str], batch_first: bool
+    n: Site, d: int, size: int, batch: int, chosen: Sequence[Activation], batch_first: bool
 ) -> tuple[tuple[Value, ...], dict[str, Attr]]:
     """Return the bias of a direction of an LSTM, its first states and its peepholes, and its functions."""
     first, second = _bias(n, d, 4 * size)
     bias = n.op("add", first, second) if n.maybe(3) is not None else first
     h0, c0 = (_state(n, k, d, batch, size, batch_first) for k in (5, 6))
     peep = of_direction(n, 7, d) if n.maybe(7) is not None else n.filled((3 * size,), n.arg(0).dtype)
-    return (bias, h0, c0, peep), dict(zip("fgh", names, strict=True))
+    return (bias, h0, c0, peep), _attributes(chosen)
 
 
 def _limit(n: Site) -> float:
@@ -133,12 +147,12 @@ def _limit(n: Site) -> float:
     return limit
 
 
-def _lstm(n: Site, x: Value, d: int, size: int, lengths: Value, names: Sequence[str], batch_first: bool) -> tuple[Value, ...]:
-    (bias, h0, c0, peep), attrs = lstm_states(n, d, size, x.shape[1], names, batch_first)
+def _lstm(n: Site, x: Value, d: int, size: int, lengths: Value, chosen: Sequence[Activation], batch_first: bool) -> tuple[Value, ...]:
+    (bias, h0, c0, peep), attrs = lstm_states(n, d, size, x.shape[1], chosen, batch_first)
     w, r = of_direction(n, 1, d), of_direction(n, 2, d)
     if n.flag("input_forget"):
-        if names[0] != "sigmoid":
-            raise n.unsupported(f"input_forget = 1 and gates of {names[0]}")
+        if chosen[0][0] != "sigmoid":
+            raise n.unsupported(f"input_forget = 1 and gates of {chosen[0][0]}")
         w, r, bias, peep = (_forgets_what_comes(n, value, size) for value in (w, r, bias, peep))
     return n.ops("lstm", x, w, r, bias, h0, c0, lengths, peep, limit=_limit(n), **attrs)
 
@@ -150,19 +164,20 @@ def _forgets_what_comes(n: Site, x: Value, size: int) -> Value:
     return joined(n, (before, n.op("map", slice_axis(n, x, 0, 0, size), f="negate"), after), 0)
 
 
-def _gru(n: Site, x: Value, d: int, size: int, lengths: Value, names: Sequence[str], batch_first: bool) -> tuple[Value, ...]:
+def _gru(n: Site, x: Value, d: int, size: int, lengths: Value, chosen: Sequence[Activation], batch_first: bool) -> tuple[Value, ...]:
     first, second = _bias(n, d, 3 * size)
     operator = "gru_reset_after" if n.flag("linear_before_reset") else "gru"
     h0 = _state(n, 5, d, x.shape[1], size, batch_first)
-    attrs: dict[str, Attr] = dict(zip("fg", names, strict=True))
-    return n.ops(operator, x, of_direction(n, 1, d), of_direction(n, 2, d), first, second, h0, lengths, limit=_limit(n), **attrs)
+    return n.ops(
+        operator, x, of_direction(n, 1, d), of_direction(n, 2, d), first, second, h0, lengths, limit=_limit(n), **_attributes(chosen)
+    )
 
 
-def _rnn(n: Site, x: Value, d: int, size: int, lengths: Value, names: Sequence[str], batch_first: bool) -> tuple[Value, ...]:
+def _rnn(n: Site, x: Value, d: int, size: int, lengths: Value, chosen: Sequence[Activation], batch_first: bool) -> tuple[Value, ...]:
     first, second = _bias(n, d, size)
     bias = n.op("add", first, second) if n.maybe(3) is not None else first
     h0 = _state(n, 5, d, x.shape[1], size, batch_first)
-    return n.ops("rnn", x, of_direction(n, 1, d), of_direction(n, 2, d), bias, h0, lengths, f=names[0], limit=_limit(n))
+    return n.ops("rnn", x, of_direction(n, 1, d), of_direction(n, 2, d), bias, h0, lengths, limit=_limit(n), **_attributes(chosen))
 
 
 def _assembled(n: Site, found: Sequence[tuple[Value, ...]], states: int, batch_first: bool) -> tuple[Value | None, ...]:

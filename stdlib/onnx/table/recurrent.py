@@ -57,20 +57,20 @@ def layer(gates: int, states: int, per_direction: int, cell: Cell, turned: bool 
 
 
 def _activations(n: Site, wanted: int, per_direction: int) -> tuple[Activation, ...]:
-    default = {1: ("Tanh",), 2: ("Sigmoid", "Tanh"), 3: ("Sigmoid", "Tanh", "Tanh")}[per_direction]
-    given = n.node.attributes.get("activations", default * (wanted // per_direction))
+    usual = {1: ("Tanh",), 2: ("Sigmoid", "Tanh"), 3: ("Sigmoid", "Tanh", "Tanh")}[per_direction]
+    given = n.node.attributes.get("activations", usual * (wanted // per_direction))
     names = tuple(str(name).lower() for name in given)  # type: ignore[union-attr]
     if len(names) != wanted:
         raise n.wrong(f"{len(names)} activations for {wanted}")
-    given_numbers = {which: iter(_reals(n, f"activation_{which}")) for which in ("alpha", "beta")}
+    rest = {which: iter(_reals(n, f"activation_{which}")) for which in ("alpha", "beta")}
     found: list[Activation] = []
     for name in names:
         if name not in _FUNCTIONS:
             raise n.unsupported(f"the activation {name}")
         function, defaults = _FUNCTIONS[name]
         numbers: list[float] = []
-        for which, default in zip(given_numbers, defaults, strict=False):
-            number = next(given_numbers[which], default)
+        for which, default in zip(rest, defaults, strict=False):
+            number = next(rest[which], default)
             if number is None:
                 raise n.wrong(f"no {which} for the activation {name}")
             numbers.append(number)

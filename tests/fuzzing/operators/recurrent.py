@@ -9,6 +9,10 @@ import numpy as np
 from fuzzing.network import NetDrawing, Rule
 from fuzzing.operators import draw
 
+PLAIN = ("Sigmoid", "Tanh", "Relu", "Softsign", "Softplus")
+WITH_NUMBERS = {"HardSigmoid": 2, "LeakyRelu": 1, "Elu": 1, "ThresholdedRelu": 1, "Affine": 2, "ScaledTanh": 2}
+"""Functions of gates, and how many numbers those take that take any."""
+
 
 def _recurrent(d: NetDrawing) -> None:
     kind = d.random.choice(("LSTM", "GRU", "RNN"))
@@ -38,7 +42,10 @@ def _recurrent(d: NetDrawing) -> None:
     attrs |= {} if direction == "forward" and d.random.random() < 0.5 else {"direction": direction}
     if d.random.random() < 0.2:
         per = {"LSTM": 3, "GRU": 2, "RNN": 1}[kind] * count
-        attrs["activations"] = [d.random.choice(("Sigmoid", "Tanh", "Relu", "Softsign", "Softplus")) for _ in range(per)]
+        names = [d.random.choice((*PLAIN, *WITH_NUMBERS)) for _ in range(per)]
+        numbers = [[round(d.random.uniform(0.1, 1.0), 2) for name in names if WITH_NUMBERS.get(name, 0) > k] for k in (0, 1)]
+        attrs["activations"] = names
+        attrs |= {key: found for key, found in zip(("activation_alpha", "activation_beta"), numbers, strict=True) if found}
     outputs = d.random.choice((1, 2, states + 1))
     d.add(kind, inputs, outputs, rough=True, left=d.random.choice((0, 0, outputs - 1)), hidden_size=size, **attrs)
 

@@ -137,7 +137,14 @@ types = st.builds(TensorType, names, maybe(some(items(small) | items(small).map(
 tensors = st.builds(Param, st.just("tensor"), names, types, st.booleans(), st.just(False), maybe(ranges(small)), maybe(small))
 results = st.builds(Param, st.just("tensor"), names, types, st.booleans(), st.just(False), maybe(ranges(small)))
 attributes = st.builds(
-    Param, st.just("attr"), names, (names | st.just("fn")).map(Id), st.booleans(), st.booleans(), maybe(ranges(small)), maybe(small)
+    Param,
+    st.just("attr"),
+    names,
+    (names | st.just("fn")).map(Id),
+    st.booleans(),
+    st.booleans(),
+    maybe(ranges(small)),
+    maybe(small | st.just(TupleOf(()))),
 )
 sizes = st.builds(Param, st.just("size"), names, st.none(), st.just(False), st.booleans(), maybe(ranges(small)))
 

@@ -144,9 +144,10 @@ def _grouped(d: NetDrawing) -> None:
     bias = floats(d, d.random.choice((1, batch)), d.random.choice((1, heads)), length, total) if d.random.random() < 0.2 else ""
     sink = floats(d, heads) if "smooth_softmax" not in attrs and d.random.random() < 0.15 else ""
     given = [*new, *before, draw.put(d, ends, 0.3), d.constant(np.array(total, np.int32)), *tables, places, bias, sink]
+    drawn = len(d.nodes)
     d.add("GroupQueryAttention", given, 3, rough=True, domain=DOMAIN, **attrs)
-    made = list(d.nodes[-1].output) if d.nodes else []
-    if len(made) == 3 and (d.values[made[1]].shape[2] > total or ends.min() + 1 < total):
+    made = [name for node in d.nodes[drawn:] for name in node.output]
+    if made and (d.values[made[1]].shape[2] > total or ends.min() + 1 < total):
         for name in made[1:]:  # what stands behind the last keys of a row nobody says
             del d.values[name]
 

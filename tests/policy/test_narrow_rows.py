@@ -25,6 +25,11 @@ def directives(program: Program) -> list[str]:
             "p: i32[N, 3], r: i32[3, 3], t: i32[3]) -> (q: i32[N, 3])", "q[n, i] = t[i] + sum(j) r[i, j] * p[n, j]", id="rotation"
         ),
         pytest.param(
+            "p: i32[N, 3], r: i32[3, 3], s: i32[3, 3]) -> (q: i32[N, 3])",
+            "q[n, i] = (sum(j) r[i, j] * p[n, j]) * sum(k) s[i, k] * p[n, k]",
+            id="sums that share a loop",
+        ),
+        pytest.param(
             "a: i32[N, 3], b: i32[N, 3]) -> (q: i32[N, 3])",
             "q[n, i] = a[n, (i + 1) % 3] * b[n, (i + 2) % 3] - a[n, (i + 2) % 3] * b[n, (i + 1) % 3]",
             id="cross product",

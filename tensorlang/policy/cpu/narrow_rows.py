@@ -17,6 +17,7 @@ from polyhedral import affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.policy.cpu.inner_cost import InnerLoops
 from tensorlang.policy.cpu.inner_loops import add_inner_loops
+from tensorlang.policy.cpu.shared_sums import names_of_shared, shared_sums
 from tensorlang.policy.deriver import Deriver, mark_parallel
 from tensorlang.policy.pointwise import moves_one_by_one
 from tensorlang.schedule.plan import full
@@ -65,7 +66,9 @@ def derive_narrow_rows(d: Deriver, definition: Definition) -> None:
     sizes, (rows, last) = extents(definition), definition.axes[-2:]
     vector = () if moves_one_by_one(definition, last) else (rows,)
     outer = add_inner_loops(d, definition, definition.axes, InnerLoops(vector, rows=((last, sizes[last] or 1),)))
-    name, binders = definition.tensors[0].name, [b for p in definition.pieces for r in reduces(p.value) for b in r.binders]
+    gone = names_of_shared(shared_sums(d, definition))
+    binders = [b for p in definition.pieces for r in reduces(p.value) for b in r.binders if b.name not in gone]
+    name = definition.tensors[0].name
     if binders and prod(sizes[b.name] or MOST_UNROLLED + 1 for b in binders) <= MOST_UNROLLED:
         d.add(d.schedule.unroll(*(full(name, b.name) for b in binders)))
     lanes = d.machine.lanes(compute_dtype(definition.tensors[0].dtype))

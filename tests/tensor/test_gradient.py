@@ -18,7 +18,7 @@ from tensorlang.tensor.interp import interpret
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.printer import show
 from tensorlang.tensor.prove import prove
-from tensorlang.tensor.walk import caller_shape, nodes, tensor_table
+from tensorlang.tensor.walk import caller_shape, nodes, reduces, tensor_table
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 STEP = 1e-6
@@ -122,6 +122,26 @@ CASES = {
         {"M": 3, "N": 4},
     ),
     "products that grow": ("op f(x: f64[N, 2]) -> (y: f64[N]) { y[i] = prod(a in 0..i+1, b in 0..2) x[a, b] }", {"N": 3}),
+    "attention in one pass": (
+        "fn shrunk(a, m) = if m == a then 1 else exp(a - m)\n"
+        "reducer attended (m1, l1, o1) (m2, l2, o2) from (-inf, 0, 0) = let m = max(m2, m1) in"
+        " (m, shrunk(m1, m) * l1 + shrunk(m2, m) * l2, o2 * exp(m2 - m) + o1 * shrunk(m1, m))\n yield (m, l, o) = o / l\n"
+        "op f(s: f64[N, K], v: f64[K]) -> (y: f64[N]) { y[i] = attended(k) (s[i, k], 1, v[k]) }",
+        {"N": 2, "K": 3},
+    ),
+    "logarithms of sums of some": (
+        "op f(x: f64[N, 3]) -> (y: f64[N]) { y[i] = logsumexp(k in 1..3, x[i, k] > -9, from x[i, 0]) (x[i, k] * x[i, 0]) }",
+        {"N": 2},
+    ),
+    "products that grow from the end": (
+        "op f(x: f64[M, N]) -> (y: f64[M, N]) { y[i, j] = prod(k in j..N) (x[i, k] + 0.5) }",
+        {"M": 2, "N": 3},
+    ),
+    "a fold in order from a number on": (
+        "ordered reducer bent a b from none = a * 0.5 + sin(b)\n"
+        "op f(x: f64[N, M], s: f64) -> (y: f64[N, M]) { y[i, j] = bent(k in 1..i+2, x[k - 1, j] > -9, from s) x[k - 1, j] }",
+        {"N": 3, "M": 2},
+    ),
     "products over a window, and over a triangle": (
         "op f(x: f64[N, N], w: f64[3, 3]) -> (y: f64[N]) {\n"
         " y[i] = (prod(j in max(0, i - 1)..min(N, i + 2)) x[i, j]) + prod(a in 0..3, b in 0..a) (w[a, b] + x[i, i]) }",
@@ -246,6 +266,14 @@ def test_what_cancels_in_every_result_has_no_derivative() -> None:
     assert "d_m" in show(reversed_program(program(CASES["an exponential without its sum"][0])))
 
 
+@pytest.mark.parametrize(
+    "term", ["prod(k in 0..j+1) x[i, k]", "prod(k in j..N) x[i, k]", "logsumexp(k in 0..j+1) x[i, k]", "prod(k in 0..N-j) x[i, k]"]
+)
+def test_a_fold_that_grows_along_an_axis_is_gone_through_once(term: str) -> None:
+    made = reversed_program(program(f"op f(x: f64[M, N]) -> (y: f64[M, N]) {{ y[i, j] = {term} }}"))
+    assert all(len(d.axes) == 2 and not any(True for p in d.pieces for _ in reduces(p.value)) for d in made.definitions)
+
+
 def test_equal_ones_of_the_greatest_share_alike() -> None:
     ops = tl.parse("op f(x: f64[N]) -> (y: f64) { y = max(k) x[k] }")
     assert ops.f.gradient("x")(np.array([1.0, 2, 2, 0]), np.array(3.0)).tolist() == [0, 1.5, 1.5, 0]
@@ -261,6 +289,12 @@ def test_what_is_returned_is_a_program_that_can_be_read_back(text: str) -> None:
     again = program(shown)
     prove(again)
     assert show(again) == shown
+
+
+@pytest.mark.parametrize("terms", ["logsumexp(k) x[k]", "y[3]"], ids=["of all", "of those up to each"])
+def test_equal_exponents_share_alike(terms: str) -> None:
+    ops = tl.parse(f"op f(x: f64[4]) -> (z: f64) {{\n y[j] = logsumexp(k in 0..j+1) x[k] for j in 0..4\n z = {terms}\n}}")
+    assert ops.f.gradient("x")(np.zeros(4), np.array(1.0)).tolist() == [0.25] * 4
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from codegen.dtypes import DType
-from tensorlang.tensor.nodes import Binary, Call, Compare, Const, Expr, Name, Reducer, Select, Unary
+from tensorlang.tensor.nodes import Binary, Call, Compare, Const, Expr, Let, Name, Project, Reducer, Select, TupleOf, Unary
+from tensorlang.tensor.walk import map_children, substitute_names
 
 
 def number(value: float, dtype: DType) -> Const:
@@ -100,3 +101,26 @@ def sum_reducer(dtype: DType) -> Reducer:
     """Return the prelude's `sum` for an accumulator of a type."""
     zero = Const(dtype.zero, dtype)
     return Reducer("sum", ("a",), ("b",), (dtype,), (Binary("+", Name("a"), Name("b")),), (zero,), True, "sum")
+
+
+def exponent_of(e: Expr) -> Expr | None:
+    """Return u where `e` is exp(u), or `if a == b then 1 else exp(a - b)`, which is exp(a - b) but for two equal infinities; None of any
+    other."""
+    match e:
+        case Call("exp", (value,)):
+            return value
+        case Select(Compare("==", a, b), one, Call("exp", (Binary("-", c, d) as value,))) if is_number(one, 1) and {a, b} == {c, d}:
+            return value
+        case _:
+            return None
+
+
+def without_lets(e: Expr) -> Expr:
+    """Return `e` with values in place of the names that stand for them."""
+    match e:
+        case Let(name, value, body):
+            return without_lets(substitute_names(body, {name: without_lets(value)}))
+        case Project(TupleOf(items), position):
+            return without_lets(items[position])
+        case _:
+            return map_children(without_lets, e)

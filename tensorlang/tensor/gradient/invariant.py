@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
+from tensorlang.tensor.gradient.algebra import exponent_of
 from tensorlang.tensor.nodes import Binary, Call, Cast, Const, Definition, Expr, Program, Read, Reduce, Select, Unary
 from tensorlang.tensor.walk import components, definition_reads, tensor_names
 
@@ -97,8 +98,8 @@ def _weight(e: Expr, weights: Mapping[str, Weight], axes: Mapping[str, tuple[str
             return _product(of(lhs), of(rhs), 1)
         case Binary("/", lhs, rhs):
             return _product(of(lhs), of(rhs), -1)
-        case Call("exp", (value,)):
-            w = of(value)
+        case Call("exp") | Select() if (exponent := exponent_of(e)) is not None:
+            w = of(exponent)
             return _made(0, w.added, w.place) if not w.power else _fail()
         case Call("log", (value,)):
             w = of(value)

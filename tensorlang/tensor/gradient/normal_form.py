@@ -7,7 +7,8 @@
 
 A sum stays where it is added, subtracted, negated, or multiplied with what does not vary: its derivative never asks for its value. Of what
 is left no value of a reduction is computed twice. Reducers whose components are added one by one, such as `mean`, become sums; other
-reducers that choose none of their terms, such as `prod`, become recurrences, whose derivatives are recurrences again. Names of values are
+reducers that choose none of their terms, such as `prod`, become recurrences, whose derivatives are recurrences again, unless they come to
+sums relative to a maximum (`relative`). Names of values are
 written out but where that would make an expression large: `terms` go through such a `let` once, whatever its name is used for.
 """
 
@@ -24,7 +25,8 @@ from polyhedral.expr import Name as AffineName
 from tensorlang.diagnostics import CompileError, Span, error
 from tensorlang.tensor.depth import LARGE
 from tensorlang.tensor.facts import facts, negative_facts
-from tensorlang.tensor.gradient.algebra import conjunction, sum_reducer
+from tensorlang.tensor.gradient.algebra import conjunction, sum_reducer, without_lets
+from tensorlang.tensor.gradient.relative import in_two_passes
 from tensorlang.tensor.idioms import redefined
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import (
@@ -52,6 +54,7 @@ from tensorlang.tensor.nodes import (
 from tensorlang.tensor.walk import (
     Fresh,
     fresh_for,
+    index_names,
     map_children,
     nodes,
     reduces,
@@ -80,7 +83,7 @@ def normal_form(program: Program, active: frozenset[str]) -> Program:
         work = _Outlining(lifted, definition, fresh, lambda e: not tensor_names(e).isdisjoint(known))
         rewritten = work.whole()
         out += [*work.made, rewritten]
-    return redefined(lifted, (step for d in out for step in _stepwise(d, fresh)))
+    return redefined(lifted, (step for d in out for step in _differentiable(d, fresh)))
 
 
 def _by_components(definition: Definition, fresh: Fresh) -> list[Definition]:
@@ -265,44 +268,112 @@ def _shape(reducer: Reducer, e: Expr) -> object:
             return None
 
 
-def _stepwise(definition: Definition, fresh: Fresh) -> list[Definition]:
-    """Return the definition of a reduction that neither adds nor chooses as a recurrence; any other as it is."""
+def _differentiable(definition: Definition, fresh: Fresh) -> list[Definition]:
+    """Return the definition of a reduction that neither adds nor chooses as sums and maxima, or as a recurrence; any other as it is."""
     e = definition.pieces[0].value
     if not isinstance(e, Reduce) or e.reducer.kind == "sum" or chooses(e.reducer) or _adds(e.reducer):
         return [definition]
     if not all(t.dtype.is_float for t in definition.tensors) and not any(t.dtype.is_float for t in definition.tensors):
         return [definition]
+    extents = dict(zip(definition.axes, definition.tensors[0].shape, strict=True))
+    grown = _grown(definition, e, extents)
+    relative = None if grown is not None else in_two_passes(definition, e, fresh)
+    return _stepwise(definition, e, grown, fresh) if relative is None else relative
+
+
+def _stepwise(definition: Definition, e: Reduce, grown: _Grown | None, fresh: Fresh) -> list[Definition]:
+    """Return the definition of a reduction as a recurrence; as it is where its terms are in no order that sizes tell."""
     start, guard = e.init or e.reducer.identity, definition.pieces[0].guard
     if start is None:
         return [definition]
     step, shape = fresh(f"{e.binders[0].name}_step"), definition.tensors[0].shape
-    widened = _widened(e.binders, dict(zip(definition.axes, shape, strict=True)))
-    found = None if widened is None else _counted(widened[0], affine.sub(step, 1))
-    if widened is None or found is None:
+    extents = dict(zip(definition.axes, shape, strict=True))
+    widened = (grown.binders, TRUE) if grown is not None else _widened(e.binders, extents)
+    backwards = grown is not None and grown.backwards
+    length = None if widened is None else affine.product(affine.sub(b.hi, b.lo) for b in widened[0])
+    if widened is None or length is None:
         return [definition]
-    length, place = found
+    place = _places(widened[0], affine.sub(length, step) if backwards else affine.sub(step, 1))
+    if place is None:
+        return [definition]
     where = affine.conj(widened[1], e.where)
+    axis = None if grown is None else grown.axis
+    at = definition.axes.index(axis) if axis else 0
+    others = [a for a in definition.axes if a != axis]
+    axes = (*others[:at], step, *others[at:])
+    shape = tuple(affine.add(length, 1) if a == step else extents[a] for a in axes)
     states = tuple(
-        Tensor(fresh(f"{t.name}_partial"), dtype, (affine.add(length, 1), *shape), span=e.span)
-        for t, dtype in zip(definition.tensors, e.reducer.dtypes, strict=True)
+        Tensor(fresh(f"{t.name}_partial"), dtype, shape, span=e.span) for t, dtype in zip(definition.tensors, e.reducer.dtypes, strict=True)
     )
-    axes = tuple(map(AffineName, definition.axes))
-    before = tuple(Read(s.name, (affine.sub(step, 1), *axes), span=e.span) for s in states)
+
+    def after(count: Affine) -> tuple[Expr, ...]:
+        index = tuple(count if a == step else AffineName(a) for a in axes)
+        return tuple(Read(s.name, index, span=e.span) for s in states)
+
+    before = after(affine.sub(step, 1))
     term = tuple(substitute(b, place) for b in e.body)
-    names: dict[str, Expr] = dict(zip((*e.reducer.left, *e.reducer.right), (*before, *term), strict=True))
-    after = tuple(without_lets(substitute_names(c, names)) for c in e.reducer.combine)
+    first_terms, last_terms = (term, before) if backwards else (before, term)
+    names: dict[str, Expr] = dict(zip((*e.reducer.left, *e.reducer.right), (*first_terms, *last_terms), strict=True))
+    combined = tuple(without_lets(substitute_names(c, names)) for c in e.reducer.combine)
     tests = (*(() if where == TRUE else (Holds(where),)), *(() if e.filter is None else (e.filter,)))
     asked = conjunction(tuple(substitute(test, place) for test in tests))
     if asked is not None:
-        after = tuple(Select(asked, a, b) for a, b in zip(after, before, strict=True))
+        combined = tuple(Select(asked, a, b) for a, b in zip(combined, before, strict=True))
     first = affine.compare("==", step, 0)
-    pieces = [Piece(as_value(start), first, span=e.span), Piece(as_value(after), affine.negate(first), otherwise=True, span=e.span)]
+    pieces = [Piece(as_value(start), first, span=e.span), Piece(as_value(combined), affine.negate(first), otherwise=True, span=e.span)]
     if guard != TRUE:
         begins = affine.disj(first, affine.negate(guard))
-        pieces = [Piece(as_value(after), affine.negate(begins), span=e.span), Piece(as_value(start), begins, otherwise=True, span=e.span)]
-    recurrence = Definition(states, (step, *definition.axes), tuple(pieces), span=e.span)
-    last = as_value(tuple(Read(s.name, (length, *axes), span=e.span) for s in states))
+        pieces = [
+            Piece(as_value(combined), affine.negate(begins), span=e.span),
+            Piece(as_value(start), begins, otherwise=True, span=e.span),
+        ]
+    recurrence = Definition(states, axes, tuple(pieces), span=e.span)
+    last = as_value(after(grown.count if grown else length))
     return [recurrence, replace(definition, pieces=(replace(definition.pieces[0], value=last), *definition.pieces[1:]))]
+
+
+@dataclass(frozen=True, slots=True)
+class _Grown:
+    """A reduction of which a definition has every beginning, or every end, along `axis`: the first `count` terms of `binders`, or the
+    last."""
+
+    axis: str
+    backwards: bool
+    binders: tuple[Binder, ...]
+    count: Affine
+
+
+def _grown(definition: Definition, e: Reduce, extents: Mapping[str, Affine]) -> _Grown | None:
+    """Return how a reduction grows along an axis that nothing but one end of its outermost range names; None where there is no such axis.
+
+    y[i, j] = prod(k in 0..j+1) x[i, k]    the first j + 1 of the factors
+    y[i, j] = prod(k in j..N) x[i, k]      the last N - j, where the order of two terms does not matter"""
+    first, *inner = e.binders
+    parts = (*e.body, *(e.init or ()), *(() if e.filter is None else (e.filter,)))
+    conds = (e.where, definition.pieces[0].guard, *(bound for b in inner for bound in (b.lo, b.hi)))
+    named = frozenset[str]().union(*map(index_names, parts), *map(affine.name_set, conds))
+    for axis in (a for a in definition.axes if a not in named):
+        backwards = axis in affine.name_set(first.lo)
+        if backwards == (axis in affine.name_set(first.hi)) or (backwards and (e.init is not None or not e.reducer.commutative)):
+            continue
+        last = affine.sub(extents[axis], 1)
+        bound = _extreme(first.lo if backwards else first.hi, {axis: (affine.ZERO, last)}, 0 if backwards else 1)
+        count = affine.product(affine.sub(b.hi, b.lo) for b in e.binders)
+        # One place further, too, so that there are no fewer than no terms where the axis is empty.
+        beyond = (affine.ZERO, extents[axis]) if backwards else (Int(-1), last)
+        fewest = _extreme(affine.sub(first.hi, first.lo), {axis: beyond}, 0)
+        if bound is None or count is None or fewest is None or not _is_natural(fewest):
+            continue
+        whole = replace(first, lo=bound) if backwards else replace(first, hi=bound)
+        if {*definition.axes}.isdisjoint(affine.name_set(whole.lo) | affine.name_set(whole.hi)):
+            return _Grown(axis, backwards, (whole, *inner), count)
+    return None
+
+
+def _is_natural(e: Affine) -> bool:
+    """Tell whether `e` is a number, and no negative one."""
+    known = affine.constant(e)
+    return known is not None and known >= 0
 
 
 def _widened(binders: tuple[Binder, ...], extents: Mapping[str, Affine]) -> tuple[tuple[Binder, ...], Cond] | None:
@@ -350,36 +421,19 @@ def _extreme(e: Affine, limits: Mapping[str, tuple[Affine, Affine]], side: int) 
             assert_never(e)
 
 
-def _counted(binders: tuple[Binder, ...], number: Affine) -> tuple[Affine, dict[str, Affine]] | None:
-    """Return how many values binders take together, and each of them for the one with a `number`, the last running fastest; None where that
-    is no expression over sizes."""
+def _places(binders: tuple[Binder, ...], number: Affine) -> dict[str, Affine] | None:
+    """Return the values of binders at the point with a `number`, the last running fastest; None where these are no expressions over
+    sizes."""
     place: dict[str, Affine] = {}
-    total: Affine = affine.ONE
+    inside = 1
     for binder in reversed(binders):
-        extent, before = affine.sub(binder.hi, binder.lo), affine.constant(total)
-        product = affine.mul(total, extent)
-        if product is None or before is None or before < 1:
-            return None
-        known = affine.constant(extent)
-        digit = affine.floor(number, before)
+        digit, known = affine.floor(number, inside), affine.constant(affine.sub(binder.hi, binder.lo))
         if binder is not binders[0]:
             if known is None or known < 1:
                 return None
-            digit = affine.mod(digit, known)
+            digit, inside = affine.mod(digit, known), inside * known
         place[binder.name] = affine.add(binder.lo, digit)
-        total = product
-    return total, place
-
-
-def without_lets(e: Expr) -> Expr:
-    """Return `e` with values in place of the names that stand for them."""
-    match e:
-        case Let(name, value, body):
-            return without_lets(substitute_names(body, {name: without_lets(value)}))
-        case Project(TupleOf(items), position):
-            return without_lets(items[position])
-        case _:
-            return map_children(without_lets, e)
+    return place
 
 
 def with_large_lets(e: Expr) -> Expr:

@@ -17,9 +17,9 @@ from polyhedral.expr import TRUE, Cond
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.tensor.dead_code import eliminate_dead, without_dead_calls
-from tensorlang.tensor.gradient.algebra import chosen, conjunction, is_number, number, quotient, sum_reducer, total
+from tensorlang.tensor.gradient.algebra import chosen, conjunction, is_number, number, quotient, sum_reducer, total, without_lets
 from tensorlang.tensor.gradient.invariant import is_invariant
-from tensorlang.tensor.gradient.normal_form import chooses, normal_form, not_differentiable, without_lets
+from tensorlang.tensor.gradient.normal_form import chooses, normal_form, not_differentiable
 from tensorlang.tensor.gradient.simplify import outside_of_sum, with_phases, with_plain_names, without_copies
 from tensorlang.tensor.gradient.solve import Solved, Target, solved
 from tensorlang.tensor.gradient.terms import Around, Reverse, Term, equal_terms, moved, opened

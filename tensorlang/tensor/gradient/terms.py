@@ -19,8 +19,8 @@ from polyhedral.expr import TRUE, Cond
 from polyhedral.expr import Name as AffineName
 from tensorlang.tensor.depth import is_deep, is_large
 from tensorlang.tensor.gradient import functions
-from tensorlang.tensor.gradient.algebra import chosen, equal, negative, number, product, quotient, total
-from tensorlang.tensor.gradient.normal_form import not_differentiable, without_lets
+from tensorlang.tensor.gradient.algebra import chosen, equal, exponent_of, negative, number, product, quotient, total, without_lets
+from tensorlang.tensor.gradient.normal_form import not_differentiable
 from tensorlang.tensor.nodes import (
     Binary,
     Binder,
@@ -115,6 +115,8 @@ class Reverse:
                 yield from self.terms(value, product(by, functions.absolute(value, self.dtype(value))), around)
             case Binary(op, lhs, rhs):
                 yield from self.binary(e, op, lhs, rhs, by, around)
+            case Select() if (exponent := exponent_of(e)) is not None:
+                yield from self.terms(exponent, product(by, self.known(e)), around)
             case Select(cond, then, orelse) if self.lets is not None:
                 yield from self.sides(cond, then, orelse, by, around)
             case Select(cond, then, orelse):

@@ -263,6 +263,7 @@ def test_what_data_name_is_added_where_they_name_it() -> None:
 def test_what_cancels_in_every_result_has_no_derivative() -> None:
     shown = show(reversed_program(program(CASES["a softmax"][0])))
     assert "d_m" not in shown and "ties" not in shown
+    assert "ties" not in show(reversed_program(program(CASES["sums of exponentials of paths"][0])))
     assert "d_m" in show(reversed_program(program(CASES["an exponential without its sum"][0])))
 
 

@@ -16,7 +16,7 @@ from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.tensor.gradient.algebra import exponent_of
 from tensorlang.tensor.nodes import Binary, Call, Cast, Const, Definition, Expr, Program, Read, Reduce, Select, Unary
-from tensorlang.tensor.walk import components, definition_reads, tensor_names
+from tensorlang.tensor.walk import components, definers, definition_reads, tensor_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,26 +37,30 @@ class _Unknown(Exception):
 
 
 def is_invariant(program: Program, tensor: str) -> bool:
-    """Tell whether no result depends on a tensor, as every change of one of its elements by a number cancels."""
-    weights: dict[str, Weight] = {}
-    for group in components(program):
-        for definition in group:
-            if any(t.name == tensor for t in definition.tensors):
-                own = tuple(map(AffineName, definition.axes))
-                weights[tensor] = Weight(1, 0, own)
+    """Tell whether no result depends on a tensor, as every change of one of its elements by a number cancels.
+
+    Of recurrences the weights are those that agree with each other: element after element changes as they say, as what it is made of does.
+    What the tensor itself is made of may not change."""
+    makers, weights = definers(program), dict[str, Weight]()
+    weights[tensor] = Weight(1, 0, tuple(map(AffineName, makers[tensor].axes)))
+    axes = _axes(program)
+    others = [d for group in components(program) for d in group if all(t.name != tensor for t in d.tensors)]
+    before = -1
+    while len(weights) != before:
+        before = len(weights)
+        for definition in others:
+            name = definition.tensors[0].name
+            if definition_reads(definition).isdisjoint(weights):
                 continue
-            read = definition_reads(definition) & set(weights)
-            if not read:
-                continue
-            if len(group) > 1 or len(definition.tensors) > 1 or definition.tensors[0].name in definition_reads(definition):
-                return False
             try:
-                found = _of_definition(definition, weights, _axes(program))
+                found = _of_definition(definition, weights, axes)
             except _Unknown:
                 return False
+            if len(definition.tensors) > 1 or found != weights.get(name, found):
+                return False
             if found != CONSTANT:
-                weights[definition.tensors[0].name] = found
-    return not any(r in weights for r in program.results)
+                weights[name] = found
+    return definition_reads(makers[tensor]).isdisjoint(weights) and not any(r in weights for r in program.results)
 
 
 def _axes(program: Program) -> dict[str, tuple[str, ...]]:
@@ -64,10 +68,13 @@ def _axes(program: Program) -> dict[str, tuple[str, ...]]:
 
 
 def _of_definition(definition: Definition, weights: Mapping[str, Weight], axes: Mapping[str, tuple[str, ...]]) -> Weight:
-    found = {_weight(p.value, weights, axes) for p in definition.pieces}
+    zero = [isinstance(p.value, Const) and p.value.value == 0 for p in definition.pieces]
+    found = {_weight(p.value, weights, axes) for p, none in zip(definition.pieces, zero, strict=True) if not none} or {CONSTANT}
     if len(found) != 1:
         raise _Unknown
     [weight] = found
+    if any(zero) and weight.added:
+        raise _Unknown
     inside = set(definition.axes)
     if weight.place is not None and not {n.name for n in weight.place if isinstance(n, AffineName)} <= inside:
         raise _Unknown

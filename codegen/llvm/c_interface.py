@@ -66,6 +66,7 @@ class Code(IntEnum):
     CONTEXT = 8
     BUSY = 9
     ROOM = 10
+    PIECES = 11
 
 
 FIRST_OWN = 32
@@ -158,6 +159,7 @@ def error_texts(interface: Interface) -> dict[int, str]:
         Code.CONTEXT: "this is no context, or one that was destroyed",
         Code.BUSY: "the context is running already: each thread that calls takes one of its own",
         Code.ROOM: "the arrays of these sizes are larger than any memory, or need more than the context has",
+        Code.PIECES: "`parallel_for` left pieces of a loop out, or ran some twice, outside of the loop or with the number of no thread",
     }
     out = {int(code): text for code, text in texts.items()}
     out |= dict(enumerate(_own_texts(of), start=FIRST_OWN))
@@ -318,6 +320,7 @@ declare i32 @tl_pool_create(ptr, i64, i64, i64, ptr, ptr)
 declare void @tl_pool_destroy(ptr)
 declare ptr @tl_pool_enter(ptr)
 declare void @tl_pool_leave(ptr)
+declare i32 @tl_pool_is_short(ptr)
 """
 """What `context_pool_ir` defines."""
 
@@ -633,6 +636,9 @@ def _run_ir(of: Interface, codes: _Codes) -> str:
     code = f.new(f"call i32 {entry}(ptr %context, ptr %inputs, ptr %outputs)")
     if of.threads > 1:
         f.do(f"call void @tl_pool_leave(ptr {before})")
+        short = f.new(f"call i32 @tl_pool_is_short(ptr {f.word('%context', _POOL_AT, 'ptr')})")
+        is_short = f.new(f"icmp ne i32 {short}, 0")
+        code = f.new(f"select i1 {is_short}, i32 {int(Code.PIECES)}, i32 {code}")
     f.do(f"store atomic i32 0, ptr {busy} release, align 4")
     f.do(f"ret i32 {code}")
     return f"define i32 @{of.name}_run(ptr %context, ptr %inputs, ptr %outputs) nounwind {{\nentry:\n" + "\n".join(f.lines) + "\n}\n"

@@ -161,6 +161,52 @@ entry:
   ret void
 }
 
+%region = type { ptr, ptr, i64, i64, i64, i64, i64 }
+
+; A piece of a %region that a caller's loop runs: { body, context, begin, end, threads } and of the pieces that ran how many indices they had,
+; and the sum of their lengths times the sums of their ends. One that is outside, or on no thread, does not run.
+define internal void @piece(ptr %region, i64 %b, i64 %e, i64 %thread) nounwind {
+entry:
+  %cp = getelementptr %region, ptr %region, i64 0, i32 1
+  %bp = getelementptr %region, ptr %region, i64 0, i32 2
+  %ep = getelementptr %region, ptr %region, i64 0, i32 3
+  %tp = getelementptr %region, ptr %region, i64 0, i32 4
+  %begin = load i64, ptr %bp
+  %end = load i64, ptr %ep
+  %threads = load i64, ptr %tp
+  %after = icmp sge i64 %b, %begin
+  %before = icmp sle i64 %e, %end
+  %inside = and i1 %after, %before
+  %some = icmp slt i64 %b, %e
+  %known = icmp ult i64 %thread, %threads
+  %real = and i1 %some, %known
+  %right = and i1 %inside, %real
+  br i1 %right, label %run, label %done
+run:
+  %body = load ptr, ptr %region
+  %context = load ptr, ptr %cp
+  call void %body(ptr %context, i64 %b, i64 %e, i64 %thread)
+  %length = sub i64 %e, %b
+  %ends = add i64 %e, %b
+  %moment = mul i64 %length, %ends
+  %lp = getelementptr %region, ptr %region, i64 0, i32 5
+  %mp = getelementptr %region, ptr %region, i64 0, i32 6
+  %o1 = atomicrmw add ptr %lp, i64 %length release
+  %o2 = atomicrmw add ptr %mp, i64 %moment release
+  br label %done
+done:
+  ret void
+}
+
+; Whether a caller's loop left pieces of a region out, or ran some twice, since this was asked before.
+define i32 @tl_pool_is_short(ptr %pool) nounwind {
+entry:
+  %at.short = getelementptr i8, ptr %pool, i64 <SHORT_AT>
+  %short = load i32, ptr %at.short
+  store i32 0, ptr %at.short
+  ret i32 %short
+}
+
 define void @tl_begin(i64 %n) nounwind {
 entry:
   %pool = call ptr @entered()
@@ -175,6 +221,7 @@ done:
 
 define void @tl_parallel(ptr %body, ptr %context, i64 %begin, i64 %end) nounwind {
 entry:
+  %region = alloca %region, align 8
   %pool = call ptr @entered()
   %there = icmp ne ptr %pool, null
   br i1 %there, label %look, label %alone
@@ -189,7 +236,29 @@ hand_on:
 ask:
   %up = getelementptr i64, ptr %cb, i64 1
   %user = load ptr, ptr %up
-  call void %callback(ptr %user, ptr %body, ptr %context, i64 %begin, i64 %end)
+  %at.active = getelementptr i8, ptr %pool, i64 <ACTIVE_AT>
+  %threads = load atomic i64, ptr %at.active monotonic, align 8
+  %r0 = insertvalue %region zeroinitializer, ptr %body, 0
+  %r1 = insertvalue %region %r0, ptr %context, 1
+  %r2 = insertvalue %region %r1, i64 %begin, 2
+  %r3 = insertvalue %region %r2, i64 %end, 3
+  %r4 = insertvalue %region %r3, i64 %threads, 4
+  store %region %r4, ptr %region
+  call void %callback(ptr %user, ptr @piece, ptr %region, i64 %begin, i64 %end)
+  %lp = getelementptr %region, ptr %region, i64 0, i32 5
+  %mp = getelementptr %region, ptr %region, i64 0, i32 6
+  %length = load atomic i64, ptr %lp acquire, align 8
+  %moment = load atomic i64, ptr %mp acquire, align 8
+  %whole = sub i64 %end, %begin
+  %ends = add i64 %end, %begin
+  %all = mul i64 %whole, %ends
+  %as.long = icmp eq i64 %length, %whole
+  %as.far = icmp eq i64 %moment, %all
+  %complete = and i1 %as.long, %as.far
+  br i1 %complete, label %done, label %short
+short:
+  %at.short = getelementptr i8, ptr %pool, i64 <SHORT_AT>
+  store i32 1, ptr %at.short
   br label %done
 own:
   call void @pool_parallel(ptr %pool, ptr %body, ptr %context, i64 %begin, i64 %end)

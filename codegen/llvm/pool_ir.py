@@ -27,7 +27,7 @@ def _places() -> tuple[dict[str, int], int]:
         "STATE": 8, "HOMES": MAX_THREADS * _LINE, "DONE": 8, "SLEEPERS": 4, "BELL": 4, "JOB": 32, "BUSY": 4, "STOPPING": 4, "ACTIVE": 16,
         "ENTERED": 4, "ALLOWED": MASK_BYTES, "AVOIDED": 8,
         "HANDLES": 8 * MAX_THREADS, "MEMBERS": 16 * MAX_THREADS, "PROCESSORS": 4 * MAX_THREADS, "MUTEX": _LINE, "CONDITION": _LINE,
-        "CALLBACK": 16,
+        "CALLBACK": 24,
     }  # fmt: skip
     places, at = {}, 0
     for name, size in fields.items():
@@ -35,6 +35,7 @@ def _places() -> tuple[dict[str, int], int]:
         at += -(-size // _LINE) * _LINE
     places["STARTED"] = places["ACTIVE"] + 8
     places["AVOIDS"] = places["AVOIDED"] + 4
+    places["SHORT"] = places["CALLBACK"] + 16
     return places, at
 
 

@@ -99,6 +99,35 @@ static void backwards(void *user, void (*body)(void *, int64_t, int64_t, int64_t
     sections++;
 }
 
+/* Loops that are wrong in one way each. */
+static void wrong(void *user, void (*body)(void *, int64_t, int64_t, int64_t), void *context, int64_t begin, int64_t end) {
+    switch (*(int *)user) {
+        case 0: break; /* nothing runs, */
+        case 1: body(context, begin + 1, end, 0); break; /* or not the first, */
+        case 2: /* or one twice in place of another, */
+            for (int64_t k = begin; k < end; k++) body(context, k == begin + 1 ? begin : k, (k == begin + 1 ? begin : k) + 1, 0);
+            break;
+        case 3: body(context, begin, end + 1, 0); break; /* or more than there is, */
+        case 4: body(context, begin - 1, end, 0); break;
+        case 5: body(context, end, begin, 0); break;
+        case 6: body(context, begin, end, 2); break; /* or on a thread with a number too high, */
+        case 7: body(context, begin, end, -1); break; /* or too low. */
+    }
+}
+
+static void by_a_loop_that_is_wrong(void) {
+    int way = 0;
+    product_options options = {PRODUCT_INTERFACE, 2, 0, NULL, 0, NULL, wrong, &way};
+    product_context *context;
+    CHECK(!product_create_with(&context, &options));
+    float *a = image_of(4096, 1), *b = image_of(4096, 0), *c = guarded(4096 * sizeof(float), 1);
+    product_inputs inputs = {a, b};
+    product_outputs outputs = {c};
+    for (; way < 8; way++) CHECK(product_run(context, &inputs, &outputs) == PRODUCT_PIECES);
+    CHECK(strstr(product_error_text(PRODUCT_PIECES), "parallel_for"));
+    product_destroy(context);
+}
+
 static void by_a_loop_of_the_caller(void) {
     product_options options = {PRODUCT_INTERFACE, 2, 0, NULL, 0, NULL, backwards, &sections};
     product_context *context;
@@ -197,6 +226,7 @@ int main(int count, char **arguments) {
     rightly();
     of_open_sizes();
     by_a_loop_of_the_caller();
+    by_a_loop_that_is_wrong();
     of_data();
     wrongly();
     return 0;

@@ -6,6 +6,7 @@
     i32 NAME_extents(ptr sizes, ptr extents)           the extents of all arrays for some sizes
     ptr NAME_error_text(i32 code)                      what a result means
     ptr NAME_level(ptr context)                        the level of instructions that was chosen
+    i32 NAME_check_weights(ptr context)                whether all weights are as they were made; where there are any
 
 Each `Level` is the same program compiled for other processors, the best one first: `create` takes the first that the processor can run.
 """
@@ -50,6 +51,9 @@ _MAGIC_AT, _LEVEL_AT, _WEIGHTS_AT, _ARENA_AT, _BUSY_AT, _BLOCK_AT, _MAPPED_AT, _
 _HEADER, _THREADS, _PINNED, _WEIGHTS, _WEIGHTS_BYTES, _PATH, _PARALLEL_FOR, _USER = range(8)
 OPTIONS = 8
 """How many fields of 8 bytes the options have."""
+SUM_STEP = 0x9E3779B97F4A7C15
+"""The sum of weights is that of all words k of 8 bytes, each times `k * SUM_STEP | 1`: of an odd number no two words are the same
+multiple."""
 
 
 class Code(IntEnum):
@@ -117,7 +121,8 @@ class Level:
 @dataclass(frozen=True, slots=True)
 class Interface:
     """All that the functions are made from. `identity`: 64 bits that tell this interface from another; `weights_head`: what the file of
-    weights begins with; `weights_symbol`: where they lie, if inside. `threads`: how many a context may have at most."""
+    weights begins with; `weights_sum`: the sum of all of it; `weights_symbol`: where they lie, if inside. `threads`: how many a context may
+    have at most."""
 
     name: str
     identity: int
@@ -129,12 +134,14 @@ class Interface:
     threads: int = 1
     weights_head: bytes = b""
     weights_bytes: int = 0
+    weights_sum: int = 0
     weights_symbol: str | None = None
 
     @property
     def functions(self) -> tuple[str, ...]:
         """The names that others link to."""
-        return tuple(f"{self.name}_{f}" for f in ("create_with", "run", "destroy", "extents", "error_text", "level"))
+        functions = ("create_with", "run", "destroy", "extents", "error_text", "level", *(("check_weights",) if self.weights_head else ()))
+        return tuple(f"{self.name}_{f}" for f in functions)
 
     @property
     def arguments(self) -> tuple[Argument, ...]:
@@ -398,7 +405,7 @@ def _create_ir(of: Interface, asks: bool) -> str:
     f.do(f"store ptr {context}, ptr %out, align 8")
     f.do("ret i32 0")
     text = f"define i32 @{name}(ptr %out, ptr %options) nounwind {{\nentry:\n" + "\n".join(f.lines) + "\n}\n"
-    return text + _free_ir(of) + (_taken_ir(of) if of.weights_head else "")
+    return text + _free_ir(of) + (_taken_ir(of) + _check_weights_ir(of) if of.weights_head else "")
 
 
 def _unless(f: _Function, condition: str, undo: Sequence[str]) -> None:
@@ -513,6 +520,42 @@ changed:
   ret i32 {int(Code.WEIGHTS_CHANGED)}
 }}
 """
+
+
+def _check_weights_ir(of: Interface) -> str:
+    f = _Function()
+    f.require(f.new("icmp ne ptr %context, null"), Code.NULL_ARGUMENT)
+    f.require(f.new(f"icmp eq i64 {f.word('%context', _MAGIC_AT)}, {_MAGIC}"), Code.CONTEXT)
+    here = f.word("%context", _WEIGHTS_AT, "ptr")
+    offset = _by_level(f, f.word("%context", _LEVEL_AT), [-level.weights[0] if level.weights else 0 for level in of.levels])
+    start = f.new(f"getelementptr i8, ptr {here}, i64 {offset}")
+    f.do("br label %before")
+    return (
+        f"define i32 @{of.name}_check_weights(ptr %context) nounwind {{\nentry:\n"
+        + "\n".join(f.lines)
+        + f"""
+before:
+  br label %words
+words:
+  %k = phi i64 [ 0, %before ], [ %k1, %words ]
+  %step = phi i64 [ 0, %before ], [ %step1, %words ]
+  %sum = phi i64 [ 0, %before ], [ %sum1, %words ]
+  %p = getelementptr i64, ptr {start}, i64 %k
+  %word = load i64, ptr %p, align 8
+  %factor = or i64 %step, 1
+  %product = mul i64 %word, %factor
+  %sum1 = add i64 %sum, %product
+  %step1 = add i64 %step, {_signed(SUM_STEP)}
+  %k1 = add i64 %k, 1
+  %more = icmp ult i64 %k1, {of.weights_bytes // 8}
+  br i1 %more, label %words, label %compare
+compare:
+  %whole = icmp eq i64 %sum1, {_signed(of.weights_sum)}
+  %code = select i1 %whole, i32 0, i32 {int(Code.WEIGHTS_CHANGED)}
+  ret i32 %code
+}}
+"""
+    )
 
 
 def _free_ir(of: Interface) -> str:

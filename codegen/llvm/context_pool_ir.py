@@ -163,8 +163,8 @@ entry:
 
 %region = type { ptr, ptr, i64, i64, i64, i64, i64 }
 
-; A piece of a %region that a caller's loop runs: { body, context, begin, end, threads } and of the pieces that ran how many indices they had,
-; and the sum of their lengths times the sums of their ends. One that is outside, or on no thread, does not run.
+; A piece of a %region that a caller's loop runs: { body, context, begin, end, threads }, and of the pieces that ran the sum of their
+; lengths and that of these times the sums of their ends. One that is outside, or on no thread, does not run.
 define internal void @piece(ptr %region, i64 %b, i64 %e, i64 %thread) nounwind {
 entry:
   %cp = getelementptr %region, ptr %region, i64 0, i32 1

@@ -197,6 +197,13 @@ static void wrongly(void) {
     CHECK(net_create_with(&context, &options) == NET_WEIGHTS_CHANGED);
     options.weights = zeros;
     CHECK(net_create_with(&context, &options) == NET_OK && net_level(context));
+    CHECK(net_check_weights(none) == NET_NULL_ARGUMENT && net_check_weights(context) == NET_OK);
+    size_t places[] = {8, 4096, NET_WEIGHTS_BYTES / 2, NET_WEIGHTS_BYTES - 1};
+    for (int k = 0; k < 4; k++) {
+        zeros[places[k]] ^= 4;
+        CHECK(net_check_weights(context) == NET_WEIGHTS_CHANGED);
+        zeros[places[k]] ^= 4;
+    }
 
     float *image = image_of(384, 1), label[9];
     net_inputs inputs = {image};

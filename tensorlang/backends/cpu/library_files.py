@@ -163,6 +163,7 @@ def header(of: Interface, model: str, version: str) -> str:
         f"/* The level of instructions that a context runs: {', '.join(level.needs.target for level in of.levels)}. */",
         f"const char *{name}_level(const {name}_context *context);",
         "",
+        *_checking(of),
         *_create(of),
         "#ifdef __cplusplus",
         "}",
@@ -230,6 +231,15 @@ typedef struct {name}_options {{
     {name}_parallel_for parallel_for; /* runs parallel loops in place of threads of its own */
     void *user;                       /* what it is given */
 }} {name}_options;
+"""
+
+
+def _checking(of: Interface) -> Iterator[str]:
+    name = of.name
+    if of.weights_head:
+        yield f"""/* Reads all of the weights; {name.upper()}_WEIGHTS_CHANGED where they are not as they were made. `create` compares
+   their size and what they begin with. */
+int {name}_check_weights(const {name}_context *context);
 """
 
 

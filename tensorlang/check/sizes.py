@@ -8,7 +8,7 @@ from polyhedral import affine
 from polyhedral import expr as px
 from tensorlang.check import typed
 from tensorlang.check.binder import Binder
-from tensorlang.check.problems import did_you_mean, error
+from tensorlang.check.problems import NeedsStatic, did_you_mean, error
 from tensorlang.check.scalar import value
 from tensorlang.check.scope import expand
 from tensorlang.check.values import Idx, Num, Packed, Str, Value
@@ -95,6 +95,8 @@ def _condition(b: Binder, node: sx.Node, found: Value) -> None:
             )
         case px.Compare() | px.And() | px.Or() | px.Not() as cond:
             b.context = affine.conj(b.context, cond)
+        case _ if sizes := {n.name for n in descendants(node) if isinstance(n, sx.Id)} & _open_sizes(b):
+            raise NeedsStatic(frozenset(sizes), node.span, "is multiplied or divided in a condition")
         case _:
             raise error(
                 "T0147",
@@ -103,6 +105,10 @@ def _condition(b: Binder, node: sx.Node, found: Value) -> None:
                 "decided only at run time",
                 help="`where` speaks of sizes and attributes",
             )
+
+
+def _open_sizes(b: Binder) -> set[str]:
+    return {key for key, size in b.sizes.items() if affine.constant(size) is None}
 
 
 def _known(found: Value | None) -> str:

@@ -65,13 +65,15 @@ def test_check_says_for_which_values_of_attributes_it_checked(tl: Any, tmp_path:
     path.write_text(
         "op f(x: f32[N], attr steps: int) -> (y: f32[N]) where steps >= 4 { y[i] = x[i] * steps }\n"
         "op g(x: f32[N], attr k: int) -> (y: f32[N]) where k * k == 7 { y[i] = x[i] * k }\n"
+        "op h(q: f32[H], k: f32[G]) -> (y: f32[H]) where G >= 1, H % G == 0 { y[i] = q[i] * k[i // (H // G)] }\n"
     )
     assert tl("check", path) == (
         0,
         f"{path}: `f` is checked for steps = 4 alone, and for other values where it is called\n"
         f"{path}: `g` is not checked where it is defined: no values that were tried for `k` fit"
         " (`g`: `k * k == 7` does not hold)\n"
-        "1 file checked, no mistakes; 1 checked for some values alone; 1 not checked\n",
+        f"{path}: `h` is checked for G = 3, H = 3 alone, and for other values where it is called\n"
+        "1 file checked, no mistakes; 2 checked for some values alone; 1 not checked\n",
         "",
     )
 

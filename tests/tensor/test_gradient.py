@@ -292,6 +292,19 @@ def test_what_is_returned_is_a_program_that_can_be_read_back(text: str) -> None:
     assert show(again) == shown
 
 
+def test_reductions_relative_to_one_maximum_share_it_and_it_cancels() -> None:
+    text = """fn shrunk(a, m) = if a == m then 1 else exp(a - m)
+    reducer online (m1, l1, o1) (m2, l2, o2) from (-inf, 0, 0) =
+        let m = max(m1, m2) in (m, l1 * shrunk(m1, m) + l2 * shrunk(m2, m), o1 * shrunk(m1, m) + o2 * shrunk(m2, m))
+    op f(s: f64[N, K], v: f64[K, E]) -> (y: f64[N, E]) {
+        m[i], l[i], o[i, e] = online(j) (s[i, j], 1, v[j, e])
+        y[i, e] = o[i, e] / l[i]
+    }"""
+    check(text, {"N": 2, "K": 3, "E": 2})
+    shown = show(reversed_program(program(text)))
+    assert (shown.count("max("), shown.count("exp("), shown.count("ties")) == (1, 1, 0)
+
+
 @pytest.mark.parametrize("terms", ["logsumexp(k) x[k]", "y[3]"], ids=["of all", "of those up to each"])
 def test_equal_exponents_share_alike(terms: str) -> None:
     ops = tl.parse(f"op f(x: f64[4]) -> (z: f64) {{\n y[j] = logsumexp(k in 0..j+1) x[k] for j in 0..4\n z = {terms}\n}}")

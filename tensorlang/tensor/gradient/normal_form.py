@@ -26,7 +26,7 @@ from tensorlang.diagnostics import CompileError, Span, error
 from tensorlang.tensor.depth import LARGE
 from tensorlang.tensor.facts import facts, negative_facts
 from tensorlang.tensor.gradient.algebra import conjunction, sum_reducer, without_lets
-from tensorlang.tensor.gradient.relative import in_two_passes
+from tensorlang.tensor.gradient.relative import TwoPasses
 from tensorlang.tensor.idioms import redefined
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import (
@@ -83,7 +83,8 @@ def normal_form(program: Program, active: frozenset[str]) -> Program:
         work = _Outlining(lifted, definition, fresh, lambda e: not tensor_names(e).isdisjoint(known))
         rewritten = work.whole()
         out += [*work.made, rewritten]
-    return redefined(lifted, (step for d in out for step in _differentiable(d, fresh)))
+    two_passes = TwoPasses(fresh)
+    return redefined(lifted, (step for d in out for step in _differentiable(d, two_passes, fresh)))
 
 
 def _by_components(definition: Definition, fresh: Fresh) -> list[Definition]:
@@ -268,7 +269,7 @@ def _shape(reducer: Reducer, e: Expr) -> object:
             return None
 
 
-def _differentiable(definition: Definition, fresh: Fresh) -> list[Definition]:
+def _differentiable(definition: Definition, two_passes: TwoPasses, fresh: Fresh) -> list[Definition]:
     """Return the definition of a reduction that neither adds nor chooses as sums and maxima, or as a recurrence; any other as it is."""
     e = definition.pieces[0].value
     if not isinstance(e, Reduce) or e.reducer.kind == "sum" or chooses(e.reducer) or _adds(e.reducer):
@@ -277,7 +278,7 @@ def _differentiable(definition: Definition, fresh: Fresh) -> list[Definition]:
         return [definition]
     extents = dict(zip(definition.axes, definition.tensors[0].shape, strict=True))
     grown = _grown(definition, e, extents)
-    relative = None if grown is not None else in_two_passes(definition, e, fresh)
+    relative = None if grown is not None else two_passes.of(definition, e)
     return _stepwise(definition, e, grown, fresh) if relative is None else relative
 
 

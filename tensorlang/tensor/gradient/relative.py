@@ -7,46 +7,96 @@
 
 What combines (m1, s1) and (m2, s2) to m = max(m1, m2) and s1 * exp(m1 - m) + s2 * exp(m2 - m) makes of all terms (m[k], s[k]) their maximum
 and the sum of s[k] * exp(m[k] - m), as exp(a - b) * exp(b - c) = exp(a - c). The derivative of a sum does not go from step to step, and
-of a maximum that cancels in the results nothing is left (`invariant`).
+of a maximum that cancels in the results nothing is left (`invariant`). A maximum has those axes alone that its terms have, and equal ones
+are one, so that they cancel against each other.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import permutations
 
 from polyhedral import affine
 from polyhedral.expr import TRUE
+from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.tensor.gradient.algebra import exponent_of, is_number, product, sum_reducer, without_lets
-from tensorlang.tensor.nodes import Binary, Definition, Expr, Name, Piece, Read, Reduce, Reducer, Tensor, TupleOf
-from tensorlang.tensor.walk import Fresh, map_children, refresh, substitute
+from tensorlang.tensor.nodes import Binary, Binder, Definition, Expr, Name, Piece, Read, Reduce, Reducer, Tensor, TupleOf
+from tensorlang.tensor.walk import Fresh, index_names, map_children, refresh, rename_binders, substitute
 
 Weight = Callable[[Expr, Expr], Expr]
 """From what a term is relative to, and the maximum of that, to the factor of the term."""
 
 
-def in_two_passes(definition: Definition, e: Reduce, fresh: Fresh) -> list[Definition] | None:
-    """Return a maximum, factors and sums in place of a definition whose first piece is `e`; None where it is no such reduction."""
-    weights, tensors = _weights(e.reducer), definition.tensors
-    if weights is None or tuple(t.dtype for t in tensors) != e.reducer.dtypes:
-        return None
-    greatest = Read(tensors[0].name, tuple(map(AffineName, definition.axes)), span=e.span)
-    maximum = replace(e, reducer=_maximum(e.reducer), body=e.body[:1], init=e.init and e.init[:1])
-    made = [_component(definition, 0, refresh(maximum, fresh))]
-    held: dict[Expr, Expr] = {}
-    for k, weight in enumerate(weights, 1):
-        factor = weight(e.body[0], greatest)
-        if factor not in held:
-            kept = _kept(definition, e, factor, fresh)
-            made += [] if kept is None else [kept[0]]
-            held[factor] = factor if kept is None else kept[1]
-        start = e.init and (product(e.init[k], weight(e.init[0], greatest)),)
-        summed = replace(e, reducer=sum_reducer(e.reducer.dtypes[k]), body=(product(e.body[k], held[factor]),), init=start)
-        made.append(_component(definition, k, refresh(summed, fresh)))
-    return made
+@dataclass(slots=True)
+class TwoPasses:
+    """Makes maxima, factors and sums of reductions, those that are equal once for all definitions of a program."""
+
+    fresh: Fresh
+    made: dict[tuple[Expr, tuple[Affine, ...]], str] = field(default_factory=dict)
+    """The tensor that holds a value, whose axes have the names of their places, and its shape."""
+
+    def of(self, definition: Definition, e: Reduce) -> list[Definition] | None:
+        """Return what stands in place of a definition whose first piece is `e`; None where that is no such reduction."""
+        weights, tensors = _weights(e.reducer), definition.tensors
+        if weights is None or tuple(t.dtype for t in tensors) != e.reducer.dtypes:
+            return None
+        maximum = replace(e, reducer=_maximum(e.reducer), body=e.body[:1], init=e.init and e.init[:1])
+        out, greatest = self._maximum(definition, maximum)
+        held: dict[Expr, Expr] = {}
+        for k, weight in enumerate(weights, 1):
+            factor = weight(e.body[0], greatest)
+            if factor not in held:
+                kept, held[factor] = self._kept(definition, e, factor)
+                out += kept
+            start = e.init and (product(e.init[k], weight(e.init[0], greatest)),)
+            summed = replace(e, reducer=sum_reducer(e.reducer.dtypes[k]), body=(product(e.body[k], held[factor]),), init=start)
+            out.append(_component(definition, k, refresh(summed, self.fresh)))
+        return out
+
+    def _maximum(self, definition: Definition, e: Reduce) -> tuple[list[Definition], Read]:
+        """Return the definitions of a maximum over those axes of a definition that it depends on, and its element there."""
+        whole = [_component(definition, 0, refresh(e, self.fresh))]
+        here = Read(definition.tensors[0].name, tuple(map(AffineName, definition.axes)), span=e.span)
+        if definition.pieces[0].guard != TRUE:
+            return whole, here
+        axes = tuple(a for a in definition.axes if a in index_names(e))
+        found, read = self._tensor(definition, axes, (), e, here.tensor if axes == definition.axes else None)
+        copied = [] if read.tensor == here.tensor else [_component(definition, 0, read)]
+        return [*found, *copied], read
+
+    def _kept(self, definition: Definition, e: Reduce, factor: Expr) -> tuple[list[Definition], Expr]:
+        """Return the definition of a tensor of the factors of all terms, and that of the term at hand: a derivative reads them, too. Of
+        terms that are no box, or of which only some can be computed, the factor as it is."""
+        bounds = frozenset[str]().union(*(affine.name_set(bound) for b in e.binders for bound in (b.lo, b.hi)))
+        asked = e.filter is not None or e.where != TRUE or definition.pieces[0].guard != TRUE
+        if asked or bounds & {*definition.axes, *(b.name for b in e.binders)}:
+            return [], factor
+        axes = tuple(a for a in definition.axes if a in index_names(factor))
+        return self._tensor(definition, axes, e.binders, factor, None)
+
+    def _tensor(
+        self, definition: Definition, axes: tuple[str, ...], binders: tuple[Binder, ...], value: Expr, name: str | None
+    ) -> tuple[list[Definition], Read]:
+        """Return the definition of a tensor that holds `value` for all values of some axes and of binders, none where there is one already,
+        and its element there. `name`: that of a tensor of the definition, None for a new one."""
+        extents = dict(zip(definition.axes, definition.tensors[0].shape, strict=True))
+        shape = (*(extents[a] for a in axes), *(affine.sub(b.hi, b.lo) for b in binders))
+        index = (*map(AffineName, axes), *(affine.sub(AffineName(b.name), b.lo) for b in binders))
+        own = tuple(self.fresh(b.name) for b in binders)
+        places = {n: AffineName(f"?{k}") for k, n in enumerate((*axes, *own))}
+        moved = substitute(value, {b.name: affine.add(b.lo, n) for b, n in zip(binders, own, strict=True)})
+        inner = {b.name: f"?{k}" for k, b in enumerate(value.binders, len(places))} if isinstance(value, Reduce) else {}
+        general = substitute(moved, places)
+        key = (rename_binders(general, inner) if isinstance(general, Reduce) else general), shape
+        if key in self.made:
+            return [], Read(self.made[key], index, span=value.span)
+        self.made[key] = name or self.fresh(f"{definition.tensors[0].name}_{'weights' if binders else 'max'}")
+        tensor = Tensor(self.made[key], definition.tensors[0].dtype, shape, span=value.span)
+        piece = Piece(refresh(moved, self.fresh), span=value.span)
+        return [Definition((tensor,), (*axes, *own), (piece,), span=value.span)], Read(tensor.name, index, span=value.span)
 
 
 def _weights(reducer: Reducer) -> list[Weight] | None:
@@ -98,19 +148,3 @@ def _component(definition: Definition, k: int, value: Expr) -> Definition:
     first, *others = definition.pieces
     kept = (replace(p, value=p.value.items[k]) if isinstance(p.value, TupleOf) else p for p in others)
     return replace(definition, tensors=definition.tensors[k : k + 1], pieces=(replace(first, value=value), *kept))
-
-
-def _kept(definition: Definition, e: Reduce, factor: Expr, fresh: Fresh) -> tuple[Definition, Expr] | None:
-    """Return a tensor of the factors of all terms, and that of the term at hand: a derivative reads them, too. None where terms are no box,
-    or not all of them can be computed."""
-    bounds = frozenset[str]().union(*(affine.name_set(bound) for b in e.binders for bound in (b.lo, b.hi)))
-    asked = e.filter is not None or e.where != TRUE or definition.pieces[0].guard != TRUE
-    if asked or bounds & {*definition.axes, *(b.name for b in e.binders)}:
-        return None
-    shape = (*definition.tensors[0].shape, *(affine.sub(b.hi, b.lo) for b in e.binders))
-    own = [fresh(b.name) for b in e.binders]
-    tensor = Tensor(fresh(f"{definition.tensors[0].name}_weights"), e.reducer.dtypes[0], shape, span=e.span)
-    value = refresh(substitute(factor, {b.name: affine.add(b.lo, name) for b, name in zip(e.binders, own, strict=True)}), fresh)
-    made = Definition((tensor,), (*definition.axes, *own), (Piece(value, span=e.span),), span=e.span)
-    index = (*map(AffineName, definition.axes), *(affine.sub(AffineName(b.name), b.lo) for b in e.binders))
-    return made, Read(tensor.name, index, span=e.span)

@@ -36,6 +36,12 @@ op attention[T: float](q: T[H, L, E], k: T[H, S, E], v: T[H, S, E]) -> (y: T[H, 
     p[h, i, j] = w[h, i, j] * r[h, i]
     y[h, i, e] = sum(j) p[h, i, j] * v[h, j, e]
 }
+op log_sum_exp[T: float](x: T[M, N]) -> (y: T[M]) {
+    y[i] = logsumexp(j) x[i, j]
+}
+op cumulative_product[T: float](x: T[M, N]) -> (y: T[M, N]) {
+    y[i, j] = prod(k in 0..j+1) x[i, k]
+}
 op embedding[T: float](x: T[V, E], ids: i64[L] in 0..V) -> (y: T[L, E]) {
     y[l, e] = x[ids[l], e]
 }
@@ -74,6 +80,10 @@ CASES = [
     Case("matmul 384", "linear", "matmul", ("a", "b"), [(384, 384), (384, 384)], lambda a, b: a @ b),
     Case("softmax", "norm", "softmax", ("x",), [(256, 1000)], lambda x: F.softmax(x, -1)),
     Case("log_softmax", "norm", "log_softmax", ("x",), [(256, 1000)], lambda x: F.log_softmax(x, -1)),
+    Case("logsumexp", "", "log_sum_exp", ("x",), [(256, 1000)], lambda x: torch.logsumexp(x, -1)),
+    Case(
+        "cumprod", "", "cumulative_product", ("x",), [RNG.uniform(0.9, 1.1, (64, 512)).astype(np.float32)], lambda x: torch.cumprod(x, -1)
+    ),
     Case("layer_norm", "norm", "layer_norm", ("x", "g", "b"), [(512, 768), (768,), (768,)], lambda x, g, b: F.layer_norm(x, (768,), g, b)),
     Case("rms_norm", "norm", "rms_norm", ("x", "g"), [(512, 768), (768,)], lambda x, g: F.rms_norm(x, (768,), g, 1e-5)),
     Case(

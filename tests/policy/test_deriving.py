@@ -112,6 +112,11 @@ def test_a_tensor_that_tells_which_terms_are_summed_is_copied_so_that_lanes_read
             "j",
         ),
         ("op f(ids: i64[64]) -> (y: f32[64, 100]) {\n    y[i, j] = if ids[i] == j or ids[i] + 100 == j then 1 else 0\n}", "j"),
+        (
+            "op f(x: f32[64, 57, 57], m: f32[64, 28, 28]) -> (y: f32[64, 28, 28]) {\n"
+            "    y[c, i, j] = sum(a in 0..3, b in 0..3) (if x[c, 2*i + a, 2*j + b] == m[c, i, j] then 1 else f32(0))\n}",
+            "j",
+        ),
         ("op f(x: f32[900, 3]) -> (y: f32[3, 900]) {\n    y[j, i] = x[i, j] * 2\n}", "i"),
         ("op f(x: f32[183, 336]) -> (y: f32[336, 183]) {\n    y[j, i] = x[i, j]\n}", "i"),
     ],

@@ -46,7 +46,7 @@ from tensorlang.schedule.shape import OPEN_EXTENT, step_inside, unit_stride
 from tensorlang.tensor.facts import conjuncts, is_of_indices
 from tensorlang.tensor.nodes import Compare as TensorCompare
 from tensorlang.tensor.nodes import Definition, Dynamic, Expr, IndexValue, Piece, Read, Reduce, Select
-from tensorlang.tensor.walk import index_names, reads, reduces, substitute, tensor_names, tensor_table
+from tensorlang.tensor.walk import index_names, nodes, reads, reduces, substitute, tensor_names, tensor_table
 
 COPY_SHARE = 0.005
 """Of the cycles of a block that each copy of its instructions costs in the cache that holds them: between equals, the shorter code. And of
@@ -201,6 +201,12 @@ class _Step:
         return max(max(self.loading, self.computing) + LOOP_CYCLES + self.spilling, waiting)
 
 
+def _asked_always(choices: Sequence[Select]) -> set[Read]:
+    """Return what the conditions of those of some choices read that are on no side of another."""
+    on_sides = {n for c in choices for side in (c.then, c.orelse) for n in nodes(side) if isinstance(n, Select)}
+    return {r for c in choices if c not in on_sides for r in reads(c.cond)}
+
+
 class BlockCost:
     """What blocks of a definition cost, in cycles. `joined`: whether all sums share their loops, whatever they read."""
 
@@ -272,8 +278,8 @@ class BlockCost:
         `step`: all that does not depend on it."""
         values = Values(roots, {*step})
         # Loops are split where indices decide.
-        asking = (n for n in values.computed if isinstance(n, Select) and not is_of_indices(n.cond))
-        guarded = {r for n in asking for r in reads(n)}
+        asking = [n for n in values.computed if isinstance(n, Select) and not is_of_indices(n.cond)]
+        guarded = {r for n in asking for side in (n.then, n.orelse) for r in reads(side)} - _asked_always(asking)
         elements = tuple(self._element(n, guarded=conditional or n in guarded) for n in values.computed if isinstance(n, Read))
         kept, taken = values.taken({*self.definition.axes, *step})
         work = _Work(elements, values.operations(before=False), step=frozenset(step), kept=kept, values=taken)

@@ -35,14 +35,16 @@ def randomise(model: ModelProto, seed: int = 0) -> ModelProto:
     kinds = _kinds(graph.node, weights)
     kept = [node for node in graph.node if not _is_weight(node, shapes)]
     random = np.random.default_rng(seed)
-    made = [numpy_helper.from_array(_draw(random, shape, kinds.get(name, "")), name) for name, shape in weights.items()]
     used = {name for node in kept for name in node.input} | {output.name for output in graph.output}
-    initializers = [w for w in graph.initializer if w.name in used] + made
+    initializers = [w for w in graph.initializer if w.name in used]
     inputs = [i for i in graph.input if i.name in used]
     for field, items in ((graph.node, kept), (graph.initializer, initializers), (graph.input, inputs)):
         copies = list(items)
         del field[:]
         field.extend(copies)
+    for name, shape in weights.items():  # one at a time: together they may be most of the memory there is
+        drawn = _draw(random, shape, kinds.get(name, "")).astype("<f4", copy=False)
+        graph.initializer.add(name=name, data_type=TensorProto.FLOAT, dims=shape, raw_data=drawn.tobytes())
     return result
 
 
@@ -92,7 +94,10 @@ def _draw(random: np.random.Generator, shape: tuple[int, ...], kind: str) -> np.
         return random.uniform(0.8, 1.2, shape).astype(np.float32)
     normal = random.standard_normal(shape, dtype=np.float32)
     if len(shape) > 2:
-        return normal * np.float32(sqrt(2 / max(1, prod(shape[1:]))) / (6 if kind == "branch" else 1))
-    if len(shape) == 2:
-        return normal * np.float32(sqrt(1 / max(1, shape[1] if kind == "stored" else shape[0])))
-    return normal * np.float32(0.1)
+        deviation = sqrt(2 / max(1, prod(shape[1:]))) / (6 if kind == "branch" else 1)
+    elif len(shape) == 2:
+        deviation = sqrt(1 / max(1, shape[1] if kind == "stored" else shape[0]))
+    else:
+        deviation = 0.1
+    normal *= np.float32(deviation)
+    return normal

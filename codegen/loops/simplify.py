@@ -436,11 +436,16 @@ def _live(block: list[Stmt]) -> tuple[Stmt, ...]:
 
 def _mentioned(block: tuple[Stmt, ...]) -> tuple[set[str], set[str]]:
     """Return the values that `block` uses and the buffers that it reads."""
-    nodes = list(walk(*block))
-    read = {node.buffer for node in nodes if isinstance(node, Load)} | {
-        n.barriers for n in nodes if isinstance(n, Boxes | WaitBoxes | Release | Reclaim)
-    }
-    return {node.name for node in nodes if isinstance(node, Name)}, read
+    used: set[str] = set()
+    read: set[str] = set()
+    for node in walk(*block):
+        if isinstance(node, Load):
+            read.add(node.buffer)
+        elif isinstance(node, Name):
+            used.add(node.name)
+        elif isinstance(node, (Boxes, WaitBoxes, Release, Reclaim)):
+            read.add(node.barriers)
+    return used, read
 
 
 def _without_writes(block: tuple[Stmt, ...], buffer: str) -> tuple[Stmt, ...]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import TypeAlias, TypeVar, assert_never, overload
+from operator import attrgetter
+from typing import Any, TypeAlias, TypeVar, assert_never, overload
 
 from codegen.fresh_names import Fresh as Fresh
 from codegen.loops.nodes import (
@@ -198,16 +199,22 @@ def _each(items, f):  # type: ignore[no-untyped-def]  # the overloads type it
 
 _LEAVES = (Int, Var, Const, Name, Barrier, Commit, Wait)
 _PAIRS = (Add, Mul, FloorDiv, Mod, Min, Max, Binary, Compare)
+_FREQUENT: Mapping[type, Callable[[Any], tuple[Node, ...]]] = {
+    **dict.fromkeys(_LEAVES, lambda leaf: ()),
+    **dict.fromkeys(_PAIRS, attrgetter("lhs", "rhs")),
+    Load: attrgetter("index"),
+}
+"""How the children are found of nodes of which there are most; the others are matched."""
 
 
 def children(node: Node) -> tuple[Node, ...]:
     """Return the direct children of `node` in the order in which they are evaluated."""
-    if isinstance(node, _LEAVES):
-        return ()
-    if isinstance(node, _PAIRS):
-        return node.lhs, node.rhs
+    frequent = _FREQUENT.get(type(node))
+    if frequent is not None:
+        return frequent(node)
+    assert not isinstance(node, (*_LEAVES, *_PAIRS, Load))
     match node:
-        case Load(index=place) | Prefetch(index=place):
+        case Prefetch(index=place):
             return place
         case ValueIndex(value) | Unary(_, value) | Cast(_, value) | Let(_, value):
             return (value,)

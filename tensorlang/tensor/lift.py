@@ -20,6 +20,7 @@ from polyhedral import affine
 from polyhedral.expr import FALSE, TRUE, Cond
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
+from tensorlang.tensor.digits import with_digits
 from tensorlang.tensor.guarded import guarded
 from tensorlang.tensor.idioms import redefined
 from tensorlang.tensor.nested import Lifting, contiguous, lift_nested
@@ -30,6 +31,7 @@ from tensorlang.tensor.walk import fresh_for, index_names, map_children, tensor_
 
 def lift(program: Program) -> Program:
     """Return `program` with all such reductions lifted: lifting again changes nothing. Tensors hold what they held, bit for bit."""
+    program = with_digits(program)
     fresh = fresh_for(program)
     out: list[Definition] = []
     for definition in program.definitions:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from codegen.loops.evaluate import evaluated
 from codegen.loops.nodes import Binary, Compare, Const, Expr, For, Function, If, IndexValue, Stmt
-from codegen.loops.pinned import only_iteration
+from codegen.loops.pinned import runs_at_most_once
 from codegen.loops.walk import free_vars, statements
 
 _SAMPLES = 256
@@ -59,7 +59,7 @@ def trips(loop: For, sizes: Mapping[str, int]) -> int:
 
 
 def _values(loop: For, ranges: _Ranges) -> range:
-    if only_iteration(loop) is not None:
+    if runs_at_most_once(loop):
         return range(1)
     middle = {name: values[len(values) // 2] for name, values in ranges.items() if values}
     lo, hi = evaluated(loop.lo, middle), evaluated(loop.hi, middle)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from math import prod
 
 from codegen.dtypes import DType
@@ -14,6 +15,8 @@ from codegen.loops import dots
 from tensorlang.graph.programs import result_tensors
 from tensorlang.tensor import walk
 from tensorlang.tensor.contraction import ROUNDINGS, Factor, contractions
+from tensorlang.tensor.digits import with_digits
+from tensorlang.tensor.facts import named_by_data
 from tensorlang.tensor.nodes import Binary, Call, Expr, Program, Reduce, Tensor, Unary
 
 
@@ -65,9 +68,10 @@ class Roofline:
 def work_of(program: Program) -> Work:
     """Return the work of a program without symbolic sizes."""
     flops = 0
-    for definition in program.definitions:
-        points = prod(walk.shape_of(definition.tensors[0], {}))
-        flops += points * sum(_operations(piece.value) for piece in definition.pieces) // max(1, len(definition.pieces))
+    for definition in with_digits(program).definitions:
+        extents = dict(zip(definition.axes, walk.shape_of(definition.tensors[0], {}), strict=True))
+        operations = sum(_operations(piece.value, extents) for piece in definition.pieces)
+        flops += int(prod(extents.values()) * operations / max(1, len(definition.pieces)))
     narrow, matrix_flops = _of_matrices(program)
     read, written = sum(map(_bytes, program.params)), sum(map(_bytes, result_tensors(program)))
     return Work(flops, read, written, matrix_flops, max(0, flops - narrow))
@@ -110,11 +114,14 @@ def _narrow(factor: Factor, types: Mapping[str, DType]) -> DType:
     return next((dtype for dtype in factor.casts if dtype.bits < dots.BITS), types[factor.read.tensor])
 
 
-def _operations(e: Expr) -> int:
-    inner = sum(_operations(child) for child in walk.children(e))
+def _operations(e: Expr, extents: Mapping[str, int]) -> Fraction:
+    """Return how many operations an element takes whose axes are so long: of terms that data name the element of, its share."""
+    inner = sum((_operations(child, extents) for child in walk.children(e)), Fraction(0))
     match e:
         case Reduce():
-            count = prod(1 if b.extent is None else max(0, b.extent) for b in e.binders)
+            terms = prod(1 if b.extent is None else max(0, b.extent) for b in e.binders)
+            named = {name for name, _ in named_by_data(e.filter)}
+            count = Fraction(terms, prod(max(1, n) for a, n in extents.items() if a in named))
             return count * (inner + sum(isinstance(n, (Binary, Call)) for c in e.reducer.combine for n in walk.nodes(c)))
         case Call(fn) if fn in ROUNDINGS:
             return inner

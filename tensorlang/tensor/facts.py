@@ -13,6 +13,7 @@ from functools import reduce
 from polyhedral import affine
 from polyhedral.expr import FALSE, TRUE, Cond
 from polyhedral.expr import Expr as Affine
+from polyhedral.expr import Name as AffineName
 from tensorlang.tensor.nodes import (
     Binary,
     Compare,
@@ -30,7 +31,7 @@ from tensorlang.tensor.nodes import (
     Select,
     Unary,
 )
-from tensorlang.tensor.walk import map_children, reads
+from tensorlang.tensor.walk import index_names, map_children, reads, tensor_names
 
 
 def box(definition: Definition) -> Cond:
@@ -287,6 +288,17 @@ def conjuncts(condition: Expr | None) -> Iterator[Expr]:
     if isinstance(condition, Binary) and condition.op == "and":
         yield from conjuncts(condition.lhs)
         yield from conjuncts(condition.rhs)
+
+
+def named_by_data(condition: Expr | None) -> Iterator[tuple[str, Expr]]:
+    """Yield the indices that a condition says to be what data say, each with that: where it holds they have one value."""
+    for part in conjuncts(condition):
+        match part:
+            case Compare("==", IndexValue(AffineName(name)), data) | Compare("==", data, IndexValue(AffineName(name))):
+                if tensor_names(data) and name not in index_names(data):
+                    yield name, data
+            case _:
+                pass
 
 
 def is_choice(reducer: Reducer) -> bool:

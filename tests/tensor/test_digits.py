@@ -44,3 +44,11 @@ def test_no_element_is_asked_for_each_term() -> None:
     op = tl.parse(HISTOGRAM.format(equation="l[k] == 20 * p + 5 * q + r", range=" in 0..60")).counted
     _, loops = op.explain(np.zeros(50, np.int64), np.zeros(50, np.int32)).split("func ")
     assert "// 20_i64" in loops and "% 5_i64" in loops and "select" not in loops
+
+
+def test_the_work_that_is_counted_is_that_of_the_terms() -> None:
+    op = tl.parse(HISTOGRAM.format(equation="l[k] == 20 * p + 5 * q + r", range=" in 0..60")).counted
+    shown = op.explain(np.zeros(5000, np.int64), np.zeros(5000, np.int32))
+    (line,) = (line for line in shown.splitlines() if line.startswith("work"))
+    assert float(line.split()[1]) <= 10 * 5000
+    assert "no directive makes vectors" not in shown

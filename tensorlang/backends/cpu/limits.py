@@ -46,7 +46,7 @@ from codegen.loops.nodes import (
     ValueIndex,
     Var,
 )
-from codegen.loops.pinned import only_iteration
+from codegen.loops.pinned import runs_at_most_once
 from codegen.loops.walk import free_vars, loads, stores, walk
 from polyhedral import affine
 from polyhedral.expr import Name as AffineName
@@ -209,7 +209,7 @@ def _only_checks(nest: Nest) -> bool:
 
 
 def _scalar_limit(kernel: Kernel, nest: Nest) -> Iterator[Limit]:
-    path = [loop for loop in nest.path if only_iteration(loop) is None]
+    path = [loop for loop in nest.path if not runs_at_most_once(loop)]
     carried = {loop.var: carried_by(loop) for loop in path}
     if not path or "unknown" in carried.values():
         return
@@ -339,7 +339,7 @@ def cycles_of(kernel: Kernel, cpu: str) -> tuple[LoopCycles, ...]:
     total = sum(map(operations, nests))
     work: dict[str, float] = {}
     for nest in nests:
-        inner = [loop.var for loop in nest.path if loop.kind in ("serial", "parallel") and only_iteration(loop) is None]
+        inner = [loop.var for loop in nest.path if loop.kind in ("serial", "parallel") and not runs_at_most_once(loop)]
         if inner:
             work[inner[-1]] = work.get(inner[-1], 0.0) + operations(nest)
     labels = {label: next(iter(names)) for label, names in kernel.record.loops.items() if len(names) == 1}
@@ -426,7 +426,7 @@ def thread_limits(kernel: Kernel, nests: Sequence[Nest]) -> Iterator[Limit]:
         yield Limit("threads", f"one thread: {work} operations are too few to share, which pays from {PARALLEL_WORK} on")
         return
     hottest = max(alone, key=lambda n: n.iterations)
-    carried = {loop.var: carried_by(loop) for loop in hottest.path if loop.kind == "serial" and only_iteration(loop) is None}
+    carried = {loop.var: carried_by(loop) for loop in hottest.path if loop.kind == "serial" and not runs_at_most_once(loop)}
     free = next((var for var, found in carried.items() if found == "free"), None)
     if free is not None:
         name = loop_name(kernel, free)

@@ -45,9 +45,9 @@ from tensorlang.schedule.recurrence import legal_order
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.shape import OPEN_EXTENT, extents, work_of_definition
 from tensorlang.syntax import nodes as syntax
-from tensorlang.tensor.facts import conjuncts
-from tensorlang.tensor.nodes import Compare, Definition, Expr, IndexValue, Read, Select, Slot
-from tensorlang.tensor.walk import components, definition_reads, index_names, reads, reduces, tensor_names, tensor_table
+from tensorlang.tensor.facts import named_by_data
+from tensorlang.tensor.nodes import Definition, Expr, Read, Select, Slot
+from tensorlang.tensor.walk import components, definition_reads, index_names, reads, reduces, tensor_table
 
 MOST_AXES = 5
 """Of which all orders are looked at."""
@@ -562,16 +562,11 @@ def _named_by_data(definition: Definition, condition: Expr) -> tuple[tuple[str, 
     """Return the axes that a condition says to be data, and what these data are indexed by; None where there are none. Together they have
     at least as many elements as are worth it."""
     sizes, found, indexed = extents(definition), list[str](), set[str]()
-    for part in conjuncts(condition):
-        match part:
-            case Compare("==", IndexValue(AffineName(axis)), data) | Compare("==", data, IndexValue(AffineName(axis))):
-                names = index_names(data) & {*definition.axes}
-                free = axis in definition.axes and axis not in (*found, *names, *indexed) and names.isdisjoint(found)
-                if free and tensor_names(data):
-                    found.append(axis)
-                    indexed |= names
-            case _:
-                pass
+    for axis, data in named_by_data(condition):
+        names = index_names(data) & {*definition.axes}
+        if axis in definition.axes and axis not in (*found, *indexed) and names.isdisjoint(found):
+            found.append(axis)
+            indexed |= names
     if prod(sizes[a] or OPEN_EXTENT for a in found) < SCATTERED_FROM or not found:
         return None
     return tuple(a for a in definition.axes if a in found), frozenset(indexed)

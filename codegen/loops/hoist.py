@@ -110,10 +110,10 @@ def _hoisted(loop: For, scope: _Scope, before: list[Stmt]) -> For:
         parts = list(walk(e))
         if checks and any(isinstance(p, ValueIndex) for p in parts):
             return False
-        if any(isinstance(p, Name) and p.name in bound for p in parts):
-            return False
         loads = [p for p in parts if isinstance(p, Load)]
-        if not all(p.buffer not in written | bound or _is_kept(p, loop, scope) for p in loads):
+        if any(isinstance(p, Name) and p.name in bound for p in parts) or any(p.buffer in bound for p in loads):
+            return False
+        if not all(p.buffer not in written or _is_kept(p, loop, scope) for p in loads):
             return False
         return always or (not any(isinstance(p, Binary) and p.op in _TRAPPING for p in parts) and all(_is_inside(p, scope) for p in loads))
 
@@ -184,5 +184,6 @@ def _stores_below(body: Sequence[Stmt], buffer: str, scope: _Scope) -> Iterator[
 
 
 def _is_apart(first: Sequence[Index], second: Sequence[Index], algebra: Algebra) -> bool:
+    """Tell whether two elements are known to be different ones: one lies further on or back along some axis."""
     sides = (algebra.poly(a) - algebra.poly(b) for a, b in zip(first, second, strict=True))
     return any(algebra.nonnegative(d - ONE) or algebra.nonnegative(d.scaled(-1) - ONE) for d in sides)

@@ -74,8 +74,8 @@ FAULTS = (
     Fault(
         "hoist-what-is-stored",
         "codegen/loops/hoist.py",
-        "p.buffer not in written | bound or ",
-        "p.buffer not in bound or ",
+        "p.buffer not in written or _is_kept(p, loop, scope)",
+        "True",
         "what the loop stores is read before it",
         HOIST,
     ),

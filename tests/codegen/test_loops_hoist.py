@@ -48,8 +48,9 @@ def test_they_move_out_of_every_loop_they_do_not_depend_on() -> None:
         ("for i in 0 .. 8 vector 8 { if index(i) > 3_i64 { c[i] = c[i] * (c[2] / c[3]) } }", True),
         ("for i in 0 .. 8 vector 8 { if a[i] > 3.0_f32 { c[i] = c[i] * (c[2] / c[3]) } }", False),
         ("for i in 0 .. 8 vector 8 { if index(i) > 8_i64 { c[i] = exp(a[N]) } }", False),
+        ("for i in 0 .. 8 { alloc t: f32[4] stack\n t[0] = a[i] c[i] = exp(t[3]) }", False),
     ],
-    ids=["beside", "among", "under a condition", "in some lanes", "in lanes of data", "where nothing may be"],
+    ids=["beside", "among", "under a condition", "in some lanes", "in lanes of data", "where nothing may be", "in memory of an iteration"],
 )
 def test_what_is_read_of_a_stored_buffer_moves_where_it_is_proven_to_stay(loop: str, moves: bool) -> None:
     text = hoisted(loop)

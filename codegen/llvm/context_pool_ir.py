@@ -161,10 +161,21 @@ entry:
   ret void
 }
 
-%region = type { ptr, ptr, i64, i64, i64, i64, i64 }
+%region = type { ptr, ptr, i64, i64, i64, i64 }
 
-; A piece of a %region that a caller's loop runs: { body, context, begin, end, threads }, and of the pieces that ran the sum of their
-; lengths and that of these times the sums of their ends. One that is outside, or on no thread, does not run.
+; A number that says nothing of any other one.
+define internal i64 @mixed(i64 %x) nounwind {
+entry:
+  %a = mul i64 %x, -7046029254386353131
+  %high = lshr i64 %a, 32
+  %b = xor i64 %a, %high
+  %c = mul i64 %b, -4658895280553007687
+  ret i64 %c
+}
+
+; A piece of a %region that a caller's loop runs: { body, context, begin, end, threads }, and the sum over the pieces that ran of
+; mixed(end) - mixed(begin). That of the region comes of pieces alone of which each begins where another ends, as numbers that are mixed
+; cancel against themselves alone. A piece that is empty, outside, or on no thread does not run.
 define internal void @piece(ptr %region, i64 %b, i64 %e, i64 %thread) nounwind {
 entry:
   %cp = getelementptr %region, ptr %region, i64 0, i32 1
@@ -186,13 +197,11 @@ run:
   %body = load ptr, ptr %region
   %context = load ptr, ptr %cp
   call void %body(ptr %context, i64 %b, i64 %e, i64 %thread)
-  %length = sub i64 %e, %b
-  %ends = add i64 %e, %b
-  %moment = mul i64 %length, %ends
-  %lp = getelementptr %region, ptr %region, i64 0, i32 5
-  %mp = getelementptr %region, ptr %region, i64 0, i32 6
-  %o1 = atomicrmw add ptr %lp, i64 %length release
-  %o2 = atomicrmw add ptr %mp, i64 %moment release
+  %first = call i64 @mixed(i64 %b)
+  %last = call i64 @mixed(i64 %e)
+  %covered = sub i64 %last, %first
+  %sp = getelementptr %region, ptr %region, i64 0, i32 5
+  %o = atomicrmw add ptr %sp, i64 %covered release
   br label %done
 done:
   ret void
@@ -245,16 +254,12 @@ ask:
   %r4 = insertvalue %region %r3, i64 %threads, 4
   store %region %r4, ptr %region
   call void %callback(ptr %user, ptr @piece, ptr %region, i64 %begin, i64 %end)
-  %lp = getelementptr %region, ptr %region, i64 0, i32 5
-  %mp = getelementptr %region, ptr %region, i64 0, i32 6
-  %length = load atomic i64, ptr %lp acquire, align 8
-  %moment = load atomic i64, ptr %mp acquire, align 8
-  %whole = sub i64 %end, %begin
-  %ends = add i64 %end, %begin
-  %all = mul i64 %whole, %ends
-  %as.long = icmp eq i64 %length, %whole
-  %as.far = icmp eq i64 %moment, %all
-  %complete = and i1 %as.long, %as.far
+  %sp = getelementptr %region, ptr %region, i64 0, i32 5
+  %covered = load atomic i64, ptr %sp acquire, align 8
+  %first = call i64 @mixed(i64 %begin)
+  %last = call i64 @mixed(i64 %end)
+  %whole = sub i64 %last, %first
+  %complete = icmp eq i64 %covered, %whole
   br i1 %complete, label %done, label %short
 short:
   %at.short = getelementptr i8, ptr %pool, i64 <SHORT_AT>

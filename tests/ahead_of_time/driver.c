@@ -111,7 +111,11 @@ static void wrong(void *user, void (*body)(void *, int64_t, int64_t, int64_t), v
         case 4: body(context, begin - 1, end, 0); break;
         case 5: body(context, end, begin, 0); break;
         case 6: body(context, begin, end, 2); break; /* or on a thread with a number too high, */
-        case 7: body(context, begin, end, -1); break; /* or too low. */
+        case 7: body(context, begin, end, -1); break; /* or too low, */
+        case 8: /* or two twice in place of those on both sides of them. */
+            for (int64_t k = 0; k < 4; k++) body(context, begin + 1 + k / 2, begin + 2 + k / 2, 0);
+            body(context, begin + 4, end, 0);
+            break;
     }
 }
 
@@ -123,7 +127,7 @@ static void by_a_loop_that_is_wrong(void) {
     float *a = image_of(4096, 1), *b = image_of(4096, 0), *c = guarded(4096 * sizeof(float), 1);
     product_inputs inputs = {a, b};
     product_outputs outputs = {c};
-    for (; way < 8; way++) CHECK(product_run(context, &inputs, &outputs) == PRODUCT_PIECES);
+    for (; way < 9; way++) CHECK(product_run(context, &inputs, &outputs) == PRODUCT_PIECES);
     CHECK(strstr(product_error_text(PRODUCT_PIECES), "parallel_for"));
     product_destroy(context);
 }

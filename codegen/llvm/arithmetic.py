@@ -10,7 +10,6 @@ import math
 import re
 import struct
 from collections.abc import Callable
-from math import ceil
 from typing import assert_never
 
 from codegen.dtypes import DType, bool_, f32, f64, i32, i64
@@ -269,7 +268,7 @@ def _by_registers(b: Builder, f: Callable[[Builder, Value, Value], Value], x: Va
     """Return what `f` makes of vectors of any length, one whole register of them after the other."""
     register = min(b.target.vector_bits, max(128, 1 << (x.dtype.bits * x.lanes - 1).bit_length()))
     lanes = register // x.dtype.bits
-    count = 1 << (ceil(x.lanes / lanes) - 1).bit_length()
+    count = 1 << (math.ceil(x.lanes / lanes) - 1).bit_length()
     parts = [f(b, *(_picked(b, v, range(k * lanes, (k + 1) * lanes)) for v in (x, y))) for k in range(count) if k * lanes < x.lanes]
     element = memory_type(x.dtype)
     texts = [part.text for part in parts] + ["poison"] * (count - len(parts))

@@ -72,9 +72,9 @@ from codegen.polynomials import ONE, number
 LARGE = 5003
 """What a size counts as where the order of bounds is not known: a prime, which leaves something over in every tile."""
 MOST_GROWTH = 12
-"""How many times its code a function may get that is long then."""
+"""How many times as long a function may become as it was, where it is longer than `LONG_NODES` then."""
 LONG_NODES = 24_000
-"""Of code: as much as LLVM compiles in a few tenths of a second, however much it grew."""
+"""Of code: LLVM compiles as many in a few tenths of a second, so that it does not matter how many there were before."""
 MOST_NODES = 60_000
 """Of code, where unrolled loops count as often as they run: LLVM takes some seconds for as many."""
 MOST_BLOCKS = 4

@@ -212,7 +212,7 @@ def children(node: Node) -> tuple[Node, ...]:
     frequent = _FREQUENT.get(type(node))
     if frequent is not None:
         return frequent(node)
-    assert not isinstance(node, (*_LEAVES, *_PAIRS, Load))
+    assert not isinstance(node, (*_LEAVES, *_PAIRS, Load))  # so that types tell which are left to match
     match node:
         case Prefetch(index=place):
             return place

@@ -17,9 +17,10 @@ from codegen.loops.nodes import Alloc, For, Function, If, Int, Let, Stmt, Store
 from codegen.loops.walk import map_stmt, statements
 
 MOST_TERMS = 9
-"""Iterations of a loop that is written out: a window of three times three."""
+"""Iterations of a loop that is written out: a window of three times three. A schedule that writes out the terms of a sum itself takes as
+many."""
 MOST_COPIES = 72
-"""Registers that all iterations of it compute together: the code of some hundred instructions, which processors keep decoded."""
+"""Registers that all of them compute together: the code of some hundred instructions, which processors keep decoded."""
 REGISTER_BYTES = 64
 """Of the widest registers that there are: narrower ones take several instructions for as much."""
 

@@ -17,6 +17,7 @@ from itertools import combinations
 from math import inf
 from types import MappingProxyType
 
+from codegen.loops.written_out import MOST_COPIES, MOST_TERMS
 from polyhedral import affine
 from polyhedral.expr import Cond, Floor
 from polyhedral.expr import Expr as Affine
@@ -43,10 +44,6 @@ MOST_TOGETHER = 24
 """And of two axes."""
 MOST_PHASES = 4
 """Phases of an axis that have loops of their own."""
-MOST_TERMS = 9
-"""Terms of a sum that are written out."""
-MOST_COPIES = 72
-"""And of all that is computed together."""
 NOTHING: Mapping[str, int] = MappingProxyType({})
 
 

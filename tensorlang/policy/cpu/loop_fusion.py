@@ -33,13 +33,14 @@ from dataclasses import dataclass, replace
 from math import ceil, prod
 from typing import assert_never
 
+from codegen.loops.written_out import MOST_TERMS
 from polyhedral import affine
 from polyhedral.expr import And, Compare, Cond, Not, Or
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.policy.cpu.cost import FAR_LOADS
 from tensorlang.policy.cpu.inner_cost import InnerLoops, cycles_of, ranges_of_data
-from tensorlang.policy.cpu.inner_loops import MOST_TERMS, ByOrder, add_blocks, best_inner_loops, candidates
+from tensorlang.policy.cpu.inner_loops import ByOrder, add_blocks, best_inner_loops, candidates
 from tensorlang.policy.cpu.joint_steps import with_joint_steps
 from tensorlang.policy.cpu.narrow_rows import has_narrow_rows
 from tensorlang.policy.cpu.nests import scattered_axes

@@ -13,6 +13,7 @@ from __future__ import annotations
 from math import prod
 
 from codegen.dtypes import compute_dtype
+from codegen.loops.written_out import MOST_TERMS
 from polyhedral import affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.policy.cpu.inner_cost import InnerLoops
@@ -27,8 +28,6 @@ from tensorlang.tensor.walk import definition_reads, index_names, reads, reduces
 
 MOST_ELEMENTS = 4
 """Of a row: of so many vectors one is made by shuffles."""
-MOST_UNROLLED = 9
-"""Terms of a sum that are written out."""
 
 
 def has_narrow_rows(d: Deriver, definition: Definition) -> bool:
@@ -69,7 +68,7 @@ def derive_narrow_rows(d: Deriver, definition: Definition) -> None:
     gone = names_of_shared(shared_sums(d, definition))
     binders = [b for p in definition.pieces for r in reduces(p.value) for b in r.binders if b.name not in gone]
     name = definition.tensors[0].name
-    if binders and prod(sizes[b.name] or MOST_UNROLLED + 1 for b in binders) <= MOST_UNROLLED:
+    if binders and prod(sizes[b.name] or MOST_TERMS + 1 for b in binders) <= MOST_TERMS:
         d.add(d.schedule.unroll(*(full(name, b.name) for b in binders)))
     lanes = d.machine.lanes(compute_dtype(definition.tensors[0].dtype))
     known = {**sizes, f"{last}_o": 1, f"{rows}_o": -(-(sizes[rows] or OPEN_EXTENT) // lanes)}

@@ -17,10 +17,10 @@ from math import prod
 
 from codegen.dtypes import compute_dtype
 from codegen.loops.dots import group
+from codegen.loops.written_out import MOST_TERMS
 from polyhedral import affine
 from polyhedral.ranges import range_of
 from tensorlang.policy.cpu.cost import COPY_BYTES, START_CYCLES, from_memory_cycles, load_cycles, multiply_cycles
-from tensorlang.policy.cpu.inner_loops import MOST_TERMS
 from tensorlang.policy.deriver import Deriver, bytes_of
 from tensorlang.schedule.layout import Layout
 from tensorlang.schedule.shape import Contraction, contraction, extents, step_inside, unit_stride

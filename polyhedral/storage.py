@@ -281,8 +281,7 @@ class _Lives:
             for other in self.maps:
                 if self._cells(lost).buffer != self._cells(other).buffer:
                     continue
-                same = self._same_cell(lost, other)
-                different = same.subtract(isl.Map.identity(same.get_space())) if lost == other else same
+                different = self._distinct(lost, other)
                 for found, accessed, written in self._at_once(lost, other, different):
                     if not found.is_empty():
                         pairs = found.apply_domain(accessed).apply_range(written).intersect(different)
@@ -384,9 +383,12 @@ class _Lives:
 
     def _different(self, first: str, second: str) -> isl.Map:
         """Return the elements of two tensors that share a cell, and may have different values."""
+        return self._unlike(first, second, self._distinct(first, second))
+
+    def _distinct(self, first: str, second: str) -> isl.Map:
+        """Return the elements of two tensors that share a cell, and are not one."""
         same = self._same_cell(first, second)
-        same = same.subtract(isl.Map.identity(same.get_space())) if first == second else same
-        return self._unlike(first, second, same)
+        return same.subtract(isl.Map.identity(same.get_space())) if first == second else same
 
     def _unlike(self, first: str, second: str, pairs: isl.Map) -> isl.Map:
         """Return pairs of elements without those of which one is a copy of the other."""

@@ -167,7 +167,7 @@ def _with_separate(d: Deriver) -> Deriver:
 def _hoisted(d: Deriver) -> Deriver:
     """Return the state with recurrences that do not differ along an axis computed once."""
     for group in components(d.program):
-        if len(group) > 1 or reads_itself(group[0]):
+        if is_recurrence(group):
             sizes = {member.tensors[0].name: extents(member) for member in group}
             axes = [(tensor, axis) for tensor, axis in invariant_axes(d.program, group) if sizes[tensor][axis] != 0]
             made = without_axes(d.program, axes) if axes else ""
@@ -230,6 +230,11 @@ def deriver_of(
     axes = {t.name: x.axes for x in program.definitions for t in x.tensors}
     axes |= {p.name: tuple(f"a{k}" for k in range(len(p.shape))) for p in program.params}
     return Deriver(program, machine, layouts, constants, schedule, axes, rewritten=len(schedule.directives))
+
+
+def is_recurrence(group: Sequence[Definition]) -> bool:
+    """Tell whether the definitions of a component of a program need each other, or the only one itself."""
+    return len(group) > 1 or reads_itself(group[0])
 
 
 def reads_itself(definition: Definition) -> bool:

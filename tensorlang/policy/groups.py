@@ -10,7 +10,7 @@ from polyhedral.expr import Name as AffineName
 from tensorlang.policy.cpu.inner_loops import add_inner_loops, best_inner_loops
 from tensorlang.policy.cpu.nests import scattered_axes
 from tensorlang.policy.cpu.winograd import Transformed, transformed
-from tensorlang.policy.deriver import Deriver, mark_parallel, reads_itself
+from tensorlang.policy.deriver import Deriver, is_recurrence, mark_parallel
 from tensorlang.policy.pointwise import vector_axis
 from tensorlang.schedule.shape import extents, is_product, readers
 from tensorlang.tensor.idioms import Online, online_of
@@ -78,9 +78,9 @@ def fusion_groups(d: Deriver, *, vectors: bool = True) -> list[FusionGroup]:
 
 
 def recurs(program: Program, definition: Definition) -> bool:
+    """Tell whether a definition needs itself, directly or by others."""
     name = definition.tensors[0].name
-    group = next(g for g in components(program) if any(x.tensors[0].name == name for x in g))
-    return len(group) > 1 or reads_itself(definition)
+    return is_recurrence(next(g for g in components(program) if any(x.tensors[0].name == name for x in g)))
 
 
 def _rows_shared(d: Deriver, definition: Definition, shared: int, count: int) -> int:

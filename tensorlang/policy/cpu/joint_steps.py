@@ -29,7 +29,7 @@ from tensorlang.policy.cpu.cost import LOOP_CYCLES, NEAR_BYTES
 from tensorlang.policy.cpu.inner_cost import InnerLoops, bytes_of_lines, cycles_of
 from tensorlang.policy.cpu.nests import folded, is_local
 from tensorlang.policy.cpu.wavefronts import waiting_cycles
-from tensorlang.policy.deriver import PARALLEL_WORK, Deriver, bytes_of, mark_parallel, reads_itself
+from tensorlang.policy.deriver import PARALLEL_WORK, Deriver, bytes_of, is_recurrence, mark_parallel
 from tensorlang.policy.groups import FusionGroup
 from tensorlang.schedule.apply import apply
 from tensorlang.schedule.directives.loops import MOST_LANES
@@ -108,8 +108,7 @@ def _nests(d: Deriver) -> Iterator[JointSteps]:
     """Yield what runs in joint steps, each tensor once."""
     every, taken = components(d.program), set[str]()
     for k, group in enumerate(every):
-        recurs = len(group) > 1 or reads_itself(group[0])
-        if not recurs or not group[0].axes or taken & {m.tensors[0].name for m in group}:
+        if not is_recurrence(group) or not group[0].axes or taken & {m.tensors[0].name for m in group}:
             continue
         count = len(group[0].axes) - 1
         each = (*(Steps(at, count) for at in range(count + 1 if count else 0)), Steps(count, count, near=False))
@@ -170,7 +169,7 @@ def _is_free_between(every: Sequence[Sequence[Definition]], members: Sequence[De
 
 def _fits(d: Deriver, m: Definition, members: Sequence[Definition], steps: Steps) -> bool:
     """Tell whether a tensor may be one of those members: with steps, the conditions of which are about steps alone, or a point of the steps
-    of all; read by lanes of points, and reading others at its own points."""
+    of all; read by lanes of points, and reading others at its own points. Where there are no points, as `_fits_alone` says."""
     (tensor, *others), points = m.tensors, steps.points(m.axes)
     if others or d.layouts.keys() & {tensor.name, *definition_reads(m)} or len(points) != steps.count:
         return False
@@ -179,15 +178,20 @@ def _fits(d: Deriver, m: Definition, members: Sequence[Definition], steps: Steps
     same = (affine.same(x, y) for x, y in zip(steps.points(tensor.shape), steps.points(members[0].tensors[0].shape), strict=True))
     if not all(same) or any(affine.name_set(p.guard) & {*points} for p in m.pieces) or not _sums_steps(m, steps.count):
         return False
-    names = {x.tensors[0].name: x for x in members}
     if not points:
-        if not all(map(steps.has, members)) or _has_sums(m) or not _keeps_pace(m, names):
-            return False
-        own = _own_steps(m)
-        serial = not own or (min(map(abs, own)) < d.lanes_of(m) and _direction(m) == _direction(members[0]))
-        return serial and affine.same(tensor.shape[0], members[0].tensors[0].shape[0])
-    inside = steps.has(m) or _has_sums(m)
+        return all(map(steps.has, members)) and _fits_alone(d, m, members)
+    names, inside = {x.tensors[0].name: x for x in members}, steps.has(m) or _has_sums(m)
     return all(_is_near(d, r, points, names, steps, inside=inside) for p in m.pieces for r in reads(p.value))
+
+
+def _fits_alone(d: Deriver, m: Definition, members: Sequence[Definition]) -> bool:
+    """Tell whether a tensor of one axis may be one of those members, of the same length and without a sum: it reads them so many steps
+    before or after its own, and where it reads itself goes the way of the first, in steps too short for lanes."""
+    if _has_sums(m) or not _keeps_pace(m, {x.tensors[0].name for x in members}):
+        return False
+    own, first = _own_steps(m), members[0]
+    serial = not own or (min(map(abs, own)) < d.lanes_of(m) and _direction(m) == _direction(first))
+    return serial and affine.same(m.tensors[0].shape[0], first.tensors[0].shape[0])
 
 
 def _keeps_pace(m: Definition, members: Collection[str]) -> bool:
@@ -278,18 +282,23 @@ def _chosen(d: Deriver, members: Sequence[Definition], steps: Steps) -> JointSte
 def _alone(d: Deriver, stepped: Sequence[Definition], steps: Steps) -> JointSteps | None:
     """Return recurrences along their only axis, with the maps that some of them are made of, where one loop for all takes fewer cycles than
     one for each."""
-    every, kept = list(_components(d, stepped)), list[list[Definition]]()
-    for group in reversed(every):
-        if len(group) > 1 or reads_itself(group[0]) or any(_reads(m, group) for other in kept for m in other):
+    kept: list[Sequence[Definition]] = []
+    for group in reversed(list(_components(d, stepped))):
+        if is_recurrence(group) or any(_reads(m, group) for other in kept for m in other):
             kept.insert(0, group)
-    recurring = [group for group in kept if len(group) > 1 or reads_itself(group[0])]
-    if len(recurring) < 2:
+    if sum(map(is_recurrence, kept)) < 2:
         return None
-    waiting, work = [waiting_cycles(g) for g in recurring], [sum(cycles_of(d, m, InnerLoops()) for m in g) for g in kept]
-    own = dict(zip(map(id, kept), work, strict=True))
-    apart = sum(max(waits, own[id(g)]) for waits, g in zip(waiting, recurring, strict=True))
-    apart += sum(cycles_of(d, m, InnerLoops((m.axes[0],), 1)) for g in kept if g not in recurring for m in g)
-    together = max(*waiting, sum(work) - LOOP_CYCLES * (len(kept) - 1))
+    apart, work, longest = 0.0, 0.0, 0.0
+    for group in kept:
+        serial = sum(cycles_of(d, m, InnerLoops()) for m in group)
+        work += serial
+        if is_recurrence(group):
+            waiting = waiting_cycles(group)
+            longest = max(longest, waiting)
+            apart += max(waiting, serial)
+        else:
+            apart += sum(cycles_of(d, m, InnerLoops((m.axes[0],), 1)) for m in group)
+    together = max(longest, work - LOOP_CYCLES * (len(kept) - 1))
     return JointSteps(tuple(m for g in kept for m in g), steps, False, 1) if together < apart else None
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,11 +13,14 @@ from bits import assert_same_bits
 from onnx import TensorProto, helper, numpy_helper
 from small_graphs import run
 
+from codegen.dtypes import f16, f32
 from stdlib.onnx import Importer
 from tensorlang.graph.nodes import Kernel
 from tensorlang.graph.passes.algebra.drop_zero_terms import drop_zero_terms
 from tensorlang.graph.verify import verify
 from tensorlang.tensor.contraction import contractions
+from tensorlang.tensor.nodes import Call, Cast, Expr
+from tensorlang.tensor.walk import map_values, replaced
 
 RNG = np.random.default_rng(5)
 
@@ -58,6 +63,28 @@ def test_the_sum_goes_over_the_taps_that_meet_an_element(
     assert drop_zero_terms(after) is after
     given = {"x": RNG.standard_normal(x).astype(np.float32)}
     assert_same_bits(run(after, given)["y"], run(before, given)["y"])
+
+
+def as_f16(w: Expr) -> Expr:
+    return Cast(f32, Cast(f16, w))
+
+
+def as_bf16(w: Expr) -> Expr:
+    return Call("round_bf16", (w,))
+
+
+@pytest.mark.parametrize(
+    ("narrowed", "last", "drops"),
+    [(as_f16, 65504.0, True), (as_f16, 65536.0, False), (as_bf16, 65536.0, True), (as_bf16, float(np.finfo(np.float32).max), False)],
+)
+def test_weights_are_numbers_in_all_types_that_they_pass(narrowed: Callable[[Expr], Expr], last: float, drops: bool) -> None:
+    before = Importer().load(model((1, 2, 3, 4), (3, 2, 3, 3), dilations=[4, 4], pads=[4] * 4, last=last))
+    [kernel] = [node for node in before.nodes if isinstance(node, Kernel)]
+    [(_, found)] = contractions(kernel.program)
+    [w] = [factor.value for factor in found.factors if factor.is_plain]
+    program = map_values(kernel.program, lambda e: replaced(e, w, narrowed(w)))
+    graph = verify(replace(before, nodes=tuple(replace(n, program=program) if n is kernel else n for n in before.nodes)))
+    assert (drop_zero_terms(graph) is graph) != drops
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from codegen.dtypes import bf16, f64, largest
 from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name
@@ -45,7 +46,7 @@ def _rewritten(new: Additions, node: Kernel) -> Kernel:
             continue
         name, param = node.inputs[position], program.params[position]
         met, weights = _met(definition, found.reduce, x, w.read, param), constants[name]
-        if not met or not np.isfinite(weights.astype(np.float64)).all():
+        if not met or not _are_finite(weights, w):
             continue
         cut, taken = _cut(program, found.reduce, w.read, param, met)
         kept = weights[tuple(slice(*taken.get(k, (0, n))) for k, n in enumerate(weights.shape))]
@@ -63,6 +64,13 @@ def _padded(program: Program) -> Iterator[tuple[Definition, Contraction, Factor,
         for x, w in (found.factors, found.factors[::-1]):
             if x.select is not None and x.is_padded_with_zeros and x.zero is None and w.select is None and not w.is_indexed_by_data:
                 yield definition, found, x, w
+
+
+def _are_finite(weights: np.ndarray[Any, Any], w: Factor) -> bool:
+    """Tell whether weights are numbers where they are multiplied: none is infinite, or too large for a type that it is cast or rounded
+    to."""
+    types = [t for t in (f64, *w.casts, *((bf16,) if w.rounding else ())) if t.is_float]  # bf16 has the least range of all roundings
+    return bool((np.abs(weights.astype(np.float64)) <= min(map(largest, types))).all())
 
 
 def _reads(program: Program, tensor: str) -> int:

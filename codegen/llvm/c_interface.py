@@ -51,9 +51,9 @@ _MAGIC_AT, _LEVEL_AT, _WEIGHTS_AT, _ARENA_AT, _BUSY_AT, _BLOCK_AT, _MAPPED_AT, _
 _HEADER, _THREADS, _PINNED, _WEIGHTS, _WEIGHTS_BYTES, _PATH, _PARALLEL_FOR, _USER = range(8)
 OPTIONS = 8
 """How many fields of 8 bytes the options have."""
-SUM_STEP = 0x9E3779B97F4A7C15
-"""The sum of weights is that of all words k of 8 bytes, each times `k * SUM_STEP | 1`: of an odd number no two words are the same
-multiple."""
+CHECKSUM_STEP = 0x9E3779B97F4A7C15
+"""The checksum of weights is the sum of all words of 8 bytes, word k times `k * CHECKSUM_STEP | 1`: times an odd number different words
+stay different, and large steps tell places from each other."""
 
 
 class Code(IntEnum):
@@ -121,8 +121,8 @@ class Level:
 @dataclass(frozen=True, slots=True)
 class Interface:
     """All that the functions are made from. `identity`: 64 bits that tell this interface from another; `weights_head`: what the file of
-    weights begins with; `weights_sum`: the sum of all of it; `weights_symbol`: where they lie, if inside. `threads`: how many a context may
-    have at most."""
+    weights begins with; `weights_checksum`: that of all of it; `weights_symbol`: where they lie, if inside. `threads`: how many a context
+    may have at most."""
 
     name: str
     identity: int
@@ -134,7 +134,7 @@ class Interface:
     threads: int = 1
     weights_head: bytes = b""
     weights_bytes: int = 0
-    weights_sum: int = 0
+    weights_checksum: int = 0
     weights_symbol: str | None = None
 
     @property
@@ -545,12 +545,12 @@ words:
   %factor = or i64 %step, 1
   %product = mul i64 %word, %factor
   %sum1 = add i64 %sum, %product
-  %step1 = add i64 %step, {_signed(SUM_STEP)}
+  %step1 = add i64 %step, {_signed(CHECKSUM_STEP)}
   %k1 = add i64 %k, 1
   %more = icmp ult i64 %k1, {of.weights_bytes // 8}
   br i1 %more, label %words, label %compare
 compare:
-  %whole = icmp eq i64 %sum1, {_signed(of.weights_sum)}
+  %whole = icmp eq i64 %sum1, {_signed(of.weights_checksum)}
   %code = select i1 %whole, i32 0, i32 {int(Code.WEIGHTS_CHANGED)}
   ret i32 %code
 }}

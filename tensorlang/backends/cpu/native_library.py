@@ -18,8 +18,8 @@ import numpy as np
 
 from codegen.elf.objects import Object, data_object, merged, parse
 from codegen.llvm.c_interface import (
+    CHECKSUM_STEP,
     HEAD_BYTES,
-    SUM_STEP,
     Argument,
     Condition,
     Interface,
@@ -54,6 +54,7 @@ from tensorlang.tensor.notation import show_cond
 
 Array = np.ndarray[Any, Any]
 _WORDS_AT_ONCE = 2**20
+"""Of weights, so that their factors take little memory beside them."""
 _PAGE = 4096
 
 
@@ -308,7 +309,7 @@ def linked(name: str, levels: Sequence[Compiled], *, inside: bool = False) -> Li
         interface_of(name, levels, entries, places),
         weights_head=head,
         weights_bytes=0 if weights is None else weights.nbytes,
-        weights_sum=0 if weights is None else _sum(weights),
+        weights_checksum=0 if weights is None else _checksum(weights),
         weights_symbol=symbol,
     )
     interface = replace(interface, identity=identity(interface))
@@ -361,13 +362,13 @@ def _base(levels: Sequence[Compiled]) -> Target:
     return named("x86-64") if family == "x86_64" else levels[-1].target
 
 
-def _sum(weights: Array) -> int:
-    """Return the sum by which `c_interface` tells weights from damaged ones."""
+def _checksum(weights: Array) -> int:
+    """Return the checksum of `c_interface`, by which it tells weights from damaged ones."""
     words, total = weights.view("<u8"), 0
     for start in range(0, len(words), _WORDS_AT_ONCE):
         part = words[start : start + _WORDS_AT_ONCE]
         places = np.arange(start, start + len(part), dtype=np.uint64)
-        total += int(np.sum(part * (places * np.uint64(SUM_STEP) | np.uint64(1)), dtype=np.uint64))
+        total += int(np.sum(part * (places * np.uint64(CHECKSUM_STEP) | np.uint64(1)), dtype=np.uint64))
     return total % 2**64
 
 

@@ -399,7 +399,7 @@ class _Lives:
 
     def _copies(self, tensor: str) -> isl.Map:
         """Return `{ [owner loops, x] -> [owner loops, y] }` of elements that are copies of each other, as statements say, in one copy of
-        the tensor; copies of copies where isl knows them exactly."""
+        the tensor; copies of copies where all lie the same way apart."""
         if tensor not in self.alike:
             scop = self.schedule.scop
             direct: isl.Map | None = None
@@ -408,8 +408,7 @@ class _Lives:
                     found = access_map(scop, statement, access).reverse().apply_range(access_map(scop, statement, statement.write))
                     direct = found if direct is None else direct.union(found)
             assert direct is not None, "asked for a tensor that copies itself"
-            every, exact = direct.coalesce().transitive_closure()
-            ahead = every if exact else direct
+            ahead = _copied_on(direct.coalesce())
             both = ahead.union(ahead.reverse()).coalesce()
             owner = Frame(scop.params, ("",) * self.storage.get(tensor, 0)).space
             self.alike[tensor] = isl.Map.identity(owner.map_from_set()).flat_product(both)
@@ -427,6 +426,29 @@ class _Lives:
         n = pairs.dim(DT.in_)
         first, second = both[self.storage.get(lost, 0) : n], both[n + self.storage.get(by, 0) :]
         return Clobber(dict(zip(self.schedule.scop.params, sizes, strict=True)), (lost, first), (by, second))
+
+
+def _copied_on(direct: isl.Map) -> isl.Map:
+    """Return elements with their copies, as `direct` says, and with copies of copies where all of these lie the same way apart: those that
+    such steps lead to, but for those behind one that is not copied. What else leads on (`m[k + 1, i, j] = m[k, j, i]`) isl may look for
+    without end."""
+    copied: dict[tuple[int, ...], isl.Set] = {}
+    for part in direct.get_basic_maps():
+        apart = part.deltas().to_set().get_plain_multi_val_if_fixed()
+        if not apart.involves_nan():
+            step = tuple(integer(apart.get_val(k)) for k in range(direct.dim(DT.out)))
+            copied[step] = copied[step].union(part.domain()) if step in copied else part.domain().to_set()
+    for step, elements in copied.items():
+        space = elements.get_space()
+        origin = isl.MultiVal.zero(space)
+        for k, distance in enumerate(step):
+            origin = origin.set_val(k, distance)
+        once = isl.Map.from_multi_aff(isl.MultiAff.identity_on_domain_space(space).add_constant_multi_val(origin))
+        ahead, exact = once.transitive_closure()
+        assert exact, "translations by a constant"
+        behind = ahead.union(isl.Map.identity(once.get_space())).intersect_range(elements.complement()).apply_range(ahead)
+        direct = direct.union(ahead.subtract(behind))
+    return direct
 
 
 def _furthest(found: Iterable[tuple[isl.Map, isl.Map, isl.Map]], among: isl.Map, dim: int, most: int | None) -> int | None:

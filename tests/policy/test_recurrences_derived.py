@@ -411,6 +411,18 @@ def test_a_step_that_data_decide_to_copy_keeps_the_one_before() -> None:
     assert "fold m at k by 2" in directives(operator("a: f64[N, N]) -> (y: f64[N, N]) where N >= 1", body))
 
 
+def test_copies_that_go_round_among_themselves_are_known_one_step_far() -> None:
+    body = """
+    m[0, i, j]     = a[i, j]
+    m[k + 1, i, j] = m[k, j, i]              for k in 0..N, i in 0..N, j in 0..N, i >= k + 2 and j + k == N
+    m[k + 1, i, j] = m[k, i, (j + 1) % N]    otherwise
+    y[i, j]        = m[N, i, j]"""
+    program = operator("a: i32[N, N]) -> (y: i32[N, N]) where N >= 3", body, {"N": 8})
+    plan = proven(program, derive(program, WIDE))
+    assert "fold m at k by 2" in directives(program)
+    assert_same(program, plan, {"N": 8})
+
+
 SORTED = """
     w[i, 0, k]     = x[i, k] for i in 0..M, k in 0..N
     c[i, p, k]     = sum[i32](j in 0..N, bitand(shr(w[i, p, j], i32(p)), 1) < bitand(shr(w[i, p, k], i32(p)), 1)

@@ -165,17 +165,21 @@ def test_an_output_may_not_be_folded_over_its_own_values() -> None:
     assert isinstance(validate(fused_heat(), {"A": Cells((t, i), (2, None))}, axes={"A": ("t", "i")}, outputs=["A"]), Clobber)
 
 
-def elimination(mark: Mark, *, copied: bool) -> Schedule:
-    """`A[t, i]` is `A[t - 1, i]` for `i < t`, and made of that and `A[t - 1, t - 1]` for others."""
+def elimination(mark: Mark, *, copied: bool, used: Expr | None = None) -> Schedule:
+    """`A[t, i]` is `A[t - 1, i]` for `i < t`, and made of that and `A[t - 1, t - 1]` for others. `used`: of which
+    `t` elements are read at the end."""
     back = plus(t, -1)
     before, pivot = Access("A", (back, i)), Access("A", (back, back), le(t, i))
     kept = (Access("A", (back, i), lt(i, t)),) if copied else ()
     first = Statement("first", ("t", "i"), box(t=Int(1), i=N), Access("A", (t, i)))
     step = Statement("step", ("t", "i"), And((box(t=N, i=N), le(Int(1), t))), Access("A", (t, i)), (before, pivot), copied=kept)
-    scop = Scop(("N",), TRUE, (Tensor("A", (N, N)),), frozenset(), (first, step))
-    nests = {"first": nest(scop, "first"), "step": nest(scop, "step")}
+    last = Statement("last", ("i",), box(i=N), Access("y", (i,)), (Access("A", (used or t, i)),))
+    statements = (first, step) if used is None else (first, step, last)
+    scop = Scop(("N",), TRUE, (Tensor("A", (N, N)), Tensor("y", (N,))), frozenset(), statements)
+    nests = {s.name: nest(scop, s.name) for s in statements}
     inner = (*under(["i"], (Leaf("first"),), {"i": mark}), *under(["i"], (Leaf("step"),), {"i": mark}))
-    return Schedule(scop, nests, under(["t"], inner))
+    end = () if used is None else under(["i"], (Leaf("last"),))
+    return Schedule(scop, nests, (*under(["t"], inner), *end))
 
 
 @pytest.mark.parametrize(
@@ -186,6 +190,13 @@ def test_copies_of_an_element_may_take_its_cell_while_it_is_read_unless_threads_
     assert fold_factor(schedule, "A", 0) == planes
     verdicts = [validate(schedule, {"A": Cells((t, i), (m, None))}, axes={"A": ("t", "i")}) for m in (1, 2)]
     assert [isinstance(v, Proven) for v in verdicts] == [planes == 1, True]
+
+
+@pytest.mark.parametrize(("used", "proven"), [(i, True), (plus(N, -1), True), (Int(0), False), (plus(i, -1), False)])
+def test_an_element_stays_in_the_cell_of_its_copies_up_to_the_step_that_changes_it(used: Expr, proven: bool) -> None:
+    schedule = elimination("serial", copied=True, used=used)
+    verdict = validate(schedule, {"A": Cells((t, i), (1, None))}, axes={"A": ("t", "i")}, outputs=["y"])
+    assert isinstance(verdict, Proven) is proven
 
 
 @pytest.mark.parametrize(("kept", "rows"), [(None, 3 * 4), (2, 3 * 4), (1, 4 + 4), (0, 6)])

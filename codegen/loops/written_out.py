@@ -13,16 +13,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import ceil
 
-from codegen.loops.nodes import Alloc, For, Function, If, Int, Let, Stmt, Store
-from codegen.loops.walk import map_stmt, statements
+from codegen.loops.nodes import Alloc, Binary, Call, Cast, Compare, Dot, Expr, Fma, For, Function, If, Int, Let, Select, Stmt, Store, Unary
+from codegen.loops.terms import EXACT_CALLS
+from codegen.loops.walk import map_stmt, statements, walk
 
 MOST_TERMS = 9
 """Iterations of a loop that is written out: a window of three times three. A schedule that writes out the terms of a sum itself takes as
 many."""
 MOST_COPIES = 72
 """Registers that all of them compute together: the code of some hundred instructions, which processors keep decoded."""
+OPERATIONS = 8
+"""Of one register, as many as a window takes: more are the code of another register."""
+FUNCTION_OPERATIONS = 64
+"""Of an elementary function, at least: nothing that copies have in common matters beside it."""
 REGISTER_BYTES = 64
 """Of the widest registers that there are: narrower ones take several instructions for as much."""
+LET_BYTES = 4
+"""Of a value that has a name, most often."""
 
 
 def written_out(function: Function) -> Function:
@@ -46,14 +53,15 @@ def _stmt(s: Stmt, sizes: Mapping[str, int], *, within: bool) -> Stmt:
 
 
 def _copies(body: Sequence[Stmt], sizes: Mapping[str, int], lanes: int = 1) -> int | None:
-    """Return how many registers the stores of a block fill, each so many lanes; None where it is not straight code."""
+    """Return how many registers the stores of a block fill, each so many lanes, more where their values are much code; None where it is not
+    straight code."""
     found = 0
     for s in body:
         match s:
-            case Store(buffer=name):
-                inside: int | None = ceil(lanes * sizes[name] / REGISTER_BYTES)
-            case Let():
-                inside = 0
+            case Store(buffer=name, value=value):
+                inside: int | None = ceil(lanes * sizes[name] / REGISTER_BYTES) * (1 + _operations(value) // OPERATIONS)
+            case Let(value=value):
+                inside = ceil(lanes * LET_BYTES / REGISTER_BYTES) * (_operations(value) // OPERATIONS)
             case If(then=then, orelse=orelse):
                 inside = _copies((*then, *orelse), sizes, lanes)
             case For(kind="unroll", extent=int() as extent):
@@ -66,4 +74,17 @@ def _copies(body: Sequence[Stmt], sizes: Mapping[str, int], lanes: int = 1) -> i
         if inside is None:
             return None
         found += inside
+    return found
+
+
+def _operations(value: Expr) -> int:
+    found = 0
+    for e in walk(value):
+        match e:
+            case Call(fn) if fn not in EXACT_CALLS:
+                found += FUNCTION_OPERATIONS
+            case Unary() | Binary() | Compare() | Select() | Cast() | Fma() | Dot() | Call():
+                found += 1
+            case _:
+                pass
     return found

@@ -523,6 +523,7 @@ changed:
 
 
 def _check_weights_ir(of: Interface) -> str:
+    """Return the function that compares the checksum of the weights of a context with that of those that were made."""
     f = _Function()
     f.require(f.new("icmp ne ptr %context, null"), Code.NULL_ARGUMENT)
     f.require(f.new(f"icmp eq i64 {f.word('%context', _MAGIC_AT)}, {_MAGIC}"), Code.CONTEXT)

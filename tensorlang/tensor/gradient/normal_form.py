@@ -311,15 +311,7 @@ def _stepwise(definition: Definition, e: Reduce, grown: _Grown | None, fresh: Fr
         index = tuple(count if a == step else AffineName(a) for a in axes)
         return tuple(Read(s.name, index, span=e.span) for s in states)
 
-    before = after(affine.sub(step, 1))
-    term = tuple(substitute(b, place) for b in e.body)
-    first_terms, last_terms = (term, before) if backwards else (before, term)
-    names: dict[str, Expr] = dict(zip((*e.reducer.left, *e.reducer.right), (*first_terms, *last_terms), strict=True))
-    combined = tuple(without_lets(substitute_names(c, names)) for c in e.reducer.combine)
-    tests = (*(() if where == TRUE else (Holds(where),)), *(() if e.filter is None else (e.filter,)))
-    asked = conjunction(tuple(substitute(test, place) for test in tests))
-    if asked is not None:
-        combined = tuple(Select(asked, a, b) for a, b in zip(combined, before, strict=True))
+    combined = _with_one_more(e, after(affine.sub(step, 1)), place, where, backwards=backwards)
     first = affine.compare("==", step, 0)
     pieces = [Piece(as_value(start), first, span=e.span), Piece(as_value(combined), affine.negate(first), otherwise=True, span=e.span)]
     if guard != TRUE:
@@ -331,6 +323,18 @@ def _stepwise(definition: Definition, e: Reduce, grown: _Grown | None, fresh: Fr
     recurrence = Definition(states, axes, tuple(pieces), span=e.span)
     last = as_value(after(grown.count if grown else length))
     return [recurrence, replace(definition, pieces=(replace(definition.pieces[0], value=last), *definition.pieces[1:]))]
+
+
+def _with_one_more(e: Reduce, before: tuple[Expr, ...], place: Mapping[str, Affine], where: Cond, *, backwards: bool) -> tuple[Expr, ...]:
+    """Return what a reduction comes to after the term at `place`, from what it came to `before`: that term is the next one, or the one
+    before all where it goes backwards, and none where `where` or the filter leaves it out."""
+    term = tuple(substitute(b, place) for b in e.body)
+    sides = (*term, *before) if backwards else (*before, *term)
+    names: dict[str, Expr] = dict(zip((*e.reducer.left, *e.reducer.right), sides, strict=True))
+    combined = tuple(without_lets(substitute_names(c, names)) for c in e.reducer.combine)
+    tests = (*(() if where == TRUE else (Holds(where),)), *(() if e.filter is None else (e.filter,)))
+    asked = conjunction(tuple(substitute(test, place) for test in tests))
+    return combined if asked is None else tuple(Select(asked, a, b) for a, b in zip(combined, before, strict=True))
 
 
 @dataclass(frozen=True, slots=True)

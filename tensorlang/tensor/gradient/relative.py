@@ -127,6 +127,8 @@ def _factor(value: Expr, mine: tuple[Name, Name], other: tuple[Name, Name], grea
 
 
 def _weight(factor: Expr, of: Name, greatest: Expr) -> Weight:
+    """Return the factor of a term, from that of a component which is relative to `of` as `greatest` is the maximum."""
+
     def weight(term: Expr, maximum: Expr) -> Expr:
         def placed(e: Expr) -> Expr:
             return maximum if e == greatest else term if e == of else map_children(placed, e)

@@ -282,7 +282,7 @@ def _chosen(d: Deriver, members: Sequence[Definition], steps: Steps) -> JointSte
 def _alone(d: Deriver, stepped: Sequence[Definition], steps: Steps) -> JointSteps | None:
     """Return recurrences along their only axis, with the maps that some of them are made of, where one loop for all takes fewer cycles than
     one for each."""
-    kept: list[Sequence[Definition]] = []
+    kept: list[list[Definition]] = []
     for group in reversed(list(_components(d, stepped))):
         if is_recurrence(group) or any(_reads(m, group) for other in kept for m in other):
             kept.insert(0, group)

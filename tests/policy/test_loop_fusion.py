@@ -279,6 +279,17 @@ def test_sums_of_the_terms_that_data_choose_share_loops_with_those_that_read_the
     assert_same(program, proven(program, schedule), {"N": n})
 
 
+@pytest.mark.parametrize(("height", "order"), [(3, "order m.j_o, m.i, m.l, y.k, m.j_v"), (1, "order m.i, m.j_o, m.l, y.k, m.j_v")])
+def test_windows_over_long_rows_share_loops_with_what_reads_them_column_by_column(height: int, order: str) -> None:
+    body = """
+    m[i, j] = max(l in 0..4) x[i, j + l]             for j in 0..W
+    y[i, j] = sum(k in 0..8) abs(b[k, j] - m[i, j])"""
+    program = operator("x: i32[H, V], b: i32[8, W]) -> (y: i32[H, W])", body, {"H": height, "V": 133, "W": 130})
+    schedule = derive(program, Machine(target="cpu", l1_bytes=1 << 10, l2_bytes=1 << 12))
+    assert {"together m, y -> i, j", order} <= {show(d) for d in schedule.directives}
+    assert_same(program, proven(program, schedule), {})
+
+
 def test_accumulators_of_sums_that_share_a_tile_and_read_nothing_in_common_fit_in_registers() -> None:
     body = "".join(
         f"\n    {s}[i, j] = sum(p in 0..3, q in 0..3) {x}[i + p, j + q] for i in 0..H-2, j in 0..W-2" for s, x in ("au", "bv", "cw")

@@ -20,6 +20,11 @@ contraction).
 
 Where it sums few terms itself, `w[i, j] = sum(c in 0..3) abs(x[i, c] - z[j, c])`, these are written out there.
 
+Where loops of their own would run row by row, what is made of a row goes to a cache and back. Blocks of columns run outside of rows where
+more than a cache holds is read for every row.
+
+    order m.i, m.j_o, m.k, y.l, m.j_v       →    order m.j_o, m.i, m.k, y.l, m.j_v
+
 Maps in pieces that lie at the ends of axes share loops like any other: the inside of all of them is split off where the loops are made.
 
 Only tensors of one box, or of boxes that end next to each other, whose elements lie along memory like those that they read: there is
@@ -38,12 +43,12 @@ from polyhedral import affine
 from polyhedral.expr import And, Compare, Cond, Not, Or
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
-from tensorlang.policy.cpu.cost import FAR_LOADS
+from tensorlang.policy.cpu.cost import FAR_LOADS, from_memory_cycles
 from tensorlang.policy.cpu.inner_cost import InnerLoops, cycles_of, ranges_of_data
 from tensorlang.policy.cpu.inner_loops import ByOrder, add_blocks, best_inner_loops, candidates
 from tensorlang.policy.cpu.joint_steps import with_joint_steps
 from tensorlang.policy.cpu.narrow_rows import has_narrow_rows
-from tensorlang.policy.cpu.nests import scattered_axes
+from tensorlang.policy.cpu.nests import WORTH_TURNING, scattered_axes
 from tensorlang.policy.cpu.row_lanes import has_row_lanes
 from tensorlang.policy.cpu.shared_sums import as_one
 from tensorlang.policy.cpu.strips import Strip, sized, strips
@@ -72,11 +77,13 @@ computed once is taken off: measured, as sums of a window and of its squares tak
 @dataclass(frozen=True, slots=True)
 class SharedLoops:
     """How tensors run together: vectors of `lanes` elements along the axis at `position`, or along the last binder of sums (None). `tile`:
-    what else of sums over the same ranges is computed together, and copied."""
+    what else of sums over the same ranges is computed together, and copied. `order`: of the loops over blocks of the axes, by their
+    positions; where it is empty, that along vectors is innermost."""
 
     position: int | None
     lanes: int
     tile: InnerLoops | None = None
+    order: tuple[int, ...] = ()
 
 
 def fused(d: Deriver, groups: Sequence[FusionGroup]) -> list[Strip]:
@@ -121,7 +128,7 @@ def _gathered(d: Deriver, every: Sequence[Strip], apart: Set[str] = frozenset())
 def _joined(d: Deriver, parts: Sequence[Strip]) -> Strip:
     members = _members(d, [part.group for part in parts])
     # Whether several parts share their loops was asked when the last of them came.
-    if len(parts) == 1 and (len(members) < 2 or shared_loops_of(d, members) is None):
+    if len(parts) == 1 and (len(members) < 2 or shared_loops_of(d, [parts[0].group]) is None):
         return parts[0]
     return Strip(FusionGroup(members[-1], members, len(members[-1].axes), fused=True))
 
@@ -132,7 +139,7 @@ def _contracted(d: Deriver, groups: Sequence[FusionGroup]) -> list[FusionGroup]:
     for names in _made_for_terms(d):
         touched = [g for g in found if any(m.tensors[0].name in names for m in g.members)]
         members = _members(d, touched)
-        if all(_is_own(g) for g in touched) and _may_share(d, members) and shared_loops_of(d, members) is not None:
+        if all(_is_own(g) for g in touched) and _may_share(d, members) and shared_loops_of(d, touched) is not None:
             last = found.index(touched[-1])
             found[last] = FusionGroup(members[-1], members, len(members[-1].axes), fused=True)
             found = [g for g in found if not any(g is other for other in touched)]
@@ -221,12 +228,13 @@ def _computed(d: Deriver) -> list[Definition]:
 def _may_join(d: Deriver, parts: Sequence[Strip], strip: Strip) -> bool:
     """Tell whether a simple group may share the loops of others before it: they read one another or the same tensors."""
     before, added = _members(d, [part.group for part in parts]), strip.group.members
-    members = _members(d, [part.group for part in (*parts, strip)])
+    groups = [part.group for part in (*parts, strip)]
+    members = _members(d, groups)
     if not _may_share(d, members):
         return False
     made, read = {m.tensors[0].name for m in before}, {r for m in before for r in definition_reads(m)}
     common = any(made & {*definition_reads(m)} or read & {*definition_reads(m)} for m in added)
-    return common and shared_loops_of(d, members) is not None
+    return common and shared_loops_of(d, groups) is not None
 
 
 def _may_share(d: Deriver, members: Sequence[Definition]) -> bool:
@@ -360,8 +368,9 @@ def _is_free_between(d: Deriver, members: Sequence[Definition]) -> bool:
     return not any(names & {*definition_reads(x)} for x in between)
 
 
-def shared_loops_of(d: Deriver, members: Sequence[Definition]) -> SharedLoops | None:
-    """Return how members run together; None where loops of their own are better."""
+def shared_loops_of(d: Deriver, groups: Sequence[FusionGroup]) -> SharedLoops | None:
+    """Return how the members of some groups run together; None where loops of their own are better, unless they were joined before."""
+    members = _members(d, groups)
     lanes = min(d.lanes_of(m) for m in members)
     if _inner(members):
         return _loops_of_terms(d, members, lanes)
@@ -369,22 +378,61 @@ def shared_loops_of(d: Deriver, members: Sequence[Definition]) -> SharedLoops | 
     position = _position(d, members) if members[0].axes else None
     if not sums:
         return SharedLoops(position, lanes) if position is not None and _is_mostly_inside(members, position, lanes) else None
+    joined = len(groups) == 1 and groups[0].fused
+    depths = {m.tensors[0].name: g.depth for g in groups for m in g.members if len(g.members) > 1 and not g.fused}
     own = [best_inner_loops(d, m, m.axes) for m in sums]
     vectors = max(1, min(MOST_LANES // lanes, d.machine.vector_registers // (2 * len(sums))))
-    if position is None or any(x.vector != (m.axes[position],) for m, x in zip(sums, own, strict=True)):
+    if position is None or (not joined and any(x.vector != (m.axes[position],) for m, x in zip(sums, own, strict=True))):
         along = all(x.vector == (_last_binder(m),) for m, x in zip(sums, own, strict=True))
         one = not members[0].axes and len(_in_turn(members) or ()) == 1
         return SharedLoops(None, lanes * vectors) if along and one else None
-    tile = _tile(d, members, position)
-    if tile is not None and (d.is_cut or tile.cycles <= sum(x.cycles for x in own)):
-        return SharedLoops(position, lanes * tile.vectors, tile)
+    apart = sum(_own_cycles(d, m, x, depths) for m, x in zip(sums, own, strict=True))
+    apart += sum(_kept_cycles(d, m, members, depths) for m in members)
+    orders = list(_orders(d, members, position))
+    tile = _tile(d, members, position, orders)
+    if tile is not None and (d.is_cut or tile[0].cycles <= apart):
+        return SharedLoops(position, lanes * tile[0].vectors, *tile)
     extent = extents(members[0])[members[0].axes[position]] or OPEN_EXTENT
     vectors = next((n for n in (4, 2) if n <= vectors and n * lanes <= extent), 1)
     shared = [(m, InnerLoops((m.axes[position],), vectors)) for m in sums]
-    together = [ByOrder(d, m, [replace(c, cycles=cycles_of(d, m, c))]).best(m.axes).cycles for m, c in shared]
+    costs = [(m, ByOrder(d, m, [replace(c, cycles=cycles_of(d, m, c))])) for m, c in shared]
+    taken = {order: sum(c.best([m.axes[k] for k in order]).cycles for m, c in costs) for order in orders}
+    order = _cheapest(taken)
     most = WORTH_FUSING if all(_reads_alike(alike) for alike in _classes(members)) else 1.0
-    worth = not any(x.packed for x in own) and sum(together) <= most * sum(x.cycles for x in own)
-    return SharedLoops(position, lanes * vectors) if worth else None
+    worth = joined or (not any(x.packed for x in own) and taken[order] <= most * apart)
+    return SharedLoops(position, lanes * vectors, order=order) if worth else None
+
+
+def _orders(d: Deriver, members: Sequence[Definition], position: int) -> Iterator[tuple[int, ...]]:
+    """Yield the orders in which loops over blocks of the axes, by their positions, may run outside of vectors along one of them: that one
+    innermost, and further out, so that what its points read is there for those of others. A strip is cut along the outermost."""
+    others = [k for k in range(len(members[0].axes)) if k != position]
+    for at in reversed(range(1 if d.is_cut and others else 0, len(others) + 1)):
+        yield (*others[:at], position, *others[at:])
+
+
+def _cheapest(taken: Mapping[tuple[int, ...], float]) -> tuple[int, ...]:
+    """Return the order that takes the fewest cycles; the first unless another is worth it."""
+    first, least = next(iter(taken)), min(taken, key=lambda order: taken[order])
+    return least if taken[least] < WORTH_TURNING * taken[first] else first
+
+
+def _own_cycles(d: Deriver, definition: Definition, inner: InnerLoops, depths: Mapping[str, int]) -> float:
+    """Return the cycles of an element in loops of its own, of which these are the best; inside of those over rows that others share, blocks
+    have points of one row alone. `depths`: of how many axes loops are shared."""
+    depth = depths.get(definition.tensors[0].name, 0)
+    return best_inner_loops(d, definition, definition.axes[depth:]).cycles if depth else inner.cycles
+
+
+def _kept_cycles(d: Deriver, made: Definition, members: Sequence[Definition], depths: Mapping[str, int]) -> float:
+    """Return the cycles of an element in which it goes to a cache, and comes from there, where others of the members read it in loops of
+    their own. `depths`: of how many axes these are shared."""
+    name, sizes = made.tensors[0].name, extents(made)
+    if name in d.program.results or not any(name in definition_reads(m) for m in members):
+        return 0.0
+    element = made.tensors[0].dtype.size_bytes
+    kept = element * prod(sizes[a] or OPEN_EXTENT for a in made.axes[depths.get(name, 0) :])
+    return from_memory_cycles(2 * element, kept, d.machine.l2_bytes) if kept > d.machine.l1_bytes else 0.0
 
 
 def _is_mostly_inside(members: Sequence[Definition], position: int, lanes: int) -> bool:
@@ -393,15 +441,21 @@ def _is_mostly_inside(members: Sequence[Definition], position: int, lanes: int) 
     return extent >= LEAST_VECTORS * lanes or not any(m.axes[position] in affine.name_set(p.guard) for m in members for p in m.pieces)
 
 
-def _tile(d: Deriver, members: Sequence[Definition], position: int) -> InnerLoops | None:
-    """Return the cheapest block of points in vectors along an axis whose sums run in one loop; None where they take several."""
+def _tile(
+    d: Deriver, members: Sequence[Definition], position: int, orders: Sequence[tuple[int, ...]]
+) -> tuple[InnerLoops, tuple[int, ...]] | None:
+    """Return the cheapest block of points in vectors along an axis whose sums run in one loop, and the order of the loops outside of it;
+    None where they take several."""
     first, *_ = _in_turn(members) or [[]]
     if len(first) != sum(_sum(m) is not None for m in members) or any(_sum(m) is None for m in first) or (d.is_cut and position == 0):
         return None
     every = as_one(first)
     found = candidates(d, every, every.axes, along=every.axes[position], joined=True)
     legal = (c for c in found if not (d.is_cut and every.axes[0] in dict(c.rows)))
-    return ByOrder(d, every, legal, joined=True).best(every.axes)
+    by_order = ByOrder(d, every, legal, joined=True)
+    best = {order: by_order.best([every.axes[k] for k in order]) for order in orders}
+    order = _cheapest({order: inner.cycles for order, inner in best.items()})
+    return best[order], order
 
 
 def _loops_of_terms(d: Deriver, members: Sequence[Definition], lanes: int) -> SharedLoops | None:
@@ -482,7 +536,7 @@ def named_after(group: FusionGroup) -> Definition:
 
 def derive_fused(d: Deriver, group: FusionGroup) -> None:
     """Add the directives for tensors that share a loop nest: vectors along the axis that most of them lie along in memory."""
-    shared = shared_loops_of(d, group.members)
+    shared = shared_loops_of(d, [group])
     assert shared is not None
     classes = _in_turn(group.members)
     assert classes is not None
@@ -501,15 +555,16 @@ def derive_fused(d: Deriver, group: FusionGroup) -> None:
         mark_parallel(d, last_is_first, list(axes), sizes)
         return
     axis = axes[shared.position]
+    order = [axes[k] for k in shared.order] or [*(a for a in axes if a != axis), axis]
     if sizes[axis] is not None and (sizes[axis] or 0) < 2:
         mark_parallel(d, last_is_first, list(axes), sizes)
         return
     if shared.tile is not None:
         counts = {**dict(shared.tile.rows), axis: shared.lanes}
-        outer = add_blocks(d, as_one(classes[0]), axes, [owned(b, (name,))[1] for b in binders], shared.tile)
+        outer = add_blocks(d, as_one(classes[0]), order, [owned(b, (name,))[1] for b in binders], shared.tile)
         mark_parallel(d, last_is_first, outer, {**sizes, **{f"{a}_o": -(-(sizes[a] or OPEN_EXTENT) // n) for a, n in counts.items()}})
         return
-    outer = [*(a for a in axes if a != axis), f"{axis}_o"]
+    outer = [f"{a}_o" if a == axis else a for a in order]
     d.add(d.schedule.split(full(name, axis), shared.lanes, (f"{axis}_o", f"{axis}_v")))
     loops = [*(full(name, loop) for loop in outer), *binders, full(name, f"{axis}_v"), *written_out]
     d.add(d.schedule.order(*loops) if len(loops) > 1 else d.schedule)

@@ -561,9 +561,19 @@ def poly(state: State, e: Index, scope: Scope) -> Poly:
         case ValueIndex(Binary("-", IndexValue(index), data)):
             return poly(state, index, scope) - poly(state, ValueIndex(data), scope)
         case ValueIndex(inner):
-            return _loaded(state, value(state, inner, scope), *_bounds_of_element(state, inner, scope))
+            return _loaded(state, _before_widening(state, inner, scope), *_bounds_of_element(state, inner, scope))
         case _:
             assert_never(e)
+
+
+def _before_widening(state: State, e: Expr, scope: Scope) -> Value:
+    """Return the integer that `e` is, of the type it has before it becomes an index."""
+    match e:
+        case Cast(dtype, inner) if dtype == i64 and scope.lanes is not None:
+            narrow = value(state, inner, scope)
+            if narrow.dtype.is_integer and narrow.dtype.bits < i64.bits and not isinstance(narrow, Literal):
+                return narrow
+    return value(state, e, scope)
 
 
 def _bounds_of_element(state: State, e: Expr, scope: Scope) -> tuple[tuple[Poly, ...], tuple[Poly, ...]]:
@@ -696,14 +706,21 @@ def _loaded(state: State, v: Value, least: tuple[Poly, ...], most: tuple[Poly, .
         low = () if v.dtype.kind == "int" else (ZERO,)
         high = () if v.dtype.bits > 32 else (number(integer_range(v.dtype)[1]),)
         low = (number(integer_range(v.dtype)[0]),) if v.dtype.bits <= 32 else low
-        return _atom(state, wide.text, b.depth, (*low, *least), (*high, *most), None, wide.lanes)
+        return _atom(state, wide.text, b.depth, (*low, *least), (*high, *most), None, wide.lanes, v)
     if wide.text.removeprefix("-").isdigit():
         return number(int(wide.text))
     raise EmitError(f"an index of the constant value {wide.text}")
 
 
 def _atom(
-    state: State, name: str, depth: int, lower: tuple[Poly, ...], upper: tuple[Poly, ...], floor: tuple[Poly, int] | None, lanes: int
+    state: State,
+    name: str,
+    depth: int,
+    lower: tuple[Poly, ...],
+    upper: tuple[Poly, ...],
+    floor: tuple[Poly, int] | None,
+    lanes: int,
+    narrow: Value | None = None,
 ) -> Poly:
     """Return `name` as an atom. What was first an index in an inner region may have been loaded in an outer one, where it is one again.
     Of vectors, lanes that take part are bounded, and loops of other lanes may share one: there other bounds hold of it."""
@@ -711,7 +728,7 @@ def _atom(
     known = facts.atoms.get(name)
     if known is None or depth < known.depth or lanes:
         rank = facts.next_rank() if known is None else known.rank
-        facts.add(Atom(name, depth, rank, lower, upper, floor=floor, lanes=lanes))
+        facts.add(Atom(name, depth, rank, lower, upper, floor=floor, lanes=lanes, narrow=narrow))
     return atom_poly(name)
 
 

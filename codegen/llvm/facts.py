@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from codegen import polynomials
+from codegen.llvm.values import Value
 from codegen.polynomials import ZERO, atom_poly, number
 
 Monomial: TypeAlias = tuple[str, ...]
@@ -27,6 +28,7 @@ class Atom:
     lower, upper   polynomials known to bound the value (inclusive); `every` bounds hold at once, for `some` only one of them
     floor          the value is `floor[0] // floor[1]`
     lanes          0 for a uniform number, otherwise the value is a vector of so many different numbers
+    narrow         of a vector, what it was widened from, of which single lanes are taken
     """
 
     name: str
@@ -38,6 +40,7 @@ class Atom:
     upper_kind: Literal["every", "some"] = "every"
     floor: tuple[Poly, int] | None = None
     lanes: int = 0
+    narrow: Value | None = None
 
 
 class Facts:

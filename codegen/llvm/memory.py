@@ -4,7 +4,7 @@
     1, -1        one vector access (reversed)
     2 to 8       as many vector reads, their elements picked by shuffles; of the first lanes alone no further than the last of them
     any, known   vector accesses, their elements picked by shuffles, where all lie within few vectors
-    data         a gather of what vectors of places name, where processors may have an instruction for elements of this width
+    data         a gather of what vectors of places name, where the processor has a fast instruction for elements of this width
     otherwise    one scalar access per lane, or a masked gather or scatter
 
 A masked access touches only the lanes in the mask. An access that all lanes share, under a condition that may be false, goes to a spare
@@ -18,11 +18,12 @@ from math import gcd
 from typing import TypeAlias
 
 from codegen import polynomials
-from codegen.dtypes import DType, bool_, u32
+from codegen.dtypes import DType, bool_, i64, u32
 from codegen.llvm.arithmetic import byte_text
 from codegen.llvm.builder import Builder
+from codegen.llvm.convert import cast
 from codegen.llvm.emitted import LaneReads
-from codegen.llvm.facts import Poly
+from codegen.llvm.facts import Atom, Poly
 from codegen.llvm.interleave import MOST_ELEMENTS, Interleaved, in_rows
 from codegen.llvm.masks import first_lanes, held, positive
 from codegen.llvm.register_transpose import joined, transpose
@@ -38,7 +39,7 @@ LANES_OF_A_STRETCH = 4
 """How many lanes each vector serves at least, on the average, where elements are picked from more than two: one by one, lanes take a load
 and an insertion each, a vector a load and a shuffle."""
 GATHERED_BYTES = (4, 8)
-"""Of elements that processors gather; LLVM takes them one by one where this one does not, or no faster so."""
+"""Of elements that processors gather, where they do (`Target.gathers`)."""
 
 
 def lane_stride(poly: Poly, lanes: Lanes | None, b: Builder) -> int | None:
@@ -71,7 +72,8 @@ def lane_reads(b: Builder, dtype: DType, poly: Poly, scope: Scope) -> LaneReads 
         return None
     if takes_first_lanes(scope) and stride is not None and 2 <= stride <= MOST_ELEMENTS:
         return "strided"
-    return "gathered" if dtype.size_bytes in GATHERED_BYTES and _distance(poly, scope.lanes, b) is None else "lanes"
+    is_gathered = b.target.gathers and dtype.size_bytes in GATHERED_BYTES and _distance(poly, scope.lanes, b) is None
+    return "gathered" if is_gathered else "lanes"
 
 
 def takes_first_lanes(scope: Scope) -> bool:
@@ -568,8 +570,26 @@ def _lane_pointer(b: Builder, memory: Memory, poly: Poly, lanes: Lanes, lane: in
     parts = poly.split(lanes.atom)
     if parts is not None and not any(b.facts.atoms[a].lanes for a in parts[0].atoms() | parts[1].atoms()):
         return pointer_to(b, memory, parts[0].scaled(lane) + parts[1])
-    index = b.pure(f"extractelement <{lanes.count} x i64> {vector_index(b, poly, lanes)}, i64 {lane}")
-    return b.pure(f"getelementptr {memory_type(memory.dtype)}, ptr {memory.pointer}, i64 {index}")
+    return pointer_to(b, memory, _of_lane(b, poly, lanes, lane))
+
+
+def _of_lane(b: Builder, poly: Poly, lanes: Lanes, lane: int) -> Poly:
+    """Return `poly` for one lane. A number is widened behind being taken out of its vector: LLVM then loads it from where that lies."""
+    found = ZERO
+    for monomial, coefficient in poly.terms.items():
+        term = number(coefficient)
+        for name in monomial:
+            own = b.facts.atoms[name]
+            term *= number(lane) if name == lanes.atom else _extracted(b, own, lane) if own.lanes else polynomials.atom_poly(name)
+        found += term
+    return found
+
+
+def _extracted(b: Builder, atom: Atom, lane: int) -> Poly:
+    whole = atom.narrow or Value(i64, atom.name, atom.lanes)
+    part = Value(whole.dtype, b.pure(f"extractelement {whole.typed}, i64 {lane}"))
+    name = cast(b, part, i64, False).text
+    return b.facts.add(Atom(name, b.depth, b.facts.next_rank())) if name not in b.facts.atoms else polynomials.atom_poly(name)
 
 
 def _first(poly: Poly, lanes: Lanes, stride: int) -> Poly:

@@ -104,6 +104,11 @@ class Target:
         return self.family == "wasm32"
 
     @property
+    def gathers(self) -> bool:
+        """Whether one instruction loads each lane from a place of its own in no more time than one load for each lane takes."""
+        return self.has("avx512f") or self.has("v")
+
+    @property
     def contracts(self) -> bool:
         """Whether a product and the sum it stands in are better computed by one instruction than by two."""
         return self.has_fma or self.relaxed_fma

@@ -1,6 +1,7 @@
 """Lanes in a known order that lie in few vectors are reads of these and shuffles, and nothing beyond them is touched."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -108,6 +109,15 @@ def test_elements_that_data_name_are_gathered_by_places_of_their_own_width() -> 
     written = emit(parse(f"func f()(x: f32[300], n: i32[16], out y: f32[16]) {{ {LOOKED_UP} }}"), named("x86-64-v4"))
     assert "@llvm.masked.gather.v16f32" in written and "insertelement" not in written
     assert "@llvm.smin.v16i32" in written and "v16i64" not in written
+
+
+@pytest.mark.parametrize("level", ["x86-64-v3", "aarch64"])
+def test_elements_that_data_name_are_loaded_one_by_one_where_no_instruction_gathers_them(level: str) -> None:
+    """Places are widened behind being taken out of their vector: LLVM then loads each where it lies, and makes no vectors of addresses."""
+    looked_up = "for j in 0 .. 8 vector 8 { y[j] = x[value(n[j])] }"
+    written = emit(parse(f"func f()(x: f32[300], n: i32[8], out y: f32[8]) {{ {looked_up} }}"), named(level))
+    assert written.count("extractelement <8 x i32>") == written.count("load float") == 8
+    assert not re.search(r"call .*gather|extractelement <8 x i64>|x ptr>,", written)
 
 
 @pytest.mark.parametrize("twice", ["x[j // 2] + x[j // 2]", "2_u8 * x[j // 2]", "x[j // 2] + x[j // 2 + 1]"])

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tensorlang.graph.nodes import Graph, Kernel
+from tensorlang.graph.passes.algebra.bound_taps import Blocks, no_blocks
 from tensorlang.graph.passes.algebra.winograd import Tiles
 from tensorlang.graph.passes.fusion.fuse_normalisation import ProfitableEpilogue
 from tensorlang.graph.passes.fusion.horizontal_fusion import ProfitableFusion
@@ -40,14 +41,15 @@ def never_join(product: Program, rows: Program) -> bool:
 class Options:
     """`preferred_layouts`: those of each kernel. `tiles`: which convolutions to compute by minimal filtering, in which tiles.
     `is_fusion_profitable`: of products of one input, whether to compute them as one. `is_epilogue_profitable`: of a product, whether to
-    compute it together with the normalisation of its rows. `precision`: what contractions multiply in. `one_pass`: on a device, attention
-    goes through the keys once. `near_bytes`: of the cache next to a processor, which samples of a batch shall stay in; 0: batches stay
-    together."""
+    compute it together with the normalisation of its rows. `blocks`: how many rows of a convolution skip taps together. `precision`: what
+    contractions multiply in. `one_pass`: on a device, attention goes through the keys once. `near_bytes`: of the cache next to a processor,
+    which samples of a batch shall stay in; 0: batches stay together."""
 
     preferred_layouts: PreferredLayouts = row_major_only
     tiles: Tiles = no_tiles
     is_fusion_profitable: ProfitableFusion = never_fuse
     is_epilogue_profitable: ProfitableEpilogue = never_join
+    blocks: Blocks = no_blocks
     precision: Precision = F32
     one_pass: bool = True
     near_bytes: int = 0

@@ -11,6 +11,7 @@ from dataclasses import replace
 from tensorlang.graph.nodes import Graph, loops_of
 from tensorlang.graph.options import Options
 from tensorlang.graph.pass_manager import Condition, Pass, PassStage, Pipeline, steps
+from tensorlang.graph.passes.algebra.bound_taps import bound_taps
 from tensorlang.graph.passes.algebra.drop_zero_terms import drop_zero_terms
 from tensorlang.graph.passes.algebra.fold_scales import fold_scales
 from tensorlang.graph.passes.algebra.identities import identities
@@ -154,6 +155,16 @@ PRECISION = PassStage(
         ),
     ),
 )
+PADDING = PassStage(
+    "padding",
+    (
+        Pass(
+            "bound_taps",
+            "sum at each row over the taps of a filter that meet an element there, where padding takes many",
+            lambda graph, options: bound_taps(graph, options.blocks),
+        ),
+    ),
+)
 LAYOUT = Pass(
     "layout", "keep values in the order in memory that kernels would like", lambda graph, options: layout(graph, options.preferred_layouts)
 )
@@ -176,7 +187,7 @@ PREPARED: Pipeline = (CLEAN, QUANTISED, ALGEBRA, VIEWS, COPIES, FUSION)
 """What processors and devices share: simplified and fused, in f32 or bytes."""
 MEMORY = PassStage("memory", (LAYOUT, BATCH_TILING, SLICES, SHARED_COPIES, *IN_PLACE))
 DEVICE_MEMORY = PassStage("memory", (LAYOUT, SLICES, *IN_PLACE))
-PROCESSOR: Pipeline = (*PREPARED, ATTENTION, CONTRACTIONS, PRECISION, MEMORY)
+PROCESSOR: Pipeline = (*PREPARED, ATTENTION, CONTRACTIONS, PRECISION, PADDING, MEMORY)
 DEVICE: Pipeline = (LOOPS, *PREPARED, ONLINE_ATTENTION, OPERANDS, PRECISION, DEVICE_MEMORY)
 
 

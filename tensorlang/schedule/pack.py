@@ -30,11 +30,12 @@ Ranges = Mapping[str, tuple[Affine, Affine]]
 
 @dataclass(frozen=True, slots=True)
 class _Padded:
-    """A read with the value it has outside; `fill` None: it never leaves the tensor."""
+    """A read with the value it has outside; `fill` None: it never leaves the tensor. `where`: what holds wherever it is read."""
 
     index: tuple[Affine, ...]
     fill: Expr | None
     ranges: Ranges
+    where: Cond = TRUE
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +157,8 @@ def _padded(e: Expr, tensor: str, source: Tensor, ranges: Ranges) -> list[_Padde
         return child
 
     map_children(visit, e)
+    if isinstance(e, Reduce) and e.init is None:
+        return [replace(r, where=affine.conj(r.where, e.where)) for r in out]
     return out
 
 
@@ -215,11 +218,24 @@ def _always(cond: Cond, ranges: Ranges) -> bool:
             return False
 
 
+def _within(r: _Padded, axis: int, extent: Affine) -> tuple[Affine, Affine] | None:
+    """Return the range of a subscript: where a condition keeps it from one end of the tensor or both, no further than there."""
+    span, kept = interval(r.index[axis], r.ranges), {canonical(c) for c in affine.conjuncts(r.where)}
+    if span is None or not kept:
+        return span
+    first, last = (canonical(c) for c in (affine.compare("<=", affine.ZERO, r.index[axis]), affine.compare("<", r.index[axis], extent)))
+    lo, beyond = affine.constant(span[0]), affine.constant(affine.sub(span[1], extent))
+    return (
+        affine.ZERO if first in kept and lo is not None and lo < 0 else span[0],
+        extent if last in kept and beyond is not None and beyond > 0 else span[1],
+    )
+
+
 def _box(source: Tensor, found: list[_Padded]) -> list[tuple[Affine, Affine]] | None:
     """Return, per axis, the range that the reads touch: the hull when all bounds are constant, the common one otherwise."""
     out: list[tuple[Affine, Affine]] = []
     for axis, extent in enumerate(source.shape):
-        spans = [interval(r.index[axis], r.ranges) for r in found]
+        spans = [_within(r, axis, extent) for r in found]
         if any(s is None for s in spans):
             return None
         lows, highs = [s[0] for s in spans if s], [s[1] for s in spans if s]

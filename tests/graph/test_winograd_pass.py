@@ -20,7 +20,7 @@ from tensorlang.backends.cpu.toolchain import Toolchain, toolchain
 from tensorlang.graph.nodes import Graph, Kernel
 from tensorlang.graph.options import Options
 from tensorlang.graph.passes.algebra.winograd import winograd
-from tensorlang.graph.pipeline import optimise
+from tensorlang.graph.pipeline import PREPARED, optimise
 from tensorlang.policy.cpu.winograd import blocks
 from tensorlang.policy.cpu.winograd_cost import tiles
 from tensorlang.policy.machine import Machine
@@ -188,7 +188,7 @@ def test_a_model_can_be_compiled_without() -> None:
     ids=["56 x 56", "14 x 14", "three channels", "few filters", "no window", "too many points"],
 )
 def test_tiles_are_chosen_by_size(channels: int, filters: int, size: int, taps: int, wanted: tuple[int, int] | None) -> None:
-    graph = optimise(Importer().load(block(channels, filters, size, size, taps=taps)))
+    graph = optimise(Importer().load(block(channels, filters, size, size, taps=taps)), pipeline=PREPARED)
     found = [c for node in graph.nodes if isinstance(node, Kernel) and (c := convolution(node.program)) is not None]
     assert [tiles(c, Machine(target="cpu")) for c in found] == ([wanted] if taps > 1 else [])
     assert all(c.dtype == f32 for c in found)

@@ -29,6 +29,7 @@ from tensorlang.graph.nodes import Extern, Graph, Kernel, Loop, steps_of
 from tensorlang.graph.options import Options
 from tensorlang.graph.plan import Arena, Constant, Input, Output, Place, Plan, loop_memory, planned_with_bodies
 from tensorlang.policy.cpu.horizontal_fusion import is_profitable
+from tensorlang.policy.cpu.register_tiles import rows_of_blocks
 from tensorlang.policy.cpu.row_epilogues import is_row_epilogue_profitable
 from tensorlang.runtime.bundle import BundleKey, Draft
 from tensorlang.runtime.constants import Places, Weights, in_memory, places_of, stripped, weights_of, without_constants
@@ -60,6 +61,7 @@ def options_of(toolchain: Toolchain) -> Options:
         toolchain.tiles,
         is_fusion_profitable=partial(is_profitable, machine=machine),
         is_epilogue_profitable=partial(is_row_epilogue_profitable, machine=machine),
+        blocks=partial(rows_of_blocks, machine=machine),
         precision=toolchain.precision,
         near_bytes=machine.l2_bytes,
     )

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
+from codegen.dtypes import DType, compute_dtype
 from codegen.loops import dots
 from polyhedral import affine
+from polyhedral.expr import Floor
 from polyhedral.expr import Name as AffineName
 from tensorlang.policy.cpu.cost import covered_cycles
 from tensorlang.policy.deriver import ITERATIONS_PER_THREAD, Deriver, is_threading_profitable
+from tensorlang.policy.machine import Machine
 from tensorlang.schedule.shape import OPEN_EXTENT, Contraction, block_of, innermost_axis, unit_stride
 from tensorlang.tensor.nodes import Definition
 from tensorlang.tensor.walk import tensor_table
@@ -25,6 +28,9 @@ WIDTHS = (1, 2, 3, 4, 8, 12, 16, 24)
 OPEN_ROWS = range(4, 13, 4)
 """Rows of a register tile where their number is open: multiples of four, as most numbers are."""
 
+WORTH_OF_BLOCKS = 1.05
+"""How many times faster a sum must be whose register tiles skip taps."""
+
 PACKED_FROM = 512
 """Uses of an element that repay copying an operand whose rows could as well be read where they are."""
 
@@ -36,11 +42,12 @@ def tile_sizes(
     registers: int,
     heights: Collection[int] | None = None,
     widths: Collection[int] = WIDTHS,
+    met: Callable[[int], float] = lambda rows: 1.0,
 ) -> tuple[int, int]:
     """Return (rows, vectors of columns) of the register tile with the least estimated time over the whole iteration space.
 
     A tile of m x v needs m*v accumulators, v operand vectors and one broadcast. `heights` and `widths`: the choices, if not
-    every size is one; the smallest of them when none fits."""
+    every size is one; the smallest of them when none fits. `met`: the share of the steps of the sum that tiles of so many rows take."""
     best, best_cost = (min(heights or (1,)), min(widths)), float("inf")
     for v in sorted(widths):
         if columns is not None and v > 1 and (v - 1) * lanes >= columns:
@@ -48,16 +55,39 @@ def tile_sizes(
         for m in sorted(heights or range(1, registers)):
             if m * v + (v if m > 1 else 1) + 1 > registers - 1 or (rows is not None and m > rows) or (v > 4 and rows != 1):
                 break
-            cost = covered_cycles(rows or 840, m, v) * -(-(columns or 1 << 20) // (v * lanes))
+            cost = _tiled_cycles(rows, columns, lanes, (m, v)) * met(m)
             if cost < best_cost * 0.995:
                 best, best_cost = (m, v), cost
     return best
 
 
+def _tiled_cycles(rows: int | None, columns: int | None, lanes: int, tile: tuple[int, int]) -> float:
+    """Return the cycles of one step of the sum over all rows and columns, in register tiles of one size."""
+    m, v = tile
+    return covered_cycles(rows or 840, m, v) * -(-(columns or 1 << 20) // (v * lanes))
+
+
+def rows_of_blocks(rows: int, columns: int, types: tuple[DType, DType, DType], met: Callable[[int], float], machine: Machine) -> int | None:
+    """Return how many of these rows a register tile had better have for its sum to skip the taps that no row of it meets, None where that
+    does not pay, or where other instructions than those of vectors multiply."""
+    x, w, total = types
+    lanes = machine.lanes(compute_dtype(total))
+    if (x, w) in machine.dots | machine.tiles or columns < lanes:
+        return None
+    sizes = rows, columns, lanes
+    plain = tile_sizes(*sizes, machine.vector_registers)
+    tile = tile_sizes(*sizes, machine.vector_registers, met=met)
+    worth = _tiled_cycles(*sizes, tile) * met(tile[0]) * WORTH_OF_BLOCKS < _tiled_cycles(*sizes, plain)
+    return tile[0] if worth else None
+
+
 def row_counts(d: Deriver, c: Contraction) -> range | None:
     """Return how many rows a register tile may have: any number (None), or few where rows of x lie a multiple of 4096 bytes apart, so that
-    their elements meet in one set of the first-level cache. Where it is not known how many rows there are, four or eight: that many leave
-    nothing over most often, and there is code for each number that is left over."""
+    their elements meet in one set of the first-level cache; as many as conditions of the sum speak of together. Where it is not known how
+    many rows there are, four or eight: that many leave nothing over most often, and there is code for each number that is left over."""
+    block = _block_of_conditions(c)
+    if block is not None:
+        return range(block, block + 1)
     if c.rows and d.is_open(c.rows[-1]):
         return OPEN_ROWS
     x = tensor_table(d.program)[c.x]
@@ -69,6 +99,14 @@ def row_counts(d: Deriver, c: Contraction) -> range | None:
             break
         pitch *= (None if isinstance(slot, AffineName) and d.is_open(slot.name) else affine.constant(extent)) or 1
     return range(1, ROWS_IN_A_SET + 1) if pitch % 4096 == 0 else None
+
+
+def _block_of_conditions(c: Contraction) -> int | None:
+    """Return for how many rows at a time the conditions of the sum hold, where they say `p // block` of a row p."""
+    conds = affine.conjuncts(c.reduce.where)
+    atoms = {atom for cond in conds for e in affine.inequalities(cond) for atom in affine.terms(e)[0]}
+    found = {atom.divisor for atom in atoms if isinstance(atom, Floor) and c.rows and atom.value == AffineName(c.rows[-1])}
+    return found.pop() if len(found) == 1 else None
 
 
 def product_step_cycles(d: Deriver, c: Contraction, sizes: Mapping[str, int | None], axis: str, lanes: int) -> float:

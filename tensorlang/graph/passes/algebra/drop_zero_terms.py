@@ -39,15 +39,16 @@ def drop_zero_terms(graph: Graph) -> Graph:
 
 
 def _rewritten(new: Additions, node: Kernel) -> Kernel:
-    program, constants = node.program, new.graph.constants
-    for definition, found, x, w in _padded(program):
+    program = node.program
+    for definition, found, x, w in padded_sums(program):
         position = next((k for k, p in enumerate(program.params) if p.name == w.read.tensor), None)
-        if position is None or node.inputs[position] not in constants or _reads(program, w.read.tensor) != 1:
+        if position is None or _reads(program, w.read.tensor) != 1:
             continue
         name, param = node.inputs[position], program.params[position]
-        met, weights = _met(definition, found.reduce, x, w.read, param), constants[name]
-        if not met or not _are_finite(weights, w):
+        met = _met(definition, found.reduce, x, w.read, param)
+        if not met or not has_finite_weights(new.graph, node, w):
             continue
+        weights = new.graph.constants[name]
         cut, taken = _cut(program, found.reduce, w.read, param, met)
         kept = weights[tuple(slice(*taken.get(k, (0, n))) for k, n in enumerate(weights.shape))]
         made = new.add(replace(new[name], shape=kept.shape), np.ascontiguousarray(kept))
@@ -55,7 +56,7 @@ def _rewritten(new: Additions, node: Kernel) -> Kernel:
     return node
 
 
-def _padded(program: Program) -> Iterator[tuple[Definition, Contraction, Factor, Factor]]:
+def padded_sums(program: Program) -> Iterator[tuple[Definition, Contraction, Factor, Factor]]:
     """Yield the sums of products of elements that are zero outside of a condition, `x`, and others, `w`."""
     for definition, found in contractions(program):
         reduce = found.reduce
@@ -66,11 +67,12 @@ def _padded(program: Program) -> Iterator[tuple[Definition, Contraction, Factor,
                 yield definition, found, x, w
 
 
-def _are_finite(weights: np.ndarray[Any, Any], w: Factor) -> bool:
-    """Tell whether weights are numbers where they are multiplied: none is infinite, or too large for a type that it is cast or rounded
-    to."""
+def has_finite_weights(graph: Graph, node: Kernel, w: Factor) -> bool:
+    """Tell whether a factor is a constant of the graph whose elements are numbers where they are multiplied: none is infinite, or too large
+    for a type that it is cast or rounded to."""
+    weights = graph.constants.get(node.bound.get(w.read.tensor, ""))
     types = [t for t in (f64, *w.casts, *((bf16,) if w.rounding else ())) if t.is_float]  # bf16 has the least range of all roundings
-    return bool((np.abs(weights.astype(np.float64)) <= min(map(largest, types))).all())
+    return weights is not None and bool((np.abs(weights.astype(np.float64)) <= min(map(largest, types))).all())
 
 
 def _reads(program: Program, tensor: str) -> int:

@@ -243,7 +243,7 @@ class _ModelRead:
         return BundleKey(bundle_key(content + elements, offers_digest(), found, options), self._check)
 
     def _check(self) -> None:
-        if fingerprint(self._model) != self._content:
+        if not isinstance(self._model, bytes) and fingerprint(self._model) != self._content:  # bytes do not change
             what = f"`{self._model}`" if isinstance(self._model, (str, os.PathLike)) else "the model"
             raise error("O015", f"{what} changed since it was compiled", help="compile it again: `tensorlang.compile`")
 
@@ -296,10 +296,23 @@ def fingerprint(model: Any) -> bytes | None:
         importer = next((i for i in installed_importers() if i.matches(model)), None)
         return importer.fingerprint(model) if isinstance(importer, TellsFingerprints) else None
     try:
-        content_of_proto: bytes = model.SerializeToString(deterministic=True)
+        return _digest_of_message(model)
     except Exception:  # whatever an object of another library finds wrong with itself, its importer will say better
         return None
-    return hashlib.sha256(content_of_proto).digest()
+
+
+def _digest_of_message(message: Any) -> bytes:
+    """Return a digest of a message of protobuf, of which one element of a list, as a tensor of weights is, is written out at a time."""
+    digest = hashlib.sha256()
+    for field, value in message.ListFields():
+        if hasattr(value, "ListFields"):
+            parts = [_digest_of_message(value)]
+        elif field.message_type is None or isinstance(value, Mapping):
+            parts = [hashlib.sha256(repr(sorted(value.items()) if isinstance(value, Mapping) else value).encode()).digest()]
+        else:
+            parts = [hashlib.sha256(part.SerializeToString(deterministic=True)).digest() for part in value]
+        digest.update(b"%d %d " % (field.number, len(parts)) + b"".join(parts))
+    return digest.digest()
 
 
 def _files_beside(path: str | os.PathLike[str]) -> Sequence[Path] | None:

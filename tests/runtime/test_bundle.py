@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -201,6 +202,35 @@ def test_nothing_but_files_of_the_folder_is_read_to_tell_a_model(model: Path, lo
     assert api.fingerprint(model) is None
     with pytest.raises(tl.CompileError, match="O004"):
         answer(model)
+
+
+def changed_weight(proto: onnx.ModelProto) -> None:
+    proto.graph.initializer[0].raw_data = bytes(48)
+
+
+def moved_weight(proto: onnx.ModelProto) -> None:
+    proto.graph.sparse_initializer.add().values.CopyFrom(proto.graph.initializer.pop())
+
+
+def changed_attribute(proto: onnx.ModelProto) -> None:
+    proto.graph.node[0].attribute.add(name="axis", type=onnx.AttributeProto.INT, i=1)
+
+
+def changed_version(proto: onnx.ModelProto) -> None:
+    proto.ir_version += 1
+
+
+def changed_note(proto: onnx.ModelProto) -> None:
+    proto.metadata_props.add(key="author", value="nobody")
+
+
+@pytest.mark.parametrize("change", [changed_weight, moved_weight, changed_attribute, changed_version, changed_note])
+def test_the_fingerprint_of_an_object_tells_all_its_parts(model: Path, change: Callable[[onnx.ModelProto], None]) -> None:
+    proto = onnx.load(model)
+    before = api.fingerprint(proto)
+    assert before == api.fingerprint(onnx.load(model)) is not None
+    change(proto)
+    assert api.fingerprint(proto) not in (None, before)
 
 
 def test_a_weight_that_changes_while_its_model_is_compiled_is_kept_under_no_name(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

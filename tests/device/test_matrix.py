@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -218,18 +219,15 @@ PRODUCTS = {
 @pytest.fixture(scope="module")
 def products() -> dict[str, tuple[Made, tuple[Array, Array]]]:
     out: dict[str, tuple[Made, tuple[Array, Array]]] = {}
-    for dtype in (bf16, np.float16):
-        for name, (operator, *shapes) in PRODUCTS.items():
-            arrays = tuple(normal(*shape, dtype=dtype) for shape in shapes)
-            program = called(operator, *arrays)
-            found = plan_for_device(program, rules=Rules(roles()))
-            assert found.origin.startswith("schedule role warp_product")
-            lowered = device_loops(found.plan, f"product_{len(out)}", schedule=found.schedule)
-            assert exposed(lowered.function) is None
-            out[f"{name}, {np.dtype(dtype).name}"] = (
-                Made(program, lowered, device_text(lowered, schedule=found.schedule)),
-                (arrays[0], arrays[1]),
-            )
+    for (name, (operator, *shapes)), dtype in zip(PRODUCTS.items(), cycle((bf16, np.float16))):
+        arrays = tuple(normal(*shape, dtype=dtype) for shape in shapes)
+        program = called(operator, *arrays)
+        found = plan_for_device(program, rules=Rules(roles()))
+        assert found.origin.startswith("schedule role warp_product")
+        lowered = device_loops(found.plan, f"product_{len(out)}", schedule=found.schedule)
+        assert exposed(lowered.function) is None
+        made_ = Made(program, lowered, device_text(lowered, schedule=found.schedule))
+        out[f"{name}, {np.dtype(dtype).name}"] = (made_, (arrays[0], arrays[1]))
     return out
 
 
@@ -267,16 +265,16 @@ SHAPES = {
 def test_products_of_bytes_are_exact_in_every_order_of_threads(executor: Executor):
     rng = np.random.default_rng(0)
     cases: list[tuple[Made, list[Array]]] = []
-    for first, second in ((np.int8, np.int8), (np.uint8, np.int8), (np.int8, np.uint8), (np.uint8, np.uint8)):
+    pairs = ((np.int8, np.int8), (np.uint8, np.int8), (np.int8, np.uint8), (np.uint8, np.uint8))
+    for (first, second), (operator, shapes) in zip((*pairs, *pairs[1:3]), cycle(SHAPES.items())):
         names = ({np.int8: "i8", np.uint8: "u8"}[t] for t in (first, second))
         own = module(BYTES.replace("A[", f"{next(names)}[").replace("B[", f"{next(names)}["))
-        for operator, shapes in SHAPES.items():
-            arrays = [rng.integers(np.iinfo(t).min, np.iinfo(t).max, s, dtype=t) for t, s in zip((first, second), shapes, strict=True)]
-            program = called(operator, *arrays, module=own)
-            found = plan_for_device(program, rules=Rules(roles()))
-            assert found.origin.startswith("schedule role warp_product")
-            lowered = device_loops(found.plan, f"bytes_{len(cases)}", schedule=found.schedule)
-            cases.append((Made(program, lowered, device_text(lowered, schedule=found.schedule)), arrays))
+        arrays = [rng.integers(np.iinfo(t).min, np.iinfo(t).max, s, dtype=t) for t, s in zip((first, second), shapes, strict=True)]
+        program = called(operator, *arrays, module=own)
+        found = plan_for_device(program, rules=Rules(roles()))
+        assert found.origin.startswith("schedule role warp_product")
+        lowered = device_loops(found.plan, f"bytes_{len(cases)}", schedule=found.schedule)
+        cases.append((Made(program, lowered, device_text(lowered, schedule=found.schedule)), arrays))
     compiled_ = library((each for each, _ in cases), executor)
     for each, arrays in cases:
         assert difference(each, by_name(each.program, arrays), {}, compiled_, seeds=range(9), close=0) == ""

@@ -692,6 +692,17 @@ def test_what_is_made_of_each_step_is_made_there_where_it_lies_along_the_lanes(p
     assert_same(small, proven(small, derive(small, NARROW)), {})
 
 
+def test_what_is_made_of_each_step_may_read_other_tensors_of_its_axis_elsewhere() -> None:
+    body = """
+    a[n] = x[n] for n in 0..1
+    a[n] = max(a[n - 1] - 1, x[n]) for n in 1..N
+    b[n] = x[n] for n in 0..1
+    b[n] = (if n % 2 == 0 then x[n] else 2 * x[N - 1 - n]) for n in 1..N
+    y[i] = b[N - 1 - i] + a[i]"""
+    program = operator("x: i16[N]) -> (y: i16[N], b: i16[N]) where N >= 1", body, {"N": 21})
+    assert_same(program, proven(program, derive(program, WIDE)), {})
+
+
 @pytest.mark.parametrize(
     ("value", "phases"),
     [

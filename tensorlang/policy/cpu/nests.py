@@ -226,8 +226,9 @@ def _join(d: Deriver, member: Definition, loops: Sequence[str], found: Sequence[
 
 def _own_point(d: Deriver, member: Definition, follower: Definition) -> dict[str, Slot]:
     """Return by the axes of a recurrence at which point what is made of all its elements reads them."""
-    table = {t.name: x for x in d.program.definitions for t in x.tensors}
-    found = (r for p in follower.pieces for r in reads(p.value) if r.tensor in table and {*table[r.tensor].axes} == {*member.axes})
+    group = next(g for g in components(d.program) if any(x is member for x in g))
+    table = {t.name: x for x in group for t in x.tensors if {*x.axes} == {*member.axes}}
+    found = (r for p in follower.pieces for r in reads(p.value) if r.tensor in table)
     read = next(found)
     return dict(zip(table[read.tensor].axes, read.index, strict=True))
 

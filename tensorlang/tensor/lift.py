@@ -6,7 +6,8 @@
 
 Nothing is lifted from where a condition guards it (a guarded piece, a side of a `Select`, what comes after `and` or `or`, the terms that a
 filter leaves), unless it is one of the piece that speaks of the remaining axes alone. What is then still inside the body of another
-reduction `tensorlang.tensor.nested` lifts, whatever it uses; what is left gets its conditions (`tensorlang.tensor.guarded`).
+reduction `tensorlang.tensor.nested` lifts, whatever it uses, unless the two are one (`tensorlang.tensor.flat_reductions`); what is left
+gets its conditions (`tensorlang.tensor.guarded`).
 
 What is lifted runs also where nothing asks for it, when the axes that it does not use are empty. Where its reads would then leave their
 tensors, it has the condition that they are not; where that does not suffice it stays.
@@ -21,6 +22,7 @@ from polyhedral.expr import FALSE, TRUE, Cond
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.tensor.digits import with_digits
+from tensorlang.tensor.flat_reductions import with_flat_reductions
 from tensorlang.tensor.guarded import guarded
 from tensorlang.tensor.idioms import redefined
 from tensorlang.tensor.nested import Lifting, contiguous, lift_nested
@@ -30,7 +32,8 @@ from tensorlang.tensor.walk import fresh_for, index_names, map_children, tensor_
 
 
 def lift(program: Program) -> Program:
-    """Return `program` with all such reductions lifted: lifting again changes nothing. Tensors hold what they held, bit for bit."""
+    """Return `program` with all such reductions lifted: lifting again changes nothing. Tensors hold what they held, bit for bit, but for
+    sums of sums and products of products outside of `strict` mode, whose order is free."""
     program = with_digits(program)
     fresh = fresh_for(program)
     out: list[Definition] = []
@@ -41,7 +44,7 @@ def lift(program: Program) -> Program:
     lifted = redefined(program, out)
     if lifted != program:
         return lift(lifted)
-    whole = guarded(lift_nested(program))
+    whole = guarded(lift_nested(with_flat_reductions(program)))
     return program if whole == program else lift(whole)
 
 

@@ -27,7 +27,8 @@ from tensorlang.syntax.parse import parse
 from tensorlang.syntax.printer import show
 from tensorlang.tensor.nodes import Program
 
-ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120")
+ARCHITECTURES = ("sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120")
+"""One of each kind of limits and instructions: `sm_86` is like `sm_89`, but for numbers of blocks far above those that matter here."""
 Array = np.ndarray[Any, Any]
 
 OWN = load_module(

@@ -71,9 +71,9 @@ schedule rows for cuda {
 """
 F32 = np.float32
 CASES = {
-    "two groups of warps": ("matmul", OPERATOR + SCHEDULE, (normal(256, 384), normal(64, 384))),
+    "two groups of warps": ("matmul", OPERATOR + SCHEDULE, (normal(256, 512), normal(64, 512))),
     "one group of warps": ("matmul", OPERATOR + ONE, (normal(64, 384), normal(64, 384))),
-    "edges": ("matmul", OPERATOR + SCHEDULE, (normal(150, 328), normal(70, 328))),
+    "edges": ("matmul", OPERATOR + SCHEDULE, (normal(150, 456), normal(70, 456))),
     "fewer iterations than stages": ("matmul", OPERATOR + SCHEDULE, (normal(128, 128), normal(32, 128))),
     "blocks that take turns": ("matmul", OPERATOR + TURNS, (normal(300, 320), normal(90, 320))),
     "turns with fewer iterations than stages": ("matmul", OPERATOR + TURNS, (normal(256, 128), normal(160, 128))),

@@ -466,7 +466,7 @@ def test_open_batches_are_computed_as_known_ones_bit_by_bit() -> None:
     """What is scheduled for samples of open sizes takes the same steps as what is scheduled for known ones."""
     data = filtered(14, 14)
     opened = tl.compile(data, threads=1, sizes="symbolic")
-    for batch in (1, 2, 3, 5, 8):
+    for batch in (1, 3, 8):
         feeds = feeds_for(data, {"batch": batch}, batch)
         known = tl.compile(data, threads=1, sizes="static").run(feeds)
         for mine, theirs in zip(opened.run(feeds).values(), known.values(), strict=True):

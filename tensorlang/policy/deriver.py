@@ -11,7 +11,7 @@ from polyhedral.expr import Int
 from tensorlang.policy.followers import accumulations
 from tensorlang.policy.machine import GpuMachine, Machine
 from tensorlang.schedule.flattened import flattened
-from tensorlang.schedule.plan import Storage
+from tensorlang.schedule.plan import Storage, full, owned
 from tensorlang.schedule.rfactor import name_of, rfactor
 from tensorlang.schedule.scan import growths, running
 from tensorlang.schedule.schedule import Schedule
@@ -235,6 +235,16 @@ def deriver_of(
 def is_recurrence(group: Sequence[Definition]) -> bool:
     """Tell whether the definitions of a component of a program need each other, or the only one itself."""
     return len(group) > 1 or reads_itself(group[0])
+
+
+def with_lifted(d: Deriver, name: str, made: Program) -> Deriver:
+    """Return the state in which the program is `made`, which `lift` makes of it for a tensor: what is new has the tensor's axes."""
+    axes = {t.name: x.axes for x in made.definitions for t in x.tensors if t.name not in d.axes}
+    of_tensor = {loop.removeprefix(f"{name}."): n for loop, n in d.open_extents.items() if owned(loop, d.axes)[0] == name}
+    opened = {full(m, loop): n for m in axes for loop, n in of_tensor.items()}
+    schedule = d.schedule.lift(name)
+    made_of = replace(d, program=made, schedule=schedule, rewritten=len(schedule.directives))
+    return replace(made_of, axes={**d.axes, **axes}, open_extents={**d.open_extents, **opened})
 
 
 def reads_itself(definition: Definition) -> bool:

@@ -143,7 +143,7 @@ class Schedule:
         return self.then(_directive("scan", axes))
 
     def lift(self, *tensors: str) -> Schedule:
-        """Give the reductions of the equations of tensors tensors of their own."""
+        """Give the reductions of the equations of tensors, or what recurrences make without themselves, tensors of their own."""
         return self.then(_directive("lift", tensors))
 
     def unfold(self, *tensors: str, over: Sequence[str], into: str) -> Schedule:

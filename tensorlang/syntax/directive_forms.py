@@ -25,7 +25,7 @@ FORMS = {
     "hoist": "write `hoist TENSOR.AXIS, …`, of axes along which all elements of a tensor are the same",
     "inline": "write `inline TENSOR, …`",
     "layout": "write `layout TENSOR as [DIM, …]`",
-    "lift": "write `lift TENSOR, …`, of equations whose reductions get tensors of their own",
+    "lift": "write `lift TENSOR, …`, of equations whose reductions, or terms of a recurrence, get tensors of their own",
     "multicast": "write `multicast TENSOR, … at LOOP`, about a loop over blocks of a cluster",
     "order": "write `order LOOP, LOOP, …`, outermost first, or `order STATEMENT, STATEMENT, …`",
     "pack": "write `pack TENSOR as [DIM, …]`, `pack TENSOR at LOOP as [DIM, …]` or `pack TENSOR at LOOP -> LOOP, …`, "

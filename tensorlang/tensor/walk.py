@@ -278,7 +278,7 @@ def substitute_names(e: Expr, to: Mapping[str, Expr]) -> Expr:
             return map_children(lambda c: substitute_names(c, to), e)
 
 
-def refresh(e: Expr, fresh: Fresh) -> Expr:
+def refresh(e: Expr, fresh: Callable[[str], str]) -> Expr:
     """Return `e` with every binder and let renamed to names of `fresh`: a copy that may stand in the same program."""
     match e:
         case Let(name, value, body):

@@ -5,6 +5,7 @@
     joint           recurrences along one axis and what is made of their steps: in the same loops over steps and points (`joint_steps`)
     short rows      several tensors of rows that fill no vector: lanes are rows (`row_lanes`)
     rows            several tensors that agree on their leading axes (softmax, layer norm): computed row by row, rows in parallel
+    terms           what recurrences along rows make without themselves, in loops of its own (`recurrence_terms`)
     recurrence      in an order that the dependences allow: by blocks, diagonals, tiles of steps, or what each loop carries (`nests`)
     sums, pieces    the inner loops of least predicted cycles: lanes, points that are computed together, copies (`inner_loops`)
     anything else   vectors along the axis that walks memory in unit steps, the outermost axis in parallel
@@ -24,6 +25,7 @@ from tensorlang.policy.cpu.joint_steps import derive_joint_steps
 from tensorlang.policy.cpu.loop_fusion import derive_fused, fused, named_after, with_sums_apart
 from tensorlang.policy.cpu.narrow_rows import derive_narrow_rows, has_narrow_rows
 from tensorlang.policy.cpu.nests import derive_nest, derive_recurrence, is_joined, scattered_axes
+from tensorlang.policy.cpu.recurrence_terms import with_terms_apart
 from tensorlang.policy.cpu.row_lanes import derive_row_lanes, has_row_lanes
 from tensorlang.policy.cpu.scatter_fusion import fuse_scatters
 from tensorlang.policy.cpu.shared_sums import shared_sums
@@ -52,7 +54,7 @@ def derive(
     """Return a schedule for `program` on `machine`. Inputs in `constants` are stored as `derive_layouts` says, if anywhere. `plain`: loops
     of sums, pieces and recurrences run in an order that is legal, and nothing else is asked of them. `at`: samples of open sizes."""
     d = replace(deriver(program, machine, layouts or {}, constants, at), plain=plain)
-    d = d if plain else with_sums_apart(d)
+    d = d if plain else with_sums_apart(with_terms_apart(d))
     for strip in fused(d, fusion_groups(d)):
         _derive_strip(d, strip)
     if not plain:

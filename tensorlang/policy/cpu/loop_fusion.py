@@ -52,7 +52,7 @@ from tensorlang.policy.cpu.nests import WORTH_TURNING, scattered_axes
 from tensorlang.policy.cpu.row_lanes import has_row_lanes
 from tensorlang.policy.cpu.shared_sums import as_one
 from tensorlang.policy.cpu.strips import Strip, sized, strips
-from tensorlang.policy.deriver import Deriver, bytes_of, mark_parallel
+from tensorlang.policy.deriver import Deriver, bytes_of, mark_parallel, with_lifted
 from tensorlang.policy.groups import FusionGroup, fusion_groups, recurs
 from tensorlang.policy.pointwise import accesses_along, crossing_axis
 from tensorlang.schedule.directives.loops import MOST_LANES
@@ -167,14 +167,10 @@ def _apart(d: Deriver, name: str) -> Deriver | None:
     made = sums_apart(d.program, name)
     if isinstance(made, str):
         return None
-    axes = {m.tensors[0].name: m.axes for m in made.definitions if m.tensors[0].name not in d.axes}
-    of_sums = {loop.removeprefix(f"{name}."): n for loop, n in d.open_extents.items() if owned(loop, d.axes)[0] == name}
-    opened = {full(m, loop): n for m in axes for loop, n in of_sums.items()}
-    schedule = d.schedule.lift(name)
-    apart = replace(d, program=made, schedule=schedule, rewritten=len(schedule.directives))
-    apart = replace(apart, axes={**d.axes, **axes}, open_extents={**d.open_extents, **opened})
+    apart = with_lifted(d, name, made)
+    axes = apart.axes.keys() - d.axes.keys()
     shared = (g for g in _contracted(apart, fusion_groups(apart)) if g.fused)
-    return apart if any(axes.keys() <= {m.tensors[0].name for m in g.members} for g in shared) else None
+    return apart if any(axes <= {m.tensors[0].name for m in g.members} for g in shared) else None
 
 
 def _is_own(group: FusionGroup) -> bool:

@@ -56,6 +56,16 @@ def test_threads_share_what_lies_between_two_steps_where_that_is_enough() -> Non
     assert not any(d.startswith("parallel u") for d in directives(small, Machine(target="cpu", threads=2)))
 
 
+@pytest.mark.parametrize(("term", "lifted"), [("max(k in 0..5) x[i, j + k]", True), ("x[i, j]", False)])
+def test_what_a_recurrence_along_rows_makes_without_itself_runs_in_lanes_along_them(term: str, lifted: bool) -> None:
+    body = f"y[i, j] = 0 for i in 0..64, j in 0..1\n y[i, j] = max(y[i, j - 1], {term}) for i in 0..64, j in 1..60"
+    program = operator("x: f32[64, 64]) -> (y: f32[64, 60])", body)
+    found = directives(program)
+    assert ("lift y" in found) == lifted
+    assert any(d.startswith("vectorize y.term.j") for d in found) == lifted
+    assert_same(program, proven(program, derive(program, WIDE)), {})
+
+
 SWEEPS = """
     u[0, i, j] = a[i, j]
     v[t, i, 0] = u[t, 0, i]                           for t in 0..8, i in 0..N

@@ -15,6 +15,8 @@ from typing import Any, assert_never
 
 import numpy as np
 
+from polyhedral.affine import ZERO
+from polyhedral.expr import Name
 from tensorlang.diagnostics import InternalError
 from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Loop, Node, Part, Value, View
 
@@ -84,6 +86,15 @@ def size_bytes(value: Value) -> int:
     """Return how many bytes the memory of `value` takes, its layout's padding included."""
     shape = value.shape if value.layout is None else value.layout.shape
     return prod(shape) * value.dtype.size_bytes
+
+
+def is_in_order(value: Value) -> bool:
+    """Tell whether a value is row-major, perhaps with room between its rows: it may then begin at any element."""
+    layout = value.layout
+    if layout is None:
+        return True
+    own = len(layout.dims) == len(layout.axes)
+    return own and all(index in (Name(axis), ZERO) for index, axis in zip(layout.dims, layout.axes, strict=True))
 
 
 def rebuilt(

@@ -206,7 +206,8 @@ def _header(declaration: Operator | Schedule | Tactic) -> list[str]:
     cuts = [t.start for t, depth in zip(tokens, depths, strict=True) if depth == 0 and t.type in ("ARROW", "WHERE")]
     opening = next(t.end for t, depth in zip(tokens, depths, strict=True) if depth == 0 and t.type == "LPAR")
     parts = [text[a:b].rstrip() for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
-    lines = _wrap(parts[0], 0, opening if opening <= 40 else 8)
+    named = next(t.end for t in tokens if t.type in ("LPAR", "LSQB"))  # an operator may be called `lift`
+    lines = _wrap(parts[0], 0, opening if opening <= 40 else 8, first=named)
     last = parts.pop() if len(parts) == 3 else ""
     if last and len(parts[1]) + len(last) + 7 <= WIDTH:
         parts[1], last = f"{parts[1]} {last}", ""

@@ -63,6 +63,13 @@ def test_formatting_loses_no_comment(data):
     assert fmt(Source("t.tl", once)) == once
 
 
+@pytest.mark.parametrize("head", ["instruction lift[x: T]", "op yield"])
+def test_a_long_operator_may_be_called_as_a_word_that_begins_a_line(head: str) -> None:
+    params = ", ".join(f"parameter_{k}: f32[N]" for k in range(8))
+    text = f"{head}({params}) -> (y: f32[N]){' for x' if head.startswith('i') else ''} {{\n}}\n"
+    assert fmt(Source("t.tl", text)).startswith(f"{head}(parameter_0") and read(fmt(Source("t.tl", text))) == read(text)
+
+
 def comments(text: str) -> Counter[str]:
     return Counter(comment.text for comment in scan(Source("t.tl", text)).comments)
 

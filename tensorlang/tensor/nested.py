@@ -8,9 +8,10 @@ A reduction that decides whether another one is asked for, which for that has to
 What is asked for under a condition takes the condition along, where an index from data may be in its range for no other reason.
 
 The tensor has the axes and outer indices that the inner reduction uses, each over the smallest range from zero that holds its values; all
-axes and outer indices in scope, where fewer would lose a condition that keeps its reads in bounds or its range from being empty. The one
-along which most of what it reads lies side by side comes last, as neighbours then do in the tensor as well (`contiguous`). What
-`j != i` leaves out is computed all the same, where its reads are in bounds: then a sum that reads the tensor can make it in its own loops.
+axes and outer indices in scope, where fewer would lose a condition that keeps its reads in bounds or its range from being empty. Of fewer
+than all, the one along which most of what it reads lies side by side comes last, as neighbours then do in the tensor as well
+(`contiguous`); what is for each term of a sum keeps the order of the terms, whose loops it may share. What `j != i` leaves out is computed
+all the same, where its reads are in bounds: then a sum that reads the tensor can make it in its own loops.
 
     before   let v = f(x[i]) in sum(k) v * w[k]
     after    let v = f(x[i]) in sum(k) f(x[i]) * w[k]
@@ -166,7 +167,7 @@ class _Nested(Lifting):
         value: Expr = e if condition is None else Select(condition, e, _never(e), span=e.span)
         used = index_names(value)
         least = tuple(n for n in place.scope if n in used)
-        candidates = [contiguous(names, value) for names in dict.fromkeys((least, place.scope))]
+        candidates = [place.scope] if least == place.scope else [contiguous(least, value), place.scope]
         shapes = {n: bounds(self.program.sizes, place.scope, self._given(place.ranges), AffineName(n)) for n in place.scope}
         conditions = dict.fromkeys((known if has_gather(e) else _without_holes(known), known))
         tries = [(names, cond) for names in candidates for cond in conditions]

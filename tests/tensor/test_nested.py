@@ -104,17 +104,15 @@ def test_a_triangular_sum_becomes_a_tensor_over_the_index_it_uses() -> None:
     ]
 
 
-def test_the_axis_along_which_what_is_read_lies_side_by_side_comes_last() -> None:
-    inner = total(Binary("*", read("a", "j", "i"), read("a", "k", "j")), f32, ("j", 0, N("n")))
-    program = Program(
-        "p",
-        ("n",),
-        (tensor("a", f32, "n", "n"),),
-        ("y",),
-        (definition(tensor("y", f32, "n"), ("i",), total(inner, f32, ("k", 0, N("n")))),),
-    )
+@pytest.mark.parametrize(("of_all", "axes"), [(False, "k_1, i_1"), (True, "i_1, k_1, h_1")])
+def test_the_axis_along_which_what_is_read_lies_side_by_side_comes_last(of_all: bool, axes: str) -> None:
+    inner: Expr = Binary("*", read("a", "j", "i"), read("a", "k", "j"))
+    inner = total(Binary("*", inner, read("x", "h")) if of_all else inner, f32, ("j", 0, N("n")))
+    value = Reduce(sum_of(f32), (Binder("k", Int(0), N("n")), Binder("h", Int(0), N("n"))), (Binary("*", inner, read("x", "h")),))
+    parameters = (tensor("a", f32, "n", "n"), tensor("x", f32, "n"))
+    program = Program("p", ("n",), parameters, ("y",), (definition(tensor("y", f32, "n"), ("i",), value),))
     prove(verify(program))
-    assert "`y.sum`[k_1, i_1] = sum(j in 0..n) a[j, i_1] * a[k_1, j]" in show(lift_nested(program))
+    assert f"`y.sum`[{axes}] = sum(j in 0..n) a[j, i_1] * a[k_1, j]" in show(lift_nested(program))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Callable
 from typing import assert_never
 
 from codegen.dtypes import DType, bool_, f32, f64, i32, i64
@@ -254,7 +253,7 @@ def _greatest(b: Builder, x: Value, y: Value) -> Value:
     if collects_negated(b.target):
         return unary(b, "neg", _least(b, unary(b, "neg", x), unary(b, "neg", y)))
     if width not in (128, 256, 512):
-        return _by_registers(b, _greatest, x, y)
+        return _greatest_by_registers(b, x, y)
     # As for the minimum, but for the sign: one instruction takes those that both have, and of the other bits all.
     sides = f"{to_bits(b, _either(b, 'max', x, y)).typed}, {to_bits(b, _either(b, 'max', y, x)).typed}"
     name = f"llvm.x86.avx512.pternlog.{'d' if x.dtype == f32 else 'q'}.{width}"
@@ -264,12 +263,12 @@ def _greatest(b: Builder, x: Value, y: Value) -> Value:
     return from_bits(b, Value(kind.dtype, b.pure(text), x.lanes), x.dtype)
 
 
-def _by_registers(b: Builder, f: Callable[[Builder, Value, Value], Value], x: Value, y: Value) -> Value:
-    """Return what `f` makes of vectors of any length, one whole register of them after the other."""
+def _greatest_by_registers(b: Builder, x: Value, y: Value) -> Value:
+    """Return the maximum of vectors of any length, one whole register of them after the other."""
     register = min(b.target.vector_bits, max(128, 1 << (x.dtype.bits * x.lanes - 1).bit_length()))
     lanes = register // x.dtype.bits
     count = 1 << (math.ceil(x.lanes / lanes) - 1).bit_length()
-    parts = [f(b, *(_picked(b, v, range(k * lanes, (k + 1) * lanes)) for v in (x, y))) for k in range(count) if k * lanes < x.lanes]
+    parts = [_greatest(b, *(_picked(b, v, range(k * lanes, (k + 1) * lanes)) for v in (x, y))) for k in range(count) if k * lanes < x.lanes]
     element = memory_type(x.dtype)
     texts = [part.text for part in parts] + ["poison"] * (count - len(parts))
     return _picked(b, Value(x.dtype, joined(b, texts, element, lanes), count * lanes), range(x.lanes))

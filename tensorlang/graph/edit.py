@@ -15,10 +15,9 @@ from typing import Any, assert_never
 
 import numpy as np
 
-from polyhedral.affine import ZERO
-from polyhedral.expr import Name
 from tensorlang.diagnostics import InternalError
 from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Loop, Node, Part, Value, View
+from tensorlang.schedule.layout import is_in_order
 
 
 def reads(node: Node) -> tuple[str, ...]:
@@ -88,13 +87,9 @@ def size_bytes(value: Value) -> int:
     return prod(shape) * value.dtype.size_bytes
 
 
-def is_in_order(value: Value) -> bool:
-    """Tell whether a value is row-major, perhaps with room between its rows: it may then begin at any element."""
-    layout = value.layout
-    if layout is None:
-        return True
-    own = len(layout.dims) == len(layout.axes)
-    return own and all(index in (Name(axis), ZERO) for index, axis in zip(layout.dims, layout.axes, strict=True))
+def is_stored_in_order(value: Value) -> bool:
+    """Tell whether a value is row-major, perhaps with room between its rows, so that it may begin at any element."""
+    return value.layout is None or is_in_order(value.layout.dims, value.layout.axes)
 
 
 def rebuilt(

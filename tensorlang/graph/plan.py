@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias, assert_never
 
 from tensorlang.diagnostics import InternalError
-from tensorlang.graph.edit import is_in_order, reads, size_bytes, writes
+from tensorlang.graph.edit import is_stored_in_order, reads, size_bytes, writes
 from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Loop, Part, Value, View
 
 ALIGNMENT = 64
@@ -97,7 +97,7 @@ def planned(graph: Graph, workspaces: Mapping[str, int] | None = None, bytes_of:
     offsets = assign(moving)
     places = {name: _within(fixed[h.root] if h.root in fixed else Arena(offsets[h.root]), h) for name, h in placements.items()}
     for name, place in places.items():
-        if not is_in_order(graph.values[name]) and isinstance(place, Input | Output):
+        if not is_stored_in_order(graph.values[name]) and isinstance(place, Input | Output):
             raise InternalError("plan", f"`{name}` is not row-major and lies in memory of the caller, which may begin anywhere")
     return Plan(aligned(arena_bytes(moving, offsets)), places, {name: offsets[f"scratch of {name}"] for name in scratch})
 

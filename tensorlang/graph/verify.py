@@ -22,7 +22,7 @@ from typing import TypeAlias, assert_never
 from codegen.dtypes import DTYPES, DType
 from polyhedral import affine
 from tensorlang.diagnostics import InternalError
-from tensorlang.graph.edit import is_in_order, reads, size_bytes, writes
+from tensorlang.graph.edit import is_stored_in_order, reads, size_bytes, writes
 from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Loop, Node, Part, Value, View
 from tensorlang.graph.programs import result_tensors
 from tensorlang.graph.sizes import Symbols, is_one, laid_out, same_shape, shape_in, to_expr
@@ -56,7 +56,7 @@ def problems(graph: Graph) -> Iterator[str]:
         if wrong is not None:
             yield f"the layout of `{value.name}` loses elements: {wrong}"
     for name in (*graph.inputs, *graph.outputs):
-        if name in graph.values and not is_in_order(graph.values[name]):
+        if name in graph.values and not is_stored_in_order(graph.values[name]):
             yield f"`{name}` is an input or output and must be row-major"
 
 
@@ -147,7 +147,7 @@ def _node(graph: Graph, node: Node, seen: dict[int, Signature]) -> Iterator[str]
         case Join():
             parts, whole = [graph.values[name] for name in node.inputs], graph.values[node.output]
             if node.starts is not None:
-                if any(part.dtype != whole.dtype or part.layout != whole.layout for part in parts) or not is_in_order(whole):
+                if any(part.dtype != whole.dtype or part.layout != whole.layout for part in parts) or not is_stored_in_order(whole):
                     yield f"join `{node.name}` makes {_type(whole)} of {', '.join(map(_type, parts))} in another block of storage"
             elif any(part.dtype != whole.dtype for part in parts) or sum(map(size_bytes, parts)) != size_bytes(whole):
                 yield f"join `{node.name}` makes {_type(whole)} of {', '.join(map(_type, parts))}"
@@ -203,7 +203,7 @@ def _scalars(graph: Graph, node: Loop, names: Sequence[str], dtype: str) -> Iter
 
 def _shows(source: Value, result: Value) -> bool:
     """Tell whether two values with room between their rows differ in dimensions of one alone."""
-    if source.layout is None or result.layout is None or not (is_in_order(source) and is_in_order(result)):
+    if source.layout is None or result.layout is None or not (is_stored_in_order(source) and is_stored_in_order(result)):
         return False
     kept = [
         [pair for pair in zip(v.shape, v.layout.shape, strict=True) if not all(map(is_one, pair))] for v in (source, result) if v.layout

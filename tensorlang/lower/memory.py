@@ -35,6 +35,7 @@ from tensorlang.lower.index import to_index
 from tensorlang.lower.names import Names
 from tensorlang.schedule.annotations import origin_of
 from tensorlang.schedule.copies import upper_bound
+from tensorlang.schedule.layout import is_in_order
 from tensorlang.schedule.plan import Plan, Storage
 from tensorlang.schedule.shape import OPEN_EXTENT
 from tensorlang.tensor.nodes import Definition, Dynamic, Piece, Read, Tensor, TupleOf
@@ -85,10 +86,7 @@ def tensor_memory(plan: Plan, names: Names) -> dict[str, TensorMemory]:
         storage = plan.layouts.get(tensor.name)
         in_order = tuple(affine.to_expr(a) for a in axes)
         dims, shape = (storage.dims, storage.shape) if storage else (in_order, tensor.shape)
-        spaced = len(dims) == len(in_order) and all(
-            index in (axis, affine.ZERO) for index, axis in zip(dims, in_order, strict=True)
-        )  # rows further apart may lie in an array of the caller's
-        align = tensor.dtype.size_bytes if spaced else 64
+        align = tensor.dtype.size_bytes if is_in_order(dims, axes) else 64
         buffer = loops.Buffer(names.of("tensor", tensor.name), tensor.dtype, tuple(to_index(s, size) for s in shape), "param", align)
         out[tensor.name] = TensorMemory(tensor.name, (buffer,), axes, dims, ())
     around: dict[str, str] = {}

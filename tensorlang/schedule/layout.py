@@ -12,11 +12,17 @@ of it the layout was made for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from polyhedral import affine
-from polyhedral.expr import Expr
+from polyhedral.expr import Expr, Name
+
+
+def is_in_order(dims: Sequence[Expr], axes: Sequence[str]) -> bool:
+    """Tell whether storage has an axis along each dimension, in their order, perhaps with room between rows: it may then begin at any
+    element, as an array of the caller's does."""
+    return len(dims) == len(axes) and all(index in (Name(axis), affine.ZERO) for index, axis in zip(dims, axes, strict=True))
 
 
 @dataclass(frozen=True, slots=True)

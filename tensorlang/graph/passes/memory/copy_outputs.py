@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tensorlang.graph.edit import Additions, is_in_order, rebuilt, size_bytes
+from tensorlang.graph.edit import Additions, is_stored_in_order, rebuilt, size_bytes
 from tensorlang.graph.nodes import Graph, Kernel
 from tensorlang.graph.plan import storages
 from tensorlang.graph.programs import copy_program
@@ -21,7 +21,7 @@ from tensorlang.graph.programs import copy_program
 def copy_outputs(graph: Graph) -> Graph:
     """Return the graph with every output (named once each) the sole output on its storage."""
     roots = storages(graph)
-    taken = {*graph.inputs, *graph.constants, *(roots[name] for name, value in graph.values.items() if not is_in_order(value))}
+    taken = {*graph.inputs, *graph.constants, *(roots[name] for name, value in graph.values.items() if not is_stored_in_order(value))}
     copies: list[Kernel] = []
     new = Additions(graph)
     names: list[str] = []

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tensorlang.graph.edit import is_in_order, members, rebuilt
+from tensorlang.graph.edit import is_stored_in_order, members, rebuilt
 from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Part, View
 from tensorlang.graph.passes.memory.concat_in_place import is_dense, segment
 from tensorlang.graph.passes.memory.layout import layouts_of
@@ -55,7 +55,7 @@ def _part(graph: Graph, node: Node, joined: set[str], callers: set[str]) -> Node
     [definition] = program.definitions
     if node.inputs[0] in graph.constants or node.outputs[0] in graph.outputs:
         return node
-    if node.inputs[0] in callers and not is_in_order(graph.values[node.outputs[0]]):
+    if node.inputs[0] in callers and not is_stored_in_order(graph.values[node.outputs[0]]):
         return node
     if not is_dense(program, program.results[0], layouts, graph.symbols):
         return node

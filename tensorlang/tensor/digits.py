@@ -19,7 +19,7 @@ from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.tensor.idioms import redefined
 from tensorlang.tensor.nodes import Binary, Compare, Const, Definition, Expr, IndexValue, Program, Reduce
-from tensorlang.tensor.walk import map_children, map_pieces, tensor_names
+from tensorlang.tensor.walk import map_children, map_pieces, nodes, tensor_names
 
 Extents = Mapping[str, int]
 """Of the indices that count from 0 up to a number."""
@@ -33,6 +33,8 @@ def with_digits(program: Program) -> Program:
 
 
 def _definition(definition: Definition) -> Definition:
+    if not any(isinstance(n, Compare) for p in definition.pieces for n in nodes(p.value)):
+        return definition
     shape = zip(definition.axes, definition.tensors[0].shape, strict=True)
     extents = {a: n for a, e in shape if (n := affine.constant(e)) is not None}
     return map_pieces(definition, lambda value: _taken_apart(value, extents))

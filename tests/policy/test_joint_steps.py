@@ -197,3 +197,16 @@ def test_recurrences_do_not_share_a_loop_with_one_that_asks_for_other_steps_than
     a[i] = x[i] + (a[i - 1 | 0])
     b[i] = a[N - 1 - i] + (b[i - 1 | 0])      for i in 0..N"""
     assert not any("together" in s for s in directives(operator("x: i64[N]) -> (b: i64[N])", body, {"N": 37})))
+
+
+ALONE = """
+    a[i] = min(x[i] + (a[i - 1 | 0]), 9)
+    b[i] = 2 * x[i] - (b[i - 1 | 0])          for i in 0..N
+    c[i] = max(x[i], (c[i + 1 | 0]))          for i in 0..N"""
+
+
+@pytest.mark.parametrize("n", [1, 2, 37])
+def test_recurrences_that_need_nothing_of_each_other_wait_together_where_they_go_one_way(n: int) -> None:
+    program = operator("x: i32[N]) -> (a: i32[N], b: i32[N], c: i32[N])", ALONE, {"N": n})
+    assert_same(program, proven(program, derive(program, MACHINE)), {})
+    assert n < 37 or [d for d in directives(program) if "together" in d] == ["together a, b -> i"]

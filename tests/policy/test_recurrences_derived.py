@@ -66,6 +66,12 @@ def test_what_a_recurrence_along_rows_makes_without_itself_runs_in_lanes_along_t
     assert_same(program, proven(program, derive(program, WIDE)), {})
 
 
+@pytest.mark.parametrize(("value", "lifted"), [("0.5 * y[i - 1] + 3 * x[i]", False), ("max(y[i - 1], exp(x[i]))", True)])
+def test_what_a_line_makes_without_itself_is_apart_where_that_takes_longer_than_it_waits(value: str, lifted: bool) -> None:
+    program = operator("x: f32[64]) -> (y: f32[64])", f"y[i] = x[i] for i in 0..1\n y[i] = {value} for i in 1..64")
+    assert ("lift y" in directives(program)) == lifted
+
+
 SWEEPS = """
     u[0, i, j] = a[i, j]
     v[t, i, 0] = u[t, 0, i]                           for t in 0..8, i in 0..N

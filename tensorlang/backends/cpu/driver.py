@@ -34,6 +34,7 @@ from codegen.loops.demote import demote
 from codegen.loops.dots import BITS
 from codegen.loops.evaluate import packed, unpacked
 from codegen.loops.hoist import hoist
+from codegen.loops.late_terms import with_late_terms_last
 from codegen.loops.masked_lanes import masked_lanes
 from codegen.loops.nodes import Function
 from codegen.loops.notes import Partitioned
@@ -256,7 +257,7 @@ def loops_of(
         function = separate(function)
     elif plan.program.mode == "fast":
         function = contract(function)
-    function = written_out(function)
+    function = with_late_terms_last(written_out(function))
     verify(function)
     check_buffers(plan.program.name, function)
     clock("loops")

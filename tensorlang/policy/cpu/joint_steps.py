@@ -130,6 +130,9 @@ def _grown(d: Deriver, every: Sequence[Sequence[Definition]], steps: Steps) -> l
                 members, beside = joined, [other for other in beside if not any(other[0] is m for m in needed)]
         elif _steps_fit(d, later, later, steps):
             beside.append(later)
+    for other in () if steps.count else beside:  # What does not need the others waits while they do not.
+        if all(_fits(d, m, [*members, *other], steps) for m in other) and _is_free_between(every, [*members, *other]):
+            members += other
     return sorted(members, key=lambda m: next(k for k, group in enumerate(every) if any(m is x for x in group)))
 
 

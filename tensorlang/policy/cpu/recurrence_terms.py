@@ -12,6 +12,7 @@ from math import prod
 from polyhedral.expr import Name as AffineName
 from tensorlang.policy.cpu.cost import from_memory_cycles
 from tensorlang.policy.cpu.inner_loops import best_inner_loops
+from tensorlang.policy.cpu.wavefronts import waiting_cycles
 from tensorlang.policy.deriver import Deriver, bytes_of, with_lifted
 from tensorlang.schedule.shape import OPEN_EXTENT, extents
 from tensorlang.tensor.nodes import Definition
@@ -44,12 +45,18 @@ def _is_worth_storing(d: Deriver, apart: Deriver, definition: Definition) -> boo
     name = definition.tensors[0].name
     stored = [x for x in apart.program.definitions if x.tensors[0].name not in d.axes]
     elements = _elements(definition)
-    before = elements * best_inner_loops(d, definition, definition.axes[:-1]).cycles
-    after = elements * best_inner_loops(apart, definers(apart.program)[name], definition.axes[:-1]).cycles
+    before = elements * _cycles(d, definition)
+    after = elements * _cycles(apart, definers(apart.program)[name])
     for x in stored:
         size = bytes_of(apart, (x.tensors[0].name,))
         after += _elements(x) * best_inner_loops(apart, x, x.axes).cycles + 2 * from_memory_cycles(size, size, d.machine.l2_bytes)
     return after < before
+
+
+def _cycles(d: Deriver, definition: Definition) -> float:
+    """Return the cycles of an element: of a line those at least that it waits for the one before it, while others of its terms are made."""
+    cycles = best_inner_loops(d, definition, definition.axes[:-1]).cycles
+    return max(cycles, waiting_cycles((definition,))) if len(definition.axes) == 1 else cycles
 
 
 def _elements(definition: Definition) -> int:

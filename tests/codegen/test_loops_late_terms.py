@@ -1,0 +1,53 @@
+"""Of sums that iterations wait for, what the iteration before makes is added last; whole numbers alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from codegen.loops.late_terms import with_late_terms_last
+from codegen.loops.parser import parse
+from codegen.loops.printer import show
+from codegen.loops.verify import verify
+
+TEXT = """func f(n)(a: {t}[n], b: {t}[n], out y: {t}[n]) {{
+    for i in 1 .. n serial {{
+        let p = y[i - 1]
+        y[i] = {value}
+    }}
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("value", "after"),
+    [
+        ("y[i - 1] + a[i] + b[i]", "a[i] + b[i] + y[i - 1]"),
+        ("y[i - 1] + a[i] - b[i]", "a[i] - b[i] + y[i - 1]"),
+        ("y[i - 1] - a[i] - b[i]", "y[i - 1] - (a[i] + b[i])"),
+        ("y[i - 1] - a[i] + b[i]", "b[i] - a[i] + y[i - 1]"),
+        ("a[i] - (y[i - 1] + b[i])", "a[i] - b[i] - y[i - 1]"),
+        ("2_i32 * p + a[i] - b[i] + y[i - 1]", "a[i] - b[i] + 2_i32 * p + y[i - 1]"),
+        ("max(y[i - 1] + a[i] + b[i], 0_i32)", "max(a[i] + b[i] + y[i - 1], 0_i32)"),
+        ("(y[i - 1] + a[i] + b[i]) * b[i] + a[i]", "(a[i] + b[i] + y[i - 1]) * b[i] + a[i]"),
+    ],
+)
+def test_what_is_late_is_added_last(value: str, after: str) -> None:
+    made = with_late_terms_last(parse(TEXT.format(t="i32", value=value)))
+    verify(made)
+    assert show(made).split("y[i] = ")[1].split("\n")[0] == after
+
+
+@pytest.mark.parametrize("value", ["y[i - 1] + a[i]", "a[i] + b[i] + y[i - 1]", "a[i] + b[i] + a[i - 1]", "p - y[i - 1] + a[i]"])
+def test_other_sums_stay_as_they_are(value: str) -> None:
+    function = parse(TEXT.format(t="i32", value=value))
+    assert with_late_terms_last(function) == function
+
+
+def test_sums_of_floats_keep_their_order() -> None:
+    function = parse(TEXT.format(t="f32", value="y[i - 1] + a[i] + b[i]"))
+    assert with_late_terms_last(function) == function
+
+
+def test_nothing_waits_where_loops_are_not_serial() -> None:
+    function = parse(TEXT.format(t="i32", value="y[i] + a[i] + b[i]").replace("serial", "parallel"))
+    assert with_late_terms_last(function) == function

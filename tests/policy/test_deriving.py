@@ -216,6 +216,14 @@ def test_a_sum_of_everything_runs_in_lanes_along_whatever_range_reads_neighbours
     assert_same(program, proven(program, schedule), {})
 
 
+def test_terms_of_several_ranges_run_in_lanes_along_whichever_reads_neighbours() -> None:
+    text = "op f(a: f32[37, 125], b: f32[125, 125, 37]) -> (y: f32[125]) {\n    y[i] = max(k in 0..37, l in 0..125) a[k, i] * b[l, i, k]\n}"
+    program = declared(load_module(parse(Source("f.tl", text))), "f")
+    schedule = derive(program, Machine(target="cpu"))
+    assert "vectorize y.k_v" in map(show, schedule.directives)
+    assert_same(program, proven(program, schedule), {})
+
+
 def test_elements_that_data_name_for_each_column_are_gone_through_by_rows_of_the_data() -> None:
     text = "op f(ids: i64[30, 130] in 0..20, u: f32[30, 130]) -> (y: f32[20, 130]) { y[n, b] = sum(m, ids[m, b] == n) u[m, b] }"
     program = declared(load_module(parse(Source("f.tl", text))), "f")

@@ -180,7 +180,7 @@ def _shared_binders(d: Deriver, definition: Definition) -> Iterator[tuple[str, .
         return
     to = names_of_shared(shared_sums(d, definition))
     yield tuple(dict.fromkeys(to.get(r.binders[-1].name, r.binders[-1].name) for r in found))
-    if len(found) == 1 and not definition.axes:
+    if len(found) == 1:
         yield from ((b.name,) for b in found[0].binders[:-1] if _is_independent(b.name, found[0]))
 
 

@@ -22,7 +22,7 @@ import math
 import operator
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal, assert_never
 
 from codegen.dtypes import bool_, holds, i64
@@ -393,23 +393,70 @@ def _without_identity(e: Binary) -> Expr:
 
 
 def _required_once(block: list[Stmt]) -> list[Stmt]:
-    """Return `block` without what it has required before, of elements that nothing has been stored to since."""
+    """Return `block` without what it has required before, of elements that nothing has been stored to since, and with one requirement for
+    two that ask the same where something holds and where it does not."""
     if sum(isinstance(s, Require) for s in block) < 2:
         return block
     kept: list[Stmt] = []
-    required: set[Expr] = set()
+    required: dict[_Clause, tuple[int, int]] = {}  # its code, and where it is kept
     for s in block:
         match s:
-            case Require(cond) if cond in required:
-                continue
-            case Require(cond):
-                required.add(cond)
+            case Require(cond, code):
+                clause = _Clause.of(cond)
+                if any(clause.follows_from(other) for other in required):
+                    continue
+                alike = (other for other, (its, _) in required.items() if its == code)
+                joined = next(((made, other) for other in alike if (made := clause.resolved(other)) is not None), None)
+                if joined is not None:
+                    made, other = joined
+                    _, at = required[made] = required.pop(other)
+                    kept[at] = Require(made.expr(), code)
+                    continue
+                required[clause] = (code, len(kept))
             case Store(buffer=name) | Alloc(Buffer(name=name)) | Let(name):
-                required = {e for e in required if name not in names(e) and all(read.buffer != name for read in loads(e))}
+                required = {c: at for c, at in required.items() if not c.mentions(name)}
             case _:
                 required.clear()
         kept.append(s)
     return kept
+
+
+@dataclass(frozen=True, slots=True)
+class _Clause:
+    """What has to hold: one of `unless`, asked in this order, or `cond`."""
+
+    unless: tuple[Expr, ...]
+    cond: Expr
+
+    @staticmethod
+    def of(cond: Expr) -> _Clause:
+        *unless, last = _alternatives(cond)
+        return _Clause(tuple(unless), last)
+
+    def expr(self) -> Expr:
+        made = self.cond
+        for e in reversed(self.unless):
+            made = Binary("or", e, made)
+        return made
+
+    def follows_from(self, other: _Clause) -> bool:
+        return self.cond == other.cond and {*other.unless} <= {*self.unless}
+
+    def resolved(self, other: _Clause) -> _Clause | None:
+        """Return what two that are the same but for one condition, which holds in one of them and not in the other, say together."""
+        only, others = {*self.unless} - {*other.unless}, {*other.unless} - {*self.unless}
+        if self.cond != other.cond or len(only) != 1 or len(others) != 1:
+            return None
+        (a,), (b,) = only, others
+        opposite = Unary("not", a) == b or Unary("not", b) == a
+        return replace(self, unless=tuple(e for e in self.unless if e != a)) if opposite else None
+
+    def mentions(self, name: str) -> bool:
+        return any(name in names(e) or any(read.buffer == name for read in loads(e)) for e in (*self.unless, self.cond))
+
+
+def _alternatives(e: Expr) -> tuple[Expr, ...]:
+    return (*_alternatives(e.lhs), *_alternatives(e.rhs)) if isinstance(e, Binary) and e.op == "or" else (e,)
 
 
 def _live(block: list[Stmt]) -> tuple[Stmt, ...]:

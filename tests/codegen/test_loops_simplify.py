@@ -140,6 +140,25 @@ def test_what_was_required_is_required_again_only_of_what_has_changed(between: s
     assert simplified(f"alloc k: i64[N] heap k[0] = 2_i64 {required} {between} {required} c[0] = f32(k[0])").count("require") == count
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "left"),
+    [
+        ("{p}", "not {c} or {p}", ["{p}"]),
+        ("not {c} or {p}", "not not {c} or {p}", ["{p}"]),
+        ("not {d} or not {c} or {p}", "not {d} or not not {c} or {p}", ["not {d} or {p}"]),
+        ("not {c} or {p}", "not {d} or {p}", ["not {c} or {p}", "not {d} or {p}"]),
+        ("not {c} or {p}", "not not {c} or {d}", ["not {c} or {p}", "not not {c} or {d}"]),
+        ("not {c} or not {d} or {p}", "not not {c} or {p}", ["not {c} or not {d} or {p}", "not not {c} or {p}"]),
+    ],
+)
+def test_what_is_required_wherever_something_holds_and_wherever_not_is_required(first: str, second: str, left: list[str]) -> None:
+    said = {"p": "k[0] < 9_i64", "c": "x[0] < 1.0_f32", "d": "x[1] < 1.0_f32"}
+    given = "alloc k: i64[1] heap alloc x: f32[2] heap k[0] = 2_i64 x[0] = 1.0_f32 x[1] = 2.0_f32"
+    text = simplified(" ".join([given, *(f"require {e.format(**said)} else 1" for e in (first, second)), "c[0] = f32(k[0]) + x[0] + x[1]"]))
+    found = [line.strip().removeprefix("require ").removesuffix(" else 1") for line in text.splitlines() if "require" in line]
+    assert found == [e.format(**said) for e in left]
+
+
 def test_what_is_known_on_one_side_of_a_choice_is_false_on_the_other() -> None:
     small = "index(i) < 3_i64"
     text = simplified(f"for i in 0 .. N {{ c[i] = select({small}, select({small}, 1.0_f32, 2.0_f32), select({small}, 3.0_f32, 4.0_f32)) }}")

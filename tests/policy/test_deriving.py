@@ -224,6 +224,16 @@ def test_terms_of_several_ranges_run_in_lanes_along_whichever_reads_neighbours()
     assert_same(program, proven(program, schedule), {})
 
 
+@pytest.mark.parametrize(("rows", "columns", "together"), [(300, 250, True), (8000, 250, False), (8000, 30, True)])
+def test_rows_from_beyond_the_near_caches_are_read_one_after_the_other_unless_they_are_short(
+    rows: int, columns: int, together: bool
+) -> None:
+    text = "op f(x: f32[M, N]) -> (y: f32[M]) { y[i] = sum(j) x[i, j] * x[i, j] }"
+    program = substitute_sizes(declared(load_module(parse(Source("f.tl", text))), "f"), {"M": Int(rows), "N": Int(columns)})
+    schedule = derive(program, Machine(target="cpu"))
+    assert any(show(d).startswith("split y.i ") for d in schedule.directives) == together
+
+
 def test_elements_that_data_name_for_each_column_are_gone_through_by_rows_of_the_data() -> None:
     text = "op f(ids: i64[30, 130] in 0..20, u: f32[30, 130]) -> (y: f32[20, 130]) { y[n, b] = sum(m, ids[m, b] == n) u[m, b] }"
     program = declared(load_module(parse(Source("f.tl", text))), "f")

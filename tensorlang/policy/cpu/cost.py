@@ -54,6 +54,10 @@ STREAM_BYTES = 40.0
 """Bytes a cycle that arrive from the second- and third-level cache while a core multiplies, ahead of what it asks for."""
 FAR_BYTES = 10.0
 """Bytes a cycle from memory that is no cache of one core."""
+AHEAD_BYTES = 1280
+"""That a processor loads ahead of what a loop reads, about: twenty lines."""
+PAGE_BYTES = 4096
+"""Within which it does, while what a loop reads of it goes one way."""
 COPY_BYTES = 6.0
 """Bytes a cycle of a tensor that is copied into another layout."""
 START_CYCLES = 300.0

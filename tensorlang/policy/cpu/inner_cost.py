@@ -21,6 +21,7 @@ from polyhedral.expr import Name as AffineName
 from polyhedral.once import once
 from tensorlang.lower.prefetch import LINE_BYTES
 from tensorlang.policy.cpu.cost import (
+    AHEAD_BYTES,
     COPY_BYTES,
     FAR_BYTES,
     FAR_LOADS,
@@ -31,6 +32,7 @@ from tensorlang.policy.cpu.cost import (
     MASKED_LOADS,
     NEAR_BYTES,
     OVERLAPPED_STEPS,
+    PAGE_BYTES,
     SPILL_CYCLES,
     STRIDED_LOADS,
     load_cycles,
@@ -507,6 +509,22 @@ class BlockCost:
         lines = bytes_of_lines(rows, row_bytes, machine.l1_bytes)
         return 0.0 if lines <= machine.l1_bytes else LINE_BYTES / (NEAR_BYTES if lines <= machine.l2_bytes else FAR_BYTES)
 
+    def arriving(self, c: InnerLoops) -> float:
+        """Return the cycles of an element in which what sums read arrives for the first time, where the second-level cache does not hold
+        it: nobody has loaded the beginning of a row ahead whose predecessor in memory is read at the same time."""
+        if self.fits(self.d.machine.l2_bytes):
+            return 0.0
+        return sum(self.bytes_of(e) + self._begun(e, c) for e in self.summed) / FAR_BYTES / self.elements
+
+    def _begun(self, element: _Element, c: InnerLoops) -> float:
+        """Return the bytes that have to be waited for of rows, or parts of rows, several of which a block reads side by side."""
+        along = c.vector[0] if c.vector and c.vector[0] not in element.near else ""
+        streams = c.points(element.names) * (c.vectors * self.lanes if along in element.names else 1)
+        row = min(element.row_bytes, prod(self.sizes[n] for n, step in element.near.items() if step == 1) * element.size_bytes)
+        if element.read.tensor in c.packed or streams == 1 or streams * row <= AHEAD_BYTES:
+            return 0.0
+        return self.bytes_of(element) / row * min(row, PAGE_BYTES)
+
     def panels(self, vector: tuple[str, ...]) -> tuple[str, ...]:
         """Return the tensors of whose rows lanes read neighbours, and other columns only for other elements, where the second-level cache
         does not hold all that sums read: copied, these columns lie one after the other."""
@@ -536,7 +554,7 @@ class Reloads:
 
     def __init__(self, cost: BlockCost, candidate: InnerLoops) -> None:
         self._cost, self._packed = cost, frozenset(candidate.packed)
-        self.copying, self.loading = cost.copying(candidate), cost.loading(candidate)
+        self.copying, self.loading, self.arriving = cost.copying(candidate), cost.loading(candidate), cost.arriving(candidate)
         rows = dict(candidate.rows)
         self._together = {
             n: rows.get(n, 1) * (candidate.phases * candidate.vectors * cost.lanes if n in candidate.vector else 1) for n in cost.sizes

@@ -210,3 +210,11 @@ def test_recurrences_that_need_nothing_of_each_other_wait_together_where_they_go
     program = operator("x: i32[N]) -> (a: i32[N], b: i32[N], c: i32[N])", ALONE, {"N": n})
     assert_same(program, proven(program, derive(program, MACHINE)), {})
     assert n < 37 or [d for d in directives(program) if "together" in d] == ["together a, b -> i"]
+
+
+def test_terms_of_recurrences_that_wait_together_stay_where_they_are() -> None:
+    body = """
+    s[i] = (s[i - 1 | 0]) + 3 * (r[i - 1 | 0]) + x[i]   for i in 0..N
+    r[i] = (r[i - 1 | 0]) - x[i]                        for i in 0..N"""
+    found = directives(operator("x: i32[N]) -> (s: i32[N], r: i32[N])", body, {"N": 4000}))
+    assert [d for d in found if "lift" in d or "together" in d] == ["together r, s -> i"]

@@ -104,6 +104,11 @@ def with_joint_steps(d: Deriver, groups: Sequence[FusionGroup]) -> list[FusionGr
     return found
 
 
+def waiting_together(d: Deriver) -> set[str]:
+    """Return the recurrences along their only axis that wait for their steps together, and what is made between them."""
+    return {m.tensors[0].name for nest in _nests(d) if not nest.steps.count for m in nest.members}
+
+
 def _nests(d: Deriver) -> Iterator[JointSteps]:
     """Yield what runs in joint steps, each tensor once."""
     every, taken = components(d.program), set[str]()

@@ -12,6 +12,7 @@ from math import prod
 from polyhedral.expr import Name as AffineName
 from tensorlang.policy.cpu.cost import from_memory_cycles
 from tensorlang.policy.cpu.inner_loops import best_inner_loops
+from tensorlang.policy.cpu.joint_steps import waiting_together
 from tensorlang.policy.cpu.wavefronts import waiting_cycles
 from tensorlang.policy.deriver import Deriver, bytes_of, with_lifted
 from tensorlang.schedule.shape import OPEN_EXTENT, extents
@@ -23,8 +24,11 @@ from tensorlang.tensor.walk import components, definers, reads
 def with_terms_apart(d: Deriver) -> Deriver:
     """Return the state in which terms of recurrences along rows are tensors of their own, where that pays. Open sizes stay as they are:
     what exists for all of them is not known of samples."""
-    for group in () if d.open_extents else components(d.program):
-        if len(group) == 1 and _runs_along_rows(d, group[0]):
+    if d.open_extents:
+        return d
+    together = waiting_together(d)  # Their terms are made while they wait.
+    for group in components(d.program):
+        if len(group) == 1 and group[0].tensors[0].name not in together and _runs_along_rows(d, group[0]):
             made = terms_apart(d.program, group[0].tensors[0].name)
             apart = None if isinstance(made, str) else with_lifted(d, group[0].tensors[0].name, made)
             if apart is not None and _is_worth_storing(d, apart, group[0]):

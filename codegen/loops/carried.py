@@ -10,9 +10,9 @@
                  last[0] = next
              }
 
-A serial loop that does nothing but store, each buffer at one place, and reads of some of them what the iterations just before
-stored. Loops that are written out, or are lanes, may stand in between. What only conditions of data say to read has to be there before the
-loop, whatever they are. Elements are of types that are computed as they are stored.
+A serial loop that does nothing but store, each buffer at one place or at places that are never the same, and reads of some of them what
+the iterations just before stored. Loops that are written out, or are lanes, may stand in between, one after the other. What only conditions
+of data say to read has to be there before the loop, whatever they are. Elements are of types that are computed as they are stored.
 """
 
 from __future__ import annotations
@@ -77,9 +77,9 @@ def _block(body: tuple[Stmt, ...], memory: Mapping[str, Buffer], fresh: Fresh) -
     for stmt in body:
         match stmt:
             case For():
-                inner, steps = _steps(stmt)
-                found = [*_recurrences(stmt, inner, steps, memory)] if stmt.kind == "serial" and not stmt.notes else []
-                out += _in_registers(stmt, inner, steps, found, fresh) if found else (replace(stmt, body=_block(stmt.body, memory, fresh)),)
+                groups = _groups(stmt)
+                found = [*_recurrences(stmt, groups, memory)] if stmt.kind == "serial" and not stmt.notes else []
+                out += _in_registers(stmt, groups, found, fresh) if found else (replace(stmt, body=_block(stmt.body, memory, fresh)),)
             case If():
                 out.append(replace(stmt, then=_block(stmt.then, memory, fresh), orelse=_block(stmt.orelse, memory, fresh)))
             case _:
@@ -88,40 +88,83 @@ def _block(body: tuple[Stmt, ...], memory: Mapping[str, Buffer], fresh: Fresh) -
 
 
 @dataclass(frozen=True, slots=True)
+class _Group:
+    """Statements of a loop that stand together: `inner` loops that are written out or are lanes, if any, and `steps` inside of these."""
+
+    inner: tuple[For, ...]
+    steps: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class _Recurrence:
     """A buffer of which iterations read what was stored so many iterations before: each of `reads` that many, from 1 on."""
 
+    group: _Group
     buffer: Buffer
     store: Store
     reads: Mapping[Load, int]
 
 
-def _steps(loop: For) -> tuple[tuple[For, ...], tuple[Stmt, ...]]:
-    """Return the loops inside of one that are written out or are lanes, and the statements inside of these."""
+def _groups(loop: For) -> list[_Group]:
+    """Return the statements of a loop in groups: each loop inside is one, and so is what stands between two."""
+    found: list[_Group] = []
+    for s in loop.body:
+        if isinstance(s, For):
+            found.append(_inside(s))
+        elif found and not found[-1].inner:
+            found[-1] = _Group((), (*found[-1].steps, s))
+        else:
+            found.append(_Group((), (s,)))
+    return found
+
+
+def _inside(loop: For) -> _Group:
     inner: list[For] = []
-    body = loop.body
+    body: tuple[Stmt, ...] = (loop,)
     while len(body) == 1 and isinstance(body[0], For) and body[0].kind in ("unroll", "vector") and not body[0].notes:
         inner.append(body[0])
         body = body[0].body
-    return tuple(inner), body
+    return _Group(tuple(inner), body)
 
 
-def _recurrences(loop: For, inner: Sequence[For], steps: Sequence[Stmt], memory: Mapping[str, Buffer]) -> Iterator[_Recurrence]:
+def _recurrences(loop: For, groups: Sequence[_Group], memory: Mapping[str, Buffer]) -> Iterator[_Recurrence]:
     """Yield the buffers that a loop reads back, as far as registers hold their elements."""
+    steps = [s for g in groups for s in g.steps]
     if not all(isinstance(s, Let) or (isinstance(s, Store) and not (s.stream or s.across or s.later)) for s in steps):
         return
-    if not all(f.lo == Int(0) and isinstance(f.hi, Int) for f in inner):
+    if not all(f.lo == Int(0) and isinstance(f.hi, Int) for g in groups for f in g.inner):
         return
-    stored, left = [s for s in steps if isinstance(s, Store)], MOST_BYTES
-    for store in stored:
+    stored, left = [(g, s) for g in groups for s in g.steps if isinstance(s, Store)], MOST_BYTES
+    for group, store in stored:
         buffer = memory.get(store.buffer)
-        if buffer is None or buffer.dtype == bool_ or buffer.dtype.bits < WIDE or sum(s.buffer == store.buffer for s in stored) > 1:
+        if buffer is None or buffer.dtype == bool_ or buffer.dtype.bits < WIDE:
             continue
-        reads = _read_back(loop.var, store, steps)
-        size = prod(f.hi.value for f in inner if isinstance(f.hi, Int)) * buffer.dtype.bits // 8 * max(reads.values(), default=0)
-        if reads and size <= left and _is_apart(loop, inner, store) and _is_there_before(loop, buffer, steps, reads):
+        others = [(g, s) for g, s in stored if s is not store and s.buffer == store.buffer]
+        if not all(_are_elsewhere(group, store, g, s) for g, s in others):
+            continue
+        reads = _read_back(loop.var, store, group.steps)
+        size = prod(f.hi.value for f in group.inner if isinstance(f.hi, Int)) * buffer.dtype.bits // 8 * max(reads.values(), default=0)
+        if reads and size <= left and _is_apart(loop, group.inner, store) and _is_there_before(loop, buffer, group.steps, reads):
             left -= size
-            yield _Recurrence(buffer, store, reads)
+            yield _Recurrence(group, buffer, store, reads)
+
+
+def _are_elsewhere(group: _Group, store: Store, other_group: _Group, other: Store) -> bool:
+    """Tell whether two places are never the same, whatever the iterations of the loops around: along some side, one lies behind all
+    elements of the other."""
+
+    def ends(of: _Group, index: Index) -> tuple[int, int] | None:
+        found, sizes = coefficients(index), {f.var: f.hi.value - 1 for f in of.inner if isinstance(f.hi, Int)}
+        if found is None or not all(isinstance(n, Var) and n.name in sizes for n in found[0]):
+            return None
+        reach = [c * sizes[n.name] for n, c in found[0].items() if isinstance(n, Var)]
+        return found[1] + sum(min(r, 0) for r in reach), found[1] + sum(max(r, 0) for r in reach)
+
+    for a, b in zip(store.index, other.index, strict=True):
+        one, two = ends(group, a), ends(other_group, b)
+        if one is not None and two is not None and (one[1] < two[0] or two[1] < one[0]):
+            return True
+    return False
 
 
 def _read_back(var: str, store: Store, steps: Sequence[Stmt]) -> dict[Load, int]:
@@ -212,46 +255,56 @@ def _is_asked_by_index(load: Load, root: Stmt | Expr) -> bool:
     return False
 
 
-def _in_registers(loop: For, inner: Sequence[For], steps: Sequence[Stmt], found: Sequence[_Recurrence], fresh: Fresh) -> tuple[Stmt, ...]:
+def _in_registers(loop: For, groups: Sequence[_Group], found: Sequence[_Recurrence], fresh: Fresh) -> tuple[Stmt, ...]:
     """Return a loop that keeps what it reads back in registers, behind what fills these with what the first iterations read."""
-    last, new = dict[str, Buffer](), dict[str, str]()
+    before, body = list[Stmt](), list[Stmt]()
+    for group in groups:
+        first, then = _group_in_registers(loop, group, [r for r in found if r.group is group], fresh)
+        before += first
+        body += then
+    made = (*before, replace(loop, body=tuple(body)))
+    runs = Compare("<", IndexValue(loop.lo), IndexValue(loop.hi))
+    return made if runs_at_least_once(loop) else (If(runs, made, ()),)
+
+
+def _group_in_registers(loop: For, group: _Group, found: Sequence[_Recurrence], fresh: Fresh) -> tuple[list[Stmt], tuple[Stmt, ...]]:
+    """Return what fills the registers of a group before the loop, and the group with these."""
+    last, new = dict[Store, Buffer](), dict[Stmt, str]()
     for r in found:
-        sides = tuple(f.hi for f in inner)
-        last[r.buffer.name] = Buffer(fresh(f"{loop.var}_last"), r.buffer.dtype, (Int(max(r.reads.values())), *sides), "registers")
-        new[r.buffer.name] = fresh(f"{loop.var}_new")
-    at = tuple(Var(f.var) for f in inner)
-    kept: dict[Load, Expr] = {load: Load(last[r.buffer.name].name, (Int(k - 1), *at)) for r in found for load, k in r.reads.items()}
+        sides = tuple(f.hi for f in group.inner)
+        last[r.store] = Buffer(fresh(f"{loop.var}_last"), r.buffer.dtype, (Int(max(r.reads.values())), *sides), "registers")
+        new[r.store] = fresh(f"{loop.var}_new")
+    at = tuple(Var(f.var) for f in group.inner)
+    kept: dict[Load, Expr] = {load: Load(last[r.store].name, (Int(k - 1), *at)) for r in found for load, k in r.reads.items()}
 
     def value(e: Expr) -> Expr:
         return kept[e] if isinstance(e, Load) and e in kept else map_expr(e, lambda i: i, value)
 
     body: list[Stmt] = []
-    for s in steps:
+    for s in group.steps:
         match s:
             case Let(name, e):
                 body.append(Let(name, value(e)))
-            case Store(buffer) if buffer in new:
-                body += (Let(new[buffer], value(s.value)), replace(s, value=Name(new[buffer])))
-                kept[Load(buffer, s.index)] = Name(new[buffer])
+            case Store(buffer) if s in new:
+                body += (Let(new[s], value(s.value)), replace(s, value=Name(new[s])))
+                kept[Load(buffer, s.index)] = Name(new[s])
             case Store():
                 body.append(replace(s, value=value(s.value)))
     before: list[Stmt] = []
     for r in found:
-        kept_in, count = last[r.buffer.name], max(r.reads.values())
+        kept_in, count = last[r.store], max(r.reads.values())
         for k in reversed(range(1, count)):
             body.append(Store(kept_in.name, (Int(k), *at), Load(kept_in.name, (Int(k - 1), *at))))
-        body.append(Store(kept_in.name, (Int(0), *at), Name(new[r.buffer.name])))
+        body.append(Store(kept_in.name, (Int(0), *at), Name(new[r.store])))
         before.append(Alloc(kept_in))
         firsts = []
         for k in range(1, count + 1):
             there = {loop.var: Add(loop.lo, Int(-k))}
             index = tuple(Algebra.of({}).simplify(substitute(i, there)) for i in r.store.index)
             firsts.append(Store(kept_in.name, (Int(k - 1), *at), Load(r.buffer.name, index)))
-        renamed = {f.var: Var(fresh(f.var)) for f in inner}
-        before += _around([replace(f, var=renamed[f.var].name) for f in inner], [substitute(s, renamed) for s in firsts])
-    made = (*before, replace(loop, body=_around(inner, body)))
-    runs = Compare("<", IndexValue(loop.lo), IndexValue(loop.hi))
-    return made if runs_at_least_once(loop) else (If(runs, made, ()),)
+        renamed = {f.var: Var(fresh(f.var)) for f in group.inner}
+        before += _around([replace(f, var=renamed[f.var].name) for f in group.inner], [substitute(s, renamed) for s in firsts])
+    return before, _around(group.inner, body)
 
 
 def _around(inner: Sequence[For], body: Sequence[Stmt]) -> tuple[Stmt, ...]:

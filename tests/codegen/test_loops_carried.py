@@ -71,6 +71,15 @@ BODIES = {
         z[1] = x[0] * 2.0_f32
         for i in 2 .. 12 { z[min(i, 5)] = z[min(i - 1, 5)] + z[min(i - 2, 5)] * 0.5_f32 }
         y[0] = z[5]""",
+    "a row and what no vector holds of it": """
+        alloc z: f32[8, 6] stack
+        for t in 0 .. 6 { z[0, t] = 1.0_f32 }
+        for i in 1 .. 8 {
+            for t in 0 .. 4 vector 4 { z[i, t] = z[i - 1, t] * x[0] + z[i - 1, t + 1] }
+            z[i, 4] = z[i - 1, 4] + z[i, 3]
+            z[i, 5] = z[i - 1, 5] - z[i, 4] * z[i - 1, 4]
+        }
+        for i in 0 .. min(N, 8) { y[i] = z[i, 3] + z[i, 4] * z[i, 5] }""",
 }
 
 
@@ -97,6 +106,8 @@ def test_a_carried_element_has_the_bits_that_memory_had(n: int, body: str) -> No
         "alloc z: f32[64] stack\n for i in 1 .. 64 { y[i // 64] = x[0]\n z[i] = y[(i - 1) // 64] }",
         "for i in 1 .. N { y[N - i] = y[N - i - 1] + x[i] }",
         "alloc z: f32[64] stack\n for i in 2 .. 64 { y[i % 1] = x[0]\n z[i] = y[(i - 1) % 1] }",
+        "for i in 1 .. N - 4 { for t in 0 .. 4 vector 4 { y[t] = x[i + t] }\n y[i] = y[i - 1] }",
+        "alloc z: f32[64, 6] stack\n for i in 1 .. 64 { for t in 0 .. 4 vector 4 { z[i, t] = z[i - 1, t] }\n z[i, i % 4] = x[0] }",
     ],
 )
 def test_other_loops_stay_as_they_are(body: str) -> None:

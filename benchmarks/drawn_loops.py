@@ -179,7 +179,7 @@ def sums(rng: Random) -> Program:
     """Sums, maxima and minima over one or two binders of products, distances or gaps of a few arrays, each over some of the indices."""
     p, kind = Program("sums"), rng.choice(["f32", "f32", "f64", "i32"])
     free, bound = "ij"[: rng.choice([1, 2, 2])], "kl"[: rng.choice([1, 1, 2])]
-    budget = rng.choice([2e5, 2e6, 1e7])
+    budget = rng.choice([1e6, 4e6, 2e7])
     side = max(3, int(budget ** (1 / len(free + bound))))
     extent = {v: max(2, int(side * rng.choice([0.3, 0.7, 1, 1.5]))) for v in free + bound}
     if rng.random() < 0.4:
@@ -229,7 +229,7 @@ def stencil(rng: Random) -> Program:
     """Steps in time over a line or a plane: the neighbours' values of the step before, or, in place, of this one where it has them."""
     p, kind = Program("stencil"), rng.choice(["f32", "f64"])
     rank, steps, reach = rng.choice([1, 2, 2]), rng.choice([10, 30, 60]), rng.choice([1, 1, 2])
-    shape = (rng.choice([1000, 4001, 30000]),) if rank == 1 else (rng.choice([60, 200, 300]), rng.choice([64, 127, 300]))
+    shape = (rng.choice([4001, 30000, 200000]),) if rank == 1 else (rng.choice([60, 200, 300]), rng.choice([64, 127, 300]))
     names = "ij"[:rank]
     near = [(d,) for d in range(-reach, reach + 1)] if rank == 1 else [(a, b) for a in (-1, 0, 1) for b in (-1, 0, 1)]
     points = rng.sample(near, rng.randint(2, min(len(near), 6)))

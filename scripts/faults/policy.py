@@ -341,8 +341,8 @@ FAULTS = (
     Fault(
         "wavefront-without-latency",
         "tensorlang/policy/cpu/wavefronts.py",
-        "serial = max(cycles_of(d, definition, InnerLoops()), waiting)",
-        "serial = cycles_of(d, definition, InnerLoops())",
+        "serial = max(cycles_of(d, definition, inner), waiting)",
+        "serial = cycles_of(d, definition, inner)",
         "elements of a recurrence are thought not to wait for each other",
         ("tests/policy/test_wavefronts.py",),
     ),

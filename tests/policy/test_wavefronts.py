@@ -147,6 +147,19 @@ def test_a_tensor_that_the_cache_does_not_hold_or_whose_diagonals_are_mostly_emp
     assert any(d.startswith("unroll u.i") for d in directives(program, small))
 
 
+@pytest.mark.parametrize("back", [1, 2])
+def test_steps_run_along_diagonals_though_elements_need_but_every_second_one_before_them(back: int) -> None:
+    body = f"""
+    u[0, i] = a[i]
+    u[t + 1, i] = 0.3 * u[t + 1, i - {back}] + 0.3 * u[t, i + 2] + 0.2 * u[t, i]   for t in 0..20, i in 2..N-2
+    u[t + 1, i] = u[t, i]   otherwise
+    y[i] = u[20, i]"""
+    program = operator("a: f64[N]) -> (y: f64[N]) where N >= 4", body, {"N": 3000})
+    assert any(d.startswith("skew") for d in directives(program))
+    small = operator("a: f64[N]) -> (y: f64[N]) where N >= 4", body, {"N": 40})
+    assert_same(small, proven(small, derive(small, WIDE)), {})
+
+
 def test_a_loop_without_dependences_is_taken_as_it_is() -> None:
     found = directives(operator("x: f32[M, N]) -> (y: f32[M, N])", "y[i, j] = x[i, j] + y[i, j - 1 | 0]"))
     assert not any(d.startswith("skew") for d in found)

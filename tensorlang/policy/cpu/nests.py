@@ -697,11 +697,11 @@ def _wavefront(d: Deriver, definition: Definition, loops: _Loops, chosen: _Order
     """Return the wavefront that points of a definition run along, where every loop carries dependences; with `sums` in its loops."""
     order, inner = chosen.axes, chosen.inner
     free = [a for a in loops.free(order, chosen.separate) if extents(definition)[a] != 1]
-    if inner.vector or inner.rows or len(order) < 2 or free:
+    if inner.vector or any(a in free for a, _ in inner.rows) or len(order) < 2 or free:
         return None
     try:
         with limited():
-            return best_wavefront(d, definition, loops.outside, order, loops.distances, sums, local=is_local(d, definition))
+            return best_wavefront(d, definition, loops.outside, order, loops.distances, inner, sums, local=is_local(d, definition))
     except OperationLimit:
         return None
 

@@ -41,7 +41,7 @@ from tensorlang.policy.deriver import Deriver, in_order, is_threading_profitable
 from tensorlang.schedule.plan import Plan, full
 from tensorlang.schedule.shape import OPEN_EXTENT, extents
 from tensorlang.syntax import nodes as syntax
-from tensorlang.tensor.nodes import Binary, Call, Definition, Expr, Read, Select
+from tensorlang.tensor.nodes import Binary, Call, Definition, Dynamic, Expr, Read, Select
 from tensorlang.tensor.walk import children, index_names, reads, reduces
 
 ROWS = (2, 4, 8)
@@ -82,19 +82,20 @@ def best_wavefront(
     outside: Sequence[str],
     order: Sequence[str],
     distances: Distances,
+    inner: InnerLoops,
     sums: Sequence[Definition] = (),
     *,
     local: bool,
 ) -> Wavefront | None:
-    """Return the cheapest wavefront over two of the axes, the others outside of them in their `order`; None where one element at a time
-    is about as fast. `outside`: the loops around all axes; `sums`: what adds up all elements in these loops. `local`: nobody outside sees
-    the tensor."""
+    """Return the cheapest wavefront over two of the axes, the others outside of them in their `order`; None where elements one after the
+    other, or the `inner` loops, are about as fast. `outside`: the loops around all axes; `sums`: what adds up all elements in these loops.
+    `local`: nobody outside sees the tensor."""
     if any(True for p in definition.pieces for _ in reduces(p.value)):
         return None
     name = definition.tensors[0].name
     waiting = max(_latency([definition], p.value, order[-1]) for p in definition.pieces)
     passing = local and is_passing(d, definition, [definition, *sums])
-    serial = max(cycles_of(d, definition, InnerLoops()), waiting)
+    serial = max(cycles_of(d, definition, inner), waiting)
     found: list[Wavefront] = []
     for skewed, along in permutations(order, 2):
         outer = tuple(a for a in order if a not in (skewed, along))
@@ -212,21 +213,27 @@ def _far_cycles(d: Deriver, definition: Definition, skewed: str) -> float:
 
 
 def _latency(group: Sequence[Definition], e: Expr, innermost: str) -> float:
-    """Return the cycles from an element of one of the tensors that lies before along `innermost` until the one made from it can be read."""
+    """Return the cycles from an element of one of the tensors that lies before along `innermost` until the one made from it can be read,
+    for each step from one to the other."""
     axes = {t.name: x.axes for x in group for t in x.tensors}
     is_float = group[0].tensors[0].dtype.is_float
 
-    def is_before(r: Read) -> bool:
-        around = zip(axes.get(r.tensor, ()), r.index, strict=False)
-        return r.tensor in axes and all(slot == AffineName(a) for a, slot in around if a != innermost)
+    def steps_before(r: Read) -> int:
+        """Return how many steps before its reader an element lies along the innermost axis, one where that is no number; 0 elsewhere."""
+        around = list(zip(axes.get(r.tensor, ()), r.index, strict=False))
+        if not around or not all(slot == AffineName(a) for a, slot in around if a != innermost):
+            return 0
+        slot = next((s for a, s in around if a == innermost), None)
+        far = affine.difference(AffineName(innermost), slot) if slot is not None and not isinstance(slot, Dynamic) else None
+        return max(1, abs(far)) if far is not None else 1
 
     def path(n: Expr) -> float:
         if isinstance(n, Read):
-            return FORWARD_CYCLES if is_before(n) else 0.0
+            return FORWARD_CYCLES if steps_before(n) else 0.0
         below = max(map(path, children(n)), default=0.0)
         return below + _operation_cycles(n, is_float) if below else 0.0
 
-    return path(e)
+    return path(e) / min(filter(None, map(steps_before, reads(e))), default=1)
 
 
 def waiting_cycles(group: Sequence[Definition]) -> float:

@@ -12,7 +12,7 @@ from itertools import takewhile
 from typing import Literal as Word
 from typing import NamedTuple, assert_never
 
-from codegen.dtypes import DType, bf16, bool_, f32, holds, i64
+from codegen.dtypes import DTYPES, DType, bf16, bool_, f32, holds, i64, u64
 from codegen.llvm import arithmetic, convert, dot, math, memory, registers
 from codegen.llvm.builder import Builder
 from codegen.llvm.choices import simplified
@@ -77,6 +77,8 @@ def value(state: State, e: Expr, scope: Scope) -> Value:
             return scope.lets[name]
         case Unary(op, x):
             return arithmetic.unary(b, op, value(state, x, scope))
+        case Binary("and", Compare(">=", x, Const(0)), Compare("<", again, end)) if x == again and (found := _inside(state, x, end, scope)):
+            return found
         case Binary("and" | "or" as op, lhs, rhs):
             return _lazy(state, op, lhs, rhs, scope)
         case Binary("shl" | "shr" as op, lhs, Cast(_, IndexValue(index)) as rhs) if _is_near(state, index, rhs.dtype, scope):
@@ -488,6 +490,27 @@ def _compare_widened(state: State, op: CompareOp, x: Value, limit: float, dtype:
         if least <= limit <= most:
             return arithmetic.compare(state.builder, op, x, literal(limit, x.dtype))
     return arithmetic.compare(state.builder, op, cast(state.builder, x, dtype, False), literal(limit, dtype))
+
+
+def _inside(state: State, x: Expr, end: Expr, scope: Scope) -> Value | None:
+    """Return whether `0 <= x < end`, asked at once: without its sign a number less than 0 is a large one. None where that is no question of
+    whole numbers and an end that is none less than 0."""
+    b = state.builder
+    match end:
+        case Const(int() as limit, dtype) if dtype == i64 and limit > 0:
+            while isinstance(x, Cast) and x.dtype == i64 and not x.saturate:
+                x = x.value
+            of = value(state, x, scope)
+            if of.dtype.kind == "int" and limit <= 1 << of.dtype.bits - 1 and not isinstance(of, Literal):
+                unsigned = DTYPES[f"u{of.dtype.bits}"]
+                return arithmetic.compare(b, "<", replace(of, dtype=unsigned), literal(limit, unsigned))
+        case IndexValue(index) if b.facts.at_least(size := poly(state, index, scope), 0):
+            of = value(state, x, scope)
+            if of.dtype == i64 and not isinstance(of, Literal):
+                return arithmetic.compare(b, "<", replace(of, dtype=u64), replace(_index_value(state, size, scope), dtype=u64))
+        case _:
+            pass
+    return None
 
 
 def _is_short(e: Expr, scope: Scope) -> bool:

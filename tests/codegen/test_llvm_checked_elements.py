@@ -52,8 +52,10 @@ def test_elements_that_change_are_not_known() -> None:
 @pytest.mark.parametrize("checks", ["", RANGES])
 def test_the_only_iteration_that_an_element_names_is_asked_about_only_where_it_may_be_none(checks: str) -> None:
     loop = "for i in 0 .. 9 { for n in max(0, value(p[i])) .. max(-1, min(8, value(p[i]))) + 1 { y[n] = y[n] + x[i] } }"
-    text = f"func f()(p: i64[9], x: f32[9], out y: f32[9]) {{ {checks} {loop} }}"
-    assert ("icmp ult i64" in emit(parse(text), host())) == (not checks)
+    head = "func f()(p: i64[9], x: f32[9], out y: f32[9])"
+    text = f"{head} {{ {checks} {loop} }}"
+    asked, without = (emit(parse(t), host()).count("icmp ult i64") for t in (text, f"{head} {{ {checks} y[0] = x[0] }}"))
+    assert asked - without == (not checks)
     check(text, targets=[host()], p=np.array([4, 0, 8, 1, 1, 2, 7, 6, 4]), x=np.arange(9, dtype=np.float32), y=np.zeros(9, np.float32))
 
 
@@ -61,3 +63,16 @@ def test_an_element_outside_of_its_range_is_refused() -> None:
     text = TEXT.format(dtype="i64", checks=RANGES, value=CHOSEN)
     arrays = {"q": np.arange(9), **{name: np.ones(9, np.float32) for name in "cxy"}}
     check(text, targets=[host()], p=np.array([4, 0, 8, 1, 9, 2, 7, 6, 5]), **arrays)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "end", "compared"), [("i32", "9_i64", "i32"), ("i64", "9_i64", "i64"), ("i8", "200_i64", ""), ("i32", "index(n)", "i64")]
+)
+def test_whether_an_element_lies_in_a_range_is_one_question(dtype: str, end: str, compared: str) -> None:
+    inside = f"i64(p[a]) >= 0_i64 and i64(p[a]) < {end}"
+    text = f"func f(n)(p: {dtype}[n], out y: f32[n]) {{ for a in 0 .. n {{ require {inside} else 1 y[a] = 1.0_f32 }} }}"
+    code = emit(parse(text), host())
+    assert (f"icmp ult {compared} " in code) if compared else ("icmp ult" not in code)
+    for last in (2, 8, 9, -1):
+        p = np.array([1, 0, 3, last], dtype.replace("i", "int"))
+        check(text, {"n": 4}, targets=[host()], p=p, y=np.zeros(4, np.float32))

@@ -44,6 +44,7 @@ from tensorlang.syntax import nodes as syntax
 from tensorlang.syntax.parse import parse
 from tensorlang.tensor import notation
 from tensorlang.tensor.dead_code import eliminate_dead
+from tensorlang.tensor.factorize import Factorized, factorized
 from tensorlang.tensor.invariant_axes import invariant_axes
 from tensorlang.tensor.nodes import Program, Tensor
 from tensorlang.tensor.printer import show
@@ -652,6 +653,13 @@ def _lift(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     return s.lift(chosen.tensors[0].name)
 
 
+def _factorize(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
+    """Reduce factor by factor: what gains by it, or anything."""
+    names = [x.tensors[0].name for x in seen.program.definitions]
+    gaining = [name for name in names if isinstance(factorized(seen.program, name), Factorized)]
+    return s.factorize(d.random.choice(gaining if gaining and d.random.random() < 0.9 else names))
+
+
 def _scan(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     """Run a reduction along an axis: one that it grows along, or any."""
     axes = [(x, a) for x in seen.program.definitions for a in x.axes]
@@ -813,7 +821,23 @@ def outline_or_none(program: Program, schedule: Schedule, layouts: Mapping[str, 
         return None
 
 
-REWRITES = (_inline, _rfactor, _rfactor, _block, _block, _flatten, _pack, _pack_as, _unfold, _store, _hoist, _scan, _scan, _lift)
+REWRITES = (
+    _inline,
+    _rfactor,
+    _rfactor,
+    _block,
+    _block,
+    _flatten,
+    _pack,
+    _pack_as,
+    _unfold,
+    _store,
+    _hoist,
+    _scan,
+    _scan,
+    _lift,
+    _factorize,
+)
 LOOPS = (
     *(
         _split,

@@ -30,7 +30,7 @@ def certify(file: Path, arguments: Sequence[str], output: Path | None, symbolic:
     operator, values = operator_of(file, arguments, threads, symbolic=symbolic)
     texts: dict[str, str] = {}
     operator.stages(dump=texts.__setitem__, **values)
-    text = certificate(operator.program(**values), texts["loops"])
+    text = certificate(operator.scheduled_program(**values), texts["loops"])
     if output is not None:
         write_text(output, text)
     data = {"operator": operator.name, "symbolic": symbolic, "output": None if output is None else str(output)}

@@ -16,6 +16,7 @@ from tensorlang.schedule.rfactor import name_of, rfactor
 from tensorlang.schedule.scan import growths, running
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.shape import OPEN_EXTENT, extents, is_product, work_of_definition
+from tensorlang.tensor.factorize import Factorized, factorized
 from tensorlang.tensor.invariant_axes import invariant_axes, without_axes
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Cast, Definition, IndexValue, Program, Read, Reduce
@@ -30,6 +31,8 @@ LONG_ALONE = 64
 """Steps of a running reduction whose additions take as long, one after the other, as all terms of each in vectors."""
 LONG_BESIDE_OTHERS = 8
 """The same, where so many run side by side."""
+WORTH_FACTORIZING = 0.7
+"""Of the operations of a reduction, how many may be left of it where factors are taken one by one."""
 ITERATIONS_PER_THREAD = 32
 """How many iterations a parallel loop shall have for each thread: then their shares differ little, and one that is late costs little."""
 
@@ -115,11 +118,19 @@ def deriver(
 ) -> Deriver:
     """Return the state of deriving before any group is scheduled: the program as directives will see it, and the directives for that.
     `at`: samples of open sizes, which every question about how much there is to do is answered for."""
-    lifted = lift(program)
+    lifted, schedule = with_factors_apart(lift(program), Schedule(program.name))
     flat, stored = flattened(lifted, layouts)
-    schedule = Schedule(program.name)
     d = _partial(_scanned(_hoisted(deriver_of(flat, machine, stored, constants, schedule if flat == lifted else schedule.flatten()))))
     return sampled(_with_separate(d), at)
+
+
+def with_factors_apart(program: Program, schedule: Schedule) -> tuple[Program, Schedule]:
+    """Return a lifted program with its reductions factor by factor where that takes far fewer operations, and the schedule that says so."""
+    for name in (x.tensors[0].name for x in program.definitions if any(True for p in x.pieces for _ in reduces(p.value))):
+        made = factorized(program, name)
+        if isinstance(made, Factorized) and made.after <= WORTH_FACTORIZING * made.before:
+            program, schedule = made.program, schedule.factorize(name)
+    return program, schedule
 
 
 def samples_of(program: Program, at: Mapping[str, int]) -> dict[str, int]:

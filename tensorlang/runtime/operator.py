@@ -319,6 +319,14 @@ class Operator:
         return self._program(sorted_out(self.declaration, args, named))
 
     @trimmed
+    def scheduled_program(self, /, *args: Any, **named: Any) -> Program:
+        """Return the operator as tensor IR for arguments like these, its reductions factor by factor where its schedule says so."""
+        call = sorted_out(self.declaration, args, named)
+        program = self._program(call)
+        plans = [self.tools.planned(part, request) for part, request in self._parts(program, call)]
+        return program if len(plans) != 1 or plans[0].factorized is None else plans[0].factorized
+
+    @trimmed
     def stages(self, /, *args: Any, dump: Dump, requested: Sequence[str] = (), **named: Any) -> Any:
         """Compile without the cache, telling `dump` every stage: schedule, loops, and what the target has after that; of what takes other
         programs only the stages in `requested`. Return what was made."""

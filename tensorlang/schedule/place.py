@@ -65,6 +65,7 @@ def place(state: State, stages: Stages) -> Plan:
         state.about_loops.notes(),
         state.about_tensors.notes(),
         requirements=tuple(state.requirements),
+        factorized=state.factorized,
         idle=(*state.idle, *(said for kind in TABLE.values() if kind.idle is not None for said in kind.idle(state))),
     )
 

@@ -146,6 +146,10 @@ class Schedule:
         """Give the reductions of the equations of tensors, or what recurrences make without themselves, tensors of their own."""
         return self.then(_directive("lift", tensors))
 
+    def factorize(self, *tensors: str) -> Schedule:
+        """Combine the factors of what the equations of tensors reduce two at a time, and reduce what no other factor has at once."""
+        return self.then(_directive("factorize", tensors))
+
     def unfold(self, *tensors: str, over: Sequence[str], into: str) -> Schedule:
         """Write the factors of a sum over several names as rows of matrices, and the sum as one over `into`."""
         return self.then(_directive("unfold", tensors, [("in", over)], [into]))

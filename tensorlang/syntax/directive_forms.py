@@ -19,6 +19,7 @@ FORMS = {
     "derive": "write `derive` alone as the last line, or `derive TENSOR, …`: what is not said of them is derived",
     "distribute": "write `distribute TENSOR` or `distribute TENSOR at LOOP` for all its clauses, or "
     "`distribute STATEMENT, … at LOOP, … -> LOOP, …`, where a sum is called by its range",
+    "factorize": "write `factorize TENSOR, …`, of equations that reduce what several factors are combined to",
     "flatten": "write `flatten` alone, before the directives that name loops",
     "fold": "write `fold TENSOR at AXIS by COUNT`",
     "fuse": "write `fuse OUTER, INNER -> LOOP`",

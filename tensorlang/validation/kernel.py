@@ -34,7 +34,7 @@ from polyhedral import affine
 from tensorlang.diagnostics import InternalError, RunError
 from tensorlang.graph.relayout import restored, to_layout
 from tensorlang.schedule.layout import Layout
-from tensorlang.tensor.interp import Evaluator
+from tensorlang.tensor.interp import Evaluator, interpret
 from tensorlang.tensor.nodes import Dynamic, Program, Read, Tensor
 from tensorlang.tensor.operation_count import operations
 from tensorlang.tensor.printer import show as show_program
@@ -76,13 +76,33 @@ def validate(program: Program, function: Function, params: Iterable[str], layout
     return Outcome(tried)
 
 
-def validated(program: Program, function: Function, params: Iterable[str], layouts: Layouts | None = None) -> str:
-    """Return what came of validating as `TENSORLANG_VALIDATE` says, "" when nobody asked. Raises InternalError as `validate` does."""
+def validated(
+    program: Program, function: Function, params: Iterable[str], layouts: Layouts | None = None, written: Program | None = None
+) -> str:
+    """Return what came of validating as `TENSORLANG_VALIDATE` says, "" when nobody asked. `written`: what `program` was factorized from, if
+    it was, which has to be the same numbers. Raises InternalError as `validate` does."""
     budget = validation_budget()
     if not budget:
         return ""
     import_whole("numpy.random")  # which NumPy imports where it is first used
-    return str(validate(program, function, params, layouts, budget))
+    outcome = validate(program, function, params, layouts, budget)
+    if written is not None and written.definitions != program.definitions and not outcome.fingerprints:
+        for sizes in outcome.sizes:
+            _check_same_numbers(written, program, sizes)
+    return str(outcome)
+
+
+def _check_same_numbers(written: Program, program: Program, sizes: Mapping[str, int]) -> None:
+    """Raise InternalError where a program whose reductions go factor by factor is not what it was made of: of numbers that are small, whose
+    sums and products are hardly rounded."""
+    arrays = {p.name: numbers for p, numbers in data_for(written, sizes, 0)}
+    try:
+        expected = interpret(written, sizes, arrays)
+    except RunError:
+        return
+    for name, found in interpret(program, sizes, arrays).items():
+        if not np.allclose(found, expected[name], rtol=1e-4, atol=1e-5):
+            raise mismatch(program, show_program(written), sizes, f"`{name}` is not what it was before it was factorized")
 
 
 def _validated_on_fingerprints(program: Program, function: Function, params: tuple[str, ...], layouts: Layouts, budget: int) -> Outcome:

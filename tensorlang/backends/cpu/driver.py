@@ -136,7 +136,7 @@ def compile_kernel(
             threads,
         )
         clock("cases")
-    outcome = validated(scheduled.plan.served(program), lowered.function, lowered.params, layouts)
+    outcome = validated(scheduled.plan.served(program), lowered.function, lowered.params, layouts, program)
     if outcome:
         clock("validate")
     if dump is not None and outcome:

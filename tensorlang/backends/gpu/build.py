@@ -101,7 +101,7 @@ def _written(
     in_order: list[Lowered] = []
     lowered = device_loops(scheduled.plan, name, dump, scheduled.schedule, in_order.append, machine=machine)
     launched = device_text(lowered, dump, scheduled.schedule, machine=machine)
-    outcome = validated(scheduled.plan.served(program), in_order[0].function, in_order[0].params, layouts)
+    outcome = validated(scheduled.plan.served(program), in_order[0].function, in_order[0].params, layouts, program)
     if dump is not None and outcome:
         dump("validate", outcome)
     schedule = str(scheduled)

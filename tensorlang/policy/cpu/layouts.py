@@ -12,7 +12,7 @@ from tensorlang.policy.cpu.nests import scattered_axes
 from tensorlang.policy.cpu.register_tiles import blocked_binder, grouped, row_counts, tile_sizes, tiled
 from tensorlang.policy.cpu.row_major import left_row_major
 from tensorlang.policy.cpu.winograd import Transformed, blocks_of, transformed
-from tensorlang.policy.deriver import Deriver, deriver_of, reads_itself, sampled
+from tensorlang.policy.deriver import Deriver, deriver_of, reads_itself, sampled, with_factors_apart
 from tensorlang.policy.groups import recurs
 from tensorlang.policy.machine import Machine
 from tensorlang.policy.pointwise import stored_axis
@@ -38,7 +38,7 @@ def derive_layouts(
     convolutions and pooling in blocks of channels, constant operands of contractions in the order the register tile reads them. Nothing is
     wished for tensors whose sizes are not known when compiling, and none for what is in `fixed`, which whoever stores it would have to
     copy, where the copies take longer than they save. `at`: samples of open sizes."""
-    program = lift(program)
+    program, _ = with_factors_apart(lift(program), Schedule(program.name))
     static = {t.name for t in tensors(program) if all(affine.constant(s) is not None for s in t.shape)}
     d = sampled(deriver_of(program, machine, layouts, constants, Schedule(program.name)), at)
     program, layouts = d.program, d.layouts

@@ -18,7 +18,7 @@ from polyhedral.deps import dependences
 from polyhedral.expr import Name
 from polyhedral.order import parallel_loops
 from tensorlang.diagnostics import CompileError
-from tensorlang.policy.deriver import Deriver, deriver_of, device_of, reads_itself
+from tensorlang.policy.deriver import Deriver, deriver_of, device_of, reads_itself, with_factors_apart
 from tensorlang.policy.gpu.access import is_too_long, stored_bytes
 from tensorlang.policy.gpu.attention import derive_online
 from tensorlang.policy.gpu.choice import cut
@@ -91,6 +91,7 @@ def device_deriver(program: Program, machine: Machine, layouts: Mapping[str, Sto
     schedule = Schedule(program.name, machine.target)
     if online_of(lifted) is not None:
         return deriver_of(lifted, machine, layouts, frozenset(), schedule)
+    lifted, schedule = with_factors_apart(lifted, schedule)
     flat, stored = flattened(lifted, layouts, products=True)
     d = deriver_of(flat, machine, stored, frozenset(), schedule if flat == lifted else schedule.flatten())
     return _in_parts(_stretched(_again(_beside(_finished(d)))))

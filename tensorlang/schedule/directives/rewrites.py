@@ -1,5 +1,5 @@
 """Directives that rewrite the program before it has loops: `inline`, `store`, `rfactor`, `block`, `flatten`,
-`hoist`, `scan`, `lift`, `unfold`."""
+`hoist`, `scan`, `lift`, `factorize`, `unfold`."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from tensorlang.syntax.directive_forms import FORMS
 from tensorlang.targets import target_of
 from tensorlang.tensor.absorb import absorbed
 from tensorlang.tensor.dead_code import eliminate_dead
+from tensorlang.tensor.factorize import factorized
 from tensorlang.tensor.invariant_axes import without_axes
 from tensorlang.tensor.live_out import store_together
 from tensorlang.tensor.simplify import can_inline, inline
@@ -84,6 +85,14 @@ def _lift(state: State, directive: syntax.Directive) -> None:
         if isinstance(made, str):
             raise error("S0204", f"`{name}` cannot be lifted: {made}", directive.span)
         state.program = made
+
+
+def _factorize(state: State, directive: syntax.Directive) -> None:
+    for name in operands.names(directive, directive.operands):
+        made = factorized(state.program, name)
+        if isinstance(made, str):
+            raise error("S0204", f"`{name}` cannot be factorized: {made}", directive.span)
+        state.program = state.factorized = made.program
 
 
 def _unfold(state: State, directive: syntax.Directive) -> None:
@@ -162,6 +171,11 @@ LIFT = Kind(
     "lift",
     FORMS["lift"],
     rewrite=_lift,
+)
+FACTORIZE = Kind(
+    "factorize",
+    FORMS["factorize"],
+    rewrite=_factorize,
 )
 UNFOLD = Kind(
     "unfold",

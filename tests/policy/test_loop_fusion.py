@@ -122,6 +122,24 @@ def test_sums_over_the_same_ranges_share_their_loops_with_those_that_read_them()
     assert_same(program, proven(program, derive(program, MACHINE)), {})
 
 
+REGRESSION = """
+    u[b]     = sum(n) x[b, n]
+    v[b]     = sum(n) z[b, n]
+    uv[b]    = sum(n) x[b, n] * z[b, n]
+    uu[b]    = sum(n) x[b, n] * x[b, n]
+    slope[b] = uv[b] * 3 - u[b] * v[b] + uu[b]
+    rest[b]  = v[b] - slope[b] * u[b]"""
+
+
+@pytest.mark.parametrize(("b", "n"), [(1, 70), (7, 257), (9, 64)])
+def test_sums_along_the_same_rows_share_their_loops_with_what_reads_them(b: int, n: int) -> None:
+    program = operator("x: i32[B, N], z: i32[B, N]) -> (slope: i32[B], rest: i32[B])", REGRESSION, {"B": b, "N": n})
+    plan = proven(program, derive(program, MACHINE))
+    shared = [d for d in directives(program) if d.startswith("together")]
+    assert shared == ["together u, v, uv, uu, slope, rest -> b", "together u, v, uv, uu -> n"]
+    assert_same(program, plan, {})
+
+
 @pytest.mark.parametrize("n", [1, 7, 64, 131])
 def test_the_least_and_the_greatest_element_are_found_in_one_loop(n: int) -> None:
     program = operator("x: i32[N]) -> (lo: i32, hi: i32) where N >= 1", "lo = min(i) x[i]\n hi = max(i) x[i]")

@@ -11,6 +11,12 @@ ranges share these loops, too: what both compute of a term is computed once.
     d[i] = sum(p) f(x[i + p])         →          together n, d -> p
     y[i] = n[i] / d[i]                           order n.i_o, n.p, n.i_v
 
+So do sums along rows, in vectors along these, and what is made of the sums of a row follows them.
+
+    u[i] = sum(j) x[i, j]                        together u, v, y -> i
+    v[i] = sum(j) x[i, j] * z[i, j]   →          together u, v -> j
+    y[i] = v[i] - u[i] * u[i]                    split u.j by 16 -> j_o, j_v;  vectorize u.j_v
+
 What is made for each term of sums that alone read it shares the loops of these terms: of it, too, nothing is kept but a vector (array
 contraction).
 
@@ -28,7 +34,7 @@ more than a cache holds is read for every row.
 Maps in pieces that lie at the ends of axes share loops like any other: the inside of all of them is split off where the loops are made.
 
 Only tensors of one box, or of boxes that end next to each other, whose elements lie along memory like those that they read: there is
-nothing to turn. Products, which find register tiles of their own, and sums along rows of several tensors stay as they are.
+nothing to turn. Products, which find register tiles of their own, stay as they are.
 """
 
 from __future__ import annotations
@@ -115,13 +121,15 @@ def _gathered(d: Deriver, every: Sequence[Strip], apart: Set[str] = frozenset())
     found: list[list[Strip]] = []
     simple = {id(s) for s in every if _is_simple(d, s) and not any(m.tensors[0].name in apart for m in s.group.members)}
     for strip in every:
-        others = (parts for parts in reversed(found) if id(parts[0]) in simple) if id(strip) in simple else ()
-        into = next((parts for parts in others if _may_join(d, parts, strip)), None)
-        if into is None:
-            found.append([strip])
-        else:
+        own = [strip]
+        while id(strip) in simple:
+            others = (parts for parts in reversed(found) if id(parts[0]) in simple)
+            into = next((parts for parts in others if _may_join(d, parts, own)), None)
+            if into is None:
+                break
             found.remove(into)
-            found.append([*into, strip])
+            own = [*into, *own]
+        found.append(own)
     return [_joined(d, parts) if id(parts[0]) in simple else parts[0] for parts in found]
 
 
@@ -221,10 +229,10 @@ def _computed(d: Deriver) -> list[Definition]:
     return [x for group in components(d.program) for x in group]
 
 
-def _may_join(d: Deriver, parts: Sequence[Strip], strip: Strip) -> bool:
-    """Tell whether a simple group may share the loops of others before it: they read one another or the same tensors."""
-    before, added = _members(d, [part.group for part in parts]), strip.group.members
-    groups = [part.group for part in (*parts, strip)]
+def _may_join(d: Deriver, parts: Sequence[Strip], others: Sequence[Strip]) -> bool:
+    """Tell whether simple groups may share the loops of others before them: they read one another or the same tensors."""
+    before, added = (_members(d, [part.group for part in some]) for some in (parts, others))
+    groups = [part.group for part in (*parts, *others)]
     members = _members(d, groups)
     if not _may_share(d, members):
         return False
@@ -378,8 +386,12 @@ def shared_loops_of(d: Deriver, groups: Sequence[FusionGroup]) -> SharedLoops | 
     depths = {m.tensors[0].name: g.depth for g in groups for m in g.members if len(g.members) > 1 and not g.fused}
     own = [best_inner_loops(d, m, m.axes) for m in sums]
     vectors = max(1, min(MOST_LANES // lanes, d.machine.vector_registers // (2 * len(sums))))
+    along = all(x.vector == (_last_binder(m),) for m, x in zip(sums, own, strict=True))
+    if members[0].axes and along:
+        rows = _tile_along_rows(d, members)
+        if rows is not None and (joined or rows.cycles <= sum(_own_cycles(d, m, x, depths) for m, x in zip(sums, own, strict=True))):
+            return SharedLoops(None, lanes * rows.vectors, rows)
     if position is None or (not joined and any(x.vector != (m.axes[position],) for m, x in zip(sums, own, strict=True))):
-        along = all(x.vector == (_last_binder(m),) for m, x in zip(sums, own, strict=True))
         one = not members[0].axes and len(_in_turn(members) or ()) == 1
         return SharedLoops(None, lanes * vectors) if along and one else None
     apart = sum(_own_cycles(d, m, x, depths) for m, x in zip(sums, own, strict=True))
@@ -452,6 +464,17 @@ def _tile(
     best = {order: by_order.best([every.axes[k] for k in order]) for order in orders}
     order = _cheapest({order: inner.cycles for order, inner in best.items()})
     return best[order], order
+
+
+def _tile_along_rows(d: Deriver, members: Sequence[Definition]) -> InnerLoops | None:
+    """Return the cheapest block of points whose sums run in one loop, in vectors along the last of their binders; None where they take
+    several loops."""
+    first, *_ = _in_turn(members) or [[]]
+    if len(first) < 2 or any(_sum(m) is None for m in first) or len(first) != sum(_sum(m) is not None for m in members):
+        return None
+    every = as_one(first)
+    free = every.axes[1:] if d.is_cut else every.axes
+    return ByOrder(d, every, candidates(d, every, free, along=_last_binder(first[0]), joined=True), joined=True).best(every.axes)
 
 
 def _loops_of_terms(d: Deriver, members: Sequence[Definition], lanes: int) -> SharedLoops | None:
@@ -543,6 +566,11 @@ def derive_fused(d: Deriver, group: FusionGroup) -> None:
     if axes:
         d.add(d.schedule.together(*(m.tensors[0].name for m in members), into=axes))
     binders, written_out = list(_shared_binders(d, classes, len(axes))), _written_out(group.members)
+    if shared.position is None and shared.tile is not None:
+        outer = add_blocks(d, as_one(classes[0]), axes, [owned(b, (name,))[1] for b in binders], shared.tile)
+        blocks = {f"{a}_o": -(-(sizes[a] or OPEN_EXTENT) // n) for a, n in shared.tile.rows}
+        mark_parallel(d, last_is_first, outer, {**sizes, **blocks})
+        return
     if shared.position is None:
         inner = owned(binders[-1], (m.tensors[0].name for m in members))[1]
         d.add(d.schedule.split(binders[-1], shared.lanes, (f"{inner}_o", f"{inner}_v")))

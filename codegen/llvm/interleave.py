@@ -3,12 +3,12 @@
     before   for i in 0 .. 3 unroll { for n in 0 .. 16 vector { y[n, i] = … } }      3 times 16 stores of one element
     after    the three vectors of lanes shuffled into each other, and three stores of 16 elements
 
-Only where every copy surely writes all its lanes, and nothing that is computed in between reads what is written.
+Only where every copy surely writes all its lanes, or the same first ones, and nothing that is computed in between reads what is written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from codegen.dtypes import i64
@@ -23,14 +23,26 @@ MOST_ELEMENTS = 8
 """Of a row."""
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one copy has yet to store: where its first lane lies, its vector of so many lanes, and how many of these run, None where all do.
+    `alone` stores it by itself."""
+
+    first: Poly
+    text: str
+    lanes: int
+    running: Poly | None
+    alone: Callable[[], None]
+
+
 @dataclass(slots=True)
 class Interleaved:
-    """What the copies of an unrolled loop have yet to store to a buffer: where their first lane lies, the vectors, and their lanes. Copies
-    of which some lanes do not run have stored theirs."""
+    """What the copies of an unrolled loop have yet to store to a buffer. Copies of which some lanes do not run have stored theirs, unless
+    those that run are the first ones."""
 
     uid: int
     count: int
-    parts: list[tuple[Poly, str, int]] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)
 
     def takes(self, uid: int, stride: int | None) -> bool:
         """Tell whether a store of lanes so far apart is one of a row."""
@@ -38,9 +50,10 @@ class Interleaved:
 
     def is_whole(self) -> bool:
         """Tell whether all elements of the rows are there, one beside the other."""
-        first, _, lanes = self.parts[0]
-        beside = all(at - first == number(k) and own == lanes for k, (at, _, own) in enumerate(self.parts))
-        return len(self.parts) == self.count and beside
+        one = self.parts[0]
+        alike = all((part.lanes, part.running) == (one.lanes, one.running) for part in self.parts)
+        beside = all(part.first - one.first == number(k) for k, part in enumerate(self.parts))
+        return len(self.parts) == self.count and alike and beside
 
 
 def interleaved_buffer(loop: For, is_numbered: bool) -> str | None:

@@ -14,6 +14,7 @@ place instead of the buffer, so that nothing outside the buffer is touched and n
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import gcd
 from typing import TypeAlias
 
@@ -24,7 +25,7 @@ from codegen.llvm.builder import Builder
 from codegen.llvm.convert import cast
 from codegen.llvm.emitted import LaneReads
 from codegen.llvm.facts import Atom, Poly
-from codegen.llvm.interleave import MOST_ELEMENTS, Interleaved, in_rows
+from codegen.llvm.interleave import MOST_ELEMENTS, Interleaved, Part, in_rows
 from codegen.llvm.masks import first_lanes, held, positive
 from codegen.llvm.register_transpose import joined, transpose
 from codegen.llvm.state import EmitError, Lanes, Memory, Scope, State
@@ -221,16 +222,11 @@ def store(state: State, memory: Memory, poly: Poly, value: Value, scope: Scope, 
     stored = _to_memory(b, value)
     if stride in (1, -1):
         _store_contiguous(b, memory, poly, stored, scope, stride, stream)
-    elif scope.mask is None and scope.interleaved is not None and scope.interleaved.takes(memory.uid, stride):
-        scope.interleaved.parts.append((_first(poly, scope.lanes, scope.interleaved.count), stored, lanes))
-    elif scope.mask is None:
-        element = memory_type(memory.dtype)
-        for lane in range(lanes):
-            part = b.pure(f"extractelement {of_lanes(element, lanes)} {stored}, i64 {lane}")
-            pointer = _lane_pointer(b, memory, poly, scope.lanes, lane)
-            b.write(f"store {element} {part}, ptr {pointer}, align {_align(memory, number(1))}")
+    elif takes_first_lanes(scope) and scope.interleaved is not None and scope.interleaved.takes(memory.uid, stride):
+        first, running = _first(poly, scope.lanes, scope.interleaved.count), None if scope.mask is None else scope.lanes.length
+        scope.interleaved.parts.append(Part(first, stored, lanes, running, partial(_store_apart, b, memory, poly, stored, scope)))
     else:
-        _scatter(b, memory, poly, stored, scope)
+        _store_apart(b, memory, poly, stored, scope)
     if stride == 1 and _condition(scope) == ALWAYS:
         b.region.memo[_load_key(state, memory, poly, ALWAYS)] = f"{lanes} {value.text}"
 
@@ -452,17 +448,36 @@ def _store_shared(b: Builder, memory: Memory, poly: Poly, value: Value, scope: S
 def _store_contiguous(b: Builder, memory: Memory, poly: Poly, stored: str, scope: Scope, stride: int, stream: bool) -> None:
     assert scope.lanes is not None
     lanes = scope.lanes.count
+    first = _first(poly, scope.lanes, stride)
+    align, mask = _align(memory, first), scope.mask
+    if stride == -1:
+        stored = _reversed(b, memory_type(memory.dtype), stored, lanes)
+        mask = None if mask is None else _reversed(b, "i1", mask, lanes)
+    hint = ", !nontemporal !1" if stream and align % (lanes * memory.dtype.size_bytes) == 0 else ""
+    _store_vector(b, memory, pointer_to(b, memory, first), stored, lanes, align, mask, hint)
+
+
+def store_rows(b: Builder, memory: Memory, rows: Interleaved) -> None:
+    """Store what the copies of an unrolled loop have left: whole rows, or each copy's element of the rows where these are not whole."""
+    if not rows.parts:
+        return
+    if not rows.is_whole():
+        for part in rows.parts:
+            part.alone()
+        return
+    element, one = memory_type(memory.dtype), rows.parts[0]
+    for k, text in enumerate(in_rows(b, [part.text for part in rows.parts], element, one.lanes)):
+        start = number(k * one.lanes)
+        running = None if one.running is None else first_lanes(b, one.running.scaled(rows.count) - start, one.lanes)
+        place = one.first + start
+        _store_vector(b, memory, pointer_to(b, memory, place), text, one.lanes, _align(memory, place), running)
+
+
+def _store_vector(b: Builder, memory: Memory, pointer: str, stored: str, lanes: int, align: int, mask: str | None, hint: str = "") -> None:
+    """Store neighbours, those of `mask` alone where there is one."""
     element = memory_type(memory.dtype)
     vector = of_lanes(element, lanes)
-    first = _first(poly, scope.lanes, stride)
-    pointer = pointer_to(b, memory, first)
-    align = _align(memory, first)
-    mask = scope.mask
-    if stride == -1:
-        stored = _reversed(b, element, stored, lanes)
-        mask = None if mask is None else _reversed(b, "i1", mask, lanes)
     if mask is None:
-        hint = ", !nontemporal !1" if stream and align % (lanes * memory.dtype.size_bytes) == 0 else ""
         b.write(f"store {vector} {stored}, ptr {pointer}, align {align}{hint}")
         return
     mask = held(b, mask, _BITS[element], lanes)
@@ -470,27 +485,17 @@ def _store_contiguous(b: Builder, memory: Memory, poly: Poly, stored: str, scope
     b.write(f"call void {fn}({vector} {stored}, ptr {pointer}, i32 {align}, <{lanes} x i1> {mask})")
 
 
-def store_rows(b: Builder, memory: Memory, rows: Interleaved) -> None:
-    """Store what the copies of an unrolled loop have left: whole rows, or each copy's element of the rows where these are not whole."""
-    if not rows.parts:
+def _store_apart(b: Builder, memory: Memory, poly: Poly, stored: str, scope: Scope) -> None:
+    """Store lanes whose elements are no neighbours, each for itself."""
+    assert scope.lanes is not None
+    if scope.mask is not None:
+        _scatter(b, memory, poly, stored, scope)
         return
-    element = memory_type(memory.dtype)
-    if not rows.is_whole():
-        for first, text, lanes in rows.parts:
-            _store_lanes(b, memory, first, rows.count, text, lanes)
-        return
-    start, _, lanes = rows.parts[0]
-    for part, text in enumerate(in_rows(b, [text for _, text, _ in rows.parts], element, lanes)):
-        place = start + number(part * lanes)
-        b.write(f"store {of_lanes(element, lanes)} {text}, ptr {pointer_to(b, memory, place)}, align {_align(memory, place)}")
-
-
-def _store_lanes(b: Builder, memory: Memory, first: Poly, stride: int, stored: str, lanes: int) -> None:
-    element = memory_type(memory.dtype)
+    element, lanes = memory_type(memory.dtype), scope.lanes.count
     for lane in range(lanes):
         part = b.pure(f"extractelement {of_lanes(element, lanes)} {stored}, i64 {lane}")
-        place = first + number(stride * lane)
-        b.write(f"store {element} {part}, ptr {pointer_to(b, memory, place)}, align {_align(memory, number(1))}")
+        pointer = _lane_pointer(b, memory, poly, scope.lanes, lane)
+        b.write(f"store {element} {part}, ptr {pointer}, align {_align(memory, number(1))}")
 
 
 def _scatter(b: Builder, memory: Memory, poly: Poly, stored: str, scope: Scope) -> None:

@@ -31,11 +31,12 @@ def test_rows_of_few_elements_are_those_that_lanes_read_and_write(count: int, dt
 
 
 @pytest.mark.parametrize("side", ["low", "high"])
+@pytest.mark.parametrize("rows", [0, 9, 32])
 @pytest.mark.parametrize("count", [3, 8])
-def test_nothing_beyond_rows_of_few_elements_is_touched(side: str, count: int) -> None:
-    x = np.arange(32 * count, dtype=np.float32).reshape(32, count)
+def test_nothing_beyond_rows_of_few_elements_is_touched(side: str, rows: int, count: int) -> None:
+    x = np.arange(rows * count, dtype=np.float32).reshape(rows, count)
     given = {"x": walled(x, side), "y": walled(np.zeros_like(x), side)}  # type: ignore[arg-type]  # one of both sides
-    assert run_native(parse(MATRIX.format(dtype="f32", count=count, lanes=16)), {"N": 32}, given, host()) == 0
+    assert run_native(parse(MATRIX.format(dtype="f32", count=count, lanes=16)), {"N": rows}, given, host()) == 0
     assert np.array_equal(given["y"], x[:, ::-1])
 
 
@@ -43,6 +44,20 @@ def test_rows_are_written_as_whole_vectors() -> None:
     text = emit(parse(MATRIX.format(dtype="f32", count=3, lanes=16)), host())
     assert text.count("store <16 x float>") == 3
     assert text.count("load <16 x float>") == 3
+
+
+def test_as_many_rows_as_a_size_says_are_written_as_vectors_whose_first_elements_they_are() -> None:
+    text = emit(parse(MATRIX.format(dtype="f32", count=3, lanes=16)), host())
+    assert text.count("call void @llvm.masked.store") == 3
+    assert "scatter" not in text
+
+
+@pytest.mark.parametrize("rows", [1, 5, 16])
+def test_copies_of_which_not_all_write_as_many_rows_as_a_size_says_each_write_theirs(rows: int) -> None:
+    text = """func f(N)(x: f32[16, 3], out y: f32[16, 3]) {
+        for i in 0 .. 3 unroll 3 { for n in 0 .. min(16, N + i // 2) vector 16 { y[n, i] = x[n, i] + 1.0_f32 } }
+    }"""
+    check(text, {"N": rows}, x=values("f32", 48).reshape(16, 3), y=np.zeros((16, 3), np.float32))
 
 
 @pytest.mark.parametrize("first", ["i", "(i + 1) // 2", "8*(i // 2)", "i // 2"])

@@ -280,7 +280,22 @@ def test_mean_and_variance_are_normalised_over_any_axes(axes: tuple[int, ...]) -
 
 
 def test_functions_of_onnx_know_the_defaults_of_their_attributes() -> None:
-    agree("AffineGrid", {"theta": noise(2, 2, 3)}, {"size": np.array([2, 3, 4, 5])}, opset=20)
+    agree("NegativeLogLikelihoodLoss", {"x": noise(3, 5), "t": np.array([4, 0, 2])}, opset=13)
+
+
+@pytest.mark.parametrize("size", [(2, 3, 4, 5), (1, 1, 1, 3), (1, 2, 1, 1), (1, 2, 3, 1, 2)])
+@pytest.mark.parametrize("align", [0, 1])
+def test_grids_are_moved_whatever_their_extents(size: tuple[int, ...], align: int) -> None:
+    rank = len(size) - 2
+    agree("AffineGrid", {"theta": noise(size[0], rank, rank + 1)}, {"size": np.array(size)}, opset=20, align_corners=align)
+
+
+@pytest.mark.parametrize("batch", [0, 1])
+def test_sequences_are_reversed_where_they_lie(batch: int) -> None:
+    feeds = {"x": noise(4, 5, 3), "len": np.array([1, 4, 3, 2, 0][: (4, 5)[batch]])}
+    agree("ReverseSequence", feeds, batch_axis=batch, time_axis=1 - batch)
+    made = Importer().load(model("ReverseSequence", feeds, {}, {"batch_axis": batch, "time_axis": 1 - batch}))
+    assert len(made.nodes) == 1
 
 
 @pytest.mark.parametrize("depth", [np.nan, np.inf, -1.0])

@@ -196,10 +196,7 @@ def reverse_sequence(n: Site) -> Value:
     batch_axis, time_axis = n.integer("batch_axis", 1, 0, 1), n.integer("time_axis", 0, 0, 1)
     if len(x.shape) < 2 or batch_axis == time_axis:
         raise n.wrong("one axis of steps and one of sequences are needed")
-    swap = (1, 0, *range(2, len(x.shape)))
-    if time_axis == 0:
-        return n.op("reverse_sequence", x, n.arg(1))
-    return transposed(n, n.op("reverse_sequence", transposed(n, x, swap), n.arg(1)), swap)
+    return n.op("reverse_rows" if batch_axis == 0 else "reverse_sequence", x, n.arg(1))
 
 
 RULES = (

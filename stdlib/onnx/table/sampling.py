@@ -1,4 +1,5 @@
-"""GridSample: values between the elements of a picture, at places that the data say. Col2Im: windows put back where they overlap."""
+"""GridSample: values between the elements of a picture, at places that the data say; AffineGrid: such places. Col2Im: windows put back
+where they overlap."""
 
 from __future__ import annotations
 
@@ -38,6 +39,17 @@ def grid_sample(n: Site) -> Value:
         place = n.op("grid_places", along, extent=extent, align=align, padding=ends)
         found += n.ops("grid_taps", place, extent=extent, taps=taps, align=align, padding=padding)
     return n.view(n.op(f"sample_{rank}d", x, *found), shape)
+
+
+def affine_grid(n: Site) -> Value:
+    """Places along the axes of the grid are tables, whatever the samples are moved by. The last axis counts the axes backwards."""
+    theta, size = n.arg(0), n.constant_ints(1) or ()
+    rank = len(size) - 2
+    if rank not in (2, 3) or theta.shape != (size[0], rank, rank + 1):
+        raise n.wrong(f"matrices of the shape {list(theta.shape)} for a grid of {list(size)}")
+    align = int(n.flag("align_corners"))
+    places = [cast(n, n.table("middles", n=extent, align=align)[0], theta.dtype) for extent in size[2:]]
+    return n.op(f"affine_grid_{rank}d", theta, *places)
 
 
 def col2im(n: Site) -> Value:
@@ -146,6 +158,7 @@ RULES = (
     Entry("MaxRoiPool", 1, 22, max_roi_pool),
     Entry("DeformConv", 19, 22, deform_conv),
     Entry("GridSample", 16, 22, grid_sample),
+    Entry("AffineGrid", 20, 20, affine_grid),
     Entry("Col2Im", 18, 18, col2im),
     elsewhere("ImageDecoder", "reads files of pictures: give the model their elements, as an input behind it"),
 )

@@ -24,9 +24,10 @@ def _grid(d: NetDrawing) -> None:
 
 def _affine(d: NetDrawing) -> None:
     rank = d.random.choice((2, 3))
-    theta, corners = floats(d, 2, rank, rank + 1), d.random.choice((0, 1))
+    batch = d.random.choice((1, 2))
+    theta, corners = floats(d, batch, rank, rank + 1), d.random.choice((0, 1))
     shape = draw.shape(d, rank, (1, 2, 3) if not corners else (2, 3))  # where the corner of one place lies everyone says otherwise
-    d.add("AffineGrid", [theta, d.ints(2, 3, *shape)], rough=True, align_corners=corners)
+    d.add("AffineGrid", [theta, d.ints(batch, 3, *shape)], rough=True, align_corners=corners)
 
 
 def _regions(d: NetDrawing) -> None:

@@ -13,6 +13,7 @@ from typing import assert_never
 
 from codegen.dtypes import DType, bool_, f32, f64, i32, i64
 from codegen.llvm.builder import Builder
+from codegen.llvm.masks import others
 from codegen.llvm.register_transpose import joined
 from codegen.llvm.state import EmitError, same_lanes, splat
 from codegen.llvm.target import Target
@@ -145,7 +146,8 @@ def negated(b: Builder, cond: Value) -> Value:
     """Return `not cond`."""
     if isinstance(cond, Literal):
         return literal(not cond.number, bool_)
-    return Value(bool_, b.pure(f"xor {cond.typed}, {'splat (i1 true)' if cond.lanes else 'true'}"), cond.lanes)
+    text = others(b, cond.text, cond.lanes) if cond.lanes else b.pure(f"xor {cond.typed}, true")
+    return Value(bool_, text, cond.lanes)
 
 
 def intrinsic(b: Builder, name: str, *args: Value, flags: str = "") -> Value:

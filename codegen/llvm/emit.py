@@ -201,10 +201,9 @@ def _if(e: Emitter, cond: Value, then: tuple[Stmt, ...], orelse: tuple[Stmt, ...
         if not side:
             continue
         inner = masked(e.state, holds, scope)
-        if all(_is_cheap(s, scope) for s in side):
+        if inner.guard is None or all(_is_cheap(s, scope) for s in side):
             _block(e, side, inner)
             continue
-        assert inner.guard is not None
         # Inside, some lane takes part: what all lanes share may be read.
         fork(e, inner.guard, lambda side=side, inner=inner: _block(e, side, replace(inner, guard=None)), None)  # type: ignore[misc]
 

@@ -19,7 +19,7 @@ from codegen.llvm.choices import simplified
 from codegen.llvm.convert import cast, nearest_bf16, nearest_tf32
 from codegen.llvm.facts import Atom, Poly
 from codegen.llvm.interleave import MOST_ELEMENTS
-from codegen.llvm.masks import clamped, first_lanes, lanes_before, positive
+from codegen.llvm.masks import clamped, common, first_lanes, known_lanes, lanes_before, positive
 from codegen.llvm.memory import vector_index
 from codegen.llvm.register_transpose import Copies
 from codegen.llvm.state import EmitError, Memory, Registers, Scope, State, Storage, Tiles, mask_and, same_lanes, splat
@@ -332,6 +332,8 @@ def _lazy(state: State, op: str, lhs: Expr, rhs: Expr, scope: Scope) -> Value:
     right = value(state, rhs, _under(state, decides, scope) if _reads_memory(rhs, scope) else scope)
     if isinstance(right, Literal):
         return right if bool(right.number) == (op == "or") else left
+    if op == "and" and left.lanes == right.lanes and all(known_lanes(side.text, side.lanes) is not None for side in (left, right)):
+        return Value(bool_, common(b, left.text, right.text, left.lanes), left.lanes)
     # A select keeps a poisoned right side out when the left one decides.
     known = literal(op == "or", bool_)
     return arithmetic.select(b, left, right, known) if op == "and" else arithmetic.select(b, left, known, right)
@@ -380,9 +382,12 @@ def _under(state: State, cond: Value, scope: Scope) -> Scope:
 
 
 def masked(state: State, cond: Value, scope: Scope) -> Scope:
-    """Return the scope of the lanes in which `cond` holds; it may be none of them."""
+    """Return the scope of the lanes in which `cond` holds; it may be none of them, where that is not known."""
     b = state.builder
     mask = mask_and(b, scope.mask, cond.text, cond.lanes)
+    known = known_lanes(mask, cond.lanes)
+    if known is not None and any(known):
+        return replace(scope, mask=mask, guard=scope.vector_guard)
     return replace(scope, mask=mask, guard=_both(b, scope.vector_guard, any_lane(b, mask, cond.lanes)))
 
 

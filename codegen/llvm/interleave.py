@@ -3,17 +3,19 @@
     before   for i in 0 .. 3 unroll { for n in 0 .. 16 vector { y[n, i] = … } }      3 times 16 stores of one element
     after    the three vectors of lanes shuffled into each other, and three stores of 16 elements
 
-Only where every copy surely writes all its lanes, or the same first ones, and nothing that is computed in between reads what is written.
+Only where nothing that is computed in between reads what is written. Where lanes take no part, what they would write is left out of the
+rows, if it is known which these are, or all copies leave out the same last ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from codegen.dtypes import i64
 from codegen.llvm.builder import Builder
 from codegen.llvm.facts import Poly
+from codegen.llvm.masks import first_lanes, known_lanes, of_known
 from codegen.llvm.values import of_lanes
 from codegen.loops.nodes import Binary, Compare, Const, Expr, For, If, IndexValue, Let, Load, Stmt, Store, Unary, ValueIndex
 from codegen.loops.walk import free_vars, walk
@@ -25,20 +27,19 @@ MOST_ELEMENTS = 8
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one copy has yet to store: where its first lane lies, its vector of so many lanes, and how many of these run, None where all do.
-    `alone` stores it by itself."""
+    """What a copy stores: where its first lane lies, the vector and its lanes. `mask`: which of them take part, None for all; `length`: how
+    many, where these are the first."""
 
     first: Poly
     text: str
     lanes: int
-    running: Poly | None
-    alone: Callable[[], None]
+    mask: str | None = None
+    length: Poly | None = None
 
 
 @dataclass(slots=True)
 class Interleaved:
-    """What the copies of an unrolled loop have yet to store to a buffer. Copies of which some lanes do not run have stored theirs, unless
-    those that run are the first ones."""
+    """What the copies of an unrolled loop have yet to store to a buffer."""
 
     uid: int
     count: int
@@ -48,12 +49,23 @@ class Interleaved:
         """Tell whether a store of lanes so far apart is one of a row."""
         return uid == self.uid and stride == self.count
 
-    def is_whole(self) -> bool:
-        """Tell whether all elements of the rows are there, one beside the other."""
-        one = self.parts[0]
-        alike = all((part.lanes, part.running) == (one.lanes, one.running) for part in self.parts)
-        beside = all(part.first - one.first == number(k) for k, part in enumerate(self.parts))
-        return len(self.parts) == self.count and alike and beside
+    def masks(self, b: Builder) -> list[str | None] | None:
+        """Return which elements of each vector of whole rows are written, None for all; or None where these are no rows: the copies do not
+        write one beside the other, or take part in lanes that are not known."""
+        first, lanes = self.parts[0].first, self.parts[0].lanes
+        beside = all(part.first - first == number(k) and part.lanes == lanes for k, part in enumerate(self.parts))
+        if len(self.parts) != self.count or not beside:
+            return None
+        if all(part.mask is None for part in self.parts):
+            return [None] * self.count
+        known = [found for part in self.parts if (found := known_lanes(part.mask, lanes)) is not None]
+        if len(known) == self.count:
+            inside = [each for row in zip(*known, strict=True) for each in row]
+            return [of_known(inside[k * lanes : (k + 1) * lanes]) for k in range(self.count)]
+        length = self.parts[0].length
+        if length is None or any(part.mask != self.parts[0].mask for part in self.parts):
+            return None
+        return [first_lanes(b, length.scaled(self.count) - number(k * lanes), lanes) for k in range(self.count)]
 
 
 def interleaved_buffer(loop: For, is_numbered: bool) -> str | None:

@@ -1,6 +1,8 @@
-"""Conditions that all lanes of a vector share, and masks of the first lanes: as many as a size says."""
+"""Conditions that all lanes of a vector share, and masks: of the first lanes, as many as a size says, and of lanes that are known."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from codegen.llvm.builder import Builder
 from codegen.llvm.facts import Poly
@@ -12,8 +14,39 @@ def first_lanes(b: Builder, count: Poly, lanes: int) -> str:
     """Return the mask of the lanes whose number is less than `count`."""
     constant = count.constant
     if constant is not None:
-        return "<" + ", ".join(f"i1 {'true' if i < constant else 'false'}" for i in range(lanes)) + ">"
+        return lanes_between(0, constant, lanes)
     return lanes_before(b, clamped(b, b.index(count), 0, lanes, b.poly_depth(count)), lanes, b.poly_depth(count))
+
+
+def lanes_between(first: int, end: int, lanes: int) -> str:
+    """Return the mask of the lanes from number `first` on whose number is less than `end`."""
+    return of_known([first <= lane < end for lane in range(lanes)])
+
+
+def known_lanes(mask: str | None, lanes: int) -> tuple[bool, ...] | None:
+    """Return which lanes are in a mask, None standing for all; or None where that is not known while code is written."""
+    if mask is None:
+        return (True,) * lanes
+    return tuple(part.endswith("true") for part in mask[1:-1].split(",")) if mask.startswith("<") else None
+
+
+def common(b: Builder, left: str, right: str, lanes: int) -> str:
+    """Return the mask of the lanes that are in two masks."""
+    x, y = known_lanes(left, lanes), known_lanes(right, lanes)
+    if x is not None and y is not None:
+        return of_known([p and q for p, q in zip(x, y, strict=True)])
+    return b.pure(f"and {of_lanes('i1', lanes)} {left}, {right}")
+
+
+def others(b: Builder, mask: str, lanes: int) -> str:
+    """Return the mask of the lanes that are not in `mask`."""
+    known = known_lanes(mask, lanes)
+    return b.pure(f"xor {of_lanes('i1', lanes)} {mask}, splat (i1 true)") if known is None else of_known([not p for p in known])
+
+
+def of_known(inside: Sequence[bool]) -> str:
+    """Return the mask that each lane is in or not, as told."""
+    return "<" + ", ".join(f"i1 {'true' if each else 'false'}" for each in inside) + ">"
 
 
 def has_mask_registers(target: Target) -> bool:

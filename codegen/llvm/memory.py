@@ -2,7 +2,7 @@
 
     0            one scalar, shared by all lanes
     1, -1        one vector access (reversed)
-    2 to 8       as many vector reads, their elements picked by shuffles; of the first lanes alone no further than the last of them
+    2 to 8       as many vector reads, their elements picked by shuffles; of some lanes alone from the first to the last of them
     any, known   vector accesses, their elements picked by shuffles, where all lie within few vectors
     data         a gather of what vectors of places name, where the processor has a fast instruction for elements of this width
     otherwise    one scalar access per lane, or a masked gather or scatter
@@ -14,7 +14,6 @@ place instead of the buffer, so that nothing outside the buffer is touched and n
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from math import gcd
 from typing import TypeAlias
 
@@ -26,7 +25,7 @@ from codegen.llvm.convert import cast
 from codegen.llvm.emitted import LaneReads
 from codegen.llvm.facts import Atom, Poly
 from codegen.llvm.interleave import MOST_ELEMENTS, Interleaved, Part, in_rows
-from codegen.llvm.masks import first_lanes, held, positive
+from codegen.llvm.masks import first_lanes, held, known_lanes, lanes_between, positive
 from codegen.llvm.register_transpose import joined, transpose
 from codegen.llvm.state import EmitError, Lanes, Memory, Scope, State
 from codegen.llvm.values import Value, memory_type, of_lanes
@@ -71,7 +70,7 @@ def lane_reads(b: Builder, dtype: DType, poly: Poly, scope: Scope) -> LaneReads 
     stride = lane_stride(poly, scope.lanes, b)
     if stride in (0, 1, -1):
         return None
-    if takes_first_lanes(scope) and stride is not None and 2 <= stride <= MOST_ELEMENTS:
+    if stride is not None and 2 <= stride <= MOST_ELEMENTS and _ends(scope) is not None:
         return "strided"
     is_gathered = b.target.gathers and dtype.size_bytes in GATHERED_BYTES and _distance(poly, scope.lanes, b) is None
     return "gathered" if is_gathered else "lanes"
@@ -80,6 +79,18 @@ def lane_reads(b: Builder, dtype: DType, poly: Poly, scope: Scope) -> LaneReads 
 def takes_first_lanes(scope: Scope) -> bool:
     """Tell whether the lanes that take part are the first ones, all of them or as many as the vector loop around has iterations."""
     return scope.lanes is not None and scope.mask in (None, scope.lanes.mask)
+
+
+def _ends(scope: Scope) -> tuple[int, Poly] | None:
+    """Return the first lane that takes part and the number of the one behind the last, or None where masks do not tell."""
+    lanes, mask = scope.lanes, scope.mask
+    assert lanes is not None
+    if mask == lanes.mask and lanes.length is not None:
+        return 0, lanes.length
+    known = known_lanes(mask, lanes.count)
+    if known is None or not any(known):
+        return None
+    return known.index(True), number(lanes.count - known[::-1].index(True))
 
 
 Beside: TypeAlias = Callable[[], tuple[int, int]]
@@ -222,11 +233,15 @@ def store(state: State, memory: Memory, poly: Poly, value: Value, scope: Scope, 
     stored = _to_memory(b, value)
     if stride in (1, -1):
         _store_contiguous(b, memory, poly, stored, scope, stride, stream)
-    elif takes_first_lanes(scope) and scope.interleaved is not None and scope.interleaved.takes(memory.uid, stride):
-        first, running = _first(poly, scope.lanes, scope.interleaved.count), None if scope.mask is None else scope.lanes.length
-        scope.interleaved.parts.append(Part(first, stored, lanes, running, partial(_store_apart, b, memory, poly, stored, scope)))
+    elif scope.interleaved is not None and scope.interleaved.takes(memory.uid, stride):
+        length = scope.lanes.length if takes_first_lanes(scope) else None
+        first = _first(poly, scope.lanes, scope.interleaved.count)
+        scope.interleaved.parts.append(Part(first, stored, lanes, scope.mask, length))
+    elif scope.mask is None:
+        for lane in range(lanes):
+            _store_lane(b, memory, _lane_pointer(b, memory, poly, scope.lanes, lane), stored, lane, lanes)
     else:
-        _store_apart(b, memory, poly, stored, scope)
+        _scatter(b, memory, _pointers(b, memory, poly, scope.lanes), stored, scope.mask, lanes)
     if stride == 1 and _condition(scope) == ALWAYS:
         b.region.memo[_load_key(state, memory, poly, ALWAYS)] = f"{lanes} {value.text}"
 
@@ -336,15 +351,19 @@ def _load_strided(state: State, memory: Memory, poly: Poly, scope: Scope, stride
     b, lanes = state.builder, scope.lanes.count
     vector = of_lanes(memory_type(memory.dtype), lanes)
     first = _first(poly, scope.lanes, stride)
-    below, above = beside()
+    below, above = beside() if scope.mask == scope.lanes.mask else nothing_beside()
     is_whole = below % stride + above >= stride - 1
     offset = below % stride if is_whole else _place_in_row(memory, first, stride)
-    behind = 1 if offset is None else stride - offset
+    ends = _ends(scope)
+    assert ends is not None
+    before, behind = (0, 1) if offset is None else (offset, stride - offset)
+    least, end = ends[0] * stride - before, ends[1].scaled(stride) + number(behind - stride)
     picked = "poison"
     taken = 0
     for part in range(stride):
         start = part * (lanes - 1) if offset is None else part * lanes - offset
-        read = _load_whole(state, memory, first + number(start), stride, behind - start, scope)
+        mask = None if scope.mask is None else _between(b, least - start, end - number(start), lanes)
+        read = _load_whole(state, memory, first + number(start), mask, scope)
         until = min(lanes, (start + lanes - 1) // stride + 1)
         order = [lane if lane < taken else lanes + lane * stride - start if lane < until else -1 for lane in range(lanes)]
         picks = ", ".join("i32 poison" if i < 0 else f"i32 {i}" for i in order)
@@ -361,16 +380,17 @@ def _place_in_row(memory: Memory, first: Poly, elements: int) -> int | None:
     return first.terms.get((), 0) % elements if known else None
 
 
-def _load_whole(state: State, memory: Memory, place: Poly, stride: int, behind: int, scope: Scope) -> str:
-    """Return a vector of neighbours, which is read once for all that is picked from it: every `stride`-th element. Where only the first
-    lanes take part, what lies from `place` on is read up to `behind` elements from where a single lane would be."""
+def _between(b: Builder, first: int, end: Poly, lanes: int) -> str:
+    """Return the mask of the lanes from number `first` on whose number is less than `end`, a constant where `first` is more than 0."""
+    return first_lanes(b, end, lanes) if first <= 0 or end.constant is None else lanes_between(first, end.constant, lanes)
+
+
+def _load_whole(state: State, memory: Memory, place: Poly, mask: str | None, scope: Scope) -> str:
+    """Return a vector of neighbours, those of a mask, which is read once for all that is picked from it."""
     b, lanes = state.builder, scope.lanes
     assert lanes is not None
     element = memory_type(memory.dtype)
-    vector, mask = of_lanes(element, lanes.count), None
-    if scope.mask is not None:
-        assert lanes.length is not None
-        mask = first_lanes(b, lanes.length.scaled(stride) + number(behind - stride), lanes.count)
+    vector = of_lanes(element, lanes.count)
     key = f"row {memory.uid}.{state.versions.get(memory.uid, 0)} {sorted(place.terms.items())} {vector} {mask} {scope.vector_guard}"
     found = next((region.memo[key] for region in b.regions if key in region.memo), None)
     if found is None:
@@ -448,36 +468,21 @@ def _store_shared(b: Builder, memory: Memory, poly: Poly, value: Value, scope: S
 def _store_contiguous(b: Builder, memory: Memory, poly: Poly, stored: str, scope: Scope, stride: int, stream: bool) -> None:
     assert scope.lanes is not None
     lanes = scope.lanes.count
-    first = _first(poly, scope.lanes, stride)
-    align, mask = _align(memory, first), scope.mask
-    if stride == -1:
-        stored = _reversed(b, memory_type(memory.dtype), stored, lanes)
-        mask = None if mask is None else _reversed(b, "i1", mask, lanes)
-    hint = ", !nontemporal !1" if stream and align % (lanes * memory.dtype.size_bytes) == 0 else ""
-    _store_vector(b, memory, pointer_to(b, memory, first), stored, lanes, align, mask, hint)
-
-
-def store_rows(b: Builder, memory: Memory, rows: Interleaved) -> None:
-    """Store what the copies of an unrolled loop have left: whole rows, or each copy's element of the rows where these are not whole."""
-    if not rows.parts:
-        return
-    if not rows.is_whole():
-        for part in rows.parts:
-            part.alone()
-        return
-    element, one = memory_type(memory.dtype), rows.parts[0]
-    for k, text in enumerate(in_rows(b, [part.text for part in rows.parts], element, one.lanes)):
-        start = number(k * one.lanes)
-        running = None if one.running is None else first_lanes(b, one.running.scaled(rows.count) - start, one.lanes)
-        place = one.first + start
-        _store_vector(b, memory, pointer_to(b, memory, place), text, one.lanes, _align(memory, place), running)
-
-
-def _store_vector(b: Builder, memory: Memory, pointer: str, stored: str, lanes: int, align: int, mask: str | None, hint: str = "") -> None:
-    """Store neighbours, those of `mask` alone where there is one."""
     element = memory_type(memory.dtype)
-    vector = of_lanes(element, lanes)
+    first = _first(poly, scope.lanes, stride)
+    mask = scope.mask
+    if stride == -1:
+        stored = _reversed(b, element, stored, lanes)
+        mask = None if mask is None else _reversed(b, "i1", mask, lanes)
+    _store_vector(b, memory, first, stored, mask, lanes, stream)
+
+
+def _store_vector(b: Builder, memory: Memory, first: Poly, stored: str, mask: str | None, lanes: int, stream: bool = False) -> None:
+    """Write the lanes of a mask, or all, to neighbours from element `first` on."""
+    element = memory_type(memory.dtype)
+    vector, pointer, align = of_lanes(element, lanes), pointer_to(b, memory, first), _align(memory, first)
     if mask is None:
+        hint = ", !nontemporal !1" if stream and align % (lanes * memory.dtype.size_bytes) == 0 else ""
         b.write(f"store {vector} {stored}, ptr {pointer}, align {align}{hint}")
         return
     mask = held(b, mask, _BITS[element], lanes)
@@ -485,28 +490,49 @@ def _store_vector(b: Builder, memory: Memory, pointer: str, stored: str, lanes: 
     b.write(f"call void {fn}({vector} {stored}, ptr {pointer}, i32 {align}, <{lanes} x i1> {mask})")
 
 
-def _store_apart(b: Builder, memory: Memory, poly: Poly, stored: str, scope: Scope) -> None:
-    """Store lanes whose elements are no neighbours, each for itself."""
-    assert scope.lanes is not None
-    if scope.mask is not None:
-        _scatter(b, memory, poly, stored, scope)
+def store_rows(b: Builder, memory: Memory, rows: Interleaved) -> None:
+    """Store what the copies of an unrolled loop have left: whole rows, or each copy's element of the rows where these are not whole."""
+    if not rows.parts:
         return
-    element, lanes = memory_type(memory.dtype), scope.lanes.count
-    for lane in range(lanes):
-        part = b.pure(f"extractelement {of_lanes(element, lanes)} {stored}, i64 {lane}")
-        pointer = _lane_pointer(b, memory, poly, scope.lanes, lane)
-        b.write(f"store {element} {part}, ptr {pointer}, align {_align(memory, number(1))}")
+    masks = rows.masks(b)
+    if masks is None:
+        for part in rows.parts:
+            _store_lanes(b, memory, part, rows.count)
+        return
+    element, start, lanes = memory_type(memory.dtype), rows.parts[0].first, rows.parts[0].lanes
+    for k, (text, mask) in enumerate(zip(in_rows(b, [part.text for part in rows.parts], element, lanes), masks, strict=True)):
+        place = start + number(k * lanes)
+        _store_vector(b, memory, place, text, mask, lanes)
 
 
-def _scatter(b: Builder, memory: Memory, poly: Poly, stored: str, scope: Scope) -> None:
-    assert scope.lanes is not None
-    lanes = scope.lanes.count
+def _store_lanes(b: Builder, memory: Memory, part: Part, stride: int) -> None:
+    known = known_lanes(part.mask, part.lanes)
+    places = [part.first + number(stride * lane) for lane in range(part.lanes)]
+    if known is None and part.mask is not None:
+        vector, pointers = of_lanes("ptr", part.lanes), "poison"
+        for lane, place in enumerate(places):
+            pointers = b.pure(f"insertelement {vector} {pointers}, ptr {pointer_to(b, memory, place)}, i64 {lane}")
+        _scatter(b, memory, pointers, part.text, part.mask, part.lanes)
+        return
+    for lane, place in enumerate(places):
+        if known is not None and known[lane]:
+            _store_lane(b, memory, pointer_to(b, memory, place), part.text, lane, part.lanes)
+
+
+def _store_lane(b: Builder, memory: Memory, pointer: str, stored: str, lane: int, lanes: int) -> None:
+    """Write one lane of a vector to `pointer`."""
+    element = memory_type(memory.dtype)
+    part = b.pure(f"extractelement {of_lanes(element, lanes)} {stored}, i64 {lane}")
+    b.write(f"store {element} {part}, ptr {pointer}, align {_align(memory, number(1))}")
+
+
+def _scatter(b: Builder, memory: Memory, pointers: str, stored: str, mask: str, lanes: int) -> None:
+    """Write the lanes of `mask` to where `pointers` say."""
     element = memory_type(memory.dtype)
     vector = of_lanes(element, lanes)
     fn = b.declare(f"llvm.masked.scatter.v{lanes}{_suffix(element)}.v{lanes}p0", f"void @({vector}, <{lanes} x ptr>, i32, <{lanes} x i1>)")
-    pointers = _pointers(b, memory, poly, scope.lanes)
     align = _align(memory, number(1))
-    b.write(f"call void {fn}({vector} {stored}, <{lanes} x ptr> {pointers}, i32 {align}, <{lanes} x i1> {scope.mask})")
+    b.write(f"call void {fn}({vector} {stored}, <{lanes} x ptr> {pointers}, i32 {align}, <{lanes} x i1> {mask})")
 
 
 # ---------------------------------------------------------------- addresses

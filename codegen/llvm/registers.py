@@ -91,7 +91,8 @@ def write(state: State, storage: Registers, poly: Poly, value: Value, scope: Sco
     active = scope.lanes.active or lanes
     unseen = _is_unseen(storage, stride, lanes) and not _idles(b, value, scope.lanes)
     if scope.mask is not None and not unseen and not _pads(storage, scope.lanes, scope.mask, stride, offset):
-        is_part = active < lanes and _neighbouring_cells(storage, places, active) is not None
+        whole = scope.mask != scope.lanes.mask and _whole_cells(storage, places) is not None
+        is_part = active < lanes and not whole and _neighbouring_cells(storage, places, active) is not None
         if not is_part or scope.mask != scope.lanes.mask:
             new = Value(new.dtype, _masked(b, new, _gathered(b, storage, cells, places, active), scope), lanes)
         if is_part:

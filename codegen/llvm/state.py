@@ -10,7 +10,7 @@ from codegen.llvm.builder import Builder
 from codegen.llvm.emitted import Emitted
 from codegen.llvm.facts import Poly
 from codegen.llvm.interleave import Interleaved
-from codegen.llvm.masks import has_mask_registers
+from codegen.llvm.masks import common, has_mask_registers
 from codegen.llvm.register_transpose import Copies
 from codegen.llvm.values import Value, of_lanes, scalar_type
 from codegen.loops.nodes import Buffer, Index
@@ -195,4 +195,4 @@ def same_lanes(b: Builder, *values: Value) -> tuple[Value, ...]:
 
 def mask_and(b: Builder, left: str | None, right: str, lanes: int) -> str:
     """Return the conjunction of two masks, None standing for all lanes."""
-    return right if left is None else b.pure(f"and {of_lanes('i1', lanes)} {left}, {right}")
+    return right if left is None else common(b, left, right, lanes)

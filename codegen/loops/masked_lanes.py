@@ -4,7 +4,11 @@
     after    for k in 0 .. 32 vector 32 { if k >= max(0, j - 31) { acc[k] = acc[k] + a[j, k] } }
 
 Then the first lane has the first element whatever `j` is, so that `demote` leaves `acc` in registers, as the first vector of a row of a
-triangle needs. Loops stay that may begin before 0, or end after as many elements as there are lanes.
+triangle needs. Loops stay that may begin before 0, or end after as many elements as there are lanes. Where it is known that lanes begin
+within a register, those before it take no part either, so that nothing moves from lane to lane:
+
+    before   for k in 1 .. 16 vector 15 { acc[k] = acc[k] + a[j, k] }
+    after    for k in 0 .. 16 vector 16 { if k >= 1 { acc[k] = acc[k] + a[j, k] } }
 """
 
 from __future__ import annotations
@@ -30,8 +34,12 @@ def _block(body: tuple[Stmt, ...], algebra: Algebra, registers: frozenset[str]) 
 
 def _stmt(s: Stmt, algebra: Algebra, registers: frozenset[str]) -> Stmt:
     match s:
-        case For(kind="vector") if _begins_anywhere(s, registers) and _fits(s, algebra):
-            return replace(s, lo=Int(0), body=(If(Compare(">=", IndexValue(Var(s.var)), IndexValue(s.lo)), s.body, ()),))
+        case For(kind="vector", lo=Int(first), hi=Int(end)) if _along_registers(s, registers):
+            lanes = 1 << (end - first - 1).bit_length()
+            start = first - first % lanes
+            return s if start == first or end > start + lanes else _from(s, start, end - start)
+        case For(kind="vector", extent=int(lanes)) if _begins_anywhere(s) and _along_registers(s, registers) and _fits(s, lanes, algebra):
+            return _from(s, 0, lanes)
         case For():
             return replace(s, body=_block(s.body, algebra.with_loop(s.var, s.lo, s.hi, s.extent), registers))
         case If(cond, then, orelse):
@@ -41,14 +49,23 @@ def _stmt(s: Stmt, algebra: Algebra, registers: frozenset[str]) -> Stmt:
             return s
 
 
-def _begins_anywhere(loop: For, registers: frozenset[str]) -> bool:
-    """Tell whether a loop whose first lane is no constant goes along elements of registers."""
-    if isinstance(loop.lo, Int) or any(isinstance(n, ValueIndex) for n in walk(loop.lo)):
-        return False
+def _from(loop: For, start: int, lanes: int) -> For:
+    """Return the loop with a first lane for `start`, those before its own under a condition."""
+    own = Compare(">=", IndexValue(Var(loop.var)), IndexValue(loop.lo))
+    return replace(loop, lo=Int(start), extent=lanes, body=(If(own, loop.body, ()),))
+
+
+def _begins_anywhere(loop: For) -> bool:
+    """Tell whether the first lane of a loop is no constant, and data do not say which it is."""
+    return not isinstance(loop.lo, Int) and not any(isinstance(n, ValueIndex) for n in walk(loop.lo))
+
+
+def _along_registers(loop: For, registers: frozenset[str]) -> bool:
+    """Tell whether a loop goes along elements of registers."""
     return any(isinstance(n, Load | Store) and n.buffer in registers and loop.var in free_vars(*n.index) for n in walk(*loop.body))
 
 
-def _fits(loop: For, algebra: Algebra) -> bool:
+def _fits(loop: For, lanes: int, algebra: Algebra) -> bool:
     """Tell whether the lanes of a loop are certainly some of the first that it may have."""
     low, high = algebra.poly(loop.lo), algebra.poly(loop.hi)
-    return loop.extent is not None and algebra.nonnegative(low) and algebra.nonnegative(number(loop.extent) - high)
+    return algebra.nonnegative(low) and algebra.nonnegative(number(lanes) - high)

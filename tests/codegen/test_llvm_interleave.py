@@ -68,6 +68,44 @@ def test_copies_that_write_fewer_rows_than_others_each_write_theirs(first: str) 
     check(text, x=values("f32", 48).reshape(16, 3), y=np.zeros((16, 3), np.float32))
 
 
+@pytest.mark.parametrize("side", ["low", "high"])
+@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("cond", ["index(n) >= 2_i64", "index(n) >= 2_i64 and index(n) < 12_i64", "not (index(n) < 2_i64)"])
+def test_of_elements_a_few_apart_those_that_no_lane_needs_are_left_out(cond: str, count: int, side: str) -> None:
+    """Where it is known which lanes take part, from the first of them to the last."""
+    text = f"""func f()(x: f32[{13 * count + 1}], out y: f32[16]) {{
+        for n in 0 .. 16 vector 16 {{ y[n] = 0.0_f32 }}
+        for n in 0 .. 16 vector 16 {{ if {cond} {{ y[n] = x[{count}*n - {2 * count}] }} }}
+    }}"""
+    assert "gather" not in emit(parse(text), host())
+    x = values("f32", 13 * count + 1)
+    check(text, x=x, y=np.zeros(16, np.float32))
+    given = {"x": walled(x, side), "y": np.zeros(16, np.float32)}  # type: ignore[arg-type]  # one of both sides
+    assert run_native(parse(text), {}, given, host()) == 0
+
+
+@pytest.mark.parametrize("loop", ["0 .. 11", "0 .. N", "0 .. 11 - i", "0 .. N - i"])
+def test_rows_of_fewer_lanes_are_written_as_vectors_with_the_rest_left_out(loop: str) -> None:
+    text = f"""func f(N)(x: f32[2, 11], out y: f32[11, 2]) {{
+        for i in 0 .. 2 unroll 2 {{ for n in {loop} vector 16 {{ y[n, i] = x[i, n] }} }}
+    }}"""
+    assert ("scatter" in emit(parse(text), host())) == (loop == "0 .. N - i")
+    for size in (11, 3, 1) if "N" in loop else (11,):
+        check(text, {"N": size}, targets=[host()], x=values("f32", 22).reshape(2, 11), y=np.zeros((11, 2), np.float32))
+
+
+@pytest.mark.parametrize("side", ["low", "high"])
+@pytest.mark.parametrize("size", [3, 11])
+def test_rows_of_fewer_lanes_touch_nothing_beyond_them(side: str, size: int) -> None:
+    text = """func f(N)(x: f32[2, N], out y: f32[N, 2]) {
+        for i in 0 .. 2 unroll 2 { for n in 0 .. N vector 16 { y[n, i] = x[i, n] } }
+    }"""
+    x = values("f32", 2 * size).reshape(2, size)
+    given = {"x": walled(x, side), "y": walled(np.zeros_like(x.T), side)}  # type: ignore[arg-type]  # one of both sides
+    assert run_native(parse(text), {"N": size}, given, host()) == 0
+    assert np.array_equal(given["y"], x.T)
+
+
 def test_a_row_that_is_read_while_it_is_written_is_written_element_by_element() -> None:
     text = """func f()(x: f32[16, 3], out y: f32[16, 3]) {
         for i in 0 .. 3 unroll 3 { for n in 0 .. 16 vector 16 { y[n, i] = x[n, i] } }

@@ -5,7 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from bits import assert_same_bits
+from llvm_run import check
 
+from codegen.llvm.emit import emit
+from codegen.llvm.target import host
 from codegen.loops.demote import demote
 from codegen.loops.interp import run
 from codegen.loops.masked_lanes import masked_lanes
@@ -53,13 +56,25 @@ def test_a_sum_whose_lanes_begin_anywhere_stays_in_registers(loop: str) -> None:
     assert_same_bits(*results)
 
 
+@pytest.mark.parametrize("loop", ["for v in 1 .. 8 vector 7", "for v in 2 .. 7 vector 5", "for v in 3 .. 8 vector 5"])
+def test_lanes_that_begin_within_a_register_stay_where_they_are(loop: str) -> None:
+    function = function_of(loop)
+    after = masked_lanes(function)
+    verify(after)
+    text = emit(after, host())
+    assert "shufflevector <8 x float>" in emit(function, host()) and "shufflevector <8 x float>" not in text
+    check(show(after), {"n": 3}, x=np.linspace(-2, 3, 1600, dtype=np.float32).reshape(40, 40), y=np.zeros(8, np.float32))
+
+
 @pytest.mark.parametrize(
     ("loop", "body", "space"),
     [
         ("for v in i % 8 .. 8 vector 8", SUM, "stack"),
         ("for v in i % 8 .. 8 vector 8", "y[v] = a[0] + x[i, v]", "registers"),
         ("for v in i .. i + 8 vector 8", "a[v - i] = a[v - i] + x[i, v]", "registers"),
-        ("for v in 2 .. 8 vector 8", SUM, "registers"),
+        ("for v in 1 .. 5 vector 4", SUM, "registers"),
+        ("for v in 4 .. 8 vector 4", SUM, "registers"),
+        ("for v in 2 .. 8 vector 6", "y[v] = a[0] + x[i, v]", "registers"),
         ("for v in i % 8 .. 8", SUM, "registers"),
     ],
 )

@@ -484,7 +484,11 @@ class _Partition:
         )
 
     def _is_cheap(self, loop: For, scope: _Scope) -> bool:
-        if loop.kind == "serial" and not _is_axis(loop) and not _is_long(loop, scope.sample, LEAST_TERMS):
+        if (
+            loop.kind == "serial"
+            and not _is_axis(loop)
+            and not _is_long(loop, scope.sample, max(2, LEAST_TERMS // _lanes_along(loop, scope)))
+        ):
             return False
         return _depth(loop.body) < self.level and not any(isinstance(n, Alloc) and n.buffer.space == "heap" for n in statements(*loop.body))
 
@@ -598,6 +602,18 @@ def _over(loop: For, lo: Index, hi: Index, algebra: Algebra) -> For:
     if loop.kind == "unroll":
         extent = algebra.most_copies(lo, hi, extent)
     return replace(loop, lo=low, hi=high, extent=extent)
+
+
+def _lanes_along(loop: For, scope: _Scope) -> int:
+    """Return how many terms of a sum an iteration goes through in lanes that follow each other, those of the next one behind them; 1 where
+    it has none such."""
+    inside = {n.var: n.extent for n in statements(*loop.body) if isinstance(n, For) and n.kind == "vector" and n.extent is not None}
+    for index in (index for n in walk(*loop.body) if inside and isinstance(n, Load) for index in n.index if loop.var in free_vars(index)):
+        terms = scope.algebra.poly(index).terms
+        for lane, lanes in inside.items():
+            if terms.get((Var(loop.var),)) == lanes * terms.get((Var(lane),), 0):
+                return lanes
+    return 1
 
 
 def _is_long(loop: For, sample: Mapping[str, int], least: int) -> bool:

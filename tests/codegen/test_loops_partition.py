@@ -10,7 +10,7 @@ from bits import assert_same_bits
 from golden_case import cases, source
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from llvm_run import run_native
+from llvm_run import check, run_native
 from loops_strategies import running_functions
 
 from codegen.llvm.target import host
@@ -174,3 +174,19 @@ def test_code_that_would_grow_beyond_measure_is_split_in_its_inner_loops_alone(d
     assert MOST_GROWTH * before < after <= LONG_NODES
     (outermost,) = parted.body
     assert isinstance(outermost, For) and around == isinstance(outermost.body[0], If)
+
+
+@pytest.mark.parametrize(("chunks", "lanes", "parts"), [(7, 16, 2), (2, 16, 2), (3, 4, 1), (7, 1, 1)])
+def test_a_sum_in_lanes_that_follow_each_other_has_as_many_terms_as_lanes_in_all_iterations(chunks: int, lanes: int, parts: int) -> None:
+    """Short ones are asked about the edges term by term."""
+    text = f"""func f()(x: f32[300], out y: f32[{lanes}]) {{
+        alloc acc: f32[{lanes}] registers
+        for v in 0 .. {lanes} vector {lanes} {{ acc[v] = 0.0_f32 }}
+        for o in 0 .. {chunks} {{ for v in 0 .. {lanes} vector {lanes} {{
+            acc[v] = acc[v] + select(index({lanes}*o + v - 1) >= 0_i64, x[{lanes}*o + v - 1], 0.0_f32)
+        }} }}
+        for v in 0 .. {lanes} vector {lanes} {{ y[v] = acc[v] }}
+    }}"""
+    function = split(parse(text))
+    assert show(function).count("x[") == parts
+    check(show(function), targets=[host()], x=np.arange(300, dtype=np.float32), y=np.zeros(lanes, np.float32))

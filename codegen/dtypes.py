@@ -6,7 +6,8 @@ Elements of less than a byte occupy one byte in memory, as ml_dtypes stores them
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -16,13 +17,25 @@ if TYPE_CHECKING:
 Kind = Literal["float", "int", "uint", "bool"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class DType:
-    """One element type. `bits` counts value bits; `size_bytes` is what an element occupies in memory."""
+    """One element type. `bits` counts value bits; `size_bytes` is what an element occupies in memory.
+
+    There is one object for each, those of this module, also of what is copied or read back: types are compared and looked up by what
+    they are, of which nothing is faster."""
 
     name: str
     kind: Kind
     bits: int
+    is_float: bool = field(init=False, repr=False)
+    is_integer: bool = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "is_float", self.kind == "float")
+        object.__setattr__(self, "is_integer", self.kind in ("int", "uint"))
+
+    def __reduce__(self) -> tuple[Callable[[str], DType], tuple[str]]:
+        return _named, (self.name,)
 
     @property
     def size_bytes(self) -> int:
@@ -31,14 +44,6 @@ class DType:
     @property
     def numpy(self) -> np.dtype[Any]:
         return _numpy_types()[self.name]
-
-    @property
-    def is_float(self) -> bool:
-        return self.kind == "float"
-
-    @property
-    def is_integer(self) -> bool:
-        return self.kind in ("int", "uint")
 
     @property
     def zero(self) -> bool | float | int:
@@ -77,6 +82,10 @@ _INTEGERS = (i64, i32, i16, i8, i4, i2, u64, u32, u16, u8, u4, u2)
 DTYPES: dict[str, DType] = {d.name: d for d in (*_FLOATS, *_INTEGERS, bool_)}
 
 
+def _named(name: str) -> DType:
+    return DTYPES[name]
+
+
 class Format(NamedTuple):
     """How a float type counts: bits after the point, the exponents of its powers of two as C has them in `FLT_MAX_EXP` and, less one,
     `FLT_MIN_EXP`, its greatest finite value, and what it has besides: infinities, NaN, a zero with a sign."""
@@ -103,6 +112,7 @@ FORMATS: dict[str, Format] = {
 }
 
 
+@cache
 def limits(dtype: DType) -> tuple[int, int]:
     """Return the least and the greatest number of an integer type."""
     low = -(1 << (dtype.bits - 1)) if dtype.kind == "int" else 0

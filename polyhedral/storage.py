@@ -68,6 +68,8 @@ class Outside:
 
 
 Storage: TypeAlias = Mapping[str, int]
+_Placed: TypeAlias = "list[tuple[str, isl.Map]]"
+"""Placements, each with `{ [loops] -> [owner loops, x] }` of what it touches of a tensor."""
 Maps: TypeAlias = Mapping[str, "Cells | tuple[Sequence[Expr], Sequence[int | None]]"]
 
 
@@ -186,15 +188,17 @@ class _Lives:
     outputs: Collection[str]
     storage: Storage
     times: dict[str, isl.Map] = field(default_factory=dict)
-    placed: dict[tuple[str, bool], list[tuple[str, isl.Map]]] = field(default_factory=dict)
+    placed: dict[tuple[str, bool], _Placed] = field(default_factory=dict)
     alike: dict[str, isl.Map] = field(default_factory=dict)
+    touched: dict[tuple[str, bool], isl.Map] = field(default_factory=dict)
+    living: dict[str, isl.Map] = field(default_factory=dict)
 
     def clobber(self) -> Clobber | None:
         for lost in self.maps:
             for other in self.maps:
                 if self._cells(lost).buffer != self._cells(other).buffer:
                     continue
-                if lost == other and self._is_in_turns(lost):
+                if self._is_in_turns(lost) if lost == other else self._is_outlived(lost, other):
                     note("alive", f"{lost}, {other}", self._meanwhile, self._live, lost, other)
                     continue
                 live = self._live
@@ -209,19 +213,29 @@ class _Lives:
 
     def _is_in_turns(self, tensor: str) -> bool:
         """Tell whether elements of one cell have it one after the other, in the order of their indices or against it: no access of one
-        runs after a write of a later one. That is quickly told, and so are most tensors."""
-        if tensor in self.outputs or tensor in self.schedule.scop.inputs:
-            return False
+        runs after a write of a later one; or whether no two are in one cell. That is quickly told, and so are most tensors."""
         same = self._different(tensor, tensor)
+        if tensor in self.outputs or tensor in self.schedule.scop.inputs:
+            return bool(same.is_empty())
         space = same.get_space().domain()
         later, earlier = same.intersect(isl.Map.lex_lt(space)).coalesce(), same.intersect(isl.Map.lex_gt(space)).coalesce()
-        return any(all(found.is_empty() for found, _, _ in self._written_first(tensor, _Met(pairs))) for pairs in (later, earlier))
+        accesses, writes = self._placed(tensor, writes=False), self._placed(tensor, writes=True)
+        return any(_is_never(self._written_first(accesses, writes, _Met(pairs))) for pairs in (later, earlier))
 
-    def _written_first(self, tensor: str, met: _Met) -> Iterator[tuple[isl.Map, isl.Map, isl.Map]]:
+    def _is_outlived(self, lost: str, other: str) -> bool:
+        """Tell whether no access of an element of one tensor runs after a write of one of another tensor into its cell, or no write of that
+        after a write of the first: what is quickly told, and is so of most tensors that share memory."""
+        pairs = self._different(lost, other)
+        writes, others = self._placed(lost, writes=True), self._placed(other, writes=True)
+        return (lost not in self.outputs and _is_never(self._written_first(self._placed(lost, writes=False), others, _Met(pairs)))) or (
+            lost not in self.schedule.scop.inputs and _is_never(self._written_first(others, writes, _Met(pairs.reverse())))
+        )
+
+    def _written_first(self, accesses: _Placed, writes: _Placed, met: _Met) -> Iterator[tuple[isl.Map, isl.Map, isl.Map]]:
         """Yield the accesses of an element that run after writes of another, `{ [loops] -> [loops] }` for pairs of elements, for two
         placements and a loop that they share at a time; and `{ [loops] -> [owner loops, x] }` of either placement."""
-        for first, accessed in self._placed(tensor, writes=False):
-            for second, written in self._placed(tensor, writes=True):
+        for first, accessed in accesses:
+            for second, written in writes:
                 found = met.of((first, accessed), (second, written))
                 for level in range(self.schedule.shared(first, second)):
                     if found.is_empty():
@@ -251,7 +265,7 @@ class _Lives:
                         for order in (isl.Map.order_lt, isl.Map.order_gt):
                             yield order(found, DT.in_, depth, DT.out, depth), accessed, written
 
-    def _placed(self, tensor: str, *, writes: bool) -> list[tuple[str, isl.Map]]:
+    def _placed(self, tensor: str, *, writes: bool) -> _Placed:
         """Return `{ [loops] -> [owner loops, x] }` of the writes of a tensor, or of all accesses, by placement."""
         if (tensor, writes) not in self.placed:
             owner, found = self.storage.get(tensor, 0), list[tuple[str, isl.Map]]()
@@ -300,7 +314,8 @@ class _Lives:
         later, earlier = along.order_lt(DT.in_, dim, DT.out, dim), along.order_gt(DT.in_, dim, DT.out, dim)
         sides = later, earlier
         unlike = [_Met(self._unlike(tensor, tensor, pairs)) for pairs in sides]
-        found = [_furthest(self._written_first(tensor, met), met.pairs, dim, most) for met in unlike]
+        accesses, writes = self._placed(tensor, writes=False), self._placed(tensor, writes=True)
+        found = [_furthest(self._written_first(accesses, writes, met), met.pairs, dim, most) for met in unlike]
         known = [distance for distance in found if distance is not None]
         if not known:
             return None
@@ -309,6 +324,11 @@ class _Lives:
 
     def _live(self, tensor: str) -> isl.Map:
         """Return `{ [time] -> [owner loops, x] : x holds a value at that time that is still needed afterwards }`."""
+        if tensor not in self.living:
+            self.living[tensor] = self._made_living(tensor)
+        return self.living[tensor]
+
+    def _made_living(self, tensor: str) -> isl.Map:
         writes, accesses = self._touches(tensor, writes=True), self._touches(tensor, writes=False)
         clock = writes.get_space().domain()
         needed = isl.Map.lex_lt(clock).apply_range(accesses)
@@ -330,7 +350,10 @@ class _Lives:
 
     def _touches(self, tensor: str, *, writes: bool) -> isl.Map:
         """Return `{ [time] -> [owner loops, x] }` of the writes of `tensor`, or of all accesses."""
-        return self._accesses(tensor, lambda statement: (statement.write, *(() if writes else statement.reads)))
+        key = tensor, writes
+        if key not in self.touched:
+            self.touched[key] = self._accesses(tensor, lambda statement: (statement.write, *(() if writes else statement.reads)))
+        return self.touched[key]
 
     def _reads(self, tensor: str) -> isl.Map:
         """Return `{ [time] -> [owner loops, x] }` where `tensor` is read; a reduction reads what it adds to."""
@@ -426,6 +449,11 @@ class _Lives:
         n = pairs.dim(DT.in_)
         first, second = both[self.storage.get(lost, 0) : n], both[n + self.storage.get(by, 0) :]
         return Clobber(dict(zip(self.schedule.scop.params, sizes, strict=True)), (lost, first), (by, second))
+
+
+def _is_never(found: Iterable[tuple[isl.Map, isl.Map, isl.Map]]) -> bool:
+    """Tell whether there are no such accesses."""
+    return all(pairs.is_empty() for pairs, _, _ in found)
 
 
 def _copied_on(direct: isl.Map) -> isl.Map:

@@ -48,9 +48,15 @@ class Observer:
 
 
 def observed() -> Observer:
-    """Return an observer of this process."""
-    found = Observer()
-    sys.addaudithook(found)
+    """Return an observer of what is raised in this process by `sys.audit`. A hook would be called for all else that raises auditing events
+    as well, each call of `id` among them, of which compiling and interpreting make millions."""
+    found, raised = Observer(), sys.audit
+
+    def audit(event: str, *args: object) -> None:
+        found(event, args)
+        raised(event, *args)
+
+    vars(sys)["audit"] = audit
     return found
 
 

@@ -111,7 +111,7 @@ class _Team:
     readers: dict[tuple[int, tuple[int, ...]], set[int]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Scope:
     """What the names mean at a statement."""
 
@@ -119,12 +119,10 @@ class _Scope:
     values: dict[str, Value]
     memory: dict[str, _Memory]
 
-    def child(self) -> _Scope:
-        return _Scope(dict(self.indices), dict(self.values), dict(self.memory))
-
 
 _Indexing: TypeAlias = Callable[[_Scope], int]
 _Evaluation: TypeAlias = Callable[[_Scope], Value]
+_Execution: TypeAlias = Callable[[_Scope], None]
 
 
 class _Return(Exception):
@@ -151,7 +149,7 @@ def run(function: Function, sizes: Mapping[str, int], arrays: Mapping[str, Array
         scope.memory[param.name] = machine.parameter(param, arrays[param.name], scope)
     try:
         with np.errstate(all="ignore"):
-            machine.block(function.body, scope)
+            machine.block(function.body)(scope)
     except _Return as stop:
         return stop.code
     return 0
@@ -171,7 +169,7 @@ def evaluate_index(e: Index, variables: Mapping[str, int]) -> int:
 class _Machine:
     """Executes statements; remembers the parallel loops that are running and counts allocations.
 
-    An expression becomes a function of a scope when it is first met, and is looked at no more."""
+    Statements and expressions become functions of a scope before they run, and are looked at no more."""
 
     def __init__(self, domain: Domain) -> None:
         self._domain = domain
@@ -195,83 +193,126 @@ class _Machine:
 
     # ------------------------------------------------------------ statements
 
-    def block(self, body: tuple[Stmt, ...], outer: _Scope) -> None:
-        scope = outer.child()
-        for s in body:
-            self.stmt(s, scope)
+    def block(self, body: tuple[Stmt, ...]) -> _Execution:
+        """Return what executes statements in a scope of their own."""
+        steps, entered = [self.stmt(s) for s in body], _entered(body)
 
-    def stmt(self, s: Stmt, scope: _Scope) -> None:
+        def execution(outer: _Scope) -> None:
+            scope = entered(outer)
+            for step in steps:
+                step(scope)
+
+        return execution
+
+    def stmt(self, s: Stmt) -> _Execution:
         match s:
             case For():
-                self.loop(s, scope)
-            case Store(value=value):
-                result = self.value(value, scope)
-                memory, place = self.locate(s, scope)
-                self.note_write(memory, place, s)
-                if s.later:
-                    if memory.written is not None:
-                        memory.written[place] = False
-                    self._flying[-1].append((memory, place, result.scalar))
-                else:
-                    memory.put(place, result.scalar)
+                return self.loop(s)
+            case Store():
+                return self._store(s)
             case Let(name, value):
-                scope.values[name] = self.value(value, scope)
+                return self._let(name, self._evaluation(value))
             case If(cond, then, orelse):
-                self.block(then if self._domain.chosen(self.value(cond, scope)) else orelse, scope)
-            case Alloc(buffer):
-                shape = tuple(self.index(e, scope) for e in buffer.shape)
-                if min(shape, default=0) < 0:
-                    fail(f"`{show_stmt(s)}` has the negative shape {shape}")
-                array, written = self._domain.blank(shape, buffer.dtype), np.zeros(shape, np.bool_)
-                begin = buffer.note(Begins)
-                first = None if begin is None else scope.memory[begin.parameter]
-                scope.memory[buffer.name] = memory = _Memory(buffer, array, written, next(self._serials), first)
-                if first is not None:
-                    first.rows = memory
+                return self._choice(self._evaluation(cond), self.block(then), self.block(orelse))
+            case Alloc():
+                return self._alloc(s)
             case Prefetch() | Barrier():
-                pass
+                return _nothing
             case Commit("products") | Wait(of="products"):
-                pass  # what they wait for fails
+                return _nothing  # what they wait for fails
             case Commit():
-                self._flying.append([])
+                return lambda scope: self._flying.append([])
             case Wait(pending):
-                landing, self._flying = self._flying[: -1 - pending], self._flying[-1 - pending :]
-                for landed, place, scalar in itertools.chain(*landing):
-                    landed.put(place, scalar)
+                return lambda scope: self._land(pending)
             case Producer(body):
-                self.block(body, scope)
+                return self.block(body)
             case LoadMatrix() | Mma() | Boxes() | WaitBoxes() | Release() | Reclaim():
-                fail(f"`{show_stmt(s)}` is what threads do together, or one for all of them")
+                return lambda scope: fail(f"`{show_stmt(s)}` is what threads do together, or one for all of them")
             case Require(cond, code):
-                if not self._domain.truth(self.value(cond, scope)):
-                    raise _Return(code)
+                return self._require(self._evaluation(cond), code)
             case _:
                 assert_never(s)
 
-    def loop(self, loop: For, scope: _Scope) -> None:
-        lo, hi = self.index(loop.lo, scope), self.index(loop.hi, scope)
-        if loop.extent is not None and hi - lo > loop.extent:
-            fail(f"loop `{loop.var}` runs {hi - lo} times, more often than its extent {loop.extent}")
-        team = _Team(loop.var)
-        if loop.kind == "parallel":
-            self._teams.append(team)
-        for i in range(lo, hi):
-            team.iteration, team.first_private = i, next(self._serials)
-            inner = scope.child()
-            inner.indices[loop.var] = i
-            for s in loop.body:
-                self.stmt(s, inner)
-        if loop.kind == "parallel":
-            self._teams.pop()
+    def _store(self, s: Store) -> _Execution:
+        evaluation, buffer, places = self._evaluation(s.value), s.buffer, [self._indexing(e) for e in s.index]
+
+        def execution(scope: _Scope) -> None:
+            result = evaluation(scope)
+            memory = scope.memory[buffer]
+            place = tuple([i(scope) for i in places])
+            if not _lies_in(place, memory):
+                self._outside(s, place, memory, scope)
+            if self._teams:
+                self.note_write(memory, place, s)
+            if s.later:
+                if memory.written is not None:
+                    memory.written[place] = False
+                self._flying[-1].append((memory, place, result.scalar))
+            else:
+                memory.put(place, result.scalar)
+
+        return execution
+
+    def _let(self, name: str, evaluation: _Evaluation) -> _Execution:
+        def execution(scope: _Scope) -> None:
+            scope.values[name] = evaluation(scope)
+
+        return execution
+
+    def _choice(self, condition: _Evaluation, then: _Execution, orelse: _Execution) -> _Execution:
+        chosen = self._domain.chosen
+        return lambda scope: then(scope) if chosen(condition(scope)) else orelse(scope)
+
+    def _alloc(self, s: Alloc) -> _Execution:
+        buffer, extents, begin = s.buffer, [self._indexing(e) for e in s.buffer.shape], s.buffer.note(Begins)
+
+        def execution(scope: _Scope) -> None:
+            shape = tuple([extent(scope) for extent in extents])
+            if min(shape, default=0) < 0:
+                fail(f"`{show_stmt(s)}` has the negative shape {shape}")
+            array, written = self._domain.blank(shape, buffer.dtype), np.zeros(shape, np.bool_)
+            first = None if begin is None else scope.memory[begin.parameter]
+            scope.memory[buffer.name] = memory = _Memory(buffer, array, written, next(self._serials), first)
+            if first is not None:
+                first.rows = memory
+
+        return execution
+
+    def _land(self, pending: int) -> None:
+        landing, self._flying = self._flying[: -1 - pending], self._flying[-1 - pending :]
+        for landed, place, scalar in itertools.chain(*landing):
+            landed.put(place, scalar)
+
+    def _require(self, condition: _Evaluation, code: int) -> _Execution:
+        def execution(scope: _Scope) -> None:
+            if not self._domain.truth(condition(scope)):
+                raise _Return(code)
+
+        return execution
+
+    def loop(self, loop: For) -> _Execution:
+        lower, upper, var = self._indexing(loop.lo), self._indexing(loop.hi), loop.var
+        steps, entered = [self.stmt(s) for s in loop.body], _entered(loop.body)
+
+        def execution(scope: _Scope) -> None:
+            lo, hi = lower(scope), upper(scope)
+            if loop.extent is not None and hi - lo > loop.extent:
+                fail(f"loop `{var}` runs {hi - lo} times, more often than its extent {loop.extent}")
+            team = _Team(var)
+            if loop.kind == "parallel":
+                self._teams.append(team)
+            for i in range(lo, hi):
+                team.iteration, team.first_private = i, next(self._serials)
+                inner = entered(scope)
+                inner.indices = {**scope.indices, var: i}
+                for step in steps:
+                    step(inner)
+            if loop.kind == "parallel":
+                self._teams.pop()
+
+        return execution
 
     # ------------------------------------------------------------ memory
-
-    def locate(self, node: Store, scope: _Scope) -> tuple[_Memory, tuple[int, ...]]:
-        memory = scope.memory[node.buffer]
-        place = tuple([self._indexing(e)(scope) for e in node.index])
-        if not _lies_in(place, memory):
-            self._outside(node, place, memory, scope)
-        return memory, place
 
     def _outside(self, node: Store | Load, place: tuple[int, ...], memory: _Memory, scope: _Scope) -> Never:
         shape = memory.array.shape
@@ -473,6 +514,21 @@ def _lies_in(place: tuple[int, ...], memory: _Memory) -> bool:
         if not 0 <= i < n:
             return False
     return True
+
+
+def _entered(body: tuple[Stmt, ...]) -> Callable[[_Scope], _Scope]:
+    """Return what makes the scope of a body: the names that it defines are its own, the others those around it."""
+    names, buffers = any(isinstance(s, Let) for s in body), any(isinstance(s, Alloc) for s in body)
+
+    def entered(outer: _Scope) -> _Scope:
+        values = dict(outer.values) if names else outer.values
+        return _Scope(outer.indices, values, dict(outer.memory) if buffers else outer.memory)
+
+    return entered
+
+
+def _nothing(scope: _Scope) -> None:
+    """Do what no single thread sees."""
 
 
 def _text(node: Store | Load) -> str:

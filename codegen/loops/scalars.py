@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Never, TypeAlias
+from functools import cache
+from typing import Any, NamedTuple, Never, TypeAlias
 
 import numpy as np
 
@@ -23,8 +23,7 @@ Scalar: TypeAlias = Any
 """An int, a bool, or a NumPy floating-point scalar."""
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
+class Value(NamedTuple):
     """A value and its element type."""
 
     dtype: DType
@@ -48,15 +47,21 @@ def unary(op: str, x: Value) -> Value:
 
 def binary(op: str, x: Value, y: Value) -> Value:
     """Return `x op y` for every operation but the lazy `and` and `or`."""
-    if x.dtype != y.dtype:
-        fail(f"{op!r} of {x.dtype} and {y.dtype}")
-    table = _FLOAT if x.dtype.is_float else _INTEGER
-    if op not in table:
-        fail(f"{op!r} is not defined for {x.dtype}")
-    if table is _INTEGER:  # numbers of Python, which warn of nothing
-        return _integer_or_float(x.dtype, table[op](x.scalar, y.scalar, x.dtype))
+    if not x.dtype.is_float:  # numbers of Python, which warn of nothing
+        return warned_binary(op, x, y)
     with np.errstate(all="ignore"):
-        return _integer_or_float(x.dtype, table[op](x.scalar, y.scalar, x.dtype))
+        return warned_binary(op, x, y)
+
+
+def warned_binary(op: str, x: Value, y: Value) -> Value:
+    """Return what `binary` does, and warn of what NumPy warns of: for whoever has told it, for many operations, not to."""
+    dtype = x.dtype
+    if dtype != y.dtype:
+        fail(f"{op!r} of {dtype} and {y.dtype}")
+    compute = (_FLOAT if dtype.is_float else _INTEGER).get(op)
+    if compute is None:
+        fail(f"{op!r} is not defined for {dtype}")
+    return _integer_or_float(dtype, compute(x.scalar, y.scalar, dtype))
 
 
 def compare(op: str, x: Value, y: Value) -> Value:
@@ -212,13 +217,20 @@ def _clamp(x: int, dtype: DType) -> int:
 
 def wrapped(x: int, dtype: DType) -> int:
     """Return the value of an integer type that equals `x` modulo its range."""
-    low, _ = limits(dtype)
-    return (x - low) % (1 << dtype.bits) + low
+    low, high = limits(dtype)
+    return x if low <= x <= high else (x - low) % (1 << dtype.bits) + low
+
+
+@cache
+def _type_of(dtype: DType) -> Any:
+    """Return NumPy's class of the scalars of a float type."""
+    return dtype.numpy.type
 
 
 def _integer_or_float(dtype: DType, scalar: Scalar) -> Value:
     if dtype.is_float:
-        return Value(dtype, dtype.numpy.type(scalar))
+        kind = _type_of(dtype)
+        return Value(dtype, scalar if type(scalar) is kind else kind(scalar))
     return Value(dtype, bool(scalar) if dtype == bool_ else wrapped(int(scalar), dtype))
 
 

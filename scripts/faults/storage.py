@@ -43,8 +43,8 @@ FAULTS = (
     Fault(
         "no-aliases",
         "polyhedral/storage.py",
-        "if self._cells(lost).buffer != self._cells(other).buffer:\n                    continue\n                if lost == other",
-        "if lost != other:\n                    continue\n                if lost == other",
+        "if self._cells(lost).buffer != self._cells(other).buffer:\n                    continue\n                if self._is_in_turns",
+        "if lost != other:\n                    continue\n                if self._is_in_turns",
         "tensors in one buffer never meet",
         STORED,
     ),
@@ -72,6 +72,22 @@ FAULTS = (
         "if self.schedule.before(second, first):",
         "if self.schedule.before(first, second):",
         "what is read after it is overwritten in the same iteration is taken to come before",
+        STORED,
+    ),
+    Fault(
+        "results-outlived",
+        "polyhedral/storage.py",
+        "return (lost not in self.outputs and ",
+        "return (lost is not None and ",
+        "a result may be overwritten by another tensor after its last reader",
+        STORED,
+    ),
+    Fault(
+        "inputs-outlived",
+        "polyhedral/storage.py",
+        "lost not in self.schedule.scop.inputs and _is_never(",
+        "lost is not None and _is_never(",
+        "what nobody writes is taken not to be there before what shares its cells is written",
         STORED,
     ),
     Fault(

@@ -243,6 +243,17 @@ def test_a_result_may_take_the_place_of_what_it_reads_if_nothing_later_does(offs
     assert isinstance(verdict, Proven) == safe
 
 
+@pytest.mark.parametrize(("order", "outputs", "safe"), [("uy", "y", True), ("yu", "y", False), ("yu", "", True), ("uy", "uy", False)])
+def test_a_result_shares_cells_only_with_what_is_written_before_it(order: str, outputs: str, safe: bool) -> None:
+    read = Access("x", (i,))
+    statements = tuple(Statement(name, ("i",), box(i=N), Access(name, (i,)), (read,)) for name in "uy")
+    scop = Scop(("N",), TRUE, tuple(Tensor(name, (N,)) for name in "xuy"), frozenset({"x"}), statements)
+    maps = {name: Cells((i,), (None,), "memory") for name in "uy"}
+    axes = dict.fromkeys("uy", ("i",))
+    verdict = validate(in_sequence(scop, *(nest(scop, name) for name in order)), maps, axes=axes, outputs=[*outputs])
+    assert isinstance(verdict, Proven) == safe
+
+
 def test_layouts_that_merge_elements_are_refused() -> None:
     assert isinstance(injective(["N"], ["i"], box(i=N), [Floor(i, 4), Mod(i, 4)]), Proven)
     assert injective(["N"], ["i"], box(i=N), [Floor(i, 4)]) == Collision({"N": 2}, (0,), (1,))

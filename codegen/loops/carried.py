@@ -10,13 +10,25 @@
                  last[0] = next
              }
 
-A serial loop that does nothing but store, each buffer at one place or at places that are never the same, and reads of some of them what
-the iterations just before stored. Loops that are written out, or are lanes, may stand in between, one after the other. What only conditions
-of data say to read has to be there before the loop, whatever they are. Elements are of types that are computed as they are stored.
+A serial loop that stores to some buffers once in each iteration, or at places that are never the same, and reads of them what the
+iterations just before stored. Loops that are written out, or are lanes, may stand in between, one after the other; what else it does,
+registers of its own, loops and conditions, stays as it is. What only conditions of data say to read has to be there before the loop,
+whatever they are. Elements are of types that are computed as they are stored.
+
+Of a buffer that nobody else sees, and of which no iteration then reads anything from memory, what is read behind the loop is stored there,
+and nothing inside:
+
+    before   for n in 1 .. 257 { kept[n % 2] = kept[(n + 1) % 2] + count[n] }
+             y[0] = kept[0]
+
+    after    for n in 1 .. 257 { last[0] = last[0] + count[n] }
+             kept[0] = last[0]
+             y[0] = kept[0]
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf, prod
@@ -40,6 +52,7 @@ from codegen.loops.nodes import (
     Load,
     Mod,
     Name,
+    Require,
     Select,
     Stmt,
     Store,
@@ -47,12 +60,15 @@ from codegen.loops.nodes import (
 )
 from codegen.loops.walk import (
     Fresh,
+    Node,
     certain_loads,
     fresh_for,
     loads,
     map_expr,
+    map_stmt,
     runs_at_least_once,
     statements,
+    stores,
     substitute,
     walk,
 )
@@ -74,14 +90,20 @@ def carried(function: Function) -> Function:
 
 def _block(body: tuple[Stmt, ...], memory: Mapping[str, Buffer], fresh: Fresh) -> tuple[Stmt, ...]:
     out: list[Stmt] = []
-    for stmt in body:
+    own: set[str] = set()
+    for k, stmt in enumerate(body):
         match stmt:
             case For():
-                groups = _groups(stmt)
-                found = [*_recurrences(stmt, groups, memory)] if stmt.kind == "serial" and not stmt.notes else []
-                out += _in_registers(stmt, groups, found, fresh) if found else (replace(stmt, body=_block(stmt.body, memory, fresh)),)
+                loop = replace(stmt, body=_block(stmt.body, memory, fresh))
+                groups = _groups(loop)
+                found = [*_recurrences(loop, groups, memory)] if loop.kind == "serial" and not loop.notes else []
+                behind = {r.store: _behind(loop, r, body[k + 1 :]) for r in found if r.buffer.name in own and r.is_alone(loop)}
+                out += _in_registers(loop, groups, found, behind, fresh) if found else (loop,)
             case If():
                 out.append(replace(stmt, then=_block(stmt.then, memory, fresh), orelse=_block(stmt.orelse, memory, fresh)))
+            case Alloc(buffer):
+                own.add(buffer.name)
+                out.append(stmt)
             case _:
                 out.append(stmt)
     return tuple(out)
@@ -89,7 +111,7 @@ def _block(body: tuple[Stmt, ...], memory: Mapping[str, Buffer], fresh: Fresh) -
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Statements of a loop that stand together: `inner` loops that are written out or are lanes, if any, and `steps` inside of these."""
+    """Statements of a loop that stand together: `steps` inside of `inner` loops that are written out or are lanes, or in none."""
 
     inner: tuple[For, ...]
     steps: tuple[Stmt, ...]
@@ -104,47 +126,47 @@ class _Recurrence:
     store: Store
     reads: Mapping[Load, int]
 
+    def is_alone(self, loop: For) -> bool:
+        """Tell whether each iteration of a loop stores one element of the buffer."""
+        return not self.group.inner and sum(s.buffer == self.buffer.name for s in stores(*loop.body)) == 1
+
 
 def _groups(loop: For) -> list[_Group]:
-    """Return the statements of a loop in groups: each loop inside is one, and so is what stands between two."""
+    """Return the statements of a loop in groups: each loop inside that is written out or is lanes is one, and so is what stands between
+    two of them."""
     found: list[_Group] = []
     for s in loop.body:
-        if isinstance(s, For):
-            found.append(_inside(s))
-        elif found and not found[-1].inner:
+        inner: list[For] = []
+        body: tuple[Stmt, ...] = (s,)
+        while len(body) == 1 and isinstance(body[0], For) and body[0].kind in ("unroll", "vector") and not body[0].notes:
+            inner.append(body[0])
+            body = body[0].body
+        if not inner and found and not found[-1].inner:
             found[-1] = _Group((), (*found[-1].steps, s))
         else:
-            found.append(_Group((), (s,)))
+            found.append(_Group(tuple(inner), body))
     return found
-
-
-def _inside(loop: For) -> _Group:
-    inner: list[For] = []
-    body: tuple[Stmt, ...] = (loop,)
-    while len(body) == 1 and isinstance(body[0], For) and body[0].kind in ("unroll", "vector") and not body[0].notes:
-        inner.append(body[0])
-        body = body[0].body
-    return _Group(tuple(inner), body)
 
 
 def _recurrences(loop: For, groups: Sequence[_Group], memory: Mapping[str, Buffer]) -> Iterator[_Recurrence]:
     """Yield the buffers that a loop reads back, as far as registers hold their elements."""
-    steps = [s for g in groups for s in g.steps]
-    if not all(isinstance(s, Let) or (isinstance(s, Store) and not (s.stream or s.across or s.later)) for s in steps):
+    if not all(_is_plain(s) for s in statements(*loop.body)):
         return
     if not all(f.lo == Int(0) and isinstance(f.hi, Int) for g in groups for f in g.inner):
         return
     stored, left = [(g, s) for g in groups for s in g.steps if isinstance(s, Store)], MOST_BYTES
+    counts = Counter(s.buffer for s in stores(*loop.body))
     for group, store in stored:
         buffer = memory.get(store.buffer)
         if buffer is None or buffer.dtype == bool_ or buffer.dtype.bits < WIDE:
             continue
         others = [(g, s) for g, s in stored if s is not store and s.buffer == store.buffer]
-        if not all(_are_elsewhere(group, store, g, s) for g, s in others):
+        if len(others) + 1 < counts[store.buffer] or not all(_are_elsewhere(group, store, g, s) for g, s in others):
             continue
-        reads = _read_back(loop.var, store, group.steps)
+        steps = group.steps if group.inner else loop.body
+        reads = _read_back(loop.var, store, steps)
         size = prod(f.hi.value for f in group.inner if isinstance(f.hi, Int)) * buffer.dtype.bits // 8 * max(reads.values(), default=0)
-        if reads and size <= left and _is_apart(loop, group.inner, store) and _is_there_before(loop, buffer, group.steps, reads):
+        if reads and size <= left and _is_apart(loop, group.inner, store) and _is_there_before(loop, buffer, steps, reads):
             left -= size
             yield _Recurrence(group, buffer, store, reads)
 
@@ -165,6 +187,19 @@ def _are_elsewhere(group: _Group, store: Store, other_group: _Group, other: Stor
         if one is not None and two is not None and (one[1] < two[0] or two[1] < one[0]):
             return True
     return False
+
+
+def _is_plain(s: Node) -> bool:
+    """Tell whether one thread runs a statement, and what it stores is there when it has."""
+    match s:
+        case Store():
+            return not (s.stream or s.across or s.later)
+        case For(kind=kind):
+            return kind in ("serial", "unroll", "vector")
+        case Alloc(buffer):
+            return buffer.space == "registers"
+        case _:
+            return isinstance(s, Let | If | Require)
 
 
 def _read_back(var: str, store: Store, steps: Sequence[Stmt]) -> dict[Load, int]:
@@ -245,9 +280,13 @@ def _is_asked_by_index(load: Load, root: Stmt | Expr) -> bool:
     for n in walk(root):
         match n:
             case Select(cond, then, orelse):
-                chosen: tuple[Expr, ...] = (then, orelse)
+                chosen: tuple[Node, ...] = (then, orelse)
             case Binary("and" | "or", cond, rhs):
                 chosen = (rhs,)
+            case If(cond, inside, otherwise):
+                chosen = (*inside, *otherwise)
+            case For(lo=lo, hi=hi) if not runs_at_least_once(n):
+                cond, chosen = Compare("<", IndexValue(lo), IndexValue(hi)), n.body
             case _:
                 continue
         if any(isinstance(c, IndexValue) for c in walk(cond)) and load in set(loads(*chosen)):
@@ -255,56 +294,97 @@ def _is_asked_by_index(load: Load, root: Stmt | Expr) -> bool:
     return False
 
 
-def _in_registers(loop: For, groups: Sequence[_Group], found: Sequence[_Recurrence], fresh: Fresh) -> tuple[Stmt, ...]:
-    """Return a loop that keeps what it reads back in registers, behind what fills these with what the first iterations read."""
-    before, body = list[Stmt](), list[Stmt]()
+def _behind(loop: For, r: _Recurrence, rest: Sequence[Stmt]) -> frozenset[int] | None:
+    """Return which of the last elements that a loop stores to a buffer `rest` reads, each as how many came after it; None where it may read
+    others, or registers do not hold them."""
+    algebra = Algebra.of({})
+    last = [tuple(map(algebra.poly, _index_at(r.store, loop, loop.hi, -1 - k))) for k in range(max(r.reads.values()))]
+    there = [tuple(map(algebra.poly, load.index)) for load in loads(*rest) if load.buffer == r.buffer.name]
+    return frozenset(map(last.index, there)) if all(at in last for at in there) else None
+
+
+def _index_at(store: Store, loop: For, start: Index, steps: int) -> tuple[Index, ...]:
+    """Return where a loop stores so many iterations from one."""
+    return tuple(Algebra.of({}).simplify(substitute(i, {loop.var: Add(start, Int(steps))})) for i in store.index)
+
+
+def _in_registers(
+    loop: For,
+    groups: Sequence[_Group],
+    found: Sequence[_Recurrence],
+    behind: Mapping[Store, frozenset[int] | None],
+    fresh: Fresh,
+) -> tuple[Stmt, ...]:
+    """Return a loop that keeps what it reads back in registers, behind what fills these with what the first iterations read. `behind`: of
+    stores to buffers that nobody else sees which of the last elements are read after the loop (`_behind`)."""
+    last, new = dict[Store, Buffer](), dict[Stmt, str]()
+    for r in found:
+        sides = tuple(f.hi for f in r.group.inner)
+        last[r.store] = Buffer(fresh(f"{loop.var}_last"), r.buffer.dtype, (Int(max(r.reads.values())), *sides), "registers")
+        new[r.store] = fresh(f"{loop.var}_new")
+
+    def at(r: _Recurrence) -> tuple[Index, ...]:
+        return tuple(Var(f.var) for f in r.group.inner)
+
+    def kept_of(some: Sequence[_Recurrence]) -> dict[Load, Expr]:
+        return {load: Load(last[r.store].name, (Int(k - 1), *at(r))) for r in some for load, k in r.reads.items()}
+
+    def renewed(some: Sequence[_Recurrence]) -> Iterator[Stmt]:
+        """Yield what hands the elements on to the next iteration."""
+        for r in some:
+            for k in reversed(range(1, max(r.reads.values()))):
+                yield Store(last[r.store].name, (Int(k), *at(r)), Load(last[r.store].name, (Int(k - 1), *at(r))))
+            yield Store(last[r.store].name, (Int(0), *at(r)), Name(new[r.store]))
+
+    plain = [r for r in found if not r.group.inner]
+    kept, body = kept_of(plain), list[Stmt]()
     for group in groups:
-        first, then = _group_in_registers(loop, group, [r for r in found if r.group is group], fresh)
-        before += first
-        body += then
-    made = (*before, replace(loop, body=tuple(body)))
+        if not group.inner:
+            body += _kept(group.steps, new, kept)
+            continue
+        own = [r for r in found if r.group is group]
+        body += _around(group.inner, [*_kept(group.steps, new, {**kept, **kept_of(own)}), *renewed(own)])
+    read = {load.buffer for load in loads(*body)}
+    unread = {r.store for r in plain if behind.get(r.store) is not None and r.buffer.name not in read}
+    names = {s.buffer for s in unread}
+    body = [s for s in body if not (isinstance(s, Store) and s.buffer in names)]
+    body += renewed(plain)
+    before, after = list[Stmt](), list[Stmt]()
+    for r in found:
+        kept_in = last[r.store]
+        firsts = [
+            Store(kept_in.name, (Int(k - 1), *at(r)), Load(r.buffer.name, _index_at(r.store, loop, loop.lo, -k)))
+            for k in range(1, max(r.reads.values()) + 1)
+        ]
+        if r.store in unread:
+            for k in sorted(behind[r.store] or ()):
+                after.append(Store(r.buffer.name, _index_at(r.store, loop, loop.hi, -1 - k), Load(kept_in.name, (Int(k),))))
+        renamed = {f.var: Var(fresh(f.var)) for f in r.group.inner}
+        around = [replace(f, var=renamed[f.var].name) for f in r.group.inner]
+        before += (Alloc(kept_in), *_around(around, [substitute(s, renamed) for s in firsts]))
+    made = (*before, replace(loop, body=tuple(body)), *after)
     runs = Compare("<", IndexValue(loop.lo), IndexValue(loop.hi))
     return made if runs_at_least_once(loop) else (If(runs, made, ()),)
 
 
-def _group_in_registers(loop: For, group: _Group, found: Sequence[_Recurrence], fresh: Fresh) -> tuple[list[Stmt], tuple[Stmt, ...]]:
-    """Return what fills the registers of a group before the loop, and the group with these."""
-    last, new = dict[Store, Buffer](), dict[Stmt, str]()
-    for r in found:
-        sides = tuple(f.hi for f in group.inner)
-        last[r.store] = Buffer(fresh(f"{loop.var}_last"), r.buffer.dtype, (Int(max(r.reads.values())), *sides), "registers")
-        new[r.store] = fresh(f"{loop.var}_new")
-    at = tuple(Var(f.var) for f in group.inner)
-    kept: dict[Load, Expr] = {load: Load(last[r.store].name, (Int(k - 1), *at)) for r in found for load, k in r.reads.items()}
+def _kept(steps: Sequence[Stmt], new: Mapping[Stmt, str], kept: dict[Load, Expr]) -> Iterator[Stmt]:
+    """Yield statements that read what is `kept` instead of memory; what they store to a buffer that is read back has a name, by which the
+    statements after them read it."""
 
     def value(e: Expr) -> Expr:
         return kept[e] if isinstance(e, Load) and e in kept else map_expr(e, lambda i: i, value)
 
-    body: list[Stmt] = []
-    for s in group.steps:
+    def stmt(s: Stmt) -> Stmt:
+        return map_stmt(s, lambda i: i, value, stmt)
+
+    for s in steps:
         match s:
-            case Let(name, e):
-                body.append(Let(name, value(e)))
             case Store(buffer) if s in new:
-                body += (Let(new[s], value(s.value)), replace(s, value=Name(new[s])))
+                yield Let(new[s], value(s.value))
+                yield replace(s, value=Name(new[s]))
                 kept[Load(buffer, s.index)] = Name(new[s])
-            case Store():
-                body.append(replace(s, value=value(s.value)))
-    before: list[Stmt] = []
-    for r in found:
-        kept_in, count = last[r.store], max(r.reads.values())
-        for k in reversed(range(1, count)):
-            body.append(Store(kept_in.name, (Int(k), *at), Load(kept_in.name, (Int(k - 1), *at))))
-        body.append(Store(kept_in.name, (Int(0), *at), Name(new[r.store])))
-        before.append(Alloc(kept_in))
-        firsts = []
-        for k in range(1, count + 1):
-            there = {loop.var: Add(loop.lo, Int(-k))}
-            index = tuple(Algebra.of({}).simplify(substitute(i, there)) for i in r.store.index)
-            firsts.append(Store(kept_in.name, (Int(k - 1), *at), Load(r.buffer.name, index)))
-        renamed = {f.var: Var(fresh(f.var)) for f in group.inner}
-        before += _around([replace(f, var=renamed[f.var].name) for f in group.inner], [substitute(s, renamed) for s in firsts])
-    return before, _around(group.inner, body)
+            case _:
+                yield stmt(s)
 
 
 def _around(inner: Sequence[For], body: Sequence[Stmt]) -> tuple[Stmt, ...]:

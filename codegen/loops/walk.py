@@ -296,7 +296,7 @@ def loads(*roots: Node) -> Iterator[Load]:
 
 
 def certain_loads(*roots: Node) -> frozenset[Load]:
-    """Return the reads below `roots` that are made whatever the conditions of choices, `and` and `or` are."""
+    """Return the reads below `roots` that are made whatever conditions are, and however often loops run."""
     found: frozenset[Load] = frozenset()
     for node in roots:
         match node:
@@ -304,6 +304,10 @@ def certain_loads(*roots: Node) -> frozenset[Load]:
                 found |= certain_loads(cond) | (certain_loads(then) & certain_loads(orelse))
             case Binary("and" | "or", lhs, _):
                 found |= certain_loads(lhs)
+            case If(cond, inside, otherwise):
+                found |= certain_loads(cond) | (certain_loads(*inside) & certain_loads(*otherwise))
+            case For(lo=lo, hi=hi) if not runs_at_least_once(node):
+                found |= certain_loads(lo, hi)
             case _:
                 found |= certain_loads(*children(node)) | (frozenset((node,)) if isinstance(node, Load) else frozenset())
     return found

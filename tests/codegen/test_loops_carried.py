@@ -65,6 +65,38 @@ BODIES = {
         for i in 1 .. 9 { z[i % 2] = z[(i - 1) % 2] + x[0]
             w[i % 2] = w[(i - 1) % 2] * z[(i - 1) % 2] }
         y[0] = w[0]""",
+    "beside registers of its own": """
+        y[0] = x[0]
+        for i in 1 .. N { alloc r: f32[1] registers
+            r[0] = y[i - 1] * 0.5_f32 + x[i]
+            y[i] = r[0] * r[0] - y[i - 1] }""",
+    "that loops inside read": """
+        alloc z: f32[4] stack
+        y[0] = x[0]
+        for t in 0 .. 4 { z[t] = 0.0_f32 }
+        for i in 1 .. N { for t in 0 .. 4 unroll 4 { z[t] = z[t] * 0.5_f32 + y[i - 1] }
+            y[i] = z[0] - x[i] * z[3] }""",
+    "where conditions of data say": """
+        alloc z: f32[64] stack
+        z[0] = x[0]
+        for i in 1 .. 38 { alloc r: f32[1] registers
+            r[0] = 0.0_f32
+            if x[min(i, N - 1)] > 0.0_f32 { r[0] = z[i - 1] }
+            z[i] = r[0] * 0.5_f32 + x[0] }
+        for i in 0 .. N { y[i] = z[i] }""",
+    "of a loop inside another": """
+        alloc z: f32[2] stack
+        y[0] = x[0]
+        for i in 1 .. N { z[0] = y[i - 1]
+            for t in 1 .. 4 { z[t % 2] = z[(t - 1) % 2] * 0.5_f32 + x[i] }
+            y[i] = z[1] }""",
+    "of which the last two are read behind the loop": """
+        alloc z: f32[2] stack
+        z[0] = x[0]
+        z[1] = 2.0_f32
+        for i in 2 .. N + 2 { z[i % 2] = z[(i - 1) % 2] * 0.5_f32 + z[i % 2] }
+        y[0] = z[(N + 1) % 2]
+        if index(N) >= 2_i64 { y[1] = z[N % 2] }""",
     "one element again and again": """
         alloc z: f32[6] stack
         z[0] = x[0]
@@ -93,6 +125,29 @@ def test_a_carried_element_has_the_bits_that_memory_had(n: int, body: str) -> No
     assert_same_bits(made["y"], before["y"], "carried")
 
 
+KEPT = """
+alloc z: f32[2] stack
+z[0] = x[0]
+for i in 1 .. N { z[i % 2] = z[(i - 1) % 2] * 0.5_f32 + x[i] }
+"""
+
+
+def test_steps_that_are_read_behind_the_loop_alone_are_stored_there() -> None:
+    text = show(after(f"{KEPT} y[0] = z[(N - 1) % 2]"))
+    assert text.count("z[") == 4, "the first element twice, the last one twice"
+    assert "z[(N + 1) % 2] = i_last[0]" in text
+
+
+@pytest.mark.parametrize("rest", ["y[0] = z[0]", "for t in 0 .. 2 { y[min(t, N - 1)] = z[t] }", "y[0] = z[N % 2]"])
+def test_steps_that_may_be_read_behind_the_loop_are_stored_inside(rest: str) -> None:
+    assert "z[i % 2] = i_new" in show(after(f"{KEPT} {rest}"))
+
+
+def test_what_the_next_iteration_of_a_loop_around_reads_is_stored() -> None:
+    around = "for k in 0 .. N { for i in 1 .. 9 { z[i % 2] = z[(i - 1) % 2] * 0.5_f32 + x[k] } }"
+    assert "z[i % 2] = i_new" in show(after(f"alloc z: f32[2] stack\nz[0] = x[0]\n{around}\ny[0] = z[0]"))
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -101,6 +156,10 @@ def test_a_carried_element_has_the_bits_that_memory_had(n: int, body: str) -> No
         "for i in 1 .. N { for t in 0 .. 4 unroll 4 { y[i] = y[i - 1] + x[t] } }",
         "for i in 3 .. N { y[i % 3] = y[(i - 2) % 3] + x[i] }",
         "for i in 1 .. N { y[i] = select(x[i] > 0.0_f32, y[i - 1], x[i]) }\n    for i in 0 .. N { y[i] = x[i] }",
+        "for i in 0 .. N { if index(i) >= 1_i64 { y[i] = y[i - 1] + x[i] } }",
+        "for i in 0 .. N { alloc r: f32[1] registers\n if index(i) >= 1_i64 { r[0] = y[i - 1] }\n y[i] = x[i] }",
+        "for i in 0 .. N { alloc r: f32[1] registers\n for t in 0 .. i { r[0] = y[i - 1] }\n y[i] = x[i] }",
+        "for i in 1 .. N { y[i] = y[i - 1] + x[i]\n if x[i] > 0.0_f32 { y[i] = 0.0_f32 } }",
         "for i in 0 .. N { y[i] = select(index(i) >= 1_i64, y[max(0, i - 1)], x[i]) }",
         "for i in 1 .. N { y[i] = x[i] }",
         "alloc z: f32[64] stack\n for i in 1 .. 64 { y[i // 64] = x[0]\n z[i] = y[(i - 1) // 64] }",

@@ -65,6 +65,7 @@ from codegen.loops.nodes import (
 from codegen.loops.notes import Begins
 from codegen.loops.pinned import only_iteration
 from codegen.loops.tiles import plain, without_tiles
+from codegen.loops.value_ranges import value_ranges
 from codegen.loops.walk import free_vars, names, noted_buffers, stores, walk
 from codegen.polynomials import ONE, ZERO, atom_poly, number
 
@@ -130,7 +131,8 @@ def _body(module: Module, function: Function, suffix: str) -> str:
         inputs={p.name: p for p in function.params if p.name not in written},
     )
     sizes = {name: f"%n{i}.{identifier(name)}" for i, name in enumerate(function.sizes)}
-    scope = Scope(vars={name: b.facts.add(Atom(text, 0, i, lower=(ZERO,))) for i, (name, text) in enumerate(sizes.items())})
+    named = {name: b.facts.add(Atom(text, 0, i, lower=(ZERO,))) for i, (name, text) in enumerate(sizes.items())}
+    scope = Scope(vars=named, ranges=value_ranges(function))
     pointers = {buffer.name: f"%b{i}.{identifier(buffer.name)}" for i, buffer in enumerate(function.params)}
     b.start("entry")
     buffers: dict[str, Storage] = {}

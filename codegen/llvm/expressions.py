@@ -85,6 +85,8 @@ def value(state: State, e: Expr, scope: Scope) -> Value:
             return arithmetic.near_shift(b, op, *same_lanes(b, value(state, lhs, scope), value(state, rhs, scope)))
         case Binary("min" | "max", _, Const()) if (chain := _limits(e)) is not None:
             return _limited(state, *chain, scope)
+        case Binary("//" | "%" as op, lhs, rhs) if (unsigned := scope.ranges.unsigned(e)) is not None:
+            return _unsigned_quotient(state, op, lhs, rhs, unsigned, scope)
         case Binary(op, lhs, rhs):
             return arithmetic.binary(b, op, value(state, lhs, scope), value(state, rhs, scope))
         case Compare(op, IndexValue() | Const() as lhs, IndexValue() | Const() as rhs) if _is_index(lhs) and _is_index(rhs):
@@ -129,6 +131,14 @@ def value(state: State, e: Expr, scope: Scope) -> Value:
             return dot.dot(b, _group(state, x, count, scope), _group(state, y, count, scope), total)
         case _:
             assert_never(e)
+
+
+def _unsigned_quotient(state: State, op: Word["//", "%"], lhs: Expr, rhs: Expr, unsigned: DType, scope: Scope) -> Value:
+    """Return a quotient or a remainder of integers that are not less than zero, divided as a type without a sign that has them: nothing is
+    to be rounded down, and fewer bits divide sooner."""
+    x, y = value(state, lhs, scope), value(state, rhs, scope)
+    sides = (literal(v.number, unsigned) if isinstance(v, Literal) else cast(state.builder, v, unsigned, False) for v in (x, y))
+    return cast(state.builder, arithmetic.binary(state.builder, op, *sides), x.dtype, False)
 
 
 def _limits(e: Expr) -> tuple[Cast, list[tuple[BinaryOp, Const]]] | None:

@@ -14,6 +14,7 @@ from codegen.llvm.masks import common, has_mask_registers
 from codegen.llvm.register_transpose import Copies
 from codegen.llvm.values import Value, of_lanes, scalar_type
 from codegen.loops.nodes import Buffer, Index
+from codegen.loops.value_ranges import ValueRanges
 
 
 class EmitError(Exception):
@@ -136,6 +137,8 @@ class Scope:
     parallel: bool = False
     elements: dict[str, tuple[Index, Index]] = field(default_factory=dict)
     """The range [low, high) of all elements of a parameter, where it was checked."""
+    ranges: ValueRanges = field(default_factory=ValueRanges)
+    """Between which numbers the integers of the function lie."""
     copies: tuple[Copies, ...] = ()
     """The unrolled loops around, the innermost first, where copies may read together what each of them reads, across rows or beside it."""
     interleaved: Interleaved | None = None

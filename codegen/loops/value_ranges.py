@@ -1,0 +1,173 @@
+"""Between which numbers the integers of a function lie, whatever its arguments are.
+
+    x[0] = 1_i64
+    for t in 1 .. N { x[t] = x[t - 1] * 48271_i64 % 2147483647_i64 }      elements of x: 0 .. 2147483646, the product: 0 .. 103661183076066
+
+Found of all statements at once, in whatever order they run: a buffer has the numbers that anything stores to it, a name those of all values
+that are bound to it. Of what a caller fills nothing is known but its type, and what wraps may be any number of its type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from codegen.dtypes import DType, i64, limits, u32, u64
+from codegen.loops.indices import Range, range_of
+from codegen.loops.nodes import (
+    Alloc,
+    Binary,
+    Boxes,
+    Cast,
+    Const,
+    Expr,
+    For,
+    Function,
+    IndexValue,
+    Let,
+    Load,
+    LoadMatrix,
+    Mma,
+    Name,
+    Select,
+    Store,
+    Unary,
+)
+from codegen.loops.walk import statements
+
+ROUNDS = 4
+"""How often what is known of all buffers is made of what is known of them: more find less than that in time."""
+NARROW = 32
+"""Bits of the narrowest type that divides faster, as far as integers are computed in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """The integers of a type from `low` to `high`."""
+
+    dtype: DType
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
+class ValueRanges:
+    """What is known of the variables of loops, of names and of the elements of buffers: nothing of those that are missing."""
+
+    variables: Mapping[str, Range] = field(default_factory=dict)
+    names: Mapping[str, Whole] = field(default_factory=dict)
+    buffers: Mapping[str, Whole] = field(default_factory=dict)
+
+    def of(self, e: Expr) -> Whole | None:
+        """Return between which numbers a value lies; None where it is no integer, or its type is not known."""
+        match e:
+            case Const(number, dtype):
+                return Whole(dtype, int(number), int(number)) if dtype.is_integer else None
+            case Load(buffer):
+                return self.buffers.get(buffer)
+            case Name(name):
+                return self.names.get(name)
+            case IndexValue(index):
+                low, high = range_of(index, self.variables)
+                return _fitting(i64, (low, high)) if low is not None and high is not None else _any(i64)
+            case Cast(dtype, x) if dtype.is_integer:
+                found = self.of(x)
+                return _fitting(dtype, (found.low, found.high)) if found is not None else _any(dtype)
+            case Select(_, x, y):
+                return _either((self.of(x), self.of(y)))
+            case Unary("neg", x):
+                found = self.of(x)
+                return None if found is None else _fitting(found.dtype, (-found.low, -found.high))
+            case Binary(op, lhs, rhs):
+                a, b = self.of(lhs), self.of(rhs)
+                return None if a is None or b is None else _made(op, a, b)
+            case _:
+                return None
+
+    def unsigned(self, e: Binary) -> DType | None:
+        """Return the type without a sign that has both sides of a division, and divides them sooner: neither is less than zero. None where
+        there is none, or the divisor is a power of two, by which nothing divides."""
+        found = self.of(e.lhs), self.of(e.rhs)
+        if found[0] is None or found[1] is None or found[0].dtype.kind != "int" or found[0].dtype.bits < NARROW:
+            return None
+        if min(found[0].low, found[1].low) < 0 or (isinstance(e.rhs, Const) and found[1].low.bit_count() == 1):
+            return None
+        most = max(found[0].high, found[1].high)
+        return u32 if most <= limits(u32)[1] else u64
+
+
+def value_ranges(function: Function) -> ValueRanges:
+    """Return what is known of the integers of `function`."""
+    every = [*statements(*function.body)]
+    if any(isinstance(s, LoadMatrix | Mma | Boxes) for s in every):
+        return ValueRanges()
+    own = {s.buffer.name: s.buffer.dtype for s in every if isinstance(s, Alloc)}
+    types = {p.name: p.dtype for p in function.params} | own
+    variables = dict[str, Range]()
+    for s in every:
+        if isinstance(s, For):
+            low, high = range_of(s.lo, variables)[0], range_of(s.hi, variables)[1]
+            between = low, None if high is None else high - 1
+            variables[s.var] = _both(variables[s.var], between) if s.var in variables else between
+    start = {name: _any(dtype) for name, dtype in types.items() if dtype.is_integer}
+    known = ValueRanges(variables, {}, start)
+    for _ in range(ROUNDS):
+        bound: dict[str, list[Whole | None]] = {}
+        stored: dict[str, list[Whole | None]] = {}
+        for s in every:
+            match s:
+                case Let(name, value):
+                    bound.setdefault(name, []).append(known.of(value))
+                case Store(buffer=buffer, value=value) if buffer in start:
+                    stored.setdefault(buffer, []).append(known.of(value))
+                case _:
+                    pass
+        names = {name: found for name, values in bound.items() if (found := _either(values)) is not None}
+        filled = {name: found for name, values in stored.items() if (found := _either(values)) is not None}
+        known = ValueRanges(variables, names, start | filled)
+    return known
+
+
+def _any(dtype: DType) -> Whole:
+    return Whole(dtype, *limits(dtype))
+
+
+def _fitting(dtype: DType, numbers: Iterable[int]) -> Whole:
+    """Return the integers of a type between these numbers; all of it where some of them are beyond it, and wrap."""
+    low, high = limits(dtype)
+    found = [*numbers]
+    return Whole(dtype, min(found), max(found)) if low <= min(found) and max(found) <= high else Whole(dtype, low, high)
+
+
+def _either(found: Sequence[Whole | None]) -> Whole | None:
+    """Return what any of several values may be; None where it is not known of all, or they are not of one type."""
+    every = [x for x in found if x is not None]
+    if len(every) < len(found) or len({x.dtype for x in every}) != 1:
+        return None
+    return Whole(every[0].dtype, min(x.low for x in every), max(x.high for x in every))
+
+
+def _both(a: Range, b: Range) -> Range:
+    """Return a range of loops that have one variable."""
+    low = None if a[0] is None or b[0] is None else min(a[0], b[0])
+    return low, None if a[1] is None or b[1] is None else max(a[1], b[1])
+
+
+def _made(op: str, a: Whole, b: Whole) -> Whole | None:
+    """Return what an operation makes of integers of one type."""
+    match op:
+        case "+":
+            return _fitting(a.dtype, (a.low + b.low, a.high + b.high))
+        case "-":
+            return _fitting(a.dtype, (a.low - b.high, a.high - b.low))
+        case "*":
+            return _fitting(a.dtype, (x * y for x in (a.low, a.high) for y in (b.low, b.high)))
+        case "min" | "max":
+            chosen = min if op == "min" else max
+            return Whole(a.dtype, chosen(a.low, b.low), chosen(a.high, b.high))
+        case "%" if b.low >= 0:
+            return Whole(a.dtype, 0, max(0, b.high - 1 if a.low < 0 else min(a.high, b.high - 1)))
+        case "//" if a.low >= 0 and b.low >= 0:
+            return Whole(a.dtype, 0, a.high)
+        case _:
+            return _any(a.dtype)

@@ -242,18 +242,20 @@ def _least(b: Builder, x: Value, y: Value) -> Value:
 
 
 def _greatest(b: Builder, x: Value, y: Value) -> Value:
-    """Return the maximum: minus the minimum of `-x` and `-y`, which a chain of maxima keeps as it is."""
+    """Return the maximum: of lanes, and where opposites are at hand, minus the minimum of `-x` and `-y`, which a chain of maxima keeps as
+    it is, unless there is an instruction that joins bits."""
     kind = to_bits(b, x)
     width = kind.dtype.bits * x.lanes
-    if not collects_negated(b.target) and x.lanes == 0:
-        # The instruction is one of vectors: of the smallest, the first lane is a register of one number as it is.
+    if collects_negated(b.target) and (x.lanes > 0 or x.text in b.opposites or y.text in b.opposites):
+        return unary(b, "neg", _least(b, unary(b, "neg", x), unary(b, "neg", y)))
+    if x.lanes == 0:
+        # The instructions are those of vectors: of the smallest, the first lane is a register of one number as it is.
         lanes = 128 // kind.dtype.bits
         first, second = (
             Value(v.dtype, b.pure(f"insertelement {of_lanes(memory_type(v.dtype), lanes)} poison, {v.typed}, i64 0"), lanes) for v in (x, y)
         )
-        return Value(x.dtype, b.pure(f"extractelement {_greatest(b, first, second).typed}, i64 0"))
-    if collects_negated(b.target):
-        return unary(b, "neg", _least(b, unary(b, "neg", x), unary(b, "neg", y)))
+        greatest = _greatest_or_nan(b, first, second) if collects_negated(b.target) else _greatest(b, first, second)
+        return Value(x.dtype, b.pure(f"extractelement {greatest.typed}, i64 0"))
     if width not in (128, 256, 512):
         return _greatest_by_registers(b, x, y)
     # As for the minimum, but for the sign: one instruction takes those that both have, and of the other bits all.
@@ -263,6 +265,15 @@ def _greatest(b: Builder, x: Value, y: Value) -> Value:
     sign = constant(kind, -1 << (kind.dtype.bits - 1))
     text = f"call {kind.type} {fn}({sides}, {kind.type} {sign}, i32 {ALL_OR_BOTH})"
     return from_bits(b, Value(kind.dtype, b.pure(text), x.lanes), x.dtype)
+
+
+def _greatest_or_nan(b: Builder, x: Value, y: Value) -> Value:
+    """Return the maximum of vectors: the bits that the two orders of the instruction have in common, which are those of 0 for zeros of two
+    signs, and all bits where a side is NaN. Three instructions come after one another, where opposites take two more."""
+    both = binary(b, "bitand", to_bits(b, _either(b, "max", x, y)), to_bits(b, _either(b, "max", y, x)))
+    unordered = b.pure(f"fcmp uno {x.typed}, {y.text}")
+    every = Value(both.dtype, b.pure(f"sext {of_lanes('i1', x.lanes)} {unordered} to {both.type}"), x.lanes)
+    return from_bits(b, binary(b, "bitor", both, every), x.dtype)
 
 
 def _greatest_by_registers(b: Builder, x: Value, y: Value) -> Value:

@@ -241,6 +241,17 @@ def test_one_instruction_of_wide_processors_joins_all_bits_but_the_sign() -> Non
         assert f"llvm.x86.avx512.pternlog.d.{bits}" in module and "fneg" not in module and compile_object(module, named("x86-64-v4"))
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_a_single_maximum_waits_for_no_opposites(dtype: str) -> None:
+    """Where processors have maxima of lanes as minima of opposites, a recurrence of single numbers would wait for both changes of sign."""
+    text = f"""func f()(x: {dtype}[9], out z: {dtype}[9]) {{
+        z[0] = x[0]
+        for j in 1 .. 9 {{ z[j] = max(x[j], 0.5_{dtype} * z[j - 1]) }} }}"""
+    for level in ("x86-64", "x86-64-v3"):
+        module = emit(parse(text), named(level))
+        assert "fneg" not in module and "fcmp uno" in module and compile_object(module, named(level))
+
+
 def test_other_processors_have_extremes_as_instructions() -> None:
     text = "func f()(x: f32[4], y: f32[4], out z: f32[4]) { for j in 0 .. 4 vector 4 { z[j] = max(x[j], y[j]) } }"
     module = emit(parse(text), named("aarch64"))

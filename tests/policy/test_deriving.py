@@ -75,6 +75,14 @@ def test_points_are_computed_together_along_an_axis_that_they_divide_whatever_th
     assert any(line.startswith("split y.b_c by 8 ") for line in split) and not any(line.startswith("split y.i ") for line in split)
 
 
+def test_lanes_of_several_registers_along_an_open_extent_count_those_that_are_left_behind_the_last() -> None:
+    """Of 57 elements one block of 64 lanes is nearly full, but of other numbers it is not, and there it is computed whole."""
+    text = "op f(a: f32[M, K], b: f32[K, N]) -> (y: f32[M, N]) { y[i, j] = min(k) (a[i, k] + b[k, j]) }"
+    schedule = derive(declared(load_module(parse(Source("f.tl", text))), "f"), Machine(target="cpu"), at={"M": 96, "K": 96, "N": 57})
+    (lanes,) = (int(line.split()[3]) for line in map(show, schedule.directives) if line.startswith("split y.j "))
+    assert 2 * lanes <= 57
+
+
 @pytest.mark.parametrize("second", ["sum(k) sq(a[i, k] - b[j, k])", "sum(k) a[k, i] * b[j, k]", "sum(k) a[i, k] * b[k, j]"])
 def test_a_tensor_is_copied_once_in_each_order_in_which_sums_read_it(second: str) -> None:
     text = "op f(a: i32[24, 24], b: i32[24, 24]) -> (y: i32[24, 24], z: i32[24, 24]) {\n"

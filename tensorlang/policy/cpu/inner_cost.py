@@ -366,17 +366,18 @@ class BlockCost:
                 short = not self.ranged.keys().isdisjoint(reduction.binders) and reduction.steps <= OVERLAPPED_STEPS
                 cycles += reduction.steps * step.cycles(LOOP_CYCLES if short else LATENCY_CYCLES)
         if axis is not None:
-            cycles *= _covered(self.sizes[axis] / c.phases, self.lanes)
-        cycles *= prod(self._rows_covered(a, count) for a, count in c.rows)
+            cycles *= self._axis_covered(axis, self.lanes * c.vectors * c.phases, self.lanes * c.phases)
+        cycles *= prod(self._axis_covered(a, count) for a, count in c.rows)
         points = together * (self.lanes * c.vectors if axis is not None else 1)
         return cycles / points * (1 + COPY_SHARE * together * c.vectors)
 
-    def _rows_covered(self, axis: str, count: int) -> float:
-        """Return how many points of an axis blocks of `count` take, for each that there is. Of an open extent that they do not divide for
-        all sizes, on the average as much is left behind the last of them as in any other block."""
+    def _axis_covered(self, axis: str, count: int, known: int | None = None) -> float:
+        """Return how many points of an axis blocks of `count` take, for each that there is; of a `known` extent the last may be cut to a
+        multiple of that. Of an open extent that they do not divide for all sizes, on the average as much is left behind the last of them
+        as in any other block, and that is taken whole."""
         name, size = full(self.definition.tensors[0].name, axis), self.sizes[axis]
         is_uneven = name not in self.d.at_once and self.d.multiples.get(name, count) % count > 0
-        return (size + (count - 1) / 2) / size if is_uneven else _covered(size, count)
+        return (size + (count - 1) / 2) / size if is_uneven else _covered(size, known or count)
 
     def _step(self, reduction: _Sum, c: InnerLoops, axis: str | None) -> _Step:
         """Return what one step of a sum takes for all points of a block."""

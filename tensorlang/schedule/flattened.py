@@ -4,7 +4,8 @@
     after    y[n, c, h_w] = x[n, c, h_w]        x: [n, c // 16, h_w, c % 16]
 
 Where a layout has two axes one after the other, as they are, their memory is that of one long axis. Products keep the axes that the
-layouts of their operands were chosen for, but on a device, where rows and columns are merged like everything else.
+layouts of their operands were chosen for, but on a device, where rows and columns are merged like everything else; single columns are
+columns in either.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from polyhedral.expr import Name
 from tensorlang.schedule.plan import Storage
 from tensorlang.schedule.shape import is_product
 from tensorlang.schedule.storage import axis_names
-from tensorlang.tensor.flatten import Dims, Product, merge_once
+from tensorlang.tensor.flatten import Dims, Product, drop_last, merge_once
 from tensorlang.tensor.nodes import Program, Tensor
 from tensorlang.tensor.walk import tensor_table
 
@@ -30,7 +31,9 @@ def flattened(
     `product`: what multiplies extents."""
     layouts = dict(layouts)
     while True:
-        merged = merge_once(program, _kept(program, layouts, products), product)
+        kept = _kept(program, layouts, products)
+        merged = None if any(map(is_product, program.definitions)) else drop_last(program, kept)
+        merged = merged or merge_once(program, kept, product)
         if merged is None:
             return program, layouts
         flat, places = merged

@@ -4,6 +4,10 @@
 
 Two neighbouring dimensions of a tensor merge when every read of them is by two names that occur nowhere else and walk them whole. In
 row-major order the merged dimension is the same memory, so only loops change: one long loop in place of two short ones.
+
+    before   y[n, j, k] = x[n, j - 2, k]   for k in 0..1               after   y[n, j] = x[n, j - 2]
+
+A last dimension of one element goes, however the one before it is read, whose elements lie side by side.
 """
 
 from __future__ import annotations
@@ -12,11 +16,24 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from polyhedral import affine
+from polyhedral.expr import FALSE
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.tensor.idioms import redefined
 from tensorlang.tensor.nodes import Binder, Definition, Dynamic, Expr, Holds, IndexValue, Program, Read, Reduce, Tensor
-from tensorlang.tensor.walk import children, fresh_for, index_names, map_children, reads, reduces, tensor_table
+from tensorlang.tensor.unit_binders import drop_unit_binders
+from tensorlang.tensor.walk import (
+    children,
+    components,
+    definition_reads,
+    fresh_for,
+    index_names,
+    map_children,
+    reads,
+    reduces,
+    substitute,
+    tensor_table,
+)
 
 Product = Callable[[Affine, Affine], Affine | None]
 """Returns the product of two extents, None where there is no expression for it."""
@@ -29,10 +46,55 @@ Vars = tuple[int, str, str]
 def flatten(program: Program) -> Program:
     """Return `program` with such axes merged until none are left."""
     while True:
-        merged = merge_once(program)
+        merged = drop_last(program) or merge_once(program)
         if merged is None:
             return program
         program, _ = merged
+
+
+def drop_last(program: Program, keep: frozenset[Dims] = frozenset()) -> tuple[Program, Mapping[str, int]] | None:
+    """Return `program` without the last dimensions of tensors that have one element there, and these tensors with the dimension before it;
+    None where there are none, and of programs with recurrences. What is in `keep` stays as it is, and what is read at indices of data."""
+    if any(map(_recurs, components(program))):
+        return None
+    single = (t for t in tensor_table(program).values() if len(t.shape) > 1 and affine.constant(t.shape[-1]) == 1)
+    last = {t.name: len(t.shape) - 2 for t in single if (t.name, len(t.shape) - 2) not in keep}
+    every = (read for d in program.definitions for p in d.pieces for read in reads(p.value))
+    stay = {read.tensor for read in every if any(isinstance(slot, Dynamic) for slot in read.index[-1:])}
+    for d in program.definitions:
+        names = {t.name for t in d.tensors}
+        if not names <= last.keys() - stay:
+            stay |= names
+    last = {name: k for name, k in last.items() if name not in stay}
+    if not last:
+        return None
+    definitions = [_without_last(definition, last) for definition in program.definitions]
+    params = tuple(_shortened(t, last) for t in program.params)
+    return drop_unit_binders(redefined(replace(program, params=params), definitions)), last
+
+
+def _recurs(group: tuple[Definition, ...]) -> bool:
+    names = {t.name for definition in group for t in definition.tensors}
+    return any(names & definition_reads(definition) for definition in group)
+
+
+def _without_last(definition: Definition, last: Mapping[str, int]) -> Definition:
+    pieces = [replace(p, value=_read_short(p.value, last)) for p in definition.pieces]
+    if definition.tensors[0].name not in last:
+        return replace(definition, pieces=tuple(pieces))
+    at: dict[str, Affine] = {definition.axes[-1]: affine.ZERO}
+    pieces = [replace(p, value=substitute(p.value, at), guard=affine.substitute_cond(p.guard, at)) for p in pieces]
+    tensors = tuple(_shortened(t, last) for t in definition.tensors)
+    return replace(definition, tensors=tensors, axes=definition.axes[:-1], pieces=tuple(p for p in pieces if p.guard != FALSE))
+
+
+def _shortened(tensor: Tensor, last: Mapping[str, int]) -> Tensor:
+    return replace(tensor, shape=tensor.shape[:-1], grouping=()) if tensor.name in last else tensor
+
+
+def _read_short(e: Expr, last: Mapping[str, int]) -> Expr:
+    e = map_children(lambda child: _read_short(child, last), e)
+    return replace(e, index=e.index[:-1]) if isinstance(e, Read) and e.tensor in last else e
 
 
 def _pairs(definition: Definition) -> Iterator[tuple[str, str, Affine, Affine]]:

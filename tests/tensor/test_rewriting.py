@@ -169,6 +169,26 @@ def test_axes_that_an_access_takes_apart_stay(text: str) -> None:
     assert [len(d.axes) for d in flatten(before).definitions] == [3]
 
 
+@pytest.mark.parametrize(
+    ("text", "clause"),
+    [
+        ("op f(x: f32[5, 1]) -> (y: f32[4, 1]) { y[i, j] = x[i + 1, j] * f32(i + j) }", "y[i] = x[i + 1] * f32(i)"),
+        ("op f(x: f32[5, 1]) -> (y: f32[2]) { y[i] = sum(a in 0..2, b) x[2*i + a, b] }", "y[i] = sum(a in 0..2) x[a + 2*i]"),
+        ("op f(x: f32[5, 1], k: i64[1] in 0..1) -> (y: f32[4, 1]) { y[i, j] = x[i, k[j]] }", "y[i] = x[i, k[0]] for i in 0..4"),
+    ],
+    ids=["moved", "summed", "read at data"],
+)
+def test_a_last_dimension_of_one_element_goes_however_the_others_are_read(text: str, clause: str) -> None:
+    after = flatten(program(text, np.zeros((5, 1), np.float32), *[np.zeros(1, np.int64)] * ("k:" in text)))
+    assert clauses(after) == [clause]
+
+
+def test_programs_with_recurrences_keep_dimensions_of_one_element() -> None:
+    text = "op f(x: f32[5, 1]) -> (y: f32[5, 1]) {\ny[0, j] = x[0, j]\ny[i + 1, j] = y[i, j] + x[i + 1, j] for i in 0..4\n}"
+    before = program(text, np.zeros((5, 1), np.float32))
+    assert flatten(before) == before
+
+
 def test_dimensions_that_are_kept_do_not_merge() -> None:
     copy = program("op f(x: f32[C, H, W]) -> (y: f32[C, H, W]) { y[c, h, w] = x[c, h, w] + 1 }", X)
     assert [len(d.axes) for d in flatten(copy).definitions] == [1]

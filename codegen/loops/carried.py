@@ -65,6 +65,7 @@ from codegen.loops.walk import (
     fresh_for,
     loads,
     map_expr,
+    map_index,
     map_stmt,
     runs_at_least_once,
     statements,
@@ -371,11 +372,14 @@ def _kept(steps: Sequence[Stmt], new: Mapping[Stmt, str], kept: dict[Load, Expr]
     """Yield statements that read what is `kept` instead of memory; what they store to a buffer that is read back has a name, by which the
     statements after them read it."""
 
+    def index(e: Index) -> Index:
+        return map_index(e, index, value)
+
     def value(e: Expr) -> Expr:
-        return kept[e] if isinstance(e, Load) and e in kept else map_expr(e, lambda i: i, value)
+        return kept[e] if isinstance(e, Load) and e in kept else map_expr(e, index, value)
 
     def stmt(s: Stmt) -> Stmt:
-        return map_stmt(s, lambda i: i, value, stmt)
+        return map_stmt(s, index, value, stmt)
 
     for s in steps:
         match s:

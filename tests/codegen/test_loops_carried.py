@@ -32,6 +32,11 @@ def test_a_running_sum_keeps_its_last_element_in_a_register() -> None:
     assert "let i_new = i_last[0] + x[i]" in text
 
 
+NAMED = """alloc p: i64[9] stack
+    p[0] = 3_i64
+    for i in 1 .. 9 { p[i] = i64(back[i, value(p[i - 1])]) }"""
+
+
 BODIES = {
     "one step": "y[0] = x[0]\nfor i in 1 .. N { y[i] = y[i - 1] * 0.5_f32 + x[i] }",
     "two steps": "for i in 0 .. min(N, 2) { y[i] = x[i] }\nfor i in 2 .. N { y[i] = y[i - 1] * 0.5_f32 + x[i] - y[i - 2] }",
@@ -103,6 +108,14 @@ BODIES = {
         z[1] = x[0] * 2.0_f32
         for i in 2 .. 12 { z[min(i, 5)] = z[min(i - 1, 5)] + z[min(i - 2, 5)] * 0.5_f32 }
         y[0] = z[5]""",
+    "an element that names the next one": """
+        alloc p: i64[9] stack
+        alloc b: i64[8] stack
+        for k in 0 .. 8 { b[k] = index(7 - k) }
+        p[0] = 3_i64
+        for i in 1 .. 9 { require p[i - 1] >= 0_i64 and p[i - 1] < 8_i64 else 1
+            p[i] = b[value(p[i - 1])] }
+        y[0] = f32(p[8]) + x[0]""",
     "a row and what no vector holds of it": """
         alloc z: f32[8, 6] stack
         for t in 0 .. 6 { z[0, t] = 1.0_f32 }
@@ -146,6 +159,10 @@ def test_steps_that_may_be_read_behind_the_loop_are_stored_inside(rest: str) -> 
 def test_what_the_next_iteration_of_a_loop_around_reads_is_stored() -> None:
     around = "for k in 0 .. N { for i in 1 .. 9 { z[i % 2] = z[(i - 1) % 2] * 0.5_f32 + x[k] } }"
     assert "z[i % 2] = i_new" in show(after(f"alloc z: f32[2] stack\nz[0] = x[0]\n{around}\ny[0] = z[0]"))
+
+
+def test_what_is_asked_of_an_element_and_what_it_names_are_the_same_register() -> None:
+    assert "back[i, value(i_last[0])]" in show(after("alloc back: f32[64, 64] stack\n" + NAMED))
 
 
 @pytest.mark.parametrize(

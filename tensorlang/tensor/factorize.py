@@ -11,9 +11,10 @@ maxima, `and` over `any`, and the other way round. A factor that needs none of t
 factors are combined to for all points is a tensor of its own where a product of matrices reads it; elsewhere it is written where it is
 read.
 
-Floats are then rounded elsewhere than their equation says, so a `strict` operator keeps its sums and products. Integers wrap, and their
-sums of products are the same in any order; the least of their sums is not, as one of them may wrap where another does not. What reads at
-indices that only a check keeps in bounds stays, so that nothing is checked that no term asks for.
+Floats are then rounded elsewhere than their equation says, so a `strict` operator keeps its sums and products. It keeps minima of maxima
+too, where what is reduced may be nothing: that is infinite whatever the factors are, and the maximum with a NaN is NaN. Integers wrap, and
+their sums of products are the same in any order; the least of their sums is not, as one of them may wrap where another does not. What reads
+at indices that only a check keeps in bounds stays, so that nothing is checked that no term asks for.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ from polyhedral import affine
 from polyhedral.expr import TRUE
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
+from polyhedral.sets import is_empty
+from polyhedral.verdict import Proven
 from tensorlang.tensor.factor_order import FactorOrder, Step
-from tensorlang.tensor.facts import has_gather
+from tensorlang.tensor.facts import box, has_gather
 from tensorlang.tensor.idioms import redefined
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nested import contiguous
@@ -82,7 +85,7 @@ def factorized(program: Program, tensor: str) -> Factorized | str:
     group = next(g for g in components(program) if any(x is definition for x in g))
     if len(definition.tensors) > 1 or len(group) > 1 or tensor in definition_reads(definition):
         return f"`{tensor}` is a recurrence, or computed with others"
-    rewriting = _Rewriting(definition, program.mode == "strict", fresh_for(program))
+    rewriting = _Rewriting(program, definition, fresh_for(program))
     pieces = tuple(replace(piece, value=rewriting.of(piece.value)) for piece in definition.pieces)
     if not rewriting.after:
         return f"the equation of `{tensor}` reduces nothing whose factors may be taken one by one, and gain by it"
@@ -98,8 +101,8 @@ def factorized(program: Program, tensor: str) -> Factorized | str:
 class _Rewriting:
     """The equations of a definition rewritten: what is made for them, and what their reductions took and take."""
 
+    program: Program
     definition: Definition
-    strict: bool
     fresh: Fresh
     made: list[Definition] = field(default_factory=list)
     before: float = 0.0
@@ -108,7 +111,7 @@ class _Rewriting:
     def of(self, e: Expr) -> Expr:
         if not isinstance(e, Reduce):
             return map_children(self.of, e)
-        found = _product(self.definition, e, self.strict)
+        found = _product(self.program, self.definition, e)
         if found is None:
             return e
         order = found.order()
@@ -177,7 +180,7 @@ class _Product:
         return FactorOrder(names, sizes, sum(bit[n] for n in binders), sum(bit[n] for n in from_zero), is_sum, MOST_ELEMENTS)
 
 
-def _product(definition: Definition, e: Reduce, strict: bool) -> _Product | None:
+def _product(program: Program, definition: Definition, e: Reduce) -> _Product | None:
     """Return what a reduction combines, where that distributes over it and may be regrouped, and each of its indices ends where no other
     decides."""
     binders = {b.name for b in e.binders}
@@ -189,7 +192,19 @@ def _product(definition: Definition, e: Reduce, strict: bool) -> _Product | None
     ends = {**dict(zip(definition.axes, definition.tensors[0].shape, strict=True)), **{b.name: b.hi for b in e.binders}}
     for operation in DISTRIBUTES.get(e.reducer.kind, ()):
         factors = tuple(operands(operation, e.body[0]))
-        is_exact = operation not in ("*", "+") or (dtype.is_integer and operation == "*")
-        if 2 <= len(factors) <= MOST_FACTORS and (is_exact or (dtype.is_float and not strict)):
+        if not 2 <= len(factors) <= MOST_FACTORS:
+            continue
+        if dtype.is_float:
+            is_allowed = program.mode != "strict" or (operation in ("min", "max") and _is_never_empty(program, definition, e))
+        else:
+            is_allowed = operation != "+"
+        if is_allowed:
             return _Product(e, operation, factors, ends)
     return None
+
+
+def _is_never_empty(program: Program, definition: Definition, e: Reduce) -> bool:
+    """Tell whether a reduction surely has a term for every element of the definition."""
+    known = affine.conj(program.context, *(affine.compare(">=", size, 0) for size in program.sizes), box(definition))
+    nothing = affine.disj(*(affine.compare("<=", b.hi, b.lo) for b in e.binders))
+    return isinstance(is_empty(program.sizes, definition.axes, known, nothing), Proven)

@@ -127,6 +127,13 @@ def test_a_strict_operator_keeps_its_sums_of_floats_and_not_those_of_integers() 
         assert isinstance(factorized(replace(_equation(case)[0], mode="strict"), "y"), Factorized)
 
 
+@pytest.mark.parametrize(("where", "range_of_k", "kept"), [("", "0..K", True), (" where K >= 1", "0..K", False), ("", "0..99", False)])
+def test_a_strict_operator_keeps_maxima_of_minima_of_floats_that_may_be_of_nothing(where: str, range_of_k: str, kept: bool) -> None:
+    signature = f"u: f32[I], v: f32[{range_of_k[3:]}]) -> (y: f32[I]){where}"
+    program = replace(operator(signature, f"y[i] = max(k in {range_of_k}) min(u[i], v[k])"), mode="strict")
+    assert isinstance(factorized(program, "y"), str) == kept
+
+
 def test_a_chain_begins_where_that_leaves_least() -> None:
     program = operator(CHAIN.replace("{}", "f32"), CASES["a chain of matrices"][2], {"I": 50, "A": 60, "B": 70, "C": 80, "J": 1})
     made = factorized(program, "y")

@@ -22,7 +22,7 @@ from tensorlang.schedule.storage import axis_names
 from tensorlang.syntax import nodes as syntax
 from tensorlang.syntax.directive_forms import FORMS
 from tensorlang.tensor import notation
-from tensorlang.tensor.nodes import Piece, Read
+from tensorlang.tensor.nodes import Definition, Piece, Read
 from tensorlang.tensor.walk import definers, definition_reads, tensor_table
 
 SQUARE = 16
@@ -92,8 +92,24 @@ def _store_alike(state: State, directive: syntax.Directive, copy: Stage, name: s
     axes = own.axes if own else tuple(f"a{k}" for k in range(len(definition.axes)))
     to: dict[str, Affine] = {old: AffineName(new) for old, new in zip(axes, definition.axes, strict=True)}
     dims = tuple(affine.substitute(d, to) for d in storage.dims if affine.constant(d) is None)
+    dims = _with_every_axis(definition, dims)
     state.layouts[copy.name] = storage_of(directive, definition.axes, definition.tensors[0].shape, dims, copy.inside is not None)
     _shape_copy(state, directive, copy, dims)
+
+
+def _with_every_axis(definition: Definition, dims: tuple[Affine, ...]) -> tuple[Affine, ...]:
+    """Return `dims` with the axes of a copy that they leave out, where it has several elements there: the layout of a tensor leaves out
+    axes of one element, of which a copy with its padding has more. They come after the axes before them."""
+    out, at = list(dims), 0
+    for axis, extent in zip(definition.axes, definition.tensors[0].shape, strict=True):
+        found = next((k for k, dim in enumerate(out) if axis in affine.names(dim)), None)
+        if found is None and affine.constant(extent) == 1:
+            continue
+        if found is None:
+            found = at
+            out.insert(found, AffineName(axis))
+        at = found + 1
+    return tuple(out)
 
 
 def _copy_rows_as_vectors(state: State, directive: syntax.Directive, copy: Stage) -> None:

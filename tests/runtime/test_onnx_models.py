@@ -211,3 +211,10 @@ def test_data_out_of_range_in_a_model_is_told_with_its_node_its_element_and_the_
     (label,) = problem.labels
     assert label.span.source.name.endswith("stdlib/ops/index.tl")
     assert net.run({"tokens": good})["y"].shape == (1, 3, 8)
+
+
+def test_padding_around_an_axis_of_one_element_that_a_layout_in_blocks_leaves_out() -> None:
+    pool = helper.make_node("AveragePool", ["x"], ["y"], kernel_shape=[2, 3, 3], pads=[0, 0, 1, 0, 1, 2], count_include_pad=1)
+    proto, feeds = model([pool], {"x": [1, 16, 5, 4, 1]}, ["y"], {}), {"x": RNG.standard_normal((1, 16, 5, 4, 1)).astype(np.float32)}
+    got = tl.compile(proto, threads=1, importers=[Importer()]).run(feeds)
+    np.testing.assert_allclose(got["y"], reference(proto, feeds)[0], rtol=1e-5, atol=1e-6, strict=True)

@@ -277,11 +277,13 @@ def _extents(dim: sx.Node, extents: Mapping[str, tuple[int, ...]]) -> tuple[int,
 def _elements(rng: np.random.Generator, param: Tensor, shape: tuple[int, ...]) -> Array:
     """Return random elements of a parameter, in its declared range. Raises ValueError where that is empty."""
     dtype = param.dtype
-    if dtype.is_float:
+    if dtype.is_float and param.declared_range is None:
         return rng.standard_normal(shape).astype(dtype.numpy)
     low, high = (-8, 9) if dtype.kind != "bool" else (0, 2)
     if param.declared_range is not None:
         low, high = (affine.constant(side) or 0 for side in param.declared_range)
+    if dtype.is_float:
+        return np.asarray(rng.integers(4 * low, 4 * high, shape) / 4).astype(dtype.numpy)
     least, most = limits(dtype)
     return rng.integers(max(low, int(least)), min(high, int(most) + 1), shape).astype(dtype.numpy)
 

@@ -147,6 +147,8 @@ def _values(param: Tensor, sizes: Mapping[str, int], rng: np.random.Generator, f
     """Return values of an input, within its declared range where it has one."""
     low, high = (-4, 5) if param.declared_range is None else (int(affine.evaluate(e, sizes)) for e in param.declared_range)
     whole = rng.integers(low, max(low + 1, high), shape_of(param, sizes))
+    if param.declared_range is not None and param.dtype.is_float:
+        return np.asarray(whole + rng.integers(0, 4, whole.shape) / 4).astype(param.dtype.numpy)
     if fractions and param.dtype.is_float:
         whole = (whole + rng.random(whole.shape)) * 2.0 ** rng.integers(-8, 8, whole.shape)
     return np.asarray(whole).astype(param.dtype.numpy)

@@ -125,6 +125,9 @@ class _Sizes:
     def integers(self, values: Array) -> Array:
         return np.array([operator.index(v) for v in values.flat], np.int64).reshape(values.shape)
 
+    def reals(self, values: Array) -> Array:
+        return np.array([float(v) for v in values.flat], np.float64).reshape(values.shape)
+
     def accumulate(self, kind: str, values: Array, dtype: DType) -> Array | None:
         return None
 

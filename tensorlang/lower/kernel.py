@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
-from codegen.dtypes import DType, bool_, compute_dtype, extreme, i64
+from codegen.dtypes import DType, bool_, compute_dtype, extreme, f64, i64
 from codegen.loops import nodes as loops
 from codegen.loops.notes import Streamed, note_of
 from polyhedral import affine
@@ -196,8 +196,13 @@ def _entry_checks(kernel: _Kernel) -> list[loops.Stmt]:
         memory = kernel.memory[param.name]
         variables = {axis: kernel.names.fresh(f"{param.name}_{axis}") for axis in memory.axes}
         index = tuple(to_index(affine.substitute(d, {a: AffineName(v) for a, v in variables.items()}), _sized(kernel)) for d in memory.dims)
-        element = loops.Cast(i64, loops.Load(memory.buffers[0].name, index))
-        bounds = [loops.IndexValue(to_index(e, kernel.loop)) for e in (lo, hi)]
+        # An element is compared as what holds it and its bounds: no float is cut to an integer, and a NaN is in no range.
+        wide = f64 if param.dtype.is_float else i64
+        load: loops.Expr = loops.Load(memory.buffers[0].name, index)
+        computed = compute_dtype(param.dtype)
+        element = loops.Cast(wide, load if computed == param.dtype else loops.Cast(computed, load))
+        ends = (loops.IndexValue(to_index(e, kernel.loop)) for e in (lo, hi))
+        bounds = [loops.Cast(wide, e) if param.dtype.is_float else e for e in ends]
         inside = loops.Binary("and", loops.Compare(">=", element, bounds[0]), loops.Compare("<", element, bounds[1]))
         code = _code(
             kernel, param.name, f"`{param.name}` is declared in {notation.show(lo)}..{notation.show(hi)}, and an element lies outside"

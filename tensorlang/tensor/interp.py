@@ -173,11 +173,11 @@ class Evaluator:
         if tensor.declared_range is None:
             return
         lo, hi = (int(affine.evaluate(bound, self.sizes)) for bound in tensor.declared_range)
-        wide = self.carried.integers(array)
-        bad = (wide < lo) | (wide >= hi)
+        wide = self.carried.reals(array) if tensor.dtype.is_float else self.carried.integers(array)
+        bad = ~((wide >= lo) & (wide < hi))
         if bad.any():
             point = tuple(int(k) for k in np.argwhere(bad)[0])
-            title = f"`{notation.element(tensor.name, point)}` is {int(wide[point])}, outside its declared range {lo}..{hi}"
+            title = f"`{notation.element(tensor.name, point)}` is {wide[point].item()}, outside its declared range {lo}..{hi}"
             raise _error("R0103", title, tensor.span)
 
     # ------------------------------------------------ whole programs

@@ -222,7 +222,7 @@ def as_value(parts: tuple[Expr, ...], span: Span = NOWHERE) -> Expr:
 @dataclass(frozen=True, slots=True)
 class Tensor(Node):
     """`shape` is over sizes. `grouping` tells how axes make up the dimensions the caller sees: (1, 2, 1) is a rank-3 array whose middle
-    dimension is the row-major product of two axes; () means one axis each. `declared_range`: for integer inputs, `in lo..hi`,
+    dimension is the row-major product of two axes; () means one axis each. `declared_range`: for inputs of numbers, `in lo..hi`,
     checked when the operator is entered."""
 
     name: str

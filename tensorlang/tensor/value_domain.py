@@ -58,6 +58,10 @@ class Carried(Protocol):
         """Return integers as NumPy's, for this data."""
         ...
 
+    def reals(self, values: Array) -> Array:
+        """Return floats as NumPy's f64, for this data."""
+        ...
+
     def accumulate(self, kind: str, values: Array, dtype: DType) -> Array | None:
         """Return the fold of `values` along their second axis, or None where nothing is quicker than one step after the other."""
         ...
@@ -107,6 +111,9 @@ class Numbers:
         if values.dtype == np.uint64:
             values = np.minimum(values, np.uint64(np.iinfo(np.int64).max))
         return values.astype(np.int64)
+
+    def reals(self, values: Array) -> Array:
+        return values.astype(np.float64)
 
     def joined(self, kind: str, left: Array, right: Array, dtype: DType) -> Array | None:
         return None
@@ -172,6 +179,9 @@ class Symbols(Symbolic):
 
     def integers(self, values: Array) -> Array:
         return np.array([min(int(concrete_value(t)), 2**63 - 1) for t in values.flat], np.int64).reshape(values.shape)
+
+    def reals(self, values: Array) -> Array:
+        return np.array([float(concrete_value(t)) for t in values.flat], np.float64).reshape(values.shape)
 
     def accumulate(self, kind: str, values: Array, dtype: DType) -> Array | None:
         total = values[:, 0]

@@ -107,7 +107,7 @@ def _tensor(tensor: Tensor, sizes: frozenset[str]) -> None:
     if tensor.grouping:
         _expect(sum(tensor.grouping) == len(tensor.shape), f"{where}: grouping {tensor.grouping} of {len(tensor.shape)} axes")
     if tensor.declared_range:
-        _expect(tensor.dtype.is_integer, f"{where}: a declared range, but {tensor.dtype} elements")
+        _expect(tensor.dtype.is_integer or tensor.dtype.is_float, f"{where}: a declared range, but {tensor.dtype} elements")
 
 
 def _definition(definition: Definition, scope: _Scope) -> None:

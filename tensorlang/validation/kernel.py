@@ -295,7 +295,11 @@ def data_for(program: Program, sizes: Mapping[str, int], seed: int, *, wide: boo
         if tensor.dtype == bool_:
             yield tensor, rng.integers(0, 2, shape).astype(np.bool_)
         elif tensor.dtype.is_float:
-            yield tensor, np.asarray(rng.integers(-3, 4, shape) / 2).astype(tensor.dtype.numpy)
+            halves = (-3, 4)
+            if tensor.declared_range is not None:
+                lo, hi = (int(affine.evaluate(e, sizes)) for e in tensor.declared_range)
+                halves = (2 * lo, max(2 * lo + 1, 2 * hi))
+            yield tensor, np.asarray(rng.integers(*halves, shape) / 2).astype(tensor.dtype.numpy)
         else:
             lo, hi = 0, limits.get(name, 4) if seed < len(SEEDS) - 1 else 1
             if wide and name not in limits and hi > 1:

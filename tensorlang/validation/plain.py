@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias, assert_never
 
-from codegen.dtypes import DType, bool_, i64
+from codegen.dtypes import DType, bool_, compute_dtype, f64, i64
 from codegen.loops import nodes as loops
 from polyhedral import expr as affine
 from tensorlang.lower.index import Names, to_bool, to_index
@@ -81,8 +81,13 @@ class _Writer:
         """Return what requires every element of a parameter to lie in the range that is declared."""
         variables = [self.fresh() for _ in t.shape]
         body: list[loops.Stmt] = []
-        element = self._named(loops.Cast(i64, loops.Load(self.buffers[t.name], tuple(map(loops.Var, variables)))), body)
-        first, end = (loops.IndexValue(to_index(e, _closed)) for e in (low, high))
+        wide = f64 if t.dtype.is_float else i64
+        load: loops.Expr = loops.Load(self.buffers[t.name], tuple(map(loops.Var, variables)))
+        if compute_dtype(t.dtype) != t.dtype:
+            load = loops.Cast(compute_dtype(t.dtype), load)
+        element = self._named(loops.Cast(wide, load), body)
+        bounds = (loops.IndexValue(to_index(e, _closed)) for e in (low, high))
+        first, end = (loops.Cast(wide, e) if t.dtype.is_float else e for e in bounds)
         inside = loops.Binary("and", loops.Compare(">=", element, first), loops.Compare("<", element, end))
         body.append(loops.Require(inside, OUTSIDE))
         for var, extent in zip(reversed(variables), reversed(t.shape), strict=True):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tensorlang as tl
+from codegen.dtypes import DTYPES
 from tensorlang.diagnostics import CompileError, RunError
 
 Array = np.ndarray[Any, Any]
@@ -146,3 +147,13 @@ def test_a_read_behind_two_conditions_is_asked_for_under_the_same_two(n: int) ->
     if n > 2:
         with pytest.raises(RunError):
             f(np.full((n, 5), 2, np.float32), np.full(n, 5, np.uint8))
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f32", "f64"])
+def test_floats_of_a_declared_range_lie_in_it_and_a_nan_does_not(dtype: str) -> None:
+    kept = tl.parse(f"op kept(x: {dtype}[N] in 0..2) -> (y: {dtype}[N]) {{ y[i] = x[i] }}").kept
+    x = np.array([0.0, 0.5, 1.5, -0.0], kept(np.zeros(1, DTYPES[dtype].numpy)).dtype)
+    assert (kept(x) == x).all()
+    for value in (-0.5, 2.0, np.nan, np.inf):
+        with pytest.raises(RunError, match=r"`x\[2\]` is .*, outside its declared range 0\.\.2"):
+            kept(np.where(np.arange(4) == 2, np.asarray(value, x.dtype), x))

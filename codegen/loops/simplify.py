@@ -405,8 +405,7 @@ def _required_once(block: list[Stmt]) -> list[Stmt]:
                 clause = _Clause.of(cond)
                 if any(clause.follows_from(other) for other in required):
                     continue
-                alike = (other for other, (its, _) in required.items() if its == code)
-                joined = next(((made, other) for other in alike if (made := clause.resolved(other)) is not None), None)
+                joined = _joined(clause, code, required, kept)
                 if joined is not None:
                     made, other = joined
                     _, at = required[made] = required.pop(other)
@@ -419,6 +418,17 @@ def _required_once(block: list[Stmt]) -> list[Stmt]:
                 required.clear()
         kept.append(s)
     return kept
+
+
+def _joined(clause: _Clause, code: int, required: Mapping[_Clause, tuple[int, int]], kept: list[Stmt]) -> tuple[_Clause, _Clause] | None:
+    """Return what a requirement and an earlier one say together, which ask the same on two sides of a condition, and the earlier one. It is
+    asked there: what has been required since says nothing on the side of the later one, which may rely on it."""
+    for other, (its, at) in required.items():
+        side = clause.other_side(other)
+        since = (s.cond for s in kept[at + 1 :] if isinstance(s, Require))
+        if its == code and side is not None and all(side in _Clause.of(cond).unless for cond in since):
+            return other.without(side), other
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -442,14 +452,16 @@ class _Clause:
     def follows_from(self, other: _Clause) -> bool:
         return self.cond == other.cond and {*other.unless} <= {*self.unless}
 
-    def resolved(self, other: _Clause) -> _Clause | None:
-        """Return what two that are the same but for one condition, which holds in one of them and not in the other, say together."""
+    def without(self, e: Expr) -> _Clause:
+        return replace(self, unless=tuple(x for x in self.unless if x != e))
+
+    def other_side(self, other: _Clause) -> Expr | None:
+        """Return the condition of another clause that is the opposite of one of this, where they are the same but for these."""
         only, others = {*self.unless} - {*other.unless}, {*other.unless} - {*self.unless}
-        if self.cond != other.cond or len(only) != 1 or len(others) != 1:
+        if len(only) != 1 or len(others) != 1:
             return None
         (a,), (b,) = only, others
-        opposite = Unary("not", a) == b or Unary("not", b) == a
-        return replace(self, unless=tuple(e for e in self.unless if e != a)) if opposite else None
+        return b if (Unary("not", a) == b or Unary("not", b) == a) and self.without(a) == other.without(b) else None
 
     def mentions(self, name: str) -> bool:
         return any(name in names(e) or any(read.buffer == name for read in loads(e)) for e in (*self.unless, self.cond))

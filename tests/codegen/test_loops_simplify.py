@@ -159,6 +159,22 @@ def test_what_is_required_wherever_something_holds_and_wherever_not_is_required(
     assert found == [e.format(**said) for e in left]
 
 
+@pytest.mark.parametrize(
+    ("asked", "left"),
+    [
+        (["not {c} or {i}", "not {c} or {p}", "not not {c} or {i}", "not not {c} or {p}"], ["{i}", "{p}"]),
+        (["not {c} or {p}", "not not {c} or {i}", "not not {c} or {p}"], ["not {c} or {p}", "not not {c} or {i}", "not not {c} or {p}"]),
+        (["not {c} or {p}", "{i}", "not not {c} or {p}"], ["not {c} or {p}", "{i}", "not not {c} or {p}"]),
+    ],
+)
+def test_nothing_is_asked_before_what_has_to_hold_where_it_is_asked(asked: list[str], left: list[str]) -> None:
+    said = {"i": "k[0] >= 0_i64 and k[0] < 2_i64", "p": "x[value(k[0])] < 9.0_f32", "c": "x[1] < 1.0_f32"}
+    given = "alloc k: i64[1] heap alloc x: f32[2] heap k[0] = 1_i64 x[0] = 1.0_f32 x[1] = 2.0_f32"
+    text = simplified(" ".join([given, *(f"require {e.format(**said)} else 1" for e in asked), "c[0] = f32(k[0]) + x[0] + x[1]"]))
+    found = [line.strip().removeprefix("require ").removesuffix(" else 1") for line in text.splitlines() if "require" in line]
+    assert found == [e.format(**said) for e in left]
+
+
 def test_what_is_known_on_one_side_of_a_choice_is_false_on_the_other() -> None:
     small = "index(i) < 3_i64"
     text = simplified(f"for i in 0 .. N {{ c[i] = select({small}, select({small}, 1.0_f32, 2.0_f32), select({small}, 3.0_f32, 4.0_f32)) }}")

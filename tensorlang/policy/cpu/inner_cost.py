@@ -510,7 +510,7 @@ class BlockCost:
         lines = bytes_of_lines(rows, row_bytes, machine.l1_bytes)
         return 0.0 if lines <= machine.l1_bytes else LINE_BYTES / (NEAR_BYTES if lines <= machine.l2_bytes else FAR_BYTES)
 
-    def streaming(self, c: InnerLoops) -> float:
+    def first_loading(self, c: InnerLoops) -> float:
         """Return the cycles of an element in which what sums read arrives for the first time, where the second-level cache does not hold
         it: nobody has loaded the beginning of a row ahead whose predecessor in memory is read at the same time."""
         if self.fits(self.d.machine.l2_bytes):
@@ -555,7 +555,7 @@ class Reloads:
 
     def __init__(self, cost: BlockCost, candidate: InnerLoops) -> None:
         self._cost, self._packed = cost, frozenset(candidate.packed)
-        self.copying, self.loading, self.streaming = cost.copying(candidate), cost.loading(candidate), cost.streaming(candidate)
+        self.copying, self.loading, self.first_loading = cost.copying(candidate), cost.loading(candidate), cost.first_loading(candidate)
         rows = dict(candidate.rows)
         self._together = {
             n: rows.get(n, 1) * (candidate.phases * candidate.vectors * cost.lanes if n in candidate.vector else 1) for n in cost.sizes

@@ -77,7 +77,7 @@ class ByOrder:
                 self._reloads.append(Reloads(self._cost, c))
             again = self._reloads[k].cycles(order)
             sent = again + self._reloads[k].loading if again else 0.0
-            cycles = max(c.cycles, sent + self._reloads[k].streaming) + COPY_SHARE * again + self._reloads[k].copying
+            cycles = max(c.cycles, sent + self._reloads[k].first_loading) + COPY_SHARE * again + self._reloads[k].copying
             if cycles < least:
                 cheapest, least = c, cycles
         return replace(cheapest, cycles=least)

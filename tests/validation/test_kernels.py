@@ -12,6 +12,7 @@ from codegen.store import Cache
 from polyhedral.expr import Floor, Mod, Name
 from tensorlang.backends.cpu.driver import compile_kernel
 from tensorlang.schedule.layout import Layout
+from tensorlang.schedule.schedule import Schedule
 
 ROW_SUMS = "op rows(x: f32[2, 5]) -> (y: f32[2]) { y[i] = sum(j) x[i, j] }"
 IN_LANES = """
@@ -277,6 +278,14 @@ def test_kernels_that_were_kept_are_validated_when_somebody_asks(tmp_path: Path,
         monkeypatch.setenv("TENSORLANG_VALIDATE", budget)
         said.append(compile_kernel(program, host(), store=store).validated)
     assert said == ["", "not validated: too large, more than 2 operations", "validated", "validated"]
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16", "i32"])
+def test_factors_that_are_no_finite_numbers_may_be_taken_one_by_one(dtype: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TENSORLANG_VALIDATE", "100000")
+    product = "u[n, a] * w[a, b] * (1 / v[n, b])" if dtype != "i32" else "u[n, a] * w[a, b] * v[n, b]"
+    text = f"op f(u: {dtype}[9, 7], w: {dtype}[7, 8], v: {dtype}[9, 8]) -> (y: {dtype}) {{ y = sum(n, a, b) {product} }}"
+    assert compile_kernel(equation(text), host(), schedule=Schedule("f").factorize("y")).validated == "validated"
 
 
 def test_what_is_too_large_is_said_to_be():

@@ -21,6 +21,7 @@ from tensorlang.tensor.invariant_axes import invariant_axes, without_axes
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Cast, Definition, IndexValue, Program, Read, Reduce
 from tensorlang.tensor.prove import problems_since
+from tensorlang.tensor.terms_apart import parts_apart
 from tensorlang.tensor.walk import components, definition_reads, index_names, nodes, reads, reduces, substitute_sizes, tensor_table
 
 PARALLEL_WORK = 16_000
@@ -248,8 +249,11 @@ def is_recurrence(group: Sequence[Definition]) -> bool:
     return len(group) > 1 or reads_itself(group[0])
 
 
-def with_lifted(d: Deriver, name: str, made: Program) -> Deriver:
-    """Return the state in which the program is `made`, which `lift` makes of it for a tensor: what is new has the tensor's axes."""
+def with_lifted(d: Deriver, name: str) -> Deriver | None:
+    """Return the state in which what the equation of a tensor is made of are tensors of their own, with its axes; None where they stay."""
+    made = parts_apart(d.program, name)
+    if isinstance(made, str):
+        return None
     axes = {t.name: x.axes for x in made.definitions for t in x.tensors if t.name not in d.axes}
     of_tensor = {loop.removeprefix(f"{name}."): n for loop, n in d.open_extents.items() if owned(loop, d.axes)[0] == name}
     opened = {full(m, loop): n for m in axes for loop, n in of_tensor.items()}

@@ -19,6 +19,7 @@ from tensorlang.tensor.idioms import redefined
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Binary, Const, Definition, Expr, Name, Piece, Program, Read, Reduce, Select, Tensor
 from tensorlang.tensor.prove import problems_since
+from tensorlang.tensor.sums_apart import sums_apart
 from tensorlang.tensor.types import dtype_of, types_of
 from tensorlang.tensor.walk import (
     components,
@@ -32,6 +33,14 @@ from tensorlang.tensor.walk import (
     tensor_names,
     value_names,
 )
+
+
+def parts_apart(program: Program, tensor: str) -> Program | str:
+    """Return the program with what the equation of a tensor is made of as tensors of their own, the terms of a recurrence or the
+    reductions of any other, or the reason why they stay."""
+    definition = definers(program).get(tensor)
+    recurs = definition is not None and tensor in definition_reads(definition)
+    return (terms_apart if recurs else sums_apart)(program, tensor)
 
 
 def terms_apart(program: Program, tensor: str) -> Program | str:

@@ -58,7 +58,7 @@ from tensorlang.policy.cpu.nests import WORTH_TURNING, scattered_axes
 from tensorlang.policy.cpu.row_lanes import has_row_lanes
 from tensorlang.policy.cpu.shared_sums import as_one
 from tensorlang.policy.cpu.strips import Strip, sized, strips
-from tensorlang.policy.deriver import Deriver, bytes_of, mark_parallel, with_lifted
+from tensorlang.policy.deriver import Deriver, bytes_of, mark_parallel, reads_itself, with_lifted
 from tensorlang.policy.groups import FusionGroup, fusion_groups, recurs
 from tensorlang.policy.pointwise import accesses_along, crossing_axis
 from tensorlang.schedule.directives.loops import MOST_LANES
@@ -66,7 +66,6 @@ from tensorlang.schedule.plan import full, owned
 from tensorlang.schedule.shape import OPEN_EXTENT, extents, is_product, readers, unit_stride
 from tensorlang.tensor.nodes import Definition, Dynamic, Read, Reduce
 from tensorlang.tensor.scop import in_order as keeps_order
-from tensorlang.tensor.sums_apart import sums_apart
 from tensorlang.tensor.walk import components, definition_reads, index_names, reads, reduces
 
 MOST_FUSED = 24
@@ -158,7 +157,8 @@ def with_sums_apart(d: Deriver) -> Deriver:
     """Return the state in which the sums of an equation are tensors of their own, where what is made for their terms may then share their
     loops."""
     made_for = {read_by[0] for read_by in map(readers(d.program).get, d.axes.keys() - {p.name for p in d.program.params}) if read_by}
-    for name in (x.tensors[0].name for x in d.program.definitions if _sums(x) > 1 and x.tensors[0].name in made_for):
+    several = (x for x in d.program.definitions if _sums(x) > 1 and not reads_itself(x))
+    for name in (x.tensors[0].name for x in several if x.tensors[0].name in made_for):
         apart = _apart(d, name)
         if apart is not None:
             return with_sums_apart(apart)
@@ -172,10 +172,9 @@ def _sums(definition: Definition) -> int:
 def _apart(d: Deriver, name: str) -> Deriver | None:
     """Return the state with the sums of a tensor's equation as tensors of their own; None where they share no loops with what is made
     for their terms."""
-    made = sums_apart(d.program, name)
-    if isinstance(made, str):
+    apart = with_lifted(d, name)
+    if apart is None:
         return None
-    apart = with_lifted(d, name, made)
     axes = apart.axes.keys() - d.axes.keys()
     shared = (g for g in _contracted(apart, fusion_groups(apart)) if g.fused)
     return apart if any(axes <= {m.tensors[0].name for m in g.members} for g in shared) else None

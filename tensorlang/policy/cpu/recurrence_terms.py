@@ -17,7 +17,6 @@ from tensorlang.policy.cpu.wavefronts import waiting_cycles
 from tensorlang.policy.deriver import Deriver, bytes_of, with_lifted
 from tensorlang.schedule.shape import OPEN_EXTENT, extents
 from tensorlang.tensor.nodes import Definition
-from tensorlang.tensor.terms_apart import terms_apart
 from tensorlang.tensor.walk import components, definers, reads
 
 
@@ -29,8 +28,7 @@ def with_terms_apart(d: Deriver) -> Deriver:
     together = waiting_together(d)  # Their terms are made while they wait.
     for group in components(d.program):
         if len(group) == 1 and group[0].tensors[0].name not in together and _runs_along_rows(d, group[0]):
-            made = terms_apart(d.program, group[0].tensors[0].name)
-            apart = None if isinstance(made, str) else with_lifted(d, group[0].tensors[0].name, made)
+            apart = with_lifted(d, group[0].tensors[0].name)
             if apart is not None and _is_worth_storing(d, apart, group[0]):
                 d = apart
     return d

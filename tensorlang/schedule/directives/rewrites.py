@@ -21,10 +21,9 @@ from tensorlang.tensor.factorize import factorized
 from tensorlang.tensor.invariant_axes import without_axes
 from tensorlang.tensor.live_out import store_together
 from tensorlang.tensor.simplify import can_inline, inline
-from tensorlang.tensor.sums_apart import sums_apart
-from tensorlang.tensor.terms_apart import terms_apart
+from tensorlang.tensor.terms_apart import parts_apart
 from tensorlang.tensor.unfold import unfold
-from tensorlang.tensor.walk import definers, definition_reads, tensor_table
+from tensorlang.tensor.walk import definers, tensor_table
 
 
 def _inline(state: State, directive: syntax.Directive) -> None:
@@ -80,8 +79,7 @@ def _scan(state: State, directive: syntax.Directive) -> None:
 
 def _lift(state: State, directive: syntax.Directive) -> None:
     for name in operands.names(directive, directive.operands):
-        recurs = any(name in definition_reads(x) for x in state.program.definitions if name in {t.name for t in x.tensors})
-        made = (terms_apart if recurs else sums_apart)(state.program, name)
+        made = parts_apart(state.program, name)
         if isinstance(made, str):
             raise error("S0204", f"`{name}` cannot be lifted: {made}", directive.span)
         state.program = made

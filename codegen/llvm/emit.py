@@ -35,6 +35,7 @@ from codegen.llvm.target import Target
 from codegen.llvm.values import Literal, Value
 from codegen.llvm.workspace import plan
 from codegen.loops.collapse import nested, part
+from codegen.loops.narrow import narrowed
 from codegen.loops.nodes import (
     Alloc,
     Barrier,
@@ -77,7 +78,7 @@ def emit(function: Function, target: Target, intrinsics: tuple[Intrinsic, ...] =
 
     Raises EmitError for what code generation does not do, and the auditing event `tensorlang.emit` with the target."""
     sys.audit("tensorlang.emit", target)
-    function = _without_own_copies(function if tiles.has_all(function, target.features) else without_tiles(function))
+    function = narrowed(_without_own_copies(function if tiles.has_all(function, target.features) else without_tiles(function)))
     module = Module(target, plan(function), intrinsics, record=record)
     _kernel(module, function)
     return module.text()

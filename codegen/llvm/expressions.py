@@ -12,7 +12,7 @@ from itertools import takewhile
 from typing import Literal as Word
 from typing import NamedTuple, assert_never
 
-from codegen.dtypes import DTYPES, DType, bf16, bool_, f32, holds, i64, u64
+from codegen.dtypes import DTYPES, DType, bf16, bool_, f32, holds, i32, i64, u64
 from codegen.llvm import arithmetic, convert, dot, math, memory, registers
 from codegen.llvm.builder import Builder
 from codegen.llvm.choices import simplified
@@ -142,10 +142,10 @@ def _unsigned_quotient(state: State, op: Word["//", "%"], lhs: Expr, rhs: Expr, 
 
 
 def _limits(e: Expr) -> tuple[Cast, list[tuple[BinaryOp, Const]]] | None:
-    """Return an integer that is made i64, and the constants that then are its least or greatest, the first first; None for what is no such
-    thing."""
+    """Return an integer that is made i64 or i32, and the constants that then are its least or greatest, the first first; None for what is
+    no such thing."""
     match e:
-        case Cast(dtype, _, False) if dtype == i64:
+        case Cast(dtype, _, False) if dtype in (i64, i32):
             return e, []
         case Binary("min" | "max" as op, inner, Const() as limit) if (found := _limits(inner)) is not None:
             return found[0], [*found[1], (op, limit)]
@@ -154,10 +154,10 @@ def _limits(e: Expr) -> tuple[Cast, list[tuple[BinaryOp, Const]]] | None:
 
 
 def _limited(state: State, wide: Cast, limits: Sequence[tuple[BinaryOp, Const]], scope: Scope) -> Value:
-    """Return an integer within limits, as i64: of more lanes at a time where its own type has the limits, too."""
+    """Return an integer within limits, as `wide` says: of more lanes at a time where its own type has the limits, too."""
     b, x = state.builder, value(state, wide.value, scope)
     low, high = integer_range(x.dtype) if x.dtype.is_integer and not isinstance(x, Literal) else (0, -1)
-    narrow = low < high < 1 << 63 and all(low <= limit.value <= high for _, limit in limits)  # more may wrap in i64
+    narrow = holds(wide.dtype, x.dtype) and all(low <= limit.value <= high for _, limit in limits)
     x = x if narrow else cast(b, x, wide.dtype, False)
     for op, limit in limits:
         x = arithmetic.binary(b, op, x, literal(limit.value, x.dtype))

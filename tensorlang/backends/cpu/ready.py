@@ -19,6 +19,7 @@ from codegen.llvm.pool import pool_imports
 from codegen.llvm.program import KernelCall, Number, Slot, emit_program, failed_call
 from codegen.llvm.program import Program as Entry
 from codegen.llvm.target import Target, runs_here
+from codegen.loops.narrow import narrowed
 from codegen.loops.parser import parse as parse_loops
 from polyhedral.expr import Name as AffineName
 from tensorlang.artifact import Artifact
@@ -125,7 +126,7 @@ class Compiled:
 
     def _looked_into(self, program: Program) -> KernelUnderStudy:
         """Return the kernel with what emission and LLVM tell of it. `program` is the one with sizes that are numbers."""
-        function, record = parse_loops(self.artifact.loops), Emitted()
+        function, record = narrowed(parse_loops(self.artifact.loops)), Emitted()  # reads as they are emitted
         text = emit(function, self.target, record=record)
         # What a file's own instructions were put in for is other code than this.
         inner = () if " tensorize " in self.artifact.schedule else inner_loops_of(assembly(text, self.target, comments=True))

@@ -522,9 +522,10 @@ class BlockCost:
         along = c.vector[0] if c.vector and c.vector[0] not in element.near else ""
         streams = c.points(element.names) * (c.vectors * self.lanes if along in element.names else 1)
         row = min(element.row_bytes, prod(self.sizes[n] for n, step in element.near.items() if step == 1) * element.size_bytes)
-        if element.read.tensor in c.packed or streams == 1 or streams * row <= AHEAD_BYTES:
+        if element.read.tensor in c.packed or streams == 1:
             return 0.0
-        return self.bytes_of(element) / row * min(row, PAGE_BYTES)
+        waited = min(1.0, max(0.0, (streams * row / AHEAD_BYTES - 1) / 2))  # three times as far, all rows are
+        return waited * self.bytes_of(element) / row * min(row, PAGE_BYTES)
 
     def panels(self, vector: tuple[str, ...]) -> tuple[str, ...]:
         """Return the tensors of whose rows lanes read neighbours, and other columns only for other elements, where the second-level cache

@@ -28,6 +28,7 @@ from harness import Array, error_of, mark, paired, ratio, table, urgent, with_th
 import numpy as np
 
 import tensorlang
+from codegen.dtypes import DTYPES
 from tensorlang.diagnostics import CompileError
 
 FLAGS = ("-O3", "-march=native", "-ffast-math", "-fwrapv", "-shared", "-fPIC", "-w")
@@ -80,10 +81,10 @@ class Program:
         self.inputs[name] = Tensor(tuple(shape), kind, things)
         return name
 
-    def assign(self, target: Both, value: Both, loops: Sequence[Loop], *, ranges: bool = True) -> None:
+    def assign(self, target: Both, value: Both, loops: Sequence[Loop]) -> None:
         """Say a clause, and the nest of loops that computes it."""
         tail = ", ".join(f"{v.name} in {v.first}..{v.end}" for v in loops)
-        self.clauses.append(f"{target.tl} = {value.tl}" + (f"   for {tail}" if ranges and tail else ""))
+        self.clauses.append(f"{target.tl} = {value.tl}" + (f"   for {tail}" if tail else ""))
         self.statements.append(nest(loops, f"{target.c} = {value.c};"))
 
     @property
@@ -207,7 +208,6 @@ def sums(rng: Random) -> Program:
     triangular = len(bound) == 1 and rng.random() < 0.25
     ends = {v: str(extent[v]) for v in bound}
     if triangular:
-        ends[bound] = f"min({extent[bound]}, {free[0]} + 1)"
         extent[free[0]] = min(extent[free[0]], extent[bound])
         ends[bound] = f"{free[0]} + 1"
     out = Tensor(tuple(extent[v] for v in free), kind)
@@ -254,12 +254,12 @@ def stencil(rng: Random) -> Program:
     if source:
         value = binary("+", value, binary("*", number(0.1, kind), p.read("b", *names)))
     where = ", ".join(f"{v} in {reach}..{n - reach}" for v, n in zip(names, shape, strict=True))
-    all_of, own = ", ".join(names), ", ".join(names)
+    own = ", ".join(names)
     p.clauses += [
         f"u[0, {own}] = a[{own}]",
         f"u[t + 1, {own}] = {value.tl}   for t in 0..{steps}, {where}",
         f"u[t + 1, {own}] = u[t, {own}]   otherwise",
-        f"y[{all_of}] = u[{steps}, {own}]",
+        f"y[{own}] = u[{steps}, {own}]",
     ]
     whole = [Loop(v, "0", str(n)) for v, n in zip(names, shape, strict=True)]
     inner = [Loop(v, str(reach), str(n - reach)) for v, n in zip(names, shape, strict=True)]
@@ -555,7 +555,7 @@ def arrays_of(program: Program, seed: int) -> dict[str, Array]:
     rng = np.random.default_rng(seed)
     made: dict[str, Array] = {}
     for name, t in program.inputs.items():
-        kind = {"f32": np.float32, "f64": np.float64, "i32": np.int32, "i64": np.int64}[t.kind]
+        kind = DTYPES[t.kind].numpy
         if t.things:
             made[name] = rng.integers(0, t.things, t.shape).astype(kind)
         elif t.kind[0] == "i":
@@ -579,8 +579,7 @@ def measured(program: Program, seed: int, seconds: float, compiler: str, keep: P
     """Return how both sides do with a program: seconds, their ratio, the largest error; or what was refused."""
     found: dict[str, Any] = {"kind": program.kind}
     given = arrays_of(program, seed)
-    kinds = {"f32": np.float32, "f64": np.float64, "i32": np.int32, "i64": np.int64}
-    ours = [np.zeros(t.shape, kinds[t.kind]) for t in program.outputs.values()]
+    ours = [np.zeros(t.shape, DTYPES[t.kind].numpy) for t in program.outputs.values()]
     theirs = [np.zeros_like(a) for a in ours]
     if keep:
         keep.mkdir(parents=True, exist_ok=True)

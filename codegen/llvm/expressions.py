@@ -52,7 +52,7 @@ from codegen.loops.nodes import (
     ValueIndex,
     Var,
 )
-from codegen.loops.walk import Node, children, free_vars, walk
+from codegen.loops.walk import Node, children, free_vars, range_of_condition, walk
 from codegen.polynomials import ONE, ZERO, atom_poly, number
 
 MOST_IN_VAIN = 16
@@ -77,10 +77,8 @@ def value(state: State, e: Expr, scope: Scope) -> Value:
             return scope.lets[name]
         case Unary(op, x):
             return arithmetic.unary(b, op, value(state, x, scope))
-        case Binary("and", Compare(">=", x, Const(0)), Compare("<", again, end)) if x == again and (found := _inside(state, x, end, scope)):
-            return found
         case Binary("and" | "or" as op, lhs, rhs):
-            return _lazy(state, op, lhs, rhs, scope)
+            return _inside(state, e, scope) or _lazy(state, op, lhs, rhs, scope)
         case Binary("shl" | "shr" as op, lhs, Cast(_, IndexValue(index)) as rhs) if _is_near(state, index, rhs.dtype, scope):
             return arithmetic.near_shift(b, op, *same_lanes(b, value(state, lhs, scope), value(state, rhs, scope)))
         case Binary("min" | "max", _, Const()) if (chain := _limits(e)) is not None:
@@ -507,19 +505,22 @@ def _compare_widened(state: State, op: CompareOp, x: Value, limit: float, dtype:
     return arithmetic.compare(state.builder, op, cast(state.builder, x, dtype, False), literal(limit, dtype))
 
 
-def _inside(state: State, x: Expr, end: Expr, scope: Scope) -> Value | None:
+def _inside(state: State, cond: Binary, scope: Scope) -> Value | None:
     """Return whether `0 <= x < end`, asked at once: without its sign a number less than 0 is a large one. None where that is no question of
     whole numbers and an end that is none less than 0."""
-    b = state.builder
-    match end:
-        case Const(int() as limit, dtype) if dtype == i64 and limit > 0:
+    b, asked = state.builder, range_of_condition(cond)
+    if asked is None:
+        return None
+    x, low, end = asked
+    match low, end:
+        case Const(0), Const(int() as limit, dtype) if dtype == i64 and limit > 0:
             while isinstance(x, Cast) and x.dtype == i64 and not x.saturate:
                 x = x.value
             of = value(state, x, scope)
             if of.dtype.kind == "int" and limit <= 1 << of.dtype.bits - 1 and not isinstance(of, Literal):
                 unsigned = DTYPES[f"u{of.dtype.bits}"]
                 return arithmetic.compare(b, "<", replace(of, dtype=unsigned), literal(limit, unsigned))
-        case IndexValue(index) if b.facts.at_least(size := poly(state, index, scope), 0):
+        case Const(0), IndexValue(index) if b.facts.at_least(size := poly(state, index, scope), 0):
             of = value(state, x, scope)
             if of.dtype == i64 and not isinstance(of, Literal):
                 return arithmetic.compare(b, "<", replace(of, dtype=u64), replace(_index_value(state, size, scope), dtype=u64))

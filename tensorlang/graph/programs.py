@@ -93,8 +93,7 @@ def reduces(program: Program) -> bool:
 
 def recurs(program: Program) -> bool:
     """Tell whether some definition depends on itself, directly or through others (a recurrence)."""
-    groups = walk.components(program)
-    return any(len(group) > 1 or walk.definition_reads(group[0]) & {t.name for t in group[0].tensors} for group in groups)
+    return any(map(walk.is_recurrence, walk.components(program)))
 
 
 def is_pointwise(program: Program) -> bool:

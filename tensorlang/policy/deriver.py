@@ -22,7 +22,17 @@ from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Cast, Definition, IndexValue, Program, Read, Reduce
 from tensorlang.tensor.prove import problems_since
 from tensorlang.tensor.terms_apart import parts_apart
-from tensorlang.tensor.walk import components, definition_reads, index_names, nodes, reads, reduces, substitute_sizes, tensor_table
+from tensorlang.tensor.walk import (
+    components,
+    definition_reads,
+    index_names,
+    is_recurrence,
+    nodes,
+    reads,
+    reduces,
+    substitute_sizes,
+    tensor_table,
+)
 
 PARALLEL_WORK = 16_000
 """Scalar operations below which handing a part to another thread costs more than it saves."""
@@ -242,11 +252,6 @@ def deriver_of(
     axes = {t.name: x.axes for x in program.definitions for t in x.tensors}
     axes |= {p.name: tuple(f"a{k}" for k in range(len(p.shape))) for p in program.params}
     return Deriver(program, machine, layouts, constants, schedule, axes, rewritten=len(schedule.directives))
-
-
-def is_recurrence(group: Sequence[Definition]) -> bool:
-    """Tell whether the definitions of a component of a program need each other, or the only one itself."""
-    return len(group) > 1 or reads_itself(group[0])
 
 
 def with_lifted(d: Deriver, name: str) -> Deriver | None:

@@ -10,12 +10,12 @@ from polyhedral.expr import Name as AffineName
 from tensorlang.policy.cpu.inner_loops import add_inner_loops, best_inner_loops
 from tensorlang.policy.cpu.nests import scattered_axes
 from tensorlang.policy.cpu.winograd import Transformed, transformed
-from tensorlang.policy.deriver import Deriver, is_recurrence, mark_parallel
+from tensorlang.policy.deriver import Deriver, mark_parallel
 from tensorlang.policy.pointwise import vector_axis
 from tensorlang.schedule.shape import extents, is_product, readers
 from tensorlang.tensor.idioms import Online, online_of
 from tensorlang.tensor.nodes import Definition, Dynamic, Program, Read
-from tensorlang.tensor.walk import components, definition_reads, reads
+from tensorlang.tensor.walk import components, definition_reads, is_recurrence, reads
 
 FEWEST_LANES = 4
 """Elements of a row of which vectors are made."""

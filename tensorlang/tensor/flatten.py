@@ -25,9 +25,9 @@ from tensorlang.tensor.unit_binders import drop_unit_binders
 from tensorlang.tensor.walk import (
     children,
     components,
-    definition_reads,
     fresh_for,
     index_names,
+    is_recurrence,
     map_children,
     reads,
     reduces,
@@ -55,7 +55,7 @@ def flatten(program: Program) -> Program:
 def drop_last(program: Program, keep: frozenset[Dims] = frozenset()) -> tuple[Program, Mapping[str, int]] | None:
     """Return `program` without the last dimensions of tensors that have one element there, and these tensors with the dimension before it;
     None where there are none, and of programs with recurrences. What is in `keep` stays as it is, and what is read at indices of data."""
-    if any(map(_recurs, components(program))):
+    if any(map(is_recurrence, components(program))):
         return None
     single = (t for t in tensor_table(program).values() if len(t.shape) > 1 and affine.constant(t.shape[-1]) == 1)
     last = {t.name: len(t.shape) - 2 for t in single if (t.name, len(t.shape) - 2) not in keep}
@@ -71,11 +71,6 @@ def drop_last(program: Program, keep: frozenset[Dims] = frozenset()) -> tuple[Pr
     definitions = [_without_last(definition, last) for definition in program.definitions]
     params = tuple(_shortened(t, last) for t in program.params)
     return drop_unit_binders(redefined(replace(program, params=params), definitions)), last
-
-
-def _recurs(group: tuple[Definition, ...]) -> bool:
-    names = {t.name for definition in group for t in definition.tensors}
-    return any(names & definition_reads(definition) for definition in group)
 
 
 def _without_last(definition: Definition, last: Mapping[str, int]) -> Definition:

@@ -6,7 +6,7 @@ and `identity` are closed expressions of their own (over `left` and `right` alon
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import TypeVar, assert_never
@@ -390,6 +390,11 @@ def components(program: Program) -> tuple[tuple[Definition, ...], ...]:
     position = {t.name: i for i, d in enumerate(program.definitions) for t in d.tensors}
     needs = [[position[t] for t in sorted(definition_reads(d)) if t in position] for d in program.definitions]
     return tuple(tuple(program.definitions[i] for i in sorted(group)) for group in strongly_connected(needs))
+
+
+def is_recurrence(group: Sequence[Definition]) -> bool:
+    """Tell whether the definitions of a component of a program need each other, or the only one itself."""
+    return len(group) > 1 or not definition_reads(group[0]).isdisjoint(t.name for t in group[0].tensors)
 
 
 def strongly_connected(successors: list[list[int]]) -> list[list[int]]:

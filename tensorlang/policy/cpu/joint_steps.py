@@ -29,7 +29,7 @@ from tensorlang.policy.cpu.cost import LOOP_CYCLES, NEAR_BYTES
 from tensorlang.policy.cpu.inner_cost import InnerLoops, bytes_of_lines, cycles_of
 from tensorlang.policy.cpu.nests import folded, is_local
 from tensorlang.policy.cpu.wavefronts import waiting_cycles
-from tensorlang.policy.deriver import PARALLEL_WORK, Deriver, bytes_of, is_recurrence, mark_parallel
+from tensorlang.policy.deriver import PARALLEL_WORK, Deriver, bytes_of, mark_parallel
 from tensorlang.policy.groups import FusionGroup
 from tensorlang.schedule.apply import apply
 from tensorlang.schedule.directives.loops import MOST_LANES
@@ -37,7 +37,7 @@ from tensorlang.schedule.plan import Plan, full, owned
 from tensorlang.schedule.recurrence import legal_order
 from tensorlang.schedule.shape import OPEN_EXTENT, extents, unit_stride, work_of_definition
 from tensorlang.tensor.nodes import Const, Definition, Dynamic, Read
-from tensorlang.tensor.walk import components, definition_reads, index_names, reads, reduces, tensor_table
+from tensorlang.tensor.walk import components, definition_reads, index_names, is_recurrence, reads, reduces, tensor_table
 
 T = TypeVar("T")
 FEW_STEPS = 16

@@ -25,12 +25,12 @@ def with_terms_apart(d: Deriver) -> Deriver:
     what exists for all of them is not known of samples."""
     if d.open_extents:
         return d
-    together = waiting_together(d)  # Their terms are made while they wait.
-    for group in components(d.program):
-        if len(group) == 1 and group[0].tensors[0].name not in together and _runs_along_rows(d, group[0]):
-            apart = with_lifted(d, group[0].tensors[0].name)
-            if apart is not None and _is_worth_storing(d, apart, group[0]):
-                d = apart
+    found = [group[0] for group in components(d.program) if len(group) == 1 and _runs_along_rows(d, group[0])]
+    together = waiting_together(d) if any(len(x.axes) == 1 for x in found) else set()  # Their terms are made while they wait.
+    for definition in (x for x in found if x.tensors[0].name not in together):
+        apart = with_lifted(d, definition.tensors[0].name)
+        if apart is not None and _is_worth_storing(d, apart, definition):
+            d = apart
     return d
 
 

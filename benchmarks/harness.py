@@ -8,6 +8,7 @@ of every result.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import importlib.metadata
@@ -108,14 +109,18 @@ def _awake(run: Run) -> None:
 def urgent() -> bool:
     """Let all threads of this process, and those they start, run before most others; return whether that is allowed.
 
-    For machines that do other work: what remains is that caches and memory are shared."""
+    For machines that do other work: what remains is that caches and memory are shared. Where the system groups processes by
+    session it is the group's priority that counts; it is given back at the end, for a session outlives its commands."""
     try:
         for thread in os.listdir("/proc/self/task"):
             os.setpriority(os.PRIO_PROCESS, int(thread), -20)
     except OSError:
         return False
-    with contextlib.suppress(OSError):  # where the system groups processes by session, the group's priority counts
-        Path("/proc/self/autogroup").write_text("-20")
+    group = Path("/proc/self/autogroup")
+    with contextlib.suppress(OSError):
+        before = group.read_text().rpartition("nice")[2].strip()
+        group.write_text("-20")
+        atexit.register(group.write_text, before)
     return True
 
 

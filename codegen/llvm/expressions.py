@@ -183,15 +183,15 @@ def _rounded(state: State, e: Expr, offset: int, dtype: DType, scope: Scope) -> 
 
 def read(state: State, storage: Storage, index: tuple[Index, ...], scope: Scope, beside: memory.Beside = memory.nothing_beside) -> Value:
     """Return an element of a buffer, or one per lane. `beside`: what is surely read next to it, if anything."""
-    where = address(state, storage, index, scope)
     if isinstance(storage, Registers):
-        return registers.read(state, storage, where, scope)
+        return registers.read(state, storage, address(state, storage, index, scope), scope)
     if isinstance(storage, Tiles):
         raise EmitError(f"`{storage.buffer.name}` is in tiles, which only products of tiles and whole copies touch")
-    apart = None if state.record is None else memory.lane_reads(state.builder, storage.dtype, where, scope)
+    places = tuple(poly(state, i, scope) for i in index)
+    apart = None if state.record is None else memory.lane_reads(state.builder, storage.dtype, storage.place(places), scope)
     if state.record is not None and apart is not None:
         state.record.reads[Load(storage.buffer.name, index)] = apart
-    return memory.load(state, storage, where, scope, beside)
+    return memory.load(state, storage, places, scope, beside)
 
 
 def _beside(state: State, e: Load, scope: Scope) -> tuple[int, int]:

@@ -14,13 +14,14 @@ place instead of the buffer, so that nothing outside the buffer is touched and n
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import gcd
 from typing import TypeAlias
 
 from codegen import polynomials
 from codegen.dtypes import DType, bool_, i64, u32
 from codegen.llvm.arithmetic import byte_text
-from codegen.llvm.builder import Builder
+from codegen.llvm.builder import Builder, Held
 from codegen.llvm.convert import cast
 from codegen.llvm.emitted import LaneReads
 from codegen.llvm.facts import Atom, Poly
@@ -30,7 +31,7 @@ from codegen.llvm.register_transpose import joined, transpose
 from codegen.llvm.state import EmitError, Lanes, Memory, Scope, State
 from codegen.llvm.values import Value, memory_type, of_lanes
 from codegen.loops.nodes import Int
-from codegen.polynomials import ZERO, number
+from codegen.polynomials import ONE, ZERO, number
 
 SPARE_BYTES = 2048
 SPARE = f"@tl.spare = internal constant [{SPARE_BYTES} x i8] zeroinitializer, align 64"
@@ -102,15 +103,15 @@ def nothing_beside() -> tuple[int, int]:
     return 0, 0
 
 
-def load(state: State, memory: Memory, poly: Poly, scope: Scope, beside: Beside = nothing_beside) -> Value:
-    """Return element `poly` of the buffer, or one element per lane."""
-    key = _load_key(state, memory, poly, _condition(scope))
+def load(state: State, memory: Memory, index: tuple[Poly, ...], scope: Scope, beside: Beside = nothing_beside) -> Value:
+    """Return the element at `index` of the buffer, or one element per lane."""
+    elements, poly = _elements(memory, index, scope), memory.place(index)
     # What was read or written whatever holds is there under any condition.
-    found = _found(state.builder, key, _load_key(state, memory, poly, ALWAYS))
+    found = state.builder.held(memory.uid, elements, replace(elements, condition=ALWAYS))
     if found is not None:
         return _remembered(memory.dtype, found)
     value = _load(state, memory, poly, scope, beside)
-    state.builder.region.memo[key] = f"{value.lanes} {value.text}"
+    state.builder.keep(memory.uid, elements, f"{value.lanes} {value.text}")
     return value
 
 
@@ -122,9 +123,15 @@ def _condition(scope: Scope) -> Condition:
     return scope.mask, scope.guard, scope.vector_guard
 
 
-def _load_key(state: State, memory: Memory, poly: Poly, condition: Condition) -> str:
-    """Return under what an element is remembered that was read, or written, where a condition holds."""
-    return f"load {memory.uid}.{state.versions.get(memory.uid, 0)} {sorted(poly.terms.items())} {condition}"
+def _elements(memory: Memory, index: tuple[Poly, ...], scope: Scope) -> Held:
+    """Return the elements that the one at `index` is, or one per lane, and under which condition they are asked for."""
+    name, lanes, condition = memory.buffer.name, scope.lanes, _condition(scope)
+    if lanes is None or not any(lanes.atom in place.atoms() for place in index):
+        return Held(name, index, 1, 0, condition)
+    along = index[-1].split(lanes.atom)
+    if along is None or along[0] != ONE or any(lanes.atom in place.atoms() for place in index[:-1]):
+        return Held(name, index, None, lanes.count, condition)
+    return Held(name, (*index[:-1], along[1]), lanes.count, lanes.count, condition)
 
 
 def _found(b: Builder, *keys: str) -> str | None:
@@ -216,11 +223,12 @@ def _stretches(places: list[int], lanes: int) -> list[tuple[int, int]]:
     return found
 
 
-def store(state: State, memory: Memory, poly: Poly, value: Value, scope: Scope, stream: bool) -> None:
-    """Write `value` to element `poly`, or one value per lane to theirs."""
+def store(state: State, memory: Memory, index: tuple[Poly, ...], value: Value, scope: Scope, stream: bool) -> None:
+    """Write `value` to the element at `index`, or one value per lane to theirs."""
     b = state.builder
+    elements, poly = _elements(memory, index, scope), memory.place(index)
     stride = lane_stride(poly, scope.lanes, b)
-    state.note_change(memory.uid)
+    state.note_change(memory.uid, elements)
     if stride == 0:
         if value.lanes:
             raise EmitError(f"the lanes write different values to one element of `{memory.buffer.name}`, and not as a reduction")
@@ -243,7 +251,7 @@ def store(state: State, memory: Memory, poly: Poly, value: Value, scope: Scope, 
     else:
         _scatter(b, memory, _pointers(b, memory, poly, scope.lanes), stored, scope.mask, lanes)
     if stride == 1 and _condition(scope) == ALWAYS:
-        b.region.memo[_load_key(state, memory, poly, ALWAYS)] = f"{lanes} {value.text}"
+        b.keep(memory.uid, elements, f"{lanes} {value.text}")
 
 
 def prefetch(state: State, memory: Memory, poly: Poly, scope: Scope, write: bool, locality: int) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from codegen.dtypes import DType, bool_, i8
-from codegen.llvm.builder import Builder
+from codegen.llvm.builder import Builder, Held
 from codegen.llvm.emitted import Emitted
 from codegen.llvm.facts import Poly
 from codegen.llvm.interleave import Interleaved
@@ -15,6 +16,7 @@ from codegen.llvm.register_transpose import Copies
 from codegen.llvm.values import Value, of_lanes, scalar_type
 from codegen.loops.nodes import Buffer, Index
 from codegen.loops.value_ranges import ValueRanges
+from codegen.polynomials import ZERO
 
 
 class EmitError(Exception):
@@ -34,6 +36,10 @@ class Memory:
     @property
     def dtype(self) -> DType:
         return self.buffer.dtype
+
+    def place(self, index: Sequence[Poly]) -> Poly:
+        """Return the position of an element, counted in elements from the start of the buffer."""
+        return sum((i * stride for i, stride in zip(index, self.strides, strict=True)), ZERO)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,10 +170,11 @@ class State:
         self.next_uid += 1
         return self.next_uid - 1
 
-    def note_change(self, uid: int) -> None:
-        """Note that the buffer may have changed."""
+    def note_change(self, uid: int, written: Held | None = None) -> None:
+        """Note that the buffer may have changed: the elements that are `written`, or, None, any."""
         self.version += 1
         self.versions[uid] = self.version
+        self.builder.forget(uid, written)
 
     def snapshot(self) -> dict[int, list[str]]:
         return {uid: list(cells) for uid, cells in self.cells.items()}

@@ -128,7 +128,7 @@ def store(e: Emitter, stmt: Store, scope: Scope) -> None:
     elif isinstance(storage, Tiles):
         raise EmitError(f"`{stmt.buffer}` is in tiles, which only products of tiles and whole copies touch")
     else:
-        memory.store(e.state, storage, where, result, scope, stmt.stream)
+        memory.store(e.state, storage, tuple(poly(e.state, i, scope) for i in stmt.index), result, scope, stmt.stream)
 
 
 def _reduced(e: Emitter, stmt: Store, storage: Storage, scope: Scope) -> Value:

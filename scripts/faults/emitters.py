@@ -29,10 +29,26 @@ FAULTS = (
     Fault(
         "llvm-stale-loads",
         "codegen/llvm/memory.py",
-        "    state.note_change(memory.uid)\n",
+        "    state.note_change(memory.uid, elements)\n",
         "",
         "what was loaded before a store is used after it",
         (*KERNELS, "tests/codegen/test_loops_differential.py"),
+    ),
+    Fault(
+        "llvm-stale-lanes",
+        "codegen/llvm/builder.py",
+        "return distance.offset >= count or -distance.offset >= other",
+        "return distance.offset >= 1 or -distance.offset >= 1",
+        "what was loaded stays known where a store overlaps it",
+        ("tests/codegen/test_llvm_held.py",),
+    ),
+    Fault(
+        "llvm-stale-rows",
+        "codegen/llvm/builder.py",
+        "return distance.offset % step >= count and -distance.offset % step >= other",
+        "return True",
+        "rows that may be one are taken for two",
+        ("tests/codegen/test_llvm_held.py",),
     ),
     Fault(
         "llvm-alignment",

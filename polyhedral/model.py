@@ -70,7 +70,8 @@ class Access:
 class Statement:
     """`role` says how it writes. An `update` reads and writes its own cell through `write` alone (not listed in `reads`).
     `ordered`: updates of one cell must run in lexicographic order of `iters` (a reducer that is not commutative, or `strict`).
-    `copied`: those of `reads` whose element is, where they happen, the very value that is written."""
+    `copied`: those of `reads` whose element is, where they happen, the very value that is written.
+    `same_along`: iterators that the value does not depend on."""
 
     name: str
     iters: tuple[str, ...]
@@ -80,6 +81,7 @@ class Statement:
     role: Role = "define"
     ordered: bool = False
     copied: tuple[Access, ...] = ()
+    same_along: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,22 @@ FAULTS = (
         STORED,
     ),
     Fault(
+        "rewrites-of-other-values",
+        "polyhedral/rewrites.py",
+        "for k in range(modulus // step)",
+        "for k in range(1)",
+        "a copy counts as what its cell holds, whatever the steps between are",
+        ("tests/lower/test_fixed_values.py",),
+    ),
+    Fault(
+        "rewrites-before-the-first",
+        "polyhedral/rewrites.py",
+        "again = elements.intersect(_moved(elements, axis, modulus))",
+        "again = elements",
+        "a constant that nobody has written yet is not written",
+        ("tests/lower/test_fixed_values.py",),
+    ),
+    Fault(
         "results-die",
         "polyhedral/storage.py",
         "if tensor in self.outputs:",

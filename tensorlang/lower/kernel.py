@@ -25,6 +25,7 @@ from polyhedral.expr import Name as AffineName
 from polyhedral.model import BLOCKS, THREADS
 from polyhedral.nest import Nest
 from polyhedral.region import footprint
+from polyhedral.rewrites import without_rewrites
 from polyhedral.scan import scan
 from tensorlang.artifact import Requirement
 from tensorlang.diagnostics import InternalError, error
@@ -102,7 +103,14 @@ def _scanned(plan: Plan) -> tuple[scanned.Node, ...]:
     """Return the loops of a plan. Where threads of a graphics processor run them, whole tiles get no loops apart from those at the edges:
     threads that follow each other would part."""
     bound = any(loop.mark in BLOCKS | THREADS for place in plan.placed.places.values() for loop in place.loops)
-    return scan(plan.placed, max_separated=0) if bound else scan(plan.placed)
+    placed = without_rewrites(plan.placed, _steps(plan))
+    return scan(placed, max_separated=0) if bound else scan(placed)
+
+
+def _steps(plan: Plan) -> dict[str, tuple[int, int]]:
+    """Return tensors that are kept for several steps along one axis, and lie as they are defined otherwise, with that axis and how many."""
+    found = {t: folds[0] for t, folds in plan.folds.items() if len(folds) == 1 and folds[0][1] > 1}
+    return {t: fold for t, fold in found.items() if t not in plan.layouts and not plan.depth.get(t, 0)}
 
 
 def _block(kernel: _Kernel, nodes: tuple[scanned.Node, ...], open_loops: tuple[str, ...]) -> list[loops.Stmt]:

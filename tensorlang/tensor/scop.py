@@ -25,7 +25,7 @@ from polyhedral.model import Tensor as Array
 from tensorlang.tensor import notation
 from tensorlang.tensor.facts import Place, context_of, is_of_indices, parts, possible, reductions
 from tensorlang.tensor.nodes import Definition, Expr, Piece, Program, Read, Reduce, Reducer, Select
-from tensorlang.tensor.walk import coordinate
+from tensorlang.tensor.walk import coordinate, index_names, value_names
 
 Phase: TypeAlias = Literal["init", "update", "define"]
 
@@ -102,7 +102,8 @@ def to_scop(program: Program, numbered: Mapping[str, Groups] | None = None, summ
                     statements.append(statement)
             reads = (*_accesses(piece.value, primary, Place(), {a.reduce: a.name for a in accs}, sums),)
             copied = tuple(_copied(piece.value, Place())) if len(definition.tensors) == 1 else ()
-            statement = Statement(f"{name}.{number}", definition.axes, domain, Access(name, cell), reads, copied=copied)
+            same = frozenset(definition.axes) - index_names(piece.value) - value_names(piece.value)
+            statement = Statement(f"{name}.{number}", definition.axes, domain, Access(name, cell), reads, copied=copied, same_along=same)
             infos[statement.name] = StatementInfo(statement.name, definition, number, "define", definition.axes)
             statements.append(statement)
     positive = [affine.compare(">=", size, 0) for size in program.sizes]

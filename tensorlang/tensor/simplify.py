@@ -105,7 +105,7 @@ def value_at(definition: Definition, index: Sequence[Slot], fresh: Fresh) -> Exp
     for piece in reversed(definition.pieces):
         if set(affine.names(piece.guard)) & set(moving):
             return None
-        here = _with_dynamic(piece.value, moving)
+        here = with_dynamic(piece.value, moving)
         if here is None:
             return None
         here = substitute(refresh(here, fresh), fixed)
@@ -116,7 +116,7 @@ def value_at(definition: Definition, index: Sequence[Slot], fresh: Fresh) -> Exp
     return value if value is None or compute_dtype(dtype) == dtype else Cast(dtype, value, span=value.span)
 
 
-def _with_dynamic(e: Expr, moving: Mapping[str, Dynamic]) -> Expr | None:
+def with_dynamic(e: Expr, moving: Mapping[str, Dynamic]) -> Expr | None:
     """Return `e` with axes replaced by indices from data, which is possible where an axis is all of an index of a read, or a value of its
     own and the index is known to lie inside: nothing else would look at it."""
     if not moving:

@@ -260,6 +260,45 @@ def test_what_data_name_is_added_where_they_name_it() -> None:
     assert "sum(l in 0..L, ids[l] == x0)" in show(reversed_program(program(text)))
 
 
+LOOKED_UP = {
+    "a sum of segments": (
+        "op f(x: f64[L, E], s: i64[L] in 0..S, size S) -> (y: f64[S, E]) { y[k, e] = sum(l, s[l] == k) x[l, e] * x[l, e] }",
+        "d_x[l, e] = d_y[s[l], e] * (2.0 * x[l, e])",
+    ),
+    "segments that data may leave, from the last one on": (
+        "op f(x: f64[L], s: i64[L], w: f64[3]) -> (y: f64[3]) { y[k] = sum(l) (if s[l] == 2 - k then x[l] * w[k] * f64(k) else 0) }",
+        "if 2 - s[l] >= 0 and 2 - s[l] < 3 then",
+    ),
+    "two indices": (
+        "op f(x: f64[L], s: i64[L] in 0..S, t: i64[L], size S) -> (y: f64[S, 2]) { y[i, j] = sum(l, s[l] == i and t[l] == j) x[l] * x[l] }",
+        "if t[l] >= 0 and t[l] < 2 then d_y[s[l], t[l]] * (2.0 * x[l])",
+    ),
+    "what is looked up in turn": (
+        "op f(x: f64[4], t: i64[L] in 0..4, s: i64[L] in 0..S, size S) -> (y: f64[S]) { y[k] = sum(l, s[l] == k) x[t[l]] }",
+        "sum(l in 0..L, t[l] == x0) d_y[s[l]]",
+    ),
+    "a choice that names the element": (
+        "op f(x: f64[S], s: i64[L] in 0..S, w: f64[L]) -> (y: f64[L]) { y[l] = sum(k) (if s[l] == k and w[l] > 0.7 then x[k] else w[l]) }",
+        "sum(l in 0..L, s[l] == k) (if w[l] > 0.7 then",
+    ),
+    "terms that indices leave out": (
+        "op f(x: f64[S], s: i64[L] in 0..S, w: f64[L]) -> (y: f64[L]) { y[l] = sum(k in 1..S, s[l] == k) x[k] * w[l] }",
+        "d_w[l] = if s[l] >= 1 and s[l] < S then d_y[l] * x[s[l]] else 0.0",
+    ),
+    "terms that conditions on indices leave out": (
+        "op f(x: f64[S], s: i64[L] in 0..S, w: f64[L]) -> (y: f64[L]) { y[l] = sum(k, k != l, s[l] == k) x[k] * w[l] }",
+        "d_w[l] = sum(k in 0..S, k != l) (if s[l] == k then",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LOOKED_UP)
+def test_the_one_term_that_data_ask_for_is_looked_up(case: str) -> None:
+    text, told = LOOKED_UP[case]
+    check(text, {"L": 5, "E": 2, "S": 3}, s=np.array([2, 0, 2, 1, 0]), t=np.array([1, 0, 3, 1, 2]))
+    assert told in show(reversed_program(program(text)))
+
+
 def test_what_cancels_in_every_result_has_no_derivative() -> None:
     shown = show(reversed_program(program(CASES["a softmax"][0])))
     assert "d_m" not in shown and "ties" not in shown
@@ -278,6 +317,21 @@ def test_a_fold_that_grows_along_an_axis_is_gone_through_once(term: str) -> None
 def test_equal_ones_of_the_greatest_share_alike() -> None:
     ops = tl.parse("op f(x: f64[N]) -> (y: f64) { y = max(k) x[k] }")
     assert ops.f.gradient("x")(np.array([1.0, 2, 2, 0]), np.array(3.0)).tolist() == [0, 1.5, 1.5, 0]
+
+
+@pytest.mark.parametrize(
+    "terms, shares",
+    [
+        ("max(k in 0..j+1) x[k]", [1, 1 + 1 / 2 + 1 / 3, 1 / 2 + 1 / 3, 1 / 3, 2, 0]),
+        ("min(k in j..N) x[k] * 2", [1, 0, 0, 0, 0, 11]),
+    ],
+)
+def test_extrema_that_grow_along_an_axis_are_gone_through_once_and_equal_ones_share_alike(terms: str, shares: list[float]) -> None:
+    backward = program(f"op f(x: f64[N]) -> (y: f64[N]) {{ y[j] = {terms} }}")
+    made = reversed_program(backward)
+    assert "sum(" not in show(made)
+    found = interpret(made, {"N": 6}, {"x": np.array([1.0, 2, 2, 2, 3, 1]), "d_y": np.ones(6)})
+    np.testing.assert_allclose(found["d_x"], shares)
 
 
 @pytest.mark.parametrize(

@@ -277,12 +277,12 @@ def _differentiable(definition: Definition, two_passes: TwoPasses, fresh: Fresh)
     if not all(t.dtype.is_float for t in definition.tensors) and not any(t.dtype.is_float for t in definition.tensors):
         return [definition]
     extents = dict(zip(definition.axes, definition.tensors[0].shape, strict=True))
-    grown = _grown(definition, e, extents)
+    grown = grown_along(definition, e, extents)
     relative = None if grown is not None else two_passes.of(definition, e)
     return _stepwise(definition, e, grown, fresh) if relative is None else relative
 
 
-def _stepwise(definition: Definition, e: Reduce, grown: _Grown | None, fresh: Fresh) -> list[Definition]:
+def _stepwise(definition: Definition, e: Reduce, grown: Grown | None, fresh: Fresh) -> list[Definition]:
     """Return the definition of a reduction as a recurrence; as it is where its terms are in no order that sizes tell."""
     start, guard = e.init or e.reducer.identity, definition.pieces[0].guard
     if start is None:
@@ -338,7 +338,7 @@ def _with_one_more(e: Reduce, before: tuple[Expr, ...], place: Mapping[str, Affi
 
 
 @dataclass(frozen=True, slots=True)
-class _Grown:
+class Grown:
     """A reduction of which a definition has every beginning, or every end, along `axis`: the first `count` terms of `binders`, or the
     last."""
 
@@ -348,7 +348,7 @@ class _Grown:
     count: Affine
 
 
-def _grown(definition: Definition, e: Reduce, extents: Mapping[str, Affine]) -> _Grown | None:
+def grown_along(definition: Definition, e: Reduce, extents: Mapping[str, Affine]) -> Grown | None:
     """Return how a reduction grows along an axis that nothing but one end of its outermost range names; None where there is no such axis.
 
     y[i, j] = prod(k in 0..j+1) x[i, k]    the first j + 1 of the factors
@@ -371,7 +371,7 @@ def _grown(definition: Definition, e: Reduce, extents: Mapping[str, Affine]) -> 
             continue
         whole = replace(first, lo=bound) if backwards else replace(first, hi=bound)
         if {*definition.axes}.isdisjoint(affine.name_set(whole.lo) | affine.name_set(whole.hi)):
-            return _Grown(axis, backwards, (whole, *inner), count)
+            return Grown(axis, backwards, (whole, *inner), count)
     return None
 
 

@@ -17,9 +17,9 @@ from polyhedral.expr import TRUE, Cond
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.tensor.dead_code import eliminate_dead, without_dead_calls
-from tensorlang.tensor.gradient.algebra import chosen, conjunction, is_number, number, quotient, sum_reducer, total, without_lets
+from tensorlang.tensor.gradient.algebra import chosen, conjunction, equal, is_number, number, quotient, sum_reducer, total, without_lets
 from tensorlang.tensor.gradient.invariant import is_invariant
-from tensorlang.tensor.gradient.normal_form import chooses, normal_form, not_differentiable
+from tensorlang.tensor.gradient.normal_form import Grown, chooses, grown_along, normal_form, not_differentiable
 from tensorlang.tensor.gradient.simplify import outside_of_sum, with_phases, with_plain_names, without_copies
 from tensorlang.tensor.gradient.solve import Solved, Target, solved
 from tensorlang.tensor.gradient.terms import Around, Reverse, Term, equal_terms, moved, opened
@@ -42,7 +42,18 @@ from tensorlang.tensor.nodes import (
 from tensorlang.tensor.renaming import rename_program
 from tensorlang.tensor.types import types_of
 from tensorlang.tensor.verify import verify
-from tensorlang.tensor.walk import Fresh, bound_names, children, definers, fresh_for, refresh, rename_binders, tensor_names, tensor_table
+from tensorlang.tensor.walk import (
+    Fresh,
+    bound_names,
+    children,
+    definers,
+    fresh_for,
+    refresh,
+    rename_binders,
+    substitute,
+    tensor_names,
+    tensor_table,
+)
 
 
 def gradient(program: Program, by: Sequence[str], names: Mapping[str, str], name: str) -> Program:
@@ -151,6 +162,19 @@ def _is_extremum(definition: Definition) -> bool:
     return isinstance(value, Reduce) and value.reducer.kind in ("max", "min")
 
 
+def _one_more(definition: Definition, e: Reduce) -> Grown | None:
+    """Return how extrema grow along an axis that begin with one term and have one more from element to element; None of any others."""
+    plain = e.where == TRUE and e.filter is None and e.init is None and len(e.binders) == 1
+    if not plain or not _is_extremum(definition) or len(definition.pieces) > 1 or definition.pieces[0].guard != TRUE:
+        return None
+    extents = dict(zip(definition.axes, definition.tensors[0].shape, strict=True))
+    grown = grown_along(definition, e, extents)
+    if grown is None or definition.tensors[0].dtype != compute_dtype(definition.tensors[0].dtype):
+        return None
+    number_of = affine.sub(extents[grown.axis], grown.axis) if grown.backwards else affine.add(grown.axis, 1)
+    return grown if affine.same(grown.count, number_of) else None
+
+
 @dataclass(slots=True)
 class _Reversal:
     program: Program
@@ -253,6 +277,10 @@ class _Reversal:
     def chosen(self, definition: Definition, e: Reduce) -> Iterator[Term]:
         """Yield what a reduction adds that chooses among its terms: equal ones have equal shares."""
         tensors, axes = definition.tensors, definition.axes
+        grown = _one_more(definition, e)
+        if grown is not None:
+            yield from self.running(definition, e, grown)
+            return
         at = tuple(map(AffineName, axes))
         results = tuple(Read(t.name, at) for t in tensors)
         floats = [t for t in tensors if t.name in self.active]
@@ -280,6 +308,44 @@ class _Reversal:
             if not tensor_names(piece.value).isdisjoint(self.active):
                 raise not_differentiable("this equation", "it reduces under a condition", piece.span)
 
+    def running(self, definition: Definition, e: Reduce, grown: Grown) -> Iterator[Term]:
+        """Yield what extrema add that have one term more from element to element: how many terms are equal to each, and what a term
+        gets of all those that it is equal to, are running sums, too, of stretches in which the extremum stays what it is.
+
+        y[j] = max(k in 0..j+1) x[k]      ties[j]  = (if y[j - 1] == y[j] then ties[j - 1] else 0) + (if x[j] == y[j] then 1 else 0)
+                                          taken[j] = d_y[j] / ties[j] + (if y[j + 1] == y[j] then taken[j + 1] else 0)
+                                          d_x[j]   = if x[j] == y[j] then taken[j] else 0"""
+        [tensor], axes, [binder] = definition.tensors, definition.axes, e.binders
+        dtype, step = compute_dtype(tensor.dtype), -1 if grown.backwards else 1
+        one, zero = number(1, dtype), number(0, dtype)
+        place = {axis: AffineName(axis) for axis in axes}
+        extent = tensor.shape[axes.index(grown.axis)]
+
+        def at(name: str, steps: int) -> Read:
+            moved_by = {**place, grown.axis: affine.add(grown.axis, steps)}
+            return Read(name, tuple(moved_by.values()))
+
+        def carried(name: str, steps: int) -> Expr:
+            """Return what another element holds where its extremum is the same, as far as there is such an element."""
+            held = at(tensor.name, steps)
+            beside = affine.add(grown.axis, steps)
+            there = Holds(affine.compare(">=", beside, 0) if steps < 0 else affine.compare("<", beside, extent))
+            return chosen(there, chosen(equal(held, at(tensor.name, 0)), at(name, steps), zero), zero)
+
+        last = binder.lo if grown.backwards else affine.sub(binder.hi, 1)
+        newest = equal(substitute(e.body[0], {binder.name: last}), at(tensor.name, 0))
+        ties, taken = self.fresh(f"{tensor.name}_ties"), self.fresh(f"{self.derivatives[tensor.name]}_taken")
+        share = quotient(Read(self.derivatives[tensor.name], tuple(place.values())), at(ties, 0))
+        for name, value in (
+            (ties, total(carried(ties, -step), chosen(newest, one, zero))),
+            (taken, total(share, carried(taken, step))),
+        ):
+            self.extra.append(Definition((Tensor(name, dtype, tensor.shape),), axes, (Piece(value),)))
+        variables, to = opened(definition, self.variable)
+        reverse = Reverse(types_of(self.program), self.active, {}, self.variable)
+        term = moved(substitute(e.body[0], {binder.name: last}), to)
+        yield from reverse.terms(term, moved(at(taken, 0), to), Around(variables, tests=(moved(newest, to),)))
+
     def define(self, stem: str, dtype: DType, like: Definition, value: Expr, guard: Cond) -> str:
         """Return the name of a new tensor over the axes of `like`, which holds `value` where `guard` is true, and 0 elsewhere."""
         tensor = Tensor(self.fresh(stem), dtype, like.tensors[0].shape)
@@ -298,7 +364,9 @@ class _Reversal:
         """Return the definition of the derivative by a tensor: the sum of what its readers add."""
         tensor = self.tensors[name]
         axes = self.axes_of(name, terms)
-        target = Target(axes, tensor.shape, self.program.sizes, self.context(), types_of(self.with_derivatives()), self.variable)
+        target = Target(
+            axes, tensor.shape, self.program.sizes, self.context(), types_of(self.with_derivatives()), self.variable, self.declared()
+        )
         dtype = compute_dtype(tensor.dtype)
         parts: list[Expr] = []
         if name in self.given:
@@ -338,6 +406,10 @@ class _Reversal:
     def context(self) -> Cond:
         return affine.conj(self.program.context, *(affine.compare(">=", s, 0) for s in self.program.sizes))
 
+    def declared(self) -> dict[str, tuple[Affine, Affine]]:
+        """Return the ranges that parameters are promised to lie in."""
+        return {p.name: p.declared_range for p in self.program.params if p.declared_range is not None}
+
     def axes_of(self, name: str, terms: list[Term]) -> tuple[str, ...]:
         """Return names for the axes of a derivative: those of the definition, or the indices that a parameter is read at."""
         definition = definers(self.program).get(name)
@@ -358,8 +430,8 @@ class _Reversal:
         """Return what is added to an element, as an expression over the axes of its tensor."""
         value = found.value
         zero = number(0, dtype)
-        for test in reversed(found.tests if found.binders else (*found.named, *found.tests)):
-            value = chosen(test, value, zero)
+        asked = conjunction(found.tests if found.binders else (*found.named, *found.tests))
+        value = value if asked is None else chosen(asked, value, zero)
         if not found.binders and found.where != TRUE:
             value = Select(Holds(found.where), value, zero)
         if found.binders:

@@ -4,13 +4,15 @@
 
 Equalities are solved for an index that has the factor one, which is then no longer summed over: `i + k == j` leaves the sum over k of
 `v[j - k, k]`, wherever `j - k` is an i. Quotients and remainders of an index become indices themselves, maxima and minima their two sides.
-Data that say where something is added become conditions, `ids[k] == j`. What is not solved, as above, stays a condition of the sum.
+Data that say where something is added become conditions, `ids[k] == j`. Where data say which term of a sum is there at all, that term is
+read: `if ids[i] == k` leaves of the sum over k of `v[k]` what `v[ids[i]]` is. What is not solved, as above, stays a condition of the sum.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from math import gcd
 
 from codegen.dtypes import i64
@@ -22,9 +24,11 @@ from polyhedral.sets import implies, is_empty
 from polyhedral.verdict import Proven
 from tensorlang.tensor.gradient.algebra import equal
 from tensorlang.tensor.gradient.terms import Term
-from tensorlang.tensor.nodes import Binder, Cast, Dynamic, Expr, IndexValue
+from tensorlang.tensor.nodes import Binary, Binder, Cast, Const, Dynamic, Expr, IndexValue, Read
+from tensorlang.tensor.nodes import Compare as Test
+from tensorlang.tensor.simplify import with_dynamic
 from tensorlang.tensor.types import Types, scalar_dtype
-from tensorlang.tensor.walk import rebuild
+from tensorlang.tensor.walk import index_names, operands, rebuild
 
 OnAffine = Callable[[Affine], Affine]
 
@@ -52,6 +56,8 @@ class Target:
     context: Cond
     types: Types
     variable: Callable[[str], str]
+    declared: Mapping[str, tuple[Affine, Affine]]
+    """Parameters whose elements are promised to lie in a range, and that range."""
 
     @property
     def box(self) -> Cond:
@@ -187,7 +193,7 @@ def _rewritten(e: Affine, f: Callable[[Affine], Affine | None]) -> Affine:
 def _eliminated(system: _System, target: Target) -> _System:
     """Return the system with every variable solved for that has the factor one in an equation, and quotients taken apart."""
     while True:
-        step = _plain_step(system) or _told_step(system) or _quotient_step(system, target)
+        step = _plain_step(system) or _told_step(system) or _quotient_step(system, target) or _looked_up_step(system, target)
         if step is None:
             return system
         system = step
@@ -275,6 +281,63 @@ def _quotient_step(system: _System, target: Target) -> _System | None:
                 continue
             return _split(system, atom, unit, coefficients[unit], ranges, target)
     return None
+
+
+def _looked_up_step(system: _System, target: Target) -> _System | None:
+    """Return the system without a variable that a test says to be equal to data: what is read there is looked up."""
+    tests = tuple(part for test in system.tests for part in operands("and", test))
+    ranges = {v.name: v for v in system.variables}
+    spoken_of = affine.name_set(system.where).union(
+        *(affine.name_set(e) for e, _ in system.equations), *(affine.name_set(b) for v in system.variables for b in (v.lo, v.hi))
+    )
+    for k, test in enumerate(tests):
+        for name, data in _told_by_data(test, target):
+            if name not in ranges or name in spoken_of or any(name in index_names(before) for before in (data, *tests[:k])):
+                continue
+            inside, slot = _looked_up(data, ranges[name], target)
+            parts = [with_dynamic(e, {name: slot}) for e in (*tests[k + 1 :], *system.named, system.value)]
+            moved = [e for e in parts if e is not None]
+            if len(moved) < len(parts):
+                continue
+            later = len(tests) - k - 1
+            return replace(
+                system,
+                variables=tuple(v for v in system.variables if v.name != name),
+                tests=(*tests[:k], *inside, *moved[:later]),
+                named=tuple(moved[later:-1]),
+                value=moved[-1],
+            )
+    return None
+
+
+def _told_by_data(test: Expr, target: Target) -> Iterator[tuple[str, Expr]]:
+    """Yield the indices that a test says to be equal to data, with these."""
+    match test:
+        case Test("==", data, IndexValue(index)) | Test("==", IndexValue(index), data) if not isinstance(data, IndexValue):
+            form = affine.affine_form(index)
+            for name, factor in form[0].items() if form is not None and scalar_dtype(data, target.types) == i64 else ():
+                rest = affine.sub(index, affine.scale(factor, name))
+                if factor == 1:
+                    yield name, data if rest == affine.ZERO else Binary("-", data, _number(rest))
+                elif factor == -1:
+                    yield name, Binary("-", _number(rest), data)
+
+
+def _looked_up(data: Expr, gone: Binder, target: Target) -> tuple[tuple[Expr, ...], Dynamic]:
+    """Return the tests that data lie in the range of a variable, none where they are promised to, and the index that they are there."""
+    source = data.value if isinstance(data, Cast) else data
+    lo, hi = target.declared.get(source.tensor, (None, None)) if isinstance(source, Read) else (None, None)
+    if lo is not None and hi is not None:
+        fits = affine.disj(affine.compare(">=", lo, hi), affine.conj(affine.compare(">=", lo, gone.lo), affine.compare("<=", hi, gone.hi)))
+        if isinstance(implies(target.sizes, (), target.context, fits), Proven):
+            return (), Dynamic(data, lo, hi)
+    inside = Binary("and", Test(">=", data, _number(gone.lo)), Test("<", data, _number(gone.hi)))
+    return (inside,), Dynamic(data, gone.lo, gone.hi)
+
+
+def _number(e: Affine) -> Expr:
+    known = affine.constant(e)
+    return IndexValue(e) if known is None else Const(known, i64)
 
 
 def _split(system: _System, atom: Floor | Mod, name: str, factor: int, ranges: dict[str, Binder], target: Target) -> _System:
@@ -366,7 +429,16 @@ def _finished(system: _System, target: Target) -> Solved | None:
     kept = _needed(list(affine.conjuncts(where)), known, target.sizes, scope)
     outside = [c for c in kept if not set(affine.names(c)) & set(names)]
     inside = [c for c in kept if c not in outside]
-    return Solved(system.value, system.variables, affine.conj(*inside), affine.conj(*outside), system.tests, system.named)
+    tests = tuple(part for test in system.tests for part in operands("and", test))
+    telling = list(takewhile(lambda test: _names_element(test, target), tests))
+    return Solved(
+        system.value, system.variables, affine.conj(*inside), affine.conj(*outside), tests[len(telling) :], (*system.named, *telling)
+    )
+
+
+def _names_element(test: Expr, target: Target) -> bool:
+    """Tell whether a test says that data name the element that something is added to."""
+    return any(name in target.axes and name not in index_names(data) for name, data in _told_by_data(test, target))
 
 
 def _needed(conds: list[Cond], known: Cond, sizes: Sequence[str], scope: Sequence[str]) -> list[Cond]:

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from codegen.llvm.builder import Builder
-from codegen.llvm.frame import Emitter
+from codegen.llvm.frame import LIKELY, Emitter
 
 
-def fork(e: Emitter, cond: str, then: Callable[[], None], orelse: Callable[[], None] | None) -> None:
-    """Write a branch; register cells that differ afterwards are merged."""
+def fork(e: Emitter, cond: str, then: Callable[[], None], orelse: Callable[[], None] | None, *, likely: bool = False) -> None:
+    """Write a branch; register cells that differ afterwards are merged. `likely`: whether the condition nearly always holds."""
     b, state = e.b, e.state
     yes, end = b.fresh_label("then"), b.fresh_label("end")
     no = b.fresh_label("else") if orelse is not None else end
     before = state.snapshot()
     b.open_placeholder()
     origin = b.label
-    b.write(f"br i1 {cond}, label %{yes}, label %{no}")
+    b.write(f"br i1 {cond}, label %{yes}, label %{no}{LIKELY if likely else ''}")
     outcomes = [_side(e, yes, end, then)]
     if orelse is None:
         outcomes.append((origin, before))

@@ -342,7 +342,7 @@ def _addresses_registers(block: tuple[Stmt, ...], known: frozenset[str], own: fr
 
 
 def _once(e: Emitter, loop: For, value: Expr, first: Index, last: Index, scope: Scope) -> None:
-    """Run the only iteration of a loop, where `value` lies between `first` and `last`."""
+    """Run the only iteration of a loop, where `value` lies between `first` and `last`, as what data name nearly always does."""
     b = e.b
     at, low, size = poly(e.state, ValueIndex(value), scope), poly(e.state, first, scope), poly(e.state, last, scope) + ONE
     if b.facts.at_least(at - low, 0) and b.facts.at_least(size - at, 1):
@@ -353,7 +353,7 @@ def _once(e: Emitter, loop: For, value: Expr, first: Index, last: Index, scope: 
     else:
         ends = (b.op(f"icmp sge i64 {b.index(at)}, {b.index(low)}"), b.op(f"icmp slt i64 {b.index(at)}, {b.index(size)}"))
         inside = b.op(f"and i1 {ends[0]}, {ends[1]}")
-    fork(e, inside, lambda: _block(e, loop.body, _bind(scope, loop.var, at)), None)
+    fork(e, inside, lambda: _block(e, loop.body, _bind(scope, loop.var, at)), None, likely=True)
 
 
 def _serial(e: Emitter, loop: For, lo: Poly, hi: Poly, scope: Scope) -> None:

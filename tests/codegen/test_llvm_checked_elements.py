@@ -56,6 +56,7 @@ def test_the_only_iteration_that_an_element_names_is_asked_about_only_where_it_m
     text = f"{head} {{ {checks} {loop} }}"
     asked, without = (emit(parse(t), host()).count("icmp ult i64") for t in (text, f"{head} {{ {checks} y[0] = x[0] }}"))
     assert asked - without == (not checks)
+    assert emit(parse(text), host()).count(", !prof ") == (not checks)  # there nearly always is one, which follows without a jump
     check(text, targets=[host()], p=np.array([4, 0, 8, 1, 1, 2, 7, 6, 4]), x=np.arange(9, dtype=np.float32), y=np.zeros(9, np.float32))
 
 

@@ -315,7 +315,22 @@ def test_a_sum_over_what_data_name_goes_through_its_terms_once() -> None:
     scatter = operator("d: f32[N, D], ids: i64[K], u: f32[K, D]) -> (y: f32[N, D])", "y[n, j] = d[n, j] + sum(k, ids[k] == n) u[k, j]")
     assert "order y.k, y.n, y.j_o, y.j_v" in directives(scatter)
     rows = operator("ids: i64[M, K], u: f32[M, K]) -> (y: f32[M, 64])", "y[i, n] = sum(k, ids[i, k] == n) u[i, k] for n in 0..64")
-    assert "order y.i, y.k, y.n" in directives(rows)
+    assert "order y.i, y.k_o, y.k_i, y.n" in directives(rows)
+
+
+def test_terms_that_go_to_short_rows_are_vectors_of_these_and_written_out() -> None:
+    scatter = operator("ids: i64[K], u: f32[K, 8]) -> (y: f32[30, 8])", "y[n, j] = sum(k, ids[k] == n) u[k, j] for n in 0..30")
+    assert {"order y.k_o, y.k_i, y.n, y.j_o, y.j_v", "split y.j by 8 -> j_o, j_v", "unroll y.k_i"} <= {*directives(scatter)}
+    counts = operator("ids: i64[K]) -> (y: i32[30])", "y[n] = sum(k, ids[k] == n) i32(1) for n in 0..30")
+    assert {"order y.k_o, y.k_i, y.n", "unroll y.k_i"} <= {*directives(counts)}
+
+
+@pytest.mark.parametrize("columns", [1, 3, 6, 8, 9])
+def test_terms_go_to_rows_of_any_length(columns: int) -> None:
+    body = f"y[n, j] = sum(k, ids[k] == n) u[k, j] for n in 0..9, j in 0..{columns}"
+    program = operator(f"ids: i64[K], u: i32[K, {columns}]) -> (y: i32[9, {columns}])", body)
+    for machine in (WIDE, NARROW):
+        assert_same(program, proven(program, derive(program, machine)), {"K": 6})
 
 
 @pytest.mark.parametrize("reducer", ["sum", "max", "last"])
@@ -337,7 +352,7 @@ RELAXED = """
 @pytest.mark.parametrize(
     ("head", "body", "order", "sizes"),
     [
-        ("a: i32[K], b: i32[K], u: i32[K]) -> (y: i32[7, 9])", PAIRS, "order y.k, y.p, y.q", {"K": 40}),
+        ("a: i32[K], b: i32[K], u: i32[K]) -> (y: i32[7, 9])", PAIRS, "order y.k_o, y.k_i, y.p, y.q", {"K": 40}),
         (
             "to: i32[K] in 0..N, at: i32[K] in 0..N, w: i32[K], _like: i32[N]) -> (y: i32[N]) where N >= 1",
             RELAXED,
@@ -515,7 +530,7 @@ def test_a_scattered_sum_goes_through_its_terms_once_beside_a_reader_of_its_rows
     y[u, z] = n[u, z] - 2 * n[u, z - 1 | 0]"""
     program = operator("at: i32[N, M] in 0..12, x: i32[N, M]) -> (y: i32[N, 12])", body)
     found = derive(program, WIDE)
-    assert "order n.u, n.p, n.z" in [show(d) for d in found.directives]
+    assert "order n.u, n.p_o, n.p_i, n.z" in [show(d) for d in found.directives]
     assert_same(program, proven(program, found), {"N": 5, "M": 7})
 
 

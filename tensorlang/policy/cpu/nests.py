@@ -57,6 +57,10 @@ LINE = 4
 """Vectors of a row, whose elements data name, that are gone through together."""
 LINES = 2
 """Vectors of lines that are recurrences, as many of which run together: then one waits while the other computes."""
+TERMS = 4
+"""Terms that are written out, each of which goes to one element or vector that data name."""
+PARTIAL_VECTOR = 3
+"""Whole vectors that one takes as long as of which a mask leaves some lanes out, where what is stored is read back soon."""
 WORTH_TURNING = 0.9
 """Share of the cycles at most that another order than the one as written has to take."""
 
@@ -573,6 +577,13 @@ def _named_by_data(definition: Definition, condition: Expr) -> tuple[tuple[str, 
     return tuple(a for a in definition.axes if a in found), frozenset(indexed)
 
 
+def _named_by_inputs(d: Deriver, definition: Definition) -> bool:
+    """Tell whether the data that say where terms go are inputs: what a recurrence says may be wanted in its steps (`scatter_fusion`)."""
+    inputs = {p.name for p in d.program.params}
+    filters = [r.filter for p in definition.pieces for r in reduces(p.value) if r.filter is not None]
+    return all(read.tensor in inputs for e in filters for read in reads(e))
+
+
 def _neighbours(definition: Definition, along: Sequence[str]) -> str | None:
     """Return the one of the axes `along` for whose neighbours data that name elements are neighbours; None where there is none."""
     filters = [r.filter for p in definition.pieces for r in reduces(p.value) if r.filter is not None]
@@ -596,17 +607,33 @@ def _derive_scatter(d: Deriver, definition: Definition, named: Sequence[str], na
             together = ceil(extent / (d.machine.threads if is_threading_profitable(d, (definition,)) else 1))
         d.add(d.schedule.split(full(name, neighbours), together, (f"{neighbours}_o", f"{neighbours}_i")))
         outer[outer.index(neighbours)], between = f"{neighbours}_o", [f"{neighbours}_i"]
-    if rest and (sizes[rest[-1]] or OPEN_EXTENT) >= lanes:
+    lanes = _lanes_of_row(sizes[rest[-1]], lanes) if rest else 1
+    if lanes > 1:
         last = rest[-1]
         d.add(d.schedule.split(full(name, last), lanes, (f"{last}_o", f"{last}_v")))
         inner = [*rest[:-1], f"{last}_o", f"{last}_v"]
         if not along and (sizes[last] or OPEN_EXTENT) >= d.machine.threads * lanes and is_threading_profitable(d, (definition,)):
             outer, inner = [f"{last}_o"], [*rest[:-1], f"{last}_v"]
+    if not between and prod(sizes[a] or OPEN_EXTENT for a in rest) <= lanes and _named_by_inputs(d, definition):
+        # A term is a load, a question and an element or a vector of it: to count terms would take as long.
+        last = binders[-1]
+        d.add(d.schedule.split(full(name, last), TERMS, (f"{last}_o", f"{last}_i")))
+        d.add(d.schedule.unroll(full(name, f"{last}_i")))
+        binders = [*binders[:-1], f"{last}_o", f"{last}_i"]
     d.add(in_order(d.schedule, name, [*outer, *binders, *between, *named, *inner]))
     if inner and inner[-1].endswith("_v"):
         d.add(d.schedule.vectorize(full(name, inner[-1])))
     if outer and is_threading_profitable(d, (definition,)):
         d.add(d.schedule.parallel(full(name, outer[0])))
+
+
+def _lanes_of_row(extent: int | None, lanes: int) -> int:
+    """Return how many elements of a row vectors of at most so many lanes hold, so that it takes the fewest, whole ones rather than one more
+    for what they leave; 1 where they are single elements."""
+    if extent is None:
+        return lanes
+    widths = [lanes >> k for k in range(lanes.bit_length())]
+    return min((w for w in widths if w <= extent), key=lambda w: extent // w + (PARTIAL_VECTOR if extent % w else 0))
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from polyhedral.expr import FALSE
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.tensor.idioms import redefined
+from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Binder, Definition, Dynamic, Expr, Holds, IndexValue, Program, Read, Reduce, Tensor
 from tensorlang.tensor.unit_binders import drop_unit_binders
 from tensorlang.tensor.walk import (
@@ -54,7 +55,8 @@ def flatten(program: Program) -> Program:
 
 def drop_last(program: Program, keep: frozenset[Dims] = frozenset()) -> tuple[Program, Mapping[str, int]] | None:
     """Return `program` without the last dimensions of tensors that have one element there, and these tensors with the dimension before it;
-    None where there are none, and of programs with recurrences. What is in `keep` stays as it is, and what is read at indices of data."""
+    None where there are none, and of programs with recurrences. What is in `keep` stays as it is, and what is read at indices of data.
+    Reductions that read an axis in such a dimension alone, and need it no more, are lifted."""
     if any(map(is_recurrence, components(program))):
         return None
     single = (t for t in tensor_table(program).values() if len(t.shape) > 1 and affine.constant(t.shape[-1]) == 1)
@@ -70,7 +72,7 @@ def drop_last(program: Program, keep: frozenset[Dims] = frozenset()) -> tuple[Pr
         return None
     definitions = [_without_last(definition, last) for definition in program.definitions]
     params = tuple(_shortened(t, last) for t in program.params)
-    return drop_unit_binders(redefined(replace(program, params=params), definitions)), last
+    return lift(drop_unit_binders(redefined(replace(program, params=params), definitions))), last
 
 
 def _without_last(definition: Definition, last: Mapping[str, int]) -> Definition:

@@ -35,6 +35,12 @@ def test_single_numbers_between_tensors_are_scheduled_like_all_else(text: str, s
     assert_same(program, proven(program, derive(program, Machine(target="cpu"))), sizes)
 
 
+def test_a_reduction_that_needs_no_axis_without_the_last_dimension_of_one_element_has_a_tensor_of_its_own() -> None:
+    text = "op f(x: f32[2, 1]) -> (y: f32[1], z: f32[1]) {\n    y[j] = sum(i) x[i, j]\n    z[j] = max(i) x[i, j]\n}"
+    program = declared(load_module(parse(Source("f.tl", text))), "f")
+    assert_same(program, proven(program, derive(program, Machine(target="cpu"))), {})
+
+
 @pytest.mark.parametrize(("edges", "term", "vectors"), [(12, "v[e] * x[src[e]]", 0), (500, "v[e] * x[src[e]]", 1), (40, "v[e] * v[e]", 1)])
 def test_terms_that_data_share_out_run_in_lanes_where_a_row_has_enough_of_them(edges: int, term: str, vectors: int) -> None:
     text = """op f(start: i32[M] in 0..E + 1, src: i32[E] in 0..N, v: f32[E], x: f32[N]) -> (y: f32[N]) where M >= N + 1 {

@@ -344,7 +344,8 @@ class _Reader:
             if attribute.ref_attr_name:
                 raise Refusal("O005", f"{what} refers to an attribute of a function, outside of one")
             declared_type = int(schema.attributes[attribute.name].type.value)
-            found[attribute.name] = self._attribute(attribute, what, declared_type, node.domain == "ai.onnx.ml")
+            data = node.domain == "ai.onnx.ml" or node.op_type == "Constant"
+            found[attribute.name] = self._attribute(attribute, what, declared_type, nan=data)
         for name, declared in schema.attributes.items():
             if declared.required and name not in found:
                 raise Refusal("O005", f"node {quoted(label)} lacks the attribute {quoted(name)}, which {node.op_type} requires")
@@ -510,7 +511,7 @@ def _text(data: bytes, what: str) -> str:
 
 
 def _real(value: float, what: str, nan: bool) -> float:
-    """Return a number, which may be NaN where that is a value that features have."""
+    """Return a number, which may be NaN where it is a value, of features or a constant, and not what an operator computes with."""
     if isnan(value) and not nan:
         raise Refusal("O005", f"{what} is not a number")
     return float(value)

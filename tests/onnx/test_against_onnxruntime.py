@@ -49,6 +49,23 @@ def noise(*shape: int) -> Array:
     return np.random.default_rng(sum(shape)).standard_normal(shape, dtype=np.float32)
 
 
+@pytest.mark.parametrize("bounds", [{}, {"min": -1.0}, {"max": 1.0}])
+@pytest.mark.parametrize("opset", [6, 18])
+def test_a_bound_that_is_not_given_is_the_last_finite_number(bounds: dict[str, float], opset: int) -> None:
+    x = np.array([-np.inf, -3, 0.5, 3, np.inf, np.nan], np.float32)
+    if opset == 6:
+        agree("Clip", {"x": x}, opset=opset, **bounds)
+    else:
+        node = helper.make_node("Clip", ["x", "min" if "min" in bounds else "", "max" if "max" in bounds else ""], ["y"])
+        for given in (bounds, {}):  # as constants, and as inputs
+            made = model("Clip", {"x": x} | {n: np.float32(b) for n, b in bounds.items() if n not in given}, {}, {})
+            made.graph.node[0].CopyFrom(node)
+            made.graph.initializer.extend(numpy_helper.from_array(np.float32(b), n) for n, b in given.items())
+            feeds = {"x": x} | {n: np.asarray(b, np.float32) for n, b in bounds.items() if n not in given}
+            (expected,) = onnxruntime.InferenceSession(made.SerializeToString()).run(None, feeds)
+            assert np.array_equal(evaluate(Importer().load(made), feeds)[0], expected, equal_nan=True)
+
+
 windows = st.fixed_dictionaries(
     {
         "kernel_shape": st.tuples(st.integers(1, 3), st.integers(1, 3)),
@@ -71,6 +88,12 @@ def test_max_pool(window: dict[str, Any], extent: tuple[int, int]) -> None:
 def test_a_window_may_hang_over_where_extents_are_rounded_up(op: str, stride: int, window: int, extent: int) -> None:
     assume(window - extent < stride)
     agree(op, {"x": noise(1, 2, extent, 5)}, kernel_shape=[window, 1], strides=[stride, 1], ceil_mode=1)
+
+
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])
+@pytest.mark.parametrize("ceil", [0, 1])
+def test_there_may_be_no_window(op: str, ceil: int) -> None:
+    agree(op, {"x": noise(1, 2, 3, 7)}, kernel_shape=[5, 3], strides=[2, 2], ceil_mode=ceil)
 
 
 @SOME
@@ -109,6 +132,11 @@ def test_conv_transpose(window: dict[str, Any], extent: tuple[int, int], group: 
 def test_lrn(size: int, channels: int, beta: float) -> None:
     assume(size % 2 == 1)  # the peer knows only odd sizes
     agree("LRN", {"x": noise(1, channels, 2, 3)}, size=size, beta=beta, alpha=0.5, bias=1.5)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_resized_to_nothing(mode: str) -> None:
+    agree("Resize", {"x": noise(1, 2, 3, 3)}, {"roi": np.zeros(0, np.float32), "scales": np.array([1, 1, 0.2, 2], np.float32)}, mode=mode)
 
 
 @SOME

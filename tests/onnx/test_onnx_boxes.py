@@ -110,3 +110,14 @@ def test_distinct_slices_along_an_axis(axis: int) -> None:
             for _ in range(3)
         ),
     )
+
+
+@pytest.mark.parametrize(("shape", "along"), [((), {}), ((3, 4), {}), ((3, 4), {"axis": 0}), ((3, 4), {"axis": 1})])
+def test_distinct_booleans(shape: tuple[int, ...], along: dict[str, int]) -> None:
+    x = np.random.default_rng(2).random(shape) < 0.5
+    found = tl.compile(model("Unique", {"x": (TensorProto.BOOL, [*shape])}, ["y", "first", "back", "count"], {}, **along), threads=1).run(
+        {"x": x}
+    )
+    names = ("return_index", "return_inverse", "return_counts")
+    for mine, wanted in zip(found.values(), np.unique(x, **dict.fromkeys(names, True), **along), strict=True):
+        np.testing.assert_array_equal(mine, np.ravel(wanted) if mine.ndim == 1 else wanted)

@@ -1,4 +1,4 @@
-"""Constants that a model stores without their zeros, and constants that are strings."""
+"""Constants that a model stores without their zeros, and constants that are strings or numbers of attributes."""
 
 from __future__ import annotations
 
@@ -68,4 +68,13 @@ def test_a_constant_may_be_of_strings(attribute: dict[str, object], expected: Ar
     )
     found = run(made, [])[0]
     assert found.dtype == object
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("attribute", [{"value_float": np.nan}, {"value_floats": [1.0, np.nan, -np.inf]}])
+def test_a_constant_may_be_no_number(attribute: dict[str, float | list[float]]) -> None:
+    expected = np.asarray(*attribute.values(), np.float32)
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, expected.shape)
+    graph = helper.make_graph([helper.make_node("Constant", [], ["y"], **attribute)], "g", [], [y])
+    (found,) = run(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), [])
     np.testing.assert_array_equal(found, expected)

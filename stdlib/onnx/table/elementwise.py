@@ -8,7 +8,7 @@ from zlib import crc32
 
 import numpy as np
 
-from codegen.dtypes import DTYPES, DType
+from codegen.dtypes import DTYPES, DType, largest
 from stdlib.onnx.site import Item, Rule, Site
 from stdlib.onnx.table.entry import Entry
 from stdlib.onnx.table.strings import to_numbers, to_strings
@@ -108,17 +108,24 @@ def prelu(n: Site) -> Value:
 
 
 def clip_attributes(n: Site) -> Value:
-    return n.op("clip", n.arg(0), lo=n.real("min", -float("inf")), hi=n.real("max", float("inf")))
+    """Before version 11 the bounds are floats of 32 bits, whatever is clipped."""
+    x = n.arg(0)
+    most = min(largest(x.dtype), largest(DTYPES["f32"]))
+    return n.op("clip", x, lo=n.real("min", -most), hi=n.real("max", most))
 
 
 def clip(n: Site) -> Value:
+    """Where a bound is not given it is the least or greatest finite number, so no infinity passes."""
     x = n.arg(0)
     bounds = [n.maybe(1), n.maybe(2)]
     if any(b is not None and (b.shape not in ((), (1,)) or b.dtype != x.dtype) for b in bounds):
         raise n.wrong("the bounds must be scalars of the type of the input")
-    if x.dtype.is_float and all(b is None or n.array(b) is not None for b in bounds):
-        lo, hi = (default if b is None else _number(n, b) for b, default in zip(bounds, (-float("inf"), float("inf")), strict=True))
-        return n.op("clip", x, lo=lo, hi=hi)
+    if x.dtype.is_float:
+        most = largest(x.dtype)
+        if all(b is None or n.array(b) is not None for b in bounds):
+            lo, hi = (default if b is None else _number(n, b) for b, default in zip(bounds, (-most, most), strict=True))
+            return n.op("clip", x, lo=lo, hi=hi)
+        bounds = [n.filled((), x.dtype, default) if b is None else b for b, default in zip(bounds, (-most, most), strict=True)]
     for operator, bound in zip(("maximum", "minimum"), bounds, strict=True):
         x = x if bound is None else n.op(operator, x, n.view(bound, ()))
     return x

@@ -244,7 +244,8 @@ def unique(n: Site) -> tuple[Value | None, ...]:
     flat = not n.has("axis")
     axis = 0 if flat else n.axis("axis", 0, len(x.shape))
     rest = () if flat else (*x.shape[:axis], *x.shape[axis + 1 :])
-    slices = x if flat or axis == 0 else n.op("transpose", x, perm=(axis, *(k for k in range(len(x.shape)) if k != axis)))
+    keys = cast(n, x, DTYPES["u8"]) if x.dtype == DTYPES["bool"] else x
+    slices = keys if flat or axis == 0 else n.op("transpose", keys, perm=(axis, *(k for k in range(len(x.shape)) if k != axis)))
     total = prod(x.shape) if flat else x.shape[axis]
     if same(total, 0):
         none = n.filled((0,), DTYPES["i64"])
@@ -252,7 +253,7 @@ def unique(n: Site) -> tuple[Value | None, ...]:
     if same(prod(rest), 0):
         raise n.unsupported("slices without elements")
     rows = n.view(slices, (total, prod(rest)))
-    order = n.kept(n.op("argsort", n.view(x, (total,)), axis=0) if flat else n.op("inverse_permutation", n.op("places_of_rows", rows)))
+    order = n.kept(n.op("argsort", n.view(keys, (total,)), axis=0) if flat else n.op("inverse_permutation", n.op("places_of_rows", rows)))
     in_order = n.op("gather", rows, order, axis=0)
     begins = n.kept(n.op("begins_run", in_order))
     run = n.op("runs_of", begins)

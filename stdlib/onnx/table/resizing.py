@@ -136,7 +136,9 @@ def _resized(
         return x
     if is_open((extent, size)):
         return _resized_open(n, x, axis, scale, size, mode, place, rounding)
-    if extent == 0 or size == 0:
+    if size == 0:
+        return n.filled((*x.shape[:axis], 0, *x.shape[axis + 1 :]), x.dtype)
+    if extent == 0:
         raise n.wrong(f"axis {axis} cannot be resized from {extent} to {size} elements")
     where = _sources(np.arange(size, dtype=np.float64), extent, size, scale, place, crop)
     if mode == "nearest":

@@ -314,6 +314,14 @@ def test_a_fold_that_grows_along_an_axis_is_gone_through_once(term: str) -> None
     assert all(len(d.axes) == 2 and not any(True for p in d.pieces for _ in reduces(p.value)) for d in made.definitions)
 
 
+def test_what_divides_many_elements_is_divided_by_once() -> None:
+    shown = show(reversed_program(program(CASES["a softmax"][0])))
+    assert "    y[i, j]" not in shown  # nor is any quotient of the forward pass asked for
+    assert shown.count("/") == 3 and "d_y[i, j] * `y.sum_reciprocal`[i]" in shown
+    rows = "op f(x: f64[M, N], s: f64[M, N]) -> (y: f64[M, N]) { y[i, j] = x[i, j] / s[i, j] }"
+    assert "reciprocal" not in show(reversed_program(program(rows)))
+
+
 def test_equal_ones_of_the_greatest_share_alike() -> None:
     ops = tl.parse("op f(x: f64[N]) -> (y: f64) { y = max(k) x[k] }")
     assert ops.f.gradient("x")(np.array([1.0, 2, 2, 0]), np.array(3.0)).tolist() == [0, 1.5, 1.5, 0]

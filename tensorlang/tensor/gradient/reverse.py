@@ -20,7 +20,7 @@ from tensorlang.tensor.dead_code import eliminate_dead, without_dead_calls
 from tensorlang.tensor.gradient.algebra import chosen, conjunction, equal, is_number, number, quotient, sum_reducer, total, without_lets
 from tensorlang.tensor.gradient.invariant import is_invariant
 from tensorlang.tensor.gradient.normal_form import Grown, chooses, grown_along, normal_form, not_differentiable
-from tensorlang.tensor.gradient.simplify import outside_of_sum, with_phases, with_plain_names, without_copies
+from tensorlang.tensor.gradient.simplify import divided_once, outside_of_sum, with_phases, with_plain_names, without_copies
 from tensorlang.tensor.gradient.solve import Solved, Target, solved
 from tensorlang.tensor.gradient.terms import Around, Reverse, Term, equal_terms, moved, opened
 from tensorlang.tensor.idioms import redefined
@@ -229,7 +229,9 @@ class _Reversal:
         changed = replace(program, name=self.name, params=(*program.params, *cotangents), results=results)
         out = without_dead_calls(eliminate_dead(redefined(changed, definitions)))
         present = {t.name for d in out.definitions for t in d.tensors}
-        return with_plain_names(without_copies(out, frozenset(self.derivatives.values()) & present))
+        out = without_copies(out, frozenset(self.derivatives.values()) & present)
+        own = frozenset(t.name for d in out.definitions for t in d.tensors) - self.tensors.keys()
+        return with_plain_names(divided_once(out, own))
 
     def order(self) -> list[str]:
         """Return the tensors whose derivatives are made, in the order in which the program defines them."""

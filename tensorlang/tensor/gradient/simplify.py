@@ -13,9 +13,9 @@ from codegen.dtypes import compute_dtype
 from polyhedral import affine
 from polyhedral.expr import TRUE
 from polyhedral.expr import Name as AffineName
-from tensorlang.tensor.gradient.algebra import is_number, negative, product, quotient
+from tensorlang.tensor.gradient.algebra import is_number, negative, number, product, quotient
 from tensorlang.tensor.idioms import redefined
-from tensorlang.tensor.nodes import Binary, Definition, Dynamic, Expr, Program, Read, Reduce, Unary
+from tensorlang.tensor.nodes import Binary, Const, Definition, Dynamic, Expr, Piece, Program, Read, Reduce, Tensor, Unary
 from tensorlang.tensor.phases import by_phases, masked, written_out
 from tensorlang.tensor.renaming import rename
 from tensorlang.tensor.simplify import can_inline, inline
@@ -26,6 +26,8 @@ from tensorlang.tensor.walk import (
     definers,
     fresh_for,
     index_names,
+    map_children,
+    map_pieces,
     map_values,
     reads,
     reduces,
@@ -109,6 +111,46 @@ def _factors(e: Expr) -> tuple[int, list[Expr], list[Expr]]:
             return sign, factors, [*divisors, rhs]
         case _:
             return 1, [e], []
+
+
+def divided_once(program: Program, made: frozenset[str]) -> Program:
+    """Return the program with one division for all elements of `made` that the same element of a tensor divides.
+
+    d_x[i, j] = d_y[i, j] / s[i]     ->     s_reciprocal[i] = 1 / s[i]     d_x[i, j] = d_y[i, j] * s_reciprocal[i]"""
+    table, fresh = {t.name: t for t in tensors(program)}, fresh_for(program)
+    reciprocal: dict[str, Definition] = {}
+
+    def multiplied(e: Expr, around: frozenset[str]) -> Expr:
+        inside = around | {b.name for b in e.binders} if isinstance(e, Reduce) else around
+        match map_children(lambda child: multiplied(child, inside), e):
+            case Binary("/", lhs, Read() as read) if not isinstance(lhs, Const) and _serves_many(read, inside):
+                if read.tensor not in reciprocal:
+                    reciprocal[read.tensor] = _reciprocal(table[read.tensor], fresh)
+                return product(lhs, replace(read, tensor=reciprocal[read.tensor].tensors[0].name))
+            case other:
+                return other
+
+    def on_definition(d: Definition) -> Definition:
+        return map_pieces(d, lambda e: multiplied(e, frozenset(d.axes))) if d.tensors[0].name in made else d
+
+    changed = tuple(map(on_definition, program.definitions))
+    if not reciprocal:
+        return program
+    of_params = [reciprocal[p.name] for p in program.params if p.name in reciprocal]
+    beside = ((d, *(reciprocal[t.name] for t in d.tensors if t.name in reciprocal)) for d in changed)
+    return redefined(program, (*of_params, *(d for group in beside for d in group)))
+
+
+def _serves_many(read: Read, around: frozenset[str]) -> bool:
+    """Tell whether the same element is read for many values of the indices around, at a place that these say."""
+    return len(read.index) < len(around) and index_names(read) < around and not any(isinstance(s, Dynamic) for s in read.index)
+
+
+def _reciprocal(tensor: Tensor, fresh: Fresh) -> Definition:
+    """Return the definition of one divided by every element of a tensor."""
+    axes, dtype = tuple(fresh("i") for _ in tensor.shape), compute_dtype(tensor.dtype)
+    own = Tensor(fresh(f"{tensor.name}_reciprocal"), dtype, tensor.shape)
+    return Definition((own,), axes, (Piece(quotient(number(1, dtype), Read(tensor.name, tuple(map(AffineName, axes))))),))
 
 
 def with_phases(program: Program) -> Program:

@@ -43,7 +43,7 @@ from tensorlang.tensor.nodes import (
     Unary,
 )
 from tensorlang.tensor.types import Types, scalar_dtype
-from tensorlang.tensor.walk import children, nodes, reduces, rename_binders, substitute, tensor_names, value_names
+from tensorlang.tensor.walk import children, index_names, nodes, reduces, rename_binders, substitute, tensor_names, value_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,9 @@ class Reverse:
                 yield from self.terms(rhs, product(by, self.known(lhs)), around)
             case "/":
                 yield from self.terms(lhs, quotient(by, rhs), around)
-                held = self.known(e)
+                # Where one divisor serves many elements, both divisions by it leave the sum over these.
+                shared = isinstance(lhs, Read) and _in_loops(rhs, around) < _in_loops(lhs, around)
+                held = e if shared else self.known(e)
                 ratio = product(held, held) if isinstance(lhs, Const) and lhs.value == 1 and held is not e else quotient(held, rhs)
                 yield from self.terms(rhs, negative(product(by, ratio)), around)
             case "min" | "max":
@@ -245,6 +247,11 @@ class Reverse:
             if start is not None:
                 tests = (*around.tests, *map(equal, e.init or (), results))
                 yield from self.terms(start, slope, replace(around, tests=tests))
+
+
+def _in_loops(e: Expr, around: Around) -> frozenset[str]:
+    """Return the indices around an expression that it varies with."""
+    return index_names(e) & {v.name for v in around.variables}
 
 
 def _collected(terms: Iterator[Term]) -> dict[tuple[str, tuple[Slot, ...]], Expr]:

@@ -314,6 +314,29 @@ def test_a_fold_that_grows_along_an_axis_is_gone_through_once(term: str) -> None
     assert all(len(d.axes) == 2 and not any(True for p in d.pieces for _ in reduces(p.value)) for d in made.definitions)
 
 
+BANDS = {
+    "a scattered filter": (
+        "op f(x: f64[H], w: f64[4]) -> (y: f64[2*H]) { y[p] = sum(h, 0 <= p + 1 - 2*h, p + 1 - 2*h < 4) x[h] * w[p + 1 - 2*h] }",
+        "d_x[h] = sum(p in 0..4, 2*h + p - 1 >= 0, 2*h + p - 1 < 2*H) d_y[2*h + p - 1] * w[p]",
+    ),
+    "a band of a matrix": (
+        "op f(a: f64[H, H], x: f64[H]) -> (y: f64[H]) { y[i] = sum(j, -1 <= i - j, i - j <= 1) a[i, j] * x[j] }",
+        "d_x[j] = sum(i in 0..3, i + j - 1 >= 0, i + j - 1 < H) d_y[i + j - 1] * a[i + j - 1, j]",
+    ),
+    "terms close to the diagonal": (
+        "op f(a: f64[9], x: f64[9]) -> (y: f64) { y = sum(i, j, j <= i, i < j + 3) a[i] * x[j] * f64(i + 2*j) }",
+        "d_a[i] = d_y * (sum(j in 0..3, i + j - 2 >= 0)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BANDS)
+def test_terms_that_lie_in_a_band_are_those_of_the_band(case: str) -> None:
+    text, told = BANDS[case]
+    check(text, {"H": 6})
+    assert told in show(reversed_program(program(text)))
+
+
 def test_what_divides_many_elements_is_divided_by_once() -> None:
     shown = show(reversed_program(program(CASES["a softmax"][0])))
     assert "    y[i, j]" not in shown  # nor is any quotient of the forward pass asked for

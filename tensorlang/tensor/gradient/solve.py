@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import takewhile
 from math import gcd
 
@@ -31,6 +32,8 @@ from tensorlang.tensor.types import Types, scalar_dtype
 from tensorlang.tensor.walk import index_names, operands, rebuild
 
 OnAffine = Callable[[Affine], Affine]
+WORTH_NARROWING = 2
+"""How many times as many values as a band has of it an index takes at least where it is replaced by its place in the band."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,7 @@ def solved(term: Term, target: Target) -> Iterator[Solved]:
     dynamic = ((slot, axis) for slot, axis in zip(term.index, target.axes, strict=True) if isinstance(slot, Dynamic))
     where = affine.conj(term.where, *(c for slot, axis in dynamic for c in _known(slot, axis)))
     for side in _without_extrema(_System(term.variables, tuple(plain), where, term.tests, named, term.value)):
-        found = _finished(_eliminated(side, target), target)
+        found = _finished(_eliminated(_narrowed(_eliminated(side, target)), target), target)
         if found is not None:
             yield found
 
@@ -411,6 +414,45 @@ def _with_digits(e: Affine, digits: dict[str, int]) -> Affine:
 
 def _common(factors: Iterable[int], const: int, divisor: int) -> int:
     return gcd(divisor, const, *factors)
+
+
+# ---------------------------------------------------------------- bands
+
+
+def _narrowed(system: _System) -> _System:
+    """Return the system with variables that conditions keep within a band, of which each takes few values: where it lies in the band.
+
+    p in 0..N where 2*h <= p + 1, p + 1 < 2*h + 4     ->     r in 0..4 where 0 <= 2*h + r - 1 < N, and p = 2*h + r - 1"""
+    for variable in system.variables:
+        if any(variable.name in affine.name_set(v.lo) | affine.name_set(v.hi) for v in system.variables):
+            continue
+        band = _band(variable.name, system.where)
+        if band is None:
+            continue
+        first, width = band
+        if variable.extent is not None and variable.extent < WORTH_NARROWING * width:
+            continue
+        asked = affine.within(variable.name, variable.lo, variable.hi)
+        system = replace(system, where=affine.conj(system.where, asked))
+        system = system.mapped(partial(affine.substitute, to={variable.name: affine.add(first, variable.name)}))
+        own = replace(variable, lo=affine.ZERO, hi=Int(width))
+        system = replace(system, variables=tuple(own if v is variable else v for v in system.variables))
+    return system
+
+
+def _band(name: str, where: Cond) -> tuple[Affine, int] | None:
+    """Return the least value that conditions leave a variable, and how many there are from there on; None where that is no number."""
+    least, most = list[Affine](), list[Affine]()
+    for rest in (e for c in affine.conjuncts(where) if isinstance(c, Compare) and c.op != "==" for e in affine.inequalities(c)):
+        form = affine.affine_form(rest)
+        factor = form[0].get(name, 0) if form is not None else 0
+        bound = affine.sub(rest, affine.scale(factor, name))
+        if factor == 1:
+            least.append(affine.neg(bound))
+        elif factor == -1:
+            most.append(bound)
+    widths = [(width + 1, lo) for lo in least for hi in most if (width := affine.difference(hi, lo)) is not None and width >= 0]
+    return next(((lo, width) for width, lo in widths if width == min(w for w, _ in widths)), None)
 
 
 # ---------------------------------------------------------------- what is left

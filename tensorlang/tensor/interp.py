@@ -4,8 +4,9 @@ An expression is evaluated at many points at once: `Lanes` holds one array per i
 evaluates each side at the points that choose it; a reduction walks its binders in order, first one outermost, and combines from left to
 right. What is said of one point therefore never depends on how many are evaluated together.
 
-Definitions that (directly or not) depend on themselves are evaluated slab by slab along their first axis: the points whose operands are
-known already are stored, the others tried again, until all are stored or nothing moves: then some element depends on itself.
+Definitions that (directly or not) depend on themselves are evaluated stretch by stretch along their first axis: the points whose operands
+are known already are stored, and each of the others is tried again when the element is known that it last lacked, until all are stored or
+nothing moves: then some element depends on itself.
 
 What the elements are is said by `carried`: numbers, or the terms they are computed by. Where values are terms a condition may be undecided:
 both sides are evaluated then, and what lies outside of a tensor has no value there.
@@ -13,7 +14,7 @@ both sides are evaluated then, and what lies outside of a tensor has no value th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias, assert_never
 
@@ -21,6 +22,7 @@ import numpy as np
 
 from codegen.dtypes import bool_
 from polyhedral import affine
+from polyhedral.expr import Cond
 from polyhedral.expr import Expr as Affine
 from tensorlang.diagnostics import NOWHERE, Diagnostic, InternalError, Label, RunError, Span
 from tensorlang.externs import PythonFunction
@@ -62,6 +64,8 @@ Value: TypeAlias = "Array | tuple[Array, ...]"
 
 BATCH = 1 << 16
 """How many points of a reduction are evaluated together."""
+STRETCH = 1 << 12
+"""How many points of a recurrence wait together at most, unless more have the same coordinate."""
 
 
 def interpret(program: Program, sizes: Mapping[str, int], arrays: Mapping[str, Array]) -> dict[str, Array]:
@@ -112,14 +116,21 @@ class Lanes:
         return Lanes(len(origin), index, values, self.types, origin, self.perhaps)
 
     def at(self, name: str, index: Any) -> Lanes:
-        return replace(self, index={**self.index, name: index})
+        return Lanes(self.count, {**self.index, name: index}, self.values, self.types, self.origin, self.perhaps)
 
     def bind(self, name: str, value: Value, dtype: Type) -> Lanes:
         return replace(self, values={**self.values, name: value}, types=self.types.bind([name], [dtype]))
 
     def full(self, value: Any) -> Array:
         """Return an index value as one entry per point."""
-        return np.broadcast_to(np.asarray(value, np.int64), (self.count,))
+        return self._each(value, np.int64)
+
+    def holds(self, cond: Cond) -> Array:
+        """Return whether a condition holds, as one entry per point."""
+        return self._each(affine.holds(cond, self.index), np.bool_)
+
+    def _each(self, value: Any, kind: type[np.generic]) -> Array:
+        return np.asarray(value, kind) if isinstance(value, np.ndarray) and value.ndim else np.full(self.count, value, kind)
 
 
 def _map(f: Callable[[Array], Array], value: Value) -> Value:
@@ -130,6 +141,17 @@ def _single(value: Value) -> Array:
     if isinstance(value, tuple):
         raise InternalError("interp", "a tuple where one value is needed")
     return value
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """Points of a definition in a stretch of a recurrence. `open`: which are not stored yet; `lacking`: the element that each lacked
+    when it last had to wait, as `Evaluator._known` counts them, 0 where it had not."""
+
+    definition: Definition
+    points: Array
+    open: Array
+    lacking: Array
 
 
 @dataclass(slots=True)
@@ -146,6 +168,12 @@ class Evaluator:
     defined: dict[str, Array] = field(init=False)
     _blocked: Array = field(init=False)
     _missing: tuple[str, tuple[int, ...]] | None = field(init=False, default=None)
+    _known: Array = field(init=False)
+    """Of a recurrence: `defined` of all its tensors, one after the other, after one element that is always known."""
+    _first: dict[str, int] = field(init=False, default_factory=dict)
+    """Where the elements of each tensor of a recurrence begin in `_known`."""
+    _lacking: Array = field(init=False)
+    """The last element of `_known` that each point under evaluation lacked, 0 where none is."""
 
     def __post_init__(self) -> None:
         self.tensors = tensor_table(self.program)
@@ -155,6 +183,8 @@ class Evaluator:
         self.arrays = {p.name: self._argument(p) for p in self.program.params}
         self.defined = {}
         self._blocked = np.zeros(0, np.bool_)
+        self._known = np.ones(1, np.bool_)
+        self._lacking = np.zeros(0, np.int64)
 
     def _argument(self, tensor: Tensor) -> Array:
         """Return the array given for a parameter, carried, one axis per axis of its box."""
@@ -237,13 +267,14 @@ class Evaluator:
     def _lanes(self, definition: Definition, points: Array) -> Lanes:
         index = {axis: points[:, k] for k, axis in enumerate(definition.axes)}
         self._blocked = np.zeros(len(points), np.bool_)
+        self._lacking = np.zeros(len(points), np.int64)
         self._missing = None
         return Lanes(len(points), {**self.sizes, **index}, {}, self.types, np.arange(len(points)))
 
     def _define(self, definition: Definition, points: Array) -> Array:
-        """Store the elements at `points` whose operands are known; return the other points."""
+        """Store the elements at `points` whose operands are known; return which these are."""
         if not len(points):
-            return points
+            return np.zeros(0, np.bool_)
         values, covered = self._elements(definition, self._lanes(definition, points))
         if not covered.all():
             point = tuple(points[int(np.argmin(covered))].tolist())
@@ -251,7 +282,7 @@ class Evaluator:
         ready = ~self._blocked
         for tensor, value in zip(definition.tensors, values, strict=True):
             self._assign(tensor, points[ready], value[ready])
-        return points[~ready]
+        return ready
 
     def _assign(self, tensor: Tensor, points: Array, values: Array) -> None:
         if len(points):
@@ -265,13 +296,14 @@ class Evaluator:
         out = tuple(self.carried.blank(lanes.count, t.dtype) for t in definition.tensors)
         covered = np.zeros(lanes.count, np.bool_)
         for piece in definition.pieces:
-            here = np.broadcast_to(affine.holds(piece.guard, lanes.index), (lanes.count,))
+            here = lanes.holds(piece.guard)
             if (here & covered).any():
                 point = tuple(int(lanes.full(lanes.index[a])[int(np.argmax(here & covered))]) for a in definition.axes)
                 raise _error("R0105", f"`{_element(definition, point)}` is defined twice", piece.span)
             covered = covered | here
             if here.any():
-                for values, result in zip(out, self._piece(definition, piece, lanes.take(here)), strict=True):
+                some = lanes if here.all() else lanes.take(here)
+                for values, result in zip(out, self._piece(definition, piece, some), strict=True):
                     values[here] = result
         return out, covered
 
@@ -282,60 +314,79 @@ class Evaluator:
             return tuple(self.carried.rounded(part, t.dtype) for part, t in zip(parts, definition.tensors, strict=True))
 
     def _recur(self, group: tuple[Definition, ...]) -> None:
-        """Define tensors that depend on each other's elements."""
+        """Define tensors that depend on each other's elements.
+
+        Where all points with one coordinate are known at once, the next are tried next. Else more of them wait together: those of
+        several coordinates may then be known at once."""
+        self._count_elements(group)
         shapes = [shape_of(d.tensors[0], self.sizes) for d in group]
         axis = next((k for k in range(max(map(len, shapes))) if any(s[k] > 1 for s in shapes if len(s) > k)), 0)
-        pending = {k: self._slabs(d, axis) for k, d in enumerate(group)}
-        while any(pending.values()):
-            before = _count(pending)
-            for backward in (False, True):
-                for slab in sorted({s for slabs in pending.values() for s in slabs}, reverse=backward):
-                    self._settle(group, pending, slab)
-            if _count(pending) == before:
-                raise self._stuck(group, pending)
+        extent = max((s[axis] for s in shapes if len(s) > axis), default=1)
+        boxes = [self._box(d) for d in group]
+        each = [len(box) // s[axis] if len(s) > axis and s[axis] else len(box) for box, s in zip(boxes, shapes, strict=True)]
+        widest = max(1, STRETCH // max(1, sum(each)))
+        stretches: list[list[_Waiting]] = []
+        begin, width = 0, 1
+        while begin < extent:
+            stretch = [self._waiting(d, box, n, begin, begin + width) for d, box, n in zip(group, boxes, each, strict=True)]
+            begin += width
+            self._settle(stretch)
+            if any(w.lacking.any() for w in stretch):
+                width = min(2 * width, widest)
+            if any(w.open.any() for w in stretch):
+                stretches.append(stretch)
+        while stretches:
+            moved = [self._settle(s) for sweep in (reversed(stretches), stretches) for s in sweep]
+            stretches = [s for s in stretches if any(w.open.any() for w in s)]
+            if stretches and not any(moved):
+                raise self._stuck(stretches)
+        self._first = {}
 
-    def _slabs(self, definition: Definition, axis: int) -> dict[int, Array]:
-        """Return the points of the box by their coordinate along an axis, before which all extents are 1."""
-        points = self._box(definition)
-        if not len(points):
-            return {}
-        if points.shape[1] <= axis:
-            return {0: points}
-        return dict(enumerate(np.split(points, shape_of(definition.tensors[0], self.sizes)[axis])))
+    def _count_elements(self, group: tuple[Definition, ...]) -> None:
+        """Let the elements of tensors that depend on each other be counted through."""
+        end = 1
+        for tensor in (t for d in group for t in d.tensors):
+            self._first[tensor.name] = end
+            end += self.defined[tensor.name].size
+        self._known = np.zeros(end, np.bool_)
+        self._known[0] = True
+        for name, first in self._first.items():
+            there = self.defined[name]
+            self.defined[name] = self._known[first : first + there.size].reshape(there.shape)
 
-    def _settle(self, group: tuple[Definition, ...], pending: dict[int, dict[int, Array]], slab: int) -> None:
-        """Define what can be defined in one slab of all definitions of `group`."""
-        moved = True
+    def _waiting(self, definition: Definition, box: Array, each: int, begin: int, end: int) -> _Waiting:
+        """Return the points of the box, of which there are so many for each coordinate, with coordinates from `begin` to `end`."""
+        points = box[begin * each : end * each]
+        return _Waiting(definition, points, np.ones(len(points), np.bool_), np.zeros(len(points), np.int64))
+
+    def _settle(self, stretch: Sequence[_Waiting]) -> bool:
+        """Define what can be defined of the points of a stretch; return whether any was."""
+        found, moved = False, True
         while moved:
             moved = False
-            for k, definition in enumerate(group):
-                again = slab in pending[k]
-                while again:
-                    points = pending[k].pop(slab)
-                    rest = self._define(definition, points)
-                    if len(rest):
-                        pending[k][slab] = rest
-                    further = len(rest) < len(points)
-                    moved = moved or further
-                    again = further and len(rest) > 0 and self._reads_itself(definition)
+            for waiting in stretch:
+                while len(at := np.flatnonzero(waiting.open & self._known[waiting.lacking])):
+                    ready = self._define(waiting.definition, waiting.points[at])
+                    waiting.open[at[ready]] = False
+                    waiting.lacking[at[~ready]] = self._lacking[~ready]
+                    moved = moved or bool(ready.any())
+            found = found or moved
+        return found
 
-    def _reads_itself(self, definition: Definition) -> bool:
-        return not definition_reads(definition).isdisjoint(t.name for t in definition.tensors)
-
-    def _stuck(self, group: tuple[Definition, ...], pending: dict[int, dict[int, Array]]) -> RunError:
+    def _stuck(self, stretches: Sequence[Sequence[_Waiting]]) -> RunError:
         """Return the error that shows a chain of elements, each needing the next, that closes."""
-        k = next(k for k, slabs in pending.items() if slabs)
+        waiting = next(w for of_definition in zip(*stretches, strict=True) for w in of_definition if w.open.any())
         chain: list[tuple[str, tuple[int, ...]]] = []
-        point = tuple(next(iter(pending[k].values()))[0].tolist())
-        name = group[k].tensors[0].name
-        definition = group[k]
+        point = tuple(waiting.points[int(np.argmax(waiting.open))].tolist())
+        definition = waiting.definition
+        name = definition.tensors[0].name
         while (name, point) not in chain:
             chain.append((name, point))
             self._elements(definition, self._lanes(definition, np.array([point], np.int64).reshape(1, len(point))))
             if self._missing is None:
                 raise InternalError("interp", f"`{notation.element(name, point)}` is pending without a reason")
             name, point = self._missing
-            definition = next(d for d in group if any(t.name == name for t in d.tensors))
+            definition = next(w.definition for w in stretches[0] if any(t.name == name for t in w.definition.tensors))
         cycle = [*chain[chain.index((name, point)) :], (name, point)]
         text = " needs ".join(f"`{notation.element(*element)}`" for element in cycle[:6])
         return _error("R0105", f"an element depends on itself: {text}", definition.span)
@@ -350,7 +401,7 @@ class Evaluator:
             case IndexValue(index):
                 return self.carried.from_indices(lanes.full(affine.evaluate(index, lanes.index)))
             case Holds(cond):
-                return self.carried.from_indices(np.broadcast_to(np.asarray(affine.holds(cond, lanes.index), np.bool_), (lanes.count,)))
+                return self.carried.from_indices(lanes.holds(cond))
             case Read():
                 return self._read(e, lanes)
             case Name(name):
@@ -423,24 +474,24 @@ class Evaluator:
         if not lanes.count:
             return np.zeros(0, array.dtype)
         index = tuple(self._slot(s, lanes) for s in e.index)
-        inside = np.ones(lanes.count, np.bool_)
+        inside: Array | None = None  # every point
         for k, (coordinate, extent) in enumerate(zip(index, array.shape, strict=True)):
-            fine = np.broadcast_to((coordinate >= 0) & (coordinate < extent), (lanes.count,))
-            if not fine.all():
+            fine = (coordinate >= 0) & (coordinate < extent)
+            if not np.all(fine):
+                fine = np.broadcast_to(fine, (lanes.count,))
                 self._check_bounds(e, k, coordinate, extent, fine, lanes)
-                inside = inside & fine
-        everywhere = bool(inside.all())
-        at = index if everywhere else tuple(np.broadcast_to(i, (lanes.count,))[inside] for i in index)
+                inside = fine if inside is None else inside & fine
+        at = index if inside is None else tuple(lanes.full(i)[inside] for i in index)
         found = array[at] if index else array[()]
-        if everywhere and np.shape(found) == (lanes.count,):
+        if inside is None and np.shape(found) == (lanes.count,):
             out = found
         else:
             out = self.carried.blank(lanes.count, self.tensors[e.tensor].dtype)
-            out[inside] = found
-        if e.tensor in self.defined:
-            known = inside.copy()
-            known[inside] = self.defined[e.tensor][at]
-            self._block(e, index, lanes, ~known & inside)
+            out[slice(None) if inside is None else inside] = found
+        if e.tensor in self.defined and not np.all(known := self.defined[e.tensor][at]):
+            missing = np.zeros(lanes.count, np.bool_)
+            missing[slice(None) if inside is None else inside] = ~known
+            self._block(e, index, lanes, missing)
         return out
 
     def _slot(self, slot: Slot, lanes: Lanes) -> Any:
@@ -461,11 +512,15 @@ class Evaluator:
 
     def _block(self, e: Read, index: tuple[Any, ...], lanes: Lanes, missing: Array) -> None:
         """Note that the elements which read an undefined element cannot be computed yet."""
-        if missing.any():
-            lane = int(np.argmax(missing))
-            if not self._blocked[lanes.origin[lane]]:
-                self._missing = (e.tensor, tuple(int(lanes.full(i)[lane]) for i in index))
-            self._blocked[lanes.origin[missing]] = True
+        lane = int(np.argmax(missing))
+        if not self._blocked[lanes.origin[lane]]:
+            self._missing = (e.tensor, tuple(int(lanes.full(i)[lane]) for i in index))
+        self._blocked[lanes.origin[missing]] = True
+        if e.tensor in self._first:
+            place: Any = 0
+            for coordinate, extent in zip(index, self.arrays[e.tensor].shape, strict=True):
+                place = place * extent + coordinate
+            self._lacking[lanes.origin[missing]] = self._first[e.tensor] + lanes.full(place)[missing]
 
     # ------------------------------------------------ reductions
 
@@ -502,7 +557,7 @@ class Evaluator:
         if not lanes.count:
             return
         if not binders:
-            where = np.broadcast_to(np.asarray(affine.holds(e.where, lanes.index), np.bool_), (lanes.count,))
+            where = lanes.holds(e.where)
             lanes, owner = (lanes, owner) if where.all() else (lanes.take(where), owner[where])
             if e.filter is not None and lanes.count:
                 kept = self.carried.truth(self._one(e.filter, lanes))
@@ -609,10 +664,6 @@ def _join(chosen: Array, yes: Array, no: Array) -> Array:
     out = np.empty(len(chosen), yes.dtype)
     out[chosen], out[~chosen] = yes, no
     return out
-
-
-def _count(pending: dict[int, dict[int, Array]]) -> int:
-    return sum(len(points) for slabs in pending.values() for points in slabs.values())
 
 
 # ---------------------------------------------------------------- the call

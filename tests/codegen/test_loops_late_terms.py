@@ -1,4 +1,4 @@
-"""Of sums that iterations wait for, what the iteration before makes is added last; whole numbers alone."""
+"""Of sums, minima and maxima that iterations wait for, what the iteration before makes is added last; sums of whole numbers alone."""
 
 from __future__ import annotations
 
@@ -35,6 +35,35 @@ def test_what_is_late_is_added_last(value: str, after: str) -> None:
     made = with_late_terms_last(parse(TEXT.format(t="i32", value=value)))
     verify(made)
     assert show(made).split("y[i] = ")[1].split("\n")[0] == after
+
+
+@pytest.mark.parametrize("dtype", ["i32", "f32"])
+@pytest.mark.parametrize(
+    ("value", "after"),
+    [
+        ("max(max(y[i - 1], a[i]), b[i])", "max(y[i - 1], max(a[i], b[i]))"),
+        ("max(max(a[i], y[i - 1]), max(p * a[i], b[i]))", "max(p * a[i], max(y[i - 1], max(a[i], b[i])))"),
+        ("min(min(y[i - 1] * b[i] * b[i], p), a[i])", "min(y[i - 1] * b[i] * b[i], min(p, a[i]))"),
+        ("min(max(max(y[i - 1], a[i]), LOW), HIGH)", "min(max(y[i - 1], max(a[i], LOW)), HIGH)"),
+        ("min(max(min(y[i - 1], a[i]), LOW), HIGH)", "max(min(y[i - 1], min(a[i], HIGH)), LOW)"),
+        ("max(min(max(y[i - 1], a[i]), HIGH), LOW)", "min(max(y[i - 1], max(a[i], LOW)), HIGH)"),
+        ("select(a[i] < LOW, min(min(y[i - 1], a[i]), b[i]), p)", "select(a[i] < LOW, min(y[i - 1], min(a[i], b[i])), p)"),
+    ],
+)
+def test_minima_and_maxima_are_taken_last_of_what_is_late(value: str, after: str, dtype: str) -> None:
+    def typed(text: str) -> str:
+        dot = ".0" if dtype == "f32" else ""
+        return text.replace("LOW", f"-9{dot}_{dtype}").replace("HIGH", f"9{dot}_{dtype}")
+
+    made = with_late_terms_last(parse(TEXT.format(t=dtype, value=typed(value))))
+    verify(made)
+    assert show(made).split("y[i] = ")[1].split("\n")[0] == typed(after)
+
+
+@pytest.mark.parametrize("value", ["min(max(min(y[i - 1], a[i]), 9_i32), -9_i32)", "max(y[i - 1], min(a[i], b[i]))", "max(a[i], b[i])"])
+def test_other_minima_and_maxima_stay_as_they_are(value: str) -> None:
+    function = parse(TEXT.format(t="i32", value=value))
+    assert with_late_terms_last(function) == function
 
 
 @pytest.mark.parametrize("value", ["y[i - 1] + a[i]", "a[i] + b[i] + y[i - 1]", "a[i] + b[i] + a[i - 1]", "p - y[i - 1] + a[i]"])

@@ -188,9 +188,10 @@ def read(state: State, storage: Storage, index: tuple[Index, ...], scope: Scope,
     if isinstance(storage, Tiles):
         raise EmitError(f"`{storage.buffer.name}` is in tiles, which only products of tiles and whole copies touch")
     places = tuple(poly(state, i, scope) for i in index)
-    apart = None if state.record is None else memory.lane_reads(state.builder, storage.dtype, storage.place(places), scope)
-    if state.record is not None and apart is not None:
-        state.record.reads[Load(storage.buffer.name, index)] = apart
+    if state.record is not None and not memory.table_size(state.builder, storage, places, scope):
+        apart = memory.lane_reads(state.builder, storage.dtype, storage.place(places), scope)
+        if apart is not None:
+            state.record.reads[Load(storage.buffer.name, index)] = apart
     return memory.load(state, storage, places, scope, beside)
 
 

@@ -4,7 +4,8 @@
     1, -1        one vector access (reversed)
     2 to 8       as many vector reads, their elements picked by shuffles; of some lanes alone from the first to the last of them
     any, known   vector accesses, their elements picked by shuffles, where all lie within few vectors
-    data         a gather of what vectors of places name, where the processor has a fast instruction for elements of this width
+    data         of a row of few elements, which all lanes share, the row in a register, whose elements are picked there; else a gather of
+                 what vectors of places name, where the processor has a fast instruction for elements of this width
     otherwise    one scalar access per lane, or a masked gather or scatter
 
 A masked access touches only the lanes in the mask. An access that all lanes share, under a condition that may be false, goes to a spare
@@ -110,7 +111,7 @@ def load(state: State, memory: Memory, index: tuple[Poly, ...], scope: Scope, be
     found = state.builder.held(memory.uid, elements, replace(elements, condition=ALWAYS))
     if found is not None:
         return _remembered(memory.dtype, found)
-    value = _load(state, memory, poly, scope, beside)
+    value = _from_table(state, memory, index, scope) or _load(state, memory, poly, scope, beside)
     state.builder.keep(memory.uid, elements, f"{value.lanes} {value.text}")
     return value
 
@@ -452,6 +453,58 @@ def _gather(b: Builder, memory: Memory, poly: Poly, scope: Scope) -> str:
     align = _align(memory, number(1))
     mask = _taking_part(b, scope.mask or "splat (i1 true)", scope.vector_guard, lanes)
     return b.op(f"call {vector} {fn}(<{lanes} x ptr> {pointers}, i32 {align}, <{lanes} x i1> {mask}, {vector} zeroinitializer)")
+
+
+def table_size(b: Builder, memory: Memory, index: tuple[Poly, ...], scope: Scope) -> int:
+    """Return how many elements the register has that holds the row of which data pick elements, one for each lane; 0 where data do not, or
+    a row is longer, or no instruction picks elements of this width."""
+    lanes, size, row = scope.lanes, memory.dtype.size_bytes, memory.buffer.shape[-1] if index else None
+    if lanes is None or not isinstance(row, Int) or memory.dtype == bool_ or not b.target.is_x86:
+        return 0
+    register = 64 if b.target.has("avx512f") and size in (4, 8) else 32 if b.target.has("avx2") and size == 4 else 0
+    varies = [any(a == lanes.atom or b.facts.atoms[a].lanes for a in place.atoms()) for place in index]
+    by_data = varies[-1:] == [True] and not any(varies[:-1]) and _distance(index[-1], lanes, b) is None
+    return register // size if by_data and 0 < row.value * size <= register else 0
+
+
+def _from_table(state: State, memory: Memory, index: tuple[Poly, ...], scope: Scope) -> Value | None:
+    """Return elements of a row that all lanes share, picked by data from a register that holds it; None where they are not."""
+    b, lanes = state.builder, scope.lanes
+    count = table_size(b, memory, index, scope)
+    if not count or lanes is None:
+        return None
+    row, element, wide = memory.buffer.shape[-1], memory_type(memory.dtype), memory.dtype.size_bytes == 8
+    assert isinstance(row, Int)
+    start, table = memory.place((*index[:-1], ZERO)), of_lanes(element, count)
+    key = f"table {memory.uid}.{state.versions.get(memory.uid, 0)} {sorted(start.terms.items())} {scope.guard}"
+    held_row = _found(b, key)
+    if held_row is None:
+        pointer, align = _guarded(b, pointer_to(b, memory, start), scope.guard), _align(memory, start)
+        if row.value == count:
+            held_row = b.op(f"load {table}, ptr {pointer}, align {align}")
+        else:
+            held_row = _masked_load(b, element, pointer, align, first_lanes(b, number(row.value), count), count)
+        b.region.memo[key] = held_row
+    kind = "i64" if wide else "i32"
+    places, picks, parts = vector_index(b, index[-1], lanes), of_lanes(kind, count), list[str]()
+    if not wide:
+        places = b.pure(f"trunc {of_lanes('i64', lanes.count)} {places} to {of_lanes(kind, lanes.count)}")
+    is_float = element in ("float", "double")
+    if count * memory.dtype.size_bytes == 64:
+        name = f"llvm.x86.avx512.permvar.{'df' if wide and is_float else 'di' if wide else 'sf' if is_float else 'si'}.512"
+    else:
+        name = f"llvm.x86.avx2.perm{'ps' if is_float else 'd'}"
+    fn = b.declare(name, f"{table} @({table}, {picks})")
+    for first in range(0, lanes.count, count):
+        order = ", ".join(f"i32 {k}" if k < lanes.count else "i32 poison" for k in range(first, first + count))
+        vector = of_lanes(kind, lanes.count)
+        part = places if lanes.count == count else b.pure(f"shufflevector {vector} {places}, {vector} poison, <{count} x i32> <{order}>")
+        parts.append(b.pure(f"call {table} {fn}({table} {held_row}, {picks} {part})"))
+    text = joined(b, parts, element, count)
+    if len(parts) * count > lanes.count:
+        order, whole = ", ".join(f"i32 {k}" for k in range(lanes.count)), of_lanes(element, len(parts) * count)
+        text = b.pure(f"shufflevector {whole} {text}, {whole} poison, <{lanes.count} x i32> <{order}>")
+    return _from_memory(b, memory.dtype, text, lanes.count)
 
 
 def _taking_part(b: Builder, mask: str, guard: str | None, lanes: int) -> str:

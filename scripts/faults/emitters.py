@@ -51,6 +51,14 @@ FAULTS = (
         ("tests/codegen/test_llvm_held.py",),
     ),
     Fault(
+        "llvm-table-of-one-lane",
+        "codegen/llvm/memory.py",
+        "by_data = varies[-1:] == [True] and not any(varies[:-1])",
+        "by_data = varies[-1:] == [True]",
+        "all lanes pick from the row of the first",
+        ("tests/codegen/test_llvm_tables.py",),
+    ),
+    Fault(
         "llvm-alignment",
         "codegen/llvm/memory.py",
         "factor = gcd(memory.buffer.align, poly.multiple_of() * memory.dtype.size_bytes)",

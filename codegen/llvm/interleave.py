@@ -110,9 +110,17 @@ def _is_decided(cond: Expr) -> bool:
             return False
 
 
-def in_rows(b: Builder, texts: list[str], element: str, lanes: int) -> Iterator[str]:
-    """Yield the vectors of whole rows, in order: `texts[c]` holds element c of each."""
+def in_rows(b: Builder, texts: Sequence[str], element: str, lanes: int) -> Iterator[str]:
+    """Yield the vectors of whole rows, in order: `texts[c]` holds element c of each. Of an even number of elements, every other one is put
+    together first, and then the two halves: a vector takes a shuffle for each halving, and one less than there are elements left."""
     count, vector = len(texts), of_lanes(element, lanes)
+    if count % 2 == 0 and lanes % 2 == 0:
+        even, odd = (list(in_rows(b, texts[k::2], element, lanes)) for k in range(2))
+        for part in range(count):
+            half = part % 2 * (lanes // 2)
+            order = ", ".join(f"i32 {half + k}, i32 {lanes + half + k}" for k in range(lanes // 2))
+            yield b.pure(f"shufflevector {vector} {even[part // 2]}, {vector} {odd[part // 2]}, <{lanes} x i32> <{order}>")
+        return
     for part in range(count):
         places = [divmod(part * lanes + k, count) for k in range(lanes)]
         made = texts[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from codegen.dtypes import DType, compute_dtype, i64
@@ -19,15 +19,15 @@ from tensorlang.schedule.shape import OPEN_EXTENT, extents, is_product, work_of_
 from tensorlang.tensor.factorize import Factorized, factorized
 from tensorlang.tensor.invariant_axes import invariant_axes, without_axes
 from tensorlang.tensor.lift import lift
-from tensorlang.tensor.nodes import Cast, Definition, IndexValue, Program, Read, Reduce
+from tensorlang.tensor.nodes import Cast, Definition, Expr, IndexValue, Program, Read, Reduce
 from tensorlang.tensor.prove import problems_since
 from tensorlang.tensor.terms_apart import parts_apart
 from tensorlang.tensor.walk import (
+    children,
     components,
     definition_reads,
     index_names,
     is_recurrence,
-    nodes,
     reads,
     reduces,
     substitute_sizes,
@@ -95,7 +95,7 @@ class Deriver:
     def _widest_bytes(self, definition: Definition) -> int:
         """Return the size of the widest type that elements of a definition are computed in."""
         table, widest = tensor_table(self.program), 1
-        for e in (n for p in definition.pieces for n in nodes(p.value)):
+        for e in (n for p in definition.pieces for n in _in_lanes(p.value)):
             match e:
                 case Read(tensor):
                     found: tuple[DType, ...] = (table[tensor].dtype,)
@@ -118,6 +118,14 @@ class Deriver:
         """Return the extents of a definition's axes and binders; None for those that a sample stands for, and those not known at all."""
         name = definition.tensors[0].name
         return {a: None if n is None or self.open_extents.get(f"{name}.{a}") == n else n for a, n in extents(definition).items()}
+
+
+def _in_lanes(e: Expr) -> Iterator[Expr]:
+    """Yield what lanes compute of a value: an index that becomes an integer is one of its type, whose wrapping is the same."""
+    yield e
+    for child in children(e):
+        if not (isinstance(e, Cast) and isinstance(child, IndexValue) and e.dtype.is_integer):
+            yield from _in_lanes(child)
 
 
 def deriver(

@@ -22,7 +22,7 @@ MATRIX = """func f(N)(x: {dtype}[N, {count}], out y: {dtype}[N, {count}]) {{
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "u8", "bool", "u4"])
-@pytest.mark.parametrize("count", [2, 3, 7])
+@pytest.mark.parametrize("count", [2, 3, 6, 7, 8])
 def test_rows_of_few_elements_are_those_that_lanes_read_and_write(count: int, dtype: str) -> None:
     text = MATRIX.format(dtype=dtype, count=count, lanes=8)
     for rows in (7, 16):
@@ -44,6 +44,14 @@ def test_rows_are_written_as_whole_vectors() -> None:
     text = emit(parse(MATRIX.format(dtype="f32", count=3, lanes=16)), host())
     assert text.count("store <16 x float>") == 3
     assert text.count("load <16 x float>") == 3
+
+
+@pytest.mark.parametrize(("count", "shuffles"), [(2, 2), (4, 8), (6, 18), (8, 24)])
+def test_rows_of_an_even_number_of_elements_are_put_together_of_two_halves(count: int, shuffles: int) -> None:
+    text = f"""func f()(x: f32[{count}, 16], out y: f32[16, {count}]) {{
+        for i in 0 .. {count} unroll {count} {{ for n in 0 .. 16 vector 16 {{ y[n, i] = x[i, n] }} }}
+    }}"""
+    assert emit(parse(text), host()).count("shufflevector") == shuffles
 
 
 def test_as_many_rows_as_a_size_says_are_written_as_vectors_whose_first_elements_they_are() -> None:

@@ -264,7 +264,8 @@ def test_elements_that_data_name_for_each_column_are_gone_through_by_rows_of_the
         ("y[i, j] = u8(sum[i32](u in 0..3) i32(x[i, j + u - 1 | 0]))", 16),
         ("y[i, j] = if x[i, j] == 2 or bitxor(x[i, j], 3) > 4 then 1 else 0", 64),
         ("y[i, j] = max(u in 0..3) x[i, j + u - 1 | clamp] * u8(u)", 64),
-        ("y[i, j] = max(u in 0..3) x[i, j + u - 1 | clamp] * u8(i + u)", 16),
+        ("y[i, j] = max(u in 0..3) x[i, j + u - 1 | clamp] * u8(i + u)", 64),
+        ("y[i, j] = max(u in 0..3) (if i64(x[i, j + u - 1 | clamp]) < i + u then u8(1) else 0)", 16),
     ],
 )
 def test_a_vector_holds_as_many_elements_as_the_widest_type_that_they_are_computed_in_leaves_room_for(body: str, count: int) -> None:

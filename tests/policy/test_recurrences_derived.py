@@ -622,6 +622,11 @@ def test_phases_of_rows_that_differ_in_every_other_row_are_written_together() ->
     assert_same(program, proven(program, derive(program, WIDE)), {})
 
 
+def test_phases_of_several_registers_are_those_of_one_register_after_the_other() -> None:
+    program = operator("x: u8[N]) -> (y: u8[2 * N])", "y[2*i] = x[i] // 16\ny[2*i + 1] = x[i] % 16", {"N": 300})
+    assert {"order y.a0_o, y.a0_u, y.a0_r, y.a0_v", "unroll y.a0_u, y.a0_r"} <= {*directives(program)}
+
+
 THERE_AND_BACK = """
     u[0, i, j] = a[i, j]
     q[t, i, j] = u[t, j, i] + q[t, i, j - 1 | 0]            for t in 0..3, i in 0..N, j in 0..N
@@ -739,9 +744,10 @@ def test_what_is_made_of_each_step_may_read_other_tensors_of_its_axis_elsewhere(
     [
         pytest.param("if i % 3 == 0 then 2 * x[i // 3 | clamp] else 7", 3, id="some elements read others"),
         pytest.param("x[i // 2 | clamp] - 2 * x[(i + 1) // 2 | clamp]", 2, id="twice as many elements"),
+        pytest.param("bitand(shr(x[i // 8 | clamp], i32(i % 8)), 1)", 8, id="bits of elements"),
     ],
 )
-@pytest.mark.parametrize("width", [96, 201])
+@pytest.mark.parametrize("width", [192, 201])
 def test_elements_that_read_by_quotients_run_phase_by_phase(value: str, phases: int, width: int) -> None:
     program = operator(f"x: i32[N]) -> (y: i32[{width}]) where N >= 1", f"y[i] = {value} for i in 0..{width}", {"N": 40})
     assert {f"split y.i by {phases} -> i_q, i_r", "unroll y.i_r"} <= {*directives(program)}

@@ -42,7 +42,7 @@ UNROLLED = (2, 3, 4, 6, 8)
 """How many points of an axis may be computed together."""
 MOST_TOGETHER = 24
 """And of two axes."""
-MOST_PHASES = 4
+MOST_PHASES = 8
 """Phases of an axis that have loops of their own."""
 NOTHING: Mapping[str, int] = MappingProxyType({})
 
@@ -213,8 +213,6 @@ def add_blocks(d: Deriver, definition: Definition, order: Sequence[str], binders
         if inner.phases > 1:
             d.add(d.schedule.split(full(name, loop), inner.phases, (f"{loop}_q", f"{loop}_r")))
             whole = f"{loop}_q"
-            unrolled.append(f"{loop}_r")
-            innermost.append(f"{loop}_r")
         if _is_one_vector(lanes * inner.vectors) and not _meets_blocks(d, definition, loop, lanes * inner.vectors):
             d.add(d.schedule.split(full(name, whole), lanes * inner.vectors, (f"{loop}_o", f"{loop}_v")))
         else:
@@ -222,6 +220,10 @@ def add_blocks(d: Deriver, definition: Definition, order: Sequence[str], binders
             d.add(d.schedule.split(full(name, f"{loop}_w"), lanes, (f"{loop}_u", f"{loop}_v")))
             unrolled.append(f"{loop}_u")
             innermost.append(f"{loop}_u")
+        if inner.phases > 1:
+            # Right around the lanes, so that the vectors of all phases are written together.
+            unrolled.append(f"{loop}_r")
+            innermost.append(f"{loop}_r")
         there[there.index(loop)] = f"{loop}_o"
         innermost.append(f"{loop}_v")
     if written_out:

@@ -2,7 +2,8 @@
 
     0            one scalar, shared by all lanes
     1, -1        one vector access (reversed)
-    2 to 8       as many vector reads, their elements picked by shuffles; of some lanes alone from the first to the last of them
+    2 to 8       as many vector reads, their elements picked by shuffles; of some lanes alone from the first to the last of them or, where
+                 these are not known and the vectors serve enough lanes each, under the mask of the lanes, spread
     any, known   vector accesses, their elements picked by shuffles, where all lie within few vectors
     data         of a row of few elements, which all lanes share, the row in a register, whose elements are picked there; else a gather of
                  what vectors of places name, where the processor has a fast instruction for elements of this width
@@ -72,10 +73,17 @@ def lane_reads(b: Builder, dtype: DType, poly: Poly, scope: Scope) -> LaneReads 
     stride = lane_stride(poly, scope.lanes, b)
     if stride in (0, 1, -1):
         return None
-    if stride is not None and 2 <= stride <= MOST_ELEMENTS and _ends(scope) is not None:
+    if stride is not None and 2 <= stride <= MOST_ELEMENTS and (_ends(scope) is not None or _is_spread(b, dtype, stride, scope)):
         return "strided"
     is_gathered = b.target.gathers and dtype.size_bytes in GATHERED_BYTES and _distance(poly, scope.lanes, b) is None
     return "gathered" if is_gathered else "lanes"
+
+
+def _is_spread(b: Builder, dtype: DType, stride: int, scope: Scope) -> bool:
+    """Tell whether lanes of a mask that is not known are read as vectors under that mask, spread: by instructions that the processor has,
+    and by fewer than the lanes take one by one."""
+    is_loaded = b.target.has("avx512bw") or (b.target.has("avx2") and dtype.size_bytes in GATHERED_BYTES)
+    return is_loaded and scope.lanes is not None and stride * LANES_OF_A_STRETCH <= scope.lanes.count
 
 
 def takes_first_lanes(scope: Scope) -> bool:
@@ -363,15 +371,19 @@ def _load_strided(state: State, memory: Memory, poly: Poly, scope: Scope, stride
     below, above = beside() if scope.mask == scope.lanes.mask else nothing_beside()
     is_whole = below % stride + above >= stride - 1
     offset = below % stride if is_whole else _place_in_row(memory, first, stride)
-    ends = _ends(scope)
-    assert ends is not None
     before, behind = (0, 1) if offset is None else (offset, stride - offset)
-    least, end = ends[0] * stride - before, ends[1].scaled(stride) + number(behind - stride)
+    ends = _ends(scope)
     picked = "poison"
     taken = 0
     for part in range(stride):
         start = part * (lanes - 1) if offset is None else part * lanes - offset
-        mask = None if scope.mask is None else _between(b, least - start, end - number(start), lanes)
+        if scope.mask is None:
+            mask = None
+        elif ends is None:
+            mask = _spread(b, scope.mask, stride, start, lanes)
+        else:
+            least, end = ends[0] * stride - before, ends[1].scaled(stride) + number(behind - stride)
+            mask = _between(b, least - start, end - number(start), lanes)
         read = _load_whole(state, memory, first + number(start), mask, scope)
         until = min(lanes, (start + lanes - 1) // stride + 1)
         order = [lane if lane < taken else lanes + lane * stride - start if lane < until else -1 for lane in range(lanes)]
@@ -392,6 +404,17 @@ def _place_in_row(memory: Memory, first: Poly, elements: int) -> int | None:
 def _between(b: Builder, first: int, end: Poly, lanes: int) -> str:
     """Return the mask of the lanes from number `first` on whose number is less than `end`, a constant where `first` is more than 0."""
     return first_lanes(b, end, lanes) if first <= 0 or end.constant is None else lanes_between(first, end.constant, lanes)
+
+
+def _spread(b: Builder, mask: str, stride: int, start: int, lanes: int) -> str:
+    """Return the mask of elements from number `start` on, of which every `stride`-th is that of a lane, and all others take no part.
+
+    stride 2, start 4     0 1 1 0     ->    1 - 0 -
+    """
+    places = [divmod(start + k, stride) for k in range(lanes)]
+    picks = ", ".join(f"i32 {lane if left == 0 and 0 <= lane < lanes else lanes}" for lane, left in places)
+    kind = f"<{lanes} x i1>"
+    return b.pure(f"shufflevector {kind} {mask}, {kind} zeroinitializer, <{lanes} x i32> <{picks}>")
 
 
 def _load_whole(state: State, memory: Memory, place: Poly, mask: str | None, scope: Scope) -> str:

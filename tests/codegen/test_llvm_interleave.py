@@ -92,6 +92,23 @@ def test_of_elements_a_few_apart_those_that_no_lane_needs_are_left_out(cond: str
     assert run_native(parse(text), {}, given, host()) == 0
 
 
+@pytest.mark.parametrize("side", ["low", "high"])
+@pytest.mark.parametrize(("count", "extent"), [(2, 26), (2, 27), (3, 40)])
+def test_elements_a_few_apart_are_taken_out_of_vectors_whichever_lanes_take_part(count: int, extent: int, side: str) -> None:
+    """Under the mask of the lanes, spread: a step moves the window over an edge on each side."""
+    inside = f"index({count}*n + k) >= {count}_i64 and index({count}*n + k) < {extent + count}_i64"
+    text = f"""func f()(x: f32[{extent}], out y: f32[2, 16]) {{
+        for k in 0 .. 2 {{ for n in 0 .. 16 vector 16 {{
+            y[k, n] = select({inside}, x[{count}*n + k - {count}], 0.0_f32)
+        }} }}
+    }}"""
+    assert ("gather" in emit(parse(text), host())) == (not host().has("avx2"))
+    x = values("f32", extent)
+    check(text, x=x, y=np.zeros((2, 16), np.float32))
+    given = {"x": walled(x, side), "y": np.zeros((2, 16), np.float32)}  # type: ignore[arg-type]  # one of both sides
+    assert run_native(parse(text), {}, given, host()) == 0
+
+
 @pytest.mark.parametrize("loop", ["0 .. 11", "0 .. N", "0 .. 11 - i", "0 .. N - i"])
 def test_rows_of_fewer_lanes_are_written_as_vectors_with_the_rest_left_out(loop: str) -> None:
     text = f"""func f(N)(x: f32[2, 11], out y: f32[11, 2]) {{

@@ -459,16 +459,17 @@ def _feed(d: Deriver, part: _Part, scope: Scope, parts: Sequence[_Part]) -> None
     axis = stored_axis(d, head) if head.axes and len(head.pieces) == 1 else None
     c = contraction(head, axis) if axis is not None else None
     placed = {_operand(x): x for x in part.directives if x.name == "at"}
-    made = row_chain(d, [p.group for p in parts], head, c) if c is not None and c.x in placed else None
-    if made is None or c is None:
+    if c is None or not {c.x, c.w} & placed.keys():
         return
-    own, row = head.tensors[0].name, c.rows[0]
-    loop = _place(placed[c.x])
+    made = row_chain(d, [p.group for p in parts], head, c, columns=c.x not in placed)
+    if made is None:
+        return
+    own, loop = head.tensors[0].name, _place(placed[made.read.tensor])
     rows = 1
     for name, along in scope.axes.items():
-        if along == row and name not in scope.gone and name != loop:
+        if along == made.axis and name not in scope.gone and name != loop:
             rows *= scope.extents.get(name) or 1
-    fixed = {slot.name: at for at, slot in enumerate(c.x_read.index) if isinstance(slot, AffineName) and slot.name in c.batch}
+    fixed = {slot.name: at for at, slot in enumerate(made.read.index) if isinstance(slot, AffineName) and slot.name in c.batch}
     for group in made.groups:
         producer = next(p for p in parts if p.group is group)
         made_of = group.head

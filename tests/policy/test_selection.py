@@ -441,6 +441,33 @@ op attention(q: f32[H, L, E], k: f32[H, S, E], v: f32[H, S, E]) -> (y: f32[H, L,
     proven(program, found.schedule)
 
 
+COLUMNS = """
+op attention(q: f32[H, E, L], k: f32[H, E, S], v: f32[H, E, S]) -> (y: f32[H, E, L]) {
+    s[h, i, j] = sum(e) q[h, e, i] * k[h, e, j]
+    m[h, i]    = max(j) s[h, i, j]
+    p[h, i, j] = exp(s[h, i, j] - m[h, i])
+    y[h, e, i] = sum(j) v[h, e, j] * p[h, i, j]
+}
+"""
+
+
+@pytest.mark.parametrize(("heads", "spread"), [(1, "parallel y.jb"), (5, "parallel y.h")])
+def test_rows_of_probabilities_that_are_columns_of_a_product_are_computed_for_a_block_of_columns(heads: int, spread: str) -> None:
+    m = module(COLUMNS, library())
+    program = declared(m, "attention", H=heads, L=140, S=72, E=32)
+    found = search(m, "attention", program, {}, "cpu", Machine(target="cpu", threads=2)).chosen
+    assert {"at p at y.jb", "at s at y.jb", "pack p in y.i at y.jb as [y.js, y.j, y.jt]", spread} <= set(directives(found))
+    plan = proven(program, found.schedule)
+    assert all(plan.depth[t] >= 2 for t in ("s", "m", "p"))
+
+
+def test_few_rows_of_probabilities_that_are_columns_of_a_product_are_read_as_they_lie() -> None:
+    m = module(COLUMNS, library())
+    found = search(m, "attention", declared(m, "attention", H=2, L=9, S=1000, E=64), {}, "cpu", SERIAL).chosen
+    assert "vectorize y.kv" in directives(found)
+    assert not any(d.startswith("at") and "y." in d for d in directives(found))
+
+
 def test_products_of_few_rows_or_with_an_operand_that_others_read_are_computed_whole():
     text = """
 op attention(q: f32[L, E], k: f32[S, E], v: f32[S, E]) -> (y: f32[L, E], p: f32[L, S]) {

@@ -5,6 +5,7 @@
     y[h, i, d] = sum(j) p[h, i, j] * v[h, j, d]              a product whose rows are those of p
 
 What feeds y agrees with it on (h, i), so it can be computed inside a loop over blocks of i, and only a block of s and p is ever stored.
+Where results lie along i, as in images whose channels come first, `y[h, d, i]`, the rows of p are the columns of the product.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from polyhedral.expr import Name as AffineName
 from tensorlang.policy.deriver import Deriver
 from tensorlang.policy.groups import FusionGroup, agreement
 from tensorlang.schedule.shape import Contraction, extents, is_product, readers
-from tensorlang.tensor.nodes import Definition
+from tensorlang.tensor.nodes import Definition, Read
 from tensorlang.tensor.walk import definition_reads
 
 LEAST_ROWS = 8
@@ -30,23 +31,28 @@ TALLEST_TILE = 28
 
 @dataclass(frozen=True, slots=True)
 class RowChain:
-    """The groups that make the rows of a product, the last of them its operand, and the place of the row among their leading axes."""
+    """The groups that make an operand of a product by rows, the last of them the operand itself. `axis`: the axis of the product that the
+    rows are along, `row` its place among the leading axes of the groups, `read` how the product reads the operand."""
 
     groups: tuple[FusionGroup, ...]
+    axis: str
     row: int
+    read: Read
 
 
-def row_chain(d: Deriver, found: Sequence[FusionGroup], head: Definition, c: Contraction) -> RowChain | None:
-    """Return what makes operand x of the product `head` by rows, or None when x is given, or not made row by row for `head` alone."""
-    rows = next((k for k in found if k.head.tensors[0].name == c.x), None)
-    if rows is None or len(rows.members) < 2 or len(c.rows) != 1 or c.padded or c.x in d.program.results:
+def row_chain(d: Deriver, found: Sequence[FusionGroup], head: Definition, c: Contraction, *, columns: bool = False) -> RowChain | None:
+    """Return what makes operand x of the product `head` by rows, or with `columns` operand w, whose rows are columns of the product. None
+    when the operand is given, or not made row by row for `head` alone."""
+    read, along = (c.w_read, c.columns) if columns else (c.x_read, c.rows)
+    rows = next((k for k in found if k.head.tensors[0].name == read.tensor), None)
+    if rows is None or len(rows.members) < 2 or len(along) != 1 or c.padded or read.tensor in d.program.results:
         return None
-    row = c.rows[0]
-    names = [slot.name if isinstance(slot, AffineName) else "" for slot in c.x_read.index[: rows.depth]]
+    [row] = along
+    names = [slot.name if isinstance(slot, AffineName) else "" for slot in read.index[: rows.depth]]
     if row not in names or not set(names) <= {row, *c.batch} or len(set(names)) != len(names) or (extents(head)[row] or 0) < LEAST_ROWS:
         return None
     read_by = readers(d.program)
-    if read_by.get(c.x) != [head.tensors[0].name]:
+    if read_by.get(read.tensor) != [head.tensors[0].name]:
         return None
     members = {m.tensors[0].name for m in rows.members}
     given = {name for m in rows.members for name in definition_reads(m)} - members
@@ -56,18 +62,22 @@ def row_chain(d: Deriver, found: Sequence[FusionGroup], head: Definition, c: Con
         apart = len(maker.members) > 1 or made in d.program.results or not set(read_by[made]) <= members
         if apart or any(agreement(m, maker.head) < rows.depth for m in rows.members if made in definition_reads(m)):
             return None
-    return RowChain((*makers, rows), names.index(row)) if any(is_product(k.head) for k in makers) else None
+    return RowChain((*makers, rows), row, names.index(row), read) if any(is_product(k.head) for k in makers) else None
 
 
-def tiles_of_rows(d: Deriver, found: Sequence[FusionGroup], head: Definition, c: Contraction) -> int:
-    """Return how many register tiles of rows of x to compute at a time; 0 when x is not made by rows."""
-    made = row_chain(d, found, head, c)
+def tiles_of_rows(d: Deriver, made: RowChain | None, rows: int = TALLEST_TILE) -> int:
+    """Return how many register tiles to compute at a time of what is made by rows, `rows` in each at most; 0 where nothing is."""
     if made is None:
         return 0
+    return 2 if is_near(d, made, 2 * rows) else 1
+
+
+def is_near(d: Deriver, made: RowChain, rows: int) -> bool:
+    """Tell whether so many rows stay in the second-level cache, with the products that they are made of."""
     depth = made.groups[-1].depth
     members = [m for group in made.groups for m in group.members]
     longest = max(prod(extents(m)[a] or inf for a in m.axes[depth:]) * m.tensors[0].dtype.size_bytes for m in members)
-    return 2 if 2 * TALLEST_TILE * longest * 2 <= CACHE_SHARE * d.machine.l2_bytes else 1
+    return rows * longest * 2 <= CACHE_SHARE * d.machine.l2_bytes
 
 
 def restrict_rows(group: FusionGroup, axis: int, rows: int) -> FusionGroup:

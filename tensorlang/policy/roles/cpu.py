@@ -31,10 +31,10 @@ by one thread alone, which may then copy it when it comes to that block, else 0)
 read), `b.across` (whether sums along k in vectors take a copy of b), `b.ahead` (1 where it is worth asking for the next columns while
 tiles go through these, else 0), `a.padded`, `a.block`, `a.group`: how many neighbours along c the machine multiplies and adds in one
 instruction, or 1, where it multiplies whole tiles `a.rows` (rows of one, else 0), `a.depth` (groups along c) and `b.vectors` (tiles of
-columns side by side), and `a.tiles`: where rows of a are computed from products of the same operator, how many register tiles of them to
-compute at a time, else 0. `p.block` of rows: how many rows of the products p to compute before they are finished, 0 where there are
-none. Where sums are to run along k in vectors, `k.block` is how many elements of a sum to take at once, else it is 0, and `i.block` and
-`j.block` are the sides of the register tile.
+columns side by side), and `a.tiles` and `b.tiles`: where rows of a, or columns of b, are computed row by row from products of the same
+operator, how many register tiles of them to compute at a time, else 0. `p.block` of rows: how many rows of the products p to compute
+before they are finished, 0 where there are none. Where sums are to run along k in vectors, `k.block` is how many elements of a sum to
+take at once, else it is 0, and `i.block` and `j.block` are the sides of the register tile.
 Between transformations `h.tile` and `w.tile` are the sides of a tile of y and `h.block`, `w.block` those of a block of tiles that is
 transformed at once, `f.block` how many channels of y a thread computes from it; `i.block`, `j.block` and `m.vectors` are the sides of
 the register tile. `p.padded`: whether there are any p; `y.gathered`: whether what a vector is computed from lies where data say.
@@ -59,7 +59,7 @@ from tensorlang.policy.cpu.register_tiles import (
     tile_sizes,
     tiled,
 )
-from tensorlang.policy.cpu.row_chains import tiles_of_rows
+from tensorlang.policy.cpu.row_chains import is_near, row_chain, tiles_of_rows
 from tensorlang.policy.cpu.row_epilogues import block_of_rows, finished
 from tensorlang.policy.cpu.row_lanes import has_row_lanes
 from tensorlang.policy.cpu.vector_sums import sums_along
@@ -117,6 +117,10 @@ def _contraction(d: Deriver, group: FusionGroup) -> Shape | None:
     made = unit and _is_arrangeable(d, c.w) and readers(d.program)[c.w] == [own]
     ahead = not (apart and not made) and is_prefetch_profitable(d, c, definition, rows[outside:], (height, width * lanes))
     is_whole = len(group.head.pieces) == 1 and c.x != c.w  # else what comes next is not the same for all tiles
+    groups = fusion_groups(d) if {c.x, c.w} & definers(d.program).keys() else ()
+    made_by_rows = row_chain(d, groups, definition, c, columns=True)
+    if made_by_rows is not None and sums is not None and is_near(d, made_by_rows, sizes[axis] or OPEN_EXTENT):
+        made_by_rows = None  # sums read rows as they lie, and find all of them near
     facts: dict[str, Facts] = {
         "a": {
             "padded": c.padded,
@@ -124,7 +128,7 @@ def _contraction(d: Deriver, group: FusionGroup) -> Shape | None:
             "group": pairs.group if pairs is not None else 1,
             "rows": tiles.rows if tiles is not None else 0,
             "depth": tiles.depth if tiles is not None else 0,
-            "tiles": 0 if given else tiles_of_rows(d, fusion_groups(d), definition, c),
+            "tiles": 0 if given else tiles_of_rows(d, row_chain(d, groups, definition, c)),
         },
         "b": {
             "reuse": reuse,
@@ -136,6 +140,7 @@ def _contraction(d: Deriver, group: FusionGroup) -> Shape | None:
             "across": sums is not None and sums.copies,
             "ahead": int(is_whole and ahead),
             "vectors": tiles.vectors if tiles is not None else 0,
+            "tiles": tiles_of_rows(d, made_by_rows, width * lanes),
         },
         "k": {"block": sums.block if sums is not None else 0},
     }

@@ -525,11 +525,14 @@ class _Import:
             self._tensor_output(keys, item.keys)
             self._tensor_output(replace(part, name=values_of(declared.name)), item.values)
             return
-        is_sequence = isinstance(item, TensorSequence)
-        if is_sequence != declared.is_sequence or (item is None and not declared.is_optional):
+        is_sequence, absent = isinstance(item, TensorSequence), item is None and declared.is_optional
+        if is_sequence != declared.is_sequence and not absent:
             found = "a tensor" if isinstance(item, Value) else "nothing" if item is None else "a sequence"
             raise Unsupported(f"output {quoted(declared.name)}, which is {found}, declared a {declared.form}")
         if isinstance(item, TensorSequence):
+            if declared.is_optional:
+                said = self.builder.constant(count_of(declared.name), np.zeros(len(item.items) + 1, np.bool_))
+                self.returned.append(said.name)
             for k, value in enumerate(item.items):
                 part = replace(declared, name=item_of(declared.name, k), form="tensor")
                 if value.name != part.name and part.name in self.builder.values:

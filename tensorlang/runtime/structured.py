@@ -1,7 +1,7 @@
 """Inputs and outputs that are no tensors of numbers: sequences, values that may be absent, dictionaries, texts. Compiled code sees tensors.
 
     s: a sequence of n tensors   ─►  `s[0]`, `s[1]`, …   and `s[]`, of n elements, which says how many there are
-    o: a value, or None          ─►  `o`                 and `o[]`, of one element, or none
+    o: a value, or None          ─►  `o`                 and `o[]`, of one element, or none; for a sequence of n + 1, of results, too
     m: a dictionary              ─►  `m[keys]` in ascending order, and `m[values]` in theirs
     l: n dictionaries, one as the other  ◄─  `l[keys]`, and `l[values]` with a row for each
     t: texts                     ─►  their numbers (`texts.py`)
@@ -143,6 +143,8 @@ def _result(found: Mapping[str, Any], t: TensorSignature) -> Any:
         keys, rows = found[keys_of(t.name)], _told(found[values_of(t.name)], t)
         return _dictionaries((texts(keys) if t.text_keys else keys).tolist(), rows)
     if t.is_sequence:
+        if t.is_optional and count_of(t.name) not in found:
+            return None
         items: list[Any] = []
         while item_of(t.name, len(items)) in found:
             items.append(_told(found[item_of(t.name, len(items))], t))

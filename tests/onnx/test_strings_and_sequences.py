@@ -169,6 +169,34 @@ def test_a_value_may_be_absent() -> None:
     assert not absent["there"] and absent["p"] is None and left_out["p"] is None
 
 
+def test_a_sequence_may_be_absent() -> None:
+    inner = sequence("inner", FLOAT)
+    found = compiled([helper.make_node("Identity", ["o"], ["p"])], [optional("o", inner)], [optional("p", inner)])
+    for given in (None, [], [np.ones(2, np.float32), np.zeros(1, np.float32)]):
+        p = found.run({"o": given})["p"]
+        assert (p is None) == (given is None)
+        assert [item.tolist() for item in p or ()] == [item.tolist() for item in given or ()]
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_branch_may_return_a_sequence_and_the_other_none(there: bool) -> None:
+    p = optional("p", sequence("inner", FLOAT))
+    items = [helper.make_node("Unsqueeze", ["x", "zero"], ["u"]), helper.make_node("SequenceConstruct", ["x", "u"], ["s"])]
+    some = helper.make_graph([*items, helper.make_node("Optional", ["s"], ["p"])], "some", [], [p])
+    none = helper.make_graph([helper.make_node("Optional", [], ["p"], type=p.type.optional_type.elem_type)], "none", [], [p])
+    made = model(
+        [helper.make_node("If", ["c"], ["p"], then_branch=some, else_branch=none)],
+        [value("c", TensorProto.BOOL, []), value("x", FLOAT, [2])],
+        [p],
+    )
+    made.graph.initializer.append(helper.make_tensor("zero", INT64, [1], [0]))
+    feeds = {"c": np.array(there), "x": np.ones(2, np.float32)}
+    (wanted,) = onnxruntime.InferenceSession(made.SerializeToString()).run(None, feeds)
+    found = tl.compile(made, threads=1).run(feeds)["p"]
+    assert (found is None) == (wanted is None) == (not there)
+    assert [item.tolist() for item in found or ()] == [item.tolist() for item in wanted or ()]
+
+
 def test_a_model_with_sequences_takes_no_shapes_beforehand() -> None:
     made = model([helper.make_node("Identity", ["s"], ["t"])], [sequence("s", FLOAT)], [sequence("t", FLOAT)])
     with pytest.raises(CompileError, match="O011"):

@@ -131,7 +131,8 @@ def pitch(buffer: Alloc, block: tuple[Node, ...]) -> int | None:
     if not isinstance(extent, Int) or extent.value < 2:
         return None
     wide = (*shape[:-1], Int(_WIDE))
-    pieces = {piece for node in block for piece in _pieces(node, buffer.buffer.name, wide, {}, None)}
+    within = _around(block, buffer.buffer.name)
+    pieces = {piece for node in block for piece in _pieces(node, buffer.buffer.name, wide, {}, None, within)}
     if not pieces or None in pieces:
         return None
     end = max((p[0] % _WIDE + p[1] for p in pieces if p is not None and p[0] % _WIDE % p[1] == 0), default=0)
@@ -147,7 +148,8 @@ def cell_starts(buffer: Alloc, block: tuple[Node, ...], count: int) -> tuple[int
     if count <= 1:
         return (0, max(count, 1))
     name, shape = buffer.buffer.name, buffer.buffer.shape
-    exact = _disjoint({piece for node in block for piece in _pieces(node, name, shape, {}, None)}, count)
+    within = _around(block, name)
+    exact = _disjoint({piece for node in block for piece in _pieces(node, name, shape, {}, None, within)}, count)
     if exact is not None:
         return exact
     accesses = set(_vector_accesses(name, block, shape))
@@ -324,16 +326,19 @@ def _disjoint(pieces: set[tuple[int, int] | None], count: int) -> tuple[int, ...
 
 
 def _pieces(
-    node: Node, name: str, shape: tuple[Index, ...], known: dict[str, int], vector: tuple[str, int] | None
+    node: Node, name: str, shape: tuple[Index, ...], known: dict[str, int], vector: tuple[str, int] | None, within: frozenset[int]
 ) -> Iterator[tuple[int, int] | None]:
-    """Yield (offset of the first lane, lanes) for every access to `name` in a vector loop; None for one whose place is not constant."""
+    """Yield (offset of the first lane, lanes) for every access to `name` in a vector loop; None for one whose place is not constant.
+    `within`: what `_around` tells of `name`."""
+    if id(node) not in within:
+        return
     match node:
         case For(var, lo, hi, body, kind, extent):
             first, last = _constant(lo, known), _constant(hi, known)
             if kind == "unroll" and first is not None and last is not None:
                 for copy in range(first, last):
                     for statement in body:
-                        yield from _pieces(statement, name, shape, {**known, var: copy}, vector)
+                        yield from _pieces(statement, name, shape, {**known, var: copy}, vector, within)
                 return
             if kind == "vector" and extent is not None and vector is None:
                 trips = extent if first is None or last is None else min(extent, last - first)
@@ -347,7 +352,22 @@ def _pieces(
         case _:
             pass
     for child in children(node):
-        yield from _pieces(child, name, shape, known, vector)
+        yield from _pieces(child, name, shape, known, vector, within)
+
+
+def _around(block: tuple[Node, ...], name: str) -> frozenset[int]:
+    """Return the identities of the nodes of a block in or below which `name` is accessed: copies of loops go through no others."""
+    found: set[int] = set()
+
+    def accesses(node: Node) -> bool:
+        below = [accesses(child) for child in children(node)]
+        if any(below) or (isinstance(node, Load | Store) and node.buffer == name):
+            found.add(id(node))
+        return id(node) in found
+
+    for node in block:
+        accesses(node)
+    return frozenset(found)
 
 
 def _piece(index: tuple[Index, ...], shape: tuple[Index, ...], known: dict[str, int], vector: tuple[str, int]) -> tuple[int, int] | None:

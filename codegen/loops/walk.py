@@ -256,7 +256,9 @@ def walk(*roots: Node) -> Iterator[Node]:
     while pending:
         node = pending.pop()
         yield node
-        pending.extend(reversed(children(node)))
+        below = _FREQUENT.get(type(node), children)(node)
+        if below:
+            pending.extend(below[::-1])
 
 
 def statements(*roots: Node) -> Iterator[Node]:

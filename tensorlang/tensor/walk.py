@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
+from operator import is_
 from typing import TypeVar, assert_never
 
 from codegen.fresh_names import Fresh as Fresh
@@ -58,20 +59,25 @@ def identity(part: T) -> T:
 
 
 def rebuild(e: Expr, on_expr: OnExpr, on_affine: OnAffine = identity, on_cond: OnCond = identity) -> Expr:
-    """Return `e` with its direct parts replaced: child expressions (also those in dynamic slots), index expressions, conditions."""
+    """Return `e` with its direct parts replaced: child expressions (also those in dynamic slots), index expressions, conditions. Where the
+    parts stay it may be `e` itself."""
     match e:
         case Const() | Name():
             return e
         case IndexValue(index):
-            return replace(e, index=on_affine(index))
+            to = on_affine(index)
+            return e if to is index else replace(e, index=to)
         case Holds(cond):
             return replace(e, cond=on_cond(cond))
         case Read(_, index):
-            return replace(e, index=tuple(_rebuild_slot(s, on_expr, on_affine) for s in index))
+            slots = tuple(_rebuild_slot(s, on_expr, on_affine) for s in index)
+            return e if all(map(is_, slots, index)) else replace(e, index=slots)
         case Unary(_, value) | Cast(_, value) | Project(value, _):
-            return replace(e, value=on_expr(value))
+            new = on_expr(value)
+            return e if new is value else replace(e, value=new)
         case Binary(_, lhs, rhs) | Compare(_, lhs, rhs):
-            return replace(e, lhs=on_expr(lhs), rhs=on_expr(rhs))
+            left, right = on_expr(lhs), on_expr(rhs)
+            return e if left is lhs and right is rhs else replace(e, lhs=left, rhs=right)
         case Select(cond, then, orelse):
             return replace(e, cond=on_expr(cond), then=on_expr(then), orelse=on_expr(orelse))
         case Call(_, args):

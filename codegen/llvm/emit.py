@@ -34,6 +34,7 @@ from codegen.llvm.straight_line import allocate, finish_streams, require, store
 from codegen.llvm.target import Target
 from codegen.llvm.values import Literal, Value
 from codegen.llvm.workspace import plan
+from codegen.loops.chain_registers import chains_in_vectors
 from codegen.loops.collapse import nested, part
 from codegen.loops.narrow import narrowed
 from codegen.loops.nodes import (
@@ -64,6 +65,7 @@ from codegen.loops.nodes import (
     WaitBoxes,
 )
 from codegen.loops.notes import Begins
+from codegen.loops.partial_results import with_partial_results
 from codegen.loops.pinned import only_iteration
 from codegen.loops.tiles import plain, without_tiles
 from codegen.loops.value_ranges import value_ranges
@@ -78,10 +80,16 @@ def emit(function: Function, target: Target, intrinsics: tuple[Intrinsic, ...] =
 
     Raises EmitError for what code generation does not do, and the auditing event `tensorlang.emit` with the target."""
     sys.audit("tensorlang.emit", target)
-    function = narrowed(_without_own_copies(function if tiles.has_all(function, target.features) else without_tiles(function)))
+    function = for_target(_without_own_copies(function if tiles.has_all(function, target.features) else without_tiles(function)), target)
     module = Module(target, plan(function), intrinsics, record=record)
     _kernel(module, function)
     return module.text()
+
+
+def for_target(function: Function, target: Target) -> Function:
+    """Return `function` as it is emitted: integers as narrow, and what loops collect and carry in as many lanes, as is best there."""
+    function = with_partial_results(narrowed(function), target.lanes)
+    return chains_in_vectors(function) if target.has("sse4.1") else function
 
 
 def _without_own_copies(function: Function) -> Function:

@@ -107,11 +107,11 @@ _OPPOSITE: Mapping[BinaryOp, BinaryOp] = {"min": "max", "max": "min"}
 
 def _limited_outside(e: Binary) -> Binary:
     """Return `max(min(x, high), low)` for `min(max(x, low), high)` where `x` is a minimum, and the other way round: then one of the limits
-    is among what `x` is the minimum of."""
+    is among what `x` is the minimum of. Limits of whole numbers LLVM puts outside again."""
     match e:
-        case Binary(op, Binary(other, Binary(same) as x, Const() as near), Const() as far) if same == op and other == _OPPOSITE[op]:
+        case Binary(op, Binary(other, Binary(same) as x, Const() as near), Const() as far) if (same, other) == (op, _OPPOSITE[op]):
             low, high = (far, near) if op == "max" else (near, far)
-            return Binary(other, Binary(op, x, far), near) if low.value < high.value else e
+            return Binary(other, Binary(op, x, far), near) if near.dtype.is_float and low.value < high.value else e
         case _:
             return e
 

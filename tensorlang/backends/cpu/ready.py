@@ -11,7 +11,7 @@ import numpy as np
 
 from codegen.llvm.call import Callable as Native
 from codegen.llvm.call import Port
-from codegen.llvm.emit import emit
+from codegen.llvm.emit import emit, for_target
 from codegen.llvm.emitted import Emitted
 from codegen.llvm.inner_loops import inner_loops_of
 from codegen.llvm.jit import assembly
@@ -19,7 +19,6 @@ from codegen.llvm.pool import pool_imports
 from codegen.llvm.program import KernelCall, Number, Slot, emit_program, failed_call
 from codegen.llvm.program import Program as Entry
 from codegen.llvm.target import Target, runs_here
-from codegen.loops.narrow import narrowed
 from codegen.loops.parser import parse as parse_loops
 from polyhedral.expr import Name as AffineName
 from tensorlang.artifact import Artifact
@@ -126,7 +125,7 @@ class Compiled:
 
     def _looked_into(self, program: Program) -> KernelUnderStudy:
         """Return the kernel with what emission and LLVM tell of it. `program` is the one with sizes that are numbers."""
-        function, record = narrowed(parse_loops(self.artifact.loops)), Emitted()  # reads as they are emitted
+        function, record = for_target(parse_loops(self.artifact.loops), self.target), Emitted()  # reads as they are emitted
         text = emit(function, self.target, record=record)
         # What a file's own instructions were put in for is other code than this.
         inner = () if " tensorize " in self.artifact.schedule else inner_loops_of(assembly(text, self.target, comments=True))

@@ -63,6 +63,11 @@ def _done(action: Callable[[State, syntax.Directive], None], state: State, direc
         raise CompileError(replace(problem, help=problem.help or TABLE[directive.name].shape)) from None
 
 
+def rewrites(directive: syntax.Directive) -> bool:
+    """Tell whether a directive changes equations, which happens before all others shape loops."""
+    return TABLE[directive.name].rewrite is not None
+
+
 @dataclass(frozen=True, slots=True)
 class Outline:
     """What directives that follow may name: the program as rewritten so far and the loops of each stage, outermost first."""

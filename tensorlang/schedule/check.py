@@ -14,7 +14,7 @@ from polyhedral.legality import Instance, Violation
 from polyhedral.storage import Clobber
 from polyhedral.verdict import Proven, Unknown
 from tensorlang.diagnostics import NOWHERE, CompileError, Diagnostic, Label, Span
-from tensorlang.schedule.apply import apply
+from tensorlang.schedule.apply import apply, rewrites
 from tensorlang.schedule.cures.cure import cured, first_proven, sentence_of
 from tensorlang.schedule.cures.refusal import Refusal, parsed
 from tensorlang.schedule.plan import Plan, Storage
@@ -159,18 +159,25 @@ def _blame(
     violation: Violation | Clobber,
 ) -> tuple[int, Violation | Clobber]:
     """Return how many directives it takes to be illegal for good, and the violation they make; none when the program is not legal in
-    its own order, which directives have not changed for the better."""
-    last = violation
+    its own order, which directives have not changed for the better.
+
+    What rewrites equations does so before all others, wherever it stands: where those before it name what it makes, it stays while they
+    are left out."""
+    last, made = violation, list[int]()
     for count in range(len(schedule.directives), 0, -1):
-        shorter = replace(schedule, directives=schedule.directives[: count - 1])
+        kept = tuple(schedule.directives[k] for k in reversed(made))
+        shorter = replace(schedule, directives=(*schedule.directives[: count - 1], *kept))
         try:
             verdict = verdict_of(apply(program, shorter, layouts, knobs))
         except CompileError:
-            return count, last
+            if not rewrites(schedule.directives[count - 1]):
+                return count, last
+            made.append(count - 1)
+            continue
         if not isinstance(verdict, Violation | Clobber):
             return count, last
         last = verdict
-    return 0, violation
+    return (made[0] + 1, last) if made else (0, violation)
 
 
 _TITLES = {

@@ -14,6 +14,7 @@ from tensorlang.diagnostics import error
 from tensorlang.schedule.directives import operands
 from tensorlang.schedule.directives.kind import Kind
 from tensorlang.schedule.directives.loops import permute, split_loop
+from tensorlang.schedule.directives.placing import ComputedAt
 from tensorlang.schedule.pack import Along, pack
 from tensorlang.schedule.plan import Stage, Storage, owned
 from tensorlang.schedule.shape import extents, innermost_axis
@@ -68,6 +69,7 @@ def pack_directive(state: State, directive: syntax.Directive) -> None:
         if where != "root":
             consumer, loop = loop_of(state, directive, where)
             copy = put(state, replace(copy, inside=(consumer.name, loop)))
+            state.about_tensors.put(copy.name, ComputedAt(loop), directive)
     if operands.phrase(directive, "as") is None:
         _store_alike(state, directive, copy, name)
         return

@@ -11,10 +11,10 @@ from polyhedral.model import Statement, Tree
 from polyhedral.nest import Nest
 from polyhedral.region import place_at
 from polyhedral.schedule import Schedule as Placed
-from tensorlang.diagnostics import error
+from tensorlang.diagnostics import Span, error
 from tensorlang.schedule.annotations import Annotation
 from tensorlang.schedule.directives.kind import Placement
-from tensorlang.schedule.directives.placing import StoredAt
+from tensorlang.schedule.directives.placing import ComputedAt, StoredAt
 from tensorlang.schedule.directives.table import TABLE
 from tensorlang.schedule.directives.trim import trimmed
 from tensorlang.schedule.plan import Plan, Stage, full, nests_of, trees
@@ -39,7 +39,7 @@ def place(state: State, stages: Stages) -> Plan:
                 nests |= _region(stage, Placed(scop, nests, _tree(order, statements, nests)), statements, _stored(state, stage))
         except NestError as refused:
             where = f" at `{stage.inside[1]}`" if stage.inside is not None else ""
-            raise error("S0208", f"`{stage.name}` cannot be computed{where}: {refused.reason}", stage.definitions[0].span) from None
+            raise error("S0208", f"`{stage.name}` cannot be computed{where}: {refused.reason}", _placed_by(state, stage)) from None
         nests |= trimmed(state, stage, scop, nests)
     placed = Placed(scop, nests, _tree(order, statements, nests))
     depth = {
@@ -68,6 +68,12 @@ def place(state: State, stages: Stages) -> Plan:
         factorized=state.factorized,
         idle=(*state.idle, *(said for kind in TABLE.values() if kind.idle is not None for said in kind.idle(state))),
     )
+
+
+def _placed_by(state: State, stage: Stage) -> Span:
+    """Return what says that a stage is computed where it is: the directive, or its equation."""
+    said = state.about_tensors.about(stage.name, ComputedAt)
+    return stage.definitions[0].span if said is None or stage.inside is None else said.directive.span
 
 
 def _nothing_inside_copies(state: State) -> None:
@@ -152,7 +158,7 @@ def _region(stage: Stage, schedule: Placed, statements: Mapping[str, Statement],
     outside = [r for r in readers if loop not in schedule.nests[r].loops]
     if outside or not readers:
         where = f"`{outside[0]}`, which does not run inside loop `{loop}`, reads it" if outside else f"nothing in `{consumer}` reads it"
-        raise error("S0208", f"`{stage.name}` cannot be computed at `{loop}`: {where}", stage.definitions[0].span)
+        raise NestError(where)
     depth = schedule.nests[readers[0]].loops.index(loop) + 1
     names = {s.name: {i: full(s.definition.tensors[0].name, i) for i in s.iters} for s in stage.statements}
     around = schedule.nests[readers[0]].loops[:depth]

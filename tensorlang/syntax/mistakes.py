@@ -220,7 +220,8 @@ def _preposition(p: Stopped) -> Diagnostic | None:
     if p.token.type != "PREPOSITION" or "NAME" not in p.accepted:
         return None
     word = p.token.value
-    help = f"the loop or tensor called so is written `` `{word}` ``"
+    name = p.previous.value if p.previous.type == "PREPOSITION" else word
+    help = f"a loop or tensor called `{name}` is written `` `{name}` ``"
     if p.previous.type == "COMMA":
         return Diagnostic("P007", f"`{word}` is a reserved word in schedules", (Label(p.span, "a name is expected here"),), help=help)
     return Diagnostic("P027", f"`{p.previous.value}` has no operand", (Label(p.at(p.previous)),), help=help)

@@ -70,11 +70,14 @@ def _fresh(seen: Outline, base: str, taken: frozenset[str] = frozenset()) -> str
 
 
 def _no_loop(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
-    """Yield the directive about loops that are there, those with a similar name first."""
+    """Yield the directive after those that make its loops, or about loops that are there, those with a similar name first."""
     loops = _loops(seen)
     called = {*loops, *(last_part(loop) for loop in loops)}
     spoken = [*_names(refusal), *(o.name for p in refusal.directive.phrases for o in p.operands if isinstance(o, syntax.Id))]
     missing = [name for name in spoken if name not in called and name not in _results(seen)]
+    later = {result for d in refusal.schedule.directives[refusal.at + 1 :] for result in d.results}
+    if later.intersection(map(last_part, missing)):
+        yield Replacement(refusal.at, (refusal.text,), last=True)
     for name in missing[:1]:
         yield from _own_loop(refusal, seen, name)
         near = get_close_matches(name, loops, 3, 0.5)
@@ -277,6 +280,7 @@ def _placed(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
         stage = next((s for s, loops in seen.loops.items() if over and (over[0] in loops or full(s, over[0]) in loops)), None)
         for made in (names[0], *(s for s in (stage,) if s is not None and s != names[0])):
             readers = [x.tensors[0].name for x in seen.program.definitions if made in definition_reads(x) and x.tensors[0].name != made]
+            yield from (refusal.here(f"at {written(r)} at {written(x)}", refusal.text) for x in over for r in readers if r != stage)
             yield from (refusal.here(f"at {written(made)} at {written(x)}") for r in readers for x in seen.loops.get(r, ()))
     if d.name == "pack":
         yield refusal.here(show(replace(d, phrases=tuple(p for p in d.phrases if p.preposition != "at"))))

@@ -27,6 +27,13 @@ class StoredAt:
     loop: str
 
 
+@dataclass(frozen=True, slots=True)
+class ComputedAt:
+    """The loop inside which a stage is computed, which is called by its first tensor."""
+
+    loop: str
+
+
 def _distribute(state: State, directive: syntax.Directive) -> None:
     if directive.results:
         _own_loops(state, directive)
@@ -128,6 +135,7 @@ def _at(state: State, directive: syntax.Directive) -> None:
         title = f"{names} share their loops, and are not of one shape or need each other at other points than their own"
         raise error("S0208", title, directive.span, help="compute them at the root")
     put(state, replace(stage, inside=(consumer.name, loop)))
+    state.about_tensors.put(stage.name, ComputedAt(loop), directive)
 
 
 def _is_point_by_point(stage: Stage) -> bool:

@@ -9,7 +9,7 @@ threads one after the other show nothing wrong.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from polyhedral import affine
@@ -54,6 +54,7 @@ def _refusals_of_each(module: Module, written: sx.Schedule, program: Program, re
 def _refusals(module: Module, written: sx.Schedule, program: Program, replaying: bool) -> list[Diagnostic]:
     program = replace(program, context=affine.conj(program.context, *_known(written, program)))
     refused: CompileError | None = None
+    tried: list[tuple[Program, Schedule]] = []
     legal = False
     for candidate in (program, *(substitute_sizes(program, {s: Int(n) for s in program.sizes}) for n in SAMPLES)):
         reading: list[tuple[Program, Schedule]] = []
@@ -61,19 +62,31 @@ def _refusals(module: Module, written: sx.Schedule, program: Program, replaying:
             for case, schedule in _cases(module, written, candidate):
                 whole = completed(case, schedule, Machine(target="cpu")).schedule if is_partial(schedule) else schedule
                 reading.append((case, whole))
-                proven(case, whole)
+                proven(case, whole, advised=False, blamed=False)
             legal = True
             if not conditional(module, written) or candidate is program:
                 return []
         except CompileError as refusal:
-            refused = refusal
+            refused, tried = refusal, reading[-1:]
             if reading and any(d.code.startswith("S03") for d in refusal.diagnostics):
+                refused = _told(refusal, reading[-1:])
                 watched = replaying and written.target == "cpu"
-                return _replayed(refusal, *reading[-1]) if watched else list(refusal.diagnostics)
+                return _replayed(refused, *reading[-1]) if watched else list(refused.diagnostics)
     if legal:
         return []
+    refused = refused and _told(refused, tried)
     generic = bool(module.operators[written.operator].generics)
     return [d for d in refused.diagnostics if not (generic and d.code == "S0215")] if refused is not None else []
+
+
+def _told(refusal: CompileError, tried: Sequence[tuple[Program, Schedule]]) -> CompileError:
+    """Return the refusal of a schedule that was `tried`, if one was read at all, with the directive to blame and what cures it."""
+    try:
+        for program, schedule in tried:
+            proven(program, schedule)
+    except CompileError as told:
+        return told
+    return refusal
 
 
 def _cases(module: Module, written: sx.Schedule, program: Program) -> Iterator[tuple[Program, Schedule]]:

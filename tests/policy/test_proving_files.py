@@ -9,8 +9,10 @@ from click.testing import CliRunner
 
 from tensorlang.check.module import load_module
 from tensorlang.cli import app
-from tensorlang.diagnostics import CompileError, Source
+from tensorlang.diagnostics import CompileError, Diagnostic, Source
 from tensorlang.policy.prove import prove_schedules
+from tensorlang.schedule import check
+from tensorlang.schedule.cures.refusal import Refusal
 from tensorlang.syntax.parse import parse
 
 CUMSUM = """op cumsum[T: num](x: T[N]) -> (y: T[N]) {
@@ -37,6 +39,19 @@ def test_a_legal_schedule_is_proven_for_all_sizes() -> None:
 
 def test_a_schedule_that_needs_numbers_is_proven_for_a_sample() -> None:
     assert refusals(MATMUL + "schedule mm for cpu {\n    fuse i, j -> ij\n    parallel ij\n}\n") == []
+
+
+def test_what_cures_a_refusal_is_looked_for_once_whatever_sizes_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = list[str]()
+
+    def cured(refusal: Refusal) -> Diagnostic:
+        looked.append(refusal.text)
+        return refusal.diagnostic
+
+    monkeypatch.setattr(check, "cured", cured)
+    for directive in ("order i, n", "parallel k"):
+        assert len(refusals(MATMUL + f"schedule mm for cpu {{\n    {directive}\n}}\n")) == 1
+    assert looked == ["order i, n", "parallel k"]
 
 
 def test_a_schedule_with_conditions_is_proven_for_samples_on_both_sides() -> None:

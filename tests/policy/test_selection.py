@@ -468,6 +468,27 @@ def test_few_rows_of_probabilities_that_are_columns_of_a_product_are_read_as_the
     assert not any(d.startswith("at") and "y." in d for d in directives(found))
 
 
+GROUPED = """
+op attention(q: f32[G, R, L, E], k: f32[G, S, E], v: f32[G, S, E]) -> (y: f32[L, G, R, E]) {
+    s[g, r, i, j] = sum(e) q[g, r, i, e] * k[g, j, e]
+    m[g, r, i]    = max(j) s[g, r, i, j]
+    p[g, r, i, j] = exp(s[g, r, i, j] - m[g, r, i])
+    y[i, g, r, e] = sum(j) p[g, r, i, j] * v[g, j, e]
+}
+"""
+
+
+def test_heads_that_share_keys_and_values_are_rows_and_blocks_are_along_the_queries():
+    m = module(GROUPED, library())
+    program = declared(m, "attention", G=2, R=4, L=140, S=72, E=32)
+    found = search(m, "attention", program, {}, "cpu", Machine(target="cpu", threads=1)).chosen
+    told = directives(found)
+    assert {"at p at y.ib", "at s at y.ib", "pack v at y.g as [y.jo, y.j, y.jt]", "pack k at y.g as [s.jo, s.e, s.jt]"} <= set(told)
+    assert any(d.startswith("order y.g, y.r, y.ib,") for d in told)
+    plan = proven(program, found.schedule)
+    assert all(plan.depth[t] >= 3 for t in ("s", "m", "p"))
+
+
 def test_products_of_few_rows_or_with_an_operand_that_others_read_are_computed_whole():
     text = """
 op attention(q: f32[L, E], k: f32[S, E], v: f32[S, E]) -> (y: f32[L, E], p: f32[L, S]) {

@@ -31,8 +31,9 @@ TALLEST_TILE = 28
 
 @dataclass(frozen=True, slots=True)
 class RowChain:
-    """The groups that make an operand of a product by rows, the last of them the operand itself. `axis`: the axis of the product that the
-    rows are along, `row` its place among the leading axes of the groups, `read` how the product reads the operand."""
+    """The groups that make an operand of a product by rows, the last of them the operand itself. `axis`: the axis of the product, the
+    longest of several, that blocks of rows are along, `row` its place among the leading axes of the groups, `read` how the product reads
+    the operand."""
 
     groups: tuple[FusionGroup, ...]
     axis: str
@@ -45,11 +46,12 @@ def row_chain(d: Deriver, found: Sequence[FusionGroup], head: Definition, c: Con
     when the operand is given, or not made row by row for `head` alone."""
     read, along = (c.w_read, c.columns) if columns else (c.x_read, c.rows)
     rows = next((k for k in found if k.head.tensors[0].name == read.tensor), None)
-    if rows is None or len(rows.members) < 2 or len(along) != 1 or c.padded or read.tensor in d.program.results:
+    if rows is None or len(rows.members) < 2 or not along or (columns and len(along) > 1) or c.padded or read.tensor in d.program.results:
         return None
-    [row] = along
+    sizes = extents(head)
+    row = max(reversed(along), key=lambda axis: sizes[axis] or 0)
     names = [slot.name if isinstance(slot, AffineName) else "" for slot in read.index[: rows.depth]]
-    if row not in names or not set(names) <= {row, *c.batch} or len(set(names)) != len(names) or (extents(head)[row] or 0) < LEAST_ROWS:
+    if row not in names or not set(names) <= {*along, *c.batch} or len(set(names)) != len(names) or (sizes[row] or 0) < LEAST_ROWS:
         return None
     read_by = readers(d.program)
     if read_by.get(read.tensor) != [head.tensors[0].name]:

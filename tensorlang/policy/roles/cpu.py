@@ -43,6 +43,7 @@ the register tile. `p.padded`: whether there are any p; `y.gathered`: whether wh
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import prod
 
 from codegen.dtypes import compute_dtype
@@ -89,6 +90,10 @@ def _contraction(d: Deriver, group: FusionGroup) -> Shape | None:
     c = contraction(definition, axis) if axis is not None else None
     if c is None or axis is None or len(group.members) > 1 or has_narrow_rows(d, definition):
         return None
+    groups = fusion_groups(d) if {c.x, c.w} & definers(d.program).keys() else ()
+    by_rows = row_chain(d, groups, definition, c)
+    if by_rows is not None:
+        c = replace(c, rows=(*(n for n in c.rows if n != by_rows.axis), by_rows.axis))
     sizes, own = extents(definition), definition.tensors[0].name
     lanes = block_of(d.layouts.get(own), axis) or d.machine.lanes(compute_dtype(c.reduce.reducer.dtypes[0]))
     pairs = grouped(d, c)
@@ -117,10 +122,9 @@ def _contraction(d: Deriver, group: FusionGroup) -> Shape | None:
     made = unit and _is_arrangeable(d, c.w) and readers(d.program)[c.w] == [own]
     ahead = not (apart and not made) and is_prefetch_profitable(d, c, definition, rows[outside:], (height, width * lanes))
     is_whole = len(group.head.pieces) == 1 and c.x != c.w  # else what comes next is not the same for all tiles
-    groups = fusion_groups(d) if {c.x, c.w} & definers(d.program).keys() else ()
-    made_by_rows = row_chain(d, groups, definition, c, columns=True)
-    if made_by_rows is not None and sums is not None and is_near(d, made_by_rows, sizes[axis] or OPEN_EXTENT):
-        made_by_rows = None  # sums read rows as they lie, and find all of them near
+    by_columns = row_chain(d, groups, definition, c, columns=True)
+    if by_columns is not None and sums is not None and is_near(d, by_columns, sizes[axis] or OPEN_EXTENT):
+        by_columns = None  # sums read rows as they lie, and find all of them near
     facts: dict[str, Facts] = {
         "a": {
             "padded": c.padded,
@@ -128,7 +132,7 @@ def _contraction(d: Deriver, group: FusionGroup) -> Shape | None:
             "group": pairs.group if pairs is not None else 1,
             "rows": tiles.rows if tiles is not None else 0,
             "depth": tiles.depth if tiles is not None else 0,
-            "tiles": 0 if given else tiles_of_rows(d, row_chain(d, groups, definition, c)),
+            "tiles": 0 if given else tiles_of_rows(d, by_rows),
         },
         "b": {
             "reuse": reuse,
@@ -140,7 +144,7 @@ def _contraction(d: Deriver, group: FusionGroup) -> Shape | None:
             "across": sums is not None and sums.copies,
             "ahead": int(is_whole and ahead),
             "vectors": tiles.vectors if tiles is not None else 0,
-            "tiles": tiles_of_rows(d, made_by_rows, width * lanes),
+            "tiles": tiles_of_rows(d, by_columns, width * lanes),
         },
         "k": {"block": sums.block if sums is not None else 0},
     }

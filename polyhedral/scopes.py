@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias, assert_never
+from itertools import islice
+from typing import TypeAlias, TypeVar, assert_never
 
 from polyhedral import affine
 from polyhedral.expr import FALSE, TRUE, And, Compare, Cond, Expr, Floor, Int, Max, Min, Name, Not, Or, Scale
@@ -23,6 +24,9 @@ _STEPS = 100
 """How many expressions one question looks at before isl is asked."""
 _DEEPEST = 24
 """How many operands of minima and maxima one question chooses between, one inside the other."""
+_MOST_SUMS = 128
+"""How many sums are taken from one condition."""
+_Atom = TypeVar("_Atom", Expr, int)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +112,11 @@ class Scope:
                 return True
         return False
 
-    def _known(self) -> Iterator[tuple[dict[Expr, int], int]]:
-        """Yield the sums that conditions say are not negative."""
+    def _known(self) -> Iterator[tuple[Mapping[Expr, int], int]]:
+        """Yield sums that conditions say are not negative."""
         for fact in self.facts:
-            yield from map(_terms, affine.inequalities(fact))
+            for e in affine.inequalities(fact):
+                yield from islice(_consequences(*_terms(e)), _MOST_SUMS)
 
     def implied(self, claim: Cond) -> bool:
         """Return whether isl proves `claim` from the bounds and conditions of all names that have to do with it."""
@@ -234,7 +239,7 @@ class _Elimination:
         return self._least(_plus(rest, factor, terms), constant + factor * offset, scale, depth)
 
 
-def _plus(terms: Mapping[int, int], factor: int, others: Mapping[int, int]) -> dict[int, int]:
+def _plus(terms: Mapping[_Atom, int], factor: int, others: Mapping[_Atom, int]) -> dict[_Atom, int]:
     """Return `terms + factor * others` without zeros."""
     result = dict(terms)
     for atom, by in others.items():
@@ -262,6 +267,25 @@ def _conjuncts(cond: Cond) -> Iterator[Cond]:
 def _terms(e: Expr) -> tuple[dict[Expr, int], int]:
     form = affine.linear(e)
     return dict(form.terms), form.constant
+
+
+def _consequences(terms: Mapping[Expr, int], constant: int) -> Iterator[tuple[Mapping[Expr, int], int]]:
+    """Yield sums that are not negative where the given one is not: with each operand in the place of a minimum, or of a maximum that is
+    taken off, and then without quotients too, as `i // 4 - 2` says `i - 8`: claims are about what is divided."""
+    for atom, factor in terms.items():
+        if isinstance(atom, Min | Max) and isinstance(atom, Min) == (factor > 0):
+            rest = {t: f for t, f in terms.items() if t != atom}
+            for operand in (atom.lhs, atom.rhs):
+                others, offset = _terms(operand)
+                yield from _consequences(_plus(rest, factor, others), constant + factor * offset)
+            return
+    yield terms, constant
+    for atom, factor in terms.items():
+        if isinstance(atom, Floor):
+            rest = {t: f * atom.divisor for t, f in terms.items() if t != atom}
+            others, offset = _terms(atom.value if factor > 0 else affine.add(atom.value, Int(1 - atom.divisor)))
+            yield from _consequences(_plus(rest, factor, others), constant * atom.divisor + factor * offset)
+            return
 
 
 def _expression(terms: Mapping[Expr, int], constant: int) -> Expr:

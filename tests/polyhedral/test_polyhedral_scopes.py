@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from functools import reduce
 
 import pytest
 
@@ -50,6 +51,16 @@ def test_conditions_bound_single_names_and_several_at_once() -> None:
     assert scope(Compare("<", Add(I, J), Int(5))).nonnegative(Add(Int(4), Add(Scale(-1, I), Scale(-1, J))))
     assert scope(Or((Compare(">=", I, Int(3)), Compare(">=", J, Int(30))))).nonnegative(Add(I, Int(-3)))
     assert not scope(Or((Compare(">=", I, Int(2)), Compare(">=", J, Int(9))))).nonnegative(Add(I, Int(-2)))
+
+
+def test_a_condition_between_many_minima_and_maxima_holds_of_each_pair_of_operands() -> None:
+    lows = [*(Floor(Add(I, Name(f"M{k}")), 4) for k in range(6)), Int(1)]
+    highs = [Floor(Add(Max(Name(f"L{k}"), I), Int(k)), 8) for k in range(4)] + [Floor(Add(I, Int(1)), 4)]
+    found = scope()
+    for name in (f"{letter}{k}" for k in range(6) for letter in "ML"):
+        found = found.with_name(name, Int(1), Int(1 << 40))
+    found = found.with_fact(Compare("<", reduce(Max, lows), reduce(Min, highs)))
+    assert found.nonnegative(Add(I, Int(-7)))
 
 
 def test_random_claims_hold_at_every_point() -> None:

@@ -357,15 +357,20 @@ def _divide(b: Builder, op: BinaryOp, x: Value, y: Value) -> Value:
     if bits is not None:
         return Value(x.dtype, b.pure(f"and {x.typed}, {constant(x, (1 << bits) - 1)}"), x.lanes)
     kind = of_lanes("i1", x.lanes)
-    zero, one = constant(x, 0), constant(x, 1)
-    signed = x.dtype.kind == "int"
-    bad = b.pure(f"icmp eq {y.typed}, {zero}")
-    minus = constant(x, -1)
-    unsafe = bad
-    if signed:
-        is_minus = b.pure(f"icmp eq {y.typed}, {minus}")
-        unsafe = b.pure(f"or {kind} {bad}, {is_minus}")
-    divisor = b.pure(f"select {kind} {unsafe}, {x.type} {one}, {y.typed}")
+    zero, one, minus = constant(x, 0), constant(x, 1), constant(x, -1)
+    signed, is_ordinary = x.dtype.kind == "int", _known(y.text) not in (None, 0, -1)
+    bad = is_minus = ""
+    divisor = y.text
+    if not is_ordinary:
+        bad = unsafe = b.pure(f"icmp eq {y.typed}, {zero}")
+        if signed:
+            is_minus = b.pure(f"icmp eq {y.typed}, {minus}")
+            unsafe = b.pure(f"or {kind} {bad}, {is_minus}")
+        divisor = b.pure(f"select {kind} {unsafe}, {x.type} {one}, {y.typed}")
+
+    def unless(condition: str, other: str, result: str) -> str:
+        return b.pure(f"select {kind} {condition}, {x.type} {other}, {x.type} {result}") if condition else result
+
     quotient = _quotient(b, x, divisor, y.text.startswith("splat"))
     product = b.pure(f"mul {x.type} {quotient}, {divisor}")
     rest = b.pure(f"sub {x.typed}, {product}")
@@ -375,25 +380,28 @@ def _divide(b: Builder, op: BinaryOp, x: Value, y: Value) -> Value:
         adjust = b.pure(f"and {kind} {inexact}, {opposite}")
         if op == "//":
             lower = b.pure(f"sub {x.type} {quotient}, {one}")
-            floored = b.pure(f"select {kind} {adjust}, {x.type} {lower}, {x.type} {quotient}")
-            opposite_x = b.pure(f"sub {x.type} {zero}, {x.text}")
-            quotient = b.pure(f"select {kind} {is_minus}, {x.type} {opposite_x}, {x.type} {floored}")
+            floored = unless(adjust, lower, quotient)
+            quotient = unless(is_minus, b.pure(f"sub {x.type} {zero}, {x.text}"), floored)
         else:
-            upper = b.pure(f"add {x.type} {rest}, {divisor}")
-            floored = b.pure(f"select {kind} {adjust}, {x.type} {upper}, {x.type} {rest}")
-            rest = b.pure(f"select {kind} {is_minus}, {x.type} {zero}, {x.type} {floored}")
+            floored = unless(adjust, b.pure(f"add {x.type} {rest}, {divisor}"), rest)
+            rest = unless(is_minus, zero, floored)
     result = quotient if op == "//" else rest
-    return wrapped(b, Value(x.dtype, b.pure(f"select {kind} {bad}, {x.type} {zero}, {x.type} {result}"), x.lanes))
+    return wrapped(b, Value(x.dtype, unless(bad, zero, result), x.lanes))
 
 
 def power_of_two(text: str) -> int | None:
     """Return the exponent of a power of two that is a constant in the text of LLVM, None of anything else. To divide by one, rounded down,
     is to shift, and the remainder is what is shifted out, whatever the sign."""
-    number = int(found[1]) if (found := _CONSTANT.fullmatch(text)) else 0
-    return number.bit_length() - 1 if number and not number & (number - 1) else None
+    number = _known(text)
+    return number.bit_length() - 1 if number and number > 0 and not number & (number - 1) else None
 
 
-_CONSTANT = re.compile(r"(?:splat \(i\d+ )?(\d+)\)?")
+def _known(text: str) -> int | None:
+    """Return the integer that the text of a value is, in all lanes; None of what is computed."""
+    return int(found[1]) if (found := _CONSTANT.fullmatch(text)) else None
+
+
+_CONSTANT = re.compile(r"(?:splat \(i\d+ )?(-?\d+)\)?")
 
 
 def _quotient(b: Builder, x: Value, divisor: str, is_known: bool) -> str:

@@ -4,7 +4,8 @@
     for t in 1 .. N { x[t] = x[t - 1] * 48271_i64 % 2147483647_i64 }      elements of x: 0 .. 2147483646, the product: 0 .. 103661183076066
 
 Found of all statements at once, in whatever order they run: a buffer has the numbers that anything stores to it, a name those of all values
-that are bound to it. Of what a caller fills nothing is known but its type, and what wraps may be any number of its type.
+that are bound to it. Of what a caller fills nothing is known but its type, and what wraps may be any number of its type; where loops
+ask at the beginning of every element that it lies in a range, and return where one does not, all that follows knows the range.
 """
 
 from __future__ import annotations
@@ -12,28 +13,33 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from codegen.dtypes import DType, i64, limits, u32, u64
+from codegen.dtypes import DType, bool_, i64, limits, u32, u64
 from codegen.loops.indices import Range, range_of
 from codegen.loops.nodes import (
     Alloc,
     Binary,
     Boxes,
     Cast,
+    Compare,
     Const,
     Expr,
     For,
     Function,
+    Index,
     IndexValue,
+    Int,
     Let,
     Load,
     LoadMatrix,
     Mma,
     Name,
+    Require,
     Select,
     Store,
     Unary,
+    Var,
 )
-from codegen.loops.walk import statements
+from codegen.loops.walk import range_of_condition, statements, stores
 
 ROUNDS = 4
 """How often what is known of all buffers is made of what is known of them: more find less than that in time."""
@@ -70,6 +76,8 @@ class ValueRanges:
             case IndexValue(index):
                 low, high = range_of(index, self.variables)
                 return _fitting(i64, (low, high)) if low is not None and high is not None else _any(i64)
+            case Compare():
+                return Whole(bool_, 0, 1)
             case Cast(dtype, x) if dtype.is_integer:
                 found = self.of(x)
                 return _fitting(dtype, (found.low, found.high)) if found is not None else _any(dtype)
@@ -78,6 +86,14 @@ class ValueRanges:
             case Unary("neg", x):
                 found = self.of(x)
                 return None if found is None else _fitting(found.dtype, (-found.low, -found.high))
+            case Unary("abs", x):
+                found = self.of(x)
+                return None if found is None else _fitting(found.dtype, _magnitudes(found))
+            case Unary("bitnot", x):
+                found = self.of(x)
+                return None if found is None or not found.dtype.is_integer else _fitting(found.dtype, (~found.low, ~found.high))
+            case Binary("and" | "or"):
+                return None
             case Binary(op, lhs, rhs):
                 a, b = self.of(lhs), self.of(rhs)
                 return None if a is None or b is None else _made(op, a, b)
@@ -109,7 +125,7 @@ def value_ranges(function: Function) -> ValueRanges:
             low, high = range_of(s.lo, variables)[0], range_of(s.hi, variables)[1]
             between = low, None if high is None else high - 1
             variables[s.var] = _both(variables[s.var], between) if s.var in variables else between
-    start = {name: _any(dtype) for name, dtype in types.items() if dtype.is_integer}
+    start = {name: _any(dtype) for name, dtype in types.items() if dtype.is_integer} | _asked(function)
     known = ValueRanges(variables, {}, start)
     for _ in range(ROUNDS):
         bound: dict[str, list[Whole | None]] = {}
@@ -126,6 +142,53 @@ def value_ranges(function: Function) -> ValueRanges:
         filled = {name: found for name, values in stored.items() if (found := _either(values)) is not None}
         known = ValueRanges(variables, names, start | filled)
     return known
+
+
+def _asked(function: Function) -> dict[str, Whole]:
+    """Return between which numbers the elements of parameters lie that are integers and only read, of all of which the function asks before
+    it does anything else, and returns where one lies elsewhere."""
+    written, found = {s.buffer for s in stores(*function.body)}, dict[str, Whole]()
+    params = {p.name: p for p in function.params if p.dtype.is_integer and p.name not in written}
+    for s in function.body:
+        variables = list[tuple[str, Index]]()
+        while isinstance(s, For) and s.lo == Int(0) and len(s.body) == 1:
+            variables.append((s.var, s.hi))
+            s = s.body[0]
+        if not isinstance(s, Require):
+            break
+        match range_of_condition(s.cond):
+            case (Cast(dtype, Load(name, index)), low, high) if dtype == i64 and name in params:
+                param = params[name]
+                ends = [None if e is None else _number(e) for e in (low, high)]
+                if [*zip(index, param.shape, strict=True)] != [(Var(v), extent) for v, extent in variables] or param.dtype.bits > 63 + (
+                    param.dtype.kind == "int"
+                ):
+                    continue
+                least, most = limits(param.dtype)
+                least = least if ends[0] is None else max(least, ends[0])
+                most = most if ends[1] is None else min(most, ends[1] - 1)
+                if least <= most:
+                    found[name] = Whole(param.dtype, least, most)
+            case _:
+                pass
+    return found
+
+
+def _number(e: Expr) -> int | None:
+    """Return the integer that a value is known to be."""
+    match e:
+        case Const(number, dtype) if dtype == i64:
+            return int(number)
+        case IndexValue(Int(number)):
+            return number
+        case _:
+            return None
+
+
+def _magnitudes(x: Whole) -> tuple[int, int]:
+    """Return between which numbers the absolute values of integers lie."""
+    ends = sorted((abs(x.low), abs(x.high)))
+    return (0 if x.low <= 0 <= x.high else ends[0]), ends[1]
 
 
 def _any(dtype: DType) -> Whole:
@@ -167,7 +230,18 @@ def _made(op: str, a: Whole, b: Whole) -> Whole | None:
             return Whole(a.dtype, chosen(a.low, b.low), chosen(a.high, b.high))
         case "%" if b.low >= 0:
             return Whole(a.dtype, 0, max(0, b.high - 1 if a.low < 0 else min(a.high, b.high - 1)))
-        case "//" if a.low >= 0 and b.low >= 0:
-            return Whole(a.dtype, 0, a.high)
+        case "//" if b.low >= 0:
+            by = [max(b.low, 1), max(b.high, 1)]
+            found = [x // y for x in (a.low, a.high) for y in by] + ([0] if b.low == 0 else [])
+            return Whole(a.dtype, min(found), max(found))
+        case "bitand" if a.low >= 0 or b.low >= 0:
+            return Whole(a.dtype, 0, min(x.high for x in (a, b) if x.low >= 0))
+        case "bitor" | "bitxor" if a.low >= 0 and b.low >= 0:
+            return Whole(a.dtype, 0, (1 << max(a.high, b.high).bit_length()) - 1)
+        case "shl" if b.low >= 0 and b.high < a.dtype.bits:
+            return _fitting(a.dtype, (x << n for x in (a.low, a.high) for n in (b.low, b.high)))
+        case "shr" if b.low >= 0 and b.high < a.dtype.bits:
+            found = [x >> n for x in (a.low, a.high) for n in (b.low, b.high)]
+            return Whole(a.dtype, min(found), max(found))
         case _:
             return _any(a.dtype)

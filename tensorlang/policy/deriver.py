@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from codegen.dtypes import DType, compute_dtype, i64
+from codegen.dtypes import compute_dtype
 from polyhedral import affine
 from polyhedral.expr import Int
+from tensorlang.policy.element_types import computed_bytes
 from tensorlang.policy.followers import accumulations
 from tensorlang.policy.machine import GpuMachine, Machine
 from tensorlang.schedule.flattened import flattened
@@ -19,11 +20,10 @@ from tensorlang.schedule.shape import OPEN_EXTENT, extents, is_product, work_of_
 from tensorlang.tensor.factorize import Factorized, factorized
 from tensorlang.tensor.invariant_axes import invariant_axes, without_axes
 from tensorlang.tensor.lift import lift
-from tensorlang.tensor.nodes import Cast, Definition, Expr, IndexValue, Program, Read, Reduce
+from tensorlang.tensor.nodes import Definition, Program, Reduce
 from tensorlang.tensor.prove import problems_since
 from tensorlang.tensor.terms_apart import parts_apart
 from tensorlang.tensor.walk import (
-    children,
     components,
     definition_reads,
     index_names,
@@ -90,25 +90,7 @@ class Deriver:
         lanes = self.machine.lanes(compute_dtype(definition.tensors[0].dtype))
         if self.layouts.keys() & {t.name for t in definition.tensors} or any(r in self.layouts for r in definition_reads(definition)):
             return lanes
-        return max(lanes, self.machine.vector_bytes // self._widest_bytes(definition))
-
-    def _widest_bytes(self, definition: Definition) -> int:
-        """Return the size of the widest type that elements of a definition are computed in."""
-        table, widest = tensor_table(self.program), 1
-        for e in (n for p in definition.pieces for n in _in_lanes(p.value)):
-            match e:
-                case Read(tensor):
-                    found: tuple[DType, ...] = (table[tensor].dtype,)
-                case Cast(dtype):
-                    found = (dtype,)
-                case Reduce():
-                    found = e.reducer.dtypes
-                case IndexValue(index) if not affine.name_set(index).isdisjoint(definition.axes):
-                    found = (i64,)  # of binders it is one number for all lanes of an axis
-                case _:
-                    continue
-            widest = max(widest, *(compute_dtype(dtype).size_bytes for dtype in found))
-        return max(widest, *(compute_dtype(t.dtype).size_bytes for t in definition.tensors))
+        return max(lanes, self.machine.vector_bytes // computed_bytes(self.program)[definition.tensors[0].name])
 
     def is_open(self, name: str) -> bool:
         """Tell whether a sample stands for the extent of an axis or binder of this name."""
@@ -118,14 +100,6 @@ class Deriver:
         """Return the extents of a definition's axes and binders; None for those that a sample stands for, and those not known at all."""
         name = definition.tensors[0].name
         return {a: None if n is None or self.open_extents.get(f"{name}.{a}") == n else n for a, n in extents(definition).items()}
-
-
-def _in_lanes(e: Expr) -> Iterator[Expr]:
-    """Yield what lanes compute of a value: an index that becomes an integer is one of its type, whose wrapping is the same."""
-    yield e
-    for child in children(e):
-        if not (isinstance(e, Cast) and isinstance(child, IndexValue) and e.dtype.is_integer):
-            yield from _in_lanes(child)
 
 
 def deriver(

@@ -1,4 +1,4 @@
-"""Integers of 64 bits that are known to fit in 32 are computed in those, and every value keeps its bits."""
+"""Integers that are known to fit in half of their bits, of 64 or in vectors of 32, are computed in those, and every value keeps its bits."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from codegen.loops.verify import verify
 from codegen.loops.walk import stores
 
 HEAD = "func f(N)(x: f32[N], k: i64[N], c: u8[N], out y: i64[N], out z: f32[N]) {\n"
+BYTES = "func f(N)(x: f32[N], k: i32[N], c: u8[N], s: i8[N], out y: u8[N], out w: i32[N], out z: u16[N]) {\n"
 
 
 def last_value(body: str) -> str:
@@ -42,6 +43,51 @@ def last_value(body: str) -> str:
 )
 def test_what_is_known_to_fit_is_computed_in_32_bits(value: str, expected: str) -> None:
     assert last_value(f"for i in 0 .. N {{ y[i] = {value} }}") == expected
+
+
+def last_in_lanes(body: str, kind: str = "vector 8") -> str:
+    function = narrowed(parse(f"{BYTES}for i in 0 .. 8 {kind} {{ {body} }}\n}}"))
+    verify(function)
+    *_, last = stores(*function.body)
+    return show_expr(last.value)
+
+
+@pytest.mark.parametrize(
+    ("stored", "expected"),
+    [
+        ("y[i] = u8((i32(c[i]) * 3_i32 + 2_i32) // 4_i32)", "u8((i16(c[i]) * 3_i16 + 2_i16) // 4_i16)"),
+        ("y[i] = u8((i32(c[i]) * 255_i32 + 128_i32) // 256_i32)", "u8(i16((u16(c[i]) * 255_u16 + 128_u16) // 256_u16))"),
+        ("y[i] = u8(max(i32(c[i]) - i32(s[i]), 0_i32))", "u8(max(i16(c[i]) - i16(s[i]), 0_i16))"),
+        ("z[i] = u16(i32(c[i]) * 70001_i32)", "u16(c[i]) * 4465_u16"),
+        ("z[i] = u16(abs(i32(s[i])) * 515_i32)", "u16(abs(i16(s[i]))) * 515_u16"),
+        ("z[i] = u16(i32(c[i]) << 9_i32)", "u16(c[i]) << 9_u16"),
+        ("z[i] = u16(select(i32(c[i]) * 2_i32 > 9_i32, 70000_i32, 1_i32))", "select(i16(c[i]) * 2_i16 > 9_i16, 4464_u16, 1_u16)"),
+        ("w[i] = i32(c[i]) * 3_i32 // 7_i32", "i32(i16(c[i]) * 3_i16 // 7_i16)"),
+        ("w[i] = i32(c[i]) * 3_i32", "i32(c[i]) * 3_i32"),
+        ("z[i] = u16(i32(c[i]) * 300_i32 // 5_i32)", "u16(i32(c[i]) * 300_i32 // 5_i32)"),
+        ("z[i] = u16(i32(c[i]) // i32(s[i]))", "u16(i32(c[i]) // i32(s[i]))"),
+        ("z[i] = u16(i32(c[i]) << i32(s[i]))", "u16(i32(c[i]) << i32(s[i]))"),
+        ("z[i] = u16(k[i] + 1_i32)", "u16(k[i] + 1_i32)"),
+        ("y[i] = u8(min(max(i32(x[i]), 0_i32), 255_i32))", "u8(min(max(i32(x[i]), 0_i32), 255_i32))"),
+    ],
+)
+def test_lanes_compute_in_16_bits_what_is_known_to_fit_or_cut_to_them(stored: str, expected: str) -> None:
+    assert last_in_lanes(stored) == expected
+
+
+def test_16_bits_are_for_lanes_alone() -> None:
+    assert last_in_lanes("y[i] = u8((i32(c[i]) * 3_i32 + 2_i32) // 4_i32)", "") == "u8((i32(c[i]) * 3_i32 + 2_i32) // 4_i32)"
+
+
+def test_elements_whose_range_is_asked_for_become_narrow() -> None:
+    asked = (
+        "for j in 0 .. N { require i64(k[j]) >= 0_i64 and i64(k[j]) < LIMIT else 1 }\nfor i in 0 .. N { y[i] = k[i] * 31_i64 % 977_i64 }"
+    )
+    assert last_value(asked.replace("LIMIT", "1000_i64")) == "i64(i32(k[i]) * 31_i32 % 977_i32)"
+    assert last_value(asked.replace("LIMIT", "1000000000_i64")) == "k[i] * 31_i64 % 977_i64"
+    assert last_value(asked.replace("LIMIT", "1000_i64").replace("0 .. N { require", "1 .. N { require")) == "k[i] * 31_i64 % 977_i64"
+    later = "\n".join(reversed(asked.replace("LIMIT", "1000_i64").split("\n")))
+    assert last_value(later) == "k[i] * 31_i64 % 977_i64"
 
 
 def test_floats_are_made_of_32_bits() -> None:
@@ -90,6 +136,30 @@ def test_every_value_keeps_its_bits(loops: str) -> None:
     head = f"func f()(x: f32[16], k: i64[16], c: u8[16], out y: i64[{len(VALUES)}, 16]) {{\n"
     arrays = {"x": np.array(SPECIAL, np.float32), "k": np.arange(16) ** 9, "c": np.arange(0, 256, 16, np.uint8)}
     check(f"{head}{loops}\n{body}\n{'}' * loops.count('{')}\n}}", y=np.zeros((len(VALUES), 16), np.int64), **arrays)
+
+
+IN_16_BITS = {
+    "sums of bytes": "w[L] = (i32(c[I]) * 3_i32 + i32(s[I])) // 7_i32 - (i32(s[I]) - 300_i32) % 9_i32",
+    "between 2^15 and 2^16": "w[L] = i32(c[I]) * 257_i32 // 3_i32 + i32(c[I]) * i32(c[I]) % 1000_i32",
+    "cut": "z[L] = u16(i32(c[I]) * 70001_i32 - (-i32(s[I]) ^ 12345_i32))",
+    "cut with a sign": "w[L] = i32(i16(i32(c[I]) * 1000_i32 * i32(s[I])))",
+    "shifts": "w[L] = i32(u16(((i32(c[I]) << 8_i32) | i32(c[I])) >> (i32(c[I]) & 7_i32)))",
+    "of both signs": "z[L] = u16(min(max(abs(i32(s[I]) * 3_i32) * 80_i32, 100_i32), i32(c[I]) * 250_i32))",
+    "compared": "y[L] = select(i32(c[I]) * 200_i32 > i32(s[I]) * 100_i32, u8(i32(c[I]) * 3_i32), 7_u8)",
+    "choices": "z[L] = u16(select(i32(s[I]) < 0_i32, i32(c[I]) * 3_i32, ~i32(s[I])) - 70000_i32)",
+    "floats": "w[L] = (min(max(i32(x[I]), -9_i32), 9_i32) + 3_i32) // 5_i32",
+    "elements kept": "alloc a: i32[1] registers\na[0] = i32(c[I]) * 16_i32 + 9_i32\nlet n = a[0] % 100_i32\nw[L] = a[0] * n // 11_i32",
+}
+
+
+@pytest.mark.parametrize("value", IN_16_BITS.values(), ids=IN_16_BITS)
+def test_every_value_keeps_its_bits_in_16(value: str) -> None:
+    body = value.replace("L]", "16*b + v]").replace("I]", "16*b + v]").replace("I)", "16*b + v)")
+    text = f"{BYTES.replace('(N)', '()', 1).replace('[N]', '[256]')}for b in 0 .. 16 {{ for v in 0 .. 16 vector 16 {{\n{body}\n}} }}\n}}"
+    every = np.arange(256)
+    made = {"x": np.resize(np.array(SPECIAL, np.float32), 256), "k": every.astype(np.int32), "c": every.astype(np.uint8)}
+    outs = {"y": np.zeros(256, np.uint8), "w": np.zeros(256, np.int32), "z": np.zeros(256, np.uint16)}
+    check(text, **made, s=((every * 37) % 256).astype(np.uint8).view(np.int8), **outs)
 
 
 def test_no_lane_of_floats_is_converted_to_64_bits() -> None:

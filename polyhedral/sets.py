@@ -5,7 +5,7 @@ Sizes take whatever values `context` or `given` allows; say `N >= 0` there. All 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from typing import ParamSpec
 
@@ -25,6 +25,7 @@ __all__ = [
     "disjoint",
     "implies",
     "is_empty",
+    "needed",
     "well_founded",
 ]
 
@@ -57,6 +58,16 @@ def implies(params: Sequence[str], iters: Sequence[str], given: Cond, claim: Con
     for other in failing[1:]:
         worst = worst.union(other)
     return _refuted(frame, worst)
+
+
+def needed(params: Sequence[str], iters: Sequence[str], given: Cond, conds: Iterable[Cond]) -> list[Cond]:
+    """Return the conditions that are not shown to follow from the others and from what is given."""
+    kept = [c for c in conds if c != TRUE]
+    for cond in tuple(kept):
+        others = [c for c in kept if c is not cond]
+        if isinstance(implies(params, iters, affine.conj(given, *others), cond), Proven):
+            kept = others
+    return kept
 
 
 @_within_limit

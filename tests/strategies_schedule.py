@@ -43,6 +43,7 @@ from tensorlang.schedule.storage import axis_names, to_storage
 from tensorlang.syntax import nodes as syntax
 from tensorlang.syntax.parse import parse
 from tensorlang.tensor import notation
+from tensorlang.tensor.bands import bands
 from tensorlang.tensor.dead_code import eliminate_dead
 from tensorlang.tensor.factorize import Factorized, factorized
 from tensorlang.tensor.invariant_axes import invariant_axes
@@ -671,6 +672,17 @@ def _scan(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     return s.scan(f"{definition.tensors[0].name}.{axis}")
 
 
+def _narrow(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
+    """Let a reduction go through the values that its conditions leave a name: one that they do, or any."""
+    names = [(x, b.name) for x in seen.program.definitions for p in x.pieces for r in reduces(p.value) for b in r.binders]
+    kept = [(x, b.name) for x in seen.program.definitions for b, _ in bands(x)]
+    some = kept if kept and d.random.random() < 0.9 else names
+    if not some:
+        return None
+    definition, binder = d.random.choice(some)
+    return s.narrow(f"{definition.tensors[0].name}.{binder}")
+
+
 def _store(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     results = seen.program.results
     if len(results) < 2:
@@ -835,6 +847,8 @@ REWRITES = (
     _hoist,
     _scan,
     _scan,
+    _narrow,
+    _narrow,
     _lift,
     _factorize,
 )

@@ -17,6 +17,7 @@ from tensorlang.schedule.rfactor import name_of, rfactor
 from tensorlang.schedule.scan import growths, running
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.shape import OPEN_EXTENT, extents, is_product, work_of_definition
+from tensorlang.tensor.bands import WORTH_NARROWING, Band, bands, narrowed
 from tensorlang.tensor.factorize import Factorized, factorized
 from tensorlang.tensor.invariant_axes import invariant_axes, without_axes
 from tensorlang.tensor.lift import lift
@@ -25,6 +26,7 @@ from tensorlang.tensor.prove import problems_since
 from tensorlang.tensor.terms_apart import parts_apart
 from tensorlang.tensor.walk import (
     components,
+    definers,
     definition_reads,
     index_names,
     is_recurrence,
@@ -44,6 +46,8 @@ LONG_BESIDE_OTHERS = 8
 """The same, where so many run side by side."""
 WORTH_FACTORIZING = 0.7
 """Of the operations of a reduction, how many may be left of it where factors are taken one by one."""
+NARROW_ROWS = 32
+"""How many terms of a row of a product lie in a band at most where they are faster added for each row than for a register tile of rows."""
 ITERATIONS_PER_THREAD = 32
 """How many iterations a parallel loop shall have for each thread: then their shares differ little, and one that is late costs little."""
 
@@ -113,7 +117,8 @@ def deriver(
     `at`: samples of open sizes, which every question about how much there is to do is answered for."""
     lifted, schedule = with_factors_apart(lift(program), Schedule(program.name))
     flat, stored = flattened(lifted, layouts)
-    d = _partial(_scanned(_hoisted(deriver_of(flat, machine, stored, constants, schedule if flat == lifted else schedule.flatten()))))
+    start = deriver_of(flat, machine, stored, constants, schedule if flat == lifted else schedule.flatten())
+    d = _partial(_narrowed(_scanned(_hoisted(start))))
     return sampled(_with_separate(d), at)
 
 
@@ -193,6 +198,25 @@ def _scanned(d: Deriver) -> Deriver:
                 scan = d.schedule.scan(f"{definition.tensors[0].name}.{axis}")
                 return _scanned(deriver_of(made, d.machine, d.layouts, d.constants, scan))
     return d
+
+
+def _narrowed(d: Deriver) -> Deriver:
+    """Return the state with indices of reductions that conditions leave few values as places in the bands of these."""
+    for definition in d.program.definitions:
+        name = definition.tensors[0].name
+        for binder, band in (found for found in bands(definition) if found[1].is_narrow(found[0], WORTH_NARROWING)):
+            made = narrowed(d.program, name, binder.name)
+            if isinstance(made, str) or not _pays_narrowed(definition, definers(made)[name], band) or problems_since(d.program, made):
+                continue
+            return _narrowed(deriver_of(made, d.machine, d.layouts, d.constants, d.schedule.narrow(f"{name}.{binder.name}")))
+    return d
+
+
+def _pays_narrowed(before: Definition, after: Definition, band: Band) -> bool:
+    """Tell whether going through a band alone is faster. Rows of a product that have bands of their own share no operand: each element
+    is read for one row alone, where a register tile goes through all values that any of its rows asks for, and reads them once."""
+    terms = affine.constant(band.count)
+    return not is_product(before) or is_product(after) or (terms is not None and terms <= NARROW_ROWS)
 
 
 def _is_long(definition: Definition, axis: str, e: Reduce) -> bool:

@@ -142,6 +142,10 @@ class Schedule:
         """Compute reductions whose terms grow along axes, `y.i`, as running ones."""
         return self.then(_directive("scan", axes))
 
+    def narrow(self, *binders: str) -> Schedule:
+        """Go through the values alone that conditions leave names in reductions, `y.j`."""
+        return self.then(_directive("narrow", binders))
+
     def lift(self, *tensors: str) -> Schedule:
         """Give the reductions of the equations of tensors, or what recurrences make without themselves, tensors of their own."""
         return self.then(_directive("lift", tensors))

@@ -28,6 +28,7 @@ FORMS = {
     "layout": "write `layout TENSOR as [DIM, …]`",
     "lift": "write `lift TENSOR, …`, of equations whose reductions, or terms of a recurrence, get tensors of their own",
     "multicast": "write `multicast TENSOR, … at LOOP`, about a loop over blocks of a cluster",
+    "narrow": "write `narrow TENSOR.BINDER, …`, of names in reductions of a tensor that conditions keep within a band",
     "order": "write `order LOOP, LOOP, …`, outermost first, or `order STATEMENT, STATEMENT, …`",
     "pack": "write `pack TENSOR as [DIM, …]`, `pack TENSOR at LOOP as [DIM, …]` or `pack TENSOR at LOOP -> LOOP, …`, "
     "and `pack TENSOR in AXIS …` for what is read along that",

@@ -1,5 +1,5 @@
 """Directives that rewrite the program before it has loops: `inline`, `store`, `rfactor`, `block`, `flatten`,
-`hoist`, `scan`, `lift`, `factorize`, `unfold`."""
+`hoist`, `scan`, `narrow`, `lift`, `factorize`, `unfold`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from tensorlang.syntax import nodes as syntax
 from tensorlang.syntax.directive_forms import FORMS
 from tensorlang.targets import target_of
 from tensorlang.tensor.absorb import absorbed
+from tensorlang.tensor.bands import narrowed
 from tensorlang.tensor.dead_code import eliminate_dead
 from tensorlang.tensor.factorize import factorized
 from tensorlang.tensor.invariant_axes import without_axes
@@ -74,6 +75,14 @@ def _scan(state: State, directive: syntax.Directive) -> None:
         made = scanned(state.program, *_axis_of(state, directive, name))
         if isinstance(made, str):
             raise error("S0204", f"`{name}` cannot be scanned: {made}", directive.span)
+        state.program = made
+
+
+def _narrow(state: State, directive: syntax.Directive) -> None:
+    for name in operands.names(directive, directive.operands):
+        made = narrowed(state.program, *_axis_of(state, directive, name))
+        if isinstance(made, str):
+            raise error("S0204", f"`{name}` cannot be narrowed: {made}", directive.span)
         state.program = made
 
 
@@ -164,6 +173,11 @@ SCAN = Kind(
     "scan",
     FORMS["scan"],
     rewrite=_scan,
+)
+NARROW = Kind(
+    "narrow",
+    FORMS["narrow"],
+    rewrite=_narrow,
 )
 LIFT = Kind(
     "lift",

@@ -10,7 +10,7 @@ read: `if ids[i] == k` leaves of the sum over k of `v[k]` what `v[ids[i]]` is. W
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile
@@ -21,8 +21,9 @@ from polyhedral import affine
 from polyhedral.expr import FALSE, TRUE, Add, And, Compare, Cond, Floor, Int, Max, Min, Mod, Not, Or, Scale
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
-from polyhedral.sets import implies, is_empty
+from polyhedral.sets import implies, is_empty, needed
 from polyhedral.verdict import Proven
+from tensorlang.tensor.bands import WORTH_NARROWING, band_of
 from tensorlang.tensor.gradient.algebra import equal
 from tensorlang.tensor.gradient.terms import Term
 from tensorlang.tensor.nodes import Binary, Binder, Cast, Const, Dynamic, Expr, IndexValue, Read
@@ -32,8 +33,6 @@ from tensorlang.tensor.types import Types, scalar_dtype
 from tensorlang.tensor.walk import index_names, operands, rebuild
 
 OnAffine = Callable[[Affine], Affine]
-WORTH_NARROWING = 2
-"""How many times as many values as a band has of it an index takes at least where it is replaced by its place in the band."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -426,33 +425,16 @@ def _narrowed(system: _System) -> _System:
     for variable in system.variables:
         if any(variable.name in affine.name_set(v.lo) | affine.name_set(v.hi) for v in system.variables):
             continue
-        band = _band(variable.name, system.where)
-        if band is None:
-            continue
-        first, width = band
-        if variable.extent is not None and variable.extent < WORTH_NARROWING * width:
+        # Equalities are left to who cuts sums into phases.
+        band = band_of(variable, affine.conj(*(c for c in affine.conjuncts(system.where) if not (isinstance(c, Compare) and c.op == "=="))))
+        if band is None or not band.is_narrow(variable, WORTH_NARROWING):
             continue
         asked = affine.within(variable.name, variable.lo, variable.hi)
         system = replace(system, where=affine.conj(system.where, asked))
-        system = system.mapped(partial(affine.substitute, to={variable.name: affine.add(first, variable.name)}))
-        own = replace(variable, lo=affine.ZERO, hi=Int(width))
+        system = system.mapped(partial(affine.substitute, to={variable.name: band.at(variable.name)}))
+        own = replace(variable, lo=affine.ZERO, hi=band.count)
         system = replace(system, variables=tuple(own if v is variable else v for v in system.variables))
     return system
-
-
-def _band(name: str, where: Cond) -> tuple[Affine, int] | None:
-    """Return the least value that conditions leave a variable, and how many there are from there on; None where that is no number."""
-    least, most = list[Affine](), list[Affine]()
-    for rest in (e for c in affine.conjuncts(where) if isinstance(c, Compare) and c.op != "==" for e in affine.inequalities(c)):
-        form = affine.affine_form(rest)
-        factor = form[0].get(name, 0) if form is not None else 0
-        bound = affine.sub(rest, affine.scale(factor, name))
-        if factor == 1:
-            least.append(affine.neg(bound))
-        elif factor == -1:
-            most.append(bound)
-    widths = [(width + 1, lo) for lo in least for hi in most if (width := affine.difference(hi, lo)) is not None and width >= 0]
-    return next(((lo, width) for width, lo in widths if width == min(w for w, _ in widths)), None)
 
 
 # ---------------------------------------------------------------- what is left
@@ -468,7 +450,7 @@ def _finished(system: _System, target: Target) -> Solved | None:
     scope = (*target.axes, *names)
     if where == FALSE or isinstance(is_empty(target.sizes, scope, known, where), Proven):
         return None
-    kept = _needed(list(affine.conjuncts(where)), known, target.sizes, scope)
+    kept = needed(target.sizes, scope, known, affine.conjuncts(where))
     outside = [c for c in kept if not set(affine.names(c)) & set(names)]
     inside = [c for c in kept if c not in outside]
     tests = tuple(part for test in system.tests for part in operands("and", test))
@@ -481,13 +463,3 @@ def _finished(system: _System, target: Target) -> Solved | None:
 def _names_element(test: Expr, target: Target) -> bool:
     """Tell whether a test says that data name the element that something is added to."""
     return any(name in target.axes and name not in index_names(data) for name, data in _told_by_data(test, target))
-
-
-def _needed(conds: list[Cond], known: Cond, sizes: Sequence[str], scope: Sequence[str]) -> list[Cond]:
-    """Return the conditions that do not follow from the others and what is known."""
-    kept = [c for c in conds if c != TRUE]
-    for cond in list(kept):
-        others = [c for c in kept if c is not cond]
-        if isinstance(implies(sizes, scope, affine.conj(known, *others), cond), Proven):
-            kept = others
-    return kept

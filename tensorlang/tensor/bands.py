@@ -26,6 +26,8 @@ from tensorlang.tensor.walk import definers, map_children, reduces, substitute
 
 WORTH_NARROWING = 2
 """How many times as many values as a band has of it an index takes at least where it is replaced by its place in the band."""
+LARGE = 2**31
+"""Factors from here on are left alone: places in bands of them might leave 64 bits where the conditions do not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ def _closest(binder: Binder, where: Cond, others: Collection[str]) -> tuple[Affi
     for rest in (e for cond in affine.conjuncts(where) for e in _not_negative(cond)):
         factor = affine.terms(rest)[0].get(AffineName(binder.name), 0)
         bound = affine.sub(rest, affine.scale(factor, binder.name))
-        if factor and affine.name_set(bound).isdisjoint({*others, binder.name}):
+        if factor and _is_small(rest) and affine.name_set(bound).isdisjoint({*others, binder.name}):
             (least if factor > 0 else most).append((abs(factor), affine.neg(bound) if factor > 0 else bound))
     best: tuple[Affine, int] | None = None
     for below, lo in least:
@@ -82,6 +84,11 @@ def _closest(binder: Binder, where: Cond, others: Collection[str]) -> tuple[Affi
             if best is None or count < best[1]:
                 best = affine.ceil_div(lo, below), count
     return best
+
+
+def _is_small(e: Affine) -> bool:
+    coefficients, const = affine.terms(e)
+    return all(abs(n) < LARGE for n in (*coefficients.values(), const))
 
 
 def _not_negative(cond: Cond) -> Iterator[Affine]:
@@ -121,7 +128,7 @@ def _congruences(name: str, where: Cond, others: Collection[str]) -> Iterator[tu
                 rest = affine.sub(-const // terms[of], affine.sub(of.value, affine.scale(factor, name)))
                 common = gcd(factor, of.divisor)
                 step = of.divisor // common
-                if step > 1 and affine.name_set(rest).isdisjoint({*others, name}):
+                if 1 < step < LARGE and _is_small(of.value) and affine.name_set(rest).isdisjoint({*others, name}):
                     yield step, affine.scale(pow(factor // common, -1, step), affine.floor(rest, common))
             case _:
                 pass

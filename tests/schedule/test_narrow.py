@@ -38,6 +38,8 @@ CASES = {
     "made of itself": (VECTOR, "y[i] = x[i] + sum(j in 0..i, i - j <= 2) y[j]", "j in 0..2, i + j - 2 >= 0"),
     "no end": (VECTOR, "y[i] = sum(j, i <= j) x[j] * f32(i)", None),
     "by one further inside": (MATRIX, "y[i] = sum(j in 0..N, k, abs(k - j) <= 1, k <= i) x[j, k]", None),
+    "factors whose multiples are wide": (VECTOR, f"y[i] = sum(j, {2**33} * j == i) x[j]", None),
+    "residues whose multiples are wide": (VECTOR, f"y[i] = sum(j, (i - 3*j) % {2**33} == 1) x[j]", None),
     "as many as there are": (MATRIX, "y[i] = sum(j, j >= i - N, j < i + M) x[i, j]", None),
 }
 

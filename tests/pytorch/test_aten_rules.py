@@ -155,7 +155,7 @@ SHAPES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "pad reflect": (lambda a: F.pad(a, (1, 2, 2, 1), mode="reflect"), (IMAGE,)),
     "pad replicate": (lambda a: F.pad(a, (1, 2), mode="replicate"), (X,)),
     "triangles": (lambda a: a.tril() - a.triu(1), (X,)),
-    "diagonal": (lambda a: (a.diagonal(1, 1, 2), a.diagonal(-1, 0, 2)), (X,)),
+    "diagonal": (lambda a: (a.diagonal(1, 1, 2), a.diagonal(-1, 0, 2), a.diagonal(9, 2, 0)), (X,)),
     "unfold": (lambda a: a.unfold(2, 3, 1), (X,)),
     "unfold of a number": (lambda a: a.unfold(0, 1, 1), (torch.tensor(2.5),)),
     "pixel shuffle": (lambda a: (F.pixel_shuffle(a, 2), F.pixel_unshuffle(a, 3)), (IMAGE,)),

@@ -95,10 +95,12 @@ def sized(x: Tensor) -> tuple[Any, ...]:
         x.new_full((int(rows * 1.5),), columns),
         torch.arange(2, x.numel(), rows),
         x.roll((1, -2), (0, 1)),
+        (x[:, :1, None] * x[:, 0]).diagonal(-1, 0, 2),
+        x.unfold(1, 3, 1),
     )
 
 
-def test_sizes_that_are_divided_and_rounded_stay_open(caplog: pytest.LogCaptureFixture) -> None:
+def test_sizes_that_are_computed_with_stay_open(caplog: pytest.LogCaptureFixture) -> None:
     fast = compiled(sized, dynamic=True)
     with torch.no_grad(), caplog.at_level(logging.INFO, "tensorlang.compile"):
         for shape in ((5, 4), (3, 7)):

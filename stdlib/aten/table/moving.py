@@ -13,7 +13,7 @@ from stdlib.aten.call import Call, Rule
 from stdlib.aten.table.making import open_range
 from stdlib.onnx.table.moving import clamped, joined, repeated, slice_axis, transposed
 from tensorlang.graph.nodes import Value
-from tensorlang.graph.sizes import is_one, is_open, same
+from tensorlang.graph.sizes import is_one, is_open, larger, same, smaller
 
 LARGEST = 2**63 - 1
 """What torch writes for the end of an axis."""
@@ -223,23 +223,19 @@ def diagonal(n: Call, x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -
     rest = [k for k in range(rank) if k not in (a, b)]
     moved = transposed(n, x, (*rest, a, b))
     rows, columns = moved.shape[-2:]
-    count = max(0, min(rows - max(0, -offset), columns - max(0, offset)))
-    first = max(0, -offset) * columns + max(0, offset)
-    flat = n.view(moved, (*moved.shape[:-2], rows * columns))
-    at = n.constant(first + (columns + 1) * np.arange(count))
-    return n.op("gather", flat, at, axis=len(rest))
+    up, left = max(0, -offset), max(0, offset)
+    count = larger(0, smaller(rows - up, columns - left))
+    if same(count, 0):
+        return n.filled((*moved.shape[:-2], 0), x.dtype)
+    square = slice_axis(n, slice_axis(n, moved, rank - 2, up, count), rank - 1, left, count)
+    return n.op("diagonal", square)
 
 
 def unfold(n: Call, x: Value, dimension: int, size: int, step: int) -> Value:
     """Windows along an axis, their elements along a new last one; of a tensor without axes, its element so many times."""
     if not x.shape:
         return n.op("gather", n.view(x, (1,)), n.constant(np.zeros(size, np.int64)), axis=0)
-    axis = n.axis(dimension, len(x.shape))
-    count = (x.shape[axis] - size) // step + 1
-    places = n.constant(np.arange(count)[:, None] * step + np.arange(size)[None, :])
-    windows = n.op("gather", x, places, axis=axis)
-    rank = len(windows.shape)
-    return transposed(n, windows, (*(k for k in range(rank) if k != axis + 1), axis + 1))
+    return n.op("unfold", x, axis=n.axis(dimension, len(x.shape)), length=size, step=step)
 
 
 def strided(n: Call, x: Value, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Value:

@@ -1,4 +1,4 @@
-"""Integers that are known to fit in half of their bits, of 64 or in vectors of 32, are computed in those, and every value keeps its bits."""
+"""Integers known to fit in half of their bits, of 64 or in vectors of 32, are computed in those, and every value keeps its bits."""
 
 from __future__ import annotations
 

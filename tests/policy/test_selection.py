@@ -489,6 +489,12 @@ def test_heads_that_share_keys_and_values_are_rows_and_blocks_are_along_the_quer
     assert all(plan.depth[t] >= 3 for t in ("s", "m", "p"))
 
 
+def test_the_rows_of_few_queries_and_heads_that_share_keys_are_computed_whole():
+    m = module(GROUPED, library())
+    found = search(m, "attention", declared(m, "attention", G=2, R=12, L=1, S=72, E=32), {}, "cpu", SERIAL).chosen
+    assert not any(d.startswith("at") and "y." in d for d in directives(found))
+
+
 def test_products_of_few_rows_or_with_an_operand_that_others_read_are_computed_whole():
     text = """
 op attention(q: f32[L, E], k: f32[S, E], v: f32[S, E]) -> (y: f32[L, E], p: f32[L, S]) {

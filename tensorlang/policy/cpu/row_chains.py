@@ -43,13 +43,15 @@ class RowChain:
 
 def row_chain(d: Deriver, found: Sequence[FusionGroup], head: Definition, c: Contraction, *, columns: bool = False) -> RowChain | None:
     """Return what makes operand x of the product `head` by rows, or with `columns` operand w, whose rows are columns of the product. None
-    when the operand is given, or not made row by row for `head` alone."""
+    when the operand is given, or not made row by row for `head` alone; of several axes, when the longest is known to be short."""
     read, along = (c.w_read, c.columns) if columns else (c.x_read, c.rows)
     rows = next((k for k in found if k.head.tensors[0].name == read.tensor), None)
     if rows is None or len(rows.members) < 2 or not along or (columns and len(along) > 1) or c.padded or read.tensor in d.program.results:
         return None
     sizes = extents(head)
     row = max(reversed(along), key=lambda axis: sizes[axis] or 0)
+    if len(along) > 1 and d.settled(head)[row] is not None and (sizes[row] or 0) < 2 * TALLEST_TILE:
+        return None
     names = [slot.name if isinstance(slot, AffineName) else "" for slot in read.index[: rows.depth]]
     if row not in names or not set(names) <= {*along, *c.batch} or len(set(names)) != len(names) or (sizes[row] or 0) < LEAST_ROWS:
         return None

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from math import ceil, gcd, log2, prod
 
 from codegen.dtypes import compute_dtype
+from codegen.loops.partition import LEAST_ITERATIONS
 from polyhedral import affine
 from polyhedral.expr import Compare, Cond, Mod, Scale
 from polyhedral.expr import Expr as Affine
@@ -61,7 +62,8 @@ USES_OF_A_COPY = 8
 
 @dataclass(frozen=True, slots=True)
 class InnerLoops:
-    """`rows`: axes with how many of their points. `cycles`: for each element of the tensor, on the average."""
+    """`rows`: axes with how many of their points. `cycles`: for each element of the tensor, on the average. `written`: whether all terms of
+    its sum are written out."""
 
     vector: tuple[str, ...] = ()
     vectors: int = 1
@@ -69,6 +71,7 @@ class InnerLoops:
     packed: tuple[str, ...] = ()
     cycles: float = 0.0
     phases: int = 1
+    written: bool = False
 
     def points(self, names: Collection[str] | None = None) -> int:
         """Return how many of its points differ in some axes, or how many there are, beside neighbours along vectors."""
@@ -83,7 +86,8 @@ class InnerLoops:
         along += f" in {self.phases} phases" if self.phases > 1 else ""
         rows = "".join(f", {count} of {axis}" for axis, count in self.rows)
         packed = f", {', '.join(self.packed)} packed" if self.packed else ""
-        return f"{along}{rows}{packed}: {self.cycles:.2f}"
+        written = ", all terms written out" if self.written else ""
+        return f"{along}{rows}{packed}{written}: {self.cycles:.2f}"
 
 
 def cycles_of(d: Deriver, definition: Definition, inner: InnerLoops) -> float:
@@ -157,6 +161,7 @@ class _Work:
     step: frozenset[str] = frozenset()
     kept: tuple[frozenset[str], ...] = ()
     values: Mapping[Value, int] = field(default_factory=dict)
+    edges: frozenset[str] = frozenset()
 
     def varies(self, element: _Element) -> bool:
         """Tell whether an element is another one in each step."""
@@ -189,18 +194,19 @@ class _Piece:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """The cycles of one step of a sum for all points of a block: of its loads, of its arithmetic, and of what registers do not hold.
-    `binder`: the one whose iterations are lanes, if any."""
+    """The cycles of one step of a sum for all points of a block: of its loads, of its arithmetic, of what registers do not hold, and of the
+    loop. `binder`: the one whose iterations are lanes, if any."""
 
     binder: str | None
     loading: float
     computing: float
     spilling: float
+    looping: float = LOOP_CYCLES
 
     def cycles(self, latency: float) -> float:
         """Return the cycles of the step, at least those until its accumulators are there again."""
         waiting = latency + (FORWARD_CYCLES if self.spilling else 0.0)
-        return max(max(self.loading, self.computing) + LOOP_CYCLES + self.spilling, waiting)
+        return max(max(self.loading, self.computing) + self.looping + self.spilling, waiting)
 
 
 def _asked_always(choices: Sequence[Select]) -> set[Read]:
@@ -280,11 +286,13 @@ class BlockCost:
         `step`: all that does not depend on it."""
         values = Values(roots, {*step})
         # Loops are split where indices decide.
-        asking = [n for n in values.computed if isinstance(n, Select) and not is_of_indices(n.cond)]
+        choices = [n for n in values.computed if isinstance(n, Select)]
+        asking = [n for n in choices if not is_of_indices(n.cond)]
+        edges = frozenset[str]().union(*(index_names(n.cond) for n in choices if is_of_indices(n.cond)))
         guarded = {r for n in asking for side in (n.then, n.orelse) for r in reads(side)} - _asked_always(asking)
         elements = tuple(self._element(n, guarded=conditional or n in guarded) for n in values.computed if isinstance(n, Read))
         kept, taken = values.taken({*self.definition.axes, *step})
-        work = _Work(elements, values.operations(before=False), step=frozenset(step), kept=kept, values=taken)
+        work = _Work(elements, values.operations(before=False), step=frozenset(step), kept=kept, values=taken, edges=edges)
         return work, _Work(tuple(e for e in elements if not work.varies(e)), values.operations(before=True))
 
     def _element(self, read: Read, *, guarded: bool) -> _Element:
@@ -384,12 +392,49 @@ class BlockCost:
         binder = next((b for b in reduction.binders if b in c.vector), None)
         along = binder or axis
         left = self._registers_left(reduction.work, c, along)
-        return _Step(
-            binder,
-            self._loading(reduction.work, c, along, left),
-            multiply_cycles(self._operations(reduction.work, c, along)),
-            max(0, -left) * SPILL_CYCLES,
-        )
+        computing, spilling = multiply_cycles(self._operations(reduction.work, c, along)), max(0, -left) * SPILL_CYCLES
+        if c.written and along is not None:
+            loads = sum(self._window_loads(e, reduction, c, along) for e in reduction.work.elements)
+            loads *= prod(1 + self._edge_share(a, count) for a, count in c.rows if a in reduction.work.edges)
+            return _Step(binder, load_cycles(loads) / reduction.steps, computing, spilling, LOOP_CYCLES / reduction.steps)
+        return _Step(binder, self._loading(reduction.work, c, along, left), computing, spilling)
+
+    def _window_loads(self, element: _Element, reduction: _Sum, c: InnerLoops, along: str) -> float:
+        """Return what all terms of a sum load of an element for all points of a block, where they are written out: what several of them
+        read is loaded once, and vectors of elements that lie apart are taken out of whole ones that lie side by side."""
+        of_terms = {n: int(self.sizes[n]) for n in reduction.binders if n in element.names}
+        counts = of_terms | {a: n for a, n in c.rows if a in element.names}
+        apart = element.near.get(along)
+        if along not in element.names or apart is None or apart == 1 or element.read.tensor in c.packed:
+            return _distinct(element.read, counts) * self._loads(element, replace(c, rows=()), along)
+        slot = next(s for s in element.read.index if not isinstance(s, Dynamic) and along in affine.name_set(s))
+        beside = {n: counts.pop(n) for n in affine.name_set(slot) & counts.keys()}
+        between = sum((step_inside(slot, n) or 0) * (count - 1) for n, count in beside.items())
+        whole = ceil(((c.vectors * self.lanes - 1) * apart + between + 1) / self.lanes)
+        taken = _distinct(element.read, beside) * c.vectors * (apart - 1)
+        return _distinct(element.read, counts) * (whole + taken)
+
+    def _edge_share(self, axis: str, count: int) -> float:
+        """Return the share of the blocks of an axis, of `count` points each, whose loads ask about its edges: loops are split at edges
+        where enough blocks lie between them."""
+        blocks = ceil(self.sizes[axis] / count)
+        return 1.0 if blocks < LEAST_ITERATIONS + 2 else 2 / blocks
+
+    def is_window(self) -> bool:
+        """Tell whether the terms of one sum, so many whatever the point, and those of points beside it read elements in common, as windows
+        that move do: written out, they load these once."""
+        piece, *others = self.pieces
+        if others or len(piece.sums) != 1:
+            return False
+        (found,) = piece.sums
+        ranges = (b for r in reduces(self.definition.pieces[0].value) for b in r.binders)
+        slots = (affine.name_set(s) for e in found.work.elements for s in e.read.index if not isinstance(s, Dynamic))
+        moving = any(names & {*self.definition.axes} and names & {*found.binders} for names in slots)
+        return moving and all(affine.difference(b.hi, b.lo) is not None for b in ranges)
+
+    def terms(self) -> int:
+        """Return how many terms a window has."""
+        return int(sum(s.steps for p in self.pieces for s in p.sums))
 
     def _registers_left(self, work: _Work, c: InnerLoops, along: str | None) -> int:
         """Return how many registers a step of a block leaves; less than none where it needs more than there are."""
@@ -619,6 +664,21 @@ class Reloads:
             return along
         width = max(along, min(row, LINE_BYTES))
         return rows * max(width, gcd(row, _way_bytes(cache_bytes)) if cache_bytes else 0)
+
+
+def _distinct(read: Read, counts: Mapping[str, int]) -> int:
+    """Return how many elements are read for so many values of each of some names, none of which is in two indices."""
+    slots = [s for s in read.index if not isinstance(s, Dynamic)]
+    return prod(_sums(tuple((step_inside(s, n) or 0, counts[n]) for n in sorted(affine.name_set(s) & counts.keys()))) for s in slots)
+
+
+@cache
+def _sums(steps: tuple[tuple[int, int], ...]) -> int:
+    """Return how many numbers are sums of multiples of steps, each by less than its count."""
+    found = {0}
+    for step, count in steps:
+        found = {s + step * k for s in found for k in range(count)}
+    return len(found)
 
 
 def bytes_of_lines(rows: float, row_bytes: int, cache_bytes: int) -> float:

@@ -17,7 +17,6 @@ from itertools import combinations
 from math import inf
 from types import MappingProxyType
 
-from codegen.loops.written_out import MOST_COPIES, MOST_TERMS
 from polyhedral import affine
 from polyhedral.expr import Cond, Floor
 from polyhedral.expr import Expr as Affine
@@ -44,6 +43,9 @@ MOST_TOGETHER = 24
 """And of two axes."""
 MOST_PHASES = 8
 """Phases of an axis that have loops of their own."""
+MOST_WRITTEN = 200
+"""Registers that the terms of a window compute together where they are all written out: what they share is loaded once, and the code of
+so many is still decoded once."""
 NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
@@ -99,6 +101,7 @@ def candidates(
     free = [a for a in free if not any(a in names for names in ranges.values())]
     wide = [a for a in definition.axes if distances.get(a, 0) >= cost.lanes and not any(a in names for names in ranges.values())]
     sums = any(True for p in definition.pieces for _ in reduces(p.value))
+    is_window = not joined and cost.is_window()
     # Fewer than lanes are steps that do not wait for each other.
     near = [((a, n),) for a, n in distances.items() if 1 < n < cost.lanes and n <= min(MOST_STRIDE, cost.sizes.get(a, 0))]
     every = ((), *((a,) for a in reversed(free)), *((a,) for a in reversed(wide)), *_shared_binders(d, definition))
@@ -121,7 +124,9 @@ def candidates(
                     yield cost.counted(InnerLoops(vector, vectors, phases=phases))
             for rows in (*_rows([(a, cost.sizes[a]) for a in reversed(free) if a not in vector]), *(() if vector else near)):
                 for packed in copies:
-                    yield cost.counted(InnerLoops(vector, vectors, rows, packed))
+                    yield (found := cost.counted(InnerLoops(vector, vectors, rows, packed)))
+                    if is_window and vector and vector[0] in free and cost.terms() * vectors * found.points() <= MOST_WRITTEN:
+                        yield cost.counted(replace(found, written=True))
 
 
 def phases_along(definition: Definition, axis: str) -> tuple[int, ...]:
@@ -202,7 +207,6 @@ def add_blocks(d: Deriver, definition: Definition, order: Sequence[str], binders
     these, outermost first."""
     name, lanes = definition.tensors[0].name, d.lanes_of(definition)
     outer, within, innermost = list(order), list(binders), list[str]()
-    written_out = _is_written_out(d, definition, inner)
     for axis, count in inner.rows:
         d.add(d.schedule.split(full(name, axis), count, (f"{axis}_o", f"{axis}_t")))
         outer[outer.index(axis)] = f"{axis}_o"
@@ -226,8 +230,7 @@ def add_blocks(d: Deriver, definition: Definition, order: Sequence[str], binders
             innermost.append(f"{loop}_r")
         there[there.index(loop)] = f"{loop}_o"
         innermost.append(f"{loop}_v")
-    if written_out:
-        within, innermost = [], [*innermost[:-1], *within, innermost[-1]]
+    if inner.written:
         unrolled += binders
     if innermost or list(order) != [a for a in definition.axes if a in order]:
         d.add(in_order(d.schedule, name, [*outer, *within, *innermost]))
@@ -244,20 +247,6 @@ def _may_choose_in_lanes(reducer: Reducer) -> bool:
     """Tell whether a reducer comes to one of its terms, and to the same one whatever their order is. What it promises is trusted where a
     schedule is written; nobody asked for lanes here."""
     return is_choice(reducer) and is_commutative(reducer)
-
-
-def _is_written_out(d: Deriver, definition: Definition, inner: InnerLoops) -> bool:
-    """Tell whether the terms of a sum are written out: few of them, for vectors of elements a few apart, so that what lies between these is
-    loaded once for all terms that take some of it."""
-    cost = BlockCost(d, definition)
-    (piece, *others), along = cost.pieces, inner.vector[:1]
-    if others or len(piece.sums) != 1 or inner.phases > 1 or not along or along[0] not in definition.axes:
-        return False
-    (found,) = piece.sums
-    copies = found.steps * inner.vectors * inner.points()
-    constant = all(affine.difference(b.hi, b.lo) is not None for r in reduces(definition.pieces[0].value) for b in r.binders)
-    apart = any(e.near.get(along[0], 1) > 1 and e.names & {*found.binders} for e in found.work.elements)
-    return constant and apart and found.steps <= MOST_TERMS and copies <= MOST_COPIES
 
 
 def _is_one_vector(lanes: int) -> bool:

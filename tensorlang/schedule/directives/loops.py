@@ -147,6 +147,8 @@ def fuse(state: State, directive: syntax.Directive) -> None:
     first, second = operands.names(directive, directive.operands, 2)[:2]
     if len(directive.operands) != 2 or len(directive.results) != 1:
         operands.bad(directive, "it takes two loops and gives one")
+    if first == second:
+        operands.bad(directive, "a loop is named twice")
     (stage, outer), (other, inner) = loop_of(state, directive, first), loop_of(state, directive, second)
     if other is not stage:
         raise error("S0205", f"`{outer}` and `{inner}` belong to different stages", directive.span)

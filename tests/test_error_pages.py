@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from tensorlang.check.definition import check_module, warnings_of
+from tensorlang.check.definition import check_module
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import CompileError, Source
+from tensorlang.shell.checking import check_source
 from tensorlang.syntax.parse import parse
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -57,12 +58,11 @@ WARNINGS = [(entry[1], BLOCK.findall(entry[0])[0][1]) for entry in ENTRY.findite
 
 @pytest.mark.parametrize(("code", "example"), WARNINGS, ids=[code for code, _ in WARNINGS])
 def test_an_example_of_a_warning_is_right_and_gives_that_warning_alone(code: str, example: str) -> None:
-    file = parse(Source("errors-warnings.md", example))
-    module = load_module(file)
-    assert check_module(module) == []
-    found = warnings_of(file, module)
-    assert [(d.code, d.severity) for d in found] == [(code, "warning")]
-    assert found[0].labels and found[0].help
+    found = check_source(Source("errors-warnings.md", example))
+    assert found.mistakes == ()
+    [warning] = found.warnings
+    assert (warning.code, warning.severity) == (code, "warning")
+    assert warning.labels and warning.help
 
 
 def test_every_other_entry_says_why_it_has_no_example() -> None:

@@ -6,6 +6,7 @@
            not used                             W0107  a comparison with `nan`
                                                 W0108  a reduction leaves out the last element
                                                 W0201  a schedule or directive does nothing
+                                                W0202  a schedule is not for all sizes (`policy.prove` looks)
 
 A name that begins with `_` is not used on purpose.
 """

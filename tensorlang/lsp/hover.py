@@ -219,7 +219,8 @@ def _begins_in(analysis: Analysis, diagnostic: Diagnostic, directive: sx.Directi
 def explained(diagnostic: Diagnostic) -> str:
     """Return a diagnostic as Markdown: the title, what it says of other places, notes and help."""
     places = [_place(label) for label in diagnostic.labels[1:]]
-    lines = [f"**refused, {diagnostic.code}**: {diagnostic.title}", "", *places, *(f"- {note}" for note in diagnostic.notes)]
+    said = "refused" if diagnostic.severity == "error" else diagnostic.severity
+    lines = [f"**{said}, {diagnostic.code}**: {diagnostic.title}", "", *places, *(f"- {note}" for note in diagnostic.notes)]
     return "\n".join([*lines, *([f"- help: {diagnostic.help}"] if diagnostic.help else [])])
 
 

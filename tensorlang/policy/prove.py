@@ -1,7 +1,7 @@
 """Prove the schedules of a file where they are written: for the operator with its own sizes as symbols.
 
-A schedule that only makes sense for known sizes (it fuses loops, or has directives with conditions on sizes) is proven for a sample of them
-instead. Whether an operator of any
+A schedule that only makes sense for known sizes (it fuses loops, or has directives with conditions on sizes) is proven for samples of them
+instead; where it has no conditions and one of the samples refuses it, that is a warning. Whether an operator of any
 element type computes what an instruction does is seen where it is called. A refusal can be *replayed*:
 the refused order is run on small arrays, watched, and what comes out wrong is added to the message. Not so on a device, whose blocks and
 threads one after the other show nothing wrong.
@@ -34,8 +34,8 @@ SAMPLES = (37, 512)
 
 
 def prove_schedules(module: Module, *, replaying: bool = False) -> list[Diagnostic]:
-    """Return why schedules of the module's own are refused; with `replaying`, also what they would have computed. Schedules of roles, and
-    of operators that need attributes nobody can guess, are proven where they are used."""
+    """Return why schedules of the module's own are refused, or W0202 where that is so for some sizes; with `replaying`, also what they
+    would have computed. Schedules of roles, and of operators that need attributes nobody can guess, are proven where they are used."""
     out: list[Diagnostic] = []
     for written in module.schedules[: module.declared_schedules]:
         if written.role is None and written.operator in module.operators:
@@ -46,37 +46,48 @@ def prove_schedules(module: Module, *, replaying: bool = False) -> list[Diagnost
 
 
 def _refusals_of_each(module: Module, written: sx.Schedule, program: Program, replaying: bool) -> list[Diagnostic]:
-    """Return why a schedule is refused on the first of the targets that it is for which refuses it."""
-    found = (_refusals(module, replace(written, target=target.name), program, replaying) for target in served(written.target))
-    return next(filter(None, found), [])
+    """Return why a schedule is refused on the first of the targets that it is for which refuses it, for all sizes rather than for some."""
+    found = [_refusals(module, replace(written, target=target.name), program, replaying) for target in served(written.target)]
+    return min(filter(None, found), key=lambda refusals: refusals[0].severity, default=[])
 
 
 def _refusals(module: Module, written: sx.Schedule, program: Program, replaying: bool) -> list[Diagnostic]:
     program = replace(program, context=affine.conj(program.context, *_known(written, program)))
     refused: CompileError | None = None
     tried: list[tuple[Program, Schedule]] = []
-    legal = False
-    for candidate in (program, *(substitute_sizes(program, {s: Int(n) for s in program.sizes}) for n in SAMPLES)):
+    legal, partly = list[int](), dict[int, Diagnostic]()
+    for n in (None, *SAMPLES):
+        candidate = program if n is None else substitute_sizes(program, {s: Int(n) for s in program.sizes})
         reading: list[tuple[Program, Schedule]] = []
         try:
             for case, schedule in _cases(module, written, candidate):
                 whole = completed(case, schedule, Machine(target="cpu")).schedule if is_partial(schedule) else schedule
                 reading.append((case, whole))
                 proven(case, whole, advised=False, blamed=False)
-            legal = True
-            if not conditional(module, written) or candidate is program:
+            if n is None:
                 return []
+            legal.append(n)
         except CompileError as refusal:
+            if n is not None and not is_empty((), (), candidate.context):
+                partly[n] = refusal.diagnostics[0]
             refused, tried = refusal, reading[-1:]
             if reading and any(d.code.startswith("S03") for d in refusal.diagnostics):
                 refused = _told(refusal, reading[-1:])
                 watched = replaying and written.target == "cpu"
                 return _replayed(refused, *reading[-1]) if watched else list(refused.diagnostics)
     if legal:
-        return []
+        return [] if conditional(module, written) else [_refused_at(n, d, program, legal[0]) for n, d in partly.items()]
     refused = refused and _told(refused, tried)
     generic = bool(module.operators[written.operator].generics)
     return [d for d in refused.diagnostics if not (generic and d.code == "S0215")] if refused is not None else []
+
+
+def _refused_at(n: int, refusal: Diagnostic, program: Program, legal: int) -> Diagnostic:
+    """Return W0202: with sizes of `n` a schedule is refused, with sizes of `legal` it is not."""
+    refused, proven = (", ".join(f"{size} = {number}" for size in program.sizes) for number in (n, legal))
+    note = f"with {refused} the schedule is refused ({refusal.code}), with {proven} it is legal"
+    title = f"this schedule is not for all sizes: {refusal.title}"
+    return replace(refusal, code="W0202", title=title, notes=(*refusal.notes, note), edits=(), severity="warning")
 
 
 def _told(refusal: CompileError, tried: Sequence[tuple[Program, Schedule]]) -> CompileError:

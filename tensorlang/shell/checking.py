@@ -39,10 +39,12 @@ def check_source(source: Source, *, replaying: bool = False) -> Found:
         return Found(problem.diagnostics, tuple(warnings_in(file)))
     operators = checked(module)
     mistakes = list(operators.problems)
+    partly: list[Diagnostic] = []
     if any(isinstance(d, sx.Schedule | sx.Tactic) for d in file.declarations):
-        mistakes = _in_schedules(module, mistakes, replaying)
+        found = _in_schedules(module, mistakes, replaying)
+        mistakes, partly = [d for d in found if d.severity == "error"], [d for d in found if d.severity == "warning"]
     warnings = _besides(mistakes, warnings_in(file)) if mistakes else warnings_of(file, module)
-    return Found(tuple(mistakes), tuple(warnings), operators.partly)
+    return Found(tuple(mistakes), (*warnings, *partly), operators.partly)
 
 
 def _besides(mistakes: Sequence[Diagnostic], warnings: Sequence[Diagnostic]) -> list[Diagnostic]:
@@ -54,7 +56,8 @@ def _besides(mistakes: Sequence[Diagnostic], warnings: Sequence[Diagnostic]) -> 
 
 
 def _in_schedules(module: Module, mistakes: Sequence[Diagnostic], replaying: bool) -> list[Diagnostic]:
-    """Return what is wrong with the schedules of a file, behind the mistakes of its operators; they are proven where there are none."""
+    """Return what is wrong with the schedules of a file, behind the mistakes of its operators; they are proven where there are none, and
+    warned of where that is so for some sizes alone."""
     from tensorlang.policy.prove import prove_schedules
     from tensorlang.policy.uncalled import check_schedules
     from tensorlang.runtime.library import installed_roles, with_roles

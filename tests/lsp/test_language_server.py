@@ -114,8 +114,8 @@ def test_what_a_declaration_that_cannot_be_read_may_use_is_not_said_to_be_unused
     [
         ("op f(x: f32[N]) -> (y: f32[N]) {\n    y[i] = let a = 3 in x[i]\n}\n", "op f(x: f32[N]) -> (y: f32[N]) {\n    y[i] = x[i]\n}\n"),
         (
-            "op f(x: f32[N]) -> (y: f32[N]) {\n    y[i] = x[i]\n}\nschedule f for cpu {\n    vectorize y.i\n    vectorize y.i\n}\n",
-            "op f(x: f32[N]) -> (y: f32[N]) {\n    y[i] = x[i]\n}\nschedule f for cpu {\n    vectorize y.i\n}\n",
+            "op f(x: f32[N]) -> (y: f32[N]) {\n    y[i] = x[i]\n}\nschedule f for cpu {\n    parallel y.i\n    parallel y.i\n}\n",
+            "op f(x: f32[N]) -> (y: f32[N]) {\n    y[i] = x[i]\n}\nschedule f for cpu {\n    parallel y.i\n}\n",
         ),
     ],
     ids=["a let", "a directive"],

@@ -22,7 +22,7 @@ fn root(x) = sqrt(x)
 fn _own(x) = x
 reducer both a b from true = a and b
 tactic fast(a) {
-    vectorize a
+    parallel a
 }
 """
 USER = 'use "norm.tl"\nop f(x: f32[N]) -> (y: f32[N]) { y = rms(x) }\n'

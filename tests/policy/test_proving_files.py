@@ -41,6 +41,14 @@ def test_a_schedule_that_needs_numbers_is_proven_for_a_sample() -> None:
     assert refusals(MATMUL + "schedule mm for cpu {\n    fuse i, j -> ij\n    parallel ij\n}\n") == []
 
 
+def test_a_schedule_that_one_sample_refuses_is_warned_of_unless_it_has_conditions() -> None:
+    [message] = refusals(MATMUL + "schedule mm for cpu {\n    unroll i\n}\n")
+    assert message.startswith("warning[W0202]") and "unroll i" in message
+    refused, legal = (", ".join(f"{size} = {n}" for size in "MKN") for n in (512, 37))
+    assert f"with {refused} the schedule is refused (S0207), with {legal} it is legal" in message
+    assert refusals(MATMUL + "schedule mm for cpu {\n    unroll i if M < 50\n}\n") == []
+
+
 def test_what_cures_a_refusal_is_looked_for_once_whatever_sizes_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     looked = list[str]()
 

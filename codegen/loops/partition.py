@@ -22,6 +22,11 @@ Questions that are asked once for many elements stay where they are: an index th
 bounds depends on sizes, the interior is chosen for sizes that are large; bounds are minima and maxima then, and right for all sizes.
 `partition` leaves the questions in their places, for `simplify` to answer.
 
+Iterations at the ends of a serial loop in which conditions on indices leave nothing to do are gone, whatever else becomes of it:
+
+    before   for io in 0 .. 24 { for it in 0 .. 4 unroll { if 4*io + it > t { x[4*io + it] = x[t] } } }
+    after    for io in (t + 1) // 4 .. 24 { for it in 0 .. 4 unroll { if 4*io + it > t { x[4*io + it] = x[t] } } }
+
 A loop with the note `partition` is split whatever that costs, as soon as an iteration is left in which everything is decided that the loop
 may decide, asked once for many elements or not. Where there is none, the loop keeps its note.
 """
@@ -66,7 +71,7 @@ from codegen.loops.nodes import (
 from codegen.loops.notes import Partitioned
 from codegen.loops.pinned import runs_at_most_once
 from codegen.loops.simplify import assuming, nonnegative_when
-from codegen.loops.walk import children, free_vars, noted_loops, statements, stores, substitution, walk
+from codegen.loops.walk import children, conjuncts, free_vars, noted_loops, statements, stores, substitution, walk
 from codegen.polynomials import ONE, number
 
 LARGE = 5003
@@ -211,7 +216,7 @@ class _Questions:
                     within = algebra.with_loop(s.var, s.lo, s.hi, s.extent)
                     self._block(s.body, within, (*inside, _range(s, algebra)), _core(s, core))
                 case If(cond, then, orelse):
-                    if self.asked or not any(isinstance(n, For) and not runs_at_most_once(n) for n in statements(*then, *orelse)):
+                    if self.asked or _is_asked_often((*then, *orelse)):
                         self._expr(cond, algebra, inside, core)
                     self._block(then, assuming(algebra, cond, True), inside, core)
                     self._block(orelse, assuming(algebra, cond, False), inside, core)
@@ -271,23 +276,32 @@ class _Questions:
         for plain in _without_extremes(poly, frozenset((self.var, *(i.var for i in inside)))):
             if plain not in self.found:
                 least, most = _worst(plain, inside, least=True), _worst(plain, inside, least=False)
-                holds = self._half(algebra, least, True) if least is not None else None
-                fails = self._half(algebra, most - ONE if tie else most, False) if most is not None else None
+                holds = _half(self.var, algebra, least, True) if least is not None else None
+                fails = _half(self.var, algebra, most - ONE if tie else most, False) if most is not None else None
                 self.found[plain] = tuple(h for h in (holds, fails) if h is not None)
 
-    def _half(self, algebra: Algebra, poly: Poly, truth: bool) -> _Half | None:
-        """Return where `poly >= 0` is certain, or (not `truth`) where its contrary is."""
-        parts = poly.split(Var(self.var))
-        factor = None if parts is None else parts[0].constant
-        if parts is None or not factor:
-            return None
-        rest = parts[1]
-        if any(self.var in free_vars(atom) for atom in rest.atoms()):
-            return None
-        fact = poly if truth else poly.scaled(-1) - ONE
-        if factor > 0:  # factor*v >= -rest
-            return _Half(truth, algebra.divided(rest.scaled(-1) + number(factor - 1), number(factor)), fact)
-        return _Half(not truth, algebra.divided(rest, number(-factor)) + ONE, fact)
+
+def _half(var: str, algebra: Algebra, poly: Poly, truth: bool) -> _Half | None:
+    """Return the iterations of the loop over `var` in which `poly >= 0` is certain, or (not `truth`) its contrary is."""
+    parts = poly.split(Var(var))
+    factor = None if parts is None else parts[0].constant
+    if parts is None or not factor:
+        return None
+    rest = parts[1]
+    if any(var in free_vars(atom) for atom in rest.atoms()):
+        return None
+    fact = poly if truth else poly.scaled(-1) - ONE
+    if factor > 0:  # factor*v >= -rest
+        return _Half(truth, algebra.divided(rest.scaled(-1) + number(factor - 1), number(factor)), fact)
+    return _Half(not truth, algebra.divided(rest, number(-factor)) + ONE, fact)
+
+
+def _is_asked_often(body: tuple[Stmt, ...]) -> bool:
+    """Tell whether a condition that `body` stands under is asked for few elements: for those of a loop that is expanded, or without one.
+    What writes nothing, as prefetches, is not worth another copy of what stands beside it."""
+    if any(isinstance(n, For) and not runs_at_most_once(n) for n in statements(*body)):
+        return not _depth(body) and any(stores(*body))
+    return True
 
 
 def _core(loop: For, around: frozenset[str]) -> frozenset[str]:
@@ -349,6 +363,46 @@ def _one_side(bound: Poly, node: type[Min] | type[Max]) -> Poly | None:
                 case _:
                     return None
     return bound
+
+
+# ---------------------------------------------------------------- iterations with nothing to do
+
+
+def _without_idle_ends(loop: For, scope: _Scope) -> For:
+    """Return a serial loop that begins and ends where conditions on indices leave an iteration something to do."""
+    if loop.kind != "serial" or loop.without(Partitioned).notes:
+        return loop
+    algebra = scope.inside(loop).algebra
+    every = [_busy(s, loop.var, algebra, ()) for s in loop.body]
+    halves = [h for h in every[0] if all(h in others for others in every[1:])] if every else []
+    first, end = ([scope.algebra.index(h.bound) for h in halves if h.rising == rising] for rising in (True, False))
+    return _over(loop, reduce(Max, first, loop.lo), reduce(Min, end, loop.hi), scope.algebra) if halves else loop
+
+
+def _busy(s: Stmt, var: str, algebra: Algebra, inside: tuple[_Inside, ...]) -> tuple[_Half, ...]:
+    """Return half-lines outside which a statement does nothing, in iterations of the loop over `var`."""
+    match s:
+        case For(body=(only,)):
+            return _busy(only, var, algebra.with_loop(s.var, s.lo, s.hi, s.extent), (*inside, _range(s, algebra)))
+        case If(cond, (*then,), ()):
+            within = _busy(then[0], var, assuming(algebra, cond, True), inside) if len(then) == 1 else ()
+            return (*(h for c in conjuncts(cond) for h in _where(c, var, algebra, inside)), *within)
+        case _:
+            return ()
+
+
+def _where(cond: Expr, var: str, algebra: Algebra, inside: tuple[_Inside, ...]) -> Iterator[_Half]:
+    """Yield half-lines outside which a condition on indices does not hold for any iteration of the loops inside."""
+    match cond:
+        case Compare("<" | "<=" | ">" | ">=" | "==" as op, lhs, rhs):
+            for poly in nonnegative_when(algebra, op, lhs, rhs):
+                of_data = any(isinstance(n, ValueIndex) for atom in poly.atoms() for n in walk(atom))
+                most = None if of_data or algebra.nonnegative(poly) else _worst(poly, inside, least=False)
+                half = None if most is None else _half(var, algebra, most, True)
+                if half is not None:
+                    yield half
+        case _:
+            pass
 
 
 # ---------------------------------------------------------------- interiors
@@ -457,6 +511,7 @@ class _Partition:
             raise _TooLong
 
     def _loop(self, loop: For, scope: _Scope, guards: tuple[Expr, ...] = (), parts: int = 0) -> tuple[Stmt, ...]:
+        loop = _without_idle_ends(loop, scope)
         interior = _interior(loop, scope) if self._may_split(loop, scope) else None
         ranges = _is_asked(loop)
         loop = loop if interior is None else loop.without(Partitioned)

@@ -47,7 +47,7 @@ from codegen.loops.nodes import (
     Var,
 )
 from codegen.loops.verify import is_reduction
-from codegen.loops.walk import binders, free_vars, names, rename, runs_at_least_once, stores, walk
+from codegen.loops.walk import binders, conjuncts, free_vars, names, rename, runs_at_least_once, stores, walk
 
 _LEAVES = ("serial", "vector", "unroll")
 """Loops that a condition may leave: their iterations are the block's own."""
@@ -111,7 +111,7 @@ def _pinned(loop: For) -> tuple[Stmt, ...]:
         return _narrowed(loop)
     if not all(_is_fixed(s.value, loop, lets) for s in lets if isinstance(s, Let)):
         return _narrowed(loop)
-    conditions = [*_conjuncts(last.cond)]
+    conditions = [*conjuncts(last.cond)]
     pin = next((c for c in conditions if loop.kind == "serial" and _equal_to(c, loop, lets) is not None), None)
     value = None if pin is None else _equal_to(pin, loop, lets)
     outside = [c for c in conditions if c is not pin and _is_fixed(c, loop, lets)]
@@ -153,7 +153,7 @@ def _asked(body: tuple[Stmt, ...], inside: dict[str, int]) -> Iterator[tuple[Exp
         return
     match last:
         case If(cond, then, ()):
-            yield from ((c, inside) for c in _conjuncts(cond))
+            yield from ((c, inside) for c in conjuncts(cond))
             yield from _asked(then, inside)
         case For(var, Int(0), _, inner, kind, int(extent)) if kind in _LEAVES:
             yield from _asked(inner, {**inside, var: extent})
@@ -263,15 +263,6 @@ def _changing(stmt: Stmt) -> Stmt:
 
 def _less(e: Index) -> Index:
     return Int(e.value - 1) if isinstance(e, Int) else Add(e, Int(-1))
-
-
-def _conjuncts(cond: Expr) -> Iterator[Expr]:
-    match cond:
-        case Binary("and", lhs, rhs):
-            yield from _conjuncts(lhs)
-            yield from _conjuncts(rhs)
-        case _:
-            yield cond
 
 
 def _all(conditions: Iterable[Expr]) -> Expr:

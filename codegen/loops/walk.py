@@ -325,6 +325,16 @@ def runs_at_least_once(loop: For) -> bool:
     return isinstance(loop.lo, Int) and isinstance(loop.hi, Int) and loop.lo.value < loop.hi.value
 
 
+def conjuncts(cond: Expr) -> Iterator[Expr]:
+    """Yield the conditions that all hold where `cond` does, in the order in which they are asked."""
+    match cond:
+        case Binary("and", lhs, rhs):
+            yield from conjuncts(lhs)
+            yield from conjuncts(rhs)
+        case _:
+            yield cond
+
+
 def range_of_condition(cond: Expr) -> tuple[Expr, Expr | None, Expr | None] | None:
     """Return the value that a condition asks to lie in a range `low <= value < high`, with these: None for one that it does not ask for, as
     where the type of the value keeps it. None where it asks anything else."""

@@ -241,7 +241,8 @@ class _Narrow:
             return self.part(x, to)
         if isinstance(x, IndexValue) and (fits or not limited):
             return Cast(to, map_expr(x, self.index, self.expr))
-        if source.bits > self.bits or not (fits or not limited or holds(to, source)):
+        stays = holds(dtype, source) and holds(to, source)
+        if source.bits > self.bits or (limited and not fits and not stays):
             return None
         return self.expr(x) if source == to else Cast(to, self.expr(x))
 

@@ -147,6 +147,7 @@ IN_16_BITS = {
     "of both signs": "z[L] = u16(min(max(abs(i32(s[I]) * 3_i32) * 80_i32, 100_i32), i32(c[I]) * 250_i32))",
     "compared": "y[L] = select(i32(c[I]) * 200_i32 > i32(s[I]) * 100_i32, u8(i32(c[I]) * 3_i32), 7_u8)",
     "choices": "z[L] = u16(select(i32(s[I]) < 0_i32, i32(c[I]) * 3_i32, ~i32(s[I])) - 70000_i32)",
+    "a sign that a conversion drops": "z[L] = u16(min(u32(s[I]), u32(c[I])) >> 1_u32)",
     "floats": "w[L] = (min(max(i32(x[I]), -9_i32), 9_i32) + 3_i32) // 5_i32",
     "elements kept": "alloc a: i32[1] registers\na[0] = i32(c[I]) * 16_i32 + 9_i32\nlet n = a[0] % 100_i32\nw[L] = a[0] * n // 11_i32",
 }

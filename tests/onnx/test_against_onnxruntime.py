@@ -90,12 +90,6 @@ def test_a_window_may_hang_over_where_extents_are_rounded_up(op: str, stride: in
     agree(op, {"x": noise(1, 2, extent, 5)}, kernel_shape=[window, 1], strides=[stride, 1], ceil_mode=1)
 
 
-@pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])
-@pytest.mark.parametrize("ceil", [0, 1])
-def test_there_may_be_no_window(op: str, ceil: int) -> None:
-    agree(op, {"x": noise(1, 2, 3, 7)}, kernel_shape=[5, 3], strides=[2, 2], ceil_mode=ceil)
-
-
 @SOME
 @given(windows, extents, st.integers(0, 1))
 def test_average_pool(window: dict[str, Any], extent: tuple[int, int], include: int) -> None:

@@ -21,7 +21,7 @@ def _window(n: Site) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints]:
     kernel = n.integers("kernel_shape", low=1, count=rank)
     stride = n.integers("strides", (1,) * rank, low=1, count=rank)
     dilation = n.integers("dilations", (1,) * rank, low=1, count=rank)
-    lo, hi = pads(n, x.shape[2:], kernel, stride, dilation, least=0)
+    lo, hi = pads(n, x.shape[2:], kernel, stride, dilation)
     extra = (0,) * rank
     if n.flag("ceil_mode"):
         extra = tuple(_ceiling(*one) for one in zip(x.shape[2:], kernel, stride, dilation, lo, hi, strict=True))

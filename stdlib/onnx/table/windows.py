@@ -16,10 +16,9 @@ def spatial(n: Site, x: Value) -> int:
 
 
 def pads(
-    n: Site, extents: Sequence[int], kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int], least: int = 1
+    n: Site, extents: Sequence[int], kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the padding before and after each spatial axis, as `pads` or `auto_pad` say. Refused where fewer than `least`
-    windows fit, 0 or 1, by the formula of ONNX, which rounds down."""
+    """Return the padding before and after each spatial axis, as `pads` or `auto_pad` say. Refused when a window does not fit."""
     rank = len(extents)
     auto = n.text("auto_pad", "NOTSET", ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"))
     reach = [d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True)]
@@ -34,7 +33,7 @@ def pads(
         lo, hi = (small, large) if auto == "SAME_UPPER" else (large, small)
     # The last window may hang over where the extent is rounded up.
     over = [s - 1 if n.has("ceil_mode") and n.flag("ceil_mode") else 0 for s in stride]
-    for h, a, b, r, more, s in zip(extents, lo, hi, reach, over, stride, strict=True):
-        if h + a + b + more + (1 - least) * s < r:
+    for h, a, b, r, more in zip(extents, lo, hi, reach, over, strict=True):
+        if h + a + b + more < r:
             raise n.wrong(f"a window of {r} does not fit {h} elements with the padding {a} and {b}")
     return lo, hi

@@ -42,14 +42,9 @@ def _block(block: Iterable[Stmt], env: Env, fresh: Fresh) -> tuple[Stmt, ...]:
                 out += _in_lanes(inside, chain, fresh) if chain is not None else [inside]
             case If():
                 out.append(replace(s, then=_block(s.then, env, fresh), orelse=_block(s.orelse, env, fresh)))
-            case Alloc(buffer):
-                env = env.with_buffer(buffer)
-                out.append(s)
-            case Let(name, value):
-                env = env.with_value(name, dtype_of(value, env))
-                out.append(s)
             case _:
                 out.append(s)
+        env = env.after(s)
     return tuple(out)
 
 
@@ -94,14 +89,11 @@ def _chain(loop: For, env: Env) -> _Chain | None:
         if late and (dtype_of(s.value, inside) != i32 or not chain.is_in_lanes(s.value)):
             return None
         extremum |= late and any(isinstance(n, Binary) and n.op in ("min", "max") and chain.is_late(n) for n in walk(s.value))
-        match s:
-            case Let(name, value):
-                inside = inside.with_value(name, dtype_of(value, inside))
-                chain = replace(chain, names=chain.names | {name}) if late else chain
-            case Store(index=index) if chain.is_late(*index):
-                return None
-            case _:
-                pass
+        if isinstance(s, Store) and chain.is_late(*s.index):
+            return None
+        if isinstance(s, Let) and late:
+            chain = replace(chain, names=chain.names | {s.name})
+        inside = inside.after(s)
     return chain if extremum else None
 
 

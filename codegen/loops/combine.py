@@ -15,7 +15,7 @@ from dataclasses import replace
 from codegen.dtypes import DType
 from codegen.loops import dots
 from codegen.loops.indices import Algebra, coefficients
-from codegen.loops.nodes import Alloc, Binary, Cast, Dot, Expr, Fma, For, Function, If, Int, Load, Stmt, Store, Var
+from codegen.loops.nodes import Binary, Cast, Dot, Expr, Fma, For, Function, If, Int, Load, Stmt, Store, Var
 from codegen.loops.verify import Env
 from codegen.loops.walk import free_vars, substitute_index
 
@@ -37,11 +37,9 @@ def _block(block: Iterable[Stmt], env: Env, lanes: frozenset[str]) -> tuple[Stmt
                 out.append(replace(s, body=_block(s.body, env.with_loop(s), inner)))
             case If():
                 out.append(replace(s, then=_block(s.then, env, lanes), orelse=_block(s.orelse, env, lanes)))
-            case Alloc(buffer):
-                env = env.with_buffer(buffer)
-                out.append(s)
             case _:
                 out.append(s)
+        env = env.after(s)
     return tuple(out)
 
 

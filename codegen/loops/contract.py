@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from codegen.loops.nodes import Alloc, Binary, Expr, Fma, For, Function, If, Index, Let, Stmt, Unary
+from codegen.loops.nodes import Binary, Expr, Fma, For, Function, If, Index, Stmt, Unary
 from codegen.loops.verify import Env, dtype_of
 from codegen.loops.walk import map_expr, map_index, map_stmt
 
@@ -45,13 +45,7 @@ def _block(block: Iterable[Stmt], env: Env) -> tuple[Stmt, ...]:
     out: list[Stmt] = []
     for s in block:
         out.append(_statement(s, env))
-        match s:
-            case Let(name, value):
-                env = env.with_value(name, dtype_of(value, env))
-            case Alloc(buffer):
-                env = env.with_buffer(buffer)
-            case _:
-                pass
+        env = env.after(s)
     return tuple(out)
 
 

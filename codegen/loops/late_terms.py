@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 
-from codegen.loops.nodes import Alloc, Binary, BinaryOp, Const, Expr, For, Function, If, Index, Let, Load, Name, Stmt
+from codegen.loops.nodes import Binary, BinaryOp, Const, Expr, For, Function, If, Index, Let, Load, Name, Stmt
 from codegen.loops.verify import Env, dtype_of
 from codegen.loops.walk import Node, children, map_expr, map_index, map_stmt, stores
 
@@ -53,15 +53,9 @@ def _block(block: Iterable[Stmt], scope: _Scope) -> tuple[Stmt, ...]:
     out: list[Stmt] = []
     for s in block:
         out.append(_statement(s, scope))
-        match s:
-            case Let(name, value):
-                depth = scope.depth(value)
-                names = scope.names if depth is None else {**scope.names, name: depth}
-                scope = replace(scope, env=scope.env.with_value(name, dtype_of(value, scope.env)), names=names)
-            case Alloc(buffer):
-                scope = replace(scope, env=scope.env.with_buffer(buffer))
-            case _:
-                pass
+        depth = scope.depth(s.value) if isinstance(s, Let) else None
+        names = {**scope.names, s.name: depth} if isinstance(s, Let) and depth is not None else scope.names
+        scope = replace(scope, env=scope.env.after(s), names=names)
     return tuple(out)
 
 

@@ -63,11 +63,9 @@ def _block(block: Iterable[Stmt], env: Env, lanes: Callable[[DType], int], fresh
                 out += _in_lanes(s, *collected, lanes, fresh) if collected else [replace(s, body=_block(s.body, env, lanes, fresh))]
             case If():
                 out.append(replace(s, then=_block(s.then, env, lanes, fresh), orelse=_block(s.orelse, env, lanes, fresh)))
-            case Alloc(buffer):
-                env = env.with_buffer(buffer)
-                out.append(s)
             case _:
                 out.append(s)
+        env = env.after(s)
     return tuple(out)
 
 

@@ -110,6 +110,16 @@ class Env:
     def with_buffer(self, buffer: Buffer) -> Env:
         return replace(self, buffers={**self.buffers, buffer.name: buffer})
 
+    def after(self, s: Stmt) -> Env:
+        """Return what is in scope behind a statement, in the block that it stands in."""
+        match s:
+            case Let(name, value):
+                return self.with_value(name, dtype_of(value, self))
+            case Alloc(buffer):
+                return self.with_buffer(buffer)
+            case _:
+                return self
+
     def __contains__(self, name: str) -> bool:
         return name in self.indices or name in self.values or name in self.buffers
 

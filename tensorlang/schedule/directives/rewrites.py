@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tensorlang.diagnostics import error
 from tensorlang.schedule.block import block
 from tensorlang.schedule.directives import operands
@@ -21,6 +23,7 @@ from tensorlang.tensor.dead_code import eliminate_dead
 from tensorlang.tensor.factorize import factorized
 from tensorlang.tensor.invariant_axes import without_axes
 from tensorlang.tensor.live_out import store_together
+from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.simplify import can_inline, inline
 from tensorlang.tensor.terms_apart import parts_apart
 from tensorlang.tensor.unfold import unfold
@@ -71,26 +74,24 @@ def _hoist(state: State, directive: syntax.Directive) -> None:
 
 
 def _scan(state: State, directive: syntax.Directive) -> None:
-    for name in operands.names(directive, directive.operands):
-        made = scanned(state.program, *_axis_of(state, directive, name))
-        if isinstance(made, str):
-            raise error("S0204", f"`{name}` cannot be scanned: {made}", directive.span)
-        state.program = made
+    _rewrite_each(state, directive, lambda name: scanned(state.program, *_axis_of(state, directive, name)), "scanned")
 
 
 def _narrow(state: State, directive: syntax.Directive) -> None:
-    for name in operands.names(directive, directive.operands):
-        made = narrowed(state.program, *_axis_of(state, directive, name))
-        if isinstance(made, str):
-            raise error("S0204", f"`{name}` cannot be narrowed: {made}", directive.span)
-        state.program = made
+    _rewrite_each(state, directive, lambda name: narrowed(state.program, *_axis_of(state, directive, name)), "narrowed")
 
 
 def _lift(state: State, directive: syntax.Directive) -> None:
+    _rewrite_each(state, directive, lambda name: parts_apart(state.program, name), "lifted")
+
+
+def _rewrite_each(state: State, directive: syntax.Directive, rewritten: Callable[[str], Program | str], what: str) -> None:
+    """Rewrite the program for one operand after the other. `rewritten`: gives the program after that, or the reason why the operand cannot
+    be `what` the directive says, which is an error."""
     for name in operands.names(directive, directive.operands):
-        made = parts_apart(state.program, name)
+        made = rewritten(name)
         if isinstance(made, str):
-            raise error("S0204", f"`{name}` cannot be lifted: {made}", directive.span)
+            raise error("S0204", f"`{name}` cannot be {what}: {made}", directive.span)
         state.program = made
 
 

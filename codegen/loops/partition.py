@@ -22,10 +22,7 @@ Questions that are asked once for many elements stay where they are: an index th
 bounds depends on sizes, the interior is chosen for sizes that are large; bounds are minima and maxima then, and right for all sizes.
 `partition` leaves the questions in their places, for `simplify` to answer.
 
-Iterations at the ends of a serial loop in which conditions on indices leave nothing to do are gone, whatever else becomes of it:
-
-    before   for io in 0 .. 24 { for it in 0 .. 4 unroll { if 4*io + it > t { x[4*io + it] = x[t] } } }
-    after    for io in (t + 1) // 4 .. 24 { for it in 0 .. 4 unroll { if 4*io + it > t { x[4*io + it] = x[t] } } }
+Serial loops begin and end where conditions leave something to do (`codegen.loops.idle_ends`).
 
 A loop with the note `partition` is split whatever that costs, as soon as an iteration is left in which everything is decided that the loop
 may decide, asked once for many elements or not. Where there is none, the loop keeps its note.
@@ -40,8 +37,9 @@ from functools import reduce
 from itertools import pairwise
 from typing import Any
 
-from codegen import polynomials
 from codegen.loops.evaluate import evaluated
+from codegen.loops.half_lines import HalfLine, Inside, extreme, half_line, over, range_of
+from codegen.loops.idle_ends import without_idle_ends
 from codegen.loops.indices import Algebra, Poly
 from codegen.loops.nodes import (
     Add,
@@ -71,7 +69,7 @@ from codegen.loops.nodes import (
 from codegen.loops.notes import Partitioned
 from codegen.loops.pinned import runs_at_most_once
 from codegen.loops.simplify import assuming, nonnegative_when
-from codegen.loops.walk import children, conjuncts, free_vars, noted_loops, statements, stores, substitution, walk
+from codegen.loops.walk import children, free_vars, noted_loops, statements, stores, substitution, walk
 from codegen.polynomials import ONE, number
 
 LARGE = 5003
@@ -153,31 +151,6 @@ def _asks(function: Function) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Half:
-    """Iterations from `bound` on, or (not `rising`) before it: where `fact` is not negative."""
-
-    rising: bool
-    bound: Poly
-    fact: Poly
-
-    def holds(self, var: str, algebra: Algebra) -> Expr:
-        """Return the condition that iteration `var` is one of them, without divisions."""
-        if any(isinstance(n, FloorDiv | Mod) for atom in self.bound.atoms() for n in walk(atom)):
-            more, less = (polynomials.Poly({m: sign * c for m, c in self.fact.terms.items() if sign * c > 0}) for sign in (1, -1))
-            return Compare(">=", IndexValue(algebra.index(more)), IndexValue(algebra.index(less)))
-        return Compare(">=" if self.rising else "<", IndexValue(Var(var)), IndexValue(algebra.index(self.bound)))
-
-
-@dataclass(frozen=True, slots=True)
-class _Inside:
-    """A loop between the one at hand and a question: the least and the greatest value of its variable."""
-
-    var: str
-    low: Poly
-    high: Poly
-
-
-@dataclass(frozen=True, slots=True)
 class _Scope:
     """What is known where we are. `sample`: a value for every variable and size, for comparing bounds that have no known order; `copies`:
     how often what stands here is there once the loops around it are unrolled."""
@@ -201,12 +174,12 @@ class _Questions:
 
     def __init__(self, loop: For, scope: _Scope) -> None:
         self.var = loop.var
-        self.found: dict[Poly, tuple[_Half, ...]] = {}
+        self.found: dict[Poly, tuple[HalfLine, ...]] = {}
         self.asked = frozenset((loop.var,)) if _is_asked(loop) else frozenset[str]()
         self.for_lanes = loop.kind == "vector" and not self.asked
         self._block(loop.body, scope.inside(loop).algebra, (), _core(loop, frozenset()))
 
-    def _block(self, body: tuple[Stmt, ...], algebra: Algebra, inside: tuple[_Inside, ...], core: frozenset[str]) -> None:
+    def _block(self, body: tuple[Stmt, ...], algebra: Algebra, inside: tuple[Inside, ...], core: frozenset[str]) -> None:
         """`core`: an innermost loop that is not expanded, and those inside it, which are; empty where more is done in loops further in.
         A loop that a note is about counts as one."""
         core |= self.asked
@@ -214,7 +187,7 @@ class _Questions:
             match s:
                 case For():
                     within = algebra.with_loop(s.var, s.lo, s.hi, s.extent)
-                    self._block(s.body, within, (*inside, _range(s, algebra)), _core(s, core))
+                    self._block(s.body, within, (*inside, range_of(s, algebra)), _core(s, core))
                 case If(cond, then, orelse):
                     if self.asked or _is_asked_often((*then, *orelse)):
                         self._expr(cond, algebra, inside, core)
@@ -229,7 +202,7 @@ class _Questions:
                 case _:
                     pass
 
-    def _expr(self, e: Expr, algebra: Algebra, inside: tuple[_Inside, ...], core: frozenset[str]) -> None:
+    def _expr(self, e: Expr, algebra: Algebra, inside: tuple[Inside, ...], core: frozenset[str]) -> None:
         match e:
             case Load(index=index):
                 for i in index:
@@ -248,7 +221,7 @@ class _Questions:
                     if not isinstance(child, Index):
                         self._expr(child, algebra, inside, core)  # type: ignore[arg-type]  # values have values and indices below them
 
-    def _index(self, e: Index, algebra: Algebra, inside: tuple[_Inside, ...], core: frozenset[str]) -> None:
+    def _index(self, e: Index, algebra: Algebra, inside: tuple[Inside, ...], core: frozenset[str]) -> None:
         if isinstance(e, ValueIndex) or core.isdisjoint(free_vars(e)):
             return
         match e:
@@ -269,31 +242,16 @@ class _Questions:
         for child in children(e):
             self._index(child, algebra, inside, core)  # type: ignore[arg-type]  # indices have indices below them
 
-    def _ask(self, poly: Poly, algebra: Algebra, inside: tuple[_Inside, ...], *, tie: bool = False) -> None:
+    def _ask(self, poly: Poly, algebra: Algebra, inside: tuple[Inside, ...], *, tie: bool = False) -> None:
         """Ask whether `poly` is negative. `tie`: where it is zero, either answer is right."""
         if algebra.nonnegative(poly) or algebra.nonnegative(poly.scaled(-1) - ONE):
             return
         for plain in _without_extremes(poly, frozenset((self.var, *(i.var for i in inside)))):
             if plain not in self.found:
-                least, most = _worst(plain, inside, least=True), _worst(plain, inside, least=False)
-                holds = _half(self.var, algebra, least, True) if least is not None else None
-                fails = _half(self.var, algebra, most - ONE if tie else most, False) if most is not None else None
+                least, most = extreme(plain, inside, least=True), extreme(plain, inside, least=False)
+                holds = half_line(self.var, algebra, least, True) if least is not None else None
+                fails = half_line(self.var, algebra, most - ONE if tie else most, False) if most is not None else None
                 self.found[plain] = tuple(h for h in (holds, fails) if h is not None)
-
-
-def _half(var: str, algebra: Algebra, poly: Poly, truth: bool) -> _Half | None:
-    """Return the iterations of the loop over `var` in which `poly >= 0` is certain, or (not `truth`) its contrary is."""
-    parts = poly.split(Var(var))
-    factor = None if parts is None else parts[0].constant
-    if parts is None or not factor:
-        return None
-    rest = parts[1]
-    if any(var in free_vars(atom) for atom in rest.atoms()):
-        return None
-    fact = poly if truth else poly.scaled(-1) - ONE
-    if factor > 0:  # factor*v >= -rest
-        return _Half(truth, algebra.divided(rest.scaled(-1) + number(factor - 1), number(factor)), fact)
-    return _Half(not truth, algebra.divided(rest, number(-factor)) + ONE, fact)
 
 
 def _is_asked_often(body: tuple[Stmt, ...]) -> bool:
@@ -308,13 +266,6 @@ def _core(loop: For, around: frozenset[str]) -> frozenset[str]:
     if loop.kind not in ("serial", "parallel"):
         return around | {loop.var} if around or loop.kind == "vector" else around
     return frozenset() if _depth(loop.body, loop.var) else frozenset((loop.var,))
-
-
-def _range(loop: For, algebra: Algebra) -> _Inside:
-    low, high = algebra.poly(loop.lo), algebra.poly(loop.hi) - ONE
-    if loop.extent is not None and (high - low).constant is None:
-        high = low + number(loop.extent - 1)
-    return _Inside(loop.var, low, high)
 
 
 def _without_extremes(poly: Poly, changing: frozenset[str]) -> Iterator[Poly]:
@@ -332,77 +283,6 @@ def _without_extremes(poly: Poly, changing: frozenset[str]) -> Iterator[Poly]:
                         yield from _without_extremes(poly.without(monomial).plus(plain, poly.terms[monomial]), changing)
             return
     yield poly
-
-
-def _worst(poly: Poly, inside: tuple[_Inside, ...], *, least: bool) -> Poly | None:
-    """Return a bound of `poly` over the loops inside: what is no more, or no less, than any of its values."""
-    for loop in reversed(inside):
-        parts = poly.split(Var(loop.var))
-        factor = None if parts is None else parts[0].constant
-        if parts is None or factor is None:
-            return None
-        if factor:
-            low = (factor > 0) == least
-            bound = _one_side(loop.low, Max) if low else _one_side(loop.high, Min)
-            if bound is None:
-                return None
-            poly = parts[1].plus(bound, factor)
-        if any(loop.var in free_vars(atom) for atom in poly.atoms()):
-            return None
-    return poly
-
-
-def _one_side(bound: Poly, node: type[Min] | type[Max]) -> Poly | None:
-    """Return a bound that is as safe as `bound` without its extremes: one operand of each, a number where there is one."""
-    for monomial, scale in bound.terms.items():
-        if any(isinstance(n, Min | Max) for atom in monomial for n in walk(atom)):
-            match monomial:
-                case (Min() | Max() as atom,) if isinstance(atom, node) and scale > 0:
-                    side = next((s for s in (atom.lhs, atom.rhs) if isinstance(s, Int)), atom.rhs)
-                    return _one_side(bound.without(monomial).plus(Algebra.of({}).poly(side), scale), node)
-                case _:
-                    return None
-    return bound
-
-
-# ---------------------------------------------------------------- iterations with nothing to do
-
-
-def _without_idle_ends(loop: For, scope: _Scope) -> For:
-    """Return a serial loop that begins and ends where conditions on indices leave an iteration something to do."""
-    if loop.kind != "serial" or loop.without(Partitioned).notes:
-        return loop
-    algebra = scope.inside(loop).algebra
-    every = [_busy(s, loop.var, algebra, ()) for s in loop.body]
-    halves = [h for h in every[0] if all(h in others for others in every[1:])] if every else []
-    first, end = ([scope.algebra.index(h.bound) for h in halves if h.rising == rising] for rising in (True, False))
-    return _over(loop, reduce(Max, first, loop.lo), reduce(Min, end, loop.hi), scope.algebra) if halves else loop
-
-
-def _busy(s: Stmt, var: str, algebra: Algebra, inside: tuple[_Inside, ...]) -> tuple[_Half, ...]:
-    """Return half-lines outside which a statement does nothing, in iterations of the loop over `var`."""
-    match s:
-        case For(body=(only,)):
-            return _busy(only, var, algebra.with_loop(s.var, s.lo, s.hi, s.extent), (*inside, _range(s, algebra)))
-        case If(cond, (*then,), ()):
-            within = _busy(then[0], var, assuming(algebra, cond, True), inside) if len(then) == 1 else ()
-            return (*(h for c in conjuncts(cond) for h in _where(c, var, algebra, inside)), *within)
-        case _:
-            return ()
-
-
-def _where(cond: Expr, var: str, algebra: Algebra, inside: tuple[_Inside, ...]) -> Iterator[_Half]:
-    """Yield half-lines outside which a condition on indices does not hold for any iteration of the loops inside."""
-    match cond:
-        case Compare("<" | "<=" | ">" | ">=" | "==" as op, lhs, rhs):
-            for poly in nonnegative_when(algebra, op, lhs, rhs):
-                of_data = any(isinstance(n, ValueIndex) for atom in poly.atoms() for n in walk(atom))
-                most = None if of_data or algebra.nonnegative(poly) else _worst(poly, inside, least=False)
-                half = None if most is None else _half(var, algebra, most, True)
-                if half is not None:
-                    yield half
-        case _:
-            pass
 
 
 # ---------------------------------------------------------------- interiors
@@ -433,7 +313,7 @@ def _interior(loop: For, scope: _Scope) -> _Interior | None:
             else _Interior((*found.first, *inner.first), (*found.end, *inner.end), (*found.conditions, *inner.conditions))
         )
         lo, hi = reduce(Max, inner.first, loop.lo), reduce(Min, inner.end, loop.hi)
-        loop = _over(loop, lo, hi, scope.algebra)
+        loop = over(loop, lo, hi, scope.algebra)
     return found
 
 
@@ -448,7 +328,7 @@ def _decided(loop: For, scope: _Scope, least: float) -> _Interior | None:
     if lo is None or hi is None or hi - lo < (LEAST_ITERATIONS if _depth(loop.body) and least else 2):
         return None
     index = scope.algebra.index
-    asked: list[list[tuple[_Half, int]]] = []
+    asked: list[list[tuple[HalfLine, int]]] = []
     for halves in _Questions(loop, scope).found.values():
         placed = [(h, v) for h in halves if (v := evaluated(index(h.bound), scope.sample)) is not None]
         if sum(_length(h, v, lo, hi) for h, v in placed) >= (2 * LEAST_SHARE * (hi - lo) if least else 1):
@@ -456,23 +336,23 @@ def _decided(loop: For, scope: _Scope, least: float) -> _Interior | None:
     if not asked:
         return None
     bounds = sorted({lo, hi, *(v for placed in asked for _, v in placed if lo < v < hi)})
-    best: tuple[int, list[_Half]] | None = None
+    best: tuple[int, list[HalfLine]] | None = None
     for first, end in pairwise(bounds):
-        chosen = [next((h for h, v in placed if (first >= v if h.rising else end <= v)), None) for placed in asked]
+        chosen = [next((h for h, v in placed if (first >= v if h.lower else end <= v)), None) for placed in asked]
         known = [h for h in chosen if h is not None]
         if len(known) == len(chosen) and (best is None or end - first > best[0]):
             best = end - first, known
     if best is None or best[0] < least * (hi - lo):
         return None
     kept = dict.fromkeys(best[1])
-    begins = tuple(index(h.bound) for h in kept if h.rising)
-    ends = tuple(index(h.bound) for h in kept if not h.rising)
+    begins = tuple(index(h.bound) for h in kept if h.lower)
+    ends = tuple(index(h.bound) for h in kept if not h.lower)
     return _Interior(begins, ends, tuple(h.holds(loop.var, scope.algebra) for h in kept))
 
 
-def _length(half: _Half, bound: int, lo: int, hi: int) -> int:
+def _length(half: HalfLine, bound: int, lo: int, hi: int) -> int:
     """Return how many iterations from `lo` to `hi` lie on the half-line."""
-    return max(0, hi - max(lo, bound)) if half.rising else max(0, min(hi, bound) - lo)
+    return max(0, hi - max(lo, bound)) if half.lower else max(0, min(hi, bound) - lo)
 
 
 # ---------------------------------------------------------------- splitting
@@ -511,7 +391,7 @@ class _Partition:
             raise _TooLong
 
     def _loop(self, loop: For, scope: _Scope, guards: tuple[Expr, ...] = (), parts: int = 0) -> tuple[Stmt, ...]:
-        loop = _without_idle_ends(loop, scope)
+        loop = without_idle_ends(loop, scope.algebra)
         interior = _interior(loop, scope) if self._may_split(loop, scope) else None
         ranges = _is_asked(loop)
         loop = loop if interior is None else loop.without(Partitioned)
@@ -574,11 +454,11 @@ class _Partition:
         ranges: list[For] = []
         start = loop.lo
         if first is not None:
-            ranges.append(_over(loop, loop.lo, Min(first, loop.hi), scope.algebra))
+            ranges.append(over(loop, loop.lo, Min(first, loop.hi), scope.algebra))
             start = Max(first, loop.lo)
-        ranges.append(_over(loop, start, loop.hi if end is None else Min(end, loop.hi), scope.algebra))
+        ranges.append(over(loop, start, loop.hi if end is None else Min(end, loop.hi), scope.algebra))
         if end is not None:
-            ranges.append(_over(loop, Max(end, start), loop.hi, scope.algebra))
+            ranges.append(over(loop, Max(end, start), loop.hi, scope.algebra))
         main = ranges[0 if first is None else 1]
         out: list[Stmt] = []
         for part in ranges:
@@ -648,15 +528,6 @@ def _expanded(loop: For, scope: _Scope) -> dict[str, Any]:
     if asking and all(loop.var in free_vars(i) and free_vars(i) <= known | lanes | {loop.var} for i in asking):
         return {"kind": "unroll", "extent": trips}
     return {}
-
-
-def _over(loop: For, lo: Index, hi: Index, algebra: Algebra) -> For:
-    low, high = algebra.simplify(lo), algebra.simplify(hi)
-    trips = (algebra.poly(high) - algebra.poly(low)).constant
-    extent = None if loop.extent is None else loop.extent if trips is None else max(0, min(trips, loop.extent))
-    if loop.kind == "unroll":
-        extent = algebra.most_copies(lo, hi, extent)
-    return replace(loop, lo=low, hi=high, extent=extent)
 
 
 def _lanes_along(loop: For, scope: _Scope) -> int:

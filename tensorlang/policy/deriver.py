@@ -119,6 +119,7 @@ def deriver(
     flat, stored = flattened(lifted, layouts)
     start = deriver_of(flat, machine, stored, constants, schedule if flat == lifted else schedule.flatten())
     d = _partial(_narrowed(_scanned(_hoisted(start))))
+    d = d if d is start else deriver_of(lift(d.program), machine, d.layouts, constants, d.schedule)  # `apply` lifts it, too
     return sampled(_with_separate(d), at)
 
 

@@ -41,6 +41,18 @@ def test_a_reduction_that_needs_no_axis_without_the_last_dimension_of_one_elemen
     assert_same(program, proven(program, derive(program, Machine(target="cpu"))), {})
 
 
+def test_a_reduction_that_needs_an_axis_no_more_once_it_is_narrow_has_a_tensor_of_its_own() -> None:
+    """In a row of one element, a window has one place: the axis, less itself."""
+    text = """op f(x: i32[2, 1]) -> (y: i32[2, 1]) {
+        r[i, 0] = i32(3)
+        r[i, j + 1] = max(r[i, j] + x[i, j], i32(0))   for i in 0..2, j in 0..1
+        v[i, j] = r[i, j]                              for i in 0..2, j in 0..1
+        y[i, j] = min(k in 0..3) v[i, j + k - 1 | skip]
+    }"""
+    program = declared(load_module(parse(Source("f.tl", text))), "f")
+    assert_same(program, proven(program, derive(program, Machine(target="cpu"))), {})
+
+
 @pytest.mark.parametrize(("edges", "term", "vectors"), [(12, "v[e] * x[src[e]]", 0), (500, "v[e] * x[src[e]]", 1), (40, "v[e] * v[e]", 1)])
 def test_terms_that_data_share_out_run_in_lanes_where_a_row_has_enough_of_them(edges: int, term: str, vectors: int) -> None:
     text = """op f(start: i32[M] in 0..E + 1, src: i32[E] in 0..N, v: f32[E], x: f32[N]) -> (y: f32[N]) where M >= N + 1 {

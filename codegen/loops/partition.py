@@ -68,7 +68,7 @@ from codegen.loops.nodes import (
 )
 from codegen.loops.notes import Partitioned
 from codegen.loops.pinned import runs_at_most_once
-from codegen.loops.simplify import assuming, nonnegative_when
+from codegen.loops.simplify import assuming, left_of, nonnegative_when
 from codegen.loops.walk import children, free_vars, noted_loops, statements, stores, substitution, walk
 from codegen.polynomials import ONE, number
 
@@ -78,8 +78,9 @@ MOST_GROWTH = 12
 """How many times as long a function may become as it was, where it is longer than `LONG_NODES` then."""
 LONG_NODES = 24_000
 """Of code: LLVM compiles as many in a few tenths of a second, so that it does not matter how many there were before."""
-MOST_NODES = 60_000
-"""Of code, where unrolled loops count as often as they run: LLVM takes some seconds for as many."""
+MOST_NODES = 80_000
+"""Of code, where unrolled loops count as often as they run: two hundred copies of a term, between edges and at each of them. LLVM takes
+some tenths of a second for as many, some seconds where vectors are many registers wide."""
 MOST_BLOCKS = 4
 """How many multiples of a divisor a dividend may reach within a loop to be worth a range for each."""
 LEAST_SHARE = 0.25
@@ -118,8 +119,7 @@ def partition(function: Function) -> Function:
             body = _Partition(level, spaces, most).block(function.body, _Scope(Algebra.outside(function), sample))
         except _TooLong:
             continue
-        if _code(body) <= most:
-            return replace(function, body=body)
+        return replace(function, body=body)
     return function
 
 
@@ -363,7 +363,8 @@ class _TooLong(Exception):
 
 
 class _Partition:
-    """Splits loops around at most `level` others. Raises `_TooLong` as soon as it has made more than `most` nodes of code."""
+    """Splits loops around at most `level` others. Raises `_TooLong` as soon as it has made more than `most` nodes of code, of which those
+    do not count that are gone where questions are answered."""
 
     def __init__(self, level: int, spaces: Mapping[str, str], most: int) -> None:
         self.level = level
@@ -378,15 +379,15 @@ class _Partition:
             case For():
                 return self._loop(s, scope)
             case If(cond, then, orelse):
-                self._count(cond, scope)
+                self._count((cond,), scope)
                 then, orelse = self.block(then, scope.assuming(cond, True)), self.block(orelse, scope.assuming(cond, False))
                 return (replace(s, then=then, orelse=orelse),)
             case _:
-                self._count(s, scope)
+                self._count(left_of(s, scope.algebra), scope)
                 return (s,)
 
-    def _count(self, node: Stmt | Expr, scope: _Scope) -> None:
-        self.left -= scope.copies * sum(1 for _ in walk(node))
+    def _count(self, nodes: Iterable[Stmt | Expr], scope: _Scope) -> None:
+        self.left -= scope.copies * sum(1 for _ in walk(*nodes))
         if self.left < 0:
             raise _TooLong
 
@@ -398,8 +399,8 @@ class _Partition:
         if loop.kind == "parallel" or guards:
             return (self._guarded(loop, interior, scope, guards),)
         if interior is None:
-            body = self.block(loop.body, scope.inside(loop))
-            return (replace(loop, body=body, **_expanded(loop, scope)),)
+            loop = replace(loop, **_expanded(loop, scope))
+            return (replace(loop, body=self.block(loop.body, scope.inside(loop))),)
         if not ranges and loop.kind == "serial" and _depth(loop.body) > 0 and _is_axis(loop) and not _lone_edges(loop, interior, scope):
             return (self._guarded(loop, interior, scope, ()),)
         return self._ranges(loop, interior, scope, parts)

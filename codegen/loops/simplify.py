@@ -168,6 +168,11 @@ class _Simplifier:
         return rename(body, new)
 
 
+def left_of(s: Stmt, algebra: Algebra) -> tuple[Stmt, ...]:
+    """Return what `simplify` leaves of a statement around no others that stands under an algebra."""
+    return _Simplifier(Fresh(set()), Counter()).stmt(s, _Values(algebra))
+
+
 def assuming(algebra: Algebra, cond: Expr, truth: bool) -> Algebra:
     """Return the algebra where `cond` is known to be `truth`."""
     return _Values(algebra).assuming(cond, truth)

@@ -176,6 +176,17 @@ def test_code_that_would_grow_beyond_measure_is_split_in_its_inner_loops_alone(d
     assert isinstance(outermost, For) and around == isinstance(outermost.body[0], If)
 
 
+def test_questions_that_are_answered_are_no_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    inside = " and ".join(f"index({i}) >= 1_i64 and index({i}) < 63_i64" for i in "ij")
+    text = f"for i in 0 .. 64 {{ for j in 0 .. 64 {{ y[i, j] = select({inside}, x[i - 1, j - 1], 0.0_f32) }} }}"
+    function = simplify(parse(f"func f()(x: f32[64, 64], out y: f32[64, 64]) {{ {text} }}"))
+    parted = partition(function)
+    split, left = (sum(1 for _ in walk(*f.body)) for f in (parted, simplify(parted)))
+    assert left < split
+    monkeypatch.setattr("codegen.loops.partition.MOST_NODES", left)
+    assert partition(function) == parted
+
+
 @pytest.mark.parametrize(("chunks", "lanes", "parts"), [(7, 16, 2), (2, 16, 2), (3, 4, 1), (7, 1, 1)])
 def test_a_sum_in_lanes_that_follow_each_other_has_as_many_terms_as_lanes_in_all_iterations(chunks: int, lanes: int, parts: int) -> None:
     """Short ones are asked about the edges term by term."""

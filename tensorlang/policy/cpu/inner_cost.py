@@ -8,9 +8,11 @@ order of all loops, and rows that lie a power of two apart use a few sets of the
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
+from itertools import accumulate, product
 from math import ceil, gcd, log2, prod
 
 from codegen.dtypes import compute_dtype
@@ -209,6 +211,16 @@ class _Step:
         return max(max(self.loading, self.computing) + self.looping + self.spilling, waiting)
 
 
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """What terms that are written out load of an element, the registers that hold what several of them take, the most at a time, and how
+    often they take some of it: without registers it is stored once, and loaded each time but the first."""
+
+    loads: float
+    held: int
+    taken: float
+
+
 def _asked_always(choices: Sequence[Select]) -> set[Read]:
     """Return what the conditions of those of some choices read that are on no side of another."""
     on_sides = {n for c in choices for side in (c.then, c.orelse) for n in nodes(side) if isinstance(n, Select)}
@@ -394,25 +406,30 @@ class BlockCost:
         left = self._registers_left(reduction.work, c, along)
         computing, spilling = multiply_cycles(self._operations(reduction.work, c, along)), max(0, -left) * SPILL_CYCLES
         if c.written and along is not None:
-            loads = sum(self._window_loads(e, reduction, c, along) for e in reduction.work.elements)
+            windows = [self._window(e, reduction, c, along) for e in reduction.work.elements]
+            held = sum(w.held for w in windows)
+            unheld = min(1.0, max(0, held - max(0, left)) / max(1, held))
+            loads = sum(w.loads + unheld * w.taken for w in windows)
             loads *= prod(1 + self._edge_share(a, count) for a, count in c.rows if a in reduction.work.edges)
             return _Step(binder, load_cycles(loads) / reduction.steps, computing, spilling, LOOP_CYCLES / reduction.steps)
         return _Step(binder, self._loading(reduction.work, c, along, left), computing, spilling)
 
-    def _window_loads(self, element: _Element, reduction: _Sum, c: InnerLoops, along: str) -> float:
+    def _window(self, element: _Element, reduction: _Sum, c: InnerLoops, along: str) -> _Window:
         """Return what all terms of a sum load of an element for all points of a block, where they are written out: what several of them
         read is loaded once, and vectors of elements that lie apart are taken out of whole ones that lie side by side."""
-        of_terms = {n: int(self.sizes[n]) for n in reduction.binders if n in element.names}
-        counts = of_terms | {a: n for a, n in c.rows if a in element.names}
+        terms = {n: int(self.sizes[n]) for n in reduction.binders if n in element.names}
+        counts = terms | {a: n for a, n in c.rows if a in element.names}
         apart = element.near.get(along)
         if along not in element.names or apart is None or apart == 1 or element.read.tensor in c.packed:
-            return _distinct(element.read, counts) * self._loads(element, replace(c, rows=()), along)
-        slot = next(s for s in element.read.index if not isinstance(s, Dynamic) and along in affine.name_set(s))
-        beside = {n: counts.pop(n) for n in affine.name_set(slot) & counts.keys()}
-        between = sum((step_inside(slot, n) or 0) * (count - 1) for n, count in beside.items())
+            loads = self._loads(element, replace(c, rows=()), along)
+            held = _held(element.read, counts, (*terms,)) * (c.vectors if along in element.names else 1)
+            return _Window(_distinct(element.read, counts) * loads, held, prod(counts.values()) * loads)
+        beside = {n: counts.pop(n) for n in element.near.keys() & counts.keys()}
+        between = sum(element.near[n] * (count - 1) for n, count in beside.items())
         whole = ceil(((c.vectors * self.lanes - 1) * apart + between + 1) / self.lanes)
-        taken = _distinct(element.read, beside) * c.vectors * (apart - 1)
-        return _distinct(element.read, counts) * (whole + taken)
+        vectors = _distinct(element.read, beside) * c.vectors
+        held = max(1, _held(element.read, counts, [n for n in terms if n in counts])) * whole
+        return _Window(_distinct(element.read, counts) * (whole + vectors * (apart - 1)), held, prod(counts.values()) * vectors * apart)
 
     def _edge_share(self, axis: str, count: int) -> float:
         """Return the share of the blocks of an axis, of `count` points each, whose loads ask about its edges: loops are split at edges
@@ -420,16 +437,18 @@ class BlockCost:
         blocks = ceil(self.sizes[axis] / count)
         return 1.0 if blocks < LEAST_ITERATIONS + 2 else 2 / blocks
 
-    def is_window(self) -> bool:
+    def is_window(self, along: str) -> bool:
         """Tell whether the terms of one sum, so many whatever the point, and those of points beside it read elements in common, as windows
-        that move do: written out, they load these once."""
+        that move do, or some that lie between each other's along an axis, as rows of a few elements: written out, they load these once."""
         piece, *others = self.pieces
         if others or len(piece.sums) != 1:
             return False
         (found,) = piece.sums
         ranges = (b for r in reduces(self.definition.pieces[0].value) for b in r.binders)
-        slots = (affine.name_set(s) for e in found.work.elements for s in e.read.index if not isinstance(s, Dynamic))
-        moving = any(names & {*self.definition.axes} and names & {*found.binders} for names in slots)
+        slots = (s for e in found.work.elements for s in e.read.index if not isinstance(s, Dynamic))
+        together = [{n for n in affine.name_set(s) if step_inside(s, n)} for s in slots]
+        together += [{*e.near} for e in found.work.elements if e.near.get(along, 1) > 1]
+        moving = any(names & {*self.definition.axes} and names & {*found.binders} for names in together)
         return moving and all(affine.difference(b.hi, b.lo) is not None for b in ranges)
 
     def terms(self) -> int:
@@ -667,9 +686,39 @@ class Reloads:
 
 
 def _distinct(read: Read, counts: Mapping[str, int]) -> int:
-    """Return how many elements are read for so many values of each of some names, none of which is in two indices."""
+    """Return how many elements are read for so many values of each of some names, none of which is in two indices: others for each value of
+    a name along which an index goes in steps of no one length."""
+    found = 1
+    for slot in (s for s in read.index if not isinstance(s, Dynamic)):
+        steps = [(step_inside(slot, n), counts[n]) for n in sorted(affine.name_set(slot) & counts.keys())]
+        found *= _sums(tuple((step, count) for step, count in steps if step is not None))
+        found *= prod(count for step, count in steps if step is None)
+    return found
+
+
+def _held(read: Read, counts: Mapping[str, int], terms: Sequence[str]) -> int:
+    """Return how many elements are read by some term as well as by one after it, the most at a time, where for each of the `terms`, the
+    values of these names in turn, those of the other names are gone through."""
+    names = (*terms, *(n for n in counts if n not in terms))
     slots = [s for s in read.index if not isinstance(s, Dynamic)]
-    return prod(_sums(tuple((step_inside(s, n) or 0, counts[n]) for n in sorted(affine.name_set(s) & counts.keys()))) for s in slots)
+    steps = tuple(tuple(step_inside(s, n) for n in names) for s in slots)
+    return _held_at_once(tuple(counts[n] for n in names), len(terms), steps)
+
+
+@cache
+def _held_at_once(counts: tuple[int, ...], terms: int, steps: tuple[tuple[int | None, ...], ...]) -> int:
+    """Return what `_held` does of slots that go so far for each step of each name; None where that is no constant."""
+    taken: dict[object, list[int]] = {}
+    for term, outer in enumerate(product(*map(range, counts[:terms]))):
+        for inner in product(*map(range, counts[terms:])):
+            slots = [[*zip((*outer, *inner), of, strict=True)] for of in steps]
+            place = tuple((sum(n * (k or 0) for n, k in slot), *(n for n, k in slot if k is None)) for slot in slots)
+            taken.setdefault(place, []).append(term)
+    change = Counter[int]()
+    for by in taken.values():
+        change[by[0]] += 1
+        change[by[-1]] -= 1
+    return max(accumulate(change[t] for t in range(prod(counts[:terms]))), default=0)
 
 
 @cache

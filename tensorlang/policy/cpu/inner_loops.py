@@ -101,13 +101,13 @@ def candidates(
     free = [a for a in free if not any(a in names for names in ranges.values())]
     wide = [a for a in definition.axes if distances.get(a, 0) >= cost.lanes and not any(a in names for names in ranges.values())]
     sums = any(True for p in definition.pieces for _ in reduces(p.value))
-    is_window = not joined and cost.is_window()
     # Fewer than lanes are steps that do not wait for each other.
     near = [((a, n),) for a, n in distances.items() if 1 < n < cost.lanes and n <= min(MOST_STRIDE, cost.sizes.get(a, 0))]
     every = ((), *((a,) for a in reversed(free)), *((a,) for a in reversed(wide)), *_shared_binders(d, definition))
     for vector in every if along is None else ((along,),):
         extent = max((cost.sizes[loop] for loop in vector), default=1)
         crossed = cost.crossed(vector)
+        is_window = not joined and bool(vector) and vector[0] in free and cost.is_window(vector[0])
         copies = dict.fromkeys(((), crossed, (*crossed, *cost.panels(vector))))
         for vectors in VECTORS if vector else (1,):
             if vectors > 1 and (extent < vectors * cost.lanes or (not _is_one_vector(vectors * cost.lanes) and vector[0] not in free)):
@@ -125,7 +125,7 @@ def candidates(
             for rows in (*_rows([(a, cost.sizes[a]) for a in reversed(free) if a not in vector]), *(() if vector else near)):
                 for packed in copies:
                     yield (found := cost.counted(InnerLoops(vector, vectors, rows, packed)))
-                    if is_window and vector and vector[0] in free and cost.terms() * vectors * found.points() <= MOST_WRITTEN:
+                    if is_window and cost.terms() * vectors * found.points() <= MOST_WRITTEN:
                         yield cost.counted(replace(found, written=True))
 
 

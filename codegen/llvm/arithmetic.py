@@ -389,6 +389,11 @@ def _divide(b: Builder, op: BinaryOp, x: Value, y: Value) -> Value:
     return wrapped(b, Value(x.dtype, unless(bad, zero, result), x.lanes))
 
 
+def least_unsigned_of_step(b: Builder, x: Value, step: int) -> Value:
+    """Return the lesser of an integer and that and `step`, as numbers without a sign."""
+    return intrinsic(b, "umin", x, Value(x.dtype, b.pure(f"add {x.typed}, {constant(x, step)}"), x.lanes))
+
+
 def power_of_two(text: str) -> int | None:
     """Return the exponent of a power of two that is a constant in the text of LLVM, None of anything else. To divide by one, rounded down,
     is to shift, and the remainder is what is shifted out, whatever the sign."""

@@ -83,6 +83,8 @@ def value(state: State, e: Expr, scope: Scope) -> Value:
             return arithmetic.near_shift(b, op, *same_lanes(b, value(state, lhs, scope), value(state, rhs, scope)))
         case Binary("min" | "max", _, Const()) if (chain := _limits(e)) is not None:
             return _limited(state, *chain, scope)
+        case Binary("%", lhs) if (step := scope.ranges.remainder_step(e)) is not None:
+            return arithmetic.least_unsigned_of_step(b, value(state, lhs, scope), step)
         case Binary("//" | "%" as op, lhs, rhs) if (unsigned := scope.ranges.unsigned(e)) is not None:
             return _unsigned_quotient(state, op, lhs, rhs, unsigned, scope)
         case Binary(op, lhs, rhs):

@@ -111,6 +111,19 @@ class ValueRanges:
         most = max(found[0].high, found[1].high)
         return u32 if most <= limits(u32)[1] else u64
 
+    def remainder_step(self, e: Binary) -> int | None:
+        """Return by what the left side of a remainder differs from it, where it does at all, and the lesser of the two is the remainder if
+        their bits are those of numbers without a sign: a divisor to take off, or to add, once. None where it may be another number."""
+        found = self.of(e.lhs)
+        if e.op != "%" or found is None or not isinstance(e.rhs, Const) or found.dtype.bits < 8 or not found.dtype.is_integer:
+            return None
+        divisor = int(e.rhs.value)
+        if not 0 < divisor <= limits(found.dtype)[1] // 2:
+            return None
+        if found.low >= 0 and found.high < 2 * divisor:
+            return -divisor
+        return divisor if -divisor <= found.low and found.high < divisor else None
+
 
 def value_ranges(function: Function) -> ValueRanges:
     """Return what is known of the integers of `function`."""

@@ -71,6 +71,25 @@ def test_quotients_of_what_is_not_negative_need_no_sign(value: str, name: str | 
     assert quotient(f"for i in 0 .. N {{ y[i] = {value} }}") == name
 
 
+@pytest.mark.parametrize(
+    ("value", "step"),
+    [
+        ("(x[i] % 100_i64 + x[i] % 100_i64) % 100_i64", -100),
+        ("(x[i] % 100_i64 - x[i] % 101_i64) % 100_i64", 100),
+        ("(x[i] % 100_i64 + x[i] % 102_i64) % 100_i64", None),
+        ("(x[i] % 100_i64 - x[i] % 102_i64) % 100_i64", None),
+        ("(x[i] % 100_i64 + x[i] % 100_i64) % -100_i64", None),
+        ("x[i] % 100_i64", None),
+        ("x[i] % 9223372036854775807_i64", None),
+    ],
+)
+def test_remainders_that_are_a_step_away_at_most_are_told(value: str, step: int | None) -> None:
+    function = parse(f"{HEAD}for i in 0 .. N {{ y[i] = {value} }}\n}}")
+    (made,) = (s.value for s in stores(*function.body))
+    assert isinstance(made, Binary)
+    assert value_ranges(function).remainder_step(made) == step
+
+
 def test_nothing_is_known_without_a_function() -> None:
     assert ValueRanges().unsigned(Binary("%", Load("x", ()), Load("x", ()))) is None
 
@@ -81,6 +100,11 @@ BODIES = {
     "wide ones in lanes": """
         for b in 0 .. N // 8 { for v in 0 .. 8 vector 8 {
             y[8*b + v] = (x[8*b + v] % 1000000007_i64) * 1000000006_i64 // 998244353_i64 } }""",
+    "sums and differences of remainders": """
+        for i in 0 .. N {
+            y[i] = (x[i] % 100_i64 + x[i] % 99_i64) % 100_i64 * 1000_i64 + (x[i] % 100_i64 - x[i] % 101_i64) % 100_i64 }""",
+    "sums of remainders in lanes": """
+        for b in 0 .. N // 8 { for v in 0 .. 8 vector 8 { y[8*b + v] = (x[8*b + v] % 50_i64 - x[8*b + v] % 36_i64) % 50_i64 } }""",
     "by data, which may be zero": "for i in 0 .. N { y[i] = (x[i] % 1000_i64) % (x[i] % 3_i64) + (x[i] % 1000_i64) // (x[i] % 3_i64) }",
     "by data in lanes": """
         for b in 0 .. N // 8 { for v in 0 .. 8 vector 8 { y[8*b + v] = (x[8*b + v] % 5000_i64) // (x[8*b + v] % 3_i64) } }""",

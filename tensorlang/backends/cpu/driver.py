@@ -26,6 +26,7 @@ from codegen.llvm.jit import assembly, compile_object
 from codegen.llvm.target import Target
 from codegen.llvm.tile_forms import tile_pairs
 from codegen.llvm.workspace import plan as workspace_plan
+from codegen.loops.aligned_rows import with_aligned_rows
 from codegen.loops.at_most_once import at_most_once
 from codegen.loops.carried import carried
 from codegen.loops.combine import combine
@@ -257,7 +258,7 @@ def loops_of(
         function = separate(function)
     elif plan.program.mode == "fast":
         function = contract(function)
-    function = with_late_terms_last(written_out(function))
+    function = with_aligned_rows(with_late_terms_last(written_out(function)))
     verify(function)
     check_buffers(plan.program.name, function)
     clock("loops")

@@ -213,6 +213,19 @@ def test_as_many_rows_of_a_filter_run_at_once_as_the_first_cache_holds_lines_of(
     assert directives(program, machine)[0].startswith(f"split y.c by {rows} ->")
 
 
+@pytest.mark.parametrize(("steps", "side_by_side"), [(60, True), (500, False)])
+def test_rows_run_step_by_step_beside_each_other_where_the_first_cache_holds_two_steps_of_them(steps: int, side_by_side: bool) -> None:
+    body = """
+    v[o, 0, j] = x[o] + w[j | 0]                         for o in 0..N, j in 0..T+1
+    v[o, k, j] = v[o, k - 1, j + 1] + v[o, k - 1, j]     for o in 0..N, k in 1..T+1, j in 0..T+1-k
+    v[o, k, j] = 0                                       otherwise
+    y[o]       = v[o, T, 0]"""
+    found = directives(operator("x: f64[N], w: f64[T]) -> (y: f64[N])", body, {"N": 64, "T": steps}))
+    rows = [int(found_rows[1]) for d in found if (found_rows := re.match("split v.o by ([0-9]+)", d))]
+    assert all(2 * count * (steps + 1) * 8 <= WIDE.l1_bytes for count in rows)
+    assert any(count == 8 for count in rows) == side_by_side
+
+
 def test_sums_along_a_row_run_for_several_rows_at_once() -> None:
     program = operator("x: f32[M, N]) -> (y: f32[M, N])", "y[i, 0] = x[i, 0]\ny[i, j] = x[i, j] + y[i, j - 1] for j in 1..N")
     assert directives(program)[:2] == ["distribute y", "split y.i by 8 -> i_o, i_t"]

@@ -533,6 +533,14 @@ class BlockCost:
         return sum(piece.elements for piece in self.pieces)
 
     @once
+    def earlier(self) -> tuple[Mapping[str, Affine | Dynamic], ...]:
+        """What a recurrence reads of itself outside of sums: for each element its index along the axes along which it is another one."""
+        own = {t.name for t in self.definition.tensors}
+        read = dict.fromkeys(e.read for p in self.pieces for e in p.value.elements if e.read.tensor in own)
+        indices = (zip(self.definition.axes, r.index, strict=True) for r in read)
+        return tuple({a: slot for a, slot in index if slot != AffineName(a)} for index in indices)
+
+    @once
     def summed(self) -> tuple[_Element, ...]:
         """What terms of sums read, once each."""
         return tuple({e.read: e for p in self.pieces for s in p.sums for e in s.work.elements}.values())
@@ -621,6 +629,7 @@ class Reloads:
     def __init__(self, cost: BlockCost, candidate: InnerLoops) -> None:
         self._cost, self._packed = cost, frozenset(candidate.packed)
         self.copying, self.loading, self.first_loading = cost.copying(candidate), cost.loading(candidate), cost.first_loading(candidate)
+        self._steps: dict[tuple[frozenset[str], int], float] = {}
         rows = dict(candidate.rows)
         self._together = {
             n: rows.get(n, 1) * (candidate.phases * candidate.vectors * cost.lanes if n in candidate.vector else 1) for n in cost.sizes
@@ -635,7 +644,29 @@ class Reloads:
         turn if the cache holds it."""
         machine = self._cost.d.machine
         near, far = self._again(order, machine.l1_bytes) / NEAR_BYTES, self._again(order, machine.l2_bytes) / FAR_BYTES
-        return max(near, far) / self._cost.elements
+        return max(near, far) / self._cost.elements + self._of_steps(order)
+
+    def _of_steps(self, order: Sequence[str]) -> float:
+        """Return the cycles of an element in which what earlier steps of a recurrence computed comes from another cache than the first,
+        and what is computed goes there: a step of all points of a block computes, and reads, as much as lies inside of the loop that
+        carries the dependence."""
+        carrying: dict[int, set[Affine | Dynamic]] = {}
+        for moved in self._cost.earlier:
+            found = next((k for k, a in enumerate(order) if a in moved), None)
+            if found is not None:
+                carrying.setdefault(found, set()).add(moved[order[found]])
+        return max((self._of_step(frozenset(order[k + 1 :]), 1 + len(steps)) for k, steps in carrying.items()), default=0.0)
+
+    def _of_step(self, inside: frozenset[str], steps: int) -> float:
+        """Return the cycles of an element of a recurrence that touches so many steps of what some loops compute, with every element."""
+        key = inside, steps
+        if key not in self._steps:
+            machine, sizes, size = self._cost.d.machine, self._cost.sizes, self._cost.definition.tensors[0].dtype.size_bytes
+            points = prod(sizes[a] if a in inside else min(sizes[a], self._together[a]) for a in self._cost.definition.axes)
+            held = points * steps * size
+            sent = steps * size / (NEAR_BYTES if held <= machine.l2_bytes else FAR_BYTES)
+            self._steps[key] = sent if held > machine.l1_bytes else 0.0
+        return self._steps[key]
 
     def _again(self, order: Sequence[str], cache_bytes: int) -> float:
         """Return the bytes that a cache of so many loads again."""

@@ -69,7 +69,7 @@ class ByOrder:
         first-level cache takes what it is sent again in cycles in which it answers no loads (the execution-cache-memory model: Treibig and
         Hager 2009). While copies are made it does neither."""
         cheapest, *_ = self._found
-        if self._cost.is_near:
+        if self._cost.is_near and not self._cost.earlier:
             return cheapest
         least = inf
         for k, c in enumerate(self._found):

@@ -106,6 +106,11 @@ class Deriver:
         return {a: None if n is None or self.open_extents.get(f"{name}.{a}") == n else n for a, n in extents(definition).items()}
 
 
+def is_local(d: Deriver, definition: Definition) -> bool:
+    """Tell whether nobody outside sees what is computed, so that it may be kept for a few steps only."""
+    return definition.tensors[0].name not in d.layouts and not any(t.name in d.program.results for t in definition.tensors)
+
+
 def deriver(
     program: Program,
     machine: Machine,

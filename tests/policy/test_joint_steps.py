@@ -218,3 +218,26 @@ def test_terms_of_recurrences_that_wait_together_stay_where_they_are() -> None:
     r[i] = (r[i - 1 | 0]) - x[i]                        for i in 0..N"""
     found = directives(operator("x: i32[N]) -> (s: i32[N], r: i32[N])", body, {"N": 4000}))
     assert [d for d in found if "lift" in d or "together" in d] == ["together r, s -> i"]
+
+
+@pytest.mark.parametrize(("read", "lag"), [("s[k + 1, i]", 1), ("s[k, i]", 0), ("s[k + 1, i] - s[k + 2, i]", 2), ("s[k - 1, i | 0]", 0)])
+def test_a_sum_over_steps_runs_as_many_behind_as_the_latest_is_that_a_term_reads(read: str, lag: int) -> None:
+    body = f"""
+    s[0, i]     = x[i]
+    s[t + 1, i] = 3 * s[t, i] - u[t, i]                   for t in 0..T, i in 0..N
+    y[i]        = sum(k in 0..T-1) ({read})"""
+    program = operator(SIGNATURE, body, {"N": 70, "T": 5})
+    derived = directives(program, FAR)
+    assert "together s, y -> t" in derived
+    assert [d for d in derived if d.startswith("shift y.k")] == ([f"shift y.k by {lag}"] if lag else [])
+    assert_same(program, proven(program, derive(program, FAR)), {})
+
+
+def test_a_sum_over_every_other_step_runs_behind_all_of_them() -> None:
+    body = """
+    s[0, i]     = x[i]
+    s[t + 1, i] = 3 * s[t, i] - u[t, i]                   for t in 0..T, i in 0..N
+    y[i]        = sum(k in 0..3) s[2 * k, i]"""
+    program = operator(SIGNATURE, body, {"N": 70, "T": 5})
+    assert not any(d.startswith("together s, y") for d in directives(program, FAR))
+    assert_same(program, proven(program, derive(program, FAR)), {})

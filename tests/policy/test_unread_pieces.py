@@ -32,3 +32,16 @@ def test_pieces_that_nobody_reads_are_left_out(made: str, read: str, is_trimmed:
     schedule = derive(program, MACHINE)
     assert any(show(x).startswith("trim ") for x in schedule.directives) == is_trimmed
     assert_same(program, proven(program, schedule), {})
+
+
+def test_what_is_left_out_is_written_over_nothing_so_that_steps_change_a_matrix_in_place() -> None:
+    body = """
+    s[0, i, j]     = a[i, j]                                             for i in 0..N, j in 0..N
+    s[k + 1, i, j] = s[k, i, j] - s[k, i, k] * s[k, j, k] / s[k, k, k]   for k in 0..N, i in k + 1..N, j in k + 1..i + 1
+    s[k + 1, i, j] = 0 otherwise
+    l[i, j]        = s[j, i, j]                                          for j <= i
+    l[i, j]        = 0 otherwise"""
+    program = operator("a: f64[N, N]) -> (l: f64[N, N])", body, {"N": 6})
+    schedule = derive(program, MACHINE)
+    assert {"trim s.k", "fold s at k by 1"} <= {*map(show, schedule.directives)}
+    assert_same(program, proven(program, schedule), {})

@@ -59,7 +59,7 @@ def derive(
         _derive_strip(d, strip)
     if not plain:
         fuse_scatters(d)
-        trim_unread(d)
+        trim_unread(d, d.program.definitions)
     return d.schedule
 
 

@@ -27,9 +27,9 @@ from polyhedral.space import OperationLimit, limited
 from tensorlang.diagnostics import CompileError
 from tensorlang.policy.cpu.cost import LOOP_CYCLES, NEAR_BYTES
 from tensorlang.policy.cpu.inner_cost import InnerLoops, bytes_of_lines, cycles_of
-from tensorlang.policy.cpu.nests import folded, is_local
+from tensorlang.policy.cpu.nests import folded
 from tensorlang.policy.cpu.wavefronts import waiting_cycles
-from tensorlang.policy.deriver import PARALLEL_WORK, Deriver, bytes_of, mark_parallel
+from tensorlang.policy.deriver import PARALLEL_WORK, Deriver, bytes_of, is_local, mark_parallel
 from tensorlang.policy.groups import FusionGroup
 from tensorlang.schedule.apply import apply
 from tensorlang.schedule.directives.loops import MOST_LANES
@@ -189,6 +189,8 @@ def _fits(d: Deriver, m: Definition, members: Sequence[Definition], steps: Steps
     if not points:
         return all(map(steps.has, members)) and _fits_alone(d, m, members)
     names, inside = {x.tensors[0].name: x for x in members}, steps.has(m) or _has_sums(m)
+    if _has_sums(m) and _lag(m, [n for n, x in names.items() if steps.has(x)], steps) is None:
+        return False
     return all(_is_near(d, r, points, names, steps, inside=inside) for p in m.pieces for r in reads(p.value))
 
 
@@ -233,6 +235,15 @@ def _sums_steps(m: Definition, count: int) -> bool:
     from_number = all(isinstance(e, Const) for e in first.init or ())
     plain = first.filter is None and from_number and len(first.binders) == 1
     return len(found) == len(m.pieces) == 1 and len(m.axes) == count and plain and affine.constant(first.binders[0].lo) is not None
+
+
+def _lag(m: Definition, stepped: Collection[str], steps: Steps) -> int | None:
+    """Return how many steps after the one of its number a term of a sum over steps finds what it reads of tensors with steps; None where
+    there is no such number."""
+    (reduce,) = (e for p in m.pieces for e in reduces(p.value))
+    slots = [r.index[steps.at] for r in reads(reduce) if r.tensor in stepped]
+    found = [None if isinstance(s, Dynamic) else affine.constant(affine.sub(s, reduce.binders[0].name)) for s in slots]
+    return max((0, *(n for n in found if n is not None))) if None not in found else None
 
 
 def _is_near(d: Deriver, read: Read, points: Sequence[str], members: Mapping[str, Definition], steps: Steps, *, inside: bool) -> bool:
@@ -446,6 +457,10 @@ def _add_shared(d: Deriver, nest: JointSteps, offsets: Mapping[str, int]) -> tup
         every = [*stepped, *sums, *(m.tensors[0].name for m in nest.members if not nest.steps.has(m) and not _has_sums(m))]
         d.add(d.schedule.together(*every, into=nest.points(first)) if len(every) > 1 else d.schedule)
         inside = [*stepped, *sums]
+        for m in (m for m in nest.members if m.tensors[0].name in sums):
+            (binder,) = (b.name for p in m.pieces for e in reduces(p.value) for b in e.binders)
+            lag = _lag(m, [x.tensors[0].name for x in nest.stepped()], nest.steps)
+            d.add(d.schedule.shift(full(m.tensors[0].name, binder), lag) if lag else d.schedule)
         d.add(d.schedule.together(*inside, into=(nest.step(first),)) if len(inside) > 1 else d.schedule)
     elif len(stepped) > 1:
         d.add(d.schedule.together(*stepped, into=(owned(step, stepped)[1], *nest.points(first))))

@@ -27,6 +27,7 @@ from tensorlang.policy.cpu.blocks import derive_blocks
 from tensorlang.policy.cpu.inner_cost import InnerLoops
 from tensorlang.policy.cpu.inner_loops import ByOrder, add_inner_loops, best_inner_loops, candidates, pieces_are_phases
 from tensorlang.policy.cpu.time_tiles import TimeTile, add_time_tile, best_shared_tile, best_time_tile
+from tensorlang.policy.cpu.unread import trim_unread
 from tensorlang.policy.cpu.wavefronts import (
     Wavefront,
     add_diagonal_layout,
@@ -36,7 +37,7 @@ from tensorlang.policy.cpu.wavefronts import (
     is_passing,
     kept_diagonals,
 )
-from tensorlang.policy.deriver import PARALLEL_WORK, Deriver, bytes_of, in_order, is_threading_profitable, shared_loops
+from tensorlang.policy.deriver import PARALLEL_WORK, Deriver, bytes_of, in_order, is_local, is_threading_profitable, shared_loops
 from tensorlang.policy.followers import accumulations, followers, may_follow
 from tensorlang.schedule.apply import apply
 from tensorlang.schedule.check import verdict_of
@@ -94,6 +95,9 @@ def derive_recurrence(d: Deriver, definition: Definition) -> None:
 
 def _add_storage(d: Deriver, local: Sequence[tuple[Definition, Wavefront | None]], rows: frozenset[str] = frozenset()) -> None:
     """Keep as few steps of tensors that nobody outside sees as do, along all axes but `rows`; by diagonals those that run so in lanes."""
+    if local and not d.alone and not d.at_once:
+        # What is left out is written over nothing.
+        trim_unread(d, [member for member, _ in local])
     placed = apply(d.program, d.since, d.layouts) if local else None
     for member, front in local:
         assert placed is not None
@@ -845,11 +849,6 @@ def _is_step_profitable(d: Deriver, definition: Definition, inside: Sequence[str
     sizes = extents(definition)
     steps = prod(sizes[a] or OPEN_EXTENT for a in definition.axes if a not in inside)
     return d.machine.threads > 1 and work_of_definition(definition) // max(1, steps) >= PARALLEL_WORK
-
-
-def is_local(d: Deriver, definition: Definition) -> bool:
-    """Tell whether nobody outside sees what is computed, so that it may be kept for a few steps only."""
-    return definition.tensors[0].name not in d.layouts and not any(t.name in d.program.results for t in definition.tensors)
 
 
 def folded(plan: Plan, definition: Definition, folded: Sequence[str]) -> Iterator[tuple[str, str, int]]:

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from polyhedral.expr import Name
-from tensorlang.policy.cpu.nests import folded, is_local, is_proven, scattered_axes
-from tensorlang.policy.deriver import Deriver
+from tensorlang.policy.cpu.nests import folded, is_proven, scattered_axes
+from tensorlang.policy.deriver import Deriver, is_local
 from tensorlang.policy.groups import recurs
 from tensorlang.schedule.apply import apply, outline
 from tensorlang.schedule.schedule import Schedule

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from polyhedral import affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.policy.cpu.inner_loops import add_inner_loops, best_inner_loops
+from tensorlang.policy.cpu.narrow_rows import add_narrow_rows, has_narrow_rows
 from tensorlang.policy.cpu.nests import scattered_axes
 from tensorlang.policy.cpu.winograd import Transformed, transformed
 from tensorlang.policy.deriver import Deriver, mark_parallel
@@ -135,5 +136,8 @@ def derive_rows(d: Deriver, group: FusionGroup) -> None:
         if definition is not head:
             d.add(d.schedule.at(definition.tensors[0].name, f"{name}.{loop}"))
         inside = definition.axes[depth:]
-        add_inner_loops(d, definition, inside, best_inner_loops(d, definition, inside))
+        if len(inside) >= 2 and has_narrow_rows(d, definition):
+            add_narrow_rows(d, definition, inside)
+        else:
+            add_inner_loops(d, definition, inside, best_inner_loops(d, definition, inside))
     mark_parallel(d, (*(m for m in group.members if m is not head), head), list(head.axes[:depth]), extents(head))

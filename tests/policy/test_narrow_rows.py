@@ -36,6 +36,18 @@ def directives(program: Program) -> list[str]:
         ),
         pytest.param("a: i32[N, 2]) -> (q: i32[N, 2])", "q[n, 0] = a[n, 0] + a[n, 1]\n q[n, 1] = a[n, 0] - a[n, 1]", id="an equation each"),
         pytest.param("a: i32[2, N, 4], b: i32[N]) -> (q: i32[2, N, 4])", "q[m, n, i] = max(a[m, n, 3 - i], 0) * b[n]", id="planes"),
+        pytest.param(
+            "a: i32[N], b: i32[N]) -> (q: i32[N, 3])",
+            "q[n, 0] = b[n]\n q[n, 1] = a[n // 2] - b[n]\n q[n, 2] = b[n] + 3 * a[n // 2]",
+            id="some of which read the same",
+        ),
+        pytest.param(
+            "a: i32[9, N], b: i32[9, N]) -> (q: i32[9, N, 3])",
+            """c[m, n]    = 3 * a[m, n] - b[m, n]
+            e[m, n]    = b[m // 2, n // 2] - 7   for m in 0..9, n in 0..N
+            q[m, n, i] = if i == 0 then c[m, n] else if i == 1 then c[m, n] - e[m, n] else c[m, n] + e[m, n]   for i in 0..3""",
+            id="of what is made for each row before",
+        ),
     ],
 )
 @pytest.mark.parametrize("rows", [32, 75])

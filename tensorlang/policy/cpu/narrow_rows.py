@@ -10,11 +10,13 @@ shuffled.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 from codegen.dtypes import compute_dtype
 from codegen.loops.written_out import MOST_TERMS
 from polyhedral import affine
+from polyhedral.expr import Floor
 from polyhedral.expr import Name as AffineName
 from tensorlang.policy.cpu.inner_cost import InnerLoops
 from tensorlang.policy.cpu.inner_loops import add_inner_loops
@@ -51,25 +53,34 @@ def _sums(piece: Piece) -> bool:
 
 
 def _is_near(d: Deriver, read: Read, axis: str) -> bool:
-    """Tell whether neighbours along an axis lie as few elements apart as a row has at most."""
+    """Tell whether neighbours along an axis lie as few elements apart as a row has at most; `u[n // 2]` is the same for some of them."""
     shape = tensor_table(d.program)[read.tensor].shape
     places = [k for k, slot in enumerate(read.index) if isinstance(slot, Dynamic) or axis in affine.name_set(slot)]
-    if len(places) != 1 or isinstance(read.index[places[0]], Dynamic) or read.index[places[0]] != AffineName(axis):
+    slot = read.index[places[0]] if len(places) == 1 else None
+    if slot is None or isinstance(slot, Dynamic) or AffineName(axis) not in (slot, slot.value if isinstance(slot, Floor) else slot):
         return False
     behind = [affine.constant(extent) for extent in shape[places[0] + 1 :]]
     return all(e is not None for e in behind) and prod(e or 1 for e in behind) <= MOST_ELEMENTS
 
 
-def derive_narrow_rows(d: Deriver, definition: Definition) -> None:
-    """Add the directives for a tensor that has narrow rows."""
+def add_narrow_rows(d: Deriver, definition: Definition, order: Sequence[str]) -> list[str]:
+    """Add the inner loops of a tensor that has narrow rows, inside its axes in this order, of which the last are those of `definition`;
+    return the loops outside of them, outermost first."""
     sizes, (rows, last) = extents(definition), definition.axes[-2:]
     vector = () if moves_one_by_one(definition, last) else (rows,)
-    outer = add_inner_loops(d, definition, definition.axes, InnerLoops(vector, rows=((last, sizes[last] or 1),)))
+    outer = add_inner_loops(d, definition, order, InnerLoops(vector, rows=((last, sizes[last] or 1),)))
     gone = names_of_shared(shared_sums(d, definition))
     binders = [b for p in definition.pieces for r in reduces(p.value) for b in r.binders if b.name not in gone]
     name = definition.tensors[0].name
     if binders and prod(sizes[b.name] or MOST_TERMS + 1 for b in binders) <= MOST_TERMS:
         d.add(d.schedule.unroll(*(full(name, b.name) for b in binders)))
+    return outer
+
+
+def derive_narrow_rows(d: Deriver, definition: Definition) -> None:
+    """Add the directives for a tensor by itself that has narrow rows."""
+    outer = add_narrow_rows(d, definition, definition.axes)
+    sizes, (rows, last) = extents(definition), definition.axes[-2:]
     lanes = d.machine.lanes(compute_dtype(definition.tensors[0].dtype))
     known = {**sizes, f"{last}_o": 1, f"{rows}_o": -(-(sizes[rows] or OPEN_EXTENT) // lanes)}
     mark_parallel(d, (definition,), outer, known)

@@ -274,6 +274,8 @@ def _rows(d: Deriver, group: FusionGroup) -> Shape | None:
         extent = extents(m)[inner[-1]]
         if extent is not None and extent < d.machine.lanes(compute_dtype(m.tensors[0].dtype)) and _binders(m):
             return None  # a vector along so few has empty lanes: cycles tell whether terms had better be lanes
+        if len(inner) >= 2 and has_narrow_rows(d, m):
+            return None  # lanes are rows inside of rows
         if extent is not None and extent < 4:
             continue
         vectors.append(f"{name}.{inner[-1]}")

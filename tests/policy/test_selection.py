@@ -575,6 +575,13 @@ def test_a_single_row_is_computed_in_wide_tiles():
     assert any(line.startswith("split y.j by 384") for line in directives(search(library(), "matmul", program, {}, "cpu", SERIAL).chosen))
 
 
+@pytest.mark.parametrize(("steps", "batch", "axis"), [(64, 2, "t"), (4, 64, "n"), (64, 64, "n")])
+def test_register_tiles_have_their_rows_along_the_axis_whose_samples_fill_them(steps: int, batch: int, axis: str) -> None:
+    m = module("op f(x: f32[T, B, 96], w: f32[96, 64]) -> (y: f32[T, B, 64]) { y[t, n, j] = sum(i) x[t, n, i] * w[i, j] }", library())
+    found = search(m, None, declared(m, "f"), {}, "cpu", SERIAL, at={"T": steps, "B": batch}).chosen
+    assert any(line.startswith(f"split y.{axis} by ") and line.endswith("-> io, ii") for line in directives(found))
+
+
 SUMS = """
 op nn(a: f32[M, K], b: f32[K, N]) -> (y: f32[M, N]) { y[i, j] = sum(k) a[i, k] * b[k, j] }
 op nt(a: f32[M, K], b: f32[N, K]) -> (y: f32[M, N]) { y[i, j] = sum(k) a[i, k] * b[j, k] }

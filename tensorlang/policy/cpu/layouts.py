@@ -9,7 +9,7 @@ from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.policy.cpu.nests import scattered_axes
-from tensorlang.policy.cpu.register_tiles import blocked_binder, grouped, row_counts, tile_sizes, tiled
+from tensorlang.policy.cpu.register_tiles import blocked_binder, grouped, row_counts, tile_sizes, tiled, with_rows_of_tile
 from tensorlang.policy.cpu.row_major import left_row_major
 from tensorlang.policy.cpu.winograd import Transformed, blocks_of, transformed
 from tensorlang.policy.deriver import Deriver, deriver_of, reads_itself, sampled, with_factors_apart
@@ -112,10 +112,11 @@ def _points_outside(d: Deriver, found: Transformed, width: int) -> Storage:
 
 
 def _packed_storage(d: Deriver, definition: Definition, c: Contraction, axis: str) -> Storage:
-    # Rows of a recurrence come one after the other, so that no tile has several of its steps.
-    rows_of_tile = [a for a in definition.axes if a in c.rows] if recurs(d.program, definition) else c.rows
-    row = rows_of_tile[-1] if rows_of_tile else None
     lanes = block_of(d.layouts.get(definition.tensors[0].name), axis) or d.machine.lanes(compute_dtype(c.reduce.reducer.dtypes[0]))
+    # Rows of a recurrence come one after the other, so that no tile has several of its steps.
+    is_recurrence = recurs(d.program, definition)
+    rows_of_tile = [a for a in definition.axes if a in c.rows] if is_recurrence else with_rows_of_tile(d, definition, c, axis, lanes).rows
+    row = rows_of_tile[-1] if rows_of_tile else None
     sizes = d.settled(definition)
     rows = sizes[row] if row else 1
     tile = tiled(d, c, rows, sizes[axis], lanes)

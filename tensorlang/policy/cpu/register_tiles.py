@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from codegen.dtypes import DType, compute_dtype
@@ -14,7 +14,7 @@ from polyhedral.expr import Name as AffineName
 from tensorlang.policy.cpu.cost import covered_cycles
 from tensorlang.policy.deriver import ITERATIONS_PER_THREAD, Deriver, is_threading_profitable
 from tensorlang.policy.machine import Machine
-from tensorlang.schedule.shape import OPEN_EXTENT, Contraction, block_of, innermost_axis, unit_stride
+from tensorlang.schedule.shape import OPEN_EXTENT, Contraction, block_of, extents, innermost_axis, unit_stride
 from tensorlang.tensor.nodes import Definition
 from tensorlang.tensor.walk import tensor_table
 
@@ -30,6 +30,9 @@ OPEN_ROWS = range(4, 13, 4)
 
 WORTH_OF_BLOCKS = 1.05
 """How many times faster a sum must be whose register tiles skip taps."""
+
+WORTH_OTHER_ROWS = 0.8
+"""What a product has to take with rows of register tiles along another axis, of what it takes along the last, whose rows are closer."""
 
 PACKED_FROM = 512
 """Uses of an element that repay copying an operand whose rows could as well be read where they are."""
@@ -99,6 +102,27 @@ def row_counts(d: Deriver, c: Contraction) -> range | None:
             break
         pitch *= (None if isinstance(slot, AffineName) and d.is_open(slot.name) else affine.constant(extent)) or 1
     return range(1, ROWS_IN_A_SET + 1) if pitch % 4096 == 0 else None
+
+
+def with_last_row(c: Contraction, row: str) -> Contraction:
+    """Return a contraction whose register tiles have rows along the axis `row`."""
+    return replace(c, rows=(*(n for n in c.rows if n != row), row))
+
+
+def with_rows_of_tile(d: Deriver, definition: Definition, c: Contraction, axis: str, lanes: int) -> Contraction:
+    """Return a contraction whose register tiles have rows along that of its axes of rows where they are full: the last one, unless along
+    another it takes far fewer cycles, as along the steps of a recurrence whose batch is small."""
+    sizes, settled = extents(definition), d.settled(definition)
+    if any(sizes[n] is None for n in c.rows) or _block_of_conditions(c) is not None:
+        return c
+
+    def cycles(row: str) -> float:
+        tile = tile_sizes(settled[row], settled[axis], lanes, d.machine.vector_registers, row_counts(d, with_last_row(c, row)))
+        around = prod(sizes[n] or 0 for n in c.rows if n != row)
+        return around * covered_cycles(sizes[row] or 0, *tile) * -(-(sizes[axis] or 1 << 20) // (tile[1] * lanes))
+
+    best = min(reversed(c.rows), key=cycles, default=None)
+    return c if best is None or cycles(best) > WORTH_OTHER_ROWS * cycles(c.rows[-1]) else with_last_row(c, best)
 
 
 def _block_of_conditions(c: Contraction) -> int | None:

@@ -43,7 +43,6 @@ the register tile. `p.padded`: whether there are any p; `y.gathered`: whether wh
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from math import prod
 
 from codegen.dtypes import compute_dtype
@@ -59,6 +58,8 @@ from tensorlang.policy.cpu.register_tiles import (
     row_counts,
     tile_sizes,
     tiled,
+    with_last_row,
+    with_rows_of_tile,
 )
 from tensorlang.policy.cpu.row_chains import is_near, row_chain, tiles_of_rows
 from tensorlang.policy.cpu.row_epilogues import block_of_rows, finished
@@ -93,9 +94,10 @@ def _contraction(d: Deriver, group: FusionGroup) -> Shape | None:
     groups = fusion_groups(d) if {c.x, c.w} & definers(d.program).keys() else ()
     by_rows = row_chain(d, groups, definition, c)
     if by_rows is not None:
-        c = replace(c, rows=(*(n for n in c.rows if n != by_rows.axis), by_rows.axis))
+        c = with_last_row(c, by_rows.axis)
     sizes, own = extents(definition), definition.tensors[0].name
     lanes = block_of(d.layouts.get(own), axis) or d.machine.lanes(compute_dtype(c.reduce.reducer.dtypes[0]))
+    c = c if by_rows is not None else with_rows_of_tile(d, definition, c, axis, lanes)
     pairs = grouped(d, c)
     channel = (pairs.binder, pairs.block) if pairs is not None else blocked_binder(d, c)
     reuse = 1

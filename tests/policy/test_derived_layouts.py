@@ -8,16 +8,21 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scheduled_programs import declared
 
 import tensorlang as tl
 from codegen.dtypes import i8, u8
 from codegen.llvm.target import named
+from polyhedral import affine
 from polyhedral.expr import Floor, Name
 from tensorlang.backends.cpu.driver import compile_kernel, machine_of
-from tensorlang.diagnostics import InternalError
+from tensorlang.check.module import load_module
+from tensorlang.diagnostics import InternalError, Source
 from tensorlang.policy.cpu.layouts import derive_layouts
 from tensorlang.schedule.injective import fault
 from tensorlang.schedule.layout import Layout
+from tensorlang.schedule.plan import Storage
+from tensorlang.syntax.parse import parse
 
 MACHINE = machine_of(named("x86-64-v3"), 1)
 SIZES = {"J": 20, "K": 9, "B": 2, "3": 3, "1": 1}
@@ -109,6 +114,23 @@ def test_weights_of_channels_that_are_loaded_for_each_vector_of_a_row_are_better
         }}"""
         program = tl.parse(text).f.program(np.zeros((1, 96, 20, 20), np.float32), np.zeros((96, size, size), np.float32))
         assert ("y" in derive_layouts(program, MACHINE, {}, frozenset({"w"}), frozenset({"x", "y"}))) == in_blocks
+
+
+@pytest.mark.parametrize("in_blocks", [True, False])
+def test_weights_of_channels_lie_in_blocks_where_images_of_open_sizes_do(in_blocks: bool) -> None:
+    text = """op f(x: f32[N, 96, H, W], w: f32[96, 1, 3, 3]) -> (y: f32[N, 96, H, W]) {
+        y[n, c, p, q] = sum(r, s) x[n, c, 2*p + r, 2*q + s | 0] * w[c, 0, r, s]
+    }"""
+    program = declared(load_module(parse(Source("f.tl", text))), "f")
+
+    def blocks(*axes: str) -> Storage:
+        images, channels, *points = map(Name, axes)
+        counts = (Name("N"), affine.to_expr(96 // 8), Name("H"), Name("W"), affine.to_expr(8))
+        return Storage((images, affine.floor(channels, 8), *points, affine.mod(channels, 8)), counts)
+
+    stored = {"y": blocks("n", "c", "p", "q")} if in_blocks else {}
+    wished = derive_layouts(program, MACHINE, stored, frozenset({"w"}), frozenset({"x", "y"} - stored.keys()), {"N": 2, "H": 56, "W": 57})
+    assert ("w" in wished) == in_blocks and wished.keys() <= {"w"}
 
 
 def test_images_of_which_few_channels_are_made_are_read_along_rows() -> None:

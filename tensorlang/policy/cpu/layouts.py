@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from codegen.dtypes import compute_dtype
 from polyhedral import affine
@@ -50,7 +50,7 @@ def derive_layouts(
     out: dict[str, Layout] = {}
     for definition in program.definitions:
         if len(definition.pieces) == 1 and len(definition.axes) > 0:
-            blocked = {name: layout for name, layout in _channels(d, definition).items() if name in static}
+            blocked = {name: layout for name, layout in _channels(d, definition, static).items() if name in static}
             out |= {name: layout for name, layout in blocked.items() if name not in left_row_major(d, definition, blocked, fixed)}
             if not blocked:
                 out |= {name: row_major(params[name]) for name in _read_along_rows(d, definition) if name in params}
@@ -155,11 +155,15 @@ def _packed_storage(d: Deriver, definition: Definition, c: Contraction, axis: st
     return Storage(tuple(e for e, _ in dims), tuple(extent for _, extent in dims))
 
 
-def _channels(d: Deriver, definition: Definition) -> dict[str, Layout]:
-    """Return blocked storage for the result and the windowed input of a convolution or a pooling."""
+def _channels(d: Deriver, definition: Definition, static: Container[str]) -> dict[str, Layout]:
+    """Return blocked storage for the result and the windowed input of a convolution or a pooling. A result that is not `static` is in
+    blocks only where the caller stores it so; what is read goes with it."""
     name = definition.tensors[0].name
     found = [r for p in definition.pieces for r in reduces(p.value)]
-    if len(found) != 1 or len(definition.axes) < 4 or name not in d.program.results or name in d.layouts:
+    if len(found) != 1 or len(definition.axes) < 4 or name not in d.program.results:
+        return {}
+    stored = d.layouts.get(name)
+    if stored is None and name not in static:
         return {}
     if scattered_axes(definition) is not None:
         return {}  # its terms go where data say, row by row
@@ -171,11 +175,14 @@ def _channels(d: Deriver, definition: Definition) -> dict[str, Layout]:
     slides = any(not isinstance(s, AffineName | Dynamic) for r in windowed for s in r.index)
     if not windowed or (not slides and _multiplies_matrices(d, definition)):
         return {}
-    column = _channel_axis(definition, d.constants, sizes, lanes)
+    if stored is None:
+        column = _channel_axis(definition, d.constants, sizes, lanes)
+    else:
+        column = next((a for a in definition.axes if block_of(stored, a) == lanes), None)
     result = None if column is None else in_blocks(definition.tensors[0], definition.axes.index(column), lanes)
     if column is None or result is None:
         return {}
-    out = {name: result}
+    out = {name: result} if stored is None else {}
     for read in windowed:
         if read.tensor in d.layouts or read.tensor not in {p.name for p in d.program.params}:
             continue

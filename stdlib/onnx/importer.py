@@ -127,6 +127,7 @@ class _Import:
         names = {i.name for i in model.inputs} | set(model.initializers) | {o for n in model.nodes for o in n.outputs}
         self.builder = Builder(names, known, symbols)
         self.builder.within = place.path
+        self.builder.block_length = model.block_length
         self.scope = self.top = Scope()
         self.bound: set[str] = set()
         """The values that have a name of the model."""

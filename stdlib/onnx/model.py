@@ -92,7 +92,8 @@ class Block:
 @dataclass(frozen=True, slots=True, eq=False)
 class Model:
     """`functions`: operators that the model defines by domain, name and overload; `body_of(function, call)` is the body for a node that
-    calls one, or calls any other function."""
+    calls one, or calls any other function. `block_length`: how many channels lie side by side where they are in blocks
+    (`channel_blocks`), 0 where none are."""
 
     name: str
     inputs: tuple[Declared, ...]
@@ -101,6 +102,7 @@ class Model:
     nodes: tuple[Node, ...]
     functions: Mapping[tuple[str, str, str], FunctionProto]
     body_of: Callable[[FunctionProto, NodeProto], Block]
+    block_length: int = 0
 
     def function_of(self, node: Node) -> FunctionProto | None:
         """Return the function of the model that a node calls."""

@@ -23,6 +23,7 @@ from google.protobuf.descriptor import FieldDescriptor  # type: ignore[import-un
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
+from stdlib.onnx.channel_blocks import NCHWC, block_length
 from stdlib.onnx.functions import substituted
 from stdlib.onnx.model import Array, Attribute, Block, Declared, Dim, Model, Node
 from stdlib.onnx.problems import Refusal, Unsupported, quoted
@@ -53,7 +54,7 @@ _FORMS: Mapping[str, Form] = {
     "optional": "optional",
     "optional sequence": "optional sequence",
 }
-OPEN_DOMAINS = ("com.microsoft",)
+OPEN_DOMAINS = ("com.microsoft", NCHWC)
 """Domains of which there are operators in the table, and no definitions in the package `onnx`."""
 UNDEFINED = frozenset(
     ("", op) for op in ("SimplifiedLayerNormalization", "Affine", "Crop", "ImageScaler", "ParametricSoftplus", "Scale", "ScaledTanh")
@@ -61,8 +62,6 @@ UNDEFINED = frozenset(
 """Operators that onnxruntime has in ONNX's own domain: one that it writes there, and those that ONNX had on trial and took back."""
 TEXT_FORMATS = {".onnxtxt": "onnxtxt", ".onnxtext": "onnxtxt", ".textproto": "textproto", ".onnxjson": "json"}
 """Models written as text, by the ends of their names: formats of the package `onnx`."""
-LAID_OUT = ("com.microsoft.nchwc",)
-"""Domains whose operators take weights in blocks, as long as the registers of the processor that the model was optimised on."""
 T = TypeVar("T")
 P = ParamSpec("P")
 
@@ -186,7 +185,7 @@ class _Reader:
         )
         self._check_names(model, [v.name for v in graph.input])
         self._stop()
-        return replace(model, nodes=_sorted(model.nodes))
+        return replace(model, nodes=_sorted(model.nodes), block_length=block_length(model.nodes, initializers))
 
     def body_of(self, function: FunctionProto, call: NodeProto) -> Block:
         """Return the body of a function for a node that calls it. Raises Refusal and Unsupported."""
@@ -220,8 +219,6 @@ class _Reader:
     def _stop(self) -> None:
         if self.missing:
             notes, help = tuple(dict.fromkeys(self.missing)), None if not self.unknown else self.elsewhere.how(*self.unknown[0])
-            if any(quoted(domain) in note for note in notes for domain in LAID_OUT):
-                help = "compile the model it was made of, or save it with `graph_optimization_level = ORT_ENABLE_EXTENDED`"
             self.problems.append(Diagnostic("O010", "this model needs what is not supported yet", (), notes, help))
         if self.problems:
             raise CompileError(*self.problems)
@@ -301,9 +298,6 @@ class _Reader:
             if domain in ("", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training"):
                 title = f"node {quoted(label)}: ONNX has no operator {quoted(node.op_type)} in version {version}"
                 raise Refusal("O007", title, help=_did_you_mean(node.op_type, _op_types(domain)))
-            if domain in LAID_OUT:
-                laid_out = "their weights are laid out for one processor, in blocks whose length no file tells"
-                raise Unsupported(f"operators of the domain {quoted(domain)}: {laid_out}")
             self.unknown.append((domain, node.op_type, version))
             raise Unsupported(f"node {quoted(label)}: operator {quoted(node.op_type)} of the domain {quoted(domain)}")
         attributes = self._attributes(node, label, schema)

@@ -217,6 +217,10 @@ class Builder:
         """In which blocks of the model the whole graph stands."""
         self.texts: set[str] = set()
         """Values that are strings: numbers that stand for them."""
+        self.block_length = 0
+        """How many channels lie side by side where they are in blocks (`channel_blocks`)."""
+        self.plain: dict[str, str] = {}
+        """Of values whose channels are in blocks the same ones with channels that are not."""
         self.taken = taken
         self.labels: set[str] = set()
         self._numbers: dict[str, int] = {}
@@ -357,6 +361,8 @@ class Builder:
             for names_ in (self.stored, self.texts):
                 if old in names_:
                     names_.add(new)
+        if self.plain:
+            self.plain = {names.get(raw, raw): names.get(plain, plain) for raw, plain in self.plain.items()}
         self.nodes[start:] = [_renamed(n, names) for n in self.nodes[start:]]
 
     def of_elements(self, name: str, dtype: DType, array: Array) -> Value:

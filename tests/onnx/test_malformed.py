@@ -611,12 +611,3 @@ def test_a_window_over_constants_that_is_larger_than_anything_waits_for_the_comp
     graph = helper.make_graph([node], "window", [], [result], [constant])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     assert len(Importer().load(model.SerializeToString()).nodes) == 1
-
-
-def test_a_model_in_the_layout_of_one_processor_is_told_what_to_do() -> None:
-    model = sound()
-    model.opset_import.append(helper.make_opsetid("com.microsoft.nchwc", 1))
-    model.graph.node[0].domain = "com.microsoft.nchwc"
-    with pytest.raises(CompileError, match="ORT_ENABLE_EXTENDED") as caught:
-        Importer().load(model)
-    assert "laid out for one processor" in str(caught.value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from stdlib.onnx.channel_blocks import NCHWC
 from stdlib.onnx.model import Node
 from stdlib.onnx.problems import Unsupported, quoted
 from stdlib.onnx.site import Rule
@@ -18,6 +19,7 @@ from stdlib.onnx.table import (
     maps,
     microsoft,
     microsoft_attention,
+    microsoft_blocked,
     microsoft_branches,
     microsoft_experts,
     microsoft_moving,
@@ -71,6 +73,7 @@ for _module in (
     legacy,
     microsoft,
     microsoft_attention,
+    microsoft_blocked,
     microsoft_branches,
     microsoft_experts,
     microsoft_moving,
@@ -84,7 +87,7 @@ def rule_for(node: Node) -> Rule:
     """Return the rule for a node. Raises Unsupported when there is none for its operator or version."""
     entries = [entry for entry in TABLE.get(node.op, ()) if entry.domain == node.domain]
     for entry in entries:
-        if entry.first <= node.since <= entry.last or node.domain == MICROSOFT:
+        if entry.first <= node.since <= entry.last or node.domain in (MICROSOFT, NCHWC):
             return entry.rule
     if entries:
         known = ", ".join(f"{e.first} to {e.last}" for e in entries)

@@ -85,7 +85,7 @@ def nhwc_conv(n: Site) -> Value:
     return activated(n, y if more is None else n.op("add", y, more))
 
 
-_PLAIN = {"Relu": "relu", "Tanh": "tanh", "Sigmoid": "sigmoid", "Softplus": "softplus", "Softsign": "softsign"}
+_PLAIN = {"Relu": "relu", "Tanh": "tanh", "Sigmoid": "sigmoid", "Softplus": "softplus", "Softsign": "softsign", "HardSwish": "hard_swish"}
 """Activations without parameters."""
 
 

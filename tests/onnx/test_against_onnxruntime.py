@@ -23,7 +23,7 @@ SOME = settings(max_examples=25, deadline=None, derandomize=True)
 def model(op: str, inputs: dict[str, Array], constants: dict[str, Array], attributes: dict[str, Any], opset: int = 18) -> ModelProto:
     node = helper.make_node(op, [*inputs, *constants], ["y"], **attributes)
     infos = [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in inputs.items()]
-    out = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    out = helper.make_tensor_value_info("y", TensorProto.INT64 if op.startswith("Arg") else TensorProto.FLOAT, None)
     stored = [numpy_helper.from_array(a, n) for n, a in constants.items()]
     graph = helper.make_graph([node], "one", infos, [out], stored)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
@@ -179,6 +179,19 @@ def test_what_is_narrower_than_f32_is_resized_in_f32() -> None:
 )
 def test_reductions_over_any_axes(axes: set[int], keepdims: int, kind: str) -> None:
     agree(f"Reduce{kind}", {"x": noise(2, 3, 1, 4)}, {"axes": np.array(sorted(axes))}, keepdims=keepdims, opset=18)
+
+
+@pytest.mark.parametrize("keepdims", [-1, 0, 1, 2])
+@pytest.mark.parametrize("op", ["ReduceSum", "ReduceMax", "ArgMax", "ArgMin"])
+def test_one_alone_says_that_reduced_axes_stay(op: str, keepdims: int) -> None:
+    agree(op, {"x": noise(2, 3)}, keepdims=keepdims, opset=13)
+
+
+@pytest.mark.parametrize("op", ["HannWindow", "HammingWindow", "BlackmanWindow"])
+@pytest.mark.parametrize("periodic", [0, 1])
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_window_of_one_element_has_no_period_but_its_own(op: str, periodic: int, size: int) -> None:
+    agree(op, {}, {"size": np.asarray(size)}, periodic=periodic)
 
 
 @SOME

@@ -17,7 +17,7 @@ from stdlib.onnx.table.moving import joined, repeated, slice_axis, transposed
 from stdlib.onnx.table.pooling import averaged, max_pool
 from stdlib.onnx.table.quantised import dequantise, integer_product, qlinear_conv, quantise
 from stdlib.onnx.table.recurrent import Activation, layer, lstm_states, of_direction
-from stdlib.onnx.table.reducing import reduced
+from stdlib.onnx.table.reducing import keeps_axes, reduced
 from stdlib.onnx.tensors import unpacked
 from tensorlang.graph.nodes import Value
 
@@ -83,7 +83,7 @@ def _with_channels_second(n: Site, rule: Callable[[Site], Value], last: bool | N
 def reduced_mean(n: Site) -> Value:
     x = n.arg(0)
     axes = n.axes_of(n.integers("axes", range(len(x.shape))), len(x.shape))
-    return _stored(n, reduced(n, "reduce_mean", _real(n, 0), axes, keep=n.flag("keepdims", True)), 3, x)
+    return _stored(n, reduced(n, "reduce_mean", _real(n, 0), axes, keep=keeps_axes(n)), 3, x)
 
 
 def where(n: Site) -> Value:

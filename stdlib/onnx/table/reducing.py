@@ -23,10 +23,10 @@ def reduction(operator: str, on_bool: str = "") -> Rule:
         from_input = n.node.since >= (13 if n.node.op == "ReduceSum" else 18)
         axes = n.constant_ints(1) if from_input else (n.integers("axes") if n.has("axes") else None)
         if not axes:
-            if n.flag("noop_with_empty_axes"):
+            if n.integer("noop_with_empty_axes", 0) == 1:
                 return _of_one(n, operator, x)
             axes = tuple(range(rank))
-        keep = n.flag("keepdims", True)
+        keep = keeps_axes(n)
         if x.dtype == DTYPES["bool"]:
             if not on_bool:
                 raise n.wrong("booleans cannot be reduced so")
@@ -34,6 +34,11 @@ def reduction(operator: str, on_bool: str = "") -> Rule:
         return reduced(n, operator, x, n.axes_of(axes, rank), keep)
 
     return rule
+
+
+def keeps_axes(n: Site) -> bool:
+    """Tell whether axes that are reduced stay, of extent one: 1 says so, and no other number."""
+    return n.integer("keepdims", 1) == 1
 
 
 def _of_one(n: Site, operator: str, x: Value) -> Value:
@@ -84,7 +89,7 @@ def arg(operator: str) -> Rule:
         axis = n.axis("axis", 0, len(x.shape))
         name = operator + ("_last" if n.flag("select_last_index") else "")
         y = n.op(name, x, axis=axis)
-        return n.view(y, (*x.shape[:axis], 1, *x.shape[axis + 1 :])) if n.flag("keepdims", True) else y
+        return n.view(y, (*x.shape[:axis], 1, *x.shape[axis + 1 :])) if keeps_axes(n) else y
 
     return rule
 

@@ -131,7 +131,7 @@ def window(weights: tuple[float, float, float]) -> Rule:
         if size is None or len(size) != 1 or size[0] < 0:
             raise n.wrong("one size is needed")
         dtype = element_type(n.integer("output_datatype", 1), "the result")
-        period = larger(1, size[0] if n.flag("periodic", True) else size[0] - 1)
+        period = larger(0, size[0] if n.flag("periodic", True) else size[0] - 1)  # none of one element that is not: NaN
         a, b, c = weights
         (y,) = n.table("cosine_window", count=size[0], period=period, a=a, b=b, c=c)
         return cast(n, y, dtype)

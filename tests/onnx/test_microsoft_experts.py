@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from microsoft_operators import Array, check, draw, model
+from onnx_evaluate import staged
 
 import tensorlang as tl
 from tensorlang.diagnostics import CompileError
@@ -58,6 +59,26 @@ def test_weights_of_experts_may_be_quantised(bits: int, block: int, zeros: bool,
     more: dict[str, Any] = {"activation_type": "silu", "weights_prepacked": 0, "normalize_routing_weights": 1, "k": 2, **size}
     arrays = [x, scores, first[0], scales[0], None, second[0], scales[1], *[None] * (4 if tail else 0), *tail]
     check("QMoE", *arrays, constants=(2, 3, 5, 6), tolerance=0.05 if coarse else 1e-4, expert_weight_bits=bits, **more)
+
+
+@pytest.mark.parametrize(("groups", "shape"), [((1, 1, 2), (3, 6)), ((3, 2, 9), (3, 6)), ((3, 1, 1), (1, 2, 6))])
+def test_routers_choose_in_the_best_groups(groups: tuple[int, int, int], shape: tuple[int, ...]) -> None:
+    count, kept, best = groups
+    more = {"n_group": count, "topk_group": kept, "group_topk": best, "top_k": 2}
+    check("MoEGroupRouter", draw(*shape), draw(6, seed=1) / 2, **more)
+
+
+def test_routers_may_give_all_scores() -> None:
+    arrays: dict[str, Array] = {"x": draw(4, 256) / 16, "bias": draw(6), "w": draw(6, 256, seed=1)}
+    for names, rows in ((["x", "bias", "w"], arrays["x"]), (["x", "bias"], arrays["x"][:, :6])):
+        feeds = {**arrays, "x": np.ascontiguousarray(rows)}
+        feeds = {name: feeds[name] for name in names}
+        made = model("MoEGroupRouter", feeds, names, 3, [], "com.microsoft", top_k=2)
+        made.graph.node[0].output[0] = ""
+        del made.graph.output[0]
+        shares = 1 / (1 + np.exp(-(feeds["x"] @ feeds["w"].T if "w" in feeds else feeds["x"])))
+        for found, expected in zip(staged(made, feeds), (shares + feeds["bias"], shares), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_experts_of_another_form_are_refused() -> None:

@@ -23,6 +23,7 @@ from stdlib.onnx.table import (
     microsoft_branches,
     microsoft_experts,
     microsoft_moving,
+    microsoft_ngrams,
     microsoft_quantised,
     moving,
     normalise,
@@ -77,6 +78,7 @@ for _module in (
     microsoft_branches,
     microsoft_experts,
     microsoft_moving,
+    microsoft_ngrams,
     microsoft_quantised,
 ):
     for _entry in _module.RULES:

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import inf, prod
 
+import numpy as np
+
 from codegen.dtypes import DTYPES
-from stdlib.onnx.site import Site
+from stdlib.onnx.site import Result, Site
 from stdlib.onnx.table.elementwise import cast
 from stdlib.onnx.table.entry import microsoft
 from stdlib.onnx.table.indexing import top_k_options
 from stdlib.onnx.table.microsoft import gated
 from stdlib.onnx.table.microsoft_quantised import rows_of_numbers
-from stdlib.onnx.table.moving import slice_axis
+from stdlib.onnx.table.moving import slice_axis, transposed
+from stdlib.onnx.table.reducing import reduced
 from tensorlang.graph.nodes import Value
 
 Layer = Callable[[Value, Value], Value]
@@ -54,6 +57,47 @@ def quantised_experts(n: Site) -> Value:
     return _mixed(n, shares, at, *layers)
 
 
+def grouped_scores(n: Site) -> Result:
+    """Scores of experts, of which a few are chosen in the groups whose best add up to the most; or all, with their bias and without."""
+    x, bias, w = n.arg(0), n.arg(1), n.maybe(2)
+    if w is not None:
+        x = n.op("matmul", cast(n, x, DTYPES["f32"]), transposed(n, cast(n, w, DTYPES["f32"]), (1, 0)))
+    x = cast(n, n.view(x, (prod(x.shape[:-1]), x.shape[-1])), DTYPES["f32"])
+    rows, count = x.shape
+    groups, kept, best = n.integer("n_group", 1, low=1), n.integer("topk_group", 1, low=1), n.integer("group_topk", 2, low=1)
+    chosen, outside = n.integer("top_k", 1, low=1), n.real("router_sentinel", -1e4)
+    if bias.shape != (count,) or count % groups or kept > groups or chosen > kept * (count // groups):
+        raise n.wrong(f"{chosen} experts of {kept} groups, for {count} in {groups}, with a bias of the shape {list(bias.shape)}")
+    shares = n.op("map", x, f="sigmoid")
+    scores = n.op("add", shares, n.view(bias, (1, count)))
+    if not n.has_output(0):
+        return None, scores, shares
+    size = count // groups
+    ranked = scores
+    if kept < groups:
+        inside = n.view(scores, (rows, groups, size))
+        sums = reduced(n, "reduce_sum", _greatest(n, inside, min(best, size))[0], (2,), keep=False)
+        members = _marked(n, _greatest(n, sums, kept)[1], groups)
+        ranked = n.view(n.op("select", n.view(members, (rows, groups, 1)), inside, n.filled((), x.dtype, -inf)), scores.shape)
+    least = n.filled((), x.dtype, 1e-20)
+    logs = n.op("map", n.op("maximum", shares, least), f="log")
+    return n.op("select", _marked(n, _greatest(n, ranked, chosen)[1], count), logs, n.filled((), x.dtype, outside)), None, None
+
+
+def _greatest(n: Site, x: Value, count: int) -> tuple[Value, Value]:
+    """Return the greatest elements along the last axis, and where they are."""
+    axis = len(x.shape) - 1
+    values, at = n.ops("top_largest", x, axis=axis, count=count, **top_k_options(x.shape[axis], count, x.dtype))
+    return values, at
+
+
+def _marked(n: Site, at: Value, count: int) -> Value:
+    """Return of each of `count` numbers whether it is in a row of such."""
+    rows, many = at.shape
+    same = n.op("equal", n.view(at, (rows, many, 1)), n.constant(np.arange(count, dtype=np.int64).reshape(1, 1, count)))
+    return n.op("reduce_any", same, axis=1)
+
+
 def _chosen(n: Site, scores: Value) -> tuple[Value, Value]:
     """Return the greatest scores of each row, and the numbers of their experts."""
     count = n.integer("k", 1, low=1)
@@ -61,8 +105,7 @@ def _chosen(n: Site, scores: Value) -> tuple[Value, Value]:
         raise n.unsupported("use_sparse_mixer = 1")
     if len(scores.shape) != 2 or count > scores.shape[1]:
         raise n.wrong(f"{count} experts of scores of the shape {list(scores.shape)}")
-    found = n.ops("top_largest", scores, axis=1, count=count, **top_k_options(scores.shape[1], count, scores.dtype))
-    return found[0], found[1]
+    return _greatest(n, scores, count)
 
 
 def _of_one(n: Site, shares: Value) -> Value:
@@ -134,4 +177,5 @@ def _quantised_layer(n: Site, k: int, bias: int, zeros: int, bits: int) -> Layer
 RULES = (
     microsoft("MoE", experts),
     microsoft("QMoE", quantised_experts),
+    microsoft("MoEGroupRouter", grouped_scores),
 )

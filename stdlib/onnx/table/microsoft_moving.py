@@ -9,7 +9,7 @@ import numpy as np
 
 from codegen.dtypes import DTYPES
 from stdlib.onnx.site import Site
-from stdlib.onnx.table.elementwise import cast
+from stdlib.onnx.table.elementwise import cast, identity
 from stdlib.onnx.table.entry import microsoft
 from stdlib.onnx.table.indexing import gather_nd, unique
 from stdlib.onnx.table.moving import pad, slice_axis, trilu
@@ -109,4 +109,5 @@ RULES = (
     microsoft("NGramRepeatBlock", ngram_repeat_block),
     microsoft("MurmurHash3", murmur_hash),
     microsoft("IsAllFinite", all_finite),
+    microsoft("SampleOp", identity),
 )

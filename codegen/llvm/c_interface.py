@@ -104,7 +104,8 @@ class Condition:
 @dataclass(frozen=True, slots=True)
 class Level:
     """The program for processors with some instructions. `entry` takes outputs, inputs, weights where it `takes_weights`, numbers and the
-    arena. `room`: what of the arena a run needs, where that depends on sizes. `checks`: for each call of the entry, what its checks say."""
+    arena. `room`: what of the arena a run needs, where that depends on sizes. `checks`: for each call of the entry, what its checks say.
+    `parallel`: whether it has loops that threads share."""
 
     needs: Needs
     entry: str
@@ -116,13 +117,14 @@ class Level:
     checks: tuple[tuple[str, ...], ...]
     code_bits: int
     takes_weights: bool
+    parallel: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Interface:
     """All that the functions are made from. `identity`: 64 bits that tell this interface from another; `weights_head`: what the file of
     weights begins with; `weights_checksum`: that of all of it; `weights_symbol`: where they lie, if inside. `threads`: how many a context
-    may have at most."""
+    may be asked for at most; it makes some only where a level is `parallel`."""
 
     name: str
     identity: int
@@ -136,6 +138,11 @@ class Interface:
     weights_bytes: int = 0
     weights_checksum: int = 0
     weights_symbol: str | None = None
+
+    @property
+    def parallel(self) -> bool:
+        """Whether contexts have threads."""
+        return any(level.parallel for level in self.levels)
 
     @property
     def functions(self) -> tuple[str, ...]:
@@ -311,7 +318,7 @@ def interface_ir(of: Interface, target: Target) -> str:
         parts += [feature_test.has_ir(target.family), *(_features(k, level) for k, level in enumerate(of.levels))]
     if of.weights_head:
         parts.append(_weights_ir(of))
-    if of.threads > 1:
+    if of.parallel:
         parts.append(_POOL)
     codes, first = _Codes(of), 0
     for k, level in enumerate(of.levels):
@@ -374,7 +381,7 @@ def _create_ir(of: Interface, asks: bool) -> str:
     f.require(f.new(f"icmp ule i64 {asked}, {of.threads}"), Code.THREADS)
     level = _chosen(f, of, asks)
     f.require(f.new(f"icmp sge i64 {level}, 0"), Code.PROCESSOR)
-    pool_bytes = f.new("call i64 @tl_pool_bytes()") if of.threads > 1 else "0"
+    pool_bytes = f.new("call i64 @tl_pool_bytes()") if of.parallel else "0"
     arena = _by_level(f, level, [x.arena_bytes for x in of.levels])
     wanted = f.new(f"add i64 {arena}, {_CONTEXT_BYTES + _ALIGN}")
     wanted = f.new(f"add i64 {wanted}, {pool_bytes}")
@@ -395,7 +402,7 @@ def _create_ir(of: Interface, asks: bool) -> str:
     if of.weights_head:
         code = f.new(f"call i32 @weights(ptr {context}, ptr %options)")
         _unless(f, f.new(f"icmp eq i32 {code}, 0"), [f"call void @free(ptr {block})", f"ret i32 {code}"])
-    if of.threads > 1:
+    if of.parallel:
         pinned, user = f.word("%options", _PINNED), f.word("%options", _USER, "ptr")
         code = f.new(f"call i32 @tl_pool_create(ptr {pool}, i64 {asked}, i64 {of.threads}, i64 {pinned}, ptr {callback}, ptr {user})")
         undo = [f"call void @{of.name}_free(ptr {context})", f"ret i32 {int(Code.MEMORY)}"]
@@ -588,7 +595,7 @@ entry:{unmap}
 
 def _destroy_ir(of: Interface) -> str:
     stop = ""
-    if of.threads > 1:
+    if of.parallel:
         stop = f"""
   %pp = getelementptr i64, ptr %context, i64 {_POOL_AT}
   %pool = load ptr, ptr %pp, align 8
@@ -674,11 +681,11 @@ def _run_ir(of: Interface, codes: _Codes) -> str:
     swap = f.new(f"cmpxchg ptr {busy}, i32 0, i32 1 acquire monotonic")
     f.require(f.new(f"extractvalue {{ i32, i1 }} {swap}, 1"), Code.BUSY)
     before = "null"
-    if of.threads > 1:
+    if of.parallel:
         before = f.new(f"call ptr @tl_pool_enter(ptr {f.word('%context', _POOL_AT, 'ptr')})")
     entry = f.word("%context", _ENTRY_AT, "ptr")
     code = f.new(f"call i32 {entry}(ptr %context, ptr %inputs, ptr %outputs)")
-    if of.threads > 1:
+    if of.parallel:
         f.do(f"call void @tl_pool_leave(ptr {before})")
         short = f.new(f"call i32 @tl_pool_is_short(ptr {f.word('%context', _POOL_AT, 'ptr')})")
         is_short = f.new(f"icmp ne i32 {short}, 0")

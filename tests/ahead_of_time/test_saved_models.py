@@ -163,6 +163,16 @@ def test_threads_of_a_context_share_the_work(folder: Path) -> None:
     np.testing.assert_allclose(two(a, b), a @ b, rtol=1e-4, atol=1e-4)
 
 
+def test_as_many_threads_are_accepted_as_a_library_was_built_for_where_no_loop_shares_any(tmp_path: Path) -> None:
+    summed = tl.parse("op summed(x: i64[N]) -> (y: i64[N]) { y[i] = (if i > 0 then y[i - 1] else 0) + x[i] }").summed
+    folder = summed.save(tmp_path / "summed", {"x": np.arange(5)}, targets="x86-64", threads=2)
+    for threads in (None, 1, 2):
+        np.testing.assert_array_equal(tl.load_model(folder, threads=threads)(np.arange(5)), [0, 1, 3, 6, 10])
+    assert "find_dependency(Threads)" not in (folder / "summed-config.cmake").read_text()
+    with pytest.raises(tl.SavedError, match="was built for 1 to 2"):
+        tl.load_model(folder, threads=3)
+
+
 def test_a_model_runs_in_several_threads_at_once(folder: Path) -> None:
     model, wrong = tl.load_model(folder / "net"), list[int]()
     expected = model(IMAGE)

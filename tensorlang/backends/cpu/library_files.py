@@ -272,7 +272,7 @@ def _comment(text: str) -> str:
 
 def _cmake(of: Interface) -> str:
     name = of.name
-    threads = "set_property(TARGET {0} PROPERTY INTERFACE_LINK_LIBRARIES Threads::Threads)\n" if of.threads > 1 else ""
+    threads = "set_property(TARGET {0} PROPERTY INTERFACE_LINK_LIBRARIES Threads::Threads)\n" if of.parallel else ""
     found = "include(CMakeFindDependencyMacro)\nfind_dependency(Threads)\n" if threads else ""
     text = f"""# find_package({name} REQUIRED PATHS <this folder>), then target_link_libraries(… {name}::{name}) or {name}::shared
 get_filename_component(_{name}_folder "${{CMAKE_CURRENT_LIST_FILE}}" PATH)

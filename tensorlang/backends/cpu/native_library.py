@@ -126,7 +126,7 @@ def of_operator(program: Program, artifact: Artifact, tools: Toolchain, most: Ma
         None,
         (texts,),
         (_proof(artifact),),
-        tools.threads if entry.threads > 1 else 1,
+        tools.threads,
     )
 
 
@@ -314,7 +314,7 @@ def linked(name: str, levels: Sequence[Compiled], *, inside: bool = False) -> Li
     )
     interface = replace(interface, identity=identity(interface))
     texts = [(interface_ir(interface, base), base)]
-    if interface.threads > 1:
+    if interface.parallel:
         texts.append((context_pool_ir(base), base))
     texts += [(emit_program(entry, level.target), level.target) for entry, level in zip(entries, levels, strict=True)]
     made = [compile_object(text, target) for text, target in texts]
@@ -349,6 +349,7 @@ def interface_of(name: str, levels: Sequence[Compiled], entries: Sequence[Entry]
                 level.checks,
                 code_bits(len(level.entry.kernel_calls)),
                 level.weights is not None,
+                entry.threads > 1,
             )
             for level, entry, place in zip(levels, entries, places, strict=True)
         ),

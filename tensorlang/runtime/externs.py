@@ -47,14 +47,20 @@ def with_externs(module: Module, externs: Externs | None, target: str, has: Has 
 
 def without_externs(module: Module) -> Module:
     """Return the module, and those that it reaches, with no kernels: every operator is its body."""
-    return _without(module, {})
+    return _without(module, lambda operator, kernel: True, {})
 
 
-def _without(module: Module, known: dict[int, Module]) -> Module:
+def without_offered(module: Module) -> Module:
+    """Return the module, and those that it reaches, without the kernels that packages offer: what a program gives itself stays."""
+    return _without(module, lambda operator, kernel: kernel in _offered(operator), {})
+
+
+def _without(module: Module, left_out: Callable[[sx.Operator, Kernel], bool], known: dict[int, Module]) -> Module:
     if id(module) not in known:
-        files = {name: _without(file, known) for name, file in module.defining_modules.items()}
-        same = not module.externs and all(file is module.defining_modules[name] for name, file in files.items())
-        known[id(module)] = module if same else replace(module, externs={}, defining_modules=files)
+        files = {name: _without(file, left_out, known) for name, file in module.defining_modules.items()}
+        kept = {name: kernel for name, kernel in module.externs.items() if not left_out(module.operators[name], kernel)}
+        same = len(kept) == len(module.externs) and all(file is module.defining_modules[name] for name, file in files.items())
+        known[id(module)] = module if same else replace(module, externs=kept, defining_modules=files)
     return known[id(module)]
 
 

@@ -69,7 +69,7 @@ class GradientOperator(Operator):
         prove(made)
         return made
 
-    def _checked(self, call: Call, symbolic: bool, static: frozenset[str] = frozenset()) -> Program:
+    def _checked(self, call: Call, symbolic: bool, static: frozenset[str] = frozenset(), ahead: bool = False) -> Program:
         bound(self.module, self.name, call.types, call.attrs, call.sizes)
         tensors = [p for p in self.forward.declaration.params if p.kind == "tensor"]
         types = call.types[: len(tensors)]
@@ -79,7 +79,7 @@ class GradientOperator(Operator):
             raise exception(
                 Diagnostic("R0313", title, help=f"give it, or ask for the derivatives by the others alone: {self._others(missing)}")
             )
-        made = self._reversed(self.forward._checked(replace(call, types=types), symbolic, static))
+        made = self._reversed(self.forward._checked(replace(call, types=types), symbolic, static, ahead))
         prove(made)
         return made
 

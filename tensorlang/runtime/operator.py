@@ -59,7 +59,7 @@ from tensorlang.policy.uncalled import check_written
 from tensorlang.room import no_room, within_room
 from tensorlang.runtime.arguments import Call, check_arrays, no_argument, results_given, sizes_given, sorted_out, whole_size
 from tensorlang.runtime.call_cache import CallCache, enter
-from tensorlang.runtime.externs import Has, extern_named, has_none, with_externs
+from tensorlang.runtime.externs import Has, extern_named, has_none, with_externs, without_offered
 from tensorlang.runtime.library import with_roles
 from tensorlang.runtime.limits import Explained
 from tensorlang.runtime.out_of_range import with_element
@@ -392,7 +392,7 @@ class Operator:
         call = sorted_out(self.declaration, (), dict(arguments))
         sizes_given(self.declaration, call)
         at, _, fixed = self._at(call)
-        program = self._checked(call, symbolic=symbolic, static=fixed)
+        program = self._checked(call, symbolic=symbolic, static=fixed, ahead=True)
         if symbolic and not program.sizes and dimension_names(self.declaration):
             title = f"not supported yet: a library of `{self.name}` for any sizes, each of which has to be a number"
             raise error("C0131", title, help="build it for these sizes: leave `--symbolic`, or `symbolic=True`, out")
@@ -422,8 +422,10 @@ class Operator:
     def _program(self, call: Call) -> Program:
         return self._checked(call, self.sizes == "symbolic")
 
-    def _checked(self, call: Call, symbolic: bool, static: frozenset[str] = frozenset()) -> Program:
-        program = instantiate(self.module, self.name, call.types, call.attrs, call.sizes, symbolic=symbolic, static=static)
+    def _checked(self, call: Call, symbolic: bool, static: frozenset[str] = frozenset(), ahead: bool = False) -> Program:
+        """Return the proven program of a call; `ahead`: for a library, which has no kernels that packages offer."""
+        module = without_offered(self.module) if ahead else self.module
+        program = instantiate(module, self.name, call.types, call.attrs, call.sizes, symbolic=symbolic, static=static)
         prove(program)
         return program
 

@@ -133,6 +133,26 @@ def test_a_saved_operator_of_open_sizes_takes_sizes_that_no_array_tells(folder: 
     np.testing.assert_array_equal(first(X[::2], k=2), X[:4:2])
 
 
+def test_a_limit_is_asked_for_of_sizes_alone_that_memory_depends_on(tmp_path: Path) -> None:
+    text = "s[j] = w[j] + (if j > 0 then s[j - 1] else 0)\n y[i, j] = x[i, j] * s[N - 1 - j]"
+    scaled = tl.parse(f"op scaled(x: i32[M, N], w: i32[N]) -> (y: i32[M, N]) {{\n {text}\n}}").scaled
+    given = {"x": np.ones((9, 3), np.int32), "w": np.array([1, 2, 3], np.int32)}
+    with pytest.raises(tl.CompileError, match="depends on `N`, which nothing limits") as refused:
+        scaled.save(tmp_path / "scaled", given, symbolic=True, targets="x86-64")
+    assert "--max N=4096`" in str(refused.value)
+    made = tl.load_model(scaled.save(tmp_path / "scaled", given, symbolic=True, targets="x86-64", max={"N": 3}))
+    np.testing.assert_array_equal(made(**given), np.tile([6, 3, 1], (9, 1)))
+    with pytest.raises(tl.SavedError, match="the size `N` is not between 0 and 3"):
+        made(np.ones((1, 4), np.int32), np.ones(4, np.int32))
+
+
+def test_a_library_has_the_bodies_of_operators_for_which_a_package_offers_kernels(tmp_path: Path) -> None:
+    operators = tl.parse("use std.sort (sort)\nop least[T: num](x: T[N]) -> (y: T[2]) {\n s = sort(x)\n y[i] = s[i] for i in 0..2\n}")
+    x = np.array([3, -1, 2, 0.5], np.float32)
+    folder = operators.least.save(tmp_path / "least", {"x": x}, targets="x86-64")
+    np.testing.assert_array_equal(tl.load_model(folder)(x), [-1, 0.5])
+
+
 def test_an_array_may_be_called_as_a_size_is_and_packs_are_sizes(tmp_path: Path, operators: tl.Operators) -> None:
     given = {"N": np.ones((2, 1, 3), np.float32), "M": np.ones(2, np.int8)}
     operators.both.save(tmp_path / "both", given, symbolic=True, targets="x86-64")

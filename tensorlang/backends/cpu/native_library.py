@@ -33,7 +33,9 @@ from codegen.llvm.program import Program as Entry
 from codegen.llvm.program import code_bits, emit_program
 from codegen.llvm.target import Target, named
 from codegen.loops import nodes as loops
+from codegen.loops.evaluate import evaluate
 from codegen.loops.nodes import Index
+from codegen.loops.walk import free_vars
 from polyhedral.expr import TRUE, And, Cond, Expr
 from tensorlang.artifact import Artifact
 from tensorlang.backends.cpu.bounded import planned_up_to
@@ -138,15 +140,16 @@ def _scratch(program: Program, artifact: Artifact, tools: Toolchain, most: Mappi
     shared, private = artifact.scratch
     if shared == private == loops.Int(0):
         return None, 0
-    needed: Index = loops.Add(shared, loops.Mul(loops.Int(threads), private))
-    missing = [name for name in program.sizes if name not in most]
+    called = dict(zip(artifact.sizes, program.sizes, strict=True))
+    needed = _renamed(loops.Add(shared, loops.Mul(loops.Int(threads), private)), called)
+    depended_on = free_vars(needed)
+    missing = [name for name in program.sizes if name in depended_on and name not in most]
     if missing:
         names = ", ".join(f"`{name}`" for name in missing)
         limits = " ".join(f"--max {name}=4096" for name in missing)
-        title = f"`{program.name}` needs scratch memory, and nothing limits {names}"
+        title = f"how much memory `{program.name}` takes for values in between depends on {names}, which nothing limits"
         raise error("C0132", title, help=f"memory is allocated once, for the largest sizes: `{limits}`, or `max={{…}}`")
-    called = dict(zip(artifact.sizes, program.sizes, strict=True))
-    return _renamed(needed, called), artifact.workspace_bytes(threads, [most[name] for name in program.sizes])
+    return needed, evaluate(needed, most)
 
 
 def _renamed(e: Index, names: Mapping[str, str]) -> Index:

@@ -97,6 +97,8 @@ def sized(x: Tensor) -> tuple[Any, ...]:
         x.roll((1, -2), (0, 1)),
         (x[:, :1, None] * x[:, 0]).diagonal(-1, 0, 2),
         x.unfold(1, 3, 1),
+        F.adaptive_avg_pool1d(x, 3),
+        F.adaptive_max_pool2d(x[None], (2, 3)),
     )
 
 

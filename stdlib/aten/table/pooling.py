@@ -12,7 +12,7 @@ from codegen.dtypes import DTYPES
 from stdlib.aten.call import Call, Rule
 from stdlib.onnx.table.reducing import reduced
 from tensorlang.graph.nodes import Value
-from tensorlang.graph.sizes import same
+from tensorlang.graph.sizes import is_open, same
 
 Sizes = int | Sequence[int]
 
@@ -81,12 +81,15 @@ def _unbatched(n: Call, y: Value, x: Value) -> Value:
 
 
 def adaptive_average(rank: int) -> Rule:
-    """As many windows as are asked for, which cover an axis: of one size where that divides it, else means by a matrix."""
+    """As many windows as are asked for, which cover an axis: of one size where that divides it, else means by a matrix, or where the axis
+    is open, part by part."""
 
     def rule(n: Call, x: Value, output_size: Sizes) -> Value:
         wanted, extents = _each(output_size, rank), x.shape[-rank:]
         if all(same(k, 1) for k in wanted):
             return reduced(n, "reduce_mean", x, tuple(range(len(x.shape) - rank, len(x.shape))), True)
+        if is_open(extents):
+            return _by_parts(n, "mean_of_parts", x, wanted)
         if all(have % out == 0 for have, out in zip(extents, wanted, strict=True)):
             window = tuple(have // out for have, out in zip(extents, wanted, strict=True))
             return _unbatched(n, n.onnx("AveragePool", _batch(n, x, rank), kernel_shape=window, strides=window), x)
@@ -95,6 +98,15 @@ def adaptive_average(rank: int) -> Rule:
         return x
 
     return rule
+
+
+def _by_parts(n: Call, operator: str, x: Value, wanted: Sequence[int]) -> Value:
+    """Return what an operator makes of so many parts of each of the last axes, however long these are."""
+    first = len(x.shape) - len(wanted)
+    for axis, count in enumerate(wanted, first):
+        if not same(x.shape[axis], count):
+            x = n.op(operator, x, axis=axis, count=count)
+    return x
 
 
 def _means(n: Call, x: Value, axis: int, out: int) -> Value:
@@ -114,12 +126,15 @@ def _means(n: Call, x: Value, axis: int, out: int) -> Value:
 
 
 def adaptive_max(rank: int) -> Rule:
-    """The greatest of windows that cover an axis: of one size where that divides it, else axis by axis."""
+    """The greatest of windows that cover an axis: of one size where that divides it, else axis by axis, or where the axis is open, part by
+    part."""
 
     def rule(n: Call, x: Value, output_size: Sizes) -> tuple[Value, None]:
         if n.uses(1):
             raise n.unsupported("places as a result")
         wanted, extents = _each(output_size, rank), x.shape[-rank:]
+        if is_open(extents):
+            return _by_parts(n, "greatest_of_parts", x, wanted), None
         if all(have % out == 0 for have, out in zip(extents, wanted, strict=True)):
             window = tuple(have // out for have, out in zip(extents, wanted, strict=True))
             return _unbatched(n, n.onnx("MaxPool", _batch(n, x, rank), kernel_shape=window, strides=window), x), None

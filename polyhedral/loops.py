@@ -19,7 +19,7 @@ from polyhedral.model import Mark
 
 @dataclass(frozen=True, slots=True)
 class For:
-    """Run `body` for each value in [lo, hi); `extent` is hi - lo where that is a constant."""
+    """Run `body` for each value in [lo, hi); `extent` is hi - lo where that is a constant, and of a tile it is no less."""
 
     name: str
     lo: Expr

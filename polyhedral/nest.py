@@ -276,6 +276,34 @@ class Nest:
         raise NestError(f"the extent of `{loop}` is not a constant")
 
 
+def most_iterations(nests: Sequence[Nest], loop: str) -> int | None:
+    """Return how many iterations a loop that `nests` share has at most in one of each loop around it, or None where it is no constant."""
+    first = nests[0]
+    position = first.loops.index(loop)
+    if any(nest.loops.index(loop) != position for nest in nests):
+        return None
+    shared = isl.Set.empty(Frame(first.params, first.loops[: position + 1]).space)
+    for nest in nests:
+        inner = len(nest.loops) - position - 1
+        shared = shared.union(nest.points.intersect_params(nest.context).project_out(DT.set, position + 1, inner))
+    shared = shared.coalesce()
+    return most_values(shared if shared.n_basic_set() < 2 else shared.simple_hull().to_set(), position)
+
+
+def most_values(points: isl.Set, position: int) -> int | None:
+    """Return how many values the dimension at `position`, the last, has at most from its first to its last one where those before it have
+    one each, or None where that is no constant or takes too long to find."""
+    try:
+        with limited():
+            values = isl.Map.from_range(points).move_dims(DT.in_, 0, DT.out, 0, position)
+            farthest = values.reverse().apply_range(values).deltas().dim_max_val(0)
+    except OperationLimit:
+        return None
+    if farthest.is_int():
+        return integer(farthest) + 1
+    return 0 if points.is_empty() else None
+
+
 def _function(graph: isl.Map) -> isl.MultiAff:
     """Return the one function that a single-valued map is part of. Raises NestError where it takes several."""
     back = isl.PwMultiAff.from_map(graph)

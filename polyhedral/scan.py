@@ -29,7 +29,7 @@ from polyhedral.errors import ScheduleError
 from polyhedral.expr import And, Compare, Cond, Expr, Int, Name
 from polyhedral.loops import For, If, Node, Run, substitute
 from polyhedral.model import AT_ONCE, Leaf, Loop, Tree
-from polyhedral.nest import Nest, context_of
+from polyhedral.nest import Nest, context_of, most_values
 from polyhedral.quotients import name_quotients
 from polyhedral.schedule import Schedule, placements_in, validate
 from polyhedral.space import DT, Frame, basic_conds, cond_of, constraint_terms, integer, val, without_context
@@ -208,6 +208,8 @@ class _Scanner:
         guards += hoisted
         width = affine.sub(bounds.high, bounds.low)
         extent = width.value if isinstance(width, Int) else None
+        if extent is None and step.node.mark in OF_TILES and not self._is_bounded_by_splits(step):
+            extent = most_values(inner, step.depth)
         loop = For(step.node.name, bounds.low, bounds.high, step.node.mark, extent, nodes)
         return [If(affine.conj(*guards), (loop,))] if guards else [loop]
 
@@ -233,6 +235,12 @@ class _Scanner:
         low, high = min(lo for lo, _ in known), max(hi for _, hi in known)
         below, above = inner.upper_bound_val(DT.set, step.depth, val(low - 1)), inner.lower_bound_val(DT.set, step.depth, val(high + 1))
         return not (below.is_empty() and above.is_empty())
+
+    def _is_bounded_by_splits(self, step: _Step) -> bool:
+        """Tell whether a split says what the first and the last value of the loop is, where every placement below it has some."""
+        nests = [self.schedule.nests[p] for p in placements_in(step.node)]
+        split = any(nest.box.dim_min_val(step.depth).is_int() and nest.box.dim_max_val(step.depth).is_int() for nest in nests)
+        return split and all(nest.ends(step.node.name) is not None for nest in nests)
 
     def _frame(self, placement: str) -> Frame:
         return Frame(self.params, self.schedule.nests[placement].loops)

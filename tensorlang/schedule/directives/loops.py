@@ -9,7 +9,7 @@ from codegen.loops.notes import Note, Partitioned
 from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from polyhedral.model import Mark
-from polyhedral.nest import Nest
+from polyhedral.nest import Nest, most_iterations
 from tensorlang.diagnostics import error
 from tensorlang.schedule.annotations import origin_of
 from tensorlang.schedule.directives import operands
@@ -262,7 +262,8 @@ def mark_as(mark: Mark) -> Callable[[State, syntax.Directive], None]:
                 raise error("S0213", title, directive.span, help="say it once")
             limit = LIMITS.get(mark)
             extent = stage.extents[loop]
-            if limit is not None and stage.inside is not None and (extent is None or extent > limit):
+            many = limit is not None and (extent is None or extent > limit)
+            if limit is not None and many and (stage.inside is not None or _is_short_inside(state, stage, loop, limit)):
                 state.about_loops.put(loop, AtMost(limit, "lanes" if mark == "vector" else "copies"), directive)
             elif limit is not None and extent is None:
                 raise error(
@@ -283,6 +284,16 @@ def mark_as(mark: Mark) -> Callable[[State, syntax.Directive], None]:
     return directive_of
 
 
+def _is_short_inside(state: State, stage: Stage, loop: str, limit: int) -> bool:
+    """Tell whether a loop that is not of a sum has no more than `limit` iterations where all others have one each, as a row of a tile that
+    is no box. Whether it has so few where it will stand, `check_placed` says."""
+    if loop in stage.reductions:
+        return False
+    inside = [nest.reorder((*(name for name in nest.loops if name != loop), loop)) for nest in owners(state, stage, loop)]
+    most = most_iterations(inside, loop)
+    return most is not None and most <= limit
+
+
 @dataclass(frozen=True, slots=True)
 class AtMost:
     """How many iterations a loop of what is computed inside another one may have there, and what they become."""
@@ -297,6 +308,8 @@ def check_placed(state: State, placement: Placement) -> None:
         loop, most = said.about, said.what.most
         nests = [nest for nest in placement.placed.nests.values() if loop in nest.loops and nest.extent(loop) != 0]
         extent = common_extent(nests, loop) if nests else 0
+        if extent is None or extent > most:
+            extent = most_iterations(nests, loop)
         if extent is None or extent > most:
             title = f"`{loop}` has {extent or 'no constant number of'} iterations here; there are at most {most} {said.what.what} for it"
             raise error("S0207", title, said.directive.span, help=split_first(loop, min(most, 256 if said.what.what == "threads" else 16)))

@@ -106,6 +106,7 @@ def loop_of(state: State, directive: syntax.Directive, name: str, outside: Stage
     found = [(s, loop) for s in state.stages.values() if not s.synthetic for loop in s.loops if s.local(loop) == name]
     found = found or [(s, loop) for s in state.stages.values() for loop in s.loops if s.local(loop) == name]
     found = [(s, loop) for s, loop in found if s is not outside] or found
+    found = found or _shared_loops(state, name)
     if len(found) == 1:
         return found[0]
     if found:
@@ -125,6 +126,13 @@ def loop_of(state: State, directive: syntax.Directive, name: str, outside: Stage
     raise error(
         "S0103", f"there is no loop `{name}` at this point", _within(directive, name), help=f"{mean}the loops are now {', '.join(loops)}"
     )
+
+
+def _shared_loops(state: State, name: str) -> list[tuple[Stage, str]]:
+    """Return the loops that `T.i` may be where tensor T shares loops that are named after another: `u.i` of `together u, T -> i`."""
+    tensor, _, last = name.rpartition(".")
+    mine = [(s, info) for s in state.stages.values() for info in s.statements if tensor in {t.name for t in info.definition.tensors}]
+    return list({loop: (s, loop) for s, i in mine for loop in s.loops if i.name in s.members[loop] and s.local(loop) == last}.values())
 
 
 def _within(directive: syntax.Directive, name: str) -> Span:

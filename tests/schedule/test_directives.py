@@ -181,6 +181,31 @@ def test_loops_of_a_tile_are_found_by_whichever_tensor_they_belong_to():
     assert "z.ji {" in show_tree(plan.placed)
 
 
+FIELDS = """
+op waves(p: f32[N, M], q: f32[N, M]) -> (y: f32[N, M]) {
+    u[0, i, j]     = p[i, j]
+    v[0, i, j]     = q[i, j]
+    u[t + 1, i, j] = u[t, i, j] - v[t, i - 1, j | 0]       for t in 0..6, i in 0..N, j in 0..M
+    v[t + 1, i, j] = v[t, i, j] + u[t + 1, i, j - 1 | 0]   for t in 0..6, i in 0..N, j in 0..M
+    y[i, j]        = v[6, i, j]
+}
+schedule waves for cpu {
+    together v, u -> i
+    DIRECTIVE
+}
+"""
+
+
+def test_what_tensors_share_inside_others_is_outside_of_what_each_has_alone_in_whichever_order_they_are_named():
+    _, plan = legal(FIELDS.replace("DIRECTIVE", "skew v.i by u.t\n    tile u (t, v.i) by (2, 4) -> tb, ib, ts, is"))
+    assert [loop.name for loop in plan.placed.places["u.1"].loops] == ["u.tb", "v.ib", "u.ts", "v.is", "u.j"]
+
+
+def test_a_loop_that_tensors_share_is_found_by_the_name_of_any_of_them():
+    _, plan = legal(FIELDS.replace("DIRECTIVE", "split v.t by 2 -> ta, tb\n    order v.ta, u.tb, u.i"))
+    assert [loop.name for loop in plan.placed.places["v.1"].loops] == ["u.ta", "u.tb", "v.i", "v.j"]
+
+
 def test_a_tensor_is_computed_in_a_loop_of_another_though_it_has_one_of_that_name():
     text = "op f(x: f32[M, N]) -> (y: f32[M]) {\n    t[i, j] = x[i, j] * x[i, j]\n    y[i] = sum(j) t[i, j]\n}\n"
     _, plan = legal(text + "schedule f for cpu {\n    at t at j\n}\n")

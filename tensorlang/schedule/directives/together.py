@@ -138,6 +138,8 @@ def _joined_inside(state: State, directive: syntax.Directive, stage: Stage, name
         what = between.definition.tensors[0].name
         raise error("S0205", f"`{what}` is computed between {' and '.join(f'`{n}`' for n in names)}, so they share no loop", directive.span)
     finishing = {s.name for k, s in apart if k > last or any(_follows(stage, k, mine & within) for mine in own if s.name in mine)}
+    ahead = max((stage.loops.index(loop) for loop in common.values() if stage.loops.index(loop) < stage.loops.index(kept[0])), default=-1)
+    at = max(ahead + 1, min(map(stage.loops.index, (*kept, *others))))
     joint = replace(
         stage,
         statements=(
@@ -145,7 +147,11 @@ def _joined_inside(state: State, directive: syntax.Directive, stage: Stage, name
             *(s for s in stage.statements if s.name in within),
             *(s for _, s in apart if s.name in finishing),
         ),
-        loops=tuple(loop for loop in stage.loops if loop not in others),
+        loops=(
+            *(loop for loop in stage.loops[:at] if loop not in (*kept, *others)),
+            *kept,
+            *(loop for loop in stage.loops[at:] if loop not in (*kept, *others)),
+        ),
         members=members,
         extents={loop: extent for loop, extent in stage.extents.items() if loop not in others},
         forward={loop: value for loop, value in stage.forward.items() if loop not in others},

@@ -75,7 +75,7 @@ def pack_directive(state: State, directive: syntax.Directive) -> None:
         return
     env: dict[str, Affine] = {axis: AffineName(axis) for axis in definition.axes}
     env |= _reader_names(state, copy.name, definition.axes, reader)
-    dims = tuple(operands.dimension(directive, e, env, state.knobs) for e in operands.items(operands.the(directive, "as")))
+    dims = operands.dimensions(directive, definition.axes, env, state.knobs)
     state.layouts[copy.name] = storage_of(directive, definition.axes, definition.tensors[0].shape, dims, copy.inside is not None)
     _shape_copy(state, directive, copy, dims)
 
@@ -336,7 +336,7 @@ def layout_directive(state: State, directive: syntax.Directive) -> None:
         if any(name in definition_reads(d) for d in stage.definitions):
             env |= _reader_names(state, name, axes, stage)
     env |= {axis: AffineName(axis) for axis in axes}
-    dims = tuple(operands.dimension(directive, e, env, state.knobs) for e in operands.items(operands.the(directive, "as")))
+    dims = operands.dimensions(directive, axes, env, state.knobs)
     state.layouts[name] = storage_of(directive, axes, tensor.shape, dims, False)
 
 

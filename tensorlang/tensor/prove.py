@@ -214,7 +214,7 @@ class Prover:
                     self._narrow(indices, there, node.span)
                 match node:
                     case Read():
-                        self.read(node, place.context, place.scope)
+                        self.read(node, place.context, place.scope, definition)
                     case Reduce():
                         self._non_empty(node, place)
                     case _:
@@ -266,13 +266,13 @@ class Prover:
                 case Proven():
                     pass
 
-    def read(self, read: Read, facts: Cond, scope: Sequence[str]) -> None:
+    def read(self, read: Read, facts: Cond, scope: Sequence[str], reader: Definition | None = None) -> None:
         tensor = self.tensors[read.tensor]
         for k, (slot, extent) in enumerate(zip(read.index, tensor.shape, strict=True)):
             if isinstance(slot, Dynamic):
                 self._dynamic(read, k, slot, extent, facts, scope)
             elif not _is_plain(slot, extent, facts):
-                self._in_bounds(read, k, slot, extent, facts, scope)
+                self._in_bounds(read, k, slot, extent, facts, scope, reader)
 
     def _long_enough(self, read: Read, known: Cond, scope: Sequence[str]) -> str | None:
         """Return what sizes have to be for what lies outside to be read as a mode says, where that takes a number of elements."""
@@ -292,7 +292,9 @@ class Prover:
         proven = (k for k, facts in enumerate(enough) if isinstance(implies(self.program.sizes, scope, facts, inside), Proven))
         return next(proven, 0)
 
-    def _in_bounds(self, read: Read, k: int, slot: Affine, extent: Affine, known: Cond, scope: Sequence[str]) -> None:
+    def _in_bounds(
+        self, read: Read, k: int, slot: Affine, extent: Affine, known: Cond, scope: Sequence[str], reader: Definition | None
+    ) -> None:
         claim = affine.within(slot, 0, extent)
         from polyhedral.sets import implies
 
@@ -302,6 +304,8 @@ class Prover:
                 title = f"`{read.tensor}` is read outside its bounds{_when(params)}"
                 label = f"axis {k} is {value} here{_at(point)}, but has {limit} element{'s' if limit != 1 else ''}"
                 help = "say what lies outside: `| 0`, `| clamp`, `| wrap`, `| reflect` or `| skip` at the end of the bracket"
+                fewer = self._fewer_elements(reader, slot, extent) if reader is not None else None
+                help = f"compute it where the read is inside, `{fewer}`; or {help}" if fewer else help
                 help = self._long_enough(read, known, scope) or _enough_elements(slot, extent) or help
                 help = _other_extent(read, k, slot, extent, known) or help
                 help = _counted_from_the_end(read, k, slot, extent) or help
@@ -313,6 +317,16 @@ class Prover:
                 self._unknown(f"that axis {k} of this read stays within `{read.tensor}`", read.span, reason)
             case Proven():
                 subject(f"axis {k} of `{read.tensor}`: {notation.show(slot)}")
+
+    def _fewer_elements(self, reader: Definition, slot: Affine, extent: Affine) -> str | None:
+        """Return the range without the last elements of a tensor of the operator's own, which read some steps beyond one as long."""
+        if len(reader.pieces) > 1 or any(t.name in self.program.results for t in reader.tensors):
+            return None
+        for axis, length in zip(reader.axes, reader.tensors[0].shape, strict=True):
+            steps = affine.constant(affine.sub(slot, AffineName(axis)))
+            if steps is not None and steps > 0 and affine.same(length, extent):
+                return f"for {axis} in 0..{notation.show(affine.sub(extent, steps))}"
+        return None
 
     def _dynamic(self, read: Read, k: int, slot: Dynamic, extent: Affine, known: Cond, scope: Sequence[str]) -> None:
         if slot.lo is None or slot.hi is None:

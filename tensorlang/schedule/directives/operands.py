@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NoReturn, cast
 
 from polyhedral import affine
@@ -115,6 +115,17 @@ class _About:
     names: str
     whole: str
     unknown: str
+    axes: tuple[str, ...] = ()
+    """Those of the tensor that the expression is about, in order."""
+
+    def known(self, env: Mapping[str, Affine]) -> str:
+        """Return which names of `env` an expression may have."""
+        others = ", ".join(sorted({*env} - {*self.axes}))
+        if not self.axes:
+            return f"known names: {others or 'none'}"
+        numbered = next((axis for k, axis in enumerate(self.axes) if axis == f"a{k}"), None)
+        why = f", where {numbered} is axis {numbered[1:]}, which no read has by a name alone" if numbered is not None else ""
+        return f"its axes are {', '.join(self.axes)}{why}{f'; other names here: {others}' if others else ''}"
 
 
 _AXES = _About("axes", "a layout dimension", "neither an axis nor a loop here")
@@ -132,9 +143,13 @@ def condition(directive: syntax.Directive, operand: syntax.Expr | syntax.Layout,
             bad(directive, f"`{show(operand)}` compares no sizes")
 
 
-def dimension(directive: syntax.Directive, e: syntax.Expr, env: Mapping[str, Affine], knobs: Mapping[str, int]) -> Affine:
-    """Return a layout dimension as an expression over axes; `env` gives the meaning of axis and loop names."""
-    return _expression(directive, e, env, knobs, _AXES)
+def dimensions(
+    directive: syntax.Directive, axes: tuple[str, ...], env: Mapping[str, Affine], knobs: Mapping[str, int]
+) -> tuple[Affine, ...]:
+    """Return the dimensions of the layout that a directive gives a tensor of these axes, as expressions over them; `env` gives the meaning
+    of axis and loop names."""
+    about = replace(_AXES, axes=axes)
+    return tuple(_expression(directive, e, env, knobs, about) for e in items(the(directive, "as")))
 
 
 def position(directive: syntax.Directive, e: syntax.Expr, env: Mapping[str, Affine], knobs: Mapping[str, int]) -> Affine:
@@ -154,7 +169,7 @@ def _expression(directive: syntax.Directive, e: syntax.Expr, env: Mapping[str, A
         case syntax.Id(text) if text in knobs:
             return affine.to_expr(knobs[text])
         case syntax.Id(text):
-            bad(directive, f"`{text}` is {about.unknown}", f"known names: {', '.join(sorted(env)) or 'none'}")
+            bad(directive, f"`{text}` is {about.unknown}", about.known(env))
         case syntax.Unary("-", value):
             return affine.neg(again(value))
         case syntax.Binary("+", lhs, rhs):

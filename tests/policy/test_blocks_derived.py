@@ -146,6 +146,38 @@ def test_substitution_by_columns_of_a_triangle_adds_up_rows_of_vectors(body: str
     assert not any(d.startswith("block") for d in directives(along))
 
 
+UNKNOWNS = {
+    "forwards": ("m[i, j] = b[i, j] - 2 * (sum(k in 0..i) a[i, k] * m[k, j])", [], "rest"),
+    "backwards": ("m[i, j] = b[i, j] - sum(k in i+1..N) a[i, k] * m[k, j] for i in 0..N", ["reverse m.i_b", "reverse m.i_t"], "first"),
+}
+
+
+@pytest.mark.parametrize(("body", "backwards", "left"), UNKNOWNS.values(), ids=UNKNOWNS)
+def test_columns_that_need_nothing_of_each_other_are_lanes_in_a_tile_and_shared_by_threads(
+    body: str, backwards: list[str], left: str
+) -> None:
+    signature = "a: i32[N, N], b: i32[N, M]) -> (m: i32[N, M])"
+    program = operator(signature, body, {"N": 67, "M": 70})
+    found = [
+        "block k by 4",
+        "split m.i by 4 -> i_b, i_t",
+        *backwards,
+        "split m.j by 4 -> j_b, j_t",
+        f"order m.j_b, m.i_b, m.k, m.i_t, m.k.{left}, m.j_t",
+        "parallel m.j_b",
+        "distribute m.k at m.i_t, m.j_t -> i_u, j_u",
+        "unroll m.i_u",
+        "vectorize m.j_u",
+        "vectorize m.j_t",
+    ]
+    assert directives(program, TWO) == found
+    assert_same(program, proven(program, derive(program, TWO)), {})
+    anywhere = operator(signature, body)
+    plan = proven(anywhere, derive(anywhere, NARROW))
+    for n in (0, 1, 3, 18):
+        assert_same(anywhere, plan, {"N": n, "M": n + 1})
+
+
 def test_a_sum_from_a_value_is_not_cut_nor_one_of_a_strict_operator_nor_few_elements() -> None:
     assert not any(d.startswith("block") for d in directives(integers(STARTED, {"N": 400})))
     program = operator(SIGNATURE.replace("{T}", "f32"), FACTORS, {"N": 400})

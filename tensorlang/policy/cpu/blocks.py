@@ -8,12 +8,14 @@
 Tiles need those before them in their row and their column. On several threads, squares of tiles of one diagonal run at the same time.
 Elements of a tile need each other, so their sums could only run one after the other: factorisations, and dynamic programming over
 parts. Sums of whole blocks need nothing of the tile. Their lanes are columns where one operand lies along them and the other does not
-have them, or terms where both lie along those. A recurrence of one axis, such as substitution by columns of a triangle, has tiles of a row
-of a few vectors; where its matrix lies along the terms, it is a sum like others.
+have them, or terms where both lie along those. Where columns need nothing of each other, as the unknowns of a triangle with several
+right sides, the elements of a row of a tile are lanes, too, and threads share the tiles of columns. A recurrence of one axis, such as
+substitution by columns of a triangle, has tiles of a row of a few vectors; where its matrix lies along the terms, it is a sum like others.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -65,13 +67,21 @@ def derive_blocks(d: Deriver, definition: Definition) -> bool:
     found = _blocks(d, definition)
     if found is None:
         return False
-    shared = _tiles_shared(d, definition, found)
-    for count, columns_first, along_columns in product((shared, 0) if shared else (0,), (True, False), (True, False)):
-        schedule = _directives(d, definition, found, columns_first, along_columns, count)
+    for schedule in _candidates(d, definition, found):
         if _is_legal(d, definition, schedule):
             d.add(schedule)
             return True
     return False
+
+
+def _candidates(d: Deriver, definition: Definition, found: Blocks) -> Iterator[Schedule]:
+    """Yield schedules from the best one on, of which some need more than others of what elements do not need of each other."""
+    if len(definition.axes) == 2 and not found.by_terms:
+        for shared in (1, 0) if is_threading_profitable(d, (definition,)) else (0,):
+            yield _directives(d, definition, found, True, False, True, shared)
+    shared = _tiles_shared(d, definition, found)
+    for count, columns_first, along_columns in product((shared, 0) if shared else (0,), (True, False), (True, False)):
+        yield _directives(d, definition, found, columns_first, along_columns, False, count)
 
 
 def _blocks(d: Deriver, definition: Definition) -> Blocks | None:
@@ -128,10 +138,12 @@ def _by_terms(reduce: Reduce, definition: Definition) -> bool | None:
     return None
 
 
-def _directives(d: Deriver, definition: Definition, found: Blocks, columns_first: bool, along_columns: bool, shared: int) -> Schedule:
+def _directives(
+    d: Deriver, definition: Definition, found: Blocks, columns_first: bool, along_columns: bool, side_by_side: bool, shared: int
+) -> Schedule:
     """Return the directives. `columns_first`: tiles of a column run one after the other, else those of a row; `along_columns`: elements
-    of a tile run column after column; `shared`: tiles along each axis that one thread takes, where threads share those of a diagonal, or
-    0."""
+    of a tile run column after column; `side_by_side`: columns need nothing of each other, so those of a tile are lanes, and threads share
+    tiles of columns, where `shared` is not 0; otherwise that is how many tiles along each axis one thread takes of a diagonal, or 0."""
     name, axes = definition.tensors[0].name, definition.axes
     s = d.schedule
     for binder in found.binders:
@@ -144,7 +156,7 @@ def _directives(d: Deriver, definition: Definition, found: Blocks, columns_first
         s = s.split(full(name, binder), found.block, (f"{binder}_o", f"{binder}_v"))
     blocks = [f"{axis}_b" for axis in (reversed(axes) if columns_first else axes)]
     fronts: list[str] = []
-    if shared:
+    if shared and not side_by_side:
         row, column = axes
         for axis in axes:
             s = s.split(full(name, f"{axis}_b"), shared, (f"{axis}_w", f"{axis}_b"))
@@ -153,14 +165,17 @@ def _directives(d: Deriver, definition: Definition, found: Blocks, columns_first
     points = [f"{axis}_t" for axis in (reversed(axes) if along_columns else axes)]
     whole = [f"{b}_o" if found.by_terms else b for b in found.binders]
     lanes = [f"{b}_v" for b in found.binders] if found.by_terms else []
-    s = in_order(s, name, [*fronts, *blocks, *whole, *points, *_binders(d.program, definition, found), *lanes])
-    s = s.parallel(full(name, fronts[1])) if shared else s
+    rest = _binders(d.program, definition, found)
+    inner = [points[0], *rest, points[1]] if side_by_side else [*points, *rest]
+    s = in_order(s, name, [*fronts, *blocks, *whole, *inner, *lanes])
+    s = s.parallel(full(name, fronts[1] if fronts else blocks[0])) if shared else s
     for number, loop in enumerate(whole):
         own = {axis: f"{axis}_u{number or ''}" for axis in axes}
         s = s.distribute(full(name, loop), at=[full(name, p) for p in points], into=[own[p.removesuffix("_t")] for p in points])
         *rows, columns = (full(name, own[axis]) for axis in axes)
         s = s.order(*rows, columns) if rows and along_columns and not found.by_terms else s
         s = s.unroll(*rows, columns) if found.by_terms else (s.unroll(*rows) if rows else s).vectorize(columns)
+    lanes = [points[1]] if side_by_side else lanes
     return s.vectorize(*(full(name, loop) for loop in lanes)) if lanes else s
 
 

@@ -6,18 +6,20 @@ y[i, j] = b[j] + sum(k) x[i, k] * w[j, k]        flops 2·M·N·K + M·N        
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from math import prod
+from math import prod, sqrt
 
 from codegen.dtypes import DType
 from codegen.loops import dots
+from polyhedral import affine
+from polyhedral.expr import TRUE
 from tensorlang.graph.programs import result_tensors
 from tensorlang.tensor import walk
 from tensorlang.tensor.contraction import ROUNDINGS, Factor, contractions
 from tensorlang.tensor.digits import with_digits
 from tensorlang.tensor.facts import named_by_data
-from tensorlang.tensor.nodes import Binary, Call, Expr, Program, Reduce, Tensor, Unary
+from tensorlang.tensor.nodes import Binary, Call, Definition, Expr, Program, Reduce, Tensor, Unary
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +72,12 @@ def work_of(program: Program) -> Work:
     flops = 0
     for definition in with_digits(program).definitions:
         extents = dict(zip(definition.axes, walk.shape_of(definition.tensors[0], {}), strict=True))
-        operations = sum(_operations(piece.value, extents) for piece in definition.pieces)
-        flops += int(prod(extents.values()) * operations / max(1, len(definition.pieces)))
+        points = prod(extents.values())
+        if _is_the_same_everywhere(definition):
+            flops += int(points * _operations(definition.pieces[0].value, extents, None))
+        elif points:
+            sampled = (_sampled(definition, extents, sample) for sample in range(SAMPLES))
+            flops += int(points * sum(_operations(value, extents, point) for value, point in sampled) / SAMPLES)
     narrow, matrix_flops = _of_matrices(program)
     read, written = sum(map(_bytes, program.params)), sum(map(_bytes, result_tensors(program)))
     return Work(flops, read, written, matrix_flops, max(0, flops - narrow))
@@ -114,14 +120,60 @@ def _narrow(factor: Factor, types: Mapping[str, DType]) -> DType:
     return next((dtype for dtype in factor.casts if dtype.bits < dots.BITS), types[factor.read.tensor])
 
 
-def _operations(e: Expr, extents: Mapping[str, int]) -> Fraction:
-    """Return how many operations an element takes whose axes are so long: of terms that data name the element of, its share."""
-    inner = sum((_operations(child, extents) for child in walk.children(e)), Fraction(0))
+SAMPLES = 512
+"""Points at which operations are counted where they are not the same at all."""
+_IRRATIONAL = tuple(sqrt(n) for n in (2, 3, 5, 6, 7, 10, 11, 13, 14, 15, 17, 19, 21, 22, 23, 26))
+"""Multiples of these, modulo 1, are spread evenly, and along each dimension in another order."""
+
+
+def _is_the_same_everywhere(definition: Definition) -> bool:
+    """Tell whether each element has the same equation, and sums as many terms as all others."""
+    found = [r for p in definition.pieces for r in walk.reduces(p.value)]
+    return len(definition.pieces) == 1 and all(r.where == TRUE and all(b.extent is not None for b in r.binders) for r in found)
+
+
+def _sampled(definition: Definition, extents: Mapping[str, int], sample: int) -> tuple[Expr, _Point]:
+    """Return what is computed at one of `SAMPLES` points that are spread evenly, and the point."""
+    point = _Point(sample, {})
+    for axis, extent in extents.items():
+        point = point.inside(axis, 0, extent)
+    return next(p.value for p in definition.pieces if affine.holds(p.guard, point.at)), point
+
+
+@dataclass(frozen=True, slots=True)
+class _Point:
+    """One of `SAMPLES` points, at the names that have a value there so far."""
+
+    sample: int
+    at: Mapping[str, int]
+
+    def inside(self, name: str, lo: int, length: int) -> _Point:
+        """Return the point with a value for one more name, in a range that is not empty."""
+        part = (self.sample + 0.5) * _IRRATIONAL[len(self.at) % len(_IRRATIONAL)] % 1
+        return replace(self, at={**self.at, name: lo + int(part * length)})
+
+
+def _operations(e: Expr, extents: Mapping[str, int], point: _Point | None) -> Fraction:
+    """Return how many operations an element takes whose axes are so long, at a point unless all take the same: of terms that data name the
+    element of, its share."""
+    count, inside = Fraction(1), point
+    if isinstance(e, Reduce):
+        for b in e.binders:
+            lo, length = 0, b.extent
+            if inside is not None:
+                lo = int(affine.evaluate(b.lo, inside.at))
+                length = int(affine.evaluate(b.hi, inside.at)) - lo
+            if length is None or length <= 0:
+                return Fraction(0)
+            count *= length
+            inside = inside and inside.inside(b.name, lo, length)
+        if inside is not None and not affine.holds(e.where, inside.at):
+            return Fraction(0)
+        named = {name for name, _ in named_by_data(e.filter)}
+        count /= prod(max(1, n) for a, n in extents.items() if a in named)
+    inner = sum((_operations(child, extents, inside) for child in walk.children(e)), Fraction(0))
     match e:
         case Reduce():
-            terms = prod(1 if b.extent is None else max(0, b.extent) for b in e.binders)
-            named = {name for name, _ in named_by_data(e.filter)}
-            count = Fraction(terms, prod(max(1, n) for a, n in extents.items() if a in named))
             return count * (inner + sum(isinstance(n, (Binary, Call)) for c in e.reducer.combine for n in walk.nodes(c)))
         case Call(fn) if fn in ROUNDINGS:
             return inner

@@ -10,7 +10,7 @@ from codegen.dtypes import DTYPES, DType, bf16, f32, i8, u8
 from codegen.llvm.target import host
 from tensorlang.backends.cpu import roofline
 from tensorlang.backends.cpu.roofline import Ceilings, Level, bound_of
-from tensorlang.runtime.work import Work, narrow_products
+from tensorlang.runtime.work import Work, narrow_products, work_of
 
 MACHINE = Ceilings(1, 100.0, (Level("L1", 50, 20.0, 10.0), Level("DRAM", 1 << 62, 2.0, 1.0)))
 
@@ -32,6 +32,29 @@ def test_the_longer_of_arithmetic_and_bytes_bounds_a_program(work: Work, compute
 def test_works_add_up() -> None:
     total = Work(1, 2, 3) + Work(10, 20, 30)
     assert (total.flops, total.moved_bytes, total.intensity) == (11, 55, 11 / 55)
+
+
+@pytest.mark.parametrize(
+    ("text", "operations"),
+    [
+        pytest.param("(a: f32[100, 80]) -> (y: f32[100]) { y[i] = sum(k) a[i, k] * a[i, k] }", 2 * 8000, id="the same of all elements"),
+        pytest.param("(l: f32[100, 100]) -> (y: f32[100]) { y[i] = sum(k in 0..i) l[i, k] * l[i, k] }", 9900, id="a triangle"),
+        pytest.param("(a: f32[100, 100]) -> (y: f32[100]) { y[i] = sum(k, k < i) a[i, k] * a[i, k] }", 9900, id="a condition"),
+        pytest.param(
+            "(x: f32[100]) -> (y: f32[100]) {\n"
+            "    s[0, i]     = x[i]\n"
+            "    s[t + 1, i] = s[t, i] + s[t, i - 1 | 0] for t in 0..50, i in 0..100\n"
+            "    y[i]        = s[50, i]\n}",
+            5000,
+            id="steps behind a start",
+        ),
+        pytest.param("(x: f32[0]) -> (y: f32[0]) {\n y[i] = x[i] for i < 0\n y[i] = 2 * x[i] otherwise\n}", 0, id="no elements"),
+    ],
+)
+def test_operations_are_counted_where_they_are_done(text: str, operations: int) -> None:
+    operator = tl.parse(f"op f{text}").f
+    shapes = [[int(d.text) for d in p.type.dims] for p in operator.declaration.params]  # type: ignore[union-attr]
+    assert work_of(operator.program(*(np.zeros(s, np.float32) for s in shapes))).flops == pytest.approx(operations, rel=0.02)
 
 
 @pytest.mark.parametrize(

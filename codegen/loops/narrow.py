@@ -19,7 +19,8 @@ bit for bit.
 
 Names and buffers that a function has for itself become narrow where all that is bound or stored fits, and elements of parameters are cut
 where the function has asked for their range. What is loaded otherwise stays as wide. In 16 bits, which only vectors have faster, what
-becomes a wider number again stays as it is, but for quotients by numbers that are known.
+becomes a wider number again stays as it is, but for quotients by numbers that are known. So does in 32 bits what no lanes compute of
+elements that were to be cut, as the place of an element, but for quotients.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ from codegen.loops.nodes import (
 )
 from codegen.loops.value_ranges import ValueRanges, Whole, value_ranges
 from codegen.loops.verify import Env, dtype_of
-from codegen.loops.walk import K, Node, map_expr, map_index, map_stmt, statements, walk
+from codegen.loops.walk import K, Node, children, map_expr, map_index, map_stmt, statements, walk
 
 TYPES: Mapping[int, tuple[DType, DType]] = {32: (i32, u32), 16: (i16, u16)}
 """Bits → the types that integers of twice as many become, the one with a sign first: it is converted to floats sooner."""
@@ -71,18 +72,24 @@ def _in_bits(function: Function, bits: int) -> Function:
     env = _types(function, every)
     if env is None or (bits < 32 and not any(_is_vector(s) for s in every)):
         return function
-    ranges, outside = value_ranges(function), frozenset[str]() if bits == 32 else _outside_of_vectors(function)
-    bound = {s.name: env.values[s.name] for s in every if isinstance(s, Let)}
-    own = {s.buffer.name: s.buffer.dtype for s in every if isinstance(s, Alloc) and _is_own(s.buffer)}
-    found = _Narrow(bits, ranges, env, {}, {})
-    found = replace(
-        found,
-        names={name: to for name in bound.keys() - outside if (to := found.type_for(ranges.names.get(name))) is not None},
-        buffers={name: to for name in own.keys() - outside if (to := found.type_for(ranges.buffers.get(name))) is not None},
-    )
-    while (fewer := found.kept(every)) != found:
-        found = fewer
+    ranges, alone = value_ranges(function), _outside_of_vectors(function)
+    own = {s.buffer.name for s in every if isinstance(s, Alloc) and _is_own(s.buffer)} - (alone if bits < 32 else set())
+    found = _Narrow(bits, ranges, env, alone, {}, {})
+    found = replace(found, buffers=found.types_for(own, ranges.buffers))
+    bound = {s.name for s in every if isinstance(s, Let)} - (alone if bits < 32 else set())
+    found = found.with_names(found.types_for(bound, ranges.names), every)
+    body = tuple(map(found.stmt, function.body))
+    taken = _taken_narrow(body) if bits < 32 else found.names.keys()
+    if taken >= found.names.keys():
+        return replace(function, body=body)
+    found = found.with_names({name: to for name, to in found.names.items() if name in taken}, every)
     return replace(function, body=tuple(map(found.stmt, function.body)))
+
+
+def _taken_narrow(body: Iterable[Stmt]) -> frozenset[str]:
+    """Return the names that something takes other than a conversion to a wider type."""
+    nodes = [n for n in walk(*body) if not (isinstance(n, Cast) and n.dtype.bits >= 32)]
+    return frozenset(e.name for n in nodes for e in children(n) if isinstance(e, Name))
 
 
 def _is_own(buffer: Buffer) -> bool:
@@ -127,20 +134,32 @@ def _types(function: Function, every: Iterable[Node]) -> Env | None:
 
 @dataclass(frozen=True, slots=True)
 class _Narrow:
-    """What is known of a function, and the names and buffers that become narrow, each with its type of so many `bits`."""
+    """What is known of a function, and the names and buffers that become narrow, each with its type of so many `bits`. `alone`: names
+    that are bound or taken where no lanes run, `in_lanes`: whether lanes compute what is looked at."""
 
     bits: int
     ranges: ValueRanges
     env: Env
+    alone: frozenset[str]
     names: Mapping[str, DType]
     buffers: Mapping[str, DType]
+    in_lanes: bool = False
 
-    def kept(self, every: Iterable[Node]) -> _Narrow:
+    def with_names(self, names: Mapping[str, DType], every: Iterable[Node]) -> _Narrow:
+        """Return it with those of some names, and of its buffers, that can become narrow."""
+        found = replace(self, names=names)
+        while (fewer := found._kept(every)) != found:
+            found = fewer
+        return found
+
+    def _kept(self, every: Iterable[Node]) -> _Narrow:
         """Return it without the names and buffers that something is bound or stored to which does not become narrow without them."""
         names, buffers = dict(self.names), dict(self.buffers)
         for s in every:
             match s:
-                case Let(name, value) if name in names and self._exact(value, names[name]) is None:
+                case Let(name, value) if name in names and (
+                    self._exact(value, names[name]) is None or (name in self.alone and not self.pays(value))
+                ):
                     del names[name]
                 case Store(buffer=buffer, value=value) if buffer in buffers and self._exact(value, buffers[buffer]) is None:
                     del buffers[buffer]
@@ -157,6 +176,10 @@ class _Narrow:
             return None
         low, high = min(x.low for x in known), max(x.high for x in known)
         return next((to for to in TYPES[self.bits] if limits(to)[0] <= low and high <= limits(to)[1]), None)
+
+    def types_for(self, names: Iterable[str], values: Mapping[str, Whole]) -> Mapping[str, DType]:
+        """Return the types of those of some names or buffers that hold what such a type has."""
+        return {name: to for name in sorted(names) if (to := self.type_for(values.get(name))) is not None}
 
     def _is_wide(self, dtype: DType) -> bool:
         return dtype.is_integer and dtype.bits == 2 * self.bits
@@ -186,6 +209,8 @@ class _Narrow:
                 return self._of_type(e, self.names[name], to, fits or not limited)
             case IndexValue() | Load() if fits:
                 return Cast(to, map_expr(e, self.index, self.expr))
+            case Name(name) if fits and name in self.alone:
+                return Cast(to, e)
             case Cast(dtype, x, saturate) if not saturate or dtype_of(x, self.env).is_float:
                 return self._cast(dtype, x, to, fits, limited)
             case Select(cond, x, y):
@@ -283,10 +308,20 @@ class _Narrow:
 
     def _becoming(self, e: Expr) -> DType | None:
         """Return the narrow type in which a value is computed that becomes a wide one again; None where that takes as long."""
-        pays = self.bits == 32 or any(
-            isinstance(n, Binary) and n.op in ("//", "%") and isinstance(n.rhs, Const) and int(n.rhs.value).bit_count() > 1 for n in walk(e)
-        )
-        return self.type_for(self.ranges.of(e)) if pays else None
+        return self.type_for(self.ranges.of(e)) if self.pays(e) else None
+
+    def pays(self, e: Expr) -> bool:
+        """Tell whether a value that becomes a wide one again is computed sooner in few bits: in 16 one with quotients by known numbers, in
+        32 one of lanes, with quotients, or for which no elements are cut."""
+        quotients = [n for n in walk(e) if isinstance(n, Binary) and n.op in ("//", "%")]
+        if self.bits < 32:
+            return any(isinstance(n.rhs, Const) and int(n.rhs.value).bit_count() > 1 for n in quotients)
+        return self.in_lanes or bool(quotients) or not any(self._is_cut(n) for n in walk(e))
+
+    def _is_cut(self, n: Node) -> bool:
+        if isinstance(n, Name):
+            return n.name not in self.names and self._is_wide(self.env.values[n.name])
+        return isinstance(n, Load) and n.buffer not in self.buffers and self._is_wide(self.env.buffers[n.buffer].dtype)
 
     def _is_work(self, e: Expr) -> bool:
         """Tell whether a wide integer is computed. Indices that are only moved become addresses, and are compared as indices."""
@@ -318,8 +353,12 @@ class _Narrow:
         match s:
             case Alloc(buffer) if buffer.name in self.buffers:
                 return Alloc(replace(buffer, dtype=self.buffers[buffer.name]))
-            case _ if self.bits == 32 or _is_vector(s):
+            case _ if _is_vector(s):
+                return replace(self, in_lanes=True)._inside(s)
+            case Let() | Store() if self.bits == 32:
                 return self._inside(s)
+            case _ if self.bits == 32:
+                return map_stmt(s, self.index, self.expr, self.stmt)
             case _:
                 return map_stmt(s, _same, _same, self.stmt)
 

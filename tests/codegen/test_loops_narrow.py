@@ -9,10 +9,11 @@ from llvm_run import check
 from codegen.llvm.emit import emit
 from codegen.llvm.target import named
 from codegen.loops.narrow import narrowed
+from codegen.loops.nodes import Let
 from codegen.loops.parser import parse
 from codegen.loops.printer import show_expr
 from codegen.loops.verify import verify
-from codegen.loops.walk import stores
+from codegen.loops.walk import stores, walk
 
 HEAD = "func f(N)(x: f32[N], k: i64[N], c: u8[N], out y: i64[N], out z: f32[N]) {\n"
 BYTES = "func f(N)(x: f32[N], k: i32[N], c: u8[N], s: i8[N], out y: u8[N], out w: i32[N], out z: u16[N]) {\n"
@@ -88,6 +89,33 @@ def test_elements_whose_range_is_asked_for_become_narrow() -> None:
     assert last_value(asked.replace("LIMIT", "1000_i64").replace("0 .. N { require", "1 .. N { require")) == "k[i] * 31_i64 % 977_i64"
     later = "\n".join(reversed(asked.replace("LIMIT", "1000_i64").split("\n")))
     assert last_value(later) == "k[i] * 31_i64 % 977_i64"
+
+
+@pytest.mark.parametrize("kind", ["", "vector 8"])
+@pytest.mark.parametrize("named", [False, True])
+def test_elements_that_say_places_are_cut_for_lanes_alone(kind: str, named: bool) -> None:
+    asked = "for j in 0 .. N { require i64(k[j]) >= 0_i64 and i64(k[j]) < 50_i64 else 1 }"
+    place = "select(n < 7_i64, n + 50_i64, n)"
+    stored = f"let n = k[i] z[i] = x[value({place})]" if named else f"z[i] = x[value({place.replace('n', 'k[i]')})]"
+    function = narrowed(parse(f"{HEAD}{asked}\nfor i in 0 .. 8 {kind} {{ {stored} }}\n}}"))
+    verify(function)
+    *_, last = stores(*function.body)
+    assert ("i32" in show_expr(last.value)) == bool(kind)
+
+
+def test_lanes_cut_what_is_bound_outside_of_them() -> None:
+    asked = "for j in 0 .. N { require i64(k[j]) >= 0_i64 and i64(k[j]) < 50_i64 else 1 }"
+    body = f"{asked}\nfor i in 0 .. N {{ let n = k[i] for v in 0 .. 8 vector 8 {{ z[v] = f32(i64(c[v]) * n + 7_i64) }} }}"
+    assert last_value(body) == "f32(i32(c[v]) * i32(n) + 7_i32)"
+
+
+def test_what_is_only_widened_again_has_no_name_of_16_bits() -> None:
+    names = "let at = i32(index(b)) let low = i32(c[v]) "
+    function = narrowed(
+        parse(f"{BYTES}for b in 0 .. 9 {{ for v in 0 .. 8 vector 8 {{ {names} w[v] = at * k[v]  y[v] = u8(low + 2_i32) }} }}\n}}")
+    )
+    verify(function)
+    assert [show_expr(n.value) for n in walk(*function.body) if isinstance(n, Let)] == ["i32(index(b))", "i16(c[v])"]
 
 
 def test_floats_are_made_of_32_bits() -> None:

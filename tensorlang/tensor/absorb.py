@@ -19,12 +19,27 @@ from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.tensor.idioms import redefined
 from tensorlang.tensor.nodes import Cast, Definition, Dynamic, Expr, Let, Name, Program, Read, Reduce
-from tensorlang.tensor.walk import definition_reads, fresh_for, map_children, reads, reduces, refresh, substitute
+from tensorlang.tensor.walk import (
+    components,
+    definers,
+    definition_reads,
+    fresh_for,
+    is_recurrence,
+    map_children,
+    reads,
+    reduces,
+    refresh,
+    substitute,
+)
 
 
 def absorb(program: Program) -> Program:
     """Return `program` with such tensors absorbed by their readers; results stay the same, bit for bit."""
+    recurring = [{t.name for d in group for t in d.tensors} for group in components(program) if is_recurrence(group)]
     for definition in program.definitions:
+        name = definition.tensors[0].name
+        if any(name not in group and name in definition_reads(definers(program)[t]) for group in recurring for t in group):
+            continue
         made = absorbed(program, definition)
         if made is not None:
             return absorb(made)

@@ -123,6 +123,19 @@ def test_a_sum_that_its_reader_uses_twice_is_computed_once() -> None:
     assert clauses(absorb(before))[0].count("let t_1 = sum(k in 0..4)") == 1
 
 
+def test_a_product_of_the_input_is_not_written_in_a_recurrence_but_one_of_the_state_is() -> None:
+    text = """op f(x: f32[L, K], w: f32[J, K], r: f32[J, J]) -> (y: f32[L, J]) {
+        given[t, j]    = sum(k) x[t, k] * w[j, k]
+        kept[t, j]     = sum(m) h[t, m] * r[j, m] for t in 0..L
+        h[0, j]        = 0.0 for j in 0..J
+        z[t, j]        = given[t, j] + kept[t, j]
+        h[t + 1, j]    = tanh(z[t, j])
+        y[t, j]        = h[t + 1, j]
+    }"""
+    after = absorb(program(text, X[0], X[1], np.eye(3, dtype=np.float32)))
+    assert {t.name for d in after.definitions for t in d.tensors} == {"given", "z", "h", "y"}
+
+
 def test_an_index_of_a_sum_makes_way_for_an_axis_of_its_reader() -> None:
     before = program("op f(x: f32[M, N]) -> (y: f32[M, N]) {\n t[i] = 1 / sum(j) x[i, j]\n y[i, j] = x[i, j] * t[i]\n}", X[0, :, :1])
     (definition,) = absorb(before).definitions

@@ -36,6 +36,17 @@ def test_nothing_is_known_of_another_text(reset: int, segments: bool, past: bool
     check("NGramHashMapping", *arrays, outputs=2, reset_on_eos=reset, **HEADS)
 
 
+@pytest.mark.parametrize("ends", [[0, 3, 8], [0, 1, 2, 8], [0, 8]])
+@pytest.mark.parametrize("more", [False, True])
+def test_packed_texts_know_nothing_of_each_other(ends: list[int], more: bool) -> None:
+    count, heads = len(ends) - 1, np.asarray([31, 37, 41, 43])
+    before = words(count, 2, seed=1) // 3 if more else None
+    segments = np.sort(words(8, seed=3) // 3).astype(I32) if more else None
+    tail = [np.asarray([0, 31, 68, 109]), np.asarray(2), segments] if more else []
+    arrays = (words(8, seed=2) // 3, np.asarray([3, 5, 7]), heads, np.asarray(ends, I32), before, *tail)
+    check("VarlenNGramHashMapping", *arrays, outputs=2, constants=(3,), reset_on_eos=int(more), **HEADS)
+
+
 @pytest.mark.parametrize("normed", [False, True])
 def test_gates_of_what_is_looked_up(normed: bool) -> None:
     arrays = (draw(2, 3, 2, 8), draw(2, 3, 2, 8, seed=1), draw(2, 3, 8, seed=2), draw(2, 8, seed=3), draw(2, 8, seed=4))

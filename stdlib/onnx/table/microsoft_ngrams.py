@@ -3,6 +3,7 @@ Domain com.microsoft."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import sqrt
 
 from codegen.dtypes import DTYPES
@@ -15,7 +16,7 @@ from tensorlang.graph.nodes import Value
 F32 = DTYPES["f32"]
 
 
-def hashes(n: Site) -> Result:
+def hashes(n: Site) -> tuple[Value, Value]:
     """Of the last 2, 3, … words at each place a hash for each of several heads: the words times odd numbers, combined bit by bit, modulo as
     many as the head has. Words before a text, before its end marks or of another segment are one that stands for none."""
     ids, factors, sizes = n.arg(0), n.arg(1), n.arg(2)
@@ -48,6 +49,30 @@ def hashes(n: Site) -> Result:
     y = joined(n, tuple(found), 2)
     y = y if offsets is None else n.op("add", y, n.view(offsets, (1, 1, sizes.shape[0])))
     return y, slice_axis(n, whole, 1, length, most - 1)
+
+
+def packed_hashes(n: Site) -> Result:
+    """The same of texts that stand one after the other, as long as they say: nothing is known of one in another."""
+    if n.integer("state_update_capacity", 0) or n.maybe(8) is not None:
+        raise n.unsupported("state_update_capacity other than 0 or segments of words before")
+    n.without_effect(inputs=[9])
+    ids, ends, before, segments = n.arg(0), n.constant_ints(3), n.maybe(4), n.maybe(7)
+    fits = ends is not None and len(ends) > 1 and ends[0] == 0 and all(a < b for a, b in pairwise(ends))
+    if not fits or ends is None or ids.shape != (ends[-1],) or (segments is not None and segments.shape != ids.shape):
+        raise n.wrong(f"words of the shape {list(ids.shape)} in texts that end at {list(ends or ())}")
+    if before is not None and (len(before.shape) != 2 or before.shape[0] != len(ends) - 1):
+        raise n.wrong(f"words of the shape {list(before.shape)} before {len(ends) - 1} texts")
+
+    def part(x: Value | None, start: int, length: int) -> Value | None:
+        return None if x is None else n.view(slice_axis(n, x, 0, start, length), (1, length))
+
+    texts = []
+    for k, (start, end) in enumerate(pairwise(ends)):
+        words, own = (part(x, start, end - start) for x in (ids, segments))
+        past = None if before is None else slice_axis(n, before, 0, k, 1)
+        texts.append(hashes(n.like(words, n.item(1), n.item(2), past, n.item(5), n.item(6), own)))
+    y = joined(n, tuple(n.view(found, found.shape[1:]) for found, _ in texts), 0)
+    return y, joined(n, tuple(last for _, last in texts), 0)
 
 
 def _element(n: Site, x: Value, k: int) -> Value:
@@ -92,5 +117,6 @@ def gate(n: Site) -> Result:
 
 RULES = (
     microsoft("NGramHashMapping", hashes),
+    microsoft("VarlenNGramHashMapping", packed_hashes),
     microsoft("EngramGate", gate),
 )

@@ -50,6 +50,13 @@ def test_hashes_of_numbers(positive: int) -> None:
         check("MurmurHash3", np.asarray([3, 1, 4, 200000], dtype), seed=42, positive=positive)
 
 
+@pytest.mark.parametrize("shape", [(1, 1), (4, 6), (1, 5, 3), (1, 7)])
+@pytest.mark.parametrize("drawn", [False, True])
+def test_sequences_are_laid_along_each_other(shape: tuple[int, ...], drawn: bool) -> None:
+    """Where several ways are alike, columns go on."""
+    check("DynamicTimeWarping", draw(*shape) if drawn else np.ones(shape, np.float32))
+
+
 def test_whether_all_is_finite() -> None:
     fine, infinite, undefined = (np.asarray([1, v], F32) for v in (2, -np.inf, np.nan))
     asked = ({}, {"isinf_only": 1}, {"isnan_only": 1})

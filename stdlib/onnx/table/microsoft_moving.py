@@ -17,6 +17,7 @@ from stdlib.onnx.table.reducing import reduced
 from stdlib.onnx.table.sampling import grid_sample
 from stdlib.onnx.table.shapes import ranged
 from tensorlang.graph.nodes import Value
+from tensorlang.graph.sizes import is_one, same
 
 
 def old_pad(n: Site) -> Value:
@@ -96,6 +97,19 @@ def all_finite(n: Site) -> Value:
     return n.op("logical_not", reduce(lambda a, b: n.op("logical_or", a, b), bad, n.constant(np.asarray(False))))
 
 
+def warping_path(n: Site) -> Value:
+    """The rows and columns of a matrix of costs through which one sequence is laid along another: as many as the data say."""
+    x = n.arg(0)
+    shape = x.shape[1:] if len(x.shape) == 3 and is_one(x.shape[0]) else x.shape
+    if len(shape) != 2 or x.dtype != DTYPES["f32"]:
+        raise n.wrong(f"{x.dtype}{list(x.shape)} is not one matrix of f32")
+    if any(same(extent, 0) for extent in shape):
+        return n.filled((2, 0), DTYPES["i32"])
+    path, count = n.ops("warping_path", n.view(x, shape))
+    path, length = n.kept(path), n.decided(count)
+    return n.op("slice", path, start=(0, length - 1), step=(1, -1), length=(2, length))
+
+
 RULES = (
     microsoft("Trilu", trilu),
     microsoft("Unique", unique),
@@ -110,4 +124,5 @@ RULES = (
     microsoft("MurmurHash3", murmur_hash),
     microsoft("IsAllFinite", all_finite),
     microsoft("SampleOp", identity),
+    microsoft("DynamicTimeWarping", warping_path),
 )

@@ -171,3 +171,46 @@ def test_another_loop_of_the_same_name_is_no_cure() -> None:
     with pytest.raises(CompileError) as caught:
         legal(WINDOW.replace("together h, g, y -> i", "parallel y.i").replace("fold h at i by 4", "split y.i by 8 -> io, ii"))
     assert "h.i" not in (caught.value.diagnostics[0].help or "")
+
+
+FIELDS = """op waves(p: f32[N, M], q: f32[N, M]) -> (y: f32[N, M]) {
+    u[0, i, j]     = p[i, j]
+    v[0, i, j]     = q[i, j]
+    u[t + 1, i, j] = u[t, i, j] - v[t, i - 1, j | 0]       for t in 0..6, i in 0..N, j in 0..M
+    v[t + 1, i, j] = v[t, i, j] + u[t + 1, i + 1, j | 0]   for t in 0..6, i in 0..N, j in 0..M
+    y[i, j]        = v[6, i, j]
+}
+
+schedule waves for cpu {
+    shift v.i by 1
+    together u, v -> i
+    split u.j by 8 -> jo, jv
+    split v.j by 8 -> jo, jv
+    vectorize u.jv, v.jv
+    split y.j by 8 -> yo, yv
+    order yo, y.i, yv
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "instead"),
+    [
+        pytest.param("    shift v.i by 1\n", "", id="what tensors of one step need of each other"),
+        pytest.param("    split v.j by 8 -> jo, jv\n", "", id="what was said of another tensor alone"),
+        pytest.param(
+            "    split u.j by 8 -> jo, jv\n", "    split u.j by 8 -> jo, jv\n    split u.j by 8 -> jo, jv\n", id="what was said twice"
+        ),
+    ],
+)
+def test_a_line_that_is_missing_is_put_in_and_one_that_stands_there_twice_is_left_out(line: str, instead: str) -> None:
+    cured, _ = fixed(Source("f.tl", FIELDS.replace(line, instead)))
+    assert cured.text == FIELDS
+
+
+def test_a_directive_before_those_that_make_its_loops_is_put_right_behind_them() -> None:
+    text = FIELDS.replace("    order yo, y.i, yv\n", "    split yo by 4 -> ya, yb\n").replace(
+        "    split y.j", "    order yo, y.i\n    split y.j"
+    )
+    cured, _ = fixed(Source("f.tl", text))
+    assert cured.text.endswith("yo, yv\n    order yo, y.i\n    split yo by 4 -> ya, yb\n}\n")

@@ -52,7 +52,11 @@ def first_proven(refusal: Refusal, *, keeping: bool = False) -> Replacement | No
     without = _legal(refusal, Replacement(refusal.at, ())) if refusal.at >= 0 else None
     tried = islice(_distinct(chain(orders(refusal), spellings(refusal))), MOST_TRIALS)
     for replacement in tried:
-        if keeping and refusal.at >= 0 and (replacement.last or show(refusal.schedule.directives[replacement.at]) not in replacement.lines):
+        if (
+            keeping
+            and refusal.at >= 0
+            and (replacement.after is not None or show(refusal.schedule.directives[replacement.at]) not in replacement.lines)
+        ):
             continue
         made = _legal(refusal, replacement)
         if made is not None and (without is None or not same_plan(made, without)):
@@ -77,8 +81,9 @@ def _legal(refusal: Refusal, replacement: Replacement) -> Plan | None:
     except CompileError:
         return None
     before, after = directives[: max(replacement.at, 0)], directives[replacement.at + 1 :]
-    whole = _proven(refusal, (*before, *after, *lines) if replacement.last else (*before, *lines, *after))
-    if whole is not None or refusal.at + 1 == len(directives) or replacement.last:
+    between = 0 if replacement.after is None else replacement.after - replacement.at
+    whole = _proven(refusal, (*before, *after[:between], *lines, *after[between:]))
+    if whole is not None or refusal.at + 1 == len(directives) or replacement.after is not None:
         return whole
     return _proven(refusal, (*before, *lines, *directives[replacement.at + 1 : refusal.at + 1]))
 
@@ -98,8 +103,10 @@ def sentence_of(refusal: Refusal, found: Replacement) -> str:
     if refusal.at < 0:
         return f"{_quoted(found.lines)} first: this recurrence does not run in the order of its axes"
     blamed = show(refusal.schedule.directives[found.at])
-    if found.last:
-        return f"{_quoted(found.lines)} after all others is legal"
+    if found.after is not None:
+        end = found.after + 1 == len(refusal.schedule.directives)
+        others = "all others" if end else f"`{show(refusal.schedule.directives[found.after])}`"
+        return f"{_quoted(found.lines)} after {others} is legal"
     if not found.lines:
         return f"without `{blamed}` the schedule is legal"
     if found.lines[-1] == blamed:
@@ -120,12 +127,13 @@ def _edits(refusal: Refusal, found: Replacement) -> tuple[Edit, ...]:
     directives = refusal.schedule.directives
     if not directives:
         return ()
-    directive, end = directives[max(found.at, 0)], directives[-1]
-    if not (_is_written(directive) and _is_written(end)) or (not found.lines and refusal.diagnostic.code in UNREAD):
+    directive, end = directives[max(found.at, 0)], directives[-1 if found.after is None else found.after]
+    unread = refusal.diagnostic.code in UNREAD and not refusal.is_repeated
+    if not (_is_written(directive) and _is_written(end)) or (not found.lines and unread):
         return ()
     span = directive.span
     indent = _indent(span)
-    if found.last:
+    if found.after is not None:
         (line,) = found.lines
         return _line_left_out(span), Edit(Span(end.span.source, end.span.end, end.span.end), f"\n{indent}{line}")
     lines = found.lines if refusal.at >= 0 else (*found.lines, show(directive))

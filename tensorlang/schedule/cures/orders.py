@@ -106,7 +106,8 @@ def _skews(refusal: Refusal, seen: Outline, violation: Violation) -> Iterator[Re
 def _shifts(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
     """Yield shifts of loops that tensors are to share, by as much as each needs elements of others that come later (retiming)."""
     tensors = [o.name for o in refusal.directive.operands if isinstance(o, syntax.Id)]
-    if refusal.directive.name != "together" or not all(t in seen.loops for t in tensors):
+    loops = [loop for stage in seen.loops.values() for loop in stage]
+    if refusal.directive.name != "together" or not all(any(loop.startswith(f"{t}.") for loop in loops) for t in tensors):
         return
     shared, name = [full(tensors[0], result) for result in refusal.directive.results], _namer(seen, refusal)
     by: dict[str, int] = {}
@@ -119,7 +120,9 @@ def _shifts(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
             yield refusal.here(*lines, refusal.text)
             return
         target = plan.stages.statements.get(found.target.statement)
-        own = seen.loops.get(target.definition.tensors[0].name, ()) if target is not None else ()
+        tensor = target.definition.tensors[0].name if target is not None else ""
+        around = {*found.source.loops} & {*found.target.loops} - {*shared}
+        own = [loop for loop in loops if loop.startswith(f"{tensor}.") and loop not in around]
         pairs = [(loop, found.source.loops.get(s, 0) - found.target.loops.get(s, 0)) for loop, s in zip(own, shared, strict=False)]
         late = next(((loop, count) for loop, count in pairs if count), None)
         if late is None or late[1] < 0:

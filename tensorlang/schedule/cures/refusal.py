@@ -28,11 +28,11 @@ MOST_CURED = 200
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """Lines for a schedule in the place of its directive number `at`, or with `last` at its end, where that directive is left out."""
+    """Lines for a schedule in the place of its directive number `at`, or right behind a later one, number `after`."""
 
     at: int
     lines: Lines
-    last: bool = False
+    after: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +75,11 @@ class Refusal:
     def text(self) -> str:
         """The directive as it is written."""
         return show(self.directive)
+
+    @property
+    def is_repeated(self) -> bool:
+        """Whether the directive stands in the schedule before, word for word."""
+        return any(show(d) == self.text for d in self.schedule.directives[: max(self.at, 0)])
 
     def before(self) -> Outline | None:
         """Return what the directive may name, or None where those before it cannot be carried out either."""

@@ -24,7 +24,7 @@ _COUNTS = (1, 2, 4, WIDTH)
 
 def spellings(refusal: Refusal) -> Iterator[Replacement]:
     """Yield what may cure a directive that names what is not there or does not fit: nothing where an order is refuted."""
-    if refusal.refuted is not None or refusal.at < 0:
+    if refusal.refuted is not None or refusal.at < 0 or refusal.is_repeated:
         return
     seen = refusal.before()
     if seen is None:
@@ -75,15 +75,27 @@ def _no_loop(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
     called = {*loops, *(last_part(loop) for loop in loops)}
     spoken = [*_names(refusal), *(o.name for p in refusal.directive.phrases for o in p.operands if isinstance(o, syntax.Id))]
     missing = [name for name in spoken if name not in called and name not in _results(seen)]
-    later = {result for d in refusal.schedule.directives[refusal.at + 1 :] for result in d.results}
-    if later.intersection(map(last_part, missing)):
-        yield Replacement(refusal.at, (refusal.text,), last=True)
+    later = [k for k, d in enumerate(refusal.schedule.directives) if k > refusal.at and {*d.results} & {*map(last_part, missing)}]
+    if later:
+        yield Replacement(refusal.at, (refusal.text,), after=len(refusal.schedule.directives) - 1)
+        yield from (Replacement(refusal.at, (refusal.text,), after=k) for k in later)
     for name in missing[:1]:
         yield from _own_loop(refusal, seen, name)
+        yield from _made_alike(refusal, name)
         near = get_close_matches(name, loops, 3, 0.5)
         parts = [loop for loop in loops if last_part(loop).startswith(name)]
         for loop in dict.fromkeys((*parts, *near)):
-            yield refusal.here(refusal.renamed(name, written(loop)))
+            if loop not in spoken:
+                yield refusal.here(refusal.renamed(name, written(loop)))
+
+
+def _made_alike(refusal: Refusal, name: str) -> Iterator[Replacement]:
+    """Yield what made a loop of that name of another tensor's, said of this one, and the directive."""
+    owner, last = name.removesuffix(f".{last_part(name)}"), last_part(name)
+    for d in refusal.schedule.directives[: refusal.at] if owner != name else ():
+        if last in d.results and len(d.operands) == 1 and isinstance(d.operands[0], syntax.Id):
+            own = syntax.Id(full(owner, last_part(d.operands[0].name)))
+            yield refusal.here(show(replace(d, operands=(own,))), refusal.text)
 
 
 def _own_loop(refusal: Refusal, seen: Outline, name: str) -> Iterator[Replacement]:
@@ -352,7 +364,7 @@ def _at_the_end(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
         made = [x for x in _loops(whole or seen) if last_part(x).startswith(base) and x.removesuffix(f".{last_part(x)}") in stages]
         for loop in (name, *made):
             again = replace(d, operands=(syntax.Id(loop), *d.operands[1:]))
-            yield Replacement(refusal.at, (show(again),), last=True)
+            yield Replacement(refusal.at, (show(again),), after=len(refusal.schedule.directives) - 1)
 
 
 def _instructed(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:

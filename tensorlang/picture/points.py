@@ -76,7 +76,8 @@ def space(
     if not least:
         raise error("C0241", "there is nothing to draw", notes=("no instance runs at these sizes",), help="give larger sizes")
     seen = witness.target.iters if witness is not None and witness.target.statement in names else min(least, key=lambda f: [*f.values()])
-    fixed = {n: seen.get(n, 0) for n in iters if n not in (rows, columns)}
+    every = dict.fromkeys(n for s in sorted(statements, key=lambda s: s.iters != iters) for n in s.iters)
+    fixed = {n: next((f[n] for f in (seen, *least) if n in f), 0) for n in every if n not in (rows, columns)}
     drawn = [f for name in placements for f in _run(plan, name, sizes, fixed)]
     if not drawn:
         raise error("C0241", "there is nothing to draw", notes=("no instance runs at these sizes",), help="give larger sizes")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from html import escape
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 from tensorlang.picture.points import Point, Space
 
@@ -69,7 +69,7 @@ def _marker(name: str, colour: str) -> str:
 
 
 def _notes(space: Space) -> Iterator[str]:
-    """Yield what the picture cannot show: the loops with their marks, what is fixed, and that arrows are broken."""
+    """Yield what the picture cannot show: the loops with their marks, what is fixed, that arrows are broken, and that there are others."""
     if space.loops:
         words = (name.rsplit(".", 1)[-1] + ("" if mark == "serial" else f" ({mark})") for name, mark in space.loops)
         yield f"loops: {', '.join(words)}"
@@ -78,6 +78,9 @@ def _notes(space: Space) -> Iterator[str]:
     broken = sum(arrow.broken for arrow in space.arrows)
     if broken:
         yield f"red: {broken} of {len(space.arrows)} dependences are broken"
+    different = len(_different(space))
+    if different > _MOST_ARROWS:
+        yield f"{_MOST_ARROWS} of {different} arrows are drawn"
 
 
 def _scales(space: Space, low: Sequence[int], high: Sequence[int]) -> Iterator[str]:
@@ -153,7 +156,8 @@ def _order(points: Sequence[Point], at: Sequence[tuple[int, int]]) -> Iterator[s
 
 
 def _straightened(places: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return a way without the points that lie on a straight part of it."""
+    """Return a way without the points that lie on a straight part of it, or where it stays."""
+    places = [place for place, _ in groupby(places)]
     kept = list(places[:1])
     for (a, b), (_, c) in pairwise(pairwise(places)):
         if _turn(a, b, c) or (b[0] - a[0]) * (c[0] - b[0]) < 0 or (b[1] - a[1]) * (c[1] - b[1]) < 0:
@@ -162,12 +166,21 @@ def _straightened(places: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _arrows(space: Space, at: Sequence[tuple[int, int]]) -> Iterator[str]:
-    """Yield arrows, the broken ones last, so that they lie above the others; each place once."""
-    seen = dict.fromkeys((at[a.source], at[a.target], a.broken) for a in sorted(space.arrows, key=lambda a: a.broken))
-    for (x, y), (u, v), broken in list(seen)[:_MOST_ARROWS]:
+    """Yield arrows, the broken ones last, so that they lie above the others, and are there where not all are."""
+    for source, target, broken in _different(space)[-_MOST_ARROWS:]:
+        (x, y), (u, v) = at[source], at[target]
         length = max(abs(u - x), abs(v - y))
         dx, dy = 6 * (u - x) // max(length, 1), 6 * (v - y) // max(length, 1)
         yield f'<path class="dep{" broken" if broken else ""}" d="M{x + dx} {y + dy}L{u - dx} {v - dy}"/>'
+
+
+def _different(space: Space) -> list[tuple[int, int, bool]]:
+    """Return the arrows, one for each pair of places, by the numbers of their points: the broken ones last."""
+    points = space.points
+    found: dict[tuple[tuple[int, int], tuple[int, int], bool], tuple[int, int, bool]] = {}
+    for a in space.arrows:
+        found.setdefault((points[a.source].place, points[a.target].place, a.broken), (a.source, a.target, a.broken))
+    return sorted(found.values(), key=lambda arrow: arrow[2])
 
 
 def _witness(places: Sequence[tuple[int, int] | None]) -> Iterator[str]:

@@ -78,6 +78,30 @@ def test_a_reduction_is_drawn_over_the_axes_that_are_asked_for(ops: Any) -> None
     assert picture.count("h0") == 12
 
 
+FACTORS = """op lu(a: f64[N, N]) -> (f: f64[N, N]) {
+    f[i, j] = a[i, j] - (sum(k in 0..i) f[i, k] * f[k, j])               for i <= j
+    f[i, j] = (a[i, j] - (sum(k in 0..j) f[i, k] * f[k, j])) / f[j, j]   for j < i
+}"""
+
+
+def test_clauses_that_call_their_reductions_alike_are_drawn_at_one_term_of_each() -> None:
+    picture = str(tl.plot(tl.parse(FACTORS).lu, sizes={"N": 5}))
+    assert picture.count("h0") == 16 and ">drawn at k = 0, k_1 = 0<" in picture
+
+
+def test_the_order_goes_through_points_that_have_one_place() -> None:
+    sums = tl.parse("op f(a: f32[M, N, K]) -> (y: f32[M, N]) {\n y[i, j] = (sum(k) a[i, j, k]) + (max(l, from 0) a[i, j, l])\n}").f
+    picture = str(tl.plot(sums, sizes={"M": 2, "N": 3, "K": 4}))
+    assert re.findall(r'class="order" d="M([^"]*)"', picture)[0].count("L") == 3
+
+
+def test_of_many_dependences_the_broken_ones_are_drawn_and_the_picture_says_how_many_there_are(ops: Any) -> None:
+    wide = tl.parse(TEXT.partition("op product")[0].replace("y[t - 1, i - 1] +", "y[t - 1, i - 1] + y[t - 1, i] +")).heat
+    picture = str(tl.plot(wide.schedule("order y.i, y.t"), sizes={"T": 25, "N": 40}))
+    assert picture.count('class="dep broken"') == 24 * 38 and picture.count('class="dep') == 2000
+    assert f">2000 of {24 * 38 * 3} arrows are drawn<" in picture
+
+
 def test_a_picture_is_well_formed_and_always_the_same(ops: Any) -> None:
     first, again = (str(tl.plot(ops.heat, sizes={"T": 4, "N": 6}, title="a < b & c")) for _ in range(2))
     assert first == again

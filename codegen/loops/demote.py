@@ -9,11 +9,12 @@ loop, and no parallel loop uses it that it is allocated outside of: threads shar
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import count
 
 from codegen.loops.nodes import Alloc, Buffer, FloorDiv, For, Function, If, Index, Int, Load, Max, Min, Mod, Mul, Stmt, Store, ValueIndex
-from codegen.loops.walk import Node, free_vars, map_stmt, statements, walk
+from codegen.loops.walk import Node, free_vars, map_stmt, walk
 
 STACK_BYTES = 32 * 1024
 """Of the largest buffer that lies on the stack of a thread."""
@@ -21,46 +22,49 @@ STACK_BYTES = 32 * 1024
 
 def demote(function: Function) -> Function:
     """Return `function` with such buffers moved to memory."""
-    kept = {s.buffer.name for s in statements(*function.body) if isinstance(s, Alloc) and s.buffer.space == "registers"}
-    lost = kept & set(_lost(function.body, _Scope()))
-    return replace(function, body=_moved(function.body, lost)) if lost else function
+    lost = set(_lost(function.body, _Scope(), count()))
+    return replace(function, body=_moved(function.body, lost, count())) if lost else function
 
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
     """`constant`: variables that unrolling makes constant; `lanes`: those of vector loops among them; `allocated`: buffers allocated so
-    far; `outside`: those allocated outside the parallel loop at hand."""
+    far, each with the number of its allocation, as several may have one name; `outside`: those allocated outside the parallel loop at
+    hand."""
 
     constant: frozenset[str] = frozenset()
     lanes: frozenset[str] = frozenset()
-    allocated: frozenset[str] = frozenset()
-    outside: frozenset[str] = frozenset()
+    allocated: Mapping[str, int] = field(default_factory=dict)
+    outside: Collection[str] = ()
 
 
-def _lost(block: Iterable[Stmt], scope: _Scope) -> Iterator[str]:
-    """Yield the buffers accessed in `block` at run-time addresses, or by threads that share them."""
+def _lost(block: Iterable[Stmt], scope: _Scope, numbers: Iterator[int]) -> Iterator[int]:
+    """Yield the numbers of the buffers that are allocated in registers and accessed in `block` at run-time addresses, or by threads that
+    share them."""
     for s in block:
         match s:
             case Alloc(buffer):
-                scope = replace(scope, allocated=scope.allocated | {buffer.name})
+                number, others = next(numbers), {n: k for n, k in scope.allocated.items() if n != buffer.name}
+                scope = replace(scope, allocated={**others, buffer.name: number} if buffer.space == "registers" else others)
             case For(var, lo, hi, body, kind):
                 yield from _accesses((lo, hi), scope)
                 unrolled = kind in ("unroll", "vector", "tensor") and _is_constant((lo,), scope)
                 lanes = scope.lanes | {var} if kind == "vector" else scope.lanes - {var}
                 inside = replace(scope, constant=scope.constant | {var} if unrolled else scope.constant - {var}, lanes=lanes)
-                yield from _lost(body, replace(inside, outside=scope.allocated) if kind == "parallel" else inside)
+                yield from _lost(body, replace(inside, outside=scope.allocated) if kind == "parallel" else inside, numbers)
             case If(cond, then, orelse):
                 yield from _accesses((cond,), scope)
-                yield from _lost(then, scope)
-                yield from _lost(orelse, scope)
+                yield from _lost(then, scope, numbers)
+                yield from _lost(orelse, scope, numbers)
             case _:
                 yield from _accesses((s,), scope)
 
 
-def _accesses(roots: Iterable[Node], scope: _Scope) -> Iterator[str]:
+def _accesses(roots: Iterable[Node], scope: _Scope) -> Iterator[int]:
     for node in walk(*roots):
-        if isinstance(node, Load | Store) and (node.buffer in scope.outside or not _is_constant(node.index, scope)):
-            yield node.buffer
+        number = scope.allocated.get(node.buffer) if isinstance(node, Load | Store) else None
+        if isinstance(node, Load | Store) and number is not None and (node.buffer in scope.outside or not _is_constant(node.index, scope)):
+            yield number
 
 
 def _is_constant(index: Iterable[Index], scope: _Scope) -> bool:
@@ -81,16 +85,18 @@ def _breaks_lanes(node: Node, lanes: frozenset[str]) -> bool:
             return False
 
 
-def _moved(block: tuple[Stmt, ...], lost: set[str]) -> tuple[Stmt, ...]:
-    return tuple(_move(s, lost) for s in block)
+def _moved(block: tuple[Stmt, ...], lost: set[int], numbers: Iterator[int]) -> tuple[Stmt, ...]:
+    return tuple(_move(s, lost, numbers) for s in block)
 
 
-def _move(s: Stmt, lost: set[str]) -> Stmt:
+def _move(s: Stmt, lost: set[int], numbers: Iterator[int]) -> Stmt:
     match s:
-        case Alloc(buffer) if buffer.space == "registers" and buffer.name in lost:
+        case Alloc(buffer):
+            if next(numbers) not in lost:
+                return s
             return Alloc(replace(buffer, space="stack" if _bytes(buffer) <= STACK_BYTES else "heap", align=64))
         case For() | If():
-            return map_stmt(s, lambda e: e, lambda e: e, lambda inner: _move(inner, lost))
+            return map_stmt(s, lambda e: e, lambda e: e, lambda inner: _move(inner, lost, numbers))
         case _:
             return s
 

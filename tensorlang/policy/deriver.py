@@ -47,7 +47,8 @@ LONG_BESIDE_OTHERS = 8
 WORTH_FACTORIZING = 0.7
 """Of the operations of a reduction, how many may be left of it where factors are taken one by one."""
 NARROW_ROWS = 32
-"""How many terms of a row of a product lie in a band at most where they are faster added for each row than for a register tile of rows."""
+"""How many terms of a row of a product lie in a band at most where they are faster added for each row than for a register tile of rows.
+Measured, 512 rows of 64 and 512 columns, AVX2 and AVX-512: bands of 17 take 0.5 to 0.9 of the time, of 33 0.6 to 1.3, of 65 1 to 1.3."""
 ITERATIONS_PER_THREAD = 32
 """How many iterations a parallel loop shall have for each thread: then their shares differ little, and one that is late costs little."""
 

@@ -47,3 +47,10 @@ def test_where_a_buffer_can_be(body: str, space: str) -> None:
 def test_a_function_without_such_buffers_stays_as_it_is() -> None:
     function = parse(TEXT.format(space="registers", body="for j in 0 .. 4 vector 4 { a[j] = x[i, j] }"))
     assert demote(function) is function
+
+
+def test_each_of_several_buffers_of_one_name_is_looked_at_by_itself() -> None:
+    parts = "for i in {at} {{ alloc a: f32[4] registers align 64 for j in {first} .. 4 unroll 4 {{ a[j] = x[i, j] }} y[i, 0] = a[3] }}"
+    first, second = parts.format(at="0 .. 2", first="2 - i"), parts.format(at="2 .. n", first="0")
+    text = show(demote(parse(f"func f(n)(x: f32[n, 4], out y: f32[n, 4]) {{ {first} {second} }}")))
+    assert [line.split()[3] for line in text.splitlines() if "alloc a" in line] == ["stack", "registers"]

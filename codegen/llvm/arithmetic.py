@@ -211,6 +211,10 @@ def extremum(b: Builder, op: str, x: Value, y: Value) -> Value:
 
     x86 has `a > b ? a : b` as one instruction. It gives `b` when a side is NaN or both are equal: right where `a` is a number but 0.
     """
+    if b.opposites.get(x.text) == y.text or b.opposites.get(y.text) == x.text:
+        # Of a number and its opposite: also of zeros, which are +0 and -0.
+        size = intrinsic(b, "fabs", x)
+        return size if op == "max" else _opposite(b, size)
     if not b.target.is_x86:
         return intrinsic(b, f"{op}imum", x, y)
     if _number(x) is None:

@@ -241,6 +241,16 @@ def test_one_instruction_of_wide_processors_joins_all_bits_but_the_sign() -> Non
         assert f"llvm.x86.avx512.pternlog.d.{bits}" in module and "fneg" not in module and compile_object(module, named("x86-64-v4"))
 
 
+@pytest.mark.parametrize("lanes", ["serial", "vector 8"])
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("expression", ["max(x[i], -x[i])", "max(-x[i], x[i])", "min(-x[i], x[i])"])
+def test_the_extreme_of_a_number_and_its_opposite_is_its_size(expression: str, dtype: str, lanes: str) -> None:
+    text = f"func f()(x: {dtype}[8], out z: {dtype}[8]) {{ for i in 0 .. 8 {lanes} {{ z[i] = {expression} }} }}"
+    x = np.array([0.0, -0.0, NAN, -INF, INF, -2.0, 3.0, -1e-45], DTYPES[dtype].numpy)
+    check(text, targets=TARGETS, x=x, z=np.zeros(8, x.dtype))
+    assert "fcmp" not in emit(parse(text), TARGETS[0])
+
+
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
 def test_a_single_maximum_waits_for_no_opposites(dtype: str) -> None:
     """Where processors have maxima of lanes as minima of opposites, a recurrence of single numbers would wait for both changes of sign."""

@@ -51,6 +51,16 @@ def test_lanes_run_along_the_diagonals_of_a_tensor_that_nobody_outside_sees() ->
     ]
 
 
+@pytest.mark.parametrize(("columns", "rows"), [(3, 3), (5, 5), (40, 0)])
+def test_few_points_of_a_diagonal_run_together_as_rows_since_each_waits_for_the_diagonal_before(columns: int, rows: int) -> None:
+    signature, body = "s: f32[M, N]) -> (y: f32)", f"{ALIGNMENT}\n    y = h[M - 1, N - 1]"
+    program = operator(signature, body, {"M": columns, "N": 400})
+    found = directives(program)
+    assert [d for d in found if d.startswith("unroll")] == (["unroll h.i_t"] if rows else [])
+    assert (f"split h.i by {rows} -> i_o, i_t" in found) == bool(rows)
+    assert any(d.startswith("vectorize h") for d in found) != bool(rows)
+
+
 def test_all_diagonals_are_kept_of_a_tensor_of_which_others_read_more_than_its_last_ones() -> None:
     for end in ("sum(j in 0..N) h[M - 1, j]", "max(i in 0..M) h[i, N - 1]", "h[0, 0]"):
         found = directives(operator("s: f32[M, N]) -> (y: f32) where M >= 1, N >= 1", f"{ALIGNMENT}\n    y = {end}", {"M": 100, "N": 90}))

@@ -46,6 +46,9 @@ CALL_CYCLES = 40.0
 """Of an elementary function."""
 FORWARD_CYCLES = 5.0
 """From a store until a load of the same element has it."""
+PARTS_CYCLES = 30.0
+"""The same, longer, where a vector is loaded whose parts several stores have written: all of them have to reach the cache. Measured:
+steps of a diagonal of six."""
 VECTOR_CYCLES = 0.15
 """Of a step of a register tile for each vector of its columns, whose loads cross lines: measured, as the rest of a step was taken off."""
 NEAR_BYTES = 32.0

@@ -92,10 +92,11 @@ class InnerLoops:
         return f"{along}{rows}{packed}{written}: {self.cycles:.2f}"
 
 
-def cycles_of(d: Deriver, definition: Definition, inner: InnerLoops) -> float:
+def cycles_of(d: Deriver, definition: Definition, inner: InnerLoops, along: str | None = None) -> float:
     """Return the cycles of an element, on the average, where elements do not wait for each other. Lanes read neighbours of the tensors
-    that `inner` has packed, and write them."""
-    return BlockCost(d, definition).cycles(inner)
+    that `inner` has packed, and write them. `along`: the axis whose loop is the one right around a block: what is the same in all of its
+    iterations stays in registers, as far as there are any."""
+    return BlockCost(d, definition, along=along).cycles(inner)
 
 
 def remainders(guard: Cond) -> Iterator[Mod]:
@@ -228,10 +229,11 @@ def _asked_always(choices: Sequence[Select]) -> set[Read]:
 
 
 class BlockCost:
-    """What blocks of a definition cost, in cycles. `joined`: whether all sums share their loops, whatever they read."""
+    """What blocks of a definition cost, in cycles. `joined`: whether all sums share their loops, whatever they read; `along`: the axis
+    whose loop is right around blocks, where that is known."""
 
-    def __init__(self, d: Deriver, definition: Definition, *, joined: bool = False) -> None:
-        self.d, self.definition, self.joined = d, definition, joined
+    def __init__(self, d: Deriver, definition: Definition, *, joined: bool = False, along: str | None = None) -> None:
+        self.d, self.definition, self.joined, self.along = d, definition, joined, along
         self.lanes = d.lanes_of(definition)
         self.tensors = tensor_table(d.program)
         self.sizes = {
@@ -261,7 +263,7 @@ class BlockCost:
         """Return what a piece takes; its elements are one along an axis that its guard has an equation for."""
         pinned = {a for a in self.definition.axes if _pins(piece.guard, a)}
         found = list(reduces(piece.value))
-        value, _ = self._work((piece.value,))
+        value, _ = self._work((piece.value,), () if self.along is None else (self.along,))
         elements = prod(self.sizes[a] for a in self.definition.axes if a not in pinned)
         phases = {a: m.divisor for m in remainders(piece.guard) for a in affine.name_set(m)}
         alike = [list(dict.fromkeys(found))] if self.joined else shared_sums(self.d, self.definition)
@@ -477,7 +479,8 @@ class BlockCost:
 
     def _block(self, work: _Work, c: InnerLoops, along: str | None) -> float:
         """Return the cycles of `work` that is no step of a sum for all points of a block, with vectors along a loop."""
-        return max(self._loading(work, c, along, 0), multiply_cycles(self._operations(work, c, along))) + LOOP_CYCLES
+        left = self._registers_left(work, c, along) if work.step else 0
+        return max(self._loading(work, c, along, left), multiply_cycles(self._operations(work, c, along))) + LOOP_CYCLES
 
     def _loads(self, element: _Element, c: InnerLoops, along: str | None) -> float:
         again = c.points(element.names)
@@ -644,9 +647,9 @@ class Reloads:
         turn if the cache holds it."""
         machine = self._cost.d.machine
         near, far = self._again(order, machine.l1_bytes) / NEAR_BYTES, self._again(order, machine.l2_bytes) / FAR_BYTES
-        return max(near, far) / self._cost.elements + self._of_steps(order)
+        return max(near, far) / self._cost.elements
 
-    def _of_steps(self, order: Sequence[str]) -> float:
+    def step_cycles(self, order: Sequence[str]) -> float:
         """Return the cycles of an element in which what earlier steps of a recurrence computed comes from another cache than the first,
         and what is computed goes there: a step of all points of a block computes, and reads, as much as lies inside of the loop that
         carries the dependence."""

@@ -68,21 +68,29 @@ class ByOrder:
         """Return the cheapest where the loops outside run over the axes in this order: a processor computes while it loads, and the
         first-level cache takes what it is sent again in cycles in which it answers no loads (the execution-cache-memory model: Treibig and
         Hager 2009). While copies are made it does neither."""
-        cheapest, *_ = self._found
+        first, *_ = self._found
         if self._cost.is_near and not self._cost.earlier:
-            return cheapest
-        least = inf
+            return first
+        chosen, least, of_order = first, inf, first.cycles if self._cost.is_near else inf
         for k, c in enumerate(self._found):
             if c.cycles >= least:
                 break
             if k == len(self._reloads):
                 self._reloads.append(Reloads(self._cost, c))
-            again = self._reloads[k].cycles(order)
-            sent = again + self._reloads[k].loading if again else 0.0
-            cycles = max(c.cycles, sent + self._reloads[k].first_loading) + COPY_SHARE * again + self._reloads[k].copying
+            of_sums, of_steps = self._reloads[k].cycles(order), self._reloads[k].step_cycles(order)
+            if not self._cost.is_near:
+                of_order = min(of_order, self._cycles(k, of_sums))
+            cycles = self._cycles(k, of_sums + of_steps)
             if cycles < least:
-                cheapest, least = c, cycles
-        return replace(cheapest, cycles=least)
+                chosen, least = c, cycles
+        # Where steps lie also depends on how many of them are kept, which is decided of an order that is chosen.
+        return replace(chosen, cycles=of_order)
+
+    def _cycles(self, candidate: int, again: float) -> float:
+        """Return the cycles of an element where a candidate is sent what takes `again`."""
+        c, reloads = self._found[candidate], self._reloads[candidate]
+        sent = again + reloads.loading if again else 0.0
+        return max(c.cycles, sent + reloads.first_loading) + COPY_SHARE * again + reloads.copying
 
 
 def candidates(

@@ -34,6 +34,7 @@ from tensorlang.policy.cpu.cost import (
     FORWARD_CYCLES,
     INTEGER_CYCLES,
     LATENCY_CYCLES,
+    PARTS_CYCLES,
     load_cycles,
 )
 from tensorlang.policy.cpu.inner_cost import InnerLoops, cycles_of
@@ -45,7 +46,7 @@ from tensorlang.tensor.nodes import Binary, Call, Definition, Dynamic, Expr, Rea
 from tensorlang.tensor.walk import children, index_names, reads, reduces
 
 ROWS = (2, 4, 8)
-"""How many rows may run together."""
+"""How many rows may run together; fewer than the most of them also all that there are."""
 WORTH_SKEWING = 0.8
 """Share of the cycles at most that a wavefront has to take of those of one element after the other."""
 KEPT_STEPS = 2
@@ -161,8 +162,8 @@ def _forms(d: Deriver, definition: Definition, of: Wavefront, waiting: float, *,
     sizes = {a: e or OPEN_EXTENT for a, e in extents(definition).items()}
     steps = sizes[of.skewed]
     if of.skewed == definition.axes[-1]:
-        for rows in (r for r in ROWS if r <= sizes[of.along]):
-            together = cycles_of(d, definition, InnerLoops(rows=((of.along, rows),)))
+        for rows in sorted({min(r, sizes[of.along]) for r in ROWS} - {1}):
+            together = cycles_of(d, definition, InnerLoops(rows=((of.along, rows),)), of.skewed)
             longer = (steps + of.factor * (rows - 1)) / steps
             yield replace(of, rows=rows, cycles=max(together, waiting / rows) * longer)
     if local:
@@ -175,7 +176,9 @@ def _diagonal(d: Deriver, definition: Definition, of: Wavefront, waiting: float)
         lanes = d.lanes_of(definition)
         own = tuple(t.name for t in definition.tensors)
         together = cycles_of(d, definition, InnerLoops((of.along,), packed=own)) + _far_cycles(d, definition, of.skewed)
-        yield replace(of, cycles=max(together, waiting / lanes))
+        # A diagonal reads vectors that begin elsewhere than those of the one before it, which has to be there.
+        step = max(_latency([definition], p.value, None) for p in definition.pieces) + PARTS_CYCLES
+        yield replace(of, cycles=max(together, waiting / lanes, step / (extents(definition)[of.along] or OPEN_EXTENT)))
 
 
 def is_passing(d: Deriver, definition: Definition, group: Sequence[Definition]) -> bool:
@@ -212,15 +215,17 @@ def _far_cycles(d: Deriver, definition: Definition, skewed: str) -> float:
     return load_cycles(FAR_LOADS * (far + again / count))
 
 
-def _latency(group: Sequence[Definition], e: Expr, innermost: str) -> float:
-    """Return the cycles from an element of one of the tensors that lies before along `innermost` until the one made from it can be read,
-    for each step from one to the other."""
+def _latency(group: Sequence[Definition], e: Expr, innermost: str | None) -> float:
+    """Return the cycles from an element of one of the tensors that lies before along `innermost`, or (None) along any axis, until the one
+    made from it can be read, for each step from one to the other."""
     axes = {t.name: x.axes for x in group for t in x.tensors}
     is_float = group[0].tensors[0].dtype.is_float
 
     def steps_before(r: Read) -> int:
         """Return how many steps before its reader an element lies along the innermost axis, one where that is no number; 0 elsewhere."""
         around = list(zip(axes.get(r.tensor, ()), r.index, strict=False))
+        if innermost is None:
+            return int(bool(around))
         if not around or not all(slot == AffineName(a) for a, slot in around if a != innermost):
             return 0
         slot = next((s for a, s in around if a == innermost), None)

@@ -40,6 +40,7 @@ from tensorlang.schedule.plan import Storage
 from tensorlang.schedule.scan import growths
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.storage import axis_names, to_storage
+from tensorlang.schedule.windows import windows
 from tensorlang.syntax import nodes as syntax
 from tensorlang.syntax.parse import parse
 from tensorlang.tensor import notation
@@ -672,6 +673,17 @@ def _scan(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     return s.scan(f"{definition.tensors[0].name}.{axis}")
 
 
+def _compose(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
+    """Make the windows of a reduction of shorter ones."""
+    found = [(x, w) for x in seen.program.definitions for w in windows(x)]
+    if not found:
+        return None
+    definition, window = d.random.choice(found)
+    count = d.random.randint(0, 2)
+    lengths = sorted(d.random.sample(range(1, window.count + 1), min(count, window.count)))
+    return s.compose(f"{definition.tensors[0].name}.{window.binder.name}", lengths)
+
+
 def _narrow(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     """Let a reduction go through the values that its conditions leave a name: one that they do, or any."""
     names = [(x, b.name) for x in seen.program.definitions for p in x.pieces for r in reduces(p.value) for b in r.binders]
@@ -847,6 +859,7 @@ REWRITES = (
     _hoist,
     _scan,
     _scan,
+    _compose,
     _narrow,
     _narrow,
     _lift,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 
 from codegen.dtypes import compute_dtype
 from polyhedral import affine
@@ -17,6 +18,7 @@ from tensorlang.schedule.rfactor import name_of, rfactor
 from tensorlang.schedule.scan import growths, running
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.shape import OPEN_EXTENT, extents, is_product, work_of_definition
+from tensorlang.schedule.windows import STORED, Window, composed, window_lengths, windows
 from tensorlang.tensor.bands import WORTH_NARROWING, Band, bands, narrowed
 from tensorlang.tensor.factorize import Factorized, factorized
 from tensorlang.tensor.invariant_axes import invariant_axes, without_axes
@@ -44,6 +46,8 @@ LONG_ALONE = 64
 """Steps of a running reduction whose additions take as long, one after the other, as all terms of each in vectors."""
 LONG_BESIDE_OTHERS = 8
 """The same, where so many run side by side."""
+WORTH_COMPOSING = 0.7
+"""Of the operations of a window, how many may be left of it where it is made of shorter ones."""
 WORTH_FACTORIZING = 0.7
 """Of the operations of a reduction, how many may be left of it where factors are taken one by one."""
 NARROW_ROWS = 32
@@ -124,7 +128,7 @@ def deriver(
     lifted, schedule = with_factors_apart(lift(program), Schedule(program.name))
     flat, stored = flattened(lifted, layouts)
     start = deriver_of(flat, machine, stored, constants, schedule if flat == lifted else schedule.flatten())
-    d = _partial(_narrowed(_scanned(_hoisted(start))))
+    d = _partial(_narrowed(_composed(_scanned(_hoisted(start)))))
     d = d if d is start else deriver_of(lift(d.program), machine, d.layouts, constants, d.schedule)  # `apply` lifts it, too
     return sampled(_with_separate(d), at)
 
@@ -205,6 +209,37 @@ def _scanned(d: Deriver) -> Deriver:
                 scan = d.schedule.scan(f"{definition.tensors[0].name}.{axis}")
                 return _scanned(deriver_of(made, d.machine, d.layouts, d.constants, scan))
     return d
+
+
+def _composed(d: Deriver) -> Deriver:
+    """Return the state with reductions over windows of many terms made of those over shorter ones."""
+    if isinstance(d.machine, GpuMachine) or d.program.mode == "strict":
+        return d
+    recurring = {x.tensors[0].name for group in components(d.program) if is_recurrence(group) for x in group}
+    for definition in d.program.definitions:
+        name = definition.tensors[0].name
+        if name in recurring or d.layouts.keys() & {name, *definition_reads(definition)}:
+            continue
+        for window in windows(definition):
+            lengths = _worth_composing(definition, window)
+            made = d.program if lengths is None else composed(d.program, name, window.binder.name, lengths)
+            if lengths is not None and not isinstance(made, str) and not problems_since(d.program, made):
+                compose = d.schedule.compose(f"{name}.{window.binder.name}", lengths)
+                return _composed(deriver_of(made, d.machine, d.layouts, d.constants, compose))
+    return d
+
+
+def _worth_composing(definition: Definition, window: Window) -> tuple[int, ...] | None:
+    """Return the lengths of the windows that take far fewer operations for a window; None where none do. Terms that take more than an
+    operation are kept. Windows between two axes are stored, and loaded by rows."""
+    beside = prod(b.extent or OPEN_EXTENT for b in window.written.binders if b.name in window.others)
+    terms, lengths = window_lengths(window.count, window.may_overlap)
+    if window.operations > 1:
+        terms, lengths = terms + window.operations + STORED, (1, *lengths)
+    extent = extents(definition)[window.axis] or OPEN_EXTENT
+    edges = (extent + abs(window.factor) * (window.count - 1)) / extent
+    after = terms * edges + (2 * STORED + beside if window.others else 0)
+    return lengths if after <= WORTH_COMPOSING * window.count * window.loads * beside else None
 
 
 def _narrowed(d: Deriver) -> Deriver:

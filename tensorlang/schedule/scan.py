@@ -209,13 +209,13 @@ def _pieces(growth: Growth, runs: tuple[Tensor, ...], axis: str, fresh: Fresh) -
     neighbour = _has_neighbour(axis, growth.step, guard, extent)
     start = affine.ZERO if growth.step > 0 else affine.sub(extent, 1)
     at_start = {} if axis in affine.name_set(guard) else {axis: start}
-    first = _terms(e, binder, affine.substitute(binder.lo, at_start), affine.substitute(binder.hi, at_start), fresh)
+    first = terms_between(e, binder, affine.substitute(binder.lo, at_start), affine.substitute(binder.hi, at_start), fresh)
     operation, nothing = OPERATIONS.get(e.reducer.kind), None if e.reducer.identity is None else e.reducer.identity[0]
     if operation == "+" and runs[0].dtype.is_float and nothing is not None and not isinstance(first, Reduce) and first is not nothing:
         first = Binary("+", nothing, first, span=e.span)  # the sum of -0 alone is 0
     index = tuple(affine.sub(a, growth.step) if a == axis else AffineName(a) for a in axes)
     before = tuple(Read(run.name, index, span=e.span) for run in runs)
-    new = _terms(e, binder, *growth.new, fresh)
+    new = terms_between(e, binder, *growth.new, fresh)
     if operation is None:
         terms = new.items if isinstance(new, TupleOf) else (new,)
         to = dict(zip((*e.reducer.left, *e.reducer.right), (*before, *terms), strict=True))
@@ -226,7 +226,7 @@ def _pieces(growth: Growth, runs: tuple[Tensor, ...], axis: str, fresh: Fresh) -
     return Piece(first, affine.conj(guard, affine.negate(neighbour)), span=e.span), Piece(value, affine.conj(guard, neighbour), span=e.span)
 
 
-def _terms(e: Reduce, binder: Binder, lo: Affine, hi: Affine, fresh: Fresh) -> Expr:
+def terms_between(e: Reduce, binder: Binder, lo: Affine, hi: Affine, fresh: Fresh) -> Expr:
     """Return the reduction of the terms for which `binder` is in `lo..hi`: a term where there is one, the identity where there is none."""
     nothing, count = as_value(e.reducer.identity) if e.reducer.identity is not None else None, affine.difference(hi, lo)
     if count is not None and count <= 0 and nothing is not None:

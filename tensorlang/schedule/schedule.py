@@ -142,6 +142,10 @@ class Schedule:
         """Compute reductions whose terms grow along axes, `y.i`, as running ones."""
         return self.then(_directive("scan", axes))
 
+    def compose(self, binder: str, by: Sequence[int] = ()) -> Schedule:
+        """Make reductions over windows, `y.k`, of those over shorter ones, of as many terms as `by` says."""
+        return self.then(_directive("compose", [binder], [("by", by)] if by else []))
+
     def narrow(self, *binders: str) -> Schedule:
         """Go through the values alone that conditions leave names in reductions, `y.j`."""
         return self.then(_directive("narrow", binders))

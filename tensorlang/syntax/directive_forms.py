@@ -15,6 +15,7 @@ FORMS = {
     "block": "write `block BINDER by COUNT`",
     "cache": "write `cache TENSOR in shared at LOOP as [DIM, …]` `with pad (N)` or `with swizzle (N)`, or `cache TENSOR in registers`",
     "cluster": "write `cluster LOOP by COUNT`, about a loop that is bound to blocks",
+    "compose": "write `compose TENSOR.BINDER by COUNT, …`, of windows of a reduction, or `compose TENSOR.BINDER` for one of several",
     "cut": "write `cut LOOP at POINT, … -> PART, …`, or without names for parts that are shaped alike",
     "derive": "write `derive` alone as the last line, or `derive TENSOR, …`: what is not said of them is derived",
     "distribute": "write `distribute TENSOR` or `distribute TENSOR at LOOP` for all its clauses, or "
@@ -80,7 +81,8 @@ ELSEWHERE = {
     "program_id": "bind", "thread_block": "bind", "blockDim": "bind", "gridDim": "bind",
     "unroll_and_jam": "unroll", "unroll_jam": "unroll",
     "licm": "hoist", "prefix": "scan", "running": "scan", "incremental": "scan", "invariant": "hoist", "precompute": "at",
-    "compute": "at", "memoize": "at", "realize": "at", "hoist_storage": "store_at", "wavefront": "skew",
+    "rolling": "compose", "separable": "compose", "compute": "at", "memoize": "at", "realize": "at", "hoist_storage": "store_at",
+    "wavefront": "skew",
     "blocks": "bind", "decompose_reduction": "rfactor", "storage_align": "layout", "transform_layout": "layout", "pad": "layout",
     "warp_specialize": "specialize", "specialise": "specialize", "tensor_core": "tensorize", "tensorise": "tensorize", "mma": "tensorize",
     "replace": "tensorize", "fission": "distribute", "loop_distribute": "distribute", "compute_with": "together", "fuse_at": "together",

@@ -109,8 +109,8 @@ def test_elements_that_data_name_are_computed_with_in_lanes_and_fetched_one_by_o
 
 
 SUMS = """
-    n[i, j] = sum(p in 0..3, q in 0..5) max(x[i + p, j + q], 2) * x[i + p, j + q]   for i in 0..H-2, j in 0..W-4
-    m[i, j] = sum(p in 0..3, q in 0..5) max(x[i + p, j + q], 2)                     for i in 0..H-2, j in 0..W-4
+    n[i, j] = sum(p in 0..3, q in 0..5) max(x[i + p, j + q], i32(p + q)) * x[i + p, j + q]   for i in 0..H-2, j in 0..W-4
+    m[i, j] = sum(p in 0..3, q in 0..5) max(x[i + p, j + q], i32(p + q))                     for i in 0..H-2, j in 0..W-4
     y[i, j] = n[i, j] - 3 * m[i, j]"""
 
 

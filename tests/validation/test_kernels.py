@@ -288,6 +288,13 @@ def test_factors_that_are_no_finite_numbers_may_be_taken_one_by_one(dtype: str, 
     assert compile_kernel(equation(text), host(), schedule=Schedule("f").factorize("y")).validated == "validated"
 
 
+@pytest.mark.parametrize("reduced", ["sum", "max"])
+def test_windows_that_are_made_of_shorter_ones_are_those_that_were_written(reduced: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TENSORLANG_VALIDATE", "100000")
+    text = f"op f(x: f32[29]) -> (y: f32[20]) {{ y[i] = {reduced}(k in 0..10) x[i + k]   for i in 0..20 }}"
+    assert compile_kernel(equation(text), host(), schedule=Schedule("f").compose("y.k", (3,))).validated == "validated"
+
+
 def test_what_is_too_large_is_said_to_be():
     n = 2_000_000_000
     large = equation("op f(x: f32[N]) -> (y: f32[N]) { y[i] = x[i] }", N=n)

@@ -1,5 +1,5 @@
 """Directives that rewrite the program before it has loops: `inline`, `store`, `rfactor`, `block`, `flatten`,
-`hoist`, `scan`, `narrow`, `lift`, `factorize`, `unfold`."""
+`hoist`, `scan`, `compose`, `narrow`, `lift`, `factorize`, `unfold`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tensorlang.schedule.plan import owned
 from tensorlang.schedule.rfactor import rfactor
 from tensorlang.schedule.scan import scanned
 from tensorlang.schedule.state import State
+from tensorlang.schedule.windows import composed
 from tensorlang.syntax import nodes as syntax
 from tensorlang.syntax.directive_forms import FORMS
 from tensorlang.targets import target_of
@@ -75,6 +76,15 @@ def _hoist(state: State, directive: syntax.Directive) -> None:
 
 def _scan(state: State, directive: syntax.Directive) -> None:
     _rewrite_each(state, directive, lambda name: scanned(state.program, *_axis_of(state, directive, name)), "scanned")
+
+
+def _compose(state: State, directive: syntax.Directive) -> None:
+    lengths = [operands.positive(directive, e, state.knobs) for e in operands.phrase(directive, "by") or ()]
+    name = operands.only_name(directive)
+    made = composed(state.program, *_axis_of(state, directive, name), lengths)
+    if isinstance(made, str):
+        raise error("S0204", f"`{name}` cannot be composed: {made}", directive.span)
+    state.program = state.factorized = made
 
 
 def _narrow(state: State, directive: syntax.Directive) -> None:
@@ -174,6 +184,11 @@ SCAN = Kind(
     "scan",
     FORMS["scan"],
     rewrite=_scan,
+)
+COMPOSE = Kind(
+    "compose",
+    FORMS["compose"],
+    rewrite=_compose,
 )
 NARROW = Kind(
     "narrow",

@@ -27,7 +27,20 @@ from tensorlang.schedule.directives.parts import CUT, PEEL
 from tensorlang.schedule.directives.placing import AT, DISTRIBUTE, FOLD, ROOT, STORE_AT, STREAM
 from tensorlang.schedule.directives.prefetch import PREFETCH
 from tensorlang.schedule.directives.requirements import ASSUME, TRUST
-from tensorlang.schedule.directives.rewrites import BLOCK, FACTORIZE, FLATTEN, HOIST, INLINE, LIFT, NARROW, RFACTOR, SCAN, STORE, UNFOLD
+from tensorlang.schedule.directives.rewrites import (
+    BLOCK,
+    COMPOSE,
+    FACTORIZE,
+    FLATTEN,
+    HOIST,
+    INLINE,
+    LIFT,
+    NARROW,
+    RFACTOR,
+    SCAN,
+    STORE,
+    UNFOLD,
+)
 from tensorlang.schedule.directives.stages import SPECIALIZE, STAGES
 from tensorlang.schedule.directives.tensorize import TENSORIZE
 from tensorlang.schedule.directives.together import TOGETHER
@@ -67,6 +80,7 @@ _KINDS: tuple[Kind, ...] = (
     FLATTEN,
     HOIST,
     SCAN,
+    COMPOSE,
     NARROW,
     FACTORIZE,
     LIFT,

@@ -16,7 +16,7 @@ from tensorlang.targets import HOST
 
 @click.command(short_help="Draw the iterations of an operator.")
 @options.file("a .tl file")
-@click.argument("arguments", nargs=-1, help="[OPERATOR] size=number …; sizes that are not given are 8")
+@click.argument("arguments", nargs=-1, help="[OPERATOR] size=number attribute=number …; sizes that are not given are 8")
 @options.output("an .svg file (default: standard output)")
 @click.option("--tensor", default=None, help="whose instances to draw (default: the first result)")
 @click.option("--axes", default=None, help="rows and columns, with a comma between (default: the first two)")

@@ -48,8 +48,9 @@ def plot(
     operator: Operator, *, tensor: str | None = None, axes: Sequence[str] = (), sizes: Mapping[str, int] | None = None, title: str = ""
 ) -> Picture:
     """Return a picture of the instances that compute `tensor` (the first result), over `axes` (the first two; names of axes and of
-    reduction indices), at `sizes` (8 for those not named), in the order that the schedule gives them: that of `operator.schedule(…)`, or
-    the order of loops as written. A schedule that is refused is drawn all the same; what it breaks is red.
+    reduction indices), at `sizes` and whole attributes (8 for sizes not named, defaults for attributes), in the order that the schedule
+    gives them: that of `operator.schedule(…)`, or the order of loops as written. A schedule that is refused is drawn all the same; what it
+    breaks is red.
 
     Raises CompileError C0241 for what cannot be drawn, S01xx and S02xx for a schedule that cannot be applied."""
     return plotted(operator.module, operator.name, operator.given, tensor, axes, sizes or {}, title)
@@ -65,10 +66,11 @@ def plotted(
     title: str,
 ) -> Picture:
     """Return a picture of an operator of a module under a schedule, or as written where that is None."""
-    program = representative_program(module, name)
+    whole = {p.name for p in module.operators[name].params if p.kind == "attr" and p.type == sx.Id("int") and not p.pack}
+    program = representative_program(module, name, {n: v for n, v in sizes.items() if n in whole})
     if program is None:
         raise error("C0241", f"`{name}` has mistakes, or needs attributes that nobody can guess", help="`tensorlang check` says which")
-    given = _given(program, sizes)
+    given = _given(program, {n: v for n, v in sizes.items() if n not in whole})
     program = substitute_sizes(program, {n: Int(v) for n, v in given.items()})
     if isinstance(schedule, sx.Schedule):
         schedule = read(module, schedule, program).schedule

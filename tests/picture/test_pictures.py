@@ -135,6 +135,13 @@ def test_sizes_that_the_operator_does_not_allow_are_refused(ops: Any) -> None:
         tl.plot(ops.heat, sizes={"N": 2})
 
 
+def test_whole_attributes_are_given_like_sizes() -> None:
+    signature, body = "x: f32[N], attr count: int = 3) -> (y: f32[N]", "s[0, i] = x[i]\n y[i] = s[count, i]"
+    text = f"op steps({signature}) {{\n {body}\n s[t + 1, i] = 2 * s[t, i] for t in 0..count\n}}"
+    drawn = [str(tl.plot(tl.parse(text).steps, tensor="s", sizes={"N": 2, **given})).count("h0") for given in ({}, {"count": 5})]
+    assert drawn == [8, 12]
+
+
 def test_the_command_line_draws_the_schedule_of_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, out = tmp_path / "f.tl", tmp_path / "f.svg"
     file.write_text(TEXT.split("op product")[0] + "schedule heat for cpu {\n    split i by 2 -> io, ii\n}\n")

@@ -22,6 +22,7 @@ from itertools import product
 from codegen.dtypes import compute_dtype
 from polyhedral import affine
 from polyhedral.expr import Compare, Cond
+from polyhedral.expr import Name as AffineName
 from polyhedral.verdict import Proven
 from tensorlang.diagnostics import CompileError
 from tensorlang.policy.deriver import Deriver, in_order, is_threading_profitable
@@ -76,12 +77,18 @@ def derive_blocks(d: Deriver, definition: Definition) -> bool:
 
 def _candidates(d: Deriver, definition: Definition, found: Blocks) -> Iterator[Schedule]:
     """Yield schedules from the best one on, of which some need more than others of what elements do not need of each other."""
-    if len(definition.axes) == 2 and not found.by_terms:
+    if len(definition.axes) == 2 and not found.by_terms and _stays_in_columns(definition):
         for shared in (1, 0) if is_threading_profitable(d, (definition,)) else (0,):
             yield _directives(d, definition, found, True, False, True, shared)
     shared = _tiles_shared(d, definition, found)
     for count, columns_first, along_columns in product((shared, 0) if shared else (0,), (True, False), (True, False)):
         yield _directives(d, definition, found, columns_first, along_columns, False, count)
+
+
+def _stays_in_columns(definition: Definition) -> bool:
+    """Tell whether elements need others of their own column alone."""
+    column, name = AffineName(definition.axes[-1]), definition.tensors[0].name
+    return all(r.index[-1] == column for p in definition.pieces for r in reads(p.value) if r.tensor == name)
 
 
 def _blocks(d: Deriver, definition: Definition) -> Blocks | None:

@@ -82,7 +82,7 @@ def lane_reads(b: Builder, dtype: DType, poly: Poly, scope: Scope) -> LaneReads 
 def _is_spread(b: Builder, dtype: DType, stride: int, scope: Scope) -> bool:
     """Tell whether lanes of a mask that is not known are read as vectors under that mask, spread: by instructions that the processor has,
     and by fewer than the lanes take one by one."""
-    is_loaded = b.target.has("avx512bw") or (b.target.has("avx2") and dtype.size_bytes in GATHERED_BYTES)
+    is_loaded = dtype.size_bytes in b.target.masked_bytes
     return is_loaded and scope.lanes is not None and stride * LANES_OF_A_STRETCH <= scope.lanes.count
 
 

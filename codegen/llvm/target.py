@@ -109,6 +109,11 @@ class Target:
         return self.has("avx512f") or self.has("v")
 
     @property
+    def masked_bytes(self) -> tuple[int, ...]:
+        """Of how many bytes elements are of which one instruction loads those that a mask has."""
+        return (1, 2, 4, 8) if self.has("avx512bw") else (4, 8) if self.has("avx2") else ()
+
+    @property
     def contracts(self) -> bool:
         """Whether a product and the sum it stands in are better computed by one instruction than by two."""
         return self.has_fma or self.relaxed_fma

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 
@@ -29,6 +29,7 @@ from codegen.llvm.workspace import plan as workspace_plan
 from codegen.loops.aligned_rows import with_aligned_rows
 from codegen.loops.at_most_once import at_most_once
 from codegen.loops.carried import carried
+from codegen.loops.clamped_lanes import clamped_lanes
 from codegen.loops.combine import combine
 from codegen.loops.contract import contract, separate
 from codegen.loops.demote import demote
@@ -124,7 +125,7 @@ def compile_kernel(
 
     scheduled = scheduled_by(rules)
     clock("schedule")
-    lowered = loops_of(scheduled.plan, symbol, dump, threads, clock, contracts=target.contracts)
+    lowered = loops_of(scheduled.plan, symbol, dump, threads, clock, contracts=target.contracts, masked_bytes=target.masked_bytes)
     cases: tuple[SizeCase, ...] = ()
     added: tuple[Scheduled, ...] = ()
     if rules is not None and rules.at and schedule is None and (scheduled.of_roles or scheduled.origin == "derived"):
@@ -132,7 +133,7 @@ def compile_kernel(
             Planned(scheduled, lowered),
             rules.at,
             lambda at: scheduled_by(replace(rules, at=at)),
-            lambda other: loops_of(other.plan, symbol, None, threads, contracts=target.contracts),
+            lambda other: loops_of(other.plan, symbol, None, threads, contracts=target.contracts, masked_bytes=target.masked_bytes),
             machine.lanes(f32),
             threads,
         )
@@ -232,10 +233,12 @@ def loops_of(
     threads: int | None = None,
     clock: Callable[[str], None] = lambda stage: None,
     contracts: bool = True,
+    masked_bytes: Container[int] = (),
 ) -> Lowered:
     """Return the verified, simplified loop-IR function of a plan, for one thread or (None) any number. It stays inside its buffers.
     `contracts`: for a target with multiply-adds. There a product that a reduction sums is added by one, and in fast mode every product
-    that is added to something; elsewhere the two round one after the other.
+    that is added to something; elsewhere the two round one after the other. `masked_bytes`: of how many bytes
+    elements are that the target loads under masks.
 
     Raises RunError R0315 when no machine holds one of them."""
     lowered = lower(plan, symbol)
@@ -252,7 +255,7 @@ def loops_of(
     found = idle_in_loops((*idle_notes(ahead, split), *gone))
     idle = tuple(sentence for sentence in found if sentence.partition(" changes nothing")[0] not in told)
     split = _simplified(without(split, Partitioned), ahead)
-    split = _simplified(at_most_once(unswitch(split)), split)
+    split = _simplified(clamped_lanes(at_most_once(unswitch(split)), masked_bytes), split)
     function: Function = demote(carried(hoist(promote_accumulators(demote(tiled(combine(masked_lanes(pinned(split)))))))))
     if not contracts:
         function = separate(function)

@@ -17,6 +17,7 @@ from operators_at_sizes import EXAMPLES, Example, arguments, f32, sizes_of
 
 from codegen.dtypes import bf16
 from polyhedral import affine
+from polyhedral.expr import TRUE
 from stdlib.onnx import Importer
 from tensorlang.check.instantiate import instantiate
 from tensorlang.diagnostics import CompileError
@@ -114,12 +115,13 @@ def test_a_policy_sees_products_where_there_is_one_contraction_and_nowhere_else(
         assert {d.tensors[0].name for d in program.definitions if is_product(d)} <= found
 
 
-def test_work_counts_a_product_and_a_sum_for_every_point_of_every_contraction() -> None:
+def test_work_counts_a_product_and_a_sum_for_every_point_of_every_contraction_that_no_condition_leaves_out() -> None:
     for program, found in holding():
         least = 0
         for definition, c in dict.fromkeys(found):
             points = prod(walk.shape_of(definition.tensors[0], {}))
-            if len(definition.pieces) == 1 and not {n for b in c.reduce.binders for n in affine.names(affine.sub(b.hi, b.lo))}:
+            sizes = {n for b in c.reduce.binders for n in affine.names(affine.sub(b.hi, b.lo))}
+            if len(definition.pieces) == 1 and not sizes and c.reduce.where == TRUE:
                 least = max(least, 2 * points * prod(max(0, b.extent or 0) for b in c.reduce.binders))
         assert work_of(program).flops >= least
 

@@ -53,6 +53,20 @@ def test_a_reduction_that_needs_an_axis_no_more_once_it_is_narrow_has_a_tensor_o
     assert_same(program, proven(program, derive(program, Machine(target="cpu"))), {})
 
 
+def test_a_sum_over_the_last_step_of_a_recurrence_runs_in_lanes_however_long_all_steps_are() -> None:
+    """What a step reads is a row of each: all steps of `y` would come from memory, and so would `r` if every step read another one."""
+    text = """op f(r: f64[4000]) -> (x: f64[4000]) {
+        y[0, i] = r[i]
+        a[0] = 0
+        a[k] = sum(i in 0..k) r[k - i - 1] * y[k - 1, i]   for k in 1..4000
+        y[k, i] = y[k - 1, i] + a[k] * r[i]                for k in 1..4000, i in 0..4000
+        x[i] = y[3999, i]
+    }"""
+    program = declared(load_module(parse(Source("f.tl", text))), "f")
+    schedule = derive(program, Machine(target="cpu"))
+    assert "vectorize a.i_v" in map(show, schedule.directives)
+
+
 @pytest.mark.parametrize(("edges", "term", "vectors"), [(12, "v[e] * x[src[e]]", 0), (500, "v[e] * x[src[e]]", 1), (40, "v[e] * v[e]", 1)])
 def test_terms_that_data_share_out_run_in_lanes_where_a_row_has_enough_of_them(edges: int, term: str, vectors: int) -> None:
     text = """op f(start: i32[M] in 0..E + 1, src: i32[E] in 0..N, v: f32[E], x: f32[N]) -> (y: f32[N]) where M >= N + 1 {

@@ -51,7 +51,7 @@ from tensorlang.schedule.shape import OPEN_EXTENT, step_inside, unit_stride
 from tensorlang.tensor.facts import conjuncts, is_of_indices
 from tensorlang.tensor.nodes import Compare as TensorCompare
 from tensorlang.tensor.nodes import Definition, Dynamic, Expr, IndexValue, Piece, Read, Reduce, Select
-from tensorlang.tensor.walk import index_names, nodes, reads, reduces, substitute, tensor_names, tensor_table
+from tensorlang.tensor.walk import components, index_names, nodes, reads, reduces, substitute, tensor_names, tensor_table
 
 COPY_SHARE = 0.005
 """Of the cycles of a block that each copy of its instructions costs in the cache that holds them: between equals, the shorter code. And of
@@ -310,13 +310,33 @@ class BlockCost:
         return work, _Work(tuple(e for e in elements if not work.varies(e)), values.operations(before=True))
 
     def _element(self, read: Read, *, guarded: bool) -> _Element:
-        names, storage, axes = index_names(read), self.d.layouts.get(read.tensor), self.d.axes.get(read.tensor)
+        names, storage, axes = self._names(read), self.d.layouts.get(read.tensor), self.d.axes.get(read.tensor)
         near = {n: 1 for n in names if unit_stride(read.index, storage, axes, n)}
         # Lanes under a condition load what lies apart one by one.
         near = near if guarded or storage is not None else {**near, **self._strides(read)}
         tensor = self.tensors[read.tensor]
         row = prod(affine.constant(e) or OPEN_EXTENT for e in tensor.shape[-1:])
         return _Element(read, names, near, tensor.dtype.size_bytes, row * tensor.dtype.size_bytes)
+
+    def _names(self, read: Read) -> frozenset[str]:
+        """Return the names that a read depends on, but for the axis of a recurrence of whose steps it looks up one before: that one was
+        computed just now, and lies where the step before it lay."""
+        at = self._stepped.get(read.tensor)
+        others = (slot for k, slot in enumerate(read.index) if k != at)
+        return index_names(read) if at is None else index_names(replace(read, index=tuple(others)))
+
+    @once
+    def _stepped(self) -> Mapping[str, int]:
+        """Of the tensors that a recurrence has beside the definition at hand, the first dimension in which all of its reads lie a number of
+        steps from an axis."""
+        own, out = {t.name for t in self.definition.tensors}, dict[str, int]()
+        group = next((g for g in components(self.d.program) if any(t.name in own for m in g for t in m.tensors)), ())
+        found = [(r, m) for m in group for piece in m.pieces for r in reads(piece.value)]
+        for name in sorted({t.name for m in group for t in m.tensors} - own):
+            steps = [{k for k, slot in enumerate(r.index) if _is_other(slot, m.axes)} for r, m in found if r.tensor == name]
+            every = frozenset[int]().union(*steps).intersection(*steps)
+            out |= {name: min(every)} if every else {}
+        return out
 
     def _strides(self, read: Read) -> dict[str, int]:
         """Return the loops along which elements lie a few apart in a row-major tensor, away from edges, and how many."""
@@ -563,7 +583,8 @@ class BlockCost:
 
     def bytes_of(self, element: _Element) -> float:
         """Return the bytes of all elements that are read as this one is."""
-        return prod(self.sizes[n] for n in element.names if n in self.sizes) * element.size_bytes
+        whole = prod(affine.constant(e) or OPEN_EXTENT for e in self.tensors[element.read.tensor].shape)
+        return min(whole, prod(self.sizes[n] for n in element.names if n in self.sizes)) * element.size_bytes
 
     def copying(self, c: InnerLoops) -> float:
         """Return the cycles of an element that copies take: of rows where the second-level cache does not hold all that sums read, and of
@@ -762,6 +783,11 @@ def _sums(steps: tuple[tuple[int, int], ...]) -> int:
     for step, count in steps:
         found = {s + step * k for s in found for k in range(count)}
     return len(found)
+
+
+def _is_other(slot: Affine | Dynamic, axes: Sequence[str]) -> bool:
+    """Tell whether an index is one of some axes, plus or minus a number."""
+    return not isinstance(slot, Dynamic) and any(affine.constant(affine.sub(slot, a)) not in (None, 0) for a in axes)
 
 
 def bytes_of_lines(rows: float, row_bytes: int, cache_bytes: int) -> float:

@@ -46,7 +46,7 @@ from tensorlang.tensor.nodes import (
     Tensor,
     Unary,
 )
-from tensorlang.tensor.walk import children, definers, fresh_for, index_names, reads, replaced, substitute, value_names
+from tensorlang.tensor.walk import definers, fresh_for, index_names, nodes, reads, replaced, substitute, value_names
 
 MOST_WINDOWS = 8
 """How many windows of one length make a longer one at most."""
@@ -76,13 +76,15 @@ class Window:
     @property
     def loads(self) -> int:
         """Return what a term takes where each window computes it anew, as so many loads: windows beside each other share what is simple."""
-        return self._points() * (1 + CALL_LOADS * sum(_count(part, Call) for part in _parts(self.written)))
+        return self._points() * (1 + CALL_LOADS * self._count(Call))
 
     @property
     def operations(self) -> int:
         """Return how many operations a term takes, that by which it is reduced among them."""
-        simple = sum(_count(part, Unary | Binary | Compare | Holds | Select) for part in _parts(self.written))
-        return self.loads + self._points() * simple
+        return self.loads + self._points() * self._count(Unary | Binary | Compare | Holds | Select)
+
+    def _count(self, kinds: type | UnionType) -> int:
+        return sum(isinstance(n, kinds) for part in _parts(self.written) for n in nodes(part))
 
     def _points(self) -> int:
         own = [b.extent for b in self.written.binders if b is not self.binder and b.name not in self.others]
@@ -138,10 +140,6 @@ def window_lengths(count: int, may_overlap: bool) -> tuple[int, tuple[int, ...]]
             rest = 0 if may_overlap else count - many * length
             best = min(best, (terms + STORED + many + rest, (*lengths, length)))
     return best
-
-
-def _count(e: Expr, kinds: type | UnionType) -> int:
-    return isinstance(e, kinds) + sum(_count(part, kinds) for part in children(e))
 
 
 def _parts(e: Reduce) -> tuple[Expr, ...]:

@@ -8,9 +8,13 @@
     after    y.part[i, k.out] = sum(k.in in 0 .. 4096, 4096*k.out + k.in < K) x[i, 4096*k.out + k.in]
              y[i]             = sum(k.out in 0 .. ceildiv(K, 4096)) y.part[i, k.out]
 
-Regroups the reduction, so it asks for a reducer that is associative and commutative and has an identity, and for a program that is not
-`strict`. An initial value (`from`) joins the final combination, once. Where an element does not ask for the reduction, its partial results
-are the identity.
+    before   m[i], at[i] = first_max(k) (x[i, k], k)                                 rfactor k by 4
+    after    m.part[i, k.in], m.part1[i, k.in] = first_max(k.out in …) (x[i, 4*k.out + k.in], 4*k.out + k.in)
+             m[i], at[i]                       = first_max(k.in in 0 .. 4) (m.part[i, k.in], m.part1[i, k.in])
+
+Regroups the reduction, so it asks for a reducer that is associative and commutative, and for a program that is not `strict`. The reducer
+has an identity, or each part has terms. An initial value (`from`) joins the final combination, once. Where an element does not ask for
+the reduction, its partial results are the identity.
 """
 
 from __future__ import annotations
@@ -19,11 +23,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from polyhedral import affine
-from polyhedral.expr import TRUE
+from polyhedral.expr import TRUE, Cond
 from polyhedral.expr import Name as AffineName
-from tensorlang.tensor.facts import Place, context_of, reductions
+from tensorlang.tensor.facts import Place, context_of, is_choice, reductions
 from tensorlang.tensor.idioms import redefined
-from tensorlang.tensor.nodes import Binder, Definition, Holds, Piece, Program, Read, Reduce, Select, Tensor
+from tensorlang.tensor.nodes import Binder, Definition, Expr, Holds, Piece, Program, Read, Reduce, Select, Tensor, as_value
 from tensorlang.tensor.walk import fresh_for, reduces, replaced, substitute
 
 
@@ -72,10 +76,12 @@ def rfactor(program: Program, called: str, by: int, *, chunked: bool = False) ->
     if isinstance(found, str):
         return found
     definition, piece, reduce, old = found.definition, found.piece, found.reduce, found.binder
-    if not reduce.reducer.commutative or reduce.reducer.identity is None:
+    asked = context_of(reductions(piece.value, Place())[reduce])
+    if not reduce.reducer.commutative or (reduce.reducer.identity is None and not _has_terms_everywhere(reduce, old, by, asked, chunked)):
         return f"`{reduce.reducer.name}` is not associative, not commutative or has no identity for these types"
-    if len(reduce.body) != 1 or len(definition.pieces) != 1 or piece.guard != TRUE:
-        return "only a reduction of one value in a tensor with a single unguarded equation can be factored"
+    several = len(reduce.body) != 1 and not is_choice(reduce.reducer)
+    if several or len(definition.pieces) != 1 or piece.guard != TRUE:
+        return "only a reduction of one value, or to one of its terms, in a tensor with a single unguarded equation can be factored"
     fresh = fresh_for(program)
     binder = old.name
     outer, inner = fresh(f"{binder}.out"), fresh(f"{binder}.in")
@@ -97,17 +103,27 @@ def rfactor(program: Program, called: str, by: int, *, chunked: bool = False) ->
         filter=None if reduce.filter is None else substitute(reduce.filter, to),
         init=None,
     )
-    name = fresh(f"{definition.tensors[0].name}.part")
     axes = (*definition.axes, kept)
     shape = (*definition.tensors[0].shape, parts)
-    tensor = Tensor(name, reduce.reducer.dtypes[0], shape, span=reduce.span)
-    asked = context_of(reductions(piece.value, Place())[reduce])
-    value = partial if asked == TRUE else Select(Holds(asked), partial, reduce.reducer.identity[0], span=reduce.span)
-    made = Definition((tensor,), axes, (Piece(value, span=reduce.span),), span=reduce.span)
+    called_parts = [fresh(f"{definition.tensors[0].name}.part{k or ''}") for k in range(len(reduce.body))]
+    tensors = tuple(Tensor(n, dtype, shape, span=reduce.span) for n, dtype in zip(called_parts, reduce.reducer.dtypes, strict=True))
+    value: Expr = partial
+    if asked != TRUE and reduce.reducer.identity is not None:
+        value = Select(Holds(asked), partial, as_value(reduce.reducer.identity), span=reduce.span)
+    made = Definition(tensors, axes, (Piece(value, span=reduce.span),), span=reduce.span)
     lane = fresh(f"{binder}.lane")
-    read = Read(name, (*(AffineName(a) for a in definition.axes), AffineName(lane)), span=reduce.span)
-    combined = replace(reduce, binders=(Binder(lane, affine.ZERO, parts),), body=(read,), where=TRUE, filter=None)
+    place = (*(AffineName(a) for a in definition.axes), AffineName(lane))
+    read = tuple(Read(n, place, span=reduce.span) for n in called_parts)
+    combined = replace(reduce, binders=(Binder(lane, affine.ZERO, parts),), body=read, where=TRUE, filter=None)
 
     new = replace(definition, pieces=(replace(piece, value=replaced(piece.value, reduce, combined)),))
     at = program.definitions.index(definition)
     return redefined(program, (*program.definitions[:at], made, new, *program.definitions[at + 1 :]))
+
+
+def _has_terms_everywhere(reduce: Reduce, binder: Binder, by: int, asked: Cond, chunked: bool) -> bool:
+    """Tell whether every partial result is made of one term at least: those of stretches are, and interleaved ones of `by` terms or
+    more."""
+    extent = affine.constant(affine.sub(binder.hi, binder.lo))
+    alone = len(reduce.binders) == 1 and reduce.filter is None and reduce.where == TRUE and asked == TRUE
+    return alone and extent is not None and extent > 0 and (chunked or extent >= by)

@@ -33,6 +33,30 @@ def test_partial_results_are_asked_for_where_the_sum_is(form: str, directive: st
     agrees(text, numbers(6, 11), schedule=directive, symbolic=symbolic)
 
 
+SEVERAL = {
+    "place and value": ("m: f32[M], at: i64[M]", "m[i], at[i] = first_max(k) (x[i, k], k)"),
+    "place alone": ("at: i64[M]", "at[i] = argmin(k) x[i, k]"),
+    "of what is selected": ("m: f32[M], at: i64[M]", "m[i], at[i] = first_min(k, x[i, k] > 0) (x[i, k], k)"),
+}
+
+
+@pytest.mark.parametrize("directive", ["rfactor k by 4", "rfactor k to 4"])
+@pytest.mark.parametrize("form", SEVERAL)
+def test_reductions_to_a_term_of_several_values_have_partial_results_of_as_many(form: str, directive: str) -> None:
+    results, equation = SEVERAL[form]
+    agrees(f"op f(x: f32[M, N]) -> ({results}) {{\n {equation}\n}}", numbers(6, 11), schedule=directive)
+
+
+def test_parts_without_a_term_are_refused_where_there_is_no_identity() -> None:
+    with pytest.raises(CompileError, match="S0204"):
+        only(tl.parse("op f(x: f32[N]) -> (at: i64) { at = argmax(i) x[i] }")).schedule("rfactor i by 16")(np.zeros(9, np.float32))
+
+
+def test_sums_of_which_several_make_one_value_are_refused() -> None:
+    with pytest.raises(CompileError, match="S0204"):
+        only(tl.parse("op f(x: f32[N]) -> (y: f32) { y = mean(i) x[i] }")).schedule("rfactor i by 4")(np.zeros(9, np.float32))
+
+
 PRODUCTS = {
     "a condition on the rows": "y[i, j] = if i >= 1 then sum(k) x[i - 1, k] * w[k, j] else 0",
     "a condition inside the sum": "y[i, j] = sum(k) (if i >= 1 then x[i - 1, k] * w[k, j] else 0)",

@@ -230,8 +230,7 @@ class Printer:
                 own = _PRODUCT if op in "*/" else _SUM
                 return _parens(f"{self.expr(lhs, own)} {op} {self.expr(rhs, own + 1)}", level > own)
             case "+" | "-" | "*":
-                unsigned = _unsigned(dtype)
-                return wrapped(dtype, f"(({unsigned}){self.expr(lhs, ATOM)} {op} ({unsigned}){self.expr(rhs, ATOM)})")
+                return wrapped_arithmetic(op, dtype, self.expr(lhs, ATOM), self.expr(rhs, ATOM))
             case "bitand" | "bitor" | "bitxor":
                 return wrapped(dtype, f"({self.expr(lhs, ATOM)} {_BITS[op]} {self.expr(rhs, ATOM)})")
             case _:
@@ -301,6 +300,12 @@ def masked(dtype: DType) -> str:
 def wrapped(dtype: DType, atom: str) -> str:
     """Return an integer as an element of `dtype`."""
     return f"tl_{dtype}_wrap({_bare(atom)})" if is_below_a_byte(dtype) else f"(tl_{dtype}){atom}"
+
+
+def wrapped_arithmetic(op: str, dtype: DType, lhs: str, rhs: str) -> str:
+    """Return a sum, difference or product of two integers, which wraps around: C leaves that undefined for signed ones."""
+    unsigned = _unsigned(dtype)
+    return wrapped(dtype, f"(({unsigned}){lhs} {op} ({unsigned}){rhs})")
 
 
 def _bare(atom: str) -> str:

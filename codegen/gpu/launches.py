@@ -3,6 +3,8 @@
 alloc h: f32[N] heap                   scratch h[N]
 for io in 0 .. N // 256 block.x {      launch (N // 256) blocks of 256 threads
     for ii in 0 .. 256 thread.x { … }      { … }
+
+Serial loops around loops over blocks are steps: each of their iterations is launches of its own, which are told its number.
 """
 
 from __future__ import annotations
@@ -10,13 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from math import prod
+from typing import TypeGuard
 
 from codegen.errors import Unfit
 from codegen.gpu.geometry import WARP, Geometry, geometry
 from codegen.loops.indices import range_of, simplify_index
-from codegen.loops.nodes import BLOCKS, Add, Alloc, Buffer, For, Function, Index, Int, LoopKind, Mul, Prefetch, Stmt
+from codegen.loops.nodes import BLOCKS, Add, Alloc, Buffer, Expr, For, Function, If, Index, Int, LoopKind, Mul, Prefetch, Stmt
 from codegen.loops.notes import Clustered, Note, note_of
-from codegen.loops.walk import free_vars, fresh_for, loads, stores, walk
+from codegen.loops.walk import Fresh, free_vars, fresh_for, loads, stores, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,14 @@ class BlockCode:
     body: tuple[Stmt, ...]
     warp: int = WARP
     """Threads of a warp."""
+    steps: tuple[For, ...] = ()
+    """The loops around, the outermost first, of which each iteration is a launch."""
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """Return the steps whose number a launch is told."""
+        used = free_vars(*self.body, *(e for loop in self.blocks for e in (loop.lo, loop.hi)))
+        return tuple(loop.var for loop in self.steps if loop.var in used)
 
     @property
     def cluster_loop(self) -> BlockLoop | None:
@@ -80,18 +91,54 @@ def launches(function: Function, warp: int = WARP) -> Launches:
     """Return the launches of `function`, called after it; a warp has so many threads."""
     scratch = tuple(_scratch(s.buffer) for s in function.body if isinstance(s, Alloc))
     found: list[BlockCode] = []
-    for nest in _nests(function.body):
-        blocks, body = _peeled(nest, frozenset(function.sizes))
-        found.append(BlockCode(f"{function.name}_{len(found)}", blocks, body, warp))
+    for steps, nest in nests(function.body):
+        blocks, body = _peeled(nest, frozenset((*function.sizes, *(loop.var for loop in steps))))
+        found.append(BlockCode(f"{function.name}_{len(found)}", blocks, body, warp, steps))
     return Launches(function, scratch, tuple(found))
+
+
+def is_steps(stmt: Stmt) -> TypeGuard[For]:
+    """Tell whether each iteration of a statement outside of blocks is launches of its own."""
+    return isinstance(stmt, For) and stmt.kind == "serial" and _has_blocks([stmt])
+
+
+def blocks_outside(function: Function) -> Function:
+    """Return `function` with conditions around loops over blocks, `if c { for b block { … } }`, inside of these."""
+
+    def visit(s: Stmt) -> tuple[Stmt, ...]:
+        if is_steps(s):
+            return (replace(s, body=tuple(inner for t in s.body for inner in visit(t))),)
+        if isinstance(s, If) and not s.orelse and _has_blocks([s]) and not any(loads(s.cond)):
+            return tuple(_guarded(s.cond, inner) for t in s.then for inner in visit(t))
+        return (s,)
+
+    return replace(function, body=tuple(inner for s in function.body for inner in visit(s)))
+
+
+def _guarded(cond: Expr, s: Stmt) -> Stmt:
+    """Return a statement under a condition that stands inside of its loops over blocks."""
+    if isinstance(s, Alloc):
+        return s
+    if isinstance(s, For) and (s.kind in BLOCKS or is_steps(s)):
+        if len(s.body) == 1 and _has_blocks([*s.body]):
+            return replace(s, body=tuple(_guarded(cond, inner) for inner in s.body))
+        if s.kind in BLOCKS:
+            return replace(s, body=(If(cond, s.body),))
+    return If(cond, (s,))
 
 
 def gather_launches(function: Function) -> Function:
     """Return `function` with what stands between its launches as launches of one block each, `for one in 0 .. 1 block.x`, together with
     the buffers that nothing else touches."""
     fresh = fresh_for(function)
+    inner = [s for nest in function.body if is_steps(nest) for s in _allocated(nest)]
+    function = replace(function, body=(*inner, *(_without(s) if is_steps(s) else s for s in function.body)))
+    return replace(function, body=_gathered(function.body, fresh))
+
+
+def _gathered(whole: tuple[Stmt, ...], fresh: Fresh) -> tuple[Stmt, ...]:
     groups: list[list[Stmt]] = []
-    for s in function.body:
+    for s in whole:
         if isinstance(s, Alloc):
             continue
         alone = any(isinstance(n, For) and n.kind in BLOCKS for n in walk(s))
@@ -103,13 +150,28 @@ def gather_launches(function: Function) -> Function:
     for k, group in enumerate(groups):
         elsewhere = frozenset[str]().union(*(t for n, t in enumerate(touched) if n != k))
         if _has_blocks(group):
-            body += group
+            body += (replace(s, body=_gathered(s.body, fresh)) if is_steps(s) else s for s in group)
             continue
-        own = [s for s in function.body if isinstance(s, Alloc) and s.buffer.name in touched[k] - elsewhere and _is_small(s.buffer)]
+        own = [s for s in whole if isinstance(s, Alloc) and s.buffer.name in touched[k] - elsewhere and is_small(s.buffer)]
         body.append(For(fresh("one"), Int(0), Int(1), (*own, *group), "block.x", 1))
     moved = {s.buffer.name for b in body if isinstance(b, For) for s in b.body if isinstance(s, Alloc)}
-    kept = [Alloc(_scratch(s.buffer)) for s in function.body if isinstance(s, Alloc) and s.buffer.name not in moved]
-    return replace(function, body=(*kept, *body))
+    kept = [Alloc(_scratch(s.buffer)) for s in whole if isinstance(s, Alloc) and s.buffer.name not in moved]
+    return (*kept, *body)
+
+
+def _allocated(nest: For) -> Iterator[Alloc]:
+    """Yield the buffers of an iteration of steps. Raises Unfit where it is not known before how large they are."""
+    for s in nest.body:
+        if isinstance(s, Alloc):
+            if nest.var in free_vars(*s.buffer.shape):
+                raise Unfit(f"not supported yet: `{s.buffer.name}`, whose size changes from one launch to the next", s.buffer.name)
+            yield s
+        elif is_steps(s):
+            yield from _allocated(s)
+
+
+def _without(nest: For) -> For:
+    return replace(nest, body=tuple(_without(s) if is_steps(s) else s for s in nest.body if not isinstance(s, Alloc)))
 
 
 def _scratch(buffer: Buffer) -> Buffer:
@@ -128,14 +190,18 @@ SMALL = 16 * 1024
 """Bytes that a block of a launch keeps to itself, of what is stored between launches."""
 
 
-def _is_small(buffer: Buffer) -> bool:
+def is_small(buffer: Buffer) -> bool:
     extents = [e.value if isinstance(e, Int) else SMALL for e in buffer.shape]
     return prod(extents) * buffer.dtype.size_bytes <= SMALL
 
 
-def _nests(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
-    """Yield what is launched."""
-    return (s for s in body if not isinstance(s, Alloc | Prefetch))
+def nests(body: tuple[Stmt, ...], steps: tuple[For, ...] = ()) -> Iterator[tuple[tuple[For, ...], Stmt]]:
+    """Yield what is launched of the statements of a function, with the steps around each."""
+    for s in body:
+        if is_steps(s):
+            yield from nests(s.body, (*steps, s))
+        elif not isinstance(s, Alloc | Prefetch):
+            yield steps, s
 
 
 def _peeled(stmt: Stmt, sizes: frozenset[str]) -> tuple[tuple[BlockLoop, ...], tuple[Stmt, ...]]:
@@ -167,18 +233,18 @@ def _count(loop: For, sizes: frozenset[str]) -> Index:
 
 def map_launches(function: Function, rewritten: Callable[[tuple[BlockLoop, ...], tuple[Stmt, ...]], tuple[Stmt, ...] | None]) -> Function:
     """Return `function` with what `rewritten` makes of the loops over blocks of a launch and of what they run; None: it stays."""
-    sizes = frozenset(function.sizes)
-    body: list[Stmt] = [s for s in function.body if isinstance(s, Alloc)]
-    for nest in _nests(function.body):
-        new = rewritten(*_peeled(nest, sizes))
-        body += (nest,) if new is None else new
-    return replace(function, body=tuple(body))
+
+    def launch(nest: Stmt, steps: frozenset[str]) -> tuple[Stmt, ...]:
+        new = rewritten(*_peeled(nest, steps | frozenset(function.sizes)))
+        return (nest,) if new is None else new
+
+    return _mapped(function, launch)
 
 
 def map_blocks(function: Function, rewritten: Callable[[tuple[Stmt, ...]], tuple[Stmt, ...]]) -> Function:
     """Return `function` with `rewritten` applied to what each block of each launch runs."""
 
-    def stmt(s: Stmt) -> tuple[Stmt, ...]:
+    def stmt(s: Stmt, steps: frozenset[str]) -> tuple[Stmt, ...]:
         match s:
             case For(kind=kind) if kind in BLOCKS:
                 return (replace(s, body=body(s.body)),)
@@ -187,8 +253,22 @@ def map_blocks(function: Function, rewritten: Callable[[tuple[Stmt, ...]], tuple
 
     def body(inner: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         if len(inner) == 1 and isinstance(inner[0], For) and inner[0].kind in BLOCKS:
-            return stmt(inner[0])
+            return stmt(inner[0], frozenset())
         return rewritten(inner)
 
-    kept = tuple(s for s in function.body if isinstance(s, Alloc))
-    return replace(function, body=(*kept, *(new for s in _nests(function.body) for new in stmt(s))))
+    return _mapped(function, stmt)
+
+
+def _mapped(function: Function, launch: Callable[[Stmt, frozenset[str]], tuple[Stmt, ...]]) -> Function:
+    """Return `function` with what `launch` makes of each launch, which it is told the steps of."""
+
+    def visit(body: tuple[Stmt, ...], steps: frozenset[str]) -> Iterator[Stmt]:
+        for s in body:
+            if isinstance(s, Alloc):
+                yield s
+            elif is_steps(s):
+                yield replace(s, body=tuple(visit(s.body, steps | {s.var})))
+            elif not isinstance(s, Prefetch):
+                yield from launch(s, steps)
+
+    return replace(function, body=tuple(visit(function.body, frozenset())))

@@ -10,7 +10,7 @@ from codegen.gpu.boxes import use_bulk_copies
 from codegen.gpu.cooperative_copies import cooperate
 from codegen.gpu.fragments import fragments
 from codegen.gpu.geometry import WARP, check_places, geometry
-from codegen.gpu.launches import gather_launches, map_blocks
+from codegen.gpu.launches import gather_launches, is_small, map_blocks
 from codegen.gpu.private import place_buffers
 from codegen.gpu.reduce import pad_to_powers_of_two, trees
 from codegen.loops.indices import Range
@@ -40,8 +40,8 @@ def prepare(function: Function, warp: int = WARP) -> Function:
 
 
 def _in_device_memory(function: Function) -> Function:
-    """Return `function` with buffers of serial loops whose extents are not constant allocated before everything else: no memory of a block
-    can be theirs. What they hold does not outlast an iteration, so one for all iterations will do."""
+    """Return `function` with buffers of serial loops that are large, or whose extents are not constant, allocated before everything else:
+    no memory of a block can be theirs. What they hold does not outlast an iteration, so one for all iterations will do."""
     sizes, moved = {*function.sizes}, list[Stmt]()
 
     def without(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
@@ -49,7 +49,7 @@ def _in_device_memory(function: Function) -> Function:
 
     def left(s: Stmt) -> tuple[Stmt, ...]:
         match s:
-            case Alloc(buffer) if not all(isinstance(e, Int) for e in buffer.shape) and free_vars(*buffer.shape) <= sizes:
+            case Alloc(buffer) if not is_small(buffer) and free_vars(*buffer.shape) <= sizes:
                 moved.append(s)
                 return ()
             case For(kind="serial"):

@@ -1,8 +1,9 @@
 """Kernels as text, and the launches that run an operator: what the C renderer makes and what runtimes take.
 
 A program is a straight line of launches. Sizes are 64-bit integers known when it runs; grids and the sizes of scratch buffers are
-expressions over them. A kernel's arguments are pointers to its buffers in the order of `Kernel.buffers`, then the tensor maps in the order
-of `Kernel.maps`, then the sizes in the order of `Kernel.sizes` as 64-bit integers, then, when it `checks`, the pointer to the status word.
+expressions over them. What is launched again and again is told the number of its step like a size. A kernel's arguments are pointers to its
+buffers in the order of `Kernel.buffers`, then the tensor maps in the order of `Kernel.maps`, then the sizes in the order of `Kernel.sizes`
+as 64-bit integers, then, when it `checks`, the pointer to the status word.
 
 The status word is an i32, 0 before the first launch. A kernel that finds a requirement unmet writes its code there (the first one stays);
 those that are launched after it find it there and do nothing.
@@ -80,10 +81,12 @@ STATIC_SHARED = 48 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """`kernel` over `grid` blocks (x, y, z), expressions over the program's sizes; nothing runs where one of them is 0."""
+    """`kernel` over `grid` blocks (x, y, z), expressions over the program's sizes and `steps`, the numbers of the iterations that it is;
+    nothing runs where one of them is 0."""
 
     kernel: str
     grid: tuple[Index, Index, Index]
+    steps: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,9 @@ are arrays with constant subscripts, those that are shared lie in one arena.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+
 from codegen.errors import Unfit
 from codegen.gpu import matrix
 from codegen.gpu.boxes import accessed_directly
@@ -25,11 +28,14 @@ from codegen.gpu.program import STATIC_SHARED, Kernel, Launch, Program, Scratch
 from codegen.gpu.statements import allocate, ready, write
 from codegen.gpu.text import KernelText, Scope
 from codegen.gpu.warp_specialization import REGISTERS, Roles, arrivals, registers_of, roles_of
+from codegen.loops.evaluate import evaluate
 from codegen.loops.indices import Algebra, Range
 from codegen.loops.nodes import Alloc, Barrier, Boxes, Buffer, Index, Int, Load, Mma, Mul, Release, Require, Stmt
 from codegen.loops.verify import Env
-from codegen.loops.walk import stores, walk
+from codegen.loops.walk import free_vars, stores, walk
 
+MOST_LAUNCHES = 4096
+"""Of a program: what is launched more often is no straight line any more."""
 REGISTER_STEP = 8
 """What the registers of a thread are a multiple of."""
 KEPT = 128
@@ -45,9 +51,25 @@ def render(found: Launches) -> Program:
     function = found.function
     checked = [_checks(block) for block in found.blocks]
     kernels = tuple(_kernel(found, block, heeds=any(checked[:number])) for number, block in enumerate(found.blocks))
-    launched = tuple(Launch(block.name, _grid(block)) for block in found.blocks)
+    launched = tuple(_launched(found.blocks, {}))
+    if len(launched) > MOST_LAUNCHES:
+        raise Unfit(f"not supported yet: {len(launched)} launches; {MOST_LAUNCHES} are the most", found.blocks[0].steps[0].var)
     scratch = tuple(Scratch(b.name, b.dtype, _elements(b)) for b in found.scratch)
     return Program(function.name, tuple(p.name for p in function.params), function.sizes, kernels, launched, scratch)
+
+
+def _launched(blocks: Sequence[BlockCode], steps: Mapping[str, int]) -> Iterator[Launch]:
+    """Yield the launches of `blocks` in order, of those that share a loop of steps all of one iteration before the next."""
+    depth = len(steps)
+    for loop, group in groupby(blocks, lambda block: block.steps[depth] if len(block.steps) > depth else None):
+        if loop is None:
+            yield from (Launch(block.name, _grid(block), tuple((name, steps[name]) for name in block.told)) for block in group)
+            continue
+        if not free_vars(loop.lo, loop.hi) <= steps.keys():
+            raise Unfit(f"how often what `{loop.var}` goes around is launched has to be known when compiling", loop.var)
+        inner = [*group]
+        for number in range(evaluate(loop.lo, steps), evaluate(loop.hi, steps)):
+            yield from _launched(inner, {**steps, loop.var: number})
 
 
 def _grid(block: BlockCode) -> tuple[Index, Index, Index]:
@@ -72,18 +94,21 @@ def _kernel(found: Launches, block: BlockCode, *, heeds: bool) -> Kernel:
     buffers = [b for b in found.buffers.values() if b.name in otherwise]
     boxes = [n for n in walk(*block.body) if isinstance(n, Boxes)]
     written = {s.buffer for s in stores(*block.body)}
-    sizes = found.function.sizes
+    sizes = (*found.function.sizes, *block.told)
     names = Identifiers()
-    wide = bool(sizes) or any(cell_count(b) >= 1 << 31 for b in buffers)
+    wide = bool(found.function.sizes) or any(cell_count(b) >= 1 << 31 for b in buffers)
     kernel = KernelText(block, block.geometry, names, reads_asynchronously=_reads_asynchronously(block.body))
     roles = roles_of(block.body)
     kernel.barriers = {n.barriers: 1 for n in boxes} | {
         n.barriers: n.blocks * arrivals(block.geometry.threads) for n in walk(*block.body) if isinstance(n, Release)
     }
     kernel.bulk_copied = frozenset(b.target.buffer for n in boxes for b in n.boxes)
-    ranges: dict[str, Range] = dict.fromkeys(sizes, (0, None))
+    ranges: dict[str, Range] = dict.fromkeys(found.function.sizes, (0, None))
     algebra = Algebra.of(ranges)
     env = Env.of(found.function)
+    for step in block.steps:
+        algebra = algebra.with_loop(step.var, step.lo, step.hi)
+        env = env.with_index(step.var)
     for buffer in found.scratch:
         env = env.with_buffer(buffer)
     for loop in block.blocks:

@@ -24,7 +24,7 @@ from codegen.errors import InternalError, Unfit
 from codegen.gpu import matrix
 from codegen.gpu.cells import PRIVATE, cell, cell_count, descriptor, element, registers_from
 from codegen.gpu.copied_boxes import alignment
-from codegen.gpu.expressions import Printer, is_below_a_byte, masked, wrapped
+from codegen.gpu.expressions import Printer, is_below_a_byte, masked, wrapped, wrapped_arithmetic
 from codegen.gpu.geometry import WARP, Digit
 from codegen.gpu.reduce import Tree, tree
 from codegen.gpu.tensor_maps import start
@@ -319,19 +319,21 @@ def _tree(kernel: KernelText, loop: For, reduction: Tree, scope: Scope) -> None:
         while step:
             exchanged = f"tl_shuffle_xor_i32({part}, {step}, {warp})"
             other = f"tl_shuffle_xor_{dtype}({part}, {step}, {warp})" if dtype.bits > 16 else f"(tl_{dtype}){exchanged}"
-            kernel.line(f"{part} = {_combined(p, reduction.op, dtype, part, other)};")
+            kernel.line(f"{part} = {_combined(reduction.op, dtype, part, other)};")
             step //= 2
         with _once(kernel, buffer, scope):
             place = element(buffer, store.index, p)
             there = wrapped(dtype, place) if is_below_a_byte(dtype) else place
-            kernel.line(f"{place} = {_combined(p, reduction.op, dtype, there, part)}{masked(dtype)};")
+            kernel.line(f"{place} = {_combined(reduction.op, dtype, there, part)}{masked(dtype)};")
 
 
-def _combined(p: Printer, op: str, dtype: DType, a: str, b: str) -> str:
+def _combined(op: str, dtype: DType, a: str, b: str) -> str:
     if op in ("min", "max"):
         return f"tl_{op}_{dtype}({a}, {b})"
     if dtype.is_float:
         return f"{a} {op} {b}"
+    if op in ("+", "*"):
+        return wrapped_arithmetic(op, dtype, a, b)
     sign = {"and": "&", "or": "|", "bitand": "&", "bitor": "|", "bitxor": "^"}.get(op, op)
     return wrapped(dtype, f"({a} {sign} {b})")
 

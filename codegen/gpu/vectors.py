@@ -90,9 +90,12 @@ def read_when(*statements: Stmt) -> dict[Load, tuple[Expr, ...]]:
 
 def moving_names(loop: For) -> frozenset[str]:
     """Return the names of values that differ from iteration to iteration."""
+    written = {s.buffer for s in loop.body if isinstance(s, Store)}
     found: frozenset[str] = frozenset()
     for s in loop.body:
-        if isinstance(s, Let) and (loop.var in free_vars(s.value) or names(s.value) & found):
+        if not isinstance(s, Let):
+            continue
+        if loop.var in free_vars(s.value) or names(s.value) & found or any(load.buffer in written for load in loads(s.value)):
             found |= {s.name}
     return found
 

@@ -93,7 +93,12 @@ def with_barriers(function: loops.Function, warp: int = WARP) -> loops.Function:
     and no other."""
     found = launches(function, warp)
     blocks, device = iter(found.blocks), set(found.buffers)
-    return map_blocks(function, lambda body: _completed(replace(next(blocks), body=body), function.sizes, device))
+
+    def completed(body: tuple[loops.Stmt, ...]) -> tuple[loops.Stmt, ...]:
+        block = replace(next(blocks), body=body)
+        return _completed(block, (*function.sizes, *block.told), device)
+
+    return map_blocks(function, completed)
 
 
 def exposed(function: loops.Function, warp: int = WARP) -> Exposed | BarrierMismatch | Unknown | None:
@@ -101,7 +106,7 @@ def exposed(function: loops.Function, warp: int = WARP) -> Exposed | BarrierMism
     there are none."""
     found = launches(function, warp)
     for block in found.blocks:
-        analysed = _analysed(block, function.sizes, set(found.buffers))
+        analysed = _analysed(block, (*function.sizes, *block.told), set(found.buffers))
         wrong = _miscounted(analysed)
         if wrong is not None:
             return wrong

@@ -26,7 +26,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 
-from codegen.gpu.launches import map_blocks
+from codegen.gpu.launches import map_blocks, nests
 from codegen.loops import nodes as loops
 from codegen.loops.nodes import Expr
 from codegen.loops.notes import Edge
@@ -77,11 +77,9 @@ def _widened(body: tuple[loops.Stmt, ...], grid: tuple[loops.For, ...], device: 
 
 
 def _grids(function: loops.Function) -> Iterator[tuple[loops.For, ...]]:
-    """Yield the loops over blocks around each launch."""
-    for s in function.body:
-        if isinstance(s, loops.Alloc | loops.Prefetch):
-            continue
-        around: list[loops.For] = []
+    """Yield the loops around what the blocks of each launch run: steps, and those over blocks."""
+    for steps, s in nests(function.body):
+        around = [*steps]
         while isinstance(s, loops.For) and s.kind in loops.BLOCKS:
             around.append(s)
             if len(s.body) != 1 or not isinstance(s.body[0], loops.For):

@@ -261,7 +261,7 @@ def _where_it_goes(plan: Plan, definition: Definition, number: int, acc: Accumul
     folds = dict(plan.folds.get(made.name, ()))
     cells = Cells(acc.cell, tuple(folds.get(k) for k in range(len(acc.cell))), primary)
     level = plan.depth.get(primary, 0)
-    if plan.depth[acc.name] < level:
+    if plan.depth[acc.name] < level or _is_one_element(plan, acc.name):
         return None
     outputs = {primary} if any(t.name in plan.program.results for t in definition.tensors) else ()
     axes = {primary: definition.axes, acc.name: definition.axes}
@@ -269,6 +269,12 @@ def _where_it_goes(plan: Plan, definition: Definition, number: int, acc: Accumul
         plan.placed, {primary: cells, acc.name: cells}, axes=axes, outputs=outputs, storage={primary: level, acc.name: level}
     )
     return made.name if isinstance(verdict, Proven) else None
+
+
+def _is_one_element(plan: Plan, array: str) -> bool:
+    """Tell whether an iteration of the loops that privatise an array touches one element of it, which a register holds."""
+    box = _box(plan, array, plan.placed.accessing(array), plan.depth[array])
+    return box is not None and all(affine.constant(affine.to_expr(extent)) == 1 for extent in box.extent)
 
 
 def _made_of(definition: Definition, piece: Piece, acc: Accumulator) -> Tensor | None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
-from device_programs import assert_computed, called, normal
+from device_programs import assert_computed, called, kernels_of, normal
 from executors import Executor
-from usual_device import derive_device
+from usual_device import derive_device, device_loops
 
+from codegen.loops.printer import show
 from tensorlang.check.module import load_module
-from tensorlang.diagnostics import Source
+from tensorlang.diagnostics import CompileError, Source
+from tensorlang.schedule.check import proven
+from tensorlang.schedule.schedule import Schedule
 from tensorlang.syntax.parse import parse
 
 OWN = load_module(
@@ -34,6 +38,81 @@ op attended(q: f32[S, D], k: f32[T, D], v: f32[T, D]) -> (o: f32[S, D]) {
     e[i, j] = exp(p[i, j] - m[i])
     z[i] = sum(j) e[i, j]
     o[i, d] = (sum(j) e[i, j] * v[j, d]) / z[i]
+}
+
+op chained(x: f32[M, N], b: f32[N]) -> (y: f32[M, N]) {
+    t[i, j] = x[i, j] + b[j]
+    u[i, j] = t[i, j] * t[i, j]
+    y[i, j] = t[i, j] / (1 + u[i, j])
+}
+
+op triple(x: f32[N, 3]) -> (y: f32[N]) {
+    s[i] = sum(c) x[i, c] * x[i, c]
+    e[i, c] = x[i, c] / (1 + s[i])
+    y[i] = max(c) e[i, c]
+}
+
+op trace(a: f32[M, N], b: f32[N, M]) -> (y: f32) { y = sum(i, j) a[i, j] * b[j, i] }
+
+op positive(x: f32[N]) -> (n: i32, s: f32) {
+    n = sum(i, x[i] > 0) i32(1)
+    s = sum(i, x[i] > 0) x[i]
+}
+
+op bins(ids: i64[K] in 0..5) -> (y: i32[5]) { y[n] = sum(k, ids[k] == n) i32(1) }
+
+op greatest_at(x: f32[M, N]) -> (m: f32[M], at: i64[M]) { m[i], at[i] = first_max(j) (x[i, j], j) }
+
+op least_of_all(x: f32[N]) -> (at: i64) { at = argmin(i) x[i] }
+
+op turning(x: f32[N], attr steps: int) -> (y: f32[N]) {
+    a[0, i] = x[i]
+    b[0, i] = 0
+    a[t + 1, i] = a[t, i] - 0.1 * b[t, i]   for t in 0..steps
+    b[t + 1, i] = b[t, i] + 0.1 * a[t, i]   for t in 0..steps
+    y[i] = a[steps, i] + b[steps, i]
+}
+
+op waves(ex0: f32[N, M], ey0: f32[N, M], hz0: f32[N, M], attr steps: int) -> (h: f32[N, M]) {
+    ex[0, i, j] = ex0[i, j]
+    ey[0, i, j] = ey0[i, j]
+    hz[0, i, j] = hz0[i, j]
+    ey[t + 1, i, j] = if i == 0 then f32(t) else ey[t, i, j] - 0.5 * (hz[t, i, j] - hz[t, i - 1, j])   for t in 0..steps
+    ex[t + 1, i, j] = if j == 0 then ex[t, i, j] else ex[t, i, j] - 0.5 * (hz[t, i, j] - hz[t, i, j - 1])   for t in 0..steps
+    hz[t + 1, i, j] = if i < N - 1 and j < M - 1
+                      then hz[t, i, j] - 0.7 * (ex[t + 1, i, j + 1] - ex[t + 1, i, j] + ey[t + 1, i + 1, j] - ey[t + 1, i, j])
+                      else hz[t, i, j]   for t in 0..steps
+    h[i, j] = hz[steps, i, j]
+}
+
+op both_ways(x: f32[N, M]) -> (y: f32[N, M]) {
+    a[i, j] = x[i, j] + 0.5 * a[i, j - 1 | 0]
+    b[i, j] = x[i, j] + 0.5 * b[i, j + 1 | 0]
+    y[i, j] = a[i, j] + b[i, j]
+}
+
+op alternating(x: f32[N, N], attr steps: int) -> (y: f32[N, N]) {
+    u[0, i, j] = x[i, j]
+    q[t, i, 0] = 1   for t in 0..steps, i in 0..N
+    q[t, i, j] = 0.25 * (u[t, j, i] + q[t, i, j - 1])   for t in 0..steps, i in 0..N, j in 1..N
+    u[t + 1, i, N - 1] = q[t, i, N - 1]   for t in 0..steps, i in 0..N
+    u[t + 1, i, j] = 0.5 * u[t + 1, i, j + 1] + q[t, j, i]   for t in 0..steps, i in 0..N, j in 0..N-1
+    y[i, j] = u[steps, i, j]
+}
+
+op spread_out(x: f32[N, M], attr steps: int) -> (y: f32[N, M]) {
+    u[0, i, j] = x[i, j]
+    u[t + 1, i, j] = 0.5 * u[t, i, j] + 0.25 * (u[t, i - 1, j | clamp] + u[t, i, j + 1 | clamp])   for t in 0..steps
+    y[i, j] = u[steps, i, j]
+}
+
+reducer least_greatest (l1, h1) (l2, h2) from none = (min(l1, l2), max(h1, h2))
+
+op span(x: f32[M, 4]) -> (lo: f32[M], hi: f32[M]) { lo[i], hi[i] = least_greatest(j in 0..4) (x[i, j], x[i, j]) }
+
+op hashed(x: i32[M, N]) -> (h: i32[M]) {
+    t[i, j] = x[i, j] * 1664525
+    h[i] = sum(j) t[i, j]
 }
 """,
         )
@@ -70,3 +149,117 @@ def test_a_product_with_something_that_other_equations_read_as_well_runs_as_the_
     q, k, v = normal(19, 16), normal(23, 16), normal(23, 16)
     program = called("attended", q, k, v, module=OWN)
     assert_computed(executor, program, derive_device(program), q, k, v)
+
+
+def loops_of(operator: str, *arrays: np.ndarray, **attrs: object) -> str:
+    program = called(operator, *arrays, module=OWN, **attrs)
+    return show(device_loops(proven(program, derive_device(program)), "kernel").function)
+
+
+def test_elements_made_of_each_other_are_computed_by_one_thread_in_vectors(executor: Executor):
+    x, b = normal(9, 40), normal(40)
+    program = called("chained", x, b, module=OWN)
+    assert_computed(executor, program, derive_device(program), x, b)
+    schedule = str(derive_device(called("chained", normal(400, 400), normal(400), module=OWN)))
+    assert all(part in schedule for part in ("at t at y.item", "vectorize t.j", "bind y.block, y.item to block.x, thread"))
+
+
+def test_short_rows_are_a_threads(executor: Executor):
+    x = normal(300, 3)
+    program = called("triple", x, module=OWN)
+    schedule = derive_device(program)
+    assert "at e at y.item" in str(schedule) and "unroll" in str(schedule)
+    assert_computed(executor, program, schedule, x)
+
+
+def test_what_every_thread_has_of_two_ranges_is_summed_up_before_threads_meet(executor: Executor):
+    a, b = normal(20, 70), normal(70, 20)
+    program = called("trace", a, b, module=OWN)
+    assert_computed(executor, program, derive_device(program), a, b)
+    assert loops_of("trace", a, b).count("across") == loops_of("trace", normal(1, 70), normal(70, 1)).count("across")
+
+
+@pytest.mark.parametrize("length", [70, 20_000])
+def test_sums_of_what_a_condition_selects_are_shared_by_threads(length: int, executor: Executor):
+    x = normal(length)
+    program = called("positive", x, module=OWN)
+    assert_computed(executor, program, derive_device(program), x)
+    assert "thread" in loops_of("positive", x)
+
+
+def test_counts_are_shared_by_threads_and_so_are_checks_of_data(executor: Executor):
+    ids = np.arange(900) * 7 % 5
+    program = called("bins", ids, module=OWN)
+    assert_computed(executor, program, derive_device(program), ids)
+    checks = loops_of("bins", ids).split("require")[0]
+    assert "for block in 0 .. 4 block.x 4" in checks and "thread 256" in checks
+
+
+@pytest.mark.parametrize(("operator", "shape"), [("greatest_at", (3, 700)), ("greatest_at", (300, 5)), ("least_of_all", (20_000,))])
+def test_the_place_of_an_extreme_is_found_by_many_threads(operator: str, shape: tuple[int, ...], executor: Executor):
+    x = np.round(normal(*shape))  # with many equal elements
+    program = called(operator, x, module=OWN)
+    assert_computed(executor, program, derive_device(program), x)
+
+
+def test_recurrences_of_each_other_run_in_threads_of_their_own_and_keep_no_more_steps_than_they_need(executor: Executor):
+    x = normal(600)
+    program = called("turning", x, module=OWN, steps=9)
+    schedule = derive_device(program)
+    assert "block.x" in str(schedule) and "fold a at t by" in str(schedule)
+    assert_computed(executor, program, schedule, x)
+
+
+def test_sums_of_integers_wrap_around_in_every_thread(executor: Executor):
+    x = np.full((3, 400), 2**31 - 1, np.int32)
+    program = called("hashed", x, module=OWN)
+    assert_computed(executor, program, derive_device(program), x)
+
+
+def test_steps_whose_elements_fill_the_device_are_launches_of_their_own(executor: Executor):
+    ex, ey, hz = (normal(70, 90) + k for k in range(3))
+    program = called("waves", ex, ey, hz, module=OWN, steps=3)
+    schedule = derive_device(program)
+    assert "fold hz at t by 1" in str(schedule)
+    kernels = kernels_of(program, schedule)
+    assert [launch.kernel for launch in kernels.launches].count("kernel_0") == 4
+    assert [launch.steps for launch in kernels.launches[::3]] == [*((("ex_t", t),) for t in range(4)), ()]
+    assert_computed(executor, program, schedule, ex, ey, hz)
+
+
+def test_steps_of_few_elements_stay_in_one_launch():
+    ex, ey, hz = (normal(7, 9) + k for k in range(3))
+    program = called("waves", ex, ey, hz, module=OWN, steps=3)
+    assert len(kernels_of(program, derive_device(program)).launches) == 1
+
+
+def test_loops_by_hand_around_loops_over_blocks_are_steps_too(executor: Executor):
+    x = normal(40, 50)
+    program = called("spread_out", x, module=OWN, steps=4)
+    schedule = Schedule("spread_out", "cuda").bind("u.i", "u.j", "y.i", "y.j", to=("block.x", "thread", "block.x", "thread"))
+    assert_computed(executor, program, schedule, x)
+    assert_computed(executor, program, schedule.fold("u", "t", 2), x)
+    with pytest.raises(CompileError, match="S0308"):
+        proven(program, schedule.fold("u", "t", 1))
+
+
+def test_what_an_unrolled_step_changes_is_read_again_in_the_next(executor: Executor):
+    x = normal(9, 4)
+    schedule = Schedule("span", "cuda").bind("lo.i", to="thread").unroll("lo.j")
+    assert_computed(executor, called("span", x, module=OWN), schedule, x)
+
+
+def test_recurrences_in_two_directions_have_a_thread_for_each_row(executor: Executor):
+    x = normal(70, 20)
+    program = called("both_ways", x, module=OWN)
+    schedule = derive_device(program)
+    assert "bind a.block, a.item" in str(schedule) and "bind b.block, b.item" in str(schedule)
+    assert_computed(executor, program, schedule, x)
+
+
+def test_rows_and_columns_in_turns_are_launches_of_rows(executor: Executor):
+    x = normal(66, 66)
+    program = called("alternating", x, module=OWN, steps=2)
+    schedule = derive_device(program)
+    assert max(value for launch in kernels_of(program, schedule).launches for _, value in launch.steps) == 1
+    assert_computed(executor, program, schedule, x)

@@ -13,13 +13,14 @@ from dataclasses import replace
 
 from codegen.errors import Unfit
 from codegen.gpu.clusters import check_clusters, share_copies_in_cluster
-from codegen.gpu.launches import launches
+from codegen.gpu.launches import blocks_outside, launches
 from codegen.gpu.linear_grid import linearize
 from codegen.gpu.persistent import make_persistent
 from codegen.gpu.pipeline import pipeline_copies
 from codegen.gpu.prepare import prepare
 from codegen.gpu.program import Program as Kernels
 from codegen.gpu.render import render
+from codegen.gpu.spread_checks import spread_checks
 from codegen.loops.contract import contract
 from codegen.loops.nodes import Function
 from codegen.loops.notes import Edge, Kept, Multicast
@@ -97,14 +98,26 @@ def device_loops(
         raise unfit(refused, schedule) from None
     verify(function)
     prove_bounds(function, lowered.given)
+    function = _checked_by_threads(function, lowered, machine)
     if dump is not None:
         dump("loops", show_loops(function))
     return replace(lowered, function=function)
 
 
+def _checked_by_threads(function: Function, lowered: Lowered, machine: GpuMachine) -> Function:
+    """Return a function that is proven to keep its bounds with its checks over threads: what they are proven by are its loops."""
+    made, checks = spread_checks(function, machine.threads)
+    if made == function:
+        return function
+    prove_bounds(replace(made, body=checks), lowered.given)
+    made = simplify(made)
+    verify(made)
+    return made
+
+
 def _whole(plan: Plan, lowered: Lowered) -> Function:
     """Return the simplified loops, blocks in clusters and persistent ones, tiles at the edges run to their ends where nobody sees it."""
-    function = simplify(lowered.function)
+    function = blocks_outside(simplify(lowered.function))
     function = contract(function) if plan.program.mode == "fast" else function
     check_clusters(function)
     return whole(linearize(make_persistent(function)), strict=plan.program.mode == "strict")

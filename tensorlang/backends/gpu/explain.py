@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from codegen.gpu.limits import Usage, resident_blocks
@@ -59,11 +60,17 @@ def explained(
 
 
 def launched(program: Launched, usage: Mapping[str, Usage], arch: Arch, sizes: Mapping[str, int] | None = None) -> Iterator[str]:
-    """Yield a line for each launch: blocks, threads, shared memory, registers, and how full a multiprocessor is."""
+    """Yield a line for each launch: blocks, threads, shared memory, registers, and how full a multiprocessor is. What is launched in every
+    step alike has one, with how often."""
+    lines = Counter(_launched(program, usage, arch, sizes or {}))
+    yield from (line if count == 1 else f"{line}, {count} times" for line, count in lines.items())
+
+
+def _launched(program: Launched, usage: Mapping[str, Usage], arch: Arch, sizes: Mapping[str, int]) -> Iterator[str]:
     for launch in program.launches:
         kernel = program.kernel(launch.kernel)
         used = usage.get(kernel.name)
-        line = f"{kernel.name}: {_grid(launch, sizes or {})} blocks of {kernel.threads} threads, {kernel.shared_bytes} bytes shared"
+        line = f"{kernel.name}: {_grid(launch, sizes)} blocks of {kernel.threads} threads, {kernel.shared_bytes} bytes shared"
         if used is not None:
             there = resident_blocks(kernel, used, arch.limits) * kernel.threads
             spilled = f", {used.spilled_bytes} bytes spilled" if used.spills else ""
@@ -72,7 +79,7 @@ def launched(program: Launched, usage: Mapping[str, Usage], arch: Arch, sizes: M
 
 
 def _grid(launch: Launch, sizes: Mapping[str, int]) -> str:
-    x, y, z = (evaluate(extent, sizes) for extent in launch.grid)
+    x, y, z = (evaluate(extent, {**sizes, **dict(launch.steps)}) for extent in launch.grid)
     return f"{x}" if y == z == 1 else f"{x} x {y}" if z == 1 else f"{x} x {y} x {z}"
 
 

@@ -28,6 +28,12 @@ LEAST_STORED = 4
 """Bytes that a thread stores at once at least, where it can."""
 TILE = 64
 """Elements of a row of a square that is turned in shared memory."""
+ENOUGH = 32_768
+"""So many threads fill a large device."""
+UNROLLED = 32
+"""Elements that a thread keeps of a tensor, and steps of a loop that are written out."""
+SECTOR = 8
+"""Elements of a sector of memory, which is read as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +85,8 @@ def elements(d: Deriver, group: FusionGroup) -> Elements | None:
     if not definition.axes or not all(sizes[a] for a in definition.axes):
         return None
     binders = tuple(b.name for p in definition.pieces for r in reduces(p.value) for b in r.binders)
+    if binders and is_shared(d, definition, len(definition.axes)) and not is_by_threads(d, group):
+        return None
     axis = max(reversed(definition.axes), key=lambda a: _weight(d, definition, a))
     crossing = None if binders else _crossing(d, definition, axis)
     others = tuple(a for a in definition.axes if a not in (axis, crossing))
@@ -190,6 +198,70 @@ def is_too_long(d: Deriver, group: FusionGroup) -> bool:
     if _along(d, group) is not None:
         return rows(d, group) is None
     return stored_bytes(inner, group.depth) > device_of(d).shared_bytes
+
+
+# ---------------------------------------------------------------- a thread, or threads together
+
+
+def is_by_threads(d: Deriver, group: FusionGroup) -> bool:
+    """Tell whether a thread for each row of a group is done sooner than a block: where what it keeps fits its registers, and steps of as
+    many threads as a device runs at once are fewer."""
+    sizes = _shape(group.head)[: group.depth]
+    if 0 in sizes:
+        return False
+    kept = [_shape(m)[group.depth :] for m in group.members]
+    if any(None in inner or prod(e or 0 for e in inner) > UNROLLED for inner in kept):
+        return False
+    lengths = [_steps(m, group.depth) for m in group.members]
+    if None in lengths or None in sizes:
+        return None not in lengths and max(n or 0 for n in lengths) <= UNROLLED
+    rows, apart = prod(e or 1 for e in sizes), max(n or 1 for n in lengths)
+    team = shared_by(device_of(d), apart)
+    along = any(_is_along(d, m, group.depth) for m in group.members)
+    alone = apart * max(1, rows // ENOUGH) * (min(SECTOR, max(1, apart // SECTOR)) if along else 1)
+    together = (-(-apart // team) + team.bit_length()) * max(1, rows * team // ENOUGH) * (1 if along else SECTOR)
+    return alone <= together
+
+
+def is_shared(d: Deriver, definition: Definition, depth: int) -> bool:
+    """Tell whether threads may share what a definition has in a row: elements, or the terms of a plain reduction."""
+    found = (r for p in definition.pieces for r in reduces(p.value))
+    return bool(definition.axes[depth:]) or (d.program.mode != "strict" and any(r.reducer.kind is not None for r in found))
+
+
+def _steps(definition: Definition, depth: int) -> int | None:
+    """Return how many terms and elements a row of a definition has, or None where that is not a constant."""
+    sizes = extents(definition)
+    counts = [prod(sizes[b.name] or 0 for b in r.binders) for p in definition.pieces for r in reduces(p.value)]
+    known = [sizes[b.name] for p in definition.pieces for r in reduces(p.value) for b in r.binders] + _shape(definition)[depth:]
+    return None if None in known else prod(e or 1 for e in _shape(definition)[depth:]) * max(counts, default=1)
+
+
+def _is_along(d: Deriver, definition: Definition, depth: int) -> bool:
+    """Tell whether neighbours that one thread reads lie beside each other, so that those of different threads do not."""
+    if definition.axes[depth:]:
+        return True
+    return any(not is_across(d, r) for p in definition.pieces for r in reduces(p.value))
+
+
+def _shape(definition: Definition) -> list[int | None]:
+    sizes = extents(definition)
+    return [sizes[a] for a in definition.axes]
+
+
+def is_across(d: Deriver, reduce: Reduce) -> bool:
+    """Tell whether what a reduction reads next lies elsewhere."""
+    name = reduce.binders[-1].name
+    told = reduce.body if reduce.filter is None else (*reduce.body, reduce.filter)
+    return not any(unit_stride(r.index, d.layouts.get(r.tensor), d.axes[r.tensor], name) for e in told for r in reads(e))
+
+
+def shared_by(machine: GpuMachine, extent: int) -> int:
+    """Return how many threads share a row of `extent` elements: whole warps, a few elements for each thread."""
+    return min(machine.threads, max(machine.warp, 1 << (extent // 4 - 1).bit_length()))
+
+
+# ---------------------------------------------------------------- rows
 
 
 def stored_bytes(members: Sequence[Definition], depth: int) -> int:

@@ -1,7 +1,8 @@
 """A schedule on a graphics processor for a program that nobody scheduled, chosen from the shape of its equations.
 
-    rows            several tensors that agree on their leading axes (softmax, layer norm, a long sum and its parts): a block for each row,
-                    its elements and its partial results spread over the threads
+    rows            several tensors that agree on their leading axes: long ones (softmax, layer norm, a long sum and its parts) have a block
+                    for each row, its elements and its partial results spread over the threads; short ones, and elements of tensors that
+                    are made of each other one by one, a thread for each
     recurrence      the loops that carry nothing over blocks and threads, the others in order
     anything else   a thread for each element, or for some neighbours
 
@@ -11,18 +12,19 @@ What comes out is an ordinary schedule: it prints in the language, can be pasted
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from math import prod
+from dataclasses import dataclass, replace
+from math import isqrt, prod
 
 from polyhedral.deps import dependences
 from polyhedral.expr import Name
 from polyhedral.order import parallel_loops
 from tensorlang.diagnostics import CompileError
-from tensorlang.policy.deriver import Deriver, deriver_of, device_of, reads_itself, with_factors_apart
-from tensorlang.policy.gpu.access import is_too_long, stored_bytes
+from tensorlang.policy.cpu.nests import folded
+from tensorlang.policy.deriver import Deriver, deriver_of, device_of, is_local, reads_itself, with_factors_apart
+from tensorlang.policy.gpu.access import ENOUGH, UNROLLED, is_across, is_by_threads, is_shared, is_too_long, shared_by, stored_bytes
 from tensorlang.policy.gpu.attention import derive_online
 from tensorlang.policy.gpu.choice import cut
-from tensorlang.policy.gpu.forms import product_of
+from tensorlang.policy.gpu.forms import forms
 from tensorlang.policy.groups import FusionGroup, agreement, fusion_groups, recurs
 from tensorlang.policy.machine import GpuMachine, Machine
 from tensorlang.schedule.apply import apply
@@ -32,7 +34,7 @@ from tensorlang.schedule.plan import Storage
 from tensorlang.schedule.recurrence import legal_order
 from tensorlang.schedule.rfactor import name_of, rfactor
 from tensorlang.schedule.schedule import Instruction, Schedule
-from tensorlang.schedule.shape import extents, is_product, unit_stride
+from tensorlang.schedule.shape import extents, is_product
 from tensorlang.tensor.absorb import absorbed
 from tensorlang.tensor.idioms import online_of
 from tensorlang.tensor.lift import lift
@@ -43,13 +45,15 @@ from tensorlang.tensor.walk import components, definers, definition_reads, nodes
 
 LONG = 64
 """A reduction of at least so many elements is shared by threads, where there are not enough of them otherwise."""
-ENOUGH = 32_768
-"""So many threads fill a large device."""
 STRETCH = 8192
 """What one block sums up of a reduction to few elements."""
-UNROLLED = 32
 MOST_REPEATED = 500
 """Operations that are computed again, wherever they are needed, rather than kept in the memory of the device."""
+LAUNCHES = 2048
+"""Launches of a recurrence at most, and"""
+LAUNCHED = 4096
+"""elements of each at least: what one block does before the next could begin."""
+NO_STEPS: Mapping[str, str] = {}
 MOST_READ = 4
 """Tensors that the elements of a result may be made of, where they are computed again."""
 
@@ -94,7 +98,7 @@ def device_deriver(program: Program, machine: Machine, layouts: Mapping[str, Sto
     lifted, schedule = with_factors_apart(lifted, schedule)
     flat, stored = flattened(lifted, layouts, products=True)
     d = deriver_of(flat, machine, stored, frozenset(), schedule if flat == lifted else schedule.flatten())
-    return _in_parts(_stretched(_again(_beside(_finished(d)))))
+    return _in_parts(_by_lanes(_stretched(_again(_beside(_finished(d))))))
 
 
 def derive_device_group(d: Deriver, group: FusionGroup) -> Schedule:
@@ -108,9 +112,13 @@ def _derive_group(d: Deriver, group: FusionGroup) -> None:
     if group.online is not None:
         d.add(derive_online(d.schedule, d.program, group.online))
         return
-    if len(group.members) > 1 and all(_sizes(group.head)[: group.depth]):
-        _rows(d, group)
-        return
+    if group.depth and not recurs(d.program, group.head):
+        if is_by_threads(d, group):
+            _points(d, group)
+            return
+        if all(_sizes(group.head)[: group.depth]) and any(is_shared(d, m, group.depth) for m in group.members):
+            _rows(d, group)
+            return
     for definition in group.members:
         if recurs(d.program, definition):
             _recurrence(d, definition)
@@ -213,23 +221,56 @@ def _stretched(d: Deriver) -> Deriver:
     """Return the state with long reductions of few elements in partial results, one for each stretch."""
     for definition in d.program.definitions:
         count = prod(e if e is not None else ENOUGH for e in _sizes(definition))
-        found = [r for p in definition.pieces for r in reduces(p.value)]
-        if len(found) != 1 or reads_itself(definition) or recurs(d.program, definition) or product_of(d, definition) is not None:
+        if reads_itself(definition) or recurs(d.program, definition) or any(forms(d, definition)):
             continue
-        sizes = extents(definition)
-        binder = max(found[0].binders, key=lambda b: sizes[b.name] or 0)
-        extent = sizes[binder.name]
-        across = count >= device_of(d).warp and _is_across(d, found[0])
-        length = max(LONG, 1 << (extent * count // ENOUGH).bit_length()) if across and extent is not None else STRETCH
-        if extent is None or extent < 2 * length or (count >= ENOUGH if across else count >= LONG) or found[0].filter is not None:
-            continue
-        called = name_of(d.program, definition, binder.name)
-        made = rfactor(d.program, called, length, chunked=True)
-        if not isinstance(made, str):
-            parts = {x.tensors[0].name for x in made.definitions} - {x.tensors[0].name for x in d.program.definitions}
-            schedule = d.schedule.rfactor(called, length, chunked=True)
-            d = replace(deriver_of(made, d.machine, d.layouts, d.constants, schedule), separate=d.separate | parts)
+        for reduce in (r for p in definition.pieces for r in reduces(p.value)):
+            length = _stretch(d, definition, reduce, count)
+            d = d if length is None else _factored(d, definition, *length, chunked=True, separate=True)
     return d
+
+
+def _stretch(d: Deriver, definition: Definition, reduce: Reduce, count: int) -> tuple[str, int] | None:
+    """Return the range of a reduction for each of `count` elements that is cut, and how long its stretches are, or None where it stays."""
+    sizes = extents(definition)
+    known = [(sizes[b.name], b.name) for b in reduce.binders]
+    if not known or any(e is None for e, _ in known):
+        return None
+    extent, binder = max((e or 0, name) for e, name in known)
+    others = prod(e or 1 for e, name in known if name != binder)
+    if count >= device_of(d).warp and is_across(d, reduce):
+        length = max(LONG, 1 << (extent * count // ENOUGH).bit_length())
+        return (binder, length) if count < ENOUGH and extent >= 2 * length else None
+    length = max(1, STRETCH // others)
+    return (binder, length) if count < LONG and extent >= 2 * length else None
+
+
+def _by_lanes(d: Deriver) -> Deriver:
+    """Return the state with long reductions that threads cannot share, those of several values and by reducers of the program, in partial
+    results of interleaved terms, one for each thread."""
+    for definition in d.program.definitions:
+        sizes = extents(definition)
+        count = prod(e if e is not None else ENOUGH for e in _sizes(definition))
+        if not definition.axes or count >= ENOUGH or reads_itself(definition) or recurs(d.program, definition):
+            continue
+        for reduce in (r for p in definition.pieces for r in reduces(p.value)):
+            binder = reduce.binders[-1].name if reduce.binders else ""
+            extent = sizes.get(binder)
+            if reduce.reducer.kind is None and extent is not None and extent >= 2 * LONG and not is_across(d, reduce):
+                # As many for a thread to combine in the end as each of them has combined before.
+                lanes = min(device_of(d).threads, max(device_of(d).warp, 1 << (isqrt(extent) - 1).bit_length()))
+                d = _factored(d, definition, binder, lanes)
+    return d
+
+
+def _factored(d: Deriver, definition: Definition, binder: str, by: int, *, chunked: bool = False, separate: bool = False) -> Deriver:
+    """Return the state with partial results of a reduction, if it can have any; `separate`: no other tensor is computed with them."""
+    called = name_of(d.program, definition, binder)
+    made = rfactor(d.program, called, by, chunked=chunked)
+    if isinstance(made, str):
+        return d
+    parts = {x.tensors[0].name for x in made.definitions} - {x.tensors[0].name for x in d.program.definitions} if separate else set()
+    schedule = d.schedule.rfactor(called, by, chunked=chunked)
+    return replace(deriver_of(made, d.machine, d.layouts, d.constants, schedule), separate=d.separate | parts)
 
 
 def _in_parts(d: Deriver) -> Deriver:
@@ -250,65 +291,73 @@ def _in_parts(d: Deriver) -> Deriver:
     return d
 
 
-def _is_across(d: Deriver, reduce: Reduce) -> bool:
-    """Tell whether what a reduction reads next lies elsewhere."""
-    name = reduce.binders[-1].name
-    return not any(unit_stride(r.index, d.layouts.get(r.tensor), d.axes[r.tensor], name) for b in reduce.body for r in reads(b))
-
-
-def _team(machine: GpuMachine, extent: int) -> int:
-    """Return how many threads share a row of `extent` elements: whole warps, a few elements for each thread."""
-    return min(machine.threads, max(machine.warp, 1 << (extent // 4 - 1).bit_length()))
-
-
 # ---------------------------------------------------------------- a thread for each element
 
 
-def _elements(d: Deriver, definition: Definition, axes: Sequence[str]) -> None:
-    """Give the elements of a definition to threads, and several neighbours to each where there are enough."""
+@dataclass(frozen=True, slots=True)
+class _Threads:
+    """The loop that threads run, and, where each has several neighbours, the loop over these."""
+
+    loop: str
+    lanes: str | None = None
+
+
+def _elements(
+    d: Deriver, definition: Definition, axes: Sequence[str], *, neighbours: bool = True, steps: Mapping[str, str] = NO_STEPS
+) -> _Threads | None:
+    """Give the elements of a definition to threads, and several neighbours to each where there are enough and `neighbours` says so. The
+    loops of `steps`, by their axes, stand around, in that order. Return the loops of a thread, or None where there is one element or
+    none."""
     name = definition.tensors[0].name
     sizes = extents(definition)
     wanted = [a for a in axes if sizes[a] != 1]
     if not wanted:
         _combine(d, definition)
-        return
+        return None
     if 0 in _sizes(definition):
-        return
-    others = [a for a in definition.axes if a not in wanted]
+        return None
+    others = [a for a in definition.axes if a not in wanted and a not in steps]
     if any(sizes[a] is None for a in wanted):
-        _symbolic(d, name, wanted, others)
-        return
+        return _symbolic(d, name, wanted, others)
     binders = [b.name for p in definition.pieces for r in reduces(p.value) for b in r.binders]
     count = prod(sizes[a] or 1 for a in wanted)
     last = wanted[-1]
     inner = sizes[last] or 1
-    lanes = next((n for n in (4, 2) if inner % n == 0 and count // n >= ENOUGH // 2 and last == definition.axes[-1] and not others), 1)
+    whole = neighbours and last == definition.axes[-1] and not others
+    lanes = next((n for n in (4, 2) if inner % n == 0 and count // n >= ENOUGH // 2 and whole), 1)
     schedule = d.schedule
     if lanes > 1:
         schedule = schedule.split(f"{name}.{last}", lanes, (f"{last}.o", f"{last}.v"))
         wanted[-1] = f"{last}.o"
         if binders and len(definition.pieces) == 1:
-            schedule = schedule.order(*(f"{name}.{loop}" for loop in (*wanted, *binders, f"{last}.v")))
-    if others:
-        schedule = schedule.order(*(f"{name}.{a}" for a in (*wanted, *others)))
+            schedule = schedule.order(*steps.values(), *(f"{name}.{loop}" for loop in (*wanted, *binders, f"{last}.v")))
+    if others or (steps and list(definition.axes) != [*steps, *axes]):
+        schedule = schedule.order(*steps.values(), *(f"{name}.{a}" for a in (*wanted, *others)))
     loop = wanted[0]
     for k, inner_loop in enumerate(wanted[1:]):
         schedule = schedule.fuse(f"{name}.{loop}", f"{name}.{inner_loop}", f"all{k}")
         loop = f"all{k}"
     if lanes > 1:
         schedule = schedule.vectorize(f"{name}.{last}.v")
-    d.add(_spread(schedule, name, loop, count // lanes, d.machine.threads))
+    # What does not fill a block is one of as many threads; where each walks through a recurrence, as many blocks as there can be.
+    threads = _spread(device_of(d), count) if any(sizes[a] != 1 for a in others) else d.machine.threads
+    if count // lanes <= threads:
+        d.add(schedule.bind(f"{name}.{loop}", to="thread"))
+        return _Threads(f"{name}.{loop}")
+    schedule = schedule.split(f"{name}.{loop}", threads, ("block", "item"))
+    d.add(schedule.bind(f"{name}.block", f"{name}.item", to=("block.x", "thread")))
+    return _Threads(f"{name}.item", f"{name}.{last}.v" if lanes > 1 else None)
 
 
-def _spread(schedule: Schedule, name: str, loop: str, count: int, threads: int) -> Schedule:
-    """Return `schedule` with the `count` iterations of a loop over `threads`, and blocks where one is not enough."""
-    if count <= threads:
-        return schedule.bind(f"{name}.{loop}", to="thread")
-    split = schedule.split(f"{name}.{loop}", threads, ("block", "item"))
-    return split.bind(f"{name}.block", f"{name}.item", to=("block.x", "thread"))
+def _spread(machine: GpuMachine, count: int) -> int:
+    """Return how many threads a block has at least, so that there are as many blocks as the device runs at once."""
+    threads = machine.threads
+    while threads > machine.warp and -(-count // threads) < machine.blocks:
+        threads //= 2
+    return threads
 
 
-def _symbolic(d: Deriver, name: str, axes: Sequence[str], others: Sequence[str]) -> None:
+def _symbolic(d: Deriver, name: str, axes: Sequence[str], others: Sequence[str]) -> _Threads:
     """Bind the last three axes to the grid, the innermost in blocks of threads; what is left, and `others`, are walked inside."""
     last = axes[-1]
     places = ("block.z", "block.y")[-len(axes[:-1]) :] if axes[:-1] else ()
@@ -318,14 +367,36 @@ def _symbolic(d: Deriver, name: str, axes: Sequence[str], others: Sequence[str])
     schedule = schedule.order(*outer, f"{name}.block", f"{name}.item", *inside)
     schedule = schedule.bind(f"{name}.block", f"{name}.item", to=("block.x", "thread"))
     d.add(schedule.bind(*outer, to=places) if outer else schedule)
+    return _Threads(f"{name}.item")
+
+
+def _points(d: Deriver, group: FusionGroup) -> None:
+    """Give the rows of a group to threads: what a thread needs of the other members it computes by itself."""
+    head, depth = group.head, group.depth
+    others = [m for m in group.members if m is not head]
+    single = not any(m.axes[depth:] or any(True for p in m.pieces for _ in reduces(p.value)) for m in group.members)
+    threads = _elements(d, head, head.axes[:depth], neighbours=single)
+    if threads is None:
+        return
+    for definition in others:
+        name = definition.tensors[0].name
+        schedule = d.schedule.at(name, threads.loop)
+        if threads.lanes is not None:
+            schedule = schedule.vectorize(f"{name}.{definition.axes[depth - 1]}")
+        d.add(schedule)
+    for definition in group.members:
+        name, sizes = definition.tensors[0].name, extents(definition)
+        binders = [b.name for p in definition.pieces for r in reduces(p.value) for b in r.binders]
+        short = [loop for loop in (*definition.axes[depth:], *binders) if (sizes[loop] or UNROLLED + 1) <= UNROLLED]
+        d.add(d.schedule.unroll(*(f"{name}.{loop}" for loop in short)) if short else d.schedule)
 
 
 # ---------------------------------------------------------------- recurrences
 
 
 def _recurrence(d: Deriver, definition: Definition) -> None:
-    """Give what carries nothing to the grid, where that may stand outside; else walk in order what does, and share the rest out to the
-    threads of one block."""
+    """Give what carries nothing to the grid, where that may stand outside, or inside of steps, each of which is launches of its own; else
+    walk in order what does, and share the rest out to the threads of one block. No more steps are kept than are needed."""
     group = next(g for g in components(d.program) if definition in g)
     if definition is not group[0]:
         return
@@ -336,21 +407,73 @@ def _recurrence(d: Deriver, definition: Definition) -> None:
     before = d.schedule
     placed = apply(d.program, order).placed
     free = parallel_loops(placed, dependences(placed.scop))
-    if len(group) == 1:
-        name = definition.tensors[0].name
-        _elements(d, definition, [a for a in definition.axes if f"{name}.{a}" in free])
-        if _is_legal(d):
+    axes = [[a for a in member.axes if f"{member.tensors[0].name}.{a}" in free] for member in group]
+    if _share(d, group, axes):
+        _elements(d, definition, axes[0])
+        if _is_legal(d, group):
+            _fold(d, group)
             return
+    for count in range(1, len(definition.axes)):
         d.schedule = before
+        if _in_steps(d, group, axes, count) and _is_legal(d, group):
+            _fold(d, group)
+            return
+    d.schedule = before
     for member in group:
         _one_block(d, member, free)
-    if not _is_legal(d):
+    if not _is_legal(d, group):
+        d.schedule = before
+    _fold(d, group)
+
+
+def _share(d: Deriver, group: Sequence[Definition], axes: Sequence[Sequence[str]]) -> bool:
+    """Make one loop of those over each axis that carries nothing, of all that are computed step by step together; tell whether there are
+    such axes and they are alike."""
+    shapes = [[extents(member)[a] for a in own] for member, own in zip(group, axes, strict=True)]
+    if not axes[0] or any(shape != shapes[0] for shape in shapes):
+        return False
+    for k, axis in enumerate(axes[0] if len(group) > 1 else ()):
+        loops = [f"{member.tensors[0].name}.{own[k]}" for member, own in zip(group, axes, strict=True)]
+        d.add(d.schedule.together(*loops, into=(axis,)))
+    return True
+
+
+def _in_steps(d: Deriver, group: Sequence[Definition], axes: Sequence[Sequence[str]], count: int) -> bool:
+    """Give what carries nothing to the grid inside of the outermost `count` loops that do, of which each iteration is launches of its own;
+    tell whether these have enough to do, and are few enough."""
+    steps = [[a for a in member.axes if a not in own][:count] for member, own in zip(group, axes, strict=True)]
+    for member, own, outer in zip(group, axes, steps, strict=True):
+        sizes = extents(member)
+        many, each = (prod(sizes[a] or LAUNCHES for a in some) for some in (outer, {*member.axes} - {*outer}))
+        if not own or len(outer) != count or None in _sizes(member) or many * len(group) > LAUNCHES or each < LAUNCHED:
+            return False
+    # All share the loops of the first one's steps.
+    loops = [f"{group[0].tensors[0].name}.{a}" for a in steps[0]]
+    for member, own, outer in zip(group, axes, steps, strict=True):
+        _elements(d, member, own, neighbours=False, steps=dict(zip(outer, loops, strict=True)))
+    return True
+
+
+def _fold(d: Deriver, group: Sequence[Definition]) -> None:
+    """Keep as few steps of tensors that nobody outside sees as do."""
+    before = d.schedule
+    local = [member for member in group if is_local(d, member)]
+    placed = apply(d.program, d.schedule, d.layouts) if local else None
+    for member in local:
+        assert placed is not None
+        for name, axis, count in tuple(folded(placed, member, member.axes)):
+            d.add(d.schedule.fold(name, axis, count))
+    if d.schedule != before and not _is_legal(d, group):
         d.schedule = before
 
 
-def _is_legal(d: Deriver) -> bool:
+def _is_legal(d: Deriver, group: Sequence[Definition]) -> bool:
+    """Tell whether what is said of one group so far is legal where all others run in an order that their dependences allow."""
+    order = Schedule(d.program.name)
+    for definition in d.program.definitions:
+        order = order if definition in group else legal_order(order, d.program, definition)
     try:
-        proven(d.program, d.schedule, advised=False)
+        proven(d.program, replace(d.schedule, directives=(*d.schedule.directives, *order.directives)), advised=False)
     except CompileError:
         return False
     return True
@@ -383,7 +506,7 @@ def _rows(d: Deriver, group: FusionGroup) -> None:
         schedule = schedule.fuse(f"{name}.{loop}", f"{name}.{axis}", f"row{k}")
         loop = f"row{k}"
     d.add(schedule.bind(f"{name}.{loop}", to="block.x"))
-    team = max((_team(device_of(d), extent) for m in group.members for extent in _lengths(m, depth)), default=device_of(d).warp)
+    team = max((shared_by(device_of(d), extent) for m in group.members for extent in _lengths(m, depth)), default=device_of(d).warp)
     for definition in group.members:
         if definition is not head:
             d.add(d.schedule.at(definition.tensors[0].name, f"{name}.{loop}"))
@@ -391,21 +514,24 @@ def _rows(d: Deriver, group: FusionGroup) -> None:
 
 
 def _combine(d: Deriver, definition: Definition, team: int | None = None) -> None:
-    """Let threads share the reductions of a definition: each takes every `team`-th element."""
+    """Let threads share the reductions of a definition: each takes every `team`-th element of all that its innermost range has."""
     name, sizes = definition.tensors[0].name, extents(definition)
     found = [r for p in definition.pieces for r in reduces(p.value)]
     for reduce in found:
-        binder = reduce.binders[-1].name if reduce.binders else ""
+        binders = [b.name for b in reduce.binders]
+        binder = binders[-1] if binders else ""
         extent = sizes.get(binder)
-        if extent is None or extent < 2 or reduce.reducer.kind is None or reduce.filter is not None or d.program.mode == "strict":
+        if extent is None or extent < 2 or reduce.reducer.kind is None or d.program.mode == "strict":
             continue
-        threads = team or _team(device_of(d), extent)
+        threads, around = team or shared_by(device_of(d), extent), [f"{name}.{b}" for b in binders[:-1]]
         schedule = d.schedule
         if extent <= threads:
+            schedule = schedule.order(f"{name}.{binder}", *around) if around else schedule
             d.add(schedule.bind(f"{name}.{binder}", to="thread"))
             continue
         schedule = schedule.split(f"{name}.{binder}", threads, (f"{binder}.o", f"{binder}.t"))
-        d.add(schedule.order(f"{name}.{binder}.t", f"{name}.{binder}.o").bind(f"{name}.{binder}.t", to="thread"))
+        schedule = schedule.order(f"{name}.{binder}.t", *around, f"{name}.{binder}.o")
+        d.add(schedule.bind(f"{name}.{binder}.t", to="thread"))
 
 
 def _lengths(definition: Definition, depth: int) -> Iterable[int]:

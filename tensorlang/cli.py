@@ -36,6 +36,7 @@ from tensorlang.commands.run import run
 from tensorlang.commands.show import show
 from tensorlang.commands.tune import tune
 from tensorlang.diagnostics import CompileError, CompileWarning, Diagnostic
+from tensorlang.frames import contiguous_frames
 from tensorlang.shell.reporting import internal, quiet_pipes, report_diagnostics
 
 PROGRAM = "tensorlang"
@@ -113,6 +114,7 @@ def _takes_arguments(ctx: click.Context | None) -> bool:
     return ctx is not None and any(p.name == "arguments" for p in ctx.command.params)
 
 
+@contiguous_frames
 def _guarded(argv: Sequence[str]) -> int:
     """Return the exit code of a command line, having reported whatever went wrong."""
     from tensorlang.shell.colour import colour_chosen

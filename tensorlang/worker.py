@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from codegen.store import Cache
+from tensorlang.frames import contiguous_frames
 from tensorlang.garbage import fewer_collections
 
 
@@ -91,6 +92,7 @@ def started(tasks: Sequence[Task], store: Cache) -> subprocess.Popen[bytes] | No
         return None
 
 
+@contiguous_frames
 def main() -> None:
     order = pickle.load(sys.stdin.buffer)
     store = Cache(Path(order.directory))

@@ -9,8 +9,9 @@ Every kernel and model that tests compile is validated on terms (`tensorlang.val
 Properties are tried on the same examples in every run. `HYPOTHESIS_PROFILE=explore pytest …` draws new ones; with `first` the first
 example that fails is shown as it is, which is all that `scripts/mutate.py` asks for.
 
-The collector of cycles runs seldom, and after each file, and never looks at what was there before a file: what a compiler makes has next to
-no cycles, and in a process that has run thousands of tests looking for them is much of the time.
+Frames of a test's functions lie in one piece. The collector of cycles runs seldom, and after each file, and never looks at what was there
+before a file: what a compiler makes has next to no cycles, and in a process that has run thousands of tests looking for them is much of
+the time.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from _pytest import runner
 from golden_case import expected, renew
 from hypothesis import Phase, settings
 from processors import observed, summary
@@ -30,6 +32,7 @@ from codegen.cuda.device import devices
 from codegen.cuda.errors import Unavailable
 from codegen.llvm import jit
 from codegen.llvm.target import LevelError, host
+from tensorlang.frames import contiguous_frames
 
 os.environ.setdefault("TENSORLANG_VALIDATE", "4000")
 
@@ -71,6 +74,11 @@ def _set_apart() -> None:
     """Let go of what is garbage now; what stays is not looked at any more."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> object:
+    return contiguous_frames(runner.pytest_runtest_protocol)(item, nextitem)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -22,6 +22,7 @@ from codegen.log import log_of
 from tensorlang.absent import model_told, no_stage
 from tensorlang.bounded_cache import BoundedCache
 from tensorlang.diagnostics import CompileError, Diagnostic, RunError, counted, error, exception, plain_text, trimmed
+from tensorlang.frames import contiguous_frames
 from tensorlang.garbage import fewer_collections
 from tensorlang.graph.data_dependent import DataDependent, ModelPart, Run
 from tensorlang.graph.nodes import Graph
@@ -514,6 +515,7 @@ class CompiledModel:
     def _specialise(self, shapes: Shapes | None) -> Runs:
         return self._compiled(Given(shapes))
 
+    @contiguous_frames
     def _compiled(self, given: Given) -> Runs:
         """Return the model for these shapes, and for elements that are known where shapes depend on some."""
         key = self._key(*given.arguments) if self._key is not None else None

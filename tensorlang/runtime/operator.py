@@ -50,6 +50,7 @@ from tensorlang.diagnostics import (
     warn_of_fault,
 )
 from tensorlang.externs import Externs
+from tensorlang.frames import contiguous_frames
 from tensorlang.garbage import fewer_collections
 from tensorlang.graph.externs import trusted_call
 from tensorlang.planning import Dump, Rules, ScheduleRequest, by_parts
@@ -514,6 +515,7 @@ class Operator:
         case, fixed = case_of(written.body, at) if written is not None else ((), frozenset())
         return {name: size for name, size in sizes.items() if size is not None}, (schedule, *case), fixed & sizes.keys()
 
+    @contiguous_frames
     def _compile(self, call: Call) -> Ready:
         sizes_given(self.declaration, call)
         with fewer_collections():

@@ -72,13 +72,20 @@ class ModelOutcome:
         return "validated: " + ", ".join(f"{count} elements {how}" for count, how in counts if count)
 
 
+def too_large(imported: Graph, budget: int) -> str:
+    """Return why a model is not validated that takes so many operations, "" where it is."""
+    allowed = max(budget, KERNELS * on_fingerprints(budget))
+    return f"too large, more than {allowed} operations" if _operations_of(imported) > allowed else ""
+
+
+def _operations_of(graph: Graph) -> int:
+    return sum(operations(node.program, {}) for node in graph.nodes if isinstance(node, Kernel))
+
+
 def validate_model(imported: Graph, compiled: Compiled, budget: int) -> ModelOutcome:
-    """Return how the outputs of a compiled model are what the imported graph says. Raises InternalError where one is not."""
-    wanted_operations = sum(operations(n.program, {}) for n in imported.nodes if isinstance(n, Kernel))
-    if wanted_operations > budget:
-        allowed = KERNELS * on_fingerprints(budget)
-        if wanted_operations > allowed:
-            return ModelOutcome(reason=f"too large, more than {max(budget, allowed)} operations")
+    """Return how the outputs of a compiled model, which is not too large, are what the imported graph says. Raises InternalError where
+    one is not."""
+    if _operations_of(imported) > budget:
         count, reason = compare(compiled)
         return ModelOutcome(fingerprints=count, reason=reason)
     terms = Terms(6 * budget)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
+from typing import cast
 
 import numpy as np
 import pytest
@@ -14,8 +15,9 @@ from codegen.dtypes import bool_
 from codegen.llvm.program import Slot
 from codegen.loops.nodes import Const, Require
 from tensorlang.backends.cpu.build import build
+from tensorlang.backends.cpu.executable import Executable
 from tensorlang.backends.cpu.toolchain import toolchain
-from tensorlang.backends.cpu.validated import compiled_of
+from tensorlang.backends.cpu.validated import check_model, compiled_of
 from tensorlang.diagnostics import InternalError
 from tensorlang.graph.nodes import Graph, View
 from tensorlang.graph.passes.memory.copy_outputs import copy_outputs
@@ -121,5 +123,7 @@ def test_a_wrong_pass_is_found():
         validate_model(SMALL, compiled_of(ready, build(ready, tools)), BUDGET)
 
 
-def test_what_is_too_large_is_said_to_be():
-    assert str(validate_model(SMALL, compiled(), 10)) == "not validated: too large, more than 10 operations"
+def test_what_is_too_large_is_said_to_be_and_none_of_its_loops_is_read(monkeypatch):
+    monkeypatch.setenv("TENSORLANG_VALIDATE", "10")
+    unread = cast(Executable, None)
+    assert str(check_model(SMALL, SMALL, unread)) == "not validated: too large, more than 10 operations"

@@ -8,7 +8,7 @@ from tensorlang.graph.nodes import Extern, Graph, loops_of
 from tensorlang.runtime.constants import places_of
 from tensorlang.validation.budget import validation_budget
 from tensorlang.validation.compiled import Call, Compiled
-from tensorlang.validation.model import ModelOutcome, validate_model
+from tensorlang.validation.model import ModelOutcome, too_large, validate_model
 
 
 def check_model(imported: Graph, graph: Graph, executable: Executable) -> ModelOutcome | None:
@@ -21,12 +21,15 @@ def check_model(imported: Graph, graph: Graph, executable: Executable) -> ModelO
     trusted = sorted({node.call.operator for node in graph.nodes if isinstance(node, Extern)})
     if budget and trusted:
         return ModelOutcome(reason=f"nothing is known of what {', '.join(f'`{name}`' for name in trusted)} computes")
+    large = too_large(imported, budget) if budget else ""
+    if large:
+        return ModelOutcome(reason=large)
     return validate_model(imported, compiled_of(graph, executable), budget) if budget else None
 
 
 def compiled_of(graph: Graph, executable: Executable) -> Compiled:
     """Return what runs, with the constants of the graph that was compiled."""
-    functions = {made.symbol: parse_loops(made.loops) for made in executable.artifacts}
+    functions = {symbol: parse_loops(made.loops) for symbol, made in {made.symbol: made for made in executable.artifacts}.items()}
     calls = tuple(
         Call(node.name, functions[made.symbol], call, made.workspace_bytes(workspace_threads(made)))
         for node, made, call in zip(executable.kernels, executable.artifacts, executable.entry.kernel_calls, strict=True)

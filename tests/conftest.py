@@ -100,11 +100,17 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 LONG = (
-    "test_examples.py",
-    "test_models_of_any_sizes.py",
     "test_models_against_onnxruntime.py",
     "test_constant_operands.py",
+    "test_open_sizes.py",
+    "test_models_of_any_sizes.py",
+    "test_device_models.py",
     "test_schedules_document.py",
+    "test_onnx_boxes.py",
+    "test_examples.py",
+    "test_every_program.py",
+    "test_polybench.py",
+    "test_cluster.py",
     "test_differential.py",
     "test_gpu_document.py",
     "test_attention.py",
@@ -113,7 +119,6 @@ LONG = (
     "test_loops_partition.py",
     "test_warp_convolutions.py",
     "test_blocks_and_functions.py",
-    "test_open_sizes.py",
     "test_readme.py",
     "test_node_suite.py",
     "test_device_ladder.py",

@@ -4,9 +4,11 @@
     needed(S)   domain(S)                                       where S is a root
                 union over T of depends^-1(needed(T))           elsewhere
 
-Statements that depend on each other are settled together, by the transitive closure of the dependences between them. Where isl knows the
-closure only roughly, or does not find it in as many steps as a proof may take, the result is larger than it has to be; it always contains
-all that its own instances depend on.
+Statements that depend on each other are settled together: in a few rounds, each of which adds what the dependences ask for, as for tables
+whose elements read parts of all sizes; or, as for steps that read the step before, by the transitive closure of the dependences between
+them, of which isl does not count the steps, and takes minutes where sums over several indices are part of it. Where isl knows the closure
+only roughly, or does not find it in as many steps as a proof may take, the result is larger than it has to be; it always contains all that
+its own instances depend on.
 """
 
 from __future__ import annotations
@@ -19,6 +21,9 @@ from polyhedral.deps import Dep, dependences
 from polyhedral.model import Scop, Statement
 from polyhedral.nest import context_of
 from polyhedral.space import Frame, OperationLimit, limited
+
+ROUNDS = 4
+"""For each statement of a group, until a closure is asked for."""
 
 
 def needed(scop: Scop, roots: Collection[str]) -> Mapping[str, isl.Set]:
@@ -66,6 +71,9 @@ def _closed(group: list[str], start: Mapping[str, isl.Set], domains: Mapping[str
     """Return `start` with all that it depends on through the dependences `within` a group."""
     if not within or all(points.is_empty() for points in start.values()):
         return dict(start)
+    settled = _settled(start, domains, within)
+    if settled is not None:
+        return settled
     names = {name: f"s{k}" for k, name in enumerate(group)}
     steps = [
         d.relation.reverse().set_tuple_name(isl.dim_type.in_, names[d.target]).set_tuple_name(isl.dim_type.out, names[d.source])
@@ -87,6 +95,21 @@ def _closed(group: list[str], start: Mapping[str, isl.Set], domains: Mapping[str
     if not reached.apply(relation).intersect(inside).is_subset(reached):
         return {name: domains[name] for name in group}
     return {name: reached.extract_set(bounds[name].get_space()).reset_tuple_id().coalesce() for name in group}
+
+
+def _settled(start: Mapping[str, isl.Set], domains: Mapping[str, isl.Set], within: list[Dep]) -> dict[str, isl.Set] | None:
+    """Return `start` with all that it depends on through the dependences `within` a group; None where a few rounds do not find all."""
+    found = dict(start)
+    for _ in range(ROUNDS * len(start)):
+        asked = dict(found)
+        for d in within:
+            read = d.relation.reverse().intersect_domain(found[d.target]).range()
+            asked[d.source] = asked[d.source].union(read.intersect(domains[d.source]))
+        asked = {name: points.coalesce() for name, points in asked.items()}
+        if all(points.is_subset(found[name]) for name, points in asked.items()):
+            return found
+        found = asked
+    return None
 
 
 def _consumers_first(names: list[str], reads: list[Dep]) -> list[list[str]]:

@@ -12,8 +12,8 @@
 
 A serial loop that stores to some buffers once in each iteration, or at places that are never the same, and reads of them what the
 iterations just before stored. Loops that are written out, or are lanes, may stand in between, one after the other; what else it does,
-registers of its own, loops and conditions, stays as it is. What only conditions of data say to read has to be there before the loop,
-whatever they are. Elements are of types that are computed as they are stored.
+registers of its own, loops and conditions, stays as it is, and terms of a short sum are read one by one. What only conditions of data say
+to read has to be there before the loop, whatever they are. Elements are of types that are computed as they are stored.
 
 Of a buffer that nobody else sees, and of which no iteration then reads anything from memory, what is read behind the loop is stored there,
 and nothing inside:
@@ -62,6 +62,7 @@ from codegen.loops.walk import (
     Fresh,
     Node,
     certain_loads,
+    free_vars,
     fresh_for,
     loads,
     map_expr,
@@ -73,6 +74,7 @@ from codegen.loops.walk import (
     substitute,
     walk,
 )
+from codegen.loops.written_out import MOST_TERMS
 
 WIDE = 32
 """Bits of the narrowest type that is computed as it is stored."""
@@ -96,8 +98,10 @@ def _block(body: tuple[Stmt, ...], memory: Mapping[str, Buffer], fresh: Fresh) -
         match stmt:
             case For():
                 loop = replace(stmt, body=_block(stmt.body, memory, fresh))
-                groups = _groups(loop)
-                found = [*_recurrences(loop, groups, memory)] if loop.kind == "serial" and not loop.notes else []
+                apart = _with_terms_apart(loop)
+                groups = _groups(apart)
+                found = [*_recurrences(apart, groups, memory)] if loop.kind == "serial" and not loop.notes else []
+                loop = apart if found else loop
                 behind = {r.store: _behind(loop, r, body[k + 1 :]) for r in found if r.buffer.name in own and r.is_alone(loop)}
                 out += _in_registers(loop, groups, found, behind, fresh) if found else (loop,)
             case If():
@@ -130,6 +134,24 @@ class _Recurrence:
     def is_alone(self, loop: For) -> bool:
         """Tell whether each iteration of a loop stores one element of the buffer."""
         return not self.group.inner and sum(s.buffer == self.buffer.name for s in stores(*loop.body)) == 1
+
+
+def _with_terms_apart(loop: For) -> For:
+    """Return a loop with the terms of short sums one by one, where they read back what it stores, so many iterations before as their number
+    says."""
+    stored = {s.buffer for s in stores(*loop.body)}
+    body: list[Stmt] = []
+    for s in loop.body:
+        match s:
+            case For(var, Int(first), Int(end), terms, "serial" | "unroll" as kind, notes=()) if (
+                (kind == "unroll" or end - first <= MOST_TERMS)
+                and all(isinstance(term, Store) and var not in free_vars(*term.index) for term in terms)
+                and any(load.buffer in stored and {var, loop.var} <= free_vars(*load.index) for load in loads(*terms))
+            ):
+                body += (substitute(term, {var: Int(k)}) for k in range(first, end) for term in terms)
+            case _:
+                body.append(s)
+    return replace(loop, body=tuple(body))
 
 
 def _groups(loop: For) -> list[_Group]:

@@ -15,7 +15,7 @@ which every question is decided. Iterations keep their order, so nothing else ch
 
     serial     the loop falls into the iterations before the interior, the interior, and those after it
     parallel   the body is there twice, under `if` the iteration is in the interior: the shares of threads stay what they were. So it is
-               for serial loops around others, where that is the shorter code
+               for serial loops around others, where that is the shorter code and no register holds what iterations hand on
     vector     like a serial one, where elements would have to be read lane by lane, and nothing is kept in registers or summed over lanes
 
 Questions that are asked once for many elements stay where they are: an index that the innermost loop does not change. Where the order of
@@ -69,7 +69,8 @@ from codegen.loops.nodes import (
 from codegen.loops.notes import Partitioned
 from codegen.loops.pinned import runs_at_most_once
 from codegen.loops.simplify import assuming, left_of, nonnegative_when
-from codegen.loops.walk import children, free_vars, noted_loops, statements, stores, substitution, walk
+from codegen.loops.walk import children, free_vars, loads, noted_loops, statements, stores, substitution, walk
+from codegen.loops.written_out import MOST_TERMS
 from codegen.polynomials import ONE, number
 
 LARGE = 5003
@@ -401,7 +402,8 @@ class _Partition:
         if interior is None:
             loop = replace(loop, **_expanded(loop, scope))
             return (replace(loop, body=self.block(loop.body, scope.inside(loop))),)
-        if not ranges and loop.kind == "serial" and _depth(loop.body) > 0 and _is_axis(loop) and not _lone_edges(loop, interior, scope):
+        around = loop.kind == "serial" and _depth(loop.body) > 0 and _is_axis(loop) and not _hands_elements_on(loop)
+        if not ranges and around and not _lone_edges(loop, interior, scope):
             return (self._guarded(loop, interior, scope, ()),)
         return self._ranges(loop, interior, scope, parts)
 
@@ -516,6 +518,18 @@ def _lone_edges(loop: For, interior: _Interior, scope: _Scope) -> tuple[Int, ...
     ):
         return ()
     return tuple(map(Int, edges))
+
+
+def _hands_elements_on(loop: For) -> bool:
+    """Tell whether iterations of a loop around short sums read what others store, which ranges of them keep in registers
+    (`codegen.loops.carried`)."""
+    inner = [n for n in statements(*loop.body) if isinstance(n, For) and n.kind in ("serial", "unroll")]
+    short = all(isinstance(n.lo, Int) and isinstance(n.hi, Int) and n.hi.value - n.lo.value <= MOST_TERMS for n in inner)
+    algebra = Algebra.of({})
+    sides = {(s.buffer, k, algebra.poly(i)) for s in stores(*loop.body) for k, i in enumerate(s.index) if loop.var in free_vars(i)}
+    stored = {(buffer, k) for buffer, k, _ in sides}
+    read = {(n.buffer, k, algebra.poly(i)) for n in loads(*loop.body) for k, i in enumerate(n.index) if (n.buffer, k) in stored}
+    return short and not read <= sides
 
 
 def _expanded(loop: For, scope: _Scope) -> dict[str, Any]:

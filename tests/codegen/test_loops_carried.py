@@ -116,6 +116,18 @@ BODIES = {
         for i in 1 .. 9 { require p[i - 1] >= 0_i64 and p[i - 1] < 8_i64 else 1
             p[i] = b[value(p[i - 1])] }
         y[0] = f32(p[8]) + x[0]""",
+    "a short sum over the iterations before": """
+        for i in 0 .. min(N, 3) { y[i] = x[i] }
+        for i in 3 .. N { alloc r: f32[1] registers
+            r[0] = 0.0_f32
+            for k in 0 .. 3 { r[0] = fma(x[k], y[i - k - 1], r[0]) }
+            y[i] = r[0] + x[i] }""",
+    "a sum over more iterations before than registers hold": """
+        for i in 0 .. min(N, 12) { y[i] = x[i] }
+        for i in 12 .. N { alloc r: f32[1] registers
+            r[0] = 0.0_f32
+            for k in 0 .. 12 unroll 12 { r[0] = fma(x[k], y[i + k - 12], r[0]) }
+            y[i] = r[0] + x[i] }""",
     "a row and what no vector holds of it": """
         alloc z: f32[8, 6] stack
         for t in 0 .. 6 { z[0, t] = 1.0_f32 }
@@ -181,6 +193,7 @@ def test_what_is_asked_of_an_element_and_what_it_names_are_the_same_register() -
         "for i in 1 .. N { y[i] = x[i] }",
         "alloc z: f32[64] stack\n for i in 1 .. 64 { y[i // 64] = x[0]\n z[i] = y[(i - 1) // 64] }",
         "for i in 1 .. N { y[N - i] = y[N - i - 1] + x[i] }",
+        "for i in 5 .. N { for k in 0 .. 3 { y[i] = y[i - k - 2] + x[i] } }",
         "alloc z: f32[64] stack\n for i in 2 .. 64 { y[i % 1] = x[0]\n z[i] = y[(i - 1) % 1] }",
         "for i in 1 .. N - 4 { for t in 0 .. 4 vector 4 { y[t] = x[i + t] }\n y[i] = y[i - 1] }",
         "alloc z: f32[64, 6] stack\n for i in 1 .. 64 { for t in 0 .. 4 vector 4 { z[i, t] = z[i - 1, t] }\n z[i, i % 4] = x[0] }",

@@ -162,6 +162,19 @@ def test_a_loop_that_is_asked_for_loses_its_note_where_it_is_split_and_keeps_it_
     ) == "partition"
 
 
+BEFORE = "select(index(i + 2*k) >= 3_i64, y[max(0, i + 2*k - 3)], 0.0_f32)"
+BEHIND = "select(index(i + k) < 99_i64, x[min(99, i + k)], 0.0_f32)"
+
+
+@pytest.mark.parametrize(("term", "parts"), [(BEFORE, 2), (f"{BEFORE} + {BEHIND}", 3), (BEHIND, 1)])
+def test_a_loop_around_short_sums_falls_into_ranges_where_iterations_hand_elements_on(term: str, parts: int) -> None:
+    terms = f"for k in 0 .. 2 {{ s[0] = s[0] + {term} }}"
+    loop = f"for i in 0 .. 100 {{ alloc s: f32[1] registers\ns[0] = 0.0_f32\n{terms}\ny[i] = s[0] }}"
+    body = split(parse(f"func f()(x: f32[100], out y: f32[100]) {{ {loop} }}")).body
+    assert len(body) == parts
+    assert all(isinstance(s, For) for s in body)
+
+
 @pytest.mark.parametrize(("depth", "around"), [(6, True), (9, False)])
 def test_code_that_would_grow_beyond_measure_is_split_in_its_inner_loops_alone(depth: int, around: bool) -> None:
     reads = " + ".join(f"select(index(l{k}) >= 1_i64, x[l{k} - 1], 0.0_f32)" for k in range(depth))

@@ -770,3 +770,28 @@ def test_elements_that_read_by_quotients_run_phase_by_phase(value: str, phases: 
 def test_elements_that_choose_by_remainders_what_lies_side_by_side_run_in_plain_lanes() -> None:
     program = operator("a: i32[N], b: i32[N]) -> (y: i32[N])", "y[i] = if i % 2 == 0 then a[i] else b[i]", {"N": 201})
     assert not any("i_q" in d for d in directives(program))
+
+
+@pytest.mark.parametrize(
+    ("read", "turned"),
+    [("y[i - 1 - k | 0]", True), ("y[i - 6 + k | 0]", False), ("y[i + 1 + k | 0]", True)],
+    ids=["down", "up", "backwards"],
+)
+def test_the_term_that_was_computed_last_is_added_last_and_others_while_it_is_waited_for(read: str, turned: bool) -> None:
+    program = operator("x: f32[12], w: f32[6]) -> (y: f32[12])", f"y[i] = x[i] + sum(k in 0..6) w[k] * {read} for i in 0..12")
+    found = directives(program)
+    assert "unroll y.k" in found
+    assert ("reverse y.k" in found) == turned
+    assert_same(program, proven(program, derive(program, WIDE)), {})
+
+
+@pytest.mark.parametrize("far", ["y[i - 90 + k | 0]", "x[i - 1 - k | 0]"], ids=["long before", "of no iteration before"])
+def test_terms_that_nobody_waits_for_stay_in_lanes(far: str) -> None:
+    value = f"x[i] + 0.5 * y[i - 1 | 0] + sum(k in 0..16) w[k] * {far}"
+    program = operator("x: f32[200], w: f32[16]) -> (y: f32[200])", f"y[i] = {value} for i in 0..200")
+    assert "unroll y.k" not in directives(program)
+
+
+def test_the_terms_of_a_strict_recurrence_stay_in_their_order() -> None:
+    program = operator("x: f32[200], w: f32[6]) -> (y: f32[200])", "y[i] = x[i] + sum(k in 0..6) w[k] * y[i - 1 - k | 0] for i in 0..200")
+    assert "reverse y.k" not in directives(replace(program, mode="strict"))

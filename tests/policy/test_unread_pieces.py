@@ -45,3 +45,16 @@ def test_what_is_left_out_is_written_over_nothing_so_that_steps_change_a_matrix_
     schedule = derive(program, MACHINE)
     assert {"trim s.k", "fold s at k by 1"} <= {*map(show, schedule.directives)}
     assert_same(program, proven(program, schedule), {})
+
+
+def test_what_is_needed_of_a_table_of_parses_is_found_though_its_sums_are_over_several_indices() -> None:
+    body = """
+    t[l, i, s] = leaf[s, i]   for l in 0..1, i in 0..7, s in 0..3
+    t[l, i, s] = max(m in 0..l, b in 0..3, c in 0..3) (rule[s, b, c] + t[m, i, b] + t[l - m - 1, i + m + 1, c])
+                 for l in 1..7, i in 0..7-l, s in 0..3
+    t[l, i, s] = 0            otherwise
+    best[s]    = t[6, 0, s]"""
+    program = operator("leaf: f32[3, 7], rule: f32[3, 3, 3]) -> (best: f32[3])", body)
+    schedule = derive(program, MACHINE)
+    assert "trim t.l" in [show(d) for d in schedule.directives]
+    assert_same(program, proven(program, schedule), {})

@@ -405,8 +405,9 @@ class BlockCost:
                 cycles += steps * step.cycles(LATENCY_CYCLES)
                 cycles += together * (reduction.joining * width or c.vectors + 2 * log2(self.lanes))
             else:
-                short = not self.ranged.keys().isdisjoint(reduction.binders) and reduction.steps <= OVERLAPPED_STEPS
-                cycles += reduction.steps * step.cycles(LOOP_CYCLES if short else LATENCY_CYCLES)
+                short = (c.written and axis is None) or not self.ranged.keys().isdisjoint(reduction.binders)
+                waiting = step.looping if short and reduction.steps <= OVERLAPPED_STEPS else LATENCY_CYCLES
+                cycles += reduction.steps * step.cycles(waiting)
         if axis is not None:
             cycles *= self._axis_covered(axis, self.lanes * c.vectors * c.phases, self.lanes * c.phases)
         cycles *= prod(self._axis_covered(a, count) for a, count in c.rows)
@@ -434,7 +435,8 @@ class BlockCost:
             loads = sum(w.loads + unheld * w.taken for w in windows)
             loads *= prod(1 + self._edge_share(a, count) for a, count in c.rows if a in reduction.work.edges)
             return _Step(binder, load_cycles(loads) / reduction.steps, computing, spilling, LOOP_CYCLES / reduction.steps)
-        return _Step(binder, self._loading(reduction.work, c, along, left), computing, spilling)
+        looping = LOOP_CYCLES / reduction.steps if c.written else LOOP_CYCLES
+        return _Step(binder, self._loading(reduction.work, c, along, left), computing, spilling, looping)
 
     def _window(self, element: _Element, reduction: _Sum, c: InnerLoops, along: str) -> _Window:
         """Return what all terms of a sum load of an element for all points of a block, where they are written out: what several of them

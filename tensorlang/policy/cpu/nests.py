@@ -26,6 +26,7 @@ from tensorlang.lower.prefetch import LINE_BYTES
 from tensorlang.policy.cpu.blocks import derive_blocks
 from tensorlang.policy.cpu.inner_cost import InnerLoops
 from tensorlang.policy.cpu.inner_loops import ByOrder, add_inner_loops, best_inner_loops, candidates, pieces_are_phases
+from tensorlang.policy.cpu.late_sums import late_sums
 from tensorlang.policy.cpu.time_tiles import TimeTile, add_time_tile, best_shared_tile, best_time_tile
 from tensorlang.policy.cpu.unread import trim_unread
 from tensorlang.policy.cpu.wavefronts import (
@@ -706,7 +707,13 @@ def _derive_member(
         separate = None
     if separate is not None and separate < len(loops.of(order)) and separate >= len(loops.outside):
         d.add(d.schedule.distribute(name, at=loops.of(order)[separate] if separate else None))
-    outer = add_inner_loops(d, definition, order, chosen.inner)
+    inner = chosen.inner
+    if order and not loops.outside and order[-1] not in loops.free(order, separate):
+        late = late_sums(d, definition, order[-1], inner)
+        for binder in late.reversed if late is not None else ():
+            d.add(d.schedule.reverse(full(name, binder)))
+        inner = late.inner if late is not None else inner
+    outer = add_inner_loops(d, definition, order, inner)
     _add_parallel(d, definition, loops, order, separate, outer)
     return None
 

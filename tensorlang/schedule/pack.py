@@ -67,7 +67,7 @@ def pack(program: Program, tensor: str, along: Along | None = None) -> tuple[Pro
     name = fresh_for(program)(f"{tensor}.pack")
     source = table[tensor]
     rank = len(source.shape)
-    axes = axes_of_copy(program, tensor, rank)
+    axes = axes_of_copy(program, tensor, rank, along)
     if box is None:
         lows: tuple[Affine, ...] = (affine.ZERO,) * rank
         shape = source.shape
@@ -122,14 +122,15 @@ def _axes(definition: Definition) -> dict[str, tuple[Affine, Affine]]:
     return {a: (affine.ZERO, s) for a, s in zip(definition.axes, definition.tensors[0].shape, strict=True)}
 
 
-def axes_of_copy(program: Program, tensor: str, rank: int) -> tuple[str, ...]:
-    """Return axis names for a copy: those of its definition, or of the names it is read by, or a0, a1, …"""
+def axes_of_copy(program: Program, tensor: str, rank: int, along: Along | None = None) -> tuple[str, ...]:
+    """Return axis names for a copy of a tensor, or of what is read of it `along` an axis: those of its definition, or of the names it is
+    read by, or a0, a1, …"""
     for d in program.definitions:
         if d.tensors[0].name == tensor:
             return d.axes
-    for d in program.definitions:
+    for d in (d for d in program.definitions if along is None or d.tensors[0].name == along.reader):
         for p in d.pieces:
-            for e in (r for r in reads(p.value) if r.tensor == tensor):
+            for e in (r for r in reads(p.value) if r.tensor == tensor and _is_along(r.index, along)):
                 names = tuple(s.name if isinstance(s, AffineName) else f"a{k}" for k, s in enumerate(e.index))
                 if len(set(names)) == rank:
                     return names

@@ -115,14 +115,33 @@ def test_lanes_of_several_registers_along_an_open_extent_count_those_that_are_le
     assert 2 * lanes <= 57
 
 
-@pytest.mark.parametrize("second", ["sum(k) sq(a[i, k] - b[j, k])", "sum(k) a[k, i] * b[j, k]", "sum(k) a[i, k] * b[k, j]"])
-def test_a_tensor_is_copied_once_in_each_order_in_which_sums_read_it(second: str) -> None:
+@pytest.mark.parametrize(
+    ("second", "copy"),
+    [
+        ("sum(k) sq(a[i, k] - b[j, k])", "pack b as [j // 16, k, j % 16]"),
+        ("sum(k) a[k, i] * b[j, k]", "pack b as [j // 16, k, j % 16]"),
+        ("sum(k) a[i, k] * b[k, j]", "pack b in y.j as [j // 16, k, j % 16]"),
+    ],
+    ids=["the same", "another of what else they read", "where it lies"],
+)
+def test_a_tensor_is_copied_once_in_each_order_in_which_sums_read_it(second: str, copy: str) -> None:
     text = "op f(a: i32[24, 24], b: i32[24, 24]) -> (y: i32[24, 24], z: i32[24, 24]) {\n"
     text += f"    y[i, j] = max(k) (a[i, k] + b[j, k])\n    z[i, j] = y[i, j] + ({second})\n}}"
     program = declared(load_module(parse(Source("f.tl", text))), "f")
     schedule = derive(program, Machine(target="cpu"))
     copies = [show(d) for d in schedule.directives if d.name == "pack"]
-    assert "pack b as [j // 16, k, j % 16]" in copies and len({*copies}) == len(copies)
+    assert copy in copies and len({*copies}) == len(copies)
+    assert_same(program, proven(program, schedule), {})
+
+
+def test_a_copy_for_who_reads_across_rows_is_not_read_by_who_reads_along_them_whatever_their_indices_are_called() -> None:
+    text = """op f(a: i32[24, 24], x: i32[40, 24]) -> (y: i32[40, 24], z: i32[40, 24]) {
+        y[t, k] = sum(i) x[t, i] * a[i, k]
+        z[t, k] = sum(i) max(y[t, i], a[k, i])
+    }"""
+    program = declared(load_module(parse(Source("f.tl", text))), "f")
+    schedule = derive(program, Machine(target="cpu", threads=1))
+    assert "pack a in z.k as [k // 16, i, k % 16]" in map(show, schedule.directives)
     assert_same(program, proven(program, schedule), {})
 
 

@@ -27,13 +27,13 @@ from tensorlang.policy.cpu.padded import root_copy
 from tensorlang.policy.cpu.shared_sums import add_shared_sums, names_of_shared, shared_sums
 from tensorlang.policy.deriver import Deriver, in_order
 from tensorlang.schedule.directives.loops import MOST_LANES
-from tensorlang.schedule.pack import axes_of_copy
+from tensorlang.schedule.pack import Along, axes_of_copy
 from tensorlang.schedule.plan import full
-from tensorlang.schedule.shape import block_of
+from tensorlang.schedule.shape import block_of, unit_stride
 from tensorlang.tensor.facts import is_choice
 from tensorlang.tensor.nodes import Definition, Dynamic, Reduce, Reducer
 from tensorlang.tensor.scop import in_order as keeps_order
-from tensorlang.tensor.walk import reads, reduces
+from tensorlang.tensor.walk import index_names, reads, reduces
 
 VECTORS = (1, 2, 4, 8, 12)
 """How many registers may lie side by side along the lanes of an axis; of a sum no more than one vector of the language holds."""
@@ -276,13 +276,24 @@ def _meets_blocks(d: Deriver, definition: Definition, loop: str, width: int) -> 
 def _add_copy(d: Deriver, definition: Definition, tensor: str, vector: Sequence[str], width: int) -> None:
     """Copy a tensor before everything else, so that its elements along the vectors are neighbours, unless that is done already."""
     read = next(r for p in definition.pieces for e in reduces(p.value) for r in reads(e) if r.tensor == tensor)
-    called = dict(zip(read.index, axes_of_copy(d.program, tensor, len(read.index)), strict=True))
     to = names_of_shared(shared_sums(d, definition))
-    names = {to.get(slot.name, slot.name): axis for slot, axis in called.items() if isinstance(slot, AffineName)}
-    along = next(n for n in names if n in vector)
+    slots = [slot.name for slot in read.index if isinstance(slot, AffineName)]
+    (neighbours,) = {to.get(name, name) for name in slots} & {*vector}
+    alone = None
+    if neighbours in definition.axes and _has_rows_for_others(d, definition, tensor):
+        alone = Along(definition.tensors[0].name, neighbours)
+    called = zip(slots, axes_of_copy(d.program, tensor, len(slots), alone), strict=True)
+    names = {to.get(name, name): axis for name, axis in called}
     binders = {b.name for p in definition.pieces for e in reduces(p.value) for b in e.binders}
-    outer = [axis for n, axis in names.items() if n != along and n not in binders]
-    summed = [axis for n, axis in names.items() if n in binders and n != along]
-    dims = (*outer, f"{names[along]} // {width}", *summed, f"{names[along]} % {width}")
-    there = d.schedule.pack(tensor, dims).directives[-1] in d.schedule.directives
-    d.add(d.schedule if there else root_copy(d, d.schedule, tensor, dims))
+    outer = [axis for n, axis in names.items() if n != neighbours and n not in binders]
+    summed = [axis for n, axis in names.items() if n in binders and n != neighbours]
+    dims = (*outer, f"{names[neighbours]} // {width}", *summed, f"{names[neighbours]} % {width}")
+    there = d.schedule.pack(tensor, dims, in_=str(alone) if alone else None).directives[-1] in d.schedule.directives
+    d.add(d.schedule if there else root_copy(d, d.schedule, tensor, dims, alone))
+
+
+def _has_rows_for_others(d: Deriver, definition: Definition, tensor: str) -> bool:
+    """Tell whether another definition reads neighbours in memory of a tensor for neighbours of its own: it had better read them there."""
+    storage, axes = d.layouts.get(tensor), d.axes.get(tensor, ())
+    found = ((x, r) for x in d.program.definitions if x is not definition for p in x.pieces for r in reads(p.value) if r.tensor == tensor)
+    return any(unit_stride(r.index, storage, axes, a) for x, r in found for a in x.axes if a in index_names(r))

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from polyhedral.expr import Name as AffineName
 from tensorlang.policy.deriver import Deriver, is_threading_profitable
-from tensorlang.schedule.pack import pack
+from tensorlang.schedule.pack import Along, pack
 from tensorlang.schedule.plan import Storage
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.shape import block_of, innermost_axis
 from tensorlang.tensor.nodes import Read
 
 
-def root_copy(d: Deriver, s: Schedule, tensor: str, dims: tuple[str, ...]) -> Schedule:
-    """Copy `tensor` before everything else, in parallel where there is enough of it."""
-    s = s.pack(tensor, dims)
-    packed = pack(d.program, tensor)
+def root_copy(d: Deriver, s: Schedule, tensor: str, dims: tuple[str, ...], along: Along | None = None) -> Schedule:
+    """Copy `tensor`, or what is read of it `along` an axis, before everything else, in parallel where there is enough of it."""
+    s = s.pack(tensor, dims, in_=None if along is None else str(along))
+    packed = pack(d.program, tensor, along)
     if isinstance(packed, str):
         return s
     program, name = packed

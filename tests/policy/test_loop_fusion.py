@@ -202,6 +202,33 @@ def test_sums_of_what_is_made_for_their_terms_are_those_of_the_equations_for_all
     assert_same(program, proven(program, derive(program, MACHINE)), {"N": n})
 
 
+@pytest.mark.parametrize("n", [0, 1, 16, 45])
+def test_sums_that_start_from_a_value_keep_what_is_made_for_their_terms_in_registers(n: int) -> None:
+    body = """
+    u[i, j] = x[i] * z[j]
+    v[i, j] = x[i] - z[j]
+    y[i]    = min(j, u[i, j] >= 0, v[i, j] >= 0, from x[i]) (u[i, j] + v[i, j])"""
+    program = operator("x: i32[N], z: i32[7]) -> (y: i32[N])", body)
+    plan = proven(program, derive(program, MACHINE))
+    assert {"together u, v, y -> i", "together u, v, y -> j"} <= {*directives(program)}
+    assert {s.buffer.space for s in walk(*loops(plan).body) if isinstance(s, Alloc)} == {"registers"}
+    assert_same(program, plan, {"N": n})
+
+
+ROWS = """
+    h[b] = any(i in 0..4, j in 0..8) (all(k in 0..3) (x[b, i, j + k] == 1))
+    v[b] = any(i in 0..2, j in 0..10) (all(k in 0..3) (x[b, i + k, j] == 1))
+    y[b] = h[b] or v[b]"""
+
+
+def test_terms_that_lie_side_by_side_are_in_lanes_though_they_fill_a_part_of_a_vector() -> None:
+    program = operator("x: i8[B, 4, 10]) -> (y: bool[B])", ROWS, {"B": 66})
+    schedule = derive(program, MACHINE)
+    lanes = [x.split(".")[-1] for x in map(show, schedule.directives) if x.startswith(("vectorize h", "vectorize v"))]
+    assert lanes and all(loop.startswith("j") for loop in lanes)
+    assert_same(program, proven(program, schedule), {})
+
+
 def test_what_is_made_for_terms_may_need_what_is_made_for_their_points() -> None:
     body = """
     l[i] = 2 * x[i] + 1

@@ -74,6 +74,8 @@ MOST_BEYOND = 8
 """Elements by which an axis of one map may be longer than that of another in the same loops."""
 LEAST_VECTORS = 5
 """Along an axis whose ends are pieces of their own: all pieces are computed for a vector in which some of them meet."""
+NARROWEST = 8
+"""Elements along an axis from which on they are computed in lanes, though they may fill a part of a vector alone."""
 WORTH_FUSING = 2.0
 """How many times the cycles of their own loops sums of the same elements may take in those that they share, before what is loaded and
 computed once is taken off: measured, as sums of a window and of its squares take 0.57 of the time of their own loops."""
@@ -289,7 +291,7 @@ def _is_single(d: Deriver, definition: Definition, inner: Set[str]) -> bool:
     if not found:
         return bool(definition.axes)
     (first, *others) = found
-    plain = first.init is None and (first.filter is None or not (scattered_axes(definition) or ranges_of_data(definition)))
+    plain = first.filter is None or not (scattered_axes(definition) or ranges_of_data(definition))
     return plain and not others and (bool(inner & {*definition_reads(definition)}) or _is_plain_sum(d, definition))
 
 
@@ -376,7 +378,7 @@ def shared_loops_of(d: Deriver, groups: Sequence[FusionGroup]) -> SharedLoops | 
     members = _members(d, groups)
     lanes = min(d.lanes_of(m) for m in members)
     if _inner(members):
-        return _loops_of_terms(d, members, lanes)
+        return _loops_of_terms(d, groups, members, lanes)
     sums = [m for m in members if _sum(m) is not None]
     position = _position(d, members) if members[0].axes else None
     if not sums:
@@ -476,22 +478,45 @@ def _tile_along_rows(d: Deriver, members: Sequence[Definition]) -> InnerLoops | 
     return ByOrder(d, every, candidates(d, every, free, along=_last_binder(first[0]), joined=True), joined=True).best(every.axes)
 
 
-def _loops_of_terms(d: Deriver, members: Sequence[Definition], lanes: int) -> SharedLoops | None:
-    """Return how sums run together with what is made for their terms: in vectors of points, or of terms, whichever takes fewer loads."""
-    points, inner = _points(members), _inner(members)
+def _loops_of_terms(d: Deriver, groups: Sequence[FusionGroup], members: Sequence[Definition], lanes: int) -> SharedLoops | None:
+    """Return how sums run together with what is made for their terms: in vectors of points, or of terms, whichever takes fewer loads; None
+    where groups that have such loops of their own load less in these."""
+    found = _lanes_of_terms(d, members, lanes)
+    if found is None:
+        return None
+    own = [_lanes_of_terms(d, g.members, lanes) for g in groups if g.fused and _inner(g.members)]
+    if own and sum(x.loads for x in own if x is not None) < found.loads:
+        return None
+    sums = [m for m in members if _sum(m) is not None and len(m.axes) == len(_points(members).axes)]
+    room = min(d.machine.vector_registers // (2 * len(sums)), d.machine.vector_registers // (len(sums) + len(_inner(members))))
+    vectors = next((n for n in (4, 2) if n <= room and n * lanes <= min(found.extent, MOST_LANES)), 1)
+    return SharedLoops(found.position, lanes * vectors)
+
+
+@dataclass(frozen=True, slots=True)
+class _Lanes:
+    """Vectors along the axis at `position`, or along the last binder of sums (None), of `extent` elements, and how many loads a term takes
+    in them, as many lanes counted as one."""
+
+    position: int | None
+    extent: int
+    loads: float
+
+
+def _lanes_of_terms(d: Deriver, members: Sequence[Definition], lanes: int) -> _Lanes | None:
+    """Return the vectors in which sums and what is made for their terms take the fewest loads, the last axis of several that take as many;
+    None where nothing fills a vector."""
+    points = _points(members)
     sums = [m for m in members if _sum(m) is not None and len(m.axes) == len(points.axes)]
     sizes = extents(points)
-    found = [(k, sizes[a] or OPEN_EXTENT, tuple(m.axes[k] for m in members)) for k, a in enumerate(points.axes)]
+    found: list[tuple[int | None, int, tuple[str, ...]]] = []
+    found += [(k, sizes[a] or OPEN_EXTENT, tuple(m.axes[k] for m in members)) for k, a in reversed([*enumerate(points.axes)])]
     if len(_in_turn(members) or ()) == 1 and all(_is_regroupable(d, m) for m in sums):
         last = max(extents(m)[_last_binder(m)] or OPEN_EXTENT for m in sums)
-        found.append((-1, last, tuple(_last_binder(m) if m in sums else m.axes[-1] for m in members)))
-    wide = [(k, extent, names) for k, extent, names in found if extent >= lanes]
-    if not wide:
-        return None
-    position, extent, _ = min(wide, key=lambda w: _loads_of_terms(d, members, w[2], lanes) * ceil(w[1] / lanes) * lanes / w[1])
-    room = min(d.machine.vector_registers // (2 * len(sums)), d.machine.vector_registers // (len(sums) + len(inner)))
-    vectors = next((n for n in (4, 2) if n <= room and n * lanes <= min(extent, MOST_LANES)), 1)
-    return SharedLoops(position if position >= 0 else None, lanes * vectors)
+        found.append((None, last, tuple(_last_binder(m) if m in sums else m.axes[-1] for m in members)))
+    wide = [(k, extent, names) for k, extent, names in found if extent >= min(lanes, NARROWEST)]
+    every = [_Lanes(k, n, _loads_of_terms(d, members, names, lanes) * ceil(n / lanes) * lanes / n) for k, n, names in wide]
+    return min(every, key=lambda x: x.loads, default=None)
 
 
 def _loads_of_terms(d: Deriver, members: Sequence[Definition], along: Sequence[str], lanes: int) -> float:

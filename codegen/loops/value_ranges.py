@@ -4,8 +4,9 @@
     for t in 1 .. N { x[t] = x[t - 1] * 48271_i64 % 2147483647_i64 }      elements of x: 0 .. 2147483646, the product: 0 .. 103661183076066
 
 Found of all statements at once, in whatever order they run: a buffer has the numbers that anything stores to it, a name those of all values
-that are bound to it. Of what a caller fills nothing is known but its type, and what wraps may be any number of its type; where loops
-ask at the beginning of every element that it lies in a range, and return where one does not, all that follows knows the range.
+that are bound to it. What an element keeps, or takes from another of its buffer, adds nothing: `m = select(x > 0, index(i), m)` is an `i`.
+Of what a caller fills nothing is known but its type, and what wraps may be any number of its type; where loops ask at the beginning of
+every element that it lies in a range, and return where one does not, all that follows knows the range.
 """
 
 from __future__ import annotations
@@ -140,6 +141,11 @@ def value_ranges(function: Function) -> ValueRanges:
             variables[s.var] = _both(variables[s.var], between) if s.var in variables else between
     start = {name: _any(dtype) for name, dtype in types.items() if dtype.is_integer} | _asked(function)
     known = ValueRanges(variables, {}, start)
+    lets: dict[str, list[Expr]] = {}
+    for s in every:
+        if isinstance(s, Let):
+            lets.setdefault(s.name, []).append(s.value)
+    others = {name: _Kept(name, lets) for name in own}
     for _ in range(ROUNDS):
         bound: dict[str, list[Whole | None]] = {}
         stored: dict[str, list[Whole | None]] = {}
@@ -148,13 +154,43 @@ def value_ranges(function: Function) -> ValueRanges:
                 case Let(name, value):
                     bound.setdefault(name, []).append(known.of(value))
                 case Store(buffer=buffer, value=value) if buffer in start:
-                    stored.setdefault(buffer, []).append(known.of(value))
+                    stored.setdefault(buffer, []).extend(map(known.of, others[buffer].others(value) if buffer in own else (value,)))
                 case _:
                     pass
         names = {name: found for name, values in bound.items() if (found := _either(values)) is not None}
         filled = {name: found for name, values in stored.items() if (found := _either(values)) is not None}
         known = ValueRanges(variables, names, start | filled)
     return known
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What is stored to a buffer and is no element of it that was there before. `lets`: what is bound to names, `known`: what was found
+    of names."""
+
+    buffer: str
+    lets: Mapping[str, Sequence[Expr]]
+    known: dict[str, tuple[Expr, ...]] = field(default_factory=dict)
+
+    def others(self, e: Expr) -> tuple[Expr, ...]:
+        """Return values of which one is `e`, unless that is an element of the buffer."""
+        match e:
+            case Load(buffer) if buffer == self.buffer:
+                return ()
+            case Select(_, x, y) | Binary("min" | "max", x, y):
+                return self._of_parts(e, (x, y))
+            case Name(name) if name not in self.known:
+                self.known[name] = (e,)
+                self.known[name] = self._of_parts(e, self.lets.get(name, ()))
+                return self.known[name]
+            case Name(name):
+                return self.known[name]
+            case _:
+                return (e,)
+
+    def _of_parts(self, e: Expr, parts: Sequence[Expr]) -> tuple[Expr, ...]:
+        found = tuple(dict.fromkeys(part for x in parts for part in self.others(x)))
+        return (e,) if found == tuple(parts) else found
 
 
 def _asked(function: Function) -> dict[str, Whole]:

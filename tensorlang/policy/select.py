@@ -21,6 +21,7 @@ from tensorlang.check.module import Module
 from tensorlang.check.walk import descendants
 from tensorlang.diagnostics import CompileError
 from tensorlang.policy.cpu.derive import derive_strip
+from tensorlang.policy.cpu.inlined_terms import with_inlined_terms
 from tensorlang.policy.cpu.loop_fusion import fused
 from tensorlang.policy.cpu.row_chains import restrict_rows, row_chain
 from tensorlang.policy.cpu.row_epilogues import block_of_rows, finished
@@ -301,8 +302,9 @@ def _of_roles(request: _Request, wanted: Sequence[sx.Schedule], written: Sequenc
         d = device_deriver(request.program, request.machine, request.layouts)
     else:
         d = deriver(request.program, request.machine, request.layouts, request.constants, request.at)
-    found = fusion_groups(d, vectors=not on_device)
     own = any(s.role is not None for s in request.module.schedules[: request.module.declared_schedules])
+    d = d if on_device or own else with_inlined_terms(d)
+    found = fusion_groups(d, vectors=not on_device)
     cut = [Strip(c) for c in found] if on_device or own else fused(d, found)
     parts = [_Part(c.group, [] if c.rows or c.group.fused or c.group.joint else _candidates(request, roles, d, c.group), c) for c in cut]
     if not any(s in wanted for part in parts for s, _ in part.candidates):

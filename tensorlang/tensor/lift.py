@@ -7,7 +7,8 @@
 Nothing is lifted from where a condition guards it (a guarded piece, a side of a `Select`, what comes after `and` or `or`, the terms that a
 filter leaves), unless it is one of the piece that speaks of the remaining axes alone. What is then still inside the body of another
 reduction `tensorlang.tensor.nested` lifts, whatever it uses, unless the two are one (`tensorlang.tensor.flat_reductions`); what is left
-gets its conditions (`tensorlang.tensor.guarded`).
+gets its conditions (`tensorlang.tensor.guarded`). Reductions that keep the place of a term begin with the first
+(`tensorlang.tensor.first_terms`).
 
 What is lifted runs also where nothing asks for it, when the axes that it does not use are empty. Where its reads would then leave their
 tensors, it has the condition that they are not; where that does not suffice it stays.
@@ -22,6 +23,7 @@ from polyhedral.expr import FALSE, TRUE, Cond
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.tensor.digits import with_digits
+from tensorlang.tensor.first_terms import with_first_terms
 from tensorlang.tensor.flat_reductions import with_flat_reductions
 from tensorlang.tensor.guarded import guarded
 from tensorlang.tensor.idioms import redefined
@@ -34,7 +36,7 @@ from tensorlang.tensor.walk import fresh_for, index_names, map_children, tensor_
 def lift(program: Program) -> Program:
     """Return `program` with all such reductions lifted: lifting again changes nothing. Tensors hold what they held, bit for bit, but for
     sums of sums and products of products outside of `strict` mode, whose order is free."""
-    program = with_digits(program)
+    program = with_first_terms(with_digits(program))
     fresh = fresh_for(program)
     out: list[Definition] = []
     for definition in program.definitions:

@@ -43,6 +43,22 @@ def test_elements_lie_between_what_is_stored_to_them(body: str, low: int | None,
     assert found(body) == Whole(i64, *(whole if low is None or high is None else (low, high)))
 
 
+@pytest.mark.parametrize(
+    ("value", "high"),
+    [
+        ("select(x[i] > 0_i64, index(i), at[])", 11),
+        ("select(x[i] > 0_i64, old, new)", 11),
+        ("min(max(old, new), 40_i64)", 40),
+        ("select(x[i] > 0_i64, old + 1_i64, new)", (1 << 63) - 1),
+        ("select(x[i] > 0_i64, x[i], old)", (1 << 63) - 1),
+    ],
+)
+def test_what_an_element_keeps_adds_nothing_to_what_is_stored(value: str, high: int) -> None:
+    body = "alloc at: i64[] registers\nat[] = 3_i64\nfor i in 0 .. 12 { let old = at[]\n let new = index(i)\n at[] = VALUE }"
+    of = found(body.replace("VALUE", value), "at")
+    assert of is not None and (of.low >= 0) == (high < 1 << 62) and of.high == high
+
+
 def test_of_what_a_caller_fills_its_type_is_known_alone() -> None:
     assert found(GENERATOR, "x") == Whole(i64, -(1 << 63), (1 << 63) - 1)
 

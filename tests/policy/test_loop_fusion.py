@@ -277,6 +277,26 @@ def test_few_terms_of_what_is_made_for_the_terms_of_others_are_written_out(reade
     assert_same(program, plan, {"N": n})
 
 
+@pytest.mark.parametrize("n", [0, 1, 45])
+def test_the_least_of_what_is_made_for_terms_is_found_with_its_place(n: int) -> None:
+    body = NEAREST.replace("y[i]      = READER", "m[i], y[i] = first_min(k in 0..7) (far[i, k], k)")
+    program = operator("x: i32[N, 3], p: i32[7, 3]) -> (m: i32[N], y: i64[N])", body)
+    plan = proven(program, derive(program, MACHINE))
+    assert {"together far, m -> i", "together far, m -> k"} <= {*directives(program)}
+    assert {s.buffer.space for s in walk(*loops(plan).body) if isinstance(s, Alloc)} == {"registers"}
+    assert_same(program, plan, {"N": n})
+
+
+def test_what_reads_one_of_several_results_has_loops_of_its_own() -> None:
+    body = """
+    w[i, j]    = x[i] - x[j]
+    m[i], k[i] = first_min(j) (w[i, j], j)
+    y[i]       = m[i] + i32(k[i])"""
+    program = operator("x: i32[N]) -> (y: i32[N])", body, {"N": 37})
+    assert not any(" y" in d for d in directives(program) if d.startswith("together"))
+    assert_same(program, proven(program, derive(program, MACHINE)), {})
+
+
 def test_products_and_many_terms_keep_the_tiles_of_their_own_loops() -> None:
     for term in ("sum(c in 0..3) x[i, c] * p[k, c]", "sum(c in 0..16) abs(x[i, c | 0] - p[k, c | 0])"):
         body = NEAREST.replace("sum(c in 0..3) abs(x[i, c] - p[k, c])", term).replace("READER", "min(k in 0..7) far[i, k]")

@@ -6,6 +6,7 @@
     short rows      several tensors of rows that fill no vector: lanes are rows (`row_lanes`)
     rows            several tensors that agree on their leading axes (softmax, layer norm): computed row by row, rows in parallel
     terms           what recurrences along rows make without themselves, in loops of its own (`recurrence_terms`)
+    again           few elements that sums need for each term, where they are read (`inlined_terms`)
     recurrence      in an order that the dependences allow: by blocks, diagonals, tiles of steps, or what each loop carries (`nests`)
     sums, pieces    the inner loops of least predicted cycles: lanes, points that are computed together, copies (`inner_loops`)
     anything else   vectors along the axis that walks memory in unit steps, the outermost axis in parallel
@@ -20,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from tensorlang.policy.cpu.inlined_terms import with_inlined_terms
 from tensorlang.policy.cpu.inner_loops import add_inner_loops, best_inner_loops, is_in_phases
 from tensorlang.policy.cpu.joint_steps import derive_joint_steps
 from tensorlang.policy.cpu.loop_fusion import derive_fused, fused, named_after, with_sums_apart
@@ -54,7 +56,7 @@ def derive(
     """Return a schedule for `program` on `machine`. Inputs in `constants` are stored as `derive_layouts` says, if anywhere. `plain`: loops
     of sums, pieces and recurrences run in an order that is legal, and nothing else is asked of them. `at`: samples of open sizes."""
     d = replace(deriver(program, machine, layouts or {}, constants, at), plain=plain)
-    d = d if plain else with_sums_apart(with_terms_apart(d))
+    d = d if plain else with_sums_apart(with_terms_apart(with_inlined_terms(d)))
     for strip in fused(d, fusion_groups(d)):
         _derive_strip(d, strip)
     if not plain:

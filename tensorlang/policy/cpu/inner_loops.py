@@ -17,6 +17,7 @@ from itertools import combinations
 from math import inf
 from types import MappingProxyType
 
+from codegen.dtypes import compute_dtype
 from polyhedral import affine
 from polyhedral.expr import Cond, Floor
 from polyhedral.expr import Expr as Affine
@@ -225,11 +226,13 @@ def add_blocks(d: Deriver, definition: Definition, order: Sequence[str], binders
         if inner.phases > 1:
             d.add(d.schedule.split(full(name, loop), inner.phases, (f"{loop}_q", f"{loop}_r")))
             whole = f"{loop}_q"
-        if _is_one_vector(lanes * inner.vectors) and not _meets_blocks(d, definition, loop, lanes * inner.vectors):
+        register = _lanes_of_choices(d, definition) if loop in outer else None
+        apart = register is not None and register < lanes * inner.vectors
+        if not apart and _is_one_vector(lanes * inner.vectors) and not _meets_blocks(d, definition, loop, lanes * inner.vectors):
             d.add(d.schedule.split(full(name, whole), lanes * inner.vectors, (f"{loop}_o", f"{loop}_v")))
         else:
             d.add(d.schedule.split(full(name, whole), lanes * inner.vectors, (f"{loop}_o", f"{loop}_w")))
-            d.add(d.schedule.split(full(name, f"{loop}_w"), lanes, (f"{loop}_u", f"{loop}_v")))
+            d.add(d.schedule.split(full(name, f"{loop}_w"), register or lanes, (f"{loop}_u", f"{loop}_v")))
             unrolled.append(f"{loop}_u")
             innermost.append(f"{loop}_u")
         if inner.phases > 1:
@@ -255,6 +258,13 @@ def _may_choose_in_lanes(reducer: Reducer) -> bool:
     """Tell whether a reducer comes to one of its terms, and to the same one whatever their order is. What it promises is trusted where a
     schedule is written; nobody asked for lanes here."""
     return is_choice(reducer) and is_commutative(reducer)
+
+
+def _lanes_of_choices(d: Deriver, definition: Definition) -> int | None:
+    """Return how many of the terms a register holds of which a definition keeps one after the other, by what they are compared with; None
+    where it keeps none. A mask is as long as such a register: of longer vectors it takes instructions to put together and to take apart."""
+    found = [r.reducer for p in definition.pieces for r in reduces(p.value) if len(r.body) > 1 and is_choice(r.reducer)]
+    return d.machine.lanes(compute_dtype(found[0].dtypes[0])) if found else None
 
 
 def _is_one_vector(lanes: int) -> bool:

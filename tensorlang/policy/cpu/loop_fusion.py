@@ -197,7 +197,7 @@ def _made_for_terms(d: Deriver) -> list[set[str]]:
     for x in reversed(_computed(d)):
         name = x.tensors[0].name
         read_by = readers_of.get(name, [])
-        if name in d.program.results or not read_by or not _is_written_out(x):
+        if name in d.program.results or not read_by or len(x.tensors) > 1 or not _is_written_out(x):
             continue
         if all(len(by_name[r].axes if r in inner else _terms(by_name[r])) == len(x.axes) for r in read_by):
             inner.add(name)
@@ -252,6 +252,9 @@ def _may_share(d: Deriver, members: Sequence[Definition]) -> bool:
     if len(inner) < len(_inner(members)) or not all(_is_single(d, m, inner) and _has_box_of(m, points, most) for m in members):
         return False
     own = {m.tensors[0].name for m in members}
+    beside = {t.name for m in members for t in m.tensors[1:]}
+    if any(not beside.isdisjoint(definition_reads(m)) for m in members):
+        return False
     readers_of = readers(d.program)
     alone = not inner & {*d.program.results} and all(name in readers_of and {*readers_of[name]} <= own for name in inner)
     return alone and all(_reads_own_points(m, own) and _sums_whole(m, members) for m in members) and _in_turn(members) is not None
@@ -279,7 +282,7 @@ def _inner(members: Sequence[Definition]) -> list[Definition]:
 def _is_single(d: Deriver, definition: Definition, inner: Set[str]) -> bool:
     """Tell whether all elements of a tensor are computed alike, with one sum at most. `inner`: tensors that are made for terms of sums."""
     name = definition.tensors[0].name
-    if len(definition.tensors) != 1 or name in d.separate or recurs(d.program, definition):
+    if name in d.separate or recurs(d.program, definition) or (len(definition.tensors) > 1 and not inner):
         return False
     if d.layouts.keys() & {name, *definition_reads(definition)}:
         return False
@@ -367,7 +370,7 @@ def _sums_whole(definition: Definition, members: Sequence[Definition]) -> bool:
 
 def _is_free_between(d: Deriver, members: Sequence[Definition]) -> bool:
     """Tell whether nothing that is made of one member is made before the last of them."""
-    names = {m.tensors[0].name for m in members}
+    names = {t.name for m in members for t in m.tensors}
     every = _computed(d)
     between = (x for x in every[: every.index(members[-1])] if not {t.name for t in x.tensors} & names)
     return not any(names & {*definition_reads(x)} for x in between)

@@ -5,7 +5,7 @@
     2 to 8       as many vector reads, their elements picked by shuffles; of some lanes alone from the first to the last of them or, where
                  these are not known and the vectors serve enough lanes each, under the mask of the lanes, spread
     any, known   vector accesses, their elements picked by shuffles, where all lie within few vectors
-    data         of a row of few elements, which all lanes share, the row in a register, whose elements are picked there; else a gather of
+    data         of a row of few elements, which all lanes share, the row in registers, whose elements are picked there; else a gather of
                  what vectors of places name, where the processor has a fast instruction for elements of this width
     otherwise    one scalar access per lane, or a masked gather or scatter
 
@@ -15,7 +15,7 @@ place instead of the buffer, so that nothing outside the buffer is touched and n
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import gcd
 from typing import TypeAlias
@@ -479,55 +479,84 @@ def _gather(b: Builder, memory: Memory, poly: Poly, scope: Scope) -> str:
 
 
 def table_size(b: Builder, memory: Memory, index: tuple[Poly, ...], scope: Scope) -> int:
-    """Return how many elements the register has that holds the row of which data pick elements, one for each lane; 0 where data do not, or
+    """Return how many elements the registers have that hold the row of which data pick elements, one for each lane; 0 where data do not, or
     a row is longer, or no instruction picks elements of this width."""
-    lanes, size, row = scope.lanes, memory.dtype.size_bytes, memory.buffer.shape[-1] if index else None
-    if lanes is None or not isinstance(row, Int) or memory.dtype == bool_ or not b.target.is_x86:
+    lanes, row = scope.lanes, memory.buffer.shape[-1] if index else None
+    if lanes is None or not isinstance(row, Int) or memory.dtype == bool_:
         return 0
-    register = 64 if b.target.has("avx512f") and size in (4, 8) else 32 if b.target.has("avx2") and size == 4 else 0
+    register, most = b.target.tables(memory.dtype.size_bytes)
     varies = [any(a == lanes.atom or b.facts.atoms[a].lanes for a in place.atoms()) for place in index]
     by_data = varies[-1:] == [True] and not any(varies[:-1]) and _distance(index[-1], lanes, b) is None
-    return register // size if by_data and 0 < row.value * size <= register else 0
+    if not by_data or not 0 < row.value * memory.dtype.size_bytes <= register * most:
+        return 0
+    count = register // memory.dtype.size_bytes
+    return next(count << k for k in range(most) if row.value <= count << k)
 
 
 def _from_table(state: State, memory: Memory, index: tuple[Poly, ...], scope: Scope) -> Value | None:
-    """Return elements of a row that all lanes share, picked by data from a register that holds it; None where they are not."""
+    """Return elements of a row that all lanes share, picked by data from registers that hold it; None where they are not."""
     b, lanes = state.builder, scope.lanes
-    count = table_size(b, memory, index, scope)
-    if not count or lanes is None:
+    size = table_size(b, memory, index, scope)
+    if not size or lanes is None:
         return None
-    row, element, wide = memory.buffer.shape[-1], memory_type(memory.dtype), memory.dtype.size_bytes == 8
+    row, element = memory.buffer.shape[-1], memory_type(memory.dtype)
     assert isinstance(row, Int)
-    start, table = memory.place((*index[:-1], ZERO)), of_lanes(element, count)
-    key = f"table {memory.uid}.{state.versions.get(memory.uid, 0)} {sorted(start.terms.items())} {scope.guard}"
-    held_row = _found(b, key)
-    if held_row is None:
-        pointer, align = _guarded(b, pointer_to(b, memory, start), scope.guard), _align(memory, start)
-        if row.value == count:
-            held_row = b.op(f"load {table}, ptr {pointer}, align {align}")
-        else:
-            held_row = _masked_load(b, element, pointer, align, first_lanes(b, number(row.value), count), count)
-        b.region.memo[key] = held_row
-    kind = "i64" if wide else "i32"
-    places, picks, parts = vector_index(b, index[-1], lanes), of_lanes(kind, count), list[str]()
-    if not wide:
+    count = b.target.tables(memory.dtype.size_bytes)[0] // memory.dtype.size_bytes
+    bits = _BITS[element]
+    kind, table = f"i{bits}", of_lanes(element, count)
+    start = memory.place((*index[:-1], ZERO))
+    registers = [_row_part(state, memory, start + number(k), min(count, row.value - k), count, scope) for k in range(0, row.value, count)]
+    registers += ["poison"] * (size // count - len(registers))
+    places, parts = vector_index(b, index[-1], lanes), list[str]()
+    if bits < 64:
         places = b.pure(f"trunc {of_lanes('i64', lanes.count)} {places} to {of_lanes(kind, lanes.count)}")
-    is_float = element in ("float", "double")
-    if count * memory.dtype.size_bytes == 64:
-        name = f"llvm.x86.avx512.permvar.{'df' if wide and is_float else 'di' if wide else 'sf' if is_float else 'si'}.512"
-    else:
-        name = f"llvm.x86.avx2.perm{'ps' if is_float else 'd'}"
-    fn = b.declare(name, f"{table} @({table}, {picks})")
     for first in range(0, lanes.count, count):
         order = ", ".join(f"i32 {k}" if k < lanes.count else "i32 poison" for k in range(first, first + count))
         vector = of_lanes(kind, lanes.count)
         part = places if lanes.count == count else b.pure(f"shufflevector {vector} {places}, {vector} poison, <{count} x i32> <{order}>")
-        parts.append(b.pure(f"call {table} {fn}({table} {held_row}, {picks} {part})"))
+        parts.append(_picked_from(b, registers, table, part, bits))
     text = joined(b, parts, element, count)
     if len(parts) * count > lanes.count:
         order, whole = ", ".join(f"i32 {k}" for k in range(lanes.count)), of_lanes(element, len(parts) * count)
         text = b.pure(f"shufflevector {whole} {text}, {whole} poison, <{lanes.count} x i32> <{order}>")
     return _from_memory(b, memory.dtype, text, lanes.count)
+
+
+def _row_part(state: State, memory: Memory, start: Poly, length: int, count: int, scope: Scope) -> str:
+    """Return a register with `length` elements from `start` on, of the `count` that it holds."""
+    b, element = state.builder, memory_type(memory.dtype)
+    key = f"table {memory.uid}.{state.versions.get(memory.uid, 0)} {sorted(start.terms.items())} {scope.guard}"
+    found = _found(b, key)
+    if found is None:
+        pointer, align = _guarded(b, pointer_to(b, memory, start), scope.guard), _align(memory, start)
+        if length == count:
+            found = b.op(f"load {of_lanes(element, count)}, ptr {pointer}, align {align}")
+        else:
+            found = _masked_load(b, element, pointer, align, first_lanes(b, number(length), count), count)
+        b.region.memo[key] = found
+    return found
+
+
+def _picked_from(b: Builder, registers: Sequence[str], table: str, places: str, bits: int) -> str:
+    """Return the elements at `places` of a row that lies in one, two or four registers."""
+    element, count = table.split(" x ")[1][:-1], int(table[1:].split(" x ")[0])
+    picks = f"<{count} x i{bits}>"
+    form = {"float": "ps", "double": "pd", "i8": "qi", "i16": "hi", "i32": "d", "i64": "q"}[element]
+    if len(registers) == 1:
+        if count * bits == 512:
+            name = f"llvm.x86.avx512.permvar.{ {'ps': 'sf', 'pd': 'df', 'd': 'si', 'q': 'di'}.get(form, form) }.512"
+        else:
+            name = f"llvm.x86.avx2.perm{'ps' if element == 'float' else 'd'}"
+        fn = b.declare(name, f"{table} @({table}, {picks})")
+        return b.pure(f"call {table} {fn}({table} {registers[0]}, {picks} {places})")
+    if len(registers) == 2:
+        fn = b.declare(f"llvm.x86.avx512.vpermi2var.{form}.512", f"{table} @({table}, {picks}, {table})")
+        return b.pure(f"call {table} {fn}({table} {registers[0]}, {picks} {places}, {table} {registers[1]})")
+    half = len(registers) // 2
+    low, high = (_picked_from(b, part, table, places, bits) for part in (registers[:half], registers[half:]))
+    in_high = b.pure(f"and {picks} {places}, splat (i{bits} {half * count})")
+    chosen = b.pure(f"icmp ne {picks} {in_high}, zeroinitializer")
+    return b.pure(f"select <{count} x i1> {chosen}, {table} {high}, {table} {low}")
 
 
 def _taking_part(b: Builder, mask: str, guard: str | None, lanes: int) -> str:

@@ -39,6 +39,8 @@ _NEEDS_V3 = (*_NEEDS_V2, "avx2", "bmi2", "f16c", "fma")
 _NEEDS_V4 = (*_NEEDS_V3, "avx512f", "avx512bw", "avx512dq", "avx512vl")
 
 
+MOST_TABLES = 4
+"""Registers that a row may lie in of which elements are picked: of two at once, of four by a choice between two pairs."""
 LEVEL = "TENSORLANG_LEVEL"
 """The variable that names the level which `host()` keeps to. It is read once, when the first code is made."""
 
@@ -107,6 +109,13 @@ class Target:
     def gathers(self) -> bool:
         """Whether one instruction loads each lane from a place of its own in no more time than one load for each lane takes."""
         return self.has("avx512f") or self.has("v")
+
+    def tables(self, size: int) -> tuple[int, int]:
+        """Return of how many bytes a register is of which elements of `size` bytes are picked by place, and in how many of them, one, two
+        or four, a row may lie."""
+        if self.has({1: "avx512vbmi", 2: "avx512bw"}.get(size, "avx512f")):
+            return 64, MOST_TABLES
+        return (32, 1) if size == 4 and self.has("avx2") else (0, 0)
 
     @property
     def masked_bytes(self) -> tuple[int, ...]:

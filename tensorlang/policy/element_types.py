@@ -15,15 +15,18 @@ from codegen.dtypes import DType, compute_dtype, i64
 from codegen.loops import nodes as loops
 from codegen.loops.narrow import narrowed
 from codegen.loops.verify import Env, dtype_of
-from codegen.loops.walk import children, free_vars, statements
+from codegen.loops.walk import children, free_vars, loads, statements
+from polyhedral import affine
 from polyhedral import expr as sets
 from tensorlang.bounded_cache import by_identity
 from tensorlang.lower.index import to_index
 from tensorlang.lower.value import Point, components, value
 from tensorlang.tensor import nodes as tensor
 from tensorlang.tensor.types import types_of
-from tensorlang.tensor.walk import reduces
+from tensorlang.tensor.walk import reduces, tensors
 
+MOST_ROW_BYTES = 256
+"""Of a row of which lanes pick elements, as many as registers hold where any do."""
 Axes = tuple[tuple[str, sets.Expr, sets.Expr], ...]
 """Names with the bounds between which they run, the second exclusive."""
 
@@ -37,33 +40,46 @@ def computed_bytes(program: tensor.Program) -> Mapping[str, int]:
         elements.define(definition)
         ends.append(len(elements.body))
     function = narrowed(loops.Function("elements", (), tuple(elements.params), (*elements.allocs, *elements.body)))
+    tables = frozenset(t.name for t in tensors(program) if (row_bytes(t) or MOST_ROW_BYTES + 1) <= MOST_ROW_BYTES)
     body, found = function.body[len(elements.allocs) :], dict[str, int]()
     buffers = {b.name: b for b in (*function.params, *(s.buffer for s in function.body if isinstance(s, loops.Alloc)))}
     for k, definition in enumerate(program.definitions):
-        size = max(_sizes(body[ends[k] : ends[k + 1]], buffers, frozenset(definition.axes)), default=1)
+        size = max(_sizes(body[ends[k] : ends[k + 1]], buffers, frozenset(definition.axes), tables), default=1)
         found |= {t.name: size for t in definition.tensors}
     return found
 
 
-def _sizes(body: Iterable[loops.Stmt], buffers: Mapping[str, loops.Buffer], axes: frozenset[str]) -> Iterator[int]:
-    """Yield the sizes of the types of what lanes along some of `axes` load, convert and store."""
+def row_bytes(tensor: tensor.Tensor) -> int | None:
+    """Return how many bytes a row of a tensor has, along its last axis; None where that is open, or there is none."""
+    extent = affine.constant(tensor.shape[-1]) if tensor.shape else None
+    return None if extent is None else extent * tensor.dtype.size_bytes
+
+
+def _sizes(body: Iterable[loops.Stmt], buffers: Mapping[str, loops.Buffer], axes: frozenset[str], tables: frozenset[str]) -> Iterator[int]:
+    """Yield the sizes of the types of what lanes along some of `axes` load, convert and store, where rows of `tables` lie in registers."""
     values = dict[str, DType]()
     for s in statements(*body):
         match s:
             case loops.Let(name, e):
                 values[name] = dtype_of(e, Env(values=values, buffers=buffers))
-                yield from _sizes_in(e, buffers, axes)
+                yield from _sizes_in(e, buffers, axes, tables)
             case loops.Store(buffer, _, e):
                 yield compute_dtype(buffers[buffer].dtype).size_bytes
-                yield from _sizes_in(e, buffers, axes)
+                yield from _sizes_in(e, buffers, axes, tables)
             case _:
                 pass
 
 
-def _sizes_in(e: loops.Expr | loops.Index, buffers: Mapping[str, loops.Buffer], axes: frozenset[str]) -> Iterator[int]:
+def _sizes_in(
+    e: loops.Expr | loops.Index, buffers: Mapping[str, loops.Buffer], axes: frozenset[str], tables: frozenset[str]
+) -> Iterator[int]:
     """Yield the sizes of what a value is loaded from and converted to. An index that becomes an integer is one of its type, whose wrapping
-    is the same; one that is compared with another is none; one of binders alone is one number for all lanes of an axis."""
+    is the same; one that is compared with another is none; one of binders alone is one number for all lanes of an axis. Of an index into a
+    row in registers as many bits are computed as an element has: what it is made of counts as it is loaded."""
     match e:
+        case loops.Load(buffer) if buffer in tables:
+            yield from (compute_dtype(buffers[found.buffer].dtype).size_bytes for found in loads(e))
+            return
         case loops.Load(buffer):
             yield compute_dtype(buffers[buffer].dtype).size_bytes
         case loops.Cast(dtype):
@@ -77,7 +93,7 @@ def _sizes_in(e: loops.Expr | loops.Index, buffers: Mapping[str, loops.Buffer], 
         case _:
             pass
     for child in children(e):
-        yield from _sizes_in(child, buffers, axes)  # type: ignore[arg-type]  # a value has values and indices below it
+        yield from _sizes_in(child, buffers, axes, tables)  # type: ignore[arg-type]  # a value has values and indices below it
 
 
 @dataclass(slots=True)

@@ -20,6 +20,8 @@ class Machine:
     """Pairs of narrow types of whose neighbouring elements it adds up products in one instruction, or in a few."""
     tiles: frozenset[tuple[DType, DType]] = frozenset()
     """Pairs of types of which it multiplies whole tiles."""
+    tables: frozenset[tuple[int, int]] = frozenset()
+    """Sizes of elements that lanes pick by their places from a row in registers, each with the bytes that such a row has at most."""
     cache_bytes: int = 32 * 1024 * 1024
     """Of the last cache before memory."""
     target: str = field(kw_only=True)

@@ -11,10 +11,11 @@ from polyhedral.expr import Name as AffineName
 from tensorlang.policy.cpu.cost import FAR_LOADS
 from tensorlang.policy.cpu.padded import blocked_dims, root_copy
 from tensorlang.policy.deriver import Deriver, in_order, mark_parallel
+from tensorlang.policy.element_types import row_bytes
 from tensorlang.schedule.pack import is_padding, pack
 from tensorlang.schedule.shape import OPEN_EXTENT, block_of, extents, innermost_axis, unit_stride
 from tensorlang.tensor.nodes import Definition, Dynamic, Read
-from tensorlang.tensor.walk import index_names, reads, reduces
+from tensorlang.tensor.walk import index_names, reads, reduces, tensor_table
 
 FEWEST_TURNED = 8
 """Elements along an axis, from which on squares of them are turned in registers."""
@@ -105,7 +106,7 @@ def derive_pointwise(d: Deriver, definition: Definition) -> None:
         lanes = block_of(d.layouts.get(name), axis) or lanes_along(d, definition, axis)
         others = [a for a in definition.axes if a != axis]
         binders = [b.name for p in definition.pieces for r in reduces(p.value) for b in r.binders]
-        if not moves_one_by_one(definition, axis) and (sizes[axis] is None or (sizes[axis] or 0) >= 2):
+        if not moves_one_by_one(d, definition, axis) and (sizes[axis] is None or (sizes[axis] or 0) >= 2):
             outer, inner = f"{axis}_o", f"{axis}_v"
             d.add(d.schedule.split(f"{name}.{axis}", lanes, (outer, inner)))
             # A blocked layout keeps other axes between a block and its lanes.
@@ -139,11 +140,24 @@ def lanes_along(d: Deriver, definition: Definition, axis: str) -> int:
     return next(n for n in (least << k for k in range(8)) if n >= min(extent, lanes))
 
 
-def moves_one_by_one(definition: Definition, axis: str) -> bool:
+def moves_one_by_one(d: Deriver, definition: Definition, axis: str) -> bool:
     """Tell whether nothing is done but to fetch elements from where data say, another place for each point of `axis`: vectors, whose lanes
-    are loaded one by one, have nothing to compute."""
-    values = (p.value for p in definition.pieces)
-    return all(isinstance(v, Read) and any(isinstance(s, Dynamic) and axis in index_names(s.value) for s in v.index) for v in values)
+    are loaded one by one, have nothing to compute. Lanes of what lies in registers are no loads."""
+    values = [p.value for p in definition.pieces]
+    if not all(isinstance(v, Read) and any(isinstance(s, Dynamic) and axis in index_names(s.value) for s in v.index) for v in values):
+        return False
+    return not all(isinstance(v, Read) and picked_in_registers(d, v, axis) for v in values)
+
+
+def picked_in_registers(d: Deriver, read: Read, axis: str) -> bool:
+    """Tell whether lanes along an axis pick what they read from one row that all of them share, which registers hold."""
+    tensor, *others = tensor_table(d.program)[read.tensor], *read.index[:-1]
+    if read.tensor in d.layouts or not read.index or not isinstance(read.index[-1], Dynamic):
+        return False
+    if any(axis in (index_names(s.value) if isinstance(s, Dynamic) else affine.name_set(s)) for s in others):
+        return False
+    row = row_bytes(tensor)
+    return row is not None and any(size == tensor.dtype.size_bytes and row <= most for size, most in d.machine.tables)
 
 
 def _several_at_once(d: Deriver, definition: Definition, axis: str, order: list[str], binders: list[str], inner: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Elements of a short row that data name are picked from a register that holds the row."""
+"""Elements of a short row that data name are picked from registers that hold the row."""
 
 import numpy as np
 import pytest
@@ -30,10 +30,21 @@ def test_lanes_get_the_elements_of_a_row_that_data_name(dtype: str, length: int,
     check(text(dtype, lanes, length), at=places(3, lanes, length), x=given, y=np.zeros((3, lanes), given.dtype))
 
 
-def test_a_row_that_fits_a_register_is_permuted_and_a_longer_one_gathered() -> None:
-    short, long = (emit(parse(text("f32", 16, length)), named("x86-64-v4")) for length in (16, 17))
+@pytest.mark.parametrize(
+    ("dtype", "length", "lanes"),
+    [("f32", 32, 16), ("f32", 50, 19), ("f64", 31, 8), ("i16", 90, 32), ("u8", 64, 64), ("i8", 100, 64), ("u8", 256, 64), ("u8", 200, 70)],
+)
+def test_a_row_may_lie_in_several_registers(dtype: str, length: int, lanes: int) -> None:
+    given = values(dtype, 3 * length).reshape(3, length)
+    check(text(dtype, lanes, length), at=places(3, lanes, length), x=given, y=np.zeros((3, lanes), given.dtype))
+
+
+def test_a_row_that_fits_registers_is_permuted_and_a_longer_one_gathered() -> None:
+    short, two, four, long = (emit(parse(text("f32", 16, length)), named("x86-64-v4")) for length in (16, 17, 64, 65))
     assert "permvar.sf" in short and "gather" not in short
-    assert "gather" in long and "permvar" not in long
+    assert "vpermi2var.ps" in two and "gather" not in two and "vpermi2var.ps" in four and "gather" not in four
+    assert "gather" in long and "perm" not in long
+    assert "vpermi2var.qi" in emit(parse(text("u8", 64, 256)), named("x86-64-amx"))
     assert "avx2.permps" in emit(parse(text("f32", 8, 8)), named("x86-64-v3"))
 
 

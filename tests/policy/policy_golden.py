@@ -40,9 +40,10 @@ from tensorlang.tensor.winograd import by_filtering, convolution
 
 GOLDEN = Path(__file__).parent / "golden"
 BYTES: frozenset[tuple[DType, DType]] = frozenset({(u8, i8), (i8, u8), (i8, i8), (u8, u8)})
+TABLES = frozenset({(2, 256), (4, 256), (8, 256)})
 CPUS = {
-    "avx2": Machine(32, 16, threads=1, l2_bytes=1 << 20, cache_bytes=32 << 20, target="cpu"),
-    "avx512": Machine(64, 32, threads=8, l2_bytes=1 << 20, cache_bytes=32 << 20, target="cpu"),
+    "avx2": Machine(32, 16, threads=1, l2_bytes=1 << 20, tables=frozenset({(4, 32)}), cache_bytes=32 << 20, target="cpu"),
+    "avx512": Machine(64, 32, threads=8, l2_bytes=1 << 20, tables=TABLES, cache_bytes=32 << 20, target="cpu"),
     "amx": Machine(
         64,
         32,
@@ -51,6 +52,7 @@ CPUS = {
         l2_bytes=1 << 20,
         dots=BYTES | {(bf16, bf16), (i16, i16)},
         tiles=BYTES | {(bf16, bf16)},
+        tables=TABLES | {(1, 256)},
         cache_bytes=32 << 20,
     ),
     "neon": Machine(16, 32, threads=4, target="cpu", l2_bytes=1 << 20, dots=BYTES, cache_bytes=32 << 20),

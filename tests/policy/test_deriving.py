@@ -301,6 +301,15 @@ def test_elements_that_data_name_for_each_column_are_gone_through_by_rows_of_the
     assert_same(program, proven(program, schedule), {})
 
 
+@pytest.mark.parametrize(("row", "in_lanes"), [(256, True), (64, False), (0, False)])
+def test_lanes_pick_elements_of_a_row_that_registers_hold_and_others_are_fetched_one_by_one(row: int, in_lanes: bool) -> None:
+    text = "op f(t: u8[200], x: u8[4096]) -> (y: u8[4096]) { y[i] = t[min(x[i], 199)] }"
+    program = declared(load_module(parse(Source("f.tl", text))), "f")
+    schedule = derive(program, Machine(target="cpu", tables=frozenset({(1, row)} if row else ())))
+    assert any(show(d).startswith("vectorize") for d in schedule.directives) == in_lanes
+    assert_same(program, proven(program, schedule), {})
+
+
 @pytest.mark.parametrize(
     ("body", "count"),
     [

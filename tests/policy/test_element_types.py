@@ -20,6 +20,8 @@ from tensorlang.policy.element_types import computed_bytes
         pytest.param("x: u8[N]) -> (y: u8[N])", "y[i] = u8(f64(x[i]) * 0.5)", {"y": 8}, id="floats"),
         pytest.param("x: u8[N]) -> (y: u8[N])", "y[i] = if i >= 3 then x[i] else u8(0)", {"y": 1}, id="compared indices"),
         pytest.param("x: u8[N]) -> (y: u8[N])", "y[i] = u8(i % 9) + x[i]", {"y": 1}, id="indices"),
+        pytest.param("t: u8[256], x: i8[N]) -> (y: u8[N])", "y[i] = t[i32(x[i]) + 128]", {"y": 1}, id="rows in registers"),
+        pytest.param("t: u8[300], x: u8[N]) -> (y: u8[N])", "y[i] = t[x[i]]", {"y": 8}, id="rows in memory"),
         pytest.param("x: u8[N, 4]) -> (y: u8[N])", "y[i] = u8(sum(k) i32(x[i, k]))", {"y": 4}, id="sums"),
         pytest.param("x: u8[N, 4]) -> (y: u8[N])", "y[i] = max(k) x[i, k]", {"y": 1}, id="extrema"),
     ],

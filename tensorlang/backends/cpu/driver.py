@@ -91,6 +91,7 @@ def machine_of(target: Target, threads: int) -> Machine:
         l2_bytes=near.l2_bytes,
         dots=dots,
         tiles=tile_pairs(target.features) & dots,
+        tables=frozenset((size, bytes_each * count) for size in (1, 2, 4, 8) for bytes_each, count in [target.tables(size)] if count),
         cache_bytes=near.last_bytes,
         target=HOST,
     )

@@ -45,7 +45,7 @@ def has_narrow_rows(d: Deriver, definition: Definition) -> bool:
     if not 1 < (sizes[last] or 0) <= MOST_ELEMENTS or (sizes[rows] or OPEN_EXTENT) < 2 * lanes:
         return False
     found = [r for p in definition.pieces for r in reads(p.value) if rows in index_names(r)]
-    return moves_one_by_one(definition, last) or all(_is_near(d, r, rows) for r in found)
+    return moves_one_by_one(d, definition, last) or all(_is_near(d, r, rows) for r in found)
 
 
 def _sums(piece: Piece) -> bool:
@@ -67,7 +67,7 @@ def add_narrow_rows(d: Deriver, definition: Definition, order: Sequence[str]) ->
     """Add the inner loops of a tensor that has narrow rows, inside its axes in this order, of which the last are those of `definition`;
     return the loops outside of them, outermost first."""
     sizes, (rows, last) = extents(definition), definition.axes[-2:]
-    vector = () if moves_one_by_one(definition, last) else (rows,)
+    vector = () if moves_one_by_one(d, definition, last) else (rows,)
     outer = add_inner_loops(d, definition, order, InnerLoops(vector, rows=((last, sizes[last] or 1),)))
     gone = names_of_shared(shared_sums(d, definition))
     binders = [b for p in definition.pieces for r in reduces(p.value) for b in r.binders if b.name not in gone]

@@ -212,7 +212,7 @@ def _pointwise(d: Deriver, group: FusionGroup) -> Shape | None:
     extent = sizes[axis]
     others = tuple(a for a in definition.axes if a != axis)
     binders = _binders(definition)
-    if moves_one_by_one(definition, axis) or (extent is not None and extent < 2):
+    if moves_one_by_one(d, definition, axis) or (extent is not None and extent < 2):
         one_by_one = (full(own, definition.axes), (), full(own, binders), *((),) * 4)
         return Shape(((own,), ()), one_by_one, lanes, {"y": {"gathered": False}, "p": {"padded": False}})
     at = definition.axes.index(axis)

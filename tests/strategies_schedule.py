@@ -40,6 +40,7 @@ from tensorlang.schedule.plan import Storage
 from tensorlang.schedule.scan import growths
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.storage import axis_names, to_storage
+from tensorlang.schedule.tables import of_byte
 from tensorlang.schedule.windows import windows
 from tensorlang.syntax import nodes as syntax
 from tensorlang.syntax.parse import parse
@@ -684,6 +685,12 @@ def _compose(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     return s.compose(f"{definition.tensors[0].name}.{window.binder.name}", lengths)
 
 
+def _tabulate(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
+    """Look a function of a byte up in a table."""
+    found = [x.tensors[0].name for x in seen.program.definitions if not isinstance(of_byte(seen.program, x.tensors[0].name), str)]
+    return s.tabulate(d.random.choice(found)) if found else None
+
+
 def _narrow(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     """Let a reduction go through the values that its conditions leave a name: one that they do, or any."""
     names = [(x, b.name) for x in seen.program.definitions for p in x.pieces for r in reduces(p.value) for b in r.binders]
@@ -860,6 +867,7 @@ REWRITES = (
     _scan,
     _scan,
     _compose,
+    _tabulate,
     _narrow,
     _narrow,
     _lift,

@@ -9,6 +9,7 @@ from math import prod
 from codegen.dtypes import compute_dtype
 from polyhedral import affine
 from polyhedral.expr import Int
+from tensorlang.policy.cpu.values import instructions
 from tensorlang.policy.element_types import computed_bytes
 from tensorlang.policy.followers import accumulations
 from tensorlang.policy.machine import GpuMachine, Machine
@@ -18,12 +19,13 @@ from tensorlang.schedule.rfactor import name_of, rfactor
 from tensorlang.schedule.scan import growths, running
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.shape import OPEN_EXTENT, extents, is_product, work_of_definition
+from tensorlang.schedule.tables import VALUES, of_byte, tabulated
 from tensorlang.schedule.windows import STORED, Window, composed, window_lengths, windows
 from tensorlang.tensor.bands import WORTH_NARROWING, Band, bands, narrowed
 from tensorlang.tensor.factorize import Factorized, factorized
 from tensorlang.tensor.invariant_axes import invariant_axes, without_axes
 from tensorlang.tensor.lift import lift
-from tensorlang.tensor.nodes import Definition, Program, Reduce
+from tensorlang.tensor.nodes import Call, Definition, Program, Reduce
 from tensorlang.tensor.prove import problems_since
 from tensorlang.tensor.terms_apart import parts_apart
 from tensorlang.tensor.walk import (
@@ -32,6 +34,7 @@ from tensorlang.tensor.walk import (
     definition_reads,
     index_names,
     is_recurrence,
+    nodes,
     reads,
     reduces,
     substitute_sizes,
@@ -48,6 +51,14 @@ LONG_BESIDE_OTHERS = 8
 """The same, where so many run side by side."""
 WORTH_COMPOSING = 0.7
 """Of the operations of a window, how many may be left of it where it is made of shorter ones."""
+FEWEST_LOOKED_UP = 2048
+"""Elements, from which on those of a table are few."""
+PICKED = 8
+"""Vector instructions that picking a vector of elements from a table in registers takes, with its load and store."""
+LOOKED_UP = 2.5
+"""Vector instructions in whose time one element is looked up in memory: measured, 0.35 ns."""
+ROUNDINGS = ("round", "floor", "ceil", "trunc")
+"""Functions that are one instruction."""
 WORTH_FACTORIZING = 0.7
 """Of the operations of a reduction, how many may be left of it where factors are taken one by one."""
 NARROW_ROWS = 32
@@ -128,7 +139,7 @@ def deriver(
     lifted, schedule = with_factors_apart(lift(program), Schedule(program.name))
     flat, stored = flattened(lifted, layouts)
     start = deriver_of(flat, machine, stored, constants, schedule if flat == lifted else schedule.flatten())
-    d = _partial(_narrowed(_composed(_scanned(_hoisted(start)))))
+    d = _partial(_narrowed(_tabulated(_composed(_scanned(_hoisted(start))))))
     d = d if d is start else deriver_of(lift(d.program), machine, d.layouts, constants, d.schedule)  # `apply` lifts it, too
     return sampled(_with_separate(d), at)
 
@@ -240,6 +251,32 @@ def _worth_composing(definition: Definition, window: Window) -> tuple[int, ...] 
     edges = (extent + abs(window.factor) * (window.count - 1)) / extent
     after = terms * edges + (2 * STORED + beside if window.others else 0)
     return lengths if after <= WORTH_COMPOSING * window.count * window.loads * beside else None
+
+
+def _tabulated(d: Deriver) -> Deriver:
+    """Return the state with results that are functions of one byte looked up in tables, where that takes less than to compute them."""
+    if isinstance(d.machine, GpuMachine):
+        return d
+    given, read = {p.name for p in d.program.params}, frozenset().union(*map(definition_reads, d.program.definitions))
+    for definition in d.program.definitions:
+        name = definition.tensors[0].name
+        found = of_byte(d.program, name) if name in d.program.results and name not in read else ""
+        if isinstance(found, str) or found.read.tensor not in given or d.layouts.keys() & {name, *definition_reads(definition)}:
+            continue
+        made = tabulated(d.program, name) if _worth_tabulating(d, definition) else ""
+        if not isinstance(made, str) and not problems_since(d.program, made):
+            d = deriver_of(made, d.machine, d.layouts, d.constants, d.schedule.tabulate(name))
+    return d
+
+
+def _worth_tabulating(d: Deriver, definition: Definition) -> bool:
+    """Tell whether elements of a function of one byte are looked up in less time than they are computed in, all but the first few."""
+    if prod(n or OPEN_EXTENT for n in extents(definition).values()) < FEWEST_LOOKED_UP:
+        return False
+    parts, size = set(nodes(definition.pieces[0].value)), definition.tensors[0].dtype.size_bytes
+    computed = sum(1 if isinstance(e, Call) and e.fn in ROUNDINGS else instructions(e) for e in parts) / d.lanes_of(definition)
+    in_registers = any(size == each and VALUES * size <= most for each, most in d.machine.tables)
+    return computed >= (PICKED * size / d.machine.vector_bytes if in_registers else LOOKED_UP)
 
 
 def _narrowed(d: Deriver) -> Deriver:

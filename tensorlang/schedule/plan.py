@@ -279,7 +279,7 @@ class Plan:
     requirements: tuple[Requirement, ...] = ()
     """What the plan relies on: `program` has it in its context, and kernels check it first."""
     factorized: Program | None = None
-    """The program with reductions that go factor by factor, or windows made of shorter ones, where the schedule says so."""
+    """The program with reductions that go factor by factor, windows made of shorter ones, or tables, where the schedule says so."""
     trust: Trust | None = None
     """What to take instead of a proof that does not end; None: nothing."""
 
@@ -295,8 +295,8 @@ class Plan:
         return affine.conj(*(c for c in affine.conjuncts(self.program.context) if c not in required))
 
     def served(self, program: Program) -> Program:
-        """Return `program`, which the plan is for, or what `factorize` and `compose` made of it, for those sizes alone that the plan
-        serves: what loops compute the terms of."""
+        """Return `program`, which the plan is for, or what `factorize`, `compose` and `tabulate` made of it, for those sizes alone
+        that the plan serves: what loops compute the terms of."""
         program = program if self.factorized is None else self.factorized
         return replace(program, context=affine.conj(program.context, *(r.cond for r in self.requirements)))
 

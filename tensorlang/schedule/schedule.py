@@ -146,6 +146,10 @@ class Schedule:
         """Make reductions over windows, `y.k`, of those over shorter ones, of as many terms as `by` says."""
         return self.then(_directive("compose", [binder], [("by", by)] if by else []))
 
+    def tabulate(self, *tensors: str) -> Schedule:
+        """Compute tensors that are functions of a byte once for each of its values, and look their elements up."""
+        return self.then(_directive("tabulate", tensors))
+
     def narrow(self, *binders: str) -> Schedule:
         """Go through the values alone that conditions leave names in reductions, `y.j`."""
         return self.then(_directive("narrow", binders))

@@ -34,7 +34,7 @@ class State:
     program: Program
     knobs: Mapping[str, int]
     factorized: Program | None = None
-    """What `factorize` and `compose` made of the program: its sums and products are no longer those that the equations say."""
+    """What `factorize`, `compose` and `tabulate` made of the program: what it computes is no longer composed as the equations say."""
     stages: dict[str, Stage] = field(default_factory=dict)
     """First tensor of each stage → stage."""
     copies: dict[str, str] = field(default_factory=dict)

@@ -295,6 +295,12 @@ def test_windows_that_are_made_of_shorter_ones_are_those_that_were_written(reduc
     assert compile_kernel(equation(text), host(), schedule=Schedule("f").compose("y.k", (3,))).validated == "validated"
 
 
+def test_functions_that_are_looked_up_in_tables_are_those_that_were_written(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TENSORLANG_VALIDATE", "100000")
+    program = equation("op f(x: i8[29]) -> (y: i8[29]) { y[i] = sat[i8](round(f32(x[i]) * 0.3)) }")
+    assert compile_kernel(program, host(), schedule=Schedule("f").tabulate("y")).validated == "validated"
+
+
 def test_what_is_too_large_is_said_to_be():
     n = 2_000_000_000
     large = equation("op f(x: f32[N]) -> (y: f32[N]) { y[i] = x[i] }", N=n)

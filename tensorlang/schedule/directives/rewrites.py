@@ -1,5 +1,5 @@
 """Directives that rewrite the program before it has loops: `inline`, `store`, `rfactor`, `block`, `flatten`,
-`hoist`, `scan`, `compose`, `narrow`, `lift`, `factorize`, `unfold`."""
+`hoist`, `scan`, `compose`, `tabulate`, `narrow`, `lift`, `factorize`, `unfold`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tensorlang.schedule.plan import owned
 from tensorlang.schedule.rfactor import rfactor
 from tensorlang.schedule.scan import scanned
 from tensorlang.schedule.state import State
+from tensorlang.schedule.tables import tabulated
 from tensorlang.schedule.windows import composed
 from tensorlang.syntax import nodes as syntax
 from tensorlang.syntax.directive_forms import FORMS
@@ -85,6 +86,11 @@ def _compose(state: State, directive: syntax.Directive) -> None:
     if isinstance(made, str):
         raise error("S0204", f"`{name}` cannot be composed: {made}", directive.span)
     state.program = state.factorized = made
+
+
+def _tabulate(state: State, directive: syntax.Directive) -> None:
+    _rewrite_each(state, directive, lambda name: tabulated(state.program, name), "tabulated")
+    state.factorized = state.program
 
 
 def _narrow(state: State, directive: syntax.Directive) -> None:
@@ -189,6 +195,11 @@ COMPOSE = Kind(
     "compose",
     FORMS["compose"],
     rewrite=_compose,
+)
+TABULATE = Kind(
+    "tabulate",
+    FORMS["tabulate"],
+    rewrite=_tabulate,
 )
 NARROW = Kind(
     "narrow",

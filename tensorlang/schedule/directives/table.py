@@ -39,6 +39,7 @@ from tensorlang.schedule.directives.rewrites import (
     RFACTOR,
     SCAN,
     STORE,
+    TABULATE,
     UNFOLD,
 )
 from tensorlang.schedule.directives.stages import SPECIALIZE, STAGES
@@ -81,6 +82,7 @@ _KINDS: tuple[Kind, ...] = (
     HOIST,
     SCAN,
     COMPOSE,
+    TABULATE,
     NARROW,
     FACTORIZE,
     LIFT,

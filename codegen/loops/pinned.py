@@ -9,7 +9,11 @@
     before   for e in 0 .. E { if start[i] <= e and e < start[i + 1] { y[i] = y[i] + v[e] } }
     after    for e in max(0, start[i]) .. min(E, start[i + 1]) { if start[i] <= e and e < start[i + 1] { y[i] = y[i] + v[e] } }
 
-Conditions first leave the loops that they do not depend on, then the equations among them become bounds. Of comparisons that all of a loop
+    before   for n in 0 .. N { if 0 < J { if ids[k] == n { … } }; if J < I { if ids[k] == n { … } } }
+    after    if 0 < J { for n in max(0, ids[k]) .. … { … } }; if J < I { for n in max(0, ids[k]) .. … { … } }
+
+Conditions first leave the loops that they do not depend on, then the equations among them become bounds. Where all parts of a loop stand
+under one equation, each inside conditions and loops of its own, the loop moves into these: it has one iteration. Of comparisons that all of a loop
 stands under, also inside its lanes, the bounds follow, and the comparison stays. Only serial loops are pinned: of lanes, threads and copies
 there have to be as many as was said. But lanes that would all write one element have a condition that leaves one of them: they run one
 after the other.
@@ -108,7 +112,7 @@ def _leaves_one_lane(loop: For) -> bool:
 def _pinned(loop: For) -> tuple[Stmt, ...]:
     *lets, last = _under_one_condition(loop.body) or (loop,)
     if loop.kind not in _LEAVES or not isinstance(last, If) or last.orelse or not all(isinstance(s, Let) for s in lets):
-        return _narrowed(loop)
+        return _moved_inside(loop) or _narrowed(loop)
     if not all(_is_fixed(s.value, loop, lets) for s in lets if isinstance(s, Let)):
         return _narrowed(loop)
     conditions = [*conjuncts(last.cond)]
@@ -122,9 +126,52 @@ def _pinned(loop: For) -> tuple[Stmt, ...]:
     if value is not None:
         before = Max(_less(loop.lo), Min(_less(loop.hi), ValueIndex(value)))
         bounded = replace(bounded, lo=Max(loop.lo, ValueIndex(value)), hi=Add(before, Int(1)))
-    once = (*lets, *_guarded(outside, (bounded,) if value is not None else _narrowed(bounded)))
+    once = (*lets, *_guarded(outside, (bounded,) if value is not None else _pinned(bounded)))
     needs = not runs_at_least_once(loop) and (outside or lets)
     return _guarded([Compare("<", IndexValue(loop.lo), IndexValue(loop.hi))], once) if needs else once
+
+
+def _moved_inside(loop: For) -> tuple[Stmt, ...]:
+    """Return a loop of which one equation with data leaves one iteration, inside the conditions and loops that each of its parts stands
+    under before it comes to that equation; nothing where a part does not come to it, or to another."""
+    found = [*_equations(loop.body, loop)] if loop.kind == "serial" else []
+    value = found[0] if len({*found}) == 1 else None
+
+    def moved(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
+        for s in body:
+            match s:
+                case If() if not _says_which(s, loop):
+                    yield replace(s, then=tuple(moved(s.then)))
+                case For():
+                    yield replace(s, body=tuple(moved(s.body)))
+                case _:
+                    yield from _pinned(replace(loop, body=(s,)))
+
+    return () if value is None else tuple(moved(loop.body))
+
+
+def _equations(body: tuple[Stmt, ...], loop: For) -> Iterator[Expr | None]:
+    """Yield what the variable of a loop is by each of the equations that a block comes to, None for a part that comes to none, or is under
+    something else than indices that are the same in all iterations."""
+    for s in body:
+        match s:
+            case If(cond, _, ()) if (said := _says_which(s, loop)) is not None:
+                yield said
+            case If(cond, then, ()) if _is_of_other_indices(loop, cond):
+                yield from _equations(then, loop)
+            case For(_, lo, hi, inner, "serial" | "unroll") if _is_of_other_indices(loop, lo, hi):
+                yield from _equations(inner, loop)
+            case _:
+                yield None
+
+
+def _says_which(s: If, loop: For) -> Expr | None:
+    return next((value for c in conjuncts(s.cond) if (value := _equal_to(c, loop, [])) is not None), None)
+
+
+def _is_of_other_indices(loop: For, *roots: Expr | Index) -> bool:
+    """Tell whether something depends on indices alone, and not on that of a loop."""
+    return loop.var not in free_vars(*roots) and not any(isinstance(part, Load | Name) for part in walk(*roots))
 
 
 def _narrowed(loop: For) -> tuple[Stmt, ...]:

@@ -152,6 +152,53 @@ def test_a_condition_leaves_a_loop_that_may_not_run_only_where_it_runs() -> None
     assert text.index("index(0) < index(N)") < text.index("for j")
 
 
+APART = """for k in 0 .. 5 { for n in 0 .. 7 {
+    if index(0) < index(N // 2) { if ids[k] == index(n) { y[n, 0] = y[n, 0] + u[k, 0] } }
+    for j in N // 2 .. (N + 1) // 2 { if FIRST { if ids[THERE] == index(n) { y[n, 1] = y[n, 1] + u[k, 1] } } }
+} }"""
+APART_OTHERWISE = [
+    {"FIRST": "index(n) < index(3)"},  # the condition asks for the iteration
+    {"FIRST": "u[k, 2] < 1.0_f32"},  # what it reads may be there only where an iteration runs
+    {"THERE": "k // 2"},
+    {"THERE": "j % 5"},
+]
+
+
+def apart(FIRST: str = "index(j) < index(5)", THERE: str = "k") -> str:
+    return APART.replace("FIRST", FIRST).replace("THERE", THERE)
+
+
+def test_a_loop_moves_into_the_conditions_that_its_parts_stand_under_before_they_ask_the_same_of_data() -> None:
+    text = after(apart())
+    assert text.count("for n in max(0, value(ids[k])) .. max(-1, min(6, value(ids[k]))) + 1") == 2
+    assert text.index("index(0) < index(N // 2)") < text.index("for n") and text.rindex("for j") < text.rindex("for n")
+
+
+def test_a_loop_whose_conditions_leave_it_one_after_the_other_is_pinned_at_the_last() -> None:
+    text = after("for k in 0 .. 5 { for n in 0 .. 7 { if index(0) < index(N) { if ids[k] == index(n) { y[n, 0] = u[k, 0] } } } }")
+    assert text.index("index(0) < index(N)") < text.index("for n in max(0, value(ids[k]))")
+
+
+@pytest.mark.parametrize("parts", APART_OTHERWISE)
+def test_a_loop_stays_where_its_parts_ask_for_other_iterations(parts: dict[str, str]) -> None:
+    assert "for n in 0 .. 7" in after(apart(**parts))
+
+
+@given(
+    st.lists(st.integers(-2, 8), min_size=5, max_size=5),
+    st.integers(0, 5),
+    st.sampled_from([{}, *APART_OTHERWISE]),
+)
+def test_what_moves_into_conditions_computes_what_it_did(ids: list[int], size: int, parts: dict[str, str]) -> None:
+    function = parsed(apart(**parts))
+    results = []
+    for version in (function, pinned(function)):
+        arrays = {"ids": np.array(ids), "u": np.arange(15, dtype=np.float32).reshape(5, 3), "y": np.zeros((7, 3), np.float32)}
+        assert run(version, {"N": size}, arrays) == 0
+        results.append(arrays["y"])
+    assert_same_bits(results[1], results[0])
+
+
 def test_what_the_condition_names_leaves_the_loop_with_it() -> None:
     text = after("for n in 0 .. 7 { let i = ids[0]\nif select(i < 0_i64, i + 7_i64, i) == index(n) { y[n, 0] = 1.0_f32 } }")
     assert text.index("let i = ids[0]") < text.index("for n in max(0, value(select(")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 
@@ -15,10 +15,14 @@ from codegen.llvm.workspace import plan as workspace_plan
 from codegen.loops.evaluate import evaluate
 from codegen.loops.interp import run
 from codegen.loops.parser import parse as parse_loops
+from codegen.loops.walk import walk
 from tensorlang.artifact import Artifact
+from tensorlang.backends.cpu import size_cases
 from tensorlang.backends.cpu.driver import compile_kernel, loops_of, machine_of, plan_kernel
 from tensorlang.backends.cpu.function_cycles import function_cycles
-from tensorlang.backends.cpu.size_cases import MOST_CASES
+from tensorlang.backends.cpu.size_cases import MOST_CASES, Planned
+from tensorlang.lower.kernel import Lowered
+from tensorlang.planning import Scheduled
 from tensorlang.runtime.library import installed_roles, rules_of
 from tensorlang.runtime.limits import case_lines
 from tensorlang.tensor.nodes import Program
@@ -102,6 +106,46 @@ def test_elements_apart_that_some_lanes_read_are_predicted_to_take_longer_than_t
         return function_cycles(parse_loops(f"func f(N)(x: f32[32], out y: f32[16]) {{ {body} }}"), {"N": 16}, 16, 1)
 
     assert taken(read) > taken("for j in 0 .. 16 vector 16 { y[j] = x[2*j] }")
+
+
+def test_squares_that_copies_and_lanes_read_across_are_predicted_to_be_loaded_by_rows() -> None:
+    def taken(column: str) -> float:
+        body = f"for i in 0 .. 16 unroll 16 {{ for j in 0 .. 16 vector 16 {{ y[i, j] = x[j, {column}] }} }}"
+        return function_cycles(parse_loops(f"func f()(x: f32[16, 32], out y: f32[16, 16]) {{ {body} }}"), {}, 16, 1)
+
+    assert taken("i") < 0.7 * taken("2*i")
+
+
+def told_cases(monkeypatch: pytest.MonkeyPatch, share: Callable[[Mapping[str, int]], float], spare: int = 12_000) -> list[str]:
+    """Return the ranges of the operator's cases where loops of other samples are predicted to take such a share of what those for the
+    samples do, and there is room for `spare` nodes of loops beside them."""
+
+    def planned(at: Mapping[str, int]) -> Scheduled:
+        return plan_kernel(program(), machine_of(TARGET, 1), rules=replace(rules_of(installed_roles()), at=at))
+
+    def lowered(scheduled: Scheduled) -> Lowered:
+        return loops_of(scheduled.plan, "kernel", threads=1)
+
+    at = {"M": 40, "N": 300}
+    base = Planned(planned(at), lowered(planned(at)))
+    own = base.lowered.function
+    monkeypatch.setattr(size_cases, "MOST_NODES", sum(1 for _ in walk(*own.body)) + spare)
+    monkeypatch.setattr(size_cases, "function_cycles", lambda function, sizes, *_: 1000 * (1.0 if function is own else share(sizes)))
+    return [case.range for case in size_cases.with_cases(base, at, planned, lowered, 16, 1)[1]]
+
+
+def test_a_case_that_gains_at_one_is_for_sizes_up_to_its_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    few, *_ = told_cases(monkeypatch, lambda sizes: 0.5 if sizes["N"] == 1 else 0.9)
+    assert few.startswith("N <= 37")
+
+
+def test_a_case_that_loses_at_its_sample_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert told_cases(monkeypatch, lambda sizes: 0.5 if sizes["N"] == 1 else 1.1) == []
+
+
+@pytest.mark.parametrize(("spare", "count"), [(12_000, 2), (10, 0)])
+def test_large_kernels_have_cases_as_far_as_these_are_small(monkeypatch: pytest.MonkeyPatch, spare: int, count: int) -> None:
+    assert len(told_cases(monkeypatch, lambda sizes: 0.5 if sizes["N"] < 100 else 2.0, spare)) == count
 
 
 def test_memory_of_the_two_sides_of_a_condition_on_sizes_is_shared() -> None:

@@ -2,12 +2,13 @@
 
 Of each innermost nest (`codegen.loops.innermost`): vectors that are computed, loaded and stored by the rates of `policy.cpu.cost`, the
 longest of these, and what its loops take beside. Lanes run together; a load that copies share is there once; registers are no memory.
+Lanes of which copies read neighbours, squares, are loaded by rows and turned in registers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from math import ceil, prod
+from math import ceil, log2, prod
 
 from codegen.loops.indices import coefficients
 from codegen.loops.innermost import Nest, innermost, trips
@@ -16,8 +17,10 @@ from codegen.loops.walk import free_vars, loads, statements, walk
 from tensorlang.policy.cpu.cost import (
     CALL_OPERATIONS,
     FAR_LOADS,
+    LOADS,
     LOOP_CYCLES,
     MASKED_LOADS,
+    SHUFFLES,
     STRIDED_LOADS,
     kernel_cycles,
     load_cycles,
@@ -27,6 +30,8 @@ from tensorlang.policy.cpu.cost import (
 
 _NEAR_STEP = 4
 """How far lanes lie apart at most that several vectors are loaded for and picked from."""
+_FEWEST_TURNED = 8
+"""Neighbours that copies of a loop read, from which on squares of them are turned in registers."""
 
 
 def function_cycles(function: Function, sizes: Mapping[str, int], lanes: int, threads: int) -> float:
@@ -54,7 +59,7 @@ def _nest_cycles(nest: Nest, sizes: Mapping[str, int], lanes: int, registers: se
     written = [n for n in body if isinstance(n, Store) and n.buffer not in registers]
     masked = {n for s in body if isinstance(s, (Select, If)) for n in _loads_of_sides(s)}
     is_part = vector is not None and not (isinstance(vector.lo, Int) and isinstance(vector.hi, Int))  # some lanes alone, perhaps
-    loaded = sum(_accesses(n.index, vector, vectors, width, is_part or n in masked) * _copies(n.index, copies) for n in read)
+    loaded = sum(_loads(n.index, vector, vectors, width, is_part or n in masked, copies) * _copies(n.index, copies) for n in read)
     stored = sum(_accesses(n.index, vector, vectors, width) * _copies(n.index, copies) for n in written)
     computed = operations * vectors * prod(copies.values())
     return turns * (max(multiply_cycles(computed), load_cycles(loaded), store_cycles(stored)) + LOOP_CYCLES)
@@ -73,6 +78,16 @@ def _copies(index: tuple[Index, ...], copies: Mapping[str, int]) -> int:
     """Return how many of the copies of a loop touch elements of their own."""
     names = free_vars(*index)
     return prod(count for name, count in copies.items() if name in names)
+
+
+def _loads(index: tuple[Index, ...], vector: For | None, vectors: int, width: int, is_masked: bool, copies: Mapping[str, int]) -> float:
+    """Return how many loads the lanes need, or what takes as long."""
+    found = _accesses(index, vector, vectors, width, is_masked)
+    if vector is None or is_masked or vector.var in free_vars(index[-1]) or vector.var not in free_vars(*index):
+        return found
+    terms = coefficients(index[-1])
+    is_square = terms is not None and any(count >= _FEWEST_TURNED and terms[0].get(Var(name), 0) == 1 for name, count in copies.items())
+    return min(found, vectors * (1 + log2(width / vectors) * LOADS / SHUFFLES)) if is_square else found
 
 
 def _accesses(index: tuple[Index, ...], vector: For | None, vectors: int, width: int, is_masked: bool = False) -> float:

@@ -35,7 +35,7 @@ MOST_SIZES = 3
 MOST_CASES = 3
 """Cases of a kernel, the one for the samples among them."""
 MOST_NODES = 12_000
-"""Of the loops of all cases, those for the samples counted twice: those of larger kernels take too long to make several times."""
+"""Of the loops of all cases, and of all that are looked at but the last: those of larger kernels take too long to make several times."""
 GAIN = 0.7
 """What a case has to take, at its sample, of what the loops for the samples at hand are predicted to take there."""
 
@@ -89,9 +89,8 @@ def with_cases(
 ) -> tuple[Lowered, tuple[SizeCase, ...], tuple[Scheduled, ...]]:
     """Return the loops of a kernel with those of its cases, the cases, none where one serves all sizes, and the schedules that were added.
     `at`: the samples that `base` was scheduled for; `scheduled_at` schedules for others, `loops` lowers what it returns."""
-    room = MOST_NODES - 2 * _nodes(base)
-    if room < 0:
-        return base.lowered, (), ()
+    made = _nodes(base)
+    room = MOST_NODES - made
     named = dict(zip(base.scheduled.plan.program.sizes, base.lowered.function.sizes, strict=True))
 
     def cycles(planned: Planned, sizes: Mapping[str, int]) -> float:
@@ -100,13 +99,14 @@ def with_cases(
     cases: list[_Case] = []
     seen = {base.scheduled.schedule.directives: base}
     for size, sample in _samples(base.scheduled.plan.program.sizes, at):
-        if len(cases) == MOST_CASES - 1:
+        if len(cases) == MOST_CASES - 1 or made > MOST_NODES:
             break
         try:
             scheduled = scheduled_at({**at, size: sample})
             found = seen.get(scheduled.schedule.directives) or Planned(scheduled, loops(scheduled))
         except CompileError:
             continue
+        made += 0 if scheduled.schedule.directives in seen else _nodes(found)
         seen[scheduled.schedule.directives] = found
         if found is base or any(case.planned is found for case in cases) or not _is_alike(base.lowered, found.lowered):
             continue
@@ -130,29 +130,29 @@ def _text(planned: Planned) -> str:
 
 
 def _samples(names: Sequence[str], at: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-    """Yield other samples of each size, the smaller first."""
+    """Yield other samples of each size, the smaller ones of all first: there loops outside of others run less than these are made for."""
     known = [name for name in names if name in at]
     if len(known) > MOST_SIZES:
         return
-    for name in known:
-        for sample in (at[name] // SMALLER, at[name] * LARGER):
-            if 2 <= sample <= LARGEST:
-                yield name, sample
+    smaller, larger = ((name, at[name] // SMALLER) for name in known), ((name, at[name] * LARGER) for name in known)
+    yield from ((name, sample) for name, sample in (*smaller, *larger) if 2 <= sample <= LARGEST)
 
 
 def _limited(base: Planned, found: Planned, size: str, sample: int, at: Mapping[str, int], cycles: Cycles) -> _Case | None:
-    """Return a case from its sample on towards the samples at hand as far as it is predicted to gain, None where it gains nothing. Other
+    """Return a case from its sample on towards the samples at hand as far as it is predicted to gain, None where it gains nothing: below
+    it, one is the size that comes most often, and a case that gains there is for sizes up to its sample if it loses nothing at that. Other
     sizes are limited to the side of the samples on which it is predicted to be no slower."""
 
     def share(**sizes: int) -> float:
         there = {**at, **sizes}
         return cycles(found, there) / max(1.0, cycles(base, there))
 
-    at_sample = share(**{size: sample})
+    below, limit, at_sample = sample < at[size], sample, share(**{size: sample})
+    step = 2 * sample if below else sample // 2
+    if below and GAIN < at_sample <= 1:
+        sample, at_sample = 1, share(**{size: 1})
     if at_sample > GAIN:
         return None
-    below, limit = sample < at[size], sample
-    step = 2 * sample if below else sample // 2
     while (step < at[size] if below else step > at[size]) and share(**{size: step}) <= GAIN:
         limit, step = step, 2 * step if below else step // 2
     limits = [_Limit(size, below, limit)]

@@ -311,7 +311,7 @@ def index_in_bounds(ctx: Context, at: Idx | Val, size: px.Expr, word: str, span:
         case "clamp":
             out = arith.binary("max", arith.binary("min", at, last, span), zero, span)
         case "wrap":
-            out = arith.binary("%", at, extent, span)
+            out = zero if affine.constant(size) == 0 else arith.binary("%", at, extent, span)
         case _:
             out = _reflected(at, last, span)
     index = _index(ctx, None, out, span)

@@ -186,6 +186,13 @@ def test_only_the_indices_that_can_leave_are_guarded() -> None:
     assert chosen.cond.cond == Compare(">=", Add(Name("j"), Int(-1)), Int(0))
 
 
+@pytest.mark.parametrize("mode", ["wrap", "reflect"])
+def test_nothing_is_divided_by_the_size_of_a_tensor_without_elements(mode: str) -> None:
+    made = program(f"op f(x: f32[M, N]) -> (y: f32[M, N]) {{ y[i, j] = x[i, j - 1 | {mode}] }}", np.zeros((3, 0), np.float32))
+    (read,) = [n for n in nodes(made.definitions[0].pieces[0].value) if isinstance(n, ir.Read)]
+    assert read.index == (Name("i"), Int(0))
+
+
 @pytest.mark.parametrize("mode", ["clamp", "wrap", "reflect", "-1"])
 @pytest.mark.parametrize(
     ("read", "asked"),

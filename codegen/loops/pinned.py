@@ -13,10 +13,10 @@
     after    if 0 < J { for n in max(0, ids[k]) .. … { … } }; if J < I { for n in max(0, ids[k]) .. … { … } }
 
 Conditions first leave the loops that they do not depend on, then the equations among them become bounds. Where all parts of a loop stand
-under one equation, each inside conditions and loops of its own, the loop moves into these: it has one iteration. Of comparisons that all of a loop
-stands under, also inside its lanes, the bounds follow, and the comparison stays. Only serial loops are pinned: of lanes, threads and copies
-there have to be as many as was said. But lanes that would all write one element have a condition that leaves one of them: they run one
-after the other.
+under one equation, each inside conditions and loops of its own, the loop moves into these: it has one iteration. Of comparisons that all
+of a loop stands under, also inside its lanes, the bounds follow, and the comparison stays. Only serial loops are pinned: of lanes, threads
+and copies there have to be as many as was said. But lanes that would all write one element have a condition that leaves one of them: they
+run one after the other.
 """
 
 from __future__ import annotations

@@ -4,7 +4,11 @@
     →    for k in 0 .. 3 unroll 3 { for j in 0 .. 16 vector 16 { s[j] = s[j] + x[j + k] } }
 
 What an iteration collects in registers then needs no loop to carry it, what iterations have in common is loaded once, and no branch at
-their end is guessed wrong. Only loops within others: what runs once is not worth the code.
+their end is guessed wrong. Only loops within others: what runs once is not worth the code. And only straight code, unless iterations ask
+which one they are: then loops inside are there for each of them, without the question.
+
+    for p in 0 .. 2 { for j in 0 .. N { y[p, j] = select(index(p) == 0, a[j], b[j]) } }
+    →    for p in 0 .. 2 unroll 2 { for j in 0 .. N { y[p, j] = select(index(p) == 0, a[j], b[j]) } }
 """
 
 from __future__ import annotations
@@ -13,9 +17,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import ceil
 
-from codegen.loops.nodes import Alloc, Binary, Call, Cast, Compare, Dot, Expr, Fma, For, Function, If, Int, Let, Select, Stmt, Store, Unary
+from codegen.loops.nodes import (
+    Alloc,
+    Binary,
+    Call,
+    Cast,
+    Compare,
+    Dot,
+    Expr,
+    Fma,
+    For,
+    Function,
+    If,
+    Int,
+    Let,
+    Load,
+    Name,
+    Select,
+    Stmt,
+    Store,
+    Unary,
+)
 from codegen.loops.terms import EXACT_CALLS
-from codegen.loops.walk import map_stmt, statements, walk
+from codegen.loops.walk import free_vars, map_stmt, statements, walk
 
 MOST_TERMS = 9
 """Iterations of a loop that is written out: a window of three times three. A schedule that writes out the terms of a sum itself takes as
@@ -46,15 +70,21 @@ def _stmt(s: Stmt, sizes: Mapping[str, int], *, within: bool) -> Stmt:
         return made
     if not isinstance(made.lo, Int) or not isinstance(made.hi, Int):
         return made
-    extent, copies = made.hi.value - made.lo.value, _copies(made.body, sizes)
+    extent, copies = made.hi.value - made.lo.value, _copies(made.body, sizes, around=_is_asked(made))
     if copies is None or not 1 < extent <= MOST_TERMS or extent * copies > MOST_COPIES:
         return made
     return replace(made, kind="unroll", extent=extent)
 
 
-def _copies(body: Sequence[Stmt], sizes: Mapping[str, int], lanes: int = 1) -> int | None:
+def _is_asked(loop: For) -> bool:
+    """Tell whether iterations ask which one of them they are, and nothing else."""
+    asked = (n for n in walk(*loop.body) if isinstance(n, Compare))
+    return any(free_vars(n) == {loop.var} and not any(isinstance(part, Load | Name) for part in walk(n)) for n in asked)
+
+
+def _copies(body: Sequence[Stmt], sizes: Mapping[str, int], lanes: int = 1, *, around: bool = False) -> int | None:
     """Return how many registers the stores of a block fill, each so many lanes, more where their values are much code; None where it is not
-    straight code."""
+    straight code, nor (`around`) straight code in loops."""
     found = 0
     for s in body:
         match s:
@@ -63,12 +93,14 @@ def _copies(body: Sequence[Stmt], sizes: Mapping[str, int], lanes: int = 1) -> i
             case Let(value=value):
                 inside = ceil(lanes * LET_BYTES / REGISTER_BYTES) * (_operations(value) // OPERATIONS)
             case If(then=then, orelse=orelse):
-                inside = _copies((*then, *orelse), sizes, lanes)
+                inside = _copies((*then, *orelse), sizes, lanes, around=around)
             case For(kind="unroll", extent=int() as extent):
-                copies = _copies(s.body, sizes, lanes)
+                copies = _copies(s.body, sizes, lanes, around=around)
                 inside = None if copies is None else extent * copies
             case For(kind="vector", extent=int() as extent):
-                inside = _copies(s.body, sizes, lanes * extent)
+                inside = _copies(s.body, sizes, lanes * extent, around=around)
+            case For(kind="serial") if around:
+                inside = _copies(s.body, sizes, lanes, around=around)
             case _:
                 inside = None
         if inside is None:

@@ -1,8 +1,8 @@
 """The command line: `tensorlang check | fmt | list | show | explain | certify | run | diff | build | bench | tune | cache | doctor | lsp |
 plot | explore`.
 
-Exit codes: 0 all is well, 1 diagnostics (on standard error, or as JSON on standard output with --json), 2 wrong usage. What goes wrong
-inside the compiler is one line and a report in a file, never a traceback.
+Exit codes: 0 all is well, 1 diagnostics (on standard error, or as JSON on standard output with --json), 2 wrong usage, 130 interrupted.
+What goes wrong inside the compiler is one line and a report in a file, never a traceback.
 """
 
 from __future__ import annotations
@@ -37,12 +37,10 @@ from tensorlang.commands.show import show
 from tensorlang.commands.tune import tune
 from tensorlang.diagnostics import CompileError, CompileWarning, Diagnostic
 from tensorlang.frames import contiguous_frames
+from tensorlang.shell.interrupted import interrupted
 from tensorlang.shell.reporting import internal, quiet_pipes, report_diagnostics
 
 PROGRAM = "tensorlang"
-INTERRUPTED = 130
-"""The exit code of a program that SIGINT ends."""
-
 
 _ELSEWHERE = {
     "help": "it is an option, `tensorlang --help`, also of each command",
@@ -60,7 +58,7 @@ _ELSEWHERE = {
 
 
 class _Program(click.Group):
-    """Commands in the order in which they are needed, ended in silence by an interrupt or a reader that has gone."""
+    """Commands in the order in which they are needed, ended by an interrupt, and in silence by a reader that has gone."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
@@ -82,7 +80,7 @@ class _Program(click.Group):
             with quiet_pipes():
                 return super().invoke(ctx)
         except KeyboardInterrupt:
-            raise SystemExit(INTERRUPTED) from None
+            raise SystemExit(interrupted()) from None
 
 
 @click.group(cls=_Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -139,7 +137,7 @@ def _guarded(argv: Sequence[str]) -> int:
         report_diagnostics([_on_the_command_line(d) for d in problem.diagnostics], as_json)
         return 1
     except (KeyboardInterrupt, click.Abort):
-        return INTERRUPTED
+        return interrupted()
     except MemoryError as problem:
         detail = (str(problem),) if str(problem) else ()
         report_diagnostics([Diagnostic("C0204", "there is not enough memory", notes=detail, help="use smaller arrays")], as_json)
@@ -159,7 +157,3 @@ def _on_the_command_line(problem: Diagnostic) -> Diagnostic:
     values = " ".join(f"{name}=8" if are_sizes else f"{name}=f32[4,4]" for name in names)
     kinds = "sizes are numbers" if are_sizes else "a type for random numbers, or a file: `x=image.npy`"
     return replace(problem, help=f"write `{values}`: {kinds}")
-
-
-if __name__ == "__main__":
-    main()

@@ -172,7 +172,7 @@ def test_doctor_finds_this_machine_fit_to_compile(tl: Any) -> None:
 
 
 def at_level(level: str, *argv: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tensorlang.cli", *map(str, argv)]
+    command = [sys.executable, "-m", "tensorlang", *map(str, argv)]
     return subprocess.run(command, env=os.environ | {"TENSORLANG_LEVEL": level}, capture_output=True, text=True)
 
 

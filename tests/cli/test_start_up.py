@@ -52,3 +52,21 @@ def test_the_laws_of_a_reducer_are_tested_on_arrays(tmp_path: Path) -> None:
     path = tmp_path / "c.tl"
     path.write_text("reducer total a b from 0 = a + b\n\nop f(x: f32[N]) -> (y: f32) {\n    y = total(i) x[i]\n}\n")
     assert "numpy" in imported("check", path)
+
+
+@pytest.mark.parametrize("moment", ["click", "tensorlang.commands.show", "tensorlang.check.module"])
+def test_an_interrupt_at_any_time_ends_in_one_line(moment: str, file: Path) -> None:
+    """The moment is the import of a module: of the first that the command line needs, of one of its own, of one while a command runs."""
+    script = f"""
+import os, signal, sys
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == {moment!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupting())
+sys.argv[1:] = ["check", {str(file)!r}]
+from tensorlang.__main__ import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "tensorlang: interrupted\n")

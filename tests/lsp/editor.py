@@ -143,7 +143,7 @@ def editor(cache: Path, *command: str) -> Iterator[Editor]:
     """Yield an editor whose server was started a moment ago, by `tensorlang lsp` or other arguments of Python; it has to end when asked
     to, without a word on standard error."""
     environment = os.environ | {"PYTHONPATH": str(ROOT), "TENSORLANG_CACHE": str(cache)}
-    arguments = [sys.executable, *(command or ("-m", "tensorlang.cli", "lsp"))]
+    arguments = [sys.executable, *(command or ("-m", "tensorlang", "lsp"))]
     with open(cache / "stderr", "wb") as errors:
         process = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment, cwd=cache)
         found = Editor(process)

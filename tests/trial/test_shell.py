@@ -15,7 +15,7 @@ import pytest
 from tensorlang.cli import _guarded
 from tensorlang.shell.files import whole
 
-TENSORLANG = [sys.executable, "-m", "tensorlang.cli"]
+TENSORLANG = [sys.executable, "-m", "tensorlang"]
 TEXT = "op f(x: f32[N]) -> (y: f32[N]) {\n    y[i] = x[i]\n}\n"
 
 

@@ -144,3 +144,14 @@ def test_a_schedule_that_leaves_a_recurrence_to_run_the_wrong_way_is_told_what_t
         proven(program, Schedule("f").shift("z.i", 1))
     assert refused.value.diagnostics[0].help == "`reverse y.i`, `reverse z.i` first: this recurrence does not run in the order of its axes"
     proven(program, Schedule("f").reverse("y.i").reverse("z.i").shift("z.i", 1))
+
+
+def test_sums_of_a_recurrence_read_what_lies_before_an_open_size() -> None:
+    """Columns from the last one on: `K` is no loop, though elements whose index has one more of it are neighbours."""
+    body = """
+    e[0, i, j]     = x[i, j]                                  for i in 0..M, j in 0..N
+    d[s, j]        = sum(i) v[i, K - 1 - s] * e[s, i, j]      for s in 0..K, j in 0..N
+    e[s + 1, i, j] = e[s, i, j] - v[i, K - 1 - s] * d[s, j]   for s in 0..K, i in 0..M, j in 0..N
+    y[i, j]        = e[K, i, j]"""
+    directives, _ = derived(operator("v: f32[M, K], x: f32[M, N]", "y: f32[M, N]", body))
+    assert "vectorize d.j_v" in directives

@@ -272,6 +272,11 @@ FACTORS: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     ),
     "cholesky_solve": (lambda a, b: (torch.cholesky_solve(b, a), torch.cholesky_inverse(a.mT, upper=True)), (SQUARE.tril(), SQUARE)),
     "lu": (lambda a: (torch.linalg.lu(a), torch.linalg.lu_factor_ex(a), torch.linalg.lu_factor_ex(a * 0).info), (SQUARE,)),
+    "qr": (
+        lambda a: [torch.linalg.qr(b, mode) for b in (a, a[:, :2], a[:, :, :2], a * 0) for mode in ("reduced", "complete", "r")],
+        (SQUARE,),
+    ),
+    "reflections": (lambda a: (torch.geqrf(a), torch.linalg.householder_product(*torch.geqrf(a[:, :, :2]))), (SQUARE,)),
     "lu_solve": (lambda a, p, b: (torch.linalg.lu_solve(a, p, b), torch.lu_unpack(a, p)), (*torch.linalg.lu_factor(SQUARE), X[:, :, :2])),
     "determinant": (lambda a: (torch.linalg.det(a), torch.linalg.slogdet(a)), (SQUARE,)),
     "inverse": (lambda a: (torch.linalg.inv_ex(a), torch.linalg.inv_ex(a[0] * 0).info), (SQUARE,)),

@@ -46,3 +46,13 @@ def test_the_first_pivot_that_is_zero_is_told() -> None:
     x[:, 4] = 0
     found = interpret(tl.std.lu_factors.program(x, block=2), {}, {"x": x})
     assert found["fault"] == 5
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (4, 4), (6, 3)])
+def test_reflections_make_the_matrix_again(shape: tuple[int, int]) -> None:
+    x = matrices(*shape)
+    factors = interpret(tl.std.householder_factors.program(x), {}, {"x": x})
+    v, tau = factors["y"], factors["tau"]
+    q = interpret(tl.std.householder_product.program(v, tau), {}, {"v": v, "tau": tau})["q"]
+    np.testing.assert_allclose(q @ np.triu(v)[: shape[1]], x, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(q.T @ q, np.eye(shape[1]), rtol=1e-12, atol=1e-12)

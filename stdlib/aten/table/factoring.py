@@ -7,7 +7,7 @@ from typing import Any
 from codegen.dtypes import DTYPES
 from stdlib.aten.call import Call, Rule
 from stdlib.aten.table.making import identity
-from stdlib.aten.table.moving import expand, transpose
+from stdlib.aten.table.moving import cat, expand, slice_, transpose
 from stdlib.onnx.table.reducing import reduced
 from tensorlang.graph.nodes import Value
 from tensorlang.graph.sizes import is_one, same, same_shape
@@ -19,6 +19,25 @@ def cholesky(n: Call, x: Value, *, upper: bool = False, check_errors: bool = Fal
     _check_no_errors(n, check_errors)
     y, fault = n.ops("cholesky", transpose(n, x, -2, -1) if upper else x)
     return transpose(n, y, -2, -1) if upper else y, fault
+
+
+def qr(n: Call, x: Value, mode: str = "reduced") -> tuple[Value, Value]:
+    factors, tau = n.ops("householder_factors", x)
+    kept = x.shape[-2] if mode == "complete" else tau.shape[-1]
+    r = n.op("triangle_upper", slice_(n, factors, -2, 0, kept), k=0)
+    if mode == "r":
+        return n.filled((0,), x.dtype, 0), r
+    if mode == "complete":
+        factors = cat(n, (factors, n.filled((*x.shape[:-1], kept), x.dtype, 0)), -1)
+    return n.op("householder_product", slice_(n, factors, -1, 0, kept), tau), r
+
+
+def householder_factors(n: Call, x: Value) -> tuple[Value, Value]:
+    return n.ops("householder_factors", x)  # type: ignore[return-value]
+
+
+def householder_product(n: Call, x: Value, tau: Value) -> Value:
+    return n.op("householder_product", x, tau)
 
 
 def lu_factors(n: Call, x: Value, *, pivot: bool = True, check_errors: bool = False) -> tuple[Value, Value, Value]:
@@ -170,6 +189,9 @@ def _from_zero(n: Call, pivots: Value) -> Value:
 
 RULES: dict[str, Rule] = {
     "linalg_cholesky_ex": cholesky,
+    "linalg_qr": qr,
+    "geqrf": householder_factors,
+    "linalg_householder_product": householder_product,
     "linalg_lu_factor_ex": lu_factors,
     "linalg_lu": lu,
     "lu_unpack": lu_unpack,

@@ -319,11 +319,15 @@ class BlockCost:
         return _Element(read, names, near, tensor.dtype.size_bytes, row * tensor.dtype.size_bytes)
 
     def _names(self, read: Read) -> frozenset[str]:
-        """Return the names that a read depends on, but for the axis of a recurrence of whose steps it looks up one before: that one was
+        """Return the loops that a read depends on, but for the axis of a recurrence of whose steps it looks up one before: that one was
         computed just now, and lies where the step before it lay."""
         at = self._stepped.get(read.tensor)
         others = (slot for k, slot in enumerate(read.index) if k != at)
-        return index_names(read) if at is None else index_names(replace(read, index=tuple(others)))
+        return self._loops(read if at is None else replace(read, index=tuple(others)))
+
+    def _loops(self, read: Read) -> frozenset[str]:
+        """Return the loops that the index of a read depends on; sizes that are open are none."""
+        return index_names(read) - {*self.d.program.sizes}
 
     @once
     def _stepped(self) -> Mapping[str, int]:
@@ -345,7 +349,7 @@ class BlockCost:
             return {}
         pitches = [prod(affine.constant(e) or OPEN_EXTENT for e in self.tensors[read.tensor].shape[k + 1 :]) for k in range(len(slots))]
         apart: dict[str, int] = {}
-        for n in sorted(index_names(read)):
+        for n in sorted(self._loops(read)):
             steps = [step_inside(slot, n) for slot in slots]
             known = [step * pitch for step, pitch in zip(steps, pitches, strict=True) if step is not None]
             if len(known) == len(slots) and 2 <= sum(known) <= MOST_STRIDE:

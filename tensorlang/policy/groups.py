@@ -13,7 +13,7 @@ from tensorlang.policy.cpu.nests import scattered_axes
 from tensorlang.policy.cpu.winograd import Transformed, transformed
 from tensorlang.policy.deriver import Deriver, mark_parallel
 from tensorlang.policy.pointwise import vector_axis
-from tensorlang.schedule.shape import extents, is_product, readers
+from tensorlang.schedule.shape import extents, innermost_axis, is_product, readers
 from tensorlang.tensor.idioms import Online, online_of
 from tensorlang.tensor.nodes import Definition, Dynamic, Program, Read
 from tensorlang.tensor.walk import components, definition_reads, is_recurrence, reads
@@ -49,7 +49,7 @@ def fusion_groups(d: Deriver, *, vectors: bool = True) -> list[FusionGroup]:
     if found is not None:
         return [FusionGroup(found.result, found.members, 0, found)]
     alone = {x.tensors[0].name for x in program.definitions if len(x.pieces) != 1 or recurs(program, x) or is_product(x)} | d.separate
-    alone |= {x.tensors[0].name for x in program.definitions if vectors and scattered_axes(x) is not None}
+    alone |= {x.tensors[0].name for x in program.definitions if vectors and (scattered_axes(x) is not None or _is_across(d, x))}
     readers_of = readers(program)
     taken: set[str] = set()
     out: list[FusionGroup] = []
@@ -94,6 +94,13 @@ def _rows_shared(d: Deriver, definition: Definition, shared: int, count: int) ->
     if along in definition.axes[:shared] and any(_is_window(r, along) for p in definition.pieces for r in reads(p.value)):
         return definition.axes.index(along)
     return shared - 1 if shared == count else shared
+
+
+def _is_across(d: Deriver, definition: Definition) -> bool:
+    """Tell whether a definition reads, or makes, a tensor whose neighbours in memory lie along another axis than its last one, as in blocks
+    of channels: then elements of a row lie far apart, and lanes had better be elements of several rows."""
+    stored = {definition.tensors[0].name, *definition_reads(definition)} & d.layouts.keys()
+    return any(innermost_axis(d.layouts[name]) != d.axes[name][-1] for name in stored)
 
 
 def _has_lanes(members: Sequence[Definition], depth: int) -> bool:

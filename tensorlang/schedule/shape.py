@@ -150,9 +150,12 @@ def step_inside(index: Affine, name: str) -> int | None:
 
 
 def innermost_axis(storage: Storage) -> str | None:
-    """Return the axis that the last storage dimension walks along (`c` in `[…, c % 16]`), or None where there is none."""
+    """Return the axis that the last storage dimension walks along (`c` in `[…, c % 16]` and `[…, 8 * (k % 2) + c]`), or None where there is
+    none."""
     match storage.dims[-1:]:
         case (AffineName(name) | Mod(AffineName(name), _),):
+            return name
+        case (Add(AffineName(name), others) | Add(others, AffineName(name)),) if name not in affine.name_set(others):
             return name
         case _:
             return None

@@ -3,7 +3,8 @@
 A caller speaks of the dimensions of an array; the tensor IR splits composite dimensions into axes (`grouping`). Here one becomes the other:
 
     array   [n, c, h, w]       c // 16, c % 16
-    axes    [n, g, f, p, q]    (64*g + f) // 16, (64*g + f) % 16       with 64 = extent of f
+    axes    [n, g, f, p, q]    4*g + f // 16, f % 16                   with 64 = extent of f
+                               g // 2, 8 * (g % 2) + f                 with 8 = extent of f
 """
 
 from __future__ import annotations
@@ -76,9 +77,26 @@ def _normal(e: Affine, extents: dict[str, Affine]) -> Affine:
             inner = _normal(value, extents)
             if _is_below(inner, divisor, extents):
                 return inner if isinstance(e, Mod) else affine.ZERO
+            step, quotient, rest = _apart(inner, divisor, extents)
+            if step > 1 and isinstance(e, Mod):
+                return affine.add(affine.scale(step, affine.mod(quotient, divisor // step)), rest)
+            if step > 1:
+                return affine.floor(quotient, divisor // step)
             return affine.mod(inner, divisor) if isinstance(e, Mod) else affine.floor(inner, divisor)
         case _:
             return e
+
+
+def _apart(e: Affine, divisor: int, extents: dict[str, Affine]) -> tuple[int, Affine, Affine]:
+    """Return `e` as a multiple of the greatest step that is found, a divisor of `divisor`, and what is left, which is less than a step: of
+    `8*k + c` and 16, where `c` is below 8, these are 8, `k` and `c`. The step is 1 where there is none."""
+    coefficients, const = affine.terms(e)
+    for step in sorted({math.gcd(c, divisor) for c in coefficients.values()} - {1, divisor}, reverse=True):
+        rest = affine.from_terms({atom: c for atom, c in coefficients.items() if c % step}, const % step)
+        if _is_below(rest, step, extents):
+            whole = {atom: c // step for atom, c in coefficients.items() if c % step == 0}
+            return step, affine.from_terms(whole, const // step), rest
+    return 1, e, affine.ZERO
 
 
 def _is_below(e: Affine, divisor: int, extents: dict[str, Affine]) -> bool:

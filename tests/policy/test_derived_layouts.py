@@ -18,11 +18,15 @@ from polyhedral.expr import Floor, Name
 from tensorlang.backends.cpu.driver import compile_kernel, machine_of
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import InternalError, Source
+from tensorlang.policy.cpu.derive import derive
 from tensorlang.policy.cpu.layouts import derive_layouts
 from tensorlang.schedule.injective import fault
 from tensorlang.schedule.layout import Layout
 from tensorlang.schedule.plan import Storage
+from tensorlang.schedule.storage import blocked, stored_as
 from tensorlang.syntax.parse import parse
+from tensorlang.syntax.printer import show
+from tensorlang.tensor.lift import lift
 
 MACHINE = machine_of(named("x86-64-v3"), 1)
 SIZES = {"J": 20, "K": 9, "B": 2, "3": 3, "1": 1}
@@ -161,3 +165,14 @@ def test_nothing_is_wished_of_what_goes_where_data_say() -> None:
     }"""
     x, u = np.zeros((24, 6, 10, 3), np.float32), np.zeros((40, 6, 10, 3), np.float32)
     assert derive_layouts(tl.parse(text).f.program(x, np.zeros(40, np.int64), u), MACHINE, {}, frozenset()) == {}
+
+
+@pytest.mark.parametrize("channels", [32, 16, 8])
+def test_sums_over_blocks_of_channels_have_channels_as_lanes(channels: int) -> None:
+    """Groups of channels normalised where 16 channels of a place lie side by side: of a row of the image no two elements do."""
+    x, each = np.zeros((1, 64, 6, 6), np.float32), np.zeros(64, np.float32)
+    program = lift(tl.std.group_norm.program(x, each, each, groups=64 // channels))
+    stored = stored_as(program, dict.fromkeys(("x", "y"), blocked(4, 1, 16, (1, 64, 6, 6))))
+    directives = [show(d) for d in derive(program, machine_of(named("x86-64-v4"), 1), stored).directives]
+    assert {f"vectorize {name}.c_v" for name in ("mean", "v", "y")} <= {*directives}
+    assert not any(d.startswith("at ") for d in directives)

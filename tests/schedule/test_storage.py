@@ -20,7 +20,9 @@ from tensorlang.schedule.flattened import flattened
 from tensorlang.schedule.layout import Layout
 from tensorlang.schedule.plan import Storage
 from tensorlang.schedule.schedule import Schedule
+from tensorlang.schedule.shape import innermost_axis
 from tensorlang.schedule.storage import axis_names, blocked, in_blocks, row_major, to_layout, to_storage
+from tensorlang.tensor import notation
 from tensorlang.tensor.nodes import Program, Tensor
 from tensorlang.tensor.walk import substitute_sizes, tensor_table
 
@@ -67,6 +69,13 @@ def test_an_axis_of_a_composite_dimension_finds_the_cell_of_its_element(g: int, 
     for n, a, k in product(range(2), range(g), range(c)):
         point = dict(zip(names, (n, a, k), strict=True))
         assert tuple(int(affine.evaluate(d, point)) for d in storage.dims) == where[n, a * c + k]
+
+
+def test_blocks_that_groups_divide_are_told_by_the_axes_of_the_groups() -> None:
+    """Of 16 channels side by side, 8 are one group: `(8 * a + c) % 16` goes along `c`."""
+    storage = to_storage(program(4, 8), "x", blocked(2, 1, 16, (2, 32)))
+    assert [notation.show(d) for d in storage.dims] == ["a0", "a1 // 2", "a2 + 8*(a1 % 2)"]
+    assert innermost_axis(storage) == "a2"
 
 
 @pytest.mark.parametrize(("axis", "block", "fits"), [(1, 4, True), (2, 4, True), (2, 5, False), (1, 3, False)])

@@ -143,15 +143,15 @@ def _one(d: Deriver, definition: Definition) -> None:
         return
     if not d.plain and scattered_axes(definition) is None and has_narrow_rows(d, definition):
         derive_narrow_rows(d, definition)
-    elif _is_row_major(d, definition) and (_has_sums_or_pieces(definition) or is_in_phases(d, definition)):
+    elif _has_sums(definition) or (_is_row_major(d, definition) and (len(definition.pieces) > 1 or is_in_phases(d, definition))):
         derive_nest(d, definition)
     else:
         d.add(d.schedule.distribute(definition.tensors[0].name) if len(definition.pieces) > 1 else d.schedule)
         derive_pointwise(d, definition)
 
 
-def _has_sums_or_pieces(definition: Definition) -> bool:
-    return len(definition.pieces) > 1 or any(True for p in definition.pieces for _ in reduces(p.value))
+def _has_sums(definition: Definition) -> bool:
+    return any(True for p in definition.pieces for _ in reduces(p.value))
 
 
 def _is_row_major(d: Deriver, definition: Definition) -> bool:

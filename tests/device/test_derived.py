@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from device_programs import assert_computed, called, kernels_of, normal
+from device_programs import assert_computed, called, chosen, kernels_of, normal
 from executors import Executor
 from usual_device import derive_device, device_loops
 
 from codegen.loops.printer import show
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import CompileError, Source
+from tensorlang.policy.gpu import derive
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.syntax.parse import parse
@@ -263,3 +264,18 @@ def test_rows_and_columns_in_turns_are_launches_of_rows(executor: Executor):
     schedule = derive_device(program)
     assert max(value for launch in kernels_of(program, schedule).launches for _, value in launch.steps) == 1
     assert_computed(executor, program, schedule, x)
+
+
+def test_recurrent_layers_multiply_inputs_before_and_share_the_sums_of_a_step(monkeypatch: pytest.MonkeyPatch, executor: Executor):
+    def layer(length: int, batch: int, inputs: int, hidden: int) -> list[np.ndarray]:
+        shapes = ((length, batch, inputs), (4 * hidden, inputs), (4 * hidden, hidden), (4 * hidden,), (batch, hidden), (batch, hidden))
+        return [*(0.1 * normal(*shape) for shape in shapes), np.full(batch, length - 1, np.int32), 0.1 * normal(3 * hidden)]
+
+    schedule = str(chosen(called("lstm", *layer(64, 2, 256, 256))).schedule)
+    assert "inline xw" not in schedule and "bind z.row1 to block.x" in schedule and "bind z.m.t to thread" in schedule
+    monkeypatch.setattr(derive, "LAUNCHED", 64)
+    arrays = layer(3, 2, 8, 33)
+    program = called("lstm", *arrays)
+    made = chosen(program).schedule
+    assert "bind z.row1 to block.x" in str(made)
+    assert_computed(executor, program, made, *arrays, seeds=(0,))

@@ -203,19 +203,19 @@ def is_too_long(d: Deriver, group: FusionGroup) -> bool:
 # ---------------------------------------------------------------- a thread, or threads together
 
 
-def is_by_threads(d: Deriver, group: FusionGroup) -> bool:
+def is_by_threads(d: Deriver, group: FusionGroup, rows: int | None = None) -> bool:
     """Tell whether a thread for each row of a group is done sooner than a block: where what it keeps fits its registers, and steps of as
-    many threads as a device runs at once are fewer."""
+    many threads as a device runs at once are fewer. `rows`: so many are computed at a time, where that is not all."""
     sizes = _shape(group.head)[: group.depth]
     if 0 in sizes:
         return False
     kept = [_shape(m)[group.depth :] for m in group.members]
     if any(None in inner or prod(e or 0 for e in inner) > UNROLLED for inner in kept):
         return False
-    lengths = [_steps(m, group.depth) for m in group.members]
+    lengths = [terms_of(m, group.depth) for m in group.members]
     if None in lengths or None in sizes:
         return None not in lengths and max(n or 0 for n in lengths) <= UNROLLED
-    rows, apart = prod(e or 1 for e in sizes), max(n or 1 for n in lengths)
+    rows, apart = rows or prod(e or 1 for e in sizes), max(n or 1 for n in lengths)
     team = shared_by(device_of(d), apart)
     along = any(_is_along(d, m, group.depth) for m in group.members)
     alone = apart * max(1, rows // ENOUGH) * (min(SECTOR, max(1, apart // SECTOR)) if along else 1)
@@ -229,7 +229,7 @@ def is_shared(d: Deriver, definition: Definition, depth: int) -> bool:
     return bool(definition.axes[depth:]) or (d.program.mode != "strict" and any(r.reducer.kind is not None for r in found))
 
 
-def _steps(definition: Definition, depth: int) -> int | None:
+def terms_of(definition: Definition, depth: int) -> int | None:
     """Return how many terms and elements a row of a definition has, or None where that is not a constant."""
     sizes = extents(definition)
     counts = [prod(sizes[b.name] or 0 for b in r.binders) for p in definition.pieces for r in reduces(p.value)]

@@ -21,7 +21,17 @@ from polyhedral.order import parallel_loops
 from tensorlang.diagnostics import CompileError
 from tensorlang.policy.cpu.nests import folded
 from tensorlang.policy.deriver import Deriver, deriver_of, device_of, is_local, reads_itself, with_factors_apart
-from tensorlang.policy.gpu.access import ENOUGH, UNROLLED, is_across, is_by_threads, is_shared, is_too_long, shared_by, stored_bytes
+from tensorlang.policy.gpu.access import (
+    ENOUGH,
+    UNROLLED,
+    is_across,
+    is_by_threads,
+    is_shared,
+    is_too_long,
+    shared_by,
+    stored_bytes,
+    terms_of,
+)
 from tensorlang.policy.gpu.attention import derive_online
 from tensorlang.policy.gpu.choice import cut
 from tensorlang.policy.gpu.forms import forms
@@ -52,7 +62,9 @@ MOST_REPEATED = 500
 LAUNCHES = 2048
 """Launches of a recurrence at most, and"""
 LAUNCHED = 4096
-"""elements of each at least: what one block does before the next could begin."""
+"""elements of each at least: what one block does before the next could begin, and"""
+ELEMENT = 16
+"""terms of a sum that take as long as what else is done for an element."""
 NO_STEPS: Mapping[str, str] = {}
 MOST_READ = 4
 """Tensors that the elements of a result may be made of, where they are computed again."""
@@ -130,13 +142,18 @@ def _finished(d: Deriver) -> Deriver:
     """Return the state with products finished where they are made: what is done to each element of one alone happens on its accumulator."""
     for definition in d.program.definitions:
         name = definition.tensors[0].name
-        if not is_product(definition) or name in d.program.results:
+        if not is_product(definition) or name in d.program.results or _is_step(d.program, name):
             continue
         program, between = _by_one(d.program, definition)
         made = absorbed(program, definers(program)[name])
         if made is not None:
             return _finished(deriver_of(made, d.machine, d.layouts, d.constants, d.schedule.inline(*between, name)))
     return d
+
+
+def _is_step(program: Program, name: str) -> bool:
+    """Tell whether a recurrence reads a tensor: what is computed before it in one product would be in its steps."""
+    return any(name in definition_reads(x) and recurs(program, x) for x in program.definitions)
 
 
 def _by_one(program: Program, definition: Definition) -> tuple[Program, list[str]]:
@@ -442,15 +459,26 @@ def _in_steps(d: Deriver, group: Sequence[Definition], axes: Sequence[Sequence[s
     """Give what carries nothing to the grid inside of the outermost `count` loops that do, of which each iteration is launches of its own;
     tell whether these have enough to do, and are few enough."""
     steps = [[a for a in member.axes if a not in own][:count] for member, own in zip(group, axes, strict=True)]
+    work = 0
     for member, own, outer in zip(group, axes, steps, strict=True):
-        sizes = extents(member)
+        sizes, terms = extents(member), terms_of(member, len(member.axes))
         many, each = (prod(sizes[a] or LAUNCHES for a in some) for some in (outer, {*member.axes} - {*outer}))
-        if not own or len(outer) != count or None in _sizes(member) or many * len(group) > LAUNCHES or each < LAUNCHED:
+        if not own or len(outer) != count or None in _sizes(member) or terms is None or many * len(group) > LAUNCHES:
             return False
+        work += each * (terms + ELEMENT)
+    if work < LAUNCHED * ELEMENT * len(group):
+        return False
     # All share the loops of the first one's steps.
     loops = [f"{group[0].tensors[0].name}.{a}" for a in steps[0]]
     for member, own, outer in zip(group, axes, steps, strict=True):
-        _elements(d, member, own, neighbours=False, steps=dict(zip(outer, loops, strict=True)))
+        around, rows = dict(zip(outer, loops, strict=True)), prod(extents(member)[a] or 1 for a in own)
+        whole = FusionGroup(member, (member,), len(member.axes))
+        if len(own) + count == len(member.axes) and is_shared(d, member, len(member.axes)) and not is_by_threads(d, whole, rows):
+            d.add(d.schedule.order(*loops, *(f"{member.tensors[0].name}.{a}" for a in own)))
+            _by_blocks(d, member, own)
+            _combine(d, member)
+        else:
+            _elements(d, member, own, neighbours=False, steps=around)
     return True
 
 
@@ -498,19 +526,23 @@ def _one_block(d: Deriver, definition: Definition, free: set[str]) -> None:
 
 def _rows(d: Deriver, group: FusionGroup) -> None:
     head, depth = group.head, group.depth
-    name = head.tensors[0].name
-    rows = list(head.axes[:depth])
-    schedule = d.schedule
-    loop = rows[0]
-    for k, axis in enumerate(rows[1:]):
-        schedule = schedule.fuse(f"{name}.{loop}", f"{name}.{axis}", f"row{k}")
-        loop = f"row{k}"
-    d.add(schedule.bind(f"{name}.{loop}", to="block.x"))
+    loop = _by_blocks(d, head, head.axes[:depth])
     team = max((shared_by(device_of(d), extent) for m in group.members for extent in _lengths(m, depth)), default=device_of(d).warp)
     for definition in group.members:
         if definition is not head:
-            d.add(d.schedule.at(definition.tensors[0].name, f"{name}.{loop}"))
+            d.add(d.schedule.at(definition.tensors[0].name, loop))
         _row(d, definition, depth, team)
+
+
+def _by_blocks(d: Deriver, definition: Definition, axes: Sequence[str]) -> str:
+    """Give each point of some axes to a block, and return the loop over these."""
+    name, loop = definition.tensors[0].name, axes[0]
+    schedule = d.schedule
+    for k, axis in enumerate(axes[1:]):
+        schedule = schedule.fuse(f"{name}.{loop}", f"{name}.{axis}", f"row{k}")
+        loop = f"row{k}"
+    d.add(schedule.bind(f"{name}.{loop}", to="block.x"))
+    return f"{name}.{loop}"
 
 
 def _combine(d: Deriver, definition: Definition, team: int | None = None) -> None:

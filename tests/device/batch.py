@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from usual_device import USUAL, derive_device, device_loops, device_text
 
 from codegen.gpu.program import Program as Kernels
 from polyhedral.verdict import Unknown
+from tensorlang.bounded_cache import BoundedCache
 from tensorlang.lower.barriers import exposed
 from tensorlang.lower.kernel import Lowered
 from tensorlang.policy.machine import GpuMachine
@@ -59,6 +60,21 @@ def ran(each: Made, arrays: Mapping[str, Array], sizes: Mapping[str, int], compi
     return compiled.run(each.kernels, known, memory, seed=seed, outputs=outputs), found
 
 
+_EXPECTED: BoundedCache[Hashable, dict[str, Array]] = BoundedCache(8)
+"""Results by programs, sizes and the bytes of arguments: of one program many kernels are run, each in many orders of threads."""
+
+
+def expected(program: Program, arrays: Mapping[str, Array], sizes: Mapping[str, int]) -> dict[str, Array]:
+    """Return what a program says of its results, by name."""
+
+    def interpreted() -> dict[str, Array]:
+        found = interpret(program, sizes, arrays)
+        return {name: np.asarray(found[name]) for name in program.results}
+
+    given = tuple((name, a.dtype, a.shape, a.tobytes()) for name, a in arrays.items())
+    return _EXPECTED.used((repr(program), tuple(sizes.items()), given), interpreted)
+
+
 def difference(
     each: Made,
     arrays: Mapping[str, Array],
@@ -69,12 +85,11 @@ def difference(
     close: float = 0.0,
 ) -> str:
     """Return where the kernels, run in some orders of threads, differ from what the operator says; "" where nowhere."""
-    expected = {name: np.asarray(value) for name, value in interpret(each.program, sizes, arrays).items()}
     for seed in compiled.orders(seeds):
         status, found = ran(each, arrays, sizes, compiled, seed)
         if status:
             return f"requirement {status} is not met: {each.lowered.requirements[status - 1].text}"
-        text = first_difference(found, {r: expected[r] for r in each.program.results}, close)
+        text = first_difference(found, expected(each.program, arrays, sizes), close)
         if text:
             return f"seed {seed}: {text}"
     return ""

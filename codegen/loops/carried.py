@@ -29,7 +29,7 @@ and nothing inside:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf, prod
 
@@ -132,8 +132,8 @@ class _Recurrence:
     reads: Mapping[Load, int]
 
     def is_alone(self, loop: For) -> bool:
-        """Tell whether each iteration of a loop stores one element of the buffer."""
-        return not self.group.inner and sum(s.buffer == self.buffer.name for s in stores(*loop.body)) == 1
+        """Tell whether each iteration of a loop stores to the buffer in one place, one element or a row of them."""
+        return sum(s.buffer == self.buffer.name for s in stores(*loop.body)) == 1
 
 
 def _with_terms_apart(loop: For) -> For:
@@ -318,11 +318,16 @@ def _is_asked_by_index(load: Load, root: Stmt | Expr) -> bool:
 
 
 def _behind(loop: For, r: _Recurrence, rest: Sequence[Stmt]) -> frozenset[int] | None:
-    """Return which of the last elements that a loop stores to a buffer `rest` reads, each as how many came after it; None where it may read
-    others, or registers do not hold them."""
-    algebra = Algebra.of({})
-    last = [tuple(map(algebra.poly, _index_at(r.store, loop, loop.hi, -1 - k))) for k in range(max(r.reads.values()))]
-    there = [tuple(map(algebra.poly, load.index)) for load in loads(*rest) if load.buffer == r.buffer.name]
+    """Return which of the last elements, or rows, that a loop stores to a buffer `rest` reads, each as how many came after it; None where
+    it may read others, or registers do not hold them."""
+    algebra, inner = Algebra.of({}), {f.var for f in r.group.inner}
+    sides = [k for k, side in enumerate(r.store.index) if inner.isdisjoint(free_vars(side))]
+    if any(loop.var in free_vars(side) for k, side in enumerate(r.store.index) if k not in sides):
+        return None
+    last = [
+        tuple(algebra.poly(at[k]) for k in sides) for n in range(max(r.reads.values())) if (at := _index_at(r.store, loop, loop.hi, -1 - n))
+    ]
+    there = [tuple(algebra.poly(load.index[k]) for k in sides) for load in loads(*rest) if load.buffer == r.buffer.name]
     return frozenset(map(last.index, there)) if all(at in last for at in there) else None
 
 
@@ -352,6 +357,12 @@ def _in_registers(
     def kept_of(some: Sequence[_Recurrence]) -> dict[Load, Expr]:
         return {load: Load(last[r.store].name, (Int(k - 1), *at(r))) for r in some for load, k in r.reads.items()}
 
+    def apart(r: _Recurrence, steps: Sequence[Stmt]) -> tuple[Stmt, ...]:
+        """Return statements in loops of their own over the elements of a row."""
+        renamed = {f.var: Var(fresh(f.var)) for f in r.group.inner}
+        around = [replace(f, var=renamed[f.var].name) for f in r.group.inner]
+        return _around(around, [substitute(s, renamed) for s in steps]) if steps else ()
+
     def renewed(some: Sequence[_Recurrence]) -> Iterator[Stmt]:
         """Yield what hands the elements on to the next iteration."""
         for r in some:
@@ -368,23 +379,16 @@ def _in_registers(
         own = [r for r in found if r.group is group]
         body += _around(group.inner, [*_kept(group.steps, new, {**kept, **kept_of(own)}), *renewed(own)])
     read = {load.buffer for load in loads(*body)}
-    unread = {r.store for r in plain if behind.get(r.store) is not None and r.buffer.name not in read}
-    names = {s.buffer for s in unread}
-    body = [s for s in body if not (isinstance(s, Store) and s.buffer in names)]
-    body += renewed(plain)
+    unread = {r.store for r in found if behind.get(r.store) is not None and r.buffer.name not in read}
+    body = [*_without_stores(body, {s.buffer for s in unread}), *renewed(plain)]
     before, after = list[Stmt](), list[Stmt]()
     for r in found:
-        kept_in = last[r.store]
-        firsts = [
-            Store(kept_in.name, (Int(k - 1), *at(r)), Load(r.buffer.name, _index_at(r.store, loop, loop.lo, -k)))
-            for k in range(1, max(r.reads.values()) + 1)
-        ]
-        if r.store in unread:
-            for k in sorted(behind[r.store] or ()):
-                after.append(Store(r.buffer.name, _index_at(r.store, loop, loop.hi, -1 - k), Load(kept_in.name, (Int(k),))))
-        renamed = {f.var: Var(fresh(f.var)) for f in r.group.inner}
-        around = [replace(f, var=renamed[f.var].name) for f in r.group.inner]
-        before += (Alloc(kept_in), *_around(around, [substitute(s, renamed) for s in firsts]))
+        kept_in, most = last[r.store], max(r.reads.values())
+        element = {k: Load(kept_in.name, (Int(k), *at(r))) for k in range(most)}
+        place = {k: _index_at(r.store, loop, loop.lo, -1 - k) for k in range(most)}
+        before += (Alloc(kept_in), *apart(r, [Store(kept_in.name, element[k].index, Load(r.buffer.name, place[k])) for k in range(most)]))
+        last_places = {k: _index_at(r.store, loop, loop.hi, -1 - k) for k in sorted(behind[r.store] or ())} if r.store in unread else {}
+        after += apart(r, [Store(r.buffer.name, place, element[k]) for k, place in last_places.items()])
     made = (*before, replace(loop, body=tuple(body)), *after)
     runs = Compare("<", IndexValue(loop.lo), IndexValue(loop.hi))
     return made if runs_at_least_once(loop) else (If(runs, made, ()),)
@@ -411,6 +415,18 @@ def _kept(steps: Sequence[Stmt], new: Mapping[Stmt, str], kept: dict[Load, Expr]
                 kept[Load(buffer, s.index)] = Name(new[s])
             case _:
                 yield stmt(s)
+
+
+def _without_stores(body: Sequence[Stmt], buffers: Collection[str]) -> Iterator[Stmt]:
+    """Yield statements without those that store to some buffers, by themselves or in loops that are written out or are lanes."""
+    for s in body:
+        match s:
+            case For(kind="unroll" | "vector", body=steps):
+                yield replace(s, body=tuple(_without_stores(steps, buffers)))
+            case Store(buffer) if buffer in buffers:
+                pass
+            case _:
+                yield s
 
 
 def _around(inner: Sequence[For], body: Sequence[Stmt]) -> tuple[Stmt, ...]:

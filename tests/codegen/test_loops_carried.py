@@ -202,3 +202,21 @@ def test_what_is_asked_of_an_element_and_what_it_names_are_the_same_register() -
 def test_other_loops_stay_as_they_are(body: str) -> None:
     function = parse(f"{HEAD}{body}\n}}")
     assert carried(function) == function
+
+
+ROWS = """
+alloc z: f32[2, 4] stack
+for t in 0 .. 4 vector 4 {{ z[0, t] = x[0] }}
+for i in 1 .. 9 {{ for t in 0 .. 4 vector 4 {{ z[i % 2, t] = z[(i - 1) % 2, t] * 0.5_f32 + x[t] }} }}
+for t in 0 .. 4 {{ y[t] = {last} }}
+"""
+
+
+@pytest.mark.parametrize(("last", "inside"), [("z[0, 3 - t]", False), ("z[t % 2, t]", True), ("z[0, t] + z[1, t]", True)])
+def test_rows_of_which_the_last_is_read_behind_the_loop_are_stored_there_alone(last: str, inside: bool) -> None:
+    body = ROWS.format(last=last)
+    assert ("z[i % 2, t] = i_new" in show(after(body))) == inside
+    x = np.random.default_rng(0).standard_normal(4).astype(np.float32)
+    before = check(f"{HEAD}{body}\n}}", {"N": 4}, targets=[host()], x=x, y=np.zeros(4, np.float32))
+    made = check(show(after(body)), {"N": 4}, targets=[host()], x=x, y=np.zeros(4, np.float32))
+    assert_same_bits(made["y"], before["y"], "carried")

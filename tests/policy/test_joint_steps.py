@@ -42,10 +42,14 @@ def test_a_recurrence_that_reads_another_runs_in_its_loops_and_neither_is_kept()
     assert {b.space for b in buffers} <= {"stack", "registers"}
 
 
-def test_where_states_are_near_each_step_is_made_of_all_points() -> None:
-    program = operator(SIGNATURE, CHAIN, {"N": 64, "T": 50})
+@pytest.mark.parametrize(
+    ("step", "outside"), [("3 * s[t, i]", True), ("s[t, i] // 3", False)], ids=["they do not wait", "they wait for themselves"]
+)
+def test_points_go_through_their_steps_in_registers_unless_states_are_near_and_points_wait_for_themselves(step: str, outside: bool) -> None:
+    program = operator(SIGNATURE, CHAIN.replace("3 * s[t, i]", step), {"N": 16, "T": 50})
     derived = directives(program)
-    assert {"together s, a -> t, i", "order s.t, s.i_o, s.i_v", "fold s at t by 1"} <= {*derived}
+    assert ("order s.i_o, s.t, s.i_v" in derived) == outside
+    assert ({"together s, a -> t, i", "order s.t, s.i_o, s.i_v", "fold s at t by 1"} <= {*derived}) != outside
     assert_same(program, proven(program, derive(program, MACHINE)), {})
 
 
@@ -71,7 +75,7 @@ def test_recurrences_that_do_not_read_each_other_run_together_where_another_read
     y[0, i]     = i32(0)
     y[t + 1, i] = y[t, i] + a[t + 1, i] * b[t + 1, i]     for t in 0..T, i in 0..N"""
     program = operator("x: i32[N], u: i32[T, N]) -> (y: i32[T + 1, N])", body, {"N": 37, "T": 4})
-    assert {"together a, b, y -> t, i", "fold a at t by 1", "fold b at t by 1"} <= {*directives(program)}
+    assert {"together a, b, y -> i", "together a, b, y -> t", "fold a at t by 1", "fold b at t by 1"} <= {*directives(program)}
     assert_same(program, proven(program, derive(program, MACHINE)), {})
 
 

@@ -8,7 +8,8 @@ All points but those along that axis, whichever of a tensor it is, are read at t
 lanes. Three forms:
 
 points outside  a few vectors of points go through all their steps, states in registers. Who reads the last step, or adds up all of them,
-                does so there. Where states, or all steps that are added up, fill the nearest cache, and points do not wait for themselves
+                does so there. Where that saves more than points wait for themselves: states that are stored in each step, or, with all
+                steps that are added up, fill the nearest cache
 steps outside   each step for all points, as recurrences run by themselves
 no points       recurrences along their only axis: while one waits for its step before, others compute theirs, with the maps between them
                 where that takes no longer than these take in vectors
@@ -25,7 +26,7 @@ from polyhedral.directions import distances_of
 from polyhedral.expr import Name as AffineName
 from polyhedral.space import OperationLimit, limited
 from tensorlang.diagnostics import CompileError
-from tensorlang.policy.cpu.cost import LOOP_CYCLES, NEAR_BYTES
+from tensorlang.policy.cpu.cost import LOOP_CYCLES, NEAR_BYTES, store_cycles
 from tensorlang.policy.cpu.inner_cost import InnerLoops, bytes_of_lines, cycles_of
 from tensorlang.policy.cpu.nests import folded
 from tensorlang.policy.cpu.wavefronts import waiting_cycles
@@ -292,8 +293,9 @@ def _chosen(d: Deriver, members: Sequence[Definition], steps: Steps) -> JointSte
     steps_of = {m.tensors[0].name: extents(m)[m.axes[steps.at]] or OPEN_EXTENT for m in local}
     sizes = [bytes_of(d, (name,)) // (1 if name in summed else kept) for name, kept in steps_of.items()]
     far = width * sum(2 * m.tensors[0].dtype.size_bytes for m in local) / NEAR_BYTES if sum(sizes) > d.machine.l1_bytes else 0.0
+    held = work - store_cycles(vectors * len(local))
     # Where steps come last, they are neighbours in memory and points are not: without this, points would run one by one.
-    if last or (max(work, waiting) < work + far and _is_in_reach(d, members, steps)):
+    if last or (max(held, waiting) < work + far and _is_in_reach(d, members, steps)):
         return JointSteps(tuple(members), steps, True, width)
     return JointSteps(tuple(stepped), steps, False, width) if several else None
 

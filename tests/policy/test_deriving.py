@@ -327,3 +327,15 @@ def test_a_vector_holds_as_many_elements_as_the_widest_type_that_they_are_comput
     machine = Machine(target="cpu")
     assert deriver(program, machine, {}, frozenset()).lanes_of(program.definitions[0]) == count
     assert_same(program, proven(program, derive(program, machine)), {})
+
+
+def test_elements_that_data_name_for_each_term_are_loaded_for_each_of_them() -> None:
+    """Lanes would fetch elements of `m` one by one, which lie side by side for the terms of a point."""
+    text = """op skinned(v: f32[N, 3], w: f32[N, 4], at: i32[N, 4] in 0..B, m: f32[B, 3, 4]) -> (y: f32[N, 3]) {
+        y[n, a] = sum(k) w[n, k] * (m[at[n, k], a, 0] * v[n, 0] + m[at[n, k], a, 1] * v[n, 1] + m[at[n, k], a, 2] * v[n, 2]
+                  + m[at[n, k], a, 3])
+    }"""
+    program = substitute_sizes(declared(load_module(parse(Source("f.tl", text))), "skinned"), {"N": Int(300), "B": Int(9)})
+    schedule = derive(program, Machine(target="cpu", threads=1))
+    assert not any(x.name == "vectorize" for x in schedule.directives)
+    assert_same(program, proven(program, schedule), {})

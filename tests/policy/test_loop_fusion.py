@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from scheduled_programs import assert_same, loops, operator
 
@@ -353,6 +355,16 @@ def test_windows_over_long_rows_share_loops_with_what_reads_them_column_by_colum
     schedule = derive(program, Machine(target="cpu", l1_bytes=1 << 10, l2_bytes=1 << 12))
     assert {"together m, y -> i, j", order} <= {show(d) for d in schedule.directives}
     assert_same(program, proven(program, schedule), {})
+
+
+def test_windows_that_wrap_take_whole_rows_where_each_of_few_blocks_would_have_an_edge() -> None:
+    body = """
+    s[i, j] = (sum(a in 0..3, b in 0..3) x[i + a - 1, j + b - 1 | wrap]) - x[i, j]
+    y[i, j] = if s[i, j] == 3 or (s[i, j] == 2 and x[i, j] == 1) then 1 else 0"""
+    program = operator("x: u8[H, W]) -> (y: u8[H, W])", body, {"H": 200, "W": 256})
+    schedule = derive(program, replace(MACHINE, threads=1))
+    assert "split s.j by 256 -> j_o, j_w" in map(show, schedule.directives)
+    proven(program, schedule)
 
 
 def test_accumulators_of_sums_that_share_a_tile_and_read_nothing_in_common_fit_in_registers() -> None:

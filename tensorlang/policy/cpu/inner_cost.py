@@ -18,7 +18,7 @@ from math import ceil, gcd, log2, prod
 from codegen.dtypes import compute_dtype
 from codegen.loops.partition import LEAST_ITERATIONS
 from polyhedral import affine
-from polyhedral.expr import Compare, Cond, Mod, Scale
+from polyhedral.expr import Compare, Cond, Max, Min, Mod, Scale
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from polyhedral.once import once
@@ -459,6 +459,13 @@ class BlockCost:
         held = max(1, _held(element.read, counts, [n for n in terms if n in counts])) * whole
         return _Window(_distinct(element.read, counts) * (whole + vectors * (apart - 1)), held, prod(counts.values()) * vectors * apart)
 
+    def _meets_edges(self, element: _Element, c: InnerLoops, along: str) -> bool:
+        """Tell whether lanes of a sum ask for edges in most blocks along an axis, which are too few to be split at them: each lane then
+        loads by itself."""
+        blocks = ceil(self.sizes[along] / (c.vectors * self.lanes))
+        few = along in self.definition.axes and not c.written and 1 < blocks < LEAST_ITERATIONS
+        return few and any(_turns(slot, along) for slot in element.read.index if not isinstance(slot, Dynamic))
+
     def _edge_share(self, axis: str, count: int) -> float:
         """Return the share of the blocks of an axis, of `count` points each, whose loads ask about its edges: loops are split at edges
         where enough blocks lie between them."""
@@ -491,7 +498,10 @@ class BlockCost:
 
     def _loading(self, work: _Work, c: InnerLoops, along: str | None, left: int) -> float:
         """Return the cycles in which a step of a block loads what it reads, and what is the same in all steps and finds no register."""
-        loads = sum(self._loads(e, c, along) for e in work.elements if work.varies(e))
+        elements = [e for e in work.elements if work.varies(e)]
+        if work.step and along is not None:
+            elements = [replace(e, near={}) if self._meets_edges(e, c, along) else e for e in elements]
+        loads = sum(self._loads(e, c, along) for e in elements)
         kept = sum(_times(names, c, along) for names in work.kept)
         return load_cycles(loads + max(0, kept - max(0, left)))
 
@@ -748,10 +758,11 @@ class Reloads:
 
 def _distinct(read: Read, counts: Mapping[str, int]) -> int:
     """Return how many elements are read for so many values of each of some names, none of which is in two indices: others for each value of
-    a name along which an index goes in steps of no one length."""
-    found = 1
+    a name that data are indexed by, and of one along which an index goes in steps of no one length."""
+    by_data = frozenset[str]().union(*(index_names(s.value) for s in read.index if isinstance(s, Dynamic)))
+    found = prod(count for n, count in counts.items() if n in by_data)
     for slot in (s for s in read.index if not isinstance(s, Dynamic)):
-        steps = [(step_inside(slot, n), counts[n]) for n in sorted(affine.name_set(slot) & counts.keys())]
+        steps = [(step_inside(slot, n), counts[n]) for n in sorted(affine.name_set(slot) & counts.keys() - by_data)]
         found *= _sums(tuple((step, count) for step, count in steps if step is not None))
         found *= prod(count for step, count in steps if step is None)
     return found
@@ -761,9 +772,13 @@ def _held(read: Read, counts: Mapping[str, int], terms: Sequence[str]) -> int:
     """Return how many elements are read by some term as well as by one after it, the most at a time, where for each of the `terms`, the
     values of these names in turn, those of the other names are gone through."""
     names = (*terms, *(n for n in counts if n not in terms))
-    slots = [s for s in read.index if not isinstance(s, Dynamic)]
-    steps = tuple(tuple(step_inside(s, n) for n in names) for s in slots)
+    steps = tuple(tuple(_step_of_slot(s, n) for n in names) for s in read.index)
     return _held_at_once(tuple(counts[n] for n in names), len(terms), steps)
+
+
+def _step_of_slot(slot: Affine | Dynamic, name: str) -> int | None:
+    """Return how far an index goes for each step of a name; None where that is no constant, as where data are indexed by it."""
+    return (None if name in index_names(slot.value) else 0) if isinstance(slot, Dynamic) else step_inside(slot, name)
 
 
 @cache
@@ -789,6 +804,11 @@ def _sums(steps: tuple[tuple[int, int], ...]) -> int:
     for step, count in steps:
         found = {s + step * k for s in found for k in range(count)}
     return len(found)
+
+
+def _turns(e: Affine | Cond, name: str) -> bool:
+    """Tell whether an index goes another way from some value of a name on."""
+    return (isinstance(e, Min | Max | Mod) and name in affine.name_set(e)) or any(_turns(part, name) for part in affine.parts(e))
 
 
 def _is_other(slot: Affine | Dynamic, axes: Sequence[str]) -> bool:

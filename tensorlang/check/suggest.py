@@ -165,6 +165,7 @@ def binder_as_argument(node: sx.Apply, scope: Scope) -> CompileError | None:
 def within_reductions(*operands: sx.Node) -> None:
     """Raise T0105 where an operand after a reduction reads what that binds: `sum(k) x[k] / y[k]` is `(sum(k) x[k]) / y[k]`."""
     ended: dict[str, sx.Reduction] = {}
+    operands = (*_from_left(operands[0]), *operands[1:])
     for position, operand in enumerate(operands):
         found = next(_free(operand, ended), None)
         if found is not None:
@@ -202,6 +203,15 @@ def reduction_in_comparison(node: sx.Node, dtype: DType) -> CompileError | None:
         ((node.span, "true or false"), (reduction.span, "the reduction ends with its product")),
         help=f"{counted_ if reduction.reducer == 'sum' else ''}cast it: `{dtype}({written(node.span)})`",
     )
+
+
+def _from_left(operand: sx.Node) -> list[sx.Node]:
+    """Return the operands of operators that bind from left to right: `a`, `b` and `c` of `a / b * c`."""
+    after: list[sx.Node] = []
+    while isinstance(operand, sx.Binary) and not _encloses(operand.span):
+        after.append(operand.rhs)
+        operand = operand.lhs
+    return [operand, *reversed(after)]
 
 
 def _last(operand: sx.Node) -> sx.Reduction | None:

@@ -42,6 +42,7 @@ LONG = " + ".join(f"exp(a[t, k] * x[i] + {k})" for k in range(3))
             "w[i, t] = a[t, 0] * x[i] + b[t, 1]\n y[i] = sum(t) abs(w[i, t])",
             id="what shares the loops of its sum",
         ),
+        pytest.param("x: f32[N, M]) -> (y: f32[N])", "w[i, t] = x[i, t] * x[i, t]\n y[i] = max(t in 0..3) w[i, t + 1]", id="windows"),
     ],
 )
 def test_others_are_stored_or_share_loops(signature: str, body: str) -> None:

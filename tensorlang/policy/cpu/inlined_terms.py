@@ -4,7 +4,8 @@ Cooper and Torczon 1992, of registers).
     w[i, t, k] = a[t, k] * x[i] + b[t, k]
     y[i]       = min(t, w[i, t, 0] >= 0, w[i, t, 1] >= 0) w[i, t, 2]     →     inline w
 
-A tensor that sums read at their own points alone shares their loops (`loop_fusion`) and is left to that.
+A tensor that sums read at their own points alone shares their loops (`loop_fusion`) and is left to that, one of which windows are read to
+strips of rows (`strips`): each of its elements is needed for many terms.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 from math import prod
 
 from codegen.loops.written_out import MOST_TERMS
+from polyhedral import affine
 from polyhedral.expr import TRUE
 from polyhedral.expr import Name as AffineName
 from tensorlang.policy.cpu.cost import from_memory_cycles
@@ -45,8 +47,8 @@ def with_inlined_terms(d: Deriver) -> Deriver:
 
 
 def _may_be_inlined(d: Deriver, definition: Definition) -> bool:
-    """Tell whether a tensor is a map of which few elements are read for each term of some sums, by nothing else, and not at the points of
-    the terms alone."""
+    """Tell whether a tensor is a map of which few elements are read for each term of some sums, by nothing else, some at places that
+    are the same for all of them, and no windows."""
     name = definition.tensors[0].name
     readers = [x for x in d.program.definitions if name in definition_reads(x)]
     if not is_local(d, definition) or not can_inline(definition) or [p.guard for p in definition.pieces] != [TRUE] or not readers:
@@ -57,7 +59,8 @@ def _may_be_inlined(d: Deriver, definition: Definition) -> bool:
     in_terms = [r for x in readers for p in x.pieces for e in reduces(p.value) for r in reads(e) if r.tensor == name]
     if len(own) != len(in_terms) or len({*own}) > MOST_READS or any(isinstance(s, Dynamic) for r in own for s in r.index):
         return False
-    return any(not all(isinstance(s, AffineName) for s in r.index) for r in own)
+    fixed = [[affine.constant(s) is not None for s in r.index if not isinstance(s, Dynamic | AffineName)] for r in own]
+    return any(fixed) and all(all(known) for known in fixed)
 
 
 def _is_long_product(definition: Definition) -> bool:

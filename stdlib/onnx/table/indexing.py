@@ -132,11 +132,11 @@ def top_k_options(extent: Any, count: Any, dtype: DType) -> dict[str, int]:
     if isinstance(count, Size):
         return {"way": SORTED}
     if isinstance(extent, Size):
-        return {"way": SORTED if 32 * count > extent.sample + 1_000 else PICKED}
+        return {"way": SORTED if 8 * count > extent.sample + 400 else PICKED}
     if not isinstance(extent, int) or count == 1:
         return {}
     compared = extent * extent * dtype.bits
-    if compared <= 40_000 * count and compared <= 1_250 * (extent + 1_000):
+    if compared <= 15_000 * count and compared <= 1_250 * (extent + 1_000):
         return {"way": COMPARED}
     return {"block": 16} if extent < LONG_ROW else {}
 

@@ -116,6 +116,11 @@ def test_squares_that_copies_and_lanes_read_across_are_predicted_to_be_loaded_by
     assert taken("i") < 0.7 * taken("2*i")
 
 
+def test_a_number_that_all_lanes_read_is_one_load() -> None:
+    function = parse_loops("func f()(x: f32[], out y: f32[16]) { for j in 0 .. 16 vector 16 { y[j] = x[] } }")
+    assert function_cycles(function, {}, 16, 1) < function_cycles(function, {}, 8, 1)
+
+
 def told_cases(monkeypatch: pytest.MonkeyPatch, share: Callable[[Mapping[str, int]], float], spare: int = 12_000) -> list[str]:
     """Return the ranges of the operator's cases where loops of other samples are predicted to take such a share of what those for the
     samples do, and there is room for `spare` nodes of loops beside them."""

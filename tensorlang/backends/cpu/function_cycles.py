@@ -83,7 +83,7 @@ def _copies(index: tuple[Index, ...], copies: Mapping[str, int]) -> int:
 def _loads(index: tuple[Index, ...], vector: For | None, vectors: int, width: int, is_masked: bool, copies: Mapping[str, int]) -> float:
     """Return how many loads the lanes need, or what takes as long."""
     found = _accesses(index, vector, vectors, width, is_masked)
-    if vector is None or is_masked or vector.var in free_vars(index[-1]) or vector.var not in free_vars(*index):
+    if vector is None or is_masked or vector.var not in free_vars(*index[:-1]) or vector.var in free_vars(*index[-1:]):
         return found
     terms = coefficients(index[-1])
     is_square = terms is not None and any(count >= _FEWEST_TURNED and terms[0].get(Var(name), 0) == 1 for name, count in copies.items())

@@ -217,10 +217,30 @@ def is_by_threads(d: Deriver, group: FusionGroup, rows: int | None = None) -> bo
         return None not in lengths and max(n or 0 for n in lengths) <= UNROLLED
     rows, apart = rows or prod(e or 1 for e in sizes), max(n or 1 for n in lengths)
     team = shared_by(device_of(d), apart)
-    along = any(_is_along(d, m, group.depth) for m in group.members)
-    alone = apart * max(1, rows // ENOUGH) * (min(SECTOR, max(1, apart // SECTOR)) if along else 1)
-    together = (-(-apart // team) + team.bit_length()) * max(1, rows * team // ENOUGH) * (1 if along else SECTOR)
+    apart_far, together_far = _far(d, group)
+    alone = apart * max(1, rows // ENOUGH) * (min(SECTOR, max(1, apart // SECTOR)) if apart_far else 1)
+    together = (-(-apart // team) + team.bit_length()) * max(1, rows * team // ENOUGH) * (SECTOR if together_far else 1)
     return alone <= together
+
+
+def _far(d: Deriver, group: FusionGroup) -> tuple[bool, bool]:
+    """Tell whether threads that compute rows by themselves read what lies far apart, whichever neighbours they are, and whether those that
+    share a row do."""
+    apart, together = False, False
+    for member in group.members:
+        rows, inner = member.axes[: group.depth], member.axes[group.depth :]
+        binders = [r.binders[-1].name for p in member.pieces for r in reduces(p.value) if r.binders]
+        for read in (r for p in member.pieces for r in reads(p.value)):
+            names, along = {*index_names(read)}, inner[-1:] or [b for b in binders if b in index_names(read)]
+            if along:
+                apart |= not names.isdisjoint(rows) and not any(_is_unit(d, read, row) for row in rows)
+                together |= not all(_is_unit(d, read, name) for name in along)
+        apart |= bool(inner)
+    return apart, together
+
+
+def _is_unit(d: Deriver, read: Read, name: str) -> bool:
+    return unit_stride(read.index, d.layouts.get(read.tensor), d.axes[read.tensor], name)
 
 
 def is_shared(d: Deriver, definition: Definition, depth: int) -> bool:
@@ -235,13 +255,6 @@ def terms_of(definition: Definition, depth: int) -> int | None:
     counts = [prod(sizes[b.name] or 0 for b in r.binders) for p in definition.pieces for r in reduces(p.value)]
     known = [sizes[b.name] for p in definition.pieces for r in reduces(p.value) for b in r.binders] + _shape(definition)[depth:]
     return None if None in known else prod(e or 1 for e in _shape(definition)[depth:]) * max(counts, default=1)
-
-
-def _is_along(d: Deriver, definition: Definition, depth: int) -> bool:
-    """Tell whether neighbours that one thread reads lie beside each other, so that those of different threads do not."""
-    if definition.axes[depth:]:
-        return True
-    return any(not is_across(d, r) for p in definition.pieces for r in reduces(p.value))
 
 
 def _shape(definition: Definition) -> list[int | None]:

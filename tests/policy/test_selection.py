@@ -582,6 +582,14 @@ def test_register_tiles_have_their_rows_along_the_axis_whose_samples_fill_them(s
     assert any(line.startswith(f"split y.{axis} by ") and line.endswith("-> io, ii") for line in directives(found))
 
 
+@pytest.mark.parametrize(("length", "vectors"), [(150, 1), (4096, 4)])
+def test_sums_along_rows_of_open_length_have_accumulators_for_what_is_left_over_too(length: int, vectors: int) -> None:
+    text = "op f(a: f32[B, M, K], x: f32[B, K]) -> (y: f32[B, M]) { y[b, i] = sum(k) a[b, i, k] * x[b, k] }"
+    m = module(text, library())
+    found = search(m, None, declared(m, "f"), {}, "cpu", SERIAL, at={"B": 30, "M": 120, "K": length}).chosen
+    assert f"split y.k by {vectors * SERIAL.lanes(f32)} -> ko, kv" in directives(found)
+
+
 SUMS = """
 op nn(a: f32[M, K], b: f32[K, N]) -> (y: f32[M, N]) { y[i, j] = sum(k) a[i, k] * b[k, j] }
 op nt(a: f32[M, K], b: f32[N, K]) -> (y: f32[M, N]) { y[i, j] = sum(k) a[i, k] * b[j, k] }

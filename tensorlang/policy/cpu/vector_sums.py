@@ -33,6 +33,8 @@ LOOP_CYCLES = 0.5
 IN_FLIGHT = 8
 """Accumulators that keep both multipliers busy: two, for the four cycles that a sum takes."""
 
+BLOCKS_OF_OPEN = 8
+"""Blocks of a sum of open length, about, that are worth as many accumulators: all of them run for what is left behind the last block."""
 ROWS_OF_A_VECTOR = 4
 """Rows to multiply with a vector at once where no cache holds them: memory is read fastest in few stretches, from a cache in one."""
 
@@ -76,7 +78,8 @@ def sums_along(d: Deriver, definition: Definition, c: Contraction, axis: str, la
         return None
     if min(rows, columns) == 1 and bytes_of(d, (c.x if columns == 1 else c.w,)) <= d.machine.cache_bytes:
         r = q = 1
-    together = next((n for n in (4, 2) if r * q * n <= 2 * IN_FLIGHT and length >= 2 * n * lanes), 1)
+    blocks = 2 if d.settled(definition)[binder] is not None else BLOCKS_OF_OPEN
+    together = next((n for n in (4, 2) if r * q * n <= 2 * IN_FLIGHT and length >= blocks * n * lanes), 1)
     return Sums(binder, r, q, together * lanes, copied > 0)
 
 

@@ -9,6 +9,7 @@ from math import prod
 from codegen.dtypes import compute_dtype
 from polyhedral import affine
 from polyhedral.expr import Int
+from tensorlang.lower.prefetch import LINE_BYTES
 from tensorlang.policy.cpu.values import instructions
 from tensorlang.policy.element_types import computed_bytes
 from tensorlang.policy.followers import accumulations
@@ -25,7 +26,7 @@ from tensorlang.tensor.bands import WORTH_NARROWING, Band, bands, narrowed
 from tensorlang.tensor.factorize import Factorized, factorized
 from tensorlang.tensor.invariant_axes import invariant_axes, without_axes
 from tensorlang.tensor.lift import lift
-from tensorlang.tensor.nodes import Call, Definition, Program, Reduce
+from tensorlang.tensor.nodes import Call, Definition, Program, Reduce, Tensor
 from tensorlang.tensor.prove import problems_since
 from tensorlang.tensor.terms_apart import parts_apart
 from tensorlang.tensor.walk import (
@@ -84,6 +85,8 @@ class Deriver:
     """How many of the directives have made `program` what it is."""
     open_extents: Mapping[str, int] = field(default_factory=dict)
     """Axes and binders, by their full names, whose extents are open: `program` has samples for these, as many iterations."""
+    open_rows: frozenset[str] = frozenset()
+    """Tensors the length of whose rows is open."""
     multiples: Mapping[str, int] = field(default_factory=dict)
     """Axes, by their full names, whose extents are open, each with a number that divides its extent whatever the sizes are."""
 
@@ -154,14 +157,15 @@ def with_factors_apart(program: Program, schedule: Schedule) -> tuple[Program, S
 
 
 def samples_of(program: Program, at: Mapping[str, int]) -> dict[str, int]:
-    """Return the samples that schedules of a program are derived for: its sizes `at` hand, rounded up to 2, 3, 4, 6, 8, 12 and so on, so
-    that what is made for one combination of sizes is often what others would be given."""
+    """Return the samples that schedules of a program are derived for: its sizes `at` hand, rounded up to a number of three bits and zeros,
+    2, 3, … 8, 10, 12, 14, 16, 20 and so on, so that what is made for one combination of sizes is often what others would be given, and
+    little more is counted than there is: what fits into a cache at hand seldom does not for the samples."""
     return {name: _rounded(at[name]) for name in program.sizes if name in at}
 
 
 def _rounded(n: int) -> int:
-    power = 1 << max(1, (n - 1).bit_length())
-    return 3 * power // 4 if power > 2 and n <= 3 * power // 4 else power
+    step = 1 << max(0, (n - 1).bit_length() - 3)
+    return max(2, -(-n // step) * step)
 
 
 def sampled(d: Deriver, at: Mapping[str, int] | None) -> Deriver:
@@ -186,7 +190,8 @@ def sampled(d: Deriver, at: Mapping[str, int] | None) -> Deriver:
         )
         for name, storage in d.layouts.items()
     }
-    return replace(d, program=program, layouts=layouts, open_extents=opened, multiples=multiples)
+    rows = frozenset(name for name, t in tensor_table(d.program).items() if t.shape and affine.constant(t.shape[-1]) is None)
+    return replace(d, program=program, layouts=layouts, open_extents=opened, open_rows=rows, multiples=multiples)
 
 
 def _with_separate(d: Deriver) -> Deriver:
@@ -349,7 +354,8 @@ def with_lifted(d: Deriver, name: str) -> Deriver | None:
     opened = {full(m, loop): n for m in axes for loop, n in of_tensor.items()}
     schedule = d.schedule.lift(name)
     made_of = replace(d, program=made, schedule=schedule, rewritten=len(schedule.directives))
-    return replace(made_of, axes={**d.axes, **axes}, open_extents={**d.open_extents, **opened})
+    rows = d.open_rows | {m for m in axes if name in d.open_rows}
+    return replace(made_of, axes={**d.axes, **axes}, open_extents={**d.open_extents, **opened}, open_rows=rows)
 
 
 def reads_itself(definition: Definition) -> bool:
@@ -372,6 +378,14 @@ def bytes_of(d: Deriver, names: Iterable[str]) -> int:
             size *= affine.constant(extent) or 0
         total += size
     return total
+
+
+def row_bytes(d: Deriver, tensor: Tensor) -> int:
+    """Return how many bytes apart rows of a tensor lie. Samples of open sizes are round, and the sizes at hand seldom are: rows of an open
+    length lie an odd number of lines apart."""
+    found = prod(affine.constant(extent) or OPEN_EXTENT for extent in tensor.shape[-1:]) * tensor.dtype.size_bytes
+    is_round = tensor.name in d.open_rows and found % (2 * LINE_BYTES) == 0
+    return found + LINE_BYTES if is_round else found
 
 
 def in_order(schedule: Schedule, stage: str, loops: list[str]) -> Schedule:

@@ -12,14 +12,14 @@ from tensorlang.diagnostics import Source
 from tensorlang.policy.cpu.derive import derive
 from tensorlang.policy.cpu.inner_cost import InnerLoops
 from tensorlang.policy.cpu.inner_loops import add_inner_loops
-from tensorlang.policy.deriver import deriver
+from tensorlang.policy.deriver import deriver, row_bytes, samples_of
 from tensorlang.policy.machine import Machine
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.plan import Storage
 from tensorlang.schedule.shape import contraction
 from tensorlang.syntax.parse import parse
 from tensorlang.syntax.printer import show
-from tensorlang.tensor.walk import substitute_sizes
+from tensorlang.tensor.walk import substitute_sizes, tensor_table
 
 
 @pytest.mark.parametrize(
@@ -105,6 +105,19 @@ def test_points_are_computed_together_along_an_axis_that_they_divide_whatever_th
     schedule = derive(declared(load_module(parse(Source("f.tl", text))), "f"), Machine(target="cpu"), at={"B": 8, "M": 64, "N": 64})
     split = [show(d) for d in schedule.directives if d.name == "split"]
     assert any(line.startswith("split y.b_c by 8 ") for line in split) and not any(line.startswith("split y.i ") for line in split)
+
+
+@pytest.mark.parametrize(("text", "apart"), [("f32[M, N]", 1024 + 64), ("f32[M, 256]", 1024)], ids=["open", "known"])
+def test_rows_of_open_length_are_taken_to_lie_no_power_of_two_apart(text: str, apart: int) -> None:
+    program = declared(load_module(parse(Source("f.tl", f"op f(x: {text}) -> (y: f32[M]) {{ y[i] = sum(j) x[i, j] }}"))), "f")
+    d = deriver(program, Machine(target="cpu"), {}, frozenset(), {"M": 64, "N": 256})
+    assert row_bytes(d, tensor_table(d.program)["x"]) == apart
+
+
+def test_samples_are_numbers_of_three_bits_that_are_little_larger_than_what_is_at_hand() -> None:
+    program = declared(load_module(parse(Source("f.tl", "op f(x: f32[N]) -> (y: f32[N]) { y[i] = x[i] }"))), "f")
+    found = [samples_of(program, {"N": n})["N"] for n in (0, 1, 2, 5, 8, 9, 16, 17, 56, 57, 200, 720, 1000, 1025)]
+    assert found == [2, 2, 2, 5, 8, 10, 16, 20, 56, 64, 224, 768, 1024, 1280]
 
 
 def test_lanes_of_several_registers_along_an_open_extent_count_those_that_are_left_behind_the_last() -> None:

@@ -45,7 +45,7 @@ from tensorlang.policy.cpu.cost import (
 from tensorlang.policy.cpu.register_tiles import ROWS_IN_A_SET
 from tensorlang.policy.cpu.shared_sums import as_in, shared_sums
 from tensorlang.policy.cpu.values import Value, Values, folding
-from tensorlang.policy.deriver import Deriver
+from tensorlang.policy.deriver import Deriver, row_bytes
 from tensorlang.schedule.plan import full
 from tensorlang.schedule.shape import OPEN_EXTENT, step_inside, unit_stride
 from tensorlang.tensor.facts import conjuncts, is_of_indices
@@ -315,8 +315,7 @@ class BlockCost:
         # Lanes under a condition load what lies apart one by one.
         near = near if guarded or storage is not None else {**near, **self._strides(read)}
         tensor = self.tensors[read.tensor]
-        row = prod(affine.constant(e) or OPEN_EXTENT for e in tensor.shape[-1:])
-        return _Element(read, names, near, tensor.dtype.size_bytes, row * tensor.dtype.size_bytes)
+        return _Element(read, names, near, tensor.dtype.size_bytes, row_bytes(self.d, tensor))
 
     def _names(self, read: Read) -> frozenset[str]:
         """Return the loops that a read depends on, but for the axis of a recurrence of whose steps it looks up one before: that one was
@@ -553,9 +552,7 @@ class BlockCost:
             one = 1 if c.phases == 1 else STRIDED_LOADS if len(self.pieces) == 1 else self.lanes
             return store_cycles(together * c.vectors * one)
         stored = together * c.vectors * self.lanes
-        tensor = self.definition.tensors[0]
-        row_bytes = int(self.sizes[self.definition.axes[-1]]) * tensor.dtype.size_bytes
-        return store_cycles(stored * FAR_LOADS) + stored * self._line_cycles(stored, row_bytes)
+        return store_cycles(stored * FAR_LOADS) + stored * self._line_cycles(stored, row_bytes(self.d, self.definition.tensors[0]))
 
     def _is_interleaved(self, c: InnerLoops, axis: str) -> bool:
         """Tell whether vectors along an axis are stored between those of all elements of its rows, which are few: whole vectors are put
@@ -615,11 +612,11 @@ class BlockCost:
         again = self._line_cycles(prod(self.sizes[n] for n in across), element.row_bytes)
         return size / element.size_bytes * (load_cycles(FAR_LOADS) + again)
 
-    def _line_cycles(self, rows: float, row_bytes: int) -> float:
+    def _line_cycles(self, rows: float, pitch: int) -> float:
         """Return the cycles in which the line of an element comes again, where one of each of so many rows is touched before what is beside
         it: none where the first-level cache holds all these lines, of which rows a power of two apart share few of its sets."""
         machine = self.d.machine
-        lines = bytes_of_lines(rows, row_bytes, machine.l1_bytes)
+        lines = bytes_of_lines(rows, pitch, machine.l1_bytes)
         return 0.0 if lines <= machine.l1_bytes else LINE_BYTES / (NEAR_BYTES if lines <= machine.l2_bytes else FAR_BYTES)
 
     def first_loading(self, c: InnerLoops) -> float:
@@ -816,9 +813,9 @@ def _is_other(slot: Affine | Dynamic, axes: Sequence[str]) -> bool:
     return not isinstance(slot, Dynamic) and any(affine.constant(affine.sub(slot, a)) not in (None, 0) for a in axes)
 
 
-def bytes_of_lines(rows: float, row_bytes: int, cache_bytes: int) -> float:
+def bytes_of_lines(rows: float, pitch: int, cache_bytes: int) -> float:
     """Return how much of a cache of so many bytes a line of each of some rows takes: few sets are for rows a power of two apart."""
-    return rows * max(LINE_BYTES, gcd(row_bytes, _way_bytes(cache_bytes)))
+    return rows * max(LINE_BYTES, gcd(pitch, _way_bytes(cache_bytes)))
 
 
 def _way_bytes(cache_bytes: int) -> int:

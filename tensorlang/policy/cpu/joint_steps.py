@@ -30,7 +30,7 @@ from tensorlang.policy.cpu.cost import LOOP_CYCLES, NEAR_BYTES, store_cycles
 from tensorlang.policy.cpu.inner_cost import InnerLoops, bytes_of_lines, cycles_of
 from tensorlang.policy.cpu.nests import folded
 from tensorlang.policy.cpu.wavefronts import waiting_cycles
-from tensorlang.policy.deriver import PARALLEL_WORK, Deriver, bytes_of, is_local, mark_parallel
+from tensorlang.policy.deriver import PARALLEL_WORK, Deriver, bytes_of, is_local, mark_parallel, row_bytes
 from tensorlang.policy.groups import FusionGroup
 from tensorlang.schedule.apply import apply
 from tensorlang.schedule.directives.loops import MOST_LANES
@@ -337,7 +337,7 @@ def _apart(d: Deriver, members: Sequence[Definition], steps: Steps, extent: int)
         return max(sum(cycles_of(d, m, form) for m, form in zip(stepped, forms, strict=True)), waiting / width)
 
     table, touched = tensor_table(d.program), {r for m in stepped for r in (m.tensors[0].name, *definition_reads(m))} - {*kept}
-    rows = [(affine.constant(t.shape[-1]) or OPEN_EXTENT) * t.dtype.size_bytes for t in map(table.__getitem__, sorted(touched)) if t.shape]
+    rows = [row_bytes(d, t) for t in map(table.__getitem__, sorted(touched)) if t.shape]
     near = [n for n in FEW_VECTORS if sum(bytes_of_lines(lanes * n, row, d.machine.l1_bytes) for row in rows) <= d.machine.l1_bytes]
     widths = [(BESIDE, 0), *((lanes * n, n) for n in near if lanes > 1 and lanes * n <= min(extent, MOST_LANES))]
     width, vectors = min(widths, key=lambda of: cycles(*of))

@@ -196,6 +196,15 @@ def test_counts_are_shared_by_threads_and_so_are_checks_of_data(executor: Execut
     assert "for block in 0 .. 4 block.x 4" in checks and "thread 256" in checks
 
 
+def test_a_row_times_a_matrix_is_cut_into_parts_that_fill_the_device_and_large_strides_are_no_windows(executor: Executor):
+    x, w = normal(1, 600), normal(600, 64)
+    program = called("matmul", x, w)
+    schedule = chosen(program).schedule
+    assert "rfactor k to 64" in str(schedule)
+    assert_computed(executor, program, schedule, x, w)
+    assert "pack" not in str(chosen(called("least_of_all", normal(100_000), module=OWN)).schedule)
+
+
 @pytest.mark.parametrize(("operator", "shape"), [("greatest_at", (3, 700)), ("greatest_at", (300, 5)), ("least_of_all", (20_000,))])
 def test_the_place_of_an_extreme_is_found_by_many_threads(operator: str, shape: tuple[int, ...], executor: Executor):
     x = np.round(normal(*shape))  # with many equal elements

@@ -59,7 +59,7 @@ def test_where_loops_are_vectors_nothing_but_the_roofline_is_left() -> None:
 def test_elements_that_data_name_are_told_with_their_place_and_how_lanes_read_them(dtype: str, how: str) -> None:
     text = f"op pick(x: {dtype}[N], ids: u8[M] in 0..N) -> (y: {dtype}[M]) {{ y[i] = x[ids[i]] }}\n"
     text += "schedule pick for cpu { split y.i by 16 -> o, v\n vectorize y.v }"
-    found = limits(text, np.ones(256, np.float32 if dtype == "f32" else np.uint8), np.zeros(1600, np.uint8))
+    found = limits(text, np.ones(1000, np.float32 if dtype == "f32" else np.uint8), np.zeros(1600, np.uint8))
     assert any(line.startswith(f"y.v: `x[ids[i]]` {how}: data say where each element lies (") for line in found)
 
 

@@ -94,7 +94,7 @@ def _seconds_of_processor(pid: int) -> float:
     return sum(map(int, times)) / os.sysconf("SC_CLK_TCK")
 
 
-def test_an_interrupt_ends_a_command_without_a_message(program: str, tmp_path: Path) -> None:
+def test_an_interrupt_ends_a_command_with_one_line(program: str, tmp_path: Path) -> None:
     started = subprocess.Popen(
         [*TENSORLANG, "bench", program, "x=f32[8]", "--seconds", "60"],
         env=os.environ | {"TENSORLANG_CACHE": str(tmp_path / "cache")},
@@ -112,4 +112,4 @@ def test_an_interrupt_ends_a_command_without_a_message(program: str, tmp_path: P
         time.sleep(0.1)
     started.send_signal(signal.SIGINT)
     out, err = started.communicate(timeout=20)
-    assert (started.returncode, out, err) == (130, "", "")
+    assert (started.returncode, out, err) == (130, "", "tensorlang: interrupted\n")

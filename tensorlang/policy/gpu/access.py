@@ -3,7 +3,7 @@ them share a row, what a row's elements are read from."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import gcd, prod
 
@@ -228,15 +228,28 @@ def _far(d: Deriver, group: FusionGroup) -> tuple[bool, bool]:
     share a row do."""
     apart, together = False, False
     for member in group.members:
-        rows, inner = member.axes[: group.depth], member.axes[group.depth :]
+        rows, inner = _long(member, member.axes[: group.depth]), member.axes[group.depth :]
         binders = [r.binders[-1].name for p in member.pieces for r in reduces(p.value) if r.binders]
-        for read in (r for p in member.pieces for r in reads(p.value)):
-            names, along = {*index_names(read)}, inner[-1:] or [b for b in binders if b in index_names(read)]
-            if along:
-                apart |= not names.isdisjoint(rows) and not any(_is_unit(d, read, row) for row in rows)
-                together |= not all(_is_unit(d, read, name) for name in along)
-        apart |= bool(inner)
+        found = {r: along for p in member.pieces for r in reads(p.value) if (along := _along_row(r, inner, binders))}
+        apart |= bool(inner) or (bool(found) and not _are_beside(d, found, rows))
+        together |= not all(_is_unit(d, read, name) for read, along in found.items() for name in along)
     return apart, together
+
+
+def _along_row(read: Read, inner: Sequence[str], binders: Sequence[str]) -> tuple[str, ...]:
+    """Return the axis along which what is read for a row lies: the innermost of its elements, or those of its reductions."""
+    return tuple(inner[-1:]) or tuple(b for b in binders if b in index_names(read))
+
+
+def _are_beside(d: Deriver, found: Iterable[Read], rows: Iterable[str]) -> bool:
+    """Tell whether there are neighbours, along some axis, that read the same or what lies next to each other."""
+    return any(all(row not in index_names(r) or _is_unit(d, r, row) for r in found) for row in rows)
+
+
+def _long(definition: Definition, axes: Sequence[str]) -> frozenset[str]:
+    """Return the axes that have more than one element."""
+    sizes = extents(definition)
+    return frozenset(a for a in axes if sizes[a] != 1)
 
 
 def _is_unit(d: Deriver, read: Read, name: str) -> bool:
@@ -262,11 +275,12 @@ def _shape(definition: Definition) -> list[int | None]:
     return [sizes[a] for a in definition.axes]
 
 
-def is_across(d: Deriver, reduce: Reduce) -> bool:
-    """Tell whether what a reduction reads next lies elsewhere."""
+def is_across(d: Deriver, definition: Definition, reduce: Reduce) -> bool:
+    """Tell whether neighbouring elements read next to each other, or the same, in each step of a reduction."""
     name = reduce.binders[-1].name
     told = reduce.body if reduce.filter is None else (*reduce.body, reduce.filter)
-    return not any(unit_stride(r.index, d.layouts.get(r.tensor), d.axes[r.tensor], name) for e in told for r in reads(e))
+    found = [r for e in told for r in reads(e) if name in index_names(r)]
+    return _are_beside(d, found, _long(definition, definition.axes))
 
 
 def shared_by(machine: GpuMachine, extent: int) -> int:

@@ -25,7 +25,7 @@ from tensorlang.tensor.walk import reads, reduces
 
 LANES = 4
 LARGEST = 64
-"""Places of a window at most: all of them are written out."""
+"""Places of a window at most, which are all written out, and how far it may reach: what it sees of a line is kept in registers."""
 ACROSS = 64
 """Threads along channels at most."""
 FULL = 128
@@ -100,9 +100,9 @@ def _lying(d: Deriver, definition: Definition, read: Read, binders: tuple[str, .
     found: list[tuple[str, str]] = []
     for slot in slots_of(read):
         form = affine.affine_form(slot)
-        names = set(form[0]) if form is not None else set()
-        along, across = [x for x in definition.axes if x in names and sizes[x] > 1], [b for b in binders if b in names]
-        if len(along) == len(across) == 1 and sizes[across[0]] > 1:
+        steps = form[0] if form is not None else {}
+        along, across = [x for x in definition.axes if x in steps and sizes[x] > 1], [b for b in binders if b in steps]
+        if len(along) == len(across) == 1 and sizes[across[0]] > 1 and abs(steps[across[0]]) * (sizes[across[0]] - 1) <= LARGEST:
             found.append((along[0], across[0]))
     if not found:
         return None

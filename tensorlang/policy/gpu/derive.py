@@ -57,6 +57,8 @@ LONG = 64
 """A reduction of at least so many elements is shared by threads, where there are not enough of them otherwise."""
 STRETCH = 8192
 """What one block sums up of a reduction to few elements."""
+LEAST_TERMS = 16
+"""That a thread combines of a reduction, where many share it."""
 MOST_REPEATED = 500
 """Operations that are computed again, wherever they are needed, rather than kept in the memory of the device."""
 LAUNCHES = 2048
@@ -250,11 +252,11 @@ def _stretch(d: Deriver, definition: Definition, reduce: Reduce, count: int) -> 
     """Return the range of a reduction for each of `count` elements that is cut, and how long its stretches are, or None where it stays."""
     sizes = extents(definition)
     known = [(sizes[b.name], b.name) for b in reduce.binders]
-    if not known or any(e is None for e, _ in known):
+    if not known or any(e is None for e, _ in known) or reduce.reducer.kind is None:
         return None
     extent, binder = max((e or 0, name) for e, name in known)
     others = prod(e or 1 for e, name in known if name != binder)
-    if count >= device_of(d).warp and is_across(d, reduce):
+    if count >= device_of(d).warp and is_across(d, definition, reduce):
         length = max(LONG, 1 << (extent * count // ENOUGH).bit_length())
         return (binder, length) if count < ENOUGH and extent >= 2 * length else None
     length = max(1, STRETCH // others)
@@ -263,20 +265,28 @@ def _stretch(d: Deriver, definition: Definition, reduce: Reduce, count: int) -> 
 
 def _by_lanes(d: Deriver) -> Deriver:
     """Return the state with long reductions that threads cannot share, those of several values and by reducers of the program, in partial
-    results of interleaved terms, one for each thread."""
+    results of interleaved terms, one for each thread, until few are left for one."""
     for definition in d.program.definitions:
         sizes = extents(definition)
         count = prod(e if e is not None else ENOUGH for e in _sizes(definition))
-        if not definition.axes or count >= ENOUGH or reads_itself(definition) or recurs(d.program, definition):
+        if count >= ENOUGH or reads_itself(definition) or recurs(d.program, definition):
             continue
         for reduce in (r for p in definition.pieces for r in reduces(p.value)):
             binder = reduce.binders[-1].name if reduce.binders else ""
             extent = sizes.get(binder)
-            if reduce.reducer.kind is None and extent is not None and extent >= 2 * LONG and not is_across(d, reduce):
-                # As many for a thread to combine in the end as each of them has combined before.
-                lanes = min(device_of(d).threads, max(device_of(d).warp, 1 << (isqrt(extent) - 1).bit_length()))
-                d = _factored(d, definition, binder, lanes)
+            if reduce.reducer.kind is not None or extent is None or extent <= 4 * LONG or is_across(d, definition, reduce):
+                continue
+            made = _factored(d, definition, binder, _interleaved(extent, count))
+            if made is not d:
+                return _by_lanes(made)
     return d
+
+
+def _interleaved(extent: int, count: int) -> int:
+    """Return how many threads share one of `count` reductions: as many as there are terms for each then, or, of more terms, as many as fill
+    the device."""
+    threads = 1 << (isqrt(extent) - 1).bit_length()
+    return threads if extent <= ENOUGH else max(threads, 1 << (min(ENOUGH // count, extent // LEAST_TERMS).bit_length() - 1))
 
 
 def _factored(d: Deriver, definition: Definition, binder: str, by: int, *, chunked: bool = False, separate: bool = False) -> Deriver:

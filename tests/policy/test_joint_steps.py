@@ -245,3 +245,13 @@ def test_a_sum_over_every_other_step_runs_behind_all_of_them() -> None:
     program = operator(SIGNATURE, body, {"N": 70, "T": 5})
     assert not any(d.startswith("together s, y") for d in directives(program, FAR))
     assert_same(program, proven(program, derive(program, FAR)), {})
+
+
+def test_columns_of_which_others_read_each_step_stay_row_by_row() -> None:
+    """Each step is stored for these whichever loop is outside."""
+    sums = """
+    s[0, j] = a[0, j]
+    s[i, j] = s[i - 1, j] + a[i, j]   for i in 1..N
+    z[i]    = sum(j) s[i, j]"""
+    derived = directives(operator("a: f32[N, M]) -> (z: f32[N])", sums, {"N": 2000, "M": 65}))
+    assert "order s.i, s.j_o, s.j_v" in derived

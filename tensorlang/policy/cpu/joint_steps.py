@@ -278,7 +278,8 @@ def _chosen(d: Deriver, members: Sequence[Definition], steps: Steps) -> JointSte
     shared = any(_reads(m, [x]) for x in local for m in stepped if not _is_with(d, x, m))
     several = len(list(_components(d, stepped))) > 1 and shared
     last = steps.at == steps.count
-    if last and _are_kept(d, members, stepped, steps):
+    kept = _are_kept(d, members, stepped, steps)
+    if last and kept:
         return None  # Rows of steps are what others read: these are made row by row, or several rows in lanes.
     if not steps.near:
         return _apart(d, members, steps, extent) if several and extent >= BESIDE else None
@@ -291,9 +292,9 @@ def _chosen(d: Deriver, members: Sequence[Definition], steps: Steps) -> JointSte
     waiting = WAITING * max(map(waiting_cycles, _components(d, stepped)))
     summed = {read.tensor for m in members for p in m.pieces for e in reduces(p.value) for read in reads(e)}
     steps_of = {m.tensors[0].name: extents(m)[m.axes[steps.at]] or OPEN_EXTENT for m in local}
-    sizes = [bytes_of(d, (name,)) // (1 if name in summed else kept) for name, kept in steps_of.items()]
+    sizes = [bytes_of(d, (name,)) // (1 if name in summed else count) for name, count in steps_of.items()]
     far = width * sum(2 * m.tensors[0].dtype.size_bytes for m in local) / NEAR_BYTES if sum(sizes) > d.machine.l1_bytes else 0.0
-    held = work - store_cycles(vectors * len(local))
+    held = work if kept else work - store_cycles(vectors * len(local))
     # Where steps come last, they are neighbours in memory and points are not: without this, points would run one by one.
     if last or (max(held, waiting) < work + far and _is_in_reach(d, members, steps)):
         return JointSteps(tuple(members), steps, True, width)

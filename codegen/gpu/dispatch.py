@@ -91,7 +91,7 @@ def dispatches(
 
 
 def _dispatch(kernel: Kernel, launch: Launch, sizes: Mapping[str, int], addresses: Mapping[str, int], status: int) -> Dispatch:
-    sizes = {**sizes, **dict(launch.steps)}
+    sizes = launch.told(sizes)
     used = (*kernel.buffers, *(m.buffer for m in kernel.maps))
     missing = [name for name in used if name not in addresses] + [name for name in kernel.sizes if name not in sizes]
     if missing:

@@ -215,7 +215,7 @@ def run(
     status = _filled("status", np.zeros(1, np.int32), cell_bytes, unset=False)
     try:
         for launch in program.launches:
-            _run_launch(program.kernel(launch.kernel), launch, {**sizes, **dict(launch.steps)}, buffers, status, compiled, seed)
+            _run_launch(program.kernel(launch.kernel), launch, launch.told(sizes), buffers, status, compiled, seed)
     finally:
         compiled.code.tl_emulator_release()
     for name in program.params:

@@ -130,10 +130,7 @@ def _guarded(cond: Expr, s: Stmt) -> Stmt:
 def gather_launches(function: Function) -> Function:
     """Return `function` with what stands between its launches as launches of one block each, `for one in 0 .. 1 block.x`, together with
     the buffers that nothing else touches."""
-    fresh = fresh_for(function)
-    inner = [s for nest in function.body if is_steps(nest) for s in _allocated(nest)]
-    function = replace(function, body=(*inner, *(_without(s) if is_steps(s) else s for s in function.body)))
-    return replace(function, body=_gathered(function.body, fresh))
+    return replace(function, body=_gathered(function.body, fresh_for(function)))
 
 
 def _gathered(whole: tuple[Stmt, ...], fresh: Fresh) -> tuple[Stmt, ...]:
@@ -157,21 +154,6 @@ def _gathered(whole: tuple[Stmt, ...], fresh: Fresh) -> tuple[Stmt, ...]:
     moved = {s.buffer.name for b in body if isinstance(b, For) for s in b.body if isinstance(s, Alloc)}
     kept = [Alloc(_scratch(s.buffer)) for s in whole if isinstance(s, Alloc) and s.buffer.name not in moved]
     return (*kept, *body)
-
-
-def _allocated(nest: For) -> Iterator[Alloc]:
-    """Yield the buffers of an iteration of steps. Raises Unfit where it is not known before how large they are."""
-    for s in nest.body:
-        if isinstance(s, Alloc):
-            if nest.var in free_vars(*s.buffer.shape):
-                raise Unfit(f"not supported yet: `{s.buffer.name}`, whose size changes from one launch to the next", s.buffer.name)
-            yield s
-        elif is_steps(s):
-            yield from _allocated(s)
-
-
-def _without(nest: For) -> For:
-    return replace(nest, body=tuple(_without(s) if is_steps(s) else s for s in nest.body if not isinstance(s, Alloc)))
 
 
 def _scratch(buffer: Buffer) -> Buffer:
@@ -244,7 +226,7 @@ def map_launches(function: Function, rewritten: Callable[[tuple[BlockLoop, ...],
 def map_blocks(function: Function, rewritten: Callable[[tuple[Stmt, ...]], tuple[Stmt, ...]]) -> Function:
     """Return `function` with `rewritten` applied to what each block of each launch runs."""
 
-    def stmt(s: Stmt, steps: frozenset[str]) -> tuple[Stmt, ...]:
+    def stmt(s: Stmt) -> tuple[Stmt, ...]:
         match s:
             case For(kind=kind) if kind in BLOCKS:
                 return (replace(s, body=body(s.body)),)
@@ -253,10 +235,10 @@ def map_blocks(function: Function, rewritten: Callable[[tuple[Stmt, ...]], tuple
 
     def body(inner: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         if len(inner) == 1 and isinstance(inner[0], For) and inner[0].kind in BLOCKS:
-            return stmt(inner[0], frozenset())
+            return stmt(inner[0])
         return rewritten(inner)
 
-    return _mapped(function, stmt)
+    return _mapped(function, lambda s, _: stmt(s))
 
 
 def _mapped(function: Function, launch: Callable[[Stmt, frozenset[str]], tuple[Stmt, ...]]) -> Function:

@@ -108,7 +108,7 @@ def exceeded_at(program: Program, limits: Limits, sizes: Mapping[str, int]) -> t
         Excess(launch.kernel, f"blocks along {axis}", needed, limit)
         for launch in program.launches
         for axis, extent, limit in zip(AXES, launch.grid, limits.grid, strict=True)
-        if (needed := evaluate(extent, {**sizes, **dict(launch.steps)})) > limit
+        if (needed := evaluate(extent, launch.told(sizes))) > limit
     )
 
 

@@ -6,11 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from codegen.errors import Unfit
 from codegen.gpu.boxes import use_bulk_copies
 from codegen.gpu.cooperative_copies import cooperate
 from codegen.gpu.fragments import fragments
 from codegen.gpu.geometry import WARP, check_places, geometry
-from codegen.gpu.launches import gather_launches, is_small, map_blocks
+from codegen.gpu.launches import gather_launches, is_small, is_steps, map_blocks
 from codegen.gpu.private import place_buffers
 from codegen.gpu.reduce import pad_to_powers_of_two, trees
 from codegen.loops.indices import Range
@@ -40,20 +41,25 @@ def prepare(function: Function, warp: int = WARP) -> Function:
 
 
 def _in_device_memory(function: Function) -> Function:
-    """Return `function` with buffers of serial loops that are large, or whose extents are not constant, allocated before everything else:
-    no memory of a block can be theirs. What they hold does not outlast an iteration, so one for all iterations will do."""
+    """Return `function` with buffers of serial loops that are large, or whose extents are not constant, or that several launches of a step
+    may share, allocated before everything else: no memory of a block can be theirs. What they hold does not outlast an iteration, so one
+    for all iterations will do.
+
+    Raises Unfit for what is allocated in a step and changes its size from step to step."""
     sizes, moved = {*function.sizes}, list[Stmt]()
 
-    def without(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-        return tuple(kept for s in body for kept in left(s))
+    def without(body: tuple[Stmt, ...], *, stepped: bool = False) -> tuple[Stmt, ...]:
+        return tuple(kept for s in body for kept in left(s, stepped=stepped))
 
-    def left(s: Stmt) -> tuple[Stmt, ...]:
+    def left(s: Stmt, *, stepped: bool = False) -> tuple[Stmt, ...]:
         match s:
-            case Alloc(buffer) if not is_small(buffer) and free_vars(*buffer.shape) <= sizes:
+            case Alloc(buffer) if (stepped or not is_small(buffer)) and free_vars(*buffer.shape) <= sizes:
                 moved.append(s)
                 return ()
+            case Alloc(buffer) if stepped:
+                raise Unfit(f"not supported yet: `{buffer.name}`, whose size changes from one launch to the next", buffer.name)
             case For(kind="serial"):
-                return (replace(s, body=without(s.body)),)
+                return (replace(s, body=without(s.body, stepped=is_steps(s))),)
             case If():
                 return (replace(s, then=without(s.then), orelse=without(s.orelse)),)
             case _:

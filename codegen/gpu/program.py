@@ -12,6 +12,7 @@ those that are launched after it find it there and do nothing.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from codegen.dtypes import DType
@@ -87,6 +88,10 @@ class Launch:
     kernel: str
     grid: tuple[Index, Index, Index]
     steps: tuple[tuple[str, int], ...] = ()
+
+    def told(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """Return the numbers that it is told: the program's sizes, and of its steps."""
+        return {**sizes, **dict(self.steps)}
 
 
 @dataclass(frozen=True, slots=True)

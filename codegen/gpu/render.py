@@ -14,7 +14,7 @@ are arrays with constant subscripts, those that are shared lie in one arena.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, islice
 
 from codegen.errors import Unfit
 from codegen.gpu import matrix
@@ -51,9 +51,11 @@ def render(found: Launches) -> Program:
     function = found.function
     checked = [_checks(block) for block in found.blocks]
     kernels = tuple(_kernel(found, block, heeds=any(checked[:number])) for number, block in enumerate(found.blocks))
-    launched = tuple(_launched(found.blocks, {}))
-    if len(launched) > MOST_LAUNCHES:
-        raise Unfit(f"not supported yet: {len(launched)} launches; {MOST_LAUNCHES} are the most", found.blocks[0].steps[0].var)
+    most = max(MOST_LAUNCHES, len(found.blocks))
+    launched = tuple(islice(_launched(found.blocks, {}), most + 1))
+    if len(launched) > most:
+        loop = next(step.var for block in found.blocks for step in block.steps)
+        raise Unfit(f"not supported yet: more than {most} launches, by the steps of `{loop}`", loop)
     scratch = tuple(Scratch(b.name, b.dtype, _elements(b)) for b in found.scratch)
     return Program(function.name, tuple(p.name for p in function.params), function.sizes, kernels, launched, scratch)
 

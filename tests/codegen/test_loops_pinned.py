@@ -32,6 +32,16 @@ def after(body: str) -> str:
     return show(function)
 
 
+def assert_computes_the_same(function: Function, ids: list[int], size: int) -> None:
+    """Assert that pinned loops store what they stored before, for these rows and this many of them."""
+    results = []
+    for version in (function, pinned(function)):
+        arrays = {"ids": np.array(ids), "u": np.arange(15, dtype=np.float32).reshape(5, 3), "y": np.zeros((7, 3), np.float32)}
+        assert run(version, {"N": size}, arrays) == 0
+        results.append(arrays["y"])
+    assert_same_bits(results[1], results[0])
+
+
 SCATTER = "for k in 0 .. 5 { for n in 0 .. 7 { for j in 0 .. 3 vector 3 { if ids[k] == index(n) { y[n, j] = y[n, j] + u[k, j] } } } }"
 
 
@@ -84,12 +94,7 @@ def test_a_condition_that_the_first_part_changes_is_asked_again() -> None:
 def test_terms_reach_the_elements_they_name_and_no_others(ids: list[int], size: int) -> None:
     body = SCATTER.replace("0 .. 7", "0 .. N").replace("if ids", "if u[k, 0] > 1.0_f32 and ids")
     function = parsed(body)
-    results = []
-    for version in (function, pinned(function)):
-        arrays = {"ids": np.array(ids), "u": np.arange(15, dtype=np.float32).reshape(5, 3), "y": np.zeros((7, 3), np.float32)}
-        assert run(version, {"N": size}, arrays) == 0
-        results.append(arrays["y"])
-    assert_same_bits(results[1], results[0])
+    assert_computes_the_same(function, ids, size)
     assert size == 0 or "max(0, value(ids[k]))" in show(pinned(function))
 
 
@@ -191,12 +196,7 @@ def test_a_loop_stays_where_its_parts_ask_for_other_iterations(parts: dict[str, 
 )
 def test_what_moves_into_conditions_computes_what_it_did(ids: list[int], size: int, parts: dict[str, str]) -> None:
     function = parsed(apart(**parts))
-    results = []
-    for version in (function, pinned(function)):
-        arrays = {"ids": np.array(ids), "u": np.arange(15, dtype=np.float32).reshape(5, 3), "y": np.zeros((7, 3), np.float32)}
-        assert run(version, {"N": size}, arrays) == 0
-        results.append(arrays["y"])
-    assert_same_bits(results[1], results[0])
+    assert_computes_the_same(function, ids, size)
 
 
 def test_what_the_condition_names_leaves_the_loop_with_it() -> None:

@@ -259,6 +259,13 @@ def test_what_an_unrolled_step_changes_is_read_again_in_the_next(executor: Execu
     assert_computed(executor, called("span", x, module=OWN), schedule, x)
 
 
+def test_more_steps_than_launches_are_worth_are_refused_at_once():
+    program = called("spread_out", normal(4, 5), module=OWN, steps=10**9)
+    schedule = Schedule("spread_out", "cuda").fold("u", "t", 2).bind("u.i", "u.j", to=("block.x", "thread"))
+    with pytest.raises(CompileError, match="more than 4096 launches"):
+        kernels_of(program, schedule)
+
+
 def test_recurrences_in_two_directions_have_a_thread_for_each_row(executor: Executor):
     x = normal(70, 20)
     program = called("both_ways", x, module=OWN)

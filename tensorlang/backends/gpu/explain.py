@@ -79,7 +79,7 @@ def _launched(program: Launched, usage: Mapping[str, Usage], arch: Arch, sizes: 
 
 
 def _grid(launch: Launch, sizes: Mapping[str, int]) -> str:
-    x, y, z = (evaluate(extent, {**sizes, **dict(launch.steps)}) for extent in launch.grid)
+    x, y, z = (evaluate(extent, launch.told(sizes)) for extent in launch.grid)
     return f"{x}" if y == z == 1 else f"{x} x {y}" if z == 1 else f"{x} x {y} x {z}"
 
 

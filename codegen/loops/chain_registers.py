@@ -98,13 +98,14 @@ def _chain(loop: For, env: Env) -> _Chain | None:
 
 
 def _is_one(buffer: Buffer) -> bool:
-    return buffer.space == "registers" and buffer.dtype == i32 and buffer.shape == (Int(1),)
+    return buffer.space == "registers" and buffer.dtype == i32 and all(extent == Int(1) for extent in buffer.shape)
 
 
 def _in_lanes(loop: For, chain: _Chain, fresh: Fresh) -> list[Stmt]:
     """Return a loop that carries its numbers in lanes, with what stands before and behind it."""
     lane = fresh(f"{loop.var}_lane")
     lanes = {name: fresh(f"{name}_lanes") for name in sorted(chain.buffers)}
+    there = {s.buffer: s.index for s in stores(*loop.body)}
     early: list[Stmt] = []
     late: list[Stmt] = []
     behind: list[Stmt] = []
@@ -124,9 +125,9 @@ def _in_lanes(loop: For, chain: _Chain, fresh: Fresh) -> list[Stmt]:
     inner = [*early, *map(_registers, made), _vector(lane, late), *behind]
     return [
         *map(_registers, lanes.values()),
-        _vector(lane, [Store(new, (Var(lane),), Load(name, (Int(0),))) for name, new in lanes.items()]),
+        _vector(lane, [Store(new, (Var(lane),), Load(name, there[name])) for name, new in lanes.items()]),
         replace(loop, body=tuple(inner)),
-        *(Store(name, (Int(0),), Load(new, (Int(0),))) for name, new in lanes.items()),
+        *(Store(name, there[name], Load(new, (Int(0),))) for name, new in lanes.items()),
     ]
 
 

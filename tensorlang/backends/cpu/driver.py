@@ -35,6 +35,7 @@ from codegen.loops.contract import contract, separate
 from codegen.loops.demote import demote
 from codegen.loops.dots import BITS
 from codegen.loops.evaluate import packed, unpacked
+from codegen.loops.first_iteration import with_first_iterations
 from codegen.loops.hoist import hoist
 from codegen.loops.late_terms import with_late_terms_last
 from codegen.loops.masked_lanes import masked_lanes
@@ -48,6 +49,7 @@ from codegen.loops.serial import serial
 from codegen.loops.simplify import simplify
 from codegen.loops.stages import staged
 from codegen.loops.tiles import tiled
+from codegen.loops.unread import without_unread
 from codegen.loops.unswitch import unswitch
 from codegen.loops.verify import verify
 from codegen.loops.walk import noted_loops, stores, without
@@ -245,7 +247,7 @@ def loops_of(
     lowered = lower(plan, symbol)
     lowered = replace(lowered, function=serial(lowered.function)) if threads == 1 else lowered
     try:
-        ahead = simplify(staged(simplify(lowered.function)))  # the second finds what the first has told of loops
+        ahead = simplify(staged(simplify(without_unread(lowered.function))))  # the second finds what the first has told of loops
     except Unfit as refused:
         raise error("S0218", "there is nothing to run ahead", notes=(refused.reason,)) from None
     ahead = _simplified(pinned(ahead), ahead)
@@ -257,6 +259,7 @@ def loops_of(
     idle = tuple(sentence for sentence in found if sentence.partition(" changes nothing")[0] not in told)
     split = _simplified(without(split, Partitioned), ahead)
     split = _simplified(clamped_lanes(at_most_once(unswitch(split)), masked_bytes), split)
+    split = _simplified(with_first_iterations(split), split)
     function: Function = demote(carried(hoist(promote_accumulators(demote(tiled(combine(masked_lanes(pinned(split)))))))))
     if not contracts:
         function = separate(function)

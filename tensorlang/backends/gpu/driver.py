@@ -26,6 +26,7 @@ from codegen.loops.nodes import Function
 from codegen.loops.notes import Edge, Kept, Multicast
 from codegen.loops.printer import show as show_loops
 from codegen.loops.simplify import simplify
+from codegen.loops.unread import without_unread
 from codegen.loops.verify import verify
 from codegen.loops.walk import noted_buffers, noted_loops, without
 from tensorlang.artifact import DERIVED_FIRST
@@ -117,7 +118,7 @@ def _checked_by_threads(function: Function, lowered: Lowered, machine: GpuMachin
 
 def _whole(plan: Plan, lowered: Lowered) -> Function:
     """Return the simplified loops, blocks in clusters and persistent ones, tiles at the edges run to their ends where nobody sees it."""
-    function = blocks_outside(simplify(lowered.function))
+    function = blocks_outside(simplify(without_unread(lowered.function)))
     function = contract(function) if plan.program.mode == "fast" else function
     check_clusters(function)
     return whole(linearize(make_persistent(function)), strict=plan.program.mode == "strict")

@@ -223,7 +223,8 @@ def _in_two(loop: For, store: Store, cond: Expr | None, block: Geometry, outside
     identity = Const(identity_of(op, dtype), dtype)
     warps = -(-loop.extent // block.warp)
     within = Buffer(fresh("within"), dtype, (Int(warps),), "heap", 16)
-    across = Buffer(fresh("across"), dtype, (Int(warps),), "heap", 16)
+    # Where one warp has all terms, the others know the result by shared memory alone.
+    across = Buffer(fresh("across"), dtype, (Int(warps),), "heap" if warps > 1 else "shared", 16)
     w, u, v, lane, last = fresh("w"), fresh("w"), fresh("w"), fresh("l"), fresh("l")
     number: Index = Add(loop.lo, Add(Mul(Int(block.warp), Var(w)), Var(lane)))
     mine = substitute(value if cond is None else Select(cond, value, identity), {loop.var: number})

@@ -107,6 +107,11 @@ op spread_out(x: f32[N, M], attr steps: int) -> (y: f32[N, M]) {
     y[i, j] = u[steps, i, j]
 }
 
+op shares(x: f32[N]) -> (y: f32[N]) {
+    s = sum(i) x[i]
+    y[i] = x[i] / s
+}
+
 reducer least_greatest (l1, h1) (l2, h2) from none = (min(l1, l2), max(h1, h2))
 
 op span(x: f32[M, 4]) -> (lo: f32[M], hi: f32[M]) { lo[i], hi[i] = least_greatest(j in 0..4) (x[i, j], x[i, j]) }
@@ -295,3 +300,9 @@ def test_recurrent_layers_multiply_inputs_before_and_share_the_sums_of_a_step(mo
     made = chosen(program).schedule
     assert "bind z.row1 to block.x" in str(made)
     assert_computed(executor, program, made, *arrays, seeds=(0,))
+
+
+def test_what_one_warp_of_a_block_adds_up_the_others_know(executor: Executor):
+    x = normal(60)
+    schedule = Schedule("shares", "cuda").split("s.i", 32, ("io", "it")).order("s.it", "s.io").bind("s.it", "y.i", to=("thread", "thread"))
+    assert_computed(executor, called("shares", x, module=OWN), schedule, x)

@@ -58,6 +58,8 @@ class CallCache:
         self._lock = Lock()
         self.positional: Callable[..., Any] | None = None
         """The code of the last call by position alone, as a built-in function (`Direct.quick`)."""
+        self.positional_writes: tuple[int, Callable[..., Any]] | None = None
+        """The same for arrays to write into, which come first (`Direct.writes`), behind the number of arrays that it reads."""
 
     def result(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
         """Return what a call returns, or `NotImplemented` for one that is not known. Raises RunError as the code does."""
@@ -115,7 +117,8 @@ class CallCache:
         if form in self._last:
             self._last[form] = entry
         if entry.order is None and form == tuple(range(len(entry.native.inputs))):
-            self.positional = entry.native.quick
+            writes = entry.native.writes
+            self.positional, self.positional_writes = entry.native.quick, None if writes is None else (len(form), writes)
 
     def _read(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Form, list[Array]] | None:
         """Return the form of a call and its arrays as they are given; None for what has to be looked at: numbers in lists."""

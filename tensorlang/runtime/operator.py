@@ -146,10 +146,15 @@ class Operator:
         Raises RunError for arguments that do not fit, R0301 to R0305, R0307 and R0309 for `out`, R0321 to R0323 for the device;
         CompileError for a schedule that is refused."""
         try:
-            if not named and (direct := self._calls.positional) is not None:
-                found = direct(*args)
-                if found is not NotImplemented and type(found) is not int:
-                    return found
+            found: Any = NotImplemented
+            if not named:
+                if (direct := self._calls.positional) is not None:
+                    found = direct(*args)
+            elif (into := self._calls.positional_writes) is not None and len(named) == 1 and not self._takes_out and len(args) == into[0]:
+                out = named.get("out")
+                found = into[1](*out, *args) if type(out) is tuple else into[1](out, *args)
+            if found is not NotImplemented and type(found) is not int:
+                return found
             return self._called(args, named)
         except MemoryError as problem:
             __tracebackhide__ = True

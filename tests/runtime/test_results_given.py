@@ -57,6 +57,27 @@ def test_several_results_are_given_in_order_or_by_name(ops: tl.Operators) -> Non
             assert found[0] is lo and found[1] is hi and (int(lo), int(hi)) == (-1, 3)
 
 
+def test_known_calls_by_position_that_write_are_not_sorted_out_again(ops: tl.Operators, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y, lo, hi = X.astype(np.int64), np.empty(5, np.int64), np.array(0), np.array(0)
+    calls = (lambda: ops.scale(x, out=y), lambda: ops.scale(x, out=(y,)), lambda: ops.minmax(x, out=(lo, hi)))
+    for call in calls:
+        call()
+    for operator in (ops.scale, ops.minmax):
+        monkeypatch.setattr(operator, "_called", None)
+    for array in (y, lo, hi):
+        array[...] = 9
+    assert calls[0]() is y and calls[1]() is y and calls[2]() == (lo, hi)
+    assert y.tolist() == [0, 2, 4, 6, 8] and (int(lo), int(hi)) == (0, 4)
+
+
+def test_arrays_to_write_into_are_never_taken_from_those_to_read(ops: tl.Operators) -> None:
+    x, lo = np.arange(3), np.array(7)
+    ops.minmax(x, out=(lo, np.array(0)))
+    with pytest.raises(tl.RunError, match="R0311"):
+        ops.minmax(lo, x, out=lo)  # as many arrays as a call has
+    assert int(lo) == 0
+
+
 @pytest.mark.parametrize("dtype", [np.float64, np.float16, ml_dtypes.bfloat16, np.int8, np.uint64, np.int64])
 def test_every_element_type_can_be_written(ops: tl.Operators, dtype: Any) -> None:
     x = np.arange(7).astype(dtype)

@@ -87,9 +87,28 @@ def test_tensors_that_need_each_other_run_along_diagonals_together(machine: Mach
     program = operator("a: i32[M], b: i32[N]) -> (y: i32)", f"{GAPS}\n    y = max(i, j, from 0) h[i, j]", sizes)
     found = derive(program, machine)
     said = [show(d) for d in found.directives]
-    assert said[0].startswith("together ") and "skew g.i by g.j" in said
-    assert {"layout g as [(j + i) % 2, j]", "layout e as [(j + i) % 2, j]", "layout h as [(j + i) % 4, j]"} <= {*said}
+    assert said[0].startswith("together ") and "skew g.j by g.i" in said
+    assert {"layout g as [(i + j) % 2, i]", "layout e as [(i + j) % 2, i]", "layout h as [(i + j) % 4, i]"} <= {*said}
     assert_same(program, proven(program, found), sizes)
+
+
+BORDERED_GAPS = """
+    e[i, 0] = i32(-99) for i in 0..M+1
+    e[0, j] = i32(-99) for j in 1..N+1
+    g[i, 0] = i32(-99) for i in 0..M+1
+    g[0, j] = i32(-99) for j in 1..N+1
+    h[i, 0] = i32(0) for i in 0..M+1
+    h[0, j] = i32(0) for j in 1..N+1
+    e[i, j] = max(e[i, j - 1] - 1, h[i, j - 1] - 3) for i in 1..M+1, j in 1..N+1
+    g[i, j] = max(g[i - 1, j] - 1, h[i - 1, j] - 3) for i in 1..M+1, j in 1..N+1
+    h[i, j] = max(max(0, h[i - 1, j - 1] + (if a[i - 1] == b[j - 1] then 3 else -2)), max(e[i, j], g[i, j])) for i in 1..M+1, j in 1..N+1
+    y = h[M, N]"""
+
+
+def test_tensors_with_borders_read_each_other_along_diagonals_as_neighbours() -> None:
+    program = operator("a: i32[M], b: i32[N]) -> (y: i32)", BORDERED_GAPS, {"M": 300, "N": 300})
+    found = {*directives(program)}
+    assert {"skew g.i by g.j", "vectorize g.j_v"} <= found and not any(d.startswith("unroll") for d in found)
 
 
 def test_a_result_among_them_runs_in_rows_each_behind_the_one_before() -> None:

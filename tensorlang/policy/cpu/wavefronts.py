@@ -137,7 +137,7 @@ def best_shared_wavefront(
         of, forms = Wavefront((), skewed, along, factor, False), list[dict[int, Wavefront]]()
         for member in group:
             passing = replace(of, passing=is_passing(d, member, [*group, *sums]))
-            forms.append({w.rows: w for w in _forms(d, member, passing, waiting, local=len(local) == len(group))})
+            forms.append({w.rows: w for w in _forms(d, member, passing, waiting, group, local=len(local) == len(group))})
         for rows in forms[0]:
             if all(rows in known for known in forms):
                 cycles = max(sum(known[rows].cycles for known in forms), waiting / rows if rows else 0.0)
@@ -157,8 +157,11 @@ def _shared(d: Deriver, definition: Definition, of: Wavefront, distances: Distan
     return 0 if factor is None or min(blocks, steps) < DIAGONALS_PER_THREAD * d.machine.threads else factor + 1
 
 
-def _forms(d: Deriver, definition: Definition, of: Wavefront, waiting: float, *, local: bool) -> Iterator[Wavefront]:
-    """Yield the forms of a wavefront. `waiting`: what an element takes that waits for the one before it."""
+def _forms(
+    d: Deriver, definition: Definition, of: Wavefront, waiting: float, group: Sequence[Definition] = (), *, local: bool
+) -> Iterator[Wavefront]:
+    """Yield the forms of a wavefront. `waiting`: what an element takes that waits for the one before it; `group`: the tensors that run along
+    it, where these are more than one."""
     sizes = {a: e or OPEN_EXTENT for a, e in extents(definition).items()}
     steps = sizes[of.skewed]
     if of.skewed == definition.axes[-1]:
@@ -167,15 +170,15 @@ def _forms(d: Deriver, definition: Definition, of: Wavefront, waiting: float, *,
             longer = (steps + of.factor * (rows - 1)) / steps
             yield replace(of, rows=rows, cycles=max(together, waiting / rows) * longer)
     if local:
-        yield from _diagonal(d, definition, of, waiting)
+        yield from _diagonal(d, definition, of, waiting, group)
 
 
-def _diagonal(d: Deriver, definition: Definition, of: Wavefront, waiting: float) -> Iterator[Wavefront]:
-    """Yield the form of a wavefront whose points are lanes, where the tensor may be stored so."""
+def _diagonal(d: Deriver, definition: Definition, of: Wavefront, waiting: float, group: Sequence[Definition] = ()) -> Iterator[Wavefront]:
+    """Yield the form of a wavefront whose points are lanes, where the tensor may be stored so, as all of a `group` are."""
     if _fits(d, definition, of):
-        lanes = d.lanes_of(definition)
-        own = tuple(t.name for t in definition.tensors)
-        together = cycles_of(d, definition, InnerLoops((of.along,), packed=own)) + _far_cycles(d, definition, of.skewed)
+        lanes, along = d.lanes_of(definition), group or (definition,)
+        own = tuple(t.name for member in along for t in member.tensors)
+        together = cycles_of(d, definition, InnerLoops((of.along,), packed=own)) + _far_cycles(d, definition, along, of.skewed)
         # A diagonal reads vectors that begin elsewhere than those of the one before it, which has to be there.
         step = max(_latency([definition], p.value, None) for p in definition.pieces) + PARTS_CYCLES
         yield replace(of, cycles=max(together, waiting / lanes, step / (extents(definition)[of.along] or OPEN_EXTENT)))
@@ -205,12 +208,14 @@ def _fits(d: Deriver, definition: Definition, of: Wavefront) -> bool:
     )
 
 
-def _far_cycles(d: Deriver, definition: Definition, skewed: str) -> float:
-    """Return the cycles of an element for what lanes along a diagonal read one by one, and of who reads the diagonals in another order."""
-    own = definition.tensors[0].name
-    far = max(len({r for r in reads(p.value) if r.tensor != own and skewed in index_names(r)}) for p in definition.pieces)
+def _far_cycles(d: Deriver, definition: Definition, group: Sequence[Definition], skewed: str) -> float:
+    """Return the cycles of an element for what lanes along a diagonal read one by one, and of who reads the diagonals of a `group` in
+    another order."""
+    own, stored = definition.tensors[0].name, {t.name for member in group for t in member.tensors}
+    far = max(len({r for r in reads(p.value) if r.tensor not in stored and skewed in index_names(r)}) for p in definition.pieces)
     count = prod(e or OPEN_EXTENT for e in extents(definition).values())
-    readers = [x for x in d.program.definitions if x is not definition for p in x.pieces for r in reads(p.value) if r.tensor == own]
+    outside = [x for x in d.program.definitions if not any(x is member for member in group)]
+    readers = [x for x in outside for p in x.pieces for r in reads(p.value) if r.tensor == own]
     again = sum(prod(e or OPEN_EXTENT for e in extents(x).values()) for x in readers)
     return load_cycles(FAR_LOADS * (far + again / count))
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from math import log2
 
 from codegen.dtypes import compute_dtype
@@ -78,6 +79,14 @@ def accesses_along(d: Deriver, definition: Definition, axis: str) -> float:
         accesses += 1 if axis in near else 1 + log2(lanes) if is_turned else far
     extent = sizes[axis] or OPEN_EXTENT
     return accesses * -(-extent // lanes) * lanes / extent
+
+
+def shared_axis(d: Deriver, members: Sequence[Definition], positions: Sequence[int]) -> int | None:
+    """Return the one of some positions of axes along which vectors of all members take the fewest loads and stores; None where there is
+    none, or something would be turned."""
+    best = min(reversed(positions), key=lambda k: sum(accesses_along(d, m, m.axes[k]) for m in members), default=None)
+    parts = (replace(m, pieces=(p,)) for m in members for p in m.pieces)
+    return best if best is not None and all(crossing_axis(d, part, part.axes[best]) is None for part in parts) else None
 
 
 def _weighted_reads(definition: Definition) -> dict[str, list[tuple[Read, float]]]:

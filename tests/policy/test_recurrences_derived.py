@@ -271,7 +271,7 @@ def test_each_tensor_of_a_group_has_pieces_lanes_and_folds_of_its_own() -> None:
     p[0, j]     = x[0, j]
     q[0, j]     = x[0, j]
     p[t + 1, j] = q[t, N - 1 - j] + x[t, j] for t in 0..L
-    q[t + 1, j] = p[t + 1, j] - x[t, j] for t in 0..L
+    q[t + 1, j] = p[t + 1, N - 1 - j] - x[t, j] for t in 0..L
     y[j]        = q[L, j]"""
     found = directives(operator("x: f32[L, N]) -> (y: f32[N]) where L >= 1", body))
     for name in "pq":

@@ -60,7 +60,7 @@ from tensorlang.policy.cpu.shared_sums import as_one
 from tensorlang.policy.cpu.strips import Strip, sized, strips
 from tensorlang.policy.deriver import Deriver, bytes_of, mark_parallel, reads_itself, with_lifted
 from tensorlang.policy.groups import FusionGroup, fusion_groups, recurs
-from tensorlang.policy.pointwise import accesses_along, crossing_axis
+from tensorlang.policy.pointwise import shared_axis
 from tensorlang.schedule.directives.loops import MOST_LANES
 from tensorlang.schedule.plan import full, owned
 from tensorlang.schedule.shape import OPEN_EXTENT, extents, is_product, readers, unit_stride
@@ -383,7 +383,7 @@ def shared_loops_of(d: Deriver, groups: Sequence[FusionGroup]) -> SharedLoops | 
     if _inner(members):
         return _loops_of_terms(d, groups, members, lanes)
     sums = [m for m in members if _sum(m) is not None]
-    position = _position(d, members) if members[0].axes else None
+    position = shared_axis(d, members, range(len(members[0].axes)))
     if not sums:
         return SharedLoops(position, lanes) if position is not None and _is_mostly_inside(members, position, lanes) else None
     joined = len(groups) == 1 and groups[0].fused
@@ -563,15 +563,6 @@ def _reads_alike(alike: Sequence[Definition]) -> bool:
 
 def _renamed(read: Read, to: dict[str, AffineName]) -> Read:
     return replace(read, index=tuple(s if isinstance(s, Dynamic) else affine.substitute(s, to) for s in read.index))
-
-
-def _position(d: Deriver, members: Sequence[Definition]) -> int | None:
-    """Return the position of the axis along which vectors of all members take the fewest loads and stores; None where something would be
-    turned."""
-    count = len(members[0].axes)
-    best = min(reversed(range(count)), key=lambda k: sum(accesses_along(d, m, m.axes[k]) for m in members))
-    parts = (replace(m, pieces=(p,)) for m in members for p in m.pieces)
-    return best if all(crossing_axis(d, part, part.axes[best]) is None for part in parts) else None
 
 
 def named_after(group: FusionGroup) -> Definition:

@@ -27,6 +27,7 @@ from tensorlang.policy.cpu.blocks import derive_blocks
 from tensorlang.policy.cpu.inner_cost import InnerLoops
 from tensorlang.policy.cpu.inner_loops import ByOrder, add_inner_loops, best_inner_loops, candidates, pieces_are_phases
 from tensorlang.policy.cpu.late_sums import late_sums
+from tensorlang.policy.cpu.step_maps import derive_step_maps, step_maps
 from tensorlang.policy.cpu.time_tiles import TimeTile, add_time_tile, best_shared_tile, best_time_tile
 from tensorlang.policy.cpu.unread import trim_unread
 from tensorlang.policy.cpu.wavefronts import (
@@ -85,7 +86,11 @@ def derive_recurrence(d: Deriver, definition: Definition) -> None:
         return
     if len(group) > 2 and not d.at_once and _derive_lines(d, plan, group):
         return
-    found = [_derive_member(d, plan, member, group) for member in group]
+    together = step_maps(d, plan, group) if len(group) > 1 and not d.at_once else []
+    shared = {m.tensors[0].name for maps in together for m in maps.members}
+    found = [None if m.tensors[0].name in shared else _derive_member(d, plan, m, group) for m in group]
+    for maps in together:
+        derive_step_maps(d, maps)
     (front,) = found if len(found) == 1 else (None,)
     if front is not None and front.shared and is_local(d, group[0]) and not _keeps_steps(d, group[0], front):
         d.schedule = before

@@ -160,8 +160,8 @@ def _shared(d: Deriver, definition: Definition, of: Wavefront, distances: Distan
 def _forms(
     d: Deriver, definition: Definition, of: Wavefront, waiting: float, group: Sequence[Definition] = (), *, local: bool
 ) -> Iterator[Wavefront]:
-    """Yield the forms of a wavefront. `waiting`: what an element takes that waits for the one before it; `group`: the tensors that run along
-    it, where these are more than one."""
+    """Yield the forms of a wavefront. `waiting`: what an element takes that waits for the one before it; `group`: the tensors that run
+    along it, where these are more than one."""
     sizes = {a: e or OPEN_EXTENT for a, e in extents(definition).items()}
     steps = sizes[of.skewed]
     if of.skewed == definition.axes[-1]:

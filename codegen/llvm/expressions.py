@@ -58,6 +58,9 @@ from codegen.polynomials import ONE, ZERO, atom_poly, number
 MOST_IN_VAIN = 16
 """Nodes that are evaluated for nothing rather than branched around: about as many instructions as a wrong guess costs cycles."""
 
+_SMALL_STEP = 1 << 31
+"""Of a number that is added to an index that data say."""
+
 # ---------------------------------------------------------------- values
 
 
@@ -602,6 +605,8 @@ def poly(state: State, e: Index, scope: Scope) -> Poly:
             return poly(state, ValueIndex(data), scope) + poly(state, index, scope)
         case ValueIndex(Binary("-", IndexValue(index), data)):
             return poly(state, index, scope) - poly(state, ValueIndex(data), scope)
+        case ValueIndex(Binary("+" | "-" as op, data, Const(int(step), dtype))) if dtype == i64 and abs(step) <= _SMALL_STEP:
+            return poly(state, ValueIndex(data), scope) + number(step if op == "+" else -step)
         case ValueIndex(inner):
             return _loaded(state, _before_widening(state, inner, scope), *_bounds_of_element(state, inner, scope))
         case _:

@@ -3,6 +3,9 @@
     before   for n in 0 .. N { c[n] = select(n == ids[k], v, c[n]) }
     then     for n in 0 .. N { if n == ids[k] { c[n] = v } }
 
+    before   for n in 0 .. N { c[n] = select(n == a, v, select(n == b, w, c[n])) }
+    then     for n in 0 .. N { if n == a { c[n] = v } }; for n in 0 .. N { if n == b and not n == a { c[n] = w } }
+
     before   for n in 0 .. N { for j in 0 .. J { if ids[k] == n { y[n, j] = y[n, j] + u[k, j] } } }
     after    for n in max(0, ids[k]) .. max(-1, min(N - 1, ids[k])) + 1 { for j in 0 .. J { y[n, j] = y[n, j] + u[k, j] } }
 
@@ -47,6 +50,7 @@ from codegen.loops.nodes import (
     Select,
     Stmt,
     Store,
+    Unary,
     ValueIndex,
     Var,
 )
@@ -110,6 +114,9 @@ def _leaves_one_lane(loop: For) -> bool:
 
 
 def _pinned(loop: For) -> tuple[Stmt, ...]:
+    parts = _each_by_itself(loop)
+    if parts:
+        return tuple(s for part in parts for s in _pinned(replace(loop, body=(part,))))
     *lets, last = _under_one_condition(loop.body) or (loop,)
     if loop.kind not in _LEAVES or not isinstance(last, If) or last.orelse or not all(isinstance(s, Let) for s in lets):
         return _moved_inside(loop) or _narrowed(loop)
@@ -129,6 +136,37 @@ def _pinned(loop: For) -> tuple[Stmt, ...]:
     once = (*lets, *_guarded(outside, (bounded,) if value is not None else _pinned(bounded)))
     needs = not runs_at_least_once(loop) and (outside or lets)
     return _guarded([Compare("<", IndexValue(loop.lo), IndexValue(loop.hi))], once) if needs else once
+
+
+def _each_by_itself(loop: For) -> tuple[If, ...]:
+    """Return the parts of a loop of which each changes the one element that data of its own name, where no iteration touches what another
+    one does: each part may run for all iterations before the next one does."""
+    parts = [s for stmt in loop.body for s in _alternatives(stmt)]
+    found = tuple(s for s in parts if isinstance(s, If) and not s.orelse and loop.kind == "serial")
+    if len(found) < 2 or len(found) < len(parts):
+        return ()
+    named = [next((v for c in conjuncts(s.cond) if (v := _equal_to(c, loop, [])) is not None), None) for s in found]
+    if None in named or len({*named}) == 1:
+        return ()
+    changed = {s.buffer for s in stores(*found)}
+    places = [(part.buffer, part.index) for part in walk(*found) if isinstance(part, Load | Store) and part.buffer in changed]
+    own = {b: {k for k, e in enumerate(next(i for c, i in places if c == b)) if e == Var(loop.var)} for b in changed}
+    apart = all(any(index[k] == Var(loop.var) for k in own[b]) for b, index in places)
+    return found if apart else ()
+
+
+def _alternatives(stmt: Stmt) -> tuple[Stmt, ...]:
+    """Return a store that leaves its element as it is, unless one of several conditions holds, as a store under each of these."""
+    match stmt:
+        case Store(buffer, index, Select(first, then, Select() as others), stream=False, across=False, later=False):
+            rest = _alternatives(replace(stmt, value=others))
+            reads_own = any(isinstance(part, Load) and part.buffer == buffer for part in walk(first))
+            if reads_own or not all(isinstance(s, If) for s in rest):
+                return (stmt,)
+            later = (replace(s, cond=Binary("and", Unary("not", first), s.cond)) for s in rest if isinstance(s, If))
+            return (If(first, (Store(buffer, index, then),), ()), *later)
+        case _:
+            return (_changing(stmt),)
 
 
 def _moved_inside(loop: For) -> tuple[Stmt, ...]:

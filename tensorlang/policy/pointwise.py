@@ -8,13 +8,14 @@ from math import log2
 
 from codegen.dtypes import compute_dtype
 from polyhedral import affine
+from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.policy.cpu.cost import FAR_LOADS
 from tensorlang.policy.cpu.padded import blocked_dims, root_copy
 from tensorlang.policy.deriver import Deriver, in_order, mark_parallel
 from tensorlang.policy.element_types import row_bytes
 from tensorlang.schedule.pack import is_padding, pack
-from tensorlang.schedule.shape import OPEN_EXTENT, block_of, extents, innermost_axis, unit_stride
+from tensorlang.schedule.shape import OPEN_EXTENT, block_of, extents, innermost_axis, step_of_slot, unit_stride
 from tensorlang.tensor.nodes import Definition, Dynamic, Read
 from tensorlang.tensor.walk import index_names, reads, reduces, tensor_table
 
@@ -153,9 +154,14 @@ def moves_one_by_one(d: Deriver, definition: Definition, axis: str) -> bool:
     """Tell whether nothing is done but to fetch elements from where data say, another place for each point of `axis`: vectors, whose lanes
     are loaded one by one, have nothing to compute. Lanes of what lies in registers are no loads."""
     values = [p.value for p in definition.pieces]
-    if not all(isinstance(v, Read) and any(isinstance(s, Dynamic) and axis in index_names(s.value) for s in v.index) for v in values):
+    if not all(isinstance(v, Read) and any(is_elsewhere(s, axis) for s in v.index) for v in values):
         return False
     return not all(isinstance(v, Read) and picked_in_registers(d, v, axis) for v in values)
+
+
+def is_elsewhere(slot: Affine | Dynamic, axis: str) -> bool:
+    """Tell whether data say anew for each point of an axis where a slot lies, and not only where the first of them does."""
+    return isinstance(slot, Dynamic) and step_of_slot(slot, axis) is None
 
 
 def picked_in_registers(d: Deriver, read: Read, axis: str) -> bool:

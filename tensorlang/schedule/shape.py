@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -13,7 +13,7 @@ from polyhedral.expr import Name as AffineName
 from tensorlang.schedule.plan import Storage
 from tensorlang.tensor.contraction import Factor, NoContraction
 from tensorlang.tensor.contraction import contraction as products_of
-from tensorlang.tensor.nodes import Definition, Dynamic, Program, Read, Reduce
+from tensorlang.tensor.nodes import Binary, Definition, Dynamic, Expr, IndexValue, Program, Read, Reduce
 from tensorlang.tensor.walk import index_names, reads, reduces
 
 OPEN_EXTENT = 64
@@ -108,14 +108,11 @@ def extents(definition: Definition) -> dict[str, int | None]:
 
 def unit_stride(read_index: tuple[Affine | Dynamic, ...], storage: Storage | None, axes: tuple[str, ...] | None, name: str) -> bool:
     """Tell whether stepping `name` by one steps the address by one: it is the last storage dimension's only index, with factor one."""
-    if not read_index or any(isinstance(s, Dynamic) for s in read_index[-1:]):
+    if not read_index:
         return False
     if storage is None or axes is None:
-        last = read_index[-1]
-        if isinstance(last, Dynamic):
-            return False
-        others = [s for s in read_index[:-1] if not isinstance(s, Dynamic)]
-        return step_inside(last, name) == 1 and all(name not in set(affine.names(o)) for o in others)
+        *others, last = read_index
+        return step_of_slot(last, name) == 1 and not any(name in names_of_slot(o) for o in others)
     axis = innermost_axis(storage)
     if axis is None or axis not in axes:
         return False
@@ -147,6 +144,32 @@ def step_inside(index: Affine, name: str) -> int | None:
             return int(found == name)
         case _:
             return None if name in affine.name_set(index) else 0
+
+
+def step_of_slot(slot: Affine | Dynamic, name: str) -> int | None:
+    """Return how far a slot goes for each step of `name`, as `step_inside` does; of one that begins where data say, `x[start[i] + k]`,
+    too."""
+    return _step_of_value(slot.value, name) if isinstance(slot, Dynamic) else step_inside(slot, name)
+
+
+def names_of_slot(slot: Affine | Dynamic) -> Collection[str]:
+    """Return the names that a slot depends on, by itself and by the indices of its data."""
+    return index_names(slot.value) if isinstance(slot, Dynamic) else affine.name_set(slot)
+
+
+def _step_of_value(e: Expr, name: str) -> int | None:
+    if name not in index_names(e):
+        return 0
+    match e:
+        case IndexValue(index):
+            return step_inside(index, name)
+        case Binary("+" | "-" | "min" | "max" as op, lhs, rhs):
+            left, right = _step_of_value(lhs, name), _step_of_value(rhs, name)
+            if left is None or right is None:
+                return None
+            return left + right if op == "+" else left - right if op == "-" else max(left, right)
+        case _:
+            return None
 
 
 def innermost_axis(storage: Storage) -> str | None:

@@ -252,3 +252,34 @@ def test_lanes_of_which_a_condition_leaves_one_run_one_after_the_other() -> None
     verify(function)
     assert "for j in 1 .. 3 serial 2" in show(function)
     assert "vector 2" in after(lanes)
+
+
+TWO_PLACES = """for k in 1 .. 5 { for n in 0 .. 7 {
+    y[n, 0] = select(index(n) == ids[k], y[n, 0] + u[k, 0], select(index(n) == ids[k - 1], u[k, 1], y[n, 0]))
+} }"""
+
+
+def test_of_elements_that_data_name_one_by_one_each_is_changed_by_itself() -> None:
+    text = after(TWO_PLACES)
+    assert "for n in max(0, value(ids[k])) .." in text
+    assert "for n in max(0, value(ids[k - 1])) .." in text
+    assert "if not index(n) == ids[k]" in text
+
+
+@given(st.lists(st.integers(-1, 7), min_size=5, max_size=5))
+def test_an_element_that_two_data_name_is_changed_as_the_first_says(ids: list[int]) -> None:
+    assert_computes_the_same(parsed(TWO_PLACES), ids, 7)
+
+
+@pytest.mark.parametrize(
+    ("before", "instead"),
+    [
+        ("y[n, 0] + u[k, 0]", "y[0, 0] + u[k, 0]"),
+        ("index(n) == ids[k],", "index(n) == i64(y[0, 0]),"),
+        ("u[k, 1], y[n, 0]", "u[k, 1], y[0, 0]"),
+    ],
+    ids=["another element is read", "it says which is changed", "another element is kept"],
+)
+def test_iterations_that_touch_what_others_change_stay_together(before: str, instead: str) -> None:
+    text = after(TWO_PLACES.replace(before, instead))
+    assert text.count("for n in") == 1 and "select" in text

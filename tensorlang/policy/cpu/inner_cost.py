@@ -596,8 +596,11 @@ class BlockCost:
 
     def bytes_of(self, element: _Element) -> float:
         """Return the bytes of all elements that are read as this one is."""
-        whole = prod(affine.constant(e) or OPEN_EXTENT for e in self.tensors[element.read.tensor].shape)
-        return min(whole, prod(self.sizes[n] for n in element.names if n in self.sizes)) * element.size_bytes
+        return min(self.whole_bytes(element), prod(self.sizes[n] for n in element.names if n in self.sizes) * element.size_bytes)
+
+    def whole_bytes(self, element: _Element) -> float:
+        """Return the bytes of the tensor that an element is read of."""
+        return prod(affine.constant(e) or OPEN_EXTENT for e in self.tensors[element.read.tensor].shape) * element.size_bytes
 
     def copying(self, c: InnerLoops) -> float:
         """Return the cycles of an element that copies take: of rows where the second-level cache does not hold all that sums read, and of
@@ -750,6 +753,8 @@ class Reloads:
         if rows == 1:
             return along
         width = max(along, min(row, LINE_BYTES))
+        if any(isinstance(slot, Dynamic) for slot in element.read.index):
+            return min(rows * width, self._cost.whole_bytes(element))  # wherever data say, there is no more than that
         return rows * max(width, gcd(row, _way_bytes(cache_bytes)) if cache_bytes else 0)
 
 

@@ -223,6 +223,9 @@ def add_blocks(d: Deriver, definition: Definition, order: Sequence[str], binders
     unrolled = [f"{axis}_t" for axis, _ in inner.rows]
     for loop in inner.vector:
         there, whole = outer if loop in outer else within, loop
+        if there is within and (first := _first_value(d, definition, loop)):
+            # Whole vectors are counted from the first term.
+            d.add(d.schedule.shift(full(name, loop), -first))
         if inner.phases > 1:
             d.add(d.schedule.split(full(name, loop), inner.phases, (f"{loop}_q", f"{loop}_r")))
             whole = f"{loop}_q"
@@ -252,6 +255,15 @@ def add_blocks(d: Deriver, definition: Definition, order: Sequence[str], binders
     for tensor in inner.packed:
         _add_copy(d, definition, tensor, inner.vector, lanes * inner.vectors)
     return outer
+
+
+def _first_value(d: Deriver, definition: Definition, binder: str) -> int | None:
+    """Return the constant that the loop of sums over a binder begins with; None where it has none, or sums that share it do not agree."""
+    to = names_of_shared(shared_sums(d, definition))
+    found = {
+        affine.constant(b.lo) for p in definition.pieces for r in reduces(p.value) for b in r.binders if to.get(b.name, b.name) == binder
+    }
+    return found.pop() if len(found) == 1 else None
 
 
 def _may_choose_in_lanes(reducer: Reducer) -> bool:

@@ -559,18 +559,28 @@ def scattered_axes(definition: Definition) -> tuple[tuple[str, ...], frozenset[s
 
 
 def _updated(definition: Definition) -> tuple[str, ...] | None:
-    """Return the axes along which data name the one element that a step changes, `if d == ids[k] then … else c[k, d]`; None where there
-    are none."""
-    own = {t.name for t in definition.tensors}
-    for piece in definition.pieces:
-        match piece.value:
-            case Select(condition, _, Read(tensor, index)) if tensor in own:
-                named = _named_by_data(definition, condition)
-                if named is not None and all(index[definition.axes.index(a)] == AffineName(a) for a in named[0]):
-                    return named[0]
-            case _:
-                pass
-    return None
+    """Return the axes along which data name the elements that a step changes, `if d == ids[k] then … else c[k, d]`, one by each of its
+    conditions; None where there are none."""
+    found = (_updated_by(definition, piece.value) for piece in definition.pieces)
+    return next((named for named in found if named is not None), None)
+
+
+def _updated_by(definition: Definition, value: Expr) -> tuple[str, ...] | None:
+    match value:
+        case Select(condition, _, orelse):
+            named = _named_by_data(definition, condition)
+            if named is None or (isinstance(orelse, Select) and _updated_by(definition, orelse) != named[0]):
+                return None
+            return named[0] if isinstance(orelse, Select) or _is_own_element(definition, orelse, named[0]) else None
+        case _:
+            return None
+
+
+def _is_own_element(definition: Definition, value: Expr, named: Sequence[str]) -> bool:
+    """Tell whether a value is what an earlier step computed for the same place along some axes."""
+    if not isinstance(value, Read) or value.tensor not in {t.name for t in definition.tensors}:
+        return False
+    return all(value.index[definition.axes.index(a)] == AffineName(a) for a in named)
 
 
 def _named_by_data(definition: Definition, condition: Expr) -> tuple[tuple[str, ...], frozenset[str]] | None:
@@ -605,8 +615,13 @@ def _derive_scatter(d: Deriver, definition: Definition, named: Sequence[str], na
     """Go through the terms of a sum and add each to the elements that it is for: those along the axes `named` are one."""
     name, sizes = definition.tensors[0].name, extents(definition)
     binders = [b.name for p in definition.pieces for r in reduces(p.value) for b in r.binders]
-    along = [a for a in definition.axes if a in names]
-    rest = [a for a in definition.axes if a not in names and a not in named]
+
+    def is_outside(axis: str) -> bool:
+        """Tell whether what data name lies inside of an axis, in memory: each of its rows is gone through by itself."""
+        return name not in d.layouts and definition.axes.index(axis) < min(map(definition.axes.index, named))
+
+    along = [a for a in definition.axes if a in names or is_outside(a)]
+    rest = [a for a in definition.axes if a not in along and a not in named]
     lanes = d.machine.lanes(compute_dtype(definition.tensors[0].dtype))
     outer, inner, between = list(along), list(rest), list[str]()
     neighbours = _neighbours(definition, along)

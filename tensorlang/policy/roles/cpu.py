@@ -70,6 +70,7 @@ from tensorlang.policy.deriver import Deriver, bytes_of
 from tensorlang.policy.groups import FusionGroup, fusion_groups, recurs
 from tensorlang.policy.pointwise import (
     crossing_axis,
+    is_elsewhere,
     lanes_along,
     moves_one_by_one,
     partial_results,
@@ -208,7 +209,7 @@ def _pointwise(d: Deriver, group: FusionGroup) -> Shape | None:
     block = block_of(storage, axis)
     lanes = block or lanes_along(d, definition, axis)
     slots = [s for p in definition.pieces for r in reads(p.value) for s in r.index if isinstance(s, Dynamic)]
-    by_lanes = any(axis in index_names(s.value) for s in slots)  # other lanes, other places
+    by_lanes = any(is_elsewhere(s, axis) for s in slots)
     extent = sizes[axis]
     others = tuple(a for a in definition.axes if a != axis)
     binders = _binders(definition)

@@ -1,0 +1,90 @@
+"""Where data say that a row begins, or which element a step changes: lanes along the row, and the element alone."""
+
+from __future__ import annotations
+
+import pytest
+from scheduled_programs import assert_same, loops, operator
+
+from polyhedral import affine
+from polyhedral.expr import Name
+from tensorlang.policy.cpu.derive import derive
+from tensorlang.policy.machine import Machine
+from tensorlang.schedule.check import proven
+from tensorlang.schedule.shape import step_of_slot, unit_stride
+from tensorlang.syntax.printer import show
+from tensorlang.tensor.nodes import Dynamic, Program, Read
+from tensorlang.tensor.walk import reads
+
+MACHINE = Machine(target="cpu", threads=1)
+
+
+def directives(program: Program) -> list[str]:
+    return [show(d) for d in derive(program, MACHINE).directives]
+
+
+def read_of_x(index: str) -> Read:
+    """Return the read of `x` at an index over `i`, `j` and data."""
+    program = operator("x: f32[90, 90], at: i32[9, 9] in 0..9) -> (y: f32[9, 9])", f"y[i, j] = x[{index}]")
+    return next(r for p in program.definitions[0].pieces for r in reads(p.value) if r.tensor == "x")
+
+
+@pytest.mark.parametrize(
+    ("index", "is_row"),
+    [
+        ("i, at[i, 0] + j", True),
+        ("at[i, 1], at[i, 0] + j", True),
+        ("i, j + 3 + at[i, 0] | clamp", True),
+        ("i, at[i, j]", False),
+        ("i, at[i, 0] + 2*j", False),
+        ("i, at[i, 0] - j | clamp", False),
+        ("i, at[i, j] + j", False),
+        ("at[j, 0], j", False),
+    ],
+)
+def test_elements_are_neighbours_where_data_say_where_the_first_of_them_lies_and_not_each(index: str, is_row: bool) -> None:
+    read = read_of_x(index)
+    assert unit_stride(read.index, None, ("a", "b"), "j") == is_row
+
+
+def test_slots_go_as_far_as_the_indices_beside_data() -> None:
+    slot = read_of_x("i, at[i, 0] + 2*j").index[1]
+    assert isinstance(slot, Dynamic)
+    assert step_of_slot(slot, "j") == 2 and step_of_slot(slot, "i") is None
+    assert step_of_slot(affine.add(Name("i"), 1), "i") == 1
+
+
+def test_sums_of_windows_that_data_place_run_in_lanes_along_their_rows() -> None:
+    body = "y[k] = sum(u in -6..7, v in -6..7, u*u + v*v <= 36) x[at[k, 0] + u, at[k, 1] + v | 0]"
+    program = operator("x: f32[40, 40], at: i32[7, 2] in 0..40) -> (y: f32[7])", body)
+    found = directives(program)
+    assert any(d.startswith("vectorize y.v") for d in found)
+    assert "shift y.v by 6" in found  # thirteen terms are one vector, and not parts of two
+    assert_same(program, proven(program, derive(program, MACHINE)), {})
+
+
+def test_terms_that_data_place_touch_no_more_of_a_tensor_than_there_is() -> None:
+    program = operator("x: f32[1000], at: i32[500, 1000] in 0..1000) -> (y: f32[500])", "y[b] = sum(k) x[at[b, k]]")
+    assert any(d.startswith(("vectorize y.k", "unroll y.b")) for d in directives(program))  # sums that do not wait for each other
+
+
+TWO_CHANGES = """
+    r[0, i] = f64(i)   for i in 0..64
+    r[k + 1, i] = if i == a[k] then r[k, i] + r[k, b[k]] else if i == b[k] then 2 * r[k, i] else r[k, i]   for k in 0..9, i in 0..64
+    y[i] = r[9, i]"""
+
+
+def test_of_a_row_of_which_data_name_two_elements_a_step_changes_these_alone() -> None:
+    program = operator("a: i32[9] in 0..64, b: i32[9] in 0..64) -> (y: f64[64])", TWO_CHANGES)
+    plan = proven(program, derive(program, MACHINE))
+    assert not any(d.startswith("vectorize r") for d in directives(program))
+    assert loops(plan)
+    assert_same(program, plan, {})
+
+
+def test_rows_that_data_name_elements_of_are_gone_through_one_by_one() -> None:
+    program = operator("x: f32[5, 70], at: i32[70] in 0..12) -> (y: f32[5, 12])", "y[t, c] = sum(f, at[f] == c) x[t, f]")
+    found = directives(program)
+    (order,) = [d.removeprefix("order ").split(", ") for d in found if d.startswith("order")]
+    assert order[0] == "y.t" and order[-1] == "y.c"
+    assert not any(d.startswith("vectorize y.t") for d in found)  # neither rows nor columns have neighbours along it
+    assert_same(program, proven(program, derive(program, MACHINE)), {})

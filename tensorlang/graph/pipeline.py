@@ -17,6 +17,7 @@ from tensorlang.graph.passes.algebra.fold_scales import fold_scales
 from tensorlang.graph.passes.algebra.identities import identities
 from tensorlang.graph.passes.algebra.inline_constants import inline_constants
 from tensorlang.graph.passes.algebra.phases import phases
+from tensorlang.graph.passes.algebra.widen_operands import widen_operands
 from tensorlang.graph.passes.algebra.winograd import winograd
 from tensorlang.graph.passes.clean.cse import cse
 from tensorlang.graph.passes.clean.dce import dce
@@ -130,6 +131,11 @@ CONTRACTIONS = PassStage(
         DCE,
         _plain(phases, "sum what a congruence leaves of a sum one class of residues at a time"),
         FOLD,
+        Pass(
+            "widen_operands",
+            "widen narrow floats once that a product reads many times, where that pays",
+            lambda graph, options: widen_operands(graph, options.is_widening_profitable),
+        ),
         Pass("winograd", "compute convolutions by minimal filtering, where that pays", _filtered),
         Pass(
             "fuse_normalisation",

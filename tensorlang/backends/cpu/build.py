@@ -31,6 +31,7 @@ from tensorlang.graph.plan import Arena, Constant, Input, Output, Place, Plan, l
 from tensorlang.policy.cpu.horizontal_fusion import is_profitable
 from tensorlang.policy.cpu.register_tiles import rows_of_blocks
 from tensorlang.policy.cpu.row_epilogues import is_row_epilogue_profitable
+from tensorlang.policy.cpu.widening import is_widening_profitable
 from tensorlang.runtime.bundle import BundleKey, Draft
 from tensorlang.runtime.constants import Places, Weights, in_memory, places_of, stripped, weights_of, without_constants
 from tensorlang.runtime.jobs import distinct, job_of, optimised
@@ -61,6 +62,7 @@ def options_of(toolchain: Toolchain) -> Options:
         toolchain.tiles,
         is_fusion_profitable=partial(is_profitable, machine=machine),
         is_epilogue_profitable=partial(is_row_epilogue_profitable, machine=machine),
+        is_widening_profitable=partial(is_widening_profitable, machine=machine),
         blocks=partial(rows_of_blocks, machine=machine),
         precision=toolchain.precision,
         near_bytes=machine.l2_bytes,

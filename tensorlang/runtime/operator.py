@@ -60,7 +60,7 @@ from tensorlang.policy.uncalled import check_written
 from tensorlang.room import no_room, within_room
 from tensorlang.runtime.arguments import Call, check_arrays, no_argument, results_given, sizes_given, sorted_out, whole_size
 from tensorlang.runtime.call_cache import CallCache, enter
-from tensorlang.runtime.externs import Has, extern_named, has_none, with_externs, without_offered
+from tensorlang.runtime.externs import Has, extern_named, has_none, with_externs, without_externs, without_offered
 from tensorlang.runtime.library import with_roles
 from tensorlang.runtime.limits import Explained
 from tensorlang.runtime.out_of_range import with_element
@@ -323,6 +323,15 @@ class Operator:
     def program(self, /, *args: Any, **named: Any) -> Program:
         """Return the operator as tensor IR for arguments like these."""
         return self._program(sorted_out(self.declaration, args, named))
+
+    @trimmed
+    def meaning(self, /, *args: Any, **named: Any) -> Program:
+        """Return the operator as tensor IR for arguments like these, its extern operators being their bodies, whatever kernels stand for
+        them: what the interpreter runs. Raises CompileError T0143 for one that has no body."""
+        call = sorted_out(self.declaration, args, named)
+        program = instantiate(without_externs(self.module), self.name, call.types, call.attrs, call.sizes)
+        prove(program)
+        return program
 
     @trimmed
     def scheduled_program(self, /, *args: Any, **named: Any) -> Program:

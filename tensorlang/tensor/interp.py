@@ -72,7 +72,8 @@ def interpret(program: Program, sizes: Mapping[str, int], arrays: Mapping[str, A
     """Return the results of `program`, by name, in the dtypes and shapes the caller sees.
 
     Raises RunError: R0101 a missing or unfit argument, R0102 sizes outside the context, R0103 a declared range, R0104 an index out of
-    bounds, R0105 an element that is undefined, defined twice, or depends on itself."""
+    bounds, R0105 an element that is undefined, defined twice, or depends on itself, R0107 a call of a kernel that is not a function of
+    Python."""
     if program.externs:
         return _in_parts(program, sizes, arrays)
     evaluator = Evaluator(program, sizes, arrays)
@@ -91,7 +92,8 @@ def _in_parts(program: Program, sizes: Mapping[str, int], arrays: Mapping[str, A
             case ExternCall(kernel=PythonFunction()):
                 known |= computed(call_at(part, {name: affine.to_expr(size) for name, size in sizes.items()}), known)
             case ExternCall():
-                raise InternalError("interp", f"`{program.name}` calls `{part.operator}`, whose meaning is not in the language")
+                title = f"`{program.name}` calls a kernel for `{part.operator}`, and what that computes is not in the language"
+                raise _error("R0107", title, part.span, "interpret the bodies of its operators: `operator.meaning(…)`")
     return {name: known[name] for name in program.results}
 
 
@@ -685,5 +687,5 @@ def _element(definition: Definition, point: tuple[int, ...]) -> str:
     return notation.element(definition.tensors[0].name, point)
 
 
-def _error(code: str, title: str, span: Span) -> RunError:
-    return RunError(Diagnostic(code, title, () if span is NOWHERE else (Label(span),)))
+def _error(code: str, title: str, span: Span, help: str | None = None) -> RunError:
+    return RunError(Diagnostic(code, title, () if span is NOWHERE else (Label(span),), help=help))

@@ -12,8 +12,10 @@ from ordered_numbers import expected, numbers
 import tensorlang as tl
 from codegen.llvm.target import levels, named
 from tensorlang.operators import operators_of
+from tensorlang.runtime.feeds import results_of
 from tensorlang.runtime.operator import module_for
 from tensorlang.syntax.modules import find
+from tensorlang.tensor.interp import interpret
 
 
 @pytest.mark.parametrize("n", [0, 1, 65])
@@ -50,6 +52,14 @@ op g(x: f32[M, N]) -> (at: i64[M, N]) { at = argsort(x) }
         x = numbers(shape, "f4", shape[1])
         np.testing.assert_array_equal(ops.f(x)[1], expected(x, 1, descending=True)[:, :5])
         np.testing.assert_array_equal(ops.g(x), expected(x, 1, descending=False))
+
+
+def test_the_interpreter_runs_the_meaning_of_what_kernels_sort() -> None:
+    x = numbers((17,), "f4")
+    for operator in (tl.std.sort, tl.std.argsort, tl.std.unique):
+        meant = interpret(operator.meaning(x), {}, {"x": x})
+        for array, name in zip(results_of(operator(x)), meant, strict=True):
+            np.testing.assert_array_equal(array, meant[name])
 
 
 @pytest.fixture(scope="module")

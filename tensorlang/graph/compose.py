@@ -25,6 +25,7 @@ from tensorlang.tensor.absorb import absorb
 from tensorlang.tensor.idioms import redefined
 from tensorlang.tensor.nodes import Cast, Definition, Dynamic, Expr, Idiom, Let, Name, Piece, Program, Read, Slot, Tensor
 from tensorlang.tensor.renaming import rename_program
+from tensorlang.tensor.unit_binders import drop_unit_axes
 from tensorlang.tensor.walk import Fresh
 
 
@@ -45,7 +46,7 @@ def composed(graph: Graph, group: tuple[Kernel, ...], kept: tuple[str, ...] = ()
         group[0].program.mode,
         tuple(state.idioms),
     )
-    return absorb(redefined(program, program.definitions)), tuple(value for value, _ in state.params)
+    return absorb(redefined(program, map(drop_unit_axes, program.definitions))), tuple(value for value, _ in state.params)
 
 
 @dataclass(frozen=True, slots=True)

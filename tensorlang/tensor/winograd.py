@@ -85,7 +85,7 @@ class Window:
 @dataclass(frozen=True, slots=True)
 class Convolution:
     """`sum(channel, windows) x[…] * w[…]` in the only definition of a program. `shared` are the result's axes that index both operands or
-    x alone, `column` the one that indexes w alone."""
+    x alone, or have one value, `column` the one that indexes w alone."""
 
     program: Program
     reduce: Reduce
@@ -166,19 +166,21 @@ def _of_reduction(program: Program, definition: Definition, e: Reduce) -> Convol
         windows.append(window)
     walked = {n for w_ in windows for n in (w_.axis, w_.binder)}
     channels = [b for b in binders if b not in walked]
-    columns = [a for a in axes if a in in_w and a not in in_x]
+    units = [a for a, extent in axes.items() if a not in {*in_x, *walked} and affine.constant(extent) == 1]
+    of_w_alone = [a for a in axes if a in in_w and a not in in_x]
+    columns = [a for a in of_w_alone if a not in units] or of_w_alone
     names = (*in_x, *(n for w_ in windows for n in (w_.axis, w_.binder)))
     distinct = len(set(names)) == len(names) and len(set(in_w)) == len(in_w)
     if not windows or len(channels) != 1 or len(columns) != 1 or not distinct or walked & set(axes) & set(in_w):
         return None
-    if channels[0] not in in_x or any(b not in in_w for b in binders) or set(axes) != {*in_x, *in_w, *walked} - set(binders):
+    if channels[0] not in in_x or any(b not in in_w for b in binders) or set(axes) != {*in_x, *in_w, *walked, *units} - set(binders):
         return None
     others = [r for p in definition.pieces for r in _reads_outside(p.value, e) if r.tensor == w.tensor]
     if others or binders[channels[0]].extent is None or affine.constant(axes[columns[0]]) is None:
         return None
     if any(affine.constant(n) is None for n in table[w.tensor].shape):
         return None
-    shared = tuple(a for a in axes if a in in_x)
+    shared = tuple(a for a in axes if a in in_x or (a in units and a not in columns))
     return Convolution(program, e, x, w, tuple(windows), shared, columns[0], channels[0], dtypes.pop())
 
 

@@ -24,6 +24,7 @@ from tensorlang.api import compile as compiled_model
 from tensorlang.api import installed_importers
 from tensorlang.diagnostics import CompileError, InternalError, error, warn_of_fault
 from tensorlang.runtime.model import CompiledModel
+from tensorlang.torch.axis_orders import AxisOrders, output_orders, permute_ends
 from tensorlang.torch.capture import decompositions, kept_whole, of_graph
 from tensorlang.torch.complex_numbers import as_real, complex_outputs, parts_of
 from tensorlang.torch.effects import Effect, without_effects
@@ -117,8 +118,9 @@ def _compiled(graph: Any, options: Mapping[str, Any], importer: ReadsAten) -> _G
     effects = without_effects(graph)
     real = as_real(graph)
     importer.check(of_graph(real, {}, "graph"))
-    layouts = output_layouts(graph)
-    return _Graph(real, names, _parameters(values), options, _integers(graph, names), complex_outputs(graph), layouts, effects, width)
+    layouts, integers, complex_ones = output_layouts(graph), _integers(graph, names), complex_outputs(graph)
+    orders = permute_ends(real, output_orders(graph, width, layouts))
+    return _Graph(real, names, _parameters(values), options, integers, complex_ones, layouts, orders, effects, width)
 
 
 def _parameters(values: Sequence[Any]) -> tuple[int, ...]:
@@ -190,6 +192,7 @@ class _Bound:
     sizes: tuple[tuple[int, str], ...]
     outputs: tuple[tuple[int, str], ...]
     width: int
+    orders: AxisOrders
     complex_outputs: frozenset[int]
     draws: bool
     """Whether a call takes random numbers, which follow from torch's generator."""
@@ -201,7 +204,7 @@ class _Bound:
         return True
 
     def run(self, args: Sequence[Any]) -> list[Any]:
-        feeds: dict[str, Array] = {name: array_of(parts_of(args[k])) for k, name in self.tensors}
+        feeds: dict[str, Array] = {name: array_of(self.orders.taken(k, parts_of(args[k]))) for k, name in self.tensors}
         for k, name in self.sizes:
             feeds[name] = np.empty((args[k], 0), np.bool_)
         if self.draws:
@@ -209,7 +212,7 @@ class _Bound:
         found = self.model.run(feeds)
         results: list[Any] = [None] * self.width
         for k, name in self.outputs:
-            results[k] = tensor_of(found[name])
+            results[k] = self.orders.returned(k, tensor_of(found[name]))
         for k in self.complex_outputs:
             results[k] = torch.view_as_complex(results[k])
         return results
@@ -226,6 +229,7 @@ class _Graph:
     integers: Mapping[int, Callable[[Sequence[Any]], int]]
     complex_outputs: frozenset[int]
     layouts: Mapping[int, OutputLayout]
+    orders: AxisOrders
     effects: tuple[Effect, ...]
     width: int
     """How many outputs torch knows of; behind them stand those that effects are called on."""
@@ -265,7 +269,7 @@ class _Graph:
     def _made(self, args: Sequence[Any]) -> _Bound:
         """Return the graph compiled for the parameters in a call."""
         fixed = [k for k in self.parameters if not args[k].is_inference()]  # of which torch counts no changes
-        constants = {self.names[k]: array_of(parts_of(args[k])) for k in fixed}
+        constants = {self.names[k]: array_of(self.orders.taken(k, parts_of(args[k]))) for k in fixed}
         program = of_graph(self.graph, constants, "graph")
         options = {"threads": torch.get_num_threads(), **self.options}
         model = compiled_model(program, sizes="symbolic" if program.is_open else "auto", **options)
@@ -278,6 +282,7 @@ class _Graph:
             tuple((k, size_input(name)) for k, name in enumerate(self.names) if size_input(name) in taken),
             tuple((k, a) for k, a in program.output_names()),
             len(program.outputs),
+            self.orders,
             self.complex_outputs,
             DRAW in taken,
         )

@@ -161,6 +161,20 @@ def test_weights_are_transformed_once_and_take_the_place_of_the_others() -> None
     assert "transformed" in next(v for v in kernel.inputs if v in graph.constants and graph.values[v].shape == (32, 32, 6, 6))
 
 
+def test_an_image_whose_channels_are_last_is_read_by_tiles_where_it_lies() -> None:
+    model = block(32, 32, 14, 14)
+    del model.graph.node[:]
+    model.graph.node.append(helper.make_node("Transpose", ["image"], ["x"], perm=[0, 3, 1, 2]))
+    model.graph.node.append(helper.make_node("Conv", ["x", "k", "b"], ["y"], pads=[1] * 4))
+    model.graph.input[0].CopyFrom(helper.make_tensor_value_info("image", TensorProto.FLOAT, [1, 14, 14, 32]))
+    graph = optimise(Importer().load(model), Options(tiles=lambda found: (4, 4)))
+    [kernel] = rewritten(graph)
+    assert "image" in kernel.inputs
+    image = np.random.default_rng(3).standard_normal((1, 14, 14, 32)).astype(np.float32)
+    [found] = build(graph, toolchain(threads=1))([image])
+    np.testing.assert_allclose(found, tl.compile(model, threads=1, winograd=False).run({"image": image})["y"], atol=4e-5)
+
+
 def test_weights_that_are_no_constants_are_left_alone() -> None:
     graph = optimise(Importer().load(block(32, 32, 14, 14)))
     open_ = replace(graph, inputs=(*graph.inputs, *graph.constants), constants={})

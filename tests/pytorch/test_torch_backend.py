@@ -395,3 +395,16 @@ def test_outputs_that_are_views_by_sizes_lie_where_torch_has_them() -> None:
             close(found, wanted)
             assert [(a.stride(), a.storage_offset()) for a in found] == [(a.stride(), a.storage_offset()) for a in wanted]
             assert [a.data_ptr() for a in found[1:4]] == [a.data_ptr() for a in wanted[1:4]]
+
+
+def test_axes_keep_the_order_that_they_have_in_memory() -> None:
+    def f(x: Tensor, image: Tensor) -> tuple[Tensor, ...]:
+        return x * 2, x + x.contiguous(), torch.view_as_complex(image).conj(), image[:, 1:] - 1
+
+    fast = compiled(f, dynamic=True)
+    with torch.no_grad():
+        for n in (3, 4):
+            x, image = torch.arange(4.0 * n).view(n, 4).t(), torch.arange(10.0 * n).view(n, 5, 2).permute(1, 0, 2)
+            found, wanted = fast(x, image), f(x, image)
+            close(found, wanted)
+            assert [t.stride() for t in found] == [t.stride() for t in wanted]

@@ -53,3 +53,32 @@ def test_short_rows_and_single_ones_stay_as_they_are(buffer: str) -> None:
 def test_results_are_those_of_the_shorter_rows() -> None:
     text = show(with_aligned_rows(parse(TEXT.format(n=513, buffer="f64[2, 513] heap"))))
     check(text, targets=[LEVELS[0], host()], x=np.arange(513.0), y=np.zeros(513))
+
+
+def padded(shape: str) -> str:
+    """Return the shape that the pass gives a buffer."""
+    zeros = ", ".join("0" for _ in shape.split(","))
+    made = with_aligned_rows(
+        parse(f"func f()(out y: f32[1]) {{\n    alloc v: f32[{shape}] heap\n    v[{zeros}] = 1.0_f32\n    y[0] = v[{zeros}]\n}}\n")
+    )
+    verify(made)
+    (line,) = (line for line in show(made).splitlines() if "alloc" in line)
+    return line.partition("[")[2].partition("]")[0]
+
+
+@pytest.mark.parametrize(
+    ("shape", "longer"),
+    [
+        ("6, 6, 4, 16, 16", "6, 6, 4, 17, 16"),
+        ("6, 6, 2, 16, 16", "6, 6, 2, 17, 16"),
+        ("4, 9, 16, 64", "4, 9, 17, 64"),
+        ("24, 1024, 32", "24, 1025, 32"),
+    ],
+)
+def test_blocks_that_begin_in_few_sets_of_the_cache_get_a_little_more(shape: str, longer: str) -> None:
+    assert padded(shape) == longer
+
+
+@pytest.mark.parametrize("shape", ["6, 6, 4, 18, 16", "6, 6, 1, 2, 16", "2, 4, 16, 16", "4096, 4", "512, 32"])
+def test_blocks_that_have_sets_enough_or_would_grow_by_far_stay_as_they_are(shape: str) -> None:
+    assert padded(shape) == shape

@@ -157,15 +157,21 @@ def with_factors_apart(program: Program, schedule: Schedule) -> tuple[Program, S
 
 
 def samples_of(program: Program, at: Mapping[str, int]) -> dict[str, int]:
-    """Return the samples that schedules of a program are derived for: its sizes `at` hand, rounded up to a number of three bits and zeros,
-    2, 3, … 8, 10, 12, 14, 16, 20 and so on, so that what is made for one combination of sizes is often what others would be given, and
-    little more is counted than there is: what fits into a cache at hand seldom does not for the samples."""
+    """Return the samples that schedules of a program are derived for: its sizes `at` hand, rounded to a number of three bits and zeros,
+    2, 3, … 8, 10, 12, 14, 16, 20 and so on, so that what is made for one combination of sizes is often what others would be given. They
+    are rounded up, and little more is counted than there is: what fits into a cache at hand seldom does not for the samples; but down
+    where they are hardly more than such a number, as one of two equal sizes is that are told apart."""
     return {name: _rounded(at[name]) for name in program.sizes if name in at}
+
+
+SLIGHTLY_MORE = 16
+"""A size that is no larger than a number and a sixteenth of it is about as large."""
 
 
 def _rounded(n: int) -> int:
     step = 1 << max(0, (n - 1).bit_length() - 3)
-    return max(2, -(-n // step) * step)
+    below, rest = n // step * step, n % step
+    return max(2, below if rest * SLIGHTLY_MORE <= below else below + step)
 
 
 def sampled(d: Deriver, at: Mapping[str, int] | None) -> Deriver:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import pytest
 from scheduled_programs import assert_same, declared
 
@@ -12,6 +14,8 @@ from tensorlang.diagnostics import Source
 from tensorlang.policy.cpu.derive import derive
 from tensorlang.policy.cpu.inner_cost import InnerLoops
 from tensorlang.policy.cpu.inner_loops import add_inner_loops
+from tensorlang.policy.cpu.register_tiles import row_counts
+from tensorlang.policy.cpu.winograd import OPEN_TILES, blocks
 from tensorlang.policy.deriver import deriver, row_bytes, samples_of
 from tensorlang.policy.machine import Machine
 from tensorlang.schedule.check import proven
@@ -114,10 +118,10 @@ def test_rows_of_open_length_are_taken_to_lie_no_power_of_two_apart(text: str, a
     assert row_bytes(d, tensor_table(d.program)["x"]) == apart
 
 
-def test_samples_are_numbers_of_three_bits_that_are_little_larger_than_what_is_at_hand() -> None:
+def test_samples_are_numbers_of_three_bits_that_are_about_as_large_as_what_is_at_hand() -> None:
     program = declared(load_module(parse(Source("f.tl", "op f(x: f32[N]) -> (y: f32[N]) { y[i] = x[i] }"))), "f")
     found = [samples_of(program, {"N": n})["N"] for n in (0, 1, 2, 5, 8, 9, 16, 17, 56, 57, 200, 720, 1000, 1025)]
-    assert found == [2, 2, 2, 5, 8, 10, 16, 20, 56, 64, 224, 768, 1024, 1280]
+    assert found == [2, 2, 2, 5, 8, 10, 16, 16, 56, 56, 192, 768, 1024, 1024]
 
 
 def test_lanes_of_several_registers_along_an_open_extent_count_those_that_are_left_behind_the_last() -> None:
@@ -352,3 +356,21 @@ def test_elements_that_data_name_for_each_term_are_loaded_for_each_of_them() -> 
     schedule = derive(program, Machine(target="cpu", threads=1))
     assert not any(x.name == "vectorize" for x in schedule.directives)
     assert_same(program, proven(program, schedule), {})
+
+
+@pytest.mark.parametrize(("length", "rows"), [("K", 12), ("1000", 12), ("1024", 8)])
+def test_tiles_of_an_open_number_of_rows_are_lower_where_rows_meet_in_one_set_of_the_cache(length: str, rows: int) -> None:
+    text = f"op f(a: f32[M, {length}], b: f32[{length}, 256]) -> (y: f32[M, 256]) {{ y[i, j] = sum(k) a[i, k] * b[k, j] }}"
+    program = declared(load_module(parse(Source("f.tl", text))), "f")
+    d = deriver(program, Machine(target="cpu"), {}, frozenset(), {"M": 48, "K": 1024})
+    c = contraction(program.definitions[0], "j")
+    assert c is not None
+    counts = row_counts(d, c)
+    assert counts is not None and counts[-1] == rows and len(counts) > 1
+
+
+@pytest.mark.parametrize("counts", [(16, 20), (16, 16), (14, 14), (7, 7)])
+def test_tiles_of_a_filtered_image_of_open_size_are_multiplied_a_few_at_a_time(counts: tuple[int, int]) -> None:
+    """There are loops for every number that is left over of so few, and smaller images are covered well, too."""
+    opened = blocks(counts, 36, 16, 16, 4, Machine(target="cpu"), is_open=True)
+    assert 1 < prod(opened.rows) <= OPEN_TILES

@@ -78,7 +78,7 @@ def _of_transformed(d: Deriver, found: Transformed) -> dict[str, Layout]:
     """Return blocks of channels for what a contraction between transformations reads and makes, and its weights in the order of its loops:
     the points outside the channels, for one block of columns after the other."""
     table = tensor_table(d.program)
-    sizes, result = blocks_of(found, d.program, d.machine), found.result
+    sizes, result = blocks_of(found, d), found.result
     [column] = found.axes(result, "channel") or (None,)
     if sizes is None or column is None:
         return {}

@@ -87,21 +87,29 @@ def rows_of_blocks(rows: int, columns: int, types: tuple[DType, DType, DType], m
 def row_counts(d: Deriver, c: Contraction) -> range | None:
     """Return how many rows a register tile may have: any number (None), or few where rows of x lie a multiple of 4096 bytes apart, so that
     their elements meet in one set of the first-level cache; as many as conditions of the sum speak of together. Where it is not known how
-    many rows there are, four or eight: that many leave nothing over most often, and there is code for each number that is left over."""
+    many rows there are, four, eight or twelve: that many leave nothing over most often, and there is code for each number that is left."""
     block = _block_of_conditions(c)
     if block is not None:
         return range(block, block + 1)
+    most = ROWS_IN_A_SET if _meet_in_a_set(d, c) else OPEN_ROWS[-1]
     if c.rows and d.is_open(c.rows[-1]):
-        return OPEN_ROWS
+        return OPEN_ROWS[: most // OPEN_ROWS.step]
+    return range(1, most + 1) if most == ROWS_IN_A_SET else None
+
+
+def _meet_in_a_set(d: Deriver, c: Contraction) -> bool:
+    """Tell whether rows of x lie a known multiple of 4096 bytes apart."""
     x = tensor_table(d.program)[c.x]
     if not c.rows or c.x in d.layouts or c.padded:
-        return None
+        return False
     pitch = x.dtype.size_bytes
     for slot, extent in reversed(list(zip(c.x_read.index, x.shape, strict=True))):
         if isinstance(slot, AffineName) and slot.name == c.rows[-1]:
             break
-        pitch *= (None if isinstance(slot, AffineName) and d.is_open(slot.name) else affine.constant(extent)) or 1
-    return range(1, ROWS_IN_A_SET + 1) if pitch % 4096 == 0 else None
+        if isinstance(slot, AffineName) and d.is_open(slot.name):
+            return False
+        pitch *= affine.constant(extent) or 1
+    return pitch % 4096 == 0
 
 
 def with_last_row(c: Contraction, row: str) -> Contraction:

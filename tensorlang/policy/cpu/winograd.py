@@ -12,10 +12,12 @@ The rewrite that makes such a program says which definition is which (`tensorlan
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 from math import prod
 
 from tensorlang.policy.cpu.cost import FAR_BYTES, STREAM_BYTES, step_cycles
+from tensorlang.policy.deriver import Deriver
 from tensorlang.policy.machine import Machine
 from tensorlang.schedule.shape import Contraction, contraction, extents
 from tensorlang.tensor.idioms import is_all
@@ -102,94 +104,139 @@ NEAR = 1.15
 TRANSFORMATION = 4.0
 """Cycles for one vector at one point of a tile, on either side of the products."""
 
+OPEN_TILES = 10
+"""Of a register tile whose last rows are open: there are loops for each number of tiles that is left over (`codegen.loops.unswitch`)."""
 
-def blocks(counts: tuple[int, ...], points: int, channels: int, columns: int, element: int, machine: Machine, images: int = 1) -> Blocks:
-    """Return the sizes that make the products of `points` matrices cheapest: `counts` tiles along the spatial axes of each of `images`,
-    `channels` summed, `columns` computed, elements of `element` bytes.
-
-    Where blocks of tiles do not come out even for the threads, every thread may take a part of the columns of all of them: it transforms
-    all tiles itself. Its part of the weights stays in the second-level cache for that, or is read once, for the tiles of a single image."""
-    weights = points * channels * columns * element
-    whole = _blocks(counts, points, channels, columns, element, machine, images, 1)
-    if weights // machine.threads <= NEAR * machine.l2_bytes:
-        parted = _blocks(counts, points, channels, columns, element, machine, images, machine.threads)
-        return min(whole, parted, key=lambda b: b.cycles)
-    if images * prod(counts[:-2]) > 1 or machine.threads == 1:
-        return whole
-    shared = _blocks(counts, points, channels, columns, element, machine, images, machine.threads, one=True)
-    far = weights / FAR_BYTES
-    sooner = max(shared.cycles, far / machine.threads) < 0.98 * max(whole.cycles, far)
-    return shared if sooner and shared.cycles < LONGER * whole.cycles else whole
+SHRUNK = (1, 2, 4)
+"""Into how many parts tiles of open extents are cut along each of them, for blocks to be good at smaller sizes than the samples, too."""
 
 
-def _blocks(
+def blocks(
     counts: tuple[int, ...],
     points: int,
     channels: int,
     columns: int,
     element: int,
     machine: Machine,
-    images: int,
-    parts: int,
-    one: bool = False,
+    images: int = 1,
+    is_open: bool = False,
 ) -> Blocks:
+    """Return the sizes that make the products of `points` matrices cheapest: `counts` tiles along the spatial axes of each of `images`,
+    `channels` summed, `columns` computed, elements of `element` bytes. Where counts are open, they are samples.
+
+    Where blocks of tiles do not come out even for the threads, every thread may take a part of the columns of all of them: it transforms
+    all tiles itself. Its part of the weights stays in the second-level cache for that, or is read once, for the tiles of a single image."""
+    products = _Products(counts, points, channels, columns, element, images, is_open)
+    weights = points * channels * columns * element
+    whole = _blocks(products, machine, 1)
+    if weights // machine.threads <= NEAR * machine.l2_bytes:
+        parted = _blocks(products, machine, machine.threads)
+        return min(whole, parted, key=lambda b: b.cycles)
+    if images * prod(counts[:-2]) > 1 or machine.threads == 1:
+        return whole
+    shared = _blocks(products, machine, machine.threads, one=True)
+    far = weights / FAR_BYTES
+    sooner = max(shared.cycles, far / machine.threads) < 0.98 * max(whole.cycles, far)
+    return shared if sooner and shared.cycles < LONGER * whole.cycles else whole
+
+
+@dataclass(frozen=True, slots=True)
+class _Products:
+    """What `blocks` is asked about."""
+
+    counts: tuple[int, ...]
+    points: int
+    channels: int
+    columns: int
+    element: int
+    images: int
+    is_open: bool
+
+
+def _blocks(p: _Products, machine: Machine, parts: int, one: bool = False) -> Blocks:
     """Return the best sizes for so many parts; with `one`, of blocks that hold all tiles."""
-    lanes = machine.vector_bytes // element
-    columns = -(-columns // (parts * lanes)) * lanes if parts > 1 else columns
+    lanes = machine.vector_bytes // p.element
+    columns = -(-p.columns // (parts * lanes)) * lanes if parts > 1 else p.columns
+    streamed = p.points * p.channels * columns * p.element / STREAM_BYTES
     best: Blocks | None = None
-    for across in _divisors(counts[-1]):
-        for down in range(1, (counts[-2] if len(counts) > 1 else 1) + 1):
-            tiles = (*(1,) * (len(counts) - 2), down, across)[-len(counts) :]
-            if one and tiles != counts:
+    for across in _divisors(p.counts[-1]):
+        for down in range(1, (p.counts[-2] if len(p.counts) > 1 else 1) + 1):
+            tiles = (*(1,) * (len(p.counts) - 2), down, across)[-len(p.counts) :]
+            if one and tiles != p.counts:
                 continue
-            found = _registers(tiles, counts, columns, lanes, machine.vector_registers)
-            number = images * parts * prod(-(-n // t) for n, t in zip(counts, tiles, strict=True))
-            turns = -(-number // machine.threads) / images
-            again = points * prod(tiles) * -(-channels // lanes) * TRANSFORMATION * (parts - 1) / parts
-            held = points * down * across * channels * element
-            written = points * down * across * found.vectors * lanes * element
-            streamed = points * channels * columns * element / STREAM_BYTES
+            found = _registers(tiles, p, columns, lanes, machine.vector_registers)
+            again = p.points * prod(tiles) * -(-p.channels // lanes) * TRANSFORMATION * (parts - 1) / parts
+            held = p.points * down * across * p.channels * p.element
+            written = p.points * down * across * found.vectors * lanes * p.element
             spilled = max(0.0, held + written / 2 - 0.4 * machine.l2_bytes) / machine.l2_bytes
-            cycles = turns * (points * channels * found.cycles * (1 + 0.5 * spilled) + 0.3 * streamed + again)
+            cycles = 0.0
+            for counts in _at_hand(p):
+                number = p.images * parts * prod(-(-n // t) for n, t in zip(counts, tiles, strict=True))
+                turns = -(-number // machine.threads) / p.images
+                steps = found.cycles if not p.is_open else _covered(counts, found, columns, lanes) * p.images * parts / number
+                taken = turns * (p.points * p.channels * steps * (1 + 0.5 * spilled) + 0.3 * streamed + again)
+                cycles += taken * prod(p.counts) / prod(counts)
             if best is None or cycles < best.cycles * 0.98:
                 best = Blocks(tiles, found.rows, found.vectors, cycles, parts)
     assert best is not None
-    return best
+    return replace(best, cycles=best.cycles / len(_at_hand(p)))
 
 
-def _registers(tiles: tuple[int, ...], counts: tuple[int, ...], columns: int, lanes: int, registers: int) -> Blocks:
+def _at_hand(p: _Products) -> tuple[tuple[int, ...], ...]:
+    """Return the counts of tiles that blocks are to be good at: smaller ones, too, where these are open."""
+    return tuple(tuple(-(-n // share) for n in p.counts) for share in (SHRUNK if p.is_open else (1,)))
+
+
+def _registers(tiles: tuple[int, ...], p: _Products, columns: int, lanes: int, registers: int) -> Blocks:
     """Return the register tile that covers a block in the least cycles for one step along the channels. Only sizes without a rest count."""
     best: Blocks | None = None
-    whole = all(n % t == 0 for n, t in zip(counts, tiles, strict=True))
+    whole = p.is_open or all(n % t == 0 for n, t in zip(p.counts, tiles, strict=True))
     downs = _divisors(tiles[-2]) if len(tiles) > 1 and whole else (1,)
     for vectors in range(1, 5):
         for across in _divisors(tiles[-1]):
             for down in downs:
                 height = down * across
-                if height * vectors + vectors + 1 > registers - 1:
+                if height * vectors + vectors + 1 > registers - 1 or (p.is_open and height > OPEN_TILES):
                     continue
-                step = step_cycles(height, vectors, LOAD)
-                ragged = 1.03 if columns % (vectors * lanes) else 1.0
-                steps = prod(tiles) // height * -(-columns // (vectors * lanes)) * ragged
                 rows = (*(1,) * (len(tiles) - 2), down, across)[-len(tiles) :]
-                if best is None or step * steps < best.cycles * 0.995:
-                    best = Blocks(tiles, rows, vectors, step * steps)
+                found = Blocks(tiles, rows, vectors, 0.0)
+                if p.is_open:
+                    cycles = sum(_covered(c, found, columns, lanes) * prod(p.counts) / prod(c) for c in _at_hand(p))
+                else:
+                    cycles = prod(tiles) // height * _column_cycles(height, vectors, columns, lanes)
+                if best is None or cycles < best.cycles * 0.995:
+                    best = replace(found, cycles=cycles)
     assert best is not None
     return best
+
+
+def _covered(counts: tuple[int, ...], found: Blocks, columns: int, lanes: int) -> float:
+    """Return the cycles of one step along the channels for all tiles, the register tiles at their edges smaller."""
+    sides = [((1, n),) if side == 1 else ((side, n // side), (n % side, 1)) for n, side in zip(counts, found.rows, strict=True)]
+    every = ((prod(s for s, _ in tile), prod(n for _, n in tile)) for tile in product(*sides))
+    return sum(n * _column_cycles(height, found.vectors, columns, lanes) for height, n in every if height and n)
+
+
+def _column_cycles(height: int, vectors: int, columns: int, lanes: int) -> float:
+    """Return the cycles of one step along the channels for so many tiles and all columns."""
+    ragged = 1.03 if columns % (vectors * lanes) else 1.0
+    return step_cycles(height, vectors, LOAD) * -(-columns // (vectors * lanes)) * ragged
 
 
 def _divisors(n: int) -> tuple[int, ...]:
     return tuple(k for k in range(n, 0, -1) if n % k == 0)
 
 
-def blocks_of(found: Transformed, program: Program, machine: Machine) -> Blocks | None:
-    """Return the sizes of blocks for a program, or None when its extents are not constant."""
-    sizes = extents(found.product)
-    counts = tuple(sizes[a] or 0 for a in found.axes(found.product, "tile"))
+def blocks_of(found: Transformed, d: Deriver) -> Blocks | None:
+    """Return the sizes of blocks for a program, or None when its extents are not known, and no samples of them are."""
+    sizes, settled = extents(found.product), d.settled(found.product)
+    axes = found.axes(found.product, "tile")
+    counts = tuple(sizes[a] or 0 for a in axes)
     points = prod(sizes[a] or 0 for a in found.axes(found.product, "point"))
     channels, columns = sizes[found.contraction.inner[0]], sizes[found.contraction.columns[0]]
-    element = tensor_table(program)[found.weights].dtype.size_bytes
+    element = tensor_table(d.program)[found.weights].dtype.size_bytes
     if not all(counts) or not points or not channels or not columns:
         return None
     images = prod(sizes[a] or 1 for a in found.axes(found.product, "batch"))
-    return blocks(counts, points, channels, columns, element, machine, images)
+    is_open = any(settled[a] is None for a in axes)
+    return blocks(counts, points, channels, columns, element, d.machine, images, is_open)

@@ -319,7 +319,7 @@ def _rows_together(d: Deriver, group: FusionGroup) -> int:
 
 def _between(d: Deriver, group: FusionGroup) -> Shape | None:
     found = group.transformed
-    sizes = blocks_of(found, d.program, d.machine) if found is not None else None
+    sizes = blocks_of(found, d) if found is not None else None
     if found is None or sizes is None:
         return None
 

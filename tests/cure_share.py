@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
 from random import Random
 
 from golden_case import cases, source
@@ -43,14 +45,21 @@ def cure_of(diagnostic: Diagnostic) -> str:
     return said if said.endswith(proven_words) else ""
 
 
+@cache
+def refusal(case: Path) -> CompileError:
+    """Return what a golden schedule is refused with, found once for all who ask."""
+    try:
+        found = written(source(case), case.name)
+        proven(found.program, found.schedule)
+    except CompileError as refused:
+        return refused
+    raise AssertionError(f"{case.name} is accepted")
+
+
 def golden_refusals() -> Iterator[Share]:
     for case in cases("bad_schedules"):
-        try:
-            found = written(source(case), case.name)
-            proven(found.program, found.schedule)
-        except CompileError as refused:
-            (diagnostic,) = refused.diagnostics
-            yield Share(case.stem, diagnostic.code, cure_of(diagnostic), bool(diagnostic.edits))
+        (diagnostic,) = refusal(case).diagnostics
+        yield Share(case.stem, diagnostic.code, cure_of(diagnostic), bool(diagnostic.edits))
 
 
 def as_written(schedule: Schedule) -> Schedule:

@@ -237,13 +237,16 @@ def test_products_of_narrow_numbers_are_those_of_warps_whatever_lies_where(produ
         assert (name, difference(each, by_name(each.program, arrays), {}, compiled_, seeds=range(9), close=1e-2)) == (name, "")
 
 
+@pytest.fixture(scope="module")
+def large() -> str:
+    """Return the text of a large product, the same for every architecture."""
+    found = plan_for_device(called("gemm_nt", normal(512, 1024), normal(1024, 1024)), rules=Rules(roles()))
+    return source(device_text(device_loops(found.plan, "large", schedule=found.schedule)))
+
+
 @pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120"])
-def test_large_products_multiply_matrices_and_spill_nothing(arch):
-    arrays = normal(512, 1024), normal(1024, 1024)
-    program = called("gemm_nt", *arrays)
-    found = plan_for_device(program, rules=Rules(roles()))
-    kernels = device_text(device_loops(found.plan, "large", schedule=found.schedule))
-    code = compiled(source(kernels), named(f"cuda:{arch}"))
+def test_large_products_multiply_matrices_and_spill_nothing(large, arch):
+    code = compiled(large, named(f"cuda:{arch}"))
     (usage,), (instructions,) = code.usage.values(), opcodes(code.cubin).values()
     assert (usage.spill_store_bytes, usage.spill_load_bytes, usage.stack_bytes) == (0, 0, 0)
     assert count(instructions, "HMMA.16816") >= 2 * count(instructions, "LDSM.4") > 0

@@ -94,12 +94,18 @@ def test_convolutions_of_warps_are_those_of_the_operator_in_every_order_of_threa
         assert (name, difference(each, by_name(each.program, arrays), {}, compiled_, seeds=range(9), close=1e-2)) == (name, "")
 
 
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
-def test_the_machine_code_of_a_convolution_multiplies_matrices_and_spills_nothing(arch: str) -> None:
+@pytest.fixture(scope="module")
+def large() -> list[str]:
+    """Return the text of large convolutions, the same for every architecture."""
     cases = ((1, 56, {"lo": 1}), (1, 57, {"lo": 1, "stride": 2}), (32, 14, {"lo": 1}), (32, 7, {"lo": 1}))
-    for k, (samples, size, attrs) in enumerate(cases):
-        each, _, _ = chosen((samples, size, size, 128), (128, 3, 3, 128), attrs, f"large_{k}")
-        code = compiled(source(each.kernels), named(f"cuda:{arch}"))
+    found = (chosen((n, size, size, 128), (128, 3, 3, 128), attrs, f"large_{k}")[0] for k, (n, size, attrs) in enumerate(cases))
+    return [source(each.kernels) for each in found]
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_the_machine_code_of_a_convolution_multiplies_matrices_and_spills_nothing(large: list[str], arch: str) -> None:
+    for text in large:
+        code = compiled(text, named(f"cuda:{arch}"))
         (usage,), (found,) = code.usage.values(), opcodes(code.cubin).values()
         assert (usage.spill_store_bytes, usage.spill_load_bytes, usage.stack_bytes) == (0, 0, 0)
         assert count(found, "HMMA.16816") > count(found, "LDSM") > 0

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -28,10 +29,8 @@ sys.path.insert(0, str(ROOT / "scripts"))
 import grammar  # noqa: E402
 
 FILES = sorted(p for folder in ("stdlib", "tensorlang", "tests", "examples") for p in (ROOT / folder).rglob("*.tl"))
-TEXTS = [p.read_text("utf-8") for p in FILES]
-for page in sorted((ROOT / "docs").rglob("*.md")):
-    TEXTS += re.findall(r"^```tl\n(.*?)^```", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
-TEXTS = [text for text in TEXTS if not parse_parts(Source("f.tl", text))[1]]  # pages about mistakes have programs that cannot be read
+SHARES = 8
+"""How many tests share the programs out."""
 GRAMMAR = json.loads(grammar.FILE.read_text("utf-8"))
 
 KEYWORDS = {t.upper() for t in RESERVED} | {
@@ -51,6 +50,15 @@ KEYWORDS |= {"STRICT", "REDUCE", "FAST", "LLVM", "AT"}
 SIGNS = {*scanner._SIGNS.values(), "CALL", "EXPAND"}
 
 
+@cache
+def programs() -> list[str]:
+    """Return every program of the repository, but for those that cannot be read, of pages about mistakes."""
+    pages = (page.read_text("utf-8") for page in sorted((ROOT / "docs").rglob("*.md")))
+    shown = (text for page in pages for text in re.findall(r"^```tl\n(.*?)^```", page, re.MULTILINE | re.DOTALL))
+    return [text for text in (*(p.read_text("utf-8") for p in FILES), *shown) if not parse_parts(Source("f.tl", text))[1]]
+
+
+@cache
 def lexemes(text: str) -> dict[tuple[int, int], str]:
     """Return place → what it is for the parser: every terminal, and comments."""
     source = Source("f.tl", text)
@@ -72,10 +80,10 @@ def kinds(type_: str, value: str, starts_line: bool) -> tuple[_TokenType, ...]:
     )
 
 
-def coloured(text: str) -> Iterator[tuple[int, int, _TokenType]]:
-    for start, token, value in TensorlangLexer().get_tokens_unprocessed(text):
-        if token not in (Whitespace, Text):
-            yield start, start + len(value), token
+@cache
+def coloured(text: str) -> list[tuple[int, int, _TokenType]]:
+    found = TensorlangLexer().get_tokens_unprocessed(text)
+    return [(start, start + len(value), token) for start, token, value in found if token not in (Whitespace, Text)]
 
 
 def scoped(text: str) -> Iterator[tuple[int, int, str]]:
@@ -94,37 +102,38 @@ def scoped(text: str) -> Iterator[tuple[int, int, str]]:
 
 
 def test_the_programs_are_many() -> None:
-    assert len(TEXTS) > 300
+    assert len(programs()) > 300
 
 
-@pytest.mark.parametrize("text", TEXTS, ids=[str(k) for k in range(len(TEXTS))])
-def test_pygments_splits_a_program_into_the_words_of_the_scanner(text: str) -> None:
-    wanted = lexemes(text)
-    found = {(a, b): token for a, b, token in coloured(text)}
-    assert Error not in found.values()
-    assert {k for k in found if found[k] not in Comment} == {k for k in wanted if wanted[k] != "COMMENT"}
-    for place, type_ in wanted.items():
-        if type_ != "COMMENT":
-            starts_line = not text[: place[0]].rsplit("\n", 1)[-1].strip()
-            value = text[slice(*place)]
-            assert any(found[place] in kind for kind in kinds(type_, value, starts_line)), (value, type_, found[place])
+@pytest.mark.parametrize("share", range(SHARES))
+def test_pygments_splits_programs_into_the_words_of_the_scanner(share: int) -> None:
+    for text in programs()[share::SHARES]:
+        wanted = lexemes(text)
+        found = {(a, b): token for a, b, token in coloured(text)}
+        assert Error not in found.values(), text
+        assert {k for k in found if found[k] not in Comment} == {k for k in wanted if wanted[k] != "COMMENT"}, text
+        for place, type_ in wanted.items():
+            if type_ != "COMMENT":
+                starts_line = not text[: place[0]].rsplit("\n", 1)[-1].strip()
+                value = text[slice(*place)]
+                assert any(found[place] in kind for kind in kinds(type_, value, starts_line)), (value, type_, found[place])
 
 
 def test_some_programs_use_other_files() -> None:
-    found = {type_ for text in TEXTS for type_ in lexemes(text).values()}
+    found = {type_ for text in programs() for type_ in lexemes(text).values()}
     assert {"USE", "AS", "QUALIFIED"} <= found
 
 
 def test_both_agree_on_every_program() -> None:
     tokens = {f"{rule.scope}.tensorlang": rule.token for rule in RULES}
-    for text in TEXTS:
+    for text in programs():
         there = [(a, b, str(token).removeprefix("Token.").replace("Literal.", "")) for a, b, token in coloured(text)]
         here = [(a, b, tokens[name]) for a, b, name in scoped(text)]
         assert here == there
 
 
 def test_every_directive_that_begins_a_line_is_a_keyword() -> None:
-    for text in TEXTS:
+    for text in programs():
         file = parse(Source("f.tl", text))
         found = {a: token for a, _, token in coloured(text)}
         for declaration in file.declarations:

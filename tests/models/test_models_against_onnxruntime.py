@@ -16,8 +16,9 @@ from tensorlang.graph.nodes import Value
 
 BOUND = 1e-4
 ALIKE = {
-    "vgg16": "light_zfnet512",
-    "light_vgg19": "light_zfnet512, light_bvlc_alexnet",
+    "light_zfnet512": "light_bvlc_alexnet, but for windows of convolutions and maxima: tests/onnx/test_against_onnxruntime.py",
+    "vgg16": "light_bvlc_alexnet, resnet50, but for windows of maxima: tests/onnx/test_against_onnxruntime.py",
+    "light_vgg19": "light_bvlc_alexnet, resnet50, but for windows of maxima: tests/onnx/test_against_onnxruntime.py",
     "bert_base": "minilm_l6",
     "light_resnet50": "resnet50, light_densenet121",
     "light_inception_v2": "light_inception_v1, light_densenet121, but for windows of averages: tests/onnx/test_against_onnxruntime.py",

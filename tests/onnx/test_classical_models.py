@@ -294,9 +294,17 @@ def test_support_vectors(kernel: str, one_class: int) -> None:
     check("SVMRegressor", x, version=1, support_vectors=vectors, n_supports=4, kernel_type=kernel, **given)
 
 
-@pytest.mark.parametrize("kernel", ["LINEAR", "POLY", "RBF", "SIGMOID"])
-@pytest.mark.parametrize("per_class", [[3, 2], [2, 4, 1], [1, 2, 0, 3]])
-@pytest.mark.parametrize("certain", [False, True])
+@pytest.mark.parametrize(
+    ("kernel", "per_class", "certain"),
+    [
+        ("LINEAR", [3, 2], False),
+        ("POLY", [3, 2], True),
+        ("RBF", [2, 4, 1], False),
+        ("SIGMOID", [2, 4, 1], True),
+        ("RBF", [1, 2, 0, 3], False),
+        ("LINEAR", [1, 2, 0, 3], True),
+    ],
+)
 def test_machines_of_pairs_of_classes_vote(kernel: str, per_class: list[int], certain: bool) -> None:
     classes, count, random = len(per_class), sum(per_class), np.random.default_rng(len(per_class))
     pairs = classes * (classes - 1) // 2

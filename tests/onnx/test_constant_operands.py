@@ -37,6 +37,7 @@ from tensorlang.tensor.nodes import Tensor
 
 SHARES = 8
 """How many tests share the suite out."""
+MANY_AXES = 4
 
 
 def is_float(array: Array) -> bool:
@@ -76,12 +77,13 @@ def wrong_with(case: TestCase, feeds: dict[str, Array], fed: str) -> bool:
 
 
 def kind(case: TestCase, feeds: dict[str, Array]) -> Hashable:
-    """Return what a case asks of the compiler but for numbers: operators, their attributes and what they say in words, types and ranks."""
+    """Return what a case asks of the compiler but for numbers: operators, what their attributes say in words, operands, the sizes of their
+    types and how many axes they have, of many no matter how many."""
     nodes = [
-        (node.op_type, sorted((a.name, a.s) for a in node.attribute), [bool(v) for v in node.input], [bool(v) for v in node.output])
+        (node.op_type, sorted((a.name, a.s) for a in node.attribute if a.s), [bool(v) for v in node.input], [bool(v) for v in node.output])
         for node in case.model.graph.node
     ]
-    return repr((nodes, [(array.dtype.name, array.ndim) for array in feeds.values()]))
+    return repr((nodes, [(array.dtype.kind, array.dtype.itemsize, min(array.ndim, MANY_AXES)) for array in feeds.values()]))
 
 
 @cache

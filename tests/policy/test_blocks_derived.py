@@ -56,10 +56,19 @@ def integers(body: str, sizes: dict[str, int] | None = None) -> Program:
 
 SIZED = [(NARROW, 16), (NARROW, 35), (NARROW, None), (TWO, 21), (TWO, 65), (TWO, None)]
 """Machines and sizes, None for an open one; work for two threads begins at 64."""
+SIZED_OTHERS = [(NARROW, 35), (TWO, None)]
+"""Those of equations whose blocks are those of the first ones: a last tile that is short, and threads for sizes that nobody knows."""
 
 
-@pytest.mark.parametrize(("machine", "n"), SIZED, ids=[f"{m.threads} threads, {n or 'any size'}" for m, n in SIZED])
-@pytest.mark.parametrize("body", PRODUCTS, ids=NAMES)
+@pytest.mark.parametrize(
+    ("body", "machine", "n"),
+    [pytest.param(FACTORS, m, n, id=f"factors-{m.threads} threads, {n or 'any size'}") for m, n in SIZED]
+    + [
+        pytest.param(body, m, n, id=f"{name}-{m.threads} threads, {n or 'any size'}")
+        for name, body in zip(NAMES[1:], PRODUCTS[1:], strict=True)
+        for m, n in SIZED_OTHERS
+    ],
+)
 def test_recurrences_in_blocks_are_proven_and_right(body: str, n: int | None, machine: Machine) -> None:
     program = integers(body, None if n is None else {"N": n})
     schedule = derive(program, machine)
@@ -284,7 +293,7 @@ READS = st.sampled_from(["m[i, k] * m[k, j]", "m[i, k] * a[k, j]", "m[i, k] + m[
 GUARDS = st.sampled_from(["j < i", "j <= i - 1", "j < i, i + j > 3", "j + 1 < i"])
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(BINDS, READS, GUARDS, st.sampled_from(["sum", "min"]), st.sampled_from([NARROW, TWO]), st.integers(16, 21))
 def test_whatever_is_derived_for_a_triangle_of_sums_is_right(
     bounds: str, read: str, guard: str, kind: str, machine: Machine, n: int

@@ -174,7 +174,7 @@ def test_a_device_has_no_partial_schedules() -> None:
     assert refused.code == "S0221"
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.integers(0, 2**32))
 def test_whatever_is_pinned_is_completed_to_what_computes_the_same(seed: int) -> None:
     """Either random directives are refused as they are without `derive`, or all of them are kept, and the whole is right."""

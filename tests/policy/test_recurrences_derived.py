@@ -300,7 +300,7 @@ def stencils(draw: st.DrawFn) -> str:
     return f"    {first}\n{other}    u[t, i, j] = {value} for {inside}{guard}\n    y[i, j] = u[{last}, i, j]"
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(stencils(), st.sampled_from((WIDE, NARROW)))
 def test_whatever_is_derived_for_a_stencil_is_proven_and_right(body: str, machine: Machine) -> None:
     program = operator("a: i32[M, N], s: i32[T]) -> (y: i32[M, N]) where T >= 2, M >= 3, N >= 3", body)

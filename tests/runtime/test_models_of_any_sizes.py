@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, numpy_helper
 from test_caches_in_place import decoder
-from test_open_sizes import Net, attention, compilations, convolutions, feeds_for
+from test_open_sizes import Net, compilations, convolutions, feeds_for
 
 import tensorlang as tl
 
@@ -94,7 +94,6 @@ def tables_of_sizes() -> bytes:
 
 MODELS: dict[str, tuple[Callable[[], bytes], dict[str, tuple[int, int]], int]] = {
     "an encoder with a mask": (masked_encoder, {"batch": (1, 5), "seq": (1, 60)}, 1),
-    "a causal transformer": (lambda: attention(causal=True), {"batch": (1, 5), "seq": (1, 60)}, 1),
     "a decoder with a cache": (
         lambda: decoder(1, batch="batch", length="seq"),
         {"batch": (1, 3), "seq": (1, 8), "past": (0, 50)},

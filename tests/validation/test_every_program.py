@@ -1,4 +1,5 @@
-"""The loops of the programs of `tests/programs`, under the schedules that nobody wrote, compute the terms of their equations."""
+"""The loops and the text of the programs of `tests/programs` for a device, under the schedules that nobody wrote, compute the terms of
+their equations; those for processors do in `tests/lower/test_differential.py`."""
 
 from __future__ import annotations
 
@@ -11,8 +12,6 @@ from usual_device import device_loops, device_text, plan_for_device
 from codegen.gpu import emulator
 from codegen.gpu.emulator import Library
 from codegen.gpu.program import Program as Kernels
-from codegen.llvm.target import host
-from tensorlang.backends.cpu.driver import loops_of, machine_of, plan_kernel
 from tensorlang.check.instantiate import instantiate
 from tensorlang.lower.kernel import Lowered
 from tensorlang.tensor.nodes import Program
@@ -43,7 +42,7 @@ def compiled() -> Library:
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_so_do_loops_for_a_device_before_threads_have_buffers_of_their_own(name: str) -> None:
+def test_loops_for_a_device_compute_terms_before_threads_have_buffers_of_their_own(name: str) -> None:
     program, lowered, _ = on_device(name)
     outcome = str(validate(program, lowered.function, lowered.params, budget=BUDGET))
     assert outcome == "validated" or "too large" in outcome
@@ -53,17 +52,4 @@ def test_so_do_loops_for_a_device_before_threads_have_buffers_of_their_own(name:
 def test_so_does_their_text_as_threads_run_it(name: str) -> None:
     program, lowered, kernels = on_device(name)
     outcome = str(validate_text(program, kernels, lowered.params, budget=BUDGET, library=compiled()))
-    assert outcome == "validated" or "too large" in outcome
-
-
-@pytest.mark.parametrize("name", EXAMPLES)
-@pytest.mark.parametrize("symbolic", [False, True])
-def test_loops_compute_the_terms_of_equations(name: str, symbolic: bool) -> None:
-    example = EXAMPLES[name]
-    n = max(5, example.least)
-    types, _ = arguments(example.inputs(n))
-    symbolic = symbolic and example.symbolic
-    program = instantiate(example.module, example.operator, types, example.attrs, example.sizes(n), symbolic=symbolic)
-    lowered = loops_of(plan_kernel(program, machine_of(host(), 2)).plan, "kernel")
-    outcome = str(validate(program, lowered.function, lowered.params, budget=BUDGET))
     assert outcome == "validated" or "too large" in outcome

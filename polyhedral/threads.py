@@ -178,6 +178,7 @@ class Block(Accesses):
         self._met: dict[tuple[int, int], isl.Map] = {}
         """Whenever different threads touch one cell with two accesses, whichever comes first, until the second is asked about the first."""
         self._ends: dict[int, isl.Map | None] = {}
+        self._once_unordered: list[_Meeting] = []
 
     def exposed(self, barriers: Sequence[Moment], limit: int = DEFAULT_LIMIT) -> Conflict | Unknown | None:
         """Return two accesses that `barriers` leave unordered, None when there are none, or `Unknown` where two of them take more than
@@ -187,12 +188,27 @@ class Block(Accesses):
                 meetings, met = self._meet(barriers)
             for meeting in meetings:
                 with limited(limit):
-                    clash = self._unordered(meeting, met)
-                if clash is not None:
-                    return clash
+                    left = self._left(meeting, met)
+                    if not left.is_empty():
+                        self._once_unordered.append(meeting)
+                        return self._witness(meeting, left)
         except OperationLimit as stopped:
             return Unknown(str(stopped))
         return None
+
+    def is_ordered(self, barriers: Sequence[Moment], limit: int = DEFAULT_LIMIT) -> bool:
+        """Tell whether `exposed` would return None, without looking for two accesses to show. Accesses that fewer barriers have left
+        unordered come first: one barrier fewer leaves those unordered that it was put there for."""
+        try:
+            with limited(limit):
+                meetings, met = self._meet(barriers)
+            for meeting in (*reversed(self._once_unordered), *meetings):
+                with limited(limit):
+                    if not self._left(meeting, met).is_empty():
+                        return False
+        except OperationLimit:
+            return False
+        return True
 
     def _meet(self, barriers: Sequence[Moment]) -> tuple[list[_Meeting], isl.Map | None]:
         """Return the accesses that meet in a cell, and which times `barriers` part."""
@@ -201,10 +217,10 @@ class Block(Accesses):
             self._reclaimed = self._times.reclaimed(self.releases, self.reclaims) if self._meetings else None
         return self._meetings, before(self._times.moments(barriers) if self._meetings else None)
 
-    def _unordered(self, meeting: _Meeting, met: isl.Map | None) -> Conflict | None:
+    def _left(self, meeting: _Meeting, met: isl.Map | None) -> isl.Map:
+        """Return the points of time of a meeting between which nobody waits."""
         apart = self._apart(meeting, met)
-        left = meeting.pairs.subtract(apart) if apart is not None else meeting.pairs
-        return None if left.is_empty() else self._witness(meeting, left)
+        return meeting.pairs.subtract(apart) if apart is not None else meeting.pairs
 
     def _all(self) -> Iterator[_Meeting]:
         for k, first in enumerate(self.touches):

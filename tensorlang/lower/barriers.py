@@ -144,15 +144,25 @@ def _completed(block: BlockCode, sizes: tuple[str, ...], device: set[str]) -> tu
     for path, of in list(placed.items()):
         fewer = {p: o for p, o in placed.items() if p != path}
         less: list[dict[Path, loops.Together]] = [fewer, {**placed, path: "block"}] if of == "cluster" else [fewer]
-        placed = next((other for other in less if _clash(analysed, other) is None), placed)
+        placed = next((other for other in less if _is_ordered(analysed, other)), placed)
     return _inserted(block.body, placed)
 
 
 def _clash(analysed: _Analysed, barriers: Mapping[Path, loops.Together]) -> Conflict | RemoteConflict | Unknown | None:
     """Return two accesses that barriers leave unordered, of threads of one block or of blocks of a cluster."""
     clash = analysed.block.exposed([_moment(analysed, path) for path in barriers])
-    if clash is not None or analysed.cluster is None:
-        return clash
+    return clash if clash is not None else _clash_of_blocks(analysed, barriers)
+
+
+def _is_ordered(analysed: _Analysed, barriers: Mapping[Path, loops.Together]) -> bool:
+    """Tell whether barriers leave no two accesses unordered."""
+    ordered = analysed.block.is_ordered([_moment(analysed, path) for path in barriers])
+    return ordered and _clash_of_blocks(analysed, barriers) is None
+
+
+def _clash_of_blocks(analysed: _Analysed, barriers: Mapping[Path, loops.Together]) -> RemoteConflict | Unknown | None:
+    if analysed.cluster is None:
+        return None
     return analysed.cluster.exposed([_moment(analysed, path) for path, of in barriers.items() if of == "cluster"])
 
 

@@ -23,8 +23,10 @@ def only(thread: int) -> Cond:
 
 def exposed(touches: list[ThreadAccess], barriers: list[int] = [], waits: list[tuple[int, int]] = []) -> tuple[int, int] | None:  # noqa: B006  # read only
     endings = [Ending((Int(time),), (), TRUE, Int(ended)) for time, ended in waits]
-    found = Block(touches, (), TRUE, 4, endings).exposed([Moment((Int(time),), (), TRUE) for time in barriers])
+    block, moments = Block(touches, (), TRUE, 4, endings), [Moment((Int(time),), (), TRUE) for time in barriers]
+    ordered, found = block.is_ordered(moments), block.exposed(moments)
     assert found is None or isinstance(found, Conflict)
+    assert ordered == block.is_ordered(moments) == (found is None)
     return None if found is None else found.threads
 
 
@@ -39,6 +41,18 @@ def test_whichever_thread_comes_first_it_meets_the_other(first: int, second: int
     pair = [touch(1, True, only(first)), touch(3, False, only(second))]
     assert exposed(pair) == (first, second)
     assert exposed(pair, barriers=[2]) is None
+
+
+def test_what_a_barrier_was_put_there_for_is_unordered_again_without_it() -> None:
+    early, needed = (Moment((Int(time),), (), TRUE) for time in (2, 4))
+    block = Block([touch(3, True, cell=T), touch(5, False, cell=Int(2))], (), TRUE, 4)
+    assert block.exposed([]) is not None and block.is_ordered([early, needed])
+    assert not block.is_ordered([early]) and block.is_ordered([needed])
+
+
+def test_no_accesses_are_known_to_be_ordered_where_finding_out_takes_too_long() -> None:
+    pair = [touch(1, True, only(0)), touch(3, False, only(3))]
+    assert not Block(pair, (), TRUE, 4).is_ordered([Moment((Int(2),), (), TRUE)], limit=1)
 
 
 def test_a_wait_ends_what_has_begun_before_it() -> None:

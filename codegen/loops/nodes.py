@@ -44,6 +44,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from codegen.dtypes import DType
+from codegen.hashing import HashedOnce, hashed_once
 from codegen.loops.notes import N, Note, note_of
 
 # ---------------------------------------------------------------- index expressions (i64)
@@ -61,48 +62,55 @@ class Var:
     name: str
 
 
+@hashed_once
 @dataclass(frozen=True, slots=True)
-class Add:
+class Add(HashedOnce):
     lhs: Index
     rhs: Index
 
 
+@hashed_once
 @dataclass(frozen=True, slots=True)
-class Mul:
+class Mul(HashedOnce):
     lhs: Index
     rhs: Index
 
 
+@hashed_once
 @dataclass(frozen=True, slots=True)
-class FloorDiv:
+class FloorDiv(HashedOnce):
     """`lhs // rhs`, rhs > 0."""
 
     lhs: Index
     rhs: Index
 
 
+@hashed_once
 @dataclass(frozen=True, slots=True)
-class Mod:
+class Mod(HashedOnce):
     """`lhs % rhs`, rhs > 0; the result is in [0, rhs)."""
 
     lhs: Index
     rhs: Index
 
 
+@hashed_once
 @dataclass(frozen=True, slots=True)
-class Min:
+class Min(HashedOnce):
     lhs: Index
     rhs: Index
 
 
+@hashed_once
 @dataclass(frozen=True, slots=True)
-class Max:
+class Max(HashedOnce):
     lhs: Index
     rhs: Index
 
 
+@hashed_once
 @dataclass(frozen=True, slots=True)
-class ValueIndex:
+class ValueIndex(HashedOnce):
     """A data-dependent index: the value of an integer expression, sign-extended (zero-extended if unsigned) to 64 bits."""
 
     value: Expr

@@ -67,7 +67,7 @@ class Distances:
     def least_between(self, loop: str) -> dict[tuple[int, int], int | None]:
         """Return for each pair of parts of which one needs the other the least distance along a loop; None where there is no least."""
         position = self.loops.index(loop)
-        return {pair: _least(d, position, position, 0) for pair, d in self.between.items() if not d.is_empty()}
+        return {pair: _least(d, {position: 1}) for pair, d in self.between.items() if not d.is_empty()}
 
     def separable(self, order: Sequence[str]) -> int | None:
         """Return the least number of outer loops inside which the parts may run one after the other, or None when they may not at all."""
@@ -88,13 +88,19 @@ class Distances:
         found = (f for f in range(1, MOST_SKEW + 1) if all(_goes_on(left, first, second, f) for left in inner))
         return next(found, None)
 
+    def is_wavefront(self, factors: Mapping[str, int]) -> bool:
+        """Tell whether every distance points forwards along the sum of all loops, each as many times as `factors` says: what has one sum
+        needs nothing of each other."""
+        by_position = {self.loops.index(loop): factor for loop, factor in factors.items()}
+        return all(_is_forwards(d, by_position) for d in self.between.values())
+
     def permutable_skew(self, skewed: str, along: str) -> int | None:
         """Return the least multiple of `along` (from 0 to `MOST_SKEW`) that, added to `skewed`, leaves no distance backwards along either,
         so that both loops may be tiled; None where none does."""
         if any(self._found(pair, frozenset(), along).backwards for pair in self.between):
             return None
         first, second = self.loops.index(skewed), self.loops.index(along)
-        found = (f for f in range(MOST_SKEW + 1) if all(_below(d, first, second, f, 0).is_empty() for d in self.between.values()))
+        found = (f for f in range(MOST_SKEW + 1) if all(_below(d, {first: 1, second: f}, 0).is_empty() for d in self.between.values()))
         return next(found, None)
 
     def permutable_offsets(self, skewed: str, along: str) -> tuple[int, Mapping[int, int]] | None:
@@ -105,7 +111,7 @@ class Distances:
         first, second = self.loops.index(skewed), self.loops.index(along)
         known = {pair: d for pair, d in self.between.items() if not d.is_empty()}
         for factor in range(MOST_SKEW + 1):
-            least = {pair: _least(d, first, second, factor) for pair, d in known.items()}
+            least = {pair: _least(d, {first: 1, second: factor}) for pair, d in known.items()}
             offsets = _offsets({p for pair in self.between for p in pair}, least)
             if offsets is not None:
                 return factor, offsets
@@ -171,25 +177,33 @@ def distances_of(schedule: Schedule, parts: Mapping[str, int]) -> Distances:
 
 def _goes_on(distances: isl.Set, skewed: int, along: int, factor: int) -> bool:
     """Tell whether `skewed + factor * along` is positive for all distances that are not zero along both."""
-    rest = _below(distances, skewed, along, factor, 1)
+    rest = _below(distances, {skewed: 1, along: factor}, 1)
     return rest.is_subset(rest.fix_val(DT.set, skewed, val(0)).fix_val(DT.set, along, val(0)))
 
 
-def _below(distances: isl.Set, skewed: int, along: int, factor: int, least: int) -> isl.Set:
-    """Return the distances for which `skewed + factor * along` is less than `least`."""
-    rest = _sum(distances, skewed, along, factor).neg().add_constant_val(val(least - 1))
+def _is_forwards(distances: isl.Set, factors: Mapping[int, int]) -> bool:
+    """Tell whether the sum of all dimensions times `factors` is positive for all distances that are not zero along all of them."""
+    rest = _below(distances, factors, 1)
+    none = val(0)
+    return rest.is_subset(reduce(lambda d, position: d.fix_val(DT.set, position, none), range(rest.dim(DT.set)), rest))
+
+
+def _below(distances: isl.Set, factors: Mapping[int, int], least: int) -> isl.Set:
+    """Return the distances for which the sum of dimensions times `factors` is less than `least`."""
+    rest = _sum(distances, factors).neg().add_constant_val(val(least - 1))
     zero = isl.Aff.zero_on_domain(isl.LocalSpace.from_space(distances.get_space()))
     return distances.intersect(isl.Set.from_basic_set(rest.ge_basic_set(zero)))
 
 
-def _sum(distances: isl.Set, skewed: int, along: int, factor: int) -> isl.Aff:
+def _sum(distances: isl.Set, factors: Mapping[int, int]) -> isl.Aff:
     space = isl.LocalSpace.from_space(distances.get_space())
-    return isl.Aff.var_on_domain(space, DT.set, skewed) + isl.Aff.var_on_domain(space, DT.set, along).scale_val(val(factor))
+    parts = (isl.Aff.var_on_domain(space, DT.set, position).scale_val(val(factor)) for position, factor in factors.items())
+    return reduce(lambda a, b: a + b, parts)
 
 
-def _least(distances: isl.Set, skewed: int, along: int, factor: int) -> int | None:
-    """Return the least `skewed + factor * along` of some distances; None where there is none."""
-    found = distances.min_val(_sum(distances, skewed, along, factor))
+def _least(distances: isl.Set, factors: Mapping[int, int]) -> int | None:
+    """Return the least sum of dimensions times `factors`; None where there is none."""
+    found = distances.min_val(_sum(distances, factors))
     return integer(found) if found.is_int() else None
 
 

@@ -9,14 +9,14 @@ Serial loops around loops over blocks are steps: each of their iterations is lau
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import TypeGuard
 
 from codegen.errors import Unfit
 from codegen.gpu.geometry import WARP, Geometry, geometry
-from codegen.loops.indices import range_of, simplify_index
+from codegen.loops.indices import Range, range_of, simplify_index
 from codegen.loops.nodes import BLOCKS, Add, Alloc, Buffer, Expr, For, Function, If, Index, Int, LoopKind, Mul, Prefetch, Stmt
 from codegen.loops.notes import Clustered, Note, note_of
 from codegen.loops.walk import Fresh, free_vars, fresh_for, loads, stores, walk
@@ -92,7 +92,7 @@ def launches(function: Function, warp: int = WARP) -> Launches:
     scratch = tuple(_scratch(s.buffer) for s in function.body if isinstance(s, Alloc))
     found: list[BlockCode] = []
     for steps, nest in nests(function.body):
-        blocks, body = _peeled(nest, frozenset((*function.sizes, *(loop.var for loop in steps))))
+        blocks, body = _peeled(nest, steps, function.sizes)
         found.append(BlockCode(f"{function.name}_{len(found)}", blocks, body, warp, steps))
     return Launches(function, scratch, tuple(found))
 
@@ -186,15 +186,19 @@ def nests(body: tuple[Stmt, ...], steps: tuple[For, ...] = ()) -> Iterator[tuple
             yield steps, s
 
 
-def _peeled(stmt: Stmt, sizes: frozenset[str]) -> tuple[tuple[BlockLoop, ...], tuple[Stmt, ...]]:
-    """Return the loops over blocks at the outside of `stmt`, and what stands inside."""
+def _peeled(stmt: Stmt, steps: Sequence[For], sizes: Iterable[str]) -> tuple[tuple[BlockLoop, ...], tuple[Stmt, ...]]:
+    """Return the loops over blocks at the outside of `stmt`, inside of `steps`, and what stands inside."""
     out: list[BlockLoop] = []
+    told, ranges = frozenset((*sizes, *(loop.var for loop in steps))), dict[str, Range]()
+    for loop in steps:
+        _enter(loop, ranges)
     body: tuple[Stmt, ...] = (stmt,)
     while len(body) == 1 and isinstance(body[0], For) and body[0].kind in BLOCKS:
         loop = body[0]
         if any(b.place == loop.kind for b in out):
             raise Unfit(f"`{loop.var}` and a loop around it are both bound to {loop.kind}", loop.var)
-        out.append(BlockLoop(loop.var, loop.kind, loop.lo, loop.hi, _count(loop, sizes), loop.notes))
+        out.append(BlockLoop(loop.var, loop.kind, loop.lo, loop.hi, _count(loop, told, ranges), loop.notes))
+        _enter(loop, ranges)
         body = loop.body
     inner = next((n for n in walk(*body) if isinstance(n, For) and n.kind in BLOCKS), None)
     if inner is not None:
@@ -202,12 +206,18 @@ def _peeled(stmt: Stmt, sizes: frozenset[str]) -> tuple[tuple[BlockLoop, ...], t
     return tuple(out), body
 
 
-def _count(loop: For, sizes: frozenset[str]) -> Index:
-    """Return how many blocks `loop` needs, in terms of sizes alone."""
+def _enter(loop: For, ranges: dict[str, Range]) -> None:
+    """Note what the variable of a loop lies in, given what those around it do."""
+    (low, _), (_, high) = range_of(loop.lo, ranges), range_of(loop.hi, ranges)
+    ranges[loop.var] = low, None if high is None else high - 1
+
+
+def _count(loop: For, sizes: frozenset[str], ranges: Mapping[str, Range]) -> Index:
+    """Return how many blocks `loop` needs, in terms of sizes alone; `ranges`: what the variables around it lie in."""
     width = simplify_index(Add(loop.hi, Mul(Int(-1), loop.lo)), {})
     if free_vars(width) <= sizes:
         return width
-    most = loop.extent if loop.extent is not None else range_of(width, {})[1]
+    most = loop.extent if loop.extent is not None else range_of(width, ranges)[1]
     if most is None:
         raise Unfit(f"how many blocks `{loop.var}` needs is not known before the launch", loop.var)
     return Int(most)
@@ -216,8 +226,8 @@ def _count(loop: For, sizes: frozenset[str]) -> Index:
 def map_launches(function: Function, rewritten: Callable[[tuple[BlockLoop, ...], tuple[Stmt, ...]], tuple[Stmt, ...] | None]) -> Function:
     """Return `function` with what `rewritten` makes of the loops over blocks of a launch and of what they run; None: it stays."""
 
-    def launch(nest: Stmt, steps: frozenset[str]) -> tuple[Stmt, ...]:
-        new = rewritten(*_peeled(nest, steps | frozenset(function.sizes)))
+    def launch(nest: Stmt, steps: tuple[For, ...]) -> tuple[Stmt, ...]:
+        new = rewritten(*_peeled(nest, steps, function.sizes))
         return (nest,) if new is None else new
 
     return _mapped(function, launch)
@@ -241,16 +251,16 @@ def map_blocks(function: Function, rewritten: Callable[[tuple[Stmt, ...]], tuple
     return _mapped(function, lambda s, _: stmt(s))
 
 
-def _mapped(function: Function, launch: Callable[[Stmt, frozenset[str]], tuple[Stmt, ...]]) -> Function:
+def _mapped(function: Function, launch: Callable[[Stmt, tuple[For, ...]], tuple[Stmt, ...]]) -> Function:
     """Return `function` with what `launch` makes of each launch, which it is told the steps of."""
 
-    def visit(body: tuple[Stmt, ...], steps: frozenset[str]) -> Iterator[Stmt]:
+    def visit(body: tuple[Stmt, ...], steps: tuple[For, ...]) -> Iterator[Stmt]:
         for s in body:
             if isinstance(s, Alloc):
                 yield s
             elif is_steps(s):
-                yield replace(s, body=tuple(visit(s.body, steps | {s.var})))
+                yield replace(s, body=tuple(visit(s.body, (*steps, s))))
             elif not isinstance(s, Prefetch):
                 yield from launch(s, steps)
 
-    return replace(function, body=tuple(visit(function.body, frozenset())))
+    return replace(function, body=tuple(visit(function.body, ())))

@@ -24,7 +24,7 @@ def prepare(function: Function, warp: int = WARP) -> Function:
     """Return `function` with every loop of a block given to threads, so many of which are a warp, and every buffer of a block in its place.
 
     Raises Unfit for places that exclude each other, and for reductions and buffers that no pass knows how to spread."""
-    function = gather_launches(_in_device_memory(function))
+    function = _in_device_memory(gather_launches(_in_device_memory(function)), gathered=True)
     fresh = fresh_for(function)
     device = {p.name: p for p in function.params} | {s.buffer.name: s.buffer for s in function.body if isinstance(s, Alloc)}
 
@@ -40,10 +40,10 @@ def prepare(function: Function, warp: int = WARP) -> Function:
     return simplify(map_blocks(function, block))
 
 
-def _in_device_memory(function: Function) -> Function:
-    """Return `function` with buffers of serial loops that are large, or whose extents are not constant, or that several launches of a step
-    may share, allocated before everything else: no memory of a block can be theirs. What they hold does not outlast an iteration, so one
-    for all iterations will do.
+def _in_device_memory(function: Function, *, gathered: bool = False) -> Function:
+    """Return `function` with buffers of serial loops that are large, or whose extents are not constant, or, once launches are `gathered`,
+    that several of a step share, allocated before everything else: no memory of a block can be theirs. What they hold does not outlast an
+    iteration, so one for all iterations will do.
 
     Raises Unfit for what is allocated in a step and changes its size from step to step."""
     sizes, moved = {*function.sizes}, list[Stmt]()
@@ -53,10 +53,10 @@ def _in_device_memory(function: Function) -> Function:
 
     def left(s: Stmt, *, stepped: bool = False) -> tuple[Stmt, ...]:
         match s:
-            case Alloc(buffer) if (stepped or not is_small(buffer)) and free_vars(*buffer.shape) <= sizes:
+            case Alloc(buffer) if ((gathered and stepped) or not is_small(buffer)) and free_vars(*buffer.shape) <= sizes:
                 moved.append(s)
                 return ()
-            case Alloc(buffer) if stepped:
+            case Alloc(buffer) if stepped and not is_small(buffer):
                 raise Unfit(f"not supported yet: `{buffer.name}`, whose size changes from one launch to the next", buffer.name)
             case For(kind="serial"):
                 return (replace(s, body=without(s.body, stepped=is_steps(s))),)

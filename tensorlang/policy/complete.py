@@ -26,8 +26,8 @@ from polyhedral.nest import Nest
 from polyhedral.space import OperationLimit
 from tensorlang.diagnostics import CompileError
 from tensorlang.policy.cpu.inner_cost import InnerLoops, cycles_of
-from tensorlang.policy.cpu.nests import folded
 from tensorlang.policy.deriver import PARALLEL_WORK, Deriver, deriver_of, is_local, is_threading_profitable, shared_loops
+from tensorlang.policy.folds import folded
 from tensorlang.policy.machine import Machine
 from tensorlang.schedule.apply import Outline, apply, outline
 from tensorlang.schedule.check import kept_legal, proven

@@ -9,10 +9,10 @@ from polyhedral import affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.policy.cpu.inner_loops import add_inner_loops, best_inner_loops
 from tensorlang.policy.cpu.narrow_rows import add_narrow_rows, has_narrow_rows
-from tensorlang.policy.cpu.nests import scattered_axes
 from tensorlang.policy.cpu.winograd import Transformed, transformed
 from tensorlang.policy.deriver import Deriver, mark_parallel
 from tensorlang.policy.pointwise import vector_axis
+from tensorlang.policy.scatters import scattered_axes
 from tensorlang.schedule.shape import extents, innermost_axis, is_product, readers
 from tensorlang.tensor.idioms import Online, online_of
 from tensorlang.tensor.nodes import Definition, Dynamic, Program, Read

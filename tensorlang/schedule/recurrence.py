@@ -22,7 +22,7 @@ from polyhedral.mutual_recurrence import LoopNest, Separate, Shared, loop_nests,
 from polyhedral.nest import Nest
 from polyhedral.recurrence import Form
 from tensorlang.diagnostics import error
-from tensorlang.schedule.plan import Change, Stage, full, make_stage
+from tensorlang.schedule.plan import Change, Plan, Stage, full, make_stage, owned
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.tensor.facts import box
 from tensorlang.tensor.nodes import Definition, Program
@@ -97,6 +97,18 @@ def legal_order(schedule: Schedule, program: Program, definition: Definition) ->
         for k, factor in enumerate(form):
             schedule = schedule.skew(loop, full(name, definition.axes[k]), factor) if factor and k != axis else schedule
     return schedule.order(*(full(name, definition.axes[k]) for k in taken)) if taken != sorted(taken) else schedule
+
+
+def innermost_apart(plan: Plan, group: Sequence[Definition]) -> dict[str, str]:
+    """Return tensors with the axis of their innermost loop, one for each such loop, where the tensors of a group share all others, so that
+    this may be one loop, too (`together`): first the one after which loops are called. Nothing where they do not, or share all."""
+    loops = {m.tensors[0].name: plan.placed.nests[plan.stages.of(m)[0].name].loops for m in group}
+    every, last = list(loops.values()), {name: owned(found[-1], loops)[1] for name, found in loops.items()}
+    if len({x[:-1] for x in every}) > 1 or len({*last.values()}) > 1 or len(set(every)) == 1:
+        return {}
+    first = owned(every[0][0], loops)[0]
+    names = {found[-1]: name for name, found in reversed(loops.items())}.values()
+    return {x: last[x] for x in sorted(names, key=lambda name: name != first)}
 
 
 def _axes_taken(forms: Sequence[Form]) -> Iterator[tuple[int, Form]]:

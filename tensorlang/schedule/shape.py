@@ -10,6 +10,7 @@ from polyhedral import affine
 from polyhedral.expr import Add, Max, Min, Mod, Scale
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
+from polyhedral.ranges import Range, range_of
 from tensorlang.schedule.plan import Storage
 from tensorlang.tensor.contraction import Factor, NoContraction
 from tensorlang.tensor.contraction import contraction as products_of
@@ -103,6 +104,21 @@ def extents(definition: Definition) -> dict[str, int | None]:
         for reduce in reduces(piece.value):
             for b in reduce.binders:
                 out[b.name] = affine.difference(b.hi, b.lo) if affine.constant(b.lo) == 0 else None
+    return out
+
+
+def bounded_extents(definition: Definition) -> dict[str, int | None]:
+    """Return how many values axes and binders have at most, as the extents of axes bound those of the binders that depend on them; None
+    where no constant does."""
+    out, ranges = dict(extents(definition)), dict[str, Range]()
+    for axis in definition.axes:
+        extent = out[axis]
+        ranges[axis] = 0, None if extent is None else extent - 1
+    for reduce in (r for piece in definition.pieces for r in reduces(piece.value)):
+        for b in reduce.binders:
+            (low, _), (_, high), (_, width) = (range_of(e, ranges) for e in (b.lo, b.hi, affine.sub(b.hi, b.lo)))
+            ranges[b.name] = low, None if high is None else high - 1
+            out[b.name] = None if width is None else max(0, width)
     return out
 
 

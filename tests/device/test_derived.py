@@ -11,7 +11,7 @@ from usual_device import derive_device, device_loops
 from codegen.loops.printer import show
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import CompileError, Source
-from tensorlang.policy.gpu import derive
+from tensorlang.policy.gpu import recurrences
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.syntax.parse import parse
@@ -107,10 +107,38 @@ op spread_out(x: f32[N, M], attr steps: int) -> (y: f32[N, M]) {
     y[i, j] = u[steps, i, j]
 }
 
+op aligned(x: f32[N, M]) -> (y: f32[N, M]) { y[i, j] = x[i, j] + 0.5 * max(y[i - 1, j | 0], y[i, j - 1 | 0]) }
+
+op relaxed(x: f32[N, M]) -> (y: f32[N, M]) {
+    u[0, i, j] = x[i, j]
+    u[t + 1, i, j] = 0.25 * (u[t + 1, i - 1, j + 1 | 0] + u[t + 1, i, j - 1 | 0] + u[t, i + 1, j | 0] + u[t, i, j])   for t in 0..3
+    y[i, j] = u[3, i, j]
+}
+
+op factored(a: f32[N, N]) -> (m: f32[N, N]) {
+    m[i, j] = (a[i, j] - sum(k in 0..j) m[i, k] * m[k, j]) / m[j, j]   for j < i
+    m[i, j] = a[i, j] - sum(k in 0..i) m[i, k] * m[k, j]               otherwise
+}
+
+op solved(l: f32[N, N], b: f32[N, M]) -> (x: f32[N, M]) {
+    x[i, c] = (b[i, c] - sum(j in i+1..N) l[i, j] * x[j, c]) / l[i, i]
+}
+
+op orthogonal(a: f32[M, N]) -> (q: f32[M, N]) {
+    s[0, i, j]     = a[i, j]
+    s[k + 1, i, j] = s[k, i, j] - u[k, i] * r[k, j]   for k in 0..N
+    norm[k]        = sqrt(sum(i) s[k, i, k] * s[k, i, k])   for k in 0..N
+    u[k, i]        = s[k, i, k] / norm[k]   for k in 0..N
+    r[k, j]        = sum(i) u[k, i] * s[k, i, j]   for k in 0..N, j in 0..N
+    q[i, k]        = u[k, i]
+}
+
 op shares(x: f32[N]) -> (y: f32[N]) {
     s = sum(i) x[i]
     y[i] = x[i] / s
 }
+
+op upper(a: f32[N, N], b: f32[N, M]) -> (y: f32[N, M]) { y[i, c] = sum(j in i+1..N) a[i, j] * b[j, c] }
 
 reducer least_greatest (l1, h1) (l2, h2) from none = (min(l1, l2), max(h1, h2))
 
@@ -294,7 +322,7 @@ def test_recurrent_layers_multiply_inputs_before_and_share_the_sums_of_a_step(mo
 
     schedule = str(chosen(called("lstm", *layer(64, 2, 256, 256))).schedule)
     assert "inline xw" not in schedule and "bind z.row1 to block.x" in schedule and "bind z.m.t to thread" in schedule
-    monkeypatch.setattr(derive, "LAUNCHED", 64)
+    monkeypatch.setattr(recurrences, "LAUNCHED", 64)
     arrays = layer(3, 2, 8, 33)
     program = called("lstm", *arrays)
     made = chosen(program).schedule
@@ -302,7 +330,48 @@ def test_recurrent_layers_multiply_inputs_before_and_share_the_sums_of_a_step(mo
     assert_computed(executor, program, made, *arrays, seeds=(0,))
 
 
+def test_what_has_one_sum_of_loops_that_all_carry_dependences_is_computed_at_once(executor: Executor):
+    x = normal(9, 33)
+    for operator, skewed in (("aligned", "skew y.i by y.j"), ("relaxed", "skew u.j by 2 * u.i")):
+        program = called(operator, x, module=OWN)
+        schedule = derive_device(program)
+        assert skewed in str(schedule)
+        assert_computed(executor, program, schedule, x, seeds=(4,))
+
+
+def test_fronts_of_many_elements_are_launches_and_blocks_share_their_sums(monkeypatch: pytest.MonkeyPatch, executor: Executor):
+    a = normal(17, 17) + 9 * np.eye(17, dtype=np.float32)
+    assert "bind m.i to block.x" in str(derive_device(called("factored", np.eye(700, dtype=np.float32), module=OWN)))
+    monkeypatch.setattr(recurrences, "LAUNCHED", 16)
+    program = called("factored", a, module=OWN)
+    schedule = derive_device(program)
+    assert {launch.steps for launch in kernels_of(program, schedule).launches} == {(("m_j", step),) for step in range(33)}
+    assert_computed(executor, program, schedule, a, seeds=(4,))
+
+
+def test_sums_of_all_that_was_solved_before_are_shared_by_the_threads_of_a_block_for_each_right_hand_side(executor: Executor):
+    a, b = 0.1 * normal(70, 70) + 9 * np.eye(70, dtype=np.float32), normal(70, 3)
+    program = called("solved", a, b, module=OWN)
+    schedule = derive_device(program)
+    assert "bind x.c to block.x" in str(schedule) and "to thread" in str(schedule)
+    assert_computed(executor, program, schedule, a, b, seeds=(4,))
+
+
 def test_what_one_warp_of_a_block_adds_up_the_others_know(executor: Executor):
     x = normal(60)
     schedule = Schedule("shares", "cuda").split("s.i", 32, ("io", "it")).order("s.it", "s.io").bind("s.it", "y.i", to=("thread", "thread"))
     assert_computed(executor, called("shares", x, module=OWN), schedule, x)
+
+
+def test_steps_of_one_element_are_launches_of_one_block_between_those_of_many(monkeypatch: pytest.MonkeyPatch, executor: Executor):
+    monkeypatch.setattr(recurrences, "LAUNCHED", 16)
+    a = normal(60, 5)
+    program = called("orthogonal", a, module=OWN)
+    schedule = derive_device(program)
+    assert {launch.steps for launch in kernels_of(program, schedule).launches} == {(), *((("norm_k", step),) for step in range(-1, 5))}
+    assert_computed(executor, program, schedule, a, seeds=(4,))
+
+
+def test_threads_have_elements_of_their_own_where_sums_have_different_lengths():
+    schedule = str(derive_device(called("upper", normal(300, 300), normal(300, 300), module=OWN)))
+    assert "to block.x, thread" in schedule

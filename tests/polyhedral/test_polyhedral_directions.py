@@ -90,6 +90,10 @@ def test_a_wavefront_is_the_least_skew_along_which_all_distances_point_forwards(
     for skewed, along in permutations("ij"):
         fits = [f for f in range(1, MOST_SKEW + 1) if all(of(v, skewed)[0] + f * of(v, along)[0] > 0 for v in there)]
         assert found.wavefront((), skewed, along, separate) == next(iter(fits), None)
+    every = [v for _, _, v in pairs(scop) if any(v)]
+    for factors in product(range(3), repeat=2):
+        forwards = all(factors[0] * v[0] + factors[1] * v[1] > 0 for v in every)
+        assert found.is_wavefront(dict(zip("ij", factors, strict=True))) == forwards
 
 
 @settings(max_examples=30)

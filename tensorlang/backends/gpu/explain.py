@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
 
 from codegen.gpu.limits import Usage, resident_blocks
 from codegen.gpu.program import Launch
 from codegen.gpu.program import Program as Launched
 from codegen.loops.evaluate import evaluate
+from codegen.loops.nodes import Int
+from codegen.loops.printer import show_index
+from codegen.loops.walk import free_vars
 from tensorlang.backends.gpu.model import DeviceModel
 from tensorlang.backends.gpu.vendor import Arch, Board
 from tensorlang.graph.edit import size_bytes
@@ -61,25 +64,32 @@ def explained(
 
 def launched(program: Launched, usage: Mapping[str, Usage], arch: Arch, sizes: Mapping[str, int] | None = None) -> Iterator[str]:
     """Yield a line for each launch: blocks, threads, shared memory, registers, and how full a multiprocessor is. What is launched in every
-    step alike has one, with how often."""
-    lines = Counter(_launched(program, usage, arch, sizes or {}))
-    yield from (line if count == 1 else f"{line}, {count} times" for line, count in lines.items())
-
-
-def _launched(program: Launched, usage: Mapping[str, Usage], arch: Arch, sizes: Mapping[str, int]) -> Iterator[str]:
-    for launch in program.launches:
-        kernel = program.kernel(launch.kernel)
+    step has one, with how often, and between how few and how many blocks."""
+    steps: dict[str, list[Launch]] = {}
+    for number, launch in enumerate(program.launches):
+        steps.setdefault(launch.kernel if launch.steps else f"{number}", []).append(launch)
+    for alike in steps.values():
+        kernel = program.kernel(alike[0].kernel)
         used = usage.get(kernel.name)
-        line = f"{kernel.name}: {_grid(launch, sizes)} blocks of {kernel.threads} threads, {kernel.shared_bytes} bytes shared"
+        line = f"{kernel.name}: {_grids(alike, sizes or {})} blocks of {kernel.threads} threads, {kernel.shared_bytes} bytes shared"
         if used is not None:
             there = resident_blocks(kernel, used, arch.limits) * kernel.threads
             spilled = f", {used.spilled_bytes} bytes spilled" if used.spills else ""
             line += f", {used.registers} registers{spilled}, {there} of {arch.limits.threads_per_multiprocessor} threads resident"
-        yield line
+        yield line if len(alike) == 1 else f"{line}, {len(alike)} times"
 
 
-def _grid(launch: Launch, sizes: Mapping[str, int]) -> str:
-    x, y, z = (evaluate(extent, launch.told(sizes)) for extent in launch.grid)
+def _grids(launches: Sequence[Launch], sizes: Mapping[str, int]) -> str:
+    """Return the least and the largest grid, or what they are expressions over where sizes are open."""
+    if any(free_vars(*launch.grid) - launch.told(sizes).keys() for launch in launches):
+        return " x ".join(show_index(extent) for extent in launches[0].grid if extent != Int(1)) or "1"
+    grids = [tuple(evaluate(extent, launch.told(sizes)) for extent in launch.grid) for launch in launches]
+    least, most = (min(grids, key=prod), max(grids, key=prod))
+    return _grid(most) if prod(least) == prod(most) else f"{_grid(least)} to {_grid(most)}"
+
+
+def _grid(extents: Sequence[int]) -> str:
+    x, y, z = extents
     return f"{x}" if y == z == 1 else f"{x} x {y}" if z == 1 else f"{x} x {y} x {z}"
 
 

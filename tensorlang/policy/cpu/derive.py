@@ -26,7 +26,7 @@ from tensorlang.policy.cpu.inner_loops import add_inner_loops, best_inner_loops,
 from tensorlang.policy.cpu.joint_steps import derive_joint_steps
 from tensorlang.policy.cpu.loop_fusion import derive_fused, fused, named_after, with_sums_apart
 from tensorlang.policy.cpu.narrow_rows import derive_narrow_rows, has_narrow_rows
-from tensorlang.policy.cpu.nests import derive_nest, derive_recurrence, is_joined, scattered_axes
+from tensorlang.policy.cpu.nests import derive_nest, derive_recurrence, is_joined
 from tensorlang.policy.cpu.recurrence_terms import with_terms_apart
 from tensorlang.policy.cpu.row_lanes import derive_row_lanes, has_row_lanes
 from tensorlang.policy.cpu.scatter_fusion import fuse_scatters
@@ -37,6 +37,7 @@ from tensorlang.policy.deriver import Deriver, deriver, mark_parallel
 from tensorlang.policy.groups import FusionGroup, derive_rows, fusion_groups, recurs
 from tensorlang.policy.machine import Machine
 from tensorlang.policy.pointwise import derive_pointwise, reduction_lanes
+from tensorlang.policy.scatters import scattered_axes
 from tensorlang.schedule.plan import Storage, full
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.shape import extents

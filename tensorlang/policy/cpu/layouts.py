@@ -8,7 +8,6 @@ from codegen.dtypes import compute_dtype
 from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
-from tensorlang.policy.cpu.nests import scattered_axes
 from tensorlang.policy.cpu.register_tiles import blocked_binder, grouped, row_counts, tile_sizes, tiled, with_rows_of_tile
 from tensorlang.policy.cpu.row_major import left_row_major
 from tensorlang.policy.cpu.winograd import Transformed, blocks_of, transformed
@@ -16,6 +15,7 @@ from tensorlang.policy.deriver import Deriver, deriver_of, reads_itself, sampled
 from tensorlang.policy.groups import recurs
 from tensorlang.policy.machine import Machine
 from tensorlang.policy.pointwise import stored_axis
+from tensorlang.policy.scatters import scattered_axes
 from tensorlang.schedule.layout import Layout
 from tensorlang.schedule.plan import Storage
 from tensorlang.schedule.schedule import Schedule

@@ -54,13 +54,14 @@ from tensorlang.policy.cpu.inner_cost import InnerLoops, cycles_of, ranges_of_da
 from tensorlang.policy.cpu.inner_loops import ByOrder, add_blocks, best_inner_loops, candidates
 from tensorlang.policy.cpu.joint_steps import with_joint_steps
 from tensorlang.policy.cpu.narrow_rows import has_narrow_rows
-from tensorlang.policy.cpu.nests import WORTH_TURNING, scattered_axes
+from tensorlang.policy.cpu.nests import WORTH_TURNING
 from tensorlang.policy.cpu.row_lanes import has_row_lanes
 from tensorlang.policy.cpu.shared_sums import as_one
 from tensorlang.policy.cpu.strips import Strip, sized, strips
 from tensorlang.policy.deriver import Deriver, bytes_of, mark_parallel, reads_itself, with_lifted
 from tensorlang.policy.groups import FusionGroup, fusion_groups, recurs
 from tensorlang.policy.pointwise import shared_axis
+from tensorlang.policy.scatters import scattered_axes
 from tensorlang.schedule.directives.loops import MOST_LANES
 from tensorlang.schedule.plan import full, owned
 from tensorlang.schedule.shape import OPEN_EXTENT, extents, is_product, readers, unit_stride

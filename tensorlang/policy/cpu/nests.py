@@ -19,7 +19,6 @@ from codegen.dtypes import compute_dtype
 from polyhedral.directions import Distances, distances_of
 from polyhedral.expr import Name as AffineName
 from polyhedral.space import OperationLimit, limited
-from polyhedral.storage import Cells, fold_factor, validate
 from polyhedral.verdict import Proven
 from tensorlang.diagnostics import CompileError
 from tensorlang.lower.prefetch import LINE_BYTES
@@ -40,22 +39,21 @@ from tensorlang.policy.cpu.wavefronts import (
     kept_diagonals,
 )
 from tensorlang.policy.deriver import PARALLEL_WORK, Deriver, bytes_of, in_order, is_local, is_threading_profitable, shared_loops
+from tensorlang.policy.folds import folded
 from tensorlang.policy.followers import accumulations, followers, may_follow
+from tensorlang.policy.scatters import named_axes, scattered_axes
 from tensorlang.schedule.apply import apply
 from tensorlang.schedule.check import verdict_of
 from tensorlang.schedule.plan import Plan, full, owned
-from tensorlang.schedule.recurrence import legal_order
+from tensorlang.schedule.recurrence import innermost_apart, legal_order
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.shape import OPEN_EXTENT, extents, work_of_definition
 from tensorlang.syntax import nodes as syntax
-from tensorlang.tensor.facts import named_by_data
 from tensorlang.tensor.nodes import Definition, Expr, Read, Select, Slot
-from tensorlang.tensor.walk import components, definition_reads, index_names, reads, reduces, tensor_table
+from tensorlang.tensor.walk import components, definition_reads, reads, reduces, tensor_table
 
 MOST_AXES = 5
 """Of which all orders are looked at."""
-SCATTERED_FROM = 8
-"""Elements along axes that data name, from which on asking each of them whether a term is for it takes longer."""
 LINE = 4
 """Vectors of a row, whose elements data name, that are gone through together."""
 LINES = 2
@@ -418,7 +416,7 @@ def _derive_shared(d: Deriver, plan: Plan, group: Sequence[Definition], sums: Se
     whether there is either. `sums`: those over all that they make, which run in these loops along a wavefront."""
     if not all(_has_no_sums(member) for member in group):
         return False
-    before, joined = d.schedule, _joined(plan, group)
+    before, joined = d.schedule, innermost_apart(plan, group)
     if joined:
         d.add(d.schedule.together(*joined, into=tuple({*joined.values()})))
         plan = apply(d.program, d.since, d.layouts)
@@ -447,18 +445,6 @@ def _derive_shared(d: Deriver, plan: Plan, group: Sequence[Definition], sums: Se
         for name, axis, count in folded(placed, member, member.axes):
             d.add(d.schedule.fold(name, axis, count))
     return True
-
-
-def _joined(plan: Plan, group: Sequence[Definition]) -> dict[str, str]:
-    """Return tensors with the axis of their innermost loop, one for each such loop, where the tensors of a group share all others: first
-    the one after which these are called."""
-    loops = {m.tensors[0].name: plan.placed.nests[_statements(plan, m)[0]].loops for m in group}
-    every, last = list(loops.values()), {name: owned(found[-1], loops)[1] for name, found in loops.items()}
-    if len({x[:-1] for x in every}) > 1 or len({*last.values()}) > 1 or len(set(every)) == 1:
-        return {}
-    first = owned(every[0][0], loops)[0]
-    names = {found[-1]: name for name, found in reversed(loops.items())}.values()
-    return {x: last[x] for x in sorted(names, key=lambda name: name != first)}
 
 
 def _best_shared(
@@ -552,12 +538,6 @@ def derive_nest(d: Deriver, definition: Definition) -> None:
     _derive_member(d, apply(d.program, d.since, d.layouts), definition, [definition])
 
 
-def scattered_axes(definition: Definition) -> tuple[tuple[str, ...], frozenset[str]] | None:
-    """Return the axes that data name for each term of a sum, and what these data are indexed by; None where there are none."""
-    found = {_named_by_data(definition, r.filter) if r.filter is not None else None for p in definition.pieces for r in reduces(p.value)}
-    return found.pop() if len(found) == 1 else None
-
-
 def _updated(definition: Definition) -> tuple[str, ...] | None:
     """Return the axes along which data name the elements that a step changes, `if d == ids[k] then … else c[k, d]`, one by each of its
     conditions; None where there are none."""
@@ -568,7 +548,7 @@ def _updated(definition: Definition) -> tuple[str, ...] | None:
 def _updated_by(definition: Definition, value: Expr) -> tuple[str, ...] | None:
     match value:
         case Select(condition, _, orelse):
-            named = _named_by_data(definition, condition)
+            named = named_axes(definition, condition)
             if named is None or (isinstance(orelse, Select) and _updated_by(definition, orelse) != named[0]):
                 return None
             return named[0] if isinstance(orelse, Select) or _is_own_element(definition, orelse, named[0]) else None
@@ -581,20 +561,6 @@ def _is_own_element(definition: Definition, value: Expr, named: Sequence[str]) -
     if not isinstance(value, Read) or value.tensor not in {t.name for t in definition.tensors}:
         return False
     return all(value.index[definition.axes.index(a)] == AffineName(a) for a in named)
-
-
-def _named_by_data(definition: Definition, condition: Expr) -> tuple[tuple[str, ...], frozenset[str]] | None:
-    """Return the axes that a condition says to be data, and what these data are indexed by; None where there are none. Together they have
-    at least as many elements as are worth it."""
-    sizes, found, indexed = extents(definition), list[str](), set[str]()
-    for axis, data in named_by_data(condition):
-        names = index_names(data) & {*definition.axes}
-        if axis in definition.axes and axis not in (*found, *indexed) and names.isdisjoint(found):
-            found.append(axis)
-            indexed |= names
-    if prod(sizes[a] or OPEN_EXTENT for a in found) < SCATTERED_FROM or not found:
-        return None
-    return tuple(a for a in definition.axes if a in found), frozenset(indexed)
 
 
 def _named_by_inputs(d: Deriver, definition: Definition) -> bool:
@@ -876,41 +842,3 @@ def _is_step_profitable(d: Deriver, definition: Definition, inside: Sequence[str
     sizes = extents(definition)
     steps = prod(sizes[a] or OPEN_EXTENT for a in definition.axes if a not in inside)
     return d.machine.threads > 1 and work_of_definition(definition) // max(1, steps) >= PARALLEL_WORK
-
-
-def folded(plan: Plan, definition: Definition, folded: Sequence[str]) -> Iterator[tuple[str, str, int]]:
-    """Yield the tensor with each of the axes `folded` along which it is kept for a few steps only, and for how many."""
-    name, axes = definition.tensors[0].name, definition.axes
-    moduli: list[int | None] = [None] * len(axes)
-    shifted = _shifted(definition) if scattered_axes(definition) is not None else ()
-    for axis in folded:
-        position = axes.index(axis)
-        extent = extents(definition)[axis]
-        count = fold_factor(plan.placed, name, position, plan.depth, most=None if extent is None else extent // 2)
-        count = 2 if count == 1 and axis in shifted else count
-        if count is None or (extent is not None and 2 * count > extent):
-            continue
-        moduli[position] = count
-        if sum(m is not None for m in moduli) == 1 or _keeps(plan, definition, moduli):
-            yield from ((t.name, axis, count) for t in definition.tensors)
-        else:
-            moduli[position] = None
-
-
-def _shifted(definition: Definition) -> frozenset[str]:
-    """Return the axes along which a definition reads other elements of itself: while some are added up, those have to stay."""
-    own = {t.name for t in definition.tensors}
-    found = [r for p in definition.pieces for r in reads(p.value) if r.tensor in own]
-    return frozenset(
-        axis
-        for r in found
-        for axis, slot in zip(definition.axes, r.index, strict=True)
-        if not isinstance(slot, AffineName) and axis in index_names(r)
-    )
-
-
-def _keeps(plan: Plan, definition: Definition, moduli: Sequence[int | None]) -> bool:
-    """Tell whether no value is lost that is still needed where the axes of a tensor are folded so."""
-    name, axes = definition.tensors[0].name, definition.axes
-    cells = Cells(tuple(AffineName(a) for a in axes), tuple(moduli))
-    return isinstance(validate(plan.placed, {name: cells}, axes={name: axes}, storage=plan.depth), Proven)

@@ -14,7 +14,7 @@ from tensorlang.policy.gpu.forms import product_of
 from tensorlang.policy.groups import FusionGroup, recurs
 from tensorlang.policy.machine import GpuMachine
 from tensorlang.policy.pointwise import spreadable
-from tensorlang.schedule.shape import extents, unit_stride
+from tensorlang.schedule.shape import bounded_extents, extents, unit_stride
 from tensorlang.tensor.nodes import Definition, Read, Reduce
 from tensorlang.tensor.walk import index_names, reads, reduces, tensor_table
 
@@ -206,10 +206,10 @@ def is_too_long(d: Deriver, group: FusionGroup) -> bool:
 def is_by_threads(d: Deriver, group: FusionGroup, rows: int | None = None) -> bool:
     """Tell whether a thread for each row of a group is done sooner than a block: where what it keeps fits its registers, and steps of as
     many threads as a device runs at once are fewer. `rows`: so many are computed at a time, where that is not all."""
-    sizes = _shape(group.head)[: group.depth]
+    sizes = shape_of(group.head)[: group.depth]
     if 0 in sizes:
         return False
-    kept = [_shape(m)[group.depth :] for m in group.members]
+    kept = [shape_of(m)[group.depth :] for m in group.members]
     if any(None in inner or prod(e or 0 for e in inner) > UNROLLED for inner in kept):
         return False
     lengths = [terms_of(m, group.depth) for m in group.members]
@@ -263,14 +263,15 @@ def is_shared(d: Deriver, definition: Definition, depth: int) -> bool:
 
 
 def terms_of(definition: Definition, depth: int) -> int | None:
-    """Return how many terms and elements a row of a definition has, or None where that is not a constant."""
-    sizes = extents(definition)
+    """Return how many terms and elements a row of a definition has at most, or None where no constant bounds that."""
+    sizes = bounded_extents(definition)
     counts = [prod(sizes[b.name] or 0 for b in r.binders) for p in definition.pieces for r in reduces(p.value)]
-    known = [sizes[b.name] for p in definition.pieces for r in reduces(p.value) for b in r.binders] + _shape(definition)[depth:]
-    return None if None in known else prod(e or 1 for e in _shape(definition)[depth:]) * max(counts, default=1)
+    known = [sizes[b.name] for p in definition.pieces for r in reduces(p.value) for b in r.binders] + shape_of(definition)[depth:]
+    return None if None in known else prod(e or 1 for e in shape_of(definition)[depth:]) * max(counts, default=1)
 
 
-def _shape(definition: Definition) -> list[int | None]:
+def shape_of(definition: Definition) -> list[int | None]:
+    """Return the constant extents of the axes of a definition, None where they are not constant."""
     sizes = extents(definition)
     return [sizes[a] for a in definition.axes]
 

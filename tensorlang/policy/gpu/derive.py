@@ -12,15 +12,11 @@ What comes out is an ordinary schedule: it prints in the language, can be pasted
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import isqrt, prod
 
-from polyhedral.deps import dependences
 from polyhedral.expr import Name
-from polyhedral.order import parallel_loops
-from tensorlang.diagnostics import CompileError
-from tensorlang.policy.cpu.nests import folded
-from tensorlang.policy.deriver import Deriver, deriver_of, device_of, is_local, reads_itself, with_factors_apart
+from tensorlang.policy.deriver import Deriver, deriver_of, device_of, reads_itself, with_factors_apart
 from tensorlang.policy.gpu.access import (
     ENOUGH,
     UNROLLED,
@@ -28,20 +24,19 @@ from tensorlang.policy.gpu.access import (
     is_by_threads,
     is_shared,
     is_too_long,
+    shape_of,
     shared_by,
     stored_bytes,
-    terms_of,
 )
 from tensorlang.policy.gpu.attention import derive_online
 from tensorlang.policy.gpu.choice import cut
 from tensorlang.policy.gpu.forms import forms
+from tensorlang.policy.gpu.recurrences import derive_recurrence
+from tensorlang.policy.gpu.threads import add_blocks, add_elements, share_sums
 from tensorlang.policy.groups import FusionGroup, agreement, fusion_groups, recurs
 from tensorlang.policy.machine import GpuMachine, Machine
-from tensorlang.schedule.apply import apply
-from tensorlang.schedule.check import proven
 from tensorlang.schedule.flattened import flattened
 from tensorlang.schedule.plan import Storage
-from tensorlang.schedule.recurrence import legal_order
 from tensorlang.schedule.rfactor import name_of, rfactor
 from tensorlang.schedule.schedule import Instruction, Schedule
 from tensorlang.schedule.shape import extents, is_product
@@ -51,7 +46,7 @@ from tensorlang.tensor.lift import lift
 from tensorlang.tensor.live_out import store_together
 from tensorlang.tensor.nodes import Call, Definition, Dynamic, Program, Read, Reduce
 from tensorlang.tensor.simplify import can_inline, inline
-from tensorlang.tensor.walk import components, definers, definition_reads, nodes, reads, reduces
+from tensorlang.tensor.walk import definers, definition_reads, nodes, reads, reduces
 
 LONG = 64
 """A reduction of at least so many elements is shared by threads, where there are not enough of them otherwise."""
@@ -61,13 +56,6 @@ LEAST_TERMS = 16
 """That a thread combines of a reduction, where many share it."""
 MOST_REPEATED = 500
 """Operations that are computed again, wherever they are needed, rather than kept in the memory of the device."""
-LAUNCHES = 2048
-"""Launches of a recurrence at most, and"""
-LAUNCHED = 4096
-"""elements of each at least: what one block does before the next could begin, and"""
-ELEMENT = 16
-"""terms of a sum that take as long as what else is done for an element."""
-NO_STEPS: Mapping[str, str] = {}
 MOST_READ = 4
 """Tensors that the elements of a result may be made of, where they are computed again."""
 
@@ -97,9 +85,9 @@ def _plain(program: Program, machine: Machine, layouts: Mapping[str, Storage]) -
     d = deriver_of(lift(program), machine, layouts, frozenset(), Schedule(program.name, machine.target))
     for definition in d.program.definitions:
         if recurs(d.program, definition):
-            _recurrence(d, definition)
+            derive_recurrence(d, definition)
         else:
-            _elements(d, definition, definition.axes)
+            add_elements(d, definition, definition.axes)
     return d.schedule
 
 
@@ -130,14 +118,14 @@ def _derive_group(d: Deriver, group: FusionGroup) -> None:
         if is_by_threads(d, group):
             _points(d, group)
             return
-        if all(_sizes(group.head)[: group.depth]) and any(is_shared(d, m, group.depth) for m in group.members):
+        if all(shape_of(group.head)[: group.depth]) and any(is_shared(d, m, group.depth) for m in group.members):
             _rows(d, group)
             return
     for definition in group.members:
         if recurs(d.program, definition):
-            _recurrence(d, definition)
+            derive_recurrence(d, definition)
         else:
-            _elements(d, definition, definition.axes)
+            add_elements(d, definition, definition.axes)
 
 
 def _finished(d: Deriver) -> Deriver:
@@ -231,15 +219,10 @@ def _is_cheap(definition: Definition) -> bool:
     return not data and sum(isinstance(e, Read) for e in found) <= MOST_READ and not any(isinstance(e, Call | Reduce) for e in found)
 
 
-def _sizes(definition: Definition) -> list[int | None]:
-    sizes = extents(definition)
-    return [sizes[a] for a in definition.axes]
-
-
 def _stretched(d: Deriver) -> Deriver:
     """Return the state with long reductions of few elements in partial results, one for each stretch."""
     for definition in d.program.definitions:
-        count = prod(e if e is not None else ENOUGH for e in _sizes(definition))
+        count = prod(e if e is not None else ENOUGH for e in shape_of(definition))
         if reads_itself(definition) or recurs(d.program, definition) or any(forms(d, definition)):
             continue
         for reduce in (r for p in definition.pieces for r in reduces(p.value)):
@@ -268,7 +251,7 @@ def _by_lanes(d: Deriver) -> Deriver:
     results of interleaved terms, one for each thread, until few are left for one."""
     for definition in d.program.definitions:
         sizes = extents(definition)
-        count = prod(e if e is not None else ENOUGH for e in _sizes(definition))
+        count = prod(e if e is not None else ENOUGH for e in shape_of(definition))
         if count >= ENOUGH or reads_itself(definition) or recurs(d.program, definition):
             continue
         for reduce in (r for p in definition.pieces for r in reduces(p.value)):
@@ -321,88 +304,12 @@ def _in_parts(d: Deriver) -> Deriver:
 # ---------------------------------------------------------------- a thread for each element
 
 
-@dataclass(frozen=True, slots=True)
-class _Threads:
-    """The loop that threads run, and, where each has several neighbours, the loop over these."""
-
-    loop: str
-    lanes: str | None = None
-
-
-def _elements(
-    d: Deriver, definition: Definition, axes: Sequence[str], *, neighbours: bool = True, steps: Mapping[str, str] = NO_STEPS
-) -> _Threads | None:
-    """Give the elements of a definition to threads, and several neighbours to each where there are enough and `neighbours` says so. The
-    loops of `steps`, by their axes, stand around, in that order. Return the loops of a thread, or None where there is one element or
-    none."""
-    name = definition.tensors[0].name
-    sizes = extents(definition)
-    wanted = [a for a in axes if sizes[a] != 1]
-    if not wanted:
-        _combine(d, definition)
-        return None
-    if 0 in _sizes(definition):
-        return None
-    others = [a for a in definition.axes if a not in wanted and a not in steps]
-    if any(sizes[a] is None for a in wanted):
-        return _symbolic(d, name, wanted, others)
-    binders = [b.name for p in definition.pieces for r in reduces(p.value) for b in r.binders]
-    count = prod(sizes[a] or 1 for a in wanted)
-    last = wanted[-1]
-    inner = sizes[last] or 1
-    whole = neighbours and last == definition.axes[-1] and not others
-    lanes = next((n for n in (4, 2) if inner % n == 0 and count // n >= ENOUGH // 2 and whole), 1)
-    schedule = d.schedule
-    if lanes > 1:
-        schedule = schedule.split(f"{name}.{last}", lanes, (f"{last}.o", f"{last}.v"))
-        wanted[-1] = f"{last}.o"
-        if binders and len(definition.pieces) == 1:
-            schedule = schedule.order(*steps.values(), *(f"{name}.{loop}" for loop in (*wanted, *binders, f"{last}.v")))
-    if others or (steps and list(definition.axes) != [*steps, *axes]):
-        schedule = schedule.order(*steps.values(), *(f"{name}.{a}" for a in (*wanted, *others)))
-    loop = wanted[0]
-    for k, inner_loop in enumerate(wanted[1:]):
-        schedule = schedule.fuse(f"{name}.{loop}", f"{name}.{inner_loop}", f"all{k}")
-        loop = f"all{k}"
-    if lanes > 1:
-        schedule = schedule.vectorize(f"{name}.{last}.v")
-    # What does not fill a block is one of as many threads; where each walks through a recurrence, as many blocks as there can be.
-    threads = _spread(device_of(d), count) if any(sizes[a] != 1 for a in others) else d.machine.threads
-    if count // lanes <= threads:
-        d.add(schedule.bind(f"{name}.{loop}", to="thread"))
-        return _Threads(f"{name}.{loop}")
-    schedule = schedule.split(f"{name}.{loop}", threads, ("block", "item"))
-    d.add(schedule.bind(f"{name}.block", f"{name}.item", to=("block.x", "thread")))
-    return _Threads(f"{name}.item", f"{name}.{last}.v" if lanes > 1 else None)
-
-
-def _spread(machine: GpuMachine, count: int) -> int:
-    """Return how many threads a block has at least, so that there are as many blocks as the device runs at once."""
-    threads = machine.threads
-    while threads > machine.warp and -(-count // threads) < machine.blocks:
-        threads //= 2
-    return threads
-
-
-def _symbolic(d: Deriver, name: str, axes: Sequence[str], others: Sequence[str]) -> _Threads:
-    """Bind the last three axes to the grid, the innermost in blocks of threads; what is left, and `others`, are walked inside."""
-    last = axes[-1]
-    places = ("block.z", "block.y")[-len(axes[:-1]) :] if axes[:-1] else ()
-    outer = [f"{name}.{a}" for a in axes[:-1][-len(places) :]] if places else []
-    inside = [f"{name}.{a}" for a in (*axes[: len(axes) - 1 - len(outer)], *others)]
-    schedule = d.schedule.split(f"{name}.{last}", d.machine.threads, ("block", "item"))
-    schedule = schedule.order(*outer, f"{name}.block", f"{name}.item", *inside)
-    schedule = schedule.bind(f"{name}.block", f"{name}.item", to=("block.x", "thread"))
-    d.add(schedule.bind(*outer, to=places) if outer else schedule)
-    return _Threads(f"{name}.item")
-
-
 def _points(d: Deriver, group: FusionGroup) -> None:
     """Give the rows of a group to threads: what a thread needs of the other members it computes by itself."""
     head, depth = group.head, group.depth
     others = [m for m in group.members if m is not head]
     single = not any(m.axes[depth:] or any(True for p in m.pieces for _ in reduces(p.value)) for m in group.members)
-    threads = _elements(d, head, head.axes[:depth], neighbours=single)
+    threads = add_elements(d, head, head.axes[:depth], neighbours=single)
     if threads is None:
         return
     for definition in others:
@@ -418,162 +325,17 @@ def _points(d: Deriver, group: FusionGroup) -> None:
         d.add(d.schedule.unroll(*(f"{name}.{loop}" for loop in short)) if short else d.schedule)
 
 
-# ---------------------------------------------------------------- recurrences
-
-
-def _recurrence(d: Deriver, definition: Definition) -> None:
-    """Give what carries nothing to the grid, where that may stand outside, or inside of steps, each of which is launches of its own; else
-    walk in order what does, and share the rest out to the threads of one block. No more steps are kept than are needed."""
-    group = next(g for g in components(d.program) if definition in g)
-    if definition is not group[0]:
-        return
-    order = Schedule(d.program.name)
-    for member in group:
-        order = legal_order(order, d.program, member)
-    d.add(replace(d.schedule, directives=(*d.schedule.directives, *order.directives)))
-    before = d.schedule
-    placed = apply(d.program, order).placed
-    free = parallel_loops(placed, dependences(placed.scop))
-    axes = [[a for a in member.axes if f"{member.tensors[0].name}.{a}" in free] for member in group]
-    if _share(d, group, axes):
-        _elements(d, definition, axes[0])
-        if _is_legal(d, group):
-            _fold(d, group)
-            return
-    for count in range(1, len(definition.axes)):
-        d.schedule = before
-        if _in_steps(d, group, axes, count) and _is_legal(d, group):
-            _fold(d, group)
-            return
-    d.schedule = before
-    for member in group:
-        _one_block(d, member, free)
-    if not _is_legal(d, group):
-        d.schedule = before
-    _fold(d, group)
-
-
-def _share(d: Deriver, group: Sequence[Definition], axes: Sequence[Sequence[str]]) -> bool:
-    """Make one loop of those over each axis that carries nothing, of all that are computed step by step together; tell whether there are
-    such axes and they are alike."""
-    shapes = [[extents(member)[a] for a in own] for member, own in zip(group, axes, strict=True)]
-    if not axes[0] or any(shape != shapes[0] for shape in shapes):
-        return False
-    for k, axis in enumerate(axes[0] if len(group) > 1 else ()):
-        loops = [f"{member.tensors[0].name}.{own[k]}" for member, own in zip(group, axes, strict=True)]
-        d.add(d.schedule.together(*loops, into=(axis,)))
-    return True
-
-
-def _in_steps(d: Deriver, group: Sequence[Definition], axes: Sequence[Sequence[str]], count: int) -> bool:
-    """Give what carries nothing to the grid inside of the outermost `count` loops that do, of which each iteration is launches of its own;
-    tell whether these have enough to do, and are few enough."""
-    steps = [[a for a in member.axes if a not in own][:count] for member, own in zip(group, axes, strict=True)]
-    work = 0
-    for member, own, outer in zip(group, axes, steps, strict=True):
-        sizes, terms = extents(member), terms_of(member, len(member.axes))
-        many, each = (prod(sizes[a] or LAUNCHES for a in some) for some in (outer, {*member.axes} - {*outer}))
-        if not own or len(outer) != count or None in _sizes(member) or terms is None or many * len(group) > LAUNCHES:
-            return False
-        work += each * (terms + ELEMENT)
-    if work < LAUNCHED * ELEMENT * len(group):
-        return False
-    # All share the loops of the first one's steps.
-    loops = [f"{group[0].tensors[0].name}.{a}" for a in steps[0]]
-    for member, own, outer in zip(group, axes, steps, strict=True):
-        around, rows = dict(zip(outer, loops, strict=True)), prod(extents(member)[a] or 1 for a in own)
-        whole = FusionGroup(member, (member,), len(member.axes))
-        if len(own) + count == len(member.axes) and is_shared(d, member, len(member.axes)) and not is_by_threads(d, whole, rows):
-            d.add(d.schedule.order(*loops, *(f"{member.tensors[0].name}.{a}" for a in own)))
-            _by_blocks(d, member, own)
-            _combine(d, member)
-        else:
-            _elements(d, member, own, neighbours=False, steps=around)
-    return True
-
-
-def _fold(d: Deriver, group: Sequence[Definition]) -> None:
-    """Keep as few steps of tensors that nobody outside sees as do."""
-    before = d.schedule
-    local = [member for member in group if is_local(d, member)]
-    placed = apply(d.program, d.schedule, d.layouts) if local else None
-    for member in local:
-        assert placed is not None
-        for name, axis, count in tuple(folded(placed, member, member.axes)):
-            d.add(d.schedule.fold(name, axis, count))
-    if d.schedule != before and not _is_legal(d, group):
-        d.schedule = before
-
-
-def _is_legal(d: Deriver, group: Sequence[Definition]) -> bool:
-    """Tell whether what is said of one group so far is legal where all others run in an order that their dependences allow."""
-    order = Schedule(d.program.name)
-    for definition in d.program.definitions:
-        order = order if definition in group else legal_order(order, d.program, definition)
-    try:
-        proven(d.program, replace(d.schedule, directives=(*d.schedule.directives, *order.directives)), advised=False)
-    except CompileError:
-        return False
-    return True
-
-
-def _one_block(d: Deriver, definition: Definition, free: set[str]) -> None:
-    """Spread the innermost of the axes that carry nothing over threads."""
-    name, sizes = definition.tensors[0].name, extents(definition)
-    inner = next((a for a in reversed(definition.axes) if f"{name}.{a}" in free and sizes[a] != 1), None)
-    if inner is None or 0 in _sizes(definition):
-        return
-    extent = sizes[inner]
-    if extent is not None and extent <= d.machine.threads:
-        d.add(d.schedule.bind(f"{name}.{inner}", to="thread"))
-        return
-    split = d.schedule.split(f"{name}.{inner}", d.machine.threads, (f"{inner}.o", f"{inner}.t"))
-    d.add(split.bind(f"{name}.{inner}.t", to="thread"))
-
-
 # ---------------------------------------------------------------- a block for each row
 
 
 def _rows(d: Deriver, group: FusionGroup) -> None:
     head, depth = group.head, group.depth
-    loop = _by_blocks(d, head, head.axes[:depth])
+    loop = add_blocks(d, head, head.axes[:depth])
     team = max((shared_by(device_of(d), extent) for m in group.members for extent in _lengths(m, depth)), default=device_of(d).warp)
     for definition in group.members:
         if definition is not head:
             d.add(d.schedule.at(definition.tensors[0].name, loop))
         _row(d, definition, depth, team)
-
-
-def _by_blocks(d: Deriver, definition: Definition, axes: Sequence[str]) -> str:
-    """Give each point of some axes to a block, and return the loop over these."""
-    name, loop = definition.tensors[0].name, axes[0]
-    schedule = d.schedule
-    for k, axis in enumerate(axes[1:]):
-        schedule = schedule.fuse(f"{name}.{loop}", f"{name}.{axis}", f"row{k}")
-        loop = f"row{k}"
-    d.add(schedule.bind(f"{name}.{loop}", to="block.x"))
-    return f"{name}.{loop}"
-
-
-def _combine(d: Deriver, definition: Definition, team: int | None = None) -> None:
-    """Let threads share the reductions of a definition: each takes every `team`-th element of all that its innermost range has."""
-    name, sizes = definition.tensors[0].name, extents(definition)
-    found = [r for p in definition.pieces for r in reduces(p.value)]
-    for reduce in found:
-        binders = [b.name for b in reduce.binders]
-        binder = binders[-1] if binders else ""
-        extent = sizes.get(binder)
-        if extent is None or extent < 2 or reduce.reducer.kind is None or d.program.mode == "strict":
-            continue
-        threads, around = team or shared_by(device_of(d), extent), [f"{name}.{b}" for b in binders[:-1]]
-        schedule = d.schedule
-        if extent <= threads:
-            schedule = schedule.order(f"{name}.{binder}", *around) if around else schedule
-            d.add(schedule.bind(f"{name}.{binder}", to="thread"))
-            continue
-        schedule = schedule.split(f"{name}.{binder}", threads, (f"{binder}.o", f"{binder}.t"))
-        schedule = schedule.order(f"{name}.{binder}.t", *around, f"{name}.{binder}.o")
-        d.add(schedule.bind(f"{name}.{binder}.t", to="thread"))
 
 
 def _lengths(definition: Definition, depth: int) -> Iterable[int]:
@@ -589,12 +351,12 @@ def _row(d: Deriver, definition: Definition, depth: int, team: int) -> None:
     sizes = extents(definition)
     inner = definition.axes[depth:]
     if not inner:
-        _combine(d, definition, team)
+        share_sums(d, definition, team)
         return
     last = inner[-1]
     extent = sizes[last]
     binders = [b.name for p in definition.pieces for r in reduces(p.value) for b in r.binders]
-    if 0 in _sizes(definition):
+    if 0 in shape_of(definition):
         return
     if extent is not None and extent <= team:
         d.add(d.schedule.bind(f"{name}.{last}", to="thread"))

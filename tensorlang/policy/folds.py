@@ -1,0 +1,52 @@
+"""Of how many steps of a tensor storage is kept: those that are still needed, one after the other in the same place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from polyhedral.expr import Name as AffineName
+from polyhedral.storage import Cells, fold_factor, validate
+from polyhedral.verdict import Proven
+from tensorlang.policy.scatters import scattered_axes
+from tensorlang.schedule.plan import Plan
+from tensorlang.schedule.shape import extents
+from tensorlang.tensor.nodes import Definition
+from tensorlang.tensor.walk import index_names, reads
+
+
+def folded(plan: Plan, definition: Definition, folded: Sequence[str]) -> Iterator[tuple[str, str, int]]:
+    """Yield the tensor with each of the axes `folded` along which it is kept for a few steps only, and for how many."""
+    name, axes = definition.tensors[0].name, definition.axes
+    moduli: list[int | None] = [None] * len(axes)
+    shifted = _shifted(definition) if scattered_axes(definition) is not None else ()
+    for axis in folded:
+        position = axes.index(axis)
+        extent = extents(definition)[axis]
+        count = fold_factor(plan.placed, name, position, plan.depth, most=None if extent is None else extent // 2)
+        count = 2 if count == 1 and axis in shifted else count
+        if count is None or (extent is not None and 2 * count > extent):
+            continue
+        moduli[position] = count
+        if sum(m is not None for m in moduli) == 1 or _keeps(plan, definition, moduli):
+            yield from ((t.name, axis, count) for t in definition.tensors)
+        else:
+            moduli[position] = None
+
+
+def _shifted(definition: Definition) -> frozenset[str]:
+    """Return the axes along which a definition reads other elements of itself: while some are added up, those have to stay."""
+    own = {t.name for t in definition.tensors}
+    found = [r for p in definition.pieces for r in reads(p.value) if r.tensor in own]
+    return frozenset(
+        axis
+        for r in found
+        for axis, slot in zip(definition.axes, r.index, strict=True)
+        if not isinstance(slot, AffineName) and axis in index_names(r)
+    )
+
+
+def _keeps(plan: Plan, definition: Definition, moduli: Sequence[int | None]) -> bool:
+    """Tell whether no value is lost that is still needed where the axes of a tensor are folded so."""
+    name, axes = definition.tensors[0].name, definition.axes
+    cells = Cells(tuple(AffineName(a) for a in axes), tuple(moduli))
+    return isinstance(validate(plan.placed, {name: cells}, axes={name: axes}, storage=plan.depth), Proven)

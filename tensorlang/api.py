@@ -163,7 +163,7 @@ def compile(
     )
     _check_shapes(shapes)
     if checked_sizes(sizes) == "symbolic":
-        tools.check_any_sizes()
+        tools.check_open_models()
     return CompiledModel(
         model_read.load,
         tools,

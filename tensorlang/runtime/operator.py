@@ -105,8 +105,6 @@ class Operator:
     _lock: Lock = field(default_factory=Lock, repr=False)
 
     def __post_init__(self) -> None:
-        if self.sizes == "symbolic":
-            self.tools.check_any_sizes()
         declared = self.module.operators.get(self.name)
         self._calls = CallCache(declared)
         self._takes_out = declared is not None and any(p.name == "out" for p in declared.params)
@@ -429,7 +427,7 @@ class Operator:
         match self.sizes:
             case "symbolic":
                 return self._sized(call)
-            case "auto" if not self.tools.on_device:  # which knows no open sizes yet
+            case "auto" if not self.tools.on_device:  # where kernels of open sizes are for those who ask for them
                 return self._adapted(call)
             case _:
                 return self._compile(call)

@@ -354,11 +354,12 @@ class Tools(Protocol):
         ...
 
     def with_any_sizes(self, program: Program, name: str, request: ScheduleRequest, sizes: Mapping[str, int]) -> AnySizes:
-        """Return a program of open sizes compiled; `sizes` are those of the call that it is needed for. Raises CompileError."""
+        """Return a program of open sizes compiled; `sizes` are those of the call that it is needed for. Raises CompileError, C0105 where
+        that is not supported yet."""
         ...
 
-    def check_any_sizes(self) -> None:
-        """Raise CompileError C0105 where programs of open sizes are not supported yet."""
+    def check_open_models(self) -> None:
+        """Raise CompileError C0105 where models of open sizes are not supported yet."""
         ...
 
     def shown(self, program: Program, name: str, request: ScheduleRequest, dump: Dump, stages: Sequence[str]) -> Any:

@@ -34,7 +34,6 @@ from tensorlang.backends.cpu import extern
 from tensorlang.backends.cpu.executable import least_times, object_of, workspace_threads
 from tensorlang.backends.cpu.loading import failure_on, loaded
 from tensorlang.backends.cpu.ready import prepared_on, refusal_of, written_into
-from tensorlang.backends.cpu.sized import checked_numbers, serves
 from tensorlang.backends.cpu.toolchain import Toolchain
 from tensorlang.diagnostics import InternalError
 from tensorlang.graph.externs import graph_of, trusted_call
@@ -44,6 +43,7 @@ from tensorlang.graph.programs import result_tensors
 from tensorlang.graph.verify import verify
 from tensorlang.planning import ScheduleRequest, by_parts
 from tensorlang.room import check_room
+from tensorlang.runtime.any_sizes import checked_numbers, serves
 from tensorlang.runtime.feeds import row_major
 from tensorlang.runtime.limits import Explained, proven_lines
 from tensorlang.runtime.protocol import Timer

@@ -22,17 +22,16 @@ from codegen.llvm.call import Callable as Native
 from codegen.llvm.call import Port
 from codegen.llvm.scratch import Scratch
 from codegen.llvm.target import Target
-from polyhedral import affine
 from tensorlang.artifact import Artifact
 from tensorlang.backends.cpu.executable import workspace_threads
 from tensorlang.backends.cpu.loading import failure_on
 from tensorlang.backends.cpu.ready import Compiled, linked, refusal_of
 from tensorlang.backends.cpu.toolchain import Toolchain
 from tensorlang.graph.programs import result_tensors
-from tensorlang.room import check_room, no_room
+from tensorlang.room import check_room
+from tensorlang.runtime.any_sizes import checked_numbers, serves
 from tensorlang.tensor.nodes import Program, Tensor
 from tensorlang.tensor.walk import caller_shape
-from tensorlang.tensor.widths import LARGEST
 
 Array = np.ndarray[Any, Any]
 Sizes = Mapping[str, int]
@@ -80,21 +79,6 @@ def variant(program: Program, artifact: Artifact, sizes: Sizes, tools: Toolchain
     address = linked(program, artifact, tools, numbers=len(artifact.sizes), scratch=True)
     fixed = {name: value for name, value in sizes.items() if name not in program.sizes}
     return Variant(program, artifact, fixed, address, workspace_threads(artifact, tools.pool_threads), tools.threads, tools.target)
-
-
-def serves(program: Program, fixed: Sizes, sizes: Sizes, arrays: Sequence[Array]) -> bool:
-    """Tell whether code of a program, of which `fixed` are sizes that are numbers in it, is for arrays that bind sizes to `sizes`."""
-    if any(sizes[name] != value for name, value in fixed.items()) or not affine.holds(program.context, sizes):
-        return False
-    return all(caller_shape(p, sizes) == a.shape for p, a in zip(program.params, arrays, strict=True))
-
-
-def checked_numbers(program: Program, sizes: Sizes) -> list[int]:
-    """Return the open sizes of a program. Raises RunError R0315 for one beyond what proofs are about."""
-    numbers = [sizes[name] for name in program.sizes]
-    if max(numbers, default=0) > LARGEST:
-        raise no_room(program.name)
-    return numbers
 
 
 def _port(tensor: Tensor, sizes: Sizes) -> Port:

@@ -149,7 +149,7 @@ class Toolchain:
         shape: tuple[int, ...] = as_array(value, name).shape
         return shape
 
-    def check_any_sizes(self) -> None:
+    def check_open_models(self) -> None:
         """Sizes may be open."""
 
     def load_compiler(self) -> None:

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from codegen.gpu.limits import exceeded, exceeded_at
 from codegen.store import Cache, key_of
+from polyhedral.expr import Int
 from tensorlang.backends.gpu.driver import device_loops, device_text, plan_for_device
 from tensorlang.backends.gpu.extern import extern_call, extern_kernel
 from tensorlang.backends.gpu.model import Call, DeviceKernel, DeviceModel
@@ -34,7 +35,7 @@ from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.storage_order import in_storage_order
 from tensorlang.serialization import FlatError, from_flat, to_flat
 from tensorlang.tensor.nodes import Program
-from tensorlang.tensor.walk import caller_shape
+from tensorlang.tensor.walk import caller_shape, substitute_sizes
 from tensorlang.validation.budget import validation_budget
 from tensorlang.validation.kernel import validated
 from tensorlang.worker import all_made
@@ -64,7 +65,7 @@ def device_kernel(
     scheduled = plan_for_device(program, schedule, rules, knobs, layouts, machine=machine)
     if not scheduled.of_roles and scheduled.origin != "derived":
         return _written(program, scheduled, name, dump, layouts, machine)
-    for plain in (False, True) if scheduled.of_roles else (True,):
+    for plain in (False, True) if scheduled.of_roles or program.sizes else (True,):
         found = _fitting(program, scheduled, name, dump, layouts, machine)
         if isinstance(found, DeviceKernel):
             return found
@@ -207,11 +208,13 @@ def _call(node: Kernel, name: str, made: DeviceKernel) -> Call:
     return Call(node, name, dict(zip(made.launched.params, (*node.inputs, *node.outputs), strict=True)))
 
 
-def single(program: Program, made: DeviceKernel) -> DeviceModel:
-    """Return one program as a model: its params are the inputs, its results the outputs."""
+def single(program: Program, made: DeviceKernel, sizes: Mapping[str, int] | None = None) -> DeviceModel:
+    """Return one program as a model: its params are the inputs, its results the outputs. `sizes`: those that the program leaves open."""
+    told = {name: (sizes or {})[name] for name in program.sizes}
+    program = substitute_sizes(program, {name: Int(n) for name, n in told.items()}) if told else program
     values = {t.name: Value(t.name, t.dtype, caller_shape(t, {})) for t in (*program.params, *result_tensors(program))}
     inputs = tuple(p.name for p in program.params)
     node = Kernel(program.name, program, inputs, program.results, program.name)
     graph = Graph(program.name, inputs, program.results, values, {}, (node,))
     name = made.launched.name
-    return DeviceModel(graph, planned(graph), {name: made}, (_call(node, name, made),), program.results)
+    return DeviceModel(graph, planned(graph), {name: made}, (_call(node, name, made),), program.results, told)

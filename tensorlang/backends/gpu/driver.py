@@ -29,6 +29,7 @@ from codegen.loops.simplify import simplify
 from codegen.loops.unread import without_unread
 from codegen.loops.verify import verify
 from codegen.loops.walk import noted_buffers, noted_loops, without
+from polyhedral.expr import Int
 from tensorlang.artifact import DERIVED_FIRST
 from tensorlang.diagnostics import NOWHERE, CompileError, error
 from tensorlang.lower.barriers import with_barriers
@@ -37,9 +38,12 @@ from tensorlang.lower.clusters import differing
 from tensorlang.lower.edge_tiles import edges, whole
 from tensorlang.lower.kernel import Lowered, lower
 from tensorlang.planning import Dump, Rules, Scheduled, ScheduleRequest, planned
+from tensorlang.policy.deriver import samples_of
 from tensorlang.policy.gpu.derive import derive_device
 from tensorlang.policy.machine import GpuMachine
+from tensorlang.policy.select import stated_for
 from tensorlang.schedule.annotations import origin_of
+from tensorlang.schedule.check import proven
 from tensorlang.schedule.directives.table import TABLE
 from tensorlang.schedule.instructions import declared
 from tensorlang.schedule.layout import Layout
@@ -48,6 +52,12 @@ from tensorlang.schedule.schedule import Schedule
 from tensorlang.syntax import nodes as syntax
 from tensorlang.syntax.printer import show
 from tensorlang.tensor.nodes import Program
+from tensorlang.tensor.walk import substitute_sizes
+
+USUAL_SIZE = 1000
+"""Of an axis of which no sample is known."""
+LARGE = 1 << 17
+"""Of an axis whose rows no block keeps."""
 
 
 def plan_for_device(
@@ -64,13 +74,45 @@ def plan_for_device(
     stores inputs and results that are not row-major; `machine`: what the device is like; `plain`: what is derived asks a device for threads
     alone.
 
+    Where sizes are open, and nobody wrote a schedule, it is that for samples of them, if that is proven for all sizes.
+
     Raises CompileError when the schedule cannot be read or is refused."""
+    if schedule is None and rules is not None and not layouts:
+        found = _for_samples(program, rules, machine)
+        if found is not None:
+            return found
+    derived = _derived(program, rules, machine, plain=plain)
+    return planned(program, machine, ScheduleRequest(schedule, rules, knobs or {}), derived, layouts)
+
+
+def _derived(
+    program: Program, rules: Rules | None, machine: GpuMachine, *, plain: bool = False
+) -> Callable[[dict[str, Storage]], Iterator[tuple[str, Schedule]]]:
     instructions = declared(rules.module) if rules is not None else ()
 
     def derived(stored: dict[str, Storage]) -> Iterator[tuple[str, Schedule]]:
         yield DERIVED_FIRST, derive_device(program, stored, instructions, machine=machine, plain=plain)
 
-    return planned(program, machine, ScheduleRequest(schedule, rules, knobs or {}), derived, layouts)
+    return derived
+
+
+def _for_samples(program: Program, rules: Rules, machine: GpuMachine) -> Scheduled | None:
+    """Return the plan of the schedule that a program gets for samples of its open sizes, or else for large ones; None where no size is
+    open, somebody wrote a schedule, or none of these is proven for all sizes. Samples are odd: nothing is made for sizes that vectors
+    divide."""
+    if not program.sizes:
+        return None
+    samples = {**dict.fromkeys(program.sizes, USUAL_SIZE), **samples_of(program, rules.at or {})}
+    stated = stated_for(rules.module, rules.operator, program, rules.attrs, rules.target, rules.sizes, rules.knobs, rules.at)
+    own = replace(rules, operator=None, attrs={}, sizes={}, knobs={}, text=None, at=None)
+    for least in (1, LARGE) if stated is None else ():
+        try:
+            sample = substitute_sizes(program, {name: Int(max(n, least) | 1) for name, n in samples.items()})
+            found = planned(sample, machine, ScheduleRequest(rules=own), _derived(sample, own, machine))
+            return replace(found, plan=proven(program, found.schedule, {}, advised=False))
+        except CompileError:
+            continue
+    return None
 
 
 def device_loops(

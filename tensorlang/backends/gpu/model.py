@@ -10,7 +10,7 @@ Plain data, which another process reads without the compiler.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from codegen.gpu.program import Program as Launched
 from tensorlang.artifact import Requirement, Validated
@@ -54,6 +54,8 @@ class DeviceModel:
     calls: tuple[Call, ...]
     names: tuple[str, ...]
     """What the model calls its outputs."""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """What its kernels are told of the sizes that they leave open."""
 
     @property
     def outputs(self) -> tuple[Value, ...]:

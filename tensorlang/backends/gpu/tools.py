@@ -19,12 +19,12 @@ import numpy as np
 
 from codegen.errors import InternalError as InternalErrorOfCode
 from codegen.forks import Lock, import_whole
-from codegen.gpu.limits import Usage
+from codegen.gpu.limits import Usage, exceeded_at
 from codegen.store import Cache
 from tensorlang.backends.gpu.explain import explained, launched
 from tensorlang.backends.gpu.limits import limits_of
-from tensorlang.backends.gpu.model import DeviceModel
-from tensorlang.backends.gpu.vendor import Vendor
+from tensorlang.backends.gpu.model import DeviceKernel, DeviceModel
+from tensorlang.backends.gpu.vendor import Vendor, refuse
 from tensorlang.diagnostics import CompileError, Diagnostic, RunError, error
 from tensorlang.graph.edit import size_bytes
 from tensorlang.graph.externs import trusted
@@ -32,6 +32,7 @@ from tensorlang.graph.nodes import Extern, Graph, Kernel, Value
 from tensorlang.graph.precisions import F32, Precision, chosen_on
 from tensorlang.graph.relayout import restored
 from tensorlang.policy.machine import GpuMachine as Machine
+from tensorlang.runtime.any_sizes import checked_numbers, serves
 from tensorlang.runtime.bundle import BundleKey, Draft, kept
 from tensorlang.runtime.constants import cells_of, places_of, weights_of, without_constants
 from tensorlang.runtime.feeds import Place, as_array, check_names, checked, row_major
@@ -142,8 +143,9 @@ class DeviceTools:
         interface = getattr(value, "__cuda_array_interface__", None)
         return tuple(getattr(value, "shape", ()) if interface is None else interface["shape"])
 
-    def check_any_sizes(self) -> None:
-        raise error("C0105", f"not supported yet: symbolic sizes for `{self.vendor.name}`", help="leave `sizes` at `static`")
+    def check_open_models(self) -> None:
+        title = f"not supported yet: symbolic sizes of models for `{self.vendor.name}`"
+        raise error("C0105", title, help="leave `sizes` at `static`: a model is compiled for each combination of shapes")
 
     def save_operator(self, program: Program, request: ScheduleRequest, folder: Path, options: SaveOptions) -> Path:
         raise _no_library(self.vendor.name)
@@ -157,7 +159,7 @@ class DeviceTools:
     def built_open_sizes(
         self, loaded: Graph, progress: Progress, key: BundleKey | None, shared: Mapping[str, str] | None = None
     ) -> BoundRuns:
-        self.check_any_sizes()
+        self.check_open_models()
         raise AssertionError("which is refused")
 
     def load_compiler(self) -> None:
@@ -174,27 +176,25 @@ class DeviceTools:
         made = {part.name: self._kernel(part, f"{name}_{k}", own) for k, (part, own) in wanted}
         return OperatorOnDevice(OnDevice(coded(composite(program, name, made), self), self))
 
-    def with_any_sizes(self, program: Program, name: str, request: ScheduleRequest, sizes: Mapping[str, int]) -> Any:
-        self.check_any_sizes()
+    def with_any_sizes(self, program: Program, name: str, request: ScheduleRequest, sizes: Mapping[str, int]) -> AnySizesOnDevice:
+        if program.externs:
+            title = f"not supported yet: symbolic sizes of operators that call kernels of others, for `{self.vendor.name}`"
+            raise error("C0105", title, help="leave `sizes` at `static`")
+        made = self._kernel(program, name, request)
+        (code,) = self.vendor.machine_code([made.launched], self.arch, self.store, self.threads, lambda count: None)
+        fixed = {size: value for size, value in sizes.items() if size not in program.sizes}
+        return AnySizesOnDevice(program, made, code, fixed, self)
 
-    def shown(self, program: Program, name: str, request: ScheduleRequest, dump: Dump, stages: Sequence[str]) -> Built:
-        from tensorlang.backends.gpu.build import single
-
-        if program.sizes:
-            named = " and ".join(f"`{size}`" for size in program.sizes)
-            raise error(
-                "C0105",
-                f"not supported yet: code for `{self.vendor.name}` for any {named}",
-                help=f"give {'it a number' if len(program.sizes) == 1 else 'them numbers'}: `{' '.join(f'{n}=64' for n in program.sizes)}`",
-            )
-        built = coded(single(program, self._kernel(program, name, request, dump)), self)
-        dump("launches", "\n".join(built.launches(self)))
+    def shown(self, program: Program, name: str, request: ScheduleRequest, dump: Dump, stages: Sequence[str]) -> DeviceKernel:
+        made = self._kernel(program, name, request, dump)
+        (code,) = self.vendor.machine_code([made.launched], self.arch, self.store, self.threads, lambda count: None)
+        dump("launches", "\n".join(launched(made.launched, code.usage, self.arch)))
         for stage in self.vendor.code_stages:
             if stage in stages:
-                dump(stage, self.vendor.text(built.code, stage))
-        return built
+                dump(stage, self.vendor.text([code], stage))
+        return made
 
-    def _kernel(self, program: Program, name: str, request: ScheduleRequest, dump: Dump | None = None) -> Any:
+    def _kernel(self, program: Program, name: str, request: ScheduleRequest, dump: Dump | None = None) -> DeviceKernel:
         from tensorlang.backends.gpu.build import device_kernel
 
         start = perf_counter()
@@ -264,7 +264,7 @@ class Built:
     def launches(self, tools: DeviceTools) -> Iterator[str]:
         """Yield a line for each launch."""
         for made in self.model.kernels.values():
-            yield from launched(made.launched, self.usage, tools.arch)
+            yield from launched(made.launched, self.usage, tools.arch, self.model.sizes)
 
 
 def coded(model: DeviceModel, tools: DeviceTools, progress: Progress = quiet) -> Built:
@@ -530,6 +530,33 @@ class OperatorOnDevice:
 
     def _given(self, arrays: Sequence[Any]) -> list[object]:
         return [a if self.on_device.tools.vendor.is_on_device(a) else row_major(a) for a in arrays]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AnySizesOnDevice:
+    """A program whose sizes are open, compiled for a device (`tensorlang.runtime.protocol.AnySizes`). `fixed` are the sizes that are
+    numbers in it. Its grids and scratch memory follow from the sizes of a call, which kernels are told as numbers."""
+
+    program: Program
+    made: DeviceKernel
+    code: Any
+    fixed: Mapping[str, int]
+    tools: DeviceTools
+
+    @property
+    def is_plain(self) -> bool:
+        return False
+
+    def fits(self, sizes: Mapping[str, int], arrays: Sequence[Any]) -> bool:
+        return serves(self.program, self.fixed, sizes, arrays)
+
+    def at(self, sizes: Mapping[str, int]) -> OperatorOnDevice:
+        """Return it for arrays of these sizes. Raises RunError R0315, and CompileError C0111 where grids are larger than a device has."""
+        from tensorlang.backends.gpu.build import single
+
+        told = dict(zip(self.program.sizes, checked_numbers(self.program, sizes), strict=True))
+        refuse(exceeded_at(self.made.launched, self.tools.arch.limits, told), self.tools.arch)
+        return OperatorOnDevice(OnDevice(Built(single(self.program, self.made, told), (self.code,)), self.tools))
 
 
 def _no_library(target: str) -> CompileError:

@@ -134,8 +134,10 @@ class Vendor(Protocol):
 
 
 def check_limits(programs: Sequence[Launched], arch: Arch) -> None:
-    """Raise CompileError C0111 where kernels, whose sizes are known, ask for more than devices of an architecture have."""
-    refuse([e for p in programs for e in (*exceeded(p, arch.limits), *exceeded_at(p, arch.limits, {}))], arch)
+    """Raise CompileError C0111 where kernels ask for more than devices of an architecture have. What grids need that follow from open
+    sizes is known with those of a call."""
+    found = [excess for p in programs for excess in exceeded(p, arch.limits)]
+    refuse([*found, *(excess for p in programs if not p.sizes for excess in exceeded_at(p, arch.limits, {}))], arch)
 
 
 def refuse(found: Sequence[Excess], arch: Arch) -> None:

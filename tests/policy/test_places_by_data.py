@@ -88,3 +88,21 @@ def test_rows_that_data_name_elements_of_are_gone_through_one_by_one() -> None:
     assert order[0] == "y.t" and order[-1] == "y.c"
     assert not any(d.startswith("vectorize y.t") for d in found)  # neither rows nor columns have neighbours along it
     assert_same(program, proven(program, derive(program, MACHINE)), {})
+
+
+def test_elements_that_data_place_are_loaded_one_by_one_where_lanes_only_add_them() -> None:
+    program = operator("x: f32[8, 256], at: u8[500, 8]) -> (y: f32[500])", "y[n] = sum(m) x[m, at[n, m]]")
+    assert not any(d.startswith("vectorize y") for d in directives(program))
+
+
+def test_lanes_pick_elements_of_rows_that_registers_hold() -> None:
+    program = operator("x: f32[12, 4], at: u8[900] in 0..4) -> (y: f32[889])", "y[i] = sum(k in 0..12) x[k, at[i + k]]   for i in 0..889")
+    machine = Machine(target="cpu", threads=1, tables=frozenset({(4, 64)}))
+    assert any(show(d).startswith("vectorize y.i") for d in derive(program, machine).directives)
+
+
+def test_lanes_ask_together_whether_an_element_is_there() -> None:
+    body = "y[i, j] = if at[i, j] == 0 then 0 else x[i, x[i, at[i, j]]]"
+    program = operator("x: i32[9, 256] in 0..256, at: u8[9, 64]) -> (y: i32[9, 64])", body)
+    assert any(d.startswith("vectorize y.") for d in directives(program))
+    assert_same(program, proven(program, derive(program, MACHINE)), {})

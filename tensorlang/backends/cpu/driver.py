@@ -37,6 +37,7 @@ from codegen.loops.dots import BITS
 from codegen.loops.evaluate import packed, unpacked
 from codegen.loops.first_iteration import with_first_iterations
 from codegen.loops.hoist import hoist
+from codegen.loops.invariant_lanes import invariant_lanes
 from codegen.loops.late_terms import with_late_terms_last
 from codegen.loops.masked_lanes import masked_lanes
 from codegen.loops.nodes import Function
@@ -260,7 +261,7 @@ def loops_of(
     split = _simplified(without(split, Partitioned), ahead)
     split = _simplified(clamped_lanes(at_most_once(unswitch(split)), masked_bytes), split)
     split = _simplified(with_first_iterations(split), split)
-    function: Function = demote(carried(hoist(promote_accumulators(demote(tiled(combine(masked_lanes(pinned(split)))))))))
+    function: Function = demote(carried(invariant_lanes(hoist(promote_accumulators(demote(tiled(combine(masked_lanes(pinned(split))))))))))
     if not contracts:
         function = separate(function)
     elif plan.program.mode == "fast":

@@ -24,6 +24,13 @@ LOOP_CYCLES = 1.0
 """Of an iteration of an innermost loop, beside what it computes."""
 FAR_LOADS = 2
 """Instructions for each lane whose element is no neighbour of the others': its load, and putting it into its place."""
+GATHERED_LOADS = 2.5
+"""The same where data say its place, which is a lane of a vector: measured, 1.3 cycles a lane where a load of one element takes half of
+one."""
+ASKING_LOADS = 2
+"""Of one element that lies where data say, on one side of a choice: the question, and another address for the other side."""
+PICKED_LOADS = 4
+"""Instructions for each vector whose lanes are picked from a row in registers: where, and what is there."""
 MASKED_LOADS = 4
 """The same under a mask, which is looked at lane by lane: measured, sums over rows of sparse matrices."""
 STRIDED_LOADS = 2

@@ -25,10 +25,12 @@ from polyhedral.once import once
 from tensorlang.lower.prefetch import LINE_BYTES
 from tensorlang.policy.cpu.cost import (
     AHEAD_BYTES,
+    ASKING_LOADS,
     COPY_BYTES,
     FAR_BYTES,
     FAR_LOADS,
     FORWARD_CYCLES,
+    GATHERED_LOADS,
     LATENCY_CYCLES,
     LOADS,
     LOOP_CYCLES,
@@ -36,6 +38,7 @@ from tensorlang.policy.cpu.cost import (
     NEAR_BYTES,
     OVERLAPPED_STEPS,
     PAGE_BYTES,
+    PICKED_LOADS,
     SPILL_CYCLES,
     STRIDED_LOADS,
     load_cycles,
@@ -46,6 +49,7 @@ from tensorlang.policy.cpu.register_tiles import ROWS_IN_A_SET
 from tensorlang.policy.cpu.shared_sums import as_in, shared_sums
 from tensorlang.policy.cpu.values import Value, Values, folding
 from tensorlang.policy.deriver import Deriver, row_bytes
+from tensorlang.policy.pointwise import picked_in_registers
 from tensorlang.schedule.plan import full
 from tensorlang.schedule.shape import OPEN_EXTENT, step_inside, unit_stride
 from tensorlang.tensor.facts import conjuncts, is_of_indices
@@ -143,13 +147,15 @@ def _limit(reduce: Reduce, condition: Expr) -> _Limit | None:
 @dataclass(frozen=True, slots=True)
 class _Element:
     """What is read: `names` that its index depends on, and along which of them neighbours are neighbours in memory, or lie a few elements
-    apart. `size_bytes`: of one, `row_bytes`: of a row of its tensor."""
+    apart. `size_bytes`: of one, `row_bytes`: of a row of its tensor. `questions`: what it takes to ask whether it is there, in loads of one
+    element: data say where it lies, on one side of a choice."""
 
     read: Read
     names: frozenset[str]
     near: Mapping[str, int]
     size_bytes: int
     row_bytes: int
+    questions: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,18 +310,20 @@ class BlockCost:
         asking = [n for n in choices if not is_of_indices(n.cond)]
         edges = frozenset[str]().union(*(index_names(n.cond) for n in choices if is_of_indices(n.cond)))
         guarded = {r for n in asking for side in (n.then, n.orelse) for r in reads(side)} - _asked_always(asking)
-        elements = tuple(self._element(n, guarded=conditional or n in guarded) for n in values.computed if isinstance(n, Read))
+        read = [n for n in values.computed if isinstance(n, Read)]
+        elements = tuple(self._element(n, guarded=conditional or n in guarded, on_a_side=n in guarded) for n in read)
         kept, taken = values.taken({*self.definition.axes, *step})
         work = _Work(elements, values.operations(before=False), step=frozenset(step), kept=kept, values=taken, edges=edges)
         return work, _Work(tuple(e for e in elements if not work.varies(e)), values.operations(before=True))
 
-    def _element(self, read: Read, *, guarded: bool) -> _Element:
+    def _element(self, read: Read, *, guarded: bool, on_a_side: bool) -> _Element:
         names, storage, axes = self._names(read), self.d.layouts.get(read.tensor), self.d.axes.get(read.tensor)
         near = {n: 1 for n in names if unit_stride(read.index, storage, axes, n)}
         # Lanes under a condition load what lies apart one by one.
         near = near if guarded or storage is not None else {**near, **self._strides(read)}
         tensor = self.tensors[read.tensor]
-        return _Element(read, names, near, tensor.dtype.size_bytes, row_bytes(self.d, tensor))
+        questions = ASKING_LOADS if on_a_side and any(isinstance(slot, Dynamic) for slot in read.index) else 0
+        return _Element(read, names, near, tensor.dtype.size_bytes, row_bytes(self.d, tensor), questions)
 
     def _names(self, read: Read) -> frozenset[str]:
         """Return the loops that a read depends on, but for the axis of a recurrence of whose steps it looks up one before: that one was
@@ -520,14 +528,17 @@ class BlockCost:
     def _loads(self, element: _Element, c: InnerLoops, along: str | None) -> float:
         again = c.points(element.names)
         if along is None or along not in element.names:
-            return again
+            return again * (1 + element.questions)
         apart = (
             1 if element.read.tensor in c.packed else element.near.get(along) if c.phases == 1 else self._in_phase(element, along, c.phases)
         )
         if apart is not None:
             return again * c.vectors * (apart if apart == 1 else STRIDED_LOADS * apart)
-        far = float(MASKED_LOADS if along in self.ranged else FAR_LOADS)
-        if not any(isinstance(slot, Dynamic) for slot in element.read.index):
+        if picked_in_registers(self.d, element.read, along):
+            return again * c.vectors * PICKED_LOADS
+        by_data = any(isinstance(slot, Dynamic) for slot in element.read.index)
+        far = float(MASKED_LOADS if along in self.ranged else GATHERED_LOADS if by_data else FAR_LOADS)
+        if not by_data:
             far += LOADS * self._line_cycles(again * c.vectors * self.lanes, element.row_bytes)
         return again * c.vectors * self.lanes * far
 

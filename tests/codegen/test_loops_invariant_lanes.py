@@ -1,0 +1,68 @@
+"""What lanes would compute anew in every iteration is computed once for each of them, where it takes long."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from bits import assert_same_bits
+from llvm_run import check
+
+from codegen.loops.interp import run
+from codegen.loops.invariant_lanes import invariant_lanes
+from codegen.loops.parser import parse
+from codegen.loops.printer import show
+from codegen.loops.verify import verify
+
+HEAD = "func f(N)(x: f32[2, 8], s: f32[2], c: f32[5], at: i64[5], out y: f32[2, 8]) {\n"
+SUMS = """for k in 0 .. 5 { for i in 0 .. 2 unroll 2 { for v in 0 .. 8 vector 8 {
+    y[i, v] = y[i, v] + abs(x[i, v] / s[i] - c[k])
+} } }"""
+
+
+def moved(body: str) -> str:
+    function = parse(f"{HEAD}{body}\n}}")
+    verify(function)
+    after = invariant_lanes(function)
+    verify(after)
+    return show(after)
+
+
+def test_a_division_of_lanes_moves_before_the_loop_that_it_does_not_depend_on() -> None:
+    before, loop = moved(SUMS).split("for k in")
+    assert "alloc kept: f32[2, 8] registers" in before and "x[i, v] / s[i]" in before
+    assert "/" not in loop and "kept[i, v] - c[k]" in loop
+
+
+def test_values_that_are_computed_twice_are_kept_once_and_for_the_loops_that_they_depend_on() -> None:
+    text = moved(SUMS.replace("c[k])", "c[k]) * (x[i, v] / s[i]) + exp(s[i])"))
+    assert text.count("alloc kept") == 2 and text.count(" / ") == 1
+    assert "f32[2] registers" in text
+
+
+@pytest.mark.parametrize(
+    ("before", "instead"),
+    [
+        ("x[i, v] / s[i]", "x[i, v] / c[k]"),
+        ("x[i, v] / s[i]", "y[i, v] / s[i]"),
+        ("x[i, v] / s[i]", "x[i, v] * s[i]"),
+        ("x[i, v] / s[i]", "x[i, value(at[0])] / s[i]"),
+        ("abs(x[i, v] / s[i] - c[k])", "select(c[k] > 0.0_f32, x[i, v] / s[i], 0.0_f32)"),
+        ("0 .. 5 {", "0 .. N {"),
+        ("0 .. 5 {", "0 .. 5 parallel 5 {"),
+        ("unroll 2", "serial"),
+    ],
+    ids=["it changes", "it is stored", "it is quick", "data say where", "not always", "perhaps never", "threads", "a loop inside"],
+)
+def test_other_values_stay_where_they_are(before: str, instead: str) -> None:
+    assert "alloc" not in moved(
+        SUMS.replace(before, instead).replace("y[i, v] = y[i, v] +", "y[i, v] =" if "parallel" in instead else "y[i, v] = y[i, v] +")
+    )
+
+
+def test_every_bit_stays() -> None:
+    rng = np.random.default_rng(1)
+    given = {"x": rng.standard_normal((2, 8)), "s": rng.standard_normal(2), "c": rng.standard_normal(5), "y": np.zeros((2, 8))}
+    arrays = {name: value.astype(np.float32) for name, value in given.items()} | {"at": np.zeros(5, np.int64)}
+    found = check(moved(SUMS), {"N": 1}, **{n: a.copy() for n, a in arrays.items()})["y"]
+    run(parse(f"{HEAD}{SUMS}\n}}"), {"N": 1}, arrays)
+    assert_same_bits(found, arrays["y"])

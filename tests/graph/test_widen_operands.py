@@ -150,6 +150,11 @@ def test_a_matrix_that_is_read_once_is_not_widened() -> None:
     assert judged(product(64, 512, 512), WIDE) == (True, True)
 
 
+def test_a_matrix_that_no_near_cache_holds_is_widened_for_many_rows_alone() -> None:
+    assert judged(product(16, 1024, 1024), WIDE)[1] is False
+    assert judged(product(128, 1024, 1024), WIDE)[1] is True
+
+
 def test_few_elements_are_not_worth_a_kernel() -> None:
     assert judged(product(8, 8, 8), WIDE) == (False, False)
 

@@ -54,7 +54,8 @@ def _resize(d: NetDrawing) -> None:
         d.add("Resize", [x, roi, d.constant(np.array([scales[k] for k in axes], np.float32))], rough=rough, **attrs)
     else:
         sizes = [max(1, int(shape[k] * scales[k])) + d.random.choice((0, 0, 1)) if scales[k] != 1 else shape[k] for k in axes]
-        if d.opset >= 18 and counted:  # of axes from the end, onnxruntime keeps no ratio and the reference knows none at all
+        kept = place != "align_corners"  # the reference takes the corners of a kept ratio's extent before that is rounded
+        if d.opset >= 18 and counted and kept:  # of axes from the end, onnxruntime keeps no ratio and the reference knows none at all
             attrs |= draw.maybe(d, 0.25, keep_aspect_ratio_policy=d.random.choice(("not_larger", "not_smaller", "stretch")))
         d.add("Resize", [x, roi, "", d.ints(*sizes)], rough=rough, **attrs)
 

@@ -82,6 +82,10 @@ LONG_NODES = 24_000
 MOST_NODES = 80_000
 """Of code, where unrolled loops count as often as they run: two hundred copies of a term, between edges and at each of them. LLVM takes
 some tenths of a second for as many, some seconds where vectors are many registers wide."""
+MOST_LONGER = 2.5
+"""How many times as long a function may become that is long already, and no longer than `LONGEST_NODES`: LLVM takes its time for that in
+any case, as where tiles at open edges have loops of their own, and what asks about all edges in every step runs at half the speed."""
+LONGEST_NODES = 150_000
 MOST_BLOCKS = 4
 """How many multiples of a divisor a dividend may reach within a loop to be worth a range for each."""
 LEAST_SHARE = 0.25
@@ -108,6 +112,7 @@ def partition(function: Function) -> Function:
     if not _asks(function):
         return function
     before = _code(function.body)
+    longest = max(MOST_NODES, min(int(MOST_LONGER * before), LONGEST_NODES))
     sample = dict.fromkeys(function.sizes, LARGE)
     spaces = {p.name: p.space for p in function.params}
     asked = any(isinstance(n, For) and _is_asked(n) for n in statements(*function.body))
@@ -115,7 +120,7 @@ def partition(function: Function) -> Function:
     deepest = max((_depth(n.body) for n in statements(*function.body) if isinstance(n, For)), default=0)
     levels = dict.fromkeys(min(level, deepest + 1) for level in _LEVELS)  # those that are around all loops are the same
     for level in (*levels, 0) if asked else levels:
-        most = min(max(MOST_GROWTH * before, LONG_NODES), MOST_NODES) if level else MOST_NODES
+        most = min(max(MOST_GROWTH * before, LONG_NODES), longest) if level else longest
         try:
             body = _Partition(level, spaces, most).block(function.body, _Scope(Algebra.outside(function), sample))
         except _TooLong:

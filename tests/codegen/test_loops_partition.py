@@ -200,6 +200,17 @@ def test_questions_that_are_answered_are_no_code(monkeypatch: pytest.MonkeyPatch
     assert partition(function) == parted
 
 
+def test_a_function_that_is_long_already_is_split_where_it_grows_by_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    terms = " + ".join(f"select(index(i) >= {k}_i64, x[i - {k}], 0.0_f32)" for k in range(1, 9))
+    function = simplify(parse(f"func f()(x: f32[64], out y: f32[64]) {{ for i in 0 .. 64 {{ y[i] = {terms} }} }}"))
+    parted = partition(function)
+    assert parted != function
+    monkeypatch.setattr("codegen.loops.partition.MOST_NODES", 1)
+    assert partition(function) == parted
+    monkeypatch.setattr("codegen.loops.partition.MOST_LONGER", 1)
+    assert partition(function) == function
+
+
 @pytest.mark.parametrize(("chunks", "lanes", "parts"), [(7, 16, 2), (2, 16, 2), (3, 4, 1), (7, 1, 1)])
 def test_a_sum_in_lanes_that_follow_each_other_has_as_many_terms_as_lanes_in_all_iterations(chunks: int, lanes: int, parts: int) -> None:
     """Short ones are asked about the edges term by term."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Tell how something is computed, or what a code means.")
-@options.file("a .tl file, a model that an installed importer reads, or the code of a message: T0301")
+@options.file("a .tl file, a model that an installed importer reads, or the code of a message: T0301", required=False)
 @options.arguments
 @click.option("--measure", is_flag=True, help="also measure each kernel of a model; of an operator, schedules near its own")
 @click.option("--proof", is_flag=True, help="list what was proven of an operator's kernel, as sets and maps of isl")

@@ -20,7 +20,7 @@ PATH = click.Path(path_type=Path)
 
 def file(help: str = "a .tl file, or a model that an installed importer reads", *, required: bool = True) -> Callable[[F], F]:
     """Return the argument for one file."""
-    return click.argument("file", type=PATH, required=required, default=None, help=help)
+    return click.argument("file", type=PATH, required=required, help=help)
 
 
 def files(help: str) -> Callable[[F], F]:

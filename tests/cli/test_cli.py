@@ -214,7 +214,8 @@ def test_a_level_that_this_machine_lacks_is_refused(file: Path) -> None:
         (["bench", "matmull"], 1, "did you mean `matmul`?"),
         (["show", "FILE", "scales"], 1, "did you mean `scale`?"),
         (["show", "FILE", "scale", "bye=3"], 1, "did you mean `by`?"),
-        (["check"], 2, "Missing argument"),
+        *(([command], 2, "Missing argument") for command in ("certify", "check", "diff", "explore", "fmt", "plot", "run", "tune")),
+        (["explain"], 1, "there is nothing to explain"),
     ],
 )
 def test_mistakes_are_told_apart_by_exit_code(tl: Any, file: Path, argv: list[str], code: int, part: str) -> None:

@@ -147,6 +147,8 @@ def _joined_forms(d: Deriver, r: _Recurrence) -> Iterator[_Form]:
 def _with_distances(d: Deriver, r: _Recurrence) -> Iterator[_Form]:
     """Yield the forms for tensors that share all their loops."""
     statements = [s for m in r.group for s in r.plan.stages.of(m)]
+    if not _may_have_fronts(d, r):
+        return
     try:
         with limited():
             distances = distances_of(r.plan.placed, dict.fromkeys((s.name for s in statements), 0))
@@ -160,6 +162,14 @@ def _with_distances(d: Deriver, r: _Recurrence) -> Iterator[_Form]:
     yield from _by_rows(d, r, loops, apart)
     if front is not None:
         yield from _along_front(d, r, front)
+
+
+def _may_have_fronts(d: Deriver, r: _Recurrence) -> bool:
+    """Tell whether tensors share all their loops, and either several of these carry dependences, or there are sums to share: where one loop
+    alone does, each of its steps is all that a front is."""
+    nests = {r.plan.placed.nests[s.name].loops for m in r.group for s in r.plan.stages.of(m) if s.phase == "define"}
+    several = any(len(m.axes) - len(own) > 1 for m, own in zip(r.group, r.axes, strict=True))
+    return len(nests) == 1 and (several or any(is_shared(d, m, len(m.axes)) for m in r.group))
 
 
 # ---------------------------------------------------------------- what forms take

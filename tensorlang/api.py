@@ -162,8 +162,7 @@ def compile(
         target, threads, winograd=winograd, online=online, precision=precision, force_precision=force_precision, schedules=book
     )
     _check_shapes(shapes)
-    if checked_sizes(sizes) == "symbolic":
-        tools.check_open_models()
+    checked_sizes(sizes)
     return CompiledModel(
         model_read.load,
         tools,

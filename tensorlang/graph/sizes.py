@@ -138,6 +138,10 @@ class Symbols:
         """Return what a symbol stands for."""
         return self.products.get(name) or atom_poly(name)
 
+    def with_products(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """Return `sizes` of inputs with the values of what stands for products of them."""
+        return {**sizes, **{name: evaluate(formula, sizes) for name, formula in self.products.items()}}
+
     def samples_of(self, names: Iterable[str]) -> dict[str, int]:
         """Return a sample for each of these symbols."""
         return {name: evaluate(self.formula(name), self.samples) for name in names}

@@ -95,7 +95,7 @@ class CompiledModel:
         self._notes: list[str] = []
         self._compiling = Compiling(
             self._name,
-            "static" if tools.on_device else sizes,
+            "static" if tools.on_device and sizes == "auto" else sizes,
             load,
             tools,
             progress,

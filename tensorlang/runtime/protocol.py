@@ -358,10 +358,6 @@ class Tools(Protocol):
         that is not supported yet."""
         ...
 
-    def check_open_models(self) -> None:
-        """Raise CompileError C0105 where models of open sizes are not supported yet."""
-        ...
-
     def shown(self, program: Program, name: str, request: ScheduleRequest, dump: Dump, stages: Sequence[str]) -> Any:
         """Compile without the cache, telling `dump` every stage, and of those that take further programs the ones in `stages`. Return
         what was made."""

@@ -212,6 +212,6 @@ def run_model(model: DeviceModel, feeds: dict[str, Array], seed: int = 0) -> dic
         made = model.kernels[call.kernel]
         arrays = {param: memory(value) for param, value in call.values.items()}
         written = [p for p, value in call.values.items() if value in call.node.outputs]
-        status = emulator.run(made.launched, {}, arrays, seed=seed, outputs=written, library=compiled)
+        status = emulator.run(made.launched, call.sizes, arrays, seed=seed, outputs=written, library=compiled)
         assert status == 0, made.requirements[status - 1]
     return {name: memory(value) for name, value in zip(model.names, model.graph.outputs, strict=True)}

@@ -21,7 +21,7 @@ from stdlib.library import library, roles
 from tensorlang.backends.gpu.model import DeviceKernel
 from tensorlang.check.definition import representative_program
 from tensorlang.check.module import load_module
-from tensorlang.diagnostics import CompileError, Source
+from tensorlang.diagnostics import Source
 from tensorlang.planning import Rules
 from tensorlang.syntax.parse import parse
 from tensorlang.tensor.interp import interpret
@@ -121,8 +121,3 @@ def test_explain_tells_the_grid_of_a_call_and_show_what_it_follows_from() -> Non
     stages: dict[str, str] = {}
     twice.stages(np.zeros(1000, np.float32), dump=stages.__setitem__)
     assert "twice_0: (N + " in stages["launches"]
-
-
-def test_models_of_open_sizes_are_refused() -> None:
-    with pytest.raises(CompileError, match=r"C0105.*symbolic sizes of models"):
-        tl.compile("net.onnx", target="cuda:sm_90a", sizes="symbolic")

@@ -359,11 +359,6 @@ def test_parts_are_taken_where_they_pay_or_where_somebody_insists(tmp_path: Path
     assert "are bf16x3" in forced
 
 
-def test_sizes_of_operators_on_devices_are_known() -> None:
-    with pytest.raises(tl.CompileError, match="C0105"):
-        tl.parse(OPERATORS, target="cuda", sizes="symbolic")
-
-
 def test_what_is_proven_of_an_operator_is_about_its_schedule_for_the_device() -> None:
     text = "op running(x: f32[N]) -> (y: f32[N]) {\n    y[0] = x[0]\n    y[i] = y[i - 1] + x[i]   for i in 1..N\n}\n"
     text += "schedule running for cuda { bind i to thread }\n"

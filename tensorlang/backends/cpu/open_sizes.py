@@ -34,7 +34,7 @@ from tensorlang.graph.edit import row_bytes, size_bytes
 from tensorlang.graph.known_sizes import graph_at
 from tensorlang.graph.nodes import Buffer, Extern, Graph, Kernel, Loop, Value, loops_of, steps_of
 from tensorlang.graph.plan import Arena, BytesOf, Constant, Input, LoopMemory, Output, Plan, loop_memory, planned_with_bodies
-from tensorlang.graph.sizes import Symbols, evaluate
+from tensorlang.graph.sizes import Symbols
 from tensorlang.room import check_room
 from tensorlang.runtime.bundle import BundleKey, Draft
 from tensorlang.runtime.constants import Places, Weights, in_memory, places_of, weights_of, without_constants
@@ -89,7 +89,7 @@ class OpenParts:
 
     def values(self, sizes: Mapping[str, int]) -> dict[str, int]:
         """Return the values of all symbols, those of products among them."""
-        return all_sizes(self.symbols, {name: sizes[name] for name in self.symbols.samples})
+        return self.symbols.with_products({name: sizes[name] for name in self.symbols.samples})
 
     def planned_for(self, graph: Graph, values: Mapping[str, int]) -> Plan:
         """Return where the values of a graph of known sizes lie."""
@@ -199,7 +199,7 @@ def _parts(graph: Graph, toolchain: Toolchain, progress: Progress, places: Place
     except CompileError:  # what is read may be there only as far as limits of sizes say
         compiled = _compiled(kernels, toolchain, progress, bounded=True)
     artifacts = tuple(one.artifact for one in compiled)
-    sizes = all_sizes(graph.symbols, graph.symbols.samples)
+    sizes = graph.symbols.with_products(graph.symbols.samples)
     spaces = tuple(_workspace(one, toolchain.pool_threads) for one in compiled)
     plan = planned_with_bodies(graph_at(graph, sizes), (0 if space is None else max(1, space.at(sizes)) for space in spaces))
     outputs, inputs = len(graph.outputs), len(graph.inputs)
@@ -250,11 +250,6 @@ def _workspace(made: _Made, most: int | None) -> Workspace | None:
         return None
     shared, private = made.artifact.scratch
     return Workspace(shared, private, workspace_threads(made.artifact, most), tuple(zip(made.artifact.sizes, made.sizes, strict=True)))
-
-
-def all_sizes(symbols: Symbols, sizes: Mapping[str, int]) -> dict[str, int]:
-    """Return the values of all symbols: those of inputs, and what stands for products of them."""
-    return {**sizes, **{name: evaluate(formula, sizes) for name, formula in symbols.products.items()}}
 
 
 @dataclass(frozen=True, slots=True)

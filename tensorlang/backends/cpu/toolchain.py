@@ -149,9 +149,6 @@ class Toolchain:
         shape: tuple[int, ...] = as_array(value, name).shape
         return shape
 
-    def check_open_models(self) -> None:
-        """Sizes may be open."""
-
     def load_compiler(self) -> None:
         import_whole("ml_dtypes", *(f"tensorlang.backends.cpu.{name}" for name in ("driver", "ready", "sized")))
 

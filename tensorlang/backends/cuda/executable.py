@@ -99,7 +99,7 @@ class DeviceExecutable:
         shared = weights if weights is not None else SharedWeights(sharing=False)
         placed = laid_out(model.graph) if constants is None else constants
         self._weights = {name: shared.memory(device, cells) for name, cells in placed.items()}
-        self._scratch = device.allocate(max((code.scratch(model.sizes).size_bytes for code in self._code.values()), default=0))
+        self._scratch = device.allocate(max((self._code[call.kernel].scratch(call.sizes).size_bytes for call in model.calls), default=0))
         self._status = device.allocate(4 * len(model.calls))
         self._checks = any(kernel.checks for made in model.kernels.values() for kernel in made.launched.kernels)
         self._held: deque[tuple[list[View], Any]] = deque()
@@ -189,7 +189,7 @@ class DeviceExecutable:
 
     def _work(self, number: int, call: Call, addresses: Addresses) -> Work:
         places = {param: self._address(value, addresses) for param, value in call.values.items()}
-        return self._code[call.kernel].work(self.model.sizes, places, self._scratch.address, self._status.address + 4 * number)
+        return self._code[call.kernel].work(call.sizes, places, self._scratch.address, self._status.address + 4 * number)
 
     def _address(self, value: str, addresses: Addresses) -> int:
         match self.model.plan.places[value]:

@@ -5,7 +5,7 @@ Nothing of a model runs elsewhere than on the device.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -14,11 +14,11 @@ from codegen.store import Cache, key_of
 from polyhedral.expr import Int
 from tensorlang.backends.gpu.driver import device_loops, device_text, plan_for_device
 from tensorlang.backends.gpu.extern import extern_call, extern_kernel
-from tensorlang.backends.gpu.model import Call, DeviceKernel, DeviceModel
-from tensorlang.diagnostics import CompileError
+from tensorlang.backends.gpu.model import Call, DeviceKernel, DeviceModel, OpenCall
+from tensorlang.diagnostics import CompileError, error
 from tensorlang.digest import compiler_digest
 from tensorlang.graph.externs import graph_of
-from tensorlang.graph.nodes import Extern, Graph, Kernel, Value
+from tensorlang.graph.nodes import Extern, Graph, Kernel, Loop, Value
 from tensorlang.graph.options import Options
 from tensorlang.graph.passes.memory.layout import layouts_of, prefer_derived
 from tensorlang.graph.plan import planned
@@ -28,7 +28,7 @@ from tensorlang.lower.kernel import Lowered
 from tensorlang.planning import Dump, Rules, Scheduled
 from tensorlang.policy.gpu.layouts import derive_device_layouts
 from tensorlang.policy.machine import GpuMachine
-from tensorlang.runtime.jobs import Job, distinct
+from tensorlang.runtime.jobs import Job, distinct, job_of
 from tensorlang.runtime.protocol import Progress, quiet
 from tensorlang.schedule.layout import Layout
 from tensorlang.schedule.schedule import Schedule
@@ -140,11 +140,46 @@ def device_model(
     """Return a graph that went through the pipeline as launches for a device like `machine`. Kernels with equal programs are made once, and
     kept in `store`; by up to so many processes. `names`: what the model calls the outputs, when that differs."""
     nodes = [node for node in graph.nodes if isinstance(node, Kernel)]
-    jobs, numbers = distinct([Job(node.program, layouts_of(graph, node), rules=rules) for node in nodes])
+    jobs = [Job(node.program, layouts_of(graph, node), rules=rules) for node in nodes]
+    made = _made(jobs, store, progress, processes, machine)
+    by_node = {node.name: found for node, found in zip(nodes, made, strict=True)}
+    return _with_externs(graph, by_node, names or graph.outputs)
+
+
+def open_kernels(
+    graph: Graph, store: Cache | None, progress: Progress, rules: Rules, processes: int, *, machine: GpuMachine
+) -> tuple[dict[str, DeviceKernel], tuple[OpenCall, ...]]:
+    """Return the kernels of a graph of open sizes, by their names, and its calls; the other arguments are as for `device_model`.
+
+    Raises CompileError C0105 for what is not supported yet with open sizes."""
+    other = next((node for node in graph.nodes if isinstance(node, Loop | Extern)), None)
+    if other is not None:
+        what = "loops" if isinstance(other, Loop) else "kernels of others"
+        title = f"not supported yet: symbolic sizes of models with {what} for `{machine.target}`"
+        raise error("C0105", title, help="leave `sizes` at `static`: a model is compiled for each combination of shapes")
+    nodes = [node for node in graph.nodes if isinstance(node, Kernel)]
+
+    def jobs_of(*, bounded: bool) -> list[Job]:
+        return [replace(job, rules=replace(rules, at=job.at)) for job in (job_of(graph, node, bounded) for node in nodes)]
+
+    jobs = jobs_of(bounded=False)
+    try:
+        made = _made(jobs, store, progress, processes, machine)
+    except CompileError:  # what is read may be there only as far as limits of sizes say
+        jobs = jobs_of(bounded=True)
+        made = _made(jobs, store, progress, processes, machine)
+    calls = (OpenCall(_call(node, *found), job.program.sizes) for node, job, found in zip(nodes, jobs, made, strict=True))
+    return dict(made), tuple(calls)
+
+
+def _made(
+    every: Sequence[Job], store: Cache | None, progress: Progress, processes: int, machine: GpuMachine
+) -> list[tuple[str, DeviceKernel]]:
+    """Return the kernel of each job with its name; equal ones are made once."""
+    jobs, numbers = distinct(every)
     orders = [_Order(job, f"tl_{k}", machine) for k, job in enumerate(jobs)]
     made = all_made(orders, store, processes, lambda count: progress("writing kernels", count, len(orders)))
-    by_node = {node.name: (orders[k].name, made[k]) for node, k in zip(nodes, numbers, strict=True)}
-    return _with_externs(graph, by_node, names or graph.outputs)
+    return [(orders[k].name, made[k]) for k in numbers]
 
 
 def _with_externs(graph: Graph, made: Mapping[str, tuple[str, DeviceKernel]], names: tuple[str, ...]) -> DeviceModel:
@@ -210,11 +245,11 @@ def _call(node: Kernel, name: str, made: DeviceKernel) -> Call:
 
 def single(program: Program, made: DeviceKernel, sizes: Mapping[str, int] | None = None) -> DeviceModel:
     """Return one program as a model: its params are the inputs, its results the outputs. `sizes`: those that the program leaves open."""
-    told = {name: (sizes or {})[name] for name in program.sizes}
-    program = substitute_sizes(program, {name: Int(n) for name, n in told.items()}) if told else program
+    told = made.told(program.sizes, sizes or {})
+    program = substitute_sizes(program, {name: Int((sizes or {})[name]) for name in program.sizes}) if told else program
     values = {t.name: Value(t.name, t.dtype, caller_shape(t, {})) for t in (*program.params, *result_tensors(program))}
     inputs = tuple(p.name for p in program.params)
     node = Kernel(program.name, program, inputs, program.results, program.name)
     graph = Graph(program.name, inputs, program.results, values, {}, (node,))
     name = made.launched.name
-    return DeviceModel(graph, planned(graph), {name: made}, (_call(node, name, made),), program.results, told)
+    return DeviceModel(graph, planned(graph), {name: made}, (replace(_call(node, name, made), sizes=told),), program.results)

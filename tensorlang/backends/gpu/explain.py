@@ -53,7 +53,7 @@ def explained(
         yield from (*passes(program), *product_precisions(program, precision))
         if times is not None:
             yield f"took {us(times[k])}"
-        yield from launched(made.launched, usage, arch)
+        yield from launched(made.launched, usage, arch, model.calls[k].sizes)
 
     title = f"model `{graph.name}` for {arch.target}: {len(nodes)} kernels ({len(model.kernels)} distinct), {launches} launches, "
     title += f"{bytes_text(constants)} of constants, {bytes_text(model.plan.arena_bytes)} for values in between"

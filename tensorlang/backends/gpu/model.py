@@ -9,7 +9,7 @@ Plain data, which another process reads without the compiler.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from codegen.gpu.program import Program as Launched
@@ -34,14 +34,27 @@ class DeviceKernel(Validated):
     trusted: str = ""
     """What of the schedule is not proven, and why somebody trusts it; "" where all is proven."""
 
+    def told(self, names: Sequence[str], sizes: Mapping[str, int]) -> dict[str, int]:
+        """Return what it is told, by its own names, of the sizes that its program leaves open, which has these `names` for them."""
+        return {own: sizes[name] for own, name in zip(self.launched.sizes, names, strict=True)}
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """`kernel` (its name) with a value of the graph for each of its params."""
+    """`kernel` (its name) with a value of the graph for each of its params, and of the sizes that it leaves open what it is told."""
 
     node: Kernel | Extern
     kernel: str
     values: Mapping[str, str]
+    sizes: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCall:
+    """A call in a graph of open sizes; `sizes` are the symbols whose values its kernel is told, in the order of its own names."""
+
+    call: Call
+    sizes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +67,6 @@ class DeviceModel:
     calls: tuple[Call, ...]
     names: tuple[str, ...]
     """What the model calls its outputs."""
-    sizes: Mapping[str, int] = field(default_factory=dict)
-    """What its kernels are told of the sizes that they leave open."""
 
     @property
     def outputs(self) -> tuple[Value, ...]:

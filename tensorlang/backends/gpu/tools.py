@@ -40,7 +40,7 @@ from tensorlang.runtime.kernel_log import log_kernel
 from tensorlang.runtime.limits import Explained, limit_lines, proven_lines, tried_lines
 from tensorlang.runtime.out_of_range import of_node, with_element_of_node
 from tensorlang.runtime.profile import Profile, profile_of
-from tensorlang.runtime.protocol import BoundRuns, MemoryUse, ModelSummary, OpenRuns, Progress, Roles, Timer, installed_roles, quiet
+from tensorlang.runtime.protocol import MemoryUse, ModelSummary, OpenRuns, Progress, Roles, Timer, installed_roles, quiet
 from tensorlang.runtime.report import us
 from tensorlang.runtime.threads import default_threads
 from tensorlang.runtime.work import Roofline, Work, work_of
@@ -48,9 +48,10 @@ from tensorlang.tensor.nodes import Program
 from tensorlang.validation.budget import validation_budget
 
 if TYPE_CHECKING:
+    from tensorlang.backends.gpu.open_sizes import OpenOnDevice
     from tensorlang.graph.options import Options
     from tensorlang.graph.pass_manager import Pipeline
-    from tensorlang.planning import Dump, ScheduleRequest
+    from tensorlang.planning import Dump, Rules, ScheduleRequest
     from tensorlang.runtime.saving import SaveOptions
     from tensorlang.schedule.plan import Plan
 
@@ -143,10 +144,6 @@ class DeviceTools:
         interface = getattr(value, "__cuda_array_interface__", None)
         return tuple(getattr(value, "shape", ()) if interface is None else interface["shape"])
 
-    def check_open_models(self) -> None:
-        title = f"not supported yet: symbolic sizes of models for `{self.vendor.name}`"
-        raise error("C0105", title, help="leave `sizes` at `static`: a model is compiled for each combination of shapes")
-
     def save_operator(self, program: Program, request: ScheduleRequest, folder: Path, options: SaveOptions) -> Path:
         raise _no_library(self.vendor.name)
 
@@ -158,9 +155,19 @@ class DeviceTools:
 
     def built_open_sizes(
         self, loaded: Graph, progress: Progress, key: BundleKey | None, shared: Mapping[str, str] | None = None
-    ) -> BoundRuns:
-        self.check_open_models()
-        raise AssertionError("which is refused")
+    ) -> OpenOnDevice:
+        from tensorlang.backends.gpu.build import open_kernels
+        from tensorlang.backends.gpu.open_sizes import OpenOnDevice, no_room_for_more
+
+        if shared is not None:
+            raise no_room_for_more(self)
+
+        rules, graph = _rules(self), _optimised(loaded, self)
+        made, calls = open_kernels(graph, self.store, progress, rules, self.threads, machine=self.machine)
+        programs = [kernel.launched for kernel in made.values()]
+        done = partial(progress, "compiling kernels")
+        code = self.vendor.machine_code(programs, self.arch, self.store, self.threads, lambda count: done(count, len(programs)))
+        return OpenOnDevice(graph, made, calls, loaded.outputs, tuple(code), self, self.vendor.weights())
 
     def load_compiler(self) -> None:
         import_whole("ml_dtypes", "tensorlang.backends.gpu.build")
@@ -263,8 +270,9 @@ class Built:
 
     def launches(self, tools: DeviceTools) -> Iterator[str]:
         """Yield a line for each launch."""
-        for made in self.model.kernels.values():
-            yield from launched(made.launched, self.usage, tools.arch, self.model.sizes)
+        told = {call.kernel: call.sizes for call in self.model.calls}
+        for name, made in self.model.kernels.items():
+            yield from launched(made.launched, self.usage, tools.arch, told.get(name))
 
 
 def coded(model: DeviceModel, tools: DeviceTools, progress: Progress = quiet) -> Built:
@@ -294,12 +302,21 @@ def _check_externs(model: DeviceModel, tools: DeviceTools) -> None:
 def written(loaded: Graph, tools: DeviceTools, progress: Progress) -> DeviceModel:
     """Return an imported graph as launches. Raises CompileError."""
     from tensorlang.backends.gpu.build import device_model
+
+    graph = _optimised(loaded, tools)
+    return device_model(graph, tools.store, progress, _rules(tools), tools.threads, loaded.outputs, machine=tools.machine)
+
+
+def _optimised(loaded: Graph, tools: DeviceTools) -> Graph:
     from tensorlang.runtime.jobs import optimised
+
+    return optimised(loaded, tools)
+
+
+def _rules(tools: DeviceTools) -> Rules:
     from tensorlang.runtime.library import rules_of
 
-    rules = replace(rules_of(tuple(tools.roles())), target=tools.schedules_for)
-    graph = optimised(loaded, tools)
-    return device_model(graph, tools.store, progress, rules, tools.threads, loaded.outputs, machine=tools.machine)
+    return replace(rules_of(tuple(tools.roles())), target=tools.schedules_for)
 
 
 def _built(loaded: Graph, tools: DeviceTools, progress: Progress, key: BundleKey | None) -> Built:
@@ -554,9 +571,10 @@ class AnySizesOnDevice:
         """Return it for arrays of these sizes. Raises RunError R0315, and CompileError C0111 where grids are larger than a device has."""
         from tensorlang.backends.gpu.build import single
 
-        told = dict(zip(self.program.sizes, checked_numbers(self.program, sizes), strict=True))
+        checked_numbers(self.program, sizes)
+        told = self.made.told(self.program.sizes, sizes)
         refuse(exceeded_at(self.made.launched, self.tools.arch.limits, told), self.tools.arch)
-        return OperatorOnDevice(OnDevice(Built(single(self.program, self.made, told), (self.code,)), self.tools))
+        return OperatorOnDevice(OnDevice(Built(single(self.program, self.made, sizes), (self.code,)), self.tools))
 
 
 def _no_library(target: str) -> CompileError:

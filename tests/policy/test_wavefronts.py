@@ -105,6 +105,15 @@ BORDERED_GAPS = """
     y = h[M, N]"""
 
 
+@pytest.mark.parametrize("machine", [WIDE, NARROW], ids=["wide", "narrow"])
+def test_borders_of_tensors_that_share_diagonals_have_loops_of_their_own_along_each(machine: Machine) -> None:
+    sizes = {"M": 41, "N": 38}
+    program = operator("a: i32[M], b: i32[N]) -> (y: i32)", BORDERED_GAPS, sizes)
+    found = derive(program, machine)
+    assert any(show(d).startswith("distribute g at g.") for d in found.directives)
+    assert_same(program, proven(program, found), sizes)
+
+
 def test_tensors_with_borders_read_each_other_along_diagonals_as_neighbours() -> None:
     program = operator("a: i32[M], b: i32[N]) -> (y: i32)", BORDERED_GAPS, {"M": 300, "N": 300})
     found = {*directives(program)}

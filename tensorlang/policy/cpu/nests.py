@@ -435,7 +435,9 @@ def _derive_shared(d: Deriver, plan: Plan, group: Sequence[Definition], sums: Se
     group, front = found
     local = [member for member in group if is_local(d, member)]
     if front is not None:
-        add_wavefront(d, group[0], front, nested=False)
+        # Points of a diagonal need none of it but their own: pieces of any of the tensors may have loops of their own along it.
+        apart = not front.rows and any(len(member.pieces) > 1 for member in group)
+        add_wavefront(d, group[0], front, nested=False, apart=apart)
     placed = apply(d.program, d.since, d.layouts)
     for member in local:
         if front is not None and not front.rows:

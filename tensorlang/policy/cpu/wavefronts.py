@@ -279,8 +279,9 @@ def _operation_cycles(e: Expr, is_float: bool) -> float:
             return 0.0
 
 
-def add_wavefront(d: Deriver, definition: Definition, found: Wavefront, *, nested: bool) -> None:
-    """Add the directives for the loops of a wavefront. `nested`: loops of other tensors are around them."""
+def add_wavefront(d: Deriver, definition: Definition, found: Wavefront, *, nested: bool, apart: bool = False) -> None:
+    """Add the directives for the loops of a wavefront. `nested`: loops of other tensors are around them; `apart`: all that runs in the
+    loops has loops of its own inside a diagonal."""
     name, lanes = definition.tensors[0].name, d.lanes_of(definition)
     if found.rows:
         block, point = f"{found.along}_o", f"{found.along}_t"
@@ -297,7 +298,7 @@ def add_wavefront(d: Deriver, definition: Definition, found: Wavefront, *, neste
         inner = [found.skewed, block, point]
     d.add(in_order(d.schedule, name, [*found.outer, *inner]))
     d.add(d.schedule.unroll(full(name, point)) if found.rows else d.schedule.vectorize(full(name, point)))
-    if len(definition.pieces) > 1 and found.passing:
+    if apart or (len(definition.pieces) > 1 and found.passing):
         d.add(d.schedule.distribute(name, at=full(name, inner[1])))
     elif len(definition.pieces) > 1 and found.separate:
         d.add(d.schedule.distribute(name, at=full(name, inner[0]) if nested or found.outer else None))

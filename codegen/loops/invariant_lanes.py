@@ -5,9 +5,9 @@
              for v in 0 .. 16 vector 16 { h[v] = x[v] / s[] }
              for k in 0 .. 16 { for v in 0 .. 16 vector 16 { y[v] = min(y[v], abs(h[v] - c[k])) } }
 
-`hoist` does so for what does not depend on the loops inside. Here it does, on vectors and loops that are unrolled alone, whose extents are
-constants: there are as many values as one iteration has. Only divisions and elementary functions move, which take longer than to load what
-registers do not hold, out of serial loops that run more than once, where each iteration computes them.
+`hoist` does so for what does not depend on the loops inside. Here it does, on loops whose extents are constants: there are as many values
+as one iteration has, in registers where the loops are vectors and unrolled, and else on the stack. Only divisions and elementary functions
+move, which take longer than to store and to load, out of serial loops that run more than once, where each iteration computes them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ from codegen.loops.verify import Env, dtype_of
 from codegen.loops.walk import Fresh, binders, free_vars, map_expr, names, statements, stores, walk
 
 MOST_KEPT = 512
-"""Elements that are kept of one value: of 32 bits each, as many as registers hold."""
+"""Elements that are kept of one value in registers: of 32 bits each, as many as these hold."""
+MOST_STORED = 4096
+"""And on the stack: half of a first-level cache."""
 _QUICK = ("isnan", "isinf", "bits", "from_bits", "pack", "bits_tf32")
 
 
@@ -104,7 +106,7 @@ class _Kept:
 
     def statement(self, s: Stmt, around: tuple[For, ...]) -> Stmt:
         match s:
-            case For(_, Int(0), Int(), body, "unroll" | "vector"):
+            case For(_, Int(0), Int(), body, "unroll" | "vector" | "serial"):
                 return replace(s, body=tuple(self.statement(inner, (*around, s)) for inner in body))
             case Store() | Let() if around and any(map(_takes_long, walk(s.value))):
                 return replace(s, value=self._expr(s.value, around))
@@ -130,13 +132,18 @@ class _Kept:
             return False
         others = {self.loop.var, *self.bound} - {loop.var for loop in loops}
         read = {p.buffer for p in parts if isinstance(p, Load)} | {p.name for p in parts if isinstance(p, Name)}
-        return others.isdisjoint(free_vars(e) | read) and self.written.isdisjoint(read) and _count(loops) <= MOST_KEPT
+        return others.isdisjoint(free_vars(e) | read) and self.written.isdisjoint(read) and _count(loops) <= _most(loops)
 
     def _value(self, e: Expr, loops: tuple[For, ...]) -> Load:
         key = e, tuple(f"{loop.var} {_extent(loop)}" for loop in loops)
         if key not in self.found:
             dtype, place = self.known.dtype(e), tuple(Var(loop.var) for loop in loops)
-            buffer = Buffer(self.known.fresh("kept"), dtype, tuple(Int(_extent(loop)) for loop in loops), "registers", dtype.size_bytes)
+            shape, name = tuple(Int(_extent(loop)) for loop in loops), self.known.fresh("kept")
+            buffer = (
+                Buffer(name, dtype, shape, "registers", dtype.size_bytes)
+                if _in_registers(loops)
+                else Buffer(name, dtype, shape, "stack", 64)
+            )
             inside: Stmt = Store(buffer.name, place, e)
             for loop in reversed(loops):
                 inside = replace(loop, body=(inside,), notes=())
@@ -148,6 +155,14 @@ class _Kept:
 
 def _takes_long(e: object) -> bool:
     return (isinstance(e, Binary) and e.op == "/") or (isinstance(e, Call) and e.fn not in _QUICK)
+
+
+def _in_registers(loops: Iterable[For]) -> bool:
+    return all(loop.kind != "serial" for loop in loops)
+
+
+def _most(loops: Iterable[For]) -> int:
+    return MOST_KEPT if _in_registers(loops) else MOST_STORED
 
 
 def _extent(loop: For) -> int:

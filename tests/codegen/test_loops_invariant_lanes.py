@@ -49,7 +49,7 @@ def test_values_that_are_computed_twice_are_kept_once_and_for_the_loops_that_the
         ("abs(x[i, v] / s[i] - c[k])", "select(c[k] > 0.0_f32, x[i, v] / s[i], 0.0_f32)"),
         ("0 .. 5 {", "0 .. N {"),
         ("0 .. 5 {", "0 .. 5 parallel 5 {"),
-        ("unroll 2", "serial"),
+        ("unroll 2", "parallel 2"),
     ],
     ids=["it changes", "it is stored", "it is quick", "data say where", "not always", "perhaps never", "threads", "a loop inside"],
 )
@@ -59,10 +59,16 @@ def test_other_values_stay_where_they_are(before: str, instead: str) -> None:
     )
 
 
-def test_every_bit_stays() -> None:
+def test_values_of_a_loop_inside_that_runs_one_by_one_are_stored_on_the_stack() -> None:
+    before, loop = moved(SUMS.replace("unroll 2", "serial")).split("for k in")
+    assert "alloc kept: f32[2, 8] stack" in before and "/" not in loop
+
+
+@pytest.mark.parametrize("body", [SUMS, SUMS.replace("unroll 2", "serial")], ids=["in registers", "on the stack"])
+def test_every_bit_stays(body: str) -> None:
     rng = np.random.default_rng(1)
     given = {"x": rng.standard_normal((2, 8)), "s": rng.standard_normal(2), "c": rng.standard_normal(5), "y": np.zeros((2, 8))}
     arrays = {name: value.astype(np.float32) for name, value in given.items()} | {"at": np.zeros(5, np.int64)}
-    found = check(moved(SUMS), {"N": 1}, **{n: a.copy() for n, a in arrays.items()})["y"]
-    run(parse(f"{HEAD}{SUMS}\n}}"), {"N": 1}, arrays)
+    found = check(moved(body), {"N": 1}, **{n: a.copy() for n, a in arrays.items()})["y"]
+    run(parse(f"{HEAD}{body}\n}}"), {"N": 1}, arrays)
     assert_same_bits(found, arrays["y"])

@@ -16,7 +16,7 @@ from codegen.dtypes import DTYPES
 from tensorlang.diagnostics import CompileError, Diagnostic, error
 from tensorlang.runtime.operator import Operator
 from tensorlang.torch.complex_numbers import as_real, complex_outputs, is_complex, parts_of, place_of
-from tensorlang.torch.decompositions import table
+from tensorlang.torch.decompositions import BY_LOOPS, table
 from tensorlang.torch.program import DRAW, Argument, Array, Block, Input, Node, Program, Ref, Type, nodes_within, size_input
 from tensorlang.torch.registration import registered
 from tensorlang.torch.tensors import array_of, dtype_of
@@ -25,9 +25,10 @@ Serves = Callable[[str], bool]
 """Tells whether an operator of ATen is read as it is, by its name and overload."""
 
 
-def decompositions(serves: Serves) -> dict[Any, Callable[..., Any]]:
+def decompositions(serves: Serves, *, by_loops: bool = True) -> dict[Any, Callable[..., Any]]:
     """Return how operators are taken apart that are not read as they are."""
-    return {op: how for op, how in table().items() if not serves(operator_name(op))}
+    known = table() | BY_LOOPS if by_loops else table()
+    return {op: how for op, how in known.items() if not serves(operator_name(op))}
 
 
 @contextmanager
@@ -82,7 +83,7 @@ def operator_name(op: Any) -> str:
 def of_export(exported: Any, serves: Serves) -> Program:
     """Return an exported program. Raises CompileError O010 for one that changes what it is given, and for tensors that are none here."""
     kinds = torch.export.graph_signature
-    found = exported.run_decompositions(decompositions(serves))
+    found = exported.run_decompositions(decompositions(serves, by_loops=False))
     changing = [s for s in found.graph_signature.output_specs if s.kind in _CHANGING]
     if changing:
         title = f"the exported program changes `{changing[0].target}`, and programs here return values alone"

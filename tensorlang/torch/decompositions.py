@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from tensorlang.torch.spectra import eigenvectors, exponential, pseudo_inverse, singular_vectors
+
 Decomposition: TypeAlias = "Callable[..., Any]"
 
 aten = torch.ops.aten
@@ -297,8 +299,15 @@ _OURS: dict[Any, Decomposition] = {
     aten._pdist_forward.default: distances_of_pairs,
     aten._trilinear.default: trilinear,
     aten.addbmm.default: add_sum_of_products,
+    aten.linalg_pinv.atol_rtol_tensor: pseudo_inverse,
     aten.angle.default: angle,
     aten.fake_quantize_per_channel_affine_cachemask.default: rounded_by_channel,
     aten.rrelu_with_noise.default: randomised_leaky_relu,
     aten.rrelu_with_noise_functional.default: randomised_leaky_relu_and_noise,
 }
+BY_LOOPS: dict[Any, Decomposition] = {
+    aten._linalg_eigh.default: eigenvectors,
+    aten._linalg_svd.default: singular_vectors,
+    aten.linalg_matrix_exp.default: exponential,
+}
+"""What is taken apart into loops, which exported programs cannot have from here: torch describes no values in them."""

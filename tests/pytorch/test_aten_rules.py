@@ -417,7 +417,7 @@ def test_types_are_promoted_as_torch_does(a: str) -> None:
 @pytest.mark.parametrize(
     ("function", "args", "what"),
     [
-        (lambda a: torch.linalg.svdvals(a), (Y,), "operator _linalg_svd.default of ATen"),
+        (lambda a: a * torch.kaiser_window(4), (Y,), "operator kaiser_window.default of ATen"),
         (lambda a: a[a > 0], (Y,), "mask as index"),
         (lambda a: torch.multinomial(a.exp(), 2), (Y,), "classes that are drawn once"),
     ],

@@ -192,14 +192,16 @@ class DeviceTools:
         fixed = {size: value for size, value in sizes.items() if size not in program.sizes}
         return AnySizesOnDevice(program, made, code, fixed, self)
 
-    def shown(self, program: Program, name: str, request: ScheduleRequest, dump: Dump, stages: Sequence[str]) -> DeviceKernel:
+    def shown(self, program: Program, name: str, request: ScheduleRequest, dump: Dump, stages: Sequence[str]) -> Built | DeviceKernel:
+        from tensorlang.backends.gpu.build import single
+
         made = self._kernel(program, name, request, dump)
         (code,) = self.vendor.machine_code([made.launched], self.arch, self.store, self.threads, lambda count: None)
         dump("launches", "\n".join(launched(made.launched, code.usage, self.arch)))
         for stage in self.vendor.code_stages:
             if stage in stages:
                 dump(stage, self.vendor.text([code], stage))
-        return made
+        return made if program.sizes else Built(single(program, made), (code,))
 
     def _kernel(self, program: Program, name: str, request: ScheduleRequest, dump: Dump | None = None) -> DeviceKernel:
         from tensorlang.backends.gpu.build import device_kernel

@@ -190,6 +190,13 @@ PAIRS = """
     b[i] = max(j) (w[i, j] - d[i, j])"""
 
 
+def test_sums_that_ask_for_one_another_in_conditions_keep_loops_of_their_own() -> None:
+    """Of rows of one element, an element's place and what lies at it."""
+    body = "p[i, j] = sum(k, x[i, k] < x[i, j]) i32(1)\ny[i, q] = sum(j, p[i, j] == q) x[i, j]"
+    program = operator("x: i32[M, N]) -> (y: i32[M, N])", body, {"M": 9, "N": 1})
+    assert_same(program, proven(program, derive(program, MACHINE)), {})
+
+
 def test_what_sums_alone_need_for_each_term_is_kept_in_registers() -> None:
     program = operator("x: i32[N]) -> (a: i32[N], b: i32[N])", PAIRS, {"N": 37})
     plan = proven(program, derive(program, MACHINE))

@@ -656,7 +656,7 @@ def _needed(read: Iterable[str], inner: Mapping[str, Definition]) -> set[str]:
 
 def _needs_in_terms(definition: Definition, others: Sequence[Definition], inner: Mapping[str, Definition]) -> bool:
     names = {m.tensors[0].name for m in others}
-    terms = (read.tensor for r in reduces(definition.pieces[0].value) for b in r.body for read in reads(b))
+    terms = (read.tensor for r in reduces(definition.pieces[0].value) for read in reads(r))
     return not names.isdisjoint(_needed(terms, inner))
 
 

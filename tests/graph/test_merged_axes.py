@@ -11,7 +11,6 @@ import pytest
 import tensorlang as tl
 from polyhedral import affine
 from polyhedral.expr import Name
-from tensorlang.backends.cpu.open_sizes import all_sizes
 from tensorlang.graph.merged_axes import merged_axes
 from tensorlang.graph.sizes import Symbols, laid_out
 from tensorlang.schedule.layout import Layout
@@ -54,7 +53,7 @@ def test_axes_merge_whose_extents_have_a_symbol_for_their_product(text: str, exp
     given = program(text)
     made, _, symbols = merged(given)
     assert [str(symbols.size(n)) for n in tensor_table(made)["y"].shape] == expected
-    sizes = all_sizes(symbols, SAMPLES)
+    sizes = symbols.with_products(SAMPLES)
     x = np.random.default_rng(1).standard_normal(caller_shape(given.params[0], sizes)).astype(np.float32)
     same_memory = x.reshape(caller_shape(made.params[0], sizes))
     before, after = interpret(given, SAMPLES, {"x": x})["y"], interpret(made, sizes, {"x": same_memory})["y"]

@@ -67,6 +67,15 @@ def test_terms_that_data_place_touch_no_more_of_a_tensor_than_there_is() -> None
     assert any(d.startswith(("vectorize y.k", "unroll y.b")) for d in directives(program))  # sums that do not wait for each other
 
 
+@pytest.mark.parametrize("extent", [168, 224, 448])
+def test_of_a_row_at_hand_all_is_near_wherever_data_say_that_its_elements_lie(extent: int) -> None:
+    text = f"x: f32[672, 112], at: i64[{extent}, 2] in 0..112, w: f32[{extent}, 2]) -> (y: f32[672, {extent}])"
+    program = operator(text, "y[r, o] = sum(s in 0..2) x[r, at[o, s]] * w[o, s]")
+    found = directives(program)
+    assert not any(d.startswith("vectorize y.o") for d in found)  # whose lanes would be gathered for each row
+    assert any(d.startswith("split y.r by 8") for d in found)  # rows share what is said of places, and their weights
+
+
 TWO_CHANGES = """
     r[0, i] = f64(i)   for i in 0..64
     r[k + 1, i] = if i == a[k] then r[k, i] + r[k, b[k]] else if i == b[k] then 2 * r[k, i] else r[k, i]   for k in 0..9, i in 0..64

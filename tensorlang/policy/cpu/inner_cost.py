@@ -51,7 +51,7 @@ from tensorlang.policy.cpu.values import Value, Values, folding
 from tensorlang.policy.deriver import Deriver, row_bytes
 from tensorlang.policy.pointwise import picked_in_registers
 from tensorlang.schedule.plan import full
-from tensorlang.schedule.shape import OPEN_EXTENT, step_inside, unit_stride
+from tensorlang.schedule.shape import OPEN_EXTENT, names_of_slot, step_inside, unit_stride
 from tensorlang.tensor.facts import conjuncts, is_of_indices
 from tensorlang.tensor.nodes import Compare as TensorCompare
 from tensorlang.tensor.nodes import Definition, Dynamic, Expr, IndexValue, Piece, Read, Reduce, Select
@@ -609,6 +609,15 @@ class BlockCost:
         """Return the bytes of all elements that are read as this one is."""
         return min(self.whole_bytes(element), prod(self.sizes[n] for n in element.names if n in self.sizes) * element.size_bytes)
 
+    def bytes_by_data(self, element: _Element, extent: Mapping[str, float]) -> float:
+        """Return the bytes of the lines that may hold an element for so many values of each of some names, wherever data say that it lies:
+        along a dimension whose place they say, all of it."""
+        shape = [affine.constant(e) or OPEN_EXTENT for e in self.tensors[element.read.tensor].shape]
+        named = [prod(extent.get(n, 1) for n in names_of_slot(slot)) for slot in element.read.index]
+        places = zip(element.read.index, shape, named, strict=True)
+        *outer, last = [whole if isinstance(slot, Dynamic) else min(whole, n) for slot, whole, n in places]
+        return prod(outer) * max(last * element.size_bytes, min(element.row_bytes, LINE_BYTES))
+
     def whole_bytes(self, element: _Element) -> float:
         """Return the bytes of the tensor that an element is read of."""
         return prod(affine.constant(e) or OPEN_EXTENT for e in self.tensors[element.read.tensor].shape) * element.size_bytes
@@ -765,7 +774,7 @@ class Reloads:
             return along
         width = max(along, min(row, LINE_BYTES))
         if any(isinstance(slot, Dynamic) for slot in element.read.index):
-            return min(rows * width, self._cost.whole_bytes(element))  # wherever data say, there is no more than that
+            return min(rows * width, self._cost.bytes_by_data(element, extent))
         return rows * max(width, gcd(row, _way_bytes(cache_bytes)) if cache_bytes else 0)
 
 

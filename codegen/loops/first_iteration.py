@@ -51,6 +51,7 @@ from codegen.loops.walk import (
     loads,
     map_expr,
     map_stmt,
+    pruned,
     rename,
     runs_at_least_once,
     statements,
@@ -111,23 +112,14 @@ def _without(body: tuple[Stmt, ...], settled: dict[str, Const]) -> tuple[Stmt, .
     def index(e: Index) -> Index:
         return e  # no value stands in one: `_settled` has seen to it
 
-    def left(s: Stmt) -> tuple[Stmt, ...]:
-        match s:
-            case Store(buffer) if buffer in settled:
-                return ()
-            case Let(name, Load(buffer)) if buffer in settled:
-                known[name] = settled[buffer]
-                return ()
-            case For(body=inside):
-                kept = tuple(new for each in inside for new in left(each))
-                return (replace(s, body=kept),) if kept else ()
-            case If(cond, then, orelse):
-                both = tuple(new for each in then for new in left(each)), tuple(new for each in orelse for new in left(each))
-                return (If(expr(cond), *both),) if any(both) else ()
-            case _:
-                return (map_stmt(s, index, expr, lambda inner: inner),)
+    def stmt(s: Stmt) -> Stmt:
+        new = map_stmt(s, index, expr, stmt)
+        if isinstance(s, Let):
+            known.pop(s.name, None)
+            known.update({s.name: settled[s.value.buffer]} if isinstance(s.value, Load) and s.value.buffer in settled else {})
+        return new
 
-    return tuple(new for s in body for new in left(s))
+    return pruned(tuple(map(stmt, body)), lambda s: isinstance(s, Store) and s.buffer in settled)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from math import prod
 
 from codegen.dtypes import DType
 from codegen.loops.nodes import (
@@ -37,7 +38,7 @@ from codegen.loops.nodes import (
     Var,
 )
 from codegen.loops.verify import Env, dtype_of
-from codegen.loops.walk import Fresh, binders, free_vars, map_expr, names, statements, stores, walk
+from codegen.loops.walk import Fresh, binders, free_vars, fresh_for, map_expr, statements, stores, walk
 
 MOST_KEPT = 512
 """Elements that are kept of one value in registers: of 32 bits each, as many as these hold."""
@@ -48,9 +49,8 @@ _QUICK = ("isnan", "isinf", "bits", "from_bits", "pack", "bits_tf32")
 
 def invariant_lanes(function: Function) -> Function:
     """Return `function` with such values computed before the serial loop that they do not depend on."""
-    taken = {*names(*function.body), *binders(*function.body), *(p.name for p in function.params), *function.sizes}
-    values, buffers = dict[str, DType](), {p.name: p for p in function.params}
-    return replace(function, body=_block(function.body, _Known(values, buffers, Fresh(taken))))
+    known = _Known({}, {p.name: p for p in function.params}, fresh_for(function))
+    return replace(function, body=_block(function.body, known))
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,4 @@ def _extent(loop: For) -> int:
 
 
 def _count(loops: Iterable[For]) -> int:
-    found = 1
-    for loop in loops:
-        found *= _extent(loop)
-    return found
+    return prod(map(_extent, loops))

@@ -31,7 +31,7 @@ from codegen.loops.nodes import (
     Store,
     WaitBoxes,
 )
-from codegen.loops.walk import Node, statements, walk
+from codegen.loops.walk import Node, pruned, statements, walk
 
 
 def without_unread(function: Function) -> Function:
@@ -51,7 +51,15 @@ def without_unread(function: Function) -> Function:
         live |= new
         waiting += new
     unread = (local | named) - live
-    return replace(function, body=_without(function.body, unread)) if unread else function
+
+    def is_gone(s: Stmt) -> bool:
+        match s:
+            case Store(buffer=name) | Let(name=name) | Alloc(Buffer(name=name)):
+                return name in unread
+            case _:
+                return False
+
+    return replace(function, body=pruned(function.body, is_gone)) if unread else function
 
 
 def _flows(body: tuple[Stmt, ...], local: Container[str]) -> Iterator[tuple[str | None, set[str]]]:
@@ -86,23 +94,3 @@ def _flows(body: tuple[Stmt, ...], local: Container[str]) -> Iterator[tuple[str 
 
 def _read(*roots: Node) -> set[str]:
     return {n.name if isinstance(n, Name) else n.buffer for n in walk(*roots) if isinstance(n, Name | Load)}
-
-
-def _without(body: tuple[Stmt, ...], unread: Container[str]) -> tuple[Stmt, ...]:
-    return tuple(new for s in body for new in _left(s, unread))
-
-
-def _left(s: Stmt, unread: Container[str]) -> tuple[Stmt, ...]:
-    match s:
-        case Store(buffer=name) | Let(name=name) | Alloc(Buffer(name=name)) if name in unread:
-            return ()
-        case For(body=body):
-            kept = _without(body, unread)
-            return (replace(s, body=kept),) if kept else ()
-        case If(cond, then, orelse):
-            both = _without(then, unread), _without(orelse, unread)
-            return (If(cond, *both),) if any(both) else ()
-        case Producer(body):
-            return (replace(s, body=_without(body, unread)),)
-        case _:
-            return (s,)

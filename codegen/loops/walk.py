@@ -320,6 +320,27 @@ def stores(*roots: Node) -> Iterator[Store]:
     return (node for node in statements(*roots) if isinstance(node, Store))
 
 
+def pruned(body: tuple[Stmt, ...], is_gone: Callable[[Stmt], bool]) -> tuple[Stmt, ...]:
+    """Return `body` without some statements, and without loops and conditions around nothing else."""
+    return tuple(new for s in body for new in _pruned(s, is_gone))
+
+
+def _pruned(s: Stmt, is_gone: Callable[[Stmt], bool]) -> tuple[Stmt, ...]:
+    match s:
+        case _ if is_gone(s):
+            return ()
+        case For(body=body):
+            kept = pruned(body, is_gone)
+            return (replace(s, body=kept),) if kept else ()
+        case If(cond, then, orelse):
+            both = pruned(then, is_gone), pruned(orelse, is_gone)
+            return (If(cond, *both),) if any(both) else ()
+        case Producer(body):
+            return (replace(s, body=pruned(body, is_gone)),)
+        case _:
+            return (s,)
+
+
 def runs_at_least_once(loop: For) -> bool:
     """Tell whether `loop` has an iteration, as far as its bounds are numbers."""
     return isinstance(loop.lo, Int) and isinstance(loop.hi, Int) and loop.lo.value < loop.hi.value

@@ -96,3 +96,11 @@ def test_it_keeps_the_results_of_any_function(function: Function, n: int) -> Non
         assert run(f, {"N": n}, arrays) == 0
         results.append(arrays["c"])
     assert_same_bits(*results)
+
+
+def test_a_name_that_is_bound_again_is_what_it_is_bound_to_there() -> None:
+    text = GREATEST.replace("LO", "0").replace("HI", "K").replace("select(seen[l], max", "select(old, max")
+    text = text.replace("let both", "let old = seen[l]\n            let both")
+    again = "    for m in 0 .. 4 vector 4 {\n            let old = x[m, k]\n            y[m] = old\n        }\n    }\n    for l in 0"
+    after = made(text.replace("    }\n    for l in 0", again))
+    assert "let old = x[m, k]" in show(after) and "y[m] = old" in show(after).partition("for k in 1 .. K")[2]

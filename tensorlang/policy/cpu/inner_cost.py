@@ -607,20 +607,19 @@ class BlockCost:
 
     def bytes_of(self, element: _Element) -> float:
         """Return the bytes of all elements that are read as this one is."""
-        return min(self.whole_bytes(element), prod(self.sizes[n] for n in element.names if n in self.sizes) * element.size_bytes)
+        return min(prod(self._shape(element)), prod(self.sizes[n] for n in element.names if n in self.sizes)) * element.size_bytes
 
     def bytes_by_data(self, element: _Element, extent: Mapping[str, float]) -> float:
         """Return the bytes of the lines that may hold an element for so many values of each of some names, wherever data say that it lies:
         along a dimension whose place they say, all of it."""
-        shape = [affine.constant(e) or OPEN_EXTENT for e in self.tensors[element.read.tensor].shape]
         named = [prod(extent.get(n, 1) for n in names_of_slot(slot)) for slot in element.read.index]
-        places = zip(element.read.index, shape, named, strict=True)
+        places = zip(element.read.index, self._shape(element), named, strict=True)
         *outer, last = [whole if isinstance(slot, Dynamic) else min(whole, n) for slot, whole, n in places]
         return prod(outer) * max(last * element.size_bytes, min(element.row_bytes, LINE_BYTES))
 
-    def whole_bytes(self, element: _Element) -> float:
-        """Return the bytes of the tensor that an element is read of."""
-        return prod(affine.constant(e) or OPEN_EXTENT for e in self.tensors[element.read.tensor].shape) * element.size_bytes
+    def _shape(self, element: _Element) -> list[int]:
+        """Return the extents of the tensor that an element is read of."""
+        return [affine.constant(e) or OPEN_EXTENT for e in self.tensors[element.read.tensor].shape]
 
     def copying(self, c: InnerLoops) -> float:
         """Return the cycles of an element that copies take: of rows where the second-level cache does not hold all that sums read, and of

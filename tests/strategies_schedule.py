@@ -664,14 +664,14 @@ def _factorize(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
 
 
 def _scan(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
-    """Run a reduction along an axis: one that it grows along, or any."""
+    """Run a reduction along an axis, in stretches or as a whole: one that it grows along, or any."""
     axes = [(x, a) for x in seen.program.definitions for a in x.axes]
     growing = [(x, a) for x, a in axes if next(growths(seen.program, x, a), None) is not None]
     some = growing if growing and d.random.random() < 0.9 else axes
     if not some:
         return None
     definition, axis = d.random.choice(some)
-    return s.scan(f"{definition.tensors[0].name}.{axis}")
+    return s.scan(f"{definition.tensors[0].name}.{axis}", to=d.random.choices((2, 3, 5), k=d.random.randint(0, 2)))
 
 
 def _compose(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:

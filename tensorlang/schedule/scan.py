@@ -73,12 +73,20 @@ def scanned(program: Program, tensor: str, axis: str) -> Program | str:
     definition = definers(program).get(tensor)
     if definition is None or axis not in definition.axes:
         return f"there is no tensor `{tensor}` with an axis `{axis}` defined here"
+    if has_one_place(definition, axis):
+        return program
     if program.mode == "strict":
         return "the operator is `strict`: its reductions keep their order"
     growth = next(growths(program, definition, axis), None)
     if growth is None:
         return f"no reduction of `{tensor}` has the terms of its neighbour along `{axis}`, and few more"
     return running(program, definition, axis, growth)
+
+
+def has_one_place(definition: Definition, axis: str) -> bool:
+    """Tell whether nothing runs along an axis, whatever the equations say: it has no two elements."""
+    extent = affine.constant(definition.tensors[0].shape[definition.axes.index(axis)])
+    return extent is not None and extent <= 1
 
 
 def running(program: Program, definition: Definition, axis: str, growth: Growth) -> Program:

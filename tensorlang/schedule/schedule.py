@@ -138,9 +138,9 @@ class Schedule:
         """Compute tensors once where they do not differ along axes, `p.t`."""
         return self.then(_directive("hoist", axes))
 
-    def scan(self, *axes: str) -> Schedule:
-        """Compute reductions whose terms grow along axes, `y.i`, as running ones."""
-        return self.then(_directive("scan", axes))
+    def scan(self, *axes: str, to: Sequence[int] = ()) -> Schedule:
+        """Compute reductions whose terms grow along axes, `y.i`, as running ones; in stretches of the lengths `to`, one for each level."""
+        return self.then(_directive("scan", axes, [("to", to)] if to else []))
 
     def compose(self, binder: str, by: Sequence[int] = ()) -> Schedule:
         """Make reductions over windows, `y.k`, of those over shorter ones, of as many terms as `by` says."""

@@ -43,7 +43,8 @@ FORMS = {
     "reverse": "write `reverse LOOP`",
     "rfactor": "write `rfactor BINDER by COUNT`, or `rfactor BINDER to LENGTH` for stretches",
     "root": "write `root TENSOR`",
-    "scan": "write `scan TENSOR.AXIS, …`, of axes along which reductions of a tensor grow by a few terms",
+    "scan": "write `scan TENSOR.AXIS, …`, of axes along which reductions of a tensor grow by a few terms, or "
+    "`scan TENSOR.AXIS to LENGTH, …` for stretches, and stretches of these",
     "shift": "write `shift LOOP by NUMBER`",
     "skew": "write `skew LOOP by OTHER` or `skew LOOP by 2*OTHER`",
     "specialize": "write `specialize CONDITION, …` for cases of sizes, `specialize LOOP` or `specialize LOOP with registers (FEW, MANY)`",

@@ -86,6 +86,21 @@ op waves(ex0: f32[N, M], ey0: f32[N, M], hz0: f32[N, M], attr steps: int) -> (h:
     h[i, j] = hz[steps, i, j]
 }
 
+op so_far(x: f32[M, N]) -> (y: f32[M, N]) { y[i, j] = x[i, j] - sum(k in 0..j+1) x[i, k] }
+
+op greatest_left(x: f32[M, N]) -> (y: f32[M, N]) {
+    y[i, N - 1] = x[i, N - 1]
+    y[i, j] = max(x[i, j], y[i, j + 1])   for j in 0..N-1
+}
+
+op corner(x: f32[M, N]) -> (y: f32[M, N]) { y[i, j] = prod(a in 0..i, b in 0..j) x[a, b] }
+
+op softmax(x: f32[M, N]) -> (y: f32[M, N]) {
+    e[i, j] = exp(x[i, j])
+    s[i] = sum(j) e[i, j]
+    y[i, j] = e[i, j] / s[i]
+}
+
 op both_ways(x: f32[N, M]) -> (y: f32[N, M]) {
     a[i, j] = x[i, j] + 0.5 * a[i, j - 1 | 0]
     b[i, j] = x[i, j] + 0.5 * b[i, j + 1 | 0]
@@ -172,11 +187,37 @@ def test_operators_of_the_library_run_as_the_interpreter_says(operator, arrays, 
     assert_computed(executor, program, derive_device(program), *arrays)
 
 
-@pytest.mark.parametrize(("operator", "shape"), [("total", (100,)), ("total", (50_000,)), ("greatest", (7, 300)), ("running", (40, 30))])
+@pytest.mark.parametrize(
+    ("operator", "shape"), [("total", (100,)), ("total", (50_000,)), ("greatest", (7, 300)), ("running", (40, 30)), ("corner", (3, 7))]
+)
 def test_sums_of_everything_rows_and_recurrences_run_as_the_interpreter_says(operator, shape, executor: Executor):
     x = normal(*shape)
     program = called(operator, x, module=OWN)
     assert_computed(executor, program, derive_device(program), x)
+
+
+@pytest.mark.parametrize(
+    ("operator", "shape", "lengths"), [("so_far", (2, 1100), "32"), ("greatest_left", (2, 300), "32"), ("running", (2, 300), "")]
+)
+def test_long_chains_are_stretches_that_do_not_wait_for_each_other_where_that_changes_no_sum(operator, shape, lengths, executor: Executor):
+    x = normal(*shape)
+    program = called(operator, x, module=OWN)
+    schedule = derive_device(program)
+    assert [line.strip() for line in str(schedule).splitlines() if line.strip().startswith("scan")] == (
+        [f"scan y.j to {lengths}"] if lengths else []
+    )
+    assert_computed(executor, program, schedule, x, seeds=(4,))
+
+
+def test_long_chains_have_stretches_of_stretches_and_none_where_rows_fill_the_device():
+    assert "scan y.j to 32, 32" in str(derive_device(called("so_far", normal(2, 20_000), module=OWN)))
+    assert "scan y.j\n" in str(derive_device(called("so_far", normal(40_000, 300), module=OWN)))
+
+
+def test_what_is_made_of_the_sums_of_few_long_rows_is_computed_by_all_blocks():
+    program = called("softmax", normal(3, 20_000), module=OWN)
+    *_, last = kernels_of(program, derive_device(program)).launches
+    assert last.grid[0].value == 118
 
 
 def test_a_product_with_something_that_other_equations_read_as_well_runs_as_the_interpreter_says(executor: Executor):

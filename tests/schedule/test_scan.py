@@ -105,3 +105,68 @@ def test_a_sum_of_a_single_negative_zero_is_zero(terms: str, monkeypatch: pytest
 def test_short_axes_are_left_as_they_are() -> None:
     short = operator("x: f32[N]) -> (y: f32[N])", "y[i] = sum(k in 0..i) x[k]", {"N": 16})
     assert all(directive.name != "scan" for directive in derive(short, MACHINE).directives)
+
+
+STRETCHES = {
+    "a sum that grows": ("x: f32[N]", "f32[N]", "y[i] = sum(k in 0..i+1) x[k]", "scan y.i to 4"),
+    "stretches of stretches": ("x: f32[N]", "f32[N]", "y[i] = x[i] - sum(k in 0..i) x[k]", "scan y.i to 2, 3"),
+    "one that shrinks": ("x: f32[N]", "f32[N]", "y[i] = max(k in i..N) x[k]", "scan y.i to 3"),
+    "in rows": ("x: f32[N, M]", "f32[N, M]", "y[i, j] = sum(k in 0..j+1) x[i, k]", "scan y.j to 2"),
+    "in columns of some rows": (
+        "x: f32[N, M]",
+        "f32[N, M]",
+        "y[i, j] = x[i, j] otherwise\n y[i, j] = sum(k in 0..i+1) x[k, j] for i in 0..N, j in 0..M, j % 2 == 1",
+        "scan y.i to 2",
+    ),
+    "whole numbers": ("x: i32[N]", "i32[N]", "y[0] = x[0]\n y[i] = y[i - 1] + x[i] for i in 1..N", "scan y.i to 4"),
+    "from the end": ("x: f32[N]", "f32[N]", "y[N - 1] = x[0]\n y[i] = max(2 * x[i], y[i + 1]) for i in 0..N-1", "scan y.i to 4, 2"),
+    "minima of sums": ("x: f32[N, M]", "f32[N]", "y[0] = 9\n y[i] = min(y[i - 1], sum(j) x[i, j]) for i in 1..N", "scan y.i to 4"),
+}
+
+
+@pytest.mark.parametrize("case", STRETCHES.values(), ids=STRETCHES)
+def test_chains_run_in_stretches_that_do_not_wait_for_each_other_and_compute_the_same(case: tuple[str, str, str, str]) -> None:
+    given, result, equations, text = case
+    program = operator(f"{given}) -> (y: {result}) where N >= 1", equations)
+    axis, lengths = text.removeprefix("scan ").split(" to ")
+    schedule = Schedule("f").scan(axis, to=[int(n) for n in lengths.split(", ")])
+    assert [show(d) for d in schedule.directives] == [text]
+    for n in (1, 2, 9, 13):
+        assert_same(program, proven(program, schedule), {"N": n} | ({"M": 3} if "M" in program.sizes else {}))
+
+
+@pytest.mark.parametrize(
+    ("equations", "lengths", "why"),
+    [
+        ("y[0] = x[0]\n y[i] = y[i - 1] + x[i] for i in 1..N", (4,), "its sums would be grouped otherwise, which changes what they are"),
+        (
+            "y[0] = x[0]\n y[i] = max(0.5 * y[i - 1], x[i]) for i in 1..N",
+            (4,),
+            "`y` does not combine each element along `i` with the one before",
+        ),
+        ("y[0] = x[0]\n y[1] = x[0]\n y[i] = max(y[i - 2], x[i]) for i in 2..N", (4,), "`y` does not combine each element along `i` with"),
+        (
+            "y[i] = max(y[i - 1], x[i]) for i in 1..N, i % 5 != 0\n y[i] = x[i] otherwise",
+            (4,),
+            "`y` does not combine each element along `i`",
+        ),
+        ("y[i] = sum(k in 0..i) x[k]", (1,), "stretches have two elements or more"),
+    ],
+)
+def test_what_is_no_chain_has_no_stretches(equations: str, lengths: tuple[int, ...], why: str) -> None:
+    program = operator("x: f32[N]) -> (y: f32[N])", equations, {"N": 12})
+    with pytest.raises(CompileError, match=f"`y.i` cannot be scanned: {why}"):
+        apply(program, Schedule("f").scan("y.i", to=lengths))
+
+
+def test_a_fast_operator_may_group_sums_of_its_chains_otherwise() -> None:
+    program = operator("x: f32[N]) -> (y: f32[N])", "y[0] = x[0]\n y[i] = y[i - 1] + x[i] for i in 1..N", {"N": 12})
+    program = replace(program, mode="fast")
+    assert_same(program, proven(program, Schedule("f").scan("y.i", to=(4,))), {})
+
+
+@pytest.mark.parametrize("size", [0, 1])
+def test_an_axis_without_two_elements_may_be_scanned(size: int) -> None:
+    program = operator("x: f32[N]) -> (y: f32[N])", "y[i] = sum(k in 0..i+1) x[k]", {"N": size})
+    for schedule in (Schedule("f").scan("y.i"), Schedule("f").scan("y.i", to=(4,))):
+        assert_same(program, proven(program, schedule), {})

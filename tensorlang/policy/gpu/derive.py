@@ -35,9 +35,11 @@ from tensorlang.policy.gpu.recurrences import derive_recurrence
 from tensorlang.policy.gpu.threads import add_blocks, add_elements, share_sums
 from tensorlang.policy.groups import FusionGroup, agreement, fusion_groups, recurs
 from tensorlang.policy.machine import GpuMachine, Machine
+from tensorlang.schedule.blocked_scan import scanned_in_parts
 from tensorlang.schedule.flattened import flattened
 from tensorlang.schedule.plan import Storage
 from tensorlang.schedule.rfactor import name_of, rfactor
+from tensorlang.schedule.scan import scanned
 from tensorlang.schedule.schedule import Instruction, Schedule
 from tensorlang.schedule.shape import extents, is_product
 from tensorlang.tensor.absorb import absorbed
@@ -45,6 +47,7 @@ from tensorlang.tensor.idioms import online_of
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.live_out import store_together
 from tensorlang.tensor.nodes import Call, Definition, Dynamic, Program, Read, Reduce
+from tensorlang.tensor.prove import problems_since
 from tensorlang.tensor.simplify import can_inline, inline
 from tensorlang.tensor.walk import definers, definition_reads, nodes, reads, reduces
 
@@ -54,6 +57,10 @@ STRETCH = 8192
 """What one block sums up of a reduction to few elements."""
 LEAST_TERMS = 16
 """That a thread combines of a reduction, where many share it."""
+LONG_CHAIN = 256
+"""Steps of a recurrence that take longer, one after the other, than two more launches."""
+IN_A_PART = 32
+"""Elements that a thread goes through in a chain: of four bytes, those of a line."""
 MOST_REPEATED = 500
 """Operations that are computed again, wherever they are needed, rather than kept in the memory of the device."""
 MOST_READ = 4
@@ -100,7 +107,7 @@ def device_deriver(program: Program, machine: Machine, layouts: Mapping[str, Sto
     lifted, schedule = with_factors_apart(lifted, schedule)
     flat, stored = flattened(lifted, layouts, products=True)
     d = deriver_of(flat, machine, stored, frozenset(), schedule if flat == lifted else schedule.flatten())
-    return _in_parts(_by_lanes(_stretched(_again(_beside(_finished(d))))))
+    return _in_parts(_by_lanes(_over_blocks(_stretched(_again(_beside(_finished(_scanned(d))))))))
 
 
 def derive_device_group(d: Deriver, group: FusionGroup) -> Schedule:
@@ -126,6 +133,34 @@ def _derive_group(d: Deriver, group: FusionGroup) -> None:
             derive_recurrence(d, definition)
         else:
             add_elements(d, definition, definition.axes)
+
+
+def _scanned(d: Deriver) -> Deriver:
+    """Return the state with reductions that grow along a long axis as running ones; these, and recurrences that combine each element with
+    the one before, in stretches and stretches of stretches where there are too few side by side to fill the device."""
+    for definition in d.program.definitions:
+        name, sizes = definition.tensors[0].name, extents(definition)
+        for axis in definition.axes:
+            extent, beside = sizes[axis] or 0, prod(ENOUGH if sizes[a] is None else sizes[a] or 1 for a in definition.axes if a != axis)
+            if extent < LONG_CHAIN:
+                continue
+            lengths = _part_lengths(extent) if beside < ENOUGH else []
+            grown = scanned(d.program, name, axis)
+            made = scanned_in_parts(d.program, name, axis, lengths) if lengths else grown
+            if isinstance(made, str) and isinstance(grown, Program):
+                made, lengths = grown, []
+            if isinstance(made, Program) and not problems_since(d.program, made):
+                return _scanned(deriver_of(made, d.machine, d.layouts, d.constants, d.schedule.scan(f"{name}.{axis}", to=lengths)))
+    return d
+
+
+def _part_lengths(extent: int) -> list[int]:
+    """Return how long the stretches of a chain of `extent` elements are, those of what is before these, and so on."""
+    found = list[int]()
+    while extent >= LONG_CHAIN:
+        found.append(IN_A_PART)
+        extent = -(-extent // IN_A_PART)
+    return found
 
 
 def _finished(d: Deriver) -> Deriver:
@@ -228,6 +263,16 @@ def _stretched(d: Deriver) -> Deriver:
         for reduce in (r for p in definition.pieces for r in reduces(p.value)):
             length = _stretch(d, definition, reduce, count)
             d = d if length is None else _factored(d, definition, *length, chunked=True, separate=True)
+    return d
+
+
+def _over_blocks(d: Deriver) -> Deriver:
+    """Return the state with few long rows over all blocks: what is made of their sums, which are computed in stretches, by itself."""
+    for group in fusion_groups(d, vectors=False):
+        sizes = shape_of(group.head)
+        rows, along = (prod(ENOUGH if e is None else e for e in part) for part in (sizes[: group.depth], sizes[group.depth :]))
+        if 0 < rows < LONG and along >= 2 * STRETCH:
+            d = replace(d, separate=d.separate | {m.tensors[0].name for m in group.members if m is not group.head})
     return d
 
 

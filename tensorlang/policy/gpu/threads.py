@@ -115,7 +115,7 @@ def share_sums(d: Deriver, definition: Definition, team: int | None = None) -> N
             continue
         threads, around = team or shared_by(device_of(d), extent), [f"{name}.{b}" for b in binders[:-1]]
         schedule = d.schedule
-        if extent <= threads:
+        if extent <= threads and extents(definition)[binder] is not None:
             schedule = schedule.order(f"{name}.{binder}", *around) if around else schedule
             d.add(schedule.bind(f"{name}.{binder}", to="thread"))
             continue

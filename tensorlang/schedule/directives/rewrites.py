@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from tensorlang.diagnostics import error
 from tensorlang.schedule.block import block
+from tensorlang.schedule.blocked_scan import scanned_in_parts
 from tensorlang.schedule.directives import operands
 from tensorlang.schedule.directives.kind import Kind
 from tensorlang.schedule.flattened import flattened
@@ -76,7 +77,13 @@ def _hoist(state: State, directive: syntax.Directive) -> None:
 
 
 def _scan(state: State, directive: syntax.Directive) -> None:
-    _rewrite_each(state, directive, lambda name: scanned(state.program, *_axis_of(state, directive, name)), "scanned")
+    lengths = [operands.positive(directive, e, state.knobs) for e in operands.phrase(directive, "to") or ()]
+
+    def rewritten(name: str) -> Program | str:
+        of = _axis_of(state, directive, name)
+        return scanned_in_parts(state.program, *of, lengths) if lengths else scanned(state.program, *of)
+
+    _rewrite_each(state, directive, rewritten, "scanned")
 
 
 def _compose(state: State, directive: syntax.Directive) -> None:

@@ -93,7 +93,7 @@ def test_boxes_of_every_shape_bring_what_the_operator_reads(cases, executor: Exe
     compiled_ = library(cases.values(), executor)
     for name, each in cases.items():
         arrays = by_name(each.program, CASES[name][3])
-        assert (name, difference(each, arrays, {}, compiled_, seeds=range(9), close=1e-2)) == (name, "")
+        assert (name, difference(each, arrays, {}, compiled_, close=1e-2)) == (name, "")
 
 
 def test_the_device_copies_all_of_it(cases):

@@ -91,7 +91,7 @@ def test_convolutions_of_warps_are_those_of_the_operator_in_every_order_of_threa
         assert (name, scheduled.origin.split(" for ")[0]) == (name, f"schedule role {role}")
     compiled_ = library((each for each, _, _ in found.values()), executor)
     for name, (each, _, arrays) in found.items():
-        assert (name, difference(each, by_name(each.program, arrays), {}, compiled_, seeds=range(9), close=1e-2)) == (name, "")
+        assert (name, difference(each, by_name(each.program, arrays), {}, compiled_, close=1e-2)) == (name, "")
 
 
 @pytest.fixture(scope="module")

@@ -87,7 +87,7 @@ def test_products_of_four_warps_are_those_of_the_operator_in_every_order(cases, 
     compiled_ = library(cases.values(), executor)
     for name, each in cases.items():
         arrays = by_name(each.program, CASES[name][1])
-        assert (name, difference(each, arrays, {}, compiled_, seeds=range(9), close=1e-2)) == (name, "")
+        assert (name, difference(each, arrays, {}, compiled_, close=1e-2)) == (name, "")
 
 
 def test_they_are_the_instructions_of_four_warps_and_copies_of_boxes_and_nothing_is_spilled(cases):
@@ -123,7 +123,7 @@ def test_a_thread_beside_two_groups_asks_for_what_they_multiply_next(beside, exe
     compiled_ = library(beside.values(), executor)
     for name, each in beside.items():
         arrays = by_name(each.program, SMALL[name][1])
-        assert (name, difference(each, arrays, {}, compiled_, seeds=range(9), close=1e-2)) == (name, "")
+        assert (name, difference(each, arrays, {}, compiled_, close=1e-2)) == (name, "")
         code = compiled(source(each.kernels), HOPPER)
         (usage,), (found,) = code.usage.values(), opcodes(code.cubin).values()
         assert not usage.spills and usage.stack_bytes == 0

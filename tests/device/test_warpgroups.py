@@ -85,7 +85,7 @@ def test_a_product_of_four_warps_is_that_of_the_operator_in_every_order_of_threa
     compiled_ = library(variants.values(), executor)
     for name, each in variants.items():
         arrays = by_name(each.program, VARIANTS[name][1])
-        assert (name, difference(each, arrays, {}, compiled_, seeds=range(9), close=1e-2)) == (name, "")
+        assert (name, difference(each, arrays, {}, compiled_, close=1e-2)) == (name, "")
 
 
 def test_no_barrier_around_products_of_four_warps_can_be_left_out(variants):

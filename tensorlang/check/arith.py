@@ -366,7 +366,16 @@ def _compare_values(op: str, a: Value, b: Value, span: Span) -> Value:
         raise error("T0117", "this has no type: only numbers meet here", span, "which type?", help="cast one side: `f32(…)`")
     a, b = met(a, b)
     dtype = common_type(a, b, span)
-    return Val(ir.Compare(op, coerce(a, dtype, span), coerce(b, dtype, span), span=span), bool_)  # type: ignore[arg-type]
+    left, right = coerce(a, dtype, span), coerce(b, dtype, span)
+    if dtype == bool_ and op not in ("==", "!="):
+        return Val(_order_of_truths(op, left, right, span), bool_)
+    return Val(ir.Compare(op, left, right, span=span), bool_)  # type: ignore[arg-type]
+
+
+def _order_of_truths(op: str, a: ir.Expr, b: ir.Expr, span: Span) -> ir.Expr:
+    """Return how two truth values compare, of which `false` is the lesser: `a < b` is `not a and b`."""
+    less, more = (a, b) if op in ("<", "<=") else (b, a)
+    return ir.Binary("or" if op.endswith("=") else "and", ir.Unary("not", less, span=span), more, span=span)
 
 
 def _widened(value: Value, span: Span) -> ir.Expr:

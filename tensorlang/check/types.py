@@ -117,7 +117,7 @@ def belongs(dtype: DType, bound: str | None) -> bool:
 def limits(dtype: DType) -> tuple[float | int, float | int]:
     """Return the smallest and the largest value of a type."""
     if dtype.kind == "bool":
-        return 0, 1
+        return False, True
     if dtype.is_float:
         return float("-inf"), float("inf")
     if dtype.kind == "uint":

@@ -258,6 +258,15 @@ def test_nan_is_greatest_and_the_lowest_position_wins() -> None:
     assert run(module, "f", np.array([2, 5, 5], np.float32)) == 1
 
 
+def test_false_is_less_than_true() -> None:
+    x = np.array([False, True, True, False])
+    for op, compare in {"<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal}.items():
+        module = load("op f(a: bool[N], b: bool[N]) -> (y: bool[N]) { y[i] = a[i] " + op + " b[i] }")
+        assert (run(module, "f", x, x[::-1]) == compare(x, x[::-1])).all()
+    places = "op f(x: bool[N]) -> (y: i64, z: i64, v: bool) where N >= 1 { y = argmax(i) x[i]\n v, z = first_min(i) (x[i], i) }"
+    assert run(load(places), "f", x) == (1, 0, 0)
+
+
 def test_mean_and_logsumexp_yield_one_value() -> None:
     module = load("op f(x: f32[N]) -> (m: f32, l: f32) {\n m = mean(i) x[i]\n l = logsumexp(i) x[i]\n}")
     m, total = run(module, "f", X)

@@ -67,6 +67,7 @@ from codegen.loops.nodes import (
 from codegen.loops.notes import Begins
 from codegen.loops.partial_results import with_partial_results
 from codegen.loops.pinned import only_iteration
+from codegen.loops.searches import loop_condition, with_searches
 from codegen.loops.tiles import plain, without_tiles
 from codegen.loops.value_ranges import value_ranges
 from codegen.loops.walk import free_vars, names, noted_buffers, stores, walk
@@ -88,7 +89,7 @@ def emit(function: Function, target: Target, intrinsics: tuple[Intrinsic, ...] =
 
 def for_target(function: Function, target: Target) -> Function:
     """Return `function` as it is emitted: integers as narrow, and what loops collect and carry in as many lanes, as is best there."""
-    function = with_partial_results(narrowed(function), target.lanes)
+    function = with_partial_results(narrowed(with_searches(function)), target.lanes)
     return chains_in_vectors(function) if target.has("sse4.1") else function
 
 
@@ -366,6 +367,7 @@ def _once(e: Emitter, loop: For, value: Expr, first: Index, last: Index, scope: 
 
 def _serial(e: Emitter, loop: For, lo: Poly, hi: Poly, scope: Scope) -> None:
     b, state = e.b, e.state
+    condition = loop_condition(loop) if scope.lanes is None else None
     if (hi - lo).constant == 1:
         _block(e, loop.body, _bind(scope, loop.var, lo))
         return
@@ -376,8 +378,10 @@ def _serial(e: Emitter, loop: For, lo: Poly, hi: Poly, scope: Scope) -> None:
     before = {s.uid: list(state.cells[s.uid]) for s in carried}
     start, stop = b.index(lo), b.index(hi)
     head, end = b.fresh_label("loop"), b.fresh_label("end")
-    guarded = not b.facts.at_least(hi - lo, 1)
+    guarded = condition is not None or not b.facts.at_least(hi - lo, 1)
     enters = positive(b, hi - lo) if guarded else ""
+    if condition is not None:
+        enters = b.op(f"and i1 {enters}, {value(state, condition.cond, scope).text}")
     b.open_placeholder()
     skipped = b.label
     if guarded:
@@ -402,9 +406,11 @@ def _serial(e: Emitter, loop: For, lo: Poly, hi: Poly, scope: Scope) -> None:
     for s in carried:
         state.cells[s.uid] = list(names_[s.uid])
     variable = b.facts.add(Atom(counter, b.depth, b.facts.next_rank(), lower=(lo,), upper=(hi - ONE,)))
-    _block(e, loop.body, _bind(scope, loop.var, variable))
+    _block(e, loop.body if condition is None else condition.then, _bind(scope, loop.var, variable))
     following = b.op(f"add nsw i64 {counter}, 1")
     again = b.op(f"icmp slt i64 {following}, {stop}")
+    if condition is not None:
+        again = b.op(f"and i1 {again}, {value(state, condition.cond, scope).text}")
     b.write(f"br i1 {again}, label %{head}, label %{end}{LOOP}")
     latch = b.label
     b.leave()

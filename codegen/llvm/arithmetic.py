@@ -157,6 +157,12 @@ def intrinsic(b: Builder, name: str, *args: Value, flags: str = "") -> Value:
     return Value(args[0].dtype, b.pure(f"call {flags}{kind} {fn}({', '.join(a.typed for a in args)})"), args[0].lanes)
 
 
+def bit_count(b: Builder, x: Value) -> Value:
+    """Return how many bits of a whole number are 1."""
+    fn = b.declare(f"llvm.ctpop.{suffix(x)}", f"{x.type} @({x.type})")
+    return Value(x.dtype, b.pure(f"call {x.type} {fn}({x.typed})"), x.lanes)
+
+
 def suffix(value: Value) -> str:
     """Return how LLVM mangles the type in the name of an intrinsic."""
     element = {"f32": "f32", "f64": "f64"}.get(value.dtype.name) or f"i{bits_of(value.dtype)}"

@@ -34,6 +34,7 @@ from codegen.llvm.straight_line import allocate, finish_streams, require, store
 from codegen.llvm.target import Target
 from codegen.llvm.values import Literal, Value
 from codegen.llvm.workspace import plan
+from codegen.loops.bit_counts import with_bit_counts
 from codegen.loops.chain_registers import chains_in_vectors
 from codegen.loops.collapse import nested, part
 from codegen.loops.narrow import narrowed
@@ -67,6 +68,7 @@ from codegen.loops.nodes import (
 from codegen.loops.notes import Begins
 from codegen.loops.partial_results import with_partial_results
 from codegen.loops.pinned import only_iteration
+from codegen.loops.places import with_places
 from codegen.loops.searches import loop_condition, with_searches
 from codegen.loops.tiles import plain, without_tiles
 from codegen.loops.value_ranges import value_ranges
@@ -89,8 +91,8 @@ def emit(function: Function, target: Target, intrinsics: tuple[Intrinsic, ...] =
 
 def for_target(function: Function, target: Target) -> Function:
     """Return `function` as it is emitted: integers as narrow, and what loops collect and carry in as many lanes, as is best there."""
-    function = with_partial_results(narrowed(with_searches(function)), target.lanes)
-    return chains_in_vectors(function) if target.has("sse4.1") else function
+    function = with_partial_results(narrowed(with_searches(with_places(function))), target.lanes)
+    return with_bit_counts(chains_in_vectors(function) if target.has("sse4.1") else function)
 
 
 def _without_own_copies(function: Function) -> Function:

@@ -123,6 +123,8 @@ def value(state: State, e: Expr, scope: Scope) -> Value:
             return nearest_tf32(b, value(state, x, scope))
         case Cast(dtype, x, saturate):
             return cast(b, value(state, x, scope), dtype, saturate)
+        case Call("popcount", (x,)):
+            return arithmetic.bit_count(b, value(state, x, scope))
         case Call("pow", (base, Const(exponent))) if exponent in math.POWERS:
             return math.power(b, value(state, base, scope), float(exponent))
         case Call(fn, args):

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from codegen.llvm import arithmetic
 from codegen.llvm.builder import Builder
-from codegen.llvm.values import Value, constant_text, integer_range, scalar_type
+from codegen.llvm.values import Value, constant_text, integer_range, literal, of_lanes, scalar_type
 
 _COMBINES = {
     "+": "add", "fma": "add", "-": "add", "*": "mul", "min": "min", "max": "max",
     "and": "and", "or": "or", "bitand": "and", "bitor": "or", "bitxor": "xor",
 }  # fmt: skip
+
+MOST_COUNTED = 64
+"""Lanes whose mask is a number in a register."""
 
 
 def horizontal(b: Builder, op: str, x: Value) -> Value:
@@ -44,6 +47,28 @@ def _halved(b: Builder, op: str, x: Value) -> Value:
         x = arithmetic.binary(b, op, parts[0], parts[1])  # type: ignore[arg-type]  # min or max
     lanes = [Value(x.dtype, b.pure(f"extractelement {x.typed}, i64 {lane}")) for lane in range(x.lanes)]
     return arithmetic.binary(b, op, lanes[0], lanes[1]) if len(lanes) > 1 else lanes[0]  # type: ignore[arg-type]
+
+
+def place(b: Builder, op: str, begin: Value, step: int, mask: str | None, lanes: int) -> Value:
+    """Return the least (`min`) or the greatest (`max`) of `begin + step * lane` of the lanes in a mask, None standing for all; where there
+    is none, what changes nothing. `step` is positive, and there are `MOST_COUNTED` lanes at most."""
+    if mask is None:
+        number = literal(step * (0 if op == "min" else lanes - 1), begin.dtype)
+        return arithmetic.binary(b, "+", begin, number)
+    word = 32 if lanes <= 32 else 64
+    bits = b.pure(f"bitcast {of_lanes('i1', lanes)} {mask} to i{lanes}")
+    if lanes < word:
+        bits = b.pure(f"zext i{lanes} {bits} to i{word}")
+    counts = b.declare(f"llvm.{'cttz' if op == 'min' else 'ctlz'}.i{word}", f"i{word} @(i{word}, i1)")
+    lane = b.pure(f"call i{word} {counts}(i{word} {bits}, i1 true)")
+    if op == "max":
+        lane = b.pure(f"sub i{word} {word - 1}, {lane}")
+    kind = scalar_type(begin.dtype)
+    if kind != f"i{word}":
+        lane = b.pure(f"{'zext' if word == 32 else 'trunc'} i{word} {lane} to {kind}")
+    moved = arithmetic.binary(b, "*", Value(begin.dtype, lane), literal(step, begin.dtype)) if step != 1 else Value(begin.dtype, lane)
+    found = arithmetic.binary(b, "+", begin, moved)
+    return Value(begin.dtype, b.pure(f"select i1 {b.pure(f'icmp ne i{word} {bits}, 0')}, {found.typed}, {kind} {identity(op, begin)}"))
 
 
 def identity(op: str, x: Value) -> str:

@@ -4,26 +4,30 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from codegen.dtypes import bool_, f32, f64
-from codegen.llvm import arithmetic, memory, registers
+from codegen.dtypes import bool_, f32, f64, i64, limits
+from codegen.llvm import arithmetic, convert, memory, registers
 from codegen.llvm.expressions import address, any_lane, poly, read, row_major, value
 from codegen.llvm.facts import Atom, Poly
 from codegen.llvm.frame import Emitter
 from codegen.llvm.lanes import reduction
 from codegen.llvm.lanes_of_buffers import touched_by_the_same_lanes
 from codegen.llvm.masks import has_mask_registers
-from codegen.llvm.reduce import horizontal, identity
+from codegen.llvm.reduce import MOST_COUNTED, horizontal, identity, place
 from codegen.llvm.state import EmitError, Memory, Registers, Scope, Storage, Tiles, splat
-from codegen.llvm.values import Literal, Value, memory_type
+from codegen.llvm.values import Literal, Value, literal, memory_type
 from codegen.loops.nodes import (
     Alloc,
     Buffer,
+    Cast,
+    Expr,
     Int,
     Stmt,
     Store,
+    ValueIndex,
 )
 from codegen.loops.notes import Begins
-from codegen.loops.walk import stores
+from codegen.loops.places import index_of
+from codegen.loops.walk import stores, walk
 from codegen.polynomials import ZERO, number
 
 
@@ -140,6 +144,8 @@ def _reduced(e: Emitter, stmt: Store, storage: Storage, scope: Scope) -> Value:
     lanes = scope.lanes
     assert lanes is not None
     old = read(e.state, storage, stmt.index, scope)
+    if (place := _place(e, op, terms[0], scope)) is not None:
+        return arithmetic.binary(e.b, op, old, place)  # type: ignore[arg-type]  # `op` is `min` or `max` here
     if len(terms) == 2:
         x, y = (value(e.state, t, scope) for t in terms)
         term = arithmetic.binary(e.b, "*", x, y)
@@ -151,3 +157,22 @@ def _reduced(e: Emitter, stmt: Store, storage: Storage, scope: Scope) -> Value:
         term = arithmetic.select(e.b, Value(bool_, scope.mask, lanes.count), term, neutral)
     total = horizontal(e.b, op, term)
     return arithmetic.binary(e.b, "+" if op == "fma" else op, old, total)  # type: ignore[arg-type]  # `op` is a BinaryOp here
+
+
+def _place(e: Emitter, op: str, term: Expr, scope: Scope) -> Value | None:
+    """Return the least or greatest of the indices of the lanes that take part, told from the first or the last of these; None for terms
+    that are no indices which rise from lane to lane, or that may wrap."""
+    index, lanes, b = index_of(term), scope.lanes, e.b
+    if op not in ("min", "max") or index is None or lanes is None or lanes.count > MOST_COUNTED:
+        return None
+    dtype = term.dtype if isinstance(term, Cast) else i64
+    at = poly(e.state, index, scope)
+    step, parts = memory.lane_stride(at, lanes, b), at.split(lanes.atom)
+    if step is None or step <= 0 or parts is None or any(isinstance(n, ValueIndex) for n in walk(index)):
+        return None
+    least, greatest = limits(dtype)
+    if dtype != i64 and not (b.facts.at_least(at, int(least)) and b.facts.at_most(at, int(greatest))):
+        return None
+    first = parts[1].constant
+    begin = literal(first, i64) if first is not None else Value(i64, b.index(parts[1]))
+    return place(b, op, convert.cast(b, begin, dtype, saturate=False), step, scope.mask, lanes.count)

@@ -213,6 +213,7 @@ class Call:
     """An elementary function of floats: exp exp2 expm1 log log2 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh
     atanh erf floor ceil round (half to even) trunc pow fmod atan2 sigmoid isnan isinf. round_bf16 gives the nearest number that bf16 has,
     zero perhaps in place of a subnormal one; round_tf32, of f32, the nearest with 10 bits after the point, ties away from zero.
+    As processors are emitted also popcount, of u32 and u64, the number of bits that are 1 (`codegen.loops.bit_counts`).
     On graphics processors also pack, elements of 8 or 16 bits as one u32, the first lowest, and bits_tf32, the bits of an f32,
     or of one whose bits a u32 holds, rounded to tf32."""
 

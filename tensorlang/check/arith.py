@@ -161,11 +161,26 @@ def _values(op: str, a: Value, b: Value, span: Span, ranges: bounds.Ranges) -> V
     if dtype is not None:
         _require_defined(op, dtype, span)
     lhs, rhs = _operand(a, dtype, span), _operand(b, dtype, span)
+    if dtype is not None and dtype.is_integer and (known := _known_bits(op, lhs, rhs, dtype)) is not None:
+        return Val(ir.Const(known, dtype, span=span), dtype)
     lo, hi = _interval(op, a, b, ranges) if dtype == i64 or op == "bitand" else (None, None)
     factors = (a.factors if isinstance(a, Val) else frozenset()) | (b.factors if isinstance(b, Val) else frozenset())
     narrow = op in ("min", "max") and all(_has_few_bits(x) for x in (a, b)) and dtype == i64
     within = _within(op, a, b) if dtype == i64 and op in ("+", "-") else (None, None)
     return Val(ir.Binary(op, lhs, rhs, span=span), dtype, lo, hi, factors, narrow, within=within)  # type: ignore[arg-type]
+
+
+def _known_bits(op: str, lhs: ir.Expr, rhs: ir.Expr, dtype: DType) -> int | None:
+    """Return what an operation on whole numbers comes to whatever its operands are: every bit that is set in one of them, and quotients of
+    what is known. Masks of a type are written so, `bitor(x, highest) // 3`."""
+    every = -1 if dtype.kind == "int" else limits(dtype)[1]
+    match op, lhs, rhs:
+        case ("bitor", ir.Const(value), _) | ("bitor", _, ir.Const(value)) if value == every:
+            return int(every)
+        case "//", ir.Const(int(x)), ir.Const(int(y)) if x >= 0 and y > 0:
+            return x // y
+        case _:
+            return None
 
 
 def _operand(value: Value, dtype: DType | None, span: Span) -> ir.Expr:

@@ -16,6 +16,7 @@ from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.tensor.nodes import (
     Binary,
+    Cast,
     Compare,
     Const,
     Definition,
@@ -305,6 +306,16 @@ def is_choice(reducer: Reducer) -> bool:
     """Tell whether what a reducer comes to is always one of its terms, as the greatest with its place is: grouped in another way, terms are
     compared in other pairs, and nothing is rounded."""
     return all(map(is_one_of, reducer.combine, reducer.left, reducer.right))
+
+
+def is_search(e: Reduce) -> bool:
+    """Tell whether a reduction looks for a term: one that holds, or one that does not, or the first or last place where something does."""
+    match e.body:
+        case (IndexValue(index) | Cast(_, IndexValue(index)),) if e.reducer.kind in ("min", "max") and e.binders:
+            form = affine.affine_form(index)
+            return form is not None and form[0].get(e.binders[-1].name, 0) > 0
+        case _:
+            return e.reducer.kind in ("any", "all")
 
 
 def is_one_of(e: Expr, left: str, right: str) -> bool:

@@ -14,6 +14,7 @@ from tensorlang.check.definition import check_module, examine
 from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.diagnostics import CompileError
 from tensorlang.tensor import nodes as ir
+from tensorlang.tensor.printer import show
 from tensorlang.tensor.prove import prove
 from tensorlang.tensor.verify import verify
 from tensorlang.tensor.walk import nodes
@@ -256,6 +257,13 @@ def test_nan_is_greatest_and_the_lowest_position_wins() -> None:
     module = load("op f(x: f32[N]) -> (y: i64) where N >= 1 { y = argmax(i) x[i] }")
     assert run(module, "f", np.array([1, np.nan, 5, np.nan], np.float32)) == 1
     assert run(module, "f", np.array([2, 5, 5], np.float32)) == 1
+
+
+def test_masks_that_a_program_computes_of_a_type_are_numbers() -> None:
+    module = load("op f[T: int](x: T[N]) -> (y: T[N]) { y[i] = bitand(x[i], bitor(x[i], highest) // 5) }")
+    assert run(module, "f", np.array([255, 4], np.uint8)).tolist() == [51, 0]
+    assert "bitand(x[i], 51)" in show(program_of(module, "f", np.zeros(2, np.uint8)))
+    assert run(module, "f", np.array([-1, 4], np.int8)).tolist() == [-1, 0]
 
 
 def test_false_is_less_than_true() -> None:

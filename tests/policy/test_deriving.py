@@ -170,6 +170,23 @@ def test_whether_any_or_all_hold_is_asked_of_a_vector_of_terms(value: str) -> No
     assert_same(program, proven(program, schedule), {})
 
 
+@pytest.mark.parametrize(
+    ("value", "lanes", "together"),
+    [
+        ("i64[40]) { y[i] = min(k, a[i, k] != b[i, k], from 256) k", 64, False),
+        ("i32[40]) { y[i] = max(k, a[i, k] > 7, from -1) i32(2*k + i)", 64, False),
+        ("bool[40]) { y[i] = all(k) (a[i, k] == b[i, k])", 64, False),
+        ("bool[40]) { y[i] = all(k) (a[i, k] == b[7, k])", 64, True),
+        ("u8[40]) { y[i] = min(k) max(a[i, k], b[i, k])", 64, True),
+    ],
+)
+def test_a_loop_that_may_end_with_what_it_finds_goes_through_one_row_at_a_time(value: str, lanes: int, together: bool) -> None:
+    program = declared(load_module(parse(Source("f.tl", f"op f(a: u8[40, 256], b: u8[40, 256]) -> (y: {value} }}"))), "f")
+    directives = [*map(show, derive(program, Machine(target="cpu", vector_bytes=64, threads=1)).directives)]
+    assert f"split y.k by {lanes} -> k_o, k_v" in directives
+    assert any("y.i_t" in d for d in directives) == together
+
+
 @pytest.mark.parametrize("sum_of", ["k, a[i, k] < b[j, k]) i32(1", "k, b[j, k] > 0) i32(a[i, k]"])
 def test_a_tensor_that_tells_which_terms_are_summed_is_copied_so_that_lanes_read_neighbours(sum_of: str) -> None:
     text = f"op f(a: f32[32, 24], b: f32[48, 24]) -> (y: i32[32, 48]) {{ y[i, j] = sum({sum_of}) }}"

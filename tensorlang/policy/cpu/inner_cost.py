@@ -17,6 +17,7 @@ from math import ceil, gcd, log2, prod
 
 from codegen.dtypes import compute_dtype
 from codegen.loops.partition import LEAST_ITERATIONS
+from codegen.loops.searches import LEAST
 from polyhedral import affine
 from polyhedral.expr import Compare, Cond, Max, Min, Mod, Scale
 from polyhedral.expr import Expr as Affine
@@ -52,7 +53,7 @@ from tensorlang.policy.deriver import Deriver, row_bytes
 from tensorlang.policy.pointwise import picked_in_registers
 from tensorlang.schedule.plan import full
 from tensorlang.schedule.shape import OPEN_EXTENT, names_of_slot, step_inside, unit_stride
-from tensorlang.tensor.facts import conjuncts, is_of_indices
+from tensorlang.tensor.facts import conjuncts, is_of_indices, is_search
 from tensorlang.tensor.nodes import Compare as TensorCompare
 from tensorlang.tensor.nodes import Definition, Dynamic, Expr, IndexValue, Piece, Read, Reduce, Select
 from tensorlang.tensor.walk import components, index_names, nodes, reads, reduces, substitute, tensor_names, tensor_table
@@ -62,6 +63,8 @@ COPY_SHARE = 0.005
 the cycles in which it loads: between equals, what loads less."""
 MOST_STRIDE = 8
 """Elements that neighbours of a vector lie apart at most to be taken out of whole vectors."""
+FOUND_CYCLES = 4
+"""Of telling from a mask which lane is the first that a search has found."""
 USES_OF_A_COPY = 8
 """Of each element, from which on it is worth a copy in another order."""
 
@@ -180,7 +183,8 @@ class _Work:
 @dataclass(frozen=True, slots=True)
 class _Sum:
     """A reduction: so many `steps`, with `work` in each, and so many times what is done `before` its innermost loop. `joining`: the cycles
-    of taking a lane to what lanes before it came to, where that is no instruction of its own; lanes are then taken one after the other."""
+    of taking a lane to what lanes before it came to, where that is no instruction of its own; lanes are then taken one after the other.
+    `searched`: in bytes, the widest that is read, where the loop looks for a term and keeps nothing for each lane."""
 
     binders: tuple[str, ...]
     steps: float
@@ -188,6 +192,7 @@ class _Sum:
     times: float
     before: _Work
     joining: int = 0
+    searched: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +299,10 @@ class BlockCost:
         accumulators = tuple(self.lanes * size / self.d.machine.vector_bytes for size in kept)
         steps, times = (prod(self.sizes[n] for n in some) for some in (binders, binders[:-1]))
         joining = sum(folding(r) for r in alike if r.reducer.kind is None)
-        return _Sum(binders, steps, replace(work, operations=operations, accumulators=accumulators), times, before, joining)
+        # Whether any or all hold is asked of vectors one by one where there are enough of them.
+        ends = other.reducer.kind in ("min", "max") or (bool(binders) and self.sizes[binders[-1]] >= LEAST * self.lanes)
+        searched = max((e.size_bytes for e in work.elements), default=0) if len(alike) == 1 and is_search(other) and ends else 0
+        return _Sum(binders, steps, replace(work, operations=operations, accumulators=accumulators), times, before, joining, searched)
 
     def _bounds(self, reduce: Reduce, condition: Expr) -> bool:
         """Tell whether a condition is where a loop begins or ends, and asked of no term."""
@@ -413,8 +421,11 @@ class BlockCost:
                 # What data say begins anywhere in a vector, and ends anywhere.
                 covered = reduction.steps / width * _covered(self.sizes[step.binder], width)
                 steps = reduction.steps / width + 1 if step.binder in self.ranged else covered
-                cycles += steps * step.cycles(LATENCY_CYCLES)
-                cycles += together * (reduction.joining * width or c.vectors + 2 * log2(self.lanes))
+                if reduction.searched:
+                    cycles += steps * step.cycles(LOOP_CYCLES) + together * FOUND_CYCLES
+                else:
+                    cycles += steps * step.cycles(LATENCY_CYCLES)
+                    cycles += together * (reduction.joining * width or c.vectors + 2 * log2(self.lanes))
             else:
                 short = (c.written and axis is None) or not self.ranged.keys().isdisjoint(reduction.binders)
                 waiting = step.looping if short and reduction.steps <= OVERLAPPED_STEPS else LATENCY_CYCLES
@@ -437,6 +448,10 @@ class BlockCost:
         """Return what one step of a sum takes for all points of a block."""
         binder = next((b for b in reduction.binders if b in c.vector), None)
         along = binder or axis
+        if binder is not None and reduction.searched:
+            # Nothing is kept for each lane, so that these are as wide as what is read.
+            registers = ceil(c.vectors * self.lanes * reduction.searched / self.d.machine.vector_bytes)
+            c, reduction = replace(c, vectors=registers), replace(reduction, work=replace(reduction.work, accumulators=()))
         left = self._registers_left(reduction.work, c, along)
         computing, spilling = multiply_cycles(self._operations(reduction.work, c, along)), max(0, -left) * SPILL_CYCLES
         if c.written and along is not None:
@@ -573,6 +588,12 @@ class BlockCost:
         return few and axis in self.definition.axes[-2:-1] and self.definition.tensors[0].name not in self.d.layouts
 
     # ------------------------------------------------ copies
+
+    def may_repeat(self, axis: str, vector: tuple[str, ...]) -> bool:
+        """Tell whether several points of an axis may be computed together: where lanes look for a term, a loop that ends with what it finds
+        goes through one row at a time, unless rows read some of the same."""
+        searched = [s for p in self.pieces for s in p.sums if s.searched and not {*s.binders}.isdisjoint(vector)]
+        return not searched or any(axis not in e.names for s in searched for e in s.work.elements if s.work.varies(e))
 
     @once
     def elements(self) -> float:

@@ -131,7 +131,8 @@ def candidates(
                 together = len(definition.pieces) > 1 or vectors * cost.lanes <= MOST_LANES
                 if extent >= phases * vectors * cost.lanes and (vectors == 1 or not sums) and together:
                     yield cost.counted(InnerLoops(vector, vectors, phases=phases))
-            for rows in (*_rows([(a, cost.sizes[a]) for a in reversed(free) if a not in vector]), *(() if vector else near)):
+            others = [(a, cost.sizes[a]) for a in reversed(free) if a not in vector and cost.may_repeat(a, vector)]
+            for rows in (*_rows(others), *(() if vector else near)):
                 for packed in copies:
                     yield (found := cost.counted(InnerLoops(vector, vectors, rows, packed)))
                     if is_window and cost.terms() * vectors * found.points() <= MOST_WRITTEN:

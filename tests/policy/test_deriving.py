@@ -170,6 +170,15 @@ def test_whether_any_or_all_hold_is_asked_of_a_vector_of_terms(value: str) -> No
     assert_same(program, proven(program, schedule), {})
 
 
+def test_points_that_share_an_answer_of_data_are_computed_together_inside_of_those_that_do_not() -> None:
+    text = "op f(f: f32[300, 16], m: bool[96, 300]) -> (y: f32[96, 16, 16]) { y[u, a, c] = sum(i, m[u, i]) f[i, a] * f[i, c] }"
+    schedule = derive(declared(load_module(parse(Source("f.tl", text))), "f"), Machine(target="cpu", vector_bytes=64, vector_registers=32))
+    tile = dict(d.removeprefix("split y.").split(" by ") for d in map(show, schedule.directives) if d.startswith("split y."))
+    assert int(tile["a"].split(" ")[0]) > int(tile.get("u", "1 ").split(" ")[0])
+    [order] = [d for d in map(show, schedule.directives) if d.startswith("order y.")]
+    assert order.endswith(("y.i, y.u_t, y.a_t, y.c_v", "y.i, y.a_t, y.c_v"))
+
+
 @pytest.mark.parametrize(
     ("value", "lanes", "together"),
     [

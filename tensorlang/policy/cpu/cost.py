@@ -37,6 +37,10 @@ STRIDED_LOADS = 2
 """Instructions for each vector that elements are taken out of which lie a few apart: its load, and putting some of it into place."""
 SPILL_CYCLES = 2.0
 """Of a step for each value that finds no register."""
+BRANCH_CYCLES = 1.5
+"""Of asking data, once for all lanes, whether a term counts: some of the answers come as a surprise, and that takes longer."""
+COUNTED_SHARE = 0.25
+"""Of terms that data choose from, about: the others take nothing where they are asked about once for all lanes."""
 LATENCY_CYCLES = 4.0
 """Of a multiply-add: a register tile of fewer sums than keep both units busy waits for it."""
 OVERLAPPED_STEPS = 64

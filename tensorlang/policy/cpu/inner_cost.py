@@ -27,7 +27,9 @@ from tensorlang.lower.prefetch import LINE_BYTES
 from tensorlang.policy.cpu.cost import (
     AHEAD_BYTES,
     ASKING_LOADS,
+    BRANCH_CYCLES,
     COPY_BYTES,
+    COUNTED_SHARE,
     FAR_BYTES,
     FAR_LOADS,
     FORWARD_CYCLES,
@@ -126,6 +128,12 @@ def ranges_of_data(definition: Definition) -> dict[str, frozenset[str]]:
     return found
 
 
+def names_of_conditions(definition: Definition) -> frozenset[str]:
+    """Return the names that conditions of sums depend on which data answer."""
+    found = (c for p in definition.pieces for r in reduces(p.value) for c in conjuncts(r.filter) if not is_of_indices(c))
+    return frozenset[str]().union(*map(index_names, found))
+
+
 @dataclass(frozen=True, slots=True)
 class _Limit:
     """A condition of a sum by which data say where its terms begin, or else end."""
@@ -184,7 +192,8 @@ class _Work:
 class _Sum:
     """A reduction: so many `steps`, with `work` in each, and so many times what is done `before` its innermost loop. `joining`: the cycles
     of taking a lane to what lanes before it came to, where that is no instruction of its own; lanes are then taken one after the other.
-    `searched`: in bytes, the widest that is read, where the loop looks for a term and keeps nothing for each lane."""
+    `searched`: in bytes, the widest that is read, where the loop looks for a term and keeps nothing for each lane. `conditions`: what each
+    of those depends on that data answer."""
 
     binders: tuple[str, ...]
     steps: float
@@ -193,6 +202,7 @@ class _Sum:
     before: _Work
     joining: int = 0
     searched: int = 0
+    conditions: tuple[frozenset[str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,10 +296,13 @@ class BlockCost:
         """Return what sums take that share the loops of the first of them."""
         terms: list[Expr] = []
         folds, other = 0, alike[0]
+        conditions = list[frozenset[str]]()
         for reduce in alike:
             asked = [c for c in conjuncts(reduce.filter) if not is_of_indices(c) and not self._bounds(reduce, c)]
-            terms += (e if reduce is other else substitute(e, as_in(reduce, other)) for e in (*reduce.body, *asked))
+            of_first = [e if reduce is other else substitute(e, as_in(reduce, other)) for e in (*reduce.body, *asked)]
+            terms += of_first
             folds += folding(reduce) + bool(asked)
+            conditions += (index_names(e) - {*self.d.program.sizes} for e in of_first[len(reduce.body) :])
         conditional = any(not is_of_indices(c) and not self._bounds(r, c) for r in alike for c in conjuncts(r.filter))
         binders = tuple(b.name for b in other.binders)
         work, before = self._work(terms, binders[-1:], conditional=conditional)
@@ -302,7 +315,16 @@ class BlockCost:
         # Whether any or all hold is asked of vectors one by one where there are enough of them.
         ends = other.reducer.kind in ("min", "max") or (bool(binders) and self.sizes[binders[-1]] >= LEAST * self.lanes)
         searched = max((e.size_bytes for e in work.elements), default=0) if len(alike) == 1 and is_search(other) and ends else 0
-        return _Sum(binders, steps, replace(work, operations=operations, accumulators=accumulators), times, before, joining, searched)
+        return _Sum(
+            binders,
+            steps,
+            replace(work, operations=operations, accumulators=accumulators),
+            times,
+            before,
+            joining,
+            searched,
+            tuple(conditions),
+        )
 
     def _bounds(self, reduce: Reduce, condition: Expr) -> bool:
         """Tell whether a condition is where a loop begins or ends, and asked of no term."""
@@ -462,7 +484,12 @@ class BlockCost:
             loads *= prod(1 + self._edge_share(a, count) for a, count in c.rows if a in reduction.work.edges)
             return _Step(binder, load_cycles(loads) / reduction.steps, computing, spilling, LOOP_CYCLES / reduction.steps)
         looping = LOOP_CYCLES / reduction.steps if c.written else LOOP_CYCLES
-        return _Step(binder, self._loading(reduction.work, c, along, left), computing, spilling, looping)
+        loading = self._loading(reduction.work, c, along, left)
+        branches = [names for names in reduction.conditions if along is not None and along not in names]
+        if branches:
+            loading, computing = COUNTED_SHARE * loading, COUNTED_SHARE * computing
+            looping += BRANCH_CYCLES * sum(map(c.points, branches))
+        return _Step(binder, loading, computing, spilling, looping)
 
     def _window(self, element: _Element, reduction: _Sum, c: InnerLoops, along: str) -> _Window:
         """Return what all terms of a sum load of an element for all points of a block, where they are written out: what several of them

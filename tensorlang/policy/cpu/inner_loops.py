@@ -23,7 +23,16 @@ from polyhedral.expr import Cond, Floor
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.check.law_tests import is_commutative
-from tensorlang.policy.cpu.inner_cost import COPY_SHARE, MOST_STRIDE, BlockCost, InnerLoops, Reloads, ranges_of_data, remainders
+from tensorlang.policy.cpu.inner_cost import (
+    COPY_SHARE,
+    MOST_STRIDE,
+    BlockCost,
+    InnerLoops,
+    Reloads,
+    names_of_conditions,
+    ranges_of_data,
+    remainders,
+)
 from tensorlang.policy.cpu.padded import root_copy
 from tensorlang.policy.cpu.shared_sums import add_shared_sums, names_of_shared, shared_sums
 from tensorlang.policy.deriver import Deriver, in_order
@@ -217,7 +226,8 @@ def add_blocks(d: Deriver, definition: Definition, order: Sequence[str], binders
     these, outermost first."""
     name, lanes = definition.tensors[0].name, d.lanes_of(definition)
     outer, within, innermost = list(order), list(binders), list[str]()
-    for axis, count in inner.rows:
+    asked = names_of_conditions(definition)
+    for axis, count in sorted(inner.rows, key=lambda row: row[0] not in asked):  # what is asked of one is asked once for all of another
         d.add(d.schedule.split(full(name, axis), count, (f"{axis}_o", f"{axis}_t")))
         outer[outer.index(axis)] = f"{axis}_o"
         innermost.append(f"{axis}_t")

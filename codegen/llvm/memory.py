@@ -438,7 +438,32 @@ def _load_whole(state: State, memory: Memory, place: Poly, mask: str | None, sco
 
 def _masked_load(b: Builder, element: str, pointer: str, align: int, mask: str, lanes: int) -> str:
     """Load the lanes of `mask`, and make all others zero. With AVX-512 LLVM makes one instruction of such a load, what is done to it and a
-    choice by the same mask, and takes the load out of that again, without its mask, where another operand lives on: so it stays apart."""
+    choice by the same mask, and takes the load out of that again, without its mask, where another operand lives on: so it stays apart.
+    Where a target has no such loads, LLVM asks for each lane: unless it is known, all are asked about together first."""
+    if b.target.is_x86 and _BITS[element] // 8 not in b.target.masked_bytes and known_lanes(mask, lanes) is None:
+        return _whole_or_lanes(b, element, pointer, align, mask, lanes)
+    return _lanes_under_mask(b, element, pointer, align, mask, lanes)
+
+
+def _whole_or_lanes(b: Builder, element: str, pointer: str, align: int, mask: str, lanes: int) -> str:
+    """Load all lanes of a vector at once where all are in the mask, and only those in the mask elsewhere."""
+    vector, ends = of_lanes(element, lanes), []
+    whole, parts, end = (b.fresh_label(stem) for stem in ("whole", "parts", "loaded"))
+    bits = b.op(f"bitcast {of_lanes('i1', lanes)} {mask} to i{lanes}")
+    b.write(f"br i1 {b.op(f'icmp eq i{lanes} {bits}, -1')}, label %{whole}, label %{parts}")
+    for label in (whole, parts):
+        b.start(label)
+        if label == whole:
+            found = b.op(f"load {vector}, ptr {pointer}, align {align}")
+        else:
+            found = _lanes_under_mask(b, element, pointer, align, mask, lanes)
+        ends.append(f"[ {found}, %{b.label} ]")
+        b.write(f"br label %{end}")
+    b.start(end)
+    return b.op(f"phi {vector} {', '.join(ends)}")
+
+
+def _lanes_under_mask(b: Builder, element: str, pointer: str, align: int, mask: str, lanes: int) -> str:
     vector = of_lanes(element, lanes)
     mask = held(b, mask, _BITS[element], lanes)
     fn = b.declare(f"llvm.masked.load.v{lanes}{_suffix(element)}.p0", f"{vector} @(ptr, i32, <{lanes} x i1>, {vector})")

@@ -1,0 +1,36 @@
+"""Neighbours of which a mask takes some: one load where it takes all of them, on processors without loads under masks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from llvm_run import LEVELS, check
+
+from codegen.llvm.emit import emit
+from codegen.llvm.target import named
+from codegen.loops.parser import parse
+
+TEXT = """func f(n, m)(x: {t}[n], at: i64[m], out y: {t}[m, 16]) {{
+    for i in 0 .. m serial {{
+        for k in 0 .. 16 vector 16 {{
+            y[i, k] = select(at[i] + index(k) >= 0_i64 and at[i] + index(k) < index(n), x[value(at[i] + index(k))], {zero})
+        }}
+    }}
+}}
+"""
+ZEROS = {"u8": "0_u8", "i16": "0_i16", "f32": "0.0_f32"}
+SOME = [t for t in LEVELS if t.name in ("x86-64", "x86-64-v3", "x86-64-v4")]
+
+
+@pytest.mark.parametrize("dtype", [*ZEROS])
+def test_what_lies_inside_is_loaded_and_nothing_else_is_touched(dtype: str) -> None:
+    kind = {"u8": np.uint8, "i16": np.int16, "f32": np.float32}[dtype]
+    x = np.arange(1, 41).astype(kind)
+    at = np.array([0, 24, 25, 39, 40, -1, -15, -16, 7, 1 << 40])
+    check(TEXT.format(t=dtype, zero=ZEROS[dtype]), {"n": 40, "m": 10}, targets=SOME, x=x, at=at, y=np.zeros((10, 16), kind))
+
+
+@pytest.mark.parametrize(("level", "dtype", "asked"), [("x86-64", "f32", 1), ("x86-64-v3", "u8", 1), ("x86-64-v3", "f32", 0)])
+def test_all_lanes_are_asked_about_together_where_no_instruction_takes_a_mask(level: str, dtype: str, asked: int) -> None:
+    text = emit(parse(TEXT.format(t=dtype, zero=ZEROS[dtype])), named(level))
+    assert text.count("icmp eq i16") == asked

@@ -173,7 +173,7 @@ def _groups(loop: For) -> list[_Group]:
 
 def _recurrences(loop: For, groups: Sequence[_Group], memory: Mapping[str, Buffer]) -> Iterator[_Recurrence]:
     """Yield the buffers that a loop reads back, as far as registers hold their elements."""
-    if not all(_is_plain(s) for s in statements(*loop.body)):
+    if not all(is_plain(s) for s in statements(*loop.body)):
         return
     if not all(f.lo == Int(0) and isinstance(f.hi, Int) for g in groups for f in g.inner):
         return
@@ -212,7 +212,7 @@ def _are_elsewhere(group: _Group, store: Store, other_group: _Group, other: Stor
     return False
 
 
-def _is_plain(s: Node) -> bool:
+def is_plain(s: Node) -> bool:
     """Tell whether one thread runs a statement, and what it stores is there when it has."""
     match s:
         case Store():
@@ -240,12 +240,12 @@ def _read_back(var: str, store: Store, steps: Sequence[Stmt]) -> dict[Load, int]
             if back:
                 found[load] = back
     later = set(loads(*steps[steps.index(store) + 1 :]))
-    if not own and any(load in later and not _in_turns(load.index, store.index) for load in found):
+    if not own and any(load in later and not in_turns(load.index, store.index) for load in found):
         return {}
     return found if {*found.values()} == {*range(1, max(found.values(), default=0) + 1)} else {}
 
 
-def _in_turns(first: Sequence[Index], second: Sequence[Index]) -> bool:
+def in_turns(first: Sequence[Index], second: Sequence[Index]) -> bool:
     """Tell whether two elements are never the same, as those of neighbouring steps where few are kept: `n % 2` and `(n + 1) % 2`."""
     algebra = Algebra.of({})
     for a, b in zip(first, second, strict=True):

@@ -147,8 +147,16 @@ class Begins(Note):
     parameter: str
 
 
+@dataclass(frozen=True, slots=True)
+class AnyOrder(Note):
+    """What is collected in the buffer may be collected in any order, and in parts."""
+
+    word = "any_order"
+    about = "buffer"
+
+
 KINDS: dict[str, type[Note]] = {
-    k.word: k for k in (Staged, Specialized, Persistent, Clustered, Edge, Partitioned, Kept, Multicast, Streamed, Begins)
+    k.word: k for k in (Staged, Specialized, Persistent, Clustered, Edge, Partitioned, Kept, Multicast, Streamed, Begins, AnyOrder)
 }
 """The kinds of notes by their words."""
 

@@ -36,6 +36,7 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from codegen.dtypes import i64
+from codegen.loops.demote import demote
 from codegen.loops.indices import Algebra, coefficients
 from codegen.loops.nodes import (
     Alloc,
@@ -99,9 +100,9 @@ def promote_accumulators(function: Function) -> Function:
     return replace(function, body=body)
 
 
-def drop_stack_to_registers(function: Function) -> Function:
-    """Return `function` with small stack buffers of constant addresses in registers."""
-    return replace(function, body=_drop_block(function.body, Env.of(function), frozenset()))
+def drop_stack_to_registers(function: Function, room: int) -> Function:
+    """Return `function` with stack buffers of constant addresses in registers, the first ones, of `room` bytes together."""
+    return demote(replace(function, body=_drop_block(function.body, Env.of(function), frozenset(), _Room(room))))
 
 
 # ---------------------------------------------------------------- accesses
@@ -426,26 +427,37 @@ def _reads_memory(*index: Index) -> bool:
 # ---------------------------------------------------------------- stack buffers
 
 
-def _drop_block(block: tuple[Stmt, ...], env: Env, lanes: frozenset[str]) -> tuple[Stmt, ...]:
+@dataclass(slots=True)
+class _Room:
+    """The bytes of registers that are left."""
+
+    left: int
+
+    def takes(self, buffer: Buffer) -> bool:
+        """Tell whether a buffer finds room, and give it that."""
+        extents = [extent.value for extent in buffer.shape if isinstance(extent, Int)]
+        size = math.prod(extents) * buffer.dtype.size_bytes
+        if len(extents) < len(buffer.shape) or size > self.left:
+            return False
+        self.left -= size
+        return True
+
+
+def _drop_block(block: tuple[Stmt, ...], env: Env, lanes: frozenset[str], room: _Room) -> tuple[Stmt, ...]:
     """Return `block`; `lanes` are the variables of the vector loops around it."""
     result: list[Stmt] = []
     for position, s in enumerate(block):
         match s:
             case For():
                 inner = lanes | {s.var} if s.kind == "vector" else lanes
-                result.append(replace(s, body=_drop_block(s.body, env.with_loop(s), inner)))
+                result.append(replace(s, body=_drop_block(s.body, env.with_loop(s), inner, room)))
             case If(cond, then, orelse):
-                result.append(If(cond, _drop_block(then, env, lanes), _drop_block(orelse, env, lanes)))
-            case Alloc(buffer) if buffer.space == "stack" and _fits(buffer) and _is_constant(buffer.name, block[position:], env, lanes):
-                result.append(Alloc(replace(buffer, space="registers")))
+                result.append(If(cond, _drop_block(then, env, lanes, room), _drop_block(orelse, env, lanes, room)))
+            case Alloc(buffer) if buffer.space == "stack" and _is_constant(buffer.name, block[position:], env, lanes):
+                result.append(Alloc(replace(buffer, space="registers")) if room.takes(buffer) else s)
             case _:
                 result.append(s)
     return tuple(result)
-
-
-def _fits(buffer: Buffer) -> bool:
-    extents = [extent.value for extent in buffer.shape if isinstance(extent, Int)]
-    return len(extents) == len(buffer.shape) and math.prod(extents) * buffer.dtype.size_bytes <= REGISTER_BYTES
 
 
 def _is_constant(name: str, block: tuple[Stmt, ...], env: Env, lanes: frozenset[str]) -> bool:

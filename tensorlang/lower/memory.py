@@ -20,7 +20,7 @@ from math import prod
 from codegen.dtypes import DType, bool_, compute_dtype
 from codegen.loops import nodes as loops
 from codegen.loops.demote import STACK_BYTES
-from codegen.loops.notes import Begins, Kept, Streamed, note_of
+from codegen.loops.notes import AnyOrder, Begins, Kept, Streamed, note_of
 from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Floor, Max, Min, Mod, Name
@@ -40,6 +40,7 @@ from tensorlang.schedule.plan import Plan, Storage
 from tensorlang.schedule.shape import OPEN_EXTENT
 from tensorlang.tensor.nodes import Definition, Dynamic, Piece, Read, Tensor, TupleOf
 from tensorlang.tensor.scop import Accumulator
+from tensorlang.tensor.scop import in_order as keeps_order
 from tensorlang.tensor.walk import definers, tensor_table
 
 REGISTER_ELEMENTS = 2048
@@ -123,8 +124,15 @@ def tensor_memory(plan: Plan, names: Names) -> dict[str, TensorMemory]:
                 out[acc.name] = replace(out[where], tensor=acc.name)
                 continue
             axes = tuple(e.name if isinstance(e, Name) else f"{primary}.cell{k}" for k, e in enumerate(acc.cell))
-            out[acc.name] = _local(plan, names, acc.name, acc.name, axes, (*acc.reduce.reducer.dtypes, *flag))
+            memory = _local(plan, names, acc.name, acc.name, axes, (*acc.reduce.reducer.dtypes, *flag))
+            out[acc.name] = memory if keeps_order(acc.reduce.reducer, plan.program.mode) else _in_any_order(memory)
     return out
+
+
+def _in_any_order(memory: TensorMemory) -> TensorMemory:
+    """Return the memory of sums whose terms may be added in any order, and in parts."""
+    buffers = tuple(replace(b, notes=(*b.notes, AnyOrder())) if b.space == "registers" else b for b in memory.buffers)
+    return replace(memory, buffers=buffers, others=tuple(map(_in_any_order, memory.others)))
 
 
 def _copied(definition: Definition) -> str | None:

@@ -13,13 +13,13 @@ from codegen.loops.interp import run
 from codegen.loops.nodes import Function
 from codegen.loops.parser import parse
 from codegen.loops.printer import show
-from codegen.loops.promote import drop_stack_to_registers, promote_accumulators
+from codegen.loops.promote import REGISTER_BYTES, drop_stack_to_registers, promote_accumulators
 from codegen.loops.simplify import simplify
 from codegen.loops.verify import verify
 
 
 def promote(function: Function) -> Function:
-    return drop_stack_to_registers(promote_accumulators(simplify(function)))
+    return drop_stack_to_registers(promote_accumulators(simplify(function)), REGISTER_BYTES)
 
 
 @pytest.mark.parametrize("path", cases("loops_promote", "loops"), ids=lambda path: path.stem)
@@ -126,7 +126,7 @@ def test_accesses_in_several_nests_share_one_tile() -> None:
 
 def test_scratch_that_is_private_to_a_lane_and_indexed_by_it_stays_on_the_stack() -> None:
     function = _body("for j in 0 .. 8 vector 8 { alloc t: f32[8] stack t[j] = 1.0_f32 c[j, 0] = t[j] }")
-    assert drop_stack_to_registers(function) == function
+    assert drop_stack_to_registers(function, REGISTER_BYTES) == function
 
 
 COUNTS = """for j in 0 .. 16 vector 16 { FIRST }
@@ -149,3 +149,17 @@ def test_what_is_written_first_is_accumulated_in_registers_under_conditions_too(
 
 def test_what_is_written_elsewhere_is_not_accumulated_in_registers_under_conditions() -> None:
     assert "registers" not in show(promote(_body(COUNTS.replace("FIRST", "c[1, j] = 0.0_f32"))))
+
+
+def test_the_first_stack_buffers_that_find_room_are_registers() -> None:
+    block = (
+        "alloc NAME: f32[16] stack for j in 0 .. 16 vector 16 { NAME[j] = a[0, j] } for j in 0 .. 16 vector 16 { c[0, j] = NAME[15 - j] }"
+    )
+    function = _body("".join(block.replace("NAME", name) for name in ("r", "s", "t")))
+    text = show(drop_stack_to_registers(function, 128))
+    assert [text.count(f"alloc {name}: f32[16] registers") for name in ("r", "s", "t")] == [1, 1, 0]
+
+
+def test_a_stack_buffer_that_threads_share_stays_one() -> None:
+    function = _body("alloc t: f32[1] stack t[0] = a[0, 0] for i in 0 .. N parallel { c[0, i] = t[0] }")
+    assert "alloc t: f32[1] stack" in show(drop_stack_to_registers(function, REGISTER_BYTES))

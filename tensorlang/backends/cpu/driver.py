@@ -15,9 +15,9 @@ import json
 import time
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
-from codegen.dtypes import f32
+from codegen.dtypes import DType, f32
 from codegen.errors import Unfit
 from codegen.llvm.cache import cache_key
 from codegen.llvm.dot import pairs
@@ -29,6 +29,7 @@ from codegen.llvm.workspace import plan as workspace_plan
 from codegen.loops.aligned_rows import with_aligned_rows
 from codegen.loops.at_most_once import at_most_once
 from codegen.loops.carried import carried
+from codegen.loops.carried_rows import carried_rows
 from codegen.loops.clamped_lanes import clamped_lanes
 from codegen.loops.combine import combine
 from codegen.loops.contract import contract, separate
@@ -42,10 +43,11 @@ from codegen.loops.late_terms import with_late_terms_last
 from codegen.loops.masked_lanes import masked_lanes
 from codegen.loops.nodes import Function
 from codegen.loops.notes import Partitioned
+from codegen.loops.partial_sums import with_partial_sums
 from codegen.loops.partition import idle_notes, partition
 from codegen.loops.pinned import pinned
 from codegen.loops.printer import show as show_loops
-from codegen.loops.promote import promote_accumulators
+from codegen.loops.promote import drop_stack_to_registers, promote_accumulators
 from codegen.loops.serial import serial
 from codegen.loops.simplify import simplify
 from codegen.loops.stages import staged
@@ -80,6 +82,9 @@ from tensorlang.tensor.scop import show as show_scop
 from tensorlang.validation.budget import validation_budget
 from tensorlang.validation.intrinsics import usable
 from tensorlang.validation.kernel import validated
+
+ROOM = 4
+"""Of the bytes that vector registers hold, one of so many is for what goes from iteration to iteration, and for small buffers."""
 
 
 @lru_cache(maxsize=64)
@@ -129,7 +134,15 @@ def compile_kernel(
 
     scheduled = scheduled_by(rules)
     clock("schedule")
-    lowered = loops_of(scheduled.plan, symbol, dump, threads, clock, contracts=target.contracts, masked_bytes=target.masked_bytes)
+    of_target = partial(
+        loops_of,
+        symbol=symbol,
+        contracts=target.contracts,
+        masked_bytes=target.masked_bytes,
+        vector_bytes=machine.vector_bytes,
+        vector_registers=machine.vector_registers,
+    )
+    lowered = of_target(scheduled.plan, dump=dump, threads=threads, clock=clock)
     cases: tuple[SizeCase, ...] = ()
     added: tuple[Scheduled, ...] = ()
     if rules is not None and rules.at and schedule is None and (scheduled.of_roles or scheduled.origin == "derived"):
@@ -137,7 +150,7 @@ def compile_kernel(
             Planned(scheduled, lowered),
             rules.at,
             lambda at: scheduled_by(replace(rules, at=at)),
-            lambda other: loops_of(other.plan, symbol, None, threads, contracts=target.contracts, masked_bytes=target.masked_bytes),
+            lambda other: of_target(other.plan, threads=threads),
             machine.lanes(f32),
             threads,
         )
@@ -238,11 +251,14 @@ def loops_of(
     clock: Callable[[str], None] = lambda stage: None,
     contracts: bool = True,
     masked_bytes: Container[int] = (),
+    vector_bytes: int = 64,
+    vector_registers: int = 32,
 ) -> Lowered:
     """Return the verified, simplified loop-IR function of a plan, for one thread or (None) any number. It stays inside its buffers.
     `contracts`: for a target with multiply-adds. There a product that a reduction sums is added by one, and in fast mode every product
     that is added to something; elsewhere the two round one after the other. `masked_bytes`: of how many bytes
-    elements are that the target loads under masks.
+    elements are that the target loads under masks; `vector_bytes`: what each
+    of so many vector registers holds.
 
     Raises RunError R0315 when no machine holds one of them."""
     lowered = lower(plan, symbol)
@@ -266,7 +282,14 @@ def loops_of(
         function = separate(function)
     elif plan.program.mode == "fast":
         function = contract(function)
-    function = with_aligned_rows(with_late_terms_last(written_out(function)))
+    room = vector_bytes * vector_registers // ROOM
+
+    def lanes(dtype: DType) -> int:
+        return max(1, vector_bytes // dtype.size_bytes)
+
+    function = drop_stack_to_registers(carried_rows(written_out(function), room), room)
+    function = _simplified(with_partial_sums(function, lanes, vector_registers), function)
+    function = with_aligned_rows(with_late_terms_last(function))
     verify(function)
     check_buffers(plan.program.name, function)
     clock("loops")

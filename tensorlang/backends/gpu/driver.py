@@ -23,7 +23,7 @@ from codegen.gpu.render import render
 from codegen.gpu.spread_checks import spread_checks
 from codegen.loops.contract import contract
 from codegen.loops.nodes import Function
-from codegen.loops.notes import Edge, Kept, Multicast
+from codegen.loops.notes import AnyOrder, Edge, Kept, Multicast
 from codegen.loops.printer import show as show_loops
 from codegen.loops.simplify import simplify
 from codegen.loops.unread import without_unread
@@ -130,6 +130,7 @@ def device_loops(
 
     Raises CompileError S0220 at a directive of `schedule`, where that is known, when loops cannot run where it binds them."""
     lowered = lower(plan, symbol)
+    lowered = replace(lowered, function=without(lowered.function, AnyOrder))
     try:
         function = _whole(plan, lowered)
         in_order(replace(lowered, function=function))

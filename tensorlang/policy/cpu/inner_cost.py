@@ -16,6 +16,7 @@ from itertools import accumulate, product
 from math import ceil, gcd, log2, prod
 
 from codegen.dtypes import compute_dtype
+from codegen.loops.partial_sums import ROOM, parts, parts_latency
 from codegen.loops.partition import LEAST_ITERATIONS
 from codegen.loops.searches import LEAST
 from polyhedral import affine
@@ -58,7 +59,7 @@ from tensorlang.schedule.shape import OPEN_EXTENT, names_of_slot, step_inside, u
 from tensorlang.tensor.facts import conjuncts, is_of_indices, is_search
 from tensorlang.tensor.nodes import Compare as TensorCompare
 from tensorlang.tensor.nodes import Definition, Dynamic, Expr, IndexValue, Piece, Read, Reduce, Select
-from tensorlang.tensor.walk import components, index_names, nodes, reads, reduces, substitute, tensor_names, tensor_table
+from tensorlang.tensor.walk import components, index_names, is_recurrence, nodes, reads, reduces, substitute, tensor_names, tensor_table
 
 COPY_SHARE = 0.005
 """Of the cycles of a block that each copy of its instructions costs in the cache that holds them: between equals, the shorter code. And of
@@ -193,7 +194,7 @@ class _Sum:
     """A reduction: so many `steps`, with `work` in each, and so many times what is done `before` its innermost loop. `joining`: the cycles
     of taking a lane to what lanes before it came to, where that is no instruction of its own; lanes are then taken one after the other.
     `searched`: in bytes, the widest that is read, where the loop looks for a term and keeps nothing for each lane. `conditions`: what each
-    of those depends on that data answer."""
+    of those depends on that data answer. `is_even`: whether there are as many of its terms, a known number, for each element."""
 
     binders: tuple[str, ...]
     steps: float
@@ -203,6 +204,7 @@ class _Sum:
     joining: int = 0
     searched: int = 0
     conditions: tuple[frozenset[str], ...] = ()
+    is_even: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,6 +317,7 @@ class BlockCost:
         # Whether any or all hold is asked of vectors one by one where there are enough of them.
         ends = other.reducer.kind in ("min", "max") or (bool(binders) and self.sizes[binders[-1]] >= LEAST * self.lanes)
         searched = max((e.size_bytes for e in work.elements), default=0) if len(alike) == 1 and is_search(other) and ends else 0
+        is_even = all(affine.constant(bound) is not None for b in other.binders for bound in (b.lo, b.hi))
         return _Sum(
             binders,
             steps,
@@ -324,6 +327,7 @@ class BlockCost:
             joining,
             searched,
             tuple(conditions),
+            is_even,
         )
 
     def _bounds(self, reduce: Reduce, condition: Expr) -> bool:
@@ -451,12 +455,29 @@ class BlockCost:
             else:
                 short = (c.written and axis is None) or not self.ranged.keys().isdisjoint(reduction.binders)
                 waiting = step.looping if short and reduction.steps <= OVERLAPPED_STEPS else LATENCY_CYCLES
+                if self._is_late(reduction):
+                    chains = together * (c.vectors if axis is not None else 1)
+                    count = parts(reduction.steps, chains, self.d.machine.vector_registers // ROOM)
+                    waiting = parts_latency(reduction.steps, count) / reduction.steps
+                    cycles += multiply_cycles(chains * (count - 1))
                 cycles += reduction.steps * step.cycles(waiting)
         if axis is not None:
             cycles *= self._axis_covered(axis, self.lanes * c.vectors * c.phases, self.lanes * c.phases)
         cycles *= prod(self._axis_covered(a, count) for a, count in c.rows)
         points = together * (self.lanes * c.vectors if axis is not None else 1)
         return cycles / points * (1 + COPY_SHARE * together * c.vectors)
+
+    def _is_late(self, reduction: _Sum) -> bool:
+        """Tell whether the terms of a sum, as many for each element, are made of what a recurrence has just come to: there is nothing to
+        compute while they are added up, but for what is added beside them."""
+        return reduction.is_even and any(e.read.tensor in self._recurring for e in reduction.work.elements)
+
+    @once
+    def _recurring(self) -> frozenset[str]:
+        """The tensors of the recurrence that the definition at hand is part of, if it is."""
+        own = {t.name for t in self.definition.tensors}
+        group = next((g for g in components(self.d.program) if any(t.name in own for m in g for t in m.tensors)), ())
+        return frozenset(t.name for m in group for t in m.tensors) if is_recurrence(group) else frozenset()
 
     def _axis_covered(self, axis: str, count: int, known: int | None = None) -> float:
         """Return how many points of an axis blocks of `count` take, for each that there is; of a `known` extent the last may be cut to a
@@ -717,7 +738,7 @@ class BlockCost:
     def crossed(self, vector: tuple[str, ...]) -> tuple[str, ...]:
         """Return the tensors that a copy may have neighbours along `vector` of, where they are used often enough to be worth one."""
         summed = [e for p in self.pieces for s in p.sums for e in s.work.elements]
-        far = [e for e in summed for loop in vector if loop in e.names and loop not in e.near]
+        far = [e for e in summed for loop in vector if loop in e.names and e.near.get(loop) != 1]
         return tuple(dict.fromkeys(e.read.tensor for e in far if self._is_worth_copying(e)))
 
     def _is_worth_copying(self, element: _Element) -> bool:

@@ -23,6 +23,7 @@ from tensorlang.diagnostics import CompileError
 from tensorlang.policy.cpu.derive import derive_strip
 from tensorlang.policy.cpu.inlined_terms import with_inlined_terms
 from tensorlang.policy.cpu.loop_fusion import fused
+from tensorlang.policy.cpu.nests import is_joined
 from tensorlang.policy.cpu.row_chains import restrict_rows, row_chain
 from tensorlang.policy.cpu.row_epilogues import block_of_rows, finished
 from tensorlang.policy.cpu.scatter_fusion import with_fused_scatters
@@ -30,7 +31,7 @@ from tensorlang.policy.cpu.strips import Strip
 from tensorlang.policy.cpu.unread import without_unread
 from tensorlang.policy.deriver import Deriver, deriver, samples_of
 from tensorlang.policy.gpu.derive import derive_device_group, device_deriver
-from tensorlang.policy.groups import FusionGroup, fusion_groups
+from tensorlang.policy.groups import FusionGroup, fusion_groups, recurs
 from tensorlang.policy.machine import GpuMachine, Machine
 from tensorlang.policy.pointwise import stored_axis
 from tensorlang.policy.roles.match import Match, copies_of, form_of, guard_facts, match_role, matcher, spread_over
@@ -306,7 +307,7 @@ def _of_roles(request: _Request, wanted: Sequence[sx.Schedule], written: Sequenc
     d = d if on_device or own else with_inlined_terms(d)
     found = fusion_groups(d, vectors=not on_device)
     cut = [Strip(c) for c in found] if on_device or own else fused(d, found)
-    parts = [_Part(c.group, [] if c.rows or c.group.fused or c.group.joint else _candidates(request, roles, d, c.group), c) for c in cut]
+    parts = [_Part(c.group, _candidates(request, roles, d, c.group) if _takes_roles(d, c) else [], c) for c in cut]
     if not any(s in wanted for part in parts for s, _ in part.candidates):
         return None
     _settle_all(request, d, parts)
@@ -327,6 +328,15 @@ def _of_roles(request: _Request, wanted: Sequence[sx.Schedule], written: Sequenc
             continue
         return _assembled(request, schedule, parts, plan)
     return None
+
+
+def _takes_roles(d: Deriver, strip: Strip) -> bool:
+    """Tell whether a group has loops of its own that a role may be for: none that others share, nor those of a recurrence."""
+    group = strip.group
+    if strip.rows or group.fused or group.joint:
+        return False
+    alone = replace(d, alone=True)
+    return isinstance(d.machine, GpuMachine) or not any(not recurs(d.program, m) and is_joined(alone, m) for m in group.members)
 
 
 def _assembled(request: _Request, schedule: Schedule, parts: Sequence[_Part], plan: Plan) -> Chosen:

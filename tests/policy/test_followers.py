@@ -7,11 +7,13 @@ from dataclasses import replace
 import pytest
 from scheduled_programs import argument, assert_same
 
+from stdlib.library import library
 from tensorlang.check.instantiate import instantiate
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import Source
 from tensorlang.policy.cpu.derive import derive
 from tensorlang.policy.machine import Machine
+from tensorlang.policy.select import search
 from tensorlang.schedule.check import proven
 from tensorlang.syntax.parse import parse
 from tensorlang.syntax.printer import show
@@ -70,6 +72,13 @@ def test_a_result_made_of_single_elements_runs_in_all_loops_of_the_last_recurren
     assert "reverse y.i" in found and "together b, y -> i, j" in found
     assert any(d.startswith("fold b at i by ") for d in found) and not any(d.startswith("fold f") for d in found)
     assert_same(program, proven(program, derive(program, machine)), SIZES)
+
+
+@pytest.mark.parametrize("name", ["two sums of each step", "one place"])
+def test_what_runs_in_the_loops_of_a_recurrence_is_offered_to_no_role(name: str) -> None:
+    result, body = CASES[name]
+    program, module = operator(result, f"{WAVES}\n {body}"), load_module(parse(Source("f.tl", "")), [library()])
+    assert not search(module, None, program, {}, "cpu", SMALL).tried
 
 
 def test_several_sums_along_the_rows_of_a_recurrence_run_in_its_loops() -> None:

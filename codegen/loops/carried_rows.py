@@ -8,27 +8,32 @@
     after    alloc row: f32[8] registers
              for j in 0 .. 8 vector 8 { row[j] = y[0, j] }
              for t in 1 .. T {
+                 alloc next: f32[8] registers
                  for k in 0 .. 8 unroll 8 { for j in 0 .. 8 vector 8 { s[j] = fma(row[k], w[k, j], s[j]) } }
                  for j in 0 .. 8 vector 8 {
                      let new = s[j]
                      y[t, j] = new
-                     row[j] = new
+                     next[j] = new
                  }
+                 for j in 0 .. 8 vector 8 { row[j] = next[j] }
              }
 
-What a step stores as a vector the next one loads element by element, or elsewhere, and would wait for memory to have it. A serial loop that
-stores to the buffer in one place, the last that it reads it in, at addresses that unrolling makes constant within a row. What is only read
-at its own place is `carried`. Expects the indices of `simplify`.
+What a step stores as a vector the next one loads element by element, or elsewhere, and would wait for memory to have it. Of a serial loop
+that stores each element of a row at most once, whatever conditions are, at addresses that unrolling makes constant within the row, and
+reads of the buffer only the row before, and of that only what is stored. What is read at its own place alone is `carried`. Expects the
+indices of `simplify`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from math import prod
 
 from codegen.dtypes import bool_
 from codegen.loops.carried import WIDE, is_plain
+from codegen.loops.demote import has_one_distance
 from codegen.loops.indices import Algebra
 from codegen.loops.nodes import (
     Add,
@@ -49,7 +54,6 @@ from codegen.loops.nodes import (
     Store,
     Var,
 )
-from codegen.loops.verify import Env
 from codegen.loops.walk import (
     Fresh,
     certain_loads,
@@ -64,7 +68,9 @@ from codegen.loops.walk import (
     stores,
     substitute,
 )
-from codegen.polynomials import ONE
+
+MOST_ELEMENTS = 256
+"""Of a row that a loop goes over."""
 
 
 def carried_rows(function: Function, room: int) -> Function:
@@ -83,7 +89,7 @@ def _stmt(s: Stmt, memory: Mapping[str, Buffer], room: int, fresh: Fresh) -> tup
         case For(kind="serial", notes=()) if all(map(is_plain, statements(*s.body))):
             loop, around = replace(s, body=_block(s.body, memory, room, fresh)), tuple[Stmt, ...]()
             for name in dict.fromkeys(store.buffer for store in stores(*loop.body)):
-                row = _row(loop, memory[name], fresh) if name in memory else None
+                row = _row(loop, memory[name]) if name in memory else None
                 if row is not None and row.size_bytes <= room:
                     room -= row.size_bytes
                     before, loop = _in_registers(loop, row, fresh)
@@ -101,121 +107,128 @@ def _stmt(s: Stmt, memory: Mapping[str, Buffer], room: int, fresh: Fresh) -> tup
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """What a loop stores in an iteration, in the statement at `position` of its body, whose loops are `inner`; `sides` are the dimensions
-    of the buffer that these go along. `buffer` holds it, and `places` are where it lies there for each element that is read."""
+    """What a loop stores to a buffer in an iteration, each store with the loops around it. `sides`: the dimensions that a row goes along,
+    of these extents. `places`: where in the row before each element lies that is read."""
 
-    position: int
-    store: Store
-    inner: tuple[For, ...]
-    sides: tuple[int, ...]
     buffer: Buffer
+    stores: tuple[tuple[Store, tuple[For, ...]], ...]
+    sides: tuple[int, ...]
+    extents: tuple[int, ...]
     places: Mapping[Load, tuple[Index, ...]]
 
     @property
     def size_bytes(self) -> int:
-        return prod(n.value for n in self.buffer.shape if isinstance(n, Int)) * self.buffer.dtype.size_bytes
+        return prod(self.extents) * self.buffer.dtype.size_bytes
 
-    @property
-    def own(self) -> tuple[Index, ...]:
-        """The place of what is stored."""
-        return tuple(self.store.index[k] for k in self.sides)
+    def place(self, index: Sequence[Index]) -> tuple[Index, ...]:
+        """Return where an element lies in its row."""
+        return tuple(index[k] for k in self.sides)
+
+    def registers(self, name: str) -> Alloc:
+        return Alloc(Buffer(name, self.buffer.dtype, tuple(map(Int, self.extents)), "registers"))
 
 
-def _row(loop: For, buffer: Buffer, fresh: Fresh) -> _Row | None:
-    """Return what a loop stores to a buffer and reads back one iteration later, if registers may hold that."""
-    found = [store for store in stores(*loop.body) if store.buffer == buffer.name]
-    if len(found) != 1 or buffer.dtype == bool_ or buffer.dtype.bits < WIDE:
+def _row(loop: For, buffer: Buffer) -> _Row | None:
+    """Return the rows that a loop stores to a buffer and reads back one iteration later, if registers may hold them."""
+    found = tuple((s, path) for s, path in _stores(loop.body, ()) if s.buffer == buffer.name)
+    if len(found) < sum(s.buffer == buffer.name for s in stores(*loop.body)) or buffer.dtype == bool_ or buffer.dtype.bits < WIDE:
         return None
-    (store,) = found
-    position, inner = next(((k, path) for k, s in enumerate(loop.body) if (path := _path(s, store)) is not None), (0, ()))
-    sides = tuple(k for k, side in enumerate(store.index) if not {f.var for f in inner}.isdisjoint(free_vars(side)))
-    axes = {f.var: f for f in inner}
-    if not inner or sorted(axes) != sorted(str(side.name) for k in sides if isinstance(side := store.index[k], Var)):
+    extents = {k: n.value for k, n in enumerate(buffer.shape) if isinstance(n, Int)}
+    sides = tuple(k for k in extents if all(free_vars(s.index[k]) <= {f.var for f in path} for s, path in found))
+    others = [k for k in range(len(buffer.shape)) if k not in sides]
+    algebra, row = Algebra.of({}), _Row(buffer, found, sides, tuple(extents[k] for k in sides), {})
+    now = {tuple(algebra.poly(s.index[k]) for k in others) for s, _ in found}
+    before = tuple(algebra.poly(substitute(found[0][0].index[k], {loop.var: Add(Var(loop.var), Int(-1))})) for k in others)
+    stored = [e for s, path in found for e in _elements(row.place(s.index), path)]
+    if any(f.var not in free_vars(*row.place(s.index)) for s, path in found for f in path):
         return None
-    algebra = Algebra.of({})
-    before = [algebra.poly(substitute(side, {loop.var: Add(Var(loop.var), Int(-1))})) for side in store.index]
-    if before == [algebra.poly(side) for side in store.index]:
+    if not sides or len(now) > 1 or before in now or None in stored or len({*stored}) < len(stored):
         return None
-    extents = tuple(axes[side.name].hi for k in sides if isinstance(side := store.index[k], Var))
-    row = _Row(position, store, inner, sides, Buffer(fresh(f"{loop.var}_row"), buffer.dtype, extents, "registers"), {})
     places = dict[Load, tuple[Index, ...]]()
-    for k, s in enumerate(loop.body):
-        for load, inside in _loads((s,), buffer.name, algebra, Env()):
-            place = tuple(load.index[side] for side in sides)
-            others = (side for side in range(len(store.index)) if side not in sides)
-            if k > position or (k == position and place != row.own) or any(algebra.poly(load.index[n]) != before[n] for n in others):
-                return None
-            if not inside.env.is_constant(*place) or not inside.lie_in(place, extents):
-                return None
-            places[load] = place
-    elsewhere = any(place != row.own for place in places.values())
+    for load, path in _loads(loop.body, buffer.name, ()):
+        place = row.place(load.index)
+        if tuple(algebra.poly(load.index[k]) for k in others) != before or not {*stored}.issuperset(_elements(place, path)):
+            return None
+        places[load] = place
+    elsewhere = any(place != row.place(s.index) for place in places.values() for s, _ in found)
     return replace(row, places=places) if elsewhere and not places.keys().isdisjoint(certain_loads(*loop.body)) else None
 
 
-def _path(s: Stmt, store: Store) -> tuple[For, ...] | None:
-    """Return the loops around a store, which are written out or are lanes and begin at zero; None where there are others."""
-    inner: list[For] = []
-    while isinstance(s, For) and s.kind in ("unroll", "vector") and s.lo == Int(0) and isinstance(s.hi, Int) and not s.notes:
-        inner.append(s)
-        if any(part is store for part in s.body):
-            return tuple(inner)
-        if len(s.body) > 1:
-            return None
-        (s,) = s.body
-    return None
-
-
-@dataclass(frozen=True, slots=True)
-class _Inside:
-    """What is known of the loops inside of one."""
-
-    algebra: Algebra
-    env: Env
-
-    def lie_in(self, place: Sequence[Index], extents: Sequence[Index]) -> bool:
-        """Tell whether a place certainly lies in a row."""
-        ends = ((self.algebra.poly(at), self.algebra.poly(extent)) for at, extent in zip(place, extents, strict=True))
-        return all(self.algebra.nonnegative(at) and self.algebra.nonnegative(end - at - ONE) for at, end in ends)
-
-
-def _loads(block: Iterable[Stmt], name: str, algebra: Algebra, env: Env) -> Iterator[tuple[Load, _Inside]]:
-    """Yield the reads of a buffer."""
+def _stores(block: Iterable[Stmt], path: tuple[For, ...]) -> Iterator[tuple[Store, tuple[For, ...]]]:
+    """Yield the stores of a block that no condition is asked for, each with the loops around it."""
     for s in block:
         match s:
-            case For(var, lo, hi, body):
-                yield from _loads(body, name, algebra.with_loop(var, lo, hi, s.extent), env.with_loop(s))
-            case If(cond, then, orelse):
-                yield from ((load, _Inside(algebra, env)) for load in loads(cond) if load.buffer == name)
-                yield from _loads((*then, *orelse), name, algebra, env)
+            case For():
+                yield from _stores(s.body, (*path, s))
+            case Store():
+                yield s, path
             case _:
-                yield from ((load, _Inside(algebra, env)) for load in loads(s) if load.buffer == name)
+                pass
+
+
+def _loads(block: Iterable[Stmt], name: str, path: tuple[For, ...]) -> Iterator[tuple[Load, tuple[For, ...]]]:
+    """Yield the reads of a buffer, each with the loops around it."""
+    for s in block:
+        match s:
+            case For(lo=lo, hi=hi):
+                yield from ((load, path) for load in loads(lo, hi) if load.buffer == name)
+                yield from _loads(s.body, name, (*path, s))
+            case If(cond, then, orelse):
+                yield from ((load, path) for load in loads(cond) if load.buffer == name)
+                yield from _loads((*then, *orelse), name, path)
+            case _:
+                yield from ((load, path) for load in loads(s) if load.buffer == name)
+
+
+def _elements(place: Sequence[Index], path: Sequence[For]) -> list[tuple[int, ...] | None]:
+    """Return the elements that loops go over which are written out or are lanes, in steps of one length; None among them where there may be
+    others."""
+    loops = [f for f in path if f.var in free_vars(*place)]
+    ranges = [range(f.lo.value, f.hi.value) for f in loops if isinstance(f.lo, Int) and isinstance(f.hi, Int)]
+    constant = len(ranges) == len(loops) and all(f.kind in ("unroll", "vector") and not f.notes for f in loops)
+    lanes = {f.var for f in path if f.kind == "vector"}
+    if not constant or prod(map(len, ranges)) > MOST_ELEMENTS or not has_one_distance(place, {f.var for f in loops}, lanes):
+        return [None]
+    algebra, out = Algebra.of({}), list[tuple[int, ...] | None]()
+    for values in product(*ranges):
+        at = [algebra.simplify(substitute(e, {f.var: Int(v) for f, v in zip(loops, values, strict=True)})) for e in place]
+        known = tuple(e.value for e in at if isinstance(e, Int))
+        out.append(known if len(known) == len(at) else None)
+    return out
 
 
 def _in_registers(loop: For, row: _Row, fresh: Fresh) -> tuple[tuple[Stmt, ...], For]:
-    """Return what fills a row before a loop, and the loop that reads and renews it."""
-    new, called = fresh(f"{loop.var}_new"), {f.var: Var(fresh(f.var)) for f in row.inner}
-    first = tuple(Algebra.of({}).simplify(substitute(side, {loop.var: Add(loop.lo, Int(-1))})) for side in row.store.index)
-    fill: Stmt = substitute(Store(row.buffer.name, row.own, Load(row.store.buffer, first)), called)
-    for f in reversed(row.inner):
-        fill = replace(f, var=called[f.var].name, body=(fill,))
+    """Return what fills a row before a loop, and the loop that reads it and makes the next."""
+    kept, following = fresh(f"{loop.var}_row"), fresh(f"{loop.var}_next")
+    new = {store: fresh(f"{loop.var}_new") for store, _ in row.stores}
+    first = {loop.var: Add(loop.lo, Int(-1))}
+
+    def each(value: Mapping[Store, Expr]) -> Iterator[Stmt]:
+        """Yield what takes a value to the row for each of its elements."""
+        for store, path in row.stores:
+            called = {f.var: Var(fresh(f.var)) for f in path}
+            made: Stmt = substitute(Store(kept, row.place(store.index), value[store]), called)
+            for f in reversed(path):
+                made = replace(f, var=called[f.var].name, body=(made,))
+            yield made
 
     def index(e: Index) -> Index:
         return map_index(e, index, value)
 
     def value(e: Expr) -> Expr:
-        return Load(row.buffer.name, row.places[e]) if isinstance(e, Load) and e in row.places else map_expr(e, index, value)
+        return Load(kept, row.places[e]) if isinstance(e, Load) and e in row.places else map_expr(e, index, value)
 
-    def stmt(s: Stmt) -> Stmt:
-        inside = map_stmt(s, index, value, stmt)
-        return replace(inside, body=tuple(_renewing(inside.body, row, new))) if isinstance(inside, For) else inside
+    def block(body: Iterable[Stmt]) -> Iterator[Stmt]:
+        for s in body:
+            if isinstance(s, Store) and s in new:
+                yield from (Let(new[s], value(s.value)), replace(s, value=Name(new[s])), Store(following, row.place(s.index), Name(new[s])))
+            elif isinstance(s, For):
+                yield replace(s, lo=index(s.lo), hi=index(s.hi), body=tuple(block(s.body)))
+            else:
+                yield map_stmt(s, index, value, lambda inner: next(block((inner,))))
 
-    return (Alloc(row.buffer), fill), replace(loop, body=tuple(map(stmt, loop.body)))
-
-
-def _renewing(body: Sequence[Stmt], row: _Row, new: str) -> Iterator[Stmt]:
-    """Yield the statements of a block; what is stored of the row has a name, by which the row gets it too."""
-    for s in body:
-        if isinstance(s, Store) and s.buffer == row.store.buffer:
-            yield from (Let(new, s.value), replace(s, value=Name(new)), Store(row.buffer.name, row.own, Name(new)))
-        else:
-            yield s
+    algebra = Algebra.of({})
+    there = {s: Load(s.buffer, tuple(algebra.simplify(substitute(i, first)) for i in s.index)) for s, _ in row.stores}
+    renewed = {s: Load(following, row.place(s.index)) for s, _ in row.stores}
+    body = (row.registers(following), *block(loop.body), *each(renewed))
+    return (row.registers(kept), *each(there)), replace(loop, body=body)

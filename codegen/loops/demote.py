@@ -9,7 +9,7 @@ loop, and no parallel loop uses it that it is allocated outside of: threads shar
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from itertools import count
 
@@ -68,11 +68,16 @@ def _accesses(roots: Iterable[Node], scope: _Scope) -> Iterator[int]:
 
 
 def _is_constant(index: Iterable[Index], scope: _Scope) -> bool:
-    """Tell whether unrolling makes an address constant: for every lane, and with one distance between them."""
-    return free_vars(*index) <= scope.constant and not any(_breaks_lanes(node, scope.lanes) for node in walk(*index))
+    return has_one_distance(index, scope.constant, scope.lanes)
 
 
-def _breaks_lanes(node: Node, lanes: frozenset[str]) -> bool:
+def has_one_distance(index: Iterable[Index], constant: Set[str], lanes: Set[str]) -> bool:
+    """Tell whether unrolling, which makes some variables constant, makes an address constant: for every lane, and with one distance between
+    them."""
+    return free_vars(*index) <= constant and not any(_breaks_lanes(node, lanes) for node in walk(*index))
+
+
+def _breaks_lanes(node: Node, lanes: Set[str]) -> bool:
     """Tell whether an index is no constant even where its variables are, or not as far from one lane to the next."""
     match node:
         case ValueIndex():

@@ -27,6 +27,13 @@ NEIGHBOURS = """for t in 1 .. N {
     s[7] = x[0]
     for j in 0 .. 8 vector 8 { y[t, j] = (s[j] + y[t - 1, j]) * 0.5_f32 }
 }"""
+IN_PIECES = """for t in 1 .. N {
+    alloc s: f32[] registers
+    s[] = 0.0_f32
+    for k in 0 .. 8 unroll 8 { s[] = s[] + y[t - 1, k] * 0.1_f32 }
+    y[t, 0] = s[]
+    for j in 1 .. 8 vector 7 { y[t, j] = y[t - 1, j - 1] * x[j] }
+}"""
 IN_TURNS = """alloc z: f32[2, 8] stack
 for j in 0 .. 8 vector 8 { z[0, j] = x[j] }
 for t in 1 .. N {
@@ -52,7 +59,7 @@ def test_terms_of_a_sum_are_elements_of_a_register() -> None:
     assert "if index(1) < index(N)" in text, "nothing is read of a row that no iteration asks for"
 
 
-@pytest.mark.parametrize("body", [SUMS, NEIGHBOURS], ids=["terms of a sum", "neighbours"])
+@pytest.mark.parametrize("body", [SUMS, NEIGHBOURS, IN_PIECES], ids=["terms of a sum", "neighbours", "in pieces"])
 @pytest.mark.parametrize("n", [1, 2, 19])
 def test_a_carried_row_has_the_bits_that_memory_had(n: int, body: str) -> None:
     x = np.random.default_rng(n).standard_normal(8).astype(np.float32)
@@ -67,7 +74,9 @@ def test_a_carried_row_has_the_bits_that_memory_had(n: int, body: str) -> None:
     [
         (SUMS.replace("t - 1, k", "t - 2 + min(t, 1), k"), "a row of another iteration"),
         (SUMS.replace("for k in 0 .. 8 unroll 8", "for k in 0 .. 8"), "places that are known at run time"),
-        (SUMS.replace("y[t, j] = s[j] * 0.125_f32", "y[t, j] = s[j] * y[t - 1, 7 - j]"), "another element, beside what is stored"),
+        (NEIGHBOURS.replace("y[t - 1, j + 1]", "y[t - 1, (j + 5) % 8]"), "lanes that do not lie side by side"),
+        (IN_PIECES.replace("y[t, 0]", "y[t, 1]"), "an element that is stored twice"),
+        (IN_PIECES.replace("* x[j]", "* y[t, 0]"), "what the same iteration has stored"),
         (SUMS.replace("y[t, j] =", "if x[j] > 0.0_f32 { y[t, j] =").replace("0.125_f32 }", "0.125_f32 } }"), "a part of it alone"),
         (SUMS.replace("for j in 0 .. 8 vector 8 { y[t, j]", "for j in 1 .. 8 vector 7 { y[t, j]"), "a part of it alone"),
         (SUMS.replace("for j in 0 .. 8 vector 8 { y[t, j]", "for j in 0 .. 4 vector 4 { y[t, j]"), "elements that no iteration stores"),

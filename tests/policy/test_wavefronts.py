@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from scheduled_programs import argument, assert_same, operator
 
 import tensorlang as tl
+from codegen.loops.printer import show as show_loops
+from tensorlang.backends.cpu.driver import loops_of
 from tensorlang.check.instantiate import instantiate
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import Source
@@ -331,3 +333,23 @@ def test_sums_that_take_an_element_twice_or_in_order_run_after_the_recurrence() 
         )
         program = instantiate(module, "f", [argument(p, {"N": 50}) for p in module.operators["f"].params])
         assert not any(d.startswith("together") for d in directives(program)), equation
+
+
+COUNTS = """
+    p[0, n] = if n == 0 then i32(x[n]) else i32(0) for n in 0..N
+    p[k, n] = p[k - 1, n] + p[k, n - k | 0] for k in 1..K, n in 0..N
+    y[n]    = p[K - 1, n]"""
+
+
+@pytest.mark.parametrize("back", ["n - k", "n - 3*k"])
+def test_rows_whose_elements_need_those_far_back_of_their_own_run_one_after_the_other(back: str) -> None:
+    program = operator("x: i32[N], g: i32[K]) -> (y: i32[N])", COUNTS.replace("n - k", back), {"N": 70, "K": 40})
+    assert directives(program, NARROW)[:2] == ["distribute p", "fold p at k by 1"]
+    assert ">= 4_i64" in show_loops(loops_of(proven(program, derive(program, NARROW)), "f", vector_bytes=16).function)
+    assert_same(program, proven(program, derive(program, NARROW)), {})
+
+
+@pytest.mark.parametrize("near", ["n - 1", "n - k // 30 - 1"])
+def test_rows_whose_elements_need_those_just_before_run_along_diagonals(near: str) -> None:
+    program = operator("x: i32[N], g: i32[K]) -> (y: i32[N])", COUNTS.replace("n - k", near), {"N": 70, "K": 40})
+    assert any(d.startswith("skew") for d in directives(program, NARROW))

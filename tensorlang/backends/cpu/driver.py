@@ -39,6 +39,7 @@ from codegen.loops.evaluate import packed, unpacked
 from codegen.loops.first_iteration import with_first_iterations
 from codegen.loops.hoist import hoist
 from codegen.loops.invariant_lanes import invariant_lanes
+from codegen.loops.lanes_by_distance import lanes_by_distance
 from codegen.loops.late_terms import with_late_terms_last
 from codegen.loops.masked_lanes import masked_lanes
 from codegen.loops.nodes import Function
@@ -287,8 +288,9 @@ def loops_of(
     def lanes(dtype: DType) -> int:
         return max(1, vector_bytes // dtype.size_bytes)
 
-    function = drop_stack_to_registers(carried_rows(written_out(function), room), room)
+    function = _simplified(lanes_by_distance(function, lanes), function)
     function = _simplified(with_partial_sums(function, lanes, vector_registers), function)
+    function = drop_stack_to_registers(carried_rows(written_out(function), room), room)
     function = with_aligned_rows(with_late_terms_last(function))
     verify(function)
     check_buffers(plan.program.name, function)

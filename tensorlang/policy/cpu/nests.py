@@ -16,6 +16,7 @@ from itertools import islice, permutations, takewhile
 from math import ceil, prod
 
 from codegen.dtypes import compute_dtype
+from polyhedral import affine
 from polyhedral.directions import Distances, distances_of
 from polyhedral.expr import Name as AffineName
 from polyhedral.space import OperationLimit, limited
@@ -49,7 +50,7 @@ from tensorlang.schedule.recurrence import innermost_apart, legal_order
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.shape import OPEN_EXTENT, extents, work_of_definition
 from tensorlang.syntax import nodes as syntax
-from tensorlang.tensor.nodes import Definition, Expr, Read, Select, Slot
+from tensorlang.tensor.nodes import Definition, Dynamic, Expr, Read, Select, Slot
 from tensorlang.tensor.walk import components, definition_reads, reads, reduces, tensor_table
 
 MOST_AXES = 5
@@ -62,6 +63,8 @@ TERMS = 4
 """Terms that are written out, each of which goes to one element or vector that data name."""
 PARTIAL_VECTOR = 3
 """Whole vectors that one takes as long as of which a mask leaves some lanes out, where what is stored is read back soon."""
+FAR = 2
+"""Vectors between elements of a row, about: in rows where there are fewer than one they are computed one by one."""
 WORTH_TURNING = 0.9
 """Share of the cycles at most that another order than the one as written has to take."""
 
@@ -679,6 +682,8 @@ def _derive_member(
     chosen = _chosen(d, definition, loops) if loops is not None else None
     if loops is None or chosen is None:
         return None
+    if chosen.axes and _reads_far_back(d, definition, chosen.axes):
+        chosen = replace(chosen, inner=InnerLoops(cycles=chosen.inner.cycles))
     order, separate, name = chosen.axes, chosen.separate, definition.tensors[0].name
     front = _wavefront(d, definition, loops, chosen, joined) if len(group) == 1 else None
     front = front if front is None or share else replace(front, shared=0)
@@ -723,13 +728,33 @@ def _wavefront(d: Deriver, definition: Definition, loops: _Loops, chosen: _Order
     """Return the wavefront that points of a definition run along, where every loop carries dependences; with `sums` in its loops."""
     order, inner = chosen.axes, chosen.inner
     free = [a for a in loops.free(order, chosen.separate) if extents(definition)[a] != 1]
-    if inner.vector or any(a in free for a, _ in inner.rows) or len(order) < 2 or free:
+    if inner.vector or any(a in free for a, _ in inner.rows) or len(order) < 2 or free or _reads_far_back(d, definition, order):
         return None
     try:
         with limited():
             return best_wavefront(d, definition, loops.outside, order, loops.distances, inner, sums, local=is_local(d, definition))
     except OperationLimit:
         return None
+
+
+def _reads_far_back(d: Deriver, definition: Definition, order: Sequence[str]) -> bool:
+    """Tell whether elements of a row need others of it that lie, in most rows, further back than a vector is long: such rows run in lanes
+    (`codegen.loops.lanes_by_distance`)."""
+    *outer, along = order
+    if along != definition.axes[-1] or not _has_no_sums(definition):
+        return False
+    own, sizes = {t.name for t in definition.tensors}, extents(definition)
+    slots = [dict(zip(definition.axes, r.index, strict=True)) for p in definition.pieces for r in reads(p.value) if r.tensor in own]
+    back = [slot[along] for slot in slots if all(slot[a] == AffineName(a) for a in outer)]
+
+    def is_far(slot: Slot) -> bool:
+        if isinstance(slot, Dynamic):
+            return False
+        e = affine.sub(along, slot)
+        middle = {n: (sizes.get(n) or OPEN_EXTENT) // 2 for n in affine.name_set(e)}
+        return bool(middle) and along not in middle and affine.evaluate(e, middle) >= FAR * d.lanes_of(definition)
+
+    return bool(back) and all(map(is_far, back))
 
 
 def _derive_named(d: Deriver, definition: Definition, loops: _Loops) -> bool:

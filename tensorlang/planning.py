@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from codegen.forks import Lock
 from tensorlang.bounded_cache import BoundedCache
 from tensorlang.check.module import Module, reached
-from tensorlang.diagnostics import CompileError, InternalError
+from tensorlang.diagnostics import CompileError, InternalError, warn_of_fault
 from tensorlang.policy.complete import completed, is_partial
 from tensorlang.policy.deriver import samples_of
 from tensorlang.policy.machine import Machine
@@ -32,6 +32,8 @@ from tensorlang.syntax import nodes as sx
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.segments import parts_of
 
+UNDECIDED = "S0400"
+"""What a schedule is refused for whose proof does not end. It may be right; one that is derived for known sizes should never be wrong."""
 Dump = Callable[[str, str], None]
 """Called with the name of a stage and its text."""
 
@@ -193,11 +195,18 @@ def planned(
             made = Scheduled(schedule, plan, chosen.origin, tried, of_roles, (*chosen.left_out, *sentences))
             return made if of_roles else _written(program, made, stored, request)
     refusal: CompileError | None = None
+    refuted = ""
     for name, schedule in derived(stored):
         try:
-            return Scheduled(schedule, proven(program, schedule, stored, advised=False), "derived", tried)
+            plan = proven(program, schedule, stored, advised=False)
         except CompileError as refused:
-            tried, refusal = (*tried, f"{name}: refused: {refused.diagnostics[0].title}"), refused
+            problem = refused.diagnostics[0]
+            tried, refusal = (*tried, f"{name}: refused: {problem.title}"), refused
+            refuted = refuted if problem.code == UNDECIDED else problem.title
+        else:
+            if refuted and not program.sizes:
+                warn_of_fault(f"what is derived for `{program.name}` is refused, and a plainer schedule stands in for it: {refuted}")
+            return Scheduled(schedule, plan, "derived", tried)
     raise refusal or InternalError("schedule", f"nothing is derived for `{program.name}`")
 
 

@@ -60,6 +60,15 @@ class Rules:
         samples = repr(sorted(samples_of(program, self.at or {}).items()))
         return (*self.written(program), self.text or stated(self.module, self.operator), knobs, attrs, samples)
 
+    @property
+    def of_roles(self) -> Rules:
+        """Those for any program that has the shape of a role."""
+        return replace(self, operator=None, attrs={}, sizes={}, knobs={}, text=None)
+
+    def is_written(self, program: Program) -> bool:
+        """Tell whether the module states a schedule for the operator that applies to the program."""
+        return self.written(program)[0] != "None"
+
     def written(self, program: Program) -> tuple[str, ...]:
         """Return the schedule that the module states for the operator and that applies to the program, by its name, and its case."""
         if self.operator is None:
@@ -117,7 +126,7 @@ def by_parts(program: Program, request: ScheduleRequest) -> list[tuple[Program, 
     if rules is not None and written is None:
         chosen = stated_for(rules.module, rules.operator, program, rules.attrs, rules.target, rules.sizes, rules.knobs, rules.at)
         written, origin, knobs = (None, "", {}) if chosen is None else (chosen.schedule, chosen.origin, {})
-        rules = replace(rules, operator=None, attrs={}, sizes={}, knobs={}, text=None)
+        rules = rules.of_roles
     own = directives_of_parts(program, parts, written, knobs) if written is not None else {}
     alone = ScheduleRequest(rules=rules)
     return [(part, ScheduleRequest(own[part.name], knobs=knobs, origin=origin) if part.name in own else alone) for part in parts]
@@ -186,8 +195,7 @@ def planned(
         if chosen is not None:
 
             def others() -> Schedule:
-                roles = replace(rules, operator=None, attrs={}, sizes={}, knobs={}, text=None)
-                return planned(program, machine, ScheduleRequest(rules=roles), derived, layouts, constants).schedule
+                return planned(program, machine, ScheduleRequest(rules=rules.of_roles), derived, layouts, constants).schedule
 
             schedule, sentences = _whole(program, chosen.schedule, machine, stored, {}, others)
             plan = chosen.plan if chosen.plan is not None else proven(program, schedule, stored)

@@ -133,6 +133,17 @@ def test_a_saved_operator_of_open_sizes_takes_sizes_that_no_array_tells(folder: 
     np.testing.assert_array_equal(first(X[::2], k=2), X[:4:2])
 
 
+def test_a_saved_operator_takes_axes_of_any_length_that_its_kernel_has_as_one(tmp_path: Path) -> None:
+    text = """op centred(x: f32[A, B, C]) -> (y: f32[C, A, B]) {
+        m[c] = sum(a, b) x[a, b, c]
+        y[c, a, b] = x[a, b, c] - m[c]
+    }"""
+    x = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    saved = tl.load_model(tl.parse(text).centred.save(tmp_path / "c", {"x": x}, symbolic=True, targets="x86-64", max={"C": 50}))
+    for found in (x, x[:0], np.ones((7, 1, 50), np.float32)):
+        np.testing.assert_array_equal(saved(found), (found - found.sum((0, 1))).transpose(2, 0, 1))
+
+
 def test_a_limit_is_asked_for_of_sizes_alone_that_memory_depends_on(tmp_path: Path) -> None:
     text = "s[j] = w[j] + (if j > 0 then s[j - 1] else 0)\n y[i, j] = x[i, j] * s[N - 1 - j]"
     scaled = tl.parse(f"op scaled(x: i32[M, N], w: i32[N]) -> (y: i32[M, N]) {{\n {text}\n}}").scaled

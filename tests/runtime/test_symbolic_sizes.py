@@ -278,3 +278,35 @@ def test_attention_of_heads_of_any_sizes_asks_ahead_for_keys_of_any_width() -> N
         scores = q @ k.transpose(0, 2, 1)
         weights = np.exp(scores - scores.max(-1, keepdims=True))
         np.testing.assert_allclose(operator(q, k, v), weights / weights.sum(-1, keepdims=True) @ v, 1e-3, 1e-4)
+
+
+TOGETHER = """
+op spread(x: f32[A, B, C]) -> (y: f32[C, A, B], z: f32[A, B, C], t: f32[]) {
+    y[c, a, b] = x[a, b, c]
+    z[a, b, c] = max(x[a, b, c], 0.0)
+    t = sum(a, b, c) x[a, b, c]
+}
+op relu(x: f32[A, B, C]) -> (y: f32[A, B, C]) { y[a, b, c] = max(x[a, b, c], 0.0) }
+"""
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 5), (1, 1, 1), (2, 0, 9), (17, 3, 33)])
+def test_axes_that_equations_go_along_together_are_one_axis(shape: tuple[int, int, int]) -> None:
+    x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape) - 7
+    spread = operators(TOGETHER).spread
+    y, z, t = spread(x)
+    np.testing.assert_array_equal(y, x.transpose(2, 0, 1), strict=True)
+    np.testing.assert_array_equal(z, np.maximum(x, 0), strict=True)
+    assert t == x.sum()
+    assert "x: f32[size_A_B, C]" in spread.explain(x)
+
+
+def test_elements_of_any_number_of_axes_are_one_loop() -> None:
+    relu = operators(TOGETHER).relu
+    explained = relu.explain(np.zeros((4, 5, 3), np.float32))
+    assert "x: f32[size_A_B_C]" in explained
+
+
+def test_axes_stay_as_they_are_where_somebody_wrote_a_schedule_for_them() -> None:
+    relu = operators(TOGETHER + "schedule relu for cpu { order y.b, y.a, y.c }").relu
+    assert "x: f32[A, B, C]" in relu.explain(np.zeros((4, 5, 3), np.float32))

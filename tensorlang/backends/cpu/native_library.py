@@ -44,6 +44,7 @@ from tensorlang.backends.cpu.extern import no_library
 from tensorlang.backends.cpu.library_signature import identity
 from tensorlang.backends.cpu.open_sizes import OpenParts
 from tensorlang.backends.cpu.ready import entry_of, refusal_of
+from tensorlang.backends.cpu.sized import Kernel
 from tensorlang.backends.cpu.toolchain import Toolchain
 from tensorlang.diagnostics import RunError, error, plain_text
 from tensorlang.graph.nodes import Value
@@ -107,11 +108,14 @@ class Library:
 # ---------------------------------------------------------------- operators
 
 
-def of_operator(program: Program, artifact: Artifact, tools: Toolchain, most: Mapping[str, int]) -> Compiled:
-    """Return an operator, of which `most` limits sizes. Raises CompileError C0132 where it needs scratch memory and a limit is missing."""
+def of_operator(program: Program, kernel: Kernel, tools: Toolchain, most: Mapping[str, int]) -> Compiled:
+    """Return an operator that is compiled as `kernel`, of which `most` limits sizes. Raises CompileError C0132 where it needs scratch
+    memory and a limit is missing."""
+    artifact = tools.kernel(kernel.program, kernel.request, tools.store)
     sizes = tuple(Size(name, most.get(name, Size(name).most)) for name in program.sizes)
-    room, arena = _scratch(program, artifact, tools, most)
-    entry = entry_of(program, artifact, tools, numbers=len(program.sizes), scratch=arena > 0)
+    numbers = tuple(_of_formula(kernel.symbols.formula(name)) for name in kernel.program.sizes)
+    room, arena = _scratch(program, artifact, numbers, tools, most)
+    entry = entry_of(program, artifact, tools, numbers=len(numbers), scratch=arena > 0)
     inputs, outputs = (tuple(_argument(t) for t in tensors) for tensors in (program.params, result_tensors(program)))
     texts = tuple(_text(refusal_of(program, artifact, code + 1)) for code in range(len(artifact.requirements)))
     return Compiled(
@@ -122,7 +126,7 @@ def of_operator(program: Program, artifact: Artifact, tools: Toolchain, most: Ma
         outputs,
         entry,
         {artifact.symbol: artifact.object},
-        tuple(loops.Var(name) for name in program.sizes),
+        numbers,
         arena,
         room,
         None,
@@ -132,16 +136,18 @@ def of_operator(program: Program, artifact: Artifact, tools: Toolchain, most: Ma
     )
 
 
-def _scratch(program: Program, artifact: Artifact, tools: Toolchain, most: Mapping[str, int]) -> tuple[Index | None, int]:
-    """Return the scratch memory that a run needs, over sizes, and how much there is to be."""
+def _scratch(
+    program: Program, artifact: Artifact, numbers: Sequence[Index], tools: Toolchain, most: Mapping[str, int]
+) -> tuple[Index | None, int]:
+    """Return the scratch memory that a run needs, over sizes, and how much there is to be. `numbers`: what the kernel is told."""
     threads = workspace_threads(artifact, tools.pool_threads)
     if not program.sizes:
         return None, artifact.workspace_bytes(threads)
     shared, private = artifact.scratch
     if shared == private == loops.Int(0):
         return None, 0
-    called = dict(zip(artifact.sizes, program.sizes, strict=True))
-    needed = _renamed(loops.Add(shared, loops.Mul(loops.Int(threads), private)), called)
+    called = dict(zip(artifact.sizes, numbers, strict=True))
+    needed = _told(loops.Add(shared, loops.Mul(loops.Int(threads), private)), called)
     depended_on = free_vars(needed)
     missing = [name for name in program.sizes if name in depended_on and name not in most]
     if missing:
@@ -152,14 +158,15 @@ def _scratch(program: Program, artifact: Artifact, tools: Toolchain, most: Mappi
     return needed, evaluate(needed, most)
 
 
-def _renamed(e: Index, names: Mapping[str, str]) -> Index:
+def _told(e: Index, numbers: Mapping[str, Index]) -> Index:
+    """Return `e` in terms of what its names stand for."""
     match e:
         case loops.Var(name):
-            return loops.Var(names[name])
+            return numbers[name]
         case loops.Int():
             return e
         case loops.Add(a, b) | loops.Mul(a, b) | loops.FloorDiv(a, b) | loops.Mod(a, b) | loops.Min(a, b) | loops.Max(a, b):
-            return type(e)(_renamed(a, names), _renamed(b, names))
+            return type(e)(_told(a, numbers), _told(b, numbers))
         case _:
             raise TypeError(e)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,6 @@ from codegen.llvm.program import KernelCall, Number, Slot, emit_program, failed_
 from codegen.llvm.program import Program as Entry
 from codegen.llvm.target import Target, runs_here
 from codegen.loops.parser import parse as parse_loops
-from polyhedral.expr import Name as AffineName
 from tensorlang.artifact import Artifact
 from tensorlang.backends.cpu.executable import object_of, workspace_threads
 from tensorlang.backends.cpu.limits import Kernel as KernelUnderStudy
@@ -36,7 +35,6 @@ from tensorlang.runtime.protocol import Timer
 from tensorlang.runtime.report import bytes_text
 from tensorlang.runtime.timing import best_time, mean_time
 from tensorlang.runtime.work import Work, work_of
-from tensorlang.tensor import walk
 from tensorlang.tensor.nodes import Program, Tensor
 from tensorlang.tensor.walk import caller_shape
 
@@ -52,6 +50,8 @@ class Compiled:
     native: Native
     threads: int
     target: Target
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """The sizes of the loops that are open in them, and numbers here."""
 
     @property
     def outputs(self) -> Sequence[Port]:
@@ -129,16 +129,8 @@ class Compiled:
         text = emit(function, self.target, record=record)
         # What a file's own instructions were put in for is other code than this.
         inner = () if " tensorize " in self.artifact.schedule else inner_loops_of(assembly(text, self.target, comments=True))
-        lanes, sizes = self.target.vector_bits // 32, _sizes(self.program, program)
-        return KernelUnderStudy(program, self.artifact.schedule, function, record, inner, lanes, self.threads, sizes)
-
-
-def _sizes(symbolic: Program, concrete: Program) -> dict[str, int]:
-    """Return the sizes that are open in one program, and numbers in the shapes of the other."""
-    pairs = [
-        (a, b) for p, q in zip(symbolic.params, concrete.params, strict=True) for a, b in zip(p.shape, walk.shape_of(q, {}), strict=True)
-    ]
-    return {a.name: b for a, b in pairs if isinstance(a, AffineName)}
+        lanes = self.target.vector_bits // 32
+        return KernelUnderStudy(program, self.artifact.schedule, function, record, inner, lanes, self.threads, self.sizes)
 
 
 def written_into(native: Native, arrays: Sequence[Array], results: Mapping[str, object]) -> Any:

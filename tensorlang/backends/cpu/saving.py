@@ -14,6 +14,7 @@ from tensorlang.backends.cpu.extern import no_library
 from tensorlang.backends.cpu.library_files import write_library, write_modules
 from tensorlang.backends.cpu.native_library import Compiled, linked, of_model, of_open_model, of_operator
 from tensorlang.backends.cpu.open_sizes import built_parts
+from tensorlang.backends.cpu.sized import kernel_of
 from tensorlang.backends.cpu.toolchain import Toolchain
 from tensorlang.diagnostics import error
 from tensorlang.graph.independent_rows import rows_of, rows_of_program
@@ -36,8 +37,7 @@ def save_operator(tools: Toolchain, program: Program, request: ScheduleRequest, 
         raise no_library(f"`{program.name}`", program.externs)
 
     def compiled(here: Toolchain) -> Compiled:
-        made = here.kernel(program, request, here.store)
-        return of_operator(program, made, here, options.most)
+        return of_operator(program, kernel_of(program, request), here, options.most)
 
     return _written([compiled(here) for here in toolchains(tools, options)], folder, options, rows_of_program(program))
 

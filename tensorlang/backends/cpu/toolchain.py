@@ -169,7 +169,7 @@ class Toolchain:
             return composite(program, self, request, sizes)
         from tensorlang.backends.cpu.sized import variant
 
-        return variant(program, self.kernel(program, request, self.store), sizes, self)
+        return variant(program, request, sizes, self)
 
     def shown(self, program: Program, name: str, request: ScheduleRequest, dump: Dump, stages: Sequence[str]) -> Artifact:
         return self.kernel(program, request, None, dump)

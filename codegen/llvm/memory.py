@@ -174,9 +174,15 @@ def load_transposed(state: State, memory: Memory, poly: Poly, scope: Scope, colu
             return None
         element = memory_type(memory.dtype)
 
+        first, between = pointer_to(b, memory, parts[1]), parts[0]
+        if between.constant is None:
+            # LLVM takes each row for a pointer of its own, of which it keeps more in each loop around than there are registers.
+            first = b.pure(f"freeze ptr {first}")
+
         def piece(row: int, start: int, length: int) -> str:
-            pointer = _lane_pointer(b, memory, poly + number(start), lanes, row)
+            pointer = b.pure(f"getelementptr {element}, ptr {first}, i64 {b.index(between.scaled(row))}")
             pointer = _guarded(b, pointer, None if lanes.length is None else positive(b, lanes.length - number(row)))
+            pointer = b.pure(f"getelementptr {element}, ptr {pointer}, i64 {start}") if start else pointer
             return b.op(f"load {of_lanes(element, length)}, ptr {pointer}, align {_align(memory, number(1))}")
 
         found = " ".join(transpose(b, piece, element, memory.dtype.size_bytes, lanes.count))

@@ -11,9 +11,10 @@
              }
 
 A serial loop that stores to some buffers once in each iteration, or at places that are never the same, and reads of them what the
-iterations just before stored. Loops that are written out, or are lanes, may stand in between, one after the other; what else it does,
-registers of its own, loops and conditions, stays as it is, and terms of a short sum are read one by one. What only conditions of data say
-to read has to be there before the loop, whatever they are. Elements are of types that are computed as they are stored.
+iterations just before stored. Loops that are written out, or are lanes, all of them or as many as sizes say, may stand in between, one
+after the other; what else it does, registers of its own, loops and conditions, stays as it is, and terms of a short sum are read one by
+one. What only conditions of data say to read has to be there before the loop, whatever they are. Elements are of types that are computed
+as they are stored.
 
 Of a buffer that nobody else sees, and of which no iteration then reads anything from memory, what is read behind the loop is stored there,
 and nothing inside:
@@ -56,11 +57,13 @@ from codegen.loops.nodes import (
     Select,
     Stmt,
     Store,
+    ValueIndex,
     Var,
 )
 from codegen.loops.walk import (
     Fresh,
     Node,
+    binders,
     certain_loads,
     free_vars,
     fresh_for,
@@ -175,7 +178,7 @@ def _recurrences(loop: For, groups: Sequence[_Group], memory: Mapping[str, Buffe
     """Yield the buffers that a loop reads back, as far as registers hold their elements."""
     if not all(is_plain(s) for s in statements(*loop.body)):
         return
-    if not all(f.lo == Int(0) and isinstance(f.hi, Int) for g in groups for f in g.inner):
+    if not all(f.lo == Int(0) and _most(f) and _is_same_throughout(f.hi, loop) for g in groups for f in g.inner):
         return
     stored, left = [(g, s) for g in groups for s in g.steps if isinstance(s, Store)], MOST_BYTES
     counts = Counter(s.buffer for s in stores(*loop.body))
@@ -188,10 +191,20 @@ def _recurrences(loop: For, groups: Sequence[_Group], memory: Mapping[str, Buffe
             continue
         steps = group.steps if group.inner else loop.body
         reads = _read_back(loop.var, store, steps)
-        size = prod(f.hi.value for f in group.inner if isinstance(f.hi, Int)) * buffer.dtype.bits // 8 * max(reads.values(), default=0)
+        size = prod(map(_most, group.inner)) * buffer.dtype.bits // 8 * max(reads.values(), default=0)
         if reads and size <= left and _is_apart(loop, group.inner, store) and _is_there_before(loop, buffer, steps, reads):
             left -= size
             yield _Recurrence(group, buffer, store, reads)
+
+
+def _most(inner: For) -> int:
+    """Return how many iterations a loop has at most, which is written out or is lanes; 0 where that is not known."""
+    return inner.hi.value if isinstance(inner.hi, Int) else inner.extent or 0
+
+
+def _is_same_throughout(end: Index, loop: For) -> bool:
+    """Tell whether an index depends on nothing that a loop changes."""
+    return not {loop.var, *binders(*loop.body)} & free_vars(end) and not any(isinstance(p, ValueIndex) for p in walk(end))
 
 
 def _are_elsewhere(group: _Group, store: Store, other_group: _Group, other: Store) -> bool:
@@ -199,7 +212,7 @@ def _are_elsewhere(group: _Group, store: Store, other_group: _Group, other: Stor
     elements of the other."""
 
     def ends(of: _Group, index: Index) -> tuple[int, int] | None:
-        found, sizes = coefficients(index), {f.var: f.hi.value - 1 for f in of.inner if isinstance(f.hi, Int)}
+        found, sizes = coefficients(index), {f.var: _most(f) - 1 for f in of.inner}
         if found is None or not all(isinstance(n, Var) and n.name in sizes for n in found[0]):
             return None
         reach = [c * sizes[n.name] for n, c in found[0].items() if isinstance(n, Var)]
@@ -268,7 +281,7 @@ def _is_own(var: str, side: Index) -> bool:
 def _is_apart(loop: For, inner: Sequence[For], store: Store) -> bool:
     """Tell whether no two iterations of the inner loops, of one iteration of the outer or of neighbours, store to one element: along some
     side, each step of a loop is further than all of those of less stride together."""
-    reach, known = {loop.var: inf, **{f.var: f.hi.value - 1 for f in inner if isinstance(f.hi, Int)}}, set[str]()
+    reach, known = {loop.var: inf, **{f.var: _most(f) - 1 for f in inner}}, set[str]()
     for side in map(coefficients, store.index):
         found = side[0].items() if side is not None else ()
         strides = sorted((abs(c), reach[n.name], n.name) for n, c in found if isinstance(n, Var) and n.name in reach)
@@ -347,8 +360,8 @@ def _in_registers(
     stores to buffers that nobody else sees which of the last elements are read after the loop (`_behind`)."""
     last, new = dict[Store, Buffer](), dict[Stmt, str]()
     for r in found:
-        sides = tuple(f.hi for f in r.group.inner)
-        last[r.store] = Buffer(fresh(f"{loop.var}_last"), r.buffer.dtype, (Int(max(r.reads.values())), *sides), "registers")
+        sides = (max(r.reads.values()), *map(_most, r.group.inner))
+        last[r.store] = Buffer(fresh(f"{loop.var}_last"), r.buffer.dtype, tuple(map(Int, sides)), "registers")
         new[r.store] = fresh(f"{loop.var}_new")
 
     def at(r: _Recurrence) -> tuple[Index, ...]:

@@ -15,8 +15,10 @@ the checks of the loop. Parallel loops are left alone: their bodies become funct
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from codegen.loops.indices import Algebra
 from codegen.loops.nodes import (
@@ -26,13 +28,16 @@ from codegen.loops.nodes import (
     Call,
     Compare,
     Expr,
+    FloorDiv,
     For,
     Function,
     If,
     Index,
     IndexValue,
+    Int,
     Let,
     Load,
+    Mod,
     Name,
     Require,
     Select,
@@ -41,11 +46,26 @@ from codegen.loops.nodes import (
     ValueIndex,
 )
 from codegen.loops.simplify import assuming
-from codegen.loops.walk import Fresh, binders, free_vars, map_expr, names, runs_at_least_once, statements, stores, walk
+from codegen.loops.walk import (
+    Fresh,
+    Node,
+    binders,
+    children,
+    free_vars,
+    map_expr,
+    map_stmt,
+    names,
+    runs_at_least_once,
+    statements,
+    stores,
+    walk,
+)
 from codegen.polynomials import ONE
 
 _DIVISIONS = ("/", "//", "%")
 _TRAPPING = ("//", "%")
+_ON_ONE_THREAD = ("serial", "unroll", "vector")
+"""Loops whose bodies are no functions of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +74,7 @@ class _Scope:
 
     algebra: Algebra
     buffers: Mapping[str, Buffer]
+    sizes: frozenset[str]
     fresh: Fresh
 
     def inside(self, loop: For) -> _Scope:
@@ -68,7 +89,7 @@ def hoist(function: Function) -> Function:
     fresh = Fresh({*names(*function.body), *binders(*function.body), *(p.name for p in function.params), *function.sizes})
     allocated = (n.buffer for n in statements(*function.body) if isinstance(n, Alloc))
     buffers = {b.name: b for b in (*function.params, *allocated)}
-    return replace(function, body=_block(function.body, _Scope(Algebra.outside(function), buffers, fresh)))
+    return replace(function, body=_block(function.body, _Scope(Algebra.outside(function), buffers, frozenset(function.sizes), fresh)))
 
 
 def _block(body: Iterable[Stmt], scope: _Scope) -> tuple[Stmt, ...]:
@@ -82,7 +103,47 @@ def _block(body: Iterable[Stmt], scope: _Scope) -> tuple[Stmt, ...]:
                 out.append(replace(stmt, then=then, orelse=orelse))
             case _:
                 out.append(stmt)
-    return tuple(out)
+    parts = (tuple(group) for _, group in groupby(out, lambda s: isinstance(s, If) and _asks_sizes(s.cond, scope)))
+    return tuple(s for part in parts for s in _shared(part, scope))
+
+
+def _shared(body: tuple[Stmt, ...], scope: _Scope) -> tuple[Stmt, ...]:
+    """Return statements behind what several of them compute that stand under conditions on sizes alone, where these do."""
+    if len(body) < 2 or not isinstance(body[0], If) or not _asks_sizes(body[0].cond, scope):
+        return body
+    if any(isinstance(s, For) and s.kind not in _ON_ONE_THREAD for s in statements(*body)):
+        return body
+    bound, written = {*binders(*body)}, {s.buffer for s in stores(*body)}
+
+    def movable(e: Expr) -> bool:
+        parts = list(walk(e))
+        read = {p.buffer for p in parts if isinstance(p, Load)}
+        own = free_vars(e) | {p.name for p in parts if isinstance(p, Name)} | read
+        if not _expensive(e) or own & bound or read & written or any(isinstance(p, ValueIndex) for p in parts):
+            return False
+        return _is_harmless(parts, scope)
+
+    def computed(nodes: Iterable[Node]) -> Iterator[Expr]:
+        for node in nodes:
+            if isinstance(node, Expr) and movable(node):
+                yield node
+            else:
+                yield from computed(children(node))
+
+    found = Counter(e for s in body for e in dict.fromkeys(computed((s,))))
+    kept = {e: Name(scope.fresh("common")) for e, count in found.items() if count > 1}
+
+    def swapped(e: Expr) -> Expr:
+        return kept[e] if e in kept else map_expr(e, lambda index: index, swapped)
+
+    def statement(s: Stmt) -> Stmt:
+        return map_stmt(s, lambda index: index, swapped, statement)
+
+    return (*(Let(name.name, e) for e, name in kept.items()), *map(statement, body)) if kept else body
+
+
+def _asks_sizes(cond: Expr, scope: _Scope) -> bool:
+    return _asks_lanes(cond) and free_vars(cond) <= scope.sizes
 
 
 def _before(loop: For, scope: _Scope) -> tuple[Stmt, ...]:
@@ -115,7 +176,7 @@ def _hoisted(loop: For, scope: _Scope, before: list[Stmt]) -> For:
             return False
         if not all(p.buffer not in written or _is_kept(p, loop, scope) for p in loads):
             return False
-        return always or (not any(isinstance(p, Binary) and p.op in _TRAPPING for p in parts) and all(_is_inside(p, scope) for p in loads))
+        return always or _is_harmless(parts, scope)
 
     def rewrite(e: Expr, always: bool = True) -> Expr:
         if movable(e, always):
@@ -152,6 +213,14 @@ def _expensive(e: Expr) -> bool:
 def _asks_lanes(cond: Expr) -> bool:
     """Tell whether a condition is about indices alone: it leaves out lanes at an edge, and seldom all."""
     return not any(isinstance(p, Load | Name) for p in walk(cond))
+
+
+def _is_harmless(parts: Sequence[Node], scope: _Scope) -> bool:
+    """Tell whether parts of an expression may be computed whatever holds: they read what is there, and divide by no integer that is 0."""
+    divided = any(
+        (isinstance(p, Binary) and p.op in _TRAPPING) or (isinstance(p, FloorDiv | Mod) and not isinstance(p.rhs, Int)) for p in parts
+    )
+    return not divided and all(_is_inside(p, scope) for p in parts if isinstance(p, Load))
 
 
 def _is_inside(load: Load, scope: _Scope) -> bool:

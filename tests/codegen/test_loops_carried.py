@@ -57,6 +57,16 @@ BODIES = {
         for t in 0 .. 4 vector 4 { z[0, t] = 1.0_f32 }
         for i in 1 .. 8 { for t in 0 .. 4 vector 4 { z[i, t] = z[i - 1, t] * x[0] + 0.5_f32 } }
         for i in 0 .. min(N, 8) { y[i] = z[i, 3] }""",
+    "as many lanes as sizes say": """
+        alloc z: f32[8, 4] stack
+        for t in 0 .. 4 { z[0, t] = x[0] }
+        for i in 1 .. 8 { for t in 0 .. N - 4*(N // 4) vector 4 { z[i, t] = z[i - 1, t] * x[0] + 0.5_f32 } }
+        for i in 0 .. min(N, 8) { y[i] = z[i, 0] }""",
+    "as many beside each other as sizes say": """
+        alloc z: f32[2, 6] stack
+        for t in 0 .. 6 { z[0, t] = 1.0_f32 }
+        for i in 1 .. 9 { for t in 0 .. min(6, N) unroll 6 { z[i % 2, t] = z[(i - 1) % 2, t] * x[0] + 0.5_f32 } }
+        for i in 0 .. min(N, 6) { y[i] = z[0, i] }""",
     "two rows that take turns": """
         alloc z: f32[2] stack
         z[0] = x[0]
@@ -196,6 +206,7 @@ def test_what_is_asked_of_an_element_and_what_it_names_are_the_same_register() -
         "for i in 5 .. N { for k in 0 .. 3 { y[i] = y[i - k - 2] + x[i] } }",
         "alloc z: f32[64] stack\n for i in 2 .. 64 { y[i % 1] = x[0]\n z[i] = y[(i - 1) % 1] }",
         "for i in 1 .. N - 4 { for t in 0 .. 4 vector 4 { y[t] = x[i + t] }\n y[i] = y[i - 1] }",
+        "alloc z: f32[64, 4] stack\n for i in 1 .. 64 { for t in 0 .. i % 4 vector 4 { z[i, t] = z[i - 1, t] } }",
         "alloc z: f32[64, 6] stack\n for i in 1 .. 64 { for t in 0 .. 4 vector 4 { z[i, t] = z[i - 1, t] }\n z[i, i % 4] = x[0] }",
     ],
 )

@@ -39,6 +39,27 @@ def test_they_move_out_of_every_loop_they_do_not_depend_on() -> None:
     assert text.index("for i in") < text.index("exp(") < text.index("for j in")
 
 
+EDGES = """for r in 0 .. 4 {
+        if index(0) < index(N // 16) { for o in 0 .. N // 16 { c[r] = c[r] * EXP } }
+        if index(N // 16) < index((N + 15) // 16) { for v in 0 .. N - 16*(N // 16) vector 16 { c[r + 1] = c[r + 1] * EXP } }
+    }"""
+
+
+@pytest.mark.parametrize(
+    ("value", "count"),
+    [("exp(a[r])", 1), ("exp(c[7 - r])", 2), ("exp(a[r + N])", 2), ("(exp(a[r]) + a[o])", 2), ("exp(f32(index(r // N)))", 2)],
+    ids=["the same", "of what is stored", "that may not be there", "of another loop", "of an index that may trap"],
+)
+def test_what_whole_vectors_and_the_last_one_compute_is_computed_once(value: str, count: int) -> None:
+    text = hoisted(EDGES.replace("EXP", value, 1).replace("EXP", value.replace("[o]", "[r]")))
+    assert text.count("exp(") == count
+
+
+def test_what_threads_compute_apart_stays_with_them() -> None:
+    text = hoisted(EDGES.replace("for o in 0 .. N // 16 {", "for o in 0 .. N // 16 parallel {").replace("EXP", "exp(a[r])"))
+    assert text.count("exp(") == 2
+
+
 @pytest.mark.parametrize(
     ("loop", "moves"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -20,8 +21,8 @@ FAR = replace(MACHINE, l1_bytes=0)
 """No cache is near enough for states."""
 
 
-def directives(program: Program, machine: Machine = MACHINE) -> list[str]:
-    return [show(d) for d in derive(program, machine).directives]
+def directives(program: Program, machine: Machine = MACHINE, at: Mapping[str, int] | None = None) -> list[str]:
+    return [show(d) for d in derive(program, machine, at=at).directives]
 
 
 CHAIN = """
@@ -176,6 +177,15 @@ def test_points_whose_steps_lie_beside_each_other_are_lanes_where_computing_take
     assert_same(program, proven(program, derive(program, MACHINE)), {})
     apart = operator(signature, body, {"N": 21, "T": 512})  # lines of rows of 4 KB share sets, and 16 of them fill the cache
     assert "unroll g.a_t" in directives(apart, replace(MACHINE, l1_bytes=32 << 10))
+
+
+@pytest.mark.parametrize(("body", "are_lanes"), [("c[i, t] - x[i, t]", False), ("exp(c[i, t]) / x[i, t]", True)])
+def test_points_of_open_rows_are_lanes_where_these_take_far_less_since_rows_may_lie_a_power_of_two_apart(
+    body: str, are_lanes: bool
+) -> None:
+    program = operator("x: f32[M, N]) -> (y: f32[M, N])", f"c[i, t] = c[i, t - 1 | 0] + x[i, t]\n y[i, t] = {body}")
+    found = directives(program, MACHINE, at={"M": 300, "N": 200})
+    assert ("vectorize c.i_v" in found, "unroll c.i_t" in found) == (are_lanes, not are_lanes)
 
 
 LINES = """

@@ -31,10 +31,11 @@ SUMS = "op sums(x: f32[M, N]) -> (y: f32[N]) { y[j] = sum(i) x[i, j] }"
 TARGET = named("x86-64-v4")
 
 
-def program() -> Program:
-    """Return the operator with open sizes."""
-    operator = tl.parse(SUMS).sums
-    return operator._checked(operator.call(np.ones((2, 2), np.float32)), symbolic=True)
+def program(text: str = SUMS, shape: tuple[int, ...] = (2, 2)) -> Program:
+    """Return the operator of a text, which takes an array of a shape, with open sizes."""
+    operators = tl.parse(text)
+    operator = operators[next(iter(operators))]
+    return operator._checked(operator.call(np.ones(shape, np.float32)), symbolic=True)
 
 
 @lru_cache
@@ -151,6 +152,20 @@ def test_a_case_that_loses_at_its_sample_is_none(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(("spare", "count"), [(12_000, 2), (10, 0)])
 def test_large_kernels_have_cases_as_far_as_these_are_small(monkeypatch: pytest.MonkeyPatch, spare: int, count: int) -> None:
     assert len(told_cases(monkeypatch, lambda sizes: 0.5 if sizes["N"] < 100 else 2.0, spare)) == count
+
+
+def test_of_cases_that_are_for_the_samples_of_both_the_faster_one_stands_first() -> None:
+    best = program("op best(x: f32[A, 40, C]) -> (y: f32[A, C]) { y[a, c] = max(b) x[a, b, c] }", (2, 40, 2))
+
+    def planned(at: Mapping[str, int]) -> Scheduled:
+        return plan_kernel(best, machine_of(TARGET, 1), rules=replace(rules_of(installed_roles()), at=at))
+
+    def lowered(scheduled: Scheduled) -> Lowered:
+        return loops_of(scheduled.plan, "kernel", threads=1)
+
+    at = {"A": 5, "C": 48}
+    cases = size_cases.with_cases(Planned(planned(at), lowered(planned(at))), at, planned, lowered, 16, 1)[1]
+    assert [case.range.split()[0] for case in cases] == ["C", "A", "all"]
 
 
 def test_memory_of_the_two_sides_of_a_condition_on_sizes_is_shared() -> None:

@@ -4,7 +4,8 @@
     N >= 128    derived for N = 264       lanes along N, predicted to take 0.3 there
     else        what is derived for the samples
 
-Every case is right for all sizes; the first whose condition holds runs, and the last has none, so each combination of sizes is in just one.
+Every case is right for all sizes; the first whose condition holds runs, and the last has none, so each combination of sizes is in just one:
+of two that are for the samples of both, the one that is predicted to be faster there stands first.
 What is derived for a smaller and a larger sample of each size is looked at, and compared by what its loops are predicted to take.
 """
 
@@ -58,6 +59,9 @@ class _Limit:
 
     def __str__(self) -> str:
         return f"{self.size} {'<=' if self.below else '>='} {self.number}"
+
+    def holds(self, sizes: Mapping[str, int]) -> bool:
+        return sizes[self.size] <= self.number if self.below else sizes[self.size] >= self.number
 
     def asked(self, named: Mapping[str, str]) -> Expr:
         """Return it as a condition, `named` what sizes are called in loops."""
@@ -113,7 +117,7 @@ def with_cases(
         case = _limited(base, found, size, sample, at, cycles) if _nodes(found) <= room else None
         if case is not None:
             room -= _nodes(found)
-            cases.append(case)
+            cases.insert(_place(case, cases, at, cycles), case)
     if not cases:
         return base.lowered, (), ()
     samples = ", ".join(f"{name} = {at[name]}" for name in named if name in at)
@@ -162,6 +166,16 @@ def _limited(base: Planned, found: Planned, size: str, sample: int, at: Mapping[
             limits += [_Limit(name, False, at[name])] if share(**{size: sample, name: smaller}) > 1 else []
             limits += [_Limit(name, True, at[name])] if share(**{size: sample, name: larger}) > 1 else []
     return _Case(tuple(limits), sample, at_sample, found)
+
+
+def _place(case: _Case, others: Sequence[_Case], at: Mapping[str, int], cycles: Cycles) -> int:
+    """Return where a case stands among others: before the first that is slower at the samples of both, if both are for these."""
+    for k, other in enumerate(others):
+        there = {**at, **{c.limits[0].size: c.sample for c in (other, case)}}
+        are_both_for = all(limit.holds(there) for c in (other, case) for limit in c.limits)
+        if are_both_for and cycles(case.planned, there) < cycles(other.planned, there):
+            return k
+    return len(others)
 
 
 def _is_alike(a: Lowered, b: Lowered) -> bool:

@@ -47,6 +47,9 @@ BESIDE = 4
 """Points whose steps are computed beside each other where they are no lanes: as many additions as follow each other while one is made."""
 FEW_VECTORS = (1, 2)
 """Vectors of points that lie apart, whose steps are computed beside each other."""
+OPEN_ROWS = 0.75
+"""What lanes of rows of open length have to take of what points beside each other do: rows may lie a power of two apart, where lanes share
+a few sets of the cache, and take up to fifteen times as long."""
 WAITING = 2.0
 """How many times as long as points wait for themselves the work of those that go through their steps together has to take: estimates of
 latency are of no more than their order."""
@@ -340,8 +343,9 @@ def _apart(d: Deriver, members: Sequence[Definition], steps: Steps, extent: int)
     table, touched = tensor_table(d.program), {r for m in stepped for r in (m.tensors[0].name, *definition_reads(m))} - {*kept}
     rows = [row_bytes(d, t) for t in map(table.__getitem__, sorted(touched)) if t.shape]
     near = [n for n in FEW_VECTORS if sum(bytes_of_lines(lanes * n, row, d.machine.l1_bytes) for row in rows) <= d.machine.l1_bytes]
-    widths = [(BESIDE, 0), *((lanes * n, n) for n in near if lanes > 1 and lanes * n <= min(extent, MOST_LANES))]
-    width, vectors = min(widths, key=lambda of: cycles(*of))
+    in_lanes = [(lanes * n, n) for n in near if lanes > 1 and lanes * n <= min(extent, MOST_LANES)]
+    most = cycles(BESIDE, 0) * (OPEN_ROWS if touched & d.open_rows else 1)
+    width, vectors = min((of for of in in_lanes if cycles(*of) < most), key=lambda of: cycles(*of), default=(BESIDE, 0))
     return JointSteps(tuple(members), steps, True, width, is_vector=vectors > 0)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
@@ -38,7 +39,7 @@ def number_of(text: str, constant: bool = False) -> int:
     lasts. Raises RunError R0305 where another text has it."""
     if not text:
         return 0
-    number = int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little", signed=True)
+    number = digest_of(text)
     run = _of_run.get()
     known = _constants.get(number, None if run is None else run.get(number))
     if known is not None and known != text:
@@ -50,28 +51,34 @@ def number_of(text: str, constant: bool = False) -> int:
     return number
 
 
+@lru_cache(maxsize=4096)
+def digest_of(text: str) -> int:
+    """Return the number of a text; those of the texts that came last are kept, for most that come are names of categories."""
+    return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little", signed=True)
+
+
 def numbers(value: object, name: str, constant: bool = False) -> Array:
-    """Return an array of texts as numbers; `constant`: a model holds them.
+    """Return an array of texts as numbers; `constant`: a model holds them. A text that stands there many times is looked at once.
     Raises RunError R0305 for what holds something else."""
     array = np.asarray(value, object if isinstance(value, (list, tuple)) else None)
     if array.dtype.kind not in "OUST":
         raise exception(Diagnostic("R0305", f"`{name}` is no array of texts", notes=(f"its elements are {array.dtype}",)))
-    return np.array([number_of(_text(item, name), constant) for item in array.reshape(-1)], np.int64).reshape(array.shape)
+    items = array.reshape(-1).tolist()
+    for kind in dict.fromkeys(map(type, items)):
+        if not issubclass(kind, (str, bytes)):
+            raise exception(Diagnostic("R0305", f"`{name}` holds a `{kind.__name__}` where a text is expected"))
+    known = {item: number_of(_text(item), constant) for item in dict.fromkeys(items)}
+    return np.array([known[item] for item in items], np.int64).reshape(array.shape)
 
 
-def _text(item: object, name: str) -> str:
-    if isinstance(item, bytes):
-        return item.decode("utf-8", "surrogateescape")
-    if not isinstance(item, str):
-        raise exception(Diagnostic("R0305", f"`{name}` holds a `{type(item).__name__}` where a text is expected"))
-    return str(item)
+def _text(item: str | bytes) -> str:
+    return item.decode("utf-8", "surrogateescape") if isinstance(item, bytes) else str(item)
 
 
 def texts(found: Array) -> Array:
     """Return the texts of numbers, in an array of objects."""
     run = _of_run.get() or {}
-    made = np.empty(found.shape, object)
-    for index, number in np.ndenumerate(found):
-        key = int(number)
-        made[index] = _constants[key] if key in _constants else run[key]
-    return made
+    items = found.reshape(-1).tolist()
+    made = np.empty(len(items), object)
+    made[:] = [_constants[number] if number in _constants else run[number] for number in items]
+    return made.reshape(found.shape)

@@ -117,8 +117,9 @@ MOST_NESTED = 64
 """How deep blocks and functions may stand in one another."""
 MOST_INLINED = 100_000
 """How many nodes blocks and functions may come to."""
-MOST_DECIDED = 128
-"""Of how many values the elements may decide what is compiled."""
+MOST_STAGES = 128
+"""How many times elements may decide what is compiled, each time those of what was compiled for the elements before. Values of which none
+decides what becomes of another are found at once."""
 
 
 class _Import:
@@ -159,15 +160,15 @@ class _Import:
                 self._guard(self._output, output)
         self._stop_if(bool(self.problems or self.missing))
         if self.unknown:
-            self._stop_if_too_many()
+            self._stop_if_endless()
             outputs = tuple(o.name for o in self.model.outputs)
             made = data_dependent(self.model.name, self.builder, self._taken(), self.unknown, self.calls, self.made, outputs, self.top)
             raise made
         return self._graph()
 
-    def _stop_if_too_many(self) -> None:
-        if len(self.known.elements) + sum(": host " in name for name in self.known.carried) >= MOST_DECIDED:
-            title = f"what is computed depends on more than {MOST_DECIDED} values, one after the other"
+    def _stop_if_endless(self) -> None:
+        if self.known.stages >= MOST_STAGES:
+            title = f"what is computed depends on more than {MOST_STAGES} values, one after the other"
             raise CompileError(Diagnostic("O014", title, (), next(iter(self.unknown.values())).notes))
 
     def _guard(self, step: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:

@@ -32,11 +32,14 @@ class Known:
     carried: Mapping[str, Value] = field(default_factory=dict)
     is_all: bool = False
     """Whether nothing more will be computed first, so that the graph itself has to decide what data decide."""
+    stages: int = 0
+    """How many times something was computed first, each of what came before."""
 
     def with_computed(self, elements: Mapping[str, Array], carried: Mapping[str, Value]) -> Known:
         """Return what is known once another stage has computed the `elements` of some values, and others that are `carried` over, too."""
         found = {**self.elements, **elements}
-        return replace(self, elements=found, carried={n: v for n, v in {**self.carried, **carried}.items() if n not in found})
+        left = {n: v for n, v in {**self.carried, **carried}.items() if n not in found}
+        return replace(self, elements=found, carried=left, stages=self.stages + 1)
 
     def digest(self) -> bytes:
         """Return a digest of all there is to say about it."""

@@ -105,7 +105,7 @@ def _found(load: Callable[..., Graph], feeds: Mapping[str, Array]) -> dict[str, 
             values |= hosted
             carried = {} if problem.stage is None else {name: problem.stage.values[name] for name in problem.carried}
             carried |= {name: Value(name, DTYPES[str(from_numpy(array.dtype))], array.shape) for name, array in hosted.items()}
-            known = Known({**known.elements, **elements}, {**known.carried, **carried})
+            known = known.with_computed(elements, carried)
 
 
 def as_array(value: Any) -> Any:

@@ -117,7 +117,7 @@ def test_a_loop_ends_when_its_data_say_so() -> None:
 
 
 def test_a_list_that_is_read_in_each_turn_is_refused_when_it_has_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importer, "MOST_DECIDED", 5)
+    monkeypatch.setattr(importer, "MOST_STAGES", 5)
     inside = [
         node("SequenceAt", ["s", "first"], ["v"]),
         node("SequenceInsert", ["s", "v"], ["s2"]),

@@ -13,6 +13,8 @@ from onnx import TensorProto
 from test_open_sizes import Net, compilations
 
 import tensorlang as tl
+from stdlib.onnx import importer
+from tensorlang.graph.data_dependent import DataDependent, Known
 
 Array = np.ndarray[Any, Any]
 INTS = TensorProto.INT64
@@ -45,6 +47,18 @@ def counted() -> bytes:
     n = Net()
     at = n.op("NonZero", n.op("Greater", "x", n.constant(np.float32(0))))
     return n.model({"x": ["n", 6]}, at, n.op("GatherND", "x", n.op("Transpose", at, perm=[1, 0])), types={at: INTS})
+
+
+def chosen_twice() -> bytes:
+    """Of three inputs the elements that are greater than zero, and of these those that are greater than one."""
+    n = Net()
+
+    def greater(x: str, limit: float) -> str:
+        at = n.op("NonZero", n.op("Greater", x, n.constant(np.float32(limit))))
+        return n.op("GatherND", x, n.op("Transpose", at, perm=[1, 0]))
+
+    inputs = ("x", "y", "z")
+    return n.model({name: [5000] for name in inputs}, n.op("Concat", *(greater(greater(name, 0), 1) for name in inputs), axis=0))
 
 
 def padded() -> bytes:
@@ -133,6 +147,20 @@ def test_how_many_elements_hold_is_open_in_what_follows(caplog: pytest.LogCaptur
     with caplog.at_level(logging.INFO, "tensorlang.compile"):
         check(model, data, [{"x": rows(k, 6, seed=k)} for k in (5, 9, 3, 20, 7, 1)])
     assert len(compilations(caplog)) == 2
+
+
+def test_counts_that_do_not_decide_what_becomes_of_each_other_are_found_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importer, "MOST_STAGES", 2)
+    known = Known()
+    for _ in range(2):
+        with pytest.raises(DataDependent) as found:
+            importer.imported(chosen_twice(), {}, {}, known=known)
+        stage = found.value.stage
+        assert stage is not None and len(found.value.wanted) == 3
+        known = known.with_computed(
+            {name: np.array(5).reshape(stage.values[name].shape) for name in found.value.wanted}, found.value.carried_values()
+        )
+    assert len(importer.imported(chosen_twice(), {}, {}, known=known).outputs) == 1
 
 
 def test_a_count_of_none_and_rows_that_are_none_are_right() -> None:

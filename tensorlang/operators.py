@@ -67,10 +67,17 @@ def parse(
 
 
 def operators_of(
-    source: Source, target: str, threads: int | None, mode: Mode = "reduce", sizes: Sizes = "static", externs: Externs | None = None
+    source: Source,
+    target: str,
+    threads: int | None,
+    mode: Mode = "reduce",
+    sizes: Sizes = "static",
+    externs: Externs | None = None,
+    schedules: Source | None = None,
 ) -> Operators:
-    """Return the operators of a source for `target`: `cpu`, `cuda`, or a kind of either. Raises CompileError C0101 for another."""
-    return Operators(source, tools_for(target, threads), checked_mode(mode), sizes=sizes, externs=externs)
+    """Return the operators of a source for `target`: `cpu`, `cuda`, or a kind of either. The schedules of `schedules` are asked before its
+    own. Raises CompileError C0101 for another target."""
+    return Operators(source, tools_for(target, threads), checked_mode(mode), sizes=sizes, externs=externs, schedules=schedules)
 
 
 def checked_mode(mode: str) -> Mode:

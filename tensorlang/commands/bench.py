@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tensorlang.shell import options
-from tensorlang.shell.loading import inputs_of, model_of, no_precision, operator_of
+from tensorlang.shell.loading import check_options_of_operators, inputs_of, model_of, operator_of
 from tensorlang.shell.options import ModelOptions
 from tensorlang.shell.reporting import say
 
@@ -69,11 +69,11 @@ def _on_host(
     from tensorlang.shell.bench import bench_model, bench_operator, with_memory
     from tensorlang.shell.peers import Task
 
-    tools, file = tools_for(target, threads, **model_options.chosen()), Path(what)
+    file = Path(what)
     if file.suffix == ".tl":
-        no_precision(model_options.precision)
-        operator, values = operator_of(file, arguments, threads, target)
-        return bench_operator(operator, values, Task({}), tools.threads, (), seconds)
+        operator, values = operator_of(file, arguments, threads, target, options=model_options)
+        return bench_operator(operator, values, Task({}), operator.tools.threads, (), seconds)
+    tools = tools_for(target, threads, **model_options.chosen())
     if not file.suffix and not file.exists():
         return _library(what, parsed(arguments), tools, model_options, chosen, seconds)
     model, values = model_of(file, arguments, threads, model_options, target)
@@ -102,11 +102,11 @@ def _on_device(
         inputs = inputs_of(model, values)
         run = DeviceRun(model.timer(inputs), lambda: [np.asarray(r) for r in model.run(inputs).values()])
         return bench_on_device(run, Task(inputs, what), model.roofline(inputs), model_options.precision, chosen, seconds)
-    no_precision(model_options.precision)
     if file.suffix == ".tl":
-        operator, values = operator_of(file, arguments, None, target)
+        operator, values = operator_of(file, arguments, None, target, options=model_options)
         task = Task({})
     else:
+        check_options_of_operators(model_options, takes_schedules=False)
         library, values = library_with(what), parsed(arguments)
         operator = Operator(what, library.module(), tools_for(target))
         arrays = {n: np.ascontiguousarray(v) for n, v in values.items() if isinstance(v, np.ndarray)}
@@ -133,7 +133,7 @@ def _library(
     attributes = {n: v for n, v in values.items() if n not in arrays}
     task = library.task(name, arrays, attributes, tuple(results_of(operator(**values))))
     if not task.weights:
-        no_precision(model_options.precision)
+        check_options_of_operators(model_options, takes_schedules=False)
         return bench_operator(operator, values, task, tools.threads, chosen, seconds)
     model = compile_model(task.model, threads=tools.threads, **model_options.chosen())
     return bench_model(model, task, tools.threads, tools.precision.used, chosen, seconds)

@@ -48,7 +48,7 @@ def build(
     if file.suffix == ".tl":
         if inside:
             raise error("C0133", "`--inside` is about the weights of a model, and an operator has none", help="leave it out")
-        folder = _operator(file, arguments, output, symbolic, wanted)
+        folder = _operator(file, arguments, output, operators, model_options, symbolic, wanted)
     else:
         if symbolic:
             raise error("C0133", "`--symbolic` is for operators", help="sizes of a model stay open by themselves: limit them with `--max`")
@@ -59,11 +59,19 @@ def build(
     say({"folder": str(folder), "files": files}, text, as_json)
 
 
-def _operator(file: Path, arguments: Sequence[str], output: Path, symbolic: bool, wanted: Mapping[str, Any]) -> Path:
+def _operator(
+    file: Path,
+    arguments: Sequence[str],
+    output: Path,
+    operators: Path | None,
+    model_options: ModelOptions,
+    symbolic: bool,
+    wanted: Mapping[str, Any],
+) -> Path:
     """Build an operator; `wanted` is what `Operator.save` is told besides."""
     from tensorlang.shell.loading import operator_of
 
-    operator, values = operator_of(file, arguments, wanted["threads"])
+    operator, values = operator_of(file, arguments, wanted["threads"], options=model_options, operators=operators)
     return operator.save(output, values, symbolic=symbolic, **wanted)
 
 

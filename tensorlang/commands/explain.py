@@ -11,7 +11,7 @@ import click
 
 from tensorlang.diagnostics import error
 from tensorlang.shell import options
-from tensorlang.shell.loading import custom_operators, inputs_of, model_of, no_precision, operator_of
+from tensorlang.shell.loading import custom_operators, inputs_of, model_of, operator_of
 from tensorlang.shell.options import ModelOptions
 from tensorlang.shell.reporting import say
 
@@ -67,8 +67,7 @@ def explain(
         from tensorlang.runtime.limits import Explained
         from tensorlang.shell.variants import tried_text
 
-        no_precision(model_options.precision)
-        operator, values = operator_of(file, arguments, threads, target, externs=externs)
+        operator, values = operator_of(file, arguments, threads, target, externs=externs, options=model_options, operators=operators)
         found = Explained(operator.proofs(**values)) if proof else operator.explained(operator.call(**values), roles=roles)
         analysed = _analysed(found.cycles) if mca else []
         near = _near(operator, values) if measure and not proof else None

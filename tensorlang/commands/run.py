@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from tensorlang.shell import options
-from tensorlang.shell.loading import custom_operators, model_of, no_precision, operator_of
+from tensorlang.shell.loading import custom_operators, model_of, operator_of
 from tensorlang.shell.options import ModelOptions
 from tensorlang.shell.reporting import say
 
@@ -40,8 +40,7 @@ def run(
     from tensorlang.shell.files import write_arrays
 
     if file.suffix == ".tl":
-        no_precision(model_options.precision)
-        operator, values = operator_of(file, arguments, threads, target, externs=externs)
+        operator, values = operator_of(file, arguments, threads, target, externs=externs, options=model_options, operators=operators)
         found = operator(**values)
         names = [p.name for p in operator.declaration.results]
         flat = found if isinstance(found, tuple) else (found,)

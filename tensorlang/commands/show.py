@@ -11,7 +11,7 @@ import click
 from tensorlang.absent import no_stage
 from tensorlang.diagnostics import error
 from tensorlang.shell import options
-from tensorlang.shell.loading import no_precision, operator_of
+from tensorlang.shell.loading import operator_of
 from tensorlang.shell.options import ModelOptions
 from tensorlang.shell.reporting import say
 
@@ -50,33 +50,33 @@ def show(
     if file is None:
         named, text = stage, _passes(stage, target)
     elif file.suffix == ".tl":
-        no_precision(model_options.precision)
-        named, text = stage or "syntax", _form_of_operator(file, arguments, stage or "syntax", threads, target, externs)
+        named, text = stage or "syntax", _form_of_operator(file, arguments, stage or "syntax", threads, target, externs, model_options)
     else:
         named, text = _form_of_model(file, arguments, stage, target, threads, model_options.chosen())
     data = {"file": None if file is None else str(file), "stage": named, "target": target, "text": text}
     say(data, text.rstrip(), as_json)
 
 
-def _form_of_operator(file: Path, arguments: Sequence[str], stage: str, threads: int | None, target: str, externs: Sequence[str]) -> str:
+def _form_of_operator(
+    file: Path, arguments: Sequence[str], stage: str, threads: int | None, target: str, externs: Sequence[str], options: ModelOptions
+) -> str:
     """Return a form of an operator. Raises CompileError C0212 for one that its target has not."""
     from tensorlang.syntax import nodes as sx
     from tensorlang.syntax import parse as syntax
     from tensorlang.syntax.printer import show as show_syntax
 
-    if stage == "syntax" and not arguments:
+    if stage == "syntax" and not arguments and options == ModelOptions():
         return show_syntax(syntax.parse(syntax.load(file)))
-    operator, values = operator_of(file, arguments, threads, target, externs=externs)
+    operator, values = operator_of(file, arguments, threads, target, externs=externs, options=options)
     if stage == "syntax":
         from tensorlang.runtime.arguments import no_argument
 
         params = [p.name for p in operator.declaration.params]
         for strange in (name for name in values if name not in params):
             raise no_argument(operator.declaration, strange, params)
-        declared, name = syntax.parse(syntax.load(file)).declarations, operator.name
-        own = [d for d in declared if isinstance(d, sx.Operator) and d.name == name]
-        scheduled = [d for d in declared if isinstance(d, sx.Schedule) and d.operator == name and d.role is None]
-        return show_syntax(sx.File((*own, *scheduled)))
+        module, name = operator.module, operator.name
+        scheduled = [s for s in module.schedules[: module.declared_schedules] if s.operator == name and s.role is None]
+        return show_syntax(sx.File((operator.declaration, *scheduled)))
     if stage == "extern":
         return operator.c_header
     is_symbolic = not any(p.name in values for p in operator.declaration.params if p.kind == "tensor")

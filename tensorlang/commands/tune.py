@@ -44,7 +44,7 @@ def tune(
 
     found: Tuned | TunedModel
     if file.suffix == ".tl":
-        operator, values = operator_of(file, arguments, threads, HOST)
+        operator, values = operator_of(file, arguments, threads, HOST, options=model_options)
         with Bar() as bar:
             found = tuned(operator, seconds=seconds, seed=seed, progress=bar, cluster=cluster, **values)
     else:

@@ -29,6 +29,19 @@ def check_schedules(module: Module) -> list[Diagnostic]:
     return out
 
 
+def check_heads(module: Module) -> None:
+    """Raise CompileError where one of the module's own schedules would never be looked at: S0501, there is no such operator, S0513, there
+    is no such target."""
+    problems: list[Diagnostic] = []
+    for schedule in module.schedules[: module.declared_schedules]:
+        try:
+            _check_head(module, schedule)
+        except CompileError as refused:
+            problems += refused.diagnostics
+    if problems:
+        raise CompileError(*problems)
+
+
 def check_written(module: Module, schedule: sx.Schedule, knobs: Mapping[str, int]) -> None:
     """Check a schedule of an operator and the names of `knobs`. Raises CompileError S05xx."""
     env = _check_guards(module, schedule)
@@ -40,6 +53,12 @@ def check_written(module: Module, schedule: sx.Schedule, knobs: Mapping[str, int
 
 
 def _check(module: Module, schedule: sx.Schedule) -> None:
+    _check_head(module, schedule)
+    env = _check_role(schedule, schedule.role) if schedule.role is not None else _check_guards(module, schedule)
+    _check_body(_Body(module, env, set(), schedule.target, role=schedule.role is not None), schedule.body)
+
+
+def _check_head(module: Module, schedule: sx.Schedule) -> None:
     if schedule.target not in WRITTEN:
         title = f"there is no target `{schedule.target}`"
         span = _word(schedule, "for", schedule.target)
@@ -52,8 +71,6 @@ def _check(module: Module, schedule: sx.Schedule) -> None:
         there = f"the operators here are {', '.join(f'`{name}`' for name in own)}" if own else "declare it, or rename the schedule"
         help = did_you_mean(schedule.operator, module.operators, there)
         raise error("S0501", f"there is no operator `{schedule.operator}`", _word(schedule, "schedule", schedule.operator), help=help)
-    env = _check_role(schedule, schedule.role) if schedule.role is not None else _check_guards(module, schedule)
-    _check_body(_Body(module, env, set(), schedule.target, role=schedule.role is not None), schedule.body)
 
 
 _CALLED = {

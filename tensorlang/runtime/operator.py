@@ -56,7 +56,7 @@ from tensorlang.graph.externs import trusted_call
 from tensorlang.planning import Dump, Rules, ScheduleRequest, by_parts
 from tensorlang.policy.complete import DERIVE
 from tensorlang.policy.select import applicable, read, where
-from tensorlang.policy.uncalled import check_written
+from tensorlang.policy.uncalled import check_heads, check_written
 from tensorlang.room import no_room, within_room
 from tensorlang.runtime.arguments import Call, check_arrays, no_argument, results_given, sizes_given, sorted_out, whole_size
 from tensorlang.runtime.call_cache import CallCache, enter
@@ -565,14 +565,26 @@ class Operator:
         target = self.scheduled_for
         body = text if text.lstrip().startswith("schedule") else f"schedule {self.name} for {target} {{\n{text}\n}}"
         source = Source("<schedule>", body, skipped=0 if body is text else 1)
-        found = [d for d in parse(source).declarations if isinstance(d, sx.Schedule)]
+        found = [d for d in _declared_in(source, sx.Schedule) if isinstance(d, sx.Schedule)]
         if len(found) != 1:
             raise error("S0604", f"one schedule is expected, {len(found)} are written")
+        if found[0].guards:
+            help = "leave its guard out, or write it into the file of the operator, where schedules are chosen by their guards"
+            raise error("S0604", "a schedule that is given serves all calls, whatever its guard says", found[0].guards[0].span, help=help)
         if found[0].operator != self.name or not serves(found[0].target, target):
             title = f"this schedule is for `{found[0].operator}` on `{found[0].target}`, not for `{self.name}` on `{target}`"
             raise error("S0604", title, found[0].span, help=f"write `schedule {self.name} for {target} {{ … }}`, or its directives alone")
         check_written(self.module, found[0], knobs)
         return replace(found[0], target=target)
+
+
+def _declared_in(source: Source, *kinds: type[sx.Declaration]) -> tuple[sx.Declaration, ...]:
+    """Return what a text of schedules declares. Raises CompileError S0604 for what is of none of these kinds."""
+    found = parse(source).declarations
+    for strange in (d for d in found if not isinstance(d, kinds)):
+        what = " and ".join(f"{kind.__name__.lower()}s" for kind in kinds)
+        raise error("S0604", f"{what} are expected alone", strange.span, help="declare it in the file of the operator")
+    return found
 
 
 class _Shown(str):
@@ -594,16 +606,20 @@ class Operators:
         roles: Roles = installed_roles,
         sizes: Sizes = "static",
         externs: Externs | None = None,
+        schedules: Source | None = None,
     ) -> None:
         """`tools` are those of a target; `mode` is that of operators which state none; `roles` returns modules whose schedules of roles
         serve where the file has no better ones; `sizes` says for which sizes operators are compiled; `externs` are the kernels that stand
-        for extern operators.
+        for extern operators; `schedules` are asked before those of the file.
 
-        Raises CompileError with every mistake that is found without knowing types."""
+        Raises CompileError with every mistake that is found without knowing types, S0604 for `schedules` with anything else in them."""
         file = parse(source)
-        self._plain, self._externs = replace(load_module(file), mode=mode), externs
+        given = sx.File(() if schedules is None else _declared_in(schedules, sx.Schedule, sx.Tactic))
+        module = load_module(replace(file, declarations=(*given.declarations, *file.declarations)))
+        self._plain, self._externs = replace(module, mode=mode), externs
+        check_heads(self._plain)
         module = module_for(self, tools.schedules_for, tools.has)
-        for found in warnings_in(file):
+        for found in (*warnings_in(given), *warnings_in(file)):
             warnings.warn(f"\n{render(found)}", CompileWarning, stacklevel=5)
         self._operators = {name: Operator(name, module, tools, roles, sizes=sizes) for name in sorted(module.offered)}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,14 +26,24 @@ def operator_of(
     target: str = HOST,
     symbolic: bool = False,
     externs: Sequence[str] = (),
+    options: ModelOptions | None = None,
+    operators: Path | None = None,
 ) -> tuple[Operator, dict[str, Any]]:
-    """Return the operator that the arguments name (or the file's only one) and what it is given. Raises CompileError C0213, C0211."""
+    """Return the operator that the arguments name (or the file's only one) and what it is given. Of what may be chosen for models,
+    `schedules` names a file of schedules that are asked before those of the operator's file; nothing else is about an operator.
+
+    Raises CompileError C0213, C0211, and C0103 for what is about models alone."""
     from tensorlang.operators import operators_of
     from tensorlang.shell.arguments import kernels_named, parsed
     from tensorlang.syntax import parse as syntax
 
+    chosen = options or ModelOptions()
+    check_options_of_operators(chosen)
+    if operators is not None:
+        raise error("C0103", "`--operators` is about the nodes of a model", help=f"leave it out, or write `use` into `{file}`")
+    given = syntax.load(chosen.schedules) if chosen.schedules is not None else None
     sizes: Sizes = "symbolic" if symbolic else "static"
-    ops = operators_of(syntax.load(file), target, threads, sizes=sizes, externs=kernels_named(externs))
+    ops = operators_of(syntax.load(file), target, threads, sizes=sizes, externs=kernels_named(externs), schedules=given)
     rest = list(arguments)
     if rest and "=" not in rest[0] and not rest[0].endswith(".npz"):
         name = rest.pop(0)
@@ -44,7 +54,10 @@ def operator_of(
     else:
         help_ = f"name one of {_names(ops)}" if len(ops) else "declare one: `op NAME(…) -> (…) { … }`"
         raise error("C0213", f"`{file}` has {len(ops) or 'no'} operators", help=help_)
-    return ops[name], parsed(rest)
+    operator = ops[name]
+    if given is not None and not any(s.operator == name and s.span.source == given for s in operator.module.schedules):
+        raise error("C0213", f"`{chosen.schedules}` has no schedule for `{name}`", help=f"write `schedule {name} for cpu {{ … }}`")
+    return operator, parsed(rest)
 
 
 def no_operator(file: Path, name: str, ops: Iterable[str]) -> CompileError:
@@ -192,7 +205,15 @@ def _refused_for_open_sizes(importer: Importer, path: Path) -> str:
     return ""
 
 
-def no_precision(precision: str) -> None:
-    """Raise CompileError C0103 where `precision` would change nothing: an operator says itself what it computes in."""
-    if precision != "f32":
-        raise error("C0103", f"not supported yet: precision `{precision}` for an operator", help="convert to `bf16` in its equations")
+def check_options_of_operators(options: ModelOptions, takes_schedules: bool = True) -> None:
+    """Raise CompileError C0103 for a choice about models, which changes nothing of an operator: it says itself what it computes in, and
+    one of the library `takes_schedules` not."""
+    if options.precision != "f32":
+        title = f"not supported yet: precision `{options.precision}` for an operator"
+        raise error("C0103", title, help="convert to `bf16` in its equations")
+    taken = ("schedules",) if takes_schedules else ()
+    changed = [f.name for f in fields(options) if f.name not in taken and getattr(options, f.name) != f.default]
+    for name in changed:
+        option = name.replace("_", "-") if getattr(options, name) else f"no-{name}"
+        help = "write `use` into a file, and the schedules beside it" if name == "schedules" else "leave it out"
+        raise error("C0103", f"`--{option}` is not about an operator", help=help)

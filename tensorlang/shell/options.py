@@ -66,7 +66,9 @@ _OF_MODELS = (
     click.option("--winograd/--no-winograd", default=True, help="let convolutions of models be computed by minimal filtering"),
     click.option("--online/--no-online", default=True, help="let attention of models go through the keys once, on a GPU"),
     click.option("--force-precision", is_flag=True, help="take the precision that is asked for also where f32 is as fast"),
-    click.option("--schedules", type=PATH, default=None, help="a file with schedules for kernels, which `tune` wrote"),
+    click.option(
+        "--schedules", type=PATH, default=None, help="a file with schedules for a model's kernels, or for operators, as `tune` writes it"
+    ),
 )
 
 

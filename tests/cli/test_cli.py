@@ -32,6 +32,42 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     monkeypatch.setenv("TENSORLANG_CACHE", str(tmp_path_factory.getbasetemp() / "objects"))
 
 
+@pytest.mark.parametrize("command", ["run", "explain", "show", "bench", "tune", "build"])
+@pytest.mark.parametrize(
+    ("schedules", "code", "place"),
+    [
+        ("schedule scale for cpu {\n    split z by 8 -> io, ii\n}", "S0103", "given.tl:2:11"),
+        ("schedule shrink for cpu { }", "S0501", "given.tl:1:10"),
+        ("schedule scale for cpu { }\nop f(x: f32) -> (y: f32) { y = x }", "S0604", "given.tl:2:1"),
+        ("", "C0213", "given.tl"),
+    ],
+)
+def test_schedules_that_are_given_for_an_operator_are_refused_at_their_lines(
+    capsys: Any, file: Path, command: str, schedules: str, code: str, place: str
+) -> None:
+    given = file.with_name("given.tl")
+    given.write_text(schedules)
+    more = {"show": ["--stage", "loops"], "build": ["-o", str(file.with_name("made"))]}.get(command, [])
+    found = run(capsys, command, file, "x=f32[8]", "-t", "1", "--schedules", given, *more)
+    assert (found[0], found[1]) == (1, "") and code in found[2] and place in found[2]
+
+
+def test_schedules_that_are_given_for_an_operator_are_asked_before_those_of_its_file(capsys: Any, file: Path) -> None:
+    file.write_text(f"{TEXT}schedule scale for cpu {{ unroll i }}\n")
+    given = file.with_name("given.tl")
+    given.write_text("tactic by_parts(i) { split i by 3 -> io, ii }\nschedule scale for cpu(N >= 8) { by_parts(i) }\n")
+    shown = [run(capsys, "show", file, f"x=f32[{n}]", "-t", "1", "--schedules", given, "--stage", "loops")[1] for n in (8, 7)]
+    assert "for y_io in" in shown[0] and "unroll 7" in shown[1]
+    assert "unroll i" in run(capsys, "show", file, "scale", "--schedules", given, "--stage", "syntax")[1]
+
+
+@pytest.mark.parametrize(("line", "code"), [("schedule shrink for cpu { }", "S0501"), ("schedule scale for abacus { }", "S0513")])
+def test_a_schedule_of_a_file_that_is_for_nothing_is_refused_when_the_file_is_loaded(capsys: Any, file: Path, line: str, code: str) -> None:
+    file.write_text(TEXT + line)
+    found = run(capsys, "run", file, "x=f32[8]", "-t", "1")
+    assert (found[0], found[1]) == (1, "") and code in found[2] and "ops.tl:2:" in found[2]
+
+
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "ops.tl"

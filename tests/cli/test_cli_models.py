@@ -216,6 +216,13 @@ def test_an_operator_says_itself_what_it_computes_in(capsys: Any, tmp_path: Path
     assert (code, out) == (1, "") and "C0103" in err
 
 
+@pytest.mark.parametrize("option", [["--no-winograd"], ["--no-online"], ["--force-precision"], ["--operators", "g.tl"]])
+def test_what_is_about_models_alone_is_refused_of_an_operator(capsys: Any, tmp_path: Path, option: list[str]) -> None:
+    (tmp_path / "f.tl").write_text("op f(x: f32[N]) -> (y: f32[N]) { y[i] = x[i] }")
+    code, out, err = run(capsys, "run", tmp_path / "f.tl", "x=f32[3]", "-t", "1", *option)
+    assert (code, out) == (1, "") and "C0103" in err and option[0] in err
+
+
 @pytest.mark.parametrize(
     ("operator", "arguments"),
     [

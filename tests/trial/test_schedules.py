@@ -18,6 +18,8 @@ A, B = np.ones((5, 3), np.float32), np.ones((3, 7), np.float32)
         ("tile c (i, c.i) by (4, 8) -> io, jo, ii, ji", "S0102"),
         ("schedule other for cpu { }", "S0604"),
         ("schedule product for abacus { }", "S0604"),
+        ("schedule product for cpu { }\ntactic halves(i) { split i by 2 -> io, ii }", "S0604"),
+        ("schedule product for cpu(M >= 64) { }", "S0604"),
     ],
 )
 def test_a_wrong_schedule_is_one_diagnostic(text: str, code: str) -> None:

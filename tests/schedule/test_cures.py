@@ -177,3 +177,39 @@ def test_a_directive_before_those_that_make_its_loops_is_put_right_behind_them()
     )
     cured, _ = fixed(Source("f.tl", text))
     assert cured.text.endswith("yo, yv\n    order yo, y.i\n    split yo by 4 -> ya, yb\n}\n")
+
+
+STENCIL = """op jacobi(x: f32[N], size T) -> (y: f32[N]) where N >= 3 {
+    u[0, i]     = x[i]
+    u[t + 1, i] = u[t, i - 1] + u[t, i + 1]   for t in 0..T, i in 1..N-1
+    u[t + 1, i] = u[t, i]                     otherwise
+    y[i]        = u[T, i]
+}
+
+schedule jacobi for cpu {
+    affine u (t, i) to (t + i, t - i) -> a, b
+    tile u (a, b) by (4, 8) -> ao, bo, ai, bi
+}
+"""
+
+
+def test_what_is_left_out_is_told_with_all_that_cannot_be_read_without_it() -> None:
+    with pytest.raises(CompileError) as caught:
+        legal(STENCIL)
+    assert (caught.value.diagnostics[0].help or "").endswith(
+        "without `affine u (t, i) to (t + i, t - i) -> a, b`, and `tile u (a, b) by (4, 8) -> ao, bo, ai, bi`, "
+        "which cannot be read then, the schedule is legal"
+    )
+
+
+def test_a_schedule_is_not_called_legal_without_a_directive_where_another_is_refused_for_a_reason_of_its_own() -> None:
+    text = STENCIL.replace("    affine u (t, i) to (t + i, t - i) -> a, b\n", "    unroll u.i by u.t\n").replace("(a, b)", "(u.t, u.i)")
+    with pytest.raises(CompileError) as caught:
+        legal(text)
+    assert (caught.value.diagnostics[0].help or "").endswith("without `unroll u.i by u.t` all before it is legal")
+
+
+def test_names_that_a_directive_does_not_give_are_left_out_of_it() -> None:
+    text = "op total(x: f32[N]) -> (y: f32) { y = sum(k) x[k] }\n\nschedule total for cpu {\n    rfactor k by 8 -> ko, ki\n}\n"
+    cured, told = fixed(Source("total.tl", text))
+    assert [d.code for d in told] == ["S0102"] and cured.text == text.replace(" -> ko, ki", "")

@@ -28,6 +28,8 @@ from tensorlang.syntax.printer import show
 
 MOST_TRIALS = 40
 """Replacements that are tried."""
+MOST_BESIDES = 3
+"""Later directives that are left out with one."""
 LIMIT = 200_000
 """Operations of a proof of one, after which it is taken for no cure."""
 
@@ -61,7 +63,27 @@ def first_proven(refusal: Refusal, *, keeping: bool = False) -> Replacement | No
         made = _legal(refusal, replacement)
         if made is not None and (without is None or not same_plan(made, without)):
             return replacement
-    return Replacement(refusal.at, ()) if without is not None and not keeping else None
+    return _left_out(refusal) if without is not None and not keeping else None
+
+
+def _left_out(refusal: Refusal) -> Replacement:
+    """Return that the directive is left out, which is legal as far as that, with those after it that cannot be read then."""
+    directives, gone = refusal.schedule.directives, [refusal.at]
+    while len(gone) <= MOST_BESIDES + 1:
+        kept = [k for k in range(len(directives)) if k not in gone]
+        shorter = replace(refusal.schedule, directives=tuple(directives[k] for k in kept))
+        try:
+            plan = apply(refusal.program, shorter, refusal.layouts, refusal.knobs)
+        except CompileError as problem:
+            found = Refusal.of_words(refusal.program, shorter, refusal.layouts, refusal.knobs, problem.diagnostics[0])
+            if found is None or found.diagnostic.code not in UNREAD or kept[found.at] < refusal.at:
+                break
+            gone.append(kept[found.at])
+        else:
+            if isinstance(verdict_of(plan, LIMIT), Proven):
+                return Replacement(refusal.at, (), besides=tuple(gone[1:]))
+            break
+    return Replacement(refusal.at, (), is_partial=True)
 
 
 def _distinct(replacements: Iterator[Replacement]) -> Iterator[Replacement]:
@@ -107,8 +129,12 @@ def sentence_of(refusal: Refusal, found: Replacement) -> str:
         end = found.after + 1 == len(refusal.schedule.directives)
         others = "all others" if end else f"`{show(refusal.schedule.directives[found.after])}`"
         return f"{_quoted(found.lines)} after {others} is legal"
+    if found.is_partial:
+        return f"without `{blamed}` all before it is legal"
     if not found.lines:
-        return f"without `{blamed}` the schedule is legal"
+        besides = [f"`{show(refusal.schedule.directives[k])}`" for k in found.besides]
+        dependent = f", and {', '.join(besides)}, which cannot be read then," if besides else ""
+        return f"without `{blamed}`{dependent} the schedule is legal"
     if found.lines[-1] == blamed:
         where = f"before `{blamed}`" if found.at != refusal.at else "first"
         return f"{_quoted(found.lines[:-1])} {where} makes {what} legal"
@@ -137,7 +163,10 @@ def _edits(refusal: Refusal, found: Replacement) -> tuple[Edit, ...]:
         (line,) = found.lines
         return _line_left_out(span), Edit(Span(end.span.source, end.span.end, end.span.end), f"\n{indent}{line}")
     lines = found.lines if refusal.at >= 0 else (*found.lines, show(directive))
-    return (Edit(span, f"\n{indent}".join(lines)) if lines else _line_left_out(span),)
+    besides = [directives[k] for k in found.besides]
+    if not all(map(_is_written, besides)):
+        return ()
+    return (Edit(span, f"\n{indent}".join(lines)) if lines else _line_left_out(span), *(_line_left_out(d.span) for d in besides))
 
 
 def _indent(span: Span) -> str:

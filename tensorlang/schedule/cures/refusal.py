@@ -33,6 +33,10 @@ class Replacement:
     at: int
     lines: Lines
     after: int | None = None
+    besides: tuple[int, ...] = ()
+    """Later directives that are left out with it, as they name what it would have made."""
+    is_partial: bool = False
+    """Whether the schedule is legal as far as this alone, and refused later for another reason."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from tensorlang.schedule.cures.refusal import Refusal, Replacement, listed, writ
 from tensorlang.schedule.plan import full, last_part
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.syntax import nodes as syntax
-from tensorlang.syntax.directive_forms import directive_called
+from tensorlang.syntax.directive_forms import directive_called, phrases_of
 from tensorlang.syntax.foreign_directives import TENSOR, written_here
 from tensorlang.syntax.printer import show
 from tensorlang.tensor.walk import definition_reads, reduces
@@ -133,6 +133,8 @@ def _taken(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
 def _unreadable(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
     """Yield the directive with as many names and numbers as it needs."""
     d = refusal.directive
+    if d.results and "->" not in phrases_of(d.name):
+        yield refusal.here(show(replace(d, results=())))
     yield from _completed_names(refusal, seen)
     for p in d.phrases:
         for operand in p.operands if p.preposition in ("by", "to") else ():

@@ -408,13 +408,13 @@ class Algebra:
                     pass
 
     def _differences(self, poly: Poly, value: Index, q: int, scale: int) -> Iterator[tuple[Monomial, int]]:
-        """Yield the quotients p // q that `poly` has `-scale` times, `value - p` a number, and what value // q - p // q is at least."""
+        """Yield the quotients p // q that `poly` has `-scale` times, and what value // q - p // q is at least, as `value - p` has a bound."""
         for monomial, found in poly.terms.items():
             match monomial:
                 case (FloorDiv(p, Int(divisor)),) if found == -scale and divisor == q:
-                    apart = (self.poly(value) - self.poly(p)).constant
-                    if apart is not None:
-                        yield monomial, apart // q
+                    apart = self.interval(self.poly(value) - self.poly(p))[0]
+                    if not math.isinf(apart):
+                        yield monomial, int(apart) // q
                 case _:
                     pass
 

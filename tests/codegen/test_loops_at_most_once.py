@@ -20,9 +20,9 @@ from codegen.loops.verify import verify
 HEAD = "func f(N)(a: f32[N + 1], out c: f32[N + 1]) {\n"
 
 
-def made(loop: str) -> str:
-    """Return what becomes of a loop over `jo`."""
-    function = simplify(parse(f"{HEAD}{loop} {{ c[jo] = a[jo] }}\n}}"))
+def made(loop: str, end: str = "") -> str:
+    """Return what becomes of a loop over `jo`, which `end` ends others around."""
+    function = simplify(parse(f"{HEAD}{loop} {{ c[jo] = a[jo] }}{end}\n}}"))
     after = simplify(at_most_once(function))
     verify(after)
     return show(after)
@@ -55,6 +55,22 @@ def test_a_loop_of_one_iteration_at_most_becomes_a_condition(loop: str) -> None:
 )
 def test_others_stay_loops(loop: str) -> None:
     assert "for jo" in made(loop)
+
+
+@pytest.mark.parametrize(
+    ("last", "once"),
+    [
+        ("(N - k + 63) // 64", True),
+        ("(N + k) // 64", True),
+        ("(N - k + 64) // 64", True),
+        ("(N - k + 65) // 64", False),
+        ("(N - k + 128) // 64", False),
+        ("(N + 2*k + 2) // 64", False),
+    ],
+)
+def test_so_does_one_that_some_lanes_run_once_and_others_not_at_all(last: str, once: bool) -> None:
+    text = made(f"for k in 0 .. 64 {{ for jo in N // 64 .. {last}", end="}")
+    assert ("for jo" in text) is not once
 
 
 @settings(max_examples=60)

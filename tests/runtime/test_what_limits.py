@@ -125,6 +125,13 @@ def test_sizes_zero_and_open_sizes_are_explained() -> None:
     assert "no directive makes vectors of s.i" in ops.scaled.explain(row(1600), row(1600)).splitlines()[1]
 
 
+def test_lanes_over_the_parts_of_a_sum_of_open_length_run_side_by_side() -> None:
+    text = "op total(x: f32[N]) -> (y: f32) { y = sum(k) x[k] }\nschedule total for cpu { rfactor k by 32\n vectorize y.part.k.in }"
+    total = tl.parse(text, sizes="symbolic", threads=1).total
+    assert "one after the other" not in total.explain(row(1600))
+    assert [total(np.ones(n, np.float32)) for n in (0, 1, 31, 32, 33, 63, 65)] == [0, 1, 31, 32, 33, 63, 65]
+
+
 # ---------------------------------------------------------------- its parts
 
 
@@ -148,6 +155,14 @@ def test_accumulators_are_counted_in_vectors() -> None:
     body = "for r in 0 .. 2 unroll 2 { for v in 0 .. 16 vector 16 { y[r, v] = y[r, v] + x[r, 16*k + v] } }"
     assert accumulators(loop(f"for k in 0 .. 4 {{\n{body}\n}}"), 16) == (2, 1.0)
     assert accumulators(loop("for k in 0 .. 4 { y[0, k] = x[0, k] }"), 16) is None
+
+
+def test_accumulators_are_counted_of_all_lanes_around_their_loop() -> None:
+    terms = "for k in 0 .. 4 {{ {sum} = {sum} + x[k, j] }}"
+    own = loop(f"for j in 0 .. 64 vector 64 {{\nalloc s: f32[1] registers\n{terms.format(sum='s[0]')}\ny[0, j] = s[0]\n}}")
+    shared = loop(f"for j in 0 .. 64 vector 64 {{ {terms.format(sum='y[0, 0]')} }}")
+    assert accumulators(own.body[1], 16, (own,)) == (4, 2.0)
+    assert accumulators(shared.body[0], 16, (shared,)) == (1, 2.0)
 
 
 def test_how_far_neighbours_lie_apart() -> None:

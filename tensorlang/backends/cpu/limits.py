@@ -367,7 +367,7 @@ def latency_limits(kernel: Kernel, nests: Sequence[Nest]) -> Iterator[Limit]:
         at = next((k for k in reversed(range(len(nest.path))) if nest.path[k].kind == "serial"), None)
         if at is None:
             continue
-        found = accumulators(nest.path[at], kernel.lanes)
+        found = accumulators(nest.path[at], kernel.lanes, nest.path[:at])
         if found is None or not any(loop.kind == "vector" for loop in nest.path):
             continue
         chains, cycles = found
@@ -379,22 +379,28 @@ def latency_limits(kernel: Kernel, nests: Sequence[Nest]) -> Iterator[Limit]:
             yield Limit("latency", reason, name, "", f"`rfactor`, or more points side by side in unrolled loops inside {name}")
 
 
-def accumulators(loop: For, lanes: int) -> tuple[int, float] | None:
+def accumulators(loop: For, lanes: int, around: Sequence[For] = ()) -> tuple[int, float] | None:
     """Return how many vectors an iteration of a loop over terms adds to, and the cycles in which loads and arithmetic could be done; None
-    for what is no such loop."""
+    for what is no such loop. Of the loops `around` it lanes run it side by side."""
     if any(isinstance(n, For) and (n.kind not in ("unroll", "vector") or n.extent is None) for n in walk(*loop.body)):
         return None
     inside = {n.var: n for n in walk(*loop.body) if isinstance(n, For)}
+    beside = {n.var: n for n in around if n.kind == "vector"}
     written = list(stores(*loop.body))
     if not written or not all(_adds_up(s, loop.var) for s in written):
         return None
 
     def vectors(*place: Index) -> int:
         used = free_vars(*place)
-        sizes = [ceil((n.extent or 1) / lanes) if n.kind == "vector" else n.extent or 1 for v, n in inside.items() if v in used]
+        sizes = [
+            ceil((n.extent or 1) / lanes) if n.kind == "vector" else n.extent or 1 for v, n in {**beside, **inside}.items() if v in used
+        ]
         return prod(sizes)
 
-    chains = sum(vectors(*s.index) for s in written)
+    def own(buffer: str) -> list[Var]:
+        return [Var(v) for v, n in beside.items() if any(isinstance(a, Alloc) and a.buffer.name == buffer for a in walk(*n.body))]
+
+    chains = sum(vectors(*s.index, *own(s.buffer)) for s in written)
     sums = {s.buffer for s in written}
     read = {load for load in loads(*loop.body) if load.buffer not in sums}
     return chains, max(multiply_cycles(chains), load_cycles(sum(vectors(*load.index) for load in read)))

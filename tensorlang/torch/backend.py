@@ -117,7 +117,7 @@ def _compiled(graph: Any, options: Mapping[str, Any], importer: ReadsAten) -> _G
     width = len(graph.graph.output_node().args[0])
     effects = without_effects(graph)
     real = as_real(graph)
-    importer.check(of_graph(real, {}, "graph"))
+    importer.check(of_graph(real, {}, "graph", importer.serves))
     layouts, integers, complex_ones = output_layouts(graph), _integers(graph, names), complex_outputs(graph)
     orders = permute_ends(real, output_orders(graph, width, layouts))
     return _Graph(real, names, _parameters(values), options, integers, complex_ones, layouts, orders, effects, width)
@@ -270,7 +270,7 @@ class _Graph:
         """Return the graph compiled for the parameters in a call."""
         fixed = [k for k in self.parameters if not args[k].is_inference()]  # of which torch counts no changes
         constants = {self.names[k]: array_of(self.orders.taken(k, parts_of(args[k]))) for k in fixed}
-        program = of_graph(self.graph, constants, "graph")
+        program = of_graph(self.graph, constants, "graph", _importer().serves)
         options = {"threads": torch.get_num_threads(), **self.options}
         model = compiled_model(program, sizes="symbolic" if program.is_open else "auto", **options)
         served = _Served(program, options, model, program.is_open)

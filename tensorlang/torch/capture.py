@@ -96,7 +96,7 @@ def of_export(exported: Any, serves: Serves) -> Program:
         elif spec.kind != kinds.InputKind.USER_INPUT:
             raise error("O010", f"the exported program takes `{spec.target}`, which is no tensor")
     _check_no_complex(found)
-    return of_graph(as_real(found.graph_module), constants, "exported")
+    return of_graph(as_real(found.graph_module), constants, "exported", serves)
 
 
 def _check_no_complex(exported: Any) -> None:
@@ -116,14 +116,15 @@ _CHANGING = tuple(
 )
 
 
-def of_graph(module: Any, constants: Mapping[str, Array], name: str) -> Program:
-    """Return a graph of ATen's operators; the inputs among `constants` have these elements. Raises CompileError O010."""
+def of_graph(module: Any, constants: Mapping[str, Array], name: str, serves: Serves) -> Program:
+    """Return a graph of ATen's operators; the inputs among `constants` have these elements. What no rule serves, torch computes once where
+    it takes no tensor and no size. Raises CompileError O010."""
     inputs: list[Input] = []
     sizes: dict[str, str | int] = {}
     for node in module.graph.find_nodes(op="placeholder"):
         if node.name not in constants:
             _enter_input(node, inputs, sizes)
-    reader = _Reader(dict(constants))
+    reader = _Reader(dict(constants), serves)
     body = reader.block(module, "")
     integers = {n.name for n in module.graph.nodes if isinstance(n.meta.get("val"), torch.SymInt)}
     outputs = tuple(None if isinstance(a, Ref) and a.name in integers else a for a in body.outputs)  # which follow from the inputs
@@ -138,6 +139,7 @@ class _Reader:
     """What is read of a graph and of the graphs inside of it: tensors that they hold, and operators of the language."""
 
     held: dict[str, Array]
+    serves: Serves
     operators: dict[str, Operator] = field(default_factory=dict)
     blocks: dict[str, Block] = field(default_factory=dict)
 
@@ -154,6 +156,8 @@ class _Reader:
                 case "output":
                     returned = node.args[0] if isinstance(node.args[0], tuple | list) else (node.args[0],)
                     outputs = tuple(self._argument(a, prefix) for a in returned)
+                case _ if (value := self._computed(node)) is not None:
+                    self.held[prefix + node.name] = _array(value, node.name)
                 case _:
                     nodes.append(self._node(node, prefix))
         return Block(tuple(prefix + n.name for n in module.graph.find_nodes(op="placeholder")), tuple(nodes), outputs)
@@ -171,6 +175,19 @@ class _Reader:
             self.held[name] = _array(value, node.target)
         else:
             raise error("O010", f"the graph holds a `{type(value).__name__}`, `{node.target}`")
+
+    def _computed(self, node: Any) -> torch.Tensor | None:
+        """Return what a node is that no rule serves, where it takes no tensor and no size: it is the same in all calls."""
+        op = node.target
+        if not isinstance(op, torch._ops.OpOverload) or self.serves(operator_name(op)) or registered(op) is not None:
+            return None
+        if op._schema.is_mutable or torch.Tag.nondeterministic_seeded in op.tags or not isinstance(node.meta.get("val"), torch.Tensor):
+            return None
+        if node.all_input_nodes:
+            return None
+        with unset_fake_temporarily():
+            found: torch.Tensor = op(*node.args, **node.kwargs)
+            return found.contiguous()
 
     def _node(self, node: Any, prefix: str) -> Node:
         if node.op != "call_function":

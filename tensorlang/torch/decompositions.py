@@ -7,6 +7,7 @@ the way.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import inf, pi, sqrt
 from typing import Any, TypeAlias
 
@@ -244,7 +245,55 @@ def add_sum_of_products(x: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha
     return found if beta == 0 else beta * x + found
 
 
+# ---------------------------------------------------------------- parts of numbers
+
+
+@dataclass(frozen=True, slots=True)
+class _Format:
+    """How bits are shared out in a type of floats: `places` below the binary point, `bias` of exponents; as integers of type `bits`."""
+
+    bits: torch.dtype
+    places: int
+    bias: int
+
+
+_FORMATS = {torch.float32: _Format(torch.int32, 23, 127), torch.float64: _Format(torch.int64, 52, 1023)}
+
+
+def next_after(x: Tensor, y: Tensor) -> Any:
+    """The number next to `x` towards `y`."""
+    dtype = torch.result_type(x, y)
+    form = _FORMATS.get(dtype)
+    if form is None:
+        return NotImplemented
+    x, y = (t.contiguous() for t in torch.broadcast_tensors(x.to(dtype), y.to(dtype)))
+    bits = x.view(form.bits)
+    stepped = torch.where((y > x) == (x > 0), bits + 1, bits - 1).view(dtype)
+    least = torch.ones_like(bits).view(dtype).copysign(y)
+    found = torch.where(x == y, y, torch.where(x == 0, least, stepped))
+    return torch.where(x.isnan() | y.isnan(), x + y, found)
+
+
+def fraction_and_exponent(x: Tensor) -> Any:
+    """What a number is as a fraction of at least a half times a power of two; of 0, NaN and infinities the number and 0."""
+    form = _FORMATS.get(x.dtype)
+    if form is None:
+        return NotImplemented
+    is_small, lifted = x.abs() < torch.finfo(x.dtype).tiny, form.places + 1
+    bits = torch.where(is_small, x * 2.0**lifted, x).contiguous().view(form.bits)
+    exponents = 2 * form.bias + 1
+    exponent = ((bits >> form.places) & exponents) - (form.bias - 1) - torch.where(is_small, lifted, 0)
+    fraction = ((bits & ~(exponents << form.places)) | ((form.bias - 1) << form.places)).view(x.dtype)
+    is_plain = x.isfinite() & (x != 0)
+    return torch.where(is_plain, fraction, x), torch.where(is_plain, exponent, 0).to(torch.int32)
+
+
 # ---------------------------------------------------------------- others
+
+
+def permutation(n: int, *, dtype: torch.dtype | None = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Tensor:
+    """The order of random numbers."""
+    return torch.rand(n, dtype=torch.float64, device=device).argsort().to(dtype or torch.int64)
 
 
 def angle(x: Tensor) -> Any:
@@ -301,6 +350,9 @@ _OURS: dict[Any, Decomposition] = {
     aten.addbmm.default: add_sum_of_products,
     aten.linalg_pinv.atol_rtol_tensor: pseudo_inverse,
     aten.angle.default: angle,
+    aten.nextafter.default: next_after,
+    aten.frexp.Tensor: fraction_and_exponent,
+    aten.randperm.default: permutation,
     aten.fake_quantize_per_channel_affine_cachemask.default: rounded_by_channel,
     aten.rrelu_with_noise.default: randomised_leaky_relu,
     aten.rrelu_with_noise_functional.default: randomised_leaky_relu_and_noise,

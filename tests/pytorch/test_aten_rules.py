@@ -26,7 +26,8 @@ from tensorlang.torch.tensors import TORCH_DTYPES, array_of, dtype_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
 
-TABLE = decompositions(Importer().serves)
+SERVES = Importer().serves
+TABLE = decompositions(SERVES)
 
 
 def made(*shape: int, low: float = -1.5, high: float = 2.0) -> Tensor:
@@ -362,7 +363,7 @@ def computed(function: Callable[..., Any], args: tuple[Tensor, ...]) -> list[np.
     functional = torch.func.functionalize(lambda *given: tree_leaves(function(*given)), remove="mutations")
     graph = make_fx(functional, decomposition_table=TABLE, tracing_mode="fake")(*args)
     graph.graph.eliminate_dead_code()
-    program = of_graph(graph, {}, "case")
+    program = of_graph(graph, {}, "case", SERVES)
     feeds = {i.name: array_of(a) for i, a in zip(program.inputs, args, strict=False)} | {DRAW: np.uint32(7)}
     return evaluate(verify(imported(program, None)), feeds)
 
@@ -395,6 +396,33 @@ def test_random_numbers_are_of_the_distributions_of_torch() -> None:
     assert not any(np.array_equal(a, b) for k, a in enumerate(found) for b in found[:k])
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_neighbours_and_exponents_of_numbers_are_those_of_torch_to_the_bit(dtype: torch.dtype) -> None:
+    least, most = torch.finfo(dtype).smallest_normal, torch.finfo(dtype).max
+    x = torch.tensor([0.0, -0.0, least / 8, -least, most, -most, inf, -inf, nan, 1, -0.75, 3], dtype=dtype)
+    x, y = x.repeat_interleave(len(x)), x.repeat(len(x))
+
+    def parts(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        return torch.nextafter(x, y), *torch.frexp(x)
+
+    for found, wanted in zip(computed(parts, (x, y)), parts(x, y), strict=True):
+        np.testing.assert_array_equal(found, wanted.numpy())
+        np.testing.assert_array_equal(np.signbit(found), np.signbit(wanted.numpy()))
+
+
+def test_what_takes_no_tensor_and_no_rule_serves_is_computed_by_torch_once() -> None:
+    def scaled(x: Tensor) -> Tensor:
+        return x * torch.kaiser_window(4) + torch.fft.fftfreq(4) - torch.blackman_window(4)
+
+    (found,) = computed(scaled, (Y,))
+    np.testing.assert_allclose(found, scaled(Y).numpy(), rtol=1e-6)
+
+
+def test_a_permutation_has_each_place_once() -> None:
+    (found,) = computed(lambda x: torch.randperm(7, dtype=torch.int32), (Y,))
+    assert found.dtype == np.int32 and sorted(found) == list(range(7))
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_random_numbers_of_narrow_floats_are_below_one_as_well(dtype: torch.dtype) -> None:
     (found,) = computed(lambda x: torch.rand_like(x, dtype=dtype), (torch.ones(100, 100),))
@@ -417,7 +445,7 @@ def test_types_are_promoted_as_torch_does(a: str) -> None:
 @pytest.mark.parametrize(
     ("function", "args", "what"),
     [
-        (lambda a: a * torch.kaiser_window(4), (Y,), "operator kaiser_window.default of ATen"),
+        (lambda a: torch.special.airy_ai(a), (Y,), "operator special_airy_ai.default of ATen"),
         (lambda a: a[a > 0], (Y,), "mask as index"),
         (lambda a: torch.multinomial(a.exp(), 2), (Y,), "classes that are drawn once"),
     ],
@@ -426,5 +454,6 @@ def test_types_are_promoted_as_torch_does(a: str) -> None:
 def test_what_nothing_is_there_for_is_named(function: Any, args: tuple[Tensor, ...], what: str) -> None:
     graph = make_fx(function, decomposition_table=TABLE, tracing_mode="symbolic")(*args)
     with pytest.raises(CompileError, match="O010") as refused:
-        imported(of_graph(graph, {}, "case"), {i.name: tuple(a.shape) for i, a in zip(of_graph(graph, {}, "c").inputs, args, strict=False)})
+        program = of_graph(graph, {}, "case", SERVES)
+        imported(program, {i.name: tuple(a.shape) for i, a in zip(program.inputs, args, strict=False)})
     assert what in str(refused.value)

@@ -408,7 +408,7 @@ class Algebra:
                     pass
 
     def _differences(self, poly: Poly, value: Index, q: int, scale: int) -> Iterator[tuple[Monomial, int]]:
-        """Yield the quotients p // q that `poly` has `-scale` times, and what value // q - p // q is at least, as `value - p` has a bound."""
+        """Yield the quotients p // q that `poly` has `-scale` times, and what value // q - p // q is at least, where that is known."""
         for monomial, found in poly.terms.items():
             match monomial:
                 case (FloorDiv(p, Int(divisor)),) if found == -scale and divisor == q:

@@ -274,8 +274,8 @@ def next_after(x: Tensor, y: Tensor) -> Any:
     return torch.where(x.isnan() | y.isnan(), x + y, found)
 
 
-def fraction_and_exponent(x: Tensor) -> Any:
-    """What a number is as a fraction of at least a half times a power of two; of 0, NaN and infinities the number and 0."""
+def mantissa_and_exponent(x: Tensor) -> Any:
+    """What a number is as a half or more, below 1, times a power of two; of 0, NaN and infinities the number and 0."""
     form = _FORMATS.get(x.dtype)
     if form is None:
         return NotImplemented
@@ -283,9 +283,9 @@ def fraction_and_exponent(x: Tensor) -> Any:
     bits = torch.where(is_small, x * 2.0**lifted, x).contiguous().view(form.bits)
     exponents = 2 * form.bias + 1
     exponent = ((bits >> form.places) & exponents) - (form.bias - 1) - torch.where(is_small, lifted, 0)
-    fraction = ((bits & ~(exponents << form.places)) | ((form.bias - 1) << form.places)).view(x.dtype)
+    mantissa = ((bits & ~(exponents << form.places)) | ((form.bias - 1) << form.places)).view(x.dtype)
     is_plain = x.isfinite() & (x != 0)
-    return torch.where(is_plain, fraction, x), torch.where(is_plain, exponent, 0).to(torch.int32)
+    return torch.where(is_plain, mantissa, x), torch.where(is_plain, exponent, 0).to(torch.int32)
 
 
 # ---------------------------------------------------------------- others
@@ -351,7 +351,7 @@ _OURS: dict[Any, Decomposition] = {
     aten.linalg_pinv.atol_rtol_tensor: pseudo_inverse,
     aten.angle.default: angle,
     aten.nextafter.default: next_after,
-    aten.frexp.Tensor: fraction_and_exponent,
+    aten.frexp.Tensor: mantissa_and_exponent,
     aten.randperm.default: permutation,
     aten.fake_quantize_per_channel_affine_cachemask.default: rounded_by_channel,
     aten.rrelu_with_noise.default: randomised_leaky_relu,

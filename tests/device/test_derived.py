@@ -11,7 +11,7 @@ from usual_device import derive_device, device_loops
 from codegen.loops.printer import show
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import CompileError, Source
-from tensorlang.policy.gpu import recurrences
+from tensorlang.policy.gpu import recurrence_cost
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.syntax.parse import parse
@@ -363,7 +363,7 @@ def test_recurrent_layers_multiply_inputs_before_and_share_the_sums_of_a_step(mo
 
     schedule = str(chosen(called("lstm", *layer(64, 2, 256, 256))).schedule)
     assert "inline xw" not in schedule and "bind z.row1 to block.x" in schedule and "bind z.m.t to thread" in schedule
-    monkeypatch.setattr(recurrences, "LAUNCHED", 64)
+    monkeypatch.setattr(recurrence_cost, "LAUNCHED", 64)
     arrays = layer(3, 2, 8, 33)
     program = called("lstm", *arrays)
     made = chosen(program).schedule
@@ -383,7 +383,7 @@ def test_what_has_one_sum_of_loops_that_all_carry_dependences_is_computed_at_onc
 def test_fronts_of_many_elements_are_launches_and_blocks_share_their_sums(monkeypatch: pytest.MonkeyPatch, executor: Executor):
     a = normal(17, 17) + 9 * np.eye(17, dtype=np.float32)
     assert "bind m.i to block.x" in str(derive_device(called("factored", np.eye(700, dtype=np.float32), module=OWN)))
-    monkeypatch.setattr(recurrences, "LAUNCHED", 16)
+    monkeypatch.setattr(recurrence_cost, "LAUNCHED", 16)
     program = called("factored", a, module=OWN)
     schedule = derive_device(program)
     assert {launch.steps for launch in kernels_of(program, schedule).launches} == {(("m_j", step),) for step in range(33)}
@@ -405,7 +405,7 @@ def test_what_one_warp_of_a_block_adds_up_the_others_know(executor: Executor):
 
 
 def test_steps_of_one_element_are_launches_of_one_block_between_those_of_many(monkeypatch: pytest.MonkeyPatch, executor: Executor):
-    monkeypatch.setattr(recurrences, "LAUNCHED", 16)
+    monkeypatch.setattr(recurrence_cost, "LAUNCHED", 16)
     a = normal(60, 5)
     program = called("orthogonal", a, module=OWN)
     schedule = derive_device(program)

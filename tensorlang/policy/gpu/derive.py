@@ -333,16 +333,15 @@ def _in_parts(d: Deriver) -> Deriver:
     which a second launch adds up."""
     for definition in d.program.definitions if d.program.mode != "strict" else ():
         found = cut(d, definition)
-        made = rfactor(d.program, *found, chunked=True) if found is not None else ""
-        if found is None or isinstance(made, str):
+        parted = d if found is None else _factored(d, definition, *found, chunked=True, separate=True)
+        if parted is d:
             continue
-        known = {x.tensors[0].name for x in d.program.definitions}
-        part = next(x for x in made.definitions if x.tensors[0].name not in known)
+        part = next(x for x in parted.program.definitions if x.tensors[0].name in parted.separate - d.separate)
         name, shape = part.tensors[0].name, part.tensors[0].shape
         dims, sizes = (part.axes[-1], *part.axes[:-1]), (shape[-1], *shape[:-1])
         layouts = {**d.layouts, name: Storage(tuple(map(Name, dims)), sizes)}
-        schedule = d.schedule.rfactor(*found, chunked=True).layout(name, dims)
-        d = replace(deriver_of(made, d.machine, layouts, d.constants, schedule), separate=d.separate | {name})
+        laid_out = deriver_of(parted.program, d.machine, layouts, d.constants, parted.schedule.layout(name, dims))
+        d = replace(laid_out, separate=parted.separate)
     return d
 
 

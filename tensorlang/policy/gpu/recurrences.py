@@ -26,26 +26,29 @@ from polyhedral.space import OperationLimit, limited
 from tensorlang.diagnostics import CompileError
 from tensorlang.policy.deriver import Deriver, device_of, is_local
 from tensorlang.policy.folds import folded
-from tensorlang.policy.gpu.access import ENOUGH, is_by_threads, is_shared, shape_of, shared_by, terms_of
+from tensorlang.policy.gpu.access import is_shared, shape_of, terms_of
+from tensorlang.policy.gpu.recurrence_cost import (
+    BARRIER,
+    block_terms,
+    has_blocks,
+    launch_terms,
+    points_of,
+    rounds,
+    shared_terms,
+    terms_of_element,
+)
 from tensorlang.policy.gpu.threads import add_blocks, add_elements, share_sums, spread
-from tensorlang.policy.groups import FusionGroup
 from tensorlang.schedule.apply import apply
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.plan import Plan, full, owned
 from tensorlang.schedule.recurrence import innermost_apart, legal_order
 from tensorlang.schedule.schedule import Schedule
-from tensorlang.schedule.shape import OPEN_EXTENT, bounded_extents, extents
-from tensorlang.tensor.nodes import Definition, Program, Reduce
-from tensorlang.tensor.walk import components, reduces, tensor_table
+from tensorlang.schedule.shape import extents
+from tensorlang.tensor.nodes import Definition, Program
+from tensorlang.tensor.walk import components, tensor_table
 
 LAUNCHES = 2048
-"""Launches of a recurrence at most, and"""
-LAUNCHED = 4096
-"""elements that one block computes before the next launch could begin, and"""
-ELEMENT = 16
-"""terms of a sum that take as long as what else is done for an element, and"""
-BARRIER = 4
-"""those that take as long as threads of a block wait for each other."""
+"""Launches of a recurrence at most."""
 MOST_PLACES = 3
 """Loops over blocks that a launch has at most."""
 
@@ -120,11 +123,11 @@ def _in_order(program: Program, members: Sequence[Definition]) -> Schedule:
 def _forms(d: Deriver, r: _Recurrence) -> Iterator[_Form]:
     """Yield what adds each form, with the terms that it takes."""
     group, axes = r.group, r.axes
-    serial = [_count(m, [a for a in m.axes if a not in own]) for m, own in zip(group, axes, strict=True)]
-    spare = [_count(m, own) for m, own in zip(group, axes, strict=True)]
+    serial = [points_of(m, [a for a in m.axes if a not in own]) for m, own in zip(group, axes, strict=True)]
+    spare = [points_of(m, own) for m, own in zip(group, axes, strict=True)]
     if all(axes):
         yield (
-            sum(s * _rounds(n, 1) * _terms(m) for m, s, n in zip(group, serial, spare, strict=True)),
+            sum(s * rounds(n, 1) * terms_of_element(m) for m, s, n in zip(group, serial, spare, strict=True)),
             r.ordered,
             partial(_by_threads, d, r),
         )
@@ -132,7 +135,7 @@ def _forms(d: Deriver, r: _Recurrence) -> Iterator[_Form]:
         launched = _in_launches(d, r, count)
         if launched is not None:
             yield launched, r.ordered, partial(_by_launches, d, r, count)
-    yield sum(_block_terms(d, m, own) for m, own in zip(group, axes, strict=True)), r.ordered, partial(_by_one_block, d, r)
+    yield sum(block_terms(d, m, own) for m, own in zip(group, axes, strict=True)), r.ordered, partial(_by_one_block, d, r)
     yield from _with_distances(d, r)
 
 
@@ -172,47 +175,6 @@ def _may_have_fronts(d: Deriver, r: _Recurrence) -> bool:
     return len(nests) == 1 and (several or any(is_shared(d, m, len(m.axes)) for m in r.group))
 
 
-# ---------------------------------------------------------------- what forms take
-
-
-def _count(definition: Definition, axes: Sequence[str]) -> int:
-    sizes = extents(definition)
-    return prod(OPEN_EXTENT if sizes[a] is None else sizes[a] or 0 for a in axes)
-
-
-def _terms(definition: Definition) -> int:
-    """Return the terms that a thread takes for an element."""
-    terms = terms_of(definition, len(definition.axes))
-    return ELEMENT + (OPEN_EXTENT if terms is None else terms)
-
-
-def _shared_terms(d: Deriver, definition: Definition) -> tuple[int, int]:
-    """Return the terms that a block takes for an element whose sums its threads share, and how many threads these are."""
-    found = max((bounded_extents(definition)[r.binders[-1].name] or OPEN_EXTENT for r in _sums(definition)), default=1)
-    team = shared_by(device_of(d), found)
-    terms = _terms(definition) - ELEMENT
-    return 2 * BARRIER + ELEMENT + -(-terms // team) + team.bit_length(), team
-
-
-def _block_terms(d: Deriver, definition: Definition, free: Sequence[str]) -> float:
-    """Return what one block takes for a tensor, whose threads share the innermost loop that carries nothing, or sums where none does."""
-    wide = [a for a in free if extents(definition)[a] != 1]
-    if not wide and is_shared(d, definition, len(definition.axes)):
-        return _count(definition, definition.axes) * _shared_terms(d, definition)[0]
-    inner = _count(definition, wide[-1:])
-    steps = _count(definition, definition.axes) // max(1, inner)
-    return steps * (BARRIER + -(-inner // d.machine.threads) * _terms(definition))
-
-
-def _sums(definition: Definition) -> list[Reduce]:
-    return [r for p in definition.pieces for r in reduces(p.value) if r.binders]
-
-
-def _rounds(points: int, team: int) -> int:
-    """Return how many times a device has as many threads as it runs at once, where so many share each point."""
-    return max(1, -(-points * team // ENOUGH))
-
-
 # ---------------------------------------------------------------- points that carry nothing
 
 
@@ -246,28 +208,13 @@ def _in_launches(d: Deriver, r: _Recurrence, count: int) -> float | None:
     or nothing that they could be launches of."""
     total = 0.0
     for member, own, outer in zip(r.group, r.axes, _steps(r, count), strict=True):
-        many, walked = _count(member, outer), _count(member, [a for a in member.axes if a not in (*own, *outer)])
+        many, walked = points_of(member, outer), points_of(member, [a for a in member.axes if a not in (*own, *outer)])
         if not (own or walked == 1) or len(outer) != count or None in shape_of(member) or many * len(r.group) > LAUNCHES:
             return None
         if terms_of(member, len(member.axes)) is None:
             return None
-        total += many * _launch_terms(d, member, _count(member, own), walked)
+        total += many * launch_terms(d, member, points_of(member, own), walked)
     return total
-
-
-def _launch_terms(d: Deriver, member: Definition, points: int, walked: int) -> float:
-    """Return what a launch takes that computes so many points, and in each so many elements one after the other."""
-    before = LAUNCHED * ELEMENT / d.machine.threads
-    if walked == 1 and _has_blocks(d, member, points):
-        terms, team = _shared_terms(d, member)
-        return before + _rounds(points, team) * terms
-    return before + walked * _rounds(points, 1) * _terms(member)
-
-
-def _has_blocks(d: Deriver, member: Definition, points: int) -> bool:
-    """Tell whether blocks compute the elements of a launch, whose threads share sums, rather than threads by themselves."""
-    whole = FusionGroup(member, (member,), len(member.axes))
-    return is_shared(d, member, len(member.axes)) and not is_by_threads(d, whole, points)
 
 
 def _by_launches(d: Deriver, r: _Recurrence, count: int) -> bool:
@@ -277,7 +224,7 @@ def _by_launches(d: Deriver, r: _Recurrence, count: int) -> bool:
     loops = [full(group[0].tensors[0].name, a) for a in steps[0]]
     for member, own, outer in zip(group, r.axes, steps, strict=True):
         name = member.tensors[0].name
-        if len(own) + count == len(member.axes) and _has_blocks(d, member, _count(member, own)):
+        if len(own) + count == len(member.axes) and has_blocks(d, member, points_of(member, own)):
             if own:
                 d.add(d.schedule.order(*loops, *(full(name, a) for a in own)))
                 add_blocks(d, member, own)
@@ -323,8 +270,8 @@ def _by_rows(d: Deriver, r: _Recurrence, loops: Sequence[str], apart: Sequence[s
     if any(is_shared(d, m, len(m.axes)) for m in r.group):
         rows, total = prod(map(_extents(d, apart).__getitem__, apart)), 0.0
         for m in r.group:
-            terms, team = _shared_terms(d, m)
-            total += _count(m, m.axes) / rows * terms * _rounds(rows, team)
+            terms, team = shared_terms(d, m)
+            total += points_of(m, m.axes) / rows * terms * rounds(rows, team)
         yield total, r.ordered, partial(_add_rows, d, r, loops, apart)
 
 
@@ -401,12 +348,12 @@ def _along_front(d: Deriver, r: _Recurrence, front: _Front) -> Iterator[_Form]:
     """Yield the forms of a front: in one block, or in one for each point of the loops that stand apart, and in launches."""
     threads = _threads_of_front(d, front)
     each = max(1, front.points // front.beside)
-    elements = front.beside * -(-each // threads) * sum(map(_terms, r.group))
-    yield front.steps * (BARRIER + elements) * _rounds(front.rows, threads), r.ordered, partial(_add_front_in_blocks, d, front)
+    elements = front.beside * -(-each // threads) * sum(map(terms_of_element, r.group))
+    yield front.steps * (BARRIER + elements) * rounds(front.rows, threads), r.ordered, partial(_add_front_in_blocks, d, front)
     outside = (*front.apart, *front.others)
     if front.steps <= LAUNCHES and len(outside) <= MOST_PLACES:
-        terms = max(_launch_terms(d, m, front.rows * front.points, 1) for m in r.group)
-        by_blocks = any(_has_blocks(d, m, front.rows * front.points) for m in r.group)
+        terms = max(launch_terms(d, m, front.rows * front.points, 1) for m in r.group)
+        by_blocks = any(has_blocks(d, m, front.rows * front.points) for m in r.group)
         yield front.steps * terms, r.ordered, partial(_add_front_in_launches, d, r, front, by_blocks=by_blocks)
 
 

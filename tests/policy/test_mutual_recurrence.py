@@ -155,3 +155,18 @@ def test_sums_of_a_recurrence_read_what_lies_before_an_open_size() -> None:
     y[i, j]        = e[K, i, j]"""
     directives, _ = derived(operator("v: f32[M, K], x: f32[M, N]", "y: f32[M, N]", body))
     assert "vectorize d.j_v" in directives
+
+
+@pytest.mark.parametrize("axis", ["t", "p"])
+def test_rows_of_recurrences_that_need_each_other_are_lanes_whatever_each_of_them_calls_its_axes(axis: str) -> None:
+    """Seasons: of three steps ago, with steps of their own before the first."""
+    body = f"""
+    l[i, 0]      = x[i, 0 | 0]                        for i in 0..N
+    s[i, {axis}] = x[i, {axis} | 0]                   for i in 0..N, {axis} in 0..3
+    l[i, t + 1]  = x[i, t] - s[i, t] + l[i, t]        for i in 0..N, t in 0..M
+    s[i, t + 3]  = 0.5 * (x[i, t] - l[i, t + 1]) + s[i, t]   for i in 0..N, t in 0..M
+    y[i, t]      = l[i, t + 1] + s[i, t]"""
+    program = operator(TABLE, "y: f32[N, M]", body)
+    directives, plan = derived(program)
+    assert "vectorize l.i_v" in directives
+    assert_same(program, plan, {"N": 9, "M": 4})

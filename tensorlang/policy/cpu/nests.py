@@ -465,15 +465,16 @@ def _best_shared(
             called = {owned(loop, tensors)[0] for loop in distances.loops}
             axes = [owned(loop, tensors)[1] for loop in distances.loops]
             ordered = sorted(group, key=lambda member: member.tensors[0].name not in called)
-            alike = all(set(member.axes) == set(axes) for member in group)
-            if not alike or len(axes) < 2 or called != {ordered[0].tensors[0].name}:
+            share_all = all(len(member.axes) == len(axes) for member in group)  # whatever each of them calls its axes
+            if not share_all or len(axes) < 2 or called != {ordered[0].tensors[0].name}:
                 return None
             carrying_none = distances.free(distances.loops)
             free = [a for a, loop in zip(axes, distances.loops, strict=True) if loop in carrying_none]
             if free:
                 return (ordered, None) if lanes and _add_lanes(d, ordered, axes, free[-1]) else None
             local = [member for member in group if is_local(d, member)]
-            front = best_shared_wavefront(d, ordered, axes, distances, local, sums) if len(axes) == 2 else None
+            alike = all({*member.axes} == {*axes} for member in group)
+            front = best_shared_wavefront(d, ordered, axes, distances, local, sums) if len(axes) == 2 and alike else None
             return (ordered, front) if front is not None else None
     except OperationLimit:
         return None

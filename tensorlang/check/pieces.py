@@ -47,6 +47,8 @@ def element_type_of(body: Body, name: str) -> DType | None:
     if found is not None:
         body.types[name] = found
     elif not body.inferring:
+        if (proposed := _type_of_results(body)) is not None:
+            body.types[name] = proposed  # what is made of it is told by the same cast
         raise error(
             "T0117",
             f"the element type of `{name}` cannot be told",
@@ -72,9 +74,13 @@ def _typed_number(body: Body, name: str) -> str:
 
 def _suggested(body: Body) -> DType:
     """Return the type that a local of numbers most near should have: that of the results, where they agree."""
+    return _type_of_results(body) or f32
+
+
+def _type_of_results(body: Body) -> DType | None:
     found = {t.dtype for r in body.binding.results.values() for t in (r if isinstance(r, tuple) else (r,))}
     only = found.pop() if len(found) == 1 else None
-    return f32 if only is None or only == bool_ else only
+    return None if only == bool_ else only
 
 
 def _type_of(body: Body, equation: Equation, name: str) -> DType | None:

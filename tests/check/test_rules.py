@@ -454,6 +454,20 @@ def test_a_recurrence_of_numbers_alone_is_asked_for_a_type_that_fits_the_result(
     assert (found.code, found.help) == ("T0117", "cast one: `s[0] = f64(1)`")
 
 
+def test_tensors_of_numbers_that_need_each_other_are_asked_for_one_type_which_tells_all_of_them() -> None:
+    text = """op f(x: f64[N]) -> (y: f64[N]) {
+        a[0]     = ONE
+        b[0]     = 2
+        c[i]     = (a[i] + b[i]) / 2
+        a[i + 1] = if x[i] > 0 then c[i] else a[i]   for i in 0..N
+        b[i + 1] = c[i]                              for i in 0..N
+        y[i]     = a[i] - b[i]                       for i in 0..N
+    }"""
+    (found,) = mistakes(text.replace("ONE", "1"))
+    assert (found.code, found.help) == ("T0117", "cast one: `a[0] = f64(1)`")
+    assert mistakes(text.replace("ONE", "f64(1)")) == []
+
+
 @pytest.mark.parametrize(
     ("value", "advice"),
     [

@@ -445,15 +445,34 @@ def _load_whole(state: State, memory: Memory, place: Poly, mask: str | None, sco
 def _masked_load(b: Builder, element: str, pointer: str, align: int, mask: str, lanes: int) -> str:
     """Load the lanes of `mask`, and make all others zero. With AVX-512 LLVM makes one instruction of such a load, what is done to it and a
     choice by the same mask, and takes the load out of that again, without its mask, where another operand lives on: so it stays apart.
-    Where a target has no such loads, LLVM asks for each lane: unless it is known, all are asked about together first."""
-    if b.target.is_x86 and _BITS[element] // 8 not in b.target.masked_bytes and known_lanes(mask, lanes) is None:
+    Where a target has no such loads, LLVM asks for each lane, also where the first ones are known to be in the mask: then they are a
+    shorter vector, and elsewhere all lanes are asked about together first."""
+    if (short := _known_first(b, element, mask, lanes)) is not None:
+        vector = of_lanes(element, short)
+        found = b.op(f"load {vector}, ptr {pointer}, align {align}")
+        order = ", ".join(f"i32 {min(lane, short)}" for lane in range(lanes))
+        return b.pure(f"shufflevector {vector} {found}, {vector} zeroinitializer, <{lanes} x i32> <{order}>")
+    if _asks_lanes(b, element) and known_lanes(mask, lanes) is None:
         return _whole_or_lanes(b, element, pointer, align, mask, lanes)
     return _lanes_under_mask(b, element, pointer, align, mask, lanes)
+
+
+def _asks_lanes(b: Builder, element: str) -> bool:
+    """Tell whether LLVM makes a question for each lane of an access under a mask."""
+    return b.target.is_x86 and _BITS[element] // 8 not in b.target.masked_bytes
+
+
+def _known_first(b: Builder, element: str, mask: str, lanes: int) -> int | None:
+    """Return how many lanes a mask is known to have, which are the first, where LLVM would ask for each of them."""
+    known = known_lanes(mask, lanes) if _asks_lanes(b, element) else None
+    count = sum(known) if known is not None else 0
+    return count if known is not None and 0 < count < lanes and all(known[:count]) else None
 
 
 def _whole_or_lanes(b: Builder, element: str, pointer: str, align: int, mask: str, lanes: int) -> str:
     """Load all lanes of a vector at once where all are in the mask, and only those in the mask elsewhere."""
     vector, ends = of_lanes(element, lanes), []
+    mask = held(b, mask, _BITS[element], lanes)
     whole, parts, end = (b.fresh_label(stem) for stem in ("whole", "parts", "loaded"))
     bits = b.op(f"bitcast {of_lanes('i1', lanes)} {mask} to i{lanes}")
     b.write(f"br i1 {b.op(f'icmp eq i{lanes} {bits}, -1')}, label %{whole}, label %{parts}")
@@ -628,6 +647,11 @@ def _store_vector(b: Builder, memory: Memory, first: Poly, stored: str, mask: st
     if mask is None:
         hint = ", !nontemporal !1" if stream and align % (lanes * memory.dtype.size_bytes) == 0 else ""
         b.write(f"store {vector} {stored}, ptr {pointer}, align {align}{hint}")
+        return
+    if (short := _known_first(b, element, mask, lanes)) is not None:
+        order = ", ".join(f"i32 {lane}" for lane in range(short))
+        part = b.pure(f"shufflevector {vector} {stored}, {vector} poison, <{short} x i32> <{order}>")
+        b.write(f"store {of_lanes(element, short)} {part}, ptr {pointer}, align {align}")
         return
     mask = held(b, mask, _BITS[element], lanes)
     fn = b.declare(f"llvm.masked.store.v{lanes}{_suffix(element)}.p0", f"void @({vector}, ptr, i32, <{lanes} x i1>)")

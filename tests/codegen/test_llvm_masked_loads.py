@@ -34,3 +34,31 @@ def test_what_lies_inside_is_loaded_and_nothing_else_is_touched(dtype: str) -> N
 def test_all_lanes_are_asked_about_together_where_no_instruction_takes_a_mask(level: str, dtype: str, asked: int) -> None:
     text = emit(parse(TEXT.format(t=dtype, zero=ZEROS[dtype])), named(level))
     assert text.count("icmp eq i16") == asked
+
+
+def test_a_mask_that_is_made_before_loops_serves_several_loads_in_them() -> None:
+    text = """func f(n, m)(x: i16[m, n], z: i16[m, n], out y: i16[m, n]) {
+        for i in 0 .. m serial {
+            for k in 0 .. min(n, 16) vector 16 {
+                y[i, k] = x[i, k] + z[i, k]
+            }
+        }
+    }"""
+    for n in (3, 16):
+        x = np.arange(5 * n, dtype=np.int16).reshape(5, n)
+        check(text, {"n": n, "m": 5}, targets=SOME, x=x, z=x * 2, y=np.zeros((5, n), np.int16))
+
+
+@pytest.mark.parametrize("level", ["x86-64", "x86-64-v3"])
+def test_lanes_that_are_known_to_be_the_first_are_a_shorter_vector(level: str) -> None:
+    text = """func f()(x: u8[5, 11], out y: u8[5, 11]) {
+        for i in 0 .. 5 serial {
+            for k in 0 .. 11 vector 11 {
+                y[i, k] = 255_u8 - x[i, k]
+            }
+        }
+    }"""
+    x = np.arange(55, dtype=np.uint8).reshape(5, 11)
+    check(text, targets=[named(level)], x=x, y=np.zeros((5, 11), np.uint8))
+    assert "llvm.masked" not in emit(parse(text), named(level))
+    assert "<11 x i8>" in emit(parse(text), named(level))

@@ -39,6 +39,16 @@ MEANING = {
     CRASH: "the process ends, or the case takes more than two minutes",
 }
 
+REASONS = {
+    "test_bernoulli": "what is drawn at random is not what the suite's own generator draws: ONNX leaves the numbers open, with a seed, too",
+    "test_dft_inverse": "results are compared to within 1e-7 where f32 rounds sums of numbers as large as 10; against f64 the suite's "
+    "err by 1.5e-6, these by 4.4e-7 and onnxruntime's, which differ in 20 places, by 1.9e-5",
+    "test_attention_4d_causal_fp16": "2 of 192 results in f16 round to the neighbour of the suite's; against f64 the suite's err by "
+    "4.9e-4, these by 4.0e-4 and onnxruntime's, of which 1 differs, by 3.9e-4",
+    "test_loop16_seq_none": "the suite compares the items of a sequence by their lengths, which those without a dimension have not",
+}
+"""Why cases whose names begin so differ, where that is known."""
+
 
 @dataclass(frozen=True)
 class Result:
@@ -183,6 +193,8 @@ def page(results: Sequence[Result], version: str) -> str:
         "|---|---|---|---|",
     ]
     lines += _by_operator(results)
+    lines += ["", "## Why results differ", "", "| cases | why |", "|---|---|"]
+    lines += _reasons(results)
     return "\n".join([*lines, ""])
 
 
@@ -198,6 +210,15 @@ def _by_operator(results: Sequence[Result]) -> Iterator[str]:
         if others:
             told = ", ".join(f"{count} {what}" for what, count in others.most_common())
             yield f"| {operator} | {len(group)} | {passed} | {told} |"
+
+
+def _reasons(results: Sequence[Result]) -> Iterator[str]:
+    left = [r for r in results if r.outcome in (WRONG, ERROR)]
+    for start, why in REASONS.items():
+        if found := [r for r in left if r.name.startswith(start)]:
+            yield f"| {len(found)} of `{start}` | {why} |"
+            left = [r for r in left if r not in found]
+    yield from (f"| `{r.name}` | not known yet: {r.why} |" for r in left)
 
 
 def main() -> int:

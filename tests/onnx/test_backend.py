@@ -47,3 +47,4 @@ def test_the_page_counts_what_became_of_the_cases() -> None:
     text = page([Result(f"test_{k}", "Node", "Add", outcome, why) for k, (outcome, why) in enumerate(told)], "1.0")
     assert "the 6 cases that come with onnx 1.0" in text and "| pass | 2 | 2 |" in text and "| O010 | 1 |" in text
     assert "| Add | 6 | 2 | 1 refused (O010), 1 wrong, 1 error, 1 crash |" in text
+    assert "| `test_3` | not known yet: differs |" in text and "| `test_4` | not known yet: KeyError |" in text

@@ -125,6 +125,18 @@ def test_rows_that_are_left_of_a_known_number_are_open(caplog: pytest.LogCapture
     assert len(compilations(caplog)) == 1
 
 
+def test_of_two_sizes_the_larger_is_chosen_for_good_where_it_always_is(caplog: pytest.LogCaptureFixture) -> None:
+    n = Net()
+    least = n.op("Sub", n.op("Min", n.size("past", 0), n.op("Add", n.size("past", 0), n.size("new", 0))), n.size("past", 0))
+    count = n.op("Max", n.size("new", 0), n.op("Add", n.size("past", 0), n.size("new", 0)), least)
+    zeros = n.op("ConstantOfShape", n.op("Concat", count, n.ints(8), axis=0))
+    data = n.model({"past": ["p", 8], "new": ["s", 8]}, n.op("Sub", zeros, n.op("Concat", "past", "new", axis=0)))
+    model = tl.compile(data, threads=1, sizes="symbolic")
+    with caplog.at_level(logging.INFO, "tensorlang.compile"):
+        check(model, data, [{"past": rows(p, 8), "new": rows(s, 8)} for p, s in ((5, 3), (0, 5), (4, 1), (0, 0))])
+    assert len(compilations(caplog)) == 1
+
+
 def test_a_negative_number_is_compiled_for_itself_and_the_rest_stays_open(caplog: pytest.LogCaptureFixture) -> None:
     data = reshaped()
     model, x = tl.compile(data, threads=1, sizes="symbolic"), rows(2, 12)

@@ -206,8 +206,12 @@ def _box(schedule: Schedule, tensors: Sequence[str], placements: Sequence[str], 
     context = schedule.nests[placements[0]].context
     sides = []
     for axis, whole in enumerate(shape):
-        options = [s for relation in (tile, clipped) if (s := _side(relation.intersect_params(context), axis, frame, context)) is not None]
-        sides.append(_smallest(options) if options else (Int(0), _constant(whole)))
+        of_tile, of_points = (_side(relation.intersect_params(context), axis, frame, context) for relation in (tile, clipped))
+        side = _smallest([s for s in (of_tile, of_points) if s is not None] or [(Int(0), _constant(whole))])
+        if depth == 0 and side[0] != Int(0) and not isinstance(side[1], int):
+            # Tiles begin before the tensor, or behind, and how far they reach takes quotients of sizes to say.
+            side = of_points or (Int(0), _constant(whole))
+        sides.append(side)
     return Footprint(tuple(s[0] for s in sides), tuple(s[1] for s in sides))
 
 

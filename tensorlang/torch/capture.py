@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch._decomp.decompositions import upsample_compute_output_size
 from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from codegen.dtypes import DTYPES
@@ -96,7 +97,37 @@ def of_export(exported: Any, serves: Serves) -> Program:
         elif spec.kind != kinds.InputKind.USER_INPUT:
             raise error("O010", f"the exported program takes `{spec.target}`, which is no tensor")
     _check_no_complex(found)
-    return of_graph(as_real(found.graph_module), constants, "exported", serves)
+    return of_graph(as_real(_with_loops(found.graph_module, serves)), constants, "exported", serves)
+
+
+def _with_loops(module: Any, serves: Serves) -> Any:
+    """Return the graph of an exported program in which loops are made of what is taken apart into such. Torch takes nothing in a program
+    apart into loops, but captures a graph that calls the program's."""
+    wanted = {op for op in BY_LOOPS if not serves(operator_name(op))}
+    if not any(node.target in wanted for node in module.graph.nodes):
+        return module
+    given = module.graph.find_nodes(op="placeholder")
+    with torch.no_grad():
+        captured = make_fx(torch.fx.Interpreter(module).run, decompositions(serves), tracing_mode="symbolic", _allow_non_fake_inputs=True)(
+            *(node.meta["val"] for node in given)
+        )
+    return _named_anew(captured, [node.name for node in given])
+
+
+def _named_anew(module: Any, inputs: Sequence[str] = ()) -> Any:
+    """Return a graph whose inputs are called so, without what nobody uses. Torch numbers names by what it has met on the way, which is not
+    the same each time."""
+    for name, inner in list(module.named_children()):
+        setattr(module, name, _named_anew(inner))
+    module.graph.eliminate_dead_code()
+    graph, made = torch.fx.Graph(), dict[Any, Any]()
+    names = iter(inputs)
+    for node in module.graph.nodes:
+        name = next(names, node.name) if node.op == "placeholder" else None
+        args, named = torch.fx.map_arg((node.args, node.kwargs), made.__getitem__)
+        made[node] = graph.create_node(node.op, name or node.target, args, named, name)
+        made[node].meta = dict(node.meta)
+    return torch.fx.GraphModule(module, graph)
 
 
 def _check_no_complex(exported: Any) -> None:

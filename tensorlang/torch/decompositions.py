@@ -362,4 +362,4 @@ BY_LOOPS: dict[Any, Decomposition] = {
     aten._linalg_svd.default: singular_vectors,
     aten.linalg_matrix_exp.default: exponential,
 }
-"""What is taken apart into loops, which exported programs cannot have from here: torch describes no values in them."""
+"""What is taken apart into loops, which torch does not do in an exported program: it is captured once more."""

@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._higher_order_ops import while_loop
 from torch.nn import functional as F
 
 _SWEEPS = 15
@@ -84,13 +83,21 @@ def exponential(x: Tensor) -> Any:
     for k in range(18 if x.dtype == torch.float64 else 12, 0, -1):
         power = one + y @ power / k
 
-    def goes_on(k: Tensor, p: Tensor) -> Tensor:
+    def goes_on(k: Tensor, p: Tensor, count: Tensor) -> Tensor:
         return (k < count).any()
 
-    def squared(k: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
+    def squared(k: Tensor, p: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
         return k + 1, torch.where((k < count)[..., None, None], p @ p, p)
 
-    return while_loop(goes_on, squared, (torch.zeros((), dtype=torch.int64), power))[1]
+    return repeated(goes_on, squared, (torch.zeros((), dtype=torch.int64), power), (count,))[1]
+
+
+def repeated(
+    condition: Callable[..., Tensor], step: Callable[..., Any], state: tuple[Tensor, ...], read: tuple[Tensor, ...] = ()
+) -> tuple[Tensor, ...]:
+    """Return what is left of `state` after steps for as long as the condition holds; functions are given `read`, too, and look at no other
+    tensor. `while_loop` of torch compiles loops by themselves, which may settle sizes that are open."""
+    return torch.ops.higher_order.while_loop(condition, step, state, read)  # type: ignore[no-any-return]
 
 
 # ---------------------------------------------------------------- rotations
@@ -113,7 +120,7 @@ def _swept(rotated: Round, a: Tensor, b: Tensor, tolerance: float) -> tuple[Tens
 
     start = torch.zeros((), dtype=torch.int64), torch.zeros((), dtype=a.dtype)
     matrices = (x.clone(memory_format=torch.contiguous_format) for x in (a, b))
-    return while_loop(goes_on, step, (*start, *matrices))[2:]  # type: ignore[no-any-return]
+    return repeated(goes_on, step, (*start, *matrices))[2:]
 
 
 def _both_sides(a: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:

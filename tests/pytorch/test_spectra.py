@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 import torch
+from onnx_evaluate import evaluate
 from torch import Tensor, nn
 
-import tensorlang as tl
-from tensorlang.diagnostics import CompileError
+from stdlib.aten import Importer
+from stdlib.aten.importer import imported
 from tensorlang.torch import spectra
 from tensorlang.torch.backend import tensorlang
+from tensorlang.torch.capture import of_export
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
 
@@ -22,14 +24,16 @@ def loops(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Let loops run as those of Python, and return how often each did."""
     counts: list[int] = []
 
-    def ran(goes_on: Callable[..., Tensor], step: Callable[..., Any], state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    def ran(
+        goes_on: Callable[..., Tensor], step: Callable[..., Any], state: tuple[Tensor, ...], read: tuple[Tensor, ...] = ()
+    ) -> tuple[Tensor, ...]:
         counts.append(0)
-        while goes_on(*state):
-            state = tuple(step(*state))
+        while goes_on(*state, *read):
+            state = tuple(step(*state, *read))
             counts[-1] += 1
         return state
 
-    monkeypatch.setattr(spectra, "while_loop", ran)
+    monkeypatch.setattr(spectra, "repeated", ran)
     return counts
 
 
@@ -109,10 +113,22 @@ def test_loops_of_them_are_compiled() -> None:
         close(torch.compile(torch.linalg.matrix_exp, backend=tensorlang, fullgraph=True)(x), torch.linalg.matrix_exp(x))
 
 
-def test_an_exported_program_has_no_such_loops() -> None:
-    class Rotated(nn.Module):
-        def forward(self, x: Tensor) -> Any:
-            return torch.linalg.eigh(x)
+class _Evolved(nn.Module):
+    """A parameter and a size that stays open beside loops, and an input that is called as an operator."""
 
-    with pytest.raises(CompileError, match="_linalg_eigh"):
-        tl.compile(torch.export.export(Rotated(), (drawn(3, 3),)))
+    def __init__(self) -> None:
+        super().__init__()
+        self.mixed = nn.Parameter(drawn(2, 2, dtype=torch.float32))
+
+    def forward(self, x: Tensor, mul: Tensor) -> Tensor:
+        return torch.linalg.matrix_exp(x) @ (self.mixed * mul)
+
+
+def test_an_exported_program_has_such_loops_too() -> None:
+    model, factor = _Evolved().eval(), torch.tensor(2.0)
+    exported = torch.export.export(model, (drawn(2, 2, 2).float(), factor), dynamic_shapes=({0: torch.export.Dim("batch")}, {}))
+    first, again = (of_export(exported, Importer().serves) for _ in range(2))
+    assert [i.name for i in first.inputs] == ["x", "mul"] and first.digest() == again.digest()
+    x = drawn(5, 2, 2, dtype=torch.float32)
+    (found,) = evaluate(imported(first, {"x": (5, 2, 2), "mul": ()}), {"x": x.numpy(), "mul": factor.numpy()})
+    close(torch.from_numpy(found), model(x, factor).detach())

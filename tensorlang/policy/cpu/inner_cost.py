@@ -2,18 +2,16 @@
 
 The cycles are the largest of what a block's loads, its stores and its arithmetic take (ports), and of what one accumulator after the other
 takes (latency). Elements that all lanes read alike are one load, neighbours one load a register, others some for each lane. What sums read
-again is loaded again where the loops in between touch more than a cache holds, the first or the second (`Reloads`): that depends on the
+again is loaded again where the loops in between touch more than a cache holds, the first or the second (`reloads`): that depends on the
 order of all loops, and rows that lie a power of two apart use a few sets of the cache, unless they are copied.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
-from itertools import accumulate, product
-from math import ceil, gcd, log2, prod
+from functools import partial
+from math import ceil, log2, prod
 
 from codegen.dtypes import compute_dtype
 from codegen.loops.partial_sums import ROOM, parts, parts_latency
@@ -49,7 +47,7 @@ from tensorlang.policy.cpu.cost import (
     multiply_cycles,
     store_cycles,
 )
-from tensorlang.policy.cpu.register_tiles import ROWS_IN_A_SET
+from tensorlang.policy.cpu.footprints import bytes_of_lines, distinct, held
 from tensorlang.policy.cpu.shared_sums import as_in, shared_sums
 from tensorlang.policy.cpu.values import Value, Values, folding
 from tensorlang.policy.deriver import Deriver, row_bytes
@@ -157,7 +155,7 @@ def _limit(reduce: Reduce, condition: Expr) -> _Limit | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Element:
+class Element:
     """What is read: `names` that its index depends on, and along which of them neighbours are neighbours in memory, or lie a few elements
     apart. `size_bytes`: of one, `row_bytes`: of a row of its tensor. `questions`: what it takes to ask whether it is there, in loads of one
     element: data say where it lies, on one side of a choice."""
@@ -176,7 +174,7 @@ class _Work:
     share of a register that lanes of it take. `step`: the binder of the innermost loop of a sum, if any, `kept` the names of values that
     are the same in each step of it, `values` the others, and how many there are of those that are alike."""
 
-    elements: tuple[_Element, ...]
+    elements: tuple[Element, ...]
     operations: Mapping[frozenset[str], int]
     accumulators: tuple[float, ...] = ()
     step: frozenset[str] = frozenset()
@@ -184,7 +182,7 @@ class _Work:
     values: Mapping[Value, int] = field(default_factory=dict)
     edges: frozenset[str] = frozenset()
 
-    def varies(self, element: _Element) -> bool:
+    def varies(self, element: Element) -> bool:
         """Tell whether an element is another one in each step."""
         return not self.step or not self.step.isdisjoint(element.names)
 
@@ -350,14 +348,14 @@ class BlockCost:
         work = _Work(elements, values.operations(before=False), step=frozenset(step), kept=kept, values=taken, edges=edges)
         return work, _Work(tuple(e for e in elements if not work.varies(e)), values.operations(before=True))
 
-    def _element(self, read: Read, *, guarded: bool, on_a_side: bool) -> _Element:
+    def _element(self, read: Read, *, guarded: bool, on_a_side: bool) -> Element:
         names, storage, axes = self._names(read), self.d.layouts.get(read.tensor), self.d.axes.get(read.tensor)
         near = {n: 1 for n in names if unit_stride(read.index, storage, axes, n)}
         # Lanes under a condition load what lies apart one by one.
         near = near if guarded or storage is not None else {**near, **self._strides(read)}
         tensor = self.tensors[read.tensor]
         questions = ASKING_LOADS if on_a_side and any(isinstance(slot, Dynamic) for slot in read.index) else 0
-        return _Element(read, names, near, tensor.dtype.size_bytes, row_bytes(self.d, tensor), questions)
+        return Element(read, names, near, tensor.dtype.size_bytes, row_bytes(self.d, tensor), questions)
 
     def _names(self, read: Read) -> frozenset[str]:
         """Return the loops that a read depends on, but for the axis of a recurrence of whose steps it looks up one before: that one was
@@ -512,7 +510,7 @@ class BlockCost:
             looping += BRANCH_CYCLES * sum(map(c.points, branches))
         return _Step(binder, loading, computing, spilling, looping)
 
-    def _window(self, element: _Element, reduction: _Sum, c: InnerLoops, along: str) -> _Window:
+    def _window(self, element: Element, reduction: _Sum, c: InnerLoops, along: str) -> _Window:
         """Return what all terms of a sum load of an element for all points of a block, where they are written out: what several of them
         read is loaded once, and vectors of elements that lie apart are taken out of whole ones that lie side by side."""
         terms = {n: int(self.sizes[n]) for n in reduction.binders if n in element.names}
@@ -520,16 +518,16 @@ class BlockCost:
         apart = element.near.get(along)
         if along not in element.names or apart is None or apart == 1 or element.read.tensor in c.packed:
             loads = self._loads(element, replace(c, rows=()), along)
-            held = _held(element.read, counts, (*terms,)) * (c.vectors if along in element.names else 1)
-            return _Window(_distinct(element.read, counts) * loads, held, prod(counts.values()) * loads)
+            kept = held(element.read, counts, (*terms,)) * (c.vectors if along in element.names else 1)
+            return _Window(distinct(element.read, counts) * loads, kept, prod(counts.values()) * loads)
         beside = {n: counts.pop(n) for n in element.near.keys() & counts.keys()}
         between = sum(element.near[n] * (count - 1) for n, count in beside.items())
         whole = ceil(((c.vectors * self.lanes - 1) * apart + between + 1) / self.lanes)
-        vectors = _distinct(element.read, beside) * c.vectors
-        held = max(1, _held(element.read, counts, [n for n in terms if n in counts])) * whole
-        return _Window(_distinct(element.read, counts) * (whole + vectors * (apart - 1)), held, prod(counts.values()) * vectors * apart)
+        vectors = distinct(element.read, beside) * c.vectors
+        kept = max(1, held(element.read, counts, [n for n in terms if n in counts])) * whole
+        return _Window(distinct(element.read, counts) * (whole + vectors * (apart - 1)), kept, prod(counts.values()) * vectors * apart)
 
-    def _meets_edges(self, element: _Element, c: InnerLoops, along: str) -> bool:
+    def _meets_edges(self, element: Element, c: InnerLoops, along: str) -> bool:
         """Tell whether lanes of a sum ask for edges in most blocks along an axis, which are too few to be split at them: each lane then
         loads by itself."""
         blocks = ceil(self.sizes[along] / (c.vectors * self.lanes))
@@ -588,7 +586,7 @@ class BlockCost:
         left = self._registers_left(work, c, along) if work.step else 0
         return max(self._loading(work, c, along, left), multiply_cycles(self._operations(work, c, along))) + LOOP_CYCLES
 
-    def _loads(self, element: _Element, c: InnerLoops, along: str | None) -> float:
+    def _loads(self, element: Element, c: InnerLoops, along: str | None) -> float:
         again = c.points(element.names)
         if along is None or along not in element.names:
             return again * (1 + element.questions)
@@ -605,7 +603,7 @@ class BlockCost:
             far += LOADS * self._line_cycles(again * c.vectors * self.lanes, element.row_bytes)
         return again * c.vectors * self.lanes * far
 
-    def _in_phase(self, element: _Element, along: str, phases: int) -> int | None:
+    def _in_phase(self, element: Element, along: str, phases: int) -> int | None:
         """Return how far elements lie apart of which one is read for every so many along an axis; None where that is far."""
         slots = element.read.index
         if element.read.tensor in self.d.layouts or any(isinstance(slot, Dynamic) for slot in slots):
@@ -657,7 +655,7 @@ class BlockCost:
         return tuple({a: slot for a, slot in index if slot != AffineName(a)} for index in indices)
 
     @once
-    def summed(self) -> tuple[_Element, ...]:
+    def summed(self) -> tuple[Element, ...]:
         """What terms of sums read, once each."""
         return tuple({e.read: e for p in self.pieces for s in p.sums for e in s.work.elements}.values())
 
@@ -674,11 +672,11 @@ class BlockCost:
         """Whether the first-level cache holds all that sums read."""
         return self.fits(self.d.machine.l1_bytes)
 
-    def bytes_of(self, element: _Element) -> float:
+    def bytes_of(self, element: Element) -> float:
         """Return the bytes of all elements that are read as this one is."""
         return min(prod(self._shape(element)), prod(self.sizes[n] for n in element.names if n in self.sizes)) * element.size_bytes
 
-    def bytes_by_data(self, element: _Element, extent: Mapping[str, float]) -> float:
+    def bytes_by_data(self, element: Element, extent: Mapping[str, float]) -> float:
         """Return the bytes of the lines that may hold an element for so many values of each of some names, wherever data say that it lies:
         along a dimension whose place they say, all of it."""
         named = [prod(extent.get(n, 1) for n in names_of_slot(slot)) for slot in element.read.index]
@@ -686,7 +684,7 @@ class BlockCost:
         *outer, last = [whole if isinstance(slot, Dynamic) else min(whole, n) for slot, whole, n in places]
         return prod(outer) * max(last * element.size_bytes, min(element.row_bytes, LINE_BYTES))
 
-    def _shape(self, element: _Element) -> list[int]:
+    def _shape(self, element: Element) -> list[int]:
         """Return the extents of the tensor that an element is read of."""
         return [affine.constant(e) or OPEN_EXTENT for e in self.tensors[element.read.tensor].shape]
 
@@ -695,7 +693,7 @@ class BlockCost:
         columns, whose elements are taken out of a line each."""
         return sum(self._copying(e, c.vector) for e in self.summed if e.read.tensor in c.packed) / self.elements
 
-    def _copying(self, element: _Element, vector: tuple[str, ...]) -> float:
+    def _copying(self, element: Element, vector: tuple[str, ...]) -> float:
         size = self.bytes_of(element)
         across = [n for n in vector if n in element.names and element.near.get(n) != 1]
         if not across:
@@ -717,7 +715,7 @@ class BlockCost:
             return 0.0
         return sum(self.bytes_of(e) + self._begun(e, c) for e in self.summed) / FAR_BYTES / self.elements
 
-    def _begun(self, element: _Element, c: InnerLoops) -> float:
+    def _begun(self, element: Element, c: InnerLoops) -> float:
         """Return the bytes that have to be waited for of rows, or parts of rows, several of which a block reads side by side."""
         along = c.vector[0] if c.vector and c.vector[0] not in element.near else ""
         streams = c.points(element.names) * (c.vectors * self.lanes if along in element.names else 1)
@@ -741,159 +739,13 @@ class BlockCost:
         far = [e for e in summed for loop in vector if loop in e.names and e.near.get(loop) != 1]
         return tuple(dict.fromkeys(e.read.tensor for e in far if self._is_worth_copying(e)))
 
-    def _is_worth_copying(self, element: _Element) -> bool:
+    def _is_worth_copying(self, element: Element) -> bool:
         tensor, index = element.read.tensor, element.read.index
         made = {t.name for x in self.d.program.definitions for t in x.tensors}
         plain = all(isinstance(slot, AffineName) for slot in index) and len(set(index)) == len(index)
         alike = len({r.index for p in self.definition.pieces for r in reads(p.value) if r.tensor == tensor}) == 1
         uses = prod(self.sizes[a] for a in self.definition.axes if a not in element.names)
         return plain and alike and tensor not in made and tensor not in self.d.layouts and uses >= USES_OF_A_COPY
-
-
-class Reloads:
-    """What sums load again from caches, for one candidate, whatever order the loops around its blocks have: how much that is depends on
-    which loops are inside of another, and not on their order, so each set of them is looked at once."""
-
-    def __init__(self, cost: BlockCost, candidate: InnerLoops) -> None:
-        self._cost, self._packed = cost, frozenset(candidate.packed)
-        self.copying, self.loading, self.first_loading = cost.copying(candidate), cost.loading(candidate), cost.first_loading(candidate)
-        self._steps: dict[tuple[frozenset[str], int], float] = {}
-        rows = dict(candidate.rows)
-        self._together = {
-            n: rows.get(n, 1) * (candidate.phases * candidate.vectors * cost.lanes if n in candidate.vector else 1) for n in cost.sizes
-        }
-        self._sums = [s for p in cost.pieces for s in p.sums]
-        self._inside: dict[tuple[int, int, frozenset[str]], float] = {}
-        self._loaded: dict[tuple[int, str, frozenset[str]], float] = {}
-
-    def cycles(self, order: Sequence[str]) -> float:
-        """Return the cycles of an element that it takes to load again what sums read, from the second-level cache or from memory, where
-        loops over blocks of the axes run in this order around those of each sum: what the loops inside of one touch is there in its next
-        turn if the cache holds it."""
-        machine = self._cost.d.machine
-        near, far = self._again(order, machine.l1_bytes) / NEAR_BYTES, self._again(order, machine.l2_bytes) / FAR_BYTES
-        return max(near, far) / self._cost.elements
-
-    def step_cycles(self, order: Sequence[str]) -> float:
-        """Return the cycles of an element in which what earlier steps of a recurrence computed comes from another cache than the first,
-        and what is computed goes there: a step of all points of a block computes, and reads, as much as lies inside of the loop that
-        carries the dependence."""
-        carrying: dict[int, set[Affine | Dynamic]] = {}
-        for moved in self._cost.earlier:
-            found = next((k for k, a in enumerate(order) if a in moved), None)
-            if found is not None:
-                carrying.setdefault(found, set()).add(moved[order[found]])
-        return max((self._of_step(frozenset(order[k + 1 :]), 1 + len(steps)) for k, steps in carrying.items()), default=0.0)
-
-    def _of_step(self, inside: frozenset[str], steps: int) -> float:
-        """Return the cycles of an element of a recurrence that touches so many steps of what some loops compute, with every element."""
-        key = inside, steps
-        if key not in self._steps:
-            machine, sizes, size = self._cost.d.machine, self._cost.sizes, self._cost.definition.tensors[0].dtype.size_bytes
-            points = prod(sizes[a] if a in inside else min(sizes[a], self._together[a]) for a in self._cost.definition.axes)
-            held = points * steps * size
-            sent = steps * size / (NEAR_BYTES if held <= machine.l2_bytes else FAR_BYTES)
-            self._steps[key] = sent if held > machine.l1_bytes else 0.0
-        return self._steps[key]
-
-    def _again(self, order: Sequence[str], cache_bytes: int) -> float:
-        """Return the bytes that a cache of so many loads again."""
-        if self._cost.fits(cache_bytes):
-            return 0.0
-        loaded = 0.0
-        for number, reduction in enumerate(self._sums):
-            loops, inside = [*order, *reduction.binders], frozenset[str]()
-            while loops and self._touched_inside(number, inside | {loops[-1]}, cache_bytes) <= cache_bytes:
-                inside |= {loops.pop()}
-            if loops:
-                loaded += self._loaded_again(number, loops[-1], inside)
-        return loaded
-
-    def _touched_inside(self, number: int, loops: frozenset[str], cache_bytes: int) -> float:
-        """Return the bytes of a cache of so many that loops touch in the terms of a sum."""
-        key = number, cache_bytes, loops
-        if key not in self._inside:
-            self._inside[key] = sum(self._touched(e, loops, cache_bytes) for e in self._sums[number].work.elements)
-        return self._inside[key]
-
-    def _loaded_again(self, number: int, around: str, within: frozenset[str]) -> float:
-        """Return the bytes that the terms of a sum load again where the cache holds what the loops `within` touch, and not what the one
-        `around` them does: what stands beside an element in a line is there for the next turn of that."""
-        key = number, around, within
-        if key not in self._loaded:
-            reduction, sizes = self._sums[number], self._cost.sizes
-            every = {*self._cost.definition.axes, *reduction.binders}
-            turns = prod(max(1.0, sizes[n] / self._together[n]) for n in sorted(every - within - {around}))
-            kept = {e.read: within | {around} if around in e.names else within for e in reduction.work.elements}
-            loaded = (turns * self._touched(e, kept[e.read]) - self._cost.bytes_of(e) for e in reduction.work.elements)
-            self._loaded[key] = sum(loaded)
-        return self._loaded[key]
-
-    def _touched(self, element: _Element, loops: frozenset[str], cache_bytes: int = 0) -> float:
-        """Return the bytes of the lines of an element's tensor that some loops touch in a turn of those around them. Of a cache of so many
-        bytes, as many as it has where these can lie: rows a power of two apart use a few of its sets."""
-        sizes, size, row = self._cost.sizes, element.size_bytes, element.row_bytes
-        extent = {n: sizes[n] if n in loops else min(sizes[n], self._together[n]) for n in element.names if n in sizes}
-        if element.read.tensor in self._packed:
-            return prod(extent.values()) * size
-        along = min(row, sum((n - 1) * element.near[name] for name, n in extent.items() if name in element.near) * size + size)
-        rows = prod(n for name, n in extent.items() if name not in element.near)
-        if rows == 1:
-            return along
-        width = max(along, min(row, LINE_BYTES))
-        if any(isinstance(slot, Dynamic) for slot in element.read.index):
-            return min(rows * width, self._cost.bytes_by_data(element, extent))
-        return rows * max(width, gcd(row, _way_bytes(cache_bytes)) if cache_bytes else 0)
-
-
-def _distinct(read: Read, counts: Mapping[str, int]) -> int:
-    """Return how many elements are read for so many values of each of some names, none of which is in two indices: others for each value of
-    a name that data are indexed by, and of one along which an index goes in steps of no one length."""
-    by_data = frozenset[str]().union(*(index_names(s.value) for s in read.index if isinstance(s, Dynamic)))
-    found = prod(count for n, count in counts.items() if n in by_data)
-    for slot in (s for s in read.index if not isinstance(s, Dynamic)):
-        steps = [(step_inside(slot, n), counts[n]) for n in sorted(affine.name_set(slot) & counts.keys() - by_data)]
-        found *= _sums(tuple((step, count) for step, count in steps if step is not None))
-        found *= prod(count for step, count in steps if step is None)
-    return found
-
-
-def _held(read: Read, counts: Mapping[str, int], terms: Sequence[str]) -> int:
-    """Return how many elements are read by some term as well as by one after it, the most at a time, where for each of the `terms`, the
-    values of these names in turn, those of the other names are gone through."""
-    names = (*terms, *(n for n in counts if n not in terms))
-    steps = tuple(tuple(_step_of_slot(s, n) for n in names) for s in read.index)
-    return _held_at_once(tuple(counts[n] for n in names), len(terms), steps)
-
-
-def _step_of_slot(slot: Affine | Dynamic, name: str) -> int | None:
-    """Return how far an index goes for each step of a name; None where that is no constant, as where data are indexed by it."""
-    return (None if name in index_names(slot.value) else 0) if isinstance(slot, Dynamic) else step_inside(slot, name)
-
-
-@cache
-def _held_at_once(counts: tuple[int, ...], terms: int, steps: tuple[tuple[int | None, ...], ...]) -> int:
-    """Return what `_held` does of slots that go so far for each step of each name; None where that is no constant."""
-    taken: dict[object, list[int]] = {}
-    for term, outer in enumerate(product(*map(range, counts[:terms]))):
-        for inner in product(*map(range, counts[terms:])):
-            slots = [[*zip((*outer, *inner), of, strict=True)] for of in steps]
-            place = tuple((sum(n * (k or 0) for n, k in slot), *(n for n, k in slot if k is None)) for slot in slots)
-            taken.setdefault(place, []).append(term)
-    change = Counter[int]()
-    for by in taken.values():
-        change[by[0]] += 1
-        change[by[-1]] -= 1
-    return max(accumulate(change[t] for t in range(prod(counts[:terms]))), default=0)
-
-
-@cache
-def _sums(steps: tuple[tuple[int, int], ...]) -> int:
-    """Return how many numbers are sums of multiples of steps, each by less than its count."""
-    found = {0}
-    for step, count in steps:
-        found = {s + step * k for s in found for k in range(count)}
-    return len(found)
 
 
 def _turns(e: Affine | Cond, name: str) -> bool:
@@ -904,16 +756,6 @@ def _turns(e: Affine | Cond, name: str) -> bool:
 def _is_other(slot: Affine | Dynamic, axes: Sequence[str]) -> bool:
     """Tell whether an index is one of some axes, plus or minus a number."""
     return not isinstance(slot, Dynamic) and any(affine.constant(affine.sub(slot, a)) not in (None, 0) for a in axes)
-
-
-def bytes_of_lines(rows: float, pitch: int, cache_bytes: int) -> float:
-    """Return how much of a cache of so many bytes a line of each of some rows takes: few sets are for rows a power of two apart."""
-    return rows * max(LINE_BYTES, gcd(pitch, _way_bytes(cache_bytes)))
-
-
-def _way_bytes(cache_bytes: int) -> int:
-    """Return how far apart lines share a set of a cache: there is a power of two of sets, however many lines each of them holds."""
-    return 1 << max(1, cache_bytes // ROWS_IN_A_SET).bit_length() - 1
 
 
 def _times(names: frozenset[str], c: InnerLoops, along: str | None) -> int:

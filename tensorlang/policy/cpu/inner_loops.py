@@ -28,12 +28,12 @@ from tensorlang.policy.cpu.inner_cost import (
     MOST_STRIDE,
     BlockCost,
     InnerLoops,
-    Reloads,
     names_of_conditions,
     ranges_of_data,
     remainders,
 )
 from tensorlang.policy.cpu.padded import root_copy
+from tensorlang.policy.cpu.reloads import Reloads
 from tensorlang.policy.cpu.shared_sums import add_shared_sums, names_of_shared, shared_sums
 from tensorlang.policy.deriver import Deriver, in_order
 from tensorlang.schedule.directives.loops import MOST_LANES

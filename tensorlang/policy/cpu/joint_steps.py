@@ -27,7 +27,8 @@ from polyhedral.expr import Name as AffineName
 from polyhedral.space import OperationLimit, limited
 from tensorlang.diagnostics import CompileError
 from tensorlang.policy.cpu.cost import LOOP_CYCLES, NEAR_BYTES, store_cycles
-from tensorlang.policy.cpu.inner_cost import InnerLoops, bytes_of_lines, cycles_of
+from tensorlang.policy.cpu.footprints import bytes_of_lines
+from tensorlang.policy.cpu.inner_cost import InnerLoops, cycles_of
 from tensorlang.policy.cpu.wavefronts import waiting_cycles
 from tensorlang.policy.deriver import PARALLEL_WORK, Deriver, bytes_of, is_local, mark_parallel, row_bytes
 from tensorlang.policy.folds import folded

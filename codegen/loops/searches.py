@@ -35,6 +35,7 @@ from codegen.loops.nodes import (
     Cast,
     Const,
     Expr,
+    FloorDiv,
     For,
     Function,
     If,
@@ -42,12 +43,13 @@ from codegen.loops.nodes import (
     Int,
     Let,
     Load,
+    Mod,
     Stmt,
     Store,
     Unary,
     Var,
 )
-from codegen.loops.walk import Fresh, binders, free_vars, fresh_for, loads, rename, statements, stores
+from codegen.loops.walk import Fresh, binders, free_vars, fresh_for, loads, rename, statements, stores, walk
 from codegen.polynomials import Poly
 
 LEAST = 4
@@ -62,10 +64,13 @@ def with_searches(function: Function) -> Function:
 
 def loop_condition(loop: For) -> If | None:
     """Return the condition that a serial loop is made of, if no iteration after one in which it fails does anything: it does not depend on
-    the iteration, and changes inside of its own body alone."""
+    the iteration, and changes inside of its own body alone. It is asked before the loop is known to run: of scalars,
+    and without dividing."""
     match loop:
         case For(kind="serial", body=(If(cond, _, ()) as found,)) if loop.var not in free_vars(cond):
-            return found
+            parts = list(walk(cond))
+            divides = any(isinstance(p, FloorDiv | Mod) or (isinstance(p, Binary) and p.op in ("//", "%")) for p in parts)
+            return found if not divides and all(not p.index for p in parts if isinstance(p, Load)) else None
         case _:
             return None
 

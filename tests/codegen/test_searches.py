@@ -9,9 +9,10 @@ from llvm_run import check
 from codegen.llvm.emit import emit
 from codegen.llvm.target import named
 from codegen.loops import interp
+from codegen.loops.nodes import For
 from codegen.loops.parser import parse
 from codegen.loops.printer import show
-from codegen.loops.searches import with_searches
+from codegen.loops.searches import loop_condition, with_searches
 from codegen.loops.verify import verify
 
 ROWS = """func f()(x: f32[5, 100], t: f32[5], out y: {t}[5]) {{
@@ -153,3 +154,16 @@ def test_lanes_that_are_results_of_their_own_go_on() -> None:
 def test_few_iterations_are_not_asked() -> None:
     function = parse(ROWS.format(**ANY).replace("0 .. 12 serial", "0 .. 3 serial"))
     assert with_searches(function) == function
+
+
+def test_a_loop_ends_with_a_scalar_and_with_nothing_that_is_there_only_where_the_loop_runs() -> None:
+    text = """func f(n)(x: bool[n], out y: bool[n], z: bool[]) {{
+    for k in 0 .. n serial {{
+        if {} {{
+            y[n - 1 - k] = false
+        }}
+    }}
+}}
+"""
+    asked = [parse(text.format(cond)).body[0] for cond in ("z[]", "not z[]", "y[n - 1]", "z[] and x[n - 1]", "x[k]")]
+    assert [isinstance(loop, For) and loop_condition(loop) is not None for loop in asked] == [True, True, False, False, False]

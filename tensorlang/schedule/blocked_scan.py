@@ -27,7 +27,7 @@ from polyhedral.verdict import Proven
 from tensorlang.schedule.scan import growths, has_one_place, running
 from tensorlang.tensor.idioms import redefined
 from tensorlang.tensor.nodes import OPERATIONS, Binary, Const, Definition, Expr, Piece, Program, Read, Tensor
-from tensorlang.tensor.walk import components, definers, fresh_for, reads, refresh, substitute
+from tensorlang.tensor.walk import Fresh, components, definers, fresh_for, reads, refresh, substitute
 
 T = TypeVar("T")
 _REGROUPED = "its sums would be grouped otherwise, which changes what they are: write it as a reduction, or the operator as `fast`"
@@ -53,8 +53,13 @@ class Chain:
         return self.then.value
 
     @property
+    def at(self) -> int:
+        """Return which of the axes it runs along."""
+        return self.definition.axes.index(self.axis)
+
+    @property
     def extent(self) -> Affine:
-        return self.definition.tensors[0].shape[self.definition.axes.index(self.axis)]
+        return self.definition.tensors[0].shape[self.at]
 
     def mirrored(self, position: Affine) -> Affine:
         """Return the place of the axis that is so many steps from the first, or the other way about."""
@@ -129,58 +134,13 @@ def scanned_in_parts(program: Program, tensor: str, axis: str, lengths: Sequence
 
 
 def _in_parts(program: Program, chain: Chain, lengths: Sequence[int]) -> Program:
-    length, definition, axis = lengths[0], chain.definition, chain.axis
-    tensor, at, fresh = definition.tensors[0], definition.axes.index(chain.axis), fresh_for(program)
-    outer, inner = fresh(f"{axis}.out"), fresh(f"{axis}.in")
-    count, position = affine.ceil_div(chain.extent, length), affine.add(affine.scale(length, AffineName(outer)), inner)
-    part = replace(tensor, name=fresh(f"{tensor.name}.part"), shape=_with(tensor.shape, at, count, affine.to_expr(length)))
+    definition, at, fresh = chain.definition, chain.at, fresh_for(program)
+    tensor, length, count = definition.tensors[0], affine.to_expr(lengths[0]), affine.ceil_div(chain.extent, lengths[0])
+    part = replace(tensor, name=fresh(f"{tensor.name}.part"), shape=_with(tensor.shape, at, count, length))
     before = replace(tensor, name=fresh(f"{tensor.name}.before"), shape=_with(tensor.shape, at, count))
-    axes = tuple(map(AffineName, definition.axes))
-
-    def of(made: Tensor, *index: Affine) -> Read:
-        return Read(made.name, _with(axes, at, *index), span=definition.span)
-
-    def term(value: Expr, place: Affine) -> Expr:
-        return refresh(substitute(value, {axis: chain.mirrored(place)}), fresh)
-
-    def pieces(*found: tuple[Expr, Cond]) -> tuple[Piece, ...]:
-        return tuple(Piece(value, affine.conj(chain.where, guard), span=definition.span) for value, guard in found)
-
-    def or_nothing(found: tuple[Piece, ...], asked: Cond) -> tuple[Piece, ...]:
-        nothing = Piece(Const(tensor.dtype.zero, tensor.dtype), affine.negate(asked), otherwise=True, span=definition.span)
-        return found if asked == TRUE else (*found, nothing)
-
-    here, last = AffineName(outer), affine.to_expr(length - 1)
-    is_whole = (affine.constant(chain.extent) or 1) % length == 0
-    inside = TRUE if is_whole else affine.compare("<", position, chain.extent)
-    at_first, later, in_first = affine.compare("==", inner, 0), affine.compare(">=", inner, 1), affine.compare("==", outer, 0)
-    starts = [(term(chain.new, affine.scale(length, here)), at_first)]
-    if substitute(chain.new, {axis: chain.mirrored(affine.ZERO)}) != chain.start.value:
-        starts = [(starts[0][0], affine.conj(affine.compare(">=", outer, 1), at_first))]
-        starts.insert(0, (term(chain.start.value, affine.ZERO), affine.conj(in_first, at_first)))
-    next_in = chain.join(of(part, here, affine.sub(inner, 1)), term(chain.new, position))
-    parts = pieces(*starts, (next_in, affine.conj(later, inside)))
-    befores = pieces(
-        (of(part, affine.ZERO, last), in_first),
-        (chain.join(of(before, affine.sub(outer, 1)), of(part, here, last)), affine.compare(">=", outer, 1)),
-    )
-    own = chain.mirrored(AffineName(axis))
-    number, within = affine.floor(own, length), affine.mod(own, length)
-    whole = pieces(
-        (of(part, affine.ZERO, own), affine.compare("<", own, length)),
-        (chain.join(of(before, affine.sub(number, 1)), of(part, number, within)), affine.compare(">=", own, length)),
-    )
-    others = tuple(p for p in definition.pieces if p not in (chain.start, chain.then))
-    made = (
-        Definition(
-            (part,),
-            _with(definition.axes, at, outer, inner),
-            or_nothing(parts, affine.conj(chain.where, affine.disj(at_first, inside))),
-            span=definition.span,
-        ),
-        Definition((before,), _with(definition.axes, at, outer), or_nothing(befores, chain.where), span=definition.span),
-        replace(definition, pieces=(*whole, *others)),
-    )
+    outer, inner = fresh(f"{chain.axis}.out"), fresh(f"{chain.axis}.in")
+    blocked = _Blocked(chain, lengths[0], part, before, outer, inner, fresh)
+    made = blocked.parts(), blocked.ends(), blocked.whole()
     place = program.definitions.index(definition)
     changed = redefined(program, (*program.definitions[:place], *made, *program.definitions[place + 1 :]))
     if len(lengths) == 1:
@@ -188,6 +148,83 @@ def _in_parts(program: Program, chain: Chain, lengths: Sequence[int]) -> Program
     further = chain_along(changed, made[1], outer)
     assert further is not None
     return _in_parts(changed, further, lengths[1:])
+
+
+@dataclass(frozen=True, slots=True)
+class _Blocked:
+    """A chain in stretches of `length`, of which `outer` is the number and `inner` the place in one: what these come to by themselves,
+    `part`, and what all up to the end of each come to, `before`."""
+
+    chain: Chain
+    length: int
+    part: Tensor
+    before: Tensor
+    outer: str
+    inner: str
+    fresh: Fresh
+
+    def parts(self) -> Definition:
+        """Return what stretches come to by themselves, each from its own first term."""
+        chain, here, start = self.chain, AffineName(self.outer), affine.scale(self.length, self.outer)
+        position, at_first = affine.add(start, self.inner), affine.compare("==", self.inner, 0)
+        is_whole = (affine.constant(chain.extent) or 1) % self.length == 0
+        inside = TRUE if is_whole else affine.compare("<", position, chain.extent)
+        first = [(self._term(chain.new, start), at_first)]
+        if substitute(chain.new, {chain.axis: chain.mirrored(affine.ZERO)}) != chain.start.value:
+            begins, later = affine.compare("==", self.outer, 0), affine.compare(">=", self.outer, 1)
+            first = [
+                (self._term(chain.start.value, affine.ZERO), affine.conj(begins, at_first)),
+                (first[0][0], affine.conj(later, at_first)),
+            ]
+        following = chain.join(self._of(self.part, here, affine.sub(self.inner, 1)), self._term(chain.new, position))
+        pieces = self._pieces(*first, (following, affine.conj(affine.compare(">=", self.inner, 1), inside)))
+        asked = affine.conj(chain.where, affine.disj(at_first, inside))
+        axes = _with(chain.definition.axes, chain.at, self.outer, self.inner)
+        return Definition((self.part,), axes, self._or_nothing(pieces, asked), span=chain.definition.span)
+
+    def ends(self) -> Definition:
+        """Return what all stretches up to each come to."""
+        chain, here, last = self.chain, AffineName(self.outer), affine.to_expr(self.length - 1)
+        pieces = self._pieces(
+            (self._of(self.part, affine.ZERO, last), affine.compare("==", self.outer, 0)),
+            (
+                chain.join(self._of(self.before, affine.sub(self.outer, 1)), self._of(self.part, here, last)),
+                affine.compare(">=", self.outer, 1),
+            ),
+        )
+        axes = _with(chain.definition.axes, chain.at, self.outer)
+        return Definition((self.before,), axes, self._or_nothing(pieces, chain.where), span=chain.definition.span)
+
+    def whole(self) -> Definition:
+        """Return the chain, put together."""
+        chain = self.chain
+        own = chain.mirrored(AffineName(chain.axis))
+        number, within = affine.floor(own, self.length), affine.mod(own, self.length)
+        pieces = self._pieces(
+            (self._of(self.part, affine.ZERO, own), affine.compare("<", own, self.length)),
+            (
+                chain.join(self._of(self.before, affine.sub(number, 1)), self._of(self.part, number, within)),
+                affine.compare(">=", own, self.length),
+            ),
+        )
+        others = (p for p in chain.definition.pieces if p not in (chain.start, chain.then))
+        return replace(chain.definition, pieces=(*pieces, *others))
+
+    def _of(self, made: Tensor, *index: Affine) -> Read:
+        axes = tuple(map(AffineName, self.chain.definition.axes))
+        return Read(made.name, _with(axes, self.chain.at, *index), span=self.chain.definition.span)
+
+    def _term(self, value: Expr, position: Affine) -> Expr:
+        return refresh(substitute(value, {self.chain.axis: self.chain.mirrored(position)}), self.fresh)
+
+    def _pieces(self, *found: tuple[Expr, Cond]) -> tuple[Piece, ...]:
+        span = self.chain.definition.span
+        return tuple(Piece(value, affine.conj(self.chain.where, guard), span=span) for value, guard in found)
+
+    def _or_nothing(self, found: tuple[Piece, ...], asked: Cond) -> tuple[Piece, ...]:
+        dtype = self.part.dtype
+        nothing = Piece(Const(dtype.zero, dtype), affine.negate(asked), otherwise=True, span=self.chain.definition.span)
+        return found if asked == TRUE else (*found, nothing)
 
 
 def _with(values: tuple[T, ...], at: int, *instead: T) -> tuple[T, ...]:

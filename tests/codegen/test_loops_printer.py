@@ -12,6 +12,7 @@ from codegen.loops import parser
 from codegen.loops.nodes import Add, Const, Expr, For, Function, Index, Int, Mul, Unary, Var
 from codegen.loops.notes import (
     KINDS,
+    AnyOrder,
     Begins,
     Clustered,
     Edge,
@@ -108,7 +109,7 @@ def test_constants_are_equal_when_their_bits_are() -> None:
 def test_every_kind_of_note_is_drawn_and_survives_its_text() -> None:
     kept = {"stages": Staged(3, boxes=True), "specialized": Specialized((40, 232)), "persistent": Persistent(132), "cluster": Clustered(2)}
     kept |= {"edge": Edge("zfill"), "kept": Kept("shared"), "multicast": Multicast(), "streamed": Streamed()}
-    kept |= {"partition": Partitioned(), "begins": Begins("y")}
+    kept |= {"partition": Partitioned(), "begins": Begins("y"), "any_order": AnyOrder()}
     assert kept.keys() == KINDS.keys()
     assert [read(word, note.parts) for word, note in kept.items()] == list(kept.values())
     assert str(kept["stages"]) == "stages 3 boxes" and str(kept["specialized"]) == "specialized 40 232"

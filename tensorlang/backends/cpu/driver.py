@@ -43,7 +43,7 @@ from codegen.loops.lanes_by_distance import lanes_by_distance
 from codegen.loops.late_terms import with_late_terms_last
 from codegen.loops.masked_lanes import masked_lanes
 from codegen.loops.nodes import Function
-from codegen.loops.notes import Partitioned
+from codegen.loops.notes import AnyOrder, Partitioned
 from codegen.loops.partial_sums import with_partial_sums
 from codegen.loops.partition import idle_notes, partition
 from codegen.loops.pinned import pinned
@@ -289,7 +289,7 @@ def loops_of(
         return max(1, vector_bytes // dtype.size_bytes)
 
     function = _simplified(lanes_by_distance(function, lanes), function)
-    function = _simplified(with_partial_sums(function, lanes, vector_registers), function)
+    function = _simplified(with_partial_sums(function, lanes, vector_registers), without(function, AnyOrder))
     function = drop_stack_to_registers(carried_rows(written_out(function), room), room)
     function = with_aligned_rows(with_late_terms_last(function))
     verify(function)
